@@ -85,16 +85,16 @@ fn of_call(process: ProcessId, call: &Call) -> Vec<CauseKey> {
         _ => Handle::NULL,
     };
     let handles = call.handles().into_iter().filter(|handle| *handle != device);
-    let mut things: Vec<_> = handles.map(|handle| CauseKey::Handle(process, handle)).collect();
+    let mut keys: Vec<_> = handles.map(|handle| CauseKey::Handle(process, handle)).collect();
     match call {
         Call::WaitFromCpu { event, .. }
         | Call::CancelWait { event }
         | Call::AcquireKeyedMutex { event, .. } => {
-            things.push(CauseKey::Event(process, event.0));
+            keys.push(CauseKey::Event(process, event.0));
         }
         _ => {}
     }
-    things
+    keys
 }
 
 fn of_effects(effects: &Effects) -> Vec<CauseKey> {
@@ -105,24 +105,24 @@ fn of_effects(effects: &Effects) -> Vec<CauseKey> {
 }
 
 fn of_step(input: &Input, effects: Option<&Effects>) -> Vec<CauseKey> {
-    let mut things = match input {
+    let mut keys = match input {
         Input::Call { process, call, .. } if !is_everywhere(call) => of_call(*process, call),
         Input::DoorbellRung { process, queue, .. } => vec![CauseKey::Handle(*process, *queue)],
         _ => Vec::new(),
     };
     if let Some(effects) = effects {
-        things.extend(of_effects(effects));
+        keys.extend(of_effects(effects));
     }
-    things
+    keys
 }
 
-/// Handles and slots of every open of each fence among `things`.
-fn all_opens(kernel: &Kernel, things: &BTreeSet<CauseKey>) -> BTreeSet<CauseKey> {
+/// Handles and slots of every open of each fence among `keys`.
+fn all_opens(kernel: &Kernel, keys: &BTreeSet<CauseKey>) -> BTreeSet<CauseKey> {
     let (mut objects, mut opens) = (BTreeSet::new(), Vec::new());
     kernel.fences(&mut |open| {
         let handle = CauseKey::Handle(open.process, open.handle);
         let slot = open.slot.map(|slot| CauseKey::Slot(open.process, slot));
-        if things.contains(&handle) || slot.is_some_and(|slot| things.contains(&slot)) {
+        if keys.contains(&handle) || slot.is_some_and(|slot| keys.contains(&slot)) {
             objects.insert(open.object);
         }
         opens.push((open.object, handle, slot));
@@ -140,16 +140,16 @@ pub(crate) fn causes(
     input: &Input,
     effects: &[&Effects],
 ) -> Result<Causes, TraceError> {
-    let mut things: BTreeSet<CauseKey> = of_step(input, None).into_iter().collect();
-    things.extend(effects.iter().flat_map(|effects| of_effects(effects)));
+    let mut keys: BTreeSet<CauseKey> = of_step(input, None).into_iter().collect();
+    keys.extend(effects.iter().flat_map(|effects| of_effects(effects)));
     if let Some(kernel) = kernel {
-        things.extend(all_opens(kernel, &things));
+        keys.extend(all_opens(kernel, &keys));
     }
-    let queues = queues_of(reader, sequence, &things)?;
-    things.extend(queues);
+    let queues = queues_of(reader, sequence, &keys)?;
+    keys.extend(queues);
     let (mut last, mut count) = (VecDeque::new(), 0);
     each_step(reader, sequence, |sequence, now, input, effects| {
-        if !of_step(input, Some(effects)).iter().any(|thing| things.contains(thing)) {
+        if !of_step(input, Some(effects)).iter().any(|key| keys.contains(key)) {
             return;
         }
         count += 1;
@@ -166,7 +166,7 @@ pub(crate) fn causes(
 fn queues_of(
     reader: &mut Reader,
     before: u64,
-    things: &BTreeSet<CauseKey>,
+    keys: &BTreeSet<CauseKey>,
 ) -> Result<BTreeSet<CauseKey>, TraceError> {
     let mut queues = BTreeSet::new();
     each_step(reader, before, |_, _, input, _| {
@@ -175,7 +175,7 @@ fn queues_of(
             return;
         }
         let named = of_call(*process, call);
-        if named.iter().any(|thing| things.contains(thing)) {
+        if named.iter().any(|key| keys.contains(key)) {
             queues.extend(named);
         }
     })?;

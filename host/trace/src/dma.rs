@@ -19,22 +19,22 @@ fn kernel_number(kernel: ComputeOp) -> u64 {
 }
 
 /// Appends the fields of a `DmaOp`.
-pub(crate) fn write(one: &DmaOp, out: &mut Vec<u8>) {
-    match *one {
+pub(crate) fn write(op: &DmaOp, out: &mut Vec<u8>) {
+    match *op {
         DmaOp::Copy { from, to, bytes } => nested(1, out, |out| {
-            place(1, from, out);
-            place(2, to, out);
+            memory_ref(1, from, out);
+            memory_ref(2, to, out);
             number(3, bytes, out);
         }),
         DmaOp::Fill { to, bytes, pattern } => nested(2, out, |out| {
-            place(1, to, out);
+            memory_ref(1, to, out);
             number(2, bytes, out);
             number(3, pattern.into(), out);
         }),
         DmaOp::Compute { kernel, from, to, bytes, operand } => nested(3, out, |out| {
             number(1, kernel_number(kernel), out);
-            place(2, from, out);
-            place(3, to, out);
+            memory_ref(2, from, out);
+            memory_ref(3, to, out);
             number(4, bytes, out);
             number(5, operand.into(), out);
         }),
@@ -50,8 +50,8 @@ fn write_staging_buffer(tag: u32, staging_buffer: StagingBuffer, out: &mut Vec<u
     });
 }
 
-fn place(tag: u32, place: MemoryRef, out: &mut Vec<u8>) {
-    nested(tag, out, |out| match place {
+fn memory_ref(tag: u32, memory_ref: MemoryRef, out: &mut Vec<u8>) {
+    nested(tag, out, |out| match memory_ref {
         MemoryRef::Memory { process, address } => nested(1, out, |out| {
             number(1, process.0.into(), out);
             number(2, address, out);
@@ -87,7 +87,7 @@ fn staging_buffer_from(wire::StagingBuffer { adapter, number }: wire::StagingBuf
 }
 
 fn memory_ref_from(wire: Option<wire::MemoryRef>) -> Result<MemoryRef, ConvertError> {
-    let wire = wire.and_then(|place| place.kind).ok_or(missing("Place", "kind"))?;
+    let wire = wire.and_then(|memory_ref| memory_ref.kind).ok_or(missing("Place", "kind"))?;
     Ok(match wire {
         PlaceKind::Memory(wire::Memory { process, address }) => {
             MemoryRef::Memory { process: ProcessId(process), address }

@@ -44,8 +44,8 @@ impl Length {
             out.resize(end + growth, 0);
             out.copy_within(start..end, start + growth);
         }
-        let mut place = &mut out[self.at..self.at + bytes];
-        encode_varint(length, &mut place);
+        let mut target = &mut out[self.at..self.at + bytes];
+        encode_varint(length, &mut target);
     }
 }
 
@@ -234,8 +234,8 @@ pub(crate) fn effects(effects: &Effects, out: &mut Vec<u8>) {
             text(2, &note.text, out);
         });
     }
-    for one in moves {
-        nested(5, out, |out| crate::dma::write(one, out));
+    for op in moves {
+        nested(5, out, |out| crate::dma::write(op, out));
     }
     length.set(out);
 }

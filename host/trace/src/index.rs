@@ -105,13 +105,13 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    pub fn block(&mut self, offset: u64, header: &[u8; HEADER_BYTES], touched: &BlockProcesses, vms: &Vms) {
+    pub fn block(&mut self, offset: u64, header: &[u8; HEADER_BYTES], listed: &BlockProcesses, vms: &Vms) {
         self.entries.push(wire::IndexEntry {
             offset,
             header: header[ENTRY_FROM..].to_vec(),
-            processes: touched.processes.clone(),
-            vms: vms.of(&touched.processes),
-            more: touched.more,
+            processes: listed.processes.clone(),
+            vms: vms.of(&listed.processes),
+            more: listed.more,
         });
     }
 

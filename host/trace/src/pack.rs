@@ -53,11 +53,11 @@ fn copy(
 ) -> Result<Packed, TraceError> {
     let mut written = Written::new(out);
     let (mut moved, mut before) = (BlockOffsets::new(), 0);
-    reader.each_block(|place, content| {
+    reader.each_block(|position, content| {
         let offset = written.bytes();
-        let header = block(&mut written, place, content, &moved).map_err(&failed)?;
-        moved.insert(place.offset, (offset, header));
-        before += place.bytes();
+        let header = block(&mut written, position, content, &moved).map_err(&failed)?;
+        moved.insert(position.offset, (offset, header));
+        before += position.bytes();
         Ok(())
     })?;
     let after = written.finish().map_err(&failed)?;
@@ -66,32 +66,32 @@ fn copy(
 
 fn block(
     written: &mut Written<BufWriter<File>>,
-    place: &BlockPosition,
+    position: &BlockPosition,
     content: Vec<u8>,
     moved: &BlockOffsets,
 ) -> io::Result<[u8; HEADER_BYTES]> {
-    let (codec, content) = match place.header.kind {
+    let (codec, content) = match position.header.kind {
         Kind::Index => (0, index(&content, moved)?),
-        Kind::Data | Kind::Snapshot | Kind::Piece if place.header.codec <= DEFLATED => {
+        Kind::Data | Kind::Snapshot | Kind::Piece if position.header.codec <= DEFLATED => {
             let small = miniz_oxide::deflate::compress_to_vec(&content, DEFLATE_LEVEL);
             if small.len() < content.len() { (DEFLATED, small) } else { (0, content) }
         }
         // `each_block` has inflated the content.
-        _ => (if place.header.codec == DEFLATED { 0 } else { place.header.codec }, content),
+        _ => (if position.header.codec == DEFLATED { 0 } else { position.header.codec }, content),
     };
-    written.block(BlockHeader { codec, ..place.header }, &content)
+    written.block(BlockHeader { codec, ..position.header }, &content)
 }
 
 /// The index with the blocks' new offsets and headers.
 fn index(content: &[u8], moved: &BlockOffsets) -> io::Result<Vec<u8>> {
     let wire::Index { entries, previous_index, last_snapshot } =
         wire::Index::decode(content).map_err(io::Error::other)?;
-    let place = |offset: u64| moved.get(&offset).map_or(0, |(offset, _)| *offset);
+    let new_offset = |offset: u64| moved.get(&offset).map_or(0, |(offset, _)| *offset);
     let entry = |entry: wire::IndexEntry| {
         let (offset, header) = moved.get(&entry.offset)?;
         Some(wire::IndexEntry { offset: *offset, header: header[ENTRY_FROM..].to_vec(), ..entry })
     };
-    let (previous_index, last_snapshot) = (place(previous_index), place(last_snapshot));
+    let (previous_index, last_snapshot) = (new_offset(previous_index), new_offset(last_snapshot));
     let entries = entries.into_iter().filter_map(entry).collect();
     Ok(wire::Index { entries, previous_index, last_snapshot }.encode_to_vec())
 }

@@ -120,11 +120,11 @@ impl Checkpoints {
         self.states.insert(next, state);
         while self.bytes > KEPT_BYTES_MAX && self.states.len() > 1 {
             self.spacing *= 2;
-            let mut odd = false;
+            let mut keeps = false;
             self.states.retain(|_, state| {
-                odd = !odd;
-                self.bytes -= if odd { 0 } else { state.len() };
-                odd
+                keeps = !keeps;
+                self.bytes -= if keeps { 0 } else { state.len() };
+                keeps
             });
         }
     }
@@ -138,7 +138,7 @@ impl Player {
     }
 
     /// A player with another configuration, to observe more than was recorded. Effects and states are not compared.
-    pub fn over(reader: Reader, registry: &Registry, config: Config) -> Result<Player, TraceError> {
+    pub fn observing(reader: Reader, registry: &Registry, config: Config) -> Result<Player, TraceError> {
         Player::with(reader, registry, config, false)
     }
 
@@ -355,7 +355,7 @@ impl Player {
         let sequence = match self.resolve(stop)? {
             Stop::Sequence(sequence) => sequence,
             behind => {
-                self.go(&behind)?;
+                self.go_to_stop(&behind)?;
                 self.next
             }
         };
@@ -365,12 +365,12 @@ impl Player {
 
     /// Goes to a stop; a step number or a time can be behind the current step. Returns the record that prevented it, if
     /// any.
-    pub fn go(&mut self, place: &Stop) -> Result<Option<PlayerStep>, TraceError> {
-        match self.resolve(place)? {
+    pub fn go_to_stop(&mut self, stop: &Stop) -> Result<Option<PlayerStep>, TraceError> {
+        match self.resolve(stop)? {
             Stop::Sequence(sequence) => self.go_to(sequence),
-            behind => loop {
+            stop => loop {
                 match self.play()? {
-                    PlayerStep::Step { .. } if behind.is_behind(&self.kernel, &self.effects) => {
+                    PlayerStep::Step { .. } if stop.is_behind(&self.kernel, &self.effects) => {
                         return Ok(None);
                     }
                     PlayerStep::Step { .. } | PlayerStep::Snapshot { .. } | PlayerStep::End { .. } => {}
@@ -417,9 +417,9 @@ impl Player {
                 PlayerStep::Lost(lost) if !lost.loses_steps() => {}
                 PlayerStep::Lost(lost) => {
                     // There may be a snapshot after the loss.
-                    let behind = self.reader.seek_snapshot(sequence)?;
-                    let behind = behind.filter(|at| lost.to.is_some_and(|to| *at >= to));
-                    let Some(at) = behind else { return Ok(Some(PlayerStep::Lost(lost))) };
+                    let snapshot = self.reader.seek_snapshot(sequence)?;
+                    let snapshot = snapshot.filter(|at| lost.to.is_some_and(|to| *at >= to));
+                    let Some(at) = snapshot else { return Ok(Some(PlayerStep::Lost(lost))) };
                     (self.next, self.in_place) = (at, false);
                 }
                 other => return Ok(Some(other)),
@@ -474,12 +474,12 @@ impl Player {
 
     /// The step of the last checkpoint at or before a step.
     fn kept_before(&self, sequence: u64) -> Option<u64> {
-        let kept = self.checkpoints.as_ref()?;
-        kept.states.range(..=sequence).next_back().map(|(at, _)| *at)
+        let checkpoints = self.checkpoints.as_ref()?;
+        checkpoints.states.range(..=sequence).next_back().map(|(at, _)| *at)
     }
 
     fn take_kept(&mut self, at: u64) {
-        let state = self.checkpoints.as_ref().and_then(|kept| kept.states.get(&at));
+        let state = self.checkpoints.as_ref().and_then(|checkpoints| checkpoints.states.get(&at));
         let restored =
             state.map(|state| self.maker.restored(state).expect("what this player has saved itself"));
         if let Some(kernel) = restored {

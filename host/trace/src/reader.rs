@@ -148,7 +148,7 @@ pub struct Reader {
     skipped: u64,
     ended: bool,
     failed: bool,
-    gives_times: bool,
+    returns_times: bool,
     header: Header,
 }
 
@@ -176,8 +176,8 @@ impl Reader {
         // Read the open block first: a block that is written after that is within the file's length, which is read
         // later.
         let mut head = [0; HEADER_BYTES];
-        let begun = source.read(&mut head).map_err(io)?;
-        let beside = if with_open_block { staging::read(path) } else { None };
+        let head_bytes = source.read(&mut head).map_err(io)?;
+        let open_block = if with_open_block { staging::read(path) } else { None };
         let length = source.seek(io::SeekFrom::End(0)).map_err(io)?;
         let scan = scan(&mut *source, length).map_err(io)?;
         if let Some(file) = scan.other_version {
@@ -185,17 +185,17 @@ impl Reader {
                 (path.to_owned(), FORMAT_VERSION, "not named in this version's header".into());
             return Err(TraceError::Version { path, what: "format", file, ours, program });
         }
-        let is_trace = !scan.places.is_empty() || looks_like_one(&head[..begun]);
+        let is_trace = !scan.positions.is_empty() || looks_like_trace(&head[..head_bytes]);
         if !is_trace {
             let why = if length == 0 { "it is empty" } else { "it does not begin with GPVTRACE" };
             return Err(TraceError::NotATrace { path: path.to_owned(), why: why.into() });
         }
-        let header = find_header(&mut *source, &scan.places, path)?.ok_or_else(|| {
+        let header = find_header(&mut *source, &scan.positions, path)?.ok_or_else(|| {
             let why = "block 0 (header) is damaged, and there is no copy of it".to_owned();
             let lost = Lost { from: 1, to: None, bytes: length, offset: 0, why };
             TraceError::Damaged { path: path.to_owned(), lost }
         })?;
-        let arranged = arrange(&scan.places, length, header.first_step);
+        let arranged = arrange(&scan.positions, length, header.first_step);
         let mut reader = Reader {
             path: path.to_owned(),
             source,
@@ -213,11 +213,11 @@ impl Reader {
             skipped: 0,
             ended: false,
             failed: false,
-            gives_times: false,
+            returns_times: false,
             header,
         };
-        let trace = scan.places[0].header.trace;
-        match beside {
+        let trace = scan.positions[0].header.trace;
+        match open_block {
             Some(SideFile::Open(open_block)) if open_block.header.trace == trace => {
                 reader.fold_in(open_block)
             }
@@ -276,11 +276,11 @@ impl Reader {
             (open_block.header.steps, open_block.header.last_ns) =
                 crate::steps::count(&open_block.header, &open_block.content);
             let end = offset + HEADER_BYTES as u64 + open_block.content.len() as u64;
-            let place = BlockPosition { offset, end, header: open_block.header, crc: 0 };
-            arranged.missing_before(&place, None);
+            let position = BlockPosition { offset, end, header: open_block.header, crc: 0 };
+            arranged.missing_before(&position, None);
             self.open_block_at = Some(arranged.parts.len());
-            arranged.parts.push(ScanPart::Block(place));
-            arranged.next_step = place.header.next_step();
+            arranged.parts.push(ScanPart::Block(position));
+            arranged.next_step = position.header.next_step();
         }
         if open_block.dropped > 0 {
             let error = io::Error::from_raw_os_error(open_block.error);
@@ -294,7 +294,7 @@ impl Reader {
     /// Makes the reader return records of times as well.
     #[must_use]
     pub fn with_times(mut self) -> Reader {
-        self.gives_times = true;
+        self.returns_times = true;
         self
     }
 
@@ -334,17 +334,17 @@ impl Reader {
 
     /// Every block with a valid header, in order.
     pub fn blocks(&self) -> impl Iterator<Item = BlockInfo> + '_ {
-        let places = self.arranged.parts.iter().filter_map(|part| match part {
-            ScanPart::Block(place) => Some(place),
+        let positions = self.arranged.parts.iter().filter_map(|part| match part {
+            ScanPart::Block(position) => Some(position),
             ScanPart::Lost(_) => None,
         });
-        places.map(|place| {
-            let BlockHeader { kind, number, first_step, steps, first_ns, last_ns, .. } = place.header;
+        positions.map(|position| {
+            let BlockHeader { kind, number, first_step, steps, first_ns, last_ns, .. } = position.header;
             BlockInfo {
                 kind,
                 number,
-                offset: place.offset,
-                bytes: place.bytes(),
+                offset: position.offset,
+                bytes: position.bytes(),
                 first_step,
                 steps,
                 first_ns,
@@ -366,7 +366,8 @@ impl Reader {
 
     /// Goes to the first step at this time or after it.
     pub fn seek_time(&mut self, now: Nanos) -> Result<(), TraceError> {
-        let before = |part: &ScanPart| matches!(part, ScanPart::Block(place) if place.header.last_ns < now);
+        let before =
+            |part: &ScanPart| matches!(part, ScanPart::Block(position) if position.header.last_ns < now);
         let at = self.arranged.parts.iter().rposition(before).map_or(0, |at| at + 1);
         self.go_to(at);
         self.skip(|record| !matches!(record, Record::Step { now: at, .. } if *at >= now))
@@ -376,17 +377,17 @@ impl Reader {
     /// such a snapshot; the next record is then the trace's first.
     pub fn seek_snapshot(&mut self, sequence: u64) -> Result<Option<u64>, TraceError> {
         for at in (0..self.arranged.parts.len()).rev() {
-            let ScanPart::Block(place) = self.arranged.parts[at] else { continue };
-            if place.header.kind != Kind::Snapshot || place.header.first_step > sequence {
+            let ScanPart::Block(position) = self.arranged.parts[at] else { continue };
+            if position.header.kind != Kind::Snapshot || position.header.first_step > sequence {
                 continue;
             }
-            let is_intact = match self.content(at, &place)? {
-                Ok(content) => self.snapshot(at, &place, &content)?.is_ok(),
+            let is_intact = match self.content(at, &position)? {
+                Ok(content) => self.snapshot(at, &position, &content)?.is_ok(),
                 Err(_) => false,
             };
             if is_intact {
                 self.go_to(at);
-                return Ok(Some(place.header.first_step));
+                return Ok(Some(position.header.first_step));
             }
         }
         self.go_to(0);
@@ -408,9 +409,9 @@ impl Reader {
     }
 
     /// Skips records while they are unwanted.
-    fn skip(&mut self, unwanted: impl Fn(&Record) -> bool) -> Result<(), TraceError> {
+    fn skip(&mut self, is_skipped: impl Fn(&Record) -> bool) -> Result<(), TraceError> {
         while let Some(record) = self.next_record()? {
-            if !unwanted(&record) {
+            if !is_skipped(&record) {
                 self.due.push_front(record);
                 break;
             }
@@ -419,7 +420,11 @@ impl Reader {
     }
 
     /// A block's content, or its loss if it is damaged.
-    fn content(&mut self, part: usize, place: &BlockPosition) -> Result<Result<Vec<u8>, Lost>, TraceError> {
+    fn content(
+        &mut self,
+        part: usize,
+        position: &BlockPosition,
+    ) -> Result<Result<Vec<u8>, Lost>, TraceError> {
         if self.open_block_at == Some(part) {
             return Ok(Ok(self
                 .open_block
@@ -427,8 +432,8 @@ impl Reader {
                 .map(|open_block| open_block.content.clone())
                 .unwrap_or_default()));
         }
-        let content = read_content(&mut *self.source, place).map_err(|source| self.io(source))?;
-        Ok(content.map_err(|why| place.lost(why)))
+        let content = read_content(&mut *self.source, position).map_err(|source| self.io(source))?;
+        Ok(content.map_err(|why| position.lost(why)))
     }
 
     /// Calls `take` for every block and its content, in order.
@@ -443,9 +448,9 @@ impl Reader {
         for at in 0..self.arranged.parts.len() {
             let lost = match self.arranged.parts[at].clone() {
                 ScanPart::Lost(lost) => lost,
-                ScanPart::Block(place) => match self.content(at, &place)? {
+                ScanPart::Block(position) => match self.content(at, &position)? {
                     Ok(content) => {
-                        take(&place, content)?;
+                        take(&position, content)?;
                         continue;
                     }
                     Err(lost) => lost,
@@ -499,10 +504,10 @@ impl Reader {
                     self.position += lost.bytes;
                     return Ok(Next::Other(Record::Lost(lost)));
                 }
-                ScanPart::Block(place) => {
-                    self.position = (self.position + place.bytes()).min(self.length);
-                    match self.content(self.at - 1, &place)? {
-                        Ok(content) => self.begin_block(place, content)?,
+                ScanPart::Block(position) => {
+                    self.position = (self.position + position.bytes()).min(self.length);
+                    match self.content(self.at - 1, &position)? {
+                        Ok(content) => self.begin_block(position, content)?,
                         Err(lost) => return Ok(Next::Other(Record::Lost(lost))),
                     }
                 }
@@ -512,7 +517,7 @@ impl Reader {
 
     /// The next item of the data block that is being read.
     fn next_of_block(&mut self, step: &mut Step) -> Option<Next> {
-        let (steps, content, place) = self.steps.as_mut()?;
+        let (steps, content, position) = self.steps.as_mut()?;
         let item = steps.next(content, step);
         self.skipped += std::mem::take(&mut steps.skipped);
         if let Some(times) = &mut steps.times {
@@ -527,10 +532,10 @@ impl Reader {
             Some(Item::Unknown { sequence, kind }) => Next::Other(Record::Unknown { sequence, kind }),
             Some(Item::Damaged { sequence, at, why }) => {
                 // An offset in deflated content gives no offset in the file.
-                let at = if place.header.codec == 0 { HEADER_BYTES as u64 + at as u64 } else { 0 };
-                let why = format!("{}: {why}", place.name());
-                let (bytes, offset) = (place.bytes() - at, place.offset + at);
-                let lost = Lost { from: sequence, to: Some(place.header.next_step()), bytes, offset, why };
+                let at = if position.header.codec == 0 { HEADER_BYTES as u64 + at as u64 } else { 0 };
+                let why = format!("{}: {why}", position.name());
+                let (bytes, offset) = (position.bytes() - at, position.offset + at);
+                let lost = Lost { from: sequence, to: Some(position.header.next_step()), bytes, offset, why };
                 self.steps = None;
                 Next::Other(Record::Lost(lost))
             }
@@ -542,34 +547,34 @@ impl Reader {
     }
 
     /// Begins a block whose content is intact.
-    fn begin_block(&mut self, place: BlockPosition, content: Vec<u8>) -> Result<(), TraceError> {
-        let BlockHeader { kind, first_step: sequence, codec, .. } = place.header;
+    fn begin_block(&mut self, position: BlockPosition, content: Vec<u8>) -> Result<(), TraceError> {
+        let BlockHeader { kind, first_step: sequence, codec, .. } = position.header;
         if codec > DEFLATED {
-            self.lost(&place, "is stored in a way that this program does not know");
+            self.lost(&position, "is stored in a way that this program does not know");
             return Ok(());
         }
         if kind == Kind::Data && std::mem::take(&mut self.unfinished) {
             let (from, to) = (sequence.saturating_sub(1), Some(sequence));
             let why = format!("step #{from} has no effects and is not the last");
-            self.due.push_back(Record::Lost(Lost { from, to, bytes: 0, offset: place.offset, why }));
+            self.due.push_back(Record::Lost(Lost { from, to, bytes: 0, offset: position.offset, why }));
         }
         match kind {
             // Pieces were read with their snapshot.
             Kind::Header | Kind::Index | Kind::Piece => {}
             Kind::Data => {
-                let mut steps = Steps::new(&place.header);
-                steps.times = self.gives_times.then(Vec::new);
-                self.steps = Some((steps, content, place));
+                let mut steps = Steps::new(&position.header);
+                steps.times = self.returns_times.then(Vec::new);
+                self.steps = Some((steps, content, position));
             }
-            Kind::Snapshot => match self.snapshot(self.at - 1, &place, &content)? {
+            Kind::Snapshot => match self.snapshot(self.at - 1, &position, &content)? {
                 Ok(snapshot) => self.due.push_back(snapshot),
-                Err(why) => self.lost(&place, why),
+                Err(why) => self.lost(&position, why),
             },
             Kind::End => match wire::End::decode(&content[..]) {
-                Ok(end) => self.end(&place, &end),
-                Err(_) => self.lost(&place, "cannot be decoded"),
+                Ok(end) => self.end(&position, &end),
+                Err(_) => self.lost(&position, "cannot be decoded"),
             },
-            Kind::Other(kind) if place.header.kind.is_semantic() => {
+            Kind::Other(kind) if position.header.kind.is_semantic() => {
                 self.due.push_back(Record::Unknown { sequence, kind });
             }
             Kind::Other(_) => self.skipped += 1,
@@ -581,7 +586,7 @@ impl Reader {
     fn snapshot(
         &mut self,
         part: usize,
-        place: &BlockPosition,
+        position: &BlockPosition,
         content: &[u8],
     ) -> Result<Result<Record, &'static str>, TraceError> {
         let Ok(snapshot) = wire::Snapshot::decode(content) else { return Ok(Err("cannot be decoded")) };
@@ -600,29 +605,29 @@ impl Reader {
                 Err(_) => return Ok(Err("has a piece that is damaged")),
             }
         }
-        let BlockHeader { first_step: sequence, first_ns: now, .. } = place.header;
+        let BlockHeader { first_step: sequence, first_ns: now, .. } = position.header;
         Ok(Ok(Record::Snapshot { sequence, now, digest, state, host }))
     }
 
-    fn lost(&mut self, place: &BlockPosition, why: &str) {
-        self.due.push_back(Record::Lost(place.lost(format!("{} {why}", place.name()))));
+    fn lost(&mut self, position: &BlockPosition, why: &str) {
+        self.due.push_back(Record::Lost(position.lost(format!("{} {why}", position.name()))));
     }
 
-    fn end(&mut self, place: &BlockPosition, end: &wire::End) {
+    fn end(&mut self, position: &BlockPosition, end: &wire::End) {
         let wire::End { steps, state_digest: digest, dropped, ref why, .. } = *end;
-        let sequence = place.header.first_step;
+        let sequence = position.header.first_step;
         // A damaged file may have the header of another recording, which begins after this end.
         let counted = sequence.checked_sub(self.header.first_step);
         if counted != Some(steps) {
-            let has = counted.map_or_else(
+            let extent = counted.map_or_else(
                 || format!("begins after it, at step #{}", self.header.first_step),
                 |counted| format!("has {counted}"),
             );
-            self.lost(place, &format!("counts {steps} steps, the trace {has}"));
+            self.lost(position, &format!("counts {steps} steps, the trace {extent}"));
             return;
         }
         if dropped > 0 {
-            let (offset, why) = (place.offset, format!("recording stopped: {why}"));
+            let (offset, why) = (position.offset, format!("recording stopped: {why}"));
             let to = Some(sequence.saturating_add(dropped));
             self.due.push_back(Record::Lost(Lost { from: sequence, to, bytes: 0, offset, why }));
         }
@@ -643,17 +648,17 @@ fn record_end(record: &Record) -> u64 {
 }
 
 /// A block's content; the inner error is a text.
-fn read_content(source: &mut dyn Source, place: &BlockPosition) -> io::Result<Result<Vec<u8>, String>> {
-    let mut content = vec![0; place.header.length as usize];
-    read_at(source, place.offset + HEADER_BYTES as u64, &mut content)?;
-    let (expected, actual) = (place.header.content_crc, crc32c::crc32c(&content));
+fn read_content(source: &mut dyn Source, position: &BlockPosition) -> io::Result<Result<Vec<u8>, String>> {
+    let mut content = vec![0; position.header.length as usize];
+    read_at(source, position.offset + HEADER_BYTES as u64, &mut content)?;
+    let (expected, actual) = (position.header.content_crc, crc32c::crc32c(&content));
     if expected != actual {
-        return Ok(Err(format!("{} has checksum {actual:#010x}, not {expected:#010x}", place.name())));
+        return Ok(Err(format!("{} has checksum {actual:#010x}, not {expected:#010x}", position.name())));
     }
-    let inflated_max = if place.header.kind == Kind::Piece { PIECE_BYTES_MAX } else { CONTENT_BYTES_MAX };
-    Ok(match place.header.codec {
+    let inflated_max = if position.header.kind == Kind::Piece { PIECE_BYTES_MAX } else { CONTENT_BYTES_MAX };
+    Ok(match position.header.codec {
         DEFLATED => decompress_to_vec_with_limit(&content, inflated_max)
-            .map_err(|error| format!("{} cannot be inflated: {error}", place.name())),
+            .map_err(|error| format!("{} cannot be inflated: {error}", position.name())),
         _ => Ok(content),
     })
 }
@@ -682,12 +687,12 @@ fn state_beside(trace: &Path, header: &Header) -> Option<Record> {
 /// The first intact header of a trace; all are the same.
 fn find_header(
     source: &mut dyn Source,
-    places: &[BlockPosition],
+    positions: &[BlockPosition],
     path: &Path,
 ) -> Result<Option<Header>, TraceError> {
-    for place in places.iter().filter(|place| place.header.kind == Kind::Header) {
+    for position in positions.iter().filter(|position| position.header.kind == Kind::Header) {
         // A header that is cut off cannot be read; that is not an I/O error.
-        let Ok(Ok(content)) = read_content(source, place) else { continue };
+        let Ok(Ok(content)) = read_content(source, position) else { continue };
         let Ok(wire) = wire::Header::decode(&content[..]) else { continue };
         let wire::Header { semantic_version: file, program, kernel, first_step } = wire;
         if file != SEMANTIC_VERSION {
@@ -703,9 +708,9 @@ fn find_header(
 }
 
 /// Whether a file's first bytes resemble the magic: a damaged trace still has most of it.
-fn looks_like_one(head: &[u8]) -> bool {
-    let alike = head.iter().zip(MAGIC).filter(|(found, expected)| **found == *expected).count();
-    !head.is_empty() && (alike >= MAGIC.len() / 2 || alike == head.len())
+fn looks_like_trace(head: &[u8]) -> bool {
+    let matching = head.iter().zip(MAGIC).filter(|(found, expected)| **found == *expected).count();
+    !head.is_empty() && (matching >= MAGIC.len() / 2 || matching == head.len())
 }
 
 impl Iterator for Reader {

@@ -100,7 +100,7 @@ struct OpenBlock {
     first_step: u64,
     steps: u32,
     first_ns: Nanos,
-    touched: BlockProcesses,
+    processes: BlockProcesses,
 }
 
 struct Stopped {
@@ -111,8 +111,8 @@ struct Stopped {
 
 impl OpenBlock {
     fn new(staging: Staging, first_step: u64) -> OpenBlock {
-        let (context, touched) = (Context::new(0), BlockProcesses::default());
-        OpenBlock { staging, context, first_step, steps: 0, first_ns: 0, touched }
+        let (context, processes) = (Context::new(0), BlockProcesses::default());
+        OpenBlock { staging, context, first_step, steps: 0, first_ns: 0, processes }
     }
 
     #[inline]
@@ -130,8 +130,8 @@ impl OpenBlock {
         if self.staging.length() + records.len() > CONTENT_BYTES_MAX {
             return Err(rustix::io::Errno::FBIG.into());
         }
-        let write = |pen: &mut Writer| {
-            pen.slice(records);
+        let write = |writer: &mut Writer| {
+            writer.slice(records);
             true
         };
         self.staging.record(records.len(), write).map(drop)
@@ -141,7 +141,7 @@ impl OpenBlock {
     #[inline]
     fn append_short_input(&mut self, now: Nanos, input: &Input) -> io::Result<bool> {
         let OpenBlock { staging, context, .. } = self;
-        staging.record(compact::INPUT_BYTES_MAX, |pen| compact::write_input(context, now, input, pen))
+        staging.record(compact::INPUT_BYTES_MAX, |writer| compact::write_input(context, now, input, writer))
     }
 
     /// Appends effects if they have a compact form.
@@ -149,14 +149,14 @@ impl OpenBlock {
     fn append_short_effects(&mut self, effects: &Effects) -> io::Result<bool> {
         let OpenBlock { staging, context, .. } = self;
         let bytes_max = compact::effects_bytes_max(effects);
-        staging.record(bytes_max, |pen| compact::write_effects(context, effects, pen))
+        staging.record(bytes_max, |writer| compact::write_effects(context, effects, writer))
     }
 
     fn clear(&mut self) {
         self.staging.forget();
         self.first_step += u64::from(self.steps);
         self.steps = 0;
-        self.touched.clear();
+        self.processes.clear();
     }
 }
 
@@ -179,7 +179,8 @@ impl Recorder {
         };
         let (file, staging) = TraceFile::create(path, trace, recording.durable)?;
         let first_step = recording.first_step.unwrap_or(1);
-        let mut recorder = Recorder::over(Sink::File(file), staging, trace, config, program, first_step)?;
+        let mut recorder =
+            Recorder::with_staging(Sink::File(file), staging, trace, config, program, first_step)?;
         recorder.bytes_max = recording.bytes_max.unwrap_or(u64::MAX);
         recorder.one_block_bytes_max =
             recording.one_block_bytes_max.unwrap_or(ONE_BLOCK_BYTES_MAX).clamp(1, ONE_BLOCK_BYTES_MAX);
@@ -192,10 +193,10 @@ impl Recorder {
         let sink = Sink::Ring(Ring::new(bytes_max));
         let staging = Staging::in_memory().map_err(|source| io_error("keep", sink.path(), source))?;
         // A dump gets its own trace number.
-        Recorder::over(sink, staging, 0, config, program, 1)
+        Recorder::with_staging(sink, staging, 0, config, program, 1)
     }
 
-    fn over(
+    fn with_staging(
         sink: Sink,
         staging: Staging,
         trace: u64,
@@ -267,7 +268,7 @@ impl Recorder {
             Ok(false) => self.append_input(now, input),
             entered => entered.map(drop),
         };
-        self.block.touched.input(input);
+        self.block.processes.input(input);
         match entered {
             Ok(()) => {
                 self.block.steps += 1;
@@ -321,12 +322,12 @@ impl Recorder {
         if self.stopped.is_some() {
             return Ok(());
         }
-        let ended = match self.block.append_short_effects(effects) {
+        let appended = match self.block.append_short_effects(effects) {
             Ok(false) => self.append_effects(effects),
-            ended => ended.map(drop),
+            appended => appended.map(drop),
         };
-        self.block.touched.effects(effects);
-        if let Err(error) = ended {
+        self.block.processes.effects(effects);
+        if let Err(error) = appended {
             return Err(self.stop(&error));
         }
         if self.block.is_full() { self.close_block() } else { Ok(()) }
@@ -379,9 +380,9 @@ impl Recorder {
         }
         self.close_block()?;
         let header = std::mem::take(&mut self.header);
-        let put = self.put(Kind::Header, &header);
+        let written = self.put(Kind::Header, &header);
         self.header = header;
-        put?;
+        written?;
         let bytes = state.len() + host.len();
         let fits_one_block = bytes <= self.one_block_bytes_max;
         // A flight recorder keeps two snapshots, and has no room for large ones.
@@ -612,7 +613,7 @@ impl Recorder {
     ) -> Result<(), TraceError> {
         match written {
             Ok(offset) => {
-                self.entries.block(offset, header, &self.block.touched, &self.vms);
+                self.entries.block(offset, header, &self.block.processes, &self.vms);
                 self.number += 1;
                 self.link = BlockHeader::crc(header);
                 Ok(())
@@ -656,12 +657,12 @@ mod tests {
     use super::*;
     use crate::{Findings, Reader, verify};
 
-    fn tell(recorder: &mut Recorder, steps: u64) -> Vec<Result<(), TraceError>> {
-        let tell = |step| {
-            let begun = recorder.begin(step, &Input::Deadline);
-            begun.and(recorder.end(&Effects::default()))
+    fn record(recorder: &mut Recorder, steps: u64) -> Vec<Result<(), TraceError>> {
+        let record_step = |step| {
+            let input = recorder.begin(step, &Input::Deadline);
+            input.and(recorder.end(&Effects::default()))
         };
-        (0..steps).map(tell).collect()
+        (0..steps).map(record_step).collect()
     }
 
     fn fill_disk(recorder: &mut Recorder, full: bool) {
@@ -676,12 +677,12 @@ mod tests {
     /// A recorder whose disk is full, with ten steps in it and five that it dropped.
     fn stopped(path: &Path) -> Recorder {
         let mut recorder = Recorder::create(path, &Config::default(), "test").unwrap();
-        tell(&mut recorder, 10);
+        record(&mut recorder, 10);
         fill_disk(&mut recorder, true);
         let error = recorder.flush().unwrap_err().to_string();
         assert!(error.contains("recording stopped: No space left on device"), "{error}");
         // The error is returned only once.
-        assert!(tell(&mut recorder, 5).iter().all(Result::is_ok) && recorder.flush().is_ok());
+        assert!(record(&mut recorder, 5).iter().all(Result::is_ok) && recorder.flush().is_ok());
         assert_eq!(recorder.dropped(), 5);
         recorder
     }

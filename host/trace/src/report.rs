@@ -208,10 +208,10 @@ impl Report {
                 )
             }
             Verdict::StateDiffers { before, recorded, replayed } => {
-                let place = before.map_or(String::new(), |step| format!(", before step #{step}"));
+                let position = before.map_or(String::new(), |step| format!(", before step #{step}"));
                 write!(
                     f,
-                    "the state differs after {steps} steps with identical effects{place}\n  \
+                    "the state differs after {steps} steps with identical effects{position}\n  \
                      recorded: {recorded:#018x}\n  replayed: {replayed:#018x}"
                 )
             }

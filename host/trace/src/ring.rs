@@ -77,13 +77,13 @@ impl Ring {
             // Keep the older stretch while the last one has nothing to replay yet.
             Some(next) if self.blocks.len() > next + 2 => {
                 let bytes_max = self.bytes_max;
-                let gone: usize = self.blocks.drain(..next).map(|block| block.cost(bytes_max)).sum();
-                self.cost -= gone;
+                let removed: usize = self.blocks.drain(..next).map(|block| block.cost(bytes_max)).sum();
+                self.cost -= removed;
                 true
             }
             None if self.blocks.len() > 2 => {
-                let gone = self.blocks.remove(1).map_or(0, |block| block.cost(self.bytes_max));
-                self.cost -= gone;
+                let removed = self.blocks.remove(1).map_or(0, |block| block.cost(self.bytes_max));
+                self.cost -= removed;
                 true
             }
             _ => false,
@@ -119,16 +119,16 @@ impl Ring {
                 _ => write(block.header, &block.content)?,
             }
         }
-        let mut like = self.blocks.back().map(|block| block.header);
+        let mut last_header = self.blocks.back().map(|block| block.header);
         if let Some((header, content)) = open {
             write(header, content)?;
-            like = Some(header);
+            last_header = Some(header);
         }
-        if let (Some(state_digest), Some(like)) = (digest, like) {
+        if let (Some(state_digest), Some(last_header)) = (digest, last_header) {
             let content =
                 wire::End { steps: end - first, state_digest, ..wire::End::default() }.encode_to_vec();
-            let first_ns = like.last_ns;
-            let header = BlockHeader { kind: Kind::End, steps: 0, first_step: end, first_ns, ..like };
+            let first_ns = last_header.last_ns;
+            let header = BlockHeader { kind: Kind::End, steps: 0, first_step: end, first_ns, ..last_header };
             write(header, &content)?;
         }
         written.finish()?;

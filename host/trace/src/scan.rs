@@ -61,7 +61,7 @@ pub(crate) fn read_at(source: &mut dyn Source, offset: u64, buffer: &mut [u8]) -
 #[derive(Default)]
 pub(crate) struct Scan {
     /// Blocks in file order.
-    pub places: Vec<BlockPosition>,
+    pub positions: Vec<BlockPosition>,
     /// The version of the first block, if it has another format.
     pub other_version: Option<u32>,
 }
@@ -84,14 +84,14 @@ pub(crate) fn scan(source: &mut dyn Source, length: u64) -> io::Result<Scan> {
         at = match sound {
             Some(header) => {
                 let end = (at + HEADER_BYTES as u64 + u64::from(header.length)).min(length);
-                scan.places.push(BlockPosition { offset: at, end, header, crc: BlockHeader::crc(&bytes) });
+                scan.positions.push(BlockPosition { offset: at, end, header, crc: BlockHeader::crc(&bytes) });
                 end
             }
             None => {
                 // The last block may have lost bytes, so that its length points too far.
-                let from = scan.places.last().map_or(at + 1, |last| last.offset + HEADER_BYTES as u64);
+                let from = scan.positions.last().map_or(at + 1, |last| last.offset + HEADER_BYTES as u64);
                 let found = next_block(source, from, length, trace)?.unwrap_or(length);
-                if let Some(last) = scan.places.last_mut() {
+                if let Some(last) = scan.positions.last_mut() {
                     last.end = last.end.min(found);
                 }
                 found
@@ -114,7 +114,7 @@ fn next_block(
         let bytes = usize::try_from(length - at).unwrap_or(usize::MAX).min(WINDOW_BYTES);
         window.resize(bytes, 0);
         read_at(source, at, &mut window)?;
-        for (place, candidate) in window.windows(HEADER_BYTES).enumerate() {
+        for (position, candidate) in window.windows(HEADER_BYTES).enumerate() {
             if candidate[..MAGIC.len()] != MAGIC {
                 continue;
             }
@@ -122,7 +122,7 @@ fn next_block(
             if BlockHeader::from_bytes(candidate)
                 .is_ok_and(|header| trace.is_none_or(|trace| trace == header.trace))
             {
-                return Ok(Some(at + place as u64));
+                return Ok(Some(at + position as u64));
             }
         }
         // The last bytes may be the beginning of a header.
@@ -142,7 +142,7 @@ impl ScanPart {
     /// Number of its first step.
     pub fn first_step(&self) -> u64 {
         match self {
-            ScanPart::Block(place) => place.header.first_step,
+            ScanPart::Block(position) => position.header.first_step,
             ScanPart::Lost(lost) => lost.from,
         }
     }
@@ -160,9 +160,9 @@ pub(crate) struct Arranged {
 }
 
 /// Orders the blocks that were found in a file of `length` bytes. The first step has the number `first_step`.
-pub(crate) fn arrange(places: &[BlockPosition], length: u64, first_step: u64) -> Arranged {
-    let out_of_place = places.windows(2).filter(|two| two[1].header.number < two[0].header.number).count();
-    let sorted = sequence(places);
+pub(crate) fn arrange(positions: &[BlockPosition], length: u64, first_step: u64) -> Arranged {
+    let out_of_place = positions.windows(2).filter(|two| two[1].header.number < two[0].header.number).count();
+    let sorted = sequence(positions);
     let mut gaps = gaps(&sorted, length);
     let mut arranged = Arranged {
         parts: Vec::with_capacity(sorted.len()),
@@ -171,10 +171,10 @@ pub(crate) fn arrange(places: &[BlockPosition], length: u64, first_step: u64) ->
         next_step: first_step,
         ended: false,
     };
-    for place in sorted {
-        let gap = gaps.iter().position(|gap| gap.1 == place.offset).map(|at| gaps.remove(at));
-        arranged.missing_before(&place, gap);
-        arranged.block(place);
+    for position in sorted {
+        let gap = gaps.iter().position(|gap| gap.1 == position.offset).map(|at| gaps.remove(at));
+        arranged.missing_before(&position, gap);
+        arranged.block(position);
     }
     for (begin, end) in gaps {
         let (bytes, offset, from) = (end - begin, begin, arranged.next_step);
@@ -192,8 +192,8 @@ pub(crate) fn arrange(places: &[BlockPosition], length: u64, first_step: u64) ->
 
 impl Arranged {
     /// Adds a loss for blocks or steps that are missing before a block.
-    pub fn missing_before(&mut self, place: &BlockPosition, gap: Option<(u64, u64)>) {
-        let BlockHeader { number, first_step, .. } = place.header;
+    pub fn missing_before(&mut self, position: &BlockPosition, gap: Option<(u64, u64)>) {
+        let BlockHeader { number, first_step, .. } = position.header;
         let blocks = match number.saturating_sub(self.next_number) {
             0 => None,
             1 => Some(format!("block {}", self.next_number)),
@@ -206,54 +206,55 @@ impl Arranged {
             (Some(blocks), None) => format!("{blocks} missing"),
             (Some(blocks), Some(_)) => format!("{blocks} damaged"),
         };
-        let (begin, end) = gap.unwrap_or((place.offset, place.offset));
+        let (begin, end) = gap.unwrap_or((position.offset, position.offset));
         let (from, to) = (self.next_step, Some(first_step.max(self.next_step)));
         self.parts.push(ScanPart::Lost(Lost { from, to, bytes: end - begin, offset: begin, why }));
         self.next_step = first_step.max(self.next_step);
     }
 
-    fn block(&mut self, place: BlockPosition) {
-        self.next_number = place.header.number.saturating_add(1);
-        self.next_step = place.header.next_step();
-        let is_whole = place.is_whole();
-        self.ended |= place.header.kind == Kind::End && is_whole;
+    fn block(&mut self, position: BlockPosition) {
+        self.next_number = position.header.number.saturating_add(1);
+        self.next_step = position.header.next_step();
+        let is_whole = position.is_whole();
+        self.ended |= position.header.kind == Kind::End && is_whole;
         self.parts.push(if is_whole {
-            ScanPart::Block(place)
+            ScanPart::Block(position)
         } else {
-            ScanPart::Lost(place.lost(format!("{} is cut off", place.name())))
+            ScanPart::Lost(position.lost(format!("{} is cut off", position.name())))
         });
     }
 }
 
 /// The blocks of one recording, by number. Of two blocks with one number the first is kept. A block that does not link
 /// to the previous one, or that repeats steps, is dropped.
-fn sequence(places: &[BlockPosition]) -> Vec<BlockPosition> {
-    let mut sorted = places.to_vec();
+fn sequence(positions: &[BlockPosition]) -> Vec<BlockPosition> {
+    let mut sorted = positions.to_vec();
     // The sort is stable: of equal numbers, the first in the file comes first.
-    sorted.sort_by_key(|place| place.header.number);
-    let mut kept: Vec<BlockPosition> = Vec::with_capacity(sorted.len());
-    for place in sorted {
-        let follows = kept.last().is_none_or(|before| {
-            let BlockHeader { number, link, first_step, .. } = place.header;
+    sorted.sort_by_key(|position| position.header.number);
+    let mut chain: Vec<BlockPosition> = Vec::with_capacity(sorted.len());
+    for position in sorted {
+        let follows = chain.last().is_none_or(|before| {
+            let BlockHeader { number, link, first_step, .. } = position.header;
             let is_next = before.header.number.checked_add(1) == Some(number);
             number > before.header.number
                 && (!is_next || link == before.crc)
                 && first_step >= before.header.next_step()
         });
         if follows {
-            kept.push(place);
+            chain.push(position);
         }
     }
-    kept
+    chain
 }
 
 /// Ranges of a file that belong to no block, in file order.
-fn gaps(places: &[BlockPosition], length: u64) -> Vec<(u64, u64)> {
-    let mut taken: Vec<(u64, u64)> = places.iter().map(|place| (place.offset, place.end)).collect();
-    taken.sort_unstable();
+fn gaps(positions: &[BlockPosition], length: u64) -> Vec<(u64, u64)> {
+    let mut known: Vec<(u64, u64)> =
+        positions.iter().map(|position| (position.offset, position.end)).collect();
+    known.sort_unstable();
     let mut gaps = Vec::new();
     let mut at = 0;
-    for (begin, end) in taken {
+    for (begin, end) in known {
         if begin > at {
             gaps.push((at, begin));
         }

@@ -53,7 +53,7 @@ impl Staging {
             return Err(error);
         }
         let file = owner_only().create_new(true).open(&path)?;
-        let mut staging = Staging::over(file, Some(path))?;
+        let mut staging = Staging::from_file(file, Some(path))?;
         staging.mapping.write(TRACE_AT, &trace.to_le_bytes());
         staging.mapping.write(0, &MAGIC);
         Ok(staging)
@@ -62,10 +62,10 @@ impl Staging {
     /// An open block without a file.
     pub fn in_memory() -> io::Result<Staging> {
         let memory = rustix::fs::memfd_create("gpupv-open-block", MemfdFlags::CLOEXEC)?;
-        Staging::over(memory.into(), None)
+        Staging::from_file(memory.into(), None)
     }
 
-    fn over(file: File, path: Option<PathBuf>) -> io::Result<Staging> {
+    fn from_file(file: File, path: Option<PathBuf>) -> io::Result<Staging> {
         let mapping = Mapping::new(&file, CONTENT_AT + CONTENT_BYTES)?;
         Ok(Staging { path, file, mapping, end: End::default() })
     }
@@ -107,10 +107,10 @@ impl Staging {
         if end > self.mapping.length() {
             self.grow(end)?;
         }
-        let mut pen = Writer::new(self.mapping.window(CONTENT_AT), self.end);
-        let is_kept = write(&mut pen);
+        let mut writer = Writer::new(self.mapping.window(CONTENT_AT), self.end);
+        let is_kept = write(&mut writer);
         if is_kept {
-            self.end = pen.end();
+            self.end = writer.end();
             let committed = u64::from(self.end.sum()) << 32 | self.length() as u64;
             self.mapping.publish(COMMITTED_AT, committed);
         }
@@ -251,8 +251,8 @@ mod tests {
         for length in 1..60 {
             let record = &bytes[length..2 * length];
             for (count, is_kept) in [(length - 1, false), (length, true)] {
-                let write = |pen: &mut Writer| {
-                    pen.slice(&record[..count]);
+                let write = |writer: &mut Writer| {
+                    writer.slice(&record[..count]);
                     is_kept
                 };
                 assert_eq!(staging.record(length, write).unwrap(), is_kept);
@@ -272,8 +272,8 @@ mod tests {
         let mut copy = Vec::new();
         for round in 1..=3u8 {
             let record = vec![round; 3 * CONTENT_BYTES];
-            let write = |pen: &mut Writer| {
-                pen.slice(&record);
+            let write = |writer: &mut Writer| {
+                writer.slice(&record);
                 true
             };
             assert!(staging.record(record.len(), write).unwrap());

@@ -48,7 +48,7 @@ pub(crate) struct Steps {
     pub skipped: u64,
     /// Records of times, if the caller takes them.
     pub times: Option<Vec<Times>>,
-    over: bool,
+    is_over: bool,
 }
 
 /// One record of a block of data.
@@ -76,28 +76,28 @@ impl Steps {
     pub fn new(header: &BlockHeader) -> Steps {
         let context = Context::new(header.first_ns);
         let (sequence, end) = (header.first_step, header.next_step());
-        Steps { context, at: 0, sequence, end, skipped: 0, times: None, over: false }
+        Steps { context, at: 0, sequence, end, skipped: 0, times: None, is_over: false }
     }
 
     /// The next item of a block. `content` must be the same in each call.
     pub fn next(&mut self, content: &[u8], step: &mut Step) -> Option<Item> {
-        if self.over {
+        if self.is_over {
             return None;
         }
         let at = self.at;
         match self.read(content, step) {
             Ok(Some(item)) => Some(item),
             Ok(None) if self.sequence < self.end => {
-                self.over = true;
+                self.is_over = true;
                 let why = format!("it is said to have {} steps more", self.end - self.sequence);
                 Some(Item::Damaged { sequence: self.sequence, at: content.len(), why })
             }
             Ok(None) => {
-                self.over = true;
+                self.is_over = true;
                 None
             }
             Err(why) => {
-                self.over = true;
+                self.is_over = true;
                 Some(Item::Damaged { sequence: self.sequence, at, why })
             }
         }

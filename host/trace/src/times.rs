@@ -36,7 +36,7 @@ pub struct Times {
     pub stored_ns: u64,
     /// Clock sample: the fastest message from the host since the last report, with its send time by the host's clock
     /// and its read time by the process's clock.
-    pub heard: Option<(u64, u64)>,
+    pub received: Option<(u64, u64)>,
     /// Waits of this process that ended, and its events that were set.
     pub woken: Vec<Woken>,
 }
@@ -68,7 +68,7 @@ impl From<Woken> for wire_channel::Woken {
 impl Times {
     /// Appends a record.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        let (received_host_ns, received_ns) = self.heard.unwrap_or_default();
+        let (received_host_ns, received_ns) = self.received.unwrap_or_default();
         let message = wire::Times {
             step: self.step,
             process: self.process,
@@ -93,7 +93,7 @@ impl Times {
     /// Reads the content of a record; `None` if it cannot be decoded.
     pub(crate) fn read(content: &[u8]) -> Option<Times> {
         let message = wire::Times::decode(content).ok()?;
-        let heard = (message.received_host_ns, message.received_ns);
+        let received = (message.received_host_ns, message.received_ns);
         Some(Times {
             step: message.step,
             process: message.process,
@@ -105,7 +105,7 @@ impl Times {
             recorded_ns: message.recorded_ns,
             handled_ns: message.handled_ns,
             stored_ns: message.stored_ns,
-            heard: (heard != (0, 0)).then_some(heard),
+            received: (received != (0, 0)).then_some(received),
             woken: message.woken.into_iter().map(Woken::from).collect(),
         })
     }

@@ -193,15 +193,15 @@ mod tests {
                     expected.extend_from_slice(&[0xC3, 0xA5][..*before]);
                     encode_varint(number >> shift, &mut expected);
                 }
-                let write = |pen: &mut Writer| {
+                let write = |writer: &mut Writer| {
                     for (number, shift, before) in &numbers {
                         let first = 0xA5C3 & (0x100u64.pow(*before as u32) - 1);
                         match before {
-                            0 => pen.number(number >> shift),
-                            _ => pen.bytes_and_number(first, *before, number >> shift),
+                            0 => writer.number(number >> shift),
+                            _ => writer.bytes_and_number(first, *before, number >> shift),
                         }
                     }
-                    end = pen.end();
+                    end = writer.end();
                     true
                 };
                 prop_assert!(staging.record(numbers.len() * (2 + NUMBER_BYTES_MAX), write).unwrap());

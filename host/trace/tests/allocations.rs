@@ -10,11 +10,11 @@ use dxgkrnl::Config;
 use trace::{Player, PlayerStep, Verdict};
 
 /// Records two traces that differ by `steps` steps of one kind. Returns how many more allocations the longer one needs.
-fn allocations_of(steps: u64, told: Rounds) -> u64 {
+fn allocations_of(steps: u64, rounds: Rounds) -> u64 {
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut recorder = common::recorder(file.path(), &Config::default());
     let mut traffic = Traffic::new(&mut recorder, 8);
-    told(&mut traffic, &mut recorder, 0..steps);
+    rounds(&mut traffic, &mut recorder, 0..steps);
     traffic.finish(recorder);
     let bytes = std::fs::read(file.path()).unwrap();
     let mut player = Player::new(common::reader(&bytes).unwrap(), &common::drivers()).unwrap();
@@ -36,8 +36,8 @@ fn allocations_of(steps: u64, told: Rounds) -> u64 {
 
 #[test]
 fn a_replayed_step_allocates_nothing() {
-    for (steps, told) in [(60_000, Traffic::signals as Rounds), (30_000, Traffic::waits)] {
-        let allocations = allocations_of(steps, told);
+    for (steps, rounds) in [(60_000, Traffic::signals as Rounds), (30_000, Traffic::waits)] {
+        let allocations = allocations_of(steps, rounds);
         println!("{allocations} allocations in 60,000 steps");
         // Each block, of 9,000 steps or so, is read into newly allocated memory.
         assert!(allocations < 600, "{allocations} allocations in 60,000 steps");

@@ -15,14 +15,14 @@ const STEPS: u64 = 200_000;
 #[test]
 fn step_takes_16_bytes_at_most_and_allocates_nothing_unless_its_block_is_full() {
     let folder = tempfile::tempdir().unwrap();
-    for (name, told) in KINDS {
+    for (name, make_step) in KINDS {
         let path = folder.path().join("cost.gvt");
         let mut recorder = Recorder::create(&path, &Config::default(), "cost").unwrap();
         let (mut input, mut effects) = (Input::Deadline, Effects::default());
         let mut written = std::fs::metadata(&path).unwrap().len();
         let mut blocks = 0;
         for step in 1..=STEPS {
-            told(step, &mut input, &mut effects);
+            make_step(step, &mut input, &mut effects);
             let before = ALLOCATIONS.get();
             recorder.begin(time(step), &input).unwrap();
             recorder.end(&effects).unwrap();

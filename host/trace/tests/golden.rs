@@ -55,27 +55,27 @@ fn read(text: &str) -> Program {
 
 /// The kernel's inputs in a scenario. The scenario backend stops a process by a signal, which the kernel cannot see.
 /// This adds a `ProcessFrozen` input, as `gpupv inject freeze` does, before another process signals.
-fn told(program: &Program) -> Vec<(Nanos, Input)> {
+fn inputs_of(program: &Program) -> Vec<(Nanos, Input)> {
     let mut world = ModelWorld::new(program, None).recording();
     assert_eq!(run(program, &mut world, &mut First).verdict, scenario::Verdict::Passed, "{}", program.title);
-    let mut told: Vec<_> = world.steps().iter().map(|(now, input, _)| (*now, input.clone())).collect();
+    let mut inputs: Vec<_> = world.steps().iter().map(|(now, input, _)| (*now, input.clone())).collect();
     let freezes = |step: &Step| matches!(step.action, Action::Fault(Fault::Freeze(_)));
     if program.steps.iter().any(freezes) {
         let process = ProcessId(1);
         let signal = |(_, input): &(Nanos, Input)| {
             matches!(input, Input::Call { call: Call::SignalFromCpu { .. }, .. })
         };
-        let at = told.iter().position(signal).unwrap();
-        told.insert(at, (told[at].0, Input::ProcessFrozen { process, frozen: true }));
-        let thawed = told[at + 1].0 + 5_000_000;
-        told.insert(at + 2, (thawed, Input::ProcessFrozen { process, frozen: false }));
-        told[at + 3..].iter_mut().for_each(|(now, _)| *now = (*now).max(thawed));
+        let at = inputs.iter().position(signal).unwrap();
+        inputs.insert(at, (inputs[at].0, Input::ProcessFrozen { process, frozen: true }));
+        let thawed = inputs[at + 1].0 + 5_000_000;
+        inputs.insert(at + 2, (thawed, Input::ProcessFrozen { process, frozen: false }));
+        inputs[at + 3..].iter_mut().for_each(|(now, _)| *now = (*now).max(thawed));
     }
-    told
+    inputs
 }
 
 /// Records the inputs as a daemon would. The trace's number is derived from the file's name, so it is reproducible.
-fn record(config: &Config, told: &[(Nanos, Input)], path: &Path) {
+fn record(config: &Config, inputs: &[(Nanos, Input)], path: &Path) {
     let name = path.file_stem().unwrap().as_encoded_bytes();
     let number = name.iter().fold(0u64, |number, byte| number.rotate_left(8) ^ u64::from(*byte));
     let recording = Recording {
@@ -88,7 +88,7 @@ fn record(config: &Config, told: &[(Nanos, Input)], path: &Path) {
     let mut kernel = Kernel::new(config.clone(), Drivers::new(&Registry::default(), config));
     let mut effects = Effects::default();
     let mut recorder = Recorder::create_as(path, config, "gpupv, golden", recording).unwrap();
-    for (now, input) in told {
+    for (now, input) in inputs {
         recorder.begin(*now, input).unwrap();
         effects.clear();
         kernel.handle(*now, input.clone(), &mut effects);
@@ -106,7 +106,7 @@ fn every_kind_of_fault_has_a_golden_trace_and_so_have_three_vms() {
         let text = std::fs::read_to_string(&path).unwrap();
         let program = read(&text);
         if !trace.exists() && std::env::var_os("GPUPV_BLESS").is_some() {
-            record(&program.setting.kernel, &told(&program), &trace);
+            record(&program.setting.kernel, &inputs_of(&program), &trace);
         }
         assert!(trace.exists(), "{} is missing: GPUPV_BLESS=1 records it", trace.display());
         let faults = text.lines().filter_map(|line| line.trim().strip_prefix("fault "));

@@ -34,7 +34,7 @@ impl ClientTimestamps {
             sent_ns,
             awake_ns: self.awake_ns,
             read_ns: self.read_ns,
-            heard: (received_ns != 0).then_some((received_host_ns, received_ns)),
+            received: (received_ns != 0).then_some((received_host_ns, received_ns)),
             woken: woken.into_iter().map(Woken::from).collect(),
             ..Times::default()
         }

@@ -91,7 +91,7 @@ impl Clock {
     }
 
     /// A message from the host to the guest: its send time and its read time.
-    pub fn heard(&mut self, asked: u64, guest: u64) {
+    pub fn received(&mut self, asked: u64, guest: u64) {
         self.lower.add(asked, -difference(asked, guest));
     }
 
@@ -166,7 +166,7 @@ mod tests {
             let (begun, ended) = (SECOND / 100 + begun, SECOND / 100 + begun + takes);
             match to_host {
                 true => clock.sent(planted.guest(begun), ended),
-                false => clock.heard(begun, planted.guest(ended)),
+                false => clock.received(begun, planted.guest(ended)),
             }
         }
         clock.sift();
@@ -226,7 +226,7 @@ mod tests {
         for (asked, one_way) in [(10 * SECOND, 400_000), (11 * SECOND, 30_000)] {
             clock.sent(guest(asked), asked + one_way);
         }
-        clock.heard(11 * SECOND, guest(11 * SECOND + 50_000));
+        clock.received(11 * SECOND, guest(11 * SECOND + 50_000));
         clock.sift();
         let at = clock.at(11 * SECOND + 30_000).unwrap();
         assert_eq!(at, Offset { nanos: 5 * 1_000_000_000 - 10_015, error: 40_015 });
@@ -241,7 +241,7 @@ mod tests {
         clock.sift();
         assert_eq!(clock.at(2_000), None);
         // A drift of ten percent in a second.
-        clock.heard(SECOND, SECOND / 10);
+        clock.received(SECOND, SECOND / 10);
         clock.sent(SECOND, SECOND + 1);
         clock.sift();
         assert_eq!(clock.at(SECOND), None);

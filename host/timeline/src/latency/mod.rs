@@ -126,11 +126,11 @@ impl Collector {
         if times.sent_ns != 0 && times.read_ns != 0 {
             clock.sent(times.sent_ns, times.read_ns);
         }
-        if let Some((asked, read)) = times.heard.take() {
-            clock.heard(asked, read);
+        if let Some((asked, read)) = times.received.take() {
+            clock.received(asked, read);
         }
         for woken in std::mem::take(&mut times.woken) {
-            clock.heard(woken.host_ns, woken.read_ns);
+            clock.received(woken.host_ns, woken.read_ns);
             if self.ends.len() < 2 * WAKES_MAX {
                 self.ends.insert((times.process, woken.event, woken.host_ns), (whose, woken));
             }

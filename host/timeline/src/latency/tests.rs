@@ -56,7 +56,7 @@ fn tell(collector: &mut Collector, step: u64, planted: &Planted, from: Machine, 
     };
     collector.times(times);
     // Both processes report their timestamps later; those reports are messages as well.
-    let heard = Some((stored_ns, from.shows(stored_ns + 25_000)));
+    let received = Some((stored_ns, from.shows(stored_ns + 25_000)));
     let later = ran + 1_000_000;
     let says = |machine: Machine, process| Times {
         process,
@@ -65,7 +65,7 @@ fn tell(collector: &mut Collector, step: u64, planted: &Planted, from: Machine, 
         read_ns: later + 30_000,
         ..Times::default()
     };
-    collector.times(Times { heard, ..says(from, 1) });
+    collector.times(Times { received, ..says(from, 1) });
     let woken = Woken { event: step, host_ns: stored_ns, read_ns: to.shows(read), ran_ns: to.shows(ran) };
     collector.times(Times { woken: vec![woken], ..says(to, 2) });
 }
@@ -126,9 +126,9 @@ proptest! {
                 Woken { event: 7, host_ns: stored_ns, read_ns: read, ran_ns: ran },
                 Woken { event: 7, host_ns: host, read_ns: read, ran_ns: ran },
             ];
-            let heard = Some((h, g));
+            let received = Some((h, g));
             collector.times(Times {
-                step, process: 2, clock, called_ns, sent_ns, awake_ns, read_ns, recorded_ns, handled_ns, stored_ns, heard, woken,
+                step, process: 2, clock, called_ns, sent_ns, awake_ns, read_ns, recorded_ns, handled_ns, stored_ns, received, woken,
             });
         }
         if let Some(latency) = collector.finish() {

@@ -165,7 +165,7 @@ pub fn replay(bytes: &[u8]) -> Result<Report, TraceError> {
 /// Records the replay of an intact trace: the recorded inputs, the replayed effects, and snapshots of the replayed
 /// kernel where the trace has some.
 pub fn record_again(bytes: &[u8]) -> Vec<u8> {
-    let mut told = reader(bytes).unwrap();
+    let mut recorded = reader(bytes).unwrap();
     let mut player = Player::new(reader(bytes).unwrap(), &drivers()).unwrap();
     let header = player.reader().header().clone();
     let trace = u64::from_le_bytes(bytes[8..16].try_into().unwrap());
@@ -174,7 +174,7 @@ pub fn record_again(bytes: &[u8]) -> Vec<u8> {
     let mut recorder = Recorder::create_as(file.path(), &header.config, &header.program, recording).unwrap();
     let mut step = trace::Step::default();
     loop {
-        let next = told.next_into(&mut step).unwrap();
+        let next = recorded.next_into(&mut step).unwrap();
         match player.play().unwrap() {
             PlayerStep::Step { sequence, now, .. } => {
                 assert!(matches!(next, Next::Step) && step.sequence == sequence);

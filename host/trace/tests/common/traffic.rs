@@ -40,9 +40,9 @@ impl Traffic {
         };
         let attached =
             Input::ProcessAttached { process: PROCESS, vm: VmId::HOST, pid: 1, name: "one".into() };
-        traffic.tell(recorder, attached);
+        traffic.record(recorder, attached);
         for _ in 0..fences.div_ceil(64) {
-            traffic.tell(recorder, Input::FenceMemoryAdded { process: PROCESS, slots: 64 });
+            traffic.record(recorder, Input::FenceMemoryAdded { process: PROCESS, slots: 64 });
         }
         let adapters = traffic.call(recorder, Call::EnumAdapters { capacity: 1 });
         let Reply::Adapters(adapters) = adapters else { panic!("{adapters:?}") };
@@ -61,7 +61,7 @@ impl Traffic {
     }
 
     /// Handles and records an input, as a daemon does.
-    fn tell(&mut self, recorder: &mut Recorder, input: Input) {
+    fn record(&mut self, recorder: &mut Recorder, input: Input) {
         self.steps += 1;
         let now = self.steps * STEP_NS;
         recorder.begin(now, &input).unwrap();
@@ -75,7 +75,7 @@ impl Traffic {
     }
 
     fn call(&mut self, recorder: &mut Recorder, call: Call) -> Reply {
-        self.tell(recorder, self.input(call));
+        self.record(recorder, self.input(call));
         std::mem::replace(&mut self.effects.answers[0].reply, Reply::None)
     }
 
@@ -99,7 +99,7 @@ impl Traffic {
     /// Signals, one for each number.
     pub fn signals(&mut self, recorder: &mut Recorder, numbers: Range<u64>) {
         for number in numbers {
-            self.tell(recorder, self.input(self.signal(number)));
+            self.record(recorder, self.input(self.signal(number)));
         }
     }
 
@@ -111,8 +111,8 @@ impl Traffic {
             self.events += 1;
             let event = EventId(self.events);
             let flags = WaitFromCpuFlags::empty();
-            self.tell(recorder, self.input(Call::WaitFromCpu { device, objects, values, flags, event }));
-            self.tell(recorder, self.input(signal));
+            self.record(recorder, self.input(Call::WaitFromCpu { device, objects, values, flags, event }));
+            self.record(recorder, self.input(signal));
         }
     }
 

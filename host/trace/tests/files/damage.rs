@@ -153,10 +153,10 @@ fn a_lost_header_is_read_from_its_copy() {
         recorder.end(&step.effects).unwrap();
     }
     recorder.finish(digest).unwrap();
-    let whole = std::fs::read(file.path()).unwrap();
-    let first = bounds(&whole)[1];
+    let content = std::fs::read(file.path()).unwrap();
+    let first = bounds(&content)[1];
     for at in 0..first {
-        let mut damaged = whole.clone();
+        let mut damaged = content.clone();
         damaged[at] ^= 0x10;
         let reader = reader(&damaged).unwrap();
         assert_eq!(reader.header().config, common::config());
@@ -265,8 +265,8 @@ fn bytes_that_were_taken_out_of_a_block_lose_that_block() {
         let bytes = [&small.bytes[..at + begin], &small.bytes[at + end..]].concat();
         let (found, ended) = small.check(&bytes);
         let [one] = &found[..] else { panic!("{found:?}") };
-        let left = small.block(2).len() - (end - begin);
-        assert_eq!(lost(one), (16, Some(31), at as u64, left as u64), "{one}");
+        let remaining = small.block(2).len() - (end - begin);
+        assert_eq!(lost(one), (16, Some(31), at as u64, remaining as u64), "{one}");
         assert!(ended);
     }
 }
@@ -295,14 +295,14 @@ fn a_replay_ends_where_steps_are_lost_and_says_what_to_do() {
 #[test]
 fn findings_are_the_loss_report() {
     let small = Small::new();
-    let whole = verify(reader(&small.bytes).unwrap()).unwrap();
-    assert!(whole.is_whole() && whole.ended, "{whole}");
+    let findings = verify(reader(&small.bytes).unwrap()).unwrap();
+    assert!(findings.is_whole() && findings.ended, "{findings}");
     let blocks = [(Kind::Header, 1), (Kind::Data, 4), (Kind::Index, 1), (Kind::End, 1)];
-    assert_eq!(whole.blocks, blocks.into());
-    assert_eq!((whole.steps, whole.range, whole.lost_steps()), (60, Some((1, 60)), Some(0)));
+    assert_eq!(findings.blocks, blocks.into());
+    assert_eq!((findings.steps, findings.range, findings.lost_steps()), (60, Some((1, 60)), Some(0)));
     let expected =
         format!("whole: 60 steps, #1 to #60, 0 snapshots, {} bytes, recorded by test 1.0", small.bytes.len());
-    assert_eq!(whole.to_string(), expected);
+    assert_eq!(findings.to_string(), expected);
     let mut damaged = small.of(&[0, 1, 3, 4]);
     damaged.extend(&small.block(5)[..20]);
     let found = verify(reader(&damaged).unwrap()).unwrap();
@@ -434,8 +434,8 @@ fn trace_may_begin_anywhere_but_not_after_its_end() {
         replay_everything(&bytes);
         let found = verify(reader(&bytes).unwrap()).unwrap();
         assert_eq!(found.is_whole() && found.ended, edge == 1, "{edge}: {found}");
-        let told = format!("block 6 (end) counts 60 steps, the trace begins after it, at step #{edge}");
-        assert_eq!(found.to_string().contains(&told), edge > 61, "{edge}: {found}");
+        let expected = format!("block 6 (end) counts 60 steps, the trace begins after it, at step #{edge}");
+        assert_eq!(found.to_string().contains(&expected), edge > 61, "{edge}: {found}");
     }
 }
 
@@ -456,15 +456,15 @@ proptest! {
     #[test]
     fn random_bytes_never_panic(bytes in vec(any::<u8>(), 0..400), prefix in 0..40usize) {
         let small = Small::new();
-        let whole = |bytes: &[u8]| {
+        let is_whole = |bytes: &[u8]| {
             reader(bytes).is_ok_and(|reader| verify(reader).is_ok_and(|found| found.is_whole() && found.ended))
         };
         read_everything(&bytes);
-        prop_assert!(!whole(&bytes));
+        prop_assert!(!is_whole(&bytes));
         let middle = prefix * small.bytes.len() / 40;
         let mixed = [&small.bytes[..middle], &bytes, &small.bytes[middle..]].concat();
         read_everything(&mixed);
-        prop_assert!(!whole(&mixed) || bytes.is_empty());
+        prop_assert!(!is_whole(&mixed) || bytes.is_empty());
     }
 
     /// Wrong content with valid checksums, as from a bug or an attacker.

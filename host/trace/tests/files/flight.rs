@@ -19,7 +19,7 @@ fn flight() -> Recorder {
 }
 
 /// Records steps, with a state of this size whenever one is due. Returns the number of states.
-fn tell(recorder: &mut Recorder, steps: &[Step], state_bytes: usize) -> usize {
+fn record_steps(recorder: &mut Recorder, steps: &[Step], state_bytes: usize) -> usize {
     let mut snapshots = 0;
     for (at, step) in steps.iter().enumerate() {
         if state_bytes > 0 && recorder.snapshot_is_due() {
@@ -36,7 +36,7 @@ fn tell(recorder: &mut Recorder, steps: &[Step], state_bytes: usize) -> usize {
 fn a_dump_begins_with_a_snapshot_and_has_every_step_after_it() {
     let (steps, _) = session::run(41, Config::default(), 40_000);
     let mut recorder = flight();
-    assert!(tell(&mut recorder, &steps, 1000) > 8);
+    assert!(record_steps(&mut recorder, &steps, 1000) > 8);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("dump.gvt");
     let count = recorder.dump(&path, Some(77)).unwrap();
@@ -62,7 +62,7 @@ fn a_dump_begins_with_a_snapshot_and_has_every_step_after_it() {
     let found = verify(Reader::open(&path).unwrap()).unwrap();
     assert!(found.is_whole() && found.ended, "{found}");
     // Recording continues, and a later dump overwrites the older one.
-    tell(&mut recorder, &steps[..10], 1000);
+    record_steps(&mut recorder, &steps[..10], 1000);
     recorder.dump(&path, None).unwrap();
     let found = verify(Reader::open(&path).unwrap()).unwrap();
     assert!(found.is_whole() && !found.ended && found.range.unwrap().1 == 40_010, "{found}");
@@ -72,7 +72,7 @@ fn a_dump_begins_with_a_snapshot_and_has_every_step_after_it() {
 fn ring_that_was_never_full_replays_from_the_first_step() {
     let (steps, digest) = session::run(42, Config::default(), 500);
     let mut recorder = flight();
-    tell(&mut recorder, &steps, 1000);
+    record_steps(&mut recorder, &steps, 1000);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("dump.gvt");
     assert_eq!(recorder.dump(&path, Some(digest)).unwrap(), 500);
@@ -84,7 +84,7 @@ fn ring_that_was_never_full_replays_from_the_first_step() {
 fn the_call_that_crashed_is_in_a_dump() {
     let (steps, _) = session::run(43, Config::default(), 100);
     let mut recorder = flight();
-    tell(&mut recorder, &steps[..99], 0);
+    record_steps(&mut recorder, &steps[..99], 0);
     recorder.begin(steps[99].now, &steps[99].input).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("dump.gvt");
@@ -147,7 +147,7 @@ fn steps_without_a_state_before_them_are_not_called_identical() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("dump.gvt");
     let mut recorder = flight();
-    tell(&mut recorder, &steps, 0);
+    record_steps(&mut recorder, &steps, 0);
     let count = recorder.dump(&path, Some(digest)).unwrap();
     let report = replay(&path);
     let first_step = 40_001 - count;
@@ -184,17 +184,17 @@ fn states_larger_than_all_the_room_do_not_push_each_other_out() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("dump.gvt");
     let mut recorder = flight();
-    let mut told = 0;
+    let mut recorded = 0;
     for part in steps.chunks(1000) {
-        tell(&mut recorder, part, STATE_BYTES);
-        told += part.len() as u64;
+        record_steps(&mut recorder, part, STATE_BYTES);
+        recorded += part.len() as u64;
         let count = recorder.dump(&path, None).unwrap();
         let mut records = Reader::open(&path).unwrap().map(Result::unwrap);
         let first = records.next().unwrap();
-        assert!(matches!(first, Record::Snapshot { .. }) || count == told, "after {told}: {first}");
-        assert!(count == told || count > 1500, "only {count} steps after {told}");
+        assert!(matches!(first, Record::Snapshot { .. }) || count == recorded, "after {recorded}: {first}");
+        assert!(count == recorded || count > 1500, "only {count} steps after {recorded}");
         let bytes = std::fs::metadata(&path).unwrap().len() as usize;
-        assert!(bytes < RING_BYTES + 3 * (STATE_BYTES + (80 << 10)), "{bytes} bytes after {told}");
+        assert!(bytes < RING_BYTES + 3 * (STATE_BYTES + (80 << 10)), "{bytes} bytes after {recorded}");
     }
 }
 
@@ -202,7 +202,7 @@ fn states_larger_than_all_the_room_do_not_push_each_other_out() {
 fn without_snapshots_the_last_steps_can_still_be_read() {
     let (steps, _) = session::run(44, Config::default(), 40_000);
     let mut recorder = flight();
-    tell(&mut recorder, &steps, 0);
+    record_steps(&mut recorder, &steps, 0);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("dump.gvt");
     recorder.dump(&path, None).unwrap();

@@ -54,14 +54,17 @@ fn raw_blocks(bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
     let mut blocks = Vec::new();
     let (mut link, mut next_step) = (0, 1);
     for (number, two) in bounds(bytes).windows(2).enumerate() {
-        let whole = &bytes[two[0]..two[1]];
-        let (kind, steps, first_step) = (whole[18], word(whole, 28), long(whole, 32));
-        let times = [long(whole, 40), long(whole, 48)];
-        assert_eq!(whole, block(number as u32, kind, first_step, steps, times, link, &whole[68..]));
+        let block_bytes = &bytes[two[0]..two[1]];
+        let (kind, steps, first_step) = (block_bytes[18], word(block_bytes, 28), long(block_bytes, 32));
+        let times = [long(block_bytes, 40), long(block_bytes, 48)];
+        assert_eq!(
+            block_bytes,
+            block(number as u32, kind, first_step, steps, times, link, &block_bytes[68..])
+        );
         assert_eq!(first_step, next_step);
         next_step += u64::from(steps);
-        link = word(whole, 64);
-        blocks.push((kind, whole[68..].to_vec()));
+        link = word(block_bytes, 64);
+        blocks.push((kind, block_bytes[68..].to_vec()));
     }
     blocks
 }
@@ -220,26 +223,26 @@ fn configurations_that_cannot_be_built_are_refused() {
 #[test]
 fn records_that_make_no_sense_are_lost_whatever_their_checksum() {
     let entered = |input| delimited(0x41, &wire::Entered { now_ns: 0, input }.encode_to_vec());
-    let gone = entered(Some(wire::Input { body: Some(wire::input::Body::ProcessGone(1)) }));
+    let process_gone = entered(Some(wire::Input { body: Some(wire::input::Body::ProcessGone(1)) }));
     let with = |body| entered(Some(wire::Input { body: Some(body) }));
     let answer = wire::Sent { process: 1, frame: Some(proto::channel::ToGuest::default()) };
-    let answered = wire::Effects { answers: vec![answer], ..wire::Effects::default() };
-    let answered = delimited(0x42, &answered.encode_to_vec());
+    let effects = wire::Effects { answers: vec![answer], ..wire::Effects::default() };
+    let effects = delimited(0x42, &effects.encode_to_vec());
     let cases: [(Vec<u8>, &str); 14] = [
         (entered(None), "a step has no input"),
         (entered(Some(wire::Input { body: None })), "Input has no body"),
         (with(wire::input::Body::Call(wire::Call { process: 1, frame: None })), "Call has no frame"),
         (with(wire::input::Body::Fault(wire::Fault { kind: None })), "Fault has no kind"),
-        ([&gone[..], &gone].concat(), "step #1 has no effects and is not the last"),
-        ([&gone[..], &answered].concat(), "request 0"),
+        ([&process_gone[..], &process_gone].concat(), "step #1 has no effects and is not the last"),
+        ([&process_gone[..], &answer_effects].concat(), "request 0"),
         (vec![0xC0], "effects of no step"),
-        ([&gone[..], &[0xC4]].concat(), "an answer without a caller"),
+        ([&process_gone[..], &[0xC4]].concat(), "an answer without a caller"),
         (vec![0x80, 0xFF], "it ends inside a record"),
         (vec![0x82, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x02], "too big for its field"),
         (vec![0x85], "0x85, which format 3 does not have"),
         (delimited(0x41, &[0xFF]), "a step"),
         (vec![0x41, 5, 0], "it ends inside a record"),
-        ([&gone[..], &delimited(0x77, b"?")].concat(), "kind 119, which this program does not know"),
+        ([&process_gone[..], &delimited(0x77, b"?")].concat(), "kind 119, which this program does not know"),
     ];
     for (record, why) in cases {
         let report = replay(&forged(&header(), std::slice::from_ref(&record))).unwrap();
@@ -247,26 +250,29 @@ fn records_that_make_no_sense_are_lost_whatever_their_checksum() {
         assert!(lost.why.contains(why) || why == "a step", "{lost}");
         assert_eq!((lost.from, lost.to), (1, Some(2)), "{lost}");
     }
-    let more = replay(&forged(&header(), &[[&gone[..], &[0xC0], &gone, &[0xC0]].concat()])).unwrap();
+    let more =
+        replay(&forged(&header(), &[[&process_gone[..], &[0xC0], &process_gone, &[0xC0]].concat()])).unwrap();
     assert!(more.to_string().contains("step #2 is one more than it is said to have"), "{more}");
     let none = replay(&forged(&header(), &[vec![]])).unwrap().to_string();
     assert!(none.contains("it is said to have 1 steps more"), "{none}");
-    let unfinished = replay(&forged(&header(), &[gone.clone(), [&gone[..], &[0xC0]].concat()])).unwrap();
+    let unfinished =
+        replay(&forged(&header(), &[process_gone.clone(), [&process_gone[..], &[0xC0]].concat()])).unwrap();
     assert!(unfinished.to_string().contains("step #1 has no effects and is not the last"), "{unfinished}");
 }
 
 #[test]
 fn records_of_unknown_kinds_are_skipped_and_counted_unless_replay_needs_them() {
-    let gone = wire::Input { body: Some(wire::input::Body::ProcessGone(1)) };
-    let gone = delimited(0x41, &wire::Entered { now_ns: 5, input: Some(gone) }.encode_to_vec());
+    let process_gone = wire::Input { body: Some(wire::input::Body::ProcessGone(1)) };
+    let process_gone =
+        delimited(0x41, &wire::Entered { now_ns: 5, input: Some(process_gone) }.encode_to_vec());
     let comment = delimited(0x07, b"somebody's remark");
-    let bytes = forged(&header(), &[[&comment, &gone[..], &comment, &[0xC0], &comment].concat()]);
+    let bytes = forged(&header(), &[[&comment, &process_gone[..], &comment, &[0xC0], &comment].concat()]);
     let found = verify(reader(&bytes).unwrap()).unwrap();
     assert_eq!((found.steps, found.skipped, found.unknown), (1, 3, 0));
     assert!(found.is_whole(), "{found}");
     assert!(replay(&bytes).unwrap().agrees());
-    let needed = delimited(0x7F, b"the kernel was told something else");
-    let bytes = forged(&header(), &[[&needed, &gone[..], &[0xC0]].concat()]);
+    let semantic_record = delimited(0x7F, b"the kernel was told something else");
+    let bytes = forged(&header(), &[[&semantic_record, &process_gone[..], &[0xC0]].concat()]);
     let found = verify(reader(&bytes).unwrap()).unwrap();
     assert_eq!((found.steps, found.skipped, found.unknown), (1, 0, 1));
     let report = replay(&bytes).unwrap();

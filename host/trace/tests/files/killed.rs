@@ -16,18 +16,18 @@ fn open_block(trace: &Path) -> PathBuf {
 }
 
 /// A trace and its open block as a killed recorder leaves them: a copy.
-struct Left {
+struct KilledTrace {
     folder: tempfile::TempDir,
 }
 
-impl Left {
-    fn of(trace: &Path) -> Left {
-        let left = Left { folder: tempfile::tempdir().unwrap() };
-        std::fs::copy(trace, left.trace()).unwrap();
+impl KilledTrace {
+    fn of(trace: &Path) -> KilledTrace {
+        let killed = KilledTrace { folder: tempfile::tempdir().unwrap() };
+        std::fs::copy(trace, killed.trace()).unwrap();
         if let Ok(bytes) = std::fs::read(open_block(trace)) {
-            left.open_is(&bytes);
+            killed.open_is(&bytes);
         }
-        left
+        killed
     }
 
     /// Replaces the open block with these bytes.
@@ -66,18 +66,18 @@ fn each_half_of_a_step_is_readable_once_recorded() {
     let mut recorder = common::recorder(&path, &Config::default());
     for (at, step) in steps.iter().enumerate() {
         recorder.begin(step.now, &step.input).unwrap();
-        let left = Left::of(&path);
-        let found = left.steps();
+        let killed = KilledTrace::of(&path);
+        let found = killed.steps();
         assert_eq!(found.len(), at + 1);
         assert_eq!(found[at], (step.input.clone(), false));
-        assert_eq!(left.findings().unfinished, Some(at as u64 + 1));
+        assert_eq!(killed.findings().unfinished, Some(at as u64 + 1));
         recorder.end(&step.effects).unwrap();
-        let found = Left::of(&path).findings();
+        let found = KilledTrace::of(&path).findings();
         assert!(found.is_whole() && !found.ended && found.unfinished.is_none(), "{found}");
         assert_eq!(found.steps, at as u64 + 1);
         if at % 50 == 49 {
             recorder.flush().unwrap();
-            assert_eq!(Left::of(&path).findings().steps, at as u64 + 1);
+            assert_eq!(KilledTrace::of(&path).findings().steps, at as u64 + 1);
         }
     }
     // The trace of a running recorder can be read as well.
@@ -93,7 +93,7 @@ fn a_block_that_was_being_written_is_read_from_the_open_block() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.gvt");
     let mut recorder = common::recorder(&path, &Config::default());
-    let mut tell = |steps: &[Step]| {
+    let mut record_steps = |steps: &[Step]| {
         for step in steps {
             recorder.begin(step.now, &step.input).unwrap();
             recorder.end(&step.effects).unwrap();
@@ -102,15 +102,15 @@ fn a_block_that_was_being_written_is_read_from_the_open_block() {
         recorder.flush().unwrap();
         open
     };
-    tell(&steps[..30]);
+    record_steps(&steps[..30]);
     let before = std::fs::metadata(&path).unwrap().len();
-    let open = tell(&steps[30..]);
+    let open = record_steps(&steps[30..]);
     let after = std::fs::metadata(&path).unwrap().len();
-    let left = Left::of(&path);
-    left.open_is(&open);
+    let killed = KilledTrace::of(&path);
+    killed.open_is(&open);
     for length in (before..=after).rev() {
-        left.cut(length);
-        let found = left.findings();
+        killed.cut(length);
+        let found = killed.findings();
         assert!(found.is_whole() && found.steps == 60, "cut at {length}: {found}");
     }
 }
@@ -131,10 +131,10 @@ fn open_block_shows_how_much_is_lost_before_it() {
     }
     let bytes = std::fs::read(&path).unwrap();
     let bounds = common::bounds(&bytes);
-    let left = Left::of(&path);
+    let killed = KilledTrace::of(&path);
     for length in (bounds[1]..bounds[3]).rev() {
-        left.cut(length as u64);
-        let found = left.findings();
+        killed.cut(length as u64);
+        let found = killed.findings();
         let lost = if length < bounds[2] { 40 } else { 20 };
         assert_eq!((found.steps, found.lost_steps()), (60 - lost, Some(lost)), "cut at {length}: {found}");
     }
@@ -153,34 +153,34 @@ fn damaged_open_block_is_reported_and_one_of_another_trace_ignored() {
             recorder.flush().unwrap();
         }
     }
-    let whole = std::fs::read(open_block(&path)).unwrap();
-    let length = u32::from_le_bytes(whole[16..20].try_into().unwrap()) as usize;
-    let left = Left::of(&path);
+    let content = std::fs::read(open_block(&path)).unwrap();
+    let length = u32::from_le_bytes(content[16..20].try_into().unwrap()) as usize;
+    let killed = KilledTrace::of(&path);
     for at in (0..24).chain(32..60).chain(64..64 + length) {
-        let mut open = whole[..64 + length].to_vec();
+        let mut open = content[..64 + length].to_vec();
         open[at] ^= 0x21;
-        std::fs::write(open_block(&left.trace()), &open).unwrap();
-        let found = left.findings();
+        std::fs::write(open_block(&killed.trace()), &open).unwrap();
+        let found = killed.findings();
         let of_another = (8..16).contains(&at);
         assert_eq!((found.steps, found.is_whole()), (10, of_another), "byte {at}: {found}");
     }
     for cut in [0, 10, 15, 16, 63, 64, 64 + length - 1] {
-        std::fs::write(open_block(&left.trace()), &whole[..cut]).unwrap();
-        let found = left.findings();
+        std::fs::write(open_block(&killed.trace()), &content[..cut]).unwrap();
+        let found = killed.findings();
         assert_eq!((found.steps, found.is_whole()), (10, cut < 16), "cut at {cut}: {found}");
     }
     // An open block of an earlier version.
-    std::fs::write(open_block(&left.trace()), [b"GPVTOPEN", &whole[8..]].concat()).unwrap();
-    let found = left.findings().to_string();
+    std::fs::write(open_block(&killed.trace()), [b"GPVTOPEN", &content[8..]].concat()).unwrap();
+    let found = killed.findings().to_string();
     assert!(found.contains("#11") && found.contains("another version of gpupv"), "{found}");
     // The file already has this block, so nothing is lost.
-    let mut old = whole.clone();
+    let mut old = content.clone();
     old[32..36].copy_from_slice(&1u32.to_le_bytes());
     let crc = crc32c::crc32c(&old[32..56]);
     old[56..60].copy_from_slice(&crc.to_le_bytes());
     old[64] ^= 1;
-    std::fs::write(open_block(&left.trace()), &old).unwrap();
-    assert!(left.findings().is_whole(), "{}", left.findings());
+    std::fs::write(open_block(&killed.trace()), &old).unwrap();
+    assert!(killed.findings().is_whole(), "{}", killed.findings());
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn steps_of_any_size_fit_the_open_block() {
         effects.notes.push(note(bytes));
         recorder.begin(step as u64, &Input::Deadline).unwrap();
         recorder.end(&effects).unwrap();
-        let found = Left::of(&path).findings();
+        let found = KilledTrace::of(&path).findings();
         assert!(found.is_whole() && found.steps == step as u64 + 1, "{found}");
     }
 }
@@ -220,8 +220,8 @@ fn a_time_in_the_open_block_is_found() {
         recorder.begin(step.now, &step.input).unwrap();
         recorder.end(&step.effects).unwrap();
     }
-    let left = Left::of(&path);
-    let mut reader = Reader::open(&left.trace()).unwrap();
+    let killed = KilledTrace::of(&path);
+    let mut reader = Reader::open(&killed.trace()).unwrap();
     for step in &steps {
         reader.seek_time(step.now).unwrap();
         let Some(Ok(Record::Step { now, .. })) = reader.next() else { panic!("nothing at {}", step.now) };

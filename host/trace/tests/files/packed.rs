@@ -55,18 +55,22 @@ fn records(path: &Path) -> Vec<Record> {
 #[test]
 fn every_record_and_every_place_is_the_same_and_the_bytes_are_fewer() {
     let folder = Folder::new(2000);
-    let (whole, small) = (folder.path("t.gvt"), folder.path("p.gvt"));
-    let packed = pack(&whole, &small).unwrap();
+    let (unpacked, small) = (folder.path("t.gvt"), folder.path("p.gvt"));
+    let packed = pack(&unpacked, &small).unwrap();
     let length = |path: &Path| std::fs::metadata(path).unwrap().len();
-    assert_eq!((packed.before, packed.after), (length(&whole), length(&small)));
+    assert_eq!((packed.before, packed.after), (length(&unpacked), length(&small)));
     assert!(packed.after * 2 < packed.before, "{packed:?}");
-    assert_eq!(records(&small), records(&whole));
-    let (mut of_whole, mut of_small) = (Reader::open(&whole).unwrap(), Reader::open(&small).unwrap());
+    assert_eq!(records(&small), records(&unpacked));
+    let (mut of_unpacked, mut of_small) = (Reader::open(&unpacked).unwrap(), Reader::open(&small).unwrap());
     for sequence in [1, 19, 20, 21, 999, 1000, 1001, 1999, 2000, 2001, u64::MAX] {
-        of_whole.seek(sequence).unwrap();
+        of_unpacked.seek(sequence).unwrap();
         of_small.seek(sequence).unwrap();
-        assert_eq!(of_small.next().map(Result::unwrap), of_whole.next().map(Result::unwrap), "#{sequence}");
-        assert_eq!(of_small.seek_snapshot(sequence).unwrap(), of_whole.seek_snapshot(sequence).unwrap());
+        assert_eq!(
+            of_small.next().map(Result::unwrap),
+            of_unpacked.next().map(Result::unwrap),
+            "#{sequence}"
+        );
+        assert_eq!(of_small.seek_snapshot(sequence).unwrap(), of_unpacked.seek_snapshot(sequence).unwrap());
     }
     let found = verify(Reader::open(&small).unwrap()).unwrap();
     assert!(found.is_whole() && found.ended && found.blocks[&Kind::Index] > 1, "{found}");
@@ -81,14 +85,14 @@ fn an_index_says_where_blocks_are_in_the_copy() {
     let folder = Folder::new(2000);
     let bytes = folder.packed();
     let bounds = bounds(&bytes);
-    let mut seen = 0;
+    let mut count = 0;
     for block in bounds.windows(2).map(|two| &bytes[two[0]..two[1]]).filter(|block| block[KIND] == 4) {
         let index: proto::trace::Index = proto::Message::decode(&block[CONTENT..]).unwrap();
         for entry in &index.entries {
             let offset = entry.offset as usize;
             assert!(bounds.contains(&offset), "{offset}");
             assert_eq!(entry.header, bytes[offset + 16..offset + CONTENT]);
-            seen += 1;
+            count += 1;
         }
         if index.previous_index != 0 {
             assert_eq!(bytes[index.previous_index as usize + KIND], 4);
@@ -97,7 +101,7 @@ fn an_index_says_where_blocks_are_in_the_copy() {
             assert_eq!(bytes[index.last_snapshot as usize + KIND], 3);
         }
     }
-    assert!(seen > 100, "{seen} blocks");
+    assert!(count > 100, "{count} blocks");
 }
 
 #[test]
@@ -184,10 +188,10 @@ fn stream_that_inflates_to_too_much_or_to_no_steps_is_reported() {
         (&b"no stream"[..], "cannot be inflated"),
         (&[3, 0], "steps more"),
     ];
-    for (content, wanted) in cases {
+    for (content, expected) in cases {
         let found = verify(reader(&with_content(&bytes, place, content)).unwrap()).unwrap();
-        let lost = found.lost.first().unwrap_or_else(|| panic!("{wanted}: {found}"));
-        assert!(lost.to_string().contains(wanted), "{lost}");
+        let lost = found.lost.first().unwrap_or_else(|| panic!("{expected}: {found}"));
+        assert!(lost.to_string().contains(expected), "{lost}");
     }
 }
 
@@ -266,9 +270,9 @@ fn pieces_are_packed_and_one_that_is_damaged_costs_the_snapshot_and_no_step() {
     let (state, host) = (vec![3; 5000], vec![4; 2500]);
     with_snapshot(&path, Some(1000), &state, &host);
     pack(&path, &packed).unwrap();
-    let whole = Some((state, host));
-    assert_eq!(snapshot_of(&path), (whole.clone(), Some(0)));
-    assert_eq!(snapshot_of(&packed), (whole, Some(0)));
+    let snapshot = Some((state, host));
+    assert_eq!(snapshot_of(&path), (snapshot.clone(), Some(0)));
+    assert_eq!(snapshot_of(&packed), (snapshot, Some(0)));
     let bytes = std::fs::read(&path).unwrap();
     for two in bounds(&bytes).windows(2) {
         if bytes[two[0] + KIND] != 6 {

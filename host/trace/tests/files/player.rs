@@ -56,10 +56,10 @@ fn any_step_can_be_gone_to_and_the_state_there_is_what_it_was() {
     let mut random = Random(5);
     for mut player in [player(&recorded.bytes), player(&recorded.bytes).that_goes_back()] {
         for _ in 0..40 {
-            let wanted = random.below(6000);
-            assert_eq!(player.go_to(wanted + 1).unwrap(), None);
-            assert_eq!(player.next(), wanted + 1);
-            assert_eq!(player.digest(), recorded.digests[wanted as usize], "before step {wanted}");
+            let step = random.below(6000);
+            assert_eq!(player.go_to(step + 1).unwrap(), None);
+            assert_eq!(player.next(), step + 1);
+            assert_eq!(player.digest(), recorded.digests[step as usize], "before step {step}");
         }
         assert_eq!(player.go_to(6001).unwrap(), None);
         assert_eq!(player.digest(), recorded.digests[6000]);
@@ -74,8 +74,8 @@ fn a_replay_begins_at_a_snapshot_and_ends_at_a_place() {
     let report = replay(&recorded.bytes, &ReplayRange { from: place("seq=1000"), until: place("seq=1200") });
     assert_eq!(report.verdict, Verdict::Identical { digest: recorded.digests[1199] }, "{report}");
     assert_eq!((report.from, report.stopped, report.steps), (Some(901), Some(1200), 299));
-    let whole = replay(&recorded.bytes, &ReplayRange { from: place("seq=300"), until: None });
-    assert_eq!((whole.from, whole.steps, whole.ended), (None, 1500, true), "{whole}");
+    let report = replay(&recorded.bytes, &ReplayRange { from: place("seq=300"), until: None });
+    assert_eq!((report.from, report.steps, report.ended), (None, 1500, true), "{report}");
     // A time stop is the first step at or after it.
     let at = recorded.steps[1000].now;
     let first = recorded.steps.iter().position(|step| step.now >= at).unwrap() as u64 + 1;

@@ -69,8 +69,8 @@ fn the_recording_of_a_replay_is_the_trace() {
 #[test]
 fn a_planted_difference_is_found_at_its_step_and_lane() {
     let (steps, digest) = session::run(4, Config::default(), 500);
-    let plant = |wanted: fn(&Effects) -> bool, change: fn(&mut Effects)| {
-        let at = 200 + steps[200..].iter().position(|step| wanted(&step.effects)).unwrap();
+    let plant = |is_target: fn(&Effects) -> bool, change: fn(&mut Effects)| {
+        let at = 200 + steps[200..].iter().position(|step| is_target(&step.effects)).unwrap();
         let mut planted = steps.clone();
         change(&mut planted[at].effects);
         let report = replay(&record(&Config::default(), &planted, Some(digest))).unwrap();

@@ -28,12 +28,12 @@ fn times_of(step: u64) -> Times {
         recorded_ns: at + 4,
         handled_ns: at + 5,
         stored_ns: u64::MAX - step,
-        heard: (!step.is_multiple_of(5)).then_some((at - 7, u64::MAX)),
+        received: (!step.is_multiple_of(5)).then_some((at - 7, u64::MAX)),
         woken: vec![woken; (step % 4) as usize],
     }
 }
 
-fn tell(recorder: &mut Recorder, range: std::ops::RangeInclusive<u64>, with_times: bool) {
+fn record_steps(recorder: &mut Recorder, range: std::ops::RangeInclusive<u64>, with_times: bool) {
     let (mut input, mut effects) = (Input::Deadline, Effects::default());
     for step in range {
         KINDS[PAIR].1(step, &mut input, &mut effects);
@@ -46,14 +46,14 @@ fn tell(recorder: &mut Recorder, range: std::ops::RangeInclusive<u64>, with_time
 }
 
 fn read(path: &Path) -> (Vec<Record>, Vec<Times>) {
-    let (mut others, mut times) = (Vec::new(), Vec::new());
+    let (mut records, mut times) = (Vec::new(), Vec::new());
     for record in Reader::open(path).unwrap().with_times() {
         match record.unwrap() {
             Record::Times(one) => times.push(one),
-            other => others.push(other),
+            other => records.push(other),
         }
     }
-    (others, times)
+    (records, times)
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn times_are_read_only_on_request() {
     let traces = [("with.gvt", true), ("without.gvt", false)].map(|(name, with_times)| {
         let path = folder.path().join(name);
         let mut recorder = recorder(&path, &Config::default());
-        tell(&mut recorder, 1..=STEPS, with_times);
+        record_steps(&mut recorder, 1..=STEPS, with_times);
         recorder.finish(7).unwrap();
         path
     });
@@ -70,8 +70,8 @@ fn times_are_read_only_on_request() {
     assert_eq!(steps(&with), steps(&without));
     let found = verify(reader(&with).unwrap()).unwrap();
     assert!(found.is_whole() && found.skipped == 0, "{found}");
-    let (others, times) = read(&traces[0]);
-    assert_eq!(others, read(&traces[1]).0, "the same but for times");
+    let (records, times) = read(&traces[0]);
+    assert_eq!(records, read(&traces[1]).0, "the same but for times");
     assert_eq!(times, (1..=STEPS).map(times_of).collect::<Vec<_>>());
     assert_eq!(read(&traces[1]).1, []);
 }
@@ -83,17 +83,17 @@ fn times_that_come_when_no_block_is_open_are_in_the_next() {
     let recording = Recording { durable: Durable::Block, ..RECORDING };
     let mut recorder = Recorder::create_as(&path, &Config::default(), "test", recording).unwrap();
     for step in 1..=10 {
-        tell(&mut recorder, step..=step, false);
+        record_steps(&mut recorder, step..=step, false);
         recorder.flush().unwrap();
         recorder.times(&times_of(step)).unwrap();
     }
     // The last times have no step after them.
-    let told = Times { step: 0, ..times_of(11) };
-    recorder.times(&told).unwrap();
+    let times_of_last = Times { step: 0, ..times_of(11) };
+    recorder.times(&times_of_last).unwrap();
     assert_eq!(recorder.finish(7).unwrap(), 10);
-    let (others, times) = read(&path);
-    assert_eq!(others.len(), 11);
-    let expected: Vec<_> = (1..=10).map(times_of).chain([told]).collect();
+    let (records, times) = read(&path);
+    assert_eq!(records.len(), 11);
+    let expected: Vec<_> = (1..=10).map(times_of).chain([times_of_last]).collect();
     assert_eq!(times, expected);
     let found = verify(Reader::open(&path).unwrap()).unwrap();
     assert!(found.is_whole() && found.steps == 10, "{found}");
@@ -104,11 +104,11 @@ fn times_of_the_open_block_outlive_the_recorder() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.gvt");
     let mut recorder = recorder(&path, &Config::default());
-    tell(&mut recorder, 1..=20, true);
+    record_steps(&mut recorder, 1..=20, true);
     // As after SIGKILL: nothing is closed.
     std::mem::forget(recorder);
-    let (others, times) = read(&path);
-    assert_eq!(others.len(), 20);
+    let (records, times) = read(&path);
+    assert_eq!(records.len(), 20);
     assert_eq!(times, (1..=20).map(times_of).collect::<Vec<_>>());
 }
 
@@ -118,14 +118,14 @@ fn times_without_steps_are_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.gvt");
     let mut recorder = recorder(&path, &Config::default());
-    tell(&mut recorder, 1..=1, true);
+    record_steps(&mut recorder, 1..=1, true);
     for step in 2..100_000 {
         recorder.times(&times_of(step)).unwrap();
     }
-    tell(&mut recorder, 2..=2, true);
+    record_steps(&mut recorder, 2..=2, true);
     recorder.finish(7).unwrap();
-    let (others, times) = read(&path);
-    assert_eq!(others.len(), 3);
+    let (records, times) = read(&path);
+    assert_eq!(records.len(), 3);
     assert!((200..5000).contains(&times.len()), "{}", times.len());
     assert_eq!(times.last(), Some(&times_of(2)), "the next step's are there");
     assert!(std::fs::metadata(&path).unwrap().len() < 3 * 65536, "three blocks");

@@ -106,7 +106,7 @@ fn replay(args: &ExplainArgs, drivers: &Registry, log: &Log) -> anyhow::Result<S
         adapter.kmd = WITNESSED.into();
         adapter.hazards = true;
     }
-    let mut player = Player::over(reader, &log.registry(drivers), config)?;
+    let mut player = Player::observing(reader, &log.registry(drivers), config)?;
     loop {
         match player.play()? {
             PlayerStep::Over if !player.has_begun() => {

@@ -48,7 +48,7 @@ fn parse(line: &str) -> Result<Command, String> {
 /// Executes commands until the input ends.
 pub fn run(args: &ReplayArgs, player: &mut Player, input: &mut dyn BufRead) -> anyhow::Result<u8> {
     for place in [&args.from, &args.until].into_iter().flatten() {
-        go(player, place)?;
+        go_to_stop(player, place)?;
     }
     here(player);
     for line in input.lines() {
@@ -58,11 +58,11 @@ pub fn run(args: &ReplayArgs, player: &mut Player, input: &mut dyn BufRead) -> a
             Ok(Command::Next(count)) => next(player, count)?,
             Ok(Command::Backward(count)) => {
                 let to = player.next().saturating_sub(count);
-                go(player, &Stop::Sequence(to))?;
+                go_to_stop(player, &Stop::Sequence(to))?;
                 here(player);
             }
             Ok(Command::Go(place)) => {
-                go(player, &place)?;
+                go_to_stop(player, &place)?;
                 here(player);
             }
             Ok(Command::State) => {
@@ -98,8 +98,8 @@ fn next(player: &mut Player, count: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn go(player: &mut Player, place: &Stop) -> anyhow::Result<()> {
-    if let Some(moved) = player.go(place)? {
+fn go_to_stop(player: &mut Player, place: &Stop) -> anyhow::Result<()> {
+    if let Some(moved) = player.go_to_stop(place)? {
         print_step(player, &moved)?;
     }
     Ok(())

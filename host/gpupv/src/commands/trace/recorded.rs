@@ -80,7 +80,7 @@ fn step_of(path: &Path, place: &Stop, drivers: &Registry) -> anyhow::Result<u64>
     let mut player = Player::new(Reader::open(path)?, drivers)?;
     match player.resolve(place)? {
         Stop::Sequence(step) => Ok(step),
-        place => match player.go(&place).with_context(|| format!("cannot find {place:?}"))? {
+        place => match player.go_to_stop(&place).with_context(|| format!("cannot find {place:?}"))? {
             None => Ok(player.next()),
             Some(_) => bail!("{} does not reach that place", path.display()),
         },

@@ -132,7 +132,7 @@ fn to_the_end(player: &mut Player) -> anyhow::Result<Option<String>> {
 fn to_a_place(player: &mut Player, place: &Stop, path: &Path) -> anyhow::Result<Option<String>> {
     // A time after the end of the trace means the whole trace.
     let place = player.resolve(place)?;
-    match player.go(&place)? {
+    match player.go_to_stop(&place)? {
         None => Ok(None),
         Some(PlayerStep::End { .. } | PlayerStep::Over) if place == Stop::Sequence(u64::MAX) => Ok(None),
         Some(PlayerStep::End { .. } | PlayerStep::Over) => {
