@@ -23,13 +23,13 @@ const LISTED_MAX: usize = 20;
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct CallSummary {
     sequence: u64,
-    told: u64,
-    answered: u64,
+    call_hash: u64,
+    answer_hash: u64,
 }
 
 /// A process of one trace.
 #[derive(Default)]
-struct Seen {
+struct ProcessSummary {
     calls: Vec<CallSummary>,
     /// By event: when each wait with it was registered and woken.
     waits: BTreeMap<EventId, Vec<(Nanos, Option<Nanos>)>>,
@@ -39,7 +39,7 @@ struct Seen {
 /// The compared data of one trace.
 struct Side {
     steps: u64,
-    processes: BTreeMap<String, Seen>,
+    processes: BTreeMap<String, ProcessSummary>,
     calls: BTreeMap<String, u64>,
     wakes: u64,
     stopped: Option<String>,
@@ -54,7 +54,7 @@ pub struct Divergence {
     /// Its steps in the first and the second trace; `None` if there is no such call.
     pub steps: (Option<u64>, Option<u64>),
     /// Whether the calls are equal and only the answers differ.
-    pub answered: bool,
+    pub same_call: bool,
     /// Texts of both.
     pub words: (String, String),
 }
@@ -106,67 +106,78 @@ impl Diff {
 pub type Open<'a> = dyn Fn() -> Result<Reader, TraceError> + 'a;
 
 /// Compares two traces. Each is opened twice: a second pass gets the texts of the differences.
-pub fn diff(one: &Open, other: &Open) -> Result<Diff, TraceError> {
-    let open = (one, other);
-    let (one, other) = (Side::read((open.0)()?)?, Side::read((open.1)()?)?);
+pub fn diff(left: &Open, right: &Open) -> Result<Diff, TraceError> {
+    let open = (left, right);
+    let (left, right) = (Side::read((open.0)()?)?, Side::read((open.1)()?)?);
     let mut diff = Diff {
-        steps: (one.steps, other.steps),
-        wakes: (one.wakes, other.wakes),
-        stopped: (one.stopped.clone(), other.stopped.clone()),
+        steps: (left.steps, right.steps),
+        wakes: (left.wakes, right.wakes),
+        stopped: (left.stopped.clone(), right.stopped.clone()),
         ..Diff::default()
     };
-    for (name, seen) in &one.processes {
-        match other.processes.get(name) {
-            Some(theirs) => compare(name, seen, theirs, &mut diff),
+    for (name, summary) in &left.processes {
+        match right.processes.get(name) {
+            Some(right_summary) => compare(name, summary, right_summary, &mut diff),
             None => diff.only.0.push(name.clone()),
         }
     }
-    diff.only.1.extend(other.processes.keys().filter(|name| !one.processes.contains_key(*name)).cloned());
-    for name in one.calls.keys().chain(other.calls.keys().filter(|name| !one.calls.contains_key(*name))) {
+    diff.only.1.extend(right.processes.keys().filter(|name| !left.processes.contains_key(*name)).cloned());
+    for name in left.calls.keys().chain(right.calls.keys().filter(|name| !left.calls.contains_key(*name))) {
         let count = |side: &Side| side.calls.get(name).copied().unwrap_or(0);
-        if count(&one) != count(&other) {
-            diff.calls.push((name.clone(), count(&one), count(&other)));
+        if count(&left) != count(&right) {
+            diff.calls.push((name.clone(), count(&left), count(&right)));
         }
     }
     // The earliest difference is the likely cause of the others.
-    let first = |one: &Divergence| one.steps.0.or(one.steps.1);
+    let first = |divergence: &Divergence| divergence.steps.0.or(divergence.steps.1);
     diff.divergences.sort_by_key(first);
     diff.divergences.truncate(LISTED_MAX);
-    diff.longer.sort_by_key(|one| std::cmp::Reverse(one.nanos.1 - one.nanos.0));
+    diff.longer.sort_by_key(|divergence| std::cmp::Reverse(divergence.nanos.1 - divergence.nanos.0));
     diff.longer.truncate(LISTED_MAX);
     diff.missing.truncate(LISTED_MAX);
     diff.extra.truncate(LISTED_MAX);
-    words((open.0)()?, &mut diff.divergences, |one| one.steps.0, |one| &mut one.words.0)?;
-    words((open.1)()?, &mut diff.divergences, |one| one.steps.1, |one| &mut one.words.1)?;
+    words(
+        (open.0)()?,
+        &mut diff.divergences,
+        |divergence| divergence.steps.0,
+        |divergence| &mut divergence.words.0,
+    )?;
+    words(
+        (open.1)()?,
+        &mut diff.divergences,
+        |divergence| divergence.steps.1,
+        |divergence| &mut divergence.words.1,
+    )?;
     Ok(diff)
 }
 
-fn compare(name: &str, one: &Seen, other: &Seen, diff: &mut Diff) {
-    let longest = one.calls.len().max(other.calls.len());
+fn compare(name: &str, left: &ProcessSummary, right: &ProcessSummary, diff: &mut Diff) {
+    let longest = left.calls.len().max(right.calls.len());
     let differs = |at: &usize| {
-        let key = |seen: &Seen| seen.calls.get(*at).map(|call| (call.told, call.answered));
-        key(one) != key(other)
+        let key =
+            |process: &ProcessSummary| process.calls.get(*at).map(|call| (call.call_hash, call.answer_hash));
+        key(left) != key(right)
     };
     if let Some(call) = (0..longest).find(differs) {
-        let (here, there) = (one.calls.get(call), other.calls.get(call));
-        let same_call = here.map(|call| call.told) == there.map(|call| call.told);
+        let (left_call, right_call) = (left.calls.get(call), right.calls.get(call));
+        let same_call = left_call.map(|call| call.call_hash) == right_call.map(|call| call.call_hash);
         diff.divergences.push(Divergence {
             process: name.to_owned(),
             call,
-            steps: (here.map(|call| call.sequence), there.map(|call| call.sequence)),
-            answered: same_call,
+            steps: (left_call.map(|call| call.sequence), right_call.map(|call| call.sequence)),
+            same_call,
             words: Default::default(),
         });
     }
-    for (event, waits) in &one.waits {
-        let theirs = other.waits.get(event).map_or(&[][..], Vec::as_slice);
+    for (event, waits) in &left.waits {
+        let right_waits = right.waits.get(event).map_or(&[][..], Vec::as_slice);
         for (at, (begin, end)) in waits.iter().enumerate() {
-            let there = theirs.get(at);
-            match (end, there.and_then(|(_, end)| *end)) {
+            let right_wait = right_waits.get(at);
+            match (end, right_wait.and_then(|(_, end)| *end)) {
                 (Some(_), None) => diff.missing.push((name.to_owned(), event.0)),
                 (None, Some(_)) => diff.extra.push((name.to_owned(), event.0)),
-                (Some(end), Some(their_end)) => {
-                    let nanos = (end - begin, their_end - there.map_or(0, |(begin, _)| *begin));
+                (Some(end), Some(right_end)) => {
+                    let nanos = (end - begin, right_end - right_wait.map_or(0, |(begin, _)| *begin));
                     if nanos.1 > nanos.0 {
                         diff.longer.push(Longer { process: name.to_owned(), event: event.0, nanos });
                     }
@@ -175,10 +186,10 @@ fn compare(name: &str, one: &Seen, other: &Seen, diff: &mut Diff) {
             }
         }
     }
-    for (event, waits) in &other.waits {
-        let known = one.waits.get(event).map_or(0, Vec::len);
-        let more = waits.iter().skip(known).filter(|(_, end)| end.is_some());
-        diff.extra.extend(more.map(|_| (name.to_owned(), event.0)));
+    for (event, waits) in &right.waits {
+        let known = left.waits.get(event).map_or(0, Vec::len);
+        let unmatched = waits.iter().skip(known).filter(|(_, end)| end.is_some());
+        diff.extra.extend(unmatched.map(|_| (name.to_owned(), event.0)));
     }
 }
 
@@ -207,7 +218,7 @@ impl Side {
                     let known = |number: &u32| side.processes.contains_key(&format!("{vm}/{name}#{number}"));
                     let number = (1..).find(|number| !known(number)).expect("numbers do not end");
                     let name = format!("{vm}/{name}#{number}");
-                    side.processes.insert(name.clone(), Seen::default());
+                    side.processes.insert(name.clone(), ProcessSummary::default());
                     names.insert(*process, name);
                 }
                 Input::Call { process, request, call } => {
@@ -219,10 +230,11 @@ impl Side {
             for event in &effects.events {
                 side.wakes += 1;
                 let name = names.get(&event.process).map_or("?", String::as_str);
-                let seen = side.processes.entry(name.to_owned()).or_default();
-                seen.wakes += 1;
+                let summary = side.processes.entry(name.to_owned()).or_default();
+                summary.wakes += 1;
                 let Some(event) = event.target.event() else { continue };
-                let pending = seen.waits.entry(event).or_default().iter_mut().find(|wait| wait.1.is_none());
+                let pending =
+                    summary.waits.entry(event).or_default().iter_mut().find(|wait| wait.1.is_none());
                 if let Some((_, end)) = pending {
                     *end = Some(now);
                 }
@@ -232,15 +244,16 @@ impl Side {
 
     fn called(&mut self, process: &str, sequence: u64, now: Nanos, call: &Call, answer: Option<&Answer>) {
         *self.calls.entry(call.name().to_owned()).or_default() += 1;
-        let told = hash(format_args!("{call:?}"));
-        let answered = answer.map_or(0, |answer| hash(format_args!("{} {:?}", answer.status, answer.reply)));
-        let seen = self.processes.entry(process.to_owned()).or_default();
-        seen.calls.push(CallSummary { sequence, told, answered });
+        let call_hash = hash(format_args!("{call:?}"));
+        let answer_hash =
+            answer.map_or(0, |answer| hash(format_args!("{} {:?}", answer.status, answer.reply)));
+        let summary = self.processes.entry(process.to_owned()).or_default();
+        summary.calls.push(CallSummary { sequence, call_hash, answer_hash });
         if let (Call::WaitFromCpu { event, .. } | Call::AcquireKeyedMutex { event, .. }, Some(answer)) =
             (call, answer)
             && is_registered(answer)
         {
-            seen.waits.entry(*event).or_default().push((now, None));
+            summary.waits.entry(*event).or_default().push((now, None));
         }
     }
 }
@@ -275,10 +288,10 @@ fn words(
     mut reader: Reader,
     divergences: &mut [Divergence],
     step_of: impl Fn(&Divergence) -> Option<u64>,
-    place: impl Fn(&mut Divergence) -> &mut String,
+    text_of: impl Fn(&mut Divergence) -> &mut String,
 ) -> Result<(), TraceError> {
-    for one in divergences.iter_mut().filter(|one| step_of(one).is_none()) {
-        *place(one) = "(it has no such call)".into();
+    for divergence in divergences.iter_mut().filter(|divergence| step_of(divergence).is_none()) {
+        *text_of(divergence) = "(it has no such call)".into();
     }
     let last = divergences.iter().filter_map(&step_of).max().unwrap_or(0);
     loop {
@@ -287,13 +300,13 @@ fn words(
             Next::Snapshot { .. } | Next::Times(_) => continue,
             Next::Step(_) | Next::End | Next::Lost(_) => return Ok(()),
         };
-        for one in divergences.iter_mut().filter(|one| step_of(one) == Some(sequence)) {
+        for divergence in divergences.iter_mut().filter(|divergence| step_of(divergence) == Some(sequence)) {
             let answer = effects.iter().flat_map(|effects| &effects.answers).next();
             let notes = effects.iter().flat_map(|effects| &effects.notes);
             let mut text = input.to_string();
             answer.into_iter().for_each(|answer| text += &format!("\n      {answer}"));
             notes.for_each(|note| text += &format!("\n      {note}"));
-            *place(one) = text;
+            *text_of(divergence) = text;
         }
     }
 }
@@ -304,9 +317,9 @@ impl fmt::Display for Diff {
         if self.is_same() {
             writeln!(f, "the same but for times: {} and {} steps, {} wake-ups", steps.0, steps.1, wakes.0)?;
         }
-        for (at, one) in divergences.iter().enumerate() {
-            let Divergence { process, call, steps, answered, words } = one;
-            let what = if *answered { "got a different answer to" } else { "made a different" };
+        for (at, divergence) in divergences.iter().enumerate() {
+            let Divergence { process, call, steps, same_call, words } = divergence;
+            let what = if *same_call { "got a different answer to" } else { "made a different" };
             let first = if at == 0 { "first difference: " } else { "also: " };
             writeln!(f, "{first}{process} {what} call {}", call + 1)?;
             let step = |step: &Option<u64>| step.map_or(String::new(), |step| format!(" #{step}"));
@@ -335,16 +348,16 @@ impl Diff {
     /// The differences as JSON.
     pub fn json(&self) -> Value {
         let Diff { steps, divergences, only, calls, wakes, missing, extra, longer, stopped } = self;
-        let divergence = |one: &Divergence| {
+        let divergence = |difference: &Divergence| {
             json!({
-                "process": one.process, "call": one.call + 1, "answered": one.answered,
-                "a": { "sequence": one.steps.0, "text": one.words.0 },
-                "b": { "sequence": one.steps.1, "text": one.words.1 },
+                "process": difference.process, "call": difference.call + 1, "answered": difference.same_call,
+                "a": { "sequence": difference.steps.0, "text": difference.words.0 },
+                "b": { "sequence": difference.steps.1, "text": difference.words.1 },
             })
         };
         let wait = |(process, event): &(String, u64)| json!({ "process": process, "event": event });
-        let longer = longer.iter().map(|one| {
-            json!({ "process": one.process, "event": one.event, "a_ns": one.nanos.0, "b_ns": one.nanos.1 })
+        let longer = longer.iter().map(|difference| {
+            json!({ "process": difference.process, "event": difference.event, "a_ns": difference.nanos.0, "b_ns": difference.nanos.1 })
         });
         json!({
             "same": self.is_same(), "steps": steps, "only_a": only.0, "only_b": only.1, "wakes": wakes,

@@ -23,13 +23,13 @@ pub fn status_name(status: u32) -> String {
 /// Escapes text for XML or HTML. Control characters except line breaks and tabs are replaced, because XML has none.
 pub fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
-    for one in text.chars() {
-        match one {
+    for character in text.chars() {
+        match character {
             '&' => escaped.push_str("&amp;"),
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
-            '\n' | '\t' => escaped.push(one),
+            '\n' | '\t' => escaped.push(character),
             one if one.is_control() => escaped.push('\u{FFFD}'),
             one => escaped.push(one),
         }

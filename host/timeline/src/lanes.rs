@@ -63,7 +63,7 @@ pub fn steps(timeline: &Timeline, selection: &Selection) -> Option<BTreeSet<u64>
     let all = || timeline.events.iter().map(|event| event.moment.sequence);
     let steps: BTreeSet<u64> = match *selection {
         Selection::Last(count) => all().skip(timeline.events.len().saturating_sub(count)).collect(),
-        Selection::Near(sequence, count) => all().filter(|one| one.abs_diff(sequence) <= count).collect(),
+        Selection::Near(sequence, count) => all().filter(|step| step.abs_diff(sequence) <= count).collect(),
         Selection::Fence(fence) => steps_of_fence(timeline, fence),
         Selection::Wait(process, event) => {
             let track = process_track(timeline, process)?;
@@ -179,7 +179,7 @@ impl Rows {
         rows
     }
 
-    fn say(&mut self, sequence: u64, track: TrackId, text: impl FnOnce() -> String) {
+    fn add_text(&mut self, sequence: u64, track: TrackId, text: impl FnOnce() -> String) {
         if let Some(row) = self.rows.get_mut(&sequence) {
             row.cells.push((track, text()));
         }

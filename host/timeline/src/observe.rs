@@ -18,7 +18,7 @@ use dxgkrnl::{Config, Nanos};
 
 /// One observation; they are in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Seen {
+pub(crate) enum Observation {
     Context {
         engine: EngineId,
         context: HwContext,
@@ -48,7 +48,7 @@ pub(crate) enum Seen {
         id: u64,
     },
     /// A reset, a page fault or a stop: queues may have lost packets.
-    Upset {
+    Disruption {
         at: Nanos,
         adapter: u32,
         engine: Option<EngineId>,
@@ -63,7 +63,7 @@ pub(crate) enum Seen {
 /// Observations since the last step; shared by the observer and the builder.
 #[derive(Default)]
 pub(crate) struct Log {
-    seen: Mutex<Vec<Seen>>,
+    observations: Mutex<Vec<Observation>>,
     /// The latest time of a DDI call of this step; 0 before the first.
     at: AtomicU64,
 }
@@ -74,12 +74,12 @@ impl Log {
         self.at.store(0, Ordering::Relaxed);
     }
 
-    pub fn take(&self) -> Vec<Seen> {
-        std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner))
+    pub fn take(&self) -> Vec<Observation> {
+        std::mem::take(&mut *self.observations.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn push(&self, seen: Seen) {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
+    fn push(&self, observation: Observation) {
+        self.observations.lock().unwrap_or_else(PoisonError::into_inner).push(observation);
     }
 }
 
@@ -104,8 +104,8 @@ impl Observer {
         Observer { drivers, config, races, log, engines }
     }
 
-    fn saw(&self, seen: Seen) {
-        self.log.push(seen);
+    fn observe(&self, observation: Observation) {
+        self.log.push(observation);
     }
 
     fn at(&self) -> Nanos {
@@ -113,15 +113,15 @@ impl Observer {
     }
 
     /// Records the time of a DDI call.
-    fn told(&self, now: Nanos) {
+    fn record_time(&self, now: Nanos) {
         self.log.at.fetch_max(now, Ordering::Relaxed);
     }
 
     /// Logs the current run of an engine, or of all, if it changed.
-    fn record_engines(&mut self, only: Option<EngineId>) {
+    fn record_engines(&mut self, engine_filter: Option<EngineId>) {
         let at = self.at();
         for (engine, running, hung) in &mut self.engines {
-            if only.is_some_and(|only| only != *engine) {
+            if engine_filter.is_some_and(|engine_filter| engine_filter != *engine) {
                 continue;
             }
             let (id, hangs) = match self.drivers.engine_state(*engine) {
@@ -131,8 +131,8 @@ impl Observer {
             };
             if (*running, *hung) != (id, hangs) {
                 (*running, *hung) = (id, hangs);
-                let seen = Seen::Running { at, engine: *engine, id, hung: hangs };
-                self.log.push(seen);
+                let observation = Observation::Running { at, engine: *engine, id, hung: hangs };
+                self.log.push(observation);
             }
         }
     }
@@ -145,7 +145,7 @@ impl Observer {
         callbacks: &mut Vec<Callback>,
         ddi: impl FnOnce(&mut Drivers, &mut Vec<Callback>) -> T,
     ) -> T {
-        self.told(now);
+        self.record_time(now);
         let before = callbacks.len();
         let answer = ddi(&mut self.drivers, callbacks);
         // An engine starts its next work before it reports completion.
@@ -160,7 +160,7 @@ impl Observer {
 
     fn interrupted(&self, interrupt: &Interrupt) {
         let at = self.at();
-        let upset = |engine: &EngineId, what: String| Seen::Upset {
+        let disruption = |engine: &EngineId, what: String| Observation::Disruption {
             at,
             adapter: engine.adapter,
             engine: Some(*engine),
@@ -168,16 +168,18 @@ impl Observer {
         };
         match interrupt {
             Interrupt::DmaCompleted { engine, submission_fence_id } => {
-                self.saw(Seen::Completed { at, engine: *engine, id: *submission_fence_id });
+                self.observe(Observation::Completed { at, engine: *engine, id: *submission_fence_id });
             }
             Interrupt::DmaFaulted { engine, faulted_fence_id } => {
-                self.saw(upset(engine, format!("submission {faulted_fence_id} faulted")));
+                self.observe(disruption(engine, format!("submission {faulted_fence_id} faulted")));
             }
             Interrupt::DmaPageFaulted { engine, gpu_address, .. }
             | Interrupt::HwQueuePageFaulted { engine, gpu_address, .. } => {
-                self.saw(upset(engine, format!("page fault at {gpu_address:#x}")));
+                self.observe(disruption(engine, format!("page fault at {gpu_address:#x}")));
             }
-            Interrupt::GpuEngineTimeout { engine } => self.saw(upset(engine, "engine timeout".into())),
+            Interrupt::GpuEngineTimeout { engine } => {
+                self.observe(disruption(engine, "engine timeout".into()))
+            }
             Interrupt::DmaPreempted { .. }
             | Interrupt::CrtcVsync { .. }
             | Interrupt::SchedulingLog { .. }
@@ -189,8 +191,8 @@ impl Observer {
         }
     }
 
-    fn upset(&mut self, adapter: u32, engine: Option<EngineId>, what: &str) {
-        self.saw(Seen::Upset { at: self.at(), adapter, engine, what: what.into() });
+    fn observe_disruption(&mut self, adapter: u32, engine: Option<EngineId>, what: &str) {
+        self.observe(Observation::Disruption { at: self.at(), adapter, engine, what: what.into() });
         self.record_engines(None);
     }
 }
@@ -220,20 +222,20 @@ impl FilterDriver for Observer {
         // A process may read a fence in its memory at any time; that ends no wait.
         if !matches!(edge, HappensBefore::Waited { by: Agent::Process(_), .. } | HappensBefore::Locked { .. })
         {
-            self.saw(Seen::HappensBefore { at: self.at(), edge: *edge });
+            self.observe(Observation::HappensBefore { at: self.at(), edge: *edge });
         }
         if self.races { self.drivers.happens_before(edge) } else { Vec::new() }
     }
 
     fn create_context(&mut self, engine: EngineId, context: HwContext) -> Result<(), NtStatus> {
         self.drivers.create_context(engine, context)?;
-        self.saw(Seen::Context { engine, context });
+        self.observe(Observation::Context { engine, context });
         Ok(())
     }
 
     fn create_hw_queue(&mut self, new: &NewHwQueue) -> Result<(), NtStatus> {
         self.drivers.create_hw_queue(new)?;
-        self.saw(Seen::HwQueue { engine: new.engine, hw_queue: new.hw_queue });
+        self.observe(Observation::HwQueue { engine: new.engine, hw_queue: new.hw_queue });
         Ok(())
     }
 
@@ -245,8 +247,8 @@ impl FilterDriver for Observer {
     ) -> Result<(), NtStatus> {
         let Submission { engine, context, submission_fence_id: id, resubmits, .. } = submission;
         let queue = Agent::Context(context);
-        self.told(now);
-        self.saw(Seen::Submitted { at: self.at(), engine, queue, id, resubmits });
+        self.record_time(now);
+        self.observe(Observation::Submitted { at: self.at(), engine, queue, id, resubmits });
         self.act(now, Some(engine), callbacks, |drivers, callbacks| {
             drivers.submit_command(now, submission, callbacks)
         })
@@ -260,8 +262,8 @@ impl FilterDriver for Observer {
     ) {
         let HwQueueSubmission { engine, hw_queue, submission_fence_id: id, .. } = submission;
         let queue = Agent::HwQueue(hw_queue);
-        self.told(now);
-        self.saw(Seen::Submitted { at: self.at(), engine, queue, id, resubmits: None });
+        self.record_time(now);
+        self.observe(Observation::Submitted { at: self.at(), engine, queue, id, resubmits: None });
         self.act(now, Some(engine), callbacks, |drivers, callbacks| {
             drivers.submit_command_to_hw_queue(now, submission, callbacks);
         });
@@ -323,7 +325,7 @@ impl FilterDriver for Observer {
             drivers.reset_engine(now, engine, callbacks)
         });
         let what = if answer.is_ok() { "engine reset" } else { "engine reset failed" };
-        self.upset(engine.adapter, Some(engine), what);
+        self.observe_disruption(engine.adapter, Some(engine), what);
         answer
     }
 
@@ -337,18 +339,18 @@ impl FilterDriver for Observer {
             drivers.reset_hw_engine(now, engine, callbacks)
         });
         let what = if answer.is_ok() { "engine reset" } else { "engine reset failed" };
-        self.upset(engine.adapter, Some(engine), what);
+        self.observe_disruption(engine.adapter, Some(engine), what);
         answer
     }
 
     fn reset_from_timeout(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) {
         self.act(0, None, callbacks, |drivers, callbacks| drivers.reset_from_timeout(adapter, callbacks));
-        self.upset(adapter, None, "adapter reset");
+        self.observe_disruption(adapter, None, "adapter reset");
     }
 
     fn stop_device(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) {
         self.act(0, None, callbacks, |drivers, callbacks| drivers.stop_device(adapter, callbacks));
-        self.upset(adapter, None, "adapter stopped");
+        self.observe_disruption(adapter, None, "adapter stopped");
     }
 
     fn page_fault(

@@ -68,7 +68,7 @@ pub struct Stats {
     /// Time from the registration of a CPU wait to its wake-up, in nanoseconds of model time.
     pub wait_age_ns: Summary,
     /// Time from the end of the work that caused a wake-up to the step in which the daemon's timer reported it.
-    pub told_late_ns: Summary,
+    pub wake_delay_ns: Summary,
     pub processes: Vec<ProcessFigures>,
     pub engines: Vec<EngineFigures>,
     /// Fences with their numbers of signals and wake-ups; the busiest first.
@@ -90,7 +90,7 @@ pub(crate) struct Collector {
     calls: BTreeMap<Word, CallFigures>,
     processes: BTreeMap<TrackId, ProcessFigures>,
     wait_age: Histogram<u64>,
-    told_late: Histogram<u64>,
+    wake_delay: Histogram<u64>,
 }
 
 impl Collector {
@@ -102,7 +102,7 @@ impl Collector {
             calls: BTreeMap::new(),
             processes: BTreeMap::new(),
             wait_age: histogram(),
-            told_late: histogram(),
+            wake_delay: histogram(),
         }
     }
 
@@ -143,7 +143,7 @@ impl Collector {
         // The histograms grow as needed, up to 64 bits.
         self.wait_age.record(age).expect("any length of time can be recorded");
         if let Some(late) = late {
-            self.told_late.record(late).expect("any length of time can be recorded");
+            self.wake_delay.record(late).expect("any length of time can be recorded");
         }
     }
 
@@ -160,7 +160,7 @@ impl Collector {
         let named = |(name, figures): (Word, CallFigures)| (words[name as usize].clone(), figures);
         self.stats.calls = self.calls.into_iter().map(named).collect();
         self.stats.wait_age_ns = summary(&self.wait_age);
-        self.stats.told_late_ns = summary(&self.told_late);
+        self.stats.wake_delay_ns = summary(&self.wake_delay);
         self.stats.processes = self.processes.into_values().collect();
         let ids = (0..).zip(tracks);
         let engine = |(track, one): (TrackId, &Track)| match one.kind {
@@ -238,7 +238,7 @@ impl Timeline {
             stats.waits_satisfied,
             stats.waits_pending,
             stats.wait_age_ns.words(),
-            stats.told_late_ns.words()
+            stats.wake_delay_ns.words()
         );
         out += "\n    calls   refused     waits     wakes  process\n";
         for ProcessFigures { track, calls, refused, waits, wakes } in &stats.processes {
@@ -289,7 +289,7 @@ impl Timeline {
             "waits": {
                 "registered": stats.waits_registered, "satisfied": stats.waits_satisfied,
                 "pending": stats.waits_pending, "age": stats.wait_age_ns.json(),
-                "told_late": stats.told_late_ns.json(),
+                "told_late": stats.wake_delay_ns.json(),
             },
             "processes": processes.collect::<Vec<_>>(), "engines": engines.collect::<Vec<_>>(),
             "latency": self.latency_json(SLOWEST_SHOWN),

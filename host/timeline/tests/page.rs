@@ -378,7 +378,7 @@ fn dark_and_light_can_be_read() {
             // Readers who do not see red or green can distinguish neighboring colors.
             for blind in [DEUTERANOPE, PROTANOPE] {
                 let next = &tracks[(at + 1) % tracks.len()];
-                let distance = apart(seen(color, blind), seen(next, blind));
+                let distance = apart(simulate(color, blind), simulate(next, blind));
                 assert!(distance > 0.3, "{scheme} c{at}: {distance}");
             }
         }
@@ -429,7 +429,7 @@ const DEUTERANOPE: [[f64; 3]; 3] =
 const PROTANOPE: [[f64; 3]; 3] =
     [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]];
 
-fn seen(color: &str, by: [[f64; 3]; 3]) -> [f64; 3] {
+fn simulate(color: &str, by: [[f64; 3]; 3]) -> [f64; 3] {
     let light = linear(color);
     // The exponent makes steps perceptually even.
     by.map(|row| (0..3).map(|at| row[at] * light[at]).sum::<f64>().clamp(0.0, 1.0).powf(1.0 / 2.2))

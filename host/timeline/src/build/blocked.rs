@@ -73,7 +73,7 @@ impl Builder {
 
     /// The causes of all pending waits. Sets the cause of each.
     pub(super) fn reasons(&self, blocked: &mut [Blocked]) -> Vec<Reason> {
-        if blocked.is_empty() || self.strayed {
+        if blocked.is_empty() || self.has_diverged {
             return Vec::new();
         }
         let question = Question { most: BLOCKED_MAX, waiters: BLOCKED_MAX, ..Question::default() };

@@ -130,10 +130,10 @@ fn decode(reader: &mut Reader, batches: &SyncSender<Batch>) -> Result<Decoded, T
                 Next::Lost(why) => over = Some(Some(why)),
             }
         }
-        let heard = batches.send(Batch { state, steps, times, position: reader.progress() }).is_ok();
+        let is_received = batches.send(Batch { state, steps, times, position: reader.progress() }).is_ok();
         match over {
             Some(lost) => return Ok(Decoded { ended: reader.ended(), lost }),
-            None if !heard => return Ok(Decoded { ended: false, lost: None }),
+            None if !is_received => return Ok(Decoded { ended: false, lost: None }),
             None => {}
         }
     }
@@ -202,7 +202,7 @@ pub(crate) struct Builder {
     end: Moment,
     integrity: Integrity,
     /// Whether the kernel diverged from the recording, so that its state is not the trace's last state.
-    strayed: bool,
+    has_diverged: bool,
 }
 
 /// The configuration with race detection on, so that the kernel reports happens-before relations; see `observe.rs`.
@@ -236,7 +236,7 @@ impl Builder {
             begin: None,
             end: Moment::default(),
             integrity: Integrity::default(),
-            strayed: false,
+            has_diverged: false,
         }
     }
 

@@ -44,7 +44,7 @@ pub(super) struct Queues {
     handles: BTreeMap<(ProcessId, Handle), Agent>,
     submissions: BTreeMap<(EngineId, u64), (Agent, u64)>,
     engines: BTreeMap<EngineId, Running>,
-    touched: BTreeSet<Agent>,
+    dirty: BTreeSet<Agent>,
     pub packets: Rows<Packet>,
     pub runs: Rows<Run>,
     /// Number of runs and busy time of each engine.
@@ -58,7 +58,7 @@ impl Queues {
             handles: BTreeMap::new(),
             submissions: BTreeMap::new(),
             engines: BTreeMap::new(),
-            touched: BTreeSet::new(),
+            dirty: BTreeSet::new(),
             packets: Rows::new(options),
             runs: Rows::new(options),
             busy: BTreeMap::new(),
@@ -71,30 +71,30 @@ impl Queues {
         names: &mut Names,
         process: ProcessId,
         handle: Handle,
-        of: Agent,
+        agent: Agent,
         engine: EngineId,
     ) {
-        let track = names.queue(Some(process), handle.0, engine, of);
-        self.handles.insert((process, handle), of);
-        self.insert(of, track, engine);
+        let track = names.queue(Some(process), handle.0, engine, agent);
+        self.handles.insert((process, handle), agent);
+        self.insert(agent, track, engine);
     }
 
-    fn insert(&mut self, of: Agent, track: TrackId, engine: EngineId) {
+    fn insert(&mut self, agent: Agent, track: TrackId, engine: EngineId) {
         let queue = Queue { track, engine, packets: VecDeque::new(), running: None, last: None };
-        self.queues.insert(of, queue);
+        self.queues.insert(agent, queue);
     }
 
     pub fn of_handle(&self, process: ProcessId, handle: Handle) -> Option<Agent> {
         self.handles.get(&(process, handle)).copied()
     }
 
-    pub fn track(&self, of: Agent) -> Option<TrackId> {
-        Some(self.queues.get(&of)?.track)
+    pub fn track(&self, agent: Agent) -> Option<TrackId> {
+        Some(self.queues.get(&agent)?.track)
     }
 
     /// Adds a packet that a call puts into a queue.
-    pub fn push(&mut self, of: Agent, kind: PacketKind, begin: Moment, targets: Vec<(FenceId, u64)>) {
-        let Some(queue) = self.queues.get_mut(&of) else { return };
+    pub fn push(&mut self, agent: Agent, kind: PacketKind, begin: Moment, targets: Vec<(FenceId, u64)>) {
+        let Some(queue) = self.queues.get_mut(&agent) else { return };
         let packet = Packet {
             queue: queue.track,
             kind,
@@ -107,12 +107,12 @@ impl Queues {
             targets,
         };
         queue.packets.push_back(Queued { packet, finished: None, completed: false });
-        self.touched.insert(of);
+        self.dirty.insert(agent);
     }
 
     /// Removes a wait that was just added: it was satisfied although other packets are before it.
-    pub fn satisfied(&mut self, of: Agent, moment: Moment) {
-        let Some(queue) = self.queues.get_mut(&of) else { return };
+    pub fn satisfied(&mut self, agent: Agent, moment: Moment) {
+        let Some(queue) = self.queues.get_mut(&agent) else { return };
         let is_new = |queued: &Queued| {
             queued.packet.kind == PacketKind::Wait && queued.packet.begin.sequence == moment.sequence
         };
@@ -136,18 +136,18 @@ impl Queues {
         &mut self,
         names: &mut Names,
         moment: Moment,
-        (of, engine, id): (Agent, EngineId, u64),
+        (agent, engine, id): (Agent, EngineId, u64),
         resubmits: Option<u64>,
     ) {
-        if !self.queues.contains_key(&of) {
-            let track = names.queue(None, 0, engine, of);
-            self.insert(of, track, engine);
+        if !self.queues.contains_key(&agent) {
+            let track = names.queue(None, 0, engine, agent);
+            self.insert(agent, track, engine);
         }
-        let queue = self.queues.get_mut(&of).expect("it is there now");
+        let queue = self.queues.get_mut(&agent).expect("it is there now");
         let is_it = |queued: &&mut Queued| {
             let packet = &queued.packet;
-            let given = packet.submission.map(|(_, id)| id);
-            packet.kind == PacketKind::Command && given == resubmits && queued.finished.is_none()
+            let submission_id = packet.submission.map(|(_, id)| id);
+            packet.kind == PacketKind::Command && submission_id == resubmits && queued.finished.is_none()
         };
         let call = match queue.packets.iter_mut().find(is_it) {
             Some(queued) => {
@@ -157,8 +157,8 @@ impl Queues {
             }
             // A paging buffer of the kernel.
             None => {
-                self.push(of, PacketKind::Command, moment, Vec::new());
-                let queue = self.queues.get_mut(&of).expect("it is there");
+                self.push(agent, PacketKind::Command, moment, Vec::new());
+                let queue = self.queues.get_mut(&agent).expect("it is there");
                 let queued = queue.packets.back_mut().expect("it was pushed");
                 queued.packet.submission = Some((engine, id));
                 queued.packet.submitted = Some(moment.at);
@@ -168,8 +168,8 @@ impl Queues {
         if let Some(old) = resubmits {
             self.submissions.remove(&(engine, old));
         }
-        self.submissions.insert((engine, id), (of, call));
-        self.touched.insert(of);
+        self.submissions.insert((engine, id), (agent, call));
+        self.dirty.insert(agent);
     }
 
     /// Records that an engine runs another submission, or none.
@@ -181,12 +181,12 @@ impl Queues {
             return;
         }
         if let Some(before) = self.engines.remove(&engine) {
-            self.ran(names, moment, engine, before, false);
+            self.add_run(names, moment, engine, before, false);
         }
         let Some(id) = now else { return };
         self.engines.insert(engine, Running { id, begin: moment, hung });
-        let Some((of, _)) = self.submissions.get(&(engine, id)) else { return };
-        let Some(queue) = self.queues.get_mut(of) else { return };
+        let Some((agent, _)) = self.submissions.get(&(engine, id)) else { return };
+        let Some(queue) = self.queues.get_mut(agent) else { return };
         queue.running = Some(id);
         if let Some(queued) = find(&mut queue.packets, (engine, id)) {
             queued.packet.ran.get_or_insert(moment.at);
@@ -195,10 +195,10 @@ impl Queues {
     }
 
     /// Adds a row for a run of an engine.
-    fn ran(&mut self, names: &Names, moment: Moment, engine: EngineId, running: Running, pending: bool) {
+    fn add_run(&mut self, names: &Names, moment: Moment, engine: EngineId, running: Running, pending: bool) {
         let Running { id, begin, hung } = running;
-        let of = self.submissions.get(&(engine, id)).copied();
-        let queue = of.and_then(|(of, _)| self.queues.get_mut(&of));
+        let agent = self.submissions.get(&(engine, id)).copied();
+        let queue = agent.and_then(|(agent, _)| self.queues.get_mut(&agent));
         let track = queue.as_ref().map_or(NONE, |queue| queue.track);
         if let Some(queue) = queue.filter(|_| !pending) {
             queue.running = None;
@@ -206,9 +206,9 @@ impl Queues {
             if let Some(queued) = find(&mut queue.packets, (engine, id)) {
                 queued.finished = Some(moment.at);
             }
-            self.touched.extend(of.map(|(of, _)| of));
+            self.dirty.extend(agent.map(|(agent, _)| agent));
         }
-        let call = of.map_or(begin.sequence, |(_, call)| call);
+        let call = agent.map_or(begin.sequence, |(_, call)| call);
         let run = Run {
             engine: names.engine(engine),
             queue: track,
@@ -234,14 +234,14 @@ impl Queues {
     /// Records a completion interrupt, which completes the earlier submissions too (SCH-005).
     pub fn completed(&mut self, names: &Names, moment: Moment, engine: EngineId, id: u64) {
         let done: Vec<_> =
-            self.submissions.range((engine, 0)..=(engine, id)).map(|(key, of)| (*key, *of)).collect();
-        for (key, (of, call)) in done {
-            if matches!(of, Agent::HwQueue(_)) {
+            self.submissions.range((engine, 0)..=(engine, id)).map(|(key, agent)| (*key, *agent)).collect();
+        for (key, (agent, call)) in done {
+            if matches!(agent, Agent::HwQueue(_)) {
                 continue;
             }
             self.submissions.remove(&key);
-            self.touched.insert(of);
-            let Some(queue) = self.queues.get_mut(&of) else { continue };
+            self.dirty.insert(agent);
+            let Some(queue) = self.queues.get_mut(&agent) else { continue };
             queue.last = Some(key);
             let (track, mut never_ran) = (queue.track, false);
             if let Some(queued) = find(&mut queue.packets, key) {
@@ -269,19 +269,19 @@ impl Queues {
     }
 
     /// Marks a queue whose first packets may be done.
-    pub fn touch(&mut self, of: Agent) {
-        self.touched.insert(of);
+    pub fn touch(&mut self, agent: Agent) {
+        self.dirty.insert(agent);
     }
 
     /// Marks all queues, because any may have lost packets.
     pub fn touch_all(&mut self) {
         let busy = self.queues.iter().filter(|(_, queue)| !queue.packets.is_empty());
-        self.touched.extend(busy.map(|(of, _)| *of));
+        self.dirty.extend(busy.map(|(agent, _)| *agent));
     }
 
     /// Removes a destroyed queue with its packets.
-    pub fn gone(&mut self, of: Agent, moment: Moment) {
-        let Some(mut queue) = self.queues.remove(&of) else { return };
+    pub fn gone(&mut self, agent: Agent, moment: Moment) {
+        let Some(mut queue) = self.queues.remove(&agent) else { return };
         for queued in queue.packets.drain(..) {
             if let Some(key) = queued.packet.submission {
                 self.submissions.remove(&key);
@@ -292,19 +292,20 @@ impl Queues {
     }
 
     /// The source of a signal by this queue: its track, and the submission that runs or ran last.
-    pub fn signaler(&self, of: Agent) -> Option<(TrackId, Option<(EngineId, u64)>)> {
-        let queue = self.queues.get(&of)?;
+    pub fn signaler(&self, agent: Agent) -> Option<(TrackId, Option<(EngineId, u64)>)> {
+        let queue = self.queues.get(&agent)?;
         let running = queue.running.map(|id| (queue.engine, id));
         Some((queue.track, running.or(queue.last)))
     }
 
     /// At the end of a step, adds rows for packets that left their queues.
-    pub fn update(&mut self, kernel: &Kernel, moment: Moment, upset: bool) {
-        while let Some(of) = self.touched.pop_first() {
-            let length = kernel.queue_length(of).unwrap_or(0);
-            while let Some(queue) = self.queues.get_mut(&of).filter(|queue| queue.packets.len() > length) {
+    pub fn update(&mut self, kernel: &Kernel, moment: Moment, may_lose_packets: bool) {
+        while let Some(agent) = self.dirty.pop_first() {
+            let length = kernel.queue_length(agent).unwrap_or(0);
+            while let Some(queue) = self.queues.get_mut(&agent).filter(|queue| queue.packets.len() > length) {
                 let queued = queue.packets.remove(first_gone(&queue.packets)).expect("there are more");
-                let outcome = if upset && !queued.completed { Outcome::Dropped } else { Outcome::Done };
+                let outcome =
+                    if may_lose_packets && !queued.completed { Outcome::Dropped } else { Outcome::Done };
                 if let Some(key) = queued.packet.submission {
                     self.submissions.remove(&key);
                 }
@@ -322,7 +323,7 @@ impl Queues {
     /// Adds rows for what is pending at the end of the trace.
     pub fn finish(&mut self, names: &Names, moment: Moment) {
         for (engine, running) in std::mem::take(&mut self.engines) {
-            self.ran(names, moment, engine, running, true);
+            self.add_run(names, moment, engine, running, true);
         }
         for mut queue in std::mem::take(&mut self.queues).into_values() {
             for queued in queue.packets.drain(..) {

@@ -7,7 +7,7 @@ use dxgkrnl::Nanos;
 use super::Options;
 
 pub(super) struct Rows<T> {
-    kept: VecDeque<T>,
+    rows: VecDeque<T>,
     max: usize,
     /// First and last sequence number.
     window: (u64, u64),
@@ -17,7 +17,7 @@ pub(super) struct Rows<T> {
 
 impl<T> Rows<T> {
     pub fn new(options: &Options) -> Self {
-        Rows { kept: VecDeque::new(), max: options.rows_max.max(1), window: options.window, left_out: 0 }
+        Rows { rows: VecDeque::new(), max: options.rows_max.max(1), window: options.window, left_out: 0 }
     }
 
     /// Adds a row that lasts from step `begin` to step `end`.
@@ -25,16 +25,16 @@ impl<T> Rows<T> {
         if begin > self.window.1 || end < self.window.0 {
             return;
         }
-        if self.kept.len() == self.max {
-            self.kept.pop_front();
+        if self.rows.len() == self.max {
+            self.rows.pop_front();
             self.left_out += 1;
         }
-        self.kept.push_back(row);
+        self.rows.push_back(row);
     }
 
     /// The rows sorted by begin; they are pushed when they end.
     pub fn sorted(self, begin: impl Fn(&T) -> (Nanos, u64)) -> Vec<T> {
-        let mut rows = Vec::from(self.kept);
+        let mut rows = Vec::from(self.rows);
         rows.sort_by_key(begin);
         rows
     }

@@ -10,7 +10,7 @@ use super::names::KERNEL;
 use super::waits::Signaled;
 use super::{Builder, Step};
 use crate::latency;
-use crate::observe::Seen;
+use crate::observe::Observation;
 use crate::timeline::{Event, FenceId, MarkKind, Moment, NONE, PacketKind, Sample, TrackId, WaitKind};
 
 /// Data of an input, collected before the kernel handles it.
@@ -27,16 +27,16 @@ impl Builder {
     pub(super) fn step(&mut self, step: Step) -> ControlFlow<()> {
         let Step { sequence, now, input, effects } = step;
         let moment = Moment { at: now.max(self.end.at), sequence };
-        let told = self.told(&input);
+        let input_summary = self.summarize_input(&input);
         let recorded = effects.as_ref();
         if let Err(why) = self.replay(now, input.clone(), recorded) {
             self.stop(why);
-            self.strayed = true;
+            self.has_diverged = true;
             return ControlFlow::Break(());
         }
         self.begin.get_or_insert(moment);
         self.end = moment;
-        self.stats.input(told.kind);
+        self.stats.input(input_summary.kind);
         let effects = std::mem::take(&mut self.replayed);
         let answer = match &input {
             Input::Call { process, request, .. } => effects.answer_to(*process, *request),
@@ -44,30 +44,30 @@ impl Builder {
         };
         let status = answer.map(|answer| answer.status.0);
         if let Input::Call { process, call, .. } = &input {
-            self.stats.call(told.name, told.track, status);
+            self.stats.call(input_summary.name, input_summary.track, status);
             if status.is_none_or(|status| (status as i32) >= 0) {
-                self.called(*process, call, &told.targets, moment);
+                self.process_call(*process, call, &input_summary.targets, moment);
             }
         }
         self.name(&input, moment);
-        let upset = self.look_at_what_was_seen(answer, moment);
+        let may_lose_packets = self.process_observations(answer, moment);
         if let (Input::Call { process, call, .. }, Some(answer)) = (&input, answer) {
-            self.answered(*process, call, answer, &told, moment);
+            self.process_answer(*process, call, answer, &input_summary, moment);
         }
-        self.stored(&effects, moment);
-        let wakes = self.woken(&effects, &told, moment);
-        self.noted(&effects, moment);
+        self.process_stores(&effects, moment);
+        let wakes = self.process_wakes(&effects, &input_summary, moment);
+        self.process_notes(&effects, moment);
         self.end_of(&input, moment);
-        self.queues.update(&self.kernel, moment, upset);
-        let (fence, value) = told.targets.first().copied().unwrap_or((NONE, 0));
-        let StepInput { track, name, request, .. } = told;
+        self.queues.update(&self.kernel, moment, may_lose_packets);
+        let (fence, value) = input_summary.targets.first().copied().unwrap_or((NONE, 0));
+        let StepInput { track, name, request, .. } = input_summary;
         let event = Event { moment, track, name, status, request, fence, value, wakes };
         self.events.push(event, sequence, sequence);
         self.replayed = effects;
         ControlFlow::Continue(())
     }
 
-    fn told(&mut self, input: &Input) -> StepInput {
+    fn summarize_input(&mut self, input: &Input) -> StepInput {
         let (track, kind, request) = match input {
             Input::VmAttached { vm, .. } => (self.names.vm(*vm), "VM attached", 0),
             Input::VmDetached { vm } => (self.names.vm(*vm), "VM detached", 0),
@@ -128,7 +128,7 @@ impl Builder {
     }
 
     /// Adds the packets that a successful call puts into queues.
-    fn called(&mut self, process: ProcessId, call: &Call, targets: &[(FenceId, u64)], moment: Moment) {
+    fn process_call(&mut self, process: ProcessId, call: &Call, targets: &[(FenceId, u64)], moment: Moment) {
         let (queues, kind): (&[Handle], PacketKind) = match call {
             Call::SubmitCommand { contexts, .. } => (contexts, PacketKind::Command),
             Call::SubmitCommandToHwQueue { queue, .. } => (std::slice::from_ref(queue), PacketKind::Command),
@@ -175,56 +175,59 @@ impl Builder {
     }
 
     /// Processes the observations in order. Returns whether queues may have lost packets.
-    fn look_at_what_was_seen(&mut self, answer: Option<&Answer>, moment: Moment) -> bool {
+    fn process_observations(&mut self, answer: Option<&Answer>, moment: Moment) -> bool {
         self.signals.clear();
-        let mut upset = false;
-        let mut made = None;
+        let mut may_lose_packets = false;
+        let mut created_queue = None;
         let sequence = moment.sequence;
         // Before the first DDI, the time is that of the step.
-        let when = |at: Nanos| Moment { at: if at == 0 { moment.at } else { at.min(moment.at) }, sequence };
-        for seen in self.log.take() {
-            match seen {
-                Seen::Context { engine, context } => {
-                    made.get_or_insert((Agent::Context(context), engine));
+        let moment_at =
+            |at: Nanos| Moment { at: if at == 0 { moment.at } else { at.min(moment.at) }, sequence };
+        for observation in self.log.take() {
+            match observation {
+                Observation::Context { engine, context } => {
+                    created_queue.get_or_insert((Agent::Context(context), engine));
                 }
-                Seen::HwQueue { engine, hw_queue } => made = Some((Agent::HwQueue(hw_queue), engine)),
-                Seen::Submitted { at, engine, queue, id, resubmits } => {
-                    self.queues.submitted(&mut self.names, when(at), (queue, engine, id), resubmits);
+                Observation::HwQueue { engine, hw_queue } => {
+                    created_queue = Some((Agent::HwQueue(hw_queue), engine))
                 }
-                Seen::Running { at, engine, id, hung } => {
-                    self.queues.running(&self.names, when(at), engine, id, hung);
+                Observation::Submitted { at, engine, queue, id, resubmits } => {
+                    self.queues.submitted(&mut self.names, moment_at(at), (queue, engine, id), resubmits);
                 }
-                Seen::Completed { at, engine, id } => {
-                    self.queues.completed(&self.names, when(at), engine, id);
+                Observation::Running { at, engine, id, hung } => {
+                    self.queues.running(&self.names, moment_at(at), engine, id, hung);
                 }
-                Seen::Upset { at, adapter, engine, what } => {
+                Observation::Completed { at, engine, id } => {
+                    self.queues.completed(&self.names, moment_at(at), engine, id);
+                }
+                Observation::Disruption { at, adapter, engine, what: text } => {
                     let track = engine
                         .map_or_else(|| self.names.adapter(adapter), |engine| self.names.engine(engine));
-                    self.mark(when(at), track, MarkKind::Reset, &what);
-                    upset = true;
+                    self.mark(moment_at(at), track, MarkKind::Reset, &text);
+                    may_lose_packets = true;
                 }
-                Seen::HappensBefore { at, edge } => self.edge(edge, when(at)),
+                Observation::HappensBefore { at, edge } => self.edge(edge, moment_at(at)),
             }
         }
-        if let (Some((of, engine)), Some(answer)) = (made, answer) {
-            self.made(of, engine, answer);
+        if let (Some((of, engine)), Some(answer)) = (created_queue, answer) {
+            self.add_created_queue(of, engine, answer);
         }
-        if upset {
+        if may_lose_packets {
             self.queues.touch_all();
         }
-        upset
+        may_lose_packets
     }
 
     /// Adds a queue that a call created; the answer has its handle.
-    fn made(&mut self, of: Agent, engine: EngineId, answer: &Answer) {
+    fn add_created_queue(&mut self, agent: Agent, engine: EngineId, answer: &Answer) {
         let handle = match &answer.reply {
             Reply::Context(handle) => *handle,
             Reply::HwQueue { queue, .. } | Reply::PagingQueue { queue, .. } => *queue,
             _ => return,
         };
-        self.queues.created(&mut self.names, answer.process, handle, of, engine);
+        self.queues.created(&mut self.names, answer.process, handle, agent, engine);
         if matches!(answer.reply, Reply::PagingQueue { .. })
-            && let Some(track) = self.queues.track(of)
+            && let Some(track) = self.queues.track(agent)
         {
             self.names.rename(track, format!("paging queue {handle}"));
         }
@@ -259,12 +262,12 @@ impl Builder {
     }
 
     /// Processes an answer: new handles of objects, or a registered wait.
-    fn answered(
+    fn process_answer(
         &mut self,
         process: ProcessId,
         call: &Call,
         answer: &Answer,
-        told: &StepInput,
+        input_summary: &StepInput,
         moment: Moment,
     ) {
         let mut opened = |handle: Handle, kind| self.fences.opened(&self.kernel, process, handle, kind);
@@ -280,19 +283,26 @@ impl Builder {
             Reply::Wait(outcome) => {
                 let Call::WaitFromCpu { event, flags, .. } = call else { return };
                 let registered = *outcome == WaitOutcome::Registered;
-                self.stats.waits(told.track, registered);
+                self.stats.waits(input_summary.track, registered);
                 if registered {
                     let kind = WaitKind::Fences { any: flags.contains(WaitFromCpuFlags::WAIT_ANY) };
-                    self.waits.begin(process, *event, told.track, kind, told.targets.clone(), moment);
+                    self.waits.begin(
+                        process,
+                        *event,
+                        input_summary.track,
+                        kind,
+                        input_summary.targets.clone(),
+                        moment,
+                    );
                 }
             }
             Reply::KeyedMutexAcquire { outcome, .. } => {
                 let Call::AcquireKeyedMutex { mutex, key, event, .. } = call else { return };
                 let registered = *outcome == AcquireOutcome::Registered;
-                self.stats.waits(told.track, registered);
+                self.stats.waits(input_summary.track, registered);
                 if registered {
                     let kind = WaitKind::KeyedMutex { mutex: mutex.0, key: *key };
-                    self.waits.begin(process, *event, told.track, kind, Vec::new(), moment);
+                    self.waits.begin(process, *event, input_summary.track, kind, Vec::new(), moment);
                 }
             }
             _ => {}
@@ -303,7 +313,7 @@ impl Builder {
         match call {
             Call::DestroySynchronizationObject { object } => self.fences.closed(process, *object),
             Call::ShareObjects { name: Some(name), .. } => {
-                for (fence, _) in &told.targets {
+                for (fence, _) in &input_summary.targets {
                     self.fences.fences[*fence as usize].shared_as.get_or_insert_with(|| name.clone());
                 }
             }
@@ -312,7 +322,7 @@ impl Builder {
     }
 
     /// Adds new fence values: one row for each, although several processes get a store.
-    fn stored(&mut self, effects: &Effects, moment: Moment) {
+    fn process_stores(&mut self, effects: &Effects, moment: Moment) {
         self.stats.stats.stores += effects.stores.len() as u64;
         self.stats.stats.moves += effects.moves.len() as u64;
         for store in &effects.stores {
@@ -332,7 +342,7 @@ impl Builder {
     }
 
     /// Processes the wakes. Returns their number.
-    fn woken(&mut self, effects: &Effects, told: &StepInput, moment: Moment) -> u32 {
+    fn process_wakes(&mut self, effects: &Effects, input_summary: &StepInput, moment: Moment) -> u32 {
         let mut wakes = 0;
         for event in &effects.events {
             self.stats.stats.wakes += 1;
@@ -343,8 +353,8 @@ impl Builder {
             let process = self.names.process(event.process);
             self.latency.wake(latency::Wake {
                 step: moment.sequence,
-                by: told.track,
-                call: told.name,
+                by: input_summary.track,
+                call: input_summary.name,
                 fence: woken.and_then(|(_, cause)| cause).map_or(NONE, |cause| cause.fence),
                 value: woken.and_then(|(_, cause)| cause).map_or(0, |cause| cause.value),
                 process: event.process,
@@ -362,7 +372,7 @@ impl Builder {
         wakes
     }
 
-    fn noted(&mut self, effects: &Effects, moment: Moment) {
+    fn process_notes(&mut self, effects: &Effects, moment: Moment) {
         for note in &effects.notes {
             self.stats.stats.notes += 1;
             let track = note.process.map_or(KERNEL, |process| self.names.process(process));

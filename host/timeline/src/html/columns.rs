@@ -355,7 +355,7 @@ impl<'a> Steps<'a> {
     /// the last.
     fn late(&mut self, moment: Moment) -> i64 {
         let events = &self.timeline.events;
-        let at = |place: usize| events[place].moment.sequence;
+        let at = |index: usize| events[index].moment.sequence;
         if self.last >= events.len() || at(self.last) != moment.sequence {
             self.last = events.partition_point(|event| event.moment.sequence < moment.sequence);
             self.last = self.last.min(events.len().saturating_sub(1));

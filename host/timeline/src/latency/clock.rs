@@ -31,44 +31,44 @@ pub struct Offset {
 struct Bounds {
     list: Vec<(u64, i128)>,
     /// Number of bounds at the front of the list that are sorted and not redundant.
-    sifted: usize,
+    pruned: usize,
     /// The least bound of all times.
-    least: Option<i128>,
+    lowest: Option<i128>,
 }
 
 /// Bounds that are added before redundant ones are removed.
-const UNSIFTED_MAX: usize = 1 << 16;
+const UNPRUNED_MAX: usize = 1 << 16;
 
 impl Bounds {
-    fn add(&mut self, at: u64, most: i128) {
-        self.list.push((at, most));
-        self.least = Some(self.least.map_or(most, |least| least.min(most)));
-        if self.list.len() >= 2 * self.sifted + UNSIFTED_MAX {
-            self.sift();
+    fn add(&mut self, at: u64, bound: i128) {
+        self.list.push((at, bound));
+        self.lowest = Some(self.lowest.map_or(bound, |lowest| lowest.min(bound)));
+        if self.list.len() >= 2 * self.pruned + UNPRUNED_MAX {
+            self.prune();
         }
     }
 
     /// Removes bounds that a neighbor implies.
-    fn sift(&mut self) {
+    fn prune(&mut self) {
         self.list.sort_unstable();
         let mut kept: Vec<(u64, i128)> = Vec::new();
-        for (at, most) in std::mem::take(&mut self.list) {
-            while kept.last().is_some_and(|last| most + aged(at - last.0) <= last.1) {
+        for (at, bound) in std::mem::take(&mut self.list) {
+            while kept.last().is_some_and(|last| bound + aged(at - last.0) <= last.1) {
                 kept.pop();
             }
-            if kept.last().is_none_or(|last| last.1 + aged(at - last.0) > most) {
-                kept.push((at, most));
+            if kept.last().is_none_or(|last| last.1 + aged(at - last.0) > bound) {
+                kept.push((at, bound));
             }
         }
-        (self.sifted, self.list) = (kept.len(), kept);
+        (self.pruned, self.list) = (kept.len(), kept);
     }
 
-    /// The least bound at a time. Requires `sift` first.
+    /// The least bound at a time. Requires `prune` first.
     fn at(&self, at: u64) -> Option<i128> {
-        // After `sift`, one of the two neighbors is the best bound.
+        // After `prune`, one of the two neighbors is the best bound.
         let next = self.list.partition_point(|(of, _)| *of < at);
         let near = &self.list[next.saturating_sub(1)..self.list.len().min(next + 1)];
-        near.iter().map(|(of, most)| most + aged(of.abs_diff(at))).min()
+        near.iter().map(|(of, bound)| bound + aged(of.abs_diff(at))).min()
     }
 }
 
@@ -91,31 +91,31 @@ impl Clock {
     }
 
     /// A message from the host to the guest: its send time and its read time.
-    pub fn received(&mut self, asked: u64, guest: u64) {
-        self.lower.add(asked, -difference(asked, guest));
+    pub fn received(&mut self, sent: u64, guest: u64) {
+        self.lower.add(sent, -difference(sent, guest));
     }
 
     /// Finishes the input; [`Clock::at`] may be called after this.
-    pub fn sift(&mut self) {
-        self.upper.sift();
-        self.lower.sift();
+    pub fn prune(&mut self) {
+        self.upper.prune();
+        self.lower.prune();
     }
 
     /// Whether there were messages in both directions.
     pub fn has_both(&self) -> bool {
-        self.upper.least.is_some() && self.lower.least.is_some()
+        self.upper.lowest.is_some() && self.lower.lowest.is_some()
     }
 
     /// Whether the clock can be the host's own: no message arrived before it was sent.
     pub fn may_be_the_hosts(&self) -> bool {
-        [&self.upper, &self.lower].iter().all(|bounds| bounds.least.is_none_or(|least| least >= 0))
+        [&self.upper, &self.lower].iter().all(|bounds| bounds.lowest.is_none_or(|least| least >= 0))
     }
 
     /// The offset at a host time. `None` without messages in both directions, or if the clocks drift too fast.
     pub fn at(&self, host: u64) -> Option<Offset> {
-        let (most, least) = (self.upper.at(host)?, -self.lower.at(host)?);
-        let between = most - least;
-        (between >= 0).then_some(Offset { nanos: least + between / 2, error: (between + 1) / 2 })
+        let (upper, lower) = (self.upper.at(host)?, -self.lower.at(host)?);
+        let between = upper - lower;
+        (between >= 0).then_some(Offset { nanos: lower + between / 2, error: (between + 1) / 2 })
     }
 }
 
@@ -169,11 +169,11 @@ mod tests {
                 false => clock.received(begun, planted.guest(ended)),
             }
         }
-        clock.sift();
+        clock.prune();
         clock
     }
 
-    /// The least bound, from all bounds without sifting.
+    /// The least bound, from all bounds without pruning.
     fn plainly(clock: &Bounds, at: u64) -> Option<i128> {
         clock.list.iter().map(|(of, most)| most + aged(of.abs_diff(at))).min()
     }
@@ -197,7 +197,7 @@ mod tests {
         }
 
         #[test]
-        fn sifted_bounds_are_redundant(
+        fn pruned_bounds_are_redundant(
             planted in planted(),
             messages in messages(),
             at in 0..10 * SECOND,
@@ -207,14 +207,14 @@ mod tests {
                 clock.sent(planted.guest(SECOND + begun), SECOND + begun + takes);
             }
             let all = plainly(&clock.upper, at);
-            clock.sift();
-            let sifted = clock.upper.at(at);
+            clock.prune();
+            let pruned = clock.upper.at(at);
             // Each removed bound may be better by one rounding.
-            let close = match (all, sifted) {
-                (Some(all), Some(sifted)) => (0..=messages.len() as i128).contains(&(sifted - all)),
-                (all, sifted) => all == sifted,
+            let close = match (all, pruned) {
+                (Some(all), Some(pruned)) => (0..=messages.len() as i128).contains(&(pruned - all)),
+                (all, pruned) => all == pruned,
             };
-            prop_assert!(close, "{all:?} of all, {sifted:?} of those that are kept");
+            prop_assert!(close, "{all:?} of all, {pruned:?} of those that are kept");
         }
     }
 
@@ -227,7 +227,7 @@ mod tests {
             clock.sent(guest(asked), asked + one_way);
         }
         clock.received(11 * SECOND, guest(11 * SECOND + 50_000));
-        clock.sift();
+        clock.prune();
         let at = clock.at(11 * SECOND + 30_000).unwrap();
         assert_eq!(at, Offset { nanos: 5 * 1_000_000_000 - 10_015, error: 40_015 });
         let later = clock.at(12 * SECOND).unwrap();
@@ -238,12 +238,12 @@ mod tests {
     fn one_way_alone_says_nothing_and_neither_do_clocks_that_go_apart() {
         let mut clock = Clock::default();
         clock.sent(1_000, 2_000);
-        clock.sift();
+        clock.prune();
         assert_eq!(clock.at(2_000), None);
         // A drift of ten percent in a second.
         clock.received(SECOND, SECOND / 10);
         clock.sent(SECOND, SECOND + 1);
-        clock.sift();
+        clock.prune();
         assert_eq!(clock.at(SECOND), None);
     }
 
@@ -253,6 +253,6 @@ mod tests {
         for at in 0..1_000_000u64 {
             clock.sent(at * 1000, at * 1000 + 30_000 + at * 7919 % 1009 * 100);
         }
-        assert!(clock.upper.list.len() <= 3 * UNSIFTED_MAX, "{}", clock.upper.list.len());
+        assert!(clock.upper.list.len() <= 3 * UNPRUNED_MAX, "{}", clock.upper.list.len());
     }
 }

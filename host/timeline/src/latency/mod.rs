@@ -60,7 +60,7 @@ pub struct Split {
     pub wake: Wake,
     pub parts: [Option<Length>; PARTS],
     /// The sum of the parts, if begin and end are known.
-    pub whole: Option<Length>,
+    pub total: Option<Length>,
 }
 
 /// Latencies of a trace's wake-ups.
@@ -146,7 +146,7 @@ impl Collector {
         if !self.has_times {
             return None;
         }
-        self.clocks.values_mut().for_each(Clock::sift);
+        self.clocks.values_mut().for_each(Clock::prune);
         let mut unsteady = BTreeSet::new();
         let wakes = std::mem::take(&mut self.wakes);
         let wakes = wakes.into_iter().map(|wake| self.split(wake, &mut unsteady)).collect();
@@ -175,27 +175,27 @@ impl Collector {
 
     fn split(&self, wake: Wake, unsteady: &mut BTreeSet<Whose>) -> Split {
         let mut parts = [None; PARTS];
-        let Some(times) = self.steps.get(&wake.step) else { return Split { wake, parts, whole: None } };
+        let Some(times) = self.steps.get(&wake.step) else { return Split { wake, parts, total: None } };
         let at = times.stored_ns;
         let [guest, link, queue, model, store, link_back, waiter] = &mut parts;
         let by_call = times.process != 0;
         let from = by_call.then(|| Whose::of(times));
         let from_offset = from.and_then(|from| self.offset(from, at, unsteady));
-        let told_of = by_call && times.sent_ns != 0;
-        let mut seen = if times.read_ns != 0 { times.read_ns } else { times.recorded_ns };
-        if told_of {
+        let has_message = by_call && times.sent_ns != 0;
+        let mut noticed = if times.read_ns != 0 { times.read_ns } else { times.recorded_ns };
+        if has_message {
             *guest = Some(plain(times.called_ns, times.sent_ns));
             if let Some(offset) = from_offset {
                 let sent = i128::from(times.sent_ns) + offset.nanos;
                 // A thread that was awake at the send time was busy; a thread that slept was woken by the message.
                 if times.awake_ns != 0 {
                     let sent = u64::try_from(sent).unwrap_or(0);
-                    seen = times.awake_ns.max(sent).min(seen);
+                    noticed = times.awake_ns.max(sent).min(noticed);
                 }
-                *link = Some(across(i128::from(seen) - sent, offset, at, seen));
+                *link = Some(across(i128::from(noticed) - sent, offset, at, noticed));
             }
         }
-        *queue = (times.read_ns != 0).then(|| plain(seen, times.recorded_ns));
+        *queue = (times.read_ns != 0).then(|| plain(noticed, times.recorded_ns));
         *model = Some(plain(times.recorded_ns, times.handled_ns));
         *store = Some(plain(times.handled_ns, times.stored_ns));
         let end = self.ends.get(&(wake.process.0, wake.event, at));
@@ -209,14 +209,14 @@ impl Collector {
                 to = Some(*whose);
             }
         }
-        let begun = !by_call || parts[1].is_some();
-        let whole = to.filter(|_| begun).map(|to| sum(&parts, from == Some(to)));
-        Split { wake, parts, whole }
+        let has_begin = !by_call || parts[1].is_some();
+        let total = to.filter(|_| has_begin).map(|to| sum(&parts, from == Some(to)));
+        Split { wake, parts, total }
     }
 }
 
-fn nanos(of: i128) -> i64 {
-    of.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+fn nanos(length: i128) -> i64 {
+    length.clamp(i64::MIN.into(), i64::MAX.into()) as i64
 }
 
 /// The duration between two times of one clock.

@@ -34,7 +34,7 @@ struct Planted {
 
 /// Adds the times that a daemon would record: process 1 of one machine signals in this step, process 2 of another
 /// waits.
-fn tell(collector: &mut Collector, step: u64, planted: &Planted, from: Machine, to: Machine) {
+fn add_planted(collector: &mut Collector, step: u64, planted: &Planted, from: Machine, to: Machine) {
     let mut at = [planted.called; PARTS + 1];
     for part in 0..PARTS {
         at[part + 1] = at[part] + planted.parts[part];
@@ -75,7 +75,7 @@ fn latency(collector: Collector) -> Latency {
 }
 
 fn lengths(split: &Split) -> ([Length; PARTS], Length) {
-    (split.parts.map(|part| part.expect("it is known")), split.whole.expect("it is known"))
+    (split.parts.map(|part| part.expect("it is known")), split.total.expect("it is known"))
 }
 
 fn planted() -> impl Strategy<Value = Planted> {
@@ -94,22 +94,22 @@ proptest! {
         let to = if same { from } else { Machine { clock: 2, behind: behind.1 } };
         let mut collector = Collector::default();
         for (step, one) in (1..).zip(&planted) {
-            tell(&mut collector, step, one, from, to);
+            add_planted(&mut collector, step, one, from, to);
         }
         let latency = latency(collector);
         prop_assert_eq!(latency.wakes.len(), planted.len());
         for (split, planted) in latency.wakes.iter().zip(&planted) {
-            let (parts, whole) = lengths(split);
-            prop_assert_eq!(parts.iter().map(|part| part.nanos).sum::<i64>(), whole.nanos);
+            let (parts, total) = lengths(split);
+            prop_assert_eq!(parts.iter().map(|part| part.nanos).sum::<i64>(), total.nanos);
             for (part, (length, truth)) in parts.iter().zip(planted.parts).enumerate() {
                 let off = length.nanos.abs_diff(truth as i64);
                 prop_assert!(off <= length.error, "part {part}: {length:?}, it was {truth}");
                 // Only parts between two clocks have an error.
                 prop_assert_eq!(length.error == 0, ![1, 5].contains(&part));
             }
-            let off = whole.nanos.abs_diff(planted.parts.iter().sum::<u64>() as i64);
-            prop_assert!(off <= whole.error, "{whole:?} is {off} ns off");
-            prop_assert_eq!(whole.error == 0, same, "by one guest's clock nothing is unknown");
+            let off = total.nanos.abs_diff(planted.parts.iter().sum::<u64>() as i64);
+            prop_assert!(off <= total.error, "{total:?} is {off} ns off");
+            prop_assert_eq!(total.error == 0, same, "by one guest's clock nothing is unknown");
         }
     }
 
@@ -134,7 +134,7 @@ proptest! {
         if let Some(latency) = collector.finish() {
             for split in &latency.wakes {
                 let sum = split.parts.iter().flatten().fold(0i64, |sum, part| sum.saturating_add(part.nanos));
-                prop_assert!(split.whole.is_none_or(|whole| whole.nanos == sum));
+                prop_assert!(split.total.is_none_or(|total| total.nanos == sum));
             }
         }
     }
@@ -142,18 +142,18 @@ proptest! {
 
 const SECOND: u64 = 1_000_000_000;
 
-fn one(planted: &Planted, from: Machine, to: Machine) -> Split {
+fn split_of(planted: &Planted, from: Machine, to: Machine) -> Split {
     let mut collector = Collector::default();
-    tell(&mut collector, 1, planted, from, to);
+    add_planted(&mut collector, 1, planted, from, to);
     latency(collector).wakes.remove(0)
 }
 
 #[test]
 fn local_processes_have_the_hosts_clock_and_no_error() {
     let planted = Planted { called: SECOND, parts: [1, 2, 3, 4, 5, 6, 7] };
-    let (parts, whole) = lengths(&one(&planted, HOST, HOST));
+    let (parts, total) = lengths(&split_of(&planted, HOST, HOST));
     assert_eq!(parts.map(|part| (part.nanos as u64, part.error)), planted.parts.map(|part| (part, 0)));
-    assert_eq!(whole, Length { nanos: 28, error: 0 });
+    assert_eq!(total, Length { nanos: 28, error: 0 });
 }
 
 #[test]
@@ -162,13 +162,13 @@ fn local_process_with_another_clock_is_reported_without_figures() {
     let ahead = Machine { clock: 0, behind: 0 };
     let mut collector = Collector::default();
     let planted = Planted { called: SECOND, parts: [1000; PARTS] };
-    tell(&mut collector, 1, &planted, ahead, HOST);
+    add_planted(&mut collector, 1, &planted, ahead, HOST);
     let sent_ns = 5 * SECOND;
     collector.times(Times { process: 1, sent_ns, read_ns: SECOND, ..Times::default() });
     let latency = latency(collector);
     assert_eq!(latency.unsteady, ["p1 does not use its host's clock"]);
     let split = &latency.wakes[0];
-    assert_eq!((split.parts[1], split.whole), (None, None));
+    assert_eq!((split.parts[1], split.total), (None, None));
     assert_eq!(split.parts[5], Some(Length { nanos: 1000, error: 0 }), "the other process has its host's");
 }
 
@@ -210,7 +210,7 @@ fn unknown_parts_are_none() {
     let latency = latency(collector);
     let nanos = latency.wakes[0].parts.map(|part| part.map(|part| part.nanos));
     assert_eq!(nanos, [None, None, Some(50), Some(100), Some(10), None, None]);
-    assert_eq!((latency.wakes[0].whole, latency.wakes[1].whole), (None, None));
+    assert_eq!((latency.wakes[0].total, latency.wakes[1].total), (None, None));
     assert_eq!(latency.wakes[1].parts, [None; PARTS]);
     assert_eq!(Collector::default().finish(), None);
 }
@@ -224,7 +224,7 @@ fn a_wake_that_no_call_caused_begins_in_the_daemon() {
     let woken = vec![Woken { event: 1, host_ns: 260, read_ns: 300, ran_ns: 310 }];
     collector.times(Times { process: 1, woken, ..Times::default() });
     let split = latency(collector).wakes.remove(0);
-    assert_eq!(split.whole, Some(Length { nanos: 210, error: 0 }));
+    assert_eq!(split.total, Some(Length { nanos: 210, error: 0 }));
 }
 
 #[test]

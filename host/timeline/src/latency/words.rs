@@ -60,15 +60,15 @@ impl Latency {
     fn distributions(&self) -> impl Iterator<Item = (&'static str, Option<Distribution>)> + '_ {
         let part = |at: usize| Distribution::of(self.wakes.iter().filter_map(move |split| split.parts[at]));
         let parts = (0..PARTS).map(move |at| (PART_NAMES[at], part(at)));
-        let whole = Distribution::of(self.wakes.iter().filter_map(|split| split.whole));
-        parts.chain([("whole", whole)])
+        let total = Distribution::of(self.wakes.iter().filter_map(|split| split.total));
+        parts.chain([("whole", total)])
     }
 
     /// The slowest wake-ups, of those that are known as a whole.
     fn slowest(&self, count: usize) -> Vec<(&Split, Length)> {
-        let mut slowest: Vec<_> = self.wakes.iter().filter_map(|split| Some((split, split.whole?))).collect();
-        slowest.sort_by_key(|(split, whole)| {
-            (std::cmp::Reverse(whole.nanos), split.wake.step, split.wake.event)
+        let mut slowest: Vec<_> = self.wakes.iter().filter_map(|split| Some((split, split.total?))).collect();
+        slowest.sort_by_key(|(split, total)| {
+            (std::cmp::Reverse(total.nanos), split.wake.step, split.wake.event)
         });
         slowest.truncate(count);
         slowest
@@ -87,18 +87,18 @@ impl Timeline {
     /// Latencies by part, and the slowest wake-ups. Empty if the trace has no times.
     pub fn latency_text(&self, slowest: usize) -> String {
         let Some(latency) = &self.latency else { return String::new() };
-        let (all, whole) =
-            (latency.wakes.len(), latency.wakes.iter().filter(|split| split.whole.is_some()).count());
+        let (all, total) =
+            (latency.wakes.len(), latency.wakes.iter().filter(|split| split.total.is_some()).count());
         let mut out = format!(
-            "wake-ups by part: {all}, {whole} of them known from the signal to the waiter\n{:<12} {:>9} {:>14} {:>14} {:>14} {:>14} {:>14}\n",
+            "wake-ups by part: {all}, {total} of them known from the signal to the waiter\n{:<12} {:>9} {:>14} {:>14} {:>14} {:>14} {:>14}\n",
             "part", "count", "min", "p50", "p99", "max", "clock error"
         );
         for (name, distribution) in latency.distributions() {
             let words = distribution.map_or_else(|| format!("{:>9}", 0), |distribution| distribution.words());
             out += &format!("{name:<12} {words}\n");
         }
-        for (split, whole) in latency.slowest(slowest) {
-            out += &format!("\n{}  {}\n", length_words(whole), self.wake_words(split));
+        for (split, total) in latency.slowest(slowest) {
+            out += &format!("\n{}  {}\n", length_words(total), self.wake_words(split));
             let parts: Vec<_> = split.parts_words().map(|(name, words)| format!("{name} {words}")).collect();
             out += &format!("    {}\n", parts.join(", "));
         }
@@ -129,7 +129,7 @@ impl Timeline {
                 (name.to_owned(), distribution.map_or(Value::Null, |distribution| distribution.json()))
             })
             .collect();
-        let slowest = latency.slowest(slowest).into_iter().map(|(split, whole)| {
+        let slowest = latency.slowest(slowest).into_iter().map(|(split, total)| {
             let wake = &split.wake;
             let part = |(name, part): (&&str, &Option<Length>)| {
                 ((*name).to_owned(), part.map_or(Value::Null, length_json))
@@ -140,7 +140,7 @@ impl Timeline {
             json!({
                 "step": wake.step, "by": self.path(wake.by), "call": self.word(wake.call), "fence": fence,
                 "value": fence.map(|_| wake.value), "process": self.path(wake.track), "event": wake.event,
-                "whole": length_json(whole), "parts": parts,
+                "whole": length_json(total), "parts": parts,
             })
         });
         json!({

@@ -319,9 +319,9 @@ impl Writer<'_> {
                 ("queue", Arg::Text(queue.to_owned())),
                 ("submission_fence_id", Arg::Number(run.submission_fence_id)),
             ];
-            let place = used.entry(run.call).or_default();
-            let flow = self.begun.get(&run.call).and_then(|flows| flows.get(*place)).copied();
-            *place += usize::from(run.queue != NONE);
+            let index = used.entry(run.call).or_default();
+            let flow = self.begun.get(&run.call).and_then(|flows| flows.get(*index)).copied();
+            *index += usize::from(run.queue != NONE);
             let flow = flow.filter(|_| run.queue != NONE);
             let slice = self.slice(run.begin, run.end, uuid, &name, args);
             slice.terminating_flow_ids.extend(flow);

@@ -389,14 +389,15 @@ pub fn golden(name: &str, bytes: &[u8]) {
     }
     let expected = std::fs::read(&path).unwrap_or_default();
     if expected != bytes {
-        let place = expected.iter().zip(bytes).position(|(one, other)| one != other);
-        let place = place.unwrap_or(expected.len().min(bytes.len()));
+        let difference = expected.iter().zip(bytes).position(|(one, other)| one != other);
+        let difference = difference.unwrap_or(expected.len().min(bytes.len()));
         let around = |bytes: &[u8]| {
-            let part = &bytes[place.saturating_sub(60).min(bytes.len())..(place + 60).min(bytes.len())];
+            let part =
+                &bytes[difference.saturating_sub(60).min(bytes.len())..(difference + 60).min(bytes.len())];
             String::from_utf8_lossy(part).into_owned()
         };
         panic!(
-            "{name} differs at byte {place}; GPUPV_BLESS=1 writes it anew\nexpected: {}\n  actual: {}",
+            "{name} differs at byte {difference}; GPUPV_BLESS=1 writes it anew\nexpected: {}\n  actual: {}",
             around(&expected),
             around(bytes)
         );
@@ -408,7 +409,7 @@ pub fn pair(path: &Path, calls: impl Fn(&mut Session, ClientProcess, ClientProce
     let mut session = Session::new(path);
     session.vm(1, "red");
     let (client, server) = (session.guest(1, 1, "client"), session.guest(1, 2, "server"));
-    let (frames, theirs) = session.shared_fence(client, server, "frames");
-    calls(&mut session, client, server, [frames, theirs]);
+    let (frames, server_frames) = session.shared_fence(client, server, "frames");
+    calls(&mut session, client, server, [frames, server_frames]);
     session.finish();
 }
