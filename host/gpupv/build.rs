@@ -15,8 +15,8 @@ fn main() {
     for source in SOURCES {
         println!("cargo:rerun-if-changed=../../{source}");
     }
-    for place in ["HEAD", "logs/HEAD"] {
-        if let Some(path) = git(&["rev-parse", "--path-format=absolute", "--git-path", place]) {
+    for path in ["HEAD", "logs/HEAD"] {
+        if let Some(path) = git(&["rev-parse", "--path-format=absolute", "--git-path", path]) {
             println!("cargo:rerun-if-changed={path}");
         }
     }

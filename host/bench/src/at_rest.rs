@@ -107,15 +107,15 @@ pub fn measure(
     guest_bench: &Path,
     collected: &mut Collected,
 ) -> anyhow::Result<()> {
-    if plan.wants(&["wakeups_at_rest"]) {
+    if plan.is_selected(&["wakeups_at_rest"]) {
         steps.step("measuring the daemon at rest: wake-ups");
         wake_ups(plan, &Served::start(guest_bench)?, collected)?;
     }
-    if plan.wants(&["memory_per_process"]) {
+    if plan.is_selected(&["memory_per_process"]) {
         steps.step("measuring the daemon at rest: memory of processes");
         memory_of_processes(plan, &Served::start(guest_bench)?, collected)?;
     }
-    if plan.wants(&["memory_per_fence"]) {
+    if plan.is_selected(&["memory_per_fence"]) {
         steps.step("measuring the daemon at rest: memory of fences");
         memory_of_fences(plan, &Served::start(guest_bench)?, collected)?;
     }

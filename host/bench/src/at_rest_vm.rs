@@ -33,11 +33,11 @@ impl Idle {
             let mut ready = Some(ready);
             let program = Program { arguments, environment: guest_environment() };
             // The program's first output says that it has its fences.
-            let said = |_| {
+            let notify_ready = |_| {
                 // The receiver is gone if the measurement failed.
                 let _ = ready.take().map(|ready| ready.send(()));
             };
-            agent.exec(&program, receiver, said).await
+            agent.exec(&program, receiver, notify_ready).await
         });
         is_ready.await.context("guest-bench could not attach in the guest")?;
         Ok(Idle { inputs, program })
@@ -64,7 +64,7 @@ pub async fn measure(
     collected: &mut Collected,
 ) -> anyhow::Result<()> {
     let process = std::process::id();
-    if plan.wants(&["wakeups_at_rest"]) {
+    if plan.is_selected(&["wakeups_at_rest"]) {
         steps.step("measuring (vm): wakeups_at_rest");
         let idle = Idle::start(agent, 1).await?;
         tokio::time::sleep(SETTLE).await;
@@ -76,7 +76,7 @@ pub async fn measure(
         collected.add_fact("wakeups_at_rest", "seconds", seconds as f64);
         idle.end().await?;
     }
-    if plan.wants(&["memory_per_fence"]) {
+    if plan.is_selected(&["memory_per_fence"]) {
         steps.step("measuring (vm): memory_per_fence");
         let warm_up = Idle::start(agent, FENCES_WARM_UP).await?;
         let fences = FENCES / divisor(plan);

@@ -13,11 +13,11 @@ use crate::Plan;
 use crate::guest::Collected;
 
 pub fn measure(plan: &Plan, steps: &Steps, collected: &mut Collected) -> anyhow::Result<()> {
-    if plan.wants(&["list_command", "list_command_plain"]) {
+    if plan.is_selected(&["list_command", "list_command_plain"]) {
         steps.step("measuring command lists");
         commands(plan, collected);
     }
-    if plan.wants(&["engine_copy"]) { copies(plan, collected) } else { Ok(()) }
+    if plan.is_selected(&["engine_copy"]) { copies(plan, collected) } else { Ok(()) }
 }
 
 fn commands(plan: &Plan, collected: &mut Collected) {

@@ -85,7 +85,7 @@ pub struct Definition {
     pub goal: Goal,
     /// The goal in a VM, where it differs.
     pub goal_vm: Option<Goal>,
-    pub of: Quantile,
+    pub quantile: Quantile,
 }
 
 /// The quantile of a round's samples that is compared.
@@ -104,101 +104,106 @@ impl Quantile {
     }
 }
 
-const fn beside(
+const fn with_peer(
     id: &'static str,
     title: &'static str,
     unit: Unit,
     peer: (&'static str, &'static str),
     goal: Goal,
 ) -> Definition {
-    Definition { id, title, unit, peer, goal, goal_vm: None, of: Quantile::P50 }
+    Definition { id, title, unit, peer, goal, goal_vm: None, quantile: Quantile::P50 }
 }
 
-const fn alone(id: &'static str, title: &'static str, unit: Unit, goal: Goal) -> Definition {
-    Definition { id, title, unit, peer: ("", ""), goal, goal_vm: None, of: Quantile::P50 }
+const fn without_peer(id: &'static str, title: &'static str, unit: Unit, goal: Goal) -> Definition {
+    Definition { id, title, unit, peer: ("", ""), goal, goal_vm: None, quantile: Quantile::P50 }
 }
 
 /// Every figure, in the order of display.
 pub const DEFINITIONS: &[Definition] = &[
-    beside(
+    with_peer(
         "fence_read",
         "read a fence value, no writer",
         Unit::Nanoseconds,
         ("peer", "atomic load of private memory"),
         Goal::RatioAtMost(1.5),
     ),
-    beside(
+    with_peer(
         "fence_read_written",
         "read a fence value, engine writes at 50 kHz",
         Unit::Nanoseconds,
         ("peer", "atomic load of private memory"),
         Goal::RatioAtMost(1.5),
     ),
-    beside(
+    with_peer(
         "sync_call_signal",
         "synchronous call: CPU signal",
         Unit::Nanoseconds,
         ("peer", "raw echo of the same bytes"),
         Goal::RatioAtMost(1.5),
     ),
-    beside(
+    with_peer(
         "sync_call_state",
         "synchronous call: device state",
         Unit::Nanoseconds,
         ("peer", "raw echo of the same bytes"),
         Goal::RatioAtMost(1.5),
     ),
-    beside(
+    with_peer(
         "submit_list",
         "submit an empty command list, then one call",
         Unit::Nanoseconds,
         ("peer", "the call alone: device state"),
         Goal::RatioAtMost(2.0),
     ),
-    beside(
+    with_peer(
         "list_command",
         "a command with a barrier from call to end, with race detection",
         Unit::Nanoseconds,
         ("peer", "the same without race detection"),
         Goal::RatioAtMost(5.0),
     ),
-    alone("list_command_plain", "  the same without race detection", Unit::Nanoseconds, Goal::AtMost(1000.0)),
-    beside(
+    without_peer(
+        "list_command_plain",
+        "  the same without race detection",
+        Unit::Nanoseconds,
+        Goal::AtMost(1000.0),
+    ),
+    with_peer(
         "engine_copy",
         "a copy of 1 MiB by an engine, in the daemon",
         Unit::BytesPerSecond,
         ("peer", "memcpy of 1 MiB"),
         Goal::RatioAtLeast(0.5),
     ),
-    beside(
+    with_peer(
         "cross_process_wake",
         "CPU signal to parked waiter in another process",
         Unit::Nanoseconds,
         ("peer", "raw relay: write, forward, read returns (two hops, which a signal needs)"),
         Goal::RatioAtMost(1.5),
     ),
-    beside(
+    with_peer(
         "cross_process_wake",
         "  the same compared with one hop",
         Unit::Nanoseconds,
         ("hop", "one raw hop: half an echo with the same pauses (a signal needs two)"),
         Goal::None,
     ),
-    beside(
+    with_peer(
         "pipelined_signals",
         "one-way GPU signals, one write each",
         Unit::BytesPerSecond,
         ("peer", "raw writes of the same size"),
         Goal::RatioAtLeast(0.5),
     ),
-    beside(
+    with_peer(
         "escape_64k",
         "escape with 64 KiB of data, round trip",
         Unit::BytesPerSecond,
         ("peer", "raw echo of the same bytes"),
         Goal::RatioAtLeast(0.5),
     ),
-    beside(
+    with_peer(
         "driver_wake",
         "driver's signal of a CPU event to a parked read of the eventfd",
         Unit::Nanoseconds,
@@ -206,8 +211,8 @@ pub const DEFINITIONS: &[Definition] = &[
         Goal::RatioAtMost(1.5),
     ),
     Definition {
-        of: Quantile::P99,
-        ..beside(
+        quantile: Quantile::P99,
+        ..with_peer(
             "flood_small",
             "p99 of a call while another VM floods small escapes",
             Unit::Nanoseconds,
@@ -216,8 +221,8 @@ pub const DEFINITIONS: &[Definition] = &[
         )
     },
     Definition {
-        of: Quantile::P99,
-        ..beside(
+        quantile: Quantile::P99,
+        ..with_peer(
             "flood_large",
             "p99 of a call while another VM floods 64 KiB escapes",
             Unit::Nanoseconds,
@@ -227,125 +232,140 @@ pub const DEFINITIONS: &[Definition] = &[
     },
     Definition {
         goal_vm: Some(Goal::None),
-        ..alone("satisfied_wait", "CPU wait on a reached value", Unit::Nanoseconds, Goal::AtMost(1000.0))
+        ..without_peer(
+            "satisfied_wait",
+            "CPU wait on a reached value",
+            Unit::Nanoseconds,
+            Goal::AtMost(1000.0),
+        )
     },
-    alone("wakeups_at_rest", "daemon at rest, one client attached", Unit::PerSecond, Goal::AtMost(0.0)),
-    alone("memory_per_fence", "host memory of a fence", Unit::Bytes, Goal::AtMost(1024.0)),
-    alone("memory_per_process", "host memory of an idle process", Unit::Bytes, Goal::AtMost(65536.0)),
-    beside(
+    without_peer(
+        "wakeups_at_rest",
+        "daemon at rest, one client attached",
+        Unit::PerSecond,
+        Goal::AtMost(0.0),
+    ),
+    without_peer("memory_per_fence", "host memory of a fence", Unit::Bytes, Goal::AtMost(1024.0)),
+    without_peer("memory_per_process", "host memory of an idle process", Unit::Bytes, Goal::AtMost(65536.0)),
+    with_peer(
         "kernel_signal",
         "kernel alone: CPU signal in batches of 16, 100,000 fences",
         Unit::Nanoseconds,
         ("peer", "HashMap look-up and store, same order"),
         Goal::RatioAtMost(5.0),
     ),
-    beside(
+    with_peer(
         "kernel_signal_growth",
         "  the same compared with 100 fences",
         Unit::Nanoseconds,
         ("peer", "the kernel with 100 fences"),
         Goal::RatioAtMost(1.5),
     ),
-    alone(
+    without_peer(
         "kernel_pair",
         "kernel alone: wait and signal that ends it",
         Unit::Nanoseconds,
         Goal::AtMost(1e9 / 3e6),
     ),
-    beside(
+    with_peer(
         "kernel_pair_growth",
         "  the same with 1,000,000 fences",
         Unit::Nanoseconds,
         ("peer", "the kernel with 100 fences"),
         Goal::RatioAtMost(3.0),
     ),
-    beside(
+    with_peer(
         "kernel_arm_1",
         "kernel alone: arm a million waits on one fence",
         Unit::Nanoseconds,
         ("peer", "BTreeMap insert"),
         Goal::RatioAtMost(3.0),
     ),
-    beside(
+    with_peer(
         "kernel_wake_1",
         "kernel alone: wake a million waits on one fence",
         Unit::Nanoseconds,
         ("peer", "BTreeMap pop_first"),
         Goal::RatioAtMost(3.0),
     ),
-    beside(
+    with_peer(
         "kernel_cancel_1",
         "kernel alone: cancel among a million waits on one fence",
         Unit::Nanoseconds,
         ("peer", "BTreeMap remove, same order"),
         Goal::None,
     ),
-    beside(
+    with_peer(
         "kernel_wakes_nobody_1",
         "kernel alone: signal under a million waits on one fence",
         Unit::Nanoseconds,
         ("peer", "the same signal without waits"),
         Goal::RatioAtMost(1.5),
     ),
-    beside(
+    with_peer(
         "kernel_arm_1000",
         "kernel alone: arm a million waits on 1,000 fences",
         Unit::Nanoseconds,
         ("peer", "BTreeMap insert"),
         Goal::RatioAtMost(3.0),
     ),
-    beside(
+    with_peer(
         "kernel_wake_1000",
         "kernel alone: wake a million waits on 1,000 fences",
         Unit::Nanoseconds,
         ("peer", "BTreeMap pop_first"),
         Goal::RatioAtMost(3.0),
     ),
-    beside(
+    with_peer(
         "kernel_cancel_1000",
         "kernel alone: cancel among a million waits on 1,000 fences",
         Unit::Nanoseconds,
         ("peer", "BTreeMap remove, same order"),
         Goal::None,
     ),
-    beside(
+    with_peer(
         "kernel_wakes_nobody_1000",
         "kernel alone: signal under a million waits on 1,000 fences",
         Unit::Nanoseconds,
         ("peer", "the same signal without waits"),
         Goal::RatioAtMost(1.5),
     ),
-    alone("kernel_wait_bytes", "kernel alone: memory of a pending wait", Unit::Bytes, Goal::AtMost(96.0)),
-    beside(
+    without_peer(
+        "kernel_wait_bytes",
+        "kernel alone: memory of a pending wait",
+        Unit::Bytes,
+        Goal::AtMost(96.0),
+    ),
+    with_peer(
         "kernel_wait_all",
         "kernel alone: wait for all of 64, each object",
         Unit::Nanoseconds,
         ("peer", "of 4, each object"),
         Goal::RatioAtMost(1.5),
     ),
-    beside(
+    with_peer(
         "recorded_signals",
         "pipelined one-way signals while a trace is recorded",
         Unit::BytesPerSecond,
         ("peer", "the same without"),
         Goal::RatioAtLeast(0.9),
     ),
-    beside(
+    with_peer(
         "recorded_wake",
         "CPU signal to a parked waiter while a trace is recorded",
         Unit::Nanoseconds,
         ("peer", "the same without"),
         Goal::RatioAtMost(1.05),
     ),
-    beside(
+    with_peer(
         "recorder",
         "recorder alone: a CPU signal and its effects",
         Unit::Nanoseconds,
         ("peer", "a copy of 40 bytes, appended"),
         Goal::AtMost(40.0),
     ),
-    alone("trace_read", "a recorded CPU signal, read", Unit::Nanoseconds, Goal::None),
-    beside(
+    without_peer("trace_read", "a recorded CPU signal, read", Unit::Nanoseconds, Goal::None),
+    with_peer(
         "recording",
         "kernel alone: CPU signal with the recorder on",
         Unit::Nanoseconds,
@@ -362,7 +382,7 @@ pub fn names() -> Vec<&'static str> {
 /// The result of a figure.
 #[derive(Debug)]
 pub struct Outcome {
-    pub place: Target,
+    pub target: Target,
     pub definition: &'static Definition,
     pub goal: Goal,
     pub rounds: usize,
@@ -378,28 +398,28 @@ pub struct Outcome {
 }
 
 /// Returns the verdict on each figure that was measured on a target.
-pub fn results(place: Target, collected: &Collected) -> Vec<Outcome> {
-    DEFINITIONS.iter().filter_map(|definition| outcome(place, definition, collected)).collect()
+pub fn results(target: Target, collected: &Collected) -> Vec<Outcome> {
+    DEFINITIONS.iter().filter_map(|definition| outcome(target, definition, collected)).collect()
 }
 
-fn outcome(place: Target, definition: &'static Definition, collected: &Collected) -> Option<Outcome> {
+fn outcome(target: Target, definition: &'static Definition, collected: &Collected) -> Option<Outcome> {
     let rounds = collected.rounds.get(definition.id)?;
     let series =
         |name: &str| -> Vec<_> { rounds.iter().filter_map(|round| round.get(name)).copied().collect() };
     let (ours, peers) = (series("ours"), series(definition.peer.0));
     let compared =
-        |series: &[Series]| series.iter().map(|series| definition.of.of(series)).collect::<Vec<_>>();
+        |series: &[Series]| series.iter().map(|series| definition.quantile.of(series)).collect::<Vec<_>>();
     let p99 = |series: &[Series]| median(&series.iter().map(|series| series.p99).collect::<Vec<_>>());
     let pairs = compared(&ours).into_iter().zip(compared(&peers));
     let ratios: Vec<f64> = pairs.map(|(ours, peer)| ours / peer).collect();
     let ratio = (!ratios.is_empty()).then(|| estimate(&ratios));
-    let goal = match place {
+    let goal = match target {
         Target::Local | Target::LocalOneCore => definition.goal,
         Target::Vm => definition.goal_vm.unwrap_or(definition.goal),
     };
     let own = estimate(&compared(&ours));
     Some(Outcome {
-        place,
+        target,
         definition,
         goal,
         rounds: rounds.len(),

@@ -86,9 +86,9 @@ fn options(directory: &Path) -> Options {
 }
 
 /// The arguments of `guest-bench`; none if no figure of this target is wanted.
-fn words(plan: &Plan, place: Target, peers: &str) -> Option<Vec<String>> {
+fn words(plan: &Plan, target: Target, peers: &str) -> Option<Vec<String>> {
     let size = if plan.quick { "quick" } else { "full" };
-    let figures = plan.wanted(place.figures_of_guests());
+    let figures = plan.selected_of(target.figures_of_guests());
     let words = ["measure", peers, &plan.rounds.to_string(), size, &figures.join(",")];
     (!figures.is_empty()).then(|| words.map(str::to_owned).to_vec())
 }
@@ -96,7 +96,7 @@ fn words(plan: &Plan, place: Target, peers: &str) -> Option<Vec<String>> {
 /// Handles the output of `guest-bench`.
 struct OutputReader<'a> {
     steps: &'a Steps,
-    place: Target,
+    target: Target,
     rounds: u32,
     /// The figure that is being measured.
     figure: String,
@@ -112,7 +112,7 @@ impl OutputReader<'_> {
         }
         let figure = collected.add_line(line)?;
         if figure != self.figure {
-            self.steps.step(format!("measuring ({}): {figure}", self.place.name()));
+            self.steps.step(format!("measuring ({}): {figure}", self.target.name()));
             self.figure = figure;
         }
         let round = collected.rounds_of(&self.figure);
@@ -124,14 +124,16 @@ impl OutputReader<'_> {
 /// Measures the figures of a guest process: a local process, with the daemon in this process.
 pub fn measure_local(
     plan: &Plan,
-    place: Target,
+    target: Target,
     cores: Cores,
     steps: &Steps,
     guest_bench: &Path,
     collected: &mut Collected,
 ) -> anyhow::Result<()> {
     let folder = tempfile::Builder::new().prefix("gpupv-").tempdir()?;
-    let Some(words) = words(plan, place, &format!("unix:{}", folder.path().display())) else { return Ok(()) };
+    let Some(words) = words(plan, target, &format!("unix:{}", folder.path().display())) else {
+        return Ok(());
+    };
     let kept = Kept::on(cores.host)?;
     let daemon = Daemon::start(options(folder.path()))?;
     let peers = LocalPeers::start(folder.path(), &daemon.kernel_host)?;
@@ -148,7 +150,7 @@ pub fn measure_local(
         .with_context(|| format!("cannot start {}", guest_bench.display()))?;
     let output = child.stdout.take().context("guest-bench has no output")?;
     let mut input = child.stdin.take().context("guest-bench has no input")?;
-    let mut reader = OutputReader { steps, place, rounds: plan.rounds, figure: String::new(), requests };
+    let mut reader = OutputReader { steps, target, rounds: plan.rounds, figure: String::new(), requests };
     let mut result = anyhow::Ok(());
     for line in BufReader::new(output).lines() {
         result = line.map_err(Into::into).and_then(|line| {
@@ -185,7 +187,7 @@ pub async fn measure_vm(
     placement::move_process(std::process::id(), cores.host)?;
     let requests = RequestExecutor::new(&fleet.daemon, guest_bench.into(), cores.guest)?;
     let reader =
-        OutputReader { steps, place: Target::Vm, rounds: plan.rounds, figure: String::new(), requests };
+        OutputReader { steps, target: Target::Vm, rounds: plan.rounds, figure: String::new(), requests };
     let measured = measure_in(&mut fleet, plan, reader, collected).await;
     fleet.end()?;
     measured
@@ -211,8 +213,8 @@ async fn measure_in(
             Output::Stdout(bytes) => {
                 line.extend_from_slice(&bytes);
                 while let Some(end) = line.iter().position(|byte| *byte == b'\n') {
-                    let whole: Vec<u8> = line.drain(..=end).collect();
-                    let text = String::from_utf8_lossy(&whole);
+                    let lines: Vec<u8> = line.drain(..=end).collect();
+                    let text = String::from_utf8_lossy(&lines);
                     result = std::mem::replace(&mut result, Ok(())).and_then(|()| {
                         let waits = reader.line(collected, text.trim_end())?;
                         let newline = || exec_input::Body::Stdin(b"\n".to_vec());

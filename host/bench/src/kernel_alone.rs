@@ -15,7 +15,7 @@ const WAIT_ROUNDS: u32 = 3;
 
 pub fn measure(plan: &Plan, steps: &Steps, collected: &mut Collected) -> anyhow::Result<()> {
     let figures = crate::figures::names();
-    if figures.into_iter().any(|figure| figure.starts_with("kernel_") && plan.wants(&[figure])) {
+    if figures.into_iter().any(|figure| figure.starts_with("kernel_") && plan.is_selected(&[figure])) {
         steps.step("measuring the kernel alone");
     }
     wait_bytes(plan, collected);
@@ -23,10 +23,10 @@ pub fn measure(plan: &Plan, steps: &Steps, collected: &mut Collected) -> anyhow:
     pairs(plan, collected);
     waits(plan, collected);
     wait_all(plan, collected);
-    if plan.wants(&["recording"]) {
+    if plan.is_selected(&["recording"]) {
         recording(plan, collected)?;
     }
-    if plan.wants(&["recorder", "trace_read"]) {
+    if plan.is_selected(&["recorder", "trace_read"]) {
         recorder_alone(plan, collected)?;
     }
     Ok(())
@@ -40,7 +40,7 @@ fn many(plan: &Plan, most: usize) -> usize {
 /// Measures the memory of a pending wait. It runs first, because memory that other figures had freed would hide what
 /// waits use.
 fn wait_bytes(plan: &Plan, collected: &mut Collected) {
-    if plan.wants(&["kernel_wait_bytes"]) {
+    if plan.is_selected(&["kernel_wait_bytes"]) {
         let held = || memory_bytes(std::process::id(), "RssAnon:").unwrap_or(f64::NAN);
         let waits = Waits { count: many(plan, 1_000_000), fences: 1 };
         let bytes = waits.round(OPERATIONS, held).bytes;
@@ -49,7 +49,7 @@ fn wait_bytes(plan: &Plan, collected: &mut Collected) {
 }
 
 fn signals(plan: &Plan, collected: &mut Collected) {
-    if !plan.wants(&["kernel_signal", "kernel_signal_growth"]) {
+    if !plan.is_selected(&["kernel_signal", "kernel_signal_growth"]) {
         return;
     }
     let fences = many(plan, 100_000);
@@ -63,7 +63,7 @@ fn signals(plan: &Plan, collected: &mut Collected) {
 }
 
 fn pairs(plan: &Plan, collected: &mut Collected) {
-    if !plan.wants(&["kernel_pair", "kernel_pair_growth"]) {
+    if !plan.is_selected(&["kernel_pair", "kernel_pair_growth"]) {
         return;
     }
     let fences = many(plan, 1_000_000);
@@ -84,7 +84,7 @@ fn waits(plan: &Plan, collected: &mut Collected) {
         (1000, ["kernel_arm_1000", "kernel_wake_1000", "kernel_cancel_1000", "kernel_wakes_nobody_1000"]),
     ];
     let count = many(plan, 1_000_000);
-    for (fences, figures) in sets.into_iter().filter(|(_, figures)| plan.wants(figures)) {
+    for (fences, figures) in sets.into_iter().filter(|(_, figures)| plan.is_selected(figures)) {
         let [arm, wake, cancel, nobody] = figures;
         for _ in 0..WAIT_ROUNDS {
             let round = Waits { count, fences }.round(OPERATIONS, || 0.0);
@@ -99,7 +99,7 @@ fn waits(plan: &Plan, collected: &mut Collected) {
 }
 
 fn wait_all(plan: &Plan, collected: &mut Collected) {
-    if !plan.wants(&["kernel_wait_all"]) {
+    if !plan.is_selected(&["kernel_wait_all"]) {
         return;
     }
     let mut waits = WaitAll::default();

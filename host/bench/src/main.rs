@@ -52,13 +52,13 @@ pub struct Plan {
 
 impl Plan {
     /// Whether one of these figures is wanted.
-    fn wants(&self, figures: &[&str]) -> bool {
+    fn is_selected(&self, figures: &[&str]) -> bool {
         figures.iter().any(|figure| figure.contains(&self.only))
     }
 
     /// Returns those of these figures that are wanted.
-    fn wanted(&self, figures: &[&'static str]) -> Vec<&'static str> {
-        figures.iter().copied().filter(|figure| self.wants(&[figure])).collect()
+    fn selected_of(&self, figures: &[&'static str]) -> Vec<&'static str> {
+        figures.iter().copied().filter(|figure| self.is_selected(&[figure])).collect()
     }
 }
 
@@ -68,7 +68,7 @@ fn run(args: &BenchArgs) -> anyhow::Result<u8> {
         quick: args.quick,
         only: args.only.clone(),
     };
-    anyhow::ensure!(plan.wants(&figures::names()), "no figure has {:?} in its name", plan.only);
+    anyhow::ensure!(plan.is_selected(&figures::names()), "no figure has {:?} in its name", plan.only);
     anyhow::ensure!(plan.rounds >= 1, "--rounds must be at least 1");
     let steps = Steps::new();
     let [guest_bench] = &artifacts::programs([GUEST_BENCH], &steps)?;
@@ -94,7 +94,7 @@ fn run(args: &BenchArgs) -> anyhow::Result<u8> {
     }
     steps.finish();
     let results: Vec<_> =
-        measured.iter().flat_map(|(place, collected)| figures::results(*place, collected)).collect();
+        measured.iter().flat_map(|(target, collected)| figures::results(*target, collected)).collect();
     let machine = machine::describe(&before, cores);
     if args.json {
         say(format_args!("{:#}", report::to_json(&machine, &plan, &results)));

@@ -24,7 +24,7 @@ type Send<'a> = &'a mut dyn FnMut(&[u8]) -> io::Result<()>;
 /// One connection to a service.
 enum Peer {
     Echo,
-    Sink { header: Vec<u8>, left: u64 },
+    Sink { header: Vec<u8>, remaining: u64 },
     Relay,
     Driver { kernel_host: Arc<KernelHost>, received: Vec<u8>, begun_ns: u64 },
 }
@@ -33,7 +33,7 @@ impl Peer {
     fn new(service: Service, kernel_host: &Arc<KernelHost>) -> Peer {
         match service {
             Service::Echo => Peer::Echo,
-            Service::Sink => Peer::Sink { header: Vec::new(), left: 0 },
+            Service::Sink => Peer::Sink { header: Vec::new(), remaining: 0 },
             Service::Relay => Peer::Relay,
             Service::Driver => {
                 Peer::Driver { kernel_host: kernel_host.clone(), received: Vec::new(), begun_ns: 0 }
@@ -46,11 +46,11 @@ impl Peer {
         match self {
             Peer::Echo => reply(bytes),
             Peer::Relay => forward(bytes),
-            Peer::Sink { header, left } => discard(header, left, bytes, reply),
+            Peer::Sink { header, remaining } => discard(header, remaining, bytes, reply),
             Peer::Driver { kernel_host, received, begun_ns } => {
                 received.extend_from_slice(bytes);
-                let whole = received.len() / Order::BYTES * Order::BYTES;
-                for order in received.drain(..whole).as_slice().chunks_exact(Order::BYTES) {
+                let complete = received.len() / Order::BYTES * Order::BYTES;
+                for order in received.drain(..complete).as_slice().chunks_exact(Order::BYTES) {
                     let order = order.try_into().ok().and_then(Order::parse);
                     match order.ok_or(io::ErrorKind::InvalidData)? {
                         Order::Signal => {
@@ -72,21 +72,21 @@ impl Peer {
 }
 
 /// Discards as many bytes as the 8 bytes before them say, and replies with one byte once all have arrived.
-fn discard(header: &mut Vec<u8>, left: &mut u64, mut bytes: &[u8], reply: Send<'_>) -> io::Result<()> {
+fn discard(header: &mut Vec<u8>, remaining: &mut u64, mut bytes: &[u8], reply: Send<'_>) -> io::Result<()> {
     while !bytes.is_empty() {
-        if *left == 0 {
+        if *remaining == 0 {
             let (head, rest) = bytes.split_at((8 - header.len()).min(bytes.len()));
             header.extend_from_slice(head);
             bytes = rest;
             let Ok(length) = <[u8; 8]>::try_from(&header[..]) else { return Ok(()) };
-            *left = u64::from_le_bytes(length);
+            *remaining = u64::from_le_bytes(length);
             header.clear();
             continue;
         }
-        let taken = (bytes.len() as u64).min(*left);
-        *left -= taken;
+        let taken = (bytes.len() as u64).min(*remaining);
+        *remaining -= taken;
         bytes = &bytes[taken as usize..];
-        if *left == 0 {
+        if *remaining == 0 {
             reply(&[1])?;
         }
     }
@@ -257,9 +257,9 @@ mod tests {
             from.write_all(&order.bytes()).unwrap();
         }
         to.read_exact(&mut buffer).unwrap();
-        let mut when = [0; 8];
-        from.read_exact(&mut when).unwrap();
-        assert_ne!(u64::from_le_bytes(when), 0);
+        let mut timestamp = [0; 8];
+        from.read_exact(&mut timestamp).unwrap();
+        assert_ne!(u64::from_le_bytes(timestamp), 0);
         drop(peers);
     }
 }

@@ -67,7 +67,7 @@ fn outcome_to_json(outcome: &Outcome) -> Value {
         peer
     });
     json!({
-        "place": outcome.place.name(),
+        "place": outcome.target.name(),
         "figure": outcome.definition.id,
         "title": outcome.definition.title.trim_start(),
         "unit": outcome.definition.unit.name(),
@@ -97,7 +97,7 @@ fn row(outcome: &Outcome) -> [String; 7] {
         format!("{:.2}x [{:.2}, {:.2}]", ratio.median, ratio.low, ratio.high)
     });
     [
-        outcome.place.name().into(),
+        outcome.target.name().into(),
         outcome.definition.title.into(),
         unit.show(outcome.ours.median),
         outcome.peer.map_or_else(String::new, |peer| unit.show(peer.median)),
@@ -136,12 +136,12 @@ pub fn print_table(machine: &Value, plan: &Plan, outcomes: &[Outcome]) {
         say(format_args!("{}", cells.collect::<Vec<_>>().join("  ").trim_end()));
     }
     say(format_args!("\npeers, measured in the same rounds:"));
-    let mut told = Vec::new();
+    let mut printed = Vec::new();
     for outcome in outcomes {
         let peer = outcome.definition.peer.1;
-        if !peer.is_empty() && !told.contains(&(outcome.definition.title, peer)) {
+        if !peer.is_empty() && !printed.contains(&(outcome.definition.title, peer)) {
             say(format_args!("  {}: {peer}", outcome.definition.title.trim_start()));
-            told.push((outcome.definition.title, peer));
+            printed.push((outcome.definition.title, peer));
         }
     }
     say(format_args!(

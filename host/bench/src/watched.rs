@@ -17,14 +17,14 @@ pub fn memory_bytes(process: u32, name: &str) -> anyhow::Result<f64> {
 }
 
 /// Number of context switches to those threads of a process whose names are wanted.
-pub fn switches(process: u32, wanted: impl Fn(&str) -> bool) -> anyhow::Result<f64> {
+pub fn switches(process: u32, is_selected: impl Fn(&str) -> bool) -> anyhow::Result<f64> {
     let mut switches = 0.0;
     for task in std::fs::read_dir(Path::new("/proc").join(process.to_string()).join("task"))? {
         let folder = task?.path();
         let read = |file| std::fs::read_to_string(folder.join(file));
         // A thread may have exited meanwhile.
         let (Ok(name), Ok(status)) = (read("comm"), read("status")) else { continue };
-        if wanted(name.trim()) {
+        if is_selected(name.trim()) {
             switches += field(&status, "voluntary_ctxt_switches:")?;
             switches += field(&status, "nonvoluntary_ctxt_switches:")?;
         }

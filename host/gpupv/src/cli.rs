@@ -80,8 +80,8 @@ pub fn main_with_bench(drivers: &Registry, bench: fn(&bench::BenchArgs) -> anyho
         1 => "warn,daemon=debug,gpupv=debug,live=debug",
         _ => "debug",
     };
-    let wanted = std::env::var("GPUPV_LOG").ok().and_then(|words| words.parse::<Targets>().ok());
-    let filter = wanted.unwrap_or_else(|| level.parse().expect("the levels above are well-formed"));
+    let targets = std::env::var("GPUPV_LOG").ok().and_then(|words| words.parse::<Targets>().ok());
+    let filter = targets.unwrap_or_else(|| level.parse().expect("the levels above are well-formed"));
     let lines = tracing_subscriber::fmt::layer()
         .with_target(false)
         .with_ansi(std::io::stderr().is_terminal())

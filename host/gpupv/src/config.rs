@@ -101,15 +101,15 @@ pub fn read(path: &Path) -> anyhow::Result<Config> {
 /// Reads a configuration from its text.
 pub fn parse(text: &str) -> anyhow::Result<Config> {
     let config: Config =
-        toml::from_str(text).map_err(|error| told(text, error.span(), helped(error.message())))?;
+        toml::from_str(text).map_err(|error| config_error(text, error.span(), with_help(error.message())))?;
     match config.check() {
         Ok(()) => Ok(config),
-        Err(Flaw { path, message }) => Err(told(text, place(text, &path), message)),
+        Err(Flaw { path, message }) => Err(config_error(text, span_of(text, &path), message)),
     }
 }
 
 /// Returns the error with its line, and the source text there.
-fn told(text: &str, span: Option<Range<usize>>, message: String) -> anyhow::Error {
+fn config_error(text: &str, span: Option<Range<usize>>, message: String) -> anyhow::Error {
     let Some(before) = span.and_then(|span| text.get(..span.start)) else { return anyhow!(message) };
     let (line, begin) = (before.matches('\n').count(), before.rfind('\n').map_or(0, |at| at + 1));
     let column = before[begin..].chars().count();
@@ -118,7 +118,7 @@ fn told(text: &str, span: Option<Range<usize>>, message: String) -> anyhow::Erro
 }
 
 /// Returns serde's message about an unknown word, with the nearest known word.
-fn helped(message: &str) -> String {
+fn with_help(message: &str) -> String {
     let mut message = message.trim_end().to_owned();
     let Some((told, known)) = message.split_once(", expected ") else { return message };
     let mut written = told.split('`').skip(1).step_by(2);
@@ -130,7 +130,7 @@ fn helped(message: &str) -> String {
 }
 
 /// Returns the span of the value at this path, or of the table that it would be in.
-fn place(text: &str, path: &str) -> Option<Range<usize>> {
+fn span_of(text: &str, path: &str) -> Option<Range<usize>> {
     let root = DeTable::parse(text).ok()?;
     let (mut span, mut table, mut list) = (root.span(), Some(root.get_ref()), None::<&[_]>);
     for step in path.split('.') {
@@ -391,10 +391,10 @@ mod tests {
 
     #[test]
     fn errors_name_the_place_and_the_nearest_word() {
-        for (text, told) in WRONG {
+        for (text, expected) in WRONG {
             let error = format!("{:#}", parse(text).unwrap_err());
             let first = error.lines().next().unwrap_or_default();
-            assert!(first.starts_with(told), "{text}: {error}");
+            assert!(first.starts_with(expected), "{text}: {error}");
             assert!(error.lines().count() == 3, "the line that it is about: {error}");
         }
     }

@@ -28,7 +28,7 @@ struct StepState {
     text: String,
     /// Counts the steps, so that a late line is never printed for an earlier one.
     number: u64,
-    over: bool,
+    is_over: bool,
 }
 
 const SHOWN_AFTER: Duration = Duration::from_secs(1);
@@ -150,9 +150,10 @@ impl Progress {
 fn print_slow_steps((state, changed): &(Mutex<StepState>, Condvar)) {
     let mut printed = 0;
     let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-    while !state.over {
+    while !state.is_over {
         let number = state.number;
-        let waited = changed.wait_timeout_while(state, SHOWN_AFTER, |now| !now.over && now.number == number);
+        let waited =
+            changed.wait_timeout_while(state, SHOWN_AFTER, |now| !now.is_over && now.number == number);
         let (now, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
         state = now;
         if timeout.timed_out() && printed != number && !state.text.is_empty() {
@@ -160,7 +161,7 @@ fn print_slow_steps((state, changed): &(Mutex<StepState>, Condvar)) {
             printed = number;
         }
         if timeout.timed_out() {
-            let idle = changed.wait_while(state, |now| !now.over && now.number == number);
+            let idle = changed.wait_while(state, |now| !now.is_over && now.number == number);
             state = idle.unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -169,7 +170,7 @@ fn print_slow_steps((state, changed): &(Mutex<StepState>, Condvar)) {
 impl Drop for Steps {
     fn drop(&mut self) {
         self.finish();
-        self.change(|state| state.over = true);
+        self.change(|state| state.is_over = true);
     }
 }
 

@@ -38,7 +38,7 @@ fn buffer(resource: u32, barrier: Barrier) -> Packet {
 /// 1000 packets.
 fn submission() -> Vec<u8> {
     let upload = words(S::COPY, S::DRAW, A::COPY_DEST, A::SHADER_RESOURCE);
-    let back = words(S::DRAW, S::COPY, A::SHADER_RESOURCE, A::COPY_DEST);
+    let reverse = words(S::DRAW, S::COPY, A::SHADER_RESOURCE, A::COPY_DEST);
     let mut packets = Vec::new();
     for id in 1..=RESOURCES {
         packets.push(work(WorkKind::Copy, id, A::COPY_DEST));

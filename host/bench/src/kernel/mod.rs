@@ -97,7 +97,7 @@ impl Walk {
         walk
     }
 
-    fn place(&self, at: usize) -> usize {
+    fn index_at(&self, at: usize) -> usize {
         (self.value as usize + at) % self.order.len()
     }
 
@@ -121,12 +121,12 @@ impl Walk {
     }
 
     fn signal(&self, at: usize) -> Input {
-        self.world.signal(self.place(at), self.value + at as u64)
+        self.world.signal(self.index_at(at), self.value + at as u64)
     }
 
     pub fn signals(&mut self, count: usize) -> f64 {
-        let Ok(took) = self.signals_to(count, take);
-        took
+        let Ok(nanos) = self.signals_to(count, take);
+        nanos
     }
 
     /// The same signals, each passed to `step`.
@@ -135,40 +135,40 @@ impl Walk {
         count: usize,
         step: impl FnMut(&mut World, Input) -> Result<(), E>,
     ) -> Result<f64, E> {
-        let took = self.in_turns(count, Walk::signal, step);
+        let nanos = self.in_turns(count, Walk::signal, step);
         self.value += count as u64;
-        took
+        nanos
     }
 
     /// The same signals, each by itself.
     pub fn signals_alone(&mut self, count: usize) -> f64 {
-        let took = ns(count, |at| {
+        let nanos = ns(count, |at| {
             let signal = self.signal(at);
             self.world.take(signal);
         });
         self.value += count as u64;
-        took
+        nanos
     }
 
     /// Wait and signal: each wait is registered, each signal ends one.
     pub fn pairs(&mut self, count: usize) -> f64 {
         let make = |walk: &Walk, at: usize| {
-            let (fence, value) = (walk.place(at / 2), walk.value + (at / 2) as u64);
+            let (fence, value) = (walk.index_at(at / 2), walk.value + (at / 2) as u64);
             match at % 2 {
                 0 => walk.world.wait(fence, value, value + 1),
                 _ => walk.world.signal(fence, value),
             }
         };
         let Ok(each) = self.in_turns(2 * count, make, take);
-        let took = 2.0 * each;
+        let nanos = 2.0 * each;
         assert_eq!(self.world.effects.events.len(), 1, "the last signal woke");
         self.value += count as u64;
-        took
+        nanos
     }
 
     pub fn peer(&mut self, count: usize) -> f64 {
         ns(count, |at| {
-            let key = self.order[self.place(at)];
+            let key = self.order[self.index_at(at)];
             *self.map.get_mut(black_box(&key)).expect("an entry") = at as u64;
         })
     }
@@ -221,29 +221,32 @@ impl Waits {
         let Waits { count, fences } = *self;
         let order = shuffled(count);
         let (per_fence, per_signal) = (count / fences, 1000.min(count / fences));
-        let place = |at: usize| (order[at] as usize / per_fence, (order[at] as usize % per_fence) as u64 + 1);
+        let fence_and_value =
+            |at: usize| (order[at] as usize / per_fence, (order[at] as usize % per_fence) as u64 + 1);
         let (mut world, mut empty) = (World::new(fences), World::new(fences));
         let before = held();
         let arm = handle_ns(&mut world, count, |world, at| {
-            let (fence, value) = place(at);
+            let (fence, value) = fence_and_value(at);
             world.wait(fence, value, at as u64 + 1)
         });
         let bytes = (held() - before) / count as f64;
         let mut peer = BTreeMap::new();
         let insert = ns(count, |at| {
-            let (fence, value) = place(at);
+            let (fence, value) = fence_and_value(at);
             peer.insert((fence as u32, value), at as u32);
         });
-        let nobody = |world: &mut World| handle_ns(world, signals, |world, at| world.signal(at % fences, 0));
-        let wakes_nobody = (0..5).map(|_| (nobody(&mut world), nobody(&mut empty))).collect();
+        let without_waiters =
+            |world: &mut World| handle_ns(world, signals, |world, at| world.signal(at % fences, 0));
+        let wakes_nobody =
+            (0..5).map(|_| (without_waiters(&mut world), without_waiters(&mut empty))).collect();
         let cancelled = shuffled(count);
         let cancel =
             handle_ns(&mut world, count / 10, |world, at| world.cancel(u64::from(cancelled[at]) + 1));
         let remove = ns(count / 10, |at| {
-            let (fence, value) = place(cancelled[at] as usize);
+            let (fence, value) = fence_and_value(cancelled[at] as usize);
             black_box(peer.remove(&(fence as u32, value)));
         });
-        let left = count - count / 10;
+        let remaining = count - count / 10;
         let mut woken = 0;
         let took = handle_all(&mut world, count / per_signal, &mut woken, |world, at| {
             let end = (at + 1) * per_signal - 1;

@@ -172,20 +172,20 @@ impl Tour {
         let (sender, inputs) = mpsc::channel(1);
         let (kernel_host, end) = (fleet.daemon.kernel_host.clone(), Instant::now() + HANG_SHOWS_MAX);
         let daemon = &fleet.daemon;
-        let said = Cell::new(false);
+        let has_printed = Cell::new(false);
         let watch = async {
-            while !(said.get() && hang_is_there(&kernel_host)) && Instant::now() < end {
+            while !(has_printed.get() && hang_is_there(&kernel_host)) && Instant::now() < end {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             show_hang(daemon);
             let _ = sender.send(exec_input::Body::Signal(libc::SIGKILL)).await;
         };
         let hang = program("/hang");
-        let print_and_tell = |output| {
+        let print_and_mark = |output| {
             print(output);
-            said.set(true);
+            has_printed.set(true);
         };
-        let (killed, ()) = tokio::join!(agent.exec(&hang, inputs, print_and_tell), watch);
+        let (killed, ()) = tokio::join!(agent.exec(&hang, inputs, print_and_mark), watch);
         ensure!(killed? == 128 + libc::SIGKILL as u8, "the hanging client exited before it was killed");
         nothing_left(&fleet.daemon)?;
         fleet.end()?;
@@ -208,9 +208,9 @@ impl Tour {
         let hang = guest(&self.hang).stdout(Stdio::piped()).spawn();
         let mut hang = hang.context("cannot start the tour's program")?;
         let mut words = hang.stdout.take().context("the pipe of the tour's program is missing")?;
-        let mut said = [0; 1024];
-        let count = words.read(&mut said)?;
-        pass_on(&said[..count]);
+        let mut first_output = [0; 1024];
+        let count = words.read(&mut first_output)?;
+        pass_on(&first_output[..count]);
         let end = Instant::now() + HANG_SHOWS_MAX;
         while !hang_is_there(&daemon.kernel_host) && Instant::now() < end {
             std::thread::yield_now();

@@ -129,8 +129,8 @@ impl LiveBackend for LocalBackend<'_> {
 
     fn start_vm(&mut self, vm: Vm) -> Done {
         let name = self.vm_name(vm);
-        let there = self.daemon().local_vm(name);
-        there.map(drop).ok_or_else(|| Trouble::Broken(format!("the daemon has no local VM {name}")))
+        let vm = self.daemon().local_vm(name);
+        vm.map(drop).ok_or_else(|| Trouble::Broken(format!("the daemon has no local VM {name}")))
     }
 
     fn spawn(&mut self, _name: &str, vm: Option<Vm>) -> anyhow::Result<Box<dyn Pipes>> {
@@ -187,10 +187,10 @@ impl LocalRunner {
         let words = folder.path().join("last-words");
         let last_words = File::options().create(true).append(true).open(&words)?;
         let artifacts = &self.artifacts;
-        let mut place = LocalBackend { program, artifacts, options, daemon, last_words, _folder: folder };
-        let mut ended = run::run(program, &mut LiveWorld::new(program, &mut place, watch), &mut First);
+        let mut local = LocalBackend { program, artifacts, options, daemon, last_words, _folder: folder };
+        let mut ended = run::run(program, &mut LiveWorld::new(program, &mut local, watch), &mut First);
         super::add_last_words(&mut ended, &std::fs::read_to_string(words).unwrap_or_default());
-        place.daemon.map_or(Ok(()), Daemon::stop)?;
+        local.daemon.map_or(Ok(()), Daemon::stop)?;
         Ok(ended)
     }
 }

@@ -199,7 +199,7 @@ fn guests_of(program: &Program) -> usize {
 
 /// Runs programs one after another in guests that are booted once.
 pub struct VmRunner {
-    place: VmBackend,
+    vm_backend: VmBackend,
     watch: Arc<Watch>,
 }
 
@@ -221,7 +221,14 @@ impl VmRunner {
         let driver = Driver::start()?;
         let fleet = Some(driver.handle().block_on(Fleet::boot(&plan, steps))?);
         Ok(VmRunner {
-            place: VmBackend { fleet, driver, plan, crashed: false, first_vm: 0, last_words: Arc::default() },
+            vm_backend: VmBackend {
+                fleet,
+                driver,
+                plan,
+                crashed: false,
+                first_vm: 0,
+                last_words: Arc::default(),
+            },
             watch,
         })
     }
@@ -235,30 +242,35 @@ impl VmRunner {
             );
             return Ok(Ended::of(Verdict::Failed(Failure { line: 0, what })));
         }
-        self.place.first_vm = guests - program.vms.len();
-        if std::mem::take(&mut self.place.crashed) {
-            if let Some(fleet) = self.place.fleet.take() {
+        self.vm_backend.first_vm = guests - program.vms.len();
+        if std::mem::take(&mut self.vm_backend.crashed) {
+            if let Some(fleet) = self.vm_backend.fleet.take() {
                 fleet.end()?;
             }
-            let booted = self.place.driver.handle().block_on(Fleet::boot(&self.place.plan, &Steps::new()))?;
-            self.place.fleet = Some(booted);
+            let booted = self
+                .vm_backend
+                .driver
+                .handle()
+                .block_on(Fleet::boot(&self.vm_backend.plan, &Steps::new()))?;
+            self.vm_backend.fleet = Some(booted);
         }
         self.watch.reset();
-        let kernel_host = &self.place.fleet().daemon.kernel_host;
+        let kernel_host = &self.vm_backend.fleet().daemon.kernel_host;
         kernel_host
-            .replace_kernel(self.place.kernel_of(program), program.setting.async_submission)
+            .replace_kernel(self.vm_backend.kernel_of(program), program.setting.async_submission)
             .context("the guests of the previous run are still up")?;
         let watch = self.watch.clone();
-        lock(&self.place.last_words).clear();
-        let mut ended = run::run(program, &mut LiveWorld::new(program, &mut self.place, watch), &mut First);
-        super::add_last_words(&mut ended, &lock(&self.place.last_words));
+        lock(&self.vm_backend.last_words).clear();
+        let mut ended =
+            run::run(program, &mut LiveWorld::new(program, &mut self.vm_backend, watch), &mut First);
+        super::add_last_words(&mut ended, &lock(&self.vm_backend.last_words));
         Ok(ended)
     }
 }
 
 impl Drop for VmRunner {
     fn drop(&mut self) {
-        if let Some(Err(error)) = self.place.fleet.take().map(Fleet::end) {
+        if let Some(Err(error)) = self.vm_backend.fleet.take().map(Fleet::end) {
             tracing::error!("the guests did not end in order: {error:#}");
         }
     }

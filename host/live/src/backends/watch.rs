@@ -14,7 +14,7 @@ use daemon::observer::DaemonKernel;
 use super::SILENCE_MAX;
 
 #[derive(Default)]
-struct Seen {
+struct WatchState {
     checker: Checker,
     /// Attached processes, each with its pid at attach.
     attached: BTreeMap<ProcessId, u32>,
@@ -31,27 +31,27 @@ struct Seen {
 /// The observer of the daemon's kernel.
 #[derive(Default)]
 pub struct Watch {
-    seen: Mutex<Seen>,
+    state: Mutex<WatchState>,
     changed: Condvar,
 }
 
 impl Watch {
-    fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, WatchState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets everything, because a new kernel starts.
     pub fn reset(&self) {
-        *self.lock() = Seen::default();
+        *self.lock() = WatchState::default();
     }
 
     /// Returns the newest process that attached with this pid and is not in `known`; with `None` the newest of all.
     pub fn attached(&self, pid: Option<u32>, known: &[Option<ProcessId>]) -> Option<ProcessId> {
-        let seen = self.lock();
+        let state = self.lock();
         let fits = |(id, other): &(&ProcessId, &u32)| {
             pid.is_none_or(|pid| pid == **other) && !known.contains(&Some(**id))
         };
-        seen.attached.iter().rev().find(fits).map(|(id, _)| *id)
+        state.attached.iter().rev().find(fits).map(|(id, _)| *id)
     }
 
     pub fn wakes(&self, process: ProcessId) -> u64 {
@@ -76,16 +76,17 @@ impl Watch {
 
     /// Waits until the kernel has nothing of the process; false on timeout.
     pub fn wait_until_gone(&self, process: ProcessId) -> bool {
-        let seen = self.lock();
-        let waited =
-            self.changed.wait_timeout_while(seen, SILENCE_MAX, |seen| seen.attached.contains_key(&process));
+        let state = self.lock();
+        let waited = self
+            .changed
+            .wait_timeout_while(state, SILENCE_MAX, |state| state.attached.contains_key(&process));
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
     /// Waits until the kernel has no more NT handles than `at_most`; false on timeout.
     pub fn wait_until_handles(&self, at_most: usize) -> bool {
-        let seen = self.lock();
-        let waited = self.changed.wait_timeout_while(seen, SILENCE_MAX, |seen| seen.nt_handles > at_most);
+        let state = self.lock();
+        let waited = self.changed.wait_timeout_while(state, SILENCE_MAX, |state| state.nt_handles > at_most);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 }
@@ -120,38 +121,38 @@ impl Observer for Watch {
         if is_barrier(input) && is_quiet {
             return;
         }
-        let mut seen = self.lock();
-        let seen = &mut *seen;
-        seen.nt_handles = kernel.nt_handles();
-        seen.checker.step(&InputSummary::of(input), effects, kernel);
+        let mut state = self.lock();
+        let state = &mut *state;
+        state.nt_handles = kernel.nt_handles();
+        state.checker.step(&InputSummary::of(input), effects, kernel);
         for event in &effects.events {
-            *seen.wakes.entry(event.process).or_default() += 1;
-            seen.woken.insert(event.process);
+            *state.wakes.entry(event.process).or_default() += 1;
+            state.woken.insert(event.process);
         }
         let mut of_call = None;
         if let Input::Call { process, request, call } = input {
             of_call = Some((*process, *request));
             let is_late = effects.answer_to(*process, *request).is_none() && *request != 0;
             if is_late && may_sleep(call) {
-                *seen.registered.entry(*process).or_default() += 1;
+                *state.registered.entry(*process).or_default() += 1;
             }
         }
         for answer in &effects.answers {
             if of_call != Some((answer.process, answer.request)) {
-                seen.woken.insert(answer.process);
+                state.woken.insert(answer.process);
             }
             if sleeps(&answer.reply) {
-                *seen.registered.entry(answer.process).or_default() += 1;
+                *state.registered.entry(answer.process).or_default() += 1;
             }
         }
-        seen.notes.extend(effects.notes.iter().map(|note| note.text.clone()));
+        state.notes.extend(effects.notes.iter().map(|note| note.text.clone()));
         match input {
             Input::ProcessAttached { process, pid, .. } => {
-                seen.attached.insert(*process, *pid);
+                state.attached.insert(*process, *pid);
             }
             Input::ProcessGone { .. } | Input::VmDetached { .. } => {
                 let alive: BTreeSet<ProcessId> = kernel.processes().collect();
-                seen.attached.retain(|process, _| alive.contains(process));
+                state.attached.retain(|process, _| alive.contains(process));
                 self.changed.notify_all();
             }
             Input::NtHandleClosed { .. } => self.changed.notify_all(),

@@ -15,7 +15,7 @@ use kmd::engine_tracer::{Agent, Begun, CommandId, Ending, EngineEvent, Message, 
 pub struct Submission {
     pub begun: Begun,
     pub packets: Vec<Shown>,
-    pub over: Option<(Nanos, Ending)>,
+    pub ending: Option<(Nanos, Ending)>,
     pub races: Vec<Race>,
 }
 
@@ -44,7 +44,7 @@ pub struct Log(Arc<Mutex<LogState>>);
 #[derive(Default)]
 struct LogState {
     tracers: u32,
-    seen: Vec<(u32, EngineEvent)>,
+    events: Vec<(u32, EngineEvent)>,
 }
 
 /// Name under which the traced driver is registered.
@@ -59,8 +59,8 @@ impl Log {
             state.tracers
         };
         let log = self.clone();
-        Box::new(SimulatedMiniport::traced(Box::new(move |seen| {
-            log.0.lock().unwrap_or_else(PoisonError::into_inner).seen.push((number, seen));
+        Box::new(SimulatedMiniport::traced(Box::new(move |event| {
+            log.0.lock().unwrap_or_else(PoisonError::into_inner).events.push((number, event));
         })))
     }
 
@@ -72,31 +72,33 @@ impl Log {
 
     /// Returns all recorded events by submission, in the order in which the submissions began.
     pub fn submissions(&self) -> Vec<Submission> {
-        let seen = std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).seen);
+        let events = std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).events);
         let mut all: Vec<(u32, Submission)> = Vec::new();
         let mut at: BTreeMap<(u32, u64), usize> = BTreeMap::new();
-        for (tracer, seen) in seen {
-            let of = |number: u64| at.get(&(tracer, number)).copied();
-            match seen {
+        for (tracer, event) in events {
+            let index_of = |number: u64| at.get(&(tracer, number)).copied();
+            match event {
                 EngineEvent::Begun(begun) => {
                     at.insert((tracer, begun.number), all.len());
                     all.push((tracer, Submission::new(*begun)));
                 }
                 EngineEvent::Started { number, packet, at: start } => {
-                    if let Some(shown) = of(number).and_then(|at| all[at].1.packets.get_mut(packet as usize))
+                    if let Some(shown) =
+                        index_of(number).and_then(|at| all[at].1.packets.get_mut(packet as usize))
                     {
                         shown.start.get_or_insert(start);
                     }
                 }
                 EngineEvent::Ended { number, packet, at: end } => {
-                    if let Some(shown) = of(number).and_then(|at| all[at].1.packets.get_mut(packet as usize))
+                    if let Some(shown) =
+                        index_of(number).and_then(|at| all[at].1.packets.get_mut(packet as usize))
                     {
                         shown.end = Some(shown.end.map_or(end, |before| before.max(end)));
                     }
                 }
                 EngineEvent::Over { number, at: end, ending } => {
-                    if let Some(at) = of(number) {
-                        all[at].1.over = Some((end, ending));
+                    if let Some(at) = index_of(number) {
+                        all[at].1.ending = Some((end, ending));
                     }
                 }
                 EngineEvent::Race { name, report, .. } => add_race(&mut all, tracer, &name, &report),
@@ -140,7 +142,7 @@ impl Submission {
             shown
         };
         let packets = packets.into_iter().map(shown).collect();
-        Submission { begun, packets, over: None, races: Vec::new() }
+        Submission { begun, packets, ending: None, races: Vec::new() }
     }
 
     /// Whether it has commands or barriers, not only stores and waits.
@@ -161,7 +163,7 @@ impl Submission {
     pub fn end(&self) -> Nanos {
         let packets = self.packets.iter().flat_map(|shown| shown.start.into_iter().chain(shown.end));
         // A packet that never completes has `Nanos::MAX` as its end.
-        let ends = packets.chain(self.over.map(|(at, _)| at)).filter(|at| *at != Nanos::MAX);
+        let ends = packets.chain(self.ending.map(|(at, _)| at)).filter(|at| *at != Nanos::MAX);
         ends.max().unwrap_or(self.begun.at).max(self.begun.at)
     }
 

@@ -153,11 +153,11 @@ fn as_json(submission: &Submission) -> Value {
     let races = submission.races.iter().map(|race| {
         let name = Some(&race.name).filter(|name| !name.is_empty());
         json!({
-            "packet": race.packet, "resource": name, "with": text::other(submission, race),
+            "packet": race.packet, "resource": name, "with": text::other_access(submission, race),
             "text": race.report.to_string(), "missing": race.report.missing.to_string(),
         })
     });
-    let ending = submission.over.map(|(at, ending)| json!({ "at_ns": at, "how": format!("{ending:?}") }));
+    let ending = submission.ending.map(|(at, ending)| json!({ "at_ns": at, "how": format!("{ending:?}") }));
     json!({
         "submission": begun.of_queue, "queue": begun.queue, "process": begun.process.0,
         "adapter": begun.engine.adapter, "node": begun.engine.node, "engine": begun.engine_type.name(),

@@ -62,7 +62,7 @@ fn head(submission: &Submission) -> String {
         begun.engine.adapter,
         time(begun.at)
     );
-    let _ = match submission.over {
+    let _ = match submission.ending {
         Some((at, ending)) => {
             let took = time(at.saturating_sub(begun.at));
             match ending {
@@ -141,7 +141,7 @@ fn race_lines(text: &mut String, submission: &Submission, race: &Race) {
     let (what, _) = whole.split_once("; missing: ").unwrap_or((&whole, ""));
     let name = submission.raced_on(race);
     let on = if name.is_empty() { String::new() } else { format!(" on {name}") };
-    let other = other(submission, race);
+    let other = other_access(submission, race);
     paragraph(text, "     | ", &format!("race{on} with {other}: {what}"));
     match report.missing {
         Missing::Barrier { sync_before, sync_after, access_before, access_after } => {
@@ -158,18 +158,18 @@ fn race_lines(text: &mut String, submission: &Submission, race: &Race) {
 }
 
 /// Names the other access of a race, as a person can find it.
-pub fn other(submission: &Submission, race: &Race) -> String {
+pub fn other_access(submission: &Submission, race: &Race) -> String {
     let (earlier, later) = (&race.report.earlier, &race.report.later);
-    let own = |accessed: &kmd::engine_tracer::Accessed| {
-        let of = (accessed.agent, accessed.command.submission);
-        of == (Agent::Queue(submission.begun.queue), submission.begun.of_queue)
+    let is_own = |accessed: &kmd::engine_tracer::Accessed| {
+        let owner = (accessed.agent, accessed.command.submission);
+        owner == (Agent::Queue(submission.begun.queue), submission.begun.of_queue)
     };
-    let other = if own(later) && later.command.packet == race.packet { earlier } else { later };
-    if own(other) {
-        let place = submission.packets.get(other.command.packet as usize);
-        return place.map_or_else(
+    let other = if is_own(later) && later.command.packet == race.packet { earlier } else { later };
+    if is_own(other) {
+        let position = submission.packets.get(other.command.packet as usize);
+        return position.map_or_else(
             || format!("packet {}", other.command.packet),
-            |place| format!("command {} of list {}", place.command, place.list),
+            |position| format!("command {} of list {}", position.command, position.list),
         );
     }
     match other.agent {

@@ -13,7 +13,7 @@ fn handle(handle: u32) -> String {
 
 /// Formats a wait as one line: the waiter, the fences and their values.
 fn render_wait(wait: &Wait, now_ns: u64) -> String {
-    let who = if wait.context == 0 {
+    let context = if wait.context == 0 {
         format!("process {} event {}", wait.process, wait.event)
     } else {
         format!("process {} context {}", wait.process, handle(wait.context))
@@ -288,9 +288,9 @@ pub fn render_kernel(state: &Inspection) -> String {
         };
     }
     for process in &state.processes {
-        let place = if process.vm == 0 { "local".into() } else { format!("vm {}", process.vm) };
+        let location = if process.vm == 0 { "local".into() } else { format!("vm {}", process.vm) };
         text += &format!(
-            "process {} ({place}, pid {}, {}): {} handles, {} of {} fence slots{}\n",
+            "process {} ({location}, pid {}, {}): {} handles, {} of {} fence slots{}\n",
             process.id,
             process.pid,
             process.name,

@@ -22,15 +22,16 @@ const PRINTED_MAX: usize = 16;
 
 pub fn run(args: &ReplayArgs, broker: &Path) -> anyhow::Result<u8> {
     let steps = Steps::new();
-    let people = Participants::of(&args.trace)?;
+    let participants = Participants::of(&args.trace)?;
     // Checked before any process is started.
-    let vms = args.vm.as_deref().map(|name| people.vms_named(name)).transpose()?;
+    let vms = args.vm.as_deref().map(|name| participants.vms_named(name)).transpose()?;
     reach(broker)?;
     let artifacts = Artifacts::provide(&steps)?;
     let mut part = PartialReplay::new(broker, &artifacts, vms);
     each_step(&args.trace, u64::MAX, "a live replay", |step| {
-        let waits =
-            &mut |process| steps.step(format!("step #{}: {}", step.sequence, people.waits(process, step)));
+        let waits = &mut |process| {
+            steps.step(format!("step #{}: {}", step.sequence, participants.waits(process, step)))
+        };
         part.step(step, waits)
     })?;
     let played = part.finish()?;
@@ -56,20 +57,20 @@ struct Participants {
 
 impl Participants {
     fn of(trace: &Path) -> anyhow::Result<Participants> {
-        let mut people = Participants::default();
+        let mut participants = Participants::default();
         each_step(trace, u64::MAX, "a live replay", |step| {
             match std::mem::take(step).input {
                 Input::VmAttached { vm, name } => {
-                    people.vms.insert(vm, name);
+                    participants.vms.insert(vm, name);
                 }
                 Input::ProcessAttached { process, vm, name, .. } => {
-                    people.processes.insert(process, (vm, name));
+                    participants.processes.insert(process, (vm, name));
                 }
                 _ => {}
             }
             Ok(())
         })?;
-        Ok(people)
+        Ok(participants)
     }
 
     /// Returns the VMs that had this name in the course of the recording.

@@ -47,10 +47,10 @@ fn parse(line: &str) -> Result<Command, String> {
 
 /// Executes commands until the input ends.
 pub fn run(args: &ReplayArgs, player: &mut Player, input: &mut dyn BufRead) -> anyhow::Result<u8> {
-    for place in [&args.from, &args.until].into_iter().flatten() {
-        go_to_stop(player, place)?;
+    for stop in [&args.from, &args.until].into_iter().flatten() {
+        go_to_stop(player, stop)?;
     }
-    here(player);
+    print_position(player);
     for line in input.lines() {
         let line = line?;
         match parse(line.trim()) {
@@ -59,11 +59,11 @@ pub fn run(args: &ReplayArgs, player: &mut Player, input: &mut dyn BufRead) -> a
             Ok(Command::Backward(count)) => {
                 let to = player.next().saturating_sub(count);
                 go_to_stop(player, &Stop::Sequence(to))?;
-                here(player);
+                print_position(player);
             }
-            Ok(Command::Go(place)) => {
-                go_to_stop(player, &place)?;
-                here(player);
+            Ok(Command::Go(stop)) => {
+                go_to_stop(player, &stop)?;
+                print_position(player);
             }
             Ok(Command::State) => {
                 let state = of_snapshot(&player.kernel().snapshot());
@@ -77,7 +77,7 @@ pub fn run(args: &ReplayArgs, player: &mut Player, input: &mut dyn BufRead) -> a
     Ok(OK)
 }
 
-fn here(player: &Player) {
+fn print_position(player: &Player) {
     say(format_args!("before step #{}", player.next()));
 }
 
@@ -98,8 +98,8 @@ fn next(player: &mut Player, count: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn go_to_stop(player: &mut Player, place: &Stop) -> anyhow::Result<()> {
-    if let Some(moved) = player.go_to_stop(place)? {
+fn go_to_stop(player: &mut Player, stop: &Stop) -> anyhow::Result<()> {
+    if let Some(moved) = player.go_to_stop(stop)? {
         print_step(player, &moved)?;
     }
     Ok(())

@@ -285,19 +285,19 @@ fn print_log<M: Make>(make: &M, subject: &Subject, args: &ExploreArgs, seed: u64
 }
 
 /// Writes the report and the saved scenarios, prints the skipped cases and the summary, and returns the exit code.
-pub fn conclude(whole: &Totals, args: &OutputArgs) -> anyhow::Result<u8> {
+pub fn conclude(totals: &Totals, args: &OutputArgs) -> anyhow::Result<u8> {
     if let Some(path) = &args.report {
-        explored::write(path, &whole.explored)?;
+        explored::write(path, &totals.explored)?;
     }
     if let Some(folder) = &args.save {
-        for one in &whole.explored {
+        for one in &totals.explored {
             one.save(folder)?.iter().for_each(|name| say(format_args!("saved {name}")));
         }
     }
-    for ((backend, reason), count) in &whole.skipped {
+    for ((backend, reason), count) in &totals.skipped {
         say(format_args!("{count} skipped on {}: {reason}", backend.name()));
     }
-    let counts = whole.counts();
+    let counts = totals.counts();
     say(format_args!("{counts}"));
     Ok(if counts.failed == 0 { OK } else { VERDICT_FAILED })
 }
@@ -320,7 +320,7 @@ fn check_canary(backend: SeededBackend) -> bool {
 
 pub fn run(args: &ExploreArgs, drivers: &Registry) -> anyhow::Result<u8> {
     let (model, link) = (ModelBackend { drivers: drivers.clone() }, LinkBackend { drivers: drivers.clone() });
-    panics::tell_each_once();
+    panics::print_each_once();
     let subjects = subjects(args)?;
     if let Some(seed) = args.log {
         let [subject] = subjects.as_slice() else {
@@ -344,12 +344,12 @@ pub fn run(args: &ExploreArgs, drivers: &Registry) -> anyhow::Result<u8> {
             return Ok(VERDICT_FAILED);
         }
     }
-    let mut whole = Totals::default();
+    let mut totals = Totals::default();
     for subject in &subjects {
         match subject.backend(args) {
-            SeededBackend::Model => whole.explore(&model, subject, args)?,
-            SeededBackend::Link => whole.explore(&link, subject, args)?,
+            SeededBackend::Model => totals.explore(&model, subject, args)?,
+            SeededBackend::Link => totals.explore(&link, subject, args)?,
         }
     }
-    conclude(&whole, &args.output)
+    conclude(&totals, &args.output)
 }

@@ -134,19 +134,19 @@ pub fn read(path: &Path) -> anyhow::Result<Vec<Explored>> {
 
 /// Merges the reports of shards, separately for each subject, in the order of their first report.
 pub fn merge_all(parts: &[Explored]) -> anyhow::Result<Vec<Explored>> {
-    let mut wholes: Vec<(Explored, Vec<Report>)> = Vec::new();
+    let mut groups: Vec<(Explored, Vec<Report>)> = Vec::new();
     for part in parts {
-        let same = |(whole, _): &&mut (Explored, Vec<Report>)| whole.command == part.command;
-        match wholes.iter_mut().find(same) {
+        let same = |(group, _): &&mut (Explored, Vec<Report>)| group.command == part.command;
+        match groups.iter_mut().find(same) {
             Some((_, reports)) => reports.push(part.report.clone()),
-            None => wholes.push((part.clone(), vec![part.report.clone()])),
+            None => groups.push((part.clone(), vec![part.report.clone()])),
         }
     }
-    let whole = |(explored, reports): (Explored, Vec<Report>)| -> anyhow::Result<Explored> {
+    let merged = |(explored, reports): (Explored, Vec<Report>)| -> anyhow::Result<Explored> {
         let report = merge(&reports).with_context(|| format!("the reports of {}", explored.subject))?;
         Ok(Explored { report, ..explored })
     };
-    wholes.into_iter().map(whole).collect()
+    groups.into_iter().map(merged).collect()
 }
 
 #[cfg(test)]
@@ -155,10 +155,10 @@ mod tests {
 
     #[test]
     fn words_for_a_shell_are_quoted_where_they_must_be() {
-        for (text, wanted) in
+        for (text, expected) in
             [("a/b.scn", "a/b.scn"), ("a b", "'a b'"), ("$x", "'$x'"), ("it's", "'it'\\''s'"), ("", "''")]
         {
-            assert_eq!(shell_word(text), wanted);
+            assert_eq!(shell_word(text), expected);
         }
     }
 }

@@ -23,10 +23,10 @@ pub fn run(args: &MergeArgs) -> anyhow::Result<u8> {
     for path in &args.reports {
         parts.extend(read(path)?);
     }
-    let wholes = merge_all(&parts)?;
+    let totals = merge_all(&parts)?;
     args.output.prepare()?;
-    for whole in &wholes {
-        say(format_args!("{}", whole.text().trim_end()));
+    for total in &totals {
+        say(format_args!("{}", total.text().trim_end()));
     }
-    conclude(&Totals::of_seeds(wholes), &args.output)
+    conclude(&Totals::of_seeds(totals), &args.output)
 }

@@ -14,37 +14,38 @@ thread_local! {
 pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
-        let others = panic::take_hook();
+        let previous_hook = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
-            let mine = CAUGHT.with_borrow_mut(|caught| match caught {
-                Some(said) => {
+            let is_caught = CAUGHT.with_borrow_mut(|caught| match caught {
+                Some(message) => {
                     let words = drivers::panic_words(info.payload());
-                    let place = info.location().map(|place| format!(" ({place})")).unwrap_or_default();
-                    *said = format!("{words}{place}");
+                    let location =
+                        info.location().map(|location| format!(" ({location})")).unwrap_or_default();
+                    *message = format!("{words}{location}");
                     true
                 }
                 None => false,
             });
-            if !mine {
-                others(info);
+            if !is_caught {
+                previous_hook(info);
             }
         }));
     });
     CAUGHT.set(Some(String::new()));
     let result = panic::catch_unwind(AssertUnwindSafe(work));
-    let said = CAUGHT.take().unwrap_or_default();
-    result.map_err(|_| said)
+    let message = CAUGHT.take().unwrap_or_default();
+    result.map_err(|_| message)
 }
 
 /// Installs a hook that prints only the first panic of each place. A seed that panics does so many times while it is
 /// shrunk.
-pub fn tell_each_once() {
+pub fn print_each_once() {
     static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let others = panic::take_hook();
+    let previous_hook = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
-        let place = info.location().map(ToString::to_string).unwrap_or_default();
-        if TOLD.lock().unwrap_or_else(PoisonError::into_inner).insert(place) {
-            others(info);
+        let location = info.location().map(ToString::to_string).unwrap_or_default();
+        if TOLD.lock().unwrap_or_else(PoisonError::into_inner).insert(location) {
+            previous_hook(info);
         }
     }));
 }
@@ -55,8 +56,8 @@ mod tests {
 
     #[test]
     fn a_panic_is_given_with_its_words_and_its_place() {
-        let said = catch(|| panic!("slot {} is gone", 7)).unwrap_err();
-        assert!(said.starts_with("slot 7 is gone (") && said.contains("panics.rs:"), "{said}");
+        let message = catch(|| panic!("slot {} is gone", 7)).unwrap_err();
+        assert!(message.starts_with("slot 7 is gone (") && message.contains("panics.rs:"), "{message}");
         assert_eq!(catch(|| 3), Ok(3));
     }
 }

@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn invalid_ranges_and_shards_are_refused_with_the_reason() {
-        for (text, wanted) in [
+        for (text, expected) in [
             ("10", "a range A..B"),
             ("5..5", "no seed is in 5..5"),
             ("6..5", "no seed is in 6..5"),
@@ -80,16 +80,16 @@ mod tests {
             ("0..18446744073709551616", "above 18446744073709551615"),
         ] {
             let error = text.parse::<SeedRange>().unwrap_err();
-            assert!(error.contains(wanted), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
-        for (text, wanted) in [
+        for (text, expected) in [
             ("4", "a shard is K/N"),
             ("4/4", "they are 0/4 to 3/4"),
             ("0/0", "no shards of 0"),
             ("a/4", "\"a\" is no number"),
         ] {
             let error = text.parse::<Shard>().unwrap_err();
-            assert!(error.contains(wanted), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
     }
 }

@@ -79,7 +79,7 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    fn works<'a>(&self, files: &'a [ScenarioFile]) -> anyhow::Result<Vec<Work<'a>>> {
+    fn cases<'a>(&self, files: &'a [ScenarioFile]) -> anyhow::Result<Vec<Work<'a>>> {
         let all =
             files.iter().flat_map(|file| file.programs.iter().map(move |program| Work { file, program }));
         let is_wanted = |work: &Work<'_>| {
@@ -88,11 +88,11 @@ impl RunArgs {
             case.is_none_or(|text| program.case.contains(text) || program.title.contains(text))
                 && self.tag.as_ref().is_none_or(|tag| program.tags.contains(tag))
         };
-        let works: Vec<Work<'a>> = all.filter(is_wanted).collect();
-        if works.is_empty() {
+        let cases: Vec<Work<'a>> = all.filter(is_wanted).collect();
+        if cases.is_empty() {
             bail!("no case is left by --case and --tag: `gpupv scenario list` shows what there is");
         }
-        Ok(works)
+        Ok(cases)
     }
 }
 
@@ -137,11 +137,11 @@ fn refuse_equal(args: &RunArgs) -> anyhow::Result<()> {
     let mut taken: Vec<(&str, PathBuf)> = Vec::new();
     for (flag, path) in flags {
         let Some(path) = path else { continue };
-        let whole = std::path::absolute(path).with_context(|| cannot_write(path))?;
-        if let Some((other, _)) = taken.iter().find(|(_, taken)| *taken == whole) {
+        let absolute = std::path::absolute(path).with_context(|| cannot_write(path))?;
+        if let Some((other, _)) = taken.iter().find(|(_, taken)| *taken == absolute) {
             bail!("{other} and {flag} both write {}: give each a file of its own", path.display());
         }
-        taken.push((flag, whole));
+        taken.push((flag, absolute));
     }
     Ok(())
 }
@@ -153,23 +153,23 @@ fn cannot_write(path: &Path) -> String {
 /// Runs the cases on each backend in turn.
 fn run_on(
     chosen: &[Backend],
-    works: &[Work<'_>],
+    cases: &[Work<'_>],
     args: &RunArgs,
     drivers: &Registry,
 ) -> anyhow::Result<Results> {
     let jobs = args.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
     let mut provided = Vec::new();
     for backend in chosen {
-        let is_needed = works.iter().any(|work| declared_skip(work.program, *backend).is_none());
+        let is_needed = cases.iter().any(|work| declared_skip(work.program, *backend).is_none());
         // No real runner is set up for a backend that every case skips; an unused one suffices.
         let of = if is_needed { *backend } else { Backend::Model };
-        let programs = works.iter().map(|work| work.program);
-        provided.push((*backend, backends::provide(of, jobs.min(works.len()), programs, drivers)?));
+        let programs = cases.iter().map(|work| work.program);
+        provided.push((*backend, backends::provide(of, jobs.min(cases.len()), programs, drivers)?));
     }
-    let progress = Progress::new("running scenarios", (chosen.len() * works.len()) as u64);
+    let progress = Progress::new("running scenarios", (chosen.len() * cases.len()) as u64);
     let mut by_backend = Vec::new();
     for (backend, runners) in provided {
-        let results = run_all(backend, runners, works, args.fail_fast, &progress);
+        let results = run_all(backend, runners, cases, args.fail_fast, &progress);
         let is_over = args.fail_fast && results.iter().any(CaseResult::has_failed);
         by_backend.push(results);
         if is_over {
@@ -177,7 +177,7 @@ fn run_on(
         }
     }
     progress.finish();
-    Ok(in_order(by_backend, chosen.len() * works.len()))
+    Ok(in_order(by_backend, chosen.len() * cases.len()))
 }
 
 /// Sorts results by file, case and backend.
@@ -192,11 +192,11 @@ fn in_order(by_backend: Vec<Vec<CaseResult>>, runs: usize) -> Results {
 
 pub fn run(args: &RunArgs, drivers: &Registry) -> anyhow::Result<u8> {
     let files = Corpus::read_sound(&args.paths.paths)?;
-    let works = args.works(&files)?;
+    let cases = args.cases(&files)?;
     let is_chosen = |backend: &Backend| args.backends.iter().any(|choice| choice.is(*backend));
     let chosen: Vec<Backend> = Backend::ALL.into_iter().filter(is_chosen).collect();
     let sinks = Sinks::open(args)?;
-    let results = run_on(&chosen, &works, args, drivers)?;
+    let results = run_on(&chosen, &cases, args, drivers)?;
     sinks.write(&results)?;
     if args.json {
         say(format_args!("{}", results.json()));

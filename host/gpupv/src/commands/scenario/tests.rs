@@ -26,24 +26,24 @@ fn file() -> ScenarioFile {
 
 /// A runner that panics in one case and runs the others.
 struct Fragile {
-    sound: Box<dyn BackendRunner + Send>,
+    inner: Box<dyn BackendRunner + Send>,
 }
 
 impl BackendRunner for Fragile {
     fn run(&mut self, program: &Program) -> Ended {
         assert!(program.case != "n=12", "no {}", program.case);
-        self.sound.run(program)
+        self.inner.run(program)
     }
 }
 
 fn fragile(jobs: usize, fail_fast: bool) -> Vec<CaseResult> {
     let file = file();
-    let works: Vec<Work<'_>> = file.programs.iter().map(|program| Work { file: &file, program }).collect();
+    let cases: Vec<Work<'_>> = file.programs.iter().map(|program| Work { file: &file, program }).collect();
     let runners = provide(Backend::Model, jobs, std::iter::empty(), &Registry::default())
         .expect("the model backend is always there");
     let runners =
-        runners.into_iter().map(|sound| Box::new(Fragile { sound }) as Box<dyn BackendRunner + Send>);
-    run_all(Backend::Model, runners.collect(), &works, fail_fast, &Progress::new("testing", 0))
+        runners.into_iter().map(|inner| Box::new(Fragile { inner }) as Box<dyn BackendRunner + Send>);
+    run_all(Backend::Model, runners.collect(), &cases, fail_fast, &Progress::new("testing", 0))
 }
 
 fn without_durations(mut results: Vec<CaseResult>) -> Vec<CaseResult> {

@@ -24,13 +24,13 @@ pub struct Work<'a> {
 pub fn run_all(
     backend: Backend,
     runners: Vec<Box<dyn BackendRunner + Send>>,
-    works: &[Work<'_>],
+    cases: &[Work<'_>],
     fail_fast: bool,
     progress: &Progress,
 ) -> Vec<CaseResult> {
     let next = AtomicUsize::new(0);
     // Index from which results are omitted.
-    let end = AtomicUsize::new(works.len());
+    let end = AtomicUsize::new(cases.len());
     let run_some = |mut runner: Box<dyn BackendRunner + Send>| {
         let mut results = Vec::new();
         loop {
@@ -38,7 +38,7 @@ pub fn run_all(
             if at >= end.load(Ordering::Relaxed) {
                 return results;
             }
-            let result = run_one(backend, runner.as_mut(), works[at]);
+            let result = run_one(backend, runner.as_mut(), cases[at]);
             if fail_fast && result.has_failed() {
                 end.fetch_min(at + 1, Ordering::Relaxed);
             }
@@ -62,8 +62,8 @@ fn run_one(backend: Backend, runner: &mut dyn BackendRunner, work: Work<'_>) -> 
         Some(reason) => (Verdict::Skipped(reason.into()), Vec::new()),
         None => match panics::catch(|| runner.run(program)) {
             Ok(ended) => (ended.verdict, ended.unchecked),
-            Err(said) => {
-                let what = format!("the {} backend panicked: {said}", backend.name());
+            Err(message) => {
+                let what = format!("the {} backend panicked: {message}", backend.name());
                 (Verdict::Failed(Failure { line: 0, what }), Vec::new())
             }
         },

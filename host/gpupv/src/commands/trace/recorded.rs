@@ -18,7 +18,7 @@ pub struct Recorded {
 
 /// Reads a trace, and reports the steps that a scenario cannot express.
 pub fn read(path: &Path, until: Option<&Stop>, drivers: &Registry) -> anyhow::Result<Recorded> {
-    let before = until.map(|place| step_of(path, place, drivers)).transpose()?.unwrap_or(u64::MAX);
+    let before = until.map(|stop| step_of(path, stop, drivers)).transpose()?.unwrap_or(u64::MAX);
     let mut steps = Vec::new();
     let config = each_step(path, before, "a scenario", |step| {
         let Step { now, input, effects, .. } = std::mem::take(step);
@@ -27,8 +27,8 @@ pub fn read(path: &Path, until: Option<&Stop>, drivers: &Registry) -> anyhow::Re
     })?;
     let title =
         path.file_stem().map_or_else(String::new, |name| name.to_string_lossy().replace(['"', '\\'], "_"));
-    let told = steps.iter().map(|(now, input, effects)| (*now, input, effects));
-    let converted = from_trace::program(&format!("recorded in {title}"), &config, told);
+    let inputs = steps.iter().map(|(now, input, effects)| (*now, input, effects));
+    let converted = from_trace::program(&format!("recorded in {title}"), &config, inputs);
     report_omitted(path, &converted);
     Ok(Recorded { converted, steps })
 }
@@ -76,11 +76,11 @@ pub fn each_step(
 }
 
 /// Returns the number of the step that follows a place.
-fn step_of(path: &Path, place: &Stop, drivers: &Registry) -> anyhow::Result<u64> {
+fn step_of(path: &Path, stop: &Stop, drivers: &Registry) -> anyhow::Result<u64> {
     let mut player = Player::new(Reader::open(path)?, drivers)?;
-    match player.resolve(place)? {
+    match player.resolve(stop)? {
         Stop::Sequence(step) => Ok(step),
-        place => match player.go_to_stop(&place).with_context(|| format!("cannot find {place:?}"))? {
+        stop => match player.go_to_stop(&stop).with_context(|| format!("cannot find {stop:?}"))? {
             None => Ok(player.next()),
             Some(_) => bail!("{} does not reach that place", path.display()),
         },
@@ -89,12 +89,12 @@ fn step_of(path: &Path, place: &Stop, drivers: &Registry) -> anyhow::Result<u64>
 
 /// Reports the omitted steps, each reason once.
 fn report_omitted(path: &Path, converted: &Converted) {
-    let mut told: Vec<&str> = Vec::new();
+    let mut printed: Vec<&str> = Vec::new();
     for omitted in &converted.omitted {
-        if told.contains(&omitted.why) {
+        if printed.contains(&omitted.why) {
             continue;
         }
-        told.push(omitted.why);
+        printed.push(omitted.why);
         let count = converted.omitted.iter().filter(|other| other.why == omitted.why).count();
         complain(format_args!(
             "{}: omitted, because scenarios cannot express it: step #{} ({}){}",

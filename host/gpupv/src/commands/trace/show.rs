@@ -47,13 +47,13 @@ pub struct ShowArgs {
 pub fn run(args: &ShowArgs, drivers: &Registry) -> anyhow::Result<u8> {
     let (timeline, code) = timeline_of(&args.trace, drivers, &timeline::Options::default())?;
     let selection = selection(args, &timeline)?;
-    let nothing = || {
+    let no_selection = || {
         format!("{}: no step matches; `gpupv trace stats` lists processes and fences", args.trace.display())
     };
     if args.full {
-        print_records(args, &lanes::steps(&timeline, &selection).with_context(nothing)?)?;
+        print_records(args, &lanes::steps(&timeline, &selection).with_context(no_selection)?)?;
     } else {
-        let text = lanes::text(&timeline, &selection, args.width).with_context(nothing)?;
+        let text = lanes::text(&timeline, &selection, args.width).with_context(no_selection)?;
         say(format_args!("{}", text.trim_end()));
     }
     Ok(code)

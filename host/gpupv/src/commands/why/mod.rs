@@ -69,10 +69,10 @@ impl WhyArgs {
 
 pub fn run(args: &WhyArgs, drivers: &Registry) -> anyhow::Result<u8> {
     if let Some(trace) = &args.trace {
-        let told = recorded::ask(trace, args, drivers)?;
+        let recorded_reply = recorded::ask(trace, args, drivers)?;
         // The position in the trace goes to standard error, so that the answer stays alone.
-        say_error(format_args!("{}", told.upto));
-        return print(args, &told.reply);
+        say_error(format_args!("{}", recorded_reply.upto));
+        return print(args, &recorded_reply.reply);
     }
     let directory = args.directory.clone().unwrap_or_else(default_directory);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -48,7 +48,7 @@ impl TracePosition {
         match self {
             TracePosition::Step(step) => Stop::Sequence(step.saturating_add(1)),
             TracePosition::Time(time) => Stop::Time(*time),
-            TracePosition::Stop(place) => place.clone(),
+            TracePosition::Stop(stop) => stop.clone(),
         }
     }
 }
@@ -79,7 +79,7 @@ pub fn ask(path: &Path, args: &WhyArgs, registry: &Registry) -> anyhow::Result<W
     steps.step(format!("replaying {}", path.display()));
     let cut = match &args.at {
         None => to_the_end(&mut player)?,
-        Some(at) => to_a_place(&mut player, &at.stop(), path)?,
+        Some(at) => go_to(&mut player, &at.stop(), path)?,
     };
     steps.finish();
     // The requested time may be later than the last step before it.
@@ -129,12 +129,12 @@ fn to_the_end(player: &mut Player) -> anyhow::Result<Option<String>> {
     }
 }
 
-fn to_a_place(player: &mut Player, place: &Stop, path: &Path) -> anyhow::Result<Option<String>> {
+fn go_to(player: &mut Player, stop: &Stop, path: &Path) -> anyhow::Result<Option<String>> {
     // A time after the end of the trace means the whole trace.
-    let place = player.resolve(place)?;
-    match player.go_to_stop(&place)? {
+    let stop = player.resolve(stop)?;
+    match player.go_to_stop(&stop)? {
         None => Ok(None),
-        Some(PlayerStep::End { .. } | PlayerStep::Over) if place == Stop::Sequence(u64::MAX) => Ok(None),
+        Some(PlayerStep::End { .. } | PlayerStep::Over) if stop == Stop::Sequence(u64::MAX) => Ok(None),
         Some(PlayerStep::End { .. } | PlayerStep::Over) => {
             bail!(
                 "{} ends before that: its last step is #{}",

@@ -12,7 +12,7 @@ const MOST: Duration = Duration::from_secs(1);
 
 /// Prints until it is interrupted or the daemon exits, which is no failure.
 pub async fn watch(client: &mut Client, args: &WhyArgs, age: u64) -> anyhow::Result<u8> {
-    let mut told: BTreeSet<String> = BTreeSet::new();
+    let mut printed: BTreeSet<String> = BTreeSet::new();
     let mut ticks = tokio::time::interval(Duration::from_nanos(age / 4).clamp(LEAST, MOST));
     let mut first = true;
     loop {
@@ -29,7 +29,7 @@ pub async fn watch(client: &mut Client, args: &WhyArgs, age: u64) -> anyhow::Res
         first = false;
         let mut waiting: BTreeSet<String> = BTreeSet::new();
         for cause in &reply.causes {
-            let is_new = cause.waiters.iter().any(|waiter| !told.contains(waiter));
+            let is_new = cause.waiters.iter().any(|waiter| !printed.contains(waiter));
             waiting.extend(cause.waiters.iter().cloned());
             if is_new && args.json {
                 say(format_args!("{}", serde_json::json!({ "verdict": cause.verdict, "text": cause.text })));
@@ -38,6 +38,6 @@ pub async fn watch(client: &mut Client, args: &WhyArgs, age: u64) -> anyhow::Res
             }
         }
         // A wait that ended may return under the same name.
-        told = waiting;
+        printed = waiting;
     }
 }
