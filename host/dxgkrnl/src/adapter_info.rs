@@ -204,8 +204,8 @@ impl Kernel {
                 data.fill(0);
                 let most = DESCRIPTION_BYTES / 2 - 1;
                 let units = adapter.description.encode_utf16().take(most);
-                for (place, unit) in data.chunks_exact_mut(2).zip(units) {
-                    place.copy_from_slice(&unit.to_le_bytes());
+                for (bytes, unit) in data.chunks_exact_mut(2).zip(units) {
+                    bytes.copy_from_slice(&unit.to_le_bytes());
                 }
             }
             query::WDDM_2_7_CAPS => data.copy_from_slice(&self.wddm_2_7_caps(process, adapter).to_le_bytes()),
@@ -248,8 +248,8 @@ fn device_ids(adapter: &AdapterConfig, linked: u32, data: &mut [u8]) -> Result<(
     }
     // VendorID, DeviceID, SubVendorID, SubSystemID, RevisionID, BusType (1 = PCI).
     let ids = [adapter.vendor, adapter.device, adapter.vendor, 0, 0, 1];
-    for (place, id) in data[4..].chunks_exact_mut(4).zip(ids) {
-        place.copy_from_slice(&id.to_le_bytes());
+    for (bytes, id) in data[4..].chunks_exact_mut(4).zip(ids) {
+        bytes.copy_from_slice(&id.to_le_bytes());
     }
     Ok(())
 }

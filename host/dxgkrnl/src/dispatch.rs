@@ -15,7 +15,7 @@ use crate::native::NewFence;
 use crate::sync::legacy::Form;
 use crate::sync::waits::CpuWait;
 use crate::vidmm::address::GpuVaUpdate;
-use crate::vidmm::vaspace::Where;
+use crate::vidmm::vaspace::AddressBounds;
 
 impl Kernel {
     calls_by_topic! {
@@ -137,15 +137,15 @@ impl Kernel {
                 self.create_paging_queue(process, device, priority, physical_adapter, effects),
             DestroyPagingQueue { queue } => self.destroy_paging_queue(process, queue, effects),
             ReserveGpuVirtualAddress { owner, base, minimum, maximum, size } => {
-                let place = Where { base, minimum, maximum };
-                self.reserve_gpu_virtual_address(process, owner, place, size)
+                let bounds = AddressBounds { base, minimum, maximum };
+                self.reserve_gpu_virtual_address(process, owner, bounds, size)
             },
             MapGpuVirtualAddress {
                 paging_queue, base, minimum, maximum, allocation, offset_pages, size_pages, protection,
             } => {
-                let place = Where { base, minimum, maximum };
+                let bounds = AddressBounds { base, minimum, maximum };
                 let pages = (allocation, offset_pages, size_pages);
-                self.map_gpu_virtual_address(process, paging_queue, place, pages, protection)
+                self.map_gpu_virtual_address(process, paging_queue, bounds, pages, protection)
             },
             FreeGpuVirtualAddress { adapter, base, size } =>
                 self.free_gpu_virtual_address(process, adapter, base, size),

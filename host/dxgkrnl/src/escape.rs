@@ -211,8 +211,8 @@ impl Kernel {
             status = miniport.escape(now, adapter, escape, callbacks);
         });
         if data.len() != bytes {
-            let what = format!("DxgkDdiEscape makes {} bytes of {bytes}", data.len());
-            self.violation(adapter, &what, effects);
+            let problem = format!("DxgkDdiEscape makes {} bytes of {bytes}", data.len());
+            self.violation(adapter, &problem, effects);
             data.resize(bytes, 0);
         }
         if status == NtStatus::PENDING {

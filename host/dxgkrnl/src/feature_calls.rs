@@ -57,7 +57,7 @@ impl Kernel {
         adapter: u32,
         (feature, name): (FeatureId, &str),
     ) -> Result<(), Refusal> {
-        let who = match self.supported_by(process, adapter, feature) {
+        let missing_from = match self.supported_by(process, adapter, feature) {
             SupportedBy { system: false, .. } => "the system",
             SupportedBy { kernel: false, .. } => "the guest's kernel",
             SupportedBy { driver: false, .. } => "the driver",
@@ -70,7 +70,7 @@ impl Kernel {
         } else {
             String::new()
         };
-        refuse(NtStatus::NOT_SUPPORTED, format!("{who} has no feature {feature} ({name}){why}"))
+        refuse(NtStatus::NOT_SUPPORTED, format!("{missing_from} has no feature {feature} ({name}){why}"))
     }
 
     /// `D3DKMTIsFeatureEnabled`. A feature is enabled if all parties have it. A kernel that is older than a feature

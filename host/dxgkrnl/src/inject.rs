@@ -150,8 +150,8 @@ impl Kernel {
             // An unsatisfied item keeps its object alive.
             let items = self.sync.waits().items(wait);
             let held_up_by = items.as_ref().iter().find(|item| !item.satisfied);
-            let here = held_up_by.is_some_and(|item| self.adapter_of(item) == adapter);
-            here && matches!(wait.owner(), WaitOwner::Cpu { .. })
+            let is_on_adapter = held_up_by.is_some_and(|item| self.adapter_of(item) == adapter);
+            is_on_adapter && matches!(wait.owner(), WaitOwner::Cpu { .. })
         };
         let ended: Vec<WaitId> =
             self.sync.waits().iter().filter_map(|(id, wait)| of_adapter(wait).then_some(id)).collect();

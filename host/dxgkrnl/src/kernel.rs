@@ -152,7 +152,7 @@ impl Kernel {
         if self.has_backlog() {
             self.forget_effects_of_ended(effects);
         }
-        self.tell_of_edges(effects);
+        self.note_edges(effects);
         self.vidsch.work_mut().backlog_mut().count_step();
     }
 
@@ -170,8 +170,8 @@ impl Kernel {
         });
         let mut handles = [Handle::NULL; PREFETCH_MAX];
         let mut count = 0;
-        for (place, handle) in handles.iter_mut().zip(named) {
-            *place = *handle;
+        for (slot, handle) in handles.iter_mut().zip(named) {
+            *slot = *handle;
             count += 1;
         }
         let handles = &handles[..count];

@@ -84,11 +84,11 @@ impl Kernel {
     fn almost_satisfied(&self, object: u32) -> Option<WaitId> {
         let one_below = |value: u64| value.checked_sub(1) == Some(self.sync.objects().value(object));
         let mut keys = self.sync.objects().waiters(object).take_while(|entry| one_below(entry.key));
-        let found = keys.find(|entry| {
+        let entry = keys.find(|entry| {
             let wait = self.sync.waits().at(entry.wait);
             let items = self.sync.waits().items(wait);
             items.as_ref().len() >= 2 && matches!(wait.owner(), WaitOwner::Cpu { .. })
         });
-        found.map(|entry| self.sync.waits().id(entry.wait))
+        entry.map(|entry| self.sync.waits().id(entry.wait))
     }
 }

@@ -92,8 +92,8 @@ pub(crate) fn answer(
         return invalid(format!("physical adapter {physical} does not exist, there are {linked}"));
     }
     let value = match query {
-        kind::SERVICE_KEY => named(adapter, RegistryKey::Service, data),
-        kind::ADAPTER_KEY => named(adapter, RegistryKey::Adapter, data),
+        kind::SERVICE_KEY => find_value(adapter, RegistryKey::Service, data),
+        kind::ADAPTER_KEY => find_value(adapter, RegistryKey::Adapter, data),
         kind::DRIVER_STORE_PATH => Some(RegistryData::Text(driver_store(adapter))),
         kind::DRIVER_IMAGE_PATH => {
             Some(RegistryData::Text(format!(r"{}\{}.sys", driver_store(adapter), adapter.kmd)))
@@ -110,8 +110,8 @@ pub(crate) fn answer(
         None => (0, status::FAIL),
         Some(bytes) => match data.get_mut(OUTPUT..OUTPUT + bytes.len()) {
             None => (bytes.len(), status::BUFFER_OVERFLOW),
-            Some(place) => {
-                place.copy_from_slice(&bytes);
+            Some(output) => {
+                output.copy_from_slice(&bytes);
                 (bytes.len(), status::SUCCESS)
             }
         },
@@ -122,7 +122,7 @@ pub(crate) fn answer(
 }
 
 /// The value of the name and the type that a query asks for.
-fn named(adapter: &AdapterConfig, key: RegistryKey, data: &[u8]) -> Option<RegistryData> {
+fn find_value(adapter: &AdapterConfig, key: RegistryKey, data: &[u8]) -> Option<RegistryData> {
     let units = data[NAME].chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]]));
     let units: Vec<u16> = units.take_while(|unit| *unit != 0).collect();
     let name = String::from_utf16(&units).ok()?;

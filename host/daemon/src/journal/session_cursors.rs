@@ -118,7 +118,7 @@ impl SessionCursors {
                 self.staging_buffers.retain(|staging_buffer| staging_buffer.adapter != *adapter)
             }
             DmaOp::Copy { .. } | DmaOp::Fill { .. } | DmaOp::Compute { .. } => {
-                let staging_buffers = moved.places().filter_map(|place| match place {
+                let staging_buffers = moved.memory_refs().filter_map(|place| match place {
                     MemoryRef::StagingBuffer { staging_buffer, .. } => Some(staging_buffer),
                     MemoryRef::Memory { .. } => None,
                 });

@@ -36,7 +36,7 @@ fn cause(cause: &Cause, now: u64) -> Value {
             "at_ns": one.at, "process": party(&one.party), "text": one.text,
         })).collect::<Vec<_>>(),
         "released_by": cause.release.as_ref().map(|release| json!({
-            "thing": object_json(&release.thing), "value": release.value, "tried": release.tried,
+            "thing": object_json(&release.object), "value": release.value, "tried": release.tried,
         })),
     })
 }
@@ -78,7 +78,7 @@ fn object_json(object: &Object) -> Value {
 }
 
 fn missing(missing: &Missing) -> Value {
-    json!({ "thing": object_json(&missing.thing), "current": missing.current, "needed": missing.needed })
+    json!({ "thing": object_json(&missing.object), "current": missing.current, "needed": missing.needed })
 }
 
 fn waiter(waiter: &Waiter) -> Value {

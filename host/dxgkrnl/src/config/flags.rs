@@ -68,8 +68,8 @@ impl<F: Flags> Visitor<'_> for Name<F> {
     /// The error has the text of an unknown variant of an enum.
     fn visit_str<E: Error>(self, name: &str) -> Result<Name<F>, E> {
         F::from_name(name).map(Name).ok_or_else(|| {
-            let known: Vec<_> = F::FLAGS.iter().map(|flag| flag.name()).collect();
-            E::custom(format_args!("unknown variant `{name}`, expected one of `{}`", known.join("`, `")))
+            let names: Vec<_> = F::FLAGS.iter().map(|flag| flag.name()).collect();
+            E::custom(format_args!("unknown variant `{name}`, expected one of `{}`", names.join("`, `")))
         })
     }
 }

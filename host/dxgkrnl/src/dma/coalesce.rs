@@ -23,8 +23,8 @@ const MOVES_MAX: usize = 256;
 
 /// Whether [`shorten`] may remove a copy.
 pub(super) fn is_worth_it(moves: &[DmaOp]) -> bool {
-    let long = |one: &DmaOp| matches!(one, DmaOp::Copy { bytes, .. } if *bytes >= BYTES_MIN);
-    let release = |one: &DmaOp| matches!(one, DmaOp::Release { .. });
+    let long = |op: &DmaOp| matches!(op, DmaOp::Copy { bytes, .. } if *bytes >= BYTES_MIN);
+    let release = |op: &DmaOp| matches!(op, DmaOp::Release { .. });
     moves.len() <= MOVES_MAX && moves.iter().any(release) && moves.iter().any(long)
 }
 
@@ -45,37 +45,37 @@ struct Copied {
 fn read_at_origins(moves: &[DmaOp]) -> Vec<DmaOp> {
     // Only buffers that the step releases count: one that outlives it is read later, and shares the bytes of its
     // source.
-    let ended = |place| moves.iter().any(|one| ends(one, place));
-    let mut known: Vec<Copied> = Vec::new();
-    let mut made = Vec::with_capacity(moves.len());
-    for one in moves {
-        let mut one = *one;
-        if let DmaOp::Copy { from, bytes, .. } = &mut one {
-            let origin = known.iter().find_map(|copied| origin(copied, *from, *bytes));
+    let is_released = |memory| moves.iter().any(|op| releases(op, memory));
+    let mut copies: Vec<Copied> = Vec::new();
+    let mut shortened = Vec::with_capacity(moves.len());
+    for op in moves {
+        let mut op = *op;
+        if let DmaOp::Copy { from, bytes, .. } = &mut op {
+            let origin = copies.iter().find_map(|copied| origin(copied, *from, *bytes));
             *from = origin.unwrap_or(*from);
         }
-        match one {
+        match op {
             DmaOp::Copy { to, bytes, .. }
             | DmaOp::Fill { to, bytes, .. }
-            | DmaOp::Compute { to, bytes, .. } => known.retain(|copied| {
+            | DmaOp::Compute { to, bytes, .. } => copies.retain(|copied| {
                 !overlap((copied.to, copied.bytes), (to, bytes))
                     && !overlap((copied.from, copied.bytes), (to, bytes))
             }),
             DmaOp::Release { .. } | DmaOp::ReleaseAll { .. } => {
-                known.retain(|copied| ![copied.to, copied.from].iter().any(|place| ends(&one, *place)));
+                copies.retain(|copied| ![copied.to, copied.from].iter().any(|memory| releases(&op, *memory)));
             }
         }
-        match one {
+        match op {
             DmaOp::Copy { from, to: to @ MemoryRef::StagingBuffer { .. }, bytes }
-                if bytes >= BYTES_MIN && ended(to) && !overlap((from, bytes), (to, bytes)) =>
+                if bytes >= BYTES_MIN && is_released(to) && !overlap((from, bytes), (to, bytes)) =>
             {
-                known.push(Copied { to, from, bytes });
+                copies.push(Copied { to, from, bytes });
             }
             _ => {}
         }
-        made.push(one);
+        shortened.push(op);
     }
-    made
+    shortened
 }
 
 /// The source of the bytes at `from`, if `copied` wrote all of them.
@@ -105,9 +105,9 @@ fn overlap((a, a_bytes): (MemoryRef, u64), (b, b_bytes): (MemoryRef, u64)) -> bo
     }
 }
 
-fn ends(one: &DmaOp, place: MemoryRef) -> bool {
-    let MemoryRef::StagingBuffer { staging_buffer, .. } = place else { return false };
-    match one {
+fn releases(op: &DmaOp, memory: MemoryRef) -> bool {
+    let MemoryRef::StagingBuffer { staging_buffer, .. } = memory else { return false };
+    match op {
         DmaOp::Release { staging_buffer: ended } => *ended == staging_buffer,
         DmaOp::ReleaseAll { adapter } => *adapter == staging_buffer.adapter,
         DmaOp::Copy { .. } | DmaOp::Fill { .. } | DmaOp::Compute { .. } => false,
@@ -120,8 +120,8 @@ fn leave_out_unread(moves: &mut Vec<DmaOp>) {
     // For each staging buffer that is released later: the ranges that are read before its release.
     let mut read: BTreeMap<StagingBuffer, Vec<(MemoryRef, u64)>> = BTreeMap::new();
     let mut kept = Vec::with_capacity(moves.len());
-    for one in moves.iter().rev() {
-        let (from, to) = match *one {
+    for op in moves.iter().rev() {
+        let (from, to) = match *op {
             DmaOp::Copy { from, to, bytes } => (Some((from, bytes)), Some((to, bytes))),
             DmaOp::Fill { to, bytes, .. } => (None, Some((to, bytes))),
             // It reads its target as well.
@@ -141,7 +141,7 @@ fn leave_out_unread(moves: &mut Vec<DmaOp>) {
         if let Some(from) = from {
             note_read(&mut read, from);
         }
-        kept.push(*one);
+        kept.push(*op);
     }
     kept.reverse();
     *moves = kept;

@@ -71,9 +71,9 @@ impl DmaExecutor {
         failed: &mut dyn FnMut(&DmaOp, DmaError),
     ) {
         let fewer = is_worth_it(moves).then(|| shorten(moves));
-        for one in fewer.as_deref().unwrap_or(moves) {
-            if let Err(why) = self.perform(one, memory) {
-                failed(one, why);
+        for op in fewer.as_deref().unwrap_or(moves) {
+            if let Err(why) = self.perform(op, memory) {
+                failed(op, why);
             }
         }
     }
@@ -120,7 +120,7 @@ impl DmaExecutor {
         bytes: u64,
         memory: &mut impl ProcessMemory,
     ) -> Result<(), DmaError> {
-        let there = |done, process, address| match done {
+        let check = |done, process, address| match done {
             true => Ok(()),
             false => Err(DmaError::Memory { process, address }),
         };
@@ -133,18 +133,18 @@ impl DmaExecutor {
                     // No old bytes of another process stay there.
                     to.fill(0);
                 }
-                return there(done, process, address);
+                return check(done, process, address);
             }
             (MemoryRef::StagingBuffer { staging_buffer, offset }, MemoryRef::Memory { process, address }) => {
                 let from = self.staging_buffers.read(staging_buffer, offset, bytes as usize)?;
-                return there(memory.write(process, address, from), process, address);
+                return check(memory.write(process, address, from), process, address);
             }
             (
                 MemoryRef::Memory { process: owner, address: source },
                 MemoryRef::Memory { process, address },
             ) => {
                 if let Some(done) = memory.copy((owner, source), (process, address), bytes) {
-                    return there(done, process, address);
+                    return check(done, process, address);
                 }
             }
             (
@@ -183,8 +183,8 @@ impl DmaExecutor {
             if let MemoryRef::StagingBuffer { staging_buffer, offset } = ahead(to, at) {
                 // In place, without a copy of the target. The read grows the buffer by zeros.
                 self.staging_buffers.read(staging_buffer, offset, source.len())?;
-                let there = self.staging_buffers.write(staging_buffer, offset, source.len())?;
-                apply_to_words(kernel, operand, &source, there);
+                let target = self.staging_buffers.write(staging_buffer, offset, source.len())?;
+                apply_to_words(kernel, operand, &source, target);
                 return Ok(());
             }
             target.resize(length as usize, 0);
@@ -234,25 +234,25 @@ fn apply_to_words(kernel: ComputeOp, operand: u32, source: &[u8], target: &mut [
     fn each(source: &[u8], target: &mut [u8], apply: impl Fn(u32, u32) -> u32) {
         let word = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
         for (source, target) in source.chunks_exact(4).zip(target.chunks_exact_mut(4)) {
-            let made = apply(word(source), word(target));
-            target.copy_from_slice(&made.to_le_bytes());
+            let result = apply(word(source), word(target));
+            target.copy_from_slice(&result.to_le_bytes());
         }
     }
     match kernel {
-        ComputeOp::Add => each(source, target, |source, there| ComputeOp::Add.apply(source, there, operand)),
+        ComputeOp::Add => each(source, target, |source, old| ComputeOp::Add.apply(source, old, operand)),
         ComputeOp::Multiply => {
-            each(source, target, |source, there| ComputeOp::Multiply.apply(source, there, operand));
+            each(source, target, |source, old| ComputeOp::Multiply.apply(source, old, operand));
         }
-        ComputeOp::Xor => each(source, target, |source, there| ComputeOp::Xor.apply(source, there, operand)),
+        ComputeOp::Xor => each(source, target, |source, old| ComputeOp::Xor.apply(source, old, operand)),
         ComputeOp::Accumulate => {
-            each(source, target, |source, there| ComputeOp::Accumulate.apply(source, there, operand));
+            each(source, target, |source, old| ComputeOp::Accumulate.apply(source, old, operand));
         }
     }
 }
 
 /// The place `bytes` bytes further on.
-pub(super) fn ahead(place: MemoryRef, bytes: u64) -> MemoryRef {
-    match place {
+pub(super) fn ahead(memory: MemoryRef, bytes: u64) -> MemoryRef {
+    match memory {
         MemoryRef::Memory { process, address } => {
             MemoryRef::Memory { process, address: address.saturating_add(bytes) }
         }

@@ -95,13 +95,13 @@ impl ComputeOp {
     pub const ALL: [ComputeOp; 4] =
         [ComputeOp::Add, ComputeOp::Multiply, ComputeOp::Xor, ComputeOp::Accumulate];
 
-    /// The new word of the target; `there` is the old one. Arithmetic is modulo 2^32.
-    pub const fn apply(self, source: u32, there: u32, operand: u32) -> u32 {
+    /// The new word of the target; `old` is the old one. Arithmetic is modulo 2^32.
+    pub const fn apply(self, source: u32, old: u32, operand: u32) -> u32 {
         match self {
             ComputeOp::Add => source.wrapping_add(operand),
             ComputeOp::Multiply => source.wrapping_mul(operand),
             ComputeOp::Xor => source ^ operand,
-            ComputeOp::Accumulate => there.wrapping_add(source).wrapping_add(operand),
+            ComputeOp::Accumulate => old.wrapping_add(source).wrapping_add(operand),
         }
     }
 }
@@ -116,7 +116,7 @@ impl DmaOp {
     }
 
     /// The places that it names: the source first.
-    pub fn places(&self) -> impl Iterator<Item = MemoryRef> + use<> {
+    pub fn memory_refs(&self) -> impl Iterator<Item = MemoryRef> + use<> {
         let (from, to) = match *self {
             DmaOp::Copy { from, to, .. } | DmaOp::Compute { from, to, .. } => (Some(from), Some(to)),
             DmaOp::Fill { to, .. } => (None, Some(to)),
@@ -127,7 +127,7 @@ impl DmaOp {
 
     /// Processes whose memory it touches.
     pub fn processes(&self) -> impl Iterator<Item = ProcessId> + use<> {
-        self.places().filter_map(|place| match place {
+        self.memory_refs().filter_map(|memory| match memory {
             MemoryRef::Memory { process, .. } => Some(process),
             MemoryRef::StagingBuffer { .. } => None,
         })
@@ -140,11 +140,11 @@ impl DmaOp {
             DmaOp::ReleaseAll { adapter } => Some(*adapter),
             DmaOp::Copy { .. } | DmaOp::Fill { .. } | DmaOp::Compute { .. } => None,
         };
-        let named = self.places().filter_map(|place| match place {
+        let of_memory = self.memory_refs().filter_map(|memory| match memory {
             MemoryRef::Memory { .. } => None,
             MemoryRef::StagingBuffer { staging_buffer, .. } => Some(staging_buffer.adapter),
         });
-        named.chain(ended)
+        of_memory.chain(ended)
     }
 }
 

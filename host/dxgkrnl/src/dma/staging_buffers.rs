@@ -30,7 +30,7 @@ struct StagedMemory {
 
 #[derive(Debug, Default)]
 pub(super) struct StagingBuffers {
-    held: BTreeMap<StagingBuffer, StagedMemory>,
+    buffers: BTreeMap<StagingBuffer, StagedMemory>,
     spare: Vec<Vec<u8>>,
 }
 
@@ -63,42 +63,42 @@ fn take_spare(spare: &mut Vec<Vec<u8>>, bytes: usize) -> Vec<u8> {
 
 impl StagingBuffers {
     pub fn count(&self) -> usize {
-        self.held.len()
+        self.buffers.len()
     }
 
     pub fn end(&mut self, staging_buffer: StagingBuffer) {
-        if let Some(held) = self.held.remove(&staging_buffer) {
-            self.keep(held);
+        if let Some(buffer) = self.buffers.remove(&staging_buffer) {
+            self.keep(buffer);
         }
     }
 
     pub fn release_all(&mut self, adapter: u32) {
-        self.held.retain(|staging_buffer, _| staging_buffer.adapter != adapter);
+        self.buffers.retain(|staging_buffer, _| staging_buffer.adapter != adapter);
     }
 
-    fn keep(&mut self, held: StagedMemory) {
-        let kept: usize = self.spare.iter().map(Vec::len).sum();
-        if let Ok(memory) = Arc::try_unwrap(held.memory)
+    fn keep(&mut self, buffer: StagedMemory) {
+        let spare_bytes: usize = self.spare.iter().map(Vec::len).sum();
+        if let Ok(memory) = Arc::try_unwrap(buffer.memory)
             && memory.len() >= SHARED_BYTES_MIN
-            && kept + memory.len() <= SPARE_BYTES_MAX
+            && spare_bytes + memory.len() <= SPARE_BYTES_MAX
         {
             self.spare.push(memory);
         }
     }
 
     /// The staging buffer, created if it is new, and the end of the range. Fails if a limit is exceeded.
-    fn named(
+    fn entry(
         &mut self,
         staging_buffer: StagingBuffer,
         offset: u64,
         bytes: usize,
     ) -> Result<(usize, &mut StagedMemory), DmaError> {
         let end = offset.saturating_add(bytes as u64);
-        let is_new = !self.held.contains_key(&staging_buffer);
-        if end > STAGING_BYTES_MAX || is_new && self.held.len() >= STAGING_BUFFERS_MAX {
+        let is_new = !self.buffers.contains_key(&staging_buffer);
+        if end > STAGING_BYTES_MAX || is_new && self.buffers.len() >= STAGING_BUFFERS_MAX {
             return Err(DmaError::StagingBuffer(staging_buffer));
         }
-        Ok((end as usize, self.held.entry(staging_buffer).or_default()))
+        Ok((end as usize, self.buffers.entry(staging_buffer).or_default()))
     }
 
     /// A range to read. The staging buffer grows to its end, by zeros.
@@ -109,16 +109,16 @@ impl StagingBuffers {
         bytes: usize,
     ) -> Result<&[u8], DmaError> {
         let mut spare = core::mem::take(&mut self.spare);
-        let named = self.named(staging_buffer, offset, bytes).map(|(end, held)| {
-            if held.bytes < end {
-                let had = held.bytes;
-                held.own(end, &mut spare)[had..end].fill(0);
-                held.bytes = end;
+        let grown = self.entry(staging_buffer, offset, bytes).map(|(end, buffer)| {
+            if buffer.bytes < end {
+                let had = buffer.bytes;
+                buffer.own(end, &mut spare)[had..end].fill(0);
+                buffer.bytes = end;
             }
         });
         self.spare = spare;
-        named?;
-        Ok(&self.held[&staging_buffer].all()[offset as usize..][..bytes])
+        grown?;
+        Ok(&self.buffers[&staging_buffer].all()[offset as usize..][..bytes])
     }
 
     /// A range to overwrite completely: its present bytes have no meaning.
@@ -129,21 +129,22 @@ impl StagingBuffers {
         bytes: usize,
     ) -> Result<&mut [u8], DmaError> {
         let mut spare = core::mem::take(&mut self.spare);
-        let named = self.named(staging_buffer, offset, bytes);
-        let named = named.map(|(end, held)| {
-            if held.memory.is_empty() {
-                held.memory = Arc::new(take_spare(&mut spare, end));
+        let grown = self.entry(staging_buffer, offset, bytes);
+        let grown = grown.map(|(end, buffer)| {
+            if buffer.memory.is_empty() {
+                buffer.memory = Arc::new(take_spare(&mut spare, end));
             }
-            let (from, until) = (held.bytes, offset as usize);
-            let memory = held.own(end, &mut spare);
+            let (from, until) = (buffer.bytes, offset as usize);
+            let memory = buffer.own(end, &mut spare);
             if from < until {
                 memory[from..until].fill(0);
             }
-            held.bytes = held.bytes.max(end);
+            buffer.bytes = buffer.bytes.max(end);
         });
         self.spare = spare;
-        named?;
-        let memory = self.held.get_mut(&staging_buffer).and_then(|held| Arc::get_mut(&mut held.memory));
+        grown?;
+        let memory =
+            self.buffers.get_mut(&staging_buffer).and_then(|buffer| Arc::get_mut(&mut buffer.memory));
         let Some(memory) = memory else { unreachable!("this staging buffer shares no memory") };
         Ok(&mut memory[offset as usize..offset as usize + bytes])
     }
@@ -156,13 +157,13 @@ impl StagingBuffers {
         bytes: usize,
     ) -> bool {
         let end = offset.saturating_add(bytes as u64);
-        let may = bytes >= SHARED_BYTES_MIN && to.1 == 0 && self.held.len() < STAGING_BUFFERS_MAX;
-        let Some(held) = self.held.get(&from) else { return false };
-        if !may || end > held.bytes as u64 || self.held.contains_key(&to.0) {
+        let may = bytes >= SHARED_BYTES_MIN && to.1 == 0 && self.buffers.len() < STAGING_BUFFERS_MAX;
+        let Some(buffer) = self.buffers.get(&from) else { return false };
+        if !may || end > buffer.bytes as u64 || self.buffers.contains_key(&to.0) {
             return false;
         }
-        let (memory, begin) = (held.memory.clone(), held.begin + offset as usize);
-        self.held.insert(to.0, StagedMemory { memory, begin, bytes });
+        let (memory, begin) = (buffer.memory.clone(), buffer.begin + offset as usize);
+        self.buffers.insert(to.0, StagedMemory { memory, begin, bytes });
         true
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct HappensBeforeLog {
     /// Fences and values of completed GPU waits whose packets their queues have not passed yet.
     pub(super) ended: BTreeMap<WaitId, Vec<(u32, u64)>>,
     /// Notes from drivers, until the input is handled.
-    pub(super) told: Vec<String>,
+    pub(super) notes: Vec<String>,
 }
 
 impl HappensBeforeLog {
@@ -34,7 +34,7 @@ impl HappensBeforeLog {
         HappensBeforeLog {
             on: config.adapters.iter().any(|adapter| adapter.hazards),
             ended: BTreeMap::new(),
-            told: Vec::new(),
+            notes: Vec::new(),
         }
     }
 

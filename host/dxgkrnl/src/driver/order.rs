@@ -15,16 +15,16 @@ impl Kernel {
     #[inline]
     pub(crate) fn edge(&mut self, edge: HappensBefore) {
         if self.happens_before.on {
-            let told = self.miniport.happens_before(&edge);
-            self.happens_before.told.extend(told);
+            let notes = self.miniport.happens_before(&edge);
+            self.happens_before.notes.extend(notes);
         }
     }
 
     /// Adds the drivers' notes to the effects.
     #[inline]
-    pub(crate) fn tell_of_edges(&mut self, effects: &mut Effects) {
-        if !self.happens_before.told.is_empty() {
-            for text in core::mem::take(&mut self.happens_before.told) {
+    pub(crate) fn note_edges(&mut self, effects: &mut Effects) {
+        if !self.happens_before.notes.is_empty() {
+            for text in core::mem::take(&mut self.happens_before.notes) {
                 self.note_host(text, effects);
             }
         }
@@ -53,7 +53,7 @@ impl Kernel {
     }
 
     /// Reports the packet at the head of a queue, which is about to be removed.
-    pub(crate) fn passed(&mut self, queue: u32) {
+    pub(crate) fn report_passed(&mut self, queue: u32) {
         if !self.happens_before.on {
             return;
         }

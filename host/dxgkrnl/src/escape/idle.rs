@@ -83,8 +83,8 @@ impl Kernel {
     }
 
     fn runs_nothing(&self, engine: EngineId) -> bool {
-        let known = self.vidsch.in_flight().engines.get(&engine);
-        known.is_none_or(|engine| engine.submitted.is_empty())
+        let state = self.vidsch.in_flight().engines.get(&engine);
+        state.is_none_or(|engine| engine.submitted.is_empty())
             && match self.miniport.running_context(engine) {
                 RunningContext::None => true,
                 RunningContext::Context(_) => false,
@@ -216,8 +216,8 @@ impl Kernel {
         for id in engines {
             let is_wanted = self.is_held_from_others(id, hold.vm);
             if is_wanted {
-                let held = self.now - hold.since;
-                self.vidsch.engine_mut(id).shares.charge(hold.vm, held, false);
+                let held_ns = self.now - hold.since;
+                self.vidsch.engine_mut(id).shares.charge(hold.vm, held_ns, false);
             }
         }
         for queue in self.vidsch.idle_waits_mut().release(adapter, not_before) {

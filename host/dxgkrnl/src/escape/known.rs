@@ -111,8 +111,8 @@ impl Kernel {
         let device = Some(self.processes.devices()[creator].kmd);
         let context = subject.context.filter(|_| subject.device == Some(creator));
         let subject = Subject { context, ..subject };
-        let told = CpuEventUsage { kmd_cpu_event: kmd, ..usage }.encode();
-        match self.escape_to_driver(process, subject, device, told, effects)? {
+        let driver_data = CpuEventUsage { kmd_cpu_event: kmd, ..usage }.encode();
+        match self.escape_to_driver(process, subject, device, driver_data, effects)? {
             Reply::Escape(mut answered) => {
                 // The caller reads the handle that the kernel filled in, whatever the driver left there.
                 answered[8..16].copy_from_slice(&kmd.to_le_bytes());

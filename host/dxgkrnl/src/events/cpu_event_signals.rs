@@ -17,9 +17,9 @@ use crate::policy::CpuEventOfDevice;
 
 impl Kernel {
     /// Notes and counts a violation of a driver's contract, which has no other effect.
-    pub(crate) fn violation(&mut self, adapter: u32, what: &str, effects: &mut Effects) {
+    pub(crate) fn violation(&mut self, adapter: u32, problem: &str, effects: &mut Effects) {
         self.events.cpu_events.violations += 1;
-        let text = format!("contract violation by the driver of adapter {adapter}: {what}");
+        let text = format!("contract violation by the driver of adapter {adapter}: {problem}");
         self.note_host(text, effects);
     }
 
@@ -145,8 +145,8 @@ impl Kernel {
 
     /// Ends the CPU events of an adapter that stops (EVT-030).
     pub(crate) fn end_cpu_events_on(&mut self, adapter: u32, effects: &mut Effects) {
-        let here = self.events.cpu_events.events.iter().filter(|(_, event)| event.adapter == adapter);
-        let events: Vec<DxgCpuEvent> = here.map(|(id, _)| *id).collect();
+        let on_adapter = self.events.cpu_events.events.iter().filter(|(_, event)| event.adapter == adapter);
+        let events: Vec<DxgCpuEvent> = on_adapter.map(|(id, _)| *id).collect();
         for id in events {
             self.end_cpu_event(id, effects);
         }
@@ -209,8 +209,8 @@ impl Kernel {
                 Err("LastUse is for events of a guest: a CPU event ends with its object".into())
             }
             (true, None) => {
-                let known = self.events.cpu_events.events.get(&DxgCpuEvent(event));
-                match known.filter(|known| known.adapter == adapter) {
+                let cpu_event = self.events.cpu_events.events.get(&DxgCpuEvent(event));
+                match cpu_event.filter(|cpu_event| cpu_event.adapter == adapter) {
                     Some(_) => Ok(Target::CpuEvent(DxgCpuEvent(event))),
                     None => Err("the adapter has no live CPU event of this hDxgCpuEvent".into()),
                 }
@@ -230,8 +230,8 @@ impl Kernel {
         event: GuestEvent,
         last_use: bool,
     ) -> Result<Target, String> {
-        let known = self.guests.known().processes.get(&process).filter(|(_, of)| *of == adapter);
-        let Some((owner, _)) = known else {
+        let owner_entry = self.guests.driver_ids().processes.get(&process).filter(|(_, of)| *of == adapter);
+        let Some((owner, _)) = owner_entry else {
             return Err(format!("hDxgkProcess {:#x} is no live process of this adapter", process.0));
         };
         match self.process_kind(*owner) {
@@ -278,7 +278,7 @@ impl Kernel {
             .cpu_events
             .last_used
             .iter()
-            .all(|(of, _)| self.guests.known().processes.contains_key(of));
+            .all(|(of, _)| self.guests.driver_ids().processes.contains_key(of));
         let agree =
             all_known && counts.iter().all(|count| *count == events.len()) && events.iter().all(is_whole);
         (!agree).then_some("the CPU events of drivers")

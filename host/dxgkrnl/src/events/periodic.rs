@@ -82,13 +82,13 @@ impl Kernel {
         let most = limits::PERIODIC_FENCES_PER_TARGET_MAX;
         let all = self.events.notifications.values();
         let of_target = all.filter(|one| (one.adapter, one.vidpn_target) == (adapter, vidpn_target));
-        let (taken, own) =
+        let (total, own) =
             of_target.fold((0, 0), |(all, own), one| (all + 1, own + usize::from(one.vm == vm)));
-        if taken < most && limits::is_fair_share(own as u64 + 1, (most - taken - 1) as u64) {
+        if total < most && limits::is_fair_share(own as u64 + 1, (most - total - 1) as u64) {
             return Ok(());
         }
         let why = format!(
-            "the VM has {own} periodic fences of target {vidpn_target}, {taken} of {most} are taken: no VM has more than \
+            "the VM has {own} periodic fences of target {vidpn_target}, {total} of {most} are taken: no VM has more than \
              twice what it leaves"
         );
         refuse(NtStatus::NO_MEMORY, why)
@@ -99,10 +99,11 @@ impl Kernel {
         if self.sync.objects()[object].object_type != SyncObjectType::PERIODIC_MONITORED_FENCE {
             return;
         }
-        let of_object = |(id, one): (&u64, &Notification)| (one.object == object).then_some(*id);
+        let of_object =
+            |(id, notification): (&u64, &Notification)| (notification.object == object).then_some(*id);
         let Some(id) = self.events.notifications.iter().find_map(of_object) else { return };
-        if let Some(one) = self.events.notifications.remove(&id) {
-            self.miniport.destroy_periodic_frame_notification(one.adapter, one.driver);
+        if let Some(notification) = self.events.notifications.remove(&id) {
+            self.miniport.destroy_periodic_frame_notification(notification.adapter, notification.driver);
         }
     }
 
@@ -119,9 +120,10 @@ impl Kernel {
         notification_id: u64,
         effects: &mut Effects,
     ) {
-        let known = self.events.notifications.get(&notification_id);
-        let known = known.filter(|one| (one.adapter, one.vidpn_target) == (adapter, vidpn_target));
-        let Some(object) = known.map(|one| one.object) else {
+        let notification = self.events.notifications.get(&notification_id);
+        let notification =
+            notification.filter(|one| (one.adapter, one.vidpn_target) == (adapter, vidpn_target));
+        let Some(object) = notification.map(|one| one.object) else {
             let text = format!(
                 "interrupt 14 of adapter {adapter}, target {vidpn_target} names the unknown notification \
                  {notification_id}"

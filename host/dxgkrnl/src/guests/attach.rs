@@ -33,7 +33,7 @@ impl Kernel {
         if let Some(why) = self.vm_refusal(name) {
             return self.note_host(format!("VM {} is not created: {why}", vm.0), effects);
         }
-        let worker = KmdProcess(self.guests.known.next_id());
+        let worker = KmdProcess(self.guests.driver_ids.next_id());
         let mut new = VirtualMachine { config: self.config.vm(name), worker, adapters: BTreeSet::new() };
         for adapter in 0..self.config.adapters.len() as u32 {
             match self.give_adapter(vm, &new, adapter) {
@@ -49,8 +49,8 @@ impl Kernel {
 
     /// Gives an adapter to a VM; false if it is not to have it. An error is why it could not be given.
     fn give_adapter(&mut self, vm: VmId, new: &VirtualMachine, adapter: u32) -> Result<bool, String> {
-        let wanted = new.config.adapters.as_ref().is_none_or(|adapters| adapters.contains(&adapter));
-        if !wanted || self.tdr.stopped_adapters().contains(&adapter) {
+        let is_configured = new.config.adapters.as_ref().is_none_or(|adapters| adapters.contains(&adapter));
+        if !is_configured || self.tdr.stopped_adapters().contains(&adapter) {
             return Ok(false);
         }
         let config = &self.config.adapters[adapter as usize];
@@ -58,9 +58,9 @@ impl Kernel {
         if !config.paravirtualization && !forced {
             return Err("its driver does not set ParavirtualizationSupported (GPV-007)".into());
         }
-        let taken = self.virtual_functions_taken(adapter);
-        if taken >= config.virtual_functions as usize {
-            return Err(format!("its {taken} virtual functions (NumVirtualFunctions) are taken (GPV-008)"));
+        let in_use = self.virtual_functions_taken(adapter);
+        if in_use >= config.virtual_functions as usize {
+            return Err(format!("its {in_use} virtual functions (NumVirtualFunctions) are taken (GPV-008)"));
         }
         let kind = ProcessKind::VirtualMachineWorker { vm };
         // A worker is no process of the guest: there is no name to give.
@@ -175,8 +175,8 @@ impl Kernel {
         }
         if frozen {
             self.guests.frozen.entry(process).or_default();
-        } else if let Some(held) = self.guests.frozen.remove(&process) {
-            effects.events.extend(held.events);
+        } else if let Some(deferred) = self.guests.frozen.remove(&process) {
+            effects.events.extend(deferred.events);
         }
     }
 
@@ -184,12 +184,12 @@ impl Kernel {
     /// treated as thawed, so that no wake-up is lost.
     pub(crate) fn deliver(&mut self, event: HostEvent, effects: &mut Effects) {
         let process = event.process;
-        let Some(held) = self.guests.frozen.get_mut(&process) else { return effects.events.push(event) };
-        held.add(event);
-        if held.len() >= limits::HELD_WAKES_PER_PROCESS_MAX {
+        let Some(deferred) = self.guests.frozen.get_mut(&process) else { return effects.events.push(event) };
+        deferred.add(event);
+        if deferred.len() >= limits::HELD_WAKES_PER_PROCESS_MAX {
             let text = format!(
                 "{} wake-ups are held for a frozen process, the limit: they are delivered",
-                held.len()
+                deferred.len()
             );
             self.note(process, text, effects);
             self.set_frozen(process, false, effects);
@@ -214,7 +214,7 @@ impl Kernel {
         if self.processes.devices().iter().any(not_its) {
             return Some("a device on an adapter that its process has not");
         }
-        let gone = |process: &ProcessId| !self.processes.by_id().contains_key(process);
-        self.guests.frozen.keys().any(gone).then_some("the frozen processes")
+        let is_gone = |process: &ProcessId| !self.processes.by_id().contains_key(process);
+        self.guests.frozen.keys().any(is_gone).then_some("the frozen processes")
     }
 }

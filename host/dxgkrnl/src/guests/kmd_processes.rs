@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::known::KnownGuests;
+use super::driver_ids::DriverIds;
 use crate::ddi::{KmdDevice, KmdProcess, NewProcess, ProcessKind};
 use crate::effects::Effects;
 use crate::error::Refusal;
@@ -23,7 +23,7 @@ impl Kernel {
 
     /// `hKmdProcess`, from the process's first device on the adapter on.
     pub(crate) fn kmd_process(&self, process: ProcessId, adapter: u32) -> Option<KmdProcess> {
-        self.guests.known.of_process.get(&(process, adapter)).copied()
+        self.guests.driver_ids.of_process.get(&(process, adapter)).copied()
     }
 
     /// Creates a device at the driver, and its process if that is its first device there.
@@ -33,16 +33,16 @@ impl Kernel {
         adapter: u32,
         effects: &mut Effects,
     ) -> Result<KmdDevice, Refusal> {
-        let known = self.kmd_process(process, adapter);
-        let owner = match known {
+        let existing = self.kmd_process(process, adapter);
+        let owner = match existing {
             Some(owner) => owner,
             None => self.begin_kmd_process(process, adapter, effects)?,
         };
-        let device = KmdDevice(self.guests.known.next_id());
+        let device = KmdDevice(self.guests.driver_ids.next_id());
         match self.miniport.create_device(adapter, owner, device) {
             Ok(()) => Ok(device),
             Err(status) => {
-                if known.is_none() {
+                if existing.is_none() {
                     self.end_kmd_process(process, adapter, effects);
                 }
                 Err(self.driver_refused(adapter, "DxgkDdiCreateDevice", status, effects))
@@ -56,7 +56,7 @@ impl Kernel {
         adapter: u32,
         effects: &mut Effects,
     ) -> Result<KmdProcess, Refusal> {
-        let id = KmdProcess(self.guests.known.next_id());
+        let id = KmdProcess(self.guests.driver_ids.next_id());
         let name = &self.process(process).name;
         let name = (!name.is_empty()).then(|| name.clone());
         let (address_space, kind) = (Some(process), self.process_kind(process));
@@ -64,8 +64,8 @@ impl Kernel {
         if let Err(status) = self.miniport.create_process(adapter, &new) {
             return Err(self.driver_refused(adapter, "DxgkDdiCreateProcess", status, effects));
         }
-        self.guests.known.processes.insert(id, (process, adapter));
-        self.guests.known.of_process.insert((process, adapter), id);
+        self.guests.driver_ids.processes.insert(id, (process, adapter));
+        self.guests.driver_ids.of_process.insert((process, adapter), id);
         Ok(id)
     }
 
@@ -76,15 +76,15 @@ impl Kernel {
     /// Destroys a process at the driver of an adapter of which it has no handle any more. Signals of the driver before
     /// `DxgkDdiDestroyProcess` returns still count, later ones do not (E-13).
     pub(crate) fn end_kmd_process(&mut self, process: ProcessId, adapter: u32, effects: &mut Effects) {
-        let Some(id) = self.guests.known.of_process.remove(&(process, adapter)) else { return };
+        let Some(id) = self.guests.driver_ids.of_process.remove(&(process, adapter)) else { return };
         self.run_ddi(effects, |miniport, _, callbacks| miniport.destroy_process(adapter, id, callbacks));
-        self.guests.known.processes.remove(&id);
+        self.guests.driver_ids.processes.remove(&id);
         self.events.forget_guest_events(id);
     }
 
     /// Destroys a process at the driver of every adapter.
     pub(crate) fn end_kmd_processes(&mut self, process: ProcessId, effects: &mut Effects) {
-        let known = self.guests.known.of_process.range((process, 0)..=(process, u32::MAX));
+        let known = self.guests.driver_ids.of_process.range((process, 0)..=(process, u32::MAX));
         let adapters: Vec<u32> = known.map(|((_, adapter), _)| *adapter).collect();
         for adapter in adapters {
             self.end_kmd_process(process, adapter, effects);
@@ -93,21 +93,21 @@ impl Kernel {
 
     /// Number of adapters whose drivers have a process.
     pub(crate) fn kmd_processes_of(&self, process: ProcessId) -> u32 {
-        self.guests.known.processes.values().filter(|(owner, _)| *owner == process).count() as u32
+        self.guests.driver_ids.processes.values().filter(|(owner, _)| *owner == process).count() as u32
     }
 
     /// Reports processes that drivers have and the kernel has not, or the other way round.
     pub(crate) fn guests_miscounted(&self) -> Option<&'static str> {
-        let KnownGuests { processes, of_process, .. } = &self.guests.known;
+        let DriverIds { processes, of_process, .. } = &self.guests.driver_ids;
         let agrees = |(id, key): (&KmdProcess, &(ProcessId, u32))| {
             of_process.get(key) == Some(id) && self.processes.by_id().contains_key(&key.0)
         };
         if processes.len() != of_process.len() || !processes.iter().all(agrees) {
             return Some("the processes that drivers know");
         }
-        let known =
+        let is_registered =
             |device: &crate::process::Device| of_process.contains_key(&(device.process, device.adapter));
-        let all_known = self.processes.devices().iter().all(|(_, device)| known(device));
+        let all_known = self.processes.devices().iter().all(|(_, device)| is_registered(device));
         (!all_known).then_some("the processes of devices")
     }
 }

@@ -1,15 +1,15 @@
 //! Guests: the VMs that are attached, their identities and those of their processes at drivers, and frozen processes.
 
 mod attach;
+mod driver_ids;
 mod kmd_processes;
-mod known;
 mod virtual_machine;
 
 use alloc::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use known::KnownGuests;
+pub(crate) use driver_ids::DriverIds;
 pub(crate) use virtual_machine::{Frozen, VirtualMachine};
 
 use crate::{ProcessId, VmId};
@@ -19,7 +19,7 @@ use crate::{ProcessId, VmId};
 pub(crate) struct Guests {
     vms: BTreeMap<VmId, VirtualMachine>,
     frozen: Frozen,
-    known: KnownGuests,
+    driver_ids: DriverIds,
 }
 
 impl Guests {
@@ -39,7 +39,7 @@ impl Guests {
     }
 
     #[inline]
-    pub fn known(&self) -> &KnownGuests {
-        &self.known
+    pub fn driver_ids(&self) -> &DriverIds {
+        &self.driver_ids
     }
 }

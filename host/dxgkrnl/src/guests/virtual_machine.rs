@@ -38,7 +38,7 @@ pub(crate) struct VirtualMachine {
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct DeferredWakes {
     pub(super) events: Vec<HostEvent>,
-    pub(super) known: BTreeSet<(WakeTarget, NtStatus)>,
+    pub(super) queued: BTreeSet<(WakeTarget, NtStatus)>,
 }
 
 impl DeferredWakes {
@@ -47,7 +47,7 @@ impl DeferredWakes {
     }
 
     pub(super) fn add(&mut self, event: HostEvent) {
-        if self.known.insert((event.target, event.status)) {
+        if self.queued.insert((event.target, event.status)) {
             self.events.push(event);
         }
     }

@@ -15,7 +15,7 @@ use crate::sync::Open;
 use crate::vidsch::Packet;
 
 /// Packets of an emptied queue that are inspected, at most: the history decides nothing.
-const LOOKED_AT_MAX: usize = 256;
+const SCANNED_MAX: usize = 256;
 
 /// Submissions in the engine that are inspected: fewer, because each may be as long as a message.
 const SUBMISSIONS_MAX: usize = 16;
@@ -76,7 +76,7 @@ impl Kernel {
         }
         pending_writes.extend(queue.ready.iter().filter_map(|ready| of_commands(&ready.commands)).flatten());
         let mut bytes = 0;
-        for packet in queue.packets.iter().take(LOOKED_AT_MAX) {
+        for packet in queue.packets.iter().take(SCANNED_MAX) {
             match packet {
                 Packet::Signal(signal) => signal.targets.iter().for_each(|target| lose(*target)),
                 Packet::Broadcast(id) => {
@@ -90,7 +90,7 @@ impl Kernel {
                 Packet::Wait(_) | Packet::Acquire(_) | Packet::WaitAtHead(_) | Packet::PageTables(_) => {}
             }
         }
-        let units = bytes / BYTES_PER_UNIT + pending_writes.len() / LOOKED_AT_MAX;
+        let units = bytes / BYTES_PER_UNIT + pending_writes.len() / SCANNED_MAX;
         for one in pending_writes {
             if let PendingWrite::Store { gpu_address, value } = one
                 && let Some(open) = self.open_at(queue.engine, queue.process, gpu_address)
@@ -107,8 +107,8 @@ impl Kernel {
         let queue = queue.map_or_else(|| "a queue".into(), |handle| format!("queue {handle}"));
         self.spend(units as u32);
         for (object, value) in lost.into_iter().take(limits::REMEMBERED_ENDS_MAX) {
-            let what = format!("had a signal to {value} in {queue}, and the queue was emptied: {how}");
-            self.remember(object, process, Some(value), what);
+            let text = format!("had a signal to {value} in {queue}, and the queue was emptied: {how}");
+            self.remember(object, process, Some(value), text);
         }
     }
 

@@ -287,8 +287,8 @@ impl Kernel {
             state.process == process && state.slot == slot && state.adapter == adapter
         };
         let may_signal = |other: &u32| !self.sync.opens()[*other].flags.contains(SyncObjectFlags::NO_SIGNAL);
-        let here = || self.sync.objects()[object].opens().filter(same);
-        here().find(may_signal).or_else(|| here().next())
+        let on_slot = || self.sync.objects()[object].opens().filter(same);
+        on_slot().find(may_signal).or_else(|| on_slot().next())
     }
 }
 

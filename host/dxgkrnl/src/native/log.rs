@@ -52,7 +52,7 @@ impl Log {
             return None;
         }
         let first = u64::from(before.first_free_entry_index());
-        let places = (first..first + count).map(|at| (at % u64::from(NATIVE_FENCE_LOG_ENTRIES)) as usize);
-        Some(places.filter_map(|place| self.entries.get(place).copied()).collect())
+        let indices = (first..first + count).map(|at| (at % u64::from(NATIVE_FENCE_LOG_ENTRIES)) as usize);
+        Some(indices.filter_map(|index| self.entries.get(index).copied()).collect())
     }
 }

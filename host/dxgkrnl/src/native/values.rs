@@ -28,7 +28,7 @@ impl Kernel {
         }
     }
 
-    fn wanted_monitored_value(&self, object: u32) -> u64 {
+    fn monitored_value_of(&self, object: u32) -> u64 {
         let least =
             self.sync.objects().least_waited(object).into_iter().chain(self.awaited_progress(object)).min();
         least.map_or(u64::MAX, |value| value - 1)
@@ -39,15 +39,17 @@ impl Kernel {
         let mut updates: Vec<(NativeFenceId, u64)> = Vec::new();
         let mut updated = Vec::new();
         while let Some(object) = self.native.dirty.pop_first() {
-            let wanted = self.wanted_monitored_value(object);
+            let monitored_value = self.monitored_value_of(object);
             let Some(fence) = self.native.fences.get_mut(&object) else { continue };
             if fence.cross_adapter || self.sync.objects().is_poisoned(object) {
                 continue;
             }
-            for (adapter, place) in &mut fence.adapters {
-                if place.monitored_value != wanted && !self.tdr.stopped_adapters().contains(adapter) {
-                    place.monitored_value = wanted;
-                    updates.push((place.fence, wanted));
+            for (adapter, on_adapter) in &mut fence.adapters {
+                if on_adapter.monitored_value != monitored_value
+                    && !self.tdr.stopped_adapters().contains(adapter)
+                {
+                    on_adapter.monitored_value = monitored_value;
+                    updates.push((on_adapter.fence, monitored_value));
                     updated.push(object);
                 }
             }
@@ -59,13 +61,13 @@ impl Kernel {
             miniport.update_monitored_values(now, &updates, callbacks);
         });
         for object in updated {
-            self.look_at(object, effects);
+            self.evaluate_if_live(object, effects);
         }
         true
     }
 
     /// Evaluates the waits on a native fence, if it lives.
-    fn look_at(&mut self, object: u32, effects: &mut Effects) {
+    fn evaluate_if_live(&mut self, object: u32, effects: &mut Effects) {
         self.native.written.remove(&object);
         if self.native.fences.contains_key(&object) {
             self.evaluate(object, effects);
@@ -77,13 +79,13 @@ impl Kernel {
     #[inline]
     pub(crate) fn update_current_value(&mut self, object: u32, effects: &mut Effects) {
         if self.sync.objects().is_watched(object) && self.native.fences.contains_key(&object) {
-            self.tell_of_current_value(object, effects);
+            self.send_current_value(object, effects);
             self.process_callbacks(effects);
         }
     }
 
     /// The same while a callback is processed: further callbacks of drivers are left as work.
-    pub(crate) fn tell_of_current_value(&mut self, object: u32, effects: &mut Effects) {
+    pub(crate) fn send_current_value(&mut self, object: u32, effects: &mut Effects) {
         let Some(fence) = self.native.fences.get(&object) else { return };
         let notification_only = fence.cross_adapter && !self.sync.objects().is_poisoned(object);
         self.notify_current_value(object, None, notification_only, effects);
@@ -93,7 +95,7 @@ impl Kernel {
     /// are notified when all callbacks are processed, so that their stores come after it, in memory and here.
     pub(crate) fn propagate_current_value(&mut self, object: u32, from: Option<u32>) {
         if self.native.fences.get(&object).is_some_and(|fence| fence.cross_adapter) {
-            self.vidsch.work_mut().tell_adapters(object, from);
+            self.vidsch.work_mut().notify_adapters(object, from);
         }
     }
 
@@ -117,12 +119,12 @@ impl Kernel {
         let Some(fence) = self.native.fences.get(&object) else { return };
         let value = self.sync.objects().value(object);
         let always_signaled = self.sync.objects().is_poisoned(object);
-        let told = fence.adapters.iter().filter(|(adapter, _)| {
+        let notified = fence.adapters.iter().filter(|(adapter, _)| {
             Some(**adapter) != except && !self.tdr.stopped_adapters().contains(adapter)
         });
-        let updates: Vec<_> = told
-            .map(|(_, place)| CurrentValueUpdate {
-                fence: place.fence,
+        let updates: Vec<_> = notified
+            .map(|(_, on_adapter)| CurrentValueUpdate {
+                fence: on_adapter.fence,
                 value,
                 always_signaled,
                 notification_only,
@@ -149,7 +151,7 @@ impl Kernel {
     pub(crate) fn written_by_gpu(&mut self, open: u32, object: u32, adapter: u32, value: u64) {
         let process = self.sync.opens()[open].process;
         match self.native.of_open(object, open).and_then(|fence| fence.adapters.get(&adapter)) {
-            Some(place) if value > place.monitored_value => {
+            Some(on_adapter) if value > on_adapter.monitored_value => {
                 self.native.written.insert(object);
             }
             Some(_) => {}
@@ -190,13 +192,13 @@ impl Kernel {
 
     pub(super) fn signaled_on(&mut self, object: u32, adapter: u32, effects: &mut Effects) {
         self.propagate_current_value(object, Some(adapter));
-        self.look_at(object, effects);
+        self.evaluate_if_live(object, effects);
     }
 
     /// Evaluates all native fences of an adapter.
     pub(super) fn scan_native_fences(&mut self, adapter: u32, effects: &mut Effects) {
-        let here = self.native.fences.iter().filter(|(_, fence)| fence.adapters.contains_key(&adapter));
-        let objects: Vec<u32> = here.map(|(object, _)| *object).collect();
+        let on_adapter = self.native.fences.iter().filter(|(_, fence)| fence.adapters.contains_key(&adapter));
+        let objects: Vec<u32> = on_adapter.map(|(object, _)| *object).collect();
         for object in objects {
             self.signaled_on(object, adapter, effects);
         }

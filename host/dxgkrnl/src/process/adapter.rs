@@ -67,8 +67,8 @@ impl Kernel {
     /// The adapter with this LUID, if the process has it and it is not stopped.
     pub(crate) fn adapter_of_luid(&self, process: ProcessId, luid: Luid) -> Result<u32, Refusal> {
         let mut adapters = (0..).zip(&self.config.adapters);
-        let named = adapters.find(|(ordinal, one)| one.luid == luid && self.has_adapter(process, *ordinal));
-        let Some((ordinal, _)) = named else {
+        let found = adapters.find(|(ordinal, one)| one.luid == luid && self.has_adapter(process, *ordinal));
+        let Some((ordinal, _)) = found else {
             return invalid(format!("there is no adapter with LUID {luid} for this process"));
         };
         self.require_started(ordinal)?;

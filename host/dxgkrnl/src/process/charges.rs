@@ -64,12 +64,12 @@ impl Kernel {
     }
 
     /// Bytes that are charged for an NT handle: everything that it keeps alive. Constant while it exists.
-    pub(crate) fn share_bytes(&self, what: Shared) -> u64 {
+    pub(crate) fn share_bytes(&self, shared: Shared) -> u64 {
         const SHARE_BYTES: u64 = 512;
         let of_resource =
             |resource: u32| 1024 + self.vidmm.memory().resources[resource].runtime_data.len() as u64;
         SHARE_BYTES
-            + match what {
+            + match shared {
                 Shared::Sync(_) => 384,
                 Shared::Resource(resource) => of_resource(resource),
                 Shared::Guarded { resource, .. } => {

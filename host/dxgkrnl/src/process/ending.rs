@@ -16,7 +16,7 @@ use crate::vidsch::{Task, Turn};
 use crate::{ProcessId, VmId};
 
 /// Entries of a handle table that are searched for one unit of work.
-const PLACES_PER_UNIT: usize = 64;
+const ENTRIES_PER_UNIT: usize = 64;
 
 impl Kernel {
     /// Destroys a process that has ended and everything that it has, in the order of its handles.
@@ -105,8 +105,8 @@ impl Kernel {
                     None => EndStage::SyncObjects(0),
                 },
                 EndStage::SyncObjects(from) => {
-                    let wanted = |local: &HandleTarget| matches!(local, HandleTarget::Sync(_));
-                    match self.next_handle(id, from, wanted) {
+                    let is_kind = |local: &HandleTarget| matches!(local, HandleTarget::Sync(_));
+                    match self.next_handle(id, from, is_kind) {
                         Ok(handle) => {
                             let _ = self.destroy_sync_object(id, handle, effects);
                             EndStage::SyncObjects(from)
@@ -115,8 +115,8 @@ impl Kernel {
                     }
                 }
                 EndStage::KeyedMutexes(from) => {
-                    let wanted = |local: &HandleTarget| matches!(local, HandleTarget::KeyedMutex(_));
-                    match self.next_handle(id, from, wanted) {
+                    let is_kind = |local: &HandleTarget| matches!(local, HandleTarget::KeyedMutex(_));
+                    match self.next_handle(id, from, is_kind) {
                         Ok(handle) => {
                             let _ = self.destroy_keyed_mutex(id, handle, effects);
                             EndStage::KeyedMutexes(from)
@@ -143,15 +143,15 @@ impl Kernel {
         self.processes.get_mut(id)?.waits.pop(id, waits)
     }
 
-    /// The first wanted handle from this index of the table on; or the index to continue from, `None` at the end.
+    /// The first matching handle from this index of the table on; or the index to continue from, `None` at the end.
     fn next_handle(
         &mut self,
         id: ProcessId,
         from: usize,
-        wanted: impl Fn(&HandleTarget) -> bool,
+        is_match: impl Fn(&HandleTarget) -> bool,
     ) -> Result<Handle, Option<usize>> {
         self.spend(1);
-        self.process(id).handles.find_from(from, PLACES_PER_UNIT, wanted)
+        self.process(id).handles.find_from(from, ENTRIES_PER_UNIT, is_match)
     }
 
     /// `D3DKMTDestroyDevice`.
@@ -261,8 +261,8 @@ impl Kernel {
             return;
         }
         let of_vm = self.processes.by_id().iter().filter(|(_, process)| process.vm == vm);
-        let gone: Vec<ProcessId> = of_vm.map(|(id, _)| *id).collect();
-        for process in gone {
+        let ended: Vec<ProcessId> = of_vm.map(|(id, _)| *id).collect();
+        for process in ended {
             self.end_process(process, Ending::Vm, effects);
         }
         self.end_shares_of(vm);

@@ -56,7 +56,7 @@ impl Entry {
     }
 
     #[inline]
-    fn named<T: Referent>(self) -> Option<T> {
+    fn target<T: Referent>(self) -> Option<T> {
         let kind = self.0 >> UNIQUE_BITS & ((1 << KIND_BITS) - 1);
         T::unpack(kind, self.0 >> (UNIQUE_BITS + KIND_BITS))
     }
@@ -92,7 +92,7 @@ impl<T: Referent> HandleTable<T> {
 
     /// Gives a local handle to `object`; `None` if the table is full.
     pub fn insert(&mut self, object: T) -> Option<Handle> {
-        let named = object.pack()?;
+        let target = object.pack()?;
         if self.live >= self.most {
             return None;
         }
@@ -105,11 +105,11 @@ impl<T: Referent> HandleTable<T> {
             Some(index) => {
                 let entry = &mut self.entries[index as usize];
                 // 1, 2, 3, 1, ..: never 0, so that a handle always has a top bit.
-                *entry = Entry::new(entry.unique() % 3 + 1, named);
+                *entry = Entry::new(entry.unique() % 3 + 1, target);
                 index as usize
             }
             None => {
-                self.entries.push(Entry::new(1, named));
+                self.entries.push(Entry::new(1, target));
                 self.entries.len() - 1
             }
         };
@@ -132,13 +132,13 @@ impl<T: Referent> HandleTable<T> {
 
     #[inline]
     pub fn get(&self, handle: Handle) -> Option<T> {
-        self.entries[self.position(handle)?].named()
+        self.entries[self.position(handle)?].target()
     }
 
     pub fn remove(&mut self, handle: Handle) -> Option<T> {
         let index = self.position(handle)?;
         let entry = &mut self.entries[index];
-        let object = entry.named()?;
+        let object = entry.target()?;
         *entry = Entry::new(entry.unique(), (0, 0));
         self.free.push_back(index as u32);
         self.live -= 1;
@@ -147,24 +147,24 @@ impl<T: Referent> HandleTable<T> {
 
     /// Live handles in order of their index.
     pub fn iter(&self) -> impl Iterator<Item = (Handle, T)> {
-        (0..self.entries.len()).filter_map(|index| self.named_at(index))
+        (0..self.entries.len()).filter_map(|index| self.target_at(index))
     }
 
-    fn named_at(&self, index: usize) -> Option<(Handle, T)> {
+    fn target_at(&self, index: usize) -> Option<(Handle, T)> {
         let entry = self.entries[index];
-        Some((Handle::local((index + FIRST_INDEX) as u32, entry.unique()), entry.named()?))
+        Some((Handle::local((index + FIRST_INDEX) as u32, entry.unique()), entry.target()?))
     }
 
-    /// The first wanted handle among `many` entries from this index on; or the index behind them, `None` at the end.
+    /// The first matching handle among `many` entries from this index on; or the index behind them, `None` at the end.
     pub fn find_from(
         &self,
         from: usize,
         many: usize,
-        wanted: impl Fn(&T) -> bool,
+        is_match: impl Fn(&T) -> bool,
     ) -> Result<Handle, Option<usize>> {
         let end = (from + many).min(self.entries.len());
-        let mut named = (from..end).filter_map(|index| self.named_at(index));
-        let found = named.find(|(_, named)| wanted(named)).map(|(handle, _)| handle);
+        let mut targets = (from..end).filter_map(|index| self.target_at(index));
+        let found = targets.find(|(_, target)| is_match(target)).map(|(handle, _)| handle);
         found.ok_or((end < self.entries.len()).then_some(end))
     }
 

@@ -118,11 +118,11 @@ impl Processes {
 
     fn shortage_of_vm(&self, vm: VmId, Account { used, reserved }: Account, bytes: u64) -> Option<String> {
         let account = self.accounts.get(&vm)?;
-        let (limit, taken) = (account.limit, account.reserved + account.shared);
+        let (limit, allotted) = (account.limit, account.reserved + account.shared);
         let after = (used + bytes).next_multiple_of(CHUNK);
-        let left = (limit + reserved).saturating_sub(taken + after);
+        let left = (limit + reserved).saturating_sub(allotted + after);
         (!is_fair_share(after, left)).then(|| {
-            let left = limit.saturating_sub(taken);
+            let left = limit.saturating_sub(allotted);
             format!(
                 "{bytes} more bytes of the host's memory are too much: {used} are in use here, and {left} of the VM's \
                  {limit} (memory_bytes) are left; nobody may have more than twice what it leaves to others"
@@ -181,12 +181,12 @@ impl Processes {
         });
     }
 
-    /// Replaces the last charge for `what` by the bytes that it takes now.
-    pub fn note_bytes(&mut self, id: ProcessId, what: Counted, bytes: u64) {
+    /// Replaces the last charge for `item` by the bytes that it takes now.
+    pub fn note_bytes(&mut self, id: ProcessId, item: Counted, bytes: u64) {
         let Some(process) = self.by_id.get_mut(&id) else { return };
         let before = match bytes {
-            0 => process.counted.remove(&what),
-            _ => process.counted.insert(what, bytes),
+            0 => process.counted.remove(&item),
+            _ => process.counted.insert(item, bytes),
         };
         self.charge(id, bytes);
         self.release(id, before.unwrap_or(0));

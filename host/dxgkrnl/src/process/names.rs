@@ -70,8 +70,8 @@ impl Names {
         let stale = self.entries.len() - self.pending;
         let is_worth_it = stale > STALE_KEPT + self.pending / 3;
         if is_worth_it {
-            let named = |entry: &Entry| waits.is_named(entry.wait, process, EventId(entry.key));
-            self.next = self.entries.retain_in_chunk(self.next, named);
+            let is_live = |entry: &Entry| waits.is_named(entry.wait, process, EventId(entry.key));
+            self.next = self.entries.retain_in_chunk(self.next, is_live);
         }
         is_worth_it
     }

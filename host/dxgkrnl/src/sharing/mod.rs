@@ -92,7 +92,7 @@ impl Shared {
 /// An NT handle of shared objects.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Share {
-    pub what: Shared,
+    pub shared: Shared,
     pub vm: VmId,
     pub access: u32,
     /// A key of [`Sharing::names`], with its VM.
@@ -101,10 +101,10 @@ pub(crate) struct Share {
 
 /// An object's name in one VM.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Named {
-    pub what: Shared,
+pub(crate) struct SharedName {
+    pub shared: Shared,
     /// As it was given to ShareObjects (W-125); the key has it folded.
-    pub given: String,
+    pub spelling: String,
     /// Number of NT handles with this name.
     pub handles: usize,
 }
@@ -116,7 +116,7 @@ pub(crate) struct Sharing {
     globals: HandleTable<Global>,
     shares: BTreeMap<ShareToken, Share>,
     /// Names as [`folded`].
-    names: BTreeMap<(VmId, String), Named>,
+    names: BTreeMap<(VmId, String), SharedName>,
     of_vm: BTreeMap<VmId, usize>,
 }
 
@@ -127,7 +127,7 @@ impl Sharing {
     }
 
     #[inline]
-    pub fn names(&self) -> &BTreeMap<(VmId, String), Named> {
+    pub fn names(&self) -> &BTreeMap<(VmId, String), SharedName> {
         &self.names
     }
 }

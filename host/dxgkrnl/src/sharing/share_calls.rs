@@ -9,7 +9,7 @@ use d3dkmt::{
     Handle, HandleKind, NtStatus, Reply, ShareToken, SyncObjectFlags, SyncObjectType, access, limits,
 };
 
-use super::{Global, Named, Share, Shared, denied_by_rights, folded, require_readable};
+use super::{Global, Share, Shared, SharedName, denied_by_rights, folded, require_readable};
 use crate::config::HOST_NAME;
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
@@ -99,7 +99,7 @@ impl Kernel {
         name: Option<&str>,
         token: ShareToken,
     ) -> CallResult {
-        let what = match *objects {
+        let shared = match *objects {
             [one] => self.shareable_alone(process, one)?,
             [resource, mutex, sync] => self.shareable_together(process, resource, mutex, sync)?,
             _ => return refuse_bundle(objects),
@@ -112,7 +112,7 @@ impl Kernel {
         if name.as_ref().is_some_and(|(key, _)| self.sharing.names.contains_key(&(vm, key.clone()))) {
             return refuse(NtStatus::OBJECT_NAME_COLLISION, "an object of this VM has this name");
         }
-        self.add_share(vm, token, what, desired_access, name)
+        self.add_share(vm, token, shared, desired_access, name)
     }
 
     fn shareable_alone(&self, process: ProcessId, handle: Handle) -> Result<Shared, Refusal> {
@@ -170,24 +170,27 @@ impl Kernel {
         let vm = self.process(process).vm;
         let name = folded(name)?;
         let key = (vm, name);
-        let Some(named) = self.sharing.names.get(&key).or_else(|| self.granted_by_other_vm(&key)) else {
+        let Some(shared_name) = self.sharing.names.get(&key).or_else(|| self.granted_by_other_vm(&key))
+        else {
             return refuse(NtStatus::OBJECT_NAME_NOT_FOUND, "no object that this VM may open has this name");
         };
         require_readable(granted(desired_access))?;
-        let (what, given) = (named.what, named.given.clone());
-        self.add_share(vm, token, what, desired_access, Some((key.1, given)))
+        let (shared, spelling) = (shared_name.shared, shared_name.spelling.clone());
+        self.add_share(vm, token, shared, desired_access, Some((key.1, spelling)))
     }
 
     /// The object that a grant lets this VM open by a name of another VM.
-    fn granted_by_other_vm(&self, (vm, name): &(VmId, String)) -> Option<&Named> {
+    fn granted_by_other_vm(&self, (vm, name): &(VmId, String)) -> Option<&SharedName> {
         let of_name = |grant: &&crate::Grant| folded(&grant.name).as_ref() == Ok(name);
         let grants = self.config.grants.iter().filter(of_name);
         let mut granting_vms = grants
-            .filter(|grant| grant.vms.iter().any(|one| self.is_called(*vm, one)))
+            .filter(|grant| grant.vms.iter().any(|vm_name| self.is_called(*vm, vm_name)))
             .flat_map(|grant| &grant.vms);
         granting_vms.find_map(|granting_vm| {
-            let mut named = self.sharing.names.iter().filter(|((_, other), _)| other == name);
-            named.find_map(|((owner, _), named)| self.is_called(*owner, granting_vm).then_some(named))
+            let mut names = self.sharing.names.iter().filter(|((_, other), _)| other == name);
+            names.find_map(|((owner, _), shared_name)| {
+                self.is_called(*owner, granting_vm).then_some(shared_name)
+            })
         })
     }
 
@@ -195,7 +198,8 @@ impl Kernel {
         match vm {
             VmId::HOST => name == HOST_NAME,
             vm => {
-                name != HOST_NAME && self.guests.vms().get(&vm).is_some_and(|known| known.config.name == name)
+                name != HOST_NAME
+                    && self.guests.vms().get(&vm).is_some_and(|vm_state| vm_state.config.name == name)
             }
         }
     }
@@ -205,7 +209,7 @@ impl Kernel {
         &mut self,
         vm: VmId,
         token: ShareToken,
-        what: Shared,
+        shared: Shared,
         desired_access: u32,
         name: Option<(String, String)>,
     ) -> CallResult {
@@ -216,40 +220,40 @@ impl Kernel {
         if shares >= limits::SHARES_PER_VM_MAX {
             return refuse(NtStatus::NO_MEMORY, format!("the VM has {shares} NT handles, the limit"));
         }
-        if let Some(why) = self.processes.shortage_for_share(vm, self.share_bytes(what)) {
+        if let Some(why) = self.processes.shortage_for_share(vm, self.share_bytes(shared)) {
             return refuse(NtStatus::NO_MEMORY, why);
         }
-        self.processes.charge_share(vm, self.share_bytes(what));
+        self.processes.charge_share(vm, self.share_bytes(shared));
         *self.sharing.of_vm.entry(vm).or_default() += 1;
-        let name = name.map(|(name, given)| {
-            let named = Named { what, given, handles: 0 };
-            self.sharing.names.entry((vm, name.clone())).or_insert(named).handles += 1;
+        let name = name.map(|(name, spelling)| {
+            let shared_name = SharedName { shared, spelling, handles: 0 };
+            self.sharing.names.entry((vm, name.clone())).or_insert(shared_name).handles += 1;
             name
         });
-        self.sharing.shares.insert(token, Share { what, vm, access: granted(desired_access), name });
-        if let Shared::Sync(object) | Shared::Guarded { sync: object, .. } = what {
+        self.sharing.shares.insert(token, Share { shared, vm, access: granted(desired_access), name });
+        if let Shared::Sync(object) | Shared::Guarded { sync: object, .. } = shared {
             self.sync.add_share(object);
         }
-        if let Shared::Resource(resource) | Shared::Guarded { resource, .. } = what {
+        if let Shared::Resource(resource) | Shared::Guarded { resource, .. } = shared {
             self.vidmm.resource_mut(resource).shares += 1;
         }
-        if let Shared::Guarded { mutex, .. } = what {
+        if let Shared::Guarded { mutex, .. } = shared {
             self.keyed.add_share(mutex);
         }
         Ok(Reply::None)
     }
 
     /// Releases the objects of an NT handle that is gone.
-    fn release_shared(&mut self, what: Shared) {
-        if let Shared::Guarded { mutex, .. } = what {
+    fn release_shared(&mut self, shared: Shared) {
+        if let Shared::Guarded { mutex, .. } = shared {
             self.keyed.remove_share(mutex);
             self.drop_mutex_if_unused(mutex);
         }
-        if let Shared::Resource(resource) | Shared::Guarded { resource, .. } = what {
+        if let Shared::Resource(resource) | Shared::Guarded { resource, .. } = shared {
             self.vidmm.resource_mut(resource).shares -= 1;
             self.drop_resource_if_unused(resource);
         }
-        if let Shared::Sync(object) | Shared::Guarded { sync: object, .. } = what {
+        if let Shared::Sync(object) | Shared::Guarded { sync: object, .. } = shared {
             self.sync.remove_share(object);
             self.release_reference(object);
         }
@@ -325,7 +329,7 @@ impl Kernel {
         token: ShareToken,
     ) -> Result<(u32, u32), Refusal> {
         let share = self.share(process, token)?;
-        match share.what {
+        match share.shared {
             Shared::Sync(object) => Ok((object, share.access)),
             other => {
                 let why =
@@ -353,8 +357,8 @@ impl Kernel {
     }
 
     fn end_share(&mut self, token: ShareToken) {
-        let Some(Share { what, vm, name, .. }) = self.sharing.shares.remove(&token) else { return };
-        self.processes.release_share(vm, self.share_bytes(what));
+        let Some(Share { shared, vm, name, .. }) = self.sharing.shares.remove(&token) else { return };
+        self.processes.release_share(vm, self.share_bytes(shared));
         if let Some(shares) = self.sharing.of_vm.get_mut(&vm) {
             *shares -= 1;
             if *shares == 0 {
@@ -362,14 +366,14 @@ impl Kernel {
             }
         }
         if let Some(key) = name.map(|name| (vm, name))
-            && let Some(named) = self.sharing.names.get_mut(&key)
+            && let Some(shared_name) = self.sharing.names.get_mut(&key)
         {
-            named.handles -= 1;
-            if named.handles == 0 {
+            shared_name.handles -= 1;
+            if shared_name.handles == 0 {
                 self.sharing.names.remove(&key);
             }
         }
-        self.release_shared(what);
+        self.release_shared(shared);
     }
 
     /// Ends the NT handles of a VM that ends.
@@ -401,22 +405,23 @@ impl Kernel {
             return Some("the shares of a VM");
         }
         let shares_of = |is_it: &dyn Fn(Shared) -> bool| {
-            self.sharing.shares.values().filter(|share| is_it(share.what)).count()
+            self.sharing.shares.values().filter(|share| is_it(share.shared)).count()
         };
         let of_resource = |index: u32| {
-            shares_of(&|what| match what {
+            shares_of(&|shared| match shared {
                 Shared::Resource(resource) | Shared::Guarded { resource, .. } => resource == index,
                 Shared::Sync(_) => false,
             })
         };
-        let of_mutex =
-            |index: u32| shares_of(&|what| matches!(what, Shared::Guarded { mutex, .. } if mutex == index));
+        let of_mutex = |index: u32| {
+            shares_of(&|shared| matches!(shared, Shared::Guarded { mutex, .. } if mutex == index))
+        };
         if self.vidmm.memory().resources.iter().any(|(index, one)| one.shares != of_resource(index))
             || self.keyed.mutexes().iter().any(|(index, one)| one.shares != of_mutex(index))
         {
             return Some("the NT handles of a resource or of a keyed mutex");
         }
-        let kept = self.sharing.names.iter().map(|(key, named)| (key, named.handles));
+        let kept = self.sharing.names.iter().map(|(key, shared_name)| (key, shared_name.handles));
         if !kept.eq(names.iter().map(|(key, handles)| (key, *handles))) {
             return Some("the names of shared objects");
         }

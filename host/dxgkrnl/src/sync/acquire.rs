@@ -21,8 +21,9 @@ impl Kernel {
         if !state.is_idle() || values_missing {
             return false;
         }
-        let of_others = || acquire.objects.iter().find(|one| self.sync.legacy.is_being_asked(**one)).copied();
-        let stands_in_line = acquire.place.is_some();
+        let of_others =
+            || acquire.objects.iter().find(|one| self.sync.legacy.is_being_served(**one)).copied();
+        let stands_in_line = acquire.position.is_some();
         let Some(lacks) = self.lacks(queue).or_else(of_others) else { return self.acquire(queue, effects) };
         if !stands_in_line {
             self.line_up(queue, lacks);
@@ -81,12 +82,12 @@ impl Kernel {
 
     fn line_up(&mut self, queue: u32, lacks: u32) {
         let Some(Packet::Acquire(acquire)) = self.vidsch.queue_mut(queue).packets.front_mut() else { return };
-        let place = self.sync.legacy.arrivals;
+        let position = self.sync.legacy.arrivals;
         self.sync.legacy.arrivals += 1;
-        (acquire.place, acquire.since) = (Some(place), self.now);
+        (acquire.position, acquire.since) = (Some(position), self.now);
         for object in &acquire.objects {
             if let Some(state) = self.sync.legacy.objects.get_mut(object) {
-                state.line.insert(place, queue);
+                state.line.insert(position, queue);
             }
         }
         self.watch(queue, lacks);
@@ -97,8 +98,8 @@ impl Kernel {
         let Some(Packet::Acquire(acquire)) = self.vidsch.queue_mut(queue).packets.front_mut() else { return };
         self.sync.legacy.unwatch(acquire);
         acquire.watches = Some(lacks);
-        if let Some(place) = acquire.place {
-            self.sync.legacy.watch(lacks, acquire.takes(lacks), place, queue);
+        if let Some(position) = acquire.position {
+            self.sync.legacy.watch(lacks, acquire.takes(lacks), position, queue);
         }
     }
 
@@ -141,10 +142,10 @@ impl Kernel {
 
     fn leave_line(&mut self, object: u32, payer: ProcessId) {
         if let Some(state) = self.sync.legacy.objects.get_mut(&object)
-            && !core::mem::replace(&mut state.is_being_asked, true)
+            && !core::mem::replace(&mut state.is_being_served, true)
         {
             self.sync.hold(object);
-            self.leave(payer, Task::AskLine(object));
+            self.leave(payer, Task::ServeLine(object));
         }
     }
 
@@ -156,7 +157,7 @@ impl Kernel {
             _ => return false,
         };
         let mut objects = signal.targets.iter().map(|(object, _)| *object);
-        let Some(object) = objects.find(|object| self.sync.legacy.is_being_asked(*object)) else {
+        let Some(object) = objects.find(|object| self.sync.legacy.is_being_served(*object)) else {
             return false;
         };
         if let Some(state) = self.sync.legacy.objects.get_mut(&object) {
@@ -168,11 +169,11 @@ impl Kernel {
     /// Continues to try the queues in the line of an object.
     pub(crate) fn continue_line(&mut self, object: u32, payer: ProcessId, effects: &mut Effects) {
         if let Some(state) = self.sync.legacy.objects.get_mut(&object) {
-            state.is_being_asked = false;
+            state.is_being_served = false;
         }
         self.try_line(object, payer, effects);
         if let Some(state) = self.sync.legacy.objects.get_mut(&object)
-            && !state.is_being_asked
+            && !state.is_being_served
         {
             for queue in core::mem::take(&mut state.parked) {
                 self.vidsch.work_mut().run_queue(queue);
@@ -294,8 +295,9 @@ impl Kernel {
 
     /// Reports redundant state that disagrees, or a queue that waits for objects that it could acquire.
     pub(crate) fn legacy_miscounted(&self) -> Option<&'static str> {
-        let kept = |object_type| is_acquired(object_type) || object_type == SyncObjectType::CPU_NOTIFICATION;
-        let alive = self.sync.objects.iter().filter(|(_, object)| kept(object.object_type));
+        let has_state =
+            |object_type| is_acquired(object_type) || object_type == SyncObjectType::CPU_NOTIFICATION;
+        let alive = self.sync.objects.iter().filter(|(_, object)| has_state(object.object_type));
         if !alive.map(|(index, _)| index).eq(self.sync.legacy.objects.keys().copied()) {
             return Some("the objects of legacy types");
         }
@@ -310,15 +312,15 @@ impl Kernel {
             return Some("the owners of mutexes");
         }
         for (object, state) in &self.sync.legacy.objects {
-            for (place, queue) in &state.line {
+            for (position, queue) in &state.line {
                 let head = self.vidsch.queues().get(*queue).and_then(|queue| queue.packets.front());
                 let Some(Packet::Acquire(acquire)) = head else { return Some("a line") };
-                if acquire.place != Some(*place) || !acquire.objects.contains(object) {
+                if acquire.position != Some(*position) || !acquire.objects.contains(object) {
                     return Some("a place in a line");
                 }
                 let lacks = self.lacks(*queue);
-                let is_asked = || acquire.watches.is_some_and(|one| self.sync.legacy.is_being_asked(one));
-                if is_asked() {
+                let is_served = || acquire.watches.is_some_and(|one| self.sync.legacy.is_being_served(one));
+                if is_served() {
                     continue;
                 }
                 if lacks.is_none() {
@@ -326,7 +328,7 @@ impl Kernel {
                 }
                 let lacks_what_it_watches = acquire.watches.is_some_and(|object| {
                     self.there_is(object) < acquire.takes(object)
-                        && self.sync.legacy.is_watched(object, *place)
+                        && self.sync.legacy.is_watched(object, *position)
                 });
                 if !lacks_what_it_watches {
                     return Some("a queue in line that would never be tried");

@@ -131,8 +131,8 @@ impl KeyedMutexes {
 
     /// The system's time at `now`.
     pub(super) fn system_time(&self, now: Nanos) -> i64 {
-        let (utc, told) = self.clock;
-        utc.saturating_add_unsigned(now.saturating_sub(told) / UNIT_NS)
+        let (utc, set_at) = self.clock;
+        utc.saturating_add_unsigned(now.saturating_sub(set_at) / UNIT_NS)
     }
 
     /// Whether no acquire has a timeout.
@@ -145,10 +145,10 @@ impl KeyedMutexes {
     #[inline]
     pub fn next_deadline(&self) -> Option<Nanos> {
         let relative = self.relative.first().map(|(due, _)| *due);
-        let (utc, told) = self.clock;
+        let (utc, set_at) = self.clock;
         let absolute = self.absolute.first().map(|(due, _)| {
             let units = u64::try_from(due.saturating_sub(utc)).unwrap_or(0);
-            told.saturating_add(units.saturating_mul(UNIT_NS))
+            set_at.saturating_add(units.saturating_mul(UNIT_NS))
         });
         earliest(relative, absolute)
     }

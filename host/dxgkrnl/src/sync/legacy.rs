@@ -67,7 +67,7 @@ pub(crate) struct LegacyObject {
     watched: BTreeMap<u64, BTreeMap<u64, u32>>,
     /// It is available, but its line did not fit one step. Until the line is done, no other queue acquires it and no
     /// signal of it is applied.
-    pub(super) is_being_asked: bool,
+    pub(super) is_being_served: bool,
     /// Queues whose head is such a signal.
     pub(super) parked: BTreeSet<u32>,
 }
@@ -88,7 +88,7 @@ pub(crate) struct Acquire {
     /// Kept alive by the packet. One may be there twice.
     pub objects: Vec<u32>,
     /// Its position in the lines of its objects, once it waits there.
-    pub place: Option<u64>,
+    pub position: Option<u64>,
     /// The object that it lacks: it is tried again when that becomes available.
     pub watches: Option<u32>,
     /// Since when it waits in line.
@@ -127,7 +127,7 @@ impl Legacy {
             _ => return,
         };
         let (line, watched) = (BTreeMap::new(), BTreeMap::new());
-        let new = LegacyObject { kind, line, watched, is_being_asked: false, parked: BTreeSet::new() };
+        let new = LegacyObject { kind, line, watched, is_being_served: false, parked: BTreeSet::new() };
         self.objects.insert(object, new);
     }
 
@@ -141,8 +141,8 @@ impl Legacy {
     }
 
     /// Whether the line of an object is still being tried.
-    pub fn is_being_asked(&self, object: u32) -> bool {
-        self.objects.get(&object).is_some_and(|state| state.is_being_asked)
+    pub fn is_being_served(&self, object: u32) -> bool {
+        self.objects.get(&object).is_some_and(|state| state.is_being_served)
     }
 
     pub fn owner(&self, object: u32) -> Option<MutexOwner> {
@@ -165,44 +165,44 @@ impl Legacy {
     }
 
     pub(super) fn leave_lines(&mut self, acquire: &Acquire) {
-        let Some(place) = acquire.place else { return };
+        let Some(position) = acquire.position else { return };
         for object in &acquire.objects {
             if let Some(state) = self.objects.get_mut(object) {
-                state.line.remove(&place);
+                state.line.remove(&position);
             }
         }
         self.unwatch(acquire);
     }
 
     /// Registers a queue in line to be tried when `object` becomes available; it acquires that `takes` times.
-    pub(super) fn watch(&mut self, object: u32, takes: u64, place: u64, queue: u32) {
+    pub(super) fn watch(&mut self, object: u32, takes: u64, position: u64, queue: u32) {
         if let Some(state) = self.objects.get_mut(&object) {
-            state.watched.entry(takes).or_default().insert(place, queue);
+            state.watched.entry(takes).or_default().insert(position, queue);
         }
     }
 
     pub(super) fn unwatch(&mut self, acquire: &Acquire) {
-        let (Some(place), Some(object)) = (acquire.place, acquire.watches) else { return };
+        let (Some(position), Some(object)) = (acquire.position, acquire.watches) else { return };
         let takes = acquire.takes(object);
         let Some(state) = self.objects.get_mut(&object) else { return };
         if let Some(queues) = state.watched.get_mut(&takes) {
-            queues.remove(&place);
+            queues.remove(&position);
             if queues.is_empty() {
                 state.watched.remove(&takes);
             }
         }
     }
 
-    pub(super) fn is_watched(&self, object: u32, place: u64) -> bool {
+    pub(super) fn is_watched(&self, object: u32, position: u64) -> bool {
         let state = self.objects.get(&object);
-        state.is_some_and(|state| state.watched.values().any(|queues| queues.contains_key(&place)))
+        state.is_some_and(|state| state.watched.values().any(|queues| queues.contains_key(&position)))
     }
 
     /// The first queue in line that lacks this object and acquires no more of it than there is.
     pub(super) fn first_watcher(&self, object: u32, there_is: u64) -> Option<u32> {
         let watched = self.objects.get(&object)?.watched.range(..=there_is);
         let firsts = watched.filter_map(|(_, queues)| queues.first_key_value());
-        firsts.min_by_key(|(place, _)| **place).map(|(_, queue)| *queue)
+        firsts.min_by_key(|(position, _)| **position).map(|(_, queue)| *queue)
     }
 }
 

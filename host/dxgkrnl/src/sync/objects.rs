@@ -102,7 +102,7 @@ impl Hot {
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Objects {
     hot: Vec<Hot>,
-    rest: Slab<SyncObject>,
+    cold: Slab<SyncObject>,
 }
 
 impl Objects {
@@ -113,10 +113,10 @@ impl Objects {
     }
 
     pub fn insert(&mut self, object: SyncObject, value: u64) -> u32 {
-        let index = self.rest.insert(object);
+        let index = self.cold.insert(object);
         let hot = Hot::new(value);
         match self.hot.get_mut(index as usize) {
-            Some(place) => *place = hot,
+            Some(slot) => *slot = hot,
             None => {
                 if self.hot.len() == self.hot.capacity() {
                     self.hot.reserve_exact(growth(self.hot.len()));
@@ -128,24 +128,24 @@ impl Objects {
     }
 
     pub fn remove(&mut self, index: u32) -> Option<SyncObject> {
-        let object = self.rest.remove(index)?;
+        let object = self.cold.remove(index)?;
         self.hot[index as usize] = Hot::new(0);
-        if self.rest.len() == 0 {
+        if self.cold.len() == 0 {
             self.hot = Vec::new();
         }
         Some(object)
     }
 
     pub fn get(&self, index: u32) -> Option<&SyncObject> {
-        self.rest.get(index)
+        self.cold.get(index)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (u32, &SyncObject)> {
-        self.rest.iter()
+        self.cold.iter()
     }
 
     pub fn len(&self) -> usize {
-        self.rest.len()
+        self.cold.len()
     }
 
     #[inline]
@@ -172,52 +172,52 @@ impl Objects {
 
     /// Adds the reference of a share, a queued packet or the like, which keeps it alive.
     pub fn hold(&mut self, index: u32) {
-        self.rest[index].references += 1;
+        self.cold[index].references += 1;
     }
 
     /// Releases a reference.
     pub fn release(&mut self, index: u32) {
-        self.rest[index].references -= 1;
+        self.cold[index].references -= 1;
     }
 
     /// Adds an NT handle, which keeps it alive and names it.
     pub fn add_share(&mut self, index: u32) {
-        self.rest[index].add_share();
+        self.cold[index].add_share();
         self.hold(index);
     }
 
     /// Removes an NT handle; [`Self::release`] releases its reference.
     pub fn remove_share(&mut self, index: u32) {
-        self.rest[index].remove_share();
+        self.cold[index].remove_share();
     }
 
     /// See [`SyncObject::set_destroyed`].
     pub fn set_destroyed(&mut self, index: u32) -> bool {
-        self.rest[index].set_destroyed()
+        self.cold[index].set_destroyed()
     }
 
     /// See [`SyncObject::take_release_due`].
     pub fn take_release_due(&mut self, index: u32) -> bool {
-        self.rest[index].take_release_due()
+        self.cold[index].take_release_due()
     }
 
     pub fn set_global(&mut self, index: u32, global: Handle) {
-        self.rest[index].set_global(global);
+        self.cold[index].set_global(global);
     }
 
     pub fn take_global(&mut self, index: u32) -> Option<Handle> {
-        self.rest[index].take_global()
+        self.cold[index].take_global()
     }
 
     /// Whether a reset of a device that could signal it set it to its largest value. This is a state of its own,
     /// because a 32-bit word does not show it (TDR-026).
     #[inline]
     pub fn is_poisoned(&self, index: u32) -> bool {
-        !self.is_plain(index) && self.rest[index].is_poisoned()
+        !self.is_plain(index) && self.cold[index].is_poisoned()
     }
 
     pub fn set_poisoned(&mut self, index: u32, poisoned: bool) {
-        self.rest[index].set_poisoned(poisoned);
+        self.cold[index].set_poisoned(poisoned);
         self.refresh(index);
     }
 
@@ -226,11 +226,11 @@ impl Objects {
     #[inline]
     pub fn is_watched(&self, index: u32) -> bool {
         self.hot.get(index as usize).is_some_and(|hot| !hot.is_plain())
-            && self.rest.get(index).is_some_and(SyncObject::is_watched)
+            && self.cold.get(index).is_some_and(SyncObject::is_watched)
     }
 
     pub fn set_watched(&mut self, index: u32) {
-        self.rest[index].set_watched();
+        self.cold[index].set_watched();
         self.refresh(index);
     }
 
@@ -246,35 +246,35 @@ impl Objects {
     /// All opens but the oldest.
     #[inline]
     pub fn other_opens(&self, index: u32) -> &[u32] {
-        if self.is_plain(index) { &[] } else { self.rest[index].other_opens() }
+        if self.is_plain(index) { &[] } else { self.cold[index].other_opens() }
     }
 
     /// Whether an open allows its process what these flags, NoSignal or NoWait, deny.
     #[inline]
     pub fn may(&self, index: u32, open: u32, denied_by: SyncObjectFlags, opens: &Slab<Open>) -> bool {
-        self.is_plain(index) || self.rest[index].may(open, denied_by, opens)
+        self.is_plain(index) || self.cold[index].may(open, denied_by, opens)
     }
 
     /// Adds an open, which must be complete.
     pub fn add_open(&mut self, index: u32, open: u32, opens: &Slab<Open>) {
-        self.rest[index].add_open(open, opens);
+        self.cold[index].add_open(open, opens);
         self.place_first_open(index, opens);
     }
 
     pub fn remove_open(&mut self, index: u32, open: u32, opens: &Slab<Open>) {
-        self.rest[index].remove_open(open, opens);
+        self.cold[index].remove_open(open, opens);
         self.place_first_open(index, opens);
     }
 
     fn place_first_open(&mut self, index: u32, opens: &Slab<Open>) {
-        let first = self.rest[index].opens().next().map(|open| &opens[open]);
+        let first = self.cold[index].opens().next().map(|open| &opens[open]);
         let hot = &mut self.hot[index as usize];
         (hot.process, hot.slot) = first.map_or((0, NONE), |open| (open.process.0, open.slot.unwrap_or(NONE)));
         self.refresh(index);
     }
 
     fn refresh(&mut self, index: u32) {
-        let object = &self.rest[index];
+        let object = &self.cold[index];
         let adapter = u8::try_from(object.adapter).ok().filter(|_| object.is_plain());
         let hot = &mut self.hot[index as usize];
         hot.marks.set(Marks::PLAIN, adapter.is_some());
@@ -283,12 +283,12 @@ impl Objects {
 
     /// Whether the redundant state of an object disagrees.
     pub fn miscounted(&self, opens: &Slab<Open>) -> bool {
-        self.rest.iter().any(|(index, object)| {
+        self.cold.iter().any(|(index, object)| {
             let hot = &self.hot[index as usize];
             let first = object.opens().next().and_then(|open| opens.get(open));
-            let place = first.and_then(|open| Some((open.process, open.slot?)));
+            let first_slot = first.and_then(|open| Some((open.process, open.slot?)));
             let adapter_is_right = !hot.is_plain() || u32::from(hot.adapter) == object.adapter;
-            place != self.first_slot(index)
+            first_slot != self.first_slot(index)
                 || hot.is_plain() != (object.is_plain() && object.adapter <= u32::from(u8::MAX))
                 || !adapter_is_right
                 || hot.has_more_waiters() != (object.other_waiters_count() > 0)
@@ -304,7 +304,7 @@ impl Objects {
             hot.set_first_waiter(None);
             return;
         }
-        let object = &mut self.rest[index];
+        let object = &mut self.cold[index];
         hot.set_first_waiter(object.pop_other_waiter());
         hot.marks.set(Marks::MORE_WAITERS, object.other_waiters_count() > 0);
     }
@@ -316,12 +316,12 @@ impl Objects {
     }
 
     pub fn waiters_count(&self, index: u32) -> usize {
-        usize::from(self.least_waited(index).is_some()) + self.rest[index].other_waiters_count()
+        usize::from(self.least_waited(index).is_some()) + self.cold[index].other_waiters_count()
     }
 
     pub fn waiters(&self, index: u32) -> impl Iterator<Item = Entry> {
         let first = self.hot[index as usize].first_waiter();
-        first.into_iter().chain(self.rest[index].other_waiters())
+        first.into_iter().chain(self.cold[index].other_waiters())
     }
 
     /// The waiters from this position on, and perhaps the first of all: see
@@ -333,12 +333,12 @@ impl Objects {
         among_equals: impl Fn(&Entry) -> Ordering,
     ) -> impl Iterator<Item = Entry> {
         let first = self.hot[index as usize].first_waiter();
-        first.into_iter().chain(self.rest[index].other_waiters_from(value, among_equals))
+        first.into_iter().chain(self.cold[index].other_waiters_from(value, among_equals))
     }
 
     /// The waiter for the highest value.
     pub fn last_waiter(&self, index: u32) -> Option<Entry> {
-        self.rest[index].last_other_waiter().or_else(|| self.hot[index as usize].first_waiter())
+        self.cold[index].last_other_waiter().or_else(|| self.hot[index as usize].first_waiter())
     }
 
     /// Whether its value may have reached a waiter's. At `u64::MAX` it may be true without a waiter.
@@ -354,10 +354,10 @@ impl Objects {
         let Some(first) = hot.first_waiter() else { return hot.set_first_waiter(Some(entry)) };
         hot.marks.insert(Marks::MORE_WAITERS);
         if entry.key < first.key {
-            self.rest[index].push_front_waiter(first);
+            self.cold[index].push_front_waiter(first);
             hot.set_first_waiter(Some(entry));
         } else {
-            self.rest[index].add_other_waiter(entry);
+            self.cold[index].add_other_waiter(entry);
         }
     }
 
@@ -379,7 +379,7 @@ impl Objects {
                 self.next_waiter_is_first(index);
             }
             _ => {
-                let object = &mut self.rest[index];
+                let object = &mut self.cold[index];
                 object.remove_other_waiter(value, among_equals);
                 hot.marks.set(Marks::MORE_WAITERS, object.other_waiters_count() > 0);
             }
@@ -392,6 +392,6 @@ impl Index<u32> for Objects {
 
     /// Panics if the index is free: a bug of the kernel, because indices never come from a guest.
     fn index(&self, index: u32) -> &SyncObject {
-        &self.rest[index]
+        &self.cold[index]
     }
 }

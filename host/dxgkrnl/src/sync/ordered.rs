@@ -148,11 +148,11 @@ impl Ordered {
         let chunk = self.chunk_mut(at);
         let before = chunk.len();
         chunk.retain(keep);
-        let gone = before - chunk.len();
+        let removed = before - chunk.len();
         if at > 0
             && let Some(tail) = &mut self.tail
         {
-            tail.len -= gone;
+            tail.len -= removed;
         }
         // Entries that join the chunk before, or an empty head, are visited in the next round.
         self.tidy(at);
@@ -212,14 +212,14 @@ impl Ordered {
     fn search(&self, at: usize, key: u64, compare: impl Fn(&Entry) -> Ordering) -> Result<usize, usize> {
         let chunk = self.chunk(at);
         let (mut low, mut high) = (0, chunk.len());
-        let (mut place, mut step) = (self.guess(at, key), 1);
+        let (mut probe, mut step) = (self.guess(at, key), 1);
         while low < high {
-            match compare(&chunk[place]) {
-                Ordering::Less => low = place + 1,
-                Ordering::Greater => high = place,
-                Ordering::Equal => return Ok(place),
+            match compare(&chunk[probe]) {
+                Ordering::Less => low = probe + 1,
+                Ordering::Greater => high = probe,
+                Ordering::Equal => return Ok(probe),
             }
-            place = if low > 0 && high < chunk.len() {
+            probe = if low > 0 && high < chunk.len() {
                 (low + high) / 2
             } else if low > 0 {
                 (low + step).min(high.saturating_sub(1))
@@ -245,8 +245,8 @@ impl Ordered {
             (offset, span) = (offset >> 32, span >> 32);
         }
         // Both are below 2^32 now, if the key is within the span, and a chunk has few entries.
-        let place = offset.saturating_mul(last as u64).checked_div(span);
-        place.map_or(last / 2, |place| (place as usize).min(last))
+        let position = offset.saturating_mul(last as u64).checked_div(span);
+        position.map_or(last / 2, |position| (position as usize).min(last))
     }
 
     fn append(&mut self, last: usize, entry: Entry) {

@@ -39,7 +39,7 @@ impl EndOfWaits {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) enum What {
+pub(super) enum WaiterAction {
     /// Ends the CPU waits that were made through this open. Without an open: ends all waits; queued ones count the
     /// object as reached.
     End { open: Option<u32>, why: EndOfWaits },
@@ -51,7 +51,7 @@ pub(super) enum What {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct WaiterScan {
     pub(super) object: u32,
-    pub(super) what: What,
+    pub(super) action: WaiterAction,
     pub(super) before: u64,
     pub(super) behind: Option<Waiter>,
     /// It was left to a later step at least once, and keeps its object alive.

@@ -22,25 +22,25 @@ struct Stored {
 pub(crate) struct StoredNow {
     list: Vec<Stored>,
     /// Index in the list by object, once that is too long to search linearly.
-    places: BTreeMap<u32, usize>,
+    index: BTreeMap<u32, usize>,
 }
 
 impl StoredNow {
     #[inline]
     pub fn clear(&mut self) {
         self.list.clear();
-        if !self.places.is_empty() {
-            self.places.clear();
+        if !self.index.is_empty() {
+            self.index.clear();
         }
     }
 
     /// Range of the stores of this object among the effects.
     #[inline]
     pub fn of(&self, object: u32) -> Option<Range<usize>> {
-        let stored = if self.places.is_empty() {
+        let stored = if self.index.is_empty() {
             self.list.iter().find(|stored| stored.object == object)
         } else {
-            self.places.get(&object).map(|place| &self.list[*place])
+            self.index.get(&object).map(|at| &self.list[*at])
         };
         stored.map(|stored| stored.stores.clone())
     }
@@ -51,11 +51,11 @@ impl StoredNow {
         self.list.push(Stored { object, stores });
         match self.list.len() {
             0..=LOOKED_THROUGH_MAX => {}
-            count if self.places.is_empty() => {
-                self.places = self.list.iter().map(|stored| stored.object).zip(0..count).collect();
+            count if self.index.is_empty() => {
+                self.index = self.list.iter().map(|stored| stored.object).zip(0..count).collect();
             }
             count => {
-                self.places.insert(object, count - 1);
+                self.index.insert(object, count - 1);
             }
         }
     }

@@ -141,10 +141,10 @@ impl Kernel {
             Ok(WaitItem { object, open: Some(open), handle, value, satisfied: false })
         };
         // Most waits are for one object and need no list.
-        let (mut one, mut list);
+        let (mut single, mut list);
         let items: &mut [WaitItem] = if let ([handle], [value]) = (objects, values) {
-            one = [item((handle, value))?];
-            &mut one
+            single = [item((handle, value))?];
+            &mut single
         } else {
             list = objects.iter().zip(values).map(item).collect::<Result<Vec<_>, _>>()?;
             &mut list
@@ -356,7 +356,7 @@ impl Kernel {
     /// Stores the value of a fence in the memory of each process that has it open.
     fn publish_value(&mut self, object: u32, value: u64, effects: &mut Effects) {
         if self.happens_before.is_on() {
-            self.tell_readers(object, value);
+            self.report_readers(object, value);
         }
         if let Some(stored) = self.sync.stored.of(object) {
             for store in &mut effects.stores[stored] {
@@ -378,7 +378,7 @@ impl Kernel {
     }
 
     /// Reports that each process with the fence in its memory may read the value from now on, without a call.
-    fn tell_readers(&mut self, object: u32, value: u64) {
+    fn report_readers(&mut self, object: u32, value: u64) {
         let first = self.sync.objects.first_slot(object).map(|(process, _)| process);
         let others = self.sync.objects.other_opens(object).iter().map(|open| &self.sync.opens[*open]);
         let others = others.filter(|open| open.slot.is_some()).map(|open| open.process);

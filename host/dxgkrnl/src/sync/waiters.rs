@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::cmp::Ordering;
 
 use super::ordered::Entry;
-use super::reached::{EndOfWaits, Reached, Waiter, WaiterScan, What};
+use super::reached::{EndOfWaits, Reached, Waiter, WaiterAction, WaiterScan};
 use super::waits::WaitOwner;
 use crate::ProcessId;
 use crate::effects::Effects;
@@ -26,89 +26,89 @@ impl Kernel {
     /// Ends the CPU waits on an object that were made through an open, because that is destroyed. False if a later step
     /// continues.
     pub(super) fn release_cpu_waiters(&mut self, object: u32, open: u32, effects: &mut Effects) -> bool {
-        let what = What::End { open: Some(open), why: EndOfWaits::FenceDestroyed };
-        self.process_waiters_of(object, what, true, effects)
+        let action = WaiterAction::End { open: Some(open), why: EndOfWaits::FenceDestroyed };
+        self.process_waiters_of(object, action, true, effects)
     }
 
     /// Releases all waits on an object that is destroyed, those in queues as well. False if a later step continues.
     pub(super) fn release_waiters(&mut self, object: u32, effects: &mut Effects) -> bool {
-        let what = What::End { open: None, why: EndOfWaits::FenceDestroyed };
-        self.process_waiters_of(object, what, false, effects)
+        let action = WaiterAction::End { open: None, why: EndOfWaits::FenceDestroyed };
+        self.process_waiters_of(object, action, false, effects)
     }
 
     /// Ends the CPU waits made through an open of a device that is lost. The open stays.
     pub(crate) fn end_waits_of_lost(&mut self, object: u32, open: u32, effects: &mut Effects) {
-        let what = What::End { open: Some(open), why: EndOfWaits::DeviceLost };
-        self.process_waiters_of(object, what, false, effects);
+        let action = WaiterAction::End { open: Some(open), why: EndOfWaits::DeviceLost };
+        self.process_waiters_of(object, action, false, effects);
     }
 
     /// Removes an open that is gone from the waits on an object. False if a later step continues.
     pub(super) fn forget_open(&mut self, object: u32, open: u32, effects: &mut Effects) -> bool {
-        self.process_waiters_of(object, What::Forget { open }, true, effects)
+        self.process_waiters_of(object, WaiterAction::Forget { open }, true, effects)
     }
 
     fn process_waiters_of(
         &mut self,
         object: u32,
-        what: What,
+        action: WaiterAction,
         ends_open: bool,
         effects: &mut Effects,
     ) -> bool {
         let before = self.sync.waits.begun();
-        let look = WaiterScan { object, what, before, behind: None, is_left: false, ends_open };
-        self.process_waiters(look, effects)
+        let scan = WaiterScan { object, action, before, behind: None, is_left: false, ends_open };
+        self.process_waiters(scan, effects)
     }
 
     /// Processes waits until the step is spent; true if all were processed.
-    pub(crate) fn process_waiters(&mut self, mut look: WaiterScan, effects: &mut Effects) -> bool {
+    pub(crate) fn process_waiters(&mut self, mut scan: WaiterScan, effects: &mut Effects) -> bool {
         let mut batch = Vec::new();
         loop {
-            self.take_waiters(look.object, look.behind, &mut batch);
+            self.take_waiters(scan.object, scan.behind, &mut batch);
             if batch.is_empty() {
                 break;
             }
             for (waiter, open) in batch.drain(..) {
                 if self.is_spent() {
-                    self.leave_waiters(look);
+                    self.leave_waiters(scan);
                     return false;
                 }
                 self.spend(1);
-                look.behind = Some(waiter);
-                if waiter.wait.number < look.before {
-                    self.process_waiter(look.object, look.what, waiter, open, effects);
+                scan.behind = Some(waiter);
+                if waiter.wait.number < scan.before {
+                    self.process_waiter(scan.object, scan.action, waiter, open, effects);
                 }
             }
         }
-        if look.is_left {
-            if let (true, What::End { open: Some(open), .. } | What::Forget { open }) =
-                (look.ends_open, look.what)
+        if scan.is_left {
+            if let (true, WaiterAction::End { open: Some(open), .. } | WaiterAction::Forget { open }) =
+                (scan.ends_open, scan.action)
             {
                 self.sync.opens.remove(open);
             }
-            self.release_reference(look.object);
+            self.release_reference(scan.object);
         }
         true
     }
 
-    fn leave_waiters(&mut self, mut look: WaiterScan) {
-        if !look.is_left {
-            look.is_left = true;
-            self.sync.hold(look.object);
+    fn leave_waiters(&mut self, mut scan: WaiterScan) {
+        if !scan.is_left {
+            scan.is_left = true;
+            self.sync.hold(scan.object);
         }
-        self.leave(self.payer_for(look.object), Task::Waiters(look));
+        self.leave(self.payer_for(scan.object), Task::Waiters(scan));
     }
 
     fn process_waiter(
         &mut self,
         object: u32,
-        what: What,
+        action: WaiterAction,
         waiter: Waiter,
         open: Option<u32>,
         effects: &mut Effects,
     ) {
-        match what {
-            What::Forget { open } => self.sync.waits.forget_open(waiter.wait.slot, waiter.item, open),
-            What::End { open: through, why } => {
+        match action {
+            WaiterAction::Forget { open } => self.sync.waits.forget_open(waiter.wait.slot, waiter.item, open),
+            WaiterAction::End { open: through, why } => {
                 let Some(wait) = self.sync.waits.get(waiter.wait) else { return };
                 if through.is_some() && open != through {
                     return;
@@ -151,13 +151,13 @@ impl Kernel {
     /// one that names the object twice does, is not among them.
     fn take_waiters(&self, object: u32, behind: Option<Waiter>, batch: &mut Vec<(Waiter, Option<u32>)>) {
         let waits = &self.sync.waits;
-        let found = |entry: Entry| {
+        let waiter_of = |entry: Entry| {
             let items = waits.items(waits.at(entry.wait));
             let waiter = Waiter { value: entry.key, wait: waits.id(entry.wait), item: entry.item };
             (waiter, items.as_ref()[entry.item as usize].open)
         };
         match behind {
-            None => batch.extend(self.sync.objects.waiters(object).take(WAITERS_PER_BATCH).map(found)),
+            None => batch.extend(self.sync.objects.waiters(object).take(WAITERS_PER_BATCH).map(waiter_of)),
             Some(last) => {
                 // The slot of the last may have another wait by now.
                 let of_last = (last.wait.number, last.item);
@@ -166,7 +166,7 @@ impl Kernel {
                     entry.key.cmp(&last.value).then_with(|| compare(entry)) == Ordering::Greater
                 };
                 let waiters = self.sync.objects.waiters_from(object, last.value, compare);
-                batch.extend(waiters.filter(is_behind).take(WAITERS_PER_BATCH).map(found));
+                batch.extend(waiters.filter(is_behind).take(WAITERS_PER_BATCH).map(waiter_of));
             }
         }
     }

@@ -67,7 +67,7 @@ pub(crate) struct Wait {
     /// Process or queue.
     owner: u32,
     /// Object of the one item; or the place of the list of items.
-    place: u32,
+    object_or_list: u32,
     /// Open of the one item, or [`NONE`].
     open: u32,
     gpu: bool,
@@ -91,9 +91,9 @@ impl Wait {
     }
 
     /// Its item, if that is not in a list.
-    fn one(&self) -> Option<WaitItem> {
+    fn only_item(&self) -> Option<WaitItem> {
         let open = (self.open != NONE).then_some(self.open);
-        let Wait { place: object, value, satisfied, .. } = *self;
+        let Wait { object_or_list: object, value, satisfied, .. } = *self;
         (!self.listed).then_some(WaitItem { object, open, handle: Handle::NULL, value, satisfied })
     }
 
@@ -127,11 +127,11 @@ impl<L: AsRef<[WaitItem]>> AsRef<[WaitItem]> for WaitItems<L> {
 
 impl<'a> WaitItems<&'a [WaitItem]> {
     pub fn iter(self) -> impl Iterator<Item = WaitItem> + 'a {
-        let (one, list) = match self {
+        let (single, list) = match self {
             WaitItems::One(item) => (Some(item), &[][..]),
             WaitItems::Listed(list) => (None, list),
         };
-        one.into_iter().chain(list.iter().copied())
+        single.into_iter().chain(list.iter().copied())
     }
 }
 
@@ -168,7 +168,7 @@ impl Waits {
             WaitOwner::Gpu { queue } => (true, queue, 0),
         };
         // The wait of a context may outlive the open it was made through: its item knows its handle.
-        let (listed, place, open, value) = match items {
+        let (listed, object_or_list, open, value) = match items {
             [item] if !gpu => (false, item.object, item.open.unwrap_or(NONE), item.value),
             _ => {
                 let unsatisfied = items.iter().filter(|item| !item.satisfied).count() as u32;
@@ -176,14 +176,15 @@ impl Waits {
             }
         };
         let satisfied = false;
-        let wait = Wait { number, since, event, value, owner, place, open, gpu, any, listed, satisfied };
+        let wait =
+            Wait { number, since, event, value, owner, object_or_list, open, gpu, any, listed, satisfied };
         WaitId { number, slot: self.table.insert(wait) }
     }
 
     /// The process that a pending wait is charged to.
     pub fn payer(&self, wait: &Wait) -> ProcessId {
         match wait.listed {
-            true => self.lists[wait.place].payer,
+            true => self.lists[wait.object_or_list].payer,
             false => ProcessId(wait.owner),
         }
     }
@@ -219,7 +220,7 @@ impl Waits {
     /// Prefetches the wait in a slot at both of its ends, because it may be in two lines of the cache.
     #[inline]
     pub fn fetch(&self, slot: u32) {
-        black_box(self.table.get(slot).map_or((0, 0), |wait| (wait.number, wait.place)));
+        black_box(self.table.get(slot).map_or((0, 0), |wait| (wait.number, wait.object_or_list)));
     }
 
     /// The name of the pending wait in a slot.
@@ -228,9 +229,9 @@ impl Waits {
     }
 
     pub fn items<'a>(&'a self, wait: &Wait) -> WaitItems<&'a [WaitItem]> {
-        match wait.one() {
+        match wait.only_item() {
             Some(item) => WaitItems::One(item),
-            None => WaitItems::Listed(&self.lists[wait.place].items),
+            None => WaitItems::Listed(&self.lists[wait.object_or_list].items),
         }
     }
 
@@ -241,7 +242,7 @@ impl Waits {
             wait.satisfied = true;
             return true;
         }
-        let list = &mut self.lists[wait.place];
+        let list = &mut self.lists[wait.object_or_list];
         list.items[item as usize].satisfied = true;
         list.unsatisfied -= 1;
         wait.any || list.unsatisfied == 0
@@ -251,7 +252,7 @@ impl Waits {
     pub fn forget_open(&mut self, slot: u32, item: u32, open: u32) {
         let wait = &mut self.table[slot];
         if wait.listed {
-            let item = &mut self.lists[wait.place].items[item as usize];
+            let item = &mut self.lists[wait.object_or_list].items[item as usize];
             item.open = item.open.filter(|other| *other != open);
         } else if wait.open == open {
             wait.open = NONE;
@@ -261,9 +262,9 @@ impl Waits {
     pub fn remove(&mut self, id: WaitId) -> Option<(Wait, WaitItems<Box<[WaitItem]>>)> {
         self.get(id)?;
         let wait = self.table.remove(id.slot)?;
-        let items = match wait.one() {
+        let items = match wait.only_item() {
             Some(item) => WaitItems::One(item),
-            None => WaitItems::Listed(self.lists.remove(wait.place)?.items),
+            None => WaitItems::Listed(self.lists.remove(wait.object_or_list)?.items),
         };
         Some((wait, items))
     }

@@ -54,8 +54,8 @@ impl Kernel {
     }
 
     /// Begins an action on each fence of a lost device.
-    pub(crate) fn begin_loss(&mut self, device: u32, what: LostFences, effects: &mut Effects) {
-        let loss = LossOfFences { of: self.lost_device(device), what };
+    pub(crate) fn begin_loss(&mut self, device: u32, kind: LostFences, effects: &mut Effects) {
+        let loss = LossOfFences { of: self.lost_device(device), kind };
         self.vidsch.work_mut().backlog_mut().begin_loss_of_fences(loss);
         self.lose_fences(loss, effects);
     }
@@ -96,9 +96,9 @@ impl Kernel {
     }
 
     fn lose_fence(&mut self, loss: LossOfFences, open: u32, object: u32, effects: &mut Effects) {
-        if loss.what == LostFences::WaitsEnd {
+        if loss.kind == LostFences::WaitsEnd {
             self.end_waits_of_lost(object, open, effects);
-        } else if self.is_poisoned_by(loss.what, loss.of.device, object, open) {
+        } else if self.is_poisoned_by(loss.kind, loss.of.device, object, open) {
             self.poison(object, effects);
         }
     }

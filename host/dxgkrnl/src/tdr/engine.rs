@@ -49,8 +49,8 @@ impl Kernel {
             self.reset_adapter(engine.adapter, &guilty, &cause, effects);
             return;
         };
-        self.tdr.held.extend(&group);
-        self.tdr.held.insert(engine);
+        self.tdr.held_engines.extend(&group);
+        self.tdr.held_engines.insert(engine);
         let mut until = now;
         for dependent in &group {
             let state = self.vidsch.engine_mut(*dependent);
@@ -58,8 +58,8 @@ impl Kernel {
                 continue;
             }
             until = now.saturating_add(DEPENDENTS_NS);
-            let asked = state.watch != Watch::Running;
-            if !asked && self.caps(*dependent).contains(VidSchCaps::PREEMPTION_AWARE) {
+            let is_preempting = state.watch != Watch::Running;
+            if !is_preempting && self.caps(*dependent).contains(VidSchCaps::PREEMPTION_AWARE) {
                 self.request_preemption(*dependent, false, effects);
             }
         }
@@ -146,7 +146,7 @@ impl Kernel {
             reset = reset && self.reset_one(*id, &cause, effects);
         }
         for id in &group {
-            self.tdr.held.remove(id);
+            self.tdr.held_engines.remove(id);
             let state = self.vidsch.engine_mut(*id);
             // Otherwise the adapter's reset follows, which takes the engines as they are.
             if reset {
@@ -226,9 +226,9 @@ impl Kernel {
         state.unserved_since = None;
         state.completed = aborted;
         let hit = state.submitted.partition_point(|one| one.id <= aborted);
-        let kept = state.submitted.split_off(hit);
+        let surviving = state.submitted.split_off(hit);
         let hit = core::mem::take(&mut state.submitted);
-        self.requeue_returned(engine, kept, false);
+        self.requeue_returned(engine, surviving, false);
         Ok(Some(hit.iter().map(|one| self.hit(one, Invalidation::Culprit)).collect()))
     }
 
@@ -245,24 +245,25 @@ impl Kernel {
         });
         let invalidated = core::mem::take(&mut self.tdr.invalidated);
         result?;
-        let (mut hit, mut kept) = (Vec::new(), VecDeque::new());
+        let (mut hit, mut surviving) = (Vec::new(), VecDeque::new());
         let now = self.now;
         let state = self.vidsch.engine_mut(engine);
         state.charge_oldest(now);
         state.unserved_since = None;
-        for one in core::mem::take(&mut state.submitted) {
-            let context = self.vidsch.queues()[one.queue].context;
+        for submitted in core::mem::take(&mut state.submitted) {
+            let context = self.vidsch.queues()[submitted.queue].context;
             match invalidated.iter().find(|(id, _)| *id == context) {
-                Some((_, reason)) => hit.push((one, *reason)),
-                None => kept.push_back(one),
+                Some((_, reason)) => hit.push((submitted, *reason)),
+                None => surviving.push_back(submitted),
             }
         }
         let state = self.vidsch.engine_mut(engine);
         if let Some((last, _)) = hit.last() {
             state.completed = state.completed.max(last.id);
         }
-        let mut hit: Vec<LostWork> = hit.iter().map(|(one, reason)| self.hit(one, *reason)).collect();
-        self.requeue_returned(engine, kept, false);
+        let mut hit: Vec<LostWork> =
+            hit.iter().map(|(submitted, reason)| self.hit(submitted, *reason)).collect();
+        self.requeue_returned(engine, surviving, false);
         self.invalidate_hw_queues(engine, &invalidated, &mut hit);
         let mut resumed = Err(ResetFailed);
         self.run_ddi(effects, |miniport, now, callbacks| {
@@ -280,8 +281,8 @@ impl Kernel {
 
     /// Loses the devices of the aborted submissions. False if a paging buffer was aborted: the adapter is reset.
     fn aborted(&mut self, engine: EngineId, hit: &[LostWork], cause: &Cause, effects: &mut Effects) -> bool {
-        let of_reason = |wanted: Invalidation| -> Vec<u32> {
-            hit.iter().filter(|hit| hit.reason == wanted).flat_map(|hit| hit.devices.clone()).collect()
+        let of_reason = |reason: Invalidation| -> Vec<u32> {
+            hit.iter().filter(|hit| hit.reason == reason).flat_map(|hit| hit.devices.clone()).collect()
         };
         let (culprits, collateral) = (of_reason(Invalidation::Culprit), of_reason(Invalidation::Collateral));
         if hit.iter().any(|hit| hit.is_paging) {

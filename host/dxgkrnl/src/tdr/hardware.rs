@@ -53,8 +53,8 @@ impl Kernel {
 
     /// Whether an engine has work, rings included.
     pub(crate) fn has_work(&self, engine: EngineId) -> bool {
-        let known = self.vidsch.in_flight().engines.get(&engine);
-        known.is_some_and(|engine| !engine.submitted.is_empty() || engine.hw_work.submissions_count() > 0)
+        let state = self.vidsch.in_flight().engines.get(&engine);
+        state.is_some_and(|engine| !engine.submitted.is_empty() || engine.hw_work.submissions_count() > 0)
             || self.hw_queues_of(engine).any(|(id, _)| self.miniport.ring_bytes(HwQueueId(id)) > 0)
     }
 

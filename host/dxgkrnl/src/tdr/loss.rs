@@ -54,11 +54,11 @@ pub(crate) enum LostFences {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct LossOfFences {
     pub of: LostDevice,
-    pub what: LostFences,
+    pub kind: LostFences,
 }
 
 impl LossOfFences {
     pub fn key(self) -> (u32, LostFences) {
-        (self.of.device, self.what)
+        (self.of.device, self.kind)
     }
 }

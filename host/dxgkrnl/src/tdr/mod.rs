@@ -128,7 +128,7 @@ pub(crate) struct Tdr {
     /// Engines that are `Resetting`.
     waiting: Vec<EngineId>,
     /// These engines and the engines that depend on them.
-    held: BTreeSet<EngineId>,
+    held_engines: BTreeSet<EngineId>,
     /// Adapters between ResetFromTimeout and RestartFromTimeout.
     resetting: BTreeSet<u32>,
     /// Contexts that the driver has invalidated in the present ResetHwEngine, and why.
@@ -218,14 +218,14 @@ impl Tdr {
     }
 
     /// Whether the engine is in a group that is about to be reset, so that it gets no work.
-    pub fn holds(&self, engine: EngineId) -> bool {
-        self.held.contains(&engine)
+    pub fn is_held(&self, engine: EngineId) -> bool {
+        self.held_engines.contains(&engine)
     }
 
     /// Forgets the resets that are under way on an adapter.
     pub fn forget_adapter(&mut self, adapter: u32) {
         self.waiting.retain(|engine| engine.adapter != adapter);
-        self.held.retain(|engine| engine.adapter != adapter);
+        self.held_engines.retain(|engine| engine.adapter != adapter);
         self.resetting.remove(&adapter);
     }
 }

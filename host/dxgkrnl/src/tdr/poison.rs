@@ -25,8 +25,8 @@ impl Kernel {
         self.poison_with(object, Self::update_current_value, effects);
     }
 
-    /// Poisons an object; `tell` passes the value to the drivers.
-    fn poison_with(&mut self, object: u32, tell: fn(&mut Self, u32, &mut Effects), effects: &mut Effects) {
+    /// Poisons an object; `notify` passes the value to the drivers.
+    fn poison_with(&mut self, object: u32, notify: fn(&mut Self, u32, &mut Effects), effects: &mut Effects) {
         let state = &self.sync.objects()[object];
         if !is_mapped(state.object_type)
             || self.sync.objects().is_poisoned(object)
@@ -36,7 +36,7 @@ impl Kernel {
         }
         self.sync.set_poisoned(object, true);
         self.store_value(object, u64::MAX, effects);
-        tell(self, object, effects);
+        notify(self, object, effects);
         self.evaluate(object, effects);
     }
 
@@ -74,10 +74,10 @@ impl Kernel {
     }
 
     /// Whether a loss poisons an object that the lost device has open.
-    pub(super) fn is_poisoned_by(&self, what: LostFences, device: u32, object: u32, open: u32) -> bool {
+    pub(super) fn is_poisoned_by(&self, loss: LostFences, device: u32, object: u32, open: u32) -> bool {
         let may_signal = !self.sync.opens()[open].flags.contains(SyncObjectFlags::NO_SIGNAL);
         may_signal
-            && match what {
+            && match loss {
                 LostFences::WaitsEnd => false,
                 LostFences::NativeOnesAreSignaled => self.is_native_on(device, object, open),
                 LostFences::AllAreSignaled => true,
@@ -95,21 +95,21 @@ impl Kernel {
             let Some(device) = at.device else { continue };
             let queue = at.mapping.paging_queue.and_then(|queue| self.vidmm.paging_queues().get(queue));
             let child = queue.map_or(at.handle, |queue| queue.handle);
-            for what in [LostFences::NativeOnesAreSignaled, LostFences::AllAreSignaled] {
-                if backlog.loses_fence(device, what, child) && self.is_poisoned_by(what, device, object, open)
+            for loss in [LostFences::NativeOnesAreSignaled, LostFences::AllAreSignaled] {
+                if backlog.loses_fence(device, loss, child) && self.is_poisoned_by(loss, device, object, open)
                 {
-                    lost.push((device, what, child));
+                    lost.push((device, loss, child));
                 }
             }
         }
         if lost.is_empty() {
             return;
         }
-        for (device, what, child) in lost {
-            self.vidsch.work_mut().backlog_mut().mark_early(device, what, child);
+        for (device, loss, child) in lost {
+            self.vidsch.work_mut().backlog_mut().mark_early(device, loss, child);
         }
         // The value may come from an engine's callback, so the callbacks of this DDI are queued as work.
-        self.poison_with(object, Self::tell_of_current_value, effects);
+        self.poison_with(object, Self::send_current_value, effects);
     }
 
     fn poisoned_ignores_value(&mut self, object: u32, value: u64, effects: &mut Effects) -> bool {

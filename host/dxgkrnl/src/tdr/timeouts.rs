@@ -50,8 +50,9 @@ impl Kernel {
             Watch::Running if engine.submitted.is_empty() => None,
             Watch::Running if self.caps(id).contains(VidSchCaps::PREEMPTION_AWARE) => {
                 // No preemption is due if no other work is ready and the running work is exempt from timeouts.
-                let wanted = engine.submitted.len() + engine.ready.len() > 1;
-                (wanted || self.times_out(engine)).then(|| engine.since.saturating_add(self.slice(engine)))
+                let has_other_work = engine.submitted.len() + engine.ready.len() > 1;
+                (has_other_work || self.times_out(engine))
+                    .then(|| engine.since.saturating_add(self.slice(engine)))
             }
             Watch::Running => self.times_out(engine).then(|| self.end_of_patience(engine, engine.since)),
             Watch::Preempting { since, .. } => {
@@ -226,23 +227,23 @@ impl Kernel {
         }
     }
 
-    /// Whether the kernel recovers from a timeout of `what`; raises a bugcheck if not.
-    pub(super) fn may_recover_timeout(&mut self, what: &str, effects: &mut Effects) -> bool {
+    /// Whether the kernel recovers from a timeout of `subject`; raises a bugcheck if not.
+    pub(super) fn may_recover_timeout(&mut self, subject: &str, effects: &mut Effects) -> bool {
         let level = self.config.tdr.level;
         if matches!(level, 1 | 2) {
-            let why = format!("{what} timed out at TdrLevel {level}, which does not recover");
+            let why = format!("{subject} timed out at TdrLevel {level}, which does not recover");
             self.bugcheck(0x116, [0, 0, 0, 0], why, effects);
             return false;
         }
         if self.tdr.debug_mode == 0 {
-            self.note_host(format!("{what} timed out: here a debugger would break in"), effects);
+            self.note_host(format!("{subject} timed out: here a debugger would break in"), effects);
         }
         true
     }
 
     /// True while a reset of this engine or its adapter is under way.
     pub(crate) fn is_held(&self, engine: EngineId) -> bool {
-        self.tdr.holds(engine)
+        self.tdr.is_held(engine)
             || self.vidsch.in_flight().engines.get(&engine).is_some_and(|engine| engine.watch.is_masked())
     }
 

@@ -16,7 +16,7 @@ use crate::process::HandleTarget;
 use crate::sync::legacy::Form;
 use crate::vidmm::allocation::AllocationOpen;
 use crate::vidmm::paging::Pending;
-use crate::vidmm::vaspace::{ADDRESSES_END, AddressSpace, PAGE_BYTES, PIECE_BYTES, VaPage, Where};
+use crate::vidmm::vaspace::{ADDRESSES_END, AddressBounds, AddressSpace, PAGE_BYTES, PIECE_BYTES, VaPage};
 use crate::vidsch::{Packet, Signal};
 
 /// `D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE`.
@@ -44,7 +44,7 @@ impl Kernel {
         &mut self,
         process: ProcessId,
         owner: Handle,
-        place: Where,
+        bounds: AddressBounds,
         size: u64,
     ) -> CallResult {
         let adapter = match self.process(process).handles.get(owner) {
@@ -58,28 +58,28 @@ impl Kernel {
         };
         self.require_started(adapter)?;
         self.require_memory(process, PIECE_BYTES)?;
-        let address = self.address_space(process, adapter).reserve(place, size)?;
+        let address = self.address_space(process, adapter).reserve(bounds, size)?;
         self.count_address_bytes(process, adapter);
         Ok(Reply::GpuVirtualAddress { address, paging_fence_value: 0 })
     }
 
-    /// `D3DKMTMapGpuVirtualAddress`. `what` is an allocation or NULL, and offset and count in pages.
+    /// `D3DKMTMapGpuVirtualAddress`. `source` is an allocation or NULL, and offset and count in pages.
     pub(crate) fn map_gpu_virtual_address(
         &mut self,
         process: ProcessId,
         queue: Handle,
-        place: Where,
-        what: (Handle, u64, u64),
+        bounds: AddressBounds,
+        source: (Handle, u64, u64),
         protection: u64,
     ) -> CallResult {
         let id = self.paging_queue(process, queue)?;
         self.require_room(self.vidsch.contexts()[self.vidmm.paging_queues[id].context].queue)?;
         let device = self.vidmm.paging_queues[id].device;
-        let pages = what.2;
-        let page = self.page_to_map(process, device, what, protection)?;
+        let pages = source.2;
+        let page = self.page_to_map(process, device, source, protection)?;
         let adapter = self.processes.devices()[device].adapter;
         let space = self.address_space(process, adapter);
-        let (address, changed) = space.map(place, pages, page)?;
+        let (address, changed) = space.map(bounds, pages, page)?;
         let size = pages * PAGE_BYTES;
         let range = space.range_number(address, size).unwrap_or(0);
         self.count_address_bytes(process, adapter);
@@ -202,8 +202,8 @@ impl Kernel {
         }
         let adapter = self.processes.devices()[device].adapter;
         let (mut updates, mut pieces) = (Vec::with_capacity(operations.len()), 0_u64);
-        for one in operations {
-            let update = self.check_operation(process, device, one)?;
+        for operation in operations {
+            let update = self.check_operation(process, device, operation)?;
             let space = self.address_space(process, adapter);
             let require = |base: u64, size: u64| {
                 let whole_pages =
@@ -234,26 +234,27 @@ impl Kernel {
         &self,
         process: ProcessId,
         device: u32,
-        one: &GpuVaOperation,
+        operation: &GpuVaOperation,
     ) -> Result<VaUpdate, Refusal> {
-        let GpuVaOperation { base, size, allocation: handle, .. } = *one;
-        let protection = match one.operation {
+        let GpuVaOperation { base, size, allocation: handle, .. } = *operation;
+        let protection = match operation.operation {
             operation::UNMAP => {
-                let page = match one.protection {
+                let page = match operation.protection {
                     0 | protection::NO_ACCESS => None,
                     protection::ZERO => Some(VaPage::Zero),
                     other => return invalid(format!("protection {other:#x}: UNMAP is to Zero or NoAccess")),
                 };
                 return Ok(VaUpdate::Set { base, size, page, span: u64::MAX, handle: Handle::NULL });
             }
-            operation::COPY => return Ok(VaUpdate::Copy { from: base, to: one.destination, size }),
+            operation::COPY => return Ok(VaUpdate::Copy { from: base, to: operation.destination, size }),
             operation::MAP => protection::WRITE | protection::EXECUTE,
-            operation::MAP_PROTECT => one.protection,
+            operation::MAP_PROTECT => operation.protection,
             other => return invalid(format!("address operation {other} is unknown")),
         };
         let open = self.allocation_open(process, device, handle)?;
         let writable = writable(protection)?;
-        let (offset, span, has) = (one.allocation_offset, one.allocation_size, self.allocation_size(open));
+        let (offset, span, has) =
+            (operation.allocation_offset, operation.allocation_size, self.allocation_size(open));
         let whole_pages = offset.is_multiple_of(PAGE_BYTES) && span.is_multiple_of(PAGE_BYTES) && span > 0;
         if !whole_pages || offset.checked_add(span).is_none_or(|end| end > has) {
             return invalid(format!(
@@ -280,7 +281,7 @@ impl Kernel {
             }
             for Piece { base, end, page } in pieces {
                 self.address_space(process, adapter).set(base, end, page);
-                self.tell_engines(process, adapter, base, end, page);
+                self.update_engine_pages(process, adapter, base, end, page);
             }
         }
     }
@@ -304,12 +305,12 @@ impl Kernel {
                 let space = self.address_space(process, adapter);
                 let copied = space.pages_within(from, from.saturating_add(size));
                 let nothing = Piece { base: to, end: to.saturating_add(size), page: None };
-                let there = |piece: Piece<VaPage>| Piece {
+                let moved = |piece: Piece<VaPage>| Piece {
                     base: piece.base - from + to,
                     end: piece.end - from + to,
                     page: Some(piece.page),
                 };
-                [nothing].into_iter().chain(copied.into_iter().map(there)).collect()
+                [nothing].into_iter().chain(copied.into_iter().map(moved)).collect()
             }
         }
     }
@@ -334,20 +335,27 @@ impl Kernel {
             return;
         }
         let pieces = space.pages_within(base, end);
-        space.set_seen(base, end, None);
+        space.set_engine_pages(base, end, None);
         for Piece { base, end, page } in &pieces {
-            space.set_seen(*base, *end, Some(*page));
+            space.set_engine_pages(*base, *end, Some(*page));
         }
         self.count_address_bytes(process, adapter);
         if !matches!(pieces[..], [one] if (one.base, one.end) == (base, end)) {
-            self.tell_engines(process, adapter, base, end, None);
+            self.update_engine_pages(process, adapter, base, end, None);
         }
         for Piece { base, end, page } in pieces {
-            self.tell_engines(process, adapter, base, end, Some(page));
+            self.update_engine_pages(process, adapter, base, end, Some(page));
         }
     }
 
-    fn tell_engines(&mut self, process: ProcessId, adapter: u32, base: u64, end: u64, page: Option<VaPage>) {
+    fn update_engine_pages(
+        &mut self,
+        process: ProcessId,
+        adapter: u32,
+        base: u64,
+        end: u64,
+        page: Option<VaPage>,
+    ) {
         let entry = self.page_table_entry(page);
         self.miniport.update_page_table(adapter, process, base, end - base, entry);
     }
@@ -370,7 +378,7 @@ impl Kernel {
     }
 
     /// Updates page tables where these allocations are mapped, because their residency has changed.
-    pub(crate) fn tell_engines_of(&mut self, allocations: &[u32]) {
+    pub(crate) fn update_engine_pages_of(&mut self, allocations: &[u32]) {
         let mut spaces: BTreeMap<(ProcessId, u32), BTreeSet<u32>> = BTreeMap::new();
         for allocation in allocations {
             for open in &self.vidmm.memory.allocations[*allocation].opens {
@@ -382,8 +390,8 @@ impl Kernel {
         for ((process, adapter), opens) in spaces {
             let Some(owner) = self.processes.get(process) else { continue };
             let Some(space) = owner.address_spaces.get(&adapter) else { continue };
-            for Piece { base, end, page } in space.seen_of(&opens) {
-                self.tell_engines(process, adapter, base, end, Some(page));
+            for Piece { base, end, page } in space.engine_pages_of(&opens) {
+                self.update_engine_pages(process, adapter, base, end, Some(page));
             }
         }
     }
@@ -393,19 +401,19 @@ impl Kernel {
     pub(crate) fn unmap_open(&mut self, process: ProcessId, open: u32) {
         let AllocationOpen { device, allocation, .. } = self.vidmm.memory.allocation_opens[open];
         let adapter = self.processes.devices()[device].adapter;
-        let held = self.held_open(process, allocation, open);
+        let kernel_open = self.held_open(process, allocation, open);
         let Some(owner) = self.processes.get_mut(process) else { return };
         let Some(space) = owner.address_spaces.get_mut(&adapter) else { return };
         let opens = BTreeSet::from([open]);
-        if let Some(held) = held {
-            space.hand_over(&opens, held);
+        if let Some(kernel_open) = kernel_open {
+            space.hand_over(&opens, kernel_open);
             return;
         }
-        let seen = space.seen_of(&opens);
+        let engine_pages = space.engine_pages_of(&opens);
         space.forget(&opens);
-        for Piece { base, end, .. } in seen {
-            self.address_space(process, adapter).set_seen(base, end, None);
-            self.tell_engines(process, adapter, base, end, None);
+        for Piece { base, end, .. } in engine_pages {
+            self.address_space(process, adapter).set_engine_pages(base, end, None);
+            self.update_engine_pages(process, adapter, base, end, None);
         }
         self.count_address_bytes(process, adapter);
     }
@@ -433,14 +441,14 @@ impl Kernel {
 
     /// Reports an address space that maps an open which does not exist.
     pub(crate) fn addresses_miscounted(&self) -> Option<&'static str> {
-        let lives = |process: ProcessId, open| {
+        let is_live = |process: ProcessId, open| {
             self.vidmm.memory.allocation_opens.get(open).is_some_and(|open| open.process == process)
         };
         let spaces = self.processes.by_id().iter();
         let mut spaces =
             spaces.flat_map(|(id, owner)| owner.address_spaces.values().map(|space| (*id, space)));
-        let whole = spaces.all(|(id, space)| space.opens().all(|open| lives(id, open)));
-        (!whole).then_some("what is mapped of allocations")
+        let all_live = spaces.all(|(id, space)| space.opens().all(|open| is_live(id, open)));
+        (!all_live).then_some("what is mapped of allocations")
     }
 }
 

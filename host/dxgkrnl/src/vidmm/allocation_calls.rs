@@ -64,7 +64,7 @@ impl Kernel {
             resident: false,
             priority: crate::vidmm::lock::PRIORITY_NORMAL,
         });
-        let made = match flags.contains(F::CREATE_RESOURCE) {
+        let created = match flags.contains(F::CREATE_RESOURCE) {
             true => self.new_resource(process, device, flags, runtime_data, allocation),
             false => self.new_allocation_open(process, device, allocation, None).map(|handle| {
                 self.processes.device_mut(device).children.insert(handle);
@@ -75,10 +75,10 @@ impl Kernel {
                 }
             }),
         };
-        if made.is_err() {
+        if created.is_err() {
             self.vidmm.memory.remove(allocation);
         }
-        made
+        created
     }
 
     /// A resource with one allocation: the resource's handle is the first (W-010).
@@ -209,10 +209,10 @@ impl Kernel {
         if allocations.len() > most {
             return invalid(format!("{} allocations, the limit is {most}", allocations.len()));
         }
-        let mut named = BTreeSet::new();
+        let mut distinct = BTreeSet::new();
         for handle in allocations {
             self.allocation_open(process, device, *handle)?;
-            if !named.insert(*handle) {
+            if !distinct.insert(*handle) {
                 return invalid(format!("{handle} is named twice"));
             }
         }
@@ -380,12 +380,12 @@ impl Kernel {
         effects: &mut Effects,
     ) -> CallResult {
         let id = self.active_device(process, device)?;
-        let (resource, what) = self.resource_of_token(process, id, token)?;
+        let (resource, shared) = self.resource_of_token(process, id, token)?;
         let mut opened = self.open_for(process, id, resource, buffers)?;
         let Reply::OpenedResource { resource, ref mut keyed_mutex, ref mut sync_object, .. } = opened else {
             return Ok(opened);
         };
-        if let Shared::Guarded { mutex, sync, .. } = what {
+        if let Shared::Guarded { mutex, sync, .. } = shared {
             match self.open_guards(process, (id, mutex, sync), mutex_buffer, effects) {
                 Ok(guards) => (*keyed_mutex, *sync_object) = guards,
                 Err(refusal) => {
@@ -546,10 +546,10 @@ impl Kernel {
         if !memory.resources.iter().all(alive) {
             return Some("the opens of a resource");
         }
-        let held = |(index, one): (u32, &Resource)| {
+        let members = |(index, one): (u32, &Resource)| {
             one.allocations.iter().map(move |allocation| (index, *allocation)).collect::<Vec<_>>()
         };
-        let of_resources: BTreeSet<(u32, u32)> = memory.resources.iter().flat_map(held).collect();
+        let of_resources: BTreeSet<(u32, u32)> = memory.resources.iter().flat_map(members).collect();
         let of_allocation = |(index, one): (u32, &Allocation)| one.resource.map(|resource| (resource, index));
         if of_resources != memory.allocations.iter().filter_map(of_allocation).collect() {
             return Some("the allocations of a resource");

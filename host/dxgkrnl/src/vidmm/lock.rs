@@ -54,7 +54,7 @@ impl Kernel {
         let open = self.allocation_open(process, device, allocation)?;
         let locks = &mut self.vidmm.memory.allocation_opens[open].locks;
         match locks.checked_sub(1) {
-            Some(left) => *locks = left,
+            Some(remaining) => *locks = remaining,
             None => return invalid(format!("{allocation} is not locked")),
         }
         self.touched_by_cpu(process, open);
@@ -76,12 +76,12 @@ impl Kernel {
         allocations: &[Handle],
         priorities: &[u32],
     ) -> CallResult {
-        let named = self.named_for_priority(process, device, resource, allocations)?;
-        let wanted = if resource == Handle::NULL { named.len() } else { 1 };
-        if priorities.len() != wanted {
-            return invalid(format!("{} priorities, where {wanted} are wanted", priorities.len()));
+        let targets = self.allocations_for_priority(process, device, resource, allocations)?;
+        let expected = if resource == Handle::NULL { targets.len() } else { 1 };
+        if priorities.len() != expected {
+            return invalid(format!("{} priorities, where {expected} are wanted", priorities.len()));
         }
-        for (allocation, priority) in named.iter().zip(priorities.iter().cycle()) {
+        for (allocation, priority) in targets.iter().zip(priorities.iter().cycle()) {
             self.vidmm.memory.allocations[*allocation].priority = *priority;
         }
         Ok(Reply::None)
@@ -95,17 +95,17 @@ impl Kernel {
         resource: Handle,
         allocations: &[Handle],
     ) -> CallResult {
-        let named = self.named_for_priority(process, device, resource, allocations)?;
+        let targets = self.allocations_for_priority(process, device, resource, allocations)?;
         let of = |allocation: &u32| self.vidmm.memory.allocations[*allocation].priority;
         Ok(Reply::AllocationPriorities(if resource == Handle::NULL {
-            named.iter().map(of).collect()
+            targets.iter().map(of).collect()
         } else {
-            vec![named.first().map_or(PRIORITY_NORMAL, of)]
+            vec![targets.first().map_or(PRIORITY_NORMAL, of)]
         }))
     }
 
     /// The allocations of a resource, or those of a list.
-    fn named_for_priority(
+    fn allocations_for_priority(
         &self,
         process: ProcessId,
         device: Handle,
@@ -127,10 +127,10 @@ impl Kernel {
         if allocations.is_empty() || allocations.len() > most {
             return invalid(format!("a list has 1 to {most} allocations, not {}", allocations.len()));
         }
-        let named = allocations.iter().map(|handle| {
+        let targets = allocations.iter().map(|handle| {
             let open = self.allocation_open(process, device, *handle)?;
             Ok(self.vidmm.memory.allocation_opens[open].allocation)
         });
-        named.collect()
+        targets.collect()
     }
 }

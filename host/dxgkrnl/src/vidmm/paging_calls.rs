@@ -57,7 +57,7 @@ impl Kernel {
         });
         self.processes.device_mut(device).paging_queues.insert(id);
         let object = self.new_object(SyncObjectType::MONITORED_FENCE, SyncObjectFlags::empty(), 0, adapter);
-        let made = self.insert_handle(process, HandleTarget::PagingQueue(id)).and_then(|handle| {
+        let created = self.insert_handle(process, HandleTarget::PagingQueue(id)).and_then(|handle| {
             let mapping = Mapping { paging_queue: Some(id), ..Mapping::default() };
             let flags = SyncObjectFlags::NO_SIGNAL;
             match self.open_object(process, Some(device), object, flags, mapping, effects) {
@@ -68,8 +68,8 @@ impl Kernel {
                 }
             }
         });
-        let (handle, fence) = match made {
-            Ok(made) => made,
+        let (handle, fence) = match created {
+            Ok(created) => created,
             Err(refusal) => {
                 self.sync.remove_unopened(object);
                 self.vidmm.paging_queues.remove(id);

@@ -64,8 +64,8 @@ impl Kernel {
         if !priorities.is_empty() && priorities.len() != allocations.len() {
             return invalid(format!("{} priorities of {} allocations", priorities.len(), allocations.len()));
         }
-        let named = self.named_for_residency(process, device, allocations)?;
-        let counts = tally(&named);
+        let named_open_allocations = self.named_for_residency(process, device, allocations)?;
+        let counts = tally(&named_open_allocations);
         for (open, more) in &counts {
             let AllocationCount { residency, handle } = self.count_of(*open);
             if residency.saturating_add(*more) > limits::RESIDENCY_COUNT_MAX {
@@ -95,7 +95,7 @@ impl Kernel {
         for (open, count) in counts {
             self.raise_residency(open, count);
         }
-        for (open, priority) in named.iter().zip(priorities) {
+        for (open, priority) in named_open_allocations.iter().zip(priorities) {
             let allocation = self.vidmm.memory.allocation_opens[*open].allocation;
             self.vidmm.memory.allocations[allocation].priority = *priority;
         }
@@ -238,7 +238,7 @@ impl Kernel {
         }
         if self.vidmm.memory.allocations[allocation].resident && !self.is_wanted(allocation) {
             self.vidmm.memory.allocations[allocation].resident = false;
-            self.tell_engines_of(&[allocation]);
+            self.update_engine_pages_of(&[allocation]);
         }
     }
 
@@ -258,26 +258,27 @@ impl Kernel {
                 .is_some_and(|one| one.number == *number && !one.resident)
                 && self.is_wanted(*index)
         };
-        let there: Vec<u32> = allocations.iter().filter(|one| is_it(one)).map(|(index, _)| *index).collect();
-        for allocation in &there {
+        let now_resident: Vec<u32> =
+            allocations.iter().filter(|one| is_it(one)).map(|(index, _)| *index).collect();
+        for allocation in &now_resident {
             self.vidmm.memory.allocations[*allocation].resident = true;
         }
-        self.tell_engines_of(&there);
+        self.update_engine_pages_of(&now_resident);
     }
 
     /// Updates page tables for the memory of a process that is gone: what others have mapped of it is NoAccess.
     pub(crate) fn memory_of_process_is_gone(&mut self, process: ProcessId) {
         let of_it = self.vidmm.memory.owned.range((process, 0)..=(process, u32::MAX));
         let of_it: Vec<u32> = of_it.map(|(_, index)| *index).collect();
-        self.tell_engines_of(&of_it);
+        self.update_engine_pages_of(&of_it);
     }
 
     /// Reports resident bytes of a process that disagree with the counts of its handles.
     pub(crate) fn residency_miscounted(&self) -> Option<&'static str> {
         let mut bytes: BTreeMap<(ProcessId, u32), u64> = BTreeMap::new();
-        let mut seen = BTreeSet::new();
+        let mut counted_once = BTreeSet::new();
         for (_, open) in self.vidmm.memory.allocation_opens.iter().filter(|(_, open)| open.residency > 0) {
-            if seen.insert((open.process, open.allocation)) {
+            if counted_once.insert((open.process, open.allocation)) {
                 let adapter = self.processes.devices()[open.device].adapter;
                 *bytes.entry((open.process, adapter)).or_default() +=
                     self.vidmm.memory.allocations[open.allocation].size;

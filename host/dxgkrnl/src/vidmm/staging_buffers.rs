@@ -16,10 +16,10 @@ impl Kernel {
             self.note_host(text, effects);
             return;
         }
-        let gone = moved.processes().find(|process| !self.processes.by_id().contains_key(process));
-        if let Some(ProcessId(gone)) = gone {
+        let ended = moved.processes().find(|process| !self.processes.by_id().contains_key(process));
+        if let Some(ProcessId(ended)) = ended {
             let text =
-                format!("node {} touched memory of process {gone}, which is gone: {moved}", engine.node);
+                format!("node {} touched memory of process {ended}, which is gone: {moved}", engine.node);
             self.note_host(text, effects);
             return;
         }

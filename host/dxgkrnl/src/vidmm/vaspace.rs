@@ -35,7 +35,7 @@ const FENCE_MEMORY: (u64, u64) = (Slots::GPU_BASE, Slots::GPU_BASE + (1 << 32));
 
 /// Where a range may be: `base` 0 = anywhere from `minimum` up to `maximum`, 0 = no bound.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct Where {
+pub(crate) struct AddressBounds {
     pub base: u64,
     pub minimum: u64,
     pub maximum: u64,
@@ -77,7 +77,7 @@ pub(crate) struct AddressSpace {
     /// Pages inside of ranges, as calls have mapped them.
     pages: PageMap<VaPage>,
     /// Pages inside of ranges, as engines see them.
-    seen: PageMap<VaPage>,
+    engine_pages: PageMap<VaPage>,
     ranges_made: u64,
 }
 
@@ -85,37 +85,43 @@ pub(crate) struct AddressSpace {
 pub(crate) const PIECE_BYTES: u64 = 128;
 
 impl AddressSpace {
-    pub fn reserve(&mut self, place: Where, size: u64) -> Result<u64, Refusal> {
+    pub fn reserve(&mut self, bounds: AddressBounds, size: u64) -> Result<u64, Refusal> {
         if size == 0 || !size.is_multiple_of(RESERVATION_BYTES) {
             return invalid(format!("the size {size:#x} is not a multiple of 64 KiB"));
         }
-        if !place.base.is_multiple_of(RESERVATION_BYTES) {
-            return invalid(format!("the base {:#x} is not a multiple of 64 KiB", place.base));
+        if !bounds.base.is_multiple_of(RESERVATION_BYTES) {
+            return invalid(format!("the base {:#x} is not a multiple of 64 KiB", bounds.base));
         }
         self.require_room(1)?;
-        let base = self.find(place, size)?;
+        let base = self.find(bounds, size)?;
         self.make(base, size);
         Ok(base)
     }
 
     /// Maps pages, `None` = NoAccess, in an existing range or in a new one. Returns the address, and whether what
     /// engines see must change.
-    pub fn map(&mut self, place: Where, pages: u64, page: Option<VaPage>) -> Result<(u64, bool), Refusal> {
+    pub fn map(
+        &mut self,
+        bounds: AddressBounds,
+        pages: u64,
+        page: Option<VaPage>,
+    ) -> Result<(u64, bool), Refusal> {
         let size = match pages.checked_mul(PAGE_BYTES) {
             Some(size @ 1..=ADDRESSES_END) => size,
             _ => return invalid(format!("{pages} pages cannot be mapped")),
         };
-        if !place.base.is_multiple_of(PAGE_BYTES) {
-            return invalid(format!("the base {:#x} is not a multiple of 4 KiB", place.base));
+        if !bounds.base.is_multiple_of(PAGE_BYTES) {
+            return invalid(format!("the base {:#x} is not a multiple of 4 KiB", bounds.base));
         }
         self.require_room(1)?;
-        if place.base != 0 && self.holds(place.base, size) {
-            let end = place.base + size;
-            let is_done = is(&self.pages, place.base, end, page) && is(&self.seen, place.base, end, page);
-            self.pages.set(place.base, end, page);
-            return Ok((place.base, !is_done));
+        if bounds.base != 0 && self.holds(bounds.base, size) {
+            let end = bounds.base + size;
+            let is_done =
+                is(&self.pages, bounds.base, end, page) && is(&self.engine_pages, bounds.base, end, page);
+            self.pages.set(bounds.base, end, page);
+            return Ok((bounds.base, !is_done));
         }
-        let base = self.find(place, size)?;
+        let base = self.find(bounds, size)?;
         self.make(base, size);
         self.pages.set(base, base + size, page);
         Ok((base, page.is_some()))
@@ -153,12 +159,12 @@ impl AddressSpace {
     /// Sets pages in both records.
     pub fn set(&mut self, base: u64, end: u64, page: Option<VaPage>) {
         self.pages.set(base, end, page);
-        self.seen.set(base, end, page);
+        self.engine_pages.set(base, end, page);
     }
 
     /// Sets pages as engines see them.
-    pub fn set_seen(&mut self, base: u64, end: u64, page: Option<VaPage>) {
-        self.seen.set(base, end, page);
+    pub fn set_engine_pages(&mut self, base: u64, end: u64, page: Option<VaPage>) {
+        self.engine_pages.set(base, end, page);
     }
 
     /// The pages between two addresses, as calls have mapped them.
@@ -167,13 +173,13 @@ impl AddressSpace {
     }
 
     /// The pages of these opens, as engines see them.
-    pub fn seen_of(&self, opens: &BTreeSet<u32>) -> Vec<Piece<VaPage>> {
-        self.seen.iter().filter(|piece| is_of(piece.page, opens)).collect()
+    pub fn engine_pages_of(&self, opens: &BTreeSet<u32>) -> Vec<Piece<VaPage>> {
+        self.engine_pages.iter().filter(|piece| is_of(piece.page, opens)).collect()
     }
 
     /// Passes the pages of these opens to another open.
     pub fn hand_over(&mut self, opens: &BTreeSet<u32>, to: u32) {
-        for map in [&mut self.pages, &mut self.seen] {
+        for map in [&mut self.pages, &mut self.engine_pages] {
             let pieces: Vec<_> = map.iter().filter(|piece| is_of(piece.page, opens)).collect();
             for Piece { base, end, page } in pieces {
                 let page = match page {
@@ -234,7 +240,7 @@ impl AddressSpace {
 
     /// Every open of which it has pages, in either record.
     pub fn opens(&self) -> impl Iterator<Item = u32> {
-        self.pages.iter().chain(self.seen.iter()).filter_map(|piece| match piece.page {
+        self.pages.iter().chain(self.engine_pages.iter()).filter_map(|piece| match piece.page {
             VaPage::Zero => None,
             VaPage::Of { open, .. } => Some(open),
         })
@@ -246,37 +252,39 @@ impl AddressSpace {
 
     /// Entries of its tables.
     pub fn pieces(&self) -> usize {
-        self.ranges.len() + self.pages.len() + self.seen.len()
+        self.ranges.len() + self.pages.len() + self.engine_pages.len()
     }
 
     /// Finds room for `size` bytes.
-    fn find(&self, place: Where, size: u64) -> Result<u64, Refusal> {
-        let to = if place.maximum == 0 { ADDRESSES_END } else { place.maximum.min(ADDRESSES_END) };
-        if place.base != 0 {
-            let end = place.base.checked_add(size).filter(|end| *end <= ADDRESSES_END);
+    fn find(&self, bounds: AddressBounds, size: u64) -> Result<u64, Refusal> {
+        let to = if bounds.maximum == 0 { ADDRESSES_END } else { bounds.maximum.min(ADDRESSES_END) };
+        if bounds.base != 0 {
+            let end = bounds.base.checked_add(size).filter(|end| *end <= ADDRESSES_END);
             return match end {
-                Some(end) if place.base >= LOWEST && self.taken(place.base, end).is_none() => Ok(place.base),
-                _ => invalid(format!("{size:#x} bytes at {:#x} are not free for use", place.base)),
+                Some(end) if bounds.base >= LOWEST && self.overlap_end(bounds.base, end).is_none() => {
+                    Ok(bounds.base)
+                }
+                _ => invalid(format!("{size:#x} bytes at {:#x} are not free for use", bounds.base)),
             };
         }
-        let mut at = place.minimum.max(LOWEST).checked_next_multiple_of(RESERVATION_BYTES);
+        let mut at = bounds.minimum.max(LOWEST).checked_next_multiple_of(RESERVATION_BYTES);
         while let Some(base) = at {
             let Some(end) = base.checked_add(size).filter(|end| *end <= to) else { break };
-            match self.taken(base, end) {
+            match self.overlap_end(base, end) {
                 None => return Ok(base),
-                Some(taken) => at = taken.checked_next_multiple_of(RESERVATION_BYTES),
+                Some(overlap_end) => at = overlap_end.checked_next_multiple_of(RESERVATION_BYTES),
             }
         }
         refuse(NtStatus::NO_MEMORY, format!("there is no room for {size:#x} bytes in the address space"))
     }
 
     /// The end of a range that overlaps this one.
-    fn taken(&self, base: u64, end: u64) -> Option<u64> {
+    fn overlap_end(&self, base: u64, end: u64) -> Option<u64> {
         if base < FENCE_MEMORY.1 && end > FENCE_MEMORY.0 {
             return Some(FENCE_MEMORY.1);
         }
         let (begin, range) = self.ranges.range(..end).next_back()?;
-        Some(begin + range.size).filter(|taken| *taken > base)
+        Some(begin + range.size).filter(|overlap_end| *overlap_end > base)
     }
 }
 

@@ -59,7 +59,7 @@ pub(crate) enum Task {
     EmptyQueues(LossOfQueues),
     LoseFences(LossOfFences),
     /// A mutex or semaphore is free, and more acquires wait in its line than fit.
-    AskLine(u32),
+    ServeLine(u32),
     /// The head of a queue may be able to run.
     RunQueue(u32),
     /// The next command buffer of this engine is only to be dropped.
@@ -101,7 +101,7 @@ struct Step {
     /// Whether an action on a fence of a lost device runs. Its effects come before actions of others.
     in_lost_fence: bool,
     /// Tasks that the running task leaves, in their order.
-    left: VecDeque<Task>,
+    deferred: VecDeque<Task>,
 }
 
 /// Progress of an action on the fences of a lost device.
@@ -209,7 +209,7 @@ impl Backlog {
     /// Leaves a task. While a task of the same process runs, it goes in front of the others.
     pub fn leave(&mut self, turn: Turn, task: Task) {
         if self.step.turn == Some(turn) {
-            self.step.left.push_back(task);
+            self.step.deferred.push_back(task);
             return;
         }
         let tasks = self.vms.entry(turn.vm).or_default().processes.entry(turn.process).or_default();
@@ -250,7 +250,7 @@ impl Backlog {
         let Some(Turn { vm, process }) = self.step.turn.take() else { return };
         let of_vm = self.vms.entry(vm).or_default();
         let tasks = of_vm.processes.entry(process).or_default();
-        while let Some(task) = self.step.left.pop_back() {
+        while let Some(task) = self.step.deferred.pop_back() {
             tasks.push_front(task);
         }
         if tasks.is_empty() {
@@ -339,14 +339,14 @@ impl Backlog {
     }
 
     /// Whether the action is still to be done on this child of a device.
-    pub fn loses_fence(&self, device: u32, what: LostFences, child: Handle) -> bool {
-        let so_far = self.losing_fences.get(&(device, what));
+    pub fn loses_fence(&self, device: u32, loss: LostFences, child: Handle) -> bool {
+        let so_far = self.losing_fences.get(&(device, loss));
         so_far.is_some_and(|so_far| Some(child) > so_far.up_to && !so_far.ahead.contains(&child))
     }
 
     /// Marks a child of a device as handled early, before the children in front of it.
-    pub fn mark_early(&mut self, device: u32, what: LostFences, child: Handle) {
-        if let Some(so_far) = self.losing_fences.get_mut(&(device, what)) {
+    pub fn mark_early(&mut self, device: u32, loss: LostFences, child: Handle) {
+        if let Some(so_far) = self.losing_fences.get_mut(&(device, loss)) {
             so_far.ahead.insert(child);
         }
     }

@@ -32,8 +32,8 @@ impl Kernel {
         self.require_node(adapter, node_ordinal)?;
         let config = &self.config.adapters[adapter as usize];
         let engines = self.physical_adapters(process, adapter);
-        let seen = |engine: &EngineId| config.physical_adapter_of(engine.node) < engines;
-        let Some(engine) = config.engine(adapter, node_ordinal, engine_affinity).filter(seen) else {
+        let is_visible = |engine: &EngineId| config.physical_adapter_of(engine.node) < engines;
+        let Some(engine) = config.engine(adapter, node_ordinal, engine_affinity).filter(is_visible) else {
             return invalid(format!(
                 "EngineAffinity {engine_affinity:#x} is not the bit of one of {engines} engines"
             ));
@@ -154,8 +154,8 @@ impl Kernel {
             let why = format!("the queue of context {handle} is full: {} packets", packets.len());
             return refuse(NtStatus::NO_MEMORY, why);
         }
-        let held = self.miniport.held_bytes(engine.adapter, *process);
-        let queued = self.process(*process).queued_bytes + held;
+        let driver_bytes = self.miniport.held_bytes(engine.adapter, *process);
+        let queued = self.process(*process).queued_bytes + driver_bytes;
         if queued >= limits::QUEUED_BYTES_PER_PROCESS_MAX {
             return refuse(NtStatus::NO_MEMORY, format!("the process has {queued} bytes queued, the limit"));
         }

@@ -180,12 +180,12 @@ impl Kernel {
             Task::AbandonMutexes(by) => self.abandon_mutexes(process, by, effects),
             Task::DropPackets(dropped) => self.continue_drop(process, dropped, effects),
             Task::Wake(object) => self.wake_reached(object, effects),
-            Task::Waiters(look) => {
-                self.process_waiters(look, effects);
+            Task::Waiters(scan) => {
+                self.process_waiters(scan, effects);
             }
             Task::EmptyQueues(loss) => self.empty_queues(loss, effects),
             Task::LoseFences(loss) => self.lose_fences(loss, effects),
-            Task::AskLine(object) => self.continue_line(object, process, effects),
+            Task::ServeLine(object) => self.continue_line(object, process, effects),
             Task::RunQueue(queue) => self.vidsch.work.run_queue(queue),
             Task::Dispatch(engine) => self.continue_dispatch(engine, effects),
             // The call runs once no other work is left.

@@ -29,11 +29,11 @@ impl Kernel {
         self.wake_adapter(self.vidsch.queues[id].engine.adapter, effects);
         let vm = self.vm_of_queue(id);
         self.vidsch.in_flight.engine(self.vidsch.queues[id].engine).joins(vm, self.now);
-        let place = self.place_of(id);
-        self.make_ready(id, ReadyCommand { place, commands, resubmits: None });
+        let position = self.ready_position(id);
+        self.make_ready(id, ReadyCommand { position, commands, resubmits: None });
     }
 
-    fn place_of(&mut self, queue: u32) -> ReadyPosition {
+    fn ready_position(&mut self, queue: u32) -> ReadyPosition {
         let context = &self.vidsch.contexts[self.vidsch.queues[queue].context];
         let class = self.process(context.process).priority_class;
         let level = context.paging.unwrap_or_else(|| Level::new(class, context.priority));
@@ -45,7 +45,7 @@ impl Kernel {
         let vm = self.vm_of_queue(id);
         let queue = &mut self.vidsch.queues[id];
         let engine = self.vidsch.in_flight.engine(queue.engine);
-        engine.ready.insert(vm, queue.process, id, command.place);
+        engine.ready.insert(vm, queue.process, id, command.position);
         self.vidsch.work.dispatch(queue.engine);
         queue.ready = Some(command);
     }
@@ -57,7 +57,7 @@ impl Kernel {
         let (engine, process) = (queue.engine, queue.process);
         let vm = self.process(process).vm;
         let engine = self.vidsch.in_flight.engine(engine);
-        engine.ready.remove(vm, process, id, command.place);
+        engine.ready.remove(vm, process, id, command.position);
         engine.note_if_unwanted();
         Some(command)
     }
@@ -68,8 +68,8 @@ impl Kernel {
             return;
         }
         let Some(mut command) = self.unready(id) else { return };
-        let place = self.place_of(id);
-        command.place = ReadyPosition { turn: command.place.turn, ..place };
+        let position = self.ready_position(id);
+        command.position = ReadyPosition { turn: command.position.turn, ..position };
         self.make_ready(id, command);
     }
 
@@ -104,7 +104,8 @@ impl Kernel {
 
     fn next_step(&self, id: EngineId) -> Option<Next> {
         let engine = self.vidsch.in_flight.engines.get(&id)?;
-        if engine.watch != Watch::Running || self.tdr.holds(id) || self.vidsch.idle_waits.holds(id.adapter) {
+        if engine.watch != Watch::Running || self.tdr.is_held(id) || self.vidsch.idle_waits.holds(id.adapter)
+        {
             return None;
         }
         let room = engine.submitted.len() < HARDWARE_QUEUE_DEPTH;
@@ -146,12 +147,12 @@ impl Kernel {
             return;
         }
         let queue = &mut self.vidsch.queues[id];
-        let Some(ReadyCommand { place, commands, resubmits }) = queue.ready.take() else { return };
+        let Some(ReadyCommand { position, commands, resubmits }) = queue.ready.take() else { return };
         let (context, process) = (HwContext(queue.context), queue.process);
-        let paging = place.level.is_paging();
+        let paging = position.level.is_paging();
         let submission_fence_id =
             self.vidsch.in_flight.begin(engine, self.now, first.vm, id, first.counts_as, resubmits);
-        (queue.running, queue.turn) = (Some(submission_fence_id), place.turn);
+        (queue.running, queue.turn) = (Some(submission_fence_id), position.turn);
         if matches!(queue.packets.front(), Some(Packet::Signal(_) | Packet::Broadcast(_))) {
             // The signal may take effect at submission.
             self.vidsch.work.run_queue(id);
@@ -260,15 +261,15 @@ impl Kernel {
     ) {
         for (at, Submitted { id, vm, queue, level }) in given_back.into_iter().enumerate() {
             let turn = self.vidsch.queues[queue].turn;
-            let mut place = self.place_of(queue);
+            let mut position = self.ready_position(queue);
             if !(time_is_up && at == 0) {
-                place.turn = turn;
+                position.turn = turn;
             }
             if level.is_paging() {
-                place.level = Level::PAGING_AGAIN;
+                position.level = Level::PAGING_AGAIN;
             }
             self.vidsch.queues[queue].running = None;
-            self.make_ready(queue, ReadyCommand { place, commands: Vec::new(), resubmits: Some(id) });
+            self.make_ready(queue, ReadyCommand { position, commands: Vec::new(), resubmits: Some(id) });
             if !level.is_paging() && !self.miniport.has_begun(engine, id) {
                 self.vidsch.in_flight.engine(engine).ready.came_back(vm, level == Level::OWED);
             }

@@ -199,12 +199,12 @@ impl Kernel {
 
     /// Disconnects every doorbell of an engine.
     pub(super) fn disconnect_engine(&mut self, engine: EngineId, effects: &mut Effects) {
-        let here = self
+        let on_engine = self
             .vidsch
             .hw_queues
             .iter()
             .filter(|(_, queue)| self.vidsch.contexts[queue.context].engine == engine);
-        let queues: Vec<u32> = here.map(|(id, _)| id).collect();
+        let queues: Vec<u32> = on_engine.map(|(id, _)| id).collect();
         for queue in queues {
             self.disconnect_doorbell(queue, DisconnectReason::Retry, effects);
         }
@@ -277,9 +277,11 @@ impl Kernel {
         }
         let bytes: usize = buffers.iter().map(|buffer| buffer.len() + RING_BUFFER_BYTES).sum();
         let of_process = self.hw_queues_of_process(process).into_iter();
-        let held: usize = of_process.map(|id| self.miniport.ring_bytes(HwQueueId(id))).sum();
-        if held + bytes > limits::QUEUED_BYTES_PER_PROCESS_MAX {
-            return invalid(format!("the rings of the process hold {held} bytes, {bytes} more do not fit"));
+        let ring_bytes: usize = of_process.map(|id| self.miniport.ring_bytes(HwQueueId(id))).sum();
+        if ring_bytes + bytes > limits::QUEUED_BYTES_PER_PROCESS_MAX {
+            return invalid(format!(
+                "the rings of the process hold {ring_bytes} bytes, {bytes} more do not fit"
+            ));
         }
         let HwQueue { queue, progress, .. } = self.vidsch.hw_queues[id];
         if self.sync.objects().value(progress) < last_queued {

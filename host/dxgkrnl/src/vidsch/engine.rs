@@ -239,8 +239,8 @@ impl InFlight {
 
     /// Whether software contexts have work on an engine of this adapter.
     pub fn keeps_in_d0(&self, adapter: u32) -> bool {
-        let mut here = self.engines.iter().filter(|(id, _)| id.adapter == adapter);
-        here.any(|(_, one)| !one.submitted.is_empty() || one.ready.len() > 0)
+        let mut on_adapter = self.engines.iter().filter(|(id, _)| id.adapter == adapter);
+        on_adapter.any(|(_, engine)| !engine.submitted.is_empty() || engine.ready.len() > 0)
     }
 
     /// Takes out the oldest submission of an engine up to this one.

@@ -173,14 +173,14 @@ impl IdleWaits {
     /// Ends the hold; the next one of its VM begins at `not_before` at the earliest. Returns the queues that were held.
     pub fn release(&mut self, adapter: u32, not_before: Option<Nanos>) -> BTreeSet<u32> {
         let Some(of_adapter) = self.adapters.get_mut(&adapter) else { return BTreeSet::new() };
-        let held = core::mem::take(&mut of_adapter.held_queues);
+        let queues = core::mem::take(&mut of_adapter.held_queues);
         if let (Some(hold), Some(until)) = (of_adapter.hold.take(), not_before)
             && of_adapter.waiting.contains_key(&hold.vm)
         {
             of_adapter.paused.insert(hold.vm, until);
         }
         self.forget_if_unused(adapter);
-        held
+        queues
     }
 
     fn forget_if_unused(&mut self, adapter: u32) {

@@ -29,8 +29,9 @@ impl Kernel {
             return invalid(format!("context priority {priority} is not one of -7 to 7"));
         }
         let context = &mut self.vidsch.contexts[id];
-        let place = if in_process { &mut context.in_process_priority } else { &mut context.priority };
-        *place = priority;
+        let priority_field =
+            if in_process { &mut context.in_process_priority } else { &mut context.priority };
+        *priority_field = priority;
         self.replace_ready(self.vidsch.contexts[id].queue);
         Ok(Reply::None)
     }

@@ -82,15 +82,15 @@ struct OfVm {
 }
 
 impl OfVm {
-    fn insert(&mut self, process: ProcessId, queue: u32, place: ReadyPosition) {
-        let round = self.levels.entry(place.level).or_default();
+    fn insert(&mut self, process: ProcessId, queue: u32, position: ReadyPosition) {
+        let round = self.levels.entry(position.level).or_default();
         // Another context of the process may have this turn, because this one was chosen ahead of it. The next free
         // turn serves as well.
-        let turn = (place.turn..).find(|turn| !round.turns.contains_key(turn)).unwrap_or(place.turn);
+        let turn = (position.turn..).find(|turn| !round.turns.contains_key(turn)).unwrap_or(position.turn);
         round.turns.insert(turn, process);
         let own = round.of_process.entry(process).or_default();
         own.turns.insert(turn);
-        own.queues.insert((-place.in_process, place.turn, queue));
+        own.queues.insert((-position.in_process, position.turn, queue));
     }
 
     fn highest(&self) -> Option<Level> {
@@ -111,29 +111,29 @@ impl OfVm {
         let (level, turn) = self.first(by_level)?;
         let round = self.levels.get(&level)?;
         let process = *round.turns.get(&turn)?;
-        let (in_process, asked, queue) = *round.of_process.get(&process)?.queues.first()?;
-        Some((process, queue, ReadyPosition { level, in_process: -in_process, turn: asked }, turn))
+        let (in_process, requested_turn, queue) = *round.of_process.get(&process)?.queues.first()?;
+        Some((process, queue, ReadyPosition { level, in_process: -in_process, turn: requested_turn }, turn))
     }
 
     fn take(&mut self, by_level: bool) -> Option<u32> {
-        let (process, queue, place, turn) = self.next(by_level)?;
-        self.remove_with(process, queue, place, turn).then_some(queue)
+        let (process, queue, position, turn) = self.next(by_level)?;
+        self.remove_with(process, queue, position, turn).then_some(queue)
     }
 
-    fn remove(&mut self, process: ProcessId, queue: u32, place: ReadyPosition) -> bool {
+    fn remove(&mut self, process: ProcessId, queue: u32, position: ReadyPosition) -> bool {
         // Another context of the process may have used its turn. Then that one's turn is left over.
-        let left = |round: &Round| {
+        let leftover_turn = |round: &Round| {
             let turns = &round.of_process.get(&process)?.turns;
-            turns.get(&place.turn).or(turns.last()).copied()
+            turns.get(&position.turn).or(turns.last()).copied()
         };
-        let turn = self.levels.get(&place.level).and_then(left);
-        turn.is_some_and(|turn| self.remove_with(process, queue, place, turn))
+        let turn = self.levels.get(&position.level).and_then(leftover_turn);
+        turn.is_some_and(|turn| self.remove_with(process, queue, position, turn))
     }
 
-    fn remove_with(&mut self, process: ProcessId, queue: u32, place: ReadyPosition, turn: u64) -> bool {
-        let Some(round) = self.levels.get_mut(&place.level) else { return false };
+    fn remove_with(&mut self, process: ProcessId, queue: u32, position: ReadyPosition, turn: u64) -> bool {
+        let Some(round) = self.levels.get_mut(&position.level) else { return false };
         let Some(own) = round.of_process.get_mut(&process) else { return false };
-        if !own.queues.remove(&(-place.in_process, place.turn, queue)) {
+        if !own.queues.remove(&(-position.in_process, position.turn, queue)) {
             return false;
         }
         own.turns.remove(&turn);
@@ -142,7 +142,7 @@ impl OfVm {
             round.of_process.remove(&process);
         }
         if round.of_process.is_empty() {
-            self.levels.remove(&place.level);
+            self.levels.remove(&position.level);
         }
         true
     }
@@ -176,8 +176,8 @@ impl Ready {
         if level.is_paging() { &mut self.paging } else { &mut self.work }
     }
 
-    pub fn insert(&mut self, vm: VmId, process: ProcessId, queue: u32, place: ReadyPosition) {
-        self.class(place.level).entry(vm).or_default().insert(process, queue, place);
+    pub fn insert(&mut self, vm: VmId, process: ProcessId, queue: u32, position: ReadyPosition) {
+        self.class(position.level).entry(vm).or_default().insert(process, queue, position);
         self.count += 1;
     }
 
@@ -254,10 +254,10 @@ impl Ready {
     }
 
     /// Removes a queue whose buffer is no longer ready.
-    pub fn remove(&mut self, vm: VmId, process: ProcessId, queue: u32, place: ReadyPosition) {
-        let of_vm = self.class(place.level).get_mut(&vm);
-        if of_vm.is_some_and(|of_vm| of_vm.remove(process, queue, place)) {
-            self.removed(vm, place.level);
+    pub fn remove(&mut self, vm: VmId, process: ProcessId, queue: u32, position: ReadyPosition) {
+        let of_vm = self.class(position.level).get_mut(&vm);
+        if of_vm.is_some_and(|of_vm| of_vm.remove(process, queue, position)) {
+            self.removed(vm, position.level);
         }
     }
 
@@ -277,18 +277,18 @@ mod tests {
     #[test]
     fn one_of_sixteen_is_the_one_that_has_waited_longest() {
         let mut ready = Ready::default();
-        let place = |class, turn| ReadyPosition { level: Level::new(class, 0), in_process: 0, turn };
-        ready.insert(VmId(1), ProcessId(2), 9, place(0, 1));
+        let position_at = |class, turn| ReadyPosition { level: Level::new(class, 0), in_process: 0, turn };
+        ready.insert(VmId(1), ProcessId(2), 9, position_at(0, 1));
         let mut low = alloc::vec::Vec::new();
         for turn in 2..66 {
-            ready.insert(VmId(1), ProcessId(1), 1, place(5, turn));
+            ready.insert(VmId(1), ProcessId(1), 1, position_at(5, turn));
             let first = ready.first(|_| 0).unwrap();
             let taken = ready.take(first);
             assert_eq!(first.counts_as == Level::OWED, taken == Some(9));
             if taken == Some(9) {
                 low.push(turn);
-                ready.remove(VmId(1), ProcessId(1), 1, place(5, turn));
-                ready.insert(VmId(1), ProcessId(2), 9, place(0, turn));
+                ready.remove(VmId(1), ProcessId(1), 1, position_at(5, turn));
+                ready.insert(VmId(1), ProcessId(2), 9, position_at(0, turn));
             }
         }
         assert_eq!(low, [17, 33, 49, 65]);

@@ -19,7 +19,7 @@ pub(crate) const QUANTUM_NS: Nanos = 100_000_000;
 /// A command buffer of a queue that waits for its engine.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ReadyCommand {
-    pub place: ReadyPosition,
+    pub position: ReadyPosition,
     /// Empty if the miniport has them.
     pub commands: Vec<u8>,
     /// The id under which the engine gave it back.

@@ -41,11 +41,12 @@ impl Kernel {
             self.vidsch.in_flight.forget(engine, self.now, submission_fence_id);
             self.vidsch.work.dispatch(engine);
         }
-        let kept = ready.as_ref().and_then(|command| command.resubmits);
+        let resubmitted = ready.as_ref().and_then(|command| command.resubmits);
         let not_submitted = ready.iter().filter(|command| command.resubmits.is_none());
         let not_submitted = not_submitted.map(|command| &command.commands[..]);
         self.cancel_commands(engine, context, not_submitted.chain(commands(&queue.packets)), effects);
-        let submitted = queue.running.or(kept).map(|submission_fence_id| (engine, submission_fence_id));
+        let submitted =
+            queue.running.or(resubmitted).map(|submission_fence_id| (engine, submission_fence_id));
         self.run_ddi(effects, |miniport, now, callbacks| {
             miniport.destroy_context(now, HwContext(context), submitted, callbacks);
         });
@@ -236,7 +237,7 @@ impl Kernel {
         if self.parks(id) {
             return false;
         }
-        self.passed(id);
+        self.report_passed(id);
         let queue = &mut self.vidsch.queues[id];
         let Some(packet) = queue.packets.pop_front() else { return false };
         let process = queue.process;

@@ -184,7 +184,7 @@ impl Kernel {
     pub(super) fn apply_signal(&mut self, queue: u32, mut signal: Signal, effects: &mut Effects) {
         for at in 0..signal.targets.len() {
             let (object, value) = signal.targets[at];
-            if self.sync.legacy().is_being_asked(object) {
+            if self.sync.legacy().is_being_served(object) {
                 let rest = signal.targets.split_off(at);
                 signal.targets.into_iter().for_each(|(object, _)| self.release_reference(object));
                 return self.put_back(queue, Packet::Signal(Signal { targets: rest, ..signal }));

@@ -109,8 +109,8 @@ impl Kernel {
 
     /// Completes the pending suspends of an engine that was reset, because none of its contexts runs.
     pub(crate) fn reset_ends_suspends(&mut self, engine: EngineId, effects: &mut Effects) {
-        let here = self.vidsch.contexts.iter().filter(|(_, context)| context.engine == engine);
-        let contexts: Vec<u32> = here.map(|(id, _)| id).collect();
+        let on_engine = self.vidsch.contexts.iter().filter(|(_, context)| context.engine == engine);
+        let contexts: Vec<u32> = on_engine.map(|(id, _)| id).collect();
         for id in contexts {
             if let Suspension::Pending { deadline } = self.vidsch.contexts[id].hardware.suspension {
                 self.vidsch.contexts[id].hardware.suspension = Suspension::Suspended;

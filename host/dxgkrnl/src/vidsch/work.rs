@@ -158,7 +158,7 @@ impl WorkQueue {
     }
 
     /// Has the other adapters with a cross-adapter fence evaluate their waits.
-    pub fn tell_adapters(&mut self, object: u32, from: Option<u32>) {
+    pub fn notify_adapters(&mut self, object: u32, from: Option<u32>) {
         self.adapters_to_notify.push_back((object, from));
     }
 

@@ -70,8 +70,8 @@ impl Kernel {
         }
         let (mut opens, mut hw_queues) = (Vec::new(), Vec::new());
         for (_, of) in self.processes.by_id().iter().filter(|(process, _)| is_of(**process)) {
-            for (_, named) in of.handles.iter() {
-                match named {
+            for (_, target) in of.handles.iter() {
+                match target {
                     HandleTarget::Sync(SyncRef { open, .. }) => opens.push(open),
                     HandleTarget::HwQueue(queue) => hw_queues.push(queue),
                     HandleTarget::Adapter(_)

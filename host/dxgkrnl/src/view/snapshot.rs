@@ -473,7 +473,7 @@ impl Kernel {
             handles: process.handles.len() as u32,
             fence_slots: process.slots.capacity(),
             fence_slots_used: process.slots.used(),
-            held_wakes: self.guests.frozen().get(&ProcessId(*id)).map(|held| held.len() as u32),
+            held_wakes: self.guests.frozen().get(&ProcessId(*id)).map(|deferred| deferred.len() as u32),
         };
         self.processes.by_id().iter().map(state).collect()
     }
@@ -539,7 +539,7 @@ impl Kernel {
     }
 
     fn nt_handle_states(&self) -> Vec<NtHandleState> {
-        let sync_of = |what: Shared| match what {
+        let sync_of = |shared: Shared| match shared {
             Shared::Sync(object) => Some(object),
             Shared::Resource(_) | Shared::Guarded { .. } => None,
         };
@@ -547,11 +547,11 @@ impl Kernel {
             vm: share.vm.0,
             access: share.access,
             name: share.name.as_ref().and_then(|name| {
-                let named = self.sharing.names().get(&(share.vm, name.clone()))?;
-                Some(named.given.clone())
+                let shared_name = self.sharing.names().get(&(share.vm, name.clone()))?;
+                Some(shared_name.spelling.clone())
             }),
-            object_type: sync_of(share.what).map(|object| self.sync.objects()[object].object_type),
-            value: sync_of(share.what).map_or(0, |object| self.sync.objects().value(object)),
+            object_type: sync_of(share.shared).map(|object| self.sync.objects()[object].object_type),
+            value: sync_of(share.shared).map_or(0, |object| self.sync.objects().value(object)),
         };
         self.sharing.shares().values().map(state).collect()
     }
@@ -613,8 +613,8 @@ impl Kernel {
     }
 
     fn kmd_process_states(&self) -> Vec<KmdProcessState> {
-        let known = self.guests.known().processes.iter();
-        known
+        let kmd_processes = self.guests.driver_ids().processes.iter();
+        kmd_processes
             .map(|(kmd, (ProcessId(process), adapter))| KmdProcessState {
                 process: *process,
                 adapter: *adapter,
@@ -628,10 +628,10 @@ impl Kernel {
         let mut reports = Vec::new();
         for (adapter, config) in self.config.adapters.iter().enumerate() {
             for (engine, config) in config.engines(adapter as u32) {
-                let known = self.vidsch.in_flight().engines.get(&engine);
-                let last_completed = known.map_or(0, |engine| engine.completed);
-                let last_submitted = known.map_or(0, |engine| engine.last);
-                let ready = known.map_or(0, |engine| engine.ready.len()) as u32;
+                let engine_state = self.vidsch.in_flight().engines.get(&engine);
+                let last_completed = engine_state.map_or(0, |engine| engine.completed);
+                let last_submitted = engine_state.map_or(0, |engine| engine.last);
+                let ready = engine_state.map_or(0, |engine| engine.ready.len()) as u32;
                 let state = self.miniport.engine_state(engine);
                 let faults = self.miniport.pending_faults(engine);
                 let EngineId { adapter, node } = engine;

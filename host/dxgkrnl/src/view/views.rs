@@ -147,18 +147,18 @@ impl<'a> WaitView<'a> {
         let WaitView { process, items, objects, opens, .. } = *self;
         items.iter().map(move |item| {
             let same = |open: &&Open| {
-                let named = item.handle == Handle::NULL || item.handle == open.handle;
-                named && (open.process, open.object) == (process, item.object)
+                let has_handle = item.handle == Handle::NULL || item.handle == open.handle;
+                has_handle && (open.process, open.object) == (process, item.object)
             };
             let open = item.open.and_then(|open| opens.get(open)).filter(same);
             // A CPU wait holds no object that it no longer needs, so the object of a latched item may be gone.
-            let lives = open.is_some() || !item.satisfied;
+            let is_live = open.is_some() || !item.satisfied;
             WaitItemView {
                 object: item.object,
                 handle: open.map_or(Handle::NULL, |open| open.handle),
                 slot: open.and_then(|open| open.slot),
                 value: item.value,
-                current: if lives { objects.value(item.object) } else { item.value },
+                current: if is_live { objects.value(item.object) } else { item.value },
                 satisfied: item.satisfied,
             }
         })
@@ -181,11 +181,11 @@ impl Kernel {
 
     /// The synchronization object that a handle of a process names.
     pub fn object(&self, process: ProcessId, handle: Handle) -> Option<ObjectView> {
-        let named = self.processes.get(process)?.find_sync_object(handle)?;
-        let object_type = self.sync.objects().get(named.object)?.object_type;
+        let sync_ref = self.processes.get(process)?.find_sync_object(handle)?;
+        let object_type = self.sync.objects().get(sync_ref.object)?.object_type;
         let (slot, value) =
-            (self.sync.opens().get(named.open)?.slot, self.sync.objects().value(named.object));
-        Some(ObjectView { object: named.object, object_type, slot, value })
+            (self.sync.opens().get(sync_ref.open)?.slot, self.sync.objects().value(sync_ref.object));
+        Some(ObjectView { object: sync_ref.object, object_type, slot, value })
     }
 
     /// Number of a queue's packets and of its submissions that the engine has; `None` if its context or hardware queue
@@ -197,8 +197,8 @@ impl Kernel {
             Agent::HwQueue(HwQueueId(number)) => self.vidsch.hw_queues().get(number)?.queue,
         };
         let queue = self.vidsch.queues().get(queue)?;
-        let given = usize::from(queue.running.is_some() || queue.ready.is_some()) + queue.in_flight.len();
-        Some(queue.packets.len() + given)
+        let submitted = usize::from(queue.running.is_some() || queue.ready.is_some()) + queue.in_flight.len();
+        Some(queue.packets.len() + submitted)
     }
 
     /// Every pending wait, in the order they came.
@@ -252,8 +252,8 @@ impl Kernel {
     }
 
     /// Calls that are answered once a GPU is idle: the process, and the number of the request, 0 of a one-way call.
-    pub fn waiting_escapes(&self, found: &mut dyn FnMut(ProcessId, u64)) {
-        self.vidsch.idle_waits().calls().values().for_each(|wait| found(wait.process, wait.request));
+    pub fn waiting_escapes(&self, each: &mut dyn FnMut(ProcessId, u64)) {
+        self.vidsch.idle_waits().calls().values().for_each(|wait| each(wait.process, wait.request));
     }
 
     /// Counts of a process's objects in the tables.
@@ -290,7 +290,7 @@ impl Kernel {
             ),
             cpu_events: self.cpu_events_of(process),
             kmd_processes: self.kmd_processes_of(process),
-            held_wakes: self.guests.frozen().get(&process).map_or(0, |held| held.len() as u32),
+            held_wakes: self.guests.frozen().get(&process).map_or(0, |deferred| deferred.len() as u32),
         }
     }
 
@@ -337,7 +337,7 @@ impl Kernel {
             let handles = &self.processes.get(device.process)?.handles;
             Some(match handles.get(*child)? {
                 HandleTarget::Context(context) => self.vidsch.contexts().get(context)?.handle == *child,
-                HandleTarget::Sync(named) => self.sync.opens().get(named.open)?.handle == *child,
+                HandleTarget::Sync(sync_ref) => self.sync.opens().get(sync_ref.open)?.handle == *child,
                 HandleTarget::PagingQueue(queue) => self.vidmm.paging_queues().get(queue)?.handle == *child,
                 HandleTarget::Resource(open) => {
                     self.vidmm.memory().resource_opens.get(open)?.handle == *child
@@ -443,14 +443,14 @@ impl Kernel {
     /// Every native fence, once for each adapter that has it.
     pub fn native_fences(&self, each: &mut impl FnMut(NativeFenceView)) {
         for (object, fence) in self.native.fences() {
-            for (adapter, place) in &fence.adapters {
+            for (adapter, on_adapter) in &fence.adapters {
                 each(NativeFenceView {
                     object: *object,
                     adapter: *adapter,
-                    fence: place.fence,
+                    fence: on_adapter.fence,
                     storage: fence.storage,
                     current_value: self.sync.objects().value(*object),
-                    monitored_value: place.monitored_value,
+                    monitored_value: on_adapter.monitored_value,
                     always_signaled: self.sync.objects().is_poisoned(*object),
                 });
             }

@@ -87,7 +87,7 @@ fn a_vm_that_was_killed_is_named() {
     assert_eq!(cause.gone.len(), 1);
     assert_eq!((cause.gone[0].party.vm_name.as_str(), cause.gone[0].party.vm), ("vm-2", 2));
     assert!(cause.gone[0].text.ends_with("its VM ended"));
-    assert_eq!(cause.root.unwrap().thing.name.as_deref(), Some("frame"));
+    assert_eq!(cause.root.unwrap().object.name.as_deref(), Some("frame"));
     world.finish();
 }
 

@@ -153,7 +153,7 @@ fn two_contexts_that_take_two_mutexes_in_opposite_order_are_a_cycle() {
     }
     let cause = only(&world);
     assert_eq!(comes_down_to(&cause).0, "cycle");
-    assert_eq!(cause.root.as_ref().unwrap().thing.handles[0].1, b);
+    assert_eq!(cause.root.as_ref().unwrap().object.handles[0].1, b);
     assert!(
         chain(&cause).contains(&format!("mutex {b} of p1 is owned by {other} of p1")),
         "{}",

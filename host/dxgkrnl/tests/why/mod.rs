@@ -39,7 +39,7 @@ fn of(world: &World, process: u32) -> Cause {
 /// Summary of a cause: verdict, handle in its process, current value and needed value.
 fn comes_down_to(cause: &Cause) -> (&'static str, (u32, Handle), u64, u64) {
     let root = cause.root.as_ref().unwrap_or_else(|| panic!("nothing is missing: {cause:?}"));
-    let (process, handle) = root.thing.handles.first().copied().unwrap_or((ProcessId(0), Handle::NULL));
+    let (process, handle) = root.object.handles.first().copied().unwrap_or((ProcessId(0), Handle::NULL));
     (cause.verdict.name(), (process.0, handle), root.current, root.needed)
 }
 

@@ -114,7 +114,7 @@ fn the_signal_that_would_release_a_wait_is_tried_on_a_copy() {
         world.kernel.why_and_what_if(&question, restored).causes.remove(0)
     };
     let release = asked(through).release.expect("a signal of the first fence releases it");
-    assert_eq!((release.thing.handles[0].1, release.value, release.tried), (fences[0], 3, true));
+    assert_eq!((release.object.handles[0].1, release.value, release.tried), (fences[0], 3, true));
     assert_eq!(asked(both).release, None);
     assert_eq!(world.kernel.save().unwrap(), state, "nothing was changed");
     world.signal(device, fences[0], 3);

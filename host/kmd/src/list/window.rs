@@ -57,7 +57,7 @@ impl Slots {
         Slots(self.0 | others.0)
     }
 
-    /// Slots whose table entry satisfies `wanted`.
+    /// Slots whose table entry satisfies `is_in`.
     fn of<T>(table: &[T], is_in: impl Fn(&T) -> bool) -> Slots {
         Slots(table.iter().rev().fold(0, |slots, entry| slots << 1 | u64::from(is_in(entry))))
     }

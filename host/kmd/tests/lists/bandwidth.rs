@@ -216,7 +216,7 @@ fn midway() -> (Gpu, u64) {
 }
 
 fn touches_memory(moved: &(u64, DmaOp)) -> bool {
-    moved.1.places().any(|place| matches!(place, MemoryRef::Memory { .. }))
+    moved.1.memory_refs().any(|memory| matches!(memory, MemoryRef::Memory { .. }))
 }
 
 #[test]
@@ -228,8 +228,8 @@ fn memory_that_is_unmapped_midway_faults_at_its_piece_and_nothing_behind_it_is_t
     let (engine, gpu_address, flags) = (ENGINE, GPU + 28 * MIB, PageFaultFlags::WRITE);
     let fault = Interrupt::DmaPageFaulted { engine, faulted_fence_id: id, gpu_address, flags };
     assert_eq!(gpu.interrupts, [fault]);
-    let beyond = |place| matches!(place, MemoryRef::Memory { address, .. } if address >= CPU + 28 * MIB);
-    assert!(!gpu.moved.iter().any(|(_, moved)| moved.places().any(beyond)));
+    let beyond = |memory| matches!(memory, MemoryRef::Memory { address, .. } if address >= CPU + 28 * MIB);
+    assert!(!gpu.moved.iter().any(|(_, moved)| moved.memory_refs().any(beyond)));
     assert!(gpu.moved.iter().any(touches_memory), "it went on until then");
 }
 

@@ -55,7 +55,7 @@ impl<W: World> Run<'_, W> {
                 let of_first = || cause.waiters.first().and_then(|waiter| waiter.missing.first());
                 let missing = cause.root.as_ref().or_else(of_first);
                 let root = missing.and_then(|missing| {
-                    let mut names = missing.thing.handles.iter().filter_map(|open| self.name_of(*open));
+                    let mut names = missing.object.handles.iter().filter_map(|open| self.name_of(*open));
                     names.next().map(|name| (name, missing.needed))
                 });
                 all.push(Waiting { process, verdict: cause.verdict, root });

@@ -194,7 +194,7 @@ impl<W: World> Run<'_, W> {
             ((owner, self.bound[object.index()].handle), value)
         });
         let comes_down_to = |cause: &Cause, (handle, value): ((ProcessId, Handle), u64)| {
-            let is_it = |one: &Missing| one.thing.handles.contains(&handle) && one.needed == value;
+            let is_it = |one: &Missing| one.object.handles.contains(&handle) && one.needed == value;
             // A cycle has no single root: each of its waits is one.
             let mut waiters = cause.waiters.iter().filter(|_| verdict == "cycle");
             cause.root.as_ref().is_some_and(is_it) || waiters.any(|waiter| waiter.missing.iter().any(is_it))

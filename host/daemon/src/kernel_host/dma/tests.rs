@@ -58,7 +58,7 @@ impl Observer for Steps {
         self.0.lock().unwrap().push(Seen {
             input: input.to_string(),
             moved: effects.moves.iter().map(DmaOp::bytes).sum(),
-            uses_memory: effects.moves.iter().any(|op| op.places().any(in_memory)),
+            uses_memory: effects.moves.iter().any(|op| op.memory_refs().any(in_memory)),
             answers: answers.map(|answer| (answer.process, answer.status, answer.reply.clone())).collect(),
         });
     }

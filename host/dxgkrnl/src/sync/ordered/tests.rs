@@ -73,11 +73,11 @@ fn apply(operations: Vec<Operation>, filled: u64) {
             Operation::Remove(_) if model.is_empty() => {}
             Operation::Remove(at) => {
                 let at = at % model.len();
-                let wanted = model.remove(at);
+                let removed = model.remove(at);
                 // The place among equals is that of the model.
-                let place = |entry: &Entry| {
+                let compare = |entry: &Entry| {
                     let before = model.iter().take(at).any(|other| other == entry);
-                    if *entry == wanted {
+                    if *entry == removed {
                         core::cmp::Ordering::Equal
                     } else if before {
                         core::cmp::Ordering::Less
@@ -85,8 +85,8 @@ fn apply(operations: Vec<Operation>, filled: u64) {
                         core::cmp::Ordering::Greater
                     }
                 };
-                assert_eq!(list.remove(wanted.key, place), Some(wanted));
-                assert_eq!(list.remove(wanted.key, place), None);
+                assert_eq!(list.remove(removed.key, compare), Some(removed));
+                assert_eq!(list.remove(removed.key, compare), None);
             }
         }
         list.check();
@@ -126,16 +126,16 @@ fn a_search_takes_few_looks_however_keys_are_spread() {
             list.insert(Entry { key: key_of(at), wait: at as u32, item: 0 });
         }
         for at in 0..CHUNK_MAX {
-            let looks = Cell::new(0);
+            let comparisons = Cell::new(0);
             let (key, wait) = (key_of(at as u64), at as u32);
             let found = list.search(0, key, |entry| {
-                looks.set(looks.get() + 1);
+                comparisons.set(comparisons.get() + 1);
                 (entry.key, entry.wait).cmp(&(key, wait))
             });
             assert_eq!(found, Ok(at), "{spread}");
             // From a wrong guess on by 1, 4, 16, 64, 256, and then in halves.
-            assert!(looks.get() <= 5 + 9, "{spread}, {at}: {} looks", looks.get());
-            assert!(spread != "as numbers" || looks.get() <= 2, "{at}: {} looks", looks.get());
+            assert!(comparisons.get() <= 5 + 9, "{spread}, {at}: {} looks", comparisons.get());
+            assert!(spread != "as numbers" || comparisons.get() <= 2, "{at}: {} looks", comparisons.get());
         }
     }
 }

@@ -9,7 +9,7 @@ use d3dkmt::Handle;
 use super::format::SOURCES_MAX;
 use super::graph::Node;
 use super::index::WaitIndex;
-use super::names::HANDLES_TOLD_MAX;
+use super::names::HANDLES_LISTED_MAX;
 use super::report::{Gone, Missing, Owner, Question, Source, Waiter, WaiterKind};
 use crate::ddi::WorkState;
 use crate::sync::keyed_mutex::{State, Until};
@@ -18,7 +18,7 @@ use crate::vidsch::{Packet, Queue};
 use crate::{Nanos, ProcessId};
 
 /// Missing objects of one wait that the report lists.
-const MISSING_TOLD_MAX: usize = 8;
+const MISSING_LISTED_MAX: usize = 8;
 
 /// A waiter: the root of a path through the graph.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -63,7 +63,7 @@ impl WaitIndex<'_> {
         }
         self.takers(&mut roots);
         self.work_that_waits(&mut roots);
-        for (process, _) in kernel.guests.frozen().iter().filter(|(_, held)| held.len() > 0) {
+        for (process, _) in kernel.guests.frozen().iter().filter(|(_, deferred)| deferred.len() > 0) {
             let (since, event, work) = (u64::MAX, None, None);
             roots.push(Root { since, process: *process, node: None, event, work });
         }
@@ -108,24 +108,24 @@ impl WaitIndex<'_> {
         }
         for (engine, work) in &self.work {
             let Some(work) = work else { continue };
-            let known = kernel.vidsch.in_flight().engines.get(engine);
-            let since = known.map_or(u64::MAX, |known| known.hw_since.unwrap_or(known.since));
-            for (at, one) in (0..).zip(work) {
+            let state = kernel.vidsch.in_flight().engines.get(engine);
+            let since = state.map_or(u64::MAX, |state| state.hw_since.unwrap_or(state.since));
+            for (at, job) in (0..).zip(work) {
                 let waits =
-                    matches!(one.state, WorkState::Hung | WorkState::Waiting { .. } | WorkState::Suspended);
-                let queue = match one.hw_queue {
+                    matches!(job.state, WorkState::Hung | WorkState::Waiting { .. } | WorkState::Suspended);
+                let queue = match job.hw_queue {
                     Some(hw_queue) => of_hw_queue.get(&hw_queue.0),
-                    None => of_context.get(&one.context.0),
+                    None => of_context.get(&job.context.0),
                 };
                 if let Some(queue) = queue.filter(|_| waits) {
                     let node = Node::Job { engine: *engine, at, upto: super::graph::WHOLE };
-                    let root = Root::new(node, one.process, since);
-                    roots.push(Root { work: Some((*queue, one.submission_fence_id)), ..root });
+                    let root = Root::new(node, job.process, since);
+                    roots.push(Root { work: Some((*queue, job.submission_fence_id)), ..root });
                 }
             }
-            let Some(known) = known else { continue };
-            let software = known.submitted.iter().map(|one| (one.id, one.queue));
-            for (submission, queue) in software.chain(known.hw_work.submissions()) {
+            let Some(state) = state else { continue };
+            let software = state.submitted.iter().map(|job| (job.id, job.queue));
+            for (submission, queue) in software.chain(state.hw_work.submissions()) {
                 let node = self.submission(queue, submission);
                 if matches!(node, Node::Unheard { .. }) {
                     let root = Root::new(node, kernel.vidsch.queues()[queue].process, since);
@@ -157,12 +157,13 @@ impl WaitIndex<'_> {
             missing: Vec::new(),
         };
         let Some(node) = root.node else {
-            let events = kernel.guests.frozen().get(&root.process).map_or(0, |held| held.len() as u32);
+            let events =
+                kernel.guests.frozen().get(&root.process).map_or(0, |deferred| deferred.len() as u32);
             waiter.kind = WaiterKind::Held { events };
             return waiter;
         };
         match node {
-            Node::Wait(slot) => self.tell_wait(slot, &mut waiter),
+            Node::Wait(slot) => self.describe_wait(slot, &mut waiter),
             Node::Acquire(id) => {
                 let acquire = &kernel.keyed.acquires()[&id];
                 waiter.kind = WaiterKind::KeyedMutex { event: acquire.event.0 };
@@ -195,7 +196,7 @@ impl WaitIndex<'_> {
         waiter
     }
 
-    fn tell_wait(&self, slot: u32, waiter: &mut Waiter) {
+    fn describe_wait(&self, slot: u32, waiter: &mut Waiter) {
         let kernel = self.kernel;
         let wait = kernel.sync.waits().at(slot);
         waiter.kind = match wait.owner() {
@@ -213,25 +214,25 @@ impl WaitIndex<'_> {
                 waiter.reached += 1;
                 continue;
             }
-            if waiter.missing.len() < MISSING_TOLD_MAX {
-                let mut thing = kernel.thing(item.object, seen_by);
+            if waiter.missing.len() < MISSING_LISTED_MAX {
+                let mut object = kernel.describe_object(item.object, seen_by);
                 // Of several handles of the process, the one through which the wait was made comes first.
                 let open = item.open.and_then(|open| kernel.sync.opens().get(open));
                 let handle = open.map_or(item.handle, |open| open.handle);
                 if handle != Handle::NULL && open.is_some() {
-                    thing.handles.retain(|one| *one != (seen_by, handle));
-                    thing.handles.insert(0, (seen_by, handle));
-                    thing.handles.truncate(HANDLES_TOLD_MAX);
+                    object.handles.retain(|one| *one != (seen_by, handle));
+                    object.handles.insert(0, (seen_by, handle));
+                    object.handles.truncate(HANDLES_LISTED_MAX);
                 }
                 let current = kernel.sync.objects().value(item.object);
-                waiter.missing.push(Missing { thing, current, needed: item.value });
+                waiter.missing.push(Missing { object, current, needed: item.value });
             }
         }
     }
 
     /// Parties that could have signaled an object and are gone.
-    pub fn gone(&self, object: u32) -> Vec<Gone> {
-        let told = self.kernel.history.of(object).map(|one| {
+    pub fn past_signalers(&self, object: u32) -> Vec<Gone> {
+        let signalers = self.kernel.history.of(object).map(|one| {
             let party = Owner {
                 process: one.process.0,
                 pid: one.pid,
@@ -241,9 +242,9 @@ impl WaitIndex<'_> {
             };
             Gone { at: one.at, party, text: one.text.clone() }
         });
-        let mut told: Vec<Gone> = told.collect();
-        let first = told.len().saturating_sub(SOURCES_MAX);
-        told.split_off(first)
+        let mut signalers: Vec<Gone> = signalers.collect();
+        let first = signalers.len().saturating_sub(SOURCES_MAX);
+        signalers.split_off(first)
     }
 
     /// Processes that could release a mutex or signal a semaphore.

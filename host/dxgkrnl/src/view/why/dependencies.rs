@@ -111,14 +111,14 @@ impl WaitIndex<'_> {
         let id = *self.kernel.vidsch.progress_fences().get(&object)?;
         let hw_queue = &self.kernel.vidsch.hw_queues()[id];
         let engine = self.kernel.vidsch.queues()[hw_queue.queue].engine;
-        let is_told = self.jobs_of(engine, HwQueueId(id)).next().is_some();
+        let is_listed = self.jobs_of(engine, HwQueueId(id)).next().is_some();
         let status = hw_queue.doorbell.as_ref().map(|doorbell| doorbell.status);
         let is_deaf = match status {
             Some(DoorbellStatus::Connected) => false,
             Some(DoorbellStatus::ConnectedNotify) => self.kernel.miniport.ring_bytes(HwQueueId(id)) > 0,
             Some(DoorbellStatus::DisconnectedRetry | DoorbellStatus::DisconnectedAbort) | None => true,
         };
-        let is_lost = hw_queue.user_mode() && hw_queue.last_queued >= value && is_deaf && !is_told;
+        let is_lost = hw_queue.user_mode() && hw_queue.last_queued >= value && is_deaf && !is_listed;
         is_lost.then_some(Node::Ring(id))
     }
 

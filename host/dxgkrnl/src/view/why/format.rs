@@ -23,8 +23,8 @@ pub(super) const SOURCES_MAX: usize = 8;
 
 impl WaitIndex<'_> {
     /// The steps of a path, and the index of the step that the last one needs again.
-    pub fn chain(&self, way: &DependencyPath) -> (Vec<Step>, Option<usize>) {
-        let nodes = &way.nodes;
+    pub fn chain(&self, path: &DependencyPath) -> (Vec<Step>, Option<usize>) {
+        let nodes = &path.nodes;
         let mut steps = Vec::new();
         let mut back_to = None;
         for (at, node) in nodes.iter().enumerate() {
@@ -34,7 +34,7 @@ impl WaitIndex<'_> {
                 (Node::Packet { queue, .. }, Some(Node::Packet { queue: other, .. })) => *queue == other,
                 _ => false,
             };
-            if way.cycle_from == Some(at) {
+            if path.cycle_from == Some(at) {
                 back_to = Some(steps.len());
             }
             if !(same(before) && same(after)) {
@@ -59,10 +59,12 @@ impl WaitIndex<'_> {
             }
             Node::Packet { queue, at, .. } => {
                 let packets = &kernel.vidsch.queues()[queue].packets;
-                let (of, what) = (packets.len(), self.packet(&packets[at as usize]));
+                let (of, description) = (packets.len(), self.packet(&packets[at as usize]));
                 let text = match holds_up {
-                    true => format!("behind packet {} of {of} there: {what}", at + 1),
-                    false => format!("{what} is packet {} of {of} in {}", at + 1, kernel.queue_name(queue)),
+                    true => format!("behind packet {} of {of} there: {description}", at + 1),
+                    false => {
+                        format!("{description} is packet {} of {of} in {}", at + 1, kernel.queue_name(queue))
+                    }
                 };
                 (StepKind::Queue, Some(kernel.vidsch.queues()[queue].process), text)
             }
@@ -121,25 +123,25 @@ impl WaitIndex<'_> {
             },
             Node::Acquire(id) => {
                 let acquire = &kernel.keyed.acquires()[&id];
-                let (party, thing) = (kernel.party(acquire.process), self.missing_of(node)?.thing);
-                let text = format!("{party} acquires {thing} with key {}", acquire.key);
+                let (party, mutex) = (kernel.party(acquire.process), self.missing_of(node)?.object);
+                let text = format!("{party} acquires {mutex} with key {}", acquire.key);
                 (StepKind::Wait, acquire.process, text)
             }
             Node::Value { by, .. } => {
-                let Missing { thing, current, needed } = self.missing_of(node)?;
-                (StepKind::Value, by, format!("{thing} is {current}, needs {needed}"))
+                let Missing { object, current, needed } = self.missing_of(node)?;
+                (StepKind::Value, by, format!("{object} is {current}, needs {needed}"))
             }
             Node::Turn { object, queue } => {
                 let process = kernel.vidsch.queues()[queue].process;
-                let thing = kernel.thing(object, process);
+                let described = kernel.describe_object(object, process);
                 let text = match kernel.sync.legacy().objects.get(&object).map(|state| &state.kind) {
                     Some(Kind::Mutex { owner: Some(owner) }) if owner.by != Handle::NULL => {
-                        format!("{thing} is owned by {} of p{}", owner.by, owner.process.0)
+                        format!("{described} is owned by {} of p{}", owner.by, owner.process.0)
                     }
                     Some(Kind::Mutex { .. }) => {
-                        format!("{thing} is owned by a context or device that ended without releasing it")
+                        format!("{described} is owned by a context or device that ended without releasing it")
                     }
-                    _ => format!("{thing} has count {}", kernel.sync.objects().value(object)),
+                    _ => format!("{described} has count {}", kernel.sync.objects().value(object)),
                 };
                 (StepKind::Value, process, text)
             }
@@ -186,19 +188,22 @@ impl WaitIndex<'_> {
         let of =
             queues.next().map_or_else(|| format!("p{}", work.process.0), |(id, _)| kernel.queue_name(id));
         let (engine, now) = (kernel.engine_name(engine), self.now);
-        let what = match work.submission_fence_id {
+        let description = match work.submission_fence_id {
             0 => format!("a buffer from the ring of {of}"),
             id => format!("submission {id} of {of}"),
         };
         let text = match work.state {
             WorkState::Running { until } => {
-                format!("{engine} runs {what}; its packet ends in {}", Elapsed(until.saturating_sub(now)))
+                format!(
+                    "{engine} runs {description}; its packet ends in {}",
+                    Elapsed(until.saturating_sub(now))
+                )
             }
-            WorkState::Hung => format!("{engine} hangs in {what}"),
-            WorkState::Waiting { .. } => format!("{engine} has {what}, which waits in hardware"),
-            WorkState::Suspended => format!("{engine} has {what}, whose context is suspended"),
-            WorkState::Queued => format!("{engine} has {what} queued"),
-            WorkState::Preempted => format!("{what} was preempted"),
+            WorkState::Hung => format!("{engine} hangs in {description}"),
+            WorkState::Waiting { .. } => format!("{engine} has {description}, which waits in hardware"),
+            WorkState::Suspended => format!("{engine} has {description}, whose context is suspended"),
+            WorkState::Queued => format!("{engine} has {description} queued"),
+            WorkState::Preempted => format!("{description} was preempted"),
         };
         Some(Step { kind: StepKind::Engine, text, process: Some(work.process.0) })
     }
@@ -218,7 +223,7 @@ impl WaitIndex<'_> {
         let kernel = self.kernel;
         match node {
             Node::Value { object, value: needed, by, .. } => Some(Missing {
-                thing: kernel.thing(object, by),
+                object: kernel.describe_object(object, by),
                 current: kernel.sync.objects().value(object),
                 needed,
             }),
@@ -226,7 +231,7 @@ impl WaitIndex<'_> {
                 let is_mutex = kernel.sync.legacy().owner(object).is_some();
                 let (current, needed) = (kernel.sync.objects().value(object), u64::from(!is_mutex));
                 Some(Missing {
-                    thing: kernel.thing(object, kernel.vidsch.queues()[queue].process),
+                    object: kernel.describe_object(object, kernel.vidsch.queues()[queue].process),
                     current,
                     needed,
                 })
@@ -234,8 +239,8 @@ impl WaitIndex<'_> {
             Node::Acquire(id) => {
                 let acquire = &kernel.keyed.acquires()[&id];
                 let mutex = kernel.keyed.opens()[acquire.open].mutex;
-                let thing = kernel.keyed_thing(mutex, acquire.process);
-                Some(Missing { thing, current: kernel.keyed.mutexes()[mutex].key, needed: acquire.key })
+                let object = kernel.describe_keyed_mutex(mutex, acquire.process);
+                Some(Missing { object, current: kernel.keyed.mutexes()[mutex].key, needed: acquire.key })
             }
             _ => None,
         }

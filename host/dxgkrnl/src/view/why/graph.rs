@@ -215,13 +215,13 @@ impl Graph {
 
     /// The path that decides a node. It follows the last dependency to happen if all are needed, and the first if any
     /// is enough. In a node that never happens it follows the first dependency that never does.
-    pub fn way(&self, from: Node) -> DependencyPath {
+    pub fn path(&self, from: Node) -> DependencyPath {
         let mut numbers: Vec<usize> = Vec::new();
-        let mut seen = BTreeMap::new();
+        let mut visited = BTreeMap::new();
         let mut next = self.numbers.get(&from).copied();
         let mut cycle_from = None;
         while let Some(at) = next {
-            if let Some(from) = seen.insert(at, numbers.len()) {
+            if let Some(from) = visited.insert(at, numbers.len()) {
                 cycle_from = Some(from);
                 break;
             }
@@ -236,25 +236,25 @@ impl Graph {
     /// fate.
     pub fn fates(&self) -> (BTreeMap<Node, Fate>, Vec<Node>) {
         let mut fates: Vec<Option<Fate>> = alloc::vec![None; self.vertices.len()];
-        let mut on_way = alloc::vec![false; self.vertices.len()];
+        let mut on_path = alloc::vec![false; self.vertices.len()];
         let mut members = Vec::new();
         for start in 0..self.vertices.len() {
-            let (mut way, mut at) = (Vec::new(), start);
+            let (mut path, mut at) = (Vec::new(), start);
             let mut fate = loop {
                 if let Some(fate) = fates[at] {
                     break fate;
                 }
-                if on_way[at] {
-                    break self.cycle(&way, at, &mut members);
+                if on_path[at] {
+                    break self.cycle(&path, at, &mut members);
                 }
-                on_way[at] = true;
-                way.push(at);
+                on_path[at] = true;
+                path.push(at);
                 match self.next(&self.vertices[at]) {
                     Some(next) => at = next,
                     None => break self.end(&self.vertices[at]),
                 }
             };
-            for number in way.into_iter().rev() {
+            for number in path.into_iter().rev() {
                 let node = self.vertices[number].node;
                 if let Fate::Leaf { value: value @ None, .. } = &mut fate {
                     *value = Some(node).filter(|node| node.is_value());
@@ -262,14 +262,14 @@ impl Graph {
                 fates[number] = Some(fate);
             }
         }
-        let known = self.vertices.iter().zip(fates);
-        (known.filter_map(|(vertex, fate)| Some((vertex.node, fate?))).collect(), members)
+        let pairs = self.vertices.iter().zip(fates);
+        (pairs.filter_map(|(vertex, fate)| Some((vertex.node, fate?))).collect(), members)
     }
 
-    fn cycle(&self, way: &[usize], again: usize, members: &mut Vec<Node>) -> Fate {
-        let from = way.iter().position(|number| *number == again).unwrap_or(0);
+    fn cycle(&self, path: &[usize], again: usize, members: &mut Vec<Node>) -> Fate {
+        let from = path.iter().position(|number| *number == again).unwrap_or(0);
         let before = members.len();
-        members.extend(way[from..].iter().map(|number| self.vertices[*number].node));
+        members.extend(path[from..].iter().map(|number| self.vertices[*number].node));
         let of_it = &members[before..];
         let waits = of_it.iter().filter(|node| node.waits()).count();
         let first = of_it.iter().min().copied().unwrap_or(self.vertices[again].node);

@@ -46,22 +46,22 @@ impl<'a> WaitIndex<'a> {
         let (under_way, opaque, waits_of) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (work, doubtful) = (BTreeMap::new(), BTreeSet::new());
         let now = now.max(kernel.now);
-        let mut look = WaitIndex { kernel, now, work, under_way, opaque, waits_of, doubtful };
-        look.look_at_engines();
-        look.look_at_queues();
-        look.look_at_waits();
-        look
+        let mut index = WaitIndex { kernel, now, work, under_way, opaque, waits_of, doubtful };
+        index.index_engines();
+        index.index_queues();
+        index.index_waits();
+        index
     }
 
-    fn look_at_engines(&mut self) {
+    fn index_engines(&mut self) {
         let kernel = self.kernel;
         for (adapter, config) in (0..).zip(&kernel.config.adapters) {
             let own_paging = EngineId { adapter, node: AdapterConfig::OWN_PAGING_NODE };
             let engines = config.engines(adapter).map(|(engine, _)| engine).chain([own_paging]);
             for engine in engines {
                 let work = kernel.miniport.work(engine);
-                for (at, one) in (0..).zip(work.iter().flatten()) {
-                    self.index_pending_writes(engine, one.process, Some(&one.pending_writes), |upto| {
+                for (at, job) in (0..).zip(work.iter().flatten()) {
+                    self.index_pending_writes(engine, job.process, Some(&job.pending_writes), |upto| {
                         Node::Job { engine, at, upto }
                     });
                 }
@@ -105,7 +105,7 @@ impl<'a> WaitIndex<'a> {
         self.under_way.entry(object).or_default().push(under_way);
     }
 
-    fn look_at_queues(&mut self) {
+    fn index_queues(&mut self) {
         let kernel = self.kernel;
         for (queue, state) in kernel.vidsch.queues().iter() {
             let engine = state.engine;
@@ -144,7 +144,7 @@ impl<'a> WaitIndex<'a> {
         }
     }
 
-    fn look_at_waits(&mut self) {
+    fn index_waits(&mut self) {
         let kernel = self.kernel;
         let mut add = |process: ProcessId, node: Node| {
             let waits = self.waits_of.entry(process).or_default();

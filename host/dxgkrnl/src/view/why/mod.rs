@@ -43,7 +43,7 @@ use crate::ddi::EngineId;
 use crate::kernel::Kernel;
 
 /// Waiters that are examined at most, the longest wait first.
-const LOOKED_AT_MAX: usize = 4096;
+const ROOTS_MAX: usize = 4096;
 
 /// Times that cycles are examined again at most.
 const DOUBTS_MAX: usize = 8;
@@ -66,59 +66,59 @@ impl Kernel {
 
     /// [`Kernel::why`], and the signals to try for each cause.
     fn why_with_trials(&self, question: &Question) -> (Why, Vec<Trial>) {
-        let mut look = WaitIndex::new(self, question.now);
-        let mut roots = look.roots(question);
+        let mut index = WaitIndex::new(self, question.now);
+        let mut roots = index.roots(question);
         let waiting = roots.len();
-        roots.truncate(LOOKED_AT_MAX);
+        roots.truncate(ROOTS_MAX);
         let nodes: Vec<Node> = roots.iter().filter_map(|root| root.node).collect();
-        let mut graph = Graph::new(&nodes, |node| look.dependencies(node));
+        let mut graph = Graph::new(&nodes, |node| index.dependencies(node));
         let (mut fates, mut members) = graph.fates();
         for _ in 0..DOUBTS_MAX {
-            if !look.doubts(&members) {
+            if !index.doubts(&members) {
                 break;
             }
-            graph = Graph::new(&nodes, |node| look.dependencies(node));
+            graph = Graph::new(&nodes, |node| index.dependencies(node));
             (fates, members) = graph.fates();
         }
-        let mut places: BTreeMap<Key, usize> = BTreeMap::new();
+        let mut cause_numbers: BTreeMap<Key, usize> = BTreeMap::new();
         let mut causes: Vec<Cause> = Vec::new();
         let mut trials: Vec<Trial> = Vec::new();
         for root in &roots {
             let fate = root.node.and_then(|node| fates.get(&node)).copied();
-            let verdict = look.verdict(root, fate);
-            let key = look.key(root, fate, verdict);
-            let tell = || {
-                let way = root.node.map(|node| graph.way(node));
-                let nodes = way.as_ref().map_or(&[][..], |way| &way.nodes);
+            let verdict = index.verdict(root, fate);
+            let key = index.key(root, fate, verdict);
+            let describe = || {
+                let path = root.node.map(|node| graph.path(node));
+                let nodes = path.as_ref().map_or(&[][..], |path| &path.nodes);
                 let trial = Trial::new(root.node.unwrap_or(Node::Process(root.process)), nodes);
-                (look.cause(root, way.as_ref(), verdict), trial)
+                (index.cause(root, path.as_ref(), verdict), trial)
             };
-            if let Some(place) = places.get(&key) {
-                let cause = &mut causes[*place];
+            if let Some(number) = cause_numbers.get(&key) {
+                let cause = &mut causes[*number];
                 cause.waiters_count += 1;
                 if cause.root.is_none() && root.node.is_some_and(Node::is_wait) {
                     // The report prefers a waiter whose path has a missing value.
-                    let (fuller, trial) = tell();
-                    let others = core::mem::replace(cause, fuller);
-                    trials[*place] = trial;
-                    cause.waiters.extend(others.waiters);
+                    let (fuller, trial) = describe();
+                    let previous = core::mem::replace(cause, fuller);
+                    trials[*number] = trial;
+                    cause.waiters.extend(previous.waiters);
                     cause.waiters.truncate(question.waiters.max(1));
-                    cause.waiters_count += others.waiters_count - 1;
+                    cause.waiters_count += previous.waiters_count - 1;
                 } else if cause.waiters.len() < question.waiters {
-                    cause.waiters.push(look.waiter(root));
+                    cause.waiters.push(index.waiter(root));
                 }
                 continue;
             }
             if causes.len() >= question.most {
                 continue;
             }
-            places.insert(key, causes.len());
-            let (cause, trial) = tell();
+            cause_numbers.insert(key, causes.len());
+            let (cause, trial) = describe();
             causes.push(cause);
             trials.push(trial);
         }
-        let told: usize = causes.iter().map(|cause| cause.waiters_count).sum();
-        (Why { now: look.now, waiting, causes, left_out: waiting - told }, trials)
+        let listed: usize = causes.iter().map(|cause| cause.waiters_count).sum();
+        (Why { now: index.now, waiting, causes, left_out: waiting - listed }, trials)
     }
 }
 
@@ -134,9 +134,11 @@ impl WaitIndex<'_> {
             Leaf::Live { due } => Verdict::Progressing { due },
             Leaf::Free(process) | Leaf::Itself(process) => Verdict::WaitsFor { process: process.0 },
             Leaf::Unknown(engine) => Verdict::Unknown { engine: number(engine) },
-            Leaf::Hung(engine) => Verdict::Hang { engine: number(engine), looked_at: self.looked_at(engine) },
+            Leaf::Hung(engine) => {
+                Verdict::Hang { engine: number(engine), looked_at: self.next_check(engine) }
+            }
             Leaf::LostInterrupt(engine) => {
-                Verdict::LostInterrupt { engine: number(engine), looked_at: self.looked_at(engine) }
+                Verdict::LostInterrupt { engine: number(engine), looked_at: self.next_check(engine) }
             }
             Leaf::Frozen(process) => Verdict::Frozen { process: process.0 },
             Leaf::Suspended { process, adapter } => Verdict::Suspended { process: process.0, adapter },
@@ -147,7 +149,7 @@ impl WaitIndex<'_> {
     }
 
     /// When timeout detection next checks an engine.
-    fn looked_at(&self, engine: EngineId) -> Option<u64> {
+    fn next_check(&self, engine: EngineId) -> Option<u64> {
         let kernel = self.kernel;
         crate::ids::earliest(kernel.watch_due(engine), kernel.hw_queues_due(engine))
     }
@@ -178,8 +180,8 @@ impl WaitIndex<'_> {
         keyed.opens()[keyed.acquires()[&acquire].open].mutex
     }
 
-    fn cause(&self, root: &Root, way: Option<&DependencyPath>, verdict: Verdict) -> Cause {
-        let (chain, back_to) = way.map(|way| self.chain(way)).unwrap_or_default();
+    fn cause(&self, root: &Root, path: Option<&DependencyPath>, verdict: Verdict) -> Cause {
+        let (chain, back_to) = path.map(|path| self.chain(path)).unwrap_or_default();
         let mut cause = Cause {
             verdict,
             waiters: alloc::vec![self.waiter(root)],
@@ -192,12 +194,12 @@ impl WaitIndex<'_> {
             gone: Vec::new(),
             release: None,
         };
-        let Some(way) = way else { return cause };
+        let Some(path) = path else { return cause };
         // A cycle has no end, so its missing value is that of the first wait.
-        let told = |node: &&Node| self.missing_of(**node).is_some();
-        let node = match way.cycle_from {
-            None => way.nodes.iter().rev().find(told),
-            Some(_) => way.nodes.iter().find(told),
+        let has_missing = |node: &&Node| self.missing_of(**node).is_some();
+        let node = match path.cycle_from {
+            None => path.nodes.iter().rev().find(has_missing),
+            Some(_) => path.nodes.iter().find(has_missing),
         };
         let Some(node) = node else { return cause };
         cause.root = self.missing_of(*node);
@@ -205,11 +207,11 @@ impl WaitIndex<'_> {
             Node::Value { object, value, .. } => {
                 cause.could = self.could(*object);
                 cause.too_low = self.too_low(*object, *value);
-                cause.gone = self.gone(*object);
+                cause.gone = self.past_signalers(*object);
             }
             Node::Turn { object, .. } => {
                 cause.could = self.could_release(*object);
-                cause.gone = self.gone(*object);
+                cause.gone = self.past_signalers(*object);
             }
             Node::Acquire(id) => cause.could = self.could_give(*id),
             _ => {}

@@ -13,7 +13,7 @@ use crate::sharing::Shared;
 use crate::{AdapterConfig, ProcessId};
 
 /// Handles of one object that the report lists.
-pub(super) const HANDLES_TOLD_MAX: usize = 4;
+pub(super) const HANDLES_LISTED_MAX: usize = 4;
 
 impl core::fmt::Display for Owner {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -51,7 +51,7 @@ impl Kernel {
     }
 
     /// An object as this process sees it.
-    pub(super) fn thing(&self, object: u32, seen_by: ProcessId) -> Object {
+    pub(super) fn describe_object(&self, object: u32, seen_by: ProcessId) -> Object {
         let state = &self.sync.objects()[object];
         let kind = match state.object_type {
             SyncObjectType::MUTEX => "mutex",
@@ -66,19 +66,20 @@ impl Kernel {
             state.opens().map(|open| (self.sync.opens()[open].process, self.sync.opens()[open].handle));
         let mut handles: Vec<(ProcessId, Handle)> = opens.collect();
         handles.sort_by_key(|(process, _)| *process != seen_by);
-        handles.truncate(HANDLES_TOLD_MAX);
-        let names = self.sharing.names().values().filter(|named| named.what == Shared::Sync(object));
-        let name = names.map(|named| named.given.clone()).next();
+        handles.truncate(HANDLES_LISTED_MAX);
+        let names =
+            self.sharing.names().values().filter(|shared_name| shared_name.shared == Shared::Sync(object));
+        let name = names.map(|shared_name| shared_name.spelling.clone()).next();
         Object { number: object, kind, handles, name }
     }
 
     /// A keyed mutex as this process sees it.
-    pub(super) fn keyed_thing(&self, mutex: u32, seen_by: ProcessId) -> Object {
+    pub(super) fn describe_keyed_mutex(&self, mutex: u32, seen_by: ProcessId) -> Object {
         let opens = self.keyed.opens().iter().filter(|(_, open)| open.mutex == mutex);
         let mut handles: Vec<(ProcessId, Handle)> =
             opens.map(|(_, open)| (open.process, open.handle)).collect();
         handles.sort_by_key(|(process, _)| *process != seen_by);
-        handles.truncate(HANDLES_TOLD_MAX);
+        handles.truncate(HANDLES_LISTED_MAX);
         Object { number: mutex, kind: "keyed mutex", handles, name: None }
     }
 

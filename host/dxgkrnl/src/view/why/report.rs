@@ -159,7 +159,7 @@ pub struct Object {
 /// A value that a wait still needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Missing {
-    pub thing: Object,
+    pub object: Object,
     /// The value now. Of a keyed mutex the key.
     pub current: u64,
     /// The value that it needs. Of a keyed mutex the key.
@@ -248,7 +248,7 @@ pub struct Gone {
 /// A signal that would release the first waiter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Release {
-    pub thing: Object,
+    pub object: Object,
     pub value: u64,
     /// It was tried on a copy of the state, and the wait ended.
     pub tried: bool,

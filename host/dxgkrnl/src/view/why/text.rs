@@ -11,13 +11,13 @@ use crate::Nanos;
 
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Missing { thing, current, needed } = self;
-        match thing.kind {
-            "keyed mutex" => write!(f, "{thing}: its key is {current}, needs {needed}"),
-            "mutex" => write!(f, "{thing}: a context or device owns it"),
-            "semaphore" => write!(f, "{thing}: its count is {current}"),
-            _ if current >= needed => write!(f, "{thing}: {current} is in memory, which reaches {needed}"),
-            _ => write!(f, "{thing} is {current}, needs {needed}"),
+        let Missing { object, current, needed } = self;
+        match object.kind {
+            "keyed mutex" => write!(f, "{object}: its key is {current}, needs {needed}"),
+            "mutex" => write!(f, "{object}: a context or device owns it"),
+            "semaphore" => write!(f, "{object}: its count is {current}"),
+            _ if current >= needed => write!(f, "{object}: {current} is in memory, which reaches {needed}"),
+            _ => write!(f, "{object} is {current}, needs {needed}"),
         }
     }
 }
@@ -55,8 +55,8 @@ impl fmt::Display for WaiterLine<'_> {
             WaiterKind::Held { events } => write!(f, "{party} has {events} pending wake-ups")?,
         }
         if *of > 1 {
-            let what = if *any { "any" } else { "all" };
-            write!(f, ", for {what} of {of} objects ({reached} reached)")?;
+            let quantifier = if *any { "any" } else { "all" };
+            write!(f, ", for {quantifier} of {of} objects ({reached} reached)")?;
         }
         if let Some(since) = since {
             write!(f, ", for {}", Elapsed(now.saturating_sub(*since)))?;
@@ -177,9 +177,9 @@ impl Cause {
             let ago = Elapsed(now.saturating_sub(gone.at));
             lines.push(format!("gone: {ago} ago {} {}", gone.party, gone.text));
         }
-        if let Some(Release { thing, value, tried }) = &self.release {
+        if let Some(Release { object, value, tried }) = &self.release {
             let how = if *tried { "tried on a copy of the state" } else { "not tried" };
-            lines.push(format!("released by: {thing} at {value} ({how})"));
+            lines.push(format!("released by: {object} at {value} ({how})"));
         }
         lines
     }
@@ -191,16 +191,16 @@ impl Cause {
             for missing in &first.missing {
                 writeln!(f, "    {missing}")?;
             }
-            let untold = (first.of - first.reached).saturating_sub(first.missing.len());
-            if untold > 0 && first.of > 0 {
-                writeln!(f, "    and {untold} more")?;
+            let unlisted = (first.of - first.reached).saturating_sub(first.missing.len());
+            if unlisted > 0 && first.of > 0 {
+                writeln!(f, "    and {unlisted} more")?;
             }
         }
         writeln!(f, "  {}", self.verdict.sentence(now))?;
         // The missing value of a single object is printed above already.
-        let is_told = self.waiters.first().is_some_and(|waiter| waiter.missing.len() == 1)
+        let is_listed = self.waiters.first().is_some_and(|waiter| waiter.missing.len() == 1)
             && self.chain.get(1).is_some_and(|step| step.kind == StepKind::Value);
-        for (at, step) in self.chain.iter().skip(if is_told { 2 } else { 1 }).enumerate() {
+        for (at, step) in self.chain.iter().skip(if is_listed { 2 } else { 1 }).enumerate() {
             writeln!(f, "    {}. {}", at + 1, step.text)?;
         }
         if let (Verdict::Cycle { .. }, Some(first)) = (self.verdict, self.chain.first()) {

@@ -60,7 +60,11 @@ impl Kernel {
             };
             if ends {
                 let seen_by = crate::ProcessId(first.party.process);
-                return Some(Release { thing: self.thing(*object, seen_by), value: *value, tried: true });
+                return Some(Release {
+                    object: self.describe_object(*object, seen_by),
+                    value: *value,
+                    tried: true,
+                });
             }
         }
         None
@@ -89,8 +93,8 @@ impl Kernel {
 }
 
 impl Trial {
-    pub(super) fn new(node: Node, way: &[Node]) -> Self {
-        let values = way.iter().filter_map(|node| match node {
+    pub(super) fn new(node: Node, path: &[Node]) -> Self {
+        let values = path.iter().filter_map(|node| match node {
             Node::Value { object, value, .. } => Some((*object, *value)),
             _ => None,
         });

@@ -19,14 +19,14 @@ use crate::ddi::KmdProcess;
 
 /// The processes and devices that drivers have.
 #[derive(Default, Serialize, Deserialize)]
-pub(crate) struct KnownGuests {
+pub(crate) struct DriverIds {
     /// The last identity that was assigned: processes and devices have one sequence, so that all are distinct.
     pub(super) last_id: u64,
     pub processes: BTreeMap<KmdProcess, (ProcessId, u32)>,
     pub(super) of_process: BTreeMap<(ProcessId, u32), KmdProcess>,
 }
 
-impl KnownGuests {
+impl DriverIds {
     pub fn next_id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id
