@@ -95,9 +95,12 @@ fn an_allocation_handle_is_valid_on_its_own_device_only() {
     let (resource, _, allocation) = create(&mut world, device, F::CREATE_RESOURCE);
     assert_eq!(destroy(&mut world, other, Handle::NULL, &[allocation]), IP);
     assert_eq!(destroy(&mut world, other, resource, &[]), IP);
-    let mut there = creation(other, F::CREATE_RESOURCE);
-    there.resource = resource;
-    assert_eq!(world.status(Call::CreateAllocation { create: Box::new(there) }), NtStatus::INVALID_HANDLE);
+    let mut creation_on_other = creation(other, F::CREATE_RESOURCE);
+    creation_on_other.resource = resource;
+    assert_eq!(
+        world.status(Call::CreateAllocation { create: Box::new(creation_on_other) }),
+        NtStatus::INVALID_HANDLE
+    );
     world.ok(Call::DestroyDevice { device: other });
     assert_eq!(counts(&world), (1, 1), "the other device's allocation stays");
     world.ok(Call::DestroyDevice { device });

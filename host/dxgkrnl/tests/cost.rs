@@ -34,8 +34,8 @@ fn a_pending_wait_costs_little_on_one_fence_and_on_many_in_any_order() {
             let mut world = World::new(fences);
             let before = live_bytes();
             for at in 0..WAITS {
-                let place = if random { scattered(at, WAITS) } else { at };
-                let wait = world.wait(place % fences, (place / fences) as u64 + 1, at as u64 + 1);
+                let position = if random { scattered(at, WAITS) } else { at };
+                let wait = world.wait(position % fences, (position / fences) as u64 + 1, at as u64 + 1);
                 world.take(wait);
             }
             let each = (live_bytes() - before) as f64 / WAITS as f64;
@@ -46,8 +46,11 @@ fn a_pending_wait_costs_little_on_one_fence_and_on_many_in_any_order() {
                 world.take(signal);
             }
             world.effects = Default::default();
-            let left = live_bytes() - before;
-            assert!(left <= 512 * fences as isize + 65_536, "{left} bytes stay: {fences} fences");
+            let remaining_bytes = live_bytes() - before;
+            assert!(
+                remaining_bytes <= 512 * fences as isize + 65_536,
+                "{remaining_bytes} bytes stay: {fences} fences"
+            );
         }
     }
 }
@@ -98,7 +101,7 @@ fn a_signal_allocates_nothing_with_any_waiters() {
     let mut world = World::new(64);
     for value in 1..100_u64 {
         let warm = value > 2;
-        let check = |what: &str, count: u64| assert!(!warm || count == 0, "{what}: {count} allocations");
+        let check = |case: &str, count: u64| assert!(!warm || count == 0, "{case}: {count} allocations");
         // Without waiters.
         check("a signal", taking(&mut world, |world| world.signal(0, 10 * value)));
         // One waiter, then a few.
@@ -450,11 +453,11 @@ impl Small {
     fn fill(&mut self, process: u32, device: Handle) -> (u32, String) {
         let info =
             SyncObjectInfo { object_type: SyncObjectType::MONITORED_FENCE, ..SyncObjectInfo::default() };
-        for made in 0.. {
+        for created in 0.. {
             let create = Call::CreateSynchronizationObject { device, info, legacy: false };
             match self.call(process, create) {
                 (NtStatus::SUCCESS, ..) => {}
-                (NtStatus::NO_MEMORY, _, why) => return (made, why),
+                (NtStatus::NO_MEMORY, _, why) => return (created, why),
                 other => panic!("{other:?}"),
             }
         }

@@ -158,10 +158,10 @@ fn a_driver_that_fails_fails_the_creation_with_its_status_and_leaves_nothing() {
 fn a_driver_that_fails_for_process_or_device_fails_the_device() {
     let (mut world, script) = scripted(Config::default());
     let adapter = world.adapter();
-    for (ddi, known) in [("create_process", 0), ("create_device", 0)] {
+    for (ddi, expected_processes) in [("create_process", 0), ("create_device", 0)] {
         script.borrow().failing = Some((ddi, NtStatus::NO_MEMORY));
         assert_eq!(world.status(Call::CreateDevice { adapter, flags: 0 }), NtStatus::NO_MEMORY, "{ddi}");
-        assert_eq!(world.kernel.snapshot().kmd_processes.len(), known);
+        assert_eq!(world.kernel.snapshot().kmd_processes.len(), expected_processes);
     }
     let expected = ["create_process 0 2 Host Some(\"test\")", "destroy_process 0 2"];
     assert_eq!(calls(&script, &["create_", "destroy_"]), expected, "a failed creation is undone");
@@ -198,7 +198,7 @@ fn the_driver_has_a_process_from_its_first_device_to_its_last_adapter_handle() {
     assert_eq!(calls(&script, &["destroy_"]), [""; 0], "one adapter handle is left");
     world.ok(Call::CloseAdapter { adapter: again });
     assert_eq!(calls(&script, &["destroy_"]), ["destroy_device 1 5", "destroy_process 1 4"]);
-    world.gone(P);
+    world.end_process(P);
     let expected = ["destroy_device 0 2", "destroy_device 0 3", "destroy_process 0 1"];
     assert_eq!(calls(&script, &["destroy_"]), expected);
     world.finish();
@@ -250,26 +250,26 @@ fn an_interrupt_service_routine_signals_no_event_and_its_dpc_does() {
     let object = create(&mut world, device);
     let right = signal(event_of(&world, object).dxg);
     let returned = |script: &ScriptRef| calls(script, &["event_signaled"]);
-    let said = |status| vec![format!("event_signaled 0 {:#x}: {status}", right.event)];
+    let status_line = |status| vec![format!("event_signaled 0 {:#x}: {status}", right.event)];
     // Hardware and the ISR: a fault, and an engine's work at its deadline.
     inject(&mut world, &script, called_back(0, right));
-    assert_eq!((world.woken(), returned(&script)), (vec![], said(IP)));
+    assert_eq!((world.woken(), returned(&script)), (vec![], status_line(IP)));
     assert!(world.notes().concat().contains("an interrupt service routine calls it"));
     let context = world.context(device, 0);
     world.submit(context, &[isa::Packet::Busy { duration_ns: 10 }]);
     script.borrow().call_back("interrupt", called_back(0, right));
     world.advance(10);
-    assert_eq!((world.woken(), returned(&script)), (vec![], said(IP)));
+    assert_eq!((world.woken(), returned(&script)), (vec![], status_line(IP)));
     from_dpc(&mut world, &script, called_back(0, right));
-    assert_eq!((world.woken(), returned(&script)), (vec![EVENT], said(NtStatus::SUCCESS)));
+    assert_eq!((world.woken(), returned(&script)), (vec![EVENT], status_line(NtStatus::SUCCESS)));
     // A DDI at PASSIVE_LEVEL.
     script.borrow().call_back("fail_object", called_back(0, right));
     world.input(Input::Fault(Fault::ObjectGoesBad { adapter: 0, usage: 1 }));
-    assert_eq!((world.woken(), returned(&script)), (vec![EVENT], said(NtStatus::SUCCESS)));
+    assert_eq!((world.woken(), returned(&script)), (vec![EVENT], status_line(NtStatus::SUCCESS)));
     // Each call gets its own status.
     let wrong = SignalEvent { reserved: 1, ..right };
     from_dpc(&mut world, &script, [wrong, right].iter().flat_map(|one| called_back(0, *one)).collect());
-    assert_eq!(returned(&script), [said(IP), said(NtStatus::SUCCESS)].concat());
+    assert_eq!(returned(&script), [status_line(IP), status_line(NtStatus::SUCCESS)].concat());
     world.finish();
 }
 
@@ -363,11 +363,11 @@ impl Ended {
     fn end(&mut self, end: End) {
         let Ended { world, adapter, device, object, process, .. } = self;
         let (adapter, device, object, process) = (*adapter, *device, *object, *process);
-        let gone = !world.kernel.processes().any(|one| one == process);
+        let has_ended = !world.kernel.processes().any(|one| one == process);
         match end {
-            End::Object if !gone => drop(world.call(Call::DestroySynchronizationObject { object })),
-            End::Device if !gone => drop(world.call(Call::DestroyDevice { device })),
-            End::LastAdapterHandle if !gone => drop(world.call(Call::CloseAdapter { adapter })),
+            End::Object if !has_ended => drop(world.call(Call::DestroySynchronizationObject { object })),
+            End::Device if !has_ended => drop(world.call(Call::DestroyDevice { device })),
+            End::LastAdapterHandle if !has_ended => drop(world.call(Call::CloseAdapter { adapter })),
             End::Object | End::Device | End::LastAdapterHandle => {}
             End::Process => world.input(Input::ProcessGone { process }),
             End::Vm => world.input(Input::VmDetached { vm: VmId(1) }),
@@ -535,7 +535,7 @@ fn a_driver_signals_an_event_of_a_guest_process_until_that_process_is_destroyed(
         }
         // Its last signals arrive during its destruction, and none later.
         script.borrow().call_back("destroy_process", called_back(0, guest));
-        world.gone(process);
+        world.end_process(process);
         assert_eq!(world.kernel.snapshot().contract_violations, 0);
         assert_eq!(driver_signals_guest(&mut world, &script, &[guest]), (vec![], 1));
         world.finish();
@@ -607,7 +607,7 @@ fn no_signal_follows_the_last_use_of_an_event_or_the_end_of_its_process() {
     // During the destruction of the process the driver may still signal, and set last_use.
     script.borrow().call_back("destroy_process", called_back(0, last(2)));
     world.woken();
-    world.gone(id);
+    world.end_process(id);
     let violations = world.kernel.snapshot().contract_violations;
     assert_eq!(violations, 2);
     for late in [guest(2), last(3)] {

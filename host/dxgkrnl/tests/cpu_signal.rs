@@ -24,8 +24,11 @@ fn a_signal_is_complete_on_return_only_by_policy() {
         let event = world.pending(device, &[(fence.object, 5)], false);
         world.stores();
         assert_eq!(world.signal(device, fence.object, 5), OK);
-        let there = if on_return { vec![(fence.slot.unwrap(), 5)] } else { vec![] };
-        assert_eq!((world.stores(), world.value(fence.object)), (there, if on_return { 5 } else { 0 }));
+        let expected_stores = if on_return { vec![(fence.slot.unwrap(), 5)] } else { vec![] };
+        assert_eq!(
+            (world.stores(), world.value(fence.object)),
+            (expected_stores, if on_return { 5 } else { 0 })
+        );
         assert_eq!(world.woken() == [event], on_return);
         assert_eq!(
             world.kernel.next_deadline(),

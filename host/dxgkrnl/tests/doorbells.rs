@@ -8,7 +8,7 @@ use crate::allocations::{create, destroy};
 use crate::common::hardware::*;
 use crate::common::scripted::{calls, inject, scripted};
 use crate::common::{P, World};
-use crate::gpu_memory::{Mapped, bring, map, told};
+use crate::gpu_memory::{Mapped, bring, map, page_table_updates};
 use d3dkmt::{Call, CreateAllocationFlags, Handle, NtStatus, Reply, SignalFlags, isa};
 use dxgkrnl::ddi::{Callback, DisconnectReason, EngineId};
 use dxgkrnl::{AdapterConfig, Config, Fault, Features, Input, ProcessId, VidSchCaps, VmId};
@@ -531,7 +531,7 @@ fn a_ring_is_referenced_while_its_doorbell_lives_and_destroyed_by_its_owner_only
     }
     world.ok(doorbell(&[ring, control]));
     assert_eq!(world.connect(queue), OK);
-    told(&script);
+    page_table_updates(&script);
     let alive = |world: &World| {
         let allocations = world.kernel.snapshot().allocations;
         let numbers: BTreeSet<u32> = allocations.iter().map(|one| one.allocation).collect();
@@ -541,10 +541,14 @@ fn a_ring_is_referenced_while_its_doorbell_lives_and_destroyed_by_its_owner_only
     world.ok(Call::Evict { device, allocations: vec![ring], flags: 0 });
     assert_eq!(destroy(&mut world, device, Handle::NULL, &[ring]), OK);
     world.input(Input::Fault(Fault::EngineToF1 { engine: EngineId { adapter: 0, node: ADVANCED } }));
-    assert_eq!((told(&script), alive(&world)), (vec![], (3, 3)), "engines get no page-table update");
+    assert_eq!(
+        (page_table_updates(&script), alive(&world)),
+        (vec![], (3, 3)),
+        "engines get no page-table update"
+    );
     world.ok(Call::DestroyDoorbell { queue: queue.handle });
-    let told = told(&script);
-    assert!(matches!(&told[..], [line] if line.contains("NoAccess")), "{told:?}");
+    let updates = page_table_updates(&script);
+    assert!(matches!(&updates[..], [line] if line.contains("NoAccess")), "{updates:?}");
     // The control allocation still belongs to its owner: destroying a doorbell destroys no allocation.
     assert_eq!(alive(&world), (2, 1));
     world.ok(doorbell(&[control]));
@@ -568,11 +572,15 @@ fn a_ring_of_two_doorbells_stays_mapped_until_both_are_gone() {
         world.ok(Call::CreateDoorbell { queue: queue.handle, rings: vec![ring] });
     }
     assert_eq!(destroy(&mut world, device, Handle::NULL, &[ring]), OK);
-    told(&script);
+    page_table_updates(&script);
     world.ok(Call::DestroyDoorbell { queue: queues[0].handle });
-    assert_eq!(told(&script), Vec::<String>::new(), "the other doorbell's engine still reads the ring");
+    assert_eq!(
+        page_table_updates(&script),
+        Vec::<String>::new(),
+        "the other doorbell's engine still reads the ring"
+    );
     world.ok(Call::DestroyDoorbell { queue: queues[1].handle });
-    let told = told(&script);
-    assert!(matches!(&told[..], [line] if line.contains("NoAccess")), "{told:?}");
+    let updates = page_table_updates(&script);
+    assert!(matches!(&updates[..], [line] if line.contains("NoAccess")), "{updates:?}");
     world.finish();
 }

@@ -114,9 +114,9 @@ fn each_queue_of_a_broadcast_signals_for_itself() {
     let contexts = [world.context(device, 0), world.context(device, 1)];
     edges(&script);
     world.gpu_signal(&contexts, fence.object, 3);
-    let told = edges(&script);
+    let reported = edges(&script);
     let each = [0, 1].map(|id| signaled(Agent::Context(HwContext(id)), 3));
-    assert_eq!(told, [each[0], each[1], waited(BY_P, 3)]);
+    assert_eq!(reported, [each[0], each[1], waited(BY_P, 3)]);
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn ends_of_processes_and_fences_are_reported() {
         d3dkmt::NtStatus::SUCCESS
     );
     assert_eq!(edges(&script), [HappensBefore::FenceGone { fence: 0 }]);
-    world.gone(P);
+    world.end_process(P);
     assert!(edges(&script).contains(&HappensBefore::Gone(Agent::Process(ProcessId(P.0)))));
 }
 

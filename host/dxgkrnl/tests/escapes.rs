@@ -59,10 +59,10 @@ fn escape(world: &mut World, via: Via, data: &[u8]) -> Result<Vec<u8>, NtStatus>
 }
 
 /// The log line of the only escape that the driver received.
-fn seen(script: &ScriptRef) -> String {
-    let seen = calls(script, &["escape"]);
-    assert_eq!(seen.len(), 1, "{seen:?}");
-    seen[0].clone()
+fn only_escape_line(script: &ScriptRef) -> String {
+    let lines = calls(script, &["escape"]);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    lines[0].clone()
 }
 
 fn silent(script: &ScriptRef) {
@@ -158,7 +158,7 @@ fn the_kernel_marks_escapes_from_a_vm() {
     let object = event_object(&mut world, device);
     let log = calls(&script, &["create_process"]);
     assert!(escape(&mut world, via(adapter).flags(KNOWN), &usage(object)).is_ok());
-    assert!(seen(&script).contains("flags 0x60"), "known escapes, too");
+    assert!(only_escape_line(&script).contains("flags 0x60"), "known escapes, too");
     assert!(
         log[1].contains("VirtualMachine { vm: VmId(3), worker: KmdProcess(1) }"),
         "the worker process comes first, then the VM process: {log:?}"
@@ -222,10 +222,10 @@ fn a_cpu_event_usage_reaches_the_driver_on_the_events_own_device() {
         let answer = CpuEventUsage::decode(&data).unwrap();
         assert_eq!(answer.kmd_cpu_event, state.kmd, "not the 0xBAD of the user");
         assert_eq!((answer.object, answer.usage), (object, [4, 0, 0, 0, 0, 0, 0, 7]));
-        let told = CpuEventUsage { kmd_cpu_event: state.kmd, ..answer }.encode();
-        assert_eq!(told.len(), 48);
-        let expected = format!("escape 0 {made_on} context None flags 0x48 data {told:x?}");
-        assert_eq!(seen(&script), expected);
+        let data_at_driver = CpuEventUsage { kmd_cpu_event: state.kmd, ..answer }.encode();
+        assert_eq!(data_at_driver.len(), 48);
+        let expected = format!("escape 0 {made_on} context None flags 0x48 data {data_at_driver:x?}");
+        assert_eq!(only_escape_line(&script), expected);
     }
     // The kernel also ignores changes that the driver makes to the handle.
     let lie = CpuEventUsage { object, kmd_cpu_event: 1, usage: [8; 8] };

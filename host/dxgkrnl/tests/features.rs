@@ -18,7 +18,7 @@ fn result(enabled: bool, known: bool, driver: bool, config: bool) -> FeatureResu
     }
 }
 
-fn ask(world: &mut World, feature: FeatureId) -> FeatureResult {
+fn query_feature(world: &mut World, feature: FeatureId) -> FeatureResult {
     let adapter = world.adapter();
     match world.ok(Call::IsFeatureEnabled { adapter, feature_id: feature.0 }) {
         Reply::Feature(result) => result,
@@ -37,25 +37,25 @@ const MODELLED: [(FeatureId, Features); 5] = [
 #[test]
 fn a_vms_features_are_those_its_latest_guest_reported() {
     covers!("GPV-029");
-    let known = Features::all() - Features::USER_MODE_SUBMISSION;
-    let vms = vec![VmConfig { name: "vm-1".into(), features: known, ..VmConfig::default() }];
+    let guest_features = Features::all() - Features::USER_MODE_SUBMISSION;
+    let vms = vec![VmConfig { name: "vm-1".into(), features: guest_features, ..VmConfig::default() }];
     let mut world = World::with_config(Config { features: Features::all(), vms, ..Config::default() });
     world.guest(1, G);
     let vm = VmId(1);
     let mut enabled = |features| {
         world.input(Input::GuestFeatures { vm, features });
-        let asked = MODELLED.map(|(id, feature)| {
-            let answer = ask(&mut world, id);
+        let results = MODELLED.map(|(id, feature)| {
+            let answer = query_feature(&mut world, id);
             assert_eq!(answer, result(answer.enabled, answer.enabled, answer.enabled, answer.enabled));
             (answer.enabled, feature)
         });
-        assert_eq!(world.kernel.vm_features(vm), features & known);
-        asked.into_iter().filter(|(enabled, _)| *enabled).map(|(_, feature)| feature).collect::<Features>()
+        assert_eq!(world.kernel.vm_features(vm), features & guest_features);
+        results.into_iter().filter(|(enabled, _)| *enabled).map(|(_, feature)| feature).collect::<Features>()
     };
     let some = Features::HARDWARE_SCHEDULING | Features::USER_MODE_SUBMISSION;
     assert_eq!(enabled(some), Features::HARDWARE_SCHEDULING, "a feature that the host lacks is not enabled");
     assert_eq!(enabled(Features::empty()), Features::empty());
-    assert_eq!(enabled(Features::all()), known);
+    assert_eq!(enabled(Features::all()), guest_features);
 }
 
 #[test]
@@ -63,17 +63,25 @@ fn a_feature_without_driver_support_is_known_and_not_enabled() {
     let plain = AdapterConfig::default();
     let adapter = AdapterConfig { caps: plain.caps - VidSchCaps::NATIVE_GPU_FENCE, ..plain };
     let mut world = World::with_config(Config { adapters: vec![adapter], ..Config::default() });
-    assert_eq!(ask(&mut world, FeatureId::NATIVE_FENCE), result(false, true, false, true));
+    assert_eq!(query_feature(&mut world, FeatureId::NATIVE_FENCE), result(false, true, false, true));
 }
 
 #[test]
 fn features_that_are_not_modelled_are_known_by_number_and_others_are_not() {
     let mut world = World::with_config(Config { features: Features::all(), ..Config::default() });
     for number in [1, 5, 32, 33, 34, 35, 36] {
-        assert_eq!(ask(&mut world, FeatureId(number)), result(false, true, false, false), "{number}");
+        assert_eq!(
+            query_feature(&mut world, FeatureId(number)),
+            result(false, true, false, false),
+            "{number}"
+        );
     }
     for number in [6, 31, 38, 0x1000_0000, 0x1000_0025, u32::MAX] {
-        assert_eq!(ask(&mut world, FeatureId(number)), result(false, false, false, false), "{number}");
+        assert_eq!(
+            query_feature(&mut world, FeatureId(number)),
+            result(false, false, false, false),
+            "{number}"
+        );
     }
     let no_adapter = Call::IsFeatureEnabled { adapter: d3dkmt::Handle(5), feature_id: 0 };
     assert_eq!(world.status(no_adapter), NtStatus::INVALID_PARAMETER);

@@ -132,9 +132,9 @@ fn a_second_adapters_store_follows_the_first_adapters_stores() {
         let fence = world.try_native(first, 0, CROSS).unwrap();
         let token = ShareToken([number; 16]);
         world.ok(share(fence.object, token));
-        let there = opened(open(&mut world, second, token, SyncObjectFlags::empty(), true));
+        let opened_fence = opened(open(&mut world, second, token, SyncObjectFlags::empty(), true));
         world.close_nt_handle(token);
-        (fence, there.gpu_address)
+        (fence, opened_fence.gpu_address)
     });
     let none = HwQueueFlags::empty();
     let (writes, answers) = (world.queue_on(first, ADVANCED, none), world.queue_on(second, ADVANCED, none));
@@ -184,12 +184,12 @@ fn a_cross_adapter_fence_has_the_address_of_the_openers_adapter() {
     let [first, second] = [AdapterConfig::default().luid, SECOND].map(|luid| world.device_on(luid));
     let (fence, token) = (world.fence_with(first, 0, CROSS), ShareToken([1; 16]));
     world.ok(share(fence.object, token));
-    let there = opened(open(&mut world, second, token, SyncObjectFlags::empty(), false));
+    let opened_fence = opened(open(&mut world, second, token, SyncObjectFlags::empty(), false));
     let context = world.context(second, ADVANCED);
-    world.submit(context, &[FenceWrite { gpu_address: there.gpu_address, value: 1 }]);
+    world.submit(context, &[FenceWrite { gpu_address: opened_fence.gpu_address, value: 1 }]);
     assert_eq!(world.value(fence.object), 1);
-    let mapping = world.kernel.fence_mapping(P, there.object).unwrap();
-    assert_eq!(mapping.engine_address, there.gpu_address);
+    let mapping = world.kernel.fence_mapping(P, opened_fence.object).unwrap();
+    assert_eq!(mapping.engine_address, opened_fence.gpu_address);
     assert!(mapping.cpu_writable_by_engines);
     world.close_nt_handle(token);
     world.finish();

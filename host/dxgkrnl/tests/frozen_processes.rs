@@ -31,7 +31,7 @@ fn woken(world: &mut World) -> Vec<(ProcessId, u64)> {
         .collect()
 }
 
-fn held(world: &World, process: ProcessId) -> Option<u32> {
+fn held_wakes(world: &World, process: ProcessId) -> Option<u32> {
     let processes = world.kernel.snapshot().processes;
     processes.into_iter().find(|one| one.process == process.0).unwrap().held_wakes
 }
@@ -53,10 +53,10 @@ fn a_thawed_process_gets_its_wakes_in_their_order() {
     for value in [2, 1, 3] {
         world.signal(device, fence, value);
     }
-    assert_eq!((woken(&mut world), held(&world, P)), (vec![], Some(3)));
+    assert_eq!((woken(&mut world), held_wakes(&world, P)), (vec![], Some(3)));
     assert_eq!(world.kernel.belongings(P).held_wakes, 3);
     freeze(&mut world, P, false);
-    assert_eq!((woken(&mut world), held(&world, P)), (vec![(P, 1), (P, 2), (P, 3)], None));
+    assert_eq!((woken(&mut world), held_wakes(&world, P)), (vec![(P, 1), (P, 2), (P, 3)], None));
     freeze(&mut world, P, false);
     assert_eq!(woken(&mut world), [], "each wake is delivered once");
     wait(&mut world, device, fence, 9, 4);
@@ -103,9 +103,9 @@ fn wakes_beyond_the_limit_thaw_the_process() {
     let (mut world, device, fence) = waiting(most + 1);
     freeze(&mut world, P, true);
     world.signal(device, fence, most - 1);
-    assert_eq!((woken(&mut world).len(), held(&world, P)), (0, Some(most as u32 - 1)));
+    assert_eq!((woken(&mut world).len(), held_wakes(&world, P)), (0, Some(most as u32 - 1)));
     world.signal(device, fence, most + 1);
     let expected: Vec<_> = (1..=most + 1).map(|event| (P, event)).collect();
-    assert_eq!((woken(&mut world), held(&world, P)), (expected, None));
+    assert_eq!((woken(&mut world), held_wakes(&world, P)), (expected, None));
     assert!(world.effects.notes.iter().any(|note| note.text.contains("65536 wake-ups are held")));
 }

@@ -132,12 +132,12 @@ fn a_store_to_an_address_without_a_fence_only_logs_a_note() {
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, ADVANCED);
-    let gone = world.fence(device, 0);
+    let destroyed = world.fence(device, 0);
     let private = world.fence_with(device, 0, d3dkmt::SyncObjectFlags::NO_GPU_ACCESS);
-    let hidden = gone.gpu_address + 64;
-    world.ok(Call::DestroySynchronizationObject { object: gone.object });
+    let hidden = destroyed.gpu_address + 64;
+    world.ok(Call::DestroySynchronizationObject { object: destroyed.object });
     world.effects.clear();
-    for address in [0, gone.gpu_address, hidden, hidden + 8, u64::MAX] {
+    for address in [0, destroyed.gpu_address, hidden, hidden + 8, u64::MAX] {
         assert_eq!(world.submit(context, &[write(address, 9)]), OK);
         let note = world.effects.notes.pop().unwrap();
         assert!(note.text.contains(&format!("{address:#x}: nothing it may write is there")), "{}", note.text);
@@ -178,8 +178,9 @@ fn a_process_queues_bytes_up_to_the_limit_and_again_once_they_have_run() {
     let piece = 64 * 1024;
     // Each buffer with its packet.
     let most = d3dkmt::limits::QUEUED_BYTES_PER_PROCESS_MAX.div_ceil(piece + 144);
-    let taken = (0..=most).take_while(|_| world.status(opaque(vec![0; piece])) == NtStatus::SUCCESS).count();
-    assert_eq!(taken, most);
+    let accepted =
+        (0..=most).take_while(|_| world.status(opaque(vec![0; piece])) == NtStatus::SUCCESS).count();
+    assert_eq!(accepted, most);
     assert_eq!(world.status(opaque(vec![0; 1])), NtStatus::NO_MEMORY);
     assert_eq!(world.signal(device, fence, 1), NtStatus::SUCCESS);
     assert_eq!(world.status(opaque(vec![0; 1])), NtStatus::SUCCESS);

@@ -72,7 +72,7 @@ pub(crate) fn bring(world: &mut World, paging_queue: Handle, allocation: Handle)
 }
 
 /// Page-table updates since the last call, a line each without the name of the DDI.
-pub(crate) fn told(script: &ScriptRef) -> Vec<String> {
+pub(crate) fn page_table_updates(script: &ScriptRef) -> Vec<String> {
     let log = script.borrow().take();
     log.iter().filter_map(|line| line.strip_prefix("update_page_table ")).map(str::to_owned).collect()
 }
@@ -95,7 +95,7 @@ fn set_up() -> (World, ScriptRef, [Handle; 3]) {
     let (paging_queue, _) = queue(&mut world, device, 0);
     let allocation = create(&mut world, device, F::empty()).2;
     bring(&mut world, paging_queue, allocation);
-    told(&script);
+    page_table_updates(&script);
     (world, script, [device, paging_queue, allocation])
 }
 
@@ -105,18 +105,18 @@ fn engines_see_a_mapping_once_the_paging_fence_reaches_the_maps_value() {
     let (mut world, script, [_, paging_queue, allocation]) = set_up();
     let whole = Mapped::whole(allocation);
     let (base, value) = map(&mut world, whole.by(paging_queue));
-    assert_eq!((base % 0x1_0000, value, told(&script)), (0, 2, vec![]));
+    assert_eq!((base % 0x1_0000, value, page_table_updates(&script)), (0, 2, vec![]));
     // The operation is still pending, so a second request for it has to wait, too.
     assert_eq!(map(&mut world, Mapped { base, ..whole }.by(paging_queue)), (base, 3));
     world.advance(PAGING_NS - 1);
-    assert_eq!(told(&script), Vec::<String>::new());
+    assert_eq!(page_table_updates(&script), Vec::<String>::new());
     world.advance(1);
-    assert_eq!(told(&script), [line(P, base, 3, 0, true)]);
+    assert_eq!(page_table_updates(&script), [line(P, base, 3, 0, true)]);
     world.advance(PAGING_NS);
-    told(&script);
+    page_table_updates(&script);
     let again = world.call(Mapped { base, ..whole }.by(paging_queue));
     assert_eq!(again, (OK, Reply::GpuVirtualAddress { address: base, paging_fence_value: 0 }));
-    assert_eq!(told(&script), Vec::<String>::new(), "nothing has changed");
+    assert_eq!(page_table_updates(&script), Vec::<String>::new(), "nothing has changed");
 }
 
 #[test]
@@ -130,16 +130,16 @@ fn an_allocation_is_mapped_in_parts_again_and_again_and_read_only() {
     let hole = Mapped { base: second, pages: 1, protection: ZERO, ..Mapped::whole(Handle::NULL) };
     map(&mut world, hole.by(paging_queue));
     world.advance(10 * PAGING_NS);
-    let told = told(&script);
-    let wanted = [
+    let updates = page_table_updates(&script);
+    let expected = [
         line(P, base, 1, 0, true),
         line(P, base + PAGE, 1, 2, false),
         line(P, base + 2 * PAGE, 1, 2, true),
         line(P, second + PAGE, 2, 1, false),
         plain_line(P, second, PAGE, "Zero"),
     ];
-    for line in wanted {
-        assert!(told.contains(&line), "{line} in {told:#?}");
+    for line in expected {
+        assert!(updates.contains(&line), "{line} in {updates:#?}");
     }
     let ranges = world.kernel.snapshot().gpu_va_ranges;
     let bytes: Vec<_> = ranges.iter().map(|one| (one.base, one.zero_bytes, one.allocation_bytes)).collect();
@@ -175,7 +175,7 @@ fn an_invalid_map_is_refused_with_its_reason() {
         assert!(note.text.contains(words), "{}: {words}", note.text);
     }
     world.advance(10 * PAGING_NS);
-    assert_eq!((told(&script), world.kernel.snapshot().gpu_va_ranges.len()), (vec![], 0));
+    assert_eq!((page_table_updates(&script), world.kernel.snapshot().gpu_va_ranges.len()), (vec![], 0));
 }
 
 #[test]
@@ -186,9 +186,9 @@ fn freed_and_destroyed_mappings_are_gone_for_engines_at_once() {
     let (base, _) = map(&mut world, whole.by(paging_queue));
     let (second, _) = map(&mut world, whole.by(paging_queue));
     world.advance(10 * PAGING_NS);
-    told(&script);
+    page_table_updates(&script);
     world.ok(Call::FreeGpuVirtualAddress { adapter, base, size: 3 * PAGE });
-    assert_eq!(told(&script), [plain_line(P, base, 3 * PAGE, "NoAccess")]);
+    assert_eq!(page_table_updates(&script), [plain_line(P, base, 3 * PAGE, "NoAccess")]);
     // Freeing the range cancels a pending map, which must not affect a new range at that address.
     let (third, _) = map(&mut world, whole.by(paging_queue));
     world.ok(Call::FreeGpuVirtualAddress { adapter, base: third, size: 3 * PAGE });
@@ -199,21 +199,21 @@ fn freed_and_destroyed_mappings_are_gone_for_engines_at_once() {
         maximum: 0,
         size: 0x1_0000,
     });
-    told(&script);
+    page_table_updates(&script);
     world.advance(10 * PAGING_NS);
-    assert_eq!(told(&script), Vec::<String>::new());
+    assert_eq!(page_table_updates(&script), Vec::<String>::new());
     // Destroying the allocation: its range stays, and can be mapped again.
     let late = map(&mut world, whole.by(paging_queue)).0;
     assert_eq!(destroy(&mut world, device, Handle::NULL, &[allocation]), OK);
-    assert_eq!(told(&script), [plain_line(P, second, 3 * PAGE, "NoAccess")]);
+    assert_eq!(page_table_updates(&script), [plain_line(P, second, 3 * PAGE, "NoAccess")]);
     world.advance(10 * PAGING_NS);
-    assert_eq!(told(&script), [plain_line(P, late, 3 * PAGE, "NoAccess")]);
+    assert_eq!(page_table_updates(&script), [plain_line(P, late, 3 * PAGE, "NoAccess")]);
     let other = create(&mut world, device, F::empty()).2;
     let (again, _) = map(&mut world, Mapped { base: second, ..Mapped::whole(other) }.by(paging_queue));
     assert_eq!(again, second);
     // The end of the process.
     world.input(Input::ProcessGone { process: P });
-    assert_eq!(told(&script).last().unwrap(), &plain_line(P, 0, 1 << 47, "NoAccess"));
+    assert_eq!(page_table_updates(&script).last().unwrap(), &plain_line(P, 0, 1 << 47, "NoAccess"));
     assert!(world.kernel.snapshot().is_empty());
 }
 
@@ -222,7 +222,7 @@ fn a_queue_that_is_destroyed_is_drained() {
     let (mut world, script, [_, paging_queue, allocation]) = set_up();
     let (base, _) = map(&mut world, Mapped::whole(allocation).by(paging_queue));
     world.ok(Call::DestroyPagingQueue { queue: paging_queue });
-    assert_eq!(told(&script), [line(P, base, 3, 0, true)]);
+    assert_eq!(page_table_updates(&script), [line(P, base, 3, 0, true)]);
 }
 
 #[test]
@@ -237,10 +237,10 @@ fn mapped_memory_belongs_to_its_creator_and_ends_with_it() {
     let (_, theirs) = open(&mut world, device, shared);
     let (base, _) = map(&mut world, Mapped::whole(theirs).by(paging_queue));
     bring(&mut world, paging_queue, theirs);
-    assert!(told(&script).contains(&line(Q, base, 3, 0, true)));
+    assert!(page_table_updates(&script).contains(&line(Q, base, 3, 0, true)));
     world.input(Input::ProcessGone { process: P });
     assert_eq!(
-        told(&script),
+        page_table_updates(&script),
         [plain_line(Q, base, 3 * PAGE, "NoAccess")],
         "the allocation's pages are unmapped"
     );
@@ -281,13 +281,13 @@ fn an_update_maps_protects_unmaps_and_copies() {
     // Two pages, again and again.
     assert_eq!(update(&mut world, device, vec![operation(MAP, 0, 5)]), OK);
     let pieces = [(0, 2), (2, 2), (4, 1)].map(|(at, pages)| line(P, base + at * PAGE, pages, 1, true));
-    assert_eq!(told(&script), pieces);
+    assert_eq!(page_table_updates(&script), pieces);
     assert_eq!(update(&mut world, device, vec![operation(MAP_PROTECT, 4, 1), operation(UNMAP, 0, 1)]), OK);
     let expected = [line(P, base + 4 * PAGE, 1, 1, false), plain_line(P, base, PAGE, "NoAccess")];
-    assert_eq!(told(&script), expected);
+    assert_eq!(page_table_updates(&script), expected);
     let to_zero = GpuVaOperation { protection: ZERO, ..operation(UNMAP, 0, 1) };
     assert_eq!(update(&mut world, device, vec![to_zero]), OK);
-    assert_eq!(told(&script), [plain_line(P, base, PAGE, "Zero")]);
+    assert_eq!(page_table_updates(&script), [plain_line(P, base, PAGE, "Zero")]);
     // Pages 0 to 5 - Zero, 2, 1 2, 1 read only, nothing - to 8.
     let copy = GpuVaOperation { destination: base + 8 * PAGE, ..operation(COPY, 0, 6) };
     assert_eq!(update(&mut world, device, vec![copy]), OK);
@@ -298,7 +298,7 @@ fn an_update_maps_protects_unmaps_and_copies() {
         line(P, base + 10 * PAGE, 2, 1, true),
         line(P, base + 12 * PAGE, 1, 1, false),
     ];
-    assert_eq!(told(&script), expected);
+    assert_eq!(page_table_updates(&script), expected);
     let ranges = world.kernel.snapshot().gpu_va_ranges;
     assert_eq!((ranges[0].zero_bytes, ranges[0].allocation_bytes), (2 * PAGE, 8 * PAGE));
     for (wrong, status) in [
@@ -313,7 +313,7 @@ fn an_update_maps_protects_unmaps_and_copies() {
     ] {
         assert_eq!(update(&mut world, device, vec![operation(MAP, 15, 1), wrong]), status, "{wrong:?}");
     }
-    assert_eq!(told(&script), Vec::<String>::new(), "a refused call changes nothing");
+    assert_eq!(page_table_updates(&script), Vec::<String>::new(), "a refused call changes nothing");
 }
 
 #[test]
@@ -332,7 +332,7 @@ fn an_update_of_a_destroyed_allocation_maps_nothing() {
     world.signal(device, gate, 5);
     world.advance(10 * PAGING_NS);
     assert_eq!(world.value(gate), 6);
-    assert!(told(&script).iter().all(|line| line.contains("NoAccess")));
+    assert!(page_table_updates(&script).iter().all(|line| line.contains("NoAccess")));
     assert_eq!(world.kernel.snapshot().gpu_va_ranges[0].allocation_bytes, 0);
 }
 
@@ -365,7 +365,7 @@ fn a_stopped_adapter_maps_nothing_and_its_address_spaces_end_as_others_do() {
     assert_eq!(world.status(Mapped::whole(allocation).by(paging_queue)), NtStatus::DEVICE_REMOVED);
     world.ok(Call::DestroyDevice { device });
     world.input(Input::ProcessGone { process: P });
-    assert_eq!(told(&script).last().unwrap(), &plain_line(P, 0, 1 << 47, "NoAccess"));
+    assert_eq!(page_table_updates(&script).last().unwrap(), &plain_line(P, 0, 1 << 47, "NoAccess"));
     assert!(world.kernel.snapshot().is_empty());
 }
 

@@ -313,22 +313,22 @@ proptest! {
             let (kernel, mut unseen) = (&session.kernel, Vec::new());
             kernel.unseen_writes(&mut |object| unseen.push(object));
             // A daemon that resumes from a journal stores these values.
-            let mut held = BTreeMap::new();
+            let mut fence_memory = BTreeMap::new();
             for process in kernel.processes() {
-                kernel.fence_memory(process, &mut |slot, value| _ = held.insert((process, slot), value));
+                kernel.fence_memory(process, &mut |slot, value| _ = fence_memory.insert((process, slot), value));
             }
-            for (place, value) in &held {
+            for (key, value) in &fence_memory {
                 // New fence memory is zero.
-                prop_assert_eq!(memory.get(place).unwrap_or(&0), value);
+                prop_assert_eq!(memory.get(key).unwrap_or(&0), value);
             }
             kernel.fences(&mut |fence| {
                 if let Some(slot) = fence.slot {
-                    assert_eq!(held.get(&(fence.process, slot)), Some(&fence.value));
+                    assert_eq!(fence_memory.get(&(fence.process, slot)), Some(&fence.value));
                 }
             });
             kernel.hw_queues(&mut |queue| {
                 if let Some((status, slot)) = queue.doorbell {
-                    assert_eq!(held.get(&(queue.process, slot)), Some(&(status as u64)));
+                    assert_eq!(fence_memory.get(&(queue.process, slot)), Some(&(status as u64)));
                 }
             });
             kernel.pending_waits(&mut |wait| {

@@ -293,7 +293,7 @@ fn a_process_killed_while_acquiring_leaks_and_acquires_nothing() {
     world.other(2);
     let theirs = open(&mut world, shared);
     pending(&mut world, theirs, 1, SOON, 1);
-    world.gone(ProcessId(2));
+    world.end_process(ProcessId(2));
     assert_eq!((world.woken(), world.kernel.next_deadline()), (vec![], None));
     world.process = P;
     assert_eq!(release(&mut world, mutex, 1, 8), OK);

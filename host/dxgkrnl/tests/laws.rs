@@ -99,26 +99,26 @@ proptest! {
     fn no_call_panics_and_each_gets_exactly_one_answer(seed in any::<u64>(), policy in POLICIES) {
         let mut session = Session::in_small_steps(seed, config(policy));
         // Escapes with HardwareAccess are answered later, when a GPU is idle.
-        let mut owed = Vec::new();
+        let mut unanswered = Vec::new();
         for _ in 0..1500 {
             let step = session.step();
             if let Input::Call { process, request, .. } = step.input && request != 0 {
-                owed.push((process, request));
+                unanswered.push((process, request));
             }
             for answer in &step.effects.answers {
-                let at = owed.iter().position(|call| *call == (answer.process, answer.request));
+                let at = unanswered.iter().position(|call| *call == (answer.process, answer.request));
                 prop_assert!(at.is_some(), "{answer:?} answers nothing");
-                owed.swap_remove(at.unwrap());
+                unanswered.swap_remove(at.unwrap());
             }
             let mut waiting = Vec::new();
             session.kernel.waiting_escapes(&mut |process, request| waiting.push((process, request)));
-            owed.retain(|call| session.kernel.processes().any(|process| process == call.0) );
-            owed.sort();
+            unanswered.retain(|call| session.kernel.processes().any(|process| process == call.0) );
+            unanswered.sort();
             waiting.retain(|(_, request)| *request != 0);
             waiting.sort();
             // A process that ends in several steps exists until the last one; its calls do not.
             if !session.kernel.has_backlog() {
-                prop_assert_eq!(&owed, &waiting);
+                prop_assert_eq!(&unanswered, &waiting);
             }
             session.kernel.snapshot();
             prop_assert_eq!(session.kernel.miscounted(), None);

@@ -47,8 +47,8 @@ fn mark(world: &mut World, device: Handle, context: Handle) -> Handle {
 /// Owner of the mutex behind this handle of the calling process.
 fn owner(world: &World, mutex: Handle) -> Option<(u32, Handle)> {
     let objects = world.kernel.snapshot().objects;
-    let named = |object: &&ObjectState| (object.process, object.handle) == (world.process.0, mutex);
-    objects.iter().find(named).unwrap().owner
+    let is_mutex = |object: &&ObjectState| (object.process, object.handle) == (world.process.0, mutex);
+    objects.iter().find(is_mutex).unwrap().owner
 }
 
 fn with(policy: Policy) -> World {
@@ -174,7 +174,7 @@ fn a_mutex_of_an_owner_that_ends_is_free_unless_the_policy_keeps_it() {
     let ends: [End; 3] = [
         |world, _, context| drop(world.ok(Call::DestroyContext { context })),
         |world, device, _| drop(world.ok(Call::DestroyDevice { device })),
-        |world, _, _| world.gone(ProcessId(2)),
+        |world, _, _| world.end_process(ProcessId(2)),
     ];
     for end in ends {
         for (rule, freed) in [(AbandonedMutex::Freed, true), (AbandonedMutex::StaysOwned, false)] {

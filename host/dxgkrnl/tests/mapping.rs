@@ -37,7 +37,7 @@ fn context_on(world: &mut World, device: Handle, engine_affinity: u32) -> Handle
     }
 }
 
-fn said(world: &mut World, words: &str) -> bool {
+fn has_note(world: &mut World, words: &str) -> bool {
     std::mem::take(&mut world.effects.notes).iter().any(|note| note.text.contains(words))
 }
 
@@ -70,7 +70,7 @@ fn engines_of_an_iommu_adapter_write_at_the_cpu_address_only() {
     assert_eq!(mapping.engine_address, fence.gpu_address);
     world.submit(context, &[FenceWrite { gpu_address, value: 7 }]);
     assert_eq!(world.value(fence.object), 0);
-    assert!(said(&mut world, "no fence is mapped there"));
+    assert!(has_note(&mut world, "no fence is mapped there"));
     world.submit(context, &[FenceWrite { gpu_address: fence.gpu_address, value: 7 }]);
     assert_eq!(world.value(fence.object), 7);
     let read_only = world.fence_with(device, 0, F::NO_SIGNAL).object;
@@ -92,7 +92,7 @@ fn engines_of_an_iommu_adapter_use_the_addresses_each_process_reports() {
         [slot_address(0x7F00_0000_0000), slot_address(base) + 8, slot_address(elsewhere), base - 64]
     {
         world.submit(context, &[FenceWrite { gpu_address: nowhere, value: 7 }]);
-        assert!(said(&mut world, "no fence is mapped there"), "{nowhere:#x}");
+        assert!(has_note(&mut world, "no fence is mapped there"), "{nowhere:#x}");
     }
     assert_eq!(world.value(fence.object), 0);
     world.submit(context, &[FenceWrite { gpu_address: slot_address(base), value: 7 }]);
@@ -100,7 +100,7 @@ fn engines_of_an_iommu_adapter_use_the_addresses_each_process_reports() {
     // No process has fence memory there; existing fences keep their addresses.
     for address in [0, 0x5555_0000_0001, 0x7FFF_FFFF_F000, u64::MAX - 4095, elsewhere] {
         world.input(Input::FenceMemoryMapped { process: P, address });
-        assert!(said(&mut world, "fence memory cannot be mapped at"), "{address:#x}");
+        assert!(has_note(&mut world, "fence memory cannot be mapped at"), "{address:#x}");
     }
     world.submit(context, &[FenceWrite { gpu_address: slot_address(base), value: 8 }]);
     assert_eq!(world.value(fence.object), 8);
@@ -133,7 +133,7 @@ fn a_fence_is_mapped_on_the_physical_adapters_of_its_affinity() {
             world.submit(contexts[physical], &[FenceWrite { gpu_address, value }]);
             let refusal = format!("not mapped on physical adapter {physical} (EngineAffinity {affinity:#x})");
             assert_eq!(world.value(fence.object) == value, on[physical], "{affinity:#b} on {physical}");
-            assert_eq!(said(&mut world, &refusal), !on[physical]);
+            assert_eq!(has_note(&mut world, &refusal), !on[physical]);
         }
     }
 }

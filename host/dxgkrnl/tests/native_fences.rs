@@ -95,7 +95,7 @@ fn monitored_value_lies_where_no_process_or_engine_can_write() {
     assert_eq!(world.stores(), [], "MonitoredValue changed, and the process's memory did not");
     let first_slot = fence.gpu_address - u64::from(fence.slot.unwrap()) * 64;
     let everywhere: Vec<_> = (0..64 * 8)
-        .map(|place| first_slot + place * 8)
+        .map(|index| first_slot + index * 8)
         .filter(|address| *address != fence.gpu_address)
         .map(|gpu_address| write(&CreatedSyncObject { gpu_address, ..fence }, 99))
         .collect();
@@ -112,12 +112,12 @@ fn monitored_value_is_one_below_the_least_awaited_value() {
     let device = world.device();
     let fence = world.native(device).object;
     let id = world.native_view(fence).fence.0;
-    let told = |value: u64| vec![format!("update_monitored_value {id} {value}")];
+    let update_line = |value: u64| vec![format!("update_monitored_value {id} {value}")];
     calls(&script, &[]);
     let nine = world.pending(device, &[(fence, 9)], false);
-    assert_eq!(calls(&script, &["update_monitored"]), told(8));
+    assert_eq!(calls(&script, &["update_monitored"]), update_line(8));
     let five = world.pending(device, &[(fence, 5)], false);
-    assert_eq!(calls(&script, &["update_monitored"]), told(4));
+    assert_eq!(calls(&script, &["update_monitored"]), update_line(4));
     world.pending(device, &[(fence, 7)], false);
     assert_eq!(calls(&script, &["update_monitored"]), Vec::<String>::new());
     // A wait for 0 is satisfied at once and monitors nothing: a MonitoredValue of 0 - 1 would mean no waiter.
@@ -127,18 +127,18 @@ fn monitored_value_is_one_below_the_least_awaited_value() {
         (vec![], 4)
     );
     world.ok(Call::CancelWait { event: five });
-    assert_eq!(calls(&script, &["update_monitored"]), told(6));
+    assert_eq!(calls(&script, &["update_monitored"]), update_line(6));
     assert_eq!(world.signal(device, fence, 8), OK);
-    assert_eq!(calls(&script, &["update_monitored"]), told(8));
+    assert_eq!(calls(&script, &["update_monitored"]), update_line(8));
     assert_eq!(world.signal(device, fence, 9), OK);
     assert!(world.woken().contains(&nine));
-    assert_eq!(calls(&script, &["update_monitored"]), told(u64::MAX));
+    assert_eq!(calls(&script, &["update_monitored"]), update_line(u64::MAX));
     // A software queue waits as a CPU does.
     let context = world.context(device, ADVANCED);
     assert_eq!(world.gpu_wait(context, fence, 20), OK);
-    assert_eq!(calls(&script, &["update_monitored"]), told(19));
+    assert_eq!(calls(&script, &["update_monitored"]), update_line(19));
     world.ok(Call::DestroyContext { context });
-    assert_eq!(calls(&script, &["update_monitored"]), told(u64::MAX));
+    assert_eq!(calls(&script, &["update_monitored"]), update_line(u64::MAX));
     world.finish();
 }
 
@@ -209,7 +209,7 @@ fn private_fences_share_pages_of_their_process_and_shareable_ones_have_their_own
     covers!("FEN-104");
     let mut world = World::new();
     let device = world.device();
-    let place = |world: &World, object| {
+    let storage_of = |world: &World, object| {
         let storage = world.native_view(object).storage;
         (storage.page, storage.offset_bytes)
     };
@@ -217,31 +217,33 @@ fn private_fences_share_pages_of_their_process_and_shareable_ones_have_their_own
     let first = world.native(device).object;
     let shareable = world.try_native(device, 0, SHARED).unwrap().object;
     let second = world.native(device).object;
-    let (page, offset) = place(&world, first);
-    assert_eq!((offset, place(&world, second)), (0, (page, stride)));
-    let (own_page, own_offset) = place(&world, shareable);
+    let (page, offset) = storage_of(&world, first);
+    assert_eq!((offset, storage_of(&world, second)), (0, (page, stride)));
+    let (own_page, own_offset) = storage_of(&world, shareable);
     assert!(own_page != page && own_offset == 0);
     let other_shareable = world.try_native(device, 0, SHARED).unwrap().object;
-    assert_ne!(place(&world, other_shareable).0, own_page);
+    assert_ne!(storage_of(&world, other_shareable).0, own_page);
     // Freed storage is reused; a full page is followed by another.
     world.ok(Call::DestroySynchronizationObject { object: first });
     let again = world.native(device).object;
-    assert_eq!(place(&world, again), (page, 0));
+    assert_eq!(storage_of(&world, again), (page, 0));
     world.input(Input::FenceMemoryAdded { process: P, slots: 128 });
-    let places: Vec<_> = (0..63)
+    let storages: Vec<_> = (0..63)
         .map(|_| {
-            let one = world.native(device).object;
-            place(&world, one)
+            let fence = world.native(device).object;
+            storage_of(&world, fence)
         })
         .collect();
-    assert!(places[..62].iter().all(|(at, _)| *at == page) && places[62].0 != page && places[62].1 == 0);
+    assert!(
+        storages[..62].iter().all(|(at, _)| *at == page) && storages[62].0 != page && storages[62].1 == 0
+    );
     // Private fences of two processes never share a page.
     world.process = Q;
     world.attach(Q);
     let device = world.device();
     let theirs = world.native(device).object;
-    let theirs = place(&world, theirs);
-    assert!(theirs.1 == 0 && theirs.0 != page && theirs.0 != places[62].0);
+    let theirs = storage_of(&world, theirs);
+    assert!(theirs.1 == 0 && theirs.0 != page && theirs.0 != storages[62].0);
     world.finish();
 }
 
@@ -290,10 +292,10 @@ fn local_handles_close_one_by_one_and_the_global_one_goes_last() {
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let fence = world.try_native(device, 0, SHARED).unwrap();
-    let made = calls(&script, &NAMES);
+    let created_lines = calls(&script, &NAMES);
     assert!(
-        made[0].starts_with("create_native_fence 1 ")
-            && made[1].starts_with("open_native_fence 2 of 1 for p1")
+        created_lines[0].starts_with("create_native_fence 1 ")
+            && created_lines[1].starts_with("open_native_fence 2 of 1 for p1")
     );
     let token = shared(&mut world, fence.object, 1);
     world.process = Q;
@@ -456,11 +458,11 @@ fn a_cross_adapter_signal_always_interrupts_and_is_passed_to_the_other_gpu() {
     let token = shared(&mut world, fence.object, 1);
     let second_device = world.device_on(SECOND);
     let opened = open_native(&mut world, second_device, token).unwrap();
-    let made = calls(&script, &["create_native"]);
+    let created_lines = calls(&script, &["create_native"]);
     let storage = |line: &String| line.split_once(": ").unwrap().1.to_string();
-    assert_eq!(made.len(), 2, "a global handle on each adapter");
-    assert_eq!(storage(&made[0]), storage(&made[1]), "both handles share one CurrentValue");
-    assert!(made.iter().all(|line| line.ends_with("monitored 0")));
+    assert_eq!(created_lines.len(), 2, "a global handle on each adapter");
+    assert_eq!(storage(&created_lines[0]), storage(&created_lines[1]), "both handles share one CurrentValue");
+    assert!(created_lines.iter().all(|line| line.ends_with("monitored 0")));
     // Its MonitoredValue is pinned: waits do not change it.
     let event = world.pending(device, &[(fence.object, 9)], false);
     assert_eq!(calls(&script, &["update_monitored"]), Vec::<String>::new());
@@ -473,8 +475,8 @@ fn a_cross_adapter_signal_always_interrupts_and_is_passed_to_the_other_gpu() {
     assert_eq!(calls(&script, &["update_current"]).len(), 1, "2 has no waiter, and still interrupts");
     assert_eq!(world.view(waits).progress, 0);
     assert_eq!(world.submit_hw(signals, 2, &[write(&opened, 3)]), OK);
-    let told = calls(&script, &["update_current"]);
-    assert_eq!(told, ["update_current_value 1 3 always false notification true"]);
+    let updates = calls(&script, &["update_current"]);
+    assert_eq!(updates, ["update_current_value 1 3 always false notification true"]);
     assert_eq!((world.view(waits).progress, world.woken()), (1, vec![]));
     assert_eq!(world.submit_hw(signals, 3, &[write(&opened, 9)]), OK);
     assert_eq!(world.woken(), [event]);
@@ -506,8 +508,8 @@ fn a_cross_adapter_fence_is_native_where_that_is_supported_and_monitored_elsewhe
     let monitored = world.fence_with(plain_device, 0, CROSS);
     let token = shared(&mut world, monitored.object, 2);
     let as_native = open_native(&mut world, native_device, token).unwrap();
-    let made = calls(&script, &NAMES);
-    assert!(made[0].contains(" on 0: ") && made.len() == 2, "{made:?}");
+    let created_lines = calls(&script, &NAMES);
+    assert!(created_lines[0].contains(" on 0: ") && created_lines.len() == 2, "{created_lines:?}");
     let event = world.pending(plain_device, &[(monitored.object, 1)], false);
     let context = world.context(native_device, ADVANCED);
     assert_eq!(world.submit(context, &[write(&as_native, 1)]), OK);
@@ -542,8 +544,8 @@ fn a_packet_signal_of_the_gpu_without_native_fences_is_the_kernels_write_and_is_
     assert_eq!((world.value(native.object), world.view(waits).progress), (0, 0), "not at the head yet");
     world.advance(1);
     assert_eq!(world.value(native.object), 1);
-    let told = calls(&script, &["update_current"]);
-    assert_eq!(told, ["update_current_value 1 1 always false notification true"]);
+    let updates = calls(&script, &["update_current"]);
+    assert_eq!(updates, ["update_current_value 1 1 always false notification true"]);
     assert_eq!(world.view(waits).progress, 1);
     world.finish();
 }

@@ -87,13 +87,13 @@ impl World {
 
     /// Table entries that each step visits, and its effects.
     fn replay(&mut self, steps: &[Step]) -> Vec<(u64, Effects)> {
-        let mut seen = Vec::new();
+        let mut costs = Vec::new();
         for Step { now, input, .. } in steps {
             let (mut effects, before) = (Effects::default(), visited());
             self.kernel.handle(*now, input.clone(), &mut effects);
-            seen.push((visited() - before, effects));
+            costs.push((visited() - before, effects));
         }
-        seen
+        costs
     }
 }
 
@@ -188,7 +188,7 @@ const CASES: [Case; 19] = [
     Case {
         name: "a process with many waits",
         make: Owner::waits,
-        end: Owner::gone,
+        end: Owner::process_gone,
         most: u32::MAX,
         is_cut: true,
     },
@@ -209,7 +209,7 @@ const CASES: [Case; 19] = [
     Case {
         name: "a process with many packets",
         make: Owner::packets,
-        end: Owner::gone,
+        end: Owner::process_gone,
         most: 60_000,
         is_cut: true,
     },
@@ -244,7 +244,7 @@ const CASES: [Case; 19] = [
     Case {
         name: "a process with many fences",
         make: Owner::fences,
-        end: Owner::gone,
+        end: Owner::process_gone,
         most: u32::MAX,
         is_cut: true,
     },
@@ -290,14 +290,14 @@ const CASES: [Case; 19] = [
     Case {
         name: "a process with many native fences",
         make: Owner::native_fences,
-        end: Owner::gone,
+        end: Owner::process_gone,
         most: u32::MAX,
         is_cut: true,
     },
     Case {
         name: "a process with many devices",
         make: Owner::devices,
-        end: Owner::gone,
+        end: Owner::process_gone,
         most: 60_000,
         is_cut: true,
     },
@@ -322,13 +322,13 @@ fn cost(case: &Case, count: u32) -> Cost {
     loop {
         let (entries, units, begun) = (visited(), world.kernel.work_units(), std::time::Instant::now());
         world.kernel.handle(0, input, &mut Effects::default());
-        let taken = begun.elapsed();
+        let elapsed = begun.elapsed();
         let entries = visited() - entries;
         cost.entries = cost.entries.max(entries);
         cost.units = cost.units.max(world.kernel.work_units() - units);
         cost.all_entries += entries;
         cost.steps += 1;
-        cost.longest = cost.longest.max(taken);
+        cost.longest = cost.longest.max(elapsed);
         if !world.kernel.has_backlog() {
             return cost;
         }

@@ -54,19 +54,24 @@ fn a_periodic_fence_names_a_display_of_its_device_s_adapter() {
     config.adapters.push(second.clone());
     let mut world = World::with_config(config);
     let device = world.device_on(AdapterConfig::default().luid);
-    let Reply::Adapter(here) = world.ok(Call::OpenAdapterFromLuid { luid: AdapterConfig::default().luid })
+    let Reply::Adapter(default_adapter) =
+        world.ok(Call::OpenAdapterFromLuid { luid: AdapterConfig::default().luid })
     else {
         panic!()
     };
     let Reply::Adapter(other) = world.ok(Call::OpenAdapterFromLuid { luid: second.luid }) else { panic!() };
-    assert_eq!(world.try_create(device, info(here, 7, 0), false).0, OK);
-    assert_eq!(world.try_create(device, info(here, 0, 0), false).0, IP, "no such target");
+    assert_eq!(world.try_create(device, info(default_adapter, 7, 0), false).0, OK);
+    assert_eq!(world.try_create(device, info(default_adapter, 0, 0), false).0, IP, "no such target");
     assert_eq!(world.try_create(device, info(Handle::NULL, 7, 0), false).0, IP);
     assert_eq!(world.try_create(device, info(device, 7, 0), false).0, IP);
     assert_eq!(world.try_create(device, info(other, 0, 0), false).0, IP, "another adapter");
-    assert_eq!(world.try_create(device, info(here, 7, 0), true).0, IP, "the first form of the call");
+    assert_eq!(
+        world.try_create(device, info(default_adapter, 7, 0), true).0,
+        IP,
+        "the first form of the call"
+    );
     for flags in [F::SHARED, F::NO_SIGNAL, F::TOP_OF_PIPELINE] {
-        let info = SyncObjectInfo { flags, ..info(here, 7, 0) };
+        let info = SyncObjectInfo { flags, ..info(default_adapter, 7, 0) };
         assert_eq!(world.try_create(device, info, false).0, IP, "{flags:?}");
     }
 }

@@ -24,8 +24,8 @@ fn query(kind: u32, flags: u32, name: &str, value_type: u32, room: usize) -> Vec
     let mut data = vec![0; 544 + room];
     data[..4].copy_from_slice(&kind.to_le_bytes());
     data[4..8].copy_from_slice(&flags.to_le_bytes());
-    for (place, unit) in data[8..528].chunks_exact_mut(2).zip(name.encode_utf16()) {
-        place.copy_from_slice(&unit.to_le_bytes());
+    for (bytes, unit) in data[8..528].chunks_exact_mut(2).zip(name.encode_utf16()) {
+        bytes.copy_from_slice(&unit.to_le_bytes());
     }
     data[528..532].copy_from_slice(&value_type.to_le_bytes());
     data
@@ -37,7 +37,7 @@ fn call(world: &mut World, data: Vec<u8>) -> (NtStatus, Reply) {
 }
 
 /// The status, the size and the bytes of the value.
-fn ask(world: &mut World, data: Vec<u8>) -> (u32, usize, Vec<u8>) {
+fn query_registry(world: &mut World, data: Vec<u8>) -> (u32, usize, Vec<u8>) {
     let length = data.len();
     let (status, reply) = call(world, data);
     let (NtStatus::SUCCESS, Reply::AdapterInfo(data)) = (status, reply) else { panic!("{status}") };
@@ -72,7 +72,7 @@ fn world() -> World {
 fn a_guest_reads_the_values_of_both_keys() {
     covers!("GPV-028");
     let mut world = world();
-    let mut value = |kind, name, value_type| ask(&mut world, query(kind, 0, name, value_type, 64));
+    let mut value = |kind, name, value_type| query_registry(&mut world, query(kind, 0, name, value_type, 64));
     assert_eq!(value(0, "level", DWORD), (SUCCESS, 4, vec![7, 0, 0, 0]));
     assert_eq!(value(1, "LEVEL", QWORD), (SUCCESS, 8, vec![0, 0, 0, 0, 8, 0, 0, 0]));
     assert_eq!(value(1, "Blob", BINARY), (SUCCESS, 3, vec![1, 2, 3]));
@@ -83,7 +83,7 @@ fn a_guest_reads_the_values_of_both_keys() {
     }
     let mut lone = query(0, 0, "", DWORD, 4);
     lone[8..10].copy_from_slice(&0xD800u16.to_le_bytes());
-    assert_eq!(ask(&mut world, lone), (FAIL, 0, vec![]));
+    assert_eq!(query_registry(&mut world, lone), (FAIL, 0, vec![]));
 }
 
 #[test]
@@ -91,11 +91,11 @@ fn a_value_too_large_for_the_buffer_returns_its_size() {
     covers!("GPV-028");
     let mut world = world();
     for (room, expected) in [(3, (SUCCESS, 3, vec![1, 2, 3])), (2, (BUFFER_OVERFLOW, 3, vec![]))] {
-        assert_eq!(ask(&mut world, query(1, 0, "Blob", BINARY, room)), expected);
+        assert_eq!(query_registry(&mut world, query(1, 0, "Blob", BINARY, room)), expected);
     }
-    let (status, needed, _) = ask(&mut world, query(2, 0, "", 0, 0));
+    let (status, needed, _) = query_registry(&mut world, query(2, 0, "", 0, 0));
     assert_eq!(status, BUFFER_OVERFLOW);
-    assert_eq!(ask(&mut world, query(2, 0, "", 0, needed)).0, SUCCESS);
+    assert_eq!(query_registry(&mut world, query(2, 0, "", 0, needed)).0, SUCCESS);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_guest_gets_paths_of_the_hosts_drivers_as_it_can_open_them() {
     let mut world = world();
     let mut path = |process, kind, flags| {
         world.process = process;
-        let (status, _, bytes) = ask(&mut world, query(kind, flags, "UmdPath", SZ, 512));
+        let (status, _, bytes) = query_registry(&mut world, query(kind, flags, "UmdPath", SZ, 512));
         assert_eq!(status, SUCCESS);
         text(&bytes)
     };

@@ -5,7 +5,7 @@ use covers::covers;
 use crate::allocations::{HEAP, create, creation, destroy, open};
 use crate::common::scripted::{ScriptRef, scripted};
 use crate::common::{P, World};
-use crate::gpu_memory::{Mapped, PAGING_NS, map, told};
+use crate::gpu_memory::{Mapped, PAGING_NS, map, page_table_updates};
 use crate::paging::queue;
 use d3dkmt::{Call, CreateAllocationFlags as F, CreatedSyncObject, Handle, NtStatus, Reply, limits};
 use dxgkrnl::{AdapterConfig, Config, Fault, Input, ProcessId};
@@ -58,8 +58,8 @@ fn set_up() -> (World, ScriptRef, [Handle; 3], CreatedSyncObject) {
 }
 
 /// Whether engines see the allocation, if its mapping changed since the last call.
-fn sees(script: &ScriptRef) -> Option<bool> {
-    let lines = told(script);
+fn engine_sees_memory(script: &ScriptRef) -> Option<bool> {
+    let lines = page_table_updates(script);
     lines.last().map(|line| line.contains("Memory"))
 }
 
@@ -67,26 +67,26 @@ fn sees(script: &ScriptRef) -> Option<bool> {
 fn an_allocation_is_resident_from_its_paging_fence_value_to_its_last_evict() {
     covers!("FEN-090");
     let (mut world, script, [device, paging_queue, allocation], fence) = set_up();
-    assert_eq!(sees(&script), Some(false), "mapped, and not resident yet");
+    assert_eq!(engine_sees_memory(&script), Some(false), "mapped, and not resident yet");
     let one = make_resident(paging_queue, &[allocation], 0);
     assert_eq!(residency(&mut world, one.clone()), (PENDING, 2, 0));
     assert_eq!(residency(&mut world, one.clone()), (PENDING, 3, 0), "the operation is still pending");
     world.advance(PAGING_NS - 1);
-    assert_eq!((sees(&script), world.value(fence.object)), (None, 1));
+    assert_eq!((engine_sees_memory(&script), world.value(fence.object)), (None, 1));
     world.advance(1);
-    assert_eq!((sees(&script), world.value(fence.object)), (Some(true), 2));
+    assert_eq!((engine_sees_memory(&script), world.value(fence.object)), (Some(true), 2));
     world.advance(PAGING_NS);
     assert_eq!(residency(&mut world, one.clone()), (OK, 0, 0), "the allocation is already resident");
     for left in [2, 1, 0] {
         assert_eq!(residency(&mut world, evict(device, &[allocation])), (OK, 0, 0));
-        assert_eq!(sees(&script), (left == 0).then_some(false));
+        assert_eq!(engine_sees_memory(&script), (left == 0).then_some(false));
     }
     assert_eq!(world.status(evict(device, &[allocation])), IP, "the allocation has no residency count");
     // Evicted before it became resident.
     assert_eq!(residency(&mut world, one), (PENDING, 4, 0));
     world.ok(evict(device, &[allocation]));
     world.advance(10 * PAGING_NS);
-    assert_eq!((sees(&script), world.value(fence.object)), (None, 4));
+    assert_eq!((engine_sees_memory(&script), world.value(fence.object)), (None, 4));
 }
 
 #[test]
@@ -103,13 +103,17 @@ fn residency_is_counted_for_each_handle() {
     world.call(make_resident(paging_queue, &[first], 0));
     world.call(make_resident(queue_of_other, &[second], 0));
     world.advance(10 * PAGING_NS);
-    assert_eq!((sees(&script), usage(&mut world)), (Some(true), SIZE), "two counts use the memory once");
+    assert_eq!(
+        (engine_sees_memory(&script), usage(&mut world)),
+        (Some(true), SIZE),
+        "two counts use the memory once"
+    );
     assert_eq!(world.status(evict(device, &[second])), IP);
     world.ok(evict(device, &[first]));
-    assert_eq!((sees(&script), usage(&mut world)), (None, SIZE));
+    assert_eq!((engine_sees_memory(&script), usage(&mut world)), (None, SIZE));
     // A destroyed handle drops its count.
     assert_eq!(destroy(&mut world, other, opened, &[]), OK);
-    assert_eq!((sees(&script), usage(&mut world)), (Some(false), 0));
+    assert_eq!((engine_sees_memory(&script), usage(&mut world)), (Some(false), 0));
     world.call(make_resident(paging_queue, &[first], 0));
     assert_eq!(destroy(&mut world, device, resource, &[]), OK);
     world.advance(10 * PAGING_NS);
@@ -335,7 +339,7 @@ fn nothing_of_residency_stays_behind() {
             1 => _ = world.ok(Call::DestroyDevice { device }),
             _ => world.input(Input::ProcessGone { process: P }),
         }
-        assert_ne!(sees(&script), Some(true));
+        assert_ne!(engine_sees_memory(&script), Some(true));
         assert_eq!(world.kernel.miscounted(), None);
         if end == 1 {
             assert_eq!(usage(&mut world), 0);

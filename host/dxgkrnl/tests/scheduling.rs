@@ -85,18 +85,18 @@ fn preempted_paging_buffers_are_resubmitted_first_with_their_ids_and_others_with
     // The paging buffer has the highest priority: the kernel requests a preemption for it.
     assert_eq!(script.borrow().submissions.len(), 1);
     world.advance(100);
-    let given = |script: &ScriptRef| -> Vec<_> {
+    let submissions_of = |script: &ScriptRef| -> Vec<_> {
         let submissions = &script.borrow().submissions;
         submissions.iter().map(|one| (one.submission_fence_id, one.paging, one.resubmits)).collect()
     };
-    assert_eq!(given(&script), [(1, false, None), (2, true, None), (3, false, Some(1))]);
+    assert_eq!(submissions_of(&script), [(1, false, None), (2, true, None), (3, false, Some(1))]);
     assert_eq!(ids(&world), (0, 3), "a preemption completes nothing");
     // A high-priority buffer arrives while the paging buffer runs: both submitted buffers are preempted.
     script.borrow().submissions.clear();
     world.submit(high, &[busy(10)]);
-    assert_eq!(given(&script), [], "the preemption waits for the boundary");
+    assert_eq!(submissions_of(&script), [], "the preemption waits for the boundary");
     world.advance(100);
-    assert_eq!(given(&script), [(2, true, Some(2)), (4, false, None)]);
+    assert_eq!(submissions_of(&script), [(2, true, Some(2)), (4, false, None)]);
     assert_eq!(ids(&world), (0, 4));
     world.advance(100);
     assert_eq!(
@@ -105,7 +105,7 @@ fn preempted_paging_buffers_are_resubmitted_first_with_their_ids_and_others_with
         "the paging buffer is complete, the low one is submitted behind the high one"
     );
     world.advance(110);
-    assert_eq!(given(&script)[2], (5, false, Some(3)));
+    assert_eq!(submissions_of(&script)[2], (5, false, Some(3)));
     assert_eq!(ids(&world), (5, 5));
 }
 

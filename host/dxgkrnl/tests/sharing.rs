@@ -176,9 +176,9 @@ fn names_are_case_insensitive_and_opened_with_requested_access() {
     assert_eq!(world.status(by_name("fRAME ä", 0, 2)), AD);
     assert_eq!(world.status(by_name("fRAME ä", READ, 1)), IP, "each NT handle has a token of its own");
     world.ok(by_name("fRAME ä", READ, 2));
-    let given = Some(String::from("Frame Ä"));
+    let spelling = Some(String::from("Frame Ä"));
     assert!(
-        world.kernel.snapshot().nt_handles.iter().all(|handle| handle.name == given),
+        world.kernel.snapshot().nt_handles.iter().all(|handle| handle.name == spelling),
         "in one letter case"
     );
     destroy(&mut world, created);
@@ -236,7 +236,7 @@ fn an_nt_handle_outlives_the_process_that_made_it_and_ends_with_its_vm() {
     let fence = world.fence_with(device, 7, NT).object;
     world.ok(share(&[fence], ALL, Some("f"), 1));
     let second = in_vm(&mut world, 3, 1);
-    world.gone(ProcessId(2));
+    world.end_process(ProcessId(2));
     let opened = opened(&mut world, open(second, 1)).object;
     assert_eq!(world.value(opened), 7);
     // Another VM's broker cannot close it.
@@ -381,35 +381,35 @@ fn two_adapters() -> (World, Handle, Handle) {
 fn a_cross_adapter_fence_has_one_value_that_engines_of_both_adapters_write() {
     covers!("FEN-047");
     let (mut world, first, second) = two_adapters();
-    let here = world.fence_with(first, 0, NT | F::CROSS_ADAPTER);
-    world.ok(share(&[here.object], ALL, None, 1));
-    let there = opened(&mut world, open(second, 1));
+    let on_first = world.fence_with(first, 0, NT | F::CROSS_ADAPTER);
+    world.ok(share(&[on_first.object], ALL, None, 1));
+    let on_second = opened(&mut world, open(second, 1));
     let (near, far) = (world.context(first, 0), world.context(second, 0));
-    let event = world.pending(second, &[(there.object, 1)], false);
-    assert_eq!(world.signal(first, here.object, 1), OK);
+    let event = world.pending(second, &[(on_second.object, 1)], false);
+    assert_eq!(world.signal(first, on_first.object, 1), OK);
     assert_eq!(world.woken(), [event]);
     let waits = |world: &mut World, value| {
         [
-            world.pending(first, &[(here.object, value)], false),
-            world.pending(second, &[(there.object, value)], false),
+            world.pending(first, &[(on_first.object, value)], false),
+            world.pending(second, &[(on_second.object, value)], false),
         ]
     };
     let events = waits(&mut world, 2);
-    world.submit(far, &[FenceWrite { gpu_address: there.gpu_address, value: 2 }]);
-    assert_eq!((world.value(here.object), world.woken()), (2, events.to_vec()));
+    world.submit(far, &[FenceWrite { gpu_address: on_second.gpu_address, value: 2 }]);
+    assert_eq!((world.value(on_first.object), world.woken()), (2, events.to_vec()));
     let events = waits(&mut world, 3);
-    world.submit(near, &[FenceWrite { gpu_address: here.gpu_address, value: 3 }]);
-    assert_eq!((world.value(there.object), world.woken()), (3, events.to_vec()));
+    world.submit(near, &[FenceWrite { gpu_address: on_first.gpu_address, value: 3 }]);
+    assert_eq!((world.value(on_second.object), world.woken()), (3, events.to_vec()));
     // A queued signal of one adapter ends a queued wait of the other.
-    assert_eq!(world.gpu_wait(far, there.object, 4), OK);
-    assert_eq!(world.gpu_signal(&[near], here.object, 4), OK);
-    assert_eq!(world.gpu_signal(&[far], there.object, 5), OK);
-    assert_eq!(world.value(here.object), 5);
+    assert_eq!(world.gpu_wait(far, on_second.object, 4), OK);
+    assert_eq!(world.gpu_signal(&[near], on_first.object, 4), OK);
+    assert_eq!(world.gpu_signal(&[far], on_second.object, 5), OK);
+    assert_eq!(world.value(on_first.object), 5);
     // Each handle and each mapping belongs to its own adapter (FEN-042).
-    assert_eq!(world.signal(second, here.object, 9), IP);
-    assert_eq!(world.gpu_signal(&[far], here.object, 9), IP);
-    world.submit(far, &[FenceWrite { gpu_address: here.gpu_address, value: 9 }]);
-    assert_eq!(world.value(here.object), 5);
+    assert_eq!(world.signal(second, on_first.object, 9), IP);
+    assert_eq!(world.gpu_signal(&[far], on_first.object, 9), IP);
+    world.submit(far, &[FenceWrite { gpu_address: on_first.gpu_address, value: 9 }]);
+    assert_eq!(world.value(on_first.object), 5);
     world.finish();
 }
 
@@ -417,14 +417,14 @@ fn a_cross_adapter_fence_has_one_value_that_engines_of_both_adapters_write() {
 fn a_stopped_adapter_ends_only_its_own_waits_on_a_cross_adapter_fence() {
     covers!("FEN-047");
     let (mut world, first, second) = two_adapters();
-    let here = world.fence_with(first, 0, NT | F::CROSS_ADAPTER).object;
-    world.ok(share(&[here], ALL, None, 1));
-    let there = opened(&mut world, open(second, 1)).object;
-    let near = world.pending(first, &[(here, 1)], false);
-    let far = world.pending(second, &[(there, 1)], false);
+    let on_first = world.fence_with(first, 0, NT | F::CROSS_ADAPTER).object;
+    world.ok(share(&[on_first], ALL, None, 1));
+    let on_second = opened(&mut world, open(second, 1)).object;
+    let near = world.pending(first, &[(on_first, 1)], false);
+    let far = world.pending(second, &[(on_second, 1)], false);
     world.input(Input::Fault(Fault::StopAdapter { adapter: 0 }));
     assert_eq!(world.woken(), [near]);
-    assert_eq!(world.signal(second, there, 1), OK);
+    assert_eq!(world.signal(second, on_second, 1), OK);
     assert_eq!(world.woken(), [far]);
     world.finish();
 }

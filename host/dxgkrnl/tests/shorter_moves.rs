@@ -40,7 +40,7 @@ fn staging_buffer(number: u64) -> StagingBuffer {
 }
 
 /// Addresses in coarse steps, so that ranges overlap.
-fn place() -> impl Strategy<Value = MemoryRef> {
+fn memory_ref() -> impl Strategy<Value = MemoryRef> {
     prop_oneof![
         (0..2u32, 0..4u64).prop_map(|(process, at)| MemoryRef::Memory {
             process: ProcessId(process),
@@ -57,12 +57,12 @@ fn bytes() -> impl Strategy<Value = u64> {
     prop_oneof![Just(4), Just(40 * KIB), Just(64 * KIB), (1..20u64).prop_map(|count| count * 4 * KIB)]
 }
 
-fn one() -> impl Strategy<Value = DmaOp> {
+fn dma_op() -> impl Strategy<Value = DmaOp> {
     prop_oneof![
-        6 => (place(), place(), bytes()).prop_map(|(from, to, bytes)| DmaOp::Copy { from, to, bytes }),
-        1 => (place(), bytes(), any::<u32>())
+        6 => (memory_ref(), memory_ref(), bytes()).prop_map(|(from, to, bytes)| DmaOp::Copy { from, to, bytes }),
+        1 => (memory_ref(), bytes(), any::<u32>())
             .prop_map(|(to, bytes, pattern)| DmaOp::Fill { to, bytes, pattern }),
-        1 => (place(), place(), bytes(), any::<u32>(), 0..4usize).prop_map(
+        1 => (memory_ref(), memory_ref(), bytes(), any::<u32>(), 0..4usize).prop_map(
             |(from, to, bytes, operand, kernel)| DmaOp::Compute {
                 kernel: ComputeOp::ALL[kernel], from, to, bytes, operand
             }
@@ -74,32 +74,32 @@ fn one() -> impl Strategy<Value = DmaOp> {
 
 /// All bytes of all staging buffers that DMA operations can read.
 fn staging_buffers(dma_executor: &mut DmaExecutor, memory: &mut Memory) -> Vec<Vec<u8>> {
-    let look = |number| {
+    let contents = |number| {
         let from = MemoryRef::StagingBuffer { staging_buffer: staging_buffer(number), offset: 0 };
         let to = MemoryRef::Memory { process: ProcessId(0), address: 0 };
         dma_executor.perform(&DmaOp::Copy { from, to, bytes: STAGING_BUFFER }, memory).unwrap();
         memory.bytes[0][..STAGING_BUFFER as usize].to_vec()
     };
-    (0..5).map(look).collect()
+    (0..5).map(contents).collect()
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
     #[test]
     fn merged_and_single_dma_operations_leave_the_same_bytes(
-        steps in prop::collection::vec(prop::collection::vec(one(), 1..12), 1..5)
+        steps in prop::collection::vec(prop::collection::vec(dma_op(), 1..12), 1..5)
     ) {
-        let (mut whole, mut single) = (DmaExecutor::default(), DmaExecutor::default());
-        let (mut seen, mut expected) = (Memory::new(), Memory::new());
+        let (mut merged, mut single) = (DmaExecutor::default(), DmaExecutor::default());
+        let (mut memory, mut expected) = (Memory::new(), Memory::new());
         for step in &steps {
-            whole.perform_all(step, &mut seen, &mut |one, why| panic!("{one}: {why}"));
-            step.iter().for_each(|one| single.perform(one, &mut expected).unwrap());
+            merged.perform_all(step, &mut memory, &mut |op, why| panic!("{op}: {why}"));
+            step.iter().for_each(|op| single.perform(op, &mut expected).unwrap());
             for process in 0..2 {
-                prop_assert!(seen.bytes[process] == expected.bytes[process], "memory of {process}");
+                prop_assert!(memory.bytes[process] == expected.bytes[process], "memory of {process}");
             }
         }
-        let (mut seen, mut expected) = (seen.clone(), expected.clone());
-        prop_assert!(staging_buffers(&mut whole, &mut seen) == staging_buffers(&mut single, &mut expected));
+        let (mut memory, mut expected) = (memory.clone(), expected.clone());
+        prop_assert!(staging_buffers(&mut merged, &mut memory) == staging_buffers(&mut single, &mut expected));
     }
 }
 

@@ -180,9 +180,9 @@ fn an_ended_process_acquires_no_keyed_mutex() {
     let release = Call::ReleaseKeyedMutex { mutex, key: 5, fence_value: 0, private_data: None };
     let mut events = call(&mut world, P, release).events;
     events.extend(finish(&mut world).events);
-    let heard: Vec<_> =
+    let woken: Vec<_> =
         events.iter().map(|event| (event.process, event.target.event().unwrap().0, event.status)).collect();
-    assert_eq!(heard, [(living, 30, NtStatus::SUCCESS)]);
+    assert_eq!(woken, [(living, 30, NtStatus::SUCCESS)]);
 }
 
 /// A new device may reuse a destroyed device's index while the work of its loss is still in the backlog.
@@ -202,19 +202,19 @@ fn no_other_device_loses_its_fences() {
         let context = world.context(device, 0);
         world.submit(context, &[isa::Packet::Hang]);
         let flags = SyncObjectFlags::UNWAIT_CPU_WAITERS_ONLY_ON_DESTROY;
-        let kept = world.fence_with(device, 0, flags).object;
+        let awaited = world.fence_with(device, 0, flags).object;
         for event in 0..u64::from(units / 2) {
-            call(&mut world, P, wait(device, kept, 9, 7000 + event));
+            call(&mut world, P, wait(device, awaited, 9, 7000 + event));
         }
         world.kernel.set_work_units_per_step(units, units);
         call(&mut world, P, Call::DestroyDevice { device });
         let engine = ddi::EngineId { adapter: 0, node: 0 };
         step(&mut world, Input::Fault(Fault::PageFault { engine, gpu_address: 0x1000, flags: 0 }));
-        let lives = |world: &World| {
+        let is_live = |world: &World| {
             let devices = world.kernel.snapshot().devices;
             devices.iter().filter(|device| device.process == P.0).count() > 1
         };
-        while world.kernel.has_backlog() && lives(&world) {
+        while world.kernel.has_backlog() && is_live(&world) {
             step(&mut world, Input::Deadline);
         }
         let created = call(&mut world, Q, Call::CreateDevice { adapter: others_adapter, flags: 0 });

@@ -24,16 +24,16 @@ fn with_flags(object_type: T, flags: F) -> SyncObjectInfo {
 fn handles_are_reused_only_late_and_with_another_generation() {
     let mut world = World::new();
     let device = world.device();
-    let mut seen = BTreeSet::new();
+    let mut recent = BTreeSet::new();
     let mut reused = false;
     for _ in 0..3000 {
         let fence = world.fence(device, 0).object;
         reused |= fence.unique() != 1;
-        assert!(seen.insert(fence), "handle {fence} was used before");
+        assert!(recent.insert(fence), "handle {fence} was used before");
         world.ok(Call::DestroySynchronizationObject { object: fence });
         assert_eq!(world.signal(device, fence, 1), IP);
-        if seen.len() > 1500 {
-            seen.pop_first();
+        if recent.len() > 1500 {
+            recent.pop_first();
         }
     }
     assert!(reused);
@@ -175,11 +175,11 @@ fn the_answer_to_a_create_has_the_slot_and_the_global_handle() {
     covers!("GPV-024", "FEN-063", "W-061", "W-064");
     let mut world = World::new();
     let device = world.device();
-    let (mut places, mut global) = (BTreeSet::new(), BTreeSet::new());
+    let (mut slots, mut global) = (BTreeSet::new(), BTreeSet::new());
     for value in 0..3 {
         let fence = world.fence(device, value);
         let slot = fence.slot.expect("a slot in the process's fence memory");
-        assert!(places.insert(slot), "each fence has its own slot");
+        assert!(slots.insert(slot), "each fence has its own slot");
         assert_eq!(world.value(fence.object), value, "the slot has the initial value");
         assert_eq!(fence.shared_handle, Handle::NULL, "the fence has no global handle");
     }

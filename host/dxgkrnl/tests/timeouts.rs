@@ -219,11 +219,11 @@ fn after_a_reset_unaffected_work_is_resubmitted_with_paging_first_and_its_id_kep
     world.submit(context, &[FenceWrite { gpu_address: fence.gpu_address, value: 1 }]);
     script.borrow().submissions.clear();
     world.advance(2000 * MS);
-    let given: Vec<_> = {
+    let resubmitted: Vec<_> = {
         let submissions = &script.borrow().submissions;
         submissions.iter().map(|one| (one.submission_fence_id, one.paging, one.resubmits)).collect()
     };
-    assert_eq!(given, [(2, true, Some(2)), (3, false, None)]);
+    assert_eq!(resubmitted, [(2, true, Some(2)), (3, false, None)]);
     world.advance(10);
     assert_eq!((world.value(fence.object), world.execution_state(bystander)), (1, ACTIVE));
     assert_eq!(resets(&world), (1, 0, None));

@@ -11,7 +11,7 @@ use dxgkrnl::{
 
 const G: ProcessId = ProcessId(21);
 const H: ProcessId = ProcessId(22);
-const TOLD: [&str; 3] = ["create_process", "set_virtual_machine_data", "destroy_process"];
+const VM_DDIS: [&str; 3] = ["create_process", "set_virtual_machine_data", "destroy_process"];
 
 fn luid(number: u32) -> Luid {
     Luid { low: 0x6770_0001 + number, high: 0 }
@@ -31,7 +31,7 @@ fn vm(number: u32) -> VmConfig {
 }
 
 /// LUIDs of the adapters that the process sees, relative to the first LUID.
-fn seen(world: &mut World) -> Vec<u32> {
+fn visible_adapters(world: &mut World) -> Vec<u32> {
     let Reply::Adapters(list) = world.ok(Call::EnumAdapters { capacity: 34 }) else { panic!() };
     list.into_iter().map(|Adapter { luid: one, .. }| one.low - luid(0).low).collect()
 }
@@ -42,7 +42,7 @@ fn opens(world: &mut World, number: u32) -> NtStatus {
 
 fn attach(world: &mut World, script: &ScriptRef, vm: u32) -> Vec<String> {
     world.input(Input::VmAttached { vm: VmId(vm), name: format!("vm-{vm}") });
-    calls(script, &TOLD)
+    calls(script, &VM_DDIS)
 }
 
 fn notes(world: &mut World) -> String {
@@ -90,7 +90,7 @@ fn each_guest_process_is_a_vm_process_linked_to_its_vms_worker_named_or_not() {
     let nameless = ProcessId(23);
     world.input(Input::ProcessAttached { process: nameless, vm: VmId(1), pid: 9, name: String::new() });
     calls(&script, &["create_process"]);
-    let told = |process: ProcessId, adapter: u32, world: &mut World| {
+    let creations = |process: ProcessId, adapter: u32, world: &mut World| {
         world.process = process;
         world.device_on(luid(adapter));
         calls(&script, &["create_process"])
@@ -100,12 +100,12 @@ fn each_guest_process_is_a_vm_process_linked_to_its_vms_worker_named_or_not() {
     for (process, adapter, vm, worker, name) in
         [(G, 0, 1, 1, "Some("), (G, 1, 1, 1, "Some("), (nameless, 0, 1, 1, "None"), (H, 0, 2, 2, "Some(")]
     {
-        let lines = told(process, adapter, &mut world);
+        let lines = creations(process, adapter, &mut world);
         let [line] = &lines[..] else { panic!("{lines:?}") };
         assert!(line.starts_with(&format!("create_process {adapter} ")), "{line}");
         let (_, rest) = line.split_once(&link(vm, worker)).unwrap_or_else(|| panic!("{line}"));
         assert!(rest.trim_start().starts_with(name), "{line}");
-        assert_eq!(told(process, adapter, &mut world), [""; 0], "once");
+        assert_eq!(creations(process, adapter, &mut world), [""; 0], "once");
     }
 }
 
@@ -118,13 +118,13 @@ fn a_worker_process_ends_once_after_the_processes_of_its_vm() {
     script.borrow().take();
     world.input(Input::VmDetached { vm: VmId(1) });
     let log = script.borrow().take();
-    let at = |wanted: &str| log.iter().position(|line| line.starts_with(wanted)).unwrap();
+    let at = |prefix: &str| log.iter().position(|line| line.starts_with(prefix)).unwrap();
     assert!(at("destroy_context") < at("destroy_process 0 1"), "{log:?}");
     let ends: Vec<_> =
         log.iter().filter(|line| line.starts_with("destroy_process") && line.ends_with(" 1")).collect();
     assert_eq!(ends, ["destroy_process 0 1", "destroy_process 1 1"]);
     world.input(Input::VmDetached { vm: VmId(1) });
-    assert_eq!(calls(&script, &TOLD), [""; 0]);
+    assert_eq!(calls(&script, &VM_DDIS), [""; 0]);
     assert!(world.kernel.snapshot().virtual_machines.is_empty());
 }
 
@@ -133,12 +133,12 @@ fn a_new_vm_gets_no_stopped_adapter_and_an_old_vm_ends_there_cleanly() {
     let (mut world, script) = scripted(with_vms(2, vec![]));
     attach(&mut world, &script, 1);
     world.input(Input::Fault(Fault::StopAdapter { adapter: 0 }));
-    assert_eq!(calls(&script, &TOLD), [""; 0], "its processes still exist");
+    assert_eq!(calls(&script, &VM_DDIS), [""; 0], "its processes still exist");
     assert_eq!(attach(&mut world, &script, 2), created(2, 1, 2));
     world.input(Input::VmDetached { vm: VmId(1) });
-    assert_eq!(calls(&script, &TOLD), ["destroy_process 0 1", "destroy_process 1 1"]);
+    assert_eq!(calls(&script, &VM_DDIS), ["destroy_process 0 1", "destroy_process 1 1"]);
     world.guest(2, G);
-    assert_eq!((seen(&mut world), opens(&mut world, 0)), (vec![1], NtStatus::INVALID_PARAMETER));
+    assert_eq!((visible_adapters(&mut world), opens(&mut world, 0)), (vec![1], NtStatus::INVALID_PARAMETER));
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_driver_that_refuses_the_worker_process_does_not_serve_the_vm() {
     assert_eq!(attach(&mut world, &script, 1), created(1, 1, 1));
     assert!(notes(&mut world).contains("VM 1 (vm-1) has no adapter 0: DxgkDdiCreateProcess"));
     world.guest(1, G);
-    assert_eq!(seen(&mut world), [1]);
+    assert_eq!(visible_adapters(&mut world), [1]);
     world.input(Input::VmDetached { vm: VmId(1) });
     assert_eq!(calls(&script, &["destroy_process"]), ["destroy_process 1 1"]);
 }
@@ -159,7 +159,7 @@ fn vms_have_different_sets_of_adapters_and_see_no_others() {
     let mut world = World::with_config(with_vms(3, vec![of(1, vec![0, 2]), of(2, vec![1]), of(3, vec![])]));
     for (number, expected) in [(1, vec![0, 2]), (2, vec![1]), (3, vec![]), (4, vec![0, 1, 2])] {
         world.guest(number, ProcessId(number + 20));
-        assert_eq!(seen(&mut world), expected, "VM {number}");
+        assert_eq!(visible_adapters(&mut world), expected, "VM {number}");
         for adapter in 0..3 {
             let status =
                 if expected.contains(&adapter) { NtStatus::SUCCESS } else { NtStatus::INVALID_PARAMETER };
@@ -167,7 +167,7 @@ fn vms_have_different_sets_of_adapters_and_see_no_others() {
         }
     }
     world.process = crate::common::P;
-    assert_eq!(seen(&mut world), [0, 1, 2], "the host has all adapters");
+    assert_eq!(visible_adapters(&mut world), [0, 1, 2], "the host has all adapters");
     assert_eq!(world.kernel.miscounted(), None);
 }
 
@@ -179,11 +179,11 @@ fn an_adapter_has_32_virtual_functions_by_default() {
     let mut world = World::with_config(config);
     for number in 1..=32 {
         world.guest(number, ProcessId(100 + number));
-        assert_eq!(seen(&mut world), [0, 1], "VM {number}");
+        assert_eq!(visible_adapters(&mut world), [0, 1], "VM {number}");
     }
     world.effects.notes.clear();
     world.guest(90, G);
-    assert_eq!(seen(&mut world), [1]);
+    assert_eq!(visible_adapters(&mut world), [1]);
     assert!(notes(&mut world).contains("VM 90 (vm-90) has no adapter 0: its 32 virtual functions"));
     world.input(Input::VmDetached { vm: VmId(1) });
     assert_eq!(world.kernel.miscounted(), None);
@@ -207,7 +207,7 @@ fn a_secure_vm_without_iommu_isolation_is_not_created() {
         let mut world = World::with_config(with_vms(1, vec![fine]));
         assert_eq!(world.kernel.vm_refusal("vm-1"), None);
         world.guest(1, G);
-        assert_eq!(seen(&mut world), [0]);
+        assert_eq!(visible_adapters(&mut world), [0]);
     }
 }
 
@@ -244,8 +244,8 @@ fn a_driver_gets_the_secure_flag_of_a_vm_at_creation_and_on_query() {
     let (mut world, script) = scripted(Config::default());
     let adapter = world.adapter();
     world.ok(Call::QueryAdapterInfo { adapter, kind: 0, data: vec![0; 8] });
-    let asked = calls(&script, &["query_adapter_info"]);
-    assert_eq!(asked, ["query_adapter_info 0: QueryAdapterInfoFlags(0x0)"]);
+    let queries = calls(&script, &["query_adapter_info"]);
+    assert_eq!(queries, ["query_adapter_info 0: QueryAdapterInfoFlags(0x0)"]);
     let short = Call::QueryAdapterInfo { adapter, kind: 0, data: vec![0; 7] };
     assert_eq!(world.status(short), NtStatus::BUFFER_TOO_SMALL);
 }
@@ -284,5 +284,5 @@ fn a_vm_attaches_once_and_the_host_is_no_vm() {
     let notes = notes(&mut world);
     assert!(notes.contains("VM 0 (x) is attached already") && notes.contains("VM 1 (another) is attached"));
     assert_eq!(world.kernel.snapshot().vms, [(1, "vm-1".to_owned())]);
-    assert_eq!(seen(&mut world), [0]);
+    assert_eq!(visible_adapters(&mut world), [0]);
 }

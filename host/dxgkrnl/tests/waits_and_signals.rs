@@ -65,9 +65,9 @@ fn a_cpu_wait_for_zero_is_noted_once_and_a_wait_for_a_semaphore_is_not() {
     world.notes();
     for (value, notes) in [(0, 1), (1, 0)] {
         world.wait(device, &[(fence, value)], false).unwrap();
-        let said = world.notes();
-        assert_eq!(said.len(), notes, "{said:?}");
-        assert!(said.iter().all(|note| note.starts_with("FENCE_ZERO_WAIT 1424")), "{said:?}");
+        let noted = world.notes();
+        assert_eq!(noted.len(), notes, "{noted:?}");
+        assert!(noted.iter().all(|note| note.starts_with("FENCE_ZERO_WAIT 1424")), "{noted:?}");
     }
     // A semaphore has no values to wait for.
     let (objects, fence_value) = (vec![semaphore].into(), 0);

@@ -21,7 +21,7 @@ fn narrow() -> World {
     World::with_config(config)
 }
 
-fn said(world: &mut World, words: &str) -> bool {
+fn has_note(world: &mut World, words: &str) -> bool {
     std::mem::take(&mut world.effects.notes).iter().any(|note| note.text.contains(words))
 }
 
@@ -52,9 +52,9 @@ fn a_signal_may_be_7fffffff_away_either_way_and_not_80000000() {
     let device = world.device();
     let fence = world.fence(device, 1 << 40).object;
     assert_eq!(world.signal(device, fence, (1 << 40) + FAR), IP);
-    assert!(said(&mut world, "signal 0x10080000000 of "), "the note names the value");
+    assert!(has_note(&mut world, "signal 0x10080000000 of "), "the note names the value");
     assert_eq!(world.signal(device, fence, (1 << 40) + FAR), IP);
-    assert!(said(&mut world, "more than 0x7fffffff away from its last signaled value 0x10000000000"));
+    assert!(has_note(&mut world, "more than 0x7fffffff away from its last signaled value 0x10000000000"));
     assert_eq!(world.signal(device, fence, (1 << 40) + NEAR), OK);
     assert_eq!(world.signal_flags(device, fence, (1 << 40) + NEAR - FAR, REWIND), IP);
     assert_eq!(world.signal_flags(device, fence, 1 << 40, REWIND), OK);
@@ -78,7 +78,7 @@ fn a_wait_may_be_7fffffff_ahead_and_not_80000000() {
     let context = world.context(device, 0);
     let fence = world.fence(device, 5).object;
     assert_eq!(world.wait(device, &[(fence, 5 + FAR)], false), Err(IP));
-    assert!(said(&mut world, "wait for 0x80000005 of "));
+    assert!(has_note(&mut world, "wait for 0x80000005 of "));
     assert_eq!(world.gpu_wait(context, fence, 5 + FAR), IP);
     world.pending(device, &[(fence, 5 + NEAR)], false);
     assert_eq!(world.gpu_wait(context, fence, 5 + NEAR), OK);
@@ -119,7 +119,7 @@ fn words_wrap_round_and_the_slot_holds_the_logical_value() {
     assert_eq!(world.woken(), [not_yet]);
     write(&mut world, device, fence.gpu_address, 0xFFFF_FFF0);
     assert_eq!(world.value(fence.object), 0xFFFF_FFF0, "and in the other direction");
-    assert!(!said(&mut world, "contract violation"));
+    assert!(!has_note(&mut world, "contract violation"));
 }
 
 #[test]
@@ -129,13 +129,13 @@ fn a_write_beyond_the_window_is_reported_and_read_as_its_word() {
     let device = world.device();
     let fence = world.fence(device, 1 << 40);
     write(&mut world, device, fence.gpu_address, (1 << 40) + FAR);
-    assert!(said(&mut world, "wrote 0x10080000000 over 0x10000000000"));
+    assert!(has_note(&mut world, "wrote 0x10080000000 over 0x10000000000"));
     assert_eq!(world.value(fence.object), (1 << 40) - FAR);
     write(&mut world, device, fence.gpu_address, (1 << 41) + FAR + 1);
-    assert!(said(&mut world, "contract violation"));
+    assert!(has_note(&mut world, "contract violation"));
     assert_eq!(world.value(fence.object), (1 << 40) - FAR + 1, "only the word was written");
     write(&mut world, device, fence.gpu_address, 1 << 40);
-    assert!(!said(&mut world, "contract violation"));
+    assert!(!has_note(&mut world, "contract violation"));
 }
 
 #[test]
@@ -149,10 +149,10 @@ fn queued_values_left_outside_the_window_are_reported() {
     assert_eq!(world.gpu_signal(&[context], fence, (1 << 40) + NEAR), OK);
     world.pending(device, &[(fence, (1 << 40) + NEAR)], false);
     assert_eq!(world.gpu_wait(other, fence, (1 << 40) + 1), OK);
-    assert!(!said(&mut world, "contract violation"));
+    assert!(!has_note(&mut world, "contract violation"));
     assert_eq!(world.signal_flags(device, fence, (1 << 40) - 10, REWIND), OK);
-    assert!(said(&mut world, "a wait for 0x1007fffffff is outstanding"));
+    assert!(has_note(&mut world, "a wait for 0x1007fffffff is outstanding"));
     world.advance(10);
-    assert!(said(&mut world, "from 0xfffffffff6 to 0x1007fffffff"));
+    assert!(has_note(&mut world, "from 0xfffffffff6 to 0x1007fffffff"));
     assert_eq!(world.value(fence), (1 << 40) + NEAR, "the kernel's packet has all 64 bits");
 }

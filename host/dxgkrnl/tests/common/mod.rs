@@ -95,20 +95,20 @@ impl World {
 
     /// One input, and the backlog that it leaves for later steps.
     pub fn input(&mut self, input: Input) {
-        let told = InputSummary::of(&input);
-        self.step(&told, |kernel, now, effects| kernel.handle(now, input, effects));
+        let summary = InputSummary::of(&input);
+        self.step(&summary, |kernel, now, effects| kernel.handle(now, input, effects));
         while self.kernel.has_backlog() {
-            let told = InputSummary::of(&Input::Deadline);
-            self.step(&told, |kernel, now, effects| kernel.handle(now, Input::Deadline, effects));
+            let summary = InputSummary::of(&Input::Deadline);
+            self.step(&summary, |kernel, now, effects| kernel.handle(now, Input::Deadline, effects));
         }
     }
 
-    fn step(&mut self, told: &InputSummary, step: impl FnOnce(&mut Kernel, u64, &mut Effects)) {
+    fn step(&mut self, summary: &InputSummary, step: impl FnOnce(&mut Kernel, u64, &mut Effects)) {
         let mut effects = Effects::default();
         step(&mut self.kernel, self.now, &mut effects);
         match self.filling {
-            true => self.checker.follow(told, &effects, &self.kernel),
-            false => self.checker.step(told, &effects, &self.kernel),
+            true => self.checker.follow(summary, &effects, &self.kernel),
+            false => self.checker.step(summary, &effects, &self.kernel),
         }
         self.judge();
         self.effects.append(effects);
@@ -387,7 +387,7 @@ impl World {
         self.device()
     }
 
-    pub fn gone(&mut self, process: ProcessId) {
+    pub fn end_process(&mut self, process: ProcessId) {
         self.input(Input::ProcessGone { process });
         assert_eq!(self.kernel.belongings(process), dxgkrnl::views::Belongings::default());
         assert_eq!(self.kernel.miscounted(), None);
@@ -398,7 +398,7 @@ impl World {
         assert_eq!(self.kernel.miscounted(), None);
         let processes: Vec<ProcessId> = self.kernel.processes().collect();
         for process in processes {
-            self.gone(process);
+            self.end_process(process);
         }
         let vms: Vec<u32> = self.kernel.snapshot().vms.iter().map(|(vm, _)| *vm).collect();
         for vm in vms.into_iter().chain([0]) {

@@ -223,7 +223,7 @@ impl Owner {
         }
     }
 
-    pub fn gone(&self) -> Input {
+    pub fn process_gone(&self) -> Input {
         Input::ProcessGone { process: self.process }
     }
 }

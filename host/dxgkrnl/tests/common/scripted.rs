@@ -124,7 +124,7 @@ impl Script {
         self.callbacks.entry(ddi).or_default().extend(callbacks);
     }
 
-    fn due(&mut self, ddi: &str) -> Callbacks {
+    fn take_callbacks(&mut self, ddi: &str) -> Callbacks {
         self.callbacks.remove(ddi).unwrap_or_default()
     }
 
@@ -179,7 +179,7 @@ impl Scripted {
     }
 
     /// Makes the test's callbacks, then calls the simulated miniport.
-    fn told<T>(
+    fn log_and_call<T>(
         &mut self,
         ddi: &str,
         line: String,
@@ -187,7 +187,7 @@ impl Scripted {
         simulated: impl FnOnce(&mut SimulatedMiniport, &mut Callbacks) -> T,
     ) -> T {
         self.begin(ddi, line);
-        callbacks.append(&mut self.script.borrow().due(ddi));
+        callbacks.append(&mut self.script.borrow().take_callbacks(ddi));
         let before = callbacks.len();
         let answer = simulated(&mut self.simulated, callbacks);
         self.script.borrow().log_interrupts(&callbacks[before..]);
@@ -202,7 +202,7 @@ macro_rules! ddis {
         $(fn $ddi(&mut self, $($arg: $type,)* callbacks: &mut Callbacks) $(-> $answer)? {
             $(self.$failing(stringify!($ddi))?;)?
             let line = $line.to_string();
-            self.told(stringify!($ddi), line, callbacks, |simulated, callbacks| {
+            self.log_and_call(stringify!($ddi), line, callbacks, |simulated, callbacks| {
                 simulated.$ddi($($arg,)* callbacks)
             })
         })*
@@ -350,7 +350,7 @@ impl Miniport for Scripted {
     ) -> Result<(), NtStatus> {
         self.failing("submit_command")?;
         self.script.borrow().submissions.push(submission.clone());
-        self.told("submit_command", "submit_command".into(), callbacks, |simulated, callbacks| {
+        self.log_and_call("submit_command", "submit_command".into(), callbacks, |simulated, callbacks| {
             simulated.submit_command(now, submission, callbacks)
         })
     }
@@ -362,7 +362,7 @@ impl Miniport for Scripted {
         if !script.forgets_dpc {
             callbacks.push(Callback::NotifyDpc { adapter });
         }
-        callbacks.append(&mut script.due("dpc_routine"));
+        callbacks.append(&mut script.take_callbacks("dpc_routine"));
     }
 
     fn advertised_features(&self, adapter: u32) -> Vec<FeatureId> {
@@ -391,12 +391,12 @@ impl Miniport for Scripted {
         let answer = self.script.borrow().escape_answer.clone();
         if let Some(answer) = answer {
             *escape.data = answer;
-            return self.told("escape", line, callbacks, |_, _| NtStatus::SUCCESS);
+            return self.log_and_call("escape", line, callbacks, |_, _| NtStatus::SUCCESS);
         }
         if let Err(status) = self.failing("escape") {
-            return self.told("escape", line, callbacks, |_, _| status);
+            return self.log_and_call("escape", line, callbacks, |_, _| status);
         }
-        self.told("escape", line, callbacks, |simulated, callbacks| {
+        self.log_and_call("escape", line, callbacks, |simulated, callbacks| {
             simulated.escape(now, adapter, escape, callbacks)
         })
     }
@@ -412,7 +412,7 @@ impl Miniport for Scripted {
     fn query_engine_status(&mut self, now: Nanos, engine: EngineId, callbacks: &mut Callbacks) -> EngineStatus {
         let responsive = self.script.borrow().responsive;
         let line = "query_engine_status".to_owned();
-        self.told("query_engine_status", line, callbacks, |simulated, callbacks| match responsive {
+        self.log_and_call("query_engine_status", line, callbacks, |simulated, callbacks| match responsive {
             Some(responsive) => EngineStatus { responsive },
             None => simulated.query_engine_status(now, engine, callbacks),
         })
@@ -430,7 +430,7 @@ impl Miniport for Scripted {
         callbacks: &mut Callbacks,
     ) -> Result<u64, ResetFailed> {
         let line = format!("reset_engine {}", engine.node);
-        let result = self.told("reset_engine", line, callbacks, |simulated, callbacks| {
+        let result = self.log_and_call("reset_engine", line, callbacks, |simulated, callbacks| {
             simulated.reset_engine(now, engine, callbacks)
         });
         self.script.borrow().aborted.map_or(result, Ok)
@@ -444,7 +444,7 @@ impl Miniport for Scripted {
         flags: PageFaultFlags,
         callbacks: &mut Callbacks,
     ) {
-        let mut instead = self.script.borrow().due("page_fault");
+        let mut instead = self.script.borrow().take_callbacks("page_fault");
         if instead.is_empty() {
             self.simulated.page_fault(now, engine, gpu_address, flags, callbacks);
         }
@@ -458,9 +458,9 @@ impl Miniport for Scripted {
         suspend_fence: u64,
         callbacks: &mut Callbacks,
     ) -> Suspend {
-        let holds = self.script.borrow().holds_suspends;
+        let holds_suspends = self.script.borrow().holds_suspends;
         let line = format!("suspend_context {} {suspend_fence}", context.0);
-        self.told("suspend_context", line, callbacks, |simulated, callbacks| match holds {
+        self.log_and_call("suspend_context", line, callbacks, |simulated, callbacks| match holds_suspends {
             true => Suspend::Pending,
             false => simulated.suspend_context(now, context, suspend_fence, callbacks),
         })
@@ -509,7 +509,7 @@ impl Miniport for Scripted {
         let before = callbacks.len();
         self.simulated.deadline(now, callbacks);
         let mut script = self.script.borrow();
-        callbacks.append(&mut script.due("interrupt"));
+        callbacks.append(&mut script.take_callbacks("interrupt"));
         script.log_interrupts(&callbacks[before..]);
     }
 }

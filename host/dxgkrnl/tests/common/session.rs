@@ -65,7 +65,7 @@ pub struct Session {
     /// Global handles, of any VM.
     globals: Vec<Handle>,
     /// Inputs to handle before the next random one.
-    due: Vec<Input>,
+    pending: Vec<Input>,
 }
 
 /// Gives steps few work units for most seeds, so that many steps leave a backlog.
@@ -93,15 +93,15 @@ impl Session {
             guests: Vec::new(),
             tokens: Vec::new(),
             globals: vec![Handle::NULL],
-            due: Vec::new(),
+            pending: Vec::new(),
         };
         for vm in [1, 2] {
-            session.due.push(Input::VmAttached { vm: VmId(vm), name: format!("vm-{vm}") });
+            session.pending.push(Input::VmAttached { vm: VmId(vm), name: format!("vm-{vm}") });
         }
         for vm in [1, 1, 2] {
             session.attach(VmId(vm));
         }
-        session.due.reverse();
+        session.pending.reverse();
         session
     }
 
@@ -109,8 +109,8 @@ impl Session {
         self.processes += 1;
         let process = ProcessId(self.processes);
         let pid = 1000 + self.processes;
-        self.due.push(Input::ProcessAttached { process, vm, pid, name: format!("program {pid}") });
-        self.due.push(Input::FenceMemoryAdded { process, slots: 64 });
+        self.pending.push(Input::ProcessAttached { process, vm, pid, name: format!("program {pid}") });
+        self.pending.push(Input::FenceMemoryAdded { process, slots: 64 });
         self.guests.push(Guest {
             process,
             vm,
@@ -136,7 +136,7 @@ impl Session {
             _ => 0,
         };
         let deadline = self.kernel.next_deadline().filter(|due| *due <= self.now);
-        let input = match self.due.pop() {
+        let input = match self.pending.pop() {
             Some(input) => input,
             None if deadline.is_some() && self.random.one_in(2) => Input::Deadline,
             None => self.random_input(),
@@ -156,7 +156,7 @@ impl Session {
                 let guest = self.guests.remove(at);
                 self.attach(guest.vm);
                 // The new process attaches after this.
-                self.due.reverse();
+                self.pending.reverse();
                 Input::ProcessGone { process: guest.process }
             }
             1 => Input::MemoryChanged { vm: self.guests[at].vm },
@@ -423,11 +423,11 @@ impl Session {
             11 | 12 => (0, 8, [3, word % 3].map(u32::to_le_bytes).concat()),
             _ => (0, word & 1, [[0; 4], word.to_le_bytes()].concat().repeat(word as usize % 8)),
         };
-        let given = |handle: Handle, chance: u64| if chance == 0 { handle } else { Handle::NULL };
+        let maybe_handle = |handle: Handle, chance: u64| if chance == 0 { handle } else { Handle::NULL };
         Call::Escape {
             adapter: self.pick(at, |guest| &guest.adapters),
-            device: given(self.pick(at, |guest| &guest.devices), (random >> 48) % 2),
-            context: given(self.pick(at, |guest| &guest.contexts), (random >> 50) % 8),
+            device: maybe_handle(self.pick(at, |guest| &guest.devices), (random >> 48) % 2),
+            context: maybe_handle(self.pick(at, |guest| &guest.contexts), (random >> 50) % 8),
             kind,
             flags: EscapeFlags::from_bits_retain(flags),
             data,
@@ -555,7 +555,7 @@ impl Session {
             }
             _ => {}
         }
-        let gone = match call {
+        let stale_handle = match call {
             Call::DestroyDevice { device } => *device,
             Call::DestroyContext { context } => *context,
             Call::DestroySynchronizationObject { object } => *object,
@@ -577,9 +577,9 @@ impl Session {
         if answer.status.is_success() || answer.status == NtStatus::DEVICE_REMOVED {
             let Guest { adapters, devices, contexts, objects, legacy, keyed, .. } = guest;
             for list in [adapters, devices, contexts, objects, legacy, keyed] {
-                list.retain(|handle| *handle != gone);
+                list.retain(|handle| *handle != stale_handle);
             }
-            guest.stale.push(gone);
+            guest.stale.push(stale_handle);
         }
     }
 }

@@ -16,7 +16,7 @@ pub struct CpuEvent {
     event: u64,
     /// Number of signals by the driver.
     pub signals: u64,
-    pub gone: bool,
+    pub ended: bool,
 }
 
 impl Naive {
@@ -24,14 +24,14 @@ impl Naive {
     pub(super) fn add_cpu_event(&mut self, device: usize, event: u64) {
         let open = self.opens.len() - 1;
         let (process, handle) = (self.opens[open].process, self.opens[open].handle);
-        let (signals, gone) = (0, false);
-        self.cpu_events.push(CpuEvent { process, handle, open, device, event, signals, gone });
+        let (signals, ended) = (0, false);
+        self.cpu_events.push(CpuEvent { process, handle, open, device, event, signals, ended });
     }
 
     /// The driver signals it this many times in one call, which sets the event once (EVT-025).
     pub fn driver_signals(&mut self, process: u32, handle: Handle, times: u32) {
         for event in &mut self.cpu_events {
-            if !event.gone && (event.process, event.handle) == (process, handle) && times > 0 {
+            if !event.ended && (event.process, event.handle) == (process, handle) && times > 0 {
                 event.signals += u64::from(times);
                 self.woken.push((process, event.event, NtStatus::SUCCESS));
             }
@@ -40,13 +40,13 @@ impl Naive {
 
     pub(super) fn end_cpu_event_of_open(&mut self, open: usize) {
         for event in &mut self.cpu_events {
-            event.gone |= event.open == open;
+            event.ended |= event.open == open;
         }
     }
 
     pub(super) fn end_cpu_events_of_device(&mut self, device: usize) {
         for event in &mut self.cpu_events {
-            event.gone |= event.device == device;
+            event.ended |= event.device == device;
         }
     }
 }

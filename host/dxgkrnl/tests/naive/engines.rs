@@ -24,11 +24,11 @@ pub struct Engine {
     pub adapter: usize,
     pub node: u32,
     /// Advanced engines interrupt at each write (FEN-019); basic engines when a buffer completes (FEN-017).
-    tells_at_once: bool,
+    interrupts_at_once: bool,
     /// Buffers of contexts that wait for the engine.
     pub(super) waiting: Vec<Job>,
     /// Submitted buffers that do not run.
-    pub(super) given: Vec<Job>,
+    pub(super) submitted_jobs: Vec<Job>,
     pub(super) running: Option<Job>,
     /// Contexts with submitted buffers, the oldest first.
     pub(super) order: Vec<usize>,
@@ -46,7 +46,7 @@ pub struct Engine {
     /// When the oldest buffer of contexts began.
     pub since: u64,
     /// Pending preemption request: its time, and whether the quantum was over.
-    pub asked: Option<(u64, bool)>,
+    pub preempt_request: Option<(u64, bool)>,
     /// Since when its hardware queue work made no progress. `None`: it has no such work, or it reported to be at work
     /// (TDR-001).
     pub hw_since: Option<u64>,
@@ -58,13 +58,13 @@ const DEPTH: usize = 2;
 pub(super) const QUANTUM_NS: u64 = 100_000_000;
 
 impl Engine {
-    pub(super) fn new((adapter, node, tells_at_once): (usize, u32, bool)) -> Self {
+    pub(super) fn new((adapter, node, interrupts_at_once): (usize, u32, bool)) -> Self {
         Engine {
             adapter,
             node,
-            tells_at_once,
+            interrupts_at_once,
             waiting: vec![],
-            given: vec![],
+            submitted_jobs: vec![],
             running: None,
             order: vec![],
             idle_since: None,
@@ -74,31 +74,31 @@ impl Engine {
             began: 0,
             busy_until: None,
             since: 0,
-            asked: None,
+            preempt_request: None,
             hw_since: None,
         }
     }
 
     /// Drops submitted and waiting buffers.
     pub(super) fn clear(&mut self) {
-        (self.waiting, self.given, self.running) = (vec![], vec![], None);
-        (self.busy_until, self.asked, self.hw_since) = (None, None, None);
+        (self.waiting, self.submitted_jobs, self.running) = (vec![], vec![], None);
+        (self.busy_until, self.preempt_request, self.hw_since) = (None, None, None);
         (self.order, self.idle_since) = (vec![], None);
     }
 
     /// Number of submitted context buffers, which has a limit; hardware queue buffers have none.
-    pub(super) fn given_of_contexts(&self) -> usize {
-        self.running.iter().chain(&self.given).filter(|job| job.progress.is_none()).count()
+    pub(super) fn submitted_of_contexts(&self) -> usize {
+        self.running.iter().chain(&self.submitted_jobs).filter(|job| job.progress.is_none()).count()
     }
 
     /// Whether it has more than the running buffer.
     pub(super) fn is_wanted(&self) -> bool {
-        self.given_of_contexts() + self.waiting.len() > 1
+        self.submitted_of_contexts() + self.waiting.len() > 1
     }
 
     /// Clears the idle time, because an engine without context work makes no progress.
     fn note_if_unwanted(&mut self) {
-        if self.given_of_contexts() == 0 && self.waiting.is_empty() {
+        if self.submitted_of_contexts() == 0 && self.waiting.is_empty() {
             self.idle_since = None;
         }
     }
@@ -113,32 +113,32 @@ impl Engine {
 
     /// Returns submitted context buffers that do not run, behind the waiting ones.
     pub(super) fn makes_way(&mut self) {
-        let time_is_up = self.asked.take().is_some_and(|(_, time_is_up)| time_is_up);
-        let mut given = self.take_given_of_contexts();
+        let time_is_up = self.preempt_request.take().is_some_and(|(_, time_is_up)| time_is_up);
+        let mut submitted_jobs = self.take_submitted_of_contexts();
         self.order.clear();
         if !time_is_up {
-            given.append(&mut self.waiting);
-            self.waiting = given;
+            submitted_jobs.append(&mut self.waiting);
+            self.waiting = submitted_jobs;
             return;
         }
         // Only the running buffer's context moves to the end of the round; later ones keep their place.
-        let had_its_turn = if given.is_empty() { vec![] } else { vec![given.remove(0)] };
-        given.append(&mut self.waiting);
-        self.waiting = given;
+        let had_its_turn = if submitted_jobs.is_empty() { vec![] } else { vec![submitted_jobs.remove(0)] };
+        submitted_jobs.append(&mut self.waiting);
+        self.waiting = submitted_jobs;
         self.waiting.extend(had_its_turn);
     }
 
-    fn take_given_of_contexts(&mut self) -> Vec<Job> {
+    fn take_submitted_of_contexts(&mut self) -> Vec<Job> {
         let (of_contexts, others) =
-            std::mem::take(&mut self.given).into_iter().partition(|job| job.progress.is_none());
-        self.given = others;
+            std::mem::take(&mut self.submitted_jobs).into_iter().partition(|job| job.progress.is_none());
+        self.submitted_jobs = others;
         of_contexts
     }
 
     /// A change of the oldest context buffer is progress.
     fn moves_on(&mut self, time: u64) {
         self.since = time;
-        self.idle_since = (self.given_of_contexts() > 0).then_some(time);
+        self.idle_since = (self.submitted_of_contexts() > 0).then_some(time);
         self.hw_since = self.hw_since.map(|_| time);
     }
 }
@@ -158,7 +158,7 @@ impl Naive {
     pub(super) fn give_to_hw_queue(&mut self, queue: usize, id: u64, commands: Vec<isa::Packet>) {
         let engine = self.contexts[queue].engine;
         let job = Job { queue, commands, progress: Some(id), waits_for: None, begun: false };
-        self.engines[engine].given.push(job);
+        self.engines[engine].submitted_jobs.push(job);
         self.contexts[queue].submitted = true;
         self.start_next(engine, self.now);
     }
@@ -168,26 +168,27 @@ impl Naive {
         let depth = if self.engines[engine].node == PAGING_NODE { 1 } else { DEPTH };
         while let Some(next) = self.next_waiting(engine) {
             // Nothing is submitted while a preemption request is pending.
-            if self.engines[engine].asked.is_some() {
+            if self.engines[engine].preempt_request.is_some() {
                 return;
             }
             if self.must_make_way(engine, next) {
-                return self.ask_to_make_way(engine, false);
+                return self.request_preemption(engine, false);
             }
-            if self.engines[engine].given_of_contexts() >= depth || self.would_be_in_the_way(engine, next) {
+            if self.engines[engine].submitted_of_contexts() >= depth || self.would_be_in_the_way(engine, next)
+            {
                 return;
             }
             let state = &mut self.engines[engine];
-            if state.given_of_contexts() == 0 {
+            if state.submitted_of_contexts() == 0 {
                 state.since = self.now;
             }
             let job = state.waiting.remove(next);
             let queue = job.queue;
-            self.is_given(engine, queue);
+            self.note_submitted(engine, queue);
             let state = &mut self.engines[engine];
             state.idle_since.get_or_insert(self.now);
             state.order.push(queue);
-            state.given.push(job);
+            state.submitted_jobs.push(job);
             self.contexts[queue].submitted = true;
             if let Some(Packet::Signal(_)) = self.contexts[queue].queue.first() {
                 self.able.push(queue);
@@ -207,16 +208,16 @@ impl Naive {
         let state = &mut self.engines[engine];
         state.waiting.retain(|job| job.queue != context);
         state.order.retain(|queue| *queue != context);
-        state.given.retain(|job| job.queue != context);
+        state.submitted_jobs.retain(|job| job.queue != context);
         let runs = state.running.as_ref().is_some_and(|job| job.queue == context);
         if was_oldest {
             state.moves_on(now);
             // Its running buffer is about to be dropped.
-            state.idle_since = state.idle_since.filter(|_| state.given_of_contexts() > usize::from(runs));
+            state.idle_since = state.idle_since.filter(|_| state.submitted_of_contexts() > usize::from(runs));
         }
         if state.running.as_ref().is_some_and(|job| job.queue == context) {
             (state.running, state.busy_until) = (None, None);
-            if state.asked.is_some() {
+            if state.preempt_request.is_some() {
                 self.make_way(engine, now);
             }
             self.start_next(engine, now);
@@ -227,13 +228,13 @@ impl Naive {
 
     pub(super) fn is_with_engine(&self, context: usize) -> bool {
         let engine = &self.engines[self.contexts[context].engine];
-        engine.running.iter().chain(&engine.given).any(|job| job.queue == context)
+        engine.running.iter().chain(&engine.submitted_jobs).any(|job| job.queue == context)
     }
 
     /// Whether the engine has begun all submitted buffers of this queue.
     pub(super) fn has_begun(&self, context: usize) -> bool {
         let engine = &self.engines[self.contexts[context].engine];
-        let mut others = engine.waiting.iter().chain(&engine.given);
+        let mut others = engine.waiting.iter().chain(&engine.submitted_jobs);
         !others.any(|job| job.queue == context && !job.begun)
     }
 
@@ -241,7 +242,7 @@ impl Naive {
     pub(super) fn take_hw_queue_from_engine(&mut self, queue: usize) {
         let engine = self.contexts[queue].engine;
         let state = &mut self.engines[engine];
-        state.given.retain(|job| job.queue != queue);
+        state.submitted_jobs.retain(|job| job.queue != queue);
         if state.running.as_ref().is_some_and(|job| job.queue == queue) {
             (state.running, state.busy_until) = (None, None);
         }
@@ -250,8 +251,8 @@ impl Naive {
 
     /// Requests a preemption, because other work is due. A running context buffer continues to its next boundary. An
     /// engine that runs other work, or none, is preempted at once (TDR-034).
-    pub(super) fn ask_to_make_way(&mut self, engine: usize, time_is_up: bool) {
-        self.engines[engine].asked = Some((self.now, time_is_up));
+    pub(super) fn request_preemption(&mut self, engine: usize, time_is_up: bool) {
+        self.engines[engine].preempt_request = Some((self.now, time_is_up));
         if !self.engines[engine].runs_of_context() {
             self.make_way(engine, self.now);
             self.fill(engine);
@@ -262,7 +263,8 @@ impl Naive {
     fn make_way(&mut self, engine: usize, now: u64) {
         let oldest = self.engines[engine].order.first().copied();
         let state = &self.engines[engine];
-        let begun = oldest.is_some_and(|queue| state.given.iter().any(|job| job.queue == queue && job.begun));
+        let begun = oldest
+            .is_some_and(|queue| state.submitted_jobs.iter().any(|job| job.queue == queue && job.begun));
         if begun {
             self.charge(engine, now);
             self.engines[engine].idle_since = None;
@@ -279,11 +281,11 @@ impl Naive {
         let context = self.contexts[culprit].hardware.as_ref().map_or(culprit, |hardware| hardware.of);
         let queues = self.hw_queues_in(context);
         let state = &mut self.engines[engine];
-        let mut waiting = state.take_given_of_contexts();
+        let mut waiting = state.take_submitted_of_contexts();
         waiting.append(&mut state.waiting);
         state.waiting = waiting;
-        state.given.retain(|job| !queues.contains(&job.queue));
-        (state.busy_until, state.asked) = (None, None);
+        state.submitted_jobs.retain(|job| !queues.contains(&job.queue));
+        (state.busy_until, state.preempt_request) = (None, None);
         for queue in queues {
             self.contexts[queue].hardware.as_mut().expect("it is a hardware queue").in_flight.clear();
         }
@@ -317,7 +319,7 @@ impl Naive {
     pub fn catch_up(&mut self) {
         self.end_what_runs();
         // The reset of one engine may delay another, or let it run work without duration.
-        while self.look_at_the_clock() {
+        while self.run_next_due() {
             self.end_what_runs();
         }
         self.end_late_acquires();
@@ -334,13 +336,13 @@ impl Naive {
             self.engines[engine].busy_until = None;
             self.run_engine(engine, time);
             self.run_what_may(engine, time);
-            self.look_in_hardware(time);
+            self.check_hardware_waits(time);
         }
         self.run_contexts();
     }
 
     /// Preempts or resets engines whose time is over; true if there was one.
-    fn look_at_the_clock(&mut self) -> bool {
+    fn run_next_due(&mut self) -> bool {
         let is_due = |due: Option<u64>, now: u64| due.is_some_and(|due| due <= now);
         let mut late = vec![];
         for engine in 0..self.engines.len() {
@@ -348,7 +350,7 @@ impl Naive {
             if is_due(self.timeout_of(engine), self.now) || is_unserved {
                 late.push(engine);
             } else if is_due(self.end_of_turn(engine), self.now) {
-                self.ask_to_make_way(engine, true);
+                self.request_preemption(engine, true);
             }
         }
         // All preemption requests come before the first reset.
@@ -366,25 +368,25 @@ impl Naive {
     /// one queue of the engine.
     fn start_next(&mut self, engine: usize, time: u64) {
         self.run_what_may(engine, time);
-        self.look_in_hardware(time);
-        self.tell_others();
+        self.check_hardware_waits(time);
+        self.notify_others();
     }
 
     /// Resumes hardware waits that changed native fences satisfy; that may change other fences.
-    pub(super) fn look_in_hardware(&mut self, time: u64) {
+    pub(super) fn check_hardware_waits(&mut self, time: u64) {
         while !self.touched.is_empty() {
             let (object, adapter) = self.touched.remove(0);
             for engine in 0..self.engines.len() {
                 if self.engines[engine].adapter != adapter {
                     continue;
                 }
-                for at in 0..self.engines[engine].given.len() {
-                    let Job { queue, waits_for, .. } = self.engines[engine].given[at];
+                for at in 0..self.engines[engine].submitted_jobs.len() {
+                    let Job { queue, waits_for, .. } = self.engines[engine].submitted_jobs[at];
                     let Some((gpu_address, value)) = waits_for else { continue };
                     let process = self.contexts[queue].process;
                     let is_it = self.native_fence_at(engine, process, gpu_address) == Some(object);
                     if is_it && self.objects[object].value >= value {
-                        self.engines[engine].given[at].waits_for = None;
+                        self.engines[engine].submitted_jobs[at].waits_for = None;
                     }
                 }
                 self.run_what_may(engine, time);
@@ -397,12 +399,13 @@ impl Naive {
             let state = &mut self.engines[engine];
             let queue_of = |job: &Job| job.progress.map(|_| job.queue);
             let may = |at: &usize| {
-                let job = &state.given[*at];
-                let first = state.given[..*at].iter().all(|earlier| queue_of(earlier) != queue_of(job));
+                let job = &state.submitted_jobs[*at];
+                let first =
+                    state.submitted_jobs[..*at].iter().all(|earlier| queue_of(earlier) != queue_of(job));
                 first && job.waits_for.is_none()
             };
-            let Some(at) = (0..state.given.len()).find(may) else { return };
-            let job = state.given.remove(at);
+            let Some(at) = (0..state.submitted_jobs.len()).find(may) else { return };
+            let job = state.submitted_jobs.remove(at);
             state.running = Some(Job { begun: true, ..job });
             state.began = time;
             self.run_engine(engine, time);
@@ -422,7 +425,7 @@ impl Naive {
                         self.ends_oldest(engine, queue, time);
                         self.contexts[queue].on_engine = false;
                         self.able.push(queue);
-                        self.look_at_fences_of(self.contexts[queue].process);
+                        self.evaluate_fences_of(self.contexts[queue].process);
                         if self.contexts[queue].system.is_some() {
                             self.paged.push(queue);
                         }
@@ -433,11 +436,11 @@ impl Naive {
             if self.engines[engine].runs_of_context() {
                 self.engines[engine].began = time;
             }
-            if self.engines[engine].asked.is_some() && self.engines[engine].runs_of_context() {
+            if self.engines[engine].preempt_request.is_some() && self.engines[engine].runs_of_context() {
                 // It can be preempted between two commands.
                 let state = &mut self.engines[engine];
                 let job = state.running.take().expect("a buffer runs");
-                state.given.insert(0, job);
+                state.submitted_jobs.insert(0, job);
                 self.make_way(engine, time);
                 return;
             }
@@ -452,7 +455,7 @@ impl Naive {
                     if fence.is_none_or(|fence| self.objects[fence].value < value) {
                         let state = &mut self.engines[engine];
                         let job = state.running.take().expect("a buffer runs");
-                        state.given.insert(0, Job { waits_for: Some((gpu_address, value)), ..job });
+                        state.submitted_jobs.insert(0, Job { waits_for: Some((gpu_address, value)), ..job });
                         return;
                     }
                 }
@@ -471,9 +474,9 @@ impl Naive {
         self.charge_vm(engine, vm, time);
         self.engines[engine].order.retain(|other| *other != queue);
         self.engines[engine].moves_on(time);
-        match self.engines[engine].given_of_contexts() {
-            0 => self.engines[engine].asked = None,
-            _ if self.engines[engine].asked.is_some() => self.make_way(engine, time),
+        match self.engines[engine].submitted_of_contexts() {
+            0 => self.engines[engine].preempt_request = None,
+            _ if self.engines[engine].preempt_request.is_some() => self.make_way(engine, time),
             _ => {}
         }
     }
@@ -483,31 +486,31 @@ impl Naive {
         let Some(hardware) = &self.contexts[queue].hardware else { return };
         let (process, address) = (self.contexts[queue].process, hardware.progress_address);
         self.write(engine, process, address, id);
-        if !self.engines[engine].tells_at_once {
-            self.look_at_all_writes();
+        if !self.engines[engine].interrupts_at_once {
+            self.evaluate_all_writes();
         }
     }
 
-    fn look_at_all_writes(&mut self) {
+    fn evaluate_all_writes(&mut self) {
         let mut news = self.unseen.clone();
         news.sort_by_key(|(writer, _)| *writer);
-        self.look_at_news(&news);
+        self.evaluate_written(&news);
     }
 
     /// Stores to a fence of the process that this adapter's engines may write (F-15, FEN-050, FEN-054, FEN-062).
     /// Only paging buffers write fences of paging queues.
     fn write(&mut self, engine: usize, process: u32, gpu_address: u64, value: u64) {
-        let Engine { adapter, node, tells_at_once, .. } = self.engines[engine];
-        let there = |open: &Open| {
-            let place = (open.process, open.gpu_address, open.adapter);
-            !open.gone && place == (process, gpu_address, adapter) && gpu_address != 0
+        let Engine { adapter, node, interrupts_at_once, .. } = self.engines[engine];
+        let is_there = |open: &Open| {
+            let location = (open.process, open.gpu_address, open.adapter);
+            !open.ended && location == (process, gpu_address, adapter) && gpu_address != 0
         };
         let may = |open: usize| {
             let pages = node == PAGING_NODE && self.is_paging_fence(open);
             let Open { mapped_at, flags, .. } = self.opens[open];
             mapped_at.is_none() && (pages || !flags.contains(SyncObjectFlags::NO_SIGNAL))
         };
-        let mut opens = (0..self.opens.len()).filter(|open| there(&self.opens[*open]));
+        let mut opens = (0..self.opens.len()).filter(|open| is_there(&self.opens[*open]));
         if let Some(open) = opens.find(|open| may(*open)) {
             let Open { object, native, .. } = self.opens[open];
             if node == PAGING_NODE {
@@ -527,41 +530,41 @@ impl Naive {
                     if value > 0 {
                         self.pass_on(object, Some(adapter));
                     }
-                    self.look_at(object);
+                    self.evaluate_waits(object);
                 }
                 return;
             }
             self.unseen.push((process, object));
         }
-        if tells_at_once {
+        if interrupts_at_once {
             // F-30: the interrupt names an engine and no fence; the engine raises it for any write.
-            self.look_at_all_writes();
+            self.evaluate_all_writes();
         }
     }
 
     /// FEN-017: checks all fences that the process created or opened. Only those that an engine wrote have changed: the
     /// process's own first, each in the order of the writes.
-    fn look_at_fences_of(&mut self, process: u32) {
+    fn evaluate_fences_of(&mut self, process: u32) {
         let has = |object: usize| {
-            self.opens.iter().any(|open| !open.gone && open.object == object && open.process == process)
+            self.opens.iter().any(|open| !open.ended && open.object == object && open.process == process)
         };
         let wrote = |(writer, object): &(u32, usize)| *writer == process || has(*object);
         let mut news: Vec<_> = self.unseen.iter().copied().filter(wrote).collect();
         news.sort_by_key(|(writer, _)| (*writer != process, *writer));
-        self.look_at_news(&news);
+        self.evaluate_written(&news);
     }
 
-    pub(super) fn look_at_writes_of(&mut self, process: u32) {
+    pub(super) fn evaluate_writes_of(&mut self, process: u32) {
         let mut news = self.unseen.clone();
         news.retain(|(writer, _)| *writer == process);
-        self.look_at_news(&news);
+        self.evaluate_written(&news);
     }
 
-    fn look_at_news(&mut self, news: &[(u32, usize)]) {
+    fn evaluate_written(&mut self, news: &[(u32, usize)]) {
         self.unseen.retain(|write| !news.contains(write));
         for (_, object) in news {
             self.pass_on(*object, None);
-            self.look_at(*object);
+            self.evaluate_waits(*object);
         }
     }
 }

@@ -36,7 +36,7 @@ pub const BASIC_NODE: u32 = 3;
 impl Naive {
     pub(super) fn hw_queue(&self, process: u32, handle: Handle) -> Option<usize> {
         let mine = |queue: &Context| {
-            !queue.gone && queue.hardware.is_some() && (queue.process, queue.handle) == (process, handle)
+            !queue.ended && queue.hardware.is_some() && (queue.process, queue.handle) == (process, handle)
         };
         self.contexts.iter().position(mine)
     }
@@ -50,7 +50,7 @@ impl Naive {
         process: u32,
         context: Handle,
         flags: HwQueueFlags,
-        given: &Reply,
+        kernel_reply: &Reply,
     ) -> Verdict {
         let context = self.context(process, context).ok_or(vec![IP])?;
         let (device, engine) = (self.contexts[context].device, self.contexts[context].engine);
@@ -69,7 +69,7 @@ impl Naive {
         if !mistakes.is_empty() {
             return Err(mistakes);
         }
-        let (handle, created) = match *given {
+        let (handle, created) = match *kernel_reply {
             Reply::HwQueue { queue, progress_fence } => (queue, progress_fence),
             _ => (Handle::NULL, CreatedSyncObject::default()),
         };
@@ -107,7 +107,7 @@ impl Naive {
     pub(super) fn hw_queues_in(&self, context: usize) -> Vec<usize> {
         let is_in = |queue: &usize| {
             let hardware = self.contexts[*queue].hardware.as_ref();
-            !self.contexts[*queue].gone && hardware.is_some_and(|hardware| hardware.of == context)
+            !self.contexts[*queue].ended && hardware.is_some_and(|hardware| hardware.of == context)
         };
         (0..self.contexts.len()).filter(is_in).collect()
     }
@@ -120,20 +120,22 @@ impl Naive {
 
     /// Ends a queue with its packets and progress fence. No later interrupt reports earlier writes of its process.
     fn end_hw_queue(&mut self, queue: usize) {
-        self.contexts[queue].gone = true;
+        self.contexts[queue].ended = true;
         if !self.hardware(queue).in_flight.is_empty() {
             self.something_is_over(self.contexts[queue].engine);
         }
         self.take_hw_queue_from_engine(queue);
-        self.look_at_writes_of(self.contexts[queue].process);
+        self.evaluate_writes_of(self.contexts[queue].process);
         self.drop_work(queue, None);
         self.end_open(self.hardware(queue).progress_open);
     }
 
     /// Hardware queues of an engine with submitted buffers that are not known to be complete.
     pub(super) fn hw_queues_on(&self, engine: usize) -> impl Iterator<Item = &HwQueue> {
-        let here = self.contexts.iter().filter(move |queue| !queue.gone && queue.engine == engine);
-        here.filter_map(|queue| queue.hardware.as_ref()).filter(|hardware| !hardware.in_flight.is_empty())
+        let on_engine = self.contexts.iter().filter(move |queue| !queue.ended && queue.engine == engine);
+        on_engine
+            .filter_map(|queue| queue.hardware.as_ref())
+            .filter(|hardware| !hardware.in_flight.is_empty())
     }
 
     /// Restarts the progress timer of an engine's hardware queue work.
@@ -156,7 +158,7 @@ impl Naive {
     /// Whether the handle is a progress fence's, which only its queue destroys.
     pub(super) fn is_progress_fence(&self, open: usize) -> bool {
         let is = |queue: &Context| {
-            !queue.gone && queue.hardware.as_ref().is_some_and(|hardware| hardware.progress_open == open)
+            !queue.ended && queue.hardware.as_ref().is_some_and(|hardware| hardware.progress_open == open)
         };
         self.contexts.iter().any(is)
     }
@@ -278,7 +280,7 @@ impl Naive {
 
     /// Checks a native progress fence again after a new wait, because the kernel changed its MonitoredValue (FEN-101).
     pub(super) fn done_before_it_began(&self) -> Option<usize> {
-        let queues = self.contexts.iter().filter(|queue| !queue.gone);
+        let queues = self.contexts.iter().filter(|queue| !queue.ended);
         let is_past = |hardware: &&HwQueue| {
             let progress = &self.objects[hardware.progress];
             progress.made_native && hardware.in_flight.iter().any(|id| *id <= progress.value)
@@ -294,7 +296,7 @@ impl Naive {
             let Some(hardware) = queue.hardware.as_mut().filter(|one| one.progress == object) else {
                 continue;
             };
-            if !queue.gone {
+            if !queue.ended {
                 let (engine, had) = (queue.engine, hardware.in_flight.len());
                 hardware.in_flight.retain(|id| *id > value);
                 let is_over = hardware.in_flight.len() < had;

@@ -26,7 +26,7 @@ pub struct KeyedOpen {
     pub process: u32,
     pub handle: Handle,
     pub mutex: usize,
-    pub gone: bool,
+    pub ended: bool,
 }
 
 /// A pending acquire.
@@ -51,7 +51,7 @@ enum Until {
 
 impl Naive {
     pub fn keyed_open(&self, process: u32, handle: Handle) -> Option<usize> {
-        let mine = |open: &KeyedOpen| !open.gone && open.process == process && open.handle == handle;
+        let mine = |open: &KeyedOpen| !open.ended && open.process == process && open.handle == handle;
         self.keyed_opens.iter().position(mine)
     }
 
@@ -65,32 +65,34 @@ impl Naive {
     }
 
     /// W-161, W-180: a global handle unless it is for NT handles.
-    pub(super) fn create_keyed(&mut self, process: u32, key: u64, nt: bool, given: &Reply) -> Verdict {
-        let Reply::KeyedMutex { mutex: handle, shared_handle, .. } = *given else { return Ok(Reply::None) };
+    pub(super) fn create_keyed(&mut self, process: u32, key: u64, nt: bool, kernel_reply: &Reply) -> Verdict {
+        let Reply::KeyedMutex { mutex: handle, shared_handle, .. } = *kernel_reply else {
+            return Ok(Reply::None);
+        };
         let global = if nt { Handle::NULL } else { shared_handle };
         let vm = self.vm_of(process);
         self.keyed.push(KeyedMutex { vm, global, key, fence_value: 0, state: State::Free });
         let mutex = self.keyed.len() - 1;
-        self.keyed_opens.push(KeyedOpen { process, handle, mutex, gone: false });
+        self.keyed_opens.push(KeyedOpen { process, handle, mutex, ended: false });
         Ok(Reply::KeyedMutex { mutex: handle, shared_handle: global, private_data: vec![] })
     }
 
     /// W-162 to W-164, W-168
-    pub(super) fn open_keyed(&mut self, process: u32, global: Handle, given: &Reply) -> Verdict {
+    pub(super) fn open_keyed(&mut self, process: u32, global: Handle, kernel_reply: &Reply) -> Verdict {
         let vm = self.vm_of(process);
-        let lives = |mutex: usize| self.keyed_opens.iter().any(|open| !open.gone && open.mutex == mutex);
+        let is_live = |mutex: usize| self.keyed_opens.iter().any(|open| !open.ended && open.mutex == mutex);
         let mut mutexes = 0..self.keyed.len();
         let found = |mutex: &usize| {
             global != Handle::NULL
                 && self.keyed[*mutex].global == global
                 && self.keyed[*mutex].vm == vm
-                && lives(*mutex)
+                && is_live(*mutex)
         };
         let mutex = mutexes.find(found).ok_or(vec![IP])?;
-        let Reply::KeyedMutex { mutex: handle, ref private_data, .. } = *given else {
+        let Reply::KeyedMutex { mutex: handle, ref private_data, .. } = *kernel_reply else {
             return Ok(Reply::None);
         };
-        self.keyed_opens.push(KeyedOpen { process, handle, mutex, gone: false });
+        self.keyed_opens.push(KeyedOpen { process, handle, mutex, ended: false });
         Ok(Reply::KeyedMutex {
             mutex: handle,
             shared_handle: Handle::NULL,
@@ -166,7 +168,7 @@ impl Naive {
     pub(super) fn end_keyed_open(&mut self, open: usize) {
         let mutex = self.keyed_opens[open].mutex;
         let abandoned = self.owns(open);
-        self.keyed_opens[open].gone = true;
+        self.keyed_opens[open].ended = true;
         if abandoned {
             self.keyed[mutex].state = State::Abandoned;
         }
@@ -197,17 +199,17 @@ impl Naive {
     }
 
     fn is_up(&self, until: Until) -> bool {
-        self.due(until).is_some_and(|due| due <= self.now)
+        self.deadline(until).is_some_and(|due| due <= self.now)
     }
 
     /// Its timeout in daemon time, as long as the system time is not set again.
-    fn due(&self, until: Until) -> Option<u64> {
+    fn deadline(&self, until: Until) -> Option<u64> {
         match until {
             Until::Never => None,
             Until::Relative(due) => Some(due),
             Until::Absolute(utc) => {
-                let (told, then) = self.system_time;
-                Some(told + (utc - then).max(0) as u64 * 100)
+                let (set_at, then) = self.system_time;
+                Some(set_at + (utc - then).max(0) as u64 * 100)
             }
         }
     }
@@ -216,7 +218,7 @@ impl Naive {
         self.acquires
             .iter()
             .filter(|acquire| !acquire.over)
-            .filter_map(|acquire| self.due(acquire.until))
+            .filter_map(|acquire| self.deadline(acquire.until))
             .min()
     }
 

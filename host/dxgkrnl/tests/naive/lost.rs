@@ -18,9 +18,10 @@ impl Naive {
     /// When the quantum of the oldest context buffer ends.
     pub(super) fn end_of_turn(&self, engine: usize) -> Option<u64> {
         let state = &self.engines[engine];
-        let is_asked = state.is_wanted() || self.rules.timeouts;
+        let is_preempting = state.is_wanted() || self.rules.timeouts;
         let turn = if self.is_wanted_by_another(engine) { SLICE_NS } else { QUANTUM_NS };
-        (state.given_of_contexts() > 0 && state.asked.is_none() && is_asked).then(|| state.since + turn)
+        (state.submitted_of_contexts() > 0 && state.preempt_request.is_none() && is_preempting)
+            .then(|| state.since + turn)
     }
 
     /// When timeout detection finds an engine without progress: it does not answer a preemption, or its hardware queue
@@ -42,7 +43,7 @@ impl Naive {
     /// When its preemption request times out.
     fn refuses_until(&self, engine: usize) -> Option<u64> {
         let state = &self.engines[engine];
-        let (since, _) = state.asked.filter(|_| state.given_of_contexts() > 0)?;
+        let (since, _) = state.preempt_request.filter(|_| state.submitted_of_contexts() > 0)?;
         let limit = since + TDR_DELAY_NS;
         let patience = since.max(state.several_since) + PATIENCE_NS;
         Some(if self.is_in_the_way(engine) { limit.min(patience) } else { limit })
@@ -50,7 +51,7 @@ impl Naive {
 
     /// When submitted work that did not begin times out: as late as if it had begun and a preemption was requested.
     pub(super) fn unserved(&self, engine: usize) -> Option<u64> {
-        let has_some = self.engines[engine].given_of_contexts() > 0;
+        let has_some = self.engines[engine].submitted_of_contexts() > 0;
         let since = self.engines[engine].idle_since.filter(|_| self.rules.timeouts && has_some)?;
         Some(since + QUANTUM_NS + TDR_DELAY_NS)
     }
@@ -59,7 +60,7 @@ impl Naive {
     pub(super) fn is_at_the_oldest(&mut self, engine: usize) -> bool {
         let state = &mut self.engines[engine];
         let oldest = state.order.first().copied();
-        let others = state.waiting.iter().chain(&state.given);
+        let others = state.waiting.iter().chain(&state.submitted_jobs);
         let at_it =
             !others.filter(|job| job.progress.is_none()).any(|job| Some(job.queue) == oldest && !job.begun);
         if at_it {
@@ -111,8 +112,8 @@ impl Naive {
         self.hung(self.vm_of(self.devices[device].process), TDR_DELAY_NS);
         self.something_is_over(engine);
         for queue in 0..self.contexts.len() {
-            let Context { engine: of, hardware, gone, .. } = &self.contexts[queue];
-            if *of == engine && hardware.is_some() && !gone {
+            let Context { engine: of, hardware, ended, .. } = &self.contexts[queue];
+            if *of == engine && hardware.is_some() && !ended {
                 self.able.push(queue);
             }
         }
@@ -123,16 +124,16 @@ impl Naive {
     pub(super) fn lose(&mut self, device: usize, state: DeviceExecutionState, poisons: bool) {
         self.put_into(device, state);
         for context in 0..self.contexts.len() {
-            if !self.contexts[context].gone && self.contexts[context].device == device {
+            if !self.contexts[context].ended && self.contexts[context].device == device {
                 if self.contexts[context].hardware.is_none() && !self.is_with_engine(context) {
                     self.take_from_engine(context);
                     self.contexts[context].on_engine = false;
                 }
                 self.drop_work(context, Some(NtStatus::DEVICE_REMOVED));
-                self.look_at_writes_of(self.contexts[context].process);
+                self.evaluate_writes_of(self.contexts[context].process);
             }
         }
-        let of_device = |open: usize| !self.opens[open].gone && self.opens[open].device == Some(device);
+        let of_device = |open: usize| !self.opens[open].ended && self.opens[open].device == Some(device);
         let mut opens: Vec<usize> = (0..self.opens.len()).filter(|open| of_device(*open)).collect();
         opens.sort_by_key(|open| self.opens[*open].handle);
         for open in &opens {

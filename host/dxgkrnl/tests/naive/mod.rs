@@ -90,7 +90,7 @@ pub struct Rules {
 pub struct Process {
     pub id: u32,
     pub vm: u32,
-    pub gone: bool,
+    pub ended: bool,
 }
 
 /// A device of a process on an adapter.
@@ -99,7 +99,7 @@ pub struct Device {
     pub handle: Handle,
     pub adapter: usize,
     pub state: DeviceExecutionState,
-    pub gone: bool,
+    pub ended: bool,
 }
 
 /// An item that ends with a device.
@@ -152,7 +152,7 @@ pub struct Naive {
     /// Native fences whose hardware waits on an adapter are to be checked.
     touched: Vec<(usize, usize)>,
     /// Cross-adapter fences that one adapter's hardware wrote natively; the other adapters are to be notified.
-    told: Vec<(usize, Option<usize>)>,
+    to_notify: Vec<(usize, Option<usize>)>,
     /// System contexts whose paging buffer has completed.
     paged: Vec<usize>,
     /// Contexts that may be able to proceed, in order.
@@ -192,7 +192,7 @@ impl Naive {
             paging_queues: vec![],
             ranges: vec![],
             touched: vec![],
-            told: vec![],
+            to_notify: vec![],
             paged: vec![],
             able: vec![],
             woken: vec![],
@@ -200,7 +200,7 @@ impl Naive {
     }
 
     pub fn attach(&mut self, process: u32, vm: u32) {
-        self.processes.push(Process { id: process, vm, gone: false });
+        self.processes.push(Process { id: process, vm, ended: false });
     }
 
     /// Executes answered CPU signals before any other input.
@@ -215,10 +215,10 @@ impl Naive {
         self.run_contexts();
     }
 
-    /// Executes a call. `given` is the kernel's reply, which has the names of new items.
-    pub fn call(&mut self, process: u32, one_way: bool, call: &Call, given: &Reply) -> Verdict {
+    /// Executes a call. `kernel_reply` is the kernel's reply, which has the names of new items.
+    pub fn call(&mut self, process: u32, one_way: bool, call: &Call, kernel_reply: &Reply) -> Verdict {
         let stoppable = self.device_of_one_way(process, call);
-        let verdict = self.dispatch(process, call, given);
+        let verdict = self.dispatch(process, call, kernel_reply);
         if let (Err(_), Some(device), true) =
             (&verdict, stoppable, one_way && self.rules.refused_one_way_stops)
         {
@@ -230,16 +230,16 @@ impl Naive {
     }
 
     #[expect(clippy::too_many_lines, reason = "a line for each call")]
-    fn dispatch(&mut self, process: u32, call: &Call, given: &Reply) -> Verdict {
+    fn dispatch(&mut self, process: u32, call: &Call, kernel_reply: &Reply) -> Verdict {
         match call.clone() {
             Call::CreateDevice { .. } => unreachable!("devices come by `create_device`"),
             Call::MarkDeviceAsError { device, reason } => self.mark_device(process, device, reason),
             Call::DestroyDevice { device } => self.destroy_device_of(process, device),
             Call::CreateSynchronizationObject { device, info, legacy } => {
-                self.create_object(process, device, &info, legacy, given)
+                self.create_object(process, device, &info, legacy, kernel_reply)
             }
             Call::OpenSynchronizationObject { shared_handle } => {
-                self.open_global(process, shared_handle, given)
+                self.open_global(process, shared_handle, kernel_reply)
             }
             Call::DestroySynchronizationObject { object } => self.destroy_object(process, object),
             Call::ShareObjects { objects, desired_access, name, token } => {
@@ -249,7 +249,7 @@ impl Naive {
                 self.open_name(process, &name, desired_access, token)
             }
             Call::OpenSyncObject { device, token, flags, .. } => {
-                self.open(process, device, token, flags, given)
+                self.open(process, device, token, flags, kernel_reply)
             }
             Call::SignalFromCpu { device, objects, values, flags } => {
                 self.signal_from_cpu(process, device, &objects, &values, flags)
@@ -262,9 +262,11 @@ impl Naive {
             }
             Call::CreateKeyedMutex { initial_value, flags, .. } => {
                 let nt = flags.contains(d3dkmt::KeyedMutexFlags::NT_SECURITY_SHARING);
-                self.create_keyed(process, initial_value, nt, given)
+                self.create_keyed(process, initial_value, nt, kernel_reply)
             }
-            Call::OpenKeyedMutex { shared_handle, .. } => self.open_keyed(process, shared_handle, given),
+            Call::OpenKeyedMutex { shared_handle, .. } => {
+                self.open_keyed(process, shared_handle, kernel_reply)
+            }
             Call::DestroyKeyedMutex { mutex } => self.destroy_keyed(process, mutex),
             Call::AcquireKeyedMutex { mutex, key, timeout, event } => {
                 self.acquire(process, mutex, key, timeout, event)
@@ -275,20 +277,20 @@ impl Naive {
             }
             Call::CancelWait { event } => self.cancel(process, event),
             Call::CreateContextVirtual { device, node_ordinal, flags, .. } => {
-                self.create_context(process, device, node_ordinal, flags, given)
+                self.create_context(process, device, node_ordinal, flags, kernel_reply)
             }
             Call::CreateNativeFence { device, initial_value, flags, .. } => {
-                self.create_native(process, device, initial_value, flags, given)
+                self.create_native(process, device, initial_value, flags, kernel_reply)
             }
             Call::OpenNativeFence { device, token, flags, .. } => {
-                self.open_native(process, device, token, flags, given)
+                self.open_native(process, device, token, flags, kernel_reply)
             }
             Call::CreatePagingQueue { device, priority, .. } => {
-                self.create_paging_queue(process, device, priority, given)
+                self.create_paging_queue(process, device, priority, kernel_reply)
             }
             Call::DestroyPagingQueue { queue } => self.destroy_paging_queue(process, queue),
             Call::MapGpuVirtualAddress { paging_queue, base, size_pages, protection, .. } => {
-                self.map(process, paging_queue, (base, size_pages), protection == paging::ZERO, given)
+                self.map(process, paging_queue, (base, size_pages), protection == paging::ZERO, kernel_reply)
             }
             Call::UpdateGpuVirtualAddress { device, context, fence, fence_value, operations, flags } => {
                 let waits = flags & paging::DO_NOT_WAIT == 0;
@@ -296,7 +298,7 @@ impl Naive {
                 self.update_addresses(process, (device, context), fence, &operations, waits)
             }
             Call::CreateHwQueue { context, flags, .. } => {
-                self.create_hw_queue(process, context, flags, given)
+                self.create_hw_queue(process, context, flags, kernel_reply)
             }
             Call::DestroyHwQueue { queue } => self.destroy_hw_queue(process, queue),
             Call::SubmitCommandToHwQueue { queue, progress_fence_id, private_data, .. } => {
@@ -322,18 +324,18 @@ impl Naive {
         }
     }
 
-    pub fn create_device(&mut self, process: u32, adapter: usize, given: &Reply) -> Verdict {
+    pub fn create_device(&mut self, process: u32, adapter: usize, kernel_reply: &Reply) -> Verdict {
         if self.stopped_adapters.contains(&adapter) {
             return Err(vec![NtStatus::DEVICE_REMOVED]);
         }
-        let Reply::Device(handle) = *given else { return Ok(Reply::Device(Handle::NULL)) };
+        let Reply::Device(handle) = *kernel_reply else { return Ok(Reply::Device(Handle::NULL)) };
         let state = DeviceExecutionState::ACTIVE;
-        self.devices.push(Device { process, handle, adapter, state, gone: false });
+        self.devices.push(Device { process, handle, adapter, state, ended: false });
         Ok(Reply::Device(handle))
     }
 
     pub fn device(&self, process: u32, handle: Handle) -> Option<usize> {
-        let mine = |device: &Device| !device.gone && device.process == process && device.handle == handle;
+        let mine = |device: &Device| !device.ended && device.process == process && device.handle == handle;
         self.devices.iter().position(mine)
     }
 
@@ -354,18 +356,18 @@ impl Naive {
     fn end_device(&mut self, device: usize) {
         let mut ends = vec![];
         for (number, open) in self.opens.iter().enumerate() {
-            if !open.gone && open.device == Some(device) && !self.is_paging_fence(number) {
+            if !open.ended && open.device == Some(device) && !self.is_paging_fence(number) {
                 ends.push((open.handle, End::Open(number)));
             }
         }
         for (number, context) in self.contexts.iter().enumerate() {
             let is_own = context.hardware.is_none() && context.system.is_none();
-            if !context.gone && context.device == device && is_own {
+            if !context.ended && context.device == device && is_own {
                 ends.push((context.handle, End::Context(number)));
             }
         }
         for (number, queue) in self.paging_queues.iter().enumerate() {
-            if !queue.gone && queue.device == device {
+            if !queue.ended && queue.device == device {
                 ends.push((queue.handle, End::PagingQueue(number)));
             }
         }
@@ -375,11 +377,11 @@ impl Naive {
                 End::Context(number) => self.end_context(number),
                 End::PagingQueue(number) => self.end_paging_queue(number),
                 // Progress fences ended with their hardware queues.
-                End::Open(number) if self.opens[number].gone => {}
+                End::Open(number) if self.opens[number].ended => {}
                 End::Open(number) => self.end_open(number),
             }
         }
-        self.devices[device].gone = true;
+        self.devices[device].ended = true;
         self.end_cpu_events_of_device(device);
         self.free_mutexes_of(MutexOwner::Device(device));
     }
@@ -392,24 +394,24 @@ impl Naive {
         for acquire in &mut self.acquires {
             acquire.over |= acquire.process == process;
         }
-        let of_process = |device: &Device| !device.gone && device.process == process;
+        let of_process = |device: &Device| !device.ended && device.process == process;
         let devices = (0..self.devices.len()).filter(|number| of_process(&self.devices[*number]));
         for device in devices.collect::<Vec<_>>() {
             self.end_device(device);
         }
         for open in 0..self.opens.len() {
-            if !self.opens[open].gone && self.opens[open].process == process {
+            if !self.opens[open].ended && self.opens[open].process == process {
                 self.end_open(open);
             }
         }
         for open in 0..self.keyed_opens.len() {
-            if !self.keyed_opens[open].gone && self.keyed_opens[open].process == process {
+            if !self.keyed_opens[open].ended && self.keyed_opens[open].process == process {
                 self.end_keyed_open(open);
             }
         }
         self.end_ranges_of(process);
         for one in &mut self.processes {
-            one.gone |= one.id == process;
+            one.ended |= one.id == process;
         }
         self.woken.retain(|(owner, ..)| *owner != process);
         self.run_contexts();
@@ -417,16 +419,16 @@ impl Naive {
 
     pub fn end_vm(&mut self, vm: u32) {
         for number in 0..self.processes.len() {
-            if self.processes[number].vm == vm && !self.processes[number].gone {
+            if self.processes[number].vm == vm && !self.processes[number].ended {
                 self.end_process(self.processes[number].id);
             }
         }
         self.end_shares_of(vm);
         self.hung.retain(|hung| !hung.is_of(vm));
         self.engines.iter_mut().for_each(|engine| engine.forget_vm(vm));
-        let lives = |id: u32| self.processes.iter().any(|process| process.id == id && !process.gone);
+        let is_live = |id: u32| self.processes.iter().any(|process| process.id == id && !process.ended);
         let woken = std::mem::take(&mut self.woken);
-        self.woken = woken.into_iter().filter(|(owner, ..)| lives(*owner)).collect();
+        self.woken = woken.into_iter().filter(|(owner, ..)| is_live(*owner)).collect();
     }
 
     /// Stops a device (TDR-030). A device that stopped earlier keeps its state.
@@ -443,7 +445,7 @@ impl Naive {
         }
         self.stopped_adapters.push(adapter);
         for device in 0..self.devices.len() {
-            if !self.devices[device].gone && self.devices[device].adapter == adapter {
+            if !self.devices[device].ended && self.devices[device].adapter == adapter {
                 self.put_into(device, DeviceExecutionState::STOPPED);
                 self.end_cpu_events_of_device(device);
             }
@@ -459,7 +461,7 @@ impl Naive {
         }
         for context in 0..self.contexts.len() {
             let device = self.contexts[context].device;
-            if !self.contexts[context].gone && self.devices[device].adapter == adapter {
+            if !self.contexts[context].ended && self.devices[device].adapter == adapter {
                 self.contexts[context].on_engine = false;
                 if let Some(hardware) = &mut self.contexts[context].hardware {
                     hardware.in_flight.clear();
@@ -473,13 +475,13 @@ impl Naive {
     /// Expected fence memory: process, slot, value. Slot 0 counts the stopped devices.
     pub fn memory(&self) -> Vec<(u32, u32, u64)> {
         let mut memory = vec![];
-        for process in self.processes.iter().filter(|process| !process.gone) {
+        for process in self.processes.iter().filter(|process| !process.ended) {
             let broken = self.devices.iter().filter(|device| {
-                !device.gone && device.process == process.id && device.state != DeviceExecutionState::ACTIVE
+                !device.ended && device.process == process.id && device.state != DeviceExecutionState::ACTIVE
             });
             memory.push((process.id, 0, broken.count() as u64));
         }
-        for open in self.opens.iter().filter(|open| !open.gone) {
+        for open in self.opens.iter().filter(|open| !open.ended) {
             if let Some(slot) = open.slot {
                 memory.push((open.process, slot, self.objects[open.object].value));
             }
@@ -494,7 +496,7 @@ impl Naive {
     }
 
     fn is_alive(&self, object: usize) -> bool {
-        self.opens.iter().any(|open| !open.gone && open.object == object)
+        self.opens.iter().any(|open| !open.ended && open.object == object)
             || self.shares.iter().any(|share| !share.closed && share.object == object)
             || self.signals.iter().any(|signal| signal.holds(object))
             || self.takes.iter().any(|take| !take.over && take.objects.contains(&object))

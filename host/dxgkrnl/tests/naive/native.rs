@@ -16,7 +16,7 @@ impl Naive {
         device: Handle,
         value: u64,
         flags: F,
-        given: &Reply,
+        kernel_reply: &Reply,
     ) -> Verdict {
         let (device, mut mistakes) = self.device_mistakes(process, device);
         let adapter = device.map(|device| self.devices[device].adapter);
@@ -37,7 +37,7 @@ impl Naive {
         self.objects.push(Object::new(Kind::Monitored, value, adapter, flags));
         let object = self.objects.len() - 1;
         self.objects[object].made_native = true;
-        Ok(self.add_native_open(process, device, object, flags, given))
+        Ok(self.add_native_open(process, device, object, flags, kernel_reply))
     }
 
     /// D3DKMTOpenNativeFenceFromNtHandle.
@@ -47,7 +47,7 @@ impl Naive {
         device: Handle,
         token: ShareToken,
         flags: F,
-        given: &Reply,
+        kernel_reply: &Reply,
     ) -> Verdict {
         let (device, object, rights, mut mistakes) = self.open_mistakes(process, device, token, flags);
         let adapter = device.map(|device| self.devices[device].adapter);
@@ -63,7 +63,7 @@ impl Naive {
             mistakes.push(IP);
         }
         let (Some(device), Some(object), []) = (device, object, &mistakes[..]) else { return Err(mistakes) };
-        Ok(self.add_native_open(process, device, object, flags | rights, given))
+        Ok(self.add_native_open(process, device, object, flags | rights, kernel_reply))
     }
 
     pub(super) fn add_native_open(
@@ -72,14 +72,14 @@ impl Naive {
         device: usize,
         object: usize,
         flags: F,
-        given: &Reply,
+        kernel_reply: &Reply,
     ) -> Reply {
         let adapter = self.devices[device].adapter;
         // FEN-108: a process has it at one address.
         let same =
-            |open: &&Open| !open.gone && open.native && (open.process, open.object) == (process, object);
-        let place = self.opens.iter().find(same).map(|open| (open.slot, open.gpu_address));
-        let reply = match (place, given) {
+            |open: &&Open| !open.ended && open.native && (open.process, open.object) == (process, object);
+        let existing = self.opens.iter().find(same).map(|open| (open.slot, open.gpu_address));
+        let reply = match (existing, kernel_reply) {
             (Some((slot, gpu_address)), Reply::SyncObject(created)) => {
                 let created = CreatedSyncObject {
                     object: created.object,
@@ -92,7 +92,7 @@ impl Naive {
                 self.push_open(process, Some(device), adapter, object, flags, &created);
                 Reply::SyncObject(created)
             }
-            _ => self.add_open(process, Some(device), adapter, object, flags, given),
+            _ => self.add_open(process, Some(device), adapter, object, flags, kernel_reply),
         };
         let open = self.opens.len() - 1;
         self.opens[open].native = true;
@@ -106,10 +106,10 @@ impl Naive {
 
     /// The native fence that a hardware wait at this address names, if any (SCH-016).
     pub(super) fn native_fence_at(&self, engine: usize, process: u32, gpu_address: u64) -> Option<usize> {
-        let place = (process, gpu_address, self.engines[engine].adapter);
-        let mut opens = self.opens.iter().filter(|open| open.native && !open.gone);
-        let there = opens.find(|open| (open.process, open.gpu_address, open.adapter) == place);
-        there.map(|open| open.object)
+        let location = (process, gpu_address, self.engines[engine].adapter);
+        let mut opens = self.opens.iter().filter(|open| open.native && !open.ended);
+        let open = opens.find(|open| (open.process, open.gpu_address, open.adapter) == location);
+        open.map(|open| open.object)
     }
 
     /// FEN-111: native fences of a device in error are signaled for ever. On a stopped adapter values stay (R03).
@@ -118,7 +118,7 @@ impl Naive {
             return;
         }
         let may_signal = |open: &&Open| {
-            !open.gone && open.native && open.device == Some(device) && !open.flags.contains(F::NO_SIGNAL)
+            !open.ended && open.native && open.device == Some(device) && !open.flags.contains(F::NO_SIGNAL)
         };
         let mut opens: Vec<(Handle, usize)> =
             self.opens.iter().filter(may_signal).map(|open| (open.handle, open.object)).collect();
@@ -129,7 +129,7 @@ impl Naive {
     }
 
     /// Notifies this adapter of a native fence's value that its hardware did not write.
-    pub(super) fn tell_hardware(&mut self, object: usize, except: Option<usize>) {
+    pub(super) fn notify_hardware(&mut self, object: usize, except: Option<usize>) {
         for adapter in self.objects[object].native_on.clone() {
             self.expect_of_hardware(adapter);
             if Some(adapter) != except && !self.stopped_adapters.contains(&adapter) {
@@ -142,16 +142,16 @@ impl Naive {
     pub(super) fn pass_on(&mut self, object: usize, from: Option<usize>) {
         if !self.objects[object].native_on.is_empty() && self.objects[object].flags.contains(F::CROSS_ADAPTER)
         {
-            self.told.push((object, from));
+            self.to_notify.push((object, from));
         }
     }
 
     /// Notifies one adapter after the other, once the hardware has nothing left to do by itself.
-    pub(super) fn tell_others(&mut self) {
-        while !self.told.is_empty() {
-            let (object, from) = self.told.remove(0);
-            self.tell_hardware(object, from);
-            self.look_in_hardware(self.now);
+    pub(super) fn notify_others(&mut self) {
+        while !self.to_notify.is_empty() {
+            let (object, from) = self.to_notify.remove(0);
+            self.notify_hardware(object, from);
+            self.check_hardware_waits(self.now);
         }
     }
 }

@@ -59,7 +59,7 @@ pub struct Open {
     /// Engines see it once this operation of this paging queue is complete (FEN-062).
     pub mapped_at: Option<(usize, u64)>,
     pub native: bool,
-    pub gone: bool,
+    pub ended: bool,
 }
 
 impl Object {
@@ -71,7 +71,7 @@ impl Object {
 
 impl Naive {
     pub fn open_of(&self, process: u32, handle: Handle) -> Option<usize> {
-        let mine = |open: &Open| !open.gone && open.process == process && open.handle == handle;
+        let mine = |open: &Open| !open.ended && open.process == process && open.handle == handle;
         self.opens.iter().position(mine)
     }
 
@@ -97,7 +97,7 @@ impl Naive {
         device: Handle,
         info: &SyncObjectInfo,
         legacy: bool,
-        given: &Reply,
+        kernel_reply: &Reply,
     ) -> Verdict {
         let (device, mut mistakes) = self.device_mistakes(process, device);
         let (flags, is_monitored) = (info.flags, info.object_type == SyncObjectType::MONITORED_FENCE);
@@ -135,13 +135,14 @@ impl Naive {
         }
         let (Some(device), []) = (device, &mistakes[..]) else { return Err(mistakes) };
         let adapter = self.devices[device].adapter;
-        let global = match given {
+        let global = match kernel_reply {
             Reply::SyncObject(created) if shared && !nt => created.shared_handle,
             _ => Handle::NULL,
         };
         let global = (global, self.vm_of(process));
         self.objects.push(Object { global, ..Object::new(kind, value, adapter, flags) });
-        let reply = self.add_open(process, Some(device), adapter, self.objects.len() - 1, flags, given);
+        let reply =
+            self.add_open(process, Some(device), adapter, self.objects.len() - 1, flags, kernel_reply);
         let Reply::SyncObject(created) = reply else { return Ok(reply) };
         if let (true, Kind::Notification { event, .. }) = (by_kmd, kind) {
             self.add_cpu_event(device, event);
@@ -150,9 +151,9 @@ impl Naive {
     }
 
     /// FEN-046: any process of the VM may open a global handle while the object has a local handle.
-    pub(super) fn open_global(&mut self, process: u32, global: Handle, given: &Reply) -> Verdict {
+    pub(super) fn open_global(&mut self, process: u32, global: Handle, kernel_reply: &Reply) -> Verdict {
         let vm = self.vm_of(process);
-        let has_handle = |object: usize| self.opens.iter().any(|open| !open.gone && open.object == object);
+        let has_handle = |object: usize| self.opens.iter().any(|open| !open.ended && open.object == object);
         let mut objects = 0..self.objects.len();
         let found = |object: &usize| {
             global != Handle::NULL && self.objects[*object].global == (global, vm) && has_handle(*object)
@@ -162,7 +163,7 @@ impl Naive {
         if self.stopped_adapters.contains(&self.objects[object].adapter) {
             return Err(vec![NtStatus::DEVICE_REMOVED]);
         }
-        Ok(self.add_open(process, None, self.objects[object].adapter, object, F::empty(), given))
+        Ok(self.add_open(process, None, self.objects[object].adapter, object, F::empty(), kernel_reply))
     }
 
     /// Uses the names of a new handle from the kernel's reply, after checks.
@@ -173,19 +174,19 @@ impl Naive {
         adapter: usize,
         object: usize,
         flags: F,
-        given: &Reply,
+        kernel_reply: &Reply,
     ) -> Reply {
-        let created = match given {
+        let created = match kernel_reply {
             Reply::SyncObject(created) => *created,
             _ => CreatedSyncObject::default(),
         };
         let CreatedSyncObject { object: handle, slot, gpu_address, .. } = created;
         let is_monitored = self.objects[object].kind == Kind::Monitored;
-        let mine = || self.opens.iter().filter(|open| !open.gone && open.process == process);
+        let mine = || self.opens.iter().filter(|open| !open.ended && open.process == process);
         // FEN-054: no GPU address. Otherwise an aligned one (FEN-003) that is not in use.
         let address_fits = if is_monitored && !flags.contains(F::NO_GPU_ACCESS) {
-            let taken = mine().any(|open| open.gpu_address == gpu_address);
-            gpu_address != 0 && gpu_address.is_multiple_of(8) && !taken
+            let is_taken = mine().any(|open| open.gpu_address == gpu_address);
+            gpu_address != 0 && gpu_address.is_multiple_of(8) && !is_taken
         } else {
             gpu_address == 0
         };
@@ -216,7 +217,7 @@ impl Naive {
         created: &CreatedSyncObject,
     ) {
         let CreatedSyncObject { object: handle, slot, gpu_address, .. } = *created;
-        let (mapped_at, native, gone) = (None, false, false);
+        let (mapped_at, native, ended) = (None, false, false);
         self.opens.push(Open {
             process,
             handle,
@@ -228,7 +229,7 @@ impl Naive {
             gpu_address,
             mapped_at,
             native,
-            gone,
+            ended,
         });
     }
 
@@ -242,7 +243,7 @@ impl Naive {
     /// Destroys the handle. CPU waits made through it that still need it end. The object's flag defers that until no name
     /// of the object is left (FEN-058, F-52). Queued packets continue without the handle.
     pub(super) fn end_open(&mut self, open: usize) {
-        self.opens[open].gone = true;
+        self.opens[open].ended = true;
         self.end_cpu_event_of_open(open);
         let object = self.opens[open].object;
         let at_once = !self.objects[object].flags.contains(F::UNWAIT_CPU_WAITERS_ONLY_ON_DESTROY);
@@ -265,7 +266,7 @@ impl Naive {
 
     /// Whether a handle or an NT handle still names it.
     fn has_name(&self, object: usize) -> bool {
-        self.opens.iter().any(|open| !open.gone && open.object == object)
+        self.opens.iter().any(|open| !open.ended && open.object == object)
             || self.shares.iter().any(|share| !share.closed && share.object == object)
     }
 

@@ -29,7 +29,7 @@ pub struct Context {
     pub system: Option<Rank>,
     /// Its paging context, which updates address spaces for it.
     pub paging_context: Option<usize>,
-    pub gone: bool,
+    pub ended: bool,
 }
 
 impl Context {
@@ -46,7 +46,7 @@ impl Context {
             hardware: None,
             system: None,
             paging_context: None,
-            gone: false,
+            ended: false,
         }
     }
 }
@@ -98,7 +98,7 @@ impl Signal {
 impl Naive {
     pub fn context(&self, process: u32, handle: Handle) -> Option<usize> {
         let mine = |context: &Context| {
-            !context.gone
+            !context.ended
                 && context.hardware.is_none()
                 && context.system.is_none()
                 && (context.process, context.handle) == (process, handle)
@@ -112,7 +112,7 @@ impl Naive {
         device: Handle,
         node: u32,
         flags: CreateContextFlags,
-        given: &Reply,
+        kernel_reply: &Reply,
     ) -> Verdict {
         let (device, mut mistakes) = self.device_mistakes(process, device);
         let adapter = device.map(|device| self.devices[device].adapter);
@@ -122,7 +122,7 @@ impl Naive {
             mistakes.push(IP);
         }
         let (Some(device), Some(engine), []) = (device, engine, &mistakes[..]) else { return Err(mistakes) };
-        let Reply::Context(handle) = *given else { return Ok(Reply::Context(Handle::NULL)) };
+        let Reply::Context(handle) = *kernel_reply else { return Ok(Reply::Context(Handle::NULL)) };
         let takes_hw_queues = flags.contains(CreateContextFlags::HW_QUEUE_SUPPORTED);
         self.contexts.push(Context { takes_hw_queues, ..Context::new(process, handle, device, engine) });
         Ok(Reply::Context(handle))
@@ -136,7 +136,7 @@ impl Naive {
 
     pub(super) fn end_context(&mut self, context: usize) {
         self.end_hw_queues_of(context);
-        self.contexts[context].gone = true;
+        self.contexts[context].ended = true;
         if let Some(paging_context) = self.contexts[context].paging_context {
             self.end_queue_of_packets(paging_context);
         }
@@ -147,12 +147,12 @@ impl Naive {
     /// Drops its queued packets. Also checks the fences that its process's engines wrote, because the buffer that would
     /// have interrupted for the writes never completes (FEN-017).
     pub(super) fn end_queue_of_packets(&mut self, context: usize) {
-        let Context { on_engine, submitted, ref mut gone, .. } = self.contexts[context];
-        *gone = true;
+        let Context { on_engine, submitted, ref mut ended, .. } = self.contexts[context];
+        *ended = true;
         self.take_from_engine(context);
         self.contexts[context].on_engine = false;
         if on_engine && submitted {
-            self.look_at_writes_of(self.contexts[context].process);
+            self.evaluate_writes_of(self.contexts[context].process);
         }
         self.drop_work(context, None);
     }
@@ -401,10 +401,10 @@ impl Naive {
     /// Runs each context in order as far as it can go.
     pub(super) fn run_contexts(&mut self) {
         loop {
-            self.tell_others();
+            self.notify_others();
             // Before the next paging buffer is chosen, to queue the packets behind the last one.
             for context in std::mem::take(&mut self.paged) {
-                while !self.contexts[context].gone && self.run_packet(context) {}
+                while !self.contexts[context].ended && self.run_packet(context) {}
             }
             (0..self.engines.len()).for_each(|engine| self.fill(engine));
             if self.able.is_empty() {
@@ -412,13 +412,13 @@ impl Naive {
             }
             if self.able.is_empty() {
                 match self.done_before_it_began() {
-                    Some(object) => self.look_at(object),
+                    Some(object) => self.evaluate_waits(object),
                     None => break,
                 }
                 continue;
             }
             let context = self.able.remove(0);
-            while !self.contexts[context].gone && self.run_packet(context) {}
+            while !self.contexts[context].ended && self.run_packet(context) {}
         }
         self.end_waits_of_the_dead();
     }
@@ -435,7 +435,7 @@ impl Naive {
     fn now_due(&self) -> Vec<usize> {
         let mut due = vec![];
         for (number, context) in self.contexts.iter().enumerate() {
-            if let (false, Some(Packet::Signal(signal))) = (context.gone, context.queue.first())
+            if let (false, Some(Packet::Signal(signal))) = (context.ended, context.queue.first())
                 && self.is_early(*signal)
                 && self.has_begun(number)
             {

@@ -44,7 +44,7 @@ pub struct PagingQueue {
     pub last: u64,
     /// Changes that engines do not see yet: value, range, pages.
     changes: Vec<(u64, usize, Vec<u64>)>,
-    pub gone: bool,
+    pub ended: bool,
 }
 
 /// A range of a process's address space on an adapter.
@@ -56,8 +56,8 @@ pub struct Range {
     /// Its Zero pages; the others are NoAccess.
     pub zero: BTreeSet<u64>,
     /// Its Zero pages as engines see them.
-    seen: BTreeSet<u64>,
-    pub gone: bool,
+    engine_pages: BTreeSet<u64>,
+    pub ended: bool,
 }
 
 impl Naive {
@@ -74,7 +74,7 @@ impl Naive {
         process: u32,
         device: Handle,
         priority: i32,
-        given: &Reply,
+        kernel_reply: &Reply,
     ) -> Verdict {
         let (device, mut mistakes) = self.device_mistakes(process, device);
         // FEN-092
@@ -82,7 +82,7 @@ impl Naive {
             mistakes.push(IP);
         }
         let (Some(device), []) = (device, &mistakes[..]) else { return Err(mistakes) };
-        let (handle, created) = match *given {
+        let (handle, created) = match *kernel_reply {
             Reply::PagingQueue { queue, fence } => (queue, fence),
             _ => (Handle::NULL, CreatedSyncObject::default()),
         };
@@ -95,7 +95,7 @@ impl Naive {
         let fence_open = self.opens.len() - 1;
         let rank = Rank::Queue { priority };
         let context = self.system_context(process, device, handle, rank);
-        let (last, gone, changes) = (0, false, vec![]);
+        let (last, ended, changes) = (0, false, vec![]);
         self.paging_queues.push(PagingQueue {
             process,
             handle,
@@ -104,13 +104,13 @@ impl Naive {
             fence_open,
             last,
             changes,
-            gone,
+            ended,
         });
         Ok(Reply::PagingQueue { queue: handle, fence })
     }
 
     fn paging_queue(&self, process: u32, handle: Handle) -> Option<usize> {
-        let mine = |queue: &PagingQueue| !queue.gone && (queue.process, queue.handle) == (process, handle);
+        let mine = |queue: &PagingQueue| !queue.ended && (queue.process, queue.handle) == (process, handle);
         self.paging_queues.iter().position(mine)
     }
 
@@ -122,7 +122,7 @@ impl Naive {
 
     /// FEN-091: destroys the queue and its fence. Its pending maps take effect.
     pub(super) fn end_paging_queue(&mut self, queue: usize) {
-        self.paging_queues[queue].gone = true;
+        self.paging_queues[queue].ended = true;
         self.engines_see(queue, u64::MAX);
         for open in &mut self.opens {
             if open.mapped_at.is_some_and(|(by, _)| by == queue) {
@@ -135,7 +135,7 @@ impl Naive {
 
     /// Whether the handle is a paging queue's fence, which only its queue destroys.
     pub(super) fn is_paging_fence(&self, open: usize) -> bool {
-        self.paging_queues.iter().any(|queue| !queue.gone && queue.fence_open == open)
+        self.paging_queues.iter().any(|queue| !queue.ended && queue.fence_open == open)
     }
 
     /// Begins an operation; returns its value, one more than the last (FEN-090).
@@ -159,12 +159,12 @@ impl Naive {
                 self.paging_queues[queue].changes.push((at, range, pages));
                 continue;
             }
-            let Range { zero, seen, .. } = &mut self.ranges[range];
+            let Range { zero, engine_pages, .. } = &mut self.ranges[range];
             for page in pages {
                 if zero.contains(&page) {
-                    seen.insert(page)
+                    engine_pages.insert(page)
                 } else {
-                    seen.remove(&page)
+                    engine_pages.remove(&page)
                 };
             }
         }
@@ -172,7 +172,7 @@ impl Naive {
 
     /// The paging engine wrote a value to a queue's fence.
     pub(super) fn pages_until(&mut self, fence_open: usize, value: u64) {
-        let is_it = |queue: &PagingQueue| !queue.gone && queue.fence_open == fence_open;
+        let is_it = |queue: &PagingQueue| !queue.ended && queue.fence_open == fence_open;
         let Some(queue) = self.paging_queues.iter().position(is_it) else { return };
         self.engines_see(queue, value);
         for open in &mut self.opens {
@@ -184,7 +184,7 @@ impl Naive {
 
     /// FEN-062: maps an opened fence through the device's oldest paging queue; returns the value to wait for.
     pub(super) fn map_opened(&mut self, device: usize, open: usize) -> u64 {
-        let of_device = |queue: &PagingQueue| !queue.gone && queue.device == device;
+        let of_device = |queue: &PagingQueue| !queue.ended && queue.device == device;
         let Some(queue) = self.paging_queues.iter().position(of_device) else { return 0 };
         let value = self.page(queue);
         self.opens[open].mapped_at = Some((queue, value));
@@ -194,7 +194,7 @@ impl Naive {
     fn range_with(&self, process: u32, adapter: usize, base: u64, pages: u64) -> Option<usize> {
         let end = base + pages * PAGE_BYTES;
         let has = |range: &Range| {
-            !range.gone
+            !range.ended
                 && (range.process, range.adapter) == (process, adapter)
                 && range.base <= base
                 && end <= range.base + range.pages * PAGE_BYTES
@@ -209,7 +209,7 @@ impl Naive {
         queue: Handle,
         (base, pages): (u64, u64),
         zero: bool,
-        given: &Reply,
+        kernel_reply: &Reply,
     ) -> Verdict {
         let queue = self.paging_queue(process, queue).ok_or(vec![IP])?;
         let device = self.paging_queues[queue].device;
@@ -217,12 +217,12 @@ impl Naive {
             return Err(vec![NtStatus::DEVICE_REMOVED]);
         }
         let adapter = self.devices[device].adapter;
-        let there = self.range_with(process, adapter, base, pages).filter(|_| base != 0);
-        let (range, address) = if let Some(range) = there {
+        let existing = self.range_with(process, adapter, base, pages).filter(|_| base != 0);
+        let (range, address) = if let Some(range) = existing {
             (range, base)
         } else {
             // A new range: at the requested address, or else anywhere in units of 64 KiB.
-            let address = match *given {
+            let address = match *kernel_reply {
                 Reply::GpuVirtualAddress { address, .. } if base == 0 && address.is_multiple_of(0x1_0000) => {
                     address
                 }
@@ -231,16 +231,16 @@ impl Naive {
             if address == 0 || !self.is_free(process, adapter, address, pages) {
                 return Err(vec![IP]);
             }
-            let (zero, seen, gone) = (BTreeSet::new(), BTreeSet::new(), false);
-            self.ranges.push(Range { process, adapter, base: address, pages, zero, seen, gone });
+            let (zero, engine_pages, ended) = (BTreeSet::new(), BTreeSet::new(), false);
+            self.ranges.push(Range { process, adapter, base: address, pages, zero, engine_pages, ended });
             (self.ranges.len() - 1, address)
         };
         let mut changes = false;
         let pages: Vec<u64> = (0..pages).map(|page| address + page * PAGE_BYTES).collect();
         for page in &pages {
-            let there = &mut self.ranges[range];
-            changes |= if zero { there.zero.insert(*page) } else { there.zero.remove(page) };
-            changes |= there.seen.contains(page) != zero;
+            let mapped = &mut self.ranges[range];
+            changes |= if zero { mapped.zero.insert(*page) } else { mapped.zero.remove(page) };
+            changes |= mapped.engine_pages.contains(page) != zero;
         }
         let paging_fence_value = if changes { self.page(queue) } else { 0 };
         if changes {
@@ -253,7 +253,7 @@ impl Naive {
     fn is_free(&self, process: u32, adapter: usize, base: u64, pages: u64) -> bool {
         let end = base + pages * PAGE_BYTES;
         let is_other = |range: &Range| {
-            range.gone
+            range.ended
                 || (range.process, range.adapter) != (process, adapter)
                 || range.base + range.pages * PAGE_BYTES <= base
                 || end <= range.base
@@ -327,10 +327,10 @@ impl Naive {
         let adapter = self.devices[self.contexts[paging_context].device].adapter;
         for GpuVaOperation { base, size, .. } in operations {
             if let Some(range) = self.range_with(process, adapter, *base, size / PAGE_BYTES) {
-                let Range { zero, seen, .. } = &mut self.ranges[range];
+                let Range { zero, engine_pages, .. } = &mut self.ranges[range];
                 let stays = |page: &u64| !(*base..base + size).contains(page);
                 zero.retain(stays);
-                seen.retain(stays);
+                engine_pages.retain(stays);
             }
         }
     }
@@ -338,7 +338,7 @@ impl Naive {
     /// Address spaces end with their process.
     pub(super) fn end_ranges_of(&mut self, process: u32) {
         for range in &mut self.ranges {
-            range.gone |= range.process == process;
+            range.ended |= range.process == process;
         }
     }
 }

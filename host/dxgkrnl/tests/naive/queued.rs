@@ -59,7 +59,7 @@ impl Naive {
     }
 
     /// Checks the line after a release.
-    fn ask_line_of(&mut self, object: usize) {
+    fn serve_line_of(&mut self, object: usize) {
         for number in 0..self.line.len() {
             let take = self.line[number];
             if !self.takes[take].over && self.takes[take].objects.contains(&object) && self.try_take(take) {
@@ -87,7 +87,7 @@ impl Naive {
             // FEN-072, F-79
             Kind::Semaphore { max } if self.objects[object].value < max => {
                 self.objects[object].value += 1;
-                self.ask_line_of(object);
+                self.serve_line_of(object);
             }
             Kind::Semaphore { .. } => {
                 if self.rules.semaphore_overflow_stops {
@@ -97,7 +97,7 @@ impl Naive {
             }
             // An ended process has no client left to notify.
             Kind::Notification { process, event } => {
-                if self.processes.iter().any(|one| one.id == process && !one.gone) {
+                if self.processes.iter().any(|one| one.id == process && !one.ended) {
                     self.woken.push((process, event, NtStatus::SUCCESS));
                 }
             }
@@ -108,7 +108,7 @@ impl Naive {
     fn free(&mut self, object: usize) {
         self.objects[object].kind = Kind::Mutex { owner: None };
         self.objects[object].value = 0;
-        self.ask_line_of(object);
+        self.serve_line_of(object);
     }
 
     /// Releases a mutex whose owner ends: an ended context must not block others for ever (FEN-024).

@@ -41,12 +41,15 @@ impl Engine {
 
     /// The context of the oldest submitted buffer.
     fn oldest(&self) -> Option<&Job> {
-        let mut given = self.order.iter().filter_map(|queue| self.job_of(*queue));
-        given.next()
+        let mut jobs = self.order.iter().filter_map(|queue| self.job_of(*queue));
+        jobs.next()
     }
 
     fn job_of(&self, queue: usize) -> Option<&Job> {
-        self.running.iter().chain(&self.given).find(|job| job.queue == queue && job.progress.is_none())
+        self.running
+            .iter()
+            .chain(&self.submitted_jobs)
+            .find(|job| job.queue == queue && job.progress.is_none())
     }
 }
 
@@ -58,20 +61,20 @@ impl Naive {
     /// VMs with submitted or waiting work on an engine.
     fn vms_at(&self, engine: usize) -> Vec<u32> {
         let state = &self.engines[engine];
-        let jobs = state.waiting.iter().chain(state.running.iter()).chain(&state.given);
+        let jobs = state.waiting.iter().chain(state.running.iter()).chain(&state.submitted_jobs);
         let of_contexts = jobs.filter(|job| job.progress.is_none()).map(|job| job.queue);
         let hardware = (0..self.contexts.len()).filter(|queue| {
             let context = &self.contexts[*queue];
             let has_some = context.hardware.as_ref().is_some_and(|hardware| !hardware.in_flight.is_empty());
-            !context.gone && context.engine == engine && has_some
+            !context.ended && context.engine == engine && has_some
         });
         of_contexts.chain(hardware).map(|queue| self.vm_of_queue(queue)).collect()
     }
 
     /// Work of this queue's VM arrives at an engine.
     pub(super) fn arrives_at(&mut self, engine: usize, queue: usize) {
-        let (vm, there) = (self.vm_of_queue(queue), self.vms_at(engine));
-        if there.iter().all(|other| *other == there[0]) && there.iter().any(|other| *other != vm) {
+        let (vm, vms) = (self.vm_of_queue(queue), self.vms_at(engine));
+        if vms.iter().all(|other| *other == vms[0]) && vms.iter().any(|other| *other != vm) {
             self.engines[engine].several_since = self.now;
         }
     }
@@ -81,7 +84,7 @@ impl Naive {
         self.arrives_at(engine, queue);
         let vm = self.vm_of_queue(queue);
         let state = &self.engines[engine];
-        let jobs = state.waiting.iter().chain(state.running.iter()).chain(&state.given);
+        let jobs = state.waiting.iter().chain(state.running.iter()).chain(&state.submitted_jobs);
         let mut own = jobs.filter(|job| job.progress.is_none()).map(|job| self.vm_of_queue(job.queue));
         if !own.any(|other| other == vm) {
             let state = &mut self.engines[engine];
@@ -89,7 +92,7 @@ impl Naive {
         }
     }
 
-    pub(super) fn is_given(&mut self, engine: usize, queue: usize) {
+    pub(super) fn note_submitted(&mut self, engine: usize, queue: usize) {
         let vm = self.vm_of_queue(queue);
         let state = &mut self.engines[engine];
         state.floor = state.floor.max(state.used_by(vm));
@@ -143,8 +146,9 @@ impl Naive {
     pub(super) fn must_make_way(&self, engine: usize, next: usize) -> bool {
         let state = &self.engines[engine];
         let next = self.vm_of_queue(state.waiting[next].queue);
-        let given = state.running.iter().chain(&state.given).filter(|job| job.progress.is_none());
-        let mut vms = given.map(|job| self.vm_of_queue(job.queue));
+        let submitted_jobs =
+            state.running.iter().chain(&state.submitted_jobs).filter(|job| job.progress.is_none());
+        let mut vms = submitted_jobs.map(|job| self.vm_of_queue(job.queue));
         !self.is_behind(next) && vms.any(|vm| self.is_behind(vm))
     }
 

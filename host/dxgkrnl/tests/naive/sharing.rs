@@ -37,7 +37,7 @@ impl Naive {
             mistakes.push(IP);
         }
         let name = name.map(|name| name.to_uppercase());
-        if name.as_deref().is_some_and(|name| self.named(vm, name).is_some()) {
+        if name.as_deref().is_some_and(|name| self.share_of_name(vm, name).is_some()) {
             mistakes.push(NtStatus::OBJECT_NAME_COLLISION);
         }
         let (Some(object), []) = (object, &mistakes[..]) else { return Err(mistakes) };
@@ -49,7 +49,7 @@ impl Naive {
     pub(super) fn open_name(&mut self, process: u32, name: &str, access: u32, token: ShareToken) -> Verdict {
         let vm = self.vm_of(process);
         let mut mistakes = self.token_mistakes(token);
-        let share = self.named(vm, &name.to_uppercase());
+        let share = self.share_of_name(vm, &name.to_uppercase());
         if share.is_none() {
             mistakes.push(NtStatus::OBJECT_NAME_NOT_FOUND);
         }
@@ -70,7 +70,7 @@ impl Naive {
         device: Handle,
         token: ShareToken,
         flags: F,
-        given: &Reply,
+        kernel_reply: &Reply,
     ) -> Verdict {
         let (device, object, rights, mut mistakes) = self.open_mistakes(process, device, token, flags);
         // A native fence has its own open call on adapters with native fences (FEN-116).
@@ -81,7 +81,7 @@ impl Naive {
         }
         let (Some(device), Some(object), []) = (device, object, &mistakes[..]) else { return Err(mistakes) };
         let (adapter, allowed) = (self.devices[device].adapter, flags | rights);
-        let reply = self.add_open(process, Some(device), adapter, object, allowed, given);
+        let reply = self.add_open(process, Some(device), adapter, object, allowed, kernel_reply);
         let Reply::SyncObject(created) = reply else { return Ok(reply) };
         // FEN-054: without GPU access there is no mapping.
         let is_mapped = !flags.contains(F::NO_GPU_ACCESS);
@@ -146,13 +146,13 @@ impl Naive {
 
     /// A token names one NT handle.
     fn token_mistakes(&self, token: ShareToken) -> Vec<NtStatus> {
-        let taken = self.shares.iter().any(|share| !share.closed && share.token == token);
-        if taken { vec![IP] } else { vec![] }
+        let is_taken = self.shares.iter().any(|share| !share.closed && share.token == token);
+        if is_taken { vec![IP] } else { vec![] }
     }
 
-    fn named(&self, vm: u32, name: &str) -> Option<usize> {
-        let named = |share: &Share| !share.closed && share.vm == vm && share.name.as_deref() == Some(name);
-        self.shares.iter().position(named)
+    fn share_of_name(&self, vm: u32, name: &str) -> Option<usize> {
+        let has_name = |share: &Share| !share.closed && share.vm == vm && share.name.as_deref() == Some(name);
+        self.shares.iter().position(has_name)
     }
 }
 

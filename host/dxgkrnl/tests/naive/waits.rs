@@ -196,13 +196,13 @@ impl Naive {
     /// The hardware is notified of a native fence first (FEN-112).
     pub(super) fn store_and_look(&mut self, object: usize, value: u64) {
         self.objects[object].value = value;
-        self.tell_hardware(object, None);
-        self.look_in_hardware(self.now);
-        self.look_at(object);
+        self.notify_hardware(object, None);
+        self.check_hardware_waits(self.now);
+        self.evaluate_waits(object);
     }
 
     /// Releases waits for reached values (FEN-030): lowest value first, then order of arrival.
-    pub(super) fn look_at(&mut self, object: usize) {
+    pub(super) fn evaluate_waits(&mut self, object: usize) {
         let value = self.objects[object].value;
         let mut reached = vec![];
         for (number, wait) in self.waits.iter().enumerate() {

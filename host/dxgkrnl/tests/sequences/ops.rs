@@ -483,10 +483,10 @@ impl fmt::Display for Op {
             }
             Op::DestroyContext { process, context } => write!(f, "p{process} destroys c{context}"),
             Op::GpuSignal { process, contexts, targets, flags, one_way } => {
-                let way = if *one_way { ", one-way" } else { "" };
+                let suffix = if *one_way { ", one-way" } else { "" };
                 write!(
                     f,
-                    "p{process} queues a signal in {contexts:?}:{}, flags {flags:#x}{way}",
+                    "p{process} queues a signal in {contexts:?}:{}, flags {flags:#x}{suffix}",
                     Items(targets)
                 )
             }
@@ -495,8 +495,8 @@ impl fmt::Display for Op {
                 write!(f, "p{process} enqueues a CPU event in {contexts:?}{when}")
             }
             Op::GpuWait { process, context, targets, one_way } => {
-                let way = if *one_way { ", one-way" } else { "" };
-                write!(f, "p{process} queues a wait in c{context}:{}{way}", Items(targets))
+                let suffix = if *one_way { ", one-way" } else { "" };
+                write!(f, "p{process} queues a wait in c{context}:{}{suffix}", Items(targets))
             }
             Op::Submit { process, context, commands } => {
                 write!(f, "p{process} submits to c{context}:{}", Buffer(commands))

@@ -247,7 +247,7 @@ impl Pair {
     /// The live process of this number, modulo their count.
     fn guest(&self, process: usize) -> Option<usize> {
         let alive =
-            |at: &usize| self.naive.processes.iter().any(|one| one.id == self.guests[*at].id && !one.gone);
+            |at: &usize| self.naive.processes.iter().any(|one| one.id == self.guests[*at].id && !one.ended);
         let alive: Vec<usize> = (0..self.guests.len()).filter(alive).collect();
         (!alive.is_empty()).then(|| alive[process % alive.len()])
     }
@@ -310,7 +310,7 @@ impl Pair {
         let (adapter, device) = (self.guests[at].adapters[event.adapter as usize], Handle::NULL);
         let (context, kind, flags) = (Handle::NULL, 0, EscapeFlags::empty());
         let (status, reply) =
-            self.ask(at, Call::Escape { adapter, device, context, kind, flags, data: data.clone() })?;
+            self.call_once(at, Call::Escape { adapter, device, context, kind, flags, data: data.clone() })?;
         self.naive.driver_signals(id, handle, times);
         same("an escape", (status, reply), (NtStatus::SUCCESS, Reply::Escape(data)))
     }
@@ -359,7 +359,7 @@ impl Pair {
         });
         let at = self.guests.len() - 1;
         for adapter in 0..ADAPTERS {
-            let (_, reply) = self.ask(at, Call::OpenAdapterFromLuid { luid: luid(adapter) })?;
+            let (_, reply) = self.call_once(at, Call::OpenAdapterFromLuid { luid: luid(adapter) })?;
             // A stopped adapter cannot be opened.
             let handle = if let Reply::Adapter(handle) = reply { handle } else { Handle::NULL };
             self.guests[at].adapters.push(handle);
@@ -372,7 +372,7 @@ impl Pair {
         if self.guests[at].adapters[adapter] == Handle::NULL {
             return Ok(());
         }
-        let (status, reply) = self.ask(at, call.clone())?;
+        let (status, reply) = self.call_once(at, call.clone())?;
         let verdict = self.naive.create_device(self.guests[at].id, adapter, &reply);
         self.judge(at, &call, status, &reply, verdict)
     }
@@ -385,13 +385,13 @@ impl Pair {
             let _ = self.naive.call(id, true, &call, &Reply::None);
             return same("answers to a one-way call", self.effects.answers.len(), 0);
         }
-        let (status, reply) = self.ask(at, call.clone())?;
+        let (status, reply) = self.call_once(at, call.clone())?;
         let verdict = self.naive.call(id, false, &call, &reply);
         self.judge(at, &call, status, &reply, verdict)
     }
 
     /// One answer for each call.
-    fn ask(&mut self, at: usize, call: Call) -> Result<(NtStatus, Reply), String> {
+    fn call_once(&mut self, at: usize, call: Call) -> Result<(NtStatus, Reply), String> {
         self.request += 1;
         let process = ProcessId(self.guests[at].id);
         self.input(Input::Call { process, request: self.request, call });
@@ -518,7 +518,7 @@ impl Pair {
         let (snapshot, naive) = (self.kernel.snapshot(), &self.naive);
         let mut opens: Vec<_> =
             snapshot.objects.iter().map(|open| (open.process, open.handle, open.flags, open.value)).collect();
-        let alive = naive.opens.iter().filter(|open| !open.gone);
+        let alive = naive.opens.iter().filter(|open| !open.ended);
         let mut expected: Vec<_> = alive
             .map(|open| (open.process, open.handle, open.flags.bits(), naive.objects[open.object].value))
             .collect();
@@ -533,7 +533,7 @@ impl Pair {
             .keyed_mutexes
             .iter()
             .map(|open| (open.process, open.handle, open.key, open.fence_value, open.owns, open.abandoned));
-        let alive = (0..naive.keyed_opens.len()).filter(|open| !naive.keyed_opens[*open].gone);
+        let alive = (0..naive.keyed_opens.len()).filter(|open| !naive.keyed_opens[*open].ended);
         let expected = alive.map(|at| {
             let open = &naive.keyed_opens[at];
             let mutex = &naive.keyed[open.mutex];
@@ -547,17 +547,17 @@ impl Pair {
         same("pending acquires", sorted(acquires), sorted(expected))?;
 
         let events = snapshot.cpu_events.iter().map(|event| (event.process, event.handle, event.signals));
-        let expected = naive.cpu_events.iter().filter(|event| !event.gone);
+        let expected = naive.cpu_events.iter().filter(|event| !event.ended);
         let expected = expected.map(|event| (event.process, event.handle, event.signals));
         same("CPU events of drivers", sorted(events), sorted(expected))?;
         let paging = snapshot.paging_queues.iter();
         let paging = paging.map(|queue| (queue.process, queue.handle, queue.last_value));
-        let expected = naive.paging_queues.iter().filter(|queue| !queue.gone);
+        let expected = naive.paging_queues.iter().filter(|queue| !queue.ended);
         let expected = expected.map(|queue| (queue.process, queue.handle, queue.last));
         same("paging queues", sorted(paging), sorted(expected))?;
         let ranges = snapshot.gpu_va_ranges.iter();
         let ranges = ranges.map(|one| (one.process, one.adapter, one.base, one.size, one.zero_bytes));
-        let expected = naive.ranges.iter().filter(|range| !range.gone).map(|range| {
+        let expected = naive.ranges.iter().filter(|range| !range.ended).map(|range| {
             let (size, zero) = (range.pages * PAGE_BYTES, range.zero.len() as u64 * PAGE_BYTES);
             (range.process, range.adapter as u32, range.base, size, zero)
         });
@@ -565,7 +565,7 @@ impl Pair {
 
         let mut devices: Vec<_> =
             snapshot.devices.iter().map(|device| (device.process, device.handle, device.state)).collect();
-        let alive = naive.devices.iter().filter(|device| !device.gone);
+        let alive = naive.devices.iter().filter(|device| !device.ended);
         let mut expected: Vec<_> =
             alive.map(|device| (device.process, device.handle, device.state.0)).collect();
         devices.sort();
@@ -580,7 +580,7 @@ impl Pair {
             .map(|context| (context.process, context.handle, context.queue.len()))
             .chain(queues)
             .collect();
-        let alive = naive.contexts.iter().filter(|context| !context.gone);
+        let alive = naive.contexts.iter().filter(|context| !context.ended);
         let length = |context: &crate::naive::Context| {
             let in_flight = context.hardware.as_ref().map_or(0, |hardware| hardware.in_flight.len());
             context.queue.len() + usize::from(context.on_engine) + in_flight
@@ -593,7 +593,7 @@ impl Pair {
 
         let mut in_flight = vec![];
         self.kernel.hw_queues(&mut |queue| in_flight.push((queue.process.0, queue.handle, queue.in_flight)));
-        let alive = naive.contexts.iter().filter(|queue| !queue.gone);
+        let alive = naive.contexts.iter().filter(|queue| !queue.ended);
         let expected = alive.filter_map(|queue| {
             let in_flight = queue.hardware.as_ref()?.in_flight.len() as u32;
             Some((queue.process, queue.handle, in_flight))
@@ -639,9 +639,9 @@ impl Pair {
             }
         });
         same("asleep although the value is there", asleep, None)?;
-        for process in self.naive.processes.iter().filter(|process| process.gone) {
-            let left = self.kernel.belongings(ProcessId(process.id));
-            same(&format!("left by p{}", process.id), left, Belongings::default())?;
+        for process in self.naive.processes.iter().filter(|process| process.ended) {
+            let belongings = self.kernel.belongings(ProcessId(process.id));
+            same(&format!("left by p{}", process.id), belongings, Belongings::default())?;
         }
         Ok(())
     }

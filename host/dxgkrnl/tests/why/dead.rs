@@ -1,6 +1,8 @@
 //! Dead ends: the signaler has ended, or never could signal.
 
-use super::{NT, Q, R, acts, comes_down_to, could, fence_with, gone, is_waits_for, only, open_in, why};
+use super::{
+    NT, Q, R, acts, comes_down_to, could, fence_with, is_waits_for, only, open_in, past_signalers, why,
+};
 use crate::common::{P, World};
 use d3dkmt::{
     Call, Handle, ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType as T, access,
@@ -40,16 +42,16 @@ fn a_killed_signaler_is_named() {
     assert!(is_waits_for(&cause, 2));
     assert_eq!((comes_down_to(&cause), could(&cause)), (("waits-for", (1, fence), 0, 7), vec![1, 2]));
     world.now = 8_000_000;
-    world.gone(Q);
+    world.end_process(Q);
     world.now = 20_000_000;
     world.input(Input::Deadline);
     let cause = only(&world);
     assert_eq!(comes_down_to(&cause), ("dead-end", (1, fence), 0, 7));
     let text = format!("had it open as {theirs}, with the right to signal: the process ended");
-    assert_eq!((gone(&cause), cause.gone[0].at), (vec![(2, text.as_str())], 8_000_000));
-    let told = why(&world).to_string();
-    assert!(told.contains("gone: 12.0 ms ago p2 \"test\" (host) had it open"), "{told}");
-    assert!(told.contains("event 1, for 15.0 ms"), "{told}");
+    assert_eq!((past_signalers(&cause), cause.gone[0].at), (vec![(2, text.as_str())], 8_000_000));
+    let report = why(&world).to_string();
+    assert!(report.contains("gone: 12.0 ms ago p2 \"test\" (host) had it open"), "{report}");
+    assert!(report.contains("event 1, for 15.0 ms"), "{report}");
     world.finish();
 }
 
@@ -64,7 +66,7 @@ fn a_process_that_closed_its_handle_is_not_a_missing_signaler() {
     world.pending(device, &[(fence, 7)], false);
     let cause = only(&world);
     assert!(is_waits_for(&cause, 1), "another thread may signal: {cause:?}");
-    assert_eq!(gone(&cause).len(), 1, "the closed handle is reported nevertheless");
+    assert_eq!(past_signalers(&cause).len(), 1, "the closed handle is reported nevertheless");
     world.finish();
 }
 
@@ -103,7 +105,7 @@ fn a_destroyed_device_is_named_for_the_opens_it_closed() {
     let cause = only(&world);
     assert_eq!(comes_down_to(&cause), ("dead-end", (1, fence), 0, 1));
     let text = format!("had it open as {theirs}, with the right to signal: its device was destroyed");
-    assert_eq!(gone(&cause), [(2, text.as_str())]);
+    assert_eq!(past_signalers(&cause), [(2, text.as_str())]);
     world.finish();
 }
 
@@ -120,7 +122,7 @@ fn a_destroyed_queue_with_a_queued_signal_is_named() {
     let cause = only(&world);
     assert_eq!(comes_down_to(&cause), ("dead-end", (1, done), 0, 4));
     let text = format!("had a signal to 4 in queue {context}, and the queue was emptied: it was destroyed");
-    assert_eq!(gone(&cause), [(1, text.as_str())]);
+    assert_eq!(past_signalers(&cause), [(1, text.as_str())]);
     // The dropped signal would not have satisfied a wait for a higher value.
     world.ok(Call::CancelWait { event: d3dkmt::EventId(1) });
     world.pending(device, &[(done, 5)], false);
@@ -164,7 +166,7 @@ fn a_rewound_fence_names_the_process_that_rewound_it() {
     world.pending(device, &[(fence, 7)], false);
     let cause = only(&world);
     assert_eq!(comes_down_to(&cause), ("waits-for", (1, fence), 3, 7));
-    assert_eq!(gone(&cause), [(2, "set it back from 9 to 3")]);
+    assert_eq!(past_signalers(&cause), [(2, "set it back from 9 to 3")]);
     world.finish();
 }
 
@@ -230,7 +232,7 @@ fn a_mutex_kept_by_an_ended_owner_can_never_be_acquired() {
     let cause = only(&world);
     assert_eq!(comes_down_to(&cause).0, "dead-end");
     assert_eq!(could(&cause), [] as [u32; 0]);
-    assert!(gone(&cause)[0].1.contains(&format!("owned it by {owner}")), "{:?}", cause.gone);
+    assert!(past_signalers(&cause)[0].1.contains(&format!("owned it by {owner}")), "{:?}", cause.gone);
     world.finish();
 }
 
@@ -279,14 +281,14 @@ fn a_stopped_adapter_is_named_for_a_wait_on_another_adapter() {
     world.attach(Q);
     let theirs = world.device_on(AdapterConfig::default().luid);
     let fence = world.fence_with(theirs, 0, NT | SyncObjectFlags::CROSS_ADAPTER).object;
-    let here = open_in(&mut world, fence, (P, far));
+    let fence_on_first = open_in(&mut world, fence, (P, far));
     world.process = P;
-    world.pending(far, &[(here, 1)], false);
+    world.pending(far, &[(fence_on_first, 1)], false);
     assert!(is_waits_for(&only(&world), 2));
     world.input(Input::Fault(Fault::StopAdapter { adapter: 0 }));
     let cause = only(&world);
     assert_eq!(cause.verdict, dxgkrnl::why::Verdict::Removed { adapter: 0 });
-    assert_eq!(comes_down_to(&cause), ("removed", (1, here), 0, 1));
+    assert_eq!(comes_down_to(&cause), ("removed", (1, fence_on_first), 0, 1));
     world.finish();
 }
 
@@ -300,12 +302,12 @@ fn remembered_ends_of_handles_are_limited() {
     let (fence, _) = fence_with(&mut world, device, (Q, other));
     world.pending(device, &[(first, 1)], false);
     acts(&mut world, Q, |world| world.ok(Call::DestroySynchronizationObject { object: theirs }));
-    assert_eq!(gone(&only(&world)).len(), 1);
+    assert_eq!(past_signalers(&only(&world)).len(), 1);
     for at in 0..limits::REMEMBERED_ENDS_MAX as u64 {
-        assert_eq!(gone(&only(&world)).len(), 1, "after {at}");
+        assert_eq!(past_signalers(&only(&world)).len(), 1, "after {at}");
         world.signal(device, fence, at + 2);
         world.signal_flags(device, fence, at + 1, SignalFlags::ALLOW_FENCE_REWIND);
     }
-    assert_eq!(gone(&only(&world)).len(), 0, "the oldest is forgotten");
+    assert_eq!(past_signalers(&only(&world)).len(), 0, "the oldest is forgotten");
     world.finish();
 }

@@ -52,7 +52,7 @@ fn could(cause: &Cause) -> Vec<u32> {
     cause.could.iter().map(|source| source.process).collect()
 }
 
-fn gone(cause: &Cause) -> Vec<(u32, &str)> {
+fn past_signalers(cause: &Cause) -> Vec<(u32, &str)> {
     cause.gone.iter().map(|gone| (gone.party.process, gone.text.as_str())).collect()
 }
 

@@ -49,13 +49,13 @@ fn signals_behind_a_hang_are_no_progress_and_those_before_it_are() {
     world.submit(context, &[busy(100), write(&fence, 1), d3dkmt::isa::Packet::Hang, write(&fence, 2)]);
     let before = world.pending(device, &[(fence.object, 1)], false);
     let behind = world.pending(device, &[(fence.object, 2)], false);
-    let asked = |world: &World, event: d3dkmt::EventId| {
+    let verdict_of = |world: &World, event: d3dkmt::EventId| {
         let question = Question { event: Some(event.0), ..Question::default() };
         world.kernel.why(&question).causes[0].verdict.name()
     };
-    assert_eq!((asked(&world, before), asked(&world, behind)), ("progressing", "hang"));
+    assert_eq!((verdict_of(&world, before), verdict_of(&world, behind)), ("progressing", "hang"));
     world.advance(1_000);
-    assert_eq!(asked(&world, behind), "hang");
+    assert_eq!(verdict_of(&world, behind), "hang");
     world.finish();
 }
 
@@ -109,13 +109,13 @@ fn the_signal_that_would_release_a_wait_is_tried_on_a_copy() {
     let state = world.kernel.save().unwrap();
     let restored =
         || Kernel::restore(world.kernel.config().clone(), kmd::SimulatedMiniport::default(), &state).ok();
-    let asked = |event: d3dkmt::EventId| {
+    let cause_of = |event: d3dkmt::EventId| {
         let question = Question { event: Some(event.0), ..Question::default() };
         world.kernel.why_and_what_if(&question, restored).causes.remove(0)
     };
-    let release = asked(through).release.expect("a signal of the first fence releases it");
+    let release = cause_of(through).release.expect("a signal of the first fence releases it");
     assert_eq!((release.object.handles[0].1, release.value, release.tried), (fences[0], 3, true));
-    assert_eq!(asked(both).release, None);
+    assert_eq!(cause_of(both).release, None);
     assert_eq!(world.kernel.save().unwrap(), state, "nothing was changed");
     world.signal(device, fences[0], 3);
     world.advance(1_000);
@@ -131,7 +131,7 @@ fn the_signal_that_would_release_a_wait_is_tried_on_a_copy() {
 /// waits reported as progressing end, and waits reported as stuck do not.
 #[test]
 fn in_random_sessions_progressing_waits_end_and_stuck_waits_do_not() {
-    let mut seen = std::collections::BTreeMap::new();
+    let mut counts = std::collections::BTreeMap::new();
     for (seed, steps) in (0..60).flat_map(|seed| (1..=8).map(move |part| (seed, part * 60))) {
         let mut session = Session::new(seed, without_timeouts());
         (0..steps).for_each(|_| drop(session.step()));
@@ -139,8 +139,10 @@ fn in_random_sessions_progressing_waits_end_and_stuck_waits_do_not() {
         session.kernel.finish_backlog(&mut Effects::default());
         let digest = session.kernel.snapshot().digest();
         let all = session.kernel.why(&Question { most: 10_000, ..Question::default() });
-        let of_each: Vec<_> =
-            cpu_waits(&session.kernel).into_iter().map(|wait| (wait, asked(&session.kernel, wait))).collect();
+        let of_each: Vec<_> = cpu_waits(&session.kernel)
+            .into_iter()
+            .map(|wait| (wait, verdict_of(&session.kernel, wait)))
+            .collect();
         assert_eq!((session.kernel.snapshot().digest(), all.left_out), (digest, 0));
         let mut kernel = session.kernel;
         // No more calls; engines run until they are idle.
@@ -148,28 +150,28 @@ fn in_random_sessions_progressing_waits_end_and_stuck_waits_do_not() {
             let Some(due) = kernel.next_deadline() else { break };
             kernel.handle(due, Input::Deadline, &mut Effects::default());
         }
-        let left = cpu_waits(&kernel);
+        let remaining = cpu_waits(&kernel);
         let after = kernel.why(&Question { most: 10_000, ..Question::default() });
         // The report does not predict later hangs and losses.
         let spoiled =
             after.causes.iter().any(|cause| matches!(cause.verdict.name(), "hang" | "lost-interrupt"));
         for (wait, name) in of_each {
-            *seen.entry(name).or_insert(0) += 1;
-            let goes_on = left.contains(&wait);
-            let as_told = match name {
+            *counts.entry(name).or_insert(0) += 1;
+            let goes_on = remaining.contains(&wait);
+            let as_reported = match name {
                 "progressing" => !goes_on || spoiled,
                 "cycle" | "dead-end" | "removed" | "hang" | "lost-interrupt" | "suspended" => goes_on,
                 _ => true,
             };
             assert!(
-                as_told,
+                as_reported,
                 "seed {seed} at step {steps}: {wait:?} was reported as {name}; it ended by itself: {goes_on}\n{all}\n{after}"
             );
         }
     }
-    println!("{seen:?}");
+    println!("{counts:?}");
     for name in ["progressing", "dead-end", "waits-for"] {
-        assert!(seen.get(name).is_some_and(|count| *count > 10), "{name}: {seen:?}");
+        assert!(counts.get(name).is_some_and(|count| *count > 10), "{name}: {counts:?}");
     }
 }
 
@@ -180,7 +182,7 @@ fn cpu_waits(kernel: &Kernel) -> Vec<(u32, u64)> {
 }
 
 /// The report on one wait.
-fn asked(kernel: &Kernel, (process, event): (u32, u64)) -> &'static str {
+fn verdict_of(kernel: &Kernel, (process, event): (u32, u64)) -> &'static str {
     let question = Question { process: Some(process), event: Some(event), ..Question::default() };
     let why = kernel.why(&question);
     assert_eq!((why.causes.len(), why.waiting), (1, 1), "{why}");
