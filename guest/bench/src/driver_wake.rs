@@ -46,7 +46,7 @@ struct Setting {
 }
 
 impl Setting {
-    fn way(&mut self, command: u64, order: Order) -> anyhow::Result<OrderTimes> {
+    fn run_order(&mut self, command: u64, order: Order) -> anyhow::Result<OrderTimes> {
         self.waiter.park(command, 0)?;
         let ordered_ns = monotonic_ns();
         self.orders.send(&order.bytes())?;
@@ -59,9 +59,9 @@ impl Setting {
     }
 }
 
-fn samples(ways: &[OrderTimes], clock_ahead_ns: f64) -> Samples {
+fn samples(orders: &[OrderTimes], clock_ahead_ns: f64) -> Samples {
     let mut samples = Samples::default();
-    ways.iter().for_each(|way| samples.add(way.back_ns() + clock_ahead_ns));
+    orders.iter().for_each(|order_times| samples.add(order_times.back_ns() + clock_ahead_ns));
     samples
 }
 
@@ -70,7 +70,10 @@ fn clock_ahead_ns(peers: &Peers, raw: &[OrderTimes]) -> f64 {
     match peers {
         Peers::Unix(_) => 0.0,
         Peers::Vsock => {
-            let mut ahead: Vec<f64> = raw.iter().map(|way| (way.there_ns() - way.back_ns()) / 2.0).collect();
+            let mut ahead: Vec<f64> = raw
+                .iter()
+                .map(|order_times| (order_times.there_ns() - order_times.back_ns()) / 2.0)
+                .collect();
             ahead.sort_by(f64::total_cmp);
             ahead[ahead.len() / 2]
         }
@@ -89,8 +92,8 @@ pub fn measure(plan: &Plan) -> anyhow::Result<()> {
     for round in 0..plan.rounds {
         let (mut ours, mut raw) = (Vec::new(), Vec::new());
         for _ in 0..count {
-            ours.push(setting.way(WAIT, Order::Signal)?);
-            raw.push(setting.way(READ_RAW, Order::Raw(bytes))?);
+            ours.push(setting.run_order(WAIT, Order::Signal)?);
+            raw.push(setting.run_order(READ_RAW, Order::Raw(bytes))?);
         }
         let ahead = clock_ahead_ns(&plan.peers, &raw);
         record::round(FIGURE, round, &mut [("ours", samples(&ours, ahead)), ("peer", samples(&raw, ahead))])?;

@@ -44,7 +44,7 @@ pub fn measure(plan: &Plan) -> anyhow::Result<()> {
     let private = Box::new(Private(AtomicU64::new(0)));
     let count = plan.operations(200_000, 50_000);
     time_loads(fence.value, count);
-    let idle_rounds = if plan.wants("fence_read") { plan.rounds } else { 0 };
+    let idle_rounds = if plan.is_selected("fence_read") { plan.rounds } else { 0 };
     for round in 0..idle_rounds {
         let (mut ours, mut peer) = (Samples::default(), Samples::default());
         for _ in 0..BLOCKS {
@@ -52,7 +52,11 @@ pub fn measure(plan: &Plan) -> anyhow::Result<()> {
         }
         record::round("fence_read", round, &mut [("ours", ours), ("peer", peer)])?;
     }
-    if plan.wants("fence_read_written") { measure_written(plan, &guest, &private, count) } else { Ok(()) }
+    if plan.is_selected("fence_read_written") {
+        measure_written(plan, &guest, &private, count)
+    } else {
+        Ok(())
+    }
 }
 
 /// Measures loads while the simulated engine, in the host, writes the fence all the time.

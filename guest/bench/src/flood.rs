@@ -47,13 +47,13 @@ pub fn measure(plan: &Plan) -> anyhow::Result<()> {
     let count = plan.operations(1000, 400);
     block(count)?;
     for (figure, flood) in [("flood_small", Flood::Small), ("flood_large", Flood::Large)] {
-        let rounds = if plan.wants(figure) { plan.rounds } else { 0 };
+        let rounds = if plan.is_selected(figure) { plan.rounds } else { 0 };
         for round in 0..rounds {
-            let peace = block(count)?;
+            let quiet = block(count)?;
             ask(flood.word())?;
             let flooded = block(count)?;
             ask(Flood::Off.word())?;
-            record::round(figure, round, &mut [("ours", flooded), ("peer", peace)])?;
+            record::round(figure, round, &mut [("ours", flooded), ("peer", quiet)])?;
         }
     }
     Ok(())

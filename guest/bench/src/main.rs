@@ -41,7 +41,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    pub fn wants(&self, figure: &str) -> bool {
+    pub fn is_selected(&self, figure: &str) -> bool {
         self.figures.split(',').any(|wanted| wanted == figure)
     }
 
@@ -77,23 +77,23 @@ fn main() -> anyhow::Result<()> {
 
 fn measure(plan: &Plan) -> anyhow::Result<()> {
     fence_read::measure(plan).context("fence_read")?;
-    if plan.wants("satisfied_wait") {
+    if plan.is_selected("satisfied_wait") {
         satisfied_wait::measure(plan).context("satisfied_wait")?;
     }
     sync_call::measure(plan).context("sync_call")?;
-    if plan.wants("submit_list") {
+    if plan.is_selected("submit_list") {
         lists::measure(plan).context("submit_list")?;
     }
-    if plan.wants("cross_process_wake") {
+    if plan.is_selected("cross_process_wake") {
         wake::measure(plan).context("cross_process_wake")?;
     }
-    if plan.wants("driver_wake") {
+    if plan.is_selected("driver_wake") {
         driver_wake::measure(plan).context("driver_wake")?;
     }
-    if plan.wants("flood_small") || plan.wants("flood_large") {
+    if plan.is_selected("flood_small") || plan.is_selected("flood_large") {
         flood::measure(plan).context("flood")?;
     }
-    if plan.wants("pipelined_signals") {
+    if plan.is_selected("pipelined_signals") {
         pipeline::measure(plan).context("pipelined_signals")?;
     }
     recorded::measure(plan).context("recorded")?;

@@ -18,10 +18,10 @@ const SIGNALS: &str = "recorded_signals";
 const WAKE: &str = "recorded_wake";
 
 pub fn measure(plan: &Plan) -> anyhow::Result<()> {
-    if plan.wants(SIGNALS) {
+    if plan.is_selected(SIGNALS) {
         measure_signals(plan)?;
     }
-    if plan.wants(WAKE) {
+    if plan.is_selected(WAKE) {
         measure_wake(plan)?;
     }
     Ok(())

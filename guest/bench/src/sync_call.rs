@@ -47,7 +47,7 @@ pub fn measure(plan: &Plan) -> anyhow::Result<()> {
     beside_echo(plan, "sync_call_signal", bytes, &mut signal)?;
     let state = Call::GetDeviceState { device: Handle(guest.device), state_type: device_state_type::PRESENT };
     beside_echo(plan, "sync_call_state", frame_bytes(REQUEST, &state), &mut || guest.device_state())?;
-    if plan.wants("escape_64k") { escapes(plan, &guest) } else { Ok(()) }
+    if plan.is_selected("escape_64k") { escapes(plan, &guest) } else { Ok(()) }
 }
 
 /// Escapes with 64 KiB of private data, there and back, one after the other.
@@ -86,7 +86,7 @@ fn beside_echo(
     bytes: usize,
     call: &mut dyn FnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    if !plan.wants(figure) {
+    if !plan.is_selected(figure) {
         return Ok(());
     }
     let mut echo = plan.peers.connect(Service::Echo)?;

@@ -93,9 +93,9 @@ impl<L: Location> Objects<L> {
         if tables.adapters.values().any(|other| *other == luid) {
             return Vec::new();
         }
-        let gone = tables.devices.iter().filter(|(_, made_on)| **made_on == Some(luid));
-        let gone: Vec<Handle> = gone.map(|(device, _)| *device).collect();
-        gone.into_iter().flat_map(|device| tables.forget_device(device)).collect()
+        let devices = tables.devices.iter().filter(|(_, made_on)| **made_on == Some(luid));
+        let devices: Vec<Handle> = devices.map(|(device, _)| *device).collect();
+        devices.into_iter().flat_map(|device| tables.forget_device(device)).collect()
     }
 
     pub fn device_created(&self, device: Handle, adapter: Handle) {

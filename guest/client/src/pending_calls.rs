@@ -303,14 +303,14 @@ impl<E: Clone, B: Clone> PendingCalls<E, B> {
     /// True if the host has made `calls` one-way calls, or never will. Otherwise `parker` is woken when the host
     /// reports more.
     pub fn await_applied(&mut self, calls: u64, parker: &B, is_same: impl Fn(&B, &B) -> bool) -> bool {
-        let over = self.lost || self.applied >= calls;
+        let is_over = self.lost || self.applied >= calls;
         let known = self.awaits_applied.iter().position(|other| is_same(other, parker));
-        match (over, known) {
+        match (is_over, known) {
             (true, Some(at)) => drop(self.awaits_applied.swap_remove(at)),
             (false, None) => self.awaits_applied.push(parker.clone()),
             (true, None) | (false, Some(_)) => {}
         }
-        over
+        is_over
     }
 
     /// The session is resumed over another stream, whose host has made `applied` one-way calls.

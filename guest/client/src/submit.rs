@@ -22,10 +22,10 @@ impl<P: Port> Session<P> {
         flags: SignalFlags,
         target: P::CallerEvent,
     ) -> NtStatus {
-        let Ok(kept) = target.keep() else { return NtStatus::INVALID_PARAMETER };
+        let Ok(target_event) = target.keep() else { return NtStatus::INVALID_PARAMETER };
         let event = self.new_event();
         let call = Call::SignalFromGpu { contexts, signal: GpuSignal::CpuEvent { event }, flags };
-        self.submit_with(&call, &Wakes::Once(event, kept)).await
+        self.submit_with(&call, &Wakes::Once(event, target_event)).await
     }
 
     /// Refuses counts above the host's limits here, also for a one-way call, whose status would be lost (GPV-025).

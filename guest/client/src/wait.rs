@@ -76,11 +76,11 @@ impl<P: Port> Session<P> {
         flags: WaitFromCpuFlags,
         target: P::CallerEvent,
     ) -> NtStatus {
-        let Ok(kept) = target.keep() else { return NtStatus::INVALID_PARAMETER };
+        let Ok(target_event) = target.keep() else { return NtStatus::INVALID_PARAMETER };
         let event = self.new_event();
         let (objects, values) = (Handles::from_slice(objects), Values::from_slice(values));
         let call = Call::WaitFromCpu { device, objects, values, flags, event };
-        let answer = self.port.call(&call, &Wakes::Once(event, kept.clone())).await;
+        let answer = self.port.call(&call, &Wakes::Once(event, target_event.clone())).await;
         if !answer.status.is_success() {
             return answer.status;
         }
@@ -88,7 +88,7 @@ impl<P: Port> Session<P> {
             Reply::Wait(WaitOutcome::Registered) => answer.status,
             Reply::Wait(WaitOutcome::Satisfied) => {
                 self.port.forget_wake(event);
-                kept.set();
+                target_event.set();
                 answer.status
             }
             other => {

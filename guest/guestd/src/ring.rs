@@ -83,7 +83,7 @@ impl EventRing {
 
     /// Whether this kernel behaves as described above.
     pub fn is_exact() -> bool {
-        tried().unwrap_or(false)
+        try_counters().unwrap_or(false)
     }
 }
 
@@ -98,7 +98,7 @@ impl Drop for EventRing {
     }
 }
 
-fn tried() -> io::Result<bool> {
+fn try_counters() -> io::Result<bool> {
     use rustix::event::{EventfdFlags, eventfd};
     let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let (near, far) = rustix::net::socketpair(
@@ -114,29 +114,29 @@ fn tried() -> io::Result<bool> {
     let read = |ring: &EventRing| rustix::io::read(ring.stream(), &mut [0; 8]);
     let mut ring = EventRing::new(near, event.as_fd())?;
     ring.arm()?;
-    let mut as_told = set() == 0;
+    let mut is_correct = set() == 0;
     for _ in 0..2 {
         // One byte; then three, of which one comes alone.
         rustix::io::write(&far, &[1])?;
-        as_told &= set() == 1;
+        is_correct &= set() == 1;
         let count = read(&ring)?;
         ring.acknowledge(count)?;
-        as_told &= set() == 0;
+        is_correct &= set() == 0;
         rustix::io::write(&far, &[1])?;
         rustix::io::write(&far, &[1, 1])?;
-        as_told &= set() == 1;
+        is_correct &= set() == 1;
         let count = read(&ring)?;
         // Two more bytes before it is armed again.
         rustix::io::write(&far, &[1, 1])?;
         ring.acknowledge(count)?;
-        as_told &= count == 3 && set() == 3;
+        is_correct &= count == 3 && set() == 3;
         let count = read(&ring)?;
         ring.acknowledge(count)?;
-        as_told &= count == 2 && set() == 1;
+        is_correct &= count == 2 && set() == 1;
     }
     drop(ring);
     drop(far);
-    Ok(as_told && set() == 0)
+    Ok(is_correct && set() == 0)
 }
 
 #[cfg(test)]
@@ -225,25 +225,25 @@ mod tests {
         let (near, far) = UnixStream::pair().unwrap();
         near.set_nonblocking(true).unwrap();
         let mut ring = armed(near, &event);
-        let seen = event.try_clone().unwrap();
+        let counter = event.try_clone().unwrap();
         let reader = std::thread::spawn(move || {
             let mut sum = 0;
             while sum < BYTES {
-                let mut ready = [PollFd::new(&seen, PollFlags::IN)];
+                let mut ready = [PollFd::new(&counter, PollFlags::IN)];
                 rustix::event::poll(&mut ready, None).unwrap();
-                sum += count(&seen);
+                sum += count(&counter);
             }
             sum
         });
         // This one thread alternates, so that no wake-up is in progress while bytes are read: a pair of Unix sockets
         // would let them overlap, vsock does not.
-        let mut left = BYTES;
-        while left > 0 {
-            let piece = left.min(1 + left / 7 % 5);
+        let mut remaining = BYTES;
+        while remaining > 0 {
+            let piece = remaining.min(1 + remaining / 7 % 5);
             assert_eq!(rustix::io::write(&far, &vec![1; piece as usize]).unwrap() as u64, piece);
-            left -= piece;
+            remaining -= piece;
             // Some bytes are left for later, and at times none.
-            let most = if left.is_multiple_of(11) { 64 } else { 3 };
+            let most = if remaining.is_multiple_of(11) { 64 } else { 3 };
             while let Ok(bytes) = rustix::io::read(ring.stream(), &mut vec![0; most]) {
                 ring.acknowledge(bytes).unwrap();
                 if most == 3 {

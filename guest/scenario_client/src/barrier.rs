@@ -53,11 +53,11 @@ impl Barriers {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `given` and `reported` count orders.
-    pub fn pass(&self, given: &AtomicU64, reported: impl Fn() -> u64) {
+    /// `received_orders` and `reported` count orders.
+    pub fn pass(&self, received_orders: &AtomicU64, reported: impl Fn() -> u64) {
         let mut messages = self.lock();
         // With no other order, no thread has a message to send.
-        if given.load(Ordering::Relaxed) > reported() + 1 {
+        if received_orders.load(Ordering::Relaxed) > reported() + 1 {
             wait_until_idle();
         }
         loop {

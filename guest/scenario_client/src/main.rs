@@ -50,7 +50,7 @@ const PANICKED: i32 = 101;
 #[derive(Default)]
 struct ScenarioClient {
     /// Orders that were put into a thread's queue.
-    given: AtomicU64,
+    received_orders: AtomicU64,
     output: Output,
     events: Events,
     objects: Objects,
@@ -74,7 +74,7 @@ impl ScenarioClient {
             Task::ReadValue(object) => Done::value(self.objects.value(object)),
             Task::MessagesSent => Done::success(Outcome::Value(self.barriers.messages_sent())),
             Task::Barrier => {
-                self.barriers.pass(&self.given, || self.output.reported());
+                self.barriers.pass(&self.received_orders, || self.output.reported());
                 Done::success(Outcome::Nothing)
             }
             Task::OpenMailbox(name) => Done::nothing(self.shares.open_mailbox(&name)),

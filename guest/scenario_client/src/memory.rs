@@ -40,7 +40,7 @@ impl Memory {
     pub fn store(&self, words: &Words) -> NtStatus {
         match self.words(words) {
             Ok(all) => {
-                all.iter().for_each(|one| one.store(words.word, Ordering::Release));
+                all.iter().for_each(|word| word.store(words.word, Ordering::Release));
                 NtStatus::SUCCESS
             }
             Err(status) => status,
@@ -49,7 +49,7 @@ impl Memory {
 
     /// The index << 32 and the word of the first word that differs; `u64::MAX` if none does.
     pub fn find_other(&self, words: &Words) -> Result<u64, NtStatus> {
-        let mut all = self.words(words)?.iter().map(|one| one.load(Ordering::Acquire)).zip(words.first..);
+        let mut all = self.words(words)?.iter().map(|word| word.load(Ordering::Acquire)).zip(words.first..);
         let other = all.find(|(word, _)| *word != words.word);
         Ok(other.map_or(u64::MAX, |(word, place)| place << 32 | u64::from(word)))
     }

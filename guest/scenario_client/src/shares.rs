@@ -51,25 +51,25 @@ impl Shares {
     }
 
     pub fn find(&self, token: ShareToken) -> Option<Arc<OwnedFd>> {
-        let mut kept = self.lock();
-        if !kept.handles.contains_key(&token.0) {
-            kept.take_in();
+        let mut state = self.lock();
+        if !state.handles.contains_key(&token.0) {
+            state.take_in();
         }
-        kept.handles.get(&token.0).cloned()
+        state.handles.get(&token.0).cloned()
     }
 
     /// Closes this process's descriptor, which is the CloseHandle of an NT handle.
     pub fn close(&self, token: ShareToken) -> NtStatus {
-        let kept = self.find(token).and_then(|_| self.lock().handles.remove(&token.0));
-        if kept.is_some() { NtStatus::SUCCESS } else { NtStatus::INVALID_HANDLE }
+        let handle = self.find(token).and_then(|_| self.lock().handles.remove(&token.0));
+        if handle.is_some() { NtStatus::SUCCESS } else { NtStatus::INVALID_HANDLE }
     }
 
     pub fn open_mailbox(&self, name: &str) -> NtStatus {
         let Ok(address) = SocketAddrUnix::new_abstract_name(name.as_bytes()) else {
             return NtStatus::OBJECT_NAME_INVALID;
         };
-        let mut kept = self.lock();
-        if kept.mailbox.is_some() {
+        let mut state = self.lock();
+        if state.mailbox.is_some() {
             return NtStatus::OBJECT_NAME_COLLISION;
         }
         let open = || {
@@ -80,7 +80,7 @@ impl Shares {
         };
         match open() {
             Ok(mailbox) => {
-                kept.mailbox = Some(mailbox);
+                state.mailbox = Some(mailbox);
                 NtStatus::SUCCESS
             }
             Err(Errno::ADDRINUSE) => NtStatus::OBJECT_NAME_COLLISION,
@@ -141,10 +141,10 @@ fn receive(sender: &OwnedFd) -> Result<Option<([u8; TOKEN_BYTES], OwnedFd)>, Err
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut buffers = [IoSliceMut::new(&mut token)];
-    let got = rustix::net::recvmsg(sender, &mut buffers, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let received = rustix::net::recvmsg(sender, &mut buffers, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
     let handle = ancillary.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,
     });
-    Ok(handle.filter(|_| got.bytes == TOKEN_BYTES).map(|handle| (token, handle)))
+    Ok(handle.filter(|_| received.bytes == TOKEN_BYTES).map(|handle| (token, handle)))
 }

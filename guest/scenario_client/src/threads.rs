@@ -22,7 +22,7 @@ impl Threads {
     /// Puts an order at the end of its thread's queue; the first starts the thread.
     pub fn give(&mut self, order: Order) {
         // Counted before it is queued: a barrier in a queue sees all earlier orders counted.
-        self.scenario_client.given.fetch_add(1, Ordering::Relaxed);
+        self.scenario_client.received_orders.fetch_add(1, Ordering::Relaxed);
         if !self.queues.contains_key(&order.thread) && !self.start(order.thread) {
             let status = NtStatus::NO_MEMORY;
             self.scenario_client.output.report(&Report { tag: order.tag, status, outcome: Outcome::Nothing });

@@ -96,8 +96,8 @@ fn notice_fork(flag: &AtomicU32) {
         return;
     }
     GATE.store(false, Ordering::Release);
-    for place in &DESCRIPTORS {
-        let descriptor = place.swap(NO_DESCRIPTOR, Ordering::AcqRel);
+    for slot in &DESCRIPTORS {
+        let descriptor = slot.swap(NO_DESCRIPTOR, Ordering::AcqRel);
         if descriptor != NO_DESCRIPTOR {
             // SAFETY: the list owns the descriptor; a session of the parent's generation no longer closes or uses it.
             // Closing a copy sends nothing to the peer.
@@ -131,7 +131,7 @@ extern "C" fn after_fork_in_child() {
 #[derive(Debug)]
 pub struct SessionDescriptor {
     raw: RawFd,
-    place: usize,
+    slot: usize,
     generation: u32,
 }
 
@@ -159,20 +159,20 @@ impl SessionDescriptor {
             descriptor = rustix::io::fcntl_dupfd_cloexec(&descriptor, ABOVE_STANDARD_STREAMS)?;
         }
         let raw = descriptor.as_raw_fd();
-        let free = DESCRIPTORS.iter().position(|place| {
-            place.compare_exchange(NO_DESCRIPTOR, raw, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        let free = DESCRIPTORS.iter().position(|slot| {
+            slot.compare_exchange(NO_DESCRIPTOR, raw, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         });
-        let place = free.ok_or(rustix::io::Errno::MFILE)?;
+        let slot = free.ok_or(rustix::io::Errno::MFILE)?;
         let raw = descriptor.into_raw_fd();
-        Ok(SessionDescriptor { raw, place, generation })
+        Ok(SessionDescriptor { raw, slot, generation })
     }
 }
 
 impl SessionDescriptor {
     /// Makes its number refer to another file, at once for all threads that use it.
-    pub(crate) fn replace(&self, by: &SessionDescriptor) -> Result<(), rustix::io::Errno> {
+    pub(crate) fn replace(&self, source: &SessionDescriptor) -> Result<(), rustix::io::Errno> {
         // SAFETY: both are open and owned here; a concurrent user of the number gets one file or the other.
-        match unsafe { libc::dup3(by.raw, self.raw, libc::O_CLOEXEC) } {
+        match unsafe { libc::dup3(source.raw, self.raw, libc::O_CLOEXEC) } {
             -1 => Err(rustix::io::Errno::from_io_error(&std::io::Error::last_os_error())
                 .unwrap_or(rustix::io::Errno::BADF)),
             _ => Ok(()),
@@ -190,7 +190,7 @@ impl AsFd for SessionDescriptor {
 impl Drop for SessionDescriptor {
     fn drop(&mut self) {
         if self.generation == generation()
-            && DESCRIPTORS[self.place].swap(NO_DESCRIPTOR, Ordering::AcqRel) == self.raw
+            && DESCRIPTORS[self.slot].swap(NO_DESCRIPTOR, Ordering::AcqRel) == self.raw
         {
             // SAFETY: the list shows that this session still owns the descriptor.
             unsafe { libc::close(self.raw) };

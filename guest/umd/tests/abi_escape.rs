@@ -80,7 +80,7 @@ fn an_escapes_data_go_both_ways_and_come_back_on_success_only() {
     let mut data = sent.encode();
     let before = data.clone();
     let mut escape = escape_of(&mut data);
-    let wanted = Call::Escape {
+    let expected = Call::Escape {
         adapter: ADAPTER,
         device: DEVICE,
         context: Handle(9),
@@ -90,7 +90,7 @@ fn an_escapes_data_go_both_ways_and_come_back_on_success_only() {
     };
     let refused = call(D3DKMTEscape, &mut escape, || {
         let (request, call) = host.call();
-        assert_eq!(call, wanted);
+        assert_eq!(call, expected);
         host.answer(request, NtStatus::ACCESS_DENIED, &Reply::Escape(vec![0xFF; 48]));
     });
     assert_eq!((refused as u32, &data), (NtStatus::ACCESS_DENIED.0, &before));

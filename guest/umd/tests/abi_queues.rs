@@ -424,8 +424,8 @@ fn the_calls_of_wddm_1_are_legacy_calls_with_one_value() {
     let objects = vec![Handle(1), Handle(2)];
     let status = call(D3DKMTWaitForSynchronizationObject2, &mut wait, || {
         let objects = objects.clone();
-        let wanted = Call::WaitFromGpuLegacy { context: CONTEXT, objects: objects.into(), fence_value: 9 };
-        assert_eq!(answer(&mut host, &Reply::None), wanted);
+        let expected = Call::WaitFromGpuLegacy { context: CONTEXT, objects: objects.into(), fence_value: 9 };
+        assert_eq!(answer(&mut host, &Reply::None), expected);
     });
     assert_eq!(status, OK);
     let mut signal = windows::D3DKMT_SIGNALSYNCHRONIZATIONOBJECT2 {
@@ -653,7 +653,7 @@ fn priorities_page_faults_and_reasons_cross_the_boundary() {
     // SAFETY: the member of the type that was asked for.
     let fault = unsafe { state.Anonymous.PageFaultState };
     assert_eq!((fault.PageFaultFlags, fault.FaultedVirtualAddress), (9, 0x1234_5678_9000));
-    for (reason, told) in [
+    for (reason, expected) in [
         (windows::D3DKMT_DEVICE_ERROR_REASON_GENERIC, 0),
         (windows::D3DKMT_DEVICE_ERROR_REASON_DRIVER_ERROR, 1),
         (0, u32::MAX),
@@ -661,7 +661,7 @@ fn priorities_page_faults_and_reasons_cross_the_boundary() {
         let mut mark = windows::D3DKMT_MARKDEVICEASERROR { hDevice: DEVICE.0, Reason: reason };
         let status = call(D3DKMTMarkDeviceAsError, &mut mark, || {
             let call = answer(&mut host, &Reply::None);
-            assert_eq!(call, Call::MarkDeviceAsError { device: DEVICE, reason: told });
+            assert_eq!(call, Call::MarkDeviceAsError { device: DEVICE, reason: expected });
         });
         assert_eq!(status, OK);
     }

@@ -48,9 +48,9 @@ fn eight_threads_get_their_own_answers_whatever_the_order() {
             })
         })
         .collect();
-    let mut left = [CALLS; THREADS as usize];
+    let mut remaining = [CALLS; THREADS as usize];
     for round in 0.. {
-        let active = left.iter().filter(|left| **left > 0).count();
+        let active = remaining.iter().filter(|remaining| **remaining > 0).count();
         if active == 0 {
             break;
         }
@@ -58,7 +58,7 @@ fn eight_threads_get_their_own_answers_whatever_the_order() {
         let batch: Vec<_> = (0..active.min(1 + round % THREADS as usize)).map(|_| peer.call()).collect();
         for (request, call) in batch.into_iter().rev() {
             let Call::GetDeviceState { device, .. } = call else { panic!("{call:?}") };
-            left[device.0 as usize >> 16] -= 1;
+            remaining[device.0 as usize >> 16] -= 1;
             peer.answer(request, NtStatus::SUCCESS, &Reply::DeviceState(device.0));
         }
     }

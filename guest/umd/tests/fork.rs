@@ -83,21 +83,21 @@ fn value_at(address: *const AtomicU64) -> u64 {
 
 /// What the host saw: processes that attached and left, in order.
 #[derive(Debug, PartialEq)]
-enum Seen {
+enum HostEvent {
     Attached(u32),
     Gone(u32),
 }
 
 /// Serves each process that attaches on a thread of its own.
-fn serve(listener: Listener, seen: mpsc::Sender<Seen>) {
+fn serve(listener: Listener, events: mpsc::Sender<HostEvent>) {
     for process in 1.. {
         let peer = listener.accept(welcome(), 64);
         assert_eq!(peer.name, process_name());
-        seen.send(Seen::Attached(process)).unwrap();
-        let seen = seen.clone();
+        events.send(HostEvent::Attached(process)).unwrap();
+        let events = events.clone();
         thread::spawn(move || {
             serve_one(peer);
-            let _ = seen.send(Seen::Gone(process));
+            let _ = events.send(HostEvent::Gone(process));
         });
     }
 }
@@ -123,9 +123,9 @@ fn serve_one(mut peer: Peer) {
 }
 
 /// The session of this process and its host; no other test forks meanwhile.
-fn alone() -> MutexGuard<'static, mpsc::Receiver<Seen>> {
-    static SEEN: OnceLock<Mutex<mpsc::Receiver<Seen>>> = OnceLock::new();
-    let seen = SEEN.get_or_init(|| {
+fn lock_host_events() -> MutexGuard<'static, mpsc::Receiver<HostEvent>> {
+    static HOST_EVENTS: OnceLock<Mutex<mpsc::Receiver<HostEvent>>> = OnceLock::new();
+    let events = HOST_EVENTS.get_or_init(|| {
         let listener = Listener::new();
         point_environment_to(&listener.path);
         // Children end by `_exit`: only the test process itself clears up.
@@ -134,10 +134,10 @@ fn alone() -> MutexGuard<'static, mpsc::Receiver<Seen>> {
         let (sender, receiver) = mpsc::channel();
         thread::spawn(move || serve(listener, sender));
         assert_eq!(enum_adapters(), 0);
-        assert_eq!(next(&receiver), Seen::Attached(1));
+        assert_eq!(next(&receiver), HostEvent::Attached(1));
         Mutex::new(receiver)
     });
-    seen.lock().unwrap_or_else(PoisonError::into_inner)
+    events.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 extern "C" fn remove_socket() {
@@ -146,8 +146,8 @@ extern "C" fn remove_socket() {
     }
 }
 
-fn next(seen: &mpsc::Receiver<Seen>) -> Seen {
-    seen.recv_timeout(Duration::from_secs(60)).expect("the host sees something")
+fn next(events: &mpsc::Receiver<HostEvent>) -> HostEvent {
+    events.recv_timeout(Duration::from_secs(60)).expect("the host sees something")
 }
 
 /// Runs `body` in a child made by `make`. Returns its pid. The child never returns from here.
@@ -181,7 +181,7 @@ fn end_of(pid: i32) -> i32 {
 }
 
 fn a_child_keeps_fences_and_starts_anew(make: fn() -> i32) {
-    let seen = alone();
+    let events = lock_host_events();
     let fence = create_fence();
     let pid = child(make, || {
         // The first thing that fails is the exit code.
@@ -204,8 +204,8 @@ fn a_child_keeps_fences_and_starts_anew(make: fn() -> i32) {
         0
     });
     assert_eq!(end_of(pid), 0);
-    let Seen::Attached(process) = next(&seen) else { panic!("no process of its own") };
-    assert_eq!(next(&seen), Seen::Gone(process));
+    let HostEvent::Attached(process) = next(&events) else { panic!("no process of its own") };
+    assert_eq!(next(&events), HostEvent::Gone(process));
     // The parent is as it was.
     assert_eq!((enum_adapters(), close_adapter(), value_at(fence)), (0, 0, 5));
 }
@@ -222,7 +222,7 @@ fn a_raw_clone_is_noticed_too() {
 
 #[test]
 fn a_child_that_exits_at_once_disturbs_nobody() {
-    let _seen = alone();
+    let _events = lock_host_events();
     for _ in 0..20 {
         assert_eq!(end_of(child(fork, || 7)), 7);
     }
@@ -231,7 +231,7 @@ fn a_child_that_exits_at_once_disturbs_nobody() {
 
 #[test]
 fn the_host_sees_a_parents_end_though_its_child_lives_on() {
-    let seen = alone();
+    let events = lock_host_events();
     let (release_read, release_write) = rustix::pipe::pipe().unwrap();
     let pid = child(fork, || {
         if enum_adapters() != 0 {
@@ -246,15 +246,15 @@ fn the_host_sees_a_parents_end_though_its_child_lives_on() {
         0
     });
     assert_eq!(end_of(pid), 0);
-    let Seen::Attached(process) = next(&seen) else { panic!("no process of its own") };
-    assert_eq!(next(&seen), Seen::Gone(process));
+    let HostEvent::Attached(process) = next(&events) else { panic!("no process of its own") };
+    assert_eq!(next(&events), HostEvent::Gone(process));
     rustix::io::write(&release_write, &[1]).unwrap();
     assert_eq!(enum_adapters(), 0);
 }
 
 #[test]
 fn forking_while_threads_make_calls_never_hangs_a_child() {
-    let seen = alone();
+    let events = lock_host_events();
     let stop = AtomicU64::new(0);
     thread::scope(|scope| {
         for _ in 0..3 {
@@ -267,8 +267,8 @@ fn forking_while_threads_make_calls_never_hangs_a_child() {
         for _ in 0..30 {
             let pid = child(fork, || i32::from(enum_adapters() != 0));
             assert_eq!(end_of(pid), 0);
-            let Seen::Attached(process) = next(&seen) else { panic!("no process of its own") };
-            assert_eq!(next(&seen), Seen::Gone(process));
+            let HostEvent::Attached(process) = next(&events) else { panic!("no process of its own") };
+            assert_eq!(next(&events), HostEvent::Gone(process));
         }
         stop.store(1, Ordering::Relaxed);
     });
@@ -277,7 +277,7 @@ fn forking_while_threads_make_calls_never_hangs_a_child() {
 #[test]
 fn a_sealed_fence_page_cannot_be_made_writable() {
     covers!("FEN-004", "GPV-023");
-    let _seen = alone();
+    let _events = lock_host_events();
     let fence = create_fence();
     let page = (fence as usize & !(fence_page::PAGE_BYTES - 1)) as *mut libc::c_void;
     let writable = libc::PROT_READ | libc::PROT_WRITE;

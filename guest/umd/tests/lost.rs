@@ -142,11 +142,11 @@ fn an_answer_in_many_pieces_is_one_answer() {
     let (session, mut peer) = connect(welcome(), 64);
     let guest = session.clone();
     let data = vec![7; 8192];
-    let wanted = data.clone();
+    let expected = data.clone();
     let caller = thread::spawn(move || {
         let answer =
             block_on(guest.call(&Call::QueryAdapterInfo { adapter: Handle(1), kind: 65, data: vec![] }));
-        assert_eq!(answer.reply, Reply::AdapterInfo(wanted));
+        assert_eq!(answer.reply, Reply::AdapterInfo(expected));
     });
     let (request, _) = peer.call();
     let mut bytes = Vec::new();

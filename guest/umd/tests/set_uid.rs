@@ -75,31 +75,31 @@ fn a_set_uid_program_ignores_the_environment() {
         return begin_session();
     }
     let listener = Listener::new();
-    let everybody = std::fs::Permissions::from_mode(0o777);
-    std::fs::set_permissions(&listener.path, everybody).unwrap();
+    let all_permissions = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(&listener.path, all_permissions).unwrap();
 
     // An ordinary program gets its session from there, and is quiet.
     let plain = Copy::new("plain", None);
     let child = plain.start(&listener.path);
     let peer = listener.accept(welcome(), 64);
-    let (said, told) = texts(&child.wait_with_output().unwrap());
+    let (stdout, stderr) = texts(&child.wait_with_output().unwrap());
     drop(peer);
-    assert!(said.contains("AT_SECURE is 0") && said.contains("status 0x0"), "{said}");
-    assert!(!told.contains("gpupv:"), "{told}");
+    assert!(stdout.contains("AT_SECURE is 0") && stdout.contains("status 0x0"), "{stdout}");
+    assert!(!stderr.contains("gpupv:"), "{stderr}");
 
     // SAFETY: geteuid has no precondition.
     if unsafe { libc::geteuid() } != 0 {
         return eprintln!("not root: no set-uid program of another user was tried");
     }
     let privileged = Copy::new("set-uid", Some(NOBODY));
-    let (said, told) = texts(&privileged.start(&listener.path).wait_with_output().unwrap());
-    if said.contains("AT_SECURE is 0") {
+    let (stdout, stderr) = texts(&privileged.start(&listener.path).wait_with_output().unwrap());
+    if stdout.contains("AT_SECURE is 0") {
         let folder = std::env::temp_dir();
         return eprintln!("{} is mounted nosuid: no set-uid program was tried", folder.display());
     }
     assert!(!listener.has_connection(), "it connects to a broker that its user has named");
-    if !said.contains("status 0x0") {
+    if !stdout.contains("status 0x0") {
         let usual = proto::limits::BROKER_PATH;
-        assert!(told.contains(usual), "it looks where the broker always is, and says so: {told}");
+        assert!(stderr.contains(usual), "it looks where the broker always is, and says so: {stderr}");
     }
 }

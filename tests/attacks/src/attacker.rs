@@ -33,7 +33,7 @@ fn closed() -> Stopped {
     Stopped::Refused("its stream was closed".into())
 }
 
-fn surprise(what: &str, reply: &Reply) -> Stopped {
+fn unexpected_reply(what: &str, reply: &Reply) -> Stopped {
     Stopped::Broken(format!("no {what} but {reply:?}"))
 }
 
@@ -55,11 +55,11 @@ impl Attacker {
         let mut attacker = Attacker { client: attached.hello(), adapter, device, requests: 0, received: 0 };
         attacker.adapter = match attacker.call(&Call::EnumAdapters { capacity: 1 })? {
             Reply::Adapters(adapters) if !adapters.is_empty() => adapters[0].handle,
-            other => return Err(surprise("adapter", &other)),
+            other => return Err(unexpected_reply("adapter", &other)),
         };
         attacker.device = match attacker.call(&Call::CreateDevice { adapter: attacker.adapter, flags: 0 })? {
             Reply::Device(device) => device,
-            other => return Err(surprise("device", &other)),
+            other => return Err(unexpected_reply("device", &other)),
         };
         Ok(attacker)
     }
@@ -167,7 +167,7 @@ impl Attacker {
         let replies = self.all(std::iter::repeat_n(create, count))?;
         let object = |reply| match reply {
             Reply::SyncObject(object) => Ok(object.object),
-            other => Err(surprise("object", &other)),
+            other => Err(unexpected_reply("object", &other)),
         };
         replies.into_iter().map(object).collect()
     }
@@ -181,7 +181,7 @@ impl Attacker {
         let replies = self.all(std::iter::repeat_n(create, count))?;
         let context = |reply| match reply {
             Reply::Context(context) => Ok(context),
-            other => Err(surprise("context", &other)),
+            other => Err(unexpected_reply("context", &other)),
         };
         replies.into_iter().map(context).collect()
     }
@@ -192,7 +192,7 @@ impl Attacker {
             match self.call(&calls::hw_queue(context))? {
                 Reply::HwQueue { queue, progress_fence } => return Ok((queue, progress_fence)),
                 Reply::FenceMemoryExhausted => self.client.grow(1),
-                other => return Err(surprise("hardware queue", &other)),
+                other => return Err(unexpected_reply("hardware queue", &other)),
             }
         }
     }
@@ -203,7 +203,7 @@ impl Attacker {
             match self.call(&create)? {
                 Reply::PagingQueue { queue, fence } => return Ok((queue, fence)),
                 Reply::FenceMemoryExhausted => self.client.grow(1),
-                other => return Err(surprise("paging queue", &other)),
+                other => return Err(unexpected_reply("paging queue", &other)),
             }
         }
     }
@@ -223,7 +223,7 @@ impl Attacker {
         match self.call(&calls::resource(self.adapter, self.device, desc))? {
             Reply::Escape(data) => d3dkmt::list_escape::number(&data)
                 .ok_or_else(|| Stopped::Broken("a resource without a number".into())),
-            other => Err(surprise("resource", &other)),
+            other => Err(unexpected_reply("resource", &other)),
         }
     }
 
@@ -239,8 +239,8 @@ fn succeeded(call: &Call, status: NtStatus, reply: Reply) -> Attacked<Reply> {
         return Ok(reply);
     }
     let call = format!("{call:?}").chars().take(200).collect::<String>();
-    let said = format!("{status:?} to {call}");
-    Err(if ENOUGH.contains(&status) { Stopped::Refused(said) } else { Stopped::Broken(said) })
+    let message = format!("{status:?} to {call}");
+    Err(if ENOUGH.contains(&status) { Stopped::Refused(message) } else { Stopped::Broken(message) })
 }
 
 /// Estimated bytes of the call's frame.

@@ -50,9 +50,9 @@ pub struct Ground<'a> {
 #[derive(Debug, Default)]
 pub struct Course {
     /// Set-up is complete: from now on the victim's rounds count.
-    pub struck: AtomicBool,
+    pub is_set_up: AtomicBool,
     /// In a small run: the victim has completed its rounds.
-    pub enough: AtomicBool,
+    pub is_victim_done: AtomicBool,
 }
 
 impl Ground<'_> {
@@ -86,24 +86,24 @@ impl Ground<'_> {
     }
 
     /// Repeats something for a time, or in a small run until the victim has completed some rounds.
-    pub fn go_on(&self, mut act: impl FnMut() -> attacker::Attacked) -> attacker::Attacked {
+    pub fn repeat(&self, mut act: impl FnMut() -> attacker::Attacked) -> attacker::Attacked {
         let began = Instant::now();
         loop {
             act()?;
-            self.course.struck.store(true, Ordering::Relaxed);
-            let over = match self.full {
+            self.course.is_set_up.store(true, Ordering::Relaxed);
+            let is_over = match self.full {
                 true => began.elapsed() >= limits::ATTACK || self.is_over(),
-                false => self.course.enough.load(Ordering::Relaxed),
+                false => self.course.is_victim_done.load(Ordering::Relaxed),
             };
-            if over {
+            if is_over {
                 return Ok(());
             }
         }
     }
 
-    /// Keeps the attack's state for the time of [`Ground::go_on`].
+    /// Keeps the attack's state for the time of [`Ground::repeat`].
     pub fn hold(&self) -> attacker::Attacked {
-        self.go_on(|| {
+        self.repeat(|| {
             rest();
             Ok(())
         })
@@ -117,10 +117,10 @@ pub fn rest() {
 }
 
 /// Polls until the condition is true; returns false if that takes longer than this time.
-pub fn within(time: Duration, mut look: impl FnMut() -> bool) -> bool {
+pub fn within(time: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + time;
     loop {
-        if look() {
+        if condition() {
             return true;
         }
         if Instant::now() >= end {

@@ -76,8 +76,8 @@ fn main() -> ExitCode {
 
 /// Runs each attack on a daemon of its own.
 fn run(programs: &Programs, attack: &Attack, full: bool) -> Outcome {
-    let mut place = AttackTarget::new(programs, attack.setup);
-    let mut outcome = place.run(attack, full);
+    let mut target = AttackTarget::new(programs, attack.setup);
+    let mut outcome = target.run(attack, full);
     outcome.judge_counts();
     if full {
         outcome.judge_times();

@@ -190,12 +190,16 @@ impl Session {
         }
     }
 
-    fn until<T>(&mut self, what: &str, mut look: impl FnMut(&mut Session) -> Option<T>) -> Result<T, String> {
+    fn until<T>(
+        &mut self,
+        what: &str,
+        mut condition: impl FnMut(&mut Session) -> Option<T>,
+    ) -> Result<T, String> {
         let end = Instant::now() + ANSWER_WITHIN;
         loop {
             self.take_packets();
-            if let Some(seen) = look(self) {
-                return Ok(seen);
+            if let Some(found) = condition(self) {
+                return Ok(found);
             }
             if self.is_cut_off() {
                 return Err("the daemon has closed its socket".into());
@@ -241,10 +245,10 @@ impl Session {
 
     /// Adds fence memory to a process; returns its first slot.
     fn grow(&mut self, process: u32, pages: u32) -> Result<u32, String> {
-        let Some(left) = self.free_pages.len().checked_sub(pages as usize) else {
+        let Some(remaining) = self.free_pages.len().checked_sub(pages as usize) else {
             return Err("the guest has no more pages".into());
         };
-        let pages = self.free_pages.split_off(left);
+        let pages = self.free_pages.split_off(remaining);
         self.pages_of.entry(process).or_default().extend(&pages);
         let add = AddFenceMemory { process, pages, first_slot: None };
         match self.ask(guestd_to_host::Body::AddMemory(add))? {
@@ -294,9 +298,9 @@ impl Relay {
             .expect("a new path");
         rustix::net::listen(&listener, 1024).expect("it is bound");
         let stop = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
-        let told = rustix::io::dup(&stop).expect("a descriptor");
+        let stopped = rustix::io::dup(&stop).expect("a descriptor");
         let thread = std::thread::Builder::new().name("relay".into());
-        let thread = thread.spawn(move || serve(session, &listener, &told)).expect("a thread");
+        let thread = thread.spawn(move || serve(session, &listener, &stopped)).expect("a thread");
         Relay { broker, stop, thread: Some(thread), _folder: folder }
     }
 
@@ -349,12 +353,12 @@ fn serve(mut session: Session, listener: &OwnedFd, stop: &OwnedFd) {
             clients.push(Client { broker, process: None, port: None, stream: None, unsent: Vec::new() });
         }
         clients.retain_mut(|client| {
-            let goes_on = (!ready.contains(&client.broker.as_raw_fd()) || request(&mut session, client))
+            let is_served = (!ready.contains(&client.broker.as_raw_fd()) || request(&mut session, client))
                 && pass_on(&mut session, client, &ready);
-            if !goes_on {
+            if !is_served {
                 end(&mut session, client);
             }
-            goes_on
+            is_served
         });
     }
 }
@@ -395,7 +399,7 @@ fn request(session: &mut Session, client: &mut Client) -> bool {
     let Ok(BrokerRequest { body: Some(body) }) = BrokerRequest::decode(&packet[..count]) else {
         return false;
     };
-    let answered = match (body, client.process) {
+    let answer = match (body, client.process) {
         (broker_request::Body::Attach(attach), None) => attach_client(session, client, &attach.name),
         (broker_request::Body::Grow(grow), Some(process)) => {
             let pages = grow.slots.div_ceil(SLOTS_PER_PAGE);
@@ -407,7 +411,7 @@ fn request(session: &mut Session, client: &mut Client) -> bool {
         (body, _) => Err(format!("this guest does not do that: {body:?}")),
     };
     let (reply, stream) =
-        answered.unwrap_or_else(|refused| (BrokerReply { refused, ..BrokerReply::default() }, None));
+        answer.unwrap_or_else(|refused| (BrokerReply { refused, ..BrokerReply::default() }, None));
     send_reply(session, client, &reply, stream.as_ref())
 }
 

@@ -34,14 +34,14 @@ pub fn markdown(outcomes: &[Outcome]) -> String {
     );
     text.push_str("|---|---|---|---|---|---|---|---|---|---|\n");
     for outcome in outcomes {
-        let Outcome { name, class, peace, beside, before, after, .. } = outcome;
+        let Outcome { name, class, baseline, under_attack, before, after, .. } = outcome;
         let _ = writeln!(
             text,
             "| {name} | {class} | {} | {} | {} | {} | {}, {}, {} | {}, {}, {} | {} | {} |",
-            times(&peace.calls),
-            times(&beside.calls),
-            ms(beside.work.longest_ns),
-            ms(beside.attach.longest_ns),
+            times(&baseline.calls),
+            times(&under_attack.calls),
+            ms(under_attack.work.longest_ns),
+            ms(under_attack.attach.longest_ns),
             mib(before.resident_bytes),
             mib(outcome.most_resident_bytes),
             mib(after.resident_bytes),

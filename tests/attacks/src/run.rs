@@ -14,7 +14,7 @@ use crate::ground::{Course, Daemon, Setup, rest, within};
 use crate::limits;
 use crate::steps;
 use crate::table::Attack;
-use crate::victim::{Look, Victim};
+use crate::victim::{Sample, Victim};
 
 /// Resources of the daemon's process.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
@@ -51,7 +51,8 @@ impl Held {
 /// The victim's completed calls since the attack was set up.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct Rounds {
-    struck: bool,
+    #[serde(rename = "struck")]
+    is_counting: bool,
     calls: u64,
     work: u64,
     attach: u64,
@@ -59,14 +60,14 @@ pub struct Rounds {
 
 impl Rounds {
     /// Whether the victim is shown to progress. A call that was outstanding at the start may have completed before.
-    fn are_done(&mut self, struck: bool, look: &Look) -> bool {
-        if self.struck {
-            self.calls += look.calls.count;
-            self.work += look.work.count;
-            self.attach += look.attach.count;
+    fn are_done(&mut self, is_set_up: bool, sample: &Sample) -> bool {
+        if self.is_counting {
+            self.calls += sample.calls.count;
+            self.work += sample.work.count;
+            self.attach += sample.attach.count;
         }
-        self.struck |= struck;
-        look.wrong.is_some() || self.are_enough()
+        self.is_counting |= is_set_up;
+        sample.wrong.is_some() || self.are_enough()
     }
 
     fn are_enough(&self) -> bool {
@@ -79,9 +80,11 @@ impl Rounds {
 pub struct Outcome {
     pub name: &'static str,
     pub class: &'static str,
-    pub peace: Look,
+    #[serde(rename = "peace")]
+    pub baseline: Sample,
     /// During the attack and the cleanup after it.
-    pub beside: Look,
+    #[serde(rename = "beside")]
+    pub under_attack: Sample,
     pub before: Held,
     pub most_resident_bytes: u64,
     pub most_descriptors: usize,
@@ -127,20 +130,20 @@ impl AttackTarget {
     pub fn new(programs: &Programs, setup: Setup) -> AttackTarget {
         let daemon = Daemon::start(&programs.daemon, setup);
         let victim = Victim::start(&programs.suite, daemon.served.broker());
-        let mut place = AttackTarget { daemon, victim, programs: programs.clone(), setup };
-        place.until_the_victim_works();
-        place
+        let mut target = AttackTarget { daemon, victim, programs: programs.clone(), setup };
+        target.until_the_victim_works();
+        target
     }
 
     /// Waits until the victim has made each kind of its calls.
     fn until_the_victim_works(&mut self) {
         let mut done = [0; 3];
         within(limits::GIVEN_BACK_WITHIN, || {
-            let look = self.victim.sample();
-            done[0] += look.calls.count;
-            done[1] += look.work.count;
-            done[2] += look.attach.count;
-            look.wrong.is_some() || (done[0] > 100 && done[1] > 10 && done[2] > 1)
+            let sample = self.victim.sample();
+            done[0] += sample.calls.count;
+            done[1] += sample.work.count;
+            done[2] += sample.attach.count;
+            sample.wrong.is_some() || (done[0] > 100 && done[1] > 10 && done[2] > 1)
         });
     }
 
@@ -151,7 +154,7 @@ impl AttackTarget {
         if full {
             measure_for(limits::PEACE);
         }
-        outcome.peace = self.victim.sample();
+        outcome.baseline = self.victim.sample();
         let pid = self.daemon.served.pid();
         outcome.before = Held::by(pid);
         machine::forget_peak(pid);
@@ -171,15 +174,15 @@ impl AttackTarget {
             if outcome.faults.is_empty() {
                 outcome.faults.push(format!("the daemon has ended: {}", self.daemon.last_words()));
             }
-            add(&mut outcome.beside, self.victim.sample());
+            add(&mut outcome.under_attack, self.victim.sample());
             // The attack's thread saw the daemon's end.
-            outcome.beside.wrong = None;
+            outcome.under_attack.wrong = None;
             return outcome;
         }
         if full {
             measure_for(limits::CLEARING);
         }
-        add(&mut outcome.beside, self.victim.sample());
+        add(&mut outcome.under_attack, self.victim.sample());
         outcome.most_resident_bytes = machine::peak_resident_bytes(pid);
         self.given_back(&mut outcome);
         outcome.log_bytes = self.daemon.log_bytes().saturating_sub(written.0);
@@ -203,18 +206,18 @@ impl AttackTarget {
                 (attack.run)(&ground)
             });
             let (mut reset, mut rounds) = (!attack.hangs, Rounds::default());
-            while !attacker.is_finished() || !(full || course.enough.load(Ordering::Relaxed)) {
+            while !attacker.is_finished() || !(full || course.is_victim_done.load(Ordering::Relaxed)) {
                 if full {
                     measure_for(limits::LOOK_AGAIN);
                 } else {
                     rest();
-                    let look = victim.sample();
-                    let struck = attacker.is_finished() || course.struck.load(Ordering::Relaxed);
+                    let sample = victim.sample();
+                    let is_set_up = attacker.is_finished() || course.is_set_up.load(Ordering::Relaxed);
                     // The victim's rounds after the attack was given up do not count.
-                    let given_up = began.elapsed() > limits::ATTACK_MAX;
-                    let done = given_up || rounds.are_done(struck, &look);
-                    course.enough.store(done, Ordering::Relaxed);
-                    add(&mut outcome.beside, look);
+                    let is_given_up = began.elapsed() > limits::ATTACK_MAX;
+                    let done = is_given_up || rounds.are_done(is_set_up, &sample);
+                    course.is_victim_done.store(done, Ordering::Relaxed);
+                    add(&mut outcome.under_attack, sample);
                 }
                 // The daemon may end at any time.
                 let held = std::panic::catch_unwind(|| Held::by(pid)).unwrap_or_default();
@@ -223,9 +226,9 @@ impl AttackTarget {
                 kill_if_it_goes_too_far(outcome, pid, &held, began);
                 if full && !reset && began.elapsed() > limits::FIRST_RESET {
                     reset = true;
-                    add(&mut outcome.beside, victim.sample());
+                    add(&mut outcome.under_attack, victim.sample());
                     // Engine delays before the reset are no fault.
-                    outcome.beside.work = crate::victim::Times::default();
+                    outcome.under_attack.work = crate::victim::Times::default();
                 }
             }
             outcome.rounds = rounds;
@@ -236,21 +239,21 @@ impl AttackTarget {
     fn given_back(&mut self, outcome: &mut Outcome) {
         let began = Instant::now();
         let (pid, suite) = (self.daemon.served.pid(), std::process::id());
-        let mut left = Some(String::new());
+        let mut remaining = Some(String::new());
         within(limits::GIVEN_BACK_WITHIN, || {
             let inspection = self.daemon.served.try_inspect();
             outcome.after = std::panic::catch_unwind(|| Held::by(pid)).unwrap_or_default();
-            left = match &inspection {
+            remaining = match &inspection {
                 Ok(inspection) => {
                     outcome.longest_step = steps::longest(inspection);
                     of_process(inspection, suite).or_else(|| outcome.after.more_than(&outcome.before))
                 }
                 Err(why) => Some(format!("the daemon does not answer: {why}")),
             };
-            left.is_none()
+            remaining.is_none()
         });
         outcome.given_back_ms = began.elapsed().as_millis() as u64;
-        outcome.faults.extend(left.map(|left| format!("left behind: {left}")));
+        outcome.faults.extend(remaining.map(|remaining| format!("left behind: {remaining}")));
     }
 
     fn restart(&mut self) -> Result<(), String> {
@@ -265,13 +268,14 @@ impl AttackTarget {
     }
 
     /// Checks that the victim continues after an attack.
-    pub fn victim_goes_on(&mut self) -> Result<(), String> {
-        let mut seen = Look::default();
-        let goes_on = within(limits::GIVEN_BACK_WITHIN, || {
-            add(&mut seen, self.victim.sample());
-            seen.wrong.is_some() || (seen.calls.count > 10 && seen.work.count > 0 && seen.attach.count > 0)
+    pub fn check_victim_progress(&mut self) -> Result<(), String> {
+        let mut total = Sample::default();
+        let has_progress = within(limits::GIVEN_BACK_WITHIN, || {
+            add(&mut total, self.victim.sample());
+            total.wrong.is_some()
+                || (total.calls.count > 10 && total.work.count > 0 && total.attach.count > 0)
         });
-        match (seen.wrong, goes_on) {
+        match (total.wrong, has_progress) {
             (Some(wrong), _) => Err(wrong),
             (None, false) => Err("it makes no progress".into()),
             (None, true) => Ok(()),
@@ -306,7 +310,7 @@ fn of_process(inspection: &Inspection, pid: u32) -> Option<String> {
 }
 
 /// Merges two windows: adds counts, and keeps the worse of other values.
-fn add(all: &mut Look, window: Look) {
+fn add(all: &mut Sample, window: Sample) {
     let pairs =
         [(&mut all.calls, window.calls), (&mut all.work, window.work), (&mut all.attach, window.attach)];
     for (all, window) in pairs {
@@ -322,8 +326,8 @@ fn add(all: &mut Look, window: Look) {
 impl Outcome {
     /// Checks by counts, for any scale.
     pub fn judge_counts(&mut self) {
-        let Outcome { beside, faults, .. } = self;
-        if let Some(wrong) = &beside.wrong {
+        let Outcome { under_attack, faults, .. } = self;
+        if let Some(wrong) = &under_attack.wrong {
             faults.push(format!("the victim: {wrong}"));
         }
         let grown = self.most_resident_bytes.saturating_sub(self.before.resident_bytes);
@@ -356,19 +360,19 @@ impl Outcome {
     pub fn judge_times(&mut self) {
         let milliseconds = |ns: u64| ns as f64 / 1e6;
         let longest = limits::LONGEST_CALL_MAX.as_nanos() as u64;
-        for (times, what) in [(&self.beside.calls, "call"), (&self.beside.attach, "attach")] {
+        for (times, what) in [(&self.under_attack.calls, "call"), (&self.under_attack.attach, "attach")] {
             if times.longest_ns > longest {
                 self.faults.push(format!("a {what} of {:.1} ms", milliseconds(times.longest_ns)));
             }
         }
-        let most = p99_factor() * self.peace.calls.p99_ns as f64;
-        let p99 = self.beside.calls.p99_ns as f64;
+        let most = p99_factor() * self.baseline.calls.p99_ns as f64;
+        let p99 = self.under_attack.calls.p99_ns as f64;
         if p99 > most.max(limits::P99_NOISE.as_nanos() as f64) {
             self.faults
-                .push(format!("p99 of {:.1} times that in peace", p99 / self.peace.calls.p99_ns as f64));
+                .push(format!("p99 of {:.1} times that in peace", p99 / self.baseline.calls.p99_ns as f64));
         }
-        if self.beside.work.longest_ns > limits::WORK_MAX.as_nanos() as u64 {
-            self.faults.push(format!("work of {:.0} ms", milliseconds(self.beside.work.longest_ns)));
+        if self.under_attack.work.longest_ns > limits::WORK_MAX.as_nanos() as u64 {
+            self.faults.push(format!("work of {:.0} ms", milliseconds(self.under_attack.work.longest_ns)));
         }
     }
 }

@@ -41,7 +41,7 @@ pub struct Times {
 
 /// A victim's measurements in one window.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Look {
+pub struct Sample {
     pub calls: Times,
     pub work: Times,
     pub attach: Times,
@@ -110,8 +110,8 @@ pub fn run(broker: &Path) {
         }
         let [calls, work, attach] = meters.each_ref().map(Meter::take);
         let wrong = wrong.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let look = serde_json::to_string(&Look { calls, work, attach, wrong }).expect("a look is JSON");
-        if writeln!(std::io::stdout(), "{look}").is_err() {
+        let sample = serde_json::to_string(&Sample { calls, work, attach, wrong }).expect("a look is JSON");
+        if writeln!(std::io::stdout(), "{sample}").is_err() {
             return;
         }
     }
@@ -197,7 +197,7 @@ fn come_and_go(broker: &Path, meter: &Meter) {
 pub struct Victim {
     child: Child,
     orders: ChildStdin,
-    looks: BufReader<ChildStdout>,
+    samples: BufReader<ChildStdout>,
 }
 
 impl Victim {
@@ -207,17 +207,17 @@ impl Victim {
         // Errors are part of the next look.
         let mut child = command.stderr(Stdio::null()).spawn().expect("the victim starts");
         let orders = child.stdin.take().expect("a pipe");
-        let looks = BufReader::new(child.stdout.take().expect("a pipe"));
-        Victim { child, orders, looks }
+        let samples = BufReader::new(child.stdout.take().expect("a pipe"));
+        Victim { child, orders, samples }
     }
 
     /// Measurements since the last look.
-    pub fn sample(&mut self) -> Look {
+    pub fn sample(&mut self) -> Sample {
         let mut line = String::new();
-        let asked = self.orders.write_all(b"look\n");
-        match asked.and_then(|()| self.looks.read_line(&mut line)) {
+        let requested = self.orders.write_all(b"look\n");
+        match requested.and_then(|()| self.samples.read_line(&mut line)) {
             Ok(1..) => serde_json::from_str(&line).expect("a look is JSON"),
-            ended => Look { wrong: Some(format!("the victim is gone: {ended:?}")), ..Look::default() },
+            ended => Sample { wrong: Some(format!("the victim is gone: {ended:?}")), ..Sample::default() },
         }
     }
 }

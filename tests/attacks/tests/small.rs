@@ -14,18 +14,18 @@ fn small_scale_attacks_do_only_known_harm() {
     attacks.retain(|attack| !attack.full_only);
     // Sorted by setup, so that few daemons serve many attacks.
     attacks.sort_by_key(|attack| attack.setup);
-    let mut place: Option<AttackTarget> = None;
+    let mut target: Option<AttackTarget> = None;
     let mut surprises = Vec::new();
     for attack in &attacks {
-        if !place.as_mut().is_some_and(|place| place.is_at(attack.setup)) {
-            place = None;
+        if !target.as_mut().is_some_and(|target| target.is_at(attack.setup)) {
+            target = None;
         }
-        let place = place.get_or_insert_with(|| AttackTarget::new(&programs, attack.setup));
-        let mut outcome = place.run(attack, false);
+        let target = target.get_or_insert_with(|| AttackTarget::new(&programs, attack.setup));
+        let mut outcome = target.run(attack, false);
         outcome.judge_counts();
         outcome.judge_rounds();
-        if place.daemon.is_alive()
-            && let Err(why) = place.victim_goes_on()
+        if target.daemon.is_alive()
+            && let Err(why) = target.check_victim_progress()
         {
             outcome.faults.push(format!("the victim after the attack: {why}"));
         }

@@ -89,18 +89,18 @@ async fn serve_vsock(
     let Some(notify) = power_off else {
         return serve(incoming, GuestAgent::new(None), std::future::pending()).await;
     };
-    let asked = Arc::new(Notify::new());
+    let power_off_requested = Arc::new(Notify::new());
     let farewell = {
-        let (notify, asked) = (notify.clone(), asked.clone());
+        let (notify, power_off_requested) = (notify.clone(), power_off_requested.clone());
         async move {
             notify.notified().await;
-            asked.notify_one();
+            power_off_requested.notify_one();
         }
     };
     // The answer is sent before the guest powers off; other streams may never end and are not waited for.
     tokio::select! {
         result = serve(incoming, GuestAgent::new(Some(notify)), farewell) => result?,
-        () = async { asked.notified().await; tokio::time::sleep(FAREWELL_MAX).await } => {}
+        () = async { power_off_requested.notified().await; tokio::time::sleep(FAREWELL_MAX).await } => {}
     }
     rustix::fs::sync();
     std::process::exit(i32::from(POWER_OFF_STATUS));

@@ -110,8 +110,8 @@ fn settle_does_not_wait_for_an_event_channel_that_was_closed() {
     let mut harness = with_an_event_channel();
     harness.input(Input::EventChannelNotOpened { client: A, process: 5, event: 1, why: "no".to_owned() });
     harness.ask(A, broker_request::Body::Settle(true));
-    let told = std::mem::take(&mut *harness.log.borrow_mut());
-    assert_eq!(told[1..], ["host #5: forget event 1 of 5", "client 1: refused: no", "host #6: settle 5"]);
+    let log = std::mem::take(&mut *harness.log.borrow_mut());
+    assert_eq!(log[1..], ["host #5: forget event 1 of 5", "client 1: refused: no", "host #6: settle 5"]);
     // The host answers this before it learns that the event is unregistered.
     let event_channels = vec![rung::EventChannel { event: 1, wakes: 1 }];
     harness.answer(6, host_to_guestd::Body::Rung(Rung { event_channels }));
@@ -120,8 +120,8 @@ fn settle_does_not_wait_for_an_event_channel_that_was_closed() {
 
 #[test]
 fn a_host_that_answers_something_else_is_given_up() {
-    let asks = [broker_request::Body::RegisterEvent(2), broker_request::Body::Settle(true)];
-    for body in asks {
+    let requests = [broker_request::Body::RegisterEvent(2), broker_request::Body::Settle(true)];
+    for body in requests {
         let mut harness = with_an_event_channel();
         harness.ask(A, body);
         harness.answer(5, host_to_guestd::Body::Detached(true));

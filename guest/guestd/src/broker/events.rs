@@ -8,22 +8,24 @@ use super::{Broker, ClientId, Effect, Machine, refused};
 
 impl<M: Machine> Broker<M> {
     pub(super) fn register_event(&mut self, client: ClientId, process: u32, event: u64) {
-        let kept = self.processes.get(&process).map_or(0, |entry| entry.kept.len());
-        if kept >= self.events_max as usize {
+        let registered = self.processes.get(&process).map_or(0, |entry| entry.registered.len());
+        if registered >= self.events_max as usize {
             // Not counted as misbehaviour: the event's wakes go by the stream.
-            let words =
-                format!("{kept} events of the process are registered, the limit is {}", self.events_max);
+            let words = format!(
+                "{registered} events of the process are registered, the limit is {}",
+                self.events_max
+            );
             return self.reply(client, refused(words), Vec::new());
         }
-        if self.keeps(process, event) {
+        if self.is_registered(process, event) {
             return self.refuse(client, format!("event {event} is registered already"));
         }
         let body = guestd_to_host::Body::RegisterEvent(RegisteredEvent { process, event });
         self.ask(client, process, body, Pending::RegisterEvent { client, process, event });
     }
 
-    fn keeps(&self, process: u32, event: u64) -> bool {
-        self.processes.get(&process).is_some_and(|entry| entry.kept.contains(&event))
+    fn is_registered(&self, process: u32, event: u64) -> bool {
+        self.processes.get(&process).is_some_and(|entry| entry.registered.contains(&event))
     }
 
     pub(super) fn ask(
@@ -47,7 +49,7 @@ impl<M: Machine> Broker<M> {
     }
 
     /// Passes on a host's answer that needs no other action.
-    pub(super) fn asked(&mut self, client: ClientId, process: u32, answer: Result<(), String>) {
+    pub(super) fn forward_answer(&mut self, client: ClientId, process: u32, answer: Result<(), String>) {
         if self.stop_asking(client, process) {
             let reply = match answer {
                 Ok(()) => BrokerReply { process, ..BrokerReply::default() },
@@ -61,7 +63,7 @@ impl<M: Machine> Broker<M> {
     pub(super) fn event_channel_made(&mut self, client: ClientId, process: u32, event: u64, token: Vec<u8>) {
         if self.stop_asking(client, process) {
             if let Some(entry) = self.processes.get_mut(&process) {
-                entry.kept.insert(event);
+                entry.registered.insert(event);
             }
             self.effects.push(Effect::OpenEventChannel { client, process, event, token });
         }
@@ -84,7 +86,7 @@ impl<M: Machine> Broker<M> {
     }
 
     fn forget(&mut self, process: u32, event: u64) -> bool {
-        self.processes.get_mut(&process).is_some_and(|entry: &mut Process<M>| entry.kept.remove(&event))
+        self.processes.get_mut(&process).is_some_and(|entry: &mut Process<M>| entry.registered.remove(&event))
     }
 
     fn tell_host_to_forget(&mut self, client: Option<ClientId>, process: u32, event: u64) {
@@ -113,12 +115,14 @@ impl<M: Machine> Broker<M> {
 
     /// The host has answered with its wake counts. They may include channels that were closed before the host learned
     /// of it.
-    pub(super) fn rung(&mut self, client: ClientId, process: u32, rung: &Rung) {
+    pub(super) fn settle_rung(&mut self, client: ClientId, process: u32, rung: &Rung) {
         if self.stop_asking(client, process) {
-            let kept =
-                rung.event_channels.iter().filter(|event_channel| self.keeps(process, event_channel.event));
+            let registered = rung
+                .event_channels
+                .iter()
+                .filter(|event_channel| self.is_registered(process, event_channel.event));
             let event_channels =
-                kept.map(|event_channel| (event_channel.event, event_channel.wakes)).collect();
+                registered.map(|event_channel| (event_channel.event, event_channel.wakes)).collect();
             self.effects.push(Effect::Settle { client, process, event_channels });
         }
     }

@@ -10,17 +10,19 @@ pub const FIRST_PAGES: u32 = 1;
 
 /// Pages of the next region of a process that has `held` pages and asks for `slots` more slots.
 pub fn next_pages(held: u32, slots: u32) -> Result<u32, String> {
-    let asked = pages_for(slots).max(1);
-    if asked > GROW_PAGES_MAX {
-        let most = GROW_PAGES_MAX * SLOTS_PER_PAGE;
-        return Err(format!("{slots} fence slots at once are too many, ask for at most {most}"));
+    let pages = pages_for(slots).max(1);
+    if pages > GROW_PAGES_MAX {
+        let slots_max = GROW_PAGES_MAX * SLOTS_PER_PAGE;
+        return Err(format!("{slots} fence slots at once are too many, ask for at most {slots_max}"));
     }
     let room = PROCESS_PAGES_MAX.saturating_sub(held);
-    if asked > room {
-        let (has, most) = (held * SLOTS_PER_PAGE, PROCESS_PAGES_MAX * SLOTS_PER_PAGE);
-        return Err(format!("the process has {has} of at most {most} fence slots and asks for {slots} more"));
+    if pages > room {
+        let (slots_held, slots_max) = (held * SLOTS_PER_PAGE, PROCESS_PAGES_MAX * SLOTS_PER_PAGE);
+        return Err(format!(
+            "the process has {slots_held} of at most {slots_max} fence slots and asks for {slots} more"
+        ));
     }
-    Ok(held.clamp(1, REGION_PAGES_MAX).max(asked).min(room))
+    Ok(held.clamp(1, REGION_PAGES_MAX).max(pages).min(room))
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ impl<M: Machine> Broker<M> {
 
     /// Logs a line at most once since the last welcome, because the link is retried again and again.
     fn say_once(&mut self, words: String) {
-        if self.said.len() < LINK_WORDS_MAX && self.said.insert(words.clone()) {
+        if self.logged_lines.len() < LINK_WORDS_MAX && self.logged_lines.insert(words.clone()) {
             self.effects.push(Effect::Say(words));
         }
     }
@@ -78,7 +78,7 @@ impl<M: Machine> Broker<M> {
             self.effects.push(Effect::Close { client });
         }
         for (process, entry) in std::mem::take(&mut self.processes) {
-            if !entry.kept.is_empty() {
+            if !entry.registered.is_empty() {
                 self.effects.push(Effect::CloseEventChannels { process });
             }
         }
@@ -234,15 +234,15 @@ impl<M: Machine> Broker<M> {
                 | Pending::Settle { client, process }
                 | Pending::ReattachBacking { client, process },
                 Err(words),
-            ) => self.asked(client, process, Err(words)),
+            ) => self.forward_answer(client, process, Err(words)),
             // The host sends no wakes for an event that it does not know.
             (Pending::UnregisterEvent { client, process }, Ok(Some(Body::Forgotten(true))) | Err(_)) => {
                 if let Some(client) = client {
-                    self.asked(client, process, Ok(()));
+                    self.forward_answer(client, process, Ok(()));
                 }
             }
             (Pending::Settle { client, process }, Ok(Some(Body::Rung(rung)))) => {
-                self.rung(client, process, &rung);
+                self.settle_rung(client, process, &rung);
             }
             (Pending::Returning, Ok(Some(Body::Returned(true)))) => {}
             // An NT handle that the host has no room for counts as unknown to it.
@@ -252,7 +252,7 @@ impl<M: Machine> Broker<M> {
             }
             (Pending::Resume { client, process }, Err(words)) => self.not_resumed(client, process, words),
             (Pending::ReattachBacking { client, process }, Ok(Some(Body::BackingAttached(true)))) => {
-                self.asked(client, process, Ok(()));
+                self.forward_answer(client, process, Ok(()));
             }
             // Clients that wait for this answer are closed with the link.
             (pending @ Pending::Returning, Err(_)) | (pending, Ok(_)) => return Err(pending.wrong_answer()),
@@ -271,7 +271,7 @@ impl<M: Machine> Broker<M> {
         }
         self.link = Link::Up;
         self.events_max = events_max.min(self.config.events_max);
-        self.said.clear();
+        self.logged_lines.clear();
         let lacking = FeatureId::MODELLED.iter().filter(|feature| !features.contains(&feature.0));
         let without: String = lacking.map(|feature| format!(", without feature {feature}")).collect();
         self.effects.push(Effect::Say(format!("connected to the host as VM {vm}{without}")));
@@ -318,7 +318,7 @@ impl<M: Machine> Broker<M> {
                 user,
                 regions: Vec::new(),
                 backing: BTreeMap::new(),
-                kept: BTreeSet::new(),
+                registered: BTreeSet::new(),
                 token: attached.token,
                 right,
                 charge,

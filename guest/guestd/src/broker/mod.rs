@@ -104,9 +104,9 @@ pub struct Broker<M: Machine> {
     /// The time of the input that is being handled.
     now: Duration,
     /// When this window's first refusal was logged, and how many followed.
-    refusals_said: (Duration, u32),
+    logged_refusals: (Duration, u32),
     /// Lines logged about the link since the last welcome.
-    said: BTreeSet<String>,
+    logged_lines: BTreeSet<String>,
     effects: Vec<Effect<M::Descriptor>>,
 }
 
@@ -133,8 +133,8 @@ impl<M: Machine> Broker<M> {
             events_max: 0,
             last_request: 0,
             now: Duration::ZERO,
-            refusals_said: (Duration::ZERO, 0),
-            said: BTreeSet::new(),
+            logged_refusals: (Duration::ZERO, 0),
+            logged_lines: BTreeSet::new(),
             effects: Vec::new(),
         }
     }
@@ -305,8 +305,15 @@ impl<M: Machine> Broker<M> {
     }
 
     /// Makes memory and reports it to the host. `first`: the process is being attached and gets its stream too.
-    /// `again`: the first of the slots that a resumed process had.
-    fn add_memory(&mut self, client: ClientId, process: u32, pages: u32, first: bool, again: Option<u32>) {
+    /// `first_slot`: the first of the slots that a resumed process had.
+    fn add_memory(
+        &mut self,
+        client: ClientId,
+        process: u32,
+        pages: u32,
+        first: bool,
+        first_slot: Option<u32>,
+    ) {
         let Some(user) = self.processes.get(&process).map(|entry| entry.user) else { return };
         match self.make_region(user, Purpose::Fences, pages) {
             Ok(NewRegion { memory, addresses, descriptor }) => {
@@ -316,7 +323,7 @@ impl<M: Machine> Broker<M> {
                 if let Some(client) = self.clients.get_mut(&client) {
                     client.state = ClientState::Adding { process, first, descriptor };
                 }
-                let add = AddFenceMemory { process, pages: addresses, first_slot: again };
+                let add = AddFenceMemory { process, pages: addresses, first_slot };
                 self.tell_host(guestd_to_host::Body::AddMemory(add), Pending::AddMemory { client, process });
             }
             Err(words) => {
@@ -358,13 +365,13 @@ impl<M: Machine> Broker<M> {
         let mut descriptors = vec![descriptor];
         if first {
             match self.machine.open_stream() {
-                Ok(made) => {
+                Ok(made_stream) => {
                     reply.token = std::mem::take(&mut entry.token);
                     reply.events_max = self.events_max;
                     reply.resume_token = entry.right.token.clone();
                     reply.resume_ms = entry.right.within_ms;
-                    entry.state = ProcessState::Alive { client, stream: Some(made.stream) };
-                    descriptors.insert(0, made.descriptor);
+                    entry.state = ProcessState::Alive { client, stream: Some(made_stream.stream) };
+                    descriptors.insert(0, made_stream.descriptor);
                 }
                 Err(words) => return self.expel(client, words),
             }
@@ -398,7 +405,7 @@ impl<M: Machine> Broker<M> {
     fn leave(&mut self, process: u32) {
         let Some(entry) = self.processes.get_mut(&process) else { return };
         entry.state = ProcessState::Leaving;
-        if !std::mem::take(&mut entry.kept).is_empty() {
+        if !std::mem::take(&mut entry.registered).is_empty() {
             self.effects.push(Effect::CloseEventChannels { process });
         }
         self.tell_host(guestd_to_host::Body::Detach(process), Pending::Detach { process });
@@ -430,7 +437,7 @@ impl<M: Machine> Broker<M> {
 
     /// Logs a refusal on the console, at most [`REFUSALS_SAID_MAX`] in a window.
     fn say_refusal(&mut self, words: String) {
-        let (since, count) = &mut self.refusals_said;
+        let (since, count) = &mut self.logged_refusals;
         if self.now.saturating_sub(*since) >= REFUSALS_SAID_WINDOW {
             (*since, *count) = (self.now, 0);
         }

@@ -31,7 +31,7 @@ impl Harness {
     }
 
     fn refusals(&mut self) -> Vec<String> {
-        self.said().into_iter().filter(|line| line.contains("refused: ")).collect()
+        self.take_log().into_iter().filter(|line| line.contains("refused: ")).collect()
     }
 }
 
@@ -152,7 +152,7 @@ fn a_connection_without_a_request_is_closed_after_its_time() {
     harness.attach(B);
     harness.answer_attached(2, 5);
     harness.answer(3, host_to_guestd::Body::FirstSlot(0));
-    harness.said();
+    harness.take_log();
     harness.now += Duration::from_nanos(1);
     harness.input(Input::Deadline);
     harness.expect(&[
@@ -172,7 +172,7 @@ fn a_guest_full_of_connections_says_so() {
     }
     harness.expect(&[]);
     harness.arrive(ClientId(1 << 20), 1);
-    let log = harness.said();
+    let log = harness.take_log();
     let full = format!("refused: the guest's users hold {CLIENTS_MAX} of at most {CLIENTS_MAX} connections");
     assert!(log[0].contains(&full), "{log:?}");
     assert_eq!(log[1], format!("close {}", 1 << 20));

@@ -26,9 +26,9 @@ pub(super) struct Quota(Rc<RefCell<Held>>);
 #[derive(Debug)]
 struct Held {
     /// The name of the resource, for messages.
-    what: &'static str,
+    resource: &'static str,
     total: u32,
-    all: u32,
+    used: u32,
     /// Users that hold any.
     by_user: BTreeMap<Uid, u32>,
 }
@@ -44,28 +44,28 @@ pub(super) struct Charge {
 /// A user asks for more than it may hold now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) struct OverQuota {
-    what: &'static str,
+    resource: &'static str,
     total: u32,
-    all: u32,
+    used: u32,
     user: Uid,
     own: u32,
-    wanted: u32,
+    requested: u32,
 }
 
 impl fmt::Display for OverQuota {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let OverQuota { what, total, all, user: Uid(user), own, wanted } = self;
+        let OverQuota { resource, total, used, user: Uid(user), own, requested } = self;
         write!(
             formatter,
-            "the guest's users hold {all} of at most {total} {what}, {own} of them user {user}, "
+            "the guest's users hold {used} of at most {total} {resource}, {own} of them user {user}, "
         )?;
-        write!(formatter, "who may hold half of what the others leave and asks for {wanted} more")
+        write!(formatter, "who may hold half of what the others leave and asks for {requested} more")
     }
 }
 
 impl Quota {
-    pub fn new(what: &'static str, total: u32) -> Self {
-        Quota(Rc::new(RefCell::new(Held { what, total, all: 0, by_user: BTreeMap::new() })))
+    pub fn new(resource: &'static str, total: u32) -> Self {
+        Quota(Rc::new(RefCell::new(Held { resource, total, used: 0, by_user: BTreeMap::new() })))
     }
 
     /// Lets a user hold `count` more. The cost does not depend on how much others hold.
@@ -73,10 +73,10 @@ impl Quota {
         let mut held = self.0.borrow_mut();
         let own = held.of(user);
         if count > held.left_for(user) {
-            let Held { what, total, all, .. } = *held;
-            return Err(OverQuota { what, total, all, user, own, wanted: count });
+            let Held { resource, total, used, .. } = *held;
+            return Err(OverQuota { resource, total, used, user, own, requested: count });
         }
-        held.all += count;
+        held.used += count;
         held.by_user.insert(user, own + count);
         Ok(Charge { quota: self.clone(), user, count })
     }
@@ -98,7 +98,7 @@ impl Held {
     }
 
     fn left_for(&self, user: Uid) -> u32 {
-        let free = self.total.saturating_sub(self.all);
+        let free = self.total.saturating_sub(self.used);
         if user == Uid::ROOT {
             return free;
         }
@@ -109,7 +109,7 @@ impl Held {
 impl Drop for Charge {
     fn drop(&mut self) {
         let mut held = self.quota.0.borrow_mut();
-        held.all -= self.count;
+        held.used -= self.count;
         let left = held.of(self.user) - self.count;
         if left == 0 {
             held.by_user.remove(&self.user);
@@ -156,8 +156,9 @@ mod tests {
         assert!(quota.take(Uid(7), 76).is_err());
         let charge = quota.take(Uid(7), 75).unwrap();
         let error = quota.take(Uid(7), 1).unwrap_err();
-        let whole = OverQuota { what: "things", total: 160, all: 75, user: Uid(7), own: 75, wanted: 1 };
-        assert_eq!(error, whole);
+        let expected =
+            OverQuota { resource: "things", total: 160, used: 75, user: Uid(7), own: 75, requested: 1 };
+        assert_eq!(error, expected);
         drop(charge);
         assert!(quota.take(Uid(7), 75).is_ok());
         assert!(quota.take(Uid::ROOT, 161).is_err());

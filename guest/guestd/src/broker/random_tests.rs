@@ -11,9 +11,9 @@ use proto::attach::{Attached, GuestdWelcome, HostToGuestd, Resumed, Rung, host_t
 use super::*;
 
 /// Regions that exist, by their first address.
-type Living = Rc<RefCell<BTreeSet<u64>>>;
+type LivePages = Rc<RefCell<BTreeSet<u64>>>;
 
-struct Region(u64, Living);
+struct Region(u64, LivePages);
 
 impl Drop for Region {
     fn drop(&mut self) {
@@ -22,7 +22,7 @@ impl Drop for Region {
 }
 
 struct Counting {
-    living: Living,
+    live_pages: LivePages,
     last: u64,
 }
 
@@ -36,8 +36,8 @@ impl Machine for Counting {
         if self.last.is_multiple_of(11) {
             return Err("no memory".to_owned());
         }
-        self.living.borrow_mut().insert(self.last);
-        let region = Region(self.last, self.living.clone());
+        self.live_pages.borrow_mut().insert(self.last);
+        let region = Region(self.last, self.live_pages.clone());
         Ok(MadeRegion { region, addresses: vec![self.last; pages as usize], descriptor: () })
     }
 
@@ -243,7 +243,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 struct World {
     broker: Broker<Counting>,
-    living: Living,
+    live_pages: LivePages,
     host: Host,
     now: Duration,
     arrived: u64,
@@ -258,13 +258,13 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let living = Living::default();
-        let machine = Counting { living: living.clone(), last: 0 };
+        let live_pages = LivePages::default();
+        let machine = Counting { live_pages: live_pages.clone(), last: 0 };
         let config = Config { kernel: String::new(), pages_total_max: 40, events_max: 4 };
         let broker = Broker::new(config, machine);
         Self {
             broker,
-            living,
+            live_pages,
             host: Host::default(),
             now: Duration::ZERO,
             arrived: 0,
@@ -292,7 +292,7 @@ impl World {
             self.link = false;
             self.host.forget();
         }
-        let mut not_made = Vec::new();
+        let mut failures = Vec::new();
         for effect in self.broker.handle(self.now, input) {
             match effect {
                 Effect::OpenLink => (self.link, self.finishing) = (true, false),
@@ -325,12 +325,12 @@ impl World {
                 }
                 // The machine has no room for each eleventh.
                 Effect::GiveNtHandle { client, token, .. } if token.0[0].is_multiple_of(11) => {
-                    not_made.push(Input::NtHandleNotMade { client, token, why: String::new() });
+                    failures.push(Input::NtHandleNotMade { client, token, why: String::new() });
                 }
                 Effect::GiveNtHandle { token, .. } => self.held.push(token),
                 // A descriptor that is no eventfd gets no event channel.
                 Effect::OpenEventChannel { client, process, event, token } if token[0] == 1 => {
-                    not_made.push(Input::EventChannelNotOpened {
+                    failures.push(Input::EventChannelNotOpened {
                         client,
                         process,
                         event,
@@ -351,12 +351,12 @@ impl World {
             }
         }
         // The pages that the host may store into still exist.
-        let living = self.living.borrow();
+        let live_pages = self.live_pages.borrow();
         for page in self.host.pages.values().flatten().chain(self.host.backing.values()) {
-            assert!(living.contains(page), "page {page} was given back too early");
+            assert!(live_pages.contains(page), "page {page} was given back too early");
         }
-        drop(living);
-        not_made.into_iter().for_each(|input| self.feed(input));
+        drop(live_pages);
+        failures.into_iter().for_each(|input| self.feed(input));
     }
 
     #[expect(clippy::too_many_lines, reason = "an arm for each step")]
@@ -439,11 +439,11 @@ impl World {
             Step::WrongAnswer(_) | Step::LinkLost(_) => {}
             Step::Time(milliseconds) => {
                 self.now += Duration::from_millis(milliseconds);
-                let was = self.link;
+                let link_before = self.link;
                 if self.broker.next_deadline().is_some_and(|deadline| deadline <= self.now) {
                     self.feed(Input::Deadline);
                 }
-                if self.link && !was {
+                if self.link && !link_before {
                     self.feed(Input::LinkOpened);
                 }
             }
@@ -474,7 +474,7 @@ proptest! {
             prop_assert!(world.finishing || world.host.nt_handles.is_empty(), "a close was not reported to the host");
             world.feed(Input::LinkLost { why: "end".to_owned() });
         }
-        prop_assert!(world.living.borrow().is_empty());
+        prop_assert!(world.live_pages.borrow().is_empty());
         prop_assert!(world.open.is_empty(), "event_channels without a process");
         prop_assert_eq!(world.broker.process_count(), 0);
         let Quotas { connections, processes, pages, regions, nt_handles } = &world.broker.quotas;

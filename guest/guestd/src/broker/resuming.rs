@@ -34,7 +34,7 @@ impl<M: Machine> Broker<M> {
         };
         for (process, client) in self.processes.iter().filter_map(may_go_on).collect::<Vec<_>>() {
             let Some(entry) = self.processes.remove(&process) else { continue };
-            if !entry.kept.is_empty() {
+            if !entry.registered.is_empty() {
                 self.effects.push(Effect::CloseEventChannels { process });
             }
             let Process { right, backing, charge, .. } = entry;
@@ -139,8 +139,9 @@ impl<M: Machine> Broker<M> {
             client.state = ClientState::Attached { process };
         }
         let state = ProcessState::Alive { client, stream: Some(made.stream) };
-        let (regions, kept, token) = Default::default();
-        self.processes.insert(process, Process { state, user, regions, backing, kept, token, right, charge });
+        let (regions, registered, token) = Default::default();
+        self.processes
+            .insert(process, Process { state, user, regions, backing, registered, token, right, charge });
         let Resumed { slots, token } = resumed;
         let reply = BrokerReply { process, slots, token, ..BrokerReply::default() };
         self.reply(client, reply, vec![made.descriptor]);

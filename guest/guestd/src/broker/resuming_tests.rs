@@ -118,11 +118,11 @@ fn a_process_that_was_held_too_long_is_let_go_without_a_word_and_asks_again() {
     resume(&mut harness, LATER);
     harness.now += HOST_WAIT_MAX;
     harness.input(Input::Deadline);
-    let said = harness.said();
+    let log = harness.take_log();
     // A refusal would look like the host's, which is final.
     assert!(
-        said.contains(&"close 3".to_owned()) && !said.iter().any(|line| line.contains("refused")),
-        "{said:?}"
+        log.contains(&"close 3".to_owned()) && !log.iter().any(|line| line.contains("refused")),
+        "{log:?}"
     );
 }
 

@@ -131,7 +131,7 @@ pub(super) struct Process<M: Machine> {
     /// Backing pages, which engines may access, by address in the process.
     pub(super) backing: BTreeMap<u64, BackingPages<M>>,
     /// Events that the host has event channels for.
-    pub(super) kept: BTreeSet<u64>,
+    pub(super) registered: BTreeSet<u64>,
     /// The stream's token, until the process gets it.
     pub(super) token: Vec<u8>,
     pub(super) right: ResumeRight,

@@ -82,8 +82,9 @@ fn render(effect: &Effect<String>) -> String {
                     format!("host #{request}: attach pid {} {}", attach.pid, attach.name)
                 }
                 guestd_to_host::Body::AddMemory(add) => {
-                    let again = add.first_slot.map(|slot| format!(" from slot {slot}")).unwrap_or_default();
-                    format!("host #{request}: process {} pages {}{again}", add.process, add.pages.len())
+                    let from_slot =
+                        add.first_slot.map(|slot| format!(" from slot {slot}")).unwrap_or_default();
+                    format!("host #{request}: process {} pages {}{from_slot}", add.process, add.pages.len())
                 }
                 guestd_to_host::Body::Detach(process) => format!("host #{request}: detach {process}"),
                 guestd_to_host::Body::MakeNtHandle(process) => {
@@ -252,14 +253,14 @@ impl Harness {
     }
 
     /// The log lines since the last call.
-    pub(super) fn said(&mut self) -> Vec<String> {
+    pub(super) fn take_log(&mut self) -> Vec<String> {
         std::mem::take(&mut *self.log.borrow_mut())
     }
 
     /// Compares the log lines since the last call, and removes them.
     #[track_caller]
     pub(super) fn expect(&mut self, lines: &[&str]) {
-        assert_eq!(self.said(), lines);
+        assert_eq!(self.take_log(), lines);
     }
 }
 
@@ -553,8 +554,8 @@ fn a_lost_host_ends_every_process_and_is_tried_again_with_longer_pauses() {
         harness.input(Input::LinkLost { why: "nobody listens".to_owned() });
     }
     assert_eq!(pauses, [50, 100, 200, 400, 800, 1600, 2000, 2000]);
-    let said = harness.log.borrow().iter().filter(|line| line.starts_with("say")).count();
-    assert_eq!(said, 1, "the same words are said once");
+    let said_lines = harness.log.borrow().iter().filter(|line| line.starts_with("say")).count();
+    assert_eq!(said_lines, 1, "the same words are said once");
 }
 
 #[test]

@@ -16,7 +16,7 @@ fn features_that_a_host_lacks_are_logged() {
         let version = proto::PROTOCOL_VERSION;
         let welcome = GuestdWelcome { version, vm: 7, features, ..GuestdWelcome::default() };
         harness.answer(1, host_to_guestd::Body::Welcome(welcome));
-        harness.said().last().cloned().unwrap()
+        harness.take_log().last().cloned().unwrap()
     };
     assert_eq!(connected(all_features()), "say connected to the host as VM 7");
     assert_eq!(

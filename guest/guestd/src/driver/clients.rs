@@ -103,8 +103,8 @@ impl Clients {
     }
 
     fn listen_for_clients(&self, epoll: impl AsFd, listen: bool) -> bool {
-        let wanted = if listen { EventFlags::IN } else { EventFlags::empty() };
-        epoll::modify(epoll, &self.listener, EventData::new_u64(LISTENER), wanted).is_ok()
+        let interest = if listen { EventFlags::IN } else { EventFlags::empty() };
+        epoll::modify(epoll, &self.listener, EventData::new_u64(LISTENER), interest).is_ok()
     }
 
     fn admit(&mut self, socket: OwnedFd, epoll: BorrowedFd<'_>) -> Accepted {
@@ -213,8 +213,8 @@ impl Clients {
             if rests {
                 self.paused.insert(client);
             }
-            let wanted = if listen && !rests { EventFlags::IN } else { EventFlags::empty() };
-            let _ = epoll::modify(epoll, &connection.socket, socket_key(client), wanted);
+            let interest = if listen && !rests { EventFlags::IN } else { EventFlags::empty() };
+            let _ = epoll::modify(epoll, &connection.socket, socket_key(client), interest);
         }
     }
 

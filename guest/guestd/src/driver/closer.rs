@@ -94,11 +94,11 @@ impl User {
     fn start(Uid(user): Uid, freed: Arc<OwnedFd>) -> Self {
         let (descriptors, received) = channel();
         let unclosed = Arc::new(AtomicUsize::new(0));
-        let left = Arc::clone(&unclosed);
+        let unclosed_count = Arc::clone(&unclosed);
         let started = thread::Builder::new()
             .name(format!("close-{user}"))
             .stack_size(64 * 1024)
-            .spawn(move || close_all(&received, &left, &freed));
+            .spawn(move || close_all(&received, &unclosed_count, &freed));
         if let Err(error) = started {
             say(&format!("what user {user} sends is closed by the broker's thread, which may wait: {error}"));
         }

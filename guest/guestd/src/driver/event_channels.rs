@@ -29,7 +29,7 @@ struct EventChannel {
 struct Draining {
     client: ClientId,
     process: u32,
-    wanted: Vec<(u64, u64)>,
+    expected: Vec<(u64, u64)>,
 }
 
 /// All event channels, by process and event.
@@ -56,9 +56,9 @@ impl EventChannels {
         token: &[u8],
         event: &OwnedFd,
     ) -> Result<(), String> {
-        let said = send(&stream, token, SendFlags::NOSIGNAL);
-        if said != Ok(token.len()) {
-            return Err(format!("cannot send the event channel's token: {said:?}"));
+        let sent = send(&stream, token, SendFlags::NOSIGNAL);
+        if sent != Ok(token.len()) {
+            return Err(format!("cannot send the event channel's token: {sent:?}"));
         }
         let mut ring =
             EventRing::new(stream, event.as_fd()).map_err(|error| format!("is it an eventfd? {error}"))?;
@@ -124,16 +124,16 @@ impl EventChannels {
         self.event_channels.range((process, 0)..=(process, u64::MAX)).map(|(name, _)| *name).collect()
     }
 
-    /// Lets a client wait until the event channels of its process have received `wanted` bytes. Returns clients whose
+    /// Lets a client wait until the event channels of its process have received `expected` bytes. Returns clients whose
     /// wait is over.
     pub(super) fn drain(
         &mut self,
         epoll: impl AsFd,
         client: ClientId,
         process: u32,
-        wanted: Vec<(u64, u64)>,
+        expected: Vec<(u64, u64)>,
     ) -> Vec<(ClientId, u32)> {
-        self.settling.push(Draining { client, process, wanted });
+        self.settling.push(Draining { client, process, expected });
         for name in self.of(process) {
             while self.turn(epoll.as_fd(), name) {}
         }
@@ -142,19 +142,19 @@ impl EventChannels {
 
     fn settled(&mut self) -> Vec<(ClientId, u32)> {
         let EventChannels { event_channels, settling, .. } = self;
-        let mut over = Vec::new();
+        let mut settled_clients = Vec::new();
         settling.retain(|waiting| {
-            let is_there = |&(event, wanted): &(u64, u64)| {
+            let is_there = |&(event, expected): &(u64, u64)| {
                 let event_channel = event_channels.get(&(waiting.process, event));
                 // A closed channel delivers nothing more.
-                event_channel.is_none_or(|event_channel| event_channel.received >= wanted)
+                event_channel.is_none_or(|event_channel| event_channel.received >= expected)
             };
-            let settled = waiting.wanted.iter().all(is_there);
+            let settled = waiting.expected.iter().all(is_there);
             if settled {
-                over.push((waiting.client, waiting.process));
+                settled_clients.push((waiting.client, waiting.process));
             }
             !settled
         });
-        over
+        settled_clients
     }
 }

@@ -55,8 +55,8 @@ impl LinkSocket {
             }
         }
         self.unsent.drain(..sent);
-        let wanted = if self.unsent.is_empty() { EventFlags::IN } else { EventFlags::IN | EventFlags::OUT };
-        let _ = epoll::modify(epoll, &self.socket, EventData::new_u64(LINK), wanted);
+        let interest = if self.unsent.is_empty() { EventFlags::IN } else { EventFlags::IN | EventFlags::OUT };
+        let _ = epoll::modify(epoll, &self.socket, EventData::new_u64(LINK), interest);
     }
 
     /// The received messages, and at last how the link ended if it did.

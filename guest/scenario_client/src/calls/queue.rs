@@ -193,8 +193,8 @@ pub fn submit(contexts: &[Handle], commands: u64, length: u32, flags: u32, priva
         ..Default::default()
     };
     submit.Flags._bitfield = flags;
-    for (place, context) in submit.BroadcastContext.iter_mut().zip(contexts) {
-        *place = context.0;
+    for (slot, context) in submit.BroadcastContext.iter_mut().zip(contexts) {
+        *slot = context.0;
     }
     // SAFETY: see the module above.
     Done::status(unsafe { sdk::D3DKMTSubmitCommand(&submit) })

@@ -148,8 +148,8 @@ pub fn open_name(
 impl ScenarioClient {
     /// The HANDLE of this token, and the descriptor that keeps it open; an invalid HANDLE if there is none.
     pub(super) fn nt_handle(&self, token: ShareToken) -> (NtHandle, Option<Arc<OwnedFd>>) {
-        let kept = self.shares.find(token);
-        let handle = kept.as_ref().map_or(NO_HANDLE, |handle| handle.as_raw_fd() as usize as NtHandle);
-        (handle, kept)
+        let descriptor = self.shares.find(token);
+        let handle = descriptor.as_ref().map_or(NO_HANDLE, |handle| handle.as_raw_fd() as usize as NtHandle);
+        (handle, descriptor)
     }
 }

@@ -43,7 +43,7 @@ pub(super) fn create_synchronization_object2(
     let created = block_on(session.create_sync_object(Handle(arguments.hDevice), info, false, event))?;
     arguments.hSyncObject = created.object.0;
     if let Some(location) = &created.location {
-        place(&mut arguments.Info, location.address(), created.gpu_address);
+        write_addresses(&mut arguments.Info, location.address(), created.gpu_address);
     }
     if info.flags.contains(SyncObjectFlags::SHARED) {
         // The global handle, or 0 if the object is shared by NT handles (W-060, W-063).
@@ -53,7 +53,7 @@ pub(super) fn create_synchronization_object2(
 }
 
 /// Writes the addresses at which the value of a fence of this type can be read.
-fn place(info: &mut D3DDDI_SYNCHRONIZATIONOBJECTINFO2, cpu_address: u64, gpu_address: u64) {
+fn write_addresses(info: &mut D3DDDI_SYNCHRONIZATIONOBJECTINFO2, cpu_address: u64, gpu_address: u64) {
     if SyncObjectType(info.Type) == SyncObjectType::PERIODIC_MONITORED_FENCE {
         info.gpu_address = cpu_address;
         (info.engine_affinity, info.padding) = (gpu_address as u32, (gpu_address >> 32) as u32);

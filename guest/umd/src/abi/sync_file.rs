@@ -25,9 +25,9 @@ use abi::types::{D3DKMT_CREATESYNCFILE, D3DKMT_OPENSYNCOBJECTFROMSYNCFILE, D3DKM
 
 /// `D3DKMTCreateSyncFile`.
 pub(super) fn create_sync_file(session: &Session, arguments: &mut D3DKMT_CREATESYNCFILE) -> ThunkResult {
-    let made = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)
+    let created = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)
         .and_then(|event| rustix::io::fcntl_dupfd_cloexec(event.as_fd(), ABOVE_STANDARD_STREAMS));
-    let descriptor = made.map_err(|_| NtStatus::NO_MEMORY)?;
+    let descriptor = created.map_err(|_| NtStatus::NO_MEMORY)?;
     let event = CallerEvent::from_handle(descriptor.as_raw_fd() as u64);
     let event = event.map_err(|_| NtStatus::INTERNAL_ERROR)?;
     let (objects, values) = ([Handle(arguments.hMonitoredFence)], [arguments.FenceValue]);

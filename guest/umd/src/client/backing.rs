@@ -126,13 +126,13 @@ impl ProcessBacking {
         Ok(())
     }
 
-    /// Forgets allocations for which `lives` is false, and detaches memory that backs no other allocation.
+    /// Forgets allocations for which `is_alive` is false, and detaches memory that backs no other allocation.
     pub fn retain(
         &mut self,
         backing_provider: &impl BackingProvider,
-        mut lives: impl FnMut(Handle, /* device */ Handle, /* resource */ Handle) -> bool,
+        mut is_alive: impl FnMut(Handle, /* device */ Handle, /* resource */ Handle) -> bool,
     ) {
-        self.allocations.retain(|handle, of| lives(*handle, of.device, of.resource));
+        self.allocations.retain(|handle, of| is_alive(*handle, of.device, of.resource));
         self.pieces.retain(|address, piece| {
             piece.allocations.retain(|allocation| self.allocations.contains_key(allocation));
             if piece.allocations.is_empty() {

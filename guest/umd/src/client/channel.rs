@@ -89,7 +89,7 @@ impl Channel {
         stream: SessionDescriptor,
         frames: FrameBuffer,
         resumable: Option<Resumable>,
-        tells_times: bool,
+        reports_times: bool,
     ) -> Channel {
         Channel {
             stream,
@@ -101,7 +101,7 @@ impl Channel {
             messages_sent: AtomicU64::new(0),
             lost: AtomicBool::new(false),
             resumable,
-            times: tells_times.then(Times::default),
+            times: reports_times.then(Times::default),
         }
     }
 
@@ -246,8 +246,8 @@ impl Channel {
             begin(&mut lock(&self.reception).pending_calls, parker.clone())
         };
         let Some(mut exchange) = begun else { return Answer::refused(TRANSPORT_LOST) };
-        let helped = if arms { self.require_helper() } else { Ok(()) };
-        let sent = helped.and_then(|()| self.send(&frame(exchange.request()), called));
+        let helper_ready = if arms { self.require_helper() } else { Ok(()) };
+        let sent = helper_ready.and_then(|()| self.send(&frame(exchange.request()), called));
         match sent {
             Err(error @ (SendError::TooLong { .. } | SendError::NoThread)) => {
                 let mut reception = lock(&self.reception);
@@ -259,7 +259,7 @@ impl Channel {
             Ok(()) | Err(SendError::Lost) => {
                 let answer = self.wait_until(&parker, |pending_calls| pending_calls.collect(&mut exchange));
                 if let Some(resumable) = &self.resumable {
-                    resumable.answered(exchange.request());
+                    resumable.forget_answered(exchange.request());
                 }
                 answer
             }

@@ -52,8 +52,8 @@ impl CallerEvent {
         if !is_eventfd(self.0) {
             return Err(NotAnEvent);
         }
-        let kept = rustix::io::fcntl_dupfd_cloexec(self.borrow(), ABOVE_STANDARD_STREAMS);
-        kept.map(|kept| Event(Arc::new(kept))).map_err(|_| NotAnEvent)
+        let duplicate = rustix::io::fcntl_dupfd_cloexec(self.borrow(), ABOVE_STANDARD_STREAMS);
+        duplicate.map(|duplicate| Event(Arc::new(duplicate))).map_err(|_| NotAnEvent)
     }
 }
 

@@ -63,8 +63,8 @@ impl Link {
     /// Records backing pages that were attached at an address.
     pub fn backing(&self, address: u64, pages: u32, memory: BorrowedFd<'_>) -> Result<(), AttachError> {
         if self.right.is_some() {
-            let kept = rustix::io::fcntl_dupfd_cloexec(memory, crate::fork::ABOVE_STANDARD_STREAMS)?;
-            lock(&self.backing).insert(address, (pages, kept));
+            let descriptor = rustix::io::fcntl_dupfd_cloexec(memory, crate::fork::ABOVE_STANDARD_STREAMS)?;
+            lock(&self.backing).insert(address, (pages, descriptor));
         }
         Ok(())
     }
@@ -78,9 +78,9 @@ impl Link {
     pub fn reattach(
         &self,
         right: &ResumeRight,
-        back: &Reconnect,
+        reconnect: &Reconnect,
     ) -> Result<(SessionDescriptor, Vec<u8>), AttachError> {
-        let broker = back.connect(&self.path)?;
+        let broker = reconnect.connect(&self.path)?;
         let (reply, stream) = broker.resume(right.process, &right.token)?;
         self.memory.regain(reply.slots, |first, slots| broker.regain(first, slots))?;
         for (address, (pages, memory)) in &*lock(&self.backing) {
@@ -127,22 +127,23 @@ impl Reconnect {
         // Watch before the attempt, so that a socket created right after it is reported.
         if let (Some(watch), Some(folder)) = (&self.watch, path.parent()) {
             // The broker sets the mode once it listens, hence ATTRIB.
-            let news = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ATTRIB;
-            let _ = inotify::add_watch(watch, folder, news);
+            let events = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ATTRIB;
+            let _ = inotify::add_watch(watch, folder, events);
         }
         Broker::connect(path)
     }
 
     /// Waits until the watch reports something, or until the next attempt is due.
     pub fn wait(&self) {
-        let left = self.until.map_or(RETRY_INTERVAL, |until| until.saturating_duration_since(Instant::now()));
-        let nanos = left.min(RETRY_INTERVAL).as_nanos() as i64;
+        let remaining =
+            self.until.map_or(RETRY_INTERVAL, |until| until.saturating_duration_since(Instant::now()));
+        let nanos = remaining.min(RETRY_INTERVAL).as_nanos() as i64;
         let time = Timespec { tv_sec: nanos / 1_000_000_000, tv_nsec: nanos % 1_000_000_000 };
         let watch = self.watch.as_ref().map(|watch| PollFd::new(watch, PollFlags::IN));
         let _ = rustix::event::poll(&mut watch.into_iter().collect::<Vec<_>>(), Some(&time));
         if let Some(watch) = &self.watch {
-            let mut news = [const { MaybeUninit::<u8>::uninit() }; 4096];
-            while rustix::io::read(watch, &mut news).is_ok_and(|(news, _)| !news.is_empty()) {}
+            let mut events = [const { MaybeUninit::<u8>::uninit() }; 4096];
+            while rustix::io::read(watch, &mut events).is_ok_and(|(events, _)| !events.is_empty()) {}
         }
     }
 }

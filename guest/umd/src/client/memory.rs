@@ -239,8 +239,8 @@ mod tests {
     fn memory_that_is_not_got_back_is_not_located() {
         let memory = FenceMemory::reserve().unwrap();
         memory.add(pages(1).as_fd(), 0, 64).unwrap();
-        let gives_the_first = |first, _| if first == 0 { Ok(pages(1)) } else { Err(AttachError::Closed) };
-        assert!(memory.regain(128, gives_the_first).is_err());
+        let first_pages_only = |first, _| if first == 0 { Ok(pages(1)) } else { Err(AttachError::Closed) };
+        assert!(memory.regain(128, first_pages_only).is_err());
         assert_eq!((memory.slots(), memory.locate(64).is_none()), (64, true));
         memory.regain(128, |_, _| Ok::<_, AttachError>(pages(1))).unwrap();
         assert_eq!(memory.locate(127).unwrap().value(), 0);

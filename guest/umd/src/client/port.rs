@@ -31,7 +31,7 @@ pub struct ProcessPort {
     events_max: usize,
     /// Events that the broker sets when a driver signals them, pending registrations included. Not locked during a
     /// request to the broker, because every wait locks it.
-    kept: Mutex<BTreeSet<EventId>>,
+    registered: Mutex<BTreeSet<EventId>>,
 }
 
 impl ProcessPort {
@@ -51,8 +51,13 @@ impl ProcessPort {
             let _ = channel.require_helper();
             channel.hand_over_role(lock(&channel.reception));
         }
-        let port =
-            ProcessPort { channel, link, backing: Mutex::default(), events_max, kept: Mutex::default() };
+        let port = ProcessPort {
+            channel,
+            link,
+            backing: Mutex::default(),
+            events_max,
+            registered: Mutex::default(),
+        };
         Ok((port, welcome))
     }
 }
@@ -65,8 +70,8 @@ impl ProcessPort {
 
     /// Returns once every event is set that the host signaled before the data that this process has read of its stream.
     pub fn drain_event_channels(&self) {
-        let any = !lock(&self.kept).is_empty();
-        if any && !self.channel.is_lost() {
+        let has_registered_events = !lock(&self.registered).is_empty();
+        if has_registered_events && !self.channel.is_lost() {
             // A broker that does not answer is gone, and so is the session.
             let _ = self.ask(Broker::drain_event_channels);
         }
@@ -90,8 +95,8 @@ impl ProcessPort {
         if self.channel.is_lost() {
             return Err(TRANSPORT_LOST);
         }
-        let made = self.ask(Broker::make_nt_handle);
-        made.map_err(|error| {
+        let token = self.ask(Broker::make_nt_handle);
+        token.map_err(|error| {
             print(format_args!("cannot create an NT handle: {error}"));
             if self.channel.is_lost() { TRANSPORT_LOST } else { NtStatus::NO_MEMORY }
         })
@@ -135,11 +140,11 @@ impl ProcessPort {
         });
     }
 
-    /// Forgets the allocations for which `lives` is false, by allocation, device and resource.
-    fn retain_backing(&self, lives: impl FnMut(Handle, Handle, Handle) -> bool) {
+    /// Forgets the allocations for which `is_alive` is false, by allocation, device and resource.
+    fn retain_backing(&self, is_alive: impl FnMut(Handle, Handle, Handle) -> bool) {
         let mut backing = lock(&self.backing);
         if !backing.is_empty() {
-            backing.retain(self, lives);
+            backing.retain(self, is_alive);
         }
     }
 }
@@ -164,28 +169,28 @@ impl Port for ProcessPort {
     /// Registers the event with the broker, up to its limit. Wakes of events that it refuses arrive by the stream.
     fn expect_driver(&self, name: EventId, event: &Event) {
         let has_room = {
-            let mut kept = lock(&self.kept);
-            kept.len() < self.events_max && kept.insert(name)
+            let mut registered = lock(&self.registered);
+            registered.len() < self.events_max && registered.insert(name)
         };
         let is_kept = || {
             !self.channel.is_lost() && self.ask(|broker| broker.register_event(name, event.as_fd())).is_ok()
         };
         if has_room && !is_kept() {
-            lock(&self.kept).remove(&name);
+            lock(&self.registered).remove(&name);
         }
     }
 
     fn forget_wake(&self, event: EventId) {
         self.channel.forget_wake(event);
-        let was_kept = lock(&self.kept).remove(&event);
-        if was_kept && !self.channel.is_lost() {
+        let was_registered = lock(&self.registered).remove(&event);
+        if was_registered && !self.channel.is_lost() {
             // A broker that does not answer is gone, and sets nothing.
             let _ = self.ask(|broker| broker.unregister_event(event));
         }
     }
 
-    fn devices_ended(&self, lives: impl Fn(Handle) -> bool) {
-        self.retain_backing(|_, device, _| lives(device));
+    fn devices_ended(&self, is_alive: impl Fn(Handle) -> bool) {
+        self.retain_backing(|_, device, _| is_alive(device));
     }
 
     fn is_lost(&self) -> bool {
@@ -207,13 +212,13 @@ impl Port for ProcessPort {
     async fn grow_memory(&self, slots_before: u32, slots_wanted: u32) -> Result<(), NtStatus> {
         // One operation adds slots, and others that need slots see them. Slots that a killed daemon had granted arrive
         // when it has restarted.
-        let grown = self.ask(|broker| {
+        let growth = self.ask(|broker| {
             if !self.channel.is_lost() && self.link.memory.slots() == slots_before {
                 broker.grow(slots_wanted, &self.link.memory)?;
             }
             Ok(())
         });
-        match grown {
+        match growth {
             Ok(()) => Ok(()),
             Err(error) => {
                 print(format_args!("cannot get more fence memory: {error}"));

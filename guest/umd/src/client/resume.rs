@@ -69,7 +69,7 @@ impl Unapplied {
     }
 
     /// An answer means that the host has made all earlier calls.
-    fn answered(&mut self, request: u64) {
+    fn forget_answered(&mut self, request: u64) {
         if let Some(at) = self.frames.iter().position(|frame| frame.request == request) {
             self.frames.drain(..=at);
         }
@@ -92,16 +92,9 @@ impl Unapplied {
 impl Resumable {
     pub fn new(link: &Arc<Link>) -> Option<Resumable> {
         let right = link.right.clone()?;
-        let (unapplied, times, told) = (Mutex::default(), AtomicU64::new(0), AtomicU64::new(0));
-        let untold_bytes = AtomicU64::new(0);
-        Some(Resumable {
-            link: link.clone(),
-            right,
-            unapplied,
-            times,
-            reported: told,
-            unreported_bytes: untold_bytes,
-        })
+        let (unapplied, times, reported) = (Mutex::default(), AtomicU64::new(0), AtomicU64::new(0));
+        let unreported_bytes = AtomicU64::new(0);
+        Some(Resumable { link: link.clone(), right, unapplied, times, reported, unreported_bytes })
     }
 
     /// Keeps a frame that is about to be written.
@@ -109,8 +102,8 @@ impl Resumable {
         lock(&self.unapplied).sent(request, bytes);
     }
 
-    pub fn answered(&self, request: u64) {
-        lock(&self.unapplied).answered(request);
+    pub fn forget_answered(&self, request: u64) {
+        lock(&self.unapplied).forget_answered(request);
     }
 }
 
@@ -119,9 +112,9 @@ impl Channel {
     /// them.
     pub(super) fn limit_unacknowledged(&self, resumable: &Resumable) {
         let parker = Parker::default();
-        let wanted = lock(&resumable.unapplied).one_way.saturating_sub(ONE_WAY_AHEAD_MAX);
+        let calls = lock(&resumable.unapplied).one_way.saturating_sub(ONE_WAY_AHEAD_MAX);
         let applied = self.wait_until(&parker, |pending_calls| {
-            pending_calls.await_applied(wanted, &parker, Arc::ptr_eq).then(|| pending_calls.applied())
+            pending_calls.await_applied(calls, &parker, Arc::ptr_eq).then(|| pending_calls.applied())
         });
         lock(&resumable.unapplied).one_way_applied(applied);
     }
@@ -131,8 +124,10 @@ impl Channel {
         let Some(resumable) = &self.resumable else { return };
         let received = lock(&self.reception).pending_calls.received();
         let bytes = resumable.unreported_bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
-        let told = resumable.reported.load(Ordering::Relaxed);
-        if received >= told + RECEIVED_REPORTED_EVERY || received > told && bytes >= RECEIVED_REPORTED_BYTES {
+        let reported = resumable.reported.load(Ordering::Relaxed);
+        if received >= reported + RECEIVED_REPORTED_EVERY
+            || received > reported && bytes >= RECEIVED_REPORTED_BYTES
+        {
             resumable.reported.store(received, Ordering::Relaxed);
             resumable.unreported_bytes.store(0, Ordering::Relaxed);
             // If sending fails the stream has ended, and the next Hello carries the number.
@@ -147,18 +142,18 @@ impl Channel {
         let Some(resumable) = self.resumable.as_ref().filter(|_| !self.is_lost()) else { return false };
         let outbound = lock(&self.outbound);
         log_once(&resumable.right);
-        let back = Reconnect::new(resumable.right.limit);
+        let reconnect = Reconnect::new(resumable.right.limit);
         loop {
-            match self.resume_once(resumable, &back) {
+            match self.resume_once(resumable, &reconnect) {
                 Ok(()) => break,
                 // This side has closed the session meanwhile.
                 Err(_) if self.is_lost() => return false,
-                Err(error) if is_final(&error) || back.is_late() => {
+                Err(error) if is_final(&error) || reconnect.is_late() => {
                     print(format_args!("the session cannot be resumed: {error}"));
                     return false;
                 }
                 // The daemon has not restarted, or was killed again.
-                Err(_) => back.wait(),
+                Err(_) => reconnect.wait(),
             }
         }
         drop(outbound);
@@ -168,8 +163,8 @@ impl Channel {
         true
     }
 
-    fn resume_once(&self, resumable: &Resumable, back: &Reconnect) -> Result<(), AttachError> {
-        let (stream, token) = resumable.link.reattach(&resumable.right, back)?;
+    fn resume_once(&self, resumable: &Resumable, reconnect: &Reconnect) -> Result<(), AttachError> {
+        let (stream, token) = resumable.link.reattach(&resumable.right, reconnect)?;
         self.stream.replace(&stream)?;
         drop(stream);
         if let Some(watch) = self.watch.get() {
@@ -196,8 +191,8 @@ impl Channel {
     pub(super) fn await_resumed(&self, times_before: u64) -> bool {
         let Some(resumable) = &self.resumable else { return false };
         self.wait_until(&Parker::default(), |pending_calls| {
-            let goes_on = resumable.times.load(Ordering::Acquire) > times_before;
-            (goes_on || pending_calls.is_lost()).then(|| !pending_calls.is_lost())
+            let is_resumed = resumable.times.load(Ordering::Acquire) > times_before;
+            (is_resumed || pending_calls.is_lost()).then(|| !pending_calls.is_lost())
         })
     }
 
@@ -247,11 +242,11 @@ mod tests {
     fn an_answer_says_that_all_before_it_is_made() {
         // Threads may write in another order than that of their request numbers.
         let mut unapplied = sent(&[2, 0, 1, 0, 3]);
-        unapplied.answered(1);
+        unapplied.forget_answered(1);
         assert_eq!(numbers(&unapplied), [4, 5]);
-        unapplied.answered(1);
+        unapplied.forget_answered(1);
         assert_eq!(numbers(&unapplied), [4, 5]);
-        unapplied.answered(3);
+        unapplied.forget_answered(3);
         assert!(numbers(&unapplied).is_empty());
     }
 

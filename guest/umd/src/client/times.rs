@@ -58,10 +58,10 @@ impl UnsentTimes {
 impl Times {
     /// Records messages that were read at this time. Runs under the lock of the pending calls, so no waiting thread
     /// resumes before. Returns the events that are still to be set.
-    pub fn read(&self, heard: Vec<TimedMessage>, read_ns: u64) -> Vec<Woken> {
+    pub fn read(&self, messages: Vec<TimedMessage>, read_ns: u64) -> Vec<Woken> {
         let mut unsent = lock(&self.0);
         let mut to_set = Vec::new();
-        for TimedMessage { host_ns, woken } in heard {
+        for TimedMessage { host_ns, woken } in messages {
             unsent.record_delay(host_ns, read_ns);
             match woken {
                 Some(Target::Waiter(event)) => {
@@ -117,8 +117,8 @@ mod tests {
     fn no_more_wakes_than_the_limit_are_kept_for_the_next_report() {
         let times = Times::default();
         for event in 1..=WOKEN_REPORTED_MAX as u64 + 10 {
-            let heard = TimedMessage { host_ns: event, woken: Some(Target::Event(EventId(event))) };
-            times.record_set(times.read(vec![heard], now()));
+            let message = TimedMessage { host_ns: event, woken: Some(Target::Event(EventId(event))) };
+            times.record_set(times.read(vec![message], now()));
         }
         let unsent = lock(&times.0);
         let events: Vec<u64> = unsent.woken.iter().map(|woken| woken.event).collect();

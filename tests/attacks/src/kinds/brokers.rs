@@ -51,7 +51,7 @@ fn lingering_descriptor(ground: &Ground<'_>) -> Attacked {
 
 fn nt_handle_churn(ground: &Ground<'_>) -> Attacked {
     let attacker = ground.attacker()?;
-    ground.go_on(|| attacker.client.make_nt_handle().map(drop).map_err(Stopped::Refused))
+    ground.repeat(|| attacker.client.make_nt_handle().map(drop).map_err(Stopped::Refused))
 }
 
 fn nt_handles(ground: &Ground<'_>) -> Attacked {
@@ -72,7 +72,7 @@ fn broker_connections(ground: &Ground<'_>) -> Attacked {
 }
 
 fn attach_churn(ground: &Ground<'_>) -> Attacked {
-    ground.go_on(|| Attached::try_new(ground.broker()).map(drop).map_err(Stopped::Refused))
+    ground.repeat(|| Attached::try_new(ground.broker()).map(drop).map_err(Stopped::Refused))
 }
 
 fn backing_pieces(ground: &Ground<'_>) -> Attacked {
@@ -111,7 +111,7 @@ fn fence_memory(ground: &Ground<'_>) -> Attacked {
 
 fn frame_fuzz(ground: &Ground<'_>) -> Attacked {
     let mut random = Random::new(1);
-    ground.go_on(|| {
+    ground.repeat(|| {
         let mut attacker = ground.attacker()?;
         for _ in 0..64 {
             let call = Call::DestroyContext { context: d3dkmt::Handle(random.number() as u32) };

@@ -79,7 +79,7 @@ fn hang_storm(ground: &Ground<'_>) -> Attacked {
     for _ in 0..8 {
         storm.push(hanging(ground)?);
     }
-    ground.go_on(|| {
+    ground.repeat(|| {
         for attacker in &mut storm {
             let state = Call::GetDeviceState { device: attacker.device, state_type: 1 };
             let (_, reply) = attacker.answer(&state)?;
@@ -95,7 +95,7 @@ fn hang_storm(ground: &Ground<'_>) -> Attacked {
 /// Hangs until the limit of resets blocks the process.
 fn hang_again(ground: &Ground<'_>) -> Attacked {
     let mut attacker = ground.attacker()?;
-    let ended = ground.go_on(|| {
+    let ended = ground.repeat(|| {
         let context = attacker.context(CreateContextFlags::empty())?;
         attacker.call(&calls::submit(context, &[Packet::Hang]))?;
         rest();

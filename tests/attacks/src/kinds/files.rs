@@ -36,7 +36,7 @@ fn recording_fills_disk(ground: &Ground<'_>) -> Attacked {
         }
         other => other,
     };
-    ground.go_on(|| attacker.call(&escape).map(drop))
+    ground.repeat(|| attacker.call(&escape).map(drop))
 }
 
 fn journal_too_big(ground: &Ground<'_>) -> Attacked {
@@ -54,7 +54,7 @@ fn journal_snapshots(ground: &Ground<'_>) -> Attacked {
     let device = attacker.device;
     let other = attacker.fence()?.object;
     let mut value = 0;
-    ground.go_on(|| {
+    ground.repeat(|| {
         value += 128;
         attacker.many((value - 127..=value).map(|value| calls::signal(device, other, value)))
     })

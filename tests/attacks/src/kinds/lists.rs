@@ -115,7 +115,7 @@ fn sum_of_zeros(ground: &Ground<'_>) -> Attacked {
         command(WorkKind::Dispatch, Kernel::Sum, vec![source, target])
     };
     let packets: Vec<Packet> = (0..SUMS).map(sum).collect();
-    ground.go_on(|| lists.submit(&packets))?;
+    ground.repeat(|| lists.submit(&packets))?;
     lists.runs()
 }
 
@@ -128,7 +128,7 @@ fn copies(ground: &Ground<'_>) -> Attacked {
     let target = Use::range(buffer, BarrierAccess::COPY_DEST, BYTES / 2, BYTES / 2);
     let copy = command(WorkKind::Copy, Kernel::Copy, vec![source, target]);
     let packets = vec![copy; ground.scale(4, 64)];
-    ground.go_on(|| lists.submit(&packets))?;
+    ground.repeat(|| lists.submit(&packets))?;
     lists.runs()
 }
 
@@ -160,7 +160,7 @@ fn discards(lists: &mut Lists, count: usize) -> Attacked<Vec<Packet>> {
 fn discard_barriers(ground: &Ground<'_>) -> Attacked {
     let mut lists = Lists::new(ground)?;
     let packets = discards(&mut lists, ground.scale(50, 2000))?;
-    ground.go_on(|| lists.submit(&packets))?;
+    ground.repeat(|| lists.submit(&packets))?;
     lists.runs()
 }
 
@@ -196,6 +196,6 @@ fn log_flood(ground: &Ground<'_>) -> Attacked {
     lists.submit(&[calls::fence_write(fence.gpu_address, 1)])?;
     let device = lists.attacker.device;
     calls::come_to(&mut lists.attacker.client, device, fence.object, 1);
-    ground.go_on(|| lists.submit(&packets))?;
+    ground.repeat(|| lists.submit(&packets))?;
     lists.runs()
 }

@@ -96,7 +96,7 @@ fn partial_frames(ground: &Ground<'_>) -> Attacked {
         }
         session.take_packets();
     }
-    ground.go_on(|| {
+    ground.repeat(|| {
         session.take_packets();
         crate::ground::rest();
         Ok(())

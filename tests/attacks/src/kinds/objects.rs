@@ -78,7 +78,7 @@ fn debug_layer_of_another(ground: &Ground<'_>) -> Attacked {
     let fences = native_fences(&mut another, ground.scale(500, 50_000))?;
     let device = another.device;
     let mut value = 0;
-    ground.go_on(|| {
+    ground.repeat(|| {
         value += 1;
         another.many(fences.iter().take(64).map(|fence| calls::signal(device, fence.object, value)))
     })
@@ -192,15 +192,15 @@ fn looking(ground: &Ground<'_>) -> Attacked {
     let mut attacker = ground.attacker()?;
     let fence = attacker.fence()?.object;
     attacker.waits(fence, waits(ground))?;
-    let looked = block_on(async {
+    let replies = block_on(async {
         let mut client = control::connect(ground.directory).await.map_err(|error| format!("{error:#}"))?;
-        let said = |status: &dyn std::fmt::Display| status.to_string();
-        client.inspect(InspectRequest { causes: None }).await.map_err(|status| said(&status))?;
-        client.why(WhyRequest::default()).await.map_err(|status| said(&status))?;
-        client.inspect(InspectRequest { causes: Some(10) }).await.map_err(|status| said(&status))?;
+        let text_of = |status: &dyn std::fmt::Display| status.to_string();
+        client.inspect(InspectRequest { causes: None }).await.map_err(|status| text_of(&status))?;
+        client.why(WhyRequest::default()).await.map_err(|status| text_of(&status))?;
+        client.inspect(InspectRequest { causes: Some(10) }).await.map_err(|status| text_of(&status))?;
         Ok::<(), String>(())
     });
-    looked.map_err(Stopped::Fell)
+    replies.map_err(Stopped::Fell)
 }
 
 fn periodic(attacker: &Attacker) -> Call {

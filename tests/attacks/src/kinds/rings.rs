@@ -81,22 +81,22 @@ fn receive_ring_pump(ground: &Ground<'_>) -> Attacked {
     // All good buffers are used up.
     let questions = questions(2000);
     let mut sent = 0;
-    let mut taken = 0_u32;
-    ground.go_on(|| {
+    let mut received = 0_u32;
+    ground.repeat(|| {
         if sent == questions.len() {
             sent = 0;
         }
         sent += session.send(port, &questions[sent..]);
         for _ in 0..10_000 {
             let Some(packet) = session.guest.rx.take_used() else { break };
-            taken = taken.wrapping_add(packet.len() as u32);
+            received = received.wrapping_add(packet.len() as u32);
             // A byte beside the header.
             session.guest.rx.offer_next_buffer(1);
         }
         session.guest.rx.kick_if_wanted();
         Ok(())
     })?;
-    if taken == 0 { Err(Stopped::Broken("nothing came".into())) } else { Ok(()) }
+    if received == 0 { Err(Stopped::Broken("nothing came".into())) } else { Ok(()) }
 }
 
 fn vsock_pool(ground: &Ground<'_>) -> Attacked {
@@ -107,7 +107,7 @@ fn vsock_pool(ground: &Ground<'_>) -> Attacked {
     }
     let questions = questions(200);
     // From here on the guest offers no receive buffers.
-    ground.go_on(|| {
+    ground.repeat(|| {
         for port in &ports {
             session.send(*port, &questions);
         }
@@ -118,7 +118,7 @@ fn vsock_pool(ground: &Ground<'_>) -> Attacked {
 
 fn virtio_fuzz(ground: &Ground<'_>) -> Attacked {
     let mut random = Random::new(2);
-    ground.go_on(|| {
+    ground.repeat(|| {
         let mut guest = GuestVm::boot(&ground.vm_socket());
         for _ in 0..32 {
             let address = FREE_AREA.wrapping_add(random.number() >> random.below(64));
@@ -141,11 +141,11 @@ fn packet_fuzz(ground: &Ground<'_>) -> Attacked {
     let mut random = Random::new(3);
     let mut session = session(ground)?;
     let cid = session.guest.cid;
-    ground.go_on(|| {
+    ground.repeat(|| {
         for _ in 0..32 {
-            let odd = random.one_in(4);
+            let is_invalid = random.one_in(4);
             let header = Header {
-                src_cid: if odd { random.number() } else { cid },
+                src_cid: if is_invalid { random.number() } else { cid },
                 dst_cid: if random.one_in(16) { random.number() } else { HOST_CID },
                 // Not guestd's port, because its end ends the VM's processes.
                 src_port: 1024 + random.below(64) as u32,
@@ -167,7 +167,7 @@ fn packet_fuzz(ground: &Ground<'_>) -> Attacked {
 
 fn vhost_user_fuzz(ground: &Ground<'_>) -> Attacked {
     let mut random = Random::new(4);
-    ground.go_on(|| {
+    ground.repeat(|| {
         let socket = std::os::unix::net::UnixStream::connect(ground.vm_socket());
         let mut socket =
             socket.map_err(|error| Stopped::Fell(format!("no front-end is accepted: {error}")))?;
@@ -189,7 +189,7 @@ fn vhost_user_fuzz(ground: &Ground<'_>) -> Attacked {
 }
 
 fn guestd_churn(ground: &Ground<'_>) -> Attacked {
-    ground.go_on(|| {
+    ground.repeat(|| {
         let mut session = session(ground)?;
         for _ in 0..4 {
             open_stream(&mut session).map_err(Stopped::Broken)?;

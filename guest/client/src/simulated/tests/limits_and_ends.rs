@@ -332,9 +332,10 @@ fn messages_before_the_goodbye_are_delivered() {
     assert_eq!(finished(poll_once(lost)).status, TRANSPORT_LOST);
     let lines = port.take_lines();
     assert!(matches!(&lines[..], [line] if line.contains("the test says so")), "{lines:?}");
-    for nonsense in [&[0xFF, 0xFF, 0xFF, 0x7F][..], &[3, 0xFF, 0xFF, 0xFF], &bytes(&ToGuest::default())] {
+    for invalid_bytes in [&[0xFF, 0xFF, 0xFF, 0x7F][..], &[3, 0xFF, 0xFF, 0xFF], &bytes(&ToGuest::default())]
+    {
         let session = new_session(welcome());
-        session.port().receive(nonsense);
+        session.port().receive(invalid_bytes);
         assert!(session.is_lost());
     }
 }
