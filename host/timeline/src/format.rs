@@ -30,8 +30,8 @@ pub fn escaped(text: &str) -> String {
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
             '\n' | '\t' => escaped.push(character),
-            one if one.is_control() => escaped.push('\u{FFFD}'),
-            one => escaped.push(one),
+            character if character.is_control() => escaped.push('\u{FFFD}'),
+            character => escaped.push(character),
         }
     }
     escaped

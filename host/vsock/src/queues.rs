@@ -158,20 +158,20 @@ fn gather(
     let mut header = None;
     for descriptor in chain.take(DESCRIPTORS_PER_CHAIN_MAX) {
         let (mut address, mut left) = readable(&descriptor)?;
-        while left > 0 && bytes.len() < wanted {
+        while left > 0 && bytes.len() < needed {
             let start = bytes.len();
-            let len = left.min(wanted - start);
+            let len = left.min(needed - start);
             bytes.resize(start + len, 0);
             memory.read_slice(&mut bytes[start..], address).map_err(|_| QueueError::Chain)?;
             left -= len;
             address = GuestAddress(address.0.wrapping_add(len as u64));
             if header.is_none() && bytes.len() == HEADER_BYTES {
                 let decoded = decode(bytes)?;
-                wanted += decoded.len as usize;
+                needed += decoded.len as usize;
                 header = Some(decoded);
             }
         }
-        if bytes.len() == wanted && header.is_some() {
+        if bytes.len() == needed && header.is_some() {
             return header.ok_or(QueueError::ChainTooShort);
         }
     }

@@ -53,7 +53,7 @@ fn submission() -> Vec<u8> {
         packets.push(work(WorkKind::Copy, RESOURCES + id, A::COPY_DEST));
         packets.push(buffer(RESOURCES + id, upload));
         packets.push(work(WorkKind::Draw, RESOURCES + id, A::SHADER_RESOURCE));
-        packets.push(buffer(RESOURCES + id, back));
+        packets.push(buffer(RESOURCES + id, reverse));
     }
     isa::encode(&packets)
 }

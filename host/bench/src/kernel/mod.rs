@@ -252,11 +252,11 @@ impl Waits {
             let end = (at + 1) * per_signal - 1;
             world.signal(end / per_fence, (end % per_fence) as u64 + 1)
         });
-        assert_eq!(woken, left, "every wait that was not cancelled ended");
-        let pop = ns(left, |_| {
+        assert_eq!(woken, remaining, "every wait that was not cancelled ended");
+        let pop = ns(remaining, |_| {
             black_box(peer.pop_first());
         });
-        let wake = took / left as f64;
+        let wake = took / remaining as f64;
         WaitRound { arm, insert, wake, pop, cancel, remove, bytes, wakes_nobody }
     }
 }

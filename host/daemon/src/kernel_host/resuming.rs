@@ -216,7 +216,7 @@ impl Resumption<'_> {
                 .is_some_and(|session_cursors| session_cursors.calls(*process) > 0);
             Some(AwaitedClient { process: *process, vm: client.vm, pid: client.pid, has_called })
         });
-        awaited.collect()
+        clients.collect()
     }
 
     /// Resumes a process with memory that is still empty. Returns its number of slots and the token that its stream

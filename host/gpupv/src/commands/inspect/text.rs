@@ -28,7 +28,7 @@ fn render_wait(wait: &Wait, now_ns: u64) -> String {
         .collect();
     let kind = if wait.any { " or " } else { " and " };
     let age = duration(now_ns.saturating_sub(wait.since_ns));
-    format!("  {who} has waited {age} for {}\n", items.join(kind))
+    format!("  {context} has waited {age} for {}\n", items.join(kind))
 }
 
 /// Name of a `D3DKMT_DEVICEEXECUTION_STATE`.
