@@ -68,35 +68,35 @@ pub(crate) fn run(command: &mut Command, progress: &dyn Progress) -> Result<()> 
     let started = command.spawn();
     let failed = |source| Error::CommandStart { command: rendered(command), source };
     let mut child = started.map_err(failed)?;
-    let kept = Mutex::new(VecDeque::new());
+    let last_lines = Mutex::new(VecDeque::new());
     std::thread::scope(|scope| {
         if let Some(output) = child.stdout.take() {
-            scope.spawn(|| forward(output, &kept, progress));
+            scope.spawn(|| forward(output, &last_lines, progress));
         }
         if let Some(output) = child.stderr.take() {
-            scope.spawn(|| forward(output, &kept, progress));
+            scope.spawn(|| forward(output, &last_lines, progress));
         }
     });
     let status = child.wait().map_err(failed)?;
     if status.success() {
         return Ok(());
     }
-    let kept = kept.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let output = kept.into_iter().collect::<Vec<_>>().join("\n");
+    let last_lines = last_lines.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let output = last_lines.into_iter().collect::<Vec<_>>().join("\n");
     Err(Error::CommandFailed { command: rendered(command), status: status.to_string(), output })
 }
 
-fn forward(output: impl Read, kept: &Mutex<VecDeque<String>>, progress: &dyn Progress) {
+fn forward(output: impl Read, last_lines: &Mutex<VecDeque<String>>, progress: &dyn Progress) {
     for line in BufReader::new(output).split(b'\n').map_while(std::result::Result::ok) {
         let line = String::from_utf8_lossy(&line);
         // Text that a carriage return overwrote is not shown.
         let line = line.trim_end().rsplit('\r').next().unwrap_or_default().to_owned();
         progress.line(&line);
-        let mut kept = kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if kept.len() == COMMAND_LINES_SHOWN {
-            kept.pop_front();
+        let mut last_lines = last_lines.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if last_lines.len() == COMMAND_LINES_SHOWN {
+            last_lines.pop_front();
         }
-        kept.push_back(line);
+        last_lines.push_back(line);
     }
 }
 

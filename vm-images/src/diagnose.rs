@@ -169,8 +169,8 @@ fn cause_of(evidence: &Evidence) -> Cause {
         };
     }
     // QEMU logs the signal that asked it to exit.
-    let asked = evidence.messages.iter().find_map(|line| terminating_signal(line));
-    if let (Some(_), Some(signal)) = (evidence.exit, asked) {
+    let terminating = evidence.messages.iter().find_map(|line| terminating_signal(line));
+    if let (Some(_), Some(signal)) = (evidence.exit, terminating) {
         return Cause::QemuKilled { signal };
     }
     cause_on_console(&evidence.console).unwrap_or(match (evidence.exit, evidence.console.is_empty()) {

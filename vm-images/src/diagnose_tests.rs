@@ -29,8 +29,8 @@ fn signals_are_kills_or_crashes() {
     assert_eq!(cause(&["Linux version"], &[], Some(9)), Cause::QemuKilled { signal: 9 });
     let line = "Assertion `ret == n' failed.".to_owned();
     assert_eq!(cause(&[], &[&line], Some(6)), Cause::QemuCrashed { signal: 6, line });
-    let asked = "qemu-system-x86_64: terminating on signal 15 from pid 7 (sh)";
-    assert_eq!(cause(&["Linux version"], &[asked], exit_code(0)), Cause::QemuKilled { signal: 15 });
+    let message = "qemu-system-x86_64: terminating on signal 15 from pid 7 (sh)";
+    assert_eq!(cause(&["Linux version"], &[message], exit_code(0)), Cause::QemuKilled { signal: 15 });
 }
 
 #[test]

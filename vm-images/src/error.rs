@@ -21,8 +21,8 @@ pub enum Error {
     NotPermitted { command: String, reason: String },
     #[error("this needs your decision; to do it: {what}")]
     ByHand { what: String },
-    #[error("no kernel package is known to apt (looked for {looked_for}); refresh its lists: {mend}")]
-    KernelPackageUnknown { looked_for: String, mend: String },
+    #[error("no kernel package is known to apt (looked for {packages}); refresh its lists: {mend}")]
+    KernelPackageUnknown { packages: String, mend: String },
     #[error("kernel package {package} is not usable: {reason}")]
     KernelPackageUnusable { package: String, reason: String },
     #[error("no folder for the cache: set GPUPV_CACHE, XDG_CACHE_HOME or HOME")]

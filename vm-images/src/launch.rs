@@ -42,9 +42,9 @@ pub(crate) fn spawn_bound_to_process(mut command: Command) -> io::Result<Child> 
     unsafe { command.pre_exec(move || die_with(parent)) };
     let orders = FORKING_THREAD.as_ref().map_err(|error| io::Error::new(error.kind(), error.to_string()))?;
     let (answer, answered) = channel();
-    let gone = |_| io::Error::other("the thread that starts QEMU is gone");
-    orders.send(Order { command, answer }).map_err(|_| gone(()))?;
-    answered.recv().map_err(|_| gone(()))?
+    let thread_ended = |_| io::Error::other("the thread that starts QEMU is gone");
+    orders.send(Order { command, answer }).map_err(|_| thread_ended(()))?;
+    answered.recv().map_err(|_| thread_ended(()))?
 }
 
 fn die_with(parent: Pid) -> io::Result<()> {

@@ -32,7 +32,7 @@ pub(crate) fn resolve() -> Result<String> {
         return Err(Error::ProgramMissing { program: "apt-cache".to_owned(), mend });
     }
     META_PACKAGES.iter().find_map(|meta| concrete(meta)).ok_or_else(|| Error::KernelPackageUnknown {
-        looked_for: META_PACKAGES.join(", "),
+        packages: META_PACKAGES.join(", "),
         mend: Mend::refresh_lists().to_string(),
     })
 }

@@ -201,9 +201,9 @@ impl Vm {
                 return Err(Error::Boot(Box::new(self.diagnose())));
             }
             // Some file systems do not report writes to a watch, so check once a second, which costs little.
-            let look_again = deadline.min(Instant::now() + Duration::from_secs(1));
+            let poll_until = deadline.min(Instant::now() + Duration::from_secs(1));
             let mut sources = [PollFd::new(&self.pidfd, PollFlags::IN), PollFd::new(&watch, PollFlags::IN)];
-            wait_readable(&mut sources, Some(look_again));
+            wait_readable(&mut sources, Some(poll_until));
             let mut events = [0; 4096];
             while rustix::io::read(&watch, &mut events).is_ok_and(|size| size > 0) {}
         }

@@ -28,8 +28,8 @@ const PVH_ENTRY_NOTE: u64 = 18;
 pub(crate) fn extract(image: &[u8]) -> Option<Vec<u8>> {
     let (packed, size) = payload(image)?.split_last_chunk::<4>()?;
     let kernel = decompressed(packed.to_vec()).ok()?;
-    let whole = kernel.len() == u32::from_le_bytes(*size) as usize;
-    (whole && has_pvh_entry(&kernel)?).then_some(kernel)
+    let is_complete = kernel.len() == u32::from_le_bytes(*size) as usize;
+    (is_complete && has_pvh_entry(&kernel)?).then_some(kernel)
 }
 
 fn has_pvh_entry(kernel: &[u8]) -> Option<bool> {

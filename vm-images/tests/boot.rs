@@ -217,9 +217,9 @@ fn the_command_line_can_be_run_by_a_person() {
     let mut config = fixture.config("by hand");
     config.kernel.image = fixture.folder.path().join("no kernel");
     let vm = Vm::launch(&config).unwrap();
-    let ours = vm.wait_exit(Some(BOOT_MAX)).unwrap();
+    let exit = vm.wait_exit(Some(BOOT_MAX)).unwrap();
     let by_hand = Command::new("sh").args(["-c", vm.command_line()]).output().unwrap();
-    assert_eq!(ours.code(), by_hand.status.code());
+    assert_eq!(exit.code(), by_hand.status.code());
     assert!(String::from_utf8_lossy(&by_hand.stderr).contains("no kernel"));
 }
 

@@ -40,8 +40,8 @@ fn two_processes_and_two_threads_get_one_whole_kernel() {
     }
     let Some(fixture) = fixture() else { return };
     let root = fixture.folder.path().join("fresh");
-    let both = [(); 2].map(|()| second_process(NAME, root.to_str().unwrap()).spawn().unwrap());
-    for process in both {
+    let processes = [(); 2].map(|()| second_process(NAME, root.to_str().unwrap()).spawn().unwrap());
+    for process in processes {
         let output = process.wait_with_output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let key = text.lines().find_map(|line| line.strip_prefix("key "));

@@ -28,7 +28,7 @@ fn bytes_are_echoed_with_and_without_event_index() {
         let mut guest = GuestVm::boot_with(&rig.socket, features, 0);
         guest.connect(1000, ECHO);
         for round in 0..1000u32 {
-            guest.say(1000, ECHO, &round.to_le_bytes());
+            guest.send_payload(1000, ECHO, &round.to_le_bytes());
             let (header, payload) = guest.receive();
             assert_eq!((header.operation, &payload[..]), (Operation::RW, &round.to_le_bytes()[..]));
         }
@@ -41,7 +41,7 @@ fn a_large_payload_comes_back_in_order_in_small_buffers() {
     let mut guest = GuestVm::boot(&rig.socket);
     guest.connect(1000, ECHO);
     let payload: Vec<u8> = (0..65536u32).map(|n| (n * 7 / 3) as u8).collect();
-    guest.say(1000, ECHO, &payload);
+    guest.send_payload(1000, ECHO, &payload);
     let mut received = Vec::new();
     while received.len() < payload.len() {
         let (header, part) = guest.receive();
@@ -86,7 +86,7 @@ fn the_host_connects_to_the_guest() {
     guest.send(guest.header(Operation::RESPONSE, 7, request.src_port), &[]);
     assert_eq!(guest.receive().1, b"hello");
     assert!(matches!(rig.next(), Event::Connected(7)));
-    guest.say(7, request.src_port, b"welcome");
+    guest.send_payload(7, request.src_port, b"welcome");
     assert!(matches!(rig.next(), Event::Received(7, bytes) if bytes == b"welcome"));
     rig.device.connect(8, rig.note(8)).unwrap();
     let (request, _) = guest.receive();
@@ -100,7 +100,7 @@ fn both_halves_close_in_order() {
     let mut guest = GuestVm::boot(&rig.socket);
     guest.connect(1000, ECHO);
     rig.accepted();
-    guest.say(1000, ECHO, b"last words");
+    guest.send_payload(1000, ECHO, b"last words");
     shutdown(&mut guest, 1000, ECHO, SHUTDOWN_SEND);
     assert_eq!(guest.receive().1, b"last words");
     assert_eq!(guest.receive_operation(), Operation::SHUTDOWN);
@@ -116,7 +116,7 @@ fn both_halves_close_in_order() {
     assert_eq!(guest.receive().1, b"mine");
     let (end, _) = guest.receive();
     assert_eq!((end.operation, end.flags), (Operation::SHUTDOWN, SHUTDOWN_SEND));
-    guest.say(1000, RECORD, b"yours");
+    guest.send_payload(1000, RECORD, b"yours");
     assert!(matches!(rig.next(), Event::Received(1000, bytes) if bytes == b"yours"));
     shutdown(&mut guest, 1000, RECORD, SHUTDOWN_SEND | SHUTDOWN_RECEIVE);
     assert_eq!(guest.receive_operation(), Operation::RST);
@@ -139,7 +139,7 @@ fn resets_work_from_every_side() {
 
     guest.connect(1, ABORT);
     rig.accepted();
-    guest.say(1, ABORT, b"x");
+    guest.send_payload(1, ABORT, b"x");
     rig.assert_closed(1, CloseReason::ResetByHost);
     assert_eq!(guest.receive_operation(), Operation::RST);
 
@@ -207,17 +207,17 @@ fn manual_credit_stops_the_guest_until_bytes_are_consumed() {
     guest.connect(1, HOARD);
     let connection = rig.accepted();
     for _ in 0..4 {
-        guest.say(1, HOARD, &vec![0; WINDOW_BYTES as usize / 4]);
+        guest.send_payload(1, HOARD, &vec![0; WINDOW_BYTES as usize / 4]);
         assert!(matches!(rig.next(), Event::Received(1, _)));
     }
     connection.consumed(WINDOW_BYTES / 2);
     let (update, _) = guest.receive();
     assert_eq!((update.operation, update.fwd_cnt), (Operation::CREDIT_UPDATE, WINDOW_BYTES / 2));
     for _ in 0..2 {
-        guest.say(1, HOARD, &vec![0; WINDOW_BYTES as usize / 4]);
+        guest.send_payload(1, HOARD, &vec![0; WINDOW_BYTES as usize / 4]);
         assert!(matches!(rig.next(), Event::Received(1, _)));
     }
-    guest.say(1, HOARD, b"too much");
+    guest.send_payload(1, HOARD, b"too much");
     rig.assert_closed(1, CloseReason::ProtocolViolation);
     assert_eq!(guest.receive_operation(), Operation::RST);
 }
@@ -231,7 +231,7 @@ fn a_thousand_connections_work_at_once() {
     }
     assert_eq!(rig.device.stats().connections, 1000);
     for peer in 0..1000u32 {
-        guest.say(2000 + peer, ECHO, &peer.to_le_bytes());
+        guest.send_payload(2000 + peer, ECHO, &peer.to_le_bytes());
         let (header, payload) = guest.receive();
         assert_eq!((header.dst_port, &payload[..]), (2000 + peer, &peer.to_le_bytes()[..]));
     }
@@ -277,7 +277,7 @@ fn two_vms_that_send_into_each_other_do_not_deadlock() {
     let senders = guests.map(|mut guest| {
         std::thread::spawn(move || {
             for round in 0..2000u32 {
-                guest.say(2, RECORD, &round.to_le_bytes());
+                guest.send_payload(2, RECORD, &round.to_le_bytes());
             }
             let mut received = 0;
             while received < 8000 {
@@ -322,7 +322,7 @@ fn a_guest_is_notified_of_taken_packets_in_batches_and_of_the_last_ones_soon() {
     guest.connect(1, ECHO);
     let mut calls = 0;
     for round in 0..64u32 {
-        guest.say(1, ECHO, &round.to_le_bytes());
+        guest.send_payload(1, ECHO, &round.to_le_bytes());
         guest.receive();
         calls += u32::from(guest.tx.call.read().is_ok());
     }
@@ -330,7 +330,7 @@ fn a_guest_is_notified_of_taken_packets_in_batches_and_of_the_last_ones_soon() {
     assert!(calls < 64, "{calls} calls for 64 packets");
     let notified = is_readable(&guest.tx.call, Duration::from_secs(10)) || calls > 0;
     assert!(notified, "the guest was never notified");
-    guest.say(1, ECHO, b"the last one");
+    guest.send_payload(1, ECHO, b"the last one");
     guest.receive();
     assert!(
         is_readable(&guest.tx.call, Duration::from_secs(10)),
@@ -344,7 +344,7 @@ fn a_device_at_rest_does_not_wake_up() {
     let rig = Rig::new();
     let mut guest = GuestVm::boot(&rig.socket);
     guest.connect(1, ECHO);
-    guest.say(1, ECHO, b"x");
+    guest.send_payload(1, ECHO, b"x");
     guest.receive();
     // The device's last action is to notify the guest of taken packets.
     assert!(is_readable(&guest.tx.call, Duration::from_secs(10)));
@@ -408,12 +408,12 @@ fn an_endpoint_with_endless_turns_delays_no_other() {
     guest.connect(1, PUT_OFF);
     guest.connect(2, PUT_OFF);
     guest.connect(3, ECHO);
-    guest.say(1, PUT_OFF, &[STUCK]);
+    guest.send_payload(1, PUT_OFF, &[STUCK]);
     for round in 0..100u32 {
-        guest.say(3, ECHO, &round.to_le_bytes());
+        guest.send_payload(3, ECHO, &round.to_le_bytes());
         assert_eq!(guest.receive().1, round.to_le_bytes());
     }
-    guest.say(2, PUT_OFF, &[0; 50]);
+    guest.send_payload(2, PUT_OFF, &[0; 50]);
     let mut turns = 0;
     while turns < 50 {
         turns += usize::from(matches!(rig.next(), Event::Turn(2)));
@@ -441,7 +441,7 @@ fn a_backlog_is_processed_before_an_endpoint_is_closed() {
     // When the VM is gone, its backlog is dropped.
     guest.connect(2, PUT_OFF);
     rig.accepted();
-    guest.say(2, PUT_OFF, &[STUCK]);
+    guest.send_payload(2, PUT_OFF, &[STUCK]);
     drop(guest);
     rig.assert_closed(2, CloseReason::Disconnected);
 }

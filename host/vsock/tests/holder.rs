@@ -72,7 +72,7 @@ fn connections_file(daemon: &Path) -> PathBuf {
 }
 
 fn echoes(guest: &mut GuestVm, peer: u32, text: &[u8]) {
-    guest.say(peer, ECHO, text);
+    guest.send_payload(peer, ECHO, text);
     let (header, payload) = guest.receive();
     assert_eq!((header.operation, &payload[..]), (Operation::RW, text));
 }
@@ -93,7 +93,7 @@ fn a_guest_is_reset_and_served_after_each_kill() {
         daemon.kill();
         if round % 2 == 0 {
             // Sent while no daemon runs: its connection is reset by the next one.
-            guest.say(peers[0], ECHO, b"lost");
+            guest.send_payload(peers[0], ECHO, b"lost");
         }
         daemon = Daemon::start(&socket);
         let mut reset = Vec::new();

@@ -46,10 +46,10 @@ fn sessions_leave_no_descriptor_and_no_thread() {
         if round % 3 == 2 {
             guest.connect(2, PANIC);
             kept.push(rig.accepted());
-            guest.say(2, PANIC, b"x");
+            guest.send_payload(2, PANIC, b"x");
         }
         if round % 3 == 0 {
-            guest.say(9, ECHO, b"no such connection");
+            guest.send_payload(9, ECHO, b"no such connection");
         }
         drop(guest);
         while !matches!(rig.next(), Event::Disconnected) {}

@@ -23,7 +23,7 @@ const INDIRECT: u16 = 4;
 
 fn assert_still_works(guest: &mut GuestVm, peer: u32) {
     guest.connect(peer, ECHO);
-    guest.say(peer, ECHO, b"still here");
+    guest.send_payload(peer, ECHO, b"still here");
     assert_eq!(guest.receive().1, b"still here");
 }
 
@@ -121,7 +121,7 @@ fn a_paused_guest_keeps_its_connections() {
     guest.send_memory_table();
     guest.start_at(positions);
     assert_eq!(guest.receive().1, b"while you slept");
-    guest.say(1, ECHO, b"awake");
+    guest.send_payload(1, ECHO, b"awake");
     assert_eq!(guest.receive().1, b"awake");
 }
 
@@ -145,7 +145,7 @@ fn a_guest_with_connections_is_sent_a_transport_reset_by_a_new_device() {
     let mut guest = GuestVm::boot_with(&rig.socket, front_end::FEATURES, 40_000);
     let event = guest.event.wait_used(front_end::PATIENCE).expect("a transport event");
     assert_eq!(event, 0u32.to_le_bytes());
-    guest.say(9, ECHO, b"old connection");
+    guest.send_payload(9, ECHO, b"old connection");
     assert_eq!(guest.receive_operation(), Operation::RST);
     assert_still_works(&mut guest, 9);
 }

@@ -21,7 +21,7 @@ use watch::{sleeps_of_threads_named, threads_come_to};
 const TRANSMIT: usize = 1;
 
 fn assert_echoes(guest: &mut GuestVm, peer: u32, words: &[u8]) {
-    guest.say(peer, ECHO, words);
+    guest.send_payload(peer, ECHO, words);
     assert_eq!(guest.receive().1, words);
 }
 
@@ -35,7 +35,7 @@ fn a_worker_that_dies_ends_its_session_in_order_and_no_other() {
         guest.connect(1, RECORD);
         guest.connect(2, PANIC);
         let (kept, _) = (rig.accepted(), rig.accepted());
-        guest.say(2, PANIC, b"x");
+        guest.send_payload(2, PANIC, b"x");
         let mut closed: Vec<u32> = (0..2)
             .map(|_| match rig.next() {
                 Event::Closed(port, CloseReason::Disconnected) => port,
@@ -224,7 +224,7 @@ fn an_endpoint_may_shut_its_device_down() {
     let (_directory, socket, steps) = serve_self_stopping(false);
     let mut guest = GuestVm::boot(&socket);
     guest.connect(1, ECHO);
-    guest.say(1, ECHO, b"die");
+    guest.send_payload(1, ECHO, b"die");
     for expected in ["received", "closed", "disconnected"] {
         assert_eq!(steps.recv_timeout(front_end::PATIENCE), Ok(expected));
     }

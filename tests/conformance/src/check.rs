@@ -17,7 +17,7 @@ pub fn failures(tree: &Tree, results: &Results, committed: &str) -> Vec<String> 
                 Outcome::NotRun(why) => ("did not run", why),
             };
             let why = if why.is_empty() { String::new() } else { format!(": {why}") };
-            failures.push(format!("{}: {} {what}{why}", claim.place, claim.rule));
+            failures.push(format!("{}: {} {what}{why}", claim.location, claim.rule));
         }
     }
     let recorded = tree.recorded(results);

@@ -39,13 +39,14 @@ impl Serialize for SourceLocation {
 /// A claim that is invalid whatever the result of its test.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Defect {
-    pub place: SourceLocation,
+    #[serde(rename = "place")]
+    pub location: SourceLocation,
     pub what: String,
 }
 
 impl fmt::Display for Defect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.what)
+        write!(f, "{}: {}", self.location, self.what)
     }
 }
 
@@ -53,12 +54,12 @@ impl fmt::Display for Defect {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Claim {
     pub rule: String,
-    pub place: SourceLocation,
+    pub location: SourceLocation,
 }
 
 impl Claim {
     pub fn is_of_scenario(&self) -> bool {
-        self.place.file.ends_with(".scn")
+        self.location.file.ends_with(".scn")
     }
 }
 
@@ -84,18 +85,18 @@ impl Claims {
     /// Adds the claims of one file.
     pub fn add(&mut self, file: &str, form: Form, text: &str) {
         for (line, rules) in form.find(text) {
-            let place = SourceLocation { file: file.to_owned(), line };
+            let location = SourceLocation { file: file.to_owned(), line };
             if rules.is_empty() {
                 let what = "the claim names no rule".to_owned();
-                self.defects.insert(Defect { place: place.clone(), what });
+                self.defects.insert(Defect { location: location.clone(), what });
             }
-            self.claims.extend(rules.into_iter().map(|rule| Claim { rule, place: place.clone() }));
+            self.claims.extend(rules.into_iter().map(|rule| Claim { rule, location: location.clone() }));
         }
     }
 
     /// Adds a defect for each claim of a rule that is unknown or outside of the model.
     pub fn check_rules(&mut self, rules: &RuleList) {
-        for Claim { rule, place } in &self.claims {
+        for Claim { rule, location } in &self.claims {
             let what = match rules.rule(rule) {
                 None => format!("{rule} is in no list of rules"),
                 Some(known) => match &known.out_of_model {
@@ -103,7 +104,7 @@ impl Claims {
                     None => continue,
                 },
             };
-            self.defects.insert(Defect { place: place.clone(), what });
+            self.defects.insert(Defect { location: location.clone(), what });
         }
     }
 

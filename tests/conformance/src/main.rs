@@ -63,19 +63,19 @@ fn run(options: &Options) -> anyhow::Result<bool> {
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     say(&shown(options, &tree, &results)?)?;
-    let wrong = if options.check {
+    let problems = if options.check {
         failures(&tree, &results, &page::read(&root))
     } else {
         tree.claims.defects.iter().map(ToString::to_string).collect()
     };
-    for line in &wrong {
+    for line in &problems {
         eprintln!("{line}");
     }
-    if !wrong.is_empty() {
+    if !problems.is_empty() {
         let what = if options.check { "failures" } else { "defects" };
-        eprintln!("conformance: {what}: {}", wrong.len());
+        eprintln!("conformance: {what}: {}", problems.len());
     }
-    Ok(wrong.is_empty())
+    Ok(problems.is_empty())
 }
 
 /// Prints text. A reader that closes the pipe early, such as `head`, is no failure.
@@ -91,7 +91,11 @@ fn shown(options: &Options, tree: &Tree, results: &Results) -> anyhow::Result<St
     if let Some(id) = &options.rule {
         let Some(rule) = tree.rules.rule(id) else { bail!("{id} is in no list of rules") };
         let judged = judge(tree, results, rule);
-        return Ok(if options.json { lines(&report::rule_json(&judged)) } else { report::one(&judged) });
+        return Ok(if options.json {
+            lines(&report::rule_json(&judged))
+        } else {
+            report::rule_text(&judged)
+        });
     }
     if options.json {
         return Ok(lines(&report::json(tree, results)));

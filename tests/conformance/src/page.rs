@@ -146,7 +146,7 @@ fn table(page: &mut String, rules: &[&Rule], last: &str, cell: impl Fn(&Rule) ->
 
 /// Links to files, without line numbers, because every change would move those.
 fn files(tree: &Tree, rule: &Rule) -> String {
-    let files: BTreeSet<&str> = tree.claims.of(&rule.id).map(|claim| claim.place.file.as_str()).collect();
+    let files: BTreeSet<&str> = tree.claims.of(&rule.id).map(|claim| claim.location.file.as_str()).collect();
     let links: Vec<String> = files.iter().map(|file| format!("[{file}](../{file})")).collect();
     links.join(", ")
 }

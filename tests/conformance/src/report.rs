@@ -101,9 +101,9 @@ fn row(judged: &Judged<'_>) -> String {
     let seed = if rule.seed { " (seed)" } else { "" };
     let mut row = format!("{}  {:<12}  {}{seed}\n", rule.id, judged.state.name(), rule.says);
     for (claim, outcome) in &judged.claims {
-        let (said, why) = words(outcome);
+        let (result, why) = words(outcome);
         let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
-        let _ = writeln!(row, "         {said:<12}  {}{why}", claim.place);
+        let _ = writeln!(row, "         {result:<12}  {}{why}", claim.location);
     }
     row
 }
@@ -117,7 +117,7 @@ fn words(outcome: &Outcome) -> (&'static str, &str) {
 }
 
 /// One rule with its claims and results.
-pub fn one(judged: &Judged<'_>) -> String {
+pub fn rule_text(judged: &Judged<'_>) -> String {
     let rule = judged.rule;
     let mut text = row(judged);
     let basis = rule.basis.map(|basis| format!(", {basis:?}").to_lowercase()).unwrap_or_default();
@@ -154,7 +154,7 @@ pub fn rule_json(judged: &Judged<'_>) -> Value {
     object["state"] = json!(judged.state);
     let claims = judged.claims.iter().map(|(claim, outcome)| {
         let mut object = json!(outcome);
-        object["place"] = json!(claim.place);
+        object["place"] = json!(claim.location);
         object
     });
     object["claims"] = claims.collect();

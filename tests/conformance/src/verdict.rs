@@ -57,7 +57,7 @@ pub struct Judged<'a> {
 
 pub fn judge<'a>(tree: &'a Tree, results: &Results, rule: &'a Rule) -> Judged<'a> {
     let claims: Vec<_> = tree.claims.of(&rule.id).map(|claim| (claim, outcome(results, claim))).collect();
-    let has = |wanted: fn(&Outcome) -> bool| claims.iter().any(|(_, outcome)| wanted(outcome));
+    let has = |is_match: fn(&Outcome) -> bool| claims.iter().any(|(_, outcome)| is_match(outcome));
     let state = if has(|outcome| matches!(outcome, Outcome::Failed(_))) {
         State::Failing
     } else if rule.differs.is_some() {
@@ -77,7 +77,7 @@ pub fn judge<'a>(tree: &'a Tree, results: &Results, rule: &'a Rule) -> Judged<'a
 /// Result of a claim's test or scenario.
 pub fn outcome(results: &Results, claim: &Claim) -> Outcome {
     if claim.is_of_scenario() {
-        return scenario_outcome(results, &claim.place.file);
+        return scenario_outcome(results, &claim.location.file);
     }
     match results.record(claim) {
         Some(Record { ended: Ended::Failed, test, .. }) => Outcome::Failed(format!("in {test}")),

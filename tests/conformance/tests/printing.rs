@@ -20,7 +20,7 @@ fn a_closed_stdout_is_success() {
 fn a_full_disk_is_a_failure() {
     let full = File::options().write(true).open("/dev/full").expect("Linux has it");
     let output = printed_to(full);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("cannot print: No space left on device"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("cannot print: No space left on device"), "{stderr}");
 }

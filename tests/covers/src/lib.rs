@@ -53,7 +53,8 @@ impl Drop for Claim {
 /// A line is `FILE:LINE RULE RULE`, with the path relative to the root of the repository.
 pub fn record_program(file: &Path, test: &str, passed: bool) {
     for line in std::fs::read_to_string(file).unwrap_or_default().lines() {
-        let listed = line.split_once(' ').and_then(|(place, rules)| Some((place.rsplit_once(':')?, rules)));
+        let listed =
+            line.split_once(' ').and_then(|(location, rules)| Some((location.rsplit_once(':')?, rules)));
         let Some(((source, number), rules)) = listed else { panic!("{line:?} is no claim of a C program") };
         record(source, number.parse().expect("a line number"), rules, test, passed);
     }

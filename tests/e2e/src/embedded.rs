@@ -20,27 +20,28 @@ use crate::polling::eventually;
 use crate::programs::{artifacts, c_program};
 
 /// Tests that count what their process holds run one at a time.
-pub fn alone() -> MutexGuard<'static, ()> {
+pub fn lock_exclusive() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     // A failed test poisons the lock, but has ended.
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The kernel's remaining state of client processes, a line for each item; empty if nothing is left.
-pub fn remains(kernel_host: &KernelHost) -> Vec<String> {
+pub fn remaining_state(kernel_host: &KernelHost) -> Vec<String> {
     let state = kernel_host.views().snapshot();
-    let mut remains: Vec<String> = state.processes.iter().map(|process| format!("{process:?}")).collect();
-    remains.extend(state.devices.iter().map(|device| format!("{device:?}")));
-    remains.extend(state.contexts.iter().map(|context| format!("{context:?}")));
-    remains.extend(state.objects.iter().map(|object| format!("{object:?}")));
-    remains.extend(state.waits.iter().map(|wait| format!("{wait:?}")));
+    let mut remaining_state: Vec<String> =
+        state.processes.iter().map(|process| format!("{process:?}")).collect();
+    remaining_state.extend(state.devices.iter().map(|device| format!("{device:?}")));
+    remaining_state.extend(state.contexts.iter().map(|context| format!("{context:?}")));
+    remaining_state.extend(state.objects.iter().map(|object| format!("{object:?}")));
+    remaining_state.extend(state.waits.iter().map(|wait| format!("{wait:?}")));
     let busy = state.engines.iter().filter(|engine| engine.state != EngineState::Idle);
-    remains.extend(busy.map(|engine| format!("{engine:?}")));
+    remaining_state.extend(busy.map(|engine| format!("{engine:?}")));
     if state.objects_alive + state.shares > 0 {
-        remains.push(format!("{} objects, {} shares", state.objects_alive, state.shares));
+        remaining_state.push(format!("{} objects, {} shares", state.objects_alive, state.shares));
     }
-    remains.extend(kernel_host.sessions().clients().iter().map(|guest| format!("{guest:?}")));
-    remains
+    remaining_state.extend(kernel_host.sessions().clients().iter().map(|guest| format!("{guest:?}")));
+    remaining_state
 }
 
 /// An embedded daemon for local processes.
@@ -60,7 +61,7 @@ impl Embedded {
 
     /// Starts with these options, with the sockets in a temporary folder.
     pub fn start_with(options: Options) -> Embedded {
-        let alone = alone();
+        let alone = lock_exclusive();
         artifacts();
         let folder = tempfile::Builder::new().prefix("gpupv-e2e-").tempdir().expect("a temporary folder");
         let before = machine::open_files(std::process::id());
@@ -133,8 +134,8 @@ impl Embedded {
     #[track_caller]
     pub fn wait_until_forgotten(&self) {
         eventually("the kernel has nothing of the guests", || {
-            let remains = remains(&self.daemon.kernel_host);
-            if remains.is_empty() { Ok(()) } else { Err(remains.join("\n")) }
+            let remaining_state = remaining_state(&self.daemon.kernel_host);
+            if remaining_state.is_empty() { Ok(()) } else { Err(remaining_state.join("\n")) }
         });
     }
 
@@ -194,7 +195,7 @@ impl Running {
         );
     }
 
-    pub fn tell(&mut self, bytes: &[u8]) {
+    pub fn write_input(&mut self, bytes: &[u8]) {
         let input = self.0.stdin.as_mut().expect("the input is a pipe");
         input.write_all(bytes).expect("the program reads");
     }
@@ -221,7 +222,7 @@ impl Running {
     /// Sends it this, ends its input and waits for its end with any status; returns the rest of its output.
     pub fn outcome(mut self, bytes: &[u8]) -> (ExitStatus, String) {
         if !bytes.is_empty() {
-            self.tell(bytes);
+            self.write_input(bytes);
         }
         self.end_input();
         let mut text = String::new();

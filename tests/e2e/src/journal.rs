@@ -12,8 +12,8 @@ const KILLS_ENV: &str = "GPUPV_KILLS";
 pub const PROCESSES: usize = 3;
 
 /// Number of kills of a daemon.
-pub fn kills(unless_said: u64) -> u64 {
-    std::env::var(KILLS_ENV).map_or(unless_said, |kills| kills.parse().expect("a number"))
+pub fn kills(default: u64) -> u64 {
+    std::env::var(KILLS_ENV).map_or(default, |kills| kills.parse().expect("a number"))
 }
 
 /// The segments of a journal, the oldest first.
@@ -43,6 +43,6 @@ pub fn ring(broker: &Path) -> Vec<Running> {
     let start = |number: usize| Running::start(Embedded::command_at(broker, "ring", &[&number.to_string()]));
     let mut processes: Vec<_> = (0..PROCESSES).map(start).collect();
     processes.iter_mut().for_each(|process| process.says("shared"));
-    processes.iter_mut().for_each(|process| process.tell(b"go\n"));
+    processes.iter_mut().for_each(|process| process.write_input(b"go\n"));
     processes
 }

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 const GIVE_UP: Duration = Duration::from_secs(90);
 const LOOK_AGAIN: Duration = Duration::from_millis(4);
 
-/// Polls until `look` succeeds. A failure reports the error of the last poll.
+/// Polls until `poll` succeeds. A failure reports the error of the last poll.
 #[track_caller]
 #[expect(clippy::disallowed_methods, reason = "the polled state decides, not the time")]
-pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
+pub fn eventually<T>(what: &str, mut poll: impl FnMut() -> Result<T, String>) -> T {
     let end = Instant::now() + GIVE_UP;
     loop {
-        match look() {
-            Ok(seen) => return seen,
+        match poll() {
+            Ok(value) => return value,
             Err(state) if Instant::now() >= end => panic!("{what}: not after {GIVE_UP:?}: {state}"),
             Err(_) => std::thread::sleep(LOOK_AGAIN),
         }
@@ -22,6 +22,6 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) ->
 
 /// Polls until the condition is true.
 #[track_caller]
-pub fn until(what: &str, mut look: impl FnMut() -> bool) {
-    eventually(what, || if look() { Ok(()) } else { Err("it is not so".into()) });
+pub fn until(what: &str, mut poll: impl FnMut() -> bool) {
+    eventually(what, || if poll() { Ok(()) } else { Err("it is not so".into()) });
 }

@@ -451,7 +451,7 @@ impl Steady {
 
     /// A wait that is registered, a signal, its wake, the value in memory.
     #[track_caller]
-    pub fn works(&mut self) {
+    pub fn assert_works(&mut self) {
         self.value += 1;
         let (device, object, value) = (self.device, self.fence.object, self.value);
         assert_eq!(self.client.wait(device, object, value, value), Some(WaitOutcome::Registered));

@@ -309,7 +309,7 @@ fn a_wait_for_a_reached_value_sends_no_message() {
     child.says("ready");
     let counts = || (daemon.counters().frames_received.count(), daemon.counters().frames_sent.count());
     let before = counts();
-    child.tell(b"x");
+    child.write_input(b"x");
     child.says("waited");
     assert_eq!(counts(), before, "2000 waits for reached values");
     child.end();

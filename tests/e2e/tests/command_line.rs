@@ -177,13 +177,16 @@ fn repeated_protocol_errors_of_a_user_are_rate_limited_in_the_log_and_counted() 
     served.terminate();
     assert_eq!(served.child.wait().expect("the child process can be waited for").code(), Some(0));
     let text = std::fs::read_to_string(&log).expect("the log can be read");
-    let said = text.lines().filter(|line| line.contains("a local process is refused")).count() as u64;
+    let printed = text.lines().filter(|line| line.contains("a local process is refused")).count() as u64;
     let left_out = text.lines().filter_map(|line| {
         let (before, _) = line.split_once(" more lines were left out")?;
         before.rsplit(' ').next()?.parse::<u64>().ok()
     });
     let left_out: u64 = left_out.sum();
-    assert!(said > 0 && left_out > 0 && said + left_out == CONNECTIONS, "{said} and {left_out}: {text}");
+    assert!(
+        printed > 0 && left_out > 0 && printed + left_out == CONNECTIONS,
+        "{printed} and {left_out}: {text}"
+    );
 }
 
 #[test]
@@ -400,8 +403,8 @@ fn an_invalid_fault_is_refused_with_the_valid_choices() {
     }
     assert_eq!(served.inspect().stopped_adapters.len(), 0, "the refused faults had no effect");
     let json = inject(&served, &["--json", "hang", "3D"]);
-    let said: Value = serde_json::from_str(stdout(&json)).expect("JSON");
-    assert!(said["injected"].as_str().is_some_and(|what| what.contains("engine 0.0 hangs")), "{said}");
+    let printed: Value = serde_json::from_str(stdout(&json)).expect("JSON");
+    assert!(printed["injected"].as_str().is_some_and(|what| what.contains("engine 0.0 hangs")), "{printed}");
     assert_eq!(inject(&served, &["stop_adapter", "0"]).status.code(), Some(0));
     let again = inject(&served, &["stop_adapter", "0"]);
     assert_eq!(again.status.code(), Some(2));

@@ -177,7 +177,7 @@ fn verified(trace: &Path) -> (Option<i32>, Value) {
 }
 
 /// Waits for and signals each of these values; each must succeed.
-fn works(
+fn signal_and_wait(
     client: &mut Client,
     device: Handle,
     fence: &d3dkmt::CreatedSyncObject,
@@ -206,11 +206,11 @@ fn a_full_disk_stops_the_recording_and_not_the_daemon() {
     let fence = client.create_fence(device, 0);
     let mut value = 0;
     until("the disk is full", || {
-        works(&mut client, device, &fence, value + 1..value + 5001);
+        signal_and_wait(&mut client, device, &fence, value + 1..value + 5001);
         value += 5000;
         served.inspect().recording_dropped > 0
     });
-    works(&mut client, device, &fence, value + 1..value + 11);
+    signal_and_wait(&mut client, device, &fence, value + 1..value + 11);
     assert_eq!(client.value(&fence), value + 10);
     let dropped = served.inspect().recording_dropped;
     let (code, found) = verified(&trace);
@@ -230,12 +230,12 @@ fn a_full_disk_stops_the_recording_and_not_the_daemon() {
     assert!(found["lost_steps"].as_u64() >= Some(dropped), "{found}");
 }
 
-/// The next note of a daemon with this text; `meanwhile` runs after the subscription to notes.
-fn note_with(served: &Served, words: &str, meanwhile: impl FnOnce() + Send) -> String {
+/// The next note of a daemon with this text; `action` runs after the subscription to notes.
+fn note_with(served: &Served, words: &str, action: impl FnOnce() + Send) -> String {
     block_on(async {
         let mut client = control::connect(served.directory()).await.expect("the daemon answers");
         let mut notes = client.notes(NotesRequest::default()).await.expect("it has notes").into_inner();
-        std::thread::scope(|scope| scope.spawn(meanwhile).join().expect("it does not panic"));
+        std::thread::scope(|scope| scope.spawn(action).join().expect("it does not panic"));
         loop {
             let note = notes.message().await.expect("notes go on").expect("notes do not end");
             if note.text.contains(words) {
@@ -258,12 +258,12 @@ fn a_recording_ends_complete_at_its_limit_and_the_daemon_keeps_serving() {
     let mut value = 0;
     let note = note_with(&served, "the recording has reached its size limit", || {
         until("the recording has its size", || {
-            works(&mut client, device, &fence, value + 1..value + 5001);
+            signal_and_wait(&mut client, device, &fence, value + 1..value + 5001);
             value += 5000;
             !served.inspect().recording
         });
     });
-    works(&mut client, device, &fence, value + 1..value + 11);
+    signal_and_wait(&mut client, device, &fence, value + 1..value + 11);
     assert_eq!(client.value(&fence), value + 10);
     let bytes = std::fs::metadata(&trace).expect("it is there").len();
     assert!((LIMIT_BYTES / 2..=LIMIT_BYTES).contains(&bytes), "{bytes} bytes");
@@ -284,8 +284,8 @@ fn a_recording_ends_complete_at_its_limit_and_the_daemon_keeps_serving() {
         (&["--record-max", "4GiB"], "--record <FILE>"),
     ] {
         let output = gpupv(&["serve"]).args(arguments).output().expect("gpupv starts");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(2) && said.contains(wanted), "{arguments:?}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && printed.contains(wanted), "{arguments:?}: {printed}");
     }
 }
 
@@ -299,7 +299,7 @@ fn durability_is_named_and_each_kind_records_everything() {
         let mut client = Client::new(&served.broker());
         let device = client.open_device();
         let fence = client.create_fence(device, 0);
-        works(&mut client, device, &fence, 1..101);
+        signal_and_wait(&mut client, device, &fence, 1..101);
         if durable == "interval:1" {
             // The writer writes all pending data to the file, and then sleeps.
             let in_file = || Reader::new(std::fs::File::open(&trace).expect("there"), &trace).map(verify);
@@ -319,8 +319,8 @@ fn durability_is_named_and_each_kind_records_everything() {
         (&["--record", "x.gvt", "--flight-recorder", "1"], "--flight-recorder"),
     ] {
         let output = gpupv(&["serve"]).args(arguments).output().expect("gpupv starts");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(2) && said.contains(wanted), "{arguments:?}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && printed.contains(wanted), "{arguments:?}: {printed}");
     }
 }
 
@@ -332,12 +332,12 @@ fn a_flight_recorder_is_dumped_on_request_and_on_an_engine_reset() {
     let mut client = Client::new(&served.broker());
     let device = client.open_device();
     let fence = client.create_fence(device, 0);
-    works(&mut client, device, &fence, 1..1001);
+    signal_and_wait(&mut client, device, &fence, 1..1001);
     let asked = folder.path().join("asked.gvt");
     let mut dump = gpupv(&["trace", "dump", "--json", "--directory"]);
     let output = dump.arg(served.directory()).arg(&asked).output().expect("gpupv starts");
-    let said: Value = serde_json::from_str(stdout(&output)).expect("JSON");
-    assert!(said["steps"].as_u64() > Some(1000), "{said}");
+    let printed: Value = serde_json::from_str(stdout(&output)).expect("JSON");
+    assert!(printed["steps"].as_u64() > Some(1000), "{printed}");
     let report =
         trace::replay(&asked, &drivers::Registry::default(), &mut |_, _| {}).expect("the file is a trace");
     assert!(report.agrees() && report.ended, "{report}");

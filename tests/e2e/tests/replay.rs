@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use e2e::embedded::{Embedded, Running, alone};
+use e2e::embedded::{Embedded, Running, lock_exclusive};
 use e2e::polling::until;
 use e2e::programs::{ROWS, artifacts, c_program, gpupv};
 use e2e::served::Served;
@@ -82,20 +82,22 @@ fn a_recorded_command_list_is_explained() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let explained: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let submissions = explained["submissions"].as_array().expect("a list");
-    let races: Vec<_> = submissions.iter().filter(|one| one["races"] != serde_json::json!([])).collect();
-    let on: Vec<_> = races.iter().map(|one| one["races"][0]["resource"].as_str().unwrap_or("")).collect();
-    assert_eq!(on, ["filled", "copied", "added", "copied again", "xored"]);
-    for one in races {
-        let (race, message) = (&one["races"][0], &one["messages"][0]);
+    let races: Vec<_> =
+        submissions.iter().filter(|submission| submission["races"] != serde_json::json!([])).collect();
+    let resources: Vec<_> =
+        races.iter().map(|submission| submission["races"][0]["resource"].as_str().unwrap_or("")).collect();
+    assert_eq!(resources, ["filled", "copied", "added", "copied again", "xored"]);
+    for submission in races {
+        let (race, message) = (&submission["races"][0], &submission["messages"][0]);
         let packet = race["packet"].as_u64().expect("a packet") as usize;
         // The race and the message name one command.
-        assert_eq!(one["packets"][packet]["command"], message["command"], "{one}");
+        assert_eq!(submission["packets"][packet]["command"], message["command"], "{submission}");
         assert!(race["missing"].as_str().expect("words").contains("a barrier between them"), "{race}");
         assert_eq!(message["rule"], "R-091", "{message}");
     }
     let output = gpupv(&["explain", "--wrong"]).arg(&trace).output().expect("gpupv starts");
-    let said = text(&output.stdout);
-    assert!(said.contains("missing between them: barrier filled COMPUTE_SHADING -> COPY"), "{said}");
+    let printed = text(&output.stdout);
+    assert!(printed.contains("missing between them: barrier filled COMPUTE_SHADING -> COPY"), "{printed}");
 }
 
 #[test]
@@ -113,13 +115,13 @@ fn a_flipped_byte_is_named_by_block_and_offset() {
         copy[at] ^= 1 << (position % 8);
         std::fs::write(&damaged, copy).expect("the folder is writable");
         let output = replay(&damaged);
-        let said = text(&output.stdout);
-        assert_eq!(output.status.code(), Some(1), "byte {at}: {said}{}", text(&output.stderr));
-        let block = said.split("block ").nth(1).and_then(|rest| rest.split(' ').next());
-        assert!(block.is_some_and(|number| number.parse::<u32>().is_ok()), "byte {at}: {said}");
-        let offset = said.split(" at byte ").nth(1).and_then(|rest| rest.split(' ').next());
+        let printed = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(1), "byte {at}: {printed}{}", text(&output.stderr));
+        let block = printed.split("block ").nth(1).and_then(|rest| rest.split(' ').next());
+        assert!(block.is_some_and(|number| number.parse::<u32>().is_ok()), "byte {at}: {printed}");
+        let offset = printed.split(" at byte ").nth(1).and_then(|rest| rest.split(' ').next());
         let offset: usize = offset.and_then(|number| number.parse().ok()).expect("a byte offset");
-        assert!(offset <= at, "byte {at} is before the reported damage: {said}");
+        assert!(offset <= at, "byte {at} is before the reported damage: {printed}");
     }
 }
 
@@ -132,13 +134,13 @@ fn a_truncated_trace_reports_block_and_offset() {
     for length in [1, 20, bytes.len() / 3, bytes.len() / 2, bytes.len() - 1] {
         std::fs::write(&cut, &bytes[..length]).expect("the folder is writable");
         let output = replay(&cut);
-        let said = text(&output.stdout);
+        let printed = text(&output.stdout);
         // A cut between two blocks is what a killed daemon leaves: no damage, but no end.
         if output.status.code() == Some(0) {
-            assert!(said.contains("not ended"), "{length}: {said}");
+            assert!(printed.contains("not ended"), "{length}: {printed}");
         } else {
-            assert_eq!(output.status.code(), Some(1), "{length}: {said}{}", text(&output.stderr));
-            assert!(said.contains("block ") && said.contains(" at byte "), "{length}: {said}");
+            assert_eq!(output.status.code(), Some(1), "{length}: {printed}{}", text(&output.stderr));
+            assert!(printed.contains("block ") && printed.contains(" at byte "), "{length}: {printed}");
         }
     }
 }
@@ -169,7 +171,7 @@ fn a_file_that_is_no_trace_is_a_usage_error() {
 
 #[test]
 fn the_trace_of_a_killed_daemon_replays_to_its_end_as_not_ended() {
-    let _alone = alone();
+    let _alone = lock_exclusive();
     let folder = Folder::new();
     let trace = folder.file("killed.gvt");
     let mut served = Served::start(&["--record", trace.to_str().expect("UTF-8")]);
@@ -184,10 +186,10 @@ fn the_trace_of_a_killed_daemon_replays_to_its_end_as_not_ended() {
     drop(callers);
     let output = gpupv(&["replay", "--json"]).arg(&trace).output().expect("gpupv starts");
     let verdict: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let said = verdict["report"].as_str().expect("words");
-    assert_eq!(verdict["ended"], false, "{said}");
-    assert!(verdict["steps"].as_u64().expect("a number") > 1000, "{said}");
+    let printed = verdict["report"].as_str().expect("words");
+    assert_eq!(verdict["ended"], false, "{printed}");
+    assert!(verdict["steps"].as_u64().expect("a number") > 1000, "{printed}");
     // Nothing of it is lost: see recording.rs.
-    assert_eq!(verdict["verdict"], "identical", "{said}");
-    assert!(said.contains("not ended") && output.status.code() == Some(0), "{said}");
+    assert_eq!(verdict["verdict"], "identical", "{printed}");
+    assert!(printed.contains("not ended") && output.status.code() == Some(0), "{printed}");
 }

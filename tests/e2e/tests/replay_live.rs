@@ -51,12 +51,12 @@ fn recorded_programs_give_the_same_results_at_another_daemon() {
     daemon.stop();
     let daemon = Embedded::start();
     let played = at(&trace, &daemon.broker(), &["--json"]).output().expect("gpupv starts");
-    let told = json(&played);
-    assert_eq!(told["verdict"], "as recorded", "{told:#}");
-    assert_eq!((played.status.code(), &told["processes"]), (Some(0), &Value::from(4)), "{told:#}");
-    assert!(told["calls"].as_u64().unwrap() > 1_000 && told["wakes"].as_u64().unwrap() > 100, "{told:#}");
-    let left_out = told["left_out"].as_object().expect("reasons");
-    assert!(left_out.keys().all(|why| why == "the library cancels waits by itself"), "{told:#}");
+    let reply = json(&played);
+    assert_eq!(reply["verdict"], "as recorded", "{reply:#}");
+    assert_eq!((played.status.code(), &reply["processes"]), (Some(0), &Value::from(4)), "{reply:#}");
+    assert!(reply["calls"].as_u64().unwrap() > 1_000 && reply["wakes"].as_u64().unwrap() > 100, "{reply:#}");
+    let left_out = reply["left_out"].as_object().expect("reasons");
+    assert!(left_out.keys().all(|why| why == "the library cancels waits by itself"), "{reply:#}");
     daemon.wait_until_forgotten();
     daemon.stop();
 }
@@ -86,8 +86,8 @@ fn partial_replays_of_three_vms_share_one_live_daemon() {
         assert_eq!(output.status.code(), Some(0), "{vm}: {}{}", stdout(output), stderr(output));
         assert!(stdout(output).starts_with("as recorded: "), "{vm}: {}", stdout(output));
     }
-    let (status, said) = first.outcome(b"");
-    assert!(status.success() && said.starts_with("as recorded: "), "A: {said}");
+    let (status, printed) = first.outcome(b"");
+    assert!(status.success() && printed.starts_with("as recorded: "), "A: {printed}");
     daemon.wait_until_forgotten();
     daemon.stop();
 }
@@ -99,12 +99,12 @@ fn different_results_are_reported() {
     // Nothing has been shared yet.
     let output = at(&trace, &broker_of(&daemon, "M"), &["--vm", "M"]).output().expect("gpupv starts");
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-    let said = stdout(&output);
-    assert!(said.starts_with("2 differences: "), "{said}");
+    let printed = stdout(&output);
+    assert!(printed.starts_with("2 differences: "), "{printed}");
     let different = "p3 OpenNtHandleFromName: was STATUS_SUCCESS, is STATUS_OBJECT_NAME_NOT_FOUND\n";
-    assert!(said.contains(different), "{said}");
-    assert!(said.contains(": it opens an NT handle of a process that is not replayed\n"), "{said}");
-    assert!(said.contains(": it names a handle that the replay did not create\n"), "{said}");
+    assert!(printed.contains(different), "{printed}");
+    assert!(printed.contains(": it opens an NT handle of a process that is not replayed\n"), "{printed}");
+    assert!(printed.contains(": it names a handle that the replay did not create\n"), "{printed}");
     daemon.wait_until_forgotten();
     daemon.stop();
 }
@@ -113,16 +113,16 @@ fn different_results_are_reported() {
 fn an_impossible_live_replay_is_refused() {
     let trace = three_vms();
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let nobody = folder.path().join("nobody");
+    let missing_broker = folder.path().join("nobody");
     let refused = |command: &mut Command| {
         let output = command.output().expect("gpupv starts");
         assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
         stderr(&output).to_owned()
     };
-    let said = refused(&mut at(&trace, &nobody, &["--vm", "C"]));
-    assert!(said.contains("no VM \"C\" is in the recording: there are A, B, M, host"), "{said}");
-    let said = refused(&mut at(&trace, &nobody, &[]));
-    assert!(said.contains("no broker at") && said.contains("nobody"), "{said}");
-    let said = refused(&mut at(&trace, &nobody, &["--until", "seq=3"]));
-    assert!(said.contains("--until"), "{said}");
+    let printed = refused(&mut at(&trace, &missing_broker, &["--vm", "C"]));
+    assert!(printed.contains("no VM \"C\" is in the recording: there are A, B, M, host"), "{printed}");
+    let printed = refused(&mut at(&trace, &missing_broker, &[]));
+    assert!(printed.contains("no broker at") && printed.contains("nobody"), "{printed}");
+    let printed = refused(&mut at(&trace, &missing_broker, &["--until", "seq=3"]));
+    assert!(printed.contains("--until"), "{printed}");
 }

@@ -23,7 +23,7 @@ fn ring_goes_on(kills: u64, more: &[&str]) {
     let mut processes = ring(&served.broker());
     for kill in 0..kills {
         for process in &mut processes {
-            process.tell(format!("{}\n", 1 + random.below(60)).as_bytes());
+            process.write_input(format!("{}\n", 1 + random.below(60)).as_bytes());
         }
         processes.iter_mut().for_each(|process| process.says("on"));
         served.kill();
@@ -31,7 +31,7 @@ fn ring_goes_on(kills: u64, more: &[&str]) {
         served.start_again(&arguments);
     }
     for process in &mut processes {
-        process.tell(b"20\n");
+        process.write_input(b"20\n");
     }
     processes.iter_mut().for_each(|process| process.says("on"));
     assert_eq!(served.inspect().processes.len(), PROCESSES);
@@ -75,12 +75,12 @@ fn engines_reach_backing_pages_attached_before_the_restart() {
     let mut lists = Running::start(Embedded::command_at(&served.broker(), "lists_tour", &["on-demand"]));
     lists.says("ready");
     for _ in 0..3 {
-        lists.tell(b"\n");
+        lists.write_input(b"\n");
         lists.says("right");
         served.kill();
         served.start_again(&arguments);
     }
-    lists.tell(b"\n");
+    lists.write_input(b"\n");
     assert_eq!(lists.end(), "right\n");
     nothing_is_left(&served);
 }
@@ -139,7 +139,7 @@ fn a_process_that_does_not_resume_leaks_nothing_and_blocks_no_other() {
     killed.kill();
     // The daemon waits for it without a limit, and detects its end at once.
     served.start_again(&["--journal", journal, "--resume-within", "forever"]);
-    steady.tell(b"\n");
+    steady.write_input(b"\n");
     steady.says("right");
     assert_eq!(served.inspect().processes.len(), 1);
 
@@ -147,7 +147,7 @@ fn a_process_that_does_not_resume_leaks_nothing_and_blocks_no_other() {
     stopped.signal(rustix::process::Signal::STOP);
     served.kill();
     served.start_again(&["--journal", journal, "--resume-within", "0.2"]);
-    steady.tell(b"\n");
+    steady.write_input(b"\n");
     steady.says("right");
     assert_eq!(served.inspect().processes.len(), 1, "the stopped process did not resume");
     // Its later calls fail at once, without a daemon that does not have its session.
@@ -167,8 +167,11 @@ fn a_journal_in_use_or_unusable_is_refused_with_the_reason() {
         let sockets = tempfile::tempdir().expect("a temporary folder");
         let mut command = gpupv(&["serve", "--directory"]);
         let output = command.arg(sockets.path()).args(arguments).output().expect("gpupv starts");
-        let said = stderr(&output);
-        assert!(output.status.code() == Some(2) && said.contains(wanted), "{arguments:?}: {said}");
+        let stderr_text = stderr(&output);
+        assert!(
+            output.status.code() == Some(2) && stderr_text.contains(wanted),
+            "{arguments:?}: {stderr_text}"
+        );
     };
     let mut served = Served::start(&["--journal", path]);
     refused(&["--journal", path], &format!("in use by process {}", served.pid()));

@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use e2e::embedded::{Running, remains};
+use e2e::embedded::{Running, remaining_state};
 use e2e::guests::guests_can_run;
 use e2e::journal::{PROCESSES, kills, replays, ring};
 use e2e::polling::{eventually, until};
@@ -76,7 +76,7 @@ async fn obey(line: &str, daemon: &Daemon, entry: &Arc<VmEntry>) -> anyhow::Resu
     match &words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["processes"] => Ok(daemon.kernel_host.views().snapshot().processes.len().to_string()),
         ["waiting"] => Ok(daemon.kernel_host.resumption().deferred_work_count().to_string()),
-        ["left"] => Ok(remains(&daemon.kernel_host).join("\n")),
+        ["left"] => Ok(remaining_state(&daemon.kernel_host).join("\n")),
         ["ready"] => {
             let ready = entry.shared.wait_for(VmState::Ready, BOOT_TIME_MAX, || false);
             Ok(if ready { "yes".into() } else { "no".into() })
@@ -219,13 +219,13 @@ fn end_in_guest(ring: &str, daemon: &mut Killable, machine: &Machine) {
 #[track_caller]
 fn guest_says(daemon: &mut Killable, path: &str, words: &str, machine: &Machine) {
     eventually("a process in the guest prints the expected text", || {
-        let said = daemon.ask(&format!("get {path}.out"));
-        assert!(!said.contains("FAILED"), "{path} in the guest: {said}");
-        if said.contains(words) {
+        let answer = daemon.ask(&format!("get {path}.out"));
+        assert!(!answer.contains("FAILED"), "{path} in the guest: {answer}");
+        if answer.contains(words) {
             return Ok(());
         }
         let console = machine.vm.console_tail(10).join("\n");
-        Err(format!("{said}\n{}\n{console}", daemon.ask("left").replace("\\n", "\n")))
+        Err(format!("{answer}\n{}\n{console}", daemon.ask("left").replace("\\n", "\n")))
     });
 }
 
@@ -247,13 +247,13 @@ fn processes_in_a_guest_resume_after_each_kill_beside_local_ones() {
     let mut local = ring(&folder.path().join("broker.sock"));
     for kill in 0..kills(KILLS) {
         // No process continues before all have resumed, those in the guest included.
-        local.iter_mut().for_each(|process| process.tell(b"30\n"));
+        local.iter_mut().for_each(|process| process.write_input(b"30\n"));
         local.iter_mut().for_each(|process| process.says("on"));
         daemon.kill();
         replays(&journal, &format!("kill {kill}"));
         daemon = Killable::start(folder.path(), &journal);
     }
-    local.iter_mut().for_each(|process| process.tell(b"20\n"));
+    local.iter_mut().for_each(|process| process.write_input(b"20\n"));
     local.iter_mut().for_each(|process| process.says("on"));
     assert_eq!(daemon.ask("ready"), "yes");
     end_in_guest("ring", &mut daemon, &machine);
@@ -291,7 +291,7 @@ fn processes_in_a_guest_resume_after_each_kill_beside_local_ones() {
     daemon.kill();
     drop(machine);
     let mut daemon = Killable::start_within(folder.path(), &journal, Some(10));
-    local.iter_mut().for_each(|process| process.tell(b"20\n"));
+    local.iter_mut().for_each(|process| process.write_input(b"20\n"));
     local.iter_mut().for_each(|process| process.says("on"));
     assert_eq!(daemon.ask("processes"), PROCESSES.to_string());
     local.iter_mut().for_each(Running::end_input);
@@ -336,8 +336,8 @@ fn only_the_token_in_its_own_vm_resumes_a_session_and_new_processes_wait() {
         (&own, process, &[], refused),
         (&own, process + 1, &token, "this session does not go on here"),
     ] {
-        let said = Attached::resume(broker, process, token).err().unwrap_or_default();
-        assert!(said.contains(wanted), "process {process}: {said}");
+        let answer = Attached::resume(broker, process, token).err().unwrap_or_default();
+        assert!(answer.contains(wanted), "process {process}: {answer}");
     }
     assert!(new.is_silent(), "the new process has no answer yet");
     let back = Attached::resume(&own, process, &token).expect("the token resumes the session");

@@ -342,8 +342,8 @@ fn results_that_cannot_be_written_are_a_failure() {
         command.args(arguments).current_dir(folder.path()).stdin(Stdio::null()).stdout(full());
         let output = command.output().expect("gpupv starts");
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        let said = stderr(&output);
-        assert_eq!(said.matches("gpupv: cannot print: No space left on device").count(), 1, "{said}");
+        let printed = stderr(&output);
+        assert_eq!(printed.matches("gpupv: cannot print: No space left on device").count(), 1, "{printed}");
     }
 }
 

@@ -176,7 +176,7 @@ fn a_skipped_case_is_reported_with_its_reason_and_not_counted_as_passed() {
 const SEEDS: &str = "0..300";
 
 /// Output and report of one run over all seeds.
-fn whole(folder: &Path) -> (String, Value) {
+fn explore_unsharded(folder: &Path) -> (String, Value) {
     let output = scenario(folder, &["explore", "--random", "--seeds", SEEDS, "--report", "whole.json"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     (without_canary(stdout(&output)), report(&folder.join("whole.json")))
@@ -203,7 +203,7 @@ fn script(folder: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Ou
 #[test]
 fn shards_of_a_slurm_array_add_up_to_the_whole() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let (text, whole) = whole(folder.path());
+    let (text, unsharded) = unsharded(folder.path());
     let cluster = tree().join("host/scenario/cluster");
     let array = cluster.join("slurm-array.sh");
     // Last shard first, because the order must not matter.
@@ -217,7 +217,7 @@ fn shards_of_a_slurm_array_add_up_to_the_whole() {
     assert_eq!((output.status.code(), stdout(&output)), (Some(0), text.as_str()));
     let merged = ["merge", "reports/2.json", "reports/0.json", "reports/1.json", "--report", "merged.json"];
     assert_eq!(scenario(folder.path(), &merged).status.code(), Some(0));
-    assert_eq!(report(&folder.path().join("merged.json")), whole);
+    assert_eq!(report(&folder.path().join("merged.json")), unsharded);
     // A missing or duplicate shard is reported.
     for (reports, wanted) in [
         (&["reports/0.json", "reports/2.json"][..], "are missing: add the report of their shard"),
@@ -232,7 +232,7 @@ fn shards_of_a_slurm_array_add_up_to_the_whole() {
 #[test]
 fn shards_of_a_kubernetes_job_add_up_to_the_whole() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let (text, _) = whole(folder.path());
+    let (text, _) = unsharded(folder.path());
     fs::create_dir(folder.path().join("reports")).expect("writable");
     let manifest =
         fs::read_to_string(tree().join("host/scenario/cluster/kubernetes-job.yaml")).expect("text");

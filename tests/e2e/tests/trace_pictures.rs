@@ -13,7 +13,7 @@ fn trace_command(arguments: &[&str], traces: &[&Path]) -> Output {
     command.args(traces).args(&arguments[1..]).output().expect("gpupv starts")
 }
 
-fn said(output: &Output) -> String {
+fn text_of(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert_eq!(output.status.code(), Some(0), "{}{}", text(&output.stdout), text(&output.stderr));
     text(&output.stdout)
@@ -43,22 +43,22 @@ fn recorded_programs_are_shown_counted_drawn_and_compared() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let [one, two] = record(folder.path());
 
-    let lanes = said(&trace_command(&["show", "--last", "1000"], &[&one]));
+    let lanes = text_of(&trace_command(&["show", "--last", "1000"], &[&one]));
     assert!(lanes.contains("p1 fence_tour") && lanes.contains("CreateDevice"), "{lanes}");
-    let around = said(&trace_command(&["show", "--around", "3", "--steps", "1"], &[&one]));
+    let around = text_of(&trace_command(&["show", "--around", "3", "--steps", "1"], &[&one]));
     assert!(around.contains("#2 ") && around.contains("#4 ") && !around.contains("#5 "), "{around}");
-    let full = said(&trace_command(&["show", "--fence", "F0", "--full"], &[&one]));
+    let full = text_of(&trace_command(&["show", "--fence", "F0", "--full"], &[&one]));
     assert!(full.contains("CreateSynchronizationObject") || full.contains("store p1 slot"), "{full}");
-    assert!(said(&trace_command(&["show", "--process", "p1"], &[&one])).contains("p1 fence_tour"));
+    assert!(text_of(&trace_command(&["show", "--process", "p1"], &[&one])).contains("p1 fence_tour"));
 
     let stats: Value =
-        serde_json::from_str(&said(&trace_command(&["stats", "--json"], &[&one]))).expect("JSON");
+        serde_json::from_str(&text_of(&trace_command(&["stats", "--json"], &[&one]))).expect("JSON");
     assert_eq!(stats["ended"], true);
     assert_eq!(stats["inputs"]["process attached"], 1);
     assert!(stats["calls"]["SignalFromCpu"]["count"].as_u64().is_some_and(|count| count > 0), "{stats}");
-    assert!(said(&trace_command(&["stats"], &[&one])).contains("busiest fences"));
+    assert!(text_of(&trace_command(&["stats"], &[&one])).contains("busiest fences"));
 
-    said(&trace_command(&["export"], &[&one]));
+    text_of(&trace_command(&["export"], &[&one]));
     let page = std::fs::read_to_string(one.with_extension("html")).expect("it was written");
     assert!(page.starts_with("<!doctype html>"), "{page:.80}");
     let again = complaint(&trace_command(&["export"], &[&one]));
@@ -67,7 +67,7 @@ fn recorded_programs_are_shown_counted_drawn_and_compared() {
     assert!(output.status.success() && output.stdout.len() > 1000);
 
     let same = trace_command(&["diff"], &[&one, &one]);
-    assert!(said(&same).starts_with("the same but for times"));
+    assert!(text_of(&same).starts_with("the same but for times"));
     let other = trace_command(&["diff", "--json"], &[&one, &two]);
     assert_eq!(other.status.code(), Some(1));
     let other: Value = serde_json::from_slice(&other.stdout).expect("JSON");

@@ -34,9 +34,12 @@ fn a_replay_stops_at_a_position_and_prints_the_state() {
     let trace = golden("three_vms");
     let output = command(&["replay"], &trace, &["--until", "seq=12", "--state"]);
     code(&output, 0);
-    let said = stdout(&output);
-    assert!(said.starts_with("identical: 11 steps") && said.contains("stopped before step #12"), "{said}");
-    assert!(said.contains("process"), "the state: {said}");
+    let printed = stdout(&output);
+    assert!(
+        printed.starts_with("identical: 11 steps") && printed.contains("stopped before step #12"),
+        "{printed}"
+    );
+    assert!(printed.contains("process"), "the state: {printed}");
     let output = command(&["replay"], &trace, &["--until", "seq=12", "--state", "--json"]);
     code(&output, 0);
     let verdict = json(&output);
@@ -65,15 +68,16 @@ fn an_interactive_replay_steps_forwards_and_backwards() {
     drop(input);
     let output = child.wait_with_output().expect("it ends");
     code(&output, 0);
-    let said = stdout(&output);
-    let places: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix("before step #")).collect();
-    assert_eq!(&places[..3], ["1", "9", "6"], "{said}");
+    let printed = stdout(&output);
+    let positions: Vec<&str> =
+        printed.lines().filter_map(|line| line.strip_prefix("before step #")).collect();
+    assert_eq!(&positions[..3], ["1", "9", "6"], "{printed}");
     for wanted in
         ["#1 ", "#2 ", "\"fly\" is no command; h lists them", "the end of the trace: the state is the same"]
     {
-        assert!(said.contains(wanted), "{wanted}: {said}");
+        assert!(printed.contains(wanted), "{wanted}: {printed}");
     }
-    assert!(said.contains("print the whole state of the kernel"), "{said}");
+    assert!(printed.contains("print the whole state of the kernel"), "{printed}");
 }
 
 #[test]
@@ -171,8 +175,11 @@ fn another_order_of_a_recording_that_hangs_is_found_and_written() {
     let output =
         command(&["trace", "reorder"], &trace, &["--orders", "40", "-o", out.to_str().expect("UTF-8")]);
     code(&output, 1);
-    let said = stdout(&output);
-    assert!(said.contains("p waits at the end for ") && said.contains("\n  comes after #"), "{said}");
+    let printed = stdout(&output);
+    assert!(
+        printed.contains("p waits at the end for ") && printed.contains("\n  comes after #"),
+        "{printed}"
+    );
     code(&scenario(folder.path(), &["run", "out.scn"]), 0);
     let text = std::fs::read_to_string(&out).expect("the scenario");
     assert!(text.lines().last().is_some_and(|line| line.starts_with("expect why p ")), "{text}");

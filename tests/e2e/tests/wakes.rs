@@ -72,21 +72,25 @@ fn wakes_of(trace: &Path) -> Vec<(i64, [i64; 7])> {
     let output =
         gpupv(&["trace", "stats", "--wakes=1000", "--json"]).arg(trace).output().expect("gpupv starts");
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let slowest = told["slowest"].as_array().expect("a list");
-    assert_eq!(told["wakes"], slowest.len(), "every wake must be known from its signal to its end: {told:#}");
+    let latency: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let slowest = latency["slowest"].as_array().expect("a list");
+    assert_eq!(
+        latency["wakes"],
+        slowest.len(),
+        "every wake must be known from its signal to its end: {latency:#}"
+    );
     let mut wakes: Vec<_> = slowest.iter().collect();
     wakes.sort_by_key(|wake| wake["step"].as_u64());
     let known = |length: &Value| {
-        assert_eq!(length["error_ns"], 0, "local processes have one clock: {told:#}");
+        assert_eq!(length["error_ns"], 0, "local processes have one clock: {latency:#}");
         length["ns"].as_i64().expect("a number")
     };
     let of = |wake: &Value| {
-        assert_eq!(wake["call"], "SignalFromCpu", "{told:#}");
-        let (whole, parts) = (known(&wake["whole"]), PARTS.map(|part| known(&wake["parts"][part])));
-        assert_eq!(whole, parts.iter().sum::<i64>(), "parts add up: {wake:#}");
+        assert_eq!(wake["call"], "SignalFromCpu", "{latency:#}");
+        let (total, parts) = (known(&wake["whole"]), PARTS.map(|part| known(&wake["parts"][part])));
+        assert_eq!(total, parts.iter().sum::<i64>(), "parts add up: {wake:#}");
         assert!(parts.iter().all(|part| *part >= 0), "nothing comes before its cause: {wake:#}");
-        (whole, parts)
+        (total, parts)
     };
     wakes.into_iter().map(of).collect()
 }
@@ -109,7 +113,7 @@ fn the_parts_of_each_wake_add_up_and_the_replay_ignores_them() {
     for _ in 0..WAKES {
         pair.waits();
         let begun = now();
-        pair.signaler.tell(b"s");
+        pair.signaler.write_input(b"s");
         pair.signaler.says("signaled");
         pair.waiter.says("woken");
         between.push(now() - begun);
@@ -121,27 +125,31 @@ fn the_parts_of_each_wake_add_up_and_the_replay_ignores_them() {
         assert!(whole <= passed, "{whole} of {passed} ns: {parts:?}");
     }
     let output = gpupv(&["replay"]).arg(&trace).output().expect("gpupv starts");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success() && said.starts_with("identical: "), "{said}");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && printed.starts_with("identical: "), "{printed}");
     // The statistics of the whole trace have the table, too.
     let output = gpupv(&["trace", "stats"]).arg(&trace).output().expect("gpupv starts");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(said.contains("wake-ups by part: 50, 50 of them") && said.contains("wakes host / "), "{said}");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        printed.contains("wake-ups by part: 50, 50 of them") && printed.contains("wakes host / "),
+        "{printed}"
+    );
     parts_are_drawn(&trace);
 }
 
 /// The texts about a wake are also attached to its Perfetto slice.
 fn parts_are_drawn(trace: &Path) {
     let output = gpupv(&["trace", "stats", "--wakes=1"]).arg(trace).output().expect("gpupv starts");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let told = said.lines().find_map(|line| line.strip_prefix("    ")).expect("the parts of the slowest");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let slowest =
+        printed.lines().find_map(|line| line.strip_prefix("    ")).expect("the parts of the slowest");
     let output =
         gpupv(&["trace", "export", "--format", "pftrace"]).arg(trace).output().expect("gpupv starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let drawn = std::fs::read(trace.with_extension("pftrace")).expect("the picture");
     let has = |words: &str| drawn.windows(words.len()).any(|window| window == words.as_bytes());
-    let parts: Vec<_> = told.split(", ").collect();
-    assert_eq!(parts.len(), PARTS.len(), "{told}");
+    let parts: Vec<_> = slowest.split(", ").collect();
+    assert_eq!(parts.len(), PARTS.len(), "{slowest}");
     for (part, name) in parts.into_iter().zip(PARTS) {
         let length = part.strip_prefix(name).expect("in their order").trim_start();
         assert!(has(name) && has(length), "{part}");
@@ -155,7 +163,7 @@ fn a_stopped_waiter_shows_as_link_back_time() {
     pair.waits();
     let begun = now();
     pair.waiter.signal(Signal::STOP);
-    pair.signaler.tell(b"s");
+    pair.signaler.write_input(b"s");
     pair.signaler.says("signaled");
     hold();
     pair.waiter.signal(Signal::CONT);
@@ -211,7 +219,7 @@ fn a_busy_daemon_shows_as_host_queue_time() {
     let busy = std::thread::spawn(move || kernel_host.input(Input::SystemTime { utc_100ns: 1 }));
     proxy.wait_for(Phase::Held);
     let before = pair.daemon.counters().frames_received.count();
-    pair.signaler.tell(b"s");
+    pair.signaler.write_input(b"s");
     // The daemon has received the timestamps and the call, but cannot lock the kernel for them.
     until("the call is read", || pair.daemon.counters().frames_received.count() == before + 2);
     hold();

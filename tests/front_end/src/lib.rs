@@ -242,7 +242,7 @@ impl GuestVm {
         );
     }
 
-    pub fn say(&mut self, peer: u32, local: u32, payload: &[u8]) {
+    pub fn send_payload(&mut self, peer: u32, local: u32, payload: &[u8]) {
         self.send(self.header(Operation::RW, peer, local), payload);
     }
 }

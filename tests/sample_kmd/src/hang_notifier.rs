@@ -25,7 +25,7 @@ pub const USAGE_ENGINE_HUNG: u32 = 0x48;
 #[derive(Serialize, Deserialize)]
 struct Event {
     dxg: DxgCpuEvent,
-    hears_of_hangs: bool,
+    is_hang_event: bool,
 }
 
 /// The simulated driver with hang notification by CPU events.
@@ -65,7 +65,7 @@ impl FilterDriver for HangNotifier {
     fn create_cpu_event(&mut self, _adapter: u32, create: &CreateCpuEvent) -> Result<KmdCpuEvent, NtStatus> {
         self.created += 1;
         let name = KmdCpuEvent(self.created);
-        self.events.insert(name, Event { dxg: create.event, hears_of_hangs: false });
+        self.events.insert(name, Event { dxg: create.event, is_hang_event: false });
         Ok(name)
     }
 
@@ -89,7 +89,7 @@ impl FilterDriver for HangNotifier {
         let Some(event) = self.events.get_mut(&KmdCpuEvent(usage.kmd_cpu_event)) else {
             return NtStatus::INVALID_PARAMETER;
         };
-        event.hears_of_hangs = usage.usage[0] == USAGE_ENGINE_HUNG;
+        event.is_hang_event = usage.usage[0] == USAGE_ENGINE_HUNG;
         NtStatus::SUCCESS
     }
 
@@ -100,7 +100,7 @@ impl FilterDriver for HangNotifier {
         engine: EngineId,
         callbacks: &mut Vec<Callback>,
     ) -> EngineStatus {
-        for event in self.events.values().filter(|event| event.hears_of_hangs) {
+        for event in self.events.values().filter(|event| event.is_hang_event) {
             let signal = SignalEvent::of(event.dxg);
             callbacks.push(Callback::SignalEvent { adapter: engine.adapter, signal });
         }

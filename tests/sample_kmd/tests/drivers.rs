@@ -37,8 +37,8 @@ fn a_hang_signals_the_registered_events_only() {
         driver.create_cpu_event(0, &create).expect("the driver creates the event")
     };
     let [hang_event, other] = [7, 8].map(&mut create);
-    for (event, wants) in [(hang_event, USAGE_ENGINE_HUNG), (other, 1)] {
-        let usage = [wants, 0, 0, 0, 0, 0, 0, 0];
+    for (event, usage) in [(hang_event, USAGE_ENGINE_HUNG), (other, 1)] {
+        let usage = [usage, 0, 0, 0, 0, 0, 0, 0];
         let mut data = CpuEventUsage { object: Handle(0x40), kmd_cpu_event: event.0, usage }.encode();
         let flags = EscapeFlags::DRIVER_KNOWN_ESCAPE;
         let escape = Escape { process: None, device: None, context: None, flags, data: &mut data };

@@ -51,12 +51,14 @@ impl Results {
 
     /// The record of a claim. `None` if its block has not run since it moved to this line.
     pub fn record(&self, claim: &Claim) -> Option<&Record> {
-        let at = self.records.binary_search_by(|record| record.place.cmp(&claim.place)).ok()?;
+        let at = self.records.binary_search_by(|record| record.location.cmp(&claim.location)).ok()?;
         Some(&self.records[at]).filter(|record| record.rules.contains(&claim.rule))
     }
 
     /// Records of claims that are no longer in the tree.
     pub fn outdated<'a>(&'a self, claims: &'a Claims) -> impl Iterator<Item = &'a Record> {
-        self.records.iter().filter(|record| !claims.claims.iter().any(|claim| claim.place == record.place))
+        self.records
+            .iter()
+            .filter(|record| !claims.claims.iter().any(|claim| claim.location == record.location))
     }
 }

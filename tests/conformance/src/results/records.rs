@@ -10,7 +10,7 @@ use crate::claims::SourceLocation;
 /// Result of one claim's block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    pub place: SourceLocation,
+    pub location: SourceLocation,
     pub rules: Vec<String>,
     pub ended: Ended,
     /// The thread that ran it, which libtest names after its test.
@@ -28,18 +28,21 @@ pub fn read(folder: &Path) -> anyhow::Result<Vec<Record>> {
         let text = std::fs::read_to_string(&path)?;
         records.push(parse(&text).with_context(|| format!("in {}", path.display()))?);
     }
-    records.sort_by(|one, other| one.place.cmp(&other.place));
+    records.sort_by(|one, other| one.location.cmp(&other.location));
     Ok(records)
 }
 
 /// Reads the four lines of a record.
 pub fn parse(text: &str) -> anyhow::Result<Record> {
-    let [place, rules, verdict, test] = text.lines().collect::<Vec<_>>()[..] else {
+    let [location, rules, verdict, test] = text.lines().collect::<Vec<_>>()[..] else {
         bail!("a record has four lines: FILE:LINE, rules, passed or failed, test");
     };
-    let (file, line) = place.rsplit_once(':').with_context(|| format!("{place:?} is no FILE:LINE"))?;
+    let (file, line) = location.rsplit_once(':').with_context(|| format!("{location:?} is no FILE:LINE"))?;
     Ok(Record {
-        place: SourceLocation { file: file.to_owned(), line: line.parse().context("the line is no number")? },
+        location: SourceLocation {
+            file: file.to_owned(),
+            line: line.parse().context("the line is no number")?,
+        },
         rules: rules.split_whitespace().map(Into::into).collect(),
         ended: match verdict {
             "passed" => Ended::Passed,

@@ -68,7 +68,7 @@ fn a_new_kernel_has_no_planted_bug() {
     daemon.wait_until_forgotten();
     assert_eq!(daemon.kernel_host().replace_kernel(Config::default(), false), Ok(()));
     let mut steady = Steady::new(&daemon.broker());
-    steady.works();
+    steady.assert_works();
     drop(steady);
     daemon.end();
 }

@@ -28,15 +28,15 @@ fn a_share_opens_in_its_own_vm_only() {
     let object = owner.create_shared_fence(device);
     let (token, handle) = owner.make_nt_handle().expect("an NT handle");
     assert_eq!(owner.call(&share_call(object, token, None)).0, NtStatus::SUCCESS);
-    let places = [
+    let brokers = [
         (broker(&daemon, "a"), NtStatus::SUCCESS),
         (broker(&daemon, "b"), NtStatus::INVALID_HANDLE),
         (daemon.broker(), NtStatus::INVALID_HANDLE),
     ];
-    for (place, expected) in places {
-        let mut client = Client::new(&place);
+    for (broker_path, expected) in brokers {
+        let mut client = Client::new(&broker_path);
         let device = client.open_device();
-        assert_eq!(client.call(&open_call(device, token)).0, expected, "at {}", place.display());
+        assert_eq!(client.call(&open_call(device, token)).0, expected, "at {}", broker_path.display());
     }
     drop((owner, handle));
     daemon.end();
@@ -76,8 +76,8 @@ fn a_crash_ends_every_process_of_one_vm_and_none_of_another() {
     assert_eq!(shown, expected.map(|(name, state)| (name.to_owned(), state.to_owned())));
 
     for _ in 0..3 {
-        other.works();
-        host.works();
+        other.assert_works();
+        host.assert_works();
     }
     assert!(steady.end().ends_with("steady: undisturbed\n"));
     drop((armed, silent, client, other, host));
@@ -97,12 +97,12 @@ fn a_program_runs_in_a_local_vm_as_on_the_host() {
 fn a_cut_process_gets_no_goodbye_and_is_removed_at_once() {
     let daemon = start();
     let mut steady = Steady::new(&daemon.broker());
-    for place in [broker(&daemon, "a"), daemon.broker()] {
-        let mut client = Client::new(&place);
+    for broker_path in [broker(&daemon, "a"), daemon.broker()] {
+        let mut client = Client::new(&broker_path);
         let device = client.open_device();
         let fence = client.create_fence(device, 0).object;
         assert_eq!(client.wait(device, fence, 1, 1), Some(WaitOutcome::Registered));
-        let silent = Attached::new(&place);
+        let silent = Attached::new(&broker_path);
         for process in [client.process, silent.process] {
             daemon.daemon().cut_off(ProcessId(process));
             daemon.daemon().cut_off(ProcessId(process));
@@ -110,7 +110,7 @@ fn a_cut_process_gets_no_goodbye_and_is_removed_at_once() {
         }
         assert!(client.stream.read().is_err(), "no Goodbye");
         assert_eq!(daemon.kernel_host().views().snapshot().processes.len(), 1);
-        steady.works();
+        steady.assert_works();
     }
     drop(steady);
     daemon.end();
@@ -118,7 +118,7 @@ fn a_cut_process_gets_no_goodbye_and_is_removed_at_once() {
 
 #[test]
 fn names_that_make_no_socket_are_refused() {
-    let _alone = e2e::embedded::alone();
+    let _alone = e2e::embedded::lock_exclusive();
     let folder = tempfile::tempdir().expect("a temporary folder");
     let many: Vec<String> = (0..=LOCAL_VMS_MAX).map(|number| format!("vm{number}")).collect();
     let names = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
@@ -144,7 +144,7 @@ fn secure_without_isolation() -> Config {
 #[test]
 fn a_daemon_refuses_to_start_a_secure_vm_without_isolation() {
     covers!("GPV-012");
-    let _alone = e2e::embedded::alone();
+    let _alone = e2e::embedded::lock_exclusive();
     let folder = tempfile::tempdir().expect("a temporary folder");
     let kernel = secure_without_isolation();
     let local_vms = vec!["b".into(), "a".into()];
@@ -184,7 +184,7 @@ fn the_welcome_of_an_asynchronous_vm_sets_async_submission() {
     let kernel = Config { vms, ..Config::default() };
     let daemon = Embedded::start_with(Options { local_vms, kernel, ..Options::default() });
     let brokers = [broker(&daemon, "a"), broker(&daemon, "b"), daemon.broker()];
-    let told = brokers.map(|broker| {
+    let async_submissions = brokers.map(|broker| {
         let Attached { broker: _kept, mut stream, token, .. } = Attached::new(&broker);
         stream.send_frame(&hello_frame(PROTOCOL_VERSION, &token));
         match stream.read() {
@@ -192,7 +192,7 @@ fn the_welcome_of_an_asynchronous_vm_sets_async_submission() {
             other => panic!("no welcome: {other:?}"),
         }
     });
-    assert_eq!(told, [true, false, false]);
+    assert_eq!(async_submissions, [true, false, false]);
     daemon.end();
 }
 

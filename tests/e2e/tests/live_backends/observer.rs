@@ -24,8 +24,8 @@ impl Notebook {
 
 impl Observer for Notebook {
     fn step(&self, now: Nanos, input: &Input, effects: &Effects, kernel: &DaemonKernel) {
-        let seen = (now, input.clone(), effects.clone(), kernel.snapshot().digest());
-        self.0.lock().expect("no observer thread panicked").push(seen);
+        let record = (now, input.clone(), effects.clone(), kernel.snapshot().digest());
+        self.0.lock().expect("no observer thread panicked").push(record);
     }
 }
 
@@ -41,19 +41,19 @@ fn observed_inputs_give_another_kernel_the_same_effects() {
     let (daemon, notebook) = start(Clock::Monotonic);
     let (_, a) = daemon.daemon().local_vm("a").expect("the local VM exists");
     thread::scope(|scope| {
-        for place in [daemon.broker(), a.clone(), daemon.broker()] {
+        for broker in [daemon.broker(), a.clone(), daemon.broker()] {
             scope.spawn(move || {
-                let mut steady = Steady::new(&place);
-                (0..50).for_each(|_| steady.works());
+                let mut steady = Steady::new(&broker);
+                (0..50).for_each(|_| steady.assert_works());
             });
         }
     });
     daemon.wait_until_forgotten();
-    let seen = notebook.take();
-    assert!(seen.len() > 3 * 50 * 2, "{} steps", seen.len());
+    let records = notebook.take();
+    assert!(records.len() > 3 * 50 * 2, "{} steps", records.len());
     let mut again =
         DaemonKernel::new(Config::default(), Drivers::new(&Registry::default(), &Config::default()));
-    for (now, input, effects, digest) in seen {
+    for (now, input, effects, digest) in records {
         let mut same = Effects::default();
         let line = input.to_string();
         again.handle(now, input, &mut same);

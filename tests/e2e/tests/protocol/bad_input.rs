@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use d3dkmt::{Call, EventId};
-use e2e::embedded::{Embedded, alone};
+use e2e::embedded::{Embedded, lock_exclusive};
 use e2e::machine;
 use e2e::polling::{eventually, until};
 use e2e::served::Served;
@@ -43,7 +43,7 @@ fn enumerate_adapters() -> Vec<u8> {
 fn ends(daemon: &Embedded, steady: &mut Steady, case: &str, stream: &mut Stream, wanted: &str) {
     let goodbye = stream.read_goodbye().unwrap_or_else(|| panic!("{case}: no Goodbye"));
     assert!(goodbye.contains(wanted), "{case}: {goodbye}");
-    steady.works();
+    steady.assert_works();
     until(case, || daemon.inspection().processes.len() == 1);
 }
 
@@ -85,7 +85,7 @@ fn a_bad_frame_closes_its_stream_with_a_reason_and_nothing_else() {
         let mut client = Client::new(&daemon.broker());
         let device = client.open_device();
         client.create_fence(device, 0);
-        steady.works();
+        steady.assert_works();
         client.stream.send(&bytes);
         ends(&daemon, &mut steady, case, &mut client.stream, wanted);
         assert_eq!(daemon.counters().protocol_errors.count(), count, "{case}");
@@ -161,15 +161,15 @@ fn a_token_opens_the_stream_it_came_with_once_and_no_other() {
     drop((first, second));
 
     // The token of a process that has not sent its Hello: the process keeps its token.
-    let robbed = Attached::new(&daemon.broker());
+    let victim = Attached::new(&daemon.broker());
     let mut thief = Attached::new(&daemon.broker());
-    thief.stream.send_frame(&hello_frame(PROTOCOL_VERSION, &robbed.token));
+    thief.stream.send_frame(&hello_frame(PROTOCOL_VERSION, &victim.token));
     assert!(thief.stream.read_goodbye().expect("a Goodbye").contains("token"));
-    steady.works();
-    let mut robbed = robbed.hello();
-    robbed.open_device();
+    steady.assert_works();
+    let mut victim = victim.hello();
+    victim.open_device();
     assert_eq!(daemon.counters().protocol_errors.count(), 2);
-    drop((robbed, thief, steady));
+    drop((victim, thief, steady));
     daemon.end();
 }
 
@@ -225,7 +225,7 @@ fn the_broker_refuses_with_a_reason() {
         let broker = Broker::connect(&daemon.broker());
         broker.send(&bytes);
         refuses(&broker, wanted);
-        steady.works();
+        steady.assert_works();
     }
     for slots in [0, u32::MAX, d3dkmt::limits::FENCE_SLOTS_PER_PROCESS_MAX] {
         let client = Client::new(&daemon.broker());
@@ -239,7 +239,7 @@ fn the_broker_refuses_with_a_reason() {
         ..Attach::default()
     })));
     refuses(&client.broker, "attached a process already");
-    steady.works();
+    steady.assert_works();
     drop((client, steady));
     daemon.end();
 }
@@ -255,13 +255,13 @@ fn a_connection_that_does_not_identify_itself_is_closed_and_no_other() {
     let goodbye = long.stream.read_goodbye().expect("it is closed with a reason");
     assert!(goodbye.contains("so it is no Hello"), "{goodbye}");
     let silent = Broker::connect(&daemon.broker());
-    let mut mute = Attached::new(&daemon.broker());
+    let mut without_hello = Attached::new(&daemon.broker());
     until("the silent connection is closed", || !silent.is_silent());
     assert!(silent.reply().is_none());
-    assert!(mute.stream.read().is_err(), "the silent process's stream is closed");
+    assert!(without_hello.stream.read().is_err(), "the silent process's stream is closed");
     until("the process is gone", || daemon.inspection().processes.len() == 1);
-    steady.works();
-    drop((long, silent, mute, steady));
+    steady.assert_works();
+    drop((long, silent, without_hello, steady));
     daemon.end();
 }
 
@@ -327,7 +327,7 @@ fn a_client_waits_for_a_lingering_descriptor_of_its_user_and_is_not_cut_off() {
         assert_eq!(client.broker.reply().expect("an answer").0.refused, "");
     }
     let works = std::thread::spawn(move || {
-        steady.works();
+        steady.assert_works();
         steady
     });
     // The daemon resumes reading later: the following messages have arrived by then.
@@ -344,7 +344,7 @@ fn a_client_waits_for_a_lingering_descriptor_of_its_user_and_is_not_cut_off() {
 #[test]
 fn excess_descriptors_of_a_broker_message_are_closed_by_another_thread() {
     // Runs alone, because other tests count this program's open files.
-    let _alone = alone();
+    let _alone = lock_exclusive();
     let event = event();
     let many = vec![event.as_fd(); 253];
     let served = Served::start(&[]);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use d3dkmt::{NtStatus, WaitOutcome};
-use e2e::embedded::alone;
+use e2e::embedded::lock_exclusive;
 use e2e::machine::{context_switches, resident_bytes};
 use e2e::polling::eventually;
 use e2e::served::Served;
@@ -15,7 +15,7 @@ const KIB: u64 = 1024;
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the daemon must stay idle for a while")]
 fn a_daemon_at_rest_is_not_woken() {
-    let _alone = alone();
+    let _alone = lock_exclusive();
     let served = Served::start(&["--vms", "2"]);
     // Idle attached processes, after engine work, with a registered wait.
     let mut clients: Vec<Client> = (0..3).map(|_| Client::new(&served.broker())).collect();
@@ -44,7 +44,7 @@ fn a_daemon_at_rest_is_not_woken() {
 fn an_idle_process_costs_at_most_64_kib_and_a_fence_at_most_1_kib() {
     const PROCESSES: u64 = 200;
     const FENCES: u64 = 20_000;
-    let _alone = alone();
+    let _alone = lock_exclusive();
     let served = Served::start(&[]);
     // Warm up buffers that exist once for all processes.
     let mut clients: Vec<Client> = (0..4).map(|_| Client::new(&served.broker())).collect();

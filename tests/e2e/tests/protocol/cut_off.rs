@@ -25,12 +25,12 @@ fn a_client_that_never_reads_its_answers_is_cut_off() {
             "the daemon must not buffer megabytes of answers for a client that does not read"
         );
         if rounds % 50 == 0 {
-            steady.works();
+            steady.assert_works();
         }
     }
     until("the silent client is gone", || daemon.inspection().processes.len() == 1);
     assert_eq!(daemon.counters().protocol_errors.count(), 1);
-    steady.works();
+    steady.assert_works();
     drop((silent, steady));
     daemon.end();
 }
@@ -53,7 +53,7 @@ fn a_client_that_never_reads_its_wakes_is_cut_off_while_it_is_silent() {
     // After this answer all waits are queued. Then an engine signals, and the client sends nothing more.
     assert_eq!(silent.submit_write(context, &fence, 1), NtStatus::SUCCESS);
     until("the silent client is gone", || daemon.inspection().processes.len() == 1);
-    steady.works();
+    steady.assert_works();
     drop((silent, steady));
     daemon.end();
 }

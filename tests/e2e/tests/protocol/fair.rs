@@ -17,7 +17,7 @@ use proto::frame::append;
 /// An observer that blocks the kernel at the first escape until it is released, and records the following callers.
 struct Held {
     reached: Sender<()>,
-    go: Mutex<Option<Receiver<()>>>,
+    resume: Mutex<Option<Receiver<()>>>,
     calls: Mutex<Vec<u32>>,
 }
 
@@ -30,10 +30,10 @@ impl Observer for Held {
             calls.push(process.0);
         }
         drop(calls);
-        if first && let Some(go) = self.go.lock().expect("no observer thread panicked").take() {
+        if first && let Some(resume) = self.resume.lock().expect("no observer thread panicked").take() {
             // The other end of a channel may be dropped after a failure of the test.
             let _ = self.reached.send(());
-            let _ = go.recv();
+            let _ = resume.recv();
         }
     }
 }
@@ -52,8 +52,8 @@ fn adapter_of(client: &mut Client) -> Handle {
 /// Number of calls of a flooding VM that execute before a call of another VM that arrived before them. The flood's escapes
 /// have this much data.
 fn calls_before(data_bytes: usize, count: usize) -> usize {
-    let ((reached, is_reached), (go, going)) = (channel(), channel());
-    let held = Arc::new(Held { reached, go: Mutex::new(Some(going)), calls: Mutex::default() });
+    let ((reached, is_reached), (resume, going)) = (channel(), channel());
+    let held = Arc::new(Held { reached, resume: Mutex::new(Some(going)), calls: Mutex::default() });
     let observer: Option<Arc<dyn Observer>> = Some(held.clone());
     let local_vms = vec!["flooder".into(), "steady".into()];
     let daemon = Embedded::start_with(Options { observer, local_vms, ..Options::default() });
@@ -81,7 +81,7 @@ fn calls_before(data_bytes: usize, count: usize) -> usize {
             let mut bytes = Vec::new();
             append(&call_to_frame(1_000_000, &state), &mut bytes);
             assert!(steady.stream.send(&bytes));
-            go.send(()).expect("the kernel is blocked");
+            resume.send(()).expect("the kernel is blocked");
             steady.stream.read().expect("an answer")
         });
         calling.join().expect("no panic");

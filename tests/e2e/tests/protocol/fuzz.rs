@@ -249,7 +249,7 @@ fn a_hundred_thousand_random_frames_do_no_harm() {
     let (mut frames, mut streams) = (0, 0u64);
     while frames < frames_all {
         streams += 1;
-        steady.works();
+        steady.assert_works();
         if random.one_in(40) {
             // Garbage instead of a Hello.
             let mut attached = Attached::new(&daemon.broker());
@@ -273,7 +273,7 @@ fn a_hundred_thousand_random_frames_do_no_harm() {
             }
         }
     }
-    steady.works();
+    steady.assert_works();
     let breaches = daemon.counters().protocol_errors.count();
     println!("{frames} frames over {streams} streams, {breaches} of them closed for a breach");
     // The number of frames to closed streams, and so the number of streams, depends on the machine.

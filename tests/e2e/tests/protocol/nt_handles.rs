@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use covers::covers;
 use d3dkmt::limits::SHARES_PER_VM_MAX;
 use d3dkmt::{Call, Handle, NtStatus, ShareToken};
-use e2e::embedded::{Embedded, alone};
+use e2e::embedded::{Embedded, lock_exclusive};
 use e2e::machine;
 use e2e::polling::until;
 use e2e::served::Served;
@@ -77,7 +77,7 @@ fn a_process_that_never_attached_keeps_an_object_alive() {
 #[test]
 fn churning_nt_handles_share_one_watch_descriptor() {
     // Runs alone, because other tests count this program's open files.
-    let _alone = alone();
+    let _alone = lock_exclusive();
     let served = Served::start(&[]);
     let inotify = || {
         let links = std::fs::read_dir(format!("/proc/{}/fd", served.pid())).expect("it runs").flatten();

@@ -40,11 +40,11 @@ fn submit(contexts: Vec<Handle>) -> Call {
 fn adapters_and_devices_answer_through_c() {
     let daemon = Embedded::start();
     let mut scenario_client = ScenarioClient::start(&daemon);
-    let Reply::Adapters(adapters) = scenario_client.given(Call::EnumAdapters { capacity: 4 }) else {
+    let Reply::Adapters(adapters) = scenario_client.call_ok(Call::EnumAdapters { capacity: 4 }) else {
         panic!()
     };
     let adapter = adapters[0];
-    let Reply::Adapter(second) = scenario_client.given(Call::OpenAdapterFromLuid { luid: adapter.luid })
+    let Reply::Adapter(second) = scenario_client.call_ok(Call::OpenAdapterFromLuid { luid: adapter.luid })
     else {
         panic!()
     };
@@ -62,15 +62,15 @@ fn adapters_and_devices_answer_through_c() {
         let expected = raw.call(&Call::QueryAdapterInfo { adapter: raw_adapter, kind, data });
         assert_eq!(scenario_client.call(query(kind, bytes)), expected, "type {kind}");
     }
-    let Reply::Device(device) = scenario_client.given(Call::CreateDevice { adapter: second, flags: 0 })
+    let Reply::Device(device) = scenario_client.call_ok(Call::CreateDevice { adapter: second, flags: 0 })
     else {
         panic!()
     };
-    let state = scenario_client.given(Call::GetDeviceState { device, state_type: 1 });
+    let state = scenario_client.call_ok(Call::GetDeviceState { device, state_type: 1 });
     assert_eq!(state, Reply::DeviceState(1));
-    assert_eq!(scenario_client.given(Call::DestroyDevice { device }), Reply::None);
-    assert_eq!(scenario_client.given(Call::CloseAdapter { adapter: second }), Reply::None);
-    assert_eq!(scenario_client.given(Call::CloseAdapter { adapter: adapter.handle }), Reply::None);
+    assert_eq!(scenario_client.call_ok(Call::DestroyDevice { device }), Reply::None);
+    assert_eq!(scenario_client.call_ok(Call::CloseAdapter { adapter: second }), Reply::None);
+    assert_eq!(scenario_client.call_ok(Call::CloseAdapter { adapter: adapter.handle }), Reply::None);
     assert_eq!(scenario_client.end(), (Some(0), String::new()));
     drop(raw);
     daemon.end();
@@ -81,32 +81,32 @@ fn queues_and_objects_answer_through_c() {
     let daemon = Embedded::start();
     let mut scenario_client = ScenarioClient::start(&daemon);
     let device = scenario_client.open_device();
-    let Reply::Context(context) = scenario_client.given(new_context(device)) else { panic!() };
+    let Reply::Context(context) = scenario_client.call_ok(new_context(device)) else { panic!() };
     let fence = scenario_client.create_fence(device, SyncObjectFlags::empty());
     assert_ne!(fence.gpu_address, 0);
-    assert_eq!(scenario_client.given(signal(device, fence.object, 1)), Reply::None);
+    assert_eq!(scenario_client.call_ok(signal(device, fence.object, 1)), Reply::None);
     assert_eq!(scenario_client.value(Task::ReadValue(fence.object)), 1);
     let (objects, flags) = (vec![fence.object], SignalFlags::empty());
     let monitored =
         |value| GpuSignal::Monitored { objects: objects.clone().into(), values: vec![value].into() };
-    scenario_client.given(Call::WaitFromGpu {
+    scenario_client.call_ok(Call::WaitFromGpu {
         context,
         objects: objects.clone().into(),
         values: vec![1].into(),
     });
-    scenario_client.given(submit(vec![context]));
+    scenario_client.call_ok(submit(vec![context]));
     // One context without flags is the first form of the call, anything else the second.
-    scenario_client.given(Call::SignalFromGpu {
+    scenario_client.call_ok(Call::SignalFromGpu {
         contexts: vec![context].into(),
         signal: monitored(2),
         flags,
     });
-    scenario_client.given(Call::SignalFromGpu {
+    scenario_client.call_ok(Call::SignalFromGpu {
         contexts: vec![context].into(),
         signal: monitored(3),
         flags: SignalFlags::ALLOW_FENCE_REWIND,
     });
-    scenario_client.given(wait(device, fence.object, 3));
+    scenario_client.call_ok(wait(device, fence.object, 3));
     assert_eq!(scenario_client.value(Task::ReadValue(fence.object)), 3);
 
     scenario_client.must(Task::NewEvent(7));
@@ -117,21 +117,21 @@ fn queues_and_objects_answer_through_c() {
     };
     assert_eq!(scenario_client.call_with(enqueue, Some(7)).0, NtStatus::SUCCESS);
     // After it in the same context.
-    scenario_client.given(Call::SignalFromGpu {
+    scenario_client.call_ok(Call::SignalFromGpu {
         contexts: vec![context].into(),
         signal: monitored(4),
         flags,
     });
-    scenario_client.given(wait(device, fence.object, 4));
+    scenario_client.call_ok(wait(device, fence.object, 4));
     scenario_client.must(Task::Barrier);
     assert_eq!(scenario_client.value(Task::TakeEvent(7)), 1);
 
     let notification = create(device, SyncObjectType::CPU_NOTIFICATION, false);
     assert_eq!(scenario_client.call_with(notification.clone(), None).0, NtStatus::INVALID_HANDLE);
     assert_eq!(scenario_client.call_with(notification, Some(7)).0, NtStatus::SUCCESS);
-    scenario_client.given(Call::DestroySynchronizationObject { object: fence.object });
+    scenario_client.call_ok(Call::DestroySynchronizationObject { object: fence.object });
     assert_eq!(scenario_client.ask(0, Task::ReadValue(fence.object)).0, NtStatus::INVALID_HANDLE);
-    scenario_client.given(Call::DestroyContext { context });
+    scenario_client.call_ok(Call::DestroyContext { context });
     assert_eq!(scenario_client.end(), (Some(0), String::new()));
     daemon.end();
 }
@@ -141,17 +141,17 @@ fn legacy_objects_answer_through_c_with_any_value() {
     let daemon = Embedded::start();
     let mut scenario_client = ScenarioClient::start(&daemon);
     let device = scenario_client.open_device();
-    let Reply::Context(context) = scenario_client.given(new_context(device)) else { panic!() };
+    let Reply::Context(context) = scenario_client.call_ok(new_context(device)) else { panic!() };
     let mut raw = Client::new(&daemon.broker());
     let raw_device = raw.open_device();
     let raw_context = raw.create_context(raw_device);
     for legacy in [true, false] {
-        let Reply::SyncObject(mutex) = scenario_client.given(create(device, SyncObjectType::MUTEX, legacy))
+        let Reply::SyncObject(mutex) = scenario_client.call_ok(create(device, SyncObjectType::MUTEX, legacy))
         else {
             panic!()
         };
         let Reply::SyncObject(semaphore) =
-            scenario_client.given(create(device, SyncObjectType::SEMAPHORE, legacy))
+            scenario_client.call_ok(create(device, SyncObjectType::SEMAPHORE, legacy))
         else {
             panic!()
         };
@@ -178,7 +178,7 @@ fn legacy_objects_answer_through_c_with_any_value() {
         }
         let none = (NtStatus::INVALID_HANDLE, Outcome::Nothing);
         assert_eq!(scenario_client.ask(0, Task::ReadValue(semaphore.object)), none);
-        scenario_client.given(Call::DestroySynchronizationObject { object: mutex.object });
+        scenario_client.call_ok(Call::DestroySynchronizationObject { object: mutex.object });
     }
     scenario_client.end();
     drop(raw);
@@ -187,7 +187,7 @@ fn legacy_objects_answer_through_c_with_any_value() {
 
 /// Calls that are refused, each for one reason.
 fn bad_calls(device: Handle, fence: Handle) -> Vec<Call> {
-    let nothing = Handle(0x4000_4242 & !0x3F);
+    let unknown_handle = Handle(0x4000_4242 & !0x3F);
     let flags = SignalFlags::empty();
     let signal = |objects: Vec<Handle>, flags| {
         let values = vec![1; objects.len()];
@@ -200,29 +200,34 @@ fn bad_calls(device: Handle, fence: Handle) -> Vec<Call> {
     vec![
         Call::OpenAdapterFromLuid { luid: Luid { low: 0xDEAD, high: -1 } },
         Call::EnumAdapters { capacity: 0 },
-        Call::CloseAdapter { adapter: nothing },
+        Call::CloseAdapter { adapter: unknown_handle },
         Call::CloseAdapter { adapter: device },
-        Call::QueryAdapterInfo { adapter: nothing, kind: 15, data: vec![0; 4] },
-        Call::CreateDevice { adapter: nothing, flags: 0 },
+        Call::QueryAdapterInfo { adapter: unknown_handle, kind: 15, data: vec![0; 4] },
+        Call::CreateDevice { adapter: unknown_handle, flags: 0 },
         Call::DestroyDevice { device: Handle(0) },
         Call::GetDeviceState { device, state_type: 77 },
         Call::DestroyContext { context: fence },
         submit(vec![]),
-        submit(vec![nothing]),
-        submit(vec![nothing; 64]),
+        submit(vec![unknown_handle]),
+        submit(vec![unknown_handle; 64]),
         create(device, SyncObjectType(99), false),
-        create(nothing, SyncObjectType::MONITORED_FENCE, false),
-        Call::DestroySynchronizationObject { object: nothing },
+        create(unknown_handle, SyncObjectType::MONITORED_FENCE, false),
+        Call::DestroySynchronizationObject { object: unknown_handle },
         signal(vec![], flags),
         signal(vec![fence; 33], flags),
-        signal(vec![nothing], flags),
+        signal(vec![unknown_handle], flags),
         signal(vec![fence], SignalFlags::from_bits_retain(1 << 20)),
-        Call::SignalFromCpu { device: nothing, objects: vec![fence].into(), values: vec![1].into(), flags },
+        Call::SignalFromCpu {
+            device: unknown_handle,
+            objects: vec![fence].into(),
+            values: vec![1].into(),
+            flags,
+        },
         wait(vec![], WaitFromCpuFlags::empty()),
         wait(vec![fence; 33], WaitFromCpuFlags::empty()),
         wait(vec![fence], WaitFromCpuFlags::from_bits_retain(1 << 20)),
-        wait(vec![nothing], WaitFromCpuFlags::empty()),
-        Call::WaitFromGpu { context: nothing, objects: vec![fence].into(), values: vec![1].into() },
+        wait(vec![unknown_handle], WaitFromCpuFlags::empty()),
+        Call::WaitFromGpu { context: unknown_handle, objects: vec![fence].into(), values: vec![1].into() },
         Call::ShareObjects {
             objects: vec![fence],
             desired_access: 1,
@@ -230,7 +235,7 @@ fn bad_calls(device: Handle, fence: Handle) -> Vec<Call> {
             token: ShareToken([1; 16]),
         },
         Call::ShareObjects {
-            objects: vec![nothing],
+            objects: vec![unknown_handle],
             desired_access: 1,
             name: None,
             token: ShareToken([1; 16]),

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use d3dkmt::{Call, NtStatus, Reply, SyncObjectFlags};
-use e2e::embedded::{Embedded, alone};
+use e2e::embedded::{Embedded, lock_exclusive};
 use e2e::polling::until;
 use e2e::served::Served;
 use proto::scenario_client::Task;
@@ -15,7 +15,7 @@ fn blocked(daemon: &Embedded) -> ScenarioClient {
     let mut scenario_client = ScenarioClient::start(daemon);
     let device = scenario_client.open_device();
     let fence = scenario_client.create_fence(device, SyncObjectFlags::empty()).object;
-    scenario_client.tell(1, plain(wait(device, fence, 1)));
+    scenario_client.send_order(1, plain(wait(device, fence, 1)));
     scenario_client.must(Task::Barrier);
     assert_eq!(daemon.kernel_host().views().snapshot().waits.len(), 1);
     scenario_client
@@ -60,12 +60,12 @@ fn invalid_input_ends_the_client_with_a_reason() {
 
 #[test]
 fn every_wait_ends_when_the_daemon_dies() {
-    let _alone = alone();
+    let _alone = lock_exclusive();
     let daemon = Served::start(&[]);
     let mut scenario_client = ScenarioClient::start_at(&daemon.broker());
     let device = scenario_client.open_device();
     let fence = scenario_client.create_fence(device, SyncObjectFlags::empty()).object;
-    let blocked = scenario_client.tell(1, plain(wait(device, fence, 1)));
+    let blocked = scenario_client.send_order(1, plain(wait(device, fence, 1)));
     scenario_client.must(Task::NewEvent(1));
     assert_eq!(scenario_client.call_with(wait(device, fence, 2), Some(1)).0, NtStatus::SUCCESS);
     scenario_client.must(Task::Barrier);
@@ -99,7 +99,7 @@ fn figures() {
     let begun = Instant::now();
     for _ in 0..ACTORS {
         let mut scenario_client = ScenarioClient::start(&daemon);
-        scenario_client.given(Call::EnumAdapters { capacity: 4 });
+        scenario_client.call_ok(Call::EnumAdapters { capacity: 4 });
         scenario_client.end();
     }
     each("spawn, first call (attached), end", ACTORS.into(), begun);
@@ -112,13 +112,13 @@ fn figures() {
     (0..ORDERS).for_each(|_| assert_eq!(scenario_client.value(Task::ReadValue(fence)), 0));
     each("order without a call, round trip", ORDERS, begun);
     let begun = Instant::now();
-    (1..=ORDERS).for_each(|value| drop(scenario_client.given(signal(device, fence, value))));
+    (1..=ORDERS).for_each(|value| drop(scenario_client.call_ok(signal(device, fence, value))));
     each("order with a call, round trip", ORDERS, begun);
     let begun = Instant::now();
     (0..ORDERS).for_each(|_| scenario_client.must(Task::Barrier));
     each("barrier, round trip", ORDERS, begun);
     for thread in 1..4 {
-        scenario_client.tell(thread, plain(wait(device, fence, u64::MAX)));
+        scenario_client.send_order(thread, plain(wait(device, fence, u64::MAX)));
     }
     let begun = Instant::now();
     (0..ORDERS).for_each(|_| scenario_client.must(Task::Barrier));

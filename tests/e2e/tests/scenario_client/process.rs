@@ -62,7 +62,7 @@ impl ScenarioClient {
         tag
     }
 
-    pub fn tell(&mut self, thread: u32, task: Task) -> Tag {
+    pub fn send_order(&mut self, thread: u32, task: Task) -> Tag {
         let mut bytes = Vec::new();
         let tag = self.order(thread, task, &mut bytes);
         self.write(&bytes);
@@ -94,7 +94,7 @@ impl ScenarioClient {
 
     #[track_caller]
     pub fn ask(&mut self, thread: u32, task: Task) -> (NtStatus, Outcome) {
-        let tag = self.tell(thread, task);
+        let tag = self.send_order(thread, task);
         let report = self.report(tag);
         (report.status, report.outcome)
     }
@@ -128,7 +128,7 @@ impl ScenarioClient {
     }
 
     #[track_caller]
-    pub fn given(&mut self, call: Call) -> Reply {
+    pub fn call_ok(&mut self, call: Call) -> Reply {
         match self.call(call) {
             (NtStatus::SUCCESS, reply) => reply,
             other => panic!("refused: {other:?}"),
@@ -138,10 +138,10 @@ impl ScenarioClient {
     /// A device on the first adapter.
     #[track_caller]
     pub fn open_device(&mut self) -> Handle {
-        let Reply::Adapters(adapters) = self.given(Call::EnumAdapters { capacity: 4 }) else {
+        let Reply::Adapters(adapters) = self.call_ok(Call::EnumAdapters { capacity: 4 }) else {
             panic!("no adapters")
         };
-        match self.given(Call::CreateDevice { adapter: adapters[0].handle, flags: 0 }) {
+        match self.call_ok(Call::CreateDevice { adapter: adapters[0].handle, flags: 0 }) {
             Reply::Device(device) => device,
             other => panic!("no device: {other:?}"),
         }
@@ -151,7 +151,7 @@ impl ScenarioClient {
     pub fn create_fence(&mut self, device: Handle, flags: SyncObjectFlags) -> CreatedSyncObject {
         let object_type = SyncObjectType::MONITORED_FENCE;
         let info = SyncObjectInfo { object_type, flags, ..SyncObjectInfo::default() };
-        match self.given(Call::CreateSynchronizationObject { device, info, legacy: false }) {
+        match self.call_ok(Call::CreateSynchronizationObject { device, info, legacy: false }) {
             Reply::SyncObject(created) => created,
             other => panic!("no object: {other:?}"),
         }

@@ -1,7 +1,7 @@
 //! Waits, wakes, and their order with a barrier.
 
 use d3dkmt::{Handle, NtStatus, Reply, SyncObjectFlags};
-use e2e::embedded::{Embedded, alone};
+use e2e::embedded::{Embedded, lock_exclusive};
 use e2e::guests::guests_can_run;
 use e2e::programs::{artifacts, gpupv};
 use proto::scenario_client::{Outcome, Report, Task};
@@ -29,15 +29,15 @@ fn a_thread_waits_while_another_signals() {
     daemon.end();
 }
 
-fn wait_and_signal(scenario_client: &mut ScenarioClient, look_at_wait: impl Fn()) {
+fn wait_and_signal(scenario_client: &mut ScenarioClient, inspect_wait: impl Fn()) {
     let device = scenario_client.open_device();
     let fence = scenario_client.create_fence(device, NO_FLAGS).object;
     for value in 1..=50 {
-        let waiting = scenario_client.tell(1, plain(wait(device, fence, value)));
+        let waiting = scenario_client.send_order(1, plain(wait(device, fence, value)));
         scenario_client.must(Task::Barrier);
         assert!(!scenario_client.has_reported(waiting), "the wait for {value} ended too early");
-        look_at_wait();
-        scenario_client.given(signal(device, fence, value));
+        inspect_wait();
+        scenario_client.call_ok(signal(device, fence, value));
         scenario_client.must(Task::Barrier);
         assert!(scenario_client.has_reported(waiting), "the wait for {value} had not ended at the barrier");
         succeeded(&scenario_client.report(waiting));
@@ -48,7 +48,7 @@ fn wait_and_signal(scenario_client: &mut ScenarioClient, look_at_wait: impl Fn()
 #[test]
 fn a_thread_waits_while_another_signals_in_a_guest() {
     // The check of guests' requirements also opens files.
-    let _alone = alone();
+    let _alone = lock_exclusive();
     if !guests_can_run() {
         return;
     }
@@ -56,7 +56,7 @@ fn a_thread_waits_while_another_signals_in_a_guest() {
     let mut scenario_client =
         ScenarioClient::spawn(gpupv(&["vm", "run", "--with", &with, "--", "/scenario-client"]));
     wait_and_signal(&mut scenario_client, || ());
-    scenario_client.tell(1, plain(d3dkmt::Call::EnumAdapters { capacity: 4 }));
+    scenario_client.send_order(1, plain(d3dkmt::Call::EnumAdapters { capacity: 4 }));
     scenario_client.must(Task::Barrier);
     let (code, words) = scenario_client.end();
     assert_eq!(code, Some(0), "{words}");
@@ -76,7 +76,7 @@ fn an_event_wait_sets_its_event_once() {
         );
         scenario_client.must(Task::Barrier);
         assert_eq!(scenario_client.value(Task::TakeEvent(3)), 0);
-        scenario_client.given(signal(device, fence, value));
+        scenario_client.call_ok(signal(device, fence, value));
         scenario_client.must(Task::Barrier);
         assert_eq!(scenario_client.value(Task::TakeEvent(3)), 1);
     }
@@ -89,7 +89,7 @@ fn an_event_wait_sets_its_event_once() {
     // The library keeps its own descriptor, so the scenario client may close the event during the wait.
     assert_eq!(scenario_client.call_with(wait(device, fence, 99), Some(3)).0, NtStatus::SUCCESS);
     scenario_client.must(Task::CloseEvent(3));
-    scenario_client.given(signal(device, fence, 99));
+    scenario_client.call_ok(signal(device, fence, 99));
     for task in [Task::TakeEvent(3), Task::AwaitEvent(3), Task::CloseEvent(3)] {
         assert_eq!(scenario_client.ask(0, task), (NtStatus::INVALID_HANDLE, Outcome::Nothing));
     }
@@ -108,11 +108,11 @@ fn a_barrier_follows_wakes_caused_by_another_process() {
     waiter.must(Task::NewEvent(1));
     for value in 1..=50 {
         let waits = wait(devices[0], fence, value);
-        let blocked: Vec<_> = (1..4).map(|thread| waiter.tell(thread, plain(waits.clone()))).collect();
+        let blocked: Vec<_> = (1..4).map(|thread| waiter.send_order(thread, plain(waits.clone()))).collect();
         assert_eq!(waiter.call_with(waits, Some(1)).0, NtStatus::SUCCESS);
         waiter.must(Task::Barrier);
         assert!(!blocked.iter().any(|tag| waiter.has_reported(*tag)));
-        signaller.given(signal(devices[1], opened, value));
+        signaller.call_ok(signal(devices[1], opened, value));
         waiter.must(Task::Barrier);
         for tag in blocked {
             assert!(waiter.has_reported(tag), "woken before the barrier and reported after it");
@@ -129,13 +129,13 @@ fn a_barrier_follows_wakes_caused_by_another_process() {
 fn a_barrier_starts_no_session() {
     let daemon = Embedded::start();
     let mut scenario_client = ScenarioClient::start(&daemon);
-    let started = scenario_client.tell(5, Task::StartThread);
+    let started = scenario_client.send_order(5, Task::StartThread);
     scenario_client.must(Task::Barrier);
     assert!(scenario_client.has_reported(started));
     assert_eq!(scenario_client.value(Task::MessagesSent), 0);
     assert!(daemon.kernel_host().sessions().clients().is_empty());
     // The first call of another thread attaches; the barrier comes after it.
-    let first = scenario_client.tell(5, plain(d3dkmt::Call::EnumAdapters { capacity: 4 }));
+    let first = scenario_client.send_order(5, plain(d3dkmt::Call::EnumAdapters { capacity: 4 }));
     scenario_client.must(Task::Barrier);
     assert!(scenario_client.has_reported(first));
     assert_eq!(scenario_client.value(Task::MessagesSent), 1);
@@ -158,7 +158,7 @@ fn a_thousand_orders_are_pipelined() {
         tags.push(scenario_client.order((value % 4) as u32, task(value, fence), &mut bytes));
     }
     scenario_client.write(&bytes);
-    let barrier = scenario_client.tell(9, Task::Barrier);
+    let barrier = scenario_client.send_order(9, Task::Barrier);
     scenario_client.report(barrier);
     for tag in tags {
         assert!(scenario_client.has_reported(tag), "a barrier comes after every order before it");

@@ -28,8 +28,8 @@ pub fn same_output(lab: &mut Lab, local: &[(&str, String)]) {
         let path = format!("/{program}");
         let jobs = [0, 1].map(|guest| lab.start(guest, &[&path]));
         for job in jobs {
-            let (code, said) = job.end();
-            assert_eq!(&said, output, "{program}");
+            let (code, printed) = job.end();
+            assert_eq!(&printed, output, "{program}");
             assert_eq!(code, 0, "{program}");
         }
         lab.wait_until_empty();

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use e2e::embedded::{alone, remains};
+use e2e::embedded::{lock_exclusive, remaining_state};
 use e2e::machine;
 use e2e::polling::eventually;
 use e2e::programs::{artifacts, c_program};
@@ -30,7 +30,7 @@ pub struct Lab {
 
 impl Lab {
     pub fn boot(programs: &[&str]) -> Lab {
-        let alone = alone();
+        let alone = lock_exclusive();
         artifacts();
         let with = programs
             .iter()
@@ -88,8 +88,8 @@ impl Lab {
     #[track_caller]
     pub fn wait_until_empty(&self) {
         eventually("nothing is left of the guests' processes", || {
-            let remains = remains(&self.fleet.daemon.kernel_host);
-            if remains.is_empty() { Ok(()) } else { Err(remains.join("\n")) }
+            let remaining_state = remaining_state(&self.fleet.daemon.kernel_host);
+            if remaining_state.is_empty() { Ok(()) } else { Err(remaining_state.join("\n")) }
         });
     }
 

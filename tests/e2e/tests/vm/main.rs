@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use e2e::console::failures;
-use e2e::embedded::{Embedded, alone};
+use e2e::embedded::{Embedded, lock_exclusive};
 use e2e::guests::guests_can_run;
 use e2e::pages::Page;
 use e2e::programs::{c_program, gpupv};
@@ -101,7 +101,7 @@ fn local_outputs() -> Vec<(&'static str, String)> {
 #[test]
 fn a_recorded_run_in_two_guests_replays_identical() {
     // The search for the guest's kernel also opens a file.
-    let _alone = alone();
+    let _alone = lock_exclusive();
     if !guests_can_run() {
         return;
     }
@@ -114,21 +114,21 @@ fn a_recorded_run_in_two_guests_replays_identical() {
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{out}{err}");
     for name in ["[vm1] ", "[vm2] "] {
-        let said: String =
+        let printed: String =
             out.lines().filter_map(|line| line.strip_prefix(name)).map(|line| format!("{line}\n")).collect();
-        assert_eq!(said, include_str!("../golden/fence_tour.txt"), "{name}: {err}");
+        assert_eq!(printed, include_str!("../golden/fence_tour.txt"), "{name}: {err}");
     }
     let replay = gpupv(&["replay"]).arg(&trace).output().expect("gpupv starts");
-    let said = String::from_utf8_lossy(&replay.stdout);
-    assert_eq!(replay.status.code(), Some(0), "{said}");
-    assert!(said.starts_with("identical: ") && !said.contains("not ended"), "{said}");
+    let printed = String::from_utf8_lossy(&replay.stdout);
+    assert_eq!(replay.status.code(), Some(0), "{printed}");
+    assert!(printed.starts_with("identical: ") && !printed.contains("not ended"), "{printed}");
     wakes_of_guests_have_parts(&trace);
 }
 
 /// The other pages run in `tests/docs.rs`.
 #[test]
 fn pages_with_guests_print_what_they_show() {
-    let _alone = alone();
+    let _alone = lock_exclusive();
     if !guests_can_run() {
         return;
     }
@@ -142,21 +142,21 @@ fn pages_with_guests_print_what_they_show() {
 fn wakes_of_guests_have_parts(trace: &Path) {
     let output =
         gpupv(&["trace", "stats", "--wakes=100", "--json"]).arg(trace).output().expect("gpupv starts");
-    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!(told["unsteady"], json!([]), "{told:#}");
-    let wakes = told["slowest"].as_array().expect("a list");
+    let latency: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(latency["unsteady"], json!([]), "{latency:#}");
+    let wakes = latency["slowest"].as_array().expect("a list");
     // The number of waits that had to sleep depends on the guests' timing.
     for guest in ["vm1", "vm2"] {
         let is_its = |wake: &Value| wake["process"].as_str().is_some_and(|path| path.contains(guest));
-        assert!(wakes.iter().any(is_its), "{guest}: {told:#}");
+        assert!(wakes.iter().any(is_its), "{guest}: {latency:#}");
     }
-    assert!(wakes.iter().any(|wake| wake["call"] == "SignalFromCpu"), "{told:#}");
+    assert!(wakes.iter().any(|wake| wake["call"] == "SignalFromCpu"), "{latency:#}");
     for wake in wakes {
         let length = |of: &Value| Some((of["ns"].as_i64()?, of["error_ns"].as_i64()?));
         let part = |name: &str| length(&wake["parts"][name]);
         let parts: Vec<_> = wake["parts"].as_object().expect("parts").values().filter_map(length).collect();
-        let (whole, error) = length(&wake["whole"]).expect("it is known");
-        assert_eq!(whole, parts.iter().map(|part| part.0).sum::<i64>(), "{wake:#}");
+        let (total, error) = length(&wake["whole"]).expect("it is known");
+        assert_eq!(total, parts.iter().map(|part| part.0).sum::<i64>(), "{wake:#}");
         assert!(
             parts.iter().all(|(nanos, error)| nanos + error >= 0),
             "a part begins before its cause: {wake:#}"
