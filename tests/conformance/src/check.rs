@@ -36,11 +36,11 @@ pub fn uncovered(tree: &Tree) -> impl Iterator<Item = String> {
 
 /// Differences between the current page and the generated one, with the rules that lost their coverage.
 pub fn drift(tree: &Tree, committed: &str) -> Vec<String> {
-    let wanted = page::render(tree);
-    if committed == wanted {
+    let expected = page::render(tree);
+    if committed == expected {
         return Vec::new();
     }
-    let now = page::covered(&wanted);
+    let now = page::covered(&expected);
     let lost = page::covered(committed).into_iter().filter(|rule| !now.contains(rule));
     let mut failures: Vec<String> = lost
         .map(|rule| {

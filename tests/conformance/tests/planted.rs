@@ -132,11 +132,11 @@ fn claims_with_records_of_a_pass_are_covered() {
 #[test]
 fn a_failed_test_fails_its_rules() {
     let planted = Planted::new().recorded("failed").with_page();
-    let wanted = [
+    let expected = [
         "tests/calls.rs:8: FEN-001 failed: in some::test",
         "tests/calls.rs:8: FEN-002 failed: in some::test",
     ];
-    assert_eq!(planted.failures(&["--check"]), wanted);
+    assert_eq!(planted.failures(&["--check"]), expected);
     assert_eq!(planted.failures(&[]), [""; 0], "a report does not fail");
     assert_eq!(planted.state("FEN-001"), "failing");
 }
@@ -144,9 +144,9 @@ fn a_failed_test_fails_its_rules() {
 #[test]
 fn a_claim_without_a_record_counts_for_nothing() {
     let planted = Planted::new().record(4, "FEN-001", "passed").with_page();
-    let wanted = ["FEN-001", "FEN-002"]
+    let expected = ["FEN-001", "FEN-002"]
         .map(|rule| format!("tests/calls.rs:8: {rule} did not run: there is no record of it"));
-    assert_eq!(planted.failures(&["--check"]), wanted);
+    assert_eq!(planted.failures(&["--check"]), expected);
     assert_eq!(planted.state("FEN-001"), "passing", "another test covers it");
     assert_eq!(planted.state("FEN-002"), "not-run");
     assert!(!page::covered(&page::read(planted.root())).contains("FEN-002"));
@@ -166,7 +166,7 @@ fn a_record_of_other_rules_or_another_line_is_none() {
 fn a_scenario_passes_if_it_passed_somewhere_and_failed_nowhere() {
     let file = "tests/scenarios/a.scn";
     let result = |backend, verdict| json!({"file": file, "case": "x", "backend": backend, "verdict": verdict, "reason": "so"});
-    for (model, link, wanted) in [
+    for (model, link, expected) in [
         ("passed", "skipped", None),
         ("passed", "failed", Some("failed: x on backend link so")),
         ("skipped", "skipped", Some("did not run: skipped on every backend: so")),
@@ -176,8 +176,8 @@ fn a_scenario_passes_if_it_passed_somewhere_and_failed_nowhere() {
         planted.write(&format!("{RESULTS_FOLDER}/scenarios-model.json"), &result("model", model).to_string());
         let document = json!({"results": [result("link", link)]});
         planted.write(&format!("{RESULTS_FOLDER}/scenarios-link.json"), &document.to_string());
-        let wanted: Vec<String> = wanted.iter().map(|what| format!("{file}:1: FEN-001 {what}")).collect();
-        assert_eq!(planted.with_page().failures(&["--check"]), wanted);
+        let expected: Vec<String> = expected.iter().map(|what| format!("{file}:1: FEN-001 {what}")).collect();
+        assert_eq!(planted.with_page().failures(&["--check"]), expected);
     }
 }
 
@@ -193,12 +193,12 @@ fn a_c_program_claims_by_its_macro() {
 fn claims_that_cannot_be_right_are_defects() {
     let planted = Planted::new()
         .with("tests/calls.rs", "covers!(\"FEN-009\");\ncovers!(\"FEN-003\");\n    covers!();\n");
-    let wanted = [
+    let expected = [
         "tests/calls.rs:1: FEN-009 is in no list of rules",
         "tests/calls.rs:2: FEN-003 is claimed, but out of the model: there is no such memory",
         "tests/calls.rs:3: the claim names no rule",
     ];
-    assert_eq!(planted.failures(&[]), wanted);
+    assert_eq!(planted.failures(&[]), expected);
 }
 
 #[test]
@@ -219,8 +219,8 @@ fn a_required_rule_must_be_covered() {
     let required = "tests/conformance/rules/required.toml";
     let planted = Planted::new().recorded("passed").with_page();
     planted.write(required, "ranges = [\"FEN-001..FEN-002\", \"W-002\"]\n");
-    let wanted = "W-002 must be covered (rules/required.toml), but no test that claims it has passed";
-    assert_eq!(planted.failures(&["--check"]), [wanted]);
+    let expected = "W-002 must be covered (rules/required.toml), but no test that claims it has passed";
+    assert_eq!(planted.failures(&["--check"]), [expected]);
     planted.write(required, "ranges = [\"FEN-002..FEN-009\"]\n");
     assert_eq!(planted.run(&[]).code, 2);
 }
@@ -228,16 +228,16 @@ fn a_required_rule_must_be_covered() {
 #[test]
 fn the_report_counts_each_row_once() {
     let printed = Planted::new().recorded("failed").run(&["--group", "FEN"]);
-    let wanted = "\
+    let expected = "\
 group   rows  in seed  passing  failing  not run  differs  not covered  out of model
 FEN        4        1        0        2        0        1            0             1
 EVT        4        1        0        0        0        1            2             1
 ";
-    assert!(printed.out.starts_with(wanted), "{}", printed.out);
+    assert!(printed.out.starts_with(expected), "{}", printed.out);
     assert!(printed.out.contains(
         "\ntotal     28        7        0        2        0        7           12             7\n"
     ));
-    let wanted = "
+    let expected = "
 FEN: rules of FEN
 FEN-001  failing       statement 1 (seed)
          passed        tests/calls.rs:4
@@ -247,7 +247,7 @@ FEN-002  failing       statement 2
 FEN-003  out of model  statement 3
 FEN-004  differs       statement 4
 ";
-    assert!(printed.out.ends_with(wanted), "{}", printed.out);
+    assert!(printed.out.ends_with(expected), "{}", printed.out);
 }
 
 #[test]
@@ -275,9 +275,9 @@ fn a_rule_that_differs_is_not_covered_by_its_claims() {
     let planted = Planted::new().with("tests/calls.rs", &TESTS.replace("FEN-002", "FEN-004"));
     let planted = planted.record(4, "FEN-001", "passed").record(8, "FEN-001 FEN-004", "passed").with_page();
     let printed = planted.run(&["--rule", "FEN-004"]);
-    let wanted = "FEN-004  differs       statement 4\n         passed        tests/calls.rs:8\n";
+    let expected = "FEN-004  differs       statement 4\n         passed        tests/calls.rs:8\n";
     assert!(
-        printed.out.starts_with(wanted) && printed.out.ends_with("differs: it is refused\n"),
+        printed.out.starts_with(expected) && printed.out.ends_with("differs: it is refused\n"),
         "{}",
         printed.out
     );
@@ -297,7 +297,7 @@ fn the_page_shows_every_row_and_folds_the_others() {
     let planted = Planted::new().recorded("passed").with_page();
     let page = page::read(planted.root());
     assert_eq!(page::covered(&page).into_iter().collect::<Vec<_>>(), ["FEN-001", "FEN-002"]);
-    let wanted = "
+    let expected = "
 ## FEN: rules of FEN
 
 | rule | says | | covered by |
@@ -329,5 +329,5 @@ Differs: 1
 
 <details><summary>not covered: 2</summary>
 ";
-    assert!(page.contains(wanted), "{page}");
+    assert!(page.contains(expected), "{page}");
 }

@@ -176,21 +176,21 @@ impl Running {
 
     /// Waits for a line of its output. Later output stays in the pipe.
     #[track_caller]
-    pub fn says(&mut self, wanted: &str) {
+    pub fn says(&mut self, expected: &str) {
         let output = self.0.stdout.as_mut().expect("the output is a pipe");
         let mut line = Vec::new();
         let mut byte = [0];
         while output.read(&mut byte).expect("the output is readable") == 1 {
             if byte[0] != b'\n' {
                 line.push(byte[0]);
-            } else if line == wanted.as_bytes() {
+            } else if line == expected.as_bytes() {
                 return;
             } else {
                 line.clear();
             }
         }
         panic!(
-            "the program ended without printing {wanted:?}; its last output: {}",
+            "the program ended without printing {expected:?}; its last output: {}",
             String::from_utf8_lossy(&line)
         );
     }

@@ -27,7 +27,7 @@ fn run(arguments: &[&str]) -> Output {
 
 #[test]
 fn a_wrong_flag_is_a_usage_error_with_a_suggestion() {
-    for (arguments, wanted) in [
+    for (arguments, expected) in [
         (&["inspect", "--jsn"][..], "--json"),
         (&["run", "--recrd", "x.gvt", "--", "true"], "--record"),
         (&["vm", "run", "--vm", "2", "--", "/x"], "--vms"),
@@ -38,7 +38,7 @@ fn a_wrong_flag_is_a_usage_error_with_a_suggestion() {
     ] {
         let output = run(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        assert!(stderr(&output).contains(wanted), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(expected), "{arguments:?}: {}", stderr(&output));
     }
 }
 
@@ -81,12 +81,12 @@ fn a_run_that_is_interrupted_ends_with_its_program_and_leaves_no_folder() {
 
 #[test]
 fn a_file_that_cannot_be_copied_into_a_guest_is_named_before_boot() {
-    for (with, wanted) in
+    for (with, expected) in
         [("/no/such/file", "/no/such/file does not exist"), ("/etc/passwd:relative", "must be absolute")]
     {
         let output = run(&["vm", "run", "--with", with, "--", "/x"]);
         assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
-        assert!(stderr(&output).contains(wanted), "{}", stderr(&output));
+        assert!(stderr(&output).contains(expected), "{}", stderr(&output));
     }
 }
 
@@ -193,8 +193,8 @@ fn repeated_protocol_errors_of_a_user_are_rate_limited_in_the_log_and_counted() 
 fn inspect_without_a_daemon_suggests_serve_or_directory() {
     let output = run(&["inspect", "--directory", "/no/such/folder"]);
     assert_eq!(output.status.code(), Some(2));
-    for wanted in ["/no/such/folder/control.sock", "gpupv serve", "--directory"] {
-        assert!(stderr(&output).contains(wanted), "{}", stderr(&output));
+    for expected in ["/no/such/folder/control.sock", "gpupv serve", "--directory"] {
+        assert!(stderr(&output).contains(expected), "{}", stderr(&output));
     }
 }
 
@@ -284,8 +284,8 @@ fn without_qemu_the_command_that_installs_it_is_named() {
     let empty = tempfile::tempdir().expect("a temporary folder");
     let output = gpupv(&["vm", "run", "--", "/x"]).env("PATH", empty.path()).output().expect("gpupv starts");
     assert_eq!(output.status.code(), Some(2));
-    for wanted in ["qemu-system-x86_64", "install", "qemu-system-x86", "gpupv doctor --fix"] {
-        assert!(stderr(&output).contains(wanted), "{wanted:?} is missing: {}", stderr(&output));
+    for expected in ["qemu-system-x86_64", "install", "qemu-system-x86", "gpupv doctor --fix"] {
+        assert!(stderr(&output).contains(expected), "{expected:?} is missing: {}", stderr(&output));
     }
 }
 
@@ -315,8 +315,8 @@ fn bench_is_a_program_of_its_own_whose_output_and_exit_code_are_those_of_gpupv()
     let empty = tempfile::tempdir().expect("a folder");
     let output = gpupv(&["bench"]).env(LIBDIR_ENV, empty.path()).output().expect("gpupv starts");
     assert_eq!(output.status.code(), Some(2));
-    for wanted in ["has no gpupv-bench", "cargo build --release -p gpupv-bench -p guest-bench"] {
-        assert!(stderr(&output).contains(wanted), "{wanted:?} is missing: {}", stderr(&output));
+    for expected in ["has no gpupv-bench", "cargo build --release -p gpupv-bench -p guest-bench"] {
+        assert!(stderr(&output).contains(expected), "{expected:?} is missing: {}", stderr(&output));
     }
 }
 
@@ -353,7 +353,7 @@ fn injected_faults_are_printed_recorded_and_replayed() {
     let trace = folder.path().join("injected.gvt");
     let trace = trace.to_str().expect("UTF-8");
     let mut served = Served::start(&["--record", trace]);
-    for (words, wanted) in [
+    for (words, expected) in [
         (&["hang", "3D"][..], "engine 0.0 hangs"),
         (&["lose-interrupt COPY"], "engine 0.2 loses an interrupt"),
         (&["reset_fails", "3D"], "the next reset of engine 0.0 fails"),
@@ -366,7 +366,7 @@ fn injected_faults_are_printed_recorded_and_replayed() {
     ] {
         let output = inject(&served, words);
         assert_eq!(output.status.code(), Some(0), "{words:?}: {}", stderr(&output));
-        assert!(stdout(&output).contains(wanted), "{words:?}: {}", stdout(&output));
+        assert!(stdout(&output).contains(expected), "{words:?}: {}", stdout(&output));
     }
     assert_eq!(served.inspect().stopped_adapters.len(), 1);
     rustix::process::kill_process(

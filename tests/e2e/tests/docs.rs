@@ -69,14 +69,14 @@ fn the_summary_lists_the_decisions_by_their_titles() {
     let at_end = text.split_at(text.find("---\n").expect("a line before the last pages"));
     let (before, rest) = text.split_once(heading).unwrap_or(at_end);
     let end = &rest[rest.find("---\n").unwrap_or_default()..];
-    let wanted = match list.is_empty() {
+    let expected = match list.is_empty() {
         true => format!("{before}{end}"),
         false => format!("{before}{heading}\n{list}\n{end}"),
     };
     if std::env::var_os("GPUPV_BLESS").is_some() {
-        std::fs::write(tree().join(SUMMARY), &wanted).expect("the tree is writable");
+        std::fs::write(tree().join(SUMMARY), &expected).expect("the tree is writable");
     } else {
-        assert_eq!(text, wanted, "GPUPV_BLESS=1 writes the list of decisions");
+        assert_eq!(text, expected, "GPUPV_BLESS=1 writes the list of decisions");
     }
 }
 

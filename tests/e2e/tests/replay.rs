@@ -152,14 +152,14 @@ fn a_file_that_is_no_trace_is_a_usage_error() {
     std::fs::write(&text_file, "These are my notes, and they are longer than a header.").expect("writable");
     let empty = folder.file("empty.gvt");
     std::fs::write(&empty, "").expect("writable");
-    for (path, wanted) in [
+    for (path, expected) in [
         (text_file.clone(), "is not a trace"),
         (empty, "is not a trace"),
         (folder.file("gone.gvt"), "gone.gvt"),
     ] {
         let output = replay(&path);
         assert_eq!(output.status.code(), Some(2), "{}", path.display());
-        assert!(text(&output.stderr).contains(wanted), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(expected), "{}", text(&output.stderr));
     }
     // Recording does not overwrite it.
     let output = gpupv(&["run", "--record"]).arg(&text_file).arg(c_program("fence_tour")).output();

@@ -239,8 +239,12 @@ fn model_crates_have_no_system_and_no_unsafe_code() {
     for (package, folder) in MODEL {
         let path = tree().join(folder).join("src/lib.rs");
         let text = std::fs::read_to_string(&path).expect("the crate's root");
-        for wanted in ["#![no_std]", "#![forbid(unsafe_code)]"] {
-            assert!(text.lines().any(|line| line == wanted), "{package}: {} lacks {wanted}", path.display());
+        for expected in ["#![no_std]", "#![forbid(unsafe_code)]"] {
+            assert!(
+                text.lines().any(|line| line == expected),
+                "{package}: {} lacks {expected}",
+                path.display()
+            );
         }
         for file in files().iter().filter(|file| file.starts_with(tree().join(folder).join("src"))) {
             let text = read(file);
@@ -410,10 +414,13 @@ fn every_listed_dependency_is_used() {
 
 #[test]
 fn the_licences_are_there() {
-    for (file, wanted) in
+    for (file, expected) in
         [("LICENSE-MIT", "Permission is hereby granted"), ("LICENSE-APACHE", "Apache License")]
     {
-        assert!(read(&tree().join(file)).contains(wanted), "{file} is not the licence that it is named for");
+        assert!(
+            read(&tree().join(file)).contains(expected),
+            "{file} is not the licence that it is named for"
+        );
     }
     assert!(read(&tree().join("Cargo.toml")).contains("license = \"MIT OR Apache-2.0\""));
     let sources = files();

@@ -163,13 +163,13 @@ fn a_journal_in_use_or_unusable_is_refused_with_the_reason() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let journal = folder.path().join("journal");
     let path = journal.to_str().expect("UTF-8");
-    let refused = |arguments: &[&str], wanted: &str| {
+    let refused = |arguments: &[&str], expected: &str| {
         let sockets = tempfile::tempdir().expect("a temporary folder");
         let mut command = gpupv(&["serve", "--directory"]);
         let output = command.arg(sockets.path()).args(arguments).output().expect("gpupv starts");
         let stderr_text = stderr(&output);
         assert!(
-            output.status.code() == Some(2) && stderr_text.contains(wanted),
+            output.status.code() == Some(2) && stderr_text.contains(expected),
             "{arguments:?}: {stderr_text}"
         );
     };

@@ -328,7 +328,7 @@ fn only_the_token_in_its_own_vm_resumes_a_session_and_new_processes_wait() {
     let mut wrong = token.clone();
     wrong[0] ^= 1;
     let refused = "it is not the session of this process";
-    for (broker, process, token, wanted) in [
+    for (broker, process, token, expected) in [
         (&other, process, &token[..], refused),
         (&host, process, &token, refused),
         (&own, process, &wrong, refused),
@@ -337,7 +337,7 @@ fn only_the_token_in_its_own_vm_resumes_a_session_and_new_processes_wait() {
         (&own, process + 1, &token, "this session does not go on here"),
     ] {
         let answer = Attached::resume(broker, process, token).err().unwrap_or_default();
-        assert!(answer.contains(wanted), "process {process}: {answer}");
+        assert!(answer.contains(expected), "process {process}: {answer}");
     }
     assert!(new.is_silent(), "the new process has no answer yet");
     let back = Attached::resume(&own, process, &token).expect("the token resumes the session");

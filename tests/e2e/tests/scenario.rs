@@ -63,15 +63,15 @@ fn mixed() -> TempDir {
 
 /// Checks that `check` and `run` refuse this file with line, column and reason.
 #[track_caller]
-fn refused(folder: &Path, file: &str, wanted: &[&str]) {
+fn refused(folder: &Path, file: &str, expected: &[&str]) {
     for command in ["check", "run", "list"] {
         let output = scenario(folder, &[command, file]);
         assert_eq!(output.status.code(), Some(2), "{command} {file}: {}", stderr(&output));
         assert_eq!(stdout(&output), "", "{command} {file}");
-        for wanted in wanted {
+        for expected in expected {
             assert!(
-                stderr(&output).contains(wanted),
-                "{command} {file}: no {wanted:?} in {}",
+                stderr(&output).contains(expected),
+                "{command} {file}: no {expected:?} in {}",
                 stderr(&output)
             );
         }
@@ -127,7 +127,7 @@ fn every_error_is_shown_and_nothing_runs() {
 #[test]
 fn a_wrong_flag_is_a_usage_error_with_a_suggestion() {
     let folder = mixed();
-    for (arguments, wanted) in [
+    for (arguments, expected) in [
         (&["chek", "all"][..], "'check'"),
         (&["run", "all", "--jsn"], "'--json'"),
         (&["run", "all", "--backend", "modle"], "'model'"),
@@ -138,7 +138,7 @@ fn a_wrong_flag_is_a_usage_error_with_a_suggestion() {
     ] {
         let output = scenario(folder.path(), arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        assert!(stderr(&output).contains(wanted), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(expected), "{arguments:?}: {}", stderr(&output));
     }
 }
 
@@ -357,8 +357,8 @@ fn two_result_formats_in_one_file_are_refused() {
     ] {
         let output = scenario(folder.path(), &["run", "a.scn", one, path, other, same]);
         assert_eq!((output.status.code(), stdout(&output)), (Some(2), ""));
-        let wanted = format!("gpupv: {one} and {other} both write {same}: give each a file of its own\n");
-        assert_eq!(stderr(&output), wanted);
+        let expected = format!("gpupv: {one} and {other} both write {same}: give each a file of its own\n");
+        assert_eq!(stderr(&output), expected);
         assert_eq!(fs::read_to_string(folder.path().join("out")).expect("it is still there"), "kept");
     }
 }
@@ -405,7 +405,7 @@ fn a_stopped_scenario_client_does_not_outlive_a_killed_runner() {
 fn scenario_list_shows_titles_tags_covers_and_skips() {
     let folder = mixed();
     let output = scenario(folder.path(), &["list", "all"]);
-    let wanted = "\
+    let expected = "\
 all/a.scn (3 cases): a value comes to all
     tags fences quick
     covers FEN-027 FEN-030
@@ -415,7 +415,7 @@ all/deep/b.scn: a value goes astray
     tags broken
 3 files, 5 cases
 ";
-    assert_eq!((output.status.code(), stdout(&output)), (Some(0), wanted));
+    assert_eq!((output.status.code(), stdout(&output)), (Some(0), expected));
     let output = scenario(folder.path(), &["list", "all", "--json"]);
     let json: Value = serde_json::from_str(stdout(&output)).expect("JSON");
     assert_eq!(json["files"][0]["cases"], serde_json::json!(["value=5", "value=6", "value=7"]));

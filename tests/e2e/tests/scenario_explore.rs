@@ -33,7 +33,7 @@ fn bad_ranges_shards_and_combinations_are_refused_with_the_reason() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     fs::write(folder.path().join("litmus.scn"), LITMUS).expect("writable");
     fs::write(folder.path().join("report.json"), "{}").expect("writable");
-    for (arguments, wanted) in [
+    for (arguments, expected) in [
         (&["explore"][..], "<PATH>"),
         (&["explore", "litmus.scn", "--random"], "cannot be used with"),
         (&["explore", "--random", "--seeds", "10"], "a range A..B"),
@@ -54,7 +54,7 @@ fn bad_ranges_shards_and_combinations_are_refused_with_the_reason() {
     ] {
         let output = scenario(folder.path(), arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stdout(&output));
-        assert!(stderr(&output).contains(wanted), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(expected), "{arguments:?}: {}", stderr(&output));
     }
 }
 
@@ -149,7 +149,7 @@ fn a_skipped_case_is_reported_with_its_reason_and_not_counted_as_passed() {
     fs::write(folder.path().join("no_link.scn"), skips("link")).expect("writable");
     fs::write(folder.path().join("no_model.scn"), skips("model")).expect("writable");
     fs::write(folder.path().join("litmus.scn"), LITMUS).expect("writable");
-    for (arguments, wanted) in [
+    for (arguments, expected) in [
         (
             &["no_link.scn", "--seeds", "0..9"][..],
             "1 skipped on link: not for it\n0 passed, 0 failed, 1 skipped",
@@ -167,7 +167,7 @@ fn a_skipped_case_is_reported_with_its_reason_and_not_counted_as_passed() {
     ] {
         let output = scenario(folder.path(), &[&["explore"], arguments].concat());
         assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
-        assert!(stdout(&output).ends_with(&format!("\n{wanted}\n")), "{arguments:?}: {}", stdout(&output));
+        assert!(stdout(&output).ends_with(&format!("\n{expected}\n")), "{arguments:?}: {}", stdout(&output));
     }
     let output = scenario(folder.path(), &["explore", "no_link.scn", "--log", "1"]);
     assert_eq!((output.status.code(), stdout(&output)), (Some(0), "1 skipped on link: not for it\n"));
@@ -219,13 +219,13 @@ fn shards_of_a_slurm_array_add_up_to_the_whole() {
     assert_eq!(scenario(folder.path(), &merged).status.code(), Some(0));
     assert_eq!(report(&folder.path().join("merged.json")), unsharded);
     // A missing or duplicate shard is reported.
-    for (reports, wanted) in [
+    for (reports, expected) in [
         (&["reports/0.json", "reports/2.json"][..], "are missing: add the report of their shard"),
         (&["reports/0.json"; 2], "in two reports"),
     ] {
         let output = scenario(folder.path(), &[&["merge"], reports].concat());
         assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
-        assert!(stderr(&output).contains(wanted), "{}", stderr(&output));
+        assert!(stderr(&output).contains(expected), "{}", stderr(&output));
     }
 }
 

@@ -21,8 +21,8 @@ fn command(words: &[&str], trace: &Path, arguments: &[&str]) -> Output {
     gpupv(words).arg(trace).args(arguments).stdin(Stdio::null()).output().expect("gpupv starts")
 }
 
-fn code(output: &Output, wanted: i32) {
-    assert_eq!(output.status.code(), Some(wanted), "{}{}", stdout(output), stderr(output));
+fn code(output: &Output, expected: i32) {
+    assert_eq!(output.status.code(), Some(expected), "{}{}", stdout(output), stderr(output));
 }
 
 fn json(output: &Output) -> Value {
@@ -72,10 +72,10 @@ fn an_interactive_replay_steps_forwards_and_backwards() {
     let positions: Vec<&str> =
         printed.lines().filter_map(|line| line.strip_prefix("before step #")).collect();
     assert_eq!(&positions[..3], ["1", "9", "6"], "{printed}");
-    for wanted in
+    for expected in
         ["#1 ", "#2 ", "\"fly\" is no command; h lists them", "the end of the trace: the state is the same"]
     {
-        assert!(printed.contains(wanted), "{wanted}: {printed}");
+        assert!(printed.contains(expected), "{expected}: {printed}");
     }
     assert!(printed.contains("print the whole state of the kernel"), "{printed}");
 }

@@ -193,9 +193,11 @@ impl KernelBlocker {
         self.changed.notify_all();
     }
 
-    fn wait_for(&self, wanted: Phase) {
+    fn wait_for(&self, expected: Phase) {
         let state = self.state.lock().expect("no observer thread panicked");
-        drop(self.changed.wait_while(state, |state| *state != wanted).expect("no observer thread panicked"));
+        drop(
+            self.changed.wait_while(state, |state| *state != expected).expect("no observer thread panicked"),
+        );
     }
 }
 

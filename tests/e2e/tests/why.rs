@@ -123,11 +123,11 @@ fn each_old_wait_is_printed_once() {
     watching.arg(served.directory()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut watching = watching.spawn().expect("gpupv starts");
     let mut lines = BufReader::new(watching.stdout.take().expect("a pipe")).lines();
-    let mut next = |wanted: &str| {
+    let mut next = |expected: &str| {
         let line =
             lines.by_ref().map(|line| line.expect("text")).find(|line| line.contains(" waits on its CPU"));
         let line = line.expect("the watch continues");
-        assert!(line.contains(wanted), "{line}");
+        assert!(line.contains(expected), "{line}");
     };
     next("event 5,");
     // The first wait is not printed again: the next one is the other wait, with another cause.
@@ -145,7 +145,7 @@ fn an_impossible_query_is_refused_with_advice() {
     std::fs::write(path("words.txt"), "these are words\n").expect("a file");
     let served = Served::start(&[]);
     let directory = served.directory().to_str().expect("UTF-8");
-    for (arguments, wanted) in [
+    for (arguments, expected) in [
         (vec!["why", "--directory", &path("nowhere")], "start one with `gpupv serve`"),
         (vec!["why", &path("missing.gvt")], "missing.gvt"),
         (vec!["why", &path("words.txt")], "is not a trace"),
@@ -157,6 +157,6 @@ fn an_impossible_query_is_refused_with_advice() {
     ] {
         let output = gpupv(&arguments).stdin(Stdio::null()).output().expect("gpupv starts");
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stdout(&output));
-        assert!(stderr(&output).contains(wanted), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(expected), "{arguments:?}: {}", stderr(&output));
     }
 }

@@ -118,6 +118,6 @@ fn a_daemon_is_configured_with_a_driver_by_its_name() {
     };
     start("lossy").expect("the driver is registered").stop().expect("the daemon stops cleanly");
     let error = start("glossy").err().expect("an unregistered driver is refused");
-    let wanted = "there is no driver named \"glossy\"; there are simulated, hang_notifier, lossy";
-    assert_eq!(format!("{error:#}"), wanted);
+    let expected = "there is no driver named \"glossy\"; there are simulated, hang_notifier, lossy";
+    assert_eq!(format!("{error:#}"), expected);
 }

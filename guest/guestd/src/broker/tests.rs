@@ -82,9 +82,8 @@ fn render(effect: &Effect<String>) -> String {
                     format!("host #{request}: attach pid {} {}", attach.pid, attach.name)
                 }
                 guestd_to_host::Body::AddMemory(add) => {
-                    let from_slot =
-                        add.first_slot.map(|slot| format!(" from slot {slot}")).unwrap_or_default();
-                    format!("host #{request}: process {} pages {}{from_slot}", add.process, add.pages.len())
+                    let from = add.first_slot.map(|slot| format!(" from slot {slot}")).unwrap_or_default();
+                    format!("host #{request}: process {} pages {}{from}", add.process, add.pages.len())
                 }
                 guestd_to_host::Body::Detach(process) => format!("host #{request}: detach {process}"),
                 guestd_to_host::Body::MakeNtHandle(process) => {

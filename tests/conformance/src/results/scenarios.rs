@@ -104,14 +104,14 @@ mod tests {
 
     #[test]
     fn an_invalid_result_is_refused_with_its_position() {
-        for (text, wanted) in [
+        for (text, expected) in [
             (r#"{"file": "a", "verdict": "passed"} {"verdict": "passed"}"#, "value 2: missing field `file`"),
             (r#"{"file": "a", "verdict": "good"}"#, "value 1: verdict \"good\" of a is not passed"),
             (r#"{"file": "a", "#, "value 1: EOF"),
             (r#"{"results": 3}"#, "value 1: \"results\" is no array"),
         ] {
             let error = format!("{:#}", parse(text, "model", Path::new("/tree")).unwrap_err());
-            assert!(error.starts_with(wanted), "{error}");
+            assert!(error.starts_with(expected), "{error}");
         }
     }
 }

@@ -40,9 +40,9 @@ fn enumerate_adapters() -> Vec<u8> {
 
 /// Checks that the stream ends with this reason and is counted, that its process has ended, and that others continue.
 #[track_caller]
-fn ends(daemon: &Embedded, steady: &mut Steady, case: &str, stream: &mut Stream, wanted: &str) {
+fn ends(daemon: &Embedded, steady: &mut Steady, case: &str, stream: &mut Stream, expected: &str) {
     let goodbye = stream.read_goodbye().unwrap_or_else(|| panic!("{case}: no Goodbye"));
-    assert!(goodbye.contains(wanted), "{case}: {goodbye}");
+    assert!(goodbye.contains(expected), "{case}: {goodbye}");
     steady.assert_works();
     until(case, || daemon.inspection().processes.len() == 1);
 }
@@ -81,13 +81,13 @@ fn bad_frames() -> Vec<(&'static str, Vec<u8>, &'static str)> {
 fn a_bad_frame_closes_its_stream_with_a_reason_and_nothing_else() {
     let daemon = Embedded::start();
     let mut steady = Steady::new(&daemon.broker());
-    for (count, (case, bytes, wanted)) in (1..).zip(bad_frames()) {
+    for (count, (case, bytes, expected)) in (1..).zip(bad_frames()) {
         let mut client = Client::new(&daemon.broker());
         let device = client.open_device();
         client.create_fence(device, 0);
         steady.assert_works();
         client.stream.send(&bytes);
-        ends(&daemon, &mut steady, case, &mut client.stream, wanted);
+        ends(&daemon, &mut steady, case, &mut client.stream, expected);
         assert_eq!(daemon.counters().protocol_errors.count(), count, "{case}");
     }
     drop(steady);
@@ -136,10 +136,10 @@ fn a_stream_with_an_invalid_hello_is_closed_with_a_reason() {
         ("no token", framed(&hello_frame(PROTOCOL_VERSION, &[])), "token"),
         ("a frame over the limit", vec![0xFF, 0xFF, 0xFF, 0x7F], "over the limit"),
     ];
-    for (count, (case, bytes, wanted)) in (1..).zip(cases) {
+    for (count, (case, bytes, expected)) in (1..).zip(cases) {
         let mut attached = Attached::new(&daemon.broker());
         attached.stream.send(&bytes);
-        ends(&daemon, &mut steady, case, &mut attached.stream, wanted);
+        ends(&daemon, &mut steady, case, &mut attached.stream, expected);
         assert_eq!(daemon.counters().protocol_errors.count(), count, "{case}");
     }
     drop(steady);
@@ -196,9 +196,9 @@ fn a_stream_cut_off_inside_a_frame_is_a_breach_and_one_that_ends_between_frames_
 
 /// Checks that the broker refuses with this text and closes the connection.
 #[track_caller]
-fn refuses(broker: &Broker, wanted: &str) {
+fn refuses(broker: &Broker, expected: &str) {
     let (reply, descriptors) = broker.reply().expect("a refusal");
-    assert!(reply.refused.contains(wanted), "{}", reply.refused);
+    assert!(reply.refused.contains(expected), "{}", reply.refused);
     assert!(descriptors.is_empty());
     assert!(broker.reply().is_none(), "the connection is closed");
 }
@@ -221,10 +221,10 @@ fn the_broker_refuses_with_a_reason() {
         // An unknown field.
         (vec![0xC0, 0x0C, 0x01], "no body"),
     ];
-    for (bytes, wanted) in cases {
+    for (bytes, expected) in cases {
         let broker = Broker::connect(&daemon.broker());
         broker.send(&bytes);
-        refuses(&broker, wanted);
+        refuses(&broker, expected);
         steady.assert_works();
     }
     for slots in [0, u32::MAX, d3dkmt::limits::FENCE_SLOTS_PER_PROCESS_MAX] {

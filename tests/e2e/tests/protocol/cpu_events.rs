@@ -95,15 +95,15 @@ fn ten_thousand_cpu_events_of_one_process_lose_no_signal_and_each_is_one_frame()
     driver.signals(kmd[4_999], 1_000);
     assert_eq!(driver.wakes(1), BTreeMap::from([(5_000, 1)]));
     let (wakes, sent) = (daemon.counters().wakes.count(), daemon.counters().frames_sent.count());
-    let (mut each, mut wanted) = (BTreeMap::new(), BTreeMap::new());
+    let (mut each, mut expected) = (BTreeMap::new(), BTreeMap::new());
     for at in 0..1_000u64 {
         // Some of them twice, in different steps.
         let place = at * 7 % 900;
         driver.signals(kmd[place as usize], 1);
-        *wanted.entry(place + 1).or_insert(0) += 1;
+        *expected.entry(place + 1).or_insert(0) += 1;
         driver.wakes(1).into_iter().for_each(|(name, times)| *each.entry(name).or_insert(0) += times);
     }
-    assert_eq!(each, wanted);
+    assert_eq!(each, expected);
     assert!(each.values().any(|times| *times > 1));
     assert_eq!(daemon.counters().wakes.count(), wakes + 1_000);
     assert_eq!(daemon.counters().frames_sent.count(), sent + 2_000, "an answer and a wake each");

@@ -44,12 +44,12 @@ fn invalid_input_ends_the_client_with_a_reason() {
         (&[0x02, 0x08, 0x01], "no order: Order has no body"),
         (&[0x03, 0x08, 0xFF, 0xFF], "no order: frame is not a message"),
     ];
-    for (bytes, wanted) in cases {
+    for (bytes, expected) in cases {
         let mut scenario_client = ScenarioClient::start(&daemon);
         scenario_client.write(bytes);
         let (code, words) = scenario_client.wait_for_end();
         assert_eq!(code, Some(2), "{words}");
-        assert!(words.contains(wanted), "{words}");
+        assert!(words.contains(expected), "{words}");
     }
     let mut scenario_client = ScenarioClient::start(&daemon);
     scenario_client.write(&[0x20, 0x08]);

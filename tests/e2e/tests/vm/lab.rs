@@ -129,10 +129,10 @@ impl Job {
     /// Waits until it has printed this line.
     #[track_caller]
     pub fn says(&self, line: &str) {
-        let wanted = format!("{line}\n");
+        let expected = format!("{line}\n");
         eventually(&format!("{} says {line:?}", self.name), || {
             let output = lock(&self.output);
-            if output.contains(&wanted) {
+            if output.contains(&expected) {
                 return Ok(());
             }
             assert!(!self.done.is_finished(), "{} has ended: {output}", self.name);
