@@ -271,36 +271,36 @@ impl Checker {
     }
 
     /// Checks one step of the kernel, right after it.
-    pub fn step(&mut self, told: &InputSummary, effects: &Effects, kernel: &Kernel) {
-        self.follow(told, effects, kernel);
-        self.look(kernel);
+    pub fn step(&mut self, summary: &InputSummary, effects: &Effects, kernel: &Kernel) {
+        self.follow(summary, effects, kernel);
+        self.check_tables(kernel);
     }
 
     /// Follows the input and the effects of one step, without the kernel's tables. For callers that fill a table and
     /// call [`Checker::look`] once it is full.
-    pub fn follow(&mut self, told: &InputSummary, effects: &Effects, kernel: &Kernel) {
+    pub fn follow(&mut self, summary: &InputSummary, effects: &Effects, kernel: &Kernel) {
         if let Some((process, passed)) = self.passes_next.take() {
             self.pass(process, &passed, kernel);
         }
-        self.gpu_value = self.gpu_value.max(told.gpu_value);
-        if let Some(signal) = told.signal.filter(|signal| signal.lowers || self.gpu_value.is_some()) {
+        self.gpu_value = self.gpu_value.max(summary.gpu_value);
+        if let Some(signal) = summary.signal.filter(|signal| signal.lowers || self.gpu_value.is_some()) {
             self.passing_value = self.passing_value.max(Some(signal.greatest));
         }
         // Engines are busy in this step, or were before it.
         let at_work = self.gpu_value.is_some() && !kernel.engines_idle();
         let unseen = std::mem::replace(&mut self.engines_busy, at_work) || at_work;
         self.stores(effects, unseen);
-        self.answers(told, effects, kernel);
-        self.values_passed(told, effects, kernel);
-        self.wakes(told, effects);
-        self.forget_destroyed(told, kernel);
+        self.answers(summary, effects, kernel);
+        self.values_passed(summary, effects, kernel);
+        self.wakes(summary, effects);
+        self.forget_destroyed(summary, kernel);
         // First, because an ended process neither sleeps nor reads.
-        self.nothing_is_left(told, kernel);
-        self.check_no_effects_after_end(told, effects, kernel);
+        self.nothing_is_left(summary, kernel);
+        self.check_no_effects_after_end(summary, effects, kernel);
     }
 
     /// Compares the kernel's tables with what was followed so far.
-    pub fn look(&mut self, kernel: &Kernel) {
+    pub fn check_tables(&mut self, kernel: &Kernel) {
         // Work with a backlog ends in a later step.
         if !kernel.has_backlog() {
             self.check_sleeping_waits(kernel);
@@ -322,8 +322,8 @@ impl Checker {
         }
     }
 
-    fn check_no_effects_after_end(&mut self, told: &InputSummary, effects: &Effects, kernel: &Kernel) {
-        if !matches!(told.kind, InputKind::Gone { .. } | InputKind::GoneMany) {
+    fn check_no_effects_after_end(&mut self, summary: &InputSummary, effects: &Effects, kernel: &Kernel) {
+        if !matches!(summary.kind, InputKind::Gone { .. } | InputKind::GoneMany) {
             return;
         }
         let stored = effects.stores.iter().map(|store| store.process);
@@ -355,7 +355,7 @@ impl Checker {
         }
     }
 
-    fn answers(&mut self, told: &InputSummary, effects: &Effects, kernel: &Kernel) {
+    fn answers(&mut self, summary: &InputSummary, effects: &Effects, kernel: &Kernel) {
         let of_call = |process, request| {
             effects
                 .answers
@@ -363,19 +363,19 @@ impl Checker {
                 .filter(|answer| (answer.process, answer.request) == (process, request))
                 .count()
         };
-        let owed = effects.answers.iter().map(|answer| (answer.process, answer.request));
-        let late = owed.filter(|call| self.unanswered.remove(call)).count();
-        match told.kind {
+        let answered = effects.answers.iter().map(|answer| (answer.process, answer.request));
+        let late = answered.filter(|call| self.unanswered.remove(call)).count();
+        match summary.kind {
             InputKind::Gone { process } => self.unanswered.retain(|(of, _)| *of != process),
             InputKind::GoneMany => {
                 self.unanswered.retain(|(of, _)| kernel.processes().any(|alive| alive == *of))
             }
             _ => {}
         }
-        let expected = match (told.process, told.request) {
+        let expected = match (summary.process, summary.request) {
             (Some(process), Some(request)) => {
                 let found = of_call(process, request);
-                if found == 0 && told.may_wait {
+                if found == 0 && summary.may_wait {
                     self.unanswered.insert((process, request));
                 } else if found != 1 {
                     self.violations.push(format!("a call of process {} has {found} answers", process.0));
@@ -388,22 +388,22 @@ impl Checker {
             let extra = effects.answers.len().saturating_sub(expected + late);
             self.violations.push(format!("{extra} answers that no call asked for"));
         }
-        let Some(process) = told.process else { return };
+        let Some(process) = summary.process else { return };
         let is_of_call = |answer: &&Answer| {
-            answer.process == process && told.request.is_none_or(|of| of == answer.request)
+            answer.process == process && summary.request.is_none_or(|of| of == answer.request)
         };
         let Some(answer) = effects.answers.iter().find(is_of_call) else {
-            if let InputKind::ArmsEvent { event } = told.kind {
+            if let InputKind::ArmsEvent { event } = summary.kind {
                 self.processes.entry(process).or_default().armed.push(event);
             }
             return;
         };
         if answer.status.is_success() {
-            self.succeeded(process, told, &answer.reply);
+            self.succeeded(process, summary, &answer.reply);
         }
     }
 
-    fn succeeded(&mut self, process: ProcessId, told: &InputSummary, reply: &Reply) {
+    fn succeeded(&mut self, process: ProcessId, summary: &InputSummary, reply: &Reply) {
         let view = self.processes.entry(process).or_default();
         if let Some(created) = fence_of(reply) {
             match created.slot {
@@ -411,7 +411,7 @@ impl Checker {
                 None => view.objects.remove(&created.object),
             };
         }
-        match &told.kind {
+        match &summary.kind {
             InputKind::Wait { event, any, items } => {
                 let item = |(handle, value): &(Handle, u64)| {
                     let slot = view.objects.get(handle).copied();
@@ -450,15 +450,15 @@ impl Checker {
 
     /// Records values that fences pass through. A signal that names a fence twice passes through the first value as
     /// well. A signal that is executed after its answer is stored in the next step, together with that step's stores.
-    fn values_passed(&mut self, told: &InputSummary, effects: &Effects, kernel: &Kernel) {
-        let process = told.process.filter(|_| !told.passed.is_empty());
+    fn values_passed(&mut self, summary: &InputSummary, effects: &Effects, kernel: &Kernel) {
+        let process = summary.process.filter(|_| !summary.passed.is_empty());
         let accepted = process.filter(|process| {
-            let answer = told.request.and_then(|request| effects.answer_to(*process, request));
+            let answer = summary.request.and_then(|request| effects.answer_to(*process, request));
             answer.is_some_and(|answer| answer.status.is_success())
         });
-        let of_call = accepted.map(|process| (process, told.passed.clone()));
+        let of_call = accepted.map(|process| (process, summary.passed.clone()));
         match (kernel.config().policy.cpu_signal, of_call) {
-            (CpuSignalPolicy::AtOnce, Some((process, passed))) if told.is_stored_once => {
+            (CpuSignalPolicy::AtOnce, Some((process, passed))) if summary.is_stored_once => {
                 self.pass(process, &passed, kernel);
             }
             (CpuSignalPolicy::AtOnce, _) => {}
@@ -472,8 +472,9 @@ impl Checker {
         let mut fences = Vec::new();
         kernel.fences(&mut |fence| fences.push(fence));
         for (handle, value) in passed {
-            let named = fences.iter().find(|fence| (fence.process, fence.handle) == (process, *handle));
-            let Some(object) = named.map(|fence| fence.object) else { continue };
+            let fence_of_handle =
+                fences.iter().find(|fence| (fence.process, fence.handle) == (process, *handle));
+            let Some(object) = fence_of_handle.map(|fence| fence.object) else { continue };
             for fence in fences.iter().filter(|fence| fence.object == object) {
                 let Some(view) = self.processes.get_mut(&fence.process) else { continue };
                 for item in view.asleep.iter_mut().flat_map(|sleeper| &mut sleeper.items) {
@@ -485,9 +486,9 @@ impl Checker {
         }
     }
 
-    fn wakes(&mut self, told: &InputSummary, effects: &Effects) {
+    fn wakes(&mut self, summary: &InputSummary, effects: &Effects) {
         let unjudged =
-            matches!(told.kind, InputKind::Destroys | InputKind::Gone { .. } | InputKind::GoneMany);
+            matches!(summary.kind, InputKind::Destroys | InputKind::Gone { .. } | InputKind::GoneMany);
         for wake in &effects.events {
             // A guest event of the program is no wait of its library.
             let Some(event) = wake.target.event() else { continue };
@@ -524,8 +525,8 @@ impl Checker {
 
     /// Forgets the slots of destroyed handles. A wait may outlive the handle of its fence (FEN-058); another fence may
     /// reuse the slot.
-    fn forget_destroyed(&mut self, told: &InputSummary, kernel: &Kernel) {
-        let (InputKind::Destroys, Some(process)) = (&told.kind, told.process) else { return };
+    fn forget_destroyed(&mut self, summary: &InputSummary, kernel: &Kernel) {
+        let (InputKind::Destroys, Some(process)) = (&summary.kind, summary.process) else { return };
         let Some(view) = self.processes.get_mut(&process).filter(|view| !view.asleep.is_empty()) else {
             return;
         };
@@ -586,8 +587,8 @@ impl Checker {
         });
     }
 
-    fn nothing_is_left(&mut self, told: &InputSummary, kernel: &Kernel) {
-        let gone: Vec<ProcessId> = match told.kind {
+    fn nothing_is_left(&mut self, summary: &InputSummary, kernel: &Kernel) {
+        let ended_now: Vec<ProcessId> = match summary.kind {
             InputKind::Gone { process } => vec![process],
             InputKind::GoneMany => {
                 let alive: Vec<ProcessId> =
@@ -596,7 +597,7 @@ impl Checker {
             }
             _ => Vec::new(),
         };
-        self.ended.extend(gone);
+        self.ended.extend(ended_now);
         let (ending, ended): (Vec<_>, Vec<_>) =
             self.ended.drain(..).partition(|process| kernel.is_ending(*process));
         self.ended = ending;

@@ -2,8 +2,8 @@
 
 /// Chooses among alternatives.
 pub trait Choose {
-    /// Returns a number below `ways`, which is at least 1.
-    fn choose(&mut self, ways: usize) -> usize;
+    /// Returns a number below `alternatives`, which is at least 1.
+    fn choose(&mut self, alternatives: usize) -> usize;
 }
 
 /// Always chooses the first: the plain order.
@@ -11,7 +11,7 @@ pub trait Choose {
 pub struct First;
 
 impl Choose for First {
-    fn choose(&mut self, _ways: usize) -> usize {
+    fn choose(&mut self, _alternatives: usize) -> usize {
         0
     }
 }
@@ -48,8 +48,8 @@ impl Random {
 }
 
 impl Choose for Random {
-    fn choose(&mut self, ways: usize) -> usize {
-        if ways == 1 { 0 } else { self.below(ways as u64) as usize }
+    fn choose(&mut self, alternatives: usize) -> usize {
+        if alternatives == 1 { 0 } else { self.below(alternatives as u64) as usize }
     }
 }
 
@@ -62,18 +62,18 @@ pub struct Exhaustive {
 }
 
 impl Exhaustive {
-    /// Returns the choices of this run, for [`Given`].
+    /// Returns the choices of this run, for [`ReplayedChoices`].
     pub fn choices(&self) -> Vec<usize> {
         self.path.iter().map(|(choice, _)| *choice).collect()
     }
 
     /// Advances to the next combination; false when none is left.
-    pub fn next_way(&mut self) -> bool {
+    pub fn next_combination(&mut self) -> bool {
         self.path.truncate(self.at);
         self.at = 0;
-        while let Some((choice, ways)) = self.path.pop() {
-            if choice + 1 < ways {
-                self.path.push((choice + 1, ways));
+        while let Some((choice, alternatives)) = self.path.pop() {
+            if choice + 1 < alternatives {
+                self.path.push((choice + 1, alternatives));
                 return true;
             }
         }
@@ -83,29 +83,29 @@ impl Exhaustive {
 
 /// Repeats these choices, then chooses the first: a repetition of an earlier run.
 #[derive(Clone, Debug)]
-pub struct Given {
+pub struct ReplayedChoices {
     choices: std::vec::IntoIter<usize>,
 }
 
-impl Given {
-    pub fn new(choices: Vec<usize>) -> Given {
-        Given { choices: choices.into_iter() }
+impl ReplayedChoices {
+    pub fn new(choices: Vec<usize>) -> ReplayedChoices {
+        ReplayedChoices { choices: choices.into_iter() }
     }
 }
 
-impl Choose for Given {
-    fn choose(&mut self, ways: usize) -> usize {
-        self.choices.next().filter(|choice| *choice < ways).unwrap_or(0)
+impl Choose for ReplayedChoices {
+    fn choose(&mut self, alternatives: usize) -> usize {
+        self.choices.next().filter(|choice| *choice < alternatives).unwrap_or(0)
     }
 }
 
 impl Choose for Exhaustive {
-    fn choose(&mut self, ways: usize) -> usize {
+    fn choose(&mut self, alternatives: usize) -> usize {
         if self.at == self.path.len() {
-            self.path.push((0, ways));
+            self.path.push((0, alternatives));
         }
-        let (choice, known) = self.path[self.at];
-        debug_assert_eq!(known, ways, "the same choices lead to the same place");
+        let (choice, recorded) = self.path[self.at];
+        debug_assert_eq!(recorded, alternatives, "the same choices lead to the same place");
         self.at += 1;
         choice
     }

@@ -93,13 +93,13 @@ impl<'a> Host<'a> {
 
     /// Returns the input that sets the kernel's system time.
     fn clock_input(&self) -> Input {
-        let (said, at) = self.clock;
-        Input::SystemTime { utc_100ns: utc_100ns(said + (self.now - at)) }
+        let (utc, at) = self.clock;
+        Input::SystemTime { utc_100ns: utc_100ns(utc + (self.now - at)) }
     }
 
     fn set_clock(&mut self) {
-        let told = self.clock_input();
-        self.kernel.handle(self.now, told, &mut self.effects);
+        let input = self.clock_input();
+        self.kernel.handle(self.now, input, &mut self.effects);
         self.effects.clear();
     }
 
@@ -218,8 +218,8 @@ impl<'a> Host<'a> {
     }
 
     fn step(&mut self, input: Input) {
-        let told = self.checks.then(|| InputSummary::of(&input));
-        let (made, asked) = (handle_made_by(&input), Memory::asked(&input));
+        let summary = self.checks.then(|| InputSummary::of(&input));
+        let (created_handle, requested) = (handle_made_by(&input), Memory::requested(&input));
         if let Input::VmDetached { vm } = input {
             self.vm_of_handle.retain(|_, of| *of != vm);
         }
@@ -227,21 +227,21 @@ impl<'a> Host<'a> {
             log_line(log, self.now, &input);
         }
         match self.restores_in.checked_sub(1) {
-            Some(left) => self.restores_in = left,
+            Some(remaining) => self.restores_in = remaining,
             None if self.restores => self.restore(),
             None => {}
         }
         self.effects.clear();
-        let kept = self.steps.is_some().then(|| input.clone());
+        let logged_input = self.steps.is_some().then(|| input.clone());
         self.kernel.handle(self.now, input, &mut self.effects);
-        if let (Some(steps), Some(input)) = (&mut self.steps, kept) {
+        if let (Some(steps), Some(input)) = (&mut self.steps, logged_input) {
             steps.push((self.now, input, self.effects.clone()));
         }
-        self.dma_errors.extend(self.memory.step(asked, &self.effects));
-        if let Some(told) = &told {
-            self.checker.step(told, &self.effects, &self.kernel);
+        self.dma_errors.extend(self.memory.step(requested, &self.effects));
+        if let Some(summary) = &summary {
+            self.checker.step(summary, &self.effects, &self.kernel);
         }
-        if let Some((process, request, token)) = made
+        if let Some((process, request, token)) = created_handle
             && self.was_accepted(process, request)
         {
             self.nt_handle_owners.give(token, process);

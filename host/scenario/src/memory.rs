@@ -62,19 +62,19 @@ pub(crate) struct Memory {
 }
 
 /// Memory that an input may allocate: process, address, number of bytes.
-pub(crate) type Asked = Option<(ProcessId, u64, u64)>;
+pub(crate) type RequestedMemory = Option<(ProcessId, u64, u64)>;
 
 impl Memory {
     /// Returns the memory that this input allocates if it is accepted.
-    pub fn asked(input: &Input) -> Asked {
+    pub fn requested(input: &Input) -> RequestedMemory {
         let Input::Call { process, call: Call::CreateAllocation { create }, .. } = input else { return None };
         let (standard, [info]) = (create.standard?, &create.allocations[..]) else { return None };
         Some((*process, info.system_memory, standard.size))
     }
 
     /// Applies the effects of an input. Returns the errors of DMA operations, which are bugs.
-    pub fn step(&mut self, asked: Asked, effects: &Effects) -> Vec<String> {
-        if let (Some((process, address, bytes)), Some(answer)) = (asked, effects.answers.first())
+    pub fn step(&mut self, requested: RequestedMemory, effects: &Effects) -> Vec<String> {
+        if let (Some((process, address, bytes)), Some(answer)) = (requested, effects.answers.first())
             && let Reply::Allocations { allocations, .. } = &answer.reply
             && answer.status == NtStatus::SUCCESS
             && let [allocation] = allocations[..]

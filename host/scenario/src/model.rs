@@ -141,10 +141,10 @@ impl<'a> ModelWorld<'a> {
             let answer = &self.host.effects.answers[at];
             let (of, request) = (self.host.index_of(answer.process), answer.request);
             let Some(guest) = self.guests.get_mut(of) else { continue };
-            let Some(place) = guest.unanswered.iter().position(|(known, _)| *known == request) else {
+            let Some(position) = guest.unanswered.iter().position(|(known, _)| *known == request) else {
                 continue;
             };
-            let (_, thread) = guest.unanswered.remove(place);
+            let (_, thread) = guest.unanswered.remove(position);
             let dxgkrnl::Answer { status, reply, .. } = self.host.effects.answers.remove(at);
             let answer = Answer { status, reply };
             match guest.frozen || guest.held {

@@ -41,7 +41,7 @@ pub fn fence_of(reply: &Reply) -> Option<CreatedSyncObject> {
 
 /// Reason why a run cannot continue.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Trouble {
+pub enum BackendError {
     /// The backend does not support this; the file must skip it.
     #[error("{0}")]
     Unsupported(String),
@@ -50,12 +50,12 @@ pub enum Trouble {
     Broken(String),
 }
 
-pub type Done<T = ()> = Result<T, Trouble>;
+pub type Done<T = ()> = Result<T, BackendError>;
 
-/// Returns the trouble of an unsupported request: `what` continues the backend's name, as in "cannot ask a frozen
+/// Returns the error of an unsupported request: `what` continues the backend's name, as in "cannot ask a frozen
 /// process".
 pub fn unsupported<T>(what: impl Into<String>) -> Done<T> {
-    Err(Trouble::Unsupported(what.into()))
+    Err(BackendError::Unsupported(what.into()))
 }
 
 /// One run of one program on one backend. VMs, processes and threads have the program's numbers.

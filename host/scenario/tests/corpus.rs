@@ -71,7 +71,7 @@ fn judge<'a>(program: &'a Program, world: fn(&'a Program) -> ModelWorld<'a>) -> 
         }
         ways += 1;
         assert!(ways < INTERLEAVINGS_MAX, "{}: too many ways", program.title);
-        if !every_way.next_way() {
+        if !every_way.next_combination() {
             break;
         }
     }

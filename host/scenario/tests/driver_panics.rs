@@ -67,7 +67,7 @@ fn quietly() {
         let others = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             let words = drivers::panic_words(info.payload());
-            if !["one too many", "never to hang", "already"].iter().any(|wanted| words.contains(wanted)) {
+            if !["one too many", "never to hang", "already"].iter().any(|text| words.contains(text)) {
                 others(info);
             }
         }));

@@ -70,8 +70,8 @@ fn random_programs_escape_and_have_drivers_signal_events_in_all_kinds_of_vms() {
 
 #[test]
 fn every_planted_bug_is_found_within_500_seeds() {
-    let wanted = [Class::LostWake, Class::EarlyWake, Class::StaleValue, Class::Answers];
-    for (bug, class) in PlantedBug::ALL.into_iter().zip(wanted) {
+    let classes = [Class::LostWake, Class::EarlyWake, Class::StaleValue, Class::Answers];
+    for (bug, class) in PlantedBug::ALL.into_iter().zip(classes) {
         let mut seeds = (0..500).filter_map(|seed| found(seed, Some(bug)).map(|found| (seed, found)));
         let (seed, (found, what)) = seeds.next().unwrap_or_else(|| panic!("{} is not found", bug.name()));
         println!("{}: seed {seed}: {what}; {} of 500 seeds", bug.name(), 1 + seeds.count());
@@ -114,13 +114,13 @@ fn speed() {
         let (mut count, mut tries, mut longest) = (0, 0, std::time::Duration::ZERO);
         let begin = std::time::Instant::now();
         for seed in 0..2000 {
-            let Some((wanted, _)) = found(seed, Some(bug)) else { continue };
+            let Some((class, _)) = found(seed, Some(bug)) else { continue };
             let one = std::time::Instant::now();
             shrink(&random(seed), &mut |candidate| {
                 tries += 1;
                 let ended =
                     run_once(&ModelBackend::default(), candidate, Some(bug), seed, &mut chooser(seed));
-                (failure(&ended).map(Class::of) == Some(wanted)).then_some(ended)
+                (failure(&ended).map(Class::of) == Some(class)).then_some(ended)
             });
             count += 1;
             longest = longest.max(one.elapsed());

@@ -110,11 +110,11 @@ fn reports_that_do_not_belong_together_are_refused() {
 fn progress_comes_to_the_total() {
     let last = AtomicU64::new(0);
     let plan = Plan { jobs: 2, ..plan(0..100, None) };
-    let told = |progress: scenario::explore::Progress| {
+    let observe = |progress: scenario::explore::Progress| {
         assert_eq!(progress.total, 100);
         last.fetch_max(progress.done, Ordering::Relaxed);
     };
-    let report = campaign(&ModelBackend::default(), &plan, &told).expect("the canary dies");
+    let report = campaign(&ModelBackend::default(), &plan, &observe).expect("the canary dies");
     assert_eq!((last.into_inner(), report.seeds_run), (100, 100));
     assert_eq!(report.histogram, [("passed".to_owned(), 100)].into());
 }

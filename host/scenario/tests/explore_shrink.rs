@@ -12,10 +12,10 @@ fn class(program: &Program, bug: PlantedBug) -> Option<Class> {
 }
 
 fn shrunk(program: &Program, bug: PlantedBug) -> Option<Program> {
-    let wanted = class(program, bug)?;
+    let expected_class = class(program, bug)?;
     Some(shrink(program, &mut |candidate| {
         let ended = run_once(&ModelBackend::default(), candidate, Some(bug), 0, &mut chooser(0));
-        (failure(&ended).map(Class::of) == Some(wanted)).then_some(ended)
+        (failure(&ended).map(Class::of) == Some(expected_class)).then_some(ended)
     }))
 }
 
@@ -57,10 +57,10 @@ fn shrinking_is_deterministic() {
 fn shrunk_text(text: &str) -> String {
     let program = parse(text).unwrap_or_else(|errors| panic!("{}", errors[0].render("test", text))).remove(0);
     let run = |program: &Program| run_once(&ModelBackend::default(), program, None, 1, &mut chooser(1));
-    let wanted = failure(&run(&program)).map(Class::of).expect("it fails");
+    let expected_class = failure(&run(&program)).map(Class::of).expect("it fails");
     print(&shrink(&program, &mut |candidate| {
         let ended = run(candidate);
-        (failure(&ended).map(Class::of) == Some(wanted)).then_some(ended)
+        (failure(&ended).map(Class::of) == Some(expected_class)).then_some(ended)
     }))
 }
 
@@ -85,9 +85,9 @@ expect F = 7
 +1s
 fault kill q
 "#;
-    let wanted =
+    let expected =
         "scenario \"too much\"\nprocess p\np  D = device -> ok\np  F = fence D -> ok\nexpect F = 7\n";
-    assert_eq!(shrunk_text(text), wanted);
+    assert_eq!(shrunk_text(text), expected);
 }
 
 #[test]
@@ -106,7 +106,7 @@ race p | t | q
      signal D F=2 -> ok | y = read F |
 forbidden F=2
 "#;
-    let wanted = "litmus \"too much\"\nprocess p\np  D = device -> ok\np  F = fence D -> ok\nthread t in p\n\
+    let expected = "litmus \"too much\"\nprocess p\np  D = device -> ok\np  F = fence D -> ok\nthread t in p\n\
                   race p | t\n     signal D F=2 -> anything | \nforbidden F=2\n";
-    assert_eq!(shrunk_text(text), wanted);
+    assert_eq!(shrunk_text(text), expected);
 }

@@ -32,8 +32,8 @@ impl Make for Slow {
 }
 
 impl SlowWorld<'_> {
-    fn forget(&mut self, gone: impl Fn(Process) -> bool) {
-        self.sent.retain(|(thread, _)| !gone(self.program.process_of(*thread)));
+    fn forget(&mut self, has_ended: impl Fn(Process) -> bool) {
+        self.sent.retain(|(thread, _)| !has_ended(self.program.process_of(*thread)));
     }
 }
 

@@ -196,10 +196,10 @@ fn check_places(bytes: &[u8], errors: &[ScriptError]) {
     let lines = text.lines().count() as u32;
     assert!(!errors.is_empty());
     for error in errors {
-        let place = error.place;
-        assert!((1..=lines + 1).contains(&place.line) && place.column >= 1 && place.width >= 1, "{error:?}");
-        let line = text.lines().nth(place.line as usize - 1).unwrap_or_default();
-        assert!(place.column as usize <= line.chars().count() + 1, "{error:?} {line:?}");
+        let span = error.span;
+        assert!((1..=lines + 1).contains(&span.line) && span.column >= 1 && span.width >= 1, "{error:?}");
+        let line = text.lines().nth(span.line as usize - 1).unwrap_or_default();
+        assert!(span.column as usize <= line.chars().count() + 1, "{error:?} {line:?}");
         let rendered = error.render("test\x1b.scn", &text);
         assert!(rendered.chars().all(|letter| letter == '\n' || !letter.is_control()), "{rendered:?}");
         assert!(rendered.len() < 8000, "{}", rendered.len());

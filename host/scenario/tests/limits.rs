@@ -5,13 +5,13 @@ use scenario::script::parse;
 
 /// Checks that `most` is accepted, and that `more` is refused with this message.
 #[track_caller]
-fn check(most: &str, more: &str, said: &str) {
+fn check(most: &str, more: &str, message: &str) {
     if let Err(errors) = parse(most) {
         panic!("the most is refused: {}", errors[0]);
     }
     let errors = parse(more).expect_err("one more is refused");
     assert_eq!(errors.len(), 1, "{errors:?}");
-    assert!(errors[0].message.contains(said), "{}", errors[0]);
+    assert!(errors[0].message.contains(message), "{}", errors[0]);
 }
 
 fn file(lines: impl IntoIterator<Item = String>) -> String {

@@ -38,24 +38,29 @@ impl Example {
     }
 
     /// Returns the line and the text of `fails LINE "TEXT"`.
-    fn wanted(&self, word: &str) -> Option<(&str, &str)> {
-        let (place, text) = self.comes_to.strip_prefix(word)?.trim().split_once(' ')?;
-        Some((place, text.strip_prefix('"')?.strip_suffix('"')?))
+    fn expected_result(&self, word: &str) -> Option<(&str, &str)> {
+        let (location, text) = self.comes_to.strip_prefix(word)?.trim().split_once(' ')?;
+        Some((location, text.strip_prefix('"')?.strip_suffix('"')?))
     }
 
     fn check(&self) {
-        if let Some((place, text)) = self.wanted("error ") {
+        if let Some((location, text)) = self.expected_result("error ") {
             let errors = parse(&self.text).expect_err("it is refused");
-            let found = errors[0].place;
-            assert_eq!(format!("{}:{}", found.line, found.column), place, "line {} of the page", self.line);
+            let found = errors[0].span;
+            assert_eq!(
+                format!("{}:{}", found.line, found.column),
+                location,
+                "line {} of the page",
+                self.line
+            );
             assert!(errors[0].message.contains(text), "line {} of the page: {}", self.line, errors[0]);
-        } else if let Some((place, text)) = self.wanted("fails ") {
+        } else if let Some((location, text)) = self.expected_result("fails ") {
             let program = self.programs().remove(0);
             let ended = run(&program, &mut ModelWorld::new(&program, None), &mut First);
             let Verdict::Failed(failure) = ended.verdict else {
                 panic!("line {} of the page passes", self.line)
             };
-            assert_eq!(failure.line.to_string(), place, "line {} of the page: {failure}", self.line);
+            assert_eq!(failure.line.to_string(), location, "line {} of the page: {failure}", self.line);
             assert!(failure.what.contains(text), "line {} of the page: {failure}", self.line);
         } else {
             assert_eq!(self.comes_to, "", "line {} of the page", self.line);
@@ -64,10 +69,10 @@ impl Example {
     }
 
     fn check_passes(&self, program: &Program) {
-        let mut ways = Exhaustive::default();
+        let mut choices = Exhaustive::default();
         let mut reached = vec![false; program.race.as_ref().map_or(0, |race| race.allowed.len())];
         for _ in 0..INTERLEAVINGS_MAX {
-            let ended = run(program, &mut ModelWorld::new(program, None), &mut ways);
+            let ended = run(program, &mut ModelWorld::new(program, None), &mut choices);
             match ended.verdict {
                 Verdict::Passed => {}
                 Verdict::Skipped(_) => return,
@@ -78,7 +83,7 @@ impl Example {
             if let Some(outcome) = ended.outcome {
                 reached[outcome] = true;
             }
-            if !ways.next_way() {
+            if !choices.next_combination() {
                 break;
             }
         }
@@ -131,27 +136,27 @@ fn words(chapter: &str) -> &'static [Word] {
 
 /// The page as the words have it: a section for each in their order, which begins with its form and what it does. What follows
 /// in a section is written by hand and kept.
-fn wanted(page: &str) -> String {
-    let mut wanted = page.to_owned();
+fn expected_page(page: &str) -> String {
+    let mut updated = page.to_owned();
     for chapter in CHAPTERS {
         let (before, rest) =
-            wanted.split_once(&format!("\n## {chapter}\n")).expect("the page has the chapter");
+            updated.split_once(&format!("\n## {chapter}\n")).expect("the page has the chapter");
         let (text, after) = rest.split_at(rest.find("\n## ").unwrap_or(rest.len()));
         let intro = text.split("\n### ").next().unwrap_or_default();
         let old = sections(page, chapter);
         let section = |word: &Word| {
             let old = old.iter().find(|(name, _)| *name == word.name).map_or("", |(_, text)| *text);
-            let kept: Vec<&str> = old.trim().split("\n\n").skip(2).collect();
-            let made = format!("### `{}`\n\n`{}`\n\n{}\n", word.name, word.form, paragraph(&word.about));
-            match kept[..] {
-                [] => format!("\n{made}"),
-                _ => format!("\n{made}\n{}\n", kept.join("\n\n")),
+            let by_hand: Vec<&str> = old.trim().split("\n\n").skip(2).collect();
+            let generated = format!("### `{}`\n\n`{}`\n\n{}\n", word.name, word.form, paragraph(&word.about));
+            match by_hand[..] {
+                [] => format!("\n{generated}"),
+                _ => format!("\n{generated}\n{}\n", by_hand.join("\n\n")),
             }
         };
         let sections: String = words(chapter).iter().map(section).collect();
-        wanted = format!("{before}\n## {chapter}\n{}\n{sections}{after}", intro.trim_end());
+        updated = format!("{before}\n## {chapter}\n{}\n{sections}{after}", intro.trim_end());
     }
-    wanted
+    updated
 }
 
 /// A sentence in lines of at most 120 letters.
@@ -172,14 +177,15 @@ fn paragraph(about: &str) -> String {
 
 #[test]
 fn the_page_is_made_of_the_words() {
-    let wanted = wanted(PAGE);
+    let expected = expected_page(PAGE);
     if std::env::var_os("GPUPV_BLESS").is_some() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/SCENARIOS.md");
-        return std::fs::write(path, wanted).expect("the tree is writable");
+        return std::fs::write(path, expected).expect("the tree is writable");
     }
-    let differs = PAGE.lines().zip(wanted.lines()).zip(1..).find(|((found, wanted), _)| found != wanted);
+    let differs =
+        PAGE.lines().zip(expected.lines()).zip(1..).find(|((found, expected), _)| found != expected);
     assert!(
-        differs.is_none() && PAGE == wanted,
+        differs.is_none() && PAGE == expected,
         "{differs:?}: GPUPV_BLESS=1 writes what is made of the words"
     );
 }

@@ -65,7 +65,7 @@ impl World {
         self.filling = true;
         let filled = fill(self);
         self.filling = false;
-        self.checker.look(&self.kernel);
+        self.checker.check_tables(&self.kernel);
         self.judge();
         filled
     }

@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use scenario::choose::First;
 use scenario::program::{Backend, Program, Vm};
-use scenario::world::{Done, Trouble};
+use scenario::world::{BackendError, Done};
 use scenario::{Ended, run};
 
 use crate::artifacts::Artifacts;
@@ -130,7 +130,7 @@ impl LiveBackend for LocalBackend<'_> {
     fn start_vm(&mut self, vm: Vm) -> Done {
         let name = self.vm_name(vm);
         let vm = self.daemon().local_vm(name);
-        vm.map(drop).ok_or_else(|| Trouble::Broken(format!("the daemon has no local VM {name}")))
+        vm.map(drop).ok_or_else(|| BackendError::Broken(format!("the daemon has no local VM {name}")))
     }
 
     fn spawn(&mut self, _name: &str, vm: Option<Vm>) -> anyhow::Result<Box<dyn Pipes>> {

@@ -22,7 +22,7 @@ mod world;
 
 use std::time::Duration;
 
-use scenario::world::Trouble;
+use scenario::world::BackendError;
 use scenario::{Ended, Verdict};
 
 pub use local::LocalRunner;
@@ -33,8 +33,8 @@ pub use vm::VmRunner;
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// Returns the trouble of a failed backend.
-fn broken(error: anyhow::Error) -> Trouble {
-    Trouble::Broken(crate::output::in_words(&error))
+fn broken(error: anyhow::Error) -> BackendError {
+    BackendError::Broken(crate::output::in_words(&error))
 }
 
 /// Appends the standard error of a run's processes to its failure. Without a failure it is dropped: a library may

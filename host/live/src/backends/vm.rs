@@ -9,7 +9,7 @@ use drivers::Registry;
 use proto::agent::exec_input;
 use scenario::choose::First;
 use scenario::program::{Backend, Program, Vm};
-use scenario::world::{Done, Trouble, unsupported};
+use scenario::world::{BackendError, Done, unsupported};
 use scenario::{Ended, Failure, Verdict, run};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -182,7 +182,7 @@ impl LiveBackend for VmBackend {
         guest.vm.kill();
         match guest.entry.shared.wait_for(VmState::Gone, SILENCE_MAX, || false) {
             true => Ok(()),
-            false => Err(Trouble::Broken("the daemon has not detached the crashed VM".into())),
+            false => Err(BackendError::Broken("the daemon has not detached the crashed VM".into())),
         }
     }
 

@@ -9,7 +9,7 @@ use dxgkrnl::{Input, Nanos, ProcessId, Snapshot};
 use proto::scenario_client::{Outcome, Task, Words};
 use scenario::nt_handle_owners::NtHandleOwners;
 use scenario::program::{Backend, Fault, Process, Program, Thread, Vm};
-use scenario::world::{Answer, Done, Request, Trouble, World, unsupported};
+use scenario::world::{Answer, BackendError, Done, Request, World, unsupported};
 
 use daemon::Daemon;
 
@@ -92,7 +92,7 @@ impl<'a, P: LiveBackend> LiveWorld<'a, P> {
     fn client(&mut self, process: Process) -> Done<&mut ClientProcess> {
         let name = &self.program.processes[process.index()].name;
         let client = self.clients[process.index()].as_mut();
-        client.ok_or_else(|| Trouble::Broken(format!("process {name} is gone")))
+        client.ok_or_else(|| BackendError::Broken(format!("process {name} is gone")))
     }
 
     /// Returns the scenario client of a process, unless it is gone or frozen.
@@ -187,7 +187,7 @@ impl<'a, P: LiveBackend> LiveWorld<'a, P> {
         match self.numbers[process.index()] {
             Some(id) if !self.watch.wait_until_gone(id) => {
                 let name = &self.program.processes[process.index()].name;
-                Err(Trouble::Broken(format!("process {name} has exited, but the daemon still has it")))
+                Err(BackendError::Broken(format!("process {name} has exited, but the daemon still has it")))
             }
             _ => self.handles_are_closed(),
         }
@@ -197,9 +197,9 @@ impl<'a, P: LiveBackend> LiveWorld<'a, P> {
     fn handles_are_closed(&self) -> Done {
         match self.watch.wait_until_handles(self.nt_handle_owners.count()) {
             true => Ok(()),
-            false => {
-                Err(Trouble::Broken("the daemon still has an NT handle that every process has closed".into()))
-            }
+            false => Err(BackendError::Broken(
+                "the daemon still has an NT handle that every process has closed".into(),
+            )),
         }
     }
 
@@ -252,7 +252,7 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
         scenario_client.serve(Task::Call { call: super::watch::BARRIER, event: None })?;
         let messages_before = scenario_client.value(Task::MessagesSent)?.unwrap_or(0);
         let Some(id) = self.watch.attached(scenario_client.pid(), &self.numbers) else {
-            return Err(Trouble::Broken(format!("process {} did not attach", info.name)));
+            return Err(BackendError::Broken(format!("process {} did not attach", info.name)));
         };
         self.numbers[process.index()] = Some(id);
         let (frozen, busy) = (false, false);
@@ -322,7 +322,7 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
             }
             self.barrier(&restless)?;
             if begin.elapsed() > SILENCE_MAX {
-                return Err(Trouble::Broken("a call has neither returned nor registered a wait".into()));
+                return Err(BackendError::Broken("a call has neither returned nor registered a wait".into()));
             }
         }
     }
@@ -414,7 +414,7 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
 
     fn take_event(&mut self, process: Process, event: u32) -> Done<u64> {
         let taken = self.scenario_client(process)?.value(Task::TakeEvent(event_number(event)))?;
-        taken.ok_or_else(|| Trouble::Broken("the scenario client does not know the event".into()))
+        taken.ok_or_else(|| BackendError::Broken("the scenario client does not know the event".into()))
     }
 
     fn messages(&mut self, process: Process) -> Done<Option<u64>> {

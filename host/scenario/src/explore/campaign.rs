@@ -58,7 +58,7 @@ impl Progress {
         self.done as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
 
-    pub fn left(&self) -> Duration {
+    pub fn remaining(&self) -> Duration {
         Duration::from_secs_f64((self.total - self.done) as f64 / self.rate().max(1e-9))
     }
 }
@@ -141,9 +141,9 @@ fn run_all<M: Make>(
                 return;
             }
             let to = from.saturating_add(CHUNK).min(seeds.end);
-            let seen = run_chunk(make, plan, from..to);
-            let failed = seen.failures.len() as u64;
-            chunks.lock().expect("no thread panics holding it").insert(chunk, seen);
+            let chunk_report = run_chunk(make, plan, from..to);
+            let failed = chunk_report.failures.len() as u64;
+            chunks.lock().expect("no thread panics holding it").insert(chunk, chunk_report);
             let done = done.fetch_add(to - from, Ordering::Relaxed) + to - from;
             let failures = failures.fetch_add(failed, Ordering::Relaxed) + failed;
             progress(Progress { done, total, failures, elapsed: begin.elapsed() });
@@ -213,18 +213,18 @@ fn shrink_all<M: Make>(make: &M, plan: &Plan, failures: &mut [Found]) {
             let found = next.lock().expect("no thread panics holding it").next();
             let Some(found) = found else { return };
             let program = program_of(plan, found.seed);
-            let wanted = FailureMode::new(found.class, &found.what);
+            let mode = FailureMode::new(found.class, &found.what);
             let mut failing_seed = found.seed;
             // A smaller program makes other choices: where the seed matters, a few seeds are tried.
             let mut still_fails = |candidate: &Program| {
                 for seed in (0..SHRINK_SEEDS).map(|more| found.seed.wrapping_add(more)) {
-                    let mut choose = Counting { inner: chooser(seed), asked: false };
+                    let mut choose = Counting { inner: chooser(seed), had_choice: false };
                     let ended = run_once(make, candidate, plan.planted, seed, &mut choose);
-                    if failure(&ended).map(FailureMode::of).as_ref() == Some(&wanted) {
+                    if failure(&ended).map(FailureMode::of).as_ref() == Some(&mode) {
                         failing_seed = seed;
                         return Some(ended);
                     }
-                    if !choose.asked {
+                    if !choose.had_choice {
                         return None;
                     }
                 }
@@ -245,12 +245,12 @@ fn shrink_all<M: Make>(make: &M, plan: &Plan, failures: &mut [Found]) {
 /// A chooser that records whether there was ever a choice.
 struct Counting {
     inner: crate::choose::Random,
-    asked: bool,
+    had_choice: bool,
 }
 
 impl crate::choose::Choose for Counting {
-    fn choose(&mut self, ways: usize) -> usize {
-        self.asked |= ways > 1;
-        self.inner.choose(ways)
+    fn choose(&mut self, alternatives: usize) -> usize {
+        self.had_choice |= alternatives > 1;
+        self.inner.choose(alternatives)
     }
 }

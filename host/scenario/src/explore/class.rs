@@ -130,14 +130,14 @@ mod tests {
 
     #[test]
     fn the_reason_is_of_the_way_and_its_numbers_are_not() {
-        let way = |why: &str| {
+        let mode = |why: &str| {
             let what = format!("expected ok, found: answers INVALID_PARAMETER ({why})");
             FailureMode::of(&Failure { line: 7, what })
         };
-        let below = way("signal 1 of 0x40000002 is below its value 2");
-        assert_eq!(below, way("signal 30 of 0x80000a is below its value 18446744073709551615"));
-        assert_ne!(below, way("a signal takes 1 to 32 objects, not 0"));
-        assert_ne!(way("no D3D of (1)"), way("no D4D of (1)"));
-        assert_eq!(way("no D3D of (1)"), way("no D3D of (0x2)"));
+        let below = mode("signal 1 of 0x40000002 is below its value 2");
+        assert_eq!(below, mode("signal 30 of 0x80000a is below its value 18446744073709551615"));
+        assert_ne!(below, mode("a signal takes 1 to 32 objects, not 0"));
+        assert_ne!(mode("no D3D of (1)"), mode("no D4D of (1)"));
+        assert_eq!(mode("no D3D of (1)"), mode("no D3D of (0x2)"));
     }
 }

@@ -51,8 +51,8 @@ fn alive(steps: &[Step]) -> Vec<Process> {
     for step in steps {
         match &step.action {
             Action::StartProcess(process) => alive.push(*process),
-            Action::Exit(gone) | Action::Fault(Fault::Kill(gone)) => {
-                alive.retain(|process| process != gone);
+            Action::Exit(ended) | Action::Fault(Fault::Kill(ended)) => {
+                alive.retain(|process| process != ended);
             }
             Action::Fault(Fault::RestartDaemon) => alive.clear(),
             Action::StartVm(_)

@@ -248,7 +248,7 @@ impl Draft {
     }
 
     /// The process has ended.
-    pub fn gone(&mut self, guest: usize) {
+    pub fn end_process(&mut self, guest: usize) {
         let guest = &mut self.guests[guest];
         guest.alive = false;
         guest.frozen = false;

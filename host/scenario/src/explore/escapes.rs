@@ -40,7 +40,7 @@ impl Drawer {
             3..6 => self.driver_signals(guest),
             6 => {
                 let usage = self.usage();
-                self.say(guest, EscapeFlags::empty(), vec![words(&[OBJECT_BAD, usage])]);
+                self.push_escape(guest, EscapeFlags::empty(), vec![words(&[OBJECT_BAD, usage])]);
             }
             7 => {
                 let usage = self.usage();
@@ -79,7 +79,7 @@ impl Drawer {
         CallOf::Escape { adapter, device: nothing, context: nothing, kind: 0, flags, data }
     }
 
-    fn say(&mut self, guest: usize, flags: EscapeFlags, data: Vec<Piece>) {
+    fn push_escape(&mut self, guest: usize, flags: EscapeFlags, data: Vec<Piece>) {
         let escape = self.escape_of(guest, flags, data);
         self.draft.call(guest, escape);
     }
@@ -88,8 +88,8 @@ impl Drawer {
     fn make_cpu_event(&mut self, guest: usize) {
         let own = self.draft.guests[guest].cpu_events.clone();
         let again = own.len() >= CPU_EVENTS_MAX || self.one_in(4);
-        let known = self.draft.pick(&own).filter(|_| again);
-        let object = match known {
+        let existing = self.draft.pick(&own).filter(|_| again);
+        let object = match existing {
             Some((object, _)) => object,
             None => {
                 let Some(device) = self.device(guest) else { return };
@@ -111,8 +111,8 @@ impl Drawer {
         let flags = EscapeFlags::DRIVER_KNOWN_ESCAPE | EscapeFlags::NO_ADAPTER_SYNCHRONIZATION;
         let escape = self.escape_of(guest, flags, data);
         let main = self.draft.guests[guest].main;
-        let told = self.draft.named(main, Kind::Call, escape);
-        self.draft.guests[guest].cpu_events.push((object, told));
+        let announcement = self.draft.named(main, Kind::Call, escape);
+        self.draft.guests[guest].cpu_events.push((object, announcement));
     }
 
     /// Has the driver signal an event by its kernel-mode name: mostly one of the process's own, which may be destroyed.
@@ -120,10 +120,10 @@ impl Drawer {
         let own = self.draft.guests[guest].cpu_events.clone();
         let all: Vec<_> = self.draft.guests.iter().flat_map(|guest| guest.cpu_events.clone()).collect();
         let from = if self.one_in(8) { all } else { own };
-        let Some((_, told)) = self.draft.pick(&from) else { return self.make_cpu_event(guest) };
+        let Some((_, announcement)) = self.draft.pick(&from) else { return self.make_cpu_event(guest) };
         let times = 1 + self.below(3) as u32;
-        let data = vec![words(&[SIGNAL_EVENT, times]), Piece::KmdCpuEvent(told)];
-        self.say(guest, EscapeFlags::empty(), data);
+        let data = vec![words(&[SIGNAL_EVENT, times]), Piece::KmdCpuEvent(announcement)];
+        self.push_escape(guest, EscapeFlags::empty(), data);
     }
 
     fn destroy_cpu_event(&mut self, guest: usize) {
@@ -142,11 +142,11 @@ impl Drawer {
         let contexts: Vec<Binding> =
             self.draft.guests[guest].contexts.iter().map(|(context, _)| *context).collect();
         if let CallOf::Escape { device, context, kind, .. } = &mut escape {
-            if let Some(known) = self.draft.pick(&devices).filter(|_| self.draft.random.one_in(2)) {
-                *device = HandleRef::Bound(known);
+            if let Some(binding) = self.draft.pick(&devices).filter(|_| self.draft.random.one_in(2)) {
+                *device = HandleRef::Bound(binding);
             }
-            if let Some(known) = self.draft.pick(&contexts).filter(|_| self.draft.random.one_in(4)) {
-                *context = HandleRef::Bound(known);
+            if let Some(binding) = self.draft.pick(&contexts).filter(|_| self.draft.random.one_in(4)) {
+                *context = HandleRef::Bound(binding);
             }
             if self.draft.random.one_in(4) {
                 *kind = TYPES[self.draft.random.below(TYPES.len() as u64) as usize];

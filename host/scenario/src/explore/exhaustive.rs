@@ -5,7 +5,7 @@ use std::fmt;
 use dxgkrnl::PlantedBug;
 
 use super::{Make, failure, log::logged, run_once};
-use crate::choose::{Exhaustive, Given};
+use crate::choose::{Exhaustive, ReplayedChoices};
 use crate::limits::INTERLEAVINGS_MAX;
 use crate::program::Program;
 use crate::run::Failure;
@@ -100,14 +100,14 @@ pub fn every_way_up_to<M: Make>(
         let ended = run_once(make, program, planted, 0, &mut choose);
         if let Some(failure) = failure(&ended) {
             let choices = choose.choices();
-            let (_, log) = logged(make, program, planted, 0, &mut Given::new(choices.clone()));
+            let (_, log) = logged(make, program, planted, 0, &mut ReplayedChoices::new(choices.clone()));
             let failure = failure.clone();
             return Err(Unlike::Fails { interleaving: interleavings, choices, failure, log });
         }
         if let Some(outcome) = ended.outcome {
             counts[outcome] += 1;
         }
-        if !choose.next_way() {
+        if !choose.next_combination() {
             // Unchecked lines are before the race, where every interleaving is the same.
             break ended.unchecked;
         }

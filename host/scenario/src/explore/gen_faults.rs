@@ -85,9 +85,10 @@ impl Drawer {
         let Some(device) = self.draft.pick(&devices) else { return };
         let state = &mut self.draft.guests[guest];
         state.devices.retain(|other| *other != device);
-        let (gone, kept) = state.fences.iter().partition::<Vec<_>, _>(|fence| fence.device == device);
-        state.fences = kept;
-        state.odd.extend(gone.iter().map(|fence| fence.binding));
+        let (destroyed, remaining) =
+            state.fences.iter().partition::<Vec<_>, _>(|fence| fence.device == device);
+        state.fences = remaining;
+        state.odd.extend(destroyed.iter().map(|fence| fence.binding));
         state.contexts.retain(|(_, of)| *of != device);
         state.odd.push(device);
         self.draft.call(guest, CallOf::DestroyDevice { device: HandleRef::Bound(device) });
@@ -128,17 +129,17 @@ impl Drawer {
         match (self.below(16), vm) {
             (0..5, _) => {
                 self.draft.push(Action::Exit(process));
-                self.draft.gone(guest);
+                self.draft.end_process(guest);
             }
             (5..10, _) => {
                 self.draft.push(Action::Fault(Fault::Kill(process)));
-                self.draft.gone(guest);
+                self.draft.end_process(guest);
             }
             (10 | 11, Some(vm)) => self.crash(vm),
             (12, _) => {
                 self.draft.push(Action::Fault(Fault::RestartDaemon));
                 for guest in 0..self.draft.guests.len() {
-                    self.draft.gone(guest);
+                    self.draft.end_process(guest);
                 }
                 self.draft.shares.clear();
                 // A VM that was attached to the old daemon is not attached to the new one.
@@ -154,7 +155,7 @@ impl Drawer {
         for guest in 0..self.draft.guests.len() {
             let process = self.draft.guests[guest].process;
             if self.draft.program.processes[process.index()].vm == Some(vm) {
-                self.draft.gone(guest);
+                self.draft.end_process(guest);
             }
         }
     }

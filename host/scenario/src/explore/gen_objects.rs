@@ -49,8 +49,8 @@ impl Drawer {
                 let flags = KeyedMutexFlags::empty();
                 let private_data = MutexText::default();
                 let operation = CallOf::CreateKeyedMutex { initial_value: key, private_data, flags };
-                let made = self.draft.named(main, Kind::KeyedMutex, operation);
-                self.draft.guests[guest].mutexes.push(made);
+                let created = self.draft.named(main, Kind::KeyedMutex, operation);
+                self.draft.guests[guest].mutexes.push(created);
             }
         }
     }

@@ -40,7 +40,7 @@ pub(super) struct Orders {
 struct Builder<'a> {
     program: &'a Program,
     last: Vec<Option<usize>>,
-    given: Vec<Option<usize>>,
+    created: Vec<Option<usize>>,
     /// Steps that used each name so far.
     used: Vec<Vec<usize>>,
     /// Steps that woke each process since its last step.
@@ -48,7 +48,7 @@ struct Builder<'a> {
     /// One number for each object, whatever names it has.
     object: Vec<Option<usize>>,
     /// Object of each name of an NT handle.
-    named: BTreeMap<String, usize>,
+    objects_by_name: BTreeMap<String, usize>,
     /// Steps about each object.
     touched: BTreeMap<usize, Vec<usize>>,
 }
@@ -61,11 +61,11 @@ impl Orders {
         let mut builder = Builder {
             program,
             last: vec![None; streams],
-            given: vec![None; program.bindings.len()],
+            created: vec![None; program.bindings.len()],
             used: vec![Vec::new(); program.bindings.len()],
             woken: vec![Vec::new(); processes],
             object: vec![None; program.bindings.len()],
-            named: BTreeMap::new(),
+            objects_by_name: BTreeMap::new(),
             touched: BTreeMap::new(),
         };
         let mut wakes: BTreeMap<usize, Vec<Process>> = BTreeMap::new();
@@ -177,11 +177,11 @@ impl Orders {
     #[cfg(test)]
     pub fn allows(&self, order: &[usize]) -> bool {
         let mut done = vec![false; self.stream.len()];
-        let kept = order.iter().all(|step| {
+        let is_allowed = order.iter().all(|step| {
             let able = self.behind[*step].iter().all(|before| done[*before]);
             able && !std::mem::replace(&mut done[*step], true)
         });
-        kept && done.iter().all(|done| *done)
+        is_allowed && done.iter().all(|done| *done)
     }
 }
 
@@ -257,7 +257,7 @@ impl Builder<'_> {
     }
 
     fn uses(&mut self, at: usize, name: Binding, behind: &mut Vec<usize>) {
-        behind.extend(self.given[name.index()]);
+        behind.extend(self.created[name.index()]);
         self.used[name.index()].push(at);
         if let Some(object) = self.object[name.index()] {
             self.touches(at, object);
@@ -281,27 +281,29 @@ impl Builder<'_> {
         for name in &names {
             self.uses(at, *name, behind);
         }
-        let Some(given) = act.binding else { return };
-        self.given[given.index()] = Some(at);
-        if let Some(fence) = self.program.fence_of(given) {
-            self.given[fence.index()] = Some(at);
+        let Some(binding) = act.binding else { return };
+        self.created[binding.index()] = Some(at);
+        if let Some(fence) = self.program.fence_of(binding) {
+            self.created[fence.index()] = Some(at);
             self.object[fence.index()] = Some(fence.index());
         }
         let of_objects = |kind| matches!(kind, Kind::Object | Kind::KeyedMutex | Kind::Share);
-        if !of_objects(self.program.bindings[given.index()].kind) {
+        if !of_objects(self.program.bindings[binding.index()].kind) {
             return;
         }
         // An opened name stands for the object that was shared.
         let by_name = match &act.operation {
-            Operation::Call(CallOf::OpenNtHandleFromName { name, .. }) => self.named.get(name).copied(),
+            Operation::Call(CallOf::OpenNtHandleFromName { name, .. }) => {
+                self.objects_by_name.get(name).copied()
+            }
             _ => None,
         };
         let object = by_name.or_else(|| names.iter().find_map(|name| self.object[name.index()]));
-        let object = object.unwrap_or(given.index());
+        let object = object.unwrap_or(binding.index());
         if let Operation::Call(CallOf::ShareObjects { name: Some(name), .. }) = &act.operation {
-            self.named.insert(name.clone(), object);
+            self.objects_by_name.insert(name.clone(), object);
         }
-        self.object[given.index()] = Some(object);
+        self.object[binding.index()] = Some(object);
         self.touches(at, object);
     }
 }

@@ -183,9 +183,9 @@ impl Drawer {
         let total: u64 = weights.iter().map(|(_, weight)| weight).sum();
         let mut drawn = self.below(total);
         let kind = weights.iter().find(|(_, weight)| {
-            let found = drawn < *weight;
+            let is_drawn = drawn < *weight;
             drawn = drawn.saturating_sub(*weight);
-            found
+            is_drawn
         });
         let kind = kind.map_or(Kinds::Signal, |(kind, _)| *kind);
         let able = self.draft.able();
@@ -246,10 +246,10 @@ impl Drawer {
         self.draft.pick(&devices)
     }
 
-    /// Returns `meant` as an operand; sometimes another handle.
-    pub fn handle(&mut self, guest: usize, meant: Binding) -> HandleRef {
+    /// Returns `intended` as an operand; sometimes another handle.
+    pub fn handle(&mut self, guest: usize, intended: Binding) -> HandleRef {
         if self.odd == 0 || !self.one_in(self.odd) {
-            return HandleRef::Bound(meant);
+            return HandleRef::Bound(intended);
         }
         let odd = &self.draft.guests[guest];
         let odd: Vec<Binding> = odd.odd.iter().chain(&odd.devices).copied().collect();

@@ -37,7 +37,7 @@ impl fmt::Display for Kept {
         match self {
             Kept::Waits(verdict) => f.write_str(verdict),
             Kept::Note(text) => write!(f, "note={text}"),
-            Kept::Broken(way) => f.write_str(way.class.name()),
+            Kept::Broken(mode) => f.write_str(mode.class.name()),
         }
     }
 }
@@ -93,23 +93,23 @@ fn at_once(program: &mut Program) {
 pub fn run_unchecked(program: &Program, drivers: &Registry, checked: bool) -> (Ended, Option<AtEnd>) {
     let world = ModelWorld::with_drivers(program, drivers, None);
     let mut world = if checked { world } else { world.unchecked() };
-    let mut seen = None;
+    let mut observed = None;
     let ended = super::caught(|| {
         let (ended, at_end) = run_to_end(program, &mut world, &mut First);
-        seen = at_end;
+        observed = at_end;
         ended
     });
-    (ended, seen)
+    (ended, observed)
 }
 
 /// Returns the failures of a program without expectations: the broken invariant, or else each verdict of a stuck wait.
 pub fn wrong(program: &Program, drivers: &Registry) -> Vec<Kept> {
-    let (ended, seen) = run_unchecked(program, drivers, true);
+    let (ended, at_end) = run_unchecked(program, drivers, true);
     if let Some(failure) = failure(&ended) {
         return vec![Kept::Broken(FailureMode::of(failure))];
     }
     let mut wrong = Vec::new();
-    for stuck in seen.iter().flat_map(AtEnd::stuck) {
+    for stuck in at_end.iter().flat_map(AtEnd::stuck) {
         let kept = Kept::Waits(stuck.verdict.name());
         if !wrong.contains(&kept) {
             wrong.push(kept);
@@ -154,13 +154,13 @@ pub fn reduce(program: &Program, kept: &[Kept], drivers: &Registry) -> Result<Sm
     let mut reducer = Reducer { best: plain(program), kept, drivers, by_order: false, tried: 0 };
     for one in kept {
         let alone = std::slice::from_ref(one);
-        let ended = look_for(&reducer.best, alone, drivers);
+        let ended = run_with_failures(&reducer.best, alone, drivers);
         ended.ok_or_else(|| NotReduced::Otherwise(one.to_string()))?;
     }
     reducer.coarse();
     let coarse = reducer.best.clone();
     let small = shrink(&coarse, &mut |candidate: &Program| reducer.keeps(candidate));
-    let (program, text) = told(&small, kept, drivers).ok_or(NotReduced::NotSaid)?;
+    let (program, text) = with_failures(&small, kept, drivers).ok_or(NotReduced::NotSaid)?;
     Ok(Smallest { program, text, tried: reducer.tried })
 }
 
@@ -172,19 +172,19 @@ pub(super) fn reduce_order(program: &Program, kept: &Kept, drivers: &Registry) -
     if reducer.keeps(program).is_some() {
         reducer.coarse();
     }
-    Some(told(&reducer.best, kept, drivers)?.1)
+    Some(with_failures(&reducer.best, kept, drivers)?.1)
 }
 
 /// Returns the result of a program that has all these failures.
-fn look_for(program: &Program, kept: &[Kept], drivers: &Registry) -> Option<Ended> {
+fn run_with_failures(program: &Program, kept: &[Kept], drivers: &Registry) -> Option<Ended> {
     let checked = kept.iter().any(|kept| matches!(kept, Kept::Broken(_)));
-    let (ended, seen) = run_unchecked(program, drivers, checked);
+    let (ended, at_end) = run_unchecked(program, drivers, checked);
     let failed = failure(&ended).map(FailureMode::of);
     let happens = |kept: &Kept| match kept {
-        Kept::Broken(way) => failed.as_ref() == Some(way),
-        Kept::Waits(verdict) => seen.as_ref().is_some_and(|seen| waits(seen, verdict).is_some()),
+        Kept::Broken(mode) => failed.as_ref() == Some(mode),
+        Kept::Waits(verdict) => at_end.as_ref().is_some_and(|at_end| waits(at_end, verdict).is_some()),
         Kept::Note(text) => {
-            seen.as_ref().is_some_and(|seen| seen.notes.iter().any(|note| note.contains(text)))
+            at_end.as_ref().is_some_and(|at_end| at_end.notes.iter().any(|note| note.contains(text)))
         }
     };
     // A run that fails differently has another failure.
@@ -196,11 +196,11 @@ impl Reducer<'_> {
     /// Returns the result of a candidate that has all kept failures.
     fn keeps(&mut self, candidate: &Program) -> Option<Ended> {
         self.tried += 1;
-        let ended = look_for(candidate, self.kept, self.drivers)?;
+        let ended = run_with_failures(candidate, self.kept, self.drivers)?;
         if self.by_order {
             let mut by_line = candidate.clone();
             by_line.steps.sort_by_key(|step| step.line);
-            let none = look_for(&repair(by_line), self.kept, self.drivers).is_none();
+            let none = run_with_failures(&repair(by_line), self.kept, self.drivers).is_none();
             return none.then_some(ended);
         }
         Some(ended)
@@ -278,35 +278,35 @@ impl Reducer<'_> {
 }
 
 /// Returns the process that waits with this verdict.
-fn waits<'a>(seen: &'a AtEnd, verdict: &str) -> Option<&'a Waiting> {
-    let of = || seen.waiting.iter().filter(|waiting| waiting.verdict.name() == verdict);
+fn waits<'a>(at_end: &'a AtEnd, verdict: &str) -> Option<&'a Waiting> {
+    let of = || at_end.waiting.iter().filter(|waiting| waiting.verdict.name() == verdict);
     of().find(|waiting| waiting.root.is_some()).or_else(|| of().next())
 }
 
 /// Returns the program with the kept failures as its last lines, and its text. The text was read and run, so it does
 /// show them.
-pub fn told(program: &Program, kept: &[Kept], drivers: &Registry) -> Option<(Program, String)> {
-    let (_, seen) = run_unchecked(program, drivers, false);
+pub fn with_failures(program: &Program, kept: &[Kept], drivers: &Registry) -> Option<(Program, String)> {
+    let (_, at_end) = run_unchecked(program, drivers, false);
     let mut last = Vec::new();
     for kept in kept {
         match kept {
             Kept::Waits(verdict) => {
-                let Waiting { process, root, .. } = *waits(seen.as_ref()?, verdict)?;
+                let Waiting { process, root, .. } = *waits(at_end.as_ref()?, verdict)?;
                 last.push(Expectation::Why { process, verdict, root });
             }
             Kept::Note(text) => last.push(Expectation::Report { text: text.clone() }),
             Kept::Broken(_) => {}
         }
     }
-    let mut told = program.clone();
-    told.steps.extend(last.into_iter().map(|one| Step { line: 0, action: Action::Expect(one) }));
-    let text = print(&told);
+    let mut extended = program.clone();
+    extended.steps.extend(last.into_iter().map(|one| Step { line: 0, action: Action::Expect(one) }));
+    let text = print(&extended);
     let read = parse(&text).ok()?.pop()?;
     let (ended, _) = run_unchecked(&read, drivers, true);
     let broken = failure(&ended).map(FailureMode::of);
-    let wanted = kept.iter().find_map(|kept| match kept {
-        Kept::Broken(way) => Some(way),
+    let expected = kept.iter().find_map(|kept| match kept {
+        Kept::Broken(mode) => Some(mode),
         Kept::Waits(_) | Kept::Note(_) => None,
     });
-    (broken.as_ref() == wanted).then_some((read, text))
+    (broken.as_ref() == expected).then_some((read, text))
 }

@@ -137,7 +137,7 @@ pub fn reorder(
         program: &program,
         drivers,
         as_recorded: run_unchecked(&program, drivers, true),
-        seen: HashSet::from([(0..program.steps.len()).collect()]),
+        tried_orders: HashSet::from([(0..program.steps.len()).collect()]),
         orders: 0,
         found: Vec::new(),
     };
@@ -188,7 +188,7 @@ struct Explorer<'a> {
     program: &'a Program,
     drivers: &'a Registry,
     as_recorded: (Ended, Option<AtEnd>),
-    seen: HashSet<Vec<usize>>,
+    tried_orders: HashSet<Vec<usize>>,
     orders: u64,
     found: Vec<Found>,
 }
@@ -197,14 +197,14 @@ impl Explorer<'_> {
     fn run(&mut self, order: Vec<usize>, change: Change) {
         let mut program = self.program.clone();
         program.steps = order.iter().map(|at| self.program.steps[*at].clone()).collect();
-        if !self.seen.insert(order) {
+        if !self.tried_orders.insert(order) {
             return;
         }
         self.orders += 1;
-        let (ended, seen) = run_unchecked(&program, self.drivers, true);
-        for (outcome, kept) in self.outcomes(&ended, seen.as_ref()) {
-            if let Some(known) = self.found.iter_mut().find(|known| known.outcome.is_like(&outcome)) {
-                known.orders += 1;
+        let (ended, at_end) = run_unchecked(&program, self.drivers, true);
+        for (outcome, kept) in self.outcomes(&ended, at_end.as_ref()) {
+            if let Some(same) = self.found.iter_mut().find(|same| same.outcome.is_like(&outcome)) {
+                same.orders += 1;
                 continue;
             }
             let smallest = kept.and_then(|kept| reduce_order(&program, &kept, self.drivers));
@@ -229,26 +229,26 @@ impl Explorer<'_> {
     }
 
     /// Returns the differences from the recorded order, each with the failure that a smaller program must keep.
-    fn outcomes(&self, ended: &Ended, seen: Option<&AtEnd>) -> Vec<(Outcome, Option<Kept>)> {
+    fn outcomes(&self, ended: &Ended, at_end: Option<&AtEnd>) -> Vec<(Outcome, Option<Kept>)> {
         let (recorded, at_recorded_end) = &self.as_recorded;
         if let Some(broken) = failure(ended) {
-            let way = FailureMode::of(broken);
-            let known = failure(recorded).map(FailureMode::of).as_ref() == Some(&way);
+            let mode = FailureMode::of(broken);
+            let is_known = failure(recorded).map(FailureMode::of).as_ref() == Some(&mode);
             let what = broken.what.clone();
-            return if known {
+            return if is_known {
                 Vec::new()
             } else {
-                vec![(Outcome::Broken { what }, Some(Kept::Broken(way)))]
+                vec![(Outcome::Broken { what }, Some(Kept::Broken(mode)))]
             };
         }
-        let (Some(seen), Some(before)) = (seen, at_recorded_end) else { return Vec::new() };
-        let known = |one: &Waiting| {
+        let (Some(at_end), Some(before)) = (at_end, at_recorded_end) else { return Vec::new() };
+        let is_known = |one: &Waiting| {
             before.lasting().any(|other| (other.process, other.root) == (one.process, one.root))
         };
-        let new = seen.lasting().filter(|one| !known(one));
+        let new = at_end.lasting().filter(|one| !is_known(one));
         let mut all: Vec<_> = new.map(|one| self.waits(one)).collect();
         let fences: Vec<_> =
-            before.values.iter().filter_map(|value| self.other_value(*value, seen)).collect();
+            before.values.iter().filter_map(|value| self.other_value(*value, at_end)).collect();
         if all.is_empty() && !fences.is_empty() {
             all.push((Outcome::OtherValues { fences }, None));
         }
@@ -262,8 +262,8 @@ impl Explorer<'_> {
         (Outcome::Waits { process, verdict, root }, Some(Kept::Waits(verdict)))
     }
 
-    fn other_value(&self, (fence, before): (Binding, u64), seen: &AtEnd) -> Option<(String, u64, u64)> {
-        let (_, found) = seen.values.iter().find(|(other, _)| *other == fence)?;
+    fn other_value(&self, (fence, before): (Binding, u64), at_end: &AtEnd) -> Option<(String, u64, u64)> {
+        let (_, found) = at_end.values.iter().find(|(other, _)| *other == fence)?;
         (*found != before).then(|| (self.program.name(fence).to_owned(), before, *found))
     }
 
@@ -271,10 +271,10 @@ impl Explorer<'_> {
         let recorded = &self.converted.program.steps;
         ended.answers.iter().find_map(|(line, found)| {
             let Action::Act(act) = &recorded.get(line.checked_sub(1)? as usize)?.action else { return None };
-            let Expected::Status(wanted) = act.expected else { return None };
-            let found = found.filter(|found| *found != wanted)?;
+            let Expected::Status(expected) = act.expected else { return None };
+            let found = found.filter(|found| *found != expected)?;
             let call = script::write_act(&self.converted.program, act);
-            Some(format!("{call}: {} instead of {}", write_status(found), write_status(wanted)))
+            Some(format!("{call}: {} instead of {}", write_status(found), write_status(expected)))
         })
     }
 }

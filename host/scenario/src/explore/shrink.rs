@@ -97,14 +97,14 @@ impl Shrinker<'_> {
     }
 
     /// Returns the positions of all acts.
-    pub fn places(&self) -> Vec<ActPosition> {
+    pub fn act_positions(&self) -> Vec<ActPosition> {
         let is_act = |action: &Action| matches!(action, Action::Act(_));
         let steps = self.best.steps.iter().enumerate().filter(|(_, step)| is_act(&step.action));
-        let mut places: Vec<ActPosition> = steps.map(|(at, _)| ActPosition::Step(at)).collect();
+        let mut positions: Vec<ActPosition> = steps.map(|(at, _)| ActPosition::Step(at)).collect();
         for (column, of_race) in self.best.race.iter().flat_map(|race| race.columns.iter().enumerate()) {
-            places.extend((0..of_race.steps.len()).map(|row| ActPosition::Race { column, row }));
+            positions.extend((0..of_race.steps.len()).map(|row| ActPosition::Race { column, row }));
         }
-        places
+        positions
     }
 
     /// Removes the expectations that are not the failure.
@@ -121,8 +121,8 @@ impl Shrinker<'_> {
         if self.takes(candidate) {
             return;
         }
-        for place in self.places() {
-            self.takes_act(place, free);
+        for position in self.act_positions() {
+            self.takes_act(position, free);
         }
     }
 
@@ -198,8 +198,8 @@ impl Shrinker<'_> {
     /// Removes an item of a list, or a step of a race.
     fn items(&mut self) -> bool {
         let mut shrunk = false;
-        for place in self.places().into_iter().rev() {
-            if let ActPosition::Race { column, row } = place {
+        for position in self.act_positions().into_iter().rev() {
+            if let ActPosition::Race { column, row } = position {
                 let mut candidate = self.best.clone();
                 if let Some(race) = &mut candidate.race {
                     race.columns[column].steps.remove(row);
@@ -209,10 +209,10 @@ impl Shrinker<'_> {
                     continue;
                 }
             }
-            let Some(act) = act_at(&mut self.best, place) else { continue };
+            let Some(act) = act_at(&mut self.best, position) else { continue };
             for item in (0..parts::item_count(&mut act.operation)).rev() {
                 let without = |act: &mut Act| parts::retain_items(&mut act.operation, &mut |at| at != item);
-                shrunk |= self.takes_act(place, without);
+                shrunk |= self.takes_act(position, without);
             }
         }
         shrunk
@@ -226,8 +226,8 @@ pub(super) enum ActPosition {
     Race { column: usize, row: usize },
 }
 
-pub(super) fn act_at(program: &mut Program, place: ActPosition) -> Option<&mut Act> {
-    match place {
+pub(super) fn act_at(program: &mut Program, position: ActPosition) -> Option<&mut Act> {
+    match position {
         ActPosition::Step(at) => match program.steps.get_mut(at).map(|step| &mut step.action) {
             Some(Action::Act(act)) => Some(act),
             _ => None,

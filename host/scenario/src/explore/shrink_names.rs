@@ -33,10 +33,10 @@ const fn names(kind: Kind) -> &'static [&'static str] {
 pub(super) fn finish(shrinker: &mut Shrinker<'_>) {
     fill(shrinker);
     for at in 0..shrinker.best.steps.len() {
-        let place = ActPosition::Step(at);
+        let position = ActPosition::Step(at);
         let unnamed = |act: &crate::program::Act| act.binding.is_some() && act.expected != Expected::Blocks;
-        if act_at(&mut shrinker.best, place).is_some_and(|act| unnamed(act)) {
-            shrinker.takes_act(place, |act| act.binding = None);
+        if act_at(&mut shrinker.best, position).is_some_and(|act| unnamed(act)) {
+            shrinker.takes_act(position, |act| act.binding = None);
         }
     }
     rename(shrinker);
@@ -79,26 +79,26 @@ fn rename(shrinker: &mut Shrinker<'_>) {
 
 /// Makes the observed results the expected ones: for all calls, or else for those that can be expressed.
 fn fill(shrinker: &mut Shrinker<'_>) {
-    let mut whole = shrinker.best.clone();
-    for at in 0..whole.steps.len() {
-        if let Some(expected) = seen(shrinker, at)
-            && let Some(act) = act_at(&mut whole, ActPosition::Step(at))
+    let mut filled = shrinker.best.clone();
+    for at in 0..filled.steps.len() {
+        if let Some(expected) = observed(shrinker, at)
+            && let Some(act) = act_at(&mut filled, ActPosition::Step(at))
         {
             act.expected = expected;
         }
     }
-    if shrinker.takes(whole) {
+    if shrinker.takes(filled) {
         return;
     }
     for at in 0..shrinker.best.steps.len() {
-        if let Some(expected) = seen(shrinker, at) {
+        if let Some(expected) = observed(shrinker, at) {
             shrinker.takes_act(ActPosition::Step(at), |act| act.expected = expected);
         }
     }
 }
 
 /// Returns the observed result of a call without an expectation.
-fn seen(shrinker: &Shrinker<'_>, at: usize) -> Option<Expected> {
+fn observed(shrinker: &Shrinker<'_>, at: usize) -> Option<Expected> {
     let step = shrinker.best.steps.get(at)?;
     match &step.action {
         Action::Act(act) if act.expected == Expected::Any => {}

@@ -13,12 +13,12 @@ const SHORT_NS: [Nanos; 3] = [1_000, 1_000_000, 1_000_000_000];
 /// Removes flags, options, engines and durations.
 pub(super) fn settings(shrinker: &mut Shrinker<'_>) -> bool {
     let mut shrunk = false;
-    for place in shrinker.places() {
+    for position in shrinker.act_positions() {
         let mut which = 0;
-        while let Some(act) = act_at(&mut shrinker.best, place)
+        while let Some(act) = act_at(&mut shrinker.best, position)
             && let Some(plainer) = plainer(&act.operation).into_iter().nth(which)
         {
-            if shrinker.takes_act(place, |act: &mut Act| act.operation = plainer) {
+            if shrinker.takes_act(position, |act: &mut Act| act.operation = plainer) {
                 shrunk = true;
             } else {
                 which += 1;
@@ -219,23 +219,23 @@ pub(super) fn values(shrinker: &mut Shrinker<'_>) -> bool {
             }
         }
     }
-    for place in shrinker.places() {
+    for position in shrinker.act_positions() {
         let mut count = 0;
-        let Some(act) = act_at(&mut shrinker.best, place) else { continue };
+        let Some(act) = act_at(&mut shrinker.best, position) else { continue };
         parts::values(&mut act.operation, &mut |_| count += 1);
         for which in 0..count {
-            shrunk |= one_value(shrinker, place, which);
+            shrunk |= one_value(shrinker, position, which);
         }
     }
     shrunk
 }
 
-fn one_value(shrinker: &mut Shrinker<'_>, place: ActPosition, which: usize) -> bool {
+fn one_value(shrinker: &mut Shrinker<'_>, position: ActPosition, which: usize) -> bool {
     let mut now = 0;
-    change_value(act_at(&mut shrinker.best, place), which, &mut |value| now = *value);
+    change_value(act_at(&mut shrinker.best, position), which, &mut |value| now = *value);
     for small in (0..4).filter(|small| *small < now) {
         let mut candidate = shrinker.best.clone();
-        change_value(act_at(&mut candidate, place), which, &mut |value| *value = small);
+        change_value(act_at(&mut candidate, position), which, &mut |value| *value = small);
         if shrinker.takes(candidate) {
             return true;
         }

@@ -24,8 +24,8 @@ impl Builder<'_> {
         if let Form::None(why) = Form::new(call.form()) {
             return Err(why);
         }
-        let named = call.rename(&mut NamesOf { builder: self, process })?;
-        Ok(Operation::Call(forms::as_written(&named)))
+        let renamed = call.rename(&mut NamesOf { builder: self, process })?;
+        Ok(Operation::Call(forms::as_written(&renamed)))
     }
 
     /// Returns the commands of a buffer. A buffer in an unknown format becomes `opaque` of its size.

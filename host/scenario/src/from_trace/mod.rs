@@ -123,8 +123,8 @@ impl<'a> Builder<'a> {
             Input::GuestFeatures { vm, features } => return self.guest_features(*vm, *features),
             Input::ProcessAttached { process, vm, name, .. } => self.start_process(*process, *vm, name),
             Input::ProcessGone { process } => {
-                let gone = self.processes.remove(process).ok_or(NO_PROCESS)?;
-                self.push(Action::Fault(Fault::Kill(gone)));
+                let ended = self.processes.remove(process).ok_or(NO_PROCESS)?;
+                self.push(Action::Fault(Fault::Kill(ended)));
             }
             Input::ProcessFrozen { process, frozen } => {
                 let process = *self.processes.get(process).ok_or(NO_PROCESS)?;
@@ -207,19 +207,19 @@ impl<'a> Builder<'a> {
         self.push(Action::StartProcess(process));
     }
 
-    /// Returns an unused name that is legal in a scenario: `wanted`, or one with a number.
-    fn unused(&self, wanted: &str, otherwise: &str) -> String {
-        let plain = wanted.starts_with(|letter: char| letter.is_ascii_alphabetic())
-            && wanted.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-            && !STATEMENTS.iter().any(|word| word.name == wanted);
-        let base = if plain { wanted } else { otherwise };
-        let taken = |name: &String| {
+    /// Returns an unused name that is legal in a scenario: `preferred`, or one with a number.
+    fn unused(&self, preferred: &str, otherwise: &str) -> String {
+        let plain = preferred.starts_with(|letter: char| letter.is_ascii_alphabetic())
+            && preferred.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+            && !STATEMENTS.iter().any(|word| word.name == preferred);
+        let base = if plain { preferred } else { otherwise };
+        let is_taken = |name: &String| {
             self.program.vms.contains(name) || self.program.threads.iter().any(|thread| thread.name == *name)
         };
         let numbered =
             (self.program.threads.len() + self.program.vms.len()..).map(|at| format!("{base}{at}"));
         let mut names = [base.to_owned()].into_iter().filter(|_| plain).chain(numbered);
-        names.find(|name| !taken(name)).unwrap_or_default()
+        names.find(|name| !is_taken(name)).unwrap_or_default()
     }
 
     /// Adds a step of a process's first thread.
@@ -274,7 +274,7 @@ impl<'a> Builder<'a> {
     ) -> Result<(), &'static str> {
         let operation = self.operation(process, call)?;
         let succeeded = answer.filter(|(status, _)| status.is_success());
-        let binding = match operation.gives() {
+        let binding = match operation.result_kind() {
             // An unused result needs no name.
             Kind::Call => None,
             kind => succeeded.map(|_| self.bind(process, kind)).transpose()?,

@@ -98,9 +98,9 @@ async fn with_objects(session: &Session<SimulatedPort>, call: Call, event: Optio
             })
         }
         Call::CreateNativeFence { device, initial_value, native_type, flags, engine_affinity } => {
-            let made =
+            let answer =
                 session.create_native_fence(device, initial_value, native_type, flags, engine_affinity).await;
-            answer_of(made, created)
+            answer_of(answer, created)
         }
         Call::OpenNativeFence { device, token, flags, engine_affinity } => {
             answer_of(session.open_native_fence(device, token, flags, engine_affinity).await, created)
@@ -118,13 +118,19 @@ async fn with_objects(session: &Session<SimulatedPort>, call: Call, event: Optio
         }
         Call::DestroyContext { context } => only(session.destroy_context(context).await),
         Call::CreateHwQueue { context, flags, private_data } => {
-            let made = session.create_hw_queue(context, flags, private_data).await;
-            answer_of(made, |made| Reply::HwQueue { queue: made.queue, progress_fence: of_fence(made.fence) })
+            let answer = session.create_hw_queue(context, flags, private_data).await;
+            answer_of(answer, |answer| Reply::HwQueue {
+                queue: answer.queue,
+                progress_fence: of_fence(answer.fence),
+            })
         }
         Call::DestroyHwQueue { queue } => only(session.destroy_hw_queue(queue).await),
         Call::CreatePagingQueue { device, priority, physical_adapter } => {
-            let made = session.create_paging_queue(device, priority, physical_adapter).await;
-            answer_of(made, |made| Reply::PagingQueue { queue: made.queue, fence: of_fence(made.fence) })
+            let answer = session.create_paging_queue(device, priority, physical_adapter).await;
+            answer_of(answer, |answer| Reply::PagingQueue {
+                queue: answer.queue,
+                fence: of_fence(answer.fence),
+            })
         }
         Call::DestroyPagingQueue { queue } => only(session.destroy_paging_queue(queue).await),
         // The client core keeps no state of these.

@@ -127,8 +127,8 @@ impl ClientProcess {
         self.to_guest.push(now + self.delay, bytes);
     }
 
-    pub fn can_arrive(&self, way: Direction, now: Nanos) -> bool {
-        match way {
+    pub fn can_arrive(&self, direction: Direction, now: Nanos) -> bool {
+        match direction {
             Direction::ToHost => !self.held && self.to_host.is_due(now),
             Direction::ToGuest => !self.held && !self.frozen && self.to_guest.is_due(now),
         }
@@ -141,9 +141,14 @@ impl ClientProcess {
         if self.held { None } else { first(&self.to_host).into_iter().chain(to_guest).min() }
     }
 
-    pub fn take_piece(&mut self, way: Direction, now: Nanos, size: impl FnOnce(usize) -> usize) -> Vec<u8> {
-        debug_assert!(self.can_arrive(way, now));
-        match way {
+    pub fn take_piece(
+        &mut self,
+        direction: Direction,
+        now: Nanos,
+        size: impl FnOnce(usize) -> usize,
+    ) -> Vec<u8> {
+        debug_assert!(self.can_arrive(direction, now));
+        match direction {
             Direction::ToHost => self.to_host.take(size),
             Direction::ToGuest => self.to_guest.take(size),
         }

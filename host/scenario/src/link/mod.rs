@@ -96,35 +96,35 @@ impl<'a> LinkWorld<'a> {
     }
 
     /// Returns every stream on which something can arrive now, in the order in which they are served.
-    fn ways(&self) -> Vec<(usize, Direction)> {
+    fn arrivals(&self) -> Vec<(usize, Direction)> {
         let now = self.host.now;
-        let mut ways = Vec::new();
+        let mut arrivals = Vec::new();
         for (at, guest) in self.guests.iter().enumerate() {
             let Some(guest) = guest else { continue };
-            for way in [Direction::ToHost, Direction::ToGuest] {
-                if guest.can_arrive(way, now) {
-                    ways.push((at, way));
+            for direction in [Direction::ToHost, Direction::ToGuest] {
+                if guest.can_arrive(direction, now) {
+                    arrivals.push((at, direction));
                 }
             }
         }
         if self.reversed {
-            ways.reverse();
+            arrivals.reverse();
         }
-        ways
+        arrivals
     }
 
-    fn arrive(&mut self, at: usize, way: Direction) {
+    fn arrive(&mut self, at: usize, direction: Direction) {
         let now = self.host.now;
         let pieces = &mut self.pieces;
         let Some(guest) = self.guests[at].as_mut() else { return };
-        let bytes = guest.take_piece(way, now, |length| match pieces {
+        let bytes = guest.take_piece(direction, now, |length| match pieces {
             Some(random) => match random.below(3) {
                 0 => 1 + random.below(length as u64) as usize,
                 _ => length,
             },
             None => length,
         });
-        match way {
+        match direction {
             Direction::ToGuest => guest.receive(&bytes),
             Direction::ToHost => {
                 let process = self.host.id(Process(at as u32));
@@ -182,8 +182,8 @@ impl<'a> LinkWorld<'a> {
 
     /// Delivers everything that can arrive at this time, in the plain order.
     fn drain(&mut self) {
-        while let Some((at, way)) = self.ways().first().copied() {
-            self.arrive(at, way);
+        while let Some((at, direction)) = self.arrivals().first().copied() {
+            self.arrive(at, direction);
         }
     }
 }
@@ -272,12 +272,12 @@ impl World for LinkWorld<'_> {
     }
 
     fn moves(&self) -> usize {
-        self.ways().len()
+        self.arrivals().len()
     }
 
     fn make_move(&mut self, which: usize) -> Done {
-        let (at, way) = self.ways()[which];
-        self.arrive(at, way);
+        let (at, direction) = self.arrivals()[which];
+        self.arrive(at, direction);
         Ok(())
     }
 

@@ -130,7 +130,7 @@ impl From<NamedCall> for Operation {
 
 impl Operation {
     /// Returns the kind of the operation's result.
-    pub const fn gives(&self) -> Kind {
+    pub const fn result_kind(&self) -> Kind {
         match self {
             Operation::Call(call) => kind_of_call(call),
             Operation::Device { .. } => Kind::Device,

@@ -77,7 +77,7 @@ fn write_case(xml: &mut Xml, result: &CaseResult) -> io::Result<()> {
         match &result.verdict {
             Verdict::Passed => {}
             Verdict::Failed(failure) => {
-                let message = sound(&format!("{}: {}", result.place(failure.line), failure.what));
+                let message = sound(&format!("{}: {}", result.location(failure.line), failure.what));
                 let element = xml.create_element("failure").with_attribute(("message", message.as_str()));
                 let source = result.source.as_ref().map(|source| format!("{} | {source}", failure.line));
                 element.write_text_content(BytesText::new(&sound(&source.unwrap_or_default())))?;
@@ -91,7 +91,7 @@ fn write_case(xml: &mut Xml, result: &CaseResult) -> io::Result<()> {
         if !result.unchecked.is_empty() {
             let lines = result.unchecked.iter();
             let lines =
-                lines.map(|(line, reason)| format!("{} not checked: {reason}\n", result.place(*line)));
+                lines.map(|(line, reason)| format!("{} not checked: {reason}\n", result.location(*line)));
             let text = sound(&lines.collect::<String>());
             xml.create_element("system-out").write_text_content(BytesText::new(&text))?;
         }

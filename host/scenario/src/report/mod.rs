@@ -53,7 +53,7 @@ impl CaseResult {
     }
 
     /// Returns `waits.scn:7`, or only the file if no line is to blame.
-    fn place(&self, line: u32) -> String {
+    fn location(&self, line: u32) -> String {
         if line == 0 { self.file.clone() } else { format!("{}:{line}", self.file) }
     }
 }
@@ -105,8 +105,8 @@ impl Results {
     }
 
     pub fn divergences(&self) -> Vec<Divergence> {
-        let backends_that = |results: &[CaseResult], wanted: fn(&Verdict) -> bool| -> Vec<Backend> {
-            results.iter().filter(|result| wanted(&result.verdict)).map(|result| result.backend).collect()
+        let backends_that = |results: &[CaseResult], is_in: fn(&Verdict) -> bool| -> Vec<Backend> {
+            results.iter().filter(|result| is_in(&result.verdict)).map(|result| result.backend).collect()
         };
         let mut divergences = Vec::new();
         for results in self.by_case() {

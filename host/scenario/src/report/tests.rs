@@ -44,7 +44,7 @@ fn some() -> Results {
 
 #[test]
 fn people_read_failures_divergences_what_was_not_checked_and_skips() {
-    let wanted = "\
+    let expected = "\
 b#1.scn:7: expected <ok>, found: \"no\"
   7 | p  signal D F=1 -> ok
     on link, case value=5
@@ -56,7 +56,7 @@ b#1.scn [value=5] diverges: passed on model, failed on link
 2 skipped on local: a stream cannot be held here
 2 passed, 3 failed, 2 skipped
 ";
-    assert_eq!(some().text(), wanted);
+    assert_eq!(some().text(), expected);
 }
 
 #[test]
@@ -105,21 +105,21 @@ fn junit_reads_back_with_the_same_counts() {
     assert_eq!(elements(&junit, b"testcase").len(), 7);
     let failures = elements(&junit, b"failure");
     assert_eq!(failures.len(), 3);
-    let says = |failure: &Vec<(String, String)>| failure[0].1.contains("expected <ok>, found: \"no\"");
-    assert!(failures.iter().any(says), "escaped and back: {failures:?}");
+    let has_text = |failure: &Vec<(String, String)>| failure[0].1.contains("expected <ok>, found: \"no\"");
+    assert!(failures.iter().any(has_text), "escaped and back: {failures:?}");
     assert_eq!(elements(&junit, b"skipped").len(), 2);
     assert!(junit.contains("a.scn:9 not checked: this backend has no messages to count"), "{junit}");
 }
 
 /// Returns the attributes of every element of this name.
-fn elements(xml: &str, wanted: &[u8]) -> Vec<Vec<(String, String)>> {
+fn elements(xml: &str, tag: &[u8]) -> Vec<Vec<(String, String)>> {
     use quick_xml::events::Event;
     let mut reader = quick_xml::Reader::from_str(xml);
     let mut found = Vec::new();
     loop {
         match reader.read_event().expect("it is well-formed XML") {
             Event::Eof => return found,
-            Event::Start(element) | Event::Empty(element) if element.name().as_ref() == wanted => {
+            Event::Start(element) | Event::Empty(element) if element.name().as_ref() == tag => {
                 let read = element.attributes().map(|attribute| {
                     let attribute = attribute.expect("it is well-formed XML");
                     let name = String::from_utf8_lossy(attribute.key.as_ref()).into_owned();
@@ -139,19 +139,19 @@ fn elements(xml: &str, wanted: &[u8]) -> Vec<Vec<(String, String)>> {
 }
 
 /// Returns name, tests, failures and skipped of every element of this name.
-fn sums(xml: &str, wanted: &[u8]) -> Vec<[String; 4]> {
+fn sums(xml: &str, tag: &[u8]) -> Vec<[String; 4]> {
     let sum = |attributes: &Vec<(String, String)>| {
-        ["name", "tests", "failures", "skipped"].map(|wanted| {
-            let found = attributes.iter().find(|(name, _)| name == wanted);
+        ["name", "tests", "failures", "skipped"].map(|attribute| {
+            let found = attributes.iter().find(|(name, _)| name == attribute);
             found.expect("a sum has it").1.clone()
         })
     };
-    elements(xml, wanted).iter().map(sum).collect()
+    elements(xml, tag).iter().map(sum).collect()
 }
 
 #[test]
 fn tap_has_a_plan_and_a_point_for_each_result() {
-    let wanted = r#"TAP version 14
+    let expected = r#"TAP version 14
 1..7
 ok 1 - a.scn on model
   ---
@@ -187,5 +187,5 @@ not ok 7 - c.scn on link
     line: 0
   ...
 "#;
-    assert_eq!(some().tap(), wanted);
+    assert_eq!(some().tap(), expected);
 }

@@ -41,15 +41,15 @@ impl Results {
         let mut text = String::new();
         let mut count = 0;
         for results in self.by_case() {
-            let mut told: Vec<(&CaseResult, &Failure, Vec<Backend>)> = Vec::new();
+            let mut grouped: Vec<(&CaseResult, &Failure, Vec<Backend>)> = Vec::new();
             for result in results {
                 let Verdict::Failed(failure) = &result.verdict else { continue };
-                match told.iter_mut().find(|(_, known, _)| *known == failure) {
+                match grouped.iter_mut().find(|(_, known, _)| *known == failure) {
                     Some((.., backends)) => backends.push(result.backend),
-                    None => told.push((result, failure, vec![result.backend])),
+                    None => grouped.push((result, failure, vec![result.backend])),
                 }
             }
-            for (result, failure, backends) in told {
+            for (result, failure, backends) in grouped {
                 count += 1;
                 if count <= FAILURES_SHOWN_MAX {
                     write_failure(&mut text, result, failure, &backends);
@@ -67,29 +67,29 @@ impl Results {
         let mut groups: Vec<(Backend, &str, usize, Vec<String>)> = Vec::new();
         for result in &self.cases {
             for (number, reason) in &result.unchecked {
-                let place = result.place(*number);
-                let known =
+                let location = result.location(*number);
+                let group =
                     groups.iter_mut().find(|(backend, why, ..)| *backend == result.backend && why == reason);
-                match known {
-                    Some((_, _, count, places)) => {
+                match group {
+                    Some((_, _, count, locations)) => {
                         *count += 1;
-                        if !places.contains(&place) {
-                            places.push(place);
+                        if !locations.contains(&location) {
+                            locations.push(location);
                         }
                     }
-                    None => groups.push((result.backend, reason, 1, vec![place])),
+                    None => groups.push((result.backend, reason, 1, vec![location])),
                 }
             }
         }
         groups.sort_by_key(|(backend, ..)| *backend);
-        for (backend, reason, count, places) in groups {
-            let what = if count == 1 { "expectation" } else { "expectations" };
-            line(text, format_args!("{count} {what} not checked on {}: {reason}", backend.name()));
-            let more = match places.len().saturating_sub(PLACES_SHOWN_MAX) {
+        for (backend, reason, count, locations) in groups {
+            let noun = if count == 1 { "expectation" } else { "expectations" };
+            line(text, format_args!("{count} {noun} not checked on {}: {reason}", backend.name()));
+            let more = match locations.len().saturating_sub(PLACES_SHOWN_MAX) {
                 0 => String::new(),
                 more => format!(" and {more} more lines"),
             };
-            let shown = &places[..places.len().min(PLACES_SHOWN_MAX)];
+            let shown = &locations[..locations.len().min(PLACES_SHOWN_MAX)];
             line(text, format_args!("    {}{more}", shown.join(" ")));
         }
     }
@@ -126,7 +126,7 @@ fn line(text: &mut String, words: std::fmt::Arguments<'_>) {
 }
 
 fn write_failure(text: &mut String, result: &CaseResult, failure: &Failure, backends: &[Backend]) {
-    line(text, format_args!("{}: {}", result.place(failure.line), failure.what));
+    line(text, format_args!("{}: {}", result.location(failure.line), failure.what));
     if let Some(source) = &result.source {
         line(text, format_args!("  {} | {source}", failure.line));
     }

@@ -31,8 +31,9 @@ pub struct AtEnd {
 impl AtEnd {
     /// Returns the waits that no pending work will end.
     pub fn lasting(&self) -> impl Iterator<Item = &Waiting> {
-        let ends = |verdict| matches!(verdict, Verdict::Progressing { .. } | Verdict::Unknown { .. });
-        self.waiting.iter().filter(move |waiting| !ends(waiting.verdict))
+        let ends_by_itself =
+            |verdict| matches!(verdict, Verdict::Progressing { .. } | Verdict::Unknown { .. });
+        self.waiting.iter().filter(move |waiting| !ends_by_itself(waiting.verdict))
     }
 
     /// Returns the waits that neither pending work nor a process that is free to act will end.

@@ -21,9 +21,10 @@ impl<W: World> Run<'_, W> {
             Expectation::Blocked { call } => self.expect_blocked(*call),
             Expectation::Returned { call, status } => {
                 let found = self.bound[call.index()].answer;
-                let wanted = format!("that {} returned {}", self.program.name(*call), write_status(*status));
+                let expected =
+                    format!("that {} returned {}", self.program.name(*call), write_status(*status));
                 let shown = found.map_or_else(|| "it has not returned".into(), write_status);
-                holds(found == Some(*status), &wanted, shown)
+                holds(found == Some(*status), &expected, shown)
             }
             Expectation::Event { event, count } => {
                 let found = self.world.take_event(self.program.owner(*event), event.0)?;
@@ -32,14 +33,14 @@ impl<W: World> Run<'_, W> {
                     EventCount::Set => found > 0,
                     EventCount::Times(times) => found == times,
                 };
-                let wanted = format!("that {} is {}", self.program.name(*event), expected_count(*count));
-                holds(is_so, &wanted, format!("set {found} times"))
+                let expected = format!("that {} is {}", self.program.name(*event), expected_count(*count));
+                holds(is_so, &expected, format!("set {found} times"))
             }
             Expectation::Data { call, data } => {
                 let found = self.bound[call.index()].data.as_deref();
                 let is_so = found.is_some_and(|found| self.are(found, data));
-                let wanted = script::write_data(self.program, data);
-                holds(is_so, &wanted, found.map_or_else(|| "it returned none".into(), shown_bytes))
+                let expected = script::write_data(self.program, data);
+                holds(is_so, &expected, found.map_or_else(|| "it returned none".into(), shown_bytes))
             }
             Expectation::Doorbell { doorbell, status } => self.expect_doorbell(*doorbell, *status),
             Expectation::DeviceState { device, state } => self.expect_device_state(*device, *state),
@@ -106,7 +107,7 @@ impl<W: World> Run<'_, W> {
             Expectation::Words { allocation, first, count, word } => {
                 self.expect_words(*allocation, (*first, *count), *word)
             }
-            Expectation::Message(wanted) => self.expect_message(wanted),
+            Expectation::Message(expected) => self.expect_message(expected),
             Expectation::NoMessage { messages } => {
                 let found = &self.bound[messages.index()].messages;
                 let texts: Vec<&str> = found.iter().map(|message| message.text.as_str()).collect();
@@ -115,8 +116,8 @@ impl<W: World> Run<'_, W> {
             Expectation::Race { texts } => {
                 let found = self.take_races();
                 let has_all = |race: &String| texts.iter().all(|text| race.contains(text));
-                let wanted = format!("a race with {texts:?}");
-                holds(found.iter().any(has_all), &wanted, format!("{found:?}"))
+                let expected = format!("a race with {texts:?}");
+                holds(found.iter().any(has_all), &expected, format!("{found:?}"))
             }
             Expectation::NoRace => {
                 let found = self.take_races();
@@ -152,25 +153,25 @@ impl<W: World> Run<'_, W> {
         }
     }
 
-    fn expect_message(&mut self, wanted: &WantedMessage) -> Checked {
-        let resource = wanted.resource.map(|of| self.bound[of.index()].number.unwrap_or_default() as u32);
-        let fits = |wanted: Option<u32>, found: u32| wanted.is_none_or(|wanted| wanted == found);
+    fn expect_message(&mut self, expected: &WantedMessage) -> Checked {
+        let resource = expected.resource.map(|of| self.bound[of.index()].number.unwrap_or_default() as u32);
+        let fits = |expected: Option<u32>, found: u32| expected.is_none_or(|expected| expected == found);
         let is_it = |message: &&DebugMessage| {
-            message.rule == wanted.rule
-                && fits(wanted.list, message.list)
-                && fits(wanted.command, message.command)
-                && wanted.barrier.is_none_or(|barrier| message.barrier == Some(barrier))
+            message.rule == expected.rule
+                && fits(expected.list, message.list)
+                && fits(expected.command, message.command)
+                && expected.barrier.is_none_or(|barrier| message.barrier == Some(barrier))
                 && fits(resource, message.resource)
-                && wanted.text.as_ref().is_none_or(|text| message.text.contains(text))
+                && expected.text.as_ref().is_none_or(|text| message.text.contains(text))
         };
-        let found = &self.bound[wanted.messages.index()].messages;
+        let found = &self.bound[expected.messages.index()].messages;
         let shown = |message: &DebugMessage| {
             let DebugMessage { rule, list, command, barrier, text, .. } = message;
             let barrier = barrier.map(|barrier| format!(" barrier={barrier}")).unwrap_or_default();
             format!("R-{rule:03} list={list} command={command}{barrier} {text:?}")
         };
         let shown: Vec<String> = found.iter().map(shown).collect();
-        let words = script::write_wanted_message(self.program, wanted);
+        let words = script::write_wanted_message(self.program, expected);
         holds(found.iter().any(|message| is_it(&message)), &words, format!("[{}]", shown.join("; ")))
     }
 
@@ -255,12 +256,12 @@ impl<W: World> Run<'_, W> {
 }
 
 /// Succeeds if the expectation holds; otherwise fails with the actual state.
-fn holds(is_so: bool, wanted: &str, found: String) -> Checked {
-    if is_so { Ok(()) } else { failed(format!("expected {wanted}, found: {found}")) }
+fn holds(is_so: bool, expected: &str, found: String) -> Checked {
+    if is_so { Ok(()) } else { failed(format!("expected {expected}, found: {found}")) }
 }
 
-fn same(what: &str, wanted: u64, found: u64) -> Checked {
-    if wanted == found { Ok(()) } else { failed(format!("expected {wanted} {what}, found: {found}")) }
+fn same(what: &str, expected: u64, found: u64) -> Checked {
+    if expected == found { Ok(()) } else { failed(format!("expected {expected} {what}, found: {found}")) }
 }
 
 fn expected_count(count: EventCount) -> String {

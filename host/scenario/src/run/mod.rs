@@ -20,7 +20,7 @@ use crate::program::{
 };
 use crate::script;
 use crate::script::words::write_status;
-use crate::world::{Answer, Request, Trouble, World, declared_skip};
+use crate::world::{Answer, BackendError, Request, World, declared_skip};
 
 pub use at_end::{AtEnd, Waiting};
 use expect::remains;
@@ -169,12 +169,12 @@ type Checked<T = ()> = Result<T, Stop>;
 
 enum Stop {
     Failed(String),
-    Trouble(Trouble),
+    BackendError(BackendError),
 }
 
-impl From<Trouble> for Stop {
-    fn from(trouble: Trouble) -> Stop {
-        Stop::Trouble(trouble)
+impl From<BackendError> for Stop {
+    fn from(error: BackendError) -> Stop {
+        Stop::BackendError(error)
     }
 }
 
@@ -202,12 +202,12 @@ pub fn run_to_end<W: World>(
     world: &mut W,
     choose: &mut dyn Choose,
 ) -> (Ended, Option<AtEnd>) {
-    let mut seen = None;
+    let mut at_end = None;
     let ended = run_looking(program, world, choose, &mut |run| {
-        seen = Some(run.at_end()?);
+        at_end = Some(run.at_end()?);
         Ok(())
     });
-    (ended, seen)
+    (ended, at_end)
 }
 
 /// Inspects a run when its steps are done.
@@ -238,17 +238,17 @@ fn run_looking<'a, W: World>(
         answers: Vec::new(),
         line: 0,
     };
-    let result = run.whole(choose, look);
+    let result = run.run_steps(choose, look);
     let line = run.line;
     let (verdict, outcome) = match result {
         Ok(outcome) => (Verdict::Passed, outcome),
         Err(Stop::Failed(what)) => (Verdict::Failed(Failure { line, what }), None),
-        Err(Stop::Trouble(Trouble::Unsupported(what))) => {
+        Err(Stop::BackendError(BackendError::Unsupported(what))) => {
             let name = backend.name();
             let what = format!("the {name} backend {what}: add `skip {name} \"..\"` to the file");
             (Verdict::Failed(Failure { line, what }), None)
         }
-        Err(Stop::Trouble(Trouble::Broken(what))) => (
+        Err(Stop::BackendError(BackendError::Broken(what))) => (
             Verdict::Failed(Failure { line, what: format!("the {} backend failed: {what}", backend.name()) }),
             None,
         ),
@@ -257,10 +257,10 @@ fn run_looking<'a, W: World>(
 }
 
 impl<'a, W: World> Run<'a, W> {
-    fn whole(&mut self, choose: &mut dyn Choose, look: Look<'_, 'a, W>) -> Checked<Option<usize>> {
+    fn run_steps(&mut self, choose: &mut dyn Choose, look: Look<'_, 'a, W>) -> Checked<Option<usize>> {
         for step in &self.program.steps {
             self.line = step.line;
-            self.say(|program| format!("> {}", script::write_action(program, &step.action)));
+            self.log_line(|program| format!("> {}", script::write_action(program, &step.action)));
             self.step(&step.action, choose)?;
             self.check_violations()?;
         }
@@ -295,7 +295,7 @@ impl<'a, W: World> Run<'a, W> {
             }
             Action::Exit(process) => {
                 self.world.exit(*process)?;
-                self.gone(*process);
+                self.end_process(*process);
                 self.run_to_idle(choose)?;
             }
             Action::Fault(fault) => {
@@ -308,7 +308,7 @@ impl<'a, W: World> Run<'a, W> {
     }
 
     /// Writes a line to the log, if one is kept.
-    fn say(&mut self, text: impl FnOnce(&Program) -> String) {
+    fn log_line(&mut self, text: impl FnOnce(&Program) -> String) {
         let program = self.program;
         if let Some(log) = self.world.log() {
             log.push_str(&text(program));
@@ -316,13 +316,13 @@ impl<'a, W: World> Run<'a, W> {
         }
     }
 
-    /// Chooses one of `ways` alternatives.
-    fn way(&mut self, choose: &mut dyn Choose, ways: usize) -> usize {
-        let way = choose.choose(ways);
-        if ways > 1 {
-            self.say(|_| format!("  way {way} of {ways}"));
+    /// Chooses one of this many `alternatives`.
+    fn choose(&mut self, choose: &mut dyn Choose, alternatives: usize) -> usize {
+        let choice = choose.choose(alternatives);
+        if alternatives > 1 {
+            self.log_line(|_| format!("  way {choice} of {alternatives}"));
         }
-        way
+        choice
     }
 
     /// Has the world make all its moves.
@@ -331,14 +331,14 @@ impl<'a, W: World> Run<'a, W> {
             match self.world.moves() {
                 0 => return Ok(self.world.rest()?),
                 moves => {
-                    let way = self.way(choose, moves);
-                    self.world.make_move(way)?;
+                    let choice = self.choose(choose, moves);
+                    self.world.make_move(choice)?;
                 }
             }
         }
     }
 
-    fn gone(&mut self, process: Process) {
+    fn end_process(&mut self, process: Process) {
         self.alive[process.index()] = false;
         self.frozen[process.index()] = false;
         for (at, thread) in self.program.threads.iter().enumerate() {
@@ -388,7 +388,7 @@ impl<'a, W: World> Run<'a, W> {
     fn cannot(&mut self, act: &Act) -> Checked {
         match (&act.operation, act.expected) {
             (operation, expected) if !operation.is_call() || expected == Expected::Any => {
-                self.say(|_| "  the thread is in a call".into());
+                self.log_line(|_| "  the thread is in a call".into());
                 Ok(())
             }
             _ => {
@@ -401,14 +401,14 @@ impl<'a, W: World> Run<'a, W> {
     fn judge(&mut self, act: &Act, answer: Option<NtStatus>) -> Checked {
         match (act.expected, answer) {
             (Expected::Any, _) | (Expected::Blocks, None) => Ok(()),
-            (Expected::Status(wanted), Some(status)) if wanted == status => Ok(()),
-            (Expected::Status(wanted), found) => {
+            (Expected::Status(expected), Some(status)) if expected == status => Ok(()),
+            (Expected::Status(expected), found) => {
                 let why = self.last_reason(found);
                 let found = found.map_or_else(
                     || "it does not return".into(),
                     |status| format!("answers {}", write_status(status)),
                 );
-                failed(format!("expected {}, found: {found}{why}", write_status(wanted)))
+                failed(format!("expected {}, found: {found}{why}", write_status(expected)))
             }
             (Expected::Blocks, Some(status)) => {
                 let why = self.last_reason(Some(status));
@@ -523,7 +523,7 @@ impl<'a, W: World> Run<'a, W> {
 
     /// Stores the results of an answer.
     fn bind(&mut self, act: &Act, answer: &Answer) -> Checked {
-        self.say(|program| {
+        self.log_line(|program| {
             let thread = &program.threads[act.thread.index()].name;
             format!("< {thread}  {} -> {}", script::write_act(program, act), write_status(answer.status))
         });
@@ -580,13 +580,13 @@ impl<'a, W: World> Run<'a, W> {
             Fault::Fill(context) => return self.fill(context, choose),
             Fault::Kill(process) => {
                 self.world.fault(fault)?;
-                self.gone(process);
+                self.end_process(process);
             }
             Fault::CrashVm(vm) => {
                 self.world.fault(fault)?;
                 for at in 0..self.program.processes.len() {
                     if self.program.processes[at].vm == Some(vm) {
-                        self.gone(Process(at as u32));
+                        self.end_process(Process(at as u32));
                     }
                 }
             }
@@ -647,10 +647,10 @@ impl<'a, W: World> Run<'a, W> {
             let process = Process(at as u32);
             if self.frozen[at] {
                 self.world.fault(&Fault::Kill(process))?;
-                self.gone(process);
+                self.end_process(process);
             } else if self.alive[at] {
                 self.world.exit(process)?;
-                self.gone(process);
+                self.end_process(process);
             }
         }
         self.run_to_idle(choose)?;

@@ -33,19 +33,19 @@ impl<'a, W: World> Run<'a, W> {
                 }
                 self.run_to_idle(choose)?;
             } else {
-                let way = self.way(choose, able.len() + moves);
-                match able.get(way) {
+                let choice = self.choose(choose, able.len() + moves);
+                match able.get(choice) {
                     Some(at) => {
                         let (line, act) = &columns[*at].steps[next[*at]];
                         self.line = *line;
                         next[*at] += 1;
-                        self.say(|program| {
+                        self.log_line(|program| {
                             let thread = &program.threads[act.thread.index()].name;
                             format!("> {thread}  {}", script::write_act(program, act))
                         });
                         self.begin(act)?;
                     }
-                    None => self.world.make_move(way - able.len())?,
+                    None => self.world.make_move(choice - able.len())?,
                 }
                 self.world.rest()?;
                 self.collect()?;

@@ -23,7 +23,7 @@ pub(crate) fn act(
     names: &mut Names,
     thread: Thread,
     cursor: &mut Cursor<'_>,
-    place: ActContext,
+    context: ActContext,
 ) -> Parsed<Act> {
     let named = cursor.peek_second().is_some_and(|token| token.is_symbol("="));
     let name = if named {
@@ -36,8 +36,8 @@ pub(crate) fn act(
     let verb = cursor.atom("a verb")?;
     let operation = operation(names, verb, cursor)?;
     check_own(names, thread, &operation, cursor)?;
-    let kind = operation.gives();
-    let expected = expected(&operation, verb, cursor, place)?;
+    let kind = operation.result_kind();
+    let expected = expected(&operation, verb, cursor, context)?;
     cursor.end()?;
     check_binding(verb, name, kind, expected)?;
     let binding = match name {
@@ -45,7 +45,7 @@ pub(crate) fn act(
         None => None,
     };
     if let (Expected::Blocks, Some(call)) = (expected, binding) {
-        names.block(thread, call, verb.place.line);
+        names.block(thread, call, verb.span.line);
     }
     Ok(Act { thread, binding, operation, expected })
 }
@@ -72,11 +72,11 @@ fn check_binding(verb: &Token, name: Option<&Token>, kind: Kind, expected: Expec
     match (name, kind) {
         (None, Kind::Event | Kind::Register | Kind::List | Kind::Messages) => {
             let message = format!("`{}` gives something that needs a name", verb.text);
-            Err(ScriptError::new(verb.place, message).help(format!("write `NAME = {}`", verb.text)))
+            Err(ScriptError::new(verb.span, message).help(format!("write `NAME = {}`", verb.text)))
         }
         (None, _) if expected == Expected::Blocks => {
             let message = "a call that blocks needs a name, so that its end can be expected";
-            Err(ScriptError::new(verb.place, message).help(format!("write `W = {} ..`", verb.text)))
+            Err(ScriptError::new(verb.span, message).help(format!("write `W = {} ..`", verb.text)))
         }
         _ => Ok(()),
     }
@@ -87,9 +87,9 @@ fn expected(
     operation: &Operation,
     verb: &Token,
     cursor: &mut Cursor<'_>,
-    place: ActContext,
+    context: ActContext,
 ) -> Parsed<Expected> {
-    let arrow = cursor.place();
+    let arrow = cursor.span();
     if !operation.is_call() {
         if cursor.is_symbol("->") {
             let message = format!("`{}` is no call of the kernel: it has no status", verb.text);
@@ -97,14 +97,14 @@ fn expected(
         }
         return Ok(Expected::Status(d3dkmt::NtStatus::SUCCESS));
     }
-    if matches!(operation, Operation::Device { .. }) && place == ActContext::Race {
+    if matches!(operation, Operation::Device { .. }) && context == ActContext::Race {
         let message = "`device` is two calls, a step of a race is one";
-        return Err(ScriptError::new(verb.place, message).help("write `open_adapter` and `create_device`"));
+        return Err(ScriptError::new(verb.span, message).help("write `open_adapter` and `create_device`"));
     }
     if !cursor.take_symbol("->") {
         return cursor.expected("`-> STATUS`: what the call answers, as `-> ok` or `-> INVALID_PARAMETER`");
     }
-    let at = cursor.place();
+    let at = cursor.span();
     if cursor.take_word("anything") {
         return Ok(Expected::Any);
     }
@@ -113,7 +113,7 @@ fn expected(
         return Ok(Expected::Status(status));
     }
     match operation {
-        _ if place == ActContext::Race => {
+        _ if context == ActContext::Race => {
             let message = "a race says with `allowed` whether a call sleeps";
             Err(ScriptError::new(at, message).help("write the status it returns once it does"))
         }
@@ -154,7 +154,7 @@ fn operation(names: &Names, verb: &Token, cursor: &mut Cursor<'_>) -> Parsed<Ope
 }
 
 fn no_verb(verb: &Token) -> ScriptError {
-    let error = ScriptError::new(verb.place, format!("there is no verb `{}`", shortened(&verb.text)));
+    let error = ScriptError::new(verb.span, format!("there is no verb `{}`", shortened(&verb.text)));
     let is_call =
         |about: &str| about.split(|letter: char| !letter.is_alphanumeric()).any(|word| word == verb.text);
     let calls = || VERBS.iter().filter(|word| verb.text.starts_with("D3DKMT") && is_call(&word.about));

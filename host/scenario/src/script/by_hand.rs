@@ -92,7 +92,7 @@ fn context(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<NamedCall> {
     let token = cursor.atom("an engine, as 3D or COPY, or a node's number")?;
     let config = &names.program.setting.kernel;
     if let Some((bare, _)) = token.text.split_once('.') {
-        let error = ScriptError::new(token.place, "a context is on its device's adapter");
+        let error = ScriptError::new(token.span, "a context is on its device's adapter");
         return Err(error.help(format!("write `{}`", shortened(bare))));
     }
     // A number without a node is a useful test case; a name must be one.
@@ -339,11 +339,11 @@ fn legacy(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Legacy> {
 fn gpu_wait(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<NamedCall> {
     let context = handle(names, cursor, Kind::Context)?;
     if cursor.take_word("legacy") {
-        let place = cursor.place();
+        let span = cursor.span();
         let Legacy { objects, fence_value, flags } = legacy(names, cursor)?;
         return match flags.is_empty() {
             true => Ok(CallOf::WaitFromGpuLegacy { context, objects, fence_value }),
-            false => Err(ScriptError::new(place, "a wait has no signal flags")),
+            false => Err(ScriptError::new(span, "a wait has no signal flags")),
         };
     }
     let (objects, values) = items(names, cursor)?;
@@ -357,14 +357,14 @@ fn gpu_signal(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<NamedCall> {
         let signal = GpuSignalSpec::Legacy { objects, fence_value };
         return Ok(CallOf::SignalFromGpu { contexts, signal, flags });
     }
-    let place = cursor.place();
+    let span = cursor.span();
     let Targets { objects, values, flags, event } = targets(names, cursor, true)?;
     match event {
         Some(event) if objects.is_empty() => {
             let (signal, flags) = (GpuSignalSpec::CpuEvent { event }, flags | SignalFlags::ENQUEUE_CPU_EVENT);
             Ok(CallOf::SignalFromGpu { contexts, signal, flags })
         }
-        Some(_) => Err(ScriptError::new(place, "a packet signals fences or sets an event, not both")),
+        Some(_) => Err(ScriptError::new(span, "a packet signals fences or sets an event, not both")),
         None => {
             let signal = GpuSignalSpec::Monitored { objects, values };
             Ok(CallOf::SignalFromGpu { contexts, signal, flags })
@@ -418,12 +418,12 @@ pub(super) fn commands(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Vec<Com
             ("hang", None) => Command::Hang,
             ("opaque", None) => {
                 cursor.symbol("(")?;
-                let place = cursor.place();
+                let span = cursor.span();
                 let bytes = cursor.number32("a size in bytes")?;
                 if bytes as usize > PRIVATE_DATA_BYTES_MAX || !commands.is_empty() {
                     let most = PRIVATE_DATA_BYTES_MAX;
                     let message = format!("an opaque buffer stands alone and has at most {most} bytes");
-                    return Err(ScriptError::new(place, message));
+                    return Err(ScriptError::new(span, message));
                 }
                 cursor.symbol(")")?;
                 Command::Opaque { bytes }
@@ -500,12 +500,12 @@ fn priority(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<NamedCall> {
 
 /// Parses a number that may be negative.
 fn signed(cursor: &mut Cursor<'_>) -> Parsed<i32> {
-    let place = cursor.place();
+    let span = cursor.span();
     let below_zero = cursor.take_symbol("-");
     let number = i64::from(cursor.number32("a priority")?);
     let number = if below_zero { -number } else { number };
     i32::try_from(number)
-        .map_err(|_| ScriptError::new(place, format!("{number} does not fit 32 bits with a sign")))
+        .map_err(|_| ScriptError::new(span, format!("{number} does not fit 32 bits with a sign")))
 }
 
 fn escape(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<NamedCall> {

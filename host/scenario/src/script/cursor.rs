@@ -34,11 +34,11 @@ impl<'a> Cursor<'a> {
     }
 
     /// Returns the place of the next word, or where it would be.
-    pub fn place(&self) -> Span {
+    pub fn span(&self) -> Span {
         match (self.peek(), self.tokens.last()) {
-            (Some(token), _) => token.place,
+            (Some(token), _) => token.span,
             (None, Some(last)) => {
-                let Span { line, column, width } = last.place;
+                let Span { line, column, width } = last.span;
                 Span { line, column: column + width, width: 1 }
             }
             (None, None) => Span { line: 1, column: 1, width: 1 },
@@ -46,10 +46,10 @@ impl<'a> Cursor<'a> {
     }
 
     /// Returns the place of the previous word.
-    pub fn last_place(&self) -> Span {
+    pub fn last_span(&self) -> Span {
         match self.at.checked_sub(1).and_then(|before| self.tokens.get(before)) {
-            Some(token) => token.place,
-            None => self.place(),
+            Some(token) => token.span,
+            None => self.span(),
         }
     }
 
@@ -64,7 +64,7 @@ impl<'a> Cursor<'a> {
             Some(token) => format!("`{}`", shortened(&token.text)),
             None => "the end of the line".into(),
         };
-        Err(ScriptError::new(self.place(), format!("expected {what}, found {found}")))
+        Err(ScriptError::new(self.span(), format!("expected {what}, found {found}")))
     }
 
     /// Returns the next word; `what` describes it in errors.
@@ -116,21 +116,21 @@ impl<'a> Cursor<'a> {
         let token = self.atom(what)?;
         words::number(&token.text).ok_or_else(|| {
             let message = format!("`{}` is no number for {what}", shortened(&token.text));
-            ScriptError::new(token.place, message).help("numbers are 7, 0x40, 2^63 or max, which is 2^64-1")
+            ScriptError::new(token.span, message).help("numbers are 7, 0x40, 2^63 or max, which is 2^64-1")
         })
     }
 
     pub fn number32(&mut self, what: &str) -> Parsed<u32> {
-        let place = self.place();
+        let span = self.span();
         let number = self.number(what)?;
         u32::try_from(number)
-            .map_err(|_| ScriptError::new(place, format!("{number} does not fit 32 bits, as {what} must")))
+            .map_err(|_| ScriptError::new(span, format!("{number} does not fit 32 bits, as {what} must")))
     }
 
     pub fn duration(&mut self) -> Parsed<u64> {
         let token = self.atom("a duration, as 2ms")?;
         duration::parse(&token.text).ok_or_else(|| {
-            ScriptError::new(token.place, format!("`{}` is no duration", shortened(&token.text)))
+            ScriptError::new(token.span, format!("`{}` is no duration", shortened(&token.text)))
                 .help(format!("durations are a number and a unit: {}", duration::FORMS))
         })
     }
@@ -173,5 +173,5 @@ pub(crate) fn unknown<'a>(
     known: impl IntoIterator<Item = &'a str> + Clone,
 ) -> ScriptError {
     let message = format!("`{}` is not {what}", shortened(&token.text));
-    ScriptError::new(token.place, message).help(suggestion(&token.text, known))
+    ScriptError::new(token.span, message).help(suggestion(&token.text, known))
 }

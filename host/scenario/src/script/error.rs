@@ -15,7 +15,7 @@ pub struct Span {
 /// One error of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ScriptError {
-    pub place: Span,
+    pub span: Span,
     pub message: String,
     /// How to fix it.
     pub help: Option<String>,
@@ -29,8 +29,8 @@ const COMPARED_MAX: usize = 2000;
 const LISTED_MAX: usize = 24;
 
 impl ScriptError {
-    pub fn new(place: Span, message: impl Into<String>) -> ScriptError {
-        ScriptError { place, message: tidy(&message.into()), help: None }
+    pub fn new(span: Span, message: impl Into<String>) -> ScriptError {
+        ScriptError { span, message: tidy(&message.into()), help: None }
     }
 
     pub fn help(mut self, help: impl Into<String>) -> ScriptError {
@@ -48,7 +48,7 @@ impl ScriptError {
     ///
     /// A long line is cut to the part around the place. Control characters of the file are replaced.
     pub fn render(&self, file: &str, text: &str) -> String {
-        let Span { line, column, width } = self.place;
+        let Span { line, column, width } = self.span;
         let text = text.strip_prefix('\u{FEFF}').unwrap_or(text);
         let at = column.saturating_sub(1) as usize;
         let written =
@@ -106,7 +106,7 @@ fn tidy(text: &str) -> String {
 
 impl fmt::Display for ScriptError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.place.line, self.place.column, self.message)?;
+        write!(f, "{}:{}: {}", self.span.line, self.span.column, self.message)?;
         match &self.help {
             Some(help) => write!(f, " ({help})"),
             None => Ok(()),

@@ -42,7 +42,7 @@ pub(super) fn pieces(names: &Names, cursor: &mut Cursor<'_>, bytes: Bytes) -> Pa
         total += piece.bytes();
         if total > PRIVATE_DATA_BYTES_MAX {
             let message = format!("private data has at most {PRIVATE_DATA_BYTES_MAX} bytes");
-            return Err(ScriptError::new(token.place, message));
+            return Err(ScriptError::new(token.span, message));
         }
         pieces.push(piece);
     }

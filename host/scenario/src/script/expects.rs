@@ -208,7 +208,7 @@ fn engine(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Engine> {
         let adapter = token.text.rsplit_once('.').and_then(|(_, adapter)| words::number(adapter));
         if let Some(adapter) = adapter.filter(|adapter| *adapter >= count) {
             let message = format!("there is no adapter {adapter}: the scenario has {count}, numbered from 0");
-            return ScriptError::new(token.place, message).help("`config adapters = N` makes more");
+            return ScriptError::new(token.span, message).help("`config adapters = N` makes more");
         }
         let known = config.adapters[0].nodes.iter().map(|node| node.engine_type.name());
         unknown(token, "an engine", known)
@@ -307,12 +307,12 @@ fn changed(
 }
 
 fn delay(cursor: &mut Cursor<'_>) -> Parsed<u64> {
-    let place = cursor.place();
+    let span = cursor.span();
     let delay = cursor.duration()?;
     if delay <= TIME_MAX_NS {
         Ok(delay)
     } else {
-        Err(ScriptError::new(place, "a scenario lasts ten years at most"))
+        Err(ScriptError::new(span, "a scenario lasts ten years at most"))
     }
 }
 

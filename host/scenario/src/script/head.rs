@@ -17,11 +17,11 @@ impl Reader<'_> {
         let title = cursor.text("the title, in quotes")?;
         if !self.names.program.title.is_empty() {
             return Err(
-                ScriptError::new(first.place, "the file has a title already").help("one scenario a file")
+                ScriptError::new(first.span, "the file has a title already").help("one scenario a file")
             );
         }
         if title.text.trim().is_empty() {
-            return Err(ScriptError::new(title.place, "the title is empty"));
+            return Err(ScriptError::new(title.span, "the title is empty"));
         }
         self.is_litmus = first.text == "litmus";
         self.names.program.title = title.text.clone();
@@ -34,11 +34,11 @@ impl Reader<'_> {
             let id = cursor.atom("a rule id, as FEN-030")?;
             if let Some(why) = words::rule_error(&id.text) {
                 return Err(
-                    ScriptError::new(id.place, format!("`{}` is no rule id", shortened(&id.text))).help(why)
+                    ScriptError::new(id.span, format!("`{}` is no rule id", shortened(&id.text))).help(why)
                 );
             }
             if self.names.program.covers.contains(&id.text) {
-                return Err(ScriptError::new(id.place, format!("{} is named twice", id.text)));
+                return Err(ScriptError::new(id.span, format!("{} is named twice", id.text)));
             }
             self.names.program.covers.push(id.text.clone());
             if cursor.peek().is_none() {
@@ -53,10 +53,10 @@ impl Reader<'_> {
             let tag = cursor.atom("a word")?;
             let tags = &mut self.names.program.tags;
             if tags.contains(&tag.text) {
-                return Err(ScriptError::new(tag.place, format!("{} is named twice", shortened(&tag.text))));
+                return Err(ScriptError::new(tag.span, format!("{} is named twice", shortened(&tag.text))));
             }
             if tags.len() >= TAGS_MAX {
-                return Err(ScriptError::new(tag.place, format!("more than {TAGS_MAX} tags, the limit")));
+                return Err(ScriptError::new(tag.span, format!("more than {TAGS_MAX} tags, the limit")));
             }
             tags.push(tag.text.clone());
             if cursor.peek().is_none() {
@@ -67,17 +67,14 @@ impl Reader<'_> {
 
     pub fn skip(&mut self, first: &Token, cursor: &mut Cursor<'_>) -> Parsed<()> {
         self.check_early(first)?;
-        let place = cursor.place();
+        let span = cursor.span();
         let backend = cursor.choice("a backend", &Backend::ALL.map(|backend| (backend.name(), backend)))?;
         if self.names.program.not_on.iter().any(|(other, _)| *other == backend) {
-            return Err(ScriptError::new(
-                place,
-                format!("the {} backend is skipped already", backend.name()),
-            ));
+            return Err(ScriptError::new(span, format!("the {} backend is skipped already", backend.name())));
         }
         let reason = cursor.text("the reason, in quotes")?;
         if reason.text.trim().is_empty() {
-            return Err(ScriptError::new(reason.place, "the reason is empty"));
+            return Err(ScriptError::new(reason.span, "the reason is empty"));
         }
         self.names.program.not_on.push((backend, reason.text.clone()));
         cursor.end()
@@ -90,24 +87,24 @@ impl Reader<'_> {
             settings::read(&mut self.names.program.setting.kernel, key, cursor)?;
             return cursor.end();
         }
-        if let Some(line) = self.settings.insert(key.text.clone(), first.place.line) {
+        if let Some(line) = self.settings.insert(key.text.clone(), first.span.line) {
             let message = format!("{} is set already, in line {line}", shortened(&key.text));
-            return Err(ScriptError::new(key.place, message));
+            return Err(ScriptError::new(key.span, message));
         }
         let setting = &mut self.names.program.setting;
         match key.text.as_str() {
             "async_submission" => setting.async_submission = true,
             "adapters" => {
                 cursor.symbol("=")?;
-                let place = cursor.place();
+                let span = cursor.span();
                 let count = cursor.number("a count")?;
                 if !(1..=limits::ADAPTERS_MAX as u64).contains(&count) {
                     let message = format!("{count} adapters: there can be 1 to {}", limits::ADAPTERS_MAX);
-                    return Err(ScriptError::new(place, message));
+                    return Err(ScriptError::new(span, message));
                 }
                 if setting.kernel.adapters != vec![AdapterConfig::default()] {
                     let message = "`config adapters` stands before what is said of one of them";
-                    return Err(ScriptError::new(key.place, message));
+                    return Err(ScriptError::new(key.span, message));
                 }
                 setting.kernel.adapters = settings::adapters(count as u32);
             }

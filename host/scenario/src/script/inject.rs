@@ -54,7 +54,7 @@ pub fn injected(text: &str, config: &Config) -> Result<Injected, ScriptError> {
                 word => format!("there is no fault `{word}` of a running daemon"),
             };
             let help = format!("there are: {}", known.join(", "));
-            Err(ScriptError::new(cursor.place(), message).help(help))
+            Err(ScriptError::new(cursor.span(), message).help(help))
         }
     }
 }

@@ -98,7 +98,7 @@ pub(super) fn word_range(cursor: &mut Cursor<'_>) -> Parsed<(u64, Option<u64>)> 
     });
     read.ok_or_else(|| {
         let message = format!("`{}` is no range of words", token.text);
-        ScriptError::new(token.place, message).help("write `0..16` for the first 16")
+        ScriptError::new(token.span, message).help("write `0..16` for the first 16")
     })
 }
 
@@ -139,7 +139,7 @@ fn resource(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Operation> {
                 let name = cursor.text("a name, in quotes")?;
                 if name.text.len() > ResourceName::BYTES {
                     let message = format!("a resource's name has at most {} bytes", ResourceName::BYTES);
-                    return Err(ScriptError::new(name.place, message));
+                    return Err(ScriptError::new(name.span, message));
                 }
                 desc.name = ResourceName::new(&name.text);
             }
@@ -178,21 +178,22 @@ pub(super) fn wanted_message(
     let rule =
         number.and_then(|digits| digits.parse().ok()).filter(|rule| *rule <= 108).ok_or_else(|| {
             let message = format!("`{}` is no rule of barriers", token.text);
-            ScriptError::new(token.place, message)
+            ScriptError::new(token.span, message)
                 .help("they are R-001 to R-108; R-000 is a command that cannot be")
         })?;
     let (list, command, barrier, resource, text) = (None, None, None, None, None);
-    let mut wanted = WantedMessage { messages, rule, list, command, barrier, resource, text };
+    let mut expected_message = WantedMessage { messages, rule, list, command, barrier, resource, text };
     while let Some(token) = cursor.next() {
         match (token.kind, token.text.as_str()) {
-            (TokenKind::Text, text) => wanted.text = Some(text.into()),
-            (_, "list") => wanted.list = Some(value32(cursor, "a list's number")?),
-            (_, "command") => wanted.command = Some(value32(cursor, "a command's number")?),
-            (_, "barrier") => wanted.barrier = Some(value32(cursor, "a barrier's number")?),
+            (TokenKind::Text, text) => expected_message.text = Some(text.into()),
+            (_, "list") => expected_message.list = Some(value32(cursor, "a list's number")?),
+            (_, "command") => expected_message.command = Some(value32(cursor, "a command's number")?),
+            (_, "barrier") => expected_message.barrier = Some(value32(cursor, "a barrier's number")?),
             (_, "resource") => {
                 cursor.symbol("=")?;
                 let token = cursor.atom("the name of a resource")?;
-                wanted.resource = Some(names.binding(token, "a resource", |kind| kind == Kind::Resource)?);
+                expected_message.resource =
+                    Some(names.binding(token, "a resource", |kind| kind == Kind::Resource)?);
             }
             _ => {
                 return Err(unknown(
@@ -203,7 +204,7 @@ pub(super) fn wanted_message(
             }
         }
     }
-    Ok(crate::program::Expectation::Message(wanted))
+    Ok(crate::program::Expectation::Message(expected_message))
 }
 
 /// A line of a list while it is parsed, with the names of its packet by position.
@@ -213,7 +214,7 @@ struct Line<'n> {
 }
 
 impl Line<'_> {
-    fn place(&mut self, name: HandleRef) -> u32 {
+    fn position_of(&mut self, name: HandleRef) -> u32 {
         if name == HandleRef::Raw(0) {
             return 0;
         }
@@ -237,7 +238,7 @@ impl Line<'_> {
                 HandleRef::Bound(self.names.binding(token, "a resource", is_one)?)
             }
         };
-        Ok(self.place(name))
+        Ok(self.position_of(name))
     }
 
     /// Parses a named GPU address, and an offset from it.
@@ -252,7 +253,7 @@ impl Line<'_> {
         let fence = handle(self.names, cursor, Kind::Object)?;
         cursor.symbol(relation)?;
         let value = cursor.number("a fence value")?;
-        Ok(FenceValue { gpu_address: self.place(fence).into(), value })
+        Ok(FenceValue { gpu_address: self.position_of(fence).into(), value })
     }
 }
 
@@ -485,7 +486,7 @@ fn subresource_range(range: &mut SubresourceRange, cursor: &mut Cursor<'_>) -> P
         Some((first, end.checked_sub(first)?))
     });
     let (first, count) =
-        read.ok_or_else(|| ScriptError::new(token.place, format!("`{}` is no range, as 0..2", token.text)))?;
+        read.ok_or_else(|| ScriptError::new(token.span, format!("`{}` is no range, as 0..2", token.text)))?;
     match key.text.as_str() {
         "mips" => (range.first_mip, range.mips) = (first, count),
         "slices" => (range.first_slice, range.slices) = (first, count),
@@ -578,5 +579,5 @@ fn layout(cursor: &mut Cursor<'_>) -> Parsed<BarrierLayout> {
 fn flag<T>(cursor: &mut Cursor<'_>, from_name: impl Fn(&str) -> Option<T>, what: &str) -> Parsed<T> {
     let token = cursor.atom(what)?;
     from_name(&token.text)
-        .ok_or_else(|| ScriptError::new(token.place, format!("`{}` is not {what}", token.text)))
+        .ok_or_else(|| ScriptError::new(token.span, format!("`{}` is not {what}", token.text)))
 }

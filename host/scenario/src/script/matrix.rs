@@ -71,9 +71,9 @@ fn name_and_rest<'a>(tokens: &'a [Token], form: &str) -> Result<(&'a Token, &'a 
         [_, name, equals, rest @ ..] if name.kind == TokenKind::Atom && equals.is_symbol("=") => {
             Ok((name, rest))
         }
-        [first] => Err(ScriptError::new(first.place, format!("expected {form}"))),
-        [_, name] => Err(ScriptError::new(name.place, format!("expected {form}"))),
-        [_, _, third, ..] => Err(ScriptError::new(third.place, format!("expected {form}"))),
+        [first] => Err(ScriptError::new(first.span, format!("expected {form}"))),
+        [_, name] => Err(ScriptError::new(name.span, format!("expected {form}"))),
+        [_, _, third, ..] => Err(ScriptError::new(third.span, format!("expected {form}"))),
         [] => unreachable!("a line has a first word"),
     }
 }
@@ -87,7 +87,7 @@ fn check_name(name: &Token) -> Result<(), ScriptError> {
         return Ok(());
     }
     let message = format!("`{}` cannot be the name of a matrix", shortened(&name.text));
-    Err(ScriptError::new(name.place, message)
+    Err(ScriptError::new(name.span, message)
         .help("names begin with a letter; `$` stands where they are used"))
 }
 
@@ -97,14 +97,14 @@ fn check_no_name(values: &[Token]) -> Result<(), ScriptError> {
         None => Ok(()),
         Some(value) => {
             let message = format!("`{}` cannot stand in a matrix", shortened(&value.text));
-            Err(ScriptError::new(value.place, message).help("conditions name a matrix without `$`"))
+            Err(ScriptError::new(value.span, message).help("conditions name a matrix without `$`"))
         }
     }
 }
 
-pub(crate) fn too_many_words(place: Span) -> ScriptError {
+pub(crate) fn too_many_words(span: Span) -> ScriptError {
     let message = format!("the cases of the file have more than {WORDS_MAX} words together, the limit");
-    ScriptError::new(place, message).help("make two files of it, or cases fewer")
+    ScriptError::new(span, message).help("make two files of it, or cases fewer")
 }
 
 impl Given {
@@ -130,7 +130,7 @@ impl Matrix {
         match all.into_iter().find(|name| !used.contains(name.text.as_str())) {
             None => Ok(()),
             Some(name) => {
-                let error = ScriptError::new(name.place, format!("nothing uses the matrix {}", name.text));
+                let error = ScriptError::new(name.span, format!("nothing uses the matrix {}", name.text));
                 Err(error.help(format!("write `${}` where its values stand", name.text)))
             }
         }
@@ -142,29 +142,29 @@ impl Matrix {
         check_name(name)?;
         if let Some(first) = self.axes.iter().find(|axis| axis.name.text == name.text) {
             let message =
-                format!("there is a matrix {} already, in line {}", name.text, first.name.place.line);
-            return Err(ScriptError::new(name.place, message));
+                format!("there is a matrix {} already, in line {}", name.text, first.name.span.line);
+            return Err(ScriptError::new(name.span, message));
         }
         if let Some(given) = self.given.iter().find(|given| given.name.text == name.text) {
-            let message = format!("{} is given already, in line {}", name.text, given.name.place.line);
-            return Err(ScriptError::new(name.place, message));
+            let message = format!("{} is given already, in line {}", name.text, given.name.span.line);
+            return Err(ScriptError::new(name.span, message));
         }
         if self.axes.len() >= AXES_MAX {
-            return Err(ScriptError::new(name.place, format!("more than {AXES_MAX} matrices, the limit")));
+            return Err(ScriptError::new(name.span, format!("more than {AXES_MAX} matrices, the limit")));
         }
         if values.is_empty() || values.len() > AXIS_VALUES_MAX {
             let message =
                 format!("{} has {} values, allowed are 1 to {AXIS_VALUES_MAX}", name.text, values.len());
-            return Err(ScriptError::new(name.place, message));
+            return Err(ScriptError::new(name.span, message));
         }
         if let Some(symbol) = values.iter().find(|value| value.kind == TokenKind::Symbol) {
-            return Err(ScriptError::new(symbol.place, "values are separated by spaces alone"));
+            return Err(ScriptError::new(symbol.span, "values are separated by spaces alone"));
         }
         if let Some(twice) =
             (1..values.len()).find(|at| values[..*at].iter().any(|other| other.text == values[*at].text))
         {
             let message = format!("{} has the value {} twice", name.text, shortened(&values[twice].text));
-            return Err(ScriptError::new(values[twice].place, message));
+            return Err(ScriptError::new(values[twice].span, message));
         }
         check_no_name(values)?;
         self.axes.push(Axis { name: name.clone(), values: values.to_vec() });
@@ -177,27 +177,27 @@ impl Matrix {
         check_name(name)?;
         check_no_name(rest)?;
         if let Some(axis) = self.axes.iter().find(|axis| axis.name.text == name.text) {
-            let message = format!("{} is a matrix already, in line {}", name.text, axis.name.place.line);
-            return Err(ScriptError::new(name.place, message));
+            let message = format!("{} is a matrix already, in line {}", name.text, axis.name.span.line);
+            return Err(ScriptError::new(name.span, message));
         }
         let all = |given: &&Given| given.name.text == name.text && given.conditions.is_empty();
         if let Some(last) = self.given.iter().find(all) {
             let message =
-                format!("{} is given for every other case in line {}", name.text, last.name.place.line);
-            return Err(ScriptError::new(name.place, message).help("`otherwise` is the last line of a name"));
+                format!("{} is given for every other case in line {}", name.text, last.name.span.line);
+            return Err(ScriptError::new(name.span, message).help("`otherwise` is the last line of a name"));
         }
         let word =
             |word: &'static str| move |token: &Token| token.kind == TokenKind::Atom && token.text == word;
         if let Some(at) = rest.iter().position(word("otherwise")) {
             if let Some(more) = rest.get(at + 1) {
-                return Err(ScriptError::new(more.place, "nothing comes after `otherwise`"));
+                return Err(ScriptError::new(more.span, "nothing comes after `otherwise`"));
             }
             self.given.push(Given { name: name.clone(), value: rest[..at].to_vec(), conditions: Vec::new() });
             return Ok(());
         }
         let Some(when) = rest.iter().position(word("when")) else {
             let last = tokens.last().expect("a line has a first word");
-            return Err(ScriptError::new(last.place, format!("expected {GIVEN_FORM}")));
+            return Err(ScriptError::new(last.span, format!("expected {GIVEN_FORM}")));
         };
         let conditions = self.conditions(&rest[when + 1..], &rest[when])?;
         self.given.push(Given { name: name.clone(), value: rest[..when].to_vec(), conditions });
@@ -221,12 +221,12 @@ impl Matrix {
 
     fn condition(&self, tokens: &[Token], when: &Token) -> Result<Condition, ScriptError> {
         let [name, relation, values @ ..] = tokens else {
-            let place = tokens.first().unwrap_or(when).place;
-            return Err(ScriptError::new(place, "expected a condition, as `value below 6`"));
+            let span = tokens.first().unwrap_or(when).span;
+            return Err(ScriptError::new(span, "expected a condition, as `value below 6`"));
         };
         let known: Vec<&str> = self.names().collect();
         if !known.contains(&name.text.as_str()) {
-            let error = ScriptError::new(name.place, format!("there is no matrix {}", shortened(&name.text)));
+            let error = ScriptError::new(name.span, format!("there is no matrix {}", shortened(&name.text)));
             return Err(error.help(suggestion(&name.text, known)));
         }
         let relation = match relation.text.as_str() {
@@ -236,7 +236,7 @@ impl Matrix {
             "at_least" => Relation::AtLeast,
             other => {
                 let error =
-                    ScriptError::new(relation.place, format!("there is no relation `{}`", shortened(other)));
+                    ScriptError::new(relation.span, format!("there is no relation `{}`", shortened(other)));
                 return Err(error.help(suggestion(other, RELATIONS)));
             }
         };
@@ -244,14 +244,14 @@ impl Matrix {
         if values.is_empty() || (numeric && (values.len() != 1 || number(&values[0].text).is_none())) {
             let (expected, last) =
                 (if numeric { "one number" } else { "a value" }, tokens.last().unwrap_or(name));
-            return Err(ScriptError::new(last.place, format!("the condition needs {expected} at its end")));
+            return Err(ScriptError::new(last.span, format!("the condition needs {expected} at its end")));
         }
         if let Some(axis) = self.axes.iter().find(|axis| !numeric && axis.name.text == name.text) {
             let is_value = |value: &Token| axis.values.iter().any(|known| known.text == value.text);
             if let Some(never) = values.iter().find(|value| !is_value(value)) {
                 let message = format!("{} never is {}", name.text, shortened(&never.text));
                 let known = axis.values.iter().map(|value| value.text.as_str());
-                return Err(ScriptError::new(never.place, message).help(suggestion(&never.text, known)));
+                return Err(ScriptError::new(never.span, message).help(suggestion(&never.text, known)));
             }
         }
         let values = values.iter().map(|value| value.text.clone()).collect();
@@ -271,7 +271,7 @@ impl Matrix {
         for axis in &self.axes {
             if cases.len() * axis.values.len() > CASES_MAX {
                 let message = format!("the matrices give more than {CASES_MAX} cases, the limit");
-                return Err(ScriptError::new(axis.name.place, message));
+                return Err(ScriptError::new(axis.name.span, message));
             }
             let grown = cases
                 .iter()
@@ -280,7 +280,7 @@ impl Matrix {
         }
         let words: usize = self.given.iter().map(Given::words).sum();
         if let Some(given) = self.given.first().filter(|_| cases.len() * words > WORDS_MAX) {
-            return Err(too_many_words(given.name.place));
+            return Err(too_many_words(given.name.span));
         }
         for case in &mut cases {
             for given in &self.given {
@@ -294,7 +294,7 @@ impl Matrix {
         for given in &self.given {
             if let Some(case) = cases.iter().find(|case| !case.values.contains_key(&given.name.text)) {
                 let message = format!("nothing is given for {} in the case {}", given.name.text, case.name);
-                return Err(ScriptError::new(given.name.place, message).help("add a line with `otherwise`"));
+                return Err(ScriptError::new(given.name.span, message).help("add a line with `otherwise`"));
             }
         }
         Ok(cases)
@@ -346,20 +346,20 @@ impl Case {
                 continue;
             };
             let Some(value) = self.values.get(name) else {
-                let error = ScriptError::new(token.place, format!("there is no matrix {}", shortened(name)));
+                let error = ScriptError::new(token.span, format!("there is no matrix {}", shortened(name)));
                 return Err(error.help(suggestion(name, self.values.keys().map(String::as_str))));
             };
             if replaced.len() + value.len() > *words {
                 *words = 0;
-                return Err(too_many_words(token.place));
+                return Err(too_many_words(token.span));
             }
-            replaced.extend(value.iter().map(|value| Token { place: token.place, ..value.clone() }));
+            replaced.extend(value.iter().map(|value| Token { span: token.span, ..value.clone() }));
         }
         match words.checked_sub(replaced.len()) {
             Some(left) => *words = left,
             None => {
                 *words = 0;
-                return Err(too_many_words(tokens[0].place));
+                return Err(too_many_words(tokens[0].span));
             }
         }
         Ok(replaced)

@@ -85,29 +85,29 @@ impl Names {
         let text = &token.text;
         if !text.starts_with(|letter: char| letter.is_ascii_alphabetic()) || text.contains(['^', '$', '.']) {
             let message = format!("`{}` cannot be a name", shortened(text));
-            return Err(ScriptError::new(token.place, message)
+            return Err(ScriptError::new(token.span, message)
                 .help("names begin with a letter, as F, D0 or gpu_fence"));
         }
         let length = text.chars().count();
         if length > NAME_CHARACTERS_MAX {
             let message = format!("the name has {length} characters, the limit is {NAME_CHARACTERS_MAX}");
-            return Err(ScriptError::new(token.place, message));
+            return Err(ScriptError::new(token.span, message));
         }
         let is_word = RESERVED.contains(&text.as_str())
             || signal_flag_names().contains(&text.as_str())
             || STATEMENTS.iter().chain(VERBS.iter()).any(|word| word.name == text);
         if is_word {
             return Err(ScriptError::new(
-                token.place,
+                token.span,
                 format!("`{text}` is a word of the language, not a name"),
             ));
         }
         match self.names.get(text) {
             None => Ok(()),
-            Some((named, line)) => {
-                let what = named.what(&self.program);
+            Some((meaning, line)) => {
+                let what = meaning.what(&self.program);
                 let message = format!("the name {text} is taken: {what} of line {line} has it");
-                Err(ScriptError::new(token.place, message).help("every name is given once"))
+                Err(ScriptError::new(token.span, message).help("every name is given once"))
             }
         }
     }
@@ -116,7 +116,7 @@ impl Names {
         self.check_new(token)?;
         let vm = Vm(self.program.vms.len() as u32);
         self.program.vms.push(token.text.clone());
-        self.names.insert(token.text.clone(), (Meaning::Vm(vm), token.place.line));
+        self.names.insert(token.text.clone(), (Meaning::Vm(vm), token.span.line));
         Ok(vm)
     }
 
@@ -125,7 +125,7 @@ impl Names {
         let process = Process(self.program.processes.len() as u32);
         let main = self.push_thread(&token.text, process);
         self.program.processes.push(ProcessInfo { name: token.text.clone(), vm, main });
-        self.names.insert(token.text.clone(), (Meaning::Process(process), token.place.line));
+        self.names.insert(token.text.clone(), (Meaning::Process(process), token.span.line));
         Ok(process)
     }
 
@@ -138,7 +138,7 @@ impl Names {
     pub fn add_thread(&mut self, token: &Token, process: Process) -> Result<Thread, ScriptError> {
         self.check_new(token)?;
         let thread = self.push_thread(&token.text, process);
-        self.names.insert(token.text.clone(), (Meaning::Thread(thread), token.place.line));
+        self.names.insert(token.text.clone(), (Meaning::Thread(thread), token.span.line));
         Ok(thread)
     }
 
@@ -146,48 +146,54 @@ impl Names {
         self.check_new(token)?;
         let binding = Binding(self.program.bindings.len() as u32);
         self.program.bindings.push(Named { name: token.text.clone(), kind, thread });
-        self.names.insert(token.text.clone(), (Meaning::Binding(binding), token.place.line));
+        self.names.insert(token.text.clone(), (Meaning::Binding(binding), token.span.line));
         if kind.has_fence() {
             let (name, fence) = (fence_name(&token.text), Binding(binding.0 + 1));
             self.program.bindings.push(Named { name: name.clone(), kind: Kind::Object, thread });
-            self.names.insert(name, (Meaning::Binding(fence), token.place.line));
+            self.names.insert(name, (Meaning::Binding(fence), token.span.line));
         }
         Ok(binding)
     }
 
-    /// Returns the names that `wanted` accepts, for suggestions.
-    fn known(&self, wanted: impl Fn(Meaning) -> bool) -> Vec<&str> {
-        self.names.iter().filter(|(_, (named, _))| wanted(*named)).map(|(name, _)| name.as_str()).collect()
+    /// Returns the names whose meaning `accepts` takes, for suggestions.
+    fn accepted_names(&self, accepts: impl Fn(Meaning) -> bool) -> Vec<&str> {
+        self.names
+            .iter()
+            .filter(|(_, (meaning, _))| accepts(*meaning))
+            .map(|(name, _)| name.as_str())
+            .collect()
     }
 
     pub fn look_up(&self, name: &str) -> Option<Meaning> {
-        self.names.get(name).map(|(named, _)| *named)
+        self.names.get(name).map(|(meaning, _)| *meaning)
     }
 
-    fn unknown(&self, token: &Token, what: &str, wanted: impl Fn(Meaning) -> bool) -> ScriptError {
+    fn unknown(&self, token: &Token, what: &str, accepts: impl Fn(Meaning) -> bool) -> ScriptError {
         let (message, known) = match self.look_up(&token.text) {
-            Some(named) => {
-                (format!("{} is {}, not {what}", token.text, named.what(&self.program)), self.known(wanted))
-            }
-            None if token.kind == TokenKind::Atom => {
-                (format!("there is no {} here", quoted(what, &shortened(&token.text))), self.known(wanted))
-            }
-            None => (format!("expected the name of {what}"), self.known(wanted)),
+            Some(meaning) => (
+                format!("{} is {}, not {what}", token.text, meaning.what(&self.program)),
+                self.accepted_names(accepts),
+            ),
+            None if token.kind == TokenKind::Atom => (
+                format!("there is no {} here", quoted(what, &shortened(&token.text))),
+                self.accepted_names(accepts),
+            ),
+            None => (format!("expected the name of {what}"), self.accepted_names(accepts)),
         };
-        ScriptError::new(token.place, message).help(suggestion(&token.text, known))
+        ScriptError::new(token.span, message).help(suggestion(&token.text, known))
     }
 
     pub fn vm(&self, token: &Token) -> Result<Vm, ScriptError> {
         match self.look_up(&token.text) {
             Some(Meaning::Vm(vm)) => Ok(vm),
-            _ => Err(self.unknown(token, "a VM", |named| matches!(named, Meaning::Vm(_)))),
+            _ => Err(self.unknown(token, "a VM", |meaning| matches!(meaning, Meaning::Vm(_)))),
         }
     }
 
     pub fn process(&self, token: &Token) -> Result<Process, ScriptError> {
         match self.look_up(&token.text) {
             Some(Meaning::Process(process)) => Ok(process),
-            _ => Err(self.unknown(token, "a process", |named| matches!(named, Meaning::Process(_)))),
+            _ => Err(self.unknown(token, "a process", |meaning| matches!(meaning, Meaning::Process(_)))),
         }
     }
 
@@ -209,7 +215,7 @@ impl Names {
     }
 
     pub fn actors(&self) -> Vec<&str> {
-        self.known(|named| matches!(named, Meaning::Process(_) | Meaning::Thread(_)))
+        self.accepted_names(|meaning| matches!(meaning, Meaning::Process(_) | Meaning::Thread(_)))
     }
 
     /// Returns the binding of a name whose kind `fits`.
@@ -219,12 +225,12 @@ impl Names {
         what: &str,
         fits: impl Fn(Kind) -> bool,
     ) -> Result<Binding, ScriptError> {
-        let is_fit = |named| match named {
+        let is_fit = |meaning| match meaning {
             Meaning::Binding(binding) => fits(self.program.bindings[binding.index()].kind),
             Meaning::Vm(_) | Meaning::Process(_) | Meaning::Thread(_) => false,
         };
         match self.look_up(&token.text) {
-            Some(named @ Meaning::Binding(binding)) if is_fit(named) => Ok(binding),
+            Some(meaning @ Meaning::Binding(binding)) if is_fit(meaning) => Ok(binding),
             _ => Err(self.unknown(token, what, is_fit)),
         }
     }
@@ -238,7 +244,7 @@ impl Names {
         let of = |process: Process| &self.program.processes[process.index()].name;
         let what = self.kind(binding).name();
         let message = format!("{} is {what} of {}: {} cannot use it", token.text, of(owner), of(process));
-        Err(ScriptError::new(token.place, message))
+        Err(ScriptError::new(token.span, message))
     }
 
     pub fn kind(&self, binding: Binding) -> Kind {
@@ -252,11 +258,11 @@ impl Names {
             let name = self.program.name(*call);
             let message = format!("{} is in the call {name} since line {line}", token.text);
             let help = format!("let another thread do this, or `expect {name} returned ..` first");
-            return Err(ScriptError::new(token.place, message).help(help));
+            return Err(ScriptError::new(token.span, message).help(help));
         }
         if let Some(line) = self.frozen.get(&self.program.process_of(thread)) {
             let message = format!("{} is frozen since line {line}", token.text);
-            return Err(ScriptError::new(token.place, message).help("thaw its process first"));
+            return Err(ScriptError::new(token.span, message).help("thaw its process first"));
         }
         Ok(())
     }
@@ -266,7 +272,7 @@ impl Names {
             None => Ok(()),
             Some((line, how)) => {
                 let name = &self.program.processes[process.index()].name;
-                Err(ScriptError::new(token.place, format!("process {name} {how} in line {line}")))
+                Err(ScriptError::new(token.span, format!("process {name} {how} in line {line}")))
             }
         }
     }
@@ -322,7 +328,7 @@ impl Names {
 
     /// Whether an error follows from a name whose line had errors.
     pub fn follows(&self, error: &ScriptError, tokens: &[Token]) -> bool {
-        let at_fault = tokens.iter().find(|token| token.place == error.place);
+        let at_fault = tokens.iter().find(|token| token.span == error.span);
         at_fault.is_some_and(|token| self.failed.contains(&token.text) && self.look_up(&token.text).is_none())
     }
 
@@ -334,11 +340,11 @@ impl Names {
 type Since = BTreeMap<Process, u32>;
 
 fn begin(since: &mut Since, process: Process, token: &Token, what: &str) -> Result<(), ScriptError> {
-    match since.insert(process, token.place.line) {
+    match since.insert(process, token.span.line) {
         None => Ok(()),
         Some(line) => {
             let message = format!("{} is {what} since line {line}", token.text);
-            Err(ScriptError::new(token.place, message))
+            Err(ScriptError::new(token.span, message))
         }
     }
 }
@@ -346,7 +352,7 @@ fn begin(since: &mut Since, process: Process, token: &Token, what: &str) -> Resu
 fn finish(since: &mut Since, process: Process, token: &Token, what: &str) -> Result<(), ScriptError> {
     match since.remove(&process) {
         Some(_) => Ok(()),
-        None => Err(ScriptError::new(token.place, format!("{} is not {what}", token.text))),
+        None => Err(ScriptError::new(token.span, format!("{} is not {what}", token.text))),
     }
 }
 

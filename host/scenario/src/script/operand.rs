@@ -217,7 +217,7 @@ impl Operand for BufferSize {
         let bytes = reader.cursor.number32("a size")?;
         if bytes as usize > PRIVATE_DATA_BYTES_MAX {
             let message = format!("private data has at most {PRIVATE_DATA_BYTES_MAX} bytes");
-            return Err(ScriptError::new(reader.cursor.last_place(), message));
+            return Err(ScriptError::new(reader.cursor.last_span(), message));
         }
         *self = BufferSize(bytes);
         Ok(())
@@ -317,10 +317,10 @@ impl Operand for Timeout {
             return Ok(false);
         }
         reader.cursor.symbol("=")?;
-        let place = reader.cursor.place();
+        let span = reader.cursor.span();
         let time = reader.cursor.duration()?;
         if time > TIME_MAX_NS || time % 100 != 0 {
-            return Err(ScriptError::new(place, "a time-out has steps of 100 ns, and ends within ten years"));
+            return Err(ScriptError::new(span, "a time-out has steps of 100 ns, and ends within ten years"));
         }
         *self = if until { Timeout::Until(time) } else { Timeout::Within(time) };
         Ok(true)
@@ -364,7 +364,7 @@ impl Number for i32 {
 /// A number, or its name if the slot has names.
 impl<T: Number> Operand for T {
     fn read(&mut self, reader: &mut Reader<'_, '_, '_>, slot: &Slot) -> Parsed<()> {
-        let place = reader.cursor.place();
+        let span = reader.cursor.span();
         let number = match slot.names.map(number_names) {
             Some(names) if reader.cursor.peek().is_some_and(|token| words::number(&token.text).is_none()) => {
                 reader.cursor.choice(&format!("a {}", slot.what()), names)?.into()
@@ -372,7 +372,7 @@ impl<T: Number> Operand for T {
             Some(_) | None => i128::from(reader.cursor.number(&format!("a {}", slot.what()))?),
         };
         *self = T::try_from(number).map_err(|_| {
-            ScriptError::new(place, format!("{number} does not fit {}, as a {} must", T::BITS, slot.what()))
+            ScriptError::new(span, format!("{number} does not fit {}, as a {} must", T::BITS, slot.what()))
         })?;
         Ok(())
     }
@@ -381,7 +381,7 @@ impl<T: Number> Operand for T {
         let Some(token) = reader.cursor.peek() else { return Ok(false) };
         let names = slot.names.map(number_names).unwrap_or_default();
         let named = names.iter().find(|(name, _)| *name == token.text).map(|(_, number)| i128::from(*number));
-        let given = match named {
+        let value = match named {
             Some(number) => {
                 reader.cursor.next();
                 number
@@ -395,7 +395,7 @@ impl<T: Number> Operand for T {
             }
             None => return Ok(false),
         };
-        let both = if slot.bits { (*self).into() | given } else { given };
+        let both = if slot.bits { (*self).into() | value } else { value };
         *self = T::try_from(both).unwrap_or_default();
         Ok(true)
     }

@@ -24,19 +24,19 @@ pub(super) fn value64(cursor: &mut Cursor<'_>, what: &str) -> Parsed<u64> {
 }
 
 pub(super) fn adapter_number(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<AdapterNumber> {
-    let place = cursor.place();
+    let span = cursor.span();
     let number = cursor.number32("an adapter's number")?;
     let count = names.program.setting.kernel.adapters.len();
     if (number as usize) < count {
         return Ok(AdapterNumber(number));
     }
     let message = format!("there is no adapter {number}: the scenario has {count}, numbered from 0");
-    Err(ScriptError::new(place, message).help("`config adapters = N` makes more"))
+    Err(ScriptError::new(span, message).help("`config adapters = N` makes more"))
 }
 
 /// Parses a handle operand. Any kind of handle is accepted, because the refusal of a wrong kind is worth a test.
-pub(super) fn handle(names: &Names, cursor: &mut Cursor<'_>, meant: Kind) -> Parsed<HandleRef> {
-    let token = cursor.atom(&format!("the name of {}", meant.name()))?;
+pub(super) fn handle(names: &Names, cursor: &mut Cursor<'_>, kind: Kind) -> Parsed<HandleRef> {
+    let token = cursor.atom(&format!("the name of {}", kind.name()))?;
     if token.text == "null" {
         return Ok(HandleRef::Raw(0));
     }
@@ -44,10 +44,10 @@ pub(super) fn handle(names: &Names, cursor: &mut Cursor<'_>, meant: Kind) -> Par
         let raw = words::number(&token.text).and_then(|raw| u32::try_from(raw).ok());
         return raw.map(HandleRef::Raw).ok_or_else(|| {
             let message = format!("`{}` is no handle: handles have 32 bits", shortened(&token.text));
-            ScriptError::new(token.place, message)
+            ScriptError::new(token.span, message)
         });
     }
-    names.binding(token, meant.name(), Kind::is_handle).map(HandleRef::Bound)
+    names.binding(token, kind.name(), Kind::is_handle).map(HandleRef::Bound)
 }
 
 pub(super) fn share(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Share> {
@@ -59,12 +59,12 @@ pub(super) fn check_count(token: &Token, count: usize) -> Parsed<()> {
     if count <= OPERANDS_MAX {
         return Ok(());
     }
-    Err(ScriptError::new(token.place, format!("a call takes at most {OPERANDS_MAX} operands of a kind here")))
+    Err(ScriptError::new(token.span, format!("a call takes at most {OPERANDS_MAX} operands of a kind here")))
 }
 
 /// Parses one or more handles without values.
-pub(super) fn handles(names: &Names, cursor: &mut Cursor<'_>, meant: Kind) -> Parsed<Vec<HandleRef>> {
-    let mut handles = vec![handle(names, cursor, meant)?];
+pub(super) fn handles(names: &Names, cursor: &mut Cursor<'_>, kind: Kind) -> Parsed<Vec<HandleRef>> {
+    let mut handles = vec![handle(names, cursor, kind)?];
     while let Some(token) = cursor.peek().filter(|token| token.kind == TokenKind::Atom) {
         let alone = !cursor.peek_second().is_some_and(|next| next.is_symbol("=") || next.is_symbol("("));
         let is_handle = match names.look_up(&token.text) {
@@ -75,7 +75,7 @@ pub(super) fn handles(names: &Names, cursor: &mut Cursor<'_>, meant: Kind) -> Pa
         if !alone || !is_handle {
             break;
         }
-        handles.push(handle(names, cursor, meant)?);
+        handles.push(handle(names, cursor, kind)?);
         check_count(token, handles.len())?;
     }
     Ok(handles)
@@ -106,7 +106,7 @@ pub(super) fn name_or_number(
 pub(super) fn mutex_data(cursor: &mut Cursor<'_>) -> Parsed<String> {
     let text = cursor.text("the data, in quotes")?;
     if text.text.len() > limits::PRIVATE_DATA_BYTES_MAX {
-        return Err(ScriptError::new(text.place, "the data is longer than any private data"));
+        return Err(ScriptError::new(text.span, "the data is longer than any private data"));
     }
     Ok(text.text.clone())
 }

@@ -148,15 +148,15 @@ impl<'a> Reader<'a> {
 
     fn check_whole(&self, lines: &[Line]) -> Parsed<()> {
         let last = lines.last().and_then(|line| line.tokens.first());
-        let place = last.map_or(Span { line: 1, column: 1, width: 1 }, |token| token.place);
+        let span = last.map_or(Span { line: 1, column: 1, width: 1 }, |token| token.span);
         if self.names.program.title.is_empty() {
-            let error = ScriptError::new(place, "the file has no `scenario \"TITLE\"`");
+            let error = ScriptError::new(span, "the file has no `scenario \"TITLE\"`");
             return Err(error.help("`gpupv scenario new FILE` writes a template"));
         }
         match (&self.names.program.race, self.is_litmus) {
-            (None, true) => Err(ScriptError::new(place, "a litmus file needs a `race`")),
+            (None, true) => Err(ScriptError::new(span, "a litmus file needs a `race`")),
             (Some(race), _) if race.allowed.is_empty() && race.forbidden.is_empty() => {
-                let error = ScriptError::new(place, "the race has no outcomes");
+                let error = ScriptError::new(span, "the race has no outcomes");
                 Err(error.help("add `allowed TERM ..` or `forbidden TERM ..`"))
             }
             _ => Ok(()),
@@ -165,25 +165,25 @@ impl<'a> Reader<'a> {
 
     fn statement(&mut self, first: &Token, tokens: &[Token]) -> Parsed<()> {
         let mut cursor = Cursor::new(tokens);
-        let line = first.place.line;
+        let line = first.span.line;
         if self.names.program.title.is_empty() && !matches!(first.text.as_str(), "scenario" | "litmus") {
             self.is_over = true;
             let message = "the first statement must be `scenario \"TITLE\"` or `litmus \"TITLE\"`";
-            return Err(ScriptError::new(first.place, message));
+            return Err(ScriptError::new(first.span, message));
         }
         if matches!(self.race, RaceState::Rows) && !matches!(first.text.as_str(), "allowed" | "forbidden") {
             return self.row(tokens, line);
         }
         if matches!(self.race, RaceState::Outcomes) && !matches!(first.text.as_str(), "allowed" | "forbidden")
         {
-            return Err(ScriptError::new(first.place, "a race must be the last part of its file"));
+            return Err(ScriptError::new(first.span, "a race must be the last part of its file"));
         }
         if first.is_symbol("+") {
             cursor.next();
-            let place = cursor.place();
+            let span = cursor.span();
             let time = cursor.duration()?;
             cursor.end()?;
-            return self.advance(time, place, first);
+            return self.advance(time, span, first);
         }
         if first.kind != TokenKind::Atom {
             return cursor.expected("a statement or an actor");
@@ -228,7 +228,7 @@ impl<'a> Reader<'a> {
                 self.names.check_alive(process, name)?;
                 cursor.end()?;
                 if self.names.is_frozen(process) {
-                    let error = ScriptError::new(name.place, format!("{} is frozen", name.text));
+                    let error = ScriptError::new(name.span, format!("{} is frozen", name.text));
                     return Err(error.help("thaw it first, or `fault kill` it"));
                 }
                 self.names.end(process, line, "ended");
@@ -255,15 +255,15 @@ impl<'a> Reader<'a> {
     }
 
     fn at(&mut self, first: &Token, cursor: &mut Cursor<'_>) -> Parsed<()> {
-        let place = cursor.place();
+        let span = cursor.span();
         let time = cursor.duration()?;
         cursor.end()?;
         let Some(ahead) = time.checked_sub(self.now) else {
             let now = words::write_duration(self.now);
             let message = format!("time does not go back: it is {now} here");
-            return Err(ScriptError::new(place, message));
+            return Err(ScriptError::new(span, message));
         };
-        self.advance(ahead, place, first)
+        self.advance(ahead, span, first)
     }
 
     pub fn no_actor(&self, first: &Token) -> ScriptError {
@@ -275,50 +275,50 @@ impl<'a> Reader<'a> {
         match self.names.look_up(&first.text) {
             Some(meaning @ (Meaning::Vm(_) | Meaning::Binding(_))) => {
                 let message = format!("{word} is {}, it takes no steps", meaning.what(&self.names.program));
-                return ScriptError::new(first.place, message).help(actors());
+                return ScriptError::new(first.span, message).help(actors());
             }
             Some(Meaning::Process(_) | Meaning::Thread(_)) | None => {}
         }
         if VERBS.iter().any(|verb| verb.name == first.text) {
             let message = format!("`{word}` is a verb: write the name of an actor before it");
-            return ScriptError::new(first.place, message).help(actors());
+            return ScriptError::new(first.span, message).help(actors());
         }
         let known: Vec<&str> =
             self.names.actors().into_iter().chain(STATEMENTS.iter().map(|word| word.name)).collect();
         let near = nearest(&first.text, known.iter().copied());
         let help = near.map_or_else(actors, |word| format!("did you mean `{word}`?"));
         let message = format!("`{word}` is no statement, and no process or thread of that name is declared");
-        ScriptError::new(first.place, message).help(help)
+        ScriptError::new(first.span, message).help(help)
     }
 
     fn check_count(&self, at: &Token, count: usize, what: &str) -> Parsed<()> {
         if count <= PROCESSES_MAX {
             return Ok(());
         }
-        Err(ScriptError::new(at.place, format!("more than {PROCESSES_MAX} {what}, the limit")))
+        Err(ScriptError::new(at.span, format!("more than {PROCESSES_MAX} {what}, the limit")))
     }
 
     /// Counts a step, up to the limit.
-    pub fn count_step(&mut self, place: Span) -> Parsed<()> {
+    pub fn count_step(&mut self, span: Span) -> Parsed<()> {
         self.steps += 1;
         self.is_over = self.steps > STEPS_MAX;
         if self.is_over {
-            return Err(ScriptError::new(place, format!("more than {STEPS_MAX} steps, the limit")));
+            return Err(ScriptError::new(span, format!("more than {STEPS_MAX} steps, the limit")));
         }
         Ok(())
     }
 
     fn push(&mut self, action: Action, at: &Token) -> Parsed<()> {
-        self.count_step(at.place)?;
-        self.names.program.steps.push(Step { line: at.place.line, action });
+        self.count_step(at.span)?;
+        self.names.program.steps.push(Step { line: at.span.line, action });
         Ok(())
     }
 
-    fn advance(&mut self, time: u64, place: Span, first: &Token) -> Parsed<()> {
+    fn advance(&mut self, time: u64, span: Span, first: &Token) -> Parsed<()> {
         self.begun = true;
         let end = self.now.checked_add(time).filter(|end| *end <= TIME_MAX_NS);
         let Some(end) = end else {
-            return Err(ScriptError::new(place, "a scenario lasts ten years at most"));
+            return Err(ScriptError::new(span, "a scenario lasts ten years at most"));
         };
         self.now = end;
         self.push(Action::Advance(time), first)
@@ -344,6 +344,6 @@ impl<'a> Reader<'a> {
             return Ok(());
         }
         let message = format!("`{}` stands before the first VM, process or step", first.text);
-        Err(ScriptError::new(first.place, message))
+        Err(ScriptError::new(first.span, message))
     }
 }

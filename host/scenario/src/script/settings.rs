@@ -111,7 +111,7 @@ pub(super) fn read(config: &mut Config, key: &Token, cursor: &mut Cursor<'_>) ->
         "feature" => items(config, "a feature", "features", cursor)?,
         _ => items(&mut config.tdr, "a TDR setting", "", cursor)?,
     }
-    config.check().map_err(|flaw| ScriptError::new(cursor.last_place(), flaw.message))
+    config.check().map_err(|flaw| ScriptError::new(cursor.last_span(), flaw.message))
 }
 
 /// Parses one or more of `[not] WORD` and `KEY=VALUE`: fields of a part, and names of its flags.
@@ -130,9 +130,9 @@ where
             let known: Vec<&str> = flags_of(flags).into_iter().chain(own).chain(of_vms).collect();
             return Err(unknown(item, what, known));
         }
-        let place = cursor.last_place();
+        let span = cursor.last_span();
         *part = serde_json::from_value(Value::Object(all))
-            .map_err(|error| ScriptError::new(place, format!("`{}`: {error}", item.text)))?;
+            .map_err(|error| ScriptError::new(span, format!("`{}`: {error}", item.text)))?;
         if !cursor.peek().is_some_and(|token| token.kind == TokenKind::Atom) {
             return Ok(());
         }
@@ -166,7 +166,7 @@ fn item_of(
     }
     if !is_on {
         return Err(ScriptError::new(
-            item.place,
+            item.span,
             format!("`not` stands before a flag, and `{word}` has a value"),
         ));
     }
@@ -208,12 +208,12 @@ fn name_of(cursor: &mut Cursor<'_>, what: &str) -> Parsed<String> {
 }
 
 fn adapter<'c>(config: &'c mut Config, cursor: &mut Cursor<'_>) -> Parsed<&'c mut AdapterConfig> {
-    let place = cursor.place();
+    let span = cursor.span();
     let number = cursor.number32("an adapter's number")?;
     let count = config.adapters.len();
     config.adapters.get_mut(number as usize).ok_or_else(|| {
         let message = format!("there is no adapter {number}: the scenario has {count}, numbered from 0");
-        ScriptError::new(place, message).help("`config adapters = N` makes more")
+        ScriptError::new(span, message).help("`config adapters = N` makes more")
     })
 }
 
@@ -275,7 +275,7 @@ fn registry(config: &mut Config, cursor: &mut Cursor<'_>) -> Parsed<()> {
             let digits = cursor.text("bytes as hexadecimal digits, in quotes")?;
             let bytes = bytes_of(&digits.text);
             RegistryData::Binary(bytes.ok_or_else(|| {
-                ScriptError::new(digits.place, "bytes are two hexadecimal digits each, as \"00ff\"")
+                ScriptError::new(digits.span, "bytes are two hexadecimal digits each, as \"00ff\"")
             })?)
         }
         _ => return Err(unknown(kind, "a type of the registry", ["dword", "qword", "text", "binary"])),

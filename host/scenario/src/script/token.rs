@@ -16,7 +16,7 @@ pub(crate) enum TokenKind {
 pub(crate) struct Token {
     pub kind: TokenKind,
     pub text: String,
-    pub place: Span,
+    pub span: Span,
 }
 
 impl Token {
@@ -50,9 +50,9 @@ fn in_atom(letter: char) -> bool {
 pub(crate) fn tokens(line: u32, text: &str) -> Result<Vec<Token>, ScriptError> {
     let count = text.chars().count();
     if count > LINE_CHARACTERS_MAX {
-        let place = Span { line, column: LINE_CHARACTERS_MAX as u32 + 1, width: 1 };
+        let span = Span { line, column: LINE_CHARACTERS_MAX as u32 + 1, width: 1 };
         let message = format!("the line has {count} characters, the limit is {LINE_CHARACTERS_MAX}");
-        return Err(ScriptError::new(place, message));
+        return Err(ScriptError::new(span, message));
     }
     let mut scanner = Scanner { line, letters: text.chars().collect(), at: 0 };
     let mut tokens = Vec::new();
@@ -84,7 +84,7 @@ impl Scanner {
             }
             Some(letter) => (TokenKind::Symbol, self.symbol(*letter)?),
         };
-        Ok(Some(Token { kind, text, place: self.place(begin, self.at) }))
+        Ok(Some(Token { kind, text, span: self.span(begin, self.at) }))
     }
 
     /// A negative number: only priorities have them, and they are words of their own.
@@ -93,7 +93,7 @@ impl Scanner {
         after_space && self.letters.get(self.at + 1).is_some_and(char::is_ascii_digit)
     }
 
-    fn place(&self, begin: usize, end: usize) -> Span {
+    fn span(&self, begin: usize, end: usize) -> Span {
         Span { line: self.line, column: begin as u32 + 1, width: (end - begin).max(1) as u32 }
     }
 
@@ -104,8 +104,8 @@ impl Scanner {
             self.at += 1;
             match (self.letters.get(self.at), self.letters.get(self.at + 1)) {
                 (None, _) => {
-                    let place = self.place(begin, self.letters.len());
-                    return Err(ScriptError::new(place, "the text has no closing quote").help("add `\"`"));
+                    let span = self.span(begin, self.letters.len());
+                    return Err(ScriptError::new(span, "the text has no closing quote").help("add `\"`"));
                 }
                 (Some('"'), _) => break,
                 (Some('\\'), Some(letter @ ('"' | '\\'))) => {
@@ -113,14 +113,14 @@ impl Scanner {
                     text.push(*letter);
                 }
                 (Some('\\'), _) => {
-                    let place = self.place(self.at, self.at + 1);
+                    let span = self.span(self.at, self.at + 1);
                     let message = "a `\\` in a text stands before `\"` or `\\`";
-                    return Err(ScriptError::new(place, message).help("write `\\\\` for one"));
+                    return Err(ScriptError::new(span, message).help("write `\\\\` for one"));
                 }
                 (Some(letter), _) if !is_printable(*letter) => {
-                    let place = self.place(self.at, self.at + 1);
+                    let span = self.span(self.at, self.at + 1);
                     let message = format!("the character {} cannot stand in a text", named(*letter));
-                    return Err(ScriptError::new(place, message));
+                    return Err(ScriptError::new(span, message));
                 }
                 (Some(letter), _) => text.push(*letter),
             }
@@ -143,9 +143,8 @@ impl Scanner {
     fn symbol(&mut self, letter: char) -> Result<String, ScriptError> {
         let rest: String = self.letters[self.at..self.letters.len().min(self.at + 2)].iter().collect();
         let Some(symbol) = SYMBOLS.into_iter().find(|symbol| rest.starts_with(symbol)) else {
-            let place = self.place(self.at, self.at + 1);
-            let error =
-                ScriptError::new(place, format!("the character {} means nothing here", named(letter)));
+            let span = self.span(self.at, self.at + 1);
+            let error = ScriptError::new(span, format!("the character {} means nothing here", named(letter)));
             let habit = MISTAKEN.into_iter().find(|(letters, _)| letters.contains(&letter));
             return Err(match habit {
                 Some((_, help)) => error.help(help),

@@ -12,7 +12,7 @@ use crate::programs::Drawing;
 impl Drawing {
     pub fn act(&mut self, thread: Thread, in_race: bool) -> Act {
         let operation = self.operation(thread, in_race);
-        let kind = operation.gives();
+        let kind = operation.result_kind();
         let own = !operation.is_call();
         let is_device = matches!(operation, Operation::Device { .. });
         let expected = match self.below(4) {

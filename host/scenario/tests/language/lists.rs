@@ -108,12 +108,12 @@ impl Drawing {
     }
 
     /// Returns the position of a name, as the parser assigns it.
-    fn place(names: &mut Vec<HandleRef>, name: HandleRef) -> u32 {
+    fn position_of(names: &mut Vec<HandleRef>, name: HandleRef) -> u32 {
         if name == HandleRef::Raw(0) {
             return 0;
         }
-        let known = names.iter().position(|known| *known == name);
-        known.unwrap_or_else(|| {
+        let existing = names.iter().position(|existing| *existing == name);
+        existing.unwrap_or_else(|| {
             names.push(name);
             names.len() - 1
         }) as u32
@@ -125,12 +125,12 @@ impl Drawing {
             Some(binding) if !self.random.one_in(4) => HandleRef::Bound(binding),
             _ => HandleRef::Raw(self.value32()),
         };
-        Self::place(names, name)
+        Self::position_of(names, name)
     }
 
     fn fence(&mut self, names: &mut Vec<HandleRef>) -> FenceValue {
         let name = self.handle();
-        FenceValue { gpu_address: Self::place(names, name).into(), value: self.value() }
+        FenceValue { gpu_address: Self::position_of(names, name).into(), value: self.value() }
     }
 
     fn sub(&mut self) -> u32 {

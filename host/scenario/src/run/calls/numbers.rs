@@ -33,60 +33,60 @@ pub(super) struct NumbersOf<'r, 'a, W> {
 }
 
 /// A result that cannot fail, because every name has a number.
-type Given<T> = Result<T, Infallible>;
+type Renamed<T> = Result<T, Infallible>;
 
 impl<W: World> Rename<Bindings, Numbers> for NumbersOf<'_, '_, W> {
     type Error = Infallible;
 
-    fn handle(&mut self, handle: &HandleRef) -> Given<Handle> {
+    fn handle(&mut self, handle: &HandleRef) -> Renamed<Handle> {
         Ok(self.run.handle(*handle))
     }
 
-    fn handles(&mut self, handles: &Vec<HandleRef>) -> Given<Handles> {
+    fn handles(&mut self, handles: &Vec<HandleRef>) -> Renamed<Handles> {
         Ok(self.run.handles(handles))
     }
 
-    fn handle_list(&mut self, handles: &Vec<HandleRef>) -> Given<Vec<Handle>> {
+    fn handle_list(&mut self, handles: &Vec<HandleRef>) -> Renamed<Vec<Handle>> {
         Ok(self.run.handles(handles))
     }
 
     /// Returns the global handle of an object.
-    fn shared_handle(&mut self, handle: &HandleRef) -> Given<Handle> {
+    fn shared_handle(&mut self, handle: &HandleRef) -> Renamed<Handle> {
         Ok(match handle {
             HandleRef::Bound(binding) => self.run.bound[binding.index()].global,
             HandleRef::Raw(raw) => Handle(*raw),
         })
     }
 
-    fn luid(&mut self, adapter: &AdapterNumber) -> Given<Luid> {
+    fn luid(&mut self, adapter: &AdapterNumber) -> Renamed<Luid> {
         Ok(self.run.luid(*adapter))
     }
 
-    fn wait_event(&mut self, _: &Option<Binding>) -> Given<EventId> {
+    fn wait_event(&mut self, _: &Option<Binding>) -> Renamed<EventId> {
         Ok(NO_EVENT)
     }
 
-    fn token(&mut self, share: &Share) -> Given<ShareToken> {
+    fn token(&mut self, share: &Share) -> Renamed<ShareToken> {
         Ok(token(*share))
     }
 
-    fn new_token(&mut self, (): &()) -> Given<ShareToken> {
+    fn new_token(&mut self, (): &()) -> Renamed<ShareToken> {
         Ok(token(self.binding.map(Share).unwrap_or_default()))
     }
 
-    fn fence_value(&mut self, value: &u64) -> Given<u64> {
+    fn fence_value(&mut self, value: &u64) -> Renamed<u64> {
         Ok(*value)
     }
 
-    fn fence_values(&mut self, values: &Values) -> Given<Values> {
+    fn fence_values(&mut self, values: &Values) -> Renamed<Values> {
         Ok(values.clone())
     }
 
-    fn gpu_address(&mut self, address: &Address) -> Given<u64> {
+    fn gpu_address(&mut self, address: &Address) -> Renamed<u64> {
         Ok(self.run.address(*address))
     }
 
-    fn object_info(&mut self, spec: &ObjectSpec) -> Given<SyncObjectInfo> {
+    fn object_info(&mut self, spec: &ObjectSpec) -> Renamed<SyncObjectInfo> {
         Ok(SyncObjectInfo {
             object_type: spec.object_type,
             flags: spec.flags,
@@ -102,7 +102,7 @@ impl<W: World> Rename<Bindings, Numbers> for NumbersOf<'_, '_, W> {
         })
     }
 
-    fn gpu_signal(&mut self, signal: &GpuSignalSpec) -> Given<GpuSignal> {
+    fn gpu_signal(&mut self, signal: &GpuSignalSpec) -> Renamed<GpuSignal> {
         Ok(match signal {
             GpuSignalSpec::Monitored { objects, values } => {
                 GpuSignal::Monitored { objects: self.run.handles(objects), values: values.clone() }
@@ -114,34 +114,34 @@ impl<W: World> Rename<Bindings, Numbers> for NumbersOf<'_, '_, W> {
         })
     }
 
-    fn commands(&mut self, commands: &Vec<Command>) -> Given<Vec<u8>> {
+    fn commands(&mut self, commands: &Vec<Command>) -> Renamed<Vec<u8>> {
         Ok(self.run.private_data(commands))
     }
 
-    fn out_buffer(&mut self, size: &BufferSize) -> Given<Vec<u8>> {
+    fn out_buffer(&mut self, size: &BufferSize) -> Renamed<Vec<u8>> {
         Ok(vec![0; size.0 as usize])
     }
 
-    fn escape_data(&mut self, pieces: &Vec<Piece>) -> Given<Vec<u8>> {
+    fn escape_data(&mut self, pieces: &Vec<Piece>) -> Renamed<Vec<u8>> {
         Ok(self.run.bytes(pieces))
     }
 
-    fn mutex_data(&mut self, text: &MutexText) -> Given<Vec<u8>> {
+    fn mutex_data(&mut self, text: &MutexText) -> Renamed<Vec<u8>> {
         Ok(text.0.clone().unwrap_or_default().into_bytes())
     }
 
-    fn new_mutex_data(&mut self, text: &MutexText) -> Given<Option<Vec<u8>>> {
+    fn new_mutex_data(&mut self, text: &MutexText) -> Renamed<Option<Vec<u8>>> {
         Ok(text.0.clone().map(String::into_bytes))
     }
 
-    fn mutex_buffer(&mut self, buffer: &MutexBuffer) -> Given<RuntimeBuffer> {
+    fn mutex_buffer(&mut self, buffer: &MutexBuffer) -> Renamed<RuntimeBuffer> {
         let mut data = self.mutex_data(&buffer.data)?;
         let size = buffer.size.max(data.len() as u32);
         data.resize((size as usize).min(limits::PRIVATE_DATA_BYTES_MAX), 0);
         Ok(RuntimeBuffer { size, present: size != 0, data })
     }
 
-    fn timeout(&mut self, timeout: &Timeout) -> Given<Option<i64>> {
+    fn timeout(&mut self, timeout: &Timeout) -> Renamed<Option<i64>> {
         Ok(match *timeout {
             Timeout::Forever => None,
             Timeout::Poll => Some(0),
@@ -152,7 +152,7 @@ impl<W: World> Rename<Bindings, Numbers> for NumbersOf<'_, '_, W> {
 
     /// Returns an allocation of the process's own memory. The runner invents the address for backends without real
     /// memory; a real process uses its own.
-    fn new_allocation(&mut self, spec: &AllocationSpec) -> Given<Box<CreateAllocation>> {
+    fn new_allocation(&mut self, spec: &AllocationSpec) -> Renamed<Box<CreateAllocation>> {
         const FIRST: u64 = 0x7E00_0000_0000;
         const APART: u64 = 1 << 32;
         let number = self.binding.map_or(0, |binding| u64::from(binding.0) + 1);
@@ -174,7 +174,7 @@ impl<W: World> Rename<Bindings, Numbers> for NumbersOf<'_, '_, W> {
         }))
     }
 
-    fn gpu_va_operations(&mut self, ranges: &Vec<GpuVaRange>) -> Given<Vec<GpuVaOperation>> {
+    fn gpu_va_operations(&mut self, ranges: &Vec<GpuVaRange>) -> Renamed<Vec<GpuVaOperation>> {
         let operation = |range: &GpuVaRange| GpuVaOperation {
             operation: range.operation,
             base: self.run.address(range.base),

@@ -86,8 +86,8 @@ impl Printer<'_> {
             Action::StartVm(vm) => format!("vm {}", program.vms[vm.index()]),
             Action::StartProcess(process) => {
                 let info = &program.processes[process.index()];
-                let place = info.vm.map(|vm| format!(" in {}", program.vms[vm.index()])).unwrap_or_default();
-                format!("process {}{place}", info.name)
+                let in_vm = info.vm.map(|vm| format!(" in {}", program.vms[vm.index()])).unwrap_or_default();
+                format!("process {}{in_vm}", info.name)
             }
             Action::StartThread(thread) => {
                 let info = &program.threads[thread.index()];
