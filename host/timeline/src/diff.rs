@@ -357,7 +357,10 @@ impl Diff {
         };
         let wait = |(process, event): &(String, u64)| json!({ "process": process, "event": event });
         let longer = longer.iter().map(|difference| {
-            json!({ "process": difference.process, "event": difference.event, "a_ns": difference.nanos.0, "b_ns": difference.nanos.1 })
+            json!({
+                "process": difference.process, "event": difference.event,
+                "a_ns": difference.nanos.0, "b_ns": difference.nanos.1,
+            })
         });
         json!({
             "same": self.is_same(), "steps": steps, "only_a": only.0, "only_b": only.1, "wakes": wakes,

@@ -49,8 +49,8 @@ pub trait Endpoint: Send {
     /// There is room again after [`crate::SendError::Full`].
     fn writable(&mut self) {}
 
-    /// Whether it has unprocessed bytes: then [`Endpoint::process_backlog`] is called in turns with the VM's other work, until it
-    /// has none. Checked after each call.
+    /// Whether it has unprocessed bytes: then [`Endpoint::process_backlog`] is called in turns with the VM's other
+    /// work, until it has none. Checked after each call.
     fn has_backlog(&self) -> bool {
         false
     }
