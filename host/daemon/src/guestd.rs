@@ -151,11 +151,8 @@ impl GuestdEndpoint {
             }
             Body::NtHandleHeld(bytes) => {
                 let token = proto::convert::token(&bytes, "nt_handle_held").context("guestd's connection")?;
-                self.vm
-                    .kernel_host
-                    .nt_handles()
-                    .insert_open(self.vm.id, token)
-                    .map(|()| Reply::NtHandleHeld(true))
+                let inserted = self.vm.kernel_host.nt_handles().insert_open(self.vm.id, token);
+                inserted.map(|()| Reply::NtHandleHeld(true))
             }
             Body::Resume(ResumeProcess { process, pid, token }) => {
                 let process = ProcessId(process);
