@@ -223,11 +223,16 @@ impl Races {
                 for barrier in barriers.iter() {
                     match legacy::translate(&barrier, |resource| around.find(resource)) {
                         Some(Translated::Global(barrier)) => self.checker.barrier(by, &barrier, None),
-                        Some(Translated::Texture(one)) => {
-                            self.barrier(by, &one.barrier, around.subresources(&one), around);
+                        Some(Translated::Texture(translated)) => {
+                            self.barrier(by, &translated.barrier, around.subresources(&translated), around);
                         }
-                        Some(Translated::Buffer(one)) => {
-                            self.barrier(by, &one.barrier, around.resource_range(one.resource), around);
+                        Some(Translated::Buffer(translated)) => {
+                            self.barrier(
+                                by,
+                                &translated.barrier,
+                                around.resource_range(translated.resource),
+                                around,
+                            );
                         }
                         None => {}
                     }
@@ -267,21 +272,23 @@ impl Races {
                 barriers.iter().for_each(|barrier| self.checker.barrier(by, &barrier, None));
             }
             BarrierGroup::Texture(barriers) => {
-                for one in barriers.iter() {
-                    self.barrier(by, &one.barrier, around.subresources(&one), around);
+                for barrier in barriers.iter() {
+                    self.barrier(by, &barrier.barrier, around.subresources(&barrier), around);
                 }
             }
             BarrierGroup::Buffer(barriers) => {
-                for one in barriers.iter() {
-                    self.barrier(by, &one.barrier, around.resource_range(one.resource), around);
+                for barrier in barriers.iter() {
+                    self.barrier(by, &barrier.barrier, around.resource_range(barrier.resource), around);
                 }
             }
             // A ranged barrier counts as one on the whole resource.
             BarrierGroup::Ranged(barriers) => {
-                for one in barriers.iter() {
-                    match one.resource {
-                        0 => self.checker.barrier(by, &one.barrier, None),
-                        resource => self.barrier(by, &one.barrier, around.resource_range(resource), around),
+                for barrier in barriers.iter() {
+                    match barrier.resource {
+                        0 => self.checker.barrier(by, &barrier.barrier, None),
+                        resource => {
+                            self.barrier(by, &barrier.barrier, around.resource_range(resource), around)
+                        }
                     }
                 }
             }

@@ -377,13 +377,13 @@ impl<'d> Walk<'d> {
         let (queue, queue_layouts, scope, fenced) = (*queue, *queue_layouts, *scope, *fenced);
         let at = At { policy, globals, queue, queue_layouts, scope, list: report.place.list, fenced };
         let subs = state.select(total, &picks);
-        let one = subs.len() == 1;
+        let is_single = subs.len() == 1;
         report.begin_group();
         picks.each(desc, subs.len(), |index| {
             let Some(sub) = subs.get_mut(index) else { return };
             sub.enter(scope, at.list, desc);
             at.globals.apply(sub);
-            let subresource = if one { None } else { Some(index as u32) };
+            let subresource = if is_single { None } else { Some(index as u32) };
             call(report, &at, Named { id, desc, subresource }, sub);
         });
         report.end_group();

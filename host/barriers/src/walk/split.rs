@@ -95,8 +95,8 @@ impl Walk<'_> {
         // While all subresources are equal, the barrier includes the split subresource.
         let mut beside = vec![subs.len() > 1; subs.len()];
         picks.each(desc, subs.len(), |index| {
-            if let Some(one) = beside.get_mut(index) {
-                *one = false;
+            if let Some(flag) = beside.get_mut(index) {
+                *flag = false;
             }
         });
         let scope = self.scope;

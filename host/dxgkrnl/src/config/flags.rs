@@ -42,8 +42,8 @@ impl<'de, F: Flags> Visitor<'de> for Names<F> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut names: A) -> Result<F, A::Error> {
         let mut flags = F::empty();
-        while let Some(one) = names.next_element::<Name<F>>()? {
-            flags.insert(one.0);
+        while let Some(name) = names.next_element::<Name<F>>()? {
+            flags.insert(name.0);
         }
         Ok(flags)
     }

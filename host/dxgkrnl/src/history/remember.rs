@@ -91,8 +91,8 @@ impl Kernel {
             }
         }
         let units = bytes / BYTES_PER_UNIT + pending_writes.len() / SCANNED_MAX;
-        for one in pending_writes {
-            if let PendingWrite::Store { gpu_address, value } = one
+        for write in pending_writes {
+            if let PendingWrite::Store { gpu_address, value } = write
                 && let Some(open) = self.open_at(queue.engine, queue.process, gpu_address)
             {
                 lose((self.sync.opens()[open].object, value));

@@ -191,9 +191,10 @@ impl Kernel {
     fn is_hardware_scheduled(&self, engine: EngineId) -> bool {
         let oldest = self.vidsch.in_flight().engines.get(&engine).and_then(|engine| engine.submitted.front());
         match oldest {
-            Some(one) => {
-                let context = self.vidsch.contexts().get(self.vidsch.queues()[one.queue].context);
-                let is_hardware = |one: &Context| one.flags.contains(CreateContextFlags::HW_QUEUE_SUPPORTED);
+            Some(submitted) => {
+                let context = self.vidsch.contexts().get(self.vidsch.queues()[submitted.queue].context);
+                let is_hardware =
+                    |context: &Context| context.flags.contains(CreateContextFlags::HW_QUEUE_SUPPORTED);
                 context.is_some_and(is_hardware) || self.has_hw_queues(engine)
             }
             None => self.has_hw_queues(engine),

@@ -257,7 +257,7 @@ impl Kernel {
         }
         let oldest = self.vidsch.in_flight().engines.get(&engine).and_then(|engine| engine.submitted.front());
         match oldest {
-            Some(one) => alloc::vec![self.vidsch.queues()[one.queue].device],
+            Some(submitted) => alloc::vec![self.vidsch.queues()[submitted.queue].device],
             None => self.oldest_hw_device(engine).into_iter().collect(),
         }
     }

@@ -10,7 +10,7 @@
 //! Caches are empty when a submission begins, and when it is set aside: preempted, suspended, or waiting for a fence. A
 //! fence write waits for all commands before it and writes all caches back first.
 //!
-//! A command that the engine does not support, or whose resource does not exist, is [`Trouble::Illegal`]. A command
+//! A command that the engine does not support, or whose resource does not exist, is [`ListError::Illegal`]. A command
 //! whose memory is not in the page table, or that exceeds its resource, faults when it starts. A write-back can fault
 //! too.
 

@@ -261,8 +261,8 @@ impl Window {
 
     /// The first of these nodes in list order.
     pub fn first(&self, mut of: Slots) -> Option<usize> {
-        let one = of.next()?;
-        if of.is_empty() { Some(one) } else { of.chain([one]).min_by_key(|slot| self.numbers[*slot]) }
+        let first = of.next()?;
+        if of.is_empty() { Some(first) } else { of.chain([first]).min_by_key(|slot| self.numbers[*slot]) }
     }
 
     /// These nodes, in list order.

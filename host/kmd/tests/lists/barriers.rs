@@ -401,14 +401,14 @@ fn a_ranged_barrier_is_about_a_part_or_about_the_whole_cache() {
         let mut gpu = Gpu::new(1);
         let [a, b] = [0, 64].map(|offset| gpu.buffer(offset, 64));
         let barrier = words(TO_COPY.0, TO_COPY.1);
-        let one = RangedBarrier {
+        let isa_barrier = RangedBarrier {
             barrier,
             resource: if resource == 9 { a } else { resource },
             flags,
             offset,
             bytes,
         };
-        let ranged = Packet::Barrier { groups: vec![BarrierGroup::Ranged(vec![one])] };
+        let ranged = Packet::Barrier { groups: vec![BarrierGroup::Ranged(vec![isa_barrier])] };
         gpu.run(&[fill(a, 5, 10), ranged, copy(a, b, 0)]);
         [64, 80, 84].map(|at| gpu.word(at))
     };
@@ -430,7 +430,7 @@ fn a_barrier_of_another_resource_or_subresource_writes_nothing_back() {
         let texture = gpu.resource(&desc.with_packed_bytes());
         let [aside, copied] = [(1024, 120), (2048, 120)].map(|(offset, bytes)| gpu.buffer(offset, bytes));
         let resource = if other { aside } else { texture };
-        let one = TextureBarrier {
+        let isa_barrier = TextureBarrier {
             barrier: words(TO_COPY.0, TO_COPY.1),
             layout_before: BarrierLayout::COMMON,
             layout_after: BarrierLayout::COMMON,
@@ -438,7 +438,7 @@ fn a_barrier_of_another_resource_or_subresource_writes_nothing_back() {
             flags: TextureFlags::empty(),
             subresources,
         };
-        let barrier = Packet::Barrier { groups: vec![BarrierGroup::Texture(vec![one])] };
+        let barrier = Packet::Barrier { groups: vec![BarrierGroup::Texture(vec![isa_barrier])] };
         gpu.run(&[fill(texture, 1, 10), barrier, copy(texture, copied, 0)]);
         // Each slice: 32 bytes of mip 0, 8 of mip 1.
         [0, 32, 40, 72, 80, 112].map(|at| gpu.word(2048 + at))
@@ -518,7 +518,7 @@ fn the_older_barrier_does_what_its_translation_does() {
 fn discard_leaves_garbage() {
     let mut gpu = Gpu::new(1);
     let texture = gpu.resource(&ResourceDesc::texture("t", GPU, (4, 4)));
-    let one = TextureBarrier {
+    let isa_barrier = TextureBarrier {
         barrier: words((S::ALL, S::ALL), (A::NO_ACCESS, A::RENDER_TARGET)),
         layout_before: BarrierLayout::UNDEFINED,
         layout_after: BarrierLayout::RENDER_TARGET,
@@ -527,7 +527,10 @@ fn discard_leaves_garbage() {
         subresources: SubresourceRange::ALL,
     };
     gpu.set_word(64, 3);
-    gpu.run(&[fill(texture, 5, 100), Packet::Barrier { groups: vec![BarrierGroup::Texture(vec![one])] }]);
+    gpu.run(&[
+        fill(texture, 5, 100),
+        Packet::Barrier { groups: vec![BarrierGroup::Texture(vec![isa_barrier])] },
+    ]);
     assert_eq!((gpu.word(0), gpu.word(60), gpu.word(64)), (0xDEAD_C0DE, 0xDEAD_C0DE, 3));
     let target = [Use::whole(texture, A::RENDER_TARGET)];
     gpu.set_word(0, 1);
@@ -609,7 +612,7 @@ fn a_barrier_of_more_pieces_than_there_may_be_is_about_what_is_between_them_too(
         let desc = ResourceDesc { array_size: 70, mips: 2, ..ResourceDesc::texture("t", GPU, (4, 2)) };
         let texture = gpu.resource(&desc.with_packed_bytes());
         let copied = gpu.buffer(2 * PAGE, 2800);
-        let one = TextureBarrier {
+        let isa_barrier = TextureBarrier {
             barrier: words(TO_COPY.0, TO_COPY.1),
             layout_before: BarrierLayout::COMMON,
             layout_after: BarrierLayout::COMMON,
@@ -624,7 +627,7 @@ fn a_barrier_of_more_pieces_than_there_may_be_is_about_what_is_between_them_too(
                 planes: 1,
             },
         };
-        let barrier = Packet::Barrier { groups: vec![BarrierGroup::Texture(vec![one])] };
+        let barrier = Packet::Barrier { groups: vec![BarrierGroup::Texture(vec![isa_barrier])] };
         gpu.run(&[fill(texture, 1, 10), barrier, copy(texture, copied, 0)]);
         let last = u64::from(slices - 1) * 40;
         let read = [0, 32, last, last + 32, last + 40].map(|at| gpu.word(2 * PAGE + at));
@@ -641,8 +644,8 @@ fn a_cache_that_barriers_cut_into_pieces_has_no_more_ranges() {
     let none = words((S::NONE, S::NONE), (A::UNORDERED_ACCESS, A::NO_ACCESS));
     for piece in 0..CACHE_RANGES_MAX as u64 {
         let (resource, flags, offset) = (a, RangedFlags::empty(), 8 + piece * 8);
-        let one = RangedBarrier { barrier: none, resource, flags, offset, bytes: 4 };
-        packets.push(Packet::Barrier { groups: vec![BarrierGroup::Ranged(vec![one])] });
+        let isa_barrier = RangedBarrier { barrier: none, resource, flags, offset, bytes: 4 };
+        packets.push(Packet::Barrier { groups: vec![BarrierGroup::Ranged(vec![isa_barrier])] });
     }
     packets.extend([global(words((S::ALL, S::ALL), (A::NO_ACCESS, A::NO_ACCESS))), copy(a, b, 0)]);
     gpu.run(&packets);

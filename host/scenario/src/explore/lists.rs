@@ -189,8 +189,9 @@ impl Drawer {
                 let (group, names) = match kind {
                     5 | 6 => (BarrierGroup::Global(vec![barrier]), vec![]),
                     _ => {
-                        let one = BufferBarrier { barrier, resource: 1, offset: 0, bytes: u64::MAX };
-                        (BarrierGroup::Buffer(vec![one]), vec![resources[0]])
+                        let barrier_of_buffer =
+                            BufferBarrier { barrier, resource: 1, offset: 0, bytes: u64::MAX };
+                        (BarrierGroup::Buffer(vec![barrier_of_buffer]), vec![resources[0]])
                     }
                 };
                 ListCommand { packet: Packet::Barrier { groups: vec![group] }, names }

@@ -4,7 +4,7 @@
 //!   recording ──from_trace──▶ Program ──plain──▶ no expectations, time passes in as few steps as possible
 //!                                │ coarse: removes actors, then ranges of steps; without printing and reading
 //!                                ▼
-//!                             some hundred steps ──shrink──▶ as for any other program ──told──▶ with the failure
+//!                             some hundred steps ──shrink──▶ as for any other program ──with_failures──▶ text
 //! ```
 //! Removing a step also removes the steps that depend on it ([`repair`]): so each candidate is causally closed.
 

@@ -384,28 +384,28 @@ fn one_access(word: &str, token: &Token) -> Parsed<BarrierAccess> {
     })
 }
 
-fn use_options(mut one: Use, cursor: &mut Cursor<'_>) -> Parsed<Use> {
+fn use_options(mut item: Use, cursor: &mut Cursor<'_>) -> Parsed<Use> {
     if !cursor.take_symbol("(") {
-        return Ok(one);
+        return Ok(item);
     }
     while !cursor.take_symbol(")") {
         let token = cursor.atom("an option of a use, or `)`")?;
         match token.text.as_str() {
             "offset" => {
-                one.offset = value64(cursor, "an offset")?;
-                one.count = 1;
+                item.offset = value64(cursor, "an offset")?;
+                item.count = 1;
             }
             "bytes" => {
-                one.bytes = value64(cursor, "a size")?;
-                one.count = 1;
+                item.bytes = value64(cursor, "a size")?;
+                item.count = 1;
             }
             "sub" => {
-                one.first_subresource = value32(cursor, "a subresource")?;
-                one.count = 1;
+                item.first_subresource = value32(cursor, "a subresource")?;
+                item.count = 1;
             }
-            "count" => one.count = value32(cursor, "a number of subresources")?,
+            "count" => item.count = value32(cursor, "a number of subresources")?,
             word => {
-                one.flags |= UseFlags::from_name(word).ok_or_else(|| {
+                item.flags |= UseFlags::from_name(word).ok_or_else(|| {
                     let flags = UseFlags::all().iter_names().map(|(name, _)| name);
                     let known = flags.chain(["offset", "bytes", "sub", "count"]).collect::<Vec<_>>();
                     unknown(token, "an option of a use", known)
@@ -413,8 +413,8 @@ fn use_options(mut one: Use, cursor: &mut Cursor<'_>) -> Parsed<Use> {
             }
         }
     }
-    debug_assert!(one.bytes != WHOLE || one.count != 0 || one.offset == 0 || one.count == 1);
-    Ok(one)
+    debug_assert!(item.bytes != WHOLE || item.count != 0 || item.offset == 0 || item.count == 1);
+    Ok(item)
 }
 
 fn barriers_if_any(line: &mut Line<'_>, cursor: &mut Cursor<'_>) -> Parsed<Vec<BarrierGroup>> {
@@ -425,12 +425,12 @@ fn barriers_if_any(line: &mut Line<'_>, cursor: &mut Cursor<'_>) -> Parsed<Vec<B
 fn barriers(line: &mut Line<'_>, cursor: &mut Cursor<'_>) -> Parsed<Vec<BarrierGroup>> {
     let mut groups: Vec<BarrierGroup> = Vec::new();
     loop {
-        let one = barrier(line, cursor)?;
-        match (groups.last_mut(), one) {
-            (Some(BarrierGroup::Global(all)), BarrierGroup::Global(one)) => all.extend(one),
-            (Some(BarrierGroup::Texture(all)), BarrierGroup::Texture(one)) => all.extend(one),
-            (Some(BarrierGroup::Buffer(all)), BarrierGroup::Buffer(one)) => all.extend(one),
-            (_, one) => groups.push(one),
+        let group = barrier(line, cursor)?;
+        match (groups.last_mut(), group) {
+            (Some(BarrierGroup::Global(all)), BarrierGroup::Global(group)) => all.extend(group),
+            (Some(BarrierGroup::Texture(all)), BarrierGroup::Texture(group)) => all.extend(group),
+            (Some(BarrierGroup::Buffer(all)), BarrierGroup::Buffer(group)) => all.extend(group),
+            (_, group) => groups.push(group),
         }
         if !cursor.take_symbol(",") {
             return Ok(groups);

@@ -296,8 +296,8 @@ impl WaitIndex<'_> {
         upto: u32,
         nodes: &mut Vec<Node>,
     ) -> Option<Leaf> {
-        for one in pending_writes.into_iter().flatten().take(upto as usize) {
-            match one {
+        for write in pending_writes.into_iter().flatten().take(upto as usize) {
+            match write {
                 PendingWrite::Store { .. } => {}
                 PendingWrite::Wait { gpu_address, value } => {
                     nodes.extend(self.hardware_wait(engine, process, gpu_address, value));
@@ -397,8 +397,8 @@ impl WaitIndex<'_> {
         writers.extend(self.opens(object).map(|open| open.process));
         let mut nodes = Vec::new();
         for (engine, work) in &self.work {
-            for (at, one) in (0..).zip(work.iter().flatten()) {
-                if writers.contains(&one.process) && one.state != WorkState::Preempted {
+            for (at, job) in (0..).zip(work.iter().flatten()) {
+                if writers.contains(&job.process) && job.state != WorkState::Preempted {
                     nodes.push(Node::Job { engine: *engine, at, upto: WHOLE });
                 }
             }
@@ -410,7 +410,7 @@ impl WaitIndex<'_> {
         // The engine whose interrupt is missing: one with work of the writer, or else the next of the adapter.
         let behind = |engine: &&EngineId| {
             let known = &kernel.vidsch.in_flight().engines[*engine];
-            known.submitted.iter().any(|one| writers.contains(&kernel.vidsch.queues()[one.queue].process))
+            known.submitted.iter().any(|job| writers.contains(&kernel.vidsch.queues()[job.queue].process))
                 || known.hw_work.submissions_count() > 0
         };
         let adapter = kernel.sync.objects()[object].adapter;
@@ -425,8 +425,8 @@ impl WaitIndex<'_> {
         if kernel.tdr.stopped_adapters().contains(&adapter) {
             return Dependencies::Leaf(Leaf::Removed { adapter });
         }
-        let known = kernel.vidsch.in_flight().engines.get(&engine);
-        match known.map(|known| &known.watch) {
+        let state = kernel.vidsch.in_flight().engines.get(&engine);
+        match state.map(|state| &state.watch) {
             Some(Watch::Resetting { until, .. }) => {
                 return Dependencies::Leaf(Leaf::Live { due: Some(*until) });
             }
@@ -445,11 +445,11 @@ impl WaitIndex<'_> {
             return Dependencies::Any(vec![Node::Job { engine, at: at as u32, upto: WHOLE }]);
         }
         // Submissions of software contexts are one queue.
-        let submitted = known.map_or(0, |known| known.submitted.len());
+        let submitted = state.map_or(0, |state| state.submitted.len());
         if submitted < crate::vidsch::HARDWARE_QUEUE_DEPTH {
             return Dependencies::Leaf(Leaf::Live { due: None });
         }
-        let first = known.and_then(|known| known.submitted.front());
+        let first = state.and_then(|state| state.submitted.front());
         first.map_or(Dependencies::Leaf(Leaf::Live { due: None }), |one| {
             Dependencies::Any(vec![self.submission(one.queue, one.id)])
         })

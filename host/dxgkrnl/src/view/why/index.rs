@@ -82,12 +82,12 @@ impl<'a> WaitIndex<'a> {
             return self.opaque.entry(process).or_default().push(node(WHOLE));
         };
         // A basic engine reports its writes when the buffer is done (FEN-017).
-        let tells_at_once = engine.node != AdapterConfig::OWN_PAGING_NODE && {
+        let signals_at_write = engine.node != AdapterConfig::OWN_PAGING_NODE && {
             let nodes = &self.kernel.config.adapters[engine.adapter as usize].nodes;
             nodes[engine.node as usize % nodes.len()].signals_at_write
         };
-        for (upto, one) in (0..).zip(pending_writes) {
-            let PendingWrite::Store { gpu_address, value } = one else { continue };
+        for (upto, write) in (0..).zip(pending_writes) {
+            let PendingWrite::Store { gpu_address, value } = write else { continue };
             if let Some(open) = self.kernel.open_at(engine, process, *gpu_address) {
                 let open = &self.kernel.sync.opens()[open];
                 // The kernel signals the fences of its paging queues.
@@ -95,7 +95,7 @@ impl<'a> WaitIndex<'a> {
                     continue;
                 }
                 let object = open.object;
-                let node = node(if tells_at_once { upto } else { WHOLE });
+                let node = node(if signals_at_write { upto } else { WHOLE });
                 self.add(object, PendingSignal { value: *value, node, process });
             }
         }

@@ -279,29 +279,29 @@ fn work(kind: WorkKind, kernel: Kernel, operand: u32) -> String {
     text
 }
 
-fn use_of(one: &Use, resource: &str) -> String {
+fn use_of(item: &Use, resource: &str) -> String {
     let mut options = Vec::new();
-    let whole = Use::whole(one.resource, one.access);
-    if one.offset != 0 {
-        options.push(format!("offset={}", one.offset));
+    let whole = Use::whole(item.resource, item.access);
+    if item.offset != 0 {
+        options.push(format!("offset={}", item.offset));
     }
-    if one.bytes != WHOLE {
-        options.push(format!("bytes={}", one.bytes));
+    if item.bytes != WHOLE {
+        options.push(format!("bytes={}", item.bytes));
     }
-    let is_part = one.offset != 0 || one.bytes != WHOLE;
-    if one.first_subresource != 0 || (one.count == 1 && !is_part) {
-        options.push(format!("sub={}", one.first_subresource));
+    let is_part = item.offset != 0 || item.bytes != WHOLE;
+    if item.first_subresource != 0 || (item.count == 1 && !is_part) {
+        options.push(format!("sub={}", item.first_subresource));
     }
     let implied = if options.is_empty() { whole.count } else { 1 };
-    if one.count != implied {
-        options.push(format!("count={}", one.count));
+    if item.count != implied {
+        options.push(format!("count={}", item.count));
     }
-    options.extend(one.flags.iter_names().map(|(name, _)| name.to_owned()));
+    options.extend(item.flags.iter_names().map(|(name, _)| name.to_owned()));
     let options = if options.is_empty() { String::new() } else { format!("({})", options.join(" ")) };
-    let access = match one.access.iter_names().next() {
+    let access = match item.access.iter_names().next() {
         Some((name, _)) => name.to_owned(),
-        None if one.access == BarrierAccess::COMMON => "COMMON".into(),
-        None => format!("{:#x}", one.access.bits()),
+        None if item.access == BarrierAccess::COMMON => "COMMON".into(),
+        None => format!("{:#x}", item.access.bits()),
     };
     format!(" {access}={resource}{options}")
 }
@@ -311,20 +311,20 @@ fn barriers(groups: &[BarrierGroup], resource: &dyn Fn(u32) -> String) -> String
         match group {
             BarrierGroup::Global(all) => all.iter().map(words).collect(),
             BarrierGroup::Buffer(all) => {
-                let one = |one: &d3dkmt::isa::BufferBarrier| {
-                    let range = number("offset", one.offset, 0) + &number("bytes", one.bytes, WHOLE);
-                    format!("{} {}{range}", resource(one.resource), words(&one.barrier))
+                let text_of = |barrier: &d3dkmt::isa::BufferBarrier| {
+                    let range = number("offset", barrier.offset, 0) + &number("bytes", barrier.bytes, WHOLE);
+                    format!("{} {}{range}", resource(barrier.resource), words(&barrier.barrier))
                 };
-                all.iter().map(one).collect()
+                all.iter().map(text_of).collect()
             }
             BarrierGroup::Texture(all) => {
-                let one = |one: &d3dkmt::isa::TextureBarrier| {
-                    let of = flags(one.flags.iter_names().map(|(name, bit)| (name, bit.bits())));
-                    let layouts = layouts(one.layout_before, one.layout_after);
-                    let (resource, words) = (resource(one.resource), words(&one.barrier));
-                    format!("{resource} {words}{layouts}{of}{}", subresources(&one.subresources))
+                let text_of = |barrier: &d3dkmt::isa::TextureBarrier| {
+                    let of = flags(barrier.flags.iter_names().map(|(name, bit)| (name, bit.bits())));
+                    let layouts = layouts(barrier.layout_before, barrier.layout_after);
+                    let (resource, words) = (resource(barrier.resource), words(&barrier.barrier));
+                    format!("{resource} {words}{layouts}{of}{}", subresources(&barrier.subresources))
                 };
-                all.iter().map(one).collect()
+                all.iter().map(text_of).collect()
             }
             BarrierGroup::Ranged(_) | BarrierGroup::Unknown { .. } => Vec::new(),
         }
@@ -333,10 +333,10 @@ fn barriers(groups: &[BarrierGroup], resource: &dyn Fn(u32) -> String) -> String
     if all.is_empty() { String::new() } else { format!(" {}", all.join(", ")) }
 }
 
-fn ranged(one: &d3dkmt::isa::RangedBarrier, resource: &dyn Fn(u32) -> String) -> String {
-    let of = flags(one.flags.iter_names().map(|(name, bit)| (name, bit.bits())));
-    let range = number("offset", one.offset, 0) + &number("bytes", one.bytes, WHOLE);
-    format!("ranged {} {}{of}{range}", resource(one.resource), words(&one.barrier))
+fn ranged(barrier: &d3dkmt::isa::RangedBarrier, resource: &dyn Fn(u32) -> String) -> String {
+    let of = flags(barrier.flags.iter_names().map(|(name, bit)| (name, bit.bits())));
+    let range = number("offset", barrier.offset, 0) + &number("bytes", barrier.bytes, WHOLE);
+    format!("ranged {} {}{of}{range}", resource(barrier.resource), words(&barrier.barrier))
 }
 
 fn legacy(one: &LegacyBarrier, resource: &dyn Fn(u32) -> String) -> String {
