@@ -49,7 +49,7 @@ macro_rules! asking {
     ($($ddi:ident($($arg:ident: $type:ty),*) -> $answer:ty = |$routes:ident| $adapter:expr => $dead:expr;)*) => {
         $(fn $ddi(&self, $($arg: $type),*) -> $answer {
             let $routes = &self.routes;
-            self.ask($adapter, $dead, |driver| driver.$ddi($($arg),*))
+            self.query($adapter, $dead, |driver| driver.$ddi($($arg),*))
         })*
     };
 }

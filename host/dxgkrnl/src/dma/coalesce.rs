@@ -147,11 +147,11 @@ fn leave_out_unread(moves: &mut Vec<DmaOp>) {
     *moves = kept;
 }
 
-fn note_read(read: &mut BTreeMap<StagingBuffer, Vec<(MemoryRef, u64)>>, (place, bytes): (MemoryRef, u64)) {
-    if let MemoryRef::StagingBuffer { staging_buffer, .. } = place
+fn note_read(read: &mut BTreeMap<StagingBuffer, Vec<(MemoryRef, u64)>>, (memory, bytes): (MemoryRef, u64)) {
+    if let MemoryRef::StagingBuffer { staging_buffer, .. } = memory
         && let Some(ranges) = read.get_mut(&staging_buffer)
     {
-        ranges.push((place, bytes));
+        ranges.push((memory, bytes));
     }
 }
 

@@ -130,8 +130,8 @@ impl Kernel {
         buffer: RuntimeBuffer,
     ) -> CallResult {
         let share = self.share(process, token)?;
-        let Shared::Guarded { mutex, .. } = share.what else {
-            let why = format!("the NT handle is of {}, not of a keyed mutex", share.what.name());
+        let Shared::Guarded { mutex, .. } = share.shared else {
+            let why = format!("the NT handle is of {}, not of a keyed mutex", share.shared.name());
             return refuse(NtStatus::OBJECT_TYPE_MISMATCH, why);
         };
         require_readable(share.access)?;

@@ -426,8 +426,8 @@ impl Kernel {
         token: ShareToken,
     ) -> Result<(u32, Shared), Refusal> {
         let share = self.share(process, token)?;
-        let (Shared::Resource(resource) | Shared::Guarded { resource, .. }) = share.what else {
-            let why = format!("the NT handle is of {}, not of a resource", share.what.name());
+        let (Shared::Resource(resource) | Shared::Guarded { resource, .. }) = share.shared else {
+            let why = format!("the NT handle is of {}, not of a resource", share.shared.name());
             return refuse(NtStatus::OBJECT_TYPE_MISMATCH, why);
         };
         require_readable(share.access)?;
@@ -436,7 +436,7 @@ impl Kernel {
         if adapter != of {
             return invalid(format!("the resource is of adapter {of}, the device is of adapter {adapter}"));
         }
-        Ok((resource, share.what))
+        Ok((resource, share.shared))
     }
 
     /// The resource that a handle names, or whose allocation it names, if it may be shared by NT handles.

@@ -134,7 +134,7 @@ impl Kernel {
             };
             self.enqueue(
                 queue,
-                Packet::Acquire(Acquire { wait, objects, place: None, watches: None, since: 0 }),
+                Packet::Acquire(Acquire { wait, objects, position: None, watches: None, since: 0 }),
             );
             return Ok(Reply::None);
         }

@@ -107,14 +107,14 @@ impl Graph<'_> {
     /// Whether a barrier after the write waits for it and makes it visible.
     fn is_visible(&self, (first, write): (usize, &Access), (then, later): (usize, &Access)) -> bool {
         let shows = |at: usize| {
-            let Step::Barrier(barrier, place) = &self.steps[at] else { return false };
+            let Step::Barrier(barrier, range) = &self.steps[at] else { return false };
             let all = |access: A| if access == A::COMMON { A::all() } else { access };
-            let here = place.is_none_or(|place| place == write.range);
+            let covers_range = range.is_none_or(|range| range == write.range);
             let waits = |s: S| {
                 (barrier.sync_before.expanded().contains(s))
                     || self.waits_through(barrier.sync_before.expanded(), at, first, s)
             };
-            here && all(barrier.access_before).intersects(write.access)
+            covers_range && all(barrier.access_before).intersects(write.access)
                 && all(barrier.access_after).contains(later.access)
                 && write.scopes.expanded().iter().all(waits)
         };

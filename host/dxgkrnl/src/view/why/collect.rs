@@ -86,7 +86,7 @@ impl WaitIndex<'_> {
     fn takers(&self, roots: &mut Vec<Root>) {
         for (queue, state) in self.kernel.vidsch.queues().iter() {
             if let Some(Packet::Acquire(acquire)) = state.packets.front()
-                && acquire.place.is_some()
+                && acquire.position.is_some()
             {
                 let node = Node::Packet { queue, at: 0, upto: super::graph::WHOLE };
                 let root = Root::new(node, state.process, acquire.since);
