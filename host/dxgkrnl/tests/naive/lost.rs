@@ -167,7 +167,7 @@ impl Naive {
         let Object { kind, flags, poisoned, .. } = &self.objects[object];
         if *kind == Kind::Monitored && !poisoned && !flags.contains(F::NO_SIGNAL_MAX_VALUE_ON_TDR) {
             self.objects[object].poisoned = true;
-            self.store_and_look(object, u64::MAX);
+            self.store_and_evaluate(object, u64::MAX);
         }
     }
 

@@ -190,11 +190,11 @@ impl Naive {
             return;
         }
         self.objects[object].poisoned = false;
-        self.store_and_look(object, value);
+        self.store_and_evaluate(object, value);
     }
 
     /// The hardware is notified of a native fence first (FEN-112).
-    pub(super) fn store_and_look(&mut self, object: usize, value: u64) {
+    pub(super) fn store_and_evaluate(&mut self, object: usize, value: u64) {
         self.objects[object].value = value;
         self.notify_hardware(object, None);
         self.check_hardware_waits(self.now);

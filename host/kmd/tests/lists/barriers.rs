@@ -539,9 +539,9 @@ fn discard_leaves_garbage() {
 }
 
 /// Only evictions write back: the copies run after everything and read memory.
-fn pushed_out(gpu: &mut Gpu, mut packets: Vec<Packet>, looks: &[(u32, u32)]) {
+fn pushed_out(gpu: &mut Gpu, mut packets: Vec<Packet>, copies: &[(u32, u32)]) {
     packets.push(global(words((S::ALL, S::ALL), (A::NO_ACCESS, A::NO_ACCESS))));
-    packets.extend(looks.iter().map(|(from, to)| copy(*from, *to, 0)));
+    packets.extend(copies.iter().map(|(from, to)| copy(*from, *to, 0)));
     gpu.run(&packets);
 }
 
@@ -555,10 +555,10 @@ fn a_cache_has_so_many_ranges_and_pushes_out_the_oldest() {
         for number in 0..count {
             packets.push(work(WorkKind::Dispatch, Kernel::Fill, 5, 0, &to(number)));
         }
-        let looks = [(0, 3 * PAGE), (8, 3 * PAGE + 8)];
-        let looks = looks.map(|(from, to)| (gpu.buffer(from, 4), gpu.buffer(to, 4)));
+        let copies = [(0, 3 * PAGE), (8, 3 * PAGE + 8)];
+        let copies = copies.map(|(from, to)| (gpu.buffer(from, 4), gpu.buffer(to, 4)));
         gpu.memory.0.fill(0);
-        pushed_out(&mut gpu, packets, &looks);
+        pushed_out(&mut gpu, packets, &copies);
         assert_eq!((gpu.word(3 * PAGE), gpu.word(3 * PAGE + 8)), (first, 0), "{count} ranges");
         assert_eq!((gpu.word(0), gpu.word(8 * (count - 1))), (5, 5));
     }
@@ -574,9 +574,9 @@ fn a_cache_that_has_taken_so_many_bytes_is_written_back_whole() {
             let to = gpu.buffer(number * CACHED_BYTES_PER_USE_MAX, CACHED_BYTES_PER_USE_MAX);
             packets.push(fill(to, 5, 0));
         }
-        let looks = [((most - 1) * CACHED_BYTES_PER_USE_MAX, 240 * PAGE)];
-        let looks = looks.map(|(from, to)| (gpu.buffer(from, 4), gpu.buffer(to, 4)));
-        pushed_out(&mut gpu, packets, &looks);
+        let copies = [((most - 1) * CACHED_BYTES_PER_USE_MAX, 240 * PAGE)];
+        let copies = copies.map(|(from, to)| (gpu.buffer(from, 4), gpu.buffer(to, 4)));
+        pushed_out(&mut gpu, packets, &copies);
         assert_eq!(gpu.word(240 * PAGE), expected, "{count} fills");
     }
 }

@@ -69,12 +69,15 @@ fn command(chance: &mut Chance) -> Packet {
 /// Applies one command to the memory. Sources are read before anything is written.
 fn interpret(memory: &mut [u8], packet: &Packet) {
     let Packet::Work { kernel, operand, uses, .. } = packet else { return };
-    let place = |item: &Use| {
+    let bytes_of = |item: &Use| {
         let begin = ((item.resource as u64 - 1) * 64 + item.offset) as usize;
         begin..begin + item.bytes as usize
     };
     let read = |memory: &[u8], item: &Use| -> Vec<u32> {
-        memory[place(item)].chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
+        memory[bytes_of(item)]
+            .chunks_exact(4)
+            .map(|word| u32::from_le_bytes(word.try_into().unwrap()))
+            .collect()
     };
     let source = uses.iter().find(|item| item.reads());
     let targets: Vec<&Use> = uses.iter().filter(|item| item.writes()).collect();
@@ -90,7 +93,7 @@ fn interpret(memory: &mut [u8], packet: &Packet) {
             Kernel::Xor => source.iter().map(|word| word ^ operand).collect(),
             Kernel::Sum => vec![source.iter().fold(*operand, |sum, word| sum.wrapping_add(*word))],
         };
-        let to = &mut memory[place(target)];
+        let to = &mut memory[bytes_of(target)];
         for (to, word) in to.chunks_exact_mut(4).zip(result) {
             to.copy_from_slice(&word.to_le_bytes());
         }

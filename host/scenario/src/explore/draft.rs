@@ -190,7 +190,7 @@ impl Draft {
     }
 
     /// Adds a call that names something.
-    pub fn named(&mut self, thread: Thread, kind: Kind, operation: impl Into<Operation>) -> Binding {
+    pub fn push_named(&mut self, thread: Thread, kind: Kind, operation: impl Into<Operation>) -> Binding {
         let operation = operation.into();
         let binding = self.name(kind, thread);
         let expected = match kind {
@@ -204,7 +204,8 @@ impl Draft {
     pub fn device(&mut self, guest: usize) -> Binding {
         let main = self.guests[guest].main;
         let adapter = if self.adapters > 1 { self.random.below(u64::from(self.adapters)) as u32 } else { 0 };
-        let device = self.named(main, Kind::Device, Operation::Device { adapter: AdapterNumber(adapter) });
+        let device =
+            self.push_named(main, Kind::Device, Operation::Device { adapter: AdapterNumber(adapter) });
         self.guests[guest].devices.push(device);
         device
     }
@@ -218,7 +219,7 @@ impl Draft {
         };
         let operation = create_object(device, spec);
         let main = self.guests[guest].main;
-        let binding = self.named(main, Kind::Object, operation);
+        let binding = self.push_named(main, Kind::Object, operation);
         let value = self.values.len();
         self.values.push(initial);
         let shared = flags.contains(SyncObjectFlags::SHARED);
@@ -234,7 +235,7 @@ impl Draft {
             legacy: false,
         };
         let main = self.guests[guest].main;
-        let binding = self.named(main, Kind::Object, operation);
+        let binding = self.push_named(main, Kind::Object, operation);
         self.guests[guest].fences.push(Fence { binding, device, value: share.value, shared: false });
     }
 
@@ -242,7 +243,7 @@ impl Draft {
         let flags = CreateContextFlags::empty();
         let operation = new_context(HandleRef::Bound(device), node, flags);
         let main = self.guests[guest].main;
-        let context = self.named(main, Kind::Context, operation);
+        let context = self.push_named(main, Kind::Context, operation);
         self.guests[guest].contexts.push((context, device));
         context
     }

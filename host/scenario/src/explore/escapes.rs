@@ -66,7 +66,7 @@ impl Drawer {
             Some(adapter) => adapter,
             None => {
                 let main = self.draft.guests[guest].main;
-                let adapter = self.draft.named(
+                let adapter = self.draft.push_named(
                     main,
                     Kind::Adapter,
                     CallOf::OpenAdapterFromLuid { luid: AdapterNumber(0) },
@@ -101,7 +101,7 @@ impl Drawer {
                     ..ObjectSpec::default()
                 };
                 let operation = create_object(device, spec);
-                let object = self.draft.named(main, Kind::Object, operation);
+                let object = self.draft.push_named(main, Kind::Object, operation);
                 self.draft.guests[guest].odd.push(object);
                 object
             }
@@ -111,7 +111,7 @@ impl Drawer {
         let flags = EscapeFlags::DRIVER_KNOWN_ESCAPE | EscapeFlags::NO_ADAPTER_SYNCHRONIZATION;
         let escape = self.escape_of(guest, flags, data);
         let main = self.draft.guests[guest].main;
-        let announcement = self.draft.named(main, Kind::Call, escape);
+        let announcement = self.draft.push_named(main, Kind::Call, escape);
         self.draft.guests[guest].cpu_events.push((object, announcement));
     }
 

@@ -46,7 +46,7 @@ impl Drawer {
         let main = self.draft.guests[guest].main;
         let operation =
             CallOf::CreateSynchronizationObject { device: HandleRef::Bound(device), info: spec, legacy };
-        let object = self.draft.named(main, Kind::Object, operation);
+        let object = self.draft.push_named(main, Kind::Object, operation);
         self.draft.guests[guest].odd.push(object);
     }
 

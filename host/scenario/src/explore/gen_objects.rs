@@ -42,14 +42,14 @@ impl Drawer {
                 let mutex = HandleRef::Bound(other);
                 let operation =
                     CallOf::OpenKeyedMutex { shared_handle: mutex, buffer: MutexBuffer::default() };
-                let opened = self.draft.named(main, Kind::KeyedMutex, operation);
+                let opened = self.draft.push_named(main, Kind::KeyedMutex, operation);
                 self.draft.guests[guest].mutexes.push(opened);
             }
             _ => {
                 let flags = KeyedMutexFlags::empty();
                 let private_data = MutexText::default();
                 let operation = CallOf::CreateKeyedMutex { initial_value: key, private_data, flags };
-                let created = self.draft.named(main, Kind::KeyedMutex, operation);
+                let created = self.draft.push_named(main, Kind::KeyedMutex, operation);
                 self.draft.guests[guest].mutexes.push(created);
             }
         }
@@ -62,7 +62,7 @@ impl Drawer {
                 let time = DURATIONS_NS[self.below(DURATIONS_NS.len() as u64) as usize];
                 let timeout = if self.one_in(2) { Timeout::Within(time) } else { Timeout::Forever };
                 let thread = self.draft.start_thread(guest);
-                self.draft.named(thread, Kind::Call, acquire(mutex, key, timeout));
+                self.draft.push_named(thread, Kind::Call, acquire(mutex, key, timeout));
             }
             6..9 => {
                 let value = self.below(5);
@@ -104,7 +104,7 @@ impl Drawer {
         };
         let main = self.draft.guests[guest].main;
         let operation = create_object(device, spec);
-        let object = self.draft.named(main, Kind::Object, operation);
+        let object = self.draft.push_named(main, Kind::Object, operation);
         self.draft.guests[guest].queued.push(object);
     }
 
@@ -152,11 +152,11 @@ impl Drawer {
         let (node, main) = (self.below(6) as u32, self.draft.guests[guest].main);
         let flags = CreateContextFlags::HW_QUEUE_SUPPORTED;
         let operation = new_context(HandleRef::Bound(device), node, flags);
-        let context = self.draft.named(main, Kind::Context, operation);
+        let context = self.draft.push_named(main, Kind::Context, operation);
         let flags = HwQueueFlags::empty();
         let (context, private_data) = (HandleRef::Bound(context), Vec::new());
         let operation = CallOf::CreateHwQueue { context, flags, private_data };
-        let queue = self.draft.named(main, Kind::HwQueue, operation);
+        let queue = self.draft.push_named(main, Kind::HwQueue, operation);
         self.draft.guests[guest].queues.push((queue, 0));
     }
 }

@@ -92,9 +92,9 @@ impl Drawer {
         let Some(device) = self.device(guest) else { return };
         let (main, of_device) = (self.draft.guests[guest].main, HandleRef::Bound(device));
         let call = CallOf::CreatePagingQueue { device: of_device, priority: 0, physical_adapter: 0 };
-        let queue = self.draft.named(main, Kind::PagingQueue, call);
+        let queue = self.draft.push_named(main, Kind::PagingQueue, call);
         let create = AllocationSpec { device: of_device, bytes: PAGES * PAGE_BYTES, shared: false };
-        let allocation = self.draft.named(main, Kind::Allocation, CallOf::CreateAllocation { create });
+        let allocation = self.draft.push_named(main, Kind::Allocation, CallOf::CreateAllocation { create });
         let call = CallOf::MapGpuVirtualAddress {
             paging_queue: HandleRef::Bound(queue),
             base: Address::Number(0),
@@ -105,7 +105,7 @@ impl Drawer {
             size_pages: PAGES,
             protection: WRITE,
         };
-        let address = self.draft.named(main, Kind::Address, call);
+        let address = self.draft.push_named(main, Kind::Address, call);
         self.draft.call(guest, make_resident(queue, allocation));
         if !self.one_in(4) {
             self.draft.push(Action::Advance(DURATIONS_NS[3]));
@@ -117,7 +117,7 @@ impl Drawer {
             };
             let at = Address::Bound(address);
             let create = Operation::CreateResource { device: of_device, at, desc };
-            self.draft.named(main, Kind::Resource, create)
+            self.draft.push_named(main, Kind::Resource, create)
         });
         let resources = resources.collect();
         let lists = Vec::new();
@@ -138,7 +138,7 @@ impl Drawer {
     fn list(&mut self, guest: usize, memory: &Memory) {
         let main = self.draft.guests[guest].main;
         let new = Operation::NewList { queue: QueueType::Direct, flags: ListFlags::empty(), label: None };
-        let list = self.draft.named(main, Kind::List, new);
+        let list = self.draft.push_named(main, Kind::List, new);
         for _ in 0..1 + self.below(5) {
             if let Some(command) = self.list_command(memory) {
                 self.draft.push(Action::Record { list, command });
@@ -216,7 +216,7 @@ impl Drawer {
             let (values, flags) = (Values::from(vec![2]), WaitFromCpuFlags::empty());
             let (thread, event) = self.with_event(guest);
             let wait = CallOf::WaitFromCpu { device, objects, values, flags, event };
-            self.draft.named(thread, Kind::Call, wait);
+            self.draft.push_named(thread, Kind::Call, wait);
         }
         let mut private_data: Vec<Command> = lists.into_iter().map(Command::List).collect();
         let fences = self.draft.guests[guest].fences.clone();

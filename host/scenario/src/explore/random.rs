@@ -341,7 +341,11 @@ impl Drawer {
         let with_event = self.draft.guests[guest].threads >= THREADS_MAX || self.one_in(2);
         let (thread, event) =
             if with_event { self.with_event(guest) } else { (self.draft.start_thread(guest), None) };
-        self.draft.named(thread, Kind::Call, CallOf::WaitFromCpu { device, objects, values, flags, event });
+        self.draft.push_named(
+            thread,
+            Kind::Call,
+            CallOf::WaitFromCpu { device, objects, values, flags, event },
+        );
     }
 
     pub fn with_event(&mut self, guest: usize) -> (Thread, Option<Binding>) {
@@ -350,7 +354,7 @@ impl Drawer {
         if !events.is_empty() && !self.one_in(3) {
             return (main, self.draft.pick(&events));
         }
-        let event = self.draft.named(main, Kind::Event, Operation::NewEvent);
+        let event = self.draft.push_named(main, Kind::Event, Operation::NewEvent);
         self.draft.guests[guest].events.push(event);
         (main, Some(event))
     }
@@ -422,7 +426,7 @@ impl Drawer {
             let objects = vec![HandleRef::Bound(fence.binding)];
             let operation =
                 CallOf::ShareObjects { objects, desired_access: GENERIC_ALL, name: None, token: () };
-            let binding = self.draft.named(main, Kind::Share, operation);
+            let binding = self.draft.push_named(main, Kind::Share, operation);
             self.draft.shares.push(super::draft::Shared { binding, value: fence.value });
         }
         let shares = self.draft.shares.clone();

@@ -39,14 +39,15 @@ impl ListCommand {
             return packet;
         }
         if let Packet::FenceRead { gpu_address, destination } = &mut packet {
-            let named = |at: usize| self.names.get(at).map_or(0, |name| of(Named::Fence, *name));
-            (*gpu_address, *destination) = (named(0), destination.wrapping_add(named(1)));
+            let name_number = |at: usize| self.names.get(at).map_or(0, |name| of(Named::Fence, *name));
+            (*gpu_address, *destination) = (name_number(0), destination.wrapping_add(name_number(1)));
             return packet;
         }
-        let find = |named, place: u64| match place.checked_sub(1).and_then(|at| self.names.get(at as usize)) {
-            Some(name) => of(named, *name),
-            None => 0,
-        };
+        let find =
+            |kind, position: u64| match position.checked_sub(1).and_then(|at| self.names.get(at as usize)) {
+                Some(name) => of(kind, *name),
+                None => 0,
+            };
         names(
             &mut packet,
             &mut |resource| *resource = find(Named::Resource, u64::from(*resource)) as u32,

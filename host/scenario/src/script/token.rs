@@ -119,7 +119,8 @@ impl Scanner {
                 }
                 (Some(letter), _) if !is_printable(*letter) => {
                     let span = self.span(self.at, self.at + 1);
-                    let message = format!("the character {} cannot stand in a text", named(*letter));
+                    let message =
+                        format!("the character {} cannot stand in a text", describe_character(*letter));
                     return Err(ScriptError::new(span, message));
                 }
                 (Some(letter), _) => text.push(*letter),
@@ -144,7 +145,10 @@ impl Scanner {
         let rest: String = self.letters[self.at..self.letters.len().min(self.at + 2)].iter().collect();
         let Some(symbol) = SYMBOLS.into_iter().find(|symbol| rest.starts_with(symbol)) else {
             let span = self.span(self.at, self.at + 1);
-            let error = ScriptError::new(span, format!("the character {} means nothing here", named(letter)));
+            let error = ScriptError::new(
+                span,
+                format!("the character {} means nothing here", describe_character(letter)),
+            );
             let habit = MISTAKEN.into_iter().find(|(letters, _)| letters.contains(&letter));
             return Err(match habit {
                 Some((_, help)) => error.help(help),
@@ -158,7 +162,7 @@ impl Scanner {
 }
 
 /// Returns a character for a message: itself, or its number.
-fn named(letter: char) -> String {
+fn describe_character(letter: char) -> String {
     if is_printable(letter) && !letter.is_whitespace() {
         format!("`{letter}`")
     } else {

@@ -175,8 +175,8 @@ impl Printer<'_> {
 
     /// Writes a line of a list, after its name.
     pub(super) fn list_command(&self, command: &ListCommand) -> String {
-        let named = |place: u64| place.checked_sub(1).and_then(|at| command.names.get(at as usize));
-        let name = |place: u64| named(place).map_or_else(|| "null".into(), |name| self.handle(*name));
+        let named = |position: u64| position.checked_sub(1).and_then(|at| command.names.get(at as usize));
+        let name = |position: u64| named(position).map_or_else(|| "null".into(), |name| self.handle(*name));
         let resource = |number: u32| match named(number.into()) {
             Some(HandleRef::Raw(number)) => number.to_string(),
             _ => name(number.into()),
