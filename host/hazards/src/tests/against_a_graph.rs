@@ -114,7 +114,8 @@ impl Graph<'_> {
                 (barrier.sync_before.expanded().contains(s))
                     || self.waits_through(barrier.sync_before.expanded(), at, first, s)
             };
-            covers_range && all(barrier.access_before).intersects(write.access)
+            covers_range
+                && all(barrier.access_before).intersects(write.access)
                 && all(barrier.access_after).contains(later.access)
                 && write.scopes.expanded().iter().all(waits)
         };
