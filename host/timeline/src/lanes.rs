@@ -135,13 +135,13 @@ impl Rows {
     fn new(timeline: &Timeline, steps: &BTreeSet<u64>) -> Self {
         let mut rows = Rows { rows: steps.iter().map(|step| (*step, Row::default())).collect() };
         for event in &timeline.events {
-            rows.say(event.moment.sequence, event.track, || call(timeline, event));
+            rows.add_text(event.moment.sequence, event.track, || call(timeline, event));
             if let Some(row) = rows.rows.get_mut(&event.moment.sequence) {
                 row.at = event.moment.at;
             }
         }
         for wait in timeline.waits.iter().filter(|wait| wait.outcome != Outcome::Pending) {
-            rows.say(wait.end.sequence, wait.process, || ended(wait));
+            rows.add_text(wait.end.sequence, wait.process, || ended(wait));
         }
         for packet in timeline.packets.iter().filter(|packet| packet.outcome != Outcome::Pending) {
             let process = timeline.tracks[packet.queue as usize].parent.unwrap_or(packet.queue);
@@ -149,7 +149,7 @@ impl Rows {
                 PacketKind::Command => {}
                 PacketKind::Signal if packet.outcome == Outcome::Done => {
                     let what = || format!("queue signals {}", Timeline::targets(&packet.targets, "="));
-                    rows.say(packet.end.sequence, process, what);
+                    rows.add_text(packet.end.sequence, process, what);
                 }
                 PacketKind::Signal | PacketKind::Wait => {
                     let what = || {
@@ -157,18 +157,18 @@ impl Rows {
                         format!("queue wait {outcome} {}", Timeline::targets(&packet.targets, ">="))
                     };
                     if packet.end.sequence != packet.begin.sequence {
-                        rows.say(packet.end.sequence, process, what);
+                        rows.add_text(packet.end.sequence, process, what);
                     }
                 }
             }
         }
         for run in &timeline.runs {
             let id = run.submission_fence_id;
-            rows.say(run.sequence, run.engine, || format!("runs {id}"));
+            rows.add_text(run.sequence, run.engine, || format!("runs {id}"));
             if !run.pending {
                 let hung = if run.hung { " hung" } else { "" };
                 let length = duration(run.end - run.begin);
-                rows.say(run.last, run.engine, || format!("{id}{hung} ends ({length})"));
+                rows.add_text(run.last, run.engine, || format!("{id}{hung} ends ({length})"));
             }
         }
         for mark in &timeline.marks {

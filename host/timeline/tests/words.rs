@@ -133,10 +133,13 @@ fn first_difference_comes_first_and_its_consequences_after_it() {
     common::pair(other.path(), calls(4));
     let found = compare(one.path(), other.path());
     assert!(!found.is_same());
-    let [told, answered] = &found.divergences[..] else { panic!("{found}") };
-    assert_eq!((told.process.as_str(), told.answered), ("red/client#1", false));
-    assert!(told.words.0.contains("SignalFromCpu") && told.words.0.contains('5'), "{told:?}");
-    assert_eq!((answered.process.as_str(), answered.answered), ("red/server#1", true));
+    let [other_call, other_answer] = &found.divergences[..] else { panic!("{found}") };
+    assert_eq!((other_call.process.as_str(), other_call.same_call), ("red/client#1", false));
+    assert!(
+        other_call.words.0.contains("SignalFromCpu") && other_call.words.0.contains('5'),
+        "{other_call:?}"
+    );
+    assert_eq!((other_answer.process.as_str(), other_answer.same_call), ("red/server#1", true));
     assert_eq!(found.wakes, (1, 0));
     assert_eq!(found.missing, [("red/server#1".to_owned(), 1)]);
     assert_eq!(found.json()["woken_a_only"][0]["event"], 1);

@@ -203,7 +203,7 @@ fn script(folder: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Ou
 #[test]
 fn shards_of_a_slurm_array_add_up_to_the_whole() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let (text, unsharded) = unsharded(folder.path());
+    let (text, unsharded) = explore_unsharded(folder.path());
     let cluster = tree().join("host/scenario/cluster");
     let array = cluster.join("slurm-array.sh");
     // Last shard first, because the order must not matter.
@@ -232,7 +232,7 @@ fn shards_of_a_slurm_array_add_up_to_the_whole() {
 #[test]
 fn shards_of_a_kubernetes_job_add_up_to_the_whole() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let (text, _) = unsharded(folder.path());
+    let (text, _) = explore_unsharded(folder.path());
     fs::create_dir(folder.path().join("reports")).expect("writable");
     let manifest =
         fs::read_to_string(tree().join("host/scenario/cluster/kubernetes-job.yaml")).expect("text");

@@ -227,7 +227,7 @@ fn records_that_make_no_sense_are_lost_whatever_their_checksum() {
     let with = |body| entered(Some(wire::Input { body: Some(body) }));
     let answer = wire::Sent { process: 1, frame: Some(proto::channel::ToGuest::default()) };
     let effects = wire::Effects { answers: vec![answer], ..wire::Effects::default() };
-    let effects = delimited(0x42, &effects.encode_to_vec());
+    let answer_effects = delimited(0x42, &effects.encode_to_vec());
     let cases: [(Vec<u8>, &str); 14] = [
         (entered(None), "a step has no input"),
         (entered(Some(wire::Input { body: None })), "Input has no body"),
