@@ -3,6 +3,8 @@
 //! A file with a race is run in every interleaving on the model, and each allowed outcome must occur. The link backend
 //! runs one order of it. On a live backend the order is up to the machine; `explore` runs more orders.
 
+use std::thread;
+
 use drivers::Registry;
 use scenario::choose::First;
 use scenario::explore::{self, Make as _, every_way};
@@ -61,12 +63,18 @@ impl BackendRunner for VmRunner {
     }
 }
 
-/// Returns the runners of one backend: one for each job, as far as the backend supports several. The guests of the vm
+/// Cases for which a second fleet of guests is worth its boot.
+const CASES_PER_FLEET: usize = 200;
+
+/// Fleets of guests that a run boots at most: each has up to three guests, which take a core.
+const FLEETS_MAX: usize = 2;
+
+/// Returns the runners of one backend: one for each job, as far as they are worth their set-up. The guests of the vm
 /// backend are booted once, as many as the programs need.
 pub fn provide<'a>(
     backend: Backend,
     jobs: usize,
-    programs: impl Iterator<Item = &'a Program>,
+    programs: impl ExactSizeIterator<Item = &'a Program> + Clone + Send,
     drivers: &Registry,
 ) -> anyhow::Result<Vec<Box<dyn BackendRunner + Send>>> {
     let mut runners: Vec<Box<dyn BackendRunner + Send>> = Vec::new();
@@ -88,7 +96,18 @@ pub fn provide<'a>(
                 backends.into_iter().map(|backend| Box::new(backend) as Box<dyn BackendRunner + Send>),
             );
         }
-        Backend::Vm => runners.push(Box::new(VmRunner::boot(programs, drivers.clone(), &Steps::new())?)),
+        Backend::Vm => {
+            let fleets = jobs.min(FLEETS_MAX).min(1 + programs.len() / CASES_PER_FLEET);
+            let steps = Steps::new();
+            let boot = || VmRunner::boot(programs.clone(), drivers.clone(), &steps);
+            let booted: Vec<_> = thread::scope(|scope| {
+                let boots: Vec<_> = (0..fleets).map(|_| scope.spawn(boot)).collect();
+                boots.into_iter().map(|boot| boot.join().expect("booting does not panic")).collect()
+            });
+            for fleet in booted {
+                runners.push(Box::new(fleet?));
+            }
+        }
     }
     Ok(runners)
 }
