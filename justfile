@@ -33,7 +33,7 @@ check:
 
 # Benchmarks on this machine, locally and in a guest, beside raw primitives
 bench:
-    cargo run --release --package gpupv -- bench --vm
+    cargo run --profile dist --package gpupv -- bench --vm
 
 # Licences, advisories and sources of the dependencies (needs cargo-deny)
 deny:

@@ -148,6 +148,6 @@ pub fn print_table(machine: &Value, plan: &Plan, outcomes: &[Outcome]) {
         "times are p50s unless they are called p99, median over the rounds; a goal is met only if its whole interval is inside it"
     ));
     if crate::machine::profile() == "debug" {
-        say(format_args!("this is a debug build: its figures are meaningless; build with --release"));
+        say(format_args!("this is a debug build: its figures are meaningless; build with --profile dist"));
     }
 }
