@@ -20,7 +20,7 @@ impl Memory {
     pub fn created(&self, allocation: Handle, address: u64, bytes: u64) {
         let words = (bytes / WORD_BYTES) as usize;
         let first = std::ptr::with_exposed_provenance::<AtomicU32>(address as usize);
-        // SAFETY: `calls::memory` mapped that many bytes there, page-aligned, and nothing unmaps them. The library may
+        // SAFETY: `calls::allocations` mapped that many bytes there, page-aligned, and nothing unmaps them. The library may
         // replace the pages. All other writers are outside of this process.
         let words = unsafe { std::slice::from_raw_parts(first, words) };
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(allocation, words);

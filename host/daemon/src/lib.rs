@@ -1,11 +1,11 @@
 //! The daemon: the kernel behind its one lock, and all sources of its inputs.
 //!
 //! ```text
-//!   local process -- Unix stream --> local.rs (one thread, epoll) --.
-//!                                                                   |--> channel.rs --> kernel_host.rs --> Kernel
-//!   VM -- vsock --> vsock_device's thread --> vm.rs ----------------'        |
-//!                                                                            v
-//!   fence pages <- memory.rs <---- stores, answers, wakes (in that order) <- Effects
+//!   local process -- Unix stream --> local/ (one thread, epoll) --.
+//!                                                                 |--> channel/ --> kernel_host/ --> Kernel
+//!   VM -- vsock --> vsock_device's thread --> vm/ ----------------'                                    |
+//!                                                                                                      v
+//!   fence pages <- memory.rs <---- stores, answers, wakes (in that order) <------------------------- Effects
 //! ```
 
 pub mod backing;

@@ -8,7 +8,7 @@ fn methods(source: &str) -> Vec<&str> {
 
 #[test]
 fn every_ddi_is_routed_and_can_be_wrapped() {
-    let ddi = include_str!("../../dxgkrnl/src/ddi.rs");
+    let ddi = include_str!("../../dxgkrnl/src/ddi/mod.rs");
     let (_, body) = ddi.split_once("pub trait Miniport {").expect("the trait");
     let methods_of_trait = methods(body);
     assert!(methods_of_trait.len() > 70, "the trait is read: {methods_of_trait:?}");

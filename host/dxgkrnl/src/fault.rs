@@ -20,7 +20,7 @@
 
 use core::fmt;
 
-use crate::ddi::ids::EngineId;
+use crate::ddi::engine_ids::EngineId;
 
 /// A hardware fault that a test injects.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -59,7 +59,7 @@ pub use config::{
     AdapterConfig, Config, EngineType, Features, Flaw, Grant, NodeConfig, RegistryData, RegistryKey,
     RegistryValue, TargetConfig, TdrConfig, VidSchCaps, VmConfig, virtualization_flags,
 };
-pub use ddi::ids::EngineId;
+pub use ddi::engine_ids::EngineId;
 pub use dma::{ComputeOp, DmaError, DmaExecutor, DmaOp, MemoryRef, ProcessMemory, StagingBuffer};
 pub use effects::{Answer, Effects, FenceStore, HostEvent, Note};
 pub use fault::Fault;

@@ -2,7 +2,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `engine.rs`, `engine/` | one engine and its queued command buffers |
+//! | `engine/` | one engine and its queued command buffers |
 //! | `list/` | execution of command lists, with barriers and caches |
 //! | `debug.rs`, `races.rs` | the debug layer and the race detector |
 //! | `private.rs` | client processes, their CPU events and driver-private escapes |

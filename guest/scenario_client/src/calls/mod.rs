@@ -6,7 +6,7 @@
 mod adapter;
 mod escape;
 mod hw_queue;
-mod memory;
+mod allocations;
 mod mutex;
 mod paging;
 mod queue;
@@ -196,12 +196,12 @@ macro_rules! calls {
             }
 
             of_memory {
-                CreateAllocation { create } => memory::create(scenario_client, create),
+                CreateAllocation { create } => allocations::create(scenario_client, create),
                 DestroyAllocation { device, resource, allocations, flags } =>
-                    memory::destroy(*device, *resource, allocations, *flags),
-                OpenResourceFromNtHandle { device, token, .. } => memory::open(scenario_client, *device, *token),
-                MakeResident { .. } => memory::make_resident(call),
-                Evict { device, allocations, flags } => memory::evict(*device, allocations, *flags),
+                    allocations::destroy(*device, *resource, allocations, *flags),
+                OpenResourceFromNtHandle { device, token, .. } => allocations::open(scenario_client, *device, *token),
+                MakeResident { .. } => allocations::make_resident(call),
+                Evict { device, allocations, flags } => allocations::evict(*device, allocations, *flags),
                 // Scenarios have no words for these; the C tests make them.
                 QueryResourceInfo { .. } => Done::no_c_form(),
                 OpenResource { .. } => Done::no_c_form(),

@@ -24,7 +24,7 @@ use rustix::net::{
 };
 
 use super::link::ResumeRight;
-use super::memory::{FenceMemory, MemoryError};
+use super::fence_memory::{FenceMemory, MemoryError};
 use crate::environment::variable;
 use crate::fork::{ABOVE_STANDARD_STREAMS, SessionDescriptor};
 use crate::limits::{ATTACH_SECONDS_MAX, READ_BYTES};

@@ -24,7 +24,7 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
 use super::attach::{AttachError, Broker};
 use super::channel::lock;
-use super::memory::FenceMemory;
+use super::fence_memory::FenceMemory;
 use crate::fork::SessionDescriptor;
 
 /// The longest time between two attempts to connect, if inotify reports nothing.

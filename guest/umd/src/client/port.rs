@@ -16,7 +16,7 @@ use super::backing::{BackingProvider, ProcessBacking};
 use super::channel::{Channel, Wakes, lock};
 use super::event::{CallerEvent, Event};
 use super::link::Link;
-use super::memory::FenceLocation;
+use super::fence_memory::FenceLocation;
 use super::resume::Resumable;
 use crate::limits::ATTACH_SECONDS_MAX;
 use crate::notice::print;

@@ -7,7 +7,7 @@ use std::task::Poll;
 use ::client::poll_once;
 
 use super::attach::AttachError;
-use super::memory::FenceLocation;
+use super::fence_memory::FenceLocation;
 use super::port::ProcessPort;
 
 /// A client process's session with the host. Any thread may use it; [`block_on`] runs its operations.

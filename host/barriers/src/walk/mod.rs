@@ -5,7 +5,7 @@ mod barrier;
 mod fence;
 mod global;
 mod hazard;
-mod legacy;
+mod mixed_legacy;
 mod split;
 mod uses;
 

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use d3dkmt::EscapeFlags;
 use serde::{Deserialize, Serialize};
 
-use super::ids::HwContext;
+use super::engine_ids::HwContext;
 use crate::{ProcessId, VmId};
 
 /// `hKmdProcess`: never reused.

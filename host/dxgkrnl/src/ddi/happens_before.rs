@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ids::{HwContext, HwQueueId};
+use super::engine_ids::{HwContext, HwQueueId};
 use crate::ProcessId;
 
 /// An agent, whose actions happen one after the other.

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::ids::HwQueueId;
+use super::engine_ids::HwQueueId;
 use crate::{Nanos, ProcessId};
 
 /// `hGlobalNativeFence` for the miniport: one for each adapter of the fence, never reused.

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::memory::PageTableEntry;
+use super::page_tables::PageTableEntry;
 
 /// Contents of a piece of pages, given for its first byte; those of later bytes follow from it.
 pub trait Page: Copy {

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::ids::{HwContext, HwQueueId};
+use super::engine_ids::{HwContext, HwQueueId};
 use crate::{Nanos, ProcessId};
 
 /// A store, or a wait, that a command buffer has yet to execute.

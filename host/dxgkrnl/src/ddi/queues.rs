@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use d3dkmt::HwQueueFlags;
 use serde::{Deserialize, Serialize};
 
-use super::ids::{EngineId, HwContext, HwQueueId};
+use super::engine_ids::{EngineId, HwContext, HwQueueId};
 use crate::ProcessId;
 
 /// `DXGKARG_CREATEHWQUEUE`.

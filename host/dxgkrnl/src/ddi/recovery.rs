@@ -3,7 +3,7 @@
 use bitflags::bitflags;
 use serde::{Deserialize, Serialize};
 
-use super::ids::{EngineId, HwContext, HwQueueId};
+use super::engine_ids::{EngineId, HwContext, HwQueueId};
 use crate::ProcessId;
 
 bitflags! {

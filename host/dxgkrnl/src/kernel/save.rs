@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Kernel;
 use crate::ddi::{BoxedMiniport, Miniport};
-use crate::driver::happens_before::HappensBeforeLog;
+use crate::driver::race_reports::HappensBeforeLog;
 use crate::events::Events;
 use crate::guests::Guests;
 use crate::history::History;

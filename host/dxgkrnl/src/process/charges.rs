@@ -3,7 +3,7 @@
 use d3dkmt::{Handle, NtStatus, SyncObjectType};
 
 use super::HandleTarget;
-use super::memory::{Counted, PROCESS_BYTES};
+use super::state_memory::{Counted, PROCESS_BYTES};
 use crate::ProcessId;
 use crate::error::{Refusal, refuse};
 use crate::events::cpu_event::CPU_EVENT_BYTES;

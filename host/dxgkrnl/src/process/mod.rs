@@ -10,8 +10,8 @@ mod device;
 pub(crate) mod end;
 mod ending;
 pub(crate) mod handles;
-pub(crate) mod memory;
-pub(crate) mod names;
+pub(crate) mod state_memory;
+pub(crate) mod pending_waits;
 pub(crate) mod slots;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -26,8 +26,8 @@ pub(crate) use slots::Slots;
 pub use slots::is_fence_address;
 
 use crate::process::handles::{HandleTable, REFERENT_BITS, Referent};
-use crate::process::memory::{Account, Counted, PROCESS_BYTES, VmAccount};
-use crate::process::names::Names;
+use crate::process::state_memory::{Account, Counted, PROCESS_BYTES, VmAccount};
+use crate::process::pending_waits::Names;
 use crate::slab::Slab;
 use crate::vidmm::vaspace::AddressSpace;
 use crate::vidsch::priority::CLASS_NORMAL;

@@ -1,6 +1,6 @@
 //! Synchronization objects: the table, its opens, and the waits for values.
 //!
-//! State: `objects.rs` and `object.rs` (the table), `open.rs`, `mapping.rs`, `waits.rs`, `ordered.rs` (waiters by
+//! State: `objects.rs` and `object.rs` (the table), `open.rs`, `mapping.rs`, `waits.rs`, `ordered/mod.rs` (waiters by
 //! value), `stored.rs` (stores of this step), `legacy.rs` (mutexes, semaphores), `keyed_mutex.rs`. Behaviour:
 //! `create.rs` (creation, opens and their end), `wait.rs` (signals and waits), `waiters.rs` (many waits that end
 //! together), `window.rs` (32-bit values), `acquire.rs` (mutexes and semaphores in queues), `keyed_mutex_calls.rs`,

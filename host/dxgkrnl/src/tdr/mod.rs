@@ -19,16 +19,16 @@
 //! returned.
 //!
 //! State is here, in `loss.rs` and in `bugcheck.rs`; `back_off.rs` has the VMs whose work hung. `timeouts.rs` detects
-//! timeouts and runs the recovery that is due. `engine.rs` resets engines, `hardware.rs` hardware queues with them,
+//! timeouts and runs the recovery that is due. `engine_reset.rs` resets engines, `hardware.rs` hardware queues with them,
 //! `adapter.rs` adapters. `device.rs` handles lost devices, `poison.rs` their fences, `page_fault.rs` faults,
 //! `test_hooks.rs` timeouts that a test forces.
 
-mod adapter;
+mod adapter_reset;
 mod back_off;
 pub(crate) mod bugcheck;
 mod crash;
-mod device;
-mod engine;
+mod lost_device;
+mod engine_reset;
 mod hardware;
 mod loss;
 mod page_fault;

@@ -12,7 +12,7 @@ pub(crate) mod paging;
 mod paging_calls;
 pub(crate) mod residency;
 pub(crate) mod ring;
-mod staging_buffers;
+mod dma_operations;
 pub(crate) mod vaspace;
 
 use alloc::collections::{BTreeMap, BTreeSet};

@@ -27,14 +27,14 @@
 //!
 //! Behaviour: `left.rs` leaves work for later steps and continues it. `run.rs` creates, runs and ends queues, and has
 //! the loop that runs all work. `head.rs` decides when the head packet can run. `context_calls.rs`, `signal.rs`,
-//! `priority_calls.rs`, `hw_queue_calls.rs` and `doorbell_calls.rs` are the calls. `dispatch.rs` gives engines their
+//! `priority_calls.rs`, `hw_queue_calls.rs` and `doorbell_calls.rs` are the calls. `engine_dispatch.rs` gives engines their
 //! work, `interrupts.rs` handles their callbacks and completions, `suspend.rs` suspends and resumes hardware contexts.
 
 mod backlog;
 mod context;
 mod context_calls;
 mod deferred;
-mod dispatch;
+mod engine_dispatch;
 mod doorbell;
 mod doorbell_calls;
 mod engine;

@@ -2,7 +2,7 @@
 //!
 //! A submission with commands is one ExecuteCommandLists: its lists are one scope of barriers (`scope.rs`). Each
 //! command starts as soon as the barriers before it permit, and reads its sources then; it writes its results when it
-//! ends. All commands share the engine's bandwidth (`command.rs`, `bandwidth.rs`). Unordered commands run in parallel,
+//! ends. All commands share the engine's bandwidth (`command/`, `bandwidth.rs`). Unordered commands run in parallel,
 //! up to [`COMMANDS_AT_ONCE_MAX`], in an order that the node's `overlap_seed` selects; 0 selects list order and the
 //! most parallel commands. Written bytes stay in caches by type of access until a barrier writes them back (`cache.rs`,
 //! `barrier.rs`), or the scope ends. A read without a barrier reads old bytes.

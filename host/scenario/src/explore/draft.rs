@@ -2,7 +2,7 @@
 
 use d3dkmt::{CallOf, CreateContextFlags, NtStatus, SyncObjectFlags, SyncObjectType};
 
-use super::lists::Memory;
+use super::random_lists::Memory;
 use crate::choose::Random;
 use crate::program::{
     Act, Action, AdapterNumber, Binding, Expected, HandleRef, Kind, Named, NamedCall, ObjectSpec, Operation,

@@ -4,7 +4,7 @@
 //! a scenario cannot express are omitted and reported: [`Omitted`]. Inputs that backends generate themselves are also
 //! left out: fence memory, the system's clock, the deadlines of engines.
 
-mod calls;
+mod recorded_calls;
 
 use std::collections::BTreeMap;
 

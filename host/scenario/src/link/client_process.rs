@@ -17,7 +17,7 @@ use crate::program::Thread;
 use crate::world::{Answer, fence_of};
 
 use super::Direction;
-use super::calls::perform;
+use super::link_calls::perform;
 
 type Operation = Pin<Box<dyn Future<Output = Answer>>>;
 

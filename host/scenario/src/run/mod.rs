@@ -3,7 +3,7 @@
 mod at_end;
 mod calls;
 mod expect;
-mod race;
+mod race_columns;
 
 use std::fmt;
 

@@ -8,7 +8,7 @@ mod collect;
 mod raw;
 #[cfg(test)]
 mod tests;
-mod text;
+mod submission_text;
 
 use std::path::PathBuf;
 
@@ -89,7 +89,7 @@ fn explain(args: &ExplainArgs, drivers: &Registry) -> anyhow::Result<String> {
         let with_lists = all.iter().filter(|one| one.has_lists()).count();
         return Ok(format!("{note}no submission matches the options; {with_lists} have command lists\n"));
     }
-    let texts: Vec<String> = chosen.iter().take(SHOWN_MAX).map(|one| text::explain(one)).collect();
+    let texts: Vec<String> = chosen.iter().take(SHOWN_MAX).map(|one| submission_text::explain(one)).collect();
     let more = chosen.len().saturating_sub(SHOWN_MAX);
     let rest = match more {
         0 => String::new(),
@@ -153,7 +153,7 @@ fn as_json(submission: &Submission) -> Value {
     let races = submission.races.iter().map(|race| {
         let name = Some(&race.name).filter(|name| !name.is_empty());
         json!({
-            "packet": race.packet, "resource": name, "with": text::other_access(submission, race),
+            "packet": race.packet, "resource": name, "with": submission_text::other_access(submission, race),
             "text": race.report.to_string(), "missing": race.report.missing.to_string(),
         })
     });

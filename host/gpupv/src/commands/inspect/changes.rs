@@ -6,7 +6,7 @@ use proto::control::{Counters, Engine, Inspection, Note, Object, Process, WhyCau
 use serde_json::{Value, json};
 use timeline::duration;
 
-use super::text;
+use super::state_text;
 
 /// Two states of a daemon, the newer one current, and the recent notes. Rates are by the daemon's clock.
 pub struct Changes<'a> {

@@ -8,7 +8,7 @@
 mod changes;
 #[cfg(test)]
 mod tests;
-mod text;
+mod state_text;
 mod watch;
 
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ use crate::daemon::control;
 use crate::daemon::naming::length_of_time;
 use crate::output::{OK, say};
 
-pub use text::{render, render_kernel};
+pub use state_text::{render, render_kernel};
 
 /// Arguments of `gpupv inspect`.
 #[derive(Args, Debug)]

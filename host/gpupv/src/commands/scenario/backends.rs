@@ -8,7 +8,7 @@ use std::thread;
 use drivers::Registry;
 use scenario::choose::First;
 use scenario::explore::{self, Make as _, every_way};
-use scenario::run::run;
+use scenario::run_files::run;
 use scenario::{Backend, Ended, Failure, Program, Verdict};
 
 use crate::backends::{LocalRunner, VmRunner};

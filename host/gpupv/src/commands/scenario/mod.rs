@@ -14,7 +14,7 @@ mod merge;
 mod new;
 mod panics;
 mod ranges;
-mod run;
+mod run_files;
 #[cfg(test)]
 mod tests;
 mod work;
@@ -42,7 +42,7 @@ pub enum ScenarioCommand {
     /// List the cases of scenarios, the rules that they cover, and the backends that they skip
     List(list::ListArgs),
     /// Run every case on every backend; the backends must agree
-    Run(run::RunArgs),
+    Run(run_files::RunArgs),
     /// Run interleavings, links, crashes and whole programs drawn by seed, and every interleaving of a race
     Explore(Box<explore::ExploreArgs>),
     /// Merge the reports of shards
@@ -62,7 +62,7 @@ pub fn run(args: &ScenarioArgs, drivers: &Registry) -> anyhow::Result<u8> {
         ScenarioCommand::New(args) => new::run(args),
         ScenarioCommand::Check(args) => check::run(args),
         ScenarioCommand::List(args) => list::run(args),
-        ScenarioCommand::Run(args) => run::run(args, drivers),
+        ScenarioCommand::Run(args) => run_files::run(args, drivers),
         ScenarioCommand::Explore(args) => explore::run(args, drivers),
         ScenarioCommand::Merge(args) => merge::run(args),
     }

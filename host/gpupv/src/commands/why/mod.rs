@@ -1,7 +1,7 @@
 //! `gpupv why`: explains why a wait does not complete, in a running daemon or in a trace.
 
-mod recorded;
-mod watch;
+mod replayed;
+mod old_waits;
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use crate::commands::default_directory;
 use crate::daemon::control;
 use crate::daemon::naming::length_of_time;
 use crate::output::{OK, VERDICT_FAILED, say, say_error};
-use recorded::TracePosition;
+use replayed::TracePosition;
 
 /// Arguments of `gpupv why`.
 #[derive(Args, Debug)]
@@ -69,7 +69,7 @@ impl WhyArgs {
 
 pub fn run(args: &WhyArgs, drivers: &Registry) -> anyhow::Result<u8> {
     if let Some(trace) = &args.trace {
-        let recorded_reply = recorded::ask(trace, args, drivers)?;
+        let recorded_reply = replayed::ask(trace, args, drivers)?;
         // The position in the trace goes to standard error, so that the answer stays alone.
         say_error(format_args!("{}", recorded_reply.upto));
         return print(args, &recorded_reply.reply);
@@ -79,7 +79,7 @@ pub fn run(args: &WhyArgs, drivers: &Registry) -> anyhow::Result<u8> {
     runtime.block_on(async {
         let mut client = control::connect(&directory).await?;
         if let Some(age) = args.watch {
-            return watch::watch(&mut client, args, age).await;
+            return old_waits::watch(&mut client, args, age).await;
         }
         print(args, &ask(&mut client, args.request()).await?)
     })

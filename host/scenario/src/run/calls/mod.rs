@@ -1,6 +1,6 @@
 //! Converts an act to a request: every name is replaced by its number.
 
-mod lists;
+mod driver_escapes;
 mod numbers;
 mod pieces;
 

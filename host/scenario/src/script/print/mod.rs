@@ -1,9 +1,9 @@
 //! Writes a program as text: `parse(print(program))` returns the program.
 
-mod lists;
-mod operation;
+mod list_lines;
+mod operation_line;
 
-pub use lists::{write_barrier, write_packet};
+pub use list_lines::{write_barrier, write_packet};
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -196,7 +196,7 @@ impl Printer<'_> {
             Expectation::Report { text } => format!("report {}", quoted(text)),
             Expectation::NoReport => "no report".into(),
             Expectation::Words { allocation, first, count, word } => {
-                format!("{} words{} = {word}", name(*allocation), lists::word_range(*first, *count))
+                format!("{} words{} = {word}", name(*allocation), list_lines::word_range(*first, *count))
             }
             Expectation::Message(wanted) => self.wanted_message(wanted),
             Expectation::NoMessage { messages } => format!("{} no message", name(*messages)),

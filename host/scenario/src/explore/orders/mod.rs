@@ -309,5 +309,4 @@ impl Builder<'_> {
 }
 
 #[cfg(test)]
-#[path = "orders/tests.rs"]
 mod tests;

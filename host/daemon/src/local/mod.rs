@@ -5,9 +5,9 @@
 //! wait in the queue of their VM (`round_robin.rs`), so that a flood from one VM does not delay another's calls.
 
 mod deferred_reads;
-mod nt_handles;
+mod nt_handle_watch;
 mod reading;
-mod resuming;
+mod returning_processes;
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -43,9 +43,9 @@ use super::shares::{Budgets, OverShare, Share, VmBudgets};
 use super::socket::Listener;
 use super::timer::monotonic;
 use deferred_reads::DeferredReads;
-use nt_handles::VmNtHandles;
+use nt_handle_watch::VmNtHandles;
 use reading::{ReadError, read};
-use resuming::ResumeWait;
+use returning_processes::ResumeWait;
 
 const COMMANDS_KEY: u64 = 0;
 const CLOCK_KEY: u64 = 1;

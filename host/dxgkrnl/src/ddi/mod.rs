@@ -59,8 +59,8 @@
 
 mod guests;
 mod happens_before;
-pub(crate) mod ids;
-mod memory;
+pub(crate) mod engine_ids;
+mod page_tables;
 mod native;
 mod page_map;
 mod pending_writes;
@@ -79,8 +79,8 @@ pub use guests::{
     QueryAdapterInfo, QueryAdapterInfoFlags, SignalEvent, VirtualMachineData,
 };
 pub use happens_before::{Agent, HappensBefore};
-pub use ids::{EngineId, HwContext, HwQueueId};
-pub use memory::PageTableEntry;
+pub use engine_ids::{EngineId, HwContext, HwQueueId};
+pub use page_tables::PageTableEntry;
 pub use native::{
     CurrentValueUpdate, LocalNativeFenceId, NATIVE_FENCE_LOG_ENTRIES, NATIVE_FENCE_PAGE_BYTES,
     NATIVE_FENCE_STRIDE_BYTES, NativeFenceId, NativeFenceLogEntry, NativeFenceLogHeader, NativeFenceLogType,

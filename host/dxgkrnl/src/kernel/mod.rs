@@ -21,7 +21,7 @@ pub use save::{LAYOUT_VERSION, NotRestored};
 
 use crate::ddi::{BoxedMiniport, Callback, Miniport, interrupt_type};
 use crate::driver::Driver;
-use crate::driver::happens_before::HappensBeforeLog;
+use crate::driver::race_reports::HappensBeforeLog;
 use crate::driver::start;
 use crate::effects::{Answer, Effects, FenceStore, HostEvent, Note};
 use crate::error::{CallResult, Refusal, invalid};

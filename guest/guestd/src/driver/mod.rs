@@ -4,7 +4,7 @@
 mod clients;
 mod closer;
 mod event_channels;
-mod link;
+mod host_stream;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::MaybeUninit;
@@ -22,7 +22,7 @@ use crate::console::say;
 use crate::limits::ACCEPTS_PER_TURN_MAX;
 use clients::{Accepted, AttachedDescriptor, Clients, Ready};
 use event_channels::{EventChannels, is_event_channel};
-use link::LinkSocket;
+use host_stream::LinkSocket;
 
 /// epoll keys of the listening socket, the link, closed NT handles and room to receive descriptors, and the first key
 /// of the clients.
