@@ -4,9 +4,9 @@
 //! that outlives the call, and has as many entries as its count says.
 
 mod adapter;
+mod allocations;
 mod escape;
 mod hw_queue;
-mod allocations;
 mod mutex;
 mod paging;
 mod queue;

@@ -23,8 +23,8 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
 };
 
-use super::link::ResumeRight;
 use super::fence_memory::{FenceMemory, MemoryError};
+use super::link::ResumeRight;
 use crate::environment::variable;
 use crate::fork::{ABOVE_STANDARD_STREAMS, SessionDescriptor};
 use crate::limits::{ATTACH_SECONDS_MAX, READ_BYTES};

@@ -57,12 +57,12 @@
 //! | - | [`save`](Miniport::save), [`restore`](Miniport::restore) | no snapshots: traces replay from their first step |
 //! | `DxgkDdiCreatePeriodicFrameNotification` | [`create_periodic_frame_notification`](Miniport::create_periodic_frame_notification) | STATUS_UNSUCCESSFUL: no displays |
 
+pub(crate) mod engine_ids;
 mod guests;
 mod happens_before;
-pub(crate) mod engine_ids;
-mod page_tables;
 mod native;
 mod page_map;
+mod page_tables;
 mod pending_writes;
 mod queues;
 mod recovery;
@@ -74,19 +74,19 @@ use alloc::vec::Vec;
 use d3dkmt::{FeatureId, NtStatus};
 use serde::{Deserialize, Serialize};
 
+pub use engine_ids::{EngineId, HwContext, HwQueueId};
 pub use guests::{
     CreateCpuEvent, DxgCpuEvent, Escape, KmdCpuEvent, KmdDevice, KmdProcess, NewProcess, ProcessKind,
     QueryAdapterInfo, QueryAdapterInfoFlags, SignalEvent, VirtualMachineData,
 };
 pub use happens_before::{Agent, HappensBefore};
-pub use engine_ids::{EngineId, HwContext, HwQueueId};
-pub use page_tables::PageTableEntry;
 pub use native::{
     CurrentValueUpdate, LocalNativeFenceId, NATIVE_FENCE_LOG_ENTRIES, NATIVE_FENCE_PAGE_BYTES,
     NATIVE_FENCE_STRIDE_BYTES, NativeFenceId, NativeFenceLogEntry, NativeFenceLogHeader, NativeFenceLogType,
     NativeFenceLogWrite, NativeFenceStorage, NewNativeFence, OpenedNativeFence, SignaledNativeFences,
 };
 pub use page_map::{Page, PageMap, Piece};
+pub use page_tables::PageTableEntry;
 pub use pending_writes::{EngineWork, PendingWrite, WorkState};
 pub use queues::{DisconnectReason, DoorbellConnection, HwQueueSubmission, NewHwQueue, Suspend};
 pub(crate) use recovery::bit as engine_bit;

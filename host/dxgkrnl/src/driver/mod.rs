@@ -3,9 +3,9 @@
 //! Every input needs the deadline, so it is cached until the miniport changes. A mutable borrow of the miniport clears
 //! the cache, and only [`Driver`] gives one.
 
-pub(crate) mod race_reports;
 mod iommu;
 mod order;
+pub(crate) mod race_reports;
 pub(crate) mod start;
 
 use alloc::vec::Vec;

@@ -10,9 +10,9 @@ mod device;
 pub(crate) mod end;
 mod ending;
 pub(crate) mod handles;
-pub(crate) mod state_memory;
 pub(crate) mod pending_waits;
 pub(crate) mod slots;
+pub(crate) mod state_memory;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
@@ -26,8 +26,8 @@ pub(crate) use slots::Slots;
 pub use slots::is_fence_address;
 
 use crate::process::handles::{HandleTable, REFERENT_BITS, Referent};
-use crate::process::state_memory::{Account, Counted, PROCESS_BYTES, VmAccount};
 use crate::process::pending_waits::Names;
+use crate::process::state_memory::{Account, Counted, PROCESS_BYTES, VmAccount};
 use crate::slab::Slab;
 use crate::vidmm::vaspace::AddressSpace;
 use crate::vidsch::priority::CLASS_NORMAL;

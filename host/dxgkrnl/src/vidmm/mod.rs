@@ -7,12 +7,12 @@ pub(crate) mod address;
 mod address_calls;
 pub(crate) mod allocation;
 mod allocation_calls;
+mod dma_operations;
 pub(crate) mod lock;
 pub(crate) mod paging;
 mod paging_calls;
 pub(crate) mod residency;
 pub(crate) mod ring;
-mod dma_operations;
 pub(crate) mod vaspace;
 
 use alloc::collections::{BTreeMap, BTreeSet};

@@ -11,8 +11,8 @@
 //! ([`World::moves`]). With a seed other than 0, bytes also arrive in pieces of any size. A store is visible at once,
 //! while answers and wakes are still in transit, as with shared memory.
 
-mod link_calls;
 mod client_process;
+mod link_calls;
 
 use d3dkmt::{Call, Handle, NtStatus, Reply};
 use drivers::Registry;

@@ -6,9 +6,9 @@
 
 mod collect;
 mod raw;
+mod submission_text;
 #[cfg(test)]
 mod tests;
-mod submission_text;
 
 use std::path::PathBuf;
 

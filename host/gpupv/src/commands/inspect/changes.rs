@@ -43,7 +43,7 @@ impl Changes<'_> {
     pub fn lines(&self) -> Vec<String> {
         let rates = self.rates().map(|(name, rate)| format!("{} {name}/s", shown(rate)));
         let waiting = self.now.waiting.unwrap_or(0);
-        let head = format!("{}{}", text::render_daemon(self.now), text::render_resets(self.now));
+        let head = format!("{}{}", state_text::render_daemon(self.now), state_text::render_resets(self.now));
         let mut lines: Vec<String> = head.lines().map(str::to_owned).collect();
         lines.push(format!("{}; {waiting} waits", rates.join(", ")));
         self.processes(&mut lines);
@@ -90,7 +90,7 @@ impl Changes<'_> {
                 format!("{}/{}", process.fence_slots_used, process.fence_slots),
                 waits.count().to_string(),
                 oldest.map_or_else(|| "-".into(), |since| self.ago(since)),
-                format!("{}{}", process.name, text::process_state(process)),
+                format!("{}{}", process.name, state_text::process_state(process)),
             ]
         };
         let heads = ["PROCESS", "VM", "PID", "CALLS/S", "HANDLES", "SLOTS", "WAITS", "OLDEST", "NAME"];

@@ -6,9 +6,9 @@
 //! ```
 
 mod changes;
+mod state_text;
 #[cfg(test)]
 mod tests;
-mod state_text;
 mod watch;
 
 use std::path::PathBuf;

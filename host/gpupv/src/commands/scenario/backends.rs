@@ -8,7 +8,7 @@ use std::thread;
 use drivers::Registry;
 use scenario::choose::First;
 use scenario::explore::{self, Make as _, every_way};
-use scenario::run_files::run;
+use scenario::run::run;
 use scenario::{Backend, Ended, Failure, Program, Verdict};
 
 use crate::backends::{LocalRunner, VmRunner};
@@ -74,7 +74,7 @@ const FLEETS_MAX: usize = 2;
 pub fn provide<'a>(
     backend: Backend,
     jobs: usize,
-    programs: impl ExactSizeIterator<Item = &'a Program> + Clone + Send,
+    programs: impl ExactSizeIterator<Item = &'a Program> + Clone + Send + Sync,
     drivers: &Registry,
 ) -> anyhow::Result<Vec<Box<dyn BackendRunner + Send>>> {
     let mut runners: Vec<Box<dyn BackendRunner + Send>> = Vec::new();

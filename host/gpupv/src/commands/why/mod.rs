@@ -1,7 +1,7 @@
 //! `gpupv why`: explains why a wait does not complete, in a running daemon or in a trace.
 
-mod replayed;
 mod old_waits;
+mod replayed;
 
 use std::path::{Path, PathBuf};
 
