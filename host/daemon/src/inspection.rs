@@ -163,6 +163,8 @@ fn resource(state: &snapshot::ResourceState) -> control::Resource {
 }
 
 fn allocation(state: &snapshot::AllocationState) -> control::Allocation {
+    let driver = state.driver.as_ref();
+    let picture = driver.and_then(|driver| driver.description);
     control::Allocation {
         process: state.process,
         handle: state.handle.0,
@@ -171,6 +173,11 @@ fn allocation(state: &snapshot::AllocationState) -> control::Allocation {
         allocation: state.allocation,
         size: state.size,
         system_memory: state.system_memory,
+        private_data_bytes: driver.map_or(0, |driver| driver.private_data_bytes),
+        grows: driver.is_some_and(|driver| driver.grows),
+        width: picture.map_or(0, |picture| picture.width),
+        height: picture.map_or(0, |picture| picture.height),
+        format: picture.map_or(0, |picture| picture.format),
     }
 }
 

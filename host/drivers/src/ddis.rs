@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use d3dkmt::{FeatureId, NtStatus};
 use dxgkrnl::ddi::{
-    BadCommands, Callback, CreateCpuEvent, CreatePeriodicFrameNotification, CurrentValueUpdate,
+    AllocationDescription, AllocationId, BadCommands, Callback, CreateAllocation, CreateCpuEvent, DestroyAllocation, LocalAllocationId, OpenAllocation, StandardAllocationData, CreatePeriodicFrameNotification, CurrentValueUpdate,
     DoorbellConnection, EngineId, EngineState, EngineStatus, EngineWork, Escape, HappensBefore, HwContext,
     HwQueueId, HwQueueSubmission, KmdCpuEvent, KmdDevice, KmdProcess, LocalNativeFenceId, Miniport,
     NativeFenceId, NativeFenceStorage, NewHwQueue, NewNativeFence, NewProcess, NotificationRefused,
@@ -102,6 +102,8 @@ impl Miniport for Drivers {
         destroy_process(adapter: u32, process: KmdProcess) = |_routes| Some(adapter) => ();
         destroy_device(adapter: u32, device: KmdDevice) = |_routes| Some(adapter) => ();
         destroy_cpu_event(adapter: u32, event: KmdCpuEvent) = |_routes| Some(adapter) => ();
+        create_allocation(adapter: u32, create: &mut CreateAllocation) -> Result<(), NtStatus>
+            = |_routes| Some(adapter) => Err(GONE);
         escape(now: Nanos, adapter: u32, escape: Escape<'_>) -> NtStatus = |_routes| Some(adapter) => GONE;
         fail_object(adapter: u32, usage: u32) = |_routes| Some(adapter) => ();
     }
@@ -132,6 +134,13 @@ impl Miniport for Drivers {
         destroy_doorbell(hw_queue: HwQueueId) = |routes| routes.hw_queue(hw_queue) => ();
         set_native_fence_log_buffers(hw_queue: HwQueueId, entries: u32) -> Result<(), NtStatus>
             = |routes| routes.hw_queue(hw_queue) => Err(GONE);
+        get_standard_allocation_driver_data(adapter: u32, standard: &StandardAllocationData) -> Option<Vec<u8>>
+            = |_routes| Some(adapter) => None;
+        open_allocation(adapter: u32, open: &OpenAllocation<'_>) -> Result<(), NtStatus>
+            = |_routes| Some(adapter) => Err(GONE);
+        close_allocation(adapter: u32, device: KmdDevice, opened: LocalAllocationId)
+            = |_routes| Some(adapter) => ();
+        destroy_allocation(adapter: u32, destroy: &DestroyAllocation) = |_routes| Some(adapter) => ();
         build_paging_buffer(operation: &PagingOperation) -> Option<Vec<u8>>
             = |_routes| Some(operation.adapter) => None;
         update_page_table(adapter: u32, process: ProcessId, base: u64, bytes: u64, entry: PageTableEntry)
@@ -164,6 +173,8 @@ impl Miniport for Drivers {
         running_context(engine: EngineId) -> RunningContext
             = |_routes| Some(engine.adapter) => RunningContext::None;
         engine_state(engine: EngineId) -> EngineState = |_routes| Some(engine.adapter) => EngineState::Idle;
+        describe_allocation(adapter: u32, allocation: AllocationId) -> Option<AllocationDescription>
+            = |_routes| Some(adapter) => None;
         pending_faults(engine: EngineId) -> PendingFaults
             = |_routes| Some(engine.adapter) => PendingFaults::default();
         work(engine: EngineId) -> Option<Vec<EngineWork>> = |_routes| Some(engine.adapter) => Some(Vec::new());

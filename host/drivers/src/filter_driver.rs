@@ -2,13 +2,14 @@
 
 use d3dkmt::{FeatureId, NtStatus};
 use dxgkrnl::ddi::{
-    BadCommands, Callback, CreateCpuEvent, CreatePeriodicFrameNotification, CurrentValueUpdate,
-    DoorbellConnection, EngineId, EngineState, EngineStatus, EngineWork, Escape, HappensBefore, HwContext,
-    HwQueueId, HwQueueSubmission, KmdCpuEvent, KmdDevice, KmdProcess, LocalNativeFenceId, Miniport,
-    NativeFenceId, NativeFenceStorage, NewHwQueue, NewNativeFence, NewProcess, NotificationRefused,
+    AllocationDescription, AllocationId, BadCommands, Callback, CreateAllocation, CreateCpuEvent,
+    CreatePeriodicFrameNotification, CurrentValueUpdate, DestroyAllocation, DoorbellConnection, EngineId,
+    EngineState, EngineStatus, EngineWork, Escape, HappensBefore, HwContext, HwQueueId, HwQueueSubmission,
+    KmdCpuEvent, KmdDevice, KmdProcess, LocalAllocationId, LocalNativeFenceId, Miniport, NativeFenceId,
+    NativeFenceStorage, NewHwQueue, NewNativeFence, NewProcess, NotificationRefused, OpenAllocation,
     OpenedNativeFence, PageFaultFlags, PageTableEntry, PagingOperation, PendingFaults, PendingWrite,
     PerEngineTdrDdis, QueryAdapterInfo, ResetFailed, RunningContext, SchedulingLogBuffer, SignalEvent,
-    SignalMonitoredFence, Submission, Suspend, VirtualMachineData,
+    SignalMonitoredFence, StandardAllocationData, Submission, Suspend, VirtualMachineData,
 };
 use dxgkrnl::{Config, Nanos, ProcessId};
 
@@ -131,6 +132,14 @@ ddis! {
         now: Nanos, values: &[(NativeFenceId, u64)], callbacks: &mut Vec<Callback>);
     fn update_current_values_from_cpu(&mut;
         now: Nanos, updates: &[CurrentValueUpdate], callbacks: &mut Vec<Callback>);
+    fn get_standard_allocation_driver_data(&mut;
+        adapter: u32, standard: &StandardAllocationData) -> Option<Vec<u8>>;
+    fn create_allocation(&mut;
+        adapter: u32, create: &mut CreateAllocation, callbacks: &mut Vec<Callback>) -> Result<(), NtStatus>;
+    fn open_allocation(&mut; adapter: u32, open: &OpenAllocation<'_>) -> Result<(), NtStatus>;
+    fn close_allocation(&mut; adapter: u32, device: KmdDevice, opened: LocalAllocationId);
+    fn destroy_allocation(&mut; adapter: u32, destroy: &DestroyAllocation);
+    fn describe_allocation(&; adapter: u32, allocation: AllocationId) -> Option<AllocationDescription>;
     fn build_paging_buffer(&mut; operation: &PagingOperation) -> Option<Vec<u8>>;
     fn update_page_table(&mut;
         adapter: u32, process: ProcessId, base: u64, bytes: u64, entry: PageTableEntry);

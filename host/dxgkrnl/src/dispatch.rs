@@ -108,13 +108,13 @@ impl Kernel {
         }
 
         of_allocations {
-            CreateAllocation { create } => self.create_allocation(process, *create),
+            CreateAllocation { create } => self.create_allocation(process, *create, effects),
             DestroyAllocation { device, resource, allocations, flags } =>
                 self.destroy_allocation(process, device, resource, &allocations, flags),
             QueryResourceInfo { device, shared_handle } =>
                 self.query_resource_info(process, device, shared_handle),
             OpenResource { device, shared_handle, info } =>
-                self.open_resource(process, device, shared_handle, info),
+                self.open_resource(process, device, shared_handle, info, effects),
             QueryResourceInfoFromNtHandle { device, token } =>
                 self.query_resource_info_by_token(process, device, token),
             OpenResourceFromNtHandle { device, token, info, mutex_buffer } =>

@@ -8,6 +8,7 @@ mod owner;
 mod world;
 
 use counting::{allocations, live_bytes};
+use d3dkmt::allocation_data::AllocationData;
 use d3dkmt::{
     AllocationInfo, Call, CreateAllocation, CreateAllocationFlags, CreateContextFlags, EventId, Handle,
     Handles, HwQueueFlags, KeyedMutexFlags, NtStatus, Reply, ShareToken, StandardAllocation, SyncObjectFlags,
@@ -190,6 +191,17 @@ fn heap(owner: &mut Owner, flags: CreateAllocationFlags, runtime_data: Vec<u8>) 
     owner.ok(Call::CreateAllocation { create: Box::new(create) });
 }
 
+fn described(owner: &mut Owner, data: &AllocationData) {
+    let info = AllocationInfo {
+        system_memory: 0x7F00_0000_0000,
+        private_data: data.encode().to_vec(),
+        ..AllocationInfo::default()
+    };
+    let create =
+        CreateAllocation { device: owner.device, allocations: vec![info], ..CreateAllocation::default() };
+    owner.ok(Call::CreateAllocation { create: Box::new(create) });
+}
+
 fn keyed_mutex(owner: &mut Owner, bytes: usize) -> Handle {
     let (initial_value, private_data, flags) = (0, vec![7; bytes], KeyedMutexFlags::empty());
     handle_of(owner.ok(Call::CreateKeyedMutex { initial_value, private_data, flags }))
@@ -199,7 +211,7 @@ fn many(count: u32, mut make: impl FnMut()) {
     (0..count).for_each(|_| make());
 }
 
-const KINDS: [Kind; 21] = [
+const KINDS: [Kind; 22] = [
     Kind {
         name: "handles of an adapter",
         count: 4000,
@@ -294,6 +306,15 @@ const KINDS: [Kind; 21] = [
         most: 3.0,
         make: |owner, count| {
             many(count, || heap(owner, CreateAllocationFlags::empty(), Vec::new()));
+        },
+    },
+    Kind {
+        name: "allocations with private driver data",
+        count: 2000,
+        most: 3.0,
+        make: |owner, count| {
+            let data = AllocationData { size: 0x1000, width: 8, height: 8, ..AllocationData::default() };
+            many(count, || described(owner, &data));
         },
     },
     Kind {

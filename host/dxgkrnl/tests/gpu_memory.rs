@@ -153,8 +153,8 @@ fn an_invalid_map_is_refused_with_its_reason() {
     let elsewhere = create(&mut world, stranger, F::empty()).2;
     let whole = Mapped::whole(allocation);
     for (mapped, words) in [
-        (Mapped { pages: 4, ..whole }, "4 pages from page 0 on"),
-        (Mapped { offset_pages: 1, ..whole }, "3 pages from page 1 on"),
+        (Mapped { pages: 4, ..whole }, "the mapping ends at byte 0x4000"),
+        (Mapped { offset_pages: 1, ..whole }, "the mapping ends at byte 0x4000"),
         (Mapped { offset_pages: u64::MAX, pages: 2, ..whole }, "pages from page"),
         (Mapped { pages: 0, ..whole }, "0 pages cannot be mapped"),
         (Mapped { base: 0x2_0800, ..whole }, "not a multiple of 4 KiB"),

@@ -33,6 +33,7 @@ mod native_logs;
 mod paging;
 mod periodic;
 mod planted_bugs;
+mod private_data;
 mod queue_order;
 mod registry;
 mod resets;

@@ -6,6 +6,7 @@
 //! | `list/` | execution of command lists, with barriers and caches |
 //! | `debug.rs`, `races.rs` | the debug layer and the race detector |
 //! | `private.rs` | client processes, their CPU events and driver-private escapes |
+//! | `allocations.rs` | allocations with private data |
 //! | `display.rs`, `paging.rs` | periodic frame notifications, paging buffers |
 //!
 //! The driver sees the kernel only through [`dxgkrnl::ddi`] and its configuration.
@@ -14,6 +15,7 @@
 
 extern crate alloc;
 
+mod allocations;
 mod debug;
 mod display;
 mod engine;
@@ -35,16 +37,17 @@ use alloc::vec::Vec;
 use d3dkmt::limits::MOVED_BYTES_PER_STEP;
 use d3dkmt::{FeatureId, NtStatus, isa};
 use dxgkrnl::ddi::{
-    BadCommands, Callback, CreateCpuEvent, CreatePeriodicFrameNotification, CurrentValueUpdate,
-    DoorbellConnection, EngineId, EngineState, EngineStatus, EngineWork, Escape, HappensBefore, HwContext,
-    HwQueueId, HwQueueSubmission, Interrupt, Invalidation, KmdCpuEvent, KmdDevice, KmdProcess,
-    LocalNativeFenceId, Miniport, NativeFenceId, NativeFenceStorage, NewHwQueue, NewNativeFence, NewProcess,
-    NotificationRefused, OpenedNativeFence, PageFaultFlags, PageTableEntry, PagingOperation, PendingFaults,
-    PendingWrite, QueryAdapterInfo, ResetFailed, RunningContext, SignalMonitoredFence, SignaledNativeFences,
-    Submission, Suspend,
+    AllocationDescription, AllocationId, BadCommands, Callback, CreateAllocation, CreateCpuEvent,
+    CreatePeriodicFrameNotification, CurrentValueUpdate, DestroyAllocation, DoorbellConnection, EngineId,
+    EngineState, EngineStatus, EngineWork, Escape, HappensBefore, HwContext, HwQueueId, HwQueueSubmission,
+    Interrupt, Invalidation, KmdCpuEvent, KmdDevice, KmdProcess, LocalNativeFenceId, Miniport, NativeFenceId,
+    NativeFenceStorage, NewHwQueue, NewNativeFence, NewProcess, NotificationRefused, OpenedNativeFence,
+    PageFaultFlags, PageTableEntry, PagingOperation, PendingFaults, PendingWrite, QueryAdapterInfo,
+    ResetFailed, RunningContext, SignalMonitoredFence, SignaledNativeFences, Submission, Suspend,
 };
 use dxgkrnl::{AdapterConfig, Config, Features, Nanos, NodeConfig, ProcessId, VidSchCaps};
 
+use allocations::Allocations;
 use debug::DebugLayers;
 use display::Displays;
 use engine::{Engine, NewJob, Origin};
@@ -68,6 +71,7 @@ pub struct SimulatedMiniport {
     advertised: Vec<Vec<FeatureId>>,
     shared: Shared,
     clients: Clients,
+    allocations: Allocations,
 }
 
 impl SimulatedMiniport {
@@ -166,6 +170,7 @@ impl Miniport for SimulatedMiniport {
         let debug = debug.watched_by(tracers.is_there());
         self.shared = Shared { races: Races::new(config), debug, tracers, ..Shared::default() };
         self.clients = Clients::default();
+        self.allocations = Allocations::default();
         self.displays = Displays::new(config);
         let policy = &config.policy;
         self.tdr_delay_ns = config.tdr.delay_ns;
@@ -552,6 +557,23 @@ impl Miniport for SimulatedMiniport {
         for (space, number) in self.shared.resources.end_device(device) {
             self.shared.debug.destroyed(space, number, callbacks);
         }
+    }
+
+    fn create_allocation(
+        &mut self,
+        adapter: u32,
+        create: &mut CreateAllocation,
+        callbacks: &mut Vec<Callback>,
+    ) -> Result<(), NtStatus> {
+        self.allocations.create(adapter, create, callbacks)
+    }
+
+    fn destroy_allocation(&mut self, _adapter: u32, destroy: &DestroyAllocation) {
+        self.allocations.destroy(destroy);
+    }
+
+    fn describe_allocation(&self, _adapter: u32, allocation: AllocationId) -> Option<AllocationDescription> {
+        self.allocations.describe(allocation)
     }
 
     fn create_cpu_event(&mut self, adapter: u32, create: &CreateCpuEvent) -> Result<KmdCpuEvent, NtStatus> {

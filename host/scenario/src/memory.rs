@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use d3dkmt::{Call, Handle, NtStatus, Reply};
+use d3dkmt::{Call, Handle, NtStatus, Reply, allocation_data};
 use dxgkrnl::{DmaExecutor, Effects, Input, ProcessId, ProcessMemory};
 
 /// Bytes from an address on; bytes that were never written are 0 and not stored.
@@ -68,8 +68,12 @@ impl Memory {
     /// Returns the memory that this input allocates if it is accepted.
     pub fn requested(input: &Input) -> RequestedMemory {
         let Input::Call { process, call: Call::CreateAllocation { create }, .. } = input else { return None };
-        let (standard, [info]) = (create.standard?, &create.allocations[..]) else { return None };
-        Some((*process, info.system_memory, standard.size))
+        let [info] = &create.allocations[..] else { return None };
+        let bytes = match create.standard {
+            Some(standard) => standard.size,
+            None => allocation_data::memory_bytes(&info.private_data)?,
+        };
+        Some((*process, info.system_memory, bytes))
     }
 
     /// Applies the effects of an input. Returns the errors of DMA operations, which are bugs.

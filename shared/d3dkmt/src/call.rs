@@ -328,16 +328,26 @@ mod replies {
         /// Content of the caller's buffer after the escape.
         24 Escape[0: Vec<u8>] => Data 0;
         25 Feature[0: FeatureResult] => Number 0;
-        /// The resource is NULL without one, the global handle if it has none.
-        30 Allocations { 1 resource: Handle, 2 shared_handle: Handle, 3 allocations: Vec<Handle> } => Allocation allocations;
+        /// The resource is NULL without one, the global handle if it has none. If the driver has changed the private
+        /// driver data of an allocation: those of all allocations, in the sizes of the call; else none.
+        30 Allocations {
+            1 resource: Handle,
+            2 shared_handle: Handle,
+            3 allocations: Vec<Handle>,
+            4 private_data: Vec<u8>,
+        } => Allocation allocations;
         31 ResourceInfo[0: ResourceInfo];
-        /// The keyed mutex and the synchronization object are NULL unless they go with an NT handle.
+        /// The keyed mutex and the synchronization object are NULL unless they go with an NT handle. The private
+        /// driver data of the resource, then those of each allocation; the sizes are those of the allocations, and there
+        /// are none if no allocation has data.
         32 OpenedResource {
             1 resource: Handle,
             2 allocations: Vec<Handle>,
             3 runtime_data: Vec<u8>,
             4 keyed_mutex: Handle,
             5 sync_object: Handle,
+            6 private_data: Vec<u8>,
+            7 private_data_sizes: Vec<u32>,
         } => Allocation allocations;
         /// The address in the caller's own address space.
         33 Locked(address: u64) => Number address;

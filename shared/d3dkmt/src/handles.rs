@@ -196,6 +196,8 @@ mod tests {
             runtime_data: vec![],
             keyed_mutex: Handle::NULL,
             sync_object: H[3],
+            private_data: vec![],
+            private_data_sizes: vec![],
         };
         assert_eq!(opened.handles(), H[..4]);
         assert_eq!(Reply::None.handles(), []);

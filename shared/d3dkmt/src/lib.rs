@@ -12,6 +12,7 @@ extern crate alloc;
 mod table;
 
 mod allocation;
+pub mod allocation_data;
 mod call;
 pub mod counts;
 pub mod escape;

@@ -80,6 +80,11 @@ pub const LOCKS_PER_ALLOCATION_MAX: u32 = 1 << 12;
 pub const ALLOCATIONS_PER_PROCESS_MAX: usize = 1 << 16;
 /// Private runtime data of one resource.
 pub const RESOURCE_DATA_BYTES_MAX: usize = 4096;
+/// Private driver data of one resource and its allocations together, and of one `D3DKMTCreateAllocation`: what the
+/// answer to an open has room for beside its handles.
+pub const ALLOCATION_DATA_BYTES_MAX: usize = 96 * 1024;
+/// Allocations of one resource: an open returns all of them.
+pub const ALLOCATIONS_PER_RESOURCE_MAX: usize = ALLOCATIONS_PER_CALL_MAX;
 /// Paging queues of one process.
 pub const PAGING_QUEUES_PER_PROCESS_MAX: usize = 64;
 /// Ranges of one GPU address space, and pieces of them.

@@ -7,7 +7,7 @@ use conformance::{RESULTS_FOLDER, Results, page};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-const GROUPS: [&str; 7] = ["fen", "evt", "esc", "gpv", "sch", "tdr", "bar"];
+const GROUPS: [&str; 8] = ["fen", "evt", "esc", "gpv", "sch", "tdr", "bar", "mem"];
 
 const TESTS: &str = "
 #[test]

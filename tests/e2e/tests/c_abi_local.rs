@@ -80,6 +80,15 @@ fn memory_tour_leaves_nothing() {
 }
 
 #[test]
+fn allocations_with_private_data_are_what_real_drivers_make() {
+    covers!("MEM-001", "MEM-002", "MEM-003", "MEM-004", "MEM-006", "MEM-008");
+    for program in ["private_data", "private_data-asan"] {
+        let output = check(program);
+        assert!(output.ends_with("private_data: all as expected\n"), "{output}");
+    }
+}
+
+#[test]
 fn engines_run_lists_on_the_programs_own_memory() {
     let output = check("lists_tour");
     assert_eq!(output.lines().filter(|line| line.starts_with("without the barrier")).count(), 5, "{output}");

@@ -2,7 +2,10 @@
 //!
 //! `unsafe` here: memory is mapped, and the library is called.
 
-use d3dkmt::{Call, CreateAllocation, DestroyAllocationFlags, Handle, NtStatus, Reply, ShareToken};
+use d3dkmt::{
+    Call, CreateAllocation, DestroyAllocationFlags, Handle, NtStatus, Reply, ShareToken, allocation_data,
+    limits,
+};
 
 use super::Done;
 use crate::ScenarioClient;
@@ -23,44 +26,60 @@ fn memory(address: u64, bytes: u64) -> u64 {
 
 pub fn create(scenario_client: &ScenarioClient, create: &CreateAllocation) -> Done {
     // Scenarios have no words for other forms.
-    let (Some(wanted), [info]) = (create.standard, &create.allocations[..]) else { return Done::no_c_form() };
-    let mut standard =
-        sdk::D3DKMT_CREATESTANDARDALLOCATION { Type: wanted.kind as i32, ..Default::default() };
-    standard.Anonymous.ExistingHeapData.Size = wanted.size as usize;
+    let [info] = &create.allocations[..] else { return Done::no_c_form() };
+    let bytes = match create.standard {
+        Some(standard) => Some(standard.size),
+        None => allocation_data::memory_bytes(&info.private_data),
+    };
+    let Some(bytes) = bytes else { return Done::no_c_form() };
+    let mut standard = sdk::D3DKMT_CREATESTANDARDALLOCATION::default();
+    let mut private_data = info.private_data.clone();
     let mut allocation = sdk::D3DDDI_ALLOCATIONINFO2::default();
-    let address = memory(info.system_memory, wanted.size);
+    let address = memory(info.system_memory, bytes);
     allocation.Anonymous1.pSystemMem = std::ptr::with_exposed_provenance(address as usize);
+    if !private_data.is_empty() {
+        allocation.pPrivateDriverData = private_data.as_mut_ptr().cast();
+        allocation.PrivateDriverDataSize = private_data.len() as u32;
+    }
     let mut call = sdk::D3DKMT_CREATEALLOCATION {
         hDevice: create.device.0,
         hResource: create.resource.0,
         NumAllocations: 1,
         ..Default::default()
     };
-    call.Anonymous1.pStandardAllocation = &raw mut standard;
+    if let Some(wanted) = create.standard {
+        standard.Type = wanted.kind as i32;
+        standard.Anonymous.ExistingHeapData.Size = wanted.size as usize;
+        call.Anonymous1.pStandardAllocation = &raw mut standard;
+    }
     call.Anonymous2.pAllocationInfo2 = &raw mut allocation;
     call.Flags._bitfield = create.flags.bits();
     // SAFETY: see the module above.
     let status = unsafe { sdk::D3DKMTCreateAllocation2(&mut call) };
     if NtStatus(status as u32).is_success() {
-        scenario_client.memory.created(Handle(allocation.hAllocation), address, wanted.size);
+        scenario_client.memory.created(Handle(allocation.hAllocation), address, bytes);
     }
     Done::reply(status, || Reply::Allocations {
         resource: Handle(call.hResource),
         shared_handle: Handle(call.hGlobalShare),
         allocations: vec![Handle(allocation.hAllocation)],
+        private_data: if private_data == info.private_data { Vec::new() } else { private_data },
     })
 }
 
-/// Opens the resource of one standard allocation by NT handle. A token without an NT handle in this process gives an
+/// Opens the resource of one allocation by NT handle, with a buffer for this many bytes of private data. A token without an NT handle in this process gives an
 /// invalid HANDLE.
-pub fn open(scenario_client: &ScenarioClient, device: Handle, token: ShareToken) -> Done {
+pub fn open(scenario_client: &ScenarioClient, device: Handle, token: ShareToken, private_bytes: u32) -> Done {
     let (nt_handle, _kept) = scenario_client.nt_handle(token);
     let mut allocation = sdk::D3DDDI_OPENALLOCATIONINFO2::default();
+    let mut private_data = vec![0_u8; (private_bytes as usize).min(limits::PRIVATE_DATA_BYTES_MAX)];
     let mut open = sdk::D3DKMT_OPENRESOURCEFROMNTHANDLE {
         hDevice: device.0,
         hNtHandle: nt_handle,
         NumAllocations: 1,
         pOpenAllocationInfo2: &raw mut allocation,
+        TotalPrivateDriverDataBufferSize: private_data.len() as u32,
+        pTotalPrivateDriverDataBuffer: private_data.as_mut_ptr().cast(),
         ..Default::default()
     };
     // SAFETY: see the module above.
@@ -71,6 +90,12 @@ pub fn open(scenario_client: &ScenarioClient, device: Handle, token: ShareToken)
         runtime_data: Vec::new(),
         keyed_mutex: Handle(open.hKeyedMutex),
         sync_object: Handle(open.hSyncObject),
+        private_data_sizes: if private_data.is_empty() {
+            vec![]
+        } else {
+            vec![allocation.PrivateDriverDataSize]
+        },
+        private_data,
     })
 }
 

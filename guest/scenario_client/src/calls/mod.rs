@@ -199,7 +199,8 @@ macro_rules! calls {
                 CreateAllocation { create } => allocations::create(scenario_client, create),
                 DestroyAllocation { device, resource, allocations, flags } =>
                     allocations::destroy(*device, *resource, allocations, *flags),
-                OpenResourceFromNtHandle { device, token, .. } => allocations::open(scenario_client, *device, *token),
+                OpenResourceFromNtHandle { device, token, info, .. } =>
+                    allocations::open(scenario_client, *device, *token, info.total_private_data_size),
                 MakeResident { .. } => allocations::make_resident(call),
                 Evict { device, allocations, flags } => allocations::evict(*device, allocations, *flags),
                 // Scenarios have no words for these; the C tests make them.

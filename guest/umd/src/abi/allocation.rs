@@ -67,13 +67,9 @@ fn create<T>(session: &Session, arguments: &mut D3DKMT_CREATEALLOCATION) -> Thun
             allocations: infos.iter().map(info).collect::<Result<_, NtStatus>>()?,
         }),
     };
-    let (status, resource, shared_handle, allocations) = match block_on(session.call(&call)) {
-        Answer { status, reply: Reply::Allocations { resource, shared_handle, allocations } }
-            if status.is_success() =>
-        {
-            (status, resource, shared_handle, allocations)
-        }
-        answer => return Err(failure(&answer)),
+    let Answer { status, reply } = block_on(session.call(&call));
+    let Reply::Allocations { resource, shared_handle, allocations, private_data } = reply else {
+        return Err(failure(&Answer { status, reply }));
     };
     if let Err(status) = attach_backing(session, &call, resource, &allocations) {
         block_on(session.call(&Call::DestroyAllocation {
@@ -84,6 +80,7 @@ fn create<T>(session: &Session, arguments: &mut D3DKMT_CREATEALLOCATION) -> Thun
         }));
         return Err(status);
     }
+    write_private_data(&infos, &private_data);
     for (info, handle) in infos.iter().zip(allocations) {
         write(info.cast::<u32>(), handle.0);
     }
@@ -91,7 +88,18 @@ fn create<T>(session: &Session, arguments: &mut D3DKMT_CREATEALLOCATION) -> Thun
     Ok(status)
 }
 
-/// Attaches the memory of new allocations, so that engines can access it.
+/// Writes the private driver data of allocations as the driver left them, if it has changed any.
+fn write_private_data(infos: &[*mut D3DDDI_ALLOCATIONINFO], mut data: &[u8]) {
+    for info in infos.iter().filter_map(|info| read(*info).ok()) {
+        let size = info.PrivateDriverDataSize as usize;
+        let Some((own, rest)) = data.split_at_checked(size) else { return };
+        write_bytes(info.pPrivateDriverData, info.PrivateDriverDataSize, own);
+        data = rest;
+    }
+}
+
+/// Attaches the memory of new allocations, so that engines can access it. Of those with private driver data, whose size
+/// is not known here, what is mapped is attached later.
 fn attach_backing(
     session: &Session,
     call: &Call,
@@ -99,7 +107,15 @@ fn attach_backing(
     allocations: &[Handle],
 ) -> Result<(), NtStatus> {
     let Call::CreateAllocation { create } = call else { unreachable!("this is what was called") };
-    let Some(standard) = &create.standard else { return Ok(()) };
+    let Some(standard) = &create.standard else {
+        for (info, allocation) in create.allocations.iter().zip(allocations) {
+            if info.system_memory != 0 {
+                let (device, address) = (create.device, info.system_memory);
+                session.port().record_memory(device, resource, *allocation, address);
+            }
+        }
+        return Ok(());
+    };
     for (info, allocation) in create.allocations.iter().zip(allocations) {
         let end = info.system_memory.saturating_add(standard.size);
         session.port().attach_backing(create.device, resource, *allocation, info.system_memory..end)?;
@@ -173,10 +189,17 @@ pub(super) fn query_resource_info(
 
 /// Opens a resource. `T` as in [`create`].
 fn open<T>(session: &Session, arguments: &mut D3DKMT_OPENRESOURCE) -> ThunkResult {
-    let infos = entries::<T>(arguments.allocations, arguments.NumAllocations)?;
-    if arguments.PrivateRuntimeDataSize > 0 && arguments.pPrivateRuntimeData.is_null() {
-        return Err(NtStatus::INVALID_PARAMETER);
-    }
+    let infos: Vec<*mut D3DDDI_OPENALLOCATIONINFO> =
+        entries::<T>(arguments.allocations, arguments.NumAllocations)?
+            .into_iter()
+            .map(<*mut T>::cast)
+            .collect();
+    let total = (arguments.pTotalPrivateDriverDataBuffer, arguments.TotalPrivateDriverDataBufferSize);
+    require_buffers(&[
+        (arguments.pPrivateRuntimeData, arguments.PrivateRuntimeDataSize),
+        (arguments.pResourcePrivateDriverData, arguments.ResourcePrivateDriverDataSize),
+        total,
+    ])?;
     let info = ResourceInfo {
         runtime_data_size: arguments.PrivateRuntimeDataSize,
         private_data_size: arguments.ResourcePrivateDriverDataSize,
@@ -184,21 +207,66 @@ fn open<T>(session: &Session, arguments: &mut D3DKMT_OPENRESOURCE) -> ThunkResul
         allocations: arguments.NumAllocations,
     };
     let (device, shared_handle) = (Handle(arguments.hDevice), Handle(arguments.hGlobalShare));
-    let (status, resource, allocations, runtime_data) =
-        match block_on(session.call(&Call::OpenResource { device, shared_handle, info })) {
-            Answer { status, reply: Reply::OpenedResource { resource, allocations, runtime_data, .. } }
-                if status.is_success() =>
-            {
-                (status, resource, allocations, runtime_data)
-            }
-            answer => return Err(failure(&answer)),
-        };
-    for (info, handle) in infos.into_iter().zip(allocations) {
-        write(info.cast::<u32>(), handle.0);
-    }
+    let Answer { status, reply } =
+        block_on(session.call(&Call::OpenResource { device, shared_handle, info }));
+    let Reply::OpenedResource {
+        resource, allocations, runtime_data, private_data, private_data_sizes, ..
+    } = reply
+    else {
+        return Err(failure(&Answer { status, reply }));
+    };
+    let own = (arguments.pResourcePrivateDriverData, arguments.ResourcePrivateDriverDataSize);
+    let written =
+        write_opened(&infos, &allocations, (own, total), OpenedData { private_data, private_data_sizes });
+    arguments.TotalPrivateDriverDataBufferSize = written.unwrap_or(total.1);
     write_bytes(arguments.pPrivateRuntimeData, arguments.PrivateRuntimeDataSize, &runtime_data);
     arguments.hResource = resource.0;
     Ok(status)
+}
+
+/// A caller's buffer, with its size.
+type Buffer = (*mut c_void, u32);
+
+/// A size without a buffer is INVALID_PARAMETER.
+fn require_buffers(buffers: &[Buffer]) -> Result<(), NtStatus> {
+    match buffers.iter().any(|(buffer, size)| *size > 0 && buffer.is_null()) {
+        true => Err(NtStatus::INVALID_PARAMETER),
+        false => Ok(()),
+    }
+}
+
+/// Private driver data of an opened resource: its own, then those of each allocation, whose sizes are given if any has
+/// some.
+struct OpenedData {
+    private_data: Vec<u8>,
+    private_data_sizes: Vec<u32>,
+}
+
+/// Writes the handles of an opened resource's allocations, and the private driver data of both. Those of an allocation
+/// are in the buffer for all of them, and its entry points there; an allocation without data leaves its entry's members
+/// as they are (W-265). Returns how many bytes of that buffer are used, if any.
+fn write_opened(
+    infos: &[*mut D3DDDI_OPENALLOCATIONINFO],
+    allocations: &[Handle],
+    ((own, own_size), (total, total_size)): (Buffer, Buffer),
+    data: OpenedData,
+) -> Option<u32> {
+    let (of_resource, of_allocations) =
+        data.private_data.split_at_checked(own_size as usize).unwrap_or((&data.private_data, &[]));
+    write_bytes(own, own_size, of_resource);
+    write_bytes(total, total_size, of_allocations);
+    let sizes = data.private_data_sizes.into_iter().map(Some).chain(std::iter::repeat(None));
+    let mut used = 0;
+    for ((info, handle), size) in infos.iter().zip(allocations).zip(sizes) {
+        write(info.cast::<u32>(), handle.0);
+        let (Some(size @ 1..), Ok(mut entry)) = (size, read(*info)) else { continue };
+        let Some(end) = size.checked_add(used).filter(|end| *end <= total_size) else { continue };
+        entry.pPrivateDriverData = total.wrapping_byte_add(used as usize);
+        entry.PrivateDriverDataSize = size;
+        write(*info, entry);
+        used = end;
+    }
+    Some(used).filter(|used| *used > 0)
 }
 
 /// `D3DKMTOpenResource`.
@@ -236,9 +304,10 @@ pub(super) fn open_resource_from_nt_handle(
         arguments.pOpenAllocationInfo2.cast(),
         arguments.NumAllocations,
     )?;
-    if arguments.PrivateRuntimeDataSize > 0 && arguments.pPrivateRuntimeData.is_null() {
-        return Err(NtStatus::INVALID_PARAMETER);
-    }
+    let infos: Vec<*mut D3DDDI_OPENALLOCATIONINFO> = infos.into_iter().map(<*mut _>::cast).collect();
+    let own = (arguments.pResourcePrivateDriverData, arguments.ResourcePrivateDriverDataSize);
+    let total = (arguments.pTotalPrivateDriverDataBuffer, arguments.TotalPrivateDriverDataBufferSize);
+    require_buffers(&[(arguments.pPrivateRuntimeData, arguments.PrivateRuntimeDataSize), own, total])?;
     let device = Handle(arguments.hDevice);
     let token = nt_handle::token_for(session, device, arguments.hNtHandle)?;
     let info = ResourceInfo {
@@ -251,13 +320,21 @@ pub(super) fn open_resource_from_nt_handle(
         buffer(arguments.pKeyedMutexPrivateRuntimeData, arguments.KeyedMutexPrivateRuntimeDataSize)?;
     let call = Call::OpenResourceFromNtHandle { device, token, info, mutex_buffer };
     let Answer { status, reply } = block_on(session.call(&call));
-    let Reply::OpenedResource { resource, allocations, runtime_data, keyed_mutex, sync_object } = reply
+    let Reply::OpenedResource {
+        resource,
+        allocations,
+        runtime_data,
+        keyed_mutex,
+        sync_object,
+        private_data,
+        private_data_sizes,
+    } = reply
     else {
         return Err(failure(&Answer { status, reply }));
     };
-    for (info, handle) in infos.into_iter().zip(allocations) {
-        write(info.cast::<u32>(), handle.0);
-    }
+    let written =
+        write_opened(&infos, &allocations, (own, total), OpenedData { private_data, private_data_sizes });
+    arguments.TotalPrivateDriverDataBufferSize = written.unwrap_or(total.1);
     write_bytes(arguments.pPrivateRuntimeData, arguments.PrivateRuntimeDataSize, &runtime_data);
     arguments.hResource = resource.0;
     (arguments.hKeyedMutex, arguments.hSyncObject) = (keyed_mutex.0, sync_object.0);

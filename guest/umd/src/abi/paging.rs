@@ -1,6 +1,7 @@
 //! Paging queues and GPU virtual addresses.
 
 use d3dkmt::{Call, GpuVaOperation as Operation, Handle, NtStatus};
+use fence_page::PAGE_BYTES;
 
 use super::memory::{cpu_address, read_array};
 use super::thunk::ThunkResult;
@@ -48,6 +49,30 @@ fn operation(raw: D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION) -> Operation {
     }
 }
 
+/// Attaches the memory of allocations that a call maps, before the call is sent. What a refused call attached stays so
+/// until the allocation ends.
+pub(super) fn attach_mapped(session: &Session, call: &Call) -> Result<(), NtStatus> {
+    let attach = |allocation: Handle, offset: Option<u64>, bytes: Option<u64>| {
+        // The host refuses what overflows.
+        let Some(offset) = offset else { return Ok(()) };
+        match bytes.and_then(|bytes| offset.checked_add(bytes)) {
+            Some(end) => session.port().attach_mapped(allocation, offset..end),
+            None => Ok(()),
+        }
+    };
+    match call {
+        Call::MapGpuVirtualAddress { allocation, offset_pages, size_pages, .. } => {
+            let bytes = |pages: u64| pages.checked_mul(PAGE_BYTES as u64);
+            attach(*allocation, bytes(*offset_pages), bytes(*size_pages))
+        }
+        Call::UpdateGpuVirtualAddress { operations, .. } => operations.iter().try_for_each(|one| {
+            // Operations that map nothing name no allocation.
+            attach(one.allocation, Some(one.allocation_offset), Some(one.allocation_size))
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// `D3DKMTUpdateGpuVirtualAddress`.
 pub(super) fn update_gpu_virtual_address(
     session: &Session,
@@ -62,5 +87,6 @@ pub(super) fn update_gpu_virtual_address(
         operations: operations.into_iter().map(operation).collect(),
         flags: arguments.flags,
     };
+    attach_mapped(session, &call)?;
     Ok(block_on(session.call(&call)).status)
 }

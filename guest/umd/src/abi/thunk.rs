@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use abi::PlainCall;
 use d3dkmt::NtStatus;
 
+use super::paging::attach_mapped;
 use crate::client::{Answer, Session, TRANSPORT_LOST, block_on};
 use crate::process::{Starts, session, started_session};
 use abi::types::NTSTATUS;
@@ -33,7 +34,9 @@ pub(crate) fn failure(answer: &Answer) -> NtStatus {
 
 /// Makes a call whose struct has a member for each field of the call and of its reply.
 pub(crate) fn plain(session: &Session, arguments: &mut impl PlainCall) -> ThunkResult {
-    let answer = block_on(session.call(&arguments.call()));
+    let call = arguments.call();
+    attach_mapped(session, &call)?;
+    let answer = block_on(session.call(&call));
     match answer.status.is_success() && arguments.take(&answer.reply) {
         true => Ok(answer.status),
         false => Err(failure(&answer)),

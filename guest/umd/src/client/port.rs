@@ -12,7 +12,7 @@ use d3dkmt::{Call, EventId, Handle, NtStatus, ShareToken};
 use proto::channel::Welcome;
 
 use super::attach::{AttachError, Attachment, Broker, greet};
-use super::backing::{BackingProvider, ProcessBacking};
+use super::backing::{BackingError, BackingProvider, ProcessBacking};
 use super::channel::{Channel, Wakes, lock};
 use super::event::{CallerEvent, Event};
 use super::fence_memory::FenceLocation;
@@ -127,10 +127,27 @@ impl ProcessPort {
         allocation: Handle,
         memory: Range<u64>,
     ) -> Result<(), NtStatus> {
-        lock(&self.backing).add(self, device, resource, allocation, memory).map_err(|error| {
-            print(format_args!("cannot attach the memory of an allocation: {error}"));
-            if self.channel.is_lost() { TRANSPORT_LOST } else { NtStatus::from(&error) }
-        })
+        let added = lock(&self.backing).add(self, device, resource, allocation, memory);
+        added.map_err(|error| self.backing_failed(&error))
+    }
+
+    /// Records the memory of an allocation, of which [`ProcessPort::attach_mapped`] attaches what is mapped.
+    pub fn record_memory(&self, device: Handle, resource: Handle, allocation: Handle, address: u64) {
+        lock(&self.backing).record(device, resource, allocation, address);
+    }
+
+    /// From here on engines may access these bytes of an allocation, which are about to be mapped.
+    pub fn attach_mapped(&self, allocation: Handle, part: Range<u64>) -> Result<(), NtStatus> {
+        let mut backing = lock(&self.backing);
+        if backing.is_empty() {
+            return Ok(());
+        }
+        backing.add_mapped(self, allocation, &part).map_err(|error| self.backing_failed(&error))
+    }
+
+    fn backing_failed(&self, error: &BackingError) -> NtStatus {
+        print(format_args!("cannot attach the memory of an allocation: {error}"));
+        if self.channel.is_lost() { TRANSPORT_LOST } else { NtStatus::from(error) }
     }
 
     /// These allocations, and those of the resource, are destroyed: their memory is detached.

@@ -8,9 +8,9 @@
 //!
 //! - One call at a time, none inside of another, as at IRQL of the scheduler's thread class (level-1
 //!   synchronization). The first is `start`, for all adapters of the configuration.
-//! - An id of a context, hardware queue or fence names one object from its creation to its destruction, and no DDI
-//!   names it before or after. Context and queue numbers are reused; [`NativeFenceId`], [`KmdProcess`], [`KmdDevice`]
-//!   and [`DxgCpuEvent`] never.
+//! - An id of a context, hardware queue, fence or allocation names one object from its creation to its destruction, and
+//!   no DDI names it before or after. Context and queue numbers are reused; [`NativeFenceId`], [`AllocationId`],
+//!   [`ResourceId`], [`KmdProcess`], [`KmdDevice`] and [`DxgCpuEvent`] never.
 //! - `submission_fence_id` grows on each engine (SCH-005), also over resets; the kernel gives an engine two submissions
 //!   at a time. `validate` has seen each command buffer before it is submitted.
 //! - `destroy_*` comes once for each successful `create_*`, children before their parents. An object whose creation
@@ -51,12 +51,14 @@
 //! | `DxgkDdiResetFromTimeout`, `RestartFromTimeout` | [`reset_from_timeout`](Miniport::reset_from_timeout), .. | as `stop_device`; nothing |
 //! | `DxgkDdiCreateHwQueue`, `CreateDoorbell`, `CreateNativeFence`, `SetNativeFenceLogBuffer` | [`create_hw_queue`](Miniport::create_hw_queue), .. | STATUS_NOT_SUPPORTED |
 //! | `DxgkDdiSuspendContext`, `ResumeContext`, `SetPowerState` | [`suspend_context`](Miniport::suspend_context), .. | suspended at once; nothing |
+//! | `DxgkDdiCreateAllocation`, `OpenAllocation`, `DescribeAllocation`, .. | [`create_allocation`](Miniport::create_allocation), .. | STATUS_NOT_SUPPORTED: standard allocations only |
 //! | `DxgkDdiBuildPagingBuffer` | [`build_paging_buffer`](Miniport::build_paging_buffer) | nothing to submit: the CPU did it |
 //! | - | [`update_page_table`](Miniport::update_page_table) | its engines see no page tables |
 //! | `DxgkDdiCreateCpuEvent`, `Escape` | [`create_cpu_event`](Miniport::create_cpu_event), [`escape`](Miniport::escape) | STATUS_NOT_SUPPORTED |
 //! | - | [`save`](Miniport::save), [`restore`](Miniport::restore) | no snapshots: traces replay from their first step |
 //! | `DxgkDdiCreatePeriodicFrameNotification` | [`create_periodic_frame_notification`](Miniport::create_periodic_frame_notification) | STATUS_UNSUCCESSFUL: no displays |
 
+mod allocations;
 pub(crate) mod engine_ids;
 mod guests;
 mod happens_before;
@@ -74,6 +76,10 @@ use alloc::vec::Vec;
 use d3dkmt::{FeatureId, NtStatus};
 use serde::{Deserialize, Serialize};
 
+pub use allocations::{
+    AllocationDescription, AllocationId, AllocationInfo, CreateAllocation, DestroyAllocation, LocalAllocationId,
+    OpenAllocation, ResourceId, SegmentGroup, StandardAllocationData,
+};
 pub use engine_ids::{EngineId, HwContext, HwQueueId};
 pub use guests::{
     CreateCpuEvent, DxgCpuEvent, Escape, KmdCpuEvent, KmdDevice, KmdProcess, NewProcess, ProcessKind,
@@ -86,7 +92,7 @@ pub use native::{
     NativeFenceLogWrite, NativeFenceStorage, NewNativeFence, OpenedNativeFence, SignaledNativeFences,
 };
 pub use page_map::{Page, PageMap, Piece};
-pub use page_tables::PageTableEntry;
+pub use page_tables::{PageTableEntry, PagingOperation, PagingWork, SignalMonitoredFence};
 pub use pending_writes::{EngineWork, PendingWrite, WorkState};
 pub use queues::{DisconnectReason, DoorbellConnection, HwQueueSubmission, NewHwQueue, Suspend};
 pub(crate) use recovery::bit as engine_bit;
@@ -276,32 +282,6 @@ pub enum NotificationRefused {
     InvalidParameter,
     /// STATUS_UNSUCCESSFUL.
     Unsuccessful,
-}
-
-/// `DXGKARG_BUILDPAGINGBUFFER`: one operation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct PagingOperation {
-    pub adapter: u32,
-    pub process: ProcessId,
-    pub work: PagingWork,
-}
-
-/// What a paging buffer is for. Sizes in bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum PagingWork {
-    /// This range of the process's GPU address space changes.
-    UpdatePageTable { base: u64, size: u64 },
-    /// Allocations become resident: `size` bytes in all.
-    Transfer { size: u64 },
-}
-
-/// `DXGKARG_SIGNALMONITOREDFENCE`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SignalMonitoredFence {
-    pub adapter: u32,
-    pub process: ProcessId,
-    pub gpu_address: u64,
-    pub value: u64,
 }
 
 /// Why a command buffer is refused at submission.
@@ -633,6 +613,49 @@ pub trait Miniport {
         callbacks: &mut Vec<Callback>,
     ) {
         let _ = (now, updates, callbacks);
+    }
+    /// `DxgkDdiGetStandardAllocationDriverData`: the private data of a standard allocation, with which the kernel then
+    /// calls [`Miniport::create_allocation`]. `None`: the driver has none, and is not asked about the allocation.
+    fn get_standard_allocation_driver_data(
+        &mut self,
+        adapter: u32,
+        standard: &StandardAllocationData,
+    ) -> Option<Vec<u8>> {
+        let _ = (adapter, standard);
+        None
+    }
+    /// `DxgkDdiCreateAllocation`: all of the call or none. The driver reads the private data, may replace them by data
+    /// of the same length, and fills in each [`AllocationInfo`].
+    fn create_allocation(
+        &mut self,
+        adapter: u32,
+        create: &mut CreateAllocation,
+        callbacks: &mut Vec<Callback>,
+    ) -> Result<(), NtStatus> {
+        let _ = (adapter, create, callbacks);
+        Err(NtStatus::NOT_SUPPORTED)
+    }
+    /// `DxgkDdiOpenAllocation`, of one allocation: once for each handle to it.
+    fn open_allocation(&mut self, adapter: u32, open: &OpenAllocation<'_>) -> Result<(), NtStatus> {
+        let _ = (adapter, open);
+        Ok(())
+    }
+    /// `DxgkDdiCloseAllocation`.
+    fn close_allocation(&mut self, adapter: u32, device: KmdDevice, opened: LocalAllocationId) {
+        let _ = (adapter, device, opened);
+    }
+    /// `DxgkDdiDestroyAllocation`: after the last close of each allocation, and of a resource after its allocations.
+    fn destroy_allocation(&mut self, adapter: u32, destroy: &DestroyAllocation) {
+        let _ = (adapter, destroy);
+    }
+    /// `DxgkDdiDescribeAllocation`: of a picture; `None` for a buffer.
+    fn describe_allocation(
+        &self,
+        adapter: u32,
+        allocation: AllocationId,
+    ) -> Option<AllocationDescription> {
+        let _ = (adapter, allocation);
+        None
     }
     /// `DxgkDdiBuildPagingBuffer`: returns the paging buffer for the operation, which the kernel submits to
     /// [`crate::AdapterConfig::paging_engine`]; `None` if there is nothing to do, or the CPU has done it.

@@ -1,4 +1,4 @@
-//! The driver's side of GPU address spaces: page table entries.
+//! The driver's side of memory: page table entries of GPU address spaces, and paging work.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,4 +20,30 @@ pub enum PageTableEntry {
         /// A write faults otherwise.
         writable: bool,
     },
+}
+
+/// `DXGKARG_BUILDPAGINGBUFFER`: one operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PagingOperation {
+    pub adapter: u32,
+    pub process: ProcessId,
+    pub work: PagingWork,
+}
+
+/// What a paging buffer is for. Sizes in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum PagingWork {
+    /// This range of the process's GPU address space changes.
+    UpdatePageTable { base: u64, size: u64 },
+    /// Allocations become resident: `size` bytes in all.
+    Transfer { size: u64 },
+}
+
+/// `DXGKARG_SIGNALMONITOREDFENCE`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SignalMonitoredFence {
+    pub adapter: u32,
+    pub process: ProcessId,
+    pub gpu_address: u64,
+    pub value: u64,
 }

@@ -13,6 +13,9 @@ use crate::sync::keyed_mutex::ACQUIRE_BYTES;
 use crate::sync::waits::wait_bytes;
 use crate::vidmm::vaspace::PIECE_BYTES;
 
+/// Charge for the kernel's and the driver's tables of an allocation with private driver data, beside the data.
+const DRIVER_ALLOCATION_BYTES: u64 = 384;
+
 impl Kernel {
     /// How many bytes of memory a process is charged.
     pub fn memory_bytes(&self, process: ProcessId) -> Option<u64> {
@@ -57,17 +60,31 @@ impl Kernel {
             HandleTarget::PagingQueue(_) => 768,
             HandleTarget::Resource(open) => {
                 let resource = self.vidmm.memory().resource_opens[open].resource;
-                512 + self.vidmm.memory().resources[resource].runtime_data.len() as u64
+                let resource = &self.vidmm.memory().resources[resource];
+                let private_data = resource.driver.as_ref().map_or(0, |(_, data)| data.len());
+                512 + (resource.runtime_data.len() + private_data) as u64
             }
-            HandleTarget::Allocation(_) => 384,
+            HandleTarget::Allocation(open) => {
+                let allocation = self.vidmm.memory().allocation_opens[open].allocation;
+                let driver = self.vidmm.memory().allocations[allocation].driver.as_ref();
+                384 + driver.map_or(0, |driver| DRIVER_ALLOCATION_BYTES + driver.private_data.len() as u64)
+            }
         }
     }
 
     /// Bytes that are charged for an NT handle: everything that it keeps alive. Constant while it exists.
     pub(crate) fn share_bytes(&self, shared: Shared) -> u64 {
         const SHARE_BYTES: u64 = 512;
-        let of_resource =
-            |resource: u32| 1024 + self.vidmm.memory().resources[resource].runtime_data.len() as u64;
+        let of_resource = |resource: u32| {
+            let resource = &self.vidmm.memory().resources[resource];
+            let allocations = resource.allocations.len() as u64;
+            let of_driver = match resource.driver {
+                None => 0,
+                Some(_) => allocations * DRIVER_ALLOCATION_BYTES,
+            };
+            let data = resource.runtime_data.len() + self.vidmm.memory().private_data_bytes(resource);
+            640 + allocations * 384 + of_driver + data as u64
+        };
         SHARE_BYTES
             + match shared {
                 Shared::Sync(_) => 384,

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use d3dkmt::{GpuVaOperation, Handle, Reply, SignalFlags, SyncObjectFlags, SyncObjectType, limits};
 
 use super::address::{GpuVaUpdate, PageChange, VaUpdate};
+use super::growth::Growth;
 use crate::ProcessId;
 use crate::ddi::{PageTableEntry, PagingOperation, PagingWork, Piece};
 use crate::effects::Effects;
@@ -76,10 +77,13 @@ impl Kernel {
         self.require_room(self.vidsch.contexts()[self.vidmm.paging_queues[id].context].queue)?;
         let device = self.vidmm.paging_queues[id].device;
         let pages = source.2;
-        let page = self.page_to_map(process, device, source, protection)?;
+        let mut growth = Growth::default();
+        let page = self.page_to_map(process, device, source, protection, &mut growth)?;
         let adapter = self.processes.devices()[device].adapter;
+        self.require_growth(process, adapter, &growth)?;
+        let (address, changed) = self.address_space(process, adapter).map(bounds, pages, page)?;
+        self.grow(adapter, growth);
         let space = self.address_space(process, adapter);
-        let (address, changed) = space.map(bounds, pages, page)?;
         let size = pages * PAGE_BYTES;
         let range = space.range_number(address, size).unwrap_or(0);
         self.count_address_bytes(process, adapter);
@@ -100,6 +104,7 @@ impl Kernel {
         device: u32,
         (handle, offset_pages, pages): (Handle, u64, u64),
         protection: u64,
+        growth: &mut Growth,
     ) -> Result<Option<VaPage>, Refusal> {
         if handle == Handle::NULL {
             return match protection {
@@ -112,10 +117,11 @@ impl Kernel {
         }
         let open = self.allocation_open(process, device, handle)?;
         let writable = writable(protection)?;
-        let has = self.allocation_size(open) / PAGE_BYTES;
-        if offset_pages.checked_add(pages).is_none_or(|end| end > has) {
-            return invalid(format!("{pages} pages from page {offset_pages} on: {handle} has {has}"));
-        }
+        let end = offset_pages.checked_add(pages).and_then(|end| end.checked_mul(PAGE_BYTES));
+        let Some(end) = end else {
+            return invalid(format!("{pages} pages from page {offset_pages} on are no pages of {handle}"));
+        };
+        self.reach(open, end, growth)?;
         Ok(Some(VaPage::Of { open, offset: offset_pages * PAGE_BYTES, writable }))
     }
 
@@ -164,10 +170,13 @@ impl Kernel {
         };
         let signaled = of_fence(next_value, SyncObjectFlags::NO_SIGNAL)?;
         let adapter = self.processes.devices()[device].adapter;
-        let updates = self.check_operations(process, device, &operations)?;
+        let mut growth = Growth::default();
+        let updates = self.check_operations(process, device, &operations, &mut growth)?;
+        self.require_growth(process, adapter, &growth)?;
         let paging_context = self.paging_context(context)?;
         let queue = self.vidsch.contexts()[paging_context].queue;
         self.require_room(queue)?;
+        self.grow(adapter, growth);
         if !waited.is_empty() {
             self.enqueue_wait(queue, waited);
         }
@@ -195,6 +204,7 @@ impl Kernel {
         process: ProcessId,
         device: u32,
         operations: &[GpuVaOperation],
+        growth: &mut Growth,
     ) -> Result<Vec<VaUpdate>, Refusal> {
         let most = limits::GPU_VA_OPERATIONS_MAX;
         if operations.is_empty() || operations.len() > most {
@@ -203,7 +213,7 @@ impl Kernel {
         let adapter = self.processes.devices()[device].adapter;
         let (mut updates, mut pieces) = (Vec::with_capacity(operations.len()), 0_u64);
         for operation in operations {
-            let update = self.check_operation(process, device, operation)?;
+            let update = self.check_operation(process, device, operation, growth)?;
             let space = self.address_space(process, adapter);
             let require = |base: u64, size: u64| {
                 let whole_pages =
@@ -235,6 +245,7 @@ impl Kernel {
         process: ProcessId,
         device: u32,
         operation: &GpuVaOperation,
+        growth: &mut Growth,
     ) -> Result<VaUpdate, Refusal> {
         let GpuVaOperation { base, size, allocation: handle, .. } = *operation;
         let protection = match operation.operation {
@@ -253,14 +264,12 @@ impl Kernel {
         };
         let open = self.allocation_open(process, device, handle)?;
         let writable = writable(protection)?;
-        let (offset, span, has) =
-            (operation.allocation_offset, operation.allocation_size, self.allocation_size(open));
+        let (offset, span) = (operation.allocation_offset, operation.allocation_size);
         let whole_pages = offset.is_multiple_of(PAGE_BYTES) && span.is_multiple_of(PAGE_BYTES) && span > 0;
-        if !whole_pages || offset.checked_add(span).is_none_or(|end| end > has) {
-            return invalid(format!(
-                "{span:#x} bytes from byte {offset:#x} on are no pages of {handle}, which has {has:#x} bytes"
-            ));
-        }
+        let Some(end) = offset.checked_add(span).filter(|_| whole_pages) else {
+            return invalid(format!("{span:#x} bytes from byte {offset:#x} on are no pages of {handle}"));
+        };
+        self.reach(open, end, growth)?;
         Ok(VaUpdate::Set { base, size, page: Some(VaPage::Of { open, offset, writable }), span, handle })
     }
 

@@ -12,15 +12,17 @@
 //! as those (`sharing/`).
 //!
 //! User mode makes *standard* allocations of its own memory, "existing heap": StandardAllocation and ExistingSysMem,
-//! one allocation, whole pages (W-252, W-253). Their content is the process's memory itself. Allocations that a driver
-//! makes from private data are not modelled yet: NOT_SUPPORTED.
+//! one allocation, whole pages (W-252, W-253). Their content is the process's memory itself. Others have private driver
+//! data: the driver decides what they are (`create_calls.rs`).
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use d3dkmt::Handle;
 use serde::{Deserialize, Serialize};
 
+use crate::ddi::{AllocationId, LocalAllocationId, ResourceId, SegmentGroup};
 use crate::slab::Slab;
 use crate::{ProcessId, VmId};
 
@@ -40,6 +42,33 @@ pub(crate) struct Allocation {
     pub resident: bool,
     /// `D3DDDI_ALLOCATIONPRIORITY`.
     pub priority: u32,
+    /// Of an allocation with private driver data.
+    pub driver: Option<Box<DriverAllocation>>,
+}
+
+impl Allocation {
+    /// `hAllocation` of the driver.
+    pub fn id(&self) -> AllocationId {
+        AllocationId(self.number)
+    }
+
+    /// Bytes of its private driver data.
+    pub fn private_data(&self) -> &[u8] {
+        self.driver.as_ref().map_or(&[], |driver| &driver.private_data)
+    }
+}
+
+/// The driver's part of an allocation.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct DriverAllocation {
+    pub adapter: u32,
+    /// As the driver left them at creation.
+    pub private_data: Vec<u8>,
+    pub alignment: u32,
+    pub segment_group: SegmentGroup,
+    pub cpu_visible: bool,
+    /// Nobody knows its size: see `growth.rs`.
+    pub grows: bool,
 }
 
 /// A process's handle to an allocation.
@@ -54,6 +83,10 @@ pub(crate) struct AllocationOpen {
     /// How often it was made resident and not evicted again.
     pub residency: u32,
     pub locks: u32,
+    /// The handle that the creation returned.
+    pub is_creators: bool,
+    /// The driver's open.
+    pub local: Option<LocalAllocationId>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -62,6 +95,8 @@ pub(crate) struct Resource {
     pub adapter: u32,
     pub global: Option<Handle>,
     pub runtime_data: Vec<u8>,
+    /// Of a resource with private driver data: the driver's number, and the data as the driver left them.
+    pub driver: Option<(ResourceId, Vec<u8>)>,
     pub allocations: Vec<u32>,
     pub opens: usize,
     /// NT handles of it: see `sharing/`.
@@ -91,6 +126,8 @@ pub(crate) struct Memory {
     /// Allocations by the process that created them.
     pub(super) owned: BTreeSet<(ProcessId, u32)>,
     pub(super) allocations_made: u64,
+    /// Numbers of resources and opens for drivers.
+    pub(super) driver_ids: u64,
 }
 
 impl Memory {
@@ -101,10 +138,23 @@ impl Memory {
         index
     }
 
-    pub(super) fn remove(&mut self, index: u32) {
-        if let Some(allocation) = self.allocations.remove(index) {
-            self.owned.remove(&(allocation.owner, index));
-        }
+    pub(super) fn remove(&mut self, index: u32) -> Option<Allocation> {
+        let allocation = self.allocations.remove(index)?;
+        self.owned.remove(&(allocation.owner, index));
+        Some(allocation)
+    }
+
+    /// A number that names no other resource or open at a driver.
+    pub(super) fn next_driver_id(&mut self) -> u64 {
+        self.driver_ids += 1;
+        self.driver_ids
+    }
+
+    /// Bytes of the private driver data of a resource and its allocations together.
+    pub fn private_data_bytes(&self, resource: &Resource) -> usize {
+        let own = resource.driver.as_ref().map_or(0, |(_, data)| data.len());
+        let of = |allocation: &u32| self.allocations[*allocation].private_data().len();
+        own + resource.allocations.iter().map(of).sum::<usize>()
     }
 
     /// Number of resources with a global handle.

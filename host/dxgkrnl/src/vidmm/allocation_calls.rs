@@ -1,134 +1,34 @@
-//! The calls of allocations and resources. See `allocation.rs` for the rules.
+//! The calls of allocations and resources, except their creation (`create_calls.rs`). See `allocation.rs` for the
+//! rules.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::vec::Vec;
 
 use d3dkmt::{
-    AllocationInfo, CreateAllocation, CreateAllocationFlags, DestroyAllocationFlags, Handle, NtStatus, Reply,
-    ResourceInfo, RuntimeBuffer, ShareToken, StandardAllocation, SyncObjectFlags, limits,
+    DestroyAllocationFlags, Handle, NtStatus, Reply, ResourceInfo, RuntimeBuffer, ShareToken,
+    SyncObjectFlags, limits,
 };
 
 use super::allocation::{Allocation, AllocationOpen, Resource, ResourceOpen};
 use crate::ProcessId;
+use crate::ddi::{self, LocalAllocationId};
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
 use crate::process::HandleTarget;
 use crate::sharing::{Global, Shared, require_readable};
 use crate::sync::mapping::Mapping;
-use crate::vidmm::vaspace::PAGE_BYTES;
 
 impl Kernel {
-    /// `D3DKMTCreateAllocation` and `..2`.
-    pub(crate) fn create_allocation(&mut self, process: ProcessId, create: CreateAllocation) -> CallResult {
-        use CreateAllocationFlags as F;
-        let device = self.active_device(process, create.device)?;
-        let CreateAllocation { resource, flags, standard, private_data, runtime_data, allocations, .. } =
-            create;
-        if flags.unknown() != 0 {
-            return invalid(format!("allocation flags {:#x} have reserved bits set", flags.bits()));
-        }
-        let most = limits::RESOURCE_DATA_BYTES_MAX;
-        if runtime_data.len() > most {
-            return invalid(format!(
-                "{} bytes of private runtime data, the limit is {most}",
-                runtime_data.len()
-            ));
-        }
-        if resource != Handle::NULL {
-            self.resource_open(process, device, resource).map_err(as_handle)?;
-            return invalid(format!(
-                "{resource} has its allocations: a standard allocation cannot be added (W-258)"
-            ));
-        }
-        if flags.contains(F::CREATE_SHARED) && !flags.contains(F::CREATE_RESOURCE) {
-            return invalid("CreateShared without CreateResource: only a resource can be shared");
-        }
-        if flags.contains(F::NT_SECURITY_SHARING) && !flags.contains(F::CREATE_SHARED) {
-            return invalid("NtSecuritySharing without CreateShared");
-        }
-        let (size, info) = existing_heap(flags, standard, &private_data, &allocations)?;
-        let (system_memory, opened) = (info.system_memory, self.process(process).allocations);
-        if opened >= limits::ALLOCATIONS_PER_PROCESS_MAX {
-            return refuse(NtStatus::NO_MEMORY, format!("the process has {opened} allocations, the limit"));
-        }
-        self.vidmm.memory.allocations_made += 1;
-        let allocation = self.vidmm.memory.insert(Allocation {
-            owner: process,
-            system_memory,
-            size,
-            number: self.vidmm.memory.allocations_made,
-            resource: None,
-            opens: BTreeSet::new(),
-            resident: false,
-            priority: crate::vidmm::lock::PRIORITY_NORMAL,
-        });
-        let created = match flags.contains(F::CREATE_RESOURCE) {
-            true => self.new_resource(process, device, flags, runtime_data, allocation),
-            false => self.new_allocation_open(process, device, allocation, None).map(|handle| {
-                self.processes.device_mut(device).children.insert(handle);
-                Reply::Allocations {
-                    resource: Handle::NULL,
-                    shared_handle: Handle::NULL,
-                    allocations: [handle].into(),
-                }
-            }),
-        };
-        if created.is_err() {
-            self.vidmm.memory.remove(allocation);
-        }
-        created
-    }
-
-    /// A resource with one allocation: the resource's handle is the first (W-010).
-    fn new_resource(
-        &mut self,
-        process: ProcessId,
-        device: u32,
-        flags: CreateAllocationFlags,
-        runtime_data: Vec<u8>,
-        allocation: u32,
-    ) -> CallResult {
-        use CreateAllocationFlags as F;
-        let resource = self.vidmm.memory.resources.insert(Resource {
-            vm: self.process(process).vm,
-            adapter: self.processes.devices()[device].adapter,
-            global: None,
-            runtime_data,
-            allocations: [allocation].into(),
-            opens: 0,
-            shares: 0,
-            nt_shared: flags.contains(F::CREATE_SHARED | F::NT_SECURITY_SHARING),
-        });
-        self.vidmm.memory.allocations[allocation].resource = Some(resource);
-        let by_global = flags.contains(F::CREATE_SHARED) && !flags.contains(F::NT_SECURITY_SHARING);
-        let global = by_global.then(|| self.new_global(Global::Resource(resource))).transpose();
-        let opened = global.and_then(|global| {
-            self.vidmm.memory.resources[resource].global = global;
-            self.new_resource_open(process, device, resource)
-        });
-        match opened {
-            Ok((handle, allocations)) => {
-                let shared_handle = self.vidmm.memory.resources[resource].global.unwrap_or(Handle::NULL);
-                Ok(Reply::Allocations { resource: handle, shared_handle, allocations })
-            }
-            Err(refusal) => {
-                if let Some(global) = self.vidmm.memory.resources.remove(resource).and_then(|one| one.global)
-                {
-                    self.end_global(global);
-                }
-                Err(refusal)
-            }
-        }
-    }
-
     /// Creates a handle to a resource, then one to each of its allocations.
-    fn new_resource_open(
+    pub(super) fn new_resource_open(
         &mut self,
         process: ProcessId,
         device: u32,
         resource: u32,
+        is_creators: bool,
+        effects: &mut Effects,
     ) -> Result<(Handle, Vec<Handle>), Refusal> {
         let open = self.vidmm.memory.resource_opens.insert(ResourceOpen {
             process,
@@ -148,7 +48,7 @@ impl Kernel {
         self.vidmm.memory.resource_opens[open].handle = handle;
         self.processes.device_mut(device).children.insert(handle);
         for allocation in self.vidmm.memory.resources[resource].allocations.clone() {
-            match self.new_allocation_open(process, device, allocation, Some(open)) {
+            match self.new_allocation_open((process, device), allocation, Some(open), is_creators, effects) {
                 Ok(handle) => _ = self.vidmm.memory.resource_opens[open].allocations.insert(handle),
                 Err(refusal) => {
                     self.end_resource(process, handle);
@@ -159,16 +59,27 @@ impl Kernel {
         Ok((handle, self.vidmm.memory.resource_opens[open].allocations.iter().copied().collect()))
     }
 
-    fn new_allocation_open(
+    pub(super) fn new_allocation_open(
         &mut self,
-        process: ProcessId,
-        device: u32,
+        (process, device): (ProcessId, u32),
         allocation: u32,
         resource: Option<u32>,
+        is_creators: bool,
+        effects: &mut Effects,
     ) -> Result<Handle, Refusal> {
-        let handle = Handle::NULL;
-        let open = AllocationOpen { process, handle, device, allocation, resource, residency: 0, locks: 0 };
-        let open = self.vidmm.memory.allocation_opens.insert(open);
+        let local = self.open_at_driver(device, allocation, is_creators, effects)?;
+        let (handle, residency, locks) = (Handle::NULL, 0, 0);
+        let open = self.vidmm.memory.allocation_opens.insert(AllocationOpen {
+            process,
+            handle,
+            device,
+            allocation,
+            resource,
+            residency,
+            locks,
+            is_creators,
+            local,
+        });
         match self.insert_handle(process, HandleTarget::Allocation(open)) {
             Ok(handle) => {
                 self.vidmm.memory.allocation_opens[open].handle = handle;
@@ -177,6 +88,7 @@ impl Kernel {
                 Ok(handle)
             }
             Err(refusal) => {
+                self.close_at_driver(open);
                 self.vidmm.memory.allocation_opens.remove(open);
                 Err(refusal)
             }
@@ -227,7 +139,9 @@ impl Kernel {
         let Some(HandleTarget::Resource(open)) = self.remove_handle(process, handle) else {
             return Reply::None;
         };
-        for allocation in self.vidmm.memory.resource_opens[open].allocations.clone() {
+        let allocations = self.vidmm.memory.resource_opens[open].allocations.clone();
+        self.spend(allocations.len().saturating_sub(1) as u32);
+        for allocation in allocations {
             self.end_allocation(process, allocation);
         }
         let ended = self.vidmm.memory.resource_opens.remove(open).expect("a handle names a live open");
@@ -245,10 +159,8 @@ impl Kernel {
                 self.drop_allocation_if_unused(allocation);
             }
         }
-        if opens + shares == 0
-            && let Some(Resource { global: Some(global), .. }) = self.vidmm.memory.resources.remove(resource)
-        {
-            self.end_global(global);
+        if opens + shares == 0 {
+            self.remove_resource(resource);
         }
     }
 
@@ -262,9 +174,17 @@ impl Kernel {
         if !opens.is_empty() || self.is_kept(&self.vidmm.memory.allocations[allocation]) {
             return;
         }
-        self.vidmm.memory.remove(allocation);
+        self.remove_allocation(allocation);
         if let Some(resource) = resource {
-            self.vidmm.memory.resources[resource].allocations.retain(|one| *one != allocation);
+            self.forget_in_resource(resource, allocation);
+        }
+    }
+
+    /// Removes an allocation from the list of its resource.
+    pub(super) fn forget_in_resource(&mut self, resource: u32, allocation: u32) {
+        let allocations = &mut self.vidmm.memory.resources[resource].allocations;
+        if let Some(at) = allocations.iter().position(|one| *one == allocation) {
+            allocations.remove(at);
         }
     }
 
@@ -289,6 +209,7 @@ impl Kernel {
         self.process_mut(process).allocations -= 1;
         self.unmap_open(process, open);
         self.drop_residency(open);
+        self.close_at_driver(open);
         self.vidmm.memory.allocation_opens.remove(open);
         self.vidmm.memory.allocations[allocation].opens.remove(&open);
         self.drop_allocation_if_unused(allocation);
@@ -313,18 +234,19 @@ impl Kernel {
         device: Handle,
         shared: Handle,
         buffers: ResourceInfo,
+        effects: &mut Effects,
     ) -> CallResult {
         let device = self.active_device(process, device)?;
         let resource = self.shared_resource(process, device, shared)?;
-        self.open_for(process, device, resource, buffers)
+        self.open_for((process, device), resource, buffers, effects)
     }
 
     fn open_for(
         &mut self,
-        process: ProcessId,
-        device: u32,
+        (process, device): (ProcessId, u32),
         resource: u32,
         buffers: ResourceInfo,
+        effects: &mut Effects,
     ) -> CallResult {
         let info = self.resource_info(resource);
         let differ = |what: &str, has: u32, is: u32| match has == is {
@@ -351,10 +273,34 @@ impl Kernel {
         if opened + info.allocations as usize > limits::ALLOCATIONS_PER_PROCESS_MAX {
             return refuse(NtStatus::NO_MEMORY, format!("the process has {opened} allocations, the limit"));
         }
-        let (handle, allocations) = self.new_resource_open(process, device, resource)?;
-        let runtime_data = self.vidmm.memory.resources[resource].runtime_data.clone();
-        let (keyed_mutex, sync_object) = (Handle::NULL, Handle::NULL);
-        Ok(Reply::OpenedResource { resource: handle, allocations, runtime_data, keyed_mutex, sync_object })
+        let (handle, allocations) = self.new_resource_open(process, device, resource, false, effects)?;
+        let (private_data, private_data_sizes) = self.resource_private_data(resource);
+        Ok(Reply::OpenedResource {
+            resource: handle,
+            allocations,
+            runtime_data: self.vidmm.memory.resources[resource].runtime_data.clone(),
+            keyed_mutex: Handle::NULL,
+            sync_object: Handle::NULL,
+            private_data,
+            private_data_sizes,
+        })
+    }
+
+    /// The private driver data of a resource and of its allocations, and the sizes of the latter if there are any.
+    fn resource_private_data(&self, resource: u32) -> (Vec<u8>, Vec<u32>) {
+        let memory = &self.vidmm.memory;
+        let resource = &memory.resources[resource];
+        let mut data = resource.driver.as_ref().map(|(_, data)| data.clone()).unwrap_or_default();
+        let mut sizes = Vec::new();
+        for allocation in &resource.allocations {
+            let of_allocation = memory.allocations[*allocation].private_data();
+            data.extend_from_slice(of_allocation);
+            sizes.push(of_allocation.len() as u32);
+        }
+        if sizes.iter().all(|size| *size == 0) {
+            sizes.clear();
+        }
+        (data, sizes)
     }
 
     /// `D3DKMTQueryResourceInfoFromNtHandle`.
@@ -381,7 +327,7 @@ impl Kernel {
     ) -> CallResult {
         let id = self.active_device(process, device)?;
         let (resource, shared) = self.resource_of_token(process, id, token)?;
-        let mut opened = self.open_for(process, id, resource, buffers)?;
+        let mut opened = self.open_for((process, id), resource, buffers, effects)?;
         let Reply::OpenedResource { resource, ref mut keyed_mutex, ref mut sync_object, .. } = opened else {
             return Ok(opened);
         };
@@ -461,11 +407,12 @@ impl Kernel {
 
     fn resource_info(&self, resource: u32) -> ResourceInfo {
         let resource = &self.vidmm.memory.resources[resource];
+        let own = resource.driver.as_ref().map_or(0, |(_, data)| data.len());
+        let all = self.vidmm.memory.private_data_bytes(resource);
         ResourceInfo {
             runtime_data_size: resource.runtime_data.len() as u32,
-            // Standard allocations have no driver data.
-            private_data_size: 0,
-            total_private_data_size: 0,
+            private_data_size: own as u32,
+            total_private_data_size: (all - own) as u32,
             allocations: resource.allocations.len() as u32,
         }
     }
@@ -504,11 +451,6 @@ impl Kernel {
         }
     }
 
-    /// Bytes of the allocation of an open.
-    pub(crate) fn allocation_size(&self, open: u32) -> u64 {
-        self.vidmm.memory.allocations[self.vidmm.memory.allocation_opens[open].allocation].size
-    }
-
     pub(crate) fn allocation_open(
         &self,
         process: ProcessId,
@@ -522,6 +464,62 @@ impl Kernel {
                 Ok(open)
             }
             _ => invalid(format!("{handle} is no allocation of this device")),
+        }
+    }
+
+    /// Removes an allocation, also at its driver.
+    pub(super) fn remove_allocation(&mut self, allocation: u32) {
+        let Some(removed) = self.vidmm.memory.remove(allocation) else { return };
+        if let Some(driver) = &removed.driver {
+            let destroy = ddi::DestroyAllocation { allocations: [removed.id()].into(), resource: None };
+            self.miniport.destroy_allocation(driver.adapter, &destroy);
+        }
+    }
+
+    /// Removes a resource, with its global handle, also at its driver.
+    pub(super) fn remove_resource(&mut self, resource: u32) {
+        let Some(removed) = self.vidmm.memory.resources.remove(resource) else { return };
+        if let Some((id, _)) = removed.driver {
+            let destroy = ddi::DestroyAllocation { allocations: Vec::new(), resource: Some(id) };
+            self.miniport.destroy_allocation(removed.adapter, &destroy);
+        }
+        if let Some(global) = removed.global {
+            self.end_global(global);
+        }
+    }
+
+    /// Opens an allocation at its driver, if that knows it.
+    fn open_at_driver(
+        &mut self,
+        device: u32,
+        allocation: u32,
+        create: bool,
+        effects: &mut Effects,
+    ) -> Result<Option<LocalAllocationId>, Refusal> {
+        if self.vidmm.memory.allocations[allocation].driver.is_none() {
+            return Ok(None);
+        }
+        let opened = LocalAllocationId(self.vidmm.memory.next_driver_id());
+        let state = &self.vidmm.memory.allocations[allocation];
+        let open = ddi::OpenAllocation {
+            device: self.processes.devices()[device].kmd,
+            allocation: state.id(),
+            opened,
+            create,
+            private_data: state.private_data(),
+        };
+        let adapter = self.processes.devices()[device].adapter;
+        match self.miniport.open_allocation(adapter, &open) {
+            Ok(()) => Ok(Some(opened)),
+            Err(status) => Err(self.driver_refused(adapter, "DxgkDdiOpenAllocation", status, effects)),
+        }
+    }
+
+    fn close_at_driver(&mut self, open: u32) {
+        let AllocationOpen { device, local, .. } = self.vidmm.memory.allocation_opens[open];
+        if let Some(opened) = local {
+            let device = &self.processes.devices()[device];
+            self.miniport.close_allocation(device.adapter, device.kmd, opened);
         }
     }
 
@@ -579,53 +577,4 @@ fn tally<K: Ord>(keys: impl Iterator<Item = K>) -> BTreeMap<K, usize> {
         *tally.entry(key).or_default() += 1;
     }
     tally
-}
-
-/// A handle that names nothing is INVALID_HANDLE where a resource may be named or not (W-254).
-fn as_handle(refusal: Refusal) -> Refusal {
-    Refusal { status: NtStatus::INVALID_HANDLE, ..refusal }
-}
-
-/// The size and the one allocation of a standard allocation of the caller's own memory (W-252, W-253, W-260).
-fn existing_heap(
-    flags: CreateAllocationFlags,
-    standard: Option<StandardAllocation>,
-    private_data: &[u8],
-    allocations: &[AllocationInfo],
-) -> Result<(u64, AllocationInfo), Refusal> {
-    use CreateAllocationFlags as F;
-    let Some(standard) = standard.filter(|_| flags.contains(F::STANDARD_ALLOCATION)) else {
-        if flags.contains(F::EXISTING_SYS_MEM) || private_data.is_empty() {
-            return invalid("neither a standard allocation nor private data for the driver");
-        }
-        return refuse(NtStatus::NOT_SUPPORTED, "allocations by private driver data are not modelled yet");
-    };
-    if standard.kind != StandardAllocation::EXISTING_HEAP {
-        return invalid(format!("standard allocation type {} is not EXISTINGHEAP", standard.kind));
-    }
-    if !flags.contains(F::EXISTING_SYS_MEM) {
-        return invalid("an existing heap without ExistingSysMem");
-    }
-    if standard.flags != 0 {
-        return invalid(format!("standard allocation flags {:#x} have reserved bits set", standard.flags));
-    }
-    if standard.private_data_size != 0 {
-        let size = standard.private_data_size;
-        return invalid(format!("{size} bytes of private driver data: a standard allocation has none"));
-    }
-    let [info] = allocations else {
-        return invalid(format!("{} allocations: a standard allocation is one", allocations.len()));
-    };
-    let (start, size) = (info.system_memory, standard.size);
-    if size == 0 || !size.is_multiple_of(PAGE_BYTES) {
-        return invalid(format!("the size {size:#x} is not a multiple of 4 KiB"));
-    }
-    let is_user_memory = start.checked_add(size).is_some_and(|end| end <= limits::USER_END);
-    if start == 0 || !start.is_multiple_of(PAGE_BYTES) || !is_user_memory {
-        return invalid(format!("{size:#x} bytes at {start:#x} are not pages of the process"));
-    }
-    if !info.private_data.is_empty() || info.flags != 0 {
-        return invalid("private driver data or flags of an allocation: a standard allocation has none");
-    }
-    Ok((size, info.clone()))
 }

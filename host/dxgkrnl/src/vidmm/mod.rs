@@ -1,13 +1,16 @@
 //! VidMm: allocations, GPU address spaces, and the queues in which they change.
 //!
 //! State: `allocation.rs`, `vaspace.rs`, `address.rs` (changes of address spaces), `paging.rs`. Behaviour: the calls of
-//! each, `residency.rs`, `lock.rs`, `ring.rs` (buffers of user-mode submission).
+//! each, `create_calls.rs` (creation of allocations), `growth.rs`, `residency.rs`, `lock.rs`, `ring.rs` (buffers of
+//! user-mode submission).
 
 pub(crate) mod address;
 mod address_calls;
 pub(crate) mod allocation;
 mod allocation_calls;
+mod create_calls;
 mod dma_operations;
+mod growth;
 pub(crate) mod lock;
 pub(crate) mod paging;
 mod paging_calls;

@@ -196,7 +196,7 @@ impl Kernel {
     }
 
     /// By how much a process would be over its budget if it made `more` bytes resident.
-    fn over_budget(&self, process: ProcessId, adapter: u32, more: u64) -> u64 {
+    pub(super) fn over_budget(&self, process: ProcessId, adapter: u32, more: u64) -> u64 {
         let budget = self.config.adapters[adapter as usize].non_local_budget_bytes;
         self.resident_bytes(process, adapter).saturating_add(more).saturating_sub(budget)
     }
@@ -206,7 +206,7 @@ impl Kernel {
         opens.any(|open| self.vidmm.memory.allocation_opens[*open].residency > 0)
     }
 
-    fn is_wanted_by(&self, allocation: u32, process: ProcessId) -> bool {
+    pub(super) fn is_wanted_by(&self, allocation: u32, process: ProcessId) -> bool {
         let opens = self.vidmm.memory.allocations[allocation].opens.iter();
         let mut opens = opens.map(|open| &self.vidmm.memory.allocation_opens[*open]);
         opens.any(|open| open.process == process && open.residency > 0)

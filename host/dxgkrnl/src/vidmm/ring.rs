@@ -57,6 +57,8 @@ impl Kernel {
             resource,
             residency,
             locks,
+            is_creators: false,
+            local: None,
         });
         self.vidmm.memory.allocations[allocation].opens.insert(open);
         self.process_mut(process).allocations += 1;

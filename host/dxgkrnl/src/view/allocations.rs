@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use d3dkmt::Handle;
 
-use super::snapshot::{AllocationState, ResourceState};
+use super::snapshot::{AllocationState, DriverAllocationState, ResourceState};
 use crate::kernel::Kernel;
 use crate::vidmm::allocation::{AllocationOpen, ResourceOpen};
 
@@ -41,6 +41,14 @@ impl Kernel {
                 resident: allocation.resident,
                 locks: open.locks,
                 priority: allocation.priority,
+                driver: allocation.driver.as_ref().map(|driver| DriverAllocationState {
+                    private_data_bytes: driver.private_data.len() as u32,
+                    alignment: driver.alignment,
+                    segment_group: driver.segment_group,
+                    cpu_visible: driver.cpu_visible,
+                    grows: driver.grows,
+                    description: self.miniport.describe_allocation(driver.adapter, allocation.id()),
+                }),
             }
         };
         self.vidmm.memory().allocation_opens.iter().map(|(_, open)| state(open)).collect()

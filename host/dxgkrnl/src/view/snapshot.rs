@@ -6,7 +6,7 @@ use core::hash::{Hash, Hasher};
 
 use d3dkmt::{Handle, SyncObjectType};
 
-use crate::ddi::{DxgCpuEvent, EngineId, EngineState, PendingFaults};
+use crate::ddi::{AllocationDescription, DxgCpuEvent, EngineId, EngineState, PendingFaults, SegmentGroup};
 use crate::kernel::Kernel;
 use crate::sharing::Shared;
 use crate::sync::keyed_mutex::{State, Until};
@@ -209,6 +209,21 @@ pub struct AllocationState {
     pub locks: u32,
     /// `D3DDDI_ALLOCATIONPRIORITY`, of the allocation.
     pub priority: u32,
+    /// Of an allocation with private driver data.
+    pub driver: Option<DriverAllocationState>,
+}
+
+/// What the driver has made of an allocation.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct DriverAllocationState {
+    pub private_data_bytes: u32,
+    pub alignment: u32,
+    pub segment_group: SegmentGroup,
+    pub cpu_visible: bool,
+    /// Nobody knows its size: it is that of what its creator has mapped.
+    pub grows: bool,
+    /// `DxgkDdiDescribeAllocation`: of a picture.
+    pub description: Option<AllocationDescription>,
 }
 
 /// One open of a keyed mutex.

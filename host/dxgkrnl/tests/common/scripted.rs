@@ -46,6 +46,10 @@ pub struct Script {
     /// Builds no paging buffers.
     pub pages_by_cpu: bool,
     pub refuse_notification: Option<NotificationRefused>,
+    /// Private data of standard allocations.
+    pub standard_data: Option<Vec<u8>>,
+    /// Changes the answer of each CreateAllocation.
+    pub allocation_answer: Option<fn(&mut CreateAllocation)>,
     pub ddis: PerEngineTdrDdis,
     /// Happens-before relations that the kernel reported.
     pub edges: Vec<HappensBefore>,
@@ -88,6 +92,8 @@ pub fn scripted(config: Config) -> (World, ScriptRef) {
         paging: None,
         pages_by_cpu: false,
         refuse_notification: None,
+        standard_data: None,
+        allocation_answer: None,
         ddis: PerEngineTdrDdis::all(),
         edges: Vec::new(),
         inside: false,
@@ -236,6 +242,37 @@ impl Miniport for Scripted {
         Vec::new()
     }
 
+    fn get_standard_allocation_driver_data(&mut self, adapter: u32, standard: &StandardAllocationData) -> Option<Vec<u8>> {
+        let mut script = self.script.borrow();
+        let StandardAllocationData { kind, size } = standard;
+        script.log.push(format!("get_standard_allocation_driver_data {adapter} {kind} {size:#x}"));
+        script.standard_data.clone()
+    }
+
+    fn create_allocation(
+        &mut self,
+        adapter: u32,
+        create: &mut CreateAllocation,
+        callbacks: &mut Callbacks,
+    ) -> Result<(), NtStatus> {
+        self.failing("create_allocation")?;
+        let of = |info: &AllocationInfo| format!("{} ({} bytes)", info.allocation.0, info.private_data.len());
+        let all: Vec<String> = create.allocations.iter().map(of).collect();
+        let resource = create.resource.map_or(0, |resource| resource.0);
+        let line = format!(
+            "create_allocation {adapter} {} in {resource} new {} ({} bytes)",
+            all.join(" "), create.new_resource, create.private_data.len(),
+        );
+        let answered = self.log_and_call("create_allocation", line, callbacks, |simulated, callbacks| {
+            simulated.create_allocation(adapter, create, callbacks)
+        });
+        if let Some(change) = self.script.borrow().allocation_answer {
+            change(create);
+            return Ok(());
+        }
+        answered
+    }
+
     ddis! {
         preempt_command(now: Nanos, engine: EngineId, id: u64) -> Result<(), NtStatus> [failing]
             = "preempt_command";
@@ -285,6 +322,16 @@ impl Miniport for Scripted {
             = format!(
                 "create_cpu_event {adapter} {} on {}, flags {}", create.event.0, create.device.0, create.flags
             );
+        open_allocation(adapter: u32, open: &OpenAllocation<'_>) -> Result<(), NtStatus> [failing] = format!(
+            "open_allocation {adapter} {} as {} on {} create {} ({} bytes)",
+            open.allocation.0, open.opened.0, open.device.0, open.create, open.private_data.len(),
+        );
+        close_allocation(adapter: u32, device: KmdDevice, opened: LocalAllocationId)
+            = format!("close_allocation {adapter} {} on {}", opened.0, device.0);
+        destroy_allocation(adapter: u32, destroy: &DestroyAllocation) = format!(
+            "destroy_allocation {adapter} {:?} of {:?}",
+            destroy.allocations.iter().map(|one| one.0).collect::<Vec<_>>(), destroy.resource.map(|one| one.0),
+        );
         set_virtual_machine_data(adapter: u32, data: &VirtualMachineData) = format!(
             "set_virtual_machine_data {adapter} {}: secure {} linux {}", data.worker.0, data.secure, data.linux,
         );
@@ -327,6 +374,7 @@ impl Miniport for Scripted {
 
     forwarded! {
         validate(adapter: u32, commands: &[u8]) -> Result<(), BadCommands>;
+        describe_allocation(adapter: u32, allocation: AllocationId) -> Option<AllocationDescription>;
         ring_bytes(hw_queue: HwQueueId) -> usize;
         held_bytes(adapter: u32, process: ProcessId) -> usize;
         next_deadline() -> Option<Nanos>;

@@ -10,7 +10,7 @@ use dxgkrnl::Policy;
 use super::random::{DURATIONS_NS, Drawer};
 use crate::program::{
     Action, Address, AllocationSpec, Binding, Command, HandleRef, Kind, ListCommand, NamedCall, Operation,
-    WriteMode,
+    PrivateData, WriteMode,
 };
 use crate::script::settings;
 
@@ -93,7 +93,12 @@ impl Drawer {
         let (main, of_device) = (self.draft.guests[guest].main, HandleRef::Bound(device));
         let call = CallOf::CreatePagingQueue { device: of_device, priority: 0, physical_adapter: 0 };
         let queue = self.draft.push_named(main, Kind::PagingQueue, call);
-        let create = AllocationSpec { device: of_device, bytes: PAGES * PAGE_BYTES, shared: false };
+        let create = AllocationSpec {
+            device: of_device,
+            bytes: PAGES * PAGE_BYTES,
+            private_data: PrivateData::None,
+            shared: false,
+        };
         let allocation = self.draft.push_named(main, Kind::Allocation, CallOf::CreateAllocation { create });
         let call = CallOf::MapGpuVirtualAddress {
             paging_queue: HandleRef::Bound(queue),

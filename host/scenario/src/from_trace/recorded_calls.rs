@@ -1,5 +1,6 @@
 //! Converts recorded calls to operations: numbers of a trace become names of the scenario.
 
+use d3dkmt::allocation_data::{self, AllocationData};
 use d3dkmt::isa::{CommandBuffer, Packet, decode};
 use d3dkmt::names::{Numbers, Rename};
 use d3dkmt::{
@@ -11,7 +12,8 @@ use dxgkrnl::ProcessId;
 use super::Builder;
 use crate::program::{
     AdapterNumber, Address, AllocationSpec, Binding, Bindings, BufferSize, Command, GpuSignalSpec,
-    GpuVaRange, HandleRef, MutexBuffer, MutexText, ObjectSpec, Operation, Piece, Share, Timeout, WriteMode,
+    GpuVaRange, HandleRef, MutexBuffer, MutexText, ObjectSpec, Operation, Piece, PrivateData, Share, Timeout,
+    WriteMode,
 };
 use crate::script::forms::{self, Form};
 
@@ -186,11 +188,23 @@ impl Rename<Numbers, Bindings> for NamesOf<'_, '_> {
     }
 
     fn new_allocation(&mut self, create: &Box<CreateAllocation>) -> Lifted<AllocationSpec> {
-        let bytes = create.standard.as_ref().map(|standard| standard.size);
-        let bytes = bytes.filter(|_| create.allocations.len() == 1);
+        let [info] = &create.allocations[..] else { return Err("several allocations in one call") };
+        let (bytes, private_data) = match &create.standard {
+            Some(standard) => (standard.size, PrivateData::None),
+            None => {
+                let bytes = allocation_data::memory_bytes(&info.private_data);
+                let bytes = bytes.ok_or("private data that do not say how much memory an allocation has")?;
+                let data = match AllocationData::decode(&info.private_data) {
+                    Ok(_) => PrivateData::Described,
+                    Err(_) => PrivateData::Foreign(info.private_data.len() as u32),
+                };
+                (bytes, data)
+            }
+        };
         Ok(AllocationSpec {
             device: self.name(create.device),
-            bytes: bytes.ok_or("an allocation that is not one existing heap")?,
+            bytes,
+            private_data,
             shared: create.flags.contains(CreateAllocationFlags::CREATE_SHARED),
         })
     }

@@ -113,11 +113,24 @@ pub struct GpuVaRange {
     pub bytes: u64,
 }
 
-/// An allocation of an existing heap.
+/// Private driver data of an allocation.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum PrivateData {
+    /// None: a standard allocation, of an existing heap.
+    #[default]
+    None,
+    /// In the simulated driver's format.
+    Described,
+    /// This many bytes of a driver that the host does not know.
+    Foreign(u32),
+}
+
+/// An allocation of the process's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct AllocationSpec {
     pub device: HandleRef,
     pub bytes: u64,
+    pub private_data: PrivateData,
     /// It is part of a resource that can have NT handles.
     pub shared: bool,
 }

@@ -14,7 +14,7 @@ use dxgkrnl::{Config, Nanos};
 
 pub use bindings::{
     AdapterNumber, Address, AllocationSpec, Bindings, BufferSize, GpuSignalSpec, GpuVaRange, HandleRef,
-    MutexBuffer, MutexText, NamedCall, ObjectSpec, Share, Timeout,
+    MutexBuffer, MutexText, NamedCall, ObjectSpec, PrivateData, Share, Timeout,
 };
 pub use list::{ListCommand, Named as NamedIn};
 pub(crate) use operation::kind_of_call;

@@ -1,6 +1,7 @@
 //! Parses calls whose operands no form of a row can express: lists of fences with their values, command buffers, two
 //! calls of one verb.
 
+use d3dkmt::allocation_data::FOREIGN_BYTES_MIN;
 use d3dkmt::limits::PRIVATE_DATA_BYTES_MAX;
 use d3dkmt::{
     CallOf, CreateContextFlags, EscapeFlags, ResourceInfo, SignalFlags, SyncObjectFlags, SyncObjectType,
@@ -9,7 +10,7 @@ use d3dkmt::{
 
 use crate::program::{
     AllocationSpec, Binding, Command, GpuSignalSpec, GpuVaRange, HandleRef, Kind, MutexBuffer, MutexText,
-    NamedCall, ObjectSpec, Share, WriteMode,
+    NamedCall, ObjectSpec, PrivateData, Share, WriteMode,
 };
 use crate::script::cursor::{Cursor, Parsed, unknown};
 use crate::script::error::{ScriptError, shortened};
@@ -52,12 +53,18 @@ pub(super) fn read(names: &Names, verb: &str, cursor: &mut Cursor<'_>) -> Parsed
             let device = handle(names, cursor, Kind::Device)?;
             cursor.word("bytes")?;
             let bytes = value64(cursor, "a size")?;
+            let private_data = private_data(cursor)?;
             let shared = cursor.take_word("shared");
-            CallOf::CreateAllocation { create: AllocationSpec { device, bytes, shared } }
+            CallOf::CreateAllocation { create: AllocationSpec { device, bytes, private_data, shared } }
         }
         "open_allocation" => {
             let device = handle(names, cursor, Kind::Device)?;
-            open_allocation(device, share(names, cursor)?)
+            let share = share(names, cursor)?;
+            let private_data = match cursor.take_word("private") {
+                true => value32(cursor, "a size of private data")?,
+                false => 0,
+            };
+            open_allocation(device, share, private_data)
         }
         "update_address" => update_address(names, cursor)?,
         "submit_hw" => {
@@ -135,7 +142,9 @@ pub(super) fn as_written(call: &NamedCall) -> NamedCall {
         CallOf::CreateContextVirtual { device, node_ordinal, flags, .. } => {
             return new_context(*device, *node_ordinal, *flags);
         }
-        CallOf::OpenResourceFromNtHandle { device, token, .. } => return open_allocation(*device, *token),
+        CallOf::OpenResourceFromNtHandle { device, token, info, .. } => {
+            return open_allocation(*device, *token, info.total_private_data_size);
+        }
         CallOf::SubmitCommand { commands, length, flags, .. } => (*commands, *length, *flags) = (0, 0, 0),
         CallOf::SubmitCommandToHwQueue { commands, length, .. } => (*commands, *length) = (0, 0),
         CallOf::UpdateGpuVirtualAddress { flags, .. } => *flags = 0,
@@ -158,9 +167,31 @@ pub(super) fn as_written(call: &NamedCall) -> NamedCall {
     written
 }
 
-/// Returns the call that opens a resource of one standard allocation, which has no private data.
-pub(crate) fn open_allocation(device: HandleRef, token: Share) -> NamedCall {
-    let info = ResourceInfo { allocations: 1, ..ResourceInfo::default() };
+/// Parses the private driver data of an allocation.
+fn private_data(cursor: &mut Cursor<'_>) -> Parsed<PrivateData> {
+    if cursor.take_word("described") {
+        return Ok(PrivateData::Described);
+    }
+    let span = cursor.span();
+    if !cursor.take_word("private") {
+        return Ok(PrivateData::None);
+    }
+    let bytes = value32(cursor, "a size of private data")?;
+    match (FOREIGN_BYTES_MIN..=PRIVATE_DATA_BYTES_MAX).contains(&(bytes as usize)) {
+        true => Ok(PrivateData::Foreign(bytes)),
+        false => {
+            let message = format!(
+                "{bytes} bytes of private data: it is {FOREIGN_BYTES_MIN} to {PRIVATE_DATA_BYTES_MAX}"
+            );
+            Err(ScriptError::new(span, message))
+        }
+    }
+}
+
+/// Returns the call that opens a resource of one allocation, which has this many bytes of private data.
+pub(crate) fn open_allocation(device: HandleRef, token: Share, private_data: u32) -> NamedCall {
+    let info =
+        ResourceInfo { allocations: 1, total_private_data_size: private_data, ..ResourceInfo::default() };
     CallOf::OpenResourceFromNtHandle { device, token, info, mutex_buffer: MutexBuffer::default() }
 }
 

@@ -324,8 +324,17 @@ pub(crate) fn write_engine(engine: Engine, config: &Config) -> String {
 }
 
 /// Groups of rules with their number of rows; for `W`, the highest number.
-const RULES: [(&str, u32); 8] =
-    [("FEN", 132), ("EVT", 30), ("ESC", 24), ("GPV", 38), ("SCH", 45), ("TDR", 42), ("BAR", 123), ("W", 293)];
+const RULES: [(&str, u32); 9] = [
+    ("FEN", 132),
+    ("EVT", 30),
+    ("ESC", 24),
+    ("GPV", 38),
+    ("SCH", 45),
+    ("TDR", 42),
+    ("BAR", 123),
+    ("MEM", 10),
+    ("W", 293),
+];
 
 /// Returns the reason why a word is no rule id; `None` if it is one.
 pub(crate) fn rule_error(word: &str) -> Option<String> {

@@ -194,6 +194,11 @@ draws! {
     AllocationSpec: |drawing, _| AllocationSpec {
         device: drawing.handle(),
         bytes: drawing.value(),
+        private_data: match drawing.below(3) {
+            0 => PrivateData::None,
+            1 => PrivateData::Described,
+            _ => PrivateData::Foreign(12 + drawing.below(1000) as u32),
+        },
         shared: drawing.random.one_in(2),
     };
     Vec<GpuVaRange>: |drawing, _| {

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use lab::Lab;
 
 /// Programs whose output must be the same on both backends.
-const SAME_OUTPUT: [&str; 21] = [
+const SAME_OUTPUT: [&str; 22] = [
     "fence_tour",
     "fork_tour",
     "threads",
@@ -32,6 +32,7 @@ const SAME_OUTPUT: [&str; 21] = [
     "rows_memory",
     "memory_tour",
     "lists_tour",
+    "private_data",
     "bad_args",
     "abi_check",
     "sealed",

@@ -4,6 +4,9 @@
 //!   D3DKMTCreateAllocation ─▶ the broker makes pages that the host can access ─▶ they get the memory's bytes
 //!                          ─▶ they are mapped in place of the memory: same address, same bytes
 //!   the last allocation of a page is destroyed ─▶ the pages are detached at the host; the process keeps them
+//!
+//!   .. with private driver data, whose size the library does not know ─▶ its address is recorded
+//!   Map.., Update..GpuVirtualAddress ─▶ what they map is attached, before the call is sent
 //! ```
 //! So no page of a process is pinned without its knowledge. A process that exits, unmaps the memory or is killed frees
 //! no page that the host still writes. Another thread must not write the memory while an allocation of it is being
@@ -73,6 +76,8 @@ struct BackingPiece {
 struct AllocationBacking {
     device: Handle,
     resource: Handle,
+    /// Its address, if it is attached as far as it is mapped.
+    memory: Option<u64>,
 }
 
 /// All backing pages of this process.
@@ -122,8 +127,35 @@ impl ProcessBacking {
                 piece.allocations.insert(allocation);
             }
         }
-        self.allocations.insert(allocation, AllocationBacking { device, resource });
+        let known = AllocationBacking { device, resource, memory: None };
+        self.allocations.entry(allocation).or_insert(known);
         Ok(())
+    }
+
+    /// Records the memory of an allocation, of which [`ProcessBacking::add_mapped`] attaches what is mapped.
+    pub fn record(&mut self, device: Handle, resource: Handle, allocation: Handle, address: u64) {
+        self.allocations.insert(allocation, AllocationBacking { device, resource, memory: Some(address) });
+    }
+
+    /// Attaches the part of an allocation's memory that is about to be mapped, and nothing else of it: a forked child
+    /// shares attached memory. A range that no memory can have is left to the host, which refuses it.
+    pub fn add_mapped(
+        &mut self,
+        backing_provider: &impl BackingProvider,
+        allocation: Handle,
+        part: &Range<u64>,
+    ) -> Result<(), BackingError> {
+        let Some(&AllocationBacking { device, resource, memory: Some(address) }) =
+            self.allocations.get(&allocation)
+        else {
+            return Ok(());
+        };
+        match (address.checked_add(part.start), address.checked_add(part.end)) {
+            (Some(start), Some(end)) if start < end => {
+                self.add(backing_provider, device, resource, allocation, start..end)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Forgets allocations for which `is_alive` is false, and detaches memory that backs no other allocation.

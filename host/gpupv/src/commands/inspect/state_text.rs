@@ -173,8 +173,19 @@ fn render_allocation(allocation: &Allocation) -> String {
         0 => format!("device {}", handle(allocation.device)),
         resource => format!("resource {}", handle(resource)),
     };
+    let mut more = match allocation.private_data_bytes {
+        0 => String::new(),
+        bytes => format!(", {bytes} bytes of private driver data"),
+    };
+    if allocation.grows {
+        more.push_str(", grows by what is mapped");
+    }
+    if allocation.width > 0 {
+        let Allocation { width, height, format, .. } = allocation;
+        more.push_str(&format!(", {width} x {height} of format {format}"));
+    }
     format!(
-        "  process {} allocation {} (number {}) of {of}: {:#x} bytes at {:#x}\n",
+        "  process {} allocation {} (number {}) of {of}: {:#x} bytes at {:#x}{more}\n",
         allocation.process,
         handle(allocation.handle),
         allocation.allocation,

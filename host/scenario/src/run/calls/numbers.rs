@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 
+use d3dkmt::allocation_data::{self, AllocationData};
 use d3dkmt::names::{Numbers, Rename};
 use d3dkmt::{
     AllocationInfo, CreateAllocation, CreateAllocationFlags, EventId, GpuSignal, GpuVaOperation, Handle,
@@ -12,7 +13,7 @@ use super::token;
 use crate::host::utc_100ns;
 use crate::program::{
     AdapterNumber, Address, AllocationSpec, Binding, Bindings, BufferSize, Command, GpuSignalSpec,
-    GpuVaRange, HandleRef, MutexBuffer, MutexText, ObjectSpec, Piece, Share, Timeout,
+    GpuVaRange, HandleRef, MutexBuffer, MutexText, ObjectSpec, Piece, PrivateData, Share, Timeout,
 };
 use crate::run::Run;
 use crate::world::World;
@@ -156,20 +157,28 @@ impl<W: World> Rename<Bindings, Numbers> for NumbersOf<'_, '_, W> {
         const FIRST: u64 = 0x7E00_0000_0000;
         const APART: u64 = 1 << 32;
         let number = self.binding.map_or(0, |binding| u64::from(binding.0) + 1);
-        let mut flags = CreateAllocationFlags::EXISTING_SYS_MEM | CreateAllocationFlags::STANDARD_ALLOCATION;
+        let (is_standard, private_data) = match spec.private_data {
+            PrivateData::None => (true, Vec::new()),
+            PrivateData::Described => {
+                let data = AllocationData { size: spec.bytes, ..AllocationData::default() };
+                (false, data.encode().to_vec())
+            }
+            PrivateData::Foreign(bytes) => (false, allocation_data::foreign(spec.bytes, bytes as usize)),
+        };
+        let mut flags = CreateAllocationFlags::EXISTING_SYS_MEM;
+        flags.set(CreateAllocationFlags::STANDARD_ALLOCATION, is_standard);
         flags.set(SHARED, spec.shared);
+        let standard = StandardAllocation {
+            kind: StandardAllocation::EXISTING_HEAP,
+            size: spec.bytes,
+            ..StandardAllocation::default()
+        };
+        let system_memory = FIRST + number * APART;
         Ok(Box::new(CreateAllocation {
             device: self.run.handle(spec.device),
             flags,
-            standard: Some(StandardAllocation {
-                kind: StandardAllocation::EXISTING_HEAP,
-                size: spec.bytes,
-                ..StandardAllocation::default()
-            }),
-            allocations: vec![AllocationInfo {
-                system_memory: FIRST + number * APART,
-                ..AllocationInfo::default()
-            }],
+            standard: is_standard.then_some(standard),
+            allocations: vec![AllocationInfo { system_memory, private_data, ..AllocationInfo::default() }],
             ..CreateAllocation::default()
         }))
     }

@@ -7,7 +7,7 @@ use d3dkmt::{CallOf, SignalFlags, SyncObjectType, WaitFromCpuFlags};
 use super::{Printer, quoted};
 use crate::program::{
     AdapterNumber, Address, AllocationSpec, Command, Engine, GpuSignalSpec, GpuVaRange, HandleRef,
-    MutexBuffer, NamedCall, ObjectSpec, Operation,
+    MutexBuffer, NamedCall, ObjectSpec, Operation, PrivateData,
 };
 use crate::script::words::{
     ESCAPE_KINDS, OBJECT_TYPES, PRIORITY_CLASSES, VA_OPERATIONS, named_or_number, write_context_flags,
@@ -111,12 +111,22 @@ impl Printer<'_> {
             CallOf::OpenKeyedMutexFromNtHandle { token, buffer } => {
                 format!("open_keyed_mutex {}{}", self.program.name(token.0), mutex_buffer(buffer))
             }
-            CallOf::CreateAllocation { create: AllocationSpec { device, bytes, shared } } => {
+            CallOf::CreateAllocation { create: AllocationSpec { device, bytes, private_data, shared } } => {
+                let private_data = match private_data {
+                    PrivateData::None => String::new(),
+                    PrivateData::Described => " described".to_owned(),
+                    PrivateData::Foreign(bytes) => format!(" private={bytes}"),
+                };
                 let shared = if *shared { " shared" } else { "" };
-                format!("allocate {} bytes={bytes:#x}{shared}", self.handle(*device))
+                format!("allocate {} bytes={bytes:#x}{private_data}{shared}", self.handle(*device))
             }
-            CallOf::OpenResourceFromNtHandle { device, token, .. } => {
-                format!("open_allocation {} {}", self.handle(*device), self.program.name(token.0))
+            CallOf::OpenResourceFromNtHandle { device, token, info, .. } => {
+                let private_data = match info.total_private_data_size {
+                    0 => String::new(),
+                    bytes => format!(" private={bytes}"),
+                };
+                let (device, share) = (self.handle(*device), self.program.name(token.0));
+                format!("open_allocation {device} {share}{private_data}")
             }
             _ => return self.queued_by_hand(call),
         })
