@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 
 use d3dkmt::{FeatureId, NtStatus};
 use dxgkrnl::ddi::{
-    AllocationDescription, AllocationId, BadCommands, Callback, CreateAllocation, CreateCpuEvent, DestroyAllocation, LocalAllocationId, OpenAllocation, StandardAllocationData, CreatePeriodicFrameNotification, CurrentValueUpdate,
-    DoorbellConnection, EngineId, EngineState, EngineStatus, EngineWork, Escape, HappensBefore, HwContext,
-    HwQueueId, HwQueueSubmission, KmdCpuEvent, KmdDevice, KmdProcess, LocalNativeFenceId, Miniport,
-    NativeFenceId, NativeFenceStorage, NewHwQueue, NewNativeFence, NewProcess, NotificationRefused,
+    AllocationDescription, AllocationId, BadCommands, Callback, CreateAllocation, CreateCpuEvent,
+    CreatePeriodicFrameNotification, CurrentValueUpdate, DestroyAllocation, DoorbellConnection, EngineId,
+    EngineState, EngineStatus, EngineWork, Escape, HappensBefore, HwContext, HwQueueId, HwQueueSubmission,
+    KmdCpuEvent, KmdDevice, KmdProcess, LocalAllocationId, LocalNativeFenceId, Miniport, NativeFenceId,
+    NativeFenceStorage, NewHwQueue, NewNativeFence, NewProcess, NotificationRefused, OpenAllocation,
     OpenedNativeFence, PageFaultFlags, PageTableEntry, PagingOperation, PendingFaults, PendingWrite,
     PerEngineTdrDdis, QueryAdapterInfo, ResetFailed, RunningContext, SchedulingLogBuffer, SignalEvent,
-    SignalMonitoredFence, Submission, Suspend, VirtualMachineData,
+    SignalMonitoredFence, StandardAllocationData, Submission, Suspend, VirtualMachineData,
 };
 use dxgkrnl::{Config, Nanos, ProcessId};
 

@@ -77,8 +77,8 @@ use d3dkmt::{FeatureId, NtStatus};
 use serde::{Deserialize, Serialize};
 
 pub use allocations::{
-    AllocationDescription, AllocationId, AllocationInfo, CreateAllocation, DestroyAllocation, LocalAllocationId,
-    OpenAllocation, ResourceId, SegmentGroup, StandardAllocationData,
+    AllocationDescription, AllocationId, AllocationInfo, CreateAllocation, DestroyAllocation,
+    LocalAllocationId, OpenAllocation, ResourceId, SegmentGroup, StandardAllocationData,
 };
 pub use engine_ids::{EngineId, HwContext, HwQueueId};
 pub use guests::{
@@ -649,11 +649,7 @@ pub trait Miniport {
         let _ = (adapter, destroy);
     }
     /// `DxgkDdiDescribeAllocation`: of a picture; `None` for a buffer.
-    fn describe_allocation(
-        &self,
-        adapter: u32,
-        allocation: AllocationId,
-    ) -> Option<AllocationDescription> {
+    fn describe_allocation(&self, adapter: u32, allocation: AllocationId) -> Option<AllocationDescription> {
         let _ = (adapter, allocation);
         None
     }

@@ -241,7 +241,10 @@ impl Kernel {
         effects: &mut Effects,
     ) -> Result<(), Refusal> {
         let sizes = |request: &ddi::CreateAllocation| {
-            let each = request.allocations.iter().map(|one| (one.allocation, one.system_memory, one.private_data.len()));
+            let each = request
+                .allocations
+                .iter()
+                .map(|one| (one.allocation, one.system_memory, one.private_data.len()));
             (request.resource, each.collect::<Vec<_>>())
         };
         let (asked, known) = (sizes(&*request), (request.resource, request.new_resource));

@@ -284,6 +284,8 @@ impl Kernel {
                     self.vidmm.memory.allocations[open.allocation].size;
             }
         }
+        // An allocation that may still grow can be resident without a byte.
+        bytes.retain(|_, bytes| *bytes > 0);
         let counted = self.processes.by_id().iter().flat_map(|(id, process)| {
             let resident = process.resident_bytes.iter().filter(|(_, bytes)| **bytes > 0);
             resident.map(|(adapter, bytes)| ((*id, *adapter), *bytes))

@@ -144,10 +144,10 @@ covers FEN-030"#),
     |                ^^^^^^^ group FEN has rows FEN-001 to FEN-132
 x.scn:3:8: `FENCE-1` is no rule id
   3 | covers FENCE-1
-    |        ^^^^^^^ there is no group FENCE; groups are FEN, EVT, ESC, GPV, SCH, TDR, BAR, W
+    |        ^^^^^^^ there is no group FENCE; groups are FEN, EVT, ESC, GPV, SCH, TDR, BAR, MEM, W
 x.scn:4:8: `FEN` is no rule id
   4 | covers FEN
-    |        ^^^ a rule id is a group and three digits, as FEN-030; groups are FEN, EVT, ESC, GPV, SCH, TDR, BAR, W
+    |        ^^^ a rule id is a group and three digits, as FEN-030; groups are FEN, EVT, ESC, GPV, SCH, TDR, BAR, MEM, W
 x.scn:5:8: FEN-030 is named twice
   5 | covers FEN-030
     |        ^^^^^^^"),
