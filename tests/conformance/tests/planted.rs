@@ -235,7 +235,7 @@ EVT        4        1        0        0        0        1            2          
 ";
     assert!(printed.out.starts_with(expected), "{}", printed.out);
     assert!(printed.out.contains(
-        "\ntotal     28        7        0        2        0        7           12             7\n"
+        "\ntotal     32        8        0        2        0        8           14             8\n"
     ));
     let expected = "
 FEN: rules of FEN
@@ -255,8 +255,8 @@ fn the_report_as_json() {
     let printed = Planted::new().record(4, "FEN-001", "passed").run(&["--json"]);
     let report: Value = serde_json::from_str(&printed.out).expect("JSON");
     let total = json!({
-        "rows": 28, "in-seed": 7, "passing": 1, "failing": 0, "not-run": 1, "differs": 7, "not-covered": 12,
-        "out-of-model": 7,
+        "rows": 32, "in-seed": 8, "passing": 1, "failing": 0, "not-run": 1, "differs": 8, "not-covered": 14,
+        "out-of-model": 8,
     });
     assert_eq!(report["total"], total);
     let claim = json!({
