@@ -27,6 +27,7 @@ macro_rules! functions {
 
 functions! {
     $
+    Session fn D3DKMTEnumAdapters(inout D3DKMT_ENUMADAPTERS) = adapter::enum_adapters;
     Session fn D3DKMTEnumAdapters2(inout D3DKMT_ENUMADAPTERS2) = adapter::enum_adapters2;
     Session fn D3DKMTEnumAdapters3(inout D3DKMT_ENUMADAPTERS3) = adapter::enum_adapters3;
     Session fn D3DKMTOpenAdapterFromLuid(inout D3DKMT_OPENADAPTERFROMLUID) = adapter::open_adapter_from_luid;
@@ -107,6 +108,11 @@ functions! {
         = paging::update_gpu_virtual_address;
     Nothing fn D3DKMTMakeResident(inout D3DDDI_MAKERESIDENT) = residency::make_resident;
     Nothing fn D3DKMTEvict(inout D3DKMT_EVICT) = residency::evict;
+    Nothing fn D3DKMTOfferAllocations(in D3DKMT_OFFERALLOCATIONS) = offer::offer_allocations;
+    Nothing fn D3DKMTReclaimAllocations(in D3DKMT_RECLAIMALLOCATIONS) = offer::reclaim_allocations;
+    Nothing fn D3DKMTReclaimAllocations2(inout D3DKMT_RECLAIMALLOCATIONS2) = offer::reclaim_allocations2;
+    Nothing fn D3DKMTQueryAllocationResidency(in D3DKMT_QUERYALLOCATIONRESIDENCY)
+        = offer::query_allocation_residency;
     Nothing fn D3DKMTSetAllocationPriority(in D3DKMT_SETALLOCATIONPRIORITY)
         = residency::set_allocation_priority;
     Nothing fn D3DKMTGetAllocationPriority(in D3DKMT_GETALLOCATIONPRIORITY)
@@ -136,6 +142,19 @@ functions! {
     Session fn D3DKMTGetProcessSchedulingPriorityClass(
         by process: HANDLE, class: *mut D3DKMT_SCHEDULINGPRIORITYCLASS
     ) = scheduling::get_process_scheduling_priority_class;
+    /// hProcess of the next three is NULL, (HANDLE)-1 or a pidfd of the calling process.
+    Session fn D3DKMTTrimProcessCommitment(inout D3DKMT_TRIMPROCESSCOMMITMENT) = notification::trim_process_commitment;
+    Session fn D3DKMTQueryProcessOfferInfo(inout D3DKMT_QUERYPROCESSOFFERINFO) = notification::query_process_offer_info;
+    Session fn D3DKMTGetProcessDeviceRemovalSupport(inout D3DKMT_GETPROCESSDEVICEREMOVALSUPPORT)
+        = notification::get_process_device_removal_support;
+    Session fn D3DKMTRegisterTrimNotification(inout D3DKMT_REGISTERTRIMNOTIFICATION)
+        = notification::register_trim_notification;
+    Session fn D3DKMTUnregisterTrimNotification(in D3DKMT_UNREGISTERTRIMNOTIFICATION)
+        = notification::unregister_trim_notification;
+    Nothing fn D3DKMTRegisterBudgetChangeNotification(inout D3DKMT_REGISTERBUDGETCHANGENOTIFICATION)
+        = notification::register_budget_change_notification;
+    Nothing fn D3DKMTUnregisterBudgetChangeNotification(in D3DKMT_UNREGISTERBUDGETCHANGENOTIFICATION)
+        = notification::unregister_budget_change_notification;
     Nothing fn D3DKMTMarkDeviceAsError(in D3DKMT_MARKDEVICEASERROR) = scheduling::mark_device_as_error;
     Nothing fn D3DKMTCreateSyncFile(inout D3DKMT_CREATESYNCFILE) = sync_file::create_sync_file;
     Nothing fn D3DKMTEscape(in D3DKMT_ESCAPE) = escape::escape;

@@ -64,6 +64,17 @@ impl CValue<u32> for Handle {
     }
 }
 
+/// `BOOL`.
+impl CValue<i32> for bool {
+    fn from_c(value: i32) -> bool {
+        value != 0
+    }
+
+    fn to_c(&self) -> i32 {
+        i32::from(*self)
+    }
+}
+
 /// An address of the caller.
 impl CValue<*mut c_void> for u64 {
     fn from_c(value: *mut c_void) -> u64 {
@@ -179,7 +190,7 @@ pub(crate) use {plain_call_impls, plain_call_reply, plain_call_taken, plain_call
 macro_rules! for_each_plain_call {
     ($($expand:ident)::+) => {
         $crate::plain_calls_of_adapters! {
-            [plain_calls_of_keyed_mutexes plain_calls_of_residency] [$($expand)::+]
+            [plain_calls_of_keyed_mutexes plain_calls_of_residency plain_calls_of_offers] [$($expand)::+]
         }
     };
 }

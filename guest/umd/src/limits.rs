@@ -21,5 +21,7 @@ pub const RECEIVED_REPORTED_EVERY: u64 = 64;
 pub const RECEIVED_REPORTED_BYTES: u64 = 1 << 20;
 /// Wakes kept for the next report to a host that asks for times; further ones are dropped.
 pub const WOKEN_REPORTED_MAX: usize = 256;
+/// Callbacks that a process may have registered.
+pub const NOTIFICATIONS_MAX: usize = 1024;
 /// Stack of the helper thread that delivers asynchronous events.
 pub const HELPER_STACK_BYTES: usize = 128 * 1024;

@@ -95,6 +95,13 @@ impl Kernel {
         Ok(Reply::Statistics(data))
     }
 
+    /// `D3DKMTFlushHeapTransitions` and `D3DKMTSetStablePowerState`: memory has one heap, and clocks never change.
+    pub(crate) fn require_adapter(&mut self, process: ProcessId, adapter: Handle) -> CallResult {
+        let adapter = self.adapter(process, adapter)?;
+        self.require_started(adapter)?;
+        Ok(Reply::None)
+    }
+
     pub(crate) fn query_adapter_info(
         &mut self,
         process: ProcessId,

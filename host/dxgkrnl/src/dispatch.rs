@@ -15,6 +15,7 @@ use crate::native::NewFence;
 use crate::sync::legacy::Form;
 use crate::sync::waits::CpuWait;
 use crate::vidmm::address::GpuVaUpdate;
+use crate::vidmm::offer::Listed;
 use crate::vidmm::vaspace::AddressBounds;
 
 impl Kernel {
@@ -37,6 +38,8 @@ impl Kernel {
             QueryStatistics { luid, kind, query } => self.statistics(process, luid, kind, query),
             QueryClockCalibration { adapter, node_ordinal, physical_adapter } =>
                 self.clock_calibration(process, adapter, node_ordinal, physical_adapter),
+            FlushHeapTransitions { adapter } => self.require_adapter(process, adapter),
+            SetStablePowerState { adapter, .. } => self.require_adapter(process, adapter),
             IsFeatureEnabled { adapter, feature_id } => self.is_feature_enabled(process, adapter, feature_id),
             MarkDeviceAsError { device, reason } => self.mark_device_as_error(process, device, reason),
         }
@@ -130,6 +133,18 @@ impl Kernel {
             Evict { device, allocations, flags } => self.evict(process, device, &allocations, flags),
             QueryVideoMemoryInfo { adapter, segment_group, physical_adapter } =>
                 self.video_memory_info(process, adapter, segment_group, physical_adapter),
+            OfferAllocations { device, allocations, resources, priority, flags } =>
+                self.offer_allocations(process, device, Listed { list: &allocations, resources }, priority, flags),
+            ReclaimAllocations { device, allocations, resources } =>
+                self.reclaim_allocations(process, device, Listed { list: &allocations, resources }),
+            ReclaimAllocations2 { paging_queue, allocations, resources } =>
+                self.reclaim_allocations2(process, paging_queue, Listed { list: &allocations, resources }),
+            ChangeVideoMemoryReservation { adapter, segment_group, reservation, physical_adapter } =>
+                self.reserve_video_memory(process, adapter, segment_group, reservation, physical_adapter),
+            QueryAllocationResidency { device, resource, allocations } =>
+                self.allocation_residency(process, device, resource, &allocations),
+            InvalidateCache { device, allocation, offset, length } =>
+                self.invalidate_cache(process, device, allocation, offset, length),
         }
 
         of_paging {

@@ -181,6 +181,29 @@ calls! {
     /// `D3DKMTQueryVideoMemoryInfo` for the caller itself. `segment_group`: LOCAL 0, NON_LOCAL 1.
     70 QueryVideoMemoryInfo { 1 adapter: Handle, 2 segment_group: u32, 3 physical_adapter: u32 } -> VideoMemoryInfo
         => "- budgets are for C programs";
+    /// `D3DKMTOfferAllocations`. With `resources` the list is of resources; `priority` is `D3DKMT_OFFER_PRIORITY`:
+    /// LOW 1, NORMAL 2, HIGH 3, AUTO 4; `flags`: OfferImmediately 1, AllowDecommit 2.
+    82 OfferAllocations { 1 device: Handle, 2 allocations: HandleList, 3 resources: bool, 4 priority: u32, 5 flags: u32 }
+        => "offer {device} {allocations} [{resources}] [priority={priority:2}] [flags={flags}]";
+    /// `D3DKMTReclaimAllocations`: returns when engines find the allocations again.
+    83 ReclaimAllocations { 1 device: Handle, 2 allocations: HandleList, 3 resources: bool } -> Reclaimed
+        => "reclaim_now {device} {allocations} [{resources}]";
+    /// `D3DKMTReclaimAllocations2`: engines find the allocations again once the queue's fence has the value.
+    84 ReclaimAllocations2 { 1 paging_queue: Handle, 2 allocations: HandleList, 3 resources: bool } -> Reclaimed
+        => "reclaim {paging_queue} {allocations} [{resources}]";
+    /// `D3DKMTChangeVideoMemoryReservation` for the caller itself.
+    85 ChangeVideoMemoryReservation { 1 adapter: Handle, 2 segment_group: u32, 3 reservation: u64, 4 physical_adapter: u32 }
+        => "reserve_memory {adapter} bytes={reservation} [group={segment_group}] [physical_adapter={physical_adapter}]";
+    /// `D3DKMTQueryAllocationResidency`: of a resource, or of each allocation of a list.
+    86 QueryAllocationResidency { 1 device: Handle, 2 resource: Handle, 3 allocations: HandleList } -> AllocationResidency
+        => "residency {device} {allocations} [resource={resource}]";
+    /// `D3DKMTInvalidateCache`.
+    87 InvalidateCache { 1 device: Handle, 2 allocation: Handle, 3 offset: u64, 4 length: u64 }
+        => "invalidate_cache {device} {allocation} bytes={length} [offset={offset}]";
+    /// `D3DKMTFlushHeapTransitions`.
+    88 FlushHeapTransitions(adapter: Handle) => "flush_heap_transitions {adapter}";
+    /// `D3DKMTSetStablePowerState`.
+    89 SetStablePowerState { 1 adapter: Handle, 2 enabled: bool } => "stable_power {adapter} [{enabled}]";
     /// `D3DKMTCreatePagingQueue`. `priority` is `D3DDDI_PAGINGQUEUE_PRIORITY`: -1, 0 or 1 (FEN-092).
     33 CreatePagingQueue { 1 device: Handle, 2 priority: i32, 3 physical_adapter: u32 } -> PagingQueue
         => "paging_queue {device} [{priority|PAGING_PRIORITIES}]";
@@ -368,5 +391,9 @@ mod replies {
             => Number gpu_clock_counter;
         /// `D3DKMT_QUERYSTATISTICS_RESULT`.
         38 Statistics[0: Vec<u8>] => Data 0;
+        /// `D3DDDI_RECLAIM_RESULT` of each entry of the list, and when engines find them: 0 as fence value: already.
+        50 Reclaimed { 1 results: Vec<u32>, 2 paging_fence_value: u64 } => Number paging_fence_value;
+        /// `D3DKMT_ALLOCATIONRESIDENCYSTATUS` of each allocation, or of the resource.
+        51 AllocationResidency[0: Vec<u32>] => Number 0;
     }
 }

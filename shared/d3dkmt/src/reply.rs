@@ -199,7 +199,8 @@ impl Reply {
             Reply::KeyedMutexAcquire { outcome: AcquireOutcome::Abandoned { .. }, .. } => NtStatus::ABANDONED,
             Reply::Residency { over_budget: true, .. } => NtStatus::NO_MEMORY,
             Reply::GpuVirtualAddress { paging_fence_value: 1.., .. }
-            | Reply::Residency { paging_fence_value: 1.., .. } => NtStatus::PENDING,
+            | Reply::Residency { paging_fence_value: 1.., .. }
+            | Reply::Reclaimed { paging_fence_value: 1.., .. } => NtStatus::PENDING,
             _ => NtStatus::SUCCESS,
         }
     }

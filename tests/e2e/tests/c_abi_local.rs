@@ -89,6 +89,14 @@ fn allocations_with_private_data_are_what_real_drivers_make() {
 }
 
 #[test]
+fn offered_memory_is_reclaimed_as_it_was() {
+    for program in ["offers", "offers-asan"] {
+        let output = check(program);
+        assert!(output.ends_with("offers: all as expected\n"), "{output}");
+    }
+}
+
+#[test]
 fn engines_run_lists_on_the_programs_own_memory() {
     let output = check("lists_tour");
     assert_eq!(output.lines().filter(|line| line.starts_with("without the barrier")).count(), 5, "{output}");

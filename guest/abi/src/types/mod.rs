@@ -35,7 +35,7 @@ macro_rules! files {
         }
     };
 }
-files!(words adapters devices sync_objects submission keyed_mutexes allocations residency hw_queues);
+files!(words adapters devices sync_objects submission keyed_mutexes allocations residency offers hw_queues);
 
 #[cfg(test)]
 #[test]

@@ -7,7 +7,7 @@ use d3dkmt::{
     limits,
 };
 
-use super::Done;
+use super::{Done, raw};
 use crate::ScenarioClient;
 use crate::abi::sdk;
 
@@ -157,4 +157,88 @@ pub fn evict(device: Handle, allocations: &[Handle], flags: u32) -> Done {
         bytes_to_trim: evict.NumBytesToTrim,
         over_budget: false,
     })
+}
+
+/// The two arrays of a list, of which one is NULL: resources and allocations.
+fn arrays(list: &[u32], resources: bool) -> (*mut u32, *const u32) {
+    // The SDK's declaration lacks const. The library only reads.
+    if resources {
+        (list.as_ptr().cast_mut(), std::ptr::null())
+    } else {
+        (std::ptr::null_mut(), list.as_ptr())
+    }
+}
+
+/// Makes [`Call::OfferAllocations`] only.
+pub fn offer(call: &Call) -> Done {
+    let Call::OfferAllocations { device, allocations, resources, priority, flags } = call else {
+        return Done::no_c_form();
+    };
+    let list = raw(allocations);
+    let (of_resources, of_allocations) = arrays(&list, *resources);
+    let mut offer = sdk::D3DKMT_OFFERALLOCATIONS {
+        hDevice: device.0,
+        pResources: of_resources,
+        HandleList: of_allocations,
+        NumAllocations: list.len() as u32,
+        Priority: *priority as i32,
+        ..Default::default()
+    };
+    offer.Flags.Anonymous.Value = *flags;
+    // SAFETY: see the module above.
+    Done::status(unsafe { sdk::D3DKMTOfferAllocations(&offer) })
+}
+
+pub fn reclaim_now(device: Handle, allocations: &[Handle], resources: bool) -> Done {
+    let list = raw(allocations);
+    let (of_resources, of_allocations) = arrays(&list, resources);
+    let mut discarded = vec![0; list.len()];
+    let mut reclaim = sdk::D3DKMT_RECLAIMALLOCATIONS {
+        hDevice: device.0,
+        pResources: of_resources,
+        HandleList: of_allocations,
+        pDiscarded: discarded.as_mut_ptr(),
+        NumAllocations: list.len() as u32,
+    };
+    // SAFETY: see the module above.
+    let status = unsafe { sdk::D3DKMTReclaimAllocations(&mut reclaim) };
+    Done::reply(status, || Reply::Reclaimed {
+        results: discarded.iter().map(|discarded| *discarded as u32).collect(),
+        paging_fence_value: 0,
+    })
+}
+
+pub fn reclaim(paging_queue: Handle, allocations: &[Handle], resources: bool) -> Done {
+    let list = raw(allocations);
+    let (of_resources, of_allocations) = arrays(&list, resources);
+    let mut results = vec![0; list.len()];
+    let mut reclaim = sdk::D3DKMT_RECLAIMALLOCATIONS2 {
+        hPagingQueue: paging_queue.0,
+        NumAllocations: list.len() as u32,
+        pResources: of_resources,
+        HandleList: of_allocations,
+        ..Default::default()
+    };
+    reclaim.Anonymous.pResults = results.as_mut_ptr();
+    // SAFETY: see the module above.
+    let status = unsafe { sdk::D3DKMTReclaimAllocations2(&mut reclaim) };
+    Done::reply(status, || Reply::Reclaimed {
+        results: results.iter().map(|result| *result as u32).collect(),
+        paging_fence_value: reclaim.PagingFenceValue,
+    })
+}
+
+pub fn residency(device: Handle, resource: Handle, allocations: &[Handle]) -> Done {
+    let list = raw(allocations);
+    let mut found = vec![0; list.len().max(1)];
+    let query = sdk::D3DKMT_QUERYALLOCATIONRESIDENCY {
+        hDevice: device.0,
+        hResource: resource.0,
+        phAllocationList: list.as_ptr(),
+        AllocationCount: list.len() as u32,
+        pResidencyStatus: found.as_mut_ptr(),
+    };
+    // SAFETY: see the module above.
+    let status = unsafe { sdk::D3DKMTQueryAllocationResidency(&query) };
+    Done::reply(status, || Reply::AllocationResidency(found.iter().map(|status| *status as u32).collect()))
 }

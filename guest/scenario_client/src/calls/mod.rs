@@ -203,6 +203,13 @@ macro_rules! calls {
                     allocations::open(scenario_client, *device, *token, info.total_private_data_size),
                 MakeResident { .. } => allocations::make_resident(call),
                 Evict { device, allocations, flags } => allocations::evict(*device, allocations, *flags),
+                OfferAllocations { .. } => allocations::offer(call),
+                ReclaimAllocations { device, allocations, resources } =>
+                    allocations::reclaim_now(*device, allocations, *resources),
+                ReclaimAllocations2 { paging_queue, allocations, resources } =>
+                    allocations::reclaim(*paging_queue, allocations, *resources),
+                QueryAllocationResidency { device, resource, allocations } =>
+                    allocations::residency(*device, *resource, allocations),
                 // Scenarios have no words for these; the C tests make them.
                 QueryResourceInfo { .. } => Done::no_c_form(),
                 OpenResource { .. } => Done::no_c_form(),

@@ -11,9 +11,19 @@ use crate::client::{Answer, NewContext, Session, block_on};
 use abi::CValue;
 use abi::types::{
     D3DKMT_ADAPTERINFO, D3DKMT_CLOSEADAPTER, D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_CREATEDEVICE,
-    D3DKMT_DESTROYCONTEXT, D3DKMT_DESTROYDEVICE, D3DKMT_ENUMADAPTERS2, D3DKMT_ENUMADAPTERS3,
-    D3DKMT_GETDEVICESTATE, D3DKMT_OPENADAPTERFROMLUID, D3DKMT_QUERYADAPTERINFO,
+    D3DKMT_DESTROYCONTEXT, D3DKMT_DESTROYDEVICE, D3DKMT_ENUMADAPTERS, D3DKMT_ENUMADAPTERS2,
+    D3DKMT_ENUMADAPTERS3, D3DKMT_GETDEVICESTATE, D3DKMT_OPENADAPTERFROMLUID, D3DKMT_QUERYADAPTERINFO,
 };
+
+/// `D3DKMTEnumAdapters`: into the struct's own array.
+pub(super) fn enum_adapters(session: &Session, arguments: &mut D3DKMT_ENUMADAPTERS) -> ThunkResult {
+    let adapters = block_on(session.enum_adapters(arguments.Adapters.len() as u32))?;
+    for (info, adapter) in arguments.Adapters.iter_mut().zip(&adapters) {
+        *info = adapter_info(adapter);
+    }
+    arguments.NumAdapters = adapters.len() as u32;
+    Ok(NtStatus::SUCCESS)
+}
 
 /// `D3DKMTEnumAdapters2`.
 pub(super) fn enum_adapters2(session: &Session, arguments: &mut D3DKMT_ENUMADAPTERS2) -> ThunkResult {

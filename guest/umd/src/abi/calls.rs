@@ -6,8 +6,8 @@ use abi::types::*;
 use super::memory::{read, write};
 use super::thunk::{enter, own_process, plain};
 use super::{
-    adapter, allocation, display, escape, hw_queue, keyed_mutex, legacy, paging, queue, residency,
-    scheduling, share, sync, sync_file, wait,
+    adapter, allocation, display, escape, hw_queue, keyed_mutex, legacy, notification, offer, paging, queue,
+    residency, scheduling, share, sync, sync_file, wait,
 };
 use crate::process::Starts;
 

@@ -14,6 +14,8 @@ mod hw_queue;
 mod keyed_mutex;
 mod legacy;
 mod memory;
+mod notification;
+mod offer;
 mod paging;
 mod queue;
 mod residency;

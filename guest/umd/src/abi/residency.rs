@@ -10,7 +10,7 @@ use abi::types::{
     D3DKMT_SETALLOCATIONPRIORITY, UINT,
 };
 
-fn handles(array: *const u32, count: u32) -> Result<Vec<Handle>, NtStatus> {
+pub(super) fn handles(array: *const u32, count: u32) -> Result<Vec<Handle>, NtStatus> {
     let mut copy = Array::default();
     Ok(read_handles(&mut copy, array, count)?.to_vec())
 }

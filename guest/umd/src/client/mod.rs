@@ -8,6 +8,7 @@ mod event;
 mod fence_memory;
 mod helper;
 mod link;
+mod notification;
 mod port;
 mod reading;
 mod resume;
@@ -18,4 +19,5 @@ pub use ::client::{Acquired, Answer, NewContext, NotAnEvent, SendError, TRANSPOR
 pub use attach::{AttachError, Attachment, Broker, broker_path, greet, process_name};
 pub use event::{CallerEvent, Event};
 pub use fence_memory::{FenceLocation, FenceMemory, MemoryError};
+pub use notification::Notification;
 pub use session::{CreatedFence, Session, attach, block_on};

@@ -17,6 +17,7 @@ use super::channel::{Channel, Wakes, lock};
 use super::event::{CallerEvent, Event};
 use super::fence_memory::FenceLocation;
 use super::link::Link;
+use super::notification::{Notification, Notifications};
 use super::resume::Resumable;
 use crate::limits::ATTACH_SECONDS_MAX;
 use crate::notice::print;
@@ -32,6 +33,7 @@ pub struct ProcessPort {
     /// Events that the broker sets when a driver signals them, pending registrations included. Not locked during a
     /// request to the broker, because every wait locks it.
     registered: Mutex<BTreeSet<EventId>>,
+    notifications: Mutex<Notifications>,
 }
 
 impl ProcessPort {
@@ -57,6 +59,7 @@ impl ProcessPort {
             backing: Mutex::default(),
             events_max,
             registered: Mutex::default(),
+            notifications: Mutex::default(),
         };
         Ok((port, welcome))
     }
@@ -100,6 +103,21 @@ impl ProcessPort {
             print(format_args!("cannot create an NT handle: {error}"));
             if self.channel.is_lost() { TRANSPORT_LOST } else { NtStatus::NO_MEMORY }
         })
+    }
+}
+
+impl ProcessPort {
+    /// Registers a callback; returns its handle.
+    pub fn register_notification(&self, notification: Notification) -> Result<usize, NtStatus> {
+        lock(&self.notifications).register(notification)
+    }
+
+    /// Removes the first callback that this is true of, by handle and notification.
+    pub fn unregister_notification(
+        &self,
+        is_it: impl Fn(usize, Notification) -> bool,
+    ) -> Result<NtStatus, NtStatus> {
+        lock(&self.notifications).unregister(is_it)
     }
 }
 

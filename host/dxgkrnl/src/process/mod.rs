@@ -196,6 +196,8 @@ pub(crate) struct Process {
     pub queued_bytes: usize,
     /// Bytes that it has made resident, by ordinal of the adapter.
     pub resident_bytes: BTreeMap<u32, u64>,
+    /// Bytes that it has reserved, by ordinal of the adapter and memory segment group.
+    pub reserved_bytes: BTreeMap<(u32, u32), u64>,
     /// GPU address spaces by ordinal of the adapter.
     pub address_spaces: BTreeMap<u32, AddressSpace>,
     /// Fences that an engine of the basic kind wrote and that were not evaluated since (FEN-017).
@@ -228,6 +230,7 @@ impl Process {
             devices_stopped: 0,
             queued_bytes: 0,
             resident_bytes: BTreeMap::new(),
+            reserved_bytes: BTreeMap::new(),
             address_spaces: BTreeMap::new(),
             written: Vec::new(),
         }

@@ -75,12 +75,11 @@ impl Kernel {
     pub(super) fn grow(&mut self, adapter: u32, growth: Growth) {
         for (open, end) in growth.0 {
             let index = self.vidmm.memory.allocation_opens[open].allocation;
-            let memory = &mut self.vidmm.memory;
-            let allocation = &mut memory.allocations[index];
+            let allocation = &mut self.vidmm.memory.allocations[index];
             let more = end.saturating_sub(allocation.size);
             allocation.size += more;
-            let opens = allocation.opens.iter().map(|open| &memory.allocation_opens[*open]);
-            let counted = opens.filter(|open| open.residency > 0).map(|open| open.process);
+            let opens = self.vidmm.memory.allocations[index].opens.iter().filter(|open| self.vidmm.wants(**open));
+            let counted = opens.map(|open| self.vidmm.memory.allocation_opens[*open].process);
             for process in counted.collect::<BTreeSet<ProcessId>>() {
                 *self.process_mut(process).resident_bytes.entry(adapter).or_default() += more;
             }

@@ -76,7 +76,7 @@ impl Kernel {
         allocations: &[Handle],
         priorities: &[u32],
     ) -> CallResult {
-        let targets = self.allocations_for_priority(process, device, resource, allocations)?;
+        let targets = self.named_allocations(process, device, resource, allocations)?;
         let expected = if resource == Handle::NULL { targets.len() } else { 1 };
         if priorities.len() != expected {
             return invalid(format!("{} priorities, where {expected} are wanted", priorities.len()));
@@ -95,7 +95,7 @@ impl Kernel {
         resource: Handle,
         allocations: &[Handle],
     ) -> CallResult {
-        let targets = self.allocations_for_priority(process, device, resource, allocations)?;
+        let targets = self.named_allocations(process, device, resource, allocations)?;
         let of = |allocation: &u32| self.vidmm.memory.allocations[*allocation].priority;
         Ok(Reply::AllocationPriorities(if resource == Handle::NULL {
             targets.iter().map(of).collect()
@@ -105,7 +105,7 @@ impl Kernel {
     }
 
     /// The allocations of a resource, or those of a list.
-    fn allocations_for_priority(
+    pub(super) fn named_allocations(
         &self,
         process: ProcessId,
         device: Handle,

@@ -1,8 +1,8 @@
 //! VidMm: allocations, GPU address spaces, and the queues in which they change.
 //!
 //! State: `allocation.rs`, `vaspace.rs`, `address.rs` (changes of address spaces), `paging.rs`. Behaviour: the calls of
-//! each, `create_calls.rs` (creation of allocations), `growth.rs`, `residency.rs`, `lock.rs`, `ring.rs` (buffers of
-//! user-mode submission).
+//! each, `create_calls.rs` (creation of allocations), `growth.rs`, `residency.rs`, `offer.rs`, `lock.rs`, `ring.rs`
+//! (buffers of user-mode submission).
 
 pub(crate) mod address;
 mod address_calls;
@@ -12,6 +12,7 @@ mod create_calls;
 mod dma_operations;
 mod growth;
 pub(crate) mod lock;
+pub(crate) mod offer;
 pub(crate) mod paging;
 mod paging_calls;
 pub(crate) mod residency;
@@ -36,6 +37,8 @@ pub(crate) struct VidMm {
     paging_contexts: BTreeMap<u32, u32>,
     /// Adapters whose engines may have staging buffers: see `staging_buffers.rs`.
     staged: BTreeSet<u32>,
+    /// Opens of allocations that are offered: see `offer.rs`.
+    offered: BTreeSet<u32>,
 }
 
 impl VidMm {

@@ -12,10 +12,11 @@
 //! An allocation is created not resident. It is resident while any handle to it has a count, of any device or process;
 //! the count ends with the handle. Engines fault at memory that is not resident, as at memory that is not mapped: a
 //! process must not evict what its queued work still needs. EvictOnlyIfNecessary changes nothing, because a memory
-//! manager may evict an allocation without a count at any time.
+//! manager may evict an allocation without a count at any time. A handle that is offered (`offer.rs`) does not count.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
+use alloc::vec;
 use alloc::vec::Vec;
 
 use d3dkmt::{Handle, NtStatus, Reply, limits};
@@ -26,6 +27,7 @@ use crate::ddi::PagingWork;
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
+use crate::vidmm::VidMm;
 use crate::vidmm::allocation::AllocationOpen;
 use crate::vidmm::paging::Pending;
 
@@ -37,6 +39,11 @@ const EVICT_FLAGS: u32 = 0x1 | 0x2;
 
 /// `D3DKMT_MEMORY_SEGMENT_GROUP_NON_LOCAL`.
 const NON_LOCAL: usize = 1;
+
+/// `D3DKMT_ALLOCATIONRESIDENCYSTATUS` of memory of the system, where a process's own memory is.
+const RESIDENT_IN_SHARED_MEMORY: u32 = 2;
+/// `D3DKMT_ALLOCATIONRESIDENCYSTATUS`.
+const NOT_RESIDENT: u32 = 3;
 
 /// Bytes of a memory segment group.
 pub(crate) struct SegmentGroupUse {
@@ -149,12 +156,75 @@ impl Kernel {
         self.require_started(adapter)?;
         self.require_linked(process, adapter, physical_adapter)?;
         let SegmentGroupUse { budget, usage } = self.segment_group_use(process, adapter, segment_group)?;
+        let reserved = self.process(process).reserved_bytes.get(&(adapter, segment_group));
         Ok(Reply::VideoMemoryInfo {
             budget,
             current_usage: usage,
-            current_reservation: 0,
+            current_reservation: reserved.copied().unwrap_or(0),
             available_for_reservation: budget / 2,
         })
+    }
+
+    /// `D3DKMTChangeVideoMemoryReservation` of the caller itself: up to what is available for reservation.
+    pub(crate) fn reserve_video_memory(
+        &mut self,
+        process: ProcessId,
+        adapter: Handle,
+        segment_group: u32,
+        reservation: u64,
+        physical_adapter: u32,
+    ) -> CallResult {
+        let adapter = self.adapter(process, adapter)?;
+        self.require_started(adapter)?;
+        self.require_linked(process, adapter, physical_adapter)?;
+        let available = self.segment_group_use(process, adapter, segment_group)?.budget / 2;
+        if reservation > available {
+            return invalid(format!(
+                "a reservation of {reservation} bytes; {available} are available for it"
+            ));
+        }
+        let reserved = &mut self.process_mut(process).reserved_bytes;
+        match reservation {
+            0 => reserved.remove(&(adapter, segment_group)),
+            _ => reserved.insert((adapter, segment_group), reservation),
+        };
+        Ok(Reply::None)
+    }
+
+    /// `D3DKMTQueryAllocationResidency`. A resource is resident if each of its allocations is.
+    pub(crate) fn allocation_residency(
+        &mut self,
+        process: ProcessId,
+        device: Handle,
+        resource: Handle,
+        allocations: &[Handle],
+    ) -> CallResult {
+        let named = self.named_allocations(process, device, resource, allocations)?;
+        let is_resident = |allocation: &u32| self.vidmm.memory.allocations[*allocation].resident;
+        let status = |resident| if resident { RESIDENT_IN_SHARED_MEMORY } else { NOT_RESIDENT };
+        Ok(Reply::AllocationResidency(if resource == Handle::NULL {
+            named.iter().map(|allocation| status(is_resident(allocation))).collect()
+        } else {
+            vec![status(named.iter().all(is_resident))]
+        }))
+    }
+
+    /// `D3DKMTInvalidateCache`. Memory of a process is coherent with its engines, so nothing has to be invalidated.
+    pub(crate) fn invalidate_cache(
+        &mut self,
+        process: ProcessId,
+        device: Handle,
+        allocation: Handle,
+        offset: u64,
+        length: u64,
+    ) -> CallResult {
+        let device = self.active_device(process, device)?;
+        let open = self.allocation_open(process, device, allocation)?;
+        let size = self.allocation_size(open);
+        match offset.checked_add(length) {
+            Some(end) if end <= size => Ok(Reply::None),
+            _ => invalid(format!("{length} bytes at {offset} are beyond the {size} of {allocation}")),
+        }
     }
 
     /// The budget of a memory segment group and the process's usage of it.
@@ -201,41 +271,46 @@ impl Kernel {
         self.resident_bytes(process, adapter).saturating_add(more).saturating_sub(budget)
     }
 
-    fn is_wanted(&self, allocation: u32) -> bool {
+    pub(super) fn is_wanted(&self, allocation: u32) -> bool {
         let mut opens = self.vidmm.memory.allocations[allocation].opens.iter();
-        opens.any(|open| self.vidmm.memory.allocation_opens[*open].residency > 0)
+        opens.any(|open| self.vidmm.wants(*open))
     }
 
     pub(super) fn is_wanted_by(&self, allocation: u32, process: ProcessId) -> bool {
-        let opens = self.vidmm.memory.allocations[allocation].opens.iter();
-        let mut opens = opens.map(|open| &self.vidmm.memory.allocation_opens[*open]);
-        opens.any(|open| open.process == process && open.residency > 0)
+        let mut opens = self.vidmm.memory.allocations[allocation].opens.iter();
+        opens.any(|open| {
+            self.vidmm.memory.allocation_opens[*open].process == process && self.vidmm.wants(*open)
+        })
     }
 
     /// Adds counts to a handle.
     pub(crate) fn raise_residency(&mut self, open: u32, times: u32) {
-        let AllocationOpen { process, allocation, device, .. } = self.vidmm.memory.allocation_opens[open];
-        if !self.is_wanted_by(allocation, process) {
-            let (size, adapter) =
-                (self.vidmm.memory.allocations[allocation].size, self.processes.devices()[device].adapter);
-            *self.process_mut(process).resident_bytes.entry(adapter).or_default() += size;
-        }
-        self.vidmm.memory.allocation_opens[open].residency += times;
+        self.change_residency(open, |vidmm| vidmm.memory.allocation_opens[open].residency += times);
     }
 
-    /// Removes counts from a handle. An allocation without any count is no longer resident.
+    /// Removes counts from a handle.
     fn lower_residency(&mut self, open: u32, times: u32) {
-        let state = &mut self.vidmm.memory.allocation_opens[open];
-        state.residency -= times;
-        let (process, allocation, device) = (state.process, state.allocation, state.device);
-        if times == 0 || self.is_wanted_by(allocation, process) {
+        self.change_residency(open, |vidmm| vidmm.memory.allocation_opens[open].residency -= times);
+    }
+
+    /// Changes the counts or the offer of a handle, and the process's resident bytes with it. An allocation that no
+    /// handle wants is no longer resident.
+    pub(super) fn change_residency(&mut self, open: u32, change: impl FnOnce(&mut VidMm)) {
+        let AllocationOpen { process, allocation, device, .. } = self.vidmm.memory.allocation_opens[open];
+        let was_wanted = self.is_wanted_by(allocation, process);
+        change(&mut self.vidmm);
+        let is_wanted = self.is_wanted_by(allocation, process);
+        if is_wanted == was_wanted {
             return;
         }
         let size = self.vidmm.memory.allocations[allocation].size;
         let adapter = self.processes.devices()[device].adapter;
-        if let Some(bytes) = self.process_mut(process).resident_bytes.get_mut(&adapter) {
-            *bytes -= size;
+        let bytes = self.process_mut(process).resident_bytes.entry(adapter).or_default();
+        if is_wanted {
+            *bytes += size;
+            return;
         }
+        *bytes -= size;
         if self.vidmm.memory.allocations[allocation].resident && !self.is_wanted(allocation) {
             self.vidmm.memory.allocations[allocation].resident = false;
             self.update_engine_pages_of(&[allocation]);
@@ -246,6 +321,7 @@ impl Kernel {
     pub(crate) fn drop_residency(&mut self, open: u32) {
         let times = self.vidmm.memory.allocation_opens[open].residency;
         self.lower_residency(open, times);
+        self.vidmm.offered.remove(&open);
     }
 
     /// Makes allocations resident whose paging buffer has run. Some may be gone, or evicted again.
@@ -277,7 +353,8 @@ impl Kernel {
     pub(crate) fn residency_miscounted(&self) -> Option<&'static str> {
         let mut bytes: BTreeMap<(ProcessId, u32), u64> = BTreeMap::new();
         let mut counted_once = BTreeSet::new();
-        for (_, open) in self.vidmm.memory.allocation_opens.iter().filter(|(_, open)| open.residency > 0) {
+        let opens = self.vidmm.memory.allocation_opens.iter();
+        for (_, open) in opens.filter(|(index, _)| self.vidmm.wants(*index)) {
             if counted_once.insert((open.process, open.allocation)) {
                 let adapter = self.processes.devices()[open.device].adapter;
                 *bytes.entry((open.process, adapter)).or_default() +=

@@ -35,6 +35,7 @@ const SAME_OUTPUT: [&str; 22] = [
     "private_data",
     "bad_args",
     "abi_check",
+    "offers",
     "sealed",
     "pending",
     "cpu_event_l0",
