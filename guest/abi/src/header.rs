@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use d3dkmt::NtStatus;
 
+use crate::refused::{REFUSED, RefusedGroup};
 use crate::types;
 
 /// The C text under construction.
@@ -138,6 +139,14 @@ impl Header {
         self.line(0, "#pragma pack(pop)");
     }
 
+    fn prototype(&mut self, call: &Prototype) {
+        let Prototype { name, docs, parameters } = call;
+        self.comment(0, docs);
+        let parameters: Vec<String> =
+            parameters.iter().map(|parameter| member(parameter, "").trim_end().to_owned()).collect();
+        self.line(0, &format!("NTSTATUS {name}({});", parameters.join(", ")));
+    }
+
     /// Writes members and nested blocks, one per line.
     fn nested(&mut self, mut depth: usize, text: &str) {
         let mut line = String::new();
@@ -195,6 +204,9 @@ extern \"C\" {
 
 /// The text after the declarations.
 const END: &str = "
+/* Whether a process owns a display exclusively: never. */
+uint8_t D3DKMTCheckExclusiveOwnership(void);
+
 /* gpupv extension: the number of messages that this process has sent to the host. For tests. */
 uint64_t gpupv_messages_sent(void);
 /* gpupv extension: returns once every event is set that the driver signaled before the host answered a call that has
@@ -227,11 +239,15 @@ pub fn text(calls: &[Prototype]) -> String {
         header.line(0, &format!("#define {name} ((NTSTATUS)0x{:08X})", status.0));
     }
     header.section("calls", &[]);
-    for Prototype { name, docs, parameters } in calls {
-        header.comment(0, docs);
-        let parameters: Vec<String> =
-            parameters.iter().map(|parameter| member(parameter, "").trim_end().to_owned()).collect();
-        header.line(0, &format!("NTSTATUS {name}({});", parameters.join(", ")));
+    calls.iter().for_each(|call| header.prototype(call));
+    header.section(
+        "calls that answer STATUS_NOT_SUPPORTED",
+        &[" A NULL argument answers STATUS_INVALID_PARAMETER. Nothing else of the arguments is read."],
+    );
+    for RefusedGroup { why, calls } in REFUSED {
+        header.blank();
+        header.comment(0, &[&format!(" {why}")]);
+        calls.iter().for_each(|call| header.prototype(call));
     }
     header.0 + END
 }

@@ -1,12 +1,13 @@
 //! The C ABI of D3DKMT, declared once: `types` has every struct, enum and flag word, `functions` every function with a
 //! thunk of its own. Plain calls are declared beside their structs; one row gives both thunk and caller (`plain`).
-//! `d3dkmthk.h` is generated from all three (`header`).
+//! `refused` names the calls that answer NOT_SUPPORTED. `d3dkmthk.h` is generated from all of them (`header`).
 //!
 //! The library (`guest/umd`) exports the functions; the scenario client (`guest/scenario_client`) calls the plain ones.
 
 mod functions;
 pub mod header;
 mod plain;
+pub mod refused;
 pub mod types;
 
 pub use plain::{CValue, PlainCall};

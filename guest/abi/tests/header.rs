@@ -1,8 +1,9 @@
-//! `d3dkmthk.h` is the text that the declarations generate, and has a function for every call.
+//! `d3dkmthk.h` is the text that the declarations generate, and has a function for every call. So has docs/ABI.md.
 
 use std::path::{Path, PathBuf};
 
 use abi::header::{Prototype, text};
+use abi::refused::{REFUSED, markdown};
 
 /// The types of one call's parameters in Rust's notation.
 macro_rules! parameters {
@@ -66,6 +67,35 @@ fn every_call_is_tried_by_a_c_program_and_documented() {
         let tried = programs.contains(&format!("CALL({short},")) || programs.contains(&format!("{name}("));
         assert!(tried, "no program of tests/c calls {name}");
         assert!(words.contains(&short), "docs/ABI.md does not mention {short}");
+    }
+}
+
+/// The page has the table of calls that answer NOT_SUPPORTED.
+#[test]
+fn the_page_lists_what_is_not_supported() {
+    const HEAD: &str = "## What is exported and answers NOT_SUPPORTED\n";
+    let path = in_tree("docs/ABI.md");
+    let known = std::fs::read_to_string(&path).unwrap();
+    let (before, section) = known.split_once(HEAD).expect("docs/ABI.md has the section");
+    let end = section.find("\n## ").expect("a section follows");
+    let (section, after) = section.split_at(end);
+    let (text, _) = section.split_once("| calls | why |").expect("the section has the table");
+    let made = format!("{before}{HEAD}{text}{}{after}", markdown());
+    if std::env::var_os("GPUPV_BLESS").is_some() {
+        std::fs::write(&path, &made).unwrap();
+        return;
+    }
+    assert!(known == made, "the table of docs/ABI.md differs from refused.rs; GPUPV_BLESS=1 rewrites it");
+}
+
+/// `tests/c/loader.c` looks for every exported call.
+#[test]
+fn the_loader_test_has_every_name() {
+    let program = std::fs::read_to_string(in_tree("tests/c/loader.c")).unwrap();
+    let refused = REFUSED.iter().flat_map(|group| group.calls);
+    for name in prototypes().iter().map(|call| call.name).chain(refused.map(|call| call.name)) {
+        let quoted = format!("\"{}\"", name.trim_start_matches("D3DKMT"));
+        assert!(program.contains(&quoted), "tests/c/loader.c does not look for {name}");
     }
 }
 

@@ -1897,6 +1897,139 @@ NTSTATUS D3DKMTIsFeatureEnabled(D3DKMT_ISFEATUREENABLED *);
 NTSTATUS D3DKMTQueryStatistics(D3DKMT_QUERYSTATISTICS *);
 NTSTATUS D3DKMTQueryClockCalibration(D3DKMT_QUERYCLOCKCALIBRATION *);
 
+/* ---- calls that answer STATUS_NOT_SUPPORTED ---- */
+/* A NULL argument answers STATUS_INVALID_PARAMETER. Nothing else of the arguments is read. */
+
+/* no adapter drives a display */
+NTSTATUS D3DKMTAdjustFullscreenGamma(const void *);
+NTSTATUS D3DKMTCancelPresents(const void *);
+NTSTATUS D3DKMTChangeSurfacePointer(const void *);
+NTSTATUS D3DKMTCheckMonitorPowerState(const void *);
+NTSTATUS D3DKMTCheckMultiPlaneOverlaySupport(const void *);
+NTSTATUS D3DKMTCheckMultiPlaneOverlaySupport2(const void *);
+NTSTATUS D3DKMTCheckMultiPlaneOverlaySupport3(const void *);
+NTSTATUS D3DKMTCheckOcclusion(const void *);
+NTSTATUS D3DKMTCheckVidPnExclusiveOwnership(const void *);
+NTSTATUS D3DKMTCreateOverlay(const void *);
+NTSTATUS D3DKMTDestroyOverlay(const void *);
+NTSTATUS D3DKMTFlipOverlay(const void *);
+NTSTATUS D3DKMTGetDisplayModeList(const void *);
+NTSTATUS D3DKMTGetDWMVerticalBlankEvent(const void *);
+NTSTATUS D3DKMTGetMultiPlaneOverlayCaps(const void *);
+NTSTATUS D3DKMTGetMultisampleMethodList(const void *);
+NTSTATUS D3DKMTGetOverlayState(const void *);
+NTSTATUS D3DKMTGetPostCompositionCaps(const void *);
+NTSTATUS D3DKMTGetPresentHistory(const void *);
+NTSTATUS D3DKMTGetPresentQueueEvent(D3DKMT_HANDLE, HANDLE *);
+NTSTATUS D3DKMTGetResourcePresentPrivateDriverData(const void *);
+NTSTATUS D3DKMTGetScanLine(const void *);
+NTSTATUS D3DKMTGetSharedPrimaryHandle(const void *);
+NTSTATUS D3DKMTInvalidateActiveVidPn(const void *);
+NTSTATUS D3DKMTPinDirectFlipResources(const void *);
+NTSTATUS D3DKMTPollDisplayChildren(const void *);
+NTSTATUS D3DKMTPresent(const void *);
+NTSTATUS D3DKMTPresentMultiPlaneOverlay(const void *);
+NTSTATUS D3DKMTPresentMultiPlaneOverlay2(const void *);
+NTSTATUS D3DKMTPresentMultiPlaneOverlay3(const void *);
+NTSTATUS D3DKMTPresentRedirected(const void *);
+NTSTATUS D3DKMTQueryFSEBlock(const void *);
+NTSTATUS D3DKMTQueryRemoteVidPnSourceFromGdiDisplayName(const void *);
+NTSTATUS D3DKMTQueryVidPnExclusiveOwnership(const void *);
+NTSTATUS D3DKMTReleaseProcessVidPnSourceOwners(HANDLE);
+NTSTATUS D3DKMTSetDisplayMode(const void *);
+NTSTATUS D3DKMTSetDisplayPrivateDriverFormat(const void *);
+NTSTATUS D3DKMTSetFSEBlock(const void *);
+NTSTATUS D3DKMTSetGammaRamp(const void *);
+NTSTATUS D3DKMTSetMonitorColorSpaceTransform(const void *);
+NTSTATUS D3DKMTSetQueuedLimit(const void *);
+NTSTATUS D3DKMTSetStereoEnabled(const void *);
+NTSTATUS D3DKMTSetSyncRefreshCountWaitTarget(const void *);
+NTSTATUS D3DKMTSetVidPnSourceOwner(const void *);
+NTSTATUS D3DKMTSetVidPnSourceOwner1(const void *);
+NTSTATUS D3DKMTSetVidPnSourceOwner2(const void *);
+NTSTATUS D3DKMTSharedPrimaryLockNotification(const void *);
+NTSTATUS D3DKMTSharedPrimaryUnLockNotification(const void *);
+NTSTATUS D3DKMTSubmitPresentBltToHwQueue(const void *);
+NTSTATUS D3DKMTSubmitPresentToHwQueue(const void *);
+NTSTATUS D3DKMTUnpinDirectFlipResources(const void *);
+NTSTATUS D3DKMTUpdateOverlay(const void *);
+NTSTATUS D3DKMTWaitForVerticalBlankEvent(const void *);
+NTSTATUS D3DKMTWaitForVerticalBlankEvent2(const void *);
+
+/* there is no desktop to duplicate */
+NTSTATUS D3DKMTCreateOutputDupl(const void *);
+NTSTATUS D3DKMTDestroyOutputDupl(const void *);
+NTSTATUS D3DKMTOutputDuplGetFrameInfo(const void *);
+NTSTATUS D3DKMTOutputDuplGetMetaData(const void *);
+NTSTATUS D3DKMTOutputDuplGetPointerShapeData(const void *);
+NTSTATUS D3DKMTOutputDuplPresent(const void *);
+NTSTATUS D3DKMTOutputDuplPresentToHwQueue(const void *);
+NTSTATUS D3DKMTOutputDuplReleaseFrame(const void *);
+
+/* no adapter protects content */
+NTSTATUS D3DKMTCreateProtectedSession(const void *);
+NTSTATUS D3DKMTDestroyProtectedSession(const void *);
+NTSTATUS D3DKMTOpenProtectedSessionFromNtHandle(const void *);
+NTSTATUS D3DKMTQueryProtectedSessionInfoFromNtHandle(const void *);
+NTSTATUS D3DKMTQueryProtectedSessionStatus(const void *);
+NTSTATUS D3DKMTSetHwProtectionTeardownRecovery(const void *);
+NTSTATUS D3DKMTSetVidPnSourceHwProtection(const void *);
+
+/* there is no GDI */
+NTSTATUS D3DKMTCreateDCFromMemory(const void *);
+NTSTATUS D3DKMTDestroyDCFromMemory(const void *);
+
+/* there is no hybrid of an integrated and a discrete adapter */
+NTSTATUS D3DKMTQueryHybridListValue(const void *);
+NTSTATUS D3DKMTSetHybridListVValue(const void *);
+
+/* contexts have GPU virtual addresses; use CreateContextVirtual and SubmitCommand */
+NTSTATUS D3DKMTCreateContext(const void *);
+NTSTATUS D3DKMTCreateHwContext(const void *);
+NTSTATUS D3DKMTDestroyHwContext(const void *);
+NTSTATUS D3DKMTRender(const void *);
+
+/* the host is no Windows session */
+NTSTATUS D3DKMTRegisterVailProcess(const void *);
+NTSTATUS D3DKMTShareObjectWithHost(const void *);
+
+/* a store to mapped memory notifies no host */
+NTSTATUS D3DKMTConnectDoorbell(const void *);
+NTSTATUS D3DKMTCreateDoorbell(const void *);
+NTSTATUS D3DKMTDestroyDoorbell(const void *);
+NTSTATUS D3DKMTNotifyWorkSubmission(const void *);
+
+/* tracked workloads are not modelled */
+NTSTATUS D3DKMTCreateTrackedWorkload(const void *);
+NTSTATUS D3DKMTDestroyTrackedWorkload(const void *);
+NTSTATUS D3DKMTGetAvailableTrackedWorkloadIndex(const void *);
+NTSTATUS D3DKMTGetTrackedWorkloadStatistics(const void *);
+NTSTATUS D3DKMTResetTrackedWorkloadStatistics(const void *);
+NTSTATUS D3DKMTUpdateTrackedWorkload(const void *);
+
+/* rights to shared resources and pins of resources are not modelled */
+NTSTATUS D3DKMTCheckSharedResourceAccess(const void *);
+NTSTATUS D3DKMTConfigureSharedResource(const void *);
+NTSTATUS D3DKMTGetRuntimeData(const void *);
+NTSTATUS D3DKMTGetSharedResourceAdapterLuid(const void *);
+NTSTATUS D3DKMTPinResources(const void *);
+NTSTATUS D3DKMTUnpinResources(const void *);
+
+/* use Lock2 and Unlock2 */
+NTSTATUS D3DKMTLock(const void *);
+NTSTATUS D3DKMTUnlock(const void *);
+
+/* allocations have one segment, their process's own memory */
+NTSTATUS D3DKMTUpdateAllocationProperty(const void *);
+
+/* not modelled yet */
+NTSTATUS D3DKMTEnumProcesses(const void *);
+NTSTATUS D3DKMTGetProcessDeviceLostSupport(const void *);
+NTSTATUS D3DKMTWaitForIdle(const void *);
+
+/* Whether a process owns a display exclusively: never. */
+uint8_t D3DKMTCheckExclusiveOwnership(void);
+
 /* gpupv extension: the number of messages that this process has sent to the host. For tests. */
 uint64_t gpupv_messages_sent(void);
 /* gpupv extension: returns once every event is set that the driver signaled before the host answered a call that has

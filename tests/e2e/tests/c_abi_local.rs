@@ -133,6 +133,15 @@ fn a_program_killed_while_engines_write_its_memory_leaves_nothing() {
 }
 
 #[test]
+fn every_documented_name_resolves_and_refuses_null() {
+    let output = check("loader");
+    for source in ["Windows SDK: 175 names\n", "libdxg: 101 names\n", "ROCm: 35 names\n"] {
+        assert!(output.contains(source), "{output}");
+    }
+    assert!(output.ends_with("loader: all as expected\n"), "{output}");
+}
+
+#[test]
 fn the_c_header_has_the_layout_of_the_interface() {
     check("abi_check");
 }

@@ -18,6 +18,7 @@ mod notification;
 mod offer;
 mod paging;
 mod queue;
+mod refused;
 mod residency;
 mod scheduling;
 mod share;

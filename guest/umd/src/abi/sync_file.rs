@@ -8,8 +8,9 @@
 //! They would need (F04 to F08) a descriptor that is pollable, keeps the shared fence alive until its last close in any
 //! process, and yields its (fence, value) to any process that has it. An NT handle does the last two, but is a memfd
 //! and cannot be polled. An eventfd can be polled, but carries no data, and no other process sees its last close. A
-//! socket pair could do all three. The broker would keep the far end, write when the fence reaches the value, and
-//! identify fence and value by the inode of a descriptor that is sent back. That is a second kind of handle in both
+//! socket pair could do all three. The broker would keep the far end, shut it down when the fence reaches the value
+//! (which no reader can take away, as it could a byte), see the last close as a hang-up, and identify fence and value
+//! by the inode of a descriptor that is sent back. That is a second kind of handle in both
 //! brokers, with a host wait that outlives the process. A table in the process alone would answer wrongly in every
 //! other process that gets the sync file, and would not see its last close.
 

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use lab::Lab;
 
 /// Programs whose output must be the same on both backends.
-const SAME_OUTPUT: [&str; 22] = [
+const SAME_OUTPUT: [&str; 23] = [
     "fence_tour",
     "fork_tour",
     "threads",
@@ -35,6 +35,7 @@ const SAME_OUTPUT: [&str; 22] = [
     "private_data",
     "bad_args",
     "abi_check",
+    "loader",
     "offers",
     "sealed",
     "pending",
