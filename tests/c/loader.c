@@ -186,6 +186,7 @@ int main(void)
     try_names(library, "libdxg", libdxg_names, COUNT(libdxg_names));
     try_names(library, "ROCm", rocr_names, COUNT(rocr_names));
     try_names(library, "others", other_names, COUNT(other_names));
+    CHECK(dlsym(library, "DXCoreCreateAdapterFactory"), "DXCoreCreateAdapterFactory is missing");
     CHECK(!dlsym(library, "D3DKMTNoSuchCall"), "a name that no document has was found");
     if (!failures)
         printf("loader: all as expected\n");

@@ -7,12 +7,15 @@
 //!     leader and followers) ──▶ host
 //! ```
 //!
+//! `dxcore` has the COM interfaces of DXCore on the same session.
+//!
 //! The library runs in other programs' processes: no runtime, no thread until an event is armed, no signal, and no exit
 //! handler unless the host asks for times. Only the host's kernel model checks what an object may do; the library
 //! checks only what cannot be sent.
 
 mod abi;
 pub mod client;
+mod dxcore;
 mod environment;
 mod fork;
 pub mod limits;

@@ -133,6 +133,38 @@ fn a_program_killed_while_engines_write_its_memory_leaves_nothing() {
 }
 
 #[test]
+fn adapters_are_listed_by_the_interfaces_of_dxcore() {
+    for program in ["dxcore", "dxcore-asan"] {
+        let output = check(program);
+        assert!(output.ends_with("dxcore: all as expected\n"), "{output}");
+    }
+    let daemon = Embedded::start_with(two_adapters());
+    let output = daemon.run("dxcore", &[]);
+    assert!(output.status.success(), "{}", text(&output));
+    daemon.end();
+}
+
+#[test]
+fn a_list_is_stale_when_one_of_its_adapters_has_stopped() {
+    let daemon = Embedded::start_with(two_adapters());
+    let mut child = daemon.spawn("dxcore", &["stops"]);
+    child.says("ready");
+    daemon.kernel_host().fault(Fault::StopAdapter { adapter: 0 });
+    child.tell(b"x");
+    let output = child.end();
+    assert!(output.ends_with("stopped, and the list is stale\n"), "{output}");
+    daemon.end();
+}
+
+fn two_adapters() -> Options {
+    let mut options = Options::default();
+    let mut second = options.kernel.adapters[0].clone();
+    second.luid.low += 1;
+    options.kernel.adapters.push(second);
+    options
+}
+
+#[test]
 fn every_documented_name_resolves_and_refuses_null() {
     let output = check("loader");
     for source in ["Windows SDK: 175 names\n", "libdxg: 101 names\n", "ROCm: 35 names\n"] {

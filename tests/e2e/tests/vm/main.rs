@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use lab::Lab;
 
 /// Programs whose output must be the same on both backends.
-const SAME_OUTPUT: [&str; 23] = [
+const SAME_OUTPUT: [&str; 24] = [
     "fence_tour",
     "fork_tour",
     "threads",
@@ -37,6 +37,7 @@ const SAME_OUTPUT: [&str; 23] = [
     "abi_check",
     "loader",
     "offers",
+    "dxcore",
     "sealed",
     "pending",
     "cpu_event_l0",
