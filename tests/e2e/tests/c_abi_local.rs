@@ -150,7 +150,7 @@ fn a_list_is_stale_when_one_of_its_adapters_has_stopped() {
     let mut child = daemon.spawn("dxcore", &["stops"]);
     child.says("ready");
     daemon.kernel_host().fault(Fault::StopAdapter { adapter: 0 });
-    child.tell(b"x");
+    child.write_input(b"x");
     let output = child.end();
     assert!(output.ends_with("stopped, and the list is stale\n"), "{output}");
     daemon.end();

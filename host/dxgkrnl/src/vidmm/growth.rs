@@ -78,7 +78,8 @@ impl Kernel {
             let allocation = &mut self.vidmm.memory.allocations[index];
             let more = end.saturating_sub(allocation.size);
             allocation.size += more;
-            let opens = self.vidmm.memory.allocations[index].opens.iter().filter(|open| self.vidmm.wants(**open));
+            let opens =
+                self.vidmm.memory.allocations[index].opens.iter().filter(|open| self.vidmm.wants(**open));
             let counted = opens.map(|open| self.vidmm.memory.allocation_opens[*open].process);
             for process in counted.collect::<BTreeSet<ProcessId>>() {
                 *self.process_mut(process).resident_bytes.entry(adapter).or_default() += more;

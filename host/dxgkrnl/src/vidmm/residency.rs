@@ -220,7 +220,7 @@ impl Kernel {
     ) -> CallResult {
         let device = self.active_device(process, device)?;
         let open = self.allocation_open(process, device, allocation)?;
-        let size = self.allocation_size(open);
+        let size = self.vidmm.memory.allocations[self.vidmm.memory.allocation_opens[open].allocation].size;
         match offset.checked_add(length) {
             Some(end) if end <= size => Ok(Reply::None),
             _ => invalid(format!("{length} bytes at {offset} are beyond the {size} of {allocation}")),
