@@ -174,7 +174,7 @@ extern "C" fn sort(this: This, count: u32, preferences: *const u32) -> Hresult {
             }
         }
         let ranks = |adapter: &&Adapter| kinds.iter().map(|kind| rank(adapter, *kind)).collect::<Vec<_>>();
-        object(this).adapters().sort_by_key(|adapter| ranks(&*adapter));
+        object(this).adapters().sort_by_key(|adapter| ranks(adapter));
         S_OK
     })
 }
