@@ -413,6 +413,7 @@ static void updates(void)
 
 int main(void)
 {
+    setenv("GPUPV_QUIET", "1", 1);
     set_up();
     of_another_driver();
     of_this_driver();

@@ -37,6 +37,8 @@ pub(crate) struct LossOfQueues {
     pub of: LostDevice,
     /// The last queue that was emptied.
     pub behind: Option<u32>,
+    /// A later step continues it. A second loss of the device meanwhile is left, too.
+    pub is_left: bool,
 }
 
 /// An action on the fences of a lost device.

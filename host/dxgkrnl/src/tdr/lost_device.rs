@@ -40,7 +40,7 @@ impl Kernel {
         }
         self.set_device_state(&ids, state, effects);
         for id in &ids {
-            self.empty_queues(LossOfQueues { of: self.lost_device(*id), behind: None }, effects);
+            self.empty_queues(LossOfQueues { of: self.lost_device(*id), behind: None, is_left: false }, effects);
         }
         for id in &ids {
             self.begin_loss(*id, LostFences::WaitsEnd, effects);
@@ -111,7 +111,10 @@ impl Kernel {
             let next = device.queues.range((loss.behind.map_or(Unbounded, Excluded), Unbounded)).next();
             let Some(queue) = next.copied() else { break };
             if self.is_spent() {
-                self.vidsch.work_mut().backlog_mut().begin_loss_of_device(loss.of.device);
+                if !loss.is_left {
+                    self.vidsch.work_mut().backlog_mut().begin_loss_of_device(loss.of.device);
+                    loss.is_left = true;
+                }
                 self.leave(loss.of.process, Task::EmptyQueues(loss));
                 return;
             }
@@ -119,7 +122,9 @@ impl Kernel {
             loss.behind = Some(queue);
             self.empty_queue(queue, effects);
         }
-        self.vidsch.work_mut().backlog_mut().device_is_lost(loss.of.device);
+        if loss.is_left {
+            self.vidsch.work_mut().backlog_mut().end_loss_of_device(loss.of.device);
+        }
     }
 
     /// Drops the packets of a queue of a lost device without effect.

@@ -14,6 +14,7 @@
 //! Tasks run from the front. The rest of a task goes in front of the other tasks, so a device ends only after all its
 //! objects.
 
+use alloc::collections::btree_map::Entry;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use core::ops::Bound;
 
@@ -121,8 +122,8 @@ pub(crate) struct Backlog {
     last: Option<VmId>,
     ending_processes: BTreeMap<ProcessId, VmId>,
     ending_devices: BTreeSet<u32>,
-    /// Lost devices whose queues are being emptied.
-    losing_devices: BTreeSet<u32>,
+    /// Lost devices whose queues are being emptied, with the number of losses for which that is left.
+    losing_devices: BTreeMap<u32, u32>,
     /// Lost devices, and actions that are still to be done on some of their fences.
     losing_fences: BTreeMap<(u32, LostFences), LostSoFar>,
     /// VMs that were detached while their processes are still being cleared away.
@@ -298,11 +299,16 @@ impl Backlog {
     }
 
     pub fn begin_loss_of_device(&mut self, device: u32) {
-        self.losing_devices.insert(device);
+        *self.losing_devices.entry(device).or_default() += 1;
     }
 
-    pub fn device_is_lost(&mut self, device: u32) {
-        self.losing_devices.remove(&device);
+    pub fn end_loss_of_device(&mut self, device: u32) {
+        if let Entry::Occupied(mut left) = self.losing_devices.entry(device) {
+            *left.get_mut() -= 1;
+            if *left.get() == 0 {
+                left.remove();
+            }
+        }
     }
 
     /// Begins an action on each fence of a lost device; starts over if it had begun before.
@@ -353,7 +359,7 @@ impl Backlog {
 
     /// Whether a device is lost and its queues are not all empty yet.
     pub fn is_losing(&self, device: u32) -> bool {
-        !self.losing_devices.is_empty() && self.losing_devices.contains(&device)
+        !self.losing_devices.is_empty() && self.losing_devices.contains_key(&device)
     }
 
     /// Whether queued work of this device does not run, because the device or its process is ending or lost.
