@@ -16,10 +16,12 @@ static struct fence paging, done;
 static uint64_t last_done;
 static unsigned char unknown[UNKNOWN_BYTES];
 
+/* Memory with an inaccessible page behind it: a map beyond its end finds no neighbour to attach. */
 static void *new_memory(void)
 {
-    void *memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *memory = mmap(NULL, BYTES + PAGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(memory != MAP_FAILED, "mmap: %s", strerror(errno));
+    CHECK(mprotect(memory, BYTES, PROT_READ | PROT_WRITE) == 0, "mprotect: %s", strerror(errno));
     return memory;
 }
 
