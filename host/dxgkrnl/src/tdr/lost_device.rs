@@ -40,7 +40,10 @@ impl Kernel {
         }
         self.set_device_state(&ids, state, effects);
         for id in &ids {
-            self.empty_queues(LossOfQueues { of: self.lost_device(*id), behind: None, is_left: false }, effects);
+            self.empty_queues(
+                LossOfQueues { of: self.lost_device(*id), behind: None, is_left: false },
+                effects,
+            );
         }
         for id in &ids {
             self.begin_loss(*id, LostFences::WaitsEnd, effects);
