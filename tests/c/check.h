@@ -118,6 +118,32 @@ static inline struct fence create_fence(handle_t device, uint64_t initial, UINT 
     return fence;
 }
 
+/* A paging queue, whose fence gets into `paging`. */
+static inline handle_t create_paging_queue(handle_t device, struct fence *paging)
+{
+    D3DKMT_CREATEPAGINGQUEUE queue = {.hDevice = device, .Priority = D3DDDI_PAGINGQUEUE_PRIORITY_NORMAL};
+    EXPECT(D3DKMTCreatePagingQueue(&queue), STATUS_SUCCESS);
+    *paging = (struct fence){queue.hSyncObject, queue.FenceValueCPUVirtualAddress, 0};
+    return queue.hPagingQueue;
+}
+
+/* A standard allocation of this memory; in a new resource, if there is a place for its handle. */
+static inline handle_t allocate_heap(handle_t device, void *memory, uint64_t bytes, handle_t *resource)
+{
+    D3DKMT_CREATESTANDARDALLOCATION standard = {.Type = D3DKMT_STANDARDALLOCATIONTYPE_EXISTINGHEAP};
+    standard.ExistingHeapData.Size = bytes;
+    D3DDDI_ALLOCATIONINFO2 info = {.pSystemMem = memory};
+    D3DKMT_CREATEALLOCATION create = {.hDevice = device, .NumAllocations = 1};
+    create.pStandardAllocation = &standard;
+    create.pAllocationInfo2 = &info;
+    create.Flags.ExistingSysMem = create.Flags.StandardAllocation = 1;
+    create.Flags.CreateResource = resource != NULL;
+    EXPECT(D3DKMTCreateAllocation2(&create), STATUS_SUCCESS);
+    if (resource)
+        *resource = create.hResource;
+    return info.hAllocation;
+}
+
 static inline NTSTATUS destroy_object(handle_t object)
 {
     return D3DKMTDestroySynchronizationObject(&(D3DKMT_DESTROYSYNCHRONIZATIONOBJECT){object});

@@ -37,15 +37,7 @@ static void create_memory(void)
     CHECK(memory != MAP_FAILED, "mmap: %s", strerror(errno));
     for (int word = 0; word < BYTES / 4; word++)
         memory[word] = (uint32_t)word;
-    D3DKMT_CREATESTANDARDALLOCATION standard = {.Type = D3DKMT_STANDARDALLOCATIONTYPE_EXISTINGHEAP};
-    standard.ExistingHeapData.Size = BYTES;
-    D3DDDI_ALLOCATIONINFO2 info = {.pSystemMem = memory};
-    D3DKMT_CREATEALLOCATION create = {.hDevice = device, .NumAllocations = 1};
-    create.pStandardAllocation = &standard;
-    create.pAllocationInfo2 = &info;
-    create.Flags.ExistingSysMem = create.Flags.StandardAllocation = 1;
-    EXPECT(D3DKMTCreateAllocation2(&create), STATUS_SUCCESS);
-    allocation = info.hAllocation;
+    allocation = allocate_heap(device, memory, BYTES, NULL);
     int same = 1;
     for (int word = 0; word < BYTES / 4; word++)
         same &= memory[word] == (uint32_t)word;

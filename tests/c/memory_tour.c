@@ -10,22 +10,11 @@ static unsigned char *heap;
 
 static void create(void)
 {
-    D3DKMT_CREATEPAGINGQUEUE queue = {.hDevice = device};
-    EXPECT(D3DKMTCreatePagingQueue(&queue), STATUS_SUCCESS);
-    paging_queue = queue.hPagingQueue;
-    paging = (struct fence){queue.hSyncObject, queue.FenceValueCPUVirtualAddress, 0};
+    paging_queue = create_paging_queue(device, &paging);
 
     heap = aligned_alloc(PAGE_BYTES, BYTES);
     memset(heap, 0x5a, BYTES);
-    D3DKMT_CREATESTANDARDALLOCATION standard = {.Type = D3DKMT_STANDARDALLOCATIONTYPE_EXISTINGHEAP};
-    standard.ExistingHeapData.Size = BYTES;
-    D3DDDI_ALLOCATIONINFO2 info = {.pSystemMem = heap};
-    D3DKMT_CREATEALLOCATION create = {.hDevice = device, .NumAllocations = 1};
-    create.pStandardAllocation = &standard;
-    create.pAllocationInfo2 = &info;
-    create.Flags.ExistingSysMem = create.Flags.StandardAllocation = 1;
-    EXPECT(D3DKMTCreateAllocation2(&create), STATUS_SUCCESS);
-    allocation = info.hAllocation;
+    allocation = allocate_heap(device, heap, BYTES, NULL);
 }
 
 /* Waits until the paging fence has the value of the operation. */

@@ -76,10 +76,7 @@ int main(void)
     EXPECT(D3DKMTShareObjects(1, &shared.handle, NULL, D3DDDI_SYNC_OBJECT_ALL_ACCESS, &nt_handle),
            STATUS_SUCCESS);
     opens_with_nothing_to_wait_for(nt_handle);
-    D3DKMT_CREATEPAGINGQUEUE queue = {.hDevice = device};
-    EXPECT(D3DKMTCreatePagingQueue(&queue), STATUS_SUCCESS);
-    paging_queue = queue.hPagingQueue;
-    paging_fence = (struct fence){queue.hSyncObject, queue.FenceValueCPUVirtualAddress, 0};
+    paging_queue = create_paging_queue(device, &paging_fence);
     opens_while_paging_is_busy(nt_handle, &done);
     close((int)(intptr_t)nt_handle);
     destroy_device(device);

@@ -115,10 +115,7 @@ static void set_up(void)
 {
     adapter = open_adapter(NULL);
     device = create_device(adapter);
-    D3DKMT_CREATEPAGINGQUEUE queue = {.hDevice = device, .Priority = D3DDDI_PAGINGQUEUE_PRIORITY_NORMAL};
-    EXPECT(D3DKMTCreatePagingQueue(&queue), STATUS_SUCCESS);
-    paging_queue = queue.hPagingQueue;
-    paging = (struct fence){queue.hSyncObject, queue.FenceValueCPUVirtualAddress, 0};
+    paging_queue = create_paging_queue(device, &paging);
     context = create_context(device, 0);
     done = create_fence(device, 0, 0);
     for (int at = 0; at < UNKNOWN_BYTES; at++)
