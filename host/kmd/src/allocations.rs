@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | this driver's | yes or no | size in whole units of the alignment; NON_LOCAL and visible for memory of a process |
 //! | another driver's, or none | yes | accepted unread, without a size |
-//! | another driver's, or none | no | STATUS_NOT_SUPPORTED: nobody knows how much memory that is |
+//! | another driver's, or none | no | STATUS_NOT_SUPPORTED: the size of that memory is unknown |
 //!
 //! Data of the resource itself mean nothing here, and stay as they are.
 

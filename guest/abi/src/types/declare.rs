@@ -20,7 +20,7 @@
 //! after a number of an enum means that the SDK lacks it. A doc comment becomes a C comment.
 //!
 //! The compiler checks sizes and offsets against the types. Tests compare them with `windows-sys`, and the C text with
-//! `include/d3dkmthk.h` (`abi/header.rs`).
+//! `include/d3dkmthk.h` (`src/header.rs`).
 
 /// Declares the C types of one file.
 macro_rules! c_abi {

@@ -1,4 +1,5 @@
-//! Processes and devices are created and destroyed at drivers. See `known.rs` for the rules.
+//! Processes and devices are created and destroyed at drivers. See `driver_ids.rs` for the
+//! rules.
 
 use alloc::vec::Vec;
 

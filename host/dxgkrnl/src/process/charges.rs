@@ -1,4 +1,5 @@
-//! The charges for each kind of object, and the check before more are created. See `memory.rs` for the rules.
+//! The charges for each kind of object, and the check before more are created. See
+//! `state_memory.rs` for the rules.
 
 use d3dkmt::{Handle, NtStatus, SyncObjectType};
 

@@ -38,7 +38,7 @@ use crate::{Nanos, ProcessId, VmId};
 pub(crate) struct Processes {
     by_id: BTreeMap<ProcessId, Process>,
     devices: Slab<Device>,
-    /// Accounts of VMs that have processes. See `memory.rs`.
+    /// Accounts of VMs that have processes. See `state_memory.rs`.
     accounts: BTreeMap<VmId, VmAccount>,
 }
 

@@ -20,7 +20,7 @@
 //!
 //! State is here, in `loss.rs` and in `bugcheck.rs`; `back_off.rs` has the VMs whose work hung. `timeouts.rs` detects
 //! timeouts and runs the recovery that is due. `engine_reset.rs` resets engines, `hardware.rs` hardware queues with them,
-//! `adapter.rs` adapters. `device.rs` handles lost devices, `poison.rs` their fences, `page_fault.rs` faults,
+//! `adapter_reset.rs` adapters. `lost_device.rs` handles lost devices, `poison.rs` their fences, `page_fault.rs` faults,
 //! `test_hooks.rs` timeouts that a test forces.
 
 mod adapter_reset;

@@ -67,7 +67,7 @@ pub(crate) struct DriverAllocation {
     pub alignment: u32,
     pub segment_group: SegmentGroup,
     pub cpu_visible: bool,
-    /// Nobody knows its size: see `growth.rs`.
+    /// Its driver does not know its size: see `growth.rs`.
     pub grows: bool,
 }
 
@@ -89,13 +89,30 @@ pub(crate) struct AllocationOpen {
     pub local: Option<LocalAllocationId>,
 }
 
+impl AllocationOpen {
+    /// An open without a handle, that its driver does not know.
+    pub fn new(process: ProcessId, device: u32, allocation: u32) -> Self {
+        AllocationOpen {
+            process,
+            handle: Handle::NULL,
+            device,
+            allocation,
+            resource: None,
+            residency: 0,
+            locks: 0,
+            is_creators: false,
+            local: None,
+        }
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Resource {
     pub vm: VmId,
     pub adapter: u32,
     pub global: Option<Handle>,
     pub runtime_data: Vec<u8>,
-    /// Of a resource with private driver data: the driver's number, and the data as the driver left them.
+    /// Of a resource with private driver data: the driver's number, and the data of its creation.
     pub driver: Option<(ResourceId, Vec<u8>)>,
     pub allocations: Vec<u32>,
     pub opens: usize,

@@ -68,17 +68,12 @@ impl Kernel {
         effects: &mut Effects,
     ) -> Result<Handle, Refusal> {
         let local = self.open_at_driver(device, allocation, is_creators, effects)?;
-        let (handle, residency, locks) = (Handle::NULL, 0, 0);
+        let open = AllocationOpen::new(process, device, allocation);
         let open = self.vidmm.memory.allocation_opens.insert(AllocationOpen {
-            process,
-            handle,
-            device,
-            allocation,
             resource,
-            residency,
-            locks,
             is_creators,
             local,
+            ..open
         });
         match self.insert_handle(process, HandleTarget::Allocation(open)) {
             Ok(handle) => {

@@ -9,7 +9,8 @@
 //!        hSection       a Linux process has no section objects: NOT_SUPPORTED
 //! ```
 //! A call creates all of its allocations or none. The caller gets the data of allocations as the driver left them; later
-//! opens get them too. Data of the resource are an input. A resource gets more allocations only if it has private driver data and is not shared.
+//! opens get them too. Data of the resource are an input. A resource gets more allocations only if it has private
+//! driver data and is not shared.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -43,12 +44,12 @@ struct Wanted {
 }
 
 /// The allocations of a call in the kernel's table, and what the driver has made of their data.
-struct Made {
+struct Created {
     allocations: Vec<u32>,
     /// `hResource` at the driver, of a resource with private driver data, and the data.
     resource: Option<(ResourceId, Vec<u8>)>,
-    /// The data for the caller; empty if the driver has left them as they were.
-    written_back: Vec<u8>,
+    /// The data of all allocations for the caller; empty if the driver has left them as they were.
+    private_data: Vec<u8>,
 }
 
 /// Where the new allocations go.
@@ -79,20 +80,20 @@ impl Kernel {
         if opened + wanted.len() > limits::ALLOCATIONS_PER_PROCESS_MAX {
             return refuse(NtStatus::NO_MEMORY, format!("the process has {opened} allocations, the limit"));
         }
-        let made = self.make_allocations((process, device), &create, wanted, target, effects)?;
-        let allocations = made.allocations.clone();
-        let written_back = made.written_back.clone();
+        let Created { allocations: created, resource, private_data } =
+            self.make_allocations((process, device), &create, wanted, target, effects)?;
+        let owner = (process, device);
         let opened = match target {
-            Target::Device => self.open_in_device((process, device), &made, effects),
-            Target::NewResource => self.open_in_new_resource((process, device), create, made, effects),
-            Target::Resource(open) => self.open_in_resource((process, device), open, &made, effects),
+            Target::Device => self.open_in_device(owner, &created, effects),
+            Target::NewResource => self.open_in_new_resource(owner, create, &created, resource, effects),
+            Target::Resource(open) => self.open_in_resource(owner, open, &created, effects),
         };
         match opened {
             Ok((resource, shared_handle, allocations)) => {
-                Ok(Reply::Allocations { resource, shared_handle, allocations, private_data: written_back })
+                Ok(Reply::Allocations { resource, shared_handle, allocations, private_data })
             }
             Err(refusal) => {
-                for allocation in allocations {
+                for allocation in created {
                     self.remove_allocation(allocation);
                 }
                 Err(refusal)
@@ -150,7 +151,7 @@ impl Kernel {
         mut wanted: Vec<Wanted>,
         target: Target,
         effects: &mut Effects,
-    ) -> Result<Made, Refusal> {
+    ) -> Result<Created, Refusal> {
         let adapter = self.processes.devices()[device].adapter;
         let is_known = match (create.standard, &mut wanted[..]) {
             (Some(standard), [Wanted { size: Some(size), private_data, .. }]) => {
@@ -164,7 +165,7 @@ impl Kernel {
         self.spend(wanted.len().saturating_sub(1) as u32);
         let first = self.vidmm.memory.allocations_made + 1;
         self.vidmm.memory.allocations_made += wanted.len() as u64;
-        let (drivers, resource, written_back) = match is_known {
+        let (drivers, resource, private_data) = match is_known {
             false => (Vec::new(), None, Vec::new()),
             true => {
                 let mut request = self.request_of(process, create, &wanted, target, first);
@@ -194,7 +195,7 @@ impl Kernel {
                 driver,
             }));
         }
-        Ok(Made { allocations, resource, written_back })
+        Ok(Created { allocations, resource, private_data })
     }
 
     fn request_of(
@@ -278,11 +279,11 @@ impl Kernel {
     fn open_in_device(
         &mut self,
         (process, device): (ProcessId, u32),
-        made: &Made,
+        created: &[u32],
         effects: &mut Effects,
     ) -> Result<(Handle, Handle, Vec<Handle>), Refusal> {
-        let mut handles = Vec::with_capacity(made.allocations.len());
-        for allocation in &made.allocations {
+        let mut handles = Vec::with_capacity(created.len());
+        for allocation in created {
             match self.new_allocation_open((process, device), *allocation, None, true, effects) {
                 Ok(handle) => {
                     self.processes.device_mut(device).children.insert(handle);
@@ -304,12 +305,12 @@ impl Kernel {
         &mut self,
         (process, device): (ProcessId, u32),
         open: u32,
-        made: &Made,
+        created: &[u32],
         effects: &mut Effects,
     ) -> Result<(Handle, Handle, Vec<Handle>), Refusal> {
         let resource = self.vidmm.memory.resource_opens[open].resource;
-        let mut handles = Vec::with_capacity(made.allocations.len());
-        for allocation in &made.allocations {
+        let mut handles = Vec::with_capacity(created.len());
+        for allocation in created {
             self.vidmm.memory.allocations[*allocation].resource = Some(resource);
             self.vidmm.memory.resources[resource].allocations.push(*allocation);
             match self.new_allocation_open((process, device), *allocation, Some(open), true, effects) {
@@ -334,7 +335,8 @@ impl Kernel {
         &mut self,
         (process, device): (ProcessId, u32),
         create: CreateAllocation,
-        made: Made,
+        created: &[u32],
+        driver: Option<(ResourceId, Vec<u8>)>,
         effects: &mut Effects,
     ) -> Result<(Handle, Handle, Vec<Handle>), Refusal> {
         let flags = create.flags;
@@ -343,13 +345,13 @@ impl Kernel {
             adapter: self.processes.devices()[device].adapter,
             global: None,
             runtime_data: create.runtime_data,
-            driver: made.resource,
-            allocations: made.allocations.clone(),
+            driver,
+            allocations: created.to_vec(),
             opens: 0,
             shares: 0,
             nt_shared: flags.contains(F::CREATE_SHARED | F::NT_SECURITY_SHARING),
         });
-        for allocation in &made.allocations {
+        for allocation in created {
             self.vidmm.memory.allocations[*allocation].resource = Some(resource);
         }
         let by_global = flags.contains(F::CREATE_SHARED) && !flags.contains(F::NT_SECURITY_SHARING);
@@ -364,8 +366,9 @@ impl Kernel {
                 Ok((handle, shared_handle, allocations))
             }
             Err(refusal) => {
-                for allocation in made.allocations {
-                    self.remove_allocation(allocation);
+                // At the driver the allocations end before their resource.
+                for allocation in created {
+                    self.remove_allocation(*allocation);
                 }
                 self.remove_resource(resource);
                 Err(refusal)
@@ -451,7 +454,7 @@ fn wanted_by(flags: CreateAllocationFlags, info: &AllocationInfo) -> Result<Want
     Ok(Wanted { system_memory: start, size: None, private_data: info.private_data.clone() })
 }
 
-/// What is wrong with a driver's answer, if anything is.
+/// Returns what is wrong with a driver's answer for an allocation; `None` if nothing is.
 fn wrong_answer(info: &ddi::AllocationInfo) -> Option<&'static str> {
     if info.size == Some(0) {
         return Some("a size of 0");

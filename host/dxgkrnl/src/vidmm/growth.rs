@@ -1,5 +1,4 @@
-//! Growth of allocations whose size nobody knows: memory of a process with private data of a driver that the host has
-//! not.
+//! Growth of allocations whose size their driver does not know: memory of a process with private data of another driver.
 //!
 //! ```text
 //!   CreateAllocation with pSystemMem, and the driver knows no size ──▶ 0 bytes

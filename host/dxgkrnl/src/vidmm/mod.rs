@@ -35,7 +35,7 @@ pub(crate) struct VidMm {
     paging_queues_created: u64,
     /// Contexts in which address spaces are updated, by the context they go with.
     paging_contexts: BTreeMap<u32, u32>,
-    /// Adapters whose engines may have staging buffers: see `staging_buffers.rs`.
+    /// Adapters whose engines may have staging buffers: see `dma_operations.rs`.
     staged: BTreeSet<u32>,
     /// Opens of allocations that are offered: see `offer.rs`.
     offered: BTreeSet<u32>,

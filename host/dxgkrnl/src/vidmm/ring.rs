@@ -48,18 +48,8 @@ impl Kernel {
 
     /// Creates an open of the kernel's own, for a doorbell of a process.
     pub(crate) fn hold_ring(&mut self, process: ProcessId, device: u32, allocation: u32) -> u32 {
-        let (handle, resource, residency, locks) = (Handle::NULL, None, 0, 0);
-        let open = self.vidmm.memory.allocation_opens.insert(AllocationOpen {
-            process,
-            handle,
-            device,
-            allocation,
-            resource,
-            residency,
-            locks,
-            is_creators: false,
-            local: None,
-        });
+        let open = AllocationOpen::new(process, device, allocation);
+        let open = self.vidmm.memory.allocation_opens.insert(open);
         self.vidmm.memory.allocations[allocation].opens.insert(open);
         self.process_mut(process).allocations += 1;
         self.raise_residency(open, 1);

@@ -25,7 +25,7 @@
 //! (work that hardware schedules), `idle_waits.rs` (calls that wait for an idle GPU), `work.rs` (work of the present
 //! step), `backlog.rs` (work left for later steps).
 //!
-//! Behaviour: `left.rs` leaves work for later steps and continues it. `run.rs` creates, runs and ends queues, and has
+//! Behaviour: `deferred.rs` leaves work for later steps and continues it. `run.rs` creates, runs and ends queues, and has
 //! the loop that runs all work. `head.rs` decides when the head packet can run. `context_calls.rs`, `signal.rs`,
 //! `priority_calls.rs`, `hw_queue_calls.rs` and `doorbell_calls.rs` are the calls. `engine_dispatch.rs` gives engines their
 //! work, `interrupts.rs` handles their callbacks and completions, `suspend.rs` suspends and resumes hardware contexts.

@@ -220,7 +220,7 @@ pub struct DriverAllocationState {
     pub alignment: u32,
     pub segment_group: SegmentGroup,
     pub cpu_visible: bool,
-    /// Nobody knows its size: it is that of what its creator has mapped.
+    /// Its driver does not know its size, which is that of what its creator has mapped.
     pub grows: bool,
     /// `DxgkDdiDescribeAllocation`: of a picture.
     pub description: Option<AllocationDescription>,

@@ -1,7 +1,7 @@
 //! `gpupv inspect`: the state of a daemon, once or as a refreshing view of what changes.
 //!
 //! ```text
-//!   daemon ──Inspect──▶ text.rs (the whole state)                                    | JSON
+//!   daemon ──Inspect──▶ state_text.rs (the whole state)                              | JSON
 //!          ──Inspect, once an interval, Notes──▶ watch.rs ──two states──▶ changes.rs | JSON
 //! ```
 
