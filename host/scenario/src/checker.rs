@@ -277,7 +277,7 @@ impl Checker {
     }
 
     /// Follows the input and the effects of one step, without the kernel's tables. For callers that fill a table and
-    /// call [`Checker::look`] once it is full.
+    /// call [`Checker::check_tables`] once it is full.
     pub fn follow(&mut self, summary: &InputSummary, effects: &Effects, kernel: &Kernel) {
         if let Some((process, passed)) = self.passes_next.take() {
             self.pass(process, &passed, kernel);

@@ -73,7 +73,7 @@ pub struct Group {
 #[derive(Clone, Debug, Default)]
 pub struct RuleList {
     pub groups: Vec<Group>,
-    /// See [`REQUIRED_FILE`]; every id is in `groups`.
+    /// See `REQUIRED_FILE`; every id is in `groups`.
     pub required: Vec<String>,
     by_id: BTreeMap<String, (usize, usize)>,
 }

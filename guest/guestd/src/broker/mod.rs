@@ -29,7 +29,7 @@
 //! ```
 //!
 //! Limited resources - connections, processes, pages and regions of pinned memory, NT handles - are shared by the users
-//! of the guest by [`quotas`]: no user ever has all of one.
+//! of the guest by `quotas`: no user ever has all of one.
 //!
 //! A client has at most one request in progress and is not listened to meanwhile. A client that breaks the protocol
 //! gets `refused` with the reason, and its connection is closed; a request over a limit gets `refused` only.

@@ -9,7 +9,7 @@
 //! ```
 //! A replay of it to its end gives the state of the killed daemon: the kernel's, and what the daemon owed its clients
 //! ([`SessionCursors`]). At each start a segment begins with a snapshot. When another is due, the next segment
-//! continues without one, and a thread computes its state ([`keeper`]). docs/RESTART.md describes what guests see.
+//! continues without one, and a thread computes its state (`keeper`). docs/RESTART.md describes what guests see.
 
 mod keeper;
 mod replayed;

@@ -284,7 +284,7 @@ pub struct Grant {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct VmConfig {
-    /// The VM's name; [`HOST_NAME`] is the processes of the host itself.
+    /// The VM's name; `HOST_NAME` is the processes of the host itself.
     pub name: String,
     /// `SecureVirtualMachine`: drivers get only known escapes from it (GPV-011).
     pub secure: bool,

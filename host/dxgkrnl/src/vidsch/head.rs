@@ -7,7 +7,7 @@
 //! - A signal whose fences are all TopOfPipeline happens once the buffers before it were copied into the pipe, before
 //!   they complete (FEN-048). Here that is the moment at which the engine begins the last of them. Until then that
 //!   buffer may wait behind buffers of other queues; afterwards the engine has read it. The kernel calls
-//!   [`Miniport::has_begun`] after each step in which its result could have changed.
+//!   [`Miniport::has_begun`](crate::ddi::Miniport::has_begun) after each step in which its result could have changed.
 //! - A wait that is evaluated only when the queue reaches it (policy `gpu_wait`) begins then, and latches on later
 //!   values.
 

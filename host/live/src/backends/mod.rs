@@ -10,7 +10,7 @@
 //!
 //! Time is virtual here too: the daemon's clock advances only when the scenario says so. Nothing waits for a time: a
 //! step is over when every busy scenario client has passed a barrier (`proto::scenario_client`). The watch knows which
-//! clients are busy. Only a broken backend reaches [`SILENCE_MAX`].
+//! clients are busy. Only a broken backend reaches `SILENCE_MAX`.
 
 mod local;
 mod nt_handle_transfer;

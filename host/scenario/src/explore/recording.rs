@@ -6,7 +6,7 @@
 //!                                ▼
 //!                             some hundred steps ──shrink──▶ as for any other program ──with_failures──▶ text
 //! ```
-//! Removing a step also removes the steps that depend on it ([`repair`]): so each candidate is causally closed.
+//! Removing a step also removes the steps that depend on it (`repair`): so each candidate is causally closed.
 
 use std::fmt;
 

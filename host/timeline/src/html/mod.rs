@@ -1,7 +1,7 @@
 //! One HTML file that shows a timeline: no network, no framework, no build step. docs/TIMELINE.md is its manual.
 //!
 //! The rows are columns of small numbers (`columns.rs`), deflated and in base64. The page's scripts are in `page/`, in
-//! the order of [`SCRIPTS`]. A content security policy forbids all loading.
+//! the order of `SCRIPTS`. A content security policy forbids all loading.
 
 mod columns;
 

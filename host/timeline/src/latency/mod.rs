@@ -5,7 +5,7 @@
 //!   call ─guest─▶ written ─link─▶ thread awake ─host queue─▶ kernel begins
 //!                                              ─model─▶ returns ─store─▶ stored ─link back─▶ read ─waiter─▶ resumes
 //! ```
-//! The parts of a wake-up add up to the whole, to the nanosecond. Parts between two clocks have an error ([`clock`]);
+//! The parts of a wake-up add up to the whole, to the nanosecond. Parts between two clocks have an error (`clock`);
 //! local processes have the host's clock. A wake-up without a call, such as after engine work or the end of a process,
 //! begins in the daemon: at the time its timer was armed for, or when the kernel got the input.
 
