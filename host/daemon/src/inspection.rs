@@ -18,6 +18,9 @@ pub fn around(kernel_host: &KernelHost, vms: &VmRegistry, mut inspection: Inspec
     let clients = kernel_host.sessions().clients();
     let counters = &kernel_host.counters;
     let (threads, resident_bytes) = own_size();
+    let (machines, local) = (vms.list(), vms.list_local());
+    let mut vms: Vec<Vm> = machines.iter().map(|entry| vm(entry)).chain(local.iter().map(local_vm)).collect();
+    kernel_host.views().mark_paused(&mut vms);
     for process in &mut inspection.processes {
         let client = clients.iter().find(|client| client.id.0 == process.id);
         process.connected = client.is_some_and(|client| client.outbox.is_connected());
@@ -30,7 +33,7 @@ pub fn around(kernel_host: &KernelHost, vms: &VmRegistry, mut inspection: Inspec
         resident_bytes,
         recording: kernel_host.recording && kernel_host.traces().is_recording(),
         recording_dropped: kernel_host.traces().dropped(),
-        vms: vms.list().iter().map(|entry| vm(entry)).chain(vms.list_local().iter().map(local_vm)).collect(),
+        vms,
         counters: Some(Counters {
             frames_received: counters.frames_received.count(),
             frames_sent: counters.frames_sent.count(),
@@ -84,6 +87,7 @@ fn vm(entry: &VmEntry) -> Vm {
         name: entry.shared.name.clone(),
         state: entry.shared.state().name().into(),
         socket: entry.socket.display().to_string(),
+        paused: false,
     }
 }
 
@@ -93,6 +97,7 @@ fn local_vm(vm: &LocalVm) -> Vm {
         name: vm.name.clone(),
         state: vm.state().into(),
         socket: vm.socket.display().to_string(),
+        paused: false,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Parses what people write on the command line: times and names of processes.
+//! Parses what people write on the command line: times, names of processes and of VMs.
 
 use dxgkrnl::{Nanos, duration};
 
@@ -10,31 +10,54 @@ pub fn length_of_time(text: &str) -> Result<Nanos, String> {
     duration::parse(text).ok_or_else(|| format!("a time is a number and a unit: {}", duration::FORMS))
 }
 
+/// What is named: the word for one, for several, and what stands before a number.
+struct Naming {
+    one: &'static str,
+    several: &'static str,
+    prefix: &'static str,
+}
+
 /// Finds the process with this number, or the only one with this name, among the attached ones (number and name).
 pub fn process_named<'a>(
     wanted_name: &str,
     attached: impl Iterator<Item = (u32, &'a str)> + Clone,
 ) -> Result<u32, String> {
+    named(&Naming { one: "process", several: "processes", prefix: "p" }, wanted_name, attached)
+}
+
+/// The same for a VM.
+pub fn vm_named<'a>(
+    wanted_name: &str,
+    attached: impl Iterator<Item = (u32, &'a str)> + Clone,
+) -> Result<u32, String> {
+    named(&Naming { one: "VM", several: "VMs", prefix: "" }, wanted_name, attached)
+}
+
+fn named<'a>(
+    Naming { one, several, prefix }: &Naming,
+    wanted_name: &str,
+    attached: impl Iterator<Item = (u32, &'a str)> + Clone,
+) -> Result<u32, String> {
     let is_wanted = |(number, name): &(u32, &str)| *name == wanted_name || number.to_string() == wanted_name;
     let found: Vec<(u32, &str)> = attached.clone().filter(is_wanted).collect();
-    let listed = |processes: &mut dyn Iterator<Item = (u32, &'a str)>| {
+    let listed = |all: &mut dyn Iterator<Item = (u32, &'a str)>| {
         let mut listed: Vec<String> =
-            processes.take(LISTED_MAX + 1).map(|(number, name)| format!("p{number} {name:?}")).collect();
+            all.take(LISTED_MAX + 1).map(|(number, name)| format!("{prefix}{number} {name:?}")).collect();
         if listed.len() > LISTED_MAX {
             listed[LISTED_MAX] = "..".into();
         }
         if listed.is_empty() { "none".into() } else { listed.join(", ") }
     };
     match found[..] {
-        [(process, _)] => Ok(process),
+        [(number, _)] => Ok(number),
         [] => {
             let all = listed(&mut attached.clone());
-            Err(format!("no process {wanted_name:?} is attached: there are {all}"))
+            Err(format!("no {one} {wanted_name:?} is attached: there are {all}"))
         }
         _ => {
             let count = found.len();
             let choices = listed(&mut found.into_iter());
-            Err(format!("{count} processes are named {wanted_name:?}: say which by its number, of {choices}"))
+            Err(format!("{count} {several} are named {wanted_name:?}: say which by its number, of {choices}"))
         }
     }
 }
@@ -62,5 +85,16 @@ mod tests {
         let error = process_named("many", many.into_iter()).unwrap_err();
         assert!(error.ends_with("p15 \"many\", .."), "{error}");
         assert!(process_named("x", std::iter::empty()).unwrap_err().ends_with("there are none"));
+    }
+
+    #[test]
+    fn vms_are_found_likewise() {
+        let attached = [(1, "red"), (2, "blue"), (3, "blue")];
+        let named = |wanted| vm_named(wanted, attached.into_iter());
+        assert_eq!((named("red"), named("2")), (Ok(1), Ok(2)));
+        let error = named("blue").unwrap_err();
+        assert_eq!(error, "2 VMs are named \"blue\": say which by its number, of 2 \"blue\", 3 \"blue\"");
+        let error = named("green").unwrap_err();
+        assert!(error.starts_with("no VM \"green\" is attached: there are 1 \"red\", "), "{error}");
     }
 }

@@ -88,6 +88,7 @@ impl Miniport for Drivers {
         page_fault(now: Nanos, engine: EngineId, gpu_address: u64, flags: PageFaultFlags)
             = |_routes| Some(engine.adapter) => ();
         stop_device(adapter: u32) = |_routes| Some(adapter) => ();
+        start_device(adapter: u32) -> Result<(), NtStatus> = |_routes| Some(adapter) => Err(GONE);
         submit_command_to_hw_queue(now: Nanos, submission: HwQueueSubmission)
             = |_routes| Some(submission.engine.adapter) => ();
         suspend_context(now: Nanos, context: HwContext, suspend_fence: u64) -> Suspend

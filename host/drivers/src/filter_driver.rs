@@ -100,6 +100,7 @@ ddis! {
     fn destroy_context(&mut;
         now: Nanos, context: HwContext, submitted: Option<(EngineId, u64)>, callbacks: &mut Vec<Callback>);
     fn stop_device(&mut; adapter: u32, callbacks: &mut Vec<Callback>);
+    fn start_device(&mut; adapter: u32, callbacks: &mut Vec<Callback>) -> Result<(), NtStatus>;
     fn create_hw_queue(&mut; new: &NewHwQueue) -> Result<(), NtStatus>;
     fn destroy_hw_queue(&mut; now: Nanos, hw_queue: HwQueueId, callbacks: &mut Vec<Callback>);
     fn submit_command_to_hw_queue(&mut;

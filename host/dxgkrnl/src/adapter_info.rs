@@ -109,8 +109,7 @@ impl Kernel {
         kind: u32,
         mut data: Vec<u8>,
     ) -> CallResult {
-        let ordinal = self.adapter(process, adapter)?;
-        self.require_started(ordinal)?;
+        let ordinal = self.started_adapter(process, adapter)?;
         match kind {
             query::UM_DRIVER_PRIVATE => self.ask_driver(process, ordinal, &mut data)?,
             query::QUERY_REGISTRY => {
@@ -142,8 +141,7 @@ impl Kernel {
         node_ordinal: u32,
         physical_adapter: u32,
     ) -> CallResult {
-        let adapter = self.adapter(process, adapter)?;
-        self.require_started(adapter)?;
+        let adapter = self.started_adapter(process, adapter)?;
         self.require_node(adapter, node_ordinal)?;
         self.require_linked(process, adapter, physical_adapter)?;
         let (gpu_clock_counter, cpu_clock_counter) = (self.now, self.now);

@@ -8,7 +8,7 @@
 //!   Hang            the packet that runs, or else the next one to run, never completes: see `tdr`.
 //!   PageFault       the packet that runs, or else the next one to run, faults: interrupt 9 (TDR-027, TDR-028).
 //!   ResetFails      the next ResetEngine of the engine fails: the adapter is reset (TDR-016).
-//!   StopAdapter     the adapter is gone for its users, for good:
+//!   StopAdapter     the adapter is gone for its users, until StartAdapter (see `tdr/arrival.rs`):
 //!                     devices           STOPPED (TDR-030); calls on them DEVICE_REMOVED (FEN-095, R03)
 //!                     pending CPU waits end with DEVICE_REMOVED (TDR-031, TDR-032)
 //!                     CPU events        are destroyed at the driver, before it is stopped (EVT-030)
@@ -31,6 +31,8 @@ pub enum Fault {
     Hang { engine: EngineId },
     /// The adapter of this ordinal is stopped, as by a removal.
     StopAdapter { adapter: u32 },
+    /// The stopped adapter of this ordinal starts again, as by an arrival.
+    StartAdapter { adapter: u32 },
     /// The packet that runs on this engine, or the next one to run there, faults at this address. `flags` are
     /// `DXGK_PAGE_FAULT_FLAGS` (TDR-028).
     PageFault { engine: EngineId, gpu_address: u64, flags: u32 },
@@ -52,6 +54,7 @@ impl fmt::Display for Fault {
             }
             Fault::Hang { engine: EngineId { adapter, node } } => write!(f, "engine {adapter}.{node} hangs"),
             Fault::StopAdapter { adapter } => write!(f, "adapter {adapter} stops"),
+            Fault::StartAdapter { adapter } => write!(f, "adapter {adapter} starts again"),
             Fault::PageFault { engine: EngineId { adapter, node }, gpu_address, flags } => {
                 write!(f, "engine {adapter}.{node} faults at {gpu_address:#x} (flags {flags:#x})")
             }

@@ -76,8 +76,7 @@ impl Kernel {
     /// `D3DKMTIsFeatureEnabled`. A feature is enabled if all parties have it. A kernel that is older than a feature
     /// does not know it, and does not query its driver for it.
     pub(crate) fn is_feature_enabled(&self, process: ProcessId, adapter: Handle, feature: u32) -> CallResult {
-        let adapter = self.adapter(process, adapter)?;
-        self.require_started(adapter)?;
+        let adapter = self.started_adapter(process, adapter)?;
         let feature = FeatureId(feature);
         let SupportedBy { kernel: supported_on_current_config, driver, .. } =
             self.supported_by(process, adapter, feature);

@@ -26,6 +26,7 @@ impl Kernel {
             Fault::LoseInterrupt { engine } => self.miniport.lose_interrupt(engine),
             Fault::Hang { engine } => self.miniport.hang_engine(engine),
             Fault::StopAdapter { adapter } => self.stop_adapter(adapter, effects),
+            Fault::StartAdapter { adapter } => self.start_adapter(adapter, effects),
             Fault::PageFault { engine, gpu_address, flags } => {
                 let flags = PageFaultFlags::from_bits_retain(flags);
                 self.call_isr(effects, |miniport, now, callbacks| {
@@ -54,11 +55,15 @@ impl Kernel {
             | Fault::ResetFails { engine }
             | Fault::EngineToF1 { engine } => (engine.adapter, Some(engine.node)),
             Fault::StopAdapter { adapter }
+            | Fault::StartAdapter { adapter }
             | Fault::Power { adapter, .. }
             | Fault::ObjectGoesBad { adapter, .. } => (adapter, None),
         };
         match self.config.adapters.get(adapter as usize) {
             None => Err("there is no such adapter"),
+            Some(_) if matches!(fault, Fault::StartAdapter { .. }) => {
+                self.start_refusal(adapter).map_or(Ok(()), Err)
+            }
             Some(_) if self.tdr.stopped_adapters().contains(&adapter) => {
                 Err("the adapter is stopped already")
             }

@@ -20,6 +20,12 @@ pub enum Input {
     VmDetached {
         vm: VmId,
     },
+    /// The host paused the VM, or resumed it. Its processes cannot receive wake-ups meanwhile, and its timeouts do not
+    /// run.
+    VmPaused {
+        vm: VmId,
+        paused: bool,
+    },
     /// The VM's memory table was sent again: fence values are stored once more.
     MemoryChanged {
         vm: VmId,
@@ -91,6 +97,8 @@ impl fmt::Display for Input {
         match self {
             Input::VmAttached { vm, name } => write!(f, "vm {} attached ({name})", vm.0),
             Input::VmDetached { vm } => write!(f, "vm {} detached", vm.0),
+            Input::VmPaused { vm, paused: true } => write!(f, "vm {} paused", vm.0),
+            Input::VmPaused { vm, paused: false } => write!(f, "vm {} resumed", vm.0),
             Input::MemoryChanged { vm } => write!(f, "vm {} memory changed", vm.0),
             Input::ProcessAttached { process, vm, pid, name } => {
                 write!(f, "p{} attached: pid {pid} of vm {} ({name})", process.0, vm.0)

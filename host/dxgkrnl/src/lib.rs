@@ -69,7 +69,7 @@ pub use kernel::{Kernel, LAYOUT_VERSION, NotRestored};
 #[doc(hidden)]
 pub use planted::PlantedBug;
 pub use policy::Policy;
-pub use process::is_fence_address;
+pub use process::{STATUS_SLOT, is_fence_address};
 #[cfg(debug_assertions)]
 pub use slab::visited;
 pub use sync::mapping::FenceMapping;

@@ -31,6 +31,7 @@ mod moves;
 mod native_fences;
 mod native_logs;
 mod paging;
+mod paused_vms;
 mod periodic;
 mod planted_bugs;
 mod private_data;

@@ -325,6 +325,13 @@ impl Miniport for SimulatedMiniport {
         self.displays.stop(adapter);
     }
 
+    fn start_device(&mut self, adapter: u32, _callbacks: &mut Vec<Callback>) -> Result<(), NtStatus> {
+        for (_, engine) in self.engines.iter_mut().filter(|(id, _)| id.adapter == adapter) {
+            engine.stop();
+        }
+        Ok(())
+    }
+
     fn build_paging_buffer(&mut self, operation: &PagingOperation) -> Option<Vec<u8>> {
         self.paging_ns.get(operation.adapter as usize).map(|duration_ns| paging::build(*duration_ns))
     }

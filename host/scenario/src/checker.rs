@@ -104,7 +104,7 @@ impl InputSummary {
                 let (process, is_stored_once) = (Some(*process), is_stored_once(call));
                 InputSummary { process, request, may_wait, kind, gpu_value, passed, is_stored_once, signal }
             }
-            Input::ProcessFrozen { .. } => none,
+            Input::ProcessFrozen { .. } | Input::VmPaused { .. } => none,
             Input::ProcessGone { process } => {
                 InputSummary { kind: InputKind::Gone { process: *process }, ..none }
             }

@@ -184,6 +184,10 @@ impl<'a> Host<'a> {
         Input::VmDetached { vm: vm_id(vm) }
     }
 
+    pub fn vm_paused(&self, vm: Vm, paused: bool) -> Input {
+        Input::VmPaused { vm: vm_id(vm), paused }
+    }
+
     /// Returns the inputs with which a process attaches and gets its first memory.
     pub fn process_attached(&self, process: Process) -> [Input; 2] {
         let info = &self.program.processes[process.index()];

@@ -37,6 +37,8 @@ struct ClientProcess {
     /// Its stream is lost: calls answer DEVICE_REMOVED.
     lost: bool,
     frozen: bool,
+    /// Its VM is paused.
+    paused: bool,
     held: bool,
     next_event: u64,
     targets: Vec<(EventId, Target)>,
@@ -53,6 +55,17 @@ struct ClientProcess {
     unanswered: Vec<(u64, Thread)>,
     /// Late answers that are held back.
     late: Vec<(Thread, Answer)>,
+}
+
+impl ClientProcess {
+    /// Whether it takes steps.
+    fn runs(&self) -> bool {
+        !self.frozen && !self.paused
+    }
+
+    fn receives_nothing(&self) -> bool {
+        self.held || !self.runs()
+    }
 }
 
 /// The world of one run.
@@ -126,7 +139,7 @@ impl<'a> ModelWorld<'a> {
             let at = self.host.index_of(event.process);
             let Some(guest) = self.guests.get_mut(at) else { continue };
             guest.wakes += 1;
-            if guest.frozen || guest.held {
+            if guest.receives_nothing() {
                 guest.undelivered.push(event);
             } else {
                 deliver(guest, event, &mut self.answers, &mut self.acquired);
@@ -147,7 +160,7 @@ impl<'a> ModelWorld<'a> {
             let (_, thread) = guest.unanswered.remove(position);
             let dxgkrnl::Answer { status, reply, .. } = self.host.effects.answers.remove(at);
             let answer = Answer { status, reply };
-            match guest.frozen || guest.held {
+            match guest.receives_nothing() {
                 true => guest.late.push((thread, answer)),
                 false => self.answers[thread.index()] = Some(answer),
             }
@@ -289,10 +302,10 @@ impl<'a> ModelWorld<'a> {
     /// Delivers what was held back.
     fn catch_up(&mut self, process: Process) {
         let guest = &mut self.guests[process.index()];
-        if guest.lost && !guest.frozen {
+        if guest.lost && guest.runs() {
             return self.report_lost_stream(process);
         }
-        if guest.frozen || guest.held {
+        if guest.receives_nothing() {
             return;
         }
         for event in std::mem::take(&mut guest.undelivered) {
@@ -334,7 +347,7 @@ impl<'a> ModelWorld<'a> {
         let guest = &mut self.guests[process.index()];
         guest.lost = true;
         guest.undelivered.clear();
-        if !guest.frozen {
+        if guest.runs() {
             self.report_lost_stream(process);
         }
     }
@@ -356,6 +369,17 @@ impl<'a> ModelWorld<'a> {
                 }
                 // A wait or a CPU_NOTIFICATION: its event is set, so that a sleeping thread notices.
                 Target::Event { event, .. } => set(&mut self.guests[process.index()], event),
+            }
+        }
+    }
+
+    /// Pauses a VM with its processes, or resumes them.
+    fn pause(&mut self, vm: Vm, paused: bool) {
+        self.input(self.host.vm_paused(vm, paused));
+        for at in 0..self.guests.len() {
+            if self.program.processes[at].vm == Some(vm) {
+                self.guests[at].paused = paused;
+                self.catch_up(Process(at as u32));
             }
         }
     }
@@ -398,6 +422,8 @@ impl<'a> ModelWorld<'a> {
                     self.start_vm(Vm(vm))?;
                 }
             }
+            Fault::PauseVm(vm) => self.pause(vm, true),
+            Fault::ResumeVm(vm) => self.pause(vm, false),
             Fault::SetClock(since_start) => {
                 let input = self.host.clock_set(since_start);
                 self.input(input);

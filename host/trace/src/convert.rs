@@ -45,6 +45,7 @@ pub(crate) fn input_from_wire(input: wire::Input) -> Result<Input, ConvertError>
             let call = call_from_body(frame.body.ok_or(missing("ToHost", "body"))?)?;
             Input::Call { process: ProcessId(wire.process), request: frame.request, call }
         }
+        Body::VmPaused(wire::VmPaused { vm, paused }) => Input::VmPaused { vm: VmId(vm), paused },
         Body::ProcessFrozen(wire::ProcessFrozen { process, frozen }) => {
             Input::ProcessFrozen { process: ProcessId(process), frozen }
         }
@@ -71,6 +72,7 @@ fn fault_from_wire(fault: wire::Fault) -> Result<Fault, ConvertError> {
         Kind::LoseInterrupt(of) => Fault::LoseInterrupt { engine: engine(of) },
         Kind::Hang(of) => Fault::Hang { engine: engine(of) },
         Kind::StopAdapter(adapter) => Fault::StopAdapter { adapter },
+        Kind::StartAdapter(adapter) => Fault::StartAdapter { adapter },
         Kind::PageFault(wire) => Fault::PageFault {
             engine: engine(wire.engine.ok_or(missing("PageFault", "engine"))?),
             gpu_address: wire.gpu_address,

@@ -54,10 +54,9 @@ fn varint(value: u64, out: &mut Vec<u8>) {
     if value < 0x80 { out.push(value as u8) } else { encode_varint(value, out) }
 }
 
-/// Appends the key of a field; all tags are below 16.
+/// Appends the key of a field: one byte for tags below 16.
 fn key(tag: u32, wire_type: WireType, out: &mut Vec<u8>) {
-    debug_assert!(tag < 16);
-    out.push((tag << 3) as u8 | wire_type as u8);
+    varint(u64::from(tag << 3 | wire_type as u32), out);
 }
 
 /// Opens a message field. Its content is all that is appended until [`Length::set`].
@@ -131,6 +130,10 @@ fn input(input: &Input, out: &mut Vec<u8>) {
             text(2, name, out);
         }),
         Input::VmDetached { vm } => chosen(2, vm.0.into(), out),
+        Input::VmPaused { vm, paused } => nested(16, out, |out| {
+            number(1, vm.0.into(), out);
+            number(2, (*paused).into(), out);
+        }),
         Input::MemoryChanged { vm } => chosen(3, vm.0.into(), out),
         Input::ProcessAttached { process, vm, pid, name } => nested(4, out, |out| {
             number(1, process.0.into(), out);
@@ -187,6 +190,7 @@ fn fault(fault: Fault, out: &mut Vec<u8>) {
         Fault::LoseInterrupt { engine: of } => nested(1, out, |out| engine(of, out)),
         Fault::Hang { engine: of } => nested(2, out, |out| engine(of, out)),
         Fault::StopAdapter { adapter } => chosen(3, adapter.into(), out),
+        Fault::StartAdapter { adapter } => chosen(9, adapter.into(), out),
         Fault::PageFault { engine: of, gpu_address, flags } => nested(4, out, |out| {
             nested(1, out, |out| engine(of, out));
             number(2, gpu_address, out);

@@ -54,6 +54,7 @@ impl BlockProcesses {
             | Input::DoorbellRung { process, .. } => self.process(process.0),
             Input::VmAttached { .. }
             | Input::VmDetached { .. }
+            | Input::VmPaused { .. }
             | Input::MemoryChanged { .. }
             | Input::GuestFeatures { .. }
             | Input::NtHandleClosed { .. }

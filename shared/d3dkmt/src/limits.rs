@@ -14,6 +14,8 @@ pub const OBJECTS_SIGNALED_MAX: usize = 32;
 pub const BROADCAST_CONTEXTS_MAX: usize = 64;
 /// Adapters that one enumeration returns at most: what `EnumAdapters2` answers for a NULL array (W-288).
 pub const ADAPTERS_MAX: usize = 34;
+/// How often an adapter can start again after a stop.
+pub const ADAPTER_ARRIVALS_MAX: u32 = 1 << 16;
 /// Bytes of one message, in either direction (GPV-009). A bigger request fails; it is never split.
 pub const MESSAGE_BYTES_MAX: usize = 128 * 1024;
 /// Private driver data of one call: what fits a message beside the largest fixed part.

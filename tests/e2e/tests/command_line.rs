@@ -363,6 +363,8 @@ fn injected_faults_are_printed_recorded_and_replayed() {
         (&["power 0 on"], "adapter 0 goes to D0"),
         (&["object-bad", "0", "usage=7"], "an object of usage 7 of adapter 0 goes bad"),
         (&["stop_adapter", "0"], "adapter 0 stops"),
+        (&["start-adapter", "0"], "adapter 0 starts again"),
+        (&["stop_adapter", "0"], "adapter 0 stops"),
     ] {
         let output = inject(&served, words);
         assert_eq!(output.status.code(), Some(0), "{words:?}: {}", stderr(&output));
@@ -394,6 +396,11 @@ fn an_invalid_fault_is_refused_with_the_valid_choices() {
         (&["power", "0", "dimmed"], "`on` or `off`"),
         (&["kill", "p"], "there is no fault `kill` of a running daemon"),
         (&["freeze", "nobody"], "no process \"nobody\" is attached"),
+        (&["pause", "nobody"], "no VM \"nobody\" is attached"),
+        (&["resume"], "the name or the number of a VM"),
+        (&["pause", "a", "b"], "b"),
+        (&["start_adapter", "0"], "the adapter is not stopped"),
+        (&["start_adapter", "9"], "9"),
         (&["page_fault", "3D", "at=0", "flags=0x80000000"], "reserved bits"),
         (&[" "], "expected a fault"),
     ] {

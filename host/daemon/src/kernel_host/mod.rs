@@ -164,6 +164,11 @@ pub enum Injection {
         process: String,
         frozen: bool,
     },
+    /// The VM with this name or number is paused, or resumed.
+    Paused {
+        vm: String,
+        paused: bool,
+    },
 }
 
 /// Parses an injection, against the adapters of a configuration; an error says what is wrong with the text.
@@ -385,6 +390,11 @@ impl KernelHost {
             Injection::Frozen { process, frozen } => {
                 let process = host_state.process_table.named(&process)?;
                 Input::ProcessFrozen { process, frozen }
+            }
+            Injection::Paused { vm, paused } => {
+                let vm = host_state.process_table.vm_named(&vm)?;
+                host_state.kernel.pause_refusal(vm, paused).map_or(Ok(()), Err)?;
+                Input::VmPaused { vm, paused }
             }
         };
         let text = input.to_string();

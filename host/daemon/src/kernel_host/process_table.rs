@@ -148,6 +148,11 @@ impl ProcessTable {
         naming::process_named(wanted, names).map(ProcessId)
     }
 
+    /// Returns the VM with this name or number. The reason names the VMs that are attached.
+    pub fn vm_named(&self, wanted: &str) -> Result<VmId, String> {
+        naming::vm_named(wanted, self.vms.iter().map(|(vm, name)| (vm.0, name.as_str()))).map(VmId)
+    }
+
     /// Returns the process that a token names, if `check` accepts it. A token works once; a refused one stays valid.
     pub fn redeem<E>(
         &mut self,
@@ -171,7 +176,8 @@ impl ProcessTable {
         match input {
             Input::VmAttached { vm, name } => _ = self.vms.insert(*vm, name.clone()),
             Input::VmDetached { vm } => _ = self.vms.remove(vm),
-            Input::MemoryChanged { .. }
+            Input::VmPaused { .. }
+            | Input::MemoryChanged { .. }
             | Input::ProcessAttached { .. }
             | Input::FenceMemoryAdded { .. }
             | Input::FenceMemoryMapped { .. }

@@ -2,8 +2,9 @@
 
 use drivers::{Drivers, Registry};
 use dxgkrnl::why::{Question, Why};
-use dxgkrnl::{Config, Kernel, Nanos, ProcessId, Snapshot};
+use dxgkrnl::{Config, Kernel, Nanos, ProcessId, Snapshot, VmId};
 use proto::Message;
+use proto::control::Vm;
 
 use super::KernelHost;
 #[cfg(target_env = "gnu")]
@@ -29,6 +30,12 @@ impl Views<'_> {
 
     pub fn snapshot(&self) -> Snapshot {
         self.kernel_host.lock().kernel.snapshot()
+    }
+
+    /// Marks the VMs that are paused.
+    pub fn mark_paused(&self, vms: &mut [Vm]) {
+        let host_state = self.kernel_host.lock();
+        vms.iter_mut().for_each(|vm| vm.paused = host_state.kernel.is_paused(VmId(vm.id)));
     }
 
     /// The kernel's configuration.

@@ -15,8 +15,8 @@
 //!   at a time. `validate` has seen each command buffer before it is submitted.
 //! - `destroy_*` comes once for each successful `create_*`, children before their parents. An object whose creation
 //!   failed is not destroyed.
-//! - Time is a parameter and never decreases. After `stop_device` the adapter is given no work; its objects are still
-//!   destroyed one by one.
+//! - Time is a parameter and never decreases. After `stop_device` the adapter is given no work until `start_device`; its
+//!   objects are still destroyed one by one.
 //!
 //! # What a driver promises
 //!
@@ -37,6 +37,7 @@
 //! | DDI | method | without it |
 //! |---|---|---|
 //! | `DxgkDdiStartDevice` | [`start`](Miniport::start) | required |
+//! | `DxgkDdiStartDevice`, after a stop | [`start_device`](Miniport::start_device) | STATUS_NOT_SUPPORTED: a stopped adapter stays stopped |
 //! | - | [`validate`](Miniport::validate) | required |
 //! | `DxgkDdiSubmitCommandVirtual` | [`submit_command`](Miniport::submit_command) | required |
 //! | `DxgkDdiDestroyContext`, `StopDevice` | [`destroy_context`](Miniport::destroy_context), [`stop_device`](Miniport::stop_device) | required |
@@ -461,6 +462,12 @@ pub trait Miniport {
     /// `DxgkDdiStopDevice`: the engines of this adapter drop their work and stay idle. Their earlier writes stay; the
     /// kernel counts none of the dropped work as completed.
     fn stop_device(&mut self, adapter: u32, callbacks: &mut Vec<Callback>);
+    /// `DxgkDdiStartDevice` of an adapter that was stopped: its engines are idle and in D0. Objects from before the stop
+    /// are still destroyed one by one; none of them is given work.
+    fn start_device(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) -> Result<(), NtStatus> {
+        let _ = (adapter, callbacks);
+        Err(NtStatus::NOT_SUPPORTED)
+    }
     /// `DxgkDdiCreateHwQueue`.
     fn create_hw_queue(&mut self, new: &NewHwQueue) -> Result<(), NtStatus> {
         let _ = new;

@@ -19,6 +19,18 @@ impl Kernel {
         }
     }
 
+    /// Maps a process's fence memory anew on an adapter that starts again.
+    pub(crate) fn remap_on_iommu(&mut self, adapter: u32, process: ProcessId, slots: u32) {
+        if self.config.adapters[adapter as usize].iommu {
+            self.miniport.begin_exclusive_access(adapter);
+            self.miniport.iommu_mapping_changed(adapter, process, None);
+            if slots > 0 {
+                self.miniport.iommu_mapping_changed(adapter, process, Some(slots));
+            }
+            self.miniport.end_exclusive_access(adapter);
+        }
+    }
+
     /// Adapters that did not start, by ordinal, and why.
     pub fn start_failures(&self) -> &BTreeMap<u32, String> {
         self.tdr.start_failures()

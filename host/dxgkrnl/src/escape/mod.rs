@@ -127,8 +127,7 @@ impl Kernel {
         EscapeHandles { adapter, device, context }: EscapeHandles,
         flags: EscapeFlags,
     ) -> Result<Subject, Refusal> {
-        let adapter = self.adapter(process, adapter)?;
-        self.require_started(adapter)?;
+        let adapter = self.started_adapter(process, adapter)?;
         let device = match device {
             Handle::NULL => None,
             handle => {

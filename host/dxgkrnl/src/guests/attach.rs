@@ -1,12 +1,14 @@
-//! VMs attach and detach; processes are frozen and thawed. See `virtual_machine.rs` for the rules.
+//! VMs attach and detach; processes are frozen and thawed. See `virtual_machine.rs` for the rules, and `pause.rs` for
+//! paused VMs.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use d3dkmt::{NtStatus, limits};
 
-use super::virtual_machine::VirtualMachine;
+use super::virtual_machine::{DeferredWakes, VirtualMachine};
 use crate::config::HOST_NAME;
 use crate::config::virtualization_flags::FORCE_PARAVIRTUALIZATION;
 use crate::ddi::{KmdProcess, NewProcess, ProcessKind, VirtualMachineData};
@@ -73,6 +75,30 @@ impl Kernel {
         Ok(true)
     }
 
+    /// Gives an adapter that starts to the VMs that want it and do not have it. Returns their number.
+    pub(crate) fn offer_adapter(&mut self, adapter: u32, effects: &mut Effects) -> usize {
+        let without = self.guests.vms.iter().filter(|(_, vm)| !vm.adapters.contains(&adapter));
+        let without: Vec<VmId> = without.map(|(vm, _)| *vm).collect();
+        let mut given = 0;
+        for vm in without {
+            let Some(new) = self.guests.vms.remove(&vm) else { continue };
+            let is_given = self.give_adapter(vm, &new, adapter);
+            let attached = self.guests.vms.entry(vm).or_insert(new);
+            match is_given {
+                Ok(true) => {
+                    attached.adapters.insert(adapter);
+                    given += 1;
+                }
+                Ok(false) => {}
+                Err(why) => {
+                    let text = format!("VM {} has no adapter {adapter}: {why}", vm.0);
+                    self.note_host(text, effects);
+                }
+            }
+        }
+        given
+    }
+
     fn virtual_functions_taken(&self, adapter: u32) -> usize {
         self.guests.vms.values().filter(|vm| vm.adapters.contains(&adapter)).count()
     }
@@ -80,6 +106,7 @@ impl Kernel {
     /// Removes a VM whose processes have ended, and destroys its worker process at the drivers.
     pub(crate) fn forget_vm(&mut self, vm: VmId, effects: &mut Effects) {
         let Some(VirtualMachine { worker, adapters, .. }) = self.guests.vms.remove(&vm) else { return };
+        self.guests.paused.remove(&vm);
         self.vidsch.forget_vm(vm);
         self.tdr.forget_vm(vm);
         for adapter in adapters {
@@ -163,7 +190,7 @@ impl Kernel {
 
     // Frozen processes.
 
-    /// Whether the guest's kernel froze a process, which then gets no wake-ups.
+    /// Whether a process gets no wake-ups, because the guest's kernel froze it or its VM is paused.
     pub fn is_frozen(&self, process: ProcessId) -> bool {
         self.guests.frozen.contains_key(&process)
     }
@@ -174,14 +201,31 @@ impl Kernel {
             return;
         }
         if frozen {
-            self.guests.frozen.entry(process).or_default();
-        } else if let Some(deferred) = self.guests.frozen.remove(&process) {
+            self.guests.frozen.entry(process).or_default().is_frozen = true;
+        } else {
+            self.release_wakes(process, |deferred| deferred.is_frozen = false, effects);
+        }
+    }
+
+    /// Ends one reason to hold the wake-ups of a process, and delivers them if it was the last.
+    pub(super) fn release_wakes(
+        &mut self,
+        process: ProcessId,
+        end: impl FnOnce(&mut DeferredWakes),
+        effects: &mut Effects,
+    ) {
+        let Some(deferred) = self.guests.frozen.get_mut(&process) else { return };
+        end(deferred);
+        if !deferred.is_frozen
+            && !deferred.is_paused
+            && let Some(deferred) = self.guests.frozen.remove(&process)
+        {
             effects.events.extend(deferred.events);
         }
     }
 
-    /// Delivers a wake-up to a process, now or when it is thawed. A process at the limit of deferred wake-ups is
-    /// treated as thawed, so that no wake-up is lost.
+    /// Delivers a wake-up to a process, now or when it is thawed or its VM is resumed. At the limit of deferred wake-ups a
+    /// process is treated as if it could receive them, so that none is lost.
     pub(crate) fn deliver(&mut self, event: HostEvent, effects: &mut Effects) {
         let process = event.process;
         let Some(deferred) = self.guests.frozen.get_mut(&process) else { return effects.events.push(event) };
@@ -192,7 +236,8 @@ impl Kernel {
                 deferred.len()
             );
             self.note(process, text, effects);
-            self.set_frozen(process, false, effects);
+            let end = |held: &mut DeferredWakes| (held.is_frozen, held.is_paused) = (false, false);
+            self.release_wakes(process, end, effects);
         }
     }
 
@@ -215,6 +260,9 @@ impl Kernel {
             return Some("a device on an adapter that its process has not");
         }
         let is_gone = |process: &ProcessId| !self.processes.by_id().contains_key(process);
-        self.guests.frozen.keys().any(is_gone).then_some("the frozen processes")
+        if self.guests.frozen.keys().any(is_gone) {
+            return Some("the frozen processes");
+        }
+        self.pauses_miscounted()
     }
 }

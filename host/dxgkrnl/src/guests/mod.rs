@@ -1,8 +1,10 @@
-//! Guests: the VMs that are attached, their identities and those of their processes at drivers, and frozen processes.
+//! Guests: the VMs that are attached, their identities and those of their processes at drivers, paused VMs and frozen
+//! processes.
 
 mod attach;
 mod driver_ids;
 mod kmd_processes;
+mod pause;
 mod virtual_machine;
 
 use alloc::collections::BTreeMap;
@@ -10,15 +12,17 @@ use alloc::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use driver_ids::DriverIds;
-pub(crate) use virtual_machine::{Frozen, VirtualMachine};
+pub(crate) use virtual_machine::{DeferredWakes, Frozen, VirtualMachine};
 
-use crate::{ProcessId, VmId};
+use crate::{Nanos, ProcessId, VmId};
 
 /// VMs, frozen processes, and the identities that drivers have of either.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Guests {
     vms: BTreeMap<VmId, VirtualMachine>,
     frozen: Frozen,
+    /// VMs that are paused, and since when.
+    paused: BTreeMap<VmId, Nanos>,
     driver_ids: DriverIds,
 }
 

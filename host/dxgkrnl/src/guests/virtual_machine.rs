@@ -34,9 +34,13 @@ pub(crate) struct VirtualMachine {
     pub adapters: BTreeSet<u32>,
 }
 
-/// The deferred wake-ups of a frozen process, in order. A repeated wake-up is kept once.
+/// The deferred wake-ups of a process that is frozen or of a paused VM, in order. A repeated wake-up is kept once.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct DeferredWakes {
+    /// The guest's kernel froze it.
+    pub(super) is_frozen: bool,
+    /// Its VM is paused.
+    pub(super) is_paused: bool,
     pub(super) events: Vec<HostEvent>,
     pub(super) queued: BTreeSet<(WakeTarget, NtStatus)>,
 }
@@ -53,5 +57,5 @@ impl DeferredWakes {
     }
 }
 
-/// Frozen processes, with their deferred wake-ups.
+/// Frozen processes and those of paused VMs, with their deferred wake-ups.
 pub(crate) type Frozen = BTreeMap<ProcessId, DeferredWakes>;

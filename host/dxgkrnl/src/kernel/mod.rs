@@ -246,6 +246,7 @@ impl Kernel {
         match input {
             Input::VmAttached { vm, name } => self.attach_vm(vm, &name, effects),
             Input::VmDetached { vm } => self.end_vm(vm, effects),
+            Input::VmPaused { vm, paused } => self.set_paused(vm, paused, effects),
             Input::NtHandleClosed { vm, token } => self.nt_handle_closed(vm, token),
             Input::MemoryChanged { vm } => self.store_again(vm, effects),
             Input::ProcessAttached { process, vm, pid, name } => match self.process_refusal(vm) {
@@ -258,6 +259,7 @@ impl Kernel {
                         Process::new(vm, pid, name),
                         self.vm_config(vm).memory_bytes,
                     );
+                    self.hold_if_paused(process);
                 }
             },
             Input::FenceMemoryAdded { process, slots } => self.fence_memory_added(process, slots, effects),

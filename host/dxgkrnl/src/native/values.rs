@@ -140,6 +140,26 @@ impl Kernel {
         }
     }
 
+    /// Notifies an adapter that starts again of the values that its native fences have got.
+    pub(crate) fn update_native_fences_of(&mut self, adapter: u32, effects: &mut Effects) {
+        let mut updates = Vec::new();
+        for (object, fence) in &self.native.fences {
+            if let Some(place) = fence.adapters.get(&adapter) {
+                updates.push(CurrentValueUpdate {
+                    fence: place.fence,
+                    value: self.sync.objects().value(*object),
+                    always_signaled: self.sync.objects().is_poisoned(*object),
+                    notification_only: false,
+                });
+            }
+        }
+        if !updates.is_empty() {
+            self.call_ddi(effects, |miniport, now, callbacks| {
+                miniport.update_current_values_from_cpu(now, &updates, callbacks);
+            });
+        }
+    }
+
     /// Whether hardware that works must be notified that a fence is signaled for ever, because a device that is lost
     /// has this open of it (FEN-111).
     pub(crate) fn is_native_on(&self, device: u32, object: u32, open: u32) -> bool {

@@ -11,7 +11,7 @@ use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
 use crate::process::Device;
-use crate::process::{HandleTarget, Process};
+use crate::process::{AdapterRef, HandleTarget, Process};
 
 impl Kernel {
     /// One handle for each adapter that the process has and that is not stopped, or none at all if they do not fit
@@ -48,13 +48,17 @@ impl Kernel {
     }
 
     fn open_adapter(&mut self, process: ProcessId, ordinal: u32) -> Result<Handle, Refusal> {
-        let handle = self.insert_handle(process, HandleTarget::Adapter(ordinal))?;
+        let arrival = self.tdr.arrival(ordinal);
+        let handle = self.insert_handle(process, HandleTarget::Adapter(AdapterRef { ordinal, arrival }))?;
         *self.process_mut(process).adapter_opens.entry(ordinal).or_default() += 1;
         Ok(handle)
     }
 
     fn remove_adapter_handle(&mut self, process: ProcessId, handle: Handle) {
-        let Some(HandleTarget::Adapter(ordinal)) = self.remove_handle(process, handle) else { return };
+        let Some(HandleTarget::Adapter(AdapterRef { ordinal, .. })) = self.remove_handle(process, handle)
+        else {
+            return;
+        };
         let owner = self.process_mut(process);
         if let Some(opens) = owner.adapter_opens.get_mut(&ordinal) {
             *opens -= 1;
@@ -100,8 +104,7 @@ impl Kernel {
         /// `D3DKMT_CREATEDEVICEFLAGS`: LegacyMode, RequestVSync, DisableGpuTimeout.
         const KNOWN_FLAGS: u32 = 0x7;
         const DISABLE_GPU_TIMEOUT: u32 = 0x4;
-        let adapter = self.adapter(process, adapter)?;
-        self.require_started(adapter)?;
+        let adapter = self.started_adapter(process, adapter)?;
         if flags & !KNOWN_FLAGS != 0 {
             return invalid(format!("device flags {flags:#x} have reserved bits set"));
         }
@@ -120,6 +123,7 @@ impl Kernel {
             process,
             handle: Handle::NULL,
             adapter,
+            arrival: self.tdr.arrival(adapter),
             state: DeviceExecutionState::ACTIVE,
             children: BTreeSet::new(),
             queues: BTreeSet::new(),
@@ -159,9 +163,19 @@ impl Kernel {
 
     pub(crate) fn adapter(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
         match self.process(process).handles.get(handle) {
-            Some(HandleTarget::Adapter(ordinal)) => Ok(ordinal),
+            Some(HandleTarget::Adapter(AdapterRef { ordinal, .. })) => Ok(ordinal),
             _ => invalid(format!("{handle} is no adapter handle of this process")),
         }
+    }
+
+    /// The adapter that a handle names, if it is started, and was not stopped since the handle was opened.
+    pub(crate) fn started_adapter(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
+        let adapter = self.adapter(process, handle)?;
+        self.require_started(adapter)?;
+        if let Some(HandleTarget::Adapter(named)) = self.process(process).handles.get(handle) {
+            self.require_arrival(adapter, named.arrival)?;
+        }
+        Ok(adapter)
     }
 
     pub(crate) fn device(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {

@@ -14,6 +14,8 @@ pub(crate) struct Device {
     pub process: ProcessId,
     pub handle: Handle,
     pub adapter: u32,
+    /// The arrival of the adapter that it was created in.
+    pub arrival: u32,
     pub state: d3dkmt::DeviceExecutionState,
     /// Contexts and fences that die with the device.
     pub children: BTreeSet<Handle>,

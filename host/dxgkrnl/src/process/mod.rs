@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use device::Device;
 pub(crate) use slots::Slots;
-pub use slots::is_fence_address;
+pub use slots::{STATUS_SLOT, is_fence_address};
 
 use crate::process::handles::{HandleTable, REFERENT_BITS, Referent};
 use crate::process::pending_waits::Names;
@@ -85,8 +85,7 @@ impl Processes {
 /// What a local handle names: an index in one of the kernel's tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum HandleTarget {
-    /// Ordinal of the adapter.
-    Adapter(u32),
+    Adapter(AdapterRef),
     Device(u32),
     Context(u32),
     Sync(SyncRef),
@@ -98,6 +97,14 @@ pub(crate) enum HandleTarget {
     Resource(u32),
     /// An open of an allocation, on a device.
     Allocation(u32),
+}
+
+/// An adapter, and which of its arrivals it was opened in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct AdapterRef {
+    pub ordinal: u32,
+    /// At most `limits::ADAPTER_ARRIVALS_MAX`.
+    pub arrival: u32,
 }
 
 /// An open of a sync object; and the object, so that both can be fetched at once.
@@ -115,7 +122,9 @@ const OBJECT_BITS: u32 = REFERENT_BITS - OPEN_BITS;
 impl Referent for HandleTarget {
     fn pack(self) -> Option<(u64, u64)> {
         let (kind, bits) = match self {
-            HandleTarget::Adapter(index) => (1, u64::from(index)),
+            HandleTarget::Adapter(AdapterRef { ordinal, arrival }) => {
+                (1, u64::from(arrival) << u32::BITS | u64::from(ordinal))
+            }
             HandleTarget::Device(index) => (2, u64::from(index)),
             HandleTarget::Context(index) => (3, u64::from(index)),
             // Half a billion objects do not fit any host: their tables alone are 60 GB.
@@ -140,7 +149,7 @@ impl Referent for HandleTarget {
     fn unpack(kind: u64, bits: u64) -> Option<Self> {
         let index = bits as u32;
         Some(match kind {
-            1 => HandleTarget::Adapter(index),
+            1 => HandleTarget::Adapter(AdapterRef { ordinal: index, arrival: (bits >> u32::BITS) as u32 }),
             2 => HandleTarget::Device(index),
             3 => HandleTarget::Context(index),
             4 => {
@@ -246,8 +255,9 @@ impl Process {
 mod tests {
     use alloc::vec::Vec;
 
-    use super::{HandleTarget, OBJECT_BITS, OPEN_BITS, SyncRef};
+    use super::{AdapterRef, HandleTarget, OBJECT_BITS, OPEN_BITS, SyncRef};
     use crate::process::handles::{HandleTable, Referent};
+    use d3dkmt::limits::ADAPTER_ARRIVALS_MAX as ARRIVALS_MAX;
 
     #[test]
     fn the_target_of_a_handle_is_packed_without_loss() {
@@ -255,7 +265,7 @@ mod tests {
         let mut table = HandleTable::new(100);
         for index in [0, 1, u32::MAX] {
             for local in [
-                HandleTarget::Adapter,
+                |ordinal| HandleTarget::Adapter(AdapterRef { ordinal, arrival: ARRIVALS_MAX }),
                 HandleTarget::Device,
                 HandleTarget::Context,
                 HandleTarget::KeyedMutex,

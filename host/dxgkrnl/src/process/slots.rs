@@ -10,7 +10,8 @@ use crate::vidmm::vaspace::PAGE_BYTES;
 
 const SLOT_BYTES: u64 = 64;
 
-const STATUS_SLOT: u32 = 0;
+/// The slot with the number of the process's devices that are not ACTIVE.
+pub const STATUS_SLOT: u32 = 0;
 
 /// CPU address of fence memory in a process that has reported none.
 const CPU_BASE: u64 = 0x7F00_0000_0000;

@@ -71,6 +71,7 @@ impl Kernel {
             _ => return invalid(format!("{shared} is no global handle of a synchronization object")),
         };
         self.require_started(self.sync.objects()[object].adapter)?;
+        self.require_present(object)?;
         Ok(Reply::SyncObject(self.open_object(
             process,
             None,
@@ -330,7 +331,10 @@ impl Kernel {
     ) -> Result<(u32, u32), Refusal> {
         let share = self.share(process, token)?;
         match share.shared {
-            Shared::Sync(object) => Ok((object, share.access)),
+            Shared::Sync(object) => {
+                self.require_present(object)?;
+                Ok((object, share.access))
+            }
             other => {
                 let why =
                     format!("the NT handle is of {}, not of a synchronization object alone", other.name());

@@ -81,6 +81,12 @@ pub(crate) enum Until {
     Absolute(i64),
 }
 
+/// When a time-out is due that was due at `due`, if its clock stood still from `paused` to `now`. A time-out that began
+/// later than the pause has all of its time from `now` on.
+pub(super) fn put_off(due: Nanos, began: Nanos, paused: Nanos, now: Nanos) -> Nanos {
+    due.saturating_add(now.saturating_sub(paused.max(began)))
+}
+
 #[derive(Serialize, Deserialize)]
 pub(crate) struct PendingAcquire {
     pub open: u32,
@@ -100,6 +106,8 @@ pub(crate) struct KeyedMutexes {
     pub(super) begun: u64,
     pub(super) relative: BTreeSet<(Nanos, u64)>,
     pub(super) absolute: BTreeSet<(i64, u64)>,
+    /// Acquires of paused VMs with a timeout, which are in neither of the two.
+    pub(super) stopped: BTreeSet<u64>,
     /// The time to which the system's clock was set, and when it was set.
     pub(super) clock: (i64, Nanos),
 }
@@ -135,7 +143,34 @@ impl KeyedMutexes {
         utc.saturating_add_unsigned(now.saturating_sub(set_at) / UNIT_NS)
     }
 
-    /// Whether no acquire has a timeout.
+    /// When an acquire ends by its relative timeout, if its clock runs.
+    pub fn ends(&self, id: u64) -> Option<Nanos> {
+        match self.acquires.get(&id)?.until {
+            Until::Relative(due) => (!self.stopped.contains(&id)).then_some(due),
+            Until::Never | Until::Absolute(_) => None,
+        }
+    }
+
+    /// Starts the clock of an acquire, if it has a timeout.
+    pub(super) fn start_clock(&mut self, id: u64, until: Until) {
+        match until {
+            Until::Never => {}
+            Until::Relative(due) => drop(self.relative.insert((due, id))),
+            Until::Absolute(due) => drop(self.absolute.insert((due, id))),
+        }
+    }
+
+    /// Removes the clock of an acquire, whether it runs or not.
+    pub(super) fn remove_clock(&mut self, id: u64, until: Until) {
+        self.stopped.remove(&id);
+        match until {
+            Until::Never => {}
+            Until::Relative(due) => drop(self.relative.remove(&(due, id))),
+            Until::Absolute(due) => drop(self.absolute.remove(&(due, id))),
+        }
+    }
+
+    /// Whether no acquire has a timeout that runs.
     #[inline]
     pub fn is_untimed(&self) -> bool {
         self.relative.is_empty() && self.absolute.is_empty()

@@ -8,13 +8,15 @@ use d3dkmt::{
     AcquireOutcome, EventId, Handle, KeyedMutexFlags, NtStatus, Reply, RuntimeBuffer, ShareToken, limits,
 };
 
-use super::keyed_mutex::{ACQUIRE_BYTES, KeyedMutex, MutexOpen, PendingAcquire, State, UNIT_NS, Until};
-use crate::ProcessId;
+use super::keyed_mutex::{
+    ACQUIRE_BYTES, KeyedMutex, MutexOpen, PendingAcquire, State, UNIT_NS, Until, put_off,
+};
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
 use crate::process::HandleTarget;
 use crate::sharing::{Global, Shared, require_readable};
+use crate::{Nanos, ProcessId, VmId};
 
 impl Kernel {
     /// `D3DKMTCreateKeyedMutex` and `..2`.
@@ -221,14 +223,13 @@ impl Kernel {
         self.processes.charge(process, ACQUIRE_BYTES);
         let id = self.keyed.begun;
         self.keyed.begun += 1;
-        match until {
-            Until::Never => {}
-            Until::Relative(due) => drop(self.keyed.relative.insert((due, id))),
-            Until::Absolute(due) => drop(self.keyed.absolute.insert((due, id))),
-        }
+        self.keyed.start_clock(id, until);
         self.keyed.mutexes[mutex].waiters.insert((key, id));
         self.keyed.acquires.insert(id, PendingAcquire { open, process, event, key, until, since: self.now });
         self.process_mut(process).acquires.insert(event, id);
+        if self.paused_vm_of(process).is_some() {
+            self.stop_clock(id);
+        }
         Ok(not_acquired(AcquireOutcome::Registered))
     }
 
@@ -292,11 +293,7 @@ impl Kernel {
         };
         let mutex = self.keyed.opens[open].mutex;
         self.keyed.mutexes[mutex].waiters.remove(&(key, id));
-        match until {
-            Until::Never => {}
-            Until::Relative(due) => drop(self.keyed.relative.remove(&(due, id))),
-            Until::Absolute(due) => drop(self.keyed.absolute.remove(&(due, id))),
-        }
+        self.keyed.remove_clock(id, until);
         self.process_mut(process).acquires.remove(&event);
         self.processes.release(process, ACQUIRE_BYTES);
         if let Some(status) = status {
@@ -319,6 +316,47 @@ impl Kernel {
             self.spend(1);
             self.end_acquire(id, Some(NtStatus::TIMEOUT), effects);
         }
+    }
+
+    /// Stops the timeouts of a VM's acquires.
+    pub(crate) fn pause_acquires(&mut self, vm: VmId) {
+        for id in self.acquires_of_vm(vm) {
+            self.stop_clock(id);
+        }
+    }
+
+    fn stop_clock(&mut self, id: u64) {
+        if let Some(acquire) = self.keyed.acquires.get(&id)
+            && acquire.until != Until::Never
+        {
+            let until = acquire.until;
+            self.keyed.remove_clock(id, until);
+            self.keyed.stopped.insert(id);
+        }
+    }
+
+    /// Lets the timeouts of a VM's acquires go on, which was paused at `paused`: a relative one with what was left of it.
+    /// An absolute one that is past expires now.
+    pub(crate) fn resume_acquires(&mut self, vm: VmId, paused: Nanos, effects: &mut Effects) {
+        let now = self.now;
+        for id in self.acquires_of_vm(vm) {
+            if !self.keyed.stopped.remove(&id) {
+                continue;
+            }
+            let Some(acquire) = self.keyed.acquires.get_mut(&id) else { continue };
+            if let Until::Relative(due) = &mut acquire.until {
+                *due = put_off(*due, acquire.since, paused, now);
+            }
+            let until = acquire.until;
+            self.keyed.start_clock(id, until);
+        }
+        self.expire_acquires(effects);
+    }
+
+    fn acquires_of_vm(&self, vm: VmId) -> Vec<u64> {
+        let is_of = |process: ProcessId| self.processes.get(process).is_some_and(|owner| owner.vm == vm);
+        let acquires = self.keyed.acquires.iter();
+        acquires.filter(|(_, acquire)| is_of(acquire.process)).map(|(id, _)| *id).collect()
     }
 
     /// Sets the system's clock.
@@ -356,7 +394,7 @@ impl Kernel {
             }
         }
         let timed = keyed.acquires.values().filter(|one| one.until != Until::Never).count();
-        if timed != keyed.relative.len() + keyed.absolute.len() {
+        if timed != keyed.relative.len() + keyed.absolute.len() + keyed.stopped.len() {
             return Some("the timeouts of acquires");
         }
         for (id, process) in self.processes.by_id() {

@@ -58,6 +58,11 @@ pub(crate) struct Sync {
 }
 
 impl Sync {
+    /// Marks all objects of an adapter that was stopped and starts again.
+    pub fn mark_removed(&mut self, adapter: u32) {
+        self.objects.mark_removed(adapter);
+    }
+
     /// Adds an NT handle, which names an object and keeps it alive.
     pub fn add_share(&mut self, object: u32) {
         self.objects.add_share(object);

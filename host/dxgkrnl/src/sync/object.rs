@@ -28,6 +28,8 @@ bitflags! {
         const DESTROYED = 16;
         /// Its waits are still to be released because of that.
         const RELEASE_DUE = 32;
+        /// Its adapter was stopped since, and started again.
+        const REMOVED = 64;
     }
 }
 
@@ -97,6 +99,14 @@ impl SyncObject {
 
     pub fn set_poisoned(&mut self, poisoned: bool) {
         self.marks.set(Marks::POISONED, poisoned);
+    }
+
+    pub fn is_removed(&self) -> bool {
+        self.marks.contains(Marks::REMOVED)
+    }
+
+    pub fn set_removed(&mut self) {
+        self.marks.insert(Marks::REMOVED);
     }
 
     pub fn is_watched(&self) -> bool {

@@ -221,6 +221,20 @@ impl Objects {
         self.refresh(index);
     }
 
+    /// Marks all objects of an adapter that was stopped and starts again.
+    pub fn mark_removed(&mut self, adapter: u32) {
+        let of_adapter: Vec<u32> = self
+            .rest
+            .iter()
+            .filter(|(_, object)| object.adapter == adapter)
+            .map(|(index, _)| index)
+            .collect();
+        for index in of_adapter {
+            self.rest[index].set_removed();
+            self.refresh(index);
+        }
+    }
+
     /// Whether it is a native fence, or the progress fence of a hardware queue: hardware is notified of its waits, and
     /// the kernel itself evaluates its value. False for an object that is gone.
     #[inline]

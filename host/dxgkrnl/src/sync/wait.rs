@@ -234,6 +234,7 @@ impl Kernel {
         object: u32,
         denied_by: SyncObjectFlags,
     ) -> Result<(), Refusal> {
+        self.require_present_open(open, object)?;
         if self.sync.objects.may(object, open, denied_by, &self.sync.opens) {
             return Ok(());
         }

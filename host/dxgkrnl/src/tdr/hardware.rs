@@ -70,7 +70,8 @@ impl Kernel {
         if self.is_held(id) || !self.times_out(engine) {
             return None;
         }
-        let since = match engine.hw_work.any_exempt() {
+        let is_exempt = engine.hw_work.any_exempt() || engine.hw_work.vms().any(|vm| self.is_paused(vm));
+        let since = match is_exempt {
             // All hardware work of the engine has TdrDelay from the arrival of another VM.
             true => engine.is_contended().then(|| since.max(engine.contended_since))?,
             false => since,

@@ -21,9 +21,10 @@
 //! State is here, in `loss.rs` and in `bugcheck.rs`; `back_off.rs` has the VMs whose work hung. `timeouts.rs` detects
 //! timeouts and runs the recovery that is due. `engine_reset.rs` resets engines, `hardware.rs` hardware queues with them,
 //! `adapter_reset.rs` adapters. `lost_device.rs` handles lost devices, `poison.rs` their fences, `page_fault.rs` faults,
-//! `test_hooks.rs` timeouts that a test forces.
+//! `test_hooks.rs` timeouts that a test forces. `arrival.rs` starts a stopped adapter again.
 
 mod adapter_reset;
+mod arrival;
 mod back_off;
 pub(crate) mod bugcheck;
 mod crash;
@@ -143,6 +144,8 @@ pub(crate) struct Tdr {
     debug_mode: u32,
     /// Adapters that client processes can no longer use, by ordinal.
     stopped_adapters: BTreeSet<u32>,
+    /// How often each adapter was started again.
+    arrivals: BTreeMap<u32, u32>,
     /// Adapters that did not start, and why.
     start_failures: BTreeMap<u32, String>,
     bugcheck: Option<Bugcheck>,
@@ -183,6 +186,23 @@ impl Tdr {
     /// Forgets a VM that was detached, so that another one with its number starts fresh.
     pub fn forget_vm(&mut self, vm: VmId) {
         self.back_offs.forget(vm);
+    }
+
+    /// How often an adapter was started again.
+    #[inline]
+    pub fn arrival(&self, adapter: u32) -> u32 {
+        self.arrivals.get(&adapter).copied().unwrap_or(0)
+    }
+
+    /// Whether any adapter was started again.
+    #[inline]
+    pub fn has_arrivals(&self) -> bool {
+        !self.arrivals.is_empty()
+    }
+
+    fn arrive(&mut self, adapter: u32) {
+        self.stopped_adapters.remove(&adapter);
+        *self.arrivals.entry(adapter).or_default() += 1;
     }
 
     pub fn stop_adapter(&mut self, adapter: u32) {

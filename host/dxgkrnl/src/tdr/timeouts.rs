@@ -20,8 +20,13 @@ impl Kernel {
 
     /// Whether the oldest submission of an engine is exempt from timeouts (SCH-016): not while another VM waits.
     fn is_exempt(&self, engine: &OnEngine) -> bool {
-        let exempt = |one: &Submitted| self.is_queue_exempt(one.queue) && !engine.is_wanted_by_other(one.vm);
+        let exempt = |one: &Submitted| self.has_no_timeout(one) && !engine.is_wanted_by_other(one.vm);
         engine.submitted.front().is_some_and(exempt)
+    }
+
+    /// Whether a submission has DisableGpuTimeout, or is of a paused VM.
+    fn has_no_timeout(&self, one: &Submitted) -> bool {
+        self.is_queue_exempt(one.queue) || self.is_paused(one.vm)
     }
 
     /// The VM that a queue's engine time is charged to, and whether the queue is exempt from timeouts.
@@ -85,7 +90,7 @@ impl Kernel {
             Some(one) if self.tdr.is_backed_off(one.vm, self.now) && engine.is_wanted_by_other(one.vm) => {
                 in_time.min(contended_since.saturating_add(PATIENCE_NS))
             }
-            Some(one) if self.is_queue_exempt(one.queue) => contended_since.saturating_add(delay),
+            Some(one) if self.has_no_timeout(one) => contended_since.saturating_add(delay),
             Some(_) | None => in_time,
         }
     }

@@ -54,7 +54,7 @@ impl Kernel {
                 self.require_active(device)?;
                 self.processes.devices()[device].adapter
             }
-            Some(HandleTarget::Adapter(adapter)) => adapter,
+            Some(HandleTarget::Adapter(_)) => self.started_adapter(process, owner)?,
             _ => return invalid(format!("{owner} is neither a paging queue nor an adapter of this process")),
         };
         self.require_started(adapter)?;

@@ -110,6 +110,8 @@ impl AllocationOpen {
 pub(crate) struct Resource {
     pub vm: VmId,
     pub adapter: u32,
+    /// The arrival of the adapter that it was created in.
+    pub arrival: u32,
     pub global: Option<Handle>,
     pub runtime_data: Vec<u8>,
     /// Of a resource with private driver data: the driver's number, and the data of its creation.

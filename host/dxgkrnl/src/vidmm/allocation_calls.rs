@@ -243,6 +243,9 @@ impl Kernel {
         buffers: ResourceInfo,
         effects: &mut Effects,
     ) -> CallResult {
+        let (adapter, arrival) =
+            (self.vidmm.memory.resources[resource].adapter, self.vidmm.memory.resources[resource].arrival);
+        self.require_arrival(adapter, arrival)?;
         let info = self.resource_info(resource);
         let differ = |what: &str, has: u32, is: u32| match has == is {
             true => Ok(()),

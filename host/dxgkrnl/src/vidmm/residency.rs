@@ -152,8 +152,7 @@ impl Kernel {
         segment_group: u32,
         physical_adapter: u32,
     ) -> CallResult {
-        let adapter = self.adapter(process, adapter)?;
-        self.require_started(adapter)?;
+        let adapter = self.started_adapter(process, adapter)?;
         self.require_linked(process, adapter, physical_adapter)?;
         let SegmentGroupUse { budget, usage } = self.segment_group_use(process, adapter, segment_group)?;
         let reserved = self.process(process).reserved_bytes.get(&(adapter, segment_group));

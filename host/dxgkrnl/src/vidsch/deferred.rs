@@ -137,6 +137,7 @@ impl Kernel {
                 }
             }
             Input::VmDetached { .. }
+            | Input::VmPaused { .. }
             | Input::MemoryChanged { .. }
             | Input::ProcessAttached { .. }
             | Input::FenceMemoryAdded { .. }

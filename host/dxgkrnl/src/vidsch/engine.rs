@@ -77,6 +77,17 @@ impl OnEngine {
         self.unserved_since = self.unserved_since.map(|_| now);
     }
 
+    /// Gives the work here its time anew, because the clock of the VM that it is of stood still.
+    fn restart_clocks(&mut self, now: Nanos) {
+        self.charge_oldest(now);
+        self.since = now;
+        self.hw_since = self.hw_since.map(|_| now);
+        self.unserved_since = self.unserved_since.map(|_| now);
+        if let Watch::Preempting { since, .. } = &mut self.watch {
+            *since = now;
+        }
+    }
+
     /// VMs with work here or ready for it, some perhaps more than once.
     pub fn vms(&self) -> impl Iterator<Item = VmId> {
         self.context_vms().chain(self.hw_work.vms())
@@ -159,6 +170,15 @@ pub(crate) struct InFlight {
 impl InFlight {
     pub fn engine(&mut self, engine: EngineId) -> &mut OnEngine {
         self.engines.entry(engine).or_default()
+    }
+
+    /// Restarts the clocks of the engines that this VM's work is on.
+    pub fn restart_clocks_of(&mut self, vm: VmId, now: Nanos) {
+        let of_vm = |engine: &&mut OnEngine| {
+            engine.submitted.front().is_some_and(|one| one.vm == vm)
+                || engine.hw_work.vms().any(|of| of == vm)
+        };
+        self.engines.values_mut().filter(of_vm).for_each(|engine| engine.restart_clocks(now));
     }
 
     pub fn next_turn(&mut self) -> u64 {

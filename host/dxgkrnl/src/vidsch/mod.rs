@@ -184,6 +184,16 @@ impl VidSch {
         }
     }
 
+    /// Restarts the clocks of the engines that this VM's work is on.
+    pub fn restart_clocks_of(&mut self, vm: VmId, now: Nanos) {
+        self.in_flight.restart_clocks_of(vm, now);
+    }
+
+    /// Forgets that an adapter is in D3 or on its way there; true if it was.
+    pub fn forget_power_down(&mut self, adapter: u32) -> bool {
+        self.powered_down.remove(&adapter).is_some()
+    }
+
     pub fn forget_adapter(&mut self, adapter: u32) {
         self.in_flight.forget_adapter(adapter);
     }

@@ -372,6 +372,7 @@ impl Kernel {
         let periodic = |object: &SyncObject| {
             object.object_type == SyncObjectType::PERIODIC_MONITORED_FENCE
                 && !self.tdr.stopped_adapters().contains(&object.adapter)
+                && !object.is_removed()
         };
         if self.events.notifications().len()
             != self.sync.objects().iter().filter(|(_, object)| periodic(object)).count()

@@ -286,6 +286,7 @@ impl Miniport for Scripted {
         destroy_context(now: Nanos, context: HwContext, submitted: Option<(EngineId, u64)>)
             = format!("destroy_context {}", context.0);
         stop_device(adapter: u32) = format!("stop_device {adapter}");
+        start_device(adapter: u32) -> Result<(), NtStatus> [failing] = format!("start_device {adapter}");
         destroy_process(adapter: u32, process: KmdProcess) = format!("destroy_process {adapter} {}", process.0);
         destroy_device(adapter: u32, device: KmdDevice) = format!("destroy_device {adapter} {}", device.0);
         destroy_cpu_event(adapter: u32, event: KmdCpuEvent) = format!("destroy_cpu_event {adapter} {:#x}", event.0);

@@ -37,6 +37,7 @@ pub struct Acquire {
     key: u64,
     /// FEN-077, FEN-078
     until: Until,
+    began: u64,
     pub over: bool,
 }
 
@@ -126,7 +127,8 @@ impl Naive {
         } else if self.is_waiting(process, event) {
             return Err(vec![IP]);
         } else {
-            self.acquires.push(Acquire { process, event, open, key, until, over: false });
+            let began = self.now;
+            self.acquires.push(Acquire { process, event, open, key, until, began, over: false });
             AcquireOutcome::Registered
         };
         Ok(Reply::KeyedMutexAcquire { outcome, private_data: vec![] })
@@ -198,6 +200,17 @@ impl Naive {
         self.end_late_acquires();
     }
 
+    /// The time limits of a VM's acquires stood still since `paused`.
+    pub(super) fn put_off_acquires(&mut self, vm: u32, paused: u64) {
+        for at in 0..self.acquires.len() {
+            let of_vm = self.vm_of(self.acquires[at].process) == vm;
+            let Acquire { until, began, over, .. } = &mut self.acquires[at];
+            if let (Until::Relative(due), true, false) = (until, of_vm, *over) {
+                *due += self.now - paused.max(*began);
+            }
+        }
+    }
+
     fn is_up(&self, until: Until) -> bool {
         self.deadline(until).is_some_and(|due| due <= self.now)
     }
@@ -217,7 +230,7 @@ impl Naive {
     pub(super) fn next_timeout(&self) -> Option<u64> {
         self.acquires
             .iter()
-            .filter(|acquire| !acquire.over)
+            .filter(|acquire| !acquire.over && !self.is_paused_process(acquire.process))
             .filter_map(|acquire| self.deadline(acquire.until))
             .min()
     }
@@ -226,7 +239,8 @@ impl Naive {
     pub(super) fn end_late_acquires(&mut self) {
         let mut late = vec![];
         for (number, acquire) in self.acquires.iter().enumerate() {
-            if !acquire.over && self.is_up(acquire.until) {
+            let runs = !acquire.over && !self.is_paused_process(acquire.process);
+            if runs && self.is_up(acquire.until) {
                 late.push((acquire.until, number));
             }
         }

@@ -18,7 +18,7 @@ impl Naive {
     /// When the quantum of the oldest context buffer ends.
     pub(super) fn end_of_turn(&self, engine: usize) -> Option<u64> {
         let state = &self.engines[engine];
-        let is_preempting = state.is_wanted() || self.rules.timeouts;
+        let is_preempting = state.is_wanted() || self.rules.timeouts && !self.has_no_limit(engine);
         let turn = if self.is_wanted_by_another(engine) { SLICE_NS } else { QUANTUM_NS };
         (state.submitted_of_contexts() > 0 && state.preempt_request.is_none() && is_preempting)
             .then(|| state.since + turn)
@@ -29,7 +29,8 @@ impl Naive {
     pub(super) fn timeout_of(&self, engine: usize) -> Option<u64> {
         let state = &self.engines[engine];
         let since_several = |since: u64| since.max(state.several_since);
-        let takes_its_time = self.hw_queues_on(engine).any(|queue| queue.takes_its_time);
+        let takes_its_time = self.hw_queues_on(engine).any(|queue| queue.takes_its_time)
+            || self.has_hardware_of_paused_vm(engine);
         let of_hardware = match (takes_its_time, self.several_vms_want(engine)) {
             (false, _) => state.hw_since,
             (true, true) => state.hw_since.map(since_several),
@@ -37,7 +38,7 @@ impl Naive {
         };
         let of_hardware = of_hardware.map(|since| since + TDR_DELAY_NS);
         let due = self.refuses_until(engine).into_iter().chain(of_hardware).min();
-        due.filter(|_| self.rules.timeouts)
+        due.filter(|_| self.rules.timeouts && !self.has_no_limit(engine))
     }
 
     /// When its preemption request times out.
@@ -45,14 +46,19 @@ impl Naive {
         let state = &self.engines[engine];
         let (since, _) = state.preempt_request.filter(|_| state.submitted_of_contexts() > 0)?;
         let limit = since + TDR_DELAY_NS;
-        let patience = since.max(state.several_since) + PATIENCE_NS;
-        Some(if self.is_in_the_way(engine) { limit.min(patience) } else { limit })
+        let since_several = since.max(state.several_since);
+        Some(match self.is_in_the_way(engine) {
+            true => limit.min(since_several + PATIENCE_NS),
+            false if self.is_of_paused_vm(engine) => since_several + TDR_DELAY_NS,
+            false => limit,
+        })
     }
 
     /// When submitted work that did not begin times out: as late as if it had begun and a preemption was requested.
     pub(super) fn unserved(&self, engine: usize) -> Option<u64> {
         let has_some = self.engines[engine].submitted_of_contexts() > 0;
-        let since = self.engines[engine].idle_since.filter(|_| self.rules.timeouts && has_some)?;
+        let is_limited = self.rules.timeouts && has_some && !self.has_no_limit(engine);
+        let since = self.engines[engine].idle_since.filter(|_| is_limited)?;
         Some(since + QUANTUM_NS + TDR_DELAY_NS)
     }
 

@@ -13,8 +13,10 @@
 //! | `packets.rs` | contexts and their queued packets |
 //! | `engines.rs` | engines and the timing of their work |
 //! | `hardware.rs` | hardware queues, their progress fences and packets |
+//! | `arrivals.rs` | adapters that start again |
 //! | `cpu_events.rs` | CPU notifications that a driver signals |
 //! | `native.rs` | native fences: opens, several adapters, notification of hardware |
+//! | `pause.rs` | paused VMs |
 //! | `paging.rs` | paging queues and the address spaces behind them |
 //! | `lost.rs` | timeouts, and the effects of a lost device |
 //!
@@ -25,6 +27,7 @@
 //!
 //! Nothing is ever removed from the lists. An ended item is marked as ended, and its number is not reused.
 
+mod arrivals;
 mod cpu_events;
 mod engines;
 mod hardware;
@@ -34,6 +37,7 @@ mod native;
 mod objects;
 mod packets;
 mod paging;
+mod pause;
 mod queued;
 mod shares;
 mod sharing;
@@ -144,6 +148,9 @@ pub struct Naive {
     hung: Vec<shares::Hung>,
     /// Stopped adapters (R03).
     pub stopped_adapters: Vec<usize>,
+    /// Devices and objects of adapters that were stopped and started since.
+    dead_devices: Vec<usize>,
+    dead_objects: Vec<usize>,
     /// Engine writes and their processes, since the last check.
     unseen: Vec<(u32, usize)>,
     pub cpu_events: Vec<CpuEvent>,
@@ -157,8 +164,12 @@ pub struct Naive {
     paged: Vec<usize>,
     /// Contexts that may be able to proceed, in order.
     able: Vec<usize>,
-    /// Events set since the last check.
+    /// Events set since the last check: those that are not sorted yet, those of paused VMs, and the others.
     pub woken: Vec<Wake>,
+    held: Vec<Wake>,
+    delivered: Vec<Wake>,
+    /// Paused VMs, and since when.
+    paused: Vec<(u32, u64)>,
 }
 
 impl Naive {
@@ -187,6 +198,8 @@ impl Naive {
             engines: engines.iter().map(|engine| Engine::new(*engine)).collect(),
             hung: vec![],
             stopped_adapters: vec![],
+            dead_devices: vec![],
+            dead_objects: vec![],
             unseen: vec![],
             cpu_events: vec![],
             paging_queues: vec![],
@@ -196,6 +209,9 @@ impl Naive {
             paged: vec![],
             able: vec![],
             woken: vec![],
+            held: vec![],
+            delivered: vec![],
+            paused: vec![],
         }
     }
 
@@ -218,7 +234,10 @@ impl Naive {
     /// Executes a call. `kernel_reply` is the kernel's reply, which has the names of new items.
     pub fn call(&mut self, process: u32, one_way: bool, call: &Call, kernel_reply: &Reply) -> Verdict {
         let stoppable = self.device_of_one_way(process, call);
-        let verdict = self.dispatch(process, call, kernel_reply);
+        let verdict = match self.names_dead(process, call) {
+            true => Err(vec![NtStatus::DEVICE_REMOVED, NtStatus::ACCESS_DENIED, NtStatus::NOT_SUPPORTED, IP]),
+            false => self.dispatch(process, call, kernel_reply),
+        };
         if let (Err(_), Some(device), true) =
             (&verdict, stoppable, one_way && self.rules.refused_one_way_stops)
         {
@@ -413,7 +432,9 @@ impl Naive {
         for one in &mut self.processes {
             one.ended |= one.id == process;
         }
-        self.woken.retain(|(owner, ..)| *owner != process);
+        for wakes in [&mut self.woken, &mut self.held, &mut self.delivered] {
+            wakes.retain(|(owner, ..)| *owner != process);
+        }
         self.run_contexts();
     }
 
@@ -424,6 +445,7 @@ impl Naive {
             }
         }
         self.end_shares_of(vm);
+        self.forget_pause(vm);
         self.hung.retain(|hung| !hung.is_of(vm));
         self.engines.iter_mut().for_each(|engine| engine.forget_vm(vm));
         let is_live = |id: u32| self.processes.iter().any(|process| process.id == id && !process.ended);

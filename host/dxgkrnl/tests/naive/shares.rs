@@ -63,12 +63,22 @@ impl Naive {
         let state = &self.engines[engine];
         let jobs = state.waiting.iter().chain(state.running.iter()).chain(&state.submitted_jobs);
         let of_contexts = jobs.filter(|job| job.progress.is_none()).map(|job| job.queue);
-        let hardware = (0..self.contexts.len()).filter(|queue| {
+        of_contexts.map(|queue| self.vm_of_queue(queue)).chain(self.hw_vms_on(engine)).collect()
+    }
+
+    /// The VM of the oldest submitted context buffer.
+    pub(super) fn oldest_vm(&self, engine: usize) -> Option<u32> {
+        self.engines[engine].oldest().map(|job| self.vm_of_queue(job.queue))
+    }
+
+    /// VMs whose hardware queues have work on an engine.
+    pub(super) fn hw_vms_on(&self, engine: usize) -> Vec<u32> {
+        let has_work = |queue: &usize| {
             let context = &self.contexts[*queue];
             let has_some = context.hardware.as_ref().is_some_and(|hardware| !hardware.in_flight.is_empty());
             !context.ended && context.engine == engine && has_some
-        });
-        of_contexts.chain(hardware).map(|queue| self.vm_of_queue(queue)).collect()
+        };
+        (0..self.contexts.len()).filter(has_work).map(|queue| self.vm_of_queue(queue)).collect()
     }
 
     /// Work of this queue's VM arrives at an engine.

@@ -63,6 +63,8 @@ pub enum Op {
     WaitHw { process: usize, queue: usize, targets: Targets },
     Advance { nanos: u64 },
     StopAdapter { adapter: usize },
+    StartAdapter { adapter: usize },
+    PauseVm { vm: u32, paused: bool },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -179,6 +181,8 @@ fn lives() -> BoxedStrategy<Op> {
             .prop_map(|(process, device, node)| Op::CreateContext { process, device, node }),
         6 => (number(), number()).prop_map(|(process, context)| Op::DestroyContext { process, context }),
         1 => (0..8usize).prop_map(|adapter| Op::StopAdapter { adapter }),
+        1 => (0..3usize).prop_map(|adapter| Op::StartAdapter { adapter }),
+        2 => (1..3u32, any::<bool>()).prop_map(|(vm, paused)| Op::PauseVm { vm, paused }),
         1 => (number(), number(), 0..3u32)
             .prop_map(|(process, device, reason)| Op::MarkDevice { process, device, reason }),
     ]
@@ -539,6 +543,9 @@ impl fmt::Display for Op {
             }
             Op::Advance { nanos } => write!(f, "{nanos} ns pass"),
             Op::StopAdapter { adapter } => write!(f, "adapter {adapter} stops"),
+            Op::StartAdapter { adapter } => write!(f, "adapter {adapter} starts again"),
+            Op::PauseVm { vm, paused: true } => write!(f, "vm {vm} is paused"),
+            Op::PauseVm { vm, paused: false } => write!(f, "vm {vm} is resumed"),
         }
     }
 }

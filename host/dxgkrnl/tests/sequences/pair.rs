@@ -274,6 +274,16 @@ impl Pair {
                 }
                 return Ok(());
             }
+            Op::StartAdapter { adapter } => return self.start_adapter(*adapter),
+            Op::PauseVm { vm, paused } => {
+                self.input(Input::VmPaused { vm: VmId(*vm), paused: *paused });
+                match paused {
+                    true if self.vms.contains(vm) => self.naive.pause_vm(*vm),
+                    true => {}
+                    false => self.naive.resume_vm(*vm),
+                }
+                return Ok(());
+            }
             Op::SystemTime { utc_100ns } => {
                 self.input(Input::SystemTime { utc_100ns: *utc_100ns });
                 self.naive.set_system_time(*utc_100ns);
@@ -365,6 +375,33 @@ impl Pair {
             self.guests[at].adapters.push(handle);
         }
         self.create_device(at, 0)
+    }
+
+    /// The adapter starts again, if it was stopped. Handles of it from before answer DEVICE_REMOVED, so each process
+    /// opens it again.
+    fn start_adapter(&mut self, adapter: usize) -> Same {
+        let stopped = self.naive.stopped_adapters.contains(&adapter);
+        self.input(Input::Fault(Fault::StartAdapter { adapter: adapter as u32 }));
+        self.naive.start_adapter(adapter);
+        for at in (0..self.guests.len()).filter(|_| stopped) {
+            let id = self.guests[at].id;
+            if self.naive.processes.iter().all(|process| process.id != id || process.gone) {
+                continue;
+            }
+            let old = Call::CreateDevice { adapter: self.guests[at].adapters[adapter], flags: 0 };
+            if self.guests[at].adapters[adapter] != Handle::NULL {
+                same("a device by an old handle", self.ask(at, old)?.0, NtStatus::DEVICE_REMOVED)?;
+            }
+            let (_, reply) = self.ask(at, Call::OpenAdapterFromLuid { luid: luid(adapter) })?;
+            let Reply::Adapter(handle) = reply else {
+                return Err(format!("p{id} cannot open it: {reply:?}"));
+            };
+            self.guests[at].adapters[adapter] = handle;
+            if self.guests[at].last_handle != Handle::NULL {
+                self.guests[at].last_handle = handle;
+            }
+        }
+        Ok(())
     }
 
     fn create_device(&mut self, at: usize, adapter: usize) -> Same {
@@ -495,7 +532,7 @@ impl Pair {
             .events
             .iter()
             .filter_map(|event| Some((event.process.0, event.target.event()?.0, event.status)));
-        let (mut woken, mut naive) = (woken.collect::<Vec<_>>(), std::mem::take(&mut self.naive.woken));
+        let (mut woken, mut naive) = (woken.collect::<Vec<_>>(), self.naive.take_delivered());
         if self.steps_are_small {
             // Waits for one fence keep their order; the order between fences is free.
             woken.sort_by_key(|(process, event, _)| (*process, *event));
@@ -695,6 +732,8 @@ fn process_of(op: &Op) -> usize {
         | Op::CloseNtHandle { .. }
         | Op::Advance { .. }
         | Op::StopAdapter { .. }
+        | Op::StartAdapter { .. }
+        | Op::PauseVm { .. }
         | Op::SystemTime { .. } => 0,
     }
 }

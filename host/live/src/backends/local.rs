@@ -141,6 +141,10 @@ impl LiveBackend for LocalBackend<'_> {
         spawn_scenario_client(self.artifacts, &broker, self.last_words.try_clone()?.into())
     }
 
+    fn daemon_name(&self, vm: Vm) -> anyhow::Result<String> {
+        Ok(self.vm_name(vm).to_owned())
+    }
+
     fn crash(&mut self, vm: Vm) -> Done {
         self.daemon().crash_local_vm(self.vm_name(vm)).map_err(broken)
     }

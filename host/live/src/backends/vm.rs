@@ -175,6 +175,11 @@ impl LiveBackend for VmBackend {
         Ok(Box::new(GuestPipes { input: Some(input), output, done, name: name.into() }))
     }
 
+    fn daemon_name(&self, vm: Vm) -> anyhow::Result<String> {
+        let guest = self.guest_of(Some(vm))?;
+        Ok(self.fleet().guests[guest].0.entry.shared.id.0.to_string())
+    }
+
     fn crash(&mut self, vm: Vm) -> Done {
         let guest = self.guest_of(Some(vm)).map_err(broken)?;
         self.crashed = true;

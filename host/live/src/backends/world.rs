@@ -11,7 +11,7 @@ use scenario::nt_handle_owners::NtHandleOwners;
 use scenario::program::{Backend, Fault, Process, Program, Thread, Vm};
 use scenario::world::{Answer, BackendError, Done, Request, World, unsupported};
 
-use daemon::Daemon;
+use daemon::{Daemon, Injection};
 
 use super::nt_handle_transfer::Mailboxes;
 use super::scenario_client::{Pipes, ScenarioClient};
@@ -25,6 +25,8 @@ pub trait LiveBackend {
     fn start_vm(&mut self, vm: Vm) -> Done;
     /// Starts a scenario client.
     fn spawn(&mut self, name: &str, vm: Option<Vm>) -> anyhow::Result<Box<dyn Pipes>>;
+    /// The name or number by which the daemon knows a VM.
+    fn daemon_name(&self, vm: Vm) -> anyhow::Result<String>;
     /// Kills a VM. When this returns, its processes are gone.
     fn crash(&mut self, vm: Vm) -> Done;
     /// Stops the daemon and starts a new one.
@@ -35,10 +37,32 @@ pub trait LiveBackend {
 struct ClientProcess {
     scenario_client: ScenarioClient,
     frozen: bool,
+    /// Its VM is paused.
+    paused: bool,
     /// It has received orders since it last passed a barrier.
     busy: bool,
     /// Number of messages that attaching took.
     messages_before: u64,
+}
+
+impl ClientProcess {
+    fn runs(&self) -> bool {
+        !self.frozen && !self.paused
+    }
+
+    /// Freezes or pauses the process, or ends that, by `change`, and stops or continues it if it has to.
+    fn stop_or_continue(&mut self, change: impl FnOnce(&mut ClientProcess)) -> Done {
+        let ran = self.runs();
+        change(self);
+        match (ran, self.runs()) {
+            (true, false) => self.scenario_client.signal(libc::SIGSTOP),
+            (false, true) => {
+                self.busy = true;
+                self.scenario_client.signal(libc::SIGCONT)
+            }
+            (true, true) | (false, false) => Ok(()),
+        }
+    }
 }
 
 /// An order of a thread without a report so far.
@@ -89,6 +113,21 @@ impl<'a, P: LiveBackend> LiveWorld<'a, P> {
         self.backend.daemon().kernel_host.input(Input::SystemTime { utc_100ns });
     }
 
+    /// Pauses a VM at the daemon and stops its processes in place of its CPUs, or resumes both.
+    fn pause(&mut self, vm: Vm, paused: bool) -> Done {
+        let name = self.backend.daemon_name(vm).map_err(broken)?;
+        let injected = self.backend.daemon().kernel_host.inject(Injection::Paused { vm: name, paused });
+        injected.map_err(Trouble::Broken)?;
+        for at in 0..self.clients.len() {
+            if self.program.processes[at].vm == Some(vm)
+                && let Some(client) = &mut self.clients[at]
+            {
+                client.stop_or_continue(|client| client.paused = paused)?;
+            }
+        }
+        Ok(())
+    }
+
     fn client(&mut self, process: Process) -> Done<&mut ClientProcess> {
         let name = &self.program.processes[process.index()].name;
         let client = self.clients[process.index()].as_mut();
@@ -98,7 +137,7 @@ impl<'a, P: LiveBackend> LiveWorld<'a, P> {
     /// Returns the scenario client of a process, unless it is gone or frozen.
     fn scenario_client(&mut self, process: Process) -> Done<&mut ScenarioClient> {
         let client = self.client(process)?;
-        if client.frozen {
+        if !client.runs() {
             return unsupported("cannot ask a frozen process");
         }
         Ok(&mut client.scenario_client)
@@ -167,7 +206,7 @@ impl<'a, P: LiveBackend> LiveWorld<'a, P> {
     fn busy_processes(&mut self) -> Vec<Process> {
         let woken = self.watch.take_woken();
         let is_woken = |at: usize| self.numbers[at].is_some_and(|id| woken.contains(&id));
-        let is_restless = |at: usize, client: &ClientProcess| !client.frozen && (client.busy || is_woken(at));
+        let is_restless = |at: usize, client: &ClientProcess| client.runs() && (client.busy || is_woken(at));
         let clients = self.clients.iter().enumerate();
         clients
             .filter(|(at, client)| client.as_ref().is_some_and(|client| is_restless(*at, client)))
@@ -216,7 +255,7 @@ impl<'a, P: LiveBackend> LiveWorld<'a, P> {
             return Ok(());
         }
         let is_awake =
-            |process: &Process| self.clients[process.index()].as_ref().is_some_and(|client| !client.frozen);
+            |process: &Process| self.clients[process.index()].as_ref().is_some_and(ClientProcess::runs);
         let Some(from) = self.nt_handle_owners.owners(token).find(is_awake) else {
             return unsupported("cannot hand an NT handle over from a frozen process");
         };
@@ -255,9 +294,9 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
             return Err(BackendError::Broken(format!("process {} did not attach", info.name)));
         };
         self.numbers[process.index()] = Some(id);
-        let (frozen, busy) = (false, false);
+        let (frozen, paused, busy) = (false, false, false);
         self.clients[process.index()] =
-            Some(ClientProcess { scenario_client, frozen, busy, messages_before });
+            Some(ClientProcess { scenario_client, frozen, paused, busy, messages_before });
         Ok(())
     }
 
@@ -335,17 +374,10 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
     fn fault(&mut self, fault: &Fault) -> Done {
         match *fault {
             Fault::Kill(process) => self.kill(process),
-            Fault::Freeze(process) => {
-                let client = self.client(process)?;
-                client.frozen = true;
-                client.scenario_client.signal(libc::SIGSTOP)
-            }
-            Fault::Thaw(process) => {
-                let client = self.client(process)?;
-                client.frozen = false;
-                client.busy = true;
-                client.scenario_client.signal(libc::SIGCONT)
-            }
+            Fault::Freeze(process) => self.client(process)?.stop_or_continue(|client| client.frozen = true),
+            Fault::Thaw(process) => self.client(process)?.stop_or_continue(|client| client.frozen = false),
+            Fault::PauseVm(vm) => self.pause(vm, true),
+            Fault::ResumeVm(vm) => self.pause(vm, false),
             Fault::Cut(process) => {
                 self.client(process)?.busy = true;
                 if let Some(id) = self.numbers[process.index()] {

@@ -20,6 +20,7 @@ enum Life {
 struct Validator<'a> {
     program: &'a mut Program,
     vms: Vec<bool>,
+    paused: Vec<bool>,
     processes: Vec<Life>,
     held: Vec<bool>,
     threads: Vec<bool>,
@@ -32,6 +33,7 @@ pub(super) fn repair(mut program: Program) -> Program {
     let race = program.race.take();
     let mut sieve = Validator {
         vms: vec![false; program.vms.len()],
+        paused: vec![false; program.vms.len()],
         processes: vec![Life::Unborn; program.processes.len()],
         held: vec![false; program.processes.len()],
         threads: vec![false; program.threads.len()],
@@ -68,7 +70,13 @@ impl Validator<'_> {
     }
 
     fn able(&self, thread: Thread) -> bool {
-        self.threads[thread.index()] && self.life(self.program.process_of(thread)) == Life::Alive
+        let process = self.program.process_of(thread);
+        self.threads[thread.index()] && self.life(process) == Life::Alive && self.runs(process)
+    }
+
+    /// Whether the VM of a process is not paused.
+    fn runs(&self, process: Process) -> bool {
+        self.program.processes[process.index()].vm.is_none_or(|vm| !self.paused[vm.index()])
     }
 
     fn knows(&self, binding: Binding) -> bool {
@@ -110,7 +118,9 @@ impl Validator<'_> {
                 self.knows(*list) && command.names.iter().all(is_known)
             }
             Action::Advance(_) => true,
-            Action::Exit(process) => self.becomes(*process, &[Life::Alive], Life::Ended),
+            Action::Exit(process) => {
+                self.runs(*process) && self.becomes(*process, &[Life::Alive], Life::Ended)
+            }
             Action::Fault(fault) => self.keeps_fault(fault),
             Action::Expect(expectation) => self.keeps_expectation(expectation),
         }
@@ -148,10 +158,15 @@ impl Validator<'_> {
                         self.becomes(Process(at as u32), &[Life::Alive, Life::Frozen], Life::Ended);
                     }
                 }
+                self.paused[vm.index()] = false;
                 self.vms[vm.index()]
             }
+            Fault::PauseVm(vm) => {
+                self.vms[vm.index()] && !std::mem::replace(&mut self.paused[vm.index()], true)
+            }
+            Fault::ResumeVm(vm) => self.vms[vm.index()] && std::mem::take(&mut self.paused[vm.index()]),
             // Processes outlive the daemon.
-            Fault::RestartDaemon => true,
+            Fault::RestartDaemon => !self.paused.contains(&true),
             Fault::Fill(context) => {
                 let owner = self.program.owner(context);
                 self.knows(context) && self.able(self.program.processes[owner.index()].main)

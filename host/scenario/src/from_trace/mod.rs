@@ -120,6 +120,10 @@ impl<'a> Builder<'a> {
                 let vm = self.vms.remove(vm).ok_or("the end of a VM whose start is not there")?;
                 self.push(Action::Fault(Fault::CrashVm(vm)));
             }
+            Input::VmPaused { vm, paused } => {
+                let vm = *self.vms.get(vm).ok_or("a VM whose start is not there")?;
+                self.push(Action::Fault(if *paused { Fault::PauseVm(vm) } else { Fault::ResumeVm(vm) }));
+            }
             Input::GuestFeatures { vm, features } => return self.guest_features(*vm, *features),
             Input::ProcessAttached { process, vm, name, .. } => self.start_process(*process, *vm, name),
             Input::ProcessGone { process } => {

@@ -62,6 +62,8 @@ pub(super) struct ClientProcess {
     frames: FrameBuffer,
     pub attached: bool,
     pub frozen: bool,
+    /// Its VM is paused.
+    pub paused: bool,
     pub held: bool,
     pub delay: Nanos,
     pub wakes: u64,
@@ -92,10 +94,16 @@ impl ClientProcess {
             frames: FrameBuffer::default(),
             attached: true,
             frozen: false,
+            paused: false,
             held: false,
             delay: 0,
             wakes: 0,
         }
+    }
+
+    /// Whether it takes steps.
+    fn runs(&self) -> bool {
+        !self.frozen && !self.paused
     }
 
     pub fn store(&self, slot: u32, value: u64) {
@@ -130,14 +138,14 @@ impl ClientProcess {
     pub fn can_arrive(&self, direction: Direction, now: Nanos) -> bool {
         match direction {
             Direction::ToHost => !self.held && self.to_host.is_due(now),
-            Direction::ToGuest => !self.held && !self.frozen && self.to_guest.is_due(now),
+            Direction::ToGuest => !self.held && self.runs() && self.to_guest.is_due(now),
         }
     }
 
     /// Returns the arrival time of the next piece that is not held.
     pub fn next_arrival(&self) -> Option<Nanos> {
         let first = |stream: &Stream| stream.0.front().map(|(due, _)| *due);
-        let to_guest = if self.frozen { None } else { first(&self.to_guest) };
+        let to_guest = if self.runs() { first(&self.to_guest) } else { None };
         if self.held { None } else { first(&self.to_host).into_iter().chain(to_guest).min() }
     }
 
@@ -215,7 +223,7 @@ impl ClientProcess {
 
     /// Polls every thread until it blocks; what they write is in transit.
     pub fn poll(&mut self, now: Nanos, answers: &mut [Option<Answer>]) {
-        if self.frozen {
+        if !self.runs() {
             return;
         }
         self.threads.retain_mut(|(thread, operation)| match poll_once(operation.as_mut()) {

@@ -171,6 +171,19 @@ impl<'a> LinkWorld<'a> {
         self.guests[process.index()] = None;
     }
 
+    /// Pauses a VM with its processes, or resumes them.
+    fn pause(&mut self, vm: Vm, paused: bool) {
+        self.input(self.host.vm_paused(vm, paused));
+        for at in 0..self.guests.len() {
+            if self.program.processes[at].vm == Some(vm) {
+                if let Some(guest) = self.guests[at].as_mut() {
+                    guest.paused = paused;
+                }
+                self.go_on(at);
+            }
+        }
+    }
+
     /// Breaks the stream at both ends.
     fn cut(&mut self, at: usize) {
         self.detach(at);
@@ -348,6 +361,8 @@ impl World for LinkWorld<'_> {
                     self.start_vm(Vm(vm))?;
                 }
             }
+            Fault::PauseVm(vm) => self.pause(vm, true),
+            Fault::ResumeVm(vm) => self.pause(vm, false),
             Fault::SetClock(since_start) => {
                 let input = self.host.clock_set(since_start);
                 self.input(input);

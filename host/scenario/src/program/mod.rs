@@ -224,6 +224,9 @@ pub enum Fault {
     Reorder,
     /// The VM is killed.
     CrashVm(Vm),
+    /// The VM is paused: none of its processes runs.
+    PauseVm(Vm),
+    ResumeVm(Vm),
     Hardware(dxgkrnl::Fault),
     /// The system's clock is set to this time after the scenario's start.
     SetClock(Nanos),

@@ -155,6 +155,8 @@ struct Run<'a, W> {
     busy: Vec<Option<&'a Act>>,
     alive: Vec<bool>,
     frozen: Vec<bool>,
+    /// By VM.
+    paused: Vec<bool>,
     messages: Vec<u64>,
     wakes: Vec<u64>,
     notes: Vec<String>,
@@ -230,6 +232,7 @@ fn run_looking<'a, W: World>(
         busy: vec![None; program.threads.len()],
         alive: vec![false; program.processes.len()],
         frozen: vec![false; program.processes.len()],
+        paused: vec![false; program.vms.len()],
         messages: vec![0; program.processes.len()],
         wakes: vec![0; program.processes.len()],
         notes: Vec::new(),
@@ -584,6 +587,7 @@ impl<'a, W: World> Run<'a, W> {
             }
             Fault::CrashVm(vm) => {
                 self.world.fault(fault)?;
+                self.paused[vm.index()] = false;
                 for at in 0..self.program.processes.len() {
                     if self.program.processes[at].vm == Some(vm) {
                         self.end_process(Process(at as u32));
@@ -597,6 +601,14 @@ impl<'a, W: World> Run<'a, W> {
             Fault::Thaw(process) => {
                 self.world.fault(fault)?;
                 self.frozen[process.index()] = false;
+            }
+            Fault::PauseVm(vm) => {
+                self.world.fault(fault)?;
+                self.paused[vm.index()] = true;
+            }
+            Fault::ResumeVm(vm) => {
+                self.world.fault(fault)?;
+                self.paused[vm.index()] = false;
             }
             // Processes outlive their daemon: their objects and pending calls end with DEVICE_REMOVED.
             Fault::RestartDaemon
@@ -645,7 +657,8 @@ impl<'a, W: World> Run<'a, W> {
     fn end(&mut self, choose: &mut dyn Choose) -> Checked {
         for at in 0..self.alive.len() {
             let process = Process(at as u32);
-            if self.frozen[at] {
+            let paused = self.program.processes[at].vm.is_some_and(|vm| self.paused[vm.index()]);
+            if self.alive[at] && (self.frozen[at] || paused) {
                 self.world.fault(&Fault::Kill(process))?;
                 self.end_process(process);
             } else if self.alive[at] {

@@ -4,7 +4,7 @@ use dxgkrnl::Fault as Hardware;
 use dxgkrnl::why::Verdict;
 
 use crate::limits::{OUTCOMES_MAX, TIME_MAX_NS};
-use crate::program::{Engine, EngineIs, EventCount, Expectation, Fault, Kind, Outcome, Process, Term};
+use crate::program::{Engine, EngineIs, EventCount, Expectation, Fault, Kind, Outcome, Process, Term, Vm};
 use crate::script::cursor::{Cursor, Parsed, unknown};
 use crate::script::error::ScriptError;
 use crate::script::escapes::{Bytes, pieces};
@@ -237,12 +237,18 @@ pub(crate) fn fault(names: &mut Names, cursor: &mut Cursor<'_>, line: u32) -> Pa
             for process in inside {
                 names.end(Process(process), line, "was in a VM that crashed");
             }
+            names.vm_ended(vm);
             Fault::CrashVm(vm)
         }
+        "pause" => Fault::PauseVm(changed_vm(names, cursor, Names::pause)?),
+        "resume" => Fault::ResumeVm(changed_vm(names, cursor, Names::resume)?),
         "lose_interrupt" => Fault::Hardware(Hardware::LoseInterrupt { engine: engine(names, cursor)? }),
         "hang" => Fault::Hardware(Hardware::Hang { engine: engine(names, cursor)? }),
         "stop_adapter" => {
             Fault::Hardware(Hardware::StopAdapter { adapter: adapter_number(names, cursor)?.0 })
+        }
+        "start_adapter" => {
+            Fault::Hardware(Hardware::StartAdapter { adapter: adapter_number(names, cursor)?.0 })
         }
         "page_fault" => Fault::Hardware(page_fault(names, cursor)?),
         "reset_fails" => Fault::Hardware(Hardware::ResetFails { engine: engine(names, cursor)? }),
@@ -268,6 +274,7 @@ pub(crate) fn fault(names: &mut Names, cursor: &mut Cursor<'_>, line: u32) -> Pa
         }
         "restart" => {
             cursor.word("daemon")?;
+            names.check_all_run(token)?;
             Fault::RestartDaemon
         }
         _ => return Err(unknown(token, "a fault", FAULTS.iter().map(|word| word.name))),
@@ -291,6 +298,18 @@ fn page_fault(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Hardware> {
         };
     }
     Ok(Hardware::PageFault { engine, gpu_address, flags })
+}
+
+/// Parses a VM and changes its state, as the fault does.
+fn changed_vm(
+    names: &mut Names,
+    cursor: &mut Cursor<'_>,
+    change: impl Fn(&mut Names, Vm, &Token) -> Parsed<()>,
+) -> Parsed<Vm> {
+    let token = cursor.atom("a VM")?;
+    let vm = names.vm(token)?;
+    change(names, vm, token)?;
+    Ok(vm)
 }
 
 /// Parses a process and changes its state, as the fault does.

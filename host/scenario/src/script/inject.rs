@@ -18,11 +18,25 @@ pub enum Injected {
         process: String,
         frozen: bool,
     },
+    /// The VM with this name or number is paused, or resumed.
+    Paused {
+        vm: String,
+        paused: bool,
+    },
 }
 
 /// Hardware faults, which need no scenario.
-const HARDWARE: [&str; 8] =
-    ["hang", "lose_interrupt", "stop_adapter", "page_fault", "reset_fails", "power", "f1", "object_bad"];
+const HARDWARE: [&str; 9] = [
+    "hang",
+    "lose_interrupt",
+    "stop_adapter",
+    "start_adapter",
+    "page_fault",
+    "reset_fails",
+    "power",
+    "f1",
+    "object_bad",
+];
 
 /// Parses a fault as written after `fault` in a scenario, for the adapters of this configuration. The first word may
 /// have `-` instead of `_`.
@@ -43,12 +57,21 @@ pub fn injected(text: &str, config: &Config) -> Result<Injected, ScriptError> {
             cursor.end()?;
             Ok(Injected::Frozen { process: process.text.clone(), frozen: word == "freeze" })
         }
+        "pause" | "resume" => {
+            cursor.next();
+            let Some(vm) = cursor.next() else {
+                return cursor.expected("the name or the number of a VM");
+            };
+            cursor.end()?;
+            Ok(Injected::Paused { vm: vm.text.clone(), paused: word == "pause" })
+        }
         word if HARDWARE.contains(&word) => match expects::fault(&mut names, &mut cursor, 1)? {
             Fault::Hardware(fault) => Ok(Injected::Hardware(fault)),
             other => unreachable!("{word} is no fault of hardware: {other:?}"),
         },
         _ => {
-            let known: Vec<&str> = HARDWARE.into_iter().chain(["freeze", "thaw"]).collect();
+            let known: Vec<&str> =
+                HARDWARE.into_iter().chain(["freeze", "thaw", "pause", "resume"]).collect();
             let message = match word {
                 "" => "expected a fault".to_owned(),
                 word => format!("there is no fault `{word}` of a running daemon"),

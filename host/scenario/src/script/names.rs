@@ -46,6 +46,7 @@ pub(crate) struct Names {
     ended: BTreeMap<Process, (u32, &'static str)>,
     frozen: BTreeMap<Process, u32>,
     held: BTreeMap<Process, u32>,
+    paused: BTreeMap<Vm, u32>,
     /// Names declared by lines with errors: their uses are no further errors.
     failed: BTreeSet<String>,
 }
@@ -264,6 +265,16 @@ impl Names {
             let message = format!("{} is frozen since line {line}", token.text);
             return Err(ScriptError::new(token.span, message).help("thaw its process first"));
         }
+        self.check_runs(self.program.processes[self.program.process_of(thread).index()].vm, token)
+    }
+
+    /// Checks that a VM, if it is one, is not paused.
+    pub fn check_runs(&self, vm: Option<Vm>, token: &Token) -> Result<(), ScriptError> {
+        if let Some((vm, line)) = vm.and_then(|vm| Some((vm, self.paused.get(&vm)?))) {
+            let name = &self.program.vms[vm.index()];
+            let message = format!("the VM of {}, {name}, is paused since line {line}", token.text);
+            return Err(ScriptError::new(token.span, message).help("resume the VM first"));
+        }
         Ok(())
     }
 
@@ -316,6 +327,31 @@ impl Names {
         finish(&mut self.held, process, token, "held")
     }
 
+    pub fn pause(&mut self, vm: Vm, token: &Token) -> Result<(), ScriptError> {
+        begin(&mut self.paused, vm, token, "paused")
+    }
+
+    pub fn resume(&mut self, vm: Vm, token: &Token) -> Result<(), ScriptError> {
+        finish(&mut self.paused, vm, token, "paused")
+    }
+
+    /// Checks that no VM is paused, because a new daemon does not know of it.
+    pub fn check_all_run(&self, token: &Token) -> Result<(), ScriptError> {
+        match self.paused.iter().next() {
+            None => Ok(()),
+            Some((vm, line)) => {
+                let message = format!("{} is paused since line {line}", self.program.vms[vm.index()]);
+                Err(ScriptError::new(token.span, message)
+                    .help("a new daemon would not know: resume it first"))
+            }
+        }
+    }
+
+    /// The VM is gone.
+    pub fn vm_ended(&mut self, vm: Vm) {
+        self.paused.remove(&vm);
+    }
+
     /// Marks the names that a line with errors would have declared, so that they cause no further errors.
     pub fn line_failed(&mut self, tokens: &[Token]) {
         let pairs = tokens.windows(2).filter_map(|pair| match pair {
@@ -337,10 +373,11 @@ impl Names {
     }
 }
 
-type Since = BTreeMap<Process, u32>;
+/// The line since which something is in a state.
+type Since<T> = BTreeMap<T, u32>;
 
-fn begin(since: &mut Since, process: Process, token: &Token, what: &str) -> Result<(), ScriptError> {
-    match since.insert(process, token.span.line) {
+fn begin<T: Ord>(since: &mut Since<T>, of: T, token: &Token, what: &str) -> Result<(), ScriptError> {
+    match since.insert(of, token.span.line) {
         None => Ok(()),
         Some(line) => {
             let message = format!("{} is {what} since line {line}", token.text);
@@ -349,8 +386,8 @@ fn begin(since: &mut Since, process: Process, token: &Token, what: &str) -> Resu
     }
 }
 
-fn finish(since: &mut Since, process: Process, token: &Token, what: &str) -> Result<(), ScriptError> {
-    match since.remove(&process) {
+fn finish<T: Ord>(since: &mut Since<T>, of: T, token: &Token, what: &str) -> Result<(), ScriptError> {
+    match since.remove(&of) {
         Some(_) => Ok(()),
         None => Err(ScriptError::new(token.span, format!("{} is not {what}", token.text))),
     }

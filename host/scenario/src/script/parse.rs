@@ -231,6 +231,7 @@ impl<'a> Reader<'a> {
                     let error = ScriptError::new(name.span, format!("{} is frozen", name.text));
                     return Err(error.help("thaw it first, or `fault kill` it"));
                 }
+                self.names.check_runs(self.names.program.processes[process.index()].vm, name)?;
                 self.names.end(process, line, "ended");
                 Action::Exit(process)
             }

@@ -115,9 +115,12 @@ pub const FAULTS: &[Word] = words! {
     "delay", "fault delay PROCESS DURATION", "later messages of the process's stream take this long in each direction";
     "reorder", "fault reorder", "from now on streams are served in reverse order; the order within each stays";
     "crash", "fault crash VM", "the VM is killed with all its processes";
+    "pause", "fault pause VM", "the VM is paused: none of its processes takes a step or receives a wake, and its timeouts do not run";
+    "resume", "fault resume VM", "the paused VM runs again";
     "lose_interrupt", "fault lose_interrupt ENGINE", "the engine's next interrupt is lost";
     "hang", "fault hang ENGINE", "the engine's current or next submission never completes";
-    "stop_adapter", "fault stop_adapter N", "the adapter stops permanently";
+    "stop_adapter", "fault stop_adapter N", "the adapter stops, as by a removal";
+    "start_adapter", "fault start_adapter N", "the stopped adapter starts again, as by an arrival; what was there before stays dead";
     "page_fault", "fault page_fault ENGINE at=N [FLAG ..]", "the engine's current or next submission faults at this GPU address";
     "reset_fails", "fault reset_fails ENGINE", "the engine's next reset fails";
     "power", "fault power N on|off", "the adapter enters power state D0 (on) or D3 (off)";

@@ -71,6 +71,9 @@ impl Builder {
         let (track, kind, request) = match input {
             Input::VmAttached { vm, .. } => (self.names.vm(*vm), "VM attached", 0),
             Input::VmDetached { vm } => (self.names.vm(*vm), "VM detached", 0),
+            Input::VmPaused { vm, paused } => {
+                (self.names.vm(*vm), if *paused { "VM paused" } else { "VM resumed" }, 0)
+            }
             Input::MemoryChanged { vm } => (self.names.vm(*vm), "memory changed", 0),
             Input::ProcessAttached { process, vm, pid, name } => {
                 (self.names.attach_process(*process, *vm, *pid, name), "process attached", 0)
@@ -165,6 +168,7 @@ impl Builder {
                     | Fault::ResetFails { engine }
                     | Fault::EngineToF1 { engine } => self.names.engine(*engine),
                     Fault::StopAdapter { adapter }
+                    | Fault::StartAdapter { adapter }
                     | Fault::Power { adapter, .. }
                     | Fault::ObjectGoesBad { adapter, .. } => self.names.adapter(*adapter),
                 };

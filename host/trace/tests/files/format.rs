@@ -313,6 +313,7 @@ fn fault() -> impl Strategy<Value = Fault> {
         engine().prop_map(|engine| Fault::LoseInterrupt { engine }),
         engine().prop_map(|engine| Fault::Hang { engine }),
         number().prop_map(|adapter| Fault::StopAdapter { adapter }),
+        number().prop_map(|adapter| Fault::StartAdapter { adapter }),
         (engine(), any::<u64>(), any::<u32>()).prop_map(|(engine, gpu_address, flags)| Fault::PageFault {
             engine,
             gpu_address,
@@ -331,6 +332,7 @@ fn input() -> impl Strategy<Value = Input> {
         (vm(), ".{0,200}").prop_map(|(vm, name)| Input::VmAttached { vm, name }),
         vm().prop_map(|vm| Input::VmDetached { vm }),
         vm().prop_map(|vm| Input::MemoryChanged { vm }),
+        (vm(), any::<bool>()).prop_map(|(vm, paused)| Input::VmPaused { vm, paused }),
         (process(), vm(), any::<u32>(), ".{0,200}")
             .prop_map(|(process, vm, pid, name)| Input::ProcessAttached { process, vm, pid, name }),
         (process(), any::<u32>()).prop_map(|(process, slots)| Input::FenceMemoryAdded { process, slots }),

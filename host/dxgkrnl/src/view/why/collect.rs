@@ -12,7 +12,7 @@ use super::index::WaitIndex;
 use super::names::HANDLES_LISTED_MAX;
 use super::report::{Gone, Missing, Owner, Question, Source, Waiter, WaiterKind};
 use crate::ddi::WorkState;
-use crate::sync::keyed_mutex::{State, Until};
+use crate::sync::keyed_mutex::State;
 use crate::sync::waits::WaitOwner;
 use crate::vidsch::{Packet, Queue};
 use crate::{Nanos, ProcessId};
@@ -169,10 +169,7 @@ impl WaitIndex<'_> {
                 waiter.kind = WaiterKind::KeyedMutex { event: acquire.event.0 };
                 waiter.of = 1;
                 waiter.missing.extend(self.missing_of(node));
-                waiter.ends = match acquire.until {
-                    Until::Relative(due) => Some(due),
-                    Until::Never | Until::Absolute(_) => None,
-                };
+                waiter.ends = kernel.keyed.ends(id);
             }
             Node::Packet { queue, .. } => {
                 waiter.kind = WaiterKind::Taker { queue: kernel.queue_name(queue) };

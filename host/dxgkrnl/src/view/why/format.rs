@@ -101,7 +101,11 @@ impl WaitIndex<'_> {
                 (StepKind::Process, Some(process), text)
             }
             Node::Frozen(process) => {
-                let text = format!("{} is frozen by its guest's kernel", kernel.party(process));
+                let party = kernel.party(process);
+                let text = match kernel.paused_vm_of(process) {
+                    Some(vm) => format!("{party} is in VM {}, which is paused", vm.0),
+                    None => format!("{party} is frozen by its guest's kernel"),
+                };
                 (StepKind::Process, Some(process), text)
             }
         };
@@ -211,6 +215,7 @@ impl WaitIndex<'_> {
     /// What prevents a process from acting, as far as known.
     fn state_of(&self, process: ProcessId) -> String {
         match self.waits_of(process).len() {
+            _ if self.kernel.paused_vm_of(process).is_some() => "its VM is paused".into(),
             _ if self.kernel.is_frozen(process) => "frozen".into(),
             0 => "its CPU waits for nothing".into(),
             1 => "its CPU has a wait itself".into(),

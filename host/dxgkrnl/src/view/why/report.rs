@@ -83,7 +83,7 @@ pub enum Verdict {
     LostInterrupt { engine: (u32, u32), looked_at: Option<Nanos> },
     /// The engine runs a packet that does not end. `looked_at` as for a lost interrupt.
     Hang { engine: (u32, u32), looked_at: Option<Nanos> },
-    /// The guest's kernel froze this process.
+    /// The guest's kernel froze this process, or its VM is paused.
     Frozen { process: u32 },
     /// A context of this process is suspended, or its adapter powered down.
     Suspended { process: u32, adapter: u32 },

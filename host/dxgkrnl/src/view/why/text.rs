@@ -112,10 +112,7 @@ impl fmt::Display for VerdictText {
                 detection(f, looked_at)
             }
             Verdict::Frozen { process } => {
-                write!(
-                    f,
-                    "FROZEN: the guest's kernel froze p{process}, which gets no wake-ups until it is thawed"
-                )
+                write!(f, "FROZEN: p{process} gets no wake-ups: its kernel froze it, or its VM is paused")
             }
             Verdict::Suspended { process, adapter } => {
                 write!(

@@ -293,9 +293,10 @@ pub fn process_state(process: &Process) -> String {
 pub fn render_kernel(state: &Inspection) -> String {
     let mut text = render_resets(state);
     for vm in &state.vms {
+        let paused = if vm.paused { ", paused" } else { "" };
         text += &match vm.socket.as_str() {
-            "" => format!("vm {} ({})\n", vm.id, vm.name),
-            socket => format!("vm {} ({}): {}, {socket}\n", vm.id, vm.name, vm.state),
+            "" => format!("vm {} ({}){paused}\n", vm.id, vm.name),
+            socket => format!("vm {} ({}): {}{paused}, {socket}\n", vm.id, vm.name, vm.state),
         };
     }
     for process in &state.processes {

@@ -235,6 +235,14 @@ impl Builder<'_> {
                     }
                     self.of_vm(*vm)
                 }
+                Fault::PauseVm(vm) | Fault::ResumeVm(vm) => {
+                    for (process, info) in self.program.processes.iter().enumerate() {
+                        if info.vm == Some(*vm) {
+                            behind.extend(self.last[process].replace(at));
+                        }
+                    }
+                    self.of_vm(*vm)
+                }
                 Fault::Fill(context) => self.program.owner(*context).index(),
                 Fault::SetClock(_) => clock,
                 Fault::Hardware(_) | Fault::Reorder | Fault::RestartDaemon => hardware,

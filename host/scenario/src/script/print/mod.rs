@@ -133,6 +133,8 @@ impl Printer<'_> {
             }
             Fault::Reorder => "reorder".into(),
             Fault::CrashVm(vm) => format!("crash {}", self.program.vms[vm.index()]),
+            Fault::PauseVm(vm) => format!("pause {}", self.program.vms[vm.index()]),
+            Fault::ResumeVm(vm) => format!("resume {}", self.program.vms[vm.index()]),
             Fault::Hardware(fault) => self.hardware_fault(fault),
             Fault::SetClock(nanos) => format!("clock {}", write_duration(nanos)),
             Fault::Fill(context) => format!("fill {}", self.program.name(context)),
@@ -147,6 +149,7 @@ impl Printer<'_> {
             LoseInterrupt { engine } => format!("lose_interrupt {}", of(engine)),
             Hang { engine } => format!("hang {}", of(engine)),
             StopAdapter { adapter } => format!("stop_adapter {adapter}"),
+            StartAdapter { adapter } => format!("start_adapter {adapter}"),
             PageFault { engine, gpu_address, flags } => {
                 let named = PAGE_FAULT_FLAGS.iter().filter(|(_, bit)| flags & bit != 0);
                 let names: String = named.clone().map(|(name, _)| format!(" {name}")).collect();

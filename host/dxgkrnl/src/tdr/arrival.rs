@@ -1,0 +1,106 @@
+//! An adapter that was stopped starts again: it arrives anew.
+//!
+//! ```text
+//!   StartAdapter   DxgkDdiStartDevice; if the driver refuses, the adapter stays stopped
+//!                  EnumAdapters lists it again, with the same LUID, for the host and for the VMs that it is configured for
+//!                  its engines are idle, in D0
+//!   ...            what was there before stays dead: handles of the adapter, devices and all that is on them, its
+//!                  synchronization objects and resources, by any handle, answer DEVICE_REMOVED
+//! ```
+//! Devices and adapter handles have the number of the arrival that they belong to, objects are marked when the adapter
+//! starts.
+
+use alloc::format;
+use alloc::string::String;
+
+use d3dkmt::{NtStatus, limits};
+
+use crate::ProcessId;
+use crate::effects::Effects;
+use crate::error::{Refusal, refuse};
+use crate::kernel::Kernel;
+
+impl Kernel {
+    /// Why an adapter cannot start again, if it cannot. The driver may still refuse.
+    pub(crate) fn start_refusal(&self, adapter: u32) -> Option<&'static str> {
+        if self.tdr.bugcheck.is_some() {
+            Some("the host is down")
+        } else if self.tdr.start_failures.contains_key(&adapter) {
+            Some("its driver does not fit the configuration")
+        } else if !self.tdr.stopped_adapters.contains(&adapter) {
+            Some("the adapter is not stopped")
+        } else if self.tdr.arrival(adapter) >= limits::ADAPTER_ARRIVALS_MAX {
+            Some("the adapter was started again too often")
+        } else {
+            None
+        }
+    }
+
+    pub(crate) fn start_adapter(&mut self, adapter: u32, effects: &mut Effects) {
+        let mut started = Err(NtStatus::DEVICE_REMOVED);
+        self.run_ddi(effects, |miniport, _, callbacks| started = miniport.start_device(adapter, callbacks));
+        if let Err(status) = started {
+            let text = format!("adapter {adapter} stays stopped: DxgkDdiStartDevice returned {status}");
+            return self.note_host(text, effects);
+        }
+        self.tdr.arrive(adapter);
+        self.sync.mark_removed(adapter);
+        if self.vidsch.forget_power_down(adapter) {
+            self.miniport.set_power_state(adapter, true);
+        }
+        self.map_fence_memory_on(adapter);
+        self.update_native_fences_of(adapter, effects);
+        let vms = self.offer_adapter(adapter, effects);
+        let to_vms: String = if vms > 0 { format!(", {vms} more VMs have it") } else { String::new() };
+        self.note_host(format!("adapter {adapter} is started again{to_vms}"), effects);
+    }
+
+    /// Refuses what an adapter had before it was started again.
+    pub(crate) fn require_arrival(&self, adapter: u32, arrival: u32) -> Result<(), Refusal> {
+        if arrival == self.tdr.arrival(adapter) {
+            return Ok(());
+        }
+        refuse(
+            NtStatus::DEVICE_REMOVED,
+            format!("it is from before adapter {adapter} was stopped and started"),
+        )
+    }
+
+    /// Refuses a synchronization object of an adapter that was stopped since.
+    pub(crate) fn require_present(&self, object: u32) -> Result<(), Refusal> {
+        let object = &self.sync.objects()[object];
+        if !object.is_removed() {
+            return Ok(());
+        }
+        let adapter = object.adapter;
+        refuse(
+            NtStatus::DEVICE_REMOVED,
+            format!("it is from before adapter {adapter} was stopped and started"),
+        )
+    }
+
+    /// The same, and an object that was opened on a device of such an adapter.
+    pub(crate) fn require_present_open(&self, open: u32, object: u32) -> Result<(), Refusal> {
+        if !self.tdr.has_arrivals() {
+            return Ok(());
+        }
+        self.require_present(object)?;
+        match self.sync.opens()[open].device {
+            Some(device) => {
+                let device = &self.processes.devices()[device];
+                self.require_arrival(device.adapter, device.arrival)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Maps the fence memory of all processes on an adapter whose GPU uses CPU addresses.
+    fn map_fence_memory_on(&mut self, adapter: u32) {
+        let processes = self.processes.by_id().iter();
+        let memory: alloc::vec::Vec<(ProcessId, u32)> =
+            processes.map(|(id, process)| (*id, process.slots.capacity())).collect();
+        for (process, slots) in memory {
+            self.remap_on_iommu(adapter, process, slots);
+        }
+    }
+}
