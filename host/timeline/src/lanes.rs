@@ -30,7 +30,7 @@ pub enum Selection {
 
 /// Most lanes with their own column.
 const LANES_MAX: usize = 5;
-const MARGIN: usize = 25;
+pub(crate) const MARGIN: usize = 25;
 
 /// Lanes of the selected steps, `width` characters wide; `None` if no step is selected.
 pub fn text(timeline: &Timeline, selection: &Selection, width: usize) -> Option<String> {
@@ -250,7 +250,7 @@ impl Rows {
 }
 
 /// `SignalFromCpu F0 = 1 INVALID_PARAMETER`.
-fn call(timeline: &Timeline, event: &Event) -> String {
+pub(crate) fn call(timeline: &Timeline, event: &Event) -> String {
     let name = timeline.word(event.name);
     let mut text = name.to_owned();
     if event.fence != NONE {

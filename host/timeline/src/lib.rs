@@ -1,7 +1,7 @@
 //! Timelines, statistics and differences of traces.
 //!
 //! ```text
-//!   trace::Reader ──steps──▶ build ──▶ Timeline ──▶ perfetto (.pftrace)  html  lanes (text)
+//!   trace::Reader ──steps──▶ build ──▶ Timeline ──▶ perfetto (.pftrace)  html  lanes (text)  vmbus (text)
 //!                              │  ▲        └──────▶ stats
 //!                       replay ▼  │ observe.rs: runs of engines, signals
 //!                           Kernel
@@ -27,6 +27,7 @@ mod parts;
 pub mod perfetto;
 mod stats;
 mod timeline;
+pub mod vmbus;
 
 pub use build::{Options, TimelineError, read};
 pub use format::{duration, escaped, status_name};

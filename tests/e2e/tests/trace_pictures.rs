@@ -50,6 +50,17 @@ fn recorded_programs_are_shown_counted_drawn_and_compared() {
     let full = text_of(&trace_command(&["show", "--fence", "F0", "--full"], &[&one]));
     assert!(full.contains("CreateSynchronizationObject") || full.contains("store p1 slot"), "{full}");
     assert!(text_of(&trace_command(&["show", "--process", "p1"], &[&one])).contains("p1 fence_tour"));
+    let messages = text_of(&trace_command(&["show", "--last", "1000", "--vmbus"], &[&one]));
+    for shown in
+        ["VM_TO_HOST    CREATEPROCESS (1000)", "SIGNALSYNCOBJECT (26)", "HOST_TO_VM    SIGNALGUESTEVENT (0)"]
+    {
+        assert!(messages.contains(shown), "{shown}: {messages}");
+    }
+    let around = text_of(&trace_command(&["show", "--around", "3", "--steps", "1", "--vmbus"], &[&one]));
+    assert!(around.contains("#2 ") && around.contains("#4 ") && !around.contains("#5 "), "{around}");
+    let both =
+        text_of(&trace_command(&["show", "--fence", "F0", "--full", "--vmbus", "--width", "60"], &[&one]));
+    assert!(both.contains(" ns p1 #") && both.contains("CREATESYNCOBJECT (8)"), "{both}");
 
     let stats: Value =
         serde_json::from_str(&text_of(&trace_command(&["stats", "--json"], &[&one]))).expect("JSON");
@@ -86,6 +97,10 @@ fn an_object_missing_from_a_trace_is_reported_with_those_present() {
         (&["show", "--wait", "p1"], "such as p2:17"),
         (&["show", "--wait", "p77:1"], "no step matches"),
         (&["show", "--around", "1", "--last", "2"], "cannot be used with"),
+        (&["show", "--vmbus", "--around", "1", "--last", "2"], "cannot be used with"),
+        (&["show", "--vmbus=yes"], "unexpected value"),
+        (&["show", "--vm-bus"], "--vmbus"),
+        (&["show", "--vmbus", "--wait", "p77:1"], "no step matches"),
         (&["export", "--from", "9", "--to", "3"], "no step is between them"),
         (&["export", "--format", "svg"], "possible values: html, pftrace"),
     ] {

@@ -385,7 +385,7 @@ impl Pair {
         self.naive.start_adapter(adapter);
         for at in (0..self.guests.len()).filter(|_| stopped) {
             let id = self.guests[at].id;
-            if self.naive.processes.iter().all(|process| process.id != id || process.gone) {
+            if self.naive.processes.iter().all(|process| process.id != id || process.ended) {
                 continue;
             }
             let old = Call::CreateDevice { adapter: self.guests[at].adapters[adapter], flags: 0 };

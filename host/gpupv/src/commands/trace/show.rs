@@ -8,6 +8,7 @@ use clap::Args;
 use drivers::Registry;
 use timeline::Timeline;
 use timeline::lanes::{self, Selection};
+use timeline::vmbus;
 use trace::Reader;
 
 use super::timeline_of;
@@ -42,6 +43,9 @@ pub struct ShowArgs {
     /// Print the full records of these steps instead: inputs and all effects
     #[arg(long)]
     full: bool,
+    /// Print these steps as messages of the VM bus, as the Linux guest driver names them; with --full, below the records
+    #[arg(long)]
+    vmbus: bool,
 }
 
 pub fn run(args: &ShowArgs, drivers: &Registry) -> anyhow::Result<u8> {
@@ -50,8 +54,8 @@ pub fn run(args: &ShowArgs, drivers: &Registry) -> anyhow::Result<u8> {
     let no_selection = || {
         format!("{}: no step matches; `gpupv trace stats` lists processes and fences", args.trace.display())
     };
-    if args.full {
-        print_records(args, &lanes::steps(&timeline, &selection).with_context(no_selection)?)?;
+    if args.full || args.vmbus {
+        print_records(args, &timeline, &lanes::steps(&timeline, &selection).with_context(no_selection)?)?;
     } else {
         let text = lanes::text(&timeline, &selection, args.width).with_context(no_selection)?;
         say(format_args!("{}", text.trim_end()));
@@ -59,15 +63,26 @@ pub fn run(args: &ShowArgs, drivers: &Registry) -> anyhow::Result<u8> {
     Ok(code)
 }
 
-fn print_records(args: &ShowArgs, steps: &BTreeSet<u64>) -> anyhow::Result<()> {
+fn print_records(args: &ShowArgs, timeline: &Timeline, steps: &BTreeSet<u64>) -> anyhow::Result<()> {
     let last = steps.last().copied().unwrap_or(0);
+    if args.vmbus {
+        say(format_args!("{}", vmbus::heading(args.width)));
+    }
     // Damage was already reported by the first reading.
     for record in Reader::open(&args.trace)?.map_while(Result::ok) {
         if record.sequence() > last {
             break;
         }
-        if steps.contains(&record.sequence()) {
+        if !steps.contains(&record.sequence()) {
+            continue;
+        }
+        if args.full {
             say(format_args!("{record}"));
+        }
+        if args.vmbus {
+            for line in vmbus::lines(timeline, &record, args.width) {
+                say(format_args!("{line}"));
+            }
         }
     }
     Ok(())
