@@ -96,6 +96,14 @@ calls! {
     AllocationPriority: [0x3c], UNLISTED, "";
     MakeResident: [0x0b], UNLISTED, "";
     Evict: [0x1e], UNLISTED, "";
+    OfferAllocations: [0x27], UNLISTED, "";
+    ReclaimAllocations: [], NOTHING, "libdxg has the second form only";
+    ReclaimAllocations2: [0x2c], UNLISTED, "";
+    QueryAllocationResidency: [0x2a], UNLISTED, "";
+    ChangeVideoMemoryReservation: [0x16], UNLISTED, "";
+    InvalidateCache: [0x24], UNLISTED, "";
+    FlushHeapTransitions: [0x1f], UNLISTED, "";
+    SetStablePowerState: [], NOTHING, "libdxg answers success without a call";
     QueryVideoMemoryInfo: [0x0a], UNLISTED, "";
     CreatePagingQueue: [0x07], vgpu("CREATEPAGINGQUEUE", 9), "its reply has no status there";
     DestroyPagingQueue: [0x1c], vgpu("DESTROYPAGINGQUEUE", 10), "its reply is empty there";
