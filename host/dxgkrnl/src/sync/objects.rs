@@ -224,13 +224,13 @@ impl Objects {
     /// Marks all objects of an adapter that was stopped and starts again.
     pub fn mark_removed(&mut self, adapter: u32) {
         let of_adapter: Vec<u32> = self
-            .rest
+            .cold
             .iter()
             .filter(|(_, object)| object.adapter == adapter)
             .map(|(index, _)| index)
             .collect();
         for index in of_adapter {
-            self.rest[index].set_removed();
+            self.cold[index].set_removed();
             self.refresh(index);
         }
     }

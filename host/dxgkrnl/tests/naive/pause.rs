@@ -56,7 +56,7 @@ impl Naive {
                 state.since = now;
                 state.hw_since = state.hw_since.map(|_| now);
                 state.idle_since = state.idle_since.map(|_| now);
-                state.asked = state.asked.map(|(_, over)| (now, over));
+                state.preempt_request = state.preempt_request.map(|(_, over)| (now, over));
             }
         }
         self.end_late_acquires();

@@ -390,9 +390,9 @@ impl Pair {
             }
             let old = Call::CreateDevice { adapter: self.guests[at].adapters[adapter], flags: 0 };
             if self.guests[at].adapters[adapter] != Handle::NULL {
-                same("a device by an old handle", self.ask(at, old)?.0, NtStatus::DEVICE_REMOVED)?;
+                same("a device by an old handle", self.call_once(at, old)?.0, NtStatus::DEVICE_REMOVED)?;
             }
-            let (_, reply) = self.ask(at, Call::OpenAdapterFromLuid { luid: luid(adapter) })?;
+            let (_, reply) = self.call_once(at, Call::OpenAdapterFromLuid { luid: luid(adapter) })?;
             let Reply::Adapter(handle) = reply else {
                 return Err(format!("p{id} cannot open it: {reply:?}"));
             };

@@ -117,7 +117,7 @@ impl<'a, P: LiveBackend> LiveWorld<'a, P> {
     fn pause(&mut self, vm: Vm, paused: bool) -> Done {
         let name = self.backend.daemon_name(vm).map_err(broken)?;
         let injected = self.backend.daemon().kernel_host.inject(Injection::Paused { vm: name, paused });
-        injected.map_err(Trouble::Broken)?;
+        injected.map_err(BackendError::Broken)?;
         for at in 0..self.clients.len() {
             if self.program.processes[at].vm == Some(vm)
                 && let Some(client) = &mut self.clients[at]

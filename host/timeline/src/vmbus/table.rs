@@ -53,7 +53,7 @@ calls! {
         "its reply has no status there, and it names the counter that SETGUESTDATA raises; here that is a fence slot";
     DestroyDevice: [0x19], vgpu("DESTROYDEVICE", 1), "";
     GetDeviceState: [0x0e], vgpu("GETDEVICESTATE", 28),
-        "the guest driver answers from its cache until SETGUESTDATA; here every call is answered by the host";
+        "the guest driver answers from its cache until SETGUESTDATA; here the guest answers EXECUTION itself while slot 0 is 0";
     CreateContextVirtual: [0x04], vgpu("CREATECONTEXTVIRTUAL", 6), "its reply has no status there";
     DestroyContext: [0x05], vgpu("DESTROYCONTEXT", 7), "";
     CreateSynchronizationObject: [0x10], vgpu("CREATESYNCOBJECT", 8),
