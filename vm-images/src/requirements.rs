@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
+use crate::accelerator;
 use crate::cache::Cache;
 use crate::command::{find_on_path, last_lines, output_of, run};
 use crate::error::{Error, Result};
@@ -110,7 +111,7 @@ impl fmt::Display for Mend {
 
 /// Checks this machine. Takes well under a second and changes nothing, except that it makes the cache folder.
 pub fn requirements(cache: &Cache) -> Vec<Requirement> {
-    vec![qemu(), dpkg_deb(), kernel(cache), cache_folder(cache), kvm().optional(), compiler().optional()]
+    vec![qemu(), dpkg_deb(), kernel(cache), cache_folder(cache), kvm(cache).optional(), compiler().optional()]
 }
 
 /// Installs what `requirement` lacks: refreshes apt's lists where needed, then installs. Does nothing if it is met.
@@ -274,11 +275,15 @@ fn cache_folder(cache: &Cache) -> Requirement {
     }
 }
 
-fn kvm() -> Requirement {
+fn kvm(cache: &Cache) -> Requirement {
     const NAME: &str = "KVM";
     const FOR: &str = "guests at full speed (without it they are emulated)";
     match open_kvm() {
-        Ok(()) => Requirement::met(NAME, "/dev/kvm opens; used once a boot has proved that it works"),
+        Ok(()) => {
+            let tried = accelerator::last_answer(cache);
+            let untried = || "/dev/kvm opens; used once a boot has proved that it works".to_owned();
+            Requirement::met(NAME, tried.map_or_else(untried, |choice| choice.reason))
+        }
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             let mend = Mend::ByHand("sudo usermod -aG kvm \"$USER\" (then log in again)".to_owned());
             Requirement::missing(NAME, FOR, "this user may not open /dev/kvm", mend)

@@ -1,87 +1,6 @@
-//! The daemon's configuration file (TOML): the hardware, the system settings and the policy switches. Its keys are the
-//! fields of [`Config`], or the names that those declare.
+#![doc = include_str!("../../../docs/CONFIG.md")]
 //!
-//! ```toml
-//! # All by default:
-//! features = ["HARDWARE_SCHEDULING", "KMD_SIGNAL_CPU_EVENT", "NATIVE_FENCE", "USER_MODE_SUBMISSION", "LDA_GPUPV"]
-//! gpu_virtualization_flags = 0        # GpuVirtualizationFlags: 0x1 every adapter serves VMs, 0x4 every VM is secure
-//! test_signing = false                # the machine runs test-signed drivers
-//!
-//! [policy]                            # every switch of dxgkrnl::policy, by name
-//! lower_gpu_signal = "ignored"        # or "applied"
-//! destroyed_wait = "success"          # or "device-removed"
-//! destroyed_queued_wait = "released"  # or "keeps-fence"
-//! refused_one_way = "stops-device"    # or "note-only"
-//! sync_none_access = "same-side"      # or "after"; this and the next four are in docs/COMMANDS.md
-//! execute_indirect_scope = "arguments"     # or "execution"
-//! input_assembler_scope = "index-buffers"  # or "vertex-buffers"
-//! split_barriers = "by-subresource"   # or "by-resource"
-//! rtas_write = "warned"               # or "required"
-//!
-//! [tdr]                               # the registry's TDR values; times in nanoseconds
-//! level = 3                           # TdrLevel: 0 off, 1 bugcheck, 2 VGA, 3 recover
-//! delay_ns = 2000000000               # TdrDelay
-//! ddi_delay_ns = 5000000000           # TdrDdiDelay
-//! limit_count = 5                     # TdrLimitCount
-//! limit_time_ns = 60000000000         # TdrLimitTime
-//! debug_mode = 2                      # TdrDebugMode
-//! test_mode = false                   # TdrTestMode
-//!
-//! [[grant]]                           # an object that several VMs may open by its name
-//! name = "a name"
-//! vms = ["one", "host"]               # host: processes of the host itself
-//!
-//! [[vm]]                              # a VM that differs from the values here
-//! name = "vm-1"                       # host: processes of the host itself
-//! memory_bytes = 268435456            # host memory for what its processes create: objects, packets, waits
-//! raised_priorities = true            # its processes may have priority classes above NORMAL
-//! disable_gpu_timeout = true          # its work may have DisableGpuTimeout
-//! secure = false                      # SecureVirtualMachine; needs iommu_isolation
-//! iommu_isolation = true
-//! linux = true                        # LinuxVirtualMachine
-//! escapes = true                      # its escapes reach drivers
-//! asynchronous = false                # submissions, GPU signals and GPU waits are one-way
-//! adapters = [0, 1]                   # by ordinal; left out: all
-//! features = ["NATIVE_FENCE"]         # those its guest negotiates; left out: all
-//!
-//! [[adapter]]
-//! description = "my adapter"
-//! luid = [0x67700001, 0]              # low, high
-//! vendor = 0x1414
-//! device = 0x6770
-//! caps = ["MULTI_ENGINE_AWARE", "PREEMPTION_AWARE"]    # DXGK_VIDSCHCAPS: all of them, by name
-//! physical_adapters = 1               # of an LDA chain
-//! paging_node = 0                     # PagingNode; left out: an engine of its own
-//! kmd = "simulated"                   # the driver, by its registered name: see docs/KMD.md
-//! iommu = false
-//! io_coherent = true
-//! # Report accesses to memory that race, and what is missing between them.
-//! hazards = false
-//! paravirtualization = true           # ParavirtualizationSupported: it serves VMs
-//! virtual_functions = 32              # NumVirtualFunctions: how many at a time
-//! local_budget_bytes = 4294967296     # maximum resident memory of a process: MEMORY_SEGMENT_GROUP_LOCAL
-//! non_local_budget_bytes = 8589934592 # NON_LOCAL: its own memory counts here
-//! wddm_version = 3200                 # the WDDM of its driver, as D3DKMT_DRIVERVERSION: 3000 is 3.0
-//! [[adapter.registry]]                # a value of the registry, for user-mode drivers
-//! key = "adapter"                     # or "service"
-//! name = "UserModeDriverName"
-//! text = "umd.dll"                    # or dword = 1, qword = 1, binary = [1, 2, 3]
-//! [[adapter.target]]                  # declared targets replace the default one of 60 Hz
-//! id = 0                              # VidPnTargetId
-//! vsync_ns = 16666667
-//! [[adapter.node]]
-//! engine = "3D"                       # COMPUTE COPY VIDEO_DECODE VIDEO_PROCESS VIDEO_ENCODE
-//! signals_at_write = true             # false: waiters are checked when a command buffer completes
-//! writes_fences = true                # false: FenceWrite faults there; queues signal the fences
-//! opaque_packet_ns = 100000
-//! hw_queues = true
-//! max_in_flight_hw_queue_buffers = 0  # 0: no limit
-//! ring_buffer_fence_release = false
-//! user_mode_submission = true
-//! doorbells = 4
-//! overlap_seed = 0                     # order in which unordered commands of a submission begin; 0: list order
-//! ```
-//! Omitted keys keep their defaults. Unknown keys are errors.
+//! Its keys are the fields of [`Config`], or the names that those declare.
 
 use std::ops::Range;
 use std::path::Path;
@@ -156,6 +75,15 @@ mod tests {
     };
 
     use super::*;
+
+    #[test]
+    fn the_examples_of_the_page_are_configurations() {
+        let page = include_str!("../../../docs/CONFIG.md");
+        for example in page.split("```toml").skip(1) {
+            let example = example.split("```").next().unwrap_or_default();
+            parse(example).unwrap_or_else(|error| panic!("{example}: {error:#}"));
+        }
+    }
 
     #[test]
     fn an_empty_file_is_the_default_and_every_switch_can_be_set() {

@@ -68,6 +68,7 @@ impl Fleet {
         let daemon = Daemon::start(Options { directory: folder.path().into(), ..plan.options.clone() })?;
         let mut consoles = Consoles::new(plan.console.as_ref())?;
         let guests_word = if plan.count == 1 { "a guest" } else { "the guests" };
+        tracing::info!("guests run under {}: {}", image.accelerator, image.accelerator_reason);
         steps.step(format!("booting {guests_word} under {}", image.accelerator));
         let booting = (1..=plan.count)
             .map(|number| boot::launch(&daemon, &image, &format!("vm{number}"), &consoles.folder))

@@ -15,7 +15,7 @@ class App {
     this.panels.keys();
     this.panels.blocked();
     const { head, events } = timeline;
-    byId("meta").textContent = `${number(events.rows)} events in ${duration(head.end - head.begin)}, ${head.program}`;
+    byId("meta").textContent = `${number(events.rows)} events in ${duration(head.end - head.begin)}, from ${duration(head.begin)} of the daemon's clock on, ${head.program}`;
     byId("blocked-button").textContent = `Blocked (${head.blocked.length + head.blockedLeftOut})`;
     if (head.integrity) this.problem(head.integrity);
     this.fit();

@@ -315,7 +315,11 @@ impl fmt::Display for Diff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Diff { steps, divergences, only, calls, wakes, missing, extra, longer, stopped } = self;
         if self.is_same() {
-            writeln!(f, "the same but for times: {} and {} steps, {} wake-ups", steps.0, steps.1, wakes.0)?;
+            writeln!(
+                f,
+                "the same, whatever their times: {} and {} steps, {} wake-ups",
+                steps.0, steps.1, wakes.0
+            )?;
         }
         for (at, divergence) in divergences.iter().enumerate() {
             let Divergence { process, call, steps, same_call, words } = divergence;

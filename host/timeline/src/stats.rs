@@ -317,9 +317,14 @@ impl Timeline {
         if !self.integrity.ended && self.integrity.stopped.is_none() {
             out += "\nthe trace has no end record: its daemon was killed, or still runs\n";
         }
-        if self.integrity.left_out > 0 {
-            out += &format!("\n{} older rows are not shown\n", self.integrity.left_out);
-        }
         out
+    }
+
+    /// A line about rows that are not shown; empty if all are.
+    pub fn left_out_words(&self) -> String {
+        match self.integrity.left_out {
+            0 => String::new(),
+            count => format!("{count} older rows are not shown"),
+        }
     }
 }

@@ -46,7 +46,7 @@ impl fmt::Display for Lost {
 /// Why a trace cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    #[error("cannot {doing} the trace {}: {source}; check the path, its permissions and the disk's space", path.display())]
+    #[error("cannot {doing} the trace {}: {source}; check {}", path.display(), what_to_check(source))]
     Io { doing: &'static str, path: PathBuf, source: std::io::Error },
     #[error("{} exists and is not a trace: it is not overwritten; name another file or remove it", .0.display())]
     WouldOverwrite(PathBuf),
@@ -73,4 +73,15 @@ pub enum TraceError {
         path.display()
     )]
     Stopped { path: PathBuf, dropped: u64, why: String },
+}
+
+/// What the owner of a trace should look at after this error.
+fn what_to_check(error: &std::io::Error) -> &'static str {
+    use std::io::ErrorKind;
+    match error.kind() {
+        ErrorKind::NotFound => "its path",
+        ErrorKind::PermissionDenied => "its permissions",
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "the disk's space",
+        _ => "its path, its permissions and the disk's space",
+    }
 }

@@ -65,7 +65,7 @@ pub use player::{Player, PlayerStep, Unchecked};
 pub use reader::{BlockInfo, Header, Next, Reader, Record, state_path};
 pub use recorder::{RECORDED_BYTES_MIN, Recorder, Recording};
 pub use replay::{ReplayRange, explain, replay, replay_from, replay_part};
-pub use report::{Difference, Lane, Report, Verdict};
+pub use report::{Difference, Lane, Report, Verdict, counted};
 pub use steps::Step;
 pub use stop::{NoStop, Stop};
 pub use times::{Times, Woken};

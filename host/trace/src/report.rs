@@ -193,17 +193,17 @@ impl fmt::Display for Report {
 
 impl Report {
     fn write_verdict(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let steps = self.steps;
+        let steps = counted(self.steps, "step");
         match &self.verdict {
             Verdict::Identical { digest } => {
-                write!(f, "identical: {steps} steps, state digest {digest:#018x}")
+                write!(f, "identical: {steps}, state digest {digest:#018x}")
             }
             Verdict::Diverged { sequence, now, input, first_difference } => {
                 let Difference { lane, position, recorded, replayed } = first_difference;
                 let lane = lane.name();
                 write!(
                     f,
-                    "diverged at step #{sequence}, {now} ns, after {steps} identical steps\n  {input}\n  \
+                    "diverged at step #{sequence}, {now} ns, after {steps} that are identical\n  {input}\n  \
                      {lane}[{position}] recorded: {recorded}\n  {lane}[{position}] replayed: {replayed}"
                 )
             }
@@ -211,13 +211,13 @@ impl Report {
                 let position = before.map_or(String::new(), |step| format!(", before step #{step}"));
                 write!(
                     f,
-                    "the state differs after {steps} steps with identical effects{position}\n  \
+                    "the state differs after {steps} with identical effects{position}\n  \
                      recorded: {recorded:#018x}\n  replayed: {replayed:#018x}"
                 )
             }
             Verdict::NotRestored { sequence, why } => write!(
                 f,
-                "{steps} steps are identical; the snapshot before step #{sequence} cannot be restored: {why}"
+                "identical: {steps}; but the snapshot before step #{sequence} cannot be restored: {why}"
             ),
             Verdict::NoState { first_step } => write!(
                 f,
@@ -228,20 +228,25 @@ impl Report {
             ),
             Verdict::Panicked { sequence, now, input, message } => write!(
                 f,
-                "the kernel panicked at step #{sequence}, {now} ns, after {steps} identical steps\n  \
+                "the kernel panicked at step #{sequence}, {now} ns, after {steps} that are identical\n  \
                  {input}\n  {message}\n  this is a bug in gpupv: the trace up to this step reproduces it"
             ),
             Verdict::Damaged { lost } => write!(
                 f,
-                "{steps} steps are identical, then the trace is damaged: {lost}; the steps before it can be used. Copy \
+                "identical: {steps}, then the trace is damaged: {lost}; the steps before it can be used. Copy \
                  the file again from where it was recorded, or record again"
             ),
             Verdict::Unknown { sequence, kind } => write!(
                 f,
-                "{steps} steps are identical, then before step #{sequence} is a record of kind {kind}, which this \
+                "identical: {steps}, then before step #{sequence} is a record of kind {kind}, which this \
                  program does not know; replay it with the program that wrote it ({})",
                 self.program
             ),
         }
     }
+}
+
+/// A count like `1 step` or `2 steps`.
+pub fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }

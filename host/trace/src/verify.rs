@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::{Kind, Lost, Reader, Record, TraceError};
+use crate::{Kind, Lost, Reader, Record, TraceError, counted};
 
 /// Result of verifying a trace.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -75,7 +75,7 @@ pub fn verify(mut reader: Reader) -> Result<Findings, TraceError> {
 impl fmt::Display for Findings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Findings { program, steps, bytes, snapshots, .. } = self;
-        write!(f, "{}: {steps} steps", if self.is_whole() { "whole" } else { "damaged" })?;
+        write!(f, "{}: {}", if self.is_whole() { "whole" } else { "damaged" }, counted(*steps, "step"))?;
         if let Some((first, last)) = self.range {
             write!(f, ", #{first} to #{last}")?;
         }

@@ -100,6 +100,24 @@ fn a_programs_exit_code_and_signal_pass_through() {
     // The program's flags are not gpupv's.
     let output = run(&["run", "echo", "--json", "-n", "x"]);
     assert_eq!(stdout(&output), "--json -n x\n");
+    assert_eq!(stderr(&output), "", "gpupv run has no such options");
+    let output = run(&["run", "echo", "--record", "t.gvt"]);
+    assert_eq!(stdout(&output), "--record t.gvt\n");
+    assert!(stderr(&output).contains("--record stands behind echo, so echo gets it"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_recording_never_replaces_a_file() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let trace = folder.path().join("t.gvt");
+    let record =
+        || gpupv(&["run", "--record"]).arg(&trace).args(["--", "true"]).output().expect("gpupv starts");
+    assert_eq!(record().status.code(), Some(0));
+    let first = std::fs::read(&trace).expect("the recording");
+    let output = record();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("t.gvt exists: name another file with --record"), "{}", stderr(&output));
+    assert_eq!(std::fs::read(&trace).expect("still there"), first);
 }
 
 #[test]

@@ -132,7 +132,7 @@ fn every_answer_sent_before_a_kill_is_in_the_recording() {
     let mut random = Random::new(SEED);
     let folder = tempfile::tempdir().expect("a temporary folder");
     for kill in 0..kills {
-        let trace = folder.path().join("killed.gvt");
+        let trace = folder.path().join(format!("killed{kill}.gvt"));
         let mut served = Served::start(&["--record", trace.to_str().expect("UTF-8")]);
         let progress = Arc::new(Progress::default());
         let callers: Vec<_> = (0..CALLERS)
@@ -293,7 +293,7 @@ fn a_recording_ends_complete_at_its_limit_and_the_daemon_keeps_serving() {
 fn durability_is_named_and_each_kind_records_everything() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for durable in ["none", "block", "interval:1"] {
-        let trace = folder.path().join("durable.gvt");
+        let trace = folder.path().join(format!("{}.gvt", durable.replace(':', "_")));
         let arguments = ["--durable", durable, "--record", trace.to_str().expect("UTF-8")];
         let mut served = Served::start(&arguments);
         let mut client = Client::new(&served.broker());

@@ -50,6 +50,13 @@ fn a_replay_stops_at_a_position_and_prints_the_state() {
         code(&output, 2);
         assert!(stderr(&output).contains(why) && stderr(&output).contains("seq=120"), "{}", stderr(&output));
     }
+    // A place that the trace does not reach is an error of the caller; a time after its end is the whole trace.
+    for (place, expected) in [("seq=5000", 2), ("wait=p1:99", 2), ("note=nosuch", 2), ("time=900s", 0)] {
+        let output = command(&["replay"], &trace, &["--until", place]);
+        code(&output, expected);
+        let missed = stdout(&output).contains("the place of --until is not in the trace: its last step is #");
+        assert_eq!(missed, expected == 2, "{place}: {}", stdout(&output));
+    }
     code(&command(&["replay"], &trace, &["--step", "--json"]), 2);
     code(&command(&["replay"], &trace, &["--untill", "seq=1"]), 2);
 }

@@ -70,6 +70,14 @@ fn spawn(start: &exec_input::Start, stdout: OwnedFd, stderr: OwnedFd) -> Result<
 /// Why a program did not start. The kernel answers ENOENT for a missing loader, too.
 fn not_started(program: &str, error: &Error) -> Status {
     let words = match error.kind() {
+        ErrorKind::NotFound if !program.contains('/') => {
+            let path = Path::new("/").join(program);
+            let instead = match path.exists() {
+                true => format!(": write {}", path.display()),
+                false => String::new(),
+            };
+            return Status::not_found(format!("no program {program} is on PATH in the guest{instead}"));
+        }
         ErrorKind::NotFound if Path::new(program).exists() => {
             format!("{program} is there, but the loader or interpreter that it names is not in the guest")
         }

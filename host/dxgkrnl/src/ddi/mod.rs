@@ -462,8 +462,7 @@ pub trait Miniport {
     /// `DxgkDdiStopDevice`: the engines of this adapter drop their work and stay idle. Their earlier writes stay; the
     /// kernel counts none of the dropped work as completed.
     fn stop_device(&mut self, adapter: u32, callbacks: &mut Vec<Callback>);
-    /// `DxgkDdiStartDevice` of an adapter that was stopped: its engines are idle and in D0. Objects from before the stop
-    /// are still destroyed one by one; none of them is given work.
+    /// `DxgkDdiStartDevice` of an adapter that was stopped: its engines are idle and in D0.
     fn start_device(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) -> Result<(), NtStatus> {
         let _ = (adapter, callbacks);
         Err(NtStatus::NOT_SUPPORTED)

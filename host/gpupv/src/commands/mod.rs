@@ -14,17 +14,19 @@ pub mod trace;
 pub mod vm;
 pub mod why;
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use drivers::Registry;
 
 use crate::daemon::{Durable, Options, RecordMax};
+use crate::output::complain;
 
 /// Options of every command that starts a daemon.
 #[derive(Args, Debug, Clone, Default)]
 pub struct DaemonArgs {
-    /// Record all inputs and effects of the kernel into this trace file (.gvt)
+    /// Record all inputs and effects of the kernel into this trace file (.gvt), which must not exist
     #[arg(long, value_name = "FILE", groups = ["recorded", "kept"])]
     pub record: Option<PathBuf>,
     /// Maximum size of the recording: SIZE as 4GiB, 500MiB or bytes, `half-of-free` of its file system at the start, or
@@ -63,6 +65,9 @@ impl DaemonArgs {
             Some(path) => crate::config::read(path)?,
             None => dxgkrnl::Config::default(),
         };
+        if let Some(path) = self.record.as_ref().filter(|path| has_contents(path)) {
+            anyhow::bail!("{} exists: name another file with --record, or remove it", path.display());
+        }
         Ok(Options {
             record: self.record.clone(),
             record_max: self.record_max,
@@ -75,6 +80,27 @@ impl DaemonArgs {
             drivers: drivers.clone(),
             ..Options::default()
         })
+    }
+}
+
+/// Whether this is a file that a recording would overwrite; a pipe or a device is none.
+fn has_contents(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.len() > 0)
+}
+
+/// Warns of options of a command that stand behind the program that it runs: the program gets them.
+pub fn warn_of_options_behind<A: Args>(command: &[impl AsRef<OsStr>]) {
+    let own = A::augment_args(clap::Command::new("gpupv"));
+    let options: Vec<String> =
+        own.get_arguments().filter_map(|one| one.get_long()).map(|long| format!("--{long}")).collect();
+    for argument in command.iter().skip(1).filter_map(|argument| argument.as_ref().to_str()) {
+        let option = argument.split('=').next().unwrap_or(argument);
+        if options.iter().any(|one| one == option) {
+            let program = command[0].as_ref().display();
+            complain(format_args!(
+                "{option} stands behind {program}, so {program} gets it; options of gpupv stand before it"
+            ));
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::artifacts::{Artifacts, guest_command};
-use crate::commands::DaemonArgs;
+use crate::commands::{DaemonArgs, warn_of_options_behind};
 use crate::daemon::{Daemon, Options};
 use crate::output::{Steps, exit_code};
 
@@ -19,7 +19,7 @@ use crate::output::{Steps, exit_code};
 pub struct RunArgs {
     #[command(flatten)]
     pub daemon: DaemonArgs,
-    /// The program and its arguments
+    /// The program and its arguments. Options of gpupv stand before it
     #[arg(required = true, trailing_var_arg = true, value_name = "PROG")]
     pub command: Vec<OsString>,
 }
@@ -34,7 +34,11 @@ async fn run_guest(args: &RunArgs, daemon: &Daemon, artifacts: &Artifacts) -> an
     let mut hang_up = signal(SignalKind::hangup())?;
     let mut command = guest_command(&args.command, &daemon.broker_path(), artifacts);
     let mut child = command.spawn().with_context(|| {
-        format!("cannot start {}: name a program by its path or put it on PATH", args.command[0].display())
+        let program = args.command[0].display();
+        match std::path::Path::new(&args.command[0]).exists() {
+            true => format!("cannot start {program}"),
+            false => format!("cannot start {program}: name a program by its path or put it on PATH"),
+        }
     })?;
     let program = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
     // The program is reaped only after this loop, so no signal can hit a reused process id.
@@ -53,6 +57,7 @@ async fn run_guest(args: &RunArgs, daemon: &Daemon, artifacts: &Artifacts) -> an
 }
 
 pub fn run(args: &RunArgs, drivers: &Registry) -> anyhow::Result<u8> {
+    warn_of_options_behind::<RunArgs>(&args.command);
     let options = args.daemon.options(drivers)?;
     let steps = Steps::new();
     let artifacts = Artifacts::provide(&steps)?;

@@ -60,7 +60,7 @@ fn say_journal(folder: &Path, resumed: Option<Resumed>) {
     match resumed {
         None => say(format_args!("journal: {folder}, new")),
         Some(Resumed { next_step, processes, waits }) => say(format_args!(
-            "journal: {folder}, resumes at step #{next_step} with {processes} processes and {waits} pending waits"
+            "journal: {folder}, resumes at step #{next_step}, attached processes: {processes}, pending waits: {waits}"
         )),
     }
 }

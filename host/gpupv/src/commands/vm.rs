@@ -12,10 +12,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use vsock_device::VhostUserProxy;
 
-use crate::commands::{DaemonArgs, device_options};
+use crate::commands::{DaemonArgs, device_options, warn_of_options_behind};
 use crate::fleet::{Fleet, FleetPlan, guest_environment};
-use crate::output::{OK, Steps, say};
+use crate::output::{OK, SET_UP_FAILED, Steps, complain, say};
 use crate::virtual_machine::agent::{Agent, Output, Program};
+use crate::virtual_machine::boot::GuestVm;
 use crate::virtual_machine::image::CopiedPath;
 
 /// Arguments of `gpupv vm`.
@@ -53,13 +54,14 @@ pub struct VmRunArgs {
     /// Number of guests; the program runs in each
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub vms: u32,
-    /// Copy a file or folder of this machine into the guests, with the shared libraries that it needs
+    /// Copy a file or folder of this machine into the guests, with the shared libraries that it needs. Without DST it
+    /// becomes `/NAME`
     #[arg(long, value_name = "SRC[:DST]")]
     pub with: Vec<CopiedPath>,
     /// Write the console logs into this folder
     #[arg(long, value_name = "DIR")]
     pub console: Option<PathBuf>,
-    /// The program, by its path in the guest, and its arguments
+    /// The program, by its path in the guest, and its arguments. Options of gpupv stand before it
     #[arg(required = true, trailing_var_arg = true, value_name = "PROG")]
     pub command: Vec<String>,
 }
@@ -122,7 +124,10 @@ fn forward_stdin(sender: mpsc::Sender<exec_input::Body>) {
     });
 }
 
-async fn run_in(agent: &mut Agent, name: &str, alone: bool, command: &[String]) -> anyhow::Result<u8> {
+/// Runs the program in one guest and returns its exit code. Prints at once why it could not be run to its end, because
+/// other guests may run for longer.
+async fn run_in(guest: &GuestVm, agent: &mut Agent, alone: bool, command: &[String]) -> u8 {
+    let name = &guest.entry.shared.name;
     let program = Program { arguments: command.to_vec(), environment: guest_environment() };
     let (sender, inputs) = mpsc::channel(4);
     if alone {
@@ -134,11 +139,14 @@ async fn run_in(agent: &mut Agent, name: &str, alone: bool, command: &[String]) 
     let mut printer = Printer { prefix, partial: Default::default() };
     let code = agent.exec(&program, inputs, |output| printer.print(output)).await;
     printer.finish();
-    code.with_context(|| {
-        format!(
-            "in {name}: cannot run {} (copy programs of this machine into the guest with --with SRC:DST)",
-            command[0]
-        )
+    code.unwrap_or_else(|error| {
+        match guest.ended() {
+            Some(why) => complain(format_args!("{name} ended while {} ran: {why}", command[0])),
+            None => complain(format_args!(
+                "in {name}: {error:#} (--with SRC:DST copies programs of this machine into the guest)"
+            )),
+        }
+        SET_UP_FAILED
     })
 }
 
@@ -173,6 +181,7 @@ fn hold(args: &VmProxyArgs) -> anyhow::Result<u8> {
 
 fn run_guests(args: &VmRunArgs, drivers: &Registry) -> anyhow::Result<u8> {
     anyhow::ensure!(args.vms >= 1, "--vms must be at least 1");
+    warn_of_options_behind::<VmRunArgs>(&args.command);
     let plan = FleetPlan {
         options: args.daemon.options(drivers)?,
         count: args.vms,
@@ -185,10 +194,8 @@ fn run_guests(args: &VmRunArgs, drivers: &Registry) -> anyhow::Result<u8> {
         let mut fleet = Fleet::boot(&plan, &steps).await?;
         steps.finish();
         let alone = fleet.guests.len() == 1;
-        let programs = fleet
-            .guests
-            .iter_mut()
-            .map(|(guest, agent)| run_in(agent, &guest.entry.shared.name, alone, &args.command));
+        let programs =
+            fleet.guests.iter_mut().map(|(guest, agent)| run_in(guest, agent, alone, &args.command));
         let codes = tokio::select! {
             codes = futures::future::join_all(programs) => codes,
             result = tokio::signal::ctrl_c() => {
@@ -198,7 +205,6 @@ fn run_guests(args: &VmRunArgs, drivers: &Registry) -> anyhow::Result<u8> {
         };
         // The daemon stops in order even if a program could not be run, so that the trace gets its end record.
         fleet.end()?;
-        let codes = codes.into_iter().collect::<anyhow::Result<Vec<u8>>>()?;
         anyhow::Ok(codes.into_iter().find(|code| *code != 0).unwrap_or(0))
     });
     // A thread may still be blocked on standard input.

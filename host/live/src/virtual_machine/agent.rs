@@ -106,8 +106,11 @@ impl Agent {
         });
         let inputs = tokio_stream::wrappers::ReceiverStream::new(receiver);
         let result = async {
-            let mut outputs = self.client.exec(inputs).await.map_err(words)?.into_inner();
-            while let Some(output) = outputs.message().await.map_err(words)? {
+            let name = &program.arguments[0];
+            let started = self.client.exec(inputs).await.map_err(words);
+            let mut outputs = started.with_context(|| format!("cannot run {name}"))?.into_inner();
+            let lost = || format!("the connection to the guest was lost while {name} ran");
+            while let Some(output) = outputs.message().await.map_err(words).with_context(lost)? {
                 match output.body {
                     Some(exec_output::Body::Stdout(bytes)) => sink(Output::Stdout(bytes)),
                     Some(exec_output::Body::Stderr(bytes)) => sink(Output::Stderr(bytes)),
@@ -117,7 +120,7 @@ impl Agent {
                     Some(exec_output::Body::Started(_)) | None => {}
                 }
             }
-            bail!("the connection to the guest was lost while {} ran", program.arguments[0])
+            bail!(lost())
         }
         .await;
         feed.abort();

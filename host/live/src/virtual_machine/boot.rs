@@ -1,5 +1,6 @@
 //! Boots a guest from an image and waits for its agent.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +14,8 @@ use daemon::vm::{VmEntry, VmState};
 
 /// Time limit of a boot; under emulation on a busy machine a boot takes a few seconds.
 const BOOT_TIME_MAX: Duration = Duration::from_secs(120);
+/// Time limit for a QEMU to exit after its streams have ended.
+const EXIT_TIME_MAX: Duration = Duration::from_secs(1);
 const GUEST_MEMORY_MIB: u32 = 256;
 
 /// A started guest. Dropping it ends QEMU.
@@ -55,5 +58,14 @@ impl GuestVm {
         // QEMU must still run here, because the diagnosis reads its state.
         let failure = self.vm.diagnose();
         Err(anyhow!("{failure}"))
+    }
+
+    /// Why the guest has ended; `None` if its QEMU still runs after a second.
+    pub fn ended(&self) -> Option<String> {
+        let status = self.vm.wait_exit(Some(EXIT_TIME_MAX))?;
+        Some(match status.signal() {
+            Some(signal) => format!("its QEMU was killed by signal {signal}"),
+            None => format!("its QEMU ended ({status}; {})", self.vm.qemu_log().display()),
+        })
     }
 }

@@ -321,6 +321,9 @@ fn items(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<(Vec<HandleRef>, Valu
 }
 
 fn wait(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<NamedCall> {
+    if cursor.peek_second().is_some_and(|next| next.is_symbol(">=")) {
+        return cursor.expected("the device that waits, as in `wait D F>=1`");
+    }
     let device = handle(names, cursor, Kind::Device)?;
     let (objects, values) = items(names, cursor)?;
     let (mut flags, mut set) = (WaitFromCpuFlags::empty(), None);

@@ -19,6 +19,11 @@ pub const WHAT_IS_MISSING_IS_SAID: &[(Case, &str)] = &[
   5 | p  signal
     |          ^"),
 
+(After("p  wait F>=1 -> blocks"),
+"x.scn:5:9: expected the device that waits, as in `wait D F>=1`, found `F`
+  5 | p  wait F>=1 -> blocks
+    |         ^"),
+
 (After("p  signal D F=1"),
 "x.scn:5:16: expected `-> STATUS`: what the call answers, as `-> ok` or `-> INVALID_PARAMETER`, found the end of the line
   5 | p  signal D F=1

@@ -80,7 +80,7 @@ fn head(timeline: &Timeline, title: &str, columns: &Columns) -> serde_json::Valu
         "blocked": timeline.blocked.iter().map(blocked).collect::<Vec<_>>(),
         "reasons": timeline.reasons.iter().map(reason).collect::<Vec<_>>(),
         "blockedLeftOut": timeline.integrity.blocked_left_out,
-        "integrity": timeline.integrity_words().trim(),
+        "integrity": format!("{}\n{}", timeline.integrity_words(), timeline.left_out_words()).trim(),
     })
 }
 

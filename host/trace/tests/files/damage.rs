@@ -281,7 +281,7 @@ fn a_replay_ends_where_steps_are_lost_and_says_what_to_do() {
     assert_eq!((report.steps, lost.from, lost.to), (30, 31, Some(46)));
     let text = report.to_string();
     assert!(
-        text.starts_with("30 steps are identical, then the trace is damaged: 15 steps are lost, #31 to #45")
+        text.starts_with("identical: 30 steps, then the trace is damaged: 15 steps are lost, #31 to #45")
     );
     assert!(text.contains("block 3 (data)") && text.contains("record again"), "{text}");
     // A loss without lost steps is reported, and the trace is replayed.

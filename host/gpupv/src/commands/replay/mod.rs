@@ -12,7 +12,7 @@ use trace::{Player, Reader, ReplayRange, Report, Stop, TraceError, replay_part};
 
 use crate::commands::inspect::render_kernel;
 use crate::daemon::inspection::of_snapshot;
-use crate::output::{OK, Steps, VERDICT_FAILED, say};
+use crate::output::{OK, SET_UP_FAILED, Steps, VERDICT_FAILED, say};
 
 /// Arguments of `gpupv replay`.
 #[derive(Args, Debug)]
@@ -22,7 +22,8 @@ pub struct ReplayArgs {
     /// Start at the last snapshot before this place, instead of at the first step
     #[arg(long, value_name = "PLACE")]
     pub from: Option<Stop>,
-    /// Stop at this place: seq=120, time=1.5ms, fence=p2:0x40000080>=5, wait=p2:7 or note=TEXT
+    /// Stop at this place: seq=120, time=1.5ms (of the daemon's clock, as in `gpupv trace show`),
+    /// fence=p2:0x40000080>=5, wait=p2:7 or note=TEXT. Exit code 2 if the trace does not reach it
     #[arg(long, value_name = "PLACE")]
     pub until: Option<Stop>,
     /// Print the whole state of the kernel where the replay stops
@@ -79,8 +80,27 @@ pub fn run(args: &ReplayArgs, drivers: &Registry) -> anyhow::Result<u8> {
             "\n  to inspect it: gpupv replay {trace} --from seq={sequence} --until seq={sequence} --step"
         );
     }
+    let is_missed = report.agrees() && report.stopped.is_none() && args.until.as_ref().is_some_and(is_exact);
+    if is_missed {
+        text += &format!(
+            "\n  the place of --until is not in the trace: its last step is #{}",
+            player.next().saturating_sub(1)
+        );
+    }
     print(args, report.verdict.name(), Some(&report), &text, args.state.then_some(&player));
-    Ok(if report.agrees() { OK } else { VERDICT_FAILED })
+    Ok(match report.agrees() {
+        true if is_missed => SET_UP_FAILED,
+        true => OK,
+        false => VERDICT_FAILED,
+    })
+}
+
+/// Whether a place is one step. A time after the last step means the whole trace.
+fn is_exact(place: &Stop) -> bool {
+    match place {
+        Stop::Time(_) => false,
+        Stop::Sequence(_) | Stop::Fence { .. } | Stop::Wait { .. } | Stop::Note(_) => true,
+    }
 }
 
 fn print(args: &ReplayArgs, verdict: &str, report: Option<&Report>, text: &str, state: Option<&Player>) {

@@ -63,6 +63,9 @@ pub fn run(args: &TraceArgs, drivers: &Registry) -> anyhow::Result<u8> {
     }
 }
 
+/// [`timeline::Options::rows_max`] where only figures are printed.
+const FIGURES_ONLY: usize = 1;
+
 /// Returns the timeline of a trace, and the exit code: a trace that cannot be read to its end is a finding.
 fn timeline_of(
     path: &Path,
@@ -76,7 +79,9 @@ fn timeline_of(
     })?;
     steps.finish();
     let words = timeline.integrity_words();
-    for line in words.lines().filter(|line| !line.is_empty()) {
+    // Figures cover all rows.
+    let left_out = if options.rows_max == FIGURES_ONLY { String::new() } else { timeline.left_out_words() };
+    for line in words.lines().chain([left_out.as_str()]).filter(|line| !line.is_empty()) {
         complain(format_args!("{}: {line}", path.display()));
     }
     let code = if timeline.integrity.stopped.is_some() { VERDICT_FAILED } else { OK };

@@ -6,7 +6,7 @@ use anyhow::bail;
 use clap::Args;
 use drivers::Registry;
 
-use super::timeline_of;
+use super::{FIGURES_ONLY, timeline_of};
 use crate::output::say;
 
 /// Arguments of `gpupv trace stats`.
@@ -23,8 +23,7 @@ pub struct StatsArgs {
 }
 
 pub fn run(args: &StatsArgs, drivers: &Registry) -> anyhow::Result<u8> {
-    // Figures do not need the rows of the timeline.
-    let options = timeline::Options { rows_max: 1, ..timeline::Options::default() };
+    let options = timeline::Options { rows_max: FIGURES_ONLY, ..timeline::Options::default() };
     let (timeline, code) = timeline_of(&args.trace, drivers, &options)?;
     if args.wakes.is_some() && timeline.latency.is_none() {
         bail!("{} was recorded without times: record with --times", args.trace.display());

@@ -97,8 +97,27 @@ pub fn ask(path: &Path, args: &WhyArgs, registry: &Registry) -> anyhow::Result<W
     let most = args.most.map_or(defaults.most, |most| most as usize);
     let question = Question { process, event: args.wait, most, now, ..defaults };
     let why = kernel.why_and_what_if(&question, || if args.no_trials { None } else { player.copy().ok() });
-    let upto = Upto { next: player.next(), cut };
-    Ok(WaitReport { reply: to_reply(&why, args.svg.is_some()), upto: upto.to_string() })
+    let mut upto = Upto { next: player.next(), cut }.to_string();
+    if args.at.is_none()
+        && why.causes.is_empty()
+        && let Some(dropped) = last_dropped(path, registry)
+    {
+        upto += &format!("\n{dropped}");
+    }
+    Ok(WaitReport { reply: to_reply(&why, args.svg.is_some()), upto })
+}
+
+/// Names the last wait that ended because its process or device did.
+fn last_dropped(path: &Path, registry: &Registry) -> Option<String> {
+    let reader = Reader::open(path).ok()?;
+    let timeline = timeline::read(reader, registry, &timeline::Options::default(), &mut |_, _| {}).ok()?;
+    let dropped = timeline.waits.iter().filter(|wait| wait.outcome == timeline::Outcome::Dropped);
+    let last = dropped.max_by_key(|wait| wait.end.sequence)?;
+    let (step, before) = (last.end.sequence, last.end.sequence.saturating_sub(1));
+    let path = path.display();
+    Some(format!(
+        "a wait was dropped in step #{step}, when its process or device ended: gpupv why {path} --at {before}"
+    ))
 }
 
 /// Replays as much as possible. Returns why the state is not certain, if it is not.
