@@ -50,6 +50,13 @@ static int failures;
         }                                                                     \
     } while (0)
 
+/* What a forked child gets from calls that start no session: of libdxcore.so, or of the parent's /dev/dxg. */
+#ifdef DEV_DXG
+#define STATUS_WITHOUT_SESSION STATUS_UNSUCCESSFUL
+#else
+#define STATUS_WITHOUT_SESSION STATUS_INVALID_PARAMETER
+#endif
+
 typedef D3DKMT_HANDLE handle_t;
 
 struct fence {

@@ -44,7 +44,7 @@ static void reads_and_reconnects(void)
     uint64_t before = fence_value(&fence);
     CHECK(before > 0, "the fence is not readable");
     /* Only the three calls that start a session work before the child has one. */
-    EXPECT(cpu_signal(device, fence.handle, before + 1, 0), STATUS_INVALID_PARAMETER);
+    EXPECT(cpu_signal(device, fence.handle, before + 1, 0), STATUS_WITHOUT_SESSION);
     handle_t own_adapter = open_adapter(NULL);
     handle_t own_device = create_device(own_adapter);
     struct fence own = create_fence(own_device, 41, 0);

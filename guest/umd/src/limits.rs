@@ -11,7 +11,7 @@ pub const READ_BYTES: usize = 4096;
 pub const WRITE_BUFFER_KEPT_BYTES: usize = FRAME_BYTES_MAX + 16;
 /// How long attaching may take (the broker's answer, then the host's Welcome).
 pub const ATTACH_SECONDS_MAX: u64 = 30;
-/// Descriptors that a fork must not leave open in the child: two for each session of the process.
+/// Descriptors that a fork must not leave open in the child: up to three for each session that the process has or had.
 pub const SESSION_DESCRIPTORS_MAX: usize = 256;
 /// Unacknowledged one-way calls of a resumable session: a thread that makes more waits.
 pub const ONE_WAY_AHEAD_MAX: u64 = 256;

@@ -5,6 +5,7 @@
 //!   NOT STARTED ───────────────────▶ STARTED ───────────────▶ (calls answer DEVICE_REMOVED)
 //!     │      │  └─ no broker ─▶ FAILED: every call answers UNSUCCESSFUL; EnumAdapters2, EnumAdapters3
 //!     │      │                  and OpenAdapterFromLuid try again
+//!     ◀── gpupv_end_session ── STARTED (`libgpupv_dev_dxg.so`, at the last close of /dev/dxg)
 //!     │      └─ fork ─▶ a NOT STARTED of the child's own, where only those three start a session and
 //!     │                 every other call answers INVALID_PARAMETER, as with libdxg
 //! ```
@@ -102,6 +103,20 @@ pub(crate) fn session(starts: Starts) -> Result<&'static Session, NtStatus> {
 /// The session, if one was started.
 pub(crate) fn started_session() -> Option<&'static Session> {
     current().session()
+}
+
+/// Ends the session of this process, if there is one: the host sees the process end, and the next call starts another
+/// session. The ended one stays in memory with its descriptors, because other threads may be using it.
+pub(crate) fn end_session() {
+    let process = current();
+    let mut start = process.start.lock().unwrap_or_else(PoisonError::into_inner);
+    let session = process.session();
+    process.session.store(null_mut(), Ordering::Release);
+    *start = Start::NotYet;
+    drop(start);
+    if let Some(session) = session {
+        session.port().end();
+    }
 }
 
 /// Reports at exit the times that no call has reported. A program that ends without exit handlers loses them.

@@ -1,4 +1,4 @@
-//! Locates the guest's programs: `libdxcore.so`, `guestd`, `scenario-client`. Also those that only some commands need.
+//! Locates the guest's programs: `libdxcore.so`, `libgpupv_dev_dxg.so`, `guestd`, `scenario-client`. Also those that only some commands need.
 //!
 //! An installation has them beside the `gpupv` binary, in `../lib/gpupv`, or in the folder of `GPUPV_LIBDIR`. In a
 //! source tree they are built first, with the profile of the running binary, so that they are never stale.
@@ -16,11 +16,12 @@ use crate::output::Steps;
 /// Environment variable with the folder of the guest's programs.
 pub const LIBDIR_ENV: &str = "GPUPV_LIBDIR";
 const LIBRARY: &str = "libdxcore.so";
+const DEV_DXG: &str = "libgpupv_dev_dxg.so";
 const GUESTD: &str = "guestd";
 const SCENARIO_CLIENT: &str = "scenario-client";
 /// Packages that are always built together: the same selection of packages has the same features of dependencies, so
 /// that nothing is compiled twice.
-const PACKAGES: [&str; 4] = ["gpupv", "umd", "guestd", "scenario-client"];
+const PACKAGES: [&str; 5] = ["gpupv", "umd", "guestd", "scenario-client", "dev-dxg"];
 
 /// The guest's programs.
 #[derive(Debug, Clone)]
@@ -41,6 +42,17 @@ impl Artifacts {
             scenario_client: directory.join(SCENARIO_CLIENT),
             directory,
         }
+    }
+
+    /// The preload object that answers `/dev/dxg`.
+    pub fn dev_dxg(&self) -> anyhow::Result<PathBuf> {
+        let object = self.directory.join(DEV_DXG);
+        anyhow::ensure!(
+            object.is_file(),
+            "there is no {DEV_DXG} in {}; `cargo build --release -p dev-dxg` in gpupv's source tree builds it",
+            self.directory.display()
+        );
+        Ok(object)
     }
 
     /// Finds the artifacts; builds them first if the running binary is from a source tree.
@@ -146,6 +158,22 @@ pub fn library_path(directory: &Path) -> OsString {
         path.push(rest);
     }
     path
+}
+
+/// Environment variable with the objects that the loader loads first.
+pub const PRELOAD_ENV: &str = "LD_PRELOAD";
+
+/// Environment variable with the defects that `libgpupv_dev_dxg.so` reproduces.
+pub const DXG_DEFECTS_ENV: &str = "GPUPV_DXG_DEFECTS";
+
+/// Makes `object` the first one that the loader of this program loads.
+pub fn preload(program: &mut Command, object: &Path) {
+    let mut objects = object.as_os_str().to_owned();
+    if let Some(rest) = std::env::var_os(PRELOAD_ENV).filter(|rest| !rest.is_empty()) {
+        objects.push(":");
+        objects.push(rest);
+    }
+    program.env(PRELOAD_ENV, objects);
 }
 
 /// Returns the command that runs a program as a guest process of the daemon whose broker is at `broker`.

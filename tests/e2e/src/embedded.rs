@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dxgkrnl::ddi::EngineState;
-use gpupv::artifacts::guest_command;
+use gpupv::artifacts::{guest_command, preload};
 use gpupv::daemon::counters::Counters;
 use gpupv::daemon::kernel_host::KernelHost;
 use gpupv::daemon::{Daemon, Options, control};
@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::machine;
 use crate::polling::eventually;
-use crate::programs::{artifacts, c_program};
+use crate::programs::{artifacts, c_program, needs_dev_dxg};
 
 /// Tests that count what their process holds run one at a time.
 pub fn lock_exclusive() -> MutexGuard<'static, ()> {
@@ -106,7 +106,11 @@ impl Embedded {
     pub fn command_at(broker: &Path, program: &str, arguments: &[&str]) -> Command {
         let mut command: Vec<OsString> = vec![c_program(program).into()];
         command.extend(arguments.iter().map(OsString::from));
-        guest_command(&command, broker, artifacts())
+        let mut command = guest_command(&command, broker, artifacts());
+        if needs_dev_dxg(program) {
+            preload(&mut command, &artifacts().dev_dxg().expect("it is built"));
+        }
+        command
     }
 
     /// Runs a program of `tests/c` to its end, and records what it covers.

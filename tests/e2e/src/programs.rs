@@ -46,6 +46,14 @@ pub fn c_program(name: &str) -> PathBuf {
     compiled.entry(name.into()).or_insert_with(|| compile(name)).clone()
 }
 
+/// Suffix of programs whose D3DKMT calls are ioctls of `/dev/dxg` instead of calls of `libdxcore.so`.
+pub const DEV_DXG: &str = "-dxg";
+
+/// Whether a program needs the preload object of `/dev/dxg`. Some exist in no other form.
+pub fn needs_dev_dxg(name: &str) -> bool {
+    name.ends_with(DEV_DXG) || name.starts_with("dxg_")
+}
+
 fn compile(name: &str) -> PathBuf {
     let folder = artifacts().directory.join("e2e-programs");
     std::fs::create_dir_all(&folder).expect("the target folder is writable");
@@ -56,20 +64,21 @@ fn compile(name: &str) -> PathBuf {
         Some(source) => (source, &["-fsanitize=address", "-fno-omit-frame-pointer"]),
         None => (name, &[]),
     };
-    let output = Command::new("gcc")
-        .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-pthread"])
+    let source = source.strip_suffix(DEV_DXG).unwrap_or(source);
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-pthread"])
         .args(checks)
         .arg(format!("-DPROTOCOL_VERSION={}", proto::PROTOCOL_VERSION))
         .arg("-I")
         .arg(tree().join("guest/umd/include"))
         .arg(tree().join(format!("tests/c/{source}.c")))
         .arg("-o")
-        .arg(&fresh)
-        .arg("-L")
-        .arg(&artifacts().directory)
-        .args(["-Wl,--as-needed", "-ldxcore"])
-        .output()
-        .expect("gcc is needed to compile tests/c: apt-get install gcc");
+        .arg(&fresh);
+    match needs_dev_dxg(name) {
+        true => gcc.arg("-DDEV_DXG").arg(tree().join("tests/c/dxg/d3dkmt.c")),
+        false => gcc.arg("-L").arg(&artifacts().directory).args(["-Wl,--as-needed", "-ldxcore"]),
+    };
+    let output = gcc.output().expect("gcc is needed to compile tests/c: apt-get install gcc");
     assert!(output.status.success(), "gcc {name}.c:\n{}", String::from_utf8_lossy(&output.stderr));
     std::fs::rename(&fresh, &program).expect("the target folder is writable");
     program

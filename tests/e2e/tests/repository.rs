@@ -10,7 +10,7 @@ use e2e::programs::tree;
 use serde_json::Value;
 
 /// Workspace crates that each crate may use (design: "a crate boundary exists because a rule differs").
-const EDGES: [(&str, &[&str]); 31] = [
+const EDGES: [(&str, &[&str]); 32] = [
     ("d3dkmt", &[]),
     ("fence_page", &[]),
     ("nt_handle", &["d3dkmt"]),
@@ -92,6 +92,8 @@ const EDGES: [(&str, &[&str]); 31] = [
     ("client", &["d3dkmt", "fence_page", "proto"]),
     ("abi", &["d3dkmt"]),
     ("umd", &["abi", "client", "d3dkmt", "fence_page", "nt_handle", "proto"]),
+    // Loads libdxcore.so at run time.
+    ("dev-dxg", &["abi", "d3dkmt", "nt_handle"]),
     ("guestd", &["d3dkmt", "fence_page", "listening", "nt_handle", "proto"]),
     ("guest-bench", &["d3dkmt", "proto", "umd"]),
     ("scenario-client", &["abi", "d3dkmt", "proto", "umd"]),

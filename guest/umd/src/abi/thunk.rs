@@ -7,7 +7,7 @@ use d3dkmt::NtStatus;
 
 use super::paging::attach_mapped;
 use crate::client::{Answer, Session, TRANSPORT_LOST, block_on};
-use crate::process::{Starts, session, started_session};
+use crate::process::{Starts, end_session, session, started_session};
 use abi::types::NTSTATUS;
 
 /// The result of a thunk: on `Err` the caller's struct is unchanged.
@@ -66,6 +66,19 @@ pub(crate) fn own_process(process: u64) -> Result<(), NtStatus> {
 pub extern "C" fn gpupv_messages_sent() -> u64 {
     catch_unwind(|| started_session().map_or(0, |session| session.port().channel().messages_sent()))
         .unwrap_or(0)
+}
+
+/// Whether this process has a session. For `libgpupv_dev_dxg.so`, like the next function.
+#[unsafe(no_mangle)]
+pub extern "C" fn gpupv_has_session() -> i32 {
+    i32::from(catch_unwind(|| started_session().is_some()).unwrap_or(false))
+}
+
+/// Ends the session of this process, as its exit would. Calls in progress answer DEVICE_REMOVED; the next call starts
+/// another session.
+#[unsafe(no_mangle)]
+pub extern "C" fn gpupv_end_session() {
+    let _ = catch_unwind(end_session);
 }
 
 /// Returns once every event is set that the host signaled before it answered a call that has returned. For test

@@ -117,6 +117,11 @@ impl Broker {
         }
     }
 
+    /// Closes the connection. The number stays open, because another thread may be using it.
+    pub fn shut_down(&self) {
+        let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
+    }
+
     /// Attaches this process.
     pub fn attach(self, name: &str) -> Result<Attachment, AttachError> {
         let (version, version_min) = (PROTOCOL_VERSION, Versions::OURS.oldest());

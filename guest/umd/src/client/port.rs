@@ -71,6 +71,16 @@ impl ProcessPort {
         &self.channel
     }
 
+    /// Ends the session while other threads may still use it: their calls answer [`TRANSPORT_LOST`].
+    pub fn end(&self) {
+        self.channel.close();
+        // A broker that is gone has noticed already.
+        let _ = self.link.ask(|broker| {
+            broker.shut_down();
+            Ok(())
+        });
+    }
+
     /// Returns once every event is set that the host signaled before the data that this process has read of its stream.
     pub fn drain_event_channels(&self) {
         let has_registered_events = !lock(&self.registered).is_empty();

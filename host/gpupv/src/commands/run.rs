@@ -9,7 +9,7 @@ use drivers::Registry;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::artifacts::{Artifacts, guest_command};
+use crate::artifacts::{Artifacts, guest_command, preload};
 use crate::commands::{DaemonArgs, warn_of_options_behind};
 use crate::daemon::{Daemon, Options};
 use crate::output::{Steps, exit_code};
@@ -19,6 +19,9 @@ use crate::output::{Steps, exit_code};
 pub struct RunArgs {
     #[command(flatten)]
     pub daemon: DaemonArgs,
+    /// Answer /dev/dxg in the program, for clients that make D3DKMT calls by ioctls (docs/DEV_DXG.md)
+    #[arg(long)]
+    pub preload_dev_dxg: bool,
     /// The program and its arguments. Options of gpupv stand before it
     #[arg(required = true, trailing_var_arg = true, value_name = "PROG")]
     pub command: Vec<OsString>,
@@ -33,6 +36,9 @@ async fn run_guest(args: &RunArgs, daemon: &Daemon, artifacts: &Artifacts) -> an
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hang_up = signal(SignalKind::hangup())?;
     let mut command = guest_command(&args.command, &daemon.broker_path(), artifacts);
+    if args.preload_dev_dxg {
+        preload(&mut command, &artifacts.dev_dxg()?);
+    }
     let mut child = command.spawn().with_context(|| {
         let program = args.command[0].display();
         match std::path::Path::new(&args.command[0]).exists() {

@@ -1,6 +1,7 @@
 //! `gpupv vm run`: boots guests, runs a program in each and returns its exit code. `gpupv vm proxy`: keeps the device of
 //! a separately started QEMU while the daemon is killed and restarted.
 
+use std::collections::HashMap;
 use std::io::Write as _;
 use std::path::PathBuf;
 
@@ -12,12 +13,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use vsock_device::VhostUserProxy;
 
+use crate::artifacts::{Artifacts, DXG_DEFECTS_ENV, PRELOAD_ENV};
 use crate::commands::{DaemonArgs, device_options, warn_of_options_behind};
 use crate::fleet::{Fleet, FleetPlan, guest_environment};
 use crate::output::{OK, SET_UP_FAILED, Steps, complain, say};
 use crate::virtual_machine::agent::{Agent, Output, Program};
 use crate::virtual_machine::boot::GuestVm;
-use crate::virtual_machine::image::CopiedPath;
+use crate::virtual_machine::image::{CopiedPath, GUEST_DEV_DXG};
 
 /// Arguments of `gpupv vm`.
 #[derive(Args, Debug)]
@@ -54,6 +56,9 @@ pub struct VmRunArgs {
     /// Number of guests; the program runs in each
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub vms: u32,
+    /// Answer /dev/dxg in the program, for clients that make D3DKMT calls by ioctls (docs/DEV_DXG.md)
+    #[arg(long)]
+    pub preload_dev_dxg: bool,
     /// Copy a file or folder of this machine into the guests, with the shared libraries that it needs. Without DST it
     /// becomes `/NAME`
     #[arg(long, value_name = "SRC[:DST]")]
@@ -124,11 +129,17 @@ fn forward_stdin(sender: mpsc::Sender<exec_input::Body>) {
     });
 }
 
-/// Runs the program in one guest and returns its exit code. Prints at once why it could not be run to its end, because
-/// other guests may run for longer.
-async fn run_in(guest: &GuestVm, agent: &mut Agent, alone: bool, command: &[String]) -> u8 {
+/// Runs the program in one guest, or in the only one (`alone`), and returns its exit code. Prints at once why it could
+/// not be run to its end, because other guests may run for longer.
+async fn run_in(guest: &GuestVm, agent: &mut Agent, alone: bool, args: &VmRunArgs) -> u8 {
     let name = &guest.entry.shared.name;
-    let program = Program { arguments: command.to_vec(), environment: guest_environment() };
+    let mut environment = guest_environment();
+    if args.preload_dev_dxg {
+        environment.insert(PRELOAD_ENV.into(), GUEST_DEV_DXG.into());
+        pass_defects(&mut environment);
+    }
+    let command = &args.command;
+    let program = Program { arguments: command.clone(), environment };
     let (sender, inputs) = mpsc::channel(4);
     if alone {
         forward_stdin(sender);
@@ -148,6 +159,13 @@ async fn run_in(guest: &GuestVm, agent: &mut Agent, alone: bool, command: &[Stri
         }
         SET_UP_FAILED
     })
+}
+
+/// Lets the defects of /dev/dxg be chosen as for a local program.
+fn pass_defects(environment: &mut HashMap<String, String>) {
+    if let Ok(defects) = std::env::var(DXG_DEFECTS_ENV) {
+        environment.insert(DXG_DEFECTS_ENV.into(), defects);
+    }
 }
 
 pub fn run(args: &VmArgs, drivers: &Registry) -> anyhow::Result<u8> {
@@ -182,10 +200,15 @@ fn hold(args: &VmProxyArgs) -> anyhow::Result<u8> {
 fn run_guests(args: &VmRunArgs, drivers: &Registry) -> anyhow::Result<u8> {
     anyhow::ensure!(args.vms >= 1, "--vms must be at least 1");
     warn_of_options_behind::<VmRunArgs>(&args.command);
+    let mut with = args.with.clone();
+    if args.preload_dev_dxg {
+        let host = Artifacts::provide(&Steps::new())?.dev_dxg()?;
+        with.push(CopiedPath { host, guest: GUEST_DEV_DXG.into() });
+    }
     let plan = FleetPlan {
         options: args.daemon.options(drivers)?,
         count: args.vms,
-        with: args.with.clone(),
+        with,
         console: args.console.clone(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -194,8 +217,7 @@ fn run_guests(args: &VmRunArgs, drivers: &Registry) -> anyhow::Result<u8> {
         let mut fleet = Fleet::boot(&plan, &steps).await?;
         steps.finish();
         let alone = fleet.guests.len() == 1;
-        let programs =
-            fleet.guests.iter_mut().map(|(guest, agent)| run_in(guest, agent, alone, &args.command));
+        let programs = fleet.guests.iter_mut().map(|(guest, agent)| run_in(guest, agent, alone, args));
         let codes = tokio::select! {
             codes = futures::future::join_all(programs) => codes,
             result = tokio::signal::ctrl_c() => {

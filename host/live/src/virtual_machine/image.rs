@@ -12,6 +12,9 @@ use crate::output::Steps;
 /// Folder of libdxcore.so in a guest; on the library path of every program run there.
 pub const GUEST_LIBRARY_FOLDER: &str = "/usr/lib/gpupv";
 
+/// Where the preload object of `/dev/dxg` is copied to.
+pub const GUEST_DEV_DXG: &str = "/usr/lib/gpupv/libgpupv_dev_dxg.so";
+
 /// The files and the accelerator that a guest is started with.
 #[derive(Clone)]
 pub struct Image {

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use e2e::embedded::{lock_exclusive, remaining_state};
 use e2e::machine;
 use e2e::polling::eventually;
-use e2e::programs::{artifacts, c_program};
+use e2e::programs::{artifacts, c_program, needs_dev_dxg};
+use gpupv::artifacts::PRELOAD_ENV;
 use gpupv::daemon::vm::VmEntry;
 use gpupv::fleet::{Fleet, FleetPlan, guest_environment};
 use gpupv::output::Steps;
@@ -32,10 +33,11 @@ impl Lab {
     pub fn boot(programs: &[&str]) -> Lab {
         let alone = lock_exclusive();
         artifacts();
-        let with = programs
-            .iter()
-            .map(|name| image::CopiedPath { host: c_program(name), guest: format!("/{name}") });
-        let plan = FleetPlan { count: 2, with: with.collect(), ..FleetPlan::default() };
+        let program = |name: &&str| image::CopiedPath { host: c_program(name), guest: format!("/{name}") };
+        let mut with: Vec<_> = programs.iter().map(program).collect();
+        let dev_dxg = artifacts().dev_dxg().expect("it is built");
+        with.push(image::CopiedPath { host: dev_dxg, guest: image::GUEST_DEV_DXG.into() });
+        let plan = FleetPlan { count: 2, with, ..FleetPlan::default() };
         // The first runtime of a process opens its signal pipe and never closes it.
         drop(Driver::start().expect("a driver"));
         let before = (machine::open_files(std::process::id()), machine::daemon_threads());
@@ -53,8 +55,12 @@ impl Lab {
     pub fn start(&self, guest: usize, arguments: &[&str]) -> Job {
         let mut agent = self.fleet.guests[guest].1.clone();
         let name = format!("{} in guest {guest}", arguments.join(" "));
+        let mut environment = guest_environment();
+        if needs_dev_dxg(arguments[0].trim_start_matches('/')) {
+            environment.insert(PRELOAD_ENV.into(), image::GUEST_DEV_DXG.into());
+        }
         let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-        let program = Program { arguments, environment: guest_environment() };
+        let program = Program { arguments, environment };
         let (sender, inputs) = mpsc::channel(4);
         let output = Arc::new(Mutex::new(String::new()));
         let written = output.clone();

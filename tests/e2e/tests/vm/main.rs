@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use lab::Lab;
 
 /// Programs whose output must be the same on both backends.
-const SAME_OUTPUT: [&str; 25] = [
+const SAME_OUTPUT: [&str; 29] = [
     "fence_tour",
     "fork_tour",
     "threads",
@@ -45,6 +45,11 @@ const SAME_OUTPUT: [&str; 25] = [
     "cpu_event_channel",
     "big_escapes",
     "opened_under_paging",
+    // Through /dev/dxg.
+    "fence_tour-dxg",
+    "fork_tour-dxg",
+    "lists_tour-dxg",
+    "dxg_ioctls",
 ];
 
 type Case = fn(&mut Lab);

@@ -1,0 +1,397 @@
+/* What a client of /dev/dxg sees that a client of libdxcore.so does not: descriptors, errno, signals, faults. With the
+ * argument "closes" it waits between its steps, so that a test can look at the host. */
+#include "check.h"
+#include "dxg/dxg.h"
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+
+enum { PAGE = 4096, OPEN_FILES = 64, ADAPTERS_MAX = 64, RESTARTS = 20, INTERVAL_US = 2000 };
+
+#define CODE(direction, bytes, number) ((unsigned long)(direction) << 30 | (bytes) << 16 | 'G' << 8 | (number))
+
+static handle_t adapter, device, context;
+static LUID luid;
+
+/* Expects an errno, or 0 for success. */
+#define EXPECT_ERRNO(result, wanted)                                          \
+    do {                                                                      \
+        errno = 0;                                                            \
+        int result_ = (result);                                               \
+        int error_ = result_ < 0 ? errno : 0;                                 \
+        CHECK(error_ == (wanted), "%d: %s", result_, strerror(error_));       \
+    } while (0)
+
+static int dxg(unsigned long code, void *argument)
+{
+    return ioctl(dxg_descriptor, code, argument);
+}
+
+static int open_device(void)
+{
+    int descriptor = open("/dev/dxg", O_RDWR | O_CLOEXEC);
+    CHECK(descriptor >= 0, "open: %s", strerror(errno));
+    return descriptor;
+}
+
+/* Lists the adapters through this descriptor; closes them again. */
+static int enumerate(int descriptor)
+{
+    D3DKMT_ADAPTERINFO infos[4];
+    D3DKMT_ENUMADAPTERS2 list = {.NumAdapters = 4, .pAdapters = infos};
+    int result = ioctl(descriptor, DXG_ENUM_ADAPTERS2, &list);
+    for (UINT at = 0; result == 0 && at < list.NumAdapters; at++)
+        EXPECT_ERRNO(ioctl(descriptor, CODE(3, 4, 0x15), &infos[at].hAdapter), 0);
+    return result;
+}
+
+static void numbers(void)
+{
+    COVERS("GPV-044");
+    static uint64_t words[128];
+    static const unsigned char without_function[] = {0x03, 0x17, 0x1a, 0x23, 0x28, 0x29, 0x2b, 0x2d};
+    for (size_t at = 0; at < sizeof without_function; at++)
+        for (unsigned long bytes = 4; bytes <= 512; bytes += 4)
+            EXPECT_ERRNO(dxg(CODE(3, bytes, without_function[at]), words), ENOTTY);
+    EXPECT_ERRNO(dxg(CODE(3, 4, 0), words), ENOTTY);
+    EXPECT_ERRNO(dxg(CODE(3, 4, 0x4a), words), ENOTTY);
+    EXPECT_ERRNO(dxg(CODE(3, 4, 0xff), words), ENOTTY);
+    EXPECT_ERRNO(dxg(CODE(3, 60, 0x02), words), ENOTTY);
+    EXPECT_ERRNO(dxg(CODE(3, 68, 0x02), words), ENOTTY);
+    EXPECT_ERRNO(dxg(CODE(1, 64, 0x02), words), ENOTTY);
+    EXPECT_ERRNO(dxg(CODE(2, 64, 0x02), words), ENOTTY);
+    /* The right code with a device of an adapter that does not exist. */
+    EXPECT_ERRNO(dxg(CODE(3, 64, 0x02), words), EINVAL);
+    /* The kernel reads 32 bits of the code. */
+    EXPECT_ERRNO(dxg((unsigned long)(long)DXG_CREATE_DEVICE, words), EINVAL);
+    EXPECT_ERRNO(ioctl(open("/dev/null", O_RDONLY | O_CLOEXEC), DXG_CREATE_DEVICE, words), ENOTTY);
+    EXPECT_ERRNO(ioctl(-1, DXG_CREATE_DEVICE, words), EBADF);
+    printf("numbers and sizes: checked\n");
+}
+
+static int memory_info(HANDLE process)
+{
+    D3DKMT_QUERYVIDEOMEMORYINFO info = {.hProcess = process, .hAdapter = adapter};
+    return dxg(CODE(3, 56, 0x0a), &info);
+}
+
+static void statuses(void)
+{
+    COVERS("GPV-035 GPV-045");
+    D3DKMT_ADAPTERINFO infos[ADAPTERS_MAX + 1];
+    D3DKMT_ENUMADAPTERS2 list = {.NumAdapters = 0, .pAdapters = infos};
+    EXPECT_ERRNO(dxg(DXG_ENUM_ADAPTERS2, &list), EOVERFLOW);
+    list.NumAdapters = ADAPTERS_MAX + 1;
+    EXPECT_ERRNO(dxg(DXG_ENUM_ADAPTERS2, &list), EINVAL);
+    handle_t none = 0;
+    EXPECT_ERRNO(dxg(CODE(3, 4, 0x15), &none), 0);
+    none = 0x1eadbe00;
+    EXPECT_ERRNO(dxg(CODE(3, 4, 0x15), &none), EINVAL);
+
+    /* Only the host answers INVALID_HANDLE and ACCESS_DENIED. */
+    EXPECT_ERRNO(memory_info((HANDLE)0x1eadbeef), EBADF);
+    int parent = (int)syscall(SYS_pidfd_open, getppid(), 0);
+    EXPECT_ERRNO(memory_info((HANDLE)(intptr_t)parent), EACCES);
+    close(parent);
+
+    static D3DKMT_QUERYSTATISTICS statistics = {.Type = 3}; /* SEGMENT */
+    statistics.AdapterLuid = luid;
+    EXPECT_ERRNO(dxg(CODE(3, 808, 0x43), &statistics), EPERM);
+
+    /* A success code is the result. */
+    struct fence paging;
+    handle_t queue = create_paging_queue(device, &paging);
+    void *memory = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    handle_t allocation = allocate_heap(device, memory, PAGE, NULL);
+    D3DDDI_MAKERESIDENT resident = {.hPagingQueue = queue, .NumAllocations = 1, .AllocationList = &allocation};
+    int result = dxg(CODE(3, 48, 0x0b), &resident);
+    CHECK(result == STATUS_PENDING && resident.PagingFenceValue > 0, "%#x", (unsigned)result);
+    EXPECT(cpu_wait(device, paging.handle, resident.PagingFenceValue, 0), STATUS_SUCCESS);
+
+    handle_t lost = create_device(adapter);
+    D3DKMT_MARKDEVICEASERROR mark = {.hDevice = lost, .Reason = D3DKMT_DEVICE_ERROR_REASON_GENERIC};
+    EXPECT_ERRNO(dxg(CODE(3, 8, 0x26), &mark), 0);
+    D3DKMT_CREATESYNCHRONIZATIONOBJECT2 fence = {.hDevice = lost};
+    fence.Info.Type = D3DDDI_MONITORED_FENCE;
+    EXPECT_ERRNO(dxg(CODE(3, 96, 0x10), &fence), ENODEV);
+    destroy_device(lost);
+    printf("statuses: errno and back\n");
+}
+
+/* What the driver checks itself. */
+static void checks(void)
+{
+    COVERS("GPV-046");
+    D3DKMT_CREATESYNCHRONIZATIONOBJECT2 object = {.hDevice = device};
+    object.Info.Type = D3DDDI_FENCE;
+    object.Info.Flags.Value = 1; /* Shared alone */
+    EXPECT_ERRNO(dxg(CODE(3, 96, 0x10), &object), EINVAL);
+    object.Info.Type = D3DDDI_CPU_NOTIFICATION;
+    object.Info.Flags.Value = 0;
+    object.Info.CPUNotification.Event = (HANDLE)(intptr_t)dxg_descriptor;
+    EXPECT_ERRNO(dxg(CODE(3, 96, 0x10), &object), EINVAL);
+
+    struct fence fence = create_fence(device, 0, 3);
+    D3DKMT_SIGNALSYNCHRONIZATIONOBJECT2 signal = {.hContext = context, .BroadcastContextCount = 64};
+    EXPECT_ERRNO(dxg(CODE(3, 464, 0x11), &signal), EINVAL);
+    handle_t both[] = {fence.handle, fence.handle};
+    HANDLE shared = 0;
+    struct dxg_share_objects share = {2, 0, both, NULL, 0, 0, &shared};
+    EXPECT_ERRNO(dxg(DXG_SHARE_OBJECTS, &share), EINVAL);
+    share.count = 1;
+    EXPECT_ERRNO(dxg(DXG_SHARE_OBJECTS, &share), 0);
+    D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2 opening = {.hNtHandle = shared, .hDevice = device};
+    EXPECT_ERRNO(dxg(CODE(3, 88, 0x40), &opening), 0);
+    EXPECT(destroy_object(opening.hSyncObject), STATUS_SUCCESS);
+    opening.hNtHandle = (HANDLE)(intptr_t)dxg_descriptor;
+    EXPECT_ERRNO(dxg(CODE(3, 88, 0x40), &opening), EINVAL);
+    opening.hNtHandle = (HANDLE)99999;
+    EXPECT_ERRNO(dxg(CODE(3, 88, 0x40), &opening), EINVAL);
+    close((int)(intptr_t)shared);
+    EXPECT(destroy_object(fence.handle), STATUS_SUCCESS);
+
+    /* The driver translates handles itself, whatever they are. */
+    D3DDDI_DRIVERESCAPE_TRANSLATEALLOCATIONEHANDLE translate = {.EscapeType = 0, .hAllocation = 0x1eadbe00};
+    D3DKMT_ESCAPE escape = {.hAdapter = adapter, .Type = D3DKMT_ESCAPE_DRIVERPRIVATE};
+    escape.Flags.DriverKnownEscape = 1;
+    escape.pPrivateDriverData = &translate;
+    escape.PrivateDriverDataSize = sizeof translate;
+    EXPECT_ERRNO(dxg(CODE(3, 32, 0x0d), &escape), 0);
+    CHECK(translate.hAllocation == 0x1eadbe00, "the handle was changed");
+    escape.PrivateDriverDataSize = 3;
+    EXPECT_ERRNO(dxg(CODE(3, 32, 0x0d), &escape), EINVAL);
+    printf("checks of the driver: made\n");
+}
+
+static void faults(void)
+{
+    COVERS("GPV-047");
+    char *page = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    munmap(page + PAGE, PAGE);
+    char *last = page + PAGE - 8;
+    EXPECT_ERRNO(dxg(DXG_CREATE_DEVICE, NULL), EFAULT);
+    EXPECT_ERRNO(dxg(DXG_CREATE_DEVICE, last), EFAULT);
+    EXPECT_ERRNO(dxg(CODE(3, 4, 0x15), page + PAGE), EFAULT);
+
+    struct fence fence = create_fence(device, 5, 0);
+    D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU signal = {device, 1, &fence.handle, NULL, {{{0}}}};
+    EXPECT_ERRNO(dxg(CODE(3, 32, 0x31), &signal), EFAULT);
+    handle_t *objects = (handle_t *)last;
+    uint64_t values[3] = {6, 6, 6};
+    objects[0] = objects[1] = fence.handle;
+    signal = (D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU){device, 3, objects, values, {{{0}}}};
+    EXPECT_ERRNO(dxg(CODE(3, 32, 0x31), &signal), EFAULT);
+    D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU wait = {device, 3, objects, values, 0, {{{0}}}};
+    EXPECT_ERRNO(dxg(CODE(3, 40, 0x3a), &wait), EFAULT);
+    CHECK(fence_value(&fence) == 5, "a call with a fault signaled");
+    signal.ObjectCount = 2;
+    EXPECT_ERRNO(dxg(CODE(3, 32, 0x31), &signal), 0);
+    CHECK(fence_value(&fence) == 6, "not signaled");
+
+    /* A struct that cannot be written back. */
+    D3DKMT_GETDEVICESTATE *state = (void *)page;
+    *state = (D3DKMT_GETDEVICESTATE){.hDevice = device, .StateType = D3DKMT_DEVICESTATE_EXECUTION};
+    EXPECT_ERRNO(dxg(CODE(3, 56, 0x0e), state), 0);
+    mprotect(page, PAGE, PROT_READ);
+    EXPECT_ERRNO(dxg(CODE(3, 56, 0x0e), state), EFAULT);
+    EXPECT(destroy_object(fence.handle), STATUS_SUCCESS);
+    printf("faults: EFAULT, and nothing done\n");
+}
+
+static atomic_int interruptions;
+
+static void count_interruption(int number)
+{
+    (void)number;
+    atomic_fetch_add(&interruptions, 1);
+}
+
+static void interrupt_every(int microseconds, int flags)
+{
+    struct sigaction action = {.sa_handler = count_interruption, .sa_flags = flags};
+    struct itimerval every = {{0, microseconds}, {0, microseconds}};
+    sigaction(SIGALRM, &action, NULL);
+    setitimer(ITIMER_REAL, &every, NULL);
+}
+
+static void *signal_after_restarts(void *fence)
+{
+    while (atomic_load(&interruptions) < RESTARTS)
+        usleep(INTERVAL_US);
+    EXPECT(cpu_signal(device, ((struct fence *)fence)->handle, 2, 0), STATUS_SUCCESS);
+    return NULL;
+}
+
+static void interrupted_waits(void)
+{
+    COVERS("GPV-048");
+    struct fence fence = create_fence(device, 0, 0);
+    uint64_t value = 1;
+    D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU wait = {device, 1, &fence.handle, &value, 0, {{{0}}}};
+    interrupt_every(INTERVAL_US, 0);
+    EXPECT_ERRNO(dxg(CODE(3, 40, 0x3a), &wait), EINTR);
+    CHECK(cpu_wait(device, fence.handle, 1, 0) == STATUS_UNSUCCESSFUL, "not the status of EINTR");
+    interrupt_every(0, 0);
+    EXPECT(cpu_signal(device, fence.handle, 1, 0), STATUS_SUCCESS);
+    EXPECT_ERRNO(dxg(CODE(3, 40, 0x3a), &wait), 0);
+
+    /* A thread that does not take the signals. */
+    sigset_t alarm, before;
+    sigemptyset(&alarm);
+    sigaddset(&alarm, SIGALRM);
+    pthread_sigmask(SIG_BLOCK, &alarm, &before);
+    pthread_t thread;
+    atomic_store(&interruptions, 0);
+    CHECK(pthread_create(&thread, NULL, signal_after_restarts, &fence) == 0, "no thread");
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    interrupt_every(INTERVAL_US, SA_RESTART);
+    value = 2;
+    EXPECT_ERRNO(dxg(CODE(3, 40, 0x3a), &wait), 0);
+    interrupt_every(0, SA_RESTART);
+    CHECK(atomic_load(&interruptions) >= RESTARTS && fence_value(&fence) == 2, "the wait ended early");
+    pthread_join(thread, NULL);
+    EXPECT(destroy_object(fence.handle), STATUS_SUCCESS);
+    printf("signals: EINTR without SA_RESTART, restarted with it\n");
+}
+
+static void in_child(void)
+{
+    failures = 0;
+    EXPECT_ERRNO(enumerate(dxg_descriptor), ENOTTY);
+    int copy = dup(dxg_descriptor);
+    EXPECT_ERRNO(enumerate(copy), ENOTTY);
+    close(copy);
+    int own = open_device();
+    EXPECT_ERRNO(enumerate(own), 0);
+    CHECK(enumerate(dxg_descriptor) < 0, "the parent's descriptor works in the child");
+    close(own);
+    close(dxg_descriptor);
+    EXPECT_ERRNO(enumerate(dxg_descriptor), EBADF);
+    fflush(stdout);
+    _exit(failures);
+}
+
+static void forks(void)
+{
+    COVERS("GPV-049");
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0)
+        in_child();
+    CHECK(child_end(child) == 0, "the child failed");
+    EXPECT_ERRNO(enumerate(dxg_descriptor), 0);
+    struct fence fence = create_fence(device, 1, 0);
+    EXPECT(cpu_signal(device, fence.handle, 2, 0), STATUS_SUCCESS);
+    EXPECT(destroy_object(fence.handle), STATUS_SUCCESS);
+    printf("fork: ENOTTY until the child opens the device\n");
+}
+
+static void descriptors(void)
+{
+    int opened[OPEN_FILES];
+    int count = 0;
+    while (count < OPEN_FILES && (opened[count] = open("/dev/dxg", O_RDONLY | O_CLOEXEC)) >= 0)
+        count++;
+    CHECK(count == OPEN_FILES - 1 && errno == ENFILE, "%d files: %s", count, strerror(errno));
+    EXPECT_ERRNO(enumerate(opened[count - 1]), 0);
+    for (int at = 0; at < count; at++)
+        close(opened[at]);
+
+    int own = openat(AT_FDCWD, "/dev/dxg", O_RDWR);
+    CHECK(own >= 0 && fcntl(own, F_GETFD) == 0, "close-on-exec without O_CLOEXEC");
+    CHECK(fcntl(dxg_descriptor, F_GETFD) == FD_CLOEXEC, "no close-on-exec");
+    int copy = fcntl(own, F_DUPFD_CLOEXEC, 0);
+    close(own);
+    EXPECT_ERRNO(enumerate(copy), 0);
+    CHECK(dup2(copy, own) == own, "dup2: %s", strerror(errno));
+    close(copy);
+    EXPECT_ERRNO(enumerate(own), 0);
+    char byte;
+    CHECK(read(own, &byte, 1) <= 0, "something to read");
+    CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, own, 0) == MAP_FAILED && errno == ENODEV, "mmap works");
+    close(own);
+
+    struct stat status;
+    CHECK(stat("/dev/dxg", &status) == 0 && S_ISCHR(status.st_mode), "no character device");
+    CHECK(access("/dev/dxg", F_OK) == 0 && access("/dev/dxg", R_OK | W_OK) == 0, "no access");
+    CHECK(access("/dev/dxg", X_OK) < 0 && access("/dev/dxh", F_OK) < 0, "too much access");
+    EXPECT_ERRNO(open("/dev/dxg", O_RDONLY | O_DIRECTORY), ENOTDIR);
+    EXPECT_ERRNO(open("/dev/dxg", O_RDWR | O_CREAT | O_EXCL, 0600), EEXIST);
+    printf("descriptors: as of a device\n");
+}
+
+static void *waits_for_the_engine(void *fence)
+{
+    EXPECT(cpu_wait(device, ((struct fence *)fence)->handle, 1, 0), STATUS_SUCCESS);
+    return NULL;
+}
+
+/* The last close ends the process object; a call in progress keeps it. */
+static void last_close(void (*step)(const char *))
+{
+    COVERS("GPV-050");
+    static struct gpupv_commands commands;
+    struct fence fence = create_fence(device, 0, 0);
+    gpupv_begin(&commands);
+    gpupv_busy(&commands, 200000000);
+    gpupv_fence_write(&commands, fence.gpu_address, 1);
+    EXPECT(submit(context, &commands), STATUS_SUCCESS);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, waits_for_the_engine, &fence) == 0, "no thread");
+    /* The wait is at the host once a later call has been answered; a short sleep lets the thread begin. */
+    usleep(50000);
+    int copy = dup(dxg_descriptor);
+    close(dxg_descriptor);
+    step("a copy is open");
+    EXPECT_ERRNO(enumerate(copy), 0);
+    close(copy);
+    pthread_join(thread, NULL);
+    step("closed");
+    dxg_descriptor = -1;
+    adapter = open_adapter(NULL); /* STATUS_UNSUCCESSFUL would be no descriptor; this reopens */
+    D3DKMT_GETDEVICESTATE state = {.hDevice = device, .StateType = D3DKMT_DEVICESTATE_EXECUTION};
+    EXPECT_ERRNO(dxg(CODE(3, 56, 0x0e), &state), EINVAL);
+    step("opened again");
+    printf("the last close ends the process object\n");
+}
+
+static void no_step(const char *text)
+{
+    (void)text;
+}
+
+static void waits_for_a_byte(const char *text)
+{
+    char byte;
+    printf("%s\n", text);
+    fflush(stdout);
+    CHECK(read(0, &byte, 1) == 1, "no word to go on");
+}
+
+int main(int argc, char **argv)
+{
+    adapter = open_adapter(&luid);
+    if (!adapter)
+        return 1;
+    device = create_device(adapter);
+    context = create_context(device, 0);
+    if (argc == 2 && strcmp(argv[1], "closes") == 0) {
+        last_close(waits_for_a_byte);
+        return failures != 0;
+    }
+    numbers();
+    statuses();
+    checks();
+    faults();
+    interrupted_waits();
+    forks();
+    descriptors();
+    last_close(no_step);
+    printf("%s\n", failures ? "dxg_ioctls: FAILED" : "dxg_ioctls: all as expected");
+    return failures != 0;
+}
