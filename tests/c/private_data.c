@@ -195,8 +195,9 @@ static void of_this_driver(void)
     CHECK(data.segment == GPUPV_SEGMENT_NON_LOCAL && data.flags == GPUPV_ALLOCATION_CPU_VISIBLE, "segment %u", data.segment);
     CHECK(data.number != 0, "the driver gave no number");
     UINT64 address, beyond;
-    EXPECT(map(info.hAllocation, 0, 4, &address), STATUS_SUCCESS);
     EXPECT(map(info.hAllocation, 0, 5, &beyond), STATUS_INVALID_PARAMETER);
+    CHECK(!is_attached(memory), "a map beyond the size has attached memory");
+    EXPECT(map(info.hAllocation, 0, 4, &address), STATUS_SUCCESS);
     make_resident(info.hAllocation);
     fill(address, BYTES, 3);
     EXPECT(cpu_wait(device, done.handle, last_done, 0), STATUS_SUCCESS);
@@ -228,7 +229,7 @@ static void bad_data(void)
         {"a resource's size without data", STATUS_INVALID_PARAMETER},
         {"ExistingSysMem without memory", STATUS_INVALID_PARAMETER},
         {"too much data", STATUS_INVALID_PARAMETER},           {"ExistingSection", STATUS_NOT_SUPPORTED},
-        {"memory of the device", STATUS_NOT_SUPPORTED},        {"a primary", STATUS_NOT_SUPPORTED},
+        {"memory of unknown size", STATUS_NOT_SUPPORTED},      {"a primary", STATUS_NOT_SUPPORTED},
         {"a foreign device", STATUS_INVALID_PARAMETER},
     };
     for (unsigned at = 0; at < sizeof cases / sizeof cases[0]; at++) {
@@ -250,7 +251,7 @@ static void bad_data(void)
         case 11: create.Flags.ExistingSysMem = 1; info.pSystemMem = NULL; break;
         case 12: info.PrivateDriverDataSize = 0x7fffffff; break;
         case 13: create.Flags.ExistingSection = 1; break;
-        case 14: info.pSystemMem = NULL; data.segment = GPUPV_SEGMENT_LOCAL; break;
+        case 14: info.pSystemMem = NULL; data.magic = 1; break;
         case 15: info.Flags.Value = 1; break;
         case 16: create.hDevice = 0x40001000; break;
         }

@@ -103,6 +103,8 @@ functions! {
         = allocation::query_resource_info_from_nt_handle;
     Nothing fn D3DKMTOpenResourceFromNtHandle(inout D3DKMT_OPENRESOURCEFROMNTHANDLE)
         = allocation::open_resource_from_nt_handle;
+    Nothing fn D3DKMTLock2(inout D3DKMT_LOCK2) = allocation::lock2;
+    Nothing fn D3DKMTUnlock2(in D3DKMT_UNLOCK2) = allocation::unlock2;
     Nothing fn D3DKMTDestroyPagingQueue(inout D3DDDI_DESTROYPAGINGQUEUE) = paging::destroy_paging_queue;
     Nothing fn D3DKMTUpdateGpuVirtualAddress(in D3DKMT_UPDATEGPUVIRTUALADDRESS)
         = paging::update_gpu_virtual_address;

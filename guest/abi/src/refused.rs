@@ -170,7 +170,7 @@ refused_calls! {
         D3DKMTLock,
         D3DKMTUnlock,
     }
-    "allocations have one segment, their process's own memory" {
+    "an allocation stays in the segment group that its driver has chosen" {
         D3DKMTUpdateAllocationProperty,
     }
     "not modelled yet" {

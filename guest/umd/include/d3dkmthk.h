@@ -1842,6 +1842,8 @@ NTSTATUS D3DKMTOpenResource(D3DKMT_OPENRESOURCE *);
 NTSTATUS D3DKMTOpenResource2(D3DKMT_OPENRESOURCE *);
 NTSTATUS D3DKMTQueryResourceInfoFromNtHandle(D3DKMT_QUERYRESOURCEINFOFROMNTHANDLE *);
 NTSTATUS D3DKMTOpenResourceFromNtHandle(D3DKMT_OPENRESOURCEFROMNTHANDLE *);
+NTSTATUS D3DKMTLock2(D3DKMT_LOCK2 *);
+NTSTATUS D3DKMTUnlock2(const D3DKMT_UNLOCK2 *);
 NTSTATUS D3DKMTDestroyPagingQueue(D3DDDI_DESTROYPAGINGQUEUE *);
 NTSTATUS D3DKMTUpdateGpuVirtualAddress(const D3DKMT_UPDATEGPUVIRTUALADDRESS *);
 NTSTATUS D3DKMTMakeResident(D3DDDI_MAKERESIDENT *);
@@ -1888,8 +1890,6 @@ NTSTATUS D3DKMTSetStablePowerState(const D3DKMT_SETSTABLEPOWERSTATE *);
 NTSTATUS D3DKMTReserveGpuVirtualAddress(D3DDDI_RESERVEGPUVIRTUALADDRESS *);
 NTSTATUS D3DKMTMapGpuVirtualAddress(D3DDDI_MAPGPUVIRTUALADDRESS *);
 NTSTATUS D3DKMTFreeGpuVirtualAddress(const D3DKMT_FREEGPUVIRTUALADDRESS *);
-NTSTATUS D3DKMTLock2(D3DKMT_LOCK2 *);
-NTSTATUS D3DKMTUnlock2(const D3DKMT_UNLOCK2 *);
 /* hProcess is NULL, (HANDLE)-1 or a pidfd of the calling process. */
 NTSTATUS D3DKMTQueryVideoMemoryInfo(D3DKMT_QUERYVIDEOMEMORYINFO *);
 NTSTATUS D3DKMTDestroyKeyedMutex(const D3DKMT_DESTROYKEYEDMUTEX *);
@@ -2020,7 +2020,7 @@ NTSTATUS D3DKMTUnpinResources(const void *);
 NTSTATUS D3DKMTLock(const void *);
 NTSTATUS D3DKMTUnlock(const void *);
 
-/* allocations have one segment, their process's own memory */
+/* an allocation stays in the segment group that its driver has chosen */
 NTSTATUS D3DKMTUpdateAllocationProperty(const void *);
 
 /* not modelled yet */

@@ -19,7 +19,8 @@
 #define GPUPV_ALLOCATION_CPU_VISIBLE 0x1u
 
 /* STATUS_INVALID_PARAMETER for another length or version, a size of 0, an alignment that is not a power of two, and for
- * unknown segments and flags. With pSystemMem the segment is NON_LOCAL and the allocation visible to the CPU. */
+ * unknown segments and flags. With pSystemMem the segment is NON_LOCAL and the allocation visible to the CPU; without, it is
+ * memory of the device, and ANY is NON_LOCAL. Memory that is not CPU_VISIBLE cannot be locked. */
 struct gpupv_allocation {
     uint32_t magic;
     uint32_t version;

@@ -2,8 +2,9 @@
 //! VM.
 //!
 //! A process attaches pages at an address of its own, and names them by it. The broker allocates the pages, and the
-//! process maps them in place of its own. So they stay allocated whatever the process does, and no engine accesses them
-//! after detach or after the process is gone.
+//! process maps them in place of its own. Memory of the device has addresses beyond those of any process, and is mapped
+//! elsewhere. So pages stay allocated whatever the process does, and no engine accesses them after detach or after the
+//! process is gone.
 //!
 //! `unsafe`: it maps memory that a client process reads and writes at the same time.
 
@@ -12,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use anyhow::Context as _;
-use d3dkmt::limits::USER_END;
+use d3dkmt::limits::{DEVICE_MEMORY_END, DEVICE_MEMORY_START, USER_END};
 use fence_page::PAGE_BYTES;
 use proto::bulk::piece_bytes;
 use proto::limits::{BACKING_MEMFD, BACKING_PAGES_MAX, PAGES_PER_MESSAGE_MAX};
@@ -218,7 +219,8 @@ impl ProcessBacking {
             (1..=PAGES_PER_MESSAGE_MAX as u32).contains(&pages),
             "{pages} pages at once, allowed are 1 to {PAGES_PER_MESSAGE_MAX}"
         );
-        let end = address.checked_add(u64::from(pages) * PAGE_BYTES as u64).filter(|end| *end <= USER_END);
+        let range = if address >= DEVICE_MEMORY_START { DEVICE_MEMORY_END } else { USER_END };
+        let end = address.checked_add(u64::from(pages) * PAGE_BYTES as u64).filter(|end| *end <= range);
         let end = end.filter(|_| address.is_multiple_of(PAGE_BYTES as u64));
         let end = end.with_context(|| format!("{pages} pages at {address:#x} are no pages of a process"))?;
         let before = self.pieces.range(..end).next_back();
@@ -369,6 +371,8 @@ mod tests {
             (0x13000, 1, "overlap"),
             (0x14800, 1, "no pages of a process"),
             (USER_END - 0x1000, 2, "no pages of a process"),
+            (DEVICE_MEMORY_END - 0x1000, 2, "no pages of a process"),
+            (DEVICE_MEMORY_START + 8, 1, "no pages of a process"),
             (u64::MAX - 0xFFF, 1, "no pages of a process"),
             (0x20000, 0, "allowed are 1 to 4096"),
             (0x20000, 4097, "allowed are 1 to 4096"),
@@ -377,7 +381,9 @@ mod tests {
             let error = backing.check(address, count).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
         }
-        assert!(backing.check(0x14000, 1).is_ok() && backing.check(0xF000, 1).is_ok());
+        for address in [0x14000, 0xF000, DEVICE_MEMORY_START] {
+            assert!(backing.check(address, 1).is_ok());
+        }
     }
 
     #[test]

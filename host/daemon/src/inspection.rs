@@ -1,6 +1,7 @@
 //! The complete state of a daemon as the control service returns it: plain copies, field by field.
 
 use d3dkmt::HwQueueFlags;
+use dxgkrnl::ddi::SegmentGroup;
 use dxgkrnl::snapshot::{self, Snapshot};
 use proto::control::{self, Counters, Engine, Inspection, Vm};
 
@@ -177,12 +178,13 @@ fn allocation(state: &snapshot::AllocationState) -> control::Allocation {
         resource: state.resource.0,
         allocation: state.allocation,
         size: state.size,
-        system_memory: state.system_memory,
+        address: state.address,
         private_data_bytes: driver.map_or(0, |driver| driver.private_data_bytes),
         grows: driver.is_some_and(|driver| driver.grows),
         width: picture.map_or(0, |picture| picture.width),
         height: picture.map_or(0, |picture| picture.height),
         format: picture.map_or(0, |picture| picture.format),
+        local: driver.is_some_and(|driver| driver.segment_group == SegmentGroup::Local),
     }
 }
 

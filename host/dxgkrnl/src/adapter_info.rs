@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use d3dkmt::query::kind as query;
 use d3dkmt::{Handle, Luid, NtStatus, Reply};
 
-use crate::ddi::{QueryAdapterInfo, QueryAdapterInfoFlags};
+use crate::ddi::{QueryAdapterInfo, QueryAdapterInfoFlags, SegmentGroup};
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
 use crate::vidmm::residency::SegmentGroupUse;
@@ -61,7 +61,7 @@ impl Kernel {
     pub(crate) fn statistics(&mut self, process: ProcessId, luid: Luid, kind: u32, query: u32) -> CallResult {
         let adapter = self.adapter_of_luid(process, luid)?;
         let (nodes, sources) = (self.config.adapters[adapter as usize].nodes.len() as u32, 0);
-        let resident = self.resident_bytes(process, adapter);
+        let resident = self.resident_bytes(process, adapter, SegmentGroup::NonLocal);
         let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
         let longs = |longs: &[u64]| longs.iter().flat_map(|long| long.to_le_bytes()).collect::<Vec<u8>>();
         let mut data = match kind {

@@ -9,6 +9,7 @@ mod allocations;
 mod cpu_events;
 mod cpu_signal;
 mod culprits;
+mod device_memory;
 mod doorbells;
 mod edges;
 mod escapes;

@@ -1,6 +1,6 @@
 //! The host side of the backends without a daemon: the kernel, its clock, the checker.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Write as _};
 
 use d3dkmt::{Call, NtStatus, ShareToken};
@@ -43,7 +43,7 @@ pub struct Host<'a> {
     /// Owners of NT handles, without those of an earlier daemon, and the VM of each handle.
     nt_handle_owners: NtHandleOwners<ProcessId>,
     vm_of_handle: BTreeMap<ShareToken, VmId>,
-    pub memory: Memory,
+    memory: Memory,
     /// DMA operations that failed.
     pub dma_errors: Vec<String>,
     /// The system clock's setting as a time since the start, and the time when it was set.
@@ -260,6 +260,16 @@ impl<'a> Host<'a> {
             notes.iter().for_each(|note| log_line(log, self.now, note));
         }
         self.notes.extend(self.effects.notes.drain(..).map(|note| note.text));
+    }
+
+    /// The memory of processes now.
+    pub fn memory(&mut self) -> &mut Memory {
+        if self.memory.has_device_memory() {
+            let allocations = self.kernel.snapshot().allocations;
+            let handles: BTreeSet<_> = allocations.iter().map(|one| (one.process, one.handle)).collect();
+            self.memory.forget_ended(|process, allocation| handles.contains(&(process.0, allocation)));
+        }
+        &mut self.memory
     }
 
     /// Returns the violations since the last call.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use d3dkmt::{Call, Handle, NtStatus, Reply, allocation_data};
+use d3dkmt::{Call, Handle, NtStatus, Reply, allocation_data, limits};
 use dxgkrnl::{DmaExecutor, Effects, Input, ProcessId, ProcessMemory};
 
 /// Bytes from an address on; bytes that were never written are 0 and not stored.
@@ -57,40 +57,98 @@ impl ProcessMemory for Pieces {
 pub(crate) struct Memory {
     pieces: Pieces,
     dma_executor: DmaExecutor,
-    /// Memory of each allocation: process, address, number of bytes.
+    /// Memory that processes can access, of each allocation: process, address, number of bytes. Memory of the device is
+    /// here once it has been locked.
     allocations: BTreeMap<(ProcessId, Handle), (ProcessId, u64, u64)>,
 }
 
-/// Memory that an input may allocate: process, address, number of bytes.
-pub(crate) type RequestedMemory = Option<(ProcessId, u64, u64)>;
+/// What an input does to memory if it is accepted.
+pub(crate) enum RequestedMemory {
+    Nothing,
+    /// It allocates memory of the process at this address, or of the device at 0.
+    Allocated {
+        process: ProcessId,
+        address: u64,
+        bytes: u64,
+    },
+    Locked {
+        process: ProcessId,
+        allocation: Handle,
+    },
+}
 
 impl Memory {
-    /// Returns the memory that this input allocates if it is accepted.
+    /// Returns what this input does to memory if it is accepted.
     pub fn requested(input: &Input) -> RequestedMemory {
-        let Input::Call { process, call: Call::CreateAllocation { create }, .. } = input else { return None };
-        let [info] = &create.allocations[..] else { return None };
-        let bytes = match create.standard {
-            Some(standard) => standard.size,
-            None => allocation_data::memory_bytes(&info.private_data)?,
-        };
-        Some((*process, info.system_memory, bytes))
+        match input {
+            Input::Call { process, call: Call::CreateAllocation { create }, .. } => {
+                let [info] = &create.allocations[..] else { return RequestedMemory::Nothing };
+                let bytes = match create.standard {
+                    Some(standard) => Some(standard.size),
+                    None => allocation_data::memory_bytes(&info.private_data),
+                };
+                let Some(bytes) = bytes else { return RequestedMemory::Nothing };
+                RequestedMemory::Allocated { process: *process, address: info.system_memory, bytes }
+            }
+            Input::Call { process, call: Call::Lock { allocation, .. }, .. } => {
+                RequestedMemory::Locked { process: *process, allocation: *allocation }
+            }
+            _ => RequestedMemory::Nothing,
+        }
     }
 
     /// Applies the effects of an input. Returns the errors of DMA operations, which are bugs.
     pub fn step(&mut self, requested: RequestedMemory, effects: &Effects) -> Vec<String> {
-        if let (Some((process, address, bytes)), Some(answer)) = (requested, effects.answers.first())
-            && let Reply::Allocations { allocations, .. } = &answer.reply
-            && answer.status == NtStatus::SUCCESS
-            && let [allocation] = allocations[..]
-        {
-            self.allocations.insert((process, allocation), (process, address, bytes));
-            self.pieces.0.entry((process, address)).or_default().bytes = bytes;
+        let answer = effects.answers.first().filter(|answer| answer.status == NtStatus::SUCCESS);
+        if let Some(answer) = answer {
+            self.accepted(requested, &answer.reply);
         }
         let mut wrong = Vec::new();
         self.dma_executor.perform_all(&effects.moves, &mut self.pieces, &mut |one, why| {
             wrong.push(format!("a move could not be done: {one}: {why}"));
         });
         wrong
+    }
+
+    /// Applies a call that succeeded.
+    fn accepted(&mut self, requested: RequestedMemory, reply: &Reply) {
+        match (requested, reply) {
+            (
+                RequestedMemory::Allocated { process, address: 0, .. },
+                Reply::Allocations { sizes, addresses, .. },
+            ) => {
+                if let ([bytes], [address]) = (&sizes[..], &addresses[..]) {
+                    self.pieces.0.entry((process, *address)).or_default().bytes = *bytes;
+                }
+            }
+            (
+                RequestedMemory::Allocated { process, address, bytes },
+                Reply::Allocations { allocations, .. },
+            ) => {
+                let [allocation] = allocations[..] else { return };
+                self.allocations.insert((process, allocation), (process, address, bytes));
+                self.pieces.0.entry((process, address)).or_default().bytes = bytes;
+            }
+            (RequestedMemory::Locked { process, allocation }, Reply::Locked { address })
+                if *address >= limits::DEVICE_MEMORY_START =>
+            {
+                if let Some(piece) = self.pieces.0.get(&(process, *address)) {
+                    self.allocations.insert((process, allocation), (process, *address, piece.bytes));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes memory of the device from processes whose allocation has ended.
+    pub fn forget_ended(&mut self, lives: impl Fn(ProcessId, Handle) -> bool) {
+        self.allocations.retain(|(process, allocation), (_, address, _)| {
+            *address < limits::DEVICE_MEMORY_START || lives(*process, *allocation)
+        });
+    }
+
+    pub fn has_device_memory(&self) -> bool {
+        self.allocations.values().any(|(_, address, _)| *address >= limits::DEVICE_MEMORY_START)
     }
 
     /// Removes the memory of an ended process.

@@ -230,7 +230,7 @@ impl<'a> ModelWorld<'a> {
             }
             Request::Store { allocation, first, count, word } => {
                 let id = self.host.id(process);
-                self.host.memory.store(id, allocation, (first, count), word)
+                self.host.memory().store(id, allocation, (first, count), word)
             }
             Request::Call { .. } if guest.lost => NtStatus::DEVICE_REMOVED,
             Request::Call { call, event } => return self.perform_call(thread, call, event),
@@ -332,7 +332,8 @@ impl<'a> ModelWorld<'a> {
     fn end(&mut self, process: Process) {
         self.host.closes(self.host.id(process)).into_iter().for_each(|input| self.input(input));
         self.detach(process);
-        self.host.memory.end(self.host.id(process));
+        let id = self.host.id(process);
+        self.host.memory().end(id);
         let guest = &mut self.guests[process.index()];
         guest.targets.clear();
         guest.undelivered.clear();
@@ -590,7 +591,7 @@ impl World for ModelWorld<'_> {
         word: u32,
     ) -> Done<Result<Option<(u64, u32)>, NtStatus>> {
         let process = self.host.id(process);
-        Ok(self.host.memory.find_other(process, allocation, range, word))
+        Ok(self.host.memory().find_other(process, allocation, range, word))
     }
 
     fn take_event(&mut self, process: Process, event: u32) -> Done<u64> {

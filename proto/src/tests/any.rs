@@ -35,7 +35,7 @@ macro_rules! anything {
     };
 }
 
-anything!(bool, u32, i32, u64, String, Option<String>, Option<i64>, Vec<u32>);
+anything!(bool, u32, i32, u64, String, Option<String>, Option<i64>, Vec<u32>, Vec<u64>);
 
 macro_rules! any_of {
     ($($type:ty => $strategy:expr;)+) => {

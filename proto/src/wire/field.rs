@@ -10,6 +10,7 @@
 //! | `EventId` | `uint64`, never 0; `Option<EventId>`: 0 is none |
 //! | `ShareToken` | `bytes`, 16 of them |
 //! | `Vec<Handle>`, `Vec<u32>` | packed `fixed32` |
+//! | `Vec<u64>` | packed `uint64` |
 //! | `Handles`, `Values` | the first entry is an optional field of its own, the others are packed |
 //! | `Option<..>` | `optional` |
 //! | a struct of `messages.rs` | a message that must be there |
@@ -362,6 +363,35 @@ macro_rules! packed {
 packed! {
     u32, |value| *value, |decoded| decoded;
     Handle, |value| value.0, |decoded| Handle(decoded);
+}
+
+impl Field for Vec<u64> {
+    type Tag = u32;
+    type Read = Vec<u64>;
+
+    fn encoded_len(&self, tag: u32) -> usize {
+        pb::uint64::encoded_len_packed(tag, self)
+    }
+
+    fn encode(&self, tag: u32, buf: &mut impl BufMut) {
+        pb::uint64::encode_packed(tag, self, buf);
+    }
+
+    fn merge<B: Buf>(
+        read: &mut Vec<u64>,
+        tag: u32,
+        incoming: &mut Incoming<'_, B>,
+    ) -> Result<bool, DecodeError> {
+        if incoming.number != tag {
+            return Ok(false);
+        }
+        pb::uint64::merge_repeated(incoming.wire_type, read, incoming.buf, incoming.context.clone())?;
+        Ok(true)
+    }
+
+    fn finish(read: Vec<u64>, _: Named) -> Result<Vec<u64>, ConvertError> {
+        Ok(read)
+    }
 }
 
 fn packed_len(tag: u32, count: usize) -> usize {

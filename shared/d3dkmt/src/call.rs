@@ -352,12 +352,16 @@ mod replies {
         24 Escape[0: Vec<u8>] => Data 0;
         25 Feature[0: FeatureResult] => Number 0;
         /// The resource is NULL without one, the global handle if it has none. If the driver has changed the private
-        /// driver data of an allocation: those of all allocations, in the sizes of the call; else none.
+        /// driver data of an allocation: those of all allocations, in the sizes of the call; else none. `sizes`: bytes
+        /// of each allocation with private driver data, 0 if it grows. `addresses`: of each allocation, if any is memory
+        /// of the device, the address at which the library attaches that, or 0.
         30 Allocations {
             1 resource: Handle,
             2 shared_handle: Handle,
             3 allocations: Vec<Handle>,
             4 private_data: Vec<u8>,
+            5 sizes: Vec<u64>,
+            6 addresses: Vec<u64>,
         } => Allocation allocations;
         31 ResourceInfo[0: ResourceInfo];
         /// The keyed mutex and the synchronization object are NULL unless they go with an NT handle. The private
@@ -372,7 +376,7 @@ mod replies {
             6 private_data: Vec<u8>,
             7 private_data_sizes: Vec<u32>,
         } => Allocation allocations;
-        /// The address in the caller's own address space.
+        /// The address in the caller's own address space, or of memory of the device, which the library has mapped.
         33 Locked(address: u64) => Number address;
         /// `D3DDDI_ALLOCATIONPRIORITY` of each allocation.
         34 AllocationPriorities[0: Vec<u32>] => Number 0;

@@ -118,3 +118,8 @@ pub const DEBUG_MESSAGES_PER_PROCESS_MAX: usize = 1024;
 pub const REMEMBERED_ENDS_MAX: usize = 256;
 /// End of the user address space of an x86-64 process.
 pub const USER_END: u64 = 1 << 47;
+/// Addresses of memory of the device, which no memory of a process can have.
+pub const DEVICE_MEMORY_START: u64 = USER_END;
+pub const DEVICE_MEMORY_END: u64 = 1 << 62;
+/// Bytes of one allocation of memory of the device: what a broker provides for one process.
+pub const DEVICE_ALLOCATION_BYTES_MAX: u64 = 1 << 30;

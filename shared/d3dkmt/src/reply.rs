@@ -103,7 +103,7 @@ macro_rules! names_no_handle {
 }
 
 names_no_handle! {
-    bool, u32, i32, u64, Vec<u8>, Vec<u32>, WaitOutcome, AcquireOutcome, PageFaultState, FeatureResult, ResourceInfo,
+    bool, u32, i32, u64, Vec<u8>, Vec<u32>, Vec<u64>, WaitOutcome, AcquireOutcome, PageFaultState, FeatureResult, ResourceInfo,
 }
 
 /// `D3DKMT_ADAPTERINFO`.

@@ -89,6 +89,15 @@ fn allocations_with_private_data_are_what_real_drivers_make() {
 }
 
 #[test]
+fn memory_of_the_device_is_shared_by_cpu_and_engines() {
+    covers!("MEM-030", "MEM-031", "MEM-032", "MEM-033", "MEM-034");
+    for program in ["device_memory", "device_memory-asan"] {
+        let output = check(program);
+        assert!(output.ends_with("device_memory: all as expected\n"), "{output}");
+    }
+}
+
+#[test]
 fn offered_memory_is_reclaimed_as_it_was() {
     for program in ["offers", "offers-asan"] {
         let output = check(program);

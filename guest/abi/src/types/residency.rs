@@ -223,9 +223,6 @@ plain_calls! {
         } -> GpuVirtualAddress { address: VirtualAddress, paging_fence_value: PagingFenceValue };
     Nothing fn D3DKMTFreeGpuVirtualAddress(in D3DKMT_FREEGPUVIRTUALADDRESS)
         = FreeGpuVirtualAddress { adapter: hAdapter, base: BaseAddress, size: Size };
-    Nothing fn D3DKMTLock2(inout D3DKMT_LOCK2)
-        = Lock { device: hDevice, allocation: hAllocation, flags: Flags } -> Locked { address: pData };
-    Nothing fn D3DKMTUnlock2(in D3DKMT_UNLOCK2) = Unlock { device: hDevice, allocation: hAllocation };
     /// hProcess is NULL, (HANDLE)-1 or a pidfd of the calling process.
     Nothing fn D3DKMTQueryVideoMemoryInfo(inout D3DKMT_QUERYVIDEOMEMORYINFO of hProcess)
         = QueryVideoMemoryInfo {

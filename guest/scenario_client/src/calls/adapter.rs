@@ -91,6 +91,7 @@ pub fn destroy_device(scenario_client: &ScenarioClient, device: Handle) -> Done 
     let done = Done::status(unsafe { sdk::D3DKMTDestroyDevice(&destroy) });
     if done.status.is_success() {
         scenario_client.objects.device_destroyed(device);
+        scenario_client.memory.ended(|_, _, of| of == device);
     }
     done
 }

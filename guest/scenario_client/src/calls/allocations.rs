@@ -1,4 +1,4 @@
-//! Allocations of this process's own memory, residency and locks.
+//! Allocations, residency and locks.
 //!
 //! `unsafe` here: memory is mapped, and the library is called.
 
@@ -35,7 +35,10 @@ pub fn create(scenario_client: &ScenarioClient, create: &CreateAllocation) -> Do
     let mut standard = sdk::D3DKMT_CREATESTANDARDALLOCATION::default();
     let mut private_data = info.private_data.clone();
     let mut allocation = sdk::D3DDDI_ALLOCATIONINFO2::default();
-    let address = memory(info.system_memory, bytes);
+    let address = match info.system_memory {
+        0 => 0,
+        address => memory(address, bytes),
+    };
     allocation.Anonymous1.pSystemMem = std::ptr::with_exposed_provenance(address as usize);
     if !private_data.is_empty() {
         allocation.pPrivateDriverData = private_data.as_mut_ptr().cast();
@@ -57,14 +60,40 @@ pub fn create(scenario_client: &ScenarioClient, create: &CreateAllocation) -> Do
     // SAFETY: see the module above.
     let status = unsafe { sdk::D3DKMTCreateAllocation2(&mut call) };
     if NtStatus(status as u32).is_success() {
-        scenario_client.memory.created(Handle(allocation.hAllocation), address, bytes);
+        let (handle, memory) = (Handle(allocation.hAllocation), &scenario_client.memory);
+        match (address, allocation_data::memory_bytes(&private_data)) {
+            (0, Some(bytes)) => {
+                memory.created_on_device(handle, create.device, Handle(call.hResource), bytes);
+            }
+            _ => memory.created(handle, address, bytes),
+        }
     }
     Done::reply(status, || Reply::Allocations {
         resource: Handle(call.hResource),
         shared_handle: Handle(call.hGlobalShare),
         allocations: vec![Handle(allocation.hAllocation)],
         private_data: if private_data == info.private_data { Vec::new() } else { private_data },
+        sizes: Vec::new(),
+        addresses: Vec::new(),
     })
+}
+
+pub fn lock(scenario_client: &ScenarioClient, device: Handle, allocation: Handle, flags: u32) -> Done {
+    let mut lock = sdk::D3DKMT_LOCK2 { hDevice: device.0, hAllocation: allocation.0, ..Default::default() };
+    lock.Flags.Anonymous.Value = flags;
+    // SAFETY: see the module above.
+    let status = unsafe { sdk::D3DKMTLock2(&mut lock) };
+    let address = lock.pData.expose_provenance() as u64;
+    if NtStatus(status as u32).is_success() {
+        scenario_client.memory.locked(allocation, address);
+    }
+    Done::reply(status, || Reply::Locked { address })
+}
+
+pub fn unlock(device: Handle, allocation: Handle) -> Done {
+    let unlock = sdk::D3DKMT_UNLOCK2 { hDevice: device.0, hAllocation: allocation.0 };
+    // SAFETY: see the module above.
+    Done::status(unsafe { sdk::D3DKMTUnlock2(&unlock) })
 }
 
 /// Opens the resource of one allocation by NT handle, with a buffer for this many bytes of private data. A token without an NT handle in this process gives an
@@ -100,6 +129,7 @@ pub fn open(scenario_client: &ScenarioClient, device: Handle, token: ShareToken,
 }
 
 pub fn destroy(
+    scenario_client: &ScenarioClient,
     device: Handle,
     resource: Handle,
     allocations: &[Handle],
@@ -115,7 +145,13 @@ pub fn destroy(
     };
     destroy.Flags.Anonymous.Value = flags.bits();
     // SAFETY: see the module above.
-    Done::status(unsafe { sdk::D3DKMTDestroyAllocation2(&destroy) })
+    let status = unsafe { sdk::D3DKMTDestroyAllocation2(&destroy) };
+    if NtStatus(status as u32).is_success() {
+        scenario_client.memory.ended(|handle, of, _| {
+            allocations.contains(&handle) || (resource != Handle::NULL && of == resource)
+        });
+    }
+    Done::status(status)
 }
 
 /// Makes [`Call::MakeResident`] only. Over budget the library returns more than a status; scenarios do not use it.

@@ -198,9 +198,12 @@ macro_rules! calls {
             of_memory {
                 CreateAllocation { create } => allocations::create(scenario_client, create),
                 DestroyAllocation { device, resource, allocations, flags } =>
-                    allocations::destroy(*device, *resource, allocations, *flags),
+                    allocations::destroy(scenario_client, *device, *resource, allocations, *flags),
                 OpenResourceFromNtHandle { device, token, info, .. } =>
                     allocations::open(scenario_client, *device, *token, info.total_private_data_size),
+                Lock { device, allocation, flags } =>
+                    allocations::lock(scenario_client, *device, *allocation, *flags),
+                Unlock { device, allocation } => allocations::unlock(*device, *allocation),
                 MakeResident { .. } => allocations::make_resident(call),
                 Evict { device, allocations, flags } => allocations::evict(*device, allocations, *flags),
                 OfferAllocations { .. } => allocations::offer(call),

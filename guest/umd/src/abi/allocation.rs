@@ -3,19 +3,20 @@
 
 use std::ffi::c_void;
 
+use d3dkmt::limits::DEVICE_MEMORY_START;
 use d3dkmt::{Call, CreateAllocationFlags, DestroyAllocationFlags, Handle, NtStatus, Reply, ResourceInfo};
 
 use super::keyed_mutex::buffer;
 use super::memory::{Array, read, read_bytes, read_handles, write, write_bytes};
 use super::thunk::{ThunkResult, failure};
-use crate::client::{Answer, Session, block_on};
+use crate::client::{Answer, Parents, Session, Wakes, block_on};
 use crate::limits::ARRAY_ENTRIES_MAX;
 use crate::nt_handle;
 use abi::types::{
     D3DDDI_ALLOCATIONINFO, D3DDDI_ALLOCATIONINFO2, D3DDDI_OPENALLOCATIONINFO, D3DDDI_OPENALLOCATIONINFO2,
     D3DKMT_CREATEALLOCATION, D3DKMT_CREATESTANDARDALLOCATION, D3DKMT_DESTROYALLOCATION,
-    D3DKMT_DESTROYALLOCATION2, D3DKMT_OPENRESOURCE, D3DKMT_OPENRESOURCEFROMNTHANDLE,
-    D3DKMT_QUERYRESOURCEINFO, D3DKMT_QUERYRESOURCEINFOFROMNTHANDLE,
+    D3DKMT_DESTROYALLOCATION2, D3DKMT_LOCK2, D3DKMT_OPENRESOURCE, D3DKMT_OPENRESOURCEFROMNTHANDLE,
+    D3DKMT_QUERYRESOURCEINFO, D3DKMT_QUERYRESOURCEINFOFROMNTHANDLE, D3DKMT_UNLOCK2,
 };
 
 /// Pointers to the entries of the caller's array.
@@ -68,16 +69,13 @@ fn create<T>(session: &Session, arguments: &mut D3DKMT_CREATEALLOCATION) -> Thun
         }),
     };
     let Answer { status, reply } = block_on(session.call(&call));
-    let Reply::Allocations { resource, shared_handle, allocations, private_data } = reply else {
+    let Reply::Allocations { resource, shared_handle, allocations, private_data, sizes, addresses } = reply
+    else {
         return Err(failure(&Answer { status, reply }));
     };
-    if let Err(status) = attach_backing(session, &call, resource, &allocations) {
-        block_on(session.call(&Call::DestroyAllocation {
-            device: Handle(arguments.hDevice),
-            resource,
-            allocations: if resource == Handle::NULL { allocations } else { Vec::new() },
-            flags: DestroyAllocationFlags::empty(),
-        }));
+    let of_device = DeviceAddresses { sizes: &sizes, addresses: &addresses };
+    if let Err(status) = attach_backing(session, &call, resource, &allocations, of_device) {
+        destroy_new(session, Handle(arguments.hDevice), new_resource(arguments, resource), allocations);
         return Err(status);
     }
     write_private_data(&infos, &private_data);
@@ -98,27 +96,56 @@ fn write_private_data(infos: &[*mut D3DDDI_ALLOCATIONINFO], mut data: &[u8]) {
     }
 }
 
-/// Attaches the memory of new allocations, so that engines can access it. Of those with private driver data, whose size
-/// is not known here, what is mapped is attached later.
+/// The resource that a call has created, or NULL.
+fn new_resource(arguments: &D3DKMT_CREATEALLOCATION, resource: Handle) -> Handle {
+    if arguments.hResource == 0 { resource } else { Handle::NULL }
+}
+
+/// Destroys what a call has created, because it fails.
+fn destroy_new(session: &Session, device: Handle, resource: Handle, allocations: Vec<Handle>) {
+    block_on(session.call(&Call::DestroyAllocation {
+        device,
+        resource,
+        allocations: if resource == Handle::NULL { allocations.clone() } else { Vec::new() },
+        flags: DestroyAllocationFlags::empty(),
+    }));
+    session.port().allocations_ended(Handle::NULL, &allocations);
+}
+
+/// What the host has answered of each new allocation, as `Reply::Allocations` has it.
+#[derive(Clone, Copy)]
+struct DeviceAddresses<'a> {
+    sizes: &'a [u64],
+    addresses: &'a [u64],
+}
+
+/// Attaches the memory of new allocations, so that engines can access it. Of memory of the process with private driver
+/// data, what is mapped is attached later.
 fn attach_backing(
     session: &Session,
     call: &Call,
     resource: Handle,
     allocations: &[Handle],
+    DeviceAddresses { sizes, addresses }: DeviceAddresses<'_>,
 ) -> Result<(), NtStatus> {
     let Call::CreateAllocation { create } = call else { unreachable!("this is what was called") };
-    let Some(standard) = &create.standard else {
-        for (info, allocation) in create.allocations.iter().zip(allocations) {
-            if info.system_memory != 0 {
-                let (device, address) = (create.device, info.system_memory);
-                session.port().record_memory(device, resource, *allocation, address);
+    let (port, parents) = (session.port(), Parents { device: create.device, resource });
+    let number = |numbers: &[u64], at: usize| numbers.get(at).copied().unwrap_or(0);
+    for (at, (info, allocation)) in create.allocations.iter().zip(allocations).enumerate() {
+        let (start, size, address) = (info.system_memory, number(sizes, at), number(addresses, at));
+        match &create.standard {
+            Some(standard) => {
+                port.attach_backing(parents, *allocation, start..start.saturating_add(standard.size))?;
+            }
+            None if start != 0 => {
+                port.record_memory(parents, *allocation, start, Some(size).filter(|size| *size > 0));
+            }
+            None => {
+                let end = address.checked_add(size).filter(|_| size > 0 && address >= DEVICE_MEMORY_START);
+                let end = end.ok_or(NtStatus::INTERNAL_ERROR)?;
+                port.attach_device_memory(parents, *allocation, address..end)?;
             }
         }
-        return Ok(());
-    };
-    for (info, allocation) in create.allocations.iter().zip(allocations) {
-        let end = info.system_memory.saturating_add(standard.size);
-        session.port().attach_backing(create.device, resource, *allocation, info.system_memory..end)?;
     }
     Ok(())
 }
@@ -164,6 +191,34 @@ pub(super) fn destroy_allocation(session: &Session, arguments: &D3DKMT_DESTROYAL
             Flags: 0,
         },
     )
+}
+
+/// `D3DKMTLock2`.
+pub(super) fn lock2(session: &Session, arguments: &mut D3DKMT_LOCK2) -> ThunkResult {
+    let (device, allocation) = (Handle(arguments.hDevice), Handle(arguments.hAllocation));
+    let call = Call::Lock { device, allocation, flags: arguments.Flags };
+    match block_on(session.call(&call)) {
+        Answer { status, reply: Reply::Locked { address } } if status.is_success() => {
+            let address = session.port().locked(device, allocation, address);
+            let address = address.ok_or(NtStatus::INVALID_PARAMETER)?;
+            arguments.pData = std::ptr::with_exposed_provenance_mut(address as usize);
+            Ok(status)
+        }
+        answer => Err(failure(&answer)),
+    }
+}
+
+/// `D3DKMTUnlock2`. The end of a lock that is known here is a one-way message: the host accepts it.
+pub(super) fn unlock2(session: &Session, arguments: &D3DKMT_UNLOCK2) -> ThunkResult {
+    let (device, allocation) = (Handle(arguments.hDevice), Handle(arguments.hAllocation));
+    let call = Call::Unlock { device, allocation };
+    match session.port().unlock(device, allocation) {
+        true => {
+            session.port().channel().post(&call, &Wakes::None)?;
+            Ok(NtStatus::SUCCESS)
+        }
+        false => Ok(block_on(session.call(&call)).status),
+    }
 }
 
 fn resource_info(session: &Session, call: &Call) -> Result<(NtStatus, ResourceInfo), NtStatus> {

@@ -16,7 +16,10 @@ mod session;
 mod times;
 
 pub use ::client::{Acquired, Answer, NewContext, NotAnEvent, SendError, TRANSPORT_LOST, ValueForm, hello};
+
 pub use attach::{AttachError, Attachment, Broker, broker_path, greet, process_name};
+pub use backing::Parents;
+pub use channel::Wakes;
 pub use event::{CallerEvent, Event};
 pub use fence_memory::{FenceLocation, FenceMemory, MemoryError};
 pub use notification::Notification;

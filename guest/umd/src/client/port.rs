@@ -12,7 +12,7 @@ use d3dkmt::{Call, EventId, Handle, NtStatus, ShareToken};
 use proto::channel::Welcome;
 
 use super::attach::{AttachError, Attachment, Broker, greet};
-use super::backing::{BackingError, BackingProvider, ProcessBacking};
+use super::backing::{BackingError, BackingProvider, Parents, ProcessBacking};
 use super::channel::{Channel, Wakes, lock};
 use super::event::{CallerEvent, Event};
 use super::fence_memory::FenceLocation;
@@ -147,21 +147,43 @@ impl BackingProvider for ProcessPort {
 }
 
 impl ProcessPort {
-    /// From here on engines may access the memory of an allocation of this device, and of this resource or NULL.
+    /// From here on engines may access the memory of an allocation.
     pub fn attach_backing(
         &self,
-        device: Handle,
-        resource: Handle,
+        parents: Parents,
         allocation: Handle,
         memory: Range<u64>,
     ) -> Result<(), NtStatus> {
-        let added = lock(&self.backing).add(self, device, resource, allocation, memory);
+        let added = lock(&self.backing).add(self, parents, allocation, memory);
         added.map_err(|error| self.backing_failed(&error))
     }
 
-    /// Records the memory of an allocation, of which [`ProcessPort::attach_mapped`] attaches what is mapped.
-    pub fn record_memory(&self, device: Handle, resource: Handle, allocation: Handle, address: u64) {
-        lock(&self.backing).record(device, resource, allocation, address);
+    /// Attaches zeroed pages as the memory of the device of an allocation, at the host's addresses for it.
+    pub fn attach_device_memory(
+        &self,
+        parents: Parents,
+        allocation: Handle,
+        addresses: Range<u64>,
+    ) -> Result<(), NtStatus> {
+        let added = lock(&self.backing).add_device_memory(self, parents, allocation, addresses);
+        added.map_err(|error| self.backing_failed(&error))
+    }
+
+    /// Records the memory of an allocation, of which [`ProcessPort::attach_mapped`] attaches what is mapped. `bytes`: its
+    /// size, if the driver knows it.
+    pub fn record_memory(&self, parents: Parents, allocation: Handle, address: u64, bytes: Option<u64>) {
+        lock(&self.backing).record(parents, allocation, address, bytes);
+    }
+
+    /// The host has locked an allocation, and answered this address. Returns the one for the program; `None` if the
+    /// memory has ended meanwhile.
+    pub fn locked(&self, device: Handle, allocation: Handle, address: u64) -> Option<u64> {
+        lock(&self.backing).locked(device, allocation, address)
+    }
+
+    /// Ends a lock of an allocation. False if no lock is known here.
+    pub fn unlock(&self, device: Handle, allocation: Handle) -> bool {
+        lock(&self.backing).unlock(device, allocation)
     }
 
     /// From here on engines may access these bytes of an allocation, which are about to be mapped.
@@ -180,13 +202,13 @@ impl ProcessPort {
 
     /// These allocations, and those of the resource, are destroyed: their memory is detached.
     pub fn allocations_ended(&self, resource: Handle, allocations: &[Handle]) {
-        self.retain_backing(|allocation, _, of| {
-            !allocations.contains(&allocation) && (resource == Handle::NULL || of != resource)
+        self.retain_backing(|allocation, of| {
+            !allocations.contains(&allocation) && (resource == Handle::NULL || of.resource != resource)
         });
     }
 
-    /// Forgets the allocations for which `is_alive` is false, by allocation, device and resource.
-    fn retain_backing(&self, is_alive: impl FnMut(Handle, Handle, Handle) -> bool) {
+    /// Forgets the allocations for which `is_alive` is false.
+    fn retain_backing(&self, is_alive: impl FnMut(Handle, Parents) -> bool) {
         let mut backing = lock(&self.backing);
         if !backing.is_empty() {
             backing.retain(self, is_alive);
@@ -235,7 +257,7 @@ impl Port for ProcessPort {
     }
 
     fn devices_ended(&self, is_alive: impl Fn(Handle) -> bool) {
-        self.retain_backing(|_, device, _| is_alive(device));
+        self.retain_backing(|_, of| is_alive(of.device));
     }
 
     fn is_lost(&self) -> bool {

@@ -29,13 +29,18 @@ pub struct ResourceId(pub u64);
 pub struct LocalAllocationId(pub u64);
 
 /// `D3DKMT_MEMORY_SEGMENT_GROUP`: whose budget an allocation counts against.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub enum SegmentGroup {
     /// Memory of the GPU.
     Local,
     /// Memory of the system.
     #[default]
     NonLocal,
+}
+
+impl SegmentGroup {
+    /// All of them, by their numbers.
+    pub const ALL: [SegmentGroup; 2] = [SegmentGroup::Local, SegmentGroup::NonLocal];
 }
 
 /// `DXGKARG_CREATEALLOCATION`.
@@ -61,13 +66,14 @@ pub struct AllocationInfo {
     /// Whether it is memory of the process (`pSystemMem`), and then in [`SegmentGroup::NonLocal`].
     pub system_memory: bool,
     /// Output, in bytes; the kernel rounds it up to whole pages. `None`, for memory of the process only: the driver does
-    /// not know. The allocation then has the size of what its creator maps of it.
+    /// not know. The allocation then has the size of what its creator maps of it. Memory of the device has at most
+    /// `d3dkmt::limits::DEVICE_ALLOCATION_BYTES_MAX` bytes, and no more than the budget of its segment group.
     pub size: Option<u64>,
     /// Output: a power of two, or 0.
     pub alignment: u32,
     /// Output.
     pub segment_group: SegmentGroup,
-    /// Output: `Flags.CpuVisible`.
+    /// Output: `Flags.CpuVisible`. Memory of the device without it cannot be locked.
     pub cpu_visible: bool,
 }
 

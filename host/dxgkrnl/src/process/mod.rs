@@ -25,6 +25,7 @@ pub(crate) use device::Device;
 pub(crate) use slots::Slots;
 pub use slots::{STATUS_SLOT, is_fence_address};
 
+use crate::ddi::SegmentGroup;
 use crate::process::handles::{HandleTable, REFERENT_BITS, Referent};
 use crate::process::pending_waits::Names;
 use crate::process::state_memory::{Account, Counted, PROCESS_BYTES, VmAccount};
@@ -203,8 +204,10 @@ pub(crate) struct Process {
     pub devices_stopped: u64,
     /// Bytes in the queues of its contexts: see [`crate::vidsch::Packet::weight`].
     pub queued_bytes: usize,
-    /// Bytes that it has made resident, by ordinal of the adapter.
-    pub resident_bytes: BTreeMap<u32, u64>,
+    /// Bytes that it has made resident, by ordinal of the adapter and memory segment group.
+    pub resident_bytes: BTreeMap<(u32, SegmentGroup), u64>,
+    /// Address of the next memory of the device that it creates. Addresses are not reused.
+    pub next_device_memory: u64,
     /// Bytes that it has reserved, by ordinal of the adapter and memory segment group.
     pub reserved_bytes: BTreeMap<(u32, u32), u64>,
     /// GPU address spaces by ordinal of the adapter.
@@ -239,6 +242,7 @@ impl Process {
             devices_stopped: 0,
             queued_bytes: 0,
             resident_bytes: BTreeMap::new(),
+            next_device_memory: limits::DEVICE_MEMORY_START,
             reserved_bytes: BTreeMap::new(),
             address_spaces: BTreeMap::new(),
             written: Vec::new(),

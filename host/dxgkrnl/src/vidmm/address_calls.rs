@@ -380,7 +380,7 @@ impl Kernel {
                 if !allocation.resident || !self.processes.by_id().contains_key(&allocation.owner) {
                     return PageTableEntry::NoAccess;
                 }
-                let address = allocation.system_memory + offset;
+                let address = allocation.address + offset;
                 PageTableEntry::Memory { owner: allocation.owner, address, writable }
             }
         }

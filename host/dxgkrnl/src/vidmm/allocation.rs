@@ -14,12 +14,15 @@
 //! User mode makes *standard* allocations of its own memory, "existing heap": StandardAllocation and ExistingSysMem,
 //! one allocation, whole pages (W-252, W-253). Their content is the process's memory itself. Others have private driver
 //! data: the driver decides what they are (`create_calls.rs`).
+//!
+//! Memory of the device is pages that the creator's broker makes. The kernel gives it an address that no memory of a
+//! process has; the creator's library attaches the pages there, and maps them wherever it likes.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use d3dkmt::Handle;
+use d3dkmt::{Handle, limits};
 use serde::{Deserialize, Serialize};
 
 use crate::ddi::{AllocationId, LocalAllocationId, ResourceId, SegmentGroup};
@@ -30,8 +33,8 @@ use crate::{ProcessId, VmId};
 pub(crate) struct Allocation {
     /// The process that created it, and whose memory it is.
     pub owner: ProcessId,
-    /// Its address in the owner.
-    pub system_memory: u64,
+    /// `pSystemMem`, or the address that the kernel gave to memory of the device. Both are addresses of the owner.
+    pub address: u64,
     pub size: u64,
     /// Unique among all allocations, gone ones included.
     pub number: u64,
@@ -50,6 +53,16 @@ impl Allocation {
     /// `hAllocation` of the driver.
     pub fn id(&self) -> AllocationId {
         AllocationId(self.number)
+    }
+
+    /// Whether it is memory of the device, which the owner's library attaches at an address of the kernel's choice.
+    pub fn is_device_memory(&self) -> bool {
+        self.address >= limits::DEVICE_MEMORY_START
+    }
+
+    /// Whose budget it counts against.
+    pub fn segment_group(&self) -> SegmentGroup {
+        self.driver.as_ref().map_or(SegmentGroup::NonLocal, |driver| driver.segment_group)
     }
 
     /// Bytes of its private driver data.

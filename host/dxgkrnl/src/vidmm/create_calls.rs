@@ -5,7 +5,7 @@
 //!                                        │ data
 //!   private driver data ─────────────────┴──▶ DxgkDdiCreateAllocation ──▶ size, alignment, segment group, visibility
 //!        pSystemMem     memory of the process; its size is the driver's, or grows by what is mapped (`growth.rs`)
-//!        without        memory of the device: not modelled yet
+//!        without        memory of the device, at an address of the kernel's choice; the driver says its size
 //!        hSection       a Linux process has no section objects: NOT_SUPPORTED
 //! ```
 //! A call creates all of its allocations or none. The caller gets the data of allocations as the driver left them; later
@@ -90,7 +90,15 @@ impl Kernel {
         };
         match opened {
             Ok((resource, shared_handle, allocations)) => {
-                Ok(Reply::Allocations { resource, shared_handle, allocations, private_data })
+                let (sizes, addresses) = self.attached_by_library(&created);
+                Ok(Reply::Allocations {
+                    resource,
+                    shared_handle,
+                    allocations,
+                    private_data,
+                    sizes,
+                    addresses,
+                })
             }
             Err(refusal) => {
                 for allocation in created {
@@ -99,6 +107,20 @@ impl Kernel {
                 Err(refusal)
             }
         }
+    }
+
+    /// Sizes and addresses of new allocations, as the reply has them for the creator's library.
+    fn attached_by_library(&self, created: &[u32]) -> (Vec<u64>, Vec<u64>) {
+        let created = || created.iter().map(|one| &self.vidmm.memory.allocations[*one]);
+        let size = |one: &Allocation| match &one.driver {
+            Some(driver) if !driver.grows => one.size,
+            Some(_) | None => 0,
+        };
+        let address = |one: &Allocation| if one.is_device_memory() { one.address } else { 0 };
+        let (sizes, addresses) = (created().map(size), created().map(address));
+        // An array of zeros is left out.
+        let some = |numbers: Vec<u64>| if numbers.iter().all(|one| *one == 0) { Vec::new() } else { numbers };
+        (some(sizes.collect()), some(addresses.collect()))
     }
 
     /// Where the allocations of a call go, if they may go there.
@@ -183,10 +205,15 @@ impl Kernel {
             let driver = drivers.next();
             let known_size = driver.as_ref().and_then(|info| info.size);
             let driver = driver.map(|info| driver_allocation(adapter, info, size.is_none()));
+            let size = size.or(known_size).unwrap_or(0).next_multiple_of(PAGE_BYTES);
+            let address = match system_memory {
+                0 => self.new_device_memory(process, size),
+                address => address,
+            };
             allocations.push(self.vidmm.memory.insert(Allocation {
                 owner: process,
-                system_memory,
-                size: size.or(known_size).unwrap_or(0).next_multiple_of(PAGE_BYTES),
+                address,
+                size,
                 number,
                 resource: None,
                 opens: BTreeSet::new(),
@@ -196,6 +223,14 @@ impl Kernel {
             }));
         }
         Ok(Created { allocations, resource, private_data })
+    }
+
+    /// An address for memory of the device that [`can_be`] has accepted.
+    fn new_device_memory(&mut self, process: ProcessId, size: u64) -> u64 {
+        let next = &mut self.process_mut(process).next_device_memory;
+        let address = *next;
+        *next += size;
+        address
     }
 
     fn request_of(
@@ -265,7 +300,12 @@ impl Kernel {
                 self.violation(adapter, &format!("DxgkDdiCreateAllocation: {what}"), effects);
                 refuse(NtStatus::UNSUCCESSFUL, "DxgkDdiCreateAllocation failed")
             }
-            None => wanted.iter().zip(&request.allocations).try_for_each(|(one, info)| can_be(one, info)),
+            None => {
+                let budgets = self.config.adapters[adapter as usize].budget_bytes();
+                let next = self.process(request.process).next_device_memory;
+                let can_be = |(one, info)| can_be(one, info, budgets, next);
+                wanted.iter().zip(&request.allocations).try_for_each(can_be)
+            }
         };
         if checked.is_err() {
             let allocations = asked.1.iter().map(|(id, ..)| *id).collect();
@@ -452,6 +492,10 @@ fn wanted_by(flags: CreateAllocationFlags, info: &AllocationInfo) -> Result<Want
     if !start.is_multiple_of(PAGE_BYTES) || start >= limits::USER_END {
         return invalid(format!("pSystemMem {start:#x} is no page of the process"));
     }
+    if start == 0 && flags.contains(F::CREATE_SHARED) {
+        let why = "CreateShared with memory of the device: only memory of a process is shared";
+        return refuse(NtStatus::NOT_SUPPORTED, why);
+    }
     Ok(Wanted { system_memory: start, size: None, private_data: info.private_data.clone() })
 }
 
@@ -469,22 +513,39 @@ fn wrong_answer(info: &ddi::AllocationInfo) -> Option<&'static str> {
     (!info.system_memory && info.size.is_none()).then_some("memory of the device without a size")
 }
 
-/// Checks that an allocation as the driver wants it can be made.
-fn can_be(wanted: &Wanted, info: &ddi::AllocationInfo) -> Result<(), Refusal> {
+/// Checks that an allocation as the driver wants it can be made. `next`: the process's next address for memory of the
+/// device.
+fn can_be(wanted: &Wanted, info: &ddi::AllocationInfo, budgets: [u64; 2], next: u64) -> Result<(), Refusal> {
     let start = wanted.system_memory;
     if start == 0 {
-        let why = format!(
-            "{} bytes in the segment group {:?}: memory of the device is not modelled yet, only pSystemMem is",
-            info.size.unwrap_or(0),
-            info.segment_group
-        );
-        return refuse(NtStatus::NOT_SUPPORTED, why);
+        return device_memory_can_be(info, budgets[info.segment_group as usize], next);
     }
     let size = info.size.or(wanted.size).unwrap_or(PAGE_BYTES).checked_next_multiple_of(PAGE_BYTES);
     match size.and_then(|size| start.checked_add(size)).is_some_and(|end| end <= limits::USER_END) {
         true => Ok(()),
         false => invalid(format!("{size:#x?} bytes at {start:#x} are not memory of the process")),
     }
+}
+
+fn device_memory_can_be(info: &ddi::AllocationInfo, budget: u64, next: u64) -> Result<(), Refusal> {
+    /// What one call can take of the addresses.
+    const CALL_BYTES_MAX: u64 = limits::DEVICE_ALLOCATION_BYTES_MAX * limits::ALLOCATIONS_PER_CALL_MAX as u64;
+    let size = info.size.unwrap_or(0);
+    let most = limits::DEVICE_ALLOCATION_BYTES_MAX.min(budget);
+    if size > most {
+        let group = match info.segment_group {
+            SegmentGroup::Local => "LOCAL",
+            SegmentGroup::NonLocal => "NON_LOCAL",
+        };
+        let why = format!(
+            "{size} bytes of memory of the device in {group}, where an allocation has {most} at most"
+        );
+        return refuse(NtStatus::NO_MEMORY, why);
+    }
+    if next > limits::DEVICE_MEMORY_END - CALL_BYTES_MAX {
+        return refuse(NtStatus::NO_MEMORY, "the process has used up the addresses of memory of the device");
+    }
+    Ok(())
 }
 
 fn driver_allocation(adapter: u32, info: ddi::AllocationInfo, may_grow: bool) -> Box<DriverAllocation> {

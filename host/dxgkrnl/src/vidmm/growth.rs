@@ -14,6 +14,7 @@ use alloc::format;
 use d3dkmt::{NtStatus, limits};
 
 use crate::ProcessId;
+use crate::ddi::SegmentGroup;
 use crate::error::{Refusal, invalid, refuse};
 use crate::kernel::Kernel;
 
@@ -39,8 +40,8 @@ impl Kernel {
                 "{handle} has {size:#x} bytes, the mapping ends at byte {end:#x}, and only its creator maps more"
             ));
         }
-        if allocation.system_memory.checked_add(end).is_none_or(|end| end > limits::USER_END) {
-            let start = allocation.system_memory;
+        if allocation.address.checked_add(end).is_none_or(|end| end > limits::USER_END) {
+            let start = allocation.address;
             return invalid(format!("{end:#x} bytes at {start:#x} are not memory of the process"));
         }
         let entry = growth.0.entry(open).or_default();
@@ -61,7 +62,8 @@ impl Kernel {
             if is_counted { *end - self.vidmm.memory.allocations[allocation].size } else { 0 }
         };
         let more = growth.0.iter().map(grown).fold(0, u64::saturating_add);
-        match if more > 0 { self.over_budget(process, adapter, more) } else { 0 } {
+        // Only memory of a process grows.
+        match if more > 0 { self.over_budget(process, adapter, [0, more]) } else { 0 } {
             0 => Ok(()),
             over => {
                 let why = format!("resident allocations grow by {more} bytes, {over} over the budget");
@@ -81,7 +83,8 @@ impl Kernel {
                 self.vidmm.memory.allocations[index].opens.iter().filter(|open| self.vidmm.wants(**open));
             let counted = opens.map(|open| self.vidmm.memory.allocation_opens[*open].process);
             for process in counted.collect::<BTreeSet<ProcessId>>() {
-                *self.process_mut(process).resident_bytes.entry(adapter).or_default() += more;
+                let of = (adapter, SegmentGroup::NonLocal);
+                *self.process_mut(process).resident_bytes.entry(of).or_default() += more;
             }
         }
     }

@@ -1,7 +1,8 @@
 //! Locks of allocations for the CPU, and priorities of allocations.
 //!
-//! A lock returns the address of the allocation in the process that created it: it is that process's own memory, and no
-//! other process has it in its address space. Locks nest; they end with the handle. A lock does not delay engines.
+//! A lock returns the address of the allocation in the process that created it: no other process has it in its address
+//! space. For memory of the device that is the address at which the process's library has attached it; the program gets
+//! the one where the library has mapped it. Locks nest; they end with the handle. A lock does not delay engines.
 
 use alloc::format;
 use alloc::vec;
@@ -32,7 +33,11 @@ impl Kernel {
         }
         let open = self.allocation_open(process, device, allocation)?;
         let state = &self.vidmm.memory.allocations[self.vidmm.memory.allocation_opens[open].allocation];
-        let (owner, address) = (state.owner, state.system_memory);
+        let (owner, address) = (state.owner, state.address);
+        let cpu_visible = state.driver.as_ref().is_none_or(|driver| driver.cpu_visible);
+        if state.is_device_memory() && !cpu_visible {
+            return invalid(format!("{allocation} is not CpuVisible: its driver keeps it from the CPU"));
+        }
         if owner != process {
             return refuse(
                 NtStatus::NOT_SUPPORTED,
@@ -63,7 +68,7 @@ impl Kernel {
 
     fn touched_by_cpu(&mut self, process: ProcessId, open: u32) {
         let state = &self.vidmm.memory.allocations[self.vidmm.memory.allocation_opens[open].allocation];
-        let (owner, address, bytes) = (state.owner, state.system_memory, state.size);
+        let (owner, address, bytes) = (state.owner, state.address, state.size);
         self.edge(HappensBefore::Locked { process, owner, address, bytes });
     }
 

@@ -8,8 +8,8 @@
 //! An offer is of a handle, and ends with it. The handle keeps its counts: MakeResident and Evict change them, and they
 //! hold from the reclaim on. Offered bytes do not count as the process's usage.
 //!
-//! Allocations are of the process's own memory, which this model never discards: every reclaim finds the bytes as they
-//! were, whatever the priority of the offer. To offer what is offered, or to reclaim what is not, changes nothing.
+//! This model never discards memory, of a process or of the device: every reclaim finds the bytes as they were, whatever
+//! the priority of the offer. To offer what is offered, or to reclaim what is not, changes nothing.
 
 use alloc::collections::BTreeSet;
 use alloc::format;

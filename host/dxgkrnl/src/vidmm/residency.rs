@@ -6,8 +6,8 @@
 //!   Evict ──▶ count - 1 ──▶ the last count of all handles: engines find NoAccess, at once
 //! ```
 //! A process has a budget for each segment group of an adapter, and each allocation that it makes resident counts once.
-//! Its own memory - the only allocations there are - is in NON_LOCAL. Over budget nothing is made resident, and
-//! NumBytesToTrim is the excess, unless CantTrimFurther or MustSucceed is set.
+//! Its own memory is in NON_LOCAL, memory of the device where the driver says. Over budget nothing is made resident, and
+//! NumBytesToTrim is the excess of both groups, unless CantTrimFurther or MustSucceed is set.
 //!
 //! An allocation is created not resident. It is resident while any handle to it has a count, of any device or process;
 //! the count ends with the handle. Engines fault at memory that is not resident, as at memory that is not mapped: a
@@ -23,7 +23,7 @@ use d3dkmt::{Handle, NtStatus, Reply, limits};
 use serde::{Deserialize, Serialize};
 
 use crate::ProcessId;
-use crate::ddi::PagingWork;
+use crate::ddi::{PagingWork, SegmentGroup};
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
@@ -37,13 +37,17 @@ const INSISTING: u32 = 0x1 | 0x2;
 /// `D3DDDI_EVICT_FLAGS`: EvictOnlyIfNecessary and NotWrittenTo.
 const EVICT_FLAGS: u32 = 0x1 | 0x2;
 
-/// `D3DKMT_MEMORY_SEGMENT_GROUP_NON_LOCAL`.
-const NON_LOCAL: usize = 1;
-
-/// `D3DKMT_ALLOCATIONRESIDENCYSTATUS` of memory of the system, where a process's own memory is.
-const RESIDENT_IN_SHARED_MEMORY: u32 = 2;
 /// `D3DKMT_ALLOCATIONRESIDENCYSTATUS`.
-const NOT_RESIDENT: u32 = 3;
+mod residency_status {
+    /// In LOCAL.
+    pub const RESIDENT_IN_GPU_MEMORY: u32 = 1;
+    /// In NON_LOCAL, where a process's own memory is.
+    pub const RESIDENT_IN_SHARED_MEMORY: u32 = 2;
+    pub const NOT_RESIDENT: u32 = 3;
+}
+
+/// Bytes in each memory segment group, by its number.
+pub(super) type GroupBytes = [u64; SegmentGroup::ALL.len()];
 
 /// Bytes of a memory segment group.
 pub(crate) struct SegmentGroupUse {
@@ -81,15 +85,14 @@ impl Kernel {
         }
         let named_allocations: BTreeSet<u32> =
             counts.keys().map(|open| self.vidmm.memory.allocation_opens[*open].allocation).collect();
-        let sizes = |of: &mut dyn Iterator<Item = &u32>| -> u64 {
-            of.map(|one| self.vidmm.memory.allocations[*one].size).fold(0, u64::saturating_add)
-        };
-        let more = sizes(&mut named_allocations.iter().filter(|one| !self.is_wanted_by(**one, process)));
+        let more = self.bytes_of(named_allocations.iter().filter(|one| !self.is_wanted_by(**one, process)));
         let adapter = self.processes.devices()[device].adapter;
         let bytes_to_trim = self.over_budget(process, adapter, more);
         if bytes_to_trim > 0 && flags & INSISTING == 0 {
-            let budget = self.config.adapters[adapter as usize].non_local_budget_bytes;
-            let text = format!("{more} bytes more are {bytes_to_trim} over the budget of {budget}");
+            let [local, non_local] = more;
+            let text = format!(
+                "{local} bytes more in LOCAL and {non_local} in NON_LOCAL are {bytes_to_trim} over the budget"
+            );
             self.note(process, text, effects);
             return Ok(Reply::Residency { paging_fence_value: 0, bytes_to_trim, over_budget: true });
         }
@@ -98,7 +101,7 @@ impl Kernel {
             .filter(|one| !self.vidmm.memory.allocations[**one].resident)
             .copied()
             .collect();
-        let size = sizes(&mut missing.iter());
+        let size = self.bytes_of(missing.iter()).into_iter().fold(0, u64::saturating_add);
         for (open, count) in counts {
             self.raise_residency(open, count);
         }
@@ -140,7 +143,7 @@ impl Kernel {
             self.lower_residency(open, times);
         }
         let adapter = self.processes.devices()[device].adapter;
-        let bytes_to_trim = self.over_budget(process, adapter, 0);
+        let bytes_to_trim = self.over_budget(process, adapter, GroupBytes::default());
         Ok(Reply::Residency { paging_fence_value: 0, bytes_to_trim, over_budget: false })
     }
 
@@ -199,12 +202,20 @@ impl Kernel {
         allocations: &[Handle],
     ) -> CallResult {
         let named = self.named_allocations(process, device, resource, allocations)?;
-        let is_resident = |allocation: &u32| self.vidmm.memory.allocations[*allocation].resident;
-        let status = |resident| if resident { RESIDENT_IN_SHARED_MEMORY } else { NOT_RESIDENT };
+        let status = |allocation: &u32| {
+            let allocation = &self.vidmm.memory.allocations[*allocation];
+            match (allocation.resident, allocation.segment_group()) {
+                (false, _) => residency_status::NOT_RESIDENT,
+                (true, SegmentGroup::Local) => residency_status::RESIDENT_IN_GPU_MEMORY,
+                (true, SegmentGroup::NonLocal) => residency_status::RESIDENT_IN_SHARED_MEMORY,
+            }
+        };
+        let statuses = named.iter().map(status);
         Ok(Reply::AllocationResidency(if resource == Handle::NULL {
-            named.iter().map(|allocation| status(is_resident(allocation))).collect()
+            statuses.collect()
         } else {
-            vec![status(named.iter().all(is_resident))]
+            // The highest number is the least that is true of all.
+            vec![statuses.max().unwrap_or(residency_status::RESIDENT_IN_SHARED_MEMORY)]
         }))
     }
 
@@ -233,13 +244,11 @@ impl Kernel {
         adapter: u32,
         segment_group: u32,
     ) -> Result<SegmentGroupUse, Refusal> {
-        let budgets = self.config.adapters[adapter as usize].budget_bytes();
-        let group = segment_group as usize;
-        let Some(budget) = budgets.get(group).copied() else {
+        let Some(group) = SegmentGroup::ALL.get(segment_group as usize) else {
             return invalid(format!("segment group {segment_group} is neither LOCAL 0 nor NON_LOCAL 1"));
         };
-        let usage = if group == NON_LOCAL { self.resident_bytes(process, adapter) } else { 0 };
-        Ok(SegmentGroupUse { budget, usage })
+        let budget = self.config.adapters[adapter as usize].budget_bytes()[*group as usize];
+        Ok(SegmentGroupUse { budget, usage: self.resident_bytes(process, adapter, *group) })
     }
 
     fn named_for_residency(
@@ -260,14 +269,27 @@ impl Kernel {
         AllocationCount { residency: open.residency, handle: open.handle }
     }
 
-    pub(crate) fn resident_bytes(&self, process: ProcessId, adapter: u32) -> u64 {
-        self.process(process).resident_bytes.get(&adapter).copied().unwrap_or(0)
+    pub(crate) fn resident_bytes(&self, process: ProcessId, adapter: u32, group: SegmentGroup) -> u64 {
+        self.process(process).resident_bytes.get(&(adapter, group)).copied().unwrap_or(0)
     }
 
-    /// By how much a process would be over its budget if it made `more` bytes resident.
-    pub(super) fn over_budget(&self, process: ProcessId, adapter: u32, more: u64) -> u64 {
-        let budget = self.config.adapters[adapter as usize].non_local_budget_bytes;
-        self.resident_bytes(process, adapter).saturating_add(more).saturating_sub(budget)
+    /// By how much a process would be over its budgets, all together, if it made `more` bytes resident.
+    pub(super) fn over_budget(&self, process: ProcessId, adapter: u32, more: GroupBytes) -> u64 {
+        let budgets = self.config.adapters[adapter as usize].budget_bytes();
+        let over = |group: SegmentGroup| {
+            let resident = self.resident_bytes(process, adapter, group);
+            resident.saturating_add(more[group as usize]).saturating_sub(budgets[group as usize])
+        };
+        SegmentGroup::ALL.into_iter().map(over).fold(0, u64::saturating_add)
+    }
+
+    fn bytes_of<'a>(&self, allocations: impl Iterator<Item = &'a u32>) -> GroupBytes {
+        let mut bytes = GroupBytes::default();
+        for allocation in allocations.map(|one| &self.vidmm.memory.allocations[*one]) {
+            let group = &mut bytes[allocation.segment_group() as usize];
+            *group = group.saturating_add(allocation.size);
+        }
+        bytes
     }
 
     pub(super) fn is_wanted(&self, allocation: u32) -> bool {
@@ -302,9 +324,10 @@ impl Kernel {
         if is_wanted == was_wanted {
             return;
         }
-        let size = self.vidmm.memory.allocations[allocation].size;
+        let state = &self.vidmm.memory.allocations[allocation];
+        let (size, group) = (state.size, state.segment_group());
         let adapter = self.processes.devices()[device].adapter;
-        let bytes = self.process_mut(process).resident_bytes.entry(adapter).or_default();
+        let bytes = self.process_mut(process).resident_bytes.entry((adapter, group)).or_default();
         if is_wanted {
             *bytes += size;
             return;
@@ -350,21 +373,22 @@ impl Kernel {
 
     /// Reports resident bytes of a process that disagree with the counts of its handles.
     pub(crate) fn residency_miscounted(&self) -> Option<&'static str> {
-        let mut bytes: BTreeMap<(ProcessId, u32), u64> = BTreeMap::new();
+        let mut bytes: BTreeMap<(ProcessId, (u32, SegmentGroup)), u64> = BTreeMap::new();
         let mut counted_once = BTreeSet::new();
         let opens = self.vidmm.memory.allocation_opens.iter();
         for (_, open) in opens.filter(|(index, _)| self.vidmm.wants(*index)) {
             if counted_once.insert((open.process, open.allocation)) {
                 let adapter = self.processes.devices()[open.device].adapter;
-                *bytes.entry((open.process, adapter)).or_default() +=
-                    self.vidmm.memory.allocations[open.allocation].size;
+                let allocation = &self.vidmm.memory.allocations[open.allocation];
+                let of = (adapter, allocation.segment_group());
+                *bytes.entry((open.process, of)).or_default() += allocation.size;
             }
         }
         // An allocation that may still grow can be resident without a byte.
         bytes.retain(|_, bytes| *bytes > 0);
         let counted = self.processes.by_id().iter().flat_map(|(id, process)| {
             let resident = process.resident_bytes.iter().filter(|(_, bytes)| **bytes > 0);
-            resident.map(|(adapter, bytes)| ((*id, *adapter), *bytes))
+            resident.map(|(of, bytes)| ((*id, *of), *bytes))
         });
         if !counted.eq(bytes) {
             return Some("the resident bytes of a process");

@@ -36,7 +36,7 @@ impl Kernel {
                     .map_or(Handle::NULL, |open| self.vidmm.memory().resource_opens[open].handle),
                 allocation: open.allocation,
                 size: allocation.size,
-                system_memory: allocation.system_memory,
+                address: allocation.address,
                 residency: open.residency,
                 resident: allocation.resident,
                 locks: open.locks,

@@ -199,8 +199,8 @@ pub struct AllocationState {
     pub allocation: u32,
     /// Bytes.
     pub size: u64,
-    /// An address of the process that created it.
-    pub system_memory: u64,
+    /// An address of the process that created it; from `d3dkmt::limits::DEVICE_MEMORY_START` on of memory of the device.
+    pub address: u64,
     /// How often its device made it resident and did not evict it again.
     pub residency: u32,
     /// Engines find it where it is mapped.

@@ -1,6 +1,6 @@
 //! Converts recorded calls to operations: numbers of a trace become names of the scenario.
 
-use d3dkmt::allocation_data::{self, AllocationData};
+use d3dkmt::allocation_data::{self, AllocationData, AllocationDataFlags, SEGMENT_LOCAL};
 use d3dkmt::isa::{CommandBuffer, Packet, decode};
 use d3dkmt::names::{Numbers, Rename};
 use d3dkmt::{
@@ -195,6 +195,10 @@ impl Rename<Numbers, Bindings> for NamesOf<'_, '_> {
                 let bytes = allocation_data::memory_bytes(&info.private_data);
                 let bytes = bytes.ok_or("private data that do not say how much memory an allocation has")?;
                 let data = match AllocationData::decode(&info.private_data) {
+                    Ok(data) if info.system_memory == 0 => PrivateData::Device {
+                        local: data.segment == SEGMENT_LOCAL,
+                        cpu_visible: data.flags.contains(AllocationDataFlags::CPU_VISIBLE),
+                    },
                     Ok(_) => PrivateData::Described,
                     Err(_) => PrivateData::Foreign(info.private_data.len() as u32),
                 };

@@ -167,7 +167,8 @@ impl<'a> LinkWorld<'a> {
     fn end(&mut self, process: Process) {
         self.host.closes(self.host.id(process)).into_iter().for_each(|input| self.input(input));
         self.detach(process.index());
-        self.host.memory.end(self.host.id(process));
+        let id = self.host.id(process);
+        self.host.memory().end(id);
         self.guests[process.index()] = None;
     }
 
@@ -239,7 +240,7 @@ impl World for LinkWorld<'_> {
             }
             Request::Store { allocation, first, count, word } => {
                 let id = self.host.id(Process(at as u32));
-                let status = self.host.memory.store(id, allocation, (first, count), word);
+                let status = self.host.memory().store(id, allocation, (first, count), word);
                 self.answers[thread.index()] = Some(Answer { status, reply: Reply::None });
             }
             // A doorbell is memory, so no message is in transit.
@@ -389,7 +390,7 @@ impl World for LinkWorld<'_> {
         word: u32,
     ) -> Done<Result<Option<(u64, u32)>, NtStatus>> {
         let process = self.host.id(process);
-        Ok(self.host.memory.find_other(process, allocation, range, word))
+        Ok(self.host.memory().find_other(process, allocation, range, word))
     }
 
     fn take_event(&mut self, process: Process, event: u32) -> Done<u64> {

@@ -113,7 +113,7 @@ pub struct GpuVaRange {
     pub bytes: u64,
 }
 
-/// Private driver data of an allocation.
+/// Private driver data of an allocation, and with them what memory it has.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum PrivateData {
     /// None: a standard allocation, of an existing heap.
@@ -123,9 +123,12 @@ pub enum PrivateData {
     Described,
     /// This many bytes of a driver that the host does not know.
     Foreign(u32),
+    /// In the simulated driver's format, of memory of the device: in LOCAL or else in NON_LOCAL, and whether the CPU may
+    /// lock it.
+    Device { local: bool, cpu_visible: bool },
 }
 
-/// An allocation of the process's memory.
+/// An allocation of the process's memory, or of the device's.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct AllocationSpec {
     pub device: HandleRef,

@@ -167,10 +167,15 @@ pub(super) fn as_written(call: &NamedCall) -> NamedCall {
     written
 }
 
-/// Parses the private driver data of an allocation.
+/// Parses the private driver data of an allocation, or what memory of the device it is.
 fn private_data(cursor: &mut Cursor<'_>) -> Parsed<PrivateData> {
     if cursor.take_word("described") {
         return Ok(PrivateData::Described);
+    }
+    for (word, local) in [("local", true), ("non_local", false)] {
+        if cursor.take_word(word) {
+            return Ok(PrivateData::Device { local, cpu_visible: !cursor.take_word("invisible") });
+        }
     }
     let span = cursor.span();
     if !cursor.take_word("private") {

@@ -194,9 +194,10 @@ draws! {
     AllocationSpec: |drawing, _| AllocationSpec {
         device: drawing.handle(),
         bytes: drawing.value(),
-        private_data: match drawing.below(3) {
+        private_data: match drawing.below(4) {
             0 => PrivateData::None,
             1 => PrivateData::Described,
+            2 => PrivateData::Device { local: drawing.below(2) == 0, cpu_visible: drawing.below(2) == 0 },
             _ => PrivateData::Foreign(12 + drawing.below(1000) as u32),
         },
         shared: drawing.random.one_in(2),

@@ -33,6 +33,7 @@ const SAME_OUTPUT: [&str; 29] = [
     "memory_tour",
     "lists_tour",
     "private_data",
+    "device_memory",
     "bad_args",
     "abi_check",
     "loader",

@@ -5,12 +5,15 @@
 //!                          ─▶ they are mapped in place of the memory: same address, same bytes
 //!   the last allocation of a page is destroyed ─▶ the pages are detached at the host; the process keeps them
 //!
-//!   .. with private driver data, whose size the library does not know ─▶ its address is recorded
+//!   .. with private driver data ─▶ its address is recorded
 //!   Map.., Update..GpuVirtualAddress ─▶ what they map is attached, before the call is sent
+//!
+//!   .. without pSystemMem: memory of the device ─▶ zeroed pages of the broker, attached at the host's address for them
+//!                          ─▶ they are mapped anywhere, where Lock2 finds them until the allocation ends
 //! ```
 //! So no page of a process is pinned without its knowledge. A process that exits, unmaps the memory or is killed frees
 //! no page that the host still writes. Another thread must not write the memory while an allocation of it is being
-//! created. Backed memory is shared with a forked child from then on.
+//! created. Backed memory is shared with a forked child from then on; memory of the device is not in its address space.
 //!
 //! `unsafe` here: the process's memory is replaced.
 
@@ -19,12 +22,17 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use d3dkmt::limits::DEVICE_MEMORY_START;
 use d3dkmt::{Handle, NtStatus};
 use fence_page::PAGE_BYTES;
 use proto::limits::{BACKING_MEMFD, PAGES_PER_MESSAGE_MAX};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::attach::AttachError;
+
+mod device_memory;
+
+use device_memory::DeviceMemory;
 
 /// Provides pages that the host can access.
 pub trait BackingProvider {
@@ -72,12 +80,30 @@ struct BackingPiece {
     allocations: BTreeSet<Handle>,
 }
 
+/// What an allocation belongs to.
+#[derive(Clone, Copy, Debug)]
+pub struct Parents {
+    pub device: Handle,
+    /// NULL without one.
+    pub resource: Handle,
+}
+
 #[derive(Debug)]
 struct AllocationBacking {
-    device: Handle,
-    resource: Handle,
-    /// Its address, if it is attached as far as it is mapped.
-    memory: Option<u64>,
+    parents: Parents,
+    memory: AllocationMemory,
+    /// Locks of its handle that the host has answered and that were not ended.
+    locks: u32,
+}
+
+#[derive(Debug)]
+enum AllocationMemory {
+    /// Of the process, attached as a whole.
+    Attached,
+    /// Of the process, attached as far as it is mapped. `bytes`: its size, if the driver knows it.
+    AsMapped { address: u64, bytes: Option<u64> },
+    /// Of the device.
+    Device(DeviceMemory),
 }
 
 /// All backing pages of this process.
@@ -93,8 +119,7 @@ impl ProcessBacking {
     pub fn add(
         &mut self,
         backing_provider: &impl BackingProvider,
-        device: Handle,
-        resource: Handle,
+        parents: Parents,
         allocation: Handle,
         memory: Range<u64>,
     ) -> Result<(), BackingError> {
@@ -118,41 +143,105 @@ impl ProcessBacking {
                 }
             }
         }
-        for (address, pages) in backing {
-            let end = address + u64::from(pages) * PAGE_BYTES as u64;
-            self.pieces.insert(address, BackingPiece { end, allocations: BTreeSet::new() });
-        }
+        self.attached(backing);
         for piece in self.pieces.range_mut(..range.end).map(|(_, piece)| piece) {
             if piece.end > range.start {
                 piece.allocations.insert(allocation);
             }
         }
-        let known = AllocationBacking { device, resource, memory: None };
+        let known = AllocationBacking { parents, memory: AllocationMemory::Attached, locks: 0 };
         self.allocations.entry(allocation).or_insert(known);
         Ok(())
     }
 
-    /// Records the memory of an allocation, of which [`ProcessBacking::add_mapped`] attaches what is mapped.
-    pub fn record(&mut self, device: Handle, resource: Handle, allocation: Handle, address: u64) {
-        self.allocations.insert(allocation, AllocationBacking { device, resource, memory: Some(address) });
+    /// Records pages that were attached.
+    fn attached(&mut self, pieces: Vec<(u64, u32)>) {
+        for (address, pages) in pieces {
+            let end = address + u64::from(pages) * PAGE_BYTES as u64;
+            self.pieces.insert(address, BackingPiece { end, allocations: BTreeSet::new() });
+        }
+    }
+
+    /// Records the memory of an allocation, of which [`ProcessBacking::add_mapped`] attaches what is mapped. `bytes`: its
+    /// size, if the driver knows it.
+    pub fn record(&mut self, parents: Parents, allocation: Handle, address: u64, bytes: Option<u64>) {
+        let memory = AllocationMemory::AsMapped { address, bytes };
+        self.allocations.insert(allocation, AllocationBacking { parents, memory, locks: 0 });
+    }
+
+    /// Attaches zeroed pages as the memory of the device of an allocation, at the host's addresses for it.
+    pub fn add_device_memory(
+        &mut self,
+        backing_provider: &impl BackingProvider,
+        parents: Parents,
+        allocation: Handle,
+        addresses: Range<u64>,
+    ) -> Result<(), BackingError> {
+        let memory = DeviceMemory::reserve(&addresses).map_err(BackingError::Map)?;
+        let mut attached = Vec::new();
+        for (address, pages) in requests(&addresses) {
+            let piece = backing_provider.attach_backing(address, pages).map_err(BackingError::Broker);
+            let mapped = piece.and_then(|piece| {
+                attached.push((address, pages));
+                memory.map(piece.as_fd(), address, pages).map_err(BackingError::Map)
+            });
+            if let Err(error) = mapped {
+                attached.iter().for_each(|(address, _)| detach_ignoring_errors(backing_provider, *address));
+                return Err(error);
+            }
+        }
+        memory.keep_from_children();
+        self.attached(attached);
+        for (_, piece) in self.pieces.range_mut(addresses) {
+            piece.allocations.insert(allocation);
+        }
+        let memory = AllocationMemory::Device(memory);
+        self.allocations.insert(allocation, AllocationBacking { parents, memory, locks: 0 });
+        Ok(())
+    }
+
+    /// The host has locked an allocation, and answered this address. Returns the one for the program; `None` if the
+    /// memory has ended meanwhile.
+    pub fn locked(&mut self, device: Handle, allocation: Handle, address: u64) -> Option<u64> {
+        let known = self.allocations.get_mut(&allocation).filter(|known| known.parents.device == device);
+        let Some(known) = known else {
+            return (address < DEVICE_MEMORY_START).then_some(address);
+        };
+        known.locks += 1;
+        match &known.memory {
+            AllocationMemory::Device(memory) => Some(memory.start()),
+            AllocationMemory::Attached | AllocationMemory::AsMapped { .. } => Some(address),
+        }
+    }
+
+    /// Ends a lock of an allocation. False if no lock is known here.
+    pub fn unlock(&mut self, device: Handle, allocation: Handle) -> bool {
+        match self.allocations.get_mut(&allocation) {
+            Some(known) if known.parents.device == device && known.locks > 0 => {
+                known.locks -= 1;
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Attaches the part of an allocation's memory that is about to be mapped, and nothing else of it: a forked child
-    /// shares attached memory. A range that no memory can have is left to the host, which refuses it.
+    /// shares attached memory. A range that no memory can have, or that the allocation has not, is left to the host,
+    /// which refuses it.
     pub fn add_mapped(
         &mut self,
         backing_provider: &impl BackingProvider,
         allocation: Handle,
         part: &Range<u64>,
     ) -> Result<(), BackingError> {
-        let Some(&AllocationBacking { device, resource, memory: Some(address) }) =
-            self.allocations.get(&allocation)
-        else {
+        let known = self.allocations.get(&allocation).map(|known| (known.parents, &known.memory));
+        let Some((parents, &AllocationMemory::AsMapped { address, bytes })) = known else { return Ok(()) };
+        if bytes.is_some_and(|bytes| part.end > bytes) {
             return Ok(());
-        };
+        }
         match (address.checked_add(part.start), address.checked_add(part.end)) {
             (Some(start), Some(end)) if start < end => {
-                self.add(backing_provider, device, resource, allocation, start..end)
+                self.add(backing_provider, parents, allocation, start..end)
             }
             _ => Ok(()),
         }
@@ -162,9 +251,9 @@ impl ProcessBacking {
     pub fn retain(
         &mut self,
         backing_provider: &impl BackingProvider,
-        mut is_alive: impl FnMut(Handle, /* device */ Handle, /* resource */ Handle) -> bool,
+        mut is_alive: impl FnMut(Handle, Parents) -> bool,
     ) {
-        self.allocations.retain(|handle, of| is_alive(*handle, of.device, of.resource));
+        self.allocations.retain(|handle, of| is_alive(*handle, of.parents));
         self.pieces.retain(|address, piece| {
             piece.allocations.retain(|allocation| self.allocations.contains_key(allocation));
             if piece.allocations.is_empty() {

@@ -51,6 +51,7 @@ impl Broker {
 
 const PAGE: u64 = PAGE_BYTES as u64;
 const DEVICE: Handle = Handle(1);
+const OF_DEVICE: Parents = Parents { device: DEVICE, resource: Handle::NULL };
 
 /// Pages of this process.
 struct Memory(*mut u8, usize);
@@ -100,11 +101,11 @@ fn add(
     allocation: u32,
     range: Range<u64>,
 ) -> Result<(), BackingError> {
-    backing.add(broker, DEVICE, Handle::NULL, Handle(allocation), range)
+    backing.add(broker, OF_DEVICE, Handle(allocation), range)
 }
 
 fn end(backing: &mut ProcessBacking, broker: &Broker, allocation: u32) {
-    backing.retain(broker, |handle, _, _| handle != Handle(allocation));
+    backing.retain(broker, |handle, _| handle != Handle(allocation));
 }
 
 #[test]
@@ -144,12 +145,12 @@ fn allocations_of_the_same_pages_share_them_until_the_last_ends() {
 fn a_device_and_a_resource_take_their_allocations_with_them() {
     let (memory, broker, mut backing) = (Memory::new(4), Broker::default(), ProcessBacking::default());
     let resource = Handle(50);
-    backing.add(&broker, DEVICE, resource, Handle(1), memory.pages(0..1)).unwrap();
-    backing.add(&broker, DEVICE, Handle::NULL, Handle(2), memory.pages(1..2)).unwrap();
-    backing.add(&broker, Handle(9), Handle::NULL, Handle(3), memory.pages(2..3)).unwrap();
-    backing.retain(&broker, |_, _, of| of != resource);
+    backing.add(&broker, Parents { resource, ..OF_DEVICE }, Handle(1), memory.pages(0..1)).unwrap();
+    backing.add(&broker, OF_DEVICE, Handle(2), memory.pages(1..2)).unwrap();
+    backing.add(&broker, Parents { device: Handle(9), ..OF_DEVICE }, Handle(3), memory.pages(2..3)).unwrap();
+    backing.retain(&broker, |_, of| of.resource != resource);
     assert_eq!(broker.pieces(&memory), [(1, 1), (2, 1)]);
-    backing.retain(&broker, |_, device, _| device != DEVICE);
+    backing.retain(&broker, |_, of| of.device != DEVICE);
     assert_eq!(broker.pieces(&memory), [(2, 1)]);
 }
 
@@ -206,6 +207,80 @@ fn a_partial_failure_keeps_the_bytes_and_detaches_everything() {
     assert_eq!(NtStatus::from(&refused), NtStatus::NO_MEMORY);
     assert!(broker.backing.borrow().is_empty() && backing.is_empty());
     assert!((0..memory.1).step_by(997).all(|at| memory.get(at) == (at % 253) as u8));
+}
+
+/// The program's address of a lock.
+fn locked(backing: &mut ProcessBacking, allocation: u32, address: u64) -> Option<*mut u8> {
+    let address = backing.locked(DEVICE, Handle(allocation), address)?;
+    Some(std::ptr::with_exposed_provenance_mut(address as usize))
+}
+
+#[test]
+fn memory_of_the_device_is_zeroed_shared_with_the_host_and_ends_with_its_allocation() {
+    let (broker, mut backing) = (Broker::default(), ProcessBacking::default());
+    let start = DEVICE_MEMORY_START;
+    let bytes = (PAGES_PER_MESSAGE_MAX as u64 + 1) * PAGE;
+    backing.add_device_memory(&broker, OF_DEVICE, Handle(1), start..start + bytes).unwrap();
+    let starts: Vec<u64> = broker.backing.borrow().keys().copied().collect();
+    assert_eq!(starts, [start, start + bytes - PAGE], "a piece for each message");
+    let memory = locked(&mut backing, 1, start).unwrap();
+    let at = |offset: u64| memory.wrapping_add(offset as usize);
+    // SAFETY: the allocation has that many bytes, mapped until it ends.
+    unsafe {
+        assert_eq!([at(0).read_volatile(), at(bytes - 1).read_volatile()], [0, 0]);
+        broker.write(start + bytes - 1, &[7]);
+        assert_eq!(at(bytes - 1).read_volatile(), 7);
+        at(bytes - PAGE).write_volatile(8);
+    }
+    let mut byte = [0];
+    broker.backing.borrow()[&(start + bytes - PAGE)].read_exact_at(&mut byte, 0).unwrap();
+    assert_eq!(byte, [8]);
+    end(&mut backing, &broker, 1);
+    assert!(broker.backing.borrow().is_empty() && backing.is_empty());
+    assert!(locked(&mut backing, 1, start).is_none(), "it is gone");
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let page = memory as u64..memory as u64 + PAGE;
+    assert!(covered(&maps, &page, |mapping| mapping.is_backed()).is_err(), "it is unmapped");
+}
+
+#[test]
+fn memory_of_the_device_that_a_broker_refuses_leaves_nothing() {
+    let second = DEVICE_MEMORY_START + PAGES_PER_MESSAGE_MAX as u64 * PAGE;
+    let broker = Broker { refuse_at: Some(second), ..Broker::default() };
+    let mut backing = ProcessBacking::default();
+    let refused =
+        backing.add_device_memory(&broker, OF_DEVICE, Handle(1), DEVICE_MEMORY_START..second + PAGE);
+    assert_eq!(NtStatus::from(&refused.unwrap_err()), NtStatus::NO_MEMORY);
+    assert!(broker.backing.borrow().is_empty() && backing.is_empty());
+}
+
+#[test]
+fn locks_are_of_a_handle_on_its_device_and_end_with_it() {
+    let (memory, broker, mut backing) = (Memory::new(1), Broker::default(), ProcessBacking::default());
+    let unlock = |backing: &mut ProcessBacking, allocation| backing.unlock(DEVICE, Handle(allocation));
+    add(&mut backing, &broker, 1, memory.pages(0..1)).unwrap();
+    assert!(!unlock(&mut backing, 1));
+    for _ in 0..2 {
+        assert_eq!(backing.locked(DEVICE, Handle(1), memory.start()), Some(memory.start()));
+    }
+    assert!(!backing.unlock(Handle(9), Handle(1)) && !unlock(&mut backing, 2));
+    assert!(unlock(&mut backing, 1) && unlock(&mut backing, 1) && !unlock(&mut backing, 1));
+    backing.locked(DEVICE, Handle(1), memory.start());
+    end(&mut backing, &broker, 1);
+    assert!(!unlock(&mut backing, 1));
+}
+
+#[test]
+fn a_map_beyond_a_known_size_attaches_nothing() {
+    let (memory, broker, mut backing) = (Memory::new(4), Broker::default(), ProcessBacking::default());
+    backing.record(OF_DEVICE, Handle(1), memory.start(), Some(2 * PAGE));
+    backing.add_mapped(&broker, Handle(1), &(0..3 * PAGE)).unwrap();
+    assert_eq!(broker.pieces(&memory), []);
+    backing.add_mapped(&broker, Handle(1), &(PAGE..2 * PAGE)).unwrap();
+    assert_eq!(broker.pieces(&memory), [(1, 1)]);
+    backing.record(OF_DEVICE, Handle(2), memory.start(), None);
+    backing.add_mapped(&broker, Handle(2), &(0..4 * PAGE)).unwrap();
+    assert_eq!(broker.pieces(&memory), [(0, 1), (1, 1), (2, 2)]);
 }
 
 #[test]

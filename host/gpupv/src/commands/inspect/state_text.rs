@@ -177,6 +177,10 @@ fn render_allocation(allocation: &Allocation) -> String {
         0 => String::new(),
         bytes => format!(", {bytes} bytes of private driver data"),
     };
+    if allocation.address >= d3dkmt::limits::DEVICE_MEMORY_START {
+        let group = if allocation.local { "LOCAL" } else { "NON_LOCAL" };
+        more.push_str(&format!(", memory of the device in {group}"));
+    }
     if allocation.grows {
         more.push_str(", grows by what is mapped");
     }
@@ -190,7 +194,7 @@ fn render_allocation(allocation: &Allocation) -> String {
         handle(allocation.handle),
         allocation.allocation,
         allocation.size,
-        allocation.system_memory
+        allocation.address
     )
 }
 

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use d3dkmt::allocation_data::{self, AllocationData};
+use d3dkmt::allocation_data::{self, AllocationData, AllocationDataFlags, SEGMENT_LOCAL, SEGMENT_NON_LOCAL};
 use d3dkmt::names::{Numbers, Rename};
 use d3dkmt::{
     AllocationInfo, CreateAllocation, CreateAllocationFlags, EventId, GpuSignal, GpuVaOperation, Handle,
@@ -151,8 +151,8 @@ impl<W: World> Rename<Bindings, Numbers> for NumbersOf<'_, '_, W> {
         })
     }
 
-    /// Returns an allocation of the process's own memory. The runner invents the address for backends without real
-    /// memory; a real process uses its own.
+    /// Returns an allocation. The runner invents the address of a process's own memory for backends without real memory;
+    /// a real process uses its own.
     fn new_allocation(&mut self, spec: &AllocationSpec) -> Renamed<Box<CreateAllocation>> {
         const FIRST: u64 = 0x7E00_0000_0000;
         const APART: u64 = 1 << 32;
@@ -164,8 +164,17 @@ impl<W: World> Rename<Bindings, Numbers> for NumbersOf<'_, '_, W> {
                 (false, data.encode().to_vec())
             }
             PrivateData::Foreign(bytes) => (false, allocation_data::foreign(spec.bytes, bytes as usize)),
+            PrivateData::Device { local, cpu_visible } => {
+                let segment = if local { SEGMENT_LOCAL } else { SEGMENT_NON_LOCAL };
+                let mut flags = AllocationDataFlags::empty();
+                flags.set(AllocationDataFlags::CPU_VISIBLE, cpu_visible);
+                let data = AllocationData { size: spec.bytes, segment, flags, ..AllocationData::default() };
+                (false, data.encode().to_vec())
+            }
         };
-        let mut flags = CreateAllocationFlags::EXISTING_SYS_MEM;
+        let is_of_device = matches!(spec.private_data, PrivateData::Device { .. });
+        let mut flags = CreateAllocationFlags::empty();
+        flags.set(CreateAllocationFlags::EXISTING_SYS_MEM, !is_of_device);
         flags.set(CreateAllocationFlags::STANDARD_ALLOCATION, is_standard);
         flags.set(SHARED, spec.shared);
         let standard = StandardAllocation {
@@ -173,7 +182,7 @@ impl<W: World> Rename<Bindings, Numbers> for NumbersOf<'_, '_, W> {
             size: spec.bytes,
             ..StandardAllocation::default()
         };
-        let system_memory = FIRST + number * APART;
+        let system_memory = if is_of_device { 0 } else { FIRST + number * APART };
         Ok(Box::new(CreateAllocation {
             device: self.run.handle(spec.device),
             flags,

@@ -116,6 +116,10 @@ impl Printer<'_> {
                     PrivateData::None => String::new(),
                     PrivateData::Described => " described".to_owned(),
                     PrivateData::Foreign(bytes) => format!(" private={bytes}"),
+                    PrivateData::Device { local, cpu_visible } => {
+                        let group = if *local { " local" } else { " non_local" };
+                        format!("{group}{}", if *cpu_visible { "" } else { " invisible" })
+                    }
                 };
                 let shared = if *shared { " shared" } else { "" };
                 format!("allocate {} bytes={bytes:#x}{private_data}{shared}", self.handle(*device))

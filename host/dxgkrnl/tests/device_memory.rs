@@ -1,0 +1,203 @@
+//! Memory of the device: its addresses, its budgets, its locks, and that nothing is left of it.
+
+use covers::covers;
+
+use crate::allocations::destroy;
+use crate::common::scripted::scripted;
+use crate::common::{P, World};
+use crate::gpu_memory::{Mapped, bring, map, page_table_updates};
+use crate::paging::queue;
+use d3dkmt::allocation_data::{
+    AllocationData, AllocationDataFlags, SEGMENT_LOCAL, SEGMENT_NON_LOCAL, foreign,
+};
+use d3dkmt::limits::{DEVICE_ALLOCATION_BYTES_MAX, DEVICE_MEMORY_START};
+use d3dkmt::{AllocationInfo, Call, CreateAllocation, CreateAllocationFlags as F, Handle, NtStatus, Reply};
+use dxgkrnl::{AdapterConfig, Config, Input};
+
+const IP: NtStatus = NtStatus::INVALID_PARAMETER;
+const OK: NtStatus = NtStatus::SUCCESS;
+const PENDING: NtStatus = NtStatus::PENDING;
+const NO_MEMORY: NtStatus = NtStatus::NO_MEMORY;
+const PAGE: u64 = 4096;
+const SIZE: u64 = 3 * PAGE;
+
+fn data(size: u64, segment: u32, flags: AllocationDataFlags) -> Vec<u8> {
+    AllocationData { size, segment, flags, ..AllocationData::default() }.encode().to_vec()
+}
+
+fn visible(size: u64, segment: u32) -> Vec<u8> {
+    data(size, segment, AllocationDataFlags::CPU_VISIBLE)
+}
+
+fn creation(device: Handle, data: &[Vec<u8>]) -> CreateAllocation {
+    let info = |data: &Vec<u8>| AllocationInfo { private_data: data.clone(), ..AllocationInfo::default() };
+    let allocations = data.iter().map(info).collect();
+    CreateAllocation { device, allocations, ..CreateAllocation::default() }
+}
+
+fn call(create: CreateAllocation) -> Call {
+    Call::CreateAllocation { create: Box::new(create) }
+}
+
+/// Allocations with their sizes and addresses.
+fn make(world: &mut World, device: Handle, data: &[Vec<u8>]) -> (Vec<Handle>, Vec<u64>, Vec<u64>) {
+    match world.ok(call(creation(device, data))) {
+        Reply::Allocations { allocations, sizes, addresses, .. } => (allocations, sizes, addresses),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn one(world: &mut World, device: Handle, data: Vec<u8>) -> Handle {
+    make(world, device, &[data]).0[0]
+}
+
+/// Bytes that a process uses of LOCAL and of NON_LOCAL.
+fn usage(world: &mut World) -> [u64; 2] {
+    let adapter = world.adapter();
+    [0, 1].map(|segment_group| {
+        let call = Call::QueryVideoMemoryInfo { adapter, segment_group, physical_adapter: 0 };
+        match world.ok(call) {
+            Reply::VideoMemoryInfo { current_usage, .. } => current_usage,
+            other => panic!("{other:?}"),
+        }
+    })
+}
+
+fn make_resident(world: &mut World, paging_queue: Handle, allocations: &[Handle]) -> (NtStatus, u64) {
+    let allocations = allocations.to_vec();
+    match world.call(Call::MakeResident { paging_queue, allocations, priorities: vec![], flags: 0 }) {
+        (status, Reply::Residency { bytes_to_trim, .. }) => (status, bytes_to_trim),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn it_has_addresses_that_no_memory_of_a_process_has_and_that_are_not_reused() {
+    covers!("MEM-030");
+    let (mut world, script) = scripted(Config::default());
+    let device = world.device();
+    let all = [visible(SIZE - 5, SEGMENT_LOCAL), visible(PAGE, SEGMENT_NON_LOCAL)];
+    let (allocations, sizes, addresses) = make(&mut world, device, &all);
+    assert_eq!(sizes, [SIZE, PAGE]);
+    assert_eq!(addresses, [DEVICE_MEMORY_START, DEVICE_MEMORY_START + SIZE]);
+    let state = world.kernel.snapshot().allocations;
+    assert_eq!(state.iter().map(|one| one.address).collect::<Vec<_>>(), addresses);
+
+    // Engines find it there, once it is mapped and resident.
+    let paging_queue = queue(&mut world, device, 0).0;
+    map(&mut world, Mapped::whole(allocations[0]).by(paging_queue));
+    bring(&mut world, paging_queue, allocations[0]);
+    let seen = page_table_updates(&script);
+    assert!(seen.last().unwrap().contains(&format!("address: {DEVICE_MEMORY_START}, ")), "{seen:?}");
+    let beyond = Mapped { pages: 4, ..Mapped::whole(allocations[0]) };
+    assert_eq!(world.status(beyond.by(paging_queue)), IP);
+    assert_eq!(destroy(&mut world, device, Handle::NULL, &allocations), OK);
+    let seen = page_table_updates(&script);
+    assert!(seen.last().unwrap().contains("NoAccess"), "{seen:?}");
+
+    let (_, _, again) = make(&mut world, device, &all[..1]);
+    assert_eq!(again, [DEVICE_MEMORY_START + SIZE + PAGE]);
+    // Beside memory of the process only that of the device has an address; what grows has no size.
+    let mut mixed = creation(device, &[visible(PAGE, SEGMENT_LOCAL), foreign(0, 64)]);
+    mixed.allocations[1].system_memory = 0x7F00_0000_0000;
+    let Reply::Allocations { sizes, addresses, .. } = world.ok(call(mixed)) else { panic!() };
+    assert_eq!((sizes, addresses[1]), (vec![PAGE, 0], 0));
+    world.input(Input::ProcessGone { process: P });
+    assert!(world.kernel.snapshot().is_empty());
+}
+
+#[test]
+fn each_segment_group_has_its_own_budget_and_usage() {
+    covers!("MEM-031");
+    let adapter = AdapterConfig {
+        local_budget_bytes: 2 * SIZE,
+        non_local_budget_bytes: SIZE,
+        ..AdapterConfig::default()
+    };
+    let mut world = World::with_config(Config { adapters: vec![adapter], ..Config::default() });
+    let device = world.device();
+    let paging_queue = queue(&mut world, device, 0).0;
+    let mut make = |segment| one(&mut world, device, visible(SIZE, segment));
+    let local = [make(SEGMENT_LOCAL), make(SEGMENT_LOCAL), make(SEGMENT_LOCAL)];
+    let non_local = [make(SEGMENT_NON_LOCAL), make(SEGMENT_NON_LOCAL)];
+    assert_eq!(usage(&mut world), [0, 0]);
+    assert_eq!(make_resident(&mut world, paging_queue, &[local[0], local[1], non_local[0]]), (PENDING, 0));
+    assert_eq!(usage(&mut world), [2 * SIZE, SIZE]);
+    assert_eq!(make_resident(&mut world, paging_queue, &local[2..]), (NO_MEMORY, SIZE));
+    assert!(world.notes().last().unwrap().contains("in LOCAL"));
+    assert_eq!(make_resident(&mut world, paging_queue, &[local[2], non_local[1]]), (NO_MEMORY, 2 * SIZE));
+    world.advance(1_000_000);
+    let allocations = vec![local[0], non_local[0], local[2]];
+    let residency = Call::QueryAllocationResidency { device, resource: Handle::NULL, allocations };
+    assert_eq!(world.ok(residency), Reply::AllocationResidency(vec![1, 2, 3]));
+    world.ok(Call::Evict { device, allocations: vec![local[0]], flags: 0 });
+    assert_eq!(usage(&mut world), [SIZE, SIZE], "room in LOCAL is none in NON_LOCAL");
+    assert_eq!(make_resident(&mut world, paging_queue, &non_local[1..]).0, NO_MEMORY);
+    assert_eq!(make_resident(&mut world, paging_queue, &local[2..]), (PENDING, 0));
+    assert_eq!(destroy(&mut world, device, Handle::NULL, &local), OK);
+    assert_eq!((usage(&mut world), world.kernel.miscounted()), ([0, SIZE], None));
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_leaks_nothing() {
+    let adapter = AdapterConfig {
+        local_budget_bytes: SIZE,
+        non_local_budget_bytes: 2 * DEVICE_ALLOCATION_BYTES_MAX,
+        ..AdapterConfig::default()
+    };
+    let mut world = World::with_config(Config { adapters: vec![adapter], ..Config::default() });
+    let device = world.device();
+    let of = |data| creation(device, &[data]);
+    let flags = |flags| CreateAllocation { flags, ..of(visible(PAGE, SEGMENT_LOCAL)) };
+    let wrong = [
+        ("more than the budget", NO_MEMORY, of(visible(SIZE + 1, SEGMENT_LOCAL))),
+        (
+            "more than a broker has",
+            NO_MEMORY,
+            of(visible(DEVICE_ALLOCATION_BYTES_MAX + 1, SEGMENT_NON_LOCAL)),
+        ),
+        ("one of two is too much", NO_MEMORY, creation(device, &[visible(PAGE, 1), visible(2 * SIZE, 1)])),
+        ("an overflow", IP, of(visible(u64::MAX, SEGMENT_LOCAL))),
+        ("ExistingSysMem", IP, flags(F::EXISTING_SYS_MEM)),
+        ("an unknown size", NtStatus::NOT_SUPPORTED, of(foreign(PAGE, 20))),
+        ("a shared resource", NtStatus::NOT_SUPPORTED, flags(F::CREATE_RESOURCE | F::CREATE_SHARED)),
+    ];
+    for (what, status, create) in wrong {
+        assert_eq!(world.status(call(create)), status, "{what}");
+        assert!(!world.effects.notes.last().expect("a refusal says why").text.is_empty(), "{what}");
+        let state = world.kernel.snapshot();
+        assert_eq!((state.resources.len(), state.allocations.len(), world.kernel.miscounted()), (0, 0, None));
+    }
+    one(&mut world, device, visible(DEVICE_ALLOCATION_BYTES_MAX, SEGMENT_NON_LOCAL));
+}
+
+#[test]
+fn only_visible_memory_is_locked_and_locks_end_with_their_handle() {
+    covers!("MEM-032", "MEM-033");
+    let mut world = World::new();
+    let (device, other) = (world.device(), world.device());
+    let all = [visible(SIZE, SEGMENT_LOCAL), data(SIZE, SEGMENT_LOCAL, AllocationDataFlags::empty())];
+    let (allocations, _, addresses) = make(&mut world, device, &all);
+    let lock = |device, allocation, flags| Call::Lock { device, allocation, flags };
+    let unlock = |device, allocation| Call::Unlock { device, allocation };
+    assert_eq!(world.status(lock(device, allocations[1], 0)), IP, "it is invisible");
+    assert!(world.notes().last().unwrap().contains("CpuVisible"));
+    assert_eq!(world.status(unlock(device, allocations[1])), IP);
+    assert_eq!(world.status(lock(other, allocations[0], 0)), IP, "of another device");
+    assert_eq!(world.status(lock(device, allocations[0], 2)), IP, "reserved flags");
+    for _ in 0..2 {
+        assert_eq!(world.ok(lock(device, allocations[0], 0)), Reply::Locked { address: addresses[0] });
+    }
+    assert_eq!(world.status(unlock(other, allocations[0])), IP);
+    world.ok(unlock(device, allocations[0]));
+    // The library sends the end of a lock that it knows without waiting for an answer.
+    world.input(Input::Call { process: P, request: 0, call: unlock(device, allocations[0]) });
+    assert_eq!(world.kernel.snapshot().allocations[0].locks, 0);
+    assert_eq!(world.status(unlock(device, allocations[0])), IP);
+    world.input(Input::Call { process: P, request: 0, call: unlock(device, allocations[0]) });
+    assert_eq!(world.execution_state(device), 1, "a refused unlock stops no device");
+    world.ok(lock(device, allocations[0], 0));
+    assert_eq!(destroy(&mut world, device, Handle::NULL, &allocations), OK);
+    assert_eq!(world.status(unlock(device, allocations[0])), IP);
+    assert_eq!(world.status(lock(device, allocations[0], 0)), IP);
+}
