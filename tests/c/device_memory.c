@@ -269,10 +269,44 @@ static void what_is_refused(void)
     printf("what cannot be locked or created is refused\n");
 }
 
-int main(void)
+/* For each line of input: the CPU writes, an engine copies, and the CPU reads, with a lock that began a line before. */
+static void on_demand(void)
+{
+    handle_t allocation;
+    uint32_t *words, *again;
+    EXPECT(allocate(GPUPV_SEGMENT_LOCAL, GPUPV_ALLOCATION_CPU_VISIBLE, BYTES, &allocation), STATUS_SUCCESS);
+    uint64_t address = map(allocation);
+    uint32_t half = buffer(address, BYTES / 2, 0), rest = buffer(address + BYTES / 2, BYTES / 2, 0);
+    struct gpupv_use uses[] = {gpupv_use_whole(half, GPUPV_ACCESS_COPY_SOURCE), gpupv_use_whole(rest, GPUPV_ACCESS_COPY_DEST)};
+    EXPECT(lock(allocation, &words), STATUS_SUCCESS);
+    printf("ready\n");
+    fflush(stdout);
+    char line[16];
+    for (uint32_t word = 1; fgets(line, sizeof line, stdin); word++) {
+        CHECK(words_of(words, WORDS / 2, WORDS, word - 1), "the bytes of the line before are gone");
+        for (int at = 0; at < WORDS / 2; at++)
+            words[at] = word;
+        run(GPUPV_WORK_COPY, GPUPV_KERNEL_COPY, 0, uses, 2);
+        CHECK(words_of(words, WORDS / 2, WORDS, word), "the engine copied other bytes");
+        EXPECT(unlock(allocation), STATUS_SUCCESS);
+        EXPECT(unlock(allocation), STATUS_INVALID_PARAMETER);
+        EXPECT(lock(allocation, &again), STATUS_SUCCESS);
+        CHECK(again == words && usage(0) == BYTES, "a lock gave another address");
+        printf("%s\n", failures ? "FAILED" : "right");
+        fflush(stdout);
+    }
+    destroy_device(device);
+    close_adapter(adapter);
+}
+
+int main(int argc, char **argv)
 {
     setenv("GPUPV_QUIET", "1", 1);
     set_up();
+    if (argc > 1 && !strcmp(argv[1], "on-demand")) {
+        on_demand();
+        return failures != 0;
+    }
     from_the_cpu_to_an_engine_and_back(GPUPV_SEGMENT_LOCAL, D3DKMT_MEMORY_SEGMENT_GROUP_LOCAL);
     from_the_cpu_to_an_engine_and_back(GPUPV_SEGMENT_NON_LOCAL, D3DKMT_MEMORY_SEGMENT_GROUP_NON_LOCAL);
     never_the_bytes_of_before();

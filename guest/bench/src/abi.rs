@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 
 use anyhow::ensure;
+use d3dkmt::allocation_data::{AllocationData, AllocationDataFlags, SEGMENT_LOCAL};
 use d3dkmt::{CpuEventUsage, EscapeFlags, Handle, SyncObjectFlags};
 // The library itself: its exported C names are what the declarations below link to.
 use dxcore as _;
@@ -141,6 +142,52 @@ impl BenchDevice {
             value: value_at(fence.FenceValueCPUVirtualAddress)?,
             gpu_address: fence.FenceValueGPUVirtualAddress,
         })
+    }
+
+    /// Memory of the device that the CPU may lock. It may only be destroyed while nothing has it locked.
+    pub fn create_device_memory(&self, bytes: u64) -> anyhow::Result<u32> {
+        let (segment, flags) = (SEGMENT_LOCAL, AllocationDataFlags::CPU_VISIBLE);
+        let mut data = AllocationData { size: bytes, segment, flags, ..AllocationData::default() }.encode();
+        let mut info = sdk::D3DDDI_ALLOCATIONINFO2 {
+            pPrivateDriverData: data.as_mut_ptr().cast(),
+            PrivateDriverDataSize: data.len() as u32,
+            ..Default::default()
+        };
+        let mut create =
+            sdk::D3DKMT_CREATEALLOCATION { hDevice: self.device, NumAllocations: 1, ..Default::default() };
+        create.Anonymous2.pAllocationInfo2 = &raw mut info;
+        // SAFETY: see the module.
+        check(unsafe { sdk::D3DKMTCreateAllocation2(&mut create) }, "CreateAllocation2")?;
+        Ok(info.hAllocation)
+    }
+
+    pub fn destroy_allocation(&self, allocation: u32) -> anyhow::Result<()> {
+        let destroy = sdk::D3DKMT_DESTROYALLOCATION2 {
+            hDevice: self.device,
+            phAllocationList: &allocation,
+            AllocationCount: 1,
+            ..Default::default()
+        };
+        // SAFETY: see the module.
+        check(unsafe { sdk::D3DKMTDestroyAllocation2(&destroy) }, "DestroyAllocation2")
+    }
+
+    /// Locks memory of the device of this many bytes, which the caller does not use after the end of the lock.
+    pub fn lock(&self, allocation: u32, bytes: usize) -> anyhow::Result<&'static mut [u8]> {
+        let mut lock =
+            sdk::D3DKMT_LOCK2 { hDevice: self.device, hAllocation: allocation, ..Default::default() };
+        // SAFETY: see the module.
+        check(unsafe { sdk::D3DKMTLock2(&mut lock) }, "Lock2")?;
+        ensure!(!lock.pData.is_null(), "the lock has no address");
+        // SAFETY: the allocation has that many bytes, mapped to its end; no engine accesses them, and each caller has one
+        // lock at a time.
+        Ok(unsafe { std::slice::from_raw_parts_mut(lock.pData.cast(), bytes) })
+    }
+
+    pub fn unlock(&self, allocation: u32) -> anyhow::Result<()> {
+        let unlock = sdk::D3DKMT_UNLOCK2 { hDevice: self.device, hAllocation: allocation };
+        // SAFETY: see the module.
+        check(unsafe { sdk::D3DKMTUnlock2(&unlock) }, "Unlock2")
     }
 
     pub fn create_context(&self, node_ordinal: u32) -> anyhow::Result<u32> {

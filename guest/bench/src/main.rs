@@ -11,6 +11,7 @@
 //! C ABI, as users make them.
 
 mod abi;
+mod device_memory;
 mod driver_wake;
 mod fence_read;
 mod flood;
@@ -96,6 +97,7 @@ fn measure(plan: &Plan) -> anyhow::Result<()> {
     if plan.is_selected("pipelined_signals") {
         pipeline::measure(plan).context("pipelined_signals")?;
     }
+    device_memory::measure(plan).context("memory of the device")?;
     recorded::measure(plan).context("recorded")?;
     Ok(())
 }

@@ -30,6 +30,9 @@ const OF_GUESTS: &[&str] = &[
     "fence_read",
     "fence_read_written",
     "satisfied_wait",
+    "lock_unlock",
+    "create_allocation",
+    "locked_bandwidth",
 ];
 const OF_ONE_CORE: usize = 5;
 
@@ -239,6 +242,27 @@ pub const DEFINITIONS: &[Definition] = &[
             Goal::AtMost(1000.0),
         )
     },
+    with_peer(
+        "lock_unlock",
+        "Lock2 and Unlock2 of memory of the device",
+        Unit::Nanoseconds,
+        ("peer", "a synchronous call: device state"),
+        Goal::RatioAtMost(1.2),
+    ),
+    with_peer(
+        "create_allocation",
+        "CreateAllocation2 of 64 KiB of memory of the device",
+        Unit::Nanoseconds,
+        ("peer", "a synchronous call: device state"),
+        Goal::RatioAtMost(4.0),
+    ),
+    with_peer(
+        "locked_bandwidth",
+        "CPU copy in a locked allocation",
+        Unit::BytesPerSecond,
+        ("peer", "the same in private memory"),
+        Goal::RatioAtLeast(0.9),
+    ),
     without_peer(
         "wakeups_at_rest",
         "daemon at rest, one client attached",

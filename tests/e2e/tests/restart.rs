@@ -66,23 +66,33 @@ fn one_way_calls_are_executed_once_each() {
     ring_goes_on(KILLS, &["--async-submission"]);
 }
 
-#[test]
-fn engines_reach_backing_pages_attached_before_the_restart() {
+/// Runs a program that makes an engine copy for each line of input, and restarts its daemon between lines.
+fn copies_across_restarts(program: &str) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let journal = folder.path().join("journal");
     let arguments = ["--journal", journal.to_str().expect("UTF-8")];
     let mut served = Served::start(&arguments);
-    let mut lists = Running::start(Embedded::command_at(&served.broker(), "lists_tour", &["on-demand"]));
-    lists.says("ready");
+    let mut copies = Running::start(Embedded::command_at(&served.broker(), program, &["on-demand"]));
+    copies.says("ready");
     for _ in 0..3 {
-        lists.write_input(b"\n");
-        lists.says("right");
+        copies.write_input(b"\n");
+        copies.says("right");
         served.kill();
         served.start_again(&arguments);
     }
-    lists.write_input(b"\n");
-    assert_eq!(lists.end(), "right\n");
+    copies.write_input(b"\n");
+    assert_eq!(copies.end(), "right\n");
     nothing_is_left(&served);
+}
+
+#[test]
+fn engines_reach_backing_pages_attached_before_the_restart() {
+    copies_across_restarts("lists_tour");
+}
+
+#[test]
+fn locked_memory_of_the_device_is_attached_again_after_the_restart() {
+    copies_across_restarts("device_memory");
 }
 
 #[test]
