@@ -328,6 +328,7 @@ static void descriptors(void)
 static void *waits_for_the_engine(void *fence)
 {
     EXPECT(cpu_wait(device, ((struct fence *)fence)->handle, 1, 0), STATUS_SUCCESS);
+    CHECK(fence_value(fence) == 1, "the last close ended the wait");
     return NULL;
 }
 
@@ -360,6 +361,26 @@ static void last_close(void (*step)(const char *))
     printf("the last close ends the process object\n");
 }
 
+/* Ends a program that hangs. */
+static void *watch(void *unused)
+{
+    (void)unused;
+    sleep(LONG_MS / 1000);
+    printf("dxg_ioctls: FAILED, it hangs\n");
+    fflush(stdout);
+    _exit(1);
+}
+
+static void start_watch(void)
+{
+    sigset_t all, before;
+    pthread_t thread;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    CHECK(pthread_create(&thread, NULL, watch, NULL) == 0, "no thread");
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
 static void no_step(const char *text)
 {
     (void)text;
@@ -375,6 +396,7 @@ static void waits_for_a_byte(const char *text)
 
 int main(int argc, char **argv)
 {
+    start_watch();
     adapter = open_adapter(&luid);
     if (!adapter)
         return 1;
