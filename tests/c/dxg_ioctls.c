@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <sys/time.h>
 
-enum { PAGE = 4096, OPEN_FILES = 64, ADAPTERS_MAX = 64, RESTARTS = 20, INTERVAL_US = 2000 };
+enum { PAGE = 4096, OPEN_FILES = 64, ADAPTERS_MAX = 64, RESTARTS = 20, REOPENS = 80, INTERVAL_US = 2000 };
 
 #define CODE(direction, bytes, number) ((unsigned long)(direction) << 30 | (bytes) << 16 | 'G' << 8 | (number))
 
@@ -361,6 +361,18 @@ static void last_close(void (*step)(const char *))
     printf("the last close ends the process object\n");
 }
 
+/* Ended sessions keep their descriptors. */
+static void reopens(void)
+{
+    int times = 0;
+    close(dxg_descriptor);
+    while ((dxg_descriptor = open("/dev/dxg", O_RDONLY | O_CLOEXEC)) >= 0 && enumerate(dxg_descriptor) == 0) {
+        close(dxg_descriptor);
+        times++;
+    }
+    CHECK(errno == EBADF && times >= REOPENS, "%d times, then %s", times, strerror(errno));
+}
+
 /* Ends a program that hangs. */
 static void *watch(void *unused)
 {
@@ -404,6 +416,10 @@ int main(int argc, char **argv)
     context = create_context(device, 0);
     if (argc == 2 && strcmp(argv[1], "closes") == 0) {
         last_close(waits_for_a_byte);
+        return failures != 0;
+    }
+    if (argc == 2 && strcmp(argv[1], "reopens") == 0) {
+        reopens();
         return failures != 0;
     }
     numbers();

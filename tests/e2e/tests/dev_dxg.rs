@@ -65,6 +65,15 @@ fn a_program_that_destroys_nothing_leaves_nothing() {
 }
 
 #[test]
+fn a_program_opens_the_device_many_times() {
+    let daemon = Embedded::start();
+    let mut command = daemon.command("dxg_ioctls", &["reopens"]);
+    let output = command.env("GPUPV_QUIET", "1").stdin(Stdio::null()).output().expect("it starts");
+    assert!(output.status.success(), "{}", stdout(&output));
+    daemon.end();
+}
+
+#[test]
 fn the_last_close_of_the_device_ends_the_process_at_the_host() {
     covers!("GPV-050");
     let daemon = Embedded::start();
