@@ -160,7 +160,6 @@ functions! {
     Nothing fn D3DKMTMarkDeviceAsError(in D3DKMT_MARKDEVICEASERROR) = scheduling::mark_device_as_error;
     Nothing fn D3DKMTCreateSyncFile(inout D3DKMT_CREATESYNCFILE) = sync_file::create_sync_file;
     Nothing fn D3DKMTEscape(in D3DKMT_ESCAPE) = escape::escape;
-    /// These two answer STATUS_NOT_SUPPORTED.
     Nothing fn D3DKMTWaitSyncFile(in D3DKMT_WAITSYNCFILE) = sync_file::wait_sync_file;
     Nothing fn D3DKMTOpenSyncObjectFromSyncFile(inout D3DKMT_OPENSYNCOBJECTFROMSYNCFILE)
         = sync_file::open_sync_object_from_sync_file;

@@ -227,6 +227,24 @@ impl<P: Port> Session<P> {
         Ok(opened)
     }
 
+    /// `D3DKMTOpenSyncObjectFromSyncFile`, from what the sync file carries. Returns the fence and the value that the
+    /// sync file waits for.
+    pub async fn open_sync_file(
+        &self,
+        device: Handle,
+        token: ShareToken,
+    ) -> Result<(CreatedFence<P::Location>, u64), NtStatus> {
+        let call = Call::OpenSyncFile { device, token };
+        match self.call_with_memory(&call, &Wakes::None).await? {
+            Reply::OpenedSyncFile { object, fence_value } => {
+                let opened = self.locate(object)?;
+                self.keep(&opened, Some(SyncObjectType::MONITORED_FENCE), device);
+                Ok((opened, fence_value))
+            }
+            other => Err(self.unexpected("OpenSyncFile", &other)),
+        }
+    }
+
     /// `D3DKMTOpenSynchronizationObject`, by the global handle of a legacy object.
     pub async fn open_legacy_sync_object(&self, shared_handle: Handle) -> Result<Handle, NtStatus> {
         let call = Call::OpenSynchronizationObject { shared_handle };

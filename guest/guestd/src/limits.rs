@@ -35,8 +35,11 @@ pub const PROCESS_PAGES_MAX: u32 = d3dkmt::limits::FENCE_SLOTS_PER_PROCESS_MAX /
 pub const GROW_PAGES_MAX: u32 = proto::limits::PAGES_PER_MESSAGE_MAX as u32;
 /// Regions that are pinned at a time: the size of the io_uring buffer table.
 pub const PINNED_REGIONS_MAX: u32 = 8192;
-/// Open descriptors of `guestd serve`: three for each process, two for each event channel, and the agent's.
-pub const DESCRIPTORS_MAX: u64 = 32 * 1024;
+/// Open descriptors of `guestd serve`: three for each process, two for each event channel, one for each sync file, and
+/// the agent's.
+pub const DESCRIPTORS_MAX: u64 = 32 * 1024 + SYNC_FILES_MAX as u64;
+/// Sync files of the guest.
+pub const SYNC_FILES_MAX: u32 = 4096;
 /// NT handles that the broker of the bundled guest may watch (`fs.inotify.max_user_watches`): all that the host allows
 /// a VM, and some for other programs.
 pub const WATCHES_MAX: usize = d3dkmt::limits::SHARES_PER_VM_MAX + 1024;

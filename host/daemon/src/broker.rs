@@ -35,6 +35,8 @@ pub enum Request {
     },
     /// An NT handle that names nothing yet.
     MakeNtHandle,
+    /// A sync file that is of no fence yet.
+    MakeSyncFile,
     /// Backing pages, to be mapped at this address.
     AttachBacking {
         address: u64,
@@ -93,6 +95,7 @@ pub(super) fn read_request(connection: &ClientFd) -> anyhow::Result<Request> {
         }
         Body::Grow(grow) => Ok(Request::Grow { slots: grow.slots }),
         Body::MakeNtHandle(_) => Ok(Request::MakeNtHandle),
+        Body::MakeSyncFile(_) => Ok(Request::MakeSyncFile),
         Body::AttachBacking(attach_backing) => {
             Ok(Request::AttachBacking { address: attach_backing.address, pages: attach_backing.pages })
         }

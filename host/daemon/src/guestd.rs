@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use d3dkmt::limits::REGISTERED_EVENTS_PER_PROCESS_MAX;
-use d3dkmt::{EventId, FeatureId};
+use d3dkmt::{EventId, FeatureId, ShareToken};
 use dxgkrnl::{Features, ProcessId};
 use fence_page::PAGE_BYTES;
 use proto::Versions;
@@ -152,7 +152,10 @@ impl GuestdEndpoint {
             Body::NtHandleHeld(bytes) => {
                 let token = proto::convert::token(&bytes, "nt_handle_held").context("guestd's connection")?;
                 let inserted = self.vm.kernel_host.nt_handles().insert_open(self.vm.id, token);
-                inserted.map(|()| Reply::NtHandleHeld(true))
+                inserted.map(|()| {
+                    self.raise_through_guestd(token);
+                    Reply::NtHandleHeld(true)
+                })
             }
             Body::Resume(ResumeProcess { process, pid, token }) => {
                 let process = ProcessId(process);
@@ -162,7 +165,10 @@ impl GuestdEndpoint {
             }
             Body::MakeNtHandle(process) => self.client(process).and_then(|_| {
                 let token = self.vm.kernel_host.nt_handles().make(self.vm.id);
-                token.map(|token| Reply::NtHandle(token.0.to_vec()))
+                token.map(|token| {
+                    self.raise_through_guestd(token);
+                    Reply::NtHandle(token.0.to_vec())
+                })
             }),
             Body::NtHandleClosed(bytes) => {
                 let token =
@@ -194,6 +200,13 @@ impl GuestdEndpoint {
             }),
             Body::Detach(_) => Ok(Reply::Detached(true)),
         })
+    }
+
+    /// Lets the kernel's thread send guestd that a sync file is ready, if the handle is one.
+    fn raise_through_guestd(&self, token: ShareToken) {
+        let replies = self.replies.clone();
+        let raise = Arc::new(move |token| replies.sync_file_ready(token));
+        self.vm.kernel_host.nt_handles().raised_by(self.vm.id, token, raise);
     }
 
     fn hello(&mut self, hello: &GuestdHello, version: u32) -> anyhow::Result<GuestdWelcome> {
@@ -328,6 +341,15 @@ impl Replies {
             self.connection.reset();
         }
         reads
+    }
+
+    /// Sends that a sync file is ready. There is one such message for each sync file of the VM at most, and guestd has to
+    /// read answers to make more, so what it leaves unread is limited.
+    fn sync_file_ready(&self, token: ShareToken) {
+        let body = Some(host_to_guestd::Body::SyncFileReady(token.0.to_vec()));
+        let mut unsent = self.lock();
+        frame::append(&HostToGuestd { body, ..HostToGuestd::default() }, &mut unsent);
+        self.send_more(&mut unsent);
     }
 
     /// Sends what fits; `writable` sends the rest.

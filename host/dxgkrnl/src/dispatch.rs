@@ -94,6 +94,10 @@ impl Kernel {
             OpenSynchronizationObject { shared_handle } => self.open_by_global(process, shared_handle, effects),
             OpenNtHandleFromName { name, desired_access, token } =>
                 self.open_nt_handle_from_name(process, &name, desired_access, token),
+            CreateSyncFile { device, fence, fence_value, token } =>
+                self.create_sync_file(process, device, fence, fence_value, token, effects),
+            WaitSyncFile { context, token } => self.wait_sync_file(process, context, token, effects),
+            OpenSyncFile { device, token } => self.open_sync_file(process, device, token, effects),
         }
 
         of_keyed_mutexes {

@@ -1,14 +1,14 @@
 //! Everything the kernel asks its host to do, in lists that are drained in this order: moves, stores, answers, events,
-//! notes. Memory comes first, then the answer, then the wake-up.
+//! sync files, notes. Memory comes first, then the answer, then the wake-up.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use d3dkmt::{NtStatus, Reply, WakeTarget};
+use d3dkmt::{NtStatus, Reply, ShareToken, WakeTarget};
 use serde::{Deserialize, Serialize};
 
-use crate::{DmaOp, ProcessId};
+use crate::{DmaOp, ProcessId, VmId};
 
 /// Store a value into a slot of a process's fence memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,6 +36,13 @@ pub struct HostEvent {
     pub status: NtStatus,
 }
 
+/// Make the descriptor of a sync file readable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SyncFileReady {
+    pub vm: VmId,
+    pub token: ShareToken,
+}
+
 /// A line for people: why a call was refused, what a policy decided.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Note {
@@ -50,27 +57,30 @@ pub struct Effects {
     pub stores: Vec<FenceStore>,
     pub answers: Vec<Answer>,
     pub events: Vec<HostEvent>,
+    pub sync_files: Vec<SyncFileReady>,
     pub notes: Vec<Note>,
 }
 
 impl Effects {
     #[inline]
     pub fn clear(&mut self) {
-        let Effects { moves, stores, answers, events, notes } = self;
+        let Effects { moves, stores, answers, events, sync_files, notes } = self;
         moves.clear();
         stores.clear();
         answers.clear();
         events.clear();
+        sync_files.clear();
         notes.clear();
     }
 
     /// Appends the effects of a later input.
     pub fn append(&mut self, later: Effects) {
-        let Effects { moves, stores, answers, events, notes } = later;
+        let Effects { moves, stores, answers, events, sync_files, notes } = later;
         self.moves.extend(moves);
         self.stores.extend(stores);
         self.answers.extend(answers);
         self.events.extend(events);
+        self.sync_files.extend(sync_files);
         self.notes.extend(notes);
     }
 
@@ -87,8 +97,8 @@ impl Effects {
     }
 
     pub fn is_empty(&self) -> bool {
-        let Effects { moves, stores, answers, events, notes } = self;
-        let is_quiet = stores.is_empty() && answers.is_empty() && events.is_empty();
+        let Effects { moves, stores, answers, events, sync_files, notes } = self;
+        let is_quiet = stores.is_empty() && answers.is_empty() && events.is_empty() && sync_files.is_empty();
         is_quiet && moves.is_empty() && notes.is_empty()
     }
 }
@@ -108,6 +118,12 @@ impl fmt::Display for Answer {
 impl fmt::Display for HostEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "wake p{} {}: {}", self.process.0, self.target, self.status)
+    }
+}
+
+impl fmt::Display for SyncFileReady {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "vm {} sync file {:?} is ready", self.vm.0, self.token)
     }
 }
 

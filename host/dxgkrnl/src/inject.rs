@@ -149,21 +149,24 @@ impl Kernel {
         }
     }
 
-    /// Ends every CPU wait for fences of this adapter. All objects of a wait are on one.
+    /// Ends every CPU wait for fences of this adapter, and those of sync files. All objects of a wait are on one.
     fn end_waits_on(&mut self, adapter: u32, effects: &mut Effects) -> usize {
         let of_adapter = |wait: &Wait| {
             // An unsatisfied item keeps its object alive.
             let items = self.sync.waits().items(wait);
             let held_up_by = items.as_ref().iter().find(|item| !item.satisfied);
             let is_on_adapter = held_up_by.is_some_and(|item| self.adapter_of(item) == adapter);
-            is_on_adapter && matches!(wait.owner(), WaitOwner::Cpu { .. })
+            is_on_adapter && !matches!(wait.owner(), WaitOwner::Gpu { .. })
         };
         let ended: Vec<WaitId> =
             self.sync.waits().iter().filter_map(|(id, wait)| of_adapter(wait).then_some(id)).collect();
         for id in &ended {
-            let owner = self.end_wait(*id).map(|wait| wait.owner());
-            if let Some(WaitOwner::Cpu { process, event }) = owner {
-                self.wake(process, event, NtStatus::DEVICE_REMOVED, effects);
+            match self.end_wait(*id).map(|wait| wait.owner()) {
+                Some(WaitOwner::Cpu { process, event }) => {
+                    self.wake(process, event, NtStatus::DEVICE_REMOVED, effects);
+                }
+                Some(WaitOwner::SyncFile { sync_file }) => self.sync_file_ready(sync_file, effects),
+                Some(WaitOwner::Gpu { .. }) | None => {}
             }
         }
         ended.len()

@@ -440,6 +440,8 @@ impl<'a> ModelWorld<'a> {
 fn without_handle(call: &mut Call) {
     if let Call::OpenSyncObject { token, .. }
     | Call::OpenNativeFence { token, .. }
+    | Call::OpenSyncFile { token, .. }
+    | Call::WaitSyncFile { token, .. }
     | Call::OpenResourceFromNtHandle { token, .. }
     | Call::OpenKeyedMutexFromNtHandle { token, .. } = call
     {

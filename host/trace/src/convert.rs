@@ -3,7 +3,7 @@
 
 use d3dkmt::{Handle, WakeTarget};
 use dxgkrnl::{
-    Answer, Effects, EngineId, Fault, Features, FenceStore, HostEvent, Input, Note, ProcessId, VmId,
+    Answer, Effects, EngineId, Fault, Features, FenceStore, HostEvent, Input, Note, ProcessId, SyncFileReady, VmId,
 };
 use proto::convert::{ConvertError, FromHost, call_from_body, from_host, token};
 use proto::trace as wire;
@@ -92,11 +92,15 @@ pub(crate) fn effects_from_wire(effects: wire::Effects) -> Result<Effects, Conve
         value: store.value,
     };
     let note = |note: wire::Note| Note { process: note.process.map(ProcessId), text: note.text };
+    let ready = |ready: wire::SyncFileReady| {
+        Ok(SyncFileReady { vm: VmId(ready.vm), token: token(&ready.token, "SyncFileReady")? })
+    };
     Ok(Effects {
         moves: effects.moves.into_iter().map(crate::dma::from_wire).collect::<Result<_, _>>()?,
         stores: effects.stores.into_iter().map(store).collect(),
         answers: effects.answers.into_iter().map(answer_from_wire).collect::<Result<_, _>>()?,
         events: effects.events.into_iter().map(event_from_wire).collect::<Result<_, _>>()?,
+        sync_files: effects.sync_files.into_iter().map(ready).collect::<Result<_, _>>()?,
         notes: effects.notes.into_iter().map(note).collect(),
     })
 }

@@ -3,7 +3,7 @@
 //! written by [`crate::compact`] instead.
 
 use d3dkmt::Handle;
-use dxgkrnl::{Answer, Effects, EngineId, Fault, Input, Nanos, ProcessId};
+use dxgkrnl::{Answer, Effects, EngineId, Fault, Input, Nanos, ProcessId, SyncFileReady};
 use prost::Message;
 use prost::encoding::{WireType, encode_varint, encoded_len_varint};
 use proto::channel::{encode_answer_frame, encode_call_frame};
@@ -99,10 +99,14 @@ fn handle(tag: u32, handle: Handle, out: &mut Vec<u8>) {
 }
 
 fn text(tag: u32, value: &str, out: &mut Vec<u8>) {
+    data(tag, value.as_bytes(), out);
+}
+
+fn data(tag: u32, value: &[u8], out: &mut Vec<u8>) {
     if !value.is_empty() {
         key(tag, WireType::LengthDelimited, out);
         varint(value.len() as u64, out);
-        out.extend_from_slice(value.as_bytes());
+        out.extend_from_slice(value);
     }
 }
 
@@ -212,7 +216,7 @@ fn fault(fault: Fault, out: &mut Vec<u8>) {
 /// A record of `Effects`: the second half of a step. It is written even if empty, because a step without one is
 /// unfinished.
 pub(crate) fn effects(effects: &Effects, out: &mut Vec<u8>) {
-    let Effects { moves, stores, answers, events, notes } = effects;
+    let Effects { moves, stores, answers, events, sync_files, notes } = effects;
     out.push(EFFECTS);
     let length = Length::reserve(out);
     for store in stores {
@@ -240,6 +244,12 @@ pub(crate) fn effects(effects: &Effects, out: &mut Vec<u8>) {
     }
     for op in moves {
         nested(5, out, |out| crate::dma::write(op, out));
+    }
+    for SyncFileReady { vm, token } in sync_files {
+        nested(6, out, |out| {
+            number(1, vm.0.into(), out);
+            data(2, &token.0, out);
+        });
     }
     length.set(out);
 }

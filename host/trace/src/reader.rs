@@ -68,13 +68,14 @@ impl fmt::Display for Record {
         match self {
             Record::Step { sequence, now, input, effects } => {
                 write!(f, "#{sequence} {now} ns {input}")?;
-                let Some(Effects { moves, stores, answers, events, notes }) = effects else {
+                let Some(Effects { moves, stores, answers, events, sync_files, notes }) = effects else {
                     return write!(f, "\n    (the kernel did not return)");
                 };
                 moves.iter().try_for_each(|one| write!(f, "\n    {one}"))?;
                 stores.iter().try_for_each(|store| write!(f, "\n    {store}"))?;
                 answers.iter().try_for_each(|answer| write!(f, "\n    {answer}"))?;
                 events.iter().try_for_each(|event| write!(f, "\n    {event}"))?;
+                sync_files.iter().try_for_each(|ready| write!(f, "\n    {ready}"))?;
                 notes.iter().try_for_each(|note| write!(f, "\n    {note}"))
             }
             Record::Snapshot { sequence, digest, state, .. } => {

@@ -114,6 +114,7 @@ pub enum Lane {
     Stores,
     Answers,
     Events,
+    SyncFiles,
     Notes,
 }
 
@@ -124,6 +125,7 @@ impl Lane {
             Lane::Stores => "stores",
             Lane::Answers => "answers",
             Lane::Events => "events",
+            Lane::SyncFiles => "sync files",
             Lane::Notes => "notes",
         }
     }
@@ -147,6 +149,7 @@ impl Difference {
             .or_else(|| in_lane(Lane::Stores, &recorded.stores, &replayed.stores))
             .or_else(|| in_lane(Lane::Answers, &recorded.answers, &replayed.answers))
             .or_else(|| in_lane(Lane::Events, &recorded.events, &replayed.events))
+            .or_else(|| in_lane(Lane::SyncFiles, &recorded.sync_files, &replayed.sync_files))
             .or_else(|| in_lane(Lane::Notes, &recorded.notes, &replayed.notes))
     }
 }

@@ -111,6 +111,13 @@ calls! {
     /// `D3DKMTOpenSyncObjectNtHandleFromName`: `token` is what the guest's new NT handle will carry.
     25 OpenNtHandleFromName { 1 name: String, 2 desired_access: u32, 3 token: NewToken }, makes_nt_handle
         => "open_name {name} [access={desired_access|ACCESS:GENERIC_ALL}]";
+    /// `D3DKMTCreateSyncFile`: `token` is what the guest's new sync file will carry.
+    110 CreateSyncFile { 1 device: Handle, 2 fence: Handle, 3 fence_value: FenceValue, 4 token: NewToken }, makes_nt_handle
+        => "sync_file {device} {fence} value={fence_value}";
+    /// `D3DKMTWaitSyncFile`: a packet in the context's queue.
+    111 WaitSyncFile { 1 context: Handle, 2 token: Token } => "wait_sync_file {context} {token}";
+    /// `D3DKMTOpenSyncObjectFromSyncFile`.
+    112 OpenSyncFile { 1 device: Handle, 2 token: Token } -> OpenedSyncFile => "open_sync_file {device} {token}";
     /// `D3DKMTCreateKeyedMutex` (no data, no flags) and `..2`.
     26 CreateKeyedMutex { 1 initial_value: u64, 2 private_data: MutexData, 3 flags: KeyedMutexFlags } -> KeyedMutex
         => "keyed_mutex [key={initial_value}] [data={private_data}] [{flags}]";
@@ -399,5 +406,6 @@ mod replies {
         50 Reclaimed { 1 results: Vec<u32>, 2 paging_fence_value: u64 } => Number paging_fence_value;
         /// `D3DKMT_ALLOCATIONRESIDENCYSTATUS` of each allocation, or of the resource.
         51 AllocationResidency[0: Vec<u32>] => Number 0;
+        60 OpenedSyncFile { 1 object: CreatedSyncObject, 2 fence_value: u64 } => SyncObject object;
     }
 }

@@ -105,3 +105,96 @@ fn no_close_is_lost_when_more_are_closed_than_the_queue_holds() {
     drop(kept);
     assert_eq!(handles.closed(), [token(0)]);
 }
+
+fn revents(descriptor: BorrowedFd<'_>) -> PollFlags {
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut polled = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
+    poll(&mut polled, Some(&now)).unwrap();
+    polled[0].revents()
+}
+
+#[test]
+fn a_sync_file_is_readable_from_its_signal_on_in_whoever_has_it() {
+    let mut handles = NtHandles::new().unwrap();
+    let sync_file = handles.make_sync_file(token(1)).unwrap();
+    let copy = rustix::io::dup(&sync_file).unwrap();
+    assert_eq!(token_of(copy.as_fd()), Some(token(1)));
+    assert!(rustix::io::fcntl_getfd(&sync_file).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
+    assert_eq!((revents(copy.as_fd()), handles.closed()), (PollFlags::empty(), vec![]));
+    handles.signal_of(token(1)).unwrap().raise();
+    assert_eq!(revents(copy.as_fd()), PollFlags::IN | PollFlags::HUP);
+    // A reader cannot take it away from the others.
+    assert_eq!(rustix::io::read(&sync_file, &mut [0; 8]), Ok(1));
+    assert_eq!(revents(copy.as_fd()), PollFlags::HUP);
+    drop(sync_file);
+    assert_eq!((handles.closed(), handles.len()), (vec![], 1), "a copy is open");
+    drop(copy);
+    assert_eq!((handles.closed(), handles.len()), (vec![token(1)], 0));
+    assert!(handles.signal_of(token(1)).is_none());
+}
+
+#[test]
+fn the_last_close_is_seen_before_the_signal_and_the_signal_then_has_no_effect() {
+    let mut handles = NtHandles::new().unwrap();
+    let sync_file = handles.make_sync_file(token(1)).unwrap();
+    let signal = handles.signal_of(token(1)).unwrap().clone();
+    drop(sync_file);
+    assert_eq!(handles.closed(), [token(1)]);
+    signal.raise();
+    assert_eq!(handles.closed(), []);
+}
+
+#[test]
+fn a_broker_that_takes_over_raises_the_signal_of_its_predecessors_sync_file() {
+    let mut before = NtHandles::new().unwrap();
+    let sync_file = before.make_sync_file(token(1)).unwrap();
+    // As if it were killed: it raises nothing.
+    std::mem::forget(before);
+    let mut handles = NtHandles::new().unwrap();
+    for _ in 0..2 {
+        assert_eq!(handles.adopt(sync_file.as_fd()).unwrap(), Some(token(1)));
+    }
+    assert_eq!(revents(sync_file.as_fd()), PollFlags::empty());
+    handles.signal_of(token(1)).unwrap().raise();
+    assert!(revents(sync_file.as_fd()).contains(PollFlags::IN));
+    drop(sync_file);
+    assert_eq!(handles.closed(), [token(1)]);
+}
+
+#[test]
+fn sync_files_of_a_broker_that_ends_become_readable() {
+    let mut handles = NtHandles::new().unwrap();
+    let sync_file = handles.make_sync_file(token(1)).unwrap();
+    drop(handles);
+    assert!(revents(sync_file.as_fd()).contains(PollFlags::IN));
+}
+
+#[test]
+fn other_fifos_are_no_sync_files() {
+    let folder = std::env::temp_dir().join(format!("nt_handle-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let digits = "5c".repeat(16);
+    let names = [
+        format!("gpupv-sync-file-{digits}"),
+        format!("gpupv-sync-file-{}", &digits[1..]),
+        format!("gpupv-sync-file-{}", "zz".repeat(16)),
+        format!("other-{digits}"),
+    ];
+    for (at, name) in names.iter().enumerate() {
+        let path = folder.join(name);
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &path,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+            0,
+        )
+        .unwrap();
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK;
+        let fifo = rustix::fs::open(&path, flags, rustix::fs::Mode::empty()).unwrap();
+        assert_eq!(token_of(fifo.as_fd()), None, "{name} still has a name");
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(token_of(fifo.as_fd()).is_some(), at == 0, "{name}");
+    }
+    std::fs::remove_dir(&folder).unwrap();
+}

@@ -79,11 +79,16 @@ pub enum Effect<Descriptor> {
         reply: BrokerReply,
         descriptors: Vec<Descriptor>,
     },
-    /// Make an NT handle that carries this token, answer the client with it, and listen to the client again.
-    /// `NtHandleClosed` follows once no process has the handle open.
+    /// Make an NT handle or a sync file that carries this token, answer the client with it, and listen to the client
+    /// again. `NtHandleClosed` follows once no process has the handle open.
     GiveNtHandle {
         client: ClientId,
         process: u32,
+        token: ShareToken,
+        is_sync_file: bool,
+    },
+    /// Make this sync file readable.
+    RaiseSyncFile {
         token: ShareToken,
     },
     /// Open a stream to the host that begins with this token, connect its bytes to the event that the client sent,

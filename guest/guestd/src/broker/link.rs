@@ -164,7 +164,13 @@ impl<M: Machine> Broker<M> {
         if message.request == 0 {
             return match message.body {
                 Some(Body::Ended(process)) => self.ended_by_host(process),
-                Some(_) | None => self.garbled(now, "a message of its own is not `ended`"),
+                Some(Body::SyncFileReady(bytes)) => match proto::convert::token(&bytes, "sync_file_ready") {
+                    Ok(token) => self.sync_file_ready(token),
+                    Err(_) => self.garbled(now, "the token of a sync file is not 16 bytes"),
+                },
+                Some(_) | None => {
+                    self.garbled(now, "a message of its own is neither `ended` nor `sync_file_ready`");
+                }
             };
         }
         let Some(pending) = self.pending.remove(&message.request) else {

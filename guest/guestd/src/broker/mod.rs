@@ -22,6 +22,7 @@
 //!             the stream is shut down when it leaves; its pages are unpinned and freed when the host has *answered*,
 //!             because until then the host may store into them
 //! NT handle: requested ──token──▶ given ──last close, by any process──▶ reported to the host      link lost ──▶ forgotten
+//! sync file: as an NT handle; its signal is raised when the host says that it is ready, and when it is forgotten
 //! stranded: host killed ──Resume by a new connection──▶ Resuming ──resumed──▶ alive     process gone, or refused ──▶ freed
 //! event channel: requested ──token──▶ open ──unregistered, or the process leaves, or the link is lost──▶ closed
 //! link:     Down ──OpenLink──▶ Opening ──▶ Greeting ──welcome──▶ Up     any ──lost──▶ Down: every process is freed or stranded
@@ -56,12 +57,13 @@ use proto::{Message, Versions};
 
 use crate::limits::{
     CLIENTS_MAX, HOST_WAIT_MAX, INTRODUCTION_MAX, PINNED_REGIONS_MAX, REFUSALS_MAX, REFUSALS_SAID_MAX,
-    REFUSALS_SAID_WINDOW,
+    REFUSALS_SAID_WINDOW, SYNC_FILES_MAX,
 };
 pub use effects::{ClientId, Effect, Input, Machine, MadeRegion, MadeStream, Peer, Purpose};
 use growth::{FIRST_PAGES, next_pages};
+use nt_handles::NtHandleCharge;
+use quotas::Quota;
 pub use quotas::Uid;
-use quotas::{Charge, Quota};
 use state::{Client, ClientState, DetachedProcess, Link, NewRegion, Pending, Pinned, Process, ProcessState};
 
 /// The broker's configuration.
@@ -82,6 +84,7 @@ struct Quotas {
     pages: Quota,
     regions: Quota,
     nt_handles: Quota,
+    sync_files: Quota,
 }
 
 /// The broker. `M` makes memory and streams.
@@ -96,8 +99,8 @@ pub struct Broker<M: Machine> {
     processes: BTreeMap<u32, Process<M>>,
     stranded: BTreeMap<u32, DetachedProcess<M>>,
     pending: BTreeMap<u64, Pending>,
-    /// NT handles that the host of this link knows and that a process may have open.
-    nt_handles: BTreeMap<ShareToken, Charge>,
+    /// NT handles and sync files that the host of this link knows and that a process may have open.
+    nt_handles: BTreeMap<ShareToken, NtHandleCharge>,
     /// Events that one process may register, limited by the host of this link too.
     events_max: u32,
     last_request: u64,
@@ -118,6 +121,7 @@ impl<M: Machine> Broker<M> {
             pages: Quota::new("pages of pinned memory", config.pages_total_max),
             regions: Quota::new("regions of pinned memory", PINNED_REGIONS_MAX),
             nt_handles: Quota::new("NT handles", SHARES_PER_VM_MAX as u32),
+            sync_files: Quota::new("sync files", SYNC_FILES_MAX),
         };
         Self {
             config,
@@ -250,7 +254,8 @@ impl<M: Machine> Broker<M> {
         use broker_request::Body;
         match body {
             Body::Grow(grow) => self.grow(client, process, grow.slots),
-            Body::MakeNtHandle(_) => self.ask_for_nt_handle(client, process),
+            Body::MakeNtHandle(_) => self.ask_for_nt_handle(client, process, false),
+            Body::MakeSyncFile(_) => self.ask_for_nt_handle(client, process, true),
             Body::AttachBacking(attach_backing) => {
                 self.attach_backing(client, process, attach_backing.address, attach_backing.pages)
             }
@@ -472,6 +477,7 @@ fn too_early(body: &broker_request::Body) -> String {
         broker_request::Body::Attach(_) => "attach",
         broker_request::Body::Grow(_) => "ask for more fence memory",
         broker_request::Body::MakeNtHandle(_) => "ask for an NT handle",
+        broker_request::Body::MakeSyncFile(_) => "ask for a sync file",
         broker_request::Body::AttachBacking(_) | broker_request::Body::DetachBacking(_) => {
             "attach backing pages"
         }
@@ -499,6 +505,8 @@ fn kept_name(mut name: String) -> String {
 
 #[cfg(test)]
 mod event_tests;
+#[cfg(test)]
+mod nt_handle_tests;
 #[cfg(test)]
 mod quota_tests;
 #[cfg(test)]

@@ -347,7 +347,11 @@ impl World {
                         assert!(self.open.contains(&(process, event)), "the event channel is not open");
                     }
                 }
-                Effect::Reply { .. } | Effect::Close { .. } | Effect::HangUp { .. } | Effect::Say(_) => {}
+                Effect::RaiseSyncFile { .. }
+                | Effect::Reply { .. }
+                | Effect::Close { .. }
+                | Effect::HangUp { .. }
+                | Effect::Say(_) => {}
             }
         }
         // The pages that the host may store into still exist.
@@ -384,7 +388,11 @@ impl World {
                 self.packet(self.client(back), broker_request::Body::Grow(broker_request::Grow { slots }));
             }
             Step::MakeNtHandle(back) => {
-                self.packet(self.client(back), broker_request::Body::MakeNtHandle(true));
+                let body = match back % 3 {
+                    0 => broker_request::Body::MakeSyncFile(true),
+                    _ => broker_request::Body::MakeNtHandle(true),
+                };
+                self.packet(self.client(back), body);
             }
             Step::AttachBacking(back, address, pages) => {
                 let attach_backing = broker_request::AttachBacking { address, pages };
@@ -477,8 +485,8 @@ proptest! {
         prop_assert!(world.live_pages.borrow().is_empty());
         prop_assert!(world.open.is_empty(), "event_channels without a process");
         prop_assert_eq!(world.broker.process_count(), 0);
-        let Quotas { connections, processes, pages, regions, nt_handles } = &world.broker.quotas;
-        for quota in [connections, processes, pages, regions, nt_handles] {
+        let Quotas { connections, processes, pages, regions, nt_handles, sync_files } = &world.broker.quotas;
+        for quota in [connections, processes, pages, regions, nt_handles, sync_files] {
             prop_assert!(quota.held().is_empty(), "{:?}", quota);
         }
     }

@@ -60,7 +60,7 @@ impl<M: Machine> Broker<M> {
                 self.end_stranded(process);
             }
             // The host has closed them with the link.
-            self.nt_handles.clear();
+            self.forget_nt_handles();
         }
         let returning = self.clients.iter().filter_map(|(client, entry)| match &entry.state {
             ClientState::Returning { process, token, .. } => Some((*client, *process, token.clone())),

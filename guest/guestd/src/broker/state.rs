@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::nt_handles::NtHandleCharge;
 use super::quotas::{Charge, Uid};
 use super::{Broker, ClientId, Machine, Peer};
 use crate::limits::RETRY_PAUSE_MIN;
@@ -222,7 +223,7 @@ pub(super) enum Pending {
     },
     MakeNtHandle {
         client: ClientId,
-        charge: Charge,
+        charge: NtHandleCharge,
     },
     NtHandleClosed,
     AttachBacking {

@@ -127,9 +127,11 @@ fn render(effect: &Effect<String>) -> String {
             reply.slots
         ),
         Effect::Reply { client, reply, .. } => format!("client {}: refused: {}", client.0, reply.refused),
-        Effect::GiveNtHandle { client, process, token } => {
-            format!("client {}: process {process} NT handle {}", client.0, token.0[0])
+        Effect::GiveNtHandle { client, process, token, is_sync_file } => {
+            let what = if *is_sync_file { "sync file" } else { "NT handle" };
+            format!("client {}: process {process} {what} {}", client.0, token.0[0])
         }
+        Effect::RaiseSyncFile { token } => format!("raise sync file {}", token.0[0]),
         Effect::OpenEventChannel { client, process, event, token } => {
             format!("client {}: event_channel {} for event {event} of {process}", client.0, token[0])
         }
@@ -408,84 +410,6 @@ fn one_process_attaches_a_gib_at_most() {
     harness.attach_backing(A, 1, 1);
     let words = "client 1: refused: the process has 262144 of at most 262144 backing pages";
     assert_eq!(harness.log.borrow().last().unwrap(), words);
-}
-
-#[test]
-fn an_nt_handle_carries_the_hosts_token_and_the_host_hears_of_its_last_close() {
-    let mut harness = Harness::attached();
-    harness.ask(A, broker_request::Body::MakeNtHandle(true));
-    assert!(!harness.broker.listens_to(A), "one request at a time");
-    harness.answer(4, host_to_guestd::Body::NtHandle(vec![42; 16]));
-    assert!(harness.broker.listens_to(A));
-    harness.expect(&["host #4: NT handle for 5", "client 1: process 5 NT handle 42"]);
-    // The process exits, the handle may stay open elsewhere.
-    harness.input(Input::ClientGone { client: A });
-    harness.answer(5, host_to_guestd::Body::Detached(true));
-    harness.expect(&["stream 1 dropped", "host #5: detach 5", "region 1 dropped"]);
-    let closed = || Input::NtHandleClosed { token: ShareToken([42; 16]) };
-    harness.input(closed());
-    harness.expect(&["host #6: closed 42"]);
-    harness.answer(6, host_to_guestd::Body::NtHandleClosed(true));
-    harness.input(closed());
-    harness.expect(&[]);
-}
-
-#[test]
-fn an_nt_handle_for_a_client_that_has_gone_is_closed_again() {
-    let mut harness = Harness::attached();
-    harness.ask(A, broker_request::Body::MakeNtHandle(true));
-    harness.input(Input::ClientGone { client: A });
-    harness.answer(4, host_to_guestd::Body::NtHandle(vec![42; 16]));
-    harness.expect(&[
-        "host #4: NT handle for 5",
-        "stream 1 dropped",
-        "host #5: detach 5",
-        "host #6: closed 42",
-    ]);
-}
-
-#[test]
-fn a_process_that_gets_no_nt_handle_lives_on_however_often_it_asks() {
-    let mut harness = Harness::attached();
-    for request in 4..4 + u64::from(REFUSALS_MAX) * 2 {
-        harness.ask(A, broker_request::Body::MakeNtHandle(true));
-        harness.answer_refused(request, "too many");
-        harness.expect(&[&format!("host #{request}: NT handle for 5"), "client 1: refused: too many"]);
-    }
-    // The guest itself has no room for it: the host's token is released.
-    harness.ask(A, broker_request::Body::MakeNtHandle(true));
-    harness.answer(36, host_to_guestd::Body::NtHandle(vec![42; 16]));
-    let token = ShareToken([42; 16]);
-    harness.input(Input::NtHandleNotMade { client: A, token, why: "no watch".to_owned() });
-    harness.expect(&[
-        "host #36: NT handle for 5",
-        "client 1: process 5 NT handle 42",
-        "host #37: closed 42",
-        "say a process gets no NT handle: no watch",
-        "client 1: refused: no watch",
-    ]);
-    assert!(harness.broker.listens_to(A));
-}
-
-#[test]
-fn nt_handles_end_with_the_link_that_they_came_by() {
-    let mut harness = Harness::attached();
-    harness.ask(A, broker_request::Body::MakeNtHandle(true));
-    harness.answer(4, host_to_guestd::Body::NtHandle(vec![42; 16]));
-    harness.input(Input::LinkLost { why: "gone".to_owned() });
-    harness.log.borrow_mut().clear();
-    harness.input(Input::NtHandleClosed { token: ShareToken([42; 16]) });
-    harness.expect(&[]);
-}
-
-#[test]
-fn a_token_of_the_wrong_length_breaks_the_protocol() {
-    let mut harness = Harness::attached();
-    harness.ask(A, broker_request::Body::MakeNtHandle(true));
-    harness.answer(4, host_to_guestd::Body::NtHandle(vec![42; 15]));
-    let log = harness.log.borrow();
-    assert!(log.iter().any(|line| line.contains("the token of an NT handle is not 16 bytes")), "{log:?}");
-    assert_eq!(log.last().unwrap(), "finish link");
 }
 
 #[test]

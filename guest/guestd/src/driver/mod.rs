@@ -172,7 +172,7 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
         }
     }
 
-    fn make_nt_handle(&mut self, token: ShareToken) -> Result<OwnedFd, NotMade> {
+    fn make_nt_handle(&mut self, token: ShareToken, is_sync_file: bool) -> Result<OwnedFd, NotMade> {
         let handles = match &mut self.nt_handles {
             Some(handles) => handles,
             none => {
@@ -183,7 +183,7 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
                 none.insert(handles)
             }
         };
-        handles.make(token)
+        if is_sync_file { handles.make_sync_file(token) } else { handles.make(token) }
     }
 
     fn link_ready(&mut self, flags: epoll::EventFlags) {
@@ -229,15 +229,19 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
                 }
             }
             Effect::Reply { client, reply, descriptors } => return self.reply(client, &reply, &descriptors),
-            Effect::GiveNtHandle { client, process, token } => match self.make_nt_handle(token) {
-                Ok(handle) => {
-                    let reply = BrokerReply { process, ..BrokerReply::default() };
-                    return self.reply(client, &reply, &[handle]);
-                }
-                Err(error) => {
-                    return Some(Input::NtHandleNotMade { client, token, why: error.to_string() });
-                }
-            },
+            Effect::GiveNtHandle { client, process, token, is_sync_file } => {
+                return match self.make_nt_handle(token, is_sync_file) {
+                    Ok(handle) => {
+                        let reply = BrokerReply { process, ..BrokerReply::default() };
+                        self.reply(client, &reply, &[handle])
+                    }
+                    Err(error) => Some(Input::NtHandleNotMade { client, token, why: error.to_string() }),
+                };
+            }
+            Effect::RaiseSyncFile { token } => {
+                let handles = self.nt_handles.iter();
+                handles.filter_map(|handles| handles.signal_of(token)).for_each(nt_handle::Signal::raise);
+            }
             Effect::OpenEventChannel { client, process, event, token } => {
                 return match self.open_event_channel(client, (process, event), &token) {
                     Ok(()) => self.reply(client, &BrokerReply { process, ..BrokerReply::default() }, &[]),

@@ -13,6 +13,7 @@ mod queue;
 mod scheduling;
 mod share;
 mod sync;
+mod sync_file;
 
 use abi::PlainCall;
 use d3dkmt::{Call, Handle, NtStatus, Reply, calls_by_topic};
@@ -139,6 +140,10 @@ macro_rules! calls {
                 OpenSynchronizationObject { shared_handle } => share::open_global(scenario_client, *shared_handle),
                 OpenNtHandleFromName { name, desired_access, token } =>
                     share::open_name(scenario_client, name, *desired_access, *token),
+                CreateSyncFile { device, fence, fence_value, token } =>
+                    sync_file::create(scenario_client, *device, *fence, *fence_value, *token),
+                WaitSyncFile { context, token } => sync_file::wait(scenario_client, *context, *token),
+                OpenSyncFile { device, token } => sync_file::open(scenario_client, *device, *token),
                 OpenNativeFence { device, token, flags, engine_affinity } =>
                     hw_queue::open_native_fence(scenario_client, *device, *token, *flags, *engine_affinity),
             }

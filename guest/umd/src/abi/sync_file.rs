@@ -1,56 +1,56 @@
-//! Sync files, which the Linux driver adds to D3DKMT.
+//! Sync files, which the Linux driver adds to D3DKMT (F01 to F08).
 //!
-//! A `sync_file` is a kernel object, and the guest has no gpupv kernel driver. A program polls a sync file, and an
-//! eventfd that an asynchronous wait sets serves as well: it becomes readable when the fence reaches the value, at once
-//! if it has reached it, and may be closed before (F01 to F03). It carries no fence, so the two calls that get a fence
-//! out of a sync file answer NOT_SUPPORTED.
-//!
-//! They would need (F04 to F08) a descriptor that is pollable, keeps the shared fence alive until its last close in any
-//! process, and yields its (fence, value) to any process that has it. An NT handle does the last two, but is a memfd
-//! and cannot be polled. An eventfd can be polled, but carries no data, and no other process sees its last close. A
-//! socket pair could do all three. The broker would keep the far end, shut it down when the fence reaches the value
-//! (which no reader can take away, as it could a byte), see the last close as a hang-up, and identify fence and value
-//! by the inode of a descriptor that is sent back. That is a second kind of handle in both
-//! brokers, with a host wait that outlives the process. A table in the process alone would answer wrongly in every
-//! other process that gets the sync file, and would not see its last close.
+//! A sync file is a descriptor from the broker (`shared/nt_handle`) that can be polled, and that names the fence and its
+//! value to every process of the VM that has it. The host knows both by the token that the descriptor carries.
 
-use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
+use std::os::fd::IntoRawFd;
 
-use d3dkmt::{Handle, NtStatus, WaitFromCpuFlags};
-use rustix::event::EventfdFlags;
+use d3dkmt::{Call, Handle, NtStatus, ShareToken};
 
 use super::thunk::ThunkResult;
-use crate::client::{CallerEvent, Session, block_on};
-use crate::fork::ABOVE_STANDARD_STREAMS;
+use crate::client::{Session, block_on};
+use crate::nt_handle;
 use abi::types::{D3DKMT_CREATESYNCFILE, D3DKMT_OPENSYNCOBJECTFROMSYNCFILE, D3DKMT_WAITSYNCFILE};
+
+/// The token of a caller's sync file. An NT handle has one too; the host knows which is which.
+fn token_of(sync_file: u64) -> Result<ShareToken, NtStatus> {
+    nt_handle::token_of(sync_file).ok_or(NtStatus::INVALID_PARAMETER)
+}
 
 /// `D3DKMTCreateSyncFile`.
 pub(super) fn create_sync_file(session: &Session, arguments: &mut D3DKMT_CREATESYNCFILE) -> ThunkResult {
-    let created = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)
-        .and_then(|event| rustix::io::fcntl_dupfd_cloexec(event.as_fd(), ABOVE_STANDARD_STREAMS));
-    let descriptor = created.map_err(|_| NtStatus::NO_MEMORY)?;
-    let event = CallerEvent::from_handle(descriptor.as_raw_fd() as u64);
-    let event = event.map_err(|_| NtStatus::INTERNAL_ERROR)?;
-    let (objects, values) = ([Handle(arguments.hMonitoredFence)], [arguments.FenceValue]);
-    let flags = WaitFromCpuFlags::empty();
-    let status =
-        block_on(session.wait_from_cpu(Handle(arguments.hDevice), &objects, &values, flags, Some(event)));
+    let (device, fence) = (Handle(arguments.hDevice), Handle(arguments.hMonitoredFence));
+    let (token, descriptor) = session.port().make_sync_file()?;
+    let call = Call::CreateSyncFile { device, fence, fence_value: arguments.FenceValue, token };
+    let status = block_on(session.call(&call)).status;
+    // The descriptor is closed here, and is of no fence, because the caller does not get it.
     if !status.is_success() {
         return Err(status);
     }
     arguments.hSyncFile = descriptor.into_raw_fd() as u64;
-    Ok(NtStatus::SUCCESS)
+    Ok(status)
 }
 
-/// `D3DKMTWaitSyncFile`: NOT_SUPPORTED.
-pub(super) fn wait_sync_file(_: &Session, _: &D3DKMT_WAITSYNCFILE) -> ThunkResult {
-    Err(NtStatus::NOT_SUPPORTED)
+/// `D3DKMTWaitSyncFile`.
+pub(super) fn wait_sync_file(session: &Session, arguments: &D3DKMT_WAITSYNCFILE) -> ThunkResult {
+    let token = token_of(arguments.hSyncFile)?;
+    let call = Call::WaitSyncFile { context: Handle(arguments.hContext), token };
+    Ok(block_on(session.call(&call)).status)
 }
 
-/// `D3DKMTOpenSyncObjectFromSyncFile`: NOT_SUPPORTED.
+/// `D3DKMTOpenSyncObjectFromSyncFile`.
 pub(super) fn open_sync_object_from_sync_file(
-    _: &Session,
-    _: &mut D3DKMT_OPENSYNCOBJECTFROMSYNCFILE,
+    session: &Session,
+    arguments: &mut D3DKMT_OPENSYNCOBJECTFROMSYNCFILE,
 ) -> ThunkResult {
-    Err(NtStatus::NOT_SUPPORTED)
+    let token = token_of(arguments.hSyncFile)?;
+    let (opened, fence_value) = block_on(session.open_sync_file(Handle(arguments.hDevice), token))?;
+    arguments.hSyncObject = opened.object.0;
+    arguments.FenceValue = fence_value;
+    if let Some(location) = &opened.location {
+        arguments.FenceValueCPUVirtualAddress =
+            std::ptr::with_exposed_provenance_mut(location.address() as usize);
+        arguments.FenceValueGPUVirtualAddress = opened.gpu_address;
+    }
+    Ok(NtStatus::SUCCESS)
 }

@@ -188,7 +188,16 @@ impl Broker {
 
     /// Asks for an NT handle. The caller owns it; a forked child inherits it.
     pub fn make_nt_handle(&self) -> Result<(ShareToken, OwnedFd), AttachError> {
-        self.send(broker_request::Body::MakeNtHandle(true))?;
+        self.make_handle(broker_request::Body::MakeNtHandle(true))
+    }
+
+    /// Asks for a sync file. The caller owns it; a forked child inherits it.
+    pub fn make_sync_file(&self) -> Result<(ShareToken, OwnedFd), AttachError> {
+        self.make_handle(broker_request::Body::MakeSyncFile(true))
+    }
+
+    fn make_handle(&self, request: broker_request::Body) -> Result<(ShareToken, OwnedFd), AttachError> {
+        self.send(request)?;
         let (_, received) = self.await_reply(ATTACHED)?;
         let handle = received.into_iter().next().ok_or_else(no_descriptor)?;
         let token = ::nt_handle::token_of(handle.as_fd());

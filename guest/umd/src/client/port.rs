@@ -105,12 +105,25 @@ impl ProcessPort {
 impl ProcessPort {
     /// A new NT handle, from the broker.
     pub fn make_nt_handle(&self) -> Result<(ShareToken, OwnedFd), NtStatus> {
+        self.make_handle("an NT handle", Broker::make_nt_handle)
+    }
+
+    /// A new sync file, from the broker.
+    pub fn make_sync_file(&self) -> Result<(ShareToken, OwnedFd), NtStatus> {
+        self.make_handle("a sync file", Broker::make_sync_file)
+    }
+
+    fn make_handle(
+        &self,
+        what: &str,
+        make: impl Fn(&Broker) -> Result<(ShareToken, OwnedFd), AttachError>,
+    ) -> Result<(ShareToken, OwnedFd), NtStatus> {
         if self.channel.is_lost() {
             return Err(TRANSPORT_LOST);
         }
-        let token = self.ask(Broker::make_nt_handle);
+        let token = self.ask(make);
         token.map_err(|error| {
-            print(format_args!("cannot create an NT handle: {error}"));
+            print(format_args!("cannot create {what}: {error}"));
             if self.channel.is_lost() { TRANSPORT_LOST } else { NtStatus::NO_MEMORY }
         })
     }

@@ -33,9 +33,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use d3dkmt::{Call, Reply};
+use d3dkmt::{Call, Reply, ShareToken};
 use drivers::{Drivers, Registry};
-use dxgkrnl::{DmaExecutor, Effects, Fault, Input, Kernel, Nanos, PlantedBug, ProcessId, VmId};
+use dxgkrnl::{
+    DmaExecutor, Effects, Fault, Input, Kernel, Nanos, PlantedBug, ProcessId, SyncFileReady, VmId,
+};
 use proto::convert;
 use tracing::Level;
 use vsock_device::locks::{Rank, Ranked, RankedGuard};
@@ -59,7 +61,7 @@ use recording::Recording;
 use resuming::Resuming;
 use timing::Timing;
 
-pub use nt_handles::NtHandles;
+pub use nt_handles::{NtHandles, RaiseSyncFile};
 pub use process_table::Token;
 pub(crate) use process_table::random;
 pub use resuming::{AwaitedClient, ResumeOutcome, Resumed, Resumption};
@@ -183,20 +185,31 @@ pub enum Busy {
     Recording,
 }
 
-/// Clients whose outboxes have something to send, collected under the kernel lock and flushed after it is released.
+/// Clients whose outboxes have something to send and sync files to be made readable, collected under the kernel lock and
+/// flushed after it is released.
 #[derive(Default)]
-pub struct FlushList(Vec<Arc<ClientProcess>>);
+pub struct FlushList {
+    clients: Vec<Arc<ClientProcess>>,
+    sync_files: Vec<(RaiseSyncFile, ShareToken)>,
+}
 
 impl FlushList {
     fn add(&mut self, client: &Arc<ClientProcess>) {
-        if !self.0.iter().any(|other| Arc::ptr_eq(other, client)) {
-            self.0.push(client.clone());
+        if !self.clients.iter().any(|other| Arc::ptr_eq(other, client)) {
+            self.clients.push(client.clone());
+        }
+    }
+
+    fn raise_sync_files(&mut self) {
+        for (raise, token) in self.sync_files.drain(..) {
+            raise(token);
         }
     }
 
     /// Flushes all but `held`, whose own answers may wait for the end of its batch.
     pub fn flush_others(&mut self, held: ProcessId) {
-        self.0.retain(|client| {
+        self.raise_sync_files();
+        self.clients.retain(|client| {
             if client.id != held {
                 client.outbox.flush();
             }
@@ -205,9 +218,10 @@ impl FlushList {
     }
 
     pub fn flush(&mut self) {
-        for client in self.0.drain(..) {
+        for client in self.clients.drain(..) {
             client.outbox.flush();
         }
+        self.raise_sync_files();
     }
 }
 
@@ -577,6 +591,10 @@ impl KernelHost {
             self.post(host_state, event.process, host_time_ns, flush_list, |outbox| {
                 outbox.wake(event.target, event.status)
             });
+        }
+        for SyncFileReady { vm, token } in &effects.sync_files {
+            let raise = host_state.nt_handles.raise_of(*vm, *token);
+            flush_list.sync_files.extend(raise.map(|raise| (raise, *token)));
         }
         for note in &effects.notes {
             self.counters.refusals.add(1);

@@ -14,6 +14,7 @@
 //! nothing.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use d3dkmt::ShareToken;
 use d3dkmt::limits::SHARES_PER_VM_MAX;
@@ -21,9 +22,21 @@ use dxgkrnl::{Input, ProcessId, VmId};
 
 use super::{FlushList, HostState, KernelHost, random};
 
-/// Every open NT handle, by VM; true once a call has given it an object, or tried to.
+/// Makes a sync file readable, through the broker that created it. Called without a lock.
+pub type RaiseSyncFile = Arc<dyn Fn(ShareToken) + Send + Sync>;
+
+/// An open NT handle or sync file.
+#[derive(Default, Clone)]
+struct OpenHandle {
+    /// A call has given it an object, or tried to.
+    is_named: bool,
+    /// Of a sync file, or of a handle that a broker may have made as one.
+    raise: Option<RaiseSyncFile>,
+}
+
+/// Every open NT handle and sync file, by VM.
 #[derive(Default)]
-pub(super) struct NtHandleTable(BTreeMap<VmId, BTreeMap<ShareToken, bool>>);
+pub(super) struct NtHandleTable(BTreeMap<VmId, BTreeMap<ShareToken, OpenHandle>>);
 
 /// The process whose call names an NT handle, and the token.
 pub(super) fn named_by(input: &Input) -> Option<(ProcessId, ShareToken)> {
@@ -39,13 +52,13 @@ impl NtHandleTable {
             count < SHARES_PER_VM_MAX,
             "the processes of this VM have {count} NT handles, the limit: close some"
         );
-        of_vm.insert(token, false);
+        of_vm.insert(token, OpenHandle::default());
         Ok(())
     }
 
     /// Adds a handle that the kernel of a resumed daemon knows.
     pub(super) fn resumed(&mut self, vm: VmId, token: ShareToken) {
-        self.0.entry(vm).or_default().insert(token, true);
+        self.0.entry(vm).or_default().insert(token, OpenHandle { is_named: true, raise: None });
     }
 
     /// Adds a handle that a process has open, if it is new. It may name nothing yet.
@@ -59,17 +72,28 @@ impl NtHandleTable {
     /// Records a call that names a handle; false if no such handle is open.
     fn name(&mut self, vm: VmId, token: ShareToken) -> bool {
         let named = self.0.get_mut(&vm).and_then(|of_vm| of_vm.get_mut(&token));
-        named.map(|named| *named = true).is_some()
+        named.map(|named| named.is_named = true).is_some()
+    }
+
+    fn set_raise(&mut self, vm: VmId, token: ShareToken, raise: RaiseSyncFile) {
+        if let Some(open) = self.0.get_mut(&vm).and_then(|of_vm| of_vm.get_mut(&token)) {
+            open.raise = Some(raise);
+        }
+    }
+
+    /// How a sync file is made readable; `None` if its broker is gone or not back yet.
+    pub(super) fn raise_of(&self, vm: VmId, token: ShareToken) -> Option<RaiseSyncFile> {
+        self.0.get(&vm)?.get(&token)?.raise.clone()
     }
 
     /// Removes a handle at its last close; returns the kernel's input for it, if it has one.
     fn close(&mut self, vm: VmId, token: ShareToken) -> Option<Input> {
         let of_vm = self.0.get_mut(&vm)?;
-        let named = of_vm.remove(&token)?;
+        let closed = of_vm.remove(&token)?;
         if of_vm.is_empty() {
             self.0.remove(&vm);
         }
-        named.then_some(Input::NtHandleClosed { vm, token })
+        closed.is_named.then_some(Input::NtHandleClosed { vm, token })
     }
 
     pub(super) fn forget_vm(&mut self, vm: VmId) {
@@ -129,6 +153,18 @@ impl NtHandles<'_> {
             resuming.mark_open(vm, token);
         }
         host_state.nt_handles.insert_open(vm, token)
+    }
+
+    /// Sets how a sync file is made readable. If it is ready already, as one may be whose daemon was killed, this is done
+    /// now.
+    pub fn raised_by(&self, vm: VmId, token: ShareToken, raise: RaiseSyncFile) {
+        let mut host_state = self.kernel_host.lock();
+        host_state.nt_handles.set_raise(vm, token, raise.clone());
+        let is_ready = host_state.kernel.is_ready_sync_file(vm, token);
+        drop(host_state);
+        if is_ready {
+            raise(token);
+        }
     }
 }
 

@@ -527,7 +527,8 @@ impl Loop {
                     Err(error) => Err(error),
                 }
             }
-            (Request::MakeNtHandle, Some(process)) => self.give_nt_handle(vm, process, connection),
+            (Request::MakeNtHandle, Some(process)) => self.give_nt_handle(vm, process, connection, false),
+            (Request::MakeSyncFile, Some(process)) => self.give_nt_handle(vm, process, connection, true),
             // Pages that cannot be attached are no reason to detach a process.
             (Request::AttachBacking { address, pages }, Some(process)) => {
                 match broker::attach_backing(&self.kernel_host, peer, process, address, pages) {

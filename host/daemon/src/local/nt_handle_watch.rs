@@ -1,8 +1,9 @@
-//! NT handles of local processes: created here, and watched for their last close.
+//! NT handles and sync files of local processes: created here, and watched for their last close.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
 
 use d3dkmt::ShareToken;
 use dxgkrnl::{ProcessId, VmId};
@@ -19,8 +20,15 @@ use crate::shares::Share;
 pub(super) struct VmNtHandles {
     key: u64,
     pub handles: NtHandles,
-    /// For each handle that was created here: its part of its creator's share.
-    shares: BTreeMap<ShareToken, Share>,
+    /// For each handle that was created here: its parts of its creator's shares.
+    shares: BTreeMap<ShareToken, Shares>,
+}
+
+/// The parts of its creator's shares that an NT handle holds.
+pub(super) struct Shares {
+    _handle: Share,
+    /// Of a sync file: of the daemon's descriptors.
+    _descriptor: Option<Share>,
 }
 
 impl Loop {
@@ -30,10 +38,11 @@ impl Loop {
         vm: VmId,
         process: ProcessId,
         connection: &ClientFd,
+        is_sync_file: bool,
     ) -> anyhow::Result<bool> {
         // So a name is free as soon as the last of its handles is closed.
         self.close_nt_handles(vm);
-        match self.make_nt_handle(vm, connection.peer()) {
+        match self.make_nt_handle(vm, connection.peer(), is_sync_file) {
             Ok(handle) => answer(connection, process, &[handle.as_fd()]),
             Err(error) => {
                 let line = || format!("process {} is refused an NT handle: {error:#}", process.0);
@@ -57,18 +66,34 @@ impl Loop {
         })
     }
 
-    fn make_nt_handle(&mut self, vm: VmId, peer: Peer) -> anyhow::Result<OwnedFd> {
-        let share = self.budgets_of(vm).nt_handles.take(peer, 1)?;
+    fn make_nt_handle(&mut self, vm: VmId, peer: Peer, is_sync_file: bool) -> anyhow::Result<OwnedFd> {
+        let _handle = self.budgets_of(vm).nt_handles.take(peer, 1)?;
+        let descriptors = &self.kernel_host.budgets.descriptors;
+        let _descriptor = is_sync_file.then(|| descriptors.take(peer, 1)).transpose()?;
         // Before the token: a failure here leaves no token.
         self.nt_handles_of(vm)?;
         let token = self.kernel_host.nt_handles().make(vm)?;
         let of_vm = self.nt_handles_of(vm)?;
-        let added = of_vm.handles.make(token);
+        let added = match is_sync_file {
+            true => of_vm.handles.make_sync_file(token),
+            false => of_vm.handles.make(token),
+        };
         match &added {
-            Ok(_) => _ = of_vm.shares.insert(token, share),
+            Ok(_) => {
+                of_vm.shares.insert(token, Shares { _handle, _descriptor });
+                self.raise_through_signal(vm, token);
+            }
             Err(_) => self.kernel_host.nt_handles().closed(vm, token),
         }
         Ok(added?)
+    }
+
+    /// Lets the kernel's thread raise the signal of a sync file that is watched here.
+    pub(super) fn raise_through_signal(&self, vm: VmId, token: ShareToken) {
+        let of_vm = self.nt_handles.get(&vm);
+        if let Some(signal) = of_vm.and_then(|of_vm| of_vm.handles.signal_of(token)).cloned() {
+            self.kernel_host.nt_handles().raised_by(vm, token, Arc::new(move |_| signal.raise()));
+        }
     }
 
     /// Reports NT handles whose last descriptor is closed.

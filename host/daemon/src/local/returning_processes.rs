@@ -196,6 +196,7 @@ impl Loop {
             token.with_context(|| format!("descriptor {} is no NT handle", handle.as_fd().as_raw_fd()))?;
         self.kernel_host.nt_handles().insert_open(vm, token)?;
         self.nt_handles_of(vm)?.handles.adopt(handle.as_fd())?;
+        self.raise_through_signal(vm, token);
         Ok(())
     }
 }

@@ -1,5 +1,7 @@
 //! Reports signals and waits to drivers in the order in which they take effect.
 
+use alloc::vec::Vec;
+
 use crate::ProcessId;
 use crate::ddi::{Agent, HappensBefore, HwContext, HwQueueId};
 use crate::effects::Effects;
@@ -95,6 +97,16 @@ impl Kernel {
             }
             (WaitOwner::Cpu { process, .. }, _) => {
                 reached.for_each(|(object, value)| self.report_wait(Agent::Process(process), object, value));
+            }
+            // Any process of its VM may poll it from now on, without a call.
+            (WaitOwner::SyncFile { sync_file }, _) => {
+                let vm = self.sharing.sync_files()[sync_file].vm;
+                let reached: Vec<(u32, u64)> = reached.collect();
+                let of_vm = self.processes.by_id().iter().filter(|(_, process)| process.vm == vm);
+                for process in of_vm.map(|(process, _)| *process).collect::<Vec<_>>() {
+                    let by = Agent::Process(process);
+                    reached.iter().for_each(|(object, value)| self.report_wait(by, *object, *value));
+                }
             }
         }
     }

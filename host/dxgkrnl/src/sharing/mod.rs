@@ -9,6 +9,7 @@
 //!                   It outlives the process that shared, which may have passed it on.
 //!   name            of NT handles: it ends with the last of them. Each VM has its own names, compared without
 //!                   regard to case (W-148).
+//!   sync file       an NT handle that is also a wait: `sync_files`.
 //! ```
 //! The object lives while it has an open, an NT handle, or a packet that names it (W-127, W-141). Processes of the
 //! host itself count as one VM.
@@ -26,6 +27,7 @@
 //! adapter has no native fences, and a monitored one as native if it has (FEN-116): `native`.
 
 mod share_calls;
+mod sync_files;
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -38,6 +40,8 @@ use crate::VmId;
 use crate::error::{Refusal, refuse};
 use crate::process::handles::HandleTable;
 use crate::process::handles::Referent;
+use crate::slab::Slab;
+use sync_files::SyncFile;
 
 /// Object that a global handle names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -77,6 +81,8 @@ pub(crate) enum Shared {
         mutex: u32,
         sync: u32,
     },
+    /// An entry of [`Sharing::sync_files`].
+    SyncFile(u32),
 }
 
 impl Shared {
@@ -85,6 +91,7 @@ impl Shared {
             Shared::Sync(_) => "a synchronization object",
             Shared::Resource(_) => "a resource",
             Shared::Guarded { .. } => "a resource with a keyed mutex and a synchronization object",
+            Shared::SyncFile(_) => "a sync file",
         }
     }
 }
@@ -118,9 +125,24 @@ pub(crate) struct Sharing {
     /// Names as [`folded`].
     names: BTreeMap<(VmId, String), SharedName>,
     of_vm: BTreeMap<VmId, usize>,
+    sync_files: Slab<SyncFile>,
 }
 
 impl Sharing {
+    #[inline]
+    pub fn sync_files(&self) -> &Slab<SyncFile> {
+        &self.sync_files
+    }
+
+    /// The synchronization object that an NT handle keeps alive.
+    pub fn object_of(&self, shared: Shared) -> Option<u32> {
+        match shared {
+            Shared::Sync(object) | Shared::Guarded { sync: object, .. } => Some(object),
+            Shared::SyncFile(id) => self.sync_files.get(id)?.object,
+            Shared::Resource(_) => None,
+        }
+    }
+
     #[inline]
     pub fn shares(&self) -> &BTreeMap<ShareToken, Share> {
         &self.shares
@@ -139,6 +161,7 @@ impl Default for Sharing {
             shares: BTreeMap::new(),
             names: BTreeMap::new(),
             of_vm: BTreeMap::new(),
+            sync_files: Slab::default(),
         }
     }
 }

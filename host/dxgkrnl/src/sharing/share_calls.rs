@@ -206,7 +206,7 @@ impl Kernel {
     }
 
     /// Adds an NT handle. `name` is the name folded for comparison, and as it was given.
-    fn add_share(
+    pub(super) fn add_share(
         &mut self,
         vm: VmId,
         token: ShareToken,
@@ -232,7 +232,7 @@ impl Kernel {
             name
         });
         self.sharing.shares.insert(token, Share { shared, vm, access: granted(desired_access), name });
-        if let Shared::Sync(object) | Shared::Guarded { sync: object, .. } = shared {
+        if let Some(object) = self.sharing.object_of(shared) {
             self.sync.add_share(object);
         }
         if let Shared::Resource(resource) | Shared::Guarded { resource, .. } = shared {
@@ -254,7 +254,11 @@ impl Kernel {
             self.vidmm.resource_mut(resource).shares -= 1;
             self.drop_resource_if_unused(resource);
         }
-        if let Shared::Sync(object) | Shared::Guarded { sync: object, .. } = shared {
+        let object = match shared {
+            Shared::SyncFile(id) => self.end_sync_file(id),
+            Shared::Sync(_) | Shared::Resource(_) | Shared::Guarded { .. } => self.sharing.object_of(shared),
+        };
+        if let Some(object) = object {
             self.sync.remove_share(object);
             self.release_reference(object);
         }
@@ -290,19 +294,7 @@ impl Kernel {
                     return invalid(format!("a {} is opened on a device (FEN-064)", object_type.name()));
                 }
             }
-            Some(device) => {
-                let crosses = self.sync.objects()[object].flags.contains(SyncObjectFlags::CROSS_ADAPTER);
-                let own = self.processes.devices()[device].adapter;
-                if own != adapter && !crosses {
-                    return invalid("the shared object is on another adapter and has no CrossAdapter");
-                }
-                if object_type == SyncObjectType::NATIVE_FENCE && self.adapter_has_native_fences(process, own)
-                {
-                    return invalid(
-                        "a native fence opens by OpenNativeFenceFromNtHandle on an adapter that has them",
-                    );
-                }
-            }
+            Some(device) => self.check_opens_on(process, object, device)?,
         }
         self.check_affinity(process, adapter, engine_affinity)?;
         if is_mapped(object_type)
@@ -321,6 +313,31 @@ impl Kernel {
             opened.paging_fence_value = self.map_opened_fence(paging_queue, open, slot);
         }
         Ok(Reply::SyncObject(opened))
+    }
+
+    /// Refuses an object of another adapter than the device's, unless it crosses adapters.
+    pub(super) fn check_same_adapter(&self, object: u32, device: u32) -> Result<(), Refusal> {
+        let object = &self.sync.objects()[object];
+        if object.adapter == self.processes.devices()[device].adapter
+            || object.flags.contains(SyncObjectFlags::CROSS_ADAPTER)
+        {
+            return Ok(());
+        }
+        invalid("the shared object is on another adapter and has no CrossAdapter")
+    }
+
+    /// Refuses to open an object on a device that cannot use it as a plain one.
+    pub(super) fn check_opens_on(&self, process: ProcessId, object: u32, device: u32) -> Result<(), Refusal> {
+        self.check_same_adapter(object, device)?;
+        let own = self.processes.devices()[device].adapter;
+        if self.sync.objects()[object].object_type == SyncObjectType::NATIVE_FENCE
+            && self.adapter_has_native_fences(process, own)
+        {
+            return invalid(
+                "a native fence opens by OpenNativeFenceFromNtHandle on an adapter that has them",
+            );
+        }
+        Ok(())
     }
 
     /// The synchronization object of an NT handle, and the rights that the handle gives.
@@ -414,7 +431,7 @@ impl Kernel {
         let of_resource = |index: u32| {
             shares_of(&|shared| match shared {
                 Shared::Resource(resource) | Shared::Guarded { resource, .. } => resource == index,
-                Shared::Sync(_) => false,
+                Shared::Sync(_) | Shared::SyncFile(_) => false,
             })
         };
         let of_mutex = |index: u32| {
@@ -428,6 +445,9 @@ impl Kernel {
         let kept = self.sharing.names.iter().map(|(key, shared_name)| (key, shared_name.handles));
         if !kept.eq(names.iter().map(|(key, handles)| (key, *handles))) {
             return Some("the names of shared objects");
+        }
+        if let Some(what) = self.sync_files_miscounted() {
+            return Some(what);
         }
         let sync = self.sync.objects().iter().filter(|(_, object)| object.global().is_some()).count();
         (self.sharing.globals.len() != sync + self.keyed.globals() + self.vidmm.memory().globals())

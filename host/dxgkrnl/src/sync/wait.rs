@@ -207,7 +207,13 @@ impl Kernel {
     /// W-103).
     ///
     /// An open may be on another adapter than its object (FEN-047); most are not, and are not fetched for this.
-    fn check_monitored(&self, open: u32, object: u32, device: u32, handle: Handle) -> Result<(), Refusal> {
+    pub(crate) fn check_monitored(
+        &self,
+        open: u32,
+        object: u32,
+        device: u32,
+        handle: Handle,
+    ) -> Result<(), Refusal> {
         let object = &self.sync.objects[object];
         if !is_mapped(object.object_type) {
             return invalid(format!("{handle} is a {}, not a monitored fence", object.object_type.name()));
@@ -268,11 +274,14 @@ impl Kernel {
             return None;
         }
         let payer = match owner {
-            WaitOwner::Cpu { process, .. } => process,
-            WaitOwner::Gpu { queue } => self.vidsch.queues()[queue].process,
+            WaitOwner::Cpu { process, .. } => Some(process),
+            WaitOwner::Gpu { queue } => Some(self.vidsch.queues()[queue].process),
+            WaitOwner::SyncFile { .. } => None,
         };
         let id = self.sync.waits.insert(owner, payer, any, items, self.now);
-        self.processes.charge(payer, wait_bytes(items.len()));
+        if let Some(payer) = payer {
+            self.processes.charge(payer, wait_bytes(items.len()));
+        }
         for (at, item) in items.iter().enumerate() {
             if !item.satisfied {
                 let entry = Entry { key: item.value, wait: id.slot, item: at as u32 };
@@ -290,7 +299,9 @@ impl Kernel {
     pub(crate) fn end_wait(&mut self, id: WaitId) -> Option<Wait> {
         let payer = self.sync.waits.payer(self.sync.waits.get(id)?);
         let (wait, items) = self.sync.waits.remove(id)?;
-        self.processes.release(payer, wait_bytes(items.as_ref().len()));
+        if let Some(payer) = payer {
+            self.processes.release(payer, wait_bytes(items.as_ref().len()));
+        }
         for (at, item) in items.as_ref().iter().enumerate() {
             if !item.satisfied {
                 let compare = |entry: &Entry| self.sync.waits.compare(entry, id, at as u32);
@@ -309,6 +320,8 @@ impl Kernel {
                     self.release_reference(item.object);
                 }
             }
+            // Its share or its open keeps the object alive.
+            WaitOwner::SyncFile { .. } => {}
         }
         Some(wait)
     }
@@ -453,6 +466,7 @@ impl Kernel {
         match self.end_wait(id).map(|wait| wait.owner()) {
             Some(WaitOwner::Cpu { process, event }) => self.wake(process, event, NtStatus::SUCCESS, effects),
             Some(WaitOwner::Gpu { queue }) => self.vidsch.work_mut().run_queue(queue),
+            Some(WaitOwner::SyncFile { sync_file }) => self.sync_file_ready(sync_file, effects),
             None => {}
         }
     }

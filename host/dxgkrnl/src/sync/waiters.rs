@@ -120,6 +120,10 @@ impl Kernel {
                     }
                     // The object lives, and packets do not need the open.
                     WaitOwner::Gpu { .. } => return,
+                    WaitOwner::SyncFile { sync_file } => {
+                        self.end_wait(waiter.wait);
+                        return self.sync_file_ready(sync_file, effects);
+                    }
                 };
                 let status = match (why, self.config.policy.destroyed_wait) {
                     (EndOfWaits::FenceDestroyed, DestroyedWait::Success) => NtStatus::SUCCESS,

@@ -38,6 +38,16 @@ pub(crate) enum WaitOwner {
     Cpu { process: ProcessId, event: EventId },
     /// A queue of packets.
     Gpu { queue: u32 },
+    /// A sync file, which has no process.
+    SyncFile { sync_file: u32 },
+}
+
+/// Kind of a wait's owner.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+enum OwnerKind {
+    Cpu,
+    Gpu,
+    SyncFile,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -64,13 +74,13 @@ pub(crate) struct Wait {
     event: u64,
     /// Value of the one item.
     value: u64,
-    /// Process or queue.
+    /// Process, queue or sync file.
     owner: u32,
     /// Object of the one item; or the place of the list of items.
     object_or_list: u32,
     /// Open of the one item, or [`NONE`].
     open: u32,
-    gpu: bool,
+    kind: OwnerKind,
     pub any: bool,
     listed: bool,
     /// Whether the one item is satisfied.
@@ -83,10 +93,10 @@ const _: () = assert!(Slab::<Wait>::ENTRY_BYTES == 48);
 
 impl Wait {
     pub fn owner(&self) -> WaitOwner {
-        if self.gpu {
-            WaitOwner::Gpu { queue: self.owner }
-        } else {
-            WaitOwner::Cpu { process: ProcessId(self.owner), event: EventId(self.event) }
+        match self.kind {
+            OwnerKind::Cpu => WaitOwner::Cpu { process: ProcessId(self.owner), event: EventId(self.event) },
+            OwnerKind::Gpu => WaitOwner::Gpu { queue: self.owner },
+            OwnerKind::SyncFile => WaitOwner::SyncFile { sync_file: self.owner },
         }
     }
 
@@ -139,7 +149,7 @@ impl<'a> WaitItems<&'a [WaitItem]> {
 struct List {
     unsatisfied: u32,
     /// The process that it is charged to.
-    payer: ProcessId,
+    payer: Option<ProcessId>,
     items: Box<[WaitItem]>,
 }
 
@@ -156,20 +166,21 @@ impl Waits {
     pub fn insert(
         &mut self,
         owner: WaitOwner,
-        payer: ProcessId,
+        payer: Option<ProcessId>,
         any: bool,
         items: &[WaitItem],
         since: Nanos,
     ) -> WaitId {
         let number = self.begun;
         self.begun += 1;
-        let (gpu, owner, event) = match owner {
-            WaitOwner::Cpu { process, event } => (false, process.0, event.0),
-            WaitOwner::Gpu { queue } => (true, queue, 0),
+        let (kind, owner, event) = match owner {
+            WaitOwner::Cpu { process, event } => (OwnerKind::Cpu, process.0, event.0),
+            WaitOwner::Gpu { queue } => (OwnerKind::Gpu, queue, 0),
+            WaitOwner::SyncFile { sync_file } => (OwnerKind::SyncFile, sync_file, 0),
         };
         // The wait of a context may outlive the open it was made through: its item knows its handle.
         let (listed, object_or_list, open, value) = match items {
-            [item] if !gpu => (false, item.object, item.open.unwrap_or(NONE), item.value),
+            [item] if kind != OwnerKind::Gpu => (false, item.object, item.open.unwrap_or(NONE), item.value),
             _ => {
                 let unsatisfied = items.iter().filter(|item| !item.satisfied).count() as u32;
                 (true, self.lists.insert(List { unsatisfied, payer, items: items.into() }), NONE, 0)
@@ -177,15 +188,16 @@ impl Waits {
         };
         let satisfied = false;
         let wait =
-            Wait { number, since, event, value, owner, object_or_list, open, gpu, any, listed, satisfied };
+            Wait { number, since, event, value, owner, object_or_list, open, kind, any, listed, satisfied };
         WaitId { number, slot: self.table.insert(wait) }
     }
 
-    /// The process that a pending wait is charged to.
-    pub fn payer(&self, wait: &Wait) -> ProcessId {
-        match wait.listed {
-            true => self.lists[wait.object_or_list].payer,
-            false => ProcessId(wait.owner),
+    /// The process that a pending wait is charged to. That of a sync file is part of its share's charge.
+    pub fn payer(&self, wait: &Wait) -> Option<ProcessId> {
+        match wait.kind {
+            OwnerKind::SyncFile => None,
+            OwnerKind::Cpu | OwnerKind::Gpu if wait.listed => self.lists[wait.object_or_list].payer,
+            OwnerKind::Cpu | OwnerKind::Gpu => Some(ProcessId(wait.owner)),
         }
     }
 

@@ -8,6 +8,7 @@ use d3dkmt::ShareToken;
 use crate::effects::{Effects, FenceStore};
 use crate::kernel::Kernel;
 use crate::process::{HandleTarget, SyncRef};
+use crate::sharing::Shared;
 use crate::{Nanos, ProcessId, VmId};
 
 /// An attached process.
@@ -48,6 +49,15 @@ impl Kernel {
     /// NT handles that name an object, with the VM of their broker.
     pub fn named_nt_handles(&self) -> impl Iterator<Item = (VmId, ShareToken)> {
         self.sharing.shares().iter().map(|(token, share)| (share.vm, *token))
+    }
+
+    /// Whether the token is of a sync file whose wait is over.
+    pub fn is_ready_sync_file(&self, vm: VmId, token: ShareToken) -> bool {
+        let share = self.sharing.shares().get(&token).filter(|share| share.vm == vm);
+        share.is_some_and(|share| match share.shared {
+            Shared::SyncFile(id) => self.sharing.sync_files()[id].wait.is_none(),
+            Shared::Sync(_) | Shared::Resource(_) | Shared::Guarded { .. } => false,
+        })
     }
 
     /// The contents of a process's fence memory: each slot in use, and its value.

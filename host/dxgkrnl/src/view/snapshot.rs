@@ -272,9 +272,11 @@ pub struct NtHandleState {
     pub access: u32,
     /// The object's name as it was given to ShareObjects (W-125).
     pub name: Option<String>,
-    /// `None`: of a resource.
+    /// `None`: of a resource, or a sync file of a fence that is not shared.
     pub object_type: Option<SyncObjectType>,
     pub value: u64,
+    /// Of a sync file: the value that it waits for.
+    pub awaited: Option<u64>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -556,7 +558,12 @@ impl Kernel {
     fn nt_handle_states(&self) -> Vec<NtHandleState> {
         let sync_of = |shared: Shared| match shared {
             Shared::Sync(object) => Some(object),
+            Shared::SyncFile(sync_file) => self.sharing.sync_files()[sync_file].object,
             Shared::Resource(_) | Shared::Guarded { .. } => None,
+        };
+        let awaited_of = |shared: Shared| match shared {
+            Shared::SyncFile(sync_file) => Some(self.sharing.sync_files()[sync_file].value),
+            Shared::Sync(_) | Shared::Resource(_) | Shared::Guarded { .. } => None,
         };
         let state = |share: &crate::sharing::Share| NtHandleState {
             vm: share.vm.0,
@@ -567,6 +574,7 @@ impl Kernel {
             }),
             object_type: sync_of(share.shared).map(|object| self.sync.objects()[object].object_type),
             value: sync_of(share.shared).map_or(0, |object| self.sync.objects().value(object)),
+            awaited: awaited_of(share.shared),
         };
         self.sharing.shares().values().map(state).collect()
     }

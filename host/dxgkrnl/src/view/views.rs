@@ -208,11 +208,12 @@ impl Kernel {
         }
     }
 
-    /// The pending waits, without those of queues that are gone.
+    /// The pending waits of processes, without those of queues that are gone.
     pub(crate) fn waits_in_order(&self) -> impl Iterator<Item = (WaitId, &Wait)> {
         self.sync.waits().iter().filter(|(_, wait)| match wait.owner() {
             WaitOwner::Cpu { .. } => true,
             WaitOwner::Gpu { queue } => self.vidsch.queues().get(queue).is_some(),
+            WaitOwner::SyncFile { .. } => false,
         })
     }
 
@@ -223,6 +224,7 @@ impl Kernel {
                 let context = &self.vidsch.contexts()[self.vidsch.queues()[queue].context];
                 (context.process, None, Some(context.handle))
             }
+            WaitOwner::SyncFile { .. } => unreachable!("no wait of a process"),
         };
         let (objects, opens) = (&self.sync.objects(), &self.sync.opens());
         WaitView {
@@ -264,6 +266,7 @@ impl Kernel {
             WaitOwner::Gpu { queue } => {
                 self.vidsch.queues().get(queue).is_some_and(|queue| queue.process == process)
             }
+            WaitOwner::SyncFile { .. } => false,
         };
         Belongings {
             handles: owner.map_or(0, |owner| owner.handles.len() as u32),

@@ -91,6 +91,13 @@ async fn with_objects(session: &Session<SimulatedPort>, call: Call, event: Optio
             let opened = session.open_sync_object(device, token, flags, engine_affinity, legacy).await;
             answer_of(opened, created)
         }
+        Call::OpenSyncFile { device, token } => {
+            let opened = session.open_sync_file(device, token).await;
+            answer_of(opened, |(fence, fence_value)| Reply::OpenedSyncFile {
+                object: of_fence(fence),
+                fence_value,
+            })
+        }
         Call::OpenSynchronizationObject { shared_handle } => {
             let opened = session.open_legacy_sync_object(shared_handle).await;
             answer_of(opened, |object| {

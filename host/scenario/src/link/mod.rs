@@ -269,6 +269,7 @@ impl World for LinkWorld<'_> {
                     {
                         NtStatus::INVALID_PARAMETER
                     }
+                    Call::OpenSyncFile { .. } | Call::WaitSyncFile { .. } => NtStatus::INVALID_PARAMETER,
                     _ => NtStatus::INVALID_HANDLE,
                 };
                 self.answers[thread.index()] = Some(Answer { status, reply: Reply::None });

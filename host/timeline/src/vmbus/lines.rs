@@ -13,7 +13,7 @@ use d3dkmt::WakeTarget;
 use dxgkrnl::{Effects, Input, Nanos, ProcessId};
 use trace::Record;
 
-use super::{Counterpart, of_event, of_input, of_store};
+use super::{Counterpart, SYNC_FILE_READY, of_event, of_input, of_store};
 use crate::format::{duration, status_name};
 use crate::lanes;
 use crate::timeline::Timeline;
@@ -81,7 +81,7 @@ impl Step {
     /// Memory first, then wake-ups, as they are applied. Bytes that are moved and notes are of the host alone; the
     /// status of an answer stands behind its call.
     fn effects(&mut self, effects: &Effects) {
-        let Effects { moves: _, stores, answers: _, events, notes: _ } = effects;
+        let Effects { moves: _, stores, answers: _, events, sync_files, notes: _ } = effects;
         for store in stores {
             self.say(
                 &of_store(store.slot),
@@ -105,6 +105,9 @@ impl Step {
             let words = format!("           {} more {what} of {}", said - EVENTS_MAX, process(owner));
             self.lines
                 .push(format!("{}{words}", " ".repeat(lanes::MARGIN)).chars().take(self.width).collect());
+        }
+        for ready in sync_files {
+            self.say(&SYNC_FILE_READY, &format!("vm {}", ready.vm.0), &format!("sync file {:?}", ready.token));
         }
     }
 }

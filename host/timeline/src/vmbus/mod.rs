@@ -17,7 +17,7 @@ mod lines;
 mod table;
 
 pub use lines::{heading, lines};
-pub use table::{CALLS, EFFECTS, INPUTS, of_call, of_event, of_input, of_store};
+pub use table::{CALLS, EFFECTS, INPUTS, SYNC_FILE_READY, of_call, of_event, of_input, of_store};
 
 /// What the guest driver does where we have this call, input or effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

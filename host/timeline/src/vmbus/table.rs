@@ -77,6 +77,12 @@ calls! {
     OpenSyncObject: [0x40], global("OPENSYNCOBJECT", 1002),
         "by the global handle that the guest driver keeps there; here by the token in the NT handle";
     OpenNtHandleFromName: [], NOTHING, "libdxg answers NOT_SUPPORTED";
+    CreateSyncFile: [0x45], vgpu("WAITFORSYNCOBJECTFROMCPU", 22),
+        "there the guest driver waits, and its sync_file is the kernel's; here the host keeps fence and value by the token in the descriptor";
+    WaitSyncFile: [0x46], vgpu_async("WAITFORSYNCOBJECTFROMGPU", 25),
+        "there OPENSYNCOBJECT (1002) comes before and DESTROYSYNCOBJECT (1003) after it; here it is one call";
+    OpenSyncFile: [0x47], global("OPENSYNCOBJECT", 1002),
+        "by the global handle that the guest driver keeps there; here by the token in the sync file";
     CreateKeyedMutex: [], NOTHING, "libdxg answers NOT_SUPPORTED";
     OpenKeyedMutex: [], NOTHING, "libdxg answers NOT_SUPPORTED";
     OpenKeyedMutexFromNtHandle: [], NOTHING, "libdxg answers NOT_SUPPORTED";
@@ -249,6 +255,9 @@ const DRIVER_EVENT: Counterpart = row(
     to_guest("SIGNALGUESTEVENT", 0),
     "the same list of events there; here an event of the driver has a number space of its own",
 );
+/// The counterpart of a sync file that becomes readable.
+pub const SYNC_FILE_READY: Counterpart =
+    row(to_guest("SIGNALGUESTEVENT", 0), "the event of the dma_fence there; here a message to the VM's broker");
 const FENCE_VALUE: Counterpart = row(
     IN_GUEST,
     "both store the value in memory that the process has mapped; there writable, here read-only",
@@ -275,6 +284,7 @@ pub fn of_store(slot: u32) -> Counterpart {
 pub const EFFECTS: &[(&str, Counterpart)] = &[
     ("wake-up of a wait, or of an event", WAKE),
     ("event of a driver", DRIVER_EVENT),
+    ("sync file that is ready", SYNC_FILE_READY),
     ("fence value", FENCE_VALUE),
     ("devices that are not ACTIVE", DEVICE_STATUS),
     ("bytes moved", MOVE),

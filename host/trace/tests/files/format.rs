@@ -9,7 +9,7 @@ use d3dkmt::{
 };
 use dxgkrnl::{
     Answer, ComputeOp, Config, DmaOp, Effects, EngineId, Fault, Features, FenceStore, HostEvent, Input,
-    MemoryRef, Note, ProcessId, SEMANTIC_VERSION, StagingBuffer, VmId,
+    MemoryRef, Note, ProcessId, SEMANTIC_VERSION, StagingBuffer, SyncFileReady, VmId,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -436,8 +436,19 @@ fn effects() -> impl Strategy<Value = Effects> {
         status: NtStatus(status),
     });
     let note = (option::of(process()), ".{0,300}").prop_map(|(process, text)| Note { process, text });
-    (vec(dma_op(), 0..4), vec(store, 0..5), vec(answer, 0..3), vec(event, 0..5), vec(note, 0..3))
-        .prop_map(|(moves, stores, answers, events, notes)| Effects { moves, stores, answers, events, notes })
+    let ready = (any::<u32>(), any::<[u8; 16]>())
+        .prop_map(|(vm, token)| SyncFileReady { vm: VmId(vm), token: ShareToken(token) });
+    let first = (vec(dma_op(), 0..4), vec(store, 0..5), vec(answer, 0..3));
+    (first, vec(event, 0..5), vec(ready, 0..2), vec(note, 0..3)).prop_map(
+        |((moves, stores, answers), events, sync_files, notes)| Effects {
+            moves,
+            stores,
+            answers,
+            events,
+            sync_files,
+            notes,
+        },
+    )
 }
 
 /// Adjacent numbers, distant numbers, and extremes.

@@ -55,6 +55,7 @@ impl WaitIndex<'_> {
                 }
                 // It is part of the path of a packet behind it.
                 WaitOwner::Gpu { .. } => {}
+                WaitOwner::SyncFile { .. } => {}
             }
         }
         for (id, acquire) in kernel.keyed.acquires() {
@@ -202,6 +203,7 @@ impl WaitIndex<'_> {
                 waiter.queue = kernel.queue_handle(queue);
                 WaiterKind::Queue { queue: kernel.queue_name(queue) }
             }
+            WaitOwner::SyncFile { .. } => unreachable!("no wait of a process"),
         };
         waiter.any = wait.any;
         let seen_by = ProcessId(waiter.party.process);

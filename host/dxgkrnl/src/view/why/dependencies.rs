@@ -55,6 +55,7 @@ impl WaitIndex<'_> {
         match wait.owner() {
             WaitOwner::Cpu { process, .. } => (process, true),
             WaitOwner::Gpu { queue } => (self.kernel.vidsch.queues()[queue].process, false),
+            WaitOwner::SyncFile { .. } => unreachable!("no wait of a process"),
         }
     }
 

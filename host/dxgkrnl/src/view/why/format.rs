@@ -124,6 +124,7 @@ impl WaitIndex<'_> {
                     let process = kernel.vidsch.queues()[queue].process;
                     (StepKind::Wait, process, format!("{} waits", kernel.queue_name(queue)))
                 }
+                WaitOwner::SyncFile { .. } => unreachable!("no wait of a process"),
             },
             Node::Acquire(id) => {
                 let acquire = &kernel.keyed.acquires()[&id];
