@@ -94,6 +94,7 @@ static list_t *list_of(uint32_t count, const guid *filter)
 
 static void create(void)
 {
+    COVERS("MEM-022");
     void *out = &out;
     RESULT(DXCoreCreateAdapterFactory(&iid_factory, NULL), BAD_POINTER);
     RESULT(DXCoreCreateAdapterFactory(&iid_adapter, &out), NO_INTERFACE);
@@ -193,6 +194,7 @@ static void properties(adapter_t *adapter)
 
 static void lists(void)
 {
+    COVERS("MEM-022");
     D3DKMT_ENUMADAPTERS all = {0};
     EXPECT(D3DKMTEnumAdapters(&all), STATUS_SUCCESS);
     for (ULONG i = 0; i < all.NumAdapters; i++)
@@ -265,6 +267,7 @@ static void never(uint32_t type, void *object, void *context)
 
 static void notifications(void)
 {
+    COVERS("MEM-024");
     uint32_t cookie = 77;
     list_t *list = list_of(1, &core_compute);
     for (uint32_t type = 0; type < 5; type++)
@@ -325,6 +328,7 @@ static void child(void)
 /* Says when it has a list; its adapters stop before the input continues. */
 static int stops(void)
 {
+    COVERS("MEM-023");
     void *first = NULL;
     list_t *list = list_of(1, &core_compute);
     RESULT(list->vtable->GetAdapter(list, 0, &iid_adapter, &first), S_OK_);

@@ -176,6 +176,7 @@ static void try_names(void *library, const char *source, const char *const *name
 
 int main(void)
 {
+    COVERS("MEM-019 MEM-020");
     /* The notices would not be the same in every environment. */
     setenv("GPUPV_QUIET", "1", 1);
     void *library = dlopen("libdxcore.so", RTLD_LAZY);

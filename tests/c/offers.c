@@ -53,6 +53,7 @@ static NTSTATUS offer(const handle_t *resources, const handle_t *allocations, UI
 
 static void offers(void)
 {
+    COVERS("MEM-011 MEM-012 MEM-013 MEM-015");
     CHECK(residency() == D3DKMT_ALLOCATIONRESIDENCYSTATUS_RESIDENTINSHAREDMEMORY, "not resident");
     CHECK(memory(NON_LOCAL).CurrentUsage == BYTES, "usage %lu", (unsigned long)memory(NON_LOCAL).CurrentUsage);
     EXPECT(offer(NULL, &allocation, 1, D3DKMT_OFFER_PRIORITY_NORMAL), STATUS_SUCCESS);
@@ -85,6 +86,7 @@ static void offers(void)
         }
     printf("offered, reclaimed, and as it was\n");
 
+    COVERS("MEM-014");
     EXPECT(offer(NULL, NULL, 1, 1), STATUS_INVALID_PARAMETER);
     EXPECT(offer(&resource, &allocation, 1, 1), STATUS_INVALID_PARAMETER);
     EXPECT(offer(NULL, &allocation, 0, 1), STATUS_INVALID_PARAMETER);
@@ -116,6 +118,7 @@ static int other_process(pid_t *child)
 
 static void reservations(int foreign)
 {
+    COVERS("MEM-016");
     D3DKMT_QUERYVIDEOMEMORYINFO before = memory(NON_LOCAL);
     CHECK(before.CurrentReservation == 0, "something is reserved");
     D3DKMT_CHANGEVIDEOMEMORYRESERVATION args = {
@@ -138,6 +141,7 @@ static void reservations(int foreign)
 
 static void of_the_process(int foreign)
 {
+    COVERS("MEM-017 MEM-018");
     D3DKMT_TRIMPROCESSCOMMITMENT trim = {.cbSize = sizeof trim, .DecommitRequested = BYTES, .NumBytesDecommitted = 77};
     EXPECT(D3DKMTTrimProcessCommitment(&trim), STATUS_SUCCESS);
     CHECK(trim.NumBytesDecommitted == 0, "the process's own memory was decommitted");
@@ -179,6 +183,7 @@ static void on_budget(const D3DKMT_BUDGETCHANGENOTIFICATION *notification)
 
 static void notifications(void)
 {
+    COVERS("MEM-021");
     D3DKMT_REGISTERTRIMNOTIFICATION trim = {.hDevice = device, .Callback = on_trim};
     EXPECT(D3DKMTRegisterTrimNotification(&trim), STATUS_SUCCESS);
     void *first = trim.Handle;

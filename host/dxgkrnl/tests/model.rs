@@ -47,6 +47,7 @@ mod small_steps;
 mod state_machine;
 mod status;
 mod suspend;
+mod sync_files;
 mod sync_objects;
 mod timeouts;
 mod virtual_machines;

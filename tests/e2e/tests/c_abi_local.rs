@@ -106,6 +106,24 @@ fn offered_memory_is_reclaimed_as_it_was() {
 }
 
 #[test]
+fn sync_files_are_polled_passed_on_and_opened() {
+    for program in ["sync_files", "sync_files-asan"] {
+        let output = check(program);
+        assert!(output.ends_with("sync_files: all as expected\n"), "{output}");
+    }
+}
+
+#[test]
+fn a_killed_program_leaves_no_sync_file() {
+    let daemon = Embedded::start();
+    let mut child = daemon.spawn("sync_files", &["holds"]);
+    child.says("ready");
+    assert_eq!(daemon.kernel_host().nt_handles().count(), 1);
+    child.kill();
+    daemon.end();
+}
+
+#[test]
 fn engines_run_lists_on_the_programs_own_memory() {
     let output = check("lists_tour");
     assert_eq!(output.lines().filter(|line| line.starts_with("without the barrier")).count(), 5, "{output}");

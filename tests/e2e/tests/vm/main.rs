@@ -38,6 +38,7 @@ const SAME_OUTPUT: [&str; 30] = [
     "abi_check",
     "loader",
     "offers",
+    "sync_files",
     "dxcore",
     "sealed",
     "pending",
