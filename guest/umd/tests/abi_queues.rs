@@ -4,7 +4,7 @@
 mod host;
 
 use std::ffi::c_void;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsFd as _, FromRawFd, OwnedFd};
 use std::ptr::null_mut;
 use std::sync::MutexGuard;
 use std::thread;
@@ -673,31 +673,41 @@ fn is_readable(descriptor: &OwnedFd) -> bool {
 }
 
 #[test]
-fn a_sync_file_is_readable_once_the_fence_has_the_value() {
+fn a_sync_file_is_a_descriptor_of_the_broker_whose_token_the_host_gets() {
     let mut host = the_host();
     let mut create = CreateSyncFile { device: DEVICE.0, fence: 99, fence_value: 7, sync_file: POISON };
+    let asked = |call: &Call, token| {
+        let (device, fence) = (DEVICE, Handle(99));
+        assert_eq!(*call, Call::CreateSyncFile { device, fence, fence_value: 7, token });
+    };
     let status = call(D3DKMTCreateSyncFile, &mut create, || {
-        let (request, _) = host.wait_call();
+        let token = host.give_sync_file();
+        let (request, call) = host.call();
+        asked(&call, token);
         host.answer(request, NtStatus::INVALID_PARAMETER, &Reply::None);
     });
     assert_eq!((status, create.sync_file), (IP, POISON));
-    let mut event = None;
+    let mut given = None;
     let status = call(D3DKMTCreateSyncFile, &mut create, || {
-        let (request, armed) = host.wait_call();
-        host.answer_wait(request, WaitOutcome::Registered);
-        event = Some(armed);
+        given = Some(host.give_sync_file());
+        asked(&answer(&mut host, &Reply::None), given.unwrap());
     });
     assert_eq!(status, OK);
     // SAFETY: this process owns the descriptor from here on.
     let file = unsafe { OwnedFd::from_raw_fd(create.sync_file as i32) };
-    assert!(!is_readable(&file));
-    host.wake(event.unwrap(), NtStatus::SUCCESS);
-    poll(&mut [PollFd::new(&file, PollFlags::IN)], None).unwrap();
-    let mut words = [create.sync_file, 0, 0, 0, 0];
+    assert_eq!(nt_handle::token_of(file.as_fd()), given);
+
+    let mut wait = [create.sync_file, CONTEXT.0.into()];
+    let status = call(D3DKMTWaitSyncFile, &mut wait, || {
+        let call = answer(&mut host, &Reply::None);
+        assert_eq!(call, Call::WaitSyncFile { context: CONTEXT, token: given.unwrap() });
+    });
+    assert_eq!(status, OK);
+    let mut words = [u64::MAX, DEVICE.0.into(), 0, 0, 0];
     // SAFETY: local structs.
     unsafe {
-        assert_eq!(D3DKMTWaitSyncFile(words.as_mut_ptr().cast()), NOT_SUPPORTED);
-        assert_eq!(D3DKMTOpenSyncObjectFromSyncFile(&raw mut words), NOT_SUPPORTED);
+        assert_eq!(D3DKMTWaitSyncFile([u64::MAX, CONTEXT.0.into()].as_mut_ptr().cast()), IP);
+        assert_eq!(D3DKMTOpenSyncObjectFromSyncFile(&raw mut words), IP);
     }
 }
 

@@ -33,6 +33,7 @@ pub struct Answer {
 pub fn fence_of(reply: &Reply) -> Option<CreatedSyncObject> {
     match reply {
         Reply::SyncObject(fence)
+        | Reply::OpenedSyncFile { object: fence, .. }
         | Reply::PagingQueue { fence, .. }
         | Reply::HwQueue { progress_fence: fence, .. } => Some(*fence),
         _ => None,

@@ -174,6 +174,17 @@ impl Peer {
         token
     }
 
+    /// The same for a sync file, which nobody signals until it is given.
+    pub fn give_sync_file(&self) -> ShareToken {
+        let request = receive_packet(&self.broker).unwrap();
+        assert_eq!(request.body, Some(broker_request::Body::MakeSyncFile(true)));
+        let token = ShareToken(*b"a sync file's na");
+        let sync_file = nt_handle::NtHandles::new().unwrap().make_sync_file(token).unwrap();
+        let reply = BrokerReply { process: 1, ..BrokerReply::default() };
+        send_packet(&self.broker, &reply, &[sync_file.as_fd()]);
+        token
+    }
+
     /// Receives the next request to the broker and its descriptor, and answers: with `refused` if that is not empty.
     pub fn serve_broker(&self, refused: &str) -> (broker_request::Body, Option<OwnedFd>) {
         let (request, descriptor) = receive_with_descriptor(&self.broker).expect("the guest asks its broker");

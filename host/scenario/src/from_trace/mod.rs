@@ -323,7 +323,7 @@ impl<'a> Builder<'a> {
                     name(first.handle, binding);
                 }
             }
-            Reply::SyncObject(object) => {
+            Reply::SyncObject(object) | Reply::OpenedSyncFile { object, .. } => {
                 name(object.object, binding);
                 self.fences.insert((process, object.gpu_address), binding);
                 if object.shared_handle != Handle::NULL {

@@ -547,7 +547,7 @@ impl<'a, W: World> Run<'a, W> {
         {
             self.keep_object(own, fence);
         }
-        if let Reply::SyncObject(created) = &answer.reply {
+        if let Reply::SyncObject(created) | Reply::OpenedSyncFile { object: created, .. } = &answer.reply {
             self.bound[binding.index()].fence_flags = FenceFlags::empty();
             self.keep_object(binding, created);
         }

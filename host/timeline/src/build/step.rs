@@ -123,7 +123,8 @@ impl Builder {
             }
             Call::SignalFromGpu { signal: GpuSignal::Legacy { objects, fence_value }, .. }
             | Call::WaitFromGpuLegacy { objects, fence_value, .. } => of(objects, &|_| *fence_value),
-            Call::UpdateGpuVirtualAddress { fence, fence_value, .. } => of(&[*fence], &|_| *fence_value),
+            Call::UpdateGpuVirtualAddress { fence, fence_value, .. }
+            | Call::CreateSyncFile { fence, fence_value, .. } => of(&[*fence], &|_| *fence_value),
             Call::DestroySynchronizationObject { object } => of(&[*object], &|_| 0),
             Call::ShareObjects { objects, .. } => of(objects, &|_| 0),
             _ => Vec::new(),
@@ -137,9 +138,9 @@ impl Builder {
             Call::SubmitCommandToHwQueue { queue, .. } => (std::slice::from_ref(queue), PacketKind::Command),
             Call::SignalFromGpu { contexts, .. } => (contexts, PacketKind::Signal),
             Call::SubmitSignalToHwQueue { queues, .. } => (queues, PacketKind::Signal),
-            Call::WaitFromGpu { context, .. } | Call::WaitFromGpuLegacy { context, .. } => {
-                (std::slice::from_ref(context), PacketKind::Wait)
-            }
+            Call::WaitFromGpu { context, .. }
+            | Call::WaitFromGpuLegacy { context, .. }
+            | Call::WaitSyncFile { context, .. } => (std::slice::from_ref(context), PacketKind::Wait),
             Call::SubmitWaitToHwQueue { queue, .. } => (std::slice::from_ref(queue), PacketKind::Wait),
             Call::CancelWait { event } => {
                 self.waits.cancel(process, *event, moment);
@@ -276,7 +277,9 @@ impl Builder {
     ) {
         let mut opened = |handle: Handle, kind| self.fences.opened(&self.kernel, process, handle, kind);
         match &answer.reply {
-            Reply::SyncObject(created) => drop(opened(created.object, None)),
+            Reply::SyncObject(created) | Reply::OpenedSyncFile { object: created, .. } => {
+                opened(created.object, None);
+            }
             Reply::HwQueue { progress_fence, .. } => {
                 opened(progress_fence.object, Some("progress fence"));
             }

@@ -107,7 +107,11 @@ impl Step {
                 .push(format!("{}{words}", " ".repeat(lanes::MARGIN)).chars().take(self.width).collect());
         }
         for ready in sync_files {
-            self.say(&SYNC_FILE_READY, &format!("vm {}", ready.vm.0), &format!("sync file {:?}", ready.token));
+            self.say(
+                &SYNC_FILE_READY,
+                &format!("vm {}", ready.vm.0),
+                &format!("sync file {:?}", ready.token),
+            );
         }
     }
 }

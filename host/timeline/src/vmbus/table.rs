@@ -256,8 +256,10 @@ const DRIVER_EVENT: Counterpart = row(
     "the same list of events there; here an event of the driver has a number space of its own",
 );
 /// The counterpart of a sync file that becomes readable.
-pub const SYNC_FILE_READY: Counterpart =
-    row(to_guest("SIGNALGUESTEVENT", 0), "the event of the dma_fence there; here a message to the VM's broker");
+pub const SYNC_FILE_READY: Counterpart = row(
+    to_guest("SIGNALGUESTEVENT", 0),
+    "the event of the dma_fence there; here a message to the VM's broker",
+);
 const FENCE_VALUE: Counterpart = row(
     IN_GUEST,
     "both store the value in memory that the process has mapped; there writable, here read-only",
