@@ -24,7 +24,6 @@ use windows_sys::Win32::Foundation::UNICODE_STRING;
 const OK: i32 = 0;
 const IP: i32 = NtStatus::INVALID_PARAMETER.0 as i32;
 const IH: i32 = NtStatus::INVALID_HANDLE.0 as i32;
-const NOT_SUPPORTED: i32 = NtStatus::NOT_SUPPORTED.0 as i32;
 const NAME_INVALID: i32 = NtStatus::OBJECT_NAME_INVALID.0 as i32;
 const CONTEXT: Handle = Handle(0x4000_0100);
 const MUTEX: Handle = Handle(0x4000_0140);
@@ -665,11 +664,6 @@ fn priorities_page_faults_and_reasons_cross_the_boundary() {
         });
         assert_eq!(status, OK);
     }
-}
-
-fn is_readable(descriptor: &OwnedFd) -> bool {
-    let mut waiting = [PollFd::new(descriptor, PollFlags::IN)];
-    poll(&mut waiting, Some(&Timespec::default())).unwrap() == 1
 }
 
 #[test]

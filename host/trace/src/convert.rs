@@ -3,7 +3,8 @@
 
 use d3dkmt::{Handle, WakeTarget};
 use dxgkrnl::{
-    Answer, Effects, EngineId, Fault, Features, FenceStore, HostEvent, Input, Note, ProcessId, SyncFileReady, VmId,
+    Answer, Effects, EngineId, Fault, Features, FenceStore, HostEvent, Input, Note, ProcessId, SyncFileReady,
+    VmId,
 };
 use proto::convert::{ConvertError, FromHost, call_from_body, from_host, token};
 use proto::trace as wire;

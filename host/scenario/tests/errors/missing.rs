@@ -77,7 +77,7 @@ pub const WHAT_IS_MISSING_IS_SAID: &[(Case, &str)] = &[
 (After("p  e -> ok"),
 "x.scn:5:4: there is no verb `e`
   5 | p  e -> ok
-    |    ^ there are: adapters, open_adapter, close_adapter, query_adapter, create_device, destroy_device, device_state, context, destroy_context, object, destroy, signal, wait, gpu_signal, gpu_wait, submit, open_global, share, open, open_name, sync_file, wait_sync_file, open_sync_file, keyed_mutex and N more
+    |    ^ there are: adapters, open_adapter, close_adapter, query_adapter, create_device, destroy_device, device_state, context, destroy_context, object, destroy, signal, wait, gpu_signal, gpu_wait, submit, open_global, share, open, open_name, sync_file, wait_sync_file, open_sync_file, keyed_mutex and N more"),
 
 (After("p  event"),
 "x.scn:5:4: `event` gives something that needs a name

@@ -66,8 +66,8 @@ impl Drawing {
         loop {
             let row = self.below(NamedCall::FORMS.len() as u64) as usize;
             let (name, form) = NamedCall::FORMS[row];
-            let by_share =
-                name.ends_with("FromNtHandle") || matches!(name, "OpenSyncObject" | "OpenNativeFence" | "OpenSyncFile" | "WaitSyncFile");
+            let by_share = name.ends_with("FromNtHandle")
+                || matches!(name, "OpenSyncObject" | "OpenNativeFence" | "OpenSyncFile" | "WaitSyncFile");
             let has_share = self.binding(|named| named.kind == Kind::Share).is_some();
             if !form.starts_with("- ") && (has_share || !by_share) {
                 return as_written(&drawn(name, self, thread));
