@@ -16,7 +16,6 @@ use d3dkmt::{
 };
 use host::c::{call, the_host_after};
 use host::{ADAPTER, DEVICE, Peer, created, fence_handle};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use windows_sys::Wdk::Foundation::OBJECT_ATTRIBUTES;
 use windows_sys::Wdk::Graphics::Direct3D as windows;
 use windows_sys::Win32::Foundation::UNICODE_STRING;

@@ -14,7 +14,7 @@ use dxgkrnl::ddi::{
     PerEngineTdrDdis, QueryAdapterInfo, ResetFailed, RunningContext, SchedulingLogBuffer, SignalEvent,
     SignalMonitoredFence, StandardAllocationData, Submission, Suspend, VirtualMachineData,
 };
-use dxgkrnl::{Config, Nanos, ProcessId};
+use dxgkrnl::{Config, DriverAnswer, Nanos, ProcessId};
 
 use crate::Drivers;
 
@@ -321,8 +321,34 @@ impl Miniport for Drivers {
 
     fn take_died(&mut self) -> Option<(u32, String)> {
         let mut drivers = (0..).zip(&mut self.drivers);
-        let died = drivers.find_map(|(adapter, driver)| Some((adapter, driver.take_died()?)));
+        let died = drivers.find_map(|(adapter, driver)| {
+            // What it did before it died.
+            let answers = driver.take_answers();
+            let why = driver.take_died()?;
+            Some((adapter, why, answers))
+        });
         self.died.set(died.is_some());
-        died
+        let (adapter, why, answers) = died?;
+        self.answers.extend(answers.into_iter().map(|answer| DriverAnswer { adapter, ..answer }));
+        Some((adapter, why))
+    }
+
+    fn runs_outside(&self) -> bool {
+        self.run_outside
+    }
+
+    fn take_answers(&mut self) -> Vec<DriverAnswer> {
+        let mut answers = std::mem::take(&mut self.answers);
+        for (adapter, driver) in (0..).zip(&mut self.drivers) {
+            answers.extend(driver.take_answers().into_iter().map(|answer| DriverAnswer { adapter, ..answer }));
+        }
+        answers
+    }
+
+    fn supply_answers(&mut self, answers: &[DriverAnswer]) {
+        for (adapter, driver) in (0..).zip(&mut self.drivers) {
+            let own: Vec<DriverAnswer> = answers.iter().filter(|one| one.adapter == adapter).cloned().collect();
+            driver.call((), &self.died, |driver| driver.supply_answers(&own));
+        }
     }
 }

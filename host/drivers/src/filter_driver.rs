@@ -11,7 +11,7 @@ use dxgkrnl::ddi::{
     PerEngineTdrDdis, QueryAdapterInfo, ResetFailed, RunningContext, SchedulingLogBuffer, SignalEvent,
     SignalMonitoredFence, StandardAllocationData, Submission, Suspend, VirtualMachineData,
 };
-use dxgkrnl::{Config, Nanos, ProcessId};
+use dxgkrnl::{Config, DriverAnswer, Nanos, ProcessId};
 
 macro_rules! inner {
     ($driver:ident mut) => {
@@ -172,4 +172,7 @@ ddis! {
     fn pending_writes(&; adapter: u32, commands: &[u8]) -> Option<Vec<PendingWrite>>;
     fn has_died(&; ) -> bool;
     fn take_died(&mut; ) -> Option<(u32, String)>;
+    fn runs_outside(&; ) -> bool;
+    fn take_answers(&mut; ) -> Vec<DriverAnswer>;
+    fn supply_answers(&mut; answers: &[DriverAnswer]);
 }

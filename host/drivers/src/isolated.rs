@@ -10,9 +10,11 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use dxgkrnl::DriverAnswer;
 use dxgkrnl::ddi::{BoxedMiniport, Miniport};
 use serde::{Deserialize, Serialize};
 
+use crate::process::DriverLost;
 use crate::registry::Make;
 
 /// Life cycle of a driver, as the module draws it.
@@ -43,6 +45,10 @@ pub fn panic_words(payload: &(dyn Any + Send)) -> &str {
 
 fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
+        let payload = match payload.downcast::<DriverLost>() {
+            Ok(lost) => return lost.0,
+            Err(payload) => payload,
+        };
         let message = format!("it panicked: {}", panic_words(&*payload));
         // The payload is any value that the driver threw, so its drop may panic as well.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(payload)));
@@ -117,6 +123,16 @@ impl Isolated {
         let alive = std::mem::replace(self.0.get_mut(), state);
         let _ = caught(|| drop(alive));
         Ok(())
+    }
+
+    /// [`Miniport::take_answers`], of a driver that died too.
+    pub fn take_answers(&mut self) -> Vec<DriverAnswer> {
+        match self.0.get_mut() {
+            State::Alive(driver) | State::Died(_, Some(driver)) => {
+                caught(|| driver.take_answers()).unwrap_or_default()
+            }
+            State::Died(_, None) | State::Gone => Vec::new(),
+        }
     }
 
     pub fn has_died(&self) -> bool {

@@ -8,7 +8,8 @@
 //!
 //! The kernel has one miniport, [`Drivers`]. Most DDIs name an adapter or an engine. A DDI that names only a context, a
 //! queue or a fence goes to the adapter where that object was created (`routes.rs`). A driver that panics is not called
-//! any more (`isolated.rs`): the kernel stops its adapter, and all other adapters continue.
+//! any more (`isolated.rs`): the kernel stops its adapter, and all other adapters continue. A driver whose name is the
+//! path of a shared object runs in a process of its own (`process/`).
 //!
 //! This is a separate crate because `dxgkrnl` and `kmd` are no_std and cannot catch panics. The daemon, the scenario
 //! backends and the replayer all run a kernel and need the same drivers.
@@ -20,6 +21,7 @@ compile_error!("a driver's panic is caught by unwinding: build with panic = \"un
 mod ddis;
 mod filter_driver;
 mod isolated;
+mod process;
 mod registry;
 mod routes;
 mod saved;
@@ -27,7 +29,7 @@ mod saved;
 use std::cell::Cell;
 
 use dxgkrnl::ddi::{Callback, Miniport};
-use dxgkrnl::{Config, Nanos};
+use dxgkrnl::{Config, DriverAnswer, Nanos};
 
 use isolated::Isolated;
 use routes::Routes;
@@ -43,6 +45,10 @@ pub struct Drivers {
     routes: Routes,
     /// Whether a driver died and the kernel has not been notified yet. Cached, because it is checked with each input.
     died: Cell<bool>,
+    /// Whether a driver runs outside of this program: its answers are effects.
+    run_outside: bool,
+    /// Answers of drivers that died.
+    answers: Vec<DriverAnswer>,
 }
 
 impl Drivers {
@@ -54,7 +60,8 @@ impl Drivers {
         };
         let drivers: Vec<Isolated> = config.adapters.iter().map(driver).collect();
         let died = Cell::new(drivers.iter().any(Isolated::has_died));
-        Drivers { drivers, routes: Routes::default(), died }
+        let (run_outside, answers) = (Registry::runs_outside(config), Vec::new());
+        Drivers { drivers, routes: Routes::default(), died, run_outside, answers }
     }
 
     fn adapters(&self) -> u32 {

@@ -8,6 +8,8 @@ use dxgkrnl::Config;
 use dxgkrnl::ddi::BoxedMiniport;
 use kmd::SimulatedMiniport;
 
+use crate::process::{self, ProcessDriver};
+
 /// Name of the default driver, [`SimulatedMiniport`].
 pub const SIMULATED: &str = "simulated";
 
@@ -19,6 +21,8 @@ pub(crate) type Make = Arc<dyn Fn() -> BoxedMiniport + Send + Sync>;
 pub struct Registry {
     /// `None` without other drivers, to avoid the allocation: simulations create a kernel for each run.
     others: Option<Arc<BTreeMap<String, Make>>>,
+    /// Drivers outside of this program answer what was recorded.
+    is_recorded: bool,
 }
 
 /// Error for a configuration that names an unregistered driver.
@@ -27,10 +31,15 @@ pub struct UnknownDriver {
     pub name: String,
     /// The registered drivers.
     pub known: Vec<String>,
+    /// Why a shared object is not loaded, if its name is a path.
+    pub why: Option<String>,
 }
 
 impl fmt::Display for UnknownDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(why) = &self.why {
+            return write!(f, "the driver {} is not loaded: {why}", self.name);
+        }
         write!(f, "there is no driver named {:?}; there are {}", self.name, self.known.join(", "))
     }
 }
@@ -66,19 +75,48 @@ impl Registry {
         std::iter::once(SIMULATED).chain(others.map(String::as_str))
     }
 
-    /// Checks that each adapter of a configuration names a registered driver.
+    /// The same drivers for a replay: those that are shared objects answer what was recorded, and are not started.
+    #[must_use]
+    pub fn recorded(&self) -> Registry {
+        Registry { others: self.others.clone(), is_recorded: true }
+    }
+
+    /// Whether an adapter's driver is a shared object, which runs in a process of its own.
+    pub fn runs_outside(config: &Config) -> bool {
+        config.adapters.iter().any(|adapter| process::is_path(&adapter.kmd))
+    }
+
+    /// Checks that each adapter of a configuration names a registered driver, or a shared object that can be loaded.
     pub fn check(&self, config: &Config) -> Result<(), UnknownDriver> {
-        config.adapters.iter().try_for_each(|adapter| self.make(&adapter.kmd).map(drop))
+        config.adapters.iter().try_for_each(|adapter| {
+            self.make(&adapter.kmd)?;
+            if self.is_recorded || !process::is_path(&adapter.kmd) {
+                return Ok(());
+            }
+            process::check(&adapter.kmd).map_err(|why| UnknownDriver {
+                name: adapter.kmd.clone(),
+                known: Vec::new(),
+                why: Some(why),
+            })
+        })
     }
 
     pub(crate) fn make(&self, name: &str) -> Result<Make, UnknownDriver> {
         if name == SIMULATED {
             return Ok(Arc::new(|| Box::new(SimulatedMiniport::default())));
         }
+        if process::is_path(name) {
+            let (path, is_recorded) = (name.to_owned(), self.is_recorded);
+            return Ok(Arc::new(move || match is_recorded {
+                true => Box::new(ProcessDriver::recorded()),
+                false => Box::new(ProcessDriver::with_process(&path)),
+            }));
+        }
         let make = self.others.as_ref().and_then(|others| others.get(name));
         make.cloned().ok_or_else(|| UnknownDriver {
             name: name.to_owned(),
             known: self.names().map(str::to_owned).collect(),
+            why: None,
         })
     }
 }

@@ -50,6 +50,15 @@ pub struct Note {
     pub text: String,
 }
 
+/// What a driver outside of this program did in a DDI of the step. No host performs it; a trace keeps it, so that a replay
+/// needs no driver.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DriverAnswer {
+    pub adapter: u32,
+    /// In the encoding of the crate `driver-host`.
+    pub answer: Vec<u8>,
+}
+
 /// The effects of one input.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Effects {
@@ -59,29 +68,32 @@ pub struct Effects {
     pub events: Vec<HostEvent>,
     pub sync_files: Vec<SyncFileReady>,
     pub notes: Vec<Note>,
+    pub driver_answers: Vec<DriverAnswer>,
 }
 
 impl Effects {
     #[inline]
     pub fn clear(&mut self) {
-        let Effects { moves, stores, answers, events, sync_files, notes } = self;
+        let Effects { moves, stores, answers, events, sync_files, notes, driver_answers } = self;
         moves.clear();
         stores.clear();
         answers.clear();
         events.clear();
         sync_files.clear();
         notes.clear();
+        driver_answers.clear();
     }
 
     /// Appends the effects of a later input.
     pub fn append(&mut self, later: Effects) {
-        let Effects { moves, stores, answers, events, sync_files, notes } = later;
+        let Effects { moves, stores, answers, events, sync_files, notes, driver_answers } = later;
         self.moves.extend(moves);
         self.stores.extend(stores);
         self.answers.extend(answers);
         self.events.extend(events);
         self.sync_files.extend(sync_files);
         self.notes.extend(notes);
+        self.driver_answers.extend(driver_answers);
     }
 
     /// The answer to this call. Calls of earlier steps may be answered beside it: see `escape/idle.rs`.
@@ -97,7 +109,8 @@ impl Effects {
     }
 
     pub fn is_empty(&self) -> bool {
-        let Effects { moves, stores, answers, events, sync_files, notes } = self;
+        // A driver's answer is nothing that the kernel asks for.
+        let Effects { moves, stores, answers, events, sync_files, notes, driver_answers: _ } = self;
         let is_quiet = stores.is_empty() && answers.is_empty() && events.is_empty() && sync_files.is_empty();
         is_quiet && moves.is_empty() && notes.is_empty()
     }
@@ -124,6 +137,12 @@ impl fmt::Display for HostEvent {
 impl fmt::Display for SyncFileReady {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "vm {} sync file {:?} is ready", self.vm.0, self.token)
+    }
+}
+
+impl fmt::Display for DriverAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "driver of adapter {}: {} bytes", self.adapter, self.answer.len())
     }
 }
 

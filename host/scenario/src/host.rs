@@ -252,13 +252,14 @@ impl<'a> Host<'a> {
             self.vm_of_handle.insert(token, self.vm_of(process));
         }
         if let Some(log) = &mut self.log {
-            let Effects { moves, stores, answers, events, sync_files, notes } = &self.effects;
+            let Effects { moves, stores, answers, events, sync_files, notes, driver_answers } = &self.effects;
             moves.iter().for_each(|one| log_line(log, self.now, one));
             stores.iter().for_each(|store| log_line(log, self.now, store));
             answers.iter().for_each(|answer| log_line(log, self.now, answer));
             events.iter().for_each(|event| log_line(log, self.now, event));
             sync_files.iter().for_each(|ready| log_line(log, self.now, ready));
             notes.iter().for_each(|note| log_line(log, self.now, note));
+            driver_answers.iter().for_each(|answer| log_line(log, self.now, answer));
         }
         self.notes.extend(self.effects.notes.drain(..).map(|note| note.text));
     }

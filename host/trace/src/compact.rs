@@ -260,8 +260,9 @@ fn keep(context: &mut Context, kind: u8, one: &One) {
 /// Writes effects in compact form. Returns false, with no change, if they have none.
 #[inline(always)]
 pub(crate) fn write_effects(context: &mut Context, effects: &Effects, out: &mut Writer) -> bool {
-    let Effects { moves, stores, answers, events, sync_files, notes } = effects;
-    let is_rare = !moves.is_empty() || !sync_files.is_empty() || !notes.is_empty();
+    let Effects { moves, stores, answers, events, sync_files, notes, driver_answers } = effects;
+    let is_rare =
+        !moves.is_empty() || !sync_files.is_empty() || !notes.is_empty() || !driver_answers.is_empty();
     if is_rare || stores.len() + events.len() > ITEMS_MAX {
         return false;
     }

@@ -3,8 +3,8 @@
 
 use d3dkmt::{Handle, WakeTarget};
 use dxgkrnl::{
-    Answer, Effects, EngineId, Fault, Features, FenceStore, HostEvent, Input, Note, ProcessId, SyncFileReady,
-    VmId,
+    Answer, DriverAnswer, Effects, EngineId, Fault, Features, FenceStore, HostEvent, Input, Note, ProcessId,
+    SyncFileReady, VmId,
 };
 use proto::convert::{ConvertError, FromHost, call_from_body, from_host, token};
 use proto::trace as wire;
@@ -96,6 +96,8 @@ pub(crate) fn effects_from_wire(effects: wire::Effects) -> Result<Effects, Conve
     let ready = |ready: wire::SyncFileReady| {
         Ok(SyncFileReady { vm: VmId(ready.vm), token: token(&ready.token, "SyncFileReady")? })
     };
+    let driver_answer =
+        |wire: wire::DriverAnswer| DriverAnswer { adapter: wire.adapter, answer: wire.answer };
     Ok(Effects {
         moves: effects.moves.into_iter().map(crate::dma::from_wire).collect::<Result<_, _>>()?,
         stores: effects.stores.into_iter().map(store).collect(),
@@ -103,6 +105,7 @@ pub(crate) fn effects_from_wire(effects: wire::Effects) -> Result<Effects, Conve
         events: effects.events.into_iter().map(event_from_wire).collect::<Result<_, _>>()?,
         sync_files: effects.sync_files.into_iter().map(ready).collect::<Result<_, _>>()?,
         notes: effects.notes.into_iter().map(note).collect(),
+        driver_answers: effects.driver_answers.into_iter().map(driver_answer).collect(),
     })
 }
 

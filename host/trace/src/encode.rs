@@ -3,7 +3,7 @@
 //! written by [`crate::compact`] instead.
 
 use d3dkmt::Handle;
-use dxgkrnl::{Answer, Effects, EngineId, Fault, Input, Nanos, ProcessId, SyncFileReady};
+use dxgkrnl::{Answer, DriverAnswer, Effects, EngineId, Fault, Input, Nanos, ProcessId, SyncFileReady};
 use prost::Message;
 use prost::encoding::{WireType, encode_varint, encoded_len_varint};
 use proto::channel::{encode_answer_frame, encode_call_frame};
@@ -216,7 +216,7 @@ fn fault(fault: Fault, out: &mut Vec<u8>) {
 /// A record of `Effects`: the second half of a step. It is written even if empty, because a step without one is
 /// unfinished.
 pub(crate) fn effects(effects: &Effects, out: &mut Vec<u8>) {
-    let Effects { moves, stores, answers, events, sync_files, notes } = effects;
+    let Effects { moves, stores, answers, events, sync_files, notes, driver_answers } = effects;
     out.push(EFFECTS);
     let length = Length::reserve(out);
     for store in stores {
@@ -249,6 +249,14 @@ pub(crate) fn effects(effects: &Effects, out: &mut Vec<u8>) {
         nested(6, out, |out| {
             number(1, vm.0.into(), out);
             data(2, &token.0, out);
+        });
+    }
+    for DriverAnswer { adapter, answer } in driver_answers {
+        nested(7, out, |out| {
+            number(1, (*adapter).into(), out);
+            if !answer.is_empty() {
+                nested(2, out, |out| out.extend_from_slice(answer));
+            }
         });
     }
     length.set(out);

@@ -149,10 +149,12 @@ impl Player {
         compares: bool,
     ) -> Result<Player, TraceError> {
         let first = reader.header().first_step;
+        // What a driver outside did is in the trace.
+        let registry = registry.recorded();
         if let Err(unknown) = registry.check(&config) {
             return Err(reader.cannot_build(unknown.to_string()));
         }
-        let maker = Maker { registry: registry.clone(), config };
+        let maker = Maker { registry, config };
         Ok(Player {
             reader,
             read: Step::default(),
@@ -215,8 +217,11 @@ impl Player {
     ///
     /// # Errors
     ///
-    /// Fails if a driver cannot be saved.
+    /// Fails if a driver cannot be saved, or is in the trace only.
     pub fn copy(&self) -> Result<Kernel, String> {
+        if Registry::runs_outside(&self.maker.config) {
+            return Err("a replay has no driver to try it on: it has the recorded answers only".into());
+        }
         self.maker.restored(&self.kernel.save()?)
     }
 
@@ -265,6 +270,7 @@ impl Player {
         self.effects.clear();
         let Step { sequence, now, finished, .. } = self.read;
         let input = std::mem::replace(&mut self.read.input, Input::Deadline);
+        self.kernel.supply_driver_answers(&self.read.effects.driver_answers);
         let handled = catch_unwind(AssertUnwindSafe(|| self.kernel.handle(now, input, &mut self.effects)));
         self.next = sequence + 1;
         if let Err(panic) = handled {

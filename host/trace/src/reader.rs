@@ -68,7 +68,9 @@ impl fmt::Display for Record {
         match self {
             Record::Step { sequence, now, input, effects } => {
                 write!(f, "#{sequence} {now} ns {input}")?;
-                let Some(Effects { moves, stores, answers, events, sync_files, notes }) = effects else {
+                let Some(Effects { moves, stores, answers, events, sync_files, notes, driver_answers }) =
+                    effects
+                else {
                     return write!(f, "\n    (the kernel did not return)");
                 };
                 moves.iter().try_for_each(|one| write!(f, "\n    {one}"))?;
@@ -76,7 +78,8 @@ impl fmt::Display for Record {
                 answers.iter().try_for_each(|answer| write!(f, "\n    {answer}"))?;
                 events.iter().try_for_each(|event| write!(f, "\n    {event}"))?;
                 sync_files.iter().try_for_each(|ready| write!(f, "\n    {ready}"))?;
-                notes.iter().try_for_each(|note| write!(f, "\n    {note}"))
+                notes.iter().try_for_each(|note| write!(f, "\n    {note}"))?;
+                driver_answers.iter().try_for_each(|answer| write!(f, "\n    {answer}"))
             }
             Record::Snapshot { sequence, digest, state, .. } => {
                 let bytes = state.len();

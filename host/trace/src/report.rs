@@ -116,6 +116,7 @@ pub enum Lane {
     Events,
     SyncFiles,
     Notes,
+    DriverAnswers,
 }
 
 impl Lane {
@@ -127,6 +128,7 @@ impl Lane {
             Lane::Events => "events",
             Lane::SyncFiles => "sync files",
             Lane::Notes => "notes",
+            Lane::DriverAnswers => "driver answers",
         }
     }
 }
@@ -151,6 +153,7 @@ impl Difference {
             .or_else(|| in_lane(Lane::Events, &recorded.events, &replayed.events))
             .or_else(|| in_lane(Lane::SyncFiles, &recorded.sync_files, &replayed.sync_files))
             .or_else(|| in_lane(Lane::Notes, &recorded.notes, &replayed.notes))
+            .or_else(|| in_lane(Lane::DriverAnswers, &recorded.driver_answers, &replayed.driver_answers))
     }
 }
 

@@ -10,7 +10,7 @@ use e2e::programs::tree;
 use serde_json::Value;
 
 /// Workspace crates that each crate may use (design: "a crate boundary exists because a rule differs").
-const EDGES: [(&str, &[&str]); 32] = [
+const EDGES: [(&str, &[&str]); 34] = [
     ("d3dkmt", &[]),
     ("fence_page", &[]),
     ("nt_handle", &["d3dkmt"]),
@@ -22,7 +22,8 @@ const EDGES: [(&str, &[&str]); 32] = [
     ("hazards", &["d3dkmt"]),
     ("kmd", &["barriers", "d3dkmt", "dxgkrnl", "hazards"]),
     ("vsock-device", &["listening"]),
-    ("drivers", &["d3dkmt", "dxgkrnl", "kmd"]),
+    ("driver-host", &[]),
+    ("drivers", &["d3dkmt", "driver-host", "dxgkrnl", "kmd"]),
     ("trace", &["d3dkmt", "drivers", "dxgkrnl", "proto"]),
     ("timeline", &["d3dkmt", "drivers", "dxgkrnl", "trace"]),
     ("scenario", &["client", "d3dkmt", "drivers", "dxgkrnl", "proto"]),
@@ -99,6 +100,7 @@ const EDGES: [(&str, &[&str]); 32] = [
     ("scenario-client", &["abi", "d3dkmt", "proto", "umd"]),
     ("conformance", &[]),
     ("sample-kmd", &["d3dkmt", "dxgkrnl", "gpupv", "kmd", "scenario"]),
+    ("sample-kmd-c", &["drivers", "dxgkrnl", "e2e", "gpupv", "scenario", "trace"]),
     // The guest-side driver of tests uses the device's packet types.
     ("front-end", &["vsock-device"]),
     ("e2e", &["d3dkmt", "drivers", "dxgkrnl", "gpupv", "proto", "scenario", "trace", "vm-images"]),

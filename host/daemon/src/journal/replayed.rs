@@ -161,6 +161,9 @@ impl Replay {
         }
         self.session_cursors.record_input(&input);
         self.effects.clear();
+        if let Some(recorded) = recorded {
+            self.kernel.supply_driver_answers(&recorded.driver_answers);
+        }
         let handled = catch_unwind(AssertUnwindSafe(|| self.kernel.handle(now, input, &mut self.effects)));
         if let Err(panic) = handled {
             return Err(NotReplayed::Panics(sequence, panic_words(&*panic).to_owned()));

@@ -102,7 +102,7 @@ pub use recovery::{
     SchedulingLogBuffer, SchedulingLogHeader, interrupt_type,
 };
 
-use crate::{Config, DmaOp, MemoryRef, Nanos, ProcessId};
+use crate::{Config, DmaOp, DriverAnswer, MemoryRef, Nanos, ProcessId};
 
 /// `DXGKARG_SUBMITCOMMANDVIRTUAL`: run this command buffer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -796,5 +796,18 @@ pub trait Miniport {
     /// drivers. The kernel stops the adapter before it continues.
     fn take_died(&mut self) -> Option<(u32, String)> {
         None
+    }
+    /// No DDI: whether a driver runs outside of this program, so that what it does is no function of the inputs. Does
+    /// not change.
+    fn runs_outside(&self) -> bool {
+        false
+    }
+    /// No DDI: what the drivers outside did since the last call. Traces keep it.
+    fn take_answers(&mut self) -> Vec<DriverAnswer> {
+        Vec::new()
+    }
+    /// No DDI: what they did in the next input when it was recorded.
+    fn supply_answers(&mut self, answers: &[DriverAnswer]) {
+        let _ = answers;
     }
 }

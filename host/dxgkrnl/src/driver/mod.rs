@@ -23,11 +23,20 @@ pub(crate) struct Driver {
     /// Empty lists of callbacks, kept for their memory.
     callbacks: Vec<Callback>,
     dpc_callbacks: Vec<Callback>,
+    /// [`Miniport::runs_outside`]
+    runs_outside: bool,
 }
 
 impl Driver {
     pub fn new(miniport: BoxedMiniport) -> Self {
-        Driver { miniport, due: None, callbacks: Vec::new(), dpc_callbacks: Vec::new() }
+        let runs_outside = miniport.runs_outside();
+        Driver { miniport, due: None, callbacks: Vec::new(), dpc_callbacks: Vec::new(), runs_outside }
+    }
+
+    /// Whether a driver's answers are effects: see [`Miniport::take_answers`].
+    #[inline]
+    pub fn has_answers(&self) -> bool {
+        self.runs_outside
     }
 
     /// [`Miniport::next_deadline`], cached.

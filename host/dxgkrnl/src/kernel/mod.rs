@@ -41,7 +41,7 @@ use crate::sync::waits::CpuWait;
 use crate::tdr::Tdr;
 use crate::vidmm::VidMm;
 use crate::vidsch::{Caller, VidSch};
-use crate::{Config, DmaOp, Input, Nanos, ProcessId};
+use crate::{Config, DmaOp, DriverAnswer, Input, Nanos, ProcessId};
 
 /// Objects that one [`Kernel::prefetch`] loads at most.
 const PREFETCH_MAX: usize = 32;
@@ -153,7 +153,17 @@ impl Kernel {
             self.forget_effects_of_ended(effects);
         }
         self.note_edges(effects);
+        if self.miniport.has_answers() {
+            effects.driver_answers.extend(self.miniport.take_answers());
+        }
         self.vidsch.work_mut().backlog_mut().count_step();
+    }
+
+    /// Before [`Kernel::handle`] in a replay: what the drivers outside of this program did when the input was recorded.
+    pub fn supply_driver_answers(&mut self, answers: &[DriverAnswer]) {
+        if !answers.is_empty() {
+            self.miniport.supply_answers(answers);
+        }
     }
 
     /// Loads the sync objects of a process's next calls into the CPU cache, so that their signals and waits run faster.

@@ -202,7 +202,7 @@ pub(super) fn retain(operation: &mut Operation, keep: &dyn Fn(Binding) -> bool) 
             OperandMut::Commands(all) => list(all, |command| match command {
                 Command::Write { object, .. } => handle(object),
                 Command::List(list) => keep(*list),
-                Command::Busy { .. } | Command::Hang | Command::Opaque { .. } => true,
+                Command::Busy { .. } | Command::Hang | Command::Opaque { .. } | Command::Word { .. } => true,
             }),
             OperandMut::Pieces(all) => {
                 all.retain_mut(|piece| piece.bindings().into_iter().all(|binding| keep(*binding)));
@@ -257,7 +257,11 @@ pub(super) fn values(operation: &mut Operation, each: &mut dyn FnMut(&mut u64)) 
             for command in all {
                 match command {
                     Command::Write { value, .. } => each(value),
-                    Command::List(_) | Command::Busy { .. } | Command::Hang | Command::Opaque { .. } => {}
+                    Command::List(_)
+                    | Command::Busy { .. }
+                    | Command::Hang
+                    | Command::Opaque { .. }
+                    | Command::Word { .. } => {}
                 }
             }
         }
@@ -295,7 +299,7 @@ pub(super) fn bindings(operation: &mut Operation, each: &mut dyn FnMut(&mut Bind
                 match command {
                     Command::Write { object, .. } => handle(object, each),
                     Command::List(list) => each(list),
-                    Command::Busy { .. } | Command::Hang | Command::Opaque { .. } => {}
+                    Command::Busy { .. } | Command::Hang | Command::Opaque { .. } | Command::Word { .. } => {}
                 }
             }
         }

@@ -172,7 +172,7 @@ fn shorten(commands: &mut [Command], short: Nanos) {
         match command {
             Command::Busy { duration_ns } => *duration_ns = short.min(*duration_ns),
             Command::Opaque { bytes } => *bytes = (*bytes).min(16),
-            Command::Write { .. } | Command::List(_) | Command::Hang => {}
+            Command::Write { .. } | Command::List(_) | Command::Hang | Command::Word { .. } => {}
         }
     }
 }

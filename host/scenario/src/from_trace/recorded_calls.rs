@@ -17,6 +17,9 @@ use crate::program::{
 };
 use crate::script::forms::{self, Form};
 
+/// Words of a buffer in an unknown format, at most; a longer one becomes `opaque`.
+const BUFFER_WORDS_MAX: usize = 256;
+
 /// A result; the error says what a scenario cannot express.
 pub(super) type Lifted<T> = Result<T, &'static str>;
 
@@ -30,10 +33,17 @@ impl Builder<'_> {
         Ok(Operation::Call(forms::as_written(&renamed)))
     }
 
-    /// Returns the commands of a buffer. A buffer in an unknown format becomes `opaque` of its size.
+    /// Returns the commands of a buffer. A buffer in an unknown format becomes words, or
+    /// `opaque` of its size.
     pub(super) fn commands(&self, process: ProcessId, bytes: &[u8]) -> Lifted<Vec<Command>> {
         let opaque = vec![Command::Opaque { bytes: bytes.len() as u32 }];
-        let Ok(CommandBuffer::Packets(packets)) = decode(bytes) else { return Ok(opaque) };
+        let Ok(CommandBuffer::Packets(packets)) = decode(bytes) else {
+            let (words, rest) = bytes.as_chunks::<4>();
+            let word = |word: &[u8; 4]| Command::Word { value: u32::from_le_bytes(*word) };
+            let is_short =
+                rest.is_empty() && words.len() <= BUFFER_WORDS_MAX && bytes.iter().any(|byte| *byte != 0);
+            return Ok(if is_short { words.iter().map(word).collect() } else { opaque });
+        };
         let command = |packet: &Packet| {
             let write = |address: u64, value, mode| {
                 let object = HandleRef::Bound(*self.fences.get(&(process, address))?);

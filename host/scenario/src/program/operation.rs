@@ -51,6 +51,10 @@ pub enum Command {
     Opaque {
         bytes: u32,
     },
+    /// 4 bytes of a command buffer in a format of the driver's own, which consists of words alone.
+    Word {
+        value: u32,
+    },
 }
 
 /// An operation of an actor: a D3DKMT call, or an action of the program itself.

@@ -424,13 +424,23 @@ pub(super) fn queued_buffer(
 
 /// Parses a command buffer, up to the end of the operands.
 pub(super) fn commands(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Vec<Command>> {
-    const COMMANDS: [&str; 7] = ["list", "write", "marker_in", "marker_out", "busy", "hang", "opaque"];
+    const COMMANDS: [&str; 8] = ["list", "write", "marker_in", "marker_out", "busy", "hang", "opaque", "u32"];
     let mut commands = Vec::new();
     while let Some(token) = cursor.peek().filter(|token| token.kind == TokenKind::Atom) {
         if let [Command::Opaque { .. }] = commands[..] {
             return cursor.expected("no further command, as an opaque buffer stands alone");
         }
         cursor.next();
+        let is_word = token.text == "u32";
+        let has_words = commands.first().map(|first| matches!(first, Command::Word { .. }));
+        if has_words.is_some_and(|has_words| has_words != is_word) {
+            return Err(ScriptError::new(token.span, "a buffer with u32(N, ..) has words alone"));
+        }
+        if is_word {
+            words_of(cursor, &mut commands)?;
+            check_count(token, commands.len())?;
+            continue;
+        }
         let mode = WriteMode::ALL.into_iter().find(|mode| mode.name() == token.text);
         commands.push(match (token.text.as_str(), mode) {
             (_, Some(mode)) => {
@@ -472,6 +482,17 @@ pub(super) fn commands(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Vec<Com
         check_count(token, commands.len())?;
     }
     Ok(commands)
+}
+
+/// Parses `(N, N, ..)`: words of a buffer in a format of the driver's own.
+fn words_of(cursor: &mut Cursor<'_>, commands: &mut Vec<Command>) -> Parsed<()> {
+    cursor.symbol("(")?;
+    loop {
+        commands.push(Command::Word { value: cursor.number32("32 bits")? });
+        if !cursor.take_symbol(",") {
+            return cursor.symbol(")");
+        }
+    }
 }
 
 fn open_keyed_mutex(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<NamedCall> {

@@ -52,7 +52,7 @@ pub(crate) struct Names {
 }
 
 /// Words of the language that occur where names do.
-const RESERVED: [&str; 25] = [
+const RESERVED: [&str; 26] = [
     "null",
     "max",
     "ok",
@@ -70,6 +70,7 @@ const RESERVED: [&str; 25] = [
     "busy",
     "hang",
     "opaque",
+    "u32",
     "engine",
     "report",
     "no",

@@ -124,6 +124,9 @@ impl Drawing {
             let bytes = self.below(limits::PRIVATE_DATA_BYTES_MAX as u64 + 1) as u32;
             return vec![Command::Opaque { bytes }];
         }
+        if self.random.one_in(6) {
+            return (0..=self.below(4)).map(|_| Command::Word { value: self.value32() }).collect();
+        }
         let list = self.binding(|named| named.kind == Kind::List);
         let command = |drawing: &mut Drawing| match (drawing.below(4), list) {
             (3, Some(list)) => Command::List(list),

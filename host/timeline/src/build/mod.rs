@@ -61,6 +61,8 @@ pub fn read(
     let mut reader = reader.with_times();
     let config = reader.header().config.clone();
     let program = reader.header().program.clone();
+    // What a driver outside did is in the trace.
+    let registry = &registry.recorded();
     if let Err(unknown) = registry.check(&config) {
         return Err(TimelineError::Driver(unknown.to_string(), program));
     }
@@ -264,6 +266,9 @@ impl Builder {
     fn replay(&mut self, now: Nanos, input: Input, recorded: Option<&Effects>) -> Result<(), String> {
         self.replayed.clear();
         self.log.reset_time();
+        if let Some(recorded) = recorded {
+            self.kernel.supply_driver_answers(&recorded.driver_answers);
+        }
         let handled = catch_unwind(AssertUnwindSafe(|| self.kernel.handle(now, input, &mut self.replayed)));
         if let Err(panic) = handled {
             return Err(format!("the kernel panicked in the next step: {}", panic_words(&*panic)));

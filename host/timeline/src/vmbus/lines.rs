@@ -81,7 +81,8 @@ impl Step {
     /// Memory first, then wake-ups, as they are applied. Bytes that are moved and notes are of the host alone; the
     /// status of an answer stands behind its call.
     fn effects(&mut self, effects: &Effects) {
-        let Effects { moves: _, stores, answers: _, events, sync_files, notes: _ } = effects;
+        let Effects { moves: _, stores, answers: _, events, sync_files, notes: _, driver_answers: _ } =
+            effects;
         for store in stores {
             self.say(
                 &of_store(store.slot),

@@ -8,8 +8,8 @@ use d3dkmt::{
     ShareToken, SignalFlags, WaitFromCpuFlags, WaitOutcome, WakeTarget,
 };
 use dxgkrnl::{
-    Answer, ComputeOp, Config, DmaOp, Effects, EngineId, Fault, Features, FenceStore, HostEvent, Input,
-    MemoryRef, Note, ProcessId, SEMANTIC_VERSION, StagingBuffer, SyncFileReady, VmId,
+    Answer, ComputeOp, Config, DmaOp, DriverAnswer, Effects, EngineId, Fault, Features, FenceStore,
+    HostEvent, Input, MemoryRef, Note, ProcessId, SEMANTIC_VERSION, StagingBuffer, SyncFileReady, VmId,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -438,15 +438,18 @@ fn effects() -> impl Strategy<Value = Effects> {
     let note = (option::of(process()), ".{0,300}").prop_map(|(process, text)| Note { process, text });
     let ready = (any::<u32>(), any::<[u8; 16]>())
         .prop_map(|(vm, token)| SyncFileReady { vm: VmId(vm), token: ShareToken(token) });
-    let first = (vec(dma_op(), 0..4), vec(store, 0..5), vec(answer, 0..3));
-    (first, vec(event, 0..5), vec(ready, 0..2), vec(note, 0..3)).prop_map(
-        |((moves, stores, answers), events, sync_files, notes)| Effects {
+    let driver_answer = (any::<u32>(), vec(any::<u8>(), 0..40))
+        .prop_map(|(adapter, answer)| DriverAnswer { adapter, answer });
+    let first = (vec(dma_op(), 0..4), vec(store, 0..5), vec(answer, 0..3), vec(event, 0..5));
+    (first, vec(ready, 0..2), vec(note, 0..3), vec(driver_answer, 0..3)).prop_map(
+        |((moves, stores, answers, events), sync_files, notes, driver_answers)| Effects {
             moves,
             stores,
             answers,
             events,
             sync_files,
             notes,
+            driver_answers,
         },
     )
 }

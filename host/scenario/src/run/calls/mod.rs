@@ -88,6 +88,17 @@ impl<W: World> Run<'_, W> {
         if let [Command::Opaque { bytes }] = commands {
             return vec![0; *bytes as usize];
         }
+        if let [Command::Word { .. }, ..] = commands {
+            let word = |command: &Command| match command {
+                Command::Word { value } => Some(value.to_le_bytes()),
+                Command::Write { .. }
+                | Command::Busy { .. }
+                | Command::Hang
+                | Command::List(_)
+                | Command::Opaque { .. } => None,
+            };
+            return commands.iter().filter_map(word).flatten().collect();
+        }
         let packets = commands.iter().flat_map(|command| match *command {
             Command::List(list) => self.bound[list.index()].list.clone(),
             Command::Write { object, value, mode } => {
@@ -103,7 +114,7 @@ impl<W: World> Run<'_, W> {
             }
             Command::Busy { duration_ns } => vec![isa::Packet::Busy { duration_ns }],
             Command::Hang => vec![isa::Packet::Hang],
-            Command::Opaque { .. } => Vec::new(),
+            Command::Opaque { .. } | Command::Word { .. } => Vec::new(),
         });
         isa::encode(&packets.collect::<Vec<_>>())
     }

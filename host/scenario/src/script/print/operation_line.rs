@@ -222,6 +222,7 @@ impl Printer<'_> {
             Command::List(list) => format!("list({})", self.program.name(*list)),
             Command::Hang => "hang".into(),
             Command::Opaque { bytes } => format!("opaque({bytes})"),
+            Command::Word { value } => format!("u32({value})"),
         }
     }
 

@@ -1,0 +1,18 @@
+//! A kernel-mode driver in C, or in any language with C functions, in a process of its own.
+//!
+//! ```text
+//!   daemon                                        driver-host PATH
+//!     drivers::process ──▶ DriverProcess ──socket──▶ main.rs ──C call──▶ the shared object's DDI
+//!                          ◀── Record ──────────────────────◀── DxgkCb.., outputs
+//! ```
+//!
+//! `abi/` declares the C interface. `messages.rs` has what the two processes exchange, and what a trace keeps of it.
+//! `process.rs` starts, asks and ends the process. `main.rs` and its modules are the program in that process.
+//!
+//! `unsafe`: a function of a driver is called through its pointer.
+
+pub mod abi;
+pub mod limits;
+pub mod messages;
+pub mod process;
+mod watch;

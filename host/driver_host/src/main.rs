@@ -1,0 +1,64 @@
+//! The process of one driver: loads the shared object, and serves its DDIs over the socket at descriptor 0.
+//!
+//! `unsafe`: code of a shared object is loaded and called, and calls back.
+
+mod callbacks;
+mod library;
+mod serve;
+
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use driver_host::messages::{self, Hello, PROTOCOL_VERSION};
+use rustix::event::{PollFd, PollFlags, poll};
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    let (Some(path), None) = (arguments.next(), arguments.next()) else {
+        eprintln!("driver-host runs a kernel-mode driver for gpupv, which starts it: driver-host DRIVER.so");
+        return ExitCode::from(2);
+    };
+    match run(path.into()) {
+        Ok(()) => ExitCode::SUCCESS,
+        // The daemon has closed the socket.
+        Err(error) if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe) => {
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("driver-host: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(path: PathBuf) -> io::Result<()> {
+    let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    end_with_socket(&socket)?;
+    let loaded = library::Library::load(&path);
+    let implemented = match &loaded {
+        Ok(library) => Ok(library.implemented()),
+        Err(why) => Err(format!("{}: {why}", path.display())),
+    };
+    messages::write(&mut socket, &Hello { protocol: PROTOCOL_VERSION, loaded: implemented })?;
+    let Ok(library) = loaded else { return Ok(()) };
+    loop {
+        let request = messages::read(&mut socket)?;
+        messages::write(&mut socket, &serve::serve(&library, request))?;
+    }
+}
+
+/// Ends the process when the daemon's end of the socket closes, even if the driver never returns.
+fn end_with_socket(socket: &UnixStream) -> io::Result<()> {
+    let watched = socket.try_clone()?;
+    let watch = move || {
+        let mut polled = [PollFd::new(&watched, PollFlags::RDHUP)];
+        while poll(&mut polled, None) == Err(rustix::io::Errno::INTR) {}
+        // SAFETY: `_exit` has no preconditions. `exit` would run handlers of the driver beside its other thread.
+        unsafe { libc::_exit(0) }
+    };
+    std::thread::Builder::new().name("socket-watch".into()).stack_size(64 << 10).spawn(watch)?;
+    Ok(())
+}

@@ -1,0 +1,546 @@
+//! Each DDI as a message to the driver, and its answer.
+#![allow(non_snake_case, reason = "fields of C structs have the names that C has")]
+
+use d3dkmt::{FeatureId, NtStatus};
+use driver_host::abi::{
+    DXGK_ALLOCATIONINFO, DXGK_NO_HANDLE, DXGKARG_BUILDPAGINGBUFFER, DXGKARG_CANCELCOMMAND,
+    DXGKARG_CLOSEALLOCATION, DXGKARG_CREATEALLOCATION, DXGKARG_CREATECONTEXT, DXGKARG_CREATECPUEVENT,
+    DXGKARG_CREATEDEVICE, DXGKARG_CREATEHWQUEUE, DXGKARG_CREATEPROCESS, DXGKARG_DESTROYALLOCATION,
+    DXGKARG_DESTROYCONTEXT, DXGKARG_DESTROYCPUEVENT, DXGKARG_DESTROYDEVICE, DXGKARG_DESTROYHWQUEUE,
+    DXGKARG_DESTROYPROCESS, DXGKARG_DPCROUTINE, DXGKARG_ESCAPE, DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA,
+    DXGKARG_OPENALLOCATION, DXGKARG_PATCH, DXGKARG_PREEMPTCOMMAND, DXGKARG_QUERYADAPTERINFO,
+    DXGKARG_QUERYDEPENDENTENGINEGROUP, DXGKARG_QUERYENGINESTATUS, DXGKARG_RESETENGINE,
+    DXGKARG_RESETFROMTIMEOUT, DXGKARG_RESETHWENGINE, DXGKARG_RESTARTFROMTIMEOUT, DXGKARG_RESUMECONTEXT,
+    DXGKARG_RESUMEHWENGINE, DXGKARG_SETPOWERSTATE, DXGKARG_SETVIRTUALMACHINEDATA,
+    DXGKARG_SIGNALMONITOREDFENCE, DXGKARG_STOPDEVICE, DXGKARG_SUBMITCOMMANDTOHWQUEUE,
+    DXGKARG_SUBMITCOMMANDVIRTUAL, DXGKARG_SUSPENDCONTEXT, Ddi, SIM_OBJECTFAILED, SIM_PAGEFAULT,
+    SIM_TIMEREXPIRED, SIM_VALIDATECOMMANDS, STATUS_PENDING,
+};
+use driver_host::limits::{PAGING_BUFFER_BYTES_MAX, STANDARD_DATA_BYTES_MAX};
+use driver_host::messages::Allocation;
+use dxgkrnl::ddi::{
+    AllocationInfo, BadCommands, Callback, CreateAllocation, CreateCpuEvent, DestroyAllocation, EngineId,
+    EngineState, EngineStatus, Escape, HwContext, HwQueueId, HwQueueSubmission, Interrupt, KmdCpuEvent,
+    KmdDevice, KmdProcess, LocalAllocationId, Miniport, NewHwQueue, NewProcess, OpenAllocation,
+    PageFaultFlags, PageTableEntry, PagingOperation, PagingWork, PendingFaults, ProcessKind,
+    QueryAdapterInfo, ResetFailed, SegmentGroup, SignalMonitoredFence, StandardAllocationData, Submission,
+    Suspend, VirtualMachineData,
+};
+use dxgkrnl::{Config, DriverAnswer, Nanos, ProcessId};
+
+use super::engines::{HwQueue, Work};
+use super::exchange::{Done, lose};
+use super::{Outside, ProcessDriver};
+
+type Callbacks = Vec<Callback>;
+
+/// The output arguments of an answer.
+macro_rules! outputs {
+    ($done:expr, $ddi:ident) => {
+        match $done.ddi {
+            Ddi::$ddi(arguments) => arguments,
+            other => lose(format!("the answer to {} is of {}", stringify!($ddi), other.name())),
+        }
+    };
+}
+
+/// `STATUS_SUCCESS` without an answer.
+fn accepted(done: Option<Done>) -> Result<(), NtStatus> {
+    answered(done, Ok(()))
+}
+
+fn answered(done: Option<Done>, without: Result<(), NtStatus>) -> Result<(), NtStatus> {
+    match done {
+        Some(done) if done.is_success() => Ok(()),
+        Some(done) => Err(NtStatus(done.status as u32)),
+        None => without,
+    }
+}
+
+fn reset(done: Option<Done>) -> Result<Done, ResetFailed> {
+    done.filter(Done::is_success).ok_or(ResetFailed)
+}
+
+const UNSUPPORTED: Result<(), NtStatus> = Err(NtStatus::NOT_SUPPORTED);
+
+impl ProcessDriver {
+    /// The driver, at a DDI for this adapter.
+    fn at(&mut self, adapter: u32) -> &mut Outside {
+        let outside = self.0.get_mut();
+        outside.adapter = adapter;
+        outside
+    }
+
+    /// The driver, at a DDI with a time.
+    fn at_time(&mut self, adapter: u32, now: Nanos) -> &mut Outside {
+        let outside = self.at(adapter);
+        outside.exchange.now = outside.exchange.now.max(now);
+        outside
+    }
+
+    /// The driver, at a DDI that names an object.
+    fn later(&mut self, now: Nanos) -> &mut Outside {
+        let adapter = self.0.get_mut().adapter;
+        self.at_time(adapter, now)
+    }
+}
+
+impl Outside {
+    /// The engines drop their work.
+    fn stop(&mut self, ddi: Ddi, callbacks: &mut Callbacks) {
+        self.call(ddi, Vec::new(), callbacks);
+        self.engines.timer = None;
+        self.engines.all().for_each(super::engines::Engine::reset);
+    }
+}
+
+#[rustfmt::skip]
+impl Miniport for ProcessDriver {
+    fn start(&mut self, config: &Config) {
+        self.0.get_mut().exchange.configure(config);
+    }
+
+    fn validate(&self, adapter: u32, commands: &[u8]) -> Result<(), BadCommands> {
+        let mut outside = self.0.borrow_mut();
+        outside.adapter = adapter;
+        let printed = outside.early.len();
+        let Some(done) = outside.ask(SIM_VALIDATECOMMANDS::default(), commands.to_vec()) else { return Ok(()) };
+        if done.is_success() {
+            return Ok(());
+        }
+        // What it printed is the reason.
+        let printed: Vec<_> = outside.early.drain(printed..).collect();
+        let lines: Vec<_> = printed.iter().map(|called| String::from_utf8_lossy(&called.text)).collect();
+        let why = if lines.is_empty() { "the driver refuses the command buffer".into() } else { lines.join("; ") };
+        Err(BadCommands(why))
+    }
+
+    fn submit_command(&mut self, now: Nanos, submission: Submission, callbacks: &mut Callbacks) -> Result<(), NtStatus> {
+        let Submission { engine, context, process, submission_fence_id: id, resubmits, paging, commands } = submission;
+        let outside = self.at_time(engine.adapter, now);
+        let work = Work { submission_fence_id: id, context, process, bytes: commands.len(), queue: None };
+        let submit = DXGKARG_SUBMITCOMMANDVIRTUAL {
+            hContext: context.0.into(),
+            hAddressSpace: process.0.into(),
+            SubmissionFenceId: id,
+            ResubmittedFenceId: resubmits.unwrap_or(DXGK_NO_HANDLE),
+            NodeOrdinal: engine.node,
+            Flags: u32::from(paging) | u32::from(resubmits.is_some()) << 1,
+            ..DXGKARG_SUBMITCOMMANDVIRTUAL::default()
+        };
+        if !outside.exchange.has(engine.adapter, &submit.into()) {
+            callbacks.push(Callback::NotifyInterrupt(Interrupt::DmaCompleted { engine, submission_fence_id: id }));
+            return Ok(());
+        }
+        // Known before its callbacks are converted: it may be complete already.
+        outside.engines.engine(engine.node).submit(work);
+        accepted(outside.call(submit, commands, callbacks))
+    }
+
+    fn patch(&mut self, engine: EngineId, context: HwContext, id: u64) -> Result<(), NtStatus> {
+        let (hContext, SubmissionFenceId, NodeOrdinal) = (context.0.into(), id, engine.node);
+        let patch = DXGKARG_PATCH { hContext, SubmissionFenceId, NodeOrdinal, Reserved: 0 };
+        accepted(self.at(engine.adapter).ask(patch, Vec::new()))
+    }
+
+    fn preempt_command(&mut self, now: Nanos, engine: EngineId, id: u64, callbacks: &mut Callbacks) -> Result<(), NtStatus> {
+        let preempt = DXGKARG_PREEMPTCOMMAND { PreemptionFenceId: id, NodeOrdinal: engine.node, Reserved: 0 };
+        accepted(self.at_time(engine.adapter, now).call(preempt, Vec::new(), callbacks))
+    }
+
+    fn cancel_command(&mut self, context: HwContext, commands: &[u8]) -> Result<(), NtStatus> {
+        let cancel = DXGKARG_CANCELCOMMAND { hContext: context.0.into(), ..DXGKARG_CANCELCOMMAND::default() };
+        accepted(self.later(0).ask(cancel, commands.to_vec()))
+    }
+
+    fn dpc_routine(&mut self, adapter: u32, callbacks: &mut Callbacks) {
+        if self.at(adapter).call(DXGKARG_DPCROUTINE::default(), Vec::new(), callbacks).is_none() {
+            callbacks.push(Callback::NotifyDpc { adapter });
+        }
+    }
+
+    /// Not asked of the driver: the same in a replay, before the first step. A driver without a DDI refuses its calls.
+    fn advertised_features(&self, adapter: u32) -> Vec<FeatureId> {
+        self.0.borrow().exchange.features(adapter)
+    }
+
+    fn query_engine_status(&mut self, now: Nanos, engine: EngineId, callbacks: &mut Callbacks) -> EngineStatus {
+        let outside = self.at_time(engine.adapter, now);
+        let query = DXGKARG_QUERYENGINESTATUS { NodeOrdinal: engine.node, Responsive: 0 };
+        let Some(done) = outside.call(query, Vec::new(), callbacks) else { return EngineStatus::default() };
+        let is_responsive = outputs!(done, DxgkDdiQueryEngineStatus).Responsive != 0;
+        EngineStatus { responsive: is_responsive && !outside.engines.engine(engine.node).is_hung() }
+    }
+
+    fn query_dependent_engine_group(&mut self, engine: EngineId) -> u64 {
+        let query = DXGKARG_QUERYDEPENDENTENGINEGROUP { NodeOrdinal: engine.node, ..Default::default() };
+        match self.at(engine.adapter).ask(query, Vec::new()) {
+            Some(done) => outputs!(done, DxgkDdiQueryDependentEngineGroup).DependentNodeOrdinalMask,
+            None => 1u64.checked_shl(engine.node).unwrap_or(0),
+        }
+    }
+
+    fn reset_engine(&mut self, now: Nanos, engine: EngineId, callbacks: &mut Callbacks) -> Result<u64, ResetFailed> {
+        let outside = self.at_time(engine.adapter, now);
+        if outside.engines.engine(engine.node).fails_reset() {
+            return Err(ResetFailed);
+        }
+        let ddi = DXGKARG_RESETENGINE { NodeOrdinal: engine.node, ..DXGKARG_RESETENGINE::default() };
+        let done = reset(outside.call(ddi, Vec::new(), callbacks))?;
+        outside.engines.engine(engine.node).reset();
+        Ok(outputs!(done, DxgkDdiResetEngine).LastAbortedFenceId)
+    }
+
+    fn reset_hw_engine(&mut self, now: Nanos, engine: EngineId, callbacks: &mut Callbacks) -> Result<(), ResetFailed> {
+        let outside = self.at_time(engine.adapter, now);
+        if outside.engines.engine(engine.node).fails_reset() {
+            return Err(ResetFailed);
+        }
+        let ddi = DXGKARG_RESETHWENGINE { NodeOrdinal: engine.node, Reserved: 0 };
+        reset(outside.call(ddi, Vec::new(), callbacks))?;
+        outside.engines.engine(engine.node).reset();
+        Ok(())
+    }
+
+    fn resume_hw_engine(&mut self, now: Nanos, engine: EngineId, callbacks: &mut Callbacks) -> Result<(), ResetFailed> {
+        let ddi = DXGKARG_RESUMEHWENGINE { NodeOrdinal: engine.node, Reserved: 0 };
+        accepted(self.at_time(engine.adapter, now).call(ddi, Vec::new(), callbacks)).map_err(|_| ResetFailed)
+    }
+
+    fn reset_from_timeout(&mut self, adapter: u32, callbacks: &mut Callbacks) {
+        let outside = self.at(adapter);
+        let ddi = Ddi::from(DXGKARG_RESETFROMTIMEOUT::default());
+        let ddi = if outside.exchange.has(adapter, &ddi) { ddi } else { DXGKARG_STOPDEVICE::default().into() };
+        outside.stop(ddi, callbacks);
+    }
+
+    fn restart_from_timeout(&mut self, adapter: u32, callbacks: &mut Callbacks) {
+        self.at(adapter).call(DXGKARG_RESTARTFROMTIMEOUT::default(), Vec::new(), callbacks);
+    }
+
+    fn page_fault(&mut self, now: Nanos, engine: EngineId, gpu_address: u64, flags: PageFaultFlags, callbacks: &mut Callbacks) {
+        let fault = SIM_PAGEFAULT { GpuVirtualAddress: gpu_address, Flags: flags.bits(), NodeOrdinal: engine.node };
+        self.at_time(engine.adapter, now).call(fault, Vec::new(), callbacks);
+    }
+
+    fn fail_reset(&mut self, engine: EngineId) {
+        self.at(engine.adapter).engines.engine(engine.node).fail_reset();
+    }
+
+    fn create_context(&mut self, engine: EngineId, context: HwContext) -> Result<(), NtStatus> {
+        let create = DXGKARG_CREATECONTEXT { hContext: context.0.into(), NodeOrdinal: engine.node, Reserved: 0 };
+        accepted(self.at(engine.adapter).ask(create, Vec::new()))
+    }
+
+    fn destroy_context(&mut self, now: Nanos, context: HwContext, submitted: Option<(EngineId, u64)>, callbacks: &mut Callbacks) {
+        let outside = self.later(now);
+        let destroy = DXGKARG_DESTROYCONTEXT {
+            hContext: context.0.into(),
+            SubmissionFenceId: submitted.map_or(DXGK_NO_HANDLE, |(_, id)| id),
+            NodeOrdinal: submitted.map_or(0, |(engine, _)| engine.node),
+            Reserved: 0,
+        };
+        outside.engines.all().for_each(|engine| engine.drop_work(|work| work.context == context));
+        outside.call(destroy, Vec::new(), callbacks);
+    }
+
+    fn stop_device(&mut self, adapter: u32, callbacks: &mut Callbacks) {
+        self.at(adapter).stop(DXGKARG_STOPDEVICE::default().into(), callbacks);
+    }
+
+    fn start_device(&mut self, adapter: u32, callbacks: &mut Callbacks) -> Result<(), NtStatus> {
+        let outside = self.at(adapter);
+        let start = outside.exchange.restart(adapter);
+        answered(outside.call(start, Vec::new(), callbacks), UNSUPPORTED)
+    }
+
+    fn create_hw_queue(&mut self, new: &NewHwQueue) -> Result<(), NtStatus> {
+        let NewHwQueue { hw_queue, context, engine, process, flags, progress_fence_gpu_address } = *new;
+        let outside = self.at(engine.adapter);
+        let create = DXGKARG_CREATEHWQUEUE {
+            hHwQueue: hw_queue.0.into(),
+            hContext: context.0.into(),
+            hAddressSpace: process.0.into(),
+            HwQueueProgressFenceGpuVirtualAddress: progress_fence_gpu_address,
+            NodeOrdinal: engine.node,
+            Flags: flags.bits(),
+        };
+        answered(outside.ask(create, Vec::new()), UNSUPPORTED)?;
+        let queue = HwQueue { node: engine.node, context, process, progress_fence_gpu_address };
+        outside.engines.hw_queues.insert(hw_queue.0, queue);
+        Ok(())
+    }
+
+    fn destroy_hw_queue(&mut self, now: Nanos, hw_queue: HwQueueId, callbacks: &mut Callbacks) {
+        let outside = self.later(now);
+        outside.engines.hw_queues.remove(&hw_queue.0);
+        outside.engines.all().for_each(|engine| {
+            engine.drop_work(|work| work.queue.is_some_and(|(of, _)| of == hw_queue.0));
+        });
+        outside.call(DXGKARG_DESTROYHWQUEUE { hHwQueue: hw_queue.0.into() }, Vec::new(), callbacks);
+    }
+
+    fn submit_command_to_hw_queue(&mut self, now: Nanos, submission: HwQueueSubmission, callbacks: &mut Callbacks) {
+        let HwQueueSubmission { engine, hw_queue, context, submission_fence_id: id, progress_fence_id, commands } = submission;
+        let outside = self.at_time(engine.adapter, now);
+        let Some(queue) = outside.engines.hw_queues.get(&hw_queue.0) else { return };
+        let process = queue.process;
+        let (bytes, queue) = (commands.len(), Some((hw_queue.0, progress_fence_id)));
+        outside.engines.engine(engine.node).submit(Work { submission_fence_id: id, context, process, bytes, queue });
+        let submit = DXGKARG_SUBMITCOMMANDTOHWQUEUE {
+            hHwQueue: hw_queue.0.into(),
+            hContext: context.0.into(),
+            SubmissionFenceId: id,
+            HwQueueProgressFenceId: progress_fence_id,
+            NodeOrdinal: engine.node,
+            ..DXGKARG_SUBMITCOMMANDTOHWQUEUE::default()
+        };
+        outside.call(submit, commands, callbacks);
+    }
+
+    fn suspend_context(&mut self, now: Nanos, context: HwContext, suspend_fence: u64, callbacks: &mut Callbacks) -> Suspend {
+        let suspend = DXGKARG_SUSPENDCONTEXT { hContext: context.0.into(), ContextSuspendFence: suspend_fence };
+        match self.later(now).call(suspend, Vec::new(), callbacks) {
+            Some(done) if done.status == STATUS_PENDING => Suspend::Pending,
+            Some(_) | None => Suspend::Suspended,
+        }
+    }
+
+    fn resume_context(&mut self, now: Nanos, context: HwContext, callbacks: &mut Callbacks) {
+        self.later(now).call(DXGKARG_RESUMECONTEXT { hContext: context.0.into() }, Vec::new(), callbacks);
+    }
+
+    fn set_power_state(&mut self, adapter: u32, on: bool) {
+        let state = DXGKARG_SETPOWERSTATE { DevicePowerState: if on { 1 } else { 4 }, Reserved: 0 };
+        self.at(adapter).ask(state, Vec::new());
+    }
+
+    fn held_bytes(&self, _adapter: u32, process: ProcessId) -> usize {
+        self.0.borrow().engines.held_bytes(process)
+    }
+
+    fn get_standard_allocation_driver_data(&mut self, adapter: u32, standard: &StandardAllocationData) -> Option<Vec<u8>> {
+        let ddi = DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA {
+            Size: standard.size,
+            StandardAllocationType: standard.kind,
+            ..DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA::default()
+        };
+        let done = self.at(adapter).ask(ddi, vec![0; STANDARD_DATA_BYTES_MAX])?;
+        done.is_success().then_some(done.buffer)
+    }
+
+    fn create_allocation(&mut self, adapter: u32, create: &mut CreateAllocation, callbacks: &mut Callbacks) -> Result<(), NtStatus> {
+        let outside = self.at(adapter);
+        let info = |of: &AllocationInfo| DXGK_ALLOCATIONINFO {
+            hAllocation: of.allocation.0,
+            Flags: if of.system_memory { DXGK_ALLOCATIONINFO::SYSTEM_MEMORY } else { 0 },
+            ..DXGK_ALLOCATIONINFO::default()
+        };
+        let allocation = |of: &AllocationInfo| Allocation { info: info(of), private_data: of.private_data.clone() };
+        let ddi = DXGKARG_CREATEALLOCATION {
+            hAddressSpace: create.process.0.into(),
+            hResource: create.resource.map_or(DXGK_NO_HANDLE, |resource| resource.0),
+            NumAllocations: create.allocations.len() as u32,
+            Flags: u32::from(create.new_resource),
+            ..DXGKARG_CREATEALLOCATION::default()
+        };
+        let infos = create.allocations.iter().map(allocation).collect();
+        let done = outside.ask_about(ddi.into(), create.private_data.clone(), infos);
+        outside.deliver(callbacks);
+        let Some(done) = done else { return UNSUPPORTED };
+        if !done.is_success() {
+            return Err(NtStatus(done.status as u32));
+        }
+        for (of, Allocation { info, private_data }) in create.allocations.iter_mut().zip(done.allocations) {
+            // The data keep their length.
+            if private_data.len() == of.private_data.len() {
+                of.private_data = private_data;
+            }
+            of.size = Some(info.Size).filter(|size| *size != 0 || !of.system_memory);
+            of.alignment = info.Alignment;
+            let is_local = info.Flags & DXGK_ALLOCATIONINFO::LOCAL_SEGMENT != 0 && !of.system_memory;
+            of.segment_group = if is_local { SegmentGroup::Local } else { SegmentGroup::NonLocal };
+            of.cpu_visible = info.Flags & DXGK_ALLOCATIONINFO::CPU_VISIBLE != 0;
+        }
+        Ok(())
+    }
+
+    fn open_allocation(&mut self, adapter: u32, open: &OpenAllocation<'_>) -> Result<(), NtStatus> {
+        let ddi = DXGKARG_OPENALLOCATION {
+            hDevice: open.device.0,
+            hAllocation: open.allocation.0,
+            hDeviceSpecificAllocation: open.opened.0,
+            Flags: u32::from(open.create),
+            ..DXGKARG_OPENALLOCATION::default()
+        };
+        accepted(self.at(adapter).ask(ddi, open.private_data.to_vec()))
+    }
+
+    fn close_allocation(&mut self, adapter: u32, device: KmdDevice, opened: LocalAllocationId) {
+        let close = DXGKARG_CLOSEALLOCATION { hDevice: device.0, hDeviceSpecificAllocation: opened.0 };
+        self.at(adapter).ask(close, Vec::new());
+    }
+
+    fn destroy_allocation(&mut self, adapter: u32, destroy: &DestroyAllocation) {
+        let list = destroy.allocations.iter().flat_map(|allocation| allocation.0.to_ne_bytes()).collect();
+        let hResource = destroy.resource.map_or(DXGK_NO_HANDLE, |resource| resource.0);
+        let ddi = DXGKARG_DESTROYALLOCATION { hResource, ..DXGKARG_DESTROYALLOCATION::default() };
+        self.at(adapter).ask(ddi, list);
+    }
+
+    fn build_paging_buffer(&mut self, operation: &PagingOperation) -> Option<Vec<u8>> {
+        let (number, base, size) = match operation.work {
+            PagingWork::Transfer { size } => (0, 0, size),
+            PagingWork::UpdatePageTable { base, size } => (10, base, size),
+        };
+        let ddi = DXGKARG_BUILDPAGINGBUFFER {
+            hAddressSpace: operation.process.0.into(),
+            Base: base,
+            Size: size,
+            Operation: number,
+            ..DXGKARG_BUILDPAGINGBUFFER::default()
+        };
+        let done = self.at(operation.adapter).ask(ddi, vec![0; PAGING_BUFFER_BYTES_MAX])?;
+        (done.is_success() && !done.buffer.is_empty()).then_some(done.buffer)
+    }
+
+    fn update_page_table(&mut self, adapter: u32, process: ProcessId, base: u64, bytes: u64, entry: PageTableEntry) {
+        self.at(adapter).engines.update_page_table(process, base, bytes, entry);
+    }
+
+    fn signal_monitored_fence(&mut self, buffer: &mut Vec<u8>, signal: SignalMonitoredFence) {
+        let ddi = DXGKARG_SIGNALMONITOREDFENCE {
+            hAddressSpace: signal.process.0.into(),
+            MonitoredFenceGpuVa: signal.gpu_address,
+            MonitoredFenceValue: signal.value,
+            ..DXGKARG_SIGNALMONITOREDFENCE::default()
+        };
+        let done = self.at(signal.adapter).ask(ddi, vec![0; PAGING_BUFFER_BYTES_MAX]);
+        buffer.extend(done.filter(Done::is_success).map(|done| done.buffer).unwrap_or_default());
+    }
+
+    fn create_process(&mut self, adapter: u32, new: &NewProcess) -> Result<(), NtStatus> {
+        let (kind, vm, worker) = match new.kind {
+            ProcessKind::Host => (0, 0, None),
+            ProcessKind::VirtualMachineWorker { vm } => (1, vm.0, None),
+            ProcessKind::VirtualMachine { vm, worker } => (2, vm.0, Some(worker)),
+        };
+        let create = DXGKARG_CREATEPROCESS {
+            hKmdProcess: new.process.0,
+            hAddressSpace: new.address_space.map_or(DXGK_NO_HANDLE, |process| process.0.into()),
+            hKmdVmWorkerProcess: worker.map_or(DXGK_NO_HANDLE, |worker| worker.0),
+            Kind: kind,
+            VmId: vm,
+            ..DXGKARG_CREATEPROCESS::default()
+        };
+        accepted(self.at(adapter).ask(create, new.name.clone().unwrap_or_default().into_bytes()))
+    }
+
+    fn destroy_process(&mut self, adapter: u32, process: KmdProcess, callbacks: &mut Callbacks) {
+        self.at(adapter).call(DXGKARG_DESTROYPROCESS { hKmdProcess: process.0 }, Vec::new(), callbacks);
+    }
+
+    fn set_virtual_machine_data(&mut self, adapter: u32, data: &VirtualMachineData) {
+        let Flags = u32::from(data.secure) | u32::from(data.linux) << 1;
+        let ddi = DXGKARG_SETVIRTUALMACHINEDATA { hKmdVmWorkerProcess: data.worker.0, VmId: data.vm.0, Flags };
+        self.at(adapter).ask(ddi, Vec::new());
+    }
+
+    fn query_adapter_info(&mut self, adapter: u32, query: QueryAdapterInfo<'_>) -> Result<(), NtStatus> {
+        let ddi = DXGKARG_QUERYADAPTERINFO { Flags: query.flags.bits(), ..DXGKARG_QUERYADAPTERINFO::default() };
+        let done = self.at(adapter).ask(ddi, query.data.to_vec());
+        if let Some(done) = &done && done.is_success() {
+            // A shorter reply leaves the rest of the query.
+            query.data.iter_mut().zip(&done.buffer).for_each(|(to, from)| *to = *from);
+        }
+        answered(done, UNSUPPORTED)
+    }
+
+    fn create_device(&mut self, adapter: u32, process: KmdProcess, device: KmdDevice) -> Result<(), NtStatus> {
+        let create = DXGKARG_CREATEDEVICE { hKmdProcess: process.0, hDevice: device.0 };
+        accepted(self.at(adapter).ask(create, Vec::new()))
+    }
+
+    fn destroy_device(&mut self, adapter: u32, device: KmdDevice, callbacks: &mut Callbacks) {
+        self.at(adapter).call(DXGKARG_DESTROYDEVICE { hDevice: device.0 }, Vec::new(), callbacks);
+    }
+
+    fn create_cpu_event(&mut self, adapter: u32, create: &CreateCpuEvent) -> Result<KmdCpuEvent, NtStatus> {
+        let ddi = DXGKARG_CREATECPUEVENT { hDevice: create.device.0, hDxgCpuEvent: create.event.0, hKmdCpuEvent: 0 };
+        let Some(done) = self.at(adapter).ask(ddi, Vec::new()) else { return Err(NtStatus::NOT_SUPPORTED) };
+        if !done.is_success() {
+            return Err(NtStatus(done.status as u32));
+        }
+        Ok(KmdCpuEvent(outputs!(done, DxgkDdiCreateCpuEvent).hKmdCpuEvent))
+    }
+
+    fn destroy_cpu_event(&mut self, adapter: u32, event: KmdCpuEvent, callbacks: &mut Callbacks) {
+        self.at(adapter).call(DXGKARG_DESTROYCPUEVENT { hKmdCpuEvent: event.0 }, Vec::new(), callbacks);
+    }
+
+    fn escape(&mut self, now: Nanos, adapter: u32, escape: Escape<'_>, callbacks: &mut Callbacks) -> NtStatus {
+        let ddi = DXGKARG_ESCAPE {
+            hKmdProcess: escape.process.map_or(DXGK_NO_HANDLE, |process| process.0),
+            hDevice: escape.device.map_or(DXGK_NO_HANDLE, |device| device.0),
+            hContext: escape.context.map_or(DXGK_NO_HANDLE, |context| context.0.into()),
+            Flags: escape.flags.bits(),
+            ..DXGKARG_ESCAPE::default()
+        };
+        let Some(done) = self.at_time(adapter, now).call(ddi, escape.data.clone(), callbacks) else {
+            return NtStatus::NOT_SUPPORTED;
+        };
+        // The data keep their length.
+        escape.data.iter_mut().zip(&done.buffer).for_each(|(to, from)| *to = *from);
+        NtStatus(done.status as u32)
+    }
+
+    fn fail_object(&mut self, adapter: u32, usage: u32, callbacks: &mut Callbacks) {
+        self.at(adapter).call(SIM_OBJECTFAILED { Usage: usage, Reserved: 0 }, Vec::new(), callbacks);
+    }
+
+    fn lose_interrupt(&mut self, engine: EngineId) {
+        self.at(engine.adapter).engines.engine(engine.node).lose_interrupt();
+    }
+
+    fn hang_engine(&mut self, engine: EngineId) {
+        self.at(engine.adapter).engines.engine(engine.node).hang();
+    }
+
+    fn next_deadline(&self) -> Option<Nanos> {
+        self.0.borrow().engines.timer
+    }
+
+    fn deadline(&mut self, now: Nanos, callbacks: &mut Callbacks) {
+        let outside = self.later(now);
+        let Some(due) = outside.engines.timer.take_if(|due| *due <= now) else { return };
+        outside.call(SIM_TIMEREXPIRED { DueTime: due }, Vec::new(), callbacks);
+    }
+
+    fn engine_state(&self, engine: EngineId) -> EngineState {
+        self.0.borrow().engines.state(engine.node)
+    }
+
+    fn pending_faults(&self, engine: EngineId) -> PendingFaults {
+        self.0.borrow().engines.pending_faults(engine.node)
+    }
+
+    fn save(&self) -> Result<Vec<u8>, String> {
+        ProcessDriver::save(self)
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<(), String> {
+        ProcessDriver::restore(self, state)
+    }
+
+    fn runs_outside(&self) -> bool {
+        true
+    }
+
+    fn take_answers(&mut self) -> Vec<DriverAnswer> {
+        self.0.get_mut().take_answers()
+    }
+
+    fn supply_answers(&mut self, answers: &[DriverAnswer]) {
+        self.0.get_mut().exchange.supply(answers.iter().map(|answer| answer.answer.clone()));
+    }
+}

@@ -1,0 +1,184 @@
+//! What the daemon knows of the engines of a driver outside without asking it: their work, injected faults, the timer,
+//! and page tables. A query costs no message, and has the same answer in a replay.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use dxgkrnl::ddi::{EngineState, HwContext, PageMap, PageTableEntry, PendingFaults};
+use dxgkrnl::{Nanos, ProcessId};
+use serde::{Deserialize, Serialize};
+
+/// A submission that has not completed.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Work {
+    pub submission_fence_id: u64,
+    pub context: HwContext,
+    pub process: ProcessId,
+    /// Bytes of its command buffer.
+    pub bytes: usize,
+    /// Its hardware queue and progress fence value.
+    pub queue: Option<(u32, u64)>,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+pub(super) struct Engine {
+    work: VecDeque<Work>,
+    /// It runs this submission for ever, by an injected fault.
+    hung: Option<u64>,
+    hangs_next: bool,
+    interrupts_lost: u32,
+    resets_failing: u32,
+}
+
+impl Engine {
+    pub fn submit(&mut self, work: Work) {
+        if std::mem::take(&mut self.hangs_next) {
+            self.hung = Some(work.submission_fence_id);
+        }
+        self.work.push_back(work);
+    }
+
+    pub fn hang(&mut self) {
+        match self.work.front() {
+            Some(running) => self.hung = Some(running.submission_fence_id),
+            None => self.hangs_next = true,
+        }
+    }
+
+    pub fn is_hung(&self) -> bool {
+        self.hung.is_some()
+    }
+
+    pub fn lose_interrupt(&mut self) {
+        self.interrupts_lost += 1;
+    }
+
+    /// Whether the interrupt that happens now is lost.
+    pub fn loses_interrupt(&mut self) -> bool {
+        let loses = self.interrupts_lost > 0;
+        self.interrupts_lost -= u32::from(loses);
+        loses
+    }
+
+    pub fn fail_reset(&mut self) {
+        self.resets_failing += 1;
+    }
+
+    /// Whether the reset that happens now fails.
+    pub fn fails_reset(&mut self) -> bool {
+        let fails = self.resets_failing > 0;
+        self.resets_failing -= u32::from(fails);
+        fails
+    }
+
+    /// Removes the work of contexts' own queues up to this submission.
+    pub fn complete(&mut self, submission_fence_id: u64) {
+        self.work.retain(|work| work.queue.is_some() || work.submission_fence_id > submission_fence_id);
+    }
+
+    /// Removes work for which `is_gone` holds. A hang of it ends.
+    pub fn drop_work(&mut self, is_gone: impl Fn(&Work) -> bool) {
+        self.work.retain(|work| !is_gone(work));
+        self.hung = self.hung.filter(|hung| self.work.iter().any(|work| work.submission_fence_id == *hung));
+    }
+
+    pub fn reset(&mut self) {
+        self.work.clear();
+        self.hung = None;
+    }
+
+    fn state(&self, until: Nanos) -> EngineState {
+        let Some(first) = self.work.front() else { return EngineState::Idle };
+        let queued = self.work.len() as u32 - 1;
+        match self.hung {
+            Some(submission_fence_id) => EngineState::Hung { submission_fence_id, queued },
+            None => EngineState::Running { submission_fence_id: first.submission_fence_id, until, queued },
+        }
+    }
+
+    fn pending_faults(&self) -> PendingFaults {
+        PendingFaults {
+            interrupts_lost: self.interrupts_lost,
+            hangs_next: self.hangs_next,
+            page_fault: None,
+            resets_failing: self.resets_failing,
+        }
+    }
+}
+
+/// A hardware queue: where its progress fence lies.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct HwQueue {
+    pub node: u32,
+    pub context: HwContext,
+    pub process: ProcessId,
+    pub progress_fence_gpu_address: u64,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+pub(super) struct Engines {
+    engines: BTreeMap<u32, Engine>,
+    pub hw_queues: BTreeMap<u32, HwQueue>,
+    /// When the driver wants `SimTimerExpired`.
+    pub timer: Option<Nanos>,
+    page_tables: BTreeMap<ProcessId, PageMap<PageTableEntry>>,
+}
+
+impl Engines {
+    pub fn engine(&mut self, node: u32) -> &mut Engine {
+        self.engines.entry(node).or_default()
+    }
+
+    pub fn all(&mut self) -> impl Iterator<Item = &mut Engine> {
+        self.engines.values_mut()
+    }
+
+    pub fn state(&self, node: u32) -> EngineState {
+        let until = self.timer.unwrap_or(Nanos::MAX);
+        self.engines.get(&node).map_or(EngineState::Idle, |engine| engine.state(until))
+    }
+
+    pub fn pending_faults(&self, node: u32) -> PendingFaults {
+        self.engines.get(&node).map(Engine::pending_faults).unwrap_or_default()
+    }
+
+    /// Bytes of a process's command buffers that have not completed.
+    pub fn held_bytes(&self, process: ProcessId) -> usize {
+        let work = self.engines.values().flat_map(|engine| &engine.work);
+        work.filter(|work| work.process == process).map(|work| work.bytes).sum()
+    }
+
+    /// A queue's command buffer stored a value: if that is its progress fence, the buffers up to it are complete.
+    pub fn queue_stored(&mut self, hw_queue: u32, gpu_address: u64, value: u64) {
+        let Some(queue) = self.hw_queues.get(&hw_queue) else { return };
+        if queue.progress_fence_gpu_address != gpu_address {
+            return;
+        }
+        let node = queue.node;
+        self.engine(node).drop_work(|work| work.queue.is_some_and(|(of, id)| of == hw_queue && id <= value));
+    }
+
+    pub fn update_page_table(&mut self, process: ProcessId, base: u64, bytes: u64, entry: PageTableEntry) {
+        let pages = self.page_tables.entry(process).or_default();
+        let page = (entry != PageTableEntry::NoAccess).then_some(entry);
+        pages.set(base, base.saturating_add(bytes), page);
+        if pages.is_empty() {
+            self.page_tables.remove(&process);
+        }
+    }
+
+    /// Memory behind a range of GPU virtual addresses, in pieces: length and contents. `None` if a page has no access.
+    pub fn memory(&self, process: ProcessId, base: u64, bytes: u64) -> Option<Vec<(u64, PageTableEntry)>> {
+        let end = base.checked_add(bytes)?;
+        let pages = self.page_tables.get(&process)?;
+        let mut pieces = Vec::new();
+        let mut at = base;
+        for piece in pages.within(base, end) {
+            if piece.base != at {
+                return None;
+            }
+            pieces.push((piece.end - piece.base, piece.page));
+            at = piece.end;
+        }
+        (at == end).then_some(pieces)
+    }
+}

@@ -1,0 +1,314 @@
+//! Asks a driver outside: in its process, or in a recording of what it did.
+//!
+//! ```text
+//!   Process    not loaded ──first DDI──▶ loaded, started ──▶ DDIs       restored: the same at its next DDI
+//!   Recording  the same, from the answers that each step supplies; there is no process
+//! ```
+//! Each thing that the driver does is a [`Record`], which becomes an effect of the step. If a step supplies records to a
+//! driver that has a process, the process is asked all the same, so that its state follows; but a driver that died when
+//! the step was recorded dies again.
+
+use std::collections::VecDeque;
+use std::panic::resume_unwind;
+use std::path::PathBuf;
+
+use d3dkmt::FeatureId;
+use driver_host::abi::{
+    DXGKARG_STARTDEVICE, Ddi, SIM_RESTORESTATE, SIM_SAVESTATE, STATUS_INSUFFICIENT_RESOURCES, STATUS_SUCCESS,
+};
+use driver_host::messages::{Allocation, Answer, Called, Record, Request};
+use driver_host::process::DriverProcess;
+use dxgkrnl::{Config, Nanos};
+use serde::{Deserialize, Serialize};
+
+/// Sizes of the buffer for a driver's state, tried in this order.
+const STATE_BYTES: [usize; 3] = [64 << 10, 1 << 20, 15 << 20];
+
+/// The payload of the unwinding with which a driver outside is lost.
+pub(crate) struct DriverLost(pub String);
+
+/// Ends the DDI: the adapter loses its driver. No panic hook runs, because it is no bug of this program.
+pub(super) fn lose(why: String) -> ! {
+    resume_unwind(Box::new(DriverLost(why)))
+}
+
+/// The driver's own state, as saved.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) enum DriverState {
+    NotLoaded,
+    Bytes(Vec<u8>),
+    /// Of a replay, which has no driver.
+    Recording,
+}
+
+/// A driver's process, when it is needed.
+struct Live {
+    path: PathBuf,
+    process: Option<DriverProcess>,
+    /// Which DDIs it has, once it is loaded.
+    hello: Option<Vec<bool>>,
+    /// The state that the process gets before its next DDI.
+    restore: Option<Vec<u8>>,
+    /// The process of this program that may ask it: a forked copy may not.
+    creator: u32,
+}
+
+enum Source {
+    Process(Live),
+    Recording,
+}
+
+/// What a driver answered.
+pub(super) struct Done {
+    pub status: i32,
+    /// The arguments with the driver's outputs.
+    pub ddi: Ddi,
+    pub buffer: Vec<u8>,
+    pub allocations: Vec<Allocation>,
+    pub callbacks: Vec<Called>,
+}
+
+impl Done {
+    pub fn is_success(&self) -> bool {
+        self.status >= STATUS_SUCCESS
+    }
+}
+
+pub(super) struct Exchange {
+    source: Source,
+    config: Option<Config>,
+    /// Which DDIs the driver has; `None` before its first DDI.
+    pub implemented: Option<Vec<bool>>,
+    /// The kernel's time, by the last DDI that had one.
+    pub now: Nanos,
+    records: Vec<Vec<u8>>,
+    supplied: VecDeque<Vec<u8>>,
+}
+
+impl Live {
+    /// The process, loaded; started and restored if it has to be.
+    fn process(&mut self, start: &Request) -> Result<&mut DriverProcess, String> {
+        self.load()?;
+        let process = self.process.as_mut().ok_or("it is not loaded")?;
+        if let Some(state) = self.restore.take() {
+            let has = |ddi: &Ddi| self.hello.as_ref().is_some_and(|hello| hello[ddi.row()]);
+            if has(&start.ddi) {
+                process.ask(start)?;
+            }
+            let ddi = Ddi::from(SIM_RESTORESTATE::default());
+            let request = Request { ddi, buffer: state, ..start.clone() };
+            let answer = process.ask(&request)?;
+            if answer.status < STATUS_SUCCESS {
+                return Err(format!("SimRestoreState failed with {:#010x}", answer.status));
+            }
+        }
+        Ok(process)
+    }
+
+    fn load(&mut self) -> Result<Vec<bool>, String> {
+        if let Some(hello) = &self.hello {
+            return Ok(hello.clone());
+        }
+        let mut process = DriverProcess::start(&self.path)?;
+        let hello = process.load()?;
+        (self.process, self.hello) = (Some(process), Some(hello.clone()));
+        Ok(hello)
+    }
+}
+
+impl Exchange {
+    pub fn with_process(path: PathBuf) -> Exchange {
+        let live = Live { path, process: None, hello: None, restore: None, creator: std::process::id() };
+        Exchange::new(Source::Process(live))
+    }
+
+    pub fn recorded() -> Exchange {
+        Exchange::new(Source::Recording)
+    }
+
+    fn new(source: Source) -> Exchange {
+        let (records, supplied) = (Vec::new(), VecDeque::new());
+        Exchange { source, config: None, implemented: None, now: 0, records, supplied }
+    }
+
+    pub fn configure(&mut self, config: &Config) {
+        self.config = Some(config.clone());
+    }
+
+    /// Features of the interface that the system offers.
+    pub fn features(&self, adapter: u32) -> Vec<FeatureId> {
+        let Some(config) = &self.config else { return Vec::new() };
+        let nodes = config.adapters.get(adapter as usize).map(|adapter| &adapter.nodes);
+        let has_hw_queues = nodes.is_some_and(|nodes| nodes.iter().any(|node| node.hw_queues));
+        let able = [
+            (FeatureId::HWSCH, has_hw_queues),
+            (FeatureId::KMD_SIGNAL_CPU_EVENT, true),
+            (FeatureId::LDA_GPUPV, true),
+        ];
+        let offered = able.into_iter().filter(|(feature, able)| *able && config.features.offers(*feature));
+        offered.map(|(feature, _)| feature).collect()
+    }
+
+    pub fn take_records(&mut self) -> Vec<Vec<u8>> {
+        // What a replay did not use shows as a difference of the effects.
+        self.supplied.clear();
+        std::mem::take(&mut self.records)
+    }
+
+    pub fn supply(&mut self, records: impl Iterator<Item = Vec<u8>>) {
+        self.supplied = records.collect();
+    }
+
+    /// Whether the driver has this function. Loads the driver, with its first DDI.
+    pub fn has(&mut self, adapter: u32, ddi: &Ddi) -> bool {
+        if self.implemented.is_none() {
+            self.load_and_start(adapter);
+        }
+        self.implements(ddi)
+    }
+
+    fn implements(&self, ddi: &Ddi) -> bool {
+        self.implemented.as_ref().is_some_and(|implemented| implemented.get(ddi.row()) == Some(&true))
+    }
+
+    fn load_and_start(&mut self, adapter: u32) {
+        let loaded = self.perform("its entry", |live| live.load().map(Record::Loaded));
+        let Record::Loaded(implemented) = loaded else { wrong("its entry") };
+        self.implemented = Some(implemented);
+        let start = self.start_request(adapter);
+        if !self.implements(&start.ddi) {
+            return;
+        }
+        let done = self.exchange(adapter, start);
+        if !done.is_success() {
+            lose(format!("DxgkDdiStartDevice failed with {:#010x}", done.status));
+        }
+    }
+
+    /// `DxgkDdiStartDevice` after a stop.
+    pub fn restart(&self, adapter: u32) -> Ddi {
+        match self.start_request(adapter).ddi {
+            Ddi::DxgkDdiStartDevice(start) => DXGKARG_STARTDEVICE { Restart: 1, ..start }.into(),
+            other => other,
+        }
+    }
+
+    fn start_request(&self, adapter: u32) -> Request {
+        let config = self.config.as_ref().and_then(|config| config.adapters.get(adapter as usize));
+        let start = DXGKARG_STARTDEVICE {
+            AdapterOrdinal: adapter,
+            NumberOfNodes: config.map_or(0, |config| config.engine_count() as u32),
+            Restart: 0,
+            WddmVersion: config.map_or(0, |config| config.wddm_version),
+        };
+        Request { now: self.now, ddi: start.into(), buffer: Vec::new(), allocations: Vec::new() }
+    }
+
+    /// Calls a DDI; `None` if the driver does not have it.
+    pub fn ask(
+        &mut self,
+        adapter: u32,
+        ddi: Ddi,
+        buffer: Vec<u8>,
+        allocations: Vec<Allocation>,
+    ) -> Option<Done> {
+        if !self.has(adapter, &ddi) {
+            return None;
+        }
+        Some(self.exchange(adapter, Request { now: self.now, ddi, buffer, allocations }))
+    }
+
+    fn exchange(&mut self, adapter: u32, request: Request) -> Done {
+        let start = self.start_request(adapter);
+        let asked = &request;
+        let record =
+            self.perform(request.ddi.name(), |live| live.process(&start)?.ask(asked).map(Record::Answered));
+        let Record::Answered(Answer { row, status, ddi, buffer, allocations, callbacks }) = record else {
+            wrong(request.ddi.name())
+        };
+        let ddi = ddi.unwrap_or(request.ddi);
+        let is_its_own = |row: usize| row == request.ddi.row();
+        if !(is_its_own(row as usize) && is_its_own(ddi.row()))
+            || allocations.len() != request.allocations.len()
+        {
+            wrong(request.ddi.name());
+        }
+        Done { status, ddi, buffer: buffer.unwrap_or(request.buffer), allocations, callbacks }
+    }
+
+    /// One thing that the driver does, as a record; unwinds if the driver is lost.
+    fn perform(&mut self, what: &str, live: impl FnOnce(&mut Live) -> Result<Record, String>) -> Record {
+        let supplied = self.supplied.pop_front().map(|bytes| decoded(&bytes));
+        let record = match (&mut self.source, supplied) {
+            (Source::Recording, Some(record)) => record,
+            (Source::Recording, None) => {
+                Record::Died(format!("the recording has no answer of the driver to {what}"))
+            }
+            (Source::Process(live), Some(died @ Record::Died(_))) => {
+                live.process = None;
+                died
+            }
+            (Source::Process(of), Some(Record::Loaded(_) | Record::Answered(_)) | None) => {
+                live(of).unwrap_or_else(Record::Died)
+            }
+        };
+        self.records.push(postcard::to_allocvec(&record).unwrap_or_default());
+        if let Record::Died(why) = record {
+            lose(why);
+        }
+        record
+    }
+
+    /// The driver's own state.
+    pub fn save(&mut self, adapter: u32) -> Result<DriverState, String> {
+        let (now, start) = (self.now, self.start_request(adapter));
+        let Source::Process(live) = &mut self.source else { return Ok(DriverState::Recording) };
+        if let Some(state) = &live.restore {
+            return Ok(DriverState::Bytes(state.clone()));
+        }
+        if live.creator != std::process::id() {
+            return Err("a forked copy of the daemon does not ask the driver".into());
+        }
+        let ddi = Ddi::from(SIM_SAVESTATE::default());
+        // A driver that cannot be loaded is lost at its first DDI.
+        let Ok(hello) = live.load() else { return Ok(DriverState::NotLoaded) };
+        if !hello[ddi.row()] {
+            return Err("it has no SimSaveState".into());
+        }
+        if self.implemented.is_none() {
+            return Ok(DriverState::NotLoaded);
+        }
+        for bytes in STATE_BYTES {
+            let request = Request { now, ddi, buffer: vec![0; bytes], allocations: Vec::new() };
+            let answer = live.process(&start)?.ask(&request)?;
+            match answer.status {
+                STATUS_INSUFFICIENT_RESOURCES => {}
+                status if status < STATUS_SUCCESS => {
+                    return Err(format!("SimSaveState failed with {status:#010x}"));
+                }
+                _ => return Ok(DriverState::Bytes(answer.buffer.unwrap_or(request.buffer))),
+            }
+        }
+        Err(format!("SimSaveState needs more than {} bytes", STATE_BYTES[STATE_BYTES.len() - 1]))
+    }
+
+    pub fn restore(&mut self, state: DriverState) -> Result<(), String> {
+        match (&mut self.source, state) {
+            (Source::Process(live), DriverState::Bytes(bytes)) => live.restore = Some(bytes),
+            (Source::Process(_), DriverState::Recording) => {
+                return Err("the state is of a replay, which has no driver".into());
+            }
+            (Source::Process(_), DriverState::NotLoaded) | (Source::Recording, _) => {}
+        }
+        Ok(())
+    }
+}
+
+fn wrong(what: &str) -> ! {
+    lose(format!("the answer to {what} is of another DDI"))
+}
+
+fn decoded(bytes: &[u8]) -> Record {
+    postcard::from_bytes(bytes)
+        .unwrap_or_else(|error| Record::Died(format!("an answer in the recording is damaged: {error}")))
+}

@@ -1,0 +1,134 @@
+//! A driver outside of this program: a shared object with the interface of `dxgk_miniport.h`, in a process of its own.
+//!
+//! ```text
+//!   DDI ──▶ ProcessDriver ──▶ exchange.rs ──▶ its process, or a recording      (crate driver-host)
+//!                │ ◀── answer: outputs, callbacks
+//!                ▼
+//!        engines.rs, callbacks.rs: what the daemon keeps, what the kernel gets
+//! ```
+//! `exchange.rs` says when the process starts and what a replay does. A DDI that the driver does not have has the default
+//! of its row in `driver_host::abi`. Answers are those of another program: each is checked here, and a wrong one loses
+//! the driver.
+
+mod callbacks;
+mod ddis;
+mod engines;
+mod exchange;
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+
+use driver_host::abi::Ddi;
+use driver_host::messages::{Allocation, Called};
+use driver_host::process::DriverProcess;
+use dxgkrnl::DriverAnswer;
+use dxgkrnl::ddi::Callback;
+use serde::{Deserialize, Serialize};
+
+use callbacks::Conversion;
+use engines::Engines;
+use exchange::{Done, DriverState, Exchange};
+
+pub(crate) use exchange::DriverLost;
+
+/// Whether a driver's name is the path of a shared object.
+pub(crate) fn is_path(name: &str) -> bool {
+    name.contains('/') || name.ends_with(".so")
+}
+
+/// Loads a driver for a moment. An error says why it cannot be loaded.
+pub(crate) fn check(path: &str) -> Result<(), String> {
+    DriverProcess::start(Path::new(path))?.load().map(drop)
+}
+
+/// A driver of one adapter.
+pub(crate) struct ProcessDriver(RefCell<Outside>);
+
+/// State of a [`ProcessDriver`], in a cell because `validate` asks the driver too.
+struct Outside {
+    exchange: Exchange,
+    engines: Engines,
+    /// By the first DDI.
+    adapter: u32,
+    /// Callbacks of DDIs that have none: they go with the next DDI's.
+    early: Vec<Called>,
+}
+
+/// The saved state.
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    adapter: u32,
+    now: u64,
+    implemented: Option<Vec<bool>>,
+    engines: Engines,
+    early: Vec<Called>,
+    driver: DriverState,
+}
+
+impl ProcessDriver {
+    pub fn with_process(path: &str) -> ProcessDriver {
+        ProcessDriver::over(Exchange::with_process(PathBuf::from(path)))
+    }
+
+    /// A driver of a replay: it answers what the steps supply.
+    pub fn recorded() -> ProcessDriver {
+        ProcessDriver::over(Exchange::recorded())
+    }
+
+    fn over(exchange: Exchange) -> ProcessDriver {
+        let (engines, early) = (Engines::default(), Vec::new());
+        ProcessDriver(RefCell::new(Outside { exchange, engines, adapter: 0, early }))
+    }
+
+    fn save(&self) -> Result<Vec<u8>, String> {
+        let mut outside = self.0.borrow_mut();
+        let Outside { exchange, engines, adapter, early } = &mut *outside;
+        let driver = exchange.save(*adapter)?;
+        // Borrowed fields in the order of `Saved`.
+        let saved = (&*adapter, exchange.now, &exchange.implemented, &*engines, &*early, driver);
+        postcard::to_allocvec(&saved).map_err(|error| error.to_string())
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<(), String> {
+        let saved: Saved = postcard::from_bytes(state).map_err(|error| error.to_string())?;
+        let outside = self.0.get_mut();
+        outside.exchange.restore(saved.driver)?;
+        (outside.exchange.now, outside.exchange.implemented) = (saved.now, saved.implemented);
+        (outside.adapter, outside.engines, outside.early) = (saved.adapter, saved.engines, saved.early);
+        Ok(())
+    }
+}
+
+impl Outside {
+    /// Calls a DDI; `None` if the driver does not have it. Its callbacks go with the next DDI's that has any.
+    fn ask(&mut self, ddi: impl Into<Ddi>, buffer: Vec<u8>) -> Option<Done> {
+        self.ask_about(ddi.into(), buffer, Vec::new())
+    }
+
+    fn ask_about(&mut self, ddi: Ddi, buffer: Vec<u8>, allocations: Vec<Allocation>) -> Option<Done> {
+        let mut done = self.exchange.ask(self.adapter, ddi, buffer, allocations)?;
+        self.early.append(&mut done.callbacks);
+        Some(done)
+    }
+
+    /// Calls a DDI that has callbacks.
+    fn call(&mut self, ddi: impl Into<Ddi>, buffer: Vec<u8>, callbacks: &mut Vec<Callback>) -> Option<Done> {
+        let done = self.ask(ddi, buffer);
+        self.deliver(callbacks);
+        done
+    }
+
+    /// Converts the callbacks so far.
+    fn deliver(&mut self, callbacks: &mut Vec<Callback>) {
+        let called = std::mem::take(&mut self.early);
+        let (adapter, engines) = (self.adapter, &mut self.engines);
+        let mut conversion = Conversion { adapter, engines, callbacks, moved_bytes: 0 };
+        called.into_iter().for_each(|called| conversion.push(called));
+    }
+
+    fn take_answers(&mut self) -> Vec<DriverAnswer> {
+        let adapter = self.adapter;
+        let records = self.exchange.take_records();
+        records.into_iter().map(|answer| DriverAnswer { adapter, answer }).collect()
+    }
+}

@@ -1,0 +1,164 @@
+//! The driver in C: its scenarios, its failures, its recordings.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use drivers::Registry;
+use dxgkrnl::{Effects, Input, Nanos};
+use gpupv::backends::LocalRunner;
+use gpupv::output::Steps;
+use sample_kmd_c::{build, provide_driver_host};
+use scenario::choose::First;
+use scenario::model::ModelWorld;
+use scenario::run::run;
+use scenario::script::parse;
+use scenario::world::World as _;
+use scenario::{Program, Verdict};
+use trace::Recorder;
+
+const SAMPLE: [&str; 6] = [
+    include_str!("submit.scn"),
+    include_str!("cpu_events.scn"),
+    include_str!("hw_queue.scn"),
+    include_str!("timeout.scn"),
+    include_str!("faults.scn"),
+    include_str!("allocations.scn"),
+];
+const FAILS: &str = include_str!("fails.scn");
+
+/// Builds a driver once, however many tests want it at a time.
+fn driver(name: &str, output: &str, flags: &[&str]) -> PathBuf {
+    static BUILDING: Mutex<()> = Mutex::new(());
+    let _one = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
+    provide_driver_host().expect("driver-host is built");
+    build(Path::new(env!("CARGO_TARGET_TMPDIR")), name, output, flags).expect("the driver is built")
+}
+
+fn sample() -> PathBuf {
+    driver("sample", "sample", &[])
+}
+
+fn program(text: &str, driver: &Path) -> Program {
+    let path = driver.to_str().expect("the path is text");
+    parse(&text.replace("\"DRIVER\"", &format!("\"{path}\"")))
+        .unwrap_or_else(|error| panic!("{error:?}"))
+        .remove(0)
+}
+
+fn passes_in_the_model<'a>(program: &'a Program, world: ModelWorld<'a>) -> ModelWorld<'a> {
+    let mut world = world;
+    let ended = run(program, &mut world, &mut First);
+    assert_eq!(ended.verdict, Verdict::Passed, "{}", program.title);
+    world
+}
+
+#[test]
+fn the_driver_passes_its_scenarios_in_the_model() {
+    let driver = sample();
+    for program in SAMPLE.map(|text| program(text, &driver)) {
+        passes_in_the_model(&program, ModelWorld::new(&program, None));
+    }
+}
+
+#[test]
+fn the_driver_survives_a_restore_before_each_step() {
+    let driver = sample();
+    for program in SAMPLE.map(|text| program(text, &driver)) {
+        passes_in_the_model(&program, ModelWorld::new(&program, None).restoring());
+    }
+}
+
+#[test]
+fn the_driver_passes_its_scenarios_with_real_processes() {
+    let driver = sample();
+    let backend = LocalRunner::new(&Steps::new()).expect("the client programs are built");
+    for program in SAMPLE.map(|text| program(text, &driver)) {
+        assert_eq!(backend.run(&program).expect("it runs").verdict, Verdict::Passed, "{}", program.title);
+    }
+}
+
+/// Records steps as a daemon would.
+fn record(program: &Program, steps: &[(Nanos, Input, Effects)], digest: u64, path: &Path) {
+    let mut recorder = Recorder::create(path, &program.setting.kernel, "test").expect("a trace begins");
+    for (now, input, effects) in steps {
+        recorder.begin(*now, input).expect("an input is recorded");
+        recorder.end(effects).expect("effects are recorded");
+    }
+    recorder.finish(digest).expect("the trace ends");
+}
+
+/// Runs a program and replays its recording when the driver is gone. Returns the notes of the run.
+fn replays_without_the_driver(program: &Program, driver: &Path) -> String {
+    let mut world = passes_in_the_model(program, ModelWorld::new(program, None).recording());
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("t.gvt");
+    let digest = world.snapshot().digest();
+    record(program, world.steps(), digest, &path);
+    let notes = world.steps().iter().flat_map(|(_, _, effects)| &effects.notes).map(|note| note.text.clone());
+    let notes = notes.collect::<Vec<_>>().join("\n");
+    std::fs::remove_file(driver).expect("the driver is removed");
+    let report = trace::replay(&path, &Registry::default(), &mut |_, _| {}).expect("the trace is read");
+    assert!(matches!(report.verdict, trace::Verdict::Identical { .. }), "{}: {report:?}", program.title);
+    notes
+}
+
+#[test]
+fn recordings_replay_without_the_driver() {
+    for (number, text) in SAMPLE.into_iter().enumerate() {
+        let driver = driver("sample", &format!("recorded_{number}"), &[]);
+        replays_without_the_driver(&program(text, &driver), &driver);
+    }
+}
+
+/// The driver's process is killed at each of its first 20 DDIs.
+#[test]
+fn a_killed_driver_costs_its_adapter_only_at_whichever_ddi() {
+    for fails_at in 1..=20 {
+        let driver = driver("failing", &format!("killed_{fails_at}"), &[&format!("-DFAILS_AT={fails_at}")]);
+        let program = program(FAILS, &driver);
+        let notes = replays_without_the_driver(&program, &driver);
+        let why = "the driver of adapter 0 died: its process was killed by signal 9";
+        assert!(notes.contains(why), "at DDI {fails_at}: {notes}");
+    }
+}
+
+#[test]
+fn a_driver_that_hangs_costs_its_adapter_only() {
+    for fails_at in [1, 6, 12] {
+        let flags = [&*format!("-DFAILS_AT={fails_at}"), "-DSPINS"];
+        let driver = driver("failing", &format!("hung_{fails_at}"), &flags);
+        let program = program(FAILS, &driver);
+        let notes = replays_without_the_driver(&program, &driver);
+        assert!(notes.contains("the driver of adapter 0 died: it hangs: "), "at DDI {fails_at}: {notes}");
+        assert!(notes.contains("took longer than 5 ms"), "{notes}");
+    }
+}
+
+/// With a daemon and real processes: a crash, a hang, and a driver that ends its process.
+#[test]
+fn failures_cost_one_adapter_of_a_daemon() {
+    let backend = LocalRunner::new(&Steps::new()).expect("the client programs are built");
+    for (output, flags) in
+        [("local_killed", &["-DFAILS_AT=9"][..]), ("local_hung", &["-DFAILS_AT=9", "-DSPINS"])]
+    {
+        let program = program(FAILS, &driver("failing", output, flags));
+        assert_eq!(backend.run(&program).expect("it runs").verdict, Verdict::Passed, "{output}");
+    }
+}
+
+#[test]
+fn a_driver_that_cannot_be_loaded_is_refused_by_name() {
+    let check = |driver: &Path| {
+        Registry::default().check(&program(FAILS, driver).setting.kernel).unwrap_err().to_string()
+    };
+    provide_driver_host().expect("driver-host is built");
+    let missing = check(Path::new("/nowhere/driver.so"));
+    assert!(
+        missing.starts_with("the driver /nowhere/driver.so is not loaded: ")
+            && missing.contains("No such file"),
+        "{missing}"
+    );
+    let hidden = driver("failing", "hidden", &["-DFAILS_AT=1", "-fvisibility=hidden"]);
+    let why = check(&hidden);
+    assert!(why.contains("it does not export DxgkMiniportEntry"), "{why}");
+}
