@@ -196,12 +196,23 @@ static void of_this_driver(void)
     CHECK(data.number != 0, "the driver gave no number");
     UINT64 address, beyond;
     EXPECT(map(info.hAllocation, 0, 5, &beyond), STATUS_INVALID_PARAMETER);
-    CHECK(!is_attached(memory), "a map beyond the size has attached memory");
     EXPECT(map(info.hAllocation, 0, 4, &address), STATUS_SUCCESS);
     make_resident(info.hAllocation);
     fill(address, BYTES, 3);
     EXPECT(cpu_wait(device, done.handle, last_done, 0), STATUS_SUCCESS);
     CHECK(words_of(memory, 0, WORDS, 3), "the engine wrote other bytes");
+    EXPECT(destroy(0, &info.hAllocation, 1), STATUS_SUCCESS);
+    munmap(memory, BYTES);
+
+    /* The memory goes on behind the allocation: still nothing of it is attached. */
+    memory = new_memory();
+    data = described(2 * PAGE_BYTES);
+    info.pSystemMem = memory;
+    EXPECT(D3DKMTCreateAllocation(&create), STATUS_SUCCESS);
+    EXPECT(map(info.hAllocation, 0, 3, &beyond), STATUS_INVALID_PARAMETER);
+    CHECK(!is_attached(memory), "a map beyond the size has attached memory");
+    EXPECT(map(info.hAllocation, 0, 2, &address), STATUS_SUCCESS);
+    CHECK(is_attached(memory) && !is_attached(memory + 2 * PAGE_BYTES / 4), "other pages are attached");
     EXPECT(destroy(0, &info.hAllocation, 1), STATUS_SUCCESS);
     munmap(memory, BYTES);
     printf("the driver's own format: its answer is in the caller's buffer\n");
