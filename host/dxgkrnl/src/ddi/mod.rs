@@ -67,6 +67,7 @@ mod native;
 mod page_map;
 mod page_tables;
 mod pending_writes;
+mod periodic_frames;
 mod queues;
 mod recovery;
 
@@ -95,6 +96,7 @@ pub use native::{
 pub use page_map::{Page, PageMap, Piece};
 pub use page_tables::{PageTableEntry, PagingOperation, PagingWork, SignalMonitoredFence};
 pub use pending_writes::{EngineWork, PendingWrite, WorkState};
+pub use periodic_frames::{CreatePeriodicFrameNotification, NotificationRefused};
 pub use queues::{DisconnectReason, DoorbellConnection, HwQueueSubmission, NewHwQueue, Suspend};
 pub(crate) use recovery::bit as engine_bit;
 pub use recovery::{
@@ -260,29 +262,6 @@ pub struct PendingFaults {
     pub page_fault: Option<(u64, u32)>,
     /// How many of the next resets fail.
     pub resets_failing: u32,
-}
-
-/// `DXGKARG_CREATEPERIODICFRAMENOTIFICATION`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CreatePeriodicFrameNotification {
-    pub adapter: u32,
-    /// `VidPnTargetId`.
-    pub vidpn_target: u32,
-    /// `Time`: how long before each vsync, in units of 100 ns; at most one vsync interval.
-    pub time_100ns: u64,
-    /// `NotificationID`: carried by the interrupts. Unique.
-    pub notification_id: u64,
-}
-
-/// Errors that `DxgkDdiCreatePeriodicFrameNotification` may return (FEN-087).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NotificationRefused {
-    /// STATUS_NO_MEMORY.
-    NoMemory,
-    /// STATUS_INVALID_PARAMETER.
-    InvalidParameter,
-    /// STATUS_UNSUCCESSFUL.
-    Unsuccessful,
 }
 
 /// Why a command buffer is refused at submission.

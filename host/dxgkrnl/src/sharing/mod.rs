@@ -41,7 +41,7 @@ use crate::error::{Refusal, refuse};
 use crate::process::handles::HandleTable;
 use crate::process::handles::Referent;
 use crate::slab::Slab;
-use sync_files::SyncFile;
+use crate::sync::waits::WaitId;
 
 /// Object that a global handle names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -104,6 +104,18 @@ pub(crate) struct Share {
     pub access: u32,
     /// A key of [`Sharing::names`], with its VM.
     pub name: Option<String>,
+}
+
+/// A fence and the value that a sync file waits for.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SyncFile {
+    pub token: ShareToken,
+    pub vm: VmId,
+    /// The fence, if it is shared: the sync file keeps it alive.
+    pub object: Option<u32>,
+    pub value: u64,
+    /// While it is not ready.
+    pub wait: Option<WaitId>,
 }
 
 /// An object's name in one VM.

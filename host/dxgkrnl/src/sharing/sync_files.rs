@@ -14,27 +14,14 @@
 //! polled.
 
 use d3dkmt::{Handle, Reply, ShareToken, SyncObjectFlags};
-use serde::{Deserialize, Serialize};
 
-use super::{Share, Shared};
+use super::{Share, Shared, SyncFile};
+use crate::ProcessId;
 use crate::effects::{Effects, SyncFileReady};
 use crate::error::{CallResult, Refusal, invalid};
 use crate::kernel::Kernel;
 use crate::sync::mapping::Mapping;
-use crate::sync::waits::{WaitId, WaitItem, WaitOwner};
-use crate::{ProcessId, VmId};
-
-/// A fence and the value that a sync file waits for.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct SyncFile {
-    pub token: ShareToken,
-    pub vm: VmId,
-    /// The fence, if it is shared: the sync file keeps it alive.
-    pub object: Option<u32>,
-    pub value: u64,
-    /// While it is not ready.
-    pub wait: Option<WaitId>,
-}
+use crate::sync::waits::{WaitItem, WaitOwner};
 
 /// What an open by sync file may do: wait, but not signal (F07).
 const OPENED_WITH: SyncObjectFlags = SyncObjectFlags::NO_SIGNAL;
