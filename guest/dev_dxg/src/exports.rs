@@ -30,6 +30,11 @@ fn is_device(path: *const c_char) -> bool {
     !path.is_null() && unsafe { CStr::from_ptr(path) } == PATH
 }
 
+/// Whether a call failed because the machine has no such device. The kernel has read the path then, so it can be read.
+fn is_missing_device(path: *const c_char) -> bool {
+    Errno::last().0 == libc::ENOENT && is_device(path)
+}
+
 fn result(answer: Answer) -> c_int {
     answer.unwrap_or_else(|Errno(errno)| {
         // SAFETY: the thread's own errno.
@@ -132,13 +137,14 @@ macro_rules! stating {
             unsafe extern "C" fn $name(
                 $($folder: c_int,)? path: *const c_char, status: *mut libc::stat $(, $flags: c_int)?
             ) -> c_int {
-                if is_device(path) {
-                    // SAFETY: the caller's struct.
-                    unsafe { status.write(status_of_device()) };
-                    return 0;
-                }
                 // SAFETY: the caller's arguments.
-                unsafe { next::$name($($folder,)? path, status $(, $flags)?) }
+                let answer = unsafe { next::$name($($folder,)? path, status $(, $flags)?) };
+                if answer == 0 || !is_missing_device(path) {
+                    return answer;
+                }
+                // SAFETY: the caller's struct.
+                unsafe { status.write(status_of_device()) };
+                0
             }
         )*
     };
@@ -161,9 +167,10 @@ unsafe extern "C" fn statx(
     mask: c_uint,
     status: *mut libc::statx,
 ) -> c_int {
-    if !is_device(path) {
-        // SAFETY: the caller's arguments.
-        return unsafe { next::statx(folder, path, flags, mask, status) };
+    // SAFETY: the caller's arguments.
+    let answer = unsafe { next::statx(folder, path, flags, mask, status) };
+    if answer == 0 || !is_missing_device(path) {
+        return answer;
     }
     // SAFETY: any bytes are a valid value; the caller's struct.
     unsafe {
@@ -185,18 +192,14 @@ fn accessible(mode: c_int) -> Answer {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn access(path: *const c_char, mode: c_int) -> c_int {
-    if is_device(path) {
-        return result(accessible(mode));
-    }
     // SAFETY: the caller's arguments.
-    unsafe { next::access(path, mode) }
+    let answer = unsafe { next::access(path, mode) };
+    if answer == 0 || !is_missing_device(path) { answer } else { result(accessible(mode)) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn faccessat(folder: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int {
-    if is_device(path) {
-        return result(accessible(mode));
-    }
     // SAFETY: the caller's arguments.
-    unsafe { next::faccessat(folder, path, mode, flags) }
+    let answer = unsafe { next::faccessat(folder, path, mode, flags) };
+    if answer == 0 || !is_missing_device(path) { answer } else { result(accessible(mode)) }
 }

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use crate::defects::defects;
 use crate::library;
-use crate::limits::{HIDDEN_DESCRIPTORS_FROM, OPEN_FILES_MAX};
+use crate::limits::{DESCRIPTORS_SEARCHED_MAX, HIDDEN_DESCRIPTORS_FROM, OPEN_FILES_MAX};
 use crate::next;
 use crate::status::Errno;
 
@@ -27,8 +27,9 @@ const NO_DESCRIPTOR: c_int = -1;
 struct File {
     /// Of the client's end; it names the file, whatever the descriptor's number.
     inode: AtomicU64,
-    /// Our end.
+    /// Our end, and its inode: the client may have closed it, and used its number again.
     hidden: AtomicI32,
+    hidden_inode: AtomicU64,
     /// The process that opened it.
     process: AtomicI32,
     /// Ioctls in progress.
@@ -41,6 +42,7 @@ static FILES: [File; OPEN_FILES_MAX] = [const {
     File {
         inode: AtomicU64::new(NO_INODE),
         hidden: AtomicI32::new(NO_DESCRIPTOR),
+        hidden_inode: AtomicU64::new(NO_INODE),
         process: AtomicI32::new(0),
         users: AtomicU32::new(0),
         is_closed: AtomicBool::new(false),
@@ -62,6 +64,7 @@ fn own_process() -> i32 {
 }
 
 fn try_lock() -> bool {
+    // A child of vfork shares this memory: it has no file of its own, so it comes here only to open one.
     let own = own_process();
     let holder = LOCK.load(Ordering::Acquire);
     holder != own && LOCK.compare_exchange(holder, own, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -74,7 +77,8 @@ fn lock() {
 }
 
 fn unlock() {
-    LOCK.store(0, Ordering::Release);
+    // Not if a process that shares this memory has taken it.
+    let _ = LOCK.compare_exchange(own_process(), 0, Ordering::Release, Ordering::Relaxed);
     if LOOK_AGAIN.swap(false, Ordering::AcqRel) {
         release_closed();
     }
@@ -159,6 +163,7 @@ fn open_locked(flags: c_int) -> Result<c_int, Errno> {
     match opened {
         Ok((client, hidden, inode)) => {
             file.hidden.store(hidden, Ordering::Release);
+            file.hidden_inode.store(socket_inode(hidden).unwrap_or(NO_INODE), Ordering::Release);
             file.process.store(own_process(), Ordering::Release);
             file.users.store(0, Ordering::Release);
             file.is_closed.store(false, Ordering::Release);
@@ -215,21 +220,23 @@ fn forget_inherited() {
 /// Whether a number is one that the client does not know of, and must not close.
 pub fn is_hidden(descriptor: c_int) -> bool {
     let own = |file: &File| {
-        file.inode.load(Ordering::Acquire) != NO_INODE && file.hidden.load(Ordering::Acquire) == descriptor
+        file.inode.load(Ordering::Acquire) != NO_INODE
+            && file.hidden.load(Ordering::Acquire) == descriptor
+            && socket_inode(descriptor) == Some(file.hidden_inode.load(Ordering::Acquire))
     };
     USED.load(Ordering::Acquire) != 0 && FILES.iter().any(own)
 }
 
 /// Releases files whose last descriptor is closed. errno stays as it is.
 pub fn release_closed() {
-    if USED.load(Ordering::Acquire) == 0 {
+    if USED.load(Ordering::Acquire) == 0 || !FILES.iter().any(is_own) {
         return;
     }
     let before = Errno::last();
     if try_lock() {
         let mut was_released = false;
-        for file in FILES.iter().filter(|file| file.process.load(Ordering::Acquire) == own_process()) {
-            was_released |= file.inode.load(Ordering::Acquire) != NO_INODE && release_if_closed(file);
+        for file in FILES.iter().filter(|file| is_own(file)) {
+            was_released |= release_if_closed(file);
         }
         if was_released {
             end_session_if_unused();
@@ -238,19 +245,50 @@ pub fn release_closed() {
     } else {
         // The thread with the lock looks once more; it may be this one, inside of `open`.
         LOOK_AGAIN.store(true, Ordering::Release);
+        // It may have unlocked before it could see that.
+        if try_lock() {
+            unlock();
+        }
     }
     // SAFETY: the thread's own errno.
     unsafe { *libc::__errno_location() = before.0 };
 }
 
+/// Whether this process opened the file, and it is open.
+fn is_own(file: &File) -> bool {
+    file.inode.load(Ordering::Acquire) != NO_INODE && file.process.load(Ordering::Acquire) == own_process()
+}
+
+/// Whether a descriptor of the client's end is open in this process.
+fn is_open(inode: u64) -> bool {
+    // SAFETY: getrlimit writes to `limit` only.
+    let most = unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+        limit.rlim_cur.min(DESCRIPTORS_SEARCHED_MAX) as c_int
+    };
+    (0..most).any(|descriptor| socket_inode(descriptor) == Some(inode))
+}
+
 /// Returns whether the file is released.
 fn release_if_closed(file: &File) -> bool {
     let hidden = file.hidden.load(Ordering::Acquire);
+    if hidden != NO_DESCRIPTOR && socket_inode(hidden) != Some(file.hidden_inode.load(Ordering::Acquire)) {
+        // close_range or a number that was taken over has closed our end, so no hang-up tells of the last close: the
+        // file stays until the process ends, if the client has it still.
+        file.hidden.store(NO_DESCRIPTOR, Ordering::Release);
+        if is_open(file.inode.load(Ordering::Acquire)) {
+            return false;
+        }
+        file.is_closed.store(true, Ordering::Release);
+        file.inode.store(NO_INODE, Ordering::Release);
+        USED.fetch_sub(1, Ordering::AcqRel);
+        return true;
+    }
     let mut poll = libc::pollfd { fd: hidden, events: 0, revents: 0 };
     // SAFETY: one entry, as the count says.
     unsafe { libc::poll(&raw mut poll, 1, 0) };
-    // POLLNVAL: close_range has closed our end, too.
-    if poll.revents & (libc::POLLHUP | libc::POLLNVAL) == 0 {
+    if poll.revents & libc::POLLHUP == 0 {
         return false;
     }
     file.is_closed.store(true, Ordering::Release);
@@ -258,10 +296,8 @@ fn release_if_closed(file: &File) -> bool {
         return false;
     }
     file.inode.store(NO_INODE, Ordering::Release);
-    if poll.revents & libc::POLLNVAL == 0 {
-        // SAFETY: our end, which nothing uses any more.
-        unsafe { next::close(hidden) };
-    }
+    // SAFETY: our end, which nothing uses any more.
+    unsafe { next::close(hidden) };
     file.hidden.store(NO_DESCRIPTOR, Ordering::Release);
     USED.fetch_sub(1, Ordering::AcqRel);
     true

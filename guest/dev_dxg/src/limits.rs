@@ -12,3 +12,5 @@ pub const MESSAGE_OBJECTS_MAX: u32 = 10_916;
 pub const ESCAPE_BYTES_MAX: u32 = 131_072;
 /// The ends of socket pairs that the client does not see have numbers from here on.
 pub const HIDDEN_DESCRIPTORS_FROM: i32 = 128;
+/// Descriptors that are looked at for a file whose hidden end a client has closed.
+pub const DESCRIPTORS_SEARCHED_MAX: u64 = 1 << 16;

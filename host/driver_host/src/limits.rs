@@ -7,7 +7,7 @@ use std::time::Duration;
 pub const DDI_MAX: Duration = Duration::from_millis(5);
 /// How long one DDI may take in all, whatever the process waits for.
 pub const DDI_WALL_MAX: Duration = Duration::from_secs(1);
-/// How long a driver may take to be loaded.
+/// How long a driver may take to be loaded, or to save or restore its state.
 pub const LOAD_MAX: Duration = Duration::from_secs(2);
 /// Bytes of one message, either way: a command buffer, a driver's saved state.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;

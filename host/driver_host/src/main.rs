@@ -36,6 +36,8 @@ fn main() -> ExitCode {
 
 fn run(path: PathBuf) -> io::Result<()> {
     let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    // Neither the driver nor its children have the socket: a child that outlives the driver would keep it open.
+    rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
     end_with_socket(&socket)?;
     let loaded = library::Library::load(&path);
     let implemented = match &loaded {

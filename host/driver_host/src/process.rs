@@ -11,7 +11,7 @@
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::ExitStatusExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use crate::abi::Ddi;
 use crate::limits::{DDI_MAX, DDI_WALL_MAX, LOAD_MAX};
 use crate::messages::{self, Answer, Hello, PROTOCOL_VERSION, Request};
 use crate::watch::{look, was_kept_waiting};
@@ -32,6 +33,9 @@ pub const PROGRAM_ENV: &str = "GPUPV_DRIVER_HOST";
 const LIBDIR_ENV: &str = "GPUPV_LIBDIR";
 /// Environment variable, set to lift the bounds of time: for a debugger.
 pub const UNBOUNDED_ENV: &str = "GPUPV_DRIVER_UNBOUNDED";
+
+/// After each of these the daemon looks whether the process had a CPU.
+const SLICE: Duration = Duration::from_millis(1);
 
 /// How long the daemon waits for one thing.
 #[derive(Clone, Copy)]
@@ -58,7 +62,8 @@ impl DriverProcess {
         let (socket, its_end) = UnixStream::pair().map_err(fail)?;
         let output = io::stderr().as_fd().try_clone_to_owned().map_err(fail)?;
         let mut command = Command::new(&program);
-        command.arg(driver).stdin(OwnedFd::from(its_end)).stdout(Stdio::from(output));
+        // A group of its own: the terminal's signals are for the programs that use the driver.
+        command.arg(driver).stdin(OwnedFd::from(its_end)).stdout(Stdio::from(output)).process_group(0);
         let child = command.spawn().map_err(fail)?;
         // The parent's copy of the other end closes with the command.
         drop(command);
@@ -68,7 +73,13 @@ impl DriverProcess {
     fn over(mut child: Child, socket: UnixStream) -> io::Result<DriverProcess> {
         let pid = child.id();
         let known = Pid::from_raw(pid as i32).ok_or(io::ErrorKind::InvalidInput)?;
-        let pidfd = pidfd_open(known, PidfdFlags::empty())?;
+        let pidfd = match pidfd_open(known, PidfdFlags::empty()) {
+            Ok(pidfd) => pidfd,
+            Err(error) => {
+                let _ = child.kill().and_then(|()| child.wait());
+                return Err(error.into());
+            }
+        };
         let reaper = std::thread::Builder::new()
             .name("driver-reaper".into())
             .stack_size(64 << 10)
@@ -101,7 +112,12 @@ impl DriverProcess {
     /// Calls a DDI. An error says how the driver was lost.
     pub fn ask(&mut self, request: &Request) -> Result<Answer, String> {
         messages::write(&mut self.socket, request).map_err(|error| self.lost(&error))?;
-        self.await_message(request.ddi.name(), Bound { own: DDI_MAX, wall: DDI_WALL_MAX })?;
+        let own = match request.ddi {
+            // A state may be large, and it is copied several times.
+            Ddi::SimSaveState(_) | Ddi::SimRestoreState(_) => LOAD_MAX,
+            _ => DDI_MAX,
+        };
+        self.await_message(request.ddi.name(), Bound { own, wall: own.max(DDI_WALL_MAX) })?;
         messages::read(&mut self.socket).map_err(|error| self.lost(&error))
     }
 
@@ -112,7 +128,7 @@ impl DriverProcess {
         let mut before = None;
         loop {
             let slice = Instant::now();
-            if self.is_readable(bound.own.saturating_sub(counted).max(Duration::from_millis(1)))? {
+            if self.is_readable(SLICE)? {
                 return Ok(());
             }
             if !self.is_bounded {

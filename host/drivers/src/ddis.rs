@@ -322,6 +322,9 @@ impl Miniport for Drivers {
     fn take_died(&mut self) -> Option<(u32, String)> {
         let mut drivers = (0..).zip(&mut self.drivers);
         let died = drivers.find_map(|(adapter, driver)| {
+            if !driver.has_died() {
+                return None;
+            }
             // What it did before it died.
             let answers = driver.take_answers();
             let why = driver.take_died()?;

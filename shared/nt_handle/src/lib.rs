@@ -158,6 +158,9 @@ impl NtHandles {
             return Ok(Some(token));
         }
         let Some(token) = sync_file::token_of(handle) else { return Ok(None) };
+        if !sync_file::is_of_broker(handle) {
+            return Err(NotMade::Descriptor(Errno::PERM));
+        }
         if !self.sync_files.contains_key(&token) {
             let signal = Signal::of(handle).map_err(NotMade::Descriptor)?;
             rustix::fs::fchmod(handle, sync_file::WATCHED_BY_OWNER).map_err(NotMade::Descriptor)?;

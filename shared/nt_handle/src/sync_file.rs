@@ -16,7 +16,6 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use d3dkmt::ShareToken;
 use rustix::fs::{CWD, FileType, Mode, OFlags};
@@ -73,25 +72,25 @@ pub(crate) fn token_of(descriptor: BorrowedFd<'_>) -> Option<ShareToken> {
     Some(ShareToken(token))
 }
 
+/// Whether a broker of this user made a sync file: no other process can make one with this owner and this mode.
+pub(crate) fn is_of_broker(descriptor: BorrowedFd<'_>) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    rustix::fs::fstat(descriptor)
+        .is_ok_and(|status| status.st_uid == own && Mode::from_raw_mode(status.st_mode) == RAISED_BY_OWNER)
+}
+
 /// A folder that is removed when this is dropped.
 struct Folder(PathBuf);
 
 impl Folder {
     /// A folder that only this user can enter.
-    fn new() -> Result<Folder, Errno> {
-        static LAST: AtomicU64 = AtomicU64::new(0);
+    fn new(digits: &str) -> Result<Folder, Errno> {
         let parent = Path::new(MEMORY_FOLDER);
         let parent = if parent.is_dir() { parent.to_owned() } else { std::env::temp_dir() };
-        loop {
-            let number = LAST.fetch_add(1, Ordering::Relaxed);
-            let path = parent.join(format!("gpupv-{}-{number}", std::process::id()));
-            match rustix::fs::mkdir(&path, Mode::RWXU) {
-                Ok(()) => return Ok(Folder(path)),
-                // Left over by a broker that was killed, or taken by another user.
-                Err(Errno::EXIST) => {}
-                Err(error) => return Err(error),
-            }
-        }
+        // The token is a secret until the broker passes the sync file on, so no other user can take the name first.
+        let path = parent.join(format!("gpupv-{digits}"));
+        rustix::fs::mkdir(&path, Mode::RWXU)?;
+        Ok(Folder(path))
     }
 }
 
@@ -103,8 +102,8 @@ impl Drop for Folder {
 
 /// Creates the FIFO of a sync file. [`protect`] follows once it is watched.
 pub(crate) fn create(token: ShareToken) -> Result<(OwnedFd, Signal), Errno> {
-    let folder = Folder::new()?;
     let digits: String = token.0.iter().map(|byte| format!("{byte:02x}")).collect();
+    let folder = Folder::new(&digits)?;
     let path = folder.0.join(format!("{NAME}{digits}"));
     rustix::fs::mknodat(CWD, &path, FileType::Fifo, WATCHED_BY_OWNER, 0)?;
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;

@@ -165,7 +165,7 @@ fn a_file_that_is_no_trace_is_a_usage_error() {
     let output = gpupv(&["run", "--record"]).arg(&text_file).arg(c_program("fence_tour")).output();
     let output = output.expect("gpupv starts");
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("not overwritten"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("exists: name another file"), "{}", text(&output.stderr));
     assert!(std::fs::read(&text_file).expect("there").starts_with(b"These are my notes"));
 }
 

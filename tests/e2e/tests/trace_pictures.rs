@@ -59,7 +59,7 @@ fn recorded_programs_are_shown_counted_drawn_and_compared() {
     let around = text_of(&trace_command(&["show", "--around", "3", "--steps", "1", "--vmbus"], &[&one]));
     assert!(around.contains("#2 ") && around.contains("#4 ") && !around.contains("#5 "), "{around}");
     let both =
-        text_of(&trace_command(&["show", "--fence", "F0", "--full", "--vmbus", "--width", "60"], &[&one]));
+        text_of(&trace_command(&["show", "--fence", "F0", "--full", "--vmbus", "--width", "110"], &[&one]));
     assert!(both.contains(" ns p1 #") && both.contains("CREATESYNCOBJECT (8)"), "{both}");
 
     let stats: Value =

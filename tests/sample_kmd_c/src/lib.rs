@@ -15,16 +15,19 @@ const INCLUDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../host/driver_ho
 /// Builds `driver/NAME.c` as `FOLDER/OUTPUT.so` with further flags of the compiler.
 pub fn build(folder: &Path, name: &str, output: &str, flags: &[&str]) -> anyhow::Result<PathBuf> {
     let object = folder.join(format!("{output}.so"));
+    // Another test may load the object meanwhile: it is replaced whole.
+    let part = folder.join(format!("{output}.{}.part", std::process::id()));
     let built = Command::new("cc")
         .args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", "-shared", "-fPIC"])
         .args(["-I", INCLUDE])
         .args(flags)
         .arg("-o")
-        .arg(&object)
+        .arg(&part)
         .arg(Path::new(SOURCES).join(format!("{name}.c")))
         .output()
         .context("there is no C compiler")?;
     anyhow::ensure!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    std::fs::rename(&part, &object).with_context(|| object.display().to_string())?;
     Ok(object)
 }
 

@@ -122,6 +122,17 @@ fn a_killed_driver_costs_its_adapter_only_at_whichever_ddi() {
     }
 }
 
+/// Both drivers are called in one step, and one of them dies there.
+#[test]
+fn a_driver_that_dies_takes_no_answers_of_another_with_it() {
+    let other = driver("sample", "beside", &[]);
+    let text = include_str!("two_drivers.scn").replace("OTHER", other.to_str().expect("UTF-8"));
+    for fails_at in 1..=16 {
+        let driver = driver("failing", &format!("beside_{fails_at}"), &[&format!("-DFAILS_AT={fails_at}")]);
+        replays_without_the_driver(&program(&text, &driver), &driver);
+    }
+}
+
 #[test]
 fn a_driver_that_hangs_costs_its_adapter_only() {
     for fails_at in [1, 6, 12] {

@@ -189,7 +189,7 @@ fn a_program_that_does_not_start_is_refused_in_words() {
     fs::set_permissions(path("garbage"), fs::Permissions::from_mode(0o755)).unwrap();
     let cases = [
         (start(&["/no/such"]), Code::NotFound, "there is no program /no/such"),
-        (start(&["no-such"]), Code::NotFound, "there is no program no-such"),
+        (start(&["no-such"]), Code::NotFound, "no program no-such is on PATH in the guest"),
         (start(&[&path("script")]), Code::FailedPrecondition, "loader or interpreter"),
         (start(&[&path("data")]), Code::PermissionDenied, "may not be executed"),
         (start(&[&path("garbage")]), Code::FailedPrecondition, "not a program that this guest can run"),

@@ -36,6 +36,10 @@ impl<M: Machine> Broker<M> {
         let was_up = self.link.is_up();
         let waiting = self.strand();
         let ended = self.end_all_processes();
+        if was_up && waiting == 0 {
+            // Nobody returns to the host, so its next daemon will not know the sync files of this one.
+            self.forget_nt_handles();
+        }
         if was_up || ended > 0 {
             let wait = if waiting > 0 { format!(", {waiting} wait for it") } else { String::new() };
             self.say_once(format!("the host is gone ({why}); processes ended: {ended}{wait}"));

@@ -54,7 +54,6 @@ const PENDING_KEY: u64 = 2;
 const REST: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// Connections accepted at one listener before other sources have their turn.
 const ACCEPTED_AT_ONCE_MAX: usize = 8;
-
 const INTEREST: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP);
 
 /// The running thread.

@@ -20,7 +20,7 @@ use crate::shares::Share;
 pub(super) struct VmNtHandles {
     key: u64,
     pub handles: NtHandles,
-    /// For each handle that was created here: its parts of its creator's shares.
+    /// For each handle: its parts of the shares of the process that created it, or presented it first.
     shares: BTreeMap<ShareToken, Shares>,
 }
 
@@ -66,10 +66,28 @@ impl Loop {
         })
     }
 
-    fn make_nt_handle(&mut self, vm: VmId, peer: Peer, is_sync_file: bool) -> anyhow::Result<OwnedFd> {
+    /// Charges an NT handle, of which the daemon keeps a descriptor if it is a sync file.
+    fn shares_of(&mut self, vm: VmId, peer: Peer, is_sync_file: bool) -> anyhow::Result<Shares> {
         let _handle = self.budgets_of(vm).nt_handles.take(peer, 1)?;
         let descriptors = &self.kernel_host.budgets.descriptors;
         let _descriptor = is_sync_file.then(|| descriptors.take(peer, 1)).transpose()?;
+        Ok(Shares { _handle, _descriptor })
+    }
+
+    /// Charges an adopted handle to the process that presents it first.
+    pub(super) fn charge_nt_handle(&mut self, vm: VmId, peer: Peer, token: ShareToken) -> anyhow::Result<()> {
+        let of_vm = self.nt_handles_of(vm)?;
+        if of_vm.shares.contains_key(&token) {
+            return Ok(());
+        }
+        let is_sync_file = of_vm.handles.signal_of(token).is_some();
+        let shares = self.shares_of(vm, peer, is_sync_file)?;
+        self.nt_handles_of(vm)?.shares.insert(token, shares);
+        Ok(())
+    }
+
+    fn make_nt_handle(&mut self, vm: VmId, peer: Peer, is_sync_file: bool) -> anyhow::Result<OwnedFd> {
+        let shares = self.shares_of(vm, peer, is_sync_file)?;
         // Before the token: a failure here leaves no token.
         self.nt_handles_of(vm)?;
         let token = self.kernel_host.nt_handles().make(vm)?;
@@ -80,7 +98,7 @@ impl Loop {
         };
         match &added {
             Ok(_) => {
-                of_vm.shares.insert(token, Shares { _handle, _descriptor });
+                of_vm.shares.insert(token, shares);
                 self.raise_through_signal(vm, token);
             }
             Err(_) => self.kernel_host.nt_handles().closed(vm, token),

@@ -191,11 +191,12 @@ impl Loop {
     /// Watches an NT handle that a returning process of this VM has open.
     pub(super) fn have_nt_handle(&mut self, vm: VmId, handle: &ClientFd) -> anyhow::Result<()> {
         anyhow::ensure!(self.returning.is_some(), "only a returning process can present an NT handle");
-        let token = nt_handle::token_of(handle.as_fd());
+        // Before the token is recorded: a descriptor that is refused leaves none.
+        let token = self.nt_handles_of(vm)?.handles.adopt(handle.as_fd())?;
         let token =
             token.with_context(|| format!("descriptor {} is no NT handle", handle.as_fd().as_raw_fd()))?;
+        self.charge_nt_handle(vm, handle.peer(), token)?;
         self.kernel_host.nt_handles().insert_open(vm, token)?;
-        self.nt_handles_of(vm)?.handles.adopt(handle.as_fd())?;
         self.raise_through_signal(vm, token);
         Ok(())
     }

@@ -61,6 +61,8 @@ fn reset(done: Option<Done>) -> Result<Done, ResetFailed> {
     done.filter(Done::is_success).ok_or(ResetFailed)
 }
 
+/// The least time between two calls of SimTimerExpired.
+const EXPIRY_DISTANCE: Nanos = 1_000;
 const UNSUPPORTED: Result<(), NtStatus> = Err(NtStatus::NOT_SUPPORTED);
 
 impl ProcessDriver {
@@ -514,6 +516,8 @@ impl Miniport for ProcessDriver {
         let outside = self.later(now);
         let Some(due) = outside.engines.timer.take_if(|due| *due <= now) else { return };
         outside.call(SIM_TIMEREXPIRED { DueTime: due }, Vec::new(), callbacks);
+        // A timer that is due at once again would never let time go on.
+        outside.engines.timer = outside.engines.timer.map(|next| next.max(now + EXPIRY_DISTANCE));
     }
 
     fn engine_state(&self, engine: EngineId) -> EngineState {

@@ -14,8 +14,10 @@ use std::path::PathBuf;
 
 use d3dkmt::FeatureId;
 use driver_host::abi::{
-    DXGKARG_STARTDEVICE, Ddi, SIM_RESTORESTATE, SIM_SAVESTATE, STATUS_INSUFFICIENT_RESOURCES, STATUS_SUCCESS,
+    Callback, DXGKARG_STARTDEVICE, Ddi, SIM_RESTORESTATE, SIM_SAVESTATE, STATUS_INSUFFICIENT_RESOURCES,
+    STATUS_SUCCESS,
 };
+use driver_host::limits::{CALLBACKS_PER_DDI_MAX, DEBUG_PRINT_BYTES_MAX};
 use driver_host::messages::{Allocation, Answer, Called, Record, Request};
 use driver_host::process::DriverProcess;
 use dxgkrnl::{Config, Nanos};
@@ -91,7 +93,8 @@ impl Live {
         self.load()?;
         let process = self.process.as_mut().ok_or("it is not loaded")?;
         if let Some(state) = self.restore.take() {
-            let has = |ddi: &Ddi| self.hello.as_ref().is_some_and(|hello| hello[ddi.row()]);
+            let has =
+                |ddi: &Ddi| self.hello.as_ref().is_some_and(|hello| hello.get(ddi.row()) == Some(&true));
             if has(&start.ddi) {
                 process.ask(start)?;
             }
@@ -226,6 +229,7 @@ impl Exchange {
         let Record::Answered(Answer { row, status, ddi, buffer, allocations, callbacks }) = record else {
             wrong(request.ddi.name())
         };
+        check_callbacks(&start.ddi, &callbacks);
         let ddi = ddi.unwrap_or(request.ddi);
         let is_its_own = |row: usize| row == request.ddi.row();
         if !(is_its_own(row as usize) && is_its_own(ddi.row()))
@@ -272,8 +276,9 @@ impl Exchange {
         let ddi = Ddi::from(SIM_SAVESTATE::default());
         // A driver that cannot be loaded is lost at its first DDI.
         let Ok(hello) = live.load() else { return Ok(DriverState::NotLoaded) };
-        if !hello[ddi.row()] {
-            return Err("it has no SimSaveState".into());
+        let restore = Ddi::from(SIM_RESTORESTATE::default());
+        if [ddi, restore].iter().any(|needed| hello.get(needed.row()) != Some(&true)) {
+            return Err("it does not have both SimSaveState and SimRestoreState".into());
         }
         if self.implemented.is_none() {
             return Ok(DriverState::NotLoaded);
@@ -301,6 +306,27 @@ impl Exchange {
             (Source::Process(_), DriverState::NotLoaded) | (Source::Recording, _) => {}
         }
         Ok(())
+    }
+}
+
+/// Loses a driver whose process sent more callbacks than it may make, or an interrupt of a node that there is not.
+fn check_callbacks(start: &Ddi, callbacks: &[Called]) {
+    let Ddi::DxgkDdiStartDevice(DXGKARG_STARTDEVICE { NumberOfNodes: nodes, .. }) = start else { return };
+    if callbacks.len() > CALLBACKS_PER_DDI_MAX {
+        lose(format!(
+            "it made {} callbacks in one DDI, at most {CALLBACKS_PER_DDI_MAX} are possible",
+            callbacks.len()
+        ));
+    }
+    for Called { callback, text } in callbacks {
+        if text.len() > DEBUG_PRINT_BYTES_MAX {
+            lose(format!("SimDebugPrint has {} bytes, at most {DEBUG_PRINT_BYTES_MAX} are kept", text.len()));
+        }
+        if let Callback::DxgkCbNotifyInterrupt(data) = callback
+            && data.NodeOrdinal >= *nodes
+        {
+            lose(format!("DxgkCbNotifyInterrupt names node {}, and there are {nodes}", data.NodeOrdinal));
+        }
     }
 }
 

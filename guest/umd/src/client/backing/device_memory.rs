@@ -37,14 +37,10 @@ impl DeviceMemory {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
         let start = std::ptr::with_exposed_provenance_mut::<c_void>(self.start + offset);
         // SAFETY: the range was reserved above, and nothing but this value knows it yet.
-        unsafe { mmap(start, bytes, protection, flags, pages, 0) }.map(drop)
-    }
-
-    /// Keeps the memory out of the address space of children. Where the kernel cannot, children have it.
-    pub fn keep_from_children(&self) {
-        let start = std::ptr::with_exposed_provenance_mut::<c_void>(self.start);
-        // SAFETY: the mapping of this value; nothing in this process changes.
-        let _ = unsafe { madvise(start, self.bytes, Advice::LinuxDontFork) };
+        unsafe { mmap(start, bytes, protection, flags, pages, 0)? };
+        // Not in the address space of children. Another thread may fork between the two calls.
+        // SAFETY: the mapping just made; nothing in this process changes.
+        unsafe { madvise(start, bytes, Advice::LinuxDontFork) }
     }
 
     /// The address for the program.

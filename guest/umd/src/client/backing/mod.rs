@@ -190,7 +190,6 @@ impl ProcessBacking {
                 return Err(error);
             }
         }
-        memory.keep_from_children();
         self.attached(attached);
         for (_, piece) in self.pieces.range_mut(addresses) {
             piece.allocations.insert(allocation);
