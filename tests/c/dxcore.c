@@ -328,7 +328,6 @@ static void child(void)
 /* Says when it has a list; its adapters stop before the input continues. */
 static int stops(void)
 {
-    COVERS("MEM-023");
     void *first = NULL;
     list_t *list = list_of(1, &core_compute);
     RESULT(list->vtable->GetAdapter(list, 0, &iid_adapter, &first), S_OK_);

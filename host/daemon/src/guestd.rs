@@ -151,11 +151,7 @@ impl GuestdEndpoint {
             }
             Body::NtHandleHeld(bytes) => {
                 let token = proto::convert::token(&bytes, "nt_handle_held").context("guestd's connection")?;
-                let inserted = self.vm.kernel_host.nt_handles().insert_open(self.vm.id, token);
-                inserted.map(|()| {
-                    self.raise_through_guestd(token);
-                    Reply::NtHandleHeld(true)
-                })
+                self.hold_nt_handle(token).map(|()| Reply::NtHandleHeld(true))
             }
             Body::Resume(ResumeProcess { process, pid, token }) => {
                 let process = ProcessId(process);
@@ -164,11 +160,9 @@ impl GuestdEndpoint {
                 resumed.map(|(slots, token)| Reply::Resumed(Resumed { slots, token: token.to_vec() }))
             }
             Body::MakeNtHandle(process) => self.client(process).and_then(|_| {
-                let token = self.vm.kernel_host.nt_handles().make(self.vm.id);
-                token.map(|token| {
-                    self.raise_through_guestd(token);
-                    Reply::NtHandle(token.0.to_vec())
-                })
+                let token = self.vm.kernel_host.nt_handles().make(self.vm.id)?;
+                self.raise_through_guestd(token);
+                Ok(Reply::NtHandle(token.0.to_vec()))
             }),
             Body::NtHandleClosed(bytes) => {
                 let token =
@@ -200,6 +194,13 @@ impl GuestdEndpoint {
             }),
             Body::Detach(_) => Ok(Reply::Detached(true)),
         })
+    }
+
+    /// Records an NT handle that processes of the guest have kept open over a restart of the daemon.
+    fn hold_nt_handle(&self, token: ShareToken) -> anyhow::Result<()> {
+        self.vm.kernel_host.nt_handles().insert_open(self.vm.id, token)?;
+        self.raise_through_guestd(token);
+        Ok(())
     }
 
     /// Lets the kernel's thread send guestd that a sync file is ready, if the handle is one.

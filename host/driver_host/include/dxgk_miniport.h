@@ -251,7 +251,7 @@ typedef struct _DXGKARG_RESUMECONTEXT {
 typedef struct _DXGKARG_CREATEALLOCATION {
     void *pPrivateDriverData;
     UINT64 PrivateDriverDataSize;
-    /* DXGK_ALLOCATIONINFO[NumAllocations]. */
+    /* NumAllocations times DXGK_ALLOCATIONINFO. */
     void *pAllocationInfo;
     UINT64 hAddressSpace;
     /* DXGK_NO_HANDLE without a resource. */

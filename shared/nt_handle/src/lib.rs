@@ -15,7 +15,7 @@
 //! much, but any process could read the token away from all others, and the broker would need a descriptor for each
 //! handle; here it needs one for all.
 //!
-//! A *sync file* is such a handle that can be polled as well: see [`sync_file`].
+//! A *sync file* is such a handle that can be polled as well: see `sync_file.rs`.
 #![forbid(unsafe_code)]
 
 mod sync_file;

@@ -173,6 +173,7 @@ fn adapters_are_listed_by_the_interfaces_of_dxcore() {
 
 #[test]
 fn a_list_is_stale_when_one_of_its_adapters_has_stopped() {
+    covers!("MEM-023");
     let daemon = Embedded::start_with(two_adapters());
     let mut child = daemon.spawn("dxcore", &["stops"]);
     child.says("ready");

@@ -210,7 +210,7 @@ ddis! {
     /// All of the call or none. The driver fills in size, alignment and flags of each allocation, and may write its
     /// private data back.
     DxgkDdiCreateAllocation create_allocation DXGKARG_CREATEALLOCATION {
-        /// DXGK_ALLOCATIONINFO[NumAllocations].
+        /// NumAllocations times DXGK_ALLOCATIONINFO.
         pAllocationInfo: Pointer,
         hAddressSpace: UINT64,
         /// DXGK_NO_HANDLE without a resource.
