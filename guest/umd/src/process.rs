@@ -7,7 +7,7 @@
 //!     │      │                  and OpenAdapterFromLuid try again
 //!     ◀── gpupv_end_session ── STARTED (`libgpupv_dev_dxg.so`, at the last close of /dev/dxg)
 //!     │      └─ fork ─▶ a NOT STARTED of the child's own, where only those three start a session and
-//!     │                 every other call answers INVALID_PARAMETER, as with libdxg
+//!     │                 every other call answers INVALID_PARAMETER; libdxg answers UNSUCCESSFUL
 //! ```
 //!
 //! `unsafe` here: the state is leaked, because it must outlive every thread of a process that may exit or fork at any

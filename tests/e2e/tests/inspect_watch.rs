@@ -99,7 +99,13 @@ fn on_a_terminal_it_fits_follows_and_ends_by_an_interrupt() {
     });
     // Ctrl-C.
     top.master.write_all(b"\x03").expect("the terminal is open");
-    let status = top.child.wait().expect("it is ours");
+    // It would not end if the tests were started with SIGINT ignored.
+    let mut ended = None;
+    until("it ends", || {
+        ended = top.child.try_wait().expect("it is ours");
+        ended.is_some()
+    });
+    let status = ended.expect("it has ended");
     assert_eq!(status.signal(), Some(rustix::process::Signal::INT.as_raw()), "{}", top.shown());
 }
 

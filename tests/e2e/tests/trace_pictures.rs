@@ -78,7 +78,7 @@ fn recorded_programs_are_shown_counted_drawn_and_compared() {
     assert!(output.status.success() && output.stdout.len() > 1000);
 
     let same = trace_command(&["diff"], &[&one, &one]);
-    assert!(text_of(&same).starts_with("the same but for times"));
+    assert!(text_of(&same).starts_with("the same, whatever their times"));
     let other = trace_command(&["diff", "--json"], &[&one, &two]);
     assert_eq!(other.status.code(), Some(1));
     let other: Value = serde_json::from_slice(&other.stdout).expect("JSON");
