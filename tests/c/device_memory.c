@@ -8,6 +8,7 @@
 #include <gpupv_cmd.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
+#include "buffers.h"
 
 enum { PAGE_BYTES = 4096, BYTES = 16 * PAGE_BYTES, WORDS = BYTES / 4, USAGE = 0x22 };
 
@@ -75,20 +76,6 @@ static uint64_t map(handle_t allocation)
     wait_for_paging(map.PagingFenceValue);
     wait_for_paging(resident.PagingFenceValue);
     return map.VirtualAddress;
-}
-
-/* A buffer for command lists. */
-static uint32_t buffer(uint64_t address, uint32_t bytes, uint32_t flags)
-{
-    struct gpupv_resource_desc desc = {.kind = GPUPV_KIND_BUFFER, .gpu_address = address, .bytes = bytes};
-    desc.heap = GPUPV_HEAP_DEFAULT;
-    desc.initial_layout = GPUPV_LAYOUT_UNDEFINED;
-    desc.width = desc.height = desc.depth = desc.mips = desc.array_size = desc.planes = desc.texel_bytes = 1;
-    desc.flags = flags;
-    struct gpupv_escape_create_resource create = {.command = GPUPV_ESCAPE_CREATE_RESOURCE};
-    memcpy(create.desc, &desc, sizeof desc);
-    EXPECT(escape(adapter, device, 0, &create, sizeof create), STATUS_SUCCESS);
-    return create.number;
 }
 
 /* Submits one command to the hardware queue, and waits for its progress fence. */
@@ -162,8 +149,8 @@ static void from_the_cpu_to_an_engine_and_back(uint32_t segment, UINT group)
         words[at] = 0x1000 + at;
     EXPECT(unlock(allocation), STATUS_SUCCESS);
 
-    uint32_t half = buffer(address, BYTES / 2, 0);
-    uint32_t rest = buffer(address + BYTES / 2, BYTES / 2, GPUPV_RESOURCE_ALLOW_UNORDERED_ACCESS);
+    uint32_t half = create_buffer_at(adapter, device, address, BYTES / 2, 0, "");
+    uint32_t rest = create_buffer_at(adapter, device, address + BYTES / 2, BYTES / 2, GPUPV_RESOURCE_ALLOW_UNORDERED_ACCESS, "");
     struct gpupv_use uses[] = {gpupv_use_whole(half, GPUPV_ACCESS_COPY_SOURCE), gpupv_use_whole(rest, GPUPV_ACCESS_COPY_DEST)};
     run(GPUPV_WORK_COPY, GPUPV_KERNEL_COPY, 0, uses, 2);
     EXPECT(lock(allocation, &again), STATUS_SUCCESS);
@@ -276,7 +263,7 @@ static void on_demand(void)
     uint32_t *words, *again;
     EXPECT(allocate(GPUPV_SEGMENT_LOCAL, GPUPV_ALLOCATION_CPU_VISIBLE, BYTES, &allocation), STATUS_SUCCESS);
     uint64_t address = map(allocation);
-    uint32_t half = buffer(address, BYTES / 2, 0), rest = buffer(address + BYTES / 2, BYTES / 2, 0);
+    uint32_t half = create_buffer_at(adapter, device, address, BYTES / 2, 0, ""), rest = create_buffer_at(adapter, device, address + BYTES / 2, BYTES / 2, 0, "");
     struct gpupv_use uses[] = {gpupv_use_whole(half, GPUPV_ACCESS_COPY_SOURCE), gpupv_use_whole(rest, GPUPV_ACCESS_COPY_DEST)};
     EXPECT(lock(allocation, &words), STATUS_SUCCESS);
     printf("ready\n");

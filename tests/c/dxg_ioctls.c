@@ -11,7 +11,8 @@
 #include <sys/syscall.h>
 #include <sys/time.h>
 
-enum { PAGE = 4096, OPEN_FILES = 64, ADAPTERS_MAX = 64, RESTARTS = 20, REOPENS = 80, INTERVAL_US = 2000 };
+/* ABOVE_OWN: the numbers that the preload object takes for itself. */
+enum { PAGE = 4096, OPEN_FILES = 64, ABOVE_OWN = 128, ADAPTERS_MAX = 64, RESTARTS = 20, REOPENS = 80, INTERVAL_US = 2000 };
 
 #define CODE(direction, bytes, number) ((unsigned long)(direction) << 30 | (bytes) << 16 | 'G' << 8 | (number))
 
@@ -291,6 +292,25 @@ static void forks(void)
     printf("fork: ENOTTY until the child opens the device\n");
 }
 
+/* A program closes all numbers above its own, and uses them again: its open device works on. */
+static void closes_all_above(void)
+{
+    fflush(stdout);
+    pid_t forked = fork();
+    if (forked == 0) {
+        int own = open("/dev/dxg", O_RDONLY | O_CLOEXEC);
+        CHECK(close_range(ABOVE_OWN, ~0u, 0) == 0, "close_range: %s", strerror(errno));
+        EXPECT_ERRNO(enumerate(own), 0);
+        int again = fcntl(0, F_DUPFD, ABOVE_OWN);
+        CHECK(again >= ABOVE_OWN && close(again) == 0, "close: %s", strerror(errno));
+        EXPECT_ERRNO(enumerate(own), 0);
+        close(own);
+        fflush(stdout);
+        _exit(failures != 0);
+    }
+    CHECK(child_end(forked) == 0, "the child failed");
+}
+
 static void descriptors(void)
 {
     int opened[OPEN_FILES];
@@ -322,6 +342,10 @@ static void descriptors(void)
     CHECK(access("/dev/dxg", X_OK) < 0 && access("/dev/dxh", F_OK) < 0, "too much access");
     EXPECT_ERRNO(open("/dev/dxg", O_RDONLY | O_DIRECTORY), ENOTDIR);
     EXPECT_ERRNO(open("/dev/dxg", O_RDWR | O_CREAT | O_EXCL, 0600), EEXIST);
+    const char *volatile nowhere = (const char *)8;
+    EXPECT_ERRNO(access(nowhere, F_OK), EFAULT);
+    EXPECT_ERRNO(stat(nowhere, &status), EFAULT);
+    closes_all_above();
     printf("descriptors: as of a device\n");
 }
 

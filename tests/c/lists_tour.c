@@ -8,6 +8,7 @@
 #include <gpupv_cmd.h>
 #include <gpupv_escape.h>
 #include <sys/mman.h>
+#include "buffers.h"
 
 _Static_assert(D3D12DDI_BARRIER_SYNC_INPUT_ASSEMBLER == 0x4 && D3D12DDI_BARRIER_SYNC_PREDICATION == 0x800 &&
                    D3D12DDI_BARRIER_SYNC_EMIT_RAYTRACING_ACCELERATION_STRUCTURE_POSTBUILD_INFO == 0x4000 &&
@@ -59,16 +60,8 @@ static void create_memory(void)
 
 static uint32_t create_buffer(uint64_t address, const char *name)
 {
-    struct gpupv_resource_desc desc = {.kind = GPUPV_KIND_BUFFER, .gpu_address = address, .bytes = STAGE_BYTES, .heap = GPUPV_HEAP_DEFAULT};
-    desc.initial_layout = GPUPV_LAYOUT_UNDEFINED;
-    desc.width = desc.height = desc.depth = desc.mips = desc.array_size = desc.planes = desc.texel_bytes = 1;
-    desc.flags = GPUPV_RESOURCE_ALLOW_UNORDERED_ACCESS | GPUPV_RESOURCE_ALLOW_RENDER_TARGET;
-    strncpy(desc.name, name, sizeof desc.name - 1);
-    struct gpupv_escape_create_resource create = {.command = GPUPV_ESCAPE_CREATE_RESOURCE};
-    memcpy(create.desc, &desc, sizeof desc);
-    EXPECT(escape(&create, sizeof create), STATUS_SUCCESS);
-    CHECK(create.number != 0, "no number");
-    return create.number;
+    uint32_t flags = GPUPV_RESOURCE_ALLOW_UNORDERED_ACCESS | GPUPV_RESOURCE_ALLOW_RENDER_TARGET;
+    return create_buffer_at(adapter, device, address, STAGE_BYTES, flags, name);
 }
 
 static void work(struct gpupv_cmd *cmd, uint32_t kind, uint32_t kernel, uint32_t operand, int from, uint32_t reads, int to,

@@ -8,6 +8,7 @@
 #include <gpupv_cmd.h>
 #include <gpupv_escape.h>
 #include <sys/mman.h>
+#include "buffers.h"
 
 enum { PAGE_BYTES = 4096, BYTES = 4 * PAGE_BYTES, WORDS = BYTES / 4, UNKNOWN_BYTES = 536 };
 
@@ -79,22 +80,13 @@ static NTSTATUS destroy(handle_t resource, const handle_t *allocations, UINT cou
 /* An engine fills `bytes` from an address on with a word, and then writes the fence. */
 static void fill(uint64_t address, uint32_t bytes, uint32_t word)
 {
-    struct gpupv_resource_desc desc = {.kind = GPUPV_KIND_BUFFER, .gpu_address = address, .bytes = bytes};
-    desc.heap = GPUPV_HEAP_DEFAULT;
-    desc.initial_layout = GPUPV_LAYOUT_UNDEFINED;
-    desc.width = desc.height = desc.depth = desc.mips = desc.array_size = desc.planes = desc.texel_bytes = 1;
-    desc.flags = GPUPV_RESOURCE_ALLOW_UNORDERED_ACCESS;
-    struct gpupv_escape_create_resource create = {.command = GPUPV_ESCAPE_CREATE_RESOURCE};
-    memcpy(create.desc, &desc, sizeof desc);
-    D3DKMT_ESCAPE escape = {.hAdapter = adapter, .hDevice = device, .Type = D3DKMT_ESCAPE_DRIVERPRIVATE};
-    escape.pPrivateDriverData = &create;
-    escape.PrivateDriverDataSize = sizeof create;
-    EXPECT(D3DKMTEscape(&escape), STATUS_SUCCESS);
+    uint32_t flags = GPUPV_RESOURCE_ALLOW_UNORDERED_ACCESS;
+    uint32_t number = create_buffer_at(adapter, device, address, bytes, flags, "");
 
     static uint64_t commands[512];
     struct gpupv_cmd cmd;
     gpupv_cmd_begin(&cmd, commands, sizeof commands);
-    struct gpupv_use use = gpupv_use_whole(create.number, GPUPV_ACCESS_UNORDERED_ACCESS);
+    struct gpupv_use use = gpupv_use_whole(number, GPUPV_ACCESS_UNORDERED_ACCESS);
     gpupv_cmd_work(&cmd, GPUPV_WORK_DISPATCH, GPUPV_KERNEL_FILL, word, 20000, &use, 1);
     gpupv_cmd_fence_write(&cmd, done.gpu_address, ++last_done);
     D3DKMT_SUBMITCOMMAND args = {.BroadcastContextCount = 1, .BroadcastContext = {context}};

@@ -10,7 +10,7 @@ use crate::notice::print;
 /// Environment variable with the defects: words separated by commas.
 const DEFECTS_ENV: &str = "GPUPV_DXG_DEFECTS";
 
-/// What is reproduced.
+/// The defects that this process reproduces.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Defects {
     /// An escape answers 0 whatever the host answered.

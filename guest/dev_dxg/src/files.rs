@@ -270,35 +270,41 @@ fn is_open(inode: u64) -> bool {
     (0..most).any(|descriptor| socket_inode(descriptor) == Some(inode))
 }
 
-/// Returns whether the file is released.
-fn release_if_closed(file: &File) -> bool {
+/// Whether the client has closed its last descriptor, of whatever process.
+fn is_closed_by_client(file: &File) -> bool {
     let hidden = file.hidden.load(Ordering::Acquire);
-    if hidden != NO_DESCRIPTOR && socket_inode(hidden) != Some(file.hidden_inode.load(Ordering::Acquire)) {
+    if hidden == NO_DESCRIPTOR {
+        return false;
+    }
+    if socket_inode(hidden) != Some(file.hidden_inode.load(Ordering::Acquire)) {
         // close_range or a number that was taken over has closed our end, so no hang-up tells of the last close: the
         // file stays until the process ends, if the client has it still.
         file.hidden.store(NO_DESCRIPTOR, Ordering::Release);
-        if is_open(file.inode.load(Ordering::Acquire)) {
-            return false;
-        }
-        file.is_closed.store(true, Ordering::Release);
-        file.inode.store(NO_INODE, Ordering::Release);
-        USED.fetch_sub(1, Ordering::AcqRel);
-        return true;
+        return !is_open(file.inode.load(Ordering::Acquire));
     }
     let mut poll = libc::pollfd { fd: hidden, events: 0, revents: 0 };
     // SAFETY: one entry, as the count says.
     unsafe { libc::poll(&raw mut poll, 1, 0) };
-    if poll.revents & libc::POLLHUP == 0 {
-        return false;
+    poll.revents & libc::POLLHUP != 0
+}
+
+/// Returns whether the file is released.
+fn release_if_closed(file: &File) -> bool {
+    if !file.is_closed.load(Ordering::Acquire) {
+        if !is_closed_by_client(file) {
+            return false;
+        }
+        file.is_closed.store(true, Ordering::Release);
     }
-    file.is_closed.store(true, Ordering::Release);
     if file.users.load(Ordering::Acquire) != 0 {
         return false;
     }
     file.inode.store(NO_INODE, Ordering::Release);
-    // SAFETY: our end, which nothing uses any more.
-    unsafe { next::close(hidden) };
-    file.hidden.store(NO_DESCRIPTOR, Ordering::Release);
+    let hidden = file.hidden.swap(NO_DESCRIPTOR, Ordering::AcqRel);
+    if hidden != NO_DESCRIPTOR {
+        // SAFETY: our end, which nothing uses any more.
+        unsafe { next::close(hidden) };
+    }
     USED.fetch_sub(1, Ordering::AcqRel);
     true
 }

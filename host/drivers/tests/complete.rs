@@ -52,7 +52,7 @@ const NOT_IN_C: [&str; 49] = [
     "supply_answers",
     "event_signaled",
     "memory_evicted",
-    // Nobody asks a driver in C.
+    // Answered without a driver in C.
     "describe_allocation",
     "work",
     "pending_writes_of_submission",

@@ -106,7 +106,7 @@ fn names_and_numbers_of_messages_agree() {
     assert_eq!(names, BTreeSet::from(known), "the messages that may be asynchronous");
 }
 
-/// What has no message there says why, and so does an unlisted message by its ioctl.
+/// A row without a message says why, and one with an unlisted message by its ioctl.
 #[test]
 fn a_row_without_a_message_says_why() {
     for (name, row) in [CALLS, INPUTS, EFFECTS].into_iter().flatten() {

@@ -265,7 +265,7 @@ impl NtHandles {
     }
 }
 
-/// Nobody will raise their signals any more: sync files that are not ready become readable, so that no process polls
+/// No signal is raised after this: sync files that are not ready become readable, so that no process polls
 /// for ever.
 impl Drop for NtHandles {
     fn drop(&mut self) {

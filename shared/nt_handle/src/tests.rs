@@ -161,6 +161,17 @@ fn a_broker_that_takes_over_raises_the_signal_of_its_predecessors_sync_file() {
     assert_eq!(handles.closed(), [token(1)]);
 }
 
+/// A FIFO of the right name is refused where its mode is not a broker's, as any process could have made it.
+#[test]
+fn a_fifo_that_no_broker_made_is_not_adopted() {
+    let mut handles = NtHandles::new().unwrap();
+    let (made, _signal) = sync_file::create(token(1)).unwrap();
+    assert_eq!(token_of(made.as_fd()), Some(token(1)));
+    assert!(matches!(handles.adopt(made.as_fd()), Err(NotMade::Descriptor(Errno::PERM))));
+    sync_file::protect(made.as_fd()).unwrap();
+    assert_eq!(handles.adopt(made.as_fd()).unwrap(), Some(token(1)));
+}
+
 #[test]
 fn sync_files_of_a_broker_that_ends_become_readable() {
     let mut handles = NtHandles::new().unwrap();

@@ -37,7 +37,7 @@ impl<M: Machine> Broker<M> {
         let waiting = self.strand();
         let ended = self.end_all_processes();
         if was_up && waiting == 0 {
-            // Nobody returns to the host, so its next daemon will not know the sync files of this one.
+            // No client returns to the host, so its next daemon will not know the sync files of this one.
             self.forget_nt_handles();
         }
         if was_up || ended > 0 {

@@ -108,16 +108,19 @@ impl Outside {
 
     fn ask_about(&mut self, ddi: Ddi, buffer: Vec<u8>, allocations: Vec<Allocation>) -> Option<Done> {
         let mut done = self.exchange.ask(self.adapter, ddi, buffer, allocations)?;
+        self.limit_early();
         self.early.append(&mut done.callbacks);
+        Some(done)
+    }
+
+    /// Bounds what earlier DDIs have left: prints are left out, and a driver with too much else is lost.
+    fn limit_early(&mut self) {
         if self.early.len() > CALLBACKS_PER_DDI_MAX {
-            // Only the last timer counts, and prints can be left out.
-            let is_kept = |called: &Called| !matches!(called.callback, CCallback::SimDebugPrint(_));
-            self.early.retain(is_kept);
+            self.early.retain(|called| !matches!(called.callback, CCallback::SimDebugPrint(_)));
         }
         if self.early.len() > CALLBACKS_PER_DDI_MAX {
             exchange::lose(format!("it made {} callbacks in DDIs that take none", self.early.len()));
         }
-        Some(done)
     }
 
     /// Calls a DDI that has callbacks.

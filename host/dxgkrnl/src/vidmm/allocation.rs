@@ -60,7 +60,7 @@ impl Allocation {
         self.address >= limits::DEVICE_MEMORY_START
     }
 
-    /// Whose budget it counts against.
+    /// The segment group whose budget it counts against.
     pub fn segment_group(&self) -> SegmentGroup {
         self.driver.as_ref().map_or(SegmentGroup::NonLocal, |driver| driver.segment_group)
     }

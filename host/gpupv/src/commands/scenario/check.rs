@@ -3,7 +3,7 @@
 use clap::Args;
 
 use crate::commands::scenario::PathArgs;
-use crate::commands::scenario::files::{Corpus, counted};
+use crate::commands::scenario::files::Corpus;
 use crate::output::{OK, SET_UP_FAILED, say, say_error};
 
 /// Arguments of `gpupv scenario check`.
@@ -16,8 +16,12 @@ pub struct CheckArgs {
 pub fn run(args: &CheckArgs) -> anyhow::Result<u8> {
     let corpus = Corpus::read(&args.paths.paths)?;
     if corpus.errors.is_empty() {
-        let cases = corpus.files.iter().map(|file| file.programs.len()).sum();
-        say(format_args!("{}, {}, no errors", counted(corpus.files.len(), "file"), counted(cases, "case")));
+        let cases: u64 = corpus.files.iter().map(|file| file.programs.len() as u64).sum();
+        say(format_args!(
+            "{}, {}, no errors",
+            trace::counted(corpus.files.len() as u64, "file"),
+            trace::counted(cases, "case")
+        ));
         return Ok(OK);
     }
     corpus.show_errors();

@@ -72,7 +72,11 @@ impl Corpus {
 
     /// Returns a count like `2 errors in 1 file`.
     pub fn count_errors(&self) -> String {
-        format!("{} in {}", counted(self.errors.len(), "error"), counted(self.wrong_files, "file"))
+        format!(
+            "{} in {}",
+            trace::counted(self.errors.len() as u64, "error"),
+            trace::counted(self.wrong_files as u64, "file")
+        )
     }
 
     fn add(&mut self, path: &Path) {
@@ -85,11 +89,6 @@ impl Corpus {
             }
         }
     }
-}
-
-/// Returns a count like `1 file` or `2 files`.
-pub fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Returns the file itself, or every .scn file below the folder, sorted.

@@ -7,7 +7,7 @@ use scenario::{Backend, Program};
 use serde_json::{Value, json};
 
 use crate::commands::scenario::PathArgs;
-use crate::commands::scenario::files::{Corpus, ScenarioFile, counted};
+use crate::commands::scenario::files::{Corpus, ScenarioFile};
 use crate::output::{OK, say};
 
 /// Arguments of `gpupv scenario list`.
@@ -86,7 +86,7 @@ pub fn run(args: &ListArgs) -> anyhow::Result<u8> {
         return Ok(OK);
     }
     summaries.iter().for_each(print);
-    let cases = files.iter().map(|file| file.programs.len()).sum();
-    say(format_args!("{}, {}", counted(files.len(), "file"), counted(cases, "case")));
+    let cases: u64 = files.iter().map(|file| file.programs.len() as u64).sum();
+    say(format_args!("{}, {}", trace::counted(files.len() as u64, "file"), trace::counted(cases, "case")));
     Ok(OK)
 }
