@@ -1,5 +1,6 @@
 use std::io::IoSlice;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use covers::covers;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -12,6 +13,14 @@ use super::*;
 fn token(number: u32) -> ShareToken {
     let mut bytes = [0x5C; 16];
     bytes[..4].copy_from_slice(&number.to_le_bytes());
+    ShareToken(bytes)
+}
+
+/// A token that no other running test uses: the file of a sync file has its name for an instant.
+fn fresh_token() -> ShareToken {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let mut bytes = token(NEXT.fetch_add(1, Ordering::Relaxed)).0;
+    bytes[4..8].copy_from_slice(&std::process::id().to_le_bytes());
     ShareToken(bytes)
 }
 
@@ -115,13 +124,14 @@ fn revents(descriptor: BorrowedFd<'_>) -> PollFlags {
 
 #[test]
 fn a_sync_file_is_readable_from_its_signal_on_in_whoever_has_it() {
+    let token = fresh_token();
     let mut handles = NtHandles::new().unwrap();
-    let sync_file = handles.make_sync_file(token(1)).unwrap();
+    let sync_file = handles.make_sync_file(token).unwrap();
     let copy = rustix::io::dup(&sync_file).unwrap();
-    assert_eq!(token_of(copy.as_fd()), Some(token(1)));
+    assert_eq!(token_of(copy.as_fd()), Some(token));
     assert!(rustix::io::fcntl_getfd(&sync_file).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
     assert_eq!((revents(copy.as_fd()), handles.closed()), (PollFlags::empty(), vec![]));
-    handles.signal_of(token(1)).unwrap().raise();
+    handles.signal_of(token).unwrap().raise();
     assert_eq!(revents(copy.as_fd()), PollFlags::IN | PollFlags::HUP);
     // A reader cannot take it away from the others.
     assert_eq!(rustix::io::read(&sync_file, &mut [0; 8]), Ok(1));
@@ -129,53 +139,57 @@ fn a_sync_file_is_readable_from_its_signal_on_in_whoever_has_it() {
     drop(sync_file);
     assert_eq!((handles.closed(), handles.len()), (vec![], 1), "a copy is open");
     drop(copy);
-    assert_eq!((handles.closed(), handles.len()), (vec![token(1)], 0));
-    assert!(handles.signal_of(token(1)).is_none());
+    assert_eq!((handles.closed(), handles.len()), (vec![token], 0));
+    assert!(handles.signal_of(token).is_none());
 }
 
 #[test]
 fn the_last_close_is_seen_before_the_signal_and_the_signal_then_has_no_effect() {
+    let token = fresh_token();
     let mut handles = NtHandles::new().unwrap();
-    let sync_file = handles.make_sync_file(token(1)).unwrap();
-    let signal = handles.signal_of(token(1)).unwrap().clone();
+    let sync_file = handles.make_sync_file(token).unwrap();
+    let signal = handles.signal_of(token).unwrap().clone();
     drop(sync_file);
-    assert_eq!(handles.closed(), [token(1)]);
+    assert_eq!(handles.closed(), [token]);
     signal.raise();
     assert_eq!(handles.closed(), []);
 }
 
 #[test]
 fn a_broker_that_takes_over_raises_the_signal_of_its_predecessors_sync_file() {
+    let token = fresh_token();
     let mut before = NtHandles::new().unwrap();
-    let sync_file = before.make_sync_file(token(1)).unwrap();
+    let sync_file = before.make_sync_file(token).unwrap();
     // As if it were killed: it raises nothing.
     std::mem::forget(before);
     let mut handles = NtHandles::new().unwrap();
     for _ in 0..2 {
-        assert_eq!(handles.adopt(sync_file.as_fd()).unwrap(), Some(token(1)));
+        assert_eq!(handles.adopt(sync_file.as_fd()).unwrap(), Some(token));
     }
     assert_eq!(revents(sync_file.as_fd()), PollFlags::empty());
-    handles.signal_of(token(1)).unwrap().raise();
+    handles.signal_of(token).unwrap().raise();
     assert!(revents(sync_file.as_fd()).contains(PollFlags::IN));
     drop(sync_file);
-    assert_eq!(handles.closed(), [token(1)]);
+    assert_eq!(handles.closed(), [token]);
 }
 
 /// A FIFO of the right name is refused where its mode is not a broker's, as any process could have made it.
 #[test]
 fn a_fifo_that_no_broker_made_is_not_adopted() {
+    let token = fresh_token();
     let mut handles = NtHandles::new().unwrap();
-    let (made, _signal) = sync_file::create(token(1)).unwrap();
-    assert_eq!(token_of(made.as_fd()), Some(token(1)));
+    let (made, _signal) = sync_file::create(token).unwrap();
+    assert_eq!(token_of(made.as_fd()), Some(token));
     assert!(matches!(handles.adopt(made.as_fd()), Err(NotMade::Descriptor(Errno::PERM))));
     sync_file::protect(made.as_fd()).unwrap();
-    assert_eq!(handles.adopt(made.as_fd()).unwrap(), Some(token(1)));
+    assert_eq!(handles.adopt(made.as_fd()).unwrap(), Some(token));
 }
 
 #[test]
 fn sync_files_of_a_broker_that_ends_become_readable() {
+    let token = fresh_token();
     let mut handles = NtHandles::new().unwrap();
-    let sync_file = handles.make_sync_file(token(1)).unwrap();
+    let sync_file = handles.make_sync_file(token).unwrap();
     drop(handles);
     assert!(revents(sync_file.as_fd()).contains(PollFlags::IN));
 }
