@@ -1,0 +1,103 @@
+//! How long a side looks at the ring before it sleeps.
+//!
+//! Looking pays off where the other side answers while this one looks. It brings nothing where both share a core, or
+//! where nothing comes for long. So a side looks as long as that has brought something lately. Once it has not, a few
+//! times, it stops, and tries again after a number of sleeps that doubles each time.
+
+/// The longest look, in nanoseconds.
+pub const LOOK_NS_MAX: u64 = 50_000;
+/// Looks in a row without a result, before a side stops looking.
+const MISSES_MAX: u32 = 3;
+const PAUSE_MIN: u32 = 16;
+const PAUSE_MAX: u32 = 4096;
+
+/// Decides how long to look, from what looking has brought.
+#[derive(Clone, Debug)]
+pub struct Patience {
+    misses: u32,
+    /// Sleeps until the next look.
+    pause: u32,
+    next_pause: u32,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Patience { misses: 0, pause: 0, next_pause: PAUSE_MIN }
+    }
+}
+
+impl Patience {
+    /// Whether to look before this sleep, for at most [`LOOK_NS_MAX`].
+    pub fn looks(&mut self) -> bool {
+        match self.pause {
+            0 => true,
+            _ => {
+                self.pause -= 1;
+                false
+            }
+        }
+    }
+
+    /// A look ended with a result.
+    pub fn found(&mut self) {
+        *self = Patience::default();
+    }
+
+    /// A look ended without one.
+    pub fn missed(&mut self) {
+        self.misses += 1;
+        if self.misses >= MISSES_MAX {
+            // One look is a trial from here on.
+            self.misses = MISSES_MAX - 1;
+            self.pause = self.next_pause;
+            self.next_pause = (self.next_pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// A sleep was so long that looking could not have paid off: what follows is not the session that was.
+    pub fn slept_long(&mut self) {
+        self.misses = MISSES_MAX - 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many of so many sleeps are looked before, if no look brings anything.
+    fn looks_in(sleeps: u32) -> u32 {
+        let mut patience = Patience::default();
+        (0..sleeps)
+            .filter(|_| {
+                let looks = patience.looks();
+                if looks {
+                    patience.missed();
+                }
+                looks
+            })
+            .count() as u32
+    }
+
+    #[test]
+    fn looks_that_bring_nothing_become_rare() {
+        assert_eq!((looks_in(3), looks_in(19), looks_in(20)), (3, 3, 4));
+        assert!(looks_in(100_000) < 40);
+    }
+
+    #[test]
+    fn a_result_makes_it_look_each_time() {
+        let mut patience = Patience::default();
+        for _ in 0..1000 {
+            if patience.looks() {
+                patience.missed();
+            }
+        }
+        while !patience.looks() {}
+        patience.found();
+        assert!((0..100).all(|_| {
+            let looks = patience.looks();
+            patience.found();
+            looks
+        }));
+    }
+}
