@@ -51,6 +51,7 @@ pub fn call_from_body(body: to_host::Body) -> Result<Call, ConvertError> {
         to_host::Body::Invalid(error) => Err(error),
         to_host::Body::Hello(_) => Err(ConvertError::Unexpected("a second Hello")),
         to_host::Body::Times(_) => Err(ConvertError::Unexpected("times")),
+        to_host::Body::InRing => Err(ConvertError::Unexpected("a return to the ring")),
         to_host::Body::Received(_) => Err(ConvertError::Unexpected("a count of received messages")),
     }
 }
@@ -102,6 +103,8 @@ pub enum FromHost {
     Applied(u64),
     /// The host's time for the next answer or wake, by the host's clock.
     HostTime(u64),
+    /// What follows is in the ring.
+    InRing,
 }
 
 /// Reads a frame from the host.
@@ -117,6 +120,7 @@ pub fn from_host(frame: ToGuest) -> Result<FromHost, ConvertError> {
         Some(Body::Goodbye(reason)) => return Ok(FromHost::Goodbye(reason)),
         Some(Body::Applied(calls)) => return Ok(FromHost::Applied(calls)),
         Some(Body::HostTimeNs(nanos)) => return Ok(FromHost::HostTime(nanos)),
+        Some(Body::InRing) => return Ok(FromHost::InRing),
         Some(Body::Wake(0)) => {
             return Err(ConvertError::BadValue { message: "Wake", field: "event", value: 0 });
         }
@@ -153,6 +157,7 @@ pub(crate) fn reply_from_body(body: Option<to_guest::Body>) -> Result<Reply, Con
         Some(Body::Welcome(_)) => Err(ConvertError::Unexpected("a Welcome")),
         Some(Body::Applied(_)) => Err(ConvertError::Unexpected("a count of calls")),
         Some(Body::HostTimeNs(_)) => Err(ConvertError::Unexpected("a time")),
+        Some(Body::InRing) => Err(ConvertError::Unexpected("a return to the ring")),
         Some(Body::Goodbye(_)) => Err(ConvertError::Unexpected("a Goodbye")),
         Some(Body::Wake(_)) => Err(ConvertError::Unexpected("a Wake")),
         Some(Body::GuestEvent(_)) => Err(ConvertError::Unexpected("a guest event")),

@@ -110,6 +110,13 @@ impl FrameBuffer {
         Ok(Some(&self.bytes[body..body + length]))
     }
 
+    /// Skips empty frames; true if there was one.
+    pub fn skip_empty(&mut self) -> bool {
+        let empty = self.bytes[self.start..].iter().take_while(|byte| **byte == 0).count();
+        self.start += empty;
+        empty > 0
+    }
+
     /// Bytes that were not returned as frames yet.
     pub fn pending(&self) -> usize {
         self.bytes.len() - self.start

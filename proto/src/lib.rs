@@ -7,6 +7,7 @@ pub mod convert;
 pub mod frame;
 pub mod limits;
 pub mod scenario_client;
+pub mod session_frames;
 mod wire;
 
 /// The data channel. Its two frames are written by the rows of the tables of calls and replies.

@@ -83,8 +83,8 @@ struct Flooder<'a> {
 pub fn flooder() -> anyhow::Result<()> {
     // SAFETY: a struct of one number, for this process itself.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &libc::sched_param { sched_priority: 0 }) };
-    let attachment = Broker::connect(&broker_path())?.attach("flood")?;
-    let hello = hello(attachment.token, attachment.memory.address(), 0);
+    let attachment = Broker::connect(&broker_path())?.attach("flood", false)?;
+    let hello = hello(attachment.token, attachment.memory.address(), 0, false);
     let (_, frames) = greet(attachment.stream.as_fd(), &hello, None)?;
     let mut flooder = Flooder {
         stream: attachment.stream.as_fd(),

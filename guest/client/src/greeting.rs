@@ -7,9 +7,9 @@ use proto::{PROTOCOL_VERSION, Versions};
 
 /// The first frame of a stream. `fence_address` is where the process maps its fence memory; 0 keeps it from the host.
 /// `received` counts the answers and wakes that the session has read: 0, unless the session is resumed.
-pub fn hello(token: Vec<u8>, fence_address: u64, received: u64) -> ToHost {
+pub fn hello(token: Vec<u8>, fence_address: u64, received: u64, rings: bool) -> ToHost {
     let (version, version_min) = (PROTOCOL_VERSION, Versions::OURS.oldest());
-    let hello = Hello { version, token, received, version_min, fence_address };
+    let hello = Hello { version, token, received, version_min, fence_address, rings };
     ToHost { request: 0, body: Some(to_host::Body::Hello(hello)) }
 }
 
@@ -26,6 +26,7 @@ pub fn welcome_from(frame: &[u8]) -> Result<Welcome, String> {
         | FromHost::GuestEvent { .. }
         | FromHost::Answer { .. }
         | FromHost::Applied(_)
+        | FromHost::InRing
         | FromHost::HostTime(_) => Err("it sent something else first".to_owned()),
     }
 }

@@ -21,7 +21,8 @@ use std::collections::BTreeMap;
 use d3dkmt::{AcquireOutcome, EventId, NtStatus, Reply, WaitOutcome};
 use proto::channel::ToGuest;
 use proto::convert::{FromHost, from_host};
-use proto::frame::{FrameBuffer, decode};
+use proto::frame::decode;
+use proto::session_frames::SessionFrames;
 
 use crate::host_times::{HostTimes, TimedMessage, Woken};
 use crate::port::Wakes;
@@ -238,7 +239,7 @@ impl<E: Clone, B: Clone> PendingCalls<E, B> {
     /// nothing more can be read.
     pub fn dispatch(
         &mut self,
-        frames: &mut FrameBuffer,
+        frames: &mut SessionFrames,
         asleep: impl Fn(&B) -> bool,
         deliveries: &mut Vec<Delivery<E, B>>,
     ) -> Result<(), String> {
@@ -266,6 +267,8 @@ impl<E: Clone, B: Clone> PendingCalls<E, B> {
                     self.awaits_applied.iter().for_each(|parker| wake_parker(parker, &asleep, deliveries));
                 }
                 FromHost::HostTime(nanos) => self.host_times.set(nanos),
+                FromHost::InRing if frames.return_to_ring() => {}
+                FromHost::InRing => return Err("the host returned to a ring that it had not left".to_owned()),
                 FromHost::Goodbye(reason) => return Err(format!("the host closed the session: {reason}")),
                 FromHost::Welcome(_) => return Err("the host sent a second Welcome".to_owned()),
             }

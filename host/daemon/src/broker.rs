@@ -29,6 +29,8 @@ use fence_page::{SLOTS_PER_PAGE, pages_for};
 pub enum Request {
     Attach {
         name: String,
+        /// It can use rings.
+        rings: bool,
     },
     Grow {
         slots: u32,
@@ -58,6 +60,7 @@ pub enum Request {
     Resume {
         process: ProcessId,
         token: Vec<u8>,
+        rings: bool,
     },
     Regain {
         first_slot: u32,
@@ -91,7 +94,7 @@ pub(super) fn read_request(connection: &ClientFd) -> anyhow::Result<Request> {
     match request.body.context("the request has no body")? {
         Body::Attach(attach) => {
             Versions::agree(attach.version, attach.version_min, LIBRARY)?;
-            Ok(Request::Attach { name: kept_name(&attach.name) })
+            Ok(Request::Attach { name: kept_name(&attach.name), rings: attach.rings })
         }
         Body::Grow(grow) => Ok(Request::Grow { slots: grow.slots }),
         Body::MakeNtHandle(_) => Ok(Request::MakeNtHandle),
@@ -108,7 +111,8 @@ pub(super) fn read_request(connection: &ClientFd) -> anyhow::Result<Request> {
         Body::Settle(_) => Ok(Request::Settle),
         Body::Resume(resume) => {
             Versions::agree(resume.version, resume.version_min, LIBRARY)?;
-            Ok(Request::Resume { process: ProcessId(resume.process), token: resume.token })
+            let (process, rings) = (ProcessId(resume.process), resume.rings);
+            Ok(Request::Resume { process, token: resume.token, rings })
         }
         Body::Regain(regain) => Ok(Request::Regain { first_slot: regain.first_slot, slots: regain.slots }),
         Body::ReattachBacking(attach_backing) => {
@@ -136,7 +140,7 @@ pub fn send_reply(
     descriptors: &[BorrowedFd<'_>],
 ) -> anyhow::Result<()> {
     let bytes = reply.encode_to_vec();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
         anyhow::bail!("{} descriptors do not fit a reply", descriptors.len());

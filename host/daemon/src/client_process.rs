@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use d3dkmt::{EventId, NtStatus, WakeTarget};
 use dxgkrnl::{ProcessId, VmId};
+use frame_ring::{KICK, Way};
+use proto::channel::{ToGuest, to_guest};
 use proto::convert::{host_time_to_frame, wake_to_frame};
 use proto::limits::NAME_BYTES_MAX;
 use rustix::event::epoll;
@@ -18,6 +20,7 @@ use super::closing::ClientFd;
 use super::counters::Counter;
 use super::limits::{OUTBOX_BYTES_MAX, VSOCK_PIECE_BYTES};
 use super::registered_events::{EventSink, RegisterError, RegisteredEvents};
+use super::rings::{RingOutlet, Rings};
 
 /// Returns text from a guest with control characters replaced, safe for a terminal and for a line of a log.
 pub fn without_controls(text: &str) -> String {
@@ -52,9 +55,16 @@ impl ClientProcess {
     }
 }
 
-/// The stream to which an outbox writes.
+/// Where an outbox writes.
 #[derive(Debug)]
-pub enum Sink {
+pub struct Sink {
+    pub stream: SinkStream,
+    /// The ring to the process, if its session uses rings.
+    pub ring: Option<RingOutlet>,
+}
+
+#[derive(Debug)]
+pub enum SinkStream {
     /// A non-blocking Unix stream in the local loop's epoll set, under `key`.
     Local {
         stream: Arc<ClientFd>,
@@ -64,17 +74,23 @@ pub enum Sink {
     Vsock(Connection),
 }
 
+impl From<SinkStream> for Sink {
+    fn from(stream: SinkStream) -> Sink {
+        Sink { stream, ring: None }
+    }
+}
+
 impl Sink {
     /// Returns a function that closes the stream in both directions.
     pub fn closer(&self) -> Box<dyn FnOnce() + Send> {
-        match self {
-            Sink::Local { stream, .. } => {
+        match &self.stream {
+            SinkStream::Local { stream, .. } => {
                 let stream = Arc::clone(stream);
                 Box::new(move || {
                     let _ = rustix::net::shutdown(&stream, Shutdown::Both);
                 })
             }
-            Sink::Vsock(connection) => {
+            SinkStream::Vsock(connection) => {
                 let connection = connection.clone();
                 Box::new(move || connection.reset())
             }
@@ -101,6 +117,13 @@ impl Default for Outbox {
 struct OutboxState {
     sink: Option<Sink>,
     registered: RegisteredEvents,
+    /// Rings that the process was given, until its Hello.
+    offered: Option<Rings>,
+    /// The ring to the process, once its Welcome and what belongs to it are written.
+    ring: Option<RingOutlet>,
+    /// Frames that were not sent yet, of a session with rings.
+    fresh: Vec<u8>,
+    /// Bytes for the stream.
     bytes: Vec<u8>,
     /// Bytes at the head that are already sent.
     sent: usize,
@@ -135,6 +158,20 @@ impl Outbox {
     pub fn connect(&self, sink: Sink) {
         self.lock().sink = Some(sink);
         self.connected.store(true, Ordering::Release);
+    }
+
+    /// Keeps rings that the process was given, until it says whether it uses them.
+    pub fn offer_rings(&self, rings: Rings) {
+        self.lock().offered = Some(rings);
+    }
+
+    pub fn take_offered_rings(&self) -> Option<Rings> {
+        self.lock().offered.take()
+    }
+
+    /// What is appended from here on goes into the ring.
+    pub fn begin_ring(&self, ring: RingOutlet) {
+        self.lock().ring = Some(ring);
     }
 
     pub fn is_connected(&self) -> bool {
@@ -204,7 +241,7 @@ impl Outbox {
     }
 
     /// Adds one frame.
-    pub fn append(&self, frame: &proto::channel::ToGuest) -> Result<Added, OutboxFull> {
+    pub fn append(&self, frame: &ToGuest) -> Result<Added, OutboxFull> {
         self.lock().append(frame)
     }
 
@@ -217,7 +254,7 @@ impl Outbox {
     pub fn append_frame(&self, frame: &[u8]) {
         let mut state = self.lock();
         if state.sink.is_some() {
-            state.bytes.extend_from_slice(frame);
+            state.unsent().extend_from_slice(frame);
         }
     }
 
@@ -231,7 +268,7 @@ impl Outbox {
     }
 
     /// Adds the last frame of a stream and sends what it can. A disconnected client gets none.
-    pub fn send_last(&self, frame: &proto::channel::ToGuest) {
+    pub fn send_last(&self, frame: &ToGuest) {
         if self.append(frame).is_ok() {
             self.flush();
         }
@@ -251,15 +288,20 @@ impl Outbox {
 }
 
 impl OutboxState {
-    fn append(&mut self, frame: &proto::channel::ToGuest) -> Result<Added, OutboxFull> {
+    /// Where frames are appended.
+    fn unsent(&mut self) -> &mut Vec<u8> {
+        if self.ring.is_some() { &mut self.fresh } else { &mut self.bytes }
+    }
+
+    fn append(&mut self, frame: &ToGuest) -> Result<Added, OutboxFull> {
         if self.sink.is_none() {
             return Ok(Added::Nothing);
         }
         if let Some(nanos) = self.host_time_ns.take() {
-            proto::frame::append(&host_time_to_frame(nanos), &mut self.bytes);
+            proto::frame::append(&host_time_to_frame(nanos), self.unsent());
         }
-        proto::frame::append(frame, &mut self.bytes);
-        let waiting = self.bytes.len() - self.sent;
+        proto::frame::append(frame, self.unsent());
+        let waiting = self.fresh.len() + self.bytes.len() - self.sent;
         if waiting > OUTBOX_BYTES_MAX { Err(OutboxFull { waiting }) } else { Ok(Added::Frame) }
     }
 
@@ -274,8 +316,39 @@ impl OutboxState {
 
     fn flush(&mut self) {
         self.registered.ring();
+        self.send_fresh();
         if !self.blocked {
             self.send();
+        }
+    }
+
+    /// Publishes fresh frames in the ring, or moves them to the bytes for the stream.
+    fn send_fresh(&mut self) {
+        let OutboxState { ring: Some(ring), fresh, bytes, .. } = self else { return };
+        if fresh.is_empty() {
+            return;
+        }
+        match ring.send(fresh) {
+            // Unsent bytes of the stream wake the process as well.
+            Ok(Way::Ring { kick }) if kick && bytes.is_empty() => bytes.extend_from_slice(KICK),
+            Ok(Way::Ring { .. }) => {}
+            Ok(Way::Stream { back }) => {
+                bytes.append(fresh);
+                if back {
+                    let in_ring = ToGuest { request: 0, status: 0, body: Some(to_guest::Body::InRing) };
+                    proto::frame::append(&in_ring, bytes);
+                }
+            }
+            // The process broke its ring: its stream ends, which its reader sees.
+            Err(_) => {
+                if let Some(sink) = self.sink.take() {
+                    sink.cut_off();
+                }
+            }
+        }
+        self.fresh.clear();
+        if self.fresh.capacity() > 16 * 1024 {
+            self.fresh = Vec::new();
         }
     }
 
@@ -305,26 +378,26 @@ impl OutboxState {
 
 impl Sink {
     fn finish(&self) {
-        match self {
+        match &self.stream {
             // The stream's reader has closed it or does so next; dropping it is enough.
-            Sink::Local { .. } => {}
-            Sink::Vsock(connection) => connection.finish(),
+            SinkStream::Local { .. } => {}
+            SinkStream::Vsock(connection) => connection.finish(),
         }
     }
 
     fn cut_off(&self) {
-        match self {
+        match &self.stream {
             // The loop that reads the stream then sees its end.
-            Sink::Local { stream, .. } => {
+            SinkStream::Local { stream, .. } => {
                 let _ = rustix::net::shutdown(stream, Shutdown::Both);
             }
-            Sink::Vsock(connection) => connection.reset(),
+            SinkStream::Vsock(connection) => connection.reset(),
         }
     }
 
     pub fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Sink::Local { stream, epoll, key } => {
+        match &self.stream {
+            SinkStream::Local { stream, epoll, key } => {
                 use rustix::net::SendFlags;
                 let result = rustix::net::send(stream, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
                 if let Err(rustix::io::Errno::AGAIN) = result {
@@ -333,7 +406,7 @@ impl Sink {
                 }
                 Ok(result?)
             }
-            Sink::Vsock(connection) => {
+            SinkStream::Vsock(connection) => {
                 match connection.send_some(&bytes[..bytes.len().min(VSOCK_PIECE_BYTES)]) {
                     Ok(count) => Ok(count),
                     Err(SendError::Full) => Err(io::ErrorKind::WouldBlock.into()),

@@ -35,6 +35,7 @@ mod pending_connections;
 mod receive;
 pub mod record_max;
 mod registered_events;
+mod rings;
 mod round_robin;
 mod shares;
 pub mod socket;
@@ -90,6 +91,8 @@ pub struct Options {
     pub dumps: PathBuf,
     /// GPU signals, GPU waits and submissions are one-way messages (GPV-015).
     pub async_submission: bool,
+    /// Frames go through the stream alone, not through rings of shared memory.
+    pub without_rings: bool,
     /// Services on ports that the daemon itself does not serve: `gpupv bench` has peers there.
     pub more_ports: Option<Arc<dyn PortServices>>,
     pub kernel: dxgkrnl::Config,

@@ -3,6 +3,10 @@
 /// Bytes read from one stream before others have their turn. The rest of a large frame is then read into its buffer;
 /// these are copied there.
 pub const READ_BYTES: usize = 16 * 1024;
+/// Bytes taken from one ring before others have their turn: some more than a turn's calls usually have.
+pub const RING_BYTES_PER_TURN_MAX: usize = 4 * 1024;
+/// Rings at which a thread looks by itself.
+pub const BUSY_RINGS_MAX: usize = 64;
 /// Calls of one stream that are made before other VMs have their turn. A read of small calls has hundreds, a
 /// millisecond's work.
 pub const CALLS_PER_TURN_MAX: usize = 16;

@@ -4,7 +4,7 @@
 //! `unsafe`: it maps memory that a client process reads at the same time.
 
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::ptr::NonNull;
 
 use anyhow::Context as _;
@@ -52,9 +52,7 @@ impl LocalRegion {
         let region = LocalRegion { base, pages, _share: share };
         let seals = SealFlags::FUTURE_WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&memfd, seals).context("cannot seal fence memory")?;
-        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&memfd.as_fd()));
-        let reader = File::open(&path).with_context(|| format!("cannot reopen {path} for reading"))?;
-        Ok((region, reader.into()))
+        Ok((region, read_only(&memfd)?))
     }
 
     /// Number of its slots.
@@ -75,6 +73,12 @@ impl Drop for LocalRegion {
         // SAFETY: this is the mapping made in `create`; nothing refers into it after this value.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), length) };
     }
+}
+
+/// A descriptor of the same memory that is open for reading only.
+pub(super) fn read_only(memory: &OwnedFd) -> anyhow::Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
+    Ok(File::open(&path).with_context(|| format!("cannot reopen {path} for reading"))?.into())
 }
 
 /// The memory of one process's slots.

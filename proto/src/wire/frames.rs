@@ -29,6 +29,8 @@ pub mod to_host {
         /// Answers and wakes that the guest has read so far.
         Received(u64),
         Times(Times),
+        /// What follows is in the ring.
+        InRing,
         Call(Call),
         /// A well-formed message that is no call.
         Invalid(ConvertError),
@@ -57,6 +59,8 @@ pub mod to_guest {
         Applied(u64),
         HostTimeNs(u64),
         GuestEvent(u64),
+        /// What follows is in the ring.
+        InRing,
         Reply(Reply),
         /// A well-formed message that is no reply.
         Invalid(ConvertError),
@@ -66,6 +70,7 @@ pub mod to_guest {
 /// Numbers of the fields that are neither calls nor replies.
 mod tag {
     pub const REQUEST: u32 = 1;
+    pub const IN_RING: u32 = 120;
     pub const HELLO: u32 = 2;
     pub const RECEIVED: u32 = 80;
     pub const TIMES: u32 = 81;
@@ -105,6 +110,7 @@ impl Message for ToHost {
             Some(to_host::Body::Hello(hello)) => pb::message::encode(tag::HELLO, hello, buf),
             Some(to_host::Body::Received(count)) => pb::uint64::encode(tag::RECEIVED, count, buf),
             Some(to_host::Body::Times(times)) => pb::message::encode(tag::TIMES, times, buf),
+            Some(to_host::Body::InRing) => pb::bool::encode(tag::IN_RING, &true, buf),
             Some(to_host::Body::Call(call)) => encode_call(call, buf),
         }
     }
@@ -121,6 +127,10 @@ impl Message for ToHost {
             tag::HELLO => self.body = Some(to_host::Body::Hello(merged(wire_type, buf, context)?)),
             tag::RECEIVED => self.body = Some(to_host::Body::Received(number(wire_type, buf, context)?)),
             tag::TIMES => self.body = Some(to_host::Body::Times(merged(wire_type, buf, context)?)),
+            tag::IN_RING => {
+                number(wire_type, buf, context)?;
+                self.body = Some(to_host::Body::InRing);
+            }
             other => match read_call(other, wire_type, buf, context.clone())? {
                 Some(Ok(call)) => self.body = Some(to_host::Body::Call(call)),
                 Some(Err(error)) => self.body = Some(to_host::Body::Invalid(error)),
@@ -139,6 +149,7 @@ impl Message for ToHost {
                 Some(to_host::Body::Hello(hello)) => pb::message::encoded_len(tag::HELLO, hello),
                 Some(to_host::Body::Received(count)) => pb::uint64::encoded_len(tag::RECEIVED, count),
                 Some(to_host::Body::Times(times)) => pb::message::encoded_len(tag::TIMES, times),
+                Some(to_host::Body::InRing) => pb::bool::encoded_len(tag::IN_RING, &true),
                 Some(to_host::Body::Call(call)) => call_len(call),
             }
     }
@@ -164,6 +175,7 @@ impl Message for ToGuest {
             Some(to_guest::Body::Applied(calls)) => pb::uint64::encode(tag::APPLIED, calls, buf),
             Some(to_guest::Body::HostTimeNs(nanos)) => pb::uint64::encode(tag::HOST_TIME_NS, nanos, buf),
             Some(to_guest::Body::GuestEvent(event)) => pb::uint64::encode(tag::GUEST_EVENT, event, buf),
+            Some(to_guest::Body::InRing) => pb::bool::encode(tag::IN_RING, &true, buf),
             Some(to_guest::Body::Reply(reply)) => encode_reply(reply, buf),
         }
     }
@@ -192,6 +204,10 @@ impl Message for ToGuest {
             tag::GUEST_EVENT => {
                 self.body = Some(to_guest::Body::GuestEvent(number(wire_type, buf, context)?));
             }
+            tag::IN_RING => {
+                number(wire_type, buf, context)?;
+                self.body = Some(to_guest::Body::InRing);
+            }
             other => match read_reply(other, wire_type, buf, context.clone())? {
                 Some(Ok(reply)) => self.body = Some(to_guest::Body::Reply(reply)),
                 Some(Err(error)) => self.body = Some(to_guest::Body::Invalid(error)),
@@ -213,6 +229,7 @@ impl Message for ToGuest {
             Some(to_guest::Body::Applied(calls)) => pb::uint64::encoded_len(tag::APPLIED, calls),
             Some(to_guest::Body::HostTimeNs(nanos)) => pb::uint64::encoded_len(tag::HOST_TIME_NS, nanos),
             Some(to_guest::Body::GuestEvent(event)) => pb::uint64::encoded_len(tag::GUEST_EVENT, event),
+            Some(to_guest::Body::InRing) => pb::bool::encoded_len(tag::IN_RING, &true),
             Some(to_guest::Body::Reply(reply)) => reply_len(reply),
         };
         request + status + body

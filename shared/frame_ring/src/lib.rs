@@ -15,17 +15,14 @@
 //! A side that is about to sleep says so, looks once more, and sleeps. A side that has published looks whether the other
 //! one sleeps, and if so *kicks* it, once for each sleep: an empty frame on the stream. The two fences between write and
 //! look ([`Area::fence`]) exclude that both look too early; `tests.rs` lets loom try every order.
-#![no_std]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
-extern crate alloc;
-
+mod mapped;
 mod outlet;
 mod patience;
 
-use alloc::vec::Vec;
-
-pub use outlet::{Outlet, Way};
+pub use mapped::{MappedArea, OwnMappedArea};
+pub use outlet::{KICK, Outlet, Way};
 pub use patience::{LOOK_NS_MAX, Patience};
 
 /// Bytes of the words of an area, before its ring: a page.
@@ -66,7 +63,7 @@ pub trait Area {
 
     /// Orders everything before it against everything after it, in all threads that make such fences.
     fn fence(&self) {
-        core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
     }
 }
 
@@ -88,8 +85,8 @@ pub struct BadIndex {
     pub own: u64,
 }
 
-impl core::fmt::Display for BadIndex {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+impl std::fmt::Display for BadIndex {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let BadIndex { word, value, own } = self;
         let (what, of) = match word {
             Word::Published => ("published", "taken"),
@@ -100,7 +97,7 @@ impl core::fmt::Display for BadIndex {
     }
 }
 
-impl core::error::Error for BadIndex {}
+impl std::error::Error for BadIndex {}
 
 /// The writing end of the ring from this side.
 #[derive(Debug)]

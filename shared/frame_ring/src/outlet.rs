@@ -10,7 +10,9 @@
 
 use crate::{Area, BadIndex, OwnArea, RING_BYTES, Sender};
 
-/// The empty frame: in the ring it says that what follows is on the stream; on the stream it is a kick.
+/// What wakes a side that sleeps on the stream: an empty frame.
+pub const KICK: &[u8] = EMPTY_FRAME;
+/// In the ring it says that what follows is on the stream.
 const EMPTY_FRAME: &[u8] = &[0];
 /// With less room than this, frames stay on the stream.
 const ROOM_TO_RETURN: usize = RING_BYTES / 2;

@@ -1,10 +1,6 @@
-extern crate std;
-
-use core::cell::RefCell;
-use std::boxed::Box;
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::vec;
 
 use proptest::prelude::*;
 
@@ -109,7 +105,7 @@ fn an_index_that_goes_back_is_refused() {
     near.store(Word::Published, 2);
     let bad = receiver.take(&mut vec![], 3).unwrap_err();
     assert_eq!(
-        std::format!("{bad}"),
+        format!("{bad}"),
         "the ring's index `published` is 2, with 3 bytes taken and 32768 in the ring"
     );
 }

@@ -27,7 +27,8 @@ use std::task::{Context, Poll, Waker};
 use d3dkmt::{Call, EventId, NtStatus};
 use proto::channel::{ToHost, Welcome};
 use proto::convert::call_to_frame;
-use proto::frame::{FrameBuffer, append};
+use proto::frame::append;
+use proto::session_frames::SessionFrames;
 
 pub use event::SimulatedEvent;
 pub use memory::{SimulatedLocation, SimulatedMemory};
@@ -54,7 +55,7 @@ enum Growth {
 #[derive(Debug)]
 pub struct SimulatedPort {
     pending_calls: RefCell<PendingCalls<SimulatedEvent, Parker>>,
-    inbound: RefCell<FrameBuffer>,
+    inbound: RefCell<SessionFrames>,
     outbound: RefCell<Vec<u8>>,
     messages_sent: Cell<u64>,
     memory: Rc<SimulatedMemory>,
@@ -85,7 +86,7 @@ impl SimulatedPort {
     /// Sends Hello and waits for the Welcome, as an attaching process does. A simulation that begins after the greeting
     /// may skip this and make its [`Session`](crate::Session) with a Welcome of its own.
     pub async fn greet(&self, token: Vec<u8>) -> Result<Welcome, String> {
-        append(&hello(token, 0, 0), &mut self.outbound.borrow_mut());
+        append(&hello(token, 0, 0, false), &mut self.outbound.borrow_mut());
         self.greeting.set(true);
         let welcome = poll_fn(|context| {
             let mut inbound = self.inbound.borrow_mut();
@@ -112,7 +113,7 @@ impl SimulatedPort {
         if self.is_lost() {
             return;
         }
-        self.inbound.borrow_mut().extend(bytes);
+        self.inbound.borrow_mut().stream().extend(bytes);
         if self.greeting.get() {
             self.wake_waiting();
             return;

@@ -25,6 +25,7 @@ use rustix::net::{
 
 use super::fence_memory::{FenceMemory, MemoryError};
 use super::link::ResumeRight;
+use super::rings::Rings;
 use crate::environment::variable;
 use crate::fork::{ABOVE_STANDARD_STREAMS, SessionDescriptor};
 use crate::limits::{ATTACH_SECONDS_MAX, READ_BYTES};
@@ -88,6 +89,8 @@ pub struct Attachment {
     pub stream: SessionDescriptor,
     pub memory: FenceMemory,
     pub token: Vec<u8>,
+    /// Present if the session may have rings.
+    pub rings: Option<Rings>,
     /// Events that the broker keeps for this process at a time.
     pub events_max: usize,
     /// Present if the session can be resumed after the daemon was killed and restarted.
@@ -122,12 +125,12 @@ impl Broker {
         let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
     }
 
-    /// Attaches this process.
-    pub fn attach(self, name: &str) -> Result<Attachment, AttachError> {
+    /// Attaches this process; with rings, if the broker gives any and `rings` asks for them.
+    pub fn attach(self, name: &str, rings: bool) -> Result<Attachment, AttachError> {
         let (version, version_min) = (PROTOCOL_VERSION, Versions::OURS.oldest());
-        let request = broker_request::Attach { version, name: name.to_owned(), version_min };
+        let request = broker_request::Attach { version, name: name.to_owned(), version_min, rings };
         self.send(broker_request::Body::Attach(request))?;
-        let (reply, [stream, piece]) = self.receive::<2>(ATTACHING)?;
+        let (reply, [stream, piece], rings) = self.receive_with_rings::<2>(ATTACHING)?;
         let memory = FenceMemory::reserve()?;
         memory.add(piece.as_fd(), reply.first_slot, reply.slots)?;
         let events_max = reply.events_max as usize;
@@ -135,7 +138,7 @@ impl Broker {
         let limit = resume_ms.map(Duration::from_millis);
         let right = ResumeRight { process, token: resume_token, limit };
         let right = (!right.token.is_empty()).then_some(right);
-        Ok(Attachment { broker: self, stream, memory, token, events_max, right })
+        Ok(Attachment { broker: self, stream, memory, token, rings, events_max, right })
     }
 
     /// Asks for the session that this process had with a daemon that was killed.
@@ -143,12 +146,13 @@ impl Broker {
         &self,
         process: u32,
         token: &[u8],
-    ) -> Result<(BrokerReply, SessionDescriptor), AttachError> {
+    ) -> Result<(BrokerReply, SessionDescriptor, Option<Rings>), AttachError> {
         let (version, version_min) = (PROTOCOL_VERSION, Versions::OURS.oldest());
-        let resume = broker_request::Resume { version, process, token: token.to_vec(), version_min };
+        let (token, rings) = (token.to_vec(), true);
+        let resume = broker_request::Resume { version, process, token, version_min, rings };
         self.send(broker_request::Body::Resume(resume))?;
-        let (reply, [stream]) = self.receive::<1>(ATTACHING)?;
-        Ok((reply, stream))
+        let (reply, [stream], rings) = self.receive_with_rings::<1>(ATTACHING)?;
+        Ok((reply, stream, rings))
     }
 
     /// Asks for the memory of slots that the process has.
@@ -274,18 +278,32 @@ impl Broker {
         &self,
         seconds_max: Option<u64>,
     ) -> Result<(BrokerReply, [SessionDescriptor; N]), AttachError> {
+        let (reply, descriptors, _) = self.receive_with_rings(seconds_max)?;
+        Ok((reply, descriptors))
+    }
+
+    /// The same, and the rings, if the reply has any.
+    fn receive_with_rings<const N: usize>(
+        &self,
+        seconds_max: Option<u64>,
+    ) -> Result<(BrokerReply, [SessionDescriptor; N], Option<Rings>), AttachError> {
         wait_for(self.0.as_fd(), seconds_max)?;
-        let mut reply = BrokerReply::default();
-        // The descriptors exist once received: no fork may happen before they are in the list.
+        let (mut reply, mut rings) = (BrokerReply::default(), None);
+        // The descriptors exist once received: no fork may happen before they are in the list, or closed.
         let descriptors = SessionDescriptor::adopt(|| {
-            let (came, received) = self.take_reply()?;
+            let (came, mut received) = self.take_reply()?;
             reply = came;
+            if reply.rings && received.len() == N + 2 {
+                let [host, own] = [received.remove(N), received.remove(N)];
+                // Without them the session uses its stream.
+                rings = Rings::map(host.as_fd(), own.as_fd()).ok();
+            }
             let count = received.len();
             received
                 .try_into()
                 .map_err(|_| AttachError::BadReply(format!("{count} descriptors instead of {N}")))
         })?;
-        Ok((reply, descriptors))
+        Ok((reply, descriptors, rings))
     }
 
     /// Receives the pending reply and its descriptors.

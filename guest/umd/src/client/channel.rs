@@ -16,7 +16,7 @@
 //!
 //! The pending calls hold what each thread waits for; the simulated port uses them too (crate `client`).
 //!
-//! Lock order: `inbound`, then `reception`. `outbound` is locked alone. No lock is held while an event is set or a
+//! Lock order: `inbound`, then `reception`, then `ring`. `outbound` is locked alone. No lock is held while an event is set or a
 //! thread woken. Only `outbound` is held during a write, and only the leader's `inbound` during a read. This file has
 //! the writing half, `reading` the other.
 
@@ -25,6 +25,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ::client::{Answer, Exchange, PendingCalls, SendError, TRANSPORT_LOST, check_length};
 use d3dkmt::{Call, EventId};
+use frame_ring::Way;
 use proto::channel::{ToHost, to_host};
 use proto::convert::{call_into_frame, call_to_frame};
 use proto::frame::{FrameBuffer, append};
@@ -35,10 +36,12 @@ use rustix::net::SendFlags;
 use super::event::Event;
 use super::helper::Watch;
 use super::reading::Inbound;
+use super::rings::{self, RingInlet, RingOutlet};
 use super::resume::Resumable;
 use super::times::{self, Times};
 use crate::fork::{SessionDescriptor, generation};
 use crate::limits::WRITE_BUFFER_KEPT_BYTES;
+use crate::notice::print;
 
 /// Wakes that set a caller's event.
 pub type Wakes = ::client::Wakes<Event>;
@@ -60,6 +63,13 @@ pub(super) struct Reception {
     pub guarded: bool,
 }
 
+/// What is being written, and the ring to the host, if the session has rings.
+#[derive(Debug, Default)]
+pub(super) struct Outbound {
+    pub bytes: Vec<u8>,
+    pub ring: Option<RingOutlet>,
+}
+
 /// One stream and the threads that use it.
 #[derive(Debug)]
 pub struct Channel {
@@ -67,7 +77,11 @@ pub struct Channel {
     /// The process generation that made it; a forked child has another.
     pub(super) generation: u32,
     pub(super) inbound: Mutex<Inbound>,
-    pub(super) outbound: Mutex<Vec<u8>>,
+    pub(super) outbound: Mutex<Outbound>,
+    /// The ring from the host, if the session has rings: see `rings.rs`.
+    pub(super) ring: Mutex<Option<RingInlet>>,
+    /// The host slept when the last frame was written, so an answer takes a while.
+    pub(super) host_slept: AtomicBool,
     pub(super) reception: Mutex<Reception>,
     /// The helper's epoll, once there is a helper.
     pub(super) watch: OnceLock<Watch>,
@@ -88,14 +102,18 @@ impl Channel {
     pub(super) fn new(
         stream: SessionDescriptor,
         frames: FrameBuffer,
+        rings: Option<(RingOutlet, RingInlet)>,
         resumable: Option<Resumable>,
         reports_times: bool,
     ) -> Channel {
+        let (outlet, inlet) = rings.unzip();
         Channel {
             stream,
             generation: generation(),
-            inbound: Mutex::new(Inbound::new(frames)),
-            outbound: Mutex::default(),
+            inbound: Mutex::new(Inbound::new(frames, inlet.is_some())),
+            outbound: Mutex::new(Outbound { bytes: Vec::new(), ring: outlet }),
+            ring: Mutex::new(inlet),
+            host_slept: AtomicBool::new(false),
             reception: Mutex::default(),
             watch: OnceLock::new(),
             messages_sent: AtomicU64::new(0),
@@ -158,18 +176,47 @@ impl Channel {
 
     pub(super) fn write_frame(&self, frame: &ToHost, called: Option<u64>) -> Result<(), Errno> {
         let mut outbound = lock(&self.outbound);
-        outbound.clear();
+        let bytes = &mut outbound.bytes;
+        bytes.clear();
         if let (Some(times), Some(called)) = (&self.times, called) {
-            times.append(called, &mut outbound);
+            times.append(called, bytes);
         }
-        append(frame, &mut outbound);
+        append(frame, bytes);
         match (&self.resumable, &frame.body) {
             (None, _) | (_, Some(to_host::Body::Received(_))) => {}
-            (Some(resumable), _) => resumable.keep(frame.request, &outbound),
+            (Some(resumable), _) => resumable.keep(frame.request, bytes),
         }
-        let written = self.write_all(&outbound);
-        outbound.shrink_to(WRITE_BUFFER_KEPT_BYTES);
+        let written = self.write_out(&mut outbound);
+        outbound.bytes.shrink_to(WRITE_BUFFER_KEPT_BYTES);
         written
+    }
+
+    /// Writes the whole frames in `outbound.bytes`: into the ring, or to the stream.
+    pub(super) fn write_out(&self, outbound: &mut Outbound) -> Result<(), Errno> {
+        let Outbound { bytes, ring } = outbound;
+        let Some(outlet) = ring else { return self.write_all(bytes) };
+        let length = bytes.len();
+        // A host that is awake makes room while this thread looks.
+        if outlet.may_fit(length) && !self.host_slept.load(Ordering::Relaxed) {
+            rings::look_until(|| outlet.fits(length) != Ok(false));
+        }
+        match outlet.send(bytes) {
+            Ok(Way::Ring { kick }) => {
+                self.host_slept.store(kick, Ordering::Relaxed);
+                if kick { self.write_all(frame_ring::KICK) } else { Ok(()) }
+            }
+            Ok(Way::Stream { back }) => {
+                self.host_slept.store(true, Ordering::Relaxed);
+                if back {
+                    append(&ToHost { request: 0, body: Some(to_host::Body::InRing) }, bytes);
+                }
+                self.write_all(bytes)
+            }
+            Err(bad_index) => {
+                print(format_args!("the session ends: {bad_index}"));
+                Err(Errno::PROTO)
+            }
+        }
     }
 
     pub(super) fn write_all(&self, mut bytes: &[u8]) -> Result<(), Errno> {
@@ -273,11 +320,23 @@ impl Channel {
             return;
         };
         let Ok(mut outbound) = self.outbound.try_lock() else { return };
-        outbound.clear();
-        times.append(0, &mut outbound);
+        let Outbound { bytes, ring } = &mut *outbound;
+        bytes.clear();
+        times.append(0, bytes);
+        let way = ring.as_mut().map(|outlet| match outlet.fits(bytes.len()) {
+            Ok(true) => outlet.send(bytes),
+            // What does not fit is dropped.
+            Ok(false) => Ok(Way::Ring { kick: false }),
+            Err(bad_index) => Err(bad_index),
+        });
+        let last = match way {
+            Some(Ok(Way::Ring { kick: true })) => frame_ring::KICK,
+            None => &bytes[..],
+            Some(_) => return,
+        };
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         // A full or lost stream may drop it: no thread reads this stream any more.
-        let _ = rustix::net::send(&self.stream, &outbound, flags);
+        let _ = rustix::net::send(&self.stream, last, flags);
     }
 
     /// Later wakes of this name are ignored.

@@ -25,6 +25,7 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use super::attach::{AttachError, Broker};
 use super::channel::lock;
 use super::fence_memory::FenceMemory;
+use super::rings::Rings;
 use crate::fork::SessionDescriptor;
 
 /// The longest time between two attempts to connect, if inotify reports nothing.
@@ -74,14 +75,14 @@ impl Link {
         lock(&self.backing).remove(&address);
     }
 
-    /// Gets everything again. Returns the stream and the token for Hello.
+    /// Gets everything again. Returns the stream, the token for Hello, and the rings, if there are any.
     pub fn reattach(
         &self,
         right: &ResumeRight,
         reconnect: &Reconnect,
-    ) -> Result<(SessionDescriptor, Vec<u8>), AttachError> {
+    ) -> Result<(SessionDescriptor, Vec<u8>, Option<Rings>), AttachError> {
         let broker = reconnect.connect(&self.path)?;
-        let (reply, stream) = broker.resume(right.process, &right.token)?;
+        let (reply, stream, rings) = broker.resume(right.process, &right.token)?;
         self.memory.regain(reply.slots, |first, slots| broker.regain(first, slots))?;
         for (address, (pages, memory)) in &*lock(&self.backing) {
             broker.reattach_backing(*address, *pages, memory.as_fd())?;
@@ -95,7 +96,7 @@ impl Link {
             }
         }
         *lock(&self.broker) = broker;
-        Ok((stream, reply.token))
+        Ok((stream, reply.token, rings))
     }
 }
 

@@ -12,6 +12,7 @@ mod notification;
 mod port;
 mod reading;
 mod resume;
+mod rings;
 mod session;
 mod times;
 

@@ -19,6 +19,7 @@ use super::fence_memory::FenceLocation;
 use super::link::Link;
 use super::notification::{Notification, Notifications};
 use super::resume::Resumable;
+use super::rings::Rings;
 use crate::limits::ATTACH_SECONDS_MAX;
 use crate::notice::print;
 
@@ -39,14 +40,16 @@ pub struct ProcessPort {
 impl ProcessPort {
     /// Attaches this process at the broker of `path`, and greets the host.
     pub fn attach(path: &Path, name: &str) -> Result<(ProcessPort, Welcome), AttachError> {
-        let Attachment { broker, stream, memory, token, events_max, right } =
-            Broker::connect(path)?.attach(name)?;
-        let hello = hello(token, memory.address(), 0);
+        let Attachment { broker, stream, memory, token, rings, events_max, right } =
+            Broker::connect(path)?.attach(name, true)?;
+        let ends = rings.map(Rings::ends);
+        let hello = hello(token, memory.address(), 0, ends.is_some());
         let (welcome, inbound) = greet(stream.as_fd(), &hello, Some(ATTACH_SECONDS_MAX))?;
         let link = Arc::new(Link::new(path, broker, memory, right));
         let resumable = Resumable::new(&link);
         let is_resumable = resumable.is_some();
-        let channel = Arc::new(Channel::new(stream, inbound, resumable, welcome.times));
+        let ends = ends.filter(|_| welcome.rings);
+        let channel = Arc::new(Channel::new(stream, inbound, ends, resumable, welcome.times));
         if is_resumable {
             // The helper must notice that the host has closed the stream while no thread waits. Without a helper the
             // next call does.

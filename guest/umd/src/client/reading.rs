@@ -11,6 +11,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use ::client::{Delivery, PendingCalls, SendError, TRANSPORT_LOST};
 use proto::channel::Woken;
 use proto::frame::FrameBuffer;
+use proto::session_frames::SessionFrames;
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown};
@@ -18,6 +19,7 @@ use rustix::net::{RecvFlags, Shutdown};
 use super::channel::{Channel, Parker, Reception, lock};
 use super::event::Event;
 use super::helper::{self, Watch};
+use super::rings::RingInlet;
 use super::times;
 use crate::fork::{SessionDescriptor, generation};
 use crate::limits::READ_BYTES;
@@ -26,17 +28,25 @@ use crate::notice::print;
 /// Bytes that were read and not dispatched. The thread that holds the role locks it.
 #[derive(Debug)]
 pub(super) struct Inbound {
-    frames: FrameBuffer,
+    frames: SessionFrames,
+}
+
+/// What one read brought.
+enum Read {
+    Bytes(usize),
+    /// The stream has ended. All that the host published before is taken.
+    End,
 }
 
 impl Inbound {
-    pub fn new(frames: FrameBuffer) -> Inbound {
-        Inbound { frames }
+    /// `frames` holds bytes of the stream that arrived behind the Welcome.
+    pub fn new(frames: FrameBuffer, has_ring: bool) -> Inbound {
+        Inbound { frames: SessionFrames::new(frames, has_ring) }
     }
 
-    /// One read: the rest of an incomplete frame, if that is longer than usual. 0 bytes mean the end of the stream.
-    fn read(&mut self, stream: &SessionDescriptor, flags: RecvFlags) -> Result<usize, Errno> {
-        let tail = self.frames.tail(READ_BYTES);
+    /// One read of the stream: the rest of an incomplete frame, if that is longer than usual. 0 bytes mean its end.
+    fn read_stream(&mut self, stream: &SessionDescriptor, flags: RecvFlags) -> Result<usize, Errno> {
+        let tail = self.frames.stream().tail(READ_BYTES);
         loop {
             match rustix::net::recv(stream.as_fd(), spare_capacity(tail), flags) {
                 Ok((_, count)) => return Ok(count),
@@ -47,7 +57,56 @@ impl Inbound {
     }
 }
 
+/// Appends what is published in the ring. Returns the number of bytes.
+fn take(frames: &mut SessionFrames, ring: &mut RingInlet) -> Result<usize, String> {
+    let Some(to) = frames.ring() else { return Ok(0) };
+    ring.take(to.tail(0)).map_err(|bad_index| bad_index.to_string())
+}
+
 impl Channel {
+    /// Reads once: the ring, if anything is published there or comes while this thread looks; else the stream, and then
+    /// the ring again.
+    fn read(&self, inbound: &mut Inbound, flags: RecvFlags) -> Result<Read, String> {
+        let failed = |error: Errno| format!("cannot read from the host: {error}");
+        let has_ring = inbound.frames.ring().is_some();
+        if has_ring
+            && !inbound.frames.awaits_stream()
+            && let Some(bytes) = self.read_ring(inbound, flags)?
+        {
+            return Ok(Read::Bytes(bytes));
+        }
+        let read = inbound.read_stream(&self.stream, flags);
+        let mut published = 0;
+        if let Some(ring) = lock(&self.ring).as_mut() {
+            ring.wake();
+            published = take(&mut inbound.frames, ring)?;
+        }
+        match read {
+            Ok(0) => Ok(Read::End),
+            Ok(bytes) => Ok(Read::Bytes(bytes + published)),
+            Err(Errno::AGAIN) => Ok(Read::Bytes(published)),
+            // An error of a stream that has ended: what the host published before it counts.
+            Err(_) if published > 0 => Ok(Read::Bytes(published)),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Bytes of the ring. `None`: this thread reads the stream now, and the host knows that it sleeps there.
+    fn read_ring(&self, inbound: &mut Inbound, flags: RecvFlags) -> Result<Option<usize>, String> {
+        let mut ring = lock(&self.ring);
+        let Some(ring) = ring.as_mut() else { return Ok(None) };
+        let bytes = take(&mut inbound.frames, ring)?;
+        if bytes > 0 {
+            return Ok(Some(bytes));
+        }
+        let blocks = flags.is_empty();
+        let may_look = blocks && !self.host_slept.load(Ordering::Relaxed);
+        if may_look && ring.look() || blocks && !ring.sleep() {
+            return take(&mut inbound.frames, ring).map(Some);
+        }
+        Ok(None)
+    }
+
     /// Waits until `ready` returns a value: as the leader if no thread reads the stream, else asleep.
     pub(super) fn wait_until<T>(
         &self,
@@ -80,6 +139,10 @@ impl Channel {
         if std::mem::replace(&mut reception.watched, false) {
             self.watch.get().expect("there is a watch").switch_off(self.stream.as_fd());
             reception.guarded = true;
+            // This thread looks at the ring.
+            if let Some(ring) = lock(&self.ring).as_mut() {
+                ring.wake();
+            }
         }
         drop(reception);
         self.read_once(flags);
@@ -89,7 +152,17 @@ impl Channel {
     }
 
     /// Passes the role on: if no thread reads, to a follower, else to the helper if one is needed.
-    pub(super) fn hand_over_role(&self, mut reception: MutexGuard<'_, Reception>) {
+    pub(super) fn hand_over_role<'a>(&'a self, mut reception: MutexGuard<'a, Reception>) {
+        // What was published before the host knows that a thread sleeps is read by this one.
+        while !reception.leading
+            && reception.followers.is_empty()
+            && reception.pending_calls.armed() > 0
+            && !reception.watched
+            && self.watch.get().is_some()
+            && !self.may_sleep()
+        {
+            reception = self.lead_once(reception, RecvFlags::DONTWAIT);
+        }
         if reception.leading {
             return;
         }
@@ -111,15 +184,20 @@ impl Channel {
         }
     }
 
+    /// Says that this side sleeps on the stream. False if something is published in the ring.
+    fn may_sleep(&self) -> bool {
+        self.is_lost() || lock(&self.ring).as_mut().is_none_or(RingInlet::sleep)
+    }
+
     /// One read by the thread that holds the role, and the delivery of what was read. True if there was something and
     /// there may be more.
     fn read_once(&self, flags: RecvFlags) -> bool {
         let mut inbound = lock(&self.inbound);
-        let (bytes, ended) = match inbound.read(&self.stream, flags) {
-            Ok(0) => (0, Some("the host closed the stream".to_owned())),
-            Ok(bytes) => (bytes, None),
-            Err(Errno::AGAIN) => return false,
-            Err(error) => (0, Some(format!("cannot read from the host: {error}"))),
+        let (bytes, ended) = match self.read(&mut inbound, flags) {
+            Ok(Read::Bytes(0)) => return false,
+            Ok(Read::Bytes(bytes)) => (bytes, None),
+            Ok(Read::End) => (0, Some("the host closed the stream".to_owned())),
+            Err(reason) => (0, Some(reason)),
         };
         match (self.deliver(inbound), ended) {
             (None, None) => {
@@ -157,7 +235,7 @@ impl Channel {
     /// Whether more can be read, and the events whose set times the host wants.
     fn dispatch(
         &self,
-        frames: &mut FrameBuffer,
+        frames: &mut SessionFrames,
         deliveries: &mut Vec<Due>,
         read_ns: Option<u64>,
     ) -> (Result<(), String>, Vec<Woken>) {

@@ -22,9 +22,10 @@ use ::client::hello;
 use proto::channel::{ToHost, to_host};
 
 use super::attach::{AttachError, greet};
-use super::channel::{Channel, Parker, lock};
+use super::channel::{Channel, Outbound, Parker, lock};
 use super::link::{Link, Reconnect, ResumeRight};
 use super::reading::Inbound;
+use super::rings::Rings;
 use crate::limits::{ONE_WAY_AHEAD_MAX, RECEIVED_REPORTED_BYTES, RECEIVED_REPORTED_EVERY};
 use crate::notice::print;
 
@@ -140,11 +141,11 @@ impl Channel {
     /// holds the role calls this.
     pub(super) fn resume(&self) -> bool {
         let Some(resumable) = self.resumable.as_ref().filter(|_| !self.is_lost()) else { return false };
-        let outbound = lock(&self.outbound);
+        let mut outbound = lock(&self.outbound);
         log_once(&resumable.right);
         let reconnect = Reconnect::new(resumable.right.limit);
         loop {
-            match self.resume_once(resumable, &reconnect) {
+            match self.resume_once(resumable, &reconnect, &mut outbound) {
                 Ok(()) => break,
                 // This side has closed the session meanwhile.
                 Err(_) if self.is_lost() => return false,
@@ -163,8 +164,13 @@ impl Channel {
         true
     }
 
-    fn resume_once(&self, resumable: &Resumable, reconnect: &Reconnect) -> Result<(), AttachError> {
-        let (stream, token) = resumable.link.reattach(&resumable.right, reconnect)?;
+    fn resume_once(
+        &self,
+        resumable: &Resumable,
+        reconnect: &Reconnect,
+        outbound: &mut Outbound,
+    ) -> Result<(), AttachError> {
+        let (stream, token, rings) = resumable.link.reattach(&resumable.right, reconnect)?;
         self.stream.replace(&stream)?;
         drop(stream);
         if let Some(watch) = self.watch.get() {
@@ -174,14 +180,19 @@ impl Channel {
         }
         let received = lock(&self.reception).pending_calls.received();
         // No time limit: the host may wait for other processes first.
-        let hello = hello(token, resumable.link.memory.address(), received);
+        let ends = rings.map(Rings::ends);
+        let hello = hello(token, resumable.link.memory.address(), received, ends.is_some());
         let (welcome, frames) = greet(self.stream.as_fd(), &hello, None)?;
         let mut unapplied = lock(&resumable.unapplied);
         let one_way = unapplied.applied(welcome.applied);
+        let (outlet, inlet) = ends.filter(|_| welcome.rings).unzip();
+        (*lock(&self.inbound), outbound.ring) = (Inbound::new(frames, inlet.is_some()), outlet);
+        *lock(&self.ring) = inlet;
         for frame in &unapplied.frames {
-            self.write_all(&frame.bytes)?;
+            outbound.bytes.clear();
+            outbound.bytes.extend_from_slice(&frame.bytes);
+            self.write_out(outbound)?;
         }
-        *lock(&self.inbound) = Inbound::new(frames);
         lock(&self.reception).pending_calls.resumed(one_way);
         resumable.reported.store(received, Ordering::Relaxed);
         Ok(())

@@ -7,17 +7,20 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use dxgkrnl::{ProcessId, VmId};
+use frame_ring::BadIndex;
 use proto::channel::{Hello, Times, ToGuest, ToHost, to_guest, to_host};
 use proto::convert::{ConvertError, call_from_body};
-use proto::frame::{self, FrameBuffer, FrameError};
+use proto::frame::{self, FrameError};
+use proto::session_frames::SessionFrames;
 use proto::version::NoCommonVersion;
 use proto::{Message as _, Versions};
 
-use super::client_process::{ClientProcess, Sink};
+use super::client_process::{ClientProcess, Sink, SinkStream};
 use super::kernel_host::{ClientTimestamps, FlushList, KernelHost, ReceivedCall, SessionHello};
 use super::limits::{CALLS_PER_TURN_MAX, HELLO_BYTES_MAX, ONE_WAY_ACKNOWLEDGED_EVERY};
 use super::peer::Peer;
 use super::pending_connections::PendingConnection;
+use super::rings::{RingInlet, Rings};
 use super::timer::monotonic;
 
 /// A client's violation of the protocol.
@@ -48,6 +51,10 @@ pub enum ProtocolError {
     WrongProcess { of: u32, stream: u32 },
     #[error("the stream ended inside a frame, {0} bytes after its start")]
     CutOff(usize),
+    #[error(transparent)]
+    Ring(BadIndex),
+    #[error("a frame is on the stream that the ring did not announce")]
+    Unannounced,
     #[error("the client sent {0} descriptors on the stream, which is for frames only")]
     Descriptors(usize),
     #[error("the stream is cut off: the client does not read, and its unread bytes are over the limit")]
@@ -70,7 +77,9 @@ pub struct Channel {
     peer: Peer,
     /// The process of this stream, where it is known before Hello.
     process: Option<ProcessId>,
-    frames: FrameBuffer,
+    frames: SessionFrames,
+    /// The ring from the process, once its Hello says that it uses it.
+    ring: Option<RingInlet>,
     count: u64,
     /// Moved to the client's outbox once Hello is accepted.
     sink: Option<Sink>,
@@ -101,9 +110,9 @@ pub struct Channel {
 
 impl Channel {
     pub fn new(kernel_host: Arc<KernelHost>, vm: VmId, process: Option<ProcessId>, sink: Sink) -> Self {
-        let clock = match &sink {
-            Sink::Local { .. } => 0,
-            Sink::Vsock(_) => vm.0,
+        let clock = match &sink.stream {
+            SinkStream::Local { .. } => 0,
+            SinkStream::Vsock(_) => vm.0,
         };
         let peer = process.map_or(Peer::Vm(vm), Peer::Process);
         let pending_connection = Some(kernel_host.pending_connections.accepted(peer, sink.closer()));
@@ -113,7 +122,8 @@ impl Channel {
             peer,
             process,
             pending_connection,
-            frames: FrameBuffer::default(),
+            frames: SessionFrames::default(),
+            ring: None,
             count: 0,
             sink: Some(sink),
             client: None,
@@ -142,7 +152,7 @@ impl Channel {
 
     /// Buffers bytes of the stream; [`Channel::turn`] processes them.
     pub fn take_in(&mut self, bytes: &[u8]) {
-        self.frames.extend(bytes);
+        self.frames.stream().extend(bytes);
         self.was_read();
     }
 
@@ -161,7 +171,29 @@ impl Channel {
     /// The buffer for the rest of a large frame that is incomplete, with room for it: see [`FrameBuffer::tail`].
     pub fn tail(&mut self) -> Option<&mut Vec<u8>> {
         const BIG_BYTES: usize = 4096;
-        (self.frames.missing() > BIG_BYTES).then(|| self.frames.tail(0))
+        let frames = self.frames.stream();
+        (frames.missing() > BIG_BYTES).then(|| frames.tail(0))
+    }
+
+    /// The ring from the process, if its session uses rings.
+    pub fn ring(&mut self) -> Option<&mut RingInlet> {
+        self.ring.as_mut()
+    }
+
+    /// Whether the next bytes come by the stream.
+    pub fn awaits_stream(&self) -> bool {
+        self.frames.awaits_stream()
+    }
+
+    /// Takes what is published in the ring: what one turn may take, or all. Returns the number of bytes. What the stream
+    /// had before must have been taken in.
+    pub fn take_ring(&mut self, all: bool) -> Result<usize, ProtocolError> {
+        let (Some(ring), Some(to)) = (&mut self.ring, self.frames.ring()) else { return Ok(0) };
+        let taken = ring.take(to.tail(0), all).map_err(ProtocolError::Ring)?;
+        if taken > 0 {
+            self.was_read();
+        }
+        Ok(taken)
     }
 
     /// Whether the last turn stopped before everything received was processed. The next one needs no more bytes.
@@ -250,11 +282,11 @@ impl Channel {
         for _ in 0..frames_max {
             let awaits_welcome = self.may_await_welcome && self.awaits_welcome();
             let frame = self.count;
-            if self.client.is_none() && self.frames.missing() > HELLO_BYTES_MAX {
+            if self.client.is_none() && self.frames.stream().missing() > HELLO_BYTES_MAX {
                 return Err(ProtocolError::LongHello);
             }
             let message = match self.frames.next_frame() {
-                Ok(None) => return Ok(false),
+                Ok(None) => return self.check_announced().map(|()| false),
                 Ok(Some(bytes)) => frame::decode::<ToHost>(bytes),
                 Err(source) => Err(source),
             };
@@ -272,6 +304,7 @@ impl Channel {
                     self.kernel_host.sessions().acknowledge(client.id, received)
                 }
                 (Some(_), to_host::Body::Times(times)) => self.record_times(times),
+                (Some(_), to_host::Body::InRing) if self.frames.return_to_ring() => {}
                 (Some(_), body) => {
                     let call =
                         call_from_body(body).map_err(|source| ProtocolError::Convert { frame, source })?;
@@ -281,6 +314,12 @@ impl Channel {
             }
         }
         Ok(true)
+    }
+
+    /// Checks that no frame is on the stream that the ring did not announce.
+    fn check_announced(&mut self) -> Result<(), ProtocolError> {
+        let is_drained = self.ring.as_ref().is_some_and(RingInlet::is_empty);
+        if is_drained && self.frames.has_unannounced() { Err(ProtocolError::Unannounced) } else { Ok(()) }
     }
 
     /// Records the timestamps of the next call; ignored unless the daemon asks for them.
@@ -302,8 +341,14 @@ impl Channel {
         let token = hello.token.as_slice().try_into().map_err(|_| ProtocolError::Token)?;
         let client = self.kernel_host.sessions().redeem(&token, |client| self.is_stream_of(client))?;
         let client = client.ok_or(ProtocolError::Token)?;
-        let Some(sink) = self.sink.take() else { return Err(ProtocolError::Token) };
+        let Some(mut sink) = self.sink.take() else { return Err(ProtocolError::Token) };
         let client = self.client.insert(client);
+        let rings = client.outbox.take_offered_rings().filter(|_| hello.rings);
+        if let Some((outlet, inlet)) = rings.map(Rings::ends) {
+            sink.ring = Some(outlet);
+            self.ring = Some(inlet);
+            self.frames.begin_ring();
+        }
         self.pending_connection = None;
         if self.kernel_host.resumption().is_resuming() {
             self.may_await_welcome = true;

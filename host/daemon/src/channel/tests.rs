@@ -50,7 +50,7 @@ struct Client {
     process: ProcessId,
     channel: Channel,
     stream: UnixStream,
-    frames: FrameBuffer,
+    frames: proto::frame::FrameBuffer,
     sent: u64,
 }
 
@@ -62,18 +62,19 @@ impl Client {
         let peer = Peer::Vm(VM);
         let (memory, _) = first_memory(&kernel_host.budgets, peer).unwrap();
         let (client, token) = kernel_host.sessions().attach(VM, pid, "test".into(), memory).unwrap();
-        let sink = Sink::Local {
+        let sink = SinkStream::Local {
             stream: Arc::new(ClientFd::socket(ours.into(), peer, None, &kernel_host.budgets.closers)),
             epoll,
             key: 1,
-        };
+        }
+        .into();
         let mut channel = Channel::new(kernel_host.clone(), VM, None, sink);
         let hello = Hello { version: proto::PROTOCOL_VERSION, token: token.to_vec(), ..Hello::default() };
         let mut bytes = Vec::new();
         append(&ToHost { request: 0, body: Some(to_host::Body::Hello(hello)) }, &mut bytes);
         channel.take_in(&bytes);
         assert!(!channel.turn().unwrap());
-        let (process, frames) = (client.id, FrameBuffer::default());
+        let (process, frames) = (client.id, proto::frame::FrameBuffer::default());
         Client { process, channel, stream, frames, sent: 0 }
     }
 

@@ -139,6 +139,8 @@ pub struct KernelHost {
     pub recording: bool,
     /// Clients are asked for timestamps, which go into the trace.
     pub times: bool,
+    /// Processes are given rings.
+    pub gives_rings: bool,
     /// With a journal: how long the daemon waits for its clients, and they for it; `None` is without limit.
     pub resume_within: Option<Duration>,
     /// An eventfd, readable when an awaited client has returned or is gone.
@@ -261,6 +263,7 @@ impl KernelHost {
             drivers: options.drivers.clone(),
             recording: is_recorded,
             times: options.times,
+            gives_rings: !options.without_rings,
             resume_within: options.journal.as_ref().and_then(|journal| journal.resume_within),
             returns: OnceLock::new(),
             host_state: Ranked::new(Rank::Kernel, host_state),

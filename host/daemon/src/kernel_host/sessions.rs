@@ -210,7 +210,7 @@ impl Sessions<'_> {
     pub(crate) fn greet(
         &self,
         client: &ClientProcess,
-        sink: Sink,
+        mut sink: Sink,
         greeting: SessionHello,
     ) -> Result<(), NotRetained> {
         let SessionHello { version, fence_address, received } = greeting;
@@ -235,6 +235,7 @@ impl Sessions<'_> {
                 return Err(not_kept);
             }
         };
+        let ring = sink.ring.take();
         let welcome = Welcome {
             version,
             process: client.id.0,
@@ -243,6 +244,7 @@ impl Sessions<'_> {
             status_slot_plus_one: kernel.status_slot(client.id).map_or(0, |slot| slot + 1),
             applied,
             times: self.kernel_host.times,
+            rings: ring.is_some(),
         };
         client.outbox.connect(sink);
         // A newly connected outbox has room.
@@ -250,6 +252,9 @@ impl Sessions<'_> {
         let _ = client.outbox.append(&frame);
         for frame in unread.into_iter().flatten() {
             client.outbox.append_frame(frame);
+        }
+        if let Some(ring) = ring {
+            client.outbox.begin_ring(ring);
         }
         drop(host_state);
         client.outbox.flush();

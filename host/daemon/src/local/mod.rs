@@ -4,10 +4,12 @@
 //! a timeout. The host itself and each local VM have a listening socket of their own. Streams with unprocessed data
 //! wait in the queue of their VM (`round_robin.rs`), so that a flood from one VM does not delay another's calls.
 
+mod busy_rings;
 mod deferred_reads;
 mod nt_handle_watch;
 mod reading;
 mod returning_processes;
+mod turns;
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -28,8 +30,8 @@ use rustix::net::{Shutdown, SocketFlags, SocketType};
 use rustix::process::{Pid, PidfdFlags};
 
 use super::broker::{self, Request};
-use super::channel::{Channel, ProtocolError};
-use super::client_process::{ClientProcess, Sink};
+use super::channel::Channel;
+use super::client_process::{ClientProcess, SinkStream};
 use super::closing::ClientFd;
 use super::eventfd::Setter;
 use super::kernel_host::KernelHost;
@@ -38,13 +40,14 @@ use super::local_vm::LocalVm;
 use super::peer::Peer;
 use super::pending_connections::PendingConnection;
 use super::registered_events::EventSink;
+use super::rings::{MAPPINGS_PER_PROCESS, Rings};
 use super::round_robin::RoundRobin;
 use super::shares::{Budgets, OverShare, Share, VmBudgets};
 use super::socket::Listener;
 use super::timer::monotonic;
+use busy_rings::BusyRings;
 use deferred_reads::DeferredReads;
 use nt_handle_watch::VmNtHandles;
-use reading::{ReadError, read};
 use returning_processes::ResumeWait;
 
 const COMMANDS_KEY: u64 = 0;
@@ -101,6 +104,8 @@ enum Source {
         process: ProcessId,
         stream: Arc<ClientFd>,
         channel: Box<Channel>,
+        /// What the stream has was not read yet.
+        readable: bool,
         /// Set once its process has exited: how many more reads are allowed.
         last_reads: Option<u8>,
     },
@@ -147,6 +152,7 @@ struct Loop {
     budgets: BTreeMap<VmId, VmBudgets>,
     next_key: u64,
     turns: RoundRobin,
+    busy_rings: BusyRings,
     /// When this thread woke up, if the daemon asks for times.
     awake_ns: u64,
     scratch: Vec<u8>,
@@ -184,6 +190,7 @@ impl LocalLoop {
             budgets: BTreeMap::new(),
             next_key: PENDING_KEY + 1,
             turns: RoundRobin::default(),
+            busy_rings: BusyRings::default(),
             awake_ns: 0,
             scratch: vec![0; READ_BYTES],
             setter: setter(),
@@ -302,16 +309,19 @@ impl Loop {
         self.detach_all();
     }
 
-    /// Waits for events, unless a stream waits for its turn.
+    /// Waits for events, unless a stream waits for its turn or a ring has something.
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> Result<(), Errno> {
         self.resume_reads();
-        let at_once = Timespec::default();
+        let polls = self.busy_rings.begin_pass();
+        if polls || self.turns.is_empty() {
+            self.look_at_rings();
+        }
         let may_sleep = self.turns.is_empty();
         // With times, the thread polls before it sleeps, so that it knows whether it woke up.
-        if !may_sleep || self.kernel_host.times {
-            epoll::wait(&*self.epoll, spare_capacity(events), Some(&at_once))?;
+        if (polls && !(may_sleep && self.busy_rings.is_empty())) || self.kernel_host.times {
+            epoll::wait(&*self.epoll, spare_capacity(events), Some(&Timespec::default()))?;
         }
-        if may_sleep && events.is_empty() {
+        if may_sleep && events.is_empty() && !self.look_before_sleep(events)? && self.rest_rings() {
             // Descriptors may be available again although no client of this daemon is gone.
             let limit = match (self.deferred.is_empty(), self.unwatched_listeners.is_empty()) {
                 (false, _) => Some(deferred_reads::PAUSE),
@@ -493,13 +503,15 @@ impl Loop {
         let peer = connection.peer();
         match (request, process) {
             (Request::End, _) => Ok(false),
-            (Request::Attach { name }, None) if self.park(key, vm, connection, &name) => Ok(true),
-            (Request::Attach { name }, None) => self.attach(key, vm, connection, name).map(|()| true),
+            (Request::Attach { name, rings }, None) if self.park(key, vm, connection, &name, rings) => Ok(true),
+            (Request::Attach { name, rings }, None) => {
+                self.attach(key, vm, connection, name, rings).map(|()| true)
+            }
             (Request::Attach { .. }, Some(_)) => {
                 anyhow::bail!("this connection has attached a process already")
             }
-            (Request::Resume { process, token }, None) => {
-                self.resume(key, vm, connection, process, &token).map(|()| true)
+            (Request::Resume { process, token, rings }, None) => {
+                self.resume(key, vm, connection, process, &token, rings).map(|()| true)
             }
             (Request::Resume { .. }, Some(_)) => anyhow::bail!("this connection has its process already"),
             (Request::Regain { first_slot, slots }, Some(process)) => {
@@ -611,7 +623,14 @@ impl Loop {
         }
     }
 
-    fn attach(&mut self, key: u64, vm: VmId, connection: &ClientFd, name: String) -> anyhow::Result<()> {
+    fn attach(
+        &mut self,
+        key: u64,
+        vm: VmId,
+        connection: &ClientFd,
+        name: String,
+        rings: bool,
+    ) -> anyhow::Result<()> {
         let process_share = self.budgets_of(vm).processes.take(connection.peer(), 1)?;
         let credentials = rustix::net::sockopt::socket_peercred(connection)?;
         let pid = credentials.pid;
@@ -623,6 +642,7 @@ impl Loop {
             rustix::net::socketpair(rustix::net::AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         let (client, token) =
             self.kernel_host.sessions().attach(vm, pid.as_raw_nonzero().get() as u32, name, memory)?;
+        let areas = self.offer_rings(&client, peer, rings);
         let mut keys = vec![key];
         let result = self.watch_process(&client, peer, pid, ours, &mut keys).and_then(|()| {
             let right = self.kernel_host.sessions().resume_right(client.id);
@@ -639,15 +659,29 @@ impl Loop {
                 events_max,
                 resume_token,
                 resume_ms,
+                rings: areas.is_some(),
                 ..BrokerReply::default()
             };
-            broker::send_reply(connection, &reply, &[theirs.as_fd(), memory_descriptor.as_fd()])
+            let own = [theirs.as_fd(), memory_descriptor.as_fd()];
+            let areas = areas.iter().flatten().map(AsFd::as_fd);
+            broker::send_reply(connection, &reply, &own.into_iter().chain(areas).collect::<Vec<_>>())
         });
         if let Some(Source::Broker { process, share, .. }) = self.sources.get_mut(&key) {
             (*process, *share) = (Some(client.id), Some(process_share));
         }
         self.keys_of.insert(client.id, keys);
         result
+    }
+
+    /// Gives a process rings, if it asks for them and has a share of mappings left: else it uses its stream.
+    fn offer_rings(&self, client: &ClientProcess, peer: Peer, asked: bool) -> Option<[OwnedFd; 2]> {
+        if !asked || !self.kernel_host.gives_rings {
+            return None;
+        }
+        let share = self.kernel_host.budgets.mappings.take(peer, MAPPINGS_PER_PROCESS).ok()?;
+        let (rings, areas) = Rings::create(share).ok()?;
+        client.outbox.offer_rings(rings);
+        Some(areas)
     }
 
     fn watch_process(
@@ -678,90 +712,12 @@ impl Loop {
         let share = Some(descriptors.take(peer, 1)?);
         let stream = Arc::new(ClientFd::socket(stream, peer, share, closers));
         let (vm, process) = (client.vm, client.id);
-        let sink = Sink::Local { stream: stream.clone(), epoll: self.epoll.clone(), key: self.next_key };
+        let (epoll, key) = (self.epoll.clone(), self.next_key);
+        let sink = SinkStream::Local { stream: stream.clone(), epoll, key }.into();
         let channel = Box::new(Channel::new(self.kernel_host.clone(), vm, Some(process), sink));
-        keys.push(self.add(Source::Stream { vm, process, stream, channel, last_reads: None })?);
+        let (readable, last_reads) = (false, None);
+        keys.push(self.add(Source::Stream { vm, process, stream, channel, readable, last_reads })?);
         Ok(())
-    }
-
-    fn stream_event(&mut self, key: u64, flags: epoll::EventFlags) {
-        let Some(Source::Stream { vm, stream, channel, .. }) = self.sources.get_mut(&key) else { return };
-        if flags.contains(epoll::EventFlags::OUT) {
-            let _ = epoll::modify(&*self.epoll, &**stream, epoll::EventData::new_u64(key), INTEREST);
-            if let Some(client) = channel.client() {
-                client.outbox.writable();
-            }
-        }
-        self.turns.join(*vm, key);
-    }
-
-    /// Runs one turn of one stream of each VM.
-    fn round(&mut self) {
-        for key in self.turns.next_of_each() {
-            self.turn(key);
-        }
-    }
-
-    /// Runs a turn: one read of a stream, unless the last one is not yet processed; then a limited number of calls.
-    fn turn(&mut self, key: u64) {
-        let Some(Source::Stream { vm, process, stream, channel, last_reads }) = self.sources.get_mut(&key)
-        else {
-            return;
-        };
-        let (vm, process) = (*vm, *process);
-        channel.awake_since(self.awake_ns);
-        let read = match (channel.has_more(), last_reads.as_mut()) {
-            (true, _) => Ok(true),
-            (false, Some(0)) => Ok(false),
-            (false, reads) => {
-                if let Some(reads) = reads {
-                    *reads -= 1;
-                }
-                match read(stream, channel, &mut self.scratch) {
-                    Ok(0) => channel.end_of_stream().map(|()| false),
-                    Ok(_) | Err(ReadError::Ended(Errno::AGAIN | Errno::INTR)) => Ok(true),
-                    Err(ReadError::Ended(error)) if deferred_reads::is_to_be_held(error, stream) => {
-                        channel.idle();
-                        return self.hold(key);
-                    }
-                    Err(ReadError::Ended(_)) => Ok(false),
-                    Err(ReadError::Descriptors(count)) => Err(ProtocolError::Descriptors(count)),
-                }
-            }
-        };
-        let result = match read {
-            Ok(true) => channel.turn().map(Some),
-            Ok(false) => Ok(None),
-            Err(error) => Err(error),
-        };
-        channel.idle();
-        match result {
-            Ok(Some(has_more)) => {
-                if has_more || last_reads.is_some() {
-                    self.turns.join(vm, key);
-                }
-            }
-            Ok(None) => self.end_process(process),
-            Err(error) => {
-                channel.close_with(&error);
-                self.end_process(process);
-            }
-        }
-    }
-
-    /// Detaches a process that has exited, after its earlier calls: what one more read brings is processed first.
-    fn detach_after_calls(&mut self, process: ProcessId) {
-        let mut has_streams = false;
-        for key in self.keys_of.get(&process).cloned().unwrap_or_default() {
-            if let Some(Source::Stream { vm, last_reads, .. }) = self.sources.get_mut(&key) {
-                last_reads.get_or_insert(1);
-                self.turns.join(*vm, key);
-                has_streams = true;
-            }
-        }
-        if !has_streams {
-            self.end_process(process);
-        }
     }
 
     fn end_process(&mut self, process: ProcessId) {

@@ -29,7 +29,7 @@ use crate::peer::Peer;
 #[derive(Default)]
 pub(super) struct ResumeWait {
     /// New processes that wait meanwhile: key, VM, connection and name of each.
-    parked: Vec<(u64, VmId, Arc<ClientFd>, String)>,
+    parked: Vec<(u64, VmId, Arc<ClientFd>, String, bool)>,
     limit: Option<u64>,
     is_late: bool,
 }
@@ -78,11 +78,18 @@ impl Loop {
     }
 
     /// Defers a new process until the old ones have returned. False if none are awaited.
-    pub(super) fn park(&mut self, key: u64, vm: VmId, connection: &Arc<ClientFd>, name: &str) -> bool {
+    pub(super) fn park(
+        &mut self,
+        key: u64,
+        vm: VmId,
+        connection: &Arc<ClientFd>,
+        name: &str,
+        rings: bool,
+    ) -> bool {
         let Some(returning) = &mut self.returning else { return false };
         // A repeated request is still to be answered.
         if !returning.parked.iter().any(|(parked, ..)| *parked == key) {
-            returning.parked.push((key, vm, connection.clone(), name.to_owned()));
+            returning.parked.push((key, vm, connection.clone(), name.to_owned(), rings));
         }
         true
     }
@@ -113,12 +120,12 @@ impl Loop {
         let Some(ResumeWait { parked, limit, .. }) = self.returning.take() else { return };
         limit.into_iter().for_each(|key| self.forget(key));
         not_welcomed.into_iter().for_each(|process| self.end_process(process));
-        for (key, vm, connection, name) in parked {
+        for (key, vm, connection, name, rings) in parked {
             // Its connection may be closed meanwhile.
             if !self.sources.contains_key(&key) {
                 continue;
             }
-            if let Err(error) = self.attach(key, vm, &connection, name) {
+            if let Err(error) = self.attach(key, vm, &connection, name, rings) {
                 self.refuse_for_good(key, &connection, &error);
             }
         }
@@ -132,6 +139,7 @@ impl Loop {
         connection: &ClientFd,
         process: ProcessId,
         token: &[u8],
+        rings: bool,
     ) -> anyhow::Result<()> {
         let pid = rustix::net::sockopt::socket_peercred(connection)?.pid;
         let pid = pid.as_raw_nonzero().get() as u32;
@@ -148,9 +156,11 @@ impl Loop {
             *of = Some(process);
         }
         watched?;
-        let reply =
-            BrokerReply { token: token.to_vec(), process: process.0, slots, ..BrokerReply::default() };
-        broker::send_reply(connection, &reply, &[theirs.as_fd()])
+        let areas = self.offer_rings(&client, connection.peer(), rings);
+        let (token, process, rings) = (token.to_vec(), process.0, areas.is_some());
+        let reply = BrokerReply { token, process, slots, rings, ..BrokerReply::default() };
+        let areas = areas.iter().flatten().map(AsFd::as_fd);
+        broker::send_reply(connection, &reply, &[theirs.as_fd()].into_iter().chain(areas).collect::<Vec<_>>())
     }
 
     /// Adds memory for the slots of a returning process; returns its descriptor.

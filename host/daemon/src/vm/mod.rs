@@ -29,7 +29,7 @@ use vsock_device::locks::{Rank, Ranked, RankedGuard};
 use vsock_device::{ConnectRequest, Connection, Device, DeviceConfig, Endpoint, GuestMemory, Services};
 
 use super::channel::Channel;
-use super::client_process::{ClientProcess, Sink};
+use super::client_process::{ClientProcess, SinkStream};
 use super::event_channels::{EventChannelEndpoint, EventChannels};
 use super::guestd::GuestdEndpoint;
 use super::kernel_host::KernelHost;
@@ -231,7 +231,7 @@ impl Services for VmServices {
                     shared.kernel_host.clone(),
                     shared.id,
                     None,
-                    Sink::Vsock(connection.clone()),
+                    SinkStream::Vsock(connection.clone()).into(),
                 );
                 Some(Box::new(ChannelEndpoint::new(shared.clone(), channel, connection)))
             }

@@ -53,6 +53,9 @@ pub struct DaemonArgs {
     /// and errors appear as device state
     #[arg(long)]
     pub async_submission: bool,
+    /// Send all messages through sockets, not through memory that processes and daemon share
+    #[arg(long)]
+    pub without_rings: bool,
     /// Adapters, VMs and policies (TOML)
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -76,6 +79,7 @@ impl DaemonArgs {
             flight_recorder_bytes: self.flight_recorder.map(|mebibytes| (mebibytes as usize) << 20),
             dumps: self.dumps.clone(),
             async_submission: self.async_submission,
+            without_rings: self.without_rings,
             kernel,
             drivers: drivers.clone(),
             ..Options::default()

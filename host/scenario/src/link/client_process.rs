@@ -79,6 +79,7 @@ impl ClientProcess {
             process: id.0,
             recording: false,
             async_submission,
+            rings: false,
             status_slot_plus_one,
             applied: 0,
             times: false,

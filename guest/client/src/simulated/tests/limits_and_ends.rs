@@ -378,7 +378,7 @@ fn the_greeting_gives_the_welcome_and_keeps_what_came_behind_it() {
     let port = SimulatedPort::new(SimulatedMemory::new(64));
     let mut greeting = pin!(port.greet(b"token".to_vec()));
     assert!(poll_once(greeting.as_mut()).is_pending());
-    let mut frames = FrameBuffer::default();
+    let mut frames = proto::frame::FrameBuffer::default();
     frames.extend(&port.take_outbound());
     let hello: ToHost = decode(frames.next_frame().unwrap().unwrap()).unwrap();
     assert!(matches!(hello.body, Some(to_host::Body::Hello(hello)) if hello.token == b"token"));

@@ -97,7 +97,7 @@ fn finished<T>(poll: Poll<T>) -> T {
 
 /// The calls that the guest has written since the last time, with their request numbers.
 fn calls(port: &SimulatedPort) -> Vec<(u64, Call)> {
-    let mut frames = FrameBuffer::default();
+    let mut frames = proto::frame::FrameBuffer::default();
     frames.extend(&port.take_outbound());
     let mut calls = Vec::new();
     while let Some(frame) = frames.next_frame().unwrap() {

@@ -1,0 +1,130 @@
+//! Turns of the streams of local processes.
+
+use dxgkrnl::ProcessId;
+use rustix::event::epoll;
+use rustix::io::Errno;
+
+use super::reading::{ReadError, read};
+use super::{INTEREST, Loop, Source, deferred_reads};
+use crate::channel::ProtocolError;
+
+/// What a read brought.
+enum Brought {
+    Something,
+    /// The stream has ended, or may not be read any more.
+    End,
+    /// The stream is not read for now.
+    Held,
+}
+
+impl Loop {
+    pub(super) fn stream_event(&mut self, key: u64, flags: epoll::EventFlags) {
+        let Some(Source::Stream { vm, stream, channel, readable, .. }) = self.sources.get_mut(&key) else {
+            return;
+        };
+        *readable = true;
+        if flags.contains(epoll::EventFlags::OUT) {
+            let _ = epoll::modify(&*self.epoll, &**stream, epoll::EventData::new_u64(key), INTEREST);
+            if let Some(client) = channel.client() {
+                client.outbox.writable();
+            }
+        }
+        self.turns.join(*vm, key);
+    }
+
+    /// Runs one turn of one stream of each VM.
+    pub(super) fn round(&mut self) {
+        for key in self.turns.next_of_each() {
+            self.turn(key);
+        }
+    }
+
+    /// Runs a turn: one read of a stream and its ring, unless the last one is not yet processed; then a limited number of
+    /// calls.
+    fn turn(&mut self, key: u64) {
+        let Some(Source::Stream { vm, process, channel, .. }) = self.sources.get_mut(&key) else {
+            return;
+        };
+        let (vm, process) = (*vm, *process);
+        channel.awake_since(self.awake_ns);
+        let brought = if channel.has_more() { Ok(Brought::Something) } else { self.read_once(key) };
+        let Some(Source::Stream { channel, last_reads, .. }) = self.sources.get_mut(&key) else { return };
+        let is_last = last_reads.is_some();
+        let result = match brought {
+            Ok(Brought::Something) => channel.turn().map(Some),
+            Ok(Brought::End) => Ok(None),
+            Ok(Brought::Held) => {
+                channel.idle();
+                return self.hold(key);
+            }
+            Err(error) => Err(error),
+        };
+        channel.idle();
+        match result {
+            Ok(Some(has_more)) => {
+                if has_more || is_last {
+                    self.turns.join(vm, key);
+                }
+                self.ring_is_busy(key);
+            }
+            Ok(None) => self.end_process(process),
+            Err(error) => {
+                channel.close_with(&error);
+                self.end_process(process);
+            }
+        }
+    }
+
+    /// One read of a stream, if it has something, and then of its ring.
+    fn read_once(&mut self, key: u64) -> Result<Brought, ProtocolError> {
+        let Some(Source::Stream { stream, channel, readable, last_reads, .. }) = self.sources.get_mut(&key)
+        else {
+            return Ok(Brought::End);
+        };
+        let is_last = last_reads.is_some();
+        match last_reads {
+            Some(0) => return Ok(Brought::End),
+            Some(reads) => *reads -= 1,
+            None => {}
+        }
+        let mut has_ended = false;
+        if std::mem::take(readable) || is_last || channel.awaits_stream() {
+            match read(stream, channel, &mut self.scratch) {
+                Ok(0) => has_ended = true,
+                Ok(_) | Err(ReadError::Ended(Errno::AGAIN | Errno::INTR)) => {}
+                Err(ReadError::Ended(error)) if deferred_reads::is_to_be_held(error, stream) => {
+                    return Ok(Brought::Held);
+                }
+                Err(ReadError::Ended(_)) => has_ended = true,
+                Err(ReadError::Descriptors(count)) => return Err(ProtocolError::Descriptors(count)),
+            }
+        }
+        // All that a process published before its stream ended counts.
+        let taken = channel.take_ring(has_ended || is_last)?;
+        match has_ended {
+            // The next read finds the end again, and nothing in the ring.
+            true if taken > 0 => {
+                *readable = true;
+                *last_reads = Some(1);
+                Ok(Brought::Something)
+            }
+            true => channel.end_of_stream().map(|()| Brought::End),
+            false => Ok(Brought::Something),
+        }
+    }
+
+    /// Detaches a process that has exited, after its earlier calls: what one more read brings is processed first.
+    pub(super) fn detach_after_calls(&mut self, process: ProcessId) {
+        let mut has_streams = false;
+        for key in self.keys_of.get(&process).cloned().unwrap_or_default() {
+            if let Some(Source::Stream { vm, last_reads, .. }) = self.sources.get_mut(&key) {
+                last_reads.get_or_insert(1);
+                self.turns.join(*vm, key);
+                has_streams = true;
+            }
+        }
+        if !has_streams {
+            self.end_process(process);
+        }
+    }
+}
