@@ -110,11 +110,11 @@ impl FrameBuffer {
         Ok(Some(&self.bytes[body..body + length]))
     }
 
-    /// Skips empty frames; true if there was one.
+    /// Skips one empty frame, if it is next; true if it was.
     pub fn skip_empty(&mut self) -> bool {
-        let empty = self.bytes[self.start..].iter().take_while(|byte| **byte == 0).count();
-        self.start += empty;
-        empty > 0
+        let is_empty = self.bytes.get(self.start) == Some(&0);
+        self.start += usize::from(is_empty);
+        is_empty
     }
 
     /// Bytes that were not returned as frames yet.

@@ -159,7 +159,8 @@ mod orders {
 
     impl Shared {
         fn new() -> Shared {
-            let (words, bytes) = ([0, 1, 2].map(|_| AtomicU64::new(0)), [0, 1, 2, 3].map(|_| AtomicU8::new(0)));
+            let (words, bytes) =
+                ([0, 1, 2].map(|_| AtomicU64::new(0)), [0, 1, 2, 3].map(|_| AtomicU8::new(0)));
             Shared(Arc::new((words, bytes)))
         }
     }
@@ -251,7 +252,8 @@ mod orders {
             let mut calls = Sender::new(near.clone(), far.clone());
             let answers = Receiver::new(near.clone(), far.clone());
             let server = loom::thread::spawn({
-                let (mut sender, receiver) = (Sender::new(far.clone(), near.clone()), Receiver::new(far, near));
+                let (mut sender, receiver) =
+                    (Sender::new(far.clone(), near.clone()), Receiver::new(far, near));
                 let streams = streams.clone();
                 move || {
                     let call = receive_all(receiver, &streams[0], 1);

@@ -127,7 +127,7 @@ impl Attached {
     /// Attaches with these versions of the protocol.
     pub fn speaking(broker: &Path, version: u32, version_min: u32) -> Result<Attached, String> {
         let broker = Broker::connect(broker);
-        let attach = broker_request::Attach { version, name: "e2e".into(), version_min };
+        let attach = broker_request::Attach { version, name: "e2e".into(), version_min, rings: false };
         let (reply, descriptors) = broker.request(broker_request::Body::Attach(attach));
         if !reply.refused.is_empty() {
             return Err(reply.refused);

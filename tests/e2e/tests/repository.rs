@@ -10,9 +10,10 @@ use e2e::programs::tree;
 use serde_json::Value;
 
 /// Workspace crates that each crate may use (design: "a crate boundary exists because a rule differs").
-const EDGES: [(&str, &[&str]); 34] = [
+const EDGES: [(&str, &[&str]); 35] = [
     ("d3dkmt", &[]),
     ("fence_page", &[]),
+    ("frame_ring", &[]),
     ("nt_handle", &["d3dkmt"]),
     ("covers", &[]),
     ("listening", &[]),
@@ -35,6 +36,7 @@ const EDGES: [(&str, &[&str]); 34] = [
             "drivers",
             "dxgkrnl",
             "fence_page",
+            "frame_ring",
             "listening",
             "nt_handle",
             "proto",
@@ -92,7 +94,7 @@ const EDGES: [(&str, &[&str]); 34] = [
     ),
     ("client", &["d3dkmt", "fence_page", "proto"]),
     ("abi", &["d3dkmt"]),
-    ("umd", &["abi", "client", "d3dkmt", "fence_page", "nt_handle", "proto"]),
+    ("umd", &["abi", "client", "d3dkmt", "fence_page", "frame_ring", "nt_handle", "proto"]),
     // Loads libdxcore.so at run time.
     ("dev-dxg", &["abi", "d3dkmt", "nt_handle"]),
     ("guestd", &["d3dkmt", "fence_page", "listening", "nt_handle", "proto"]),

@@ -55,7 +55,11 @@ impl RingInlet {
             return false;
         }
         let found = look_until(|| !self.receiver.is_empty());
-        if found { self.patience.found() } else { self.patience.missed() }
+        if found {
+            self.patience.found()
+        } else {
+            self.patience.missed()
+        }
         found
     }
 

@@ -125,9 +125,13 @@ mod tests {
     #[test]
     fn a_killed_child_returns_nothing_and_leaves_no_process() {
         let kernel = kernel();
-        let child = Child::fork(|| kernel.save().unwrap()).unwrap();
+        let too_late = std::time::Duration::from_secs(3600);
+        let child = Child::fork(|| {
+            std::thread::sleep(too_late);
+            kernel.save().unwrap()
+        });
+        let child = child.unwrap();
         let pid = child.pid;
-        kill_process(pid, Signal::STOP).unwrap();
         kill_process(pid, Signal::KILL).unwrap();
         assert_eq!(child.finish(), None);
         assert!(rustix::process::test_kill_process(pid).is_err());

@@ -503,7 +503,9 @@ impl Loop {
         let peer = connection.peer();
         match (request, process) {
             (Request::End, _) => Ok(false),
-            (Request::Attach { name, rings }, None) if self.park(key, vm, connection, &name, rings) => Ok(true),
+            (Request::Attach { name, rings }, None) if self.park(key, vm, connection, &name, rings) => {
+                Ok(true)
+            }
             (Request::Attach { name, rings }, None) => {
                 self.attach(key, vm, connection, name, rings).map(|()| true)
             }

@@ -9,7 +9,7 @@ use super::{INTEREST, Loop, Source, deferred_reads};
 use crate::channel::ProtocolError;
 
 /// What a read brought.
-enum Brought {
+enum ReadOutcome {
     Something,
     /// The stream has ended, or may not be read any more.
     End,
@@ -47,13 +47,13 @@ impl Loop {
         };
         let (vm, process) = (*vm, *process);
         channel.awake_since(self.awake_ns);
-        let brought = if channel.has_more() { Ok(Brought::Something) } else { self.read_once(key) };
+        let outcome = if channel.has_more() { Ok(ReadOutcome::Something) } else { self.read_once(key) };
         let Some(Source::Stream { channel, last_reads, .. }) = self.sources.get_mut(&key) else { return };
         let is_last = last_reads.is_some();
-        let result = match brought {
-            Ok(Brought::Something) => channel.turn().map(Some),
-            Ok(Brought::End) => Ok(None),
-            Ok(Brought::Held) => {
+        let result = match outcome {
+            Ok(ReadOutcome::Something) => channel.turn().map(Some),
+            Ok(ReadOutcome::End) => Ok(None),
+            Ok(ReadOutcome::Held) => {
                 channel.idle();
                 return self.hold(key);
             }
@@ -76,14 +76,14 @@ impl Loop {
     }
 
     /// One read of a stream, if it has something, and then of its ring.
-    fn read_once(&mut self, key: u64) -> Result<Brought, ProtocolError> {
+    fn read_once(&mut self, key: u64) -> Result<ReadOutcome, ProtocolError> {
         let Some(Source::Stream { stream, channel, readable, last_reads, .. }) = self.sources.get_mut(&key)
         else {
-            return Ok(Brought::End);
+            return Ok(ReadOutcome::End);
         };
         let is_last = last_reads.is_some();
         match last_reads {
-            Some(0) => return Ok(Brought::End),
+            Some(0) => return Ok(ReadOutcome::End),
             Some(reads) => *reads -= 1,
             None => {}
         }
@@ -93,7 +93,7 @@ impl Loop {
                 Ok(0) => has_ended = true,
                 Ok(_) | Err(ReadError::Ended(Errno::AGAIN | Errno::INTR)) => {}
                 Err(ReadError::Ended(error)) if deferred_reads::is_to_be_held(error, stream) => {
-                    return Ok(Brought::Held);
+                    return Ok(ReadOutcome::Held);
                 }
                 Err(ReadError::Ended(_)) => has_ended = true,
                 Err(ReadError::Descriptors(count)) => return Err(ProtocolError::Descriptors(count)),
@@ -106,10 +106,10 @@ impl Loop {
             true if taken > 0 => {
                 *readable = true;
                 *last_reads = Some(1);
-                Ok(Brought::Something)
+                Ok(ReadOutcome::Something)
             }
-            true => channel.end_of_stream().map(|()| Brought::End),
-            false => Ok(Brought::Something),
+            true => channel.end_of_stream().map(|()| ReadOutcome::End),
+            false => Ok(ReadOutcome::Something),
         }
     }
 
