@@ -9,9 +9,10 @@
 //!
 //! | version | |
 //! |---|---|
-//! | 8 | ranges of versions, `Hello.fence_address`, `GuestdHello.features` |
+//! | 8 | ranges of versions, `Hello.fence_address`, `GuestdHello.features`, kept backing pages |
 //!
-//! For an older guest the host does without: fence memory has the default address, and the guest has all features. A
+//! For an older guest the host does without: fence memory has the default address, the guest has all features, and shared
+//! memory of the device ends with the process that created it. A
 //! host of version 7 refuses newer guests, because it does not know ranges. The simulated driver's escapes have no
 //! versions: DESCRIBE_FENCE of programs built before version 8 (9) is refused, it is 10 now.
 
@@ -26,6 +27,9 @@ const PROTOCOL_VERSION_MIN: u32 = 7;
 /// Since this version guestd sends the features that its guest knows, and the host those of them that it has. An older
 /// peer has all.
 pub const FEATURES_SINCE: u32 = 8;
+
+/// Since this version guestd keeps backing pages that the host still accesses.
+pub const KEPT_BACKING_SINCE: u32 = 8;
 
 /// The versions that one side speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,8 +1,7 @@
 /* Sync files: descriptors that become readable when a fence reaches a value, in every process that has them, and from
  * which any process of the VM opens the fence or lets a context wait for it. */
-#include "check.h"
+#include "descriptors.h"
 #include <fcntl.h>
-#include <sys/socket.h>
 
 static handle_t adapter, device;
 
@@ -133,40 +132,6 @@ static void with_a_child(void)
     printf("a child opens it and waits\n");
 }
 
-static void send_file(int socket, int file)
-{
-    union {
-        struct cmsghdr header;
-        char space[CMSG_SPACE(sizeof(int))];
-    } control = {0};
-    struct iovec byte = {"x", 1};
-    struct msghdr message = {.msg_iov = &byte, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(header), &file, sizeof file);
-    CHECK(sendmsg(socket, &message, 0) == 1, "sendmsg: %s", strerror(errno));
-}
-
-static int receive_file(int socket)
-{
-    union {
-        struct cmsghdr header;
-        char space[CMSG_SPACE(sizeof(int))];
-    } control = {0};
-    char byte;
-    struct iovec into = {&byte, 1};
-    struct msghdr message = {.msg_iov = &into, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
-    int file = -1;
-    CHECK(recvmsg(socket, &message, 0) == 1, "recvmsg: %s", strerror(errno));
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    if (header && header->cmsg_type == SCM_RIGHTS)
-        memcpy(&file, CMSG_DATA(header), sizeof file);
-    CHECK(file > 0, "no descriptor came");
-    return file;
-}
-
 /* This program again, with this mode and a socket at `socket`. */
 static pid_t run_again(const char *program, const char *mode, int socket)
 {
@@ -187,7 +152,7 @@ static void with_a_stranger(const char *program)
     int file = sync_file(fence.handle, 7), sockets[2];
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) == 0, "socketpair: %s", strerror(errno));
     pid_t stranger = run_again(program, "receives", sockets[1]);
-    send_file(sockets[0], file);
+    send_descriptor(sockets[0], file);
     /* Only the stranger has it now. */
     close(file);
     signals_when_told(sockets[0], fence.handle);
@@ -205,7 +170,7 @@ static void of_a_killed_creator(const char *program)
     int sockets[2];
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) == 0, "socketpair: %s", strerror(errno));
     pid_t creator = run_again(program, "creates", sockets[1]);
-    int file = receive_file(sockets[0]);
+    int file = receive_descriptor(sockets[0]);
     kill(creator, SIGKILL);
     child_end(creator);
     D3DKMT_OPENSYNCOBJECTFROMSYNCFILE opened;
@@ -288,7 +253,7 @@ static void bad_calls(void)
 static int other_mode(const char *mode, int socket)
 {
     if (!strcmp(mode, "receives")) {
-        opens(receive_file(socket), socket);
+        opens(receive_descriptor(socket), socket);
         fflush(stdout);
         return failures;
     }
@@ -297,7 +262,7 @@ static int other_mode(const char *mode, int socket)
     struct fence fence = create_fence(device, 8, NT_SHARED);
     int file = sync_file(fence.handle, 9);
     if (!strcmp(mode, "creates"))
-        send_file(socket, file);
+        send_descriptor(socket, file);
     else
         printf("ready\n");
     fflush(stdout);

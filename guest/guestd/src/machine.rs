@@ -44,6 +44,10 @@ impl Machine for GuestMachine {
         Ok(MadeRegion { region: new.region, addresses: new.addresses, descriptor: new.descriptor })
     }
 
+    fn share_region(&mut self, region: &Region) -> Result<OwnedFd, String> {
+        region.descriptor()
+    }
+
     fn open_stream(&mut self) -> Result<MadeStream<Self>, String> {
         let stream = vsock::connect_host(CHANNEL_PORT).map_err(|error| match error {
             // The host is running, because it has just answered the attach.

@@ -4,16 +4,20 @@
 //! A process attaches pages at an address of its own, and names them by it. The broker allocates the pages, and the
 //! process maps them in place of its own. Memory of the device has addresses beyond those of any process, and is mapped
 //! elsewhere. So pages stay allocated whatever the process does, and no engine accesses them after detach or after the
-//! process is gone.
+//! process is gone. Those of a shared resource are *kept* then, under the same name, until their allocation ends:
+//! processes that have it open map them too, and their engines access them.
 //!
 //! `unsafe`: it maps memory that a client process reads and writes at the same time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use d3dkmt::limits::{DEVICE_MEMORY_END, DEVICE_MEMORY_START, USER_END};
+use dxgkrnl::ProcessId;
 use fence_page::PAGE_BYTES;
 use proto::bulk::piece_bytes;
 use proto::limits::{BACKING_MEMFD, BACKING_PAGES_MAX, PAGES_PER_MESSAGE_MAX};
@@ -31,6 +35,8 @@ pub struct LocalPages {
     bytes: usize,
     /// Its part of the client's share of mappings.
     share: Option<Share>,
+    /// The memfd of shared memory, for other processes, with its part of the client's share of descriptors.
+    shareable: Option<(OwnedFd, Share)>,
 }
 
 // SAFETY: the mapping belongs to this value alone and lives as long; its bytes are only copied, never referred to.
@@ -75,7 +81,7 @@ impl LocalPages {
         }
         .context("cannot map memory")?;
         let base = NonNull::new(base.cast::<u8>()).context("memory was mapped at address 0")?;
-        Ok(LocalPages { base, bytes, share: None })
+        Ok(LocalPages { base, bytes, share: None, shareable: None })
     }
 
     /// The same pages, charged to a client's share of mappings while mapped.
@@ -83,6 +89,13 @@ impl LocalPages {
         let mut charged = self;
         charged.share = Some(share);
         charged
+    }
+
+    /// The same pages, of which other processes may get this descriptor.
+    pub(super) fn shareable(self, descriptor: OwnedFd, share: Share) -> LocalPages {
+        let mut shareable = self;
+        shareable.shareable = Some((descriptor, share));
+        shareable
     }
 
     fn read(&self, offset: usize, bytes: &mut [u8]) {
@@ -126,6 +139,16 @@ impl Drop for LocalPages {
     }
 }
 
+/// Tells the broker of a VM that kept pages of a process, at an address, are no longer accessed.
+#[derive(Clone)]
+pub struct ReleaseBacking(pub Arc<dyn Fn(ProcessId, u64) + Send + Sync>);
+
+impl fmt::Debug for ReleaseBacking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReleaseBacking").finish_non_exhaustive()
+    }
+}
+
 /// Pages that one message attached as backing.
 #[derive(Debug)]
 pub enum BackingPages {
@@ -134,10 +157,28 @@ pub enum BackingPages {
     Guest {
         memory: GuestMemory,
         pages: Vec<u64>,
+        /// `None` of a broker that is too old to keep pages.
+        release: Option<ReleaseBacking>,
     },
 }
 
 impl BackingPages {
+    /// A descriptor for another process, of shared memory that is mapped here.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            BackingPages::Local(pages) => Some(pages.shareable.as_ref()?.0.as_fd()),
+            BackingPages::Guest { .. } => None,
+        }
+    }
+
+    /// Whether they stay allocated although the process has detached them or is gone.
+    fn can_outlive(&self) -> bool {
+        match self {
+            BackingPages::Local(_) => true,
+            BackingPages::Guest { release, .. } => release.is_some(),
+        }
+    }
+
     fn bytes(&self) -> u64 {
         match self {
             BackingPages::Local(pages) => pages.bytes as u64,
@@ -148,7 +189,7 @@ impl BackingPages {
     fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), BackingFault> {
         match self {
             BackingPages::Local(pages) => pages.read(offset as usize, bytes),
-            BackingPages::Guest { memory, pages } => {
+            BackingPages::Guest { memory, pages, .. } => {
                 for (address, part) in runs(pages, offset, bytes.len()) {
                     memory.read(address, &mut bytes[part])?;
                 }
@@ -160,7 +201,7 @@ impl BackingPages {
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), BackingFault> {
         match self {
             BackingPages::Local(pages) => pages.write(offset as usize, bytes),
-            BackingPages::Guest { memory, pages } => {
+            BackingPages::Guest { memory, pages, .. } => {
                 for (address, part) in runs(pages, offset, bytes.len()) {
                     memory.write(address, &bytes[part])?;
                 }
@@ -208,6 +249,8 @@ pub enum BackingFault {
 #[derive(Default, Debug)]
 pub struct ProcessBacking {
     pieces: BTreeMap<u64, BackingPages>,
+    /// Addresses of pieces that the process has detached, or that outlive it.
+    kept: BTreeSet<u64>,
     /// Bytes of all pieces.
     bytes: u64,
 }
@@ -265,9 +308,53 @@ impl ProcessBacking {
 
     /// Detaches the pages at an address: they are no longer accessed. False if there are none.
     pub fn detach(&mut self, address: u64) -> bool {
+        !self.kept.contains(&address) && self.remove(address).is_some()
+    }
+
+    fn remove(&mut self, address: u64) -> Option<BackingPages> {
+        self.kept.remove(&address);
         let removed = self.pieces.remove(&address);
         self.bytes -= removed.as_ref().map_or(0, BackingPages::bytes);
-        removed.is_some()
+        removed
+    }
+
+    /// Keeps the pages at an address, although the process has detached them. False if it has none there that can be
+    /// kept.
+    pub fn keep(&mut self, address: u64) -> bool {
+        self.pieces.get(&address).is_some_and(BackingPages::can_outlive) && self.kept.insert(address)
+    }
+
+    /// Splits off the pages for which this is true, which are kept from here on.
+    pub fn split_off_kept(&mut self, outlives: impl Fn(u64) -> bool) -> ProcessBacking {
+        let mut kept = ProcessBacking::default();
+        let pieces = self.pieces.iter().filter(|(address, pages)| pages.can_outlive() && outlives(**address));
+        for address in pieces.map(|(address, _)| *address).collect::<Vec<_>>() {
+            if let Some(pages) = self.remove(address) {
+                kept.add(address, pages);
+                kept.keep(address);
+            }
+        }
+        kept
+    }
+
+    /// Removes kept pages in a range of addresses, and returns each.
+    pub fn release(&mut self, start: u64, bytes: u64) -> Vec<(u64, BackingPages)> {
+        let ended: Vec<u64> = self.kept.range(start..start.saturating_add(bytes)).copied().collect();
+        ended.into_iter().filter_map(|address| Some((address, self.remove(address)?))).collect()
+    }
+
+    /// The pages that were attached at an address.
+    pub fn piece(&self, address: u64) -> Option<&BackingPages> {
+        self.pieces.get(&address)
+    }
+
+    /// First addresses of kept pages.
+    pub fn kept(&self) -> impl Iterator<Item = u64> {
+        self.kept.iter().copied()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
     }
 
     /// Reads bytes at an address of the process.
@@ -343,6 +430,25 @@ mod tests {
         }
         assert!(backing.detach(0x10000) && !backing.detach(0x10000));
         assert!(backing.write(0x10400, &written).is_err());
+    }
+
+    #[test]
+    fn kept_pages_are_accessed_until_they_are_released() {
+        const START: u64 = DEVICE_MEMORY_START;
+        let mut backing = ProcessBacking::default();
+        backing.add(START, pages(2));
+        backing.add(0x10000, pages(1));
+        assert!(backing.keep(START) && !backing.keep(START) && !backing.keep(0x9000));
+        assert!(!backing.detach(START), "the process has detached it before");
+        backing.write(START + 0x1800, &[7]).unwrap();
+        let mut kept = backing.split_off_kept(|address| address >= START);
+        assert_eq!((backing.pieces(), kept.kept().collect::<Vec<_>>()), (1, vec![START]));
+        let mut byte = [0];
+        kept.read(START + 0x1800, &mut byte).unwrap();
+        assert_eq!(byte, [7]);
+        assert!(kept.release(START + 0x2000, 0x2000).is_empty());
+        assert_eq!(kept.release(START, 0x2000).len(), 1);
+        assert!(kept.is_empty() && kept.read(START + 0x1800, &mut byte).is_err());
     }
 
     #[test]

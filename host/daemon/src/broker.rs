@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use anyhow::Context as _;
-use d3dkmt::EventId;
+use d3dkmt::{EventId, Handle};
 use dxgkrnl::ProcessId;
 use proto::attach::{BrokerReply, BrokerRequest};
 use proto::limits::BROKER_PACKET_BYTES_MAX;
@@ -47,6 +47,11 @@ pub enum Request {
     DetachBacking {
         address: u64,
     },
+    /// Pages of shared memory that the process has opened.
+    ShareBacking {
+        allocation: Handle,
+        offset: u64,
+    },
     /// An event of a driver, and its eventfd.
     RegisterEvent {
         name: EventId,
@@ -69,6 +74,11 @@ pub enum Request {
     ReattachBacking {
         address: u64,
         pages: u32,
+        memory: ClientFd,
+    },
+    ReshareBacking {
+        allocation: Handle,
+        offset: u64,
         memory: ClientFd,
     },
     HaveNtHandle {
@@ -103,6 +113,13 @@ pub(super) fn read_request(connection: &ClientFd) -> anyhow::Result<Request> {
             Ok(Request::AttachBacking { address: attach_backing.address, pages: attach_backing.pages })
         }
         Body::DetachBacking(address) => Ok(Request::DetachBacking { address }),
+        Body::ShareBacking(share) => {
+            Ok(Request::ShareBacking { allocation: Handle(share.allocation), offset: share.offset })
+        }
+        Body::ReshareBacking(share) => {
+            let memory = descriptor.context("the request attaches shared pages but has no descriptor")?;
+            Ok(Request::ReshareBacking { allocation: Handle(share.allocation), offset: share.offset, memory })
+        }
         Body::RegisterEvent(name) => {
             let event = descriptor.context("the request registers an event but has no descriptor")?;
             Ok(Request::RegisterEvent { name: EventId(name), event })
@@ -190,7 +207,11 @@ pub(super) fn attach_backing(
 ) -> anyhow::Result<OwnedFd> {
     let share = kernel_host.budgets.mappings.take(peer, 1)?;
     let (local, descriptor) = LocalPages::create(pages.min(proto::limits::PAGES_PER_MESSAGE_MAX as u32))?;
-    let local = local.charged_to(share);
+    let mut local = local.charged_to(share);
+    if kernel_host.sessions().is_shared_memory(process, address) {
+        let share = kernel_host.budgets.descriptors.take(peer, 1)?;
+        local = local.shareable(descriptor.try_clone()?, share);
+    }
     kernel_host.sessions().attach_backing(process, address, pages, BackingPages::Local(local))?;
     Ok(descriptor)
 }

@@ -4,24 +4,24 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use d3dkmt::limits::REGISTERED_EVENTS_PER_PROCESS_MAX;
-use d3dkmt::{EventId, FeatureId, ShareToken};
+use d3dkmt::{EventId, FeatureId, Handle, ShareToken};
 use dxgkrnl::{Features, ProcessId};
 use fence_page::PAGE_BYTES;
 use proto::Versions;
 use proto::attach::{
     AddFenceMemory, AttachBacking, AttachProcess, Attached, DetachBacking, GuestdHello, GuestdToHost,
-    GuestdWelcome, HostToGuestd, RegisteredEvent, ResumeProcess, Resumed, Returning, Rung, guestd_to_host,
-    host_to_guestd, rung,
+    GuestdWelcome, HostToGuestd, KeptBacking, RegisteredEvent, ResumeProcess, Resumed, Returning, Rung,
+    ShareBacking, SharedBacking, guestd_to_host, host_to_guestd, rung,
 };
 use proto::frame::{self, FrameBuffer};
 use proto::limits::PAGES_PER_MESSAGE_MAX;
-use proto::version::FEATURES_SINCE;
+use proto::version::{FEATURES_SINCE, KEPT_BACKING_SINCE};
 use vsock_device::locks::{Rank, Ranked, RankedGuard};
 use vsock_device::{CloseReason, Connection, Endpoint, GuestMemory};
 
-use super::backing::BackingPages;
+use super::backing::{BackingPages, ReleaseBacking};
 use super::client_process::{ClientProcess, kept_name, without_controls};
-use super::kernel_host::Token;
+use super::kernel_host::{SharedPiece, Token};
 use super::limits::{HELLO_BYTES_MAX, VSOCK_PIECE_BYTES};
 use super::memory::FenceMemory;
 use super::peer::Peer;
@@ -33,6 +33,8 @@ pub struct GuestdEndpoint {
     vm: Arc<VmShared>,
     /// Number of guestd's session, once it has sent GuestdHello.
     session: Option<u64>,
+    /// Whether it keeps pages that the host still accesses.
+    keeps_backing: bool,
     /// `Some` until it has sent GuestdHello.
     pending_connection: Option<PendingConnection>,
     memory: GuestMemory,
@@ -57,6 +59,7 @@ impl GuestdEndpoint {
         GuestdEndpoint {
             vm,
             session: None,
+            keeps_backing: false,
             pending_connection,
             memory,
             frames: FrameBuffer::default(),
@@ -114,7 +117,7 @@ impl GuestdEndpoint {
         let detach = Box::new(move || {
             vm.kernel_host.sessions().detach(process);
             // A guestd that does not read is reset, which detaches its processes.
-            replies.answer(&vm, request, Ok(host_to_guestd::Body::Detached(true)));
+            replies.answer(&vm, request, Ok(detached(&vm, process)));
         });
         self.vm.after_calls(process, detach);
     }
@@ -174,11 +177,13 @@ impl GuestdEndpoint {
                 self.attach_backing(attach_backing).map(|()| Reply::BackingAttached(true))
             }
             Body::DetachBacking(DetachBacking { process, address }) => {
-                self.client(process).and_then(|client| {
-                    let detached = self.vm.kernel_host.sessions().detach_backing(client.id, address);
-                    detached.map(|()| Reply::TakenBack(true))
+                self.detach_backing(process, address).map(|is_kept| match is_kept {
+                    true => Reply::Kept(KeptBacking { addresses: vec![address] }),
+                    false => Reply::TakenBack(true),
                 })
             }
+            Body::ShareBacking(share) => self.share_backing(&share).map(Reply::SharedBacking),
+            Body::KeptBacking(kept) => self.keep_backing(kept).map(|()| Reply::BackingAttached(true)),
             Body::RegisterEvent(event) => {
                 self.register_event(&event).map(|token| Reply::EventChannel(token.to_vec()))
             }
@@ -192,7 +197,8 @@ impl GuestdEndpoint {
                 let event_channels = wakes.map(|(name, wakes)| rung::EventChannel { event: name.0, wakes });
                 Reply::Rung(Rung { event_channels: event_channels.collect() })
             }),
-            Body::Detach(_) => Ok(Reply::Detached(true)),
+            // The host has ended it.
+            Body::Detach(process) => Ok(detached(&self.vm, ProcessId(process))),
         })
     }
 
@@ -213,6 +219,7 @@ impl GuestdEndpoint {
     fn hello(&mut self, hello: &GuestdHello, version: u32) -> anyhow::Result<GuestdWelcome> {
         anyhow::ensure!(self.session.is_none(), "guestd sent GuestdHello twice");
         self.session = Some(self.vm.guestd_there().context("another guestd is connected already")?);
+        self.keeps_backing = version >= KEPT_BACKING_SINCE;
         self.pending_connection = None;
         let line = || {
             format!("vm {}: guestd is connected, kernel {}", self.vm.id.0, without_controls(&hello.kernel))
@@ -278,6 +285,10 @@ impl GuestdEndpoint {
         if !self.owns(process) {
             return Err(not_attached(process));
         }
+        self.check_addresses(pages)
+    }
+
+    fn check_addresses(&self, pages: &[u64]) -> anyhow::Result<()> {
         anyhow::ensure!(
             !pages.is_empty() && pages.len() <= PAGES_PER_MESSAGE_MAX,
             "{} pages at once, allowed are 1 to {PAGES_PER_MESSAGE_MAX}",
@@ -295,8 +306,46 @@ impl GuestdEndpoint {
         let AttachBacking { process, address, pages } = attach_backing;
         let (process, count) = (ProcessId(process), pages.len() as u32);
         self.check_pages(process, &pages)?;
-        let backing = BackingPages::Guest { memory: self.memory.clone(), pages };
+        let backing = self.guest_pages(pages);
         self.vm.kernel_host.sessions().attach_backing(process, address, count, backing)
+    }
+
+    /// Detaches pages; true if they are kept.
+    fn detach_backing(&self, process: u32, address: u64) -> anyhow::Result<bool> {
+        let sessions = self.vm.kernel_host.sessions();
+        match self.client(process) {
+            Ok(client) => sessions.detach_backing(client.id, address),
+            // The host has ended the process, and still accesses these pages.
+            Err(_) if sessions.kept(self.vm.id, ProcessId(process)).contains(&address) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Finds the pages for an allocation that a process has opened.
+    fn share_backing(&self, share: &ShareBacking) -> anyhow::Result<SharedBacking> {
+        let ShareBacking { process, allocation, offset } = *share;
+        let (client, sessions) = (self.client(process)?, self.vm.kernel_host.sessions());
+        let SharedPiece { owner, address, bytes, .. } =
+            sessions.share_backing(client.id, Handle(allocation), offset)?;
+        Ok(SharedBacking { process: owner.0, address, bytes })
+    }
+
+    /// Attaches pages again that outlive their process, after a restart of the daemon.
+    fn keep_backing(&self, kept: AttachBacking) -> anyhow::Result<()> {
+        let AttachBacking { process, address, pages } = kept;
+        let count = pages.len() as u32;
+        self.check_addresses(&pages)?;
+        let backing = self.guest_pages(pages);
+        let (resumption, vm) = (self.vm.kernel_host.resumption(), self.vm.id);
+        resumption.keep_backing(vm, ProcessId(process), address, count, backing)
+    }
+
+    fn guest_pages(&self, pages: Vec<u64>) -> BackingPages {
+        let replies = self.replies.clone();
+        let release = self
+            .keeps_backing
+            .then(|| ReleaseBacking(Arc::new(move |process, address| replies.released(process, address))));
+        BackingPages::Guest { memory: self.memory.clone(), pages, release }
     }
 
     /// Registers pages of guest RAM as fence memory of a process.
@@ -347,7 +396,17 @@ impl Replies {
     /// Sends that a sync file is ready. There is one such message for each sync file of the VM at most, and guestd has to
     /// read answers to make more, so what it leaves unread is limited.
     fn sync_file_ready(&self, token: ShareToken) {
-        let body = Some(host_to_guestd::Body::SyncFileReady(token.0.to_vec()));
+        self.send(host_to_guestd::Body::SyncFileReady(token.0.to_vec()));
+    }
+
+    /// Sends that kept pages are no longer accessed, once for pages that guestd has attached.
+    fn released(&self, process: ProcessId, address: u64) {
+        self.send(host_to_guestd::Body::BackingReleased(DetachBacking { process: process.0, address }));
+    }
+
+    /// Sends a message of the host's own.
+    fn send(&self, body: host_to_guestd::Body) {
+        let body = Some(body);
         let mut unsent = self.lock();
         frame::append(&HostToGuestd { body, ..HostToGuestd::default() }, &mut unsent);
         self.send_more(&mut unsent);
@@ -370,6 +429,15 @@ fn new_process(vm: &VmShared, attach: AttachProcess, memory: FenceMemory) -> any
     let right = vm.kernel_host.sessions().resume_right(client.id);
     let (resume_token, resume_ms) = right.map_or((Vec::new(), None), |(token, ms)| (token.to_vec(), ms));
     Ok(Attached { process: client.id.0, token: token.to_vec(), resume_token, resume_ms })
+}
+
+/// The answer to a detach: guestd frees what is not kept.
+fn detached(vm: &VmShared, process: ProcessId) -> host_to_guestd::Body {
+    let addresses = vm.kernel_host.sessions().kept(vm.id, process);
+    match addresses.is_empty() {
+        true => host_to_guestd::Body::Detached(true),
+        false => host_to_guestd::Body::Kept(KeptBacking { addresses }),
+    }
 }
 
 fn take_pages(memory: &mut FenceMemory, pages: &[u64]) -> anyhow::Result<()> {

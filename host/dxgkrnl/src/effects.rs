@@ -101,9 +101,14 @@ impl Effects {
         self.answers.iter().find(|answer| (answer.process, answer.request) == (process, request))
     }
 
-    /// Drops the moves, stores and events of processes that are gone.
-    pub(crate) fn forget_processes(&mut self, is_gone: impl Fn(ProcessId) -> bool) {
-        self.moves.retain(|moved| moved.processes().all(|process| !is_gone(process)));
+    /// Drops the moves, stores and events of processes that are gone, but moves of memory that outlives them.
+    pub(crate) fn forget_processes(
+        &mut self,
+        is_gone: impl Fn(ProcessId) -> bool,
+        outlives: impl Fn(ProcessId, u64) -> bool,
+    ) {
+        let is_there = |(process, address)| !is_gone(process) || outlives(process, address);
+        self.moves.retain(|moved| moved.addresses().all(is_there));
         self.stores.retain(|store| !is_gone(store.process));
         self.events.retain(|event| !is_gone(event.process));
     }

@@ -76,7 +76,7 @@ pub use sync::mapping::FenceMapping;
 pub use tdr::bugcheck::Bugcheck;
 pub use vidsch::DoorbellStatus;
 pub use view::snapshot::Snapshot;
-pub use view::{AttachedProcess, snapshot, views, why};
+pub use view::{AttachedProcess, SharedMemory, snapshot, views, why};
 
 /// Version of the model's behaviour: changes whenever the same inputs may give other effects. A trace names the version
 /// that recorded it.

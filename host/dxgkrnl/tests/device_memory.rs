@@ -2,7 +2,7 @@
 
 use covers::covers;
 
-use crate::allocations::destroy;
+use crate::allocations::{destroy, open};
 use crate::common::scripted::scripted;
 use crate::common::{P, World};
 use crate::gpu_memory::{Mapped, bring, map, page_table_updates};
@@ -10,9 +10,9 @@ use crate::paging::queue;
 use d3dkmt::allocation_data::{
     AllocationData, AllocationDataFlags, SEGMENT_LOCAL, SEGMENT_NON_LOCAL, foreign,
 };
-use d3dkmt::limits::{DEVICE_ALLOCATION_BYTES_MAX, DEVICE_MEMORY_START};
+use d3dkmt::limits::{DEVICE_ALLOCATION_BYTES_MAX, DEVICE_MEMORY_START, SHARED_DEVICE_BYTES_PER_VM_MAX};
 use d3dkmt::{AllocationInfo, Call, CreateAllocation, CreateAllocationFlags as F, Handle, NtStatus, Reply};
-use dxgkrnl::{AdapterConfig, Config, Input};
+use dxgkrnl::{AdapterConfig, Config, Input, ProcessId, SharedMemory};
 
 const IP: NtStatus = NtStatus::INVALID_PARAMETER;
 const OK: NtStatus = NtStatus::SUCCESS;
@@ -160,7 +160,6 @@ fn what_cannot_be_is_refused_and_leaks_nothing() {
         ("an overflow", IP, of(visible(u64::MAX, SEGMENT_LOCAL))),
         ("ExistingSysMem", IP, flags(F::EXISTING_SYS_MEM)),
         ("an unknown size", NtStatus::NOT_SUPPORTED, of(foreign(PAGE, 20))),
-        ("a shared resource", NtStatus::NOT_SUPPORTED, flags(F::CREATE_RESOURCE | F::CREATE_SHARED)),
     ];
     for (what, status, create) in wrong {
         assert_eq!(world.status(call(create)), status, "{what}");
@@ -200,4 +199,166 @@ fn only_visible_memory_is_locked_and_locks_end_with_their_handle() {
     assert_eq!(destroy(&mut world, device, Handle::NULL, &allocations), OK);
     assert_eq!(world.status(unlock(device, allocations[0])), IP);
     assert_eq!(world.status(lock(device, allocations[0], 0)), IP);
+}
+
+const Q: ProcessId = ProcessId(2);
+
+fn shared_flags() -> F {
+    F::CREATE_RESOURCE | F::CREATE_SHARED
+}
+
+/// A shared resource of one allocation: the resource, its global handle, the allocation, and its address.
+fn shared(world: &mut World, device: Handle, data: Vec<u8>) -> (Handle, Handle, Handle, u64) {
+    match world.ok(call(CreateAllocation { flags: shared_flags(), ..creation(device, &[data]) })) {
+        Reply::Allocations { resource, shared_handle, allocations, addresses, .. } => {
+            (resource, shared_handle, allocations[0], addresses[0])
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn opened(world: &mut World, device: Handle, shared_handle: Handle, data: &[u8]) -> (Handle, Handle) {
+    let total_private_data_size = data.len() as u32;
+    let info = d3dkmt::ResourceInfo { allocations: 1, total_private_data_size, ..Default::default() };
+    match world.ok(Call::OpenResource { device, shared_handle, info }) {
+        Reply::OpenedResource { resource, allocations, .. } => (resource, allocations[0]),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn shared_memory_keeps_its_name_until_its_allocation_ends() {
+    covers!("MEM-035", "MEM-036");
+    for creator_is_killed in [false, true] {
+        let (mut world, script) = scripted(Config::default());
+        let (device, data) = (world.device(), visible(SIZE, SEGMENT_LOCAL));
+        let (resource, global, allocation, address) = shared(&mut world, device, data.clone());
+        assert!(world.kernel.is_shared_memory(P, address + SIZE - 1));
+        assert!(
+            !world.kernel.is_shared_memory(P, address + SIZE) && !world.kernel.is_shared_memory(Q, address)
+        );
+        let other = world.other(2);
+        let (its_resource, its_allocation) = opened(&mut world, other, global, &data);
+        let paging_queue = queue(&mut world, other, 0).0;
+        map(&mut world, Mapped::whole(its_allocation).by(paging_queue));
+        bring(&mut world, paging_queue, its_allocation);
+        let lock = Call::Lock { device: other, allocation: its_allocation, flags: 0 };
+        assert_eq!(world.ok(lock.clone()), Reply::Locked { address });
+        page_table_updates(&script);
+
+        // The creator ends. Engines of the other process still find the memory under the creator's name.
+        match creator_is_killed {
+            true => world.input(Input::ProcessGone { process: P }),
+            false => {
+                world.process = P;
+                assert_eq!(destroy(&mut world, device, resource, &[]), OK);
+                world.process = Q;
+            }
+        }
+        assert_eq!(page_table_updates(&script), Vec::<String>::new(), "nothing changes for others");
+        assert_eq!(world.kernel.ended_shared_memory().count(), 0);
+        assert_eq!(world.ok(lock), Reply::Locked { address });
+        let expected = SharedMemory { owner: P, address, bytes: SIZE };
+        assert_eq!(world.kernel.shared_memory(Q, its_allocation), Some(expected));
+        assert_eq!(world.kernel.shared_memory(P, allocation), None, "its own handle has ended");
+        map(&mut world, Mapped::whole(its_allocation).by(paging_queue));
+        world.advance(1_000_000);
+        let seen = page_table_updates(&script);
+        assert!(seen.last().unwrap().contains(&format!("address: {address}, ")), "{seen:?}");
+
+        assert_eq!(destroy(&mut world, other, its_resource, &[]), OK);
+        assert_eq!(world.kernel.ended_shared_memory().collect::<Vec<_>>(), [expected]);
+        assert!(!world.kernel.is_shared_memory(P, address));
+        assert_eq!(world.kernel.miscounted(), None);
+        world.input(Input::ProcessGone { process: P });
+        assert_eq!(world.kernel.ended_shared_memory().count(), 0, "it is named in one step only");
+        world.input(Input::ProcessGone { process: Q });
+        assert!(world.kernel.snapshot().is_empty());
+    }
+}
+
+#[test]
+fn locks_of_shared_memory_are_of_one_handle() {
+    covers!("MEM-038");
+    let mut world = World::new();
+    let (device, data) = (world.device(), visible(SIZE, SEGMENT_LOCAL));
+    let (resource, global, allocation, _) = shared(&mut world, device, data.clone());
+    world.ok(Call::Lock { device, allocation, flags: 0 });
+    let other = world.other(2);
+    let (_, its_allocation) = opened(&mut world, other, global, &data);
+    let unlock = Call::Unlock { device: other, allocation: its_allocation };
+    assert_eq!(world.status(unlock.clone()), IP, "another handle is locked");
+    for _ in 0..2 {
+        world.ok(Call::Lock { device: other, allocation: its_allocation, flags: 0 });
+    }
+    world.ok(unlock.clone());
+    let locks =
+        |world: &World| world.kernel.snapshot().allocations.iter().map(|one| one.locks).collect::<Vec<_>>();
+    assert_eq!(locks(&world), [1, 1]);
+    world.process = P;
+    assert_eq!(destroy(&mut world, device, resource, &[]), OK);
+    world.process = Q;
+    assert_eq!(locks(&world), [1]);
+    world.ok(unlock.clone());
+    assert_eq!(world.status(unlock), IP);
+}
+
+#[test]
+fn shared_memory_counts_once_for_each_process_and_is_limited_in_a_vm() {
+    covers!("MEM-037");
+    let mut world = World::new();
+    let (device, second) = (world.device(), world.device());
+    let data = visible(SIZE, SEGMENT_LOCAL);
+    let (resource, global, allocation, _) = shared(&mut world, device, data.clone());
+    let (_, again) = opened(&mut world, second, global, &data);
+    let queues = [queue(&mut world, device, 0).0, queue(&mut world, second, 0).0];
+    bring(&mut world, queues[0], allocation);
+    bring(&mut world, queues[1], again);
+    assert_eq!(usage(&mut world), [SIZE, 0], "two handles of one process");
+    assert_eq!(destroy(&mut world, device, resource, &[]), OK);
+    assert_eq!(usage(&mut world), [SIZE, 0], "one of them is resident");
+    world.ok(Call::Evict { device: second, allocations: vec![again], flags: 0 });
+    assert_eq!((usage(&mut world), world.kernel.miscounted()), ([0, 0], None));
+    world.input(Input::ProcessGone { process: P });
+    assert!(world.kernel.snapshot().is_empty());
+
+    let adapter = AdapterConfig { local_budget_bytes: 1 << 40, ..AdapterConfig::default() };
+    let mut world = World::with_config(Config { adapters: vec![adapter], ..Config::default() });
+    let device = world.device();
+    let big = visible(DEVICE_ALLOCATION_BYTES_MAX, SEGMENT_LOCAL);
+    let all = SHARED_DEVICE_BYTES_PER_VM_MAX / DEVICE_ALLOCATION_BYTES_MAX;
+    let made: Vec<_> = (0..all).map(|_| shared(&mut world, device, big.clone()).0).collect();
+    let more =
+        || call(CreateAllocation { flags: shared_flags(), ..creation(device, &[visible(1, SEGMENT_LOCAL)]) });
+    assert_eq!(world.status(more()), NO_MEMORY);
+    assert!(world.notes().last().unwrap().contains("of which the VM has"));
+    one(&mut world, device, visible(PAGE, SEGMENT_LOCAL));
+    assert_eq!(destroy(&mut world, device, made[0], &[]), OK);
+    world.ok(more());
+    world.guest(1, Q);
+    let device = world.device();
+    shared(&mut world, device, big);
+}
+
+#[test]
+fn what_is_not_shared_visible_memory_of_the_device_is_given_to_no_other() {
+    covers!("MEM-039");
+    let mut world = World::new();
+    let device = world.device();
+    let hidden = data(SIZE, SEGMENT_LOCAL, AllocationDataFlags::empty());
+    let private = one(&mut world, device, visible(SIZE, SEGMENT_LOCAL));
+    let (_, global, invisible, _) = shared(&mut world, device, hidden.clone());
+    let heap = crate::allocations::create(&mut world, device, shared_flags());
+    for allocation in [private, invisible, heap.2, Handle(0x4000_4000), device] {
+        assert_eq!(world.kernel.shared_memory(P, allocation), None);
+        assert_eq!(world.kernel.shared_memory(Q, allocation), None);
+    }
+    let other = world.other(2);
+    let (_, opened_invisible) = opened(&mut world, other, global, &hidden);
+    assert_eq!(world.kernel.shared_memory(Q, opened_invisible), None);
+    assert_eq!(world.status(Call::Lock { device: other, allocation: opened_invisible, flags: 0 }), IP);
+    let (_, opened_heap) = open(&mut world, other, heap.1);
+    assert_eq!(world.kernel.shared_memory(Q, opened_heap), None);
+    let lock = Call::Lock { device: other, allocation: opened_heap, flags: 0 };
+    assert_eq!(world.status(lock), NtStatus::NOT_SUPPORTED, "memory of a process is its own");
 }

@@ -241,7 +241,7 @@ impl<'a> Host<'a> {
         if let (Some(steps), Some(input)) = (&mut self.steps, logged_input) {
             steps.push((self.now, input, self.effects.clone()));
         }
-        self.dma_errors.extend(self.memory.step(requested, &self.effects));
+        self.dma_errors.extend(self.memory.step(requested, &self.effects, &self.kernel));
         if let Some(summary) = &summary {
             self.checker.step(summary, &self.effects, &self.kernel);
         }
@@ -272,6 +272,12 @@ impl<'a> Host<'a> {
             self.memory.forget_ended(|process, allocation| handles.contains(&(process.0, allocation)));
         }
         &mut self.memory
+    }
+
+    /// Removes the memory of an ended process, but what it shares with others.
+    pub fn end_memory(&mut self, process: ProcessId) {
+        let Host { kernel, memory, .. } = self;
+        memory.end(process, |address| kernel.is_shared_memory(process, address));
     }
 
     /// Returns the violations since the last call.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use d3dkmt::{Call, Handle, NtStatus, Reply, allocation_data, limits};
-use dxgkrnl::{DmaExecutor, Effects, Input, ProcessId, ProcessMemory};
+use dxgkrnl::{DmaExecutor, Effects, Input, Kernel, ProcessId, ProcessMemory, SharedMemory};
 
 /// Bytes from an address on; bytes that were never written are 0 and not stored.
 #[derive(Default)]
@@ -98,20 +98,23 @@ impl Memory {
     }
 
     /// Applies the effects of an input. Returns the errors of DMA operations, which are bugs.
-    pub fn step(&mut self, requested: RequestedMemory, effects: &Effects) -> Vec<String> {
+    pub fn step(&mut self, requested: RequestedMemory, effects: &Effects, kernel: &Kernel) -> Vec<String> {
         let answer = effects.answers.first().filter(|answer| answer.status == NtStatus::SUCCESS);
         if let Some(answer) = answer {
-            self.accepted(requested, &answer.reply);
+            self.accepted(requested, &answer.reply, kernel);
         }
         let mut wrong = Vec::new();
         self.dma_executor.perform_all(&effects.moves, &mut self.pieces, &mut |one, why| {
             wrong.push(format!("a move could not be done: {one}: {why}"));
         });
+        for SharedMemory { owner, address, .. } in kernel.ended_shared_memory() {
+            self.pieces.0.remove(&(owner, address));
+        }
         wrong
     }
 
     /// Applies a call that succeeded.
-    fn accepted(&mut self, requested: RequestedMemory, reply: &Reply) {
+    fn accepted(&mut self, requested: RequestedMemory, reply: &Reply, kernel: &Kernel) {
         match (requested, reply) {
             (
                 RequestedMemory::Allocated { process, address: 0, .. },
@@ -132,8 +135,9 @@ impl Memory {
             (RequestedMemory::Locked { process, allocation }, Reply::Locked { address })
                 if *address >= limits::DEVICE_MEMORY_START =>
             {
-                if let Some(piece) = self.pieces.0.get(&(process, *address)) {
-                    self.allocations.insert((process, allocation), (process, *address, piece.bytes));
+                let owner = kernel.shared_memory(process, allocation).map_or(process, |shared| shared.owner);
+                if let Some(piece) = self.pieces.0.get(&(owner, *address)) {
+                    self.allocations.insert((process, allocation), (owner, *address, piece.bytes));
                 }
             }
             _ => {}
@@ -151,10 +155,10 @@ impl Memory {
         self.allocations.values().any(|(_, address, _)| *address >= limits::DEVICE_MEMORY_START)
     }
 
-    /// Removes the memory of an ended process.
-    pub fn end(&mut self, process: ProcessId) {
+    /// Removes the memory of an ended process, but what it shares with others.
+    pub fn end(&mut self, process: ProcessId, is_shared: impl Fn(u64) -> bool) {
         self.allocations.retain(|(of, _), _| *of != process);
-        self.pieces.0.retain(|(of, _), _| *of != process);
+        self.pieces.0.retain(|(of, address), _| *of != process || is_shared(*address));
     }
 
     fn range(

@@ -333,7 +333,7 @@ impl<'a> ModelWorld<'a> {
         self.host.closes(self.host.id(process)).into_iter().for_each(|input| self.input(input));
         self.detach(process);
         let id = self.host.id(process);
-        self.host.memory().end(id);
+        self.host.end_memory(id);
         let guest = &mut self.guests[process.index()];
         guest.targets.clear();
         guest.undelivered.clear();

@@ -123,3 +123,6 @@ pub const DEVICE_MEMORY_START: u64 = USER_END;
 pub const DEVICE_MEMORY_END: u64 = 1 << 62;
 /// Bytes of one allocation of memory of the device: what a broker provides for one process.
 pub const DEVICE_ALLOCATION_BYTES_MAX: u64 = 1 << 30;
+/// Bytes of memory of the device in shared resources of one VM. They may outlive the process that counts them as its own
+/// backing pages.
+pub const SHARED_DEVICE_BYTES_PER_VM_MAX: u64 = 4 << 30;

@@ -98,6 +98,20 @@ fn memory_of_the_device_is_shared_by_cpu_and_engines() {
 }
 
 #[test]
+fn shared_memory_of_the_device_is_the_same_bytes_for_two_processes() {
+    covers!("MEM-035", "MEM-036", "MEM-037", "MEM-038", "MEM-039");
+    for program in ["shared_device_memory", "shared_device_memory-asan"] {
+        let daemon = Embedded::start();
+        let output = daemon.run(program, &[]);
+        assert!(text(&output).ends_with("shared_device_memory: all as expected\n"), "{}", text(&output));
+        let budgets = &daemon.kernel_host().budgets;
+        until("all kept pages are freed", || budgets.mappings.figures().1 == 0);
+        until("their descriptors are closed", || budgets.descriptors.figures().1 == 0);
+        daemon.end();
+    }
+}
+
+#[test]
 fn offered_memory_is_reclaimed_as_it_was() {
     for program in ["offers", "offers-asan"] {
         let output = check(program);

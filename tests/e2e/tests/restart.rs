@@ -1,5 +1,6 @@
 //! A daemon with a journal is killed under load and restarted: its client processes resume, with only a delay.
 
+use covers::covers;
 use e2e::embedded::{Embedded, Running};
 use e2e::journal::{PROCESSES, kills, replays, ring, segments};
 use e2e::polling::eventually;
@@ -67,12 +68,12 @@ fn one_way_calls_are_executed_once_each() {
 }
 
 /// Runs a program that makes an engine copy for each line of input, and restarts its daemon between lines.
-fn copies_across_restarts(program: &str) {
+fn copies_across_restarts(program: &str, mode: &str) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let journal = folder.path().join("journal");
     let arguments = ["--journal", journal.to_str().expect("UTF-8")];
     let mut served = Served::start(&arguments);
-    let mut copies = Running::start(Embedded::command_at(&served.broker(), program, &["on-demand"]));
+    let mut copies = Running::start(Embedded::command_at(&served.broker(), program, &[mode]));
     copies.says("ready");
     for _ in 0..3 {
         copies.write_input(b"\n");
@@ -87,12 +88,19 @@ fn copies_across_restarts(program: &str) {
 
 #[test]
 fn engines_reach_backing_pages_attached_before_the_restart() {
-    copies_across_restarts("lists_tour");
+    copies_across_restarts("lists_tour", "on-demand");
 }
 
 #[test]
 fn locked_memory_of_the_device_is_attached_again_after_the_restart() {
-    copies_across_restarts("device_memory");
+    copies_across_restarts("device_memory", "on-demand");
+}
+
+#[test]
+fn shared_memory_of_the_device_is_attached_again_by_its_creator_or_by_who_has_locked_it() {
+    covers!("MEM-036");
+    copies_across_restarts("shared_device_memory", "creator-lives");
+    copies_across_restarts("shared_device_memory", "creator-is-killed");
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! Backing pages: pages of a process that the host's engines read and write. The broker makes them; the process fills
 //! and maps them.
 //!
-//! They are freed only once the host has answered that it has detached them, refused them, or detached the process.
+//! They are freed only once the host has answered that it has detached them, refused them, or detached the process; or
+//! released them, if it has answered that it keeps them for processes that have opened them.
 
-use proto::attach::{AttachBacking, BrokerReply, DetachBacking, guestd_to_host};
+use d3dkmt::limits::DEVICE_MEMORY_START;
+use proto::attach::host_to_guestd::Body;
+use proto::attach::{AttachBacking, BrokerReply, DetachBacking, ShareBacking, SharedBacking, guestd_to_host};
 use proto::limits::{BACKING_PAGES_MAX, PAGES_PER_MESSAGE_MAX};
 
 use super::state::{BackingPages, ClientState, NewRegion, Pending};
@@ -39,7 +42,7 @@ impl<M: Machine> Broker<M> {
         let Some(entry) = self.processes.get(&process) else {
             return Err("the process has ended".to_owned());
         };
-        if entry.backing.contains_key(&address) {
+        if entry.backing.contains_key(&address) || self.kept.contains_key(&(process, address)) {
             return Err(format!("backing pages are attached at {address:#x} already"));
         }
         let (user, backing) =
@@ -47,7 +50,8 @@ impl<M: Machine> Broker<M> {
         if pages > BACKING_PAGES_MAX.saturating_sub(backing) {
             return Err(format!("the process has {backing} of at most {BACKING_PAGES_MAX} backing pages"));
         }
-        let NewRegion { memory, addresses, descriptor } = self.make_region(user, Purpose::Pages, pages)?;
+        let purpose = if address >= DEVICE_MEMORY_START { Purpose::DevicePages } else { Purpose::Pages };
+        let NewRegion { memory, addresses, descriptor } = self.make_region(user, purpose, pages)?;
         if let Some(entry) = self.processes.get_mut(&process) {
             entry.backing.insert(address, BackingPages { memory, addresses: addresses.clone() });
         }
@@ -114,5 +118,97 @@ impl<M: Machine> Broker<M> {
         let Some(entry) = self.clients.get_mut(&client) else { return };
         entry.state = ClientState::Attached { process };
         self.reply(client, BrokerReply { process, ..BrokerReply::default() }, Vec::new());
+    }
+
+    /// Handles an answer about backing pages. An error says how the host breaks the protocol.
+    pub(super) fn backing_answered(
+        &mut self,
+        pending: Pending,
+        answer: Result<Option<Body>, String>,
+    ) -> Result<(), &'static str> {
+        match (pending, answer) {
+            (Pending::AttachBacking { client, process, .. }, Ok(Some(Body::BackingAttached(true)))) => {
+                self.backing(client, process);
+            }
+            (Pending::AttachBacking { client, process, address }, Err(words)) => {
+                self.not_backed(client, process, address, words);
+            }
+            // The host does not access pages that it does not know.
+            (
+                Pending::DetachBacking { client, process, address },
+                Ok(Some(Body::TakenBack(true))) | Err(_),
+            ) => self.taken_back(client, process, address),
+            (Pending::DetachBacking { client, process, address }, Ok(Some(Body::Kept(_)))) => {
+                self.keep(process, &[address]);
+                self.taken_back(client, process, address);
+            }
+            (Pending::ShareBacking { client, process }, Ok(Some(Body::SharedBacking(shared)))) => {
+                self.shared(client, process, Ok(shared));
+            }
+            (Pending::ShareBacking { client, process }, Err(words)) => {
+                self.shared(client, process, Err(words));
+            }
+            (Pending::KeptBacking { .. }, Ok(Some(Body::BackingAttached(true)))) => {}
+            // The restarted host does not need them any more.
+            (Pending::KeptBacking { process, address }, Err(_)) => {
+                self.kept.remove(&(process, address));
+            }
+            (pending, _) => return Err(pending.wrong_answer()),
+        }
+        Ok(())
+    }
+
+    /// A process wants pages of shared memory that it has opened: the host knows whose they are.
+    pub(super) fn share_backing(&mut self, client: ClientId, process: u32, allocation: u32, offset: u64) {
+        if let Some(client) = self.clients.get_mut(&client) {
+            client.state = ClientState::SharingBacking { process };
+        }
+        let body = guestd_to_host::Body::ShareBacking(ShareBacking { process, allocation, offset });
+        self.tell_host(body, Pending::ShareBacking { client, process });
+    }
+
+    pub(super) fn shared(&mut self, client: ClientId, process: u32, shared: Result<SharedBacking, String>) {
+        let Some(entry) = self.clients.get_mut(&client) else { return };
+        entry.state = ClientState::Attached { process };
+        let descriptor = shared.and_then(|SharedBacking { process: owner, address, bytes }| {
+            let attached = self.processes.get(&owner).and_then(|owner| owner.backing.get(&address));
+            let pages = attached.or_else(|| self.kept.get(&(owner, address)));
+            let pages = pages.ok_or_else(|| format!("process {owner} has no pages at {address:#x}"))?;
+            Ok((self.machine.share_region(pages.memory.region())?, bytes))
+        });
+        match descriptor {
+            Ok((descriptor, bytes)) => {
+                let reply = BrokerReply { process, bytes, ..BrokerReply::default() };
+                self.reply(client, reply, vec![descriptor]);
+            }
+            Err(words) => self.not_for_now(client, words),
+        }
+    }
+
+    /// The host has detached pages of a process, but still accesses those at these addresses.
+    pub(super) fn keep(&mut self, process: u32, addresses: &[u64]) {
+        let Some(entry) = self.processes.get_mut(&process) else { return };
+        for address in addresses {
+            // It may have released them before.
+            if let Some(pages) = entry.backing.remove(address) {
+                self.kept.insert((process, *address), pages);
+            }
+        }
+    }
+
+    /// The host no longer accesses kept pages. Its answer that it keeps them may follow.
+    pub(super) fn backing_released(&mut self, process: u32, address: u64) {
+        let was_kept = self.kept.remove(&(process, address)).is_some();
+        let is_detached = |pending: &Pending| match pending {
+            Pending::Detach { process: of } => *of == process,
+            Pending::DetachBacking { process: of, address: at, .. } => (*of, *at) == (process, address),
+            _ => false,
+        };
+        if !was_kept
+            && self.pending.values().any(is_detached)
+            && let Some(entry) = self.processes.get_mut(&process)
+        {
+            entry.backing.remove(&address);
+        }
     }
 }

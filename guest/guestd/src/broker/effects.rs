@@ -134,6 +134,8 @@ pub enum Purpose {
     Fences,
     /// Pages of an allocation: both read and write.
     Pages,
+    /// The same, which other processes may get: see [`Machine::share_region`].
+    DevicePages,
 }
 
 /// Memory that the host may write, with its addresses for the host and its descriptor for the process.
@@ -159,5 +161,7 @@ pub trait Machine {
     type Descriptor;
 
     fn make_region(&mut self, purpose: Purpose, pages: u32) -> Result<MadeRegion<Self>, String>;
+    /// A descriptor of device pages for another process.
+    fn share_region(&mut self, region: &Self::Region) -> Result<Self::Descriptor, String>;
     fn open_stream(&mut self) -> Result<MadeStream<Self>, String>;
 }

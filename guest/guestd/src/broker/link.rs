@@ -6,7 +6,7 @@ use std::time::Duration;
 use d3dkmt::FeatureId;
 use proto::Versions;
 use proto::attach::host_to_guestd::Body;
-use proto::attach::{Attached, GuestdHello, GuestdWelcome, HostToGuestd, guestd_to_host};
+use proto::attach::{Attached, DetachBacking, GuestdHello, GuestdWelcome, HostToGuestd, guestd_to_host};
 
 use super::quotas::{Charge, Uid};
 use super::state::{ClientState, Link, Pending, Process, ProcessState, ResumeRight};
@@ -36,6 +36,10 @@ impl<M: Machine> Broker<M> {
         let was_up = self.link.is_up();
         let waiting = self.strand();
         let ended = self.end_all_processes();
+        if waiting == 0 {
+            // Nor does it know the pages that this one kept.
+            self.kept.clear();
+        }
         if was_up && waiting == 0 {
             // No client returns to the host, so its next daemon will not know the sync files of this one.
             self.forget_nt_handles();
@@ -73,6 +77,7 @@ impl<M: Machine> Broker<M> {
             | ClientState::MakingNtHandle { .. }
             | ClientState::AttachingBacking { .. }
             | ClientState::DetachingBacking { .. }
+            | ClientState::SharingBacking { .. }
             | ClientState::AwaitingEvent { .. }
             | ClientState::Attached { .. } => true,
         };
@@ -152,6 +157,7 @@ impl<M: Machine> Broker<M> {
                 | ClientState::MakingNtHandle { .. }
                 | ClientState::AttachingBacking { .. }
                 | ClientState::DetachingBacking { .. }
+                | ClientState::SharingBacking { .. }
                 | ClientState::AwaitingEvent { .. }
                 | ClientState::Attached { .. },
             )
@@ -172,8 +178,12 @@ impl<M: Machine> Broker<M> {
                     Ok(token) => self.sync_file_ready(token),
                     Err(_) => self.garbled(now, "the token of a sync file is not 16 bytes"),
                 },
+                Some(Body::BackingReleased(DetachBacking { process, address })) => {
+                    self.backing_released(process, address);
+                }
                 Some(_) | None => {
-                    self.garbled(now, "a message of its own is neither `ended` nor `sync_file_ready`");
+                    let known = "`ended`, `sync_file_ready` or `backing_released`";
+                    self.garbled(now, &format!("a message of its own is none of {known}"));
                 }
             };
         }
@@ -211,6 +221,10 @@ impl<M: Machine> Broker<M> {
             (Pending::Detach { process }, Ok(Some(Body::Detached(true)))) => {
                 self.processes.remove(&process);
             }
+            (Pending::Detach { process }, Ok(Some(Body::Kept(kept)))) => {
+                self.keep(process, &kept.addresses);
+                self.processes.remove(&process);
+            }
             // The host stores nothing for a process that it does not know.
             (Pending::Detach { process }, Err(words)) => {
                 let text = format!("process {process} is freed; the host refused to detach it: {words}");
@@ -225,17 +239,13 @@ impl<M: Machine> Broker<M> {
             (Pending::MakeNtHandle { client, .. }, Err(words)) => self.nt_handle_refused(client, words),
             // An NT handle that the host does not know is closed already.
             (Pending::NtHandleClosed, Ok(Some(Body::NtHandleClosed(true))) | Err(_)) => {}
-            (Pending::AttachBacking { client, process, .. }, Ok(Some(Body::BackingAttached(true)))) => {
-                self.backing(client, process);
-            }
-            (Pending::AttachBacking { client, process, address }, Err(words)) => {
-                self.not_backed(client, process, address, words);
-            }
-            // The host does not access pages that it does not know.
             (
-                Pending::DetachBacking { client, process, address },
-                Ok(Some(Body::TakenBack(true))) | Err(_),
-            ) => self.taken_back(client, process, address),
+                pending @ (Pending::AttachBacking { .. }
+                | Pending::DetachBacking { .. }
+                | Pending::ShareBacking { .. }
+                | Pending::KeptBacking { .. }),
+                answer,
+            ) => return self.backing_answered(pending, answer),
             (Pending::RegisterEvent { client, process, event }, Ok(Some(Body::EventChannel(token)))) => {
                 self.event_channel_made(client, process, event, token);
             }
@@ -297,6 +307,7 @@ impl<M: Machine> Broker<M> {
             | ClientState::MakingNtHandle { .. }
             | ClientState::AttachingBacking { .. }
             | ClientState::DetachingBacking { .. }
+            | ClientState::SharingBacking { .. }
             | ClientState::AwaitingEvent { .. }
             | ClientState::Attached { .. } => None,
         });

@@ -5,7 +5,9 @@
 //! host, which answers with the first slot of the page. It opens a stream to the host, and gives stream, memory and
 //! token to the process. Later the process may *grow* its memory, and ask for NT handles: descriptors that carry a
 //! token of the host, and may stay open in other processes. The host is notified when no process has one open any more.
-//! A process may attach *backing* pages to its allocations, which engines read and write. And it may *register* events
+//! A process may attach *backing* pages to its allocations, which engines read and write. Those of memory of the device
+//! in a shared resource are *kept* after it has detached them or is gone, until the host releases them; meanwhile
+//! processes that have opened the resource get them too. And it may *register* events
 //! that the host's driver signals: each has a stream from the host, its event channel, whose bytes set it. The
 //! connection stays open as long as the process lives.
 //!
@@ -16,6 +18,7 @@
 //!             └── link is up ───┼───────────────────┘                      └───────── Grow ───────┤ token
 //!                               │                                             MakeNtHandle ─▶ Making
 //!                               │                      AttachBacking, DetachBacking ─▶ AttachingBacking, TakingBack
+//!                               │                                             ShareBacking ─▶ SharingBacking
 //!                               │               RegisterEvent, UnregisterEvent, Settle ─▶ Asking
 //!                               └─ until the host is connected, or HOST_WAIT_MAX has passed
 //! process:  attached ──▶ alive ──client gone, or ended by the host──▶ leaving ──detached──▶ freed
@@ -64,7 +67,10 @@ use growth::{FIRST_PAGES, next_pages};
 use nt_handles::NtHandleCharge;
 use quotas::Quota;
 pub use quotas::Uid;
-use state::{Client, ClientState, DetachedProcess, Link, NewRegion, Pending, Pinned, Process, ProcessState};
+use state::{
+    BackingPages, Client, ClientState, DetachedProcess, Link, NewRegion, Pending, Pinned, Process,
+    ProcessState,
+};
 
 /// The broker's configuration.
 #[derive(Debug, Clone)]
@@ -98,6 +104,8 @@ pub struct Broker<M: Machine> {
     deadlines: BTreeSet<(Duration, ClientId)>,
     processes: BTreeMap<u32, Process<M>>,
     stranded: BTreeMap<u32, DetachedProcess<M>>,
+    /// Pages that the host still accesses, by the process that has detached them or is gone, and their address there.
+    kept: BTreeMap<(u32, u64), BackingPages<M>>,
     pending: BTreeMap<u64, Pending>,
     /// NT handles and sync files that the host of this link knows and that a process may have open.
     nt_handles: BTreeMap<ShareToken, NtHandleCharge>,
@@ -132,6 +140,7 @@ impl<M: Machine> Broker<M> {
             deadlines: BTreeSet::new(),
             processes: BTreeMap::new(),
             stranded: BTreeMap::new(),
+            kept: BTreeMap::new(),
             pending: BTreeMap::new(),
             nt_handles: BTreeMap::new(),
             events_max: 0,
@@ -241,6 +250,7 @@ impl<M: Machine> Broker<M> {
                 | ClientState::MakingNtHandle { .. }
                 | ClientState::AttachingBacking { .. }
                 | ClientState::DetachingBacking { .. }
+                | ClientState::SharingBacking { .. }
                 | ClientState::AwaitingEvent { .. },
                 _,
             ) => {
@@ -260,6 +270,13 @@ impl<M: Machine> Broker<M> {
                 self.attach_backing(client, process, attach_backing.address, attach_backing.pages)
             }
             Body::DetachBacking(address) => self.detach_backing(client, process, address),
+            Body::ShareBacking(share) => {
+                self.share_backing(client, process, share.allocation, share.offset);
+            }
+            // The broker has reported all kept pages to the host.
+            Body::ReshareBacking(_) => {
+                self.reply(client, BrokerReply { process, ..BrokerReply::default() }, Vec::new());
+            }
             Body::RegisterEvent(event) => self.register_event(client, process, event),
             Body::UnregisterEvent(event) => self.unregister_event(client, process, event),
             Body::Settle(_) => self.drain_event_channels(client, process),
@@ -401,6 +418,7 @@ impl<M: Machine> Broker<M> {
             | ClientState::MakingNtHandle { process }
             | ClientState::AttachingBacking { process, .. }
             | ClientState::DetachingBacking { process }
+            | ClientState::SharingBacking { process }
             | ClientState::AwaitingEvent { process }
             | ClientState::Attached { process } => self.leave(process),
         }
@@ -478,15 +496,16 @@ fn too_early(body: &broker_request::Body) -> String {
         broker_request::Body::Grow(_) => "ask for more fence memory",
         broker_request::Body::MakeNtHandle(_) => "ask for an NT handle",
         broker_request::Body::MakeSyncFile(_) => "ask for a sync file",
-        broker_request::Body::AttachBacking(_) | broker_request::Body::DetachBacking(_) => {
-            "attach backing pages"
-        }
+        broker_request::Body::AttachBacking(_)
+        | broker_request::Body::DetachBacking(_)
+        | broker_request::Body::ShareBacking(_) => "attach backing pages",
         broker_request::Body::RegisterEvent(_)
         | broker_request::Body::UnregisterEvent(_)
         | broker_request::Body::Settle(_) => "register events",
         broker_request::Body::Resume(_) => "resume",
         broker_request::Body::Regain(_)
         | broker_request::Body::ReattachBacking(_)
+        | broker_request::Body::ReshareBacking(_)
         | broker_request::Body::HaveNtHandle(_) => "restore a session",
     };
     format!("attach before you {what}")

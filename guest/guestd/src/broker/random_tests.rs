@@ -5,8 +5,12 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use d3dkmt::limits::DEVICE_MEMORY_START;
 use proptest::prelude::*;
-use proto::attach::{Attached, GuestdWelcome, HostToGuestd, Resumed, Rung, host_to_guestd, rung};
+use proto::attach::{
+    Attached, DetachBacking, GuestdWelcome, HostToGuestd, KeptBacking, Resumed, Rung, SharedBacking,
+    host_to_guestd, rung,
+};
 
 use super::*;
 
@@ -41,6 +45,11 @@ impl Machine for Counting {
         Ok(MadeRegion { region, addresses: vec![self.last; pages as usize], descriptor: () })
     }
 
+    fn share_region(&mut self, region: &Region) -> Result<(), String> {
+        assert!(self.live_pages.borrow().contains(&region.0), "a region that is freed is given to a process");
+        Ok(())
+    }
+
     fn open_stream(&mut self) -> Result<MadeStream<Self>, String> {
         if self.last.is_multiple_of(7) {
             return Err("no stream".to_owned());
@@ -56,6 +65,9 @@ struct Host {
     pages: BTreeMap<u32, BTreeSet<u64>>,
     /// First page of each backing range, by process and address.
     backing: BTreeMap<(u32, u64), u64>,
+    /// The same of pages that it keeps, and of those that a host which was killed has kept.
+    kept: BTreeMap<(u32, u64), u64>,
+    kept_before: BTreeMap<(u32, u64), u64>,
     /// Events whose wakes it sends to their event channels.
     event_channels: BTreeSet<(u32, u64)>,
     next_process: u32,
@@ -104,14 +116,48 @@ impl Host {
                 host_to_guestd::Body::BackingAttached(true)
             }
             guestd_to_host::Body::DetachBacking(back) => {
-                self.backing.remove(&(back.process, back.address));
-                host_to_guestd::Body::TakenBack(true)
+                let at = (back.process, back.address);
+                let taken =
+                    self.backing.remove(&at).filter(|_| back.address >= DEVICE_MEMORY_START && !refuse);
+                match taken {
+                    Some(page) => {
+                        self.kept.insert(at, page);
+                        host_to_guestd::Body::Kept(KeptBacking { addresses: vec![back.address] })
+                    }
+                    None => host_to_guestd::Body::TakenBack(true),
+                }
             }
             guestd_to_host::Body::Detach(process) => {
                 self.pages.remove(&process);
+                let is_kept = |(of, at): &(u32, u64)| *of == process && *at >= DEVICE_MEMORY_START && !refuse;
+                self.kept
+                    .extend(self.backing.iter().filter(|(at, _)| is_kept(at)).map(|(at, page)| (*at, *page)));
                 self.backing.retain(|(of, _), _| *of != process);
                 self.event_channels.retain(|(of, _)| *of != process);
-                host_to_guestd::Body::Detached(true)
+                let of_it = self.kept.keys().filter(|(of, _)| *of == process);
+                let addresses: Vec<u64> = of_it.map(|(_, at)| *at).collect();
+                match addresses.is_empty() || refuse {
+                    true => host_to_guestd::Body::Detached(true),
+                    false => host_to_guestd::Body::Kept(KeptBacking { addresses }),
+                }
+            }
+            guestd_to_host::Body::ShareBacking(share) => {
+                // Of any pages that it has.
+                let all: Vec<_> = self.backing.keys().chain(self.kept.keys()).collect();
+                let Some((process, address)) = all.get(share.offset as usize % all.len().max(1)) else {
+                    return Some(answered(message.request, Err(())));
+                };
+                let (process, address, bytes) = (*process, *address, 0x1000);
+                host_to_guestd::Body::SharedBacking(SharedBacking { process, address, bytes })
+            }
+            guestd_to_host::Body::KeptBacking(kept) => {
+                let at = (kept.process, kept.address);
+                if !refuse && self.kept_before.remove(&at).is_some() {
+                    self.kept.insert(at, kept.pages[0]);
+                    host_to_guestd::Body::BackingAttached(true)
+                } else {
+                    return Some(answered(message.request, Err(())));
+                }
             }
             guestd_to_host::Body::RegisterEvent(event) => {
                 if !refuse {
@@ -176,6 +222,7 @@ impl Host {
         self.requests.clear();
         self.pages.clear();
         self.backing.clear();
+        self.kept_before = std::mem::take(&mut self.kept);
         self.event_channels.clear();
         self.nt_handles.clear();
         self.awaited.clear();
@@ -200,6 +247,9 @@ enum Step {
     CloseNtHandle(usize),
     AttachBacking(u64, u64, u32),
     DetachBacking(u64, u64),
+    ShareBacking(u64, u64),
+    /// The host no longer needs pages that it keeps.
+    Release(usize),
     RegisterEvent(u64, u64),
     UnregisterEvent(u64, u64),
     Settle(u64),
@@ -215,6 +265,11 @@ enum Step {
     Time(u64),
 }
 
+/// Two addresses of a process, and two of memory of the device.
+fn address() -> impl Strategy<Value = u64> {
+    (0..4_u64).prop_map(|number| if number < 2 { number } else { DEVICE_MEMORY_START + number })
+}
+
 fn step() -> impl Strategy<Value = Step> {
     let client = 0..8_u64;
     prop_oneof![
@@ -224,14 +279,16 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (client.clone(), 0..200_u32).prop_map(|(client, slots)| Step::Grow(client, slots)),
         6 => client.clone().prop_map(Step::MakeNtHandle),
         5 => any::<usize>().prop_map(Step::CloseNtHandle),
-        6 => (client.clone(), 0..4_u64, 1..8_u32).prop_map(|(client, address, pages)| Step::AttachBacking(client, address, pages)),
-        5 => (client.clone(), 0..4_u64).prop_map(|(client, address)| Step::DetachBacking(client, address)),
+        6 => (client.clone(), address(), 1..8_u32).prop_map(|(client, address, pages)| Step::AttachBacking(client, address, pages)),
+        3 => (client.clone(), any::<u64>()).prop_map(|(client, pick)| Step::ShareBacking(client, pick)),
+        3 => any::<usize>().prop_map(Step::Release),
+        5 => (client.clone(), address()).prop_map(|(client, address)| Step::DetachBacking(client, address)),
         6 => (client.clone(), 0..6_u64).prop_map(|(client, event)| Step::RegisterEvent(client, event)),
         4 => (client.clone(), 0..6_u64).prop_map(|(client, event)| Step::UnregisterEvent(client, event)),
         2 => client.clone().prop_map(Step::Settle),
         6 => (client.clone(), 0..8_u32).prop_map(|(client, process)| Step::Resume(client, process)),
         4 => (client.clone(), 1..200_u32).prop_map(|(client, slots)| Step::Regain(client, slots)),
-        4 => (client.clone(), 0..4_u64, 1..8_u32).prop_map(|(client, address, pages)| Step::ReattachBacking(client, address, pages)),
+        4 => (client.clone(), address(), 1..8_u32).prop_map(|(client, address, pages)| Step::ReattachBacking(client, address, pages)),
         1 => client.clone().prop_map(Step::Garbage),
         4 => client.prop_map(Step::Gone),
         2 => (0..8_u32).prop_map(Step::Ended),
@@ -287,6 +344,7 @@ impl World {
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "an arm for each effect")]
     fn feed(&mut self, input: Input) {
         if let Input::LinkLost { .. } = input {
             self.link = false;
@@ -356,7 +414,14 @@ impl World {
         }
         // The pages that the host may store into still exist.
         let live_pages = self.live_pages.borrow();
-        for page in self.host.pages.values().flatten().chain(self.host.backing.values()) {
+        for page in self
+            .host
+            .pages
+            .values()
+            .flatten()
+            .chain(self.host.backing.values())
+            .chain(self.host.kept.values())
+        {
             assert!(live_pages.contains(page), "page {page} was given back too early");
         }
         drop(live_pages);
@@ -400,6 +465,19 @@ impl World {
             }
             Step::DetachBacking(back, address) => {
                 self.packet(self.client(back), broker_request::Body::DetachBacking(address));
+            }
+            Step::ShareBacking(back, offset) => {
+                let share = broker_request::ShareBacking { allocation: 1, offset };
+                self.packet(self.client(back), broker_request::Body::ShareBacking(share));
+            }
+            Step::Release(pick) => {
+                let kept: Vec<_> = self.host.kept.keys().copied().collect();
+                if let Some((process, address)) = kept.get(pick % kept.len().max(1)).filter(|_| self.link) {
+                    self.host.kept.remove(&(*process, *address));
+                    let released = DetachBacking { process: *process, address: *address };
+                    let body = Some(host_to_guestd::Body::BackingReleased(released));
+                    self.feed(Input::FromHost(HostToGuestd { request: 0, refused: String::new(), body }));
+                }
             }
             Step::RegisterEvent(back, event) => {
                 self.packet(self.client(back), broker_request::Body::RegisterEvent(event));
@@ -482,6 +560,7 @@ proptest! {
             prop_assert!(world.finishing || world.host.nt_handles.is_empty(), "a close was not reported to the host");
             world.feed(Input::LinkLost { why: "end".to_owned() });
         }
+        prop_assert!(world.broker.kept.is_empty(), "pages are kept for a host that is gone");
         prop_assert!(world.live_pages.borrow().is_empty());
         prop_assert!(world.open.is_empty(), "event_channels without a process");
         prop_assert_eq!(world.broker.process_count(), 0);

@@ -4,13 +4,17 @@
 //! stream, and asks for its session by a new connection; then for its memory, region by region, and for its backing.
 //! The old connection shows meanwhile whether the process lives.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use d3dkmt::limits::DEVICE_MEMORY_START;
 use fence_page::pages_for;
 use proto::Versions;
-use proto::attach::{BrokerReply, ResumeProcess, Resumed, Returning, broker_request, guestd_to_host};
+use proto::attach::{
+    AttachBacking, BrokerReply, ResumeProcess, Resumed, Returning, broker_request, guestd_to_host,
+};
 
-use super::state::{ClientState, DetachedProcess, Pending, Process, ProcessState};
+use super::state::{BackingPages, ClientState, DetachedProcess, Pending, Process, ProcessState};
 use super::{Broker, ClientId, Effect, Machine, Peer};
 use crate::limits::{GROW_PAGES_MAX, HOST_WAIT_MAX};
 
@@ -23,9 +27,27 @@ impl<M: Machine> Broker<M> {
             | Pending::DetachBacking { process, address, .. } = pending
                 && let Some(entry) = self.processes.get_mut(process)
             {
-                entry.backing.remove(address);
+                // Of shared memory the host may have kept them.
+                match entry.backing.remove(address) {
+                    Some(pages)
+                        if *address >= DEVICE_MEMORY_START
+                            && matches!(pending, Pending::DetachBacking { .. }) =>
+                    {
+                        self.kept.insert((*process, *address), pages);
+                    }
+                    _ => {}
+                }
             }
         }
+        let is_leaving = |(number, entry): (&u32, &mut Process<M>)| {
+            let of_device = match entry.state {
+                ProcessState::Leaving => entry.backing.split_off(&DEVICE_MEMORY_START),
+                ProcessState::Alive { .. } => BTreeMap::new(),
+            };
+            let number = *number;
+            of_device.into_iter().map(move |(address, pages)| ((number, address), pages))
+        };
+        self.kept.extend(self.processes.iter_mut().flat_map(is_leaving));
         let may_go_on = |(number, entry): (&u32, &Process<M>)| match entry.state {
             ProcessState::Alive { client, stream: Some(_) } if !entry.right.token.is_empty() => {
                 Some((*number, client))
@@ -52,6 +74,15 @@ impl<M: Machine> Broker<M> {
         if resuming {
             let processes = self.stranded.keys().copied().collect();
             self.tell_host(guestd_to_host::Body::Returning(Returning { processes }), Pending::Returning);
+            let kept = self.kept.iter().map(|((process, address), pages)| AttachBacking {
+                process: *process,
+                address: *address,
+                pages: pages.addresses.clone(),
+            });
+            for kept in kept.collect::<Vec<_>>() {
+                let pending = Pending::KeptBacking { process: kept.process, address: kept.address };
+                self.tell_host(guestd_to_host::Body::KeptBacking(kept), pending);
+            }
             for token in self.nt_handles.keys().map(|token| token.0.to_vec()).collect::<Vec<_>>() {
                 self.tell_host(guestd_to_host::Body::NtHandleHeld(token), Pending::NtHandleHeld);
             }
@@ -61,6 +92,7 @@ impl<M: Machine> Broker<M> {
             }
             // The host has closed them with the link.
             self.forget_nt_handles();
+            self.kept.clear();
         }
         let returning = self.clients.iter().filter_map(|(client, entry)| match &entry.state {
             ClientState::Returning { process, token, .. } => Some((*client, *process, token.clone())),
@@ -80,9 +112,28 @@ impl<M: Machine> Broker<M> {
 
     /// A process has exited that a host may wait for.
     pub(super) fn stranded_gone(&mut self, process: u32) {
-        self.stranded.remove(&process);
+        let gone = self.stranded.remove(&process);
+        // The next host may need what it shares: that host refuses the rest.
+        let of_device = gone.map(|mut gone| gone.backing.split_off(&DEVICE_MEMORY_START)).unwrap_or_default();
+        self.keep_for_next_host(process, of_device);
         if self.link.is_up() {
             self.tell_host(guestd_to_host::Body::Detach(process), Pending::Detach { process });
+        }
+    }
+
+    /// Keeps pages of a process that is gone. A host that waits for it is told at once, another one later.
+    fn keep_for_next_host(&mut self, process: u32, of_device: BTreeMap<u64, BackingPages<M>>) {
+        if !self.link.is_up() && self.stranded.is_empty() {
+            // No process returns to that host.
+            return self.kept.clear();
+        }
+        for (address, backing) in of_device {
+            if self.link.is_up() {
+                let pages = backing.addresses.clone();
+                let body = guestd_to_host::Body::KeptBacking(AttachBacking { process, address, pages });
+                self.tell_host(body, Pending::KeptBacking { process, address });
+            }
+            self.kept.insert((process, address), backing);
         }
     }
 

@@ -74,6 +74,8 @@ pub(super) enum ClientState<Descriptor> {
     AttachingBacking { process: u32, descriptor: Descriptor },
     /// The host was asked to detach pages.
     DetachingBacking { process: u32 },
+    /// The host was asked whose pages the client gets.
+    SharingBacking { process: u32 },
     /// The host was asked to register, unregister or settle an event.
     AwaitingEvent { process: u32 },
     /// No request is pending.
@@ -99,6 +101,7 @@ impl<Descriptor> Client<Descriptor> {
             | ClientState::MakingNtHandle { .. }
             | ClientState::AttachingBacking { .. }
             | ClientState::DetachingBacking { .. }
+            | ClientState::SharingBacking { .. }
             | ClientState::AwaitingEvent { .. } => true,
         }
     }
@@ -116,6 +119,7 @@ impl<Descriptor> Client<Descriptor> {
             | ClientState::MakingNtHandle { .. }
             | ClientState::AttachingBacking { .. }
             | ClientState::DetachingBacking { .. }
+            | ClientState::SharingBacking { .. }
             | ClientState::AwaitingEvent { .. }
             | ClientState::Attached { .. } => None,
         }
@@ -143,7 +147,7 @@ pub(super) struct Process<M: Machine> {
 /// A region, and its charges to the user's quotas.
 pub(super) struct Pinned<M: Machine> {
     // Declared before the charges, so that they are released after the memory is freed.
-    _region: M::Region,
+    region: M::Region,
     pages: Charge,
     _regions: Charge,
 }
@@ -158,11 +162,15 @@ pub(super) struct NewRegion<M: Machine> {
 
 impl<M: Machine> Pinned<M> {
     pub(super) fn new(region: M::Region, pages: Charge, regions: Charge) -> Self {
-        Pinned { _region: region, pages, _regions: regions }
+        Pinned { region, pages, _regions: regions }
     }
 
     pub(super) fn pages(&self) -> u32 {
         self.pages.count()
+    }
+
+    pub(super) fn region(&self) -> &M::Region {
+        &self.region
     }
 }
 
@@ -250,6 +258,14 @@ pub(super) enum Pending {
         client: ClientId,
         process: u32,
     },
+    ShareBacking {
+        client: ClientId,
+        process: u32,
+    },
+    KeptBacking {
+        process: u32,
+        address: u64,
+    },
     Returning,
     NtHandleHeld,
     Resume {
@@ -274,6 +290,8 @@ impl Pending {
             Pending::Detach { .. } => "its answer to a detach is not `detached`",
             Pending::AttachBacking { .. } => "its answer to new backing pages is not `backing_attached`",
             Pending::DetachBacking { .. } => "its answer to detached backing pages is not `taken_back`",
+            Pending::ShareBacking { .. } => "its answer to pages of another process is no `shared_backing`",
+            Pending::KeptBacking { .. } => "its answer to kept pages is not `backing_attached`",
             Pending::RegisterEvent { .. } => "its answer to an event registration is no `event_channel`",
             Pending::UnregisterEvent { .. } => "its answer to an event's unregistration is not `forgotten`",
             Pending::Settle { .. } => "its answer to settle is not `rung`",
@@ -337,6 +355,7 @@ impl<M: Machine> Broker<M> {
                 | ClientState::MakingNtHandle { process }
                 | ClientState::AttachingBacking { process, .. }
                 | ClientState::DetachingBacking { process }
+                | ClientState::SharingBacking { process }
                 | ClientState::AwaitingEvent { process },
             ) if *process == number => {
                 stream.is_none().then(|| format!("process {number} is attached and has no stream"))

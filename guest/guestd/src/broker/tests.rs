@@ -4,11 +4,13 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use proto::attach::{
-    AttachBacking, Attached, DetachBacking, GuestdWelcome, HostToGuestd, RegisteredEvent, host_to_guestd,
+    AttachBacking, Attached, DetachBacking, GuestdWelcome, HostToGuestd, KeptBacking, RegisteredEvent,
+    ShareBacking, SharedBacking, host_to_guestd,
 };
 
 use super::*;
 use crate::limits::{GREETING_MAX, PROCESS_PAGES_MAX};
+use d3dkmt::limits::DEVICE_MEMORY_START;
 use proto::limits::{BACKING_PAGES_MAX, PAGES_PER_MESSAGE_MAX};
 
 pub(super) type Log = Rc<RefCell<Vec<String>>>;
@@ -42,6 +44,10 @@ impl Machine for FakeMachine {
         let region = Traced("region", self.made, self.log.clone());
         let addresses = (0..pages).map(|page| u64::from(self.made << 20 | page << 12)).collect();
         Ok(MadeRegion { region, addresses, descriptor: format!("memory {}", self.made) })
+    }
+
+    fn share_region(&mut self, region: &Traced) -> Result<String, String> {
+        Ok(format!("memory {} again", region.1))
     }
 
     fn open_stream(&mut self) -> Result<MadeStream<Self>, String> {
@@ -98,6 +104,12 @@ fn render(effect: &Effect<String>) -> String {
                 }
                 guestd_to_host::Body::DetachBacking(DetachBacking { process, address }) => {
                     format!("host #{request}: process {process} takes {address:#x} back")
+                }
+                guestd_to_host::Body::ShareBacking(ShareBacking { process, allocation, offset }) => {
+                    format!("host #{request}: process {process} opens {allocation:#x} at {offset:#x}")
+                }
+                guestd_to_host::Body::KeptBacking(AttachBacking { process, address, pages }) => {
+                    format!("host #{request}: kept are {} of {process} at {address:#x}", pages.len())
                 }
                 guestd_to_host::Body::RegisterEvent(RegisteredEvent { process, event }) => {
                     format!("host #{request}: keep event {event} of {process}")
@@ -337,6 +349,47 @@ fn backing_pages_are_freed_when_the_host_has_given_them_back() {
     harness.expect(&["region 2 dropped", "client 1: process 5 token 0 slots 0+0 []"]);
     harness.ask(A, broker_request::Body::DetachBacking(0x7000));
     harness.expect(&["client 1: refused: no backing pages are attached at 0x7000"]);
+}
+
+/// Process 5 of client A has created shared memory of the device, process 6 of client B opens it.
+#[test]
+fn shared_pages_are_given_to_who_the_host_says_and_freed_when_it_releases_them() {
+    const START: u64 = DEVICE_MEMORY_START;
+    let share = |harness: &mut Harness, request| {
+        let share = broker_request::ShareBacking { allocation: 0x40, offset: 0 };
+        harness.ask(B, broker_request::Body::ShareBacking(share));
+        let shared = SharedBacking { process: 5, address: START, bytes: 0x3000 };
+        harness.answer(request, host_to_guestd::Body::SharedBacking(shared));
+        harness.expect(&[
+            &format!("host #{request}: process 6 opens 0x40 at 0x0"),
+            r#"client 2: process 6 token 0 slots 0+0 ["memory 2 again"]"#,
+        ]);
+    };
+    let mut harness = Harness::attached();
+    harness.attach_backing(A, START, 3);
+    harness.answer(4, host_to_guestd::Body::BackingAttached(true));
+    harness.arrive(B, 101);
+    harness.attach(B);
+    harness.answer_attached(5, 6);
+    harness.answer(6, host_to_guestd::Body::FirstSlot(0));
+    harness.take_log();
+    share(&mut harness, 7);
+
+    harness.input(Input::ClientGone { client: A });
+    harness.answer(8, host_to_guestd::Body::Kept(KeptBacking { addresses: vec![START] }));
+    harness.expect(&["stream 1 dropped", "host #8: detach 5", "region 1 dropped"]);
+    share(&mut harness, 9);
+    let released = DetachBacking { process: 5, address: START };
+    harness.answer(0, host_to_guestd::Body::BackingReleased(released));
+    harness.expect(&["region 2 dropped"]);
+    harness.answer(0, host_to_guestd::Body::BackingReleased(released));
+    // A host that names pages that are gone gives none.
+    let share = broker_request::ShareBacking { allocation: 0x40, offset: 0 };
+    harness.ask(B, broker_request::Body::ShareBacking(share));
+    let shared = SharedBacking { process: 5, address: START, bytes: 0x3000 };
+    harness.answer(10, host_to_guestd::Body::SharedBacking(shared));
+    let words = format!("client 2: refused: process 5 has no pages at {START:#x}");
+    harness.expect(&["host #10: process 6 opens 0x40 at 0x0", &words]);
 }
 
 #[test]

@@ -25,6 +25,16 @@ pub struct Region {
     // Declared before the mapping, so that it is unpinned first.
     _pin: Pin,
     _mapping: Mapping,
+    /// Of device pages, for other processes.
+    shareable: Option<OwnedFd>,
+}
+
+impl Region {
+    /// A descriptor of device pages for another process. The error is a readable text.
+    pub fn descriptor(&self) -> Result<OwnedFd, String> {
+        let shareable = self.shareable.as_ref().ok_or("they are not memory of the device")?;
+        shareable.try_clone().map_err(|error| format!("cannot copy a descriptor: {error}"))
+    }
 }
 
 /// A new region with its addresses for the host and its descriptor for the process.
@@ -53,7 +63,14 @@ impl NewRegion {
         let addresses = physical_addresses(mapping.start as usize, pages)?;
         let descriptor =
             sealed(purpose, memory).map_err(|error| format!("cannot seal memory for a process: {error}"))?;
-        Ok(Self { region: Region { _pin: pin, _mapping: mapping }, addresses, descriptor })
+        let shareable = match purpose {
+            Purpose::Fences | Purpose::Pages => None,
+            Purpose::DevicePages => {
+                let copy = descriptor.try_clone();
+                Some(copy.map_err(|error| format!("cannot copy the descriptor of memory: {error}"))?)
+            }
+        };
+        Ok(Self { region: Region { _pin: pin, _mapping: mapping, shareable }, addresses, descriptor })
     }
 }
 
@@ -61,7 +78,7 @@ impl NewRegion {
 fn zeroed_memfd(purpose: Purpose, length_bytes: usize) -> std::io::Result<File> {
     let name = match purpose {
         Purpose::Fences => "gpupv-fences",
-        Purpose::Pages => proto::limits::BACKING_MEMFD,
+        Purpose::Pages | Purpose::DevicePages => proto::limits::BACKING_MEMFD,
     };
     let memory = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     ftruncate(&memory, length_bytes as u64)?;
@@ -80,7 +97,7 @@ fn sealed(purpose: Purpose, memory: File) -> std::io::Result<OwnedFd> {
             fcntl_add_seals(&memory, SealFlags::FUTURE_WRITE | size)?;
             Ok(File::open(format!("/proc/self/fd/{}", memory.as_raw_fd()))?.into())
         }
-        Purpose::Pages => {
+        Purpose::Pages | Purpose::DevicePages => {
             fcntl_add_seals(&memory, size)?;
             Ok(memory.into())
         }

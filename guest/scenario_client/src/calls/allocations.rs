@@ -113,6 +113,12 @@ pub fn open(scenario_client: &ScenarioClient, device: Handle, token: ShareToken,
     };
     // SAFETY: see the module above.
     let status = unsafe { sdk::D3DKMTOpenResourceFromNtHandle(&mut open) };
+    let described =
+        allocation_data::memory_bytes(&private_data).filter(|_| NtStatus(status as u32).is_success());
+    if let Some(bytes) = described {
+        let (handle, resource) = (Handle(allocation.hAllocation), Handle(open.hResource));
+        scenario_client.memory.created_on_device(handle, device, resource, bytes);
+    }
     Done::reply(status, || Reply::OpenedResource {
         resource: Handle(open.hResource),
         allocations: vec![Handle(allocation.hAllocation)],

@@ -199,7 +199,11 @@ pub(super) fn lock2(session: &Session, arguments: &mut D3DKMT_LOCK2) -> ThunkRes
     let call = Call::Lock { device, allocation, flags: arguments.Flags };
     match block_on(session.call(&call)) {
         Answer { status, reply: Reply::Locked { address } } if status.is_success() => {
-            let address = session.port().locked(device, allocation, address);
+            let locked = session.port().locked(device, allocation, address);
+            let address = locked.inspect_err(|_| {
+                // The host has counted a lock that the program does not get.
+                let _ = session.port().channel().post(&Call::Unlock { device, allocation }, &Wakes::None);
+            })?;
             let address = address.ok_or(NtStatus::INVALID_PARAMETER)?;
             arguments.pData = std::ptr::with_exposed_provenance_mut(address as usize);
             Ok(status)
@@ -275,6 +279,7 @@ fn open<T>(session: &Session, arguments: &mut D3DKMT_OPENRESOURCE) -> ThunkResul
         write_opened(&infos, &allocations, (own, total), OpenedData { private_data, private_data_sizes });
     arguments.TotalPrivateDriverDataBufferSize = written.unwrap_or(total.1);
     write_bytes(arguments.pPrivateRuntimeData, arguments.PrivateRuntimeDataSize, &runtime_data);
+    session.port().opened(Parents { device, resource }, &allocations);
     arguments.hResource = resource.0;
     Ok(status)
 }
@@ -391,6 +396,7 @@ pub(super) fn open_resource_from_nt_handle(
         write_opened(&infos, &allocations, (own, total), OpenedData { private_data, private_data_sizes });
     arguments.TotalPrivateDriverDataBufferSize = written.unwrap_or(total.1);
     write_bytes(arguments.pPrivateRuntimeData, arguments.PrivateRuntimeDataSize, &runtime_data);
+    session.port().opened(Parents { device, resource }, &allocations);
     arguments.hResource = resource.0;
     (arguments.hKeyedMutex, arguments.hSyncObject) = (keyed_mutex.0, sync_object.0);
     Ok(status)

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ::client::welcome_from;
-use d3dkmt::{EventId, ShareToken};
+use d3dkmt::{EventId, Handle, ShareToken};
 use proto::attach::{BrokerReply, BrokerRequest, broker_request};
 use proto::channel::{ToHost, Welcome};
 use proto::frame::{FrameBuffer, append, decode};
@@ -220,6 +220,30 @@ impl Broker {
         self.send(broker_request::Body::AttachBacking(broker_request::AttachBacking { address, pages }))?;
         let (_, received) = self.await_reply(ATTACHED)?;
         received.into_iter().next().ok_or_else(no_descriptor)
+    }
+
+    /// Asks for pages of the memory of the device in a shared resource that this process has opened: those of the piece
+    /// that begins at this offset. Returns them, and the bytes of the whole allocation.
+    pub fn share_backing(&self, allocation: Handle, offset: u64) -> Result<(OwnedFd, u64), AttachError> {
+        let share = broker_request::ShareBacking { allocation: allocation.0, offset };
+        self.send(broker_request::Body::ShareBacking(share))?;
+        let (reply, received) = self.await_reply(ATTACHED)?;
+        Ok((received.into_iter().next().ok_or_else(no_descriptor)?, reply.bytes))
+    }
+
+    /// Brings such pages to a restarted daemon, which may have none. If their allocation has ended it wants none.
+    pub fn reshare_backing(
+        &self,
+        allocation: Handle,
+        offset: u64,
+        memory: BorrowedFd<'_>,
+    ) -> Result<(), AttachError> {
+        let share = broker_request::ShareBacking { allocation: allocation.0, offset };
+        self.send_with(broker_request::Body::ReshareBacking(share), &[memory])?;
+        match self.await_reply(ATTACHING) {
+            Ok(_) | Err(AttachError::Refused(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Detaches the backing at an address. The host does not access it once this returns.

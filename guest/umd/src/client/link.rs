@@ -5,6 +5,7 @@
 //!   the stream ends ─▶ connect, until a broker listens ─▶ Resume{process, token} ─▶ a stream and a one-time token
 //!                        ├─ Regain: each region of fence memory, mapped over the old one: its address stays
 //!                        ├─ ReattachBacking: each piece of backing pages, with its bytes
+//!                        ├─ ReshareBacking: each piece of shared memory that this process has mapped
 //!                        └─ HaveNtHandle: each NT handle that this process has open
 //!                   ─▶ Hello and Welcome on the stream (`resume.rs`)
 //! ```
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use d3dkmt::Handle;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
@@ -49,11 +51,14 @@ pub struct Link {
     pub right: Option<ResumeRight>,
     /// If the session can be resumed: page count and descriptor of each piece, by its address.
     backing: Mutex<BTreeMap<u64, (u32, OwnedFd)>>,
+    /// The same of shared memory that other processes have created: by handle here, and offset.
+    shared: Mutex<BTreeMap<(Handle, u64), OwnedFd>>,
 }
 
 impl Link {
     pub fn new(path: &Path, broker: Broker, memory: FenceMemory, right: Option<ResumeRight>) -> Link {
-        Link { path: path.to_owned(), broker: Mutex::new(broker), memory, right, backing: Mutex::default() }
+        let (backing, shared) = Default::default();
+        Link { path: path.to_owned(), broker: Mutex::new(broker), memory, right, backing, shared }
     }
 
     /// Sends a request to the broker. Requests of other threads wait.
@@ -75,6 +80,20 @@ impl Link {
         lock(&self.backing).remove(&address);
     }
 
+    /// Records pages of shared memory that this process maps.
+    pub fn shared(&self, allocation: Handle, offset: u64, memory: BorrowedFd<'_>) -> Result<(), AttachError> {
+        if self.right.is_some() {
+            let descriptor = rustix::io::fcntl_dupfd_cloexec(memory, crate::fork::ABOVE_STANDARD_STREAMS)?;
+            lock(&self.shared).insert((allocation, offset), descriptor);
+        }
+        Ok(())
+    }
+
+    /// Forgets the pages of shared memory of a handle that has ended.
+    pub fn forget_shared(&self, allocation: Handle) {
+        lock(&self.shared).retain(|(of, _), _| *of != allocation);
+    }
+
     /// Gets everything again. Returns the stream, the token for Hello, and the rings, if there are any.
     pub fn reattach(
         &self,
@@ -86,6 +105,9 @@ impl Link {
         self.memory.regain(reply.slots, |first, slots| broker.regain(first, slots))?;
         for (address, (pages, memory)) in &*lock(&self.backing) {
             broker.reattach_backing(*address, *pages, memory.as_fd())?;
+        }
+        for ((allocation, offset), memory) in &*lock(&self.shared) {
+            broker.reshare_backing(*allocation, *offset, memory.as_fd())?;
         }
         for handle in open_descriptors() {
             // SAFETY: borrowed for two calls, which answer EBADF if the program closes it meanwhile. If the program has

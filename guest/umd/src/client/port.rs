@@ -155,6 +155,16 @@ impl BackingProvider for ProcessPort {
         Ok(memory)
     }
 
+    fn share_backing(&self, allocation: Handle, offset: u64) -> Result<(OwnedFd, u64), AttachError> {
+        let (memory, bytes) = self.ask(|broker| broker.share_backing(allocation, offset))?;
+        self.link.shared(allocation, offset, memory.as_fd())?;
+        Ok((memory, bytes))
+    }
+
+    fn forget_shared(&self, allocation: Handle) {
+        self.link.forget_shared(allocation);
+    }
+
     fn detach_backing(&self, address: u64) -> Result<(), AttachError> {
         // Forget it first, so that it is not attached to a restarted daemon.
         self.link.forget_backing(address);
@@ -191,10 +201,17 @@ impl ProcessPort {
         lock(&self.backing).record(parents, allocation, address, bytes);
     }
 
+    /// Records allocations of a resource that this process has opened. Shared memory of the device is mapped by the first
+    /// lock.
+    pub fn opened(&self, parents: Parents, allocations: &[Handle]) {
+        lock(&self.backing).record_opened(parents, allocations);
+    }
+
     /// The host has locked an allocation, and answered this address. Returns the one for the program; `None` if the
     /// memory has ended meanwhile.
-    pub fn locked(&self, device: Handle, allocation: Handle, address: u64) -> Option<u64> {
-        lock(&self.backing).locked(device, allocation, address)
+    pub fn locked(&self, device: Handle, allocation: Handle, address: u64) -> Result<Option<u64>, NtStatus> {
+        let locked = lock(&self.backing).locked(self, device, allocation, address);
+        locked.map_err(|error| self.backing_failed(&error))
     }
 
     /// Ends a lock of an allocation. False if no lock is known here.

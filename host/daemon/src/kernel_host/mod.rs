@@ -43,6 +43,7 @@ use tracing::Level;
 use vsock_device::locks::{Rank, Ranked, RankedGuard};
 
 use super::Options;
+use super::backing::{BackingPages, ReleaseBacking};
 use super::client_process::{Added, ClientProcess, Outbox, OutboxFull};
 use super::counters::Counters;
 use super::free_memory::TrimRequest;
@@ -66,7 +67,7 @@ pub use process_table::Token;
 pub(crate) use process_table::random;
 pub use resuming::{AwaitedClient, ResumeOutcome, Resumed, Resumption};
 pub(crate) use sessions::SessionHello;
-pub use sessions::Sessions;
+pub use sessions::{Sessions, SharedPiece};
 pub use timing::ClientTimestamps;
 pub use traces::Traces;
 pub use views::Views;
@@ -187,12 +188,14 @@ pub enum Busy {
     Recording,
 }
 
-/// Clients whose outboxes have something to send and sync files to be made readable, collected under the kernel lock and
+/// Clients whose outboxes have something to send, and what brokers are to be told, collected under the kernel lock and
 /// flushed after it is released.
 #[derive(Default)]
 pub struct FlushList {
     clients: Vec<Arc<ClientProcess>>,
     sync_files: Vec<(RaiseSyncFile, ShareToken)>,
+    /// Kept pages that are no longer accessed, with their process and address. They are unmapped then.
+    released: Vec<(ProcessId, u64, BackingPages)>,
 }
 
 impl FlushList {
@@ -202,15 +205,21 @@ impl FlushList {
         }
     }
 
-    fn raise_sync_files(&mut self) {
+    /// Tells brokers of sync files that are ready, and of pages.
+    fn tell_brokers(&mut self) {
         for (raise, token) in self.sync_files.drain(..) {
             raise(token);
+        }
+        for (process, address, pages) in self.released.drain(..) {
+            if let BackingPages::Guest { release: Some(ReleaseBacking(release)), .. } = &pages {
+                release(process, address);
+            }
         }
     }
 
     /// Flushes all but `held`, whose own answers may wait for the end of its batch.
     pub fn flush_others(&mut self, held: ProcessId) {
-        self.raise_sync_files();
+        self.tell_brokers();
         self.clients.retain(|client| {
             if client.id != held {
                 client.outbox.flush();
@@ -223,7 +232,7 @@ impl FlushList {
         for client in self.clients.drain(..) {
             client.outbox.flush();
         }
-        self.raise_sync_files();
+        self.tell_brokers();
     }
 }
 
@@ -527,6 +536,7 @@ impl KernelHost {
         step(host_state, &effects, Taps::handled);
         host_state.cut_off_over_limit();
         self.perform(host_state, &mut effects, timing.as_mut(), flush_list);
+        host_state.release_ended_memory(flush_list);
         if let Some(timing) = timing {
             host_state.record_times(timing, !effects.events.is_empty());
         }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use d3dkmt::limits::PROCESSES_PER_VM_MAX;
-use dxgkrnl::{DmaError, DmaOp, Input, ProcessId, VmId};
+use dxgkrnl::{DmaError, DmaOp, Input, ProcessId, SharedMemory, VmId};
 use proto::limits::TOKEN_BYTES;
 
-use crate::backing::ProcessBacking;
+use crate::backing::{BackingPages, ProcessBacking};
 use crate::client_process::ClientProcess;
 use crate::log_lines::LogLines;
 use crate::memory::FenceMemory;
@@ -39,6 +39,8 @@ pub(super) struct AttachedProcess {
 pub(super) struct ProcessTable {
     attached: BTreeMap<ProcessId, AttachedProcess>,
     tokens: HashMap<Token, ProcessId>,
+    /// Kept pages of processes that are gone, and the VM of each.
+    outliving: BTreeMap<ProcessId, (VmId, ProcessBacking)>,
     /// Names of the attached VMs, including those that the kernel refuses.
     vms: BTreeMap<VmId, String>,
     processes_begun: u32,
@@ -108,18 +110,75 @@ impl ProcessTable {
         memory: FenceMemory,
         token: Token,
     ) -> anyhow::Result<()> {
-        let AttachedProcess { client, token: old, .. } =
+        let AttachedProcess { client, token: old, backing, .. } =
             self.attached.remove(&process).context("the process is not attached")?;
         self.tokens.remove(&old);
         self.add(client, memory, token);
+        // Other processes have brought what they share with it.
+        self.get_mut(process)?.backing = backing;
         Ok(())
     }
 
-    /// Removes a process and its resources.
-    pub fn end(&mut self, process: ProcessId) -> Option<(Arc<ClientProcess>, ProcessBacking)> {
-        let AttachedProcess { client, token, backing, .. } = self.attached.remove(&process)?;
+    /// Removes a process and its resources. Its pages for which `outlives` is true are kept.
+    pub fn end(
+        &mut self,
+        process: ProcessId,
+        outlives: impl Fn(u64) -> bool,
+    ) -> Option<(Arc<ClientProcess>, ProcessBacking)> {
+        let AttachedProcess { client, token, mut backing, .. } = self.attached.remove(&process)?;
         self.tokens.remove(&token);
+        let kept = backing.split_off_kept(outlives);
+        if !kept.is_empty() {
+            self.outliving.insert(process, (client.vm, kept));
+        }
         Some((client, backing))
+    }
+
+    /// The backing pages of a process, or those that have outlived it.
+    pub fn backing(&self, process: ProcessId) -> Option<&ProcessBacking> {
+        match self.get(process) {
+            Some(attached) => Some(&attached.backing),
+            None => self.outliving.get(&process).map(|(_, backing)| backing),
+        }
+    }
+
+    /// First addresses of kept pages of a process of this VM, present or gone.
+    pub fn kept(&self, vm: VmId, process: ProcessId) -> Vec<u64> {
+        let of_vm = match self.get(process) {
+            Some(attached) => (attached.client.vm == vm).then_some(&attached.backing),
+            None => self.outliving.get(&process).filter(|(of, _)| *of == vm).map(|(_, backing)| backing),
+        };
+        of_vm.map(|backing| backing.kept().collect()).unwrap_or_default()
+    }
+
+    /// The backing pages of a process of this VM, to be changed. One that is gone has none at first.
+    pub fn backing_of(&mut self, vm: VmId, process: ProcessId) -> &mut ProcessBacking {
+        match self.attached.get_mut(&process) {
+            Some(attached) => &mut attached.backing,
+            None => &mut self.outliving.entry(process).or_insert_with(|| (vm, ProcessBacking::default())).1,
+        }
+    }
+
+    /// Removes kept pages of an allocation that has ended. Returns each, with the process that had them and the address.
+    pub fn release(
+        &mut self,
+        ended: SharedMemory,
+    ) -> impl Iterator<Item = (ProcessId, u64, BackingPages)> + use<> {
+        let SharedMemory { owner, address, bytes } = ended;
+        let backing = match self.attached.get_mut(&owner) {
+            Some(attached) => Some(&mut attached.backing),
+            None => self.outliving.get_mut(&owner).map(|(_, backing)| backing),
+        };
+        let released = backing.map(|backing| backing.release(address, bytes)).unwrap_or_default();
+        if self.outliving.get(&owner).is_some_and(|(_, backing)| backing.is_empty()) {
+            self.outliving.remove(&owner);
+        }
+        released.into_iter().map(move |(address, pages)| (owner, address, pages))
+    }
+
+    /// Removes all kept pages of a VM, whose guest frees them.
+    pub fn forget_outliving(&mut self, vm: VmId) {
+        self.outliving.retain(|_, (of, _)| *of != vm);
     }
 
     pub fn get(&self, process: ProcessId) -> Option<&AttachedProcess> {
@@ -175,7 +234,10 @@ impl ProcessTable {
     pub fn follow(&mut self, input: &Input) {
         match input {
             Input::VmAttached { vm, name } => _ = self.vms.insert(*vm, name.clone()),
-            Input::VmDetached { vm } => _ = self.vms.remove(vm),
+            Input::VmDetached { vm } => {
+                self.vms.remove(vm);
+                self.forget_outliving(*vm);
+            }
             Input::VmPaused { .. }
             | Input::MemoryChanged { .. }
             | Input::ProcessAttached { .. }
@@ -232,8 +294,8 @@ mod tests {
         let (ended, old, new) = ([1; TOKEN_BYTES], [2; TOKEN_BYTES], [3; TOKEN_BYTES]);
         let removed = begin(&mut process_table, ended);
         let returning = begin(&mut process_table, old);
-        assert!(process_table.end(removed).is_some());
-        assert!(process_table.end(removed).is_none(), "it ends once");
+        assert!(process_table.end(removed, |_| false).is_some());
+        assert!(process_table.end(removed, |_| false).is_none(), "it ends once");
         assert_eq!(process_table.tokens.len(), 1, "its token is not kept");
         process_table.comes_back(returning, FenceMemory::Local(Vec::new()), new).unwrap();
         assert_eq!(redeemed(&mut process_table, ended), None);
@@ -245,7 +307,7 @@ mod tests {
     fn numbers_of_processes_are_not_given_twice() {
         let mut process_table = ProcessTable::default();
         let first = begin(&mut process_table, [1; TOKEN_BYTES]);
-        process_table.end(first);
+        process_table.end(first, |_| false);
         assert_ne!(begin(&mut process_table, [2; TOKEN_BYTES]), first);
         assert_eq!(
             (

@@ -14,10 +14,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use d3dkmt::ShareToken;
 use d3dkmt::limits::PROCESSES_PER_VM_MAX;
-use dxgkrnl::{DmaOp, Fault, Input, ProcessId, VmId};
-use fence_page::SLOTS_PER_PAGE;
+use d3dkmt::{Handle, ShareToken};
+use dxgkrnl::{DmaOp, Fault, Input, ProcessId, SharedMemory, VmId};
+use fence_page::{PAGE_BYTES, SLOTS_PER_PAGE};
+use proto::limits::PAGES_PER_MESSAGE_MAX;
 use tracing::Level;
 
 use super::dma::BackingAccess;
@@ -289,8 +290,64 @@ impl Resumption<'_> {
         pages: u32,
         backing: BackingPages,
     ) -> anyhow::Result<()> {
-        self.kernel_host.lock().resumed(process)?;
+        {
+            let mut host_state = self.kernel_host.lock();
+            let vm = host_state.resumed(process)?.client.vm;
+            // Another process may have brought them before. They are the same, or that process's own fault.
+            let bytes = u64::from(pages) * PAGE_BYTES as u64;
+            host_state.process_table.backing_of(vm, process).release(address, bytes);
+        }
         self.kernel_host.sessions().attach_backing(process, address, pages, backing)
+    }
+
+    /// Attaches pages of shared memory that a returning process has mapped, unless the process that created them, or
+    /// another one, has brought them.
+    pub fn reshare_backing(
+        &self,
+        process: ProcessId,
+        allocation: Handle,
+        offset: u64,
+        pages: impl FnOnce(u32) -> anyhow::Result<BackingPages>,
+    ) -> anyhow::Result<()> {
+        let mut host_state = self.kernel_host.lock();
+        let vm = host_state.resumed(process)?.client.vm;
+        let SharedMemory { owner, address, bytes } = host_state.shared_memory(process, allocation)?;
+        let piece_bytes = (PAGES_PER_MESSAGE_MAX * PAGE_BYTES) as u64;
+        anyhow::ensure!(
+            offset < bytes && offset.is_multiple_of(piece_bytes),
+            "{offset:#x} is no piece of {allocation}"
+        );
+        let backing = host_state.process_table.backing_of(vm, owner);
+        if backing.piece(address + offset).is_none() {
+            let count = (bytes - offset).min(piece_bytes) / PAGE_BYTES as u64;
+            backing.check(address + offset, count as u32)?;
+            backing.add(address + offset, pages(count as u32)?);
+            backing.keep(address + offset);
+        }
+        Ok(())
+    }
+
+    /// Attaches pages again that outlive their process, or that it has detached.
+    pub fn keep_backing(
+        &self,
+        vm: VmId,
+        process: ProcessId,
+        address: u64,
+        pages: u32,
+        backing: BackingPages,
+    ) -> anyhow::Result<()> {
+        let mut host_state = self.kernel_host.lock();
+        anyhow::ensure!(host_state.resuming.is_some(), "the daemon waits for no processes");
+        anyhow::ensure!(
+            host_state.kernel.shared_memory_vm(process, address) == Some(vm),
+            "{address:#x} of process {} is no shared memory",
+            process.0
+        );
+        let of_process = host_state.process_table.backing_of(vm, process);
+        of_process.check(address, pages)?;
+        of_process.add(address, backing);
+        of_process.keep(address);
+        Ok(())
     }
 
     /// Records that a process has sent Hello; its Welcome follows when all are back. An error if it has not mapped all

@@ -1,9 +1,13 @@
 //! Client processes: attach, fence memory, backing pages, greeting and detach.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use dxgkrnl::{Features, Input, ProcessId, VmId, is_fence_address};
+use anyhow::Context as _;
+use d3dkmt::Handle;
+use d3dkmt::limits::DEVICE_MEMORY_START;
+use dxgkrnl::{Features, Input, ProcessId, SharedMemory, VmId, is_fence_address};
 use proto::channel::{Hello, ToGuest, Welcome, to_guest};
 use proto::{Message as _, Versions};
 
@@ -36,6 +40,18 @@ impl SessionHello {
             None => Ok(SessionHello { version, fence_address, received: hello.received }),
         }
     }
+}
+
+/// Pages of shared memory.
+#[derive(Debug)]
+pub struct SharedPiece {
+    /// The process that attached them, at this address.
+    pub owner: ProcessId,
+    pub address: u64,
+    /// Of the whole allocation.
+    pub bytes: u64,
+    /// `None` in a VM, whose broker has it.
+    pub descriptor: Option<OwnedFd>,
 }
 
 /// View of the attached processes and their resources.
@@ -141,12 +157,42 @@ impl Sessions<'_> {
         Ok(())
     }
 
-    /// Detaches the backing at this address: no engine accesses it after this returns.
-    pub fn detach_backing(&self, process: ProcessId, address: u64) -> anyhow::Result<()> {
+    /// Detaches the backing at this address: no engine accesses it after this returns, unless it is of a shared resource
+    /// that another process has open. Then it is kept, and this returns true.
+    pub fn detach_backing(&self, process: ProcessId, address: u64) -> anyhow::Result<bool> {
         let mut host_state = self.kernel_host.lock();
-        let attached = host_state.process_table.get_mut(process)?;
-        anyhow::ensure!(attached.backing.detach(address), "no backing pages are attached at {address:#x}");
-        Ok(())
+        let HostState { process_table, kernel, .. } = &mut *host_state;
+        let backing = &mut process_table.get_mut(process)?.backing;
+        let is_kept = kernel.is_shared_memory(process, address) && backing.keep(address);
+        anyhow::ensure!(is_kept || backing.detach(address), "no backing pages are attached at {address:#x}");
+        Ok(is_kept)
+    }
+
+    /// Whether an address of a process is of memory that other processes may get.
+    pub fn is_shared_memory(&self, process: ProcessId, address: u64) -> bool {
+        address >= DEVICE_MEMORY_START && self.kernel_host.lock().kernel.is_shared_memory(process, address)
+    }
+
+    /// Finds the piece at an offset of shared memory that a process has opened.
+    pub fn share_backing(
+        &self,
+        process: ProcessId,
+        allocation: Handle,
+        offset: u64,
+    ) -> anyhow::Result<SharedPiece> {
+        let host_state = self.kernel_host.lock();
+        let shared = host_state.shared_memory(process, allocation)?;
+        let address = shared.address.saturating_add(offset);
+        let piece = host_state.process_table.backing(shared.owner).and_then(|backing| backing.piece(address));
+        let piece = piece.filter(|_| offset < shared.bytes);
+        let piece = piece.with_context(|| format!("no pages are attached at {offset:#x} of {allocation}"))?;
+        let descriptor = piece.descriptor().map(|shared| shared.try_clone_to_owned()).transpose()?;
+        Ok(SharedPiece { owner: shared.owner, address, bytes: shared.bytes, descriptor })
+    }
+
+    /// Stops accessing kept pages of a VM, whose guest frees them.
+    pub fn forget_outliving(&self, vm: VmId) {
+        self.kernel_host.lock().process_table.forget_outliving(vm);
     }
 
     /// Fence slots of a process.
@@ -163,14 +209,19 @@ impl Sessions<'_> {
         self.kernel_host.lock().process_table.redeem(token, check)
     }
 
-    /// Detaches a process: nothing is stored into its memory after this returns. No error if it is already gone.
+    /// First addresses of kept pages of a process of this VM, present or gone.
+    pub fn kept(&self, vm: VmId, process: ProcessId) -> Vec<u64> {
+        self.kernel_host.lock().process_table.kept(vm, process)
+    }
+
+    /// Detaches a process: nothing is stored into its memory after this returns, but into pages that are kept. No error
+    /// if it is already gone.
     pub fn detach(&self, process: ProcessId) {
         let mut flush_list = FlushList::default();
-        let Some(client) =
-            self.kernel_host.end_process(&mut self.kernel_host.lock(), process, &mut flush_list)
-        else {
-            return;
-        };
+        let mut host_state = self.kernel_host.lock();
+        let client = self.kernel_host.end_process(&mut host_state, process, &mut flush_list);
+        drop(host_state);
+        let Some(client) = client else { return };
         client.outbox.disconnect();
         self.kernel_host
             .log
@@ -299,7 +350,9 @@ impl KernelHost {
         process: ProcessId,
         flush_list: &mut FlushList,
     ) -> Option<Arc<ClientProcess>> {
-        let (client, backing) = host_state.process_table.end(process)?;
+        let HostState { process_table, kernel, .. } = &mut *host_state;
+        let outlives = |address| kernel.is_shared_memory(process, address);
+        let (client, backing) = process_table.end(process, outlives)?;
         self.budgets.closers.unmap(Peer::of(&client), backing);
         self.is_gone(host_state, process);
         self.step(host_state, Input::ProcessGone { process }, flush_list);
@@ -309,6 +362,24 @@ impl KernelHost {
 }
 
 impl HostState {
+    /// The shared memory that a handle of a process names.
+    pub(super) fn shared_memory(
+        &self,
+        process: ProcessId,
+        allocation: Handle,
+    ) -> anyhow::Result<SharedMemory> {
+        let shared = self.kernel.shared_memory(process, allocation);
+        shared.with_context(|| format!("{allocation} is no shared memory of the device"))
+    }
+
+    /// Frees pages of shared memory that the last step has ended.
+    pub(super) fn release_ended_memory(&mut self, flush_list: &mut FlushList) {
+        let HostState { process_table, kernel, .. } = self;
+        for ended in kernel.ended_shared_memory() {
+            flush_list.released.extend(process_table.release(ended));
+        }
+    }
+
     /// Cuts off clients that never acknowledge reads, because what they have not acknowledged is retained.
     pub(super) fn cut_off_over_limit(&mut self) {
         let over =

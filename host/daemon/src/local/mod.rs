@@ -8,7 +8,9 @@ mod busy_rings;
 mod deferred_reads;
 mod nt_handle_watch;
 mod reading;
+mod replies;
 mod returning_processes;
+mod shared_backing;
 mod turns;
 
 use std::collections::{BTreeMap, HashMap};
@@ -48,6 +50,7 @@ use super::timer::monotonic;
 use busy_rings::BusyRings;
 use deferred_reads::DeferredReads;
 use nt_handle_watch::VmNtHandles;
+use replies::{answer, answer_or_refuse, refuse};
 use returning_processes::ResumeWait;
 
 const COMMANDS_KEY: u64 = 0;
@@ -258,17 +261,6 @@ fn listen(path: &Path) -> anyhow::Result<Listener> {
 /// The user who connected; `u32::MAX` if the system does not say.
 fn user_of(connection: impl AsFd) -> Peer {
     Peer::Uid(rustix::net::sockopt::socket_peercred(connection).map_or(u32::MAX, |peer| peer.uid.as_raw()))
-}
-
-/// Answers a request of a process; true: the connection stays open.
-fn answer(connection: &ClientFd, process: ProcessId, descriptors: &[BorrowedFd<'_>]) -> anyhow::Result<bool> {
-    let reply = BrokerReply { process: process.0, ..BrokerReply::default() };
-    broker::send_reply(connection, &reply, descriptors).map(|()| true)
-}
-
-fn refuse(connection: &ClientFd, error: &anyhow::Error) -> anyhow::Result<bool> {
-    let reply = BrokerReply { refused: format!("{error:#}"), ..BrokerReply::default() };
-    broker::send_reply(connection, &reply, &[]).map(|()| true)
 }
 
 impl Loop {
@@ -524,10 +516,10 @@ impl Loop {
                 self.reattach_backing(process, address, pages, &memory)?;
                 answer(connection, process, &[])
             }
-            (Request::HaveNtHandle { handle }, Some(process)) => match self.have_nt_handle(vm, &handle) {
-                Ok(()) => answer(connection, process, &[]),
-                Err(error) => refuse(connection, &error),
-            },
+            (Request::HaveNtHandle { handle }, Some(process)) => {
+                let held = self.have_nt_handle(vm, &handle);
+                answer_or_refuse(connection, process, held)
+            }
             (Request::Grow { slots }, Some(process)) => {
                 match broker::grow(&self.kernel_host, peer, process, slots) {
                     Ok((first_slot, slots, memory)) => {
@@ -550,22 +542,24 @@ impl Loop {
                 }
             }
             (Request::DetachBacking { address }, Some(process)) => {
-                match self.kernel_host.sessions().detach_backing(process, address) {
-                    Ok(()) => answer(connection, process, &[]),
-                    Err(error) => refuse(connection, &error),
-                }
+                let detached = self.kernel_host.sessions().detach_backing(process, address);
+                answer_or_refuse(connection, process, detached.map(drop))
+            }
+            (Request::ShareBacking { allocation, offset }, Some(process)) => {
+                self.share_backing(connection, process, allocation, offset)
+            }
+            // Its allocation may have ended while no daemon ran.
+            (Request::ReshareBacking { allocation, offset, memory }, Some(process)) => {
+                let attached = self.reshare_backing(process, allocation, offset, &memory);
+                answer_or_refuse(connection, process, attached)
             }
             (Request::RegisterEvent { name, event }, Some(process)) => {
-                match self.register_event(process, name, event) {
-                    Ok(()) => answer(connection, process, &[]),
-                    Err(error) => refuse(connection, &error),
-                }
+                let registered = self.register_event(process, name, event);
+                answer_or_refuse(connection, process, registered)
             }
             (Request::UnregisterEvent { name }, Some(process)) => {
-                match self.unregister_event(process, name) {
-                    Ok(()) => answer(connection, process, &[]),
-                    Err(error) => refuse(connection, &error),
-                }
+                let unregistered = self.unregister_event(process, name);
+                answer_or_refuse(connection, process, unregistered)
             }
             (Request::Settle, Some(process)) => {
                 // Owed events are set before an answer is sent, unless memory was short.

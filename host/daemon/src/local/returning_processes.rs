@@ -194,7 +194,10 @@ impl Loop {
         memory: &ClientFd,
     ) -> anyhow::Result<()> {
         let share = self.kernel_host.budgets.mappings.take(memory.peer(), 1)?;
-        let local = LocalPages::of(memory, pages)?.charged_to(share);
+        let mut local = LocalPages::of(memory, pages)?.charged_to(share);
+        if self.kernel_host.sessions().is_shared_memory(process, address) {
+            local = self.shareable(local, memory)?;
+        }
         self.kernel_host.resumption().reattach_backing(process, address, pages, BackingPages::Local(local))
     }
 

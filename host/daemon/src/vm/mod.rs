@@ -198,6 +198,7 @@ impl VmShared {
         drop(status);
         self.changed.notify_all();
         self.detach_processes();
+        self.kernel_host.sessions().forget_outliving(self.id);
         self.event_channels.forget_all();
         self.kernel_host.nt_handles().end_of(self.id);
     }

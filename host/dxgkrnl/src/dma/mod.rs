@@ -127,8 +127,13 @@ impl DmaOp {
 
     /// Processes whose memory it touches.
     pub fn processes(&self) -> impl Iterator<Item = ProcessId> + use<> {
+        self.addresses().map(|(process, _)| process)
+    }
+
+    /// First addresses of the memory that it touches, and the process of each.
+    pub fn addresses(&self) -> impl Iterator<Item = (ProcessId, u64)> + use<> {
         self.memory_refs().filter_map(|memory| match memory {
-            MemoryRef::Memory { process, .. } => Some(process),
+            MemoryRef::Memory { process, address } => Some((process, address)),
             MemoryRef::StagingBuffer { .. } => None,
         })
     }

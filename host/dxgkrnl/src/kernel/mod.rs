@@ -130,6 +130,7 @@ impl Kernel {
     pub fn handle(&mut self, now: Nanos, input: Input, effects: &mut Effects) {
         self.sync.forget_stores();
         self.events.begin_step();
+        self.vidmm.begin_step();
         let comes_after_something = self.has_backlog();
         self.begin_work();
         if !self.sync.answered().is_empty() {

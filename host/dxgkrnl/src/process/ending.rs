@@ -58,7 +58,9 @@ impl Kernel {
         self.vidsch.work_mut().backlog_mut().process_ended(id);
         // Removing its effects moves the stores that were recorded by position.
         self.sync.forget_stores();
-        effects.forget_processes(|process| process == id);
+        let memory = self.vidmm.memory();
+        let outlives = |process, address| memory.shared_at(process, address).is_some();
+        effects.forget_processes(|process| process == id, outlives);
         if self.vidsch.work_mut().backlog_mut().take_cleared(vm) {
             self.forget_vm(vm, effects);
         }

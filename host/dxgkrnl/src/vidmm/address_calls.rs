@@ -369,7 +369,7 @@ impl Kernel {
         self.miniport.update_page_table(adapter, process, base, end - base, entry);
     }
 
-    /// The entry that engines see: memory only if it is resident, and if its process exists.
+    /// The entry that engines see: memory only if it is resident, and if its process exists or it outlives that.
     fn page_table_entry(&self, page: Option<VaPage>) -> PageTableEntry {
         match page {
             None => PageTableEntry::NoAccess,
@@ -377,7 +377,9 @@ impl Kernel {
             Some(VaPage::Of { open, offset, writable }) => {
                 let allocation =
                     &self.vidmm.memory.allocations[self.vidmm.memory.allocation_opens[open].allocation];
-                if !allocation.resident || !self.processes.by_id().contains_key(&allocation.owner) {
+                let has_memory =
+                    || allocation.outlives_owner() || self.processes.by_id().contains_key(&allocation.owner);
+                if !allocation.resident || !has_memory() {
                     return PageTableEntry::NoAccess;
                 }
                 let address = allocation.address + offset;

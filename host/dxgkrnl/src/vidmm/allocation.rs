@@ -16,10 +16,12 @@
 //! data: the driver decides what they are (`create_calls.rs`).
 //!
 //! Memory of the device is pages that the creator's broker makes. The kernel gives it an address that no memory of a
-//! process has; the creator's library attaches the pages there, and maps them wherever it likes.
+//! process has; the creator's library attaches the pages there, and maps them wherever it likes. In a shared resource
+//! it keeps this name, and its broker the pages, until the allocation ends, also when the creator is gone: who has it
+//! open may lock it, and its engines find it.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use d3dkmt::{Handle, limits};
@@ -47,6 +49,8 @@ pub(crate) struct Allocation {
     pub priority: u32,
     /// Of an allocation with private driver data.
     pub driver: Option<Box<DriverAllocation>>,
+    /// Of memory of the device in a shared resource: the VM whose processes may open it.
+    pub shared_in: Option<VmId>,
 }
 
 impl Allocation {
@@ -58,6 +62,16 @@ impl Allocation {
     /// Whether it is memory of the device, which the owner's library attaches at an address of the kernel's choice.
     pub fn is_device_memory(&self) -> bool {
         self.address >= limits::DEVICE_MEMORY_START
+    }
+
+    /// Whether engines and the CPU may access it although its owner is gone.
+    pub fn outlives_owner(&self) -> bool {
+        self.shared_in.is_some()
+    }
+
+    /// Whether a process may have it in its address space.
+    pub fn is_cpu_visible(&self) -> bool {
+        self.driver.as_ref().is_none_or(|driver| driver.cpu_visible)
     }
 
     /// The segment group whose budget it counts against.
@@ -157,6 +171,13 @@ pub(crate) struct Memory {
     pub resource_opens: Slab<ResourceOpen>,
     /// Allocations by the process that created them.
     pub(super) owned: BTreeSet<(ProcessId, u32)>,
+    /// Memory of the device in shared resources, by its name.
+    pub(super) shared: BTreeMap<(ProcessId, u64), u32>,
+    /// Bytes of it in each VM.
+    pub(super) shared_bytes: BTreeMap<VmId, u64>,
+    /// What of it this step has ended: its name and size.
+    #[serde(skip)]
+    pub shared_ended: Vec<(ProcessId, u64, u64)>,
     pub(super) allocations_made: u64,
     /// Numbers of resources and opens for drivers.
     pub(super) driver_ids: u64,
@@ -164,16 +185,49 @@ pub(crate) struct Memory {
 
 impl Memory {
     pub(super) fn insert(&mut self, allocation: Allocation) -> u32 {
-        let owner = allocation.owner;
+        let Allocation { owner, address, size, shared_in, .. } = allocation;
         let index = self.allocations.insert(allocation);
         self.owned.insert((owner, index));
+        if let Some(vm) = shared_in {
+            self.shared.insert((owner, address), index);
+            *self.shared_bytes.entry(vm).or_default() += size;
+        }
         index
     }
 
     pub(super) fn remove(&mut self, index: u32) -> Option<Allocation> {
         let allocation = self.allocations.remove(index)?;
-        self.owned.remove(&(allocation.owner, index));
+        let Allocation { owner, address, size, shared_in, .. } = allocation;
+        self.owned.remove(&(owner, index));
+        if let Some(vm) = shared_in {
+            self.shared.remove(&(owner, address));
+            self.shared_ended.push((owner, address, size));
+            if let Some(bytes) = self.shared_bytes.get_mut(&vm) {
+                *bytes -= size;
+            }
+            self.shared_bytes.retain(|_, bytes| *bytes > 0);
+        }
         Some(allocation)
+    }
+
+    /// The shared memory of the device that has this address of a process, present or gone.
+    pub fn shared_at(&self, owner: ProcessId, address: u64) -> Option<&Allocation> {
+        let ((of, start), index) = self.shared.range(..=(owner, address)).next_back()?;
+        let allocation = &self.allocations[*index];
+        (*of == owner && address - start < allocation.size).then_some(allocation)
+    }
+
+    /// Whether the counts of shared memory of the device are those of the allocations.
+    pub(super) fn shared_is_miscounted(&self) -> bool {
+        let mut bytes = BTreeMap::new();
+        let mut named = BTreeMap::new();
+        for (index, one) in self.allocations.iter() {
+            if let Some(vm) = one.shared_in {
+                *bytes.entry(vm).or_default() += one.size;
+                named.insert((one.owner, one.address), index);
+            }
+        }
+        bytes != self.shared_bytes || named != self.shared
     }
 
     /// A number that names no other resource or open at a driver.

@@ -246,6 +246,7 @@ impl Kernel {
         let (adapter, arrival) =
             (self.vidmm.memory.resources[resource].adapter, self.vidmm.memory.resources[resource].arrival);
         self.require_arrival(adapter, arrival)?;
+        self.require_reach(process, resource)?;
         let info = self.resource_info(resource);
         let differ = |what: &str, has: u32, is: u32| match has == is {
             true => Ok(()),
@@ -282,6 +283,22 @@ impl Kernel {
             private_data,
             private_data_sizes,
         })
+    }
+
+    /// Memory of the device is in pages of a VM, which no process of another VM can get.
+    fn require_reach(&self, process: ProcessId, resource: u32) -> Result<(), Refusal> {
+        let (memory, vm) = (&self.vidmm.memory, self.process(process).vm);
+        let of = memory.resources[resource].allocations.iter();
+        match of.filter_map(|one| memory.allocations[*one].shared_in).find(|of| *of != vm) {
+            Some(other) => {
+                let why = format!(
+                    "the resource has memory of the device, in pages of vm {}: no process of vm {} can open it",
+                    other.0, vm.0
+                );
+                refuse(NtStatus::NOT_SUPPORTED, why)
+            }
+            None => Ok(()),
+        }
     }
 
     /// The private driver data of a resource and of its allocations, and the sizes of the latter if there are any.
@@ -557,6 +574,9 @@ impl Kernel {
         let of_open = |(_, one): (u32, &AllocationOpen)| one.resource.map(|open| (open, one.handle));
         if of_opens != memory.allocation_opens.iter().filter_map(of_open).collect() {
             return Some("the allocations of an opened resource");
+        }
+        if memory.shared_is_miscounted() {
+            return Some("the shared memory of the device");
         }
         let of_processes = tally(memory.allocation_opens.iter().map(|(_, open)| open.process));
         let counted = self.processes.by_id().iter().filter(|(_, process)| process.allocations > 0);

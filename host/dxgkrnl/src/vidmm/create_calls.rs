@@ -5,7 +5,8 @@
 //!                                        │ data
 //!   private driver data ─────────────────┴──▶ DxgkDdiCreateAllocation ──▶ size, alignment, segment group, visibility
 //!        pSystemMem     memory of the process; its size is the driver's, or grows by what is mapped (`growth.rs`)
-//!        without        memory of the device, at an address of the kernel's choice; the driver says its size
+//!        without        memory of the device, at an address of the kernel's choice; the driver says its size. With
+//!                       CreateShared it counts against what the VM may have of it
 //!        hSection       a Linux process has no section objects: NOT_SUPPORTED
 //! ```
 //! A call creates all of its allocations or none. The caller gets the data of allocations as the driver left them; later
@@ -206,9 +207,13 @@ impl Kernel {
             let known_size = driver.as_ref().and_then(|info| info.size);
             let driver = driver.map(|info| driver_allocation(adapter, info, size.is_none()));
             let size = size.or(known_size).unwrap_or(0).next_multiple_of(PAGE_BYTES);
-            let address = match system_memory {
-                0 => self.new_device_memory(process, size),
-                address => address,
+            let (address, shared_in) = match system_memory {
+                0 => {
+                    let is_shared = create.flags.contains(F::CREATE_SHARED);
+                    let shared_in = is_shared.then_some(self.process(process).vm);
+                    (self.new_device_memory(process, size), shared_in)
+                }
+                address => (address, None),
             };
             allocations.push(self.vidmm.memory.insert(Allocation {
                 owner: process,
@@ -220,6 +225,7 @@ impl Kernel {
                 resident: false,
                 priority: crate::vidmm::lock::PRIORITY_NORMAL,
                 driver,
+                shared_in,
             }));
         }
         Ok(Created { allocations, resource, private_data })
@@ -304,7 +310,8 @@ impl Kernel {
                 let budgets = self.config.adapters[adapter as usize].budget_bytes();
                 let next = self.process(request.process).next_device_memory;
                 let can_be = |(one, info)| can_be(one, info, budgets, next);
-                wanted.iter().zip(&request.allocations).try_for_each(can_be)
+                let each = wanted.iter().zip(&request.allocations).try_for_each(can_be);
+                each.and_then(|()| self.require_shared_room(request))
             }
         };
         if checked.is_err() {
@@ -313,6 +320,26 @@ impl Kernel {
             self.miniport.destroy_allocation(adapter, &ddi::DestroyAllocation { allocations, resource });
         }
         checked
+    }
+
+    /// Checks that the VM may have as much more memory of the device in shared resources.
+    fn require_shared_room(&self, request: &ddi::CreateAllocation) -> Result<(), Refusal> {
+        if !request.flags.contains(F::CREATE_SHARED) {
+            return Ok(());
+        }
+        let of_device = request.allocations.iter().filter(|info| !info.system_memory);
+        let more = of_device.map(|info| info.size.unwrap_or(0)).fold(0, u64::saturating_add);
+        let vm = self.process(request.process).vm;
+        let has = self.vidmm.memory.shared_bytes.get(&vm).copied().unwrap_or(0);
+        match limits::SHARED_DEVICE_BYTES_PER_VM_MAX {
+            most if more > 0 && has.saturating_add(more) > most => {
+                let why = format!(
+                    "{more} bytes more of shared memory of the device, of which the VM has {has} of {most}"
+                );
+                refuse(NtStatus::NO_MEMORY, why)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Opens new allocations that are in no resource.
@@ -491,10 +518,6 @@ fn wanted_by(flags: CreateAllocationFlags, info: &AllocationInfo) -> Result<Want
     }
     if !start.is_multiple_of(PAGE_BYTES) || start >= limits::USER_END {
         return invalid(format!("pSystemMem {start:#x} is no page of the process"));
-    }
-    if start == 0 && flags.contains(F::CREATE_SHARED) {
-        let why = "CreateShared with memory of the device: only memory of a process is shared";
-        return refuse(NtStatus::NOT_SUPPORTED, why);
     }
     Ok(Wanted { system_memory: start, size: None, private_data: info.private_data.clone() })
 }

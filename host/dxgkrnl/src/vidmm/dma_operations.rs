@@ -16,8 +16,11 @@ impl Kernel {
             self.note_host(text, effects);
             return;
         }
-        let ended = moved.processes().find(|process| !self.processes.by_id().contains_key(process));
-        if let Some(ProcessId(ended)) = ended {
+        let is_gone = |(process, address): &(ProcessId, u64)| {
+            !self.processes.by_id().contains_key(process)
+                && self.vidmm.memory.shared_at(*process, *address).is_none()
+        };
+        if let Some((ProcessId(ended), _)) = moved.addresses().find(is_gone) {
             let text =
                 format!("node {} touched memory of process {ended}, which is gone: {moved}", engine.node);
             self.note_host(text, effects);

@@ -1,8 +1,10 @@
 //! Locks of allocations for the CPU, and priorities of allocations.
 //!
 //! A lock returns the address of the allocation in the process that created it: no other process has it in its address
-//! space. For memory of the device that is the address at which the process's library has attached it; the program gets
-//! the one where the library has mapped it. Locks nest; they end with the handle. A lock does not delay engines.
+//! space. For memory of the device that is the address at which the creator's library has attached it; the program gets
+//! the one where its own library has mapped it. So a process that has opened a shared resource of such memory may lock
+//! it too: its library gets the pages from the broker. Locks nest; they end with the handle. A lock does not delay
+//! engines.
 
 use alloc::format;
 use alloc::vec;
@@ -34,11 +36,10 @@ impl Kernel {
         let open = self.allocation_open(process, device, allocation)?;
         let state = &self.vidmm.memory.allocations[self.vidmm.memory.allocation_opens[open].allocation];
         let (owner, address) = (state.owner, state.address);
-        let cpu_visible = state.driver.as_ref().is_none_or(|driver| driver.cpu_visible);
-        if state.is_device_memory() && !cpu_visible {
+        if state.is_device_memory() && !state.is_cpu_visible() {
             return invalid(format!("{allocation} is not CpuVisible: its driver keeps it from the CPU"));
         }
-        if owner != process {
+        if owner != process && !state.outlives_owner() {
             return refuse(
                 NtStatus::NOT_SUPPORTED,
                 format!("{allocation} is memory of process {}: no other can lock it", owner.0),

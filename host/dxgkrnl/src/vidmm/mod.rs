@@ -42,6 +42,10 @@ pub(crate) struct VidMm {
 }
 
 impl VidMm {
+    pub fn begin_step(&mut self) {
+        self.memory.shared_ended.clear();
+    }
+
     pub fn resource_mut(&mut self, resource: u32) -> &mut Resource {
         &mut self.memory.resources[resource]
     }

@@ -367,7 +367,8 @@ impl Kernel {
     /// Updates page tables for the memory of a process that is gone: what others have mapped of it is NoAccess.
     pub(crate) fn memory_of_process_is_gone(&mut self, process: ProcessId) {
         let of_it = self.vidmm.memory.owned.range((process, 0)..=(process, u32::MAX));
-        let of_it: Vec<u32> = of_it.map(|(_, index)| *index).collect();
+        let ends_with_it = |index: &u32| !self.vidmm.memory.allocations[*index].outlives_owner();
+        let of_it: Vec<u32> = of_it.map(|(_, index)| *index).filter(ends_with_it).collect();
         self.update_engine_pages_of(&of_it);
     }
 

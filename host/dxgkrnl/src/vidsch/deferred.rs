@@ -199,7 +199,9 @@ impl Kernel {
         if !self.vidsch.work.backlog().ending_processes().is_empty() {
             self.sync.forget_stores();
             let ending = self.vidsch.work.backlog().ending_processes();
-            effects.forget_processes(|process| ending.contains_key(&process));
+            let memory = self.vidmm.memory();
+            let outlives = |process, address| memory.shared_at(process, address).is_some();
+            effects.forget_processes(|process| ending.contains_key(&process), outlives);
         }
     }
 }

@@ -5,10 +5,53 @@ use alloc::vec::Vec;
 use d3dkmt::Handle;
 
 use super::snapshot::{AllocationState, DriverAllocationState, ResourceState};
+use crate::{ProcessId, VmId};
 use crate::kernel::Kernel;
-use crate::vidmm::allocation::{AllocationOpen, ResourceOpen};
+use crate::process::HandleTarget;
+use crate::vidmm::allocation::{Allocation, AllocationOpen, ResourceOpen};
+
+/// Memory of the device in a shared resource.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SharedMemory {
+    /// The process that created it, present or gone.
+    pub owner: ProcessId,
+    /// Its first address there.
+    pub address: u64,
+    pub bytes: u64,
+}
 
 impl Kernel {
+    /// The shared memory of the device that a handle of a process names, if the process may have it in its address
+    /// space.
+    pub fn shared_memory(&self, process: ProcessId, allocation: Handle) -> Option<SharedMemory> {
+        let memory = self.vidmm.memory();
+        let Some(HandleTarget::Allocation(open)) = self.processes.get(process)?.handles.get(allocation)
+        else {
+            return None;
+        };
+        let allocation = &memory.allocations[memory.allocation_opens[open].allocation];
+        let is_for_it = allocation.outlives_owner() && allocation.is_cpu_visible();
+        let Allocation { owner, address, size: bytes, .. } = *allocation;
+        is_for_it.then_some(SharedMemory { owner, address, bytes })
+    }
+
+    /// Whether an address of a process, present or gone, is shared memory of the device, which stays until its
+    /// allocation ends.
+    pub fn is_shared_memory(&self, owner: ProcessId, address: u64) -> bool {
+        self.shared_memory_vm(owner, address).is_some()
+    }
+
+    /// The VM whose processes may open it, if it is such memory.
+    pub fn shared_memory_vm(&self, owner: ProcessId, address: u64) -> Option<VmId> {
+        self.vidmm.memory().shared_at(owner, address)?.shared_in
+    }
+
+    /// The shared memory of the device that the last step has ended.
+    pub fn ended_shared_memory(&self) -> impl Iterator<Item = SharedMemory> {
+        let ended = self.vidmm.memory().shared_ended.iter();
+        ended.map(|(owner, address, bytes)| SharedMemory { owner: *owner, address: *address, bytes: *bytes })
+    }
+
     pub(crate) fn resource_states(&self) -> Vec<ResourceState> {
         let state = |open: &ResourceOpen| {
             let resource = &self.vidmm.memory().resources[open.resource];

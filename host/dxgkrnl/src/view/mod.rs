@@ -7,4 +7,5 @@ pub mod snapshot;
 pub mod views;
 pub mod why;
 
+pub use allocations::SharedMemory;
 pub use resumed::AttachedProcess;

@@ -15,6 +15,7 @@
 //! | `hardware.rs` | hardware queues, their progress fences and packets |
 //! | `arrivals.rs` | adapters that start again |
 //! | `cpu_events.rs` | CPU notifications that a driver signals |
+//! | `memory.rs` | memory of the device: creation, opens, locks |
 //! | `native.rs` | native fences: opens, several adapters, notification of hardware |
 //! | `pause.rs` | paused VMs |
 //! | `paging.rs` | paging queues and the address spaces behind them |
@@ -33,6 +34,7 @@ mod engines;
 mod hardware;
 mod keyed;
 mod lost;
+mod memory;
 mod native;
 mod objects;
 mod packets;
@@ -154,6 +156,8 @@ pub struct Naive {
     /// Engine writes and their processes, since the last check.
     unseen: Vec<(u32, usize)>,
     pub cpu_events: Vec<CpuEvent>,
+    pub memories: Vec<memory::Memory>,
+    pub memory_opens: Vec<memory::MemoryOpen>,
     pub paging_queues: Vec<PagingQueue>,
     pub ranges: Vec<Range>,
     /// Native fences whose hardware waits on an adapter are to be checked.
@@ -202,6 +206,8 @@ impl Naive {
             dead_objects: vec![],
             unseen: vec![],
             cpu_events: vec![],
+            memories: vec![],
+            memory_opens: vec![],
             paging_queues: vec![],
             ranges: vec![],
             touched: vec![],
@@ -329,6 +335,15 @@ impl Naive {
             Call::SubmitWaitToHwQueue { queue, objects, values } => {
                 self.wait_in_hw_queue(process, queue, (&objects, &values))
             }
+            Call::CreateAllocation { create } => self.create_memory(process, &create, kernel_reply),
+            Call::OpenResource { device, shared_handle, info } => {
+                self.open_memory(process, device, shared_handle, info, kernel_reply)
+            }
+            Call::Lock { device, allocation, .. } => self.lock_memory(process, device, allocation),
+            Call::Unlock { device, allocation } => self.unlock_memory(process, device, allocation),
+            Call::DestroyAllocation { device, resource, allocations, .. } => {
+                self.destroy_memory(process, device, resource, &allocations)
+            }
             Call::DestroyContext { context } => self.destroy_context_of(process, context),
             Call::SignalFromGpu { contexts, signal, flags } => {
                 self.signal_from_gpu(process, &contexts, &signal, flags)
@@ -401,6 +416,7 @@ impl Naive {
             }
         }
         self.devices[device].ended = true;
+        self.end_memory_of(device);
         self.end_cpu_events_of_device(device);
         self.free_mutexes_of(MutexOwner::Device(device));
     }

@@ -1,9 +1,11 @@
 //! Converts an operation to a call with the handles of its process.
 
+use d3dkmt::allocation_data::{AllocationData, AllocationDataFlags, SEGMENT_LOCAL};
 use d3dkmt::{
-    Call, CreateContextFlags, EventId, GpuSignal, GpuVaOperation, Handle, Handles, HwQueueFlags,
-    KeyedMutexFlags, RuntimeBuffer, ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType,
-    Values, WaitFromCpuFlags, isa,
+    AllocationInfo, Call, CreateAllocation, CreateAllocationFlags, CreateContextFlags,
+    DestroyAllocationFlags, EventId, GpuSignal, GpuVaOperation, Handle, Handles, HwQueueFlags,
+    KeyedMutexFlags, ResourceInfo, RuntimeBuffer, ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo,
+    SyncObjectType, Values, WaitFromCpuFlags, isa,
 };
 
 use super::ops::{Command, Legacy, Op, Targets};
@@ -35,6 +37,11 @@ impl Pair {
             | Op::DestroyPagingQueue { .. }
             | Op::Map { .. }
             | Op::Update { .. } => return (self.paging_call_of(at, op), false),
+            Op::CreateMemory { .. }
+            | Op::OpenMemory { .. }
+            | Op::LockMemory { .. }
+            | Op::UnlockMemory { .. }
+            | Op::DestroyMemory { .. } => return (self.memory_call_of(at, op), false),
             _ => {}
         }
         let guest = &mut self.guests[at];
@@ -195,6 +202,58 @@ impl Pair {
                 Call::SubmitWaitToHwQueue { queue: pick(&guest.hw_queues, *queue), objects, values }
             }
             _ => unreachable!("the others have no hardware queue"),
+        }
+    }
+
+    fn memory_call_of(&self, at: usize, op: &Op) -> Call {
+        let guest = &self.guests[at];
+        let device = |device: &usize| pick(&guest.devices, *device);
+        let allocation = |number: &usize| pick(&guest.allocations, *number);
+        match op {
+            Op::CreateMemory { device: number, bytes, resource, shared, visible, .. } => {
+                let (segment, mut data_flags) = (SEGMENT_LOCAL, AllocationDataFlags::empty());
+                data_flags.set(AllocationDataFlags::CPU_VISIBLE, *visible);
+                let data =
+                    AllocationData { size: *bytes, segment, flags: data_flags, ..AllocationData::default() };
+                let mut flags = CreateAllocationFlags::empty();
+                flags.set(CreateAllocationFlags::CREATE_RESOURCE, *resource);
+                flags.set(CreateAllocationFlags::CREATE_SHARED, *shared);
+                let private_data = data.encode().to_vec();
+                let allocations = vec![AllocationInfo { private_data, ..AllocationInfo::default() }];
+                let create = CreateAllocation {
+                    device: device(number),
+                    flags,
+                    allocations,
+                    ..CreateAllocation::default()
+                };
+                Call::CreateAllocation { create: Box::new(create) }
+            }
+            Op::OpenMemory { device: number, global, short, .. } => Call::OpenResource {
+                device: device(number),
+                shared_handle: pick(&self.memory_globals, *global),
+                info: ResourceInfo {
+                    allocations: 1,
+                    total_private_data_size: AllocationData::BYTES as u32 - u32::from(*short),
+                    ..ResourceInfo::default()
+                },
+            },
+            Op::LockMemory { device: number, allocation: named, .. } => {
+                Call::Lock { device: device(number), allocation: allocation(named), flags: 0 }
+            }
+            Op::UnlockMemory { device: number, allocation: named, .. } => {
+                Call::Unlock { device: device(number), allocation: allocation(named) }
+            }
+            Op::DestroyMemory { device: number, allocation: named, whole, .. } => {
+                let resource = pick(&guest.resources, *named);
+                let is_whole = *whole && resource != Handle::NULL;
+                Call::DestroyAllocation {
+                    device: device(number),
+                    resource: if is_whole { resource } else { Handle::NULL },
+                    allocations: if is_whole { vec![] } else { vec![allocation(named)] },
+                    flags: DestroyAllocationFlags::empty(),
+                }
+            }
+            _ => unreachable!("the others have no memory of the device"),
         }
     }
 

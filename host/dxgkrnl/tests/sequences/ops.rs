@@ -56,6 +56,11 @@ pub enum Op {
     DestroyPagingQueue { process: usize, queue: usize },
     Map { process: usize, queue: usize, again: Option<(usize, u64)>, pages: u64, zero: bool },
     Update { process: usize, device: usize, context: usize, target: (usize, u64), pages: Pages, waits: bool },
+    CreateMemory { process: usize, device: usize, bytes: u64, resource: bool, shared: bool, visible: bool },
+    OpenMemory { process: usize, device: usize, global: usize, short: bool },
+    LockMemory { process: usize, device: usize, allocation: usize },
+    UnlockMemory { process: usize, device: usize, allocation: usize },
+    DestroyMemory { process: usize, device: usize, allocation: usize, whole: bool },
     CreateHwQueue { process: usize, context: usize, flags: u32 },
     DestroyHwQueue { process: usize, queue: usize },
     SubmitHw { process: usize, queue: usize, step: u64, commands: Vec<Command> },
@@ -302,6 +307,28 @@ fn paging() -> BoxedStrategy<Op> {
     .boxed()
 }
 
+/// Mostly on the first device, so that a handle is of the device that a call names.
+fn memory() -> BoxedStrategy<Op> {
+    let device = || prop_oneof![5 => Just(0usize), 1 => number()];
+    prop_oneof![
+        5 => (number(), device(), 1..0x4000u64, any::<bool>(), any::<bool>(), prop::bool::weighted(0.85)).prop_map(
+            |(process, device, bytes, resource, shared, visible)| {
+                Op::CreateMemory { process, device, bytes, resource: resource || shared, shared, visible }
+            },
+        ),
+        6 => (number(), device(), number(), prop::bool::weighted(0.1))
+            .prop_map(|(process, device, global, short)| Op::OpenMemory { process, device, global, short }),
+        8 => (number(), device(), number())
+            .prop_map(|(process, device, allocation)| Op::LockMemory { process, device, allocation }),
+        6 => (number(), device(), number())
+            .prop_map(|(process, device, allocation)| Op::UnlockMemory { process, device, allocation }),
+        4 => (number(), device(), number(), any::<bool>()).prop_map(
+            |(process, device, allocation, whole)| Op::DestroyMemory { process, device, allocation, whole },
+        ),
+    ]
+    .boxed()
+}
+
 fn legacy() -> BoxedStrategy<Op> {
     let kind = prop_oneof![
         4 => any::<bool>().prop_map(|owned| Legacy::Mutex { owned }),
@@ -364,6 +391,7 @@ pub fn sequences(most: usize) -> impl Strategy<Value = Sequence> {
         10 => packets(),
         6 => hardware(),
         3 => paging(),
+        4 => memory(),
         5 => legacy(),
         4 => keyed(),
     ];
@@ -527,6 +555,29 @@ impl fmt::Display for Op {
                     f,
                     "p{process} unmaps {pages:?} on device {device} beside c{context}, {when} for f{fence}={value}"
                 )
+            }
+            Op::CreateMemory { process, device, bytes, resource, shared, visible } => {
+                let what = match (shared, resource) {
+                    (true, _) => "a shared resource of",
+                    (false, true) => "a resource of",
+                    (false, false) => "",
+                };
+                let how = if *visible { "" } else { ", invisible" };
+                write!(f, "p{process} creates {what} {bytes} bytes of device {device}{how}")
+            }
+            Op::OpenMemory { process, device, global, short } => {
+                let how = if *short { ", without room for its data" } else { "" };
+                write!(f, "p{process} opens shared memory {global} on device {device}{how}")
+            }
+            Op::LockMemory { process, device, allocation } => {
+                write!(f, "p{process} locks allocation {allocation} of device {device}")
+            }
+            Op::UnlockMemory { process, device, allocation } => {
+                write!(f, "p{process} unlocks allocation {allocation} of device {device}")
+            }
+            Op::DestroyMemory { process, device, allocation, whole } => {
+                let what = if *whole { "the resource of " } else { "" };
+                write!(f, "p{process} destroys {what}allocation {allocation} of device {device}")
             }
             Op::CreateHwQueue { process, context, flags } => {
                 write!(f, "p{process} creates a hardware queue in c{context}, flags {flags:#x}")

@@ -38,6 +38,9 @@ pub(super) struct Guest {
     pub(super) ranges: Vec<u64>,
     pub(super) legacy: Vec<Handle>,
     pub(super) keyed: Vec<Handle>,
+    pub(super) allocations: Vec<Handle>,
+    /// The resource of each, or NULL.
+    pub(super) resources: Vec<Handle>,
     pub(super) events: u64,
     pub(super) last_handle: Handle,
 }
@@ -53,9 +56,10 @@ pub struct Pair {
     memory: BTreeMap<(u32, u32), u64>,
     effects: Effects,
     steps_are_small: bool,
-    /// Global handles of legacy objects and of keyed mutexes, of any VM.
+    /// Global handles of legacy objects, of keyed mutexes and of resources, of any VM.
     pub(super) globals: Vec<Handle>,
     pub(super) keyed_globals: Vec<Handle>,
+    pub(super) memory_globals: Vec<Handle>,
 }
 
 type Same = Result<(), String>;
@@ -147,6 +151,7 @@ impl Pair {
             steps_are_small: false,
             globals: vec![],
             keyed_globals: vec![],
+            memory_globals: vec![],
         }
     }
 
@@ -364,6 +369,8 @@ impl Pair {
             ranges: vec![],
             legacy: vec![],
             keyed: vec![],
+            allocations: vec![],
+            resources: vec![],
             events: 0,
             last_handle: Handle::NULL,
         });
@@ -502,6 +509,15 @@ impl Pair {
                 }
                 return Ok(());
             }
+            Reply::Allocations { resource, shared_handle, allocations, .. } => {
+                if *shared_handle != Handle::NULL {
+                    self.memory_globals.push(*shared_handle);
+                }
+                return self.learn_memory(at, *resource, allocations[0]);
+            }
+            Reply::OpenedResource { resource, allocations, .. } => {
+                return self.learn_memory(at, *resource, allocations[0]);
+            }
             Reply::SyncObject(created) if created.slot.is_none() => {
                 guest.legacy.push(created.object);
                 if created.shared_handle != Handle::NULL {
@@ -520,6 +536,20 @@ impl Pair {
         let guest = &mut self.guests[at];
         let last = std::mem::replace(&mut guest.last_handle, handle);
         if last == Handle::NULL { Ok(()) } else { same("handle", handle.0, last.0 + 0x40) }
+    }
+
+    /// W-010: the handle of a resource comes before that of its allocation.
+    fn learn_memory(&mut self, at: usize, resource: Handle, allocation: Handle) -> Same {
+        let guest = &mut self.guests[at];
+        guest.allocations.push(allocation);
+        guest.resources.push(resource);
+        for handle in [resource, allocation].into_iter().filter(|handle| *handle != Handle::NULL) {
+            let last = std::mem::replace(&mut guest.last_handle, handle);
+            if last != Handle::NULL {
+                same("handle of memory", handle.0, last.0 + 0x40)?;
+            }
+        }
+        Ok(())
     }
 
     /// Compares all visible state of both.
@@ -599,6 +629,27 @@ impl Pair {
             (range.process, range.adapter as u32, range.base, size, zero)
         });
         same("address spaces", sorted(ranges), sorted(expected))?;
+
+        let allocations = snapshot.allocations.iter().map(|one| {
+            let of = (one.process, one.handle, one.device, one.resource);
+            (of, one.address, one.size, one.locks)
+        });
+        let alive = naive.memory_opens.iter().filter(|open| !open.ended);
+        let expected = alive.map(|open| {
+            let memory = &naive.memories[open.memory];
+            let of = (open.process, open.allocation, naive.devices[open.device].handle, open.resource);
+            (of, memory.address, memory.bytes, open.locks)
+        });
+        same("memory of the device", sorted(allocations), sorted(expected))?;
+        for (number, memory) in naive.memories.iter().enumerate() {
+            let is_shared = self.kernel.is_shared_memory(ProcessId(memory.owner), memory.address);
+            let what = format!("shared memory at {:#x} of p{}", memory.address, memory.owner);
+            same(&what, is_shared, naive.is_shared_memory(number))?;
+        }
+        let resources = snapshot.resources.iter().map(|one| (one.process, one.handle));
+        let alive = naive.memory_opens.iter().filter(|open| !open.resource_ended);
+        let expected = alive.map(|open| (open.process, open.resource));
+        same("resources", sorted(resources), sorted(expected))?;
 
         let mut devices: Vec<_> =
             snapshot.devices.iter().map(|device| (device.process, device.handle, device.state)).collect();
@@ -722,6 +773,11 @@ fn process_of(op: &Op) -> usize {
         | Op::DestroyPagingQueue { process, .. }
         | Op::Map { process, .. }
         | Op::Update { process, .. }
+        | Op::CreateMemory { process, .. }
+        | Op::OpenMemory { process, .. }
+        | Op::LockMemory { process, .. }
+        | Op::UnlockMemory { process, .. }
+        | Op::DestroyMemory { process, .. }
         | Op::CreateHwQueue { process, .. }
         | Op::DestroyHwQueue { process, .. }
         | Op::SubmitHw { process, .. }

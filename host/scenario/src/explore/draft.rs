@@ -3,6 +3,7 @@
 use d3dkmt::{CallOf, CreateContextFlags, NtStatus, SyncObjectFlags, SyncObjectType};
 
 use super::random_lists::Memory;
+use super::random_memory::DeviceMemory;
 use crate::choose::Random;
 use crate::program::{
     Act, Action, AdapterNumber, Binding, Expected, HandleRef, Kind, Named, NamedCall, ObjectSpec, Operation,
@@ -46,6 +47,7 @@ pub(super) struct ClientProcess {
     pub cpu_events: Vec<(Binding, Binding)>,
     /// Memory of its command lists; created with the first.
     pub memory: Option<Memory>,
+    pub allocations: Vec<DeviceMemory>,
     /// Destroyed objects and objects of other types: operands that are refused.
     pub odd: Vec<Binding>,
 }
@@ -63,6 +65,8 @@ pub(super) struct Draft {
     pub random: Random,
     pub guests: Vec<ClientProcess>,
     pub shares: Vec<Shared>,
+    /// NT handles of memory of the device.
+    pub memory_shares: Vec<Binding>,
     /// Value of each fence, if all calls succeeded.
     pub values: Vec<u64>,
     pub vms_alive: Vec<Vm>,
@@ -103,6 +107,7 @@ impl Draft {
             random: Random::new(seed),
             guests: Vec::new(),
             shares: Vec::new(),
+            memory_shares: Vec::new(),
             values: Vec::new(),
             vms_alive: Vec::new(),
             adapters: 1,
@@ -155,6 +160,7 @@ impl Draft {
             adapter: None,
             cpu_events: Vec::new(),
             memory: None,
+            allocations: Vec::new(),
             odd: Vec::new(),
         });
     }

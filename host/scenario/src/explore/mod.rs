@@ -25,6 +25,7 @@ mod parts;
 mod random;
 mod random_escapes;
 mod random_lists;
+mod random_memory;
 pub mod recording;
 pub mod reorder;
 mod repair;

@@ -38,10 +38,11 @@ enum Kinds {
     HwQueue,
     Escape,
     List,
+    DeviceMemory,
 }
 
 /// Weight of each kind, for a profile that has all kinds.
-const WEIGHTS: [(Kinds, u64); 21] = [
+const WEIGHTS: [(Kinds, u64); 22] = [
     (Kinds::Signal, 24),
     (Kinds::Wait, 24),
     (Kinds::GpuSignal, 8),
@@ -63,6 +64,7 @@ const WEIGHTS: [(Kinds, u64); 21] = [
     (Kinds::HwQueue, 5),
     (Kinds::Escape, 10),
     (Kinds::List, 16),
+    (Kinds::DeviceMemory, 16),
 ];
 
 const PROCESSES_MAX: u64 = 3;
@@ -78,7 +80,8 @@ pub(super) type Pairs = (Vec<HandleRef>, Values);
 
 /// Draws the program of this seed: always the same, on every machine.
 pub fn random(seed: u64) -> Program {
-    let mut drawer = Drawer { draft: Draft::new(seed), odd: 0, escapes: false, lists: false };
+    let mut drawer =
+        Drawer { draft: Draft::new(seed), odd: 0, escapes: false, lists: false, memories: false };
     // Drawn from a generator of its own, so that a seed without these features keeps its old program.
     let mut apart = Random::new(!seed);
     drawer.escapes = apart.one_in(4);
@@ -86,6 +89,7 @@ pub fn random(seed: u64) -> Program {
     if apart.one_in(4) {
         drawer.kernel_settings(seed);
     }
+    drawer.memories = apart.one_in(4);
     drawer.tdr();
     drawer.begin();
     let weights = drawer.profile();
@@ -108,6 +112,8 @@ pub(super) struct Drawer {
     pub escapes: bool,
     /// The program has command lists, and memory for them.
     pub lists: bool,
+    /// The program has memory of the device.
+    pub memories: bool,
 }
 
 impl Drawer {
@@ -132,6 +138,7 @@ impl Drawer {
                 Kinds::KeyedMutex | Kinds::QueuedObject | Kinds::HwQueue => !newer,
                 Kinds::Escape => !escapes,
                 Kinds::List => !self.lists,
+                Kinds::DeviceMemory => !self.memories,
                 _ => self.one_in(3),
             };
             if !is_left_out {
@@ -222,6 +229,7 @@ impl Drawer {
             Kinds::HwQueue => self.hw_queue(guest),
             Kinds::Escape => self.escape(guest),
             Kinds::List => self.list_work(guest),
+            Kinds::DeviceMemory => self.device_memory(guest),
             Kinds::Start => {
                 if self.draft.guests.iter().filter(|guest| guest.alive).count() < PROCESSES_MAX as usize {
                     self.start();

@@ -17,6 +17,8 @@ use crate::script::settings;
 const PAGE_BYTES: u64 = 0x1000;
 /// Pages of a process's memory, one for each resource.
 const PAGES: u64 = 4;
+/// Bytes of a process's memory.
+pub(super) const MEMORY_BYTES: u64 = PAGES * PAGE_BYTES;
 /// `Write` of D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE.
 const WRITE: u64 = 1;
 
@@ -86,20 +88,35 @@ impl Drawer {
         }
     }
 
-    /// Creates a paging queue, memory, its mapping, and resources in it. An engine's access before the paging engine
-    /// has mapped the memory is a fault.
+    /// Creates memory for command lists, its own or of the device.
     fn memory(&mut self, guest: usize) {
         let Some(device) = self.device(guest) else { return };
-        let (main, of_device) = (self.draft.guests[guest].main, HandleRef::Bound(device));
-        let call = CallOf::CreatePagingQueue { device: of_device, priority: 0, physical_adapter: 0 };
-        let queue = self.draft.push_named(main, Kind::PagingQueue, call);
+        let queue = self.paging_queue(guest, device);
+        if self.memories && self.one_in(2) {
+            let allocation = self.new_device_memory(guest, device);
+            return self.map_memory(guest, (device, queue), allocation);
+        }
         let create = AllocationSpec {
-            device: of_device,
-            bytes: PAGES * PAGE_BYTES,
+            device: HandleRef::Bound(device),
+            bytes: MEMORY_BYTES,
             private_data: PrivateData::None,
             shared: false,
         };
+        let main = self.draft.guests[guest].main;
         let allocation = self.draft.push_named(main, Kind::Allocation, CallOf::CreateAllocation { create });
+        self.map_memory(guest, (device, queue), allocation);
+    }
+
+    pub fn paging_queue(&mut self, guest: usize, device: Binding) -> Binding {
+        let device = HandleRef::Bound(device);
+        let call = CallOf::CreatePagingQueue { device, priority: 0, physical_adapter: 0 };
+        self.draft.push_named(self.draft.guests[guest].main, Kind::PagingQueue, call)
+    }
+
+    /// Maps memory, and creates resources in it. An engine's access before the paging engine has mapped the memory is a
+    /// fault.
+    pub fn map_memory(&mut self, guest: usize, (device, queue): (Binding, Binding), allocation: Binding) {
+        let (main, of_device) = (self.draft.guests[guest].main, HandleRef::Bound(device));
         let call = CallOf::MapGpuVirtualAddress {
             paging_queue: HandleRef::Bound(queue),
             base: Address::Number(0),

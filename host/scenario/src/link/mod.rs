@@ -168,7 +168,7 @@ impl<'a> LinkWorld<'a> {
         self.host.closes(self.host.id(process)).into_iter().for_each(|input| self.input(input));
         self.detach(process.index());
         let id = self.host.id(process);
-        self.host.memory().end(id);
+        self.host.end_memory(id);
         self.guests[process.index()] = None;
     }
 

@@ -13,7 +13,7 @@ use e2e::polling::{eventually, until};
 use e2e::served::Served;
 use e2e::wire::{Attached, Broker, Client, Steady, Stream, hello_frame, lingering};
 use proto::PROTOCOL_VERSION;
-use proto::attach::broker_request::{Attach, AttachBacking, Body, Grow};
+use proto::attach::broker_request::{Attach, AttachBacking, Body, Grow, ShareBacking};
 use proto::channel::{Hello, ToHost, to_host};
 use proto::convert::call_to_frame;
 use proto::frame::append;
@@ -290,6 +290,29 @@ fn a_process_that_attaches_endlessly_is_refused_and_others_still_attach() {
     drop((greedy, other));
     until("all mappings are freed", || daemon.kernel_host().budgets.mappings.figures().1 == 0);
     until("all descriptors are closed", || daemon.kernel_host().budgets.descriptors.figures().1 == 0);
+    daemon.end();
+}
+
+/// A broker gives pages of shared memory by a handle of the process that asks, and no others.
+#[test]
+fn pages_of_memory_that_is_not_shared_are_refused() {
+    let daemon = Embedded::start();
+    let (owner, other) = (Client::new(&daemon.broker()), Client::new(&daemon.broker()));
+    let (address, pages) = (d3dkmt::limits::DEVICE_MEMORY_START, 1);
+    let (reply, memory) = owner.broker.request(Body::AttachBacking(AttachBacking { address, pages }));
+    assert_eq!((reply.refused.as_str(), memory.len()), ("", 1));
+    for (client, allocation) in [(&other, 0x4000_0040), (&other, 0), (&owner, 0x4000_0040)] {
+        for offset in [0, 0x1000, u64::MAX] {
+            let (reply, memory) =
+                client.broker.request(Body::ShareBacking(ShareBacking { allocation, offset }));
+            let words = "is no shared memory of the device";
+            assert!(reply.refused.contains(words) && memory.is_empty(), "{reply:?}");
+        }
+    }
+    let (reply, _) = owner.broker.request(Body::DetachBacking(address));
+    assert_eq!(reply.refused, "");
+    drop((owner, other));
+    until("all mappings are freed", || daemon.kernel_host().budgets.mappings.figures().1 == 0);
     daemon.end();
 }
 

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use lab::Lab;
 
 /// Programs whose output must be the same on both backends.
-const SAME_OUTPUT: [&str; 31] = [
+const SAME_OUTPUT: [&str; 32] = [
     "fence_tour",
     "fork_tour",
     "threads",
@@ -34,6 +34,7 @@ const SAME_OUTPUT: [&str; 31] = [
     "lists_tour",
     "private_data",
     "device_memory",
+    "shared_device_memory",
     "bad_args",
     "abi_check",
     "loader",

@@ -1,5 +1,5 @@
-//! Memory of the device in the address space of this process: mapped when its allocation is created, and unmapped with
-//! it, locked or not.
+//! Memory of the device in the address space of this process: mapped when its allocation is created, or at its first
+//! lock if another process has created it; unmapped with it, locked or not.
 //!
 //! `unsafe` here: memory is mapped and unmapped.
 
@@ -16,7 +16,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mun
 pub(super) struct DeviceMemory {
     start: usize,
     bytes: usize,
-    /// Its first address at the host.
+    /// Its first address at the host; 0 if another process has created it.
     address: u64,
 }
 

@@ -10,6 +10,7 @@
 //!
 //!   .. without pSystemMem: memory of the device ─▶ zeroed pages of the broker, attached at the host's address for them
 //!                          ─▶ they are mapped anywhere, where Lock2 finds them until the allocation ends
+//!   .. of a shared resource that another process has created ─▶ its first Lock2 gets that process's pages of the broker
 //! ```
 //! So no page of a process is pinned without its knowledge. A process that exits, unmaps the memory or is killed frees
 //! no page that the host still writes. Another thread must not write the memory while an allocation of it is being
@@ -40,6 +41,10 @@ pub trait BackingProvider {
     fn attach_backing(&self, address: u64, pages: u32) -> Result<OwnedFd, AttachError>;
     /// Detaches the pages that were attached at this address: the host no longer accesses them.
     fn detach_backing(&self, address: u64) -> Result<(), AttachError>;
+    /// Provides the piece at an offset of shared memory that the process has opened, and the bytes of all of it.
+    fn share_backing(&self, allocation: Handle, offset: u64) -> Result<(OwnedFd, u64), AttachError>;
+    /// The process no longer has that memory.
+    fn forget_shared(&self, allocation: Handle);
 }
 
 /// Why memory cannot be attached as backing. The texts are for the user of the program.
@@ -104,6 +109,8 @@ enum AllocationMemory {
     AsMapped { address: u64, bytes: Option<u64> },
     /// Of the device.
     Device(DeviceMemory),
+    /// Of a resource that this process has opened, and where shared memory of the device is mapped once it was locked.
+    Opened(Option<DeviceMemory>),
 }
 
 /// All backing pages of this process.
@@ -201,15 +208,37 @@ impl ProcessBacking {
 
     /// The host has locked an allocation, and answered this address. Returns the one for the program; `None` if the
     /// memory has ended meanwhile.
-    pub fn locked(&mut self, device: Handle, allocation: Handle, address: u64) -> Option<u64> {
+    pub fn locked(
+        &mut self,
+        backing_provider: &impl BackingProvider,
+        device: Handle,
+        allocation: Handle,
+        address: u64,
+    ) -> Result<Option<u64>, BackingError> {
         let known = self.allocations.get_mut(&allocation).filter(|known| known.parents.device == device);
         let Some(known) = known else {
-            return (address < DEVICE_MEMORY_START).then_some(address);
+            return Ok((address < DEVICE_MEMORY_START).then_some(address));
+        };
+        let address = match &mut known.memory {
+            AllocationMemory::Device(memory) | AllocationMemory::Opened(Some(memory)) => memory.start(),
+            AllocationMemory::Opened(memory @ None) if address >= DEVICE_MEMORY_START => {
+                let shared = shared_memory(backing_provider, allocation)
+                    .inspect_err(|_| backing_provider.forget_shared(allocation))?;
+                memory.insert(shared).start()
+            }
+            AllocationMemory::Attached
+            | AllocationMemory::AsMapped { .. }
+            | AllocationMemory::Opened(None) => address,
         };
         known.locks += 1;
-        match &known.memory {
-            AllocationMemory::Device(memory) => Some(memory.start()),
-            AllocationMemory::Attached | AllocationMemory::AsMapped { .. } => Some(address),
+        Ok(Some(address))
+    }
+
+    /// Records allocations of a resource that this process has opened.
+    pub fn record_opened(&mut self, parents: Parents, allocations: &[Handle]) {
+        for allocation in allocations {
+            let memory = AllocationMemory::Opened(None);
+            self.allocations.insert(*allocation, AllocationBacking { parents, memory, locks: 0 });
         }
     }
 
@@ -252,7 +281,13 @@ impl ProcessBacking {
         backing_provider: &impl BackingProvider,
         mut is_alive: impl FnMut(Handle, Parents) -> bool,
     ) {
-        self.allocations.retain(|handle, of| is_alive(*handle, of.parents));
+        self.allocations.retain(|handle, of| {
+            let is_alive = is_alive(*handle, of.parents);
+            if let (false, AllocationMemory::Opened(Some(_))) = (is_alive, &of.memory) {
+                backing_provider.forget_shared(*handle);
+            }
+            is_alive
+        });
         self.pieces.retain(|address, piece| {
             piece.allocations.retain(|allocation| self.allocations.contains_key(allocation));
             if piece.allocations.is_empty() {
@@ -295,6 +330,24 @@ impl ProcessBacking {
             self.pieces.remove(&address);
         }
     }
+}
+
+/// Maps shared memory of the device that another process has created.
+fn shared_memory(
+    backing_provider: &impl BackingProvider,
+    allocation: Handle,
+) -> Result<DeviceMemory, BackingError> {
+    let (first, bytes) = backing_provider.share_backing(allocation, 0)?;
+    let memory = DeviceMemory::reserve(&(0..bytes)).map_err(BackingError::Map)?;
+    let mut first = Some(first);
+    for (offset, pages) in requests(&(0..bytes)) {
+        let piece = match first.take() {
+            Some(first) => first,
+            None => backing_provider.share_backing(allocation, offset)?.0,
+        };
+        memory.map(piece.as_fd(), offset, pages).map_err(BackingError::Map)?;
+    }
+    Ok(memory)
 }
 
 /// Detaches the piece at this address. An error is ignored: without a host there is nothing to detach.

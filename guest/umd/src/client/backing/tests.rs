@@ -12,6 +12,11 @@ use super::*;
 struct Broker {
     backing: RefCell<BTreeMap<u64, File>>,
     refuse_at: Option<u64>,
+    /// Shared memory that another process has created, in pieces, and its size.
+    shared: Vec<OwnedFd>,
+    shared_bytes: u64,
+    /// Requests for it, and ends.
+    asked: RefCell<Vec<String>>,
 }
 
 impl BackingProvider for Broker {
@@ -24,6 +29,17 @@ impl BackingProvider for Broker {
         let other = self.backing.borrow_mut().insert(address, File::from(memory.try_clone().unwrap()));
         assert!(other.is_none(), "backing twice at {address:#x}");
         Ok(memory)
+    }
+
+    fn share_backing(&self, allocation: Handle, offset: u64) -> Result<(OwnedFd, u64), AttachError> {
+        self.asked.borrow_mut().push(format!("{allocation} at {offset:#x}"));
+        let piece = self.shared.get((offset / (PAGES_PER_MESSAGE_MAX * PAGE_BYTES) as u64) as usize);
+        let piece = piece.ok_or_else(|| AttachError::Refused("it is not attached".to_owned()))?;
+        Ok((piece.try_clone().unwrap(), self.shared_bytes))
+    }
+
+    fn forget_shared(&self, allocation: Handle) {
+        self.asked.borrow_mut().push(format!("end of {allocation}"));
     }
 
     fn detach_backing(&self, address: u64) -> Result<(), AttachError> {
@@ -211,7 +227,7 @@ fn a_partial_failure_keeps_the_bytes_and_detaches_everything() {
 
 /// The program's address of a lock.
 fn locked(backing: &mut ProcessBacking, allocation: u32, address: u64) -> Option<*mut u8> {
-    let address = backing.locked(DEVICE, Handle(allocation), address)?;
+    let address = backing.locked(&Broker::default(), DEVICE, Handle(allocation), address).unwrap()?;
     Some(std::ptr::with_exposed_provenance_mut(address as usize))
 }
 
@@ -261,13 +277,64 @@ fn locks_are_of_a_handle_on_its_device_and_end_with_it() {
     add(&mut backing, &broker, 1, memory.pages(0..1)).unwrap();
     assert!(!unlock(&mut backing, 1));
     for _ in 0..2 {
-        assert_eq!(backing.locked(DEVICE, Handle(1), memory.start()), Some(memory.start()));
+        let address = backing.locked(&broker, DEVICE, Handle(1), memory.start()).unwrap();
+        assert_eq!(address, Some(memory.start()));
     }
     assert!(!backing.unlock(Handle(9), Handle(1)) && !unlock(&mut backing, 2));
     assert!(unlock(&mut backing, 1) && unlock(&mut backing, 1) && !unlock(&mut backing, 1));
-    backing.locked(DEVICE, Handle(1), memory.start());
+    backing.locked(&broker, DEVICE, Handle(1), memory.start()).unwrap();
     end(&mut backing, &broker, 1);
     assert!(!unlock(&mut backing, 1));
+}
+
+#[test]
+fn shared_memory_of_another_process_is_mapped_by_the_first_lock_until_its_end() {
+    const PIECE: u64 = (PAGES_PER_MESSAGE_MAX * PAGE_BYTES) as u64;
+    let pieces = [PIECE, 2 * PAGE].map(|bytes| {
+        let memory = memfd_create(BACKING_MEMFD, MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&memory, bytes).unwrap();
+        File::from(memory)
+    });
+    pieces[1].write_all_at(&[7], PAGE).unwrap();
+    let shared = pieces.iter().map(|piece| OwnedFd::from(piece.try_clone().unwrap())).collect();
+    let mut broker = Broker { shared, shared_bytes: PIECE + 2 * PAGE, ..Broker::default() };
+    let mut backing = ProcessBacking::default();
+    backing.record_opened(OF_DEVICE, &[Handle(1), Handle(2)]);
+    assert!(!backing.unlock(DEVICE, Handle(1)), "it is not locked");
+    let lock = |backing: &mut ProcessBacking, broker: &Broker, allocation| {
+        backing.locked(broker, DEVICE, Handle(allocation), DEVICE_MEMORY_START)
+    };
+    let first = lock(&mut backing, &broker, 1).unwrap().unwrap();
+    assert_eq!(lock(&mut backing, &broker, 1).unwrap(), Some(first), "a second lock gives another address");
+    assert_eq!(broker.asked.take(), ["0x1 at 0x0".to_owned(), format!("0x1 at {PIECE:#x}")]);
+    let at = |offset: u64| std::ptr::with_exposed_provenance_mut::<u8>((first + offset) as usize);
+    // SAFETY: mapped as long as its allocation lives.
+    unsafe {
+        assert_eq!(at(PIECE + PAGE).read_volatile(), 7);
+        at(0).write_volatile(9);
+    }
+    let mut byte = [0];
+    pieces[0].read_exact_at(&mut byte, 0).unwrap();
+    assert_eq!(byte, [9]);
+    assert!(backing.unlock(DEVICE, Handle(1)) && backing.unlock(DEVICE, Handle(1)));
+    assert!(!backing.unlock(DEVICE, Handle(1)));
+
+    // What cannot be attached is not locked.
+    broker.shared.pop();
+    assert!(lock(&mut backing, &broker, 2).is_err());
+    assert!(!backing.unlock(DEVICE, Handle(2)));
+    assert_eq!(broker.asked.take().last().unwrap(), "end of 0x2");
+    backing.retain(&broker, |allocation, _| allocation != Handle(1));
+    assert_eq!(broker.asked.take(), ["end of 0x1"]);
+    assert!(!covered_by_backing(first));
+    // Memory of a process is where it was.
+    assert_eq!(backing.locked(&broker, DEVICE, Handle(2), PAGE).unwrap(), Some(PAGE));
+}
+
+/// Whether this address of the process is mapped as backing pages.
+fn covered_by_backing(address: u64) -> bool {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    covered(&maps, &(address..address + PAGE), |mapping| mapping.is_backed()).is_ok()
 }
 
 #[test]

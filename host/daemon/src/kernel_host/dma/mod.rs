@@ -5,9 +5,9 @@ use dxgkrnl::{DmaError, DmaOp, ProcessId, ProcessMemory};
 use super::HostState;
 use super::process_table::ProcessTable;
 use crate::backing::{BackingFault, ProcessBacking};
-use crate::peer::Peer;
 
-/// The memory that engines may access. A process that is gone has none, even if an operation is under way.
+/// The memory that engines may access. A process that is gone has none but what it shares, even if an operation is under
+/// way.
 pub(super) struct BackingAccess<'a>(pub &'a ProcessTable);
 
 impl BackingAccess<'_> {
@@ -16,11 +16,9 @@ impl BackingAccess<'_> {
         process: ProcessId,
         act: impl FnOnce(&ProcessBacking) -> Result<(), BackingFault>,
     ) -> bool {
-        let Some(attached) = self.0.get(process) else { return false };
+        let Some(backing) = self.0.backing(process) else { return false };
         let failed = |error: &BackingFault| format!("process {}: {error}", process.0);
-        act(&attached.backing)
-            .inspect_err(|error| self.0.log.debug(Peer::of(&attached.client), || failed(error)))
-            .is_ok()
+        act(backing).inspect_err(|error| self.0.log.debug(self.0.peer(process), || failed(error))).is_ok()
     }
 }
 
@@ -34,8 +32,8 @@ impl ProcessMemory for BackingAccess<'_> {
     }
 
     fn copy(&mut self, from: (ProcessId, u64), to: (ProcessId, u64), bytes: u64) -> Option<bool> {
-        let (source, target) = (self.0.get(from.0)?, self.0.get(to.0)?);
-        let done = source.backing.copy(from.1, &target.backing, to.1, usize::try_from(bytes).ok()?);
+        let (source, target) = (self.0.backing(from.0)?, self.0.backing(to.0)?);
+        let done = source.copy(from.1, target, to.1, usize::try_from(bytes).ok()?);
         done.then_some(true)
     }
 }
