@@ -1,4 +1,5 @@
-//! Locates the guest's programs: `libdxcore.so`, `libgpupv_dev_dxg.so`, `guestd`, `scenario-client`. Also those that only some commands need.
+//! Locates the guest's programs: `libdxcore.so`, `libgpupv_dev_dxg.so`, `guestd`, `scenario-client`. Also `driver-host`,
+//! which runs drivers in C on the host, and programs that only some commands need.
 //!
 //! An installation has them beside the `gpupv` binary, in `../lib/gpupv`, or in the folder of `GPUPV_LIBDIR`. In a
 //! source tree they are built first, with the profile of the running binary, so that they are never stale.
@@ -9,6 +10,8 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use anyhow::Context as _;
+use drivers::{DRIVER_HOST, DRIVER_HOST_ENV, Registry};
+use dxgkrnl::Config;
 use proto::limits::BROKER_ENV;
 
 use crate::output::Steps;
@@ -21,7 +24,7 @@ const GUESTD: &str = "guestd";
 const SCENARIO_CLIENT: &str = "scenario-client";
 /// Packages that are always built together: the same selection of packages has the same features of dependencies, so
 /// that nothing is compiled twice.
-const PACKAGES: [&str; 5] = ["gpupv", "umd", "guestd", "scenario-client", "dev-dxg"];
+const PACKAGES: [&str; 6] = ["gpupv", "umd", "guestd", "scenario-client", "dev-dxg", DRIVER_HOST];
 
 /// The guest's programs.
 #[derive(Debug, Clone)]
@@ -74,6 +77,42 @@ impl Artifacts {
 pub fn programs<const N: usize>(names: [&str; N], steps: &Steps) -> anyhow::Result<[PathBuf; N]> {
     let directory = folder_of(&names, &names, steps)?;
     Ok(names.map(|name| directory.join(name)))
+}
+
+/// Provides the program that runs drivers in C, if an adapter of these configurations has one.
+pub fn provide_driver_host<'a>(
+    configs: impl IntoIterator<Item = &'a Config>,
+    steps: &Steps,
+) -> anyhow::Result<()> {
+    let is_needed = configs.into_iter().any(Registry::runs_outside);
+    if is_needed && std::env::var_os(DRIVER_HOST_ENV).is_none() {
+        programs([DRIVER_HOST], steps)?;
+    }
+    Ok(())
+}
+
+/// Where the program that runs drivers in C is; an error says what is missing.
+pub fn driver_host() -> Result<String, String> {
+    let in_place = |path: PathBuf, named_by: &str| match path.is_file() {
+        true => Ok(path.display().to_string()),
+        false => Err(format!("{named_by} names {}, where no program is", path.display())),
+    };
+    if let Some(path) = std::env::var_os(DRIVER_HOST_ENV) {
+        return in_place(path.into(), DRIVER_HOST_ENV);
+    }
+    if let Some(folder) = std::env::var_os(LIBDIR_ENV) {
+        return in_place(Path::new(&folder).join(DRIVER_HOST), LIBDIR_ENV);
+    }
+    let binary = std::env::current_exe().map_err(|error| error.to_string())?;
+    if source_tree(&binary).is_some() {
+        return Ok(format!("{DRIVER_HOST} (built when first needed)"));
+    }
+    let beside = binary.parent().unwrap_or(Path::new("/"));
+    let folders = [Some(beside.to_path_buf()), beside.parent().map(|above| above.join("lib/gpupv"))];
+    let found =
+        folders.into_iter().flatten().map(|folder| folder.join(DRIVER_HOST)).find(|path| path.is_file());
+    let found = found.map(|path| path.display().to_string());
+    found.ok_or_else(|| format!("there is no {DRIVER_HOST} beside {}", binary.display()))
 }
 
 /// Returns the folder with these files, of these packages beside [`PACKAGES`].

@@ -320,6 +320,31 @@ fn doctor_json_names_missing_requirements_and_their_fixes() {
 }
 
 #[test]
+fn doctor_and_serve_say_that_the_program_for_drivers_in_c_is_missing() {
+    let empty = tempfile::tempdir().expect("a temporary folder");
+    let without = |arguments: &[&str]| {
+        let mut command = gpupv(arguments);
+        command.env(LIBDIR_ENV, empty.path()).current_dir(empty.path()).output().expect("gpupv starts")
+    };
+    let output = without(&["doctor", "--json"]);
+    let findings: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let requirements = findings["requirements"].as_array().expect("a list");
+    let host =
+        requirements.iter().find(|requirement| requirement["name"] == "driver-host").expect("it is listed");
+    assert_eq!(host["state"], "missing (optional)");
+    assert!(
+        host["mend"].as_str().is_some_and(|mend| mend.contains("cargo build --release -p driver-host")),
+        "{host}"
+    );
+    std::fs::write(empty.path().join("c.toml"), "[[adapter]]\nkmd = \"./driver.so\"\n")
+        .expect("it is written");
+    let output = without(&["serve", "--config", "c.toml", "--directory", "d"]);
+    assert_eq!(output.status.code(), Some(2));
+    let why = stderr(&output);
+    assert!(why.contains("which has no driver-host") && why.contains("cargo build --release"), "{why}");
+}
+
+#[test]
 fn bench_is_a_program_of_its_own_whose_output_and_exit_code_are_those_of_gpupv() {
     build_bench();
     let output = run(&["bench", "--only", "satisfied_wait", "--quick", "--json"]);

@@ -1,9 +1,11 @@
 //! `gpupv doctor`: shows what this machine lacks to run guests, and the commands that install it.
 
 use clap::Args;
+use drivers::{DRIVER_HOST, DRIVER_HOST_ENV};
 use serde_json::json;
-use vm_images::{Cache, Requirement, State};
+use vm_images::{Cache, Mend, Requirement, State};
 
+use crate::artifacts;
 use crate::output::{OK, SET_UP_FAILED, Steps, complain, say};
 
 /// Arguments of `gpupv doctor`.
@@ -36,6 +38,28 @@ fn as_json(requirement: &Requirement) -> serde_json::Value {
     })
 }
 
+/// The program that runs drivers in C.
+fn driver_host() -> Requirement {
+    let state = match artifacts::driver_host() {
+        Ok(path) => State::Ok(path),
+        Err(what) => State::Missing {
+            what,
+            mend: Mend::ByHand(format!(
+                "`cargo build --release -p {DRIVER_HOST}` in gpupv's source tree; put it beside gpupv, or set \
+                 {DRIVER_HOST_ENV} to its path"
+            )),
+            needed_for: "kernel-mode drivers in C (docs/KMD.md)",
+        },
+    };
+    Requirement { name: DRIVER_HOST, optional: true, state }
+}
+
+fn requirements(cache: &Cache) -> Vec<Requirement> {
+    let mut requirements = vm_images::requirements(cache);
+    requirements.push(driver_host());
+    requirements
+}
+
 fn print(requirement: &Requirement) {
     match &requirement.state {
         State::Ok(detail) => say(format_args!("ok       {}: {detail}", requirement.name)),
@@ -53,7 +77,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
     let steps = Steps::new();
     let cache = Cache::from_environment()?;
     steps.step("checking this machine");
-    let mut requirements = vm_images::requirements(&cache);
+    let mut requirements = self::requirements(&cache);
     let mut failed = Vec::new();
     if args.fix {
         for requirement in requirements.iter().filter(|requirement| !requirement.is_ok()) {
@@ -61,7 +85,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
                 failed.push(format!("{}: {error}", requirement.name));
             }
         }
-        requirements = vm_images::requirements(&cache);
+        requirements = self::requirements(&cache);
     }
     steps.finish();
     if args.json {

@@ -21,7 +21,7 @@ use clap::Args;
 use drivers::Registry;
 
 use crate::daemon::{Durable, Options, RecordMax};
-use crate::output::complain;
+use crate::output::{Steps, complain};
 
 /// Options of every command that starts a daemon.
 #[derive(Args, Debug, Clone, Default)]
@@ -68,6 +68,7 @@ impl DaemonArgs {
             Some(path) => crate::config::read(path)?,
             None => dxgkrnl::Config::default(),
         };
+        crate::artifacts::provide_driver_host([&kernel], &Steps::new())?;
         if let Some(path) = self.record.as_ref().filter(|path| has_contents(path)) {
             anyhow::bail!("{} exists: name another file with --record, or remove it", path.display());
         }

@@ -11,6 +11,7 @@ use scenario::explore::{self, Make as _, every_way};
 use scenario::run::run;
 use scenario::{Backend, Ended, Failure, Program, Verdict};
 
+use crate::artifacts::provide_driver_host;
 use crate::backends::{LocalRunner, VmRunner};
 use crate::output::{Steps, in_words};
 
@@ -77,6 +78,7 @@ pub fn provide<'a>(
     programs: impl ExactSizeIterator<Item = &'a Program> + Clone + Send + Sync,
     drivers: &Registry,
 ) -> anyhow::Result<Vec<Box<dyn BackendRunner + Send>>> {
+    provide_driver_host(programs.clone().map(|program| &program.setting.kernel), &Steps::new())?;
     let mut runners: Vec<Box<dyn BackendRunner + Send>> = Vec::new();
     match backend {
         Backend::Model => runners.extend((0..jobs).map(|_| {
