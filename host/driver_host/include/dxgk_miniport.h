@@ -3,7 +3,13 @@
  * A driver is a shared object with the function DxgkMiniportEntry. It runs in a process of its own. Names with Dxgk
  * are the WDK's; the layouts are ours. Names with Sim are the simulated hardware's. Handles are numbers of the kernel,
  * DXGK_NO_HANDLE is none. A buffer belongs to the kernel and lasts for the call; its size is in and out, and never
- * grows. docs/KMD.md explains the rest. */
+ * grows. docs/KMD.md explains the rest.
+ *
+ * How it changes. DXGK_MINIPORT_VERSION changes only if an old driver could not run any more. Everything else is
+ * appended: functions at the end of both tables, whose Size tells how many there are. A struct never changes, but for
+ * reserved fields that get a meaning, with 0 for what was before. So a driver of an older header runs as it is. A driver
+ * of a newer header runs if the functions that gpupv does not know are NULL; before it calls a function that not every
+ * gpupv has, it checks that Size of DXGKRNL_INTERFACE reaches beyond it. */
 #ifndef DXGK_MINIPORT_H
 #define DXGK_MINIPORT_H
 
@@ -43,6 +49,14 @@ typedef struct _DXGK_ALLOCATIONINFO {
     /* In: 1, it is memory of the process. Out: 2, it lies in the segment group LOCAL; 4 CpuVisible. */
     UINT Flags;
 } DXGK_ALLOCATIONINFO;
+
+/* An element of pValues of DxgkDdiUpdateMonitoredValues and DxgkDdiUpdateCurrentValuesFromCpu. */
+typedef struct _DXGK_NATIVEFENCEVALUE {
+    UINT64 hGlobalNativeFence;
+    UINT64 Value;
+    /* Of a CurrentValue. 1 AlwaysSignaled: the fence stays at all ones. 2 NotificationOnly: the memory has the value. */
+    UINT64 Flags;
+} DXGK_NATIVEFENCEVALUE;
 
 /* ---- What the kernel calls. ---- */
 
@@ -376,25 +390,202 @@ typedef struct _SIM_RESTORESTATE {
     UINT64 Reserved;
 } SIM_RESTORESTATE;
 
+/* After DxgkDdiStartDevice, for each engine of hardware scheduling: the driver has a scheduling log of so many
+ * entries, in memory of its own. SCHEDULING_LOG reports new ones. */
+typedef struct _DXGKARG_SETSCHEDULINGLOGBUFFER {
+    UINT NodeOrdinal;
+    UINT NumberOfEntries;
+} DXGKARG_SETSCHEDULINGLOGBUFFER;
+
+/* The GPU uses CPU addresses, and their mapping is about to change: it accesses no memory until the end. */
+typedef struct _DXGKARG_BEGINEXCLUSIVEACCESS {
+    UINT64 Reserved;
+} DXGKARG_BEGINEXCLUSIVEACCESS;
+
+typedef struct _DXGKARG_ENDEXCLUSIVEACCESS {
+    UINT64 Reserved;
+} DXGKARG_ENDEXCLUSIVEACCESS;
+
+/* Between the two above: the mapping of a process's fence memory grows by 64-byte slots, or is removed. */
+typedef struct _SIM_IOMMUMAPPINGCHANGED {
+    UINT64 hAddressSpace;
+    UINT AddedSlots;
+    /* 1: it is removed. */
+    UINT Removed;
+} SIM_IOMMUMAPPINGCHANGED;
+
+/* Once for each allocation, after DxgkDdiCreateAllocation. A failure: it is a buffer, and not a picture. */
+typedef struct _DXGKARG_DESCRIBEALLOCATION {
+    UINT64 hAllocation;
+    /* Out. */
+    UINT Width;
+    UINT Height;
+    /* D3DDDIFORMAT. */
+    UINT Format;
+    UINT Reserved;
+} DXGKARG_DESCRIBEALLOCATION;
+
+/* An engine that stores a value above the MonitoredValue reports it: SimNativeFenceSignaled. */
+typedef struct _DXGKARG_CREATENATIVEFENCE {
+    UINT64 hGlobalNativeFence;
+    UINT64 CurrentValue;
+    /* UINT64_MAX: there are no waits. */
+    UINT64 MonitoredValue;
+    /* The memory of the CurrentValue: global handles of one fence on several adapters share it. */
+    UINT64 StoragePage;
+    UINT StorageOffset;
+    /* DXGK_NATIVE_FENCE_TYPE. */
+    UINT Type;
+} DXGKARG_CREATENATIVEFENCE;
+
+/* A process has the fence mapped. */
+typedef struct _DXGKARG_OPENNATIVEFENCE {
+    UINT64 hGlobalNativeFence;
+    UINT64 hLocalNativeFence;
+    UINT64 hAddressSpace;
+    UINT64 GpuVirtualAddress;
+    /* 1: engines may store there. */
+    UINT Writable;
+    UINT Reserved;
+} DXGKARG_OPENNATIVEFENCE;
+
+typedef struct _DXGKARG_CLOSENATIVEFENCE {
+    UINT64 hLocalNativeFence;
+} DXGKARG_CLOSENATIVEFENCE;
+
+typedef struct _DXGKARG_DESTROYNATIVEFENCE {
+    UINT64 hGlobalNativeFence;
+} DXGKARG_DESTROYNATIVEFENCE;
+
+/* Elements are DXGK_NATIVEFENCEVALUE: new MonitoredValues. The kernel then reads the CurrentValues again. */
+typedef struct _DXGKARG_UPDATEMONITOREDVALUES {
+    void *pValues;
+    UINT64 ValuesSize;
+    UINT64 Reserved;
+} DXGKARG_UPDATEMONITOREDVALUES;
+
+/* Elements are DXGK_NATIVEFENCEVALUE: the CPU changes CurrentValues, and waits of engines may end. */
+typedef struct _DXGKARG_UPDATECURRENTVALUESFROMCPU {
+    void *pValues;
+    UINT64 ValuesSize;
+    UINT64 Reserved;
+} DXGKARG_UPDATECURRENTVALUESFROMCPU;
+
+/* An engine of another adapter stored the CurrentValue of this memory. */
+typedef struct _SIM_NATIVEFENCEWRITTEN {
+    UINT64 StoragePage;
+    UINT64 Value;
+    UINT StorageOffset;
+    UINT Reserved;
+} SIM_NATIVEFENCEWRITTEN;
+
+/* A queue of user-mode submission gets two logs, empty, of so many entries: SimNativeFenceLogWrite writes them. */
+typedef struct _DXGKARG_SETNATIVEFENCELOGBUFFER {
+    UINT64 hHwQueue;
+    UINT NumberOfEntries;
+    UINT Reserved;
+} DXGKARG_SETNATIVEFENCELOGBUFFER;
+
+/* Entries that the driver has not written yet are written now. */
+typedef struct _DXGKARG_UPDATENATIVEFENCELOGS {
+    UINT64 hHwQueue;
+} DXGKARG_UPDATENATIVEFENCELOGS;
+
+/* It is disconnected at first. */
+typedef struct _DXGKARG_CREATEDOORBELL {
+    UINT64 hHwQueue;
+} DXGKARG_CREATEDOORBELL;
+
+/* A failure: there is no physical doorbell. */
+typedef struct _DXGKARG_CONNECTDOORBELL {
+    UINT64 hHwQueue;
+    /* Out, D3DDDI_DOORBELLSTATUS: 0 CONNECTED, 1 CONNECTED_NOTIFY (DxgkDdiNotifyWorkSubmission follows a ring),
+     * 2: DxgkCbDisconnectDoorbell frees another queue's, and the kernel asks again. */
+    UINT DoorbellStatus;
+    UINT Reserved;
+} DXGKARG_CONNECTDOORBELL;
+
+typedef struct _DXGKARG_DISCONNECTDOORBELL {
+    UINT64 hHwQueue;
+} DXGKARG_DISCONNECTDOORBELL;
+
+typedef struct _DXGKARG_DESTROYDOORBELL {
+    UINT64 hHwQueue;
+} DXGKARG_DESTROYDOORBELL;
+
+typedef struct _DXGKARG_NOTIFYWORKSUBMISSION {
+    UINT64 hHwQueue;
+} DXGKARG_NOTIFYWORKSUBMISSION;
+
+/* A client rang a connected doorbell, and the engine finds this buffer in the ring: a call for each buffer.
+ * SimRingBufferCompleted answers it. */
+typedef struct _SIM_RINGDOORBELL {
+    void *pDmaBuffer;
+    UINT64 DmaBufferSize;
+    UINT64 hHwQueue;
+} SIM_RINGDOORBELL;
+
+/* The result of DxgkCbDisconnectDoorbell: with STATUS_SUCCESS the physical doorbell may be used again. */
+typedef struct _SIM_DOORBELLDISCONNECTED {
+    UINT64 hHwQueue;
+    UINT Status;
+    UINT Reserved;
+} SIM_DOORBELLDISCONNECTED;
+
+/* A fault that a test injects: the engine enters F1. It reports GPU_ENGINE_STATE_CHANGE, and loses its doorbells. */
+typedef struct _SIM_ENGINETOF1 {
+    UINT NodeOrdinal;
+    UINT Reserved;
+} SIM_ENGINETOF1;
+
+/* Until it is destroyed, or the adapter stops, PERIODIC_MONITORED_FENCE_SIGNALED comes so long before each vsync. */
+typedef struct _DXGKARG_CREATEPERIODICFRAMENOTIFICATION {
+    /* In units of 100 ns. */
+    UINT64 Time;
+    UINT64 NotificationID;
+    /* Nanoseconds from vsync to vsync, of which the first is at time 0; 0: the target is off; SIM_NEVER: there is
+     * no such target. */
+    UINT64 VsyncPeriod;
+    /* Out. */
+    UINT64 hNotification;
+    UINT VidPnTargetId;
+    UINT Reserved;
+} DXGKARG_CREATEPERIODICFRAMENOTIFICATION;
+
+typedef struct _DXGKARG_DESTROYPERIODICFRAMENOTIFICATION {
+    UINT64 hNotification;
+} DXGKARG_DESTROYPERIODICFRAMENOTIFICATION;
+
+/* The result of DxgkCbSignalEvent. */
+typedef struct _SIM_EVENTSIGNALED {
+    UINT64 hEvent;
+    UINT Status;
+    UINT Reserved;
+} SIM_EVENTSIGNALED;
+
 /* ---- What a driver calls, from inside of a DDI only. ---- */
 
 /* Reports an interrupt. The kernel records it, then calls DxgkDdiDpcRoutine. */
 typedef struct _DXGKARGCB_NOTIFY_INTERRUPT_DATA {
-    /* DXGK_INTERRUPT_TYPE: 1 DMA_COMPLETED, 2 DMA_PREEMPTED, 4 DMA_FAULTED, 9 DMA_PAGE_FAULTED,
-     * 11 MONITORED_FENCE_SIGNALED, 16 GPU_ENGINE_TIMEOUT, 17 SUSPEND_CONTEXT_COMPLETED. */
+    /* DXGK_INTERRUPT_TYPE: 1 DMA_COMPLETED, 2 DMA_PREEMPTED, 3 CRTC_VSYNC, 4 DMA_FAULTED, 9 DMA_PAGE_FAULTED,
+     * 11 MONITORED_FENCE_SIGNALED, 12 HWQUEUE_PAGE_FAULTED, 14 PERIODIC_MONITORED_FENCE_SIGNALED,
+     * 15 SCHEDULING_LOG, 16 GPU_ENGINE_TIMEOUT, 17 SUSPEND_CONTEXT_COMPLETED, 20 GPU_ENGINE_STATE_CHANGE
+     * (TRANSITION_TO_F1). For 19 NATIVE_FENCE_SIGNALED see SimNativeFenceSignaled. */
     UINT InterruptType;
     UINT NodeOrdinal;
-    /* SubmissionFenceId, PreemptionFenceId, FaultedFenceId or the suspend's fence. */
+    /* SubmissionFenceId, PreemptionFenceId, FaultedFenceId, the suspend's fence, or NotificationID. */
     UINT64 FenceId;
     /* DMA_PREEMPTED. */
     UINT64 LastCompletedFenceId;
-    /* SUSPEND_CONTEXT_COMPLETED. */
+    /* SUSPEND_CONTEXT_COMPLETED. HWQUEUE_PAGE_FAULTED: the queue of FenceId, which is its progress fence value; with
+     * FENCE_INVALID the context (HW_CONTEXT_VALID) or the address space (PROCESS_HANDLE_VALID). */
     UINT64 hContext;
-    /* DMA_PAGE_FAULTED. */
+    /* DMA_PAGE_FAULTED, HWQUEUE_PAGE_FAULTED. */
     UINT64 FaultedVirtualAddress;
     /* DXGK_PAGE_FAULT_FLAGS. */
     UINT PageFaultFlags;
-    UINT Reserved;
+    /* CRTC_VSYNC, PERIODIC_MONITORED_FENCE_SIGNALED. */
+    UINT VidPnTargetId;
 } DXGKARGCB_NOTIFY_INTERRUPT_DATA;
 
 /* Has the kernel process the recorded interrupts: DxgkDdiDpcRoutine calls it. */
@@ -461,6 +652,56 @@ typedef struct _SIM_COPYMEMORY {
     UINT64 Bytes;
 } SIM_COPYMEMORY;
 
+/* An engine reads the 8 bytes of a fence, and writes them to another address. */
+typedef struct _SIM_LOAD {
+    UINT NodeOrdinal;
+    UINT Reserved;
+    UINT64 hAddressSpace;
+    UINT64 GpuVirtualAddress;
+    UINT64 TargetGpuVirtualAddress;
+} SIM_LOAD;
+
+/* Interrupt 19 NATIVE_FENCE_SIGNALED. Elements of the list are hGlobalNativeFence, at most 64. */
+typedef struct _SIM_NATIVEFENCESIGNALED {
+    void *pSignaledNativeFenceArray;
+    UINT64 SignaledNativeFenceArraySize;
+    UINT NodeOrdinal;
+    /* 0: the fences of the list are evaluated. Without a list, 1: all that are waited for, 2: monitored fences as
+     * well, 3: those that the logs of hHwQueue name, or (DXGK_NO_HANDLE) of all user-mode queues of the engine. */
+    UINT Evaluate;
+    UINT64 hHwQueue;
+} SIM_NATIVEFENCESIGNALED;
+
+/* An engine writes an entry of a native fence log, and then the header that counts it. */
+typedef struct _SIM_NATIVEFENCELOGWRITE {
+    UINT64 hHwQueue;
+    UINT64 hGlobalNativeFence;
+    UINT64 FenceValue;
+    /* When the queue reached the wait; 0 for a signal. */
+    UINT64 ObservedGpuTimestamp;
+    /* Never below the one of the entry before. */
+    UINT64 EndGpuTimestamp;
+    /* DXGK_NATIVE_FENCE_LOG_TYPE: 1 waits, 2 signals. */
+    UINT LogType;
+    UINT EntryIndex;
+    /* The header. */
+    UINT FirstFreeEntryIndex;
+    UINT WraparoundCount;
+} SIM_NATIVEFENCELOGWRITE;
+
+/* The kernel stores the status where the client reads it, and then calls SimDoorbellDisconnected. */
+typedef struct _DXGKARGCB_DISCONNECTDOORBELL {
+    UINT64 hHwQueue;
+    /* D3DDDI_DOORBELLSTATUS: 2 DISCONNECTED_RETRY, 3 DISCONNECTED_ABORT. */
+    UINT DisconnectReason;
+    UINT Reserved;
+} DXGKARGCB_DISCONNECTDOORBELL;
+
+/* An engine has run the oldest buffer of a queue's ring. */
+typedef struct _SIM_RINGBUFFERCOMPLETED {
+    UINT64 hHwQueue;
+} SIM_RINGBUFFERCOMPLETED;
+
 /* The functions that a driver may call. They return STATUS_SUCCESS, or STATUS_INVALID_DEVICE_REQUEST
  * outside of a DDI, or STATUS_INSUFFICIENT_RESOURCES after too many calls in one DDI. */
 typedef struct _DXGKRNL_INTERFACE {
@@ -476,6 +717,11 @@ typedef struct _DXGKRNL_INTERFACE {
     NTSTATUS (*SimDebugPrint)(void *DxgkHandle, const SIM_DEBUGPRINT *pArgs);
     NTSTATUS (*SimFillMemory)(void *DxgkHandle, const SIM_FILLMEMORY *pArgs);
     NTSTATUS (*SimCopyMemory)(void *DxgkHandle, const SIM_COPYMEMORY *pArgs);
+    NTSTATUS (*SimLoad)(void *DxgkHandle, const SIM_LOAD *pArgs);
+    NTSTATUS (*SimNativeFenceSignaled)(void *DxgkHandle, const SIM_NATIVEFENCESIGNALED *pArgs);
+    NTSTATUS (*SimNativeFenceLogWrite)(void *DxgkHandle, const SIM_NATIVEFENCELOGWRITE *pArgs);
+    NTSTATUS (*DxgkCbDisconnectDoorbell)(void *DxgkHandle, const DXGKARGCB_DISCONNECTDOORBELL *pArgs);
+    NTSTATUS (*SimRingBufferCompleted)(void *DxgkHandle, const SIM_RINGBUFFERCOMPLETED *pArgs);
 } DXGKRNL_INTERFACE;
 
 /* The functions of a driver. NULL: it does not have it, and the comment says what happens then. `Now` is
@@ -571,6 +817,56 @@ typedef struct _DRIVER_INITIALIZATION_DATA {
     NTSTATUS (*SimSaveState)(void *MiniportDeviceContext, UINT64 Now, SIM_SAVESTATE *pArgs);
     /* NULL: as SimSaveState. */
     NTSTATUS (*SimRestoreState)(void *MiniportDeviceContext, UINT64 Now, SIM_RESTORESTATE *pArgs);
+    /* NULL: nothing. */
+    NTSTATUS (*DxgkDdiSetSchedulingLogBuffer)(void *MiniportDeviceContext, UINT64 Now, DXGKARG_SETSCHEDULINGLOGBUFFER *pArgs);
+    /* NULL: nothing. */
+    NTSTATUS (*DxgkDdiBeginExclusiveAccess)(void *MiniportDeviceContext, UINT64 Now, DXGKARG_BEGINEXCLUSIVEACCESS *pArgs);
+    /* NULL: nothing. */
+    NTSTATUS (*DxgkDdiEndExclusiveAccess)(void *MiniportDeviceContext, UINT64 Now, DXGKARG_ENDEXCLUSIVEACCESS *pArgs);
+    /* NULL: nothing. */
+    NTSTATUS (*SimIommuMappingChanged)(void *MiniportDeviceContext, UINT64 Now, SIM_IOMMUMAPPINGCHANGED *pArgs);
+    /* NULL: every allocation is a buffer. */
+    NTSTATUS (*DxgkDdiDescribeAllocation)(void *MiniportDeviceContext, UINT64 Now, DXGKARG_DESCRIBEALLOCATION *pArgs);
+    /* NULL: STATUS_NOT_SUPPORTED. */
+    NTSTATUS (*DxgkDdiCreateNativeFence)(void *MiniportDeviceContext, UINT64 Now, DXGKARG_CREATENATIVEFENCE *pArgs);
+    /* NULL: nothing. */
+    NTSTATUS (*DxgkDdiOpenNativeFence)(void *MiniportDeviceContext, UINT64 Now, DXGKARG_OPENNATIVEFENCE *pArgs);
+    /* NULL: nothing. */
+    NTSTATUS (*DxgkDdiCloseNativeFence)(void *MiniportDeviceContext, UINT64 Now, DXGKARG_CLOSENATIVEFENCE *pArgs);
+    /* NULL: nothing. */
+    NTSTATUS (*DxgkDdiDestroyNativeFence)(void *MiniportDeviceContext, UINT64 Now, DXGKARG_DESTROYNATIVEFENCE *pArgs);
+    /* NULL: nothing. */
+    NTSTATUS (*DxgkDdiUpdateMonitoredValues)(void *MiniportDeviceContext, UINT64 Now, DXGKARG_UPDATEMONITOREDVALUES *pArgs);
+    /* NULL: nothing. */
+    NTSTATUS (*DxgkDdiUpdateCurrentValuesFromCpu)(void *MiniportDeviceContext, UINT64 Now, DXGKARG_UPDATECURRENTVALUESFROMCPU *pArgs);
+    /* NULL: nothing. */
+    NTSTATUS (*SimNativeFenceWritten)(void *MiniportDeviceContext, UINT64 Now, SIM_NATIVEFENCEWRITTEN *pArgs);
+    /* NULL: STATUS_NOT_SUPPORTED: no user-mode submission. */
+    NTSTATUS (*DxgkDdiSetNativeFenceLogBuffer)(void *MiniportDeviceContext, UINT64 Now, DXGKARG_SETNATIVEFENCELOGBUFFER *pArgs);
+    /* NULL: nothing. */
+    NTSTATUS (*DxgkDdiUpdateNativeFenceLogs)(void *MiniportDeviceContext, UINT64 Now, DXGKARG_UPDATENATIVEFENCELOGS *pArgs);
+    /* NULL: STATUS_NOT_SUPPORTED. */
+    NTSTATUS (*DxgkDdiCreateDoorbell)(void *MiniportDeviceContext, UINT64 Now, DXGKARG_CREATEDOORBELL *pArgs);
+    /* NULL: it fails. */
+    NTSTATUS (*DxgkDdiConnectDoorbell)(void *MiniportDeviceContext, UINT64 Now, DXGKARG_CONNECTDOORBELL *pArgs);
+    /* NULL: nothing. */
+    NTSTATUS (*DxgkDdiDisconnectDoorbell)(void *MiniportDeviceContext, UINT64 Now, DXGKARG_DISCONNECTDOORBELL *pArgs);
+    /* NULL: nothing. */
+    NTSTATUS (*DxgkDdiDestroyDoorbell)(void *MiniportDeviceContext, UINT64 Now, DXGKARG_DESTROYDOORBELL *pArgs);
+    /* NULL: nothing. */
+    NTSTATUS (*DxgkDdiNotifyWorkSubmission)(void *MiniportDeviceContext, UINT64 Now, DXGKARG_NOTIFYWORKSUBMISSION *pArgs);
+    /* NULL: nothing: the queue hangs. */
+    NTSTATUS (*SimRingDoorbell)(void *MiniportDeviceContext, UINT64 Now, SIM_RINGDOORBELL *pArgs);
+    /* NULL: nothing. */
+    NTSTATUS (*SimDoorbellDisconnected)(void *MiniportDeviceContext, UINT64 Now, SIM_DOORBELLDISCONNECTED *pArgs);
+    /* NULL: nothing. */
+    NTSTATUS (*SimEngineToF1)(void *MiniportDeviceContext, UINT64 Now, SIM_ENGINETOF1 *pArgs);
+    /* NULL: STATUS_UNSUCCESSFUL. */
+    NTSTATUS (*DxgkDdiCreatePeriodicFrameNotification)(void *MiniportDeviceContext, UINT64 Now, DXGKARG_CREATEPERIODICFRAMENOTIFICATION *pArgs);
+    /* NULL: nothing. */
+    NTSTATUS (*DxgkDdiDestroyPeriodicFrameNotification)(void *MiniportDeviceContext, UINT64 Now, DXGKARG_DESTROYPERIODICFRAMENOTIFICATION *pArgs);
+    /* NULL: nothing. */
+    NTSTATUS (*SimEventSignaled)(void *MiniportDeviceContext, UINT64 Now, SIM_EVENTSIGNALED *pArgs);
 } DRIVER_INITIALIZATION_DATA;
 
 /* The one function that the shared object exports. It keeps pDxgkrnl, which lasts as long as the process, stores the

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 
 use driver_host::abi::{
     Callback, DXGK_MINIPORT_VERSION, DXGKRNL_INTERFACE, NTSTATUS, STATUS_INSUFFICIENT_RESOURCES,
-    STATUS_INVALID_DEVICE_REQUEST, STATUS_INVALID_PARAMETER, STATUS_SUCCESS, UINT,
+    STATUS_INVALID_DEVICE_REQUEST, STATUS_INVALID_PARAMETER, STATUS_SUCCESS, UINT, UINT64,
 };
 use driver_host::limits::{CALLBACKS_PER_DDI_MAX, DEBUG_PRINT_BYTES_MAX};
 use driver_host::messages::Called;
@@ -24,13 +24,17 @@ pub fn collect<T>(ddi: impl FnOnce() -> T) -> (T, Vec<Called>) {
 
 fn record(mut callback: Callback) -> NTSTATUS {
     let mut text = Vec::new();
+    let is_text = matches!(callback, Callback::SimDebugPrint(_));
     if let Some((pointer, size)) = callback.buffer() {
-        if pointer.0 == 0 {
+        // A text may be cut, a list may be empty.
+        if pointer.0 == 0 && (is_text || *size != 0) || *size > DEBUG_PRINT_BYTES_MAX as UINT64 && !is_text {
             return STATUS_INVALID_PARAMETER;
         }
         let kept = (*size as usize).min(DEBUG_PRINT_BYTES_MAX);
-        // SAFETY: the driver's buffer has as many bytes as it says, by the header.
-        text = unsafe { std::slice::from_raw_parts(pointer.0 as *const u8, kept) }.to_vec();
+        if kept > 0 {
+            // SAFETY: the driver's buffer has as many bytes as it says, by the header.
+            text = unsafe { std::slice::from_raw_parts(pointer.0 as *const u8, kept) }.to_vec();
+        }
         pointer.0 = 0;
     }
     CALLED.with_borrow_mut(|called| match called {

@@ -67,7 +67,11 @@ impl Library {
     }
 }
 
-/// Copies a driver's table, which may be of an older header and shorter.
+/// Bytes of a table at most: that of a much newer header.
+const TABLE_BYTES_MAX: usize = 64 << 10;
+
+/// Copies a driver's table. One of an older header is shorter; one of a newer header is longer, and the driver runs if
+/// it has none of the functions that are new.
 fn read_table(table: *const DRIVER_INITIALIZATION_DATA) -> Result<DRIVER_INITIALIZATION_DATA, String> {
     if table.is_null() {
         return Err("DxgkMiniportEntry returned NULL".into());
@@ -80,14 +84,21 @@ fn read_table(table: *const DRIVER_INITIALIZATION_DATA) -> Result<DRIVER_INITIAL
         ));
     }
     let known = size_of::<DRIVER_INITIALIZATION_DATA>();
-    if !(8..=known).contains(&size) || !size.is_multiple_of(8) {
+    if !(8..=TABLE_BYTES_MAX).contains(&size) || !size.is_multiple_of(8) {
         return Err(format!("its table has {size} bytes; this build knows tables of 8 to {known} bytes"));
     }
+    // SAFETY: the table has `size` bytes.
+    let bytes = unsafe { std::slice::from_raw_parts(table.cast::<u8>(), size) };
+    if bytes.iter().skip(known).any(|byte| *byte != 0) {
+        return Err(format!(
+            "it is for a newer dxgk_miniport.h: its table has {size} bytes, with functions beyond the {known} bytes that this build knows"
+        ));
+    }
     let mut functions = DRIVER_INITIALIZATION_DATA::default();
-    // SAFETY: the table has `size` bytes, and the copy has at least as many. Every bit pattern of a pointer is a
-    // function of the driver or NULL, by the header.
+    // SAFETY: both have at least as many bytes. Every bit pattern of a pointer is a function of the driver or NULL, by
+    // the header.
     unsafe {
-        std::ptr::copy_nonoverlapping(table.cast::<u8>(), (&raw mut functions).cast::<u8>(), size);
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), (&raw mut functions).cast::<u8>(), size.min(known));
     }
     Ok(functions)
 }

@@ -13,7 +13,16 @@ pub const LOAD_MAX: Duration = Duration::from_secs(2);
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
 /// Callbacks in one DDI.
 pub const CALLBACKS_PER_DDI_MAX: usize = 1024;
-/// Bytes of one `SimDebugPrint` that are kept.
+/// Kernel time from one `SimTimerExpired` to the next, on average: about what a call costs the daemon.
+pub const EXPIRY_NS: u64 = 50_000;
+/// How much of that a driver may be ahead: 32 calls.
+pub const EXPIRY_BURST_NS: u64 = 32 * EXPIRY_NS;
+/// Kernel time from one `SimTimerExpired` to the next at least.
+pub const EXPIRY_DISTANCE_NS: u64 = 1_000;
+/// Time of DDIs that take longer than a millisecond, in all, less a tenth of the time that has passed. A driver that
+/// exceeds it is lost: each of its DDIs is in time, and all of them together stop the daemon.
+pub const SLOW_DDIS_MAX: Duration = Duration::from_millis(200);
+/// Bytes of one `SimDebugPrint` that are kept, and of a list of `SimNativeFenceSignaled`.
 pub const DEBUG_PRINT_BYTES_MAX: usize = 512;
 /// Bytes of a paging buffer that a driver may write.
 pub const PAGING_BUFFER_BYTES_MAX: usize = 64 << 10;

@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use driver_host::messages::{self, Hello, PROTOCOL_VERSION};
+use driver_host::messages::{self, Hello, Incoming, PROTOCOL_VERSION};
 use rustix::event::{PollFd, PollFlags, poll};
 
 fn main() -> ExitCode {
@@ -40,15 +40,14 @@ fn run(path: PathBuf) -> io::Result<()> {
     rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
     end_with_socket(&socket)?;
     let loaded = library::Library::load(&path);
-    let implemented = match &loaded {
-        Ok(library) => Ok(library.implemented()),
-        Err(why) => Err(format!("{}: {why}", path.display())),
-    };
+    let implemented = loaded.as_ref().map(library::Library::implemented).map_err(Clone::clone);
     messages::write(&mut socket, &Hello { protocol: PROTOCOL_VERSION, loaded: implemented })?;
     let Ok(library) = loaded else { return Ok(()) };
+    let mut incoming = Incoming::default();
     loop {
-        let request = messages::read(&mut socket)?;
-        messages::write(&mut socket, &serve::serve(&library, request))?;
+        if let Some(request) = incoming.read(&mut socket)? {
+            messages::write(&mut socket, &serve::serve(&library, request))?;
+        }
     }
 }
 

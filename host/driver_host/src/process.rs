@@ -8,7 +8,7 @@
 //! The process ends when its socket closes, even inside of a DDI: it watches the socket in a thread. So it ends with
 //! the daemon, however that ends. A thread of the daemon reaps it whenever it exits.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -19,11 +19,12 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::de::DeserializeOwned;
 
 use crate::abi::Ddi;
-use crate::limits::{DDI_MAX, DDI_WALL_MAX, LOAD_MAX};
-use crate::messages::{self, Answer, Hello, PROTOCOL_VERSION, Request};
-use crate::watch::{look, was_kept_waiting};
+use crate::limits::{DDI_MAX, DDI_WALL_MAX, LOAD_MAX, SLOW_DDIS_MAX};
+use crate::messages::{self, Answer, Hello, Incoming, PROTOCOL_VERSION, Request};
+use crate::watch::{Look, look, own_ns};
 
 /// Name of the program.
 pub const PROGRAM: &str = "driver-host";
@@ -44,11 +45,58 @@ struct Bound {
     wall: Duration,
 }
 
+/// How long the daemon has waited for one thing in all.
+struct Patience {
+    what: &'static str,
+    bound: Bound,
+    began: Instant,
+    /// Time in which the process had a CPU, or wanted none.
+    counted: Duration,
+    before: Option<Look>,
+}
+
+impl Patience {
+    fn new(what: &'static str, bound: Bound) -> Patience {
+        Patience { what, bound, began: Instant::now(), counted: Duration::ZERO, before: None }
+    }
+
+    fn is_over(&self) -> bool {
+        self.counted >= self.bound.own || self.began.elapsed() >= self.bound.wall
+    }
+}
+
+/// Time of DDIs that are slow, each within its bound.
+struct SlowDdis {
+    /// Their time, less a tenth of the time since.
+    debt: Duration,
+    at: Instant,
+}
+
+impl SlowDdis {
+    /// Adds the time of a DDI. Returns whether it was too much.
+    fn add(&mut self, counted: Duration) -> bool {
+        if counted < SLICE {
+            return false;
+        }
+        let now = Instant::now();
+        let passed = now.duration_since(self.at).saturating_sub(counted);
+        self.debt = self.debt.saturating_sub(passed / 10) + counted;
+        self.at = now;
+        self.debt > SLOW_DDIS_MAX
+    }
+}
+
+fn is_not_ready(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
 /// A process that runs one driver for one adapter.
 pub struct DriverProcess {
     pid: u32,
     pidfd: OwnedFd,
     socket: UnixStream,
+    incoming: Incoming,
+    slow: SlowDdis,
     /// Reaps the process.
     reaper: Option<JoinHandle<io::Result<ExitStatus>>>,
     is_bounded: bool,
@@ -84,11 +132,10 @@ impl DriverProcess {
             .name("driver-reaper".into())
             .stack_size(64 << 10)
             .spawn(move || child.wait())?;
-        // A message of which the rest does not come is a bad one.
-        socket.set_read_timeout(Some(DDI_WALL_MAX))?;
-        socket.set_write_timeout(Some(DDI_WALL_MAX))?;
-        let is_bounded = std::env::var_os(UNBOUNDED_ENV).is_none();
-        Ok(DriverProcess { pid, pidfd, socket, reaper: Some(reaper), is_bounded })
+        socket.set_nonblocking(true)?;
+        let (incoming, is_bounded) = (Incoming::default(), std::env::var_os(UNBOUNDED_ENV).is_none());
+        let slow = SlowDdis { debt: Duration::ZERO, at: Instant::now() };
+        Ok(DriverProcess { pid, pidfd, socket, incoming, slow, reaper: Some(reaper), is_bounded })
     }
 
     /// The number of the process.
@@ -98,8 +145,8 @@ impl DriverProcess {
 
     /// Waits until the driver is loaded. Returns which DDIs it has.
     pub fn load(&mut self) -> Result<Vec<bool>, String> {
-        self.await_message("its entry", Bound { own: LOAD_MAX, wall: LOAD_MAX })?;
-        let hello: Hello = messages::read(&mut self.socket).map_err(|error| self.lost(&error))?;
+        let mut patience = Patience::new("its entry", Bound { own: LOAD_MAX, wall: LOAD_MAX });
+        let hello: Hello = self.receive(&mut patience)?;
         if hello.protocol != PROTOCOL_VERSION {
             return Err(format!(
                 "{PROGRAM} is of another build: its protocol is {}, not {PROTOCOL_VERSION}",
@@ -111,49 +158,76 @@ impl DriverProcess {
 
     /// Calls a DDI. An error says how the driver was lost.
     pub fn ask(&mut self, request: &Request) -> Result<Answer, String> {
-        messages::write(&mut self.socket, request).map_err(|error| self.lost(&error))?;
         let own = match request.ddi {
             // A state may be large, and it is copied several times.
             Ddi::SimSaveState(_) | Ddi::SimRestoreState(_) => LOAD_MAX,
             _ => DDI_MAX,
         };
-        self.await_message(request.ddi.name(), Bound { own, wall: own.max(DDI_WALL_MAX) })?;
-        messages::read(&mut self.socket).map_err(|error| self.lost(&error))
+        let bound = Bound { own, wall: own.max(DDI_WALL_MAX) };
+        let mut patience = Patience::new(request.ddi.name(), bound);
+        self.send(request, &mut patience)?;
+        let answer = self.receive(&mut patience)?;
+        if own == DDI_MAX && self.slow.add(patience.counted) && self.is_bounded {
+            self.kill();
+            return Err(format!(
+                "it hangs: its DDIs took {} ms, a tenth of the time at most is possible",
+                self.slow.debt.as_millis()
+            ));
+        }
+        Ok(answer)
     }
 
-    /// Waits for the first bytes of a message. The rest follows at once, because one write has all of it.
-    fn await_message(&mut self, what: &str, bound: Bound) -> Result<(), String> {
-        let began = Instant::now();
-        let mut counted = Duration::ZERO;
-        let mut before = None;
+    fn send(&mut self, request: &Request, patience: &mut Patience) -> Result<(), String> {
+        let bytes = messages::encode(request).map_err(|error| self.lost(&error))?;
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            match (&self.socket).write(rest) {
+                Ok(written) => rest = &rest[written..],
+                Err(error) if is_not_ready(&error) => self.await_ready(PollFlags::OUT, patience)?,
+                Err(error) => return Err(self.lost(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives a message: all of it within the bound, however its bytes come.
+    fn receive<T: DeserializeOwned>(&mut self, patience: &mut Patience) -> Result<T, String> {
         loop {
-            let slice = Instant::now();
-            if self.is_readable(SLICE)? {
-                return Ok(());
+            self.await_ready(PollFlags::IN, patience)?;
+            match self.incoming.read(&mut &self.socket) {
+                Ok(Some(message)) => return Ok(message),
+                Ok(None) => {}
+                Err(error) if is_not_ready(&error) => {}
+                Err(error) => return Err(self.lost(&error)),
             }
-            if !self.is_bounded {
-                continue;
-            }
-            let (after, took) = (look(self.pid), slice.elapsed());
-            if before.is_none() || !was_kept_waiting(before, after, took.as_nanos() as u64) {
-                counted += took;
-            }
-            before = after;
-            if counted < bound.own && began.elapsed() < bound.wall {
-                continue;
-            }
-            // An answer that came while this thread had no CPU counts.
-            if self.is_readable(Duration::ZERO)? {
-                return Ok(());
-            }
-            self.kill();
-            return Err(format!("it hangs: {what} took longer than {} ms", bound.own.as_millis()));
         }
     }
 
-    fn is_readable(&mut self, within: Duration) -> Result<bool, String> {
+    /// Waits until the socket is ready. The process is lost if it lets the daemon wait for too long.
+    fn await_ready(&mut self, flags: PollFlags, patience: &mut Patience) -> Result<(), String> {
+        while !(self.is_bounded && patience.is_over()) {
+            let slice = Instant::now();
+            if self.is_ready(flags, SLICE)? {
+                // A thread of the daemon without a CPU sees it late.
+                patience.counted += slice.elapsed().min(SLICE);
+                return Ok(());
+            }
+            let (after, took) = (look(self.pid), slice.elapsed());
+            let before = std::mem::replace(&mut patience.before, after);
+            let own = own_ns(before, after, took.as_nanos() as u64).map(Duration::from_nanos);
+            patience.counted += own.unwrap_or(took.min(SLICE));
+            // An answer that came while this thread had no CPU counts.
+            if self.is_bounded && patience.is_over() && self.is_ready(flags, Duration::ZERO)? {
+                return Ok(());
+            }
+        }
+        self.kill();
+        Err(format!("it hangs: {} took longer than {} ms", patience.what, patience.bound.own.as_millis()))
+    }
+
+    fn is_ready(&self, flags: PollFlags, within: Duration) -> Result<bool, String> {
         let timeout = rustix::time::Timespec::try_from(within).map_err(|error| error.to_string())?;
-        let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];
+        let mut polled = [PollFd::new(&self.socket, flags)];
         match poll(&mut polled, Some(&timeout)) {
             Ok(ready) => Ok(ready > 0),
             Err(rustix::io::Errno::INTR) => Ok(false),
@@ -228,8 +302,9 @@ fn program() -> Result<PathBuf, String> {
     let found = folders.into_iter().flatten().map(|folder| folder.join(PROGRAM)).find(|path| path.is_file());
     found.ok_or_else(|| {
         format!(
-            "there is no {PROGRAM} beside this program, and a driver in C needs it: set {PROGRAM_ENV} to its path; \
-             `cargo build -p {PROGRAM}` in gpupv's source tree builds it"
+            "there is no {PROGRAM} beside {}, and a driver in C needs it: set {PROGRAM_ENV} to its path; \
+             `cargo build -p {PROGRAM}` in gpupv's source tree builds it",
+            own.display()
         )
     })
 }

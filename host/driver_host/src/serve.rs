@@ -14,12 +14,12 @@ struct Memory {
 
 impl Memory {
     fn new(contents: &[u8]) -> Memory {
-        let mut words = vec![0; contents.len().div_ceil(8).max(1)];
-        for (word, bytes) in words.iter_mut().zip(contents.chunks(8)) {
-            let mut all = [0; 8];
-            all[..bytes.len()].copy_from_slice(bytes);
-            *word = u64::from_ne_bytes(all);
-        }
+        let (whole, rest) = contents.as_chunks();
+        let mut words: Vec<u64> = Vec::with_capacity(whole.len() + 1);
+        words.extend(whole.iter().map(|bytes| u64::from_ne_bytes(*bytes)));
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        words.push(u64::from_ne_bytes(last));
         Memory { words, bytes: contents.len() }
     }
 
@@ -31,8 +31,12 @@ impl Memory {
     /// The first bytes of it, at most as many as there are.
     fn contents(&self, bytes: u64) -> Vec<u8> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(self.bytes);
-        let all = self.words.iter().flat_map(|word| word.to_ne_bytes());
-        all.take(bytes).collect()
+        let mut contents = Vec::with_capacity(bytes + 8);
+        self.words[..bytes.div_ceil(8)]
+            .iter()
+            .for_each(|word| contents.extend_from_slice(&word.to_ne_bytes()));
+        contents.truncate(bytes);
+        contents
     }
 }
 

@@ -20,15 +20,15 @@ pub fn look(pid: u32) -> Option<Look> {
     Some(Look { state, ran_ns })
 }
 
-/// Whether a process that looked so before and after an interval has had no CPU, or waited for a disk, in most of it.
-/// A process without a CPU is runnable and has run for less than a quarter of the interval.
-pub fn was_kept_waiting(before: Option<Look>, after: Option<Look>, interval_ns: u64) -> bool {
-    let (Some(before), Some(after)) = (before, after) else { return false };
-    match after.state {
-        b'D' => true,
-        b'R' => after.ran_ns.saturating_sub(before.ran_ns) < interval_ns / 4,
-        _ => false,
-    }
+/// The part of an interval that was the process's own: not the time in which it wanted a CPU and had none, or waited for
+/// a disk. `None` if nothing is known of it.
+pub fn own_ns(before: Option<Look>, after: Option<Look>, interval_ns: u64) -> Option<u64> {
+    let (before, after) = (before?, after?);
+    Some(match after.state {
+        b'D' => 0,
+        b'R' => after.ran_ns.saturating_sub(before.ran_ns).min(interval_ns),
+        _ => interval_ns,
+    })
 }
 
 #[cfg(test)]
@@ -38,11 +38,11 @@ mod tests {
     #[test]
     fn time_without_a_cpu_does_not_count_and_sleep_does() {
         let look = |state, ran_ns| Some(Look { state, ran_ns });
-        assert!(was_kept_waiting(look(b'R', 0), look(b'R', 100_000), 1_000_000));
-        assert!(was_kept_waiting(look(b'S', 0), look(b'D', 0), 1_000_000));
-        assert!(!was_kept_waiting(look(b'R', 0), look(b'R', 900_000), 1_000_000), "it spins");
-        assert!(!was_kept_waiting(look(b'S', 0), look(b'S', 0), 1_000_000), "it sleeps");
-        assert!(!was_kept_waiting(None, look(b'R', 0), 1_000_000), "nothing is known");
+        assert_eq!(own_ns(look(b'R', 0), look(b'R', 100_000), 1_000_000), Some(100_000));
+        assert_eq!(own_ns(look(b'S', 0), look(b'D', 0), 1_000_000), Some(0));
+        assert_eq!(own_ns(look(b'R', 0), look(b'R', 1_100_000), 1_000_000), Some(1_000_000), "it spins");
+        assert_eq!(own_ns(look(b'S', 0), look(b'S', 0), 1_000_000), Some(1_000_000), "it sleeps");
+        assert_eq!(own_ns(None, look(b'R', 0), 1_000_000), None);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! A DDI that [`dxgkrnl::ddi::Miniport`] has a default for is easily forgotten here: the default would answer for all.
 
+use covers::covers;
+
 /// Names of functions with a receiver in a piece of source.
 fn methods(source: &str) -> Vec<&str> {
     let lines = source.lines().filter_map(|line| line.strip_prefix("    fn "));
@@ -29,75 +31,85 @@ fn every_ddi_is_routed_and_can_be_wrapped() {
     }
 }
 
-/// Methods without a function in `dxgk_miniport.h`, version 1.
-const NOT_IN_C: [&str; 49] = [
-    // The daemon does them for the driver: `process/engines.rs`, `process/exchange.rs`.
-    "start",
-    "advertised_features",
-    "per_engine_tdr_ddis",
-    "fail_reset",
-    "lose_interrupt",
-    "hang_engine",
-    "update_page_table",
-    "held_bytes",
-    "next_deadline",
-    "has_begun",
-    "running_context",
-    "engine_state",
-    "pending_faults",
-    "has_died",
-    "take_died",
-    "runs_outside",
-    "take_answers",
-    "supply_answers",
-    "event_signaled",
-    "memory_evicted",
-    // Answered without a driver in C.
-    "describe_allocation",
-    "work",
-    "pending_writes_of_submission",
-    "pending_writes",
-    "happens_before",
-    "begin_exclusive_access",
-    "iommu_mapping_changed",
-    "end_exclusive_access",
-    // Not supported.
-    "set_scheduling_log_buffer",
-    "engine_to_f1",
-    "create_doorbell",
-    "connect_doorbell",
-    "disconnect_doorbell",
-    "doorbell_disconnected",
-    "destroy_doorbell",
-    "ring_doorbell",
-    "notify_work_submission",
-    "ring_bytes",
-    "set_native_fence_log_buffers",
-    "update_native_fence_logs",
-    "memory_written",
-    "update_monitored_values",
-    "update_current_values_from_cpu",
-    "create_periodic_frame_notification",
-    "destroy_periodic_frame_notification",
-    "create_native_fence",
-    "open_native_fence",
-    "close_native_fence",
-    "destroy_native_fence",
+/// Methods without a function in `dxgk_miniport.h`, and why.
+const NOT_IN_C: [(&str, &str); 24] = [
+    ("start", "DxgkDdiStartDevice comes with the first DDI"),
+    ("advertised_features", "known without the driver, so that a replay needs none: `process/exchange.rs`"),
+    ("per_engine_tdr_ddis", "a driver without them fails the reset, and the adapter is reset"),
+    ("memory_evicted", "is DxgkDdiBuildPagingBuffer, DXGK_OPERATION_TRANSFER of no bytes"),
+    ("fail_reset", "the daemon does it: the driver is not called"),
+    ("lose_interrupt", "the daemon does it: the interrupt is dropped"),
+    ("hang_engine", "the daemon does it: the engine reports nothing"),
+    (
+        "update_page_table",
+        "the daemon keeps page tables: SimFillMemory and its kin name GPU virtual addresses",
+    ),
+    ("held_bytes", "the daemon counts submissions that have not completed"),
+    ("ring_bytes", "the daemon counts, by SimRingDoorbell and SimRingBufferCompleted"),
+    ("next_deadline", "SimSetTimer"),
+    ("has_begun", "the daemon: every submission counts as begun"),
+    ("running_context", "the daemon: unknown"),
+    ("engine_state", "the daemon's view of its submissions: a query costs no message"),
+    ("pending_faults", "the daemon injects them"),
+    ("has_died", "the daemon sees the process"),
+    ("take_died", "the daemon sees the process"),
+    ("runs_outside", "true"),
+    ("take_answers", "what the driver answered"),
+    ("supply_answers", "what the driver answered"),
+    ("work", "for `why`: the commands are in a format of the driver's own"),
+    ("pending_writes_of_submission", "as `work`"),
+    ("pending_writes", "as `work`"),
+    ("happens_before", "for race detectors, which need every access: the simulated driver has one"),
 ];
 
 /// A new DDI gets a row for drivers in C, or stands in the list above.
 #[test]
 fn every_ddi_has_a_function_in_c_or_is_known_to_have_none() {
+    covers!("GPV-053");
     let ddi = include_str!("../../dxgkrnl/src/ddi/mod.rs");
     let (_, body) = ddi.split_once("pub trait Miniport {").expect("the trait");
     let methods = methods(body);
     for name in &methods {
         let in_c = driver_host::abi::DDIS.iter().any(|row| row.model == *name);
-        let absent = NOT_IN_C.contains(name);
+        let absent = NOT_IN_C.iter().any(|(absent, _)| absent == name);
         assert!(in_c || absent, "{name}: a row in driver_host's ddis.rs, or a line in NOT_IN_C");
         assert!(!(in_c && absent), "{name} has a function in C");
     }
     for row in driver_host::abi::DDIS.iter() {
         assert!(methods.contains(&row.model), "{}: there is no method {}", row.name, row.model);
+    }
+    for (name, _) in NOT_IN_C {
+        assert!(methods.contains(&name), "there is no method {name}");
+    }
+}
+
+/// Variants of an enum in a piece of source.
+fn variants<'a>(source: &'a str, name: &str) -> Vec<&'a str> {
+    let (_, body) = source.split_once(&format!("pub enum {name} {{\n")).expect("the enum");
+    let (body, _) = body.split_once("\n}").expect("its end");
+    let lines = body.lines().filter_map(|line| line.strip_prefix("    "));
+    let lines = lines.filter(|line| line.starts_with(|letter: char| letter.is_ascii_uppercase()));
+    lines.filter_map(|line| line.split([' ', '(', ',']).next()).collect()
+}
+
+/// Callbacks without a function in `dxgk_miniport.h`, and why.
+const CALLBACKS_NOT_IN_C: [(&str, &str); 3] = [
+    ("HwQueueStore", "is SimStore with hHwQueue"),
+    ("Stuck", "the daemon measures how long the process takes"),
+    ("Violation", "the daemon's own"),
+];
+
+#[test]
+fn every_callback_has_a_function_in_c_or_is_known_to_have_none() {
+    covers!("GPV-053");
+    let callbacks = variants(include_str!("../../dxgkrnl/src/ddi/mod.rs"), "Callback");
+    assert!(callbacks.len() > 10, "the enum is read: {callbacks:?}");
+    for name in callbacks {
+        let in_c = driver_host::abi::CALLBACKS.iter().any(|row| row.model == name);
+        let absent = CALLBACKS_NOT_IN_C.iter().any(|(absent, _)| *absent == name);
+        assert!(
+            in_c != absent,
+            "{name}: a row in driver_host's callbacks.rs, or a line in CALLBACKS_NOT_IN_C"
+        );
     }
 }

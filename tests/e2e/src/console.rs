@@ -40,7 +40,15 @@ use crate::polling::eventually;
 use crate::programs::{artifacts, gpupv_binary, tree};
 
 /// Files and folders of the repository that the sessions may use.
-const COPIED: [&str; 4] = ["guest/umd/include", "tests/c", "tests/scenarios", "tests/traces"];
+const COPIED: [&str; 7] = [
+    "docs/KMD.md",
+    "guest/umd/include",
+    "host/driver_host/include",
+    "tests/c",
+    "tests/sample_kmd_c/driver",
+    "tests/scenarios",
+    "tests/traces",
+];
 
 /// Commands that run until they are ended, each with a text of the last line that it prints when it is ready.
 const SERVERS: [(&str, &str); 2] = [("gpupv serve", "control: "), ("gpupv vm proxy", "-chardev ")];
@@ -110,7 +118,7 @@ impl Shell {
     fn new() -> Shell {
         let folder = tempfile::Builder::new().prefix("gpupv-docs-").tempdir().expect("a folder");
         let shell = Shell { folder, servers: Vec::new(), background: Vec::new(), outputs: 0 };
-        for file in COPIED.iter().flat_map(|folder| files_below(&tree().join(folder))) {
+        for file in COPIED.iter().flat_map(|path| files_below(&tree().join(path))) {
             let copy = shell.tree().join(file.strip_prefix(tree()).expect("it is in the tree"));
             std::fs::create_dir_all(copy.parent().expect("a folder")).expect("the folder is writable");
             std::fs::copy(&file, &copy).expect("a file of the tree is copied");

@@ -9,7 +9,11 @@ pub fn files() -> Vec<PathBuf> {
     files_below(tree())
 }
 
+/// The files below a folder; a file itself.
 pub fn files_below(folder: &Path) -> Vec<PathBuf> {
+    if folder.is_file() {
+        return vec![folder.to_owned()];
+    }
     fn walk(folder: &Path, files: &mut Vec<PathBuf>) {
         for entry in std::fs::read_dir(folder).expect("a folder of the tree") {
             let path = entry.expect("an entry").path();

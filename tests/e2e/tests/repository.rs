@@ -102,7 +102,7 @@ const EDGES: [(&str, &[&str]); 35] = [
     ("scenario-client", &["abi", "d3dkmt", "proto", "umd"]),
     ("conformance", &[]),
     ("sample-kmd", &["d3dkmt", "dxgkrnl", "gpupv", "kmd", "scenario"]),
-    ("sample-kmd-c", &["drivers", "dxgkrnl", "e2e", "gpupv", "scenario", "trace"]),
+    ("sample-kmd-c", &["drivers", "dxgkrnl", "e2e", "gpupv", "proto", "scenario", "trace"]),
     // The guest-side driver of tests uses the device's packet types.
     ("front-end", &["vsock-device"]),
     ("e2e", &["d3dkmt", "drivers", "dxgkrnl", "gpupv", "proto", "scenario", "trace", "vm-images"]),

@@ -27,7 +27,7 @@ static NTSTATUS counted(UINT n, void *context, UINT64 now, void *args)
 
 #define ONE(n) static NTSTATUS call_##n(void *context, UINT64 now, void *args) { return counted(n, context, now, args); }
 #define EACH(X, t) X(t##0) X(t##1) X(t##2) X(t##3) X(t##4) X(t##5) X(t##6) X(t##7) X(t##8) X(t##9)
-#define ALL(X) EACH(X, ) EACH(X, 1) EACH(X, 2) EACH(X, 3) EACH(X, 4) EACH(X, 5)
+#define ALL(X) EACH(X, ) EACH(X, 1) EACH(X, 2) EACH(X, 3) EACH(X, 4) EACH(X, 5) EACH(X, 6) EACH(X, 7)
 #define NAME(n) call_##n,
 ALL(ONE)
 

@@ -1,79 +1,41 @@
 //! The driver in C: its scenarios, its failures, its recordings.
 
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+mod common;
 
+use std::path::Path;
+
+use common::{FAILS, NATIVE, SAMPLE, driver, passes_in_the_model, program, programs};
+use covers::covers;
 use drivers::Registry;
 use dxgkrnl::{Effects, Input, Nanos};
 use gpupv::backends::LocalRunner;
 use gpupv::output::Steps;
-use sample_kmd_c::{build, provide_driver_host};
-use scenario::choose::First;
+use sample_kmd_c::provide_driver_host;
 use scenario::model::ModelWorld;
-use scenario::run::run;
-use scenario::script::parse;
-use scenario::world::World as _;
-use scenario::{Program, Verdict};
+use scenario::world::{World as _, declared_skip};
+use scenario::{Backend, Program, Verdict};
 use trace::Recorder;
 
-const SAMPLE: [&str; 6] = [
-    include_str!("submit.scn"),
-    include_str!("cpu_events.scn"),
-    include_str!("hw_queue.scn"),
-    include_str!("timeout.scn"),
-    include_str!("faults.scn"),
-    include_str!("allocations.scn"),
-];
-const FAILS: &str = include_str!("fails.scn");
-
-/// Builds a driver once, however many tests want it at a time.
-fn driver(name: &str, output: &str, flags: &[&str]) -> PathBuf {
-    static BUILDING: Mutex<()> = Mutex::new(());
-    let _one = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
-    provide_driver_host().expect("driver-host is built");
-    build(Path::new(env!("CARGO_TARGET_TMPDIR")), name, output, flags).expect("the driver is built")
-}
-
-fn sample() -> PathBuf {
-    driver("sample", "sample", &[])
-}
-
-fn program(text: &str, driver: &Path) -> Program {
-    let path = driver.to_str().expect("the path is text");
-    parse(&text.replace("\"DRIVER\"", &format!("\"{path}\"")))
-        .unwrap_or_else(|error| panic!("{error:?}"))
-        .remove(0)
-}
-
-fn passes_in_the_model<'a>(program: &'a Program, world: ModelWorld<'a>) -> ModelWorld<'a> {
-    let mut world = world;
-    let ended = run(program, &mut world, &mut First);
-    assert_eq!(ended.verdict, Verdict::Passed, "{}", program.title);
-    world
-}
-
 #[test]
-fn the_driver_passes_its_scenarios_in_the_model() {
-    let driver = sample();
-    for program in SAMPLE.map(|text| program(text, &driver)) {
+fn the_drivers_pass_their_scenarios_in_the_model() {
+    covers!("GPV-053", "GPV-054");
+    for program in programs() {
         passes_in_the_model(&program, ModelWorld::new(&program, None));
     }
 }
 
 #[test]
-fn the_driver_survives_a_restore_before_each_step() {
-    let driver = sample();
-    for program in SAMPLE.map(|text| program(text, &driver)) {
+fn the_drivers_survive_a_restore_before_each_step() {
+    for program in programs() {
         passes_in_the_model(&program, ModelWorld::new(&program, None).restoring());
     }
 }
 
 #[test]
-fn the_driver_passes_its_scenarios_with_real_processes() {
-    let driver = sample();
+fn the_drivers_pass_their_scenarios_with_real_processes() {
     let backend = LocalRunner::new(&Steps::new()).expect("the client programs are built");
-    for program in SAMPLE.map(|text| program(text, &driver)) {
-        assert_eq!(backend.run(&program).expect("it runs").verdict, Verdict::Passed, "{}", program.title);
+    for program in programs().iter().filter(|program| declared_skip(program, Backend::Local).is_none()) {
+        assert_eq!(backend.run(program).expect("it runs").verdict, Verdict::Passed, "{}", program.title);
     }
 }
 
@@ -104,15 +66,19 @@ fn replays_without_the_driver(program: &Program, driver: &Path) -> String {
 
 #[test]
 fn recordings_replay_without_the_driver() {
-    for (number, text) in SAMPLE.into_iter().enumerate() {
-        let driver = driver("sample", &format!("recorded_{number}"), &[]);
-        replays_without_the_driver(&program(text, &driver), &driver);
+    covers!("GPV-056");
+    for (name, texts) in [("sample", &SAMPLE[..]), ("native", &NATIVE)] {
+        for (number, text) in texts.iter().enumerate() {
+            let driver = driver(name, &format!("recorded_{name}_{number}"), &[]);
+            replays_without_the_driver(&program(text, &driver), &driver);
+        }
     }
 }
 
 /// The driver's process is killed at each of its first 20 DDIs.
 #[test]
 fn a_killed_driver_costs_its_adapter_only_at_whichever_ddi() {
+    covers!("GPV-055");
     for fails_at in 1..=20 {
         let driver = driver("failing", &format!("killed_{fails_at}"), &[&format!("-DFAILS_AT={fails_at}")]);
         let program = program(FAILS, &driver);
@@ -135,6 +101,7 @@ fn a_driver_that_dies_takes_no_answers_of_another_with_it() {
 
 #[test]
 fn a_driver_that_hangs_costs_its_adapter_only() {
+    covers!("GPV-055");
     for fails_at in [1, 6, 12] {
         let flags = [&*format!("-DFAILS_AT={fails_at}"), "-DSPINS"];
         let driver = driver("failing", &format!("hung_{fails_at}"), &flags);

@@ -37,21 +37,25 @@ macro_rules! callbacks {
 callbacks! {
     /// Reports an interrupt. The kernel records it, then calls DxgkDdiDpcRoutine.
     DxgkCbNotifyInterrupt NotifyInterrupt DXGKARGCB_NOTIFY_INTERRUPT_DATA {
-        /// DXGK_INTERRUPT_TYPE: 1 DMA_COMPLETED, 2 DMA_PREEMPTED, 4 DMA_FAULTED, 9 DMA_PAGE_FAULTED,
-        /// 11 MONITORED_FENCE_SIGNALED, 16 GPU_ENGINE_TIMEOUT, 17 SUSPEND_CONTEXT_COMPLETED.
+        /// DXGK_INTERRUPT_TYPE: 1 DMA_COMPLETED, 2 DMA_PREEMPTED, 3 CRTC_VSYNC, 4 DMA_FAULTED, 9 DMA_PAGE_FAULTED,
+        /// 11 MONITORED_FENCE_SIGNALED, 12 HWQUEUE_PAGE_FAULTED, 14 PERIODIC_MONITORED_FENCE_SIGNALED,
+        /// 15 SCHEDULING_LOG, 16 GPU_ENGINE_TIMEOUT, 17 SUSPEND_CONTEXT_COMPLETED, 20 GPU_ENGINE_STATE_CHANGE
+        /// (TRANSITION_TO_F1). For 19 NATIVE_FENCE_SIGNALED see SimNativeFenceSignaled.
         InterruptType: UINT,
         NodeOrdinal: UINT,
-        /// SubmissionFenceId, PreemptionFenceId, FaultedFenceId or the suspend's fence.
+        /// SubmissionFenceId, PreemptionFenceId, FaultedFenceId, the suspend's fence, or NotificationID.
         FenceId: UINT64,
         /// DMA_PREEMPTED.
         LastCompletedFenceId: UINT64,
-        /// SUSPEND_CONTEXT_COMPLETED.
+        /// SUSPEND_CONTEXT_COMPLETED. HWQUEUE_PAGE_FAULTED: the queue of FenceId, which is its progress fence value; with
+        /// FENCE_INVALID the context (HW_CONTEXT_VALID) or the address space (PROCESS_HANDLE_VALID).
         hContext: UINT64,
-        /// DMA_PAGE_FAULTED.
+        /// DMA_PAGE_FAULTED, HWQUEUE_PAGE_FAULTED.
         FaultedVirtualAddress: UINT64,
         /// DXGK_PAGE_FAULT_FLAGS.
         PageFaultFlags: UINT,
-        Reserved: UINT,
+        /// CRTC_VSYNC, PERIODIC_MONITORED_FENCE_SIGNALED.
+        VidPnTargetId: UINT,
     } = "";
     /// Has the kernel process the recorded interrupts: DxgkDdiDpcRoutine calls it.
     DxgkCbNotifyDpc NotifyDpc DXGKARGCB_NOTIFY_DPC {
@@ -106,5 +110,49 @@ callbacks! {
         SourceGpuVirtualAddress: UINT64,
         TargetGpuVirtualAddress: UINT64,
         Bytes: UINT64,
+    } = "";
+    // Since size 88: the rows above are the whole interface of the first header.
+    /// An engine reads the 8 bytes of a fence, and writes them to another address.
+    SimLoad GpuLoad SIM_LOAD {
+        NodeOrdinal: UINT,
+        Reserved: UINT,
+        hAddressSpace: UINT64,
+        GpuVirtualAddress: UINT64,
+        TargetGpuVirtualAddress: UINT64,
+    } = "";
+    /// Interrupt 19 NATIVE_FENCE_SIGNALED. Elements of the list are hGlobalNativeFence, at most 64.
+    SimNativeFenceSignaled NotifyInterrupt SIM_NATIVEFENCESIGNALED {
+        NodeOrdinal: UINT,
+        /// 0: the fences of the list are evaluated. Without a list, 1: all that are waited for, 2: monitored fences as
+        /// well, 3: those that the logs of hHwQueue name, or (DXGK_NO_HANDLE) of all user-mode queues of the engine.
+        Evaluate: UINT,
+        hHwQueue: UINT64,
+    } buffer(pSignaledNativeFenceArray, SignaledNativeFenceArraySize) = "";
+    /// An engine writes an entry of a native fence log, and then the header that counts it.
+    SimNativeFenceLogWrite NativeFenceLogWrite SIM_NATIVEFENCELOGWRITE {
+        hHwQueue: UINT64,
+        hGlobalNativeFence: UINT64,
+        FenceValue: UINT64,
+        /// When the queue reached the wait; 0 for a signal.
+        ObservedGpuTimestamp: UINT64,
+        /// Never below the one of the entry before.
+        EndGpuTimestamp: UINT64,
+        /// DXGK_NATIVE_FENCE_LOG_TYPE: 1 waits, 2 signals.
+        LogType: UINT,
+        EntryIndex: UINT,
+        /// The header.
+        FirstFreeEntryIndex: UINT,
+        WraparoundCount: UINT,
+    } = "";
+    /// The kernel stores the status where the client reads it, and then calls SimDoorbellDisconnected.
+    DxgkCbDisconnectDoorbell DisconnectDoorbell DXGKARGCB_DISCONNECTDOORBELL {
+        hHwQueue: UINT64,
+        /// D3DDDI_DOORBELLSTATUS: 2 DISCONNECTED_RETRY, 3 DISCONNECTED_ABORT.
+        DisconnectReason: UINT,
+        Reserved: UINT,
+    } = "";
+    /// An engine has run the oldest buffer of a queue's ring.
+    SimRingBufferCompleted ring_bytes SIM_RINGBUFFERCOMPLETED {
+        hHwQueue: UINT64,
     } = "";
 }

@@ -305,4 +305,149 @@ ddis! {
     SimRestoreState restore SIM_RESTORESTATE {
         Reserved: UINT64,
     } buffer(pState, StateSize) = "as SimSaveState";
+    // Since size 360: the rows above are the whole table of the first header.
+    /// After DxgkDdiStartDevice, for each engine of hardware scheduling: the driver has a scheduling log of so many
+    /// entries, in memory of its own. SCHEDULING_LOG reports new ones.
+    DxgkDdiSetSchedulingLogBuffer set_scheduling_log_buffer DXGKARG_SETSCHEDULINGLOGBUFFER {
+        NodeOrdinal: UINT,
+        NumberOfEntries: UINT,
+    } = "nothing";
+    /// The GPU uses CPU addresses, and their mapping is about to change: it accesses no memory until the end.
+    DxgkDdiBeginExclusiveAccess begin_exclusive_access DXGKARG_BEGINEXCLUSIVEACCESS {
+        Reserved: UINT64,
+    } = "nothing";
+    DxgkDdiEndExclusiveAccess end_exclusive_access DXGKARG_ENDEXCLUSIVEACCESS {
+        Reserved: UINT64,
+    } = "nothing";
+    /// Between the two above: the mapping of a process's fence memory grows by 64-byte slots, or is removed.
+    SimIommuMappingChanged iommu_mapping_changed SIM_IOMMUMAPPINGCHANGED {
+        hAddressSpace: UINT64,
+        AddedSlots: UINT,
+        /// 1: it is removed.
+        Removed: UINT,
+    } = "nothing";
+    /// Once for each allocation, after DxgkDdiCreateAllocation. A failure: it is a buffer, and not a picture.
+    DxgkDdiDescribeAllocation describe_allocation DXGKARG_DESCRIBEALLOCATION {
+        hAllocation: UINT64,
+        /// Out.
+        Width: UINT,
+        Height: UINT,
+        /// D3DDDIFORMAT.
+        Format: UINT,
+        Reserved: UINT,
+    } = "every allocation is a buffer";
+    /// An engine that stores a value above the MonitoredValue reports it: SimNativeFenceSignaled.
+    DxgkDdiCreateNativeFence create_native_fence DXGKARG_CREATENATIVEFENCE {
+        hGlobalNativeFence: UINT64,
+        CurrentValue: UINT64,
+        /// UINT64_MAX: there are no waits.
+        MonitoredValue: UINT64,
+        /// The memory of the CurrentValue: global handles of one fence on several adapters share it.
+        StoragePage: UINT64,
+        StorageOffset: UINT,
+        /// DXGK_NATIVE_FENCE_TYPE.
+        Type: UINT,
+    } = "STATUS_NOT_SUPPORTED";
+    /// A process has the fence mapped.
+    DxgkDdiOpenNativeFence open_native_fence DXGKARG_OPENNATIVEFENCE {
+        hGlobalNativeFence: UINT64,
+        hLocalNativeFence: UINT64,
+        hAddressSpace: UINT64,
+        GpuVirtualAddress: UINT64,
+        /// 1: engines may store there.
+        Writable: UINT,
+        Reserved: UINT,
+    } = "nothing";
+    DxgkDdiCloseNativeFence close_native_fence DXGKARG_CLOSENATIVEFENCE {
+        hLocalNativeFence: UINT64,
+    } = "nothing";
+    DxgkDdiDestroyNativeFence destroy_native_fence DXGKARG_DESTROYNATIVEFENCE {
+        hGlobalNativeFence: UINT64,
+    } = "nothing";
+    /// Elements are DXGK_NATIVEFENCEVALUE: new MonitoredValues. The kernel then reads the CurrentValues again.
+    DxgkDdiUpdateMonitoredValues update_monitored_values DXGKARG_UPDATEMONITOREDVALUES {
+        Reserved: UINT64,
+    } buffer(pValues, ValuesSize) = "nothing";
+    /// Elements are DXGK_NATIVEFENCEVALUE: the CPU changes CurrentValues, and waits of engines may end.
+    DxgkDdiUpdateCurrentValuesFromCpu update_current_values_from_cpu DXGKARG_UPDATECURRENTVALUESFROMCPU {
+        Reserved: UINT64,
+    } buffer(pValues, ValuesSize) = "nothing";
+    /// An engine of another adapter stored the CurrentValue of this memory.
+    SimNativeFenceWritten memory_written SIM_NATIVEFENCEWRITTEN {
+        StoragePage: UINT64,
+        Value: UINT64,
+        StorageOffset: UINT,
+        Reserved: UINT,
+    } = "nothing";
+    /// A queue of user-mode submission gets two logs, empty, of so many entries: SimNativeFenceLogWrite writes them.
+    DxgkDdiSetNativeFenceLogBuffer set_native_fence_log_buffers DXGKARG_SETNATIVEFENCELOGBUFFER {
+        hHwQueue: UINT64,
+        NumberOfEntries: UINT,
+        Reserved: UINT,
+    } = "STATUS_NOT_SUPPORTED: no user-mode submission";
+    /// Entries that the driver has not written yet are written now.
+    DxgkDdiUpdateNativeFenceLogs update_native_fence_logs DXGKARG_UPDATENATIVEFENCELOGS {
+        hHwQueue: UINT64,
+    } = "nothing";
+    /// It is disconnected at first.
+    DxgkDdiCreateDoorbell create_doorbell DXGKARG_CREATEDOORBELL {
+        hHwQueue: UINT64,
+    } = "STATUS_NOT_SUPPORTED";
+    /// A failure: there is no physical doorbell.
+    DxgkDdiConnectDoorbell connect_doorbell DXGKARG_CONNECTDOORBELL {
+        hHwQueue: UINT64,
+        /// Out, D3DDDI_DOORBELLSTATUS: 0 CONNECTED, 1 CONNECTED_NOTIFY (DxgkDdiNotifyWorkSubmission follows a ring),
+        /// 2: DxgkCbDisconnectDoorbell frees another queue's, and the kernel asks again.
+        DoorbellStatus: UINT,
+        Reserved: UINT,
+    } = "it fails";
+    DxgkDdiDisconnectDoorbell disconnect_doorbell DXGKARG_DISCONNECTDOORBELL {
+        hHwQueue: UINT64,
+    } = "nothing";
+    DxgkDdiDestroyDoorbell destroy_doorbell DXGKARG_DESTROYDOORBELL {
+        hHwQueue: UINT64,
+    } = "nothing";
+    DxgkDdiNotifyWorkSubmission notify_work_submission DXGKARG_NOTIFYWORKSUBMISSION {
+        hHwQueue: UINT64,
+    } = "nothing";
+    /// A client rang a connected doorbell, and the engine finds this buffer in the ring: a call for each buffer.
+    /// SimRingBufferCompleted answers it.
+    SimRingDoorbell ring_doorbell SIM_RINGDOORBELL {
+        hHwQueue: UINT64,
+    } buffer(pDmaBuffer, DmaBufferSize) = "nothing: the queue hangs";
+    /// The result of DxgkCbDisconnectDoorbell: with STATUS_SUCCESS the physical doorbell may be used again.
+    SimDoorbellDisconnected doorbell_disconnected SIM_DOORBELLDISCONNECTED {
+        hHwQueue: UINT64,
+        Status: UINT,
+        Reserved: UINT,
+    } = "nothing";
+    /// A fault that a test injects: the engine enters F1. It reports GPU_ENGINE_STATE_CHANGE, and loses its doorbells.
+    SimEngineToF1 engine_to_f1 SIM_ENGINETOF1 {
+        NodeOrdinal: UINT,
+        Reserved: UINT,
+    } = "nothing";
+    /// Until it is destroyed, or the adapter stops, PERIODIC_MONITORED_FENCE_SIGNALED comes so long before each vsync.
+    DxgkDdiCreatePeriodicFrameNotification create_periodic_frame_notification
+        DXGKARG_CREATEPERIODICFRAMENOTIFICATION {
+        /// In units of 100 ns.
+        Time: UINT64,
+        NotificationID: UINT64,
+        /// Nanoseconds from vsync to vsync, of which the first is at time 0; 0: the target is off; SIM_NEVER: there is
+        /// no such target.
+        VsyncPeriod: UINT64,
+        /// Out.
+        hNotification: UINT64,
+        VidPnTargetId: UINT,
+        Reserved: UINT,
+    } = "STATUS_UNSUCCESSFUL";
+    DxgkDdiDestroyPeriodicFrameNotification destroy_periodic_frame_notification
+        DXGKARG_DESTROYPERIODICFRAMENOTIFICATION {
+        hNotification: UINT64,
+    } = "nothing";
+    /// The result of DxgkCbSignalEvent.
+    SimEventSignaled event_signaled SIM_EVENTSIGNALED {
+        hEvent: UINT64,
+        Status: UINT,
+        Reserved: UINT,
+    } = "nothing";
 }

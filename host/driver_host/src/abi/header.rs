@@ -80,7 +80,13 @@ const PREFACE: &str = "\
  * A driver is a shared object with the function DxgkMiniportEntry. It runs in a process of its own. Names with Dxgk
  * are the WDK's; the layouts are ours. Names with Sim are the simulated hardware's. Handles are numbers of the kernel,
  * DXGK_NO_HANDLE is none. A buffer belongs to the kernel and lasts for the call; its size is in and out, and never
- * grows. docs/KMD.md explains the rest. */
+ * grows. docs/KMD.md explains the rest.
+ *
+ * How it changes. DXGK_MINIPORT_VERSION changes only if an old driver could not run any more. Everything else is
+ * appended: functions at the end of both tables, whose Size tells how many there are. A struct never changes, but for
+ * reserved fields that get a meaning, with 0 for what was before. So a driver of an older header runs as it is. A driver
+ * of a newer header runs if the functions that gpupv does not know are NULL; before it calls a function that not every
+ * gpupv has, it checks that Size of DXGKRNL_INTERFACE reaches beyond it. */
 #ifndef DXGK_MINIPORT_H
 #define DXGK_MINIPORT_H
 
@@ -122,6 +128,14 @@ typedef struct _DXGK_ALLOCATIONINFO {
     /* In: 1, it is memory of the process. Out: 2, it lies in the segment group LOCAL; 4 CpuVisible. */
     UINT Flags;
 } DXGK_ALLOCATIONINFO;
+
+/* An element of pValues of DxgkDdiUpdateMonitoredValues and DxgkDdiUpdateCurrentValuesFromCpu. */
+typedef struct _DXGK_NATIVEFENCEVALUE {
+    UINT64 hGlobalNativeFence;
+    UINT64 Value;
+    /* Of a CurrentValue. 1 AlwaysSignaled: the fence stays at all ones. 2 NotificationOnly: the memory has the value. */
+    UINT64 Flags;
+} DXGK_NATIVEFENCEVALUE;
 
 ";
 

@@ -79,5 +79,24 @@ impl DXGK_ALLOCATIONINFO {
     pub const CPU_VISIBLE: UINT = 4;
 }
 
+/// `DXGK_NATIVEFENCEVALUE`: an element of a list of native fence values.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DXGK_NATIVEFENCEVALUE {
+    pub hGlobalNativeFence: UINT64,
+    pub Value: UINT64,
+    pub Flags: UINT64,
+}
+
+impl DXGK_NATIVEFENCEVALUE {
+    pub const ALWAYS_SIGNALED: UINT64 = 1;
+    pub const NOTIFICATION_ONLY: UINT64 = 2;
+
+    /// Its bytes in C.
+    pub fn bytes(self) -> impl Iterator<Item = u8> {
+        [self.hGlobalNativeFence, self.Value, self.Flags].into_iter().flat_map(u64::to_ne_bytes)
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -1,14 +1,17 @@
 //! The callbacks of a driver outside, as the kernel knows them. Injected faults take effect here.
+#![allow(non_snake_case, reason = "fields of C structs have the names that C has")]
 
 use d3dkmt::limits::MOVED_BYTES_PER_STEP;
 use driver_host::abi::{
-    Callback as CCallback, DXGK_NO_HANDLE, DXGKARGCB_NOTIFY_INTERRUPT_DATA, SIM_COPYMEMORY, SIM_FILLMEMORY,
-    SIM_NEVER, SIM_STORE,
+    Callback as CCallback, DXGK_NO_HANDLE, DXGKARGCB_DISCONNECTDOORBELL, DXGKARGCB_NOTIFY_INTERRUPT_DATA,
+    SIM_COPYMEMORY, SIM_FILLMEMORY, SIM_LOAD, SIM_NATIVEFENCELOGWRITE, SIM_NATIVEFENCESIGNALED, SIM_STORE,
 };
 use driver_host::messages::Called;
 use dxgkrnl::ddi::{
-    Callback, DxgCpuEvent, EngineId, HwContext, HwQueueId, Interrupt, Invalidation, PageFaultFlags,
-    PageTableEntry, SignalEvent, interrupt_type,
+    Callback, DisconnectReason, DxgCpuEvent, EngineId, FaultedWork, HwContext, HwQueueId, Interrupt,
+    Invalidation, NATIVE_FENCE_LOG_ENTRIES, NativeFenceId, NativeFenceLogEntry, NativeFenceLogHeader,
+    NativeFenceLogType, NativeFenceLogWrite, PageFaultFlags, PageTableEntry, SignalEvent,
+    SignaledNativeFences, interrupt_type,
 };
 use dxgkrnl::{DmaOp, MemoryRef, ProcessId};
 
@@ -49,15 +52,23 @@ impl Conversion<'_> {
                 self.callbacks.push(Callback::InvalidateHwContext { context, reason });
             }
             CCallback::SimStore(store) => self.store(&store),
-            CCallback::SimSetTimer(timer) => {
-                self.engines.timer = (timer.DueTime != SIM_NEVER).then_some(timer.DueTime);
-            }
+            // It is set already.
+            CCallback::SimSetTimer(_) => {}
             CCallback::SimDebugPrint(_) => {
                 let text = String::from_utf8_lossy(&called.text).into_owned();
                 self.callbacks.push(Callback::DebugPrint { adapter, process: None, text });
             }
             CCallback::SimFillMemory(fill) => self.fill(&fill),
             CCallback::SimCopyMemory(copy) => self.copy(&copy),
+            CCallback::SimLoad(load) => self.load(&load),
+            CCallback::SimNativeFenceSignaled(signaled) => {
+                self.native_fences_signaled(&signaled, &called.text)
+            }
+            CCallback::SimNativeFenceLogWrite(write) => self.log_written(&write),
+            CCallback::DxgkCbDisconnectDoorbell(disconnect) => self.disconnect_doorbell(&disconnect),
+            CCallback::SimRingBufferCompleted(completed) => {
+                self.engines.ring_buffer_completed(number(completed.hHwQueue));
+            }
         }
     }
 
@@ -74,8 +85,7 @@ impl Conversion<'_> {
     }
 
     fn interrupt(&mut self, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) {
-        let (engine, id) = (self.engine(data.NodeOrdinal), data.FenceId);
-        let state = self.engines.engine(data.NodeOrdinal);
+        let (node, id) = (data.NodeOrdinal, data.FenceId);
         let is_of_work = matches!(
             data.InterruptType,
             interrupt_type::DMA_COMPLETED
@@ -83,41 +93,98 @@ impl Conversion<'_> {
                 | interrupt_type::MONITORED_FENCE_SIGNALED
         );
         // A hung engine reports nothing of its work.
-        if is_of_work && state.is_hung() {
+        if is_of_work && self.engines.engine(node).is_hung() {
             return;
         }
-        let interrupt = match data.InterruptType {
-            interrupt_type::DMA_COMPLETED => {
-                state.complete(id);
-                Interrupt::DmaCompleted { engine, submission_fence_id: id }
-            }
-            interrupt_type::DMA_PREEMPTED => {
-                // What is not complete goes back to the scheduler.
-                state.complete(u64::MAX);
-                let last_completed_fence_id = data.LastCompletedFenceId;
-                Interrupt::DmaPreempted { engine, preemption_fence_id: id, last_completed_fence_id }
-            }
-            interrupt_type::DMA_FAULTED => Interrupt::DmaFaulted { engine, faulted_fence_id: id },
-            interrupt_type::DMA_PAGE_FAULTED => Interrupt::DmaPageFaulted {
-                engine,
-                faulted_fence_id: id,
-                gpu_address: data.FaultedVirtualAddress,
-                flags: PageFaultFlags::from_bits_retain(data.PageFaultFlags),
-            },
-            interrupt_type::MONITORED_FENCE_SIGNALED => Interrupt::MonitoredFenceSignaled { engine },
-            interrupt_type::GPU_ENGINE_TIMEOUT => Interrupt::GpuEngineTimeout { engine },
-            interrupt_type::SUSPEND_CONTEXT_COMPLETED => {
-                let context = HwContext(number(data.hContext));
-                Interrupt::SuspendContextCompleted { engine, context, suspend_fence: id }
-            }
-            other => {
-                return self.violation(format!(
-                    "DxgkCbNotifyInterrupt has the type {other}, which no driver in C reports"
-                ));
-            }
-        };
-        if !state.loses_interrupt() {
+        match data.InterruptType {
+            interrupt_type::DMA_COMPLETED => self.engines.engine(node).complete(id),
+            // What is not complete goes back to the scheduler.
+            interrupt_type::DMA_PREEMPTED => self.engines.engine(node).complete(u64::MAX),
+            _ => {}
+        }
+        match interrupt_of(self.adapter, data) {
+            Some(interrupt) => self.report(node, interrupt),
+            None => self.violation(format!(
+                "DxgkCbNotifyInterrupt has the type {}, which no driver in C reports",
+                data.InterruptType
+            )),
+        }
+    }
+
+    /// Reports an interrupt, if it is not lost by an injected fault.
+    fn report(&mut self, node: u32, interrupt: Interrupt) {
+        if !self.engines.engine(node).loses_interrupt() {
             self.callbacks.push(Callback::NotifyInterrupt(interrupt));
+        }
+    }
+
+    fn native_fences_signaled(&mut self, signaled: &SIM_NATIVEFENCESIGNALED, list: &[u8]) {
+        let node = signaled.NodeOrdinal;
+        if self.engines.engine(node).is_hung() {
+            return;
+        }
+        let hw_queue = (signaled.hHwQueue != DXGK_NO_HANDLE).then_some(HwQueueId(number(signaled.hHwQueue)));
+        let signaled = match signaled.Evaluate {
+            0 => {
+                let handles =
+                    list.as_chunks().0.iter().map(|bytes| NativeFenceId(u64::from_ne_bytes(*bytes)));
+                SignaledNativeFences::These(handles.collect())
+            }
+            all @ (1 | 2) => SignaledNativeFences::All { evaluate_legacy_monitored_fences: all == 2 },
+            3 => SignaledNativeFences::Logged { hw_queue },
+            other => return self.violation(format!("SimNativeFenceSignaled has Evaluate {other}")),
+        };
+        self.report(node, Interrupt::NativeFenceSignaled { engine: self.engine(node), signaled });
+    }
+
+    fn log_written(&mut self, write: &SIM_NATIVEFENCELOGWRITE) {
+        let log = match write.LogType {
+            1 => NativeFenceLogType::Waits,
+            2 => NativeFenceLogType::Signals,
+            other => return self.violation(format!("SimNativeFenceLogWrite has the type {other}")),
+        };
+        if write.EntryIndex >= NATIVE_FENCE_LOG_ENTRIES
+            || write.FirstFreeEntryIndex >= NATIVE_FENCE_LOG_ENTRIES
+        {
+            return self.violation(format!("SimNativeFenceLogWrite has the index {}", write.EntryIndex));
+        }
+        let entry = NativeFenceLogEntry {
+            fence_value: write.FenceValue,
+            fence: NativeFenceId(write.hGlobalNativeFence),
+            observed_gpu_timestamp: write.ObservedGpuTimestamp,
+            end_gpu_timestamp: write.EndGpuTimestamp,
+        };
+        let header = NativeFenceLogHeader::new(write.FirstFreeEntryIndex, write.WraparoundCount);
+        let hw_queue = HwQueueId(number(write.hHwQueue));
+        let write = NativeFenceLogWrite { hw_queue, log, index: write.EntryIndex, entry, header };
+        self.callbacks.push(Callback::NativeFenceLogWrite(write));
+    }
+
+    fn disconnect_doorbell(&mut self, disconnect: &DXGKARGCB_DISCONNECTDOORBELL) {
+        let reason = match disconnect.DisconnectReason {
+            2 => DisconnectReason::Retry,
+            3 => DisconnectReason::Abort,
+            other => return self.violation(format!("DxgkCbDisconnectDoorbell has the reason {other}")),
+        };
+        let hw_queue = HwQueueId(number(disconnect.hHwQueue));
+        self.callbacks.push(Callback::DisconnectDoorbell { hw_queue, reason });
+    }
+
+    fn load(&mut self, load: &SIM_LOAD) {
+        const FENCE_BYTES: u64 = 8;
+        if !self.may_move(load.NodeOrdinal, "SimLoad", FENCE_BYTES) {
+            return;
+        }
+        let (process, engine) = (ProcessId(number(load.hAddressSpace)), self.engine(load.NodeOrdinal));
+        let target = self.engines.memory(process, load.TargetGpuVirtualAddress, FENCE_BYTES);
+        match target.as_deref() {
+            Some([(_, page)]) => {
+                if let Some(to) = written(*page) {
+                    let gpu_address = load.GpuVirtualAddress;
+                    self.callbacks.push(Callback::GpuLoad { engine, process, gpu_address, to });
+                }
+            }
+            _ => self.print(format!("SimLoad to {:#x}: a page has no access", load.TargetGpuVirtualAddress)),
         }
     }
 
@@ -190,6 +257,50 @@ impl Conversion<'_> {
     }
 }
 
+/// An interrupt as the kernel knows it; `None` for a type that [`DXGKARGCB_NOTIFY_INTERRUPT_DATA`] cannot carry.
+fn interrupt_of(adapter: u32, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Option<Interrupt> {
+    let (engine, id) = (EngineId { adapter, node: data.NodeOrdinal }, data.FenceId);
+    let (gpu_address, flags) =
+        (data.FaultedVirtualAddress, PageFaultFlags::from_bits_retain(data.PageFaultFlags));
+    let object = number(data.hContext);
+    Some(match data.InterruptType {
+        interrupt_type::DMA_COMPLETED => Interrupt::DmaCompleted { engine, submission_fence_id: id },
+        interrupt_type::DMA_PREEMPTED => {
+            let last_completed_fence_id = data.LastCompletedFenceId;
+            Interrupt::DmaPreempted { engine, preemption_fence_id: id, last_completed_fence_id }
+        }
+        interrupt_type::CRTC_VSYNC => Interrupt::CrtcVsync { adapter, target: data.VidPnTargetId },
+        interrupt_type::DMA_FAULTED => Interrupt::DmaFaulted { engine, faulted_fence_id: id },
+        interrupt_type::DMA_PAGE_FAULTED => {
+            Interrupt::DmaPageFaulted { engine, faulted_fence_id: id, gpu_address, flags }
+        }
+        interrupt_type::HWQUEUE_PAGE_FAULTED => {
+            let work = if !flags.contains(PageFaultFlags::FENCE_INVALID) {
+                FaultedWork::Queue { hw_queue: HwQueueId(object), progress_fence_id: id }
+            } else if flags.contains(PageFaultFlags::HW_CONTEXT_VALID) {
+                FaultedWork::Context(HwContext(object))
+            } else if flags.contains(PageFaultFlags::PROCESS_HANDLE_VALID) {
+                FaultedWork::Process(ProcessId(object))
+            } else {
+                FaultedWork::Unknown
+            };
+            Interrupt::HwQueuePageFaulted { engine, work, gpu_address, flags }
+        }
+        interrupt_type::MONITORED_FENCE_SIGNALED => Interrupt::MonitoredFenceSignaled { engine },
+        interrupt_type::PERIODIC_MONITORED_FENCE_SIGNALED => {
+            let vidpn_target = data.VidPnTargetId;
+            Interrupt::PeriodicMonitoredFenceSignaled { adapter, vidpn_target, notification_id: id }
+        }
+        interrupt_type::SCHEDULING_LOG => Interrupt::SchedulingLog { engine },
+        interrupt_type::GPU_ENGINE_TIMEOUT => Interrupt::GpuEngineTimeout { engine },
+        interrupt_type::SUSPEND_CONTEXT_COMPLETED => {
+            Interrupt::SuspendContextCompleted { engine, context: HwContext(object), suspend_fence: id }
+        }
+        interrupt_type::GPU_ENGINE_STATE_CHANGE => Interrupt::EngineToF1 { engine },
+        _ => return None,
+    })
+}
+
 /// Two ranges in pieces of the same lengths.
 fn in_common(
     from: &[(u64, PageTableEntry)],
@@ -224,6 +335,28 @@ fn written(page: PageTableEntry) -> Option<MemoryRef> {
         }
         PageTableEntry::Memory { writable: false, .. } | PageTableEntry::NoAccess | PageTableEntry::Zero => {
             None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_in_c_can_report_each_interrupt() {
+        let source = include_str!("../../../dxgkrnl/src/ddi/recovery.rs");
+        let (_, numbers) = source.split_once("pub mod interrupt_type {").expect("the module");
+        let numbers = numbers.lines().filter_map(|line| line.trim().strip_prefix("pub const "));
+        let numbers = numbers.filter_map(|line| line.split_once(" = ")?.1.strip_suffix(';')?.parse().ok());
+        let numbers: Vec<u32> = numbers.collect();
+        assert!(numbers.len() > 12, "{numbers:?}");
+        for InterruptType in numbers {
+            let data = DXGKARGCB_NOTIFY_INTERRUPT_DATA { InterruptType, ..Default::default() };
+            let number = interrupt_of(0, &data).map(|interrupt| interrupt.number());
+            // It has a list, and a function of its own.
+            let expected = (InterruptType != interrupt_type::NATIVE_FENCE_SIGNALED).then_some(InterruptType);
+            assert_eq!(number, expected);
         }
     }
 }

@@ -3,28 +3,37 @@
 
 use d3dkmt::{FeatureId, NtStatus};
 use driver_host::abi::{
-    DXGK_ALLOCATIONINFO, DXGK_NO_HANDLE, DXGKARG_BUILDPAGINGBUFFER, DXGKARG_CANCELCOMMAND,
-    DXGKARG_CLOSEALLOCATION, DXGKARG_CREATEALLOCATION, DXGKARG_CREATECONTEXT, DXGKARG_CREATECPUEVENT,
-    DXGKARG_CREATEDEVICE, DXGKARG_CREATEHWQUEUE, DXGKARG_CREATEPROCESS, DXGKARG_DESTROYALLOCATION,
-    DXGKARG_DESTROYCONTEXT, DXGKARG_DESTROYCPUEVENT, DXGKARG_DESTROYDEVICE, DXGKARG_DESTROYHWQUEUE,
-    DXGKARG_DESTROYPROCESS, DXGKARG_DPCROUTINE, DXGKARG_ESCAPE, DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA,
-    DXGKARG_OPENALLOCATION, DXGKARG_PATCH, DXGKARG_PREEMPTCOMMAND, DXGKARG_QUERYADAPTERINFO,
-    DXGKARG_QUERYDEPENDENTENGINEGROUP, DXGKARG_QUERYENGINESTATUS, DXGKARG_RESETENGINE,
-    DXGKARG_RESETFROMTIMEOUT, DXGKARG_RESETHWENGINE, DXGKARG_RESTARTFROMTIMEOUT, DXGKARG_RESUMECONTEXT,
-    DXGKARG_RESUMEHWENGINE, DXGKARG_SETPOWERSTATE, DXGKARG_SETVIRTUALMACHINEDATA,
+    DXGK_ALLOCATIONINFO, DXGK_NATIVEFENCEVALUE, DXGK_NO_HANDLE, DXGKARG_BEGINEXCLUSIVEACCESS,
+    DXGKARG_BUILDPAGINGBUFFER, DXGKARG_CANCELCOMMAND, DXGKARG_CLOSEALLOCATION, DXGKARG_CLOSENATIVEFENCE,
+    DXGKARG_CONNECTDOORBELL, DXGKARG_CREATEALLOCATION, DXGKARG_CREATECONTEXT, DXGKARG_CREATECPUEVENT,
+    DXGKARG_CREATEDEVICE, DXGKARG_CREATEDOORBELL, DXGKARG_CREATEHWQUEUE, DXGKARG_CREATENATIVEFENCE,
+    DXGKARG_CREATEPERIODICFRAMENOTIFICATION, DXGKARG_CREATEPROCESS, DXGKARG_DESCRIBEALLOCATION,
+    DXGKARG_DESTROYALLOCATION, DXGKARG_DESTROYCONTEXT, DXGKARG_DESTROYCPUEVENT, DXGKARG_DESTROYDEVICE,
+    DXGKARG_DESTROYDOORBELL, DXGKARG_DESTROYHWQUEUE, DXGKARG_DESTROYNATIVEFENCE,
+    DXGKARG_DESTROYPERIODICFRAMENOTIFICATION, DXGKARG_DESTROYPROCESS, DXGKARG_DISCONNECTDOORBELL,
+    DXGKARG_DPCROUTINE, DXGKARG_ENDEXCLUSIVEACCESS, DXGKARG_ESCAPE, DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA,
+    DXGKARG_NOTIFYWORKSUBMISSION, DXGKARG_OPENALLOCATION, DXGKARG_OPENNATIVEFENCE, DXGKARG_PATCH,
+    DXGKARG_PREEMPTCOMMAND, DXGKARG_QUERYADAPTERINFO, DXGKARG_QUERYDEPENDENTENGINEGROUP,
+    DXGKARG_QUERYENGINESTATUS, DXGKARG_RESETENGINE, DXGKARG_RESETFROMTIMEOUT, DXGKARG_RESETHWENGINE,
+    DXGKARG_RESTARTFROMTIMEOUT, DXGKARG_RESUMECONTEXT, DXGKARG_RESUMEHWENGINE,
+    DXGKARG_SETNATIVEFENCELOGBUFFER, DXGKARG_SETPOWERSTATE, DXGKARG_SETVIRTUALMACHINEDATA,
     DXGKARG_SIGNALMONITOREDFENCE, DXGKARG_STOPDEVICE, DXGKARG_SUBMITCOMMANDTOHWQUEUE,
-    DXGKARG_SUBMITCOMMANDVIRTUAL, DXGKARG_SUSPENDCONTEXT, Ddi, SIM_OBJECTFAILED, SIM_PAGEFAULT,
-    SIM_TIMEREXPIRED, SIM_VALIDATECOMMANDS, STATUS_PENDING,
+    DXGKARG_SUBMITCOMMANDVIRTUAL, DXGKARG_SUSPENDCONTEXT, DXGKARG_UPDATECURRENTVALUESFROMCPU,
+    DXGKARG_UPDATEMONITOREDVALUES, DXGKARG_UPDATENATIVEFENCELOGS, Ddi, SIM_DOORBELLDISCONNECTED,
+    SIM_ENGINETOF1, SIM_EVENTSIGNALED, SIM_IOMMUMAPPINGCHANGED, SIM_NATIVEFENCEWRITTEN, SIM_OBJECTFAILED,
+    SIM_PAGEFAULT, SIM_RINGDOORBELL, SIM_TIMEREXPIRED, SIM_VALIDATECOMMANDS, STATUS_PENDING,
 };
 use driver_host::limits::{PAGING_BUFFER_BYTES_MAX, STANDARD_DATA_BYTES_MAX};
 use driver_host::messages::Allocation;
 use dxgkrnl::ddi::{
-    AllocationInfo, BadCommands, Callback, CreateAllocation, CreateCpuEvent, DestroyAllocation, EngineId,
-    EngineState, EngineStatus, Escape, HwContext, HwQueueId, HwQueueSubmission, Interrupt, KmdCpuEvent,
-    KmdDevice, KmdProcess, LocalAllocationId, Miniport, NewHwQueue, NewProcess, OpenAllocation,
-    PageFaultFlags, PageTableEntry, PagingOperation, PagingWork, PendingFaults, ProcessKind,
-    QueryAdapterInfo, ResetFailed, SegmentGroup, SignalMonitoredFence, StandardAllocationData, Submission,
-    Suspend, VirtualMachineData,
+    AllocationDescription, AllocationId, AllocationInfo, BadCommands, Callback, CreateAllocation,
+    CreateCpuEvent, CreatePeriodicFrameNotification, CurrentValueUpdate, DestroyAllocation,
+    DoorbellConnection, EngineId, EngineState, EngineStatus, Escape, HwContext, HwQueueId, HwQueueSubmission,
+    Interrupt, KmdCpuEvent, KmdDevice, KmdProcess, LocalAllocationId, LocalNativeFenceId, Miniport,
+    NativeFenceId, NativeFenceStorage, NewHwQueue, NewNativeFence, NewProcess, NotificationRefused,
+    OpenAllocation, OpenedNativeFence, PageFaultFlags, PageTableEntry, PagingOperation, PagingWork,
+    PendingFaults, ProcessKind, QueryAdapterInfo, ResetFailed, SchedulingLogBuffer, SegmentGroup,
+    SignalEvent, SignalMonitoredFence, StandardAllocationData, Submission, Suspend, VirtualMachineData,
 };
 use dxgkrnl::{Config, DriverAnswer, Nanos, ProcessId};
 
@@ -61,8 +70,6 @@ fn reset(done: Option<Done>) -> Result<Done, ResetFailed> {
     done.filter(Done::is_success).ok_or(ResetFailed)
 }
 
-/// The least time between two calls of SimTimerExpired.
-const EXPIRY_DISTANCE: Nanos = 1_000;
 const UNSUPPORTED: Result<(), NtStatus> = Err(NtStatus::NOT_SUPPORTED);
 
 impl ProcessDriver {
@@ -88,6 +95,20 @@ impl ProcessDriver {
 }
 
 impl Outside {
+    /// Asks about each allocation of a call that succeeded whether it is a picture.
+    fn describe(&mut self, allocations: &[AllocationInfo]) {
+        for AllocationInfo { allocation, .. } in allocations {
+            let describe = DXGKARG_DESCRIBEALLOCATION { hAllocation: allocation.0, ..Default::default() };
+            let Some(done) = self.ask(describe, Vec::new()) else { return };
+            if done.is_success() {
+                let described = outputs!(done, DxgkDdiDescribeAllocation);
+                let (width, height, format) = (described.Width, described.Height, described.Format);
+                let description = AllocationDescription { width, height, format };
+                self.engines.descriptions.insert(*allocation, description);
+            }
+        }
+    }
+
     /// The engines drop their work.
     fn stop(&mut self, ddi: Ddi, callbacks: &mut Callbacks) {
         self.call(ddi, Vec::new(), callbacks);
@@ -120,7 +141,7 @@ impl Miniport for ProcessDriver {
     fn submit_command(&mut self, now: Nanos, submission: Submission, callbacks: &mut Callbacks) -> Result<(), NtStatus> {
         let Submission { engine, context, process, submission_fence_id: id, resubmits, paging, commands } = submission;
         let outside = self.at_time(engine.adapter, now);
-        let work = Work { submission_fence_id: id, context, process, bytes: commands.len(), queue: None };
+        let work = Work { submission_fence_id: id, context, process, bytes: commands.len(), queue: None, is_ring: false };
         let submit = DXGKARG_SUBMITCOMMANDVIRTUAL {
             hContext: context.0.into(),
             hAddressSpace: process.0.into(),
@@ -216,6 +237,13 @@ impl Miniport for ProcessDriver {
         outside.stop(ddi, callbacks);
     }
 
+    /// `DxgkDdiBuildPagingBuffer` with a transfer of no bytes, whose paging buffer has nothing to do.
+    fn memory_evicted(&mut self, adapter: u32, callbacks: &mut Callbacks) {
+        let hAddressSpace = DXGK_NO_HANDLE;
+        let evict = DXGKARG_BUILDPAGINGBUFFER { hAddressSpace, ..DXGKARG_BUILDPAGINGBUFFER::default() };
+        self.at(adapter).call(evict, vec![0; PAGING_BUFFER_BYTES_MAX], callbacks);
+    }
+
     fn restart_from_timeout(&mut self, adapter: u32, callbacks: &mut Callbacks) {
         self.at(adapter).call(DXGKARG_RESTARTFROMTIMEOUT::default(), Vec::new(), callbacks);
     }
@@ -288,7 +316,7 @@ impl Miniport for ProcessDriver {
         let Some(queue) = outside.engines.hw_queues.get(&hw_queue.0) else { return };
         let process = queue.process;
         let (bytes, queue) = (commands.len(), Some((hw_queue.0, progress_fence_id)));
-        outside.engines.engine(engine.node).submit(Work { submission_fence_id: id, context, process, bytes, queue });
+        outside.engines.engine(engine.node).submit(Work { submission_fence_id: id, context, process, bytes, queue, is_ring: false });
         let submit = DXGKARG_SUBMITCOMMANDTOHWQUEUE {
             hHwQueue: hw_queue.0.into(),
             hContext: context.0.into(),
@@ -315,6 +343,175 @@ impl Miniport for ProcessDriver {
     fn set_power_state(&mut self, adapter: u32, on: bool) {
         let state = DXGKARG_SETPOWERSTATE { DevicePowerState: if on { 1 } else { 4 }, Reserved: 0 };
         self.at(adapter).ask(state, Vec::new());
+    }
+
+    fn set_scheduling_log_buffer(&mut self, engine: EngineId, buffer: SchedulingLogBuffer) {
+        let logs = &mut self.at(engine.adapter).exchange.scheduling_logs;
+        logs.retain(|(node, _)| *node != engine.node);
+        logs.push((engine.node, buffer.entries.len() as u32));
+    }
+
+    fn begin_exclusive_access(&mut self, adapter: u32) {
+        self.at(adapter).ask(DXGKARG_BEGINEXCLUSIVEACCESS::default(), Vec::new());
+    }
+
+    fn iommu_mapping_changed(&mut self, adapter: u32, process: ProcessId, added: Option<u32>) {
+        let (AddedSlots, Removed) = (added.unwrap_or(0), u32::from(added.is_none()));
+        let ddi = SIM_IOMMUMAPPINGCHANGED { hAddressSpace: process.0.into(), AddedSlots, Removed };
+        self.at(adapter).ask(ddi, Vec::new());
+    }
+
+    fn end_exclusive_access(&mut self, adapter: u32) {
+        self.at(adapter).ask(DXGKARG_ENDEXCLUSIVEACCESS::default(), Vec::new());
+    }
+
+    fn engine_to_f1(&mut self, engine: EngineId, callbacks: &mut Callbacks) {
+        let ddi = SIM_ENGINETOF1 { NodeOrdinal: engine.node, Reserved: 0 };
+        self.at(engine.adapter).call(ddi, Vec::new(), callbacks);
+    }
+
+    fn create_doorbell(&mut self, hw_queue: HwQueueId) -> Result<(), NtStatus> {
+        let create = DXGKARG_CREATEDOORBELL { hHwQueue: hw_queue.0.into() };
+        answered(self.later(0).ask(create, Vec::new()), UNSUPPORTED)
+    }
+
+    fn connect_doorbell(&mut self, now: Nanos, hw_queue: HwQueueId, callbacks: &mut Callbacks) -> DoorbellConnection {
+        let connect = DXGKARG_CONNECTDOORBELL { hHwQueue: hw_queue.0.into(), ..Default::default() };
+        let done = self.later(now).call(connect, Vec::new(), callbacks).filter(Done::is_success);
+        let Some(done) = done else { return DoorbellConnection::Failed };
+        match outputs!(done, DxgkDdiConnectDoorbell).DoorbellStatus {
+            0 => DoorbellConnection::Connected,
+            1 => DoorbellConnection::ConnectedNotify,
+            2 => DoorbellConnection::Retry,
+            _ => DoorbellConnection::Failed,
+        }
+    }
+
+    fn disconnect_doorbell(&mut self, hw_queue: HwQueueId) {
+        self.later(0).ask(DXGKARG_DISCONNECTDOORBELL { hHwQueue: hw_queue.0.into() }, Vec::new());
+    }
+
+    fn doorbell_disconnected(&mut self, hw_queue: HwQueueId, status: NtStatus) {
+        let ddi = SIM_DOORBELLDISCONNECTED { hHwQueue: hw_queue.0.into(), Status: status.0, Reserved: 0 };
+        self.later(0).ask(ddi, Vec::new());
+    }
+
+    fn destroy_doorbell(&mut self, hw_queue: HwQueueId) {
+        self.later(0).ask(DXGKARG_DESTROYDOORBELL { hHwQueue: hw_queue.0.into() }, Vec::new());
+    }
+
+    fn ring_doorbell(&mut self, now: Nanos, hw_queue: HwQueueId, buffers: Vec<Vec<u8>>, callbacks: &mut Callbacks) {
+        let outside = self.later(now);
+        let Some(HwQueue { node, context, process, .. }) = outside.engines.hw_queues.get(&hw_queue.0).copied() else { return };
+        for buffer in buffers {
+            let queue = Some((hw_queue.0, u64::MAX));
+            let work = Work { submission_fence_id: 0, context, process, bytes: buffer.len(), queue, is_ring: true };
+            outside.engines.engine(node).submit(work);
+            outside.call(SIM_RINGDOORBELL { hHwQueue: hw_queue.0.into(), ..Default::default() }, buffer, callbacks);
+        }
+    }
+
+    fn notify_work_submission(&mut self, now: Nanos, hw_queue: HwQueueId, callbacks: &mut Callbacks) {
+        let notify = DXGKARG_NOTIFYWORKSUBMISSION { hHwQueue: hw_queue.0.into() };
+        self.later(now).call(notify, Vec::new(), callbacks);
+    }
+
+    fn ring_bytes(&self, hw_queue: HwQueueId) -> usize {
+        self.0.borrow().engines.ring_bytes(hw_queue.0)
+    }
+
+    fn set_native_fence_log_buffers(&mut self, hw_queue: HwQueueId, entries: u32) -> Result<(), NtStatus> {
+        let set = DXGKARG_SETNATIVEFENCELOGBUFFER { hHwQueue: hw_queue.0.into(), NumberOfEntries: entries, Reserved: 0 };
+        answered(self.later(0).ask(set, Vec::new()), UNSUPPORTED)
+    }
+
+    fn update_native_fence_logs(&mut self, hw_queue: HwQueueId, callbacks: &mut Callbacks) {
+        let update = DXGKARG_UPDATENATIVEFENCELOGS { hHwQueue: hw_queue.0.into() };
+        self.later(0).call(update, Vec::new(), callbacks);
+    }
+
+    fn create_native_fence(&mut self, new: &NewNativeFence) -> Result<(), NtStatus> {
+        let create = DXGKARG_CREATENATIVEFENCE {
+            hGlobalNativeFence: new.fence.0,
+            CurrentValue: new.current_value,
+            MonitoredValue: new.monitored_value,
+            StoragePage: new.storage.page,
+            StorageOffset: new.storage.offset_bytes,
+            Type: new.native_type,
+        };
+        answered(self.at(new.adapter).ask(create, Vec::new()), UNSUPPORTED)
+    }
+
+    fn open_native_fence(&mut self, opened: &OpenedNativeFence) {
+        let open = DXGKARG_OPENNATIVEFENCE {
+            hGlobalNativeFence: opened.fence.0,
+            hLocalNativeFence: opened.local.0,
+            hAddressSpace: opened.process.0.into(),
+            GpuVirtualAddress: opened.gpu_address,
+            Writable: u32::from(opened.writable),
+            Reserved: 0,
+        };
+        self.later(0).ask(open, Vec::new());
+    }
+
+    fn close_native_fence(&mut self, local: LocalNativeFenceId) {
+        self.later(0).ask(DXGKARG_CLOSENATIVEFENCE { hLocalNativeFence: local.0 }, Vec::new());
+    }
+
+    fn destroy_native_fence(&mut self, fence: NativeFenceId) {
+        self.later(0).ask(DXGKARG_DESTROYNATIVEFENCE { hGlobalNativeFence: fence.0 }, Vec::new());
+    }
+
+    fn memory_written(&mut self, storage: NativeFenceStorage, value: u64) {
+        let (StoragePage, StorageOffset) = (storage.page, storage.offset_bytes);
+        let ddi = SIM_NATIVEFENCEWRITTEN { StoragePage, Value: value, StorageOffset, Reserved: 0 };
+        self.later(0).ask(ddi, Vec::new());
+    }
+
+    fn update_monitored_values(&mut self, now: Nanos, values: &[(NativeFenceId, u64)], callbacks: &mut Callbacks) {
+        let element = |(fence, value): &(NativeFenceId, u64)| {
+            DXGK_NATIVEFENCEVALUE { hGlobalNativeFence: fence.0, Value: *value, Flags: 0 }
+        };
+        let list = values.iter().map(element).flat_map(DXGK_NATIVEFENCEVALUE::bytes).collect();
+        self.later(now).call(DXGKARG_UPDATEMONITOREDVALUES::default(), list, callbacks);
+    }
+
+    fn update_current_values_from_cpu(&mut self, now: Nanos, updates: &[CurrentValueUpdate], callbacks: &mut Callbacks) {
+        let element = |update: &CurrentValueUpdate| {
+            let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
+            let Flags = flag(update.always_signaled, DXGK_NATIVEFENCEVALUE::ALWAYS_SIGNALED)
+                | flag(update.notification_only, DXGK_NATIVEFENCEVALUE::NOTIFICATION_ONLY);
+            DXGK_NATIVEFENCEVALUE { hGlobalNativeFence: update.fence.0, Value: update.value, Flags }
+        };
+        let list = updates.iter().map(element).flat_map(DXGK_NATIVEFENCEVALUE::bytes).collect();
+        self.later(now).call(DXGKARG_UPDATECURRENTVALUESFROMCPU::default(), list, callbacks);
+    }
+
+    fn create_periodic_frame_notification(&mut self, now: Nanos, create: CreatePeriodicFrameNotification) -> Result<u64, NotificationRefused> {
+        let outside = self.at_time(create.adapter, now);
+        let ddi = DXGKARG_CREATEPERIODICFRAMENOTIFICATION {
+            Time: create.time_100ns,
+            NotificationID: create.notification_id,
+            VsyncPeriod: outside.exchange.vsync_period(create.adapter, create.vidpn_target),
+            VidPnTargetId: create.vidpn_target,
+            ..DXGKARG_CREATEPERIODICFRAMENOTIFICATION::default()
+        };
+        match outside.ask(ddi, Vec::new()) {
+            Some(done) if done.is_success() => Ok(outputs!(done, DxgkDdiCreatePeriodicFrameNotification).hNotification),
+            Some(done) if done.status == NtStatus::NO_MEMORY.0 as i32 => Err(NotificationRefused::NoMemory),
+            Some(done) if done.status == NtStatus::INVALID_PARAMETER.0 as i32 => Err(NotificationRefused::InvalidParameter),
+            Some(_) | None => Err(NotificationRefused::Unsuccessful),
+        }
+    }
+
+    fn destroy_periodic_frame_notification(&mut self, adapter: u32, notification: u64) {
+        let destroy = DXGKARG_DESTROYPERIODICFRAMENOTIFICATION { hNotification: notification };
+        self.at(adapter).ask(destroy, Vec::new());
+    }
+
+    fn event_signaled(&mut self, adapter: u32, signal: &SignalEvent, status: NtStatus) {
+        let ddi = SIM_EVENTSIGNALED { hEvent: signal.event, Status: status.0, Reserved: 0 };
+        self.at(adapter).ask(ddi, Vec::new());
     }
 
     fn held_bytes(&self, _adapter: u32, process: ProcessId) -> usize {
@@ -364,7 +561,13 @@ impl Miniport for ProcessDriver {
             of.segment_group = if is_local { SegmentGroup::Local } else { SegmentGroup::NonLocal };
             of.cpu_visible = info.Flags & DXGK_ALLOCATIONINFO::CPU_VISIBLE != 0;
         }
+        outside.describe(&create.allocations);
         Ok(())
+    }
+
+    /// What the driver said when it was created: a view of the kernel costs no message.
+    fn describe_allocation(&self, _adapter: u32, allocation: AllocationId) -> Option<AllocationDescription> {
+        self.0.borrow().engines.descriptions.get(&allocation).copied()
     }
 
     fn open_allocation(&mut self, adapter: u32, open: &OpenAllocation<'_>) -> Result<(), NtStatus> {
@@ -387,7 +590,11 @@ impl Miniport for ProcessDriver {
         let list = destroy.allocations.iter().flat_map(|allocation| allocation.0.to_ne_bytes()).collect();
         let hResource = destroy.resource.map_or(DXGK_NO_HANDLE, |resource| resource.0);
         let ddi = DXGKARG_DESTROYALLOCATION { hResource, ..DXGKARG_DESTROYALLOCATION::default() };
-        self.at(adapter).ask(ddi, list);
+        let outside = self.at(adapter);
+        for allocation in &destroy.allocations {
+            outside.engines.descriptions.remove(allocation);
+        }
+        outside.ask(ddi, list);
     }
 
     fn build_paging_buffer(&mut self, operation: &PagingOperation) -> Option<Vec<u8>> {
@@ -515,9 +722,8 @@ impl Miniport for ProcessDriver {
     fn deadline(&mut self, now: Nanos, callbacks: &mut Callbacks) {
         let outside = self.later(now);
         let Some(due) = outside.engines.timer.take_if(|due| *due <= now) else { return };
+        outside.engines.timer_budget.expired(due);
         outside.call(SIM_TIMEREXPIRED { DueTime: due }, Vec::new(), callbacks);
-        // A timer that is due at once again would never let time go on.
-        outside.engines.timer = outside.engines.timer.map(|next| next.max(now + EXPIRY_DISTANCE));
     }
 
     fn engine_state(&self, engine: EngineId) -> EngineState {

@@ -3,7 +3,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use dxgkrnl::ddi::{EngineState, HwContext, PageMap, PageTableEntry, PendingFaults};
+use driver_host::abi::SIM_NEVER;
+use driver_host::limits::{EXPIRY_BURST_NS, EXPIRY_DISTANCE_NS, EXPIRY_NS};
+use dxgkrnl::ddi::{
+    AllocationDescription, AllocationId, EngineState, HwContext, PageMap, PageTableEntry, PendingFaults,
+};
 use dxgkrnl::{Nanos, ProcessId};
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +21,12 @@ pub(super) struct Work {
     pub bytes: usize,
     /// Its hardware queue and progress fence value.
     pub queue: Option<(u32, u64)>,
+    /// Whether it is a buffer of the queue's ring, which has no number and no progress fence value.
+    pub is_ring: bool,
 }
+
+/// Bytes that a buffer in a ring counts besides its commands, as the kernel counts it.
+const RING_BUFFER_BYTES: usize = 64;
 
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Engine {
@@ -81,6 +90,14 @@ impl Engine {
         self.hung = self.hung.filter(|hung| self.work.iter().any(|work| work.submission_fence_id == *hung));
     }
 
+    /// Removes the oldest buffer of a queue's ring.
+    pub fn complete_ring_buffer(&mut self, hw_queue: u32) {
+        let is_its = |work: &Work| work.is_ring && work.queue.is_some_and(|(of, _)| of == hw_queue);
+        if let Some(at) = self.work.iter().position(is_its) {
+            self.work.remove(at);
+        }
+    }
+
     pub fn reset(&mut self) {
         self.work.clear();
         self.hung = None;
@@ -114,18 +131,47 @@ pub(super) struct HwQueue {
     pub progress_fence_gpu_address: u64,
 }
 
+/// Bounds how often the timer expires, because each call takes the daemon's time: kernel time would fall behind the
+/// clock, for all adapters.
+#[derive(Default, Serialize, Deserialize)]
+pub(super) struct TimerBudget {
+    /// Time of the calls so far, less the time that has passed since.
+    debt: Nanos,
+    at: Nanos,
+    /// The timer expires no earlier.
+    pub earliest: Nanos,
+}
+
+impl TimerBudget {
+    pub fn expired(&mut self, now: Nanos) {
+        self.debt = self.debt.saturating_sub(now.saturating_sub(self.at)) + EXPIRY_NS;
+        self.at = now;
+        // One that is due at once again would never let time go on.
+        self.earliest = now.saturating_add(self.debt.saturating_sub(EXPIRY_BURST_NS).max(EXPIRY_DISTANCE_NS));
+    }
+}
+
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Engines {
     engines: BTreeMap<u32, Engine>,
     pub hw_queues: BTreeMap<u32, HwQueue>,
     /// When the driver wants `SimTimerExpired`.
     pub timer: Option<Nanos>,
+    pub timer_budget: TimerBudget,
     page_tables: BTreeMap<ProcessId, PageMap<PageTableEntry>>,
+    /// What the driver said of pictures.
+    pub descriptions: BTreeMap<AllocationId, AllocationDescription>,
 }
 
 impl Engines {
     pub fn engine(&mut self, node: u32) -> &mut Engine {
         self.engines.entry(node).or_default()
+    }
+
+    /// `SimSetTimer`.
+    pub fn set_timer(&mut self, due: Nanos) {
+        let due = (due != SIM_NEVER).then_some(due);
+        self.timer = due.map(|due| due.max(self.timer_budget.earliest));
     }
 
     pub fn all(&mut self) -> impl Iterator<Item = &mut Engine> {
@@ -147,6 +193,23 @@ impl Engines {
         work.filter(|work| work.process == process).map(|work| work.bytes).sum()
     }
 
+    /// The oldest buffer of a queue's ring is complete, unless its engine is hung.
+    pub fn ring_buffer_completed(&mut self, hw_queue: u32) {
+        let Some(node) = self.hw_queues.get(&hw_queue).map(|queue| queue.node) else { return };
+        let engine = self.engine(node);
+        if !engine.is_hung() {
+            engine.complete_ring_buffer(hw_queue);
+        }
+    }
+
+    /// Bytes of the buffers of a queue's ring that have not completed.
+    pub fn ring_bytes(&self, hw_queue: u32) -> usize {
+        let Some(queue) = self.hw_queues.get(&hw_queue) else { return 0 };
+        let work = self.engines.get(&queue.node).into_iter().flat_map(|engine| &engine.work);
+        let of_ring = work.filter(|work| work.is_ring && work.queue.is_some_and(|(of, _)| of == hw_queue));
+        of_ring.map(|work| work.bytes + RING_BUFFER_BYTES).sum()
+    }
+
     /// A queue's command buffer stored a value: if that is its progress fence, the buffers up to it are complete.
     pub fn queue_stored(&mut self, hw_queue: u32, gpu_address: u64, value: u64) {
         let Some(queue) = self.hw_queues.get(&hw_queue) else { return };
@@ -154,7 +217,9 @@ impl Engines {
             return;
         }
         let node = queue.node;
-        self.engine(node).drop_work(|work| work.queue.is_some_and(|(of, id)| of == hw_queue && id <= value));
+        self.engine(node).drop_work(|work| {
+            !work.is_ring && work.queue.is_some_and(|(of, id)| of == hw_queue && id <= value)
+        });
     }
 
     pub fn update_page_table(&mut self, process: ProcessId, base: u64, bytes: u64, entry: PageTableEntry) {

@@ -7,6 +7,7 @@
 //! Each thing that the driver does is a [`Record`], which becomes an effect of the step. If a step supplies records to a
 //! driver that has a process, the process is asked all the same, so that its state follows; but a driver that died when
 //! the step was recorded dies again.
+#![allow(non_snake_case, reason = "fields of C structs have the names that C has")]
 
 use std::collections::VecDeque;
 use std::panic::resume_unwind;
@@ -14,13 +15,13 @@ use std::path::PathBuf;
 
 use d3dkmt::FeatureId;
 use driver_host::abi::{
-    Callback, DXGKARG_STARTDEVICE, Ddi, SIM_RESTORESTATE, SIM_SAVESTATE, STATUS_INSUFFICIENT_RESOURCES,
-    STATUS_SUCCESS,
+    Callback, DXGKARG_SETSCHEDULINGLOGBUFFER, DXGKARG_STARTDEVICE, Ddi, SIM_NEVER, SIM_RESTORESTATE,
+    SIM_SAVESTATE, STATUS_INSUFFICIENT_RESOURCES, STATUS_SUCCESS,
 };
 use driver_host::limits::{CALLBACKS_PER_DDI_MAX, DEBUG_PRINT_BYTES_MAX};
 use driver_host::messages::{Allocation, Answer, Called, Record, Request};
 use driver_host::process::DriverProcess;
-use dxgkrnl::{Config, Nanos};
+use dxgkrnl::{AdapterConfig, Config, Nanos, VidSchCaps};
 use serde::{Deserialize, Serialize};
 
 /// Sizes of the buffer for a driver's state, tried in this order.
@@ -81,6 +82,8 @@ pub(super) struct Exchange {
     config: Option<Config>,
     /// Which DDIs the driver has; `None` before its first DDI.
     pub implemented: Option<Vec<bool>>,
+    /// Scheduling logs that the driver gets when it starts: nodes, and entries of each.
+    pub scheduling_logs: Vec<(u32, u32)>,
     /// The kernel's time, by the last DDI that had one.
     pub now: Nanos,
     records: Vec<Vec<u8>>,
@@ -131,7 +134,8 @@ impl Exchange {
 
     fn new(source: Source) -> Exchange {
         let (records, supplied) = (Vec::new(), VecDeque::new());
-        Exchange { source, config: None, implemented: None, now: 0, records, supplied }
+        let scheduling_logs = Vec::new();
+        Exchange { source, config: None, implemented: None, scheduling_logs, now: 0, records, supplied }
     }
 
     pub fn configure(&mut self, config: &Config) {
@@ -141,11 +145,12 @@ impl Exchange {
     /// Features of the interface that the system offers.
     pub fn features(&self, adapter: u32) -> Vec<FeatureId> {
         let Some(config) = &self.config else { return Vec::new() };
-        let nodes = config.adapters.get(adapter as usize).map(|adapter| &adapter.nodes);
-        let has_hw_queues = nodes.is_some_and(|nodes| nodes.iter().any(|node| node.hw_queues));
+        let Some(hardware) = config.adapters.get(adapter as usize) else { return Vec::new() };
         let able = [
-            (FeatureId::HWSCH, has_hw_queues),
+            (FeatureId::HWSCH, hardware.nodes.iter().any(|node| node.hw_queues)),
             (FeatureId::KMD_SIGNAL_CPU_EVENT, true),
+            (FeatureId::USER_MODE_SUBMISSION, hardware.nodes.iter().any(|node| node.user_mode_submission)),
+            (FeatureId::NATIVE_FENCE, hardware.caps.contains(VidSchCaps::NATIVE_GPU_FENCE)),
             (FeatureId::LDA_GPUPV, true),
         ];
         let offered = able.into_iter().filter(|(feature, able)| *able && config.features.offers(*feature));
@@ -179,13 +184,27 @@ impl Exchange {
         let Record::Loaded(implemented) = loaded else { wrong("its entry") };
         self.implemented = Some(implemented);
         let start = self.start_request(adapter);
-        if !self.implements(&start.ddi) {
-            return;
+        if self.implements(&start.ddi) {
+            let done = self.exchange(adapter, start);
+            if !done.is_success() {
+                lose(format!("DxgkDdiStartDevice failed with {:#010x}", done.status));
+            }
         }
-        let done = self.exchange(adapter, start);
-        if !done.is_success() {
-            lose(format!("DxgkDdiStartDevice failed with {:#010x}", done.status));
+        // The kernel gave them before the first DDI.
+        for (NodeOrdinal, NumberOfEntries) in std::mem::take(&mut self.scheduling_logs) {
+            let ddi = Ddi::from(DXGKARG_SETSCHEDULINGLOGBUFFER { NodeOrdinal, NumberOfEntries });
+            if self.implements(&ddi) {
+                let (buffer, allocations) = (Vec::new(), Vec::new());
+                self.exchange(adapter, Request { now: self.now, ddi, buffer, allocations });
+            }
         }
+    }
+
+    /// Period of a target's vsyncs in nanoseconds: 0 if it is off, `SIM_NEVER` if there is no such target.
+    pub fn vsync_period(&self, adapter: u32, target: u32) -> u64 {
+        let adapter = self.config.as_ref().and_then(|config| config.adapters.get(adapter as usize));
+        let target = adapter.and_then(|adapter| adapter.targets.iter().find(|config| config.id == target));
+        target.map_or(SIM_NEVER, |target| target.vsync_ns)
     }
 
     /// `DxgkDdiStartDevice` after a stop.
@@ -309,7 +328,7 @@ impl Exchange {
     }
 }
 
-/// Loses a driver whose process sent more callbacks than it may make, or an interrupt of a node that there is not.
+/// Loses a driver whose process sent more callbacks than it may make, or names a node that there is not.
 fn check_callbacks(start: &Ddi, callbacks: &[Called]) {
     let Ddi::DxgkDdiStartDevice(DXGKARG_STARTDEVICE { NumberOfNodes: nodes, .. }) = start else { return };
     if callbacks.len() > CALLBACKS_PER_DDI_MAX {
@@ -322,11 +341,30 @@ fn check_callbacks(start: &Ddi, callbacks: &[Called]) {
         if text.len() > DEBUG_PRINT_BYTES_MAX {
             lose(format!("SimDebugPrint has {} bytes, at most {DEBUG_PRINT_BYTES_MAX} are kept", text.len()));
         }
-        if let Callback::DxgkCbNotifyInterrupt(data) = callback
-            && data.NodeOrdinal >= *nodes
-        {
-            lose(format!("DxgkCbNotifyInterrupt names node {}, and there are {nodes}", data.NodeOrdinal));
+        let is_there = |node: u32| node < *nodes || node == AdapterConfig::OWN_PAGING_NODE;
+        if let Some(node) = node_of(callback).filter(|node| !is_there(*node)) {
+            lose(format!("{} names node {node}, and there are {nodes}", callback.name()));
         }
+    }
+}
+
+/// The engine that a callback is of.
+fn node_of(callback: &Callback) -> Option<u32> {
+    match callback {
+        Callback::DxgkCbNotifyInterrupt(data) => Some(data.NodeOrdinal),
+        Callback::SimStore(store) => Some(store.NodeOrdinal),
+        Callback::SimFillMemory(fill) => Some(fill.NodeOrdinal),
+        Callback::SimCopyMemory(copy) => Some(copy.NodeOrdinal),
+        Callback::SimLoad(load) => Some(load.NodeOrdinal),
+        Callback::SimNativeFenceSignaled(signaled) => Some(signaled.NodeOrdinal),
+        Callback::DxgkCbNotifyDpc(_)
+        | Callback::DxgkCbSignalEvent(_)
+        | Callback::DxgkCbInvalidateHwContext(_)
+        | Callback::SimSetTimer(_)
+        | Callback::SimDebugPrint(_)
+        | Callback::SimNativeFenceLogWrite(_)
+        | Callback::DxgkCbDisconnectDoorbell(_)
+        | Callback::SimRingBufferCompleted(_) => None,
     }
 }
 

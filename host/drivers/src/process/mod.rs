@@ -109,6 +109,13 @@ impl Outside {
     fn ask_about(&mut self, ddi: Ddi, buffer: Vec<u8>, allocations: Vec<Allocation>) -> Option<Done> {
         let mut done = self.exchange.ask(self.adapter, ddi, buffer, allocations)?;
         self.limit_early();
+        // The timer is the daemon's, and needs no DDI that takes callbacks.
+        for called in &done.callbacks {
+            if let CCallback::SimSetTimer(timer) = called.callback {
+                self.engines.set_timer(timer.DueTime);
+            }
+        }
+        done.callbacks.retain(|called| !matches!(called.callback, CCallback::SimSetTimer(_)));
         self.early.append(&mut done.callbacks);
         Some(done)
     }

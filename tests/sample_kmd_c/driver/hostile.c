@@ -1,0 +1,66 @@
+/* Drivers that want too much, one for each value of DOES. An escape { 1, value } returns how often the timer expired. */
+#include <stdlib.h>
+
+#include "dxgk_miniport.h"
+
+enum { STORES = 1, PRINTS, TIMER, NODE };
+
+static const DXGKRNL_INTERFACE *dxgk;
+static UINT expired;
+
+/* A timer that is due at once. */
+static void set_timer(void)
+{
+    SIM_SETTIMER timer = { .DueTime = 0 };
+    dxgk->SimSetTimer(dxgk->DxgkHandle, &timer);
+}
+
+/* DxgkDdiCreateContext takes no callbacks: those are for the next DDI that does. */
+static NTSTATUS create_context(void *context, UINT64 now, DXGKARG_CREATECONTEXT *args)
+{
+    SIM_STORE store = { .NodeOrdinal = 0, .hAddressSpace = DXGK_NO_HANDLE, .hHwQueue = DXGK_NO_HANDLE };
+    SIM_DEBUGPRINT print = { .pText = "again", .TextSize = 5 };
+    for (UINT n = 0; n < 600; n++) {
+        if (DOES == STORES)
+            dxgk->SimStore(dxgk->DxgkHandle, &store);
+        if (DOES == PRINTS)
+            dxgk->SimDebugPrint(dxgk->DxgkHandle, &print);
+    }
+    if (DOES == TIMER)
+        set_timer();
+    if (DOES == NODE) {
+        store.NodeOrdinal = 1000000;
+        dxgk->SimStore(dxgk->DxgkHandle, &store);
+    }
+    return STATUS_SUCCESS;
+}
+
+static NTSTATUS timer_expired(void *context, UINT64 now, SIM_TIMEREXPIRED *args)
+{
+    /* Without a bound it would go on for ever. */
+    if (++expired == 100000)
+        abort();
+    set_timer();
+    return STATUS_SUCCESS;
+}
+
+static NTSTATUS escape(void *context, UINT64 now, DXGKARG_ESCAPE *args)
+{
+    UINT *word = args->pPrivateDriverData;
+    if (args->PrivateDriverDataSize != 8)
+        return STATUS_INVALID_PARAMETER;
+    word[1] = expired;
+    return STATUS_SUCCESS;
+}
+
+static const DRIVER_INITIALIZATION_DATA table = {
+    .Size = sizeof table, .Version = DXGK_MINIPORT_VERSION,
+    .DxgkDdiCreateContext = create_context, .SimTimerExpired = timer_expired, .DxgkDdiEscape = escape,
+};
+
+const DRIVER_INITIALIZATION_DATA *DxgkMiniportEntry(const DXGKRNL_INTERFACE *pDxgkrnl, void **pContext)
+{
+    (void)pContext;
+    dxgk = pDxgkrnl;
+    return &table;
+}

@@ -1,0 +1,89 @@
+//! Drivers that want too much: each is bounded, and costs its own adapter at most.
+
+mod common;
+
+use common::{driver, passes_in_the_model, program};
+use covers::covers;
+use scenario::model::ModelWorld;
+
+/// Creates contexts on the hostile driver's adapter, and works on another.
+const CONTEXTS: &str = r#"
+scenario "a driver makes callbacks in DDIs that take none"
+config adapters = 2
+config adapter 0 kmd="DRIVER"
+process p
+process q
+p  A = open_adapter 0                -> ok
+p  D = device on 0                   -> ok
+q  E = device on 1                   -> ok
+q  G = fence E                       -> ok
+q  Y = context E COPY                -> ok
+p  X = context D COPY                -> anything
+p  Z = context D COPY                -> anything
+p  W = context D COPY                -> anything
+p  N = escape A u32(1, 0)            -> ENDS
+q  submit Y busy(1ms) write(G, 1)    -> ok
++1ms
+expect G = 1
+"#;
+
+/// The timer is due at once, always.
+const TIMER: &str = r#"
+scenario "a driver whose timer is always due"
+config adapters = 2
+config adapter 0 kmd="DRIVER"
+process p
+process q
+p  A = open_adapter 0                -> ok
+p  D = device on 0                   -> ok
+p  X = context D COPY                -> ok
+q  E = device on 1                   -> ok
+q  G = fence E                       -> ok
+q  Y = context E COPY                -> ok
+q  submit Y busy(10ms) write(G, 1)   -> ok
+p  escape A u32(1, 0)                -> ok
++10ms
+expect G = 1
+p  N = escape A u32(1, 0)            -> ok
+expect N data u32(1, COUNT)
+"#;
+
+/// Runs a scenario with a hostile driver, and returns the notes.
+fn notes(text: &str, output: &str, does: u32) -> String {
+    let driver = driver("hostile", output, &[&format!("-DDOES={does}")]);
+    let program = program(text, &driver);
+    let world = passes_in_the_model(&program, ModelWorld::new(&program, None).recording());
+    let notes = world.steps().iter().flat_map(|(_, _, effects)| &effects.notes).map(|note| note.text.clone());
+    notes.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn callbacks_that_no_ddi_takes_are_bounded() {
+    covers!("GPV-057");
+    let notes = notes(&CONTEXTS.replace("ENDS", "DEVICE_REMOVED"), "stores", 1);
+    assert!(
+        notes.contains("the driver of adapter 0 died: it made 1200 callbacks in DDIs that take none"),
+        "{notes}"
+    );
+}
+
+#[test]
+fn prints_that_no_ddi_takes_are_left_out() {
+    let notes = notes(&CONTEXTS.replace("ENDS", "ok"), "prints", 2);
+    assert!(!notes.contains("died") && notes.contains("again"), "{notes}");
+    assert!(notes.lines().filter(|line| line.contains("again")).count() <= 1024, "{notes}");
+}
+
+#[test]
+fn a_node_that_there_is_not_loses_the_driver() {
+    let notes = notes(&CONTEXTS.replace("ENDS", "DEVICE_REMOVED"), "node", 4);
+    assert!(notes.contains("SimStore names node 1000000"), "{notes}");
+}
+
+/// 32 calls ahead, and then one each 50 us: 10 ms have 200.
+#[test]
+fn a_timer_that_is_always_due_expires_a_bounded_number_of_times() {
+    covers!("GPV-057");
+    let notes = notes(&TIMER.replace("COUNT", "233"), "timer", 3);
+    assert!(!notes.contains("died"), "{notes}");
+}
