@@ -306,7 +306,12 @@ fn compiler() -> Requirement {
         Some(path) => Requirement::met(NAME, path.display().to_string()),
         None => {
             let mend = Mend::install(&["gcc", "libc6-dev"]);
-            Requirement::missing(NAME, "the C programs of the demo, drivers in C", "no cc, gcc or clang on PATH", mend)
+            Requirement::missing(
+                NAME,
+                "the C programs of the demo, drivers in C",
+                "no cc, gcc or clang on PATH",
+                mend,
+            )
         }
     }
 }
