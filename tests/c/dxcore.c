@@ -2,6 +2,7 @@
  * here in C, method by method, as dxcore_interface.h declares them in C++. */
 #include "check.h"
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdbool.h>
 
 typedef int32_t hresult;
@@ -112,11 +113,11 @@ static void create(void)
 /* The properties that D3DKMT calls answer too. */
 static void properties(adapter_t *adapter)
 {
-    static const size_t sizes[15] = {8, 0, 0, 16, 4, 0, 0, 8, 8, 8, 1, 1, 1, 1, 20};
+    static const size_t sizes[15] = {8, 8, 0, 16, 4, 0, 0, 8, 8, 8, 1, 1, 1, 1, 20};
     unsigned char data[8192], zeros[64] = {0};
     for (uint32_t property = 0; property < 15; property++) {
         size_t size = 77;
-        bool is_there = property != 1 && property != 5 && property != 6;
+        bool is_there = property != 5 && property != 6;
         CHECK(adapter->vtable->IsPropertySupported(adapter, property) == is_there, "property %u", property);
         RESULT(adapter->vtable->GetPropertySize(adapter, property, &size), is_there ? S_OK_ : UNSUPPORTED);
         memset(data, 0xaa, sizeof data);
@@ -158,6 +159,11 @@ static void properties(adapter_t *adapter)
     EXPECT(D3DKMTQueryAdapterInfo(&query), STATUS_SUCCESS);
     RESULT(adapter->vtable->GetProperty(adapter, 4, sizeof model, &model), S_OK_);
     CHECK(model == version, "driver model %u and %u", model, version);
+    uint64_t of_package = 0, of_adapter = 1;
+    query = (D3DKMT_QUERYADAPTERINFO){open.hAdapter, KMTQAITYPE_UMD_DRIVER_VERSION, &of_package, sizeof of_package};
+    EXPECT(D3DKMTQueryAdapterInfo(&query), STATUS_SUCCESS);
+    RESULT(adapter->vtable->GetProperty(adapter, 1, sizeof of_adapter, &of_adapter), S_OK_);
+    CHECK(of_package == of_adapter && of_package == 1ull << 48, "version %#lx", (unsigned long)of_package);
     bool is_hardware = false;
     RESULT(adapter->vtable->GetProperty(adapter, 11, sizeof is_hardware, &is_hardware), S_OK_);
     CHECK(is_hardware, "a software adapter");
@@ -270,14 +276,32 @@ static void notifications(void)
     COVERS("MEM-024");
     uint32_t cookie = 77;
     list_t *list = list_of(1, &core_compute);
+    void *first = NULL;
+    RESULT(list->vtable->GetAdapter(list, 0, &iid_adapter, &first), S_OK_);
+    adapter_t *adapter = first;
     for (uint32_t type = 0; type < 5; type++)
-        CHECK(!factory->vtable->IsNotificationTypeSupported(factory, type), "notification %u", type);
-    RESULT(factory->vtable->RegisterEventNotification(factory, list, 0, never, NULL, &cookie), INVALID_CALL);
-    CHECK(cookie == 0, "cookie %u", cookie);
+        CHECK(factory->vtable->IsNotificationTypeSupported(factory, type) == (type < 2), "notification %u", type);
+    for (uint32_t type = 2; type < 5; type++) {
+        cookie = 77;
+        RESULT(factory->vtable->RegisterEventNotification(factory, adapter, type, never, NULL, &cookie), INVALID_CALL);
+        CHECK(cookie == 0, "cookie %u", cookie);
+    }
+    RESULT(factory->vtable->RegisterEventNotification(factory, list, 1, never, NULL, &cookie), INVALID_ARG);
+    RESULT(factory->vtable->RegisterEventNotification(factory, adapter, 0, never, NULL, &cookie), INVALID_ARG);
+    RESULT(factory->vtable->RegisterEventNotification(factory, factory, 0, never, NULL, &cookie), INVALID_ARG);
     RESULT(factory->vtable->RegisterEventNotification(factory, NULL, 0, never, NULL, &cookie), INVALID_ARG);
     RESULT(factory->vtable->RegisterEventNotification(factory, list, 0, NULL, NULL, &cookie), BAD_POINTER);
     RESULT(factory->vtable->RegisterEventNotification(factory, list, 0, never, NULL, NULL), BAD_POINTER);
-    RESULT(factory->vtable->UnregisterEventNotification(factory, 1), INVALID_ARG);
+    RESULT(factory->vtable->UnregisterEventNotification(factory, 12345), INVALID_ARG);
+    /* What is neither stale nor invalid raises nothing. */
+    uint32_t others[2] = {0};
+    RESULT(factory->vtable->RegisterEventNotification(factory, list, 0, never, NULL, &others[0]), S_OK_);
+    RESULT(factory->vtable->RegisterEventNotification(factory, adapter, 1, never, NULL, &others[1]), S_OK_);
+    CHECK(others[0] && others[1] && others[0] != others[1], "cookies %u and %u", others[0], others[1]);
+    for (int i = 0; i < 2; i++)
+        RESULT(factory->vtable->UnregisterEventNotification(factory, others[i]), S_OK_);
+    RESULT(factory->vtable->UnregisterEventNotification(factory, others[0]), INVALID_ARG);
+    adapter->vtable->Release(adapter);
     list->vtable->Release(list);
 }
 
@@ -352,9 +376,103 @@ static int stops(void)
     return failures != 0;
 }
 
+/* Callbacks that were raised, of a list and of an adapter. */
+static sem_t raised[2];
+static int times[2];
+static uint32_t own_cookie;
+
+static void on_event(uint32_t type, void *object, void *context)
+{
+    CHECK(type < 2 && object == context, "notification %u of %p for %p", type, object, context);
+    times[type]++;
+    sem_post(&raised[type]);
+}
+
+/* Unregisters itself. */
+static void on_event_once(uint32_t type, void *object, void *context)
+{
+    RESULT(factory->vtable->UnregisterEventNotification(factory, own_cookie), S_OK_);
+    on_event(type, object, context);
+}
+
+static uint32_t enumerated(D3DKMT_HANDLE *first)
+{
+    D3DKMT_ENUMADAPTERS all = {0};
+    EXPECT(D3DKMTEnumAdapters(&all), STATUS_SUCCESS);
+    for (ULONG i = 1; i < all.NumAdapters; i++)
+        close_adapter(all.Adapters[i].hAdapter);
+    if (all.NumAdapters)
+        *first = all.Adapters[0].hAdapter;
+    return all.NumAdapters;
+}
+
+/* Waits until its only adapter is removed from its VM, and until it arrives again. */
+static int watches(void)
+{
+    COVERS("GPV-061");
+    COVERS("GPV-062");
+    COVERS("GPV-064");
+    COVERS("GPV-065");
+    void *found = NULL;
+    uint32_t cookies[3];
+    sem_init(&raised[0], 0, 0);
+    sem_init(&raised[1], 0, 0);
+    D3DKMT_HANDLE handle = 0, later_handle = 0;
+    CHECK(enumerated(&handle) == 1, "not one adapter");
+    D3DKMT_CREATEDEVICE device = {.hAdapter = handle};
+    EXPECT(D3DKMTCreateDevice(&device), STATUS_SUCCESS);
+    list_t *list = list_of(1, &core_compute);
+    RESULT(list->vtable->GetAdapter(list, 0, &iid_adapter, &found), S_OK_);
+    adapter_t *adapter = found;
+    RESULT(factory->vtable->RegisterEventNotification(factory, list, 0, on_event, list, &cookies[0]), S_OK_);
+    RESULT(factory->vtable->RegisterEventNotification(factory, adapter, 1, on_event, adapter, &cookies[1]), S_OK_);
+    printf("ready\n");
+    fflush(stdout);
+
+    sem_wait(&raised[0]);
+    sem_wait(&raised[1]);
+    CHECK(list->vtable->IsStale(list) && !adapter->vtable->IsValid(adapter), "the adapter is still there");
+    CHECK(enumerated(&later_handle) == 0, "the adapter is enumerated");
+    D3DKMT_CREATEDEVICE refused = {.hAdapter = handle};
+    EXPECT(D3DKMTCreateDevice(&refused), STATUS_DEVICE_REMOVED);
+    D3DKMT_GETDEVICESTATE state = {.hDevice = device.hDevice, .StateType = D3DKMT_DEVICESTATE_EXECUTION};
+    EXPECT(D3DKMTGetDeviceState(&state), STATUS_SUCCESS);
+    CHECK(state.ExecutionState == D3DKMT_DEVICEEXECUTION_STOPPED, "state %d", state.ExecutionState);
+    list_t *empty = list_of(1, &core_compute);
+    CHECK(empty->vtable->GetAdapterCount(empty) == 0, "a list without adapters");
+    RESULT(factory->vtable->RegisterEventNotification(factory, empty, 0, on_event_once, empty, &own_cookie), S_OK_);
+    printf("removed\n");
+    fflush(stdout);
+
+    sem_wait(&raised[0]);
+    CHECK(empty->vtable->IsStale(empty) && !adapter->vtable->IsValid(adapter), "an adapter is valid again");
+    CHECK(enumerated(&later_handle) == 1, "the adapter is not enumerated");
+    EXPECT(D3DKMTCreateDevice(&refused), STATUS_DEVICE_REMOVED);
+    D3DKMT_CREATEDEVICE new_device = {.hAdapter = later_handle};
+    EXPECT(D3DKMTCreateDevice(&new_device), STATUS_SUCCESS);
+    list_t *full = list_of(1, &core_compute);
+    RESULT(full->vtable->GetAdapter(full, 0, &iid_adapter, &found), S_OK_);
+    adapter_t *arrived = found;
+    CHECK(arrived != adapter && arrived->vtable->IsValid(arrived), "not another adapter object");
+    /* What is stale already is raised, too; each registration once. */
+    RESULT(factory->vtable->RegisterEventNotification(factory, list, 0, on_event, list, &cookies[2]), S_OK_);
+    sem_wait(&raised[0]);
+    for (int i = 0; i < 3; i++)
+        RESULT(factory->vtable->UnregisterEventNotification(factory, cookies[i]), S_OK_);
+    RESULT(factory->vtable->UnregisterEventNotification(factory, own_cookie), INVALID_ARG);
+    CHECK(times[0] == 3 && times[1] == 1, "raised %d and %d times", times[0], times[1]);
+    for (list_t **one = (list_t *[]){list, empty, full, NULL}; *one; one++)
+        CHECK((*one)->vtable->Release(*one) == 0, "the last reference");
+    if (!failures)
+        printf("arrived, and each notification came once\n");
+    return failures != 0;
+}
+
 int main(int argc, char **argv)
 {
     create();
+    if (argc > 1 && !strcmp(argv[1], "watches"))
+        return watches();
     if (argc > 1 && !strcmp(argv[1], "stops"))
         return stops();
     threads();

@@ -125,6 +125,14 @@ impl<P: Port> Session<P> {
         self.call_that_ends_devices(&Call::CloseAdapter { adapter }, events).await
     }
 
+    /// Sets an event each time an adapter comes or goes for this process, from now on: DXCore's notifications.
+    pub async fn watch_adapters(&self, event: P::Event) -> Result<(), NtStatus> {
+        let name = self.new_event();
+        let call = Call::WatchAdapters { event: name };
+        let answer = self.port.call(&call, &Wakes::EachTime(name, event)).await;
+        succeeded(answer).map(|_| ()).inspect_err(|_| self.port.forget_wake(name))
+    }
+
     /// `D3DKMTCreateDevice`.
     pub async fn create_device(&self, adapter: Handle, flags: u32) -> Result<Handle, NtStatus> {
         match succeeded(self.call(&Call::CreateDevice { adapter, flags }).await)? {

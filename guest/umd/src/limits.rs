@@ -23,5 +23,7 @@ pub const RECEIVED_REPORTED_BYTES: u64 = 1 << 20;
 pub const WOKEN_REPORTED_MAX: usize = 256;
 /// Callbacks that a process may have registered.
 pub const NOTIFICATIONS_MAX: usize = 1024;
+/// Stack of the thread that calls back for DXCore: callbacks are the program's code.
+pub const NOTIFICATION_STACK_BYTES: usize = 2 * 1024 * 1024;
 /// Stack of the helper thread that delivers asynchronous events.
 pub const HELPER_STACK_BYTES: usize = 128 * 1024;

@@ -121,7 +121,7 @@ fn an_array_for_one_adapter_is_enough_for_one() {
     });
     assert_eq!((status as u32, arguments.NumAdapters), (NtStatus::BUFFER_TOO_SMALL.0, 0));
     arguments.NumAdapters = 1;
-    let adapter = Adapter { handle: ADAPTER, luid: Luid { low: 3, high: -4 }, sources: 1 };
+    let adapter = Adapter { handle: ADAPTER, luid: Luid { low: 3, high: -4 }, sources: 1, arrival: 2 };
     let status = call(D3DKMTEnumAdapters2, &mut arguments, || {
         let (request, _) = host.call();
         // A host that returns more entries than requested does not write past the array.

@@ -107,9 +107,12 @@ fn serve_one(mut peer: Peer) {
     while let Some(frame) = peer.frame() {
         let call = proto::convert::call_from_body(frame.body.unwrap()).unwrap();
         let reply = match call {
-            Call::EnumAdapters { .. } => {
-                Reply::Adapters(vec![Adapter { handle: ADAPTER, luid: Luid { low: 1, high: 0 }, sources: 0 }])
-            }
+            Call::EnumAdapters { .. } => Reply::Adapters(vec![Adapter {
+                handle: ADAPTER,
+                luid: Luid { low: 1, high: 0 },
+                sources: 0,
+                arrival: 0,
+            }]),
             Call::CreateDevice { .. } => Reply::Device(DEVICE),
             Call::CreateSynchronizationObject { info, .. } => {
                 peer.store(slot, info.initial_value);

@@ -34,6 +34,7 @@ fn query_size(kind: u32) -> Option<usize> {
         | query::DRIVER_VERSION_RENDER
         | query::WDDM_2_7_CAPS
         | query::PHYSICAL_ADAPTER_COUNT => Some(4),
+        query::UMD_DRIVER_VERSION | query::KMD_DRIVER_VERSION => Some(8),
         query::PHYSICAL_ADAPTER_DEVICE_IDS => Some(28),
         query::DRIVER_DESCRIPTION => Some(DESCRIPTION_BYTES),
         _ => None,
@@ -97,8 +98,7 @@ impl Kernel {
 
     /// `D3DKMTFlushHeapTransitions` and `D3DKMTSetStablePowerState`: memory has one heap, and clocks never change.
     pub(crate) fn require_adapter(&mut self, process: ProcessId, adapter: Handle) -> CallResult {
-        let adapter = self.adapter(process, adapter)?;
-        self.require_started(adapter)?;
+        self.started_adapter(process, adapter)?;
         Ok(Reply::None)
     }
 
@@ -198,6 +198,10 @@ impl Kernel {
             // D3DKMT_DRIVERVERSION.
             query::DRIVER_VERSION | query::DRIVER_VERSION_RENDER => {
                 data.copy_from_slice(&adapter.wddm_version.to_le_bytes());
+            }
+            // The two drivers of an adapter are one package.
+            query::UMD_DRIVER_VERSION | query::KMD_DRIVER_VERSION => {
+                data.copy_from_slice(&self.tdr.driver_version(ordinal).0.to_le_bytes());
             }
             query::PHYSICAL_ADAPTER_COUNT => {
                 data.copy_from_slice(&self.physical_adapters(process, ordinal).to_le_bytes());

@@ -26,6 +26,7 @@ impl Kernel {
         of_adapters_and_devices {
             EnumAdapters { capacity } => self.enum_adapters(process, capacity),
             OpenAdapterFromLuid { luid } => self.open_adapter_from_luid(process, luid),
+            WatchAdapters { event } => self.watch_adapters(process, event),
             CloseAdapter { adapter } => self.close_adapter(process, adapter, effects),
             QueryAdapterInfo { adapter, kind, data } => self.query_adapter_info(process, adapter, kind, data),
             CreateDevice { adapter, flags } => self.create_device(process, adapter, flags, effects),

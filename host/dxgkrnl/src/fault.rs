@@ -16,9 +16,12 @@
 //!                     the adapter       is enumerated no more; its other calls DEVICE_REMOVED (P12)
 //!                     values            stay as they are, mappings stay (R03)
 //!                     destroy, close, cancel, share and device state still work
+//!   UpdateDriver    a stop and a start in one step: the adapter arrives with another version of its driver
 //! ```
 
 use core::fmt;
+
+use d3dkmt::query::DriverVersion;
 
 use crate::ddi::engine_ids::EngineId;
 
@@ -33,6 +36,8 @@ pub enum Fault {
     StopAdapter { adapter: u32 },
     /// The stopped adapter of this ordinal starts again, as by an arrival.
     StartAdapter { adapter: u32 },
+    /// The driver of this adapter is replaced by another version of it: the adapter is removed and arrives.
+    UpdateDriver { adapter: u32, version: DriverVersion },
     /// The packet that runs on this engine, or the next one to run there, faults at this address. `flags` are
     /// `DXGK_PAGE_FAULT_FLAGS` (TDR-028).
     PageFault { engine: EngineId, gpu_address: u64, flags: u32 },
@@ -55,6 +60,9 @@ impl fmt::Display for Fault {
             Fault::Hang { engine: EngineId { adapter, node } } => write!(f, "engine {adapter}.{node} hangs"),
             Fault::StopAdapter { adapter } => write!(f, "adapter {adapter} stops"),
             Fault::StartAdapter { adapter } => write!(f, "adapter {adapter} starts again"),
+            Fault::UpdateDriver { adapter, version } => {
+                write!(f, "the driver of adapter {adapter} is updated to {version}")
+            }
             Fault::PageFault { engine: EngineId { adapter, node }, gpu_address, flags } => {
                 write!(f, "engine {adapter}.{node} faults at {gpu_address:#x} (flags {flags:#x})")
             }

@@ -13,8 +13,9 @@ use crate::error::{Refusal, refuse};
 use crate::history::Ending;
 use crate::kernel::Kernel;
 use crate::sync::waits::{Wait, WaitId, WaitOwner};
-use crate::tdr::LostFences;
+use crate::tdr::{Loss, LostFences};
 use crate::vidsch::DroppedPackets;
+use crate::{ProcessId, VmId};
 
 impl Kernel {
     pub(crate) fn fault(&mut self, fault: Fault, effects: &mut Effects) {
@@ -27,6 +28,11 @@ impl Kernel {
             Fault::Hang { engine } => self.miniport.hang_engine(engine),
             Fault::StopAdapter { adapter } => self.stop_adapter(adapter, effects),
             Fault::StartAdapter { adapter } => self.start_adapter(adapter, effects),
+            Fault::UpdateDriver { adapter, version } => {
+                self.stop_adapter(adapter, effects);
+                self.tdr.set_driver_version(adapter, version);
+                self.start_adapter(adapter, effects);
+            }
             Fault::PageFault { engine, gpu_address, flags } => {
                 let flags = PageFaultFlags::from_bits_retain(flags);
                 self.call_isr(effects, |miniport, now, callbacks| {
@@ -56,6 +62,7 @@ impl Kernel {
             | Fault::EngineToF1 { engine } => (engine.adapter, Some(engine.node)),
             Fault::StopAdapter { adapter }
             | Fault::StartAdapter { adapter }
+            | Fault::UpdateDriver { adapter, .. }
             | Fault::Power { adapter, .. }
             | Fault::ObjectGoesBad { adapter, .. } => (adapter, None),
         };
@@ -71,6 +78,9 @@ impl Kernel {
                 Err("there is no such engine")
             }
             Some(_) => match fault {
+                Fault::UpdateDriver { adapter, .. } if self.arrivals_are_used_up(adapter) => {
+                    Err("the adapter was started again too often")
+                }
                 Fault::PageFault { flags, .. } => {
                     PageFaultFlags::from_bits_retain(flags).flaw(0).map_or(Ok(()), Err)
                 }
@@ -87,20 +97,71 @@ impl Kernel {
         refuse(NtStatus::DEVICE_REMOVED, format!("adapter {adapter} is stopped"))
     }
 
+    /// The same, and calls on one that was removed from the process's VM.
+    pub(crate) fn require_started_for(&self, process: ProcessId, adapter: u32) -> Result<(), Refusal> {
+        self.require_started(adapter)?;
+        match self.has_adapter(process, adapter) {
+            true => Ok(()),
+            false => refuse(NtStatus::DEVICE_REMOVED, format!("adapter {adapter} is removed from the VM")),
+        }
+    }
+
     pub(crate) fn stop_adapter(&mut self, adapter: u32, effects: &mut Effects) {
         self.tdr.stop_adapter(adapter);
-        self.end_cpu_events_on(adapter, effects);
+        self.end_cpu_events_on(adapter, None, effects);
         self.run_ddi(effects, |miniport, _, callbacks| miniport.stop_device(adapter, callbacks));
         self.release_staging_buffers(adapter, effects);
         let on_adapter = self.processes.devices().iter().filter(|(_, device)| device.adapter == adapter);
         let devices: Vec<u32> = on_adapter.map(|(id, _)| id).collect();
-        self.stop_devices(&devices, effects);
+        // Hardware that is gone is not told of native fences.
+        self.set_device_state(&devices, DeviceExecutionState::STOPPED, effects);
         self.forget_notifications(adapter);
         self.vidsch.forget_interrupts(adapter);
-        let waits = self.end_waits_on(adapter, effects);
+        let waits = self.end_waits_on(adapter, None, effects);
         let queues = self.drop_work_of(adapter, effects);
+        self.wake_watchers(adapter, None, effects);
         let text = format!("adapter {adapter} is stopped: {waits} waits ended, {queues} queues emptied");
         effects.notes.push(Note { process: None, text });
+    }
+
+    /// Stops an adapter for the processes of one VM, from which it was removed. Returns the number of waits that ended.
+    pub(crate) fn stop_adapter_in(&mut self, vm: VmId, adapter: u32, effects: &mut Effects) -> usize {
+        self.end_cpu_events_on(adapter, Some(vm), effects);
+        self.end_idle_waits_of(vm, adapter, effects);
+        let devices = self.processes.devices().iter();
+        let of_vm = |process: ProcessId| self.processes.get(process).is_some_and(|one| one.vm == vm);
+        let devices = devices
+            .filter(|(_, device)| device.adapter == adapter && of_vm(device.process))
+            .map(|(id, _)| id);
+        let (devices, state): (Vec<u32>, _) = (devices.collect(), DeviceExecutionState::STOPPED);
+        self.set_device_state(&devices, state, effects);
+        let waits = self.end_waits_on(adapter, Some(vm), effects);
+        self.lose(Loss { devices, state, page_fault: None, poisons: false }, effects);
+        self.mark_removed_in(vm, adapter);
+        waits
+    }
+
+    /// Marks what a VM has on an adapter that was removed from it. What no other VM has is dead.
+    fn mark_removed_in(&mut self, vm: VmId, adapter: u32) {
+        let vm_of = |process: ProcessId| self.processes.get(process).map_or(VmId::HOST, |one| one.vm);
+        let opens = self.sync.opens().iter().map(|(_, open)| (open.object, vm_of(open.process)));
+        let shares = self.sharing.shares().values();
+        let shared = shares.filter_map(|share| Some((self.sharing.object_of(share.shared)?, share.vm)));
+        let (mut own, mut others) = (BTreeSet::new(), BTreeSet::new());
+        for (object, of) in opens.chain(shared) {
+            if self.sync.objects()[object].adapter == adapter {
+                if of == vm {
+                    own.insert(object)
+                } else {
+                    others.insert(object)
+                };
+            }
+        }
+        for object in &own {
+            self.sync.set_removed(*object, !others.contains(object));
+        }
+        self.end_removed_notifications(adapter);
+        self.mark_removed_resources(vm, adapter);
     }
 
     /// Stops the adapters whose drivers died by themselves, before another DDI is called on them.
@@ -149,14 +210,20 @@ impl Kernel {
         }
     }
 
-    /// Ends every CPU wait for fences of this adapter, and those of sync files. All objects of a wait are on one.
-    fn end_waits_on(&mut self, adapter: u32, effects: &mut Effects) -> usize {
+    /// Ends every CPU wait for fences of this adapter, and those of sync files: all, or those of one VM. All objects of a
+    /// wait are on one adapter.
+    fn end_waits_on(&mut self, adapter: u32, vm: Option<VmId>, effects: &mut Effects) -> usize {
         let of_adapter = |wait: &Wait| {
             // An unsatisfied item keeps its object alive.
             let items = self.sync.waits().items(wait);
             let held_up_by = items.as_ref().iter().find(|item| !item.satisfied);
             let is_on_adapter = held_up_by.is_some_and(|item| self.adapter_of(item) == adapter);
-            is_on_adapter && !matches!(wait.owner(), WaitOwner::Gpu { .. })
+            let of = match wait.owner() {
+                WaitOwner::Cpu { process, .. } => self.processes.get(process).map(|process| process.vm),
+                WaitOwner::SyncFile { sync_file } => Some(self.sharing.sync_files()[sync_file].vm),
+                WaitOwner::Gpu { .. } => return false,
+            };
+            is_on_adapter && (vm.is_none() || of == vm)
         };
         let ended: Vec<WaitId> =
             self.sync.waits().iter().filter_map(|(id, wait)| of_adapter(wait).then_some(id)).collect();

@@ -26,6 +26,13 @@ pub enum Input {
         vm: VmId,
         paused: bool,
     },
+    /// The host removed an adapter from a VM that runs, or added one. For the VM's processes a removal is a surprise
+    /// removal.
+    VmAdapter {
+        vm: VmId,
+        adapter: u32,
+        added: bool,
+    },
     /// The VM's memory table was sent again: fence values are stored once more.
     MemoryChanged {
         vm: VmId,
@@ -99,6 +106,10 @@ impl fmt::Display for Input {
             Input::VmDetached { vm } => write!(f, "vm {} detached", vm.0),
             Input::VmPaused { vm, paused: true } => write!(f, "vm {} paused", vm.0),
             Input::VmPaused { vm, paused: false } => write!(f, "vm {} resumed", vm.0),
+            Input::VmAdapter { vm, adapter, added: true } => write!(f, "vm {} gets adapter {adapter}", vm.0),
+            Input::VmAdapter { vm, adapter, added: false } => {
+                write!(f, "vm {} loses adapter {adapter}", vm.0)
+            }
             Input::MemoryChanged { vm } => write!(f, "vm {} memory changed", vm.0),
             Input::ProcessAttached { process, vm, pid, name } => {
                 write!(f, "p{} attached: pid {pid} of vm {} ({name})", process.0, vm.0)

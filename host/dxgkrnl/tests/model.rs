@@ -38,6 +38,7 @@ mod planted_bugs;
 mod private_data;
 mod queue_order;
 mod registry;
+mod removed_adapters;
 mod resets;
 mod residency;
 mod scheduling;

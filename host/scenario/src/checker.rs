@@ -108,7 +108,9 @@ impl InputSummary {
             Input::ProcessGone { process } => {
                 InputSummary { kind: InputKind::Gone { process: *process }, ..none }
             }
-            Input::VmDetached { .. } | Input::Fault(_) => InputSummary { kind: InputKind::GoneMany, ..none },
+            Input::VmDetached { .. } | Input::VmAdapter { .. } | Input::Fault(_) => {
+                InputSummary { kind: InputKind::GoneMany, ..none }
+            }
             // The last NT handle may be the last reference to an object.
             Input::NtHandleClosed { .. } => InputSummary { kind: InputKind::Destroys, ..none },
             Input::VmAttached { .. }
@@ -139,6 +141,7 @@ fn of_call(call: &Call) -> (InputKind, Option<u64>) {
             let any = flags.contains(WaitFromCpuFlags::WAIT_ANY);
             (InputKind::Wait { event: *event, any, items }, None)
         }
+        Call::WatchAdapters { event } => (InputKind::ArmsEvent { event: *event }, None),
         Call::CancelWait { event } => (InputKind::Cancel { event: *event }, None),
         Call::CreateSynchronizationObject { info, .. } => match info.event {
             Some(event) => (InputKind::ArmsEvent { event }, None),

@@ -188,6 +188,10 @@ impl<'a> Host<'a> {
         Input::VmPaused { vm: vm_id(vm), paused }
     }
 
+    pub fn vm_adapter(&self, vm: Vm, adapter: u32, added: bool) -> Input {
+        Input::VmAdapter { vm: vm_id(vm), adapter, added }
+    }
+
     /// Returns the inputs with which a process attaches and gets its first memory.
     pub fn process_attached(&self, process: Process) -> [Input; 2] {
         let info = &self.program.processes[process.index()];

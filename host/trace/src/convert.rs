@@ -1,6 +1,7 @@
 //! Conversion of `trace.proto` messages into the kernel's types. An invalid or missing field is a [`ConvertError`],
 //! never a default. `encode` writes the messages.
 
+use d3dkmt::query::DriverVersion;
 use d3dkmt::{Handle, WakeTarget};
 use dxgkrnl::{
     Answer, DriverAnswer, Effects, EngineId, Fault, Features, FenceStore, HostEvent, Input, Note, ProcessId,
@@ -47,6 +48,9 @@ pub(crate) fn input_from_wire(input: wire::Input) -> Result<Input, ConvertError>
             Input::Call { process: ProcessId(wire.process), request: frame.request, call }
         }
         Body::VmPaused(wire::VmPaused { vm, paused }) => Input::VmPaused { vm: VmId(vm), paused },
+        Body::VmAdapter(wire::VmAdapter { vm, adapter, added }) => {
+            Input::VmAdapter { vm: VmId(vm), adapter, added }
+        }
         Body::ProcessFrozen(wire::ProcessFrozen { process, frozen }) => {
             Input::ProcessFrozen { process: ProcessId(process), frozen }
         }
@@ -74,6 +78,9 @@ fn fault_from_wire(fault: wire::Fault) -> Result<Fault, ConvertError> {
         Kind::Hang(of) => Fault::Hang { engine: engine(of) },
         Kind::StopAdapter(adapter) => Fault::StopAdapter { adapter },
         Kind::StartAdapter(adapter) => Fault::StartAdapter { adapter },
+        Kind::UpdateDriver(wire::DriverUpdate { adapter, version }) => {
+            Fault::UpdateDriver { adapter, version: DriverVersion(version) }
+        }
         Kind::PageFault(wire) => Fault::PageFault {
             engine: engine(wire.engine.ok_or(missing("PageFault", "engine"))?),
             gpu_address: wire.gpu_address,

@@ -138,6 +138,11 @@ fn input(input: &Input, out: &mut Vec<u8>) {
             number(1, vm.0.into(), out);
             number(2, (*paused).into(), out);
         }),
+        Input::VmAdapter { vm, adapter, added } => nested(17, out, |out| {
+            number(1, vm.0.into(), out);
+            number(2, (*adapter).into(), out);
+            number(3, (*added).into(), out);
+        }),
         Input::MemoryChanged { vm } => chosen(3, vm.0.into(), out),
         Input::ProcessAttached { process, vm, pid, name } => nested(4, out, |out| {
             number(1, process.0.into(), out);
@@ -195,6 +200,10 @@ fn fault(fault: Fault, out: &mut Vec<u8>) {
         Fault::Hang { engine: of } => nested(2, out, |out| engine(of, out)),
         Fault::StopAdapter { adapter } => chosen(3, adapter.into(), out),
         Fault::StartAdapter { adapter } => chosen(9, adapter.into(), out),
+        Fault::UpdateDriver { adapter, version } => nested(10, out, |out| {
+            number(1, adapter.into(), out);
+            number(2, version.0, out);
+        }),
         Fault::PageFault { engine: of, gpu_address, flags } => nested(4, out, |out| {
             nested(1, out, |out| engine(of, out));
             number(2, gpu_address, out);

@@ -55,6 +55,7 @@ impl BlockProcesses {
             Input::VmAttached { .. }
             | Input::VmDetached { .. }
             | Input::VmPaused { .. }
+            | Input::VmAdapter { .. }
             | Input::MemoryChanged { .. }
             | Input::GuestFeatures { .. }
             | Input::NtHandleClosed { .. }

@@ -135,7 +135,7 @@ any_struct! {
     GpuVaOperation {
         operation, base, size, allocation, allocation_offset, allocation_size, protection, destination
     }
-    Adapter { handle, luid, sources }
+    Adapter { handle, luid, sources, arrival }
     CreatedSyncObject { object, shared_handle, slot, gpu_address, paging_fence_value, no_wait }
     PageFaultState { flags, gpu_address }
 }

@@ -146,7 +146,7 @@ messages! {
         7 protection: u64,
         8 destination: u64,
     }
-    Adapter AdapterRead { 1 handle: Handle, 2 luid: Luid, 3 sources: u32, }
+    Adapter AdapterRead { 1 handle: Handle, 2 luid: Luid, 3 sources: u32, 4 arrival: u32, }
     CreatedSyncObject CreatedSyncObjectRead {
         1 object: Handle,
         2 shared_handle: Handle,

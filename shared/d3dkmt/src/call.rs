@@ -42,6 +42,9 @@ calls! {
     /// `D3DKMTQueryAdapterInfo`: `data` is the caller's buffer, in and out.
     6 QueryAdapterInfo { 1 adapter: Handle, 2 kind: u32, 3 data: OutBuffer } -> AdapterInfo
         => "query_adapter {adapter} kind={kind} bytes={data}";
+    /// Sets an event each time an adapter comes or goes for the process, in place of one that was named before: DXCore's
+    /// notifications.
+    120 WatchAdapters(event: WaitEvent) => "- DXCore watches adapters by itself";
     /// `D3DKMTCreateDevice`.
     7 CreateDevice { 1 adapter: Handle, 2 flags: u32 } -> Device => "create_device {adapter} [flags={flags}]";
     /// `D3DKMTDestroyDevice`.

@@ -112,6 +112,9 @@ pub struct Adapter {
     pub handle: Handle,
     pub luid: Luid,
     pub sources: u32,
+    /// How often the adapter has arrived anew since the process's VM attached. No C struct has it: DXCore's objects are
+    /// of one arrival.
+    pub arrival: u32,
 }
 
 /// Result of creating or opening a synchronization object.

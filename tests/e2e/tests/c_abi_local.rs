@@ -4,7 +4,7 @@ use std::process::Output;
 
 use covers::covers;
 use dxgkrnl::Fault;
-use e2e::embedded::Embedded;
+use e2e::embedded::{Embedded, Running};
 use e2e::polling::{eventually, until};
 use e2e::programs::ROWS;
 use gpupv::daemon::Options;
@@ -196,6 +196,31 @@ fn a_list_is_stale_when_one_of_its_adapters_has_stopped() {
     let output = child.end();
     assert!(output.ends_with("stopped, and the list is stale\n"), "{output}");
     daemon.end();
+}
+
+/// The program in the other VM would fail if it were notified, too.
+#[test]
+fn a_vm_is_notified_of_its_own_adapter_only() {
+    covers!("GPV-061", "GPV-062", "GPV-064", "GPV-065");
+    for program in ["dxcore", "dxcore-asan"] {
+        let local_vms = vec!["a".into(), "b".into()];
+        let daemon = Embedded::start_with(Options { local_vms, ..Options::default() });
+        let mut children = ["a", "b"].map(|name| {
+            let broker = daemon.daemon().local_vm(name).expect("the local VM exists").1;
+            Running::start(Embedded::command_at(&broker, program, &["watches"]))
+        });
+        children.iter_mut().for_each(|child| child.says("ready"));
+        for (child, name) in children.into_iter().zip(["a", "b"]) {
+            let mut child = child;
+            let change = |added| daemon.kernel_host().change_vm_adapter(name, 0, added);
+            assert_eq!(change(false), Ok(()));
+            child.says("removed");
+            assert_eq!(change(true), Ok(()));
+            let output = child.end();
+            assert!(output.ends_with("arrived, and each notification came once\n"), "{output}");
+        }
+        daemon.end();
+    }
 }
 
 fn two_adapters() -> Options {

@@ -408,6 +408,9 @@ fn injected_faults_are_printed_recorded_and_replayed() {
         (&["stop_adapter", "0"], "adapter 0 stops"),
         (&["start-adapter", "0"], "adapter 0 starts again"),
         (&["stop_adapter", "0"], "adapter 0 stops"),
+        (&["start-adapter", "0"], "adapter 0 starts again"),
+        (&["update-driver", "0", "2.0.0.1"], "the driver of adapter 0 is updated to 2.0.0.1"),
+        (&["stop_adapter", "0"], "adapter 0 stops"),
     ] {
         let output = inject(&served, words);
         assert_eq!(output.status.code(), Some(0), "{words:?}: {}", stderr(&output));
@@ -444,6 +447,11 @@ fn an_invalid_fault_is_refused_with_the_valid_choices() {
         (&["pause", "a", "b"], "b"),
         (&["start_adapter", "0"], "the adapter is not stopped"),
         (&["start_adapter", "9"], "9"),
+        (&["update_driver", "0", "2.0"], "four numbers up to 65535"),
+        (&["update_driver", "0", "2.0.0.65536"], "four numbers up to 65535"),
+        (&["remove_adapter", "9", "a"], "there is no adapter 9"),
+        (&["remove_adapter", "0", "nobody"], "no VM \"nobody\" is attached"),
+        (&["add_adapter", "0"], "the name or the number of a VM"),
         (&["page_fault", "3D", "at=0", "flags=0x80000000"], "reserved bits"),
         (&[" "], "expected a fault"),
     ] {

@@ -32,6 +32,8 @@ fn adapter_of(info: &sdk::D3DKMT_ADAPTERINFO) -> Adapter {
         handle: Handle(info.hAdapter),
         luid: Luid { low: info.AdapterLuid.LowPart, high: info.AdapterLuid.HighPart },
         sources: info.NumOfSources,
+        // No C struct has it.
+        arrival: 0,
     }
 }
 

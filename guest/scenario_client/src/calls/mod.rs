@@ -102,6 +102,8 @@ macro_rules! calls {
             of_adapters {
                 EnumAdapters { capacity } => adapter::enumerate(*capacity),
                 OpenAdapterFromLuid { luid } => adapter::open(*luid),
+                // DXCore watches adapters itself.
+                WatchAdapters { event: _ } => Done::no_c_form(),
                 CloseAdapter { adapter } => adapter::close(*adapter),
                 QueryAdapterInfo { adapter, kind, data } => adapter::query(*adapter, *kind, data),
                 CreateDevice { adapter, flags } => adapter::create_device(*adapter, *flags),

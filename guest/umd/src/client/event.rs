@@ -86,6 +86,20 @@ impl AsFd for Event {
 }
 
 impl Event {
+    /// An event of the library's own.
+    pub fn new() -> std::io::Result<Event> {
+        let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
+        let above = rustix::io::fcntl_dupfd_cloexec(&event, ABOVE_STANDARD_STREAMS)?;
+        Ok(Event(Arc::new(above)))
+    }
+
+    /// Blocks until it is set, and clears it.
+    pub fn wait(&self) -> std::io::Result<()> {
+        let mut count = [0; 8];
+        rustix::io::retry_on_intr(|| rustix::io::read(self.0.as_fd(), &mut count))?;
+        Ok(())
+    }
+
     pub fn set(&self) {
         // It was checked to be an eventfd when it was duplicated.
         let _ = set(self.0.as_fd());

@@ -56,8 +56,17 @@ impl Watch {
     }
 }
 
-/// Starts the helper with every signal blocked, so that the program's handlers run on its own threads.
+/// Starts the helper.
 pub(super) fn start(body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    start_thread("gpupv-events", HELPER_STACK_BYTES, body)
+}
+
+/// Starts a thread with every signal blocked, so that the program's handlers run on its own threads.
+pub fn start_thread(
+    name: &str,
+    stack_bytes: usize,
+    body: impl FnOnce() + Send + 'static,
+) -> std::io::Result<()> {
     let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: both sets are local; the call writes `before`, which is read only afterwards.
     unsafe {
@@ -65,7 +74,7 @@ pub(super) fn start(body: impl FnOnce() + Send + 'static) -> std::io::Result<()>
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
     }
-    let builder = std::thread::Builder::new().name("gpupv-events".to_owned()).stack_size(HELPER_STACK_BYTES);
+    let builder = std::thread::Builder::new().name(name.to_owned()).stack_size(stack_bytes);
     let started = builder.spawn(body);
     // SAFETY: restores the signal mask that the first call stored.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };

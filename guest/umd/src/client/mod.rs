@@ -23,5 +23,6 @@ pub use backing::Parents;
 pub use channel::Wakes;
 pub use event::{CallerEvent, Event};
 pub use fence_memory::{FenceLocation, FenceMemory, MemoryError};
+pub use helper::start_thread;
 pub use notification::Notification;
 pub use session::{CreatedFence, Session, attach, block_on};

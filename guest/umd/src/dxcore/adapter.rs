@@ -9,7 +9,7 @@ use d3dkmt::Luid;
 use super::properties::{MemoryBudget, Properties, memory_budget};
 use super::{
     DXGI_ERROR_DEVICE_REMOVED, DXGI_ERROR_INVALID_CALL, DXGI_ERROR_UNSUPPORTED, E_FAIL, E_INVALIDARG,
-    E_POINTER, Guid, Hresult, S_OK, attached, clear, factory, give, guarded, present, read_guid,
+    E_POINTER, Guid, Hresult, Present, S_OK, attached, clear, factory, give, guarded, present, read_guid,
 };
 use crate::client::{Session, block_on};
 
@@ -46,6 +46,8 @@ pub(super) struct Adapter {
     vtable: &'static Vtable,
     references: AtomicU32,
     pub properties: Properties,
+    /// The arrival of the adapter that it is of.
+    pub arrival: u32,
     /// The object that was made before it.
     next: Option<&'static Adapter>,
 }
@@ -75,22 +77,30 @@ fn newest() -> Option<&'static Adapter> {
 }
 
 /// The object of an adapter among this one and those made before it.
-fn known(newest: Option<&'static Adapter>, luid: Luid) -> Option<&'static Adapter> {
-    std::iter::successors(newest, |adapter| adapter.next).find(|adapter| adapter.properties.luid == luid)
+fn known(newest: Option<&'static Adapter>, wanted: Present) -> Option<&'static Adapter> {
+    let mut all = std::iter::successors(newest, |adapter| adapter.next);
+    all.find(|adapter| (adapter.properties.luid, adapter.arrival) == wanted)
+}
+
+/// The adapter object behind a pointer, if it is one.
+pub(super) fn of_pointer(pointer: *const c_void) -> Option<&'static Adapter> {
+    std::iter::successors(newest(), |adapter| adapter.next)
+        .find(|adapter| std::ptr::from_ref(*adapter).cast() == pointer)
 }
 
 impl Adapter {
     /// The object of an adapter that is present, made now if it is new.
-    pub fn of(session: &Session, luid: Luid) -> Option<&'static Adapter> {
-        if let Some(adapter) = known(newest(), luid) {
+    pub fn of(session: &Session, wanted: Present) -> Option<&'static Adapter> {
+        if let Some(adapter) = known(newest(), wanted) {
             return Some(adapter);
         }
+        let (luid, arrival) = wanted;
         let properties = Properties::read(session, luid)?;
         let references = AtomicU32::new(0);
-        let mut made = Box::new(Adapter { vtable: &VTABLE, references, properties, next: None });
+        let mut made = Box::new(Adapter { vtable: &VTABLE, references, properties, arrival, next: None });
         loop {
             let before = newest();
-            if let Some(adapter) = known(before, luid) {
+            if let Some(adapter) = known(before, wanted) {
                 // Another thread was first.
                 return Some(adapter);
             }
@@ -110,9 +120,9 @@ impl Adapter {
         give(self, IID, interface, out, || _ = self.references.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Whether the process has the adapter and it has not stopped.
+    /// Whether the process has the adapter, of this arrival.
     pub fn is_present(&self) -> bool {
-        attached().is_some_and(|session| present(session).contains(&self.properties.luid))
+        attached().is_some_and(|session| present(session).contains(&(self.properties.luid, self.arrival)))
     }
 }
 
@@ -195,7 +205,7 @@ extern "C" fn query_state(
     buffer: *mut u8,
 ) -> Hresult {
     guarded(E_FAIL, || match state {
-        // A driver of the host is not updated while a process uses it.
+        // An update removes the adapter; the one that arrives with the new driver is another object.
         IS_DRIVER_UPDATE_IN_PROGRESS if object(this).is_present() => fill(buffer, size, &[0]),
         ADAPTER_MEMORY_BUDGET => {
             if input.is_null() || input_size < BUDGET_INPUT_BYTES {

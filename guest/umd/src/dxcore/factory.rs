@@ -7,10 +7,8 @@ use d3dkmt::Luid;
 
 use super::adapter::Adapter;
 use super::list::give_list;
-use super::{
-    DXGI_ERROR_INVALID_CALL, E_FAIL, E_INVALIDARG, E_POINTER, Guid, Hresult, attached, clear, give, guarded,
-    present,
-};
+use super::notification::{self, Callback};
+use super::{E_FAIL, E_INVALIDARG, E_POINTER, Guid, Hresult, S_OK, attached, clear, give, guarded, present};
 use abi::CValue;
 use abi::types::LUID;
 
@@ -20,7 +18,6 @@ const IID: Guid = Guid(0x78ee_5945, 0xc36e, 0x4b13, [0xa6, 0x69, 0x00, 0x5d, 0xd
 const ATTRIBUTES_MAX: u32 = 1024;
 
 type This = *const Factory;
-type Callback = extern "C" fn(u32, *const c_void, *mut c_void);
 
 #[repr(C)]
 struct Vtable {
@@ -107,38 +104,48 @@ extern "C" fn get_adapter_by_luid(
         }
         // SAFETY: not NULL; the C contract says that it points to a LUID.
         let luid = Luid::from_c(unsafe { luid.read_unaligned() });
-        let session = attached().filter(|session| present(session).contains(&luid));
-        match session.and_then(|session| Adapter::of(session, luid)) {
+        let found = |session| {
+            let wanted = present(session).into_iter().find(|(one, _)| *one == luid)?;
+            Adapter::of(session, wanted)
+        };
+        match attached().and_then(found) {
             Some(adapter) => adapter.give(interface, out),
             None => E_INVALIDARG,
         }
     })
 }
 
-extern "C" fn is_notification_type_supported(_: This, _: u32) -> bool {
-    false
+extern "C" fn is_notification_type_supported(_: This, kind: u32) -> bool {
+    notification::is_supported(kind)
 }
 
 extern "C" fn register_event_notification(
     _: This,
     object: *const c_void,
-    _: u32,
+    kind: u32,
     callback: Option<Callback>,
-    _: *mut c_void,
+    context: *mut c_void,
     cookie: *mut u32,
 ) -> Hresult {
-    if !cookie.is_null() {
-        // SAFETY: not NULL; the C contract says that it points to a cookie. 0 is none.
-        unsafe { cookie.write_unaligned(0) };
-    }
-    match (object.is_null(), callback.is_none() || cookie.is_null()) {
-        (true, _) => E_INVALIDARG,
-        (false, true) => E_POINTER,
-        (false, false) => DXGI_ERROR_INVALID_CALL,
-    }
+    guarded(E_FAIL, || {
+        // SAFETY: not NULL where it is called; the C contract says that it points to a cookie. 0 is none.
+        let write = |value: u32| unsafe { cookie.write_unaligned(value) };
+        if !cookie.is_null() {
+            write(0);
+        }
+        let Some(callback) = callback.filter(|_| !object.is_null() && !cookie.is_null()) else {
+            return if object.is_null() { E_INVALIDARG } else { E_POINTER };
+        };
+        match notification::register(object, kind, callback, context) {
+            Ok(registered) => {
+                write(registered);
+                S_OK
+            }
+            Err(error) => error,
+        }
+    })
 }
 
-/// There are no cookies.
-extern "C" fn unregister_event_notification(_: This, _: u32) -> Hresult {
-    E_INVALIDARG
+extern "C" fn unregister_event_notification(_: This, cookie: u32) -> Hresult {
+    guarded(E_FAIL, || notification::unregister(cookie))
 }

@@ -60,7 +60,7 @@ static VTABLE: Vtable = Vtable {
 /// The adapters that are present and have all attributes.
 fn matching(filter: &[Guid]) -> Vec<&'static Adapter> {
     let Some(session) = attached() else { return Vec::new() };
-    let adapters = present(session).into_iter().filter_map(|luid| Adapter::of(session, luid));
+    let adapters = present(session).into_iter().filter_map(|wanted| Adapter::of(session, wanted));
     adapters.filter(|one| filter.iter().all(|wanted| one.properties.has_attribute(*wanted))).collect()
 }
 
@@ -128,18 +128,56 @@ extern "C" fn get_adapter_count(this: This) -> u32 {
 
 /// Once stale, a list stays so.
 extern "C" fn is_stale(this: This) -> bool {
-    guarded(true, || {
-        let list = object(this);
-        let sorted = |mut adapters: Vec<&'static Adapter>| {
-            adapters.sort_by_key(|adapter| (adapter.properties.luid.high, adapter.properties.luid.low));
-            adapters.iter().map(|adapter| adapter.properties.luid).collect::<Vec<_>>()
-        };
-        let is_stale = || sorted(matching(&list.filter)) != sorted(list.adapters().clone());
-        if !list.is_stale.load(Ordering::Relaxed) && is_stale() {
-            list.is_stale.store(true, Ordering::Relaxed);
+    guarded(true, || is_list_stale(object(this)))
+}
+
+pub(super) fn is_list_stale(list: &List) -> bool {
+    let sorted = |adapters: Vec<&'static Adapter>| {
+        let mut adapters: Vec<_> = adapters
+            .iter()
+            .map(|adapter| (adapter.properties.luid.high, adapter.properties.luid.low, adapter.arrival))
+            .collect();
+        adapters.sort_unstable();
+        adapters
+    };
+    let is_stale = || sorted(matching(&list.filter)) != sorted(list.adapters().clone());
+    if !list.is_stale.load(Ordering::Relaxed) && is_stale() {
+        list.is_stale.store(true, Ordering::Relaxed);
+    }
+    list.is_stale.load(Ordering::Relaxed)
+}
+
+/// A list with a reference of the library's own.
+pub(super) struct HeldList(&'static List);
+
+impl HeldList {
+    /// The list behind a caller's pointer, if it is one.
+    pub fn of(pointer: *const c_void) -> Option<HeldList> {
+        // SAFETY: the C contract says that it is a COM object, whose first word points to its vtable.
+        let vtable = unsafe { pointer.cast::<*const Vtable>().read_unaligned() };
+        if !std::ptr::eq(vtable, &VTABLE) {
+            return None;
         }
-        list.is_stale.load(Ordering::Relaxed)
-    })
+        add_ref(pointer.cast());
+        Some(HeldList(object(pointer.cast())))
+    }
+
+    pub fn list(&self) -> &List {
+        self.0
+    }
+}
+
+impl Clone for HeldList {
+    fn clone(&self) -> HeldList {
+        add_ref(self.0);
+        HeldList(self.0)
+    }
+}
+
+impl Drop for HeldList {
+    fn drop(&mut self) {
+        release(self.0);
+    }
 }
 
 extern "C" fn get_factory(_: This, interface: *const Guid, out: *mut *const c_void) -> Hresult {

@@ -6,17 +6,19 @@
 //! ```
 //! An object is a vtable pointer with the object's data behind it. Vtables have the order of the interface's methods in
 //! `dxcore_interface.h`, after QueryInterface, AddRef and Release. There is one factory, and one adapter object for each
-//! LUID, so that pointers to one adapter are equal in all lists. Both live as long as the process, whatever their
+//! LUID and arrival, so that pointers to one adapter are equal in all lists, and an adapter that was removed and arrived
+//! again is another one. Both live as long as the process, whatever their
 //! reference count; a list ends with its last reference. A forked child has its parent's objects, and a session of its
 //! own (`process.rs`).
 //!
-//! No notification is supported: the library has no thread that watches adapters. A client polls IsStale and IsValid.
+//! A client polls IsStale and IsValid, or registers a callback: `notification.rs`.
 //!
 //! `unsafe` in these modules: methods read `this` and the caller's pointers. The C contract says that they are valid.
 
 mod adapter;
 mod factory;
 mod list;
+mod notification;
 mod properties;
 
 use std::ffi::c_void;
@@ -35,6 +37,7 @@ const S_OK: Hresult = 0;
 const E_NOINTERFACE: Hresult = 0x8000_4002_u32 as Hresult;
 const E_POINTER: Hresult = 0x8000_4003_u32 as Hresult;
 const E_FAIL: Hresult = 0x8000_4005_u32 as Hresult;
+const E_OUTOFMEMORY: Hresult = 0x8007_000E_u32 as Hresult;
 const E_INVALIDARG: Hresult = 0x8007_0057_u32 as Hresult;
 const DXGI_ERROR_INVALID_CALL: Hresult = 0x887A_0001_u32 as Hresult;
 const DXGI_ERROR_UNSUPPORTED: Hresult = 0x887A_0004_u32 as Hresult;
@@ -93,13 +96,16 @@ fn attached() -> Option<&'static Session> {
     session(Starts::Session).ok().filter(|session| !session.is_lost())
 }
 
+/// An adapter, and which of its arrivals it is.
+type Present = (Luid, u32);
+
 /// The adapters that the process has and that have not stopped, in the order of the host.
-fn present(session: &Session) -> Vec<Luid> {
+fn present(session: &Session) -> Vec<Present> {
     let adapters = block_on(session.enum_adapters(limits::ADAPTERS_MAX as u32)).unwrap_or_default();
     for adapter in &adapters {
         block_on(session.close_adapter(adapter.handle));
     }
-    adapters.iter().map(|adapter| adapter.luid).collect()
+    adapters.iter().map(|adapter| (adapter.luid, adapter.arrival)).collect()
 }
 
 /// `DXCoreCreateAdapterFactory`.

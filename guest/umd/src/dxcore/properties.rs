@@ -70,6 +70,8 @@ pub(super) struct Properties {
     adapter_type: u32,
     /// `D3DKMT_DRIVERVERSION`.
     version: u32,
+    /// `D3DKMT_UMD_DRIVER_VERSION`.
+    driver_version: u64,
     /// The budget of each memory segment group, LOCAL and NON_LOCAL.
     pub budgets: [u64; 2],
 }
@@ -121,6 +123,7 @@ impl Properties {
 
     fn of(session: &Session, luid: Luid, adapter: Handle) -> Option<Properties> {
         let word = |kind| words(&query(session, adapter, kind, 4)?).next();
+        let long = |kind| query(session, adapter, kind, 8)?.try_into().ok().map(u64::from_le_bytes);
         let utf16 = query(session, adapter, kind::DRIVER_DESCRIPTION, DESCRIPTION_BYTES)?;
         let units = utf16.chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]]));
         let units: Vec<u16> = units.take_while(|unit| *unit != 0).collect();
@@ -134,6 +137,7 @@ impl Properties {
             ids: DeviceIds { vendor: id(), device: id(), sub_vendor: id(), sub_system: id(), revision: id() },
             adapter_type: word(kind::ADAPTER_TYPE)?,
             version: word(kind::DRIVER_VERSION)?,
+            driver_version: long(kind::UMD_DRIVER_VERSION)?,
             budgets: [
                 memory_budget(session, adapter, 0, 0)?.budget,
                 memory_budget(session, adapter, 1, 0)?.budget,
@@ -180,10 +184,11 @@ impl Properties {
             property::IS_HARDWARE => vec![self.is_hardware().into()],
             property::IS_INTEGRATED => vec![self.is_integrated().into()],
             property::IS_DETACHABLE => vec![self.is(adapter_type::DETACHABLE).into()],
-            // The model's driver has no version of its own, and no granularity to report.
-            property::DRIVER_VERSION
-            | property::COMPUTE_PREEMPTION_GRANULARITY
-            | property::GRAPHICS_PREEMPTION_GRANULARITY => return Err(DXGI_ERROR_UNSUPPORTED),
+            property::DRIVER_VERSION => self.driver_version.to_le_bytes().to_vec(),
+            // The model's driver has no granularity to report.
+            property::COMPUTE_PREEMPTION_GRANULARITY | property::GRAPHICS_PREEMPTION_GRANULARITY => {
+                return Err(DXGI_ERROR_UNSUPPORTED);
+            }
             _ => return Err(DXGI_ERROR_INVALID_CALL),
         })
     }

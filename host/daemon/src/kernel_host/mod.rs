@@ -169,6 +169,12 @@ pub enum Injection {
         process: String,
         frozen: bool,
     },
+    /// The adapter is removed from the VM with this name or number, or added to it.
+    VmAdapter {
+        vm: String,
+        adapter: u32,
+        added: bool,
+    },
     /// The VM with this name or number is paused, or resumed.
     Paused {
         vm: String,
@@ -403,6 +409,13 @@ impl KernelHost {
         self.input(Input::Fault(fault));
     }
 
+    /// Removes an adapter from the VM of this name, or adds one. If that cannot be, the kernel notes why.
+    pub fn change_vm_adapter(&self, vm: &str, adapter: u32, added: bool) -> Result<(), String> {
+        let vm = self.lock().process_table.vm_named(vm)?;
+        self.input(Input::VmAdapter { vm, adapter, added });
+        Ok(())
+    }
+
     /// Injects a fault and returns its text. An error says why it cannot happen; then nothing has changed.
     pub fn inject(&self, injection: Injection) -> Result<String, String> {
         let mut flush_list = FlushList::default();
@@ -416,6 +429,11 @@ impl KernelHost {
             Injection::Frozen { process, frozen } => {
                 let process = host_state.process_table.named(&process)?;
                 Input::ProcessFrozen { process, frozen }
+            }
+            Injection::VmAdapter { vm, adapter, added } => {
+                let vm = host_state.process_table.vm_named(&vm)?;
+                host_state.kernel.vm_adapter_refusal(vm, adapter, added).map_or(Ok(()), Err)?;
+                Input::VmAdapter { vm, adapter, added }
             }
             Injection::Paused { vm, paused } => {
                 let vm = host_state.process_table.vm_named(&vm)?;

@@ -239,6 +239,7 @@ impl ProcessTable {
                 self.forget_outliving(*vm);
             }
             Input::VmPaused { .. }
+            | Input::VmAdapter { .. }
             | Input::MemoryChanged { .. }
             | Input::ProcessAttached { .. }
             | Input::FenceMemoryAdded { .. }

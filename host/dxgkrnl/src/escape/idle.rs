@@ -209,6 +209,14 @@ impl Kernel {
         let _ = self.take_idle_wait(id);
     }
 
+    /// Ends the waits of a VM for an adapter that was removed from it.
+    pub(crate) fn end_idle_waits_of(&mut self, vm: VmId, adapter: u32, effects: &mut Effects) {
+        while let Some(id) = self.vidsch.idle_waits().first_of(adapter, vm) {
+            let why = format!("adapter {adapter} is removed from the VM");
+            self.end_idle_wait(id, Some(refuse(NtStatus::DEVICE_REMOVED, why)), effects);
+        }
+    }
+
     /// Gives the engines of an adapter work again. The time for which others had to wait counts as used by the VM.
     fn release_engines(&mut self, adapter: u32, not_before: Option<Nanos>) {
         let Some(hold) = self.vidsch.idle_waits().hold_of(adapter) else { return };

@@ -8,12 +8,12 @@ use d3dkmt::{FeatureId, GuestEvent, Handle, NtStatus, SyncObjectFlags, SyncObjec
 use serde::{Deserialize, Serialize};
 
 use super::cpu_event::{CPU_EVENT_BYTES, CpuEvent, CpuEvents};
-use crate::ProcessId;
 use crate::ddi::{CreateCpuEvent, DEBUG_PRINT_BYTES_MAX, DxgCpuEvent, KmdProcess, ProcessKind, SignalEvent};
 use crate::effects::Effects;
 use crate::error::{Refusal, refuse};
 use crate::kernel::Kernel;
 use crate::policy::CpuEventOfDevice;
+use crate::{ProcessId, VmId};
 
 impl Kernel {
     /// Notes and counts a violation of a driver's contract, which has no other effect.
@@ -143,9 +143,13 @@ impl Kernel {
         }
     }
 
-    /// Ends the CPU events of an adapter that stops (EVT-030).
-    pub(crate) fn end_cpu_events_on(&mut self, adapter: u32, effects: &mut Effects) {
-        let on_adapter = self.events.cpu_events.events.iter().filter(|(_, event)| event.adapter == adapter);
+    /// Ends the CPU events of an adapter that stops (EVT-030): all, or those of a VM from which it is removed.
+    pub(crate) fn end_cpu_events_on(&mut self, adapter: u32, vm: Option<VmId>, effects: &mut Effects) {
+        let is_of = |event: &CpuEvent| {
+            event.adapter == adapter
+                && vm.is_none_or(|vm| self.processes.get(event.process).is_some_and(|one| one.vm == vm))
+        };
+        let on_adapter = self.events.cpu_events.events.iter().filter(|(_, event)| is_of(event));
         let events: Vec<DxgCpuEvent> = on_adapter.map(|(id, _)| *id).collect();
         for id in events {
             self.end_cpu_event(id, effects);

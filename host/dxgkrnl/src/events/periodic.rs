@@ -1,6 +1,7 @@
 //! Periodic monitored fences: notifications begin, signal and end. See `notification.rs` for the rules.
 
 use alloc::format;
+use alloc::vec::Vec;
 
 use d3dkmt::{Handle, NtStatus, SyncObjectInfo, SyncObjectType, limits};
 
@@ -110,6 +111,15 @@ impl Kernel {
     /// Drops the notifications of an adapter that stops, and its displays with it. The fences stay as they are.
     pub(crate) fn forget_notifications(&mut self, adapter: u32) {
         self.events.notifications.retain(|_, one| one.adapter != adapter);
+    }
+
+    /// Destroys the notifications of fences whose adapter was removed from the only VM that had them.
+    pub(crate) fn end_removed_notifications(&mut self, adapter: u32) {
+        let is_dead =
+            |one: &Notification| one.adapter == adapter && self.sync.objects()[one.object].is_removed();
+        let notifications = self.events.notifications.values();
+        let dead: Vec<u32> = notifications.filter(|one| is_dead(one)).map(|one| one.object).collect();
+        dead.into_iter().for_each(|object| self.end_notification_of(object));
     }
 
     /// Handles interrupt 14: the display counts a periodic fence up.

@@ -1,12 +1,11 @@
-//! VMs attach and detach; processes are frozen and thawed. See `virtual_machine.rs` for the rules, and `pause.rs` for
-//! paused VMs.
+//! VMs attach and detach; processes are frozen and thawed. See `virtual_machine.rs` for the rules, `adapters.rs` for
+//! adapters that come and go, and `pause.rs` for paused VMs.
 
-use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use d3dkmt::{NtStatus, limits};
+use d3dkmt::{DeviceExecutionState, NtStatus, limits};
 
 use super::virtual_machine::{DeferredWakes, VirtualMachine};
 use crate::config::HOST_NAME;
@@ -36,11 +35,13 @@ impl Kernel {
             return self.note_host(format!("VM {} is not created: {why}", vm.0), effects);
         }
         let worker = KmdProcess(self.guests.driver_ids.next_id());
-        let mut new = VirtualMachine { config: self.config.vm(name), worker, adapters: BTreeSet::new() };
+        let mut new = VirtualMachine::new(self.config.vm(name), worker);
         for adapter in 0..self.config.adapters.len() as u32 {
+            if !self.is_offered(&new, adapter) {
+                continue;
+            }
             match self.give_adapter(vm, &new, adapter) {
-                Ok(true) => _ = new.adapters.insert(adapter),
-                Ok(false) => {}
+                Ok(()) => new.insert_adapter(adapter),
                 Err(why) => {
                     self.note_host(format!("VM {} ({name}) has no adapter {adapter}: {why}", vm.0), effects);
                 }
@@ -49,20 +50,34 @@ impl Kernel {
         self.guests.vms.insert(vm, new);
     }
 
-    /// Gives an adapter to a VM; false if it is not to have it. An error is why it could not be given.
-    fn give_adapter(&mut self, vm: VmId, new: &VirtualMachine, adapter: u32) -> Result<bool, String> {
+    /// Whether a VM gets an adapter without being asked for it: it is configured for it, and did not lose it.
+    fn is_offered(&self, new: &VirtualMachine, adapter: u32) -> bool {
         let is_configured = new.config.adapters.as_ref().is_none_or(|adapters| adapters.contains(&adapter));
-        if !is_configured || self.tdr.stopped_adapters().contains(&adapter) {
-            return Ok(false);
-        }
+        is_configured && !new.lacks_removed(adapter) && !self.tdr.stopped_adapters().contains(&adapter)
+    }
+
+    /// Why no further VM can have an adapter, if none can.
+    pub(super) fn adapter_shortage(&self, adapter: u32) -> Option<String> {
         let config = &self.config.adapters[adapter as usize];
         let forced = self.config.gpu_virtualization_flags & FORCE_PARAVIRTUALIZATION != 0;
         if !config.paravirtualization && !forced {
-            return Err("its driver does not set ParavirtualizationSupported (GPV-007)".into());
+            return Some("its driver does not set ParavirtualizationSupported (GPV-007)".into());
         }
         let in_use = self.virtual_functions_taken(adapter);
-        if in_use >= config.virtual_functions as usize {
-            return Err(format!("its {in_use} virtual functions (NumVirtualFunctions) are taken (GPV-008)"));
+        (in_use >= config.virtual_functions as usize)
+            .then(|| format!("its {in_use} virtual functions (NumVirtualFunctions) are taken (GPV-008)"))
+    }
+
+    /// Gives a VM an adapter that is started. An error is why it could not be given.
+    pub(super) fn give_adapter(
+        &mut self,
+        vm: VmId,
+        new: &VirtualMachine,
+        adapter: u32,
+    ) -> Result<(), String> {
+        self.adapter_shortage(adapter).map_or(Ok(()), Err)?;
+        if new.workers.contains(&adapter) {
+            return Ok(());
         }
         let kind = ProcessKind::VirtualMachineWorker { vm };
         // A worker is no process of the guest: there is no name to give.
@@ -72,31 +87,32 @@ impl Kernel {
         let VmConfig { secure, linux, .. } = new.config;
         let data = VirtualMachineData { vm, worker: new.worker, secure, linux };
         self.miniport.set_virtual_machine_data(adapter, &data);
-        Ok(true)
+        Ok(())
     }
 
     /// Gives an adapter that starts to the VMs that want it and do not have it. Returns their number.
     pub(crate) fn offer_adapter(&mut self, adapter: u32, effects: &mut Effects) -> usize {
         let without = self.guests.vms.iter().filter(|(_, vm)| !vm.adapters.contains(&adapter));
-        let without: Vec<VmId> = without.map(|(vm, _)| *vm).collect();
-        let mut given = 0;
-        for vm in without {
-            let Some(new) = self.guests.vms.remove(&vm) else { continue };
-            let is_given = self.give_adapter(vm, &new, adapter);
-            let attached = self.guests.vms.entry(vm).or_insert(new);
-            match is_given {
-                Ok(true) => {
-                    attached.adapters.insert(adapter);
-                    given += 1;
-                }
-                Ok(false) => {}
-                Err(why) => {
-                    let text = format!("VM {} has no adapter {adapter}: {why}", vm.0);
-                    self.note_host(text, effects);
-                }
+        let without: Vec<VmId> =
+            without.filter(|(_, vm)| self.is_offered(vm, adapter)).map(|(vm, _)| *vm).collect();
+        without.into_iter().filter(|vm| self.give_attached(*vm, adapter, effects)).count()
+    }
+
+    /// Gives an adapter to a VM that is attached; false, with a note, if it cannot have it.
+    pub(super) fn give_attached(&mut self, vm: VmId, adapter: u32, effects: &mut Effects) -> bool {
+        let Some(new) = self.guests.vms.remove(&vm) else { return false };
+        let given = self.give_adapter(vm, &new, adapter);
+        let attached = self.guests.vms.entry(vm).or_insert(new);
+        match given {
+            Ok(()) => {
+                attached.insert_adapter(adapter);
+                true
+            }
+            Err(why) => {
+                self.note_host(format!("VM {} has no adapter {adapter}: {why}", vm.0), effects);
+                false
             }
         }
-        given
     }
 
     fn virtual_functions_taken(&self, adapter: u32) -> usize {
@@ -105,11 +121,11 @@ impl Kernel {
 
     /// Removes a VM whose processes have ended, and destroys its worker process at the drivers.
     pub(crate) fn forget_vm(&mut self, vm: VmId, effects: &mut Effects) {
-        let Some(VirtualMachine { worker, adapters, .. }) = self.guests.vms.remove(&vm) else { return };
+        let Some(VirtualMachine { worker, workers, .. }) = self.guests.vms.remove(&vm) else { return };
         self.guests.paused.remove(&vm);
         self.vidsch.forget_vm(vm);
         self.tdr.forget_vm(vm);
-        for adapter in adapters {
+        for adapter in workers {
             self.run_ddi(effects, |miniport, _, callbacks| {
                 miniport.destroy_process(adapter, worker, callbacks);
             });
@@ -254,10 +270,14 @@ impl Kernel {
         }
         let not_its = |(_, device): (u32, &crate::process::Device)| {
             !self.processes.by_id().contains_key(&device.process)
-                || !self.has_adapter(device.process, device.adapter)
+                || device.state == DeviceExecutionState::ACTIVE
+                    && !self.has_adapter(device.process, device.adapter)
         };
         if self.processes.devices().iter().any(not_its) {
-            return Some("a device on an adapter that its process has not");
+            return Some("an active device on an adapter that its process has not");
+        }
+        if self.workers_miscounted() {
+            return Some("the worker processes of VMs");
         }
         let is_gone = |process: &ProcessId| !self.processes.by_id().contains_key(process);
         if self.guests.frozen.keys().any(is_gone) {

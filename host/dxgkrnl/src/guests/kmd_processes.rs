@@ -81,6 +81,9 @@ impl Kernel {
         self.run_ddi(effects, |miniport, _, callbacks| miniport.destroy_process(adapter, id, callbacks));
         self.guests.driver_ids.processes.remove(&id);
         self.events.forget_guest_events(id);
+        if let Some(vm) = self.processes.get(process).map(|process| process.vm) {
+            self.end_unused_worker(vm, adapter, effects);
+        }
     }
 
     /// Destroys a process at the driver of every adapter.

@@ -1,6 +1,7 @@
 //! Guests: the VMs that are attached, their identities and those of their processes at drivers, paused VMs and frozen
 //! processes.
 
+mod adapters;
 mod attach;
 mod driver_ids;
 mod kmd_processes;
@@ -24,12 +25,20 @@ pub(crate) struct Guests {
     /// VMs that are paused, and since when.
     paused: BTreeMap<VmId, Nanos>,
     driver_ids: DriverIds,
+    /// Adapters that were removed from VMs while they ran, ever.
+    removals: u64,
 }
 
 impl Guests {
     /// Removes a process that ends, with its deferred wake-ups.
     pub fn thaw(&mut self, process: ProcessId) {
         self.frozen.remove(&process);
+    }
+
+    /// Whether an adapter was ever removed from a VM that ran.
+    #[inline]
+    pub fn has_removals(&self) -> bool {
+        self.removals > 0
     }
 
     #[inline]

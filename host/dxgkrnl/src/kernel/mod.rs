@@ -258,6 +258,8 @@ impl Kernel {
             Input::VmAttached { vm, name } => self.attach_vm(vm, &name, effects),
             Input::VmDetached { vm } => self.end_vm(vm, effects),
             Input::VmPaused { vm, paused } => self.set_paused(vm, paused, effects),
+            Input::VmAdapter { vm, adapter, added: true } => self.add_adapter(vm, adapter, effects),
+            Input::VmAdapter { vm, adapter, added: false } => self.remove_adapter(vm, adapter, effects),
             Input::NtHandleClosed { vm, token } => self.nt_handle_closed(vm, token),
             Input::MemoryChanged { vm } => self.store_again(vm, effects),
             Input::ProcessAttached { process, vm, pid, name } => match self.process_refusal(vm) {

@@ -4,14 +4,16 @@ use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::vec::Vec;
 
-use d3dkmt::{Adapter, DeviceExecutionState, Handle, Luid, NtStatus, Reply, device_state_type, limits};
+use d3dkmt::{
+    Adapter, DeviceExecutionState, EventId, Handle, Luid, NtStatus, Reply, device_state_type, limits,
+};
 
-use crate::ProcessId;
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
 use crate::process::Device;
 use crate::process::{AdapterRef, HandleTarget, Process};
+use crate::{ProcessId, VmId};
 
 impl Kernel {
     /// One handle for each adapter that the process has and that is not stopped, or none at all if they do not fit
@@ -30,7 +32,10 @@ impl Kernel {
         for ordinal in shown {
             let luid = self.config.adapters[ordinal as usize].luid;
             match self.open_adapter(process, ordinal) {
-                Ok(handle) => adapters.push(Adapter { handle, luid, sources: 0 }),
+                Ok(handle) => {
+                    let arrival = self.arrival_for(process, ordinal);
+                    adapters.push(Adapter { handle, luid, sources: 0, arrival });
+                }
                 Err(refusal) => {
                     for adapter in adapters {
                         self.remove_adapter_handle(process, adapter.handle);
@@ -48,7 +53,7 @@ impl Kernel {
     }
 
     fn open_adapter(&mut self, process: ProcessId, ordinal: u32) -> Result<Handle, Refusal> {
-        let arrival = self.tdr.arrival(ordinal);
+        let arrival = self.arrival_for(process, ordinal);
         let handle = self.insert_handle(process, HandleTarget::Adapter(AdapterRef { ordinal, arrival }))?;
         *self.process_mut(process).adapter_opens.entry(ordinal).or_default() += 1;
         Ok(handle)
@@ -68,14 +73,38 @@ impl Kernel {
         }
     }
 
+    /// Sets an event from now on whenever an adapter comes or goes for a process.
+    pub(crate) fn watch_adapters(&mut self, process: ProcessId, event: EventId) -> CallResult {
+        self.process_mut(process).adapter_watch = Some(event);
+        Ok(Reply::None)
+    }
+
+    /// Wakes the processes that watch adapters, because this one came or went: those that have it, or those of a VM.
+    pub(crate) fn wake_watchers(&mut self, adapter: u32, vm: Option<VmId>, effects: &mut Effects) {
+        let concerned = |(id, process): (&ProcessId, &Process)| {
+            let is_concerned = match vm {
+                Some(vm) => process.vm == vm,
+                None => self.has_adapter(*id, adapter),
+            };
+            process.adapter_watch.filter(|_| is_concerned).map(|event| (*id, event))
+        };
+        let woken: Vec<_> = self.processes.by_id().iter().filter_map(concerned).collect();
+        for (process, event) in woken {
+            self.wake(process, event, NtStatus::SUCCESS, effects);
+        }
+    }
+
     /// The adapter with this LUID, if the process has it and it is not stopped.
     pub(crate) fn adapter_of_luid(&self, process: ProcessId, luid: Luid) -> Result<u32, Refusal> {
         let mut adapters = (0..).zip(&self.config.adapters);
-        let found = adapters.find(|(ordinal, one)| one.luid == luid && self.has_adapter(process, *ordinal));
+        let had = |ordinal: u32| self.vm_of(process).is_some_and(|vm| vm.lacks_removed(ordinal));
+        let found = adapters.find(|(ordinal, one)| {
+            one.luid == luid && (self.has_adapter(process, *ordinal) || had(*ordinal))
+        });
         let Some((ordinal, _)) = found else {
             return invalid(format!("there is no adapter with LUID {luid} for this process"));
         };
-        self.require_started(ordinal)?;
+        self.require_started_for(process, ordinal)?;
         Ok(ordinal)
     }
 
@@ -123,7 +152,7 @@ impl Kernel {
             process,
             handle: Handle::NULL,
             adapter,
-            arrival: self.tdr.arrival(adapter),
+            arrival: self.arrival_for(process, adapter),
             state: DeviceExecutionState::ACTIVE,
             children: BTreeSet::new(),
             queues: BTreeSet::new(),
@@ -168,12 +197,12 @@ impl Kernel {
         }
     }
 
-    /// The adapter that a handle names, if it is started, and was not stopped since the handle was opened.
+    /// The adapter that a handle names, if it is started, and was neither stopped nor removed since the handle was opened.
     pub(crate) fn started_adapter(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
         let adapter = self.adapter(process, handle)?;
         self.require_started(adapter)?;
         if let Some(HandleTarget::Adapter(named)) = self.process(process).handles.get(handle) {
-            self.require_arrival(adapter, named.arrival)?;
+            self.require_arrival(process, adapter, named.arrival)?;
         }
         Ok(adapter)
     }

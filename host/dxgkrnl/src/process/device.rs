@@ -14,7 +14,7 @@ pub(crate) struct Device {
     pub process: ProcessId,
     pub handle: Handle,
     pub adapter: u32,
-    /// The arrival of the adapter that it was created in.
+    /// The arrival of the adapter that it was created in, as its process sees it.
     pub arrival: u32,
     pub state: d3dkmt::DeviceExecutionState,
     /// Contexts and fences that die with the device.

@@ -182,6 +182,8 @@ pub(crate) struct Process {
     pub waits: Names,
     /// Pending acquires of keyed mutexes by the guest's name for them.
     pub acquires: BTreeMap<EventId, u64>,
+    /// The event that is set when an adapter comes or goes.
+    pub adapter_watch: Option<EventId>,
     /// Its calls that wait for an idle GPU.
     pub idle_waits: BTreeSet<u64>,
     /// Devices in the order of their handles, by the index of the handle.
@@ -228,6 +230,7 @@ impl Process {
             slots: Slots::default(),
             waits: Names::default(),
             acquires: BTreeMap::new(),
+            adapter_watch: None,
             idle_waits: BTreeSet::new(),
             devices: BTreeMap::new(),
             adapter_opens: BTreeMap::new(),

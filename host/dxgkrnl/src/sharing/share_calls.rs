@@ -70,7 +70,7 @@ impl Kernel {
             Some(Global::Sync(object)) if self.is_of_vm(object, self.process(process).vm) => object,
             _ => return invalid(format!("{shared} is no global handle of a synchronization object")),
         };
-        self.require_started(self.sync.objects()[object].adapter)?;
+        self.require_started_for(process, self.sync.objects()[object].adapter)?;
         self.require_present(object)?;
         Ok(Reply::SyncObject(self.open_object(
             process,
@@ -289,7 +289,7 @@ impl Kernel {
         check_flags(object_type, own)?;
         match device {
             None => {
-                self.require_started(adapter)?;
+                self.require_started_for(process, adapter)?;
                 if !is_of_no_device(object_type) {
                     return invalid(format!("a {} is opened on a device (FEN-064)", object_type.name()));
                 }

@@ -156,13 +156,15 @@ impl Kernel {
             let why = format!("the object is open {} times, the limit", limits::OPENS_PER_OBJECT_MAX);
             return refuse(NtStatus::NO_MEMORY, why);
         }
+        let adapter = device
+            .map_or(self.sync.objects[object].adapter, |device| self.processes.devices()[device].adapter);
         let open = self.sync.opens.insert(Open {
             process,
             handle: Handle::NULL,
             object,
             device: device.filter(|_| monitored),
-            adapter: device
-                .map_or(self.sync.objects[object].adapter, |device| self.processes.devices()[device].adapter),
+            adapter,
+            arrival: self.arrival_for(process, adapter),
             flags,
             slot: None,
             mapping,

@@ -63,6 +63,11 @@ impl Sync {
         self.objects.mark_removed(adapter);
     }
 
+    /// Marks an object whose adapter is gone for everyone who has it, or for some of its opens.
+    pub fn set_removed(&mut self, object: u32, for_all: bool) {
+        self.objects.set_removed(object, for_all);
+    }
+
     /// Adds an NT handle, which names an object and keeps it alive.
     pub fn add_share(&mut self, object: u32) {
         self.objects.add_share(object);

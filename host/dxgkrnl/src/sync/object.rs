@@ -30,6 +30,8 @@ bitflags! {
         const RELEASE_DUE = 32;
         /// Its adapter was stopped since, and started again.
         const REMOVED = 64;
+        /// Its adapter was removed from a VM that has it, while another VM has it too: opens are checked.
+        const OPENS_REMOVED = 128;
     }
 }
 
@@ -107,6 +109,10 @@ impl SyncObject {
 
     pub fn set_removed(&mut self) {
         self.marks.insert(Marks::REMOVED);
+    }
+
+    pub fn set_opens_removed(&mut self) {
+        self.marks.insert(Marks::OPENS_REMOVED);
     }
 
     pub fn is_watched(&self) -> bool {

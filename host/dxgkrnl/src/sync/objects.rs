@@ -230,9 +230,17 @@ impl Objects {
             .map(|(index, _)| index)
             .collect();
         for index in of_adapter {
-            self.cold[index].set_removed();
-            self.refresh(index);
+            self.set_removed(index, true);
         }
+    }
+
+    /// Marks an object whose adapter is gone for everyone who has it, or for some of its opens.
+    pub fn set_removed(&mut self, index: u32, for_all: bool) {
+        match for_all {
+            true => self.cold[index].set_removed(),
+            false => self.cold[index].set_opens_removed(),
+        }
+        self.refresh(index);
     }
 
     /// Whether it is a native fence, or the progress fence of a hardware queue: hardware is notified of its waits, and

@@ -29,6 +29,8 @@ pub(crate) struct Open {
     pub device: Option<u32>,
     /// Adapter of the device that it was opened on: another than the object's for CrossAdapter (FEN-047).
     pub adapter: u32,
+    /// The arrival of that adapter in which it was opened.
+    pub arrival: u32,
     /// NoSignal and NoWait also for a right that the NT handle lacks (FEN-069).
     pub flags: SyncObjectFlags,
     pub slot: Option<u32>,

@@ -7,13 +7,15 @@
 //!   ...            what was there before stays dead: handles of the adapter, devices and all that is on them, its
 //!                  synchronization objects and resources, by any handle, answer DEVICE_REMOVED
 //! ```
-//! Devices and adapter handles have the number of the arrival that they belong to, objects are marked when the adapter
-//! starts.
+//! Devices, opens and adapter handles have the number of the arrival that they belong to (`guests/adapters.rs`), objects
+//! are marked when the adapter starts.
+//!
+//! A driver's update is a stop and a start in one step, with another version of the driver.
 
 use alloc::format;
 use alloc::string::String;
 
-use d3dkmt::{NtStatus, limits};
+use d3dkmt::NtStatus;
 
 use crate::ProcessId;
 use crate::effects::Effects;
@@ -29,7 +31,7 @@ impl Kernel {
             Some("its driver does not fit the configuration")
         } else if !self.tdr.stopped_adapters.contains(&adapter) {
             Some("the adapter is not stopped")
-        } else if self.tdr.arrival(adapter) >= limits::ADAPTER_ARRIVALS_MAX {
+        } else if self.arrivals_are_used_up(adapter) {
             Some("the adapter was started again too often")
         } else {
             None
@@ -51,47 +53,59 @@ impl Kernel {
         self.map_fence_memory_on(adapter);
         self.update_native_fences_of(adapter, effects);
         let vms = self.offer_adapter(adapter, effects);
+        self.wake_watchers(adapter, None, effects);
         let to_vms: String = if vms > 0 { format!(", {vms} more VMs have it") } else { String::new() };
         self.note_host(format!("adapter {adapter} is started again{to_vms}"), effects);
     }
 
-    /// Refuses what an adapter had before it was started again.
-    pub(crate) fn require_arrival(&self, adapter: u32, arrival: u32) -> Result<(), Refusal> {
-        if arrival == self.tdr.arrival(adapter) {
+    /// Refuses what a process had before the adapter was started again, or removed from its VM.
+    pub(crate) fn require_arrival(
+        &self,
+        process: ProcessId,
+        adapter: u32,
+        arrival: u32,
+    ) -> Result<(), Refusal> {
+        if arrival == self.arrival_for(process, adapter) {
             return Ok(());
         }
-        refuse(
-            NtStatus::DEVICE_REMOVED,
-            format!("it is from before adapter {adapter} was stopped and started"),
-        )
+        self.refuse_earlier(adapter)
     }
 
-    /// Refuses a synchronization object of an adapter that was stopped since.
+    fn refuse_earlier(&self, adapter: u32) -> Result<(), Refusal> {
+        let why = match self.guests.has_removals() {
+            true => {
+                format!("it is from before adapter {adapter} was stopped and started, or removed from the VM")
+            }
+            false => format!("it is from before adapter {adapter} was stopped and started"),
+        };
+        refuse(NtStatus::DEVICE_REMOVED, why)
+    }
+
+    /// Refuses a resource of an adapter that was stopped since, or removed from the only VM that had the resource.
+    pub(crate) fn require_present_resource(&self, adapter: u32, arrival: u32) -> Result<(), Refusal> {
+        match arrival == self.tdr.arrival(adapter) {
+            true => Ok(()),
+            false => self.refuse_earlier(adapter),
+        }
+    }
+
+    /// Refuses a synchronization object of an adapter that was stopped since, or removed from the only VM that had it.
     pub(crate) fn require_present(&self, object: u32) -> Result<(), Refusal> {
         let object = &self.sync.objects()[object];
         if !object.is_removed() {
             return Ok(());
         }
-        let adapter = object.adapter;
-        refuse(
-            NtStatus::DEVICE_REMOVED,
-            format!("it is from before adapter {adapter} was stopped and started"),
-        )
+        self.refuse_earlier(object.adapter)
     }
 
-    /// The same, and an object that was opened on a device of such an adapter.
+    /// The same, and an object that was opened on such an adapter.
     pub(crate) fn require_present_open(&self, open: u32, object: u32) -> Result<(), Refusal> {
-        if !self.tdr.has_arrivals() {
+        if !self.tdr.has_arrivals() && !self.guests.has_removals() {
             return Ok(());
         }
         self.require_present(object)?;
-        match self.sync.opens()[open].device {
-            Some(device) => {
-                let device = &self.processes.devices()[device];
-                self.require_arrival(device.adapter, device.arrival)
-            }
-            None => Ok(()),
-        }
+        let open = &self.sync.opens()[open];
+        self.require_arrival(open.process, open.adapter, open.arrival)
     }
 
     /// Maps the fence memory of all processes on an adapter whose GPU uses CPU addresses.

@@ -24,7 +24,7 @@ impl Kernel {
         self.config.policy.faulted_device_poisons == FaultedDevicePoisons::Poisons
     }
 
-    pub(super) fn lose(&mut self, loss: Loss, effects: &mut Effects) {
+    pub(crate) fn lose(&mut self, loss: Loss, effects: &mut Effects) {
         let Loss { devices, state, page_fault, poisons } = loss;
         // A device that was destroyed since has no owner any more.
         let devices: BTreeSet<u32> =

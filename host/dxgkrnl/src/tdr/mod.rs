@@ -44,6 +44,7 @@ use alloc::vec::Vec;
 
 use back_off::BackOffs;
 use bugcheck::Bugcheck;
+use d3dkmt::query::DriverVersion;
 use d3dkmt::{DeviceExecutionState, PageFaultState};
 use serde::{Deserialize, Serialize};
 
@@ -146,6 +147,8 @@ pub(crate) struct Tdr {
     stopped_adapters: BTreeSet<u32>,
     /// How often each adapter was started again.
     arrivals: BTreeMap<u32, u32>,
+    /// Versions of drivers that were updated, by adapter.
+    driver_versions: BTreeMap<u32, u64>,
     /// Adapters that did not start, and why.
     start_failures: BTreeMap<u32, String>,
     bugcheck: Option<Bugcheck>,
@@ -198,6 +201,15 @@ impl Tdr {
     #[inline]
     pub fn has_arrivals(&self) -> bool {
         !self.arrivals.is_empty()
+    }
+
+    /// The version of an adapter's driver.
+    pub fn driver_version(&self, adapter: u32) -> DriverVersion {
+        self.driver_versions.get(&adapter).map_or(DriverVersion::FIRST, |version| DriverVersion(*version))
+    }
+
+    pub fn set_driver_version(&mut self, adapter: u32, version: DriverVersion) {
+        self.driver_versions.insert(adapter, version.0);
     }
 
     fn arrive(&mut self, adapter: u32) {

@@ -133,11 +133,14 @@ impl AllocationOpen {
     }
 }
 
+/// The start of an adapter that was removed from the only VM that had a resource.
+pub(crate) const NO_ARRIVAL: u32 = u32::MAX;
+
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Resource {
     pub vm: VmId,
     pub adapter: u32,
-    /// The arrival of the adapter that it was created in.
+    /// The start of the adapter that it was created in, or [`NO_ARRIVAL`].
     pub arrival: u32,
     pub global: Option<Handle>,
     pub runtime_data: Vec<u8>,

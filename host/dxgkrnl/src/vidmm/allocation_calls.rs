@@ -10,8 +10,7 @@ use d3dkmt::{
     SyncObjectFlags, limits,
 };
 
-use super::allocation::{Allocation, AllocationOpen, Resource, ResourceOpen};
-use crate::ProcessId;
+use super::allocation::{Allocation, AllocationOpen, NO_ARRIVAL, Resource, ResourceOpen};
 use crate::ddi::{self, LocalAllocationId};
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
@@ -19,6 +18,7 @@ use crate::kernel::Kernel;
 use crate::process::HandleTarget;
 use crate::sharing::{Global, Shared, require_readable};
 use crate::sync::mapping::Mapping;
+use crate::{ProcessId, VmId};
 
 impl Kernel {
     /// Creates a handle to a resource, then one to each of its allocations.
@@ -159,6 +159,26 @@ impl Kernel {
         }
     }
 
+    /// Marks the resources on an adapter that no VM has but the one from which the adapter was removed.
+    pub(crate) fn mark_removed_resources(&mut self, vm: VmId, adapter: u32) {
+        let memory = &self.vidmm.memory;
+        let vm_of = |process| self.processes.get(process).map_or(VmId::HOST, |one| one.vm);
+        let opens = memory.resource_opens.iter().map(|(_, open)| (open.resource, vm_of(open.process)));
+        let shares = self.sharing.shares().values().filter_map(|share| match share.shared {
+            Shared::Resource(resource) | Shared::Guarded { resource, .. } => Some((resource, share.vm)),
+            Shared::Sync(_) | Shared::SyncFile(_) => None,
+        });
+        let others: BTreeSet<u32> =
+            opens.chain(shares).filter(|(_, of)| *of != vm).map(|(resource, _)| resource).collect();
+        let own = memory.resources.iter().filter(|(id, resource)| {
+            (resource.vm, resource.adapter) == (vm, adapter) && !others.contains(id)
+        });
+        let own: Vec<u32> = own.map(|(id, _)| id).collect();
+        for resource in own {
+            self.vidmm.memory.resources[resource].arrival = NO_ARRIVAL;
+        }
+    }
+
     fn is_kept(&self, allocation: &Allocation) -> bool {
         allocation.resource.is_some_and(|resource| self.vidmm.memory.resources[resource].shares > 0)
     }
@@ -245,7 +265,7 @@ impl Kernel {
     ) -> CallResult {
         let (adapter, arrival) =
             (self.vidmm.memory.resources[resource].adapter, self.vidmm.memory.resources[resource].arrival);
-        self.require_arrival(adapter, arrival)?;
+        self.require_present_resource(adapter, arrival)?;
         self.require_reach(process, resource)?;
         let info = self.resource_info(resource);
         let differ = |what: &str, has: u32, is: u32| match has == is {

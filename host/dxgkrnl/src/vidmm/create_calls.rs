@@ -410,7 +410,7 @@ impl Kernel {
         let resource = self.vidmm.memory.resources.insert(Resource {
             vm: self.process(process).vm,
             adapter: self.processes.devices()[device].adapter,
-            arrival: self.processes.devices()[device].arrival,
+            arrival: self.tdr.arrival(self.processes.devices()[device].adapter),
             global: None,
             runtime_data: create.runtime_data,
             driver,

@@ -176,8 +176,7 @@ impl Kernel {
         reservation: u64,
         physical_adapter: u32,
     ) -> CallResult {
-        let adapter = self.adapter(process, adapter)?;
-        self.require_started(adapter)?;
+        let adapter = self.started_adapter(process, adapter)?;
         self.require_linked(process, adapter, physical_adapter)?;
         let available = self.segment_group_use(process, adapter, segment_group)?.budget / 2;
         if reservation > available {

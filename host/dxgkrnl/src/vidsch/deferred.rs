@@ -138,6 +138,7 @@ impl Kernel {
             }
             Input::VmDetached { .. }
             | Input::VmPaused { .. }
+            | Input::VmAdapter { .. }
             | Input::MemoryChanged { .. }
             | Input::ProcessAttached { .. }
             | Input::FenceMemoryAdded { .. }

@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 pub mod hardware;
+pub mod one_of_each;
 pub mod scripted;
 pub mod session;
 

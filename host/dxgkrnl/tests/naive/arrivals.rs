@@ -1,8 +1,8 @@
-//! Adapters that stopped and start again: what was there before stays dead.
+//! Adapters that stopped and start again, or that a VM loses and gets: what was there before stays dead.
 
-use d3dkmt::{Call, GpuSignal, Handle};
+use d3dkmt::{Call, DeviceExecutionState, GpuSignal, Handle, NtStatus};
 
-use super::Naive;
+use super::{Naive, Owner};
 
 impl Naive {
     pub fn start_adapter(&mut self, adapter: usize) {
@@ -15,6 +15,45 @@ impl Naive {
             .extend(self.devices.iter().map(|device| device.adapter).enumerate().filter_map(of_adapter));
         self.dead_objects
             .extend(self.objects.iter().map(|object| object.adapter).enumerate().filter_map(of_adapter));
+    }
+
+    /// Whether the VM of a process has lost this adapter.
+    pub fn lacks(&self, process: u32, adapter: usize) -> bool {
+        self.lost_adapters.contains(&(self.vm_of(process), adapter))
+    }
+
+    /// A surprise removal for one VM. Which of its devices comes first is free, so the kernel's order is used.
+    pub fn remove_adapter(&mut self, vm: u32, adapter: usize, order: &[(u32, Handle)]) {
+        self.lost_adapters.push((vm, adapter));
+        let of_vm = |(process, handle): &(u32, Handle)| {
+            let device = self.device(*process, *handle)?;
+            (self.vm_of(*process) == vm && self.devices[device].adapter == adapter).then_some(device)
+        };
+        let devices: Vec<usize> = order.iter().filter_map(of_vm).collect();
+        for device in &devices {
+            self.end_cpu_events_of_device(*device);
+        }
+        for wait in 0..self.waits.len() {
+            let held_up = self.waits[wait].items.iter().any(|item| !item.reached && item.adapter == adapter);
+            let of_vm = match self.waits[wait].owner {
+                Owner::Cpu { process, .. } => self.vm_of(process) == vm,
+                Owner::Gpu { .. } => false,
+            };
+            if !self.waits[wait].over && held_up && of_vm {
+                self.end_wait(wait, NtStatus::DEVICE_REMOVED);
+            }
+        }
+        self.lose_all(&devices, DeviceExecutionState::STOPPED, false);
+        self.dead_devices.extend(devices);
+        let of_vm = |(number, object): (usize, &super::Object)| {
+            (object.adapter == adapter && object.global.1 == vm).then_some(number)
+        };
+        self.dead_objects.extend(self.objects.iter().enumerate().filter_map(of_vm));
+        self.run_contexts();
+    }
+
+    pub fn add_adapter(&mut self, vm: u32, adapter: usize) {
+        self.lost_adapters.retain(|one| *one != (vm, adapter));
     }
 
     /// Whether a call names an object of an adapter that was stopped since, or a handle from one of its devices.

@@ -128,7 +128,23 @@ impl Naive {
     /// Loses the device: empties its queues (F-67), ends waits through its handles (TDR-031), and poisons its fences if a
     /// reset is the reason.
     pub(super) fn lose(&mut self, device: usize, state: DeviceExecutionState, poisons: bool) {
-        self.put_into(device, state);
+        self.lose_all(&[device], state, poisons);
+    }
+
+    /// The same for devices that are lost together: first the queues of all, then the waits and fences of each.
+    pub(super) fn lose_all(&mut self, devices: &[usize], state: DeviceExecutionState, poisons: bool) {
+        for device in devices {
+            self.put_into(*device, state);
+        }
+        for device in devices {
+            self.empty_queues_of(*device);
+        }
+        for device in devices {
+            self.lose_fences_of(*device, poisons);
+        }
+    }
+
+    fn empty_queues_of(&mut self, device: usize) {
         for context in 0..self.contexts.len() {
             if !self.contexts[context].ended && self.contexts[context].device == device {
                 if self.contexts[context].hardware.is_none() && !self.is_with_engine(context) {
@@ -139,6 +155,9 @@ impl Naive {
                 self.evaluate_writes_of(self.contexts[context].process);
             }
         }
+    }
+
+    fn lose_fences_of(&mut self, device: usize, poisons: bool) {
         let of_device = |open: usize| !self.opens[open].ended && self.opens[open].device == Some(device);
         let mut opens: Vec<usize> = (0..self.opens.len()).filter(|open| of_device(*open)).collect();
         opens.sort_by_key(|open| self.opens[*open].handle);

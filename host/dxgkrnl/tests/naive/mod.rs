@@ -151,6 +151,8 @@ pub struct Naive {
     /// Stopped adapters (R03).
     pub stopped_adapters: Vec<usize>,
     /// Devices and objects of adapters that were stopped and started since.
+    /// Adapters that VMs have lost.
+    pub lost_adapters: Vec<(u32, usize)>,
     dead_devices: Vec<usize>,
     dead_objects: Vec<usize>,
     /// Engine writes and their processes, since the last check.
@@ -202,6 +204,7 @@ impl Naive {
             engines: engines.iter().map(|engine| Engine::new(*engine)).collect(),
             hung: vec![],
             stopped_adapters: vec![],
+            lost_adapters: vec![],
             dead_devices: vec![],
             dead_objects: vec![],
             unseen: vec![],
@@ -359,7 +362,7 @@ impl Naive {
     }
 
     pub fn create_device(&mut self, process: u32, adapter: usize, kernel_reply: &Reply) -> Verdict {
-        if self.stopped_adapters.contains(&adapter) {
+        if self.stopped_adapters.contains(&adapter) || self.lacks(process, adapter) {
             return Err(vec![NtStatus::DEVICE_REMOVED]);
         }
         let Reply::Device(handle) = *kernel_reply else { return Ok(Reply::Device(Handle::NULL)) };
@@ -462,6 +465,7 @@ impl Naive {
         }
         self.end_shares_of(vm);
         self.forget_pause(vm);
+        self.lost_adapters.retain(|(of, _)| *of != vm);
         self.hung.retain(|hung| !hung.is_of(vm));
         self.engines.iter_mut().for_each(|engine| engine.forget_vm(vm));
         let is_live = |id: u32| self.processes.iter().any(|process| process.id == id && !process.ended);

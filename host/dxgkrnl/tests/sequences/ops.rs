@@ -70,6 +70,8 @@ pub enum Op {
     StopAdapter { adapter: usize },
     StartAdapter { adapter: usize },
     PauseVm { vm: u32, paused: bool },
+    UpdateDriver { adapter: usize },
+    VmAdapter { vm: u32, adapter: usize, added: bool },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -188,6 +190,9 @@ fn lives() -> BoxedStrategy<Op> {
         1 => (0..8usize).prop_map(|adapter| Op::StopAdapter { adapter }),
         1 => (0..3usize).prop_map(|adapter| Op::StartAdapter { adapter }),
         2 => (1..3u32, any::<bool>()).prop_map(|(vm, paused)| Op::PauseVm { vm, paused }),
+        1 => (0..6usize).prop_map(|adapter| Op::UpdateDriver { adapter }),
+        3 => (0..4u32, 0..3usize, any::<bool>())
+            .prop_map(|(vm, adapter, added)| Op::VmAdapter { vm, adapter, added }),
         1 => (number(), number(), 0..3u32)
             .prop_map(|(process, device, reason)| Op::MarkDevice { process, device, reason }),
     ]
@@ -595,6 +600,9 @@ impl fmt::Display for Op {
             Op::Advance { nanos } => write!(f, "{nanos} ns pass"),
             Op::StopAdapter { adapter } => write!(f, "adapter {adapter} stops"),
             Op::StartAdapter { adapter } => write!(f, "adapter {adapter} starts again"),
+            Op::UpdateDriver { adapter } => write!(f, "the driver of adapter {adapter} is updated"),
+            Op::VmAdapter { vm, adapter, added: true } => write!(f, "vm {vm} gets adapter {adapter}"),
+            Op::VmAdapter { vm, adapter, added: false } => write!(f, "vm {vm} loses adapter {adapter}"),
             Op::PauseVm { vm, paused: true } => write!(f, "vm {vm} is paused"),
             Op::PauseVm { vm, paused: false } => write!(f, "vm {vm} is resumed"),
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use d3dkmt::limits::WORK_UNITS_PER_STEP;
+use d3dkmt::query::DriverVersion;
 use d3dkmt::{Call, EscapeFlags, Handle, Luid, NtStatus, Reply};
 use dxgkrnl::policy::{
     AbandonedMutex, CpuSignal, DestroyedQueuedWait, DestroyedWait, FaultedDevicePoisons, ForeignMutexRelease,
@@ -280,6 +281,8 @@ impl Pair {
                 return Ok(());
             }
             Op::StartAdapter { adapter } => return self.start_adapter(*adapter),
+            Op::UpdateDriver { adapter } => return self.update_driver(*adapter),
+            Op::VmAdapter { vm, adapter, added } => return self.vm_adapter(*vm, *adapter, *added),
             Op::PauseVm { vm, paused } => {
                 self.input(Input::VmPaused { vm: VmId(*vm), paused: *paused });
                 match paused {
@@ -384,15 +387,58 @@ impl Pair {
         self.create_device(at, 0)
     }
 
-    /// The adapter starts again, if it was stopped. Handles of it from before answer DEVICE_REMOVED, so each process
-    /// opens it again.
+    /// The adapter starts again, if it was stopped.
     fn start_adapter(&mut self, adapter: usize) -> Same {
         let stopped = self.naive.stopped_adapters.contains(&adapter);
         self.input(Input::Fault(Fault::StartAdapter { adapter: adapter as u32 }));
         self.naive.start_adapter(adapter);
-        for at in (0..self.guests.len()).filter(|_| stopped) {
+        if stopped { self.open_again(adapter, |_| true) } else { Ok(()) }
+    }
+
+    /// A driver's update is a stop and a start.
+    fn update_driver(&mut self, adapter: usize) -> Same {
+        if adapter >= ADAPTERS {
+            return Ok(());
+        }
+        let (stopped, ordinal) = (self.naive.stopped_adapters.contains(&adapter), adapter as u32);
+        let version = DriverVersion(self.now);
+        self.input(Input::Fault(Fault::UpdateDriver { adapter: ordinal, version }));
+        if stopped {
+            return Ok(());
+        }
+        self.naive.stop_adapter(adapter);
+        self.naive.start_adapter(adapter);
+        self.open_again(adapter, |_| true)
+    }
+
+    /// A VM loses an adapter, or gets it back.
+    fn vm_adapter(&mut self, vm: u32, adapter: usize, added: bool) -> Same {
+        let order: Vec<(u32, Handle)> =
+            self.kernel.snapshot().devices.iter().map(|device| (device.process, device.handle)).collect();
+        self.input(Input::VmAdapter { vm: VmId(vm), adapter: adapter as u32, added });
+        let is_attached = vm != 0 && self.vms.contains(&vm) && adapter < ADAPTERS;
+        let lacks = self.naive.lost_adapters.contains(&(vm, adapter));
+        let is_stopped = self.naive.stopped_adapters.contains(&adapter);
+        match (is_attached, added) {
+            (true, false) if !lacks => {
+                self.naive.remove_adapter(vm, adapter, &order);
+                Ok(())
+            }
+            (true, true) if lacks && !is_stopped => {
+                self.naive.add_adapter(vm, adapter);
+                self.open_again(adapter, |of| of == vm)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Handles of an adapter from before answer DEVICE_REMOVED, so each process of these VMs that has the adapter opens it
+    /// again.
+    fn open_again(&mut self, adapter: usize, of_vm: impl Fn(u32) -> bool) -> Same {
+        for at in 0..self.guests.len() {
             let id = self.guests[at].id;
-            if self.naive.processes.iter().all(|process| process.id != id || process.ended) {
+            let mut live = self.naive.processes.iter().filter(|process| process.id == id && !process.ended);
+            if live.next().is_none_or(|process| !of_vm(process.vm)) || self.naive.lacks(id, adapter) {
                 continue;
             }
             let old = Call::CreateDevice { adapter: self.guests[at].adapters[adapter], flags: 0 };
@@ -790,6 +836,8 @@ fn process_of(op: &Op) -> usize {
         | Op::StopAdapter { .. }
         | Op::StartAdapter { .. }
         | Op::PauseVm { .. }
+        | Op::UpdateDriver { .. }
+        | Op::VmAdapter { .. }
         | Op::SystemTime { .. } => 0,
     }
 }

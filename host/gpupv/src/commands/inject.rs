@@ -16,8 +16,8 @@ use crate::output::{OK, say};
 /// Arguments of `gpupv inject`.
 #[derive(Args, Debug)]
 #[command(after_help = "Faults: hang ENGINE, lose_interrupt ENGINE, reset_fails ENGINE, f1 ENGINE, \
-                        page_fault ENGINE at=N [FLAG ..], stop_adapter N, start_adapter N, power N on|off, \
-                        object_bad N usage=K, freeze PROCESS, thaw PROCESS, pause VM, resume VM. ENGINE is as 3D or COPY.1, \
+                        page_fault ENGINE at=N [FLAG ..], stop_adapter N, start_adapter N, update_driver N A.B.C.D, \
+                        power N on|off, object_bad N usage=K, remove_adapter N VM, add_adapter N VM, freeze PROCESS, thaw PROCESS, pause VM, resume VM. ENGINE is as 3D or COPY.1, \
                         N an adapter's number, PROCESS and VM a name or a number of `gpupv inspect`. The words are those of \
                         `fault` in docs/SCENARIOS.md.")]
 pub struct InjectArgs {
@@ -37,6 +37,7 @@ pub fn read(words: &str, config: &dxgkrnl::Config) -> Result<Injection, String> 
     match injected(words, config).map_err(|error| error.render("inject", words))? {
         Injected::Hardware(fault) => Ok(Injection::Fault(fault)),
         Injected::Frozen { process, frozen } => Ok(Injection::Frozen { process, frozen }),
+        Injected::VmAdapter { vm, adapter, added } => Ok(Injection::VmAdapter { vm, adapter, added }),
         Injected::Paused { vm, paused } => Ok(Injection::Paused { vm, paused }),
     }
 }

@@ -378,6 +378,11 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
             Fault::Thaw(process) => self.client(process)?.stop_or_continue(|client| client.frozen = false),
             Fault::PauseVm(vm) => self.pause(vm, true),
             Fault::ResumeVm(vm) => self.pause(vm, false),
+            Fault::VmAdapter { vm, adapter, added } => {
+                let vm = self.backend.daemon_name(vm).map_err(broken)?;
+                let kernel_host = &self.backend.daemon().kernel_host;
+                kernel_host.change_vm_adapter(&vm, adapter, added).map_err(BackendError::Broken)
+            }
             Fault::Cut(process) => {
                 self.client(process)?.busy = true;
                 if let Some(id) = self.numbers[process.index()] {

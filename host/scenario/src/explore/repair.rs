@@ -165,6 +165,7 @@ impl Validator<'_> {
                 self.vms[vm.index()] && !std::mem::replace(&mut self.paused[vm.index()], true)
             }
             Fault::ResumeVm(vm) => self.vms[vm.index()] && std::mem::take(&mut self.paused[vm.index()]),
+            Fault::VmAdapter { vm, .. } => self.vms[vm.index()],
             // Processes outlive the daemon.
             Fault::RestartDaemon => !self.paused.contains(&true),
             Fault::Fill(context) => {

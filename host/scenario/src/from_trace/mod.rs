@@ -110,6 +110,12 @@ impl<'a> Builder<'a> {
         }
     }
 
+    fn vm_fault(&mut self, vm: VmId, fault: impl FnOnce(Vm) -> Fault) -> Result<(), &'static str> {
+        let vm = *self.vms.get(&vm).ok_or("a VM whose start is not there")?;
+        self.push(Action::Fault(fault(vm)));
+        Ok(())
+    }
+
     fn step(&mut self, now: Nanos, input: &Input, effects: &Effects) -> Result<(), &'static str> {
         if !matches!(input, Input::Deadline) {
             self.advance(now);
@@ -120,9 +126,11 @@ impl<'a> Builder<'a> {
                 let vm = self.vms.remove(vm).ok_or("the end of a VM whose start is not there")?;
                 self.push(Action::Fault(Fault::CrashVm(vm)));
             }
-            Input::VmPaused { vm, paused } => {
-                let vm = *self.vms.get(vm).ok_or("a VM whose start is not there")?;
-                self.push(Action::Fault(if *paused { Fault::PauseVm(vm) } else { Fault::ResumeVm(vm) }));
+            Input::VmPaused { vm, paused: true } => return self.vm_fault(*vm, Fault::PauseVm),
+            Input::VmPaused { vm, paused: false } => return self.vm_fault(*vm, Fault::ResumeVm),
+            Input::VmAdapter { vm, adapter, added } => {
+                let (adapter, added) = (*adapter, *added);
+                return self.vm_fault(*vm, |vm| Fault::VmAdapter { vm, adapter, added });
             }
             Input::GuestFeatures { vm, features } => return self.guest_features(*vm, *features),
             Input::ProcessAttached { process, vm, name, .. } => self.start_process(*process, *vm, name),

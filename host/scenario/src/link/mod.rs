@@ -365,6 +365,7 @@ impl World for LinkWorld<'_> {
             }
             Fault::PauseVm(vm) => self.pause(vm, true),
             Fault::ResumeVm(vm) => self.pause(vm, false),
+            Fault::VmAdapter { vm, adapter, added } => self.input(self.host.vm_adapter(vm, adapter, added)),
             Fault::SetClock(since_start) => {
                 let input = self.host.clock_set(since_start);
                 self.input(input);

@@ -227,6 +227,12 @@ pub enum Fault {
     /// The VM is paused: none of its processes runs.
     PauseVm(Vm),
     ResumeVm(Vm),
+    /// The adapter is removed from the VM, or added to it, while the VM runs.
+    VmAdapter {
+        vm: Vm,
+        adapter: u32,
+        added: bool,
+    },
     Hardware(dxgkrnl::Fault),
     /// The system's clock is set to this time after the scenario's start.
     SetClock(Nanos),

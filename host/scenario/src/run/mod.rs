@@ -617,6 +617,7 @@ impl<'a, W: World> Run<'a, W> {
             | Fault::Release(_)
             | Fault::Delay(..)
             | Fault::Reorder
+            | Fault::VmAdapter { .. }
             | Fault::Hardware(_)
             | Fault::SetClock(_) => self.world.fault(fault)?,
         }

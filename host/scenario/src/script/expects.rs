@@ -1,5 +1,6 @@
 //! Parses `expect CONDITION`, `fault ..`, and the outcomes of races.
 
+use d3dkmt::query::DriverVersion;
 use dxgkrnl::Fault as Hardware;
 use dxgkrnl::why::Verdict;
 
@@ -250,6 +251,9 @@ pub(crate) fn fault(names: &mut Names, cursor: &mut Cursor<'_>, line: u32) -> Pa
         "start_adapter" => {
             Fault::Hardware(Hardware::StartAdapter { adapter: adapter_number(names, cursor)?.0 })
         }
+        "remove_adapter" => vm_adapter(names, cursor, false)?,
+        "add_adapter" => vm_adapter(names, cursor, true)?,
+        "update_driver" => Fault::Hardware(driver_update(names, cursor)?),
         "page_fault" => Fault::Hardware(page_fault(names, cursor)?),
         "reset_fails" => Fault::Hardware(Hardware::ResetFails { engine: engine(names, cursor)? }),
         "power" => {
@@ -281,6 +285,24 @@ pub(crate) fn fault(names: &mut Names, cursor: &mut Cursor<'_>, line: u32) -> Pa
     };
     cursor.end()?;
     Ok(fault)
+}
+
+/// Parses `N VM`.
+fn vm_adapter(names: &Names, cursor: &mut Cursor<'_>, added: bool) -> Parsed<Fault> {
+    let adapter = adapter_number(names, cursor)?.0;
+    let vm = names.vm(cursor.atom("a VM")?)?;
+    Ok(Fault::VmAdapter { vm, adapter, added })
+}
+
+/// Parses `N A.B.C.D`.
+fn driver_update(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Hardware> {
+    let adapter = adapter_number(names, cursor)?.0;
+    let token = cursor.atom("a driver's version, as 2.0.0.1")?;
+    let Some(version) = DriverVersion::parse(&token.text) else {
+        let why = "expected a driver's version: four numbers up to 65535, as 2.0.0.1";
+        return Err(ScriptError::new(token.span, why));
+    };
+    Ok(Hardware::UpdateDriver { adapter, version })
 }
 
 fn page_fault(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Hardware> {

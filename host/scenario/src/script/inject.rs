@@ -7,6 +7,7 @@ use crate::script::cursor::Cursor;
 use crate::script::error::ScriptError;
 use crate::script::expects;
 use crate::script::names::Names;
+use crate::script::operands::adapter_number;
 use crate::script::token::tokens;
 
 /// A fault for a live daemon.
@@ -18,6 +19,12 @@ pub enum Injected {
         process: String,
         frozen: bool,
     },
+    /// The adapter is removed from the VM with this name or number, or added to it.
+    VmAdapter {
+        vm: String,
+        adapter: u32,
+        added: bool,
+    },
     /// The VM with this name or number is paused, or resumed.
     Paused {
         vm: String,
@@ -26,11 +33,12 @@ pub enum Injected {
 }
 
 /// Hardware faults, which need no scenario.
-const HARDWARE: [&str; 9] = [
+const HARDWARE: [&str; 10] = [
     "hang",
     "lose_interrupt",
     "stop_adapter",
     "start_adapter",
+    "update_driver",
     "page_fault",
     "reset_fails",
     "power",
@@ -65,13 +73,24 @@ pub fn injected(text: &str, config: &Config) -> Result<Injected, ScriptError> {
             cursor.end()?;
             Ok(Injected::Paused { vm: vm.text.clone(), paused: word == "pause" })
         }
+        "remove_adapter" | "add_adapter" => {
+            cursor.next();
+            let adapter = adapter_number(&names, &mut cursor)?.0;
+            let Some(vm) = cursor.next() else {
+                return cursor.expected("the name or the number of a VM");
+            };
+            cursor.end()?;
+            Ok(Injected::VmAdapter { vm: vm.text.clone(), adapter, added: word == "add_adapter" })
+        }
         word if HARDWARE.contains(&word) => match expects::fault(&mut names, &mut cursor, 1)? {
             Fault::Hardware(fault) => Ok(Injected::Hardware(fault)),
             other => unreachable!("{word} is no fault of hardware: {other:?}"),
         },
         _ => {
-            let known: Vec<&str> =
-                HARDWARE.into_iter().chain(["freeze", "thaw", "pause", "resume"]).collect();
+            let known: Vec<&str> = HARDWARE
+                .into_iter()
+                .chain(["freeze", "thaw", "pause", "resume", "remove_adapter", "add_adapter"])
+                .collect();
             let message = match word {
                 "" => "expected a fault".to_owned(),
                 word => format!("there is no fault `{word}` of a running daemon"),

@@ -121,6 +121,9 @@ pub const FAULTS: &[Word] = words! {
     "hang", "fault hang ENGINE", "the engine's current or next submission never completes";
     "stop_adapter", "fault stop_adapter N", "the adapter stops, as by a removal";
     "start_adapter", "fault start_adapter N", "the stopped adapter starts again, as by an arrival; what was there before stays dead";
+    "remove_adapter", "fault remove_adapter N VM", "the adapter is removed from this VM alone, while the VM runs: a surprise removal";
+    "add_adapter", "fault add_adapter N VM", "the adapter is added to this VM while the VM runs: an arrival";
+    "update_driver", "fault update_driver N A.B.C.D", "the adapter's driver is updated to this version: the adapter is removed and arrives in all VMs that have it";
     "page_fault", "fault page_fault ENGINE at=N [FLAG ..]", "the engine's current or next submission faults at this GPU address";
     "reset_fails", "fault reset_fails ENGINE", "the engine's next reset fails";
     "power", "fault power N on|off", "the adapter enters power state D0 (on) or D3 (off)";

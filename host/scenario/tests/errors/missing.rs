@@ -107,7 +107,7 @@ r#"x.scn:5:7: expected a condition, found the end of the line
 (After("fault"),
 "x.scn:5:6: expected a fault, found the end of the line
   5 | fault
-    |      ^ there are: kill, freeze, thaw, cut, hold, release, delay, reorder, crash, pause, resume, lose_interrupt, hang, stop_adapter, start_adapter, page_fault, reset_fails, power, object_bad, f1, clock, fill, restart"),
+    |      ^ there are: kill, freeze, thaw, cut, hold, release, delay, reorder, crash, pause, resume, lose_interrupt, hang, stop_adapter, start_adapter, remove_adapter, add_adapter, update_driver, page_fault, reset_fails, power, object_bad, f1, clock, fill, restart"),
 
 (After("fault restart"),
 "x.scn:5:14: expected `daemon`, found the end of the line

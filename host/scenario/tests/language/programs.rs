@@ -1,5 +1,6 @@
 //! Draws programs by number: every operation, flag, fault, expectation and race that a file can express.
 
+use d3dkmt::query::DriverVersion;
 use d3dkmt::{Luid, NtStatus, limits};
 use dxgkrnl::{
     AdapterConfig, EngineType, Fault as Hardware, Features, Grant, NodeConfig, Policy, RegistryData,
@@ -268,7 +269,7 @@ impl Drawing {
         let at = process.index();
         let context = self.own(Kind::Context, self.program.processes[at].main);
         let vm = (0..self.program.vms.len() as u32).map(Vm).collect::<Vec<_>>();
-        let fault = match self.below(19) {
+        let fault = match self.below(22) {
             0 if self.random.one_in(3) => {
                 self.end(process);
                 Fault::Kill(process)
@@ -318,6 +319,16 @@ impl Drawing {
             }
             17 => Fault::Hardware(Hardware::EngineToF1 { engine: self.engine() }),
             18 => Fault::SetClock(self.below(1 << 40)),
+            19 if !vm.is_empty() => {
+                let vm = *self.random.pick(&vm).expect("there are some");
+                let (adapter, added) = (self.engine().adapter, self.random.one_in(2));
+                Fault::VmAdapter { vm, adapter, added }
+            }
+            20 => {
+                let (adapter, version) = (self.engine().adapter, DriverVersion(self.value()));
+                Fault::Hardware(Hardware::UpdateDriver { adapter, version })
+            }
+            21 => Fault::Hardware(Hardware::StartAdapter { adapter: self.engine().adapter }),
             13 => Fault::RestartDaemon,
             _ => return,
         };

@@ -74,6 +74,9 @@ impl Builder {
             Input::VmPaused { vm, paused } => {
                 (self.names.vm(*vm), if *paused { "VM paused" } else { "VM resumed" }, 0)
             }
+            Input::VmAdapter { vm, added, .. } => {
+                (self.names.vm(*vm), if *added { "adapter added" } else { "adapter removed" }, 0)
+            }
             Input::MemoryChanged { vm } => (self.names.vm(*vm), "memory changed", 0),
             Input::ProcessAttached { process, vm, pid, name } => {
                 (self.names.attach_process(*process, *vm, *pid, name), "process attached", 0)
@@ -157,7 +160,7 @@ impl Builder {
         }
     }
 
-    /// Names an attached VM, and marks an injected fault.
+    /// Names an attached VM, and marks an injected fault and a VM's adapter that comes or goes.
     fn name(&mut self, input: &Input, moment: Moment) {
         match input {
             Input::VmAttached { vm, name } => drop(self.names.attach_vm(*vm, name)),
@@ -170,10 +173,15 @@ impl Builder {
                     | Fault::EngineToF1 { engine } => self.names.engine(*engine),
                     Fault::StopAdapter { adapter }
                     | Fault::StartAdapter { adapter }
+                    | Fault::UpdateDriver { adapter, .. }
                     | Fault::Power { adapter, .. }
                     | Fault::ObjectGoesBad { adapter, .. } => self.names.adapter(*adapter),
                 };
                 self.mark(moment, track, MarkKind::Fault, &fault.to_string());
+            }
+            Input::VmAdapter { vm, .. } => {
+                let track = self.names.vm(*vm);
+                self.mark(moment, track, MarkKind::Fault, &input.to_string());
             }
             _ => {}
         }

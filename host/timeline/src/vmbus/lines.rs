@@ -129,6 +129,7 @@ fn who(input: &Input) -> String {
         Input::VmAttached { vm, .. }
         | Input::VmDetached { vm }
         | Input::VmPaused { vm, .. }
+        | Input::VmAdapter { vm, .. }
         | Input::MemoryChanged { vm }
         | Input::GuestFeatures { vm, .. }
         | Input::NtHandleClosed { vm, .. } => format!("vm {}", vm.0),

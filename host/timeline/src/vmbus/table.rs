@@ -63,6 +63,8 @@ calls! {
         "a device in place of contexts makes it a CPU signal there; here it is a call of its own, and its status is never lost";
     WaitFromCpu: [0x3a], vgpu("WAITFORSYNCOBJECTFROMCPU", 22),
         "a satisfied wait gets an event as well there; here its answer says so, and no wake-up follows";
+    WatchAdapters: [], NOTHING,
+        "the guest driver itself notices that a vGPU's channel comes or goes";
     CancelWait: [], NOTHING,
         "an interrupted wait stays at the host there, and its late event is ignored; here the host forgets it";
     SignalFromGpu: [0x11, 0x32, 0x33], vgpu_async("SIGNALSYNCOBJECT", 26), "";
@@ -184,6 +186,16 @@ const ADAPTER_STARTED: Counterpart = row(
     NOTHING,
     "there the host offers a channel for the vGPU again, and the guest driver makes an adapter of it",
 );
+const ADAPTER_REMOVED: Counterpart = row(
+    NOTHING,
+    "there the host revokes the offer of one VM's vGPU channel, and later calls of this VM are DEVICE_REMOVED",
+);
+const ADAPTER_ADDED: Counterpart =
+    row(NOTHING, "there the host offers the VM a vGPU channel, and the guest driver makes an adapter of it");
+const DRIVER_UPDATED: Counterpart = row(
+    NOTHING,
+    "there the channels of every VM's vGPU of the adapter close, and come again with the new driver",
+);
 const DOORBELL_RUNG: Counterpart = row(NOTHING, "the guest driver does not know user-mode submission");
 const NT_HANDLE_CLOSED: Counterpart = row(
     global("DESTROYNTSHAREDOBJECT", 1005),
@@ -196,6 +208,8 @@ pub fn of_input(input: &Input) -> Counterpart {
         Input::VmAttached { .. } => VM_ATTACHED,
         Input::VmDetached { .. } => VM_DETACHED,
         Input::VmPaused { .. } => VM_PAUSED,
+        Input::VmAdapter { added: true, .. } => ADAPTER_ADDED,
+        Input::VmAdapter { added: false, .. } => ADAPTER_REMOVED,
         Input::MemoryChanged { .. } => MEMORY_CHANGED,
         Input::ProcessAttached { .. } => PROCESS_ATTACHED,
         Input::FenceMemoryAdded { .. } | Input::FenceMemoryMapped { .. } => FENCE_MEMORY,
@@ -216,6 +230,7 @@ fn of_fault(fault: &Fault) -> Counterpart {
     match fault {
         Fault::StopAdapter { .. } => ADAPTER_STOPPED,
         Fault::StartAdapter { .. } => ADAPTER_STARTED,
+        Fault::UpdateDriver { .. } => DRIVER_UPDATED,
         Fault::LoseInterrupt { .. }
         | Fault::Hang { .. }
         | Fault::PageFault { .. }
@@ -240,6 +255,9 @@ pub const INPUTS: &[(&str, Counterpart)] = &[
     ("process thawed", PROCESS_THAWED),
     ("adapter stopped", ADAPTER_STOPPED),
     ("adapter started again", ADAPTER_STARTED),
+    ("adapter removed from a VM", ADAPTER_REMOVED),
+    ("adapter added to a VM", ADAPTER_ADDED),
+    ("driver updated", DRIVER_UPDATED),
     ("doorbell rung", DOORBELL_RUNG),
     ("NT handle closed", NT_HANDLE_CLOSED),
     ("deadline", DEADLINE),

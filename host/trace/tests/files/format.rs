@@ -314,6 +314,10 @@ fn fault() -> impl Strategy<Value = Fault> {
         engine().prop_map(|engine| Fault::Hang { engine }),
         number().prop_map(|adapter| Fault::StopAdapter { adapter }),
         number().prop_map(|adapter| Fault::StartAdapter { adapter }),
+        (number(), any::<u64>()).prop_map(|(adapter, version)| Fault::UpdateDriver {
+            adapter,
+            version: d3dkmt::query::DriverVersion(version)
+        }),
         (engine(), any::<u64>(), any::<u32>()).prop_map(|(engine, gpu_address, flags)| Fault::PageFault {
             engine,
             gpu_address,
@@ -333,6 +337,11 @@ fn input() -> impl Strategy<Value = Input> {
         vm().prop_map(|vm| Input::VmDetached { vm }),
         vm().prop_map(|vm| Input::MemoryChanged { vm }),
         (vm(), any::<bool>()).prop_map(|(vm, paused)| Input::VmPaused { vm, paused }),
+        (vm(), any::<u32>(), any::<bool>()).prop_map(|(vm, adapter, added)| Input::VmAdapter {
+            vm,
+            adapter,
+            added
+        }),
         (process(), vm(), any::<u32>(), ".{0,200}")
             .prop_map(|(process, vm, pid, name)| Input::ProcessAttached { process, vm, pid, name }),
         (process(), any::<u32>()).prop_map(|(process, slots)| Input::FenceMemoryAdded { process, slots }),
@@ -366,7 +375,7 @@ fn input() -> impl Strategy<Value = Input> {
 
 fn reply() -> impl Strategy<Value = Reply> {
     let adapter = (any::<u32>(), any::<(u32, i32, u32)>()).prop_map(|(handle, (low, high, sources))| {
-        Adapter { handle: Handle(handle), luid: Luid { low, high }, sources }
+        Adapter { handle: Handle(handle), luid: Luid { low, high }, sources, arrival: low }
     });
     let created = (any::<[u32; 2]>(), option::of(0..u32::MAX - 1), any::<[u64; 2]>(), any::<bool>());
     prop_oneof![

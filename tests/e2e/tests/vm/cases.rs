@@ -100,6 +100,23 @@ pub fn woken_by_the_kernel(lab: &mut Lab) {
     lab.wait_until_empty();
 }
 
+/// Each VM loses its adapter and gets it back. The program in the other VM would fail if it were notified, too.
+pub fn adapter_removed_and_added(lab: &mut Lab) {
+    covers!("GPV-061", "GPV-062", "GPV-064", "GPV-065");
+    let jobs = [0, 1].map(|guest| lab.start(guest, &["/dxcore", "watches"]));
+    jobs.iter().for_each(|job| job.says("ready"));
+    for (job, vm) in jobs.into_iter().zip(["1", "2"]) {
+        let change = |added| lab.fleet.daemon.kernel_host.change_vm_adapter(vm, 0, added);
+        assert_eq!(change(false), Ok(()));
+        job.says("removed");
+        assert_eq!(change(true), Ok(()));
+        let (code, output) = job.end();
+        let is_right = output.ends_with("arrived, and each notification came once\n");
+        assert!(code == 0 && is_right, "{code}: {output}");
+    }
+    lab.wait_until_empty();
+}
+
 /// A stopped guestd delays signals after the first one, and nothing else.
 pub fn without_the_broker(lab: &mut Lab) {
     let job = lab.start(0, &["/cpu_event_channel", "without"]);

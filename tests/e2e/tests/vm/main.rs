@@ -75,7 +75,8 @@ fn two_guests() {
         }
     };
     check("the output is the same on both backends", &mut lab, &|lab| cases::same_output(lab, &local));
-    let cases: [(&str, Case); 11] = [
+    let cases: [(&str, Case); 12] = [
+        ("a guest is notified of its own adapter only", cases::adapter_removed_and_added),
         ("a program that destroys nothing leaves nothing", cases::leaves_everything),
         ("a program killed in any state leaves nothing", cases::killed_in_any_state),
         ("a program killed while it calls leaves nothing", cases::killed_while_calling),

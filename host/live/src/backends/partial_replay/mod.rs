@@ -186,6 +186,7 @@ impl<'a> PartialReplay<'a> {
         let mut call = call.clone();
         let why = match self.names.translate(process, &mut call) {
             Err(_) => Some("it names a handle that the replay did not create"),
+            Ok(()) if matches!(call, Call::WatchAdapters { .. }) => Some("DXCore watches adapters by itself"),
             Ok(()) if matches!(call, Call::CancelWait { .. }) => Some("the library cancels waits by itself"),
             Ok(()) => self.hand_over(&call, process)?,
         };

@@ -201,7 +201,7 @@ mod tests {
     fn an_adapter_is_the_one_at_the_same_place() {
         let adapters = |low| {
             let luid = Luid { low, high: 0 };
-            Reply::Adapters(vec![Adapter { handle: Handle(0x4000_0080), luid, sources: 1 }])
+            Reply::Adapters(vec![Adapter { handle: Handle(0x4000_0080), luid, sources: 1, arrival: 0 }])
         };
         let mut names = Names::default();
         names.learn(P, &adapters(5), &adapters(9)).unwrap();

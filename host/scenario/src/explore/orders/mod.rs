@@ -235,7 +235,7 @@ impl Builder<'_> {
                     }
                     self.of_vm(*vm)
                 }
-                Fault::PauseVm(vm) | Fault::ResumeVm(vm) => {
+                Fault::PauseVm(vm) | Fault::ResumeVm(vm) | Fault::VmAdapter { vm, .. } => {
                     for (process, info) in self.program.processes.iter().enumerate() {
                         if info.vm == Some(*vm) {
                             behind.extend(self.last[process].replace(at));

@@ -135,6 +135,10 @@ impl Printer<'_> {
             Fault::CrashVm(vm) => format!("crash {}", self.program.vms[vm.index()]),
             Fault::PauseVm(vm) => format!("pause {}", self.program.vms[vm.index()]),
             Fault::ResumeVm(vm) => format!("resume {}", self.program.vms[vm.index()]),
+            Fault::VmAdapter { vm, adapter, added } => {
+                let word = if added { "add_adapter" } else { "remove_adapter" };
+                format!("{word} {adapter} {}", self.program.vms[vm.index()])
+            }
             Fault::Hardware(fault) => self.hardware_fault(fault),
             Fault::SetClock(nanos) => format!("clock {}", write_duration(nanos)),
             Fault::Fill(context) => format!("fill {}", self.program.name(context)),
@@ -150,6 +154,7 @@ impl Printer<'_> {
             Hang { engine } => format!("hang {}", of(engine)),
             StopAdapter { adapter } => format!("stop_adapter {adapter}"),
             StartAdapter { adapter } => format!("start_adapter {adapter}"),
+            UpdateDriver { adapter, version } => format!("update_driver {adapter} {version}"),
             PageFault { engine, gpu_address, flags } => {
                 let named = PAGE_FAULT_FLAGS.iter().filter(|(_, bit)| flags & bit != 0);
                 let names: String = named.clone().map(|(name, _)| format!(" {name}")).collect();
