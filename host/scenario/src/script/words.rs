@@ -323,12 +323,12 @@ pub(crate) fn write_engine(engine: Engine, config: &Config) -> String {
     if engine.adapter == 0 { node } else { format!("{node}.{}", engine.adapter) }
 }
 
-/// Groups of rules with their number of rows; for `W`, the highest number.
+/// Groups of rules with their number of rows; for `GPV` and `W`, the highest number.
 const RULES: [(&str, u32); 9] = [
     ("FEN", 141),
     ("EVT", 30),
     ("ESC", 24),
-    ("GPV", 52),
+    ("GPV", 65),
     ("SCH", 45),
     ("TDR", 42),
     ("BAR", 123),
