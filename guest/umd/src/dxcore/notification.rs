@@ -82,7 +82,7 @@ struct Registration {
 struct State {
     registrations: BTreeMap<u32, Registration>,
     last_cookie: u32,
-    /// The registration whose callback runs.
+    /// The registration that the thread examines, or whose callback runs.
     running: Option<u32>,
     thread: Option<ThreadId>,
     event: Option<Event>,
@@ -144,28 +144,31 @@ impl Notifications {
 
     /// Calls back for each registration that is due.
     fn call_back(&self) {
-        let waiting = |state: &State| -> Vec<(u32, Watched)> {
-            let open = state.registrations.iter().filter(|(_, one)| !one.is_raised);
-            open.map(|(cookie, one)| (*cookie, one.watched.clone())).collect()
-        };
-        let waiting = waiting(&self.lock());
-        for (cookie, watched) in waiting {
-            // Calls of the host, made without the lock.
-            if !watched.is_due() {
-                continue;
-            }
+        let cookies: Vec<u32> = self.lock().registrations.keys().copied().collect();
+        for cookie in cookies {
             let mut state = self.lock();
-            let Some(one) = state.registrations.get_mut(&cookie).filter(|one| !one.is_raised) else {
-                continue;
-            };
-            one.is_raised = true;
-            let (kind, callback, context) = (one.kind, one.callback, one.context);
+            let Some(one) = state.registrations.get(&cookie).filter(|one| !one.is_raised) else { continue };
+            let watched = one.watched.clone();
             state.running = Some(cookie);
             drop(state);
-            callback(kind, watched.pointer(), std::ptr::with_exposed_provenance_mut(context));
+            // Calls of the host, made without the lock.
+            if watched.is_due() {
+                self.raise(cookie, &watched);
+            }
+            // A thread that unregisters and waits finds no reference left.
+            drop(watched);
             self.lock().running = None;
             self.callback_is_over.notify_all();
         }
+    }
+
+    fn raise(&self, cookie: u32, watched: &Watched) {
+        let mut state = self.lock();
+        let Some(one) = state.registrations.get_mut(&cookie) else { return };
+        one.is_raised = true;
+        let (kind, callback, context) = (one.kind, one.callback, one.context);
+        drop(state);
+        callback(kind, watched.pointer(), std::ptr::with_exposed_provenance_mut(context));
     }
 }
 
