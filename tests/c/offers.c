@@ -171,6 +171,58 @@ static void of_the_process(int foreign)
     printf("nothing to decommit, one adapter\n");
 }
 
+/* What the process may know of the processes that use an adapter: itself. */
+static void processes(int foreign)
+{
+    COVERS("MEM-025 MEM-026");
+    UINT ids[2] = {77, 77};
+    D3DKMT_ENUMPROCESSES found = {.AdapterLuid = luid, .Buffer = ids, .BufferCount = 2};
+    EXPECT(D3DKMTEnumProcesses(&found), STATUS_SUCCESS);
+    CHECK(found.BufferCount == 1 && ids[0] == (UINT)getpid() && ids[1] == 77, "%u processes, %u", (UINT)found.BufferCount, ids[0]);
+    found.Buffer = NULL;
+    found.BufferCount = 0;
+    EXPECT(D3DKMTEnumProcesses(&found), STATUS_SUCCESS);
+    CHECK(found.BufferCount == 1, "%u processes", (UINT)found.BufferCount);
+    found.Buffer = ids;
+    found.BufferCount = 0;
+    EXPECT(D3DKMTEnumProcesses(&found), STATUS_BUFFER_TOO_SMALL);
+    found.AdapterLuid.HighPart ^= 0x1000;
+    EXPECT(D3DKMTEnumProcesses(&found), STATUS_INVALID_PARAMETER);
+
+    D3DKMT_GETPROCESSDEVICELOSTSUPPORT support = {.hProcess = CURRENT_PROCESS, .AdapterLuid = luid};
+    EXPECT(D3DKMTGetProcessDeviceLostSupport(&support), STATUS_SUCCESS);
+    CHECK(support.Support == 1, "the process does not recover from a lost device");
+    support.hProcess = (HANDLE)(intptr_t)foreign;
+    EXPECT(D3DKMTGetProcessDeviceLostSupport(&support), STATUS_ACCESS_DENIED);
+    support = (D3DKMT_GETPROCESSDEVICELOSTSUPPORT){.AdapterLuid = {luid.LowPart, luid.HighPart ^ 0x1000}};
+    EXPECT(D3DKMTGetProcessDeviceLostSupport(&support), STATUS_INVALID_PARAMETER);
+    printf("the process knows itself\n");
+}
+
+/* No driver here lets properties of an allocation change. */
+static void properties(void)
+{
+    COVERS("MEM-027");
+    D3DDDI_UPDATEALLOCPROPERTY update = {.hPagingQueue = paging_queue, .hAllocation = allocation, .PagingFenceValue = 77};
+    update.SetPreferredSegment = 1;
+    EXPECT(D3DKMTUpdateAllocationProperty(&update), STATUS_NOT_SUPPORTED);
+    CHECK(update.PagingFenceValue == 77, "a refused call wrote its result");
+    update.Reserved = 1;
+    EXPECT(D3DKMTUpdateAllocationProperty(&update), STATUS_INVALID_PARAMETER);
+    update.PropertyMaskValue = 0;
+    EXPECT(D3DKMTUpdateAllocationProperty(&update), STATUS_SUCCESS);
+    CHECK(update.PagingFenceValue == 0, "nothing changes, but a fence value came");
+    update.Flags.Reserved = 1;
+    EXPECT(D3DKMTUpdateAllocationProperty(&update), STATUS_INVALID_PARAMETER);
+    update.Flags.Value = 0;
+    update.hPagingQueue = device;
+    EXPECT(D3DKMTUpdateAllocationProperty(&update), STATUS_INVALID_PARAMETER);
+    update.hPagingQueue = paging_queue;
+    update.hAllocation = resource;
+    EXPECT(D3DKMTUpdateAllocationProperty(&update), STATUS_INVALID_PARAMETER);
+    printf("properties stay\n");
+}
+
 static void on_trim(D3DKMT_TRIMNOTIFICATION *notification)
 {
     CHECK(!notification, "called");
@@ -238,6 +290,8 @@ int main(void)
     offers();
     reservations(foreign);
     of_the_process(foreign);
+    processes(foreign);
+    properties();
     notifications();
     kill(child, SIGKILL);
     child_end(child);

@@ -149,6 +149,13 @@ functions! {
     Session fn D3DKMTQueryProcessOfferInfo(inout D3DKMT_QUERYPROCESSOFFERINFO) = notification::query_process_offer_info;
     Session fn D3DKMTGetProcessDeviceRemovalSupport(inout D3DKMT_GETPROCESSDEVICEREMOVALSUPPORT)
         = notification::get_process_device_removal_support;
+    /// The name of the call above up to Windows 10, version 1709.
+    Session fn D3DKMTGetProcessDeviceLostSupport(inout D3DKMT_GETPROCESSDEVICELOSTSUPPORT)
+        = notification::get_process_device_lost_support;
+    Session fn D3DKMTEnumProcesses(inout D3DKMT_ENUMPROCESSES) = notification::enum_processes;
+    Nothing fn D3DKMTWaitForIdle(in D3DKMT_WAITFORIDLE) = wait::wait_for_idle;
+    Nothing fn D3DKMTUpdateAllocationProperty(inout D3DDDI_UPDATEALLOCPROPERTY)
+        = residency::update_allocation_property;
     Session fn D3DKMTRegisterTrimNotification(inout D3DKMT_REGISTERTRIMNOTIFICATION)
         = notification::register_trim_notification;
     Session fn D3DKMTUnregisterTrimNotification(in D3DKMT_UNREGISTERTRIMNOTIFICATION)

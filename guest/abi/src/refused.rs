@@ -170,14 +170,6 @@ refused_calls! {
         D3DKMTLock,
         D3DKMTUnlock,
     }
-    "an allocation stays in the segment group that its driver has chosen" {
-        D3DKMTUpdateAllocationProperty,
-    }
-    "not modelled yet" {
-        D3DKMTEnumProcesses,
-        D3DKMTGetProcessDeviceLostSupport,
-        D3DKMTWaitForIdle,
-    }
 }
 
 /// The table of docs/ABI.md: a row for each reason.

@@ -15,6 +15,7 @@
 
 mod greeting;
 mod host_times;
+mod idle;
 mod keyed_mutex;
 pub mod limits;
 mod objects;

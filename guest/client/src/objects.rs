@@ -50,6 +50,13 @@ struct Tables<L> {
     queues: HashMap<Handle, Queue>,
 }
 
+/// A context, or a hardware queue and its context.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum DeviceQueue {
+    Context(Handle),
+    HwQueue(Handle, Handle),
+}
+
 #[derive(Debug)]
 struct Queue {
     /// A device or a context.
@@ -136,6 +143,34 @@ impl<L: Location> Objects<L> {
         if let Some(Queue { fence, .. }) = tables.queues.remove(&queue) {
             tables.objects.remove(&fence);
         }
+    }
+
+    /// The contexts and hardware queues of a device.
+    pub fn queues_of(&self, device: Handle) -> Vec<DeviceQueue> {
+        let Tables { contexts, queues, .. } = &*self.read();
+        let is_of_device = |context: &Handle| contexts.get(context) == Some(&device);
+        let contexts = contexts.keys().copied().filter(is_of_device);
+        let hw_queues = queues.iter().filter(|(_, queue)| is_of_device(&queue.owner));
+        let hw_queues = hw_queues.map(|(queue, Queue { owner, .. })| DeviceQueue::HwQueue(*queue, *owner));
+        contexts.map(DeviceQueue::Context).chain(hw_queues).collect()
+    }
+
+    pub fn knows_queue(&self, queue: DeviceQueue) -> bool {
+        let tables = self.read();
+        match queue {
+            DeviceQueue::Context(context) => tables.contexts.contains_key(&context),
+            DeviceQueue::HwQueue(queue, _) => tables.queues.contains_key(&queue),
+        }
+    }
+
+    /// The device of a paging queue.
+    pub fn device_of_paging_queue(&self, queue: Handle) -> Option<Handle> {
+        let tables = self.read();
+        tables.queues.get(&queue).map(|queue| queue.owner).filter(|owner| tables.devices.contains_key(owner))
+    }
+
+    pub fn has_adapter(&self, luid: Luid) -> bool {
+        self.read().adapters.values().any(|opened| *opened == luid)
     }
 
     pub fn knows_device(&self, device: Handle) -> bool {

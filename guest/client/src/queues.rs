@@ -50,7 +50,9 @@ impl<P: Port> Session<P> {
     /// `D3DKMTDestroyContext`.
     pub async fn destroy_context(&self, context: Handle) -> NtStatus {
         self.objects.context_destroying(context);
-        self.call(&Call::DestroyContext { context }).await.status
+        let status = self.call(&Call::DestroyContext { context }).await.status;
+        self.end_idle_waits(context).await;
+        status
     }
 
     /// `D3DKMTCreateHwQueue`. The CPU may wait for the progress fence.
@@ -75,7 +77,9 @@ impl<P: Port> Session<P> {
     /// `D3DKMTDestroyHwQueue`.
     pub async fn destroy_hw_queue(&self, queue: Handle) -> NtStatus {
         self.objects.queue_destroying(queue);
-        self.call(&Call::DestroyHwQueue { queue }).await.status
+        let status = self.call(&Call::DestroyHwQueue { queue }).await.status;
+        self.end_idle_waits(queue).await;
+        status
     }
 
     /// `D3DKMTCreatePagingQueue`. `priority` is -1, 0 or 1 (FEN-092).

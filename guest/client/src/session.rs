@@ -8,6 +8,7 @@ use d3dkmt::{
 };
 use proto::channel::Welcome;
 
+use crate::idle::IdleWaits;
 use crate::limits::{GROW_ATTEMPTS_MAX, GROW_SLOTS_MAX};
 use crate::objects::{Object, Objects};
 use crate::pending_calls::Answer;
@@ -22,6 +23,7 @@ pub struct Session<P: Port> {
     pub(crate) welcome: Welcome,
     /// Where the host stores how many devices of this process are not ACTIVE.
     status: Option<P::Location>,
+    pub(crate) idle_waits: IdleWaits,
     next_event: AtomicU64,
 }
 
@@ -47,7 +49,8 @@ impl<P: Port> Session<P> {
         if let (Some(slot), None) = (slot, &status) {
             port.log(format_args!("the host named status slot {slot}, which this process does not have"));
         }
-        Session { port, objects: Objects::default(), welcome, status, next_event: AtomicU64::new(1) }
+        let (objects, idle_waits, next_event) = (Objects::default(), IdleWaits::default(), AtomicU64::new(1));
+        Session { port, objects, welcome, status, idle_waits, next_event }
     }
 
     /// True if no device of this process has stopped, as far as one load from the status slot can show. A caller that
@@ -179,6 +182,16 @@ impl<P: Port> Session<P> {
         events.into_iter().for_each(|event| self.port.forget_wake(event));
         self.port.devices_ended(|device| self.knows_device(device));
         status
+    }
+
+    /// This process has the adapter open.
+    pub fn has_adapter(&self, luid: Luid) -> bool {
+        self.objects.has_adapter(luid)
+    }
+
+    /// The device of a paging queue of this process.
+    pub fn device_of_paging_queue(&self, queue: Handle) -> Option<Handle> {
+        self.objects.device_of_paging_queue(queue)
     }
 
     /// This process created the device and has not destroyed it.

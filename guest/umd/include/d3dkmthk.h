@@ -1338,6 +1338,55 @@ typedef struct _D3DDDI_MAKERESIDENT {
 } D3DDDI_MAKERESIDENT;
 GPUPV_SIZE(D3DDDI_MAKERESIDENT, 48);
 
+typedef struct _D3DDDI_SEGMENTPREFERENCE {
+    union {
+        struct {
+            UINT SegmentId0 : 5;
+            UINT Direction0 : 1;
+            UINT SegmentId1 : 5;
+            UINT Direction1 : 1;
+            UINT SegmentId2 : 5;
+            UINT Direction2 : 1;
+            UINT SegmentId3 : 5;
+            UINT Direction3 : 1;
+            UINT SegmentId4 : 5;
+            UINT Direction4 : 1;
+            UINT Reserved : 2;
+        };
+        UINT Value;
+    };
+} D3DDDI_SEGMENTPREFERENCE;
+
+typedef struct _D3DDDI_UPDATEALLOCPROPERTY_FLAGS {
+    union {
+        struct {
+            UINT AccessedPhysically : 1;
+            UINT Reserved : 31;
+        };
+        UINT Value;
+    };
+} D3DDDI_UPDATEALLOCPROPERTY_FLAGS;
+
+typedef struct _D3DDDI_UPDATEALLOCPROPERTY {
+    D3DKMT_HANDLE hPagingQueue;
+    D3DKMT_HANDLE hAllocation;
+    UINT SupportedSegmentSet;
+    D3DDDI_SEGMENTPREFERENCE PreferredSegment;
+    D3DDDI_UPDATEALLOCPROPERTY_FLAGS Flags;
+    UINT64 PagingFenceValue;
+    union {
+        struct {
+            UINT SetAccessedPhysically : 1;
+            UINT SetSupportedSegmentSet : 1;
+            UINT SetPreferredSegment : 1;
+            UINT SetUnmoveable : 1;
+            UINT Reserved : 28;
+        };
+        UINT PropertyMaskValue;
+    };
+} D3DDDI_UPDATEALLOCPROPERTY;
+GPUPV_SIZE(D3DDDI_UPDATEALLOCPROPERTY, 40);
+
 typedef struct _D3DDDI_EVICT_FLAGS {
     union {
         struct {
@@ -1563,6 +1612,29 @@ typedef struct _D3DKMT_GETPROCESSDEVICEREMOVALSUPPORT {
     BYTE Support;
 } D3DKMT_GETPROCESSDEVICEREMOVALSUPPORT;
 GPUPV_SIZE(D3DKMT_GETPROCESSDEVICEREMOVALSUPPORT, 24);
+
+/* The name of GetProcessDeviceRemovalSupport's struct up to Windows 10, version 1709 */
+typedef struct _D3DKMT_GETPROCESSDEVICELOSTSUPPORT {
+    HANDLE hProcess;
+    LUID AdapterLuid;
+    /* Out: a BOOLEAN */
+    BYTE Support;
+} D3DKMT_GETPROCESSDEVICELOSTSUPPORT;
+GPUPV_SIZE(D3DKMT_GETPROCESSDEVICELOSTSUPPORT, 24);
+
+typedef struct _D3DKMT_ENUMPROCESSES {
+    LUID AdapterLuid;
+    /* Out: process ids; or NULL */
+    UINT *Buffer;
+    /* In: room in the buffer; out: processes */
+    UINT64 BufferCount;
+} D3DKMT_ENUMPROCESSES;
+GPUPV_SIZE(D3DKMT_ENUMPROCESSES, 24);
+
+typedef struct _D3DKMT_WAITFORIDLE {
+    D3DKMT_HANDLE hDevice;
+} D3DKMT_WAITFORIDLE;
+GPUPV_SIZE(D3DKMT_WAITFORIDLE, 4);
 
 typedef struct _D3DKMT_ENUMADAPTERS {
     ULONG NumAdapters;
@@ -1874,6 +1946,11 @@ NTSTATUS D3DKMTGetProcessSchedulingPriorityClass(HANDLE, D3DKMT_SCHEDULINGPRIORI
 NTSTATUS D3DKMTTrimProcessCommitment(D3DKMT_TRIMPROCESSCOMMITMENT *);
 NTSTATUS D3DKMTQueryProcessOfferInfo(D3DKMT_QUERYPROCESSOFFERINFO *);
 NTSTATUS D3DKMTGetProcessDeviceRemovalSupport(D3DKMT_GETPROCESSDEVICEREMOVALSUPPORT *);
+/* The name of the call above up to Windows 10, version 1709. */
+NTSTATUS D3DKMTGetProcessDeviceLostSupport(D3DKMT_GETPROCESSDEVICELOSTSUPPORT *);
+NTSTATUS D3DKMTEnumProcesses(D3DKMT_ENUMPROCESSES *);
+NTSTATUS D3DKMTWaitForIdle(const D3DKMT_WAITFORIDLE *);
+NTSTATUS D3DKMTUpdateAllocationProperty(D3DDDI_UPDATEALLOCPROPERTY *);
 NTSTATUS D3DKMTRegisterTrimNotification(D3DKMT_REGISTERTRIMNOTIFICATION *);
 NTSTATUS D3DKMTUnregisterTrimNotification(const D3DKMT_UNREGISTERTRIMNOTIFICATION *);
 NTSTATUS D3DKMTRegisterBudgetChangeNotification(D3DKMT_REGISTERBUDGETCHANGENOTIFICATION *);
@@ -2020,14 +2097,6 @@ NTSTATUS D3DKMTUnpinResources(const void *);
 /* use Lock2 and Unlock2 */
 NTSTATUS D3DKMTLock(const void *);
 NTSTATUS D3DKMTUnlock(const void *);
-
-/* an allocation stays in the segment group that its driver has chosen */
-NTSTATUS D3DKMTUpdateAllocationProperty(const void *);
-
-/* not modelled yet */
-NTSTATUS D3DKMTEnumProcesses(const void *);
-NTSTATUS D3DKMTGetProcessDeviceLostSupport(const void *);
-NTSTATUS D3DKMTWaitForIdle(const void *);
 
 /* Whether a process owns a display exclusively: never. */
 uint8_t D3DKMTCheckExclusiveOwnership(void);

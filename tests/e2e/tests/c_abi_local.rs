@@ -128,6 +128,14 @@ fn sync_files_are_polled_passed_on_and_opened() {
 }
 
 #[test]
+fn a_device_is_waited_for_until_it_is_idle() {
+    for program in ["wait_for_idle", "wait_for_idle-asan"] {
+        let output = check(program);
+        assert!(output.ends_with("wait_for_idle: all as expected\n"), "{output}");
+    }
+}
+
+#[test]
 fn a_killed_program_leaves_no_sync_file() {
     let daemon = Embedded::start();
     let mut child = daemon.spawn("sync_files", &["holds"]);

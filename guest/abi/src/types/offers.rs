@@ -123,6 +123,26 @@ c_abi! {
         16 Support: BYTE,
     }
 
+    /// The name of GetProcessDeviceRemovalSupport's struct up to Windows 10, version 1709
+    struct D3DKMT_GETPROCESSDEVICELOSTSUPPORT(24, ours "the SDK has the later name only") {
+        0 hProcess: HANDLE,
+        8 AdapterLuid: LUID,
+        /// Out: a BOOLEAN
+        16 Support: BYTE,
+    }
+
+    struct D3DKMT_ENUMPROCESSES(24, ours "not in the SDK") {
+        0 AdapterLuid: LUID,
+        /// Out: process ids; or NULL
+        8 Buffer: *mut UINT,
+        /// In: room in the buffer; out: processes
+        16 BufferCount: UINT64,
+    }
+
+    struct D3DKMT_WAITFORIDLE(4) {
+        0 hDevice: D3DKMT_HANDLE,
+    }
+
     struct D3DKMT_ENUMADAPTERS(324) {
         0 NumAdapters: ULONG,
         4 Adapters: [D3DKMT_ADAPTERINFO; 16],

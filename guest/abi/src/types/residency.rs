@@ -138,6 +138,35 @@ c_abi! {
         40 NumBytesToTrim: UINT64,
     }
 
+    flags D3DDDI_SEGMENTPREFERENCE(UINT) {
+        SegmentId0 5,
+        Direction0 1,
+        SegmentId1 5,
+        Direction1 1,
+        SegmentId2 5,
+        Direction2 1,
+        SegmentId3 5,
+        Direction3 1,
+        SegmentId4 5,
+        Direction4 1,
+        Reserved 2,
+    }
+
+    flags D3DDDI_UPDATEALLOCPROPERTY_FLAGS(UINT) {
+        AccessedPhysically 1,
+        Reserved 31,
+    }
+
+    struct D3DDDI_UPDATEALLOCPROPERTY(40) {
+        0 hPagingQueue: D3DKMT_HANDLE,
+        4 hAllocation: D3DKMT_HANDLE,
+        8 SupportedSegmentSet: UINT,
+        12 PreferredSegment: D3DDDI_SEGMENTPREFERENCE,
+        16 Flags: D3DDDI_UPDATEALLOCPROPERTY_FLAGS,
+        24 PagingFenceValue: UINT64,
+        32 PropertyMaskValue: UINT = Anonymous => "union { struct { UINT SetAccessedPhysically : 1; UINT SetSupportedSegmentSet : 1; UINT SetPreferredSegment : 1; UINT SetUnmoveable : 1; UINT Reserved : 28; }; UINT PropertyMaskValue; };",
+    }
+
     flags D3DDDI_EVICT_FLAGS(UINT) {
         EvictOnlyIfNecessary 1,
         NotWrittenTo 1,

@@ -9,14 +9,15 @@ use std::ptr::without_provenance_mut;
 
 use d3dkmt::{Call, Handle, Luid, NtStatus};
 
+use super::memory::write_array;
 use super::thunk::{ThunkResult, own_process};
 use crate::client::{Notification, Session, block_on};
 use abi::CValue;
 use abi::types::{
-    D3DKMT_GETPROCESSDEVICEREMOVALSUPPORT, D3DKMT_HANDLE, D3DKMT_QUERYPROCESSOFFERINFO,
-    D3DKMT_QUERYSTATISTICS_ADAPTER, D3DKMT_REGISTERBUDGETCHANGENOTIFICATION, D3DKMT_REGISTERTRIMNOTIFICATION,
-    D3DKMT_TRIMPROCESSCOMMITMENT, D3DKMT_UNREGISTERBUDGETCHANGENOTIFICATION,
-    D3DKMT_UNREGISTERTRIMNOTIFICATION, LUID, UINT,
+    D3DKMT_ENUMPROCESSES, D3DKMT_GETPROCESSDEVICELOSTSUPPORT, D3DKMT_GETPROCESSDEVICEREMOVALSUPPORT,
+    D3DKMT_HANDLE, D3DKMT_QUERYPROCESSOFFERINFO, D3DKMT_QUERYSTATISTICS_ADAPTER,
+    D3DKMT_REGISTERBUDGETCHANGENOTIFICATION, D3DKMT_REGISTERTRIMNOTIFICATION, D3DKMT_TRIMPROCESSCOMMITMENT,
+    D3DKMT_UNREGISTERBUDGETCHANGENOTIFICATION, D3DKMT_UNREGISTERTRIMNOTIFICATION, LUID, UINT,
 };
 
 /// Checks that a struct has the size that it says.
@@ -68,6 +69,33 @@ pub(super) fn get_process_device_removal_support(
     own_process(arguments.hProcess)?;
     require_adapter(session, arguments.AdapterLuid)?;
     arguments.Support = 1;
+    Ok(NtStatus::SUCCESS)
+}
+
+/// `D3DKMTGetProcessDeviceLostSupport`: the older name of the same question.
+pub(super) fn get_process_device_lost_support(
+    session: &Session,
+    arguments: &mut D3DKMT_GETPROCESSDEVICELOSTSUPPORT,
+) -> ThunkResult {
+    let D3DKMT_GETPROCESSDEVICELOSTSUPPORT { hProcess, AdapterLuid, Support } = *arguments;
+    let mut removal = D3DKMT_GETPROCESSDEVICEREMOVALSUPPORT { hProcess, AdapterLuid, Support };
+    let status = get_process_device_removal_support(session, &mut removal)?;
+    arguments.Support = removal.Support;
+    Ok(status)
+}
+
+/// `D3DKMTEnumProcesses`: of the processes that use an adapter, the calling one. A process learns nothing of others.
+pub(super) fn enum_processes(session: &Session, arguments: &mut D3DKMT_ENUMPROCESSES) -> ThunkResult {
+    require_adapter(session, arguments.AdapterLuid)?;
+    let uses_adapter = session.has_adapter(Luid::from_c(arguments.AdapterLuid));
+    let processes: &[UINT] = if uses_adapter { &[std::process::id()] } else { &[] };
+    if !arguments.Buffer.is_null() {
+        if arguments.BufferCount < processes.len() as u64 {
+            return Err(NtStatus::BUFFER_TOO_SMALL);
+        }
+        write_array(arguments.Buffer, processes);
+    }
+    arguments.BufferCount = processes.len() as u64;
     Ok(NtStatus::SUCCESS)
 }
 

@@ -6,8 +6,8 @@ use super::memory::{Array, read_array, read_handles, write_array};
 use super::thunk::{ThunkResult, failure};
 use crate::client::{Answer, Session, block_on};
 use abi::types::{
-    D3DDDI_MAKERESIDENT, D3DKMT_EVICT, D3DKMT_GETALLOCATIONPRIORITY, D3DKMT_HANDLE,
-    D3DKMT_SETALLOCATIONPRIORITY, UINT,
+    D3DDDI_MAKERESIDENT, D3DDDI_UPDATEALLOCPROPERTY, D3DKMT_EVICT, D3DKMT_GETALLOCATIONPRIORITY,
+    D3DKMT_HANDLE, D3DKMT_SETALLOCATIONPRIORITY, UINT,
 };
 
 pub(super) fn handles(array: *const u32, count: u32) -> Result<Vec<Handle>, NtStatus> {
@@ -97,4 +97,33 @@ pub(super) fn get_allocation_priority(
         }
         answer => Err(failure(&answer)),
     }
+}
+
+/// SetAccessedPhysically, SetSupportedSegmentSet, SetPreferredSegment and SetUnmoveable.
+const PROPERTIES: UINT = 0xF;
+/// AccessedPhysically.
+const PROPERTY_FLAGS: UINT = 1;
+
+/// `D3DKMTUpdateAllocationProperty`: no property can be changed, because no driver here has
+/// `DxgkDdiValidateUpdateAllocationProperty`. The handles are checked before that is said.
+pub(super) fn update_allocation_property(
+    session: &Session,
+    arguments: &mut D3DDDI_UPDATEALLOCPROPERTY,
+) -> ThunkResult {
+    let D3DDDI_UPDATEALLOCPROPERTY { hPagingQueue, hAllocation, Flags, PropertyMaskValue, .. } = *arguments;
+    if PropertyMaskValue & !PROPERTIES != 0 || Flags & !PROPERTY_FLAGS != 0 {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    let device = session.device_of_paging_queue(Handle(hPagingQueue)).ok_or(NtStatus::INVALID_PARAMETER)?;
+    let allocations = vec![Handle(hAllocation)];
+    let call = Call::AllocationPriority { device, resource: Handle::NULL, allocations };
+    let checked = block_on(session.call(&call)).status;
+    if !checked.is_success() {
+        return Err(checked);
+    }
+    if PropertyMaskValue != 0 {
+        return Err(NtStatus::NOT_SUPPORTED);
+    }
+    arguments.PagingFenceValue = 0;
+    Ok(checked)
 }

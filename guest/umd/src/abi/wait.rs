@@ -5,7 +5,9 @@ use d3dkmt::{Handle, NtStatus, SignalFlags, WaitFromCpuFlags};
 use super::memory::{Array, read_handles, read_values};
 use super::thunk::ThunkResult;
 use crate::client::{CallerEvent, Session, block_on};
-use abi::types::{D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU, D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU};
+use abi::types::{
+    D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU, D3DKMT_WAITFORIDLE, D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU,
+};
 
 /// `D3DKMTSignalSynchronizationObjectFromCpu`.
 pub(super) fn signal_synchronization_object_from_cpu(
@@ -33,4 +35,9 @@ pub(super) fn wait_for_synchronization_object_from_cpu(
     };
     let flags = WaitFromCpuFlags::from_bits_retain(arguments.Flags);
     Ok(block_on(session.wait_from_cpu(Handle(arguments.hDevice), objects, values, flags, event)))
+}
+
+/// `D3DKMTWaitForIdle`: blocks the caller's thread.
+pub(super) fn wait_for_idle(session: &Session, arguments: &D3DKMT_WAITFORIDLE) -> ThunkResult {
+    Ok(block_on(session.wait_for_idle(Handle(arguments.hDevice))))
 }

@@ -39,6 +39,7 @@ const SAME_OUTPUT: [&str; 32] = [
     "abi_check",
     "loader",
     "offers",
+    "wait_for_idle",
     "sync_files",
     "dxcore",
     "sealed",

@@ -354,4 +354,5 @@ fn two_operations_of_one_session_end_in_the_order_of_the_host() {
     assert_eq!(port.pending(), 0);
 }
 
+mod idle;
 mod limits_and_ends;

@@ -1,0 +1,117 @@
+//! `D3DKMTWaitForIdle` and what ends it.
+
+use std::pin::Pin;
+
+use d3dkmt::{CreateContextFlags, DeviceExecutionState, Handles, Values};
+
+use super::*;
+use crate::NewContext;
+
+const CONTEXT: Handle = Handle(0x4000_0400);
+const FENCE: Handle = Handle::local(101, 1);
+
+/// A device with a context, and a thread that waits for the context.
+struct Idle {
+    session: Session<SimulatedPort>,
+}
+
+impl Idle {
+    fn new() -> Idle {
+        let (session, _) = session_with_fences(welcome(), &[]);
+        let new = NewContext {
+            device: DEVICE,
+            node_ordinal: 0,
+            engine_affinity: 0,
+            flags: CreateContextFlags::empty(),
+            client_hint: 0,
+            private_data: vec![],
+        };
+        let creating = session.create_context(new);
+        assert_eq!(serve(&session, creating, |_, _| Reply::Context(CONTEXT)), Ok(CONTEXT));
+        Idle { session }
+    }
+
+    /// The operation makes this one call, and gets an answer.
+    fn answered<T: PartialEq + std::fmt::Debug>(
+        &self,
+        operation: Pin<&mut impl Future<Output = T>>,
+        (status, reply): (NtStatus, Reply),
+    ) -> Call {
+        assert!(poll_once(operation).is_pending());
+        let (request, call) = one_call(self.session.port());
+        self.session.port().receive(&answer(request, status, &reply));
+        call
+    }
+}
+
+const DONE: (NtStatus, Reply) = (NtStatus::SUCCESS, Reply::None);
+
+fn signal_from_cpu() -> Call {
+    let (objects, values) = (Handles::from_slice(&[FENCE]), Values::from_slice(&[1]));
+    Call::SignalFromCpu { device: DEVICE, objects, values, flags: SignalFlags::empty() }
+}
+
+fn state(state: DeviceExecutionState) -> (NtStatus, Reply) {
+    (NtStatus::SUCCESS, Reply::DeviceState(state.0))
+}
+
+#[test]
+fn a_context_that_another_thread_destroys_ends_the_wait_for_it() {
+    covers!("FEN-142", "FEN-144");
+    let idle = Idle::new();
+    let session = &idle.session;
+    let mut waiting = pin!(session.wait_for_idle(DEVICE));
+    idle.answered(waiting.as_mut(), (NtStatus::SUCCESS, created(1)));
+    let signal = idle.answered(waiting.as_mut(), DONE);
+    assert!(matches!(signal, Call::SignalFromGpu { .. }), "{signal:?}");
+    let wait = idle.answered(waiting.as_mut(), (NtStatus::SUCCESS, REGISTERED));
+    let Call::WaitFromCpu { event, .. } = wait else { panic!("{wait:?}") };
+    assert!(poll_once(waiting.as_mut()).is_pending());
+
+    let mut destroying = pin!(session.destroy_context(CONTEXT));
+    assert_eq!(idle.answered(destroying.as_mut(), DONE), Call::DestroyContext { context: CONTEXT });
+    assert_eq!(idle.answered(destroying.as_mut(), DONE), signal_from_cpu());
+    assert_eq!(finished(poll_once(destroying)), NtStatus::SUCCESS);
+
+    session.port().receive(&wake(event, NtStatus::SUCCESS));
+    assert_eq!(idle.answered(waiting.as_mut(), DONE), Call::DestroySynchronizationObject { object: FENCE });
+    assert_eq!(idle.answered(waiting.as_mut(), state(DeviceExecutionState::ACTIVE)), STATE);
+    assert_eq!(finished(poll_once(waiting)), NtStatus::SUCCESS);
+}
+
+#[test]
+fn a_context_that_is_destroyed_before_its_signal_is_idle() {
+    covers!("FEN-144");
+    let idle = Idle::new();
+    let session = &idle.session;
+    let mut waiting = pin!(session.wait_for_idle(DEVICE));
+    idle.answered(waiting.as_mut(), (NtStatus::SUCCESS, created(1)));
+    assert!(poll_once(waiting.as_mut()).is_pending());
+    let (signal, _) = one_call(session.port());
+    let mut destroying = pin!(session.destroy_context(CONTEXT));
+    idle.answered(destroying.as_mut(), DONE);
+    session.port().receive(&answer(signal, NtStatus::INVALID_PARAMETER, &Reply::None));
+    assert_eq!(idle.answered(waiting.as_mut(), DONE), Call::DestroySynchronizationObject { object: FENCE });
+    idle.answered(waiting.as_mut(), state(DeviceExecutionState::ACTIVE));
+    assert_eq!(finished(poll_once(waiting)), NtStatus::SUCCESS);
+}
+
+#[test]
+fn a_refused_signal_and_a_lost_device_are_told() {
+    covers!("FEN-144");
+    for (lost, expected) in [
+        (DeviceExecutionState::ACTIVE, NtStatus::NO_MEMORY),
+        (DeviceExecutionState::STOPPED, NtStatus::DEVICE_REMOVED),
+    ] {
+        let idle = Idle::new();
+        let mut waiting = pin!(idle.session.wait_for_idle(DEVICE));
+        idle.answered(waiting.as_mut(), (NtStatus::SUCCESS, created(1)));
+        idle.answered(waiting.as_mut(), (NtStatus::NO_MEMORY, Reply::None));
+        idle.answered(waiting.as_mut(), DONE);
+        idle.answered(waiting.as_mut(), state(lost));
+        assert_eq!(finished(poll_once(waiting)), expected);
+        // Nothing is signaled for a wait that is over.
+        let destroying = idle.session.destroy_context(CONTEXT);
+        assert_eq!(serve(&idle.session, destroying, |_, _| Reply::None), NtStatus::SUCCESS);
+    }
+}
