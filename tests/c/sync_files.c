@@ -2,6 +2,7 @@
  * which any process of the VM opens the fence or lets a context wait for it. */
 #include "descriptors.h"
 #include <fcntl.h>
+#include <sys/mman.h>
 
 static handle_t adapter, device;
 
@@ -249,6 +250,73 @@ static void bad_calls(void)
     printf("bad calls are refused\n");
 }
 
+/* Polls a sync file and makes no call: it ends with 0 if the file is readable only once `*signaled` is set. */
+static pid_t start_poller(int file, const volatile int *signaled)
+{
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(!(polled(file, -1) && *signaled));
+    return child;
+}
+
+static void next_line(void)
+{
+    char line[16];
+    CHECK(fgets(line, sizeof line, stdin) != NULL, "no line came");
+}
+
+/* The broker is killed after "ready", and restarted as often as there are lines. The sync file is signaled after that.
+ * "kept": this process has it. "passed": only a process has it that makes no call. */
+static int across_restarts(const char *mode)
+{
+    int *signaled = mmap(NULL, sizeof *signaled, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(signaled != MAP_FAILED, "mmap: %s", strerror(errno));
+    struct fence fence = create_fence(device, 0, NT_SHARED);
+    int file = sync_file(fence.handle, 1);
+    pid_t poller = start_poller(file, signaled);
+    if (!strcmp(mode, "passed"))
+        close(file);
+    printf("ready\n");
+    fflush(stdout);
+    next_line();
+    EXPECT(cpu_wait(device, fence.handle, 0, 0), STATUS_SUCCESS);
+    if (!strcmp(mode, "kept")) {
+        D3DKMT_OPENSYNCOBJECTFROMSYNCFILE opened;
+        CHECK(polled(file, 0) == 0, "readable before the value");
+        EXPECT(open_file(device, file, &opened), STATUS_SUCCESS);
+        CHECK(opened.FenceValue == 1, "another fence");
+    }
+    CHECK(waitpid(poller, NULL, WNOHANG) == 0, "readable before the value");
+    printf("resumed\n");
+    fflush(stdout);
+    next_line();
+    *signaled = 1;
+    EXPECT(cpu_signal(device, fence.handle, 1, 0), STATUS_SUCCESS);
+    CHECK(child_end(poller) == 0, "readable too early");
+    printf("signaled\n");
+    return failures != 0;
+}
+
+/* The broker is killed after "ready" and nothing is resumed: the sync file is readable, and calls with it end. */
+static int without_a_broker(void)
+{
+    struct fence fence = create_fence(device, 0, NT_SHARED);
+    handle_t context = create_context(device, 0);
+    int file = sync_file(fence.handle, 1), always = 1;
+    pid_t poller = start_poller(file, &always);
+    CHECK(polled(file, 0) == 0, "readable before the value");
+    printf("ready\n");
+    fflush(stdout);
+    CHECK(polled(file, LONG_MS) & POLLHUP, "the death of the broker is not seen");
+    CHECK(child_end(poller) == 0, "another process does not see it");
+    D3DKMT_OPENSYNCOBJECTFROMSYNCFILE opened;
+    EXPECT(wait_file(context, file), STATUS_DEVICE_REMOVED);
+    EXPECT(open_file(device, file, &opened), STATUS_DEVICE_REMOVED);
+    printf("readable\n");
+    return failures != 0;
+}
+
 /* Runs in a process of its own. */
 static int other_mode(const char *mode, int socket)
 {
@@ -259,6 +327,10 @@ static int other_mode(const char *mode, int socket)
     }
     adapter = open_adapter(NULL);
     device = create_device(adapter);
+    if (!strcmp(mode, "kept") || !strcmp(mode, "passed"))
+        return across_restarts(mode);
+    if (!strcmp(mode, "lost"))
+        return without_a_broker();
     struct fence fence = create_fence(device, 8, NT_SHARED);
     int file = sync_file(fence.handle, 9);
     if (!strcmp(mode, "creates"))

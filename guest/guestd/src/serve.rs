@@ -8,6 +8,7 @@ use std::thread;
 
 use d3dkmt::limits::REGISTERED_EVENTS_PER_PROCESS_MAX;
 use listening::ListenError;
+use nt_handle::SyncFileFolder;
 use proto::limits::{EVENT_CHANNEL_PORT, GUESTD_PORT};
 use rustix::io::Errno;
 use rustix::net::SocketType;
@@ -49,10 +50,11 @@ pub fn run(options: &ServeOptions) -> Result<Infallible, ServeError> {
         say(&format!("at most a few processes can attach, the number of open files is not raised: {error}"));
     }
     let listener = listen_at(&options.socket)?;
+    let sync_files = SyncFileFolder::fresh(&options.socket);
     let agent = agent::start(options.supervised).map_err(ServeError::Thread)?;
     let broker = thread::Builder::new()
         .name("broker".to_owned())
-        .spawn(move || broker_thread(listener))
+        .spawn(move || broker_thread(listener, sync_files))
         .map_err(ServeError::Thread)?;
     if agent.is_listening() {
         say(READY);
@@ -63,7 +65,7 @@ pub fn run(options: &ServeOptions) -> Result<Infallible, ServeError> {
     }
 }
 
-fn broker_thread(listener: OwnedFd) -> ServeError {
+fn broker_thread(listener: OwnedFd, sync_files: SyncFileFolder) -> ServeError {
     let pinner = Pinner::new();
     if let Some(weakness) = &pinner.weakness {
         say(weakness);
@@ -80,6 +82,7 @@ fn broker_thread(listener: OwnedFd) -> ServeError {
     match Driver::new(
         Broker::new(config, GuestMachine::new(pinner)),
         listener,
+        sync_files,
         connect,
         connect_event_channel,
     ) {

@@ -9,6 +9,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
 
@@ -65,6 +66,13 @@ impl Setter {
         // SAFETY: the call stores one number into `context`.
         let status = unsafe { libc::syscall(libc::SYS_io_setup, DONE_MAX, &raw mut context) };
         if status == 0 { Ok(Setter { context, always_readable }) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Without a setter, wakes of a driver's events are frames of the streams, like all others.
+    pub fn if_supported() -> Option<Arc<Setter>> {
+        let setter =
+            Setter::new().inspect_err(|error| tracing::info!("no eventfds are set directly: {error}"));
+        setter.ok().map(Arc::new)
     }
 
     /// Adds 1 to an eventfd. An error if it is not one, or the system has no memory.

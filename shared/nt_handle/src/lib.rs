@@ -25,17 +25,23 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use d3dkmt::ShareToken;
+use rustix::event::{Timespec, epoll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 
-pub use sync_file::Signal;
+use sync_file::Readers;
+pub use sync_file::{Signal, SyncFileFolder};
 
 const NAME: &str = "DxgkSharedSyncObject";
 const MAGIC: [u8; 8] = *b"GPUPVNT1";
 const BYTES: usize = MAGIC.len() + 16;
 /// Bytes of events that are read at once.
 const EVENTS_BYTES: usize = 4096;
+/// Sync files without a reader that are read at once.
+const CLOSED_AT_ONCE: usize = 64;
+/// The inotify descriptor in the epoll set. Writers of sync files have the number of their watch.
+const WATCHES: u64 = u64::MAX;
 
 fn seals() -> SealFlags {
     SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE
@@ -86,6 +92,10 @@ pub enum NotMade {
     NoWatch,
     #[error("an NT handle cannot be watched for its last close: {0}")]
     Watch(Errno),
+    #[error("cannot create a sync file in the folder of the broker's sync files, beside its socket: {0}")]
+    SyncFile(Errno),
+    #[error("the sync file is not one of this broker's")]
+    NotOwn,
 }
 
 impl NotMade {
@@ -101,120 +111,217 @@ impl NotMade {
 #[derive(Debug)]
 struct Live {
     token: ShareToken,
-    /// Of a sync file: how many open files there are of it. Root can open it once more, by its number in `/proc`.
-    open_files: Option<u32>,
+    /// Of a sync file.
+    signal: Option<Signal>,
 }
 
 /// The NT handles and sync files that one broker created and that are still open in some process.
 ///
-/// The broker keeps a descriptor of a sync file, so its inode is not freed with its last close: the closes of its open
-/// files are counted. A descriptor that is passed on, inherited or duplicated is the same open file.
+/// The last close of a handle frees its inode, and inotify reports that. The broker has a descriptor of a sync file
+/// until it is raised, so its inode is not freed with its last close. Instead poll reports the end of its readers to the
+/// broker's writer. A broker that may be resumed has no writer open. It asks the system at each close of the file, which
+/// is the last one unless root has opened the file once more.
 #[derive(Debug)]
 pub struct NtHandles {
+    folder: SyncFileFolder,
     watch: OwnedFd,
+    /// The watch, and the writers of sync files.
+    epoll: OwnedFd,
     /// By inotify watch number, which the system does not reuse soon.
     live: BTreeMap<i32, Live>,
-    sync_files: BTreeMap<ShareToken, Signal>,
+    /// Watch number of each sync file.
+    sync_files: BTreeMap<ShareToken, i32>,
+    /// Sync files of a killed broker that no process has presented.
+    unpresented: BTreeSet<ShareToken>,
 }
 
 impl NtHandles {
-    pub fn new() -> Result<Self, NotMade> {
+    pub fn new(folder: SyncFileFolder) -> Result<Self, NotMade> {
         let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(NotMade::to_watch)?;
-        Ok(NtHandles { watch, live: BTreeMap::new(), sync_files: BTreeMap::new() })
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(NotMade::to_watch)?;
+        let data = epoll::EventData::new_u64(WATCHES);
+        epoll::add(&epoll, &watch, data, epoll::EventFlags::IN).map_err(NotMade::to_watch)?;
+        let (live, sync_files, unpresented) = Default::default();
+        Ok(NtHandles { folder, watch, epoll, live, sync_files, unpresented })
     }
 
     /// Descriptor that is readable when [`NtHandles::closed`] has something to report.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
-        self.watch.as_fd()
+        self.epoll.as_fd()
     }
 
     /// Creates a handle, close-on-exec. The caller must close its own descriptor once it has passed the handle on.
     pub fn make(&mut self, token: ShareToken) -> Result<OwnedFd, NotMade> {
         let handle = carry(token).map_err(NotMade::Descriptor)?;
-        self.watch(handle.as_fd(), token, false)?;
+        self.watch(handle.as_fd(), token)?;
         Ok(handle)
     }
 
     /// Creates a sync file, close-on-exec, that is not ready. The caller must close its own descriptor once it has
     /// passed the sync file on.
     pub fn make_sync_file(&mut self, token: ShareToken) -> Result<OwnedFd, NotMade> {
-        let (reader, signal) = sync_file::create(token).map_err(NotMade::Descriptor)?;
-        self.watch(reader.as_fd(), token, true)?;
-        sync_file::protect(reader.as_fd()).map_err(NotMade::Descriptor)?;
-        self.sync_files.insert(token, signal);
+        let (reader, signal) = self.folder.create(token).map_err(NotMade::SyncFile)?;
+        self.watch_sync_file(reader.as_fd(), token, signal)?;
         Ok(reader)
     }
 
     /// The signal of a sync file; `None` for an NT handle and an unknown token.
     pub fn signal_of(&self, token: ShareToken) -> Option<&Signal> {
-        self.sync_files.get(&token)
+        self.live.get(self.sync_files.get(&token)?)?.signal.as_ref()
     }
 
     /// Adopts a handle that a killed broker created, from a process that still has it open: reports its last close from
     /// now on. Returns its token; `None` if it is not an NT handle. The same handle may be adopted any number of times.
     pub fn adopt(&mut self, handle: BorrowedFd<'_>) -> Result<Option<ShareToken>, NotMade> {
         if let Some(token) = token_of_memfd(handle) {
-            self.watch(handle, token, false)?;
+            self.watch(handle, token)?;
             return Ok(Some(token));
         }
         let Some(token) = sync_file::token_of(handle) else { return Ok(None) };
-        if !sync_file::is_of_broker(handle) {
-            return Err(NotMade::Descriptor(Errno::PERM));
-        }
-        if !self.sync_files.contains_key(&token) {
-            let signal = Signal::of(handle).map_err(NotMade::Descriptor)?;
-            rustix::fs::fchmod(handle, sync_file::WATCHED_BY_OWNER).map_err(NotMade::Descriptor)?;
-            let watched = self.watch(handle, token, true);
-            sync_file::protect(handle).map_err(NotMade::Descriptor)?;
-            watched?;
-            self.sync_files.insert(token, signal);
-        }
+        self.adopt_sync_file(handle, token)?;
+        self.unpresented.remove(&token);
         Ok(Some(token))
     }
 
-    fn watch(
+    fn adopt_sync_file(&mut self, file: BorrowedFd<'_>, token: ShareToken) -> Result<(), NotMade> {
+        if !sync_file::is_of_broker(file) {
+            return Err(NotMade::NotOwn);
+        }
+        if self.sync_files.contains_key(&token) {
+            return Ok(());
+        }
+        let signal = Signal::of_named(file, self.folder.path_of(token)).map_err(NotMade::Descriptor)?;
+        self.watch_sync_file(file, token, signal)
+    }
+
+    /// Adopts every sync file that a killed broker left by name in the folder. Returns their tokens. Some may be open in
+    /// processes that present nothing, because they only poll. [`NtHandles::unopened`] says later which are open nowhere.
+    pub fn recover(&mut self) -> Vec<ShareToken> {
+        let mut recovered = Vec::new();
+        for (token, path) in self.folder.files() {
+            let adopted = sync_file::open_left(&path).map_err(NotMade::Descriptor);
+            match adopted.and_then(|file| self.adopt_sync_file(file.as_fd(), token)) {
+                Ok(()) => {
+                    self.unpresented.insert(token);
+                    recovered.push(token);
+                }
+                // Half made, or there are no more watches.
+                Err(_) => sync_file::raise_left(&path),
+            }
+        }
+        recovered
+    }
+
+    /// The recovered sync files that no process has open; they are forgotten. Called when all processes that may present
+    /// sync files have done so. Files that are open, but in no process that presented them, become readable if this
+    /// broker is killed too.
+    pub fn unopened(&mut self) -> Vec<ShareToken> {
+        let unpresented = std::mem::take(&mut self.unpresented);
+        let numbers: Vec<i32> =
+            unpresented.iter().filter_map(|token| self.sync_files.get(token)).copied().collect();
+        numbers.into_iter().filter_map(|number| self.check_readers(number)).collect()
+    }
+
+    /// Returns the number of the watch. A descriptor that is watched already keeps its number.
+    fn watch(&mut self, handle: BorrowedFd<'_>, token: ShareToken) -> Result<i32, NotMade> {
+        let path = sync_file::path_of(handle);
+        let number =
+            inotify::add_watch(&self.watch, path, WatchFlags::DELETE_SELF).map_err(NotMade::to_watch)?;
+        self.live.insert(number, Live { token, signal: None });
+        Ok(number)
+    }
+
+    fn watch_sync_file(
         &mut self,
-        handle: BorrowedFd<'_>,
+        file: BorrowedFd<'_>,
         token: ShareToken,
-        is_sync_file: bool,
+        signal: Signal,
     ) -> Result<(), NotMade> {
-        let path = format!("/proc/self/fd/{}", handle.as_raw_fd());
-        let (events, open_files) = match is_sync_file {
-            false => (WatchFlags::DELETE_SELF, None),
-            true => (WatchFlags::OPEN | WatchFlags::CLOSE, Some(1)),
-        };
-        let number = inotify::add_watch(&self.watch, path, events).map_err(NotMade::to_watch)?;
-        self.live.insert(number, Live { token, open_files });
-        Ok(())
+        let path = sync_file::path_of(file);
+        let events = WatchFlags::DELETE_SELF | WatchFlags::CLOSE_NOWRITE;
+        let add = || inotify::add_watch(&self.watch, path, events);
+        let watched = sync_file::while_readable(file, add).map_err(NotMade::to_watch);
+        let added = watched.and_then(|number| self.poll_writer(number, &signal).map(|()| number));
+        match added {
+            Ok(number) => {
+                self.live.insert(number, Live { token, signal: Some(signal) });
+                self.sync_files.insert(token, number);
+                Ok(())
+            }
+            Err(error) => {
+                signal.release();
+                Err(error)
+            }
+        }
+    }
+
+    /// Lets the end of a sync file's readers be reported, if this broker has a writer open.
+    fn poll_writer(&self, number: i32, signal: &Signal) -> Result<(), NotMade> {
+        let data = epoll::EventData::new_u64(number as u64);
+        let add = |writer: BorrowedFd<'_>| epoll::add(&self.epoll, writer, data, epoll::EventFlags::empty());
+        match signal.with_writer(add) {
+            None | Some(Ok(()) | Err(Errno::EXIST)) => Ok(()),
+            Some(Err(error)) => Err(NotMade::Watch(error)),
+        }
+    }
+
+    /// Forgets a handle that no process has open.
+    fn forget(&mut self, number: i32) -> Option<ShareToken> {
+        let Live { token, signal } = self.live.remove(&number)?;
+        if let Some(signal) = signal {
+            signal.release();
+            self.sync_files.remove(&token);
+            self.unpresented.remove(&token);
+        }
+        Some(token)
+    }
+
+    /// Forgets a sync file that no process has open any more; returns its token then.
+    fn check_readers(&mut self, number: i32) -> Option<ShareToken> {
+        let signal = self.live.get(&number)?.signal.clone()?;
+        match signal.readers() {
+            Readers::None => self.forget(number),
+            // A close is reported before it is complete. The writer that is open from now on reports the rest.
+            Readers::Some => {
+                let _ = self.poll_writer(number, &signal);
+                None
+            }
+            Readers::SeenByInode => None,
+        }
     }
 
     /// Processes an event of a watch; returns the handle if its last descriptor is closed.
     fn seen(&mut self, number: i32, events: ReadFlags) -> Option<ShareToken> {
-        let live = self.live.get_mut(&number)?;
-        let is_closed = match &mut live.open_files {
-            // The watch is removed right after its inode: one of the two events may be lost and the other seen.
-            None => events.intersects(ReadFlags::DELETE_SELF | ReadFlags::IGNORED),
-            Some(open_files) => {
-                if events.contains(ReadFlags::OPEN) {
-                    *open_files += 1;
-                }
-                if events.intersects(ReadFlags::CLOSE_WRITE | ReadFlags::CLOSE_NOWRITE) {
-                    *open_files = open_files.saturating_sub(1);
-                }
-                *open_files == 0
-            }
-        };
-        if !is_closed {
-            return None;
+        // The watch is removed right after its inode: one of the two events may be lost and the other seen.
+        if events.intersects(ReadFlags::DELETE_SELF | ReadFlags::IGNORED) {
+            return self.forget(number);
         }
-        let token = self.live.remove(&number)?.token;
-        self.sync_files.remove(&token);
-        Some(token)
+        events.contains(ReadFlags::CLOSE_NOWRITE).then(|| self.check_readers(number))?
     }
 
     /// The handles whose last descriptor was closed since the previous call, each once. Includes every close that was
     /// complete when this was called.
     pub fn closed(&mut self) -> Vec<ShareToken> {
+        let mut closed = self.closed_by_watch();
+        loop {
+            let mut space = [MaybeUninit::<epoll::Event>::uninit(); CLOSED_AT_ONCE];
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            let events = match epoll::wait(&self.epoll, &mut space, Some(&now)) {
+                Ok((events, _)) => &*events,
+                Err(_) => &[],
+            };
+            let before = closed.len();
+            let numbers: Vec<i32> =
+                events.iter().filter_map(|event| i32::try_from(event.data.u64()).ok()).collect();
+            closed.extend(numbers.into_iter().filter_map(|number| self.check_readers(number)));
+            // A file that is forgotten leaves the epoll set with its writer.
+            if closed.len() == before {
+                return closed;
+            }
+        }
+    }
+
+    fn closed_by_watch(&mut self) -> Vec<ShareToken> {
         let mut space = [MaybeUninit::uninit(); EVENTS_BYTES];
         let mut events = Reader::new(&self.watch, &mut space);
         let mut seen = Vec::new();
@@ -229,12 +336,13 @@ impl NtHandles {
             seen.iter().filter_map(|(number, events)| self.seen(*number, *events)).collect();
         if seen.iter().any(|(_, events)| events.contains(ReadFlags::QUEUE_OVERFLOW)) {
             closed.extend(self.take_unwatched());
+            let numbers: Vec<i32> = self.sync_files.values().copied().collect();
+            closed.extend(numbers.into_iter().filter_map(|number| self.check_readers(number)));
         }
         closed
     }
 
-    /// The handles closed during an overflow of the event queue: every NT handle that is no longer watched. A sync file
-    /// that was closed meanwhile stays until its VM is gone.
+    /// The handles closed during an overflow of the event queue: all whose inode is no longer watched.
     fn take_unwatched(&mut self) -> Vec<ShareToken> {
         // Without fdinfo a handle stays until its VM is gone; nothing worse.
         let Ok(text) = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.watch.as_raw_fd()))
@@ -244,15 +352,8 @@ impl NtHandles {
         let number =
             |line: &str| i32::from_str_radix(line.strip_prefix("inotify wd:")?.split(' ').next()?, 16).ok();
         let watched: BTreeSet<i32> = text.lines().filter_map(number).collect();
-        let mut unwatched = Vec::new();
-        self.live.retain(|number, live| {
-            let alive = watched.contains(number);
-            if !alive {
-                unwatched.push(live.token);
-            }
-            alive
-        });
-        unwatched
+        let gone: Vec<i32> = self.live.keys().filter(|number| !watched.contains(number)).copied().collect();
+        gone.into_iter().filter_map(|number| self.forget(number)).collect()
     }
 
     /// Number of handles that are open in some process, as far as is known.
@@ -269,7 +370,8 @@ impl NtHandles {
 /// for ever.
 impl Drop for NtHandles {
     fn drop(&mut self) {
-        self.sync_files.values().for_each(Signal::raise);
+        self.live.values().filter_map(|live| live.signal.as_ref()).for_each(Signal::raise);
+        self.folder.remove();
     }
 }
 

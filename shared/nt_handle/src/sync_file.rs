@@ -1,23 +1,26 @@
 //! The descriptor of a sync file: a FIFO that becomes readable, and stays so.
 //!
 //! ```text
-//!   broker: mkfifo DIR/TOKEN, open for reading, unlink ──▶ passed on; the broker keeps an O_PATH descriptor
-//!   not ready       no writer has ever opened it: poll waits
-//!   Signal::raise   a writer opens it, writes a byte and closes it: POLLIN | POLLHUP, in every process
+//!   broker without a successor   mkfifo, open for reading and for writing, unlink ──▶ the reader is passed on
+//!   broker that may be resumed   mkfifo, open for reading, O_PATH ──▶ the reader is passed on; the name stays
+//!   Signal::raise                a writer writes a byte and is closed: POLLIN | POLLHUP, in every process
 //! ```
-//! Nothing that a reader does takes POLLHUP away. A broker that is killed closes no writer, so nothing is signaled by
-//! that, and its successor can raise the signal of a descriptor that a process presents. A socket pair would do neither.
-//! An eventfd has no name for its token, and nobody sees its last close.
+//! Nothing that a reader does takes POLLHUP away. A socket pair would not stay readable. An eventfd has no name for its
+//! token, and nobody sees its last close.
 //!
-//! The name carries the token. No other process can look it up: the folder is the broker's alone and gone before the
-//! descriptor is passed on. The mode of the FIFO lets nobody open it again for reading, so that the last close of the
-//! one open file is the last close of all (root can; see [`crate::NtHandles`]).
+//! A broker *without a successor* keeps the only writer. If it is killed, the system closes that: the file becomes
+//! readable, and no process polls for ever. A broker *that may be resumed* has no writer open, so its death signals
+//! nothing. Its successor finds the file by its name, also if no process presents it.
+//!
+//! The name carries the token. The folder is the broker's alone (see [`super::SyncFileFolder`]). The mode of the FIFO
+//! lets nobody but root open it again for reading.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use d3dkmt::ShareToken;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -26,34 +29,134 @@ const NAME: &str = "gpupv-sync-file-";
 const DELETED: &str = " (deleted)";
 /// Only the owner may open it, and for writing only.
 const RAISED_BY_OWNER: Mode = Mode::WUSR;
+/// Fails with ENXIO if no process has the file open for reading.
+const WRITER: OFlags = OFlags::WRONLY.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 /// A watch needs the right to read.
-pub(crate) const WATCHED_BY_OWNER: Mode = Mode::RUSR.union(Mode::WUSR);
-const MEMORY_FOLDER: &str = "/dev/shm";
+const WATCHED_BY_OWNER: Mode = Mode::RUSR.union(Mode::WUSR);
+
+/// The broker's descriptor of a sync file.
+#[derive(Debug)]
+enum Held {
+    /// The only writer. Poll reports POLLERR once no process has the file open for reading.
+    Writer(OwnedFd),
+    /// An O_PATH descriptor, and the name by which a successor finds the file.
+    Path { descriptor: OwnedFd, name: PathBuf },
+    /// It is raised or closed. Without a descriptor of the broker, the inode goes with the last reader.
+    Nothing,
+}
 
 /// Makes a sync file readable. Clones are of the same file.
 #[derive(Debug, Clone)]
-pub struct Signal(Arc<OwnedFd>);
+pub struct Signal(Arc<Mutex<Held>>);
+
+/// What is known of the processes that have a sync file open.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Readers {
+    None,
+    Some,
+    /// The file is raised: the end of its inode says it.
+    SeenByInode,
+}
 
 impl Signal {
-    /// The signal of a sync file that is open for reading.
-    pub(crate) fn of(reader: BorrowedFd<'_>) -> Result<Signal, Errno> {
-        let path = OFlags::PATH | OFlags::CLOEXEC;
-        Ok(Signal(Arc::new(rustix::fs::open(path_of(reader), path, Mode::empty())?)))
+    fn of(held: Held) -> Signal {
+        Signal(Arc::new(Mutex::new(held)))
+    }
+
+    /// The signal of a file that has a name in the folder of a broker that may be resumed.
+    pub(crate) fn of_named(file: BorrowedFd<'_>, name: PathBuf) -> Result<Signal, Errno> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let descriptor = rustix::fs::open(path_of(file), flags, Mode::empty())?;
+        Ok(Signal::of(Held::Path { descriptor, name }))
+    }
+
+    /// The state is valid after each statement, so a panic elsewhere does not matter.
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes the descriptor readable in every process that has it; has no effect if none has it. Never blocks.
     pub fn raise(&self) {
-        let write = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        // An error says that no process has it open.
-        if let Ok(writer) = rustix::fs::open(path_of(self.0.as_fd()), write, Mode::empty()) {
-            // Without the byte poll reports POLLHUP alone, which is enough.
-            let _ = rustix::io::write(&writer, &[1]);
+        match std::mem::replace(&mut *self.held(), Held::Nothing) {
+            Held::Writer(writer) => mark(&writer),
+            Held::Path { descriptor, name } => {
+                let writer = match open_writer(descriptor.as_fd()) {
+                    // Descriptors are used up: its own one is the first to be free.
+                    Err(Errno::MFILE) => {
+                        drop(descriptor);
+                        rustix::fs::open(&name, WRITER, Mode::empty())
+                    }
+                    writer => writer,
+                };
+                // ENXIO: no process has it open.
+                writer.iter().for_each(mark);
+                let _ = rustix::fs::unlink(&name);
+            }
+            Held::Nothing => {}
+        }
+    }
+
+    /// Releases what the broker has of a file that no process has open.
+    pub(crate) fn release(&self) {
+        if let Held::Path { name, .. } = std::mem::replace(&mut *self.held(), Held::Nothing) {
+            let _ = rustix::fs::unlink(&name);
+        }
+    }
+
+    /// Closes the broker's descriptor, as its death does.
+    #[cfg(test)]
+    pub(crate) fn lose(&self) {
+        *self.held() = Held::Nothing;
+    }
+
+    /// Asks the system whether any process has the file open for reading. To ask, a writer has to be open: from then on
+    /// the file becomes readable if this broker is killed.
+    pub(crate) fn readers(&self) -> Readers {
+        let mut held = self.held();
+        if let Held::Path { descriptor, name } = &*held {
+            match open_writer(descriptor.as_fd()) {
+                Ok(writer) => {
+                    let _ = rustix::fs::unlink(name);
+                    *held = Held::Writer(writer);
+                }
+                Err(Errno::NXIO) => return Readers::None,
+                // Descriptors are used up: a later close asks again.
+                Err(_) => return Readers::Some,
+            }
+        }
+        match &*held {
+            Held::Writer(writer) if has_no_reader(writer.as_fd()) => Readers::None,
+            Held::Writer(_) | Held::Path { .. } => Readers::Some,
+            Held::Nothing => Readers::SeenByInode,
+        }
+    }
+
+    /// Calls `with` with the writer, if this broker has one open.
+    pub(crate) fn with_writer<R>(&self, with: impl FnOnce(BorrowedFd<'_>) -> R) -> Option<R> {
+        match &*self.held() {
+            Held::Writer(writer) => Some(with(writer.as_fd())),
+            Held::Path { .. } | Held::Nothing => None,
         }
     }
 }
 
-fn path_of(descriptor: BorrowedFd<'_>) -> String {
+/// Without the byte poll reports POLLHUP alone, which is enough.
+fn mark(writer: &OwnedFd) {
+    let _ = rustix::io::write(writer, &[1]);
+}
+
+fn has_no_reader(writer: BorrowedFd<'_>) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut polled = [PollFd::from_borrowed_fd(writer, PollFlags::empty())];
+    poll(&mut polled, Some(&now)).is_ok() && polled[0].revents().contains(PollFlags::ERR)
+}
+
+pub(crate) fn path_of(descriptor: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", descriptor.as_raw_fd())
+}
+
+fn open_writer(descriptor: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    rustix::fs::open(path_of(descriptor), WRITER, Mode::empty())
 }
 
 /// The token in the name of a sync file; `None` for any other descriptor.
@@ -63,13 +166,22 @@ pub(crate) fn token_of(descriptor: BorrowedFd<'_>) -> Option<ShareToken> {
         return None;
     }
     let path = rustix::fs::readlink(path_of(descriptor), Vec::new()).ok()?;
-    let name = path.to_str().ok()?.strip_suffix(DELETED)?.rsplit('/').next()?;
+    let path = path.to_str().ok()?;
+    token_in(path.strip_suffix(DELETED).unwrap_or(path).rsplit('/').next()?)
+}
+
+fn token_in(name: &str) -> Option<ShareToken> {
     let digits = name.strip_prefix(NAME).filter(|digits| digits.len() == 32 && digits.is_ascii())?;
     let mut token = [0; 16];
     for (byte, at) in token.iter_mut().zip((0..).step_by(2)) {
         *byte = u8::from_str_radix(&digits[at..at + 2], 16).ok()?;
     }
     Some(ShareToken(token))
+}
+
+fn name_of(token: ShareToken) -> String {
+    let digits: String = token.0.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{NAME}{digits}")
 }
 
 /// Whether a broker of this user made a sync file: no other process can make one with this owner and this mode.
@@ -79,42 +191,113 @@ pub(crate) fn is_of_broker(descriptor: BorrowedFd<'_>) -> bool {
         .is_ok_and(|status| status.st_uid == own && Mode::from_raw_mode(status.st_mode) == RAISED_BY_OWNER)
 }
 
-/// A folder that is removed when this is dropped.
-struct Folder(PathBuf);
+/// The folder in which a broker makes its sync files, beside its socket, and what becomes of them if it is killed.
+///
+/// Only the broker's user can enter it. A broker without a successor unlinks each file at once, so a kill leaves the
+/// empty folder, or one file in it; the next broker at this socket removes both. A file has an inode of the socket's
+/// file system as long as a process has it open.
+#[derive(Debug, Clone)]
+pub struct SyncFileFolder {
+    path: PathBuf,
+    is_resumed: bool,
+}
 
-impl Folder {
-    /// A folder that only this user can enter.
-    fn new(digits: &str) -> Result<Folder, Errno> {
-        let parent = Path::new(MEMORY_FOLDER);
-        let parent = if parent.is_dir() { parent.to_owned() } else { std::env::temp_dir() };
-        // The token is a secret until the broker passes the sync file on, so no other user can take the name first.
-        let path = parent.join(format!("gpupv-{digits}"));
-        rustix::fs::mkdir(&path, Mode::RWXU)?;
-        Ok(Folder(path))
+impl SyncFileFolder {
+    fn beside(socket: &Path, is_resumed: bool) -> SyncFileFolder {
+        let mut path = socket.as_os_str().to_owned();
+        path.push(".sync-files");
+        SyncFileFolder { path: path.into(), is_resumed }
+    }
+
+    /// The folder of a broker without a successor. The socket must be this broker's by now. What an earlier one left
+    /// is removed.
+    pub fn fresh(socket: &Path) -> SyncFileFolder {
+        let folder = SyncFileFolder::beside(socket, false);
+        for (_, path) in folder.files() {
+            let _ = rustix::fs::unlink(&path);
+        }
+        folder.remove();
+        folder
+    }
+
+    /// The folder of a broker that may be resumed after a kill: see [`super::NtHandles::recover`].
+    pub fn resumed(socket: &Path) -> SyncFileFolder {
+        SyncFileFolder::beside(socket, true)
+    }
+
+    pub(crate) fn path_of(&self, token: ShareToken) -> PathBuf {
+        self.path.join(name_of(token))
+    }
+
+    /// Whether the path is a folder that no other user can have made or can enter.
+    fn check(&self) -> Result<(), Errno> {
+        let status = rustix::fs::lstat(&self.path)?;
+        let is_folder = FileType::from_raw_mode(status.st_mode) == FileType::Directory;
+        let is_own = status.st_uid == rustix::process::geteuid().as_raw();
+        let is_private = Mode::from_raw_mode(status.st_mode) == Mode::RWXU;
+        if is_folder && is_own && is_private { Ok(()) } else { Err(Errno::PERM) }
+    }
+
+    /// Makes the folder if it does not exist.
+    fn open(&self) -> Result<(), Errno> {
+        match rustix::fs::mkdir(&self.path, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => self.check(),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The sync files in it.
+    pub(crate) fn files(&self) -> Vec<(ShareToken, PathBuf)> {
+        let entries = self.check().ok().and_then(|()| std::fs::read_dir(&self.path).ok());
+        let file = |entry: std::fs::DirEntry| Some((token_in(entry.file_name().to_str()?)?, entry.path()));
+        entries.into_iter().flatten().flatten().filter_map(file).collect()
+    }
+
+    /// Removes it if it is empty.
+    pub(crate) fn remove(&self) {
+        if self.check().is_ok() {
+            let _ = rustix::fs::rmdir(&self.path);
+        }
+    }
+
+    /// Creates the FIFO of a sync file, open for reading. [`while_readable`] protects it.
+    pub(crate) fn create(&self, token: ShareToken) -> Result<(OwnedFd, Signal), Errno> {
+        self.open()?;
+        let path = self.path_of(token);
+        rustix::fs::mknodat(CWD, &path, FileType::Fifo, WATCHED_BY_OWNER, 0)?;
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let made = rustix::fs::open(&path, flags, Mode::empty()).and_then(|reader| {
+            let signal = match self.is_resumed {
+                true => Signal::of_named(reader.as_fd(), path.clone())?,
+                false => Signal::of(Held::Writer(open_writer(reader.as_fd())?)),
+            };
+            Ok((reader, signal))
+        });
+        if !self.is_resumed || made.is_err() {
+            let _ = rustix::fs::unlink(&path);
+        }
+        made
     }
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = rustix::fs::rmdir(&self.0);
-    }
+/// Opens a sync file that a killed broker left under this name.
+pub(crate) fn open_left(path: &Path) -> Result<OwnedFd, Errno> {
+    rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Creates the FIFO of a sync file. [`protect`] follows once it is watched.
-pub(crate) fn create(token: ShareToken) -> Result<(OwnedFd, Signal), Errno> {
-    let digits: String = token.0.iter().map(|byte| format!("{byte:02x}")).collect();
-    let folder = Folder::new(&digits)?;
-    let path = folder.0.join(format!("{NAME}{digits}"));
-    rustix::fs::mknodat(CWD, &path, FileType::Fifo, WATCHED_BY_OWNER, 0)?;
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let reader = rustix::fs::open(&path, flags, Mode::empty());
-    let _ = rustix::fs::unlink(&path);
-    let reader = reader?;
-    let signal = Signal::of(reader.as_fd())?;
-    Ok((reader, signal))
+/// Makes a sync file readable that a killed broker left, and removes its name.
+pub(crate) fn raise_left(path: &Path) {
+    rustix::fs::open(path, WRITER, Mode::empty()).iter().for_each(mark);
+    let _ = rustix::fs::unlink(path);
 }
 
-/// Lets nobody open the FIFO for reading again.
-pub(crate) fn protect(reader: BorrowedFd<'_>) -> Result<(), Errno> {
-    rustix::fs::fchmod(reader, RAISED_BY_OWNER)
+/// Calls `with` while the owner may read the FIFO, and lets nobody open it for reading afterwards.
+pub(crate) fn while_readable<R>(
+    file: BorrowedFd<'_>,
+    with: impl FnOnce() -> Result<R, Errno>,
+) -> Result<R, Errno> {
+    rustix::fs::chmod(path_of(file), WATCHED_BY_OWNER)?;
+    let done = with();
+    rustix::fs::chmod(path_of(file), RAISED_BY_OWNER)?;
+    done
 }

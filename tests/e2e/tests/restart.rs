@@ -103,6 +103,54 @@ fn shared_memory_of_the_device_is_attached_again_by_its_creator_or_by_who_has_lo
     copies_across_restarts("shared_device_memory", "creator-is-killed");
 }
 
+/// The folder of the broker's sync files.
+fn sync_file_folder(served: &Served) -> std::path::PathBuf {
+    served.directory().join("broker.sock.sync-files")
+}
+
+/// The sync files that the daemon has left by name.
+fn named_sync_files(served: &Served) -> usize {
+    std::fs::read_dir(sync_file_folder(served)).map_or(0, Iterator::count)
+}
+
+/// Also if only a process has it that makes no call, and so presents nothing.
+#[test]
+fn a_sync_file_made_before_the_kill_is_signaled_after_the_restart() {
+    covers!("FEN-146");
+    for (mode, kills) in [("kept", 3), ("passed", 1)] {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let journal = folder.path().join("journal");
+        let arguments = ["--journal", journal.to_str().expect("UTF-8")];
+        let mut served = Served::start(&arguments);
+        let mut program = Running::start(Embedded::command_at(&served.broker(), "sync_files", &[mode]));
+        program.says("ready");
+        for _ in 0..kills {
+            assert_eq!(named_sync_files(&served), 1);
+            served.kill();
+            served.start_again(&arguments);
+        }
+        program.write_input(b"\n");
+        program.says("resumed");
+        program.write_input(b"\n");
+        assert_eq!(program.end(), "signaled\n", "{mode}");
+        nothing_is_left(&served);
+        assert_eq!(named_sync_files(&served), 0);
+    }
+}
+
+#[test]
+fn sync_files_of_a_killed_daemon_that_is_not_resumed_become_readable() {
+    covers!("FEN-145");
+    let mut served = Served::start(&[]);
+    let mut program = Running::start(Embedded::command_at(&served.broker(), "sync_files", &["lost"]));
+    program.says("ready");
+    assert_eq!(named_sync_files(&served), 0);
+    served.kill();
+    assert_eq!(program.end(), "readable\n");
+    served.start_again(&[]);
+    assert!(!sync_file_folder(&served).exists());
+}
+
 #[test]
 fn the_journal_keeps_big_answers_that_a_client_may_not_have_read() {
     // More than the journal keeps for one process: clients acknowledge what they have read in time.

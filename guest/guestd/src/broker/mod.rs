@@ -109,6 +109,8 @@ pub struct Broker<M: Machine> {
     pending: BTreeMap<u64, Pending>,
     /// NT handles and sync files that the host of this link knows and that a process may have open.
     nt_handles: BTreeMap<ShareToken, NtHandleCharge>,
+    /// Those of an earlier link, which the driver watches until their last close.
+    nt_handles_without_host: BTreeMap<ShareToken, NtHandleCharge>,
     /// Events that one process may register, limited by the host of this link too.
     events_max: u32,
     last_request: u64,
@@ -143,6 +145,7 @@ impl<M: Machine> Broker<M> {
             kept: BTreeMap::new(),
             pending: BTreeMap::new(),
             nt_handles: BTreeMap::new(),
+            nt_handles_without_host: BTreeMap::new(),
             events_max: 0,
             last_request: 0,
             now: Duration::ZERO,

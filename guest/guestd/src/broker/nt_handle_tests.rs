@@ -122,13 +122,28 @@ fn a_plain_nt_handle_is_never_raised() {
     harness.expect(&[]);
 }
 
+/// What the users of the guest hold of NT handles and of sync files.
+fn charged(harness: &Harness) -> (u32, u32) {
+    let held = |quota: &quotas::Quota| quota.held().values().sum();
+    (held(&harness.broker.quotas.nt_handles), held(&harness.broker.quotas.sync_files))
+}
+
 #[test]
-fn sync_files_that_no_host_knows_any_more_are_raised() {
+fn sync_files_of_a_host_that_is_gone_are_raised_and_charged_until_they_are_closed() {
     let mut harness = with_a_sync_file();
-    harness.broker.forget_nt_handles();
-    let effects = std::mem::take(&mut harness.broker.effects);
-    assert!(matches!(&effects[..], [Effect::RaiseSyncFile { token }] if token.0 == [42; 16]), "{effects:?}");
-    assert!(harness.broker.quotas.sync_files.held().is_empty());
+    assert_eq!(charged(&harness), (1, 1));
+    harness.input(Input::LinkLost { why: "gone".to_owned() });
+    assert!(
+        harness.log.borrow().iter().any(|line| line == "raise sync file 42"),
+        "{:?}",
+        harness.log.borrow()
+    );
+    // The driver still watches it.
+    assert_eq!(charged(&harness), (1, 1));
+    harness.log.borrow_mut().clear();
+    harness.input(Input::NtHandleClosed { token: ShareToken([42; 16]) });
+    harness.expect(&[]);
+    assert_eq!(charged(&harness), (0, 0));
 }
 
 #[test]

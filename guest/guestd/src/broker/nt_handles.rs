@@ -76,6 +76,7 @@ impl<M: Machine> Broker<M> {
     /// An NT handle was closed. Handles of an earlier link are unknown to this host. A restarted host learns which
     /// handles are left when it is welcomed.
     pub(super) fn nt_handle_closed(&mut self, token: ShareToken) {
+        self.nt_handles_without_host.remove(&token);
         let is_told = matches!(self.link, Link::Up | Link::Finishing { .. });
         if self.nt_handles.remove(&token).is_some() && is_told {
             let body = guestd_to_host::Body::NtHandleClosed(token.0.to_vec());
@@ -90,12 +91,14 @@ impl<M: Machine> Broker<M> {
         }
     }
 
-    /// The host has closed all NT handles. It will report no sync file of them as ready, so all are raised now.
+    /// The host has closed all NT handles. It will report no sync file of them as ready, so all are raised now. They hold
+    /// their parts of the quotas until no process has them open.
     pub(super) fn forget_nt_handles(&mut self) {
         for (token, charge) in std::mem::take(&mut self.nt_handles) {
             if charge.sync_file.is_some() {
                 self.effects.push(Effect::RaiseSyncFile { token });
             }
+            self.nt_handles_without_host.insert(token, charge);
         }
     }
 }

@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use d3dkmt::ShareToken;
-use nt_handle::{NotMade, NtHandles};
+use nt_handle::{NotMade, NtHandles, SyncFileFolder};
 use proto::attach::BrokerReply;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -48,15 +48,17 @@ pub struct Driver<M: Machine<Descriptor = OwnedFd>> {
     offered: BTreeMap<ClientId, AttachedDescriptor>,
     /// The open NT handles; `None` if there are none.
     nt_handles: Option<NtHandles>,
+    sync_files: SyncFileFolder,
     started: Instant,
 }
 
 impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
     /// Serves the processes that connect to `listener`, a non-blocking SOCK_SEQPACKET socket. Belongs to the calling
-    /// thread.
+    /// thread. A killed guestd is not resumed, so its sync files become readable.
     pub fn new(
         broker: Broker<M>,
         listener: OwnedFd,
+        sync_files: SyncFileFolder,
         connect: Connect,
         connect_event_channel: Connect,
     ) -> Result<Self, Errno> {
@@ -72,6 +74,7 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
             event_channels: EventChannels::default(),
             offered: BTreeMap::new(),
             nt_handles: None,
+            sync_files,
             started: Instant::now(),
         })
     }
@@ -176,7 +179,7 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
         let handles = match &mut self.nt_handles {
             Some(handles) => handles,
             none => {
-                let handles = NtHandles::new()?;
+                let handles = NtHandles::new(self.sync_files.clone())?;
                 let data = epoll::EventData::new_u64(NT_HANDLES);
                 epoll::add(&self.epoll, handles.descriptor(), data, epoll::EventFlags::IN)
                     .map_err(NotMade::Watch)?;

@@ -68,6 +68,7 @@ impl Host {
         let (stream, guest) = UnixStream::pair().unwrap();
         let mut guest = Some(OwnedFd::from(guest));
         let (opened, event_channels) = std::sync::mpsc::channel();
+        let sync_files = nt_handle::SyncFileFolder::fresh(&socket);
         std::thread::spawn(move || {
             let config = Config { kernel: "test".to_owned(), pages_total_max: 1000, events_max: 4 };
             let connect = Box::new(move || guest.take().ok_or_else(|| "it was there once".to_owned()));
@@ -76,7 +77,8 @@ impl Host {
                 opened.send(far).unwrap();
                 Ok(near.into())
             });
-            Driver::new(Broker::new(config, Files), listener, connect, connect_event_channel).unwrap().run()
+            let broker = Broker::new(config, Files);
+            Driver::new(broker, listener, sync_files, connect, connect_event_channel).unwrap().run()
         });
         let mut host =
             Self { stream, received: FrameBuffer::default(), socket, event_channels, _folder: folder };

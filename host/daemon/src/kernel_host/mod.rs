@@ -142,6 +142,8 @@ pub struct KernelHost {
     pub times: bool,
     /// Processes are given rings.
     pub gives_rings: bool,
+    /// Another daemon resumes what this one leaves if it is killed.
+    pub has_journal: bool,
     /// With a journal: how long the daemon waits for its clients, and they for it; `None` is without limit.
     pub resume_within: Option<Duration>,
     /// An eventfd, readable when an awaited client has returned or is gone.
@@ -279,6 +281,7 @@ impl KernelHost {
             recording: is_recorded,
             times: options.times,
             gives_rings: !options.without_rings,
+            has_journal: options.journal.is_some(),
             resume_within: options.journal.as_ref().and_then(|journal| journal.resume_within),
             returns: OnceLock::new(),
             host_state: Ranked::new(Rank::Kernel, host_state),

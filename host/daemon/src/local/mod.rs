@@ -24,6 +24,7 @@ use anyhow::Context as _;
 use d3dkmt::EventId;
 use d3dkmt::limits::REGISTERED_EVENTS_PER_PROCESS_MAX;
 use dxgkrnl::{Input, ProcessId, VmId};
+use nt_handle::SyncFileFolder;
 use proto::attach::BrokerReply;
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
@@ -49,7 +50,7 @@ use super::socket::Listener;
 use super::timer::monotonic;
 use busy_rings::BusyRings;
 use deferred_reads::DeferredReads;
-use nt_handle_watch::VmNtHandles;
+use nt_handle_watch::{VmNtHandles, sync_file_folders};
 use replies::{answer, answer_or_refuse, refuse};
 use returning_processes::ResumeWait;
 
@@ -149,6 +150,8 @@ struct Loop {
     // Read with cold caches, right after a wake, so without hashing.
     sources: BTreeMap<u64, Source>,
     keys_of: HashMap<ProcessId, Vec<u64>>,
+    /// Where the broker of each VM makes its sync files.
+    sync_file_folders: BTreeMap<VmId, SyncFileFolder>,
     /// By VM, once a process of it has had any.
     nt_handles: BTreeMap<VmId, VmNtHandles>,
     /// By VM with a listener here.
@@ -176,13 +179,14 @@ impl LocalLoop {
         broker_path: &Path,
         vms: &[LocalVm],
     ) -> anyhow::Result<LocalLoop> {
-        let mut listeners = vec![(VmId::HOST, listen(broker_path)?)];
-        for vm in vms {
-            listeners.push((vm.id, listen(&vm.socket)?));
-        }
+        let host = std::iter::once((VmId::HOST, broker_path));
+        let sockets: Vec<_> = host.chain(vms.iter().map(|vm| (vm.id, &*vm.socket))).collect();
+        let listening = sockets.iter().map(|(vm, socket)| Ok((*vm, listen(socket)?)));
+        let listeners = listening.collect::<anyhow::Result<Vec<_>>>()?;
         let event_channel = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let (sender, commands) = std::sync::mpsc::channel();
         let mut state = Loop {
+            sync_file_folders: sync_file_folders(&kernel_host, &sockets),
             kernel_host,
             epoll: Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?),
             event_channel: event_channel.clone(),
@@ -196,7 +200,7 @@ impl LocalLoop {
             busy_rings: BusyRings::default(),
             awake_ns: 0,
             scratch: vec![0; READ_BYTES],
-            setter: setter(),
+            setter: Setter::if_supported(),
             unwatched_listeners: Vec::new(),
             deferred: DeferredReads::default(),
             returning: None,
@@ -206,7 +210,7 @@ impl LocalLoop {
         for (vm, listener) in listeners {
             state.add(Source::Listener { vm, listener })?;
             // Descriptors may be used up now; a later request tries again.
-            if let Err(error) = state.nt_handles_of(vm) {
+            if let Err(error) = state.recover_sync_files(vm) {
                 tracing::info!("the NT handles of vm {} cannot be watched yet: {error:#}", vm.0);
             }
         }
@@ -245,12 +249,6 @@ impl LocalLoop {
             let _ = wait.recv();
         }
     }
-}
-
-/// Without a setter, wakes of a driver's events are frames of the streams, like all others.
-fn setter() -> Option<Arc<Setter>> {
-    let setter = Setter::new().inspect_err(|error| tracing::info!("no eventfds are set directly: {error}"));
-    setter.ok().map(Arc::new)
 }
 
 /// Every user of this machine may connect, as far as the folder's mode admits.

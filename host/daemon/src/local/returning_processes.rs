@@ -117,6 +117,7 @@ impl Loop {
                 .log
                 .push_daemon_line(Level::WARN, format!("{closed} NT handles are closed: {why}"));
         }
+        self.close_unopened_sync_files();
         let Some(ResumeWait { parked, limit, .. }) = self.returning.take() else { return };
         limit.into_iter().for_each(|key| self.forget(key));
         not_welcomed.into_iter().for_each(|process| self.end_process(process));
