@@ -53,7 +53,7 @@ proptest! {
         timeouts in any::<bool>(),
         sequence in sequences(60),
     ) {
-        covers!("FEN-016", "FEN-017", "FEN-019", "FEN-023", "FEN-024", "FEN-025", "FEN-029", "FEN-030", "FEN-033", "FEN-034", "FEN-035", "FEN-040", "FEN-042", "FEN-050", "FEN-051", "FEN-053", "FEN-058", "FEN-065", "FEN-068", "FEN-069", "FEN-071", "FEN-072", "FEN-076", "FEN-079", "FEN-080", "FEN-062", "FEN-089", "FEN-090", "FEN-091", "FEN-092", "FEN-093", "FEN-108", "FEN-115", "FEN-116", "FEN-127", "SCH-016", "TDR-001", "TDR-021", "EVT-001", "EVT-005", "EVT-025", "FEN-112", "TDR-022", "TDR-023", "TDR-024", "TDR-025", "TDR-031", "SCH-001", "SCH-013", "SCH-018", "W-005", "W-109");
+        covers!("FEN-016", "FEN-017", "FEN-019", "FEN-023", "FEN-024", "FEN-025", "FEN-029", "FEN-030", "FEN-033", "FEN-034", "FEN-035", "FEN-040", "FEN-042", "FEN-050", "FEN-051", "FEN-053", "FEN-058", "FEN-065", "FEN-068", "FEN-069", "FEN-071", "FEN-072", "FEN-076", "FEN-079", "FEN-080", "FEN-062", "FEN-089", "FEN-090", "FEN-091", "FEN-092", "FEN-093", "FEN-108", "FEN-115", "FEN-116", "FEN-127", "FEN-133", "FEN-136", "FEN-137", "FEN-139", "FEN-141", "SCH-016", "TDR-001", "TDR-021", "EVT-001", "EVT-005", "EVT-025", "FEN-112", "TDR-022", "TDR-023", "TDR-024", "TDR-025", "TDR-031", "SCH-001", "SCH-013", "SCH-018", "W-005", "W-109");
         let policy = Policy::from_bits(bits).expect("the bits match the policy's switches");
         run(policy, timeouts, &sequence, None).map_err(TestCaseError::fail)?;
     }

@@ -98,7 +98,9 @@ impl Kernel {
             (WaitOwner::Cpu { process, .. }, _) => {
                 reached.for_each(|(object, value)| self.report_wait(Agent::Process(process), object, value));
             }
-            // Any process of its VM may poll it from now on, without a call.
+            // Any process of its VM may have it and poll it from now on, without a call and by any way that a descriptor
+            // takes. So all that are attached now count as ordered after the signal: a race of a process that does not
+            // poll may be missed, and no race is reported that is none.
             (WaitOwner::SyncFile { sync_file }, _) => {
                 let vm = self.sharing.sync_files()[sync_file].vm;
                 let reached: Vec<(u32, u64)> = reached.collect();

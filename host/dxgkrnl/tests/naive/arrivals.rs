@@ -70,8 +70,13 @@ impl Naive {
                 GpuSignal::Monitored { objects, .. } | GpuSignal::Legacy { objects, .. } => any(objects),
                 GpuSignal::CpuEvent { .. } => false,
             },
-            Call::UpdateGpuVirtualAddress { fence, .. } => any(&[*fence]),
-            Call::OpenSyncObject { token, .. } | Call::OpenNativeFence { token, .. } => {
+            Call::UpdateGpuVirtualAddress { fence, .. } | Call::CreateSyncFile { fence, .. } => {
+                any(&[*fence])
+            }
+            Call::OpenSyncObject { token, .. }
+            | Call::OpenNativeFence { token, .. }
+            | Call::OpenSyncFile { token, .. }
+            | Call::WaitSyncFile { token, .. } => {
                 let vm = self.vm_of(process);
                 let is_it = |share: &&super::Share| !share.closed && share.vm == vm && share.token == *token;
                 self.shares.iter().find(is_it).is_some_and(|share| self.dead_objects.contains(&share.object))

@@ -3,7 +3,7 @@
 use d3dkmt::{DeviceExecutionState, NtStatus, SyncObjectFlags as F};
 
 use super::engines::QUANTUM_NS;
-use super::{Context, Kind, Naive, Object, Owner};
+use super::{Context, Kind, Naive, Object};
 
 /// `TdrDelay`: how long a preemption request may stay unanswered (TDR-001).
 const TDR_DELAY_NS: u64 = 2_000_000_000;
@@ -177,7 +177,7 @@ impl Naive {
         for (number, wait) in self.waits.iter().enumerate() {
             let concerned = wait.items.iter().filter(|item| !item.reached && item.open == open);
             let least = concerned.map(|item| item.value).min();
-            if let (Owner::Cpu { .. }, false, Some(value)) = (wait.owner, wait.over, least) {
+            if let (false, false, Some(value)) = (wait.owner.is_packet(), wait.over, least) {
                 ended.push((value, number));
             }
         }

@@ -7,6 +7,7 @@
 //! | `mod.rs` | the state; processes, devices and adapters, and their ends |
 //! | `objects.rs` | creation and destruction of synchronization objects |
 //! | `sharing.rs` | NT handles: creation, names, opens, closing |
+//! | `sync_files.rs` | sync files |
 //! | `queued.rs` | mutexes, semaphores and CPU notifications in queues |
 //! | `keyed.rs` | keyed mutexes |
 //! | `waits.rs` | CPU signals and waits; effects of a new value |
@@ -43,9 +44,10 @@ mod pause;
 mod queued;
 mod shares;
 mod sharing;
+mod sync_files;
 mod waits;
 
-use d3dkmt::{Call, DeviceExecutionState, Handle, NtStatus, Reply};
+use d3dkmt::{Call, DeviceExecutionState, Handle, NtStatus, Reply, ShareToken};
 
 pub use cpu_events::CpuEvent;
 pub use engines::Engine;
@@ -131,6 +133,8 @@ pub struct Naive {
     pub objects: Vec<Object>,
     pub opens: Vec<Open>,
     pub shares: Vec<Share>,
+    /// Sync files that became ready since the last check: VM and token.
+    ready: Vec<(u32, ShareToken)>,
     pub waits: Vec<Wait>,
     pub signals: Vec<packets::Signal>,
     /// Queued waits that begin when their queue reaches them.
@@ -191,6 +195,7 @@ impl Naive {
             objects: vec![],
             opens: vec![],
             shares: vec![],
+            ready: vec![],
             waits: vec![],
             signals: vec![],
             later: vec![],
@@ -279,6 +284,11 @@ impl Naive {
             Call::OpenSyncObject { device, token, flags, .. } => {
                 self.open(process, device, token, flags, kernel_reply)
             }
+            Call::CreateSyncFile { device, fence, fence_value, token } => {
+                self.create_sync_file(process, device, fence, fence_value, token)
+            }
+            Call::OpenSyncFile { device, token } => self.open_sync_file(process, device, token, kernel_reply),
+            Call::WaitSyncFile { context, token } => self.wait_sync_file(process, context, token),
             Call::SignalFromCpu { device, objects, values, flags } => {
                 self.signal_from_cpu(process, device, &objects, &values, flags)
             }
@@ -497,7 +507,7 @@ impl Naive {
         }
         for wait in 0..self.waits.len() {
             let held_up = self.waits[wait].items.iter().any(|item| !item.reached && item.adapter == adapter);
-            if !self.waits[wait].over && held_up && matches!(self.waits[wait].owner, Owner::Cpu { .. }) {
+            if !self.waits[wait].over && held_up && !self.waits[wait].owner.is_packet() {
                 self.end_wait(wait, NtStatus::DEVICE_REMOVED);
             }
         }
@@ -539,7 +549,7 @@ impl Naive {
 
     fn is_alive(&self, object: usize) -> bool {
         self.opens.iter().any(|open| !open.ended && open.object == object)
-            || self.shares.iter().any(|share| !share.closed && share.object == object)
+            || self.shares.iter().any(|share| share.keeps(object))
             || self.signals.iter().any(|signal| signal.holds(object))
             || self.takes.iter().any(|take| !take.over && take.objects.contains(&object))
             || self.waits.iter().any(|wait| wait.holds(object))
@@ -552,7 +562,7 @@ impl Naive {
         for wait in 0..self.waits.len() {
             let Wait { owner, ref items, over, .. } = self.waits[wait];
             let needs_dead = items.iter().any(|item| !item.reached && !self.is_alive(item.object));
-            if matches!(owner, Owner::Cpu { .. }) && !over && needs_dead {
+            if !owner.is_packet() && !over && needs_dead {
                 self.end_wait(wait, self.rules.destroyed_wait);
             }
         }

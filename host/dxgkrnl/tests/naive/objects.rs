@@ -253,7 +253,7 @@ impl Naive {
             let concerned = wait.items.iter().filter(|item| !item.reached && item.object == object);
             let least =
                 concerned.filter(|item| dead || at_once && item.open == open).map(|item| item.value).min();
-            if let (Owner::Cpu { .. }, false, Some(value)) = (wait.owner, wait.over, least) {
+            if let (false, false, Some(value)) = (wait.owner.is_packet(), wait.over, least) {
                 released.push((value, number));
             }
         }
@@ -267,7 +267,7 @@ impl Naive {
     /// Whether a handle or an NT handle still names it.
     fn has_name(&self, object: usize) -> bool {
         self.opens.iter().any(|open| !open.ended && open.object == object)
-            || self.shares.iter().any(|share| !share.closed && share.object == object)
+            || self.shares.iter().any(|share| share.keeps(object))
     }
 
     /// A fence without a name satisfies its waits.
@@ -296,7 +296,9 @@ impl Naive {
                 continue;
             }
             match self.waits[number].owner {
-                Owner::Cpu { .. } => self.end_wait(number, self.rules.destroyed_wait),
+                Owner::Cpu { .. } | Owner::SyncFile { .. } => {
+                    self.end_wait(number, self.rules.destroyed_wait);
+                }
                 Owner::Gpu { .. } => {
                     self.waits[number].items[at].reached = true;
                     if self.waits[number].is_satisfied() {

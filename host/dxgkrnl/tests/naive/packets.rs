@@ -198,7 +198,7 @@ impl Naive {
     }
 
     /// The contexts of a call and their errors: FEN-041, FEN-042, FEN-095.
-    fn contexts_of(&self, process: u32, handles: &[Handle]) -> (Vec<usize>, Vec<NtStatus>) {
+    pub(super) fn contexts_of(&self, process: u32, handles: &[Handle]) -> (Vec<usize>, Vec<NtStatus>) {
         let (mut contexts, mut mistakes) = (vec![], vec![]);
         if handles.is_empty() || handles.len() > 64 {
             mistakes.push(IP);
@@ -219,7 +219,7 @@ impl Naive {
         (contexts, mistakes)
     }
 
-    fn adapter_of(&self, contexts: &[usize]) -> Option<usize> {
+    pub(super) fn adapter_of(&self, contexts: &[usize]) -> Option<usize> {
         contexts.first().map(|context| self.devices[self.contexts[*context].device].adapter)
     }
 

@@ -3,6 +3,7 @@
 use d3dkmt::{CreatedSyncObject, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags as F, access};
 
 use super::objects::{Object, flags_clash};
+use super::sync_files::SyncFile;
 use super::{IP, Naive, Verdict};
 
 /// An NT handle, by its token. It is valid in the VM that created it, for any of its processes, until it is closed or the
@@ -11,10 +12,20 @@ pub struct Share {
     pub token: ShareToken,
     pub vm: u32,
     pub object: usize,
-    access: u32,
+    pub(super) access: u32,
     /// In upper case, because names are case-insensitive (W-148).
-    name: Option<String>,
+    pub(super) name: Option<String>,
+    /// It is a sync file, not an NT handle.
+    pub(super) sync_file: Option<SyncFile>,
     pub closed: bool,
+}
+
+impl Share {
+    /// FEN-141: a sync file keeps a shared fence alive, as an NT handle does.
+    pub(super) fn keeps(&self, object: usize) -> bool {
+        let keeps = self.sync_file.is_none_or(|sync_file| sync_file.is_shared);
+        keeps && !self.closed && self.object == object
+    }
 }
 
 impl Naive {
@@ -41,7 +52,7 @@ impl Naive {
             mistakes.push(NtStatus::OBJECT_NAME_COLLISION);
         }
         let (Some(object), []) = (object, &mistakes[..]) else { return Err(mistakes) };
-        self.shares.push(Share { token, vm, object, access, name, closed: false });
+        self.shares.push(Share { token, vm, object, access, name, sync_file: None, closed: false });
         Ok(Reply::None)
     }
 
@@ -59,7 +70,15 @@ impl Naive {
         }
         let (Some(share), []) = (share, &mistakes[..]) else { return Err(mistakes) };
         let Share { object, ref name, .. } = self.shares[share];
-        self.shares.push(Share { token, vm, object, access, name: name.clone(), closed: false });
+        self.shares.push(Share {
+            token,
+            vm,
+            object,
+            access,
+            name: name.clone(),
+            sync_file: None,
+            closed: false,
+        });
         Ok(Reply::None)
     }
 
@@ -108,6 +127,9 @@ impl Naive {
         }
         // FEN-068
         let has = |right: u32| share.is_some_and(|share| has_right(share.access, right));
+        if share.is_some_and(|share| share.sync_file.is_some()) {
+            mistakes.push(NtStatus::OBJECT_TYPE_MISMATCH);
+        }
         if share.is_some() && !has(access::STANDARD_RIGHTS_READ) {
             mistakes.push(NtStatus::ACCESS_DENIED);
         }
@@ -139,13 +161,16 @@ impl Naive {
         for share in 0..self.shares.len() {
             if !self.shares[share].closed && which(&self.shares[share]) {
                 self.shares[share].closed = true;
+                if self.shares[share].sync_file.is_some() {
+                    self.forget_sync_file(self.shares[share].vm, self.shares[share].token);
+                }
                 self.name_is_gone(self.shares[share].object);
             }
         }
     }
 
     /// A token names one NT handle.
-    fn token_mistakes(&self, token: ShareToken) -> Vec<NtStatus> {
+    pub(super) fn token_mistakes(&self, token: ShareToken) -> Vec<NtStatus> {
         let is_taken = self.shares.iter().any(|share| !share.closed && share.token == token);
         if is_taken { vec![IP] } else { vec![] }
     }

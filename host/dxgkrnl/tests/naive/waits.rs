@@ -1,6 +1,8 @@
 //! CPU signals and waits, and the effect of a new value on waits.
 
-use d3dkmt::{EventId, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, WaitFromCpuFlags, WaitOutcome};
+use d3dkmt::{
+    EventId, Handle, NtStatus, Reply, ShareToken, SignalFlags, SyncObjectFlags, WaitFromCpuFlags, WaitOutcome,
+};
 
 use super::{IP, Kind, Naive, Verdict};
 
@@ -15,6 +17,16 @@ pub enum Owner {
     Gpu {
         context: usize,
     },
+    SyncFile {
+        vm: u32,
+        token: ShareToken,
+    },
+}
+
+impl Owner {
+    pub fn is_packet(self) -> bool {
+        matches!(self, Owner::Gpu { .. })
+    }
 }
 
 /// One object of a call, with its value.
@@ -44,8 +56,7 @@ impl Wait {
 
     /// A packet keeps its objects alive; a CPU wait does not.
     pub fn holds(&self, object: usize) -> bool {
-        let is_packet = matches!(self.owner, Owner::Gpu { .. });
-        is_packet && !self.over && self.items.iter().any(|item| item.object == object)
+        self.owner.is_packet() && !self.over && self.items.iter().any(|item| item.object == object)
     }
 }
 
@@ -88,7 +99,7 @@ impl Naive {
     }
 
     /// W-100 to W-103: CPUs signal and wait for monitored fences only.
-    fn not_monitored(&self, items: &[Item]) -> Vec<NtStatus> {
+    pub(super) fn not_monitored(&self, items: &[Item]) -> Vec<NtStatus> {
         let others = items.iter().any(|item| self.objects[item.object].kind != Kind::Monitored);
         if others { vec![IP] } else { vec![] }
     }
@@ -228,6 +239,7 @@ impl Naive {
         match self.waits[wait].owner {
             Owner::Cpu { process, event } => self.woken.push((process, event, status)),
             Owner::Gpu { context } => self.able.push(context),
+            Owner::SyncFile { vm, token } => self.ready.push((vm, token)),
         }
     }
 }

@@ -106,6 +106,20 @@ impl Pair {
                 engine_affinity: 0,
                 legacy: false,
             },
+            Op::CreateSyncFile { device: number, target: (fence, fence_value), share, .. } => {
+                Call::CreateSyncFile {
+                    device: device(number),
+                    fence: pick(&guest.fences, *fence),
+                    fence_value: *fence_value,
+                    token: token(*share),
+                }
+            }
+            Op::OpenSyncFile { device: number, share, .. } => {
+                Call::OpenSyncFile { device: device(number), token: token(*share) }
+            }
+            Op::WaitSyncFile { context, share, .. } => {
+                Call::WaitSyncFile { context: pick(&guest.contexts, *context), token: token(*share) }
+            }
             Op::Signal { device: number, targets, flags, .. } => {
                 let (objects, values) = targets_of(guest, targets);
                 let flags = SignalFlags::from_bits_retain(*flags);

@@ -27,6 +27,9 @@ pub enum Op {
     OpenName { process: usize, share: usize, access: u32, name: usize },
     Open { process: usize, device: usize, share: usize, flags: u32 },
     CloseNtHandle { vm: u32, share: usize },
+    CreateSyncFile { process: usize, device: usize, target: (usize, u64), share: usize },
+    OpenSyncFile { process: usize, device: usize, share: usize },
+    WaitSyncFile { process: usize, context: usize, share: usize },
     CreateLegacy { process: usize, device: usize, kind: Legacy, flags: u32, first: bool },
     DestroyLegacy { process: usize, object: usize },
     OpenGlobal { process: usize, global: usize },
@@ -118,6 +121,11 @@ impl Sequence {
 fn number() -> impl Strategy<Value = usize> {
     // The first objects of each kind interact the most.
     prop_oneof![6 => 0..3usize, 2 => 3..8usize]
+}
+
+/// A share that the setup of a sequence has not made.
+fn free_share() -> std::ops::Range<usize> {
+    4..8
 }
 
 fn value() -> std::ops::Range<u64> {
@@ -213,6 +221,13 @@ fn objects() -> BoxedStrategy<Op> {
         6 => (number(), number(), number(), open_flags())
             .prop_map(|(process, device, share, flags)| Op::Open { process, device, share, flags }),
         1 => (0..3u32, number()).prop_map(|(vm, share)| Op::CloseNtHandle { vm, share }),
+        3 => (number(), number(), (number(), value()), free_share()).prop_map(|(process, device, target, share)| {
+            Op::CreateSyncFile { process, device, target, share }
+        }),
+        2 => (number(), number(), free_share())
+            .prop_map(|(process, device, share)| Op::OpenSyncFile { process, device, share }),
+        2 => (number(), number(), free_share())
+            .prop_map(|(process, context, share)| Op::WaitSyncFile { process, context, share }),
     ]
     .boxed()
 }
@@ -465,6 +480,15 @@ impl fmt::Display for Op {
                 write!(f, "p{process} opens token {share} on device {device}, flags {flags:#x}")
             }
             Op::CloseNtHandle { vm, share } => write!(f, "vm {vm} closes token {share}"),
+            Op::CreateSyncFile { process, device, target: (fence, value), share } => {
+                write!(f, "p{process} makes token {share} a sync file of f{fence}={value} on device {device}")
+            }
+            Op::OpenSyncFile { process, device, share } => {
+                write!(f, "p{process} opens sync file {share} on device {device}")
+            }
+            Op::WaitSyncFile { process, context, share } => {
+                write!(f, "p{process} queues a wait for sync file {share} in c{context}")
+            }
             Op::CreateLegacy { process, device, kind, flags, first } => {
                 let form = if *first { ", first form" } else { "" };
                 write!(f, "p{process} creates {kind:?} on device {device}, flags {flags:#x}{form}")

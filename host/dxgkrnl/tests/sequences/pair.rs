@@ -18,7 +18,7 @@ use kmd::SimulatedMiniport;
 
 use super::calls::{pick, token};
 use super::ops::Op;
-use crate::naive::{Naive, Owner, PAGE_BYTES, PAGING_NODE, PAGING_NS, Rules};
+use crate::naive::{Naive, Owner, PAGE_BYTES, PAGING_NODE, PAGING_NS, Rules, Wait};
 
 /// Fence slots of each process: more than any sequence needs.
 const SLOTS: u32 = 256;
@@ -571,7 +571,7 @@ impl Pair {
                 }
                 created.object
             }
-            Reply::SyncObject(created) => {
+            Reply::SyncObject(created) | Reply::OpenedSyncFile { object: created, .. } => {
                 guest.fences.push(created.object);
                 guest.addresses.push(created.gpu_address);
                 created.object
@@ -615,6 +615,16 @@ impl Pair {
             naive.sort_by_key(|(process, event, _)| (*process, *event));
         }
         same("woken", woken, naive)?;
+        let ready = effects.sync_files.iter().map(|ready| (ready.vm.0, ready.token));
+        let (mut ready, mut naive) = (ready.collect::<Vec<_>>(), self.naive.take_ready());
+        // No descriptor is left of a VM that has ended: whether its last waits end with a signal is free.
+        ready.retain(|(vm, _)| self.vms.contains(vm));
+        naive.retain(|(vm, _)| self.vms.contains(vm));
+        if self.steps_are_small {
+            ready.sort_by_key(|(vm, token)| (*vm, token.0));
+            naive.sort_by_key(|(vm, token)| (*vm, token.0));
+        }
+        same("ready sync files", ready, naive)?;
         for (process, slot, value) in self.naive.memory() {
             same(
                 &format!("memory of p{process}, slot {slot}"),
@@ -742,10 +752,12 @@ impl Pair {
                 (wait.event.map(|event| (wait.process, event)), wait.context, wait.any, items)
             })
             .collect();
-        let pending = naive.waits.iter().filter(|wait| !wait.over).map(|wait| {
+        let of_processes = |wait: &&Wait| !wait.over && !matches!(wait.owner, Owner::SyncFile { .. });
+        let pending = naive.waits.iter().filter(of_processes).map(|wait| {
             let items: Vec<_> = wait.items.iter().map(|item| (item.value, item.reached)).collect();
             match wait.owner {
                 Owner::Cpu { process, event } => (Some((process, event)), None, wait.any, items),
+                Owner::SyncFile { .. } => (None, None, wait.any, items),
                 Owner::Gpu { context } => {
                     let of =
                         naive.contexts[context].hardware.as_ref().map_or(context, |hardware| hardware.of);
@@ -792,6 +804,9 @@ fn process_of(op: &Op) -> usize {
         | Op::Share { process, .. }
         | Op::OpenName { process, .. }
         | Op::Open { process, .. }
+        | Op::CreateSyncFile { process, .. }
+        | Op::OpenSyncFile { process, .. }
+        | Op::WaitSyncFile { process, .. }
         | Op::CreateLegacy { process, .. }
         | Op::DestroyLegacy { process, .. }
         | Op::OpenGlobal { process, .. }
