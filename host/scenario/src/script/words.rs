@@ -325,7 +325,7 @@ pub(crate) fn write_engine(engine: Engine, config: &Config) -> String {
 
 /// Groups of rules with their number of rows; for `GPV` and `W`, the highest number.
 const RULES: [(&str, u32); 9] = [
-    ("FEN", 141),
+    ("FEN", 147),
     ("EVT", 30),
     ("ESC", 24),
     ("GPV", 65),
