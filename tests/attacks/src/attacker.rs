@@ -87,7 +87,7 @@ impl Attacker {
                 Ok(FromHost::Goodbye(why)) if why.starts_with("frame ") => return Err(Stopped::Broken(why)),
                 Ok(FromHost::Goodbye(why)) => return Err(Stopped::Refused(why)),
                 Ok(FromHost::Wake { .. } | FromHost::GuestEvent { .. }) => self.received += 1,
-                Ok(FromHost::Applied(_) | FromHost::HostTime(_)) => {}
+                Ok(FromHost::Applied(_) | FromHost::HostTime(_) | FromHost::InRing) => {}
                 Ok(FromHost::Welcome(_)) => return Err(Stopped::Broken("a second welcome".into())),
                 Err(_) => return Err(closed()),
             }

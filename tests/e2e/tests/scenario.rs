@@ -97,7 +97,7 @@ fn a_bad_file_is_refused_with_line_column_and_reason() {
         refused(folder.path(), "bad.scn", &[&[place], reasons].concat());
     }
     let folder = folder_with(&[("bad.scn", "scenario \"bad\"\ncovers FEN-999\n")]);
-    refused(folder.path(), "bad.scn", &["bad.scn:2:8: ", "FEN-999", "FEN-141"]);
+    refused(folder.path(), "bad.scn", &["bad.scn:2:8: ", "FEN-999", "FEN-147"]);
 }
 
 #[test]

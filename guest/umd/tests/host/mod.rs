@@ -161,13 +161,20 @@ pub struct Peer {
     pub name: String,
 }
 
+/// NT handles of a broker of this thread's own.
+fn handles() -> nt_handle::NtHandles {
+    let name = format!("gpupv-umd-{}-{:?}", std::process::id(), std::thread::current().id());
+    let folder = nt_handle::SyncFileFolder::fresh(&std::env::temp_dir().join(name));
+    nt_handle::NtHandles::new(folder).unwrap()
+}
+
 impl Peer {
     /// Answers the request for an NT handle without a watch. Returns the token that it carries.
     pub fn give_nt_handle(&self) -> ShareToken {
         let request = receive_packet(&self.broker).unwrap();
         assert_eq!(request.body, Some(broker_request::Body::MakeNtHandle(true)));
         let token = ShareToken(*b"an object's name");
-        let handle = nt_handle::NtHandles::new().unwrap().make(token).unwrap();
+        let handle = handles().make(token).unwrap();
         // An empty message would be an empty packet, which is the end of the connection.
         let reply = BrokerReply { process: 1, ..BrokerReply::default() };
         send_packet(&self.broker, &reply, &[handle.as_fd()]);
@@ -179,7 +186,7 @@ impl Peer {
         let request = receive_packet(&self.broker).unwrap();
         assert_eq!(request.body, Some(broker_request::Body::MakeSyncFile(true)));
         let token = ShareToken(*b"a sync file's na");
-        let sync_file = nt_handle::NtHandles::new().unwrap().make_sync_file(token).unwrap();
+        let sync_file = handles().make_sync_file(token).unwrap();
         let reply = BrokerReply { process: 1, ..BrokerReply::default() };
         send_packet(&self.broker, &reply, &[sync_file.as_fd()]);
         token

@@ -5,10 +5,10 @@ use alloc::vec::Vec;
 use d3dkmt::Handle;
 
 use super::snapshot::{AllocationState, DriverAllocationState, ResourceState};
-use crate::{ProcessId, VmId};
 use crate::kernel::Kernel;
 use crate::process::HandleTarget;
 use crate::vidmm::allocation::{Allocation, AllocationOpen, ResourceOpen};
+use crate::{ProcessId, VmId};
 
 /// Memory of the device in a shared resource.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -303,7 +303,13 @@ impl Things {
         let unmap = GpuVaOperation { operation: 1, base, size: 4096, ..GpuVaOperation::default() };
         vec![
             Call::CreatePagingQueue { device, priority: 0, physical_adapter: 0 },
-            Call::ReserveGpuVirtualAddress { owner: adapter, base: 0, minimum: 0, maximum: 0, size: 0x1_0000 },
+            Call::ReserveGpuVirtualAddress {
+                owner: adapter,
+                base: 0,
+                minimum: 0,
+                maximum: 0,
+                size: 0x1_0000,
+            },
             Call::MapGpuVirtualAddress {
                 paging_queue,
                 base,

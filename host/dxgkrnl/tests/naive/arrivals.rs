@@ -37,6 +37,7 @@ impl Naive {
             let held_up = self.waits[wait].items.iter().any(|item| !item.reached && item.adapter == adapter);
             let of_vm = match self.waits[wait].owner {
                 Owner::Cpu { process, .. } => self.vm_of(process) == vm,
+                Owner::SyncFile { vm: of, .. } => of == vm,
                 Owner::Gpu { .. } => false,
             };
             if !self.waits[wait].over && held_up && of_vm {

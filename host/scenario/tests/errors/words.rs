@@ -141,7 +141,7 @@ covers FEN
 covers FEN-030"#),
 "x.scn:2:16: `FEN-142` is no rule id
   2 | covers FEN-030 FEN-142
-    |                ^^^^^^^ group FEN has rows FEN-001 to FEN-141
+    |                ^^^^^^^ group FEN has rows FEN-001 to FEN-147
 x.scn:3:8: `FENCE-1` is no rule id
   3 | covers FENCE-1
     |        ^^^^^^^ there is no group FENCE; groups are FEN, EVT, ESC, GPV, SCH, TDR, BAR, MEM, W

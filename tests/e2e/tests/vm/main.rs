@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use lab::Lab;
 
 /// Programs whose output must be the same on both backends.
-const SAME_OUTPUT: [&str; 32] = [
+const SAME_OUTPUT: [&str; 33] = [
     "fence_tour",
     "fork_tour",
     "threads",
