@@ -116,8 +116,9 @@ macro_rules! docs_of_calls {
 d3dkmt::for_each_call!(docs_of_calls);
 
 /// Rows without a C function: calls that only the library makes, and doorbells, which have no documented C layout.
-const NOT_EXPORTED: [&str; 6] = [
+const NOT_EXPORTED: [&str; 7] = [
     "CancelWait",
+    "WatchAdapters",
     "ReadKeyedMutex",
     "CreateDoorbell",
     "ConnectDoorbell",

@@ -96,6 +96,12 @@ pub trait Port {
     /// Anything but a registered wait is answered at once.
     fn call_and_wait(&self, call: &Call, event: EventId) -> impl Future<Output = Answer>;
 
+    /// Looks for a short time until `is_there`, if looking has brought something lately. A port whose process does not
+    /// run beside the host's returns false at once.
+    fn look(&self, _is_there: impl FnMut() -> bool) -> bool {
+        false
+    }
+
     /// Makes a call without an answer.
     fn post(&self, call: &Call, wakes: &Wakes<Self::Event>) -> impl Future<Output = Result<(), SendError>>;
 

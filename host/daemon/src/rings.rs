@@ -57,8 +57,7 @@ impl Rings {
 /// A process that writes after its session has ended kicks, and so sees that.
 impl Drop for RingInlet {
     fn drop(&mut self) {
-        self.receiver.wake();
-        self.receiver.sleep();
+        self.receiver.end();
     }
 }
 

@@ -192,18 +192,22 @@ impl<O: OwnArea, P: Area> Receiver<O, P> {
         Ok(count)
     }
 
-    /// Says that this side sleeps. False if something is published: then it does not sleep.
+    /// Says that this side sleeps, anew each time: who has kicked it before kicks again. False if something is
+    /// published: then it does not sleep.
     pub fn sleep(&mut self) -> bool {
-        if self.rest % 2 == 0 {
-            self.rest += 1;
-            self.own.store(Word::Rest, self.rest);
-        }
+        self.end();
         self.own.fence();
         let may_sleep = self.is_empty();
         if !may_sleep {
             self.wake();
         }
         may_sleep
+    }
+
+    /// Says that this side looks no more: the peer kicks whatever it publishes next.
+    pub fn end(&mut self) {
+        self.rest += 1 + self.rest % 2;
+        self.own.store(Word::Rest, self.rest);
     }
 
     /// Says that this side is awake, and looks at the ring by itself.

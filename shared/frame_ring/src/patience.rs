@@ -53,11 +53,6 @@ impl Patience {
             self.next_pause = (self.next_pause * 2).min(PAUSE_MAX);
         }
     }
-
-    /// A sleep was so long that looking could not have paid off: what follows is not the session that was.
-    pub fn slept_long(&mut self) {
-        self.misses = MISSES_MAX - 1;
-    }
 }
 
 #[cfg(test)]

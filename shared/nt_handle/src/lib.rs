@@ -269,6 +269,8 @@ impl NtHandles {
     fn forget(&mut self, number: i32) -> Option<ShareToken> {
         let Live { token, signal } = self.live.remove(&number)?;
         if let Some(signal) = signal {
+            // A child that examines a state may have a copy of the writer: a close alone would leave it in the set.
+            let _ = signal.with_writer(|writer| epoll::delete(&self.epoll, writer));
             signal.release();
             self.sync_files.remove(&token);
             self.unpresented.remove(&token);

@@ -111,7 +111,8 @@ const EDGES: [(&str, &[&str]); 35] = [
 ];
 
 /// Additional workspace crates that only tests may use.
-const TEST_EDGES: [(&str, &str); 12] = [
+const TEST_EDGES: [(&str, &str); 13] = [
+    ("e2e", "frame_ring"),
     ("dxgkrnl", "kmd"),
     ("dxgkrnl", "scenario"),
     ("scenario", "kmd"),

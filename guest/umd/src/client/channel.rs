@@ -25,7 +25,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ::client::{Answer, Exchange, PendingCalls, SendError, TRANSPORT_LOST, check_length};
 use d3dkmt::{Call, EventId};
-use frame_ring::Way;
+use frame_ring::{Patience, Way};
 use proto::channel::{ToHost, to_host};
 use proto::convert::{call_into_frame, call_to_frame};
 use proto::frame::{FrameBuffer, append};
@@ -80,6 +80,8 @@ pub struct Channel {
     pub(super) outbound: Mutex<Outbound>,
     /// The ring from the host, if the session has rings: see `rings.rs`.
     pub(super) ring: Mutex<Option<RingInlet>>,
+    /// Whether waits look at values before they register: in a session that began with rings.
+    patience: Option<Mutex<Patience>>,
     /// The host slept when the last frame was written, so an answer takes a while.
     pub(super) host_slept: AtomicBool,
     pub(super) reception: Mutex<Reception>,
@@ -112,6 +114,7 @@ impl Channel {
             generation: generation(),
             inbound: Mutex::new(Inbound::new(frames, inlet.is_some())),
             outbound: Mutex::new(Outbound { bytes: Vec::new(), ring: outlet }),
+            patience: inlet.is_some().then(Mutex::default),
             ring: Mutex::new(inlet),
             host_slept: AtomicBool::new(false),
             reception: Mutex::default(),
@@ -229,6 +232,22 @@ impl Channel {
             }
         }
         Ok(())
+    }
+
+    /// Looks for a while until `is_there`, in a session with rings, if that has brought something lately.
+    pub(super) fn look(&self, is_there: impl FnMut() -> bool) -> bool {
+        let Some(patience) = &self.patience else { return false };
+        if !lock(patience).looks() {
+            return false;
+        }
+        let found = rings::look_until(is_there);
+        let mut patience = lock(patience);
+        if found {
+            patience.found()
+        } else {
+            patience.missed()
+        }
+        found
     }
 
     /// Makes a call without an answer.

@@ -262,6 +262,10 @@ impl Port for ProcessPort {
         self.channel.call_and_wait(call, event)
     }
 
+    fn look(&self, is_there: impl FnMut() -> bool) -> bool {
+        self.channel.look(is_there)
+    }
+
     async fn post(&self, call: &Call, wakes: &Wakes) -> Result<(), SendError> {
         self.channel.post(call, wakes)
     }

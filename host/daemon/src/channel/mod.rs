@@ -180,6 +180,21 @@ impl Channel {
         self.ring.as_mut()
     }
 
+    /// Whether the ring has bytes that a turn may take.
+    pub fn ring_has_bytes(&self) -> bool {
+        !self.awaits_stream() && self.ring.as_ref().is_some_and(|ring| !ring.is_empty())
+    }
+
+    /// Says that no thread looks at the ring. False if it has bytes that a turn may take.
+    pub fn rest_ring(&mut self) -> bool {
+        self.awaits_stream() || self.ring.as_mut().is_none_or(RingInlet::sleep)
+    }
+
+    /// Whether the stream has bytes whose announcement in the ring was not taken yet: no more of it is read until then.
+    pub fn has_unannounced(&mut self) -> bool {
+        self.frames.has_unannounced()
+    }
+
     /// Whether the next bytes come by the stream.
     pub fn awaits_stream(&self) -> bool {
         self.frames.awaits_stream()
@@ -188,6 +203,10 @@ impl Channel {
     /// Takes what is published in the ring: what one turn may take, or all. Returns the number of bytes. What the stream
     /// had before must have been taken in.
     pub fn take_ring(&mut self, all: bool) -> Result<usize, ProtocolError> {
+        // What follows in the ring waits there until the stream has led back to it.
+        if self.awaits_stream() {
+            return Ok(0);
+        }
         let (Some(ring), Some(to)) = (&mut self.ring, self.frames.ring()) else { return Ok(0) };
         let taken = ring.take(to.tail(0), all).map_err(ProtocolError::Ring)?;
         if taken > 0 {

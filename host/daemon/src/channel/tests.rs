@@ -1,6 +1,7 @@
 //! Turns of channels, by the inputs of the kernel in each.
 
 use std::io::Read as _;
+use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 
@@ -9,6 +10,7 @@ use d3dkmt::{
     WaitFromCpuFlags,
 };
 use dxgkrnl::{Effects, Input, Nanos};
+use frame_ring::{KICK, MappedArea, OwnMappedArea};
 use proto::channel::{Hello, ToHost};
 use proto::convert::{FromHost, call_to_frame, from_host};
 use proto::frame::append;
@@ -52,16 +54,37 @@ struct Client {
     stream: UnixStream,
     frames: proto::frame::FrameBuffer,
     sent: u64,
+    /// The ends of its rings, if it has any.
+    ends: Option<(RingSender, RingReceiver)>,
 }
+
+type RingSender = frame_ring::Sender<OwnMappedArea, MappedArea>;
+type RingReceiver = frame_ring::Receiver<OwnMappedArea, MappedArea>;
 
 impl Client {
     fn attach(kernel_host: &Arc<KernelHost>, pid: u32) -> Client {
+        Client::attach_with(kernel_host, pid, false)
+    }
+
+    fn attach_with_rings(kernel_host: &Arc<KernelHost>, pid: u32) -> Client {
+        Client::attach_with(kernel_host, pid, true)
+    }
+
+    fn attach_with(kernel_host: &Arc<KernelHost>, pid: u32, with_rings: bool) -> Client {
         let (ours, stream) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).unwrap());
         let peer = Peer::Vm(VM);
         let (memory, _) = first_memory(&kernel_host.budgets, peer).unwrap();
         let (client, token) = kernel_host.sessions().attach(VM, pid, "test".into(), memory).unwrap();
+        let ends = with_rings.then(|| {
+            let share = kernel_host.budgets.mappings.take(peer, 2).unwrap();
+            let (rings, [host, own]) = Rings::create(share).unwrap();
+            client.outbox.offer_rings(rings);
+            let (host, own) =
+                (MappedArea::map(host.as_fd()).unwrap(), OwnMappedArea::map(own.as_fd()).unwrap());
+            (RingSender::new(own.clone(), host.clone()), RingReceiver::new(own, host))
+        });
         let sink = SinkStream::Local {
             stream: Arc::new(ClientFd::socket(ours.into(), peer, None, &kernel_host.budgets.closers)),
             epoll,
@@ -69,13 +92,19 @@ impl Client {
         }
         .into();
         let mut channel = Channel::new(kernel_host.clone(), VM, None, sink);
-        let hello = Hello { version: proto::PROTOCOL_VERSION, token: token.to_vec(), ..Hello::default() };
+        let (version, token, rings) = (proto::PROTOCOL_VERSION, token.to_vec(), with_rings);
+        let hello = Hello { version, token, rings, ..Hello::default() };
         let mut bytes = Vec::new();
         append(&ToHost { request: 0, body: Some(to_host::Body::Hello(hello)) }, &mut bytes);
         channel.take_in(&bytes);
         assert!(!channel.turn().unwrap());
         let (process, frames) = (client.id, proto::frame::FrameBuffer::default());
-        Client { process, channel, stream, frames, sent: 0 }
+        if with_rings {
+            // The Welcome is the last message on the stream.
+            let mut stream = &stream;
+            assert!(stream.read(&mut [0; 256]).unwrap() > 0);
+        }
+        Client { process, channel, stream, frames, sent: 0, ends }
     }
 
     fn frame(&mut self, call: &Call) -> Vec<u8> {
@@ -177,4 +206,41 @@ fn a_turn_is_a_step_of_the_backlog_or_a_limited_number_of_calls() {
     assert!(!slow.channel.turn().unwrap());
     assert_eq!(steps.take().len(), 4);
     assert_eq!((slow.channel.has_more(), slow.channel.pending_bytes()), (false, 0));
+}
+
+/// A process that is awake makes calls, and the daemon answers them, without a byte on the stream: no system call.
+#[test]
+fn while_both_sides_are_awake_nothing_takes_the_stream() {
+    let (kernel_host, _, mut other, _) = kernel_host_of_two();
+    let mut client = Client::attach_with_rings(&kernel_host, 3);
+    let (mut sender, mut receiver) = client.ends.take().unwrap();
+    let mut bytes = client.frame(&Call::EnumAdapters { capacity: 1 });
+    for _ in 0..9 {
+        bytes.extend(client.frame(&Call::EnumAdapters { capacity: 1 }));
+    }
+    for _ in 0..100 {
+        sender.publish(&bytes);
+        assert!(!sender.must_kick());
+        while !client.channel.ring().unwrap().is_empty() {
+            client.channel.take_ring(false).unwrap();
+            while client.channel.turn().unwrap() {}
+            client.channel.idle();
+        }
+        let mut answers = proto::frame::FrameBuffer::default();
+        receiver.take(answers.tail(0), usize::MAX).unwrap();
+        let count = std::iter::from_fn(|| answers.next_frame().unwrap().map(|_| ())).count();
+        assert_eq!((count, answers.pending()), (10, 0));
+    }
+    client.stream.set_nonblocking(true).unwrap();
+    let nothing = client.stream.read(&mut [0; 16]).unwrap_err();
+    assert_eq!(nothing.kind(), std::io::ErrorKind::WouldBlock);
+    // One that sleeps is kicked once, whatever it is sent.
+    assert!(receiver.sleep());
+    sender.publish(&bytes);
+    client.channel.take_ring(true).unwrap();
+    while client.channel.turn().unwrap() {}
+    client.channel.idle();
+    assert_eq!(client.stream.read(&mut [0; 16]).unwrap(), KICK.len());
+    // A process without rings is served as before.
+    other.call(&Call::EnumAdapters { capacity: 1 });
 }

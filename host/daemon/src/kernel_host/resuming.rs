@@ -343,6 +343,7 @@ impl Resumption<'_> {
             "{address:#x} of process {} is no shared memory",
             process.0
         );
+        host_state.require_piece(process, address, pages)?;
         let of_process = host_state.process_table.backing_of(vm, process);
         of_process.check(address, pages)?;
         of_process.add(address, backing);

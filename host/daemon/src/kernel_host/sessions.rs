@@ -7,8 +7,10 @@ use std::sync::atomic::Ordering;
 use anyhow::Context as _;
 use d3dkmt::Handle;
 use d3dkmt::limits::DEVICE_MEMORY_START;
+use fence_page::PAGE_BYTES;
 use dxgkrnl::{Features, Input, ProcessId, SharedMemory, VmId, is_fence_address};
 use proto::channel::{Hello, ToGuest, Welcome, to_guest};
+use proto::limits::PAGES_PER_MESSAGE_MAX;
 use proto::{Message as _, Versions};
 
 use super::{FlushList, HostState, KernelHost, Taps, Token, random};
@@ -148,6 +150,7 @@ impl Sessions<'_> {
         backing: BackingPages,
     ) -> anyhow::Result<()> {
         let mut host_state = self.kernel_host.lock();
+        host_state.require_piece(process, address, pages)?;
         let attached = host_state.process_table.get_mut(process)?;
         attached.backing.check(address, pages)?;
         if matches!(backing, BackingPages::Local(_)) {
@@ -301,11 +304,11 @@ impl Sessions<'_> {
         // A newly connected outbox has room.
         let frame = ToGuest { request: 0, status: 0, body: Some(to_guest::Body::Welcome(welcome)) };
         let _ = client.outbox.append(&frame);
-        for frame in unread.into_iter().flatten() {
-            client.outbox.append_frame(frame);
-        }
         if let Some(ring) = ring {
             client.outbox.begin_ring(ring);
+        }
+        for frame in unread.into_iter().flatten() {
+            client.outbox.append_frame(frame);
         }
         drop(host_state);
         client.outbox.flush();
@@ -362,6 +365,18 @@ impl KernelHost {
 }
 
 impl HostState {
+    /// Refuses pages that are no piece of shared memory but have a part of it: other processes map its pieces.
+    pub(super) fn require_piece(&self, process: ProcessId, address: u64, pages: u32) -> anyhow::Result<()> {
+        let bytes = u64::from(pages) * PAGE_BYTES as u64;
+        let piece_bytes = (PAGES_PER_MESSAGE_MAX * PAGE_BYTES) as u64;
+        anyhow::ensure!(
+            address < DEVICE_MEMORY_START || self.kernel.is_piece(process, address, bytes, piece_bytes),
+            "{pages} pages at {address:#x} are no piece of shared memory: it is attached from its begin on, \
+             {PAGES_PER_MESSAGE_MAX} pages at a time"
+        );
+        Ok(())
+    }
+
     /// The shared memory that a handle of a process names.
     pub(super) fn shared_memory(
         &self,

@@ -7,7 +7,7 @@
 //! ```
 //! So a daemon at rest does nothing, and one that is awake is sent nothing but bytes of memory.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use frame_ring::{LOOK_NS_MAX, Patience};
 use rustix::buffer::spare_capacity;
@@ -17,17 +17,16 @@ use rustix::io::Errno;
 use super::{Loop, Source};
 use crate::limits::BUSY_RINGS_MAX;
 
-/// Passes over waiting streams between two looks at what epoll reports.
-const PASSES_PER_POLL: u32 = 16;
+/// While rings are busy, epoll is asked this often, so that nobody waits for more than a few turns of theirs.
+const POLL_INTERVAL: Duration = Duration::from_micros(20);
 /// Looks at all busy rings between two looks at what epoll reports, while the thread has nothing else to do.
 const LOOKS_PER_POLL: u32 = 32;
 
 /// Keys of the streams whose rings are busy.
-#[derive(Default)]
 pub(super) struct BusyRings {
     keys: Vec<u64>,
     patience: Patience,
-    passes: u32,
+    polled: Instant,
 }
 
 impl BusyRings {
@@ -35,31 +34,44 @@ impl BusyRings {
         self.keys.is_empty()
     }
 
-    /// Begins a pass. True if it is time to look at what epoll reports, and at all busy rings.
+    /// Begins a pass. True if it is time to ask epoll.
     pub fn begin_pass(&mut self) -> bool {
-        self.passes = self.passes.wrapping_add(1);
-        self.keys.is_empty() || self.passes.is_multiple_of(PASSES_PER_POLL)
+        if self.keys.is_empty() {
+            return true;
+        }
+        let now = Instant::now();
+        let is_due = now.duration_since(self.polled) >= POLL_INTERVAL;
+        if is_due {
+            self.polled = now;
+        }
+        is_due
+    }
+}
+
+impl Default for BusyRings {
+    fn default() -> Self {
+        BusyRings { keys: Vec::new(), patience: Patience::default(), polled: Instant::now() }
     }
 }
 
 impl Loop {
     /// After a turn: the thread looks at this ring from here on. If it looks at too many, the process goes on to kick.
     pub(super) fn ring_is_busy(&mut self, key: u64) {
-        let Some(Source::Stream { vm, channel, .. }) = self.sources.get_mut(&key) else { return };
-        let vm = *vm;
-        let Some(ring) = channel.ring() else { return };
-        if self.busy_rings.keys.contains(&key) {
-            if !ring.is_empty() {
-                self.turns.join(vm, key);
+        let Loop { sources, busy_rings, turns, .. } = self;
+        let Some(Source::Stream { vm, channel, .. }) = sources.get_mut(&key) else { return };
+        let mut has_bytes = channel.ring_has_bytes();
+        if !busy_rings.keys.contains(&key)
+            && let Some(ring) = channel.ring()
+        {
+            if busy_rings.keys.len() < BUSY_RINGS_MAX {
+                ring.wake();
+                busy_rings.keys.push(key);
+            } else {
+                has_bytes |= !channel.rest_ring();
             }
-            return;
         }
-        ring.wake();
-        if self.busy_rings.keys.len() < BUSY_RINGS_MAX {
-            self.busy_rings.keys.push(key);
-        }
-        if (self.busy_rings.keys.len() == BUSY_RINGS_MAX && !ring.sleep()) || !ring.is_empty() {
-            self.turns.join(vm, key);
+        if has_bytes {
+            turns.join(*vm, key);
         }
     }
 
@@ -67,9 +79,8 @@ impl Loop {
     pub(super) fn look_at_rings(&mut self) {
         let Loop { sources, busy_rings, turns, .. } = self;
         busy_rings.keys.retain(|key| {
-            let Some(Source::Stream { vm, channel, .. }) = sources.get_mut(key) else { return false };
-            let Some(ring) = channel.ring() else { return false };
-            if !ring.is_empty() {
+            let Some(Source::Stream { vm, channel, .. }) = sources.get(key) else { return false };
+            if channel.ring_has_bytes() {
                 turns.join(*vm, *key);
             }
             true
@@ -107,7 +118,7 @@ impl Loop {
         let Loop { sources, busy_rings, turns, .. } = self;
         busy_rings.keys.retain(|key| {
             let Some(Source::Stream { vm, channel, .. }) = sources.get_mut(key) else { return false };
-            let is_at_rest = channel.ring().is_none_or(|ring| ring.sleep());
+            let is_at_rest = channel.rest_ring();
             if !is_at_rest {
                 turns.join(*vm, *key);
             }

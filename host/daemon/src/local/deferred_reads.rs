@@ -72,6 +72,12 @@ impl Loop {
         for key in ready {
             self.deferred.keys.remove(&key);
             self.watch_for(key, INTEREST);
+            // The interest in room was lost with the others.
+            if let Some(Source::Stream { channel, .. }) = self.sources.get(&key)
+                && let Some(client) = channel.client()
+            {
+                client.outbox.writable();
+            }
         }
     }
 

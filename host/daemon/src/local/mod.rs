@@ -303,9 +303,7 @@ impl Loop {
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> Result<(), Errno> {
         self.resume_reads();
         let polls = self.busy_rings.begin_pass();
-        if polls || self.turns.is_empty() {
-            self.look_at_rings();
-        }
+        self.look_at_rings();
         let may_sleep = self.turns.is_empty();
         // With times, the thread polls before it sleeps, so that it knows whether it woke up.
         if (polls && !(may_sleep && self.busy_rings.is_empty())) || self.kernel_host.times {

@@ -88,7 +88,9 @@ impl Loop {
             None => {}
         }
         let mut has_ended = false;
-        if std::mem::take(readable) || is_last || channel.awaits_stream() {
+        let reads = *readable || is_last || channel.awaits_stream();
+        if reads && !channel.has_unannounced() {
+            *readable = false;
             match read(stream, channel, &mut self.scratch) {
                 Ok(0) => has_ended = true,
                 Ok(_) | Err(ReadError::Ended(Errno::AGAIN | Errno::INTR)) => {}
@@ -105,7 +107,7 @@ impl Loop {
             // The next read finds the end again, and nothing in the ring.
             true if taken > 0 => {
                 *readable = true;
-                *last_reads = Some(1);
+                last_reads.get_or_insert(1);
                 Ok(ReadOutcome::Something)
             }
             true => channel.end_of_stream().map(|()| ReadOutcome::End),

@@ -23,6 +23,7 @@
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use d3dkmt::{Handle, limits};
 use serde::{Deserialize, Serialize};
@@ -218,6 +219,11 @@ impl Memory {
         let ((of, start), index) = self.shared.range(..=(owner, address)).next_back()?;
         let allocation = &self.allocations[*index];
         (*of == owner && address - start < allocation.size).then_some(allocation)
+    }
+
+    /// Whether shared memory of a process begins in a range of addresses.
+    pub fn shared_begins_in(&self, owner: ProcessId, range: Range<u64>) -> bool {
+        self.shared.range((owner, range.start)..(owner, range.end)).next().is_some()
     }
 
     /// Whether the counts of shared memory of the device are those of the allocations.

@@ -46,6 +46,19 @@ impl Kernel {
         self.vidmm.memory().shared_at(owner, address)?.shared_in
     }
 
+    /// Whether pages of a process from this address on are a piece of its memory as its broker attaches them: of shared
+    /// memory the whole of each `piece_bytes`, because other processes map it; of other memory any part of it alone.
+    pub fn is_piece(&self, owner: ProcessId, address: u64, bytes: u64, piece_bytes: u64) -> bool {
+        let memory = self.vidmm.memory();
+        match memory.shared_at(owner, address) {
+            Some(shared) => {
+                let offset = address - shared.address;
+                offset.is_multiple_of(piece_bytes) && bytes == piece_bytes.min(shared.size - offset)
+            }
+            None => !memory.shared_begins_in(owner, address..address.saturating_add(bytes)),
+        }
+    }
+
     /// The shared memory of the device that the last step has ended.
     pub fn ended_shared_memory(&self) -> impl Iterator<Item = SharedMemory> {
         let ended = self.vidmm.memory().shared_ended.iter();

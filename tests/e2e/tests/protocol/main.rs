@@ -8,4 +8,5 @@ mod cut_off;
 mod fair;
 mod fuzz;
 mod nt_handles;
+mod rings;
 mod versions;

@@ -345,6 +345,11 @@ fn shared_memory(
             Some(first) => first,
             None => backing_provider.share_backing(allocation, offset)?.0,
         };
+        // An access beyond the end of the piece's file would end the program.
+        let bytes = rustix::fs::fstat(&piece).map_err(BackingError::Map)?.st_size as u64;
+        if bytes < u64::from(pages) * PAGE_BYTES as u64 {
+            return Err(BackingError::Map(rustix::io::Errno::OVERFLOW));
+        }
         memory.map(piece.as_fd(), offset, pages).map_err(BackingError::Map)?;
     }
     Ok(memory)
