@@ -70,7 +70,7 @@ pub mod to_guest {
 /// Numbers of the fields that are neither calls nor replies.
 mod tag {
     pub const REQUEST: u32 = 1;
-    pub const IN_RING: u32 = 200;
+    pub const IN_RING: u32 = 190;
     pub const HELLO: u32 = 2;
     pub const RECEIVED: u32 = 80;
     pub const TIMES: u32 = 81;

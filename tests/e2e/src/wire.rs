@@ -204,7 +204,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    fn new(descriptor: OwnedFd) -> Stream {
+    pub fn new(descriptor: OwnedFd) -> Stream {
         let socket = UnixStream::from(descriptor);
         socket.set_read_timeout(Some(READ_TIME_MAX)).expect("not zero");
         Stream { socket, frames: FrameBuffer::default() }

@@ -311,7 +311,7 @@ fn pages_of_memory_that_is_not_shared_are_refused() {
     }
     let (reply, _) = owner.broker.request(Body::DetachBacking(address));
     assert_eq!(reply.refused, "");
-    drop((owner, other));
+    drop((owner, other, memory));
     until("all mappings are freed", || daemon.kernel_host().budgets.mappings.figures().1 == 0);
     daemon.end();
 }
