@@ -217,3 +217,45 @@ fn calls_published_before_a_process_ends_are_made_and_its_areas_are_not_others()
     });
     daemon.end();
 }
+
+#[test]
+fn what_follows_an_announced_frame_stays_in_the_ring_until_that_has_come() {
+    let daemon = Embedded::start();
+    let mut other = Client::new(&daemon.broker());
+    let mut client = RingClient::new(&daemon.broker());
+    client.call(&Call::EnumAdapters { capacity: 1 });
+    // An announcement, and nothing on the stream: the rest of the ring is the process's own memory.
+    client.publish(&[0]);
+    while client.sender.room().unwrap() < frame_ring::RING_BYTES {
+        std::thread::yield_now();
+    }
+    client.publish(&vec![1; frame_ring::RING_BYTES]);
+    for _ in 0..100 {
+        assert_eq!(other.call(&Call::EnumAdapters { capacity: 1 }).0, NtStatus::SUCCESS);
+    }
+    assert_eq!(client.sender.room(), Ok(0));
+    drop((client, other));
+    daemon.end();
+}
+
+#[test]
+fn more_processes_than_rings_that_the_daemon_looks_at_are_all_served() {
+    let daemon = Embedded::start();
+    let mut clients: Vec<RingClient> = (0..70).map(|_| RingClient::new(&daemon.broker())).collect();
+    for _ in 0..20 {
+        // All at once, so that the daemon does not sleep in between; then each after a rest of all.
+        let call = Call::EnumAdapters { capacity: 1 };
+        for client in &mut clients {
+            let bytes = client.frame(&call);
+            client.publish(&bytes);
+        }
+        for client in &mut clients {
+            assert_eq!(client.answer().1, NtStatus::SUCCESS);
+        }
+    }
+    for client in &mut clients {
+        client.call(&Call::EnumAdapters { capacity: 1 });
+    }
+    drop(clients);
+    daemon.end();
+}
