@@ -144,7 +144,9 @@ impl Kernel {
                 return invalid(format!("CreateResource, and {handle} to add allocations to"));
             }
             if flags.contains(F::CREATE_SHARED) {
-                return invalid(format!("CreateShared, and {handle} to add allocations to, which is not shared"));
+                return invalid(format!(
+                    "CreateShared, and {handle} to add allocations to, which is not shared"
+                ));
             }
             if resource.global.is_some() || resource.nt_shared || resource.opens > 1 {
                 return invalid(format!("{handle} is shared: it gets no more allocations"));

@@ -212,9 +212,7 @@ fn calls_published_before_a_process_ends_are_made_and_its_areas_are_not_others()
     let bytes: Vec<u8> = (0..100).flat_map(|_| client.frame(&Call::EnumAdapters { capacity: 1 })).collect();
     client.publish(&bytes);
     drop(client);
-    e2e::polling::until("all calls are made", || {
-        daemon.counters().frames_received.count() == before + 100
-    });
+    e2e::polling::until("all calls are made", || daemon.counters().frames_received.count() == before + 100);
     daemon.end();
 }
 
