@@ -409,10 +409,6 @@ static uint32_t enumerated(D3DKMT_HANDLE *first)
 /* Waits until its only adapter is removed from its VM, and until it arrives again. */
 static int watches(void)
 {
-    COVERS("GPV-061");
-    COVERS("GPV-062");
-    COVERS("GPV-064");
-    COVERS("GPV-065");
     void *found = NULL;
     uint32_t cookies[3];
     sem_init(&raised[0], 0, 0);

@@ -2,7 +2,7 @@
 
 use super::repair::repair;
 use crate::choose::Random;
-use crate::program::{Act, Action, Expected, Fault, Process, Program, Race, Step};
+use crate::program::{Act, Action, Expected, Fault, Operation, Process, Program, Race, Step};
 
 /// Returns the program with a crash that the seed draws: a process is killed before one of its steps, or while its
 /// stream holds one of its calls. Later expectations and the process's later steps are dropped. The other processes
@@ -86,6 +86,8 @@ fn unblock(steps: &mut [Step], rest: &[Step]) {
 fn free(mut step: Step) -> Option<Step> {
     match &mut step.action {
         Action::Expect(_) => return None,
+        // Memory that the CPU stores into may be of an allocation that could not be opened.
+        Action::Act(Act { operation: Operation::Store { .. }, .. }) => return None,
         Action::Act(Act { operation, expected, .. }) if operation.is_call() => *expected = Expected::Any,
         Action::StartVm(_)
         | Action::StartProcess(_)

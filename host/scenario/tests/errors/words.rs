@@ -135,12 +135,12 @@ pub const UNKNOWN_WORDS_NAME_THE_NEAREST: &[(Case, &str)] = &[
     |              ^ there is none yet"),
 
 (Complete(r#"scenario "x"
-covers FEN-030 FEN-142
+covers FEN-030 FEN-148
 covers FENCE-1
 covers FEN
 covers FEN-030"#),
-"x.scn:2:16: `FEN-142` is no rule id
-  2 | covers FEN-030 FEN-142
+"x.scn:2:16: `FEN-148` is no rule id
+  2 | covers FEN-030 FEN-148
     |                ^^^^^^^ group FEN has rows FEN-001 to FEN-147
 x.scn:3:8: `FENCE-1` is no rule id
   3 | covers FENCE-1
