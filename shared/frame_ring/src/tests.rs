@@ -8,7 +8,10 @@ use super::*;
 
 /// An area for one thread.
 #[derive(Clone)]
-struct Plain(Rc<RefCell<([u64; 3], Box<[u8; RING_BYTES]>)>>);
+struct Plain(Rc<RefCell<Memory>>);
+
+/// Words and ring.
+type Memory = ([u64; 3], Box<[u8; RING_BYTES]>);
 
 impl Plain {
     fn new() -> Plain {

@@ -168,7 +168,7 @@ impl Channel {
         self.awake_ns = awake_ns;
     }
 
-    /// The buffer for the rest of a large frame that is incomplete, with room for it: see [`FrameBuffer::tail`].
+    /// The buffer for the rest of a large frame that is incomplete, with room for it: see [`proto::frame::FrameBuffer::tail`].
     pub fn tail(&mut self) -> Option<&mut Vec<u8>> {
         const BIG_BYTES: usize = 4096;
         let frames = self.frames.stream();

@@ -494,9 +494,7 @@ impl Loop {
             (Request::Attach { name, rings }, None) if self.park(key, vm, connection, &name, rings) => {
                 Ok(true)
             }
-            (Request::Attach { name, rings }, None) => {
-                self.attach(key, vm, connection, name, rings).map(|()| true)
-            }
+            (Request::Attach { name, rings }, None) => self.attach(key, vm, connection, name, rings),
             (Request::Attach { .. }, Some(_)) => {
                 anyhow::bail!("this connection has attached a process already")
             }
@@ -622,7 +620,7 @@ impl Loop {
         connection: &ClientFd,
         name: String,
         rings: bool,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<bool> {
         let process_share = self.budgets_of(vm).processes.take(connection.peer(), 1)?;
         let credentials = rustix::net::sockopt::socket_peercred(connection)?;
         let pid = credentials.pid;
@@ -662,7 +660,7 @@ impl Loop {
             (*process, *share) = (Some(client.id), Some(process_share));
         }
         self.keys_of.insert(client.id, keys);
-        result
+        result.map(|()| true)
     }
 
     /// Gives a process rings, if it asks for them and has a share of mappings left: else it uses its stream.
