@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/uio.h>
 #include "buffers.h"
+#include "locks.h"
 
 enum { PAGE_BYTES = 4096, BYTES = 16 * PAGE_BYTES, WORDS = BYTES / 4, USAGE = 0x22 };
 
@@ -36,26 +37,6 @@ static NTSTATUS destroy(const handle_t *allocations, UINT count)
 {
     D3DKMT_DESTROYALLOCATION2 args = {.hDevice = device, .phAllocationList = allocations, .AllocationCount = count};
     return D3DKMTDestroyAllocation2(&args);
-}
-
-static NTSTATUS lock(handle_t allocation, uint32_t **words)
-{
-    D3DKMT_LOCK2 args = {.hDevice = device, .hAllocation = allocation};
-    NTSTATUS status = D3DKMTLock2(&args);
-    *words = args.pData;
-    return status;
-}
-
-static NTSTATUS unlock(handle_t allocation)
-{
-    return D3DKMTUnlock2(&(D3DKMT_UNLOCK2){device, allocation});
-}
-
-static uint64_t usage(UINT segment_group)
-{
-    D3DKMT_QUERYVIDEOMEMORYINFO args = {.hAdapter = adapter, .MemorySegmentGroup = segment_group};
-    EXPECT(D3DKMTQueryVideoMemoryInfo(&args), STATUS_SUCCESS);
-    return args.CurrentUsage;
 }
 
 static void wait_for_paging(UINT64 value)
@@ -136,24 +117,24 @@ static void from_the_cpu_to_an_engine_and_back(uint32_t segment, UINT group)
 {
     COVERS("MEM-030 MEM-031 MEM-032 MEM-034");
     handle_t allocation;
-    uint64_t other = usage(!group);
+    uint64_t other = usage(adapter, !group);
     EXPECT(allocate(segment, GPUPV_ALLOCATION_CPU_VISIBLE, BYTES - 100, &allocation), STATUS_SUCCESS);
-    CHECK(usage(group) == 0, "it counts before it is resident");
+    CHECK(usage(adapter, group) == 0, "it counts before it is resident");
     uint64_t address = map(allocation);
-    CHECK(usage(group) == BYTES && usage(!group) == other, "%lu bytes are used", (unsigned long)usage(group));
+    CHECK(usage(adapter, group) == BYTES && usage(adapter, !group) == other, "%lu bytes are used", (unsigned long)usage(adapter, group));
 
     uint32_t *words, *again;
-    EXPECT(lock(allocation, &words), STATUS_SUCCESS);
+    EXPECT(lock(device, allocation, &words), STATUS_SUCCESS);
     CHECK(words && (uintptr_t)words % PAGE_BYTES == 0 && words_of(words, 0, WORDS, 0), "it does not begin as zeros");
     for (int at = 0; at < WORDS / 2; at++)
         words[at] = 0x1000 + at;
-    EXPECT(unlock(allocation), STATUS_SUCCESS);
+    EXPECT(unlock(device, allocation), STATUS_SUCCESS);
 
     uint32_t half = create_buffer_at(adapter, device, address, BYTES / 2, 0, "");
     uint32_t rest = create_buffer_at(adapter, device, address + BYTES / 2, BYTES / 2, GPUPV_RESOURCE_ALLOW_UNORDERED_ACCESS, "");
     struct gpupv_use uses[] = {gpupv_use_whole(half, GPUPV_ACCESS_COPY_SOURCE), gpupv_use_whole(rest, GPUPV_ACCESS_COPY_DEST)};
     run(GPUPV_WORK_COPY, GPUPV_KERNEL_COPY, 0, uses, 2);
-    EXPECT(lock(allocation, &again), STATUS_SUCCESS);
+    EXPECT(lock(device, allocation, &again), STATUS_SUCCESS);
     CHECK(again == words, "a second lock gave another address");
     CHECK(!memcmp(words, words + WORDS / 2, BYTES / 2) && words[WORDS - 1] == 0x1000 + WORDS / 2 - 1, "the engine copied other bytes");
     struct gpupv_use fill = gpupv_use_whole(rest, GPUPV_ACCESS_UNORDERED_ACCESS);
@@ -169,10 +150,10 @@ static void from_the_cpu_to_an_engine_and_back(uint32_t segment, UINT group)
     CHECK(child_end(child) == 0, "a child has the memory of the device");
     CHECK(is_mapped(words), "a fork took the memory");
 
-    EXPECT(unlock(allocation), STATUS_SUCCESS);
-    EXPECT(unlock(allocation), STATUS_INVALID_PARAMETER);
+    EXPECT(unlock(device, allocation), STATUS_SUCCESS);
+    EXPECT(unlock(device, allocation), STATUS_INVALID_PARAMETER);
     EXPECT(destroy(&allocation, 1), STATUS_SUCCESS);
-    CHECK(usage(group) == 0, "%lu bytes are left", (unsigned long)usage(group));
+    CHECK(usage(adapter, group) == 0, "%lu bytes are left", (unsigned long)usage(adapter, group));
     CHECK(!is_mapped(words), "the memory is mapped after its end");
     printf("memory in segment group %u: from the CPU to an engine and back\n", group);
 }
@@ -186,7 +167,7 @@ static void never_the_bytes_of_before(void)
         uint32_t *words[2];
         for (int at = 0; at < 2; at++) {
             EXPECT(allocate(GPUPV_SEGMENT_LOCAL, GPUPV_ALLOCATION_CPU_VISIBLE, BYTES, &allocations[at]), STATUS_SUCCESS);
-            EXPECT(lock(allocations[at], &words[at]), STATUS_SUCCESS);
+            EXPECT(lock(device, allocations[at], &words[at]), STATUS_SUCCESS);
             CHECK(words_of(words[at], 0, WORDS, 0), "round %d: bytes of before", round);
         }
         memset(words[0], 0xaa, BYTES);
@@ -204,7 +185,7 @@ static void many_pages(void)
     handle_t allocation;
     uint32_t *words;
     EXPECT(allocate(GPUPV_SEGMENT_LOCAL, GPUPV_ALLOCATION_CPU_VISIBLE, MANY, &allocation), STATUS_SUCCESS);
-    EXPECT(lock(allocation, &words), STATUS_SUCCESS);
+    EXPECT(lock(device, allocation, &words), STATUS_SUCCESS);
     for (uint64_t at = 0; at < MANY / 4; at += 1 << 18)
         words[at] = (uint32_t)at + 1;
     for (uint64_t at = 0; at < MANY / 4; at += 1 << 18)
@@ -220,25 +201,25 @@ static void what_is_refused(void)
     handle_t hidden, visible, none;
     uint32_t *words;
     EXPECT(allocate(GPUPV_SEGMENT_LOCAL, 0, BYTES, &hidden), STATUS_SUCCESS);
-    EXPECT(lock(hidden, &words), STATUS_INVALID_PARAMETER);
-    EXPECT(unlock(hidden), STATUS_INVALID_PARAMETER);
+    EXPECT(lock(device, hidden, &words), STATUS_INVALID_PARAMETER);
+    EXPECT(unlock(device, hidden), STATUS_INVALID_PARAMETER);
     EXPECT(allocate(GPUPV_SEGMENT_NON_LOCAL, GPUPV_ALLOCATION_CPU_VISIBLE, BYTES, &visible), STATUS_SUCCESS);
-    EXPECT(unlock(visible), STATUS_INVALID_PARAMETER);
+    EXPECT(unlock(device, visible), STATUS_INVALID_PARAMETER);
     D3DKMT_LOCK2 flags = {.hDevice = device, .hAllocation = visible, .Flags = {.Value = 1}};
     EXPECT(D3DKMTLock2(&flags), STATUS_INVALID_PARAMETER);
     CHECK(flags.pData == NULL, "a refused lock gave an address");
-    EXPECT(lock(visible, &words), STATUS_SUCCESS);
+    EXPECT(lock(device, visible, &words), STATUS_SUCCESS);
     handle_t other = create_device(adapter);
     EXPECT(D3DKMTUnlock2(&(D3DKMT_UNLOCK2){other, visible}), STATUS_INVALID_PARAMETER);
     EXPECT(D3DKMTLock2(&(D3DKMT_LOCK2){.hDevice = other, .hAllocation = visible}), STATUS_INVALID_PARAMETER);
     destroy_device(other);
-    EXPECT(unlock(visible), STATUS_SUCCESS);
-    EXPECT(unlock(visible), STATUS_INVALID_PARAMETER);
-    EXPECT(lock(visible, &words), STATUS_SUCCESS);
+    EXPECT(unlock(device, visible), STATUS_SUCCESS);
+    EXPECT(unlock(device, visible), STATUS_INVALID_PARAMETER);
+    EXPECT(lock(device, visible, &words), STATUS_SUCCESS);
     handle_t both[] = {hidden, visible};
     EXPECT(destroy(both, 2), STATUS_SUCCESS);
-    EXPECT(unlock(visible), STATUS_INVALID_PARAMETER);
-    EXPECT(lock(visible, &words), STATUS_INVALID_PARAMETER);
+    EXPECT(unlock(device, visible), STATUS_INVALID_PARAMETER);
+    EXPECT(lock(device, visible, &words), STATUS_INVALID_PARAMETER);
 
     EXPECT(allocate(GPUPV_SEGMENT_LOCAL, 0, 1ull << 40, &none), STATUS_NO_MEMORY);
     EXPECT(allocate(GPUPV_SEGMENT_LOCAL, 0, UINT64_MAX, &none), STATUS_INVALID_PARAMETER);
@@ -265,7 +246,7 @@ static void on_demand(void)
     uint64_t address = map(allocation);
     uint32_t half = create_buffer_at(adapter, device, address, BYTES / 2, 0, ""), rest = create_buffer_at(adapter, device, address + BYTES / 2, BYTES / 2, 0, "");
     struct gpupv_use uses[] = {gpupv_use_whole(half, GPUPV_ACCESS_COPY_SOURCE), gpupv_use_whole(rest, GPUPV_ACCESS_COPY_DEST)};
-    EXPECT(lock(allocation, &words), STATUS_SUCCESS);
+    EXPECT(lock(device, allocation, &words), STATUS_SUCCESS);
     printf("ready\n");
     fflush(stdout);
     char line[16];
@@ -275,10 +256,10 @@ static void on_demand(void)
             words[at] = word;
         run(GPUPV_WORK_COPY, GPUPV_KERNEL_COPY, 0, uses, 2);
         CHECK(words_of(words, WORDS / 2, WORDS, word), "the engine copied other bytes");
-        EXPECT(unlock(allocation), STATUS_SUCCESS);
-        EXPECT(unlock(allocation), STATUS_INVALID_PARAMETER);
-        EXPECT(lock(allocation, &again), STATUS_SUCCESS);
-        CHECK(again == words && usage(0) == BYTES, "a lock gave another address");
+        EXPECT(unlock(device, allocation), STATUS_SUCCESS);
+        EXPECT(unlock(device, allocation), STATUS_INVALID_PARAMETER);
+        EXPECT(lock(device, allocation, &again), STATUS_SUCCESS);
+        CHECK(again == words && usage(adapter, 0) == BYTES, "a lock gave another address");
         printf("%s\n", failures ? "FAILED" : "right");
         fflush(stdout);
     }
@@ -303,7 +284,7 @@ int main(int argc, char **argv)
     handle_t last;
     uint32_t *words;
     EXPECT(allocate(GPUPV_SEGMENT_LOCAL, GPUPV_ALLOCATION_CPU_VISIBLE, BYTES, &last), STATUS_SUCCESS);
-    EXPECT(lock(last, &words), STATUS_SUCCESS);
+    EXPECT(lock(device, last, &words), STATUS_SUCCESS);
     destroy_device(device);
     CHECK(!is_mapped(words), "the memory is mapped after the end of its device");
     close_adapter(adapter);

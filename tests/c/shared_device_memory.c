@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "buffers.h"
 #include "descriptors.h"
+#include "locks.h"
 
 #include <gpupv_allocation.h>
 #include <sys/uio.h>
@@ -20,30 +21,10 @@ struct shared {
 /* What the creating process is told, a byte each; it answers with one. */
 enum { CHECKS = 'c', FILLS = 'f', DESTROYS = 'd', EXITS = 'x', PRIVATE = 'p' };
 
-static NTSTATUS lock(handle_t allocation, uint32_t **words)
-{
-    D3DKMT_LOCK2 args = {.hDevice = device, .hAllocation = allocation};
-    NTSTATUS status = D3DKMTLock2(&args);
-    *words = args.pData;
-    return status;
-}
-
-static NTSTATUS unlock(handle_t allocation)
-{
-    return D3DKMTUnlock2(&(D3DKMT_UNLOCK2){device, allocation});
-}
-
 static NTSTATUS destroy_resource(handle_t resource)
 {
     D3DKMT_DESTROYALLOCATION2 args = {.hDevice = device, .hResource = resource};
     return D3DKMTDestroyAllocation2(&args);
-}
-
-static uint64_t usage(void)
-{
-    D3DKMT_QUERYVIDEOMEMORYINFO args = {.hAdapter = adapter, .MemorySegmentGroup = D3DKMT_MEMORY_SEGMENT_GROUP_LOCAL};
-    EXPECT(D3DKMTQueryVideoMemoryInfo(&args), STATUS_SUCCESS);
-    return args.CurrentUsage;
 }
 
 static void set_up(void)
@@ -146,7 +127,7 @@ static char next_command(int socket)
     char command;
     struct pollfd ready = {socket, POLLIN, 0};
     while (poll(&ready, 1, 20) == 0)
-        usage();
+        usage(adapter, D3DKMT_MEMORY_SEGMENT_GROUP_LOCAL);
     return read(socket, &command, 1) == 1 ? command : EXITS;
 }
 
@@ -157,10 +138,10 @@ static void creates(int socket, uint64_t bytes)
     struct shared own = create(bytes, GPUPV_ALLOCATION_CPU_VISIBLE, 1);
     struct shared hidden = create(BYTES, 0, 1), alone = create(BYTES, GPUPV_ALLOCATION_CPU_VISIBLE, 0);
     uint32_t *words, *none;
-    EXPECT(lock(own.allocation, &words), STATUS_SUCCESS);
+    EXPECT(lock(device, own.allocation, &words), STATUS_SUCCESS);
     CHECK(words_of(words, 0, WORDS, 0), "it does not begin as zeros");
     set_words(words, 0, WORDS / 4, 1);
-    EXPECT(lock(alone.allocation, &none), STATUS_SUCCESS);
+    EXPECT(lock(device, alone.allocation, &none), STATUS_SUCCESS);
     set_words(none, 0, WORDS, 0x5EC4E7);
     send_descriptor(socket, (int)(intptr_t)own.nt_handle);
     send_descriptor(socket, (int)(intptr_t)hidden.nt_handle);
@@ -238,22 +219,22 @@ static void two_processes(enum end end)
     set_up();
     struct shared opened = open_shared(creator.nt_handle);
     uint32_t *words, *again;
-    EXPECT(unlock(opened.allocation), STATUS_INVALID_PARAMETER);
-    EXPECT(lock(opened.allocation, &words), STATUS_SUCCESS);
+    EXPECT(unlock(device, opened.allocation), STATUS_INVALID_PARAMETER);
+    EXPECT(lock(device, opened.allocation, &words), STATUS_SUCCESS);
     CHECK(words && (uintptr_t)words % PAGE_BYTES == 0, "it is at %p", (void *)words);
     CHECK(words_of(words, 0, WORDS / 4, 1) && words_of(words, WORDS / 4, WORDS, 0), "other bytes than the creator's");
-    EXPECT(lock(opened.allocation, &again), STATUS_SUCCESS);
+    EXPECT(lock(device, opened.allocation, &again), STATUS_SUCCESS);
     CHECK(again == words, "a second lock gave another address");
     set_words(words, WORDS / 4, WORDS / 2, 2);
     uint64_t address = map(opened.allocation);
-    CHECK(usage() == BYTES, "%lu bytes are used", (unsigned long)usage());
+    CHECK(usage(adapter, D3DKMT_MEMORY_SEGMENT_GROUP_LOCAL) == BYTES, "%lu bytes are used", (unsigned long)usage(adapter, D3DKMT_MEMORY_SEGMENT_GROUP_LOCAL));
     fill(address + BYTES / 2, BYTES / 2, 3);
     CHECK(words_of(words, WORDS / 2, WORDS, 3), "the engine of this process filled other bytes");
     CHECK(tell(&creator, CHECKS) == 'y', "the creator sees other bytes");
     tell(&creator, FILLS);
     CHECK(words_of(words, 0, WORDS / 4, 4), "the engine of the creator filled other bytes");
-    CHECK(usage() == BYTES, "%lu bytes are used of one allocation", (unsigned long)usage());
-    EXPECT(unlock(opened.allocation), STATUS_SUCCESS);
+    CHECK(usage(adapter, D3DKMT_MEMORY_SEGMENT_GROUP_LOCAL) == BYTES, "%lu bytes are used of one allocation", (unsigned long)usage(adapter, D3DKMT_MEMORY_SEGMENT_GROUP_LOCAL));
+    EXPECT(unlock(device, opened.allocation), STATUS_SUCCESS);
     set_words(words, 0, WORDS / 4, 5);
 
     if (end == DESTROYED)
@@ -261,7 +242,7 @@ static void two_processes(enum end end)
     else
         end_creator(&creator, end == KILLED);
     close((int)(intptr_t)creator.nt_handle);
-    EXPECT(lock(opened.allocation, &again), STATUS_SUCCESS);
+    EXPECT(lock(device, opened.allocation, &again), STATUS_SUCCESS);
     CHECK(again == words && words_of(words, 0, WORDS / 4, 5) && words_of(words, WORDS / 2, WORDS, 3), "bytes are lost");
     fill(address, BYTES / 2, 6);
     CHECK(words_of(words, 0, WORDS / 2, 6) && words_of(words, WORDS / 2, WORDS, 3), "the engine lost the memory");
@@ -270,11 +251,11 @@ static void two_processes(enum end end)
     if (child == 0)
         _exit(is_mapped(words) || is_mapped(words + WORDS - 1));
     CHECK(child_end(child) == 0, "a child has the memory of the device");
-    EXPECT(unlock(opened.allocation), STATUS_SUCCESS);
-    EXPECT(unlock(opened.allocation), STATUS_SUCCESS);
-    EXPECT(unlock(opened.allocation), STATUS_INVALID_PARAMETER);
+    EXPECT(unlock(device, opened.allocation), STATUS_SUCCESS);
+    EXPECT(unlock(device, opened.allocation), STATUS_SUCCESS);
+    EXPECT(unlock(device, opened.allocation), STATUS_INVALID_PARAMETER);
     EXPECT(destroy_resource(opened.resource), STATUS_SUCCESS);
-    CHECK(usage() == 0 && !is_mapped(words), "the memory is there after its end");
+    CHECK(usage(adapter, D3DKMT_MEMORY_SEGMENT_GROUP_LOCAL) == 0 && !is_mapped(words), "the memory is there after its end");
     if (end == DESTROYED)
         end_creator(&creator, 0);
     close((int)(intptr_t)creator.hidden);
@@ -293,7 +274,7 @@ static void by_an_nt_handle_alone(void)
     set_up();
     struct shared opened = open_shared(creator.nt_handle);
     uint32_t *words;
-    EXPECT(lock(opened.allocation, &words), STATUS_SUCCESS);
+    EXPECT(lock(device, opened.allocation, &words), STATUS_SUCCESS);
     CHECK(words_of(words, 0, WORDS / 4, 1), "bytes are lost");
     /* It is of three pieces of the broker. */
     for (uint64_t at = WORDS; at < MANY / 4; at += 1 << 18)
@@ -304,7 +285,7 @@ static void by_an_nt_handle_alone(void)
     CHECK(!is_mapped(words) && !is_mapped((char *)words + MANY - 1), "it is mapped after its end");
     /* The NT handle still keeps it. */
     opened = open_shared(creator.nt_handle);
-    EXPECT(lock(opened.allocation, &words), STATUS_SUCCESS);
+    EXPECT(lock(device, opened.allocation, &words), STATUS_SUCCESS);
     CHECK(words[WORDS] == WORDS + 1, "bytes are lost");
     close((int)(intptr_t)creator.nt_handle);
     close((int)(intptr_t)creator.hidden);
@@ -320,13 +301,13 @@ static void what_is_not_shared(void)
     struct creator creator = start_creator(BYTES);
     set_up();
     uint32_t *words;
-    EXPECT(lock(creator.alone, &words), STATUS_INVALID_PARAMETER);
+    EXPECT(lock(device, creator.alone, &words), STATUS_INVALID_PARAMETER);
     struct shared hidden = open_shared(creator.hidden);
-    EXPECT(lock(hidden.allocation, &words), STATUS_INVALID_PARAMETER);
+    EXPECT(lock(device, hidden.allocation, &words), STATUS_INVALID_PARAMETER);
     CHECK(words == NULL, "a refused lock gave an address");
     /* The opener ends first: the creator keeps its bytes. */
     struct shared opened = open_shared(creator.nt_handle);
-    EXPECT(lock(opened.allocation, &words), STATUS_SUCCESS);
+    EXPECT(lock(device, opened.allocation, &words), STATUS_SUCCESS);
     set_words(words, WORDS / 4, WORDS / 2, 2);
     set_words(words, WORDS / 2, WORDS, 3);
     destroy_device(device);
@@ -340,7 +321,7 @@ static void what_is_not_shared(void)
     set_up();
     for (int round = 0; round < 10; round++) {
         struct shared next = create(BYTES, GPUPV_ALLOCATION_CPU_VISIBLE, round % 2);
-        EXPECT(lock(next.allocation, &words), STATUS_SUCCESS);
+        EXPECT(lock(device, next.allocation, &words), STATUS_SUCCESS);
         CHECK(words_of(words, 0, WORDS, 0), "round %d: bytes of before", round);
         set_words(words, 0, WORDS, 0xAA);
         if (next.nt_handle)
@@ -361,7 +342,7 @@ static void on_demand(int is_killed)
     struct shared opened = open_shared(creator.nt_handle);
     uint64_t address = map(opened.allocation);
     uint32_t *words, *again;
-    EXPECT(lock(opened.allocation, &words), STATUS_SUCCESS);
+    EXPECT(lock(device, opened.allocation, &words), STATUS_SUCCESS);
     if (is_killed)
         end_creator(&creator, 1);
     set_words(words, WORDS / 4, WORDS / 2, 2);
@@ -374,9 +355,9 @@ static void on_demand(int is_killed)
         CHECK(words_of(words, WORDS / 2, WORDS, word), "the engine filled other bytes");
         fill(address + BYTES / 2, BYTES / 2, 3);
         CHECK(is_killed || tell(&creator, CHECKS) == 'y', "the creator sees other bytes");
-        EXPECT(unlock(opened.allocation), STATUS_SUCCESS);
-        EXPECT(lock(opened.allocation, &again), STATUS_SUCCESS);
-        CHECK(again == words && usage() == BYTES, "a lock gave another address");
+        EXPECT(unlock(device, opened.allocation), STATUS_SUCCESS);
+        EXPECT(lock(device, opened.allocation, &again), STATUS_SUCCESS);
+        CHECK(again == words && usage(adapter, D3DKMT_MEMORY_SEGMENT_GROUP_LOCAL) == BYTES, "a lock gave another address");
         printf("%s\n", failures ? "FAILED" : "right");
         fflush(stdout);
     }

@@ -28,6 +28,9 @@ use vsock_device::{GuestMemory, MemoryError};
 use super::limits::MAPPINGS_PER_PROCESS_MAX;
 use super::shares::Share;
 
+/// Bytes of the pieces in which brokers attach memory of the device.
+pub const PIECE_BYTES: u64 = (PAGES_PER_MESSAGE_MAX * PAGE_BYTES) as u64;
+
 /// A memfd of whole pages, mapped here and by one process.
 #[derive(Debug)]
 pub struct LocalPages {

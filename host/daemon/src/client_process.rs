@@ -169,7 +169,7 @@ impl Outbox {
         self.lock().offered.take()
     }
 
-    /// What is appended from here on goes into the ring.
+    /// Frames that are appended from here on go into the ring.
     pub fn begin_ring(&self, ring: RingOutlet) {
         self.lock().ring = Some(ring);
     }

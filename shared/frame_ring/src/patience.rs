@@ -38,13 +38,12 @@ impl Patience {
         }
     }
 
-    /// A look ended with a result.
-    pub fn found(&mut self) {
-        *self = Patience::default();
-    }
-
-    /// A look ended without one.
-    pub fn missed(&mut self) {
+    /// Records whether a look ended with a result.
+    pub fn looked(&mut self, found: bool) {
+        if found {
+            *self = Patience::default();
+            return;
+        }
         self.misses += 1;
         if self.misses >= MISSES_MAX {
             // One look is a trial from here on.
@@ -66,7 +65,7 @@ mod tests {
             .filter(|_| {
                 let looks = patience.looks();
                 if looks {
-                    patience.missed();
+                    patience.looked(false);
                 }
                 looks
             })
@@ -84,14 +83,14 @@ mod tests {
         let mut patience = Patience::default();
         for _ in 0..1000 {
             if patience.looks() {
-                patience.missed();
+                patience.looked(false);
             }
         }
         while !patience.looks() {}
-        patience.found();
+        patience.looked(true);
         assert!((0..100).all(|_| {
             let looks = patience.looks();
-            patience.found();
+            patience.looked(true);
             looks
         }));
     }

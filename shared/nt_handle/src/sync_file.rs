@@ -49,7 +49,7 @@ enum Held {
 #[derive(Debug, Clone)]
 pub struct Signal(Arc<Mutex<Held>>);
 
-/// What is known of the processes that have a sync file open.
+/// Whether processes have a sync file open, as far as the system says.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Readers {
     None,

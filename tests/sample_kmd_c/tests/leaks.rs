@@ -1,4 +1,4 @@
-//! What is left of a driver in C when it was killed, hung, or its adapter was removed: nothing.
+//! Nothing is left of a driver in C that was killed, hung, or whose adapter was removed.
 
 mod common;
 

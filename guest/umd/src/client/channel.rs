@@ -63,7 +63,7 @@ pub(super) struct Reception {
     pub guarded: bool,
 }
 
-/// What is being written, and the ring to the host, if the session has rings.
+/// The frames that are being written, and the ring to the host, if the session has rings.
 #[derive(Debug, Default)]
 pub(super) struct Outbound {
     pub bytes: Vec<u8>,
@@ -241,12 +241,7 @@ impl Channel {
             return false;
         }
         let found = rings::look_until(is_there);
-        let mut patience = lock(patience);
-        if found {
-            patience.found()
-        } else {
-            patience.missed()
-        }
+        lock(patience).looked(found);
         found
     }
 
@@ -342,16 +337,14 @@ impl Channel {
         let Outbound { bytes, ring } = &mut *outbound;
         bytes.clear();
         times.append(0, bytes);
-        let way = ring.as_mut().map(|outlet| match outlet.fits(bytes.len()) {
-            Ok(true) => outlet.send(bytes),
-            // What does not fit is dropped.
-            Ok(false) => Ok(Way::Ring { kick: false }),
-            Err(bad_index) => Err(bad_index),
-        });
-        let last = match way {
-            Some(Ok(Way::Ring { kick: true })) => frame_ring::KICK,
+        let last = match ring {
             None => &bytes[..],
-            Some(_) => return,
+            // Times that do not fit are dropped.
+            Some(outlet) if outlet.fits(bytes.len()) != Ok(true) => return,
+            Some(outlet) => match outlet.send(bytes) {
+                Ok(Way::Ring { kick: true }) => frame_ring::KICK,
+                Ok(_) | Err(_) => return,
+            },
         };
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         // A full or lost stream may drop it: no thread reads this stream any more.

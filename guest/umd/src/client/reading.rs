@@ -153,7 +153,7 @@ impl Channel {
 
     /// Passes the role on: if no thread reads, to a follower, else to the helper if one is needed.
     pub(super) fn hand_over_role<'a>(&'a self, mut reception: MutexGuard<'a, Reception>) {
-        // What was published before the host knows that a thread sleeps is read by this one.
+        // The host may have published frames before it learns that a thread sleeps: this thread reads them.
         while !reception.leading
             && reception.followers.is_empty()
             && reception.pending_calls.armed() > 0

@@ -55,11 +55,7 @@ impl RingInlet {
             return false;
         }
         let found = look_until(|| !self.receiver.is_empty());
-        if found {
-            self.patience.found()
-        } else {
-            self.patience.missed()
-        }
+        self.patience.looked(found);
         found
     }
 

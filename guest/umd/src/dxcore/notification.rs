@@ -198,7 +198,7 @@ pub(super) fn register(
     let context = context.expose_provenance();
     state.registrations.insert(cookie, Registration { kind, watched, callback, context, is_raised: false });
     drop(state);
-    // What is stale or invalid already is raised, too.
+    // An adapter or a list that is stale already is raised, too.
     event.set();
     Ok(cookie)
 }

@@ -18,13 +18,12 @@ use d3dkmt::limits::PROCESSES_PER_VM_MAX;
 use d3dkmt::{Handle, ShareToken};
 use dxgkrnl::{DmaOp, Fault, Input, ProcessId, SharedMemory, VmId};
 use fence_page::{PAGE_BYTES, SLOTS_PER_PAGE};
-use proto::limits::PAGES_PER_MESSAGE_MAX;
 use tracing::Level;
 
 use super::dma::BackingAccess;
 use super::process_table::AttachedProcess;
 use super::{FlushList, HostState, KernelHost, SessionHello, Token, random};
-use crate::backing::BackingPages;
+use crate::backing::{BackingPages, PIECE_BYTES};
 use crate::client_process::{ClientProcess, Sink};
 use crate::journal::Replayed;
 use crate::local_vm::has_machine;
@@ -312,17 +311,16 @@ impl Resumption<'_> {
         let mut host_state = self.kernel_host.lock();
         let vm = host_state.resumed(process)?.client.vm;
         let SharedMemory { owner, address, bytes } = host_state.shared_memory(process, allocation)?;
-        let piece_bytes = (PAGES_PER_MESSAGE_MAX * PAGE_BYTES) as u64;
         anyhow::ensure!(
-            offset < bytes && offset.is_multiple_of(piece_bytes),
+            offset < bytes && offset.is_multiple_of(PIECE_BYTES),
             "{offset:#x} is no piece of {allocation}"
         );
+        let (address, count) = (address + offset, (bytes - offset).min(PIECE_BYTES) / PAGE_BYTES as u64);
         let backing = host_state.process_table.backing_of(vm, owner);
-        if backing.piece(address + offset).is_none() {
-            let count = (bytes - offset).min(piece_bytes) / PAGE_BYTES as u64;
-            backing.check(address + offset, count as u32)?;
-            backing.add(address + offset, pages(count as u32)?);
-            backing.keep(address + offset);
+        if backing.piece(address).is_none() {
+            backing.check(address, count as u32)?;
+            backing.add(address, pages(count as u32)?);
+            backing.keep(address);
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ use proto::limits::PAGES_PER_MESSAGE_MAX;
 use proto::{Message as _, Versions};
 
 use super::{FlushList, HostState, KernelHost, Taps, Token, random};
-use crate::backing::BackingPages;
+use crate::backing::{BackingPages, PIECE_BYTES};
 use crate::channel::{ProtocolError, goodbye};
 use crate::client_process::{ClientProcess, Sink};
 use crate::journal::{NotRetained, SessionCursors};
@@ -368,9 +368,8 @@ impl HostState {
     /// Refuses pages that are no piece of shared memory but have a part of it: other processes map its pieces.
     pub(super) fn require_piece(&self, process: ProcessId, address: u64, pages: u32) -> anyhow::Result<()> {
         let bytes = u64::from(pages) * PAGE_BYTES as u64;
-        let piece_bytes = (PAGES_PER_MESSAGE_MAX * PAGE_BYTES) as u64;
         anyhow::ensure!(
-            address < DEVICE_MEMORY_START || self.kernel.is_piece(process, address, bytes, piece_bytes),
+            address < DEVICE_MEMORY_START || self.kernel.is_piece(process, address, bytes, PIECE_BYTES),
             "{pages} pages at {address:#x} are no piece of shared memory: it is attached from its begin on, \
              {PAGES_PER_MESSAGE_MAX} pages at a time"
         );

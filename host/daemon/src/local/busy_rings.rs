@@ -97,7 +97,7 @@ impl Loop {
             for _ in 0..LOOKS_PER_POLL {
                 self.look_at_rings();
                 if !self.turns.is_empty() {
-                    self.busy_rings.patience.found();
+                    self.busy_rings.patience.looked(true);
                     return Ok(true);
                 }
                 std::hint::spin_loop();
@@ -107,7 +107,7 @@ impl Loop {
                 return Ok(true);
             }
             if began.elapsed().as_nanos() as u64 >= LOOK_NS_MAX {
-                self.busy_rings.patience.missed();
+                self.busy_rings.patience.looked(false);
                 return Ok(false);
             }
         }

@@ -98,7 +98,7 @@ impl Conversion<'_> {
         }
         match data.InterruptType {
             interrupt_type::DMA_COMPLETED => self.engines.engine(node).complete(id),
-            // What is not complete goes back to the scheduler.
+            // Work that is not complete goes back to the scheduler.
             interrupt_type::DMA_PREEMPTED => self.engines.engine(node).complete(u64::MAX),
             _ => {}
         }

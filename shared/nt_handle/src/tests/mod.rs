@@ -38,7 +38,7 @@ impl TestSocket {
         NtHandles::new(SyncFileFolder::resumed(&self.socket())).unwrap()
     }
 
-    /// What is in the folder beside the socket.
+    /// Files of the folder beside the socket.
     fn left(&self) -> Vec<PathBuf> {
         let mut folders = vec![self.0.path().to_owned()];
         let mut left = Vec::new();
