@@ -150,6 +150,7 @@ impl Naive {
         self.contexts[context].submitted = false;
         let job = Job { queue: context, commands, progress: None, waits_for: None, begun: false };
         self.comes_to(engine, context);
+        self.becomes_ready(engine, context);
         self.engines[engine].waiting.push(job);
         self.fill(engine);
     }
@@ -158,9 +159,21 @@ impl Naive {
     pub(super) fn give_to_hw_queue(&mut self, queue: usize, id: u64, commands: Vec<isa::Packet>) {
         let engine = self.contexts[queue].engine;
         let job = Job { queue, commands, progress: Some(id), waits_for: None, begun: false };
+        self.becomes_ready(engine, queue);
         self.engines[engine].submitted_jobs.push(job);
         self.contexts[queue].submitted = true;
         self.start_next(engine, self.now);
+    }
+
+    /// A kernel that leaves the rest of a step for later may see the heads of two queues in another order.
+    fn becomes_ready(&mut self, engine: usize, queue: usize) {
+        self.order_is_open |= self.heads.iter().any(|head| head.0 == engine && head.1 != queue);
+        self.heads.push((engine, queue));
+    }
+
+    /// An input begins. Heads of queues that became ready in earlier ones come before those that it makes ready.
+    pub fn begin_input(&mut self) {
+        self.heads.clear();
     }
 
     /// Submits as many buffers as fit. An idle engine begins at once.

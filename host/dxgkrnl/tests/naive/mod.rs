@@ -174,6 +174,10 @@ pub struct Naive {
     paged: Vec<usize>,
     /// Contexts that may be able to proceed, in order.
     able: Vec<usize>,
+    /// Engine and queue of each buffer that became ready in the present input.
+    heads: Vec<(usize, usize)>,
+    /// Whether one input ever made buffers of two queues ready for one engine.
+    pub order_is_open: bool,
     /// Events set since the last check: those that are not sorted yet, those of paused VMs, and the others.
     pub woken: Vec<Wake>,
     held: Vec<Wake>,
@@ -222,6 +226,8 @@ impl Naive {
             to_notify: vec![],
             paged: vec![],
             able: vec![],
+            heads: vec![],
+            order_is_open: false,
             woken: vec![],
             held: vec![],
             delivered: vec![],
