@@ -54,3 +54,11 @@ soak:
     GPUPV_KILLS=200 cargo test --release --package e2e --test restart processes_resume_after_each_kill
     GPUPV_KILLS=50 cargo test --release --package e2e --test restart_vm
     cargo run --release --package attacks -- --full
+
+# The tarball and the Debian packages: target/package (needs debhelper)
+dist:
+    cargo dist
+
+# An ordinary Debian becomes a guest by installing the package (needs debhelper, mmdebstrap, genext2fs)
+debian-guest:
+    cargo test --package e2e --test debian_guest -- --ignored

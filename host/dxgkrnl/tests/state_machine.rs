@@ -109,7 +109,8 @@ fn few_sequences_have_an_open_order() {
     let strategy = sequences(60);
     let open = (0..500)
         .filter(|_| {
-            let sequence = strategy.new_tree(&mut runner).expect("the strategy makes one").current().with_time();
+            let sequence =
+                strategy.new_tree(&mut runner).expect("the strategy makes one").current().with_time();
             let mut pair = Pair::new(Policy::default(), false);
             pair.in_small_steps(1);
             for op in Pair::prelude().iter().chain(&sequence.0) {

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use crate::commands::{
     bench, demo, doctor, explain, inject, inspect, replay, run, scenario, serve, trace, vm, why,
 };
-use crate::output;
-use clap::{Parser, Subcommand};
+use crate::{help, output};
+use clap::{FromArgMatches as _, Parser, Subcommand};
 use drivers::Registry;
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::Targets;
@@ -19,7 +19,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 /// that talk to it through libdxcore.so, from local processes or from QEMU VMs
 #[derive(Parser, Debug)]
 #[command(version, max_term_width = 100)]
-struct Cli {
+pub(crate) struct Cli {
     /// Log more: refused calls with their reason, connections, VMs (-vv: everything)
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
@@ -74,7 +74,8 @@ pub fn main(drivers: &Registry) -> ExitCode {
 
 /// The same with another `bench`: in `gpupv-bench` it measures.
 pub fn main_with_bench(drivers: &Registry, bench: fn(&bench::BenchArgs) -> anyhow::Result<u8>) -> ExitCode {
-    let cli = Cli::parse_from(arguments());
+    let matches = help::command().get_matches_from(arguments());
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let level = match cli.verbose {
         0 => "warn",
         1 => "warn,daemon=debug,gpupv=debug,live=debug",

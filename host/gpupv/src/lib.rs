@@ -3,6 +3,7 @@
 pub mod cli;
 pub mod commands;
 pub mod config;
+pub mod help;
 
 pub use daemon;
 /// Registration of your own drivers, by name: [`drivers::Registry`].

@@ -152,6 +152,10 @@ fn folder_of(files: &[&str], more_packages: &[&str], steps: &Steps) -> anyhow::R
 
 /// Returns the source tree, target folder and profile of a binary, if it lies in a cargo target folder.
 fn source_tree(binary: &Path) -> Option<(PathBuf, PathBuf, String)> {
+    // Set by `cargo dist`: installed programs name no folder of the machine that built them.
+    if option_env!("GPUPV_PACKAGED").is_some() {
+        return None;
+    }
     let tree = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2)?;
     if !tree.join("Cargo.lock").is_file() {
         return None;

@@ -1,0 +1,62 @@
+//! The tarball of the tree, and that of its symbols.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::build::Source;
+use crate::command::run;
+use crate::tree::files_of;
+
+const FOLDERS_OF_PROGRAMS: [&str; 2] = ["bin", "lib/gpupv"];
+
+/// Writes both; returns their paths.
+pub fn write(source: &Source, tree: &Path, output: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let name = format!("gpupv-{}-{}-linux", source.version, source.architecture());
+    let (stripped, symbols) = (output.join(&name), output.join(format!("gpupv-symbols-{}", source.version)));
+    for folder in [&stripped, &symbols] {
+        if folder.exists() {
+            std::fs::remove_dir_all(folder)?;
+        }
+    }
+    run(Command::new("cp").arg("-a").args([tree, &stripped]), "coreutils")?;
+    for folder in FOLDERS_OF_PROGRAMS {
+        let (folder, aside) = (stripped.join(folder), symbols.join(folder));
+        std::fs::create_dir_all(&aside)?;
+        for file in files_of(&folder, None)? {
+            strip(&file, &aside)?;
+        }
+    }
+    let mut written = vec![];
+    for folder in [&stripped, &symbols] {
+        let file = folder
+            .with_extension("")
+            .with_file_name(format!("{}.tar.xz", folder.file_name().unwrap_or_default().to_string_lossy()));
+        pack(source, folder, &file)?;
+        std::fs::remove_dir_all(folder)?;
+        written.push(file);
+    }
+    Ok(written)
+}
+
+/// Moves the symbols of a program into a file aside, where debuggers find them by the link that stays.
+fn strip(program: &Path, aside: &Path) -> anyhow::Result<()> {
+    let name = format!("{}.debug", program.file_name().unwrap_or_default().to_string_lossy());
+    let symbols = aside.join(&name);
+    let objcopy = |arguments: &[&str], files: &[&Path]| {
+        run(Command::new("objcopy").args(arguments).args(files), "binutils")
+    };
+    objcopy(&["--only-keep-debug"], &[program, &symbols])?;
+    objcopy(&["--strip-unneeded"], &[program])?;
+    // A link is found by the file's name in the folder where objcopy runs.
+    let mut link = Command::new("objcopy");
+    run(link.current_dir(aside).arg(format!("--add-gnu-debuglink={name}")).arg(program), "binutils")
+}
+
+/// Packs a folder: the same files give the same bytes.
+fn pack(source: &Source, folder: &Path, file: &Path) -> anyhow::Result<()> {
+    let mut tar = Command::new("tar");
+    tar.args(["--create", "--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--format=gnu"]);
+    tar.arg(format!("--mtime=@{}", source.epoch)).arg("--use-compress-program=xz -6 --threads=1");
+    tar.arg("--file").arg(file).arg("--directory").arg(folder.parent().unwrap_or(Path::new("/")));
+    run(tar.arg(folder.file_name().unwrap_or_default()), "xz-utils")
+}
