@@ -85,7 +85,9 @@ pub fn stage(source: &Source, programs: &Path, to: &Path) -> anyhow::Result<Path
     )?;
     copy_all(&source.tree.join("host/dist/systemd"), "service", &to.join("lib/systemd/system"))?;
     let docs = to.join("share/doc/gpupv");
-    copy_all(&source.tree.join("docs"), "md", &docs)?;
+    for extension in ["md", "svg", "png"] {
+        copy_all(&source.tree.join("docs"), extension, &docs)?;
+    }
     copy_all(&source.tree, "md", &docs)?;
     Ok(to.to_path_buf())
 }

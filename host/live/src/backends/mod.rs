@@ -30,7 +30,7 @@ pub use partial_replay::{PartialReplay, PartialReplayReport};
 pub use vm::VmRunner;
 
 /// Time after which a scenario client without a report is lost: the backend failed, whatever the scenario says.
-const SILENCE_MAX: Duration = Duration::from_secs(60);
+const SILENCE_MAX: Duration = Duration::from_secs(120);
 
 /// Returns the trouble of a failed backend.
 fn broken(error: anyhow::Error) -> BackendError {
