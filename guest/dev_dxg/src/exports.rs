@@ -126,7 +126,7 @@ fn status_of_device() -> libc::stat {
     status.st_mode = MODE;
     status.st_rdev = libc::makedev(MAJOR, 0);
     status.st_nlink = LINKS.into();
-    status.st_blksize = BLOCK_BYTES.into();
+    status.st_blksize = BLOCK_BYTES as libc::blksize_t;
     status
 }
 
