@@ -12,6 +12,8 @@
 pub enum Service {
     /// Sends them back.
     Echo,
+    /// The same, from one epoll loop for all connections. Local only.
+    EchoMany,
     /// Discards them, after 8 bytes with their number (little-endian); then answers one byte.
     Sink,
     /// Sends them to the other connection.
@@ -21,12 +23,14 @@ pub enum Service {
 }
 
 impl Service {
-    pub const ALL: [Service; 4] = [Service::Echo, Service::Sink, Service::Relay, Service::Driver];
+    pub const ALL: [Service; 5] =
+        [Service::Echo, Service::EchoMany, Service::Sink, Service::Relay, Service::Driver];
 
     /// The name of its Unix socket.
     pub fn socket(self) -> &'static str {
         match self {
             Service::Echo => "echo",
+            Service::EchoMany => "echo-many",
             Service::Sink => "sink",
             Service::Relay => "relay",
             Service::Driver => "driver",
@@ -40,6 +44,7 @@ impl Service {
             Service::Sink => 7011,
             Service::Relay => 7012,
             Service::Driver => 7013,
+            Service::EchoMany => 7014,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! ```text
 //!   measure PEERS ROUNDS full|quick FIGURE,..    figures of a client process
 //!   waiter FD                                    the waiting process of the wakes, on a control socket
+//!   caller PEERS                                 one of many that call at the same time, as its input says
 //!   flood                                        floods the host with escapes, as its input says
 //!   idle COUNT                                   attaches, makes COUNT fences, reports it, waits for the end of input
 //! ```
@@ -16,6 +17,7 @@ mod driver_wake;
 mod fence_read;
 mod flood;
 mod lists;
+mod many_clients;
 mod peers;
 mod pipeline;
 mod record;
@@ -70,6 +72,7 @@ fn main() -> anyhow::Result<()> {
             measure(&Plan { peers: Peers::parse(peers)?, rounds: rounds.parse()?, divisor, figures })
         }
         ["waiter", descriptor] => wake::waiter(descriptor.parse()?),
+        ["caller", peers] => many_clients::caller(Peers::parse(peers)?),
         ["flood"] => flood::flooder(),
         ["idle", fences] => idle(fences.parse()?),
         _ => bail!("guest-bench is started by `gpupv bench`"),
@@ -97,6 +100,7 @@ fn measure(plan: &Plan) -> anyhow::Result<()> {
     if plan.is_selected("pipelined_signals") {
         pipeline::measure(plan).context("pipelined_signals")?;
     }
+    many_clients::measure(plan).context("many clients")?;
     device_memory::measure(plan).context("memory of the device")?;
     recorded::measure(plan).context("recorded")?;
     Ok(())

@@ -18,8 +18,16 @@ use serde_json::{Map, Value, json};
 pub struct Samples(Vec<f64>);
 
 impl Samples {
+    pub fn one(sample: f64) -> Samples {
+        Samples(vec![sample])
+    }
+
     pub fn add(&mut self, sample: f64) {
         self.0.push(sample);
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// Measures the time of `operation`, `count` times.

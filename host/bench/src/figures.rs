@@ -14,8 +14,12 @@ pub enum Target {
     Vm,
 }
 
-/// Figures that a guest process measures. The first [`OF_ONE_CORE`] are also measured on one core.
+/// Figures that a guest process measures. The first [`LOCAL_ONLY`] are not measured in a VM. The first [`OF_ONE_CORE`]
+/// are also measured on one core.
 const OF_GUESTS: &[&str] = &[
+    "calls_of_16",
+    "calls_of_64",
+    "call_among_64",
     "sync_call_signal",
     "sync_call_state",
     "submit_list",
@@ -34,7 +38,8 @@ const OF_GUESTS: &[&str] = &[
     "create_allocation",
     "locked_bandwidth",
 ];
-const OF_ONE_CORE: usize = 5;
+const LOCAL_ONLY: usize = 3;
+const OF_ONE_CORE: usize = LOCAL_ONLY + 5;
 
 impl Target {
     pub fn name(self) -> &'static str {
@@ -48,7 +53,8 @@ impl Target {
     /// The figures that a guest process measures on this target.
     pub fn figures_of_guests(self) -> &'static [&'static str] {
         match self {
-            Target::Local | Target::Vm => OF_GUESTS,
+            Target::Local => OF_GUESTS,
+            Target::Vm => &OF_GUESTS[LOCAL_ONLY..],
             Target::LocalOneCore => &OF_GUESTS[..OF_ONE_CORE],
         }
     }
@@ -151,6 +157,30 @@ pub const DEFINITIONS: &[Definition] = &[
         ("peer", "raw echo of the same bytes"),
         Goal::RatioAtMost(1.5),
     ),
+    with_peer(
+        "calls_of_16",
+        "calls of 16 processes at a time: device state",
+        Unit::PerSecond,
+        ("peer", "echoes of the same bytes from one epoll loop, to as many"),
+        Goal::RatioAtLeast(1.0),
+    ),
+    with_peer(
+        "calls_of_64",
+        "calls of 64 processes at a time: device state",
+        Unit::PerSecond,
+        ("peer", "echoes of the same bytes from one epoll loop, to as many"),
+        Goal::RatioAtLeast(1.0),
+    ),
+    Definition {
+        quantile: Quantile::P99,
+        ..with_peer(
+            "call_among_64",
+            "p99 of such a call among 64 processes",
+            Unit::Nanoseconds,
+            ("peer", "p99 of such an echo among 64 processes"),
+            Goal::RatioAtMost(1.2),
+        )
+    },
     with_peer(
         "submit_list",
         "submit an empty command list, then one call",

@@ -13,6 +13,8 @@ use daemon::PortServices;
 use daemon::kernel_host::KernelHost;
 use dxgkrnl::Fault;
 use guest_bench::{DRIVER_USAGE, Order, Service};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll;
 use rustix::time::{ClockId, clock_gettime};
 use vsock_device::{CloseReason, Connection, Endpoint};
 
@@ -32,7 +34,7 @@ enum Peer {
 impl Peer {
     fn new(service: Service, kernel_host: &Arc<KernelHost>) -> Peer {
         match service {
-            Service::Echo => Peer::Echo,
+            Service::Echo | Service::EchoMany => Peer::Echo,
             Service::Sink => Peer::Sink { header: Vec::new(), remaining: 0 },
             Service::Relay => Peer::Relay,
             Service::Driver => {
@@ -114,7 +116,12 @@ impl LocalPeers {
                 UnixListener::bind(&path).with_context(|| format!("cannot listen on {}", path.display()))?;
             peers.sockets.push(path);
             let (stopped, kernel_host) = (peers.stopped.clone(), kernel_host.clone());
-            let serve = move || accept(service, &listener, &stopped, &kernel_host);
+            let serve = move || match service {
+                Service::EchoMany => drop(echo_many(&listener, &stopped)),
+                Service::Echo | Service::Sink | Service::Relay | Service::Driver => {
+                    accept(service, &listener, &stopped, &kernel_host);
+                }
+            };
             std::thread::Builder::new().name("raw-peer".into()).spawn(serve)?;
         }
         Ok(peers)
@@ -140,7 +147,7 @@ fn accept(service: Service, listener: &UnixListener, stopped: &AtomicBool, kerne
     };
     while let Some(stream) = next() {
         let other = match service {
-            Service::Echo | Service::Sink => None,
+            Service::Echo | Service::EchoMany | Service::Sink => None,
             Service::Relay | Service::Driver => match next() {
                 Some(other) => Some(other),
                 None => return,
@@ -149,6 +156,38 @@ fn accept(service: Service, listener: &UnixListener, stopped: &AtomicBool, kerne
         let peer = Peer::new(service, kernel_host);
         // A closed connection is no error here.
         std::thread::spawn(move || drop(serve(peer, &stream, other.as_ref())));
+    }
+}
+
+/// Echoes on all connections, from one epoll loop.
+fn echo_many(listener: &UnixListener, stopped: &AtomicBool) -> io::Result<()> {
+    let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    epoll::add(&ready, listener, epoll::EventData::new_u64(u64::MAX), epoll::EventFlags::IN)?;
+    let mut streams: Vec<Option<UnixStream>> = Vec::new();
+    let (mut events, mut buffer) = (Vec::with_capacity(64), vec![0; BUFFER_BYTES]);
+    loop {
+        events.clear();
+        epoll::wait(&ready, spare_capacity(&mut events), None)?;
+        for event in &events {
+            if event.data.u64() == u64::MAX {
+                let (stream, _) = listener.accept()?;
+                if stopped.load(Ordering::Acquire) {
+                    return Ok(());
+                }
+                let key = epoll::EventData::new_u64(streams.len() as u64);
+                epoll::add(&ready, &stream, key, epoll::EventFlags::IN)?;
+                streams.push(Some(stream));
+                continue;
+            }
+            let place = &mut streams[event.data.u64() as usize];
+            let Some(mut stream) = place.as_ref() else { continue };
+            let count = stream.read(&mut buffer)?;
+            if count == 0 {
+                *place = None;
+            } else {
+                stream.write_all(&buffer[..count])?;
+            }
+        }
     }
 }
 
@@ -242,6 +281,14 @@ mod tests {
         echo.write_all(b"abc").unwrap();
         echo.read_exact(&mut buffer).unwrap();
         assert_eq!(buffer, *b"abc");
+        let mut echoes = [(); 2].map(|()| connect(Service::EchoMany));
+        for echo in &mut echoes {
+            echo.write_all(b"def").unwrap();
+        }
+        for echo in &mut echoes {
+            echo.read_exact(&mut buffer).unwrap();
+            assert_eq!(buffer, *b"def");
+        }
         let mut sink = connect(Service::Sink);
         for _ in 0..2 {
             sink.write_all(&5u64.to_le_bytes()).unwrap();

@@ -29,6 +29,7 @@ impl Unit {
             Unit::BytesPerSecond => scaled(value / 1e3, "kB/s"),
             Unit::Bytes if value >= 10_240.0 => scaled(value / 1024.0, "KiB"),
             Unit::Bytes => format!("{value:.0} B"),
+            Unit::PerSecond if value >= 1e4 => format!("{:.1} k/s", value / 1e3),
             Unit::PerSecond => format!("{value:.2} /s"),
         }
     }
