@@ -89,7 +89,10 @@ pub struct PendingConnection {
 
 impl Drop for PendingConnection {
     fn drop(&mut self) {
-        self.all.table.lock_or_abort().remove(self.number);
+        let mut table = self.all.table.lock_or_abort();
+        if table.remove(self.number).is_some() && table.waiting.is_empty() {
+            self.all.arm(None);
+        }
     }
 }
 
@@ -124,7 +127,7 @@ impl PendingConnections {
         table.of_peer.entry(peer).or_default().insert(number);
         let excess = table.remove_excess(peer);
         if is_first {
-            self.arm(deadline);
+            self.arm(Some(deadline));
         }
         drop(table);
         if let Some(excess) = excess {
@@ -149,7 +152,7 @@ impl PendingConnections {
             let mut table = self.table.lock_or_abort();
             let Some((number, waiting)) = table.waiting.first_key_value() else { return };
             if waiting.deadline > now {
-                return self.arm(waiting.deadline);
+                return self.arm(Some(waiting.deadline));
             }
             let number = *number;
             let expired = table.remove(number);
@@ -158,11 +161,12 @@ impl PendingConnections {
         }
     }
 
-    fn arm(&self, deadline: Nanos) {
-        let it_value = Timespec {
+    /// Arms the timer, or disarms it: a daemon whose clients are all admitted has no wake-ups.
+    fn arm(&self, deadline: Option<Nanos>) {
+        let it_value = deadline.map_or(Timespec::default(), |deadline| Timespec {
             tv_sec: (deadline / NANOS_PER_SECOND) as i64,
             tv_nsec: (deadline % NANOS_PER_SECOND) as _,
-        };
+        });
         let spec = Itimerspec { it_interval: Timespec::default(), it_value };
         if let Err(error) = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &spec) {
             self.log.push_daemon_line(
@@ -187,6 +191,8 @@ pub fn accepted_from(vm: &VmShared, connection: &Connection) -> PendingConnectio
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
+
+    use rustix::time::timerfd_gettime;
 
     use super::*;
 
@@ -222,6 +228,23 @@ mod tests {
         assert_eq!(*closed.lock().unwrap(), [1, 3]);
         drop((silent, later));
         assert!(all.table.lock().waiting.is_empty() && all.table.lock().of_peer.is_empty());
+    }
+
+    #[test]
+    fn the_timer_runs_only_while_a_connection_is_pending() {
+        let (all, closed) = log();
+        let is_armed = || {
+            let remaining = timerfd_gettime(&all.timer).unwrap().it_value;
+            (remaining.tv_sec, remaining.tv_nsec) != (0, 0)
+        };
+        let now = monotonic();
+        let (first, second) = (connect(&all, now, HOST, 1, &closed), connect(&all, now, HOST, 2, &closed));
+        drop(first);
+        assert!(is_armed());
+        drop(second);
+        assert!(!is_armed());
+        let _third = connect(&all, now, HOST, 3, &closed);
+        assert!(is_armed());
     }
 
     #[test]
