@@ -3,13 +3,16 @@
 /// Bytes read from one stream before others have their turn. The rest of a large frame is then read into its buffer;
 /// these are copied there.
 pub const READ_BYTES: usize = 16 * 1024;
-/// Bytes taken from one ring before others have their turn: some more than a turn's calls usually have.
-pub const RING_BYTES_PER_TURN_MAX: usize = 4 * 1024;
+/// Bytes taken from one ring before others have their turn, or the rest of a longer frame: what a few turns' calls
+/// have. A process that has filled its ring waits for them, and goes on by its stream if they take long.
+pub const RING_BYTES_PER_TURN_MAX: usize = 1024;
 /// Rings at which a thread looks by itself.
 pub const BUSY_RINGS_MAX: usize = 64;
 /// Calls of one stream that are made before other VMs have their turn. A read of small calls has hundreds, a
 /// millisecond's work.
 pub const CALLS_PER_TURN_MAX: usize = 16;
+/// Turns of the streams of one VM before the thread looks whether another one has something, while none has.
+pub const TURNS_PER_PASS_MAX: usize = 16;
 /// With a journal: one-way calls after which a client is sent the number of those applied.
 pub const ONE_WAY_ACKNOWLEDGED_EVERY: u64 = 64;
 /// Bytes that may wait for a client that does not read; a client over it is cut off.

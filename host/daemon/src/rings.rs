@@ -5,7 +5,9 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use anyhow::Context as _;
-use frame_ring::{AREA_BYTES, BadIndex, MappedArea, Outlet, OwnMappedArea, Receiver, Sender};
+use frame_ring::{
+    AREA_BYTES, Area as _, BadIndex, MappedArea, Outlet, OwnMappedArea, Receiver, Sender, Word,
+};
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use super::limits::RING_BYTES_PER_TURN_MAX;
@@ -28,6 +30,21 @@ pub struct RingInlet {
     receiver: Receiver<OwnMappedArea, MappedArea>,
     /// Its part of the client's share of mappings.
     _share: Share,
+}
+
+/// What a look at a ring needs, beside the ring's own channel.
+#[derive(Debug)]
+pub struct RingWatch {
+    peer: MappedArea,
+    /// `None` while the next bytes come by the stream: nothing in the ring may be taken.
+    taken: Option<u64>,
+}
+
+impl RingWatch {
+    /// Whether the ring has bytes that a turn may take.
+    pub fn has_bytes(&self) -> bool {
+        self.taken.is_some_and(|taken| self.peer.load(Word::Published) != taken)
+    }
 }
 
 /// Mappings of the daemon for the rings of one process.
@@ -77,6 +94,11 @@ impl RingInlet {
     /// Whether nothing is published that was not taken.
     pub fn is_empty(&self) -> bool {
         self.receiver.is_empty()
+    }
+
+    /// For looks at it until the next bytes are taken.
+    pub fn watch(&self, may_take: bool) -> RingWatch {
+        RingWatch { peer: self.receiver.peer().clone(), taken: may_take.then(|| self.receiver.taken()) }
     }
 
     /// Says that no thread looks at the ring from here on: the process kicks. False if something is published.

@@ -1,10 +1,11 @@
 //! Fair queue of streams with unprocessed data: one turn for each VM, and within a VM the longest waiting stream first.
 //!
 //! ```text
-//!   join ──▶ its VM's queue ──▶ next_of_each ──▶ a turn: one read, CALLS_PER_TURN_MAX calls ──▶ nothing left
-//!              ▲                                                                        └────▶ join again
+//!   join ──▶ its VM's queue ──▶ next_pass ──▶ a turn: one read, CALLS_PER_TURN_MAX calls ──▶ nothing left
+//!              ▲                                                                     └────▶ join again
 //! ```
-//! So a call waits for at most one turn of each other VM and of each stream of its own VM, however much they send.
+//! So a call waits for at most one turn of each other VM and of each stream of its own VM, however much they send. Only
+//! the first call of a VM may wait for a whole pass of another VM's, which was alone.
 //!
 //! The streams of a VM with a machine are served by that VM's own thread, where the vsock device has the same turns
 //! ([`super::channel::Channel::turn`]): its worker calls the longest waiting endpoint with a backlog.
@@ -12,6 +13,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dxgkrnl::VmId;
+
+use super::limits::TURNS_PER_PASS_MAX;
 
 /// Fair queue of streams, by their keys.
 #[derive(Debug, Default)]
@@ -34,13 +37,22 @@ impl RoundRobin {
         }
     }
 
-    /// Removes and returns the longest waiting stream of each VM.
-    pub fn next_of_each(&mut self) -> Vec<u64> {
-        let next: Vec<u64> = self.queues.values_mut().filter_map(VecDeque::pop_front).collect();
-        for key in &next {
+    /// Moves the streams of the next pass to `pass`: the longest waiting stream of each VM. While one VM is alone, its
+    /// next ones too, up to [`TURNS_PER_PASS_MAX`]: what is looked at between passes then costs less for each turn.
+    pub fn next_pass(&mut self, pass: &mut Vec<u64>) {
+        pass.clear();
+        pass.extend(self.queues.values_mut().filter_map(VecDeque::pop_front));
+        for key in &*pass {
             self.waiting.remove(key);
         }
-        next
+        if pass.len() == 1
+            && let Some(queue) = self.queues.values_mut().find(|queue| !queue.is_empty())
+        {
+            for key in queue.drain(..queue.len().min(TURNS_PER_PASS_MAX - 1)) {
+                self.waiting.remove(&key);
+                pass.push(key);
+            }
+        }
     }
 }
 
@@ -48,16 +60,33 @@ impl RoundRobin {
 mod tests {
     use super::*;
 
+    fn next_pass(turns: &mut RoundRobin) -> Vec<u64> {
+        let mut pass = Vec::new();
+        turns.next_pass(&mut pass);
+        pass
+    }
+
     #[test]
     fn a_vm_with_many_streams_has_no_more_turns_than_one_with_one() {
         let mut turns = RoundRobin::default();
         (0..50).for_each(|key| turns.join(VmId(1), key));
         turns.join(VmId(2), 100);
-        assert_eq!(turns.next_of_each(), [0, 100]);
+        assert_eq!(next_pass(&mut turns), [0, 100]);
         turns.join(VmId(2), 100);
         turns.join(VmId(1), 0);
-        assert_eq!(turns.next_of_each(), [1, 100]);
-        assert_eq!(turns.next_of_each(), [2], "the other VM has no stream left");
+        assert_eq!(next_pass(&mut turns), [1, 100]);
+    }
+
+    #[test]
+    fn a_vm_that_is_alone_has_a_limited_number_of_turns_in_a_pass() {
+        let mut turns = RoundRobin::default();
+        let max = TURNS_PER_PASS_MAX as u64;
+        (0..2 * max).for_each(|key| turns.join(VmId(1), key));
+        assert_eq!(next_pass(&mut turns), (0..max).collect::<Vec<_>>());
+        turns.join(VmId(2), 100);
+        assert_eq!(next_pass(&mut turns), [max, 100]);
+        assert_eq!(next_pass(&mut turns), (max + 1..2 * max).collect::<Vec<_>>());
+        assert!(turns.is_empty());
     }
 
     #[test]
@@ -66,7 +95,7 @@ mod tests {
         for key in [7, 8, 7] {
             turns.join(VmId(1), key);
         }
-        assert_eq!((turns.next_of_each(), turns.next_of_each()), (vec![7], vec![8]));
-        assert!(turns.is_empty() && turns.next_of_each().is_empty());
+        assert_eq!(next_pass(&mut turns), [7, 8]);
+        assert!(turns.is_empty() && next_pass(&mut turns).is_empty());
     }
 }

@@ -171,6 +171,16 @@ impl<O: OwnArea, P: Area> Receiver<O, P> {
         self.peer.load(Word::Published) == self.taken
     }
 
+    /// The area that it reads, and the bytes taken from it in all: nothing is published that is not taken if the area's
+    /// `published` is equal.
+    pub fn peer(&self) -> &P {
+        &self.peer
+    }
+
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
     /// Takes at most `most` published bytes and appends them to `to`. Returns how many.
     pub fn take(&mut self, to: &mut Vec<u8>, most: usize) -> Result<usize, BadIndex> {
         let published = self.peer.load(Word::Published);

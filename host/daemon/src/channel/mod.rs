@@ -17,10 +17,12 @@ use proto::{Message as _, Versions};
 
 use super::client_process::{ClientProcess, Sink, SinkStream};
 use super::kernel_host::{ClientTimestamps, FlushList, KernelHost, ReceivedCall, SessionHello};
-use super::limits::{CALLS_PER_TURN_MAX, HELLO_BYTES_MAX, ONE_WAY_ACKNOWLEDGED_EVERY};
+use super::limits::{
+    CALLS_PER_TURN_MAX, HELLO_BYTES_MAX, ONE_WAY_ACKNOWLEDGED_EVERY, RING_BYTES_PER_TURN_MAX,
+};
 use super::peer::Peer;
 use super::pending_connections::PendingConnection;
-use super::rings::{RingInlet, Rings};
+use super::rings::{RingInlet, RingWatch, Rings};
 use super::timer::monotonic;
 
 /// A client's violation of the protocol.
@@ -185,6 +187,11 @@ impl Channel {
         !self.awaits_stream() && self.ring.as_ref().is_some_and(|ring| !ring.is_empty())
     }
 
+    /// For looks at the ring until its next turn; `None` if its session has no rings.
+    pub fn watch_ring(&self) -> Option<RingWatch> {
+        self.ring.as_ref().map(|ring| ring.watch(!self.awaits_stream()))
+    }
+
     /// Says that no thread looks at the ring. False if it has bytes that a turn may take.
     pub fn rest_ring(&mut self) -> bool {
         self.awaits_stream() || self.ring.as_mut().is_none_or(RingInlet::sleep)
@@ -208,6 +215,7 @@ impl Channel {
             return Ok(0);
         }
         let (Some(ring), Some(to)) = (&mut self.ring, self.frames.ring()) else { return Ok(0) };
+        let all = all || to.missing() > RING_BYTES_PER_TURN_MAX;
         let taken = ring.take(to.tail(0), all).map_err(ProtocolError::Ring)?;
         if taken > 0 {
             self.was_read();

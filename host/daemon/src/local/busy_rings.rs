@@ -9,6 +9,7 @@
 
 use std::time::{Duration, Instant};
 
+use dxgkrnl::VmId;
 use frame_ring::{LOOK_NS_MAX, Patience};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
@@ -16,41 +17,55 @@ use rustix::io::Errno;
 
 use super::{Loop, Source};
 use crate::limits::BUSY_RINGS_MAX;
+use crate::rings::RingWatch;
 
 /// While rings are busy, epoll is asked this often, so that nobody waits for more than a few turns of theirs.
 const POLL_INTERVAL: Duration = Duration::from_micros(20);
 /// Looks at all busy rings between two looks at what epoll reports, while the thread has nothing else to do.
 const LOOKS_PER_POLL: u32 = 32;
 
-/// Keys of the streams whose rings are busy.
+/// A ring at which the thread looks, by the key of its stream.
+struct BusyRing {
+    key: u64,
+    vm: VmId,
+    /// As of the last turn of its stream.
+    watch: RingWatch,
+}
+
+/// The rings that are busy. They are looked at often, so what a look needs is beside each other.
 pub(super) struct BusyRings {
-    keys: Vec<u64>,
+    rings: Vec<BusyRing>,
     patience: Patience,
     polled: Instant,
 }
 
 impl BusyRings {
-    pub fn is_empty(&self) -> bool {
-        self.keys.is_empty()
+    /// Whether it is time to ask epoll.
+    pub fn is_poll_due(&self) -> bool {
+        self.rings.is_empty() || self.polled.elapsed() >= POLL_INTERVAL
     }
 
-    /// Begins a pass. True if it is time to ask epoll.
-    pub fn begin_pass(&mut self) -> bool {
-        if self.keys.is_empty() {
-            return true;
+    /// Epoll was asked.
+    pub fn polled(&mut self) {
+        if !self.rings.is_empty() {
+            self.polled = Instant::now();
         }
-        let now = Instant::now();
-        let is_due = now.duration_since(self.polled) >= POLL_INTERVAL;
-        if is_due {
-            self.polled = now;
-        }
-        is_due
+    }
+
+    /// Whether the thread looks at rings before it sleeps: call it once for each sleep.
+    pub fn looks(&mut self) -> bool {
+        !self.rings.is_empty() && self.patience.looks()
+    }
+
+    /// Forgets the ring of a stream that has ended.
+    pub fn forget(&mut self, key: u64) {
+        self.rings.retain(|ring| ring.key != key);
     }
 }
 
 impl Default for BusyRings {
     fn default() -> Self {
-        BusyRings { keys: Vec::new(), patience: Patience::default(), polled: Instant::now() }
+        BusyRings { rings: Vec::new(), patience: Patience::default(), polled: Instant::now() }
     }
 }
 
@@ -60,38 +75,31 @@ impl Loop {
         let Loop { sources, busy_rings, turns, .. } = self;
         let Some(Source::Stream { vm, channel, .. }) = sources.get_mut(&key) else { return };
         let mut has_bytes = channel.ring_has_bytes();
-        if !busy_rings.keys.contains(&key)
-            && let Some(ring) = channel.ring()
-        {
-            if busy_rings.keys.len() < BUSY_RINGS_MAX {
-                ring.wake();
-                busy_rings.keys.push(key);
-            } else {
-                has_bytes |= !channel.rest_ring();
+        let (vm, Some(watch)) = (*vm, channel.watch_ring()) else { return };
+        match busy_rings.rings.iter().position(|ring| ring.key == key) {
+            Some(at) => busy_rings.rings[at].watch = watch,
+            None if busy_rings.rings.len() < BUSY_RINGS_MAX => {
+                if let Some(ring) = channel.ring() {
+                    ring.wake();
+                }
+                busy_rings.rings.push(BusyRing { key, vm, watch });
             }
+            None => has_bytes |= !channel.rest_ring(),
         }
         if has_bytes {
-            turns.join(*vm, key);
+            turns.join(vm, key);
         }
     }
 
     /// Queues each stream whose ring has something.
     pub(super) fn look_at_rings(&mut self) {
-        let Loop { sources, busy_rings, turns, .. } = self;
-        busy_rings.keys.retain(|key| {
-            let Some(Source::Stream { vm, channel, .. }) = sources.get(key) else { return false };
-            if channel.ring_has_bytes() {
-                turns.join(*vm, *key);
-            }
-            true
-        });
+        for ring in self.busy_rings.rings.iter().filter(|ring| ring.watch.has_bytes()) {
+            self.turns.join(ring.vm, ring.key);
+        }
     }
 
     /// Looks at busy rings for a while before the thread sleeps. True if there is something to do.
     pub(super) fn look_before_sleep(&mut self, events: &mut Vec<epoll::Event>) -> Result<bool, Errno> {
-        if self.busy_rings.is_empty() || !self.busy_rings.patience.looks() {
-            return Ok(false);
-        }
         let began = Instant::now();
         loop {
             for _ in 0..LOOKS_PER_POLL {
@@ -116,8 +124,8 @@ impl Loop {
     /// Lets all rings rest, before the thread sleeps. False if one has something: then it does not sleep.
     pub(super) fn rest_rings(&mut self) -> bool {
         let Loop { sources, busy_rings, turns, .. } = self;
-        busy_rings.keys.retain(|key| {
-            let Some(Source::Stream { vm, channel, .. }) = sources.get_mut(key) else { return false };
+        busy_rings.rings.retain(|BusyRing { key, vm, .. }| {
+            let Some(Source::Stream { channel, .. }) = sources.get_mut(key) else { return false };
             let is_at_rest = channel.rest_ring();
             if !is_at_rest {
                 turns.join(*vm, *key);

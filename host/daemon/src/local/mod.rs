@@ -158,6 +158,8 @@ struct Loop {
     budgets: BTreeMap<VmId, VmBudgets>,
     next_key: u64,
     turns: RoundRobin,
+    /// The streams of one pass, kept so that a pass allocates nothing.
+    pass: Vec<u64>,
     busy_rings: BusyRings,
     /// When this thread woke up, if the daemon asks for times.
     awake_ns: u64,
@@ -197,6 +199,7 @@ impl LocalLoop {
             budgets: BTreeMap::new(),
             next_key: PENDING_KEY + 1,
             turns: RoundRobin::default(),
+            pass: Vec::new(),
             busy_rings: BusyRings::default(),
             awake_ns: 0,
             scratch: vec![0; READ_BYTES],
@@ -293,7 +296,7 @@ impl Loop {
                 }
                 self.event(key, event.flags);
             }
-            self.round();
+            self.run_pass();
             self.check_awaited();
         }
         self.detach_all();
@@ -302,14 +305,16 @@ impl Loop {
     /// Waits for events, unless a stream waits for its turn or a ring has something.
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> Result<(), Errno> {
         self.resume_reads();
-        let polls = self.busy_rings.begin_pass();
         self.look_at_rings();
         let may_sleep = self.turns.is_empty();
-        // With times, the thread polls before it sleeps, so that it knows whether it woke up.
-        if (polls && !(may_sleep && self.busy_rings.is_empty())) || self.kernel_host.times {
+        let looks = may_sleep && self.busy_rings.looks();
+        // A thread that is about to sleep asks epoll by that. With times it asks before, to know whether it woke up.
+        if (self.busy_rings.is_poll_due() && (looks || !may_sleep)) || self.kernel_host.times {
+            self.busy_rings.polled();
             epoll::wait(&*self.epoll, spare_capacity(events), Some(&Timespec::default()))?;
         }
-        if may_sleep && events.is_empty() && !self.look_before_sleep(events)? && self.rest_rings() {
+        if may_sleep && events.is_empty() && !(looks && self.look_before_sleep(events)?) && self.rest_rings()
+        {
             // Descriptors may be available again although no client of this daemon is gone.
             let limit = match (self.deferred.is_empty(), self.unwatched_listeners.is_empty()) {
                 (false, _) => Some(deferred_reads::PAUSE),
@@ -724,6 +729,7 @@ impl Loop {
     /// Removes a source and closes its descriptors.
     fn forget(&mut self, key: u64) {
         let Some(source) = self.sources.remove(&key) else { return };
+        self.busy_rings.forget(key);
         if let Some(descriptor) = source.descriptor() {
             // Other processes may have the same open file: a close alone would not remove it from the epoll set.
             let _ = epoll::delete(&*self.epoll, descriptor);

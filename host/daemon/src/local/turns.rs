@@ -32,11 +32,14 @@ impl Loop {
         self.turns.join(*vm, key);
     }
 
-    /// Runs one turn of one stream of each VM.
-    pub(super) fn round(&mut self) {
-        for key in self.turns.next_of_each() {
-            self.turn(key);
+    /// Runs a pass: a turn of each stream whose turn it is.
+    pub(super) fn run_pass(&mut self) {
+        let mut pass = std::mem::take(&mut self.pass);
+        self.turns.next_pass(&mut pass);
+        for key in &pass {
+            self.turn(*key);
         }
+        self.pass = pass;
     }
 
     /// Runs a turn: one read of a stream and its ring, unless the last one is not yet processed; then a limited number of
