@@ -3,7 +3,9 @@
 use alloc::vec::Vec;
 
 use crate::names::{Numbers, Visit};
-use crate::{Call, CreateAllocation, GpuSignal, GpuVaOperation, Handle, Handles, Reply, ShareToken};
+use crate::{
+    Call, CallEffect, CreateAllocation, GpuSignal, GpuVaOperation, Handle, Handles, Reply, ShareToken,
+};
 
 /// Visitor that passes each handle to a function.
 struct EachHandle<'a>(&'a mut dyn FnMut(&mut Handle));
@@ -73,7 +75,11 @@ impl Call {
 
     /// The NT handle that the call gives its process, if it succeeds.
     pub fn nt_handle_made(&self) -> Option<ShareToken> {
-        self.tokens().created
+        // Asked of every call, so that others are not copied.
+        match self.effect() {
+            CallEffect::MakesNtHandle => self.tokens().created,
+            CallEffect::None | CallEffect::Destroys => None,
+        }
     }
 
     /// Each handle of the call, in the order of its fields; NULL where none is named.

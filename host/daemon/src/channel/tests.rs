@@ -1,13 +1,16 @@
 //! Turns of channels, by the inputs of the kernel in each.
 
+#[path = "../../../dxgkrnl/tests/common/counting.rs"]
+mod counting;
+
 use std::io::Read as _;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 
 use d3dkmt::{
-    Call, EventId, Handle, Reply, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType,
-    WaitFromCpuFlags,
+    Call, CreateContextFlags, EventId, GpuSignal, Handle, Reply, SignalFlags, SyncObjectFlags,
+    SyncObjectInfo, SyncObjectType, WaitFromCpuFlags,
 };
 use dxgkrnl::{Effects, Input, Nanos};
 use frame_ring::{KICK, MappedArea, OwnMappedArea};
@@ -206,6 +209,42 @@ fn a_turn_is_a_step_of_the_backlog_or_a_limited_number_of_calls() {
     assert!(!slow.channel.turn().unwrap());
     assert_eq!(steps.take().len(), 4);
     assert_eq!((slow.channel.has_more(), slow.channel.pending_bytes()), (false, 0));
+}
+
+#[test]
+fn a_one_way_signal_allocates_nothing_and_sends_nothing() {
+    let kernel_host = KernelHost::new(&Options { async_submission: true, ..Options::default() }).unwrap();
+    kernel_host.input(Input::VmAttached { vm: VM, name: String::new() });
+    let mut client = Client::attach(&kernel_host, 1);
+    let (device, fence) = client.device_and_fence();
+    let reply = client.call(&Call::CreateContextVirtual {
+        device,
+        node_ordinal: 0,
+        engine_affinity: 0,
+        flags: CreateContextFlags::empty(),
+        client_hint: 0,
+        private_data: Vec::new(),
+    });
+    let Reply::Context(context) = reply else { panic!("no context: {reply:?}") };
+    let counts = || (kernel_host.counters.frames_sent.count(), kernel_host.counters.fence_stores.count());
+    let ((sent, stores), mut value) = (counts(), 0);
+    for turn in 0..20 {
+        let mut bytes = Vec::new();
+        for _ in 0..CALLS_PER_TURN_MAX {
+            value += 1;
+            let signal = GpuSignal::Monitored { objects: vec![fence].into(), values: vec![value].into() };
+            let (contexts, flags) = (vec![context].into(), SignalFlags::empty());
+            append(&call_to_frame(0, &Call::SignalFromGpu { contexts, signal, flags }), &mut bytes);
+        }
+        client.channel.take_in(&bytes);
+        let before = counting::allocations();
+        client.channel.turn().unwrap();
+        client.channel.idle();
+        let count = counting::allocations() - before;
+        // The first turns allocate what later ones use again.
+        assert!(turn < 2 || count == 0, "{count} allocations for {CALLS_PER_TURN_MAX} signals");
+    }
+    assert_eq!(counts(), (sent, stores + value));
 }
 
 /// A process that is awake makes calls, and the daemon answers them, without a byte on the stream: no system call.

@@ -18,7 +18,7 @@ use crate::sync::legacy::Form;
 use crate::vidmm::allocation::AllocationOpen;
 use crate::vidmm::paging::Pending;
 use crate::vidmm::vaspace::{ADDRESSES_END, AddressBounds, AddressSpace, PAGE_BYTES, PIECE_BYTES, VaPage};
-use crate::vidsch::{Packet, Signal};
+use crate::vidsch::{Packet, Signal, Targets};
 
 /// `D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE`.
 mod protection {
@@ -162,8 +162,9 @@ impl Kernel {
         let Some(next_value) = fence_value.checked_add(1) else {
             return invalid("the fence value has no successor");
         };
-        let of_fence =
-            |value, without| self.resolve(process, device, &[fence], &[value], Form::ValueArray, without);
+        let of_fence = |value, without| -> Result<Vec<_>, Refusal> {
+            self.resolve(process, device, &[fence], &[value], Form::ValueArray, without)
+        };
         let waited = match flags & DO_NOT_WAIT {
             0 => of_fence(fence_value, SyncObjectFlags::NO_WAIT)?,
             _ => Vec::new(),
@@ -190,7 +191,7 @@ impl Kernel {
             }
         }
         self.enqueue(queue, Packet::PageTables(updates));
-        let targets: Vec<_> = signaled.iter().map(|item| (item.object, item.value)).collect();
+        let targets: Targets = signaled.iter().map(|item| (item.object, item.value)).collect();
         for (object, _) in &targets {
             self.sync.hold(*object);
         }

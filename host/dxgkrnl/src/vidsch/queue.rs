@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use d3dkmt::{EventId, Handle, NtStatus, SignalFlags};
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use super::ready_command::ReadyCommand;
 use crate::ProcessId;
@@ -81,13 +82,18 @@ impl Packet {
     }
 }
 
+/// Objects that a packet signals, and their values: one is stored inline, in no more room than a `Vec` takes.
+pub(crate) type Targets = SmallVec<[(u32, u64); 1]>;
+
+const _: () = assert!(size_of::<Targets>() == size_of::<Vec<(u32, u64)>>());
+
 /// The action of a signal packet when the queue reaches it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Signal {
     pub process: ProcessId,
     pub flags: SignalFlags,
     /// Objects (kept alive by the packet) and their values.
-    pub targets: Vec<(u32, u64)>,
+    pub targets: Targets,
     pub event: Option<EventId>,
     /// If a mutex or semaphore is among the objects: the contexts of the call, and their device.
     pub by: Vec<Handle>,

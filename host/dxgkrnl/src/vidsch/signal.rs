@@ -4,8 +4,9 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use d3dkmt::{GpuSignal, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, counts, limits};
+use smallvec::SmallVec;
 
-use super::{Broadcast, Packet, Signal};
+use super::{Broadcast, Packet, Signal, Targets};
 use crate::ProcessId;
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid};
@@ -13,6 +14,11 @@ use crate::kernel::Kernel;
 use crate::policy::{GpuWait, LowerGpuSignal};
 use crate::sync::legacy::{Acquire, Form, is_acquired, queueable};
 use crate::sync::waits::{WaitItem, WaitOwner};
+
+/// Targets from the objects that a signal names.
+fn targets_of(resolved: SmallVec<[WaitItem; 1]>) -> Targets {
+    resolved.iter().map(|item| (item.object, item.value)).collect()
+}
 
 impl Kernel {
     /// `SignalSynchronizationObjectFromGpu` and `..2`.
@@ -33,14 +39,14 @@ impl Kernel {
         let ids = contexts
             .iter()
             .map(|handle| self.open_context(process, *handle))
-            .collect::<Result<Vec<_>, _>>()?;
+            .collect::<Result<SmallVec<[u32; 4]>, _>>()?;
         let device = self.vidsch.queues[ids[0]].device;
         if ids.iter().any(|id| self.vidsch.queues[*id].device != device) {
             return invalid("the contexts of a broadcast are not of one device");
         }
         let enqueue_event = flags.contains(SignalFlags::ENQUEUE_CPU_EVENT);
-        let (targets, event): (Vec<(u32, u64)>, _) = match signal {
-            GpuSignal::CpuEvent { event } if enqueue_event => (Vec::new(), Some(event)),
+        let (targets, event): (Targets, _) = match signal {
+            GpuSignal::CpuEvent { event } if enqueue_event => (Targets::new(), Some(event)),
             GpuSignal::CpuEvent { .. } => return invalid("a CPU event needs the flag EnqueueCpuEvent"),
             GpuSignal::Monitored { .. } if enqueue_event => {
                 return invalid("EnqueueCpuEvent takes an event and no objects");
@@ -52,13 +58,13 @@ impl Kernel {
                 let values = alloc::vec![fence_value; objects.len()];
                 let denied_by = SyncObjectFlags::NO_SIGNAL;
                 let resolved = self.resolve(process, device, &objects, &values, Form::OneValue, denied_by)?;
-                (resolved.iter().map(|item| (item.object, item.value)).collect(), None)
+                (targets_of(resolved), None)
             }
             GpuSignal::Monitored { objects, values } => {
                 let denied_by = SyncObjectFlags::NO_SIGNAL;
                 let resolved =
                     self.resolve(process, device, &objects, &values, Form::ValueArray, denied_by)?;
-                (resolved.iter().map(|item| (item.object, item.value)).collect(), None)
+                (targets_of(resolved), None)
             }
         };
         let mut by = Vec::new();
@@ -76,8 +82,11 @@ impl Kernel {
         for (object, _) in &signal.targets {
             self.sync.hold(*object);
         }
+        if !signal.targets.iter().any(|(object, _)| self.signals_early(*object)) {
+            return self.enqueue_in_each(queues, signal);
+        }
         let Signal { process, flags, targets, event, by } = signal;
-        let (early, targets): (Vec<_>, Vec<_>) =
+        let (early, targets): (Targets, Targets) =
             targets.into_iter().partition(|(object, _)| self.signals_early(*object));
         if !early.is_empty() {
             let by = by.clone();
@@ -115,7 +124,7 @@ impl Kernel {
         let queue = self.open_context(process, context)?;
         let device = self.vidsch.queues[queue].device;
         let denied_by = SyncObjectFlags::NO_WAIT;
-        let items = self.resolve(process, device, objects, values, form, denied_by)?;
+        let items: Vec<WaitItem> = self.resolve(process, device, objects, values, form, denied_by)?;
         let is_acquired = |item: &WaitItem| is_acquired(self.sync.objects()[item.object].object_type);
         if items.iter().any(is_acquired) {
             let (taken, values): (Vec<_>, Vec<_>) = items.into_iter().partition(is_acquired);
@@ -144,7 +153,7 @@ impl Kernel {
     }
 
     /// Resolves and checks the objects of a queued signal or wait.
-    pub(crate) fn resolve(
+    pub(crate) fn resolve<Items: FromIterator<WaitItem>>(
         &self,
         process: ProcessId,
         device: u32,
@@ -152,7 +161,7 @@ impl Kernel {
         values: &[u64],
         form: Form,
         denied_by: SyncObjectFlags,
-    ) -> Result<Vec<WaitItem>, Refusal> {
+    ) -> Result<Items, Refusal> {
         let most = limits::OBJECTS_WAITED_ON_MAX;
         if !counts::fit(objects.len(), values.len(), most) {
             let (objects, values) = (objects.len(), values.len());
@@ -185,7 +194,7 @@ impl Kernel {
         for at in 0..signal.targets.len() {
             let (object, value) = signal.targets[at];
             if self.sync.legacy().is_being_served(object) {
-                let rest = signal.targets.split_off(at);
+                let rest = signal.targets.drain(at..).collect();
                 signal.targets.into_iter().for_each(|(object, _)| self.release_reference(object));
                 return self.put_back(queue, Packet::Signal(Signal { targets: rest, ..signal }));
             }

@@ -128,6 +128,14 @@ impl Owner {
         self.call(Call::SignalFromCpu { device: self.device, objects, values, flags: SignalFlags::empty() })
     }
 
+    /// A one-way signal by the context.
+    pub fn gpu_signal(&self, value: u64) -> Input {
+        let (contexts, objects) = (Handles::from_slice(&[self.context]), Handles::from_slice(&[self.fence]));
+        let signal = GpuSignal::Monitored { objects, values: Values::from_slice(&[value]) };
+        let call = Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() };
+        Input::Call { process: self.process, request: 0, call }
+    }
+
     /// Signals queued behind a wait for the fence.
     pub fn packets(&mut self, count: u32) {
         let (context, fence) = (self.context, self.fence);
