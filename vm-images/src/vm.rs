@@ -13,7 +13,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -101,7 +101,8 @@ impl Vm {
         File::create(&config.console_log).at("create", &config.console_log)?;
         let messages = File::create(&qemu_log).at("create", &qemu_log)?;
         let mut command = Command::new(&program);
-        command.args(arguments(config)).args(firmware(&program)).stdin(Stdio::null());
+        command.args(arguments(config)).args(firmware(&program)).args(sandbox(&program));
+        command.stdin(Stdio::null());
         command.stdout(messages.try_clone().at("share", &qemu_log)?).stderr(messages);
         let command_line = rendered(&command);
         let started = spawn_bound_to_process(command);
@@ -272,6 +273,25 @@ fn firmware(program: &Path) -> &'static [&'static str] {
     let beside =
         program.parent().and_then(Path::parent).map(|prefix| prefix.join("share/qemu").join(SMALL_FIRMWARE));
     if beside.is_some_and(|file| file.is_file()) { &["-bios", SMALL_FIRMWARE] } else { &[] }
+}
+
+/// QEMU's own list of system calls: it starts no program, and gets no other user or priority. A QEMU that was built without
+/// libseccomp refuses the option.
+fn sandbox(program: &Path) -> &'static [&'static str] {
+    const ARGUMENTS: [&str; 2] =
+        ["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"];
+    static IS_KNOWN: OnceLock<bool> = OnceLock::new();
+    let is_known = IS_KNOWN.get_or_init(|| {
+        let mut probe = Command::new(program);
+        probe
+            .args(ARGUMENTS)
+            .arg("-version")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        probe.status().is_ok_and(|status| status.success())
+    });
+    if *is_known { &ARGUMENTS } else { &[] }
 }
 
 /// Doubles commas, as QEMU's option lists require.

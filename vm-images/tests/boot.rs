@@ -44,6 +44,9 @@ fn a_guest_boots_and_loads_its_modules_in_order() {
     assert!(lines("/proc/cmdline")[0].ends_with(" gpupv.cid=7"), "{console:?}");
     assert!(lines("current_clocksource")[0].contains(": tsc"), "{console:?}");
     assert_eq!(vm.try_wait(), None);
+    // Every distribution's QEMU has libseccomp.
+    let status = std::fs::read_to_string(format!("/proc/{}/status", vm.pid())).unwrap();
+    assert!(status.contains("\nSeccomp:\t2\n"), "QEMU has no list of system calls: {status}");
     assert!(vm.kill().is_some());
 }
 

@@ -11,7 +11,7 @@ use proto::control::control_client::ControlClient;
 use proto::control::control_server::{Control, ControlServer};
 use proto::control::{
     DumpTraceRequest, Dumped, InjectRequest, Injected, InspectRequest, Inspection, Note, NotesRequest,
-    StopReply, StopRequest, WhyReply, WhyRequest,
+    SecurityReply, SecurityRequest, SecurityThread, StopReply, StopRequest, WhyReply, WhyRequest,
 };
 use rustix::net::SocketType;
 use tokio::sync::{Notify, broadcast};
@@ -106,14 +106,39 @@ impl Control for Service {
 
     async fn dump_trace(&self, request: Request<DumpTraceRequest>) -> Result<Response<Dumped>, Status> {
         let path = PathBuf::from(request.into_inner().path);
-        let steps = self.kernel_host.traces().dump(&path).map_err(Status::failed_precondition)?;
+        let dumped = self.kernel_host.traces().dump(&path);
+        let steps = dumped.map_err(|why| Status::failed_precondition(why + &outside(&path)))?;
         Ok(Response::new(Dumped { steps }))
+    }
+
+    async fn security(&self, _: Request<SecurityRequest>) -> Result<Response<SecurityReply>, Status> {
+        let missing = vec!["everything: this process has no sandbox".to_owned()];
+        let status = sandbox::status().unwrap_or(sandbox::Status { missing, ..sandbox::Status::default() });
+        let thread =
+            |(thread, kind): (i32, sandbox::Kind)| SecurityThread { thread, list: kind.word().into() };
+        Ok(Response::new(SecurityReply {
+            pid: std::process::id(),
+            landlock: status.landlock.unwrap_or_default(),
+            folders: status.folders.iter().map(|folder| folder.display().to_string()).collect(),
+            missing: status.missing,
+            threads: status.threads.into_iter().map(thread).collect(),
+        }))
     }
 
     async fn stop(&self, _: Request<StopRequest>) -> Result<Response<StopReply>, Status> {
         self.stop.notify_one();
         Ok(Response::new(StopReply {}))
     }
+}
+
+/// What an error adds if the sandbox has no such folder.
+fn outside(path: &Path) -> String {
+    let status = sandbox::status().unwrap_or_default();
+    if status.landlock.is_none() || status.folders.iter().any(|folder| path.starts_with(folder)) {
+        return String::new();
+    }
+    let folders: Vec<_> = status.folders.iter().map(|folder| folder.display().to_string()).collect();
+    format!("; this daemon writes into {} only (docs/SECURITY.md)", folders.join(" and "))
 }
 
 /// Reads the state on a blocking thread, because a large state takes long.
@@ -135,11 +160,19 @@ fn question(kernel_host: &KernelHost, request: &WhyRequest) -> Result<Question, 
     Ok(Question { most, process: process.map(|process| process.0), ..question })
 }
 
-/// Serves the control socket of a daemon until it is stopped or interrupted.
-pub async fn serve(daemon: &Daemon, read_injection: ReadInjection) -> anyhow::Result<()> {
+/// Opens the control socket of a daemon.
+pub fn listen(daemon: &Daemon) -> anyhow::Result<Listener> {
     let path = daemon.directory().join(SOCKET_NAME);
     // Administration is for the user that started the daemon.
-    let listener = Listener::new(&path, SocketType::STREAM, listening::OWNER_ONLY)?;
+    Ok(Listener::new(&path, SocketType::STREAM, listening::OWNER_ONLY)?)
+}
+
+/// Serves the control socket of a daemon until it is stopped or interrupted.
+pub async fn serve(
+    daemon: &Daemon,
+    listener: &Listener,
+    read_injection: ReadInjection,
+) -> anyhow::Result<()> {
     let listener = std::os::unix::net::UnixListener::from(listener.descriptor.try_clone()?);
     let incoming =
         tokio_stream::wrappers::UnixListenerStream::new(tokio::net::UnixListener::from_std(listener)?);

@@ -64,7 +64,10 @@ impl DiskWriter {
     pub fn start(kernel_host: Arc<KernelHost>, interval: Duration) -> std::io::Result<DiskWriter> {
         let (sender, messages) = channel();
         kernel_host.traces().notify_writer(sender.clone());
-        let run = move || write_often(&kernel_host, interval, &messages);
+        let run = move || {
+            sandbox::enter(sandbox::Kind::DiskWriter);
+            write_often(&kernel_host, interval, &messages);
+        };
         let thread = std::thread::Builder::new().name("disk-writer".into()).spawn(run)?;
         Ok(DiskWriter { sender, thread: Some(thread) })
     }

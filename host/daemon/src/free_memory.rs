@@ -94,7 +94,11 @@ pub(super) struct FreeMemory {
 impl FreeMemory {
     pub fn start(requests: Arc<TrimRequest>) -> std::io::Result<FreeMemory> {
         let trimmer = Arc::clone(&requests);
-        let thread = std::thread::Builder::new().name("free-memory".into()).spawn(move || trimmer.run())?;
+        let run = move || {
+            sandbox::enter(sandbox::Kind::FreeMemory);
+            trimmer.run();
+        };
+        let thread = std::thread::Builder::new().name("free-memory".into()).spawn(run)?;
         let _ = requests.thread.set(thread.thread().clone());
         Ok(FreeMemory { requests, thread: Some(thread) })
     }

@@ -219,7 +219,11 @@ pub(crate) struct LogThread {
 impl LogThread {
     pub fn start(lines: Arc<LogLines>) -> std::io::Result<LogThread> {
         let writer = Arc::clone(&lines);
-        let thread = std::thread::Builder::new().name("log".into()).spawn(move || writer.run())?;
+        let run = move || {
+            sandbox::enter(sandbox::Kind::Log);
+            writer.run();
+        };
+        let thread = std::thread::Builder::new().name("log".into()).spawn(run)?;
         Ok(LogThread { lines, thread: Some(thread) })
     }
 }

@@ -23,6 +23,7 @@ impl TimerThread {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let stopped = stop.clone();
         let run = move || {
+            sandbox::enter(sandbox::Kind::Timer);
             if let Err(error) = run(&kernel_host, &stopped) {
                 tracing::error!("engines no longer progress: cannot wait for the timer: {error}");
             }

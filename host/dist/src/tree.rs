@@ -114,6 +114,7 @@ mod tests {
             "include/gpupv/dxgk_miniport.h",
             "lib/pkgconfig/gpupv.pc",
             "lib/systemd/system/gpupv-guestd.service",
+            "lib/systemd/system/gpupv.service",
             "share/doc/gpupv/README.md",
             "share/doc/gpupv/SCENARIOS.md",
             "share/man/man1/gpupv.1",

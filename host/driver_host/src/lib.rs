@@ -7,12 +7,13 @@
 //! ```
 //!
 //! `abi/` declares the C interface. `messages.rs` has what the two processes exchange, and what a trace keeps of it.
-//! `process.rs` starts, asks and ends the process. `main.rs` and its modules are the program in that process.
+//! `process.rs` starts, asks and ends the process, `starter.rs` for a daemon that may start no program. `main.rs` and its modules are the program in that process.
 //!
-//! `unsafe`: a function of a driver is called through its pointer.
+//! `unsafe`: a function of a driver is called through its pointer; the starter forks.
 
 pub mod abi;
 pub mod limits;
 pub mod messages;
 pub mod process;
+pub mod starter;
 mod watch;

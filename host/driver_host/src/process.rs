@@ -6,8 +6,9 @@
 //!                └────────────────┴───────────────┴──▶ lost: killed and reaped
 //! ```
 //! The process ends when its socket closes, even inside of a DDI: it watches the socket in a thread. So it ends with
-//! the daemon, however that ends. A thread of the daemon reaps it whenever it exits.
+//! the daemon, however that ends. A thread of the daemon reaps it whenever it exits, or the starter does (`starter.rs`).
 
+use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -24,6 +25,7 @@ use serde::de::DeserializeOwned;
 use crate::abi::Ddi;
 use crate::limits::{DDI_MAX, DDI_WALL_MAX, LOAD_MAX, SLOW_DDIS_MAX};
 use crate::messages::{self, Answer, Hello, Incoming, PROTOCOL_VERSION, Request};
+use crate::starter::{self, Started};
 use crate::watch::{Look, look, own_ns};
 
 /// Name of the program.
@@ -96,6 +98,24 @@ fn is_not_ready(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
+/// How the exit status of a process is learned.
+enum Reaper {
+    /// A thread of this process reaps it.
+    Thread(JoinHandle<io::Result<ExitStatus>>),
+    /// The starter reaps it, and writes the status into this pipe.
+    Starter(File),
+}
+
+impl Reaper {
+    /// Waits until the process is reaped.
+    fn wait(self) -> Option<ExitStatus> {
+        match self {
+            Reaper::Thread(thread) => thread.join().ok()?.ok(),
+            Reaper::Starter(exit) => starter::exit_status(&exit),
+        }
+    }
+}
+
 /// A process that runs one driver for one adapter.
 pub struct DriverProcess {
     pid: u32,
@@ -103,41 +123,39 @@ pub struct DriverProcess {
     socket: UnixStream,
     incoming: Incoming,
     slow: SlowDdis,
-    /// Reaps the process.
-    reaper: Option<JoinHandle<io::Result<ExitStatus>>>,
+    /// `None` once it was waited for.
+    reaper: Option<Reaper>,
     is_bounded: bool,
 }
 
 impl DriverProcess {
-    /// Starts the process; [`DriverProcess::load`] waits for it.
+    /// Starts the process, by the [`starter`] if this process has one; [`DriverProcess::load`] waits for it.
     pub fn start(driver: &Path) -> Result<DriverProcess, String> {
-        let program = program()?;
-        let fail = |error: io::Error| format!("{} does not start: {error}", program.display());
-        let (socket, its_end) = UnixStream::pair().map_err(fail)?;
-        let output = io::stderr().as_fd().try_clone_to_owned().map_err(fail)?;
-        let mut command = Command::new(&program);
-        // A group of its own: the terminal's signals are for the programs that use the driver.
-        command.arg(driver).stdin(OwnedFd::from(its_end)).stdout(Stdio::from(output)).process_group(0);
-        let child = command.spawn().map_err(fail)?;
-        // The parent's copy of the other end closes with the command.
-        drop(command);
-        DriverProcess::over(child, socket).map_err(fail)
-    }
-
-    fn over(mut child: Child, socket: UnixStream) -> io::Result<DriverProcess> {
+        if let Some(started) = starter::start(driver) {
+            let Started { pid, socket, pidfd, exit } = started?;
+            return DriverProcess::over(pid, pidfd, socket, Reaper::Starter(exit))
+                .map_err(|error| error.to_string());
+        }
+        let (mut child, socket) = spawn(driver)?;
+        let fail = |error: io::Error| format!("{PROGRAM} does not start: {error}");
         let pid = child.id();
-        let known = Pid::from_raw(pid as i32).ok_or(io::ErrorKind::InvalidInput)?;
+        let known = Pid::from_raw(pid as i32).ok_or_else(|| fail(io::ErrorKind::InvalidInput.into()))?;
         let pidfd = match pidfd_open(known, PidfdFlags::empty()) {
             Ok(pidfd) => pidfd,
             Err(error) => {
                 let _ = child.kill().and_then(|()| child.wait());
-                return Err(error.into());
+                return Err(fail(error.into()));
             }
         };
         let reaper = std::thread::Builder::new()
             .name("driver-reaper".into())
             .stack_size(64 << 10)
-            .spawn(move || child.wait())?;
+            .spawn(move || child.wait())
+            .map_err(fail)?;
+        DriverProcess::over(pid, pidfd, socket, Reaper::Thread(reaper)).map_err(fail)
+    }
+
+    fn over(pid: u32, pidfd: OwnedFd, socket: UnixStream, reaper: Reaper) -> io::Result<DriverProcess> {
         socket.set_nonblocking(true)?;
         let (incoming, is_bounded) = (Incoming::default(), std::env::var_os(UNBOUNDED_ENV).is_none());
         let slow = SlowDdis { debt: Duration::ZERO, at: Instant::now() };
@@ -279,7 +297,7 @@ impl DriverProcess {
         if !(closed && exits(DDI_MAX)) {
             let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
         }
-        reaper.join().ok()?.ok()
+        reaper.wait()
     }
 }
 
@@ -290,6 +308,19 @@ impl Drop for DriverProcess {
             self.kill();
         }
     }
+}
+
+/// Starts the program with a driver. Returns the process, which nothing reaps yet, and its socket.
+pub(crate) fn spawn(driver: &Path) -> Result<(Child, UnixStream), String> {
+    let program = program()?;
+    let fail = |error: io::Error| format!("{} does not start: {error}", program.display());
+    let (socket, its_end) = UnixStream::pair().map_err(fail)?;
+    let output = io::stderr().as_fd().try_clone_to_owned().map_err(fail)?;
+    let mut command = Command::new(&program);
+    // A group of its own: the terminal's signals are for the programs that use the driver.
+    command.arg(driver).stdin(OwnedFd::from(its_end)).stdout(Stdio::from(output)).process_group(0);
+    let child = command.spawn().map_err(fail)?;
+    Ok((child, socket))
 }
 
 /// The path of the program: of the environment, or beside this program, or in `../lib/gpupv`.

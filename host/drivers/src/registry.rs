@@ -86,6 +86,21 @@ impl Registry {
         config.adapters.iter().any(|adapter| process::is_path(&adapter.kmd))
     }
 
+    /// Starts a process that starts the drivers of a configuration that are shared objects, so that this process may be
+    /// restricted; `restrict` runs in it first. Does nothing if there is no such driver. Call it before any driver starts.
+    ///
+    /// # Errors
+    ///
+    /// A system call failed.
+    pub fn fork_starter(
+        config: &Config,
+        restrict: impl FnOnce() -> Result<(), String>,
+    ) -> std::io::Result<()> {
+        let names = config.adapters.iter().map(|adapter| &*adapter.kmd).filter(|name| process::is_path(name));
+        let drivers: Vec<_> = names.map(std::path::PathBuf::from).collect();
+        if drivers.is_empty() { Ok(()) } else { driver_host::starter::fork(drivers, restrict) }
+    }
+
     /// Checks that each adapter of a configuration names a registered driver, or a shared object that can be loaded.
     pub fn check(&self, config: &Config) -> Result<(), UnknownDriver> {
         config.adapters.iter().try_for_each(|adapter| {

@@ -16,7 +16,13 @@ const GROUPS: [(&str, &[&str]); 5] = [
 /// Command lines of each subcommand, each with what it does.
 const EXAMPLES: [(&str, &[(&str, &str)]); 27] = [
     ("demo", &[("gpupv demo", "the tour in a VM"), ("gpupv demo --local", "the same without a VM")]),
-    ("doctor", &[("gpupv doctor --fix", "install what is missing")]),
+    (
+        "doctor",
+        &[
+            ("gpupv doctor --fix", "install what is missing"),
+            ("gpupv doctor --security --directory /run/gpupv", "what restricts a daemon"),
+        ],
+    ),
     (
         "run",
         &[

@@ -141,7 +141,11 @@ impl Device {
         });
         let server = Server::new(Arc::clone(&shared), listener)?;
         let name = format!("vsock-{}", shared.config.guest_cid);
-        let thread = std::thread::Builder::new().name(name).spawn(move || server.run())?;
+        let begins = Arc::clone(&shared.services);
+        let thread = std::thread::Builder::new().name(name).spawn(move || {
+            begins.begins();
+            server.run();
+        })?;
         Ok(Device { shared, thread: Some(thread) })
     }
 

@@ -15,6 +15,10 @@ pub struct ConnectRequest {
 /// The daemon's services for one VM. All methods run on threads of the device, one call at a time. No lock is held that
 /// a method of the device takes. They must not block, because the VM's packets wait meanwhile.
 pub trait Services: Send + Sync + 'static {
+    /// Called first on the device's thread, which starts all others of the device; nothing of QEMU is read before it
+    /// returns.
+    fn begins(&self) {}
+
     /// The guest requests a connection to `local_port` of CID 2. `None` answers RST.
     ///
     /// Bytes sent on `connection` before this returns are sent right after the acceptance.

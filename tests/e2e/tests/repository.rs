@@ -10,7 +10,7 @@ use e2e::programs::tree;
 use serde_json::Value;
 
 /// Workspace crates that each crate may use (design: "a crate boundary exists because a rule differs").
-const EDGES: [(&str, &[&str]); 36] = [
+const EDGES: [(&str, &[&str]); 37] = [
     ("dist", &["gpupv"]),
     ("d3dkmt", &[]),
     ("fence_page", &[]),
@@ -18,6 +18,7 @@ const EDGES: [(&str, &[&str]); 36] = [
     ("nt_handle", &["d3dkmt"]),
     ("covers", &[]),
     ("listening", &[]),
+    ("sandbox", &[]),
     ("proto", &["d3dkmt"]),
     ("dxgkrnl", &["d3dkmt"]),
     ("barriers", &["d3dkmt"]),
@@ -41,6 +42,7 @@ const EDGES: [(&str, &[&str]); 36] = [
             "listening",
             "nt_handle",
             "proto",
+            "sandbox",
             "timeline",
             "trace",
             "vsock-device",
@@ -70,6 +72,7 @@ const EDGES: [(&str, &[&str]); 36] = [
             "kmd",
             "live",
             "proto",
+            "sandbox",
             "scenario",
             "timeline",
             "trace",

@@ -19,6 +19,15 @@ fn hosts(driver: &Path) -> Vec<String> {
     commands.filter(|command| command.contains("driver-host") && command.contains(driver)).collect()
 }
 
+/// Whether every thread of the daemon has a list of system calls, or the system has none.
+fn is_restricted(served: &Served) -> bool {
+    let actions = std::fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail").unwrap_or_default();
+    let threads = std::fs::read_dir(format!("/proc/{}/task", served.pid())).expect("it runs").flatten();
+    let mut statuses =
+        threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("status")).ok());
+    !actions.contains("trap") || statuses.all(|status| status.contains("\nSeccomp:\t2\n"))
+}
+
 #[test]
 fn a_driver_in_c_resumes_with_its_daemon_and_leaves_no_process() {
     provide_driver_host().expect("driver-host is built");
@@ -36,6 +45,7 @@ fn a_driver_in_c_resumes_with_its_daemon_and_leaves_no_process() {
         client.write_input(b"20\n");
         client.says("on");
         assert_eq!(hosts(&driver).len(), 1, "one process for the adapter");
+        assert!(is_restricted(&served), "the daemon may start programs");
         served.kill();
         eventually("the driver ends with its daemon", || match &hosts(&driver)[..] {
             [] => Ok(()),

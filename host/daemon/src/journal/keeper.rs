@@ -77,7 +77,10 @@ impl Keeper {
         let segment_state = Arc::clone(&last);
         let thread = std::thread::Builder::new()
             .name("journal-keeper".into())
-            .spawn(move || replays.keep(&segments, &segment_state))
+            .spawn(move || {
+                sandbox::enter(sandbox::Kind::JournalKeeper);
+                replays.keep(&segments, &segment_state);
+            })
             .context("cannot start the journal's thread")?;
         Ok(Keeper { sender: Some(sender), thread: Some(thread), last })
     }

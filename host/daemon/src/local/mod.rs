@@ -222,7 +222,10 @@ impl LocalLoop {
         }
         state.kernel_host.resumption().notify_on_return(event_channel.clone());
         state.begin_returning()?;
-        let thread = std::thread::Builder::new().name("gpupv-local".into()).spawn(move || state.run())?;
+        let thread = std::thread::Builder::new().name("gpupv-local".into()).spawn(move || {
+            sandbox::enter(sandbox::Kind::Local);
+            state.run();
+        })?;
         Ok(LocalLoop { commands: sender, event_channel, thread })
     }
 

@@ -208,6 +208,10 @@ impl VmShared {
 struct VmServices(Arc<VmShared>);
 
 impl Services for VmServices {
+    fn begins(&self) {
+        sandbox::enter(sandbox::Kind::Device);
+    }
+
     fn accept(&self, request: ConnectRequest, connection: Connection) -> Option<Box<dyn Endpoint>> {
         let shared = &self.0;
         let refuse = |why: &str| {

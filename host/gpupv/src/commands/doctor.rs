@@ -1,11 +1,14 @@
 //! `gpupv doctor`: shows what this machine lacks to run guests, and the commands that install it.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use drivers::{DRIVER_HOST, DRIVER_HOST_ENV};
 use serde_json::json;
 use vm_images::{Cache, Mend, Requirement, State};
 
 use crate::artifacts;
+use crate::commands::{default_directory, security};
 use crate::output::{OK, SET_UP_FAILED, Steps, complain, say};
 
 /// Arguments of `gpupv doctor`.
@@ -14,6 +17,12 @@ pub struct DoctorArgs {
     /// Run the commands that install what is missing
     #[arg(long)]
     pub fix: bool,
+    /// Show what restricts a running daemon instead: user, files, and the system calls of each thread
+    #[arg(long, conflicts_with = "fix")]
+    pub security: bool,
+    /// Folder of the daemon's sockets
+    #[arg(long, value_name = "DIR", requires = "security")]
+    pub directory: Option<PathBuf>,
     /// Print the findings as JSON
     #[arg(long)]
     pub json: bool,
@@ -74,6 +83,9 @@ fn print(requirement: &Requirement) {
 }
 
 pub fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
+    if args.security {
+        return security::run(&args.directory.clone().unwrap_or_else(default_directory), args.json);
+    }
     let steps = Steps::new();
     let cache = Cache::from_environment()?;
     steps.step("checking this machine");

@@ -9,6 +9,7 @@ pub mod inspect;
 pub mod replay;
 pub mod run;
 pub mod scenario;
+pub mod security;
 pub mod serve;
 pub mod trace;
 pub mod vm;

@@ -9,11 +9,14 @@ use clap::Args;
 use drivers::Registry;
 use proto::limits::BROKER_ENV;
 
+use sandbox::{Files, HeldThreads, Kind, Level, Request, User};
+use tokio::signal::unix::{SignalKind, signal};
+
 use crate::commands::{DaemonArgs, default_directory, device_options, inject};
 use crate::daemon::journal::JournalOptions;
 use crate::daemon::kernel_host::Resumed;
 use crate::daemon::{Daemon, Options, control, machine_name};
-use crate::output::{OK, say};
+use crate::output::{OK, complain, say};
 
 /// Arguments of `gpupv serve`.
 #[derive(Args, Debug)]
@@ -33,6 +36,13 @@ pub struct ServeArgs {
     /// How long a restarted daemon waits for its processes, and processes wait for a daemon: SECONDS, or `forever`
     #[arg(long, value_name = "TIME", default_value = "30", requires = "journal")]
     pub resume_within: ResumeWithin,
+    /// Restrict the daemon to what it needs of the system: `auto` as far as the system can, with a line that says what
+    /// is missing; `require` or do not start; `off` (docs/SECURITY.md)
+    #[arg(long, value_name = "HOW", default_value_t = Level::Auto)]
+    pub sandbox: Level,
+    /// Run as this user, if started as root. Folders that the daemon creates for sockets and journal are that user's
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
 }
 
 /// A time limit of a wait; `None`: no limit.
@@ -65,8 +75,59 @@ fn say_journal(folder: &Path, resumed: Option<Resumed>) {
     }
 }
 
+/// Creates a folder that does not exist; it is the user's then.
+fn provide(folder: &Path, what: &str, user: Option<&User>) -> anyhow::Result<()> {
+    if folder.exists() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(folder)
+        .and_then(|()| user.map_or(Ok(()), |user| user.own(folder)))
+        .with_context(|| format!("cannot create {what} {}", folder.display()))
+}
+
+/// Restricts this process to what a daemon with these options needs, before it has anything of a client.
+fn restrict(args: &ServeArgs, options: &Options) -> anyhow::Result<()> {
+    let user = args.user.as_deref().map(User::named).transpose().map_err(anyhow::Error::msg)?;
+    provide(&options.directory, "the socket folder", user.as_ref())?;
+    let journal = options.journal.as_ref().map(|journal| &*journal.folder);
+    if let Some(journal) = journal {
+        provide(journal, "the journal's folder", user.as_ref())?;
+    }
+    let dumps = options.flight_recorder_bytes.map(|_| &*options.dumps);
+    let record = options.record.as_ref().and_then(|path| path.parent()).map(|folder| match folder {
+        folder if folder == Path::new("") => Path::new("."),
+        folder => folder,
+    });
+    let folders = [Some(&*options.directory), journal, dumps, record].into_iter().flatten();
+    let folders = folders.map(std::path::absolute).collect::<Result<_, _>>()?;
+    let level = args.sandbox;
+    // Drivers in C are started by a process without a client, which reads and runs files but writes none.
+    let of_starter = Request {
+        level,
+        user: user.clone(),
+        files: Files { run: vec!["/".into()], ..Files::default() },
+        starts_programs: true,
+    };
+    let restrict_starter = || sandbox::begin(&of_starter).map_err(|error| error.to_string());
+    Registry::fork_starter(&options.kernel, restrict_starter)
+        .context("cannot start the process of drivers")?;
+    let files = Files {
+        folders,
+        // A backtrace reads the program.
+        read: std::iter::once("/proc".into()).chain(std::env::current_exe()).collect(),
+        run: Vec::new(),
+        signals_others: Registry::runs_outside(&options.kernel),
+    };
+    sandbox::begin(&Request { level, user, files, starts_programs: false })?;
+    let missing = sandbox::status().unwrap_or_default().missing;
+    if args.sandbox == Level::Auto && !missing.is_empty() {
+        complain(format_args!("the sandbox lacks {}", missing.join("; ")));
+    }
+    Ok(())
+}
+
 pub fn run(args: &ServeArgs, drivers: &Registry) -> anyhow::Result<u8> {
-    let daemon = Daemon::start(Options {
+    let options = Options {
         directory: args.directory.clone().unwrap_or_else(default_directory),
         journal: args
             .journal
@@ -74,7 +135,11 @@ pub fn run(args: &ServeArgs, drivers: &Registry) -> anyhow::Result<u8> {
             .map(|folder| JournalOptions { folder, resume_within: args.resume_within.0 }),
         machines: args.vms,
         ..args.daemon.options(drivers)?
-    })?;
+    };
+    restrict(args, &options)?;
+    let daemon = Daemon::start(options)?;
+    // Until it is dropped, no thread reads what clients send.
+    let held_threads = HeldThreads::new();
     say(format_args!("local programs: {BROKER_ENV}={}", daemon.broker_path().display()));
     say(format_args!("{}", daemon.kernel_host.budgets));
     if let Some(folder) = &args.journal {
@@ -88,11 +153,14 @@ pub fn run(args: &ServeArgs, drivers: &Registry) -> anyhow::Result<u8> {
     say(format_args!("control: {}", daemon.directory().join(control::SOCKET_NAME).display()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
-            .context("cannot listen for SIGTERM")?;
+        let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+        let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+        let listener = control::listen(&daemon)?;
+        sandbox::enter(Kind::Control);
+        drop(held_threads);
         tokio::select! {
-            result = control::serve(&daemon, inject::read) => result,
-            result = tokio::signal::ctrl_c() => result.context("cannot listen for SIGINT"),
+            result = control::serve(&daemon, &listener, inject::read) => result,
+            _ = interrupt.recv() => Ok(()),
             _ = terminate.recv() => Ok(()),
         }
     })?;

@@ -1,0 +1,171 @@
+//! `gpupv doctor --security`: what restricts a running daemon, thread by thread.
+//!
+//! The system says of each thread whether it has a list of system calls, capabilities and no_new_privs; which list, and
+//! what landlock restricts, only the daemon itself can say.
+
+use std::collections::BTreeMap;
+use std::fs::read_to_string;
+use std::path::Path;
+
+use anyhow::Context as _;
+use proto::control::{SecurityReply, SecurityRequest};
+use serde_json::json;
+
+use crate::daemon::control;
+use crate::output::{OK, VERDICT_FAILED, say};
+
+/// What the system says of a thread.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Thread {
+    number: i32,
+    name: String,
+    /// The list that the daemon says it has entered.
+    list: Option<String>,
+    uid: u32,
+    has_list: bool,
+    no_new_privs: bool,
+    /// The effective and the permitted ones.
+    capabilities: u64,
+}
+
+impl Thread {
+    /// From the lines of `/proc/PID/task/TID/status`; `None` if they lack something.
+    fn read(number: i32, status: &str, list: Option<String>) -> Option<Thread> {
+        let field = |name: &str| {
+            let rest = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+            Some(rest.trim())
+        };
+        let set = |name: &str| u64::from_str_radix(field(name)?, 16).ok();
+        Some(Thread {
+            number,
+            name: field("Name")?.to_owned(),
+            list,
+            // The effective one.
+            uid: field("Uid")?.split_whitespace().nth(1)?.parse().ok()?,
+            has_list: field("Seccomp")? == "2",
+            no_new_privs: field("NoNewPrivs")? == "1",
+            capabilities: set("CapEff")? | set("CapPrm")?,
+        })
+    }
+
+    fn is_restricted(&self) -> bool {
+        self.has_list && self.no_new_privs && self.capabilities == 0
+    }
+
+    fn list_words(&self) -> String {
+        match (self.has_list, &self.list) {
+            (true, Some(list)) => format!("system calls of \"{list}\""),
+            (true, None) => "system calls of the thread that started it".into(),
+            (false, _) => "ALL SYSTEM CALLS".into(),
+        }
+    }
+
+    fn words(&self) -> String {
+        let no_new_privs = if self.no_new_privs { "no_new_privs" } else { "NEW PRIVILEGES" };
+        let capabilities = match self.capabilities {
+            0 => "no capabilities".to_owned(),
+            set => format!("CAPABILITIES {set:#x}"),
+        };
+        let Thread { number, name, .. } = self;
+        format!("thread {number} {name}: {}, {no_new_privs}, {capabilities}", self.list_words())
+    }
+
+    fn as_json(&self) -> serde_json::Value {
+        json!({
+            "thread": self.number, "name": self.name, "list": self.list, "has_list": self.has_list,
+            "no_new_privs": self.no_new_privs, "capabilities": self.capabilities, "uid": self.uid,
+        })
+    }
+}
+
+/// The threads of a process, by their numbers.
+fn threads(reply: &SecurityReply) -> anyhow::Result<Vec<Thread>> {
+    let lists: BTreeMap<_, _> = reply.threads.iter().map(|one| (one.thread, &one.list)).collect();
+    let folder = format!("/proc/{}/task", reply.pid);
+    let entries = std::fs::read_dir(&folder).with_context(|| format!("cannot read {folder}"))?;
+    let read = |entry: std::fs::DirEntry| {
+        let number = entry.file_name().to_str()?.parse().ok()?;
+        let list = lists.get(&number).map(|list| (*list).clone());
+        Thread::read(number, &read_to_string(entry.path().join("status")).ok()?, list)
+    };
+    let mut threads: Vec<_> = entries.flatten().filter_map(read).collect();
+    threads.sort_by_key(|thread| thread.number);
+    anyhow::ensure!(!threads.is_empty(), "process {} is gone", reply.pid);
+    Ok(threads)
+}
+
+/// What would restrict the daemon further.
+fn advice(reply: &SecurityReply, threads: &[Thread]) -> Vec<String> {
+    let mut advice = Vec::new();
+    if threads.iter().any(|thread| thread.uid == 0) {
+        advice.push(
+            "it runs as root: start it with --user NAME, or by host/dist/systemd/gpupv.service".into(),
+        );
+    }
+    if reply.missing.iter().any(|line| line.starts_with("everything")) {
+        advice.push("start it without --sandbox=off".into());
+    } else if reply.landlock.is_empty() {
+        advice.push(
+            "a kernel with landlock (5.13 or newer, `lsm=` with landlock) keeps it in its folders".into(),
+        );
+    }
+    advice
+}
+
+/// Prints what restricts the daemon whose sockets are in this folder.
+pub fn run(directory: &Path, as_json: bool) -> anyhow::Result<u8> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let reply = runtime.block_on(async {
+        let mut client = control::connect(directory).await?;
+        anyhow::Ok(client.security(SecurityRequest {}).await?.into_inner())
+    })?;
+    let threads = threads(&reply)?;
+    let advice = advice(&reply, &threads);
+    if as_json {
+        let all: Vec<_> = threads.iter().map(Thread::as_json).collect();
+        say(format_args!(
+            "{:#}",
+            json!({
+                "pid": reply.pid, "landlock": reply.landlock, "folders": reply.folders, "missing": reply.missing,
+                "threads": all, "advice": advice,
+            })
+        ));
+    } else {
+        let uid = threads[0].uid;
+        say(format_args!("daemon {}, user {uid}", reply.pid));
+        match reply.landlock.as_str() {
+            "" => say(format_args!("files: ALL OF THE USER'S")),
+            version => say(format_args!("files: landlock {version}, writes in {}", reply.folders.join(", "))),
+        }
+        threads.iter().for_each(|thread| say(format_args!("{}", thread.words())));
+        reply.missing.iter().for_each(|line| say(format_args!("missing: {line}")));
+        advice.iter().for_each(|line| say(format_args!("tighter: {line}")));
+    }
+    let is_complete = reply.missing.is_empty() && threads.iter().all(Thread::is_restricted);
+    Ok(if is_complete { OK } else { VERDICT_FAILED })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATUS: &str = "Name:\ttimer\nUid:\t1\t1000\t3\t4\nCapPrm:\t0000000000000000\n\
+                          CapEff:\t0000000000000000\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t2\n";
+
+    #[test]
+    fn a_thread_is_restricted_if_it_has_a_list_no_capabilities_and_no_new_privs() {
+        let read = |status: &str| Thread::read(7, status, Some("timer".into())).unwrap();
+        let thread = read(STATUS);
+        assert!(thread.is_restricted(), "{thread:?}");
+        assert_eq!((thread.uid, &*thread.name), (1000, "timer"));
+        for (was, is, word) in [
+            ("Seccomp:\t2", "Seccomp:\t0", "ALL SYSTEM CALLS"),
+            ("NoNewPrivs:\t1", "NoNewPrivs:\t0", "NEW PRIVILEGES"),
+            ("CapEff:\t0000000000000000", "CapEff:\t0000000000000002", "CAPABILITIES 0x2"),
+        ] {
+            let thread = read(&STATUS.replace(was, is));
+            assert!(!thread.is_restricted() && thread.words().contains(word), "{}", thread.words());
+        }
+        assert_eq!(Thread::read(7, "Name:\ttimer\n", None), None);
+    }
+}

@@ -1,0 +1,306 @@
+//! What the daemon's process and each of its threads may ask of the system.
+//!
+//! The daemon parses what hostile guests and local programs send. If one of them ever runs code in it, that code has the
+//! rights of the thread that it took over. So they are as few as that thread's work needs:
+//!
+//! ```text
+//!   the process, before it has a thread or a socket       each thread, before it reads a byte
+//!     another user (--user), no capabilities, no core       enter(Kind): the list of its system calls (lists.rs)
+//!     no_new_privs; landlock: its folders, no TCP
+//!                                                           a call that is not in it ── SIGSYS ──▶ the process ends
+//!                                                           with a message that names it (violation.rs)
+//! ```
+//! Threads that read clients' bytes wait in [`enter`] until the main thread has entered its own list and calls
+//! [`open`]. So no byte is read while a thread of the process can still do more.
+//!
+//! All of this is a property of the process, so it is kept in a static: a thread states its kind, and in a process that
+//! did not call [`begin`] nothing happens.
+
+mod files;
+#[cfg(target_arch = "x86_64")]
+mod lists;
+#[cfg(target_arch = "x86_64")]
+mod names;
+mod privileges;
+#[cfg(target_arch = "x86_64")]
+mod violation;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use seccompiler::BpfProgram;
+
+pub use files::Files;
+use files::Restricted;
+pub use privileges::{User, is_root};
+
+/// A kind of thread; each has a list of system calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// The main thread with the control service, and threads that answer for it.
+    Control,
+    /// Serves local processes.
+    Local,
+    /// Serves a VM: the device's threads.
+    Device,
+    /// Steps the kernel at its deadlines.
+    Timer,
+    /// Computes the states with which segments of the journal begin.
+    JournalKeeper,
+    /// Writes the trace to the disk.
+    DiskWriter,
+    /// Writes the log.
+    Log,
+    /// Returns freed memory to the system.
+    FreeMemory,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 8] = [
+        Kind::Control,
+        Kind::Local,
+        Kind::Device,
+        Kind::Timer,
+        Kind::JournalKeeper,
+        Kind::DiskWriter,
+        Kind::Log,
+        Kind::FreeMemory,
+    ];
+
+    /// Its word for people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::Control => "control service",
+            Kind::Local => "local processes",
+            Kind::Device => "device of a VM",
+            Kind::Timer => "timer",
+            Kind::JournalKeeper => "journal keeper",
+            Kind::DiskWriter => "disk writer",
+            Kind::Log => "log",
+            Kind::FreeMemory => "free memory",
+        }
+    }
+
+    /// Whether it reads what clients send, so that it must not begin before the process is restricted.
+    fn reads_clients(self) -> bool {
+        matches!(self, Kind::Local | Kind::Device)
+    }
+
+    /// Whether it runs steps of the kernel, and with them drivers.
+    pub fn runs_drivers(self) -> bool {
+        match self {
+            Kind::Control | Kind::Local | Kind::Device | Kind::Timer | Kind::JournalKeeper => true,
+            Kind::DiskWriter | Kind::Log | Kind::FreeMemory => false,
+        }
+    }
+}
+
+/// Whether the sandbox must be complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Level {
+    /// What this system offers; what is missing is reported.
+    #[default]
+    Auto,
+    /// All of it, or the daemon does not start.
+    Require,
+    Off,
+}
+
+impl FromStr for Level {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Level, String> {
+        match word {
+            "auto" => Ok(Level::Auto),
+            "require" => Ok(Level::Require),
+            "off" => Ok(Level::Off),
+            _ => Err("the sandbox is `auto`, `require` or `off`".into()),
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Level::Auto => "auto",
+            Level::Require => "require",
+            Level::Off => "off",
+        })
+    }
+}
+
+/// The sandbox that a process asks for.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    pub level: Level,
+    pub user: Option<User>,
+    pub files: Files,
+    /// It starts programs: no thread has a list.
+    pub starts_programs: bool,
+}
+
+/// Why a process cannot be restricted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// `--user` cannot be obeyed.
+    #[error("cannot become the user: {0}; only root can, or that user")]
+    User(String),
+    /// `--sandbox=require`.
+    #[error("--sandbox=require: {0}")]
+    Incomplete(String),
+}
+
+/// What restricts this process.
+#[derive(Debug, Clone, Default)]
+pub struct Status {
+    /// The version of landlock in force; `None`: files are not restricted.
+    pub landlock: Option<String>,
+    /// With landlock: the folders in which files are written.
+    pub folders: Vec<PathBuf>,
+    /// What is not in force, and why.
+    pub missing: Vec<String>,
+    /// Threads that have entered a list, by their number.
+    pub threads: BTreeMap<i32, Kind>,
+}
+
+#[derive(Default)]
+struct Sandbox {
+    level: Level,
+    filters: BTreeMap<Kind, [BpfProgram; 2]>,
+    status: Mutex<Status>,
+    is_open: Mutex<bool>,
+    opened: Condvar,
+}
+
+static SANDBOX: OnceLock<Sandbox> = OnceLock::new();
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Each value is valid after each statement.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The filters of all kinds; an error says why there are none.
+#[cfg(target_arch = "x86_64")]
+fn filters() -> Result<BTreeMap<Kind, [BpfProgram; 2]>, String> {
+    let filters = Kind::ALL.into_iter().map(|kind| Ok((kind, lists::filters(kind)?)));
+    let filters: BTreeMap<_, _> =
+        filters.collect::<Result<_, seccompiler::BackendError>>().map_err(|error| error.to_string())?;
+    violation::install().map_err(|error| format!("no handler for SIGSYS: {error}"))?;
+    // A thread that ends tries what the others will do.
+    let log = &filters[&Kind::Log];
+    let tried = std::thread::scope(|scope| scope.spawn(|| install(log)).join());
+    tried.unwrap_or_else(|_| Err("a thread with a list panicked".into()))?;
+    Ok(filters)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn filters() -> Result<BTreeMap<Kind, [BpfProgram; 2]>, String> {
+    Err(format!("there are none for {}", std::env::consts::ARCH))
+}
+
+/// Restricts the calling thread to these filters, for ever.
+fn install(filters: &[BpfProgram; 2]) -> Result<(), String> {
+    filters.iter().try_for_each(|filter| seccompiler::apply_filter(filter)).map_err(|error| error.to_string())
+}
+
+/// Restricts this process as far as the system can. Call it with one thread, before anything of a client is read.
+///
+/// # Errors
+///
+/// The user cannot be changed, or `require` lacks something. The process has changed by then: end it.
+pub fn begin(request: &Request) -> Result<(), Refused> {
+    if let Some(user) = &request.user {
+        user.switch_to().map_err(|error| Refused::User(error.to_string()))?;
+    }
+    let mut sandbox = Sandbox { level: request.level, ..Sandbox::default() };
+    let mut status = Status { folders: request.files.folders.clone(), ..Status::default() };
+    if request.level == Level::Off {
+        status.missing.push("everything: the daemon was started with --sandbox=off".into());
+    } else {
+        privileges::read_processor_count();
+        let mut missing = |what: &str, done: std::io::Result<()>| {
+            done.err()
+                .map(|error| format!("{what}: {error}"))
+                .into_iter()
+                .for_each(|line| status.missing.push(line));
+        };
+        missing("no_new_privs", privileges::no_new_privileges());
+        missing("dropping capabilities", privileges::drop_capabilities());
+        missing("the limit of core files", privileges::no_core_files());
+        match files::restrict(&request.files) {
+            Restricted::All(version) => status.landlock = Some(version),
+            Restricted::Partly(version) => {
+                status.missing.push(format!("newer parts of landlock, of which the kernel has {version}"));
+                status.landlock = Some(version);
+            }
+            Restricted::No(why) => status.missing.push(format!("landlock: {why}")),
+        }
+        if !request.starts_programs {
+            match filters() {
+                Ok(filters) => sandbox.filters = filters,
+                Err(why) => status.missing.push(format!("lists of system calls: {why}")),
+            }
+        }
+    }
+    if request.level == Level::Require && !status.missing.is_empty() {
+        return Err(Refused::Incomplete(format!("this system lacks {}", status.missing.join("; "))));
+    }
+    sandbox.status = Mutex::new(status);
+    // A second call in one process would restrict it further, which no caller does.
+    let _ = SANDBOX.set(sandbox);
+    Ok(())
+}
+
+/// Restricts the calling thread, the first thing that it does; threads that it starts inherit it. A thread that reads
+/// clients waits here until [`HeldThreads`] is dropped. Does nothing in a process that did not [`begin`].
+pub fn enter(kind: Kind) {
+    let Some(sandbox) = SANDBOX.get() else { return };
+    if kind.reads_clients() {
+        let is_open = lock(&sandbox.is_open);
+        drop(sandbox.opened.wait_while(is_open, |is_open| !*is_open).unwrap_or_else(PoisonError::into_inner));
+    }
+    let Some(filters) = sandbox.filters.get(&kind) else { return };
+    lock(&sandbox.status).threads.insert(rustix::thread::gettid().as_raw_nonzero().get(), kind);
+    if let Err(error) = install(filters) {
+        // It was tried when the process began.
+        let word = kind.word();
+        eprintln!("gpupv: a thread ({word}) cannot be restricted to its system calls: {error}");
+        if sandbox.level == Level::Require {
+            std::process::abort();
+        }
+        lock(&sandbox.status).missing.push(format!("the list of system calls of a thread ({word}): {error}"));
+    }
+}
+
+/// While it exists, threads that read clients wait in [`enter`]. A daemon that fails to start drops it as well, so that its
+/// threads can end.
+#[derive(Debug)]
+pub struct HeldThreads(());
+
+impl HeldThreads {
+    /// The threads that wait, those that are yet to start included.
+    #[expect(clippy::new_without_default, reason = "a default value that holds threads would surprise")]
+    pub fn new() -> HeldThreads {
+        HeldThreads(())
+    }
+}
+
+impl Drop for HeldThreads {
+    fn drop(&mut self) {
+        if let Some(sandbox) = SANDBOX.get() {
+            *lock(&sandbox.is_open) = true;
+            sandbox.opened.notify_all();
+        }
+    }
+}
+
+/// What restricts this process; `None` if it did not [`begin`].
+pub fn status() -> Option<Status> {
+    SANDBOX.get().map(|sandbox| lock(&sandbox.status).clone())
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests;

@@ -1,0 +1,149 @@
+//! User, capabilities and limits of the process.
+//!
+//! `unsafe`: calls that rustix has only for one thread, or not at all.
+
+use std::ffi::{CString, c_int, c_ulong};
+use std::io;
+use std::mem::MaybeUninit;
+use std::path::Path;
+
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+/// Bytes for the strings of an entry of the user database.
+const ENTRY_BYTES: usize = 16 << 10;
+
+/// A user of this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    name: CString,
+    uid: libc::uid_t,
+    gid: libc::gid_t,
+}
+
+impl User {
+    /// The user with this name.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or the system cannot say.
+    pub fn named(name: &str) -> Result<User, String> {
+        let unknown = || format!("there is no user {name:?} on this machine");
+        let c_name = CString::new(name).map_err(|_| unknown())?;
+        let mut strings = vec![0; ENTRY_BYTES];
+        let mut entry = MaybeUninit::<libc::passwd>::uninit();
+        let mut found = std::ptr::null_mut();
+        // SAFETY: all pointers are of values that live longer than the call; the length is that of the buffer.
+        let status = unsafe {
+            let (pointer, room) = (strings.as_mut_ptr(), strings.len());
+            libc::getpwnam_r(c_name.as_ptr(), entry.as_mut_ptr(), pointer, room, &raw mut found)
+        };
+        if status != 0 {
+            return Err(format!("user {name:?}: {}", io::Error::from_raw_os_error(status)));
+        }
+        if found.is_null() {
+            return Err(unknown());
+        }
+        // SAFETY: `found` is not null, so the entry was stored.
+        let entry = unsafe { entry.assume_init() };
+        Ok(User { name: c_name, uid: entry.pw_uid, gid: entry.pw_gid })
+    }
+
+    /// Makes a folder theirs.
+    ///
+    /// # Errors
+    ///
+    /// This process may not, or the folder does not exist.
+    pub fn own(&self, folder: &Path) -> io::Result<()> {
+        std::os::unix::fs::chown(folder, Some(self.uid), Some(self.gid))
+    }
+
+    /// Makes this process, with all threads, one of theirs, for ever.
+    pub(crate) fn switch_to(&self) -> io::Result<()> {
+        let done = |status: c_int| if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+        // SAFETY: the name is a C string; the rest are numbers.
+        unsafe {
+            if libc::getuid() == self.uid && libc::geteuid() == self.uid {
+                return Ok(());
+            }
+            done(libc::initgroups(self.name.as_ptr(), self.gid))?;
+            done(libc::setresgid(self.gid, self.gid, self.gid))?;
+            done(libc::setresuid(self.uid, self.uid, self.uid))
+        }
+    }
+}
+
+#[repr(C)]
+struct CapabilityHeader {
+    version: u32,
+    pid: c_int,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct CapabilityData {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+/// `_LINUX_CAPABILITY_VERSION_3`.
+const CAPABILITY_VERSION: u32 = 0x2008_0522;
+/// Capabilities have numbers below this.
+const CAPABILITIES_MAX: c_ulong = 64;
+
+/// No capability in any set of this thread, nor of programs that it starts.
+pub(crate) fn drop_capabilities() -> io::Result<()> {
+    let header = CapabilityHeader { version: CAPABILITY_VERSION, pid: 0 };
+    let none = [CapabilityData { effective: 0, permitted: 0, inheritable: 0 }; 2];
+    // SAFETY: `capset` reads a header and the two structures of version 3; the rest are numbers. Dropping from the
+    // bounding set fails for a process that has no capabilities to begin with, and behind the last capability.
+    unsafe {
+        for capability in 0..CAPABILITIES_MAX {
+            libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0);
+        }
+        let (clear, zero): (c_ulong, c_ulong) = (libc::PR_CAP_AMBIENT_CLEAR_ALL as c_ulong, 0);
+        libc::prctl(libc::PR_CAP_AMBIENT, clear, zero, zero, zero);
+        match libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr()) {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+/// No program that this process starts gets more rights by its file.
+pub(crate) fn no_new_privileges() -> io::Result<()> {
+    Ok(rustix::thread::set_no_new_privs(true)?)
+}
+
+/// No core file: it would have what guests sent.
+pub(crate) fn no_core_files() -> io::Result<()> {
+    Ok(setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?)
+}
+
+/// Has the C library's allocator read the number of processors now. It does once, from a file, in whatever thread needs
+/// its ninth arena.
+pub(crate) fn read_processor_count() {
+    #[cfg(target_env = "gnu")]
+    {
+        const M_ARENA_TEST: c_int = -7;
+        // SAFETY: it changes a number of the allocator, under its own lock.
+        unsafe { libc::mallopt(M_ARENA_TEST, 1) };
+        let both = std::sync::Barrier::new(2);
+        let arena = || {
+            let some = vec![0_u8; 64];
+            std::hint::black_box(&some);
+            both.wait();
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(arena);
+            scope.spawn(arena);
+        });
+    }
+}
+
+/// Whether this process is root's.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+const _: () = assert!(size_of::<CapabilityData>() == 12);

@@ -1,0 +1,209 @@
+//! The sandbox of `gpupv serve`: what is in force, what is said where it cannot be, and a daemon of another user.
+
+use std::collections::BTreeMap;
+use std::fs::{File, read_to_string};
+use std::os::unix::fs::{MetadataExt as _, chown};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use e2e::programs::{gpupv, tree};
+use e2e::served::Served;
+use e2e::wire::Client;
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+use serde_json::Value;
+
+/// Numbers of system calls, the same on every processor since Linux 5.1 or, `seccomp`, those of x86-64.
+const LANDLOCK_CREATE_RULESET: i64 = 444;
+const SECCOMP: i64 = 317;
+const EPERM: u32 = 1;
+/// A user that every machine has.
+const OTHER_USER: &str = "nobody";
+
+/// `gpupv` on a system that refuses this call, as a container or an older kernel does.
+fn gpupv_without(call: i64) -> Command {
+    let arch = TargetArch::try_from(std::env::consts::ARCH).expect("a known processor");
+    let rules = BTreeMap::from([(call, Vec::new())]);
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(EPERM), arch);
+    let filter: BpfProgram = filter.and_then(TryInto::try_into).expect("a filter");
+    let mut command = gpupv(&[]);
+    // SAFETY: two system calls, without an allocation.
+    unsafe { command.pre_exec(move || seccompiler::apply_filter(&filter).map_err(|_| EPERM_ERROR.into())) };
+    command
+}
+
+const EPERM_ERROR: std::io::ErrorKind = std::io::ErrorKind::PermissionDenied;
+
+fn doctor(served: &Served, more: &[&str]) -> Output {
+    let mut command = gpupv(&["doctor", "--security", "--directory"]);
+    command.arg(served.directory()).args(more).stdin(Stdio::null()).output().expect("gpupv starts")
+}
+
+fn security(served: &Served) -> Value {
+    serde_json::from_slice(&doctor(served, &["--json"]).stdout).expect("JSON")
+}
+
+/// What the system says of each thread: its name, and whether it has a filter, no_new_privs and no capabilities.
+fn threads(pid: u32) -> Vec<(String, [bool; 3])> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process").flatten();
+    let statuses = entries.filter_map(|entry| read_to_string(entry.path().join("status")).ok());
+    let fields = |status: String| {
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a field");
+            line.trim().to_owned()
+        };
+        let is_empty = |set: String| set.bytes().all(|byte| byte == b'0');
+        let restricted = [
+            field("Seccomp:") == "2",
+            field("NoNewPrivs:") == "1",
+            is_empty(field("CapEff:")) && is_empty(field("CapPrm:")),
+        ];
+        (field("Name:"), restricted)
+    };
+    statuses.map(fields).collect()
+}
+
+/// A client process that makes a device and a fence, and signals it.
+fn work(broker: &Path) {
+    let mut client = Client::new(broker);
+    let device = client.open_device();
+    client.create_fence(device, 0);
+}
+
+fn has_filters() -> bool {
+    read_to_string("/proc/sys/kernel/seccomp/actions_avail").is_ok_and(|actions| actions.contains("trap"))
+}
+
+#[test]
+fn every_thread_of_a_serving_daemon_is_restricted() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let journal = folder.path().join("journal");
+    let served = Served::start(&["--vms", "2", "--journal", journal.to_str().expect("UTF-8")]);
+    work(&served.broker());
+    let threads = threads(served.pid());
+    for name in ["gpupv-local", "timer", "log", "journal-keeper", "free-memory", "vsock-3", "vsock-4"] {
+        assert!(threads.iter().any(|(thread, _)| thread == name), "no thread {name}: {threads:?}");
+    }
+    for (name, [has_filter, no_new_privs, no_capabilities]) in &threads {
+        assert!(*no_new_privs && *no_capabilities, "{name}: {threads:?}");
+        assert!(*has_filter || !has_filters(), "{name}: {threads:?}");
+    }
+    let said = security(&served);
+    let is_complete = said["missing"].as_array().is_some_and(Vec::is_empty);
+    assert_eq!(doctor(&served, &[]).status.code(), Some(if is_complete { 0 } else { 1 }), "{said}");
+    let mut lists: Vec<_> = said["threads"].as_array().expect("threads").iter().collect();
+    lists.retain(|thread| thread["name"] == "timer");
+    assert!(!has_filters() || lists[0]["list"] == "timer", "{said}");
+    let folders = said["folders"].to_string();
+    assert!(folders.contains(served.directory().to_str().expect("UTF-8")), "{folders}");
+}
+
+#[test]
+fn what_the_system_lacks_is_said_in_a_line_and_require_does_not_start() {
+    if !has_filters() {
+        return eprintln!("skipped: this system has no seccomp filters, with which the test refuses calls");
+    }
+    for (call, lacks) in [(LANDLOCK_CREATE_RULESET, "landlock"), (SECCOMP, "lists of system calls")] {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mut command = gpupv_without(call);
+        command.args(["serve", "--sandbox=require", "--directory"]).arg(folder.path());
+        let refused = command.output().expect("gpupv starts");
+        let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(2), "{text}");
+        assert!(text.contains("--sandbox=require") && text.contains(lacks), "{text}");
+
+        let log = folder.path().join("log");
+        let path = log.clone();
+        let program = move || {
+            let mut command = gpupv_without(call);
+            command.stdout(Stdio::null()).stderr(File::create(&path).expect("a file"));
+            command
+        };
+        let served = Served::start_as(program, &[]);
+        work(&served.broker());
+        let text = read_to_string(&log).expect("a log");
+        assert!(
+            text.lines().count() == 1 && text.contains("the sandbox lacks") && text.contains(lacks),
+            "{text}"
+        );
+        assert_eq!(doctor(&served, &[]).status.code(), Some(1));
+        assert!(security(&served)["missing"][0].as_str().is_some_and(|line| line.starts_with(lacks)));
+    }
+}
+
+#[test]
+fn a_daemon_without_a_sandbox_says_so() {
+    let served = Served::start(&["--sandbox=off"]);
+    work(&served.broker());
+    let output = doctor(&served, &[]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    for line in
+        ["missing: everything", "ALL SYSTEM CALLS", "files: ALL OF THE USER'S", "without --sandbox=off"]
+    {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+}
+
+#[test]
+fn a_user_that_does_not_exist_is_named() {
+    let output = gpupv(&["serve", "--user", "no-such-user", "--directory", "/nonexistent/gpupv"]).output();
+    let output = output.expect("gpupv starts");
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(text.contains("no user \"no-such-user\""), "{text}");
+}
+
+#[test]
+fn a_daemon_of_another_user_serves_root_and_resumes_its_journal() {
+    let folder = tempfile::Builder::new().prefix("gpupv-e2e-").tempdir().expect("a temporary folder");
+    if folder.path().metadata().expect("a folder").uid() != 0 {
+        return eprintln!("skipped: only root can start a daemon of another user");
+    }
+    let passwd = read_to_string("/etc/passwd").expect("users");
+    let entry = passwd.lines().find_map(|line| line.strip_prefix(&format!("{OTHER_USER}:")));
+    let numbers: Vec<u32> = entry
+        .expect("the user")
+        .split(':')
+        .skip(1)
+        .take(2)
+        .map(|number| number.parse().expect("a number"))
+        .collect();
+    chown(folder.path(), Some(numbers[0]), Some(numbers[1])).expect("root may");
+    let journal = folder.path().join("journal");
+    let arguments = ["--user", OTHER_USER, "--journal", journal.to_str().expect("UTF-8")];
+    let mut served = Served::start_in(folder, &arguments);
+    work(&served.broker());
+    for path in [&journal, &journal.join("lock"), &served.broker()] {
+        assert_eq!(path.metadata().expect("a file").uid(), numbers[0], "{}", path.display());
+    }
+    let said = security(&served);
+    let threads = said["threads"].as_array().expect("threads");
+    assert!(threads.iter().all(|thread| thread["uid"] == numbers[0]), "{said}");
+    served.kill();
+    served.start_again(&arguments);
+    work(&served.broker());
+
+    // Root's journal stays root's.
+    let roots = tempfile::tempdir().expect("a temporary folder");
+    let sockets = tempfile::tempdir().expect("a temporary folder");
+    chown(sockets.path(), Some(numbers[0]), Some(numbers[1])).expect("root may");
+    let mut command = gpupv(&["serve", "--user", OTHER_USER, "--directory"]);
+    command.arg(sockets.path()).arg("--journal").arg(roots.path());
+    let refused = command.output().expect("gpupv starts");
+    assert_eq!(refused.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(text.contains(roots.path().to_str().expect("UTF-8")), "{text}");
+    assert_eq!(std::fs::read_dir(roots.path()).expect("a folder").count(), 0);
+}
+
+#[test]
+fn the_unit_of_systemd_has_an_exposure_of_two_at_most() {
+    let unit = tree().join("host/dist/systemd/gpupv.service");
+    // In tenths: the exit code says whether the unit is above it.
+    let arguments = ["security", "--offline=true", "--no-pager", "--threshold=20"];
+    match Command::new("systemd-analyze").args(arguments).arg(unit).output() {
+        Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout)),
+        Err(error) => eprintln!("skipped: systemd-analyze cannot be started: {error}"),
+    }
+}
