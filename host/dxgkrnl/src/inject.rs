@@ -4,7 +4,7 @@ use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::vec::Vec;
 
-use d3dkmt::{DeviceExecutionState, NtStatus};
+use d3dkmt::{DeviceExecutionState, NtStatus, SyncObjectFlags};
 
 use super::fault::Fault;
 use crate::ddi::PageFaultFlags;
@@ -12,8 +12,11 @@ use crate::effects::{Effects, Note};
 use crate::error::{Refusal, refuse};
 use crate::history::Ending;
 use crate::kernel::Kernel;
+use crate::sync::Open;
+use crate::sync::object::SyncObject;
 use crate::sync::waits::{Wait, WaitId, WaitOwner};
 use crate::tdr::{Loss, LostFences};
+use crate::vidmm::allocation::NO_ARRIVAL;
 use crate::vidsch::DroppedPackets;
 use crate::{ProcessId, VmId};
 
@@ -119,6 +122,7 @@ impl Kernel {
         self.vidsch.forget_interrupts(adapter);
         let waits = self.end_waits_on(adapter, None, effects);
         let queues = self.drop_work_of(adapter, effects);
+        self.end_cross_adapter_objects(adapter, effects);
         self.wake_watchers(adapter, None, effects);
         let text = format!("adapter {adapter} is stopped: {waits} waits ended, {queues} queues emptied");
         effects.notes.push(Note { process: None, text });
@@ -137,19 +141,37 @@ impl Kernel {
         self.set_device_state(&devices, state, effects);
         let waits = self.end_waits_on(adapter, Some(vm), effects);
         self.lose(Loss { devices, state, page_fault: None, poisons: false }, effects);
-        self.mark_removed_in(vm, adapter);
+        self.mark_removed_in(vm, adapter, effects);
         waits
     }
 
-    /// Marks what a VM has on an adapter that was removed from it. What no other VM has is dead.
-    fn mark_removed_in(&mut self, vm: VmId, adapter: u32) {
+    /// Marks the objects with CrossAdapter of an adapter that stopped: other adapters have opens of them too.
+    fn end_cross_adapter_objects(&mut self, adapter: u32, effects: &mut Effects) {
+        let of_adapter = |object: &SyncObject| {
+            object.adapter == adapter && object.flags.contains(SyncObjectFlags::CROSS_ADAPTER)
+        };
+        let objects = self.sync.objects().iter().filter(|(_, object)| of_adapter(object));
+        let objects: Vec<u32> = objects.map(|(id, _)| id).collect();
+        for object in objects {
+            self.sync.set_removed(object, true);
+            self.poison_removed(object, effects);
+        }
+    }
+
+    /// Marks what a VM has on an adapter that was removed from it. What no other VM has is dead; of the rest, this VM's
+    /// opens are, on whatever adapter.
+    fn mark_removed_in(&mut self, vm: VmId, adapter: u32, effects: &mut Effects) {
         let vm_of = |process: ProcessId| self.processes.get(process).map_or(VmId::HOST, |one| one.vm);
+        let is_on = |object: u32| self.sync.objects()[object].adapter == adapter;
+        let of_vm = |open: &Open| vm_of(open.process) == vm && is_on(open.object);
+        let dead = self.sync.opens().iter().filter(|(_, open)| of_vm(open));
+        let dead: Vec<u32> = dead.map(|(id, _)| id).collect();
         let opens = self.sync.opens().iter().map(|(_, open)| (open.object, vm_of(open.process)));
         let shares = self.sharing.shares().values();
         let shared = shares.filter_map(|share| Some((self.sharing.object_of(share.shared)?, share.vm)));
         let (mut own, mut others) = (BTreeSet::new(), BTreeSet::new());
         for (object, of) in opens.chain(shared) {
-            if self.sync.objects()[object].adapter == adapter {
+            if is_on(object) {
                 if of == vm {
                     own.insert(object)
                 } else {
@@ -157,8 +179,15 @@ impl Kernel {
                 };
             }
         }
-        for object in &own {
-            self.sync.set_removed(*object, !others.contains(object));
+        for open in dead {
+            self.sync.open_mut(open).arrival = NO_ARRIVAL;
+        }
+        for object in own {
+            let for_all = !others.contains(&object);
+            self.sync.set_removed(object, for_all);
+            if for_all && self.sync.objects()[object].flags.contains(SyncObjectFlags::CROSS_ADAPTER) {
+                self.poison_removed(object, effects);
+            }
         }
         self.end_removed_notifications(adapter);
         self.mark_removed_resources(vm, adapter);
@@ -210,14 +239,14 @@ impl Kernel {
         }
     }
 
-    /// Ends every CPU wait for fences of this adapter, and those of sync files: all, or those of one VM. All objects of a
-    /// wait are on one adapter.
+    /// Ends every CPU wait for fences of this adapter or opened on it, and those of sync files: all, or those of one VM.
     fn end_waits_on(&mut self, adapter: u32, vm: Option<VmId>, effects: &mut Effects) -> usize {
         let of_adapter = |wait: &Wait| {
             // An unsatisfied item keeps its object alive.
             let items = self.sync.waits().items(wait);
-            let held_up_by = items.as_ref().iter().find(|item| !item.satisfied);
-            let is_on_adapter = held_up_by.is_some_and(|item| self.adapter_of(item) == adapter);
+            let is_on_adapter = items.as_ref().iter().filter(|item| !item.satisfied).any(|item| {
+                self.adapter_of(item) == adapter || self.sync.objects()[item.object].adapter == adapter
+            });
             let of = match wait.owner() {
                 WaitOwner::Cpu { process, .. } => self.processes.get(process).map(|process| process.vm),
                 WaitOwner::SyncFile { sync_file } => Some(self.sharing.sync_files()[sync_file].vm),

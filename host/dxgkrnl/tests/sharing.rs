@@ -414,7 +414,7 @@ fn a_cross_adapter_fence_has_one_value_that_engines_of_both_adapters_write() {
 }
 
 #[test]
-fn a_stopped_adapter_ends_only_its_own_waits_on_a_cross_adapter_fence() {
+fn a_stopped_adapter_ends_the_cross_adapter_fences_that_were_created_on_it() {
     covers!("FEN-047");
     let (mut world, first, second) = two_adapters();
     let on_first = world.fence_with(first, 0, NT | F::CROSS_ADAPTER).object;
@@ -422,9 +422,18 @@ fn a_stopped_adapter_ends_only_its_own_waits_on_a_cross_adapter_fence() {
     let on_second = opened(&mut world, open(second, 1)).object;
     let near = world.pending(first, &[(on_first, 1)], false);
     let far = world.pending(second, &[(on_second, 1)], false);
+    // One that was created on the other adapter goes on there.
+    let there = world.fence_with(second, 0, NT | F::CROSS_ADAPTER).object;
+    world.ok(share(&[there], ALL, None, 2));
+    let here = opened(&mut world, open(first, 2)).object;
+    let lost = world.pending(first, &[(here, 1)], false);
+    let kept = world.pending(second, &[(there, 1)], false);
     world.input(Input::Fault(Fault::StopAdapter { adapter: 0 }));
-    assert_eq!(world.woken(), [near]);
-    assert_eq!(world.signal(second, on_second, 1), OK);
-    assert_eq!(world.woken(), [far]);
+    let mut ended = world.ended();
+    ended.sort_unstable_by_key(|(event, _)| *event);
+    assert_eq!(ended, [near, far, lost].map(|event| (event, NtStatus::DEVICE_REMOVED)));
+    assert_eq!(world.signal(second, on_second, 1), NtStatus::DEVICE_REMOVED);
+    assert_eq!(world.signal(second, there, 1), OK);
+    assert_eq!(world.woken(), [kept]);
     world.finish();
 }

@@ -24,7 +24,8 @@
 //!
 //! **Across adapters**: an object created with CrossAdapter can be opened on a device of another adapter (FEN-047).
 //! The open is of the adapter it was opened on; the value is one. A native fence opens there as a monitored one if that
-//! adapter has no native fences, and a monitored one as native if it has (FEN-116): `native`.
+//! adapter has no native fences, and a monitored one as native if it has (FEN-116): `native`. It ends with the adapter it
+//! was created on (`tdr/arrival.rs`).
 
 mod share_calls;
 mod sync_files;

@@ -8,7 +8,8 @@
 //!                  synchronization objects and resources, by any handle, answer DEVICE_REMOVED
 //! ```
 //! Devices, opens and adapter handles have the number of the arrival that they belong to (`guests/adapters.rs`), objects
-//! are marked when the adapter starts.
+//! are marked when the adapter starts. An object with CrossAdapter is marked when it stops, and dead from then on by the
+//! opens on other adapters too: the object is its creator's adapter's.
 //!
 //! A driver's update is a stop and a start in one step, with another version of the driver.
 
@@ -95,12 +96,13 @@ impl Kernel {
         if !object.is_removed() {
             return Ok(());
         }
+        self.require_started(object.adapter)?;
         self.refuse_earlier(object.adapter)
     }
 
     /// The same, and an object that was opened on such an adapter.
     pub(crate) fn require_present_open(&self, open: u32, object: u32) -> Result<(), Refusal> {
-        if !self.tdr.has_arrivals() && !self.guests.has_removals() {
+        if !self.tdr.has_arrivals() && !self.guests.has_removals() && self.tdr.stopped_adapters().is_empty() {
             return Ok(());
         }
         self.require_present(object)?;

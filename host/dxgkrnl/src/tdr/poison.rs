@@ -8,6 +8,8 @@
 //! F-66 says that signals of a poisoned native fence have no effect, and assumes the same for monitored fences: policy
 //! `poisoned_fence`. With `signalable` the next signal makes a monitored fence an ordinary one again. The driver marks
 //! a native fence as always signaled, whatever put its device out of work (FEN-111).
+//!
+//! A fence with CrossAdapter is poisoned for good when its adapter stops, or is removed from the only VM that has it.
 
 use alloc::{format, vec};
 
@@ -25,13 +27,23 @@ impl Kernel {
         self.poison_with(object, Self::update_current_value, effects);
     }
 
+    /// Poisons a fence whose adapter is gone, whatever its flags: contexts of other adapters that wait for it would wait
+    /// for ever.
+    pub(crate) fn poison_removed(&mut self, object: u32, effects: &mut Effects) {
+        self.poison_fence(object, Self::update_current_value, effects);
+    }
+
     /// Poisons an object; `notify` passes the value to the drivers.
     fn poison_with(&mut self, object: u32, notify: fn(&mut Self, u32, &mut Effects), effects: &mut Effects) {
-        let state = &self.sync.objects()[object];
-        if !is_mapped(state.object_type)
-            || self.sync.objects().is_poisoned(object)
-            || state.flags.contains(SyncObjectFlags::NO_SIGNAL_MAX_VALUE_ON_TDR)
-        {
+        let flags = self.sync.objects()[object].flags;
+        if !flags.contains(SyncObjectFlags::NO_SIGNAL_MAX_VALUE_ON_TDR) {
+            self.poison_fence(object, notify, effects);
+        }
+    }
+
+    fn poison_fence(&mut self, object: u32, notify: fn(&mut Self, u32, &mut Effects), effects: &mut Effects) {
+        let object_type = self.sync.objects()[object].object_type;
+        if !is_mapped(object_type) || self.sync.objects().is_poisoned(object) {
             return;
         }
         self.sync.set_poisoned(object, true);
@@ -129,7 +141,9 @@ impl Kernel {
         }
         match self.config.policy.poisoned_fence {
             PoisonedFence::Sticky => true,
-            PoisonedFence::Signalable => self.native.fences().contains_key(&object),
+            PoisonedFence::Signalable => {
+                self.native.fences().contains_key(&object) || self.sync.objects()[object].is_removed()
+            }
         }
     }
 }

@@ -134,7 +134,8 @@ impl AllocationOpen {
     }
 }
 
-/// The start of an adapter that was removed from the only VM that had a resource.
+/// The arrival of what is dead although its adapter is there: a resource whose adapter was removed from the only VM that
+/// had it, an open of an object whose adapter was removed from the VM.
 pub(crate) const NO_ARRIVAL: u32 = u32::MAX;
 
 #[derive(Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! Adapters that stopped and start again, or that a VM loses and gets: what was there before stays dead.
 
-use d3dkmt::{Call, DeviceExecutionState, GpuSignal, Handle, NtStatus};
+use d3dkmt::{Call, DeviceExecutionState, GpuSignal, Handle, NtStatus, SyncObjectFlags as F};
 
 use super::{Naive, Owner};
 
@@ -34,7 +34,7 @@ impl Naive {
             self.end_cpu_events_of_device(*device);
         }
         for wait in 0..self.waits.len() {
-            let held_up = self.waits[wait].items.iter().any(|item| !item.reached && item.adapter == adapter);
+            let held_up = self.is_held_up_by(wait, adapter);
             let of_vm = match self.waits[wait].owner {
                 Owner::Cpu { process, .. } => self.vm_of(process) == vm,
                 Owner::SyncFile { vm: of, .. } => of == vm,
@@ -49,8 +49,25 @@ impl Naive {
         let of_vm = |(number, object): (usize, &super::Object)| {
             (object.adapter == adapter && object.global.1 == vm).then_some(number)
         };
-        self.dead_objects.extend(self.objects.iter().enumerate().filter_map(of_vm));
+        let dead: Vec<usize> = self.objects.iter().enumerate().filter_map(of_vm).collect();
+        self.lose_objects(&dead);
         self.run_contexts();
+    }
+
+    /// Whether a wait lacks a fence of this adapter, or one opened on it.
+    pub(super) fn is_held_up_by(&self, wait: usize, adapter: usize) -> bool {
+        let items = self.waits[wait].items.iter().filter(|item| !item.reached);
+        items.into_iter().any(|item| [item.adapter, self.objects[item.object].adapter].contains(&adapter))
+    }
+
+    /// Objects die with their adapter. Those that other adapters have too release the packets that wait there.
+    pub(super) fn lose_objects(&mut self, objects: &[usize]) {
+        self.dead_objects.extend(objects);
+        for object in objects {
+            if self.objects[*object].flags.contains(F::CROSS_ADAPTER) && self.is_alive(*object) {
+                self.poison_now(*object);
+            }
+        }
     }
 
     pub fn add_adapter(&mut self, vm: u32, adapter: usize) {

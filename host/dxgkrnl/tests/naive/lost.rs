@@ -189,8 +189,14 @@ impl Naive {
 
     /// TDR-022 to TDR-025: the fence gets the largest value and satisfies all waits.
     pub(super) fn poison(&mut self, object: usize) {
-        let Object { kind, flags, poisoned, .. } = &self.objects[object];
-        if *kind == Kind::Monitored && !poisoned && !flags.contains(F::NO_SIGNAL_MAX_VALUE_ON_TDR) {
+        if !self.objects[object].flags.contains(F::NO_SIGNAL_MAX_VALUE_ON_TDR) {
+            self.poison_now(object);
+        }
+    }
+
+    pub(super) fn poison_now(&mut self, object: usize) {
+        let Object { kind, poisoned, .. } = &self.objects[object];
+        if *kind == Kind::Monitored && !poisoned {
             self.objects[object].poisoned = true;
             self.store_and_evaluate(object, u64::MAX);
         }
@@ -200,6 +206,7 @@ impl Naive {
     /// signaled for ever (FEN-111).
     pub(super) fn is_beyond_signals(&self, object: usize) -> bool {
         let Object { poisoned, native_on, .. } = &self.objects[object];
-        *poisoned && (self.rules.poison_is_sticky || !native_on.is_empty())
+        *poisoned
+            && (self.rules.poison_is_sticky || !native_on.is_empty() || self.dead_objects.contains(&object))
     }
 }

@@ -47,7 +47,7 @@ mod sharing;
 mod sync_files;
 mod waits;
 
-use d3dkmt::{Call, DeviceExecutionState, Handle, NtStatus, Reply, ShareToken};
+use d3dkmt::{Call, DeviceExecutionState, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags as F};
 
 pub use cpu_events::CpuEvent;
 pub use engines::Engine;
@@ -512,7 +512,7 @@ impl Naive {
             engine.clear();
         }
         for wait in 0..self.waits.len() {
-            let held_up = self.waits[wait].items.iter().any(|item| !item.reached && item.adapter == adapter);
+            let held_up = self.is_held_up_by(wait, adapter);
             if !self.waits[wait].over && held_up && !self.waits[wait].owner.is_packet() {
                 self.end_wait(wait, NtStatus::DEVICE_REMOVED);
             }
@@ -527,6 +527,12 @@ impl Naive {
                 self.drop_work(context, Some(NtStatus::DEVICE_REMOVED));
             }
         }
+        let crosses = |object: &usize| {
+            let object = &self.objects[*object];
+            object.adapter == adapter && object.flags.contains(F::CROSS_ADAPTER)
+        };
+        let crossing: Vec<usize> = (0..self.objects.len()).filter(crosses).collect();
+        self.lose_objects(&crossing);
         self.run_contexts();
     }
 

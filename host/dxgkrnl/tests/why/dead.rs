@@ -280,8 +280,9 @@ fn a_stopped_adapter_is_named_for_a_wait_on_another_adapter() {
     world.process = Q;
     world.attach(Q);
     let theirs = world.device_on(AdapterConfig::default().luid);
-    let fence = world.fence_with(theirs, 0, NT | SyncObjectFlags::CROSS_ADAPTER).object;
-    let fence_on_first = open_in(&mut world, fence, (P, far));
+    world.process = P;
+    let fence_on_first = world.fence_with(far, 0, NT | SyncObjectFlags::CROSS_ADAPTER).object;
+    open_in(&mut world, fence_on_first, (Q, theirs));
     world.process = P;
     world.pending(far, &[(fence_on_first, 1)], false);
     assert!(is_waits_for(&only(&world), 2));
