@@ -62,7 +62,7 @@ fn escape(bencher: Bencher, bytes: usize) {
     let mut process = driver();
     let ddi = DXGKARG_ESCAPE::default().into();
     let request = Request { now: 0, ddi, buffer: vec![7; bytes], allocations: Vec::new() };
-    bencher.counter(BytesCount::new(bytes)).bench_local(|| process.ask(&request).expect("it answers"));
+    bencher.counter(BytesCount::new(bytes)).bench_local(|| process.ask(&request, None).expect("it answers"));
 }
 
 /// A submission of 64 bytes, which completes at once.
@@ -71,7 +71,7 @@ fn submit(bencher: Bencher) {
     let mut process = driver();
     let ddi = DXGKARG_SUBMITCOMMANDVIRTUAL::default().into();
     let request = Request { now: 0, ddi, buffer: vec![7; 64], allocations: Vec::new() };
-    bencher.bench_local(|| process.ask(&request).expect("it answers"));
+    bencher.bench_local(|| process.ask(&request, None).expect("it answers"));
 }
 
 /// The peer: 64 bytes through a socket to another thread, and back.

@@ -15,5 +15,6 @@ pub mod abi;
 pub mod limits;
 pub mod messages;
 pub mod process;
+mod slow;
 pub mod starter;
 mod watch;

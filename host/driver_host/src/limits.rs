@@ -19,9 +19,13 @@ pub const EXPIRY_NS: u64 = 50_000;
 pub const EXPIRY_BURST_NS: u64 = 32 * EXPIRY_NS;
 /// Kernel time from one `SimTimerExpired` to the next at least.
 pub const EXPIRY_DISTANCE_NS: u64 = 1_000;
-/// Time of DDIs that take longer than a millisecond, in all, less a tenth of the time that has passed. A driver that
-/// exceeds it is lost: each of its DDIs is in time, and all of them together stop the daemon.
+/// A DDI that takes less is not slow.
+pub const SLOW_DDI: Duration = Duration::from_millis(1);
+/// Time of slow DDIs in all, less a tenth of the time that has passed. A driver that exceeds it is lost: each of its DDIs
+/// is in time, and all of them together stop the daemon.
 pub const SLOW_DDIS_MAX: Duration = Duration::from_millis(200);
+/// Time of the slow DDIs of one VM. A VM that exceeds it is refused while those of all exceed half of their limit.
+pub const SLOW_DDIS_OF_VM: Duration = Duration::from_millis(6);
 /// Bytes of one `SimDebugPrint` that are kept, and of a list of `SimNativeFenceSignaled`.
 pub const DEBUG_PRINT_BYTES_MAX: usize = 512;
 /// Bytes of a paging buffer that a driver may write.

@@ -40,6 +40,11 @@ pub enum Record {
     Answered(Answer),
     /// It is gone, for this reason.
     Died(String),
+    /// It was not asked, for this reason: a DDI, by its row.
+    Refused {
+        row: u32,
+        why: String,
+    },
 }
 
 /// The answer to a [`Request`].

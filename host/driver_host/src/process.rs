@@ -23,8 +23,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::de::DeserializeOwned;
 
 use crate::abi::Ddi;
-use crate::limits::{DDI_MAX, DDI_WALL_MAX, LOAD_MAX, SLOW_DDIS_MAX};
+use crate::limits::{DDI_MAX, DDI_WALL_MAX, LOAD_MAX};
 use crate::messages::{self, Answer, Hello, Incoming, PROTOCOL_VERSION, Request};
+use crate::slow::SlowDdis;
 use crate::starter::{self, Started};
 use crate::watch::{Look, look, own_ns};
 
@@ -68,29 +69,13 @@ impl Patience {
         Patience { what, bound, began, counted, before, late_reads: LATE_READS_MAX }
     }
 
+    /// Counts a slice. The rest of a longer one is time in which this thread had no CPU.
+    fn count(&mut self, slice: Duration) {
+        self.counted += slice.min(2 * SLICE);
+    }
+
     fn is_over(&self) -> bool {
         self.counted >= self.bound.own || self.began.elapsed() >= self.bound.wall
-    }
-}
-
-/// Time of DDIs that are slow, each within its bound.
-struct SlowDdis {
-    /// Their time, less a tenth of the time since.
-    debt: Duration,
-    at: Instant,
-}
-
-impl SlowDdis {
-    /// Adds the time of a DDI. Returns whether it was too much.
-    fn add(&mut self, counted: Duration) -> bool {
-        if counted < SLICE {
-            return false;
-        }
-        let now = Instant::now();
-        let passed = now.duration_since(self.at).saturating_sub(counted);
-        self.debt = self.debt.saturating_sub(passed / 10) + counted;
-        self.at = now;
-        self.debt > SLOW_DDIS_MAX
     }
 }
 
@@ -123,6 +108,7 @@ pub struct DriverProcess {
     socket: UnixStream,
     incoming: Incoming,
     slow: SlowDdis,
+    began: Instant,
     /// `None` once it was waited for.
     reaper: Option<Reaper>,
     is_bounded: bool,
@@ -158,8 +144,8 @@ impl DriverProcess {
     fn over(pid: u32, pidfd: OwnedFd, socket: UnixStream, reaper: Reaper) -> io::Result<DriverProcess> {
         socket.set_nonblocking(true)?;
         let (incoming, is_bounded) = (Incoming::default(), std::env::var_os(UNBOUNDED_ENV).is_none());
-        let slow = SlowDdis { debt: Duration::ZERO, at: Instant::now() };
-        Ok(DriverProcess { pid, pidfd, socket, incoming, slow, reaper: Some(reaper), is_bounded })
+        let (slow, began) = (SlowDdis::default(), Instant::now());
+        Ok(DriverProcess { pid, pidfd, socket, incoming, slow, began, reaper: Some(reaper), is_bounded })
     }
 
     /// The number of the process.
@@ -180,8 +166,17 @@ impl DriverProcess {
         hello.loaded
     }
 
-    /// Calls a DDI. An error says how the driver was lost.
-    pub fn ask(&mut self, request: &Request) -> Result<Answer, String> {
+    /// Why calls of this VM are refused, if they are: those before took the driver too long.
+    pub fn refusal(&self, vm: u32) -> Option<String> {
+        let took = self.slow.refused(vm, self.began.elapsed()).filter(|_| self.is_bounded)?;
+        Some(format!(
+            "calls of VM {vm} are refused: its slow DDIs took {} ms, a tenth of the time at most is possible",
+            took.as_millis()
+        ))
+    }
+
+    /// Calls a DDI, for the VM whose call led to it. An error says how the driver was lost.
+    pub fn ask(&mut self, request: &Request, vm: Option<u32>) -> Result<Answer, String> {
         let own = match request.ddi {
             // A state may be large, and it is copied several times.
             Ddi::SimSaveState(_) | Ddi::SimRestoreState(_) => LOAD_MAX,
@@ -191,11 +186,12 @@ impl DriverProcess {
         let mut patience = Patience::new(request.ddi.name(), bound);
         self.send(request, &mut patience)?;
         let answer = self.receive(&mut patience)?;
-        if own == DDI_MAX && self.slow.add(patience.counted) && self.is_bounded {
+        let now = self.began.elapsed();
+        if own == DDI_MAX && self.slow.add(vm, patience.counted, now) && self.is_bounded {
             self.kill();
             return Err(format!(
                 "it hangs: its DDIs took {} ms, a tenth of the time at most is possible",
-                self.slow.debt.as_millis()
+                self.slow.total().as_millis()
             ));
         }
         Ok(answer)
@@ -239,8 +235,7 @@ impl DriverProcess {
             let (after, took) = (look(self.pid), slice.elapsed());
             let before = std::mem::replace(&mut patience.before, after);
             let own = own_ns(before, after, took.as_nanos() as u64).map(Duration::from_nanos);
-            // The rest of a longer slice is time in which this thread had no CPU.
-            patience.counted += own.unwrap_or(took).min(2 * SLICE);
+            patience.count(own.unwrap_or(took));
         }
         // What came while this thread had no CPU counts, also if it takes another read; a driver that trickles gets few.
         if patience.late_reads > 0 && self.is_ready(flags, Duration::ZERO)? {
@@ -346,4 +341,60 @@ fn program() -> Result<PathBuf, String> {
             own.display()
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A driver's process over a socket, whose other end is the test's.
+    fn process() -> (DriverProcess, UnixStream) {
+        let (socket, its_end) = UnixStream::pair().unwrap();
+        let child = Command::new("sleep").arg("60").spawn().expect("sleep is there");
+        (DriverProcess::over(child, socket).unwrap(), its_end)
+    }
+
+    /// That of a DDI whose time is over: this thread had no CPU for long.
+    fn over() -> Patience {
+        let mut patience = Patience::new("a DDI", Bound { own: DDI_MAX, wall: DDI_WALL_MAX });
+        while !patience.is_over() {
+            patience.count(SLICE);
+        }
+        patience
+    }
+
+    #[test]
+    fn a_slice_without_a_cpu_counts_as_two_at_most() {
+        let mut patience = Patience::new("a DDI", Bound { own: DDI_MAX, wall: DDI_WALL_MAX });
+        patience.count(200 * SLICE);
+        assert_eq!(patience.counted, 2 * SLICE);
+        assert!(!patience.is_over());
+    }
+
+    #[test]
+    fn an_answer_that_is_there_is_read_after_its_time_also_in_two_reads() {
+        for bytes in [1, 6000] {
+            let (mut process, its_end) = process();
+            let hello = Hello { protocol: PROTOCOL_VERSION, loaded: Err("x".repeat(bytes)) };
+            messages::write(&mut &its_end, &hello).unwrap();
+            assert_eq!(process.receive(&mut over()), Ok(hello), "{bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn a_driver_that_trickles_gets_few_late_reads() {
+        let (mut process, mut its_end) = process();
+        let (mut patience, mut reads) = (over(), 0);
+        its_end.write_all(&[200, 0, 0, 0]).unwrap();
+        let lost = loop {
+            match process.await_ready(PollFlags::IN, &mut patience) {
+                Ok(()) => assert_eq!(process.incoming.read::<Hello>(&mut &process.socket).unwrap(), None),
+                Err(lost) => break lost,
+            }
+            reads += 1;
+            its_end.write_all(&[0]).unwrap();
+        };
+        assert_eq!(reads, LATE_READS_MAX);
+        assert!(lost.starts_with("it hangs"), "{lost}");
+    }
 }

@@ -179,7 +179,7 @@ fn kill(pid: u32) {
 #[test]
 fn an_answer_has_outputs_and_callbacks() {
     let mut process = loaded();
-    let answer = process.ask(&escape(1)).expect("it answers");
+    let answer = process.ask(&escape(1), None).expect("it answers");
     assert_eq!((answer.status, answer.buffer), (0, Some(42u32.to_le_bytes().into())));
     let [called] = &answer.callbacks[..] else { panic!("{:?}", answer.callbacks) };
     let print = SIM_DEBUGPRINT { TextSize: 5, ..SIM_DEBUGPRINT::default() };
@@ -201,18 +201,18 @@ fn each_end_of_a_driver_has_its_reason_and_leaves_no_process() {
     for (word, why) in ends {
         let mut process = loaded();
         let began = Instant::now();
-        assert_eq!(process.ask(&escape(word)), Err(why.into()));
+        assert_eq!(process.ask(&escape(word), None), Err(why.into()));
         // The machine may be busy; the bound in all is what no driver exceeds by much.
         assert!(began.elapsed() < 3 * DDI_WALL_MAX, "{why}: {:?}", began.elapsed());
         assert!(is_gone(process.pid()), "{why}");
-        assert!(process.ask(&escape(1)).is_err(), "it is gone");
+        assert!(process.ask(&escape(1), None).is_err(), "it is gone");
     }
 }
 
 /// A size that lies is cut to the buffer's.
 #[test]
 fn a_driver_cannot_return_more_than_its_buffer() {
-    let answer = loaded().ask(&escape(10)).expect("it answers");
+    let answer = loaded().ask(&escape(10), None).expect("it answers");
     assert_eq!(answer.buffer, Some(42u32.to_le_bytes().into()));
 }
 
@@ -221,7 +221,7 @@ fn a_process_that_is_killed_while_idle_is_reaped_at_once() {
     let mut process = loaded();
     kill(process.pid());
     assert!(is_gone(process.pid()), "a zombie is left");
-    assert_eq!(process.ask(&escape(1)), Err("its process was killed by signal 9".into()));
+    assert_eq!(process.ask(&escape(1), None), Err("its process was killed by signal 9".into()));
 }
 
 /// As when the daemon is killed: the socket closes while the driver is inside of a DDI.
@@ -281,7 +281,7 @@ fn drivers_of_other_headers_run_if_their_functions_are_known() {
     let older = "-DSIZE=offsetof(DRIVER_INITIALIZATION_DATA,DxgkDdiSetSchedulingLogBuffer)";
     let longer = "-DSIZE=sizeof(all)";
     for (output, flags) in [("older", [version, older]), ("newer", [version, longer])] {
-        let answer = loaded_from(&build(output, &flags)).ask(&escape(1)).expect("it answers");
+        let answer = loaded_from(&build(output, &flags)).ask(&escape(1), None).expect("it answers");
         assert_eq!(answer.status, 0, "{output}");
     }
     let uses_newer = build("uses_newer", &[version, longer, "-DNEWER=(void*)escape"]);
@@ -297,7 +297,7 @@ fn a_driver_that_trickles_its_answer_is_lost_as_one_that_hangs() {
         let mut process = loaded();
         let began = Instant::now();
         let hangs = "it hangs: DxgkDdiEscape took longer than 5 ms";
-        assert_eq!(process.ask(&escape(word)), Err(hangs.into()), "kind {word}");
+        assert_eq!(process.ask(&escape(word), None), Err(hangs.into()), "kind {word}");
         assert!(began.elapsed() < 3 * DDI_WALL_MAX, "kind {word}: {:?}", began.elapsed());
         assert!(is_gone(process.pid()), "kind {word}");
     }
@@ -329,7 +329,7 @@ fn a_driver_without_a_cpu_does_not_hang() {
             });
         }
         let began = Instant::now();
-        let answer = process.ask(&escape(13));
+        let answer = process.ask(&escape(13), None);
         is_over.store(true, Ordering::Relaxed);
         assert_eq!(answer.map(|answer| answer.status), Ok(0));
         began.elapsed()
@@ -342,19 +342,36 @@ fn a_driver_without_a_cpu_does_not_hang() {
 fn a_driver_whose_ddis_are_all_slow_is_lost() {
     covers!("GPV-057");
     let mut process = loaded();
-    let slow = (0..1000).find_map(|_| process.ask(&escape(14)).err()).expect("it is lost");
+    let slow = (0..1000).find_map(|_| process.ask(&escape(14), None).err()).expect("it is lost");
     assert!(slow.starts_with("it hangs: its DDIs took 2"), "{slow}");
     assert!(is_gone(process.pid()));
+}
+
+/// Before that, the VM whose calls are slow is refused, and the others are served.
+#[test]
+fn a_vm_whose_ddis_are_all_slow_is_refused_and_the_driver_lives() {
+    covers!("GPV-057");
+    let mut process = loaded();
+    let mut slow = 0;
+    while process.refusal(7).is_none() && slow < 1000 {
+        process.ask(&escape(14), Some(7)).expect("the driver lives");
+        slow += 1;
+    }
+    assert!((20..1000).contains(&slow), "{slow} DDIs of 1.5 ms: half of 200 ms");
+    assert!(process.refusal(7).unwrap().starts_with("calls of VM 7 are refused: its slow DDIs took 1"));
+    assert_eq!(process.refusal(8), None);
+    process.ask(&escape(14), Some(8)).expect("the driver lives");
+    assert_eq!(process.refusal(8), None, "one slow DDI is not too much");
 }
 
 #[test]
 fn a_slow_ddi_now_and_then_is_no_harm() {
     let mut process = loaded();
     for _ in 0..20 {
-        process.ask(&escape(14)).expect("it answers");
+        process.ask(&escape(14), None).expect("it answers");
     }
     for _ in 0..2000 {
-        process.ask(&escape(1)).expect("it answers");
+        process.ask(&escape(1), None).expect("it answers");
     }
 }
 

@@ -14,7 +14,7 @@ use dxgkrnl::ddi::{
     PerEngineTdrDdis, QueryAdapterInfo, ResetFailed, RunningContext, SchedulingLogBuffer, SignalEvent,
     SignalMonitoredFence, StandardAllocationData, Submission, Suspend, VirtualMachineData,
 };
-use dxgkrnl::{Config, DriverAnswer, Nanos, ProcessId};
+use dxgkrnl::{Config, DriverAnswer, Nanos, ProcessId, VmId};
 
 use crate::Drivers;
 
@@ -338,6 +338,12 @@ impl Miniport for Drivers {
 
     fn runs_outside(&self) -> bool {
         self.run_outside
+    }
+
+    fn act_for(&mut self, vm: Option<VmId>) {
+        for driver in &mut self.drivers {
+            driver.call((), &self.died, |driver| driver.act_for(vm));
+        }
     }
 
     fn take_answers(&mut self) -> Vec<DriverAnswer> {

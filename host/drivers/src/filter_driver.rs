@@ -11,7 +11,7 @@ use dxgkrnl::ddi::{
     PerEngineTdrDdis, QueryAdapterInfo, ResetFailed, RunningContext, SchedulingLogBuffer, SignalEvent,
     SignalMonitoredFence, StandardAllocationData, Submission, Suspend, VirtualMachineData,
 };
-use dxgkrnl::{Config, DriverAnswer, Nanos, ProcessId};
+use dxgkrnl::{Config, DriverAnswer, Nanos, ProcessId, VmId};
 
 macro_rules! inner {
     ($driver:ident mut) => {
@@ -175,4 +175,5 @@ ddis! {
     fn runs_outside(&; ) -> bool;
     fn take_answers(&mut; ) -> Vec<DriverAnswer>;
     fn supply_answers(&mut; answers: &[DriverAnswer]);
+    fn act_for(&mut; vm: Option<VmId>);
 }

@@ -99,6 +99,31 @@ pub enum Input {
     },
 }
 
+impl Input {
+    /// The process whose action it is.
+    pub(crate) fn process(&self) -> Option<ProcessId> {
+        match self {
+            Input::Call { process, .. }
+            | Input::ProcessGone { process }
+            | Input::ProcessFrozen { process, .. }
+            | Input::FenceMemoryAdded { process, .. }
+            | Input::FenceMemoryMapped { process, .. }
+            | Input::DoorbellRung { process, .. } => Some(*process),
+            Input::VmAttached { .. }
+            | Input::VmDetached { .. }
+            | Input::VmPaused { .. }
+            | Input::VmAdapter { .. }
+            | Input::MemoryChanged { .. }
+            | Input::ProcessAttached { .. }
+            | Input::GuestFeatures { .. }
+            | Input::Deadline
+            | Input::Fault(_)
+            | Input::SystemTime { .. }
+            | Input::NtHandleClosed { .. } => None,
+        }
+    }
+}
+
 impl fmt::Display for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,12 +1,27 @@
 /* Drivers that want too much, one for each value of DOES. An escape { 1, value } returns how often the timer expired. */
+#define _GNU_SOURCE
 #include <stdlib.h>
+#include <time.h>
 
 #include "dxgk_miniport.h"
 
-enum { STORES = 1, PRINTS, TIMER, NODE };
+enum { STORES = 1, PRINTS, TIMER, NODE, SLOW };
 
 static const DXGKRNL_INTERFACE *dxgk;
 static UINT expired;
+
+/* Works for 3 ms on a CPU: a DDI may take 5. */
+static void work(void)
+{
+    struct timespec time;
+    for (long end = 0;;) {
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+        long now = time.tv_nsec + time.tv_sec * 1000000000;
+        end = end ? end : now + 3000000;
+        if (now >= end)
+            return;
+    }
+}
 
 /* A timer that is due at once. */
 static void set_timer(void)
@@ -50,11 +65,26 @@ static NTSTATUS escape(void *context, UINT64 now, DXGKARG_ESCAPE *args)
     if (args->PrivateDriverDataSize != 8)
         return STATUS_INVALID_PARAMETER;
     word[1] = expired;
+    if (DOES == SLOW)
+        work();
     return STATUS_SUCCESS;
+}
+
+/* Runs a command buffer at once, if its first word is not 0 slowly. */
+static NTSTATUS submit(void *context, UINT64 now, DXGKARG_SUBMITCOMMANDVIRTUAL *args)
+{
+    const UINT *words = args->pDmaBuffer;
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA data = {
+        .InterruptType = 1, .NodeOrdinal = args->NodeOrdinal, .FenceId = args->SubmissionFenceId,
+    };
+    if (args->DmaBufferSize >= sizeof *words && words[0])
+        work();
+    return dxgk->DxgkCbNotifyInterrupt(dxgk->DxgkHandle, &data);
 }
 
 static const DRIVER_INITIALIZATION_DATA table = {
     .Size = sizeof table, .Version = DXGK_MINIPORT_VERSION,
+    .DxgkDdiSubmitCommandVirtual = DOES == SLOW ? submit : NULL,
     .DxgkDdiCreateContext = create_context, .SimTimerExpired = timer_expired, .DxgkDdiEscape = escape,
 };
 

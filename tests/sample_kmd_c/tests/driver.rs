@@ -75,6 +75,55 @@ fn recordings_replay_without_the_driver() {
     }
 }
 
+/// A scenario with a driver that the first VM makes slow, each DDI within its bound, by these `calls`.
+fn slowed(calls: &str) -> String {
+    format!(
+        r#"
+scenario "a VM makes a driver slow"
+config adapter 0 kmd="DRIVER"
+vm first
+vm second
+process p in first
+process q in second
+p  D = device                        -> ok
+p  A = open_adapter 0                -> ok
+p  C = context D 3D                  -> ok
+p  F = fence D                       -> ok
+q  E = device                        -> ok
+q  B = open_adapter 0                -> ok
+q  K = context E 3D                  -> ok
+q  G = fence E                       -> ok
+{calls}
+q  escape B u32(1, 0)                -> ok
+q  submit K u32(0)           -> ok
+q  gpu_signal K G=1                  -> ok
+q  L = device                        -> ok
++1ms
+expect G = 1
+"#
+    )
+}
+
+#[test]
+fn a_vm_that_makes_a_driver_slow_is_refused_and_other_vms_are_served() {
+    covers!("GPV-057");
+    let (path, calls) =
+        (driver("hostile", "slow_calls", &["-DDOES=5"]), "p escape A u32(1, 0) -> anything\n");
+    let notes = replays_without_the_driver(&program(&slowed(&calls.repeat(400)), &path), &path);
+    assert!(!notes.contains("died"), "{notes}");
+    let refused = notes.lines().filter(|line| line.contains("are refused: its slow DDIs took")).count();
+    assert!(refused > 200, "{refused} of 400: {notes}");
+
+    // What it has submitted before faults.
+    let path = driver("hostile", "slow_submissions", &["-DDOES=5"]);
+    let calls = format!(
+        "p gpu_wait C F>=1 -> ok\n{}p signal D F=1 -> ok\n+1ms\nexpect D state ERROR_DMA_FAULT\n",
+        "p submit C u32(1) -> ok\n".repeat(120)
+    );
+    let notes = replays_without_the_driver(&program(&slowed(&calls), &path), &path);
+    assert!(notes.contains("are refused: its slow DDIs took") && !notes.contains("died"), "{notes}");
+}
+
 /// The driver's process is killed at each of its first 20 DDIs.
 #[test]
 fn a_killed_driver_costs_its_adapter_only_at_whichever_ddi() {

@@ -99,15 +99,28 @@ impl Conversion<'_> {
         match data.InterruptType {
             interrupt_type::DMA_COMPLETED => self.engines.engine(node).complete(id),
             // Work that is not complete goes back to the scheduler.
-            interrupt_type::DMA_PREEMPTED => self.engines.engine(node).complete(u64::MAX),
+            interrupt_type::DMA_PREEMPTED => self.engines.engine(node).give_back(),
             _ => {}
         }
         match interrupt_of(self.adapter, data) {
-            Some(interrupt) => self.report(node, interrupt),
+            Some(interrupt) => {
+                self.report(node, interrupt);
+                self.fault_refused(node);
+            }
             None => self.violation(format!(
                 "DxgkCbNotifyInterrupt has the type {}, which no driver in C reports",
                 data.InterruptType
             )),
+        }
+    }
+
+    /// Reports that work which the driver was not asked to run faulted, if it is the engine's oldest.
+    pub fn fault_refused(&mut self, node: u32) {
+        while let Some(faulted_fence_id) = self.engines.engine(node).take_refused() {
+            let engine = self.engine(node);
+            self.callbacks
+                .push(Callback::NotifyInterrupt(Interrupt::DmaFaulted { engine, faulted_fence_id }));
+            self.callbacks.push(Callback::NotifyDpc { adapter: self.adapter });
         }
     }
 

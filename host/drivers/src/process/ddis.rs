@@ -35,10 +35,10 @@ use dxgkrnl::ddi::{
     PendingFaults, ProcessKind, QueryAdapterInfo, ResetFailed, SchedulingLogBuffer, SegmentGroup,
     SignalEvent, SignalMonitoredFence, StandardAllocationData, Submission, Suspend, VirtualMachineData,
 };
-use dxgkrnl::{Config, DriverAnswer, Nanos, ProcessId};
+use dxgkrnl::{Config, DriverAnswer, Nanos, ProcessId, VmId};
 
 use super::engines::{HwQueue, Work};
-use super::exchange::{Done, lose};
+use super::exchange::{Done, lose, print};
 use super::{Outside, ProcessDriver};
 
 type Callbacks = Vec<Callback>;
@@ -109,6 +109,12 @@ impl Outside {
         }
     }
 
+    /// Charges the next DDI to the VM of a process. Returns what was charged before.
+    fn charge_to(&mut self, process: ProcessId) -> Option<VmId> {
+        let vm = self.engines.vms.get(&process).map(|(_, vm)| *vm);
+        std::mem::replace(&mut self.exchange.vm, vm)
+    }
+
     /// The engines drop their work.
     fn stop(&mut self, ddi: Ddi, callbacks: &mut Callbacks) {
         self.call(ddi, Vec::new(), callbacks);
@@ -141,7 +147,7 @@ impl Miniport for ProcessDriver {
     fn submit_command(&mut self, now: Nanos, submission: Submission, callbacks: &mut Callbacks) -> Result<(), NtStatus> {
         let Submission { engine, context, process, submission_fence_id: id, resubmits, paging, commands } = submission;
         let outside = self.at_time(engine.adapter, now);
-        let work = Work { submission_fence_id: id, context, process, bytes: commands.len(), queue: None, is_ring: false };
+        let work = Work { submission_fence_id: id, context, process, bytes: commands.len(), queue: None, is_ring: false, is_refused: false };
         let submit = DXGKARG_SUBMITCOMMANDVIRTUAL {
             hContext: context.0.into(),
             hAddressSpace: process.0.into(),
@@ -155,9 +161,28 @@ impl Miniport for ProcessDriver {
             callbacks.push(Callback::NotifyInterrupt(Interrupt::DmaCompleted { engine, submission_fence_id: id }));
             return Ok(());
         }
+        let before = outside.charge_to(process);
+        let refusal = match resubmits {
+            Some(id) => {
+                let was_refused = outside.engines.engine(engine.node).take_returned(id);
+                was_refused.then(|| "a submission that was refused is refused again".into())
+            }
+            None if paging => None,
+            None => outside.exchange.refusal(&submit.into()),
+        };
         // Known before its callbacks are converted: it may be complete already.
-        outside.engines.engine(engine.node).submit(work);
-        accepted(outside.call(submit, commands, callbacks))
+        outside.engines.engine(engine.node).submit(Work { is_refused: refusal.is_some(), ..work });
+        let result = match refusal {
+            Some(why) => {
+                outside.early.push(print(why));
+                outside.deliver(callbacks);
+                outside.fault_refused(engine.node, callbacks);
+                Ok(())
+            }
+            None => accepted(outside.call(submit, commands, callbacks)),
+        };
+        outside.exchange.vm = before;
+        result
     }
 
     fn patch(&mut self, engine: EngineId, context: HwContext, id: u64) -> Result<(), NtStatus> {
@@ -316,7 +341,7 @@ impl Miniport for ProcessDriver {
         let Some(queue) = outside.engines.hw_queues.get(&hw_queue.0) else { return };
         let process = queue.process;
         let (bytes, queue) = (commands.len(), Some((hw_queue.0, progress_fence_id)));
-        outside.engines.engine(engine.node).submit(Work { submission_fence_id: id, context, process, bytes, queue, is_ring: false });
+        outside.engines.engine(engine.node).submit(Work { submission_fence_id: id, context, process, bytes, queue, is_ring: false, is_refused: false });
         let submit = DXGKARG_SUBMITCOMMANDTOHWQUEUE {
             hHwQueue: hw_queue.0.into(),
             hContext: context.0.into(),
@@ -405,7 +430,7 @@ impl Miniport for ProcessDriver {
         let Some(HwQueue { node, context, process, .. }) = outside.engines.hw_queues.get(&hw_queue.0).copied() else { return };
         for buffer in buffers {
             let queue = Some((hw_queue.0, u64::MAX));
-            let work = Work { submission_fence_id: 0, context, process, bytes: buffer.len(), queue, is_ring: true };
+            let work = Work { submission_fence_id: 0, context, process, bytes: buffer.len(), queue, is_ring: true, is_refused: false };
             outside.engines.engine(node).submit(work);
             outside.call(SIM_RINGDOORBELL { hHwQueue: hw_queue.0.into(), ..Default::default() }, buffer, callbacks);
         }
@@ -642,11 +667,18 @@ impl Miniport for ProcessDriver {
             VmId: vm,
             ..DXGKARG_CREATEPROCESS::default()
         };
-        accepted(self.at(adapter).ask(create, new.name.clone().unwrap_or_default().into_bytes()))
+        let outside = self.at(adapter);
+        accepted(outside.ask(create, new.name.clone().unwrap_or_default().into_bytes()))?;
+        if let Some(address_space) = new.address_space {
+            outside.engines.vms.insert(address_space, (new.process, VmId(vm)));
+        }
+        Ok(())
     }
 
     fn destroy_process(&mut self, adapter: u32, process: KmdProcess, callbacks: &mut Callbacks) {
-        self.at(adapter).call(DXGKARG_DESTROYPROCESS { hKmdProcess: process.0 }, Vec::new(), callbacks);
+        let outside = self.at(adapter);
+        outside.engines.vms.retain(|_, (of, _)| *of != process);
+        outside.call(DXGKARG_DESTROYPROCESS { hKmdProcess: process.0 }, Vec::new(), callbacks);
     }
 
     fn set_virtual_machine_data(&mut self, adapter: u32, data: &VirtualMachineData) {
@@ -723,7 +755,9 @@ impl Miniport for ProcessDriver {
         let outside = self.later(now);
         let Some(due) = outside.engines.timer.take_if(|due| *due <= now) else { return };
         outside.engines.timer_budget.expired(due);
+        let before = std::mem::replace(&mut outside.exchange.vm, outside.engines.vm_at_work());
         outside.call(SIM_TIMEREXPIRED { DueTime: due }, Vec::new(), callbacks);
+        outside.exchange.vm = before;
     }
 
     fn engine_state(&self, engine: EngineId) -> EngineState {
@@ -744,6 +778,10 @@ impl Miniport for ProcessDriver {
 
     fn runs_outside(&self) -> bool {
         true
+    }
+
+    fn act_for(&mut self, vm: Option<VmId>) {
+        self.0.get_mut().exchange.vm = vm;
     }
 
     fn take_answers(&mut self) -> Vec<DriverAnswer> {

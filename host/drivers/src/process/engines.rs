@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, VecDeque};
 use driver_host::abi::SIM_NEVER;
 use driver_host::limits::{EXPIRY_BURST_NS, EXPIRY_DISTANCE_NS, EXPIRY_NS};
 use dxgkrnl::ddi::{
-    AllocationDescription, AllocationId, EngineState, HwContext, PageMap, PageTableEntry, PendingFaults,
+    AllocationDescription, AllocationId, EngineState, HwContext, KmdProcess, PageMap, PageTableEntry,
+    PendingFaults,
 };
-use dxgkrnl::{Nanos, ProcessId};
+use dxgkrnl::{Nanos, ProcessId, VmId};
 use serde::{Deserialize, Serialize};
 
 /// A submission that has not completed.
@@ -23,6 +24,8 @@ pub(super) struct Work {
     pub queue: Option<(u32, u64)>,
     /// Whether it is a buffer of the queue's ring, which has no number and no progress fence value.
     pub is_ring: bool,
+    /// Whether the driver was not asked to run it: it faults when the work before it is complete.
+    pub is_refused: bool,
 }
 
 /// Bytes that a buffer in a ring counts besides its commands, as the kernel counts it.
@@ -31,6 +34,8 @@ const RING_BUFFER_BYTES: usize = 64;
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Engine {
     work: VecDeque<Work>,
+    /// Refused work that a preemption or a reset gave back to the scheduler: the driver never had it.
+    returned: Vec<Work>,
     /// It runs this submission for ever, by an injected fault.
     hung: Option<u64>,
     hangs_next: bool,
@@ -84,9 +89,33 @@ impl Engine {
         self.work.retain(|work| work.queue.is_some() || work.submission_fence_id > submission_fence_id);
     }
 
+    /// Removes the oldest work of contexts' own queues if it was refused. Returns its number.
+    pub fn take_refused(&mut self) -> Option<u64> {
+        let at = self.work.iter().position(|work| work.queue.is_none())?;
+        let refused = self.work[at];
+        (refused.is_refused && self.hung.is_none()).then(|| {
+            self.work.remove(at);
+            refused.submission_fence_id
+        })
+    }
+
+    /// The engine gives its work of contexts' own queues back to the scheduler.
+    pub fn give_back(&mut self) {
+        let refused = |work: &&Work| work.is_refused && work.queue.is_none();
+        self.returned.extend(self.work.iter().filter(refused));
+        self.work.retain(|work| work.queue.is_some());
+    }
+
+    /// Whether this work was refused before it was given back.
+    pub fn take_returned(&mut self, submission_fence_id: u64) -> bool {
+        let at = self.returned.iter().position(|work| work.submission_fence_id == submission_fence_id);
+        at.map(|at| self.returned.swap_remove(at)).is_some()
+    }
+
     /// Removes work for which `is_gone` holds. A hang of it ends.
     pub fn drop_work(&mut self, is_gone: impl Fn(&Work) -> bool) {
         self.work.retain(|work| !is_gone(work));
+        self.returned.retain(|work| !is_gone(work));
         self.hung = self.hung.filter(|hung| self.work.iter().any(|work| work.submission_fence_id == *hung));
     }
 
@@ -99,6 +128,7 @@ impl Engine {
     }
 
     pub fn reset(&mut self) {
+        self.give_back();
         self.work.clear();
         self.hung = None;
     }
@@ -161,6 +191,8 @@ pub(super) struct Engines {
     page_tables: BTreeMap<ProcessId, PageMap<PageTableEntry>>,
     /// What the driver said of pictures.
     pub descriptions: BTreeMap<AllocationId, AllocationDescription>,
+    /// Processes of VMs and of the host, by their address spaces.
+    pub vms: BTreeMap<ProcessId, (KmdProcess, VmId)>,
 }
 
 impl Engines {
@@ -185,6 +217,12 @@ impl Engines {
 
     pub fn pending_faults(&self, node: u32) -> PendingFaults {
         self.engines.get(&node).map(Engine::pending_faults).unwrap_or_default()
+    }
+
+    /// The VM of the oldest work.
+    pub fn vm_at_work(&self) -> Option<VmId> {
+        let process = self.engines.values().find_map(|engine| engine.work.front())?.process;
+        self.vms.get(&process).map(|(_, vm)| *vm)
     }
 
     /// Bytes of a process's command buffers that have not completed.

@@ -13,15 +13,15 @@ use std::collections::VecDeque;
 use std::panic::resume_unwind;
 use std::path::PathBuf;
 
-use d3dkmt::FeatureId;
+use d3dkmt::{FeatureId, NtStatus};
 use driver_host::abi::{
-    Callback, DXGKARG_SETSCHEDULINGLOGBUFFER, DXGKARG_STARTDEVICE, Ddi, SIM_NEVER, SIM_RESTORESTATE,
-    SIM_SAVESTATE, STATUS_INSUFFICIENT_RESOURCES, STATUS_SUCCESS,
+    Callback, DXGKARG_SETSCHEDULINGLOGBUFFER, DXGKARG_STARTDEVICE, Ddi, SIM_DEBUGPRINT, SIM_NEVER,
+    SIM_RESTORESTATE, SIM_SAVESTATE, STATUS_INSUFFICIENT_RESOURCES, STATUS_SUCCESS,
 };
 use driver_host::limits::{CALLBACKS_PER_DDI_MAX, DEBUG_PRINT_BYTES_MAX};
 use driver_host::messages::{Allocation, Answer, Called, Record, Request};
 use driver_host::process::DriverProcess;
-use dxgkrnl::{AdapterConfig, Config, Nanos, VidSchCaps};
+use dxgkrnl::{AdapterConfig, Config, Nanos, VidSchCaps, VmId};
 use serde::{Deserialize, Serialize};
 
 /// Sizes of the buffer for a driver's state, tried in this order.
@@ -47,7 +47,7 @@ pub(super) enum DriverState {
 /// A driver's process, when it is needed.
 struct Live {
     path: PathBuf,
-    process: Option<DriverProcess>,
+    process: Option<Box<DriverProcess>>,
     /// Which DDIs it has, once it is loaded.
     hello: Option<Vec<bool>>,
     /// The state that the process gets before its next DDI.
@@ -86,6 +86,8 @@ pub(super) struct Exchange {
     pub scheduling_logs: Vec<(u32, u32)>,
     /// The kernel's time, by the last DDI that had one.
     pub now: Nanos,
+    /// The VM whose call leads to the next DDI.
+    pub vm: Option<VmId>,
     records: Vec<Vec<u8>>,
     supplied: VecDeque<Vec<u8>>,
 }
@@ -94,16 +96,16 @@ impl Live {
     /// The process, loaded; started and restored if it has to be.
     fn process(&mut self, start: &Request) -> Result<&mut DriverProcess, String> {
         self.load()?;
-        let process = self.process.as_mut().ok_or("it is not loaded")?;
+        let process = self.process.as_deref_mut().ok_or("it is not loaded")?;
         if let Some(state) = self.restore.take() {
             let has =
                 |ddi: &Ddi| self.hello.as_ref().is_some_and(|hello| hello.get(ddi.row()) == Some(&true));
             if has(&start.ddi) {
-                process.ask(start)?;
+                process.ask(start, None)?;
             }
             let ddi = Ddi::from(SIM_RESTORESTATE::default());
             let request = Request { ddi, buffer: state, ..start.clone() };
-            let answer = process.ask(&request)?;
+            let answer = process.ask(&request, None)?;
             if answer.status < STATUS_SUCCESS {
                 return Err(format!("SimRestoreState failed with {:#010x}", answer.status));
             }
@@ -117,7 +119,7 @@ impl Live {
         }
         let mut process = DriverProcess::start(&self.path)?;
         let hello = process.load()?;
-        (self.process, self.hello) = (Some(process), Some(hello.clone()));
+        (self.process, self.hello) = (Some(Box::new(process)), Some(hello.clone()));
         Ok(hello)
     }
 }
@@ -135,7 +137,8 @@ impl Exchange {
     fn new(source: Source) -> Exchange {
         let (records, supplied) = (Vec::new(), VecDeque::new());
         let scheduling_logs = Vec::new();
-        Exchange { source, config: None, implemented: None, scheduling_logs, now: 0, records, supplied }
+        let (config, implemented, now, vm) = (None, None, 0, None);
+        Exchange { source, config, implemented, scheduling_logs, now, vm, records, supplied }
     }
 
     pub fn configure(&mut self, config: &Config) {
@@ -234,17 +237,40 @@ impl Exchange {
         buffer: Vec<u8>,
         allocations: Vec<Allocation>,
     ) -> Option<Done> {
-        if !self.has(adapter, &ddi) {
-            return None;
+        let has = self.has(adapter, &ddi);
+        // A submission can be refused where it is validated only: also if the driver has no function for that.
+        let is_first = matches!(ddi, Ddi::SimValidateCommands(_));
+        if (is_first || has && is_refusable(&ddi))
+            && let Some(why) = self.refusal(&ddi)
+        {
+            let (status, callbacks) = (NtStatus::NO_MEMORY.0 as i32, vec![print(why)]);
+            return Some(Done { status, ddi, buffer, allocations, callbacks });
         }
-        Some(self.exchange(adapter, Request { now: self.now, ddi, buffer, allocations }))
+        has.then(|| self.exchange(adapter, Request { now: self.now, ddi, buffer, allocations }))
+    }
+
+    /// Why a DDI is not asked of the driver, if it is not: earlier ones for the same VM took it too long.
+    pub fn refusal(&mut self, ddi: &Ddi) -> Option<String> {
+        let own = ddi.row() as u32;
+        let supplied = self.supplied.front().map(|bytes| decoded(bytes));
+        let why = match (&self.source, supplied) {
+            (_, Some(Record::Refused { row, why })) if row == own => {
+                self.supplied.pop_front();
+                why
+            }
+            (_, Some(_)) | (Source::Recording, None) => return None,
+            (Source::Process(live), None) => live.process.as_ref()?.refusal(self.vm?.0)?,
+        };
+        let record = Record::Refused { row: own, why: why.clone() };
+        self.records.push(postcard::to_allocvec(&record).unwrap_or_default());
+        Some(why)
     }
 
     fn exchange(&mut self, adapter: u32, request: Request) -> Done {
         let start = self.start_request(adapter);
-        let asked = &request;
-        let record =
-            self.perform(request.ddi.name(), |live| live.process(&start)?.ask(asked).map(Record::Answered));
+        let (asked, vm) = (&request, self.vm.map(|vm| vm.0));
+        let record = self
+            .perform(request.ddi.name(), |live| live.process(&start)?.ask(asked, vm).map(Record::Answered));
         let Record::Answered(Answer { row, status, ddi, buffer, allocations, callbacks }) = record else {
             wrong(request.ddi.name())
         };
@@ -271,6 +297,8 @@ impl Exchange {
                 live.process = None;
                 died
             }
+            // Of another DDI than the one that is called.
+            (Source::Process(_), Some(Record::Refused { .. })) => wrong(what),
             (Source::Process(of), Some(Record::Loaded(_) | Record::Answered(_)) | None) => {
                 live(of).unwrap_or_else(Record::Died)
             }
@@ -304,7 +332,7 @@ impl Exchange {
         }
         for bytes in STATE_BYTES {
             let request = Request { now, ddi, buffer: vec![0; bytes], allocations: Vec::new() };
-            let answer = live.process(&start)?.ask(&request)?;
+            let answer = live.process(&start)?.ask(&request, None)?;
             match answer.status {
                 STATUS_INSUFFICIENT_RESOURCES => {}
                 status if status < STATUS_SUCCESS => {
@@ -366,6 +394,32 @@ fn node_of(callback: &Callback) -> Option<u32> {
         | Callback::DxgkCbDisconnectDoorbell(_)
         | Callback::SimRingBufferCompleted(_) => None,
     }
+}
+
+/// Whether a client's call is refused if the driver fails this DDI. The others end something, or are the scheduler's.
+fn is_refusable(ddi: &Ddi) -> bool {
+    matches!(
+        ddi,
+        Ddi::DxgkDdiEscape(_)
+            | Ddi::DxgkDdiQueryAdapterInfo(_)
+            | Ddi::DxgkDdiGetStandardAllocationDriverData(_)
+            | Ddi::DxgkDdiCreateAllocation(_)
+            | Ddi::DxgkDdiOpenAllocation(_)
+            | Ddi::DxgkDdiCreateDevice(_)
+            | Ddi::DxgkDdiCreateContext(_)
+            | Ddi::DxgkDdiCreateHwQueue(_)
+            | Ddi::DxgkDdiCreateDoorbell(_)
+            | Ddi::DxgkDdiCreateNativeFence(_)
+            | Ddi::DxgkDdiCreateCpuEvent(_)
+            | Ddi::DxgkDdiCreatePeriodicFrameNotification(_)
+    )
+}
+
+/// A line of text, as if the driver had printed it.
+pub(super) fn print(text: String) -> Called {
+    let callback =
+        Callback::SimDebugPrint(SIM_DEBUGPRINT { TextSize: text.len() as u64, ..Default::default() });
+    Called { callback, text: text.into_bytes() }
 }
 
 fn wrong(what: &str) -> ! {

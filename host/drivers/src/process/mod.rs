@@ -140,9 +140,17 @@ impl Outside {
     /// Converts the callbacks so far.
     fn deliver(&mut self, callbacks: &mut Vec<Callback>) {
         let called = std::mem::take(&mut self.early);
-        let (adapter, engines) = (self.adapter, &mut self.engines);
-        let mut conversion = Conversion { adapter, engines, callbacks, moved_bytes: 0 };
+        let mut conversion = self.conversion(callbacks);
         called.into_iter().for_each(|called| conversion.push(called));
+    }
+
+    /// Reports that refused work faulted, if none is before it.
+    fn fault_refused(&mut self, node: u32, callbacks: &mut Vec<Callback>) {
+        self.conversion(callbacks).fault_refused(node);
+    }
+
+    fn conversion<'a>(&'a mut self, callbacks: &'a mut Vec<Callback>) -> Conversion<'a> {
+        Conversion { adapter: self.adapter, engines: &mut self.engines, callbacks, moved_bytes: 0 }
     }
 
     fn take_answers(&mut self) -> Vec<DriverAnswer> {

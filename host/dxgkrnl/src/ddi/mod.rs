@@ -104,7 +104,7 @@ pub use recovery::{
     SchedulingLogBuffer, SchedulingLogHeader, interrupt_type,
 };
 
-use crate::{Config, DmaOp, DriverAnswer, MemoryRef, Nanos, ProcessId};
+use crate::{Config, DmaOp, DriverAnswer, MemoryRef, Nanos, ProcessId, VmId};
 
 /// `DXGKARG_SUBMITCOMMANDVIRTUAL`: run this command buffer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -784,6 +784,10 @@ pub trait Miniport {
     /// No DDI: what the drivers outside did since the last call. Traces keep it.
     fn take_answers(&mut self) -> Vec<DriverAnswer> {
         Vec::new()
+    }
+    /// No DDI: the VM whose process's call leads to the next DDIs, if any. Only drivers outside hear it.
+    fn act_for(&mut self, vm: Option<VmId>) {
+        let _ = vm;
     }
     /// No DDI: what they did in the next input when it was recorded.
     fn supply_answers(&mut self, answers: &[DriverAnswer]) {

@@ -12,8 +12,8 @@ use alloc::vec::Vec;
 use core::mem::take;
 use core::ops::{Deref, DerefMut};
 
-use crate::Nanos;
 use crate::ddi::{BoxedMiniport, Callback, Miniport};
+use crate::{Nanos, VmId};
 
 /// The miniport with its cached deadline.
 pub(crate) struct Driver {
@@ -37,6 +37,14 @@ impl Driver {
     #[inline]
     pub fn has_answers(&self) -> bool {
         self.runs_outside
+    }
+
+    /// [`Miniport::act_for`]
+    #[inline]
+    pub fn act_for(&mut self, vm: impl FnOnce() -> Option<VmId>) {
+        if self.runs_outside {
+            self.miniport.act_for(vm());
+        }
     }
 
     /// [`Miniport::next_deadline`], cached.

@@ -128,6 +128,7 @@ impl Kernel {
     /// Applies one input and appends to `effects`. Time never decreases: an earlier `now` counts as the latest one
     /// seen.
     pub fn handle(&mut self, now: Nanos, input: Input, effects: &mut Effects) {
+        self.miniport.act_for(|| None);
         self.sync.forget_stores();
         self.events.begin_step();
         self.vidmm.begin_step();
@@ -254,6 +255,8 @@ impl Kernel {
             self.act_for(*process);
             self.poison_lost_fences_of(*process, call, effects);
         }
+        let processes = &self.processes;
+        self.miniport.act_for(|| Some(processes.get(input.process()?)?.vm));
         match input {
             Input::VmAttached { vm, name } => self.attach_vm(vm, &name, effects),
             Input::VmDetached { vm } => self.end_vm(vm, effects),
