@@ -464,8 +464,47 @@ static int watches(void)
     return failures != 0;
 }
 
+/* Registers before there is a broker, and is notified once there is one, and when its adapter stops. */
+static int late(void)
+{
+    COVERS("GPV-064");
+    uint32_t cookies[2];
+    const char *set = getenv("GPUPV_BROKER");
+    char *broker = set ? strdup(set) : NULL;
+    sem_init(&raised[0], 0, 0);
+    setenv("GPUPV_BROKER", "/nowhere/broker", 1);
+    create();
+    list_t *empty = list_of(1, &core_compute);
+    CHECK(empty->vtable->GetAdapterCount(empty) == 0, "adapters without a broker");
+    RESULT(factory->vtable->RegisterEventNotification(factory, empty, 0, on_event, empty, &cookies[0]), S_OK_);
+    if (broker)
+        setenv("GPUPV_BROKER", broker, 1);
+    else
+        unsetenv("GPUPV_BROKER");
+    close_adapter(open_adapter(NULL));
+    sem_wait(&raised[0]);
+    CHECK(empty->vtable->IsStale(empty), "adapters have come");
+    list_t *full = list_of(1, &core_compute);
+    CHECK(full->vtable->GetAdapterCount(full) == 1, "not one adapter");
+    RESULT(factory->vtable->RegisterEventNotification(factory, full, 0, on_event, full, &cookies[1]), S_OK_);
+    printf("ready\n");
+    fflush(stdout);
+    sem_wait(&raised[0]);
+    CHECK(full->vtable->IsStale(full), "the adapter has stopped");
+    for (int i = 0; i < 2; i++)
+        RESULT(factory->vtable->UnregisterEventNotification(factory, cookies[i]), S_OK_);
+    full->vtable->Release(full);
+    empty->vtable->Release(empty);
+    free(broker);
+    if (!failures)
+        printf("notified of what came later\n");
+    return failures != 0;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc > 1 && !strcmp(argv[1], "late"))
+        return late();
     create();
     if (argc > 1 && !strcmp(argv[1], "watches"))
         return watches();

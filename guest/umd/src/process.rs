@@ -90,6 +90,7 @@ pub(crate) fn session(starts: Starts) -> Result<&'static Session, NtStatus> {
                 tell_last_times_at_exit();
             }
             process.session.store(Box::into_raw(Box::new(session)), Ordering::Release);
+            crate::dxcore::session_began();
             Ok(process.session().expect("stored just now"))
         }
         Err(error) => {

@@ -206,6 +206,20 @@ fn a_list_is_stale_when_one_of_its_adapters_has_stopped() {
     daemon.end();
 }
 
+#[test]
+fn a_registration_without_a_session_is_armed_when_one_starts() {
+    covers!("GPV-064");
+    for program in ["dxcore", "dxcore-asan"] {
+        let daemon = Embedded::start();
+        let mut child = daemon.spawn(program, &["late"]);
+        child.says("ready");
+        daemon.kernel_host().fault(Fault::StopAdapter { adapter: 0 });
+        let output = child.end();
+        assert!(output.ends_with("notified of what came later\n"), "{output}");
+        daemon.end();
+    }
+}
+
 /// The program in the other VM would fail if it were notified, too.
 #[test]
 fn a_vm_is_notified_of_its_own_adapter_only() {

@@ -96,6 +96,11 @@ fn attached() -> Option<&'static Session> {
     session(Starts::Session).ok().filter(|session| !session.is_lost())
 }
 
+/// A session of this process has started.
+pub(crate) fn session_began() {
+    notification::session_began();
+}
+
 /// An adapter, and which of its arrivals it is.
 type Present = (Luid, u32);
 

@@ -3,6 +3,7 @@
 //! ```text
 //!   the first registration ─▶ a thread of the library, an event of its own, and WatchAdapters: the host sets the event
 //!                             each time an adapter comes or goes for this process
+//!   a session starts       ─▶ the thread makes that call, if there was no session before
 //!   the event, or a new registration ─▶ the thread asks for the adapters and calls back for what is stale or invalid now
 //! ```
 //! A callback runs on that thread, without a lock. Unregistering waits for the callback that runs, unless it is the
@@ -16,7 +17,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::ThreadId;
 
 use super::adapter::{self, Adapter};
@@ -85,7 +86,8 @@ struct State {
     /// The registration that the thread examines, or whose callback runs.
     running: Option<u32>,
     thread: Option<ThreadId>,
-    event: Option<Event>,
+    /// Address of the session whose host sets the event.
+    armed: Option<usize>,
 }
 
 /// The notifications of one generation of the process.
@@ -93,6 +95,8 @@ struct Notifications {
     generation: u32,
     state: Mutex<State>,
     callback_is_over: Condvar,
+    /// Wakes the thread. It is read without the lock, which a thread that starts a session may hold.
+    event: OnceLock<Event>,
 }
 
 static CURRENT: AtomicPtr<Notifications> = AtomicPtr::new(null_mut());
@@ -107,8 +111,8 @@ fn current() -> &'static Notifications {
             return known;
         }
         // A lock of the parent's may be held by a thread that does not exist here.
-        let (state, callback_is_over) = (Mutex::default(), Condvar::new());
-        let fresh = Box::into_raw(Box::new(Notifications { generation, state, callback_is_over }));
+        let (state, callback_is_over, event) = (Mutex::default(), Condvar::new(), OnceLock::new());
+        let fresh = Box::into_raw(Box::new(Notifications { generation, state, callback_is_over, event }));
         if CURRENT.compare_exchange(pointer, fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
             // SAFETY: not published, so no other thread has a reference.
             drop(unsafe { Box::from_raw(fresh) });
@@ -122,24 +126,34 @@ impl Notifications {
     }
 
     /// The event that wakes the thread; starts the thread if it does not run yet.
-    fn event(&'static self, state: &mut State) -> Option<Event> {
-        if let Some(event) = &state.event {
-            return Some(event.clone());
+    fn event(&'static self, state: &mut State) -> Option<&'static Event> {
+        if self.event.get().is_none() {
+            let event = Event::new().ok()?;
+            let of_thread = event.clone();
+            let body = move || {
+                self.lock().thread = Some(std::thread::current().id());
+                while of_thread.wait().is_ok() {
+                    // One that fails is tried again with the next registration.
+                    let _ = self.arm(&mut self.lock());
+                    self.call_back();
+                }
+            };
+            start_thread("gpupv-dxcore", NOTIFICATION_STACK_BYTES, body).ok()?;
+            let _ = self.event.set(event);
         }
-        let event = Event::new().ok()?;
-        if let Some(session) = attached() {
+        self.arm(state)?;
+        self.event.get()
+    }
+
+    /// Lets the host of the session set the event. Without a session there is nothing to watch.
+    fn arm(&self, state: &mut State) -> Option<()> {
+        let (Some(session), Some(event)) = (attached(), self.event.get()) else { return Some(()) };
+        let address = std::ptr::from_ref(session).addr();
+        if state.armed != Some(address) {
             block_on(session.watch_adapters(event.clone())).ok()?;
+            state.armed = Some(address);
         }
-        let of_thread = event.clone();
-        let body = move || {
-            self.lock().thread = Some(std::thread::current().id());
-            while of_thread.wait().is_ok() {
-                self.call_back();
-            }
-        };
-        start_thread("gpupv-dxcore", NOTIFICATION_STACK_BYTES, body).ok()?;
-        state.event = Some(event.clone());
-        Some(event)
+        Some(())
     }
 
     /// Calls back for each registration that is due.
@@ -169,6 +183,17 @@ impl Notifications {
         let (kind, callback, context) = (one.kind, one.callback, one.context);
         drop(state);
         callback(kind, watched.pointer(), std::ptr::with_exposed_provenance_mut(context));
+    }
+}
+
+/// A session of this process has started: registrations that were made without one are armed now.
+pub(super) fn session_began() {
+    // SAFETY: NULL, or leaked by `current` and never freed.
+    let known = unsafe { CURRENT.load(Ordering::Acquire).as_ref() };
+    if let Some(known) = known.filter(|known| known.generation == generation())
+        && let Some(event) = known.event.get()
+    {
+        event.set();
     }
 }
 

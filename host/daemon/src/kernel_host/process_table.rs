@@ -151,12 +151,28 @@ impl ProcessTable {
         of_vm.map(|backing| backing.kept().collect()).unwrap_or_default()
     }
 
-    /// The backing pages of a process of this VM, to be changed. One that is gone has none at first.
-    pub fn backing_of(&mut self, vm: VmId, process: ProcessId) -> &mut ProcessBacking {
-        match self.attached.get_mut(&process) {
+    /// Checks whether a process, present or gone, may have these pages besides those that it has. `mapped`: here.
+    pub fn check_kept(
+        &self,
+        process: ProcessId,
+        address: u64,
+        pages: u32,
+        mapped: bool,
+    ) -> anyhow::Result<()> {
+        let none = ProcessBacking::default();
+        let backing = self.backing(process).unwrap_or(&none);
+        backing.check(address, pages)?;
+        if mapped { backing.check_mappings() } else { Ok(()) }
+    }
+
+    /// Adds kept pages of a process of this VM, present or gone, that [`ProcessTable::check_kept`] accepted.
+    pub fn keep(&mut self, vm: VmId, process: ProcessId, address: u64, pages: BackingPages) {
+        let backing = match self.attached.get_mut(&process) {
             Some(attached) => &mut attached.backing,
             None => &mut self.outliving.entry(process).or_insert_with(|| (vm, ProcessBacking::default())).1,
-        }
+        };
+        backing.add(address, pages);
+        backing.keep(address);
     }
 
     /// Removes kept pages of an allocation that has ended. Returns each, with the process that had them and the address.
@@ -264,6 +280,8 @@ impl ProcessTable {
 
 #[cfg(test)]
 mod tests {
+    use d3dkmt::limits::DEVICE_MEMORY_START;
+
     use super::*;
 
     const VM: VmId = VmId(1);
@@ -302,6 +320,31 @@ mod tests {
         assert_eq!(redeemed(&mut process_table, ended), None);
         assert_eq!(redeemed(&mut process_table, old), None);
         assert_eq!(redeemed(&mut process_table, new), Some(returning));
+    }
+
+    #[test]
+    fn pages_that_are_refused_leave_no_entry_of_a_process_that_is_gone() {
+        use crate::backing::LocalPages;
+        use crate::limits::MAPPINGS_PER_PROCESS_MAX;
+        let (mut process_table, gone) = (ProcessTable::default(), ProcessId(9));
+        let page = || BackingPages::Local(LocalPages::create(1).unwrap().0);
+        let address = |number: usize| DEVICE_MEMORY_START + number as u64 * 0x1000;
+        assert!(
+            process_table.check_kept(gone, DEVICE_MEMORY_START + 8, 1, true).is_err(),
+            "no page begins there"
+        );
+        assert!(process_table.outliving.is_empty());
+        for number in 0..MAPPINGS_PER_PROCESS_MAX {
+            process_table.check_kept(gone, address(number), 1, true).unwrap();
+            process_table.keep(VM, gone, address(number), page());
+        }
+        let more = |mapped| process_table.check_kept(gone, address(MAPPINGS_PER_PROCESS_MAX), 1, mapped);
+        assert!(more(true).unwrap_err().to_string().contains("the limit"));
+        assert!(more(false).is_ok(), "pages of a guest are not mapped here");
+        let bytes = MAPPINGS_PER_PROCESS_MAX as u64 * 0x1000;
+        let ended = SharedMemory { owner: gone, address: DEVICE_MEMORY_START, bytes };
+        assert_eq!(process_table.release(ended).count(), MAPPINGS_PER_PROCESS_MAX);
+        assert!(process_table.outliving.is_empty());
     }
 
     #[test]

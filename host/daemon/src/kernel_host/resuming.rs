@@ -134,6 +134,37 @@ impl HostState {
         attached
             .context("this session does not go on here: the daemon has resumed without it, or never had it")
     }
+
+    /// The piece at an offset of shared memory that a returning process has opened, unless its pages are there.
+    fn missing_piece(
+        &self,
+        process: ProcessId,
+        allocation: Handle,
+        offset: u64,
+    ) -> anyhow::Result<Option<MissingPiece>> {
+        let vm = self.resumed(process)?.client.vm;
+        let SharedMemory { owner, address, bytes } = self.shared_memory(process, allocation)?;
+        anyhow::ensure!(
+            offset < bytes && offset.is_multiple_of(PIECE_BYTES),
+            "{offset:#x} is no piece of {allocation}"
+        );
+        let (address, bytes) = (address + offset, (bytes - offset).min(PIECE_BYTES));
+        if self.process_table.backing(owner).is_some_and(|backing| backing.piece(address).is_some()) {
+            return Ok(None);
+        }
+        let pages = (bytes / PAGE_BYTES as u64) as u32;
+        self.process_table.check_kept(owner, address, pages, true)?;
+        Ok(Some(MissingPiece { vm, owner, address, pages }))
+    }
+}
+
+/// Pages of shared memory that nobody has brought to a resumed daemon.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct MissingPiece {
+    vm: VmId,
+    owner: ProcessId,
+    address: u64,
+    pages: u32,
 }
 
 /// View for resuming from a journal.
@@ -291,10 +322,10 @@ impl Resumption<'_> {
     ) -> anyhow::Result<()> {
         {
             let mut host_state = self.kernel_host.lock();
-            let vm = host_state.resumed(process)?.client.vm;
+            host_state.resumed(process)?;
             // Another process may have brought them before. They are the same, or that process's own fault.
             let bytes = u64::from(pages) * PAGE_BYTES as u64;
-            host_state.process_table.backing_of(vm, process).release(address, bytes);
+            host_state.process_table.get_mut(process)?.backing.release(address, bytes);
         }
         self.kernel_host.sessions().attach_backing(process, address, pages, backing)
     }
@@ -308,19 +339,15 @@ impl Resumption<'_> {
         offset: u64,
         pages: impl FnOnce(u32) -> anyhow::Result<BackingPages>,
     ) -> anyhow::Result<()> {
+        let missing = |host_state: &HostState| host_state.missing_piece(process, allocation, offset);
+        let Some(piece) = missing(&self.kernel_host.lock())? else { return Ok(()) };
+        // Maps them, so without the lock.
+        let backing = pages(piece.pages)?;
         let mut host_state = self.kernel_host.lock();
-        let vm = host_state.resumed(process)?.client.vm;
-        let SharedMemory { owner, address, bytes } = host_state.shared_memory(process, allocation)?;
-        anyhow::ensure!(
-            offset < bytes && offset.is_multiple_of(PIECE_BYTES),
-            "{offset:#x} is no piece of {allocation}"
-        );
-        let (address, count) = (address + offset, (bytes - offset).min(PIECE_BYTES) / PAGE_BYTES as u64);
-        let backing = host_state.process_table.backing_of(vm, owner);
-        if backing.piece(address).is_none() {
-            backing.check(address, count as u32)?;
-            backing.add(address, pages(count as u32)?);
-            backing.keep(address);
+        // Another process may have brought them meanwhile, or the allocation may have ended.
+        if missing(&host_state)? == Some(piece) {
+            let MissingPiece { vm, owner, address, .. } = piece;
+            host_state.process_table.keep(vm, owner, address, backing);
         }
         Ok(())
     }
@@ -342,10 +369,9 @@ impl Resumption<'_> {
             process.0
         );
         host_state.require_piece(process, address, pages)?;
-        let of_process = host_state.process_table.backing_of(vm, process);
-        of_process.check(address, pages)?;
-        of_process.add(address, backing);
-        of_process.keep(address);
+        let is_mapped = matches!(backing, BackingPages::Local(_));
+        host_state.process_table.check_kept(process, address, pages, is_mapped)?;
+        host_state.process_table.keep(vm, process, address, backing);
         Ok(())
     }
 
