@@ -291,6 +291,16 @@ static void resources(void)
     more.pAllocationInfo2 = &infos[2];
     EXPECT(D3DKMTCreateAllocation2(&more), STATUS_SUCCESS);
     CHECK(more.hResource == create.hResource && infos[2].hAllocation, "the third one is elsewhere");
+    /* Shared memory of the device is named by its resource, which is not shared here. */
+    struct gpupv_allocation fourth = described(PAGE_BYTES);
+    D3DDDI_ALLOCATIONINFO2 one_more = {.pPrivateDriverData = &fourth, .PrivateDriverDataSize = sizeof fourth};
+    D3DKMT_CREATEALLOCATION shared_one = {.hDevice = device, .hResource = create.hResource, .NumAllocations = 1};
+    shared_one.pAllocationInfo2 = &one_more;
+    shared_one.Flags.CreateShared = 1;
+    EXPECT(D3DKMTCreateAllocation2(&shared_one), STATUS_INVALID_PARAMETER);
+    CHECK(!one_more.hAllocation, "an allocation of a refused call");
+    shared_one.Flags.NtSecuritySharing = 1;
+    EXPECT(D3DKMTCreateAllocation2(&shared_one), STATUS_INVALID_PARAMETER);
     EXPECT(destroy(create.hResource, NULL, 0), STATUS_SUCCESS);
     EXPECT(destroy(0, &infos[2].hAllocation, 1), STATUS_INVALID_PARAMETER);
 

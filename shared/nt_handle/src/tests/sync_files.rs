@@ -58,6 +58,26 @@ fn the_last_close_is_seen_before_the_signal_and_the_signal_then_has_no_effect() 
     }
 }
 
+/// A child that examines a state is a copy of the process with its descriptors.
+#[test]
+fn a_copied_writer_of_a_forgotten_sync_file_wakes_nobody() {
+    let place = TestSocket::new();
+    for mut handles in [place.fresh(), place.resumed()] {
+        let sync_file = handles.make_sync_file(token(1)).unwrap();
+        let copied =
+            handles.signal_of(token(1)).unwrap().with_writer(|writer| rustix::io::dup(writer).unwrap());
+        drop(sync_file);
+        assert_eq!(next_closed(&mut handles), [token(1)]);
+        // Events of its watch may be left.
+        let is_quiet = |handles: &mut NtHandles| {
+            assert_eq!(handles.closed(), []);
+            revents(handles.descriptor()) == PollFlags::empty()
+        };
+        assert!((0..100).any(|_| is_quiet(&mut handles)), "the writer stays in the set");
+        drop(copied);
+    }
+}
+
 /// The events of closes that follow each other collapse into one, so counting them would lose the last.
 #[test]
 fn the_last_close_is_seen_also_if_root_opened_the_file_again() {

@@ -6,7 +6,9 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use d3dkmt::{Call, EventId};
+use covers::covers;
+use d3dkmt::allocation_data::{AllocationData, AllocationDataFlags, SEGMENT_LOCAL};
+use d3dkmt::{AllocationInfo, Call, CreateAllocation, CreateAllocationFlags, EventId, NtStatus, Reply};
 use e2e::embedded::{Embedded, lock_exclusive};
 use e2e::machine;
 use e2e::polling::{eventually, until};
@@ -312,6 +314,49 @@ fn pages_of_memory_that_is_not_shared_are_refused() {
     let (reply, _) = owner.broker.request(Body::DetachBacking(address));
     assert_eq!(reply.refused, "");
     drop((owner, other, memory));
+    until("all mappings are freed", || daemon.kernel_host().budgets.mappings.figures().1 == 0);
+    daemon.end();
+}
+
+/// Other processes map the pieces of shared memory, so each has the pages that its allocation says.
+#[test]
+fn pages_that_are_no_piece_of_shared_memory_are_refused() {
+    covers!("MEM-035");
+    const BYTES: u64 = 0x4000;
+    let daemon = Embedded::start();
+    let mut client = Client::new(&daemon.broker());
+    let device = client.open_device();
+    let flags = AllocationDataFlags::CPU_VISIBLE;
+    let data = AllocationData { size: BYTES, flags, segment: SEGMENT_LOCAL, ..AllocationData::default() };
+    let info = AllocationInfo { system_memory: 0, private_data: data.encode().to_vec(), flags: 0 };
+    let mut address_of = |flags| {
+        let create =
+            CreateAllocation { device, flags, allocations: vec![info.clone()], ..Default::default() };
+        match client.call(&Call::CreateAllocation { create: Box::new(create) }) {
+            (NtStatus::SUCCESS, Reply::Allocations { addresses, .. }) => addresses[0],
+            other => panic!("no allocation: {other:?}"),
+        }
+    };
+    let own = address_of(CreateAllocationFlags::empty());
+    let shared = address_of(CreateAllocationFlags::CREATE_RESOURCE | CreateAllocationFlags::CREATE_SHARED);
+    let attach = |address, pages| {
+        let (reply, memory) = client.broker.request(Body::AttachBacking(AttachBacking { address, pages }));
+        (reply.refused, memory.len())
+    };
+    assert!(shared >= own + BYTES, "the shared one is behind the other");
+    for (address, pages) in [(0, 3), (0, 5), (0, 1), (0x1000, 3), (0x3000, 1), (0x3000, 2)]
+        .map(|(offset, pages)| (shared + offset, pages))
+        .into_iter()
+        .chain([(shared - 0x1000, 2), (shared - 0x1000, 5)])
+    {
+        let (refused, descriptors) = attach(address, pages);
+        assert!(refused.contains("are no piece of shared memory"), "{pages} at {address:#x}: {refused}");
+        assert_eq!(descriptors, 0);
+    }
+    assert_eq!(attach(shared, 4), (String::new(), 1));
+    // Memory that is not shared is the process's own matter.
+    assert_eq!(attach(own + 0x1000, 2), (String::new(), 1));
+    drop(client);
     until("all mappings are freed", || daemon.kernel_host().budgets.mappings.figures().1 == 0);
     daemon.end();
 }

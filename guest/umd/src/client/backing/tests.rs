@@ -287,6 +287,30 @@ fn locks_are_of_a_handle_on_its_device_and_end_with_it() {
     assert!(!unlock(&mut backing, 1));
 }
 
+/// An access beyond the end of a mapped file ends the program.
+#[test]
+fn a_piece_of_shared_memory_that_is_smaller_than_its_memory_is_not_mapped() {
+    const PIECE: u64 = (PAGES_PER_MESSAGE_MAX * PAGE_BYTES) as u64;
+    let sizes = [
+        (&[PAGE][..], 2 * PAGE, false),
+        (&[2 * PAGE], 2 * PAGE, true),
+        (&[PIECE, PAGE], PIECE + 2 * PAGE, false),
+    ];
+    for (pieces, shared_bytes, fits) in sizes {
+        let piece = |bytes: &u64| {
+            let memory = memfd_create(BACKING_MEMFD, MemfdFlags::CLOEXEC).unwrap();
+            ftruncate(&memory, *bytes).unwrap();
+            memory
+        };
+        let shared = pieces.iter().map(piece).collect();
+        let broker = Broker { shared, shared_bytes, ..Broker::default() };
+        let mut backing = ProcessBacking::default();
+        backing.record_opened(OF_DEVICE, &[Handle(1)]);
+        let locked = backing.locked(&broker, DEVICE, Handle(1), DEVICE_MEMORY_START);
+        assert_eq!(locked.is_ok(), fits, "{pieces:?} of {shared_bytes:#x}");
+    }
+}
+
 #[test]
 fn shared_memory_of_another_process_is_mapped_by_the_first_lock_until_its_end() {
     const PIECE: u64 = (PAGES_PER_MESSAGE_MAX * PAGE_BYTES) as u64;
