@@ -122,23 +122,25 @@ impl DriverProcess {
             return DriverProcess::over(pid, pidfd, socket, Reaper::Starter(exit))
                 .map_err(|error| error.to_string());
         }
-        let (mut child, socket) = spawn(driver)?;
-        let fail = |error: io::Error| format!("{PROGRAM} does not start: {error}");
+        let (child, socket) = spawn(driver)?;
+        DriverProcess::of_child(child, socket).map_err(|error| format!("{PROGRAM} does not start: {error}"))
+    }
+
+    fn of_child(mut child: Child, socket: UnixStream) -> io::Result<DriverProcess> {
         let pid = child.id();
-        let known = Pid::from_raw(pid as i32).ok_or_else(|| fail(io::ErrorKind::InvalidInput.into()))?;
+        let known = Pid::from_raw(pid as i32).ok_or(io::ErrorKind::InvalidInput)?;
         let pidfd = match pidfd_open(known, PidfdFlags::empty()) {
             Ok(pidfd) => pidfd,
             Err(error) => {
                 let _ = child.kill().and_then(|()| child.wait());
-                return Err(fail(error.into()));
+                return Err(error.into());
             }
         };
         let reaper = std::thread::Builder::new()
             .name("driver-reaper".into())
             .stack_size(64 << 10)
-            .spawn(move || child.wait())
-            .map_err(fail)?;
-        DriverProcess::over(pid, pidfd, socket, Reaper::Thread(reaper)).map_err(fail)
+            .spawn(move || child.wait())?;
+        DriverProcess::over(pid, pidfd, socket, Reaper::Thread(reaper))
     }
 
     fn over(pid: u32, pidfd: OwnedFd, socket: UnixStream, reaper: Reaper) -> io::Result<DriverProcess> {
@@ -351,7 +353,7 @@ mod tests {
     fn process() -> (DriverProcess, UnixStream) {
         let (socket, its_end) = UnixStream::pair().unwrap();
         let child = Command::new("sleep").arg("60").spawn().expect("sleep is there");
-        (DriverProcess::over(child, socket).unwrap(), its_end)
+        (DriverProcess::of_child(child, socket).unwrap(), its_end)
     }
 
     /// That of a DDI whose time is over: this thread had no CPU for long.

@@ -98,9 +98,8 @@ fn threads(reply: &SecurityReply) -> anyhow::Result<Vec<Thread>> {
 fn advice(reply: &SecurityReply, threads: &[Thread]) -> Vec<String> {
     let mut advice = Vec::new();
     if threads.iter().any(|thread| thread.uid == 0) {
-        advice.push(
-            "it runs as root: start it with --user NAME, or by host/dist/systemd/gpupv.service".into(),
-        );
+        advice
+            .push("it runs as root: start it with --user NAME, or by host/dist/systemd/gpupv.service".into());
     }
     if reply.missing.iter().any(|line| line.starts_with("everything")) {
         advice.push("start it without --sandbox=off".into());
