@@ -20,7 +20,7 @@ use super::closing::ClientFd;
 use super::counters::Counter;
 use super::limits::{OUTBOX_BYTES_MAX, VSOCK_PIECE_BYTES};
 use super::registered_events::{EventSink, RegisterError, RegisteredEvents};
-use super::rings::{RingOutlet, Rings};
+use super::rings::{Lease, RingOutlet, Rings};
 
 /// Returns text from a guest with control characters replaced, safe for a terminal and for a line of a log.
 pub fn without_controls(text: &str) -> String {
@@ -46,12 +46,15 @@ pub struct ClientProcess {
     pub outbox: Outbox,
     /// Calls of this process that were passed to the kernel.
     pub calls: Counter,
+    /// guestd has asked to detach it.
+    pub is_leaving: AtomicBool,
 }
 
 impl ClientProcess {
     /// A client process without a stream.
     pub fn new(id: ProcessId, vm: VmId, pid: u32, name: String) -> ClientProcess {
-        ClientProcess { id, vm, pid, name, outbox: Outbox::default(), calls: Counter::default() }
+        let (outbox, calls, is_leaving) = Default::default();
+        ClientProcess { id, vm, pid, name, outbox, calls, is_leaving }
     }
 }
 
@@ -119,6 +122,8 @@ struct OutboxState {
     registered: RegisteredEvents,
     /// Rings that the process was given, until its Hello.
     offered: Option<Rings>,
+    /// The lease of their pages, if a guest lends them.
+    lease: Option<Lease>,
     /// The ring to the process, once its Welcome and what belongs to it are written.
     ring: Option<RingOutlet>,
     /// Frames that were not sent yet, of a session with rings.
@@ -162,7 +167,15 @@ impl Outbox {
 
     /// Keeps rings that the process was given, until it says whether it uses them.
     pub fn offer_rings(&self, rings: Rings) {
-        self.lock().offered = Some(rings);
+        let mut state = self.lock();
+        state.end_lease();
+        (state.lease, state.offered) = (rings.lease(), Some(rings));
+    }
+
+    /// Ends every access to pages that a guest lends for the rings. Called before the guest learns that the process is
+    /// detached.
+    pub fn end_lease(&self) {
+        self.lock().end_lease();
     }
 
     pub fn take_offered_rings(&self) -> Option<Rings> {
@@ -194,7 +207,10 @@ impl Outbox {
 
     fn forget(&self) -> Option<Sink> {
         self.connected.store(false, Ordering::Release);
-        let OutboxState { sink, registered: mut kept, .. } = std::mem::take(&mut *self.lock());
+        let mut state = self.lock();
+        state.end_lease();
+        let OutboxState { sink, registered: mut kept, .. } = std::mem::take(&mut *state);
+        drop(state);
         kept.end();
         sink
     }
@@ -288,6 +304,12 @@ impl Outbox {
 }
 
 impl OutboxState {
+    fn end_lease(&mut self) {
+        if let Some(lease) = self.lease.take() {
+            lease.end();
+        }
+    }
+
     /// Where frames are appended.
     fn unsent(&mut self) -> &mut Vec<u8> {
         if self.ring.is_some() { &mut self.fresh } else { &mut self.bytes }

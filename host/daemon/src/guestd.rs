@@ -1,6 +1,7 @@
 //! guestd's connection: the only connection of a VM that may attach processes and register pages.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use anyhow::Context as _;
 use d3dkmt::limits::REGISTERED_EVENTS_PER_PROCESS_MAX;
@@ -10,8 +11,8 @@ use fence_page::PAGE_BYTES;
 use proto::Versions;
 use proto::attach::{
     AddFenceMemory, AttachBacking, AttachProcess, Attached, DetachBacking, GuestdHello, GuestdToHost,
-    GuestdWelcome, HostToGuestd, KeptBacking, RegisteredEvent, ResumeProcess, Resumed, Returning, Rung,
-    ShareBacking, SharedBacking, guestd_to_host, host_to_guestd, rung,
+    GuestdWelcome, HostToGuestd, KeptBacking, RegisteredEvent, ResumeProcess, Resumed, Returning, RingPages,
+    Rung, ShareBacking, SharedBacking, guestd_to_host, host_to_guestd, rung,
 };
 use proto::frame::{self, FrameBuffer};
 use proto::limits::PAGES_PER_MESSAGE_MAX;
@@ -26,6 +27,7 @@ use super::limits::{HELLO_BYTES_MAX, VSOCK_PIECE_BYTES};
 use super::memory::FenceMemory;
 use super::peer::Peer;
 use super::pending_connections::{PendingConnection, accepted_from};
+use super::rings::Rings;
 use super::vm::VmShared;
 
 /// One connection of guestd.
@@ -97,10 +99,10 @@ impl GuestdEndpoint {
 
     /// Defers a new process until the old ones have returned. False if none are awaited, or too many are deferred.
     fn park(&self, session: u64, request: u64, attach: &AttachProcess) -> bool {
-        let (vm, memory, replies) = (self.vm.clone(), self.no_pages(), self.replies.clone());
+        let (vm, memory, replies) = (self.vm.clone(), self.memory.clone(), self.replies.clone());
         let attach = attach.clone();
         let parked = Box::new(move || {
-            let attached = new_process(&vm, attach, memory);
+            let attached = new_process(&vm, attach, &memory);
             let process = attached.as_ref().ok().map(|attached| ProcessId(attached.process));
             let is_told = replies.answer(&vm, request, attached.map(host_to_guestd::Body::Attached));
             // The end of a session detaches the processes that it has by then, so this one is detached here.
@@ -114,6 +116,9 @@ impl GuestdEndpoint {
     /// Detaches a process after the calls that it has sent. guestd waits for the answer before it frees pages.
     fn detach_behind_calls(&self, request: u64, process: ProcessId) {
         let (vm, replies) = (self.vm.clone(), self.replies.clone());
+        if let Ok(client) = self.client(process.0) {
+            client.is_leaving.store(true, Ordering::Relaxed);
+        }
         let detach = Box::new(move || {
             vm.kernel_host.sessions().detach(process);
             // A guestd that does not read is reset, which detaches its processes.
@@ -139,7 +144,7 @@ impl GuestdEndpoint {
         anyhow::ensure!(self.session.is_some(), "guestd's first message is not GuestdHello");
         Ok(match body {
             Body::Hello(_) => unreachable!("handled above"),
-            Body::Attach(attach) => new_process(&self.vm, attach, self.no_pages()).map(Reply::Attached),
+            Body::Attach(attach) => new_process(&self.vm, attach, &self.memory).map(Reply::Attached),
             Body::AddMemory(AddFenceMemory { process, pages, first_slot }) => {
                 let process = ProcessId(process);
                 let added = match first_slot {
@@ -156,12 +161,7 @@ impl GuestdEndpoint {
                 let token = proto::convert::token(&bytes, "nt_handle_held").context("guestd's connection")?;
                 self.hold_nt_handle(token).map(|()| Reply::NtHandleHeld(true))
             }
-            Body::Resume(ResumeProcess { process, pid, token }) => {
-                let process = ProcessId(process);
-                let (resumption, vm) = (self.vm.kernel_host.resumption(), self.vm.id);
-                let resumed = resumption.resume(vm, pid, process, &token, self.no_pages());
-                resumed.map(|(slots, token)| Reply::Resumed(Resumed { slots, token: token.to_vec() }))
-            }
+            Body::Resume(resume) => self.resume(resume).map(Reply::Resumed),
             Body::MakeNtHandle(process) => self.client(process).and_then(|_| {
                 let token = self.vm.kernel_host.nt_handles().make(self.vm.id)?;
                 self.raise_through_guestd(token);
@@ -233,8 +233,16 @@ impl GuestdEndpoint {
         Ok(self.welcome(version, features))
     }
 
-    fn no_pages(&self) -> FenceMemory {
-        FenceMemory::Guest { memory: self.memory.clone(), pages: Vec::new() }
+    fn resume(&self, resume: ResumeProcess) -> anyhow::Result<Resumed> {
+        let ResumeProcess { process, pid, token, rings } = resume;
+        let process = ProcessId(process);
+        let rings = rings_in(&self.vm, &self.memory, rings.as_ref())?;
+        let resumption = self.vm.kernel_host.resumption();
+        let (slots, token) = resumption.resume(self.vm.id, pid, process, &token, no_pages(&self.memory))?;
+        if let (Some(rings), Ok(client)) = (rings, self.client(process.0)) {
+            client.outbox.offer_rings(rings);
+        }
+        Ok(Resumed { slots, token: token.to_vec() })
     }
 
     fn welcome(&self, version: u32, features: Features) -> GuestdWelcome {
@@ -246,6 +254,7 @@ impl GuestdEndpoint {
             events_max: if keeps_events { REGISTERED_EVENTS_PER_PROCESS_MAX as u32 } else { 0 },
             resuming: self.vm.kernel_host.resumption().is_resuming_vm(self.vm.id),
             features: features.ids().into_iter().map(|feature| feature.0).collect(),
+            rings: self.vm.kernel_host.gives_rings,
         }
     }
 
@@ -285,20 +294,7 @@ impl GuestdEndpoint {
         if !self.owns(process) {
             return Err(not_attached(process));
         }
-        self.check_addresses(pages)
-    }
-
-    fn check_addresses(&self, pages: &[u64]) -> anyhow::Result<()> {
-        anyhow::ensure!(
-            !pages.is_empty() && pages.len() <= PAGES_PER_MESSAGE_MAX,
-            "{} pages at once, allowed are 1 to {PAGES_PER_MESSAGE_MAX}",
-            pages.len()
-        );
-        for page in pages {
-            anyhow::ensure!(page % PAGE_BYTES as u64 == 0, "page {page:#x} is not aligned");
-            self.memory.check(*page, PAGE_BYTES as u64).with_context(|| format!("page {page:#x}"))?;
-        }
-        Ok(())
+        check_addresses(&self.memory, pages)
     }
 
     /// Attaches pages of guest RAM as backing.
@@ -334,7 +330,7 @@ impl GuestdEndpoint {
     fn keep_backing(&self, kept: AttachBacking) -> anyhow::Result<()> {
         let AttachBacking { process, address, pages } = kept;
         let count = pages.len() as u32;
-        self.check_addresses(&pages)?;
+        check_addresses(&self.memory, &pages)?;
         let backing = self.guest_pages(pages);
         let (resumption, vm) = (self.vm.kernel_host.resumption(), self.vm.id);
         resumption.keep_backing(vm, ProcessId(process), address, count, backing)
@@ -423,12 +419,42 @@ impl Replies {
     }
 }
 
-fn new_process(vm: &VmShared, attach: AttachProcess, memory: FenceMemory) -> anyhow::Result<Attached> {
-    let (client, token) =
-        vm.kernel_host.sessions().attach(vm.id, attach.pid, kept_name(&attach.name), memory)?;
+fn new_process(vm: &VmShared, attach: AttachProcess, memory: &GuestMemory) -> anyhow::Result<Attached> {
+    let AttachProcess { pid, name, rings } = attach;
+    let rings = rings_in(vm, memory, rings.as_ref())?;
+    let (client, token) = vm.kernel_host.sessions().attach(vm.id, pid, kept_name(&name), no_pages(memory))?;
+    if let Some(rings) = rings {
+        client.outbox.offer_rings(rings);
+    }
     let right = vm.kernel_host.sessions().resume_right(client.id);
     let (resume_token, resume_ms) = right.map_or((Vec::new(), None), |(token, ms)| (token.to_vec(), ms));
     Ok(Attached { process: client.id.0, token: token.to_vec(), resume_token, resume_ms })
+}
+
+fn no_pages(memory: &GuestMemory) -> FenceMemory {
+    FenceMemory::Guest { memory: memory.clone(), pages: Vec::new() }
+}
+
+/// The rings in pages that guestd lends, if the daemon uses rings.
+fn rings_in(vm: &VmShared, memory: &GuestMemory, pages: Option<&RingPages>) -> anyhow::Result<Option<Rings>> {
+    let Some(RingPages { host, process }) = pages.filter(|_| vm.kernel_host.gives_rings) else {
+        return Ok(None);
+    };
+    check_addresses(memory, host).and_then(|()| check_addresses(memory, process)).context("rings")?;
+    Rings::in_guest(memory, host, process).map(Some)
+}
+
+fn check_addresses(memory: &GuestMemory, pages: &[u64]) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        !pages.is_empty() && pages.len() <= PAGES_PER_MESSAGE_MAX,
+        "{} pages at once, allowed are 1 to {PAGES_PER_MESSAGE_MAX}",
+        pages.len()
+    );
+    for page in pages {
+        anyhow::ensure!(page % PAGE_BYTES as u64 == 0, "page {page:#x} is not aligned");
+        memory.check(*page, PAGE_BYTES as u64).with_context(|| format!("page {page:#x}"))?;
+    }
+    Ok(())
 }
 
 /// The answer to a detach: guestd frees what is not kept.

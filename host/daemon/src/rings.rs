@@ -1,41 +1,94 @@
 //! The rings of a client process's session: crate `frame_ring` over the two areas that its broker gave it.
 //!
-//! The daemon writes its own area and reads the process's. It takes nothing from either that it does not check.
+//! The daemon writes its own area and reads the process's. It takes nothing from either that it does not check. The areas
+//! of a local process are mapped here; those of a process in a VM are pages of guest memory, which guestd lends until
+//! the process is detached.
 
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
+use fence_page::PAGE_BYTES;
 use frame_ring::{
-    AREA_BYTES, Area as _, BadIndex, MappedArea, Outlet, OwnMappedArea, Receiver, Sender, Word,
+    AREA_BYTES, Area, BadIndex, HEAD_BYTES, MappedArea, Outlet, OwnArea, OwnMappedArea, Receiver, Sender,
+    Word,
 };
 use rustix::fs::{MemfdFlags, SealFlags};
+use vsock_device::GuestMemory;
 
 use super::limits::RING_BYTES_PER_TURN_MAX;
 use super::memory::read_only;
 use super::shares::Share;
 
-pub type RingOutlet = Outlet<OwnMappedArea, MappedArea>;
+pub type RingOutlet = Outlet<HostArea, ProcessArea>;
+
+/// Pages of an area in guest memory.
+pub const AREA_PAGES: usize = AREA_BYTES / PAGE_BYTES;
+
+/// The area that the daemon writes.
+#[derive(Clone, Debug)]
+pub enum HostArea {
+    Mapped(OwnMappedArea),
+    Guest(GuestArea),
+}
+
+/// The area that the process writes.
+#[derive(Clone, Debug)]
+pub enum ProcessArea {
+    Mapped(MappedArea),
+    Guest(GuestArea),
+}
+
+/// An area in pages of guest memory. Every access looks them up in the VM's memory as it is then.
+#[derive(Clone, Debug)]
+pub struct GuestArea {
+    memory: GuestMemory,
+    /// Guest-physical address of each page.
+    pages: Arc<[u64; AREA_PAGES]>,
+    lease: Lease,
+}
+
+/// Whether guestd still lends the pages of a process's rings. Without it they are not accessed.
+#[derive(Clone, Debug)]
+pub struct Lease(Arc<AtomicBool>);
+
+impl Lease {
+    fn new() -> Lease {
+        Lease(Arc::new(AtomicBool::new(true)))
+    }
+
+    fn is_valid(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// The pages are not accessed once this returns, neither by this thread nor by one that takes the outbox's lock.
+    pub fn end(&self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
 
 /// The areas of a session that has not begun.
 #[derive(Debug)]
 pub struct Rings {
-    own: OwnMappedArea,
-    peer: MappedArea,
-    share: Share,
+    own: HostArea,
+    peer: ProcessArea,
+    share: Option<Share>,
 }
 
 /// The receiving end.
 #[derive(Debug)]
 pub struct RingInlet {
-    receiver: Receiver<OwnMappedArea, MappedArea>,
+    receiver: Receiver<HostArea, ProcessArea>,
+    lease: Option<Lease>,
     /// Its part of the client's share of mappings.
-    _share: Share,
+    _share: Option<Share>,
 }
 
 /// What a look at a ring needs, beside the ring's own channel.
 #[derive(Debug)]
 pub struct RingWatch {
-    peer: MappedArea,
+    peer: ProcessArea,
     /// `None` while the next bytes come by the stream: nothing in the ring may be taken.
     taken: Option<u64>,
 }
@@ -47,7 +100,7 @@ impl RingWatch {
     }
 }
 
-/// Mappings of the daemon for the rings of one process.
+/// Mappings of the daemon for the rings of one local process.
 pub const MAPPINGS_PER_PROCESS: usize = 2;
 
 impl Rings {
@@ -55,19 +108,43 @@ impl Rings {
     /// and its own.
     pub fn create(share: Share) -> anyhow::Result<(Rings, [OwnedFd; 2])> {
         let (own, peer) = (area("gpupv-ring-host")?, area("gpupv-ring-process")?);
-        let own_area = OwnMappedArea::map(own.as_fd()).context("cannot map a ring")?;
-        let peer_area = MappedArea::map(peer.as_fd()).context("cannot map a ring")?;
+        let own_area = HostArea::Mapped(OwnMappedArea::map(own.as_fd()).context("cannot map a ring")?);
+        let peer_area = ProcessArea::Mapped(MappedArea::map(peer.as_fd()).context("cannot map a ring")?);
         let size = SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&own, size | SealFlags::FUTURE_WRITE).context("cannot seal a ring")?;
         rustix::fs::fcntl_add_seals(&peer, size).context("cannot seal a ring")?;
-        Ok((Rings { own: own_area, peer: peer_area, share }, [read_only(&own)?, peer]))
+        let rings = Rings { own: own_area, peer: peer_area, share: Some(share) };
+        Ok((rings, [read_only(&own)?, peer]))
+    }
+
+    /// Both areas in guest memory, whose pages are checked.
+    pub fn in_guest(memory: &GuestMemory, host: &[u64], process: &[u64]) -> anyhow::Result<Rings> {
+        let lease = Lease::new();
+        let area = |pages: &[u64]| -> anyhow::Result<GuestArea> {
+            let count = pages.len();
+            let pages: [u64; AREA_PAGES] = pages
+                .try_into()
+                .ok()
+                .with_context(|| format!("the area of a ring has {count} pages instead of {AREA_PAGES}"))?;
+            Ok(GuestArea { memory: memory.clone(), pages: Arc::new(pages), lease: lease.clone() })
+        };
+        Ok(Rings { own: HostArea::Guest(area(host)?), peer: ProcessArea::Guest(area(process)?), share: None })
+    }
+
+    /// The lease of pages of guest memory.
+    pub fn lease(&self) -> Option<Lease> {
+        match &self.own {
+            HostArea::Mapped(_) => None,
+            HostArea::Guest(area) => Some(area.lease.clone()),
+        }
     }
 
     /// Both ends, with nothing sent or received.
     pub fn ends(self) -> (RingOutlet, RingInlet) {
+        let lease = self.lease();
         let Rings { own, peer, share } = self;
         let receiver = Receiver::new(own.clone(), peer.clone());
-        (Outlet::new(Sender::new(own, peer)), RingInlet { receiver, _share: share })
+        (Outlet::new(Sender::new(own, peer)), RingInlet { receiver, lease, _share: share })
     }
 }
 
@@ -86,14 +163,22 @@ fn area(name: &str) -> anyhow::Result<OwnedFd> {
 }
 
 impl RingInlet {
+    /// Whether the pages are the guest's own again: then nothing more comes by the ring.
+    fn is_over(&self) -> bool {
+        self.lease.as_ref().is_some_and(|lease| !lease.is_valid())
+    }
+
     /// Appends published bytes: as many as one turn may take, or all.
     pub fn take(&mut self, to: &mut Vec<u8>, all: bool) -> Result<usize, BadIndex> {
+        if self.is_over() {
+            return Ok(0);
+        }
         self.receiver.take(to, if all { usize::MAX } else { RING_BYTES_PER_TURN_MAX })
     }
 
     /// Whether nothing is published that was not taken.
     pub fn is_empty(&self) -> bool {
-        self.receiver.is_empty()
+        self.is_over() || self.receiver.is_empty()
     }
 
     /// For looks at it until the next bytes are taken.
@@ -103,11 +188,112 @@ impl RingInlet {
 
     /// Says that no thread looks at the ring from here on: the process kicks. False if something is published.
     pub fn sleep(&mut self) -> bool {
-        self.receiver.sleep()
+        self.is_over() || self.receiver.sleep()
     }
 
     /// Says that a thread looks at it.
     pub fn wake(&mut self) {
         self.receiver.wake();
+    }
+}
+
+impl GuestArea {
+    /// The pieces of a range of the ring, page by page: the address of each and its bytes in the range.
+    fn pieces(&self, at: usize, count: usize) -> impl Iterator<Item = (u64, std::ops::Range<usize>)> {
+        let is_lent = self.lease.is_valid();
+        let mut done = if is_lent { 0 } else { count };
+        std::iter::from_fn(move || {
+            let offset = HEAD_BYTES + at + done;
+            let length = (PAGE_BYTES - offset % PAGE_BYTES).min(count - done);
+            let range = done..done + length;
+            done += length;
+            (length > 0).then(|| (self.pages[offset / PAGE_BYTES] + (offset % PAGE_BYTES) as u64, range))
+        })
+    }
+
+    fn address(&self, word: Word) -> u64 {
+        self.pages[0] + word.offset() as u64
+    }
+}
+
+const _: () = assert!(Word::Rest.offset() + 8 <= PAGE_BYTES);
+
+impl Area for GuestArea {
+    fn load(&self, word: Word) -> u64 {
+        if !self.lease.is_valid() {
+            return 0;
+        }
+        self.memory.load_u64(self.address(word)).unwrap_or(0)
+    }
+
+    fn read(&self, at: usize, to: &mut Vec<u8>, count: usize) {
+        let before = to.len();
+        to.resize(before + count, 0);
+        for (address, range) in self.pieces(at, count) {
+            // Pages that are no longer memory read as zero.
+            let _ = self.memory.read(address, &mut to[before..][range]);
+        }
+    }
+}
+
+impl OwnArea for GuestArea {
+    fn store(&self, word: Word, value: u64) {
+        if self.lease.is_valid() {
+            let _ = self.memory.store_u64(self.address(word), value);
+        }
+    }
+
+    fn write(&self, at: usize, bytes: &[u8]) {
+        for (address, range) in self.pieces(at, bytes.len()) {
+            let _ = self.memory.write(address, &bytes[range]);
+        }
+    }
+}
+
+impl Area for HostArea {
+    fn load(&self, word: Word) -> u64 {
+        match self {
+            HostArea::Mapped(area) => area.load(word),
+            HostArea::Guest(area) => area.load(word),
+        }
+    }
+
+    fn read(&self, at: usize, to: &mut Vec<u8>, count: usize) {
+        match self {
+            HostArea::Mapped(area) => area.read(at, to, count),
+            HostArea::Guest(area) => area.read(at, to, count),
+        }
+    }
+}
+
+impl OwnArea for HostArea {
+    fn store(&self, word: Word, value: u64) {
+        match self {
+            HostArea::Mapped(area) => area.store(word, value),
+            HostArea::Guest(area) => area.store(word, value),
+        }
+    }
+
+    fn write(&self, at: usize, bytes: &[u8]) {
+        match self {
+            HostArea::Mapped(area) => area.write(at, bytes),
+            HostArea::Guest(area) => area.write(at, bytes),
+        }
+    }
+}
+
+impl Area for ProcessArea {
+    fn load(&self, word: Word) -> u64 {
+        match self {
+            ProcessArea::Mapped(area) => area.load(word),
+            ProcessArea::Guest(area) => area.load(word),
+        }
+    }
+
+    fn read(&self, at: usize, to: &mut Vec<u8>, count: usize) {
+        match self {
+            ProcessArea::Mapped(area) => area.read(at, to, count),
+            ProcessArea::Guest(area) => area.read(at, to, count),
+        }
     }
 }

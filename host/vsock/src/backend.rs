@@ -16,6 +16,7 @@ use std::io;
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
 use vhost_user_backend::VhostUserBackend;
@@ -25,7 +26,7 @@ use vm_memory::{GuestAddressSpace, GuestMemoryBackend, GuestMemoryMmap};
 use vmm_sys_util::epoll::EventSet;
 
 use crate::device::Shared;
-use crate::limits::{MEMORY_REGIONS_MAX, QUEUE_SIZE_MAX, SECOND_QEMU_WAIT_NS};
+use crate::limits::{MEMORY_REGIONS_MAX, QUEUE_SIZE_MAX, SECOND_QEMU_WAIT_NS, TURNS_NS_MAX};
 use crate::locks::{Rank, Ranked, RankedGuard};
 use crate::memory::{self, GuestMemory, MemoryTable, check_region};
 use crate::services::CloseReason;
@@ -92,6 +93,30 @@ impl Running {
     fn worker_at_rest(&self) -> RankedGuard<'_, Worker> {
         let _next = self.turnstile.lock();
         self.worker.lock()
+    }
+
+    /// Runs turns: one, and more while rings are busy. True if the time is over and there may be more.
+    fn turns(&self, mut check_transmit: bool) -> bool {
+        let began = Instant::now();
+        loop {
+            let mut worker = self.own_turn();
+            let more = worker.turn(check_transmit);
+            if !worker.has_busy_rings() {
+                return more;
+            }
+            if !more && !worker.look_before_sleep() {
+                return false;
+            }
+            check_transmit = more || worker.has_packets();
+            drop(worker);
+            // The wake-up is an event of its own.
+            if self.session.is_woken() {
+                return more;
+            }
+            if began.elapsed().as_nanos() >= u128::from(TURNS_NS_MAX) {
+                return true;
+            }
+        }
     }
 
     /// Locks the worker on its own thread, after waiting requests.
@@ -258,7 +283,7 @@ impl VhostUserBackend for Backend {
         }
         // After the wake-up is acknowledged, so that a later request wakes again.
         let is_requested = session.check_transmit.swap(false, Ordering::AcqRel);
-        if running.own_turn().turn(is_requested || usize::from(event) == TRANSMIT) {
+        if running.turns(is_requested || usize::from(event) == TRANSMIT) {
             session.request_transmit_check();
         }
         Ok(())

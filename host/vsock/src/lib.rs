@@ -36,6 +36,7 @@
 #![warn(missing_docs)]
 
 mod backend;
+mod busy_rings;
 mod complaints;
 mod connection;
 mod device;

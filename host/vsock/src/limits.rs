@@ -45,6 +45,12 @@ pub const PACKETS_PER_TURN_MAX: usize = 128;
 /// Turns of endpoints with a backlog before other events have theirs. Packets are handled before each.
 pub const BACKLOG_TURNS_MAX: usize = 16;
 
+/// Rings of one guest at which its worker looks by itself.
+pub const BUSY_RINGS_MAX: usize = 64;
+
+/// How long a worker with busy rings goes on before the thread asks for other events.
+pub const TURNS_NS_MAX: u64 = 1_000_000;
+
 /// Receive buffers that a thread fills at a time, before the VM's own worker continues.
 pub const BUFFERS_PER_PASS_MAX: usize = 256;
 

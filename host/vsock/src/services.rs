@@ -62,6 +62,25 @@ pub trait Endpoint: Send {
     /// Its turn: processes a part of its backlog.
     fn process_backlog(&mut self) {}
 
+    /// Whether it has a ring: memory that the guest writes, and that the worker looks at while the ring is busy.
+    fn has_ring(&self) -> bool {
+        false
+    }
+
+    /// The worker looks at the ring from here on.
+    fn wake_ring(&mut self) {}
+
+    /// Whether the ring has something for [`Endpoint::process_backlog`].
+    fn look_at_ring(&mut self) -> bool {
+        false
+    }
+
+    /// The worker looks at the ring no more: the guest must send a packet for what it writes next. False if the ring
+    /// has something for [`Endpoint::process_backlog`].
+    fn rest_ring(&mut self) -> bool {
+        true
+    }
+
     /// The connection is closed. Called exactly once, as the last call, and not before the backlog is processed, unless
     /// the VM is gone.
     fn closed(&mut self, reason: CloseReason);

@@ -47,6 +47,8 @@ pub(crate) struct Session {
     worker_thread: ThreadId,
     request_thread: OnceLock<ThreadId>,
     notifier: Arc<EventFd>,
+    /// The notifier is set: a worker that looks at rings returns to its loop.
+    is_woken: AtomicBool,
     /// The tx ring may hold packets whose kick was missed.
     pub check_transmit: AtomicBool,
     /// QEMU has sent a memory table, and services were notified.
@@ -110,6 +112,7 @@ impl Session {
             worker_thread: std::thread::current().id(),
             request_thread: OnceLock::new(),
             notifier: Arc::clone(&shared.notifier),
+            is_woken: AtomicBool::new(false),
             check_transmit: AtomicBool::new(false),
             has_memory: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
@@ -125,7 +128,7 @@ impl Session {
         outbound.note_changes();
         let aftermath = outbound.pump(&self.rings);
         outbound.note_changes();
-        let has_events = outbound.muxer.has_events() || !outbound.arrivals.is_empty();
+        let has_events = outbound.has_events();
         drop(outbound);
         for call in aftermath.calls.iter().flatten() {
             call.signal();
@@ -156,11 +159,18 @@ impl Session {
     }
 
     pub fn wake_worker(&self) {
+        self.is_woken.store(true, Ordering::Release);
         // Fails only when the counter is full; then the worker is awake.
         let _ = self.notifier.write(1);
     }
 
+    /// Whether the worker is to return to its loop.
+    pub fn is_woken(&self) -> bool {
+        self.is_woken.load(Ordering::Acquire)
+    }
+
     pub fn take_wake(&self) {
+        self.is_woken.store(false, Ordering::Release);
         let _ = self.notifier.read();
     }
 
@@ -211,6 +221,11 @@ impl Session {
 }
 
 impl Outbound {
+    /// Whether the worker has events or arrivals to take.
+    pub fn has_events(&self) -> bool {
+        self.muxer.has_events() || !self.arrivals.is_empty()
+    }
+
     /// Writes changed connections to the file of known connections. The writes are short and go to the page cache.
     fn note_changes(&mut self) {
         self.muxer.take_changes(&mut self.changes);

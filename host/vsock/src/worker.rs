@@ -7,6 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::backend::TRANSMIT;
+use crate::busy_rings::BusyRings;
 use crate::connection::Connection;
 use crate::limits::{BACKLOG_TURNS_MAX, PACKETS_PER_TURN_MAX, TAKEN_UNNOTIFIED_MAX, TAKEN_UNNOTIFIED_NS};
 use crate::muxer::{ConnectionId, Event, Ports, Violation};
@@ -23,10 +24,11 @@ const EVENT_ROUNDS_PER_TURN: usize = 16;
 pub(crate) struct Worker {
     guest_cid: u64,
     services: Arc<dyn Services>,
-    session: Arc<Session>,
-    endpoints: HashMap<ConnectionId, Served>,
+    pub(crate) session: Arc<Session>,
+    pub(crate) endpoints: HashMap<ConnectionId, Served>,
     /// Endpoints with a backlog, the longest waiting first.
-    waiting: VecDeque<ConnectionId>,
+    pub(crate) waiting: VecDeque<ConnectionId>,
+    pub(crate) busy_rings: BusyRings,
     /// Endpoints that received bytes since the last `idle`.
     processed: Vec<ConnectionId>,
     events: Vec<Event>,
@@ -39,10 +41,10 @@ pub(crate) struct Worker {
 }
 
 /// An endpoint of a connection.
-struct Served {
-    endpoint: Box<dyn Endpoint>,
+pub(crate) struct Served {
+    pub endpoint: Box<dyn Endpoint>,
     /// Whether it waits for a turn.
-    waits: bool,
+    pub waits: bool,
     /// Set when its connection is closed while it has a backlog.
     closed: Option<CloseReason>,
 }
@@ -68,6 +70,7 @@ impl Worker {
             session,
             endpoints: HashMap::new(),
             waiting: VecDeque::new(),
+            busy_rings: BusyRings::default(),
             processed: Vec::new(),
             events: Vec::new(),
             arrivals: Vec::new(),
@@ -79,6 +82,7 @@ impl Worker {
     pub fn turn(&mut self, check_transmit: bool) -> bool {
         // Earlier events may have left packets for which the rx ring has room now.
         self.session.enter(|_| ());
+        self.look_at_rings();
         let mut more = self.deliver_events() || (check_transmit && self.serve_transmit());
         // Packets of all endpoints are handled between two turns. If packets are left over, one more turn follows.
         for _ in 0..BACKLOG_TURNS_MAX {
@@ -87,7 +91,12 @@ impl Worker {
             }
             more = self.serve_transmit();
         }
-        more || !self.waiting.is_empty()
+        more || self.has_waiting()
+    }
+
+    /// Whether an endpoint waits for a turn.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     /// Runs a turn of the longest waiting endpoint; false if none waits.
@@ -108,9 +117,10 @@ impl Worker {
 
     /// After a call of an endpoint: queues it for a turn if it has a backlog.
     fn list_backlog(&mut self, id: ConnectionId) {
+        let ring_has_bytes = self.ring_is_busy(id);
         if let Some(served) = self.endpoints.get_mut(&id)
             && !served.waits
-            && served.endpoint.has_backlog()
+            && (ring_has_bytes || served.endpoint.has_backlog())
         {
             served.waits = true;
             self.waiting.push_back(id);
@@ -259,6 +269,8 @@ impl Worker {
     }
 
     fn close(&mut self, id: ConnectionId, reason: CloseReason) {
+        // What the guest wrote into a ring before counts.
+        self.list_backlog(id);
         match self.endpoints.get_mut(&id) {
             Some(served) if served.waits => served.closed = Some(reason),
             _ => {
@@ -272,6 +284,7 @@ impl Worker {
     /// Closes every endpoint, because QEMU is gone.
     pub fn end(&mut self) {
         self.processed.clear();
+        self.busy_rings.clear();
         while self.deliver_events() {}
         for (_, Served { mut endpoint, .. }) in self.endpoints.drain() {
             endpoint.closed(CloseReason::Disconnected);

@@ -20,7 +20,7 @@ use d3dkmt::FeatureId;
 use front_end::{FREE_AREA, GuestVm, MEMORY_BYTES, MEMORY_START};
 use proto::attach::{
     AddFenceMemory, AttachProcess, BrokerReply, BrokerRequest, GuestdHello, GuestdToHost, GuestdWelcome,
-    HostToGuestd, broker_request, guestd_to_host, host_to_guestd,
+    HostToGuestd, RingPages, broker_request, guestd_to_host, host_to_guestd,
 };
 use proto::frame::{FrameBuffer, append, decode};
 use proto::limits::{BROKER_PACKET_BYTES_MAX, CHANNEL_PORT, GUESTD_PORT};
@@ -190,7 +190,8 @@ impl Session {
         }
     }
 
-    fn until<T>(
+    /// Processes packets until the condition returns something.
+    pub fn until<T>(
         &mut self,
         what: &str,
         mut condition: impl FnMut(&mut Session) -> Option<T>,
@@ -235,7 +236,12 @@ impl Session {
 
     /// Attaches a process with a page of fence memory; returns its number and token.
     pub fn attach(&mut self, name: &str) -> Result<(u32, Vec<u8>), String> {
-        let attach = AttachProcess { pid: std::process::id(), name: name.into() };
+        self.attach_with(name, None)
+    }
+
+    /// The same, with pages for rings.
+    pub fn attach_with(&mut self, name: &str, rings: Option<RingPages>) -> Result<(u32, Vec<u8>), String> {
+        let attach = AttachProcess { pid: std::process::id(), name: name.into(), rings };
         let host_to_guestd::Body::Attached(attached) = self.ask(guestd_to_host::Body::Attach(attach))? else {
             return Err("another answer".into());
         };
@@ -257,7 +263,7 @@ impl Session {
         }
     }
 
-    fn detach(&mut self, process: u32) {
+    pub fn detach(&mut self, process: u32) {
         if self.ask(guestd_to_host::Body::Detach(process)).is_ok() {
             self.free_pages.extend(self.pages_of.remove(&process).unwrap_or_default());
         }

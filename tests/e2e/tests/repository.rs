@@ -24,7 +24,7 @@ const EDGES: [(&str, &[&str]); 37] = [
     ("barriers", &["d3dkmt"]),
     ("hazards", &["d3dkmt"]),
     ("kmd", &["barriers", "d3dkmt", "dxgkrnl", "hazards"]),
-    ("vsock-device", &["listening"]),
+    ("vsock-device", &["frame_ring", "listening"]),
     ("driver-host", &[]),
     ("drivers", &["d3dkmt", "driver-host", "dxgkrnl", "kmd"]),
     ("trace", &["d3dkmt", "drivers", "dxgkrnl", "proto"]),
@@ -101,7 +101,7 @@ const EDGES: [(&str, &[&str]); 37] = [
     ("umd", &["abi", "client", "d3dkmt", "fence_page", "frame_ring", "nt_handle", "proto"]),
     // Loads libdxcore.so at run time.
     ("dev-dxg", &["abi", "d3dkmt", "nt_handle"]),
-    ("guestd", &["d3dkmt", "fence_page", "listening", "nt_handle", "proto"]),
+    ("guestd", &["d3dkmt", "fence_page", "frame_ring", "listening", "nt_handle", "proto"]),
     ("guest-bench", &["d3dkmt", "proto", "umd"]),
     ("scenario-client", &["abi", "d3dkmt", "proto", "umd"]),
     ("conformance", &[]),
@@ -117,6 +117,7 @@ const EDGES: [(&str, &[&str]); 37] = [
 /// Additional workspace crates that only tests may use.
 const TEST_EDGES: [(&str, &str); 13] = [
     ("e2e", "frame_ring"),
+    ("attacks", "frame_ring"),
     ("dxgkrnl", "kmd"),
     ("dxgkrnl", "scenario"),
     ("scenario", "kmd"),

@@ -123,7 +123,7 @@ impl<M: Machine> Broker<M> {
     /// Handles an answer about backing pages. An error says how the host breaks the protocol.
     pub(super) fn backing_answered(
         &mut self,
-        pending: Pending,
+        pending: Pending<M>,
         answer: Result<Option<Body>, String>,
     ) -> Result<(), &'static str> {
         match (pending, answer) {
@@ -199,7 +199,7 @@ impl<M: Machine> Broker<M> {
     /// The host no longer accesses kept pages. Its answer that it keeps them may follow.
     pub(super) fn backing_released(&mut self, process: u32, address: u64) {
         let was_kept = self.kept.remove(&(process, address)).is_some();
-        let is_detached = |pending: &Pending| match pending {
+        let is_detached = |pending: &Pending<M>| match pending {
             Pending::Detach { process: of } => *of == process,
             Pending::DetachBacking { process: of, address: at, .. } => (*of, *at) == (process, address),
             _ => false,

@@ -136,6 +136,10 @@ pub enum Purpose {
     Pages,
     /// The same, which other processes may get: see [`Machine::share_region`].
     DevicePages,
+    /// The area of a ring that only the host writes.
+    HostRing,
+    /// The area of a ring that the process writes.
+    ProcessRing,
 }
 
 /// Memory that the host may write, with its addresses for the host and its descriptor for the process.

@@ -33,7 +33,7 @@ impl<M: Machine> Broker<M> {
         client: ClientId,
         process: u32,
         body: guestd_to_host::Body,
-        pending: Pending,
+        pending: Pending<M>,
     ) {
         if let Some(entry) = self.clients.get_mut(&client) {
             entry.state = ClientState::AwaitingEvent { process };

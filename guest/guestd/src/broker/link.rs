@@ -9,6 +9,7 @@ use proto::attach::host_to_guestd::Body;
 use proto::attach::{Attached, DetachBacking, GuestdHello, GuestdWelcome, HostToGuestd, guestd_to_host};
 
 use super::quotas::{Charge, Uid};
+use super::rings::RingAreas;
 use super::state::{ClientState, Link, Pending, Process, ProcessState, ResumeRight};
 use super::{Broker, ClientId, Effect, FIRST_PAGES, Input, Machine};
 use crate::limits::{GREETING_MAX, INTRODUCTION_MAX, LINK_WORDS_MAX, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN};
@@ -200,7 +201,7 @@ impl<M: Machine> Broker<M> {
     fn answered(
         &mut self,
         now: Duration,
-        pending: Pending,
+        pending: Pending<M>,
         answer: Result<Option<Body>, String>,
     ) -> Result<(), &'static str> {
         match (pending, answer) {
@@ -208,8 +209,8 @@ impl<M: Machine> Broker<M> {
             (Pending::Hello, Err(words)) => {
                 self.finish_link(now, format!("the host refuses this guest: {words}"))
             }
-            (Pending::Attach { client, user, charge }, Ok(Some(Body::Attached(attached)))) => {
-                return self.attached(client, user, charge, attached);
+            (Pending::Attach { client, user, charge, rings }, Ok(Some(Body::Attached(attached)))) => {
+                return self.attached(client, user, charge, rings, attached);
             }
             (Pending::Attach { client, .. }, Err(words)) => self.expel(client, words),
             (Pending::AddMemory { client, process }, Ok(Some(Body::FirstSlot(first_slot)))) => {
@@ -267,10 +268,10 @@ impl<M: Machine> Broker<M> {
             (Pending::Returning, Ok(Some(Body::Returned(true)))) => {}
             // An NT handle that the host has no room for counts as unknown to it.
             (Pending::NtHandleHeld, Ok(Some(Body::NtHandleHeld(true))) | Err(_)) => {}
-            (Pending::Resume { client, process }, Ok(Some(Body::Resumed(resumed)))) => {
-                return self.resumed(client, process, resumed);
+            (Pending::Resume { client, process, rings }, Ok(Some(Body::Resumed(resumed)))) => {
+                return self.resumed(client, process, rings, resumed);
             }
-            (Pending::Resume { client, process }, Err(words)) => self.not_resumed(client, process, words),
+            (Pending::Resume { client, process, .. }, Err(words)) => self.not_resumed(client, process, words),
             (Pending::ReattachBacking { client, process }, Ok(Some(Body::BackingAttached(true)))) => {
                 self.forward_answer(client, process, Ok(()));
             }
@@ -281,7 +282,7 @@ impl<M: Machine> Broker<M> {
     }
 
     fn welcomed(&mut self, now: Duration, welcome: GuestdWelcome) {
-        let GuestdWelcome { version, vm, events_max, resuming, features } = welcome;
+        let GuestdWelcome { version, vm, events_max, resuming, features, rings } = welcome;
         let ours = Versions::OURS;
         if !ours.contains(version) {
             return self.finish_link(
@@ -291,13 +292,14 @@ impl<M: Machine> Broker<M> {
         }
         self.link = Link::Up;
         self.events_max = events_max.min(self.config.events_max);
+        self.host_uses_rings = rings;
         self.logged_lines.clear();
         let lacking = FeatureId::MODELLED.iter().filter(|feature| !features.contains(&feature.0));
         let without: String = lacking.map(|feature| format!(", without feature {feature}")).collect();
         self.effects.push(Effect::Say(format!("connected to the host as VM {vm}{without}")));
         self.return_to_host(now, resuming);
         let held = self.clients.iter().filter_map(|(client, entry)| match &entry.state {
-            ClientState::Held { name, .. } => Some((*client, name.clone())),
+            ClientState::Held { name, rings, .. } => Some((*client, name.clone(), *rings)),
             ClientState::Fresh { .. }
             | ClientState::Returning { .. }
             | ClientState::Resuming
@@ -311,8 +313,8 @@ impl<M: Machine> Broker<M> {
             | ClientState::AwaitingEvent { .. }
             | ClientState::Attached { .. } => None,
         });
-        for (client, name) in held.collect::<Vec<_>>() {
-            self.attach_to_host(client, name);
+        for (client, name, rings) in held.collect::<Vec<_>>() {
+            self.attach_to_host(client, name, rings);
         }
     }
 
@@ -321,6 +323,7 @@ impl<M: Machine> Broker<M> {
         client: ClientId,
         user: Uid,
         charge: Charge,
+        rings: Option<RingAreas<M>>,
         attached: Attached,
     ) -> Result<(), &'static str> {
         let process = attached.process;
@@ -339,6 +342,7 @@ impl<M: Machine> Broker<M> {
                 user,
                 regions: Vec::new(),
                 backing: BTreeMap::new(),
+                rings,
                 registered: BTreeSet::new(),
                 token: attached.token,
                 right,

@@ -3,7 +3,8 @@
 //! Primer. A process connects to a Unix socket and asks to *attach*. The broker forwards this to the host and gets a
 //! process number and a one-time token. It makes a page of fence memory and sends its guest-physical address to the
 //! host, which answers with the first slot of the page. It opens a stream to the host, and gives stream, memory and
-//! token to the process. Later the process may *grow* its memory, and ask for NT handles: descriptors that carry a
+//! token to the process. If both sides use *rings*, the process also gets their two areas, whose pages the host has
+//! from the attach on. Later the process may *grow* its memory, and ask for NT handles: descriptors that carry a
 //! token of the host, and may stay open in other processes. The host is notified when no process has one open any more.
 //! A process may attach *backing* pages to its allocations, which engines read and write. Those of memory of the device
 //! in a shared resource are *kept* after it has detached them or is gone, until the host releases them; meanwhile
@@ -46,6 +47,7 @@ mod link;
 mod nt_handles;
 mod quotas;
 mod resuming;
+mod rings;
 mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -67,6 +69,7 @@ use growth::{FIRST_PAGES, next_pages};
 use nt_handles::NtHandleCharge;
 use quotas::Quota;
 pub use quotas::Uid;
+use rings::RingAreas;
 use state::{
     BackingPages, Client, ClientState, DetachedProcess, Link, NewRegion, Pending, Pinned, Process,
     ProcessState,
@@ -106,13 +109,15 @@ pub struct Broker<M: Machine> {
     stranded: BTreeMap<u32, DetachedProcess<M>>,
     /// Pages that the host still accesses, by the process that has detached them or is gone, and their address there.
     kept: BTreeMap<(u32, u64), BackingPages<M>>,
-    pending: BTreeMap<u64, Pending>,
+    pending: BTreeMap<u64, Pending<M>>,
     /// NT handles and sync files that the host of this link knows and that a process may have open.
     nt_handles: BTreeMap<ShareToken, NtHandleCharge>,
     /// Those of an earlier link, which the driver watches until their last close.
     nt_handles_without_host: BTreeMap<ShareToken, NtHandleCharge>,
     /// Events that one process may register, limited by the host of this link too.
     events_max: u32,
+    /// Whether the host of this link uses rings.
+    host_uses_rings: bool,
     last_request: u64,
     /// The time of the input that is being handled.
     now: Duration,
@@ -147,6 +152,7 @@ impl<M: Machine> Broker<M> {
             nt_handles: BTreeMap::new(),
             nt_handles_without_host: BTreeMap::new(),
             events_max: 0,
+            host_uses_rings: false,
             last_request: 0,
             now: Duration::ZERO,
             logged_refusals: (Duration::ZERO, 0),
@@ -304,18 +310,21 @@ impl<M: Machine> Broker<M> {
         }
         let name = kept_name(attach.name);
         if self.link.is_up() {
-            self.attach_to_host(client, name);
+            self.attach_to_host(client, name, attach.rings);
         } else {
-            self.change_state(client, ClientState::Held { name, until: now + HOST_WAIT_MAX });
+            let (rings, until) = (attach.rings, now + HOST_WAIT_MAX);
+            self.change_state(client, ClientState::Held { name, rings, until });
         }
     }
 
-    fn attach_to_host(&mut self, client: ClientId, name: String) {
+    fn attach_to_host(&mut self, client: ClientId, name: String, rings: bool) {
         let Some(Peer { pid, user }) = self.change_state(client, ClientState::Attaching) else { return };
         match self.quotas.processes.take(user, 1) {
             Ok(charge) => {
-                let attach = guestd_to_host::Body::Attach(AttachProcess { pid, name });
-                self.tell_host(attach, Pending::Attach { client, user, charge });
+                let rings = self.lend_rings(user, rings);
+                let attach = AttachProcess { pid, name, rings: rings.as_ref().map(RingAreas::pages) };
+                let pending = Pending::Attach { client, user, charge, rings };
+                self.tell_host(guestd_to_host::Body::Attach(attach), pending);
             }
             Err(over) => self.expel(client, over.to_string()),
         }
@@ -397,6 +406,9 @@ impl<M: Machine> Broker<M> {
                     reply.resume_ms = entry.right.within_ms;
                     entry.state = ProcessState::Alive { client, stream: Some(made_stream.stream) };
                     descriptors.insert(0, made_stream.descriptor);
+                    let areas = entry.rings.as_mut().map(RingAreas::take_descriptors).unwrap_or_default();
+                    reply.rings = !areas.is_empty();
+                    descriptors.extend(areas);
                 }
                 Err(words) => return self.expel(client, words),
             }
@@ -482,7 +494,7 @@ impl<M: Machine> Broker<M> {
         self.effects.push(Effect::Reply { client, reply, descriptors });
     }
 
-    fn tell_host(&mut self, body: guestd_to_host::Body, pending: Pending) {
+    fn tell_host(&mut self, body: guestd_to_host::Body, pending: Pending<M>) {
         self.last_request += 1;
         self.pending.insert(self.last_request, pending);
         // Nothing more is sent on a link that is being closed.
@@ -535,6 +547,8 @@ mod quota_tests;
 mod random_tests;
 #[cfg(test)]
 mod resuming_tests;
+#[cfg(test)]
+mod ring_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

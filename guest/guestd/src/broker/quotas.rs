@@ -81,6 +81,19 @@ impl Quota {
         Ok(Charge { quota: self.clone(), user, count })
     }
 
+    /// As [`Quota::take`], for what a user can do without: it is left at least as much as it then holds.
+    pub fn take_spare(&self, user: Uid, count: u32) -> Result<Charge, OverQuota> {
+        let charge = self.take(user, count)?;
+        let held = self.0.borrow();
+        let own = held.of(user);
+        if held.left_for(user) < own {
+            let Held { resource, total, used, .. } = *held;
+            return Err(OverQuota { resource, total, used, user, own, requested: count });
+        }
+        drop(held);
+        Ok(charge)
+    }
+
     #[cfg(test)]
     pub fn set_total(&self, total: u32) {
         self.0.borrow_mut().total = total;

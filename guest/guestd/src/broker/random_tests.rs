@@ -95,9 +95,14 @@ impl Host {
                 events_max: 4,
                 resuming: !std::mem::take(&mut self.is_new),
                 features: Vec::new(),
+                rings: true,
             }),
-            guestd_to_host::Body::Attach(_) => {
+            guestd_to_host::Body::Attach(attach) => {
                 self.next_process += u32::from(!refuse);
+                if let Some(rings) = attach.rings.filter(|_| !refuse) {
+                    let pages = self.pages.entry(self.next_process).or_default();
+                    pages.extend([rings.host[0], rings.process[0]]);
+                }
                 // Each third process cannot be resumed.
                 let resume_token = vec![1; usize::from(!self.next_process.is_multiple_of(3))];
                 let process = self.next_process;
@@ -445,6 +450,7 @@ impl World {
                 let attach = broker_request::Attach {
                     version: proto::PROTOCOL_VERSION,
                     name: String::new(),
+                    rings: true,
                     ..broker_request::Attach::default()
                 };
                 self.packet(self.client(back), broker_request::Body::Attach(attach));

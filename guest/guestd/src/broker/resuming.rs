@@ -14,6 +14,7 @@ use proto::attach::{
     AttachBacking, BrokerReply, ResumeProcess, Resumed, Returning, broker_request, guestd_to_host,
 };
 
+use super::rings::RingAreas;
 use super::state::{BackingPages, ClientState, DetachedProcess, Pending, Process, ProcessState};
 use super::{Broker, ClientId, Effect, Machine, Peer};
 use crate::limits::{GROW_PAGES_MAX, HOST_WAIT_MAX};
@@ -95,11 +96,13 @@ impl<M: Machine> Broker<M> {
             self.kept.clear();
         }
         let returning = self.clients.iter().filter_map(|(client, entry)| match &entry.state {
-            ClientState::Returning { process, token, .. } => Some((*client, *process, token.clone())),
+            ClientState::Returning { process, token, rings, .. } => {
+                Some((*client, *process, token.clone(), *rings))
+            }
             _ => None,
         });
-        for (client, process, token) in returning.collect::<Vec<_>>() {
-            self.ask_for_session(now, client, process, token);
+        for (client, process, token, rings) in returning.collect::<Vec<_>>() {
+            self.ask_for_session(now, client, process, token, rings);
         }
     }
 
@@ -141,20 +144,29 @@ impl<M: Machine> Broker<M> {
         if let Err(none) = Versions::agree(resume.version, resume.version_min, "libdxcore.so") {
             return self.expel(client, none.to_string());
         }
-        self.ask_for_session(now, client, resume.process, resume.token);
+        self.ask_for_session(now, client, resume.process, resume.token, resume.rings);
     }
 
-    fn ask_for_session(&mut self, now: Duration, client: ClientId, process: u32, token: Vec<u8>) {
+    fn ask_for_session(
+        &mut self,
+        now: Duration,
+        client: ClientId,
+        process: u32,
+        token: Vec<u8>,
+        rings: bool,
+    ) {
         if !self.link.is_up() {
             let until = now + HOST_WAIT_MAX;
-            self.change_state(client, ClientState::Returning { process, token, until });
+            self.change_state(client, ClientState::Returning { process, token, rings, until });
             return;
         }
-        let Some(Peer { pid, .. }) = self.change_state(client, ClientState::Resuming) else { return };
+        let Some(Peer { pid, user }) = self.change_state(client, ClientState::Resuming) else { return };
         // The host decides whether the process may resume, even if the broker does not know yet that its host was lost.
         // The kernel reports the pid.
-        let resume = ResumeProcess { process, pid, token };
-        self.tell_host(guestd_to_host::Body::Resume(resume), Pending::Resume { client, process });
+        let rings = self.lend_rings(user, rings);
+        let pages = rings.as_ref().map(RingAreas::pages);
+        let resume = ResumeProcess { process, pid, token, rings: pages };
+        self.tell_host(guestd_to_host::Body::Resume(resume), Pending::Resume { client, process, rings });
     }
 
     /// The host resumes the process. It has checked pid and token.
@@ -162,6 +174,7 @@ impl<M: Machine> Broker<M> {
         &mut self,
         client: ClientId,
         process: u32,
+        mut rings: Option<RingAreas<M>>,
         resumed: Resumed,
     ) -> Result<(), &'static str> {
         let Some(stranded) = self.stranded.get(&process) else {
@@ -191,11 +204,13 @@ impl<M: Machine> Broker<M> {
         }
         let state = ProcessState::Alive { client, stream: Some(made.stream) };
         let (regions, registered, token) = Default::default();
-        self.processes
-            .insert(process, Process { state, user, regions, backing, registered, token, right, charge });
+        let areas = rings.as_mut().map(RingAreas::take_descriptors).unwrap_or_default();
+        let resumed_process =
+            Process { state, user, regions, backing, rings, registered, token, right, charge };
+        self.processes.insert(process, resumed_process);
         let Resumed { slots, token } = resumed;
-        let reply = BrokerReply { process, slots, token, ..BrokerReply::default() };
-        self.reply(client, reply, vec![made.descriptor]);
+        let reply = BrokerReply { process, slots, token, rings: !areas.is_empty(), ..BrokerReply::default() };
+        self.reply(client, reply, std::iter::once(made.descriptor).chain(areas).collect());
         Ok(())
     }
 

@@ -48,7 +48,8 @@ fn killed() -> Harness {
 
 fn welcome(harness: &mut Harness, resuming: bool) {
     let version = proto::PROTOCOL_VERSION;
-    let welcome = GuestdWelcome { version, vm: 7, events_max: 0, resuming, features: all_features() };
+    let welcome =
+        GuestdWelcome { version, vm: 7, events_max: 0, resuming, features: all_features(), rings: false };
     harness.answer(5, host_to_guestd::Body::Welcome(welcome));
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::nt_handles::NtHandleCharge;
 use super::quotas::{Charge, Uid};
+use super::rings::RingAreas;
 use super::{Broker, ClientId, Machine, Peer};
 use crate::limits::RETRY_PAUSE_MIN;
 
@@ -56,9 +57,9 @@ pub(super) enum ClientState<Descriptor> {
     /// Has sent no request yet.
     Fresh { until: Duration },
     /// Asked to attach while the host was not connected.
-    Held { name: String, until: Duration },
+    Held { name: String, rings: bool, until: Duration },
     /// Asked to resume its session while the host was not connected.
-    Returning { process: u32, token: Vec<u8>, until: Duration },
+    Returning { process: u32, token: Vec<u8>, rings: bool, until: Duration },
     /// The host was asked to resume the session.
     Resuming,
     /// Its process has lost its host, and may return by another connection. This one takes no requests; it only shows
@@ -135,6 +136,8 @@ pub(super) struct Process<M: Machine> {
     pub(super) regions: Vec<Pinned<M>>,
     /// Backing pages, which engines may access, by address in the process.
     pub(super) backing: BTreeMap<u64, BackingPages<M>>,
+    /// The areas of its rings, if it has any.
+    pub(super) rings: Option<RingAreas<M>>,
     /// Events that the host has event channels for.
     pub(super) registered: BTreeSet<u64>,
     /// The stream's token, until the process gets it.
@@ -213,14 +216,14 @@ impl<M: Machine> Process<M> {
 }
 
 /// A request that the host has not answered yet.
-#[derive(Debug)]
-pub(super) enum Pending {
+pub(super) enum Pending<M: Machine> {
     Hello,
     Attach {
         client: ClientId,
         user: Uid,
         /// The charge for the process, even if its client is gone.
         charge: Charge,
+        rings: Option<RingAreas<M>>,
     },
     AddMemory {
         client: ClientId,
@@ -271,6 +274,7 @@ pub(super) enum Pending {
     Resume {
         client: ClientId,
         process: u32,
+        rings: Option<RingAreas<M>>,
     },
     ReattachBacking {
         client: ClientId,
@@ -278,7 +282,7 @@ pub(super) enum Pending {
     },
 }
 
-impl Pending {
+impl<M: Machine> Pending<M> {
     /// How the host breaks the protocol if its answer has the wrong type.
     pub fn wrong_answer(&self) -> &'static str {
         match self {
@@ -337,7 +341,7 @@ impl<M: Machine> Broker<M> {
 
     fn process_violation(&self, number: u32, process: &Process<M>) -> Option<String> {
         let is_detach =
-            |pending: &&Pending| matches!(pending, Pending::Detach { process } if *process == number);
+            |pending: &&Pending<M>| matches!(pending, Pending::Detach { process } if *process == number);
         let detaching = self.pending.values().filter(is_detach).count();
         let (client, stream) = match &process.state {
             ProcessState::Leaving => {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use proto::attach::{
     AttachBacking, Attached, DetachBacking, GuestdWelcome, HostToGuestd, KeptBacking, RegisteredEvent,
-    ShareBacking, SharedBacking, host_to_guestd,
+    RingPages, ShareBacking, SharedBacking, host_to_guestd,
 };
 
 use super::*;
@@ -64,7 +64,7 @@ pub(super) struct Harness {
     pub(super) broker: Broker<FakeMachine>,
     pub(super) log: Log,
     pub(super) now: Duration,
-    refuse_memory: Rc<RefCell<bool>>,
+    pub(super) refuse_memory: Rc<RefCell<bool>>,
     refuse_stream: Rc<RefCell<bool>>,
 }
 
@@ -85,7 +85,8 @@ fn render(effect: &Effect<String>) -> String {
                     format!("host #{request}: hello")
                 }
                 guestd_to_host::Body::Attach(attach) => {
-                    format!("host #{request}: attach pid {} {}", attach.pid, attach.name)
+                    let rings = rings(attach.rings.as_ref());
+                    format!("host #{request}: attach pid {} {}{rings}", attach.pid, attach.name)
                 }
                 guestd_to_host::Body::AddMemory(add) => {
                     let from = add.first_slot.map(|slot| format!(" from slot {slot}")).unwrap_or_default();
@@ -123,20 +124,22 @@ fn render(effect: &Effect<String>) -> String {
                 }
                 guestd_to_host::Body::NtHandleHeld(token) => format!("host #{request}: held {}", token[0]),
                 guestd_to_host::Body::Resume(resume) => {
+                    let rings = rings(resume.rings.as_ref());
                     format!(
-                        "host #{request}: resume {} pid {} {:?}",
+                        "host #{request}: resume {} pid {} {:?}{rings}",
                         resume.process, resume.pid, resume.token
                     )
                 }
             }
         }
         Effect::Reply { client, reply, descriptors } if reply.refused.is_empty() => format!(
-            "client {}: process {} token {} slots {}+{} {descriptors:?}",
+            "client {}: process {} token {} slots {}+{}{} {descriptors:?}",
             client.0,
             reply.process,
             reply.token.len(),
             reply.first_slot,
-            reply.slots
+            reply.slots,
+            if reply.rings { " rings" } else { "" }
         ),
         Effect::Reply { client, reply, .. } => format!("client {}: refused: {}", client.0, reply.refused),
         Effect::GiveNtHandle { client, process, token, is_sync_file } => {
@@ -158,6 +161,12 @@ fn render(effect: &Effect<String>) -> String {
         Effect::HangUp { client } => format!("hang up {}", client.0),
         Effect::Say(words) => format!("say {words}"),
     }
+}
+
+fn rings(pages: Option<&RingPages>) -> String {
+    pages.map_or_else(String::new, |RingPages { host, process }| {
+        format!(", rings of {}+{} pages", host.len(), process.len())
+    })
 }
 
 impl Harness {
@@ -194,6 +203,7 @@ impl Harness {
                 events_max,
                 resuming: false,
                 features: all_features(),
+                rings: false,
             }),
         );
     }
@@ -550,6 +560,7 @@ fn an_attach_is_held_until_the_host_is_there() {
             events_max: 4,
             resuming: false,
             features: all_features(),
+            rings: false,
         }),
     );
     harness.expect(&[

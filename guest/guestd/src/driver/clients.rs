@@ -25,8 +25,8 @@ use super::{FIRST_CLIENT, FREED, LISTENER};
 use crate::broker::{ClientId, Peer, Uid};
 use crate::console::say;
 
-/// Descriptors of one reply: a stream and fence memory.
-const REPLY_DESCRIPTORS_MAX: usize = 2;
+/// Descriptors of one reply: a stream, fence memory and the areas of two rings.
+const REPLY_DESCRIPTORS_MAX: usize = 4;
 /// Descriptors of one packet (`SCM_MAX_FD`). The kernel closes those without room in the receiving thread.
 const PACKET_DESCRIPTORS_MAX: usize = 253;
 

@@ -1,5 +1,5 @@
-//! A region: pages of a memfd that the host writes. Fence values are read-only for the one client process that gets
-//! them; backing pages of allocations it may write too.
+//! A region: pages of a memfd that the host writes. Fence values and the host's ring are read-only for the one client
+//! process that gets them; backing pages of allocations and its own ring it may write too.
 //!
 //! The order matters: map, fill with zeroes, pin, *then* read the addresses (pinning may move a page), and seal last.
 //! After `F_SEAL_FUTURE_WRITE` no process can make a writable mapping or write, not even by opening the memfd again;
@@ -64,7 +64,7 @@ impl NewRegion {
         let descriptor =
             sealed(purpose, memory).map_err(|error| format!("cannot seal memory for a process: {error}"))?;
         let shareable = match purpose {
-            Purpose::Fences | Purpose::Pages => None,
+            Purpose::Fences | Purpose::Pages | Purpose::HostRing | Purpose::ProcessRing => None,
             Purpose::DevicePages => {
                 let copy = descriptor.try_clone();
                 Some(copy.map_err(|error| format!("cannot copy the descriptor of memory: {error}"))?)
@@ -79,6 +79,8 @@ fn zeroed_memfd(purpose: Purpose, length_bytes: usize) -> std::io::Result<File> 
     let name = match purpose {
         Purpose::Fences => "gpupv-fences",
         Purpose::Pages | Purpose::DevicePages => proto::limits::BACKING_MEMFD,
+        Purpose::HostRing => "gpupv-ring-host",
+        Purpose::ProcessRing => "gpupv-ring-process",
     };
     let memory = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     ftruncate(&memory, length_bytes as u64)?;
@@ -89,15 +91,15 @@ fn zeroed_memfd(purpose: Purpose, length_bytes: usize) -> std::io::Result<File> 
     Ok(memory)
 }
 
-/// Seals the memfd; a fence region is opened again for reading only.
+/// Seals the memfd; what only the host writes is opened again for reading only.
 fn sealed(purpose: Purpose, memory: File) -> std::io::Result<OwnedFd> {
     let size = SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
     match purpose {
-        Purpose::Fences => {
+        Purpose::Fences | Purpose::HostRing => {
             fcntl_add_seals(&memory, SealFlags::FUTURE_WRITE | size)?;
             Ok(File::open(format!("/proc/self/fd/{}", memory.as_raw_fd()))?.into())
         }
-        Purpose::Pages | Purpose::DevicePages => {
+        Purpose::Pages | Purpose::DevicePages | Purpose::ProcessRing => {
             fcntl_add_seals(&memory, size)?;
             Ok(memory.into())
         }

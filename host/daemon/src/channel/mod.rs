@@ -182,6 +182,11 @@ impl Channel {
         self.ring.as_mut()
     }
 
+    /// Whether its session uses rings.
+    pub fn has_ring(&self) -> bool {
+        self.ring.is_some()
+    }
+
     /// Whether the ring has bytes that a turn may take.
     pub fn ring_has_bytes(&self) -> bool {
         !self.awaits_stream() && self.ring.as_ref().is_some_and(|ring| !ring.is_empty())

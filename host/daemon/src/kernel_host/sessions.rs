@@ -356,6 +356,7 @@ impl KernelHost {
         let HostState { process_table, kernel, .. } = &mut *host_state;
         let outlives = |address| kernel.is_shared_memory(process, address);
         let (client, backing) = process_table.end(process, outlives)?;
+        client.outbox.end_lease();
         self.budgets.closers.unmap(Peer::of(&client), backing);
         self.is_gone(host_state, process);
         self.step(host_state, Input::ProcessGone { process }, flush_list);

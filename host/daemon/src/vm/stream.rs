@@ -1,12 +1,13 @@
 //! The stream of a process in a VM, as an endpoint of the VM's vsock device: turns, credit, and detach after its calls.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use dxgkrnl::ProcessId;
 use vsock_device::{CloseReason, Connection, Credit, Endpoint};
 
 use super::VmShared;
-use crate::channel::Channel;
+use crate::channel::{Channel, ProtocolError};
 use crate::limits::CREDIT_BYTES;
 
 /// The stream of a client process in a VM.
@@ -20,24 +21,39 @@ pub(super) struct ChannelEndpoint {
     waits: Option<ProcessId>,
     /// Its key among the streams with unprocessed bytes.
     held_key: Option<u64>,
+    /// The worker looks at the ring, and the process does not kick.
+    ring_is_awake: bool,
     /// The guest has finished sending.
     finished: bool,
+    /// After that: what it had published is taken.
+    ring_is_drained: bool,
     closed: bool,
 }
 
 impl ChannelEndpoint {
     pub(super) fn new(vm: Arc<VmShared>, channel: Channel, connection: Connection) -> Self {
-        let (outstanding, waits, held_key, finished, closed) = (0, None, None, false, false);
-        ChannelEndpoint { vm, channel, connection, outstanding, waits, held_key, finished, closed }
+        ChannelEndpoint {
+            vm,
+            channel,
+            connection,
+            outstanding: 0,
+            waits: None,
+            held_key: None,
+            ring_is_awake: false,
+            finished: false,
+            ring_is_drained: false,
+            closed: false,
+        }
     }
 
+    /// Runs a turn: takes from the ring, unless earlier bytes are not yet processed; then makes a limited number of calls.
     fn turn(&mut self) {
-        match self.channel.turn() {
+        match self.take_ring().and_then(|()| self.channel.turn()) {
             Ok(has_more) => {
                 self.give_credit();
                 self.note_held(self.channel.pending_bytes());
-                self.list(has_more);
-                if !has_more && self.finished {
+                self.list(has_more || self.ring_is_awake || self.has_ring_bytes());
+                if !has_more && self.finished && !self.has_ring_bytes() {
                     self.finish();
                 }
             }
@@ -48,6 +64,20 @@ impl ChannelEndpoint {
                 self.connection.finish();
             }
         }
+    }
+
+    /// Takes what is published: what one turn may take; of a guest that has finished sending all, once.
+    fn take_ring(&mut self) -> Result<(), ProtocolError> {
+        if !self.channel.has_more() && !self.ring_is_drained {
+            self.ring_is_drained = self.finished && !self.channel.awaits_stream();
+            self.channel.take_ring(self.finished)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the ring has something that a turn takes.
+    fn has_ring_bytes(&self) -> bool {
+        !self.ring_is_drained && self.channel.ring_has_bytes()
     }
 
     /// Returns credit for processed bytes. What is left of the window fits a frame of the greatest length.
@@ -82,6 +112,11 @@ impl ChannelEndpoint {
                 self.waits.into_iter().for_each(|process| self.vm.add_pending_calls(process));
             }
         }
+    }
+
+    /// Whether guestd has asked to detach the process: nothing more comes by the ring.
+    fn is_leaving(&self) -> bool {
+        self.channel.client().is_some_and(|client| client.is_leaving.load(Ordering::Relaxed))
     }
 
     fn finish(&mut self) {
@@ -126,6 +161,34 @@ impl Endpoint for ChannelEndpoint {
         !self.closed && self.channel.has_more()
     }
 
+    fn has_ring(&self) -> bool {
+        !self.closed && self.channel.has_ring()
+    }
+
+    fn wake_ring(&mut self) {
+        if let Some(ring) = self.channel.ring() {
+            ring.wake();
+            self.ring_is_awake = true;
+            // A detach waits for what the process has published.
+            self.list(true);
+        }
+    }
+
+    fn look_at_ring(&mut self) -> bool {
+        let has_bytes = self.has_ring_bytes();
+        if !has_bytes && self.is_leaving() && !self.channel.has_more() {
+            self.list(false);
+        }
+        has_bytes
+    }
+
+    fn rest_ring(&mut self) -> bool {
+        let is_at_rest = self.ring_is_drained || self.channel.rest_ring();
+        self.ring_is_awake &= !is_at_rest;
+        self.list(!is_at_rest || self.channel.has_more());
+        is_at_rest
+    }
+
     fn process_backlog(&mut self) {
         self.turn();
         self.channel.idle();
@@ -137,7 +200,7 @@ impl Endpoint for ChannelEndpoint {
         }
         self.finished = true;
         if !self.channel.has_more() {
-            self.finish();
+            self.turn();
         }
     }
 

@@ -1,0 +1,448 @@
+//! Rings of a session in a VM, whose pages the guest lends, by a guest without a VM that writes them itself.
+
+use std::fs::File;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use attacks::relay::Session;
+use covers::covers;
+use d3dkmt::{Call, EscapeFlags, Handle, NtStatus, Reply};
+use e2e::embedded::Embedded;
+use e2e::wire::hello_frame;
+use frame_ring::{
+    AREA_BYTES, Area as _, HEAD_BYTES, KICK, MappedArea, OwnArea as _, OwnMappedArea, RING_BYTES, Receiver,
+    Sender, Word,
+};
+use front_end::memory;
+use gpupv::daemon::Options;
+use proto::PROTOCOL_VERSION;
+use proto::attach::{AttachProcess, RingPages, guestd_to_host};
+use proto::channel::{ToGuest, ToHost, to_host};
+use proto::convert::{FromHost, call_to_frame, from_host};
+use proto::frame::{FrameBuffer, append, decode};
+use proto::limits::CHANNEL_PORT;
+use proto::session_frames::SessionFrames;
+use vm_memory::{FileOffset, GuestAddress, GuestMemoryBackend as _, GuestMemoryRegion as _, GuestRegionMmap};
+
+const PAGE: u64 = 4096;
+const PAGES: u64 = AREA_BYTES as u64 / PAGE;
+/// Guest-physical addresses of the areas, beyond the guest's other memory.
+const HOST_AREA: u64 = 0x1000_0000;
+const PROCESS_AREA: u64 = 0x2000_0000;
+
+/// A guest with memory for the rings of one process. The pages of the process's area are not in order.
+struct RingGuest {
+    session: Session,
+    host: File,
+    process: File,
+}
+
+fn file_of(memory: &vm_memory::GuestMemoryMmap) -> File {
+    let region = memory.iter().next().and_then(|region| region.file_offset());
+    region.expect("it is a memfd").file().try_clone().expect("a descriptor")
+}
+
+impl RingGuest {
+    fn boot(socket: &PathBuf) -> RingGuest {
+        let mut session = Session::boot(socket).expect("the daemon takes a guest");
+        let [host, process] = [0, 1].map(|_| file_of(&memory(HOST_AREA, AREA_BYTES)));
+        let mut add = |file: &File, address: u64, offset: u64, bytes: u64| {
+            let file = FileOffset::new(file.try_clone().unwrap(), offset);
+            let region =
+                GuestRegionMmap::from_range(GuestAddress(address), bytes as usize, Some(file)).unwrap();
+            session.guest.memory = session.guest.memory.insert_region(Arc::new(region)).unwrap();
+        };
+        add(&host, HOST_AREA, 0, AREA_BYTES as u64);
+        for page in 0..PAGES {
+            add(&process, process_page(page), page * PAGE, PAGE);
+        }
+        session.guest.send_memory_table();
+        RingGuest { session, host, process }
+    }
+
+    /// Begins a session with rings.
+    fn client(&mut self) -> RingClient<'_> {
+        let (process, token) = self.session.attach_with("rings", Some(pages())).expect("it is attached");
+        let host = MappedArea::map(self.host.as_fd()).unwrap();
+        let own = OwnMappedArea::map(self.process.as_fd()).unwrap();
+        let sender = Sender::new(own.clone(), host.clone());
+        let receiver = Receiver::new(own.clone(), host);
+        let port = self.session.connect(CHANNEL_PORT).expect("a stream");
+        let mut hello = hello_frame(PROTOCOL_VERSION, &token);
+        let Some(to_host::Body::Hello(body)) = &mut hello.body else { unreachable!("it is a Hello") };
+        body.rings = true;
+        let frames = SessionFrames::new(FrameBuffer::default(), false);
+        let (session, requests, kicks) = (&mut self.session, 0, 0);
+        let mut client =
+            RingClient { session, port, process, own, sender, receiver, frames, requests, kicks };
+        client.send_frame(&hello);
+        assert!(matches!(client.read(), Some(FromHost::Welcome(welcome)) if welcome.rings));
+        client.frames.begin_ring();
+        client
+    }
+}
+
+fn process_page(page: u64) -> u64 {
+    PROCESS_AREA + (PAGES - page) * 2 * PAGE
+}
+
+fn pages() -> RingPages {
+    RingPages {
+        host: (0..PAGES).map(|page| HOST_AREA + page * PAGE).collect(),
+        process: (0..PAGES).map(process_page).collect(),
+    }
+}
+
+/// A process of the guest.
+struct RingClient<'a> {
+    session: &'a mut Session,
+    port: u32,
+    process: u32,
+    own: OwnMappedArea,
+    sender: Sender<OwnMappedArea, MappedArea>,
+    receiver: Receiver<OwnMappedArea, MappedArea>,
+    frames: SessionFrames,
+    requests: u64,
+    kicks: u32,
+}
+
+impl RingClient<'_> {
+    fn send_frame(&mut self, frame: &ToHost) {
+        let mut bytes = Vec::new();
+        append(frame, &mut bytes);
+        self.send(&bytes);
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        let (port, mut sent) = (self.port, 0);
+        self.session
+            .until("the daemon takes bytes", |session| {
+                sent += session.send(port, &bytes[sent..]);
+                (sent == bytes.len()).then_some(())
+            })
+            .expect("it gives credit");
+    }
+
+    fn publish(&mut self, bytes: &[u8]) {
+        self.sender.publish(bytes);
+        if self.sender.must_kick() {
+            self.kicks += 1;
+            self.send(KICK);
+        }
+    }
+
+    /// The next message; `None` at the end of the stream.
+    fn read(&mut self) -> Option<FromHost> {
+        loop {
+            if let Some(frame) = self.frames.next_frame().unwrap() {
+                match from_host(decode::<ToGuest>(frame).unwrap()).unwrap() {
+                    FromHost::InRing => assert!(self.frames.return_to_ring()),
+                    message => return Some(message),
+                }
+                continue;
+            }
+            let (port, receiver) = (self.port, &mut self.receiver);
+            let (awaits_stream, mut is_asleep) = (self.frames.awaits_stream(), false);
+            let (inbox, has_ended) = self
+                .session
+                .until("the daemon answers", |session| {
+                    let link = session.links.get_mut(&port)?;
+                    let has_bytes = !awaits_stream && !receiver.is_empty();
+                    if has_bytes || !link.inbox.is_empty() || link.closed {
+                        return Some((std::mem::take(&mut link.inbox), link.closed));
+                    }
+                    // From here on it waits for packets.
+                    is_asleep = is_asleep || receiver.sleep();
+                    None
+                })
+                .expect("the daemon lives");
+            self.frames.stream().extend(&inbox);
+            self.receiver.wake();
+            if let Some(ring) = self.frames.ring() {
+                self.receiver.take(ring.tail(0), usize::MAX).unwrap();
+            }
+            if has_ended && inbox.is_empty() && self.frames.pending() == 0 {
+                return None;
+            }
+        }
+    }
+
+    fn frame(&mut self, call: &Call) -> Vec<u8> {
+        self.requests += 1;
+        let mut bytes = Vec::new();
+        append(&call_to_frame(self.requests, call), &mut bytes);
+        bytes
+    }
+
+    fn answer(&mut self) -> (u64, NtStatus, Reply) {
+        match self.read() {
+            Some(FromHost::Answer { request, status, reply }) => (request, status, reply),
+            other => panic!("no answer but {other:?}"),
+        }
+    }
+
+    fn call(&mut self, call: &Call) -> Reply {
+        let bytes = self.frame(call);
+        self.publish(&bytes);
+        let (request, status, reply) = self.answer();
+        assert_eq!((request, status), (self.requests, NtStatus::SUCCESS));
+        reply
+    }
+
+    /// The reason with which the daemon ends the session.
+    fn goodbye(mut self) -> String {
+        while let Some(message) = self.read() {
+            if let FromHost::Goodbye(reason) = message {
+                self.session.detach(self.process);
+                return reason;
+            }
+        }
+        panic!("the session ended without a reason");
+    }
+}
+
+const ENUMERATE: Call = Call::EnumAdapters { capacity: 1 };
+
+/// An escape whose answer is as long.
+fn echo(adapter: Handle, bytes: usize) -> Call {
+    let (device, context) = (Handle::NULL, Handle::NULL);
+    let mut data = vec![7; bytes];
+    data[..4].fill(0);
+    Call::Escape { adapter, device, context, kind: 0, flags: EscapeFlags::empty(), data }
+}
+
+fn daemon_with_vm(options: Options) -> (Embedded, PathBuf) {
+    let daemon = Embedded::start_with(options);
+    let socket = daemon.file("vm1.sock");
+    daemon.daemon().vms.add("vm1", &socket).expect("a VM is served");
+    (daemon, socket)
+}
+
+#[test]
+fn short_and_long_frames_keep_their_order_in_both_directions() {
+    covers!("GPV-009");
+    let (daemon, socket) = daemon_with_vm(Options::default());
+    let mut guest = RingGuest::boot(&socket);
+    let mut client = guest.client();
+    let Reply::Adapters(adapters) = client.call(&ENUMERATE) else { panic!() };
+    let adapter = adapters[0].handle;
+    // Frames of 100 KiB do not fit any ring. More than a ring has goes through it, over its end and over each page.
+    let sizes =
+        [64, 100 << 10, 64, 9000, 100 << 10, 100 << 10, 20 << 10, 20 << 10, 64, 30 << 10, 30 << 10, 5];
+    for size in sizes {
+        let bytes = client.frame(&echo(adapter, size));
+        if bytes.len() < client.sender.room().unwrap() {
+            client.publish(&bytes);
+        } else {
+            client.publish(&[0]);
+            client.send(&bytes);
+            client.send_frame(&ToHost { request: 0, body: Some(to_host::Body::InRing) });
+        }
+        let (answered, status, reply) = client.answer();
+        assert_eq!((answered, status), (client.requests, NtStatus::SUCCESS));
+        assert!(
+            matches!(reply, Reply::Escape(data) if data.len() == size && data[4..].iter().all(|byte| *byte == 7))
+        );
+    }
+    daemon.stop();
+}
+
+#[test]
+fn while_both_sides_are_awake_nothing_is_on_the_stream() {
+    let (daemon, socket) = daemon_with_vm(Options::default());
+    let mut guest = RingGuest::boot(&socket);
+    let mut client = guest.client();
+    client.call(&ENUMERATE);
+    let stats = || daemon.daemon().vms.list()[0].device.stats();
+    let (before, kicks) = (stats(), client.kicks);
+    // This side never sleeps. The daemon may, whenever this thread does not run.
+    let mut quiet_rounds = 0;
+    for _ in 0..200 {
+        let (kicks, received) = (client.kicks, stats().packets_sent);
+        for _ in 0..50 {
+            let bytes = client.frame(&ENUMERATE);
+            client.publish(&bytes);
+        }
+        for _ in 0..50 {
+            while client.receiver.is_empty() && client.frames.ring().unwrap().pending() == 0 {
+                std::hint::spin_loop();
+            }
+            client.answer();
+        }
+        quiet_rounds += u32::from((client.kicks, stats().packets_sent) == (kicks, received));
+    }
+    let after = stats();
+    assert!(quiet_rounds > 0, "each round needed packets");
+    assert!(client.kicks - kicks <= 400, "{} kicks", client.kicks - kicks);
+    assert!(after.packets_received - before.packets_received <= 400 && after.bytes_sent == before.bytes_sent);
+    // At rest nobody looks.
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    let wakeups = stats().wakeups;
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    assert_eq!(stats().wakeups, wakeups);
+    daemon.stop();
+}
+
+#[test]
+fn nonsense_in_a_ring_ends_its_session_and_no_other() {
+    let (daemon, socket) = daemon_with_vm(Options::default());
+    let mut local = e2e::wire::Client::new(&daemon.broker());
+    let mut guest = RingGuest::boot(&socket);
+    type Attack = fn(&mut RingClient<'_>);
+    let attacks: [(Attack, &str); 5] = [
+        (
+            |client| client.own.store(Word::Published, u64::MAX),
+            "the ring's index `published` is 18446744073709551615",
+        ),
+        (|client| client.own.store(Word::Published, 0), "the ring's index `published` is 0"),
+        (
+            |client| client.own.store(Word::Published, 1 << 40),
+            "the ring's index `published` is 1099511627776",
+        ),
+        (|client| client.publish(&[0x80; 20]), "frame length is not a varint"),
+        (
+            |client| {
+                let bytes = client.frame(&ENUMERATE);
+                client.send(&bytes);
+            },
+            "a frame is on the stream that the ring did not announce",
+        ),
+    ];
+    for (attack, reason) in attacks {
+        let mut client = guest.client();
+        client.call(&ENUMERATE);
+        attack(&mut client);
+        client.send(KICK);
+        let goodbye = client.goodbye();
+        assert!(goodbye.contains(reason), "{goodbye}");
+        assert_eq!(local.call(&ENUMERATE).0, NtStatus::SUCCESS);
+    }
+    // A false `taken` breaks the daemon's answers to this process alone.
+    let mut client = guest.client();
+    client.own.store(Word::Taken, u64::MAX);
+    let bytes = client.frame(&ENUMERATE);
+    client.publish(&bytes);
+    assert!(client.read().is_none());
+    let process = client.process;
+    guest.session.detach(process);
+    // What the host has written itself is not read again.
+    let host = guest.host.try_clone().unwrap();
+    let mut client = guest.client();
+    client.call(&ENUMERATE);
+    host.write_all_at(&[0xFF; 72], Word::Taken.offset() as u64).unwrap();
+    let bytes = client.frame(&ENUMERATE);
+    client.call(&ENUMERATE);
+    let area = MappedArea::map(host.as_fd()).unwrap();
+    assert_eq!(area.load(Word::Taken), 2 * bytes.len() as u64);
+    assert_eq!(local.call(&ENUMERATE).0, NtStatus::SUCCESS);
+    daemon.stop();
+}
+
+#[test]
+fn pages_are_not_accessed_once_a_detach_is_answered() {
+    let (daemon, socket) = daemon_with_vm(Options::default());
+    let mut guest = RingGuest::boot(&socket);
+    for ends_first in [false, true] {
+        let before = daemon.counters().frames_received.count();
+        let mut client = guest.client();
+        client.call(&ENUMERATE);
+        // More than one turn takes, published and not answered yet.
+        let bytes: Vec<u8> = (0..300).flat_map(|_| client.frame(&ENUMERATE)).collect();
+        client.publish(&bytes);
+        let (process, port) = (client.process, client.port);
+        if ends_first {
+            guest.session.reset(port);
+        }
+        guest.session.detach(process);
+        let made = daemon.counters().frames_received.count() - before;
+        assert_eq!(made, 302, "with Hello: what a process published before its end counts");
+        let marks = [0xA5; AREA_BYTES];
+        for area in [&guest.host, &guest.process] {
+            area.write_all_at(&marks, 0).unwrap();
+        }
+        guest.session.reset(port);
+        // The guest goes on with other processes.
+        guest.session.attach("other").expect("it is attached");
+        let mut area = [0; AREA_BYTES];
+        guest.host.read_exact_at(&mut area, 0).unwrap();
+        assert!(area == marks, "the daemon has written into pages that are the guest's own again");
+    }
+    daemon.stop();
+}
+
+#[test]
+fn pages_that_leave_the_memory_of_the_vm_end_the_session_of_their_process_alone() {
+    let (daemon, socket) = daemon_with_vm(Options::default());
+    let mut guest = RingGuest::boot(&socket);
+    let mut client = guest.client();
+    client.call(&ENUMERATE);
+    let process = client.process;
+    let (memory, _) = client.session.guest.memory.remove_region(GuestAddress(process_page(0)), PAGE).unwrap();
+    client.session.guest.memory = memory;
+    client.session.guest.send_memory_table();
+    client.sender.publish(&[0; RING_BYTES / 2]);
+    client.send(KICK);
+    let goodbye = client.goodbye();
+    assert!(goodbye.contains("the ring's index `published` is 0"), "{goodbye}");
+    guest.session.detach(process);
+    guest.session.attach("other").expect("the VM goes on");
+    daemon.stop();
+}
+
+#[test]
+fn only_pages_of_the_vm_become_rings() {
+    let (daemon, socket) = daemon_with_vm(Options::default());
+    let mut guest = RingGuest::boot(&socket);
+    let refused = |change: fn(&mut RingPages), guest: &mut RingGuest| {
+        let mut rings = pages();
+        change(&mut rings);
+        let attach = AttachProcess { pid: 7, name: "rings".into(), rings: Some(rings) };
+        guest.session.ask(guestd_to_host::Body::Attach(attach)).expect_err("it is refused")
+    };
+    for (change, why) in [
+        ((|rings| rings.host[3] = 0x9000_0000) as fn(&mut RingPages), "outside the VM's memory"),
+        (|rings| rings.process[8] += 8, "is not aligned"),
+        (|rings| rings.process.truncate(8), "the area of a ring has 8 pages instead of 9"),
+        (|rings| rings.host.clear(), "0 pages at once"),
+    ] {
+        let refused = refused(change, &mut guest);
+        assert!(refused.contains(why), "{refused}");
+    }
+    guest.client().call(&ENUMERATE);
+    daemon.stop();
+}
+
+#[test]
+fn a_daemon_without_rings_says_so_and_touches_no_pages() {
+    let (daemon, socket) = daemon_with_vm(Options { without_rings: true, ..Options::default() });
+    let mut guest = RingGuest::boot(&socket);
+    let (_, token) = guest.session.attach_with("rings", Some(pages())).expect("it is attached");
+    let port = guest.session.connect(CHANNEL_PORT).expect("a stream");
+    let mut hello = hello_frame(PROTOCOL_VERSION, &token);
+    let Some(to_host::Body::Hello(body)) = &mut hello.body else { unreachable!("it is a Hello") };
+    body.rings = true;
+    let mut bytes = Vec::new();
+    append(&hello, &mut bytes);
+    append(&call_to_frame(1, &ENUMERATE), &mut bytes);
+    guest.session.send(port, &bytes);
+    let mut frames = FrameBuffer::default();
+    let mut messages = Vec::new();
+    while messages.len() < 2 {
+        let inbox = guest.session.until("it answers", |session| {
+            let inbox = std::mem::take(&mut session.links.get_mut(&port)?.inbox);
+            (!inbox.is_empty()).then_some(inbox)
+        });
+        frames.extend(&inbox.unwrap());
+        while let Some(frame) = frames.next_frame().unwrap() {
+            messages.push(from_host(decode::<ToGuest>(frame).unwrap()).unwrap());
+        }
+    }
+    assert!(matches!(&messages[0], FromHost::Welcome(welcome) if !welcome.rings));
+    assert!(matches!(&messages[1], FromHost::Answer { status: NtStatus::SUCCESS, .. }));
+    let mut head = [0; HEAD_BYTES];
+    guest.host.read_exact_at(&mut head, 0).unwrap();
+    assert!(head == [0; HEAD_BYTES]);
+    daemon.stop();
+}
