@@ -170,8 +170,9 @@ impl Session {
     }
 
     pub fn take_wake(&self) {
-        self.is_woken.store(false, Ordering::Release);
         let _ = self.notifier.read();
+        // In this order: while it says that the worker is woken, the notifier is set, or is about to be.
+        self.is_woken.store(false, Ordering::Release);
     }
 
     /// Makes the worker read the tx ring without a kick.

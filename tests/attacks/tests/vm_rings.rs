@@ -401,12 +401,13 @@ fn only_pages_of_the_vm_become_rings() {
         let attach = AttachProcess { pid: 7, name: "rings".into(), rings: Some(rings) };
         guest.session.ask(guestd_to_host::Body::Attach(attach)).expect_err("it is refused")
     };
-    for (change, why) in [
-        ((|rings| rings.host[3] = 0x9000_0000) as fn(&mut RingPages), "outside the VM's memory"),
+    let cases: [(fn(&mut RingPages), &str); 4] = [
+        (|rings| rings.host[3] = 0x9000_0000, "outside the VM's memory"),
         (|rings| rings.process[8] += 8, "is not aligned"),
         (|rings| rings.process.truncate(8), "the area of a ring has 8 pages instead of 9"),
         (|rings| rings.host.clear(), "0 pages at once"),
-    ] {
+    ];
+    for (change, why) in cases {
         let refused = refused(change, &mut guest);
         assert!(refused.contains(why), "{refused}");
     }
