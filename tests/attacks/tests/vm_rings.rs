@@ -230,7 +230,7 @@ fn short_and_long_frames_keep_their_order_in_both_directions() {
     let adapter = adapters[0].handle;
     // Frames of 100 KiB do not fit any ring. More than a ring has goes through it, over its end and over each page.
     let sizes =
-        [64, 100 << 10, 64, 9000, 100 << 10, 100 << 10, 20 << 10, 20 << 10, 64, 30 << 10, 30 << 10, 5];
+        [64, 100 << 10, 64, 9000, 100 << 10, 100 << 10, 20 << 10, 20 << 10, 64, 30 << 10, 30 << 10, 33];
     for size in sizes {
         let bytes = client.frame(&echo(adapter, size));
         if bytes.len() < client.sender.room().unwrap() {
@@ -243,7 +243,7 @@ fn short_and_long_frames_keep_their_order_in_both_directions() {
         let (answered, status, reply) = client.answer();
         assert_eq!((answered, status), (client.requests, NtStatus::SUCCESS));
         assert!(
-            matches!(reply, Reply::Escape(data) if data.len() == size && data[4..].iter().all(|byte| *byte == 7))
+            matches!(reply, Reply::Escape(data) if data.len() == size && data[32..].iter().all(|byte| *byte == 7))
         );
     }
     daemon.stop();
@@ -256,11 +256,14 @@ fn while_both_sides_are_awake_nothing_is_on_the_stream() {
     let mut client = guest.client();
     client.call(&ENUMERATE);
     let stats = || daemon.daemon().vms.list()[0].device.stats();
-    let (before, kicks) = (stats(), client.kicks);
-    // This side never sleeps. The daemon may, whenever this thread does not run.
+    let before = stats();
+    // This side never sleeps. The daemon does whenever this thread does not run for a while, as on a busy machine.
     let mut quiet_rounds = 0;
-    for _ in 0..200 {
-        let (kicks, received) = (client.kicks, stats().packets_sent);
+    for _ in 0..20_000 {
+        if quiet_rounds == 3 {
+            break;
+        }
+        let (kicks, packets) = (client.kicks, (stats().packets_sent, stats().packets_received));
         for _ in 0..50 {
             let bytes = client.frame(&ENUMERATE);
             client.publish(&bytes);
@@ -271,12 +274,11 @@ fn while_both_sides_are_awake_nothing_is_on_the_stream() {
             }
             client.answer();
         }
-        quiet_rounds += u32::from((client.kicks, stats().packets_sent) == (kicks, received));
+        let after = (client.kicks, (stats().packets_sent, stats().packets_received));
+        quiet_rounds += u32::from(after == (kicks, packets));
     }
-    let after = stats();
-    assert!(quiet_rounds > 0, "each round needed packets");
-    assert!(client.kicks - kicks <= 400, "{} kicks", client.kicks - kicks);
-    assert!(after.packets_received - before.packets_received <= 400 && after.bytes_sent == before.bytes_sent);
+    assert_eq!(quiet_rounds, 3, "rounds without any packet");
+    assert_eq!(stats().bytes_sent, before.bytes_sent, "a side that never sleeps is not kicked");
     // At rest nobody looks.
     std::thread::sleep(std::time::Duration::from_millis(50));
     let wakeups = stats().wakeups;

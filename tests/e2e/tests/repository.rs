@@ -115,7 +115,7 @@ const EDGES: [(&str, &[&str]); 37] = [
 ];
 
 /// Additional workspace crates that only tests may use.
-const TEST_EDGES: [(&str, &str); 13] = [
+const TEST_EDGES: [(&str, &str); 14] = [
     ("e2e", "frame_ring"),
     ("attacks", "frame_ring"),
     ("dxgkrnl", "kmd"),
