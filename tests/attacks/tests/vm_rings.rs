@@ -3,8 +3,9 @@
 use std::fs::File;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use attacks::relay::Session;
 use covers::covers;
@@ -45,7 +46,7 @@ fn file_of(memory: &vm_memory::GuestMemoryMmap) -> File {
 }
 
 impl RingGuest {
-    fn boot(socket: &PathBuf) -> RingGuest {
+    fn boot(socket: &Path) -> RingGuest {
         let mut session = Session::boot(socket).expect("the daemon takes a guest");
         let [host, process] = [0, 1].map(|_| file_of(&memory(HOST_AREA, AREA_BYTES)));
         let mut add = |file: &File, address: u64, offset: u64, bytes: u64| {
@@ -280,11 +281,16 @@ fn while_both_sides_are_awake_nothing_is_on_the_stream() {
     assert_eq!(quiet_rounds, 3, "rounds without any packet");
     assert_eq!(stats().bytes_sent, before.bytes_sent, "a side that never sleeps is not kicked");
     // At rest nobody looks.
-    std::thread::sleep(std::time::Duration::from_millis(50));
+    at_rest(Duration::from_millis(50));
     let wakeups = stats().wakeups;
-    std::thread::sleep(std::time::Duration::from_millis(100));
+    at_rest(Duration::from_millis(100));
     assert_eq!(stats().wakeups, wakeups);
     daemon.stop();
+}
+
+#[expect(clippy::disallowed_methods, reason = "the daemon must stay idle for a while")]
+fn at_rest(time: Duration) {
+    std::thread::sleep(time);
 }
 
 #[test]
@@ -397,13 +403,14 @@ fn pages_that_leave_the_memory_of_the_vm_end_the_session_of_their_process_alone(
 fn only_pages_of_the_vm_become_rings() {
     let (daemon, socket) = daemon_with_vm(Options::default());
     let mut guest = RingGuest::boot(&socket);
-    let refused = |change: fn(&mut RingPages), guest: &mut RingGuest| {
+    type Change = fn(&mut RingPages);
+    let refused = |change: Change, guest: &mut RingGuest| {
         let mut rings = pages();
         change(&mut rings);
         let attach = AttachProcess { pid: 7, name: "rings".into(), rings: Some(rings) };
         guest.session.ask(guestd_to_host::Body::Attach(attach)).expect_err("it is refused")
     };
-    let cases: [(fn(&mut RingPages), &str); 4] = [
+    let cases: [(Change, &str); 4] = [
         (|rings| rings.host[3] = 0x9000_0000, "outside the VM's memory"),
         (|rings| rings.process[8] += 8, "is not aligned"),
         (|rings| rings.process.truncate(8), "the area of a ring has 8 pages instead of 9"),
