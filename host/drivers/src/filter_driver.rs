@@ -174,6 +174,6 @@ ddis! {
     fn take_died(&mut; ) -> Option<(u32, String)>;
     fn runs_outside(&; ) -> bool;
     fn take_answers(&mut; ) -> Vec<DriverAnswer>;
-    fn supply_answers(&mut; answers: &[DriverAnswer]);
     fn act_for(&mut; vm: Option<VmId>);
+    fn supply_answers(&mut; answers: &[DriverAnswer]);
 }
