@@ -9,10 +9,10 @@
 
 use std::time::Instant;
 
-use frame_ring::{LOOK_NS_MAX, Patience};
+use frame_ring::Patience;
 
 use crate::backend::TRANSMIT;
-use crate::limits::BUSY_RINGS_MAX;
+use crate::limits::{BUSY_RINGS_MAX, LOOK_NS_MAX};
 use crate::muxer::ConnectionId;
 use crate::session::Outbound;
 use crate::worker::Worker;

@@ -4,7 +4,7 @@
 //! where nothing comes for long. So a side looks as long as that has brought something lately. Once it has not, a few
 //! times, it stops, and tries again after a number of sleeps that doubles each time.
 
-/// The longest look, in nanoseconds.
+/// The longest look between two processes of one machine, in nanoseconds.
 pub const LOOK_NS_MAX: u64 = 50_000;
 /// Looks in a row without a result, before a side stops looking.
 const MISSES_MAX: u32 = 3;
@@ -27,7 +27,7 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// Whether to look before this sleep, for at most [`LOOK_NS_MAX`].
+    /// Whether to look before this sleep, for a bounded time: [`LOOK_NS_MAX`], or the caller's own.
     pub fn looks(&mut self) -> bool {
         match self.pause {
             0 => true,
