@@ -467,7 +467,6 @@ static int watches(void)
 /* Registers before there is a broker, and is notified once there is one, and when its adapter stops. */
 static int late(void)
 {
-    COVERS("GPV-064");
     uint32_t cookies[2];
     const char *set = getenv("GPUPV_BROKER");
     char *broker = set ? strdup(set) : NULL;
