@@ -10,8 +10,8 @@
 //!                                                           a call that is not in it ── SIGSYS ──▶ the process ends
 //!                                                           with a message that names it (violation.rs)
 //! ```
-//! Threads that read clients' bytes wait in [`enter`] until the main thread has entered its own list and calls
-//! [`open`]. So no byte is read while a thread of the process can still do more.
+//! Threads that read clients' bytes wait in [`enter`] until the main thread has entered its own list and drops its
+//! [`HeldThreads`]. So no byte is read while a thread of the process can still do more.
 //!
 //! All of this is a property of the process, so it is kept in a static: a thread states its kind, and in a process that
 //! did not call [`begin`] nothing happens.
