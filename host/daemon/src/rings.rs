@@ -173,7 +173,14 @@ impl RingInlet {
         if self.is_over() {
             return Ok(0);
         }
-        self.receiver.take(to, if all { usize::MAX } else { RING_BYTES_PER_TURN_MAX })
+        let before = to.len();
+        let taken = self.receiver.take(to, if all { usize::MAX } else { RING_BYTES_PER_TURN_MAX });
+        // Another thread may have ended the lease meanwhile: then the bytes, or the index, are none.
+        if self.is_over() {
+            to.truncate(before);
+            return Ok(0);
+        }
+        taken
     }
 
     /// Whether nothing is published that was not taken.

@@ -220,7 +220,7 @@ pub fn begin(request: &Request) -> Result<(), Refused> {
     if request.level == Level::Off {
         status.missing.push("everything: the daemon was started with --sandbox=off".into());
     } else {
-        privileges::read_processor_count();
+        privileges::read_files_of_allocator();
         let mut missing = |what: &str, done: std::io::Result<()>| {
             done.err()
                 .map(|error| format!("{what}: {error}"))

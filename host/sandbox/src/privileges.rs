@@ -54,7 +54,8 @@ impl User {
     ///
     /// This process may not, or the folder does not exist.
     pub fn own(&self, folder: &Path) -> io::Result<()> {
-        std::os::unix::fs::chown(folder, Some(self.uid), Some(self.gid))
+        // Where others can write, a link may stand there by now.
+        std::os::unix::fs::lchown(folder, Some(self.uid), Some(self.gid))
     }
 
     /// Makes this process, with all threads, one of theirs, for ever.
@@ -120,9 +121,9 @@ pub(crate) fn no_core_files() -> io::Result<()> {
     Ok(setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?)
 }
 
-/// Has the C library's allocator read the number of processors now. It does once, from a file, in whatever thread needs
-/// its ninth arena.
-pub(crate) fn read_processor_count() {
+/// Has the C library's allocator read its files now. It reads each once: the number of processors in whatever thread
+/// needs its ninth arena, and whether memory is overcommitted in the first that shrinks an arena.
+pub(crate) fn read_files_of_allocator() {
     #[cfg(target_env = "gnu")]
     {
         const M_ARENA_TEST: c_int = -7;
@@ -130,9 +131,11 @@ pub(crate) fn read_processor_count() {
         unsafe { libc::mallopt(M_ARENA_TEST, 1) };
         let both = std::sync::Barrier::new(2);
         let arena = || {
-            let some = vec![0_u8; 64];
-            std::hint::black_box(&some);
+            // Below the size that is mapped by itself. Freed from the last on, they leave several MiB at the end.
+            let mut many: Vec<Vec<u8>> = (0..64).map(|_| vec![1; 100 << 10]).collect();
+            std::hint::black_box(&many);
             both.wait();
+            while many.pop().is_some() {}
         };
         std::thread::scope(|scope| {
             scope.spawn(arena);

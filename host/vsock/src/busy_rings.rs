@@ -17,7 +17,7 @@ use crate::muxer::ConnectionId;
 use crate::session::Outbound;
 use crate::worker::Worker;
 
-/// Looks at all busy rings between two looks at the tx ring and the clock.
+/// Looks at busy rings between two looks at the tx ring and the clock.
 const LOOKS_PER_CLOCK: u32 = 32;
 
 /// Connections whose rings are busy.
@@ -76,8 +76,9 @@ impl Worker {
     pub fn look_before_sleep(&mut self) -> bool {
         if self.busy_rings.patience.looks() {
             let began = Instant::now();
+            let looks = (LOOKS_PER_CLOCK / self.busy_rings.connections.len().max(1) as u32).max(1);
             while began.elapsed().as_nanos() < u128::from(LOOK_NS_MAX) {
-                for _ in 0..LOOKS_PER_CLOCK {
+                for _ in 0..looks {
                     self.look_at_rings();
                     if self.has_waiting() {
                         self.busy_rings.patience.looked(true);
@@ -85,7 +86,12 @@ impl Worker {
                     }
                     std::hint::spin_loop();
                 }
-                if self.session.is_woken() || self.has_packets() {
+                if self.session.is_woken() {
+                    return true;
+                }
+                if self.has_packets() {
+                    // The looks brought nothing: beside packets of others, an idle ring comes to rest.
+                    self.busy_rings.patience.looked(false);
                     return true;
                 }
             }
