@@ -86,12 +86,8 @@ impl Worker {
                     }
                     std::hint::spin_loop();
                 }
-                if self.session.is_woken() {
-                    return true;
-                }
-                if self.has_packets() {
-                    // The looks brought nothing: beside packets of others, an idle ring comes to rest.
-                    self.busy_rings.patience.looked(false);
+                // No miss: the kick of a ring that was at rest is a packet as well.
+                if self.session.is_woken() || self.has_packets() {
                     return true;
                 }
             }
