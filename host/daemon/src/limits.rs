@@ -11,7 +11,7 @@ pub const BUSY_RINGS_MAX: usize = 64;
 /// Calls of one stream that are made before other VMs have their turn. A read of small calls has hundreds, a
 /// millisecond's work.
 pub const CALLS_PER_TURN_MAX: usize = 16;
-/// Turns of the streams of one VM before the thread looks whether another one has something, while none has.
+/// Turns of the streams of a VM that is alone, before the thread looks for streams of other VMs.
 pub const TURNS_PER_PASS_MAX: usize = 16;
 /// With a journal: one-way calls after which a client is sent the number of those applied.
 pub const ONE_WAY_ACKNOWLEDGED_EVERY: u64 = 64;

@@ -27,17 +27,25 @@ pub type RingOutlet = Outlet<HostArea, ProcessArea>;
 pub const AREA_PAGES: usize = AREA_BYTES / PAGE_BYTES;
 
 /// The area that the daemon writes.
+pub type HostArea = SessionArea<OwnMappedArea>;
+/// The area that the process writes.
+pub type ProcessArea = SessionArea<MappedArea>;
+
+/// An area of a session.
 #[derive(Clone, Debug)]
-pub enum HostArea {
-    Mapped(OwnMappedArea),
+pub enum SessionArea<M> {
+    Mapped(M),
     Guest(GuestArea),
 }
 
-/// The area that the process writes.
-#[derive(Clone, Debug)]
-pub enum ProcessArea {
-    Mapped(MappedArea),
-    Guest(GuestArea),
+impl<M> SessionArea<M> {
+    /// The lease of its pages, if they are guest memory.
+    fn lease(&self) -> Option<&Lease> {
+        match self {
+            SessionArea::Mapped(_) => None,
+            SessionArea::Guest(area) => Some(&area.lease),
+        }
+    }
 }
 
 /// An area in pages of guest memory. Every access looks them up in the VM's memory as it is then.
@@ -80,7 +88,6 @@ pub struct Rings {
 #[derive(Debug)]
 pub struct RingInlet {
     receiver: Receiver<HostArea, ProcessArea>,
-    lease: Option<Lease>,
     /// Its part of the client's share of mappings.
     _share: Option<Share>,
 }
@@ -133,18 +140,14 @@ impl Rings {
 
     /// The lease of pages of guest memory.
     pub fn lease(&self) -> Option<Lease> {
-        match &self.own {
-            HostArea::Mapped(_) => None,
-            HostArea::Guest(area) => Some(area.lease.clone()),
-        }
+        self.own.lease().cloned()
     }
 
     /// Both ends, with nothing sent or received.
     pub fn ends(self) -> (RingOutlet, RingInlet) {
-        let lease = self.lease();
         let Rings { own, peer, share } = self;
         let receiver = Receiver::new(own.clone(), peer.clone());
-        (Outlet::new(Sender::new(own, peer)), RingInlet { receiver, lease, _share: share })
+        (Outlet::new(Sender::new(own, peer)), RingInlet { receiver, _share: share })
     }
 }
 
@@ -165,7 +168,7 @@ fn area(name: &str) -> anyhow::Result<OwnedFd> {
 impl RingInlet {
     /// Whether the pages are the guest's own again: then nothing more comes by the ring.
     fn is_over(&self) -> bool {
-        self.lease.as_ref().is_some_and(|lease| !lease.is_valid())
+        self.receiver.peer().lease().is_some_and(|lease| !lease.is_valid())
     }
 
     /// Appends published bytes: as many as one turn may take, or all.
@@ -257,50 +260,34 @@ impl OwnArea for GuestArea {
     }
 }
 
-impl Area for HostArea {
+impl<M: Area> Area for SessionArea<M> {
     fn load(&self, word: Word) -> u64 {
         match self {
-            HostArea::Mapped(area) => area.load(word),
-            HostArea::Guest(area) => area.load(word),
+            SessionArea::Mapped(area) => area.load(word),
+            SessionArea::Guest(area) => area.load(word),
         }
     }
 
     fn read(&self, at: usize, to: &mut Vec<u8>, count: usize) {
         match self {
-            HostArea::Mapped(area) => area.read(at, to, count),
-            HostArea::Guest(area) => area.read(at, to, count),
+            SessionArea::Mapped(area) => area.read(at, to, count),
+            SessionArea::Guest(area) => area.read(at, to, count),
         }
     }
 }
 
-impl OwnArea for HostArea {
+impl<M: OwnArea> OwnArea for SessionArea<M> {
     fn store(&self, word: Word, value: u64) {
         match self {
-            HostArea::Mapped(area) => area.store(word, value),
-            HostArea::Guest(area) => area.store(word, value),
+            SessionArea::Mapped(area) => area.store(word, value),
+            SessionArea::Guest(area) => area.store(word, value),
         }
     }
 
     fn write(&self, at: usize, bytes: &[u8]) {
         match self {
-            HostArea::Mapped(area) => area.write(at, bytes),
-            HostArea::Guest(area) => area.write(at, bytes),
-        }
-    }
-}
-
-impl Area for ProcessArea {
-    fn load(&self, word: Word) -> u64 {
-        match self {
-            ProcessArea::Mapped(area) => area.load(word),
-            ProcessArea::Guest(area) => area.load(word),
-        }
-    }
-
-    fn read(&self, at: usize, to: &mut Vec<u8>, count: usize) {
-        match self {
-            ProcessArea::Mapped(area) => area.read(at, to, count),
-            ProcessArea::Guest(area) => area.read(at, to, count),
+            SessionArea::Mapped(area) => area.write(at, bytes),
+            SessionArea::Guest(area) => area.write(at, bytes),
         }
     }
 }

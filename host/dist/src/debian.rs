@@ -49,11 +49,8 @@ pub fn build(source: &Source, tree: &Path, to: &Path) -> anyhow::Result<Vec<Path
 fn stage(source: &Source, tree: &Path, usr: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(usr)?;
     run(Command::new("cp").arg("-a").arg(format!("{}/.", tree.display())).arg(usr), "coreutils")?;
-    let pkgconfig = usr.join("lib/pkgconfig/gpupv.pc");
-    fs::create_dir_all(usr.join("share/pkgconfig"))?;
     let on_host = pkg_config(source.version, "../..", "lib/gpupv", "lib/gpupv/include/gpupv");
     write(&usr.join("share/pkgconfig/gpupv.pc"), on_host)?;
-    fs::remove_file(pkgconfig)?;
     let triplet = format!("{}-linux-gnu", source.architecture());
     let guest = usr.join("guest/usr");
     let library = guest.join("lib").join(&triplet);

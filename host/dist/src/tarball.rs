@@ -28,9 +28,7 @@ pub fn write(source: &Source, tree: &Path, output: &Path) -> anyhow::Result<Vec<
     }
     let mut written = vec![];
     for folder in [&stripped, &symbols] {
-        let file = folder
-            .with_extension("")
-            .with_file_name(format!("{}.tar.xz", folder.file_name().unwrap_or_default().to_string_lossy()));
+        let file = PathBuf::from(format!("{}.tar.xz", folder.display()));
         pack(source, folder, &file)?;
         std::fs::remove_dir_all(folder)?;
         written.push(file);

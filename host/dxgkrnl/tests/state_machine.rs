@@ -75,6 +75,16 @@ proptest! {
     }
 }
 
+/// Both models after a sequence, in which they do not differ.
+fn in_small_steps(units: u32, sequence: &Sequence) -> Pair {
+    let mut pair = Pair::new(Policy::default(), false);
+    pair.in_small_steps(units);
+    for op in Pair::prelude().iter().chain(&sequence.0) {
+        pair.step(op).unwrap();
+    }
+    pair
+}
+
 /// The last two buffers become ready at once: p1's when p0's write of f2 ends its wait, and p0's behind that write. In
 /// small steps the wait ends later, so p0's comes first. Both orders are right, and no sequence is compared beyond that.
 #[test]
@@ -92,11 +102,7 @@ fn buffers_that_become_ready_at_once_have_no_fixed_order_in_small_steps() {
     ])
     .with_time();
     let deadline = |units| {
-        let mut pair = Pair::new(Policy::default(), false);
-        pair.in_small_steps(units);
-        for op in Pair::prelude().iter().chain(&sequence.0) {
-            pair.step(op).unwrap();
-        }
+        let pair = in_small_steps(units, &sequence);
         (pair.order_is_open(), pair.kernel.next_deadline())
     };
     assert_eq!(deadline(1), (true, Some(12)));
@@ -111,12 +117,7 @@ fn few_sequences_have_an_open_order() {
         .filter(|_| {
             let sequence =
                 strategy.new_tree(&mut runner).expect("the strategy makes one").current().with_time();
-            let mut pair = Pair::new(Policy::default(), false);
-            pair.in_small_steps(1);
-            for op in Pair::prelude().iter().chain(&sequence.0) {
-                pair.step(op).unwrap();
-            }
-            pair.order_is_open()
+            in_small_steps(1, &sequence).order_is_open()
         })
         .count();
     assert!(open < 10, "{open} of 500 sequences are not compared to their end");

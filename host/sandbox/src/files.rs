@@ -29,7 +29,7 @@ pub(crate) enum Restricted {
     No(String),
 }
 
-/// What is restricted where the system can. Later versions of landlock know more, of which the daemon needs nothing.
+/// The version of landlock that restricts all that the daemon asks for. Later ones know more, of which it needs nothing.
 const KNOWN: ABI = ABI::V6;
 
 fn changes() -> BitFlags<AccessFs> {

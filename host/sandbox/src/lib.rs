@@ -160,7 +160,7 @@ pub struct Status {
     pub landlock: Option<String>,
     /// With landlock: the folders in which files are written.
     pub folders: Vec<PathBuf>,
-    /// What is not in force, and why.
+    /// Restrictions that are not in force, each with the reason.
     pub missing: Vec<String>,
     /// Threads that have entered a list, by their number.
     pub threads: BTreeMap<i32, Kind>,

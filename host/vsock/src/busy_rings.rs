@@ -60,8 +60,7 @@ impl Worker {
                 return false;
             };
             if !served.waits && served.endpoint.look_at_ring() {
-                served.waits = true;
-                waiting.push_back(*id);
+                served.queue(*id, waiting);
             }
             true
         });
@@ -113,10 +112,7 @@ impl Worker {
             if served.endpoint.rest_ring() {
                 return false;
             }
-            if !served.waits {
-                served.waits = true;
-                waiting.push_back(*id);
-            }
+            served.queue(*id, waiting);
             true
         });
     }

@@ -53,6 +53,14 @@ impl Served {
     fn new(endpoint: Box<dyn Endpoint>) -> Self {
         Served { endpoint, waits: false, closed: None }
     }
+
+    /// Queues it for a turn, unless it waits for one.
+    pub fn queue(&mut self, id: ConnectionId, waiting: &mut VecDeque<ConnectionId>) {
+        if !self.waits {
+            self.waits = true;
+            waiting.push_back(id);
+        }
+    }
 }
 
 impl Worker {
@@ -119,11 +127,9 @@ impl Worker {
     fn list_backlog(&mut self, id: ConnectionId) {
         let ring_has_bytes = self.ring_is_busy(id);
         if let Some(served) = self.endpoints.get_mut(&id)
-            && !served.waits
             && (ring_has_bytes || served.endpoint.has_backlog())
         {
-            served.waits = true;
-            self.waiting.push_back(id);
+            served.queue(id, &mut self.waiting);
         }
     }
 

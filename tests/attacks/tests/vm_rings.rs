@@ -9,22 +9,19 @@ use std::time::Duration;
 
 use attacks::relay::Session;
 use covers::covers;
-use d3dkmt::{Call, EscapeFlags, Handle, NtStatus, Reply};
+use d3dkmt::{Call, NtStatus, Reply};
 use e2e::embedded::Embedded;
-use e2e::wire::hello_frame;
+use e2e::ring_client::{RingClient, RingStream, echo, hello_with_rings};
 use frame_ring::{
-    AREA_BYTES, Area as _, HEAD_BYTES, KICK, MappedArea, OwnArea as _, OwnMappedArea, RING_BYTES, Receiver,
-    Sender, Word,
+    AREA_BYTES, Area as _, HEAD_BYTES, KICK, MappedArea, OwnArea as _, OwnMappedArea, RING_BYTES, Word,
 };
 use front_end::memory;
 use gpupv::daemon::Options;
-use proto::PROTOCOL_VERSION;
 use proto::attach::{AttachProcess, RingPages, guestd_to_host};
-use proto::channel::{ToGuest, ToHost, to_host};
+use proto::channel::ToGuest;
 use proto::convert::{FromHost, call_to_frame, from_host};
 use proto::frame::{FrameBuffer, append, decode};
 use proto::limits::CHANNEL_PORT;
-use proto::session_frames::SessionFrames;
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryBackend as _, GuestMemoryRegion as _, GuestRegionMmap};
 
 const PAGE: u64 = 4096;
@@ -64,24 +61,13 @@ impl RingGuest {
     }
 
     /// Begins a session with rings.
-    fn client(&mut self) -> RingClient<'_> {
+    fn client(&mut self) -> RingClient<GuestStream<'_>> {
         let (process, token) = self.session.attach_with("rings", Some(pages())).expect("it is attached");
         let host = MappedArea::map(self.host.as_fd()).unwrap();
         let own = OwnMappedArea::map(self.process.as_fd()).unwrap();
-        let sender = Sender::new(own.clone(), host.clone());
-        let receiver = Receiver::new(own.clone(), host);
         let port = self.session.connect(CHANNEL_PORT).expect("a stream");
-        let mut hello = hello_frame(PROTOCOL_VERSION, &token);
-        let Some(to_host::Body::Hello(body)) = &mut hello.body else { unreachable!("it is a Hello") };
-        body.rings = true;
-        let frames = SessionFrames::new(FrameBuffer::default(), false);
-        let (session, requests, kicks) = (&mut self.session, 0, 0);
-        let mut client =
-            RingClient { session, port, process, own, sender, receiver, frames, requests, kicks };
-        client.send_frame(&hello);
-        assert!(matches!(client.read(), Some(FromHost::Welcome(welcome)) if welcome.rings));
-        client.frames.begin_ring();
-        client
+        let stream = GuestStream { session: &mut self.session, port, process };
+        RingClient::begin(stream, &token, host, own)
     }
 }
 
@@ -96,26 +82,14 @@ fn pages() -> RingPages {
     }
 }
 
-/// A process of the guest.
-struct RingClient<'a> {
+/// The stream of a process of the guest.
+struct GuestStream<'a> {
     session: &'a mut Session,
     port: u32,
     process: u32,
-    own: OwnMappedArea,
-    sender: Sender<OwnMappedArea, MappedArea>,
-    receiver: Receiver<OwnMappedArea, MappedArea>,
-    frames: SessionFrames,
-    requests: u64,
-    kicks: u32,
 }
 
-impl RingClient<'_> {
-    fn send_frame(&mut self, frame: &ToHost) {
-        let mut bytes = Vec::new();
-        append(frame, &mut bytes);
-        self.send(&bytes);
-    }
-
+impl RingStream for GuestStream<'_> {
     fn send(&mut self, bytes: &[u8]) {
         let (port, mut sent) = (self.port, 0);
         self.session
@@ -126,93 +100,27 @@ impl RingClient<'_> {
             .expect("it gives credit");
     }
 
-    fn publish(&mut self, bytes: &[u8]) {
-        self.sender.publish(bytes);
-        if self.sender.must_kick() {
-            self.kicks += 1;
-            self.send(KICK);
-        }
-    }
-
-    /// The next message; `None` at the end of the stream.
-    fn read(&mut self) -> Option<FromHost> {
-        loop {
-            if let Some(frame) = self.frames.next_frame().unwrap() {
-                match from_host(decode::<ToGuest>(frame).unwrap()).unwrap() {
-                    FromHost::InRing => assert!(self.frames.return_to_ring()),
-                    message => return Some(message),
-                }
-                continue;
+    fn receive(&mut self, mut ring_has_bytes: impl FnMut() -> bool) -> Option<Vec<u8>> {
+        let port = self.port;
+        let answered = self.session.until("the daemon answers", |session| {
+            let link = session.links.get_mut(&port)?;
+            if !link.inbox.is_empty() || ring_has_bytes() {
+                return Some(Some(std::mem::take(&mut link.inbox)));
             }
-            let (port, receiver) = (self.port, &mut self.receiver);
-            let (awaits_stream, mut is_asleep) = (self.frames.awaits_stream(), false);
-            let (inbox, has_ended) = self
-                .session
-                .until("the daemon answers", |session| {
-                    let link = session.links.get_mut(&port)?;
-                    let has_bytes = !awaits_stream && !receiver.is_empty();
-                    if has_bytes || !link.inbox.is_empty() || link.closed {
-                        return Some((std::mem::take(&mut link.inbox), link.closed));
-                    }
-                    // From here on it waits for packets.
-                    is_asleep = is_asleep || receiver.sleep();
-                    None
-                })
-                .expect("the daemon lives");
-            self.frames.stream().extend(&inbox);
-            self.receiver.wake();
-            if let Some(ring) = self.frames.ring() {
-                self.receiver.take(ring.tail(0), usize::MAX).unwrap();
-            }
-            if has_ended && inbox.is_empty() && self.frames.pending() == 0 {
-                return None;
-            }
-        }
+            link.closed.then_some(None)
+        });
+        answered.expect("the daemon lives")
     }
+}
 
-    fn frame(&mut self, call: &Call) -> Vec<u8> {
-        self.requests += 1;
-        let mut bytes = Vec::new();
-        append(&call_to_frame(self.requests, call), &mut bytes);
-        bytes
-    }
-
-    fn answer(&mut self) -> (u64, NtStatus, Reply) {
-        match self.read() {
-            Some(FromHost::Answer { request, status, reply }) => (request, status, reply),
-            other => panic!("no answer but {other:?}"),
-        }
-    }
-
-    fn call(&mut self, call: &Call) -> Reply {
-        let bytes = self.frame(call);
-        self.publish(&bytes);
-        let (request, status, reply) = self.answer();
-        assert_eq!((request, status), (self.requests, NtStatus::SUCCESS));
-        reply
-    }
-
-    /// The reason with which the daemon ends the session.
-    fn goodbye(mut self) -> String {
-        while let Some(message) = self.read() {
-            if let FromHost::Goodbye(reason) = message {
-                self.session.detach(self.process);
-                return reason;
-            }
-        }
-        panic!("the session ended without a reason");
-    }
+/// The reason with which the daemon ends the session of a process, which then ends.
+fn goodbye(mut client: RingClient<GuestStream<'_>>) -> String {
+    let reason = client.goodbye();
+    client.stream.session.detach(client.stream.process);
+    reason
 }
 
 const ENUMERATE: Call = Call::EnumAdapters { capacity: 1 };
-
-/// An escape whose answer is as long.
-fn echo(adapter: Handle, bytes: usize) -> Call {
-    let (device, context) = (Handle::NULL, Handle::NULL);
-    let mut data = vec![7; bytes];
-    data[..4].fill(0);
-    Call::Escape { adapter, device, context, kind: 0, flags: EscapeFlags::empty(), data }
-}
 
 fn daemon_with_vm(options: Options) -> (Embedded, PathBuf) {
     let daemon = Embedded::start_with(options);
@@ -234,13 +142,7 @@ fn short_and_long_frames_keep_their_order_in_both_directions() {
         [64, 100 << 10, 64, 9000, 100 << 10, 100 << 10, 20 << 10, 20 << 10, 64, 30 << 10, 30 << 10, 33];
     for size in sizes {
         let bytes = client.frame(&echo(adapter, size));
-        if bytes.len() < client.sender.room().unwrap() {
-            client.publish(&bytes);
-        } else {
-            client.publish(&[0]);
-            client.send(&bytes);
-            client.send_frame(&ToHost { request: 0, body: Some(to_host::Body::InRing) });
-        }
+        client.publish_or_send(&bytes);
         let (answered, status, reply) = client.answer();
         assert_eq!((answered, status), (client.requests, NtStatus::SUCCESS));
         assert!(
@@ -298,7 +200,7 @@ fn nonsense_in_a_ring_ends_its_session_and_no_other() {
     let (daemon, socket) = daemon_with_vm(Options::default());
     let mut local = e2e::wire::Client::new(&daemon.broker());
     let mut guest = RingGuest::boot(&socket);
-    type Attack = fn(&mut RingClient<'_>);
+    type Attack = fn(&mut RingClient<GuestStream<'_>>);
     let attacks: [(Attack, &str); 5] = [
         (
             |client| client.own.store(Word::Published, u64::MAX),
@@ -313,7 +215,7 @@ fn nonsense_in_a_ring_ends_its_session_and_no_other() {
         (
             |client| {
                 let bytes = client.frame(&ENUMERATE);
-                client.send(&bytes);
+                client.stream.send(&bytes);
             },
             "a frame is on the stream that the ring did not announce",
         ),
@@ -322,8 +224,8 @@ fn nonsense_in_a_ring_ends_its_session_and_no_other() {
         let mut client = guest.client();
         client.call(&ENUMERATE);
         attack(&mut client);
-        client.send(KICK);
-        let goodbye = client.goodbye();
+        client.stream.send(KICK);
+        let goodbye = goodbye(client);
         assert!(goodbye.contains(reason), "{goodbye}");
         assert_eq!(local.call(&ENUMERATE).0, NtStatus::SUCCESS);
     }
@@ -333,7 +235,7 @@ fn nonsense_in_a_ring_ends_its_session_and_no_other() {
     let bytes = client.frame(&ENUMERATE);
     client.publish(&bytes);
     assert!(client.read().is_none());
-    let process = client.process;
+    let process = client.stream.process;
     guest.session.detach(process);
     // What the host has written itself is not read again.
     let host = guest.host.try_clone().unwrap();
@@ -359,7 +261,7 @@ fn pages_are_not_accessed_once_a_detach_is_answered() {
         // More than one turn takes, published and not answered yet.
         let bytes: Vec<u8> = (0..300).flat_map(|_| client.frame(&ENUMERATE)).collect();
         client.publish(&bytes);
-        let (process, port) = (client.process, client.port);
+        let (process, port) = (client.stream.process, client.stream.port);
         if ends_first {
             guest.session.reset(port);
         }
@@ -386,13 +288,14 @@ fn pages_that_leave_the_memory_of_the_vm_end_the_session_of_their_process_alone(
     let mut guest = RingGuest::boot(&socket);
     let mut client = guest.client();
     client.call(&ENUMERATE);
-    let process = client.process;
-    let (memory, _) = client.session.guest.memory.remove_region(GuestAddress(process_page(0)), PAGE).unwrap();
-    client.session.guest.memory = memory;
-    client.session.guest.send_memory_table();
+    let process = client.stream.process;
+    let (memory, _) =
+        client.stream.session.guest.memory.remove_region(GuestAddress(process_page(0)), PAGE).unwrap();
+    client.stream.session.guest.memory = memory;
+    client.stream.session.guest.send_memory_table();
     client.sender.publish(&[0; RING_BYTES / 2]);
-    client.send(KICK);
-    let goodbye = client.goodbye();
+    client.stream.send(KICK);
+    let goodbye = goodbye(client);
     assert!(goodbye.contains("the ring's index `published` is 0"), "{goodbye}");
     guest.session.detach(process);
     guest.session.attach("other").expect("the VM goes on");
@@ -430,11 +333,8 @@ fn a_daemon_without_rings_says_so_and_touches_no_pages() {
     let mut guest = RingGuest::boot(&socket);
     let (_, token) = guest.session.attach_with("rings", Some(pages())).expect("it is attached");
     let port = guest.session.connect(CHANNEL_PORT).expect("a stream");
-    let mut hello = hello_frame(PROTOCOL_VERSION, &token);
-    let Some(to_host::Body::Hello(body)) = &mut hello.body else { unreachable!("it is a Hello") };
-    body.rings = true;
     let mut bytes = Vec::new();
-    append(&hello, &mut bytes);
+    append(&hello_with_rings(&token), &mut bytes);
     append(&call_to_frame(1, &ENUMERATE), &mut bytes);
     guest.session.send(port, &bytes);
     let mut frames = FrameBuffer::default();

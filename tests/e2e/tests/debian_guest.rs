@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use e2e::programs::{ROWS, artifacts, c_program, gpupv_binary, tree};
+use e2e::programs::{ROWS, artifacts, c_program, tree};
 use e2e::served::Served;
 
 /// Programs that need nothing but the library.
@@ -38,9 +38,8 @@ fn run(command: &mut Command) {
 /// The guest's package, of the programs that the tests use.
 fn package(folder: &Path) -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    // All programs of the packages are there.
     let programs = &artifacts().directory;
-    gpupv_binary();
-    gpupv::artifacts::programs(["driver-host"], &gpupv::output::Steps::new()).expect("driver-host is built");
     let mut dist = Command::new(cargo);
     dist.current_dir(tree()).args(["run", "--quiet", "--package", "dist", "--"]);
     run(dist.arg("--from").arg(programs).arg("--output").arg(folder));

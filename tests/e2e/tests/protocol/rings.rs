@@ -5,130 +5,55 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
 use covers::covers;
-use d3dkmt::{Call, EscapeFlags, Handle, NtStatus, Reply};
+use d3dkmt::{Call, NtStatus, Reply};
 use e2e::embedded::Embedded;
-use e2e::wire::{Broker, Client, Stream, hello_frame};
-use frame_ring::{AREA_BYTES, KICK, MappedArea, OwnArea as _, OwnMappedArea, Receiver, Sender, Word};
+use e2e::ring_client::{RingClient, RingStream, echo};
+use e2e::wire::{Broker, Client, Stream};
+use frame_ring::{AREA_BYTES, KICK, MappedArea, OwnArea as _, OwnMappedArea, Word};
 use proto::PROTOCOL_VERSION;
 use proto::attach::broker_request;
-use proto::channel::{ToGuest, ToHost, to_host};
-use proto::convert::{FromHost, call_to_frame, from_host};
-use proto::frame::{append, decode};
-use proto::session_frames::SessionFrames;
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// A session with rings. The broker connection keeps it alive.
-struct RingClient {
+/// The stream of a local session. The broker connection keeps it alive.
+struct LocalStream {
     _broker: Broker,
     stream: Stream,
-    own: OwnMappedArea,
-    sender: Sender<OwnMappedArea, MappedArea>,
-    receiver: Receiver<OwnMappedArea, MappedArea>,
-    frames: SessionFrames,
     host_area: OwnedFd,
-    requests: u64,
 }
 
-impl RingClient {
-    fn new(broker: &Path) -> RingClient {
-        let broker = Broker::connect(broker);
-        let (version, version_min) = (PROTOCOL_VERSION, 0);
-        let attach = broker_request::Attach { version, name: "rings".into(), version_min, rings: true };
-        let (reply, descriptors) = broker.request(broker_request::Body::Attach(attach));
-        assert!(reply.rings && reply.refused.is_empty(), "{reply:?}");
-        let [stream, _, host_area, own] = <[OwnedFd; 4]>::try_from(descriptors).expect("four descriptors");
-        let (host, own) =
-            (MappedArea::map(host_area.as_fd()).unwrap(), OwnMappedArea::map(own.as_fd()).unwrap());
-        let mut stream = Stream::new(stream);
-        let mut hello = hello_frame(PROTOCOL_VERSION, &reply.token);
-        let Some(to_host::Body::Hello(body)) = &mut hello.body else { unreachable!("it is a Hello") };
-        body.rings = true;
-        let sender = Sender::new(own.clone(), host.clone());
-        let receiver = Receiver::new(own.clone(), host);
-        stream.send_frame(&hello);
-        assert!(matches!(stream.read(), Ok(FromHost::Welcome(welcome)) if welcome.rings));
-        let frames = SessionFrames::new(Default::default(), true);
-        RingClient { _broker: broker, stream, own, sender, receiver, frames, host_area, requests: 0 }
+impl RingStream for LocalStream {
+    fn send(&mut self, bytes: &[u8]) {
+        self.stream.send(bytes);
     }
 
-    fn publish(&mut self, bytes: &[u8]) {
-        self.sender.publish(bytes);
-        if self.sender.must_kick() {
-            self.stream.send(KICK);
+    fn receive(&mut self, mut ring_has_bytes: impl FnMut() -> bool) -> Option<Vec<u8>> {
+        if ring_has_bytes() {
+            return Some(Vec::new());
         }
-    }
-
-    /// The next message; `None` at the end of the stream.
-    fn read(&mut self) -> Option<FromHost> {
-        let mut has_ended = false;
-        loop {
-            if let Some(frame) = self.frames.next_frame().unwrap() {
-                match from_host(decode::<ToGuest>(frame).unwrap()).unwrap() {
-                    FromHost::InRing => assert!(self.frames.return_to_ring()),
-                    message => return Some(message),
-                }
-                continue;
-            }
-            if has_ended {
-                return None;
-            }
-            if self.frames.awaits_stream() || self.receiver.is_empty() && self.receiver.sleep() {
-                let mut bytes = [0; 4096];
-                let count = self.stream.socket.read(&mut bytes).unwrap_or(0);
-                has_ended = count == 0;
-                self.frames.stream().extend(&bytes[..count]);
-                self.receiver.wake();
-            }
-            self.receiver.take(self.frames.ring().unwrap().tail(0), usize::MAX).unwrap();
-        }
-    }
-
-    fn frame(&mut self, call: &Call) -> Vec<u8> {
-        self.requests += 1;
-        let mut bytes = Vec::new();
-        append(&call_to_frame(self.requests, call), &mut bytes);
-        bytes
-    }
-
-    fn answer(&mut self) -> (u64, NtStatus, Reply) {
-        match self.read() {
-            Some(FromHost::Answer { request, status, reply }) => (request, status, reply),
-            other => panic!("no answer but {other:?}"),
-        }
-    }
-
-    fn call(&mut self, call: &Call) -> Reply {
-        let bytes = self.frame(call);
-        self.publish(&bytes);
-        let (request, status, reply) = self.answer();
-        assert_eq!((request, status), (self.requests, NtStatus::SUCCESS));
-        reply
-    }
-
-    /// The reason with which the daemon ends the session.
-    fn goodbye(mut self) -> String {
-        while let Some(message) = self.read() {
-            if let FromHost::Goodbye(reason) = message {
-                return reason;
-            }
-        }
-        panic!("the session ended without a reason");
+        let mut bytes = vec![0; 4096];
+        let count = self.stream.socket.read(&mut bytes).unwrap_or(0);
+        bytes.truncate(count);
+        (count > 0).then_some(bytes)
     }
 }
 
-/// An escape whose answer is as long.
-fn echo(adapter: Handle, bytes: usize) -> Call {
-    let (device, context) = (Handle::NULL, Handle::NULL);
-    let mut data = vec![7; bytes];
-    data[..4].fill(0);
-    Call::Escape { adapter, device, context, kind: 0, flags: EscapeFlags::empty(), data }
+fn attach(broker: &Path) -> RingClient<LocalStream> {
+    let broker = Broker::connect(broker);
+    let (version, version_min) = (PROTOCOL_VERSION, 0);
+    let attach = broker_request::Attach { version, name: "rings".into(), version_min, rings: true };
+    let (reply, descriptors) = broker.request(broker_request::Body::Attach(attach));
+    assert!(reply.rings && reply.refused.is_empty(), "{reply:?}");
+    let [stream, _, host_area, own] = <[OwnedFd; 4]>::try_from(descriptors).expect("four descriptors");
+    let (host, own) = (MappedArea::map(host_area.as_fd()).unwrap(), OwnMappedArea::map(own.as_fd()).unwrap());
+    let stream = LocalStream { _broker: broker, stream: Stream::new(stream), host_area };
+    RingClient::begin(stream, &reply.token, host, own)
 }
 
 #[test]
 fn short_and_long_frames_keep_their_order_in_both_directions() {
     covers!("GPV-009");
     let daemon = Embedded::start();
-    let mut client = RingClient::new(&daemon.broker());
+    let mut client = attach(&daemon.broker());
     let Reply::Adapters(adapters) = client.call(&Call::EnumAdapters { capacity: 1 }) else { panic!() };
     let adapter = adapters[0].handle;
     // Frames of 100 KiB do not fit any ring.
@@ -136,13 +61,7 @@ fn short_and_long_frames_keep_their_order_in_both_directions() {
     let first = client.requests + 1;
     for size in sizes {
         let bytes = client.frame(&echo(adapter, size));
-        if bytes.len() < client.sender.room().unwrap() {
-            client.publish(&bytes);
-        } else {
-            client.publish(&[0]);
-            assert!(client.stream.send(&bytes));
-            client.stream.send_frame(&ToHost { request: 0, body: Some(to_host::Body::InRing) });
-        }
+        client.publish_or_send(&bytes);
     }
     for (request, size) in (first..).zip(sizes) {
         let (answered, status, reply) = client.answer();
@@ -157,7 +76,7 @@ fn short_and_long_frames_keep_their_order_in_both_directions() {
 fn nonsense_in_a_ring_ends_its_session_and_no_other() {
     let daemon = Embedded::start();
     let mut other = Client::new(&daemon.broker());
-    type Attack = fn(&mut RingClient);
+    type Attack = fn(&mut RingClient<LocalStream>);
     let attacks: [(Attack, &str); 4] = [
         (
             |client| client.own.store(Word::Published, u64::MAX),
@@ -177,7 +96,7 @@ fn nonsense_in_a_ring_ends_its_session_and_no_other() {
         ),
     ];
     for (attack, reason) in attacks {
-        let mut client = RingClient::new(&daemon.broker());
+        let mut client = attach(&daemon.broker());
         client.call(&Call::EnumAdapters { capacity: 1 });
         attack(&mut client);
         client.stream.send(KICK);
@@ -186,11 +105,11 @@ fn nonsense_in_a_ring_ends_its_session_and_no_other() {
         assert_eq!(other.call(&Call::EnumAdapters { capacity: 1 }).0, NtStatus::SUCCESS);
     }
     // A false `taken` breaks the daemon's answers to this process alone.
-    let mut client = RingClient::new(&daemon.broker());
+    let mut client = attach(&daemon.broker());
     client.own.store(Word::Taken, u64::MAX);
     let bytes = client.frame(&Call::EnumAdapters { capacity: 1 });
     client.publish(&bytes);
-    assert!(client.stream.read().is_err());
+    assert!(client.stream.stream.read().is_err());
     assert_eq!(other.call(&Call::EnumAdapters { capacity: 1 }).0, NtStatus::SUCCESS);
     drop((client, other));
     daemon.end();
@@ -199,15 +118,22 @@ fn nonsense_in_a_ring_ends_its_session_and_no_other() {
 #[test]
 fn calls_published_before_a_process_ends_are_made_and_its_areas_are_not_others() {
     let daemon = Embedded::start();
-    let mut client = RingClient::new(&daemon.broker());
+    let mut client = attach(&daemon.broker());
     // The daemon's area cannot be mapped for writing, and neither can change its size.
     let writable = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a mapping that the system must refuse.
     let mapped = unsafe {
-        rustix::mm::mmap(std::ptr::null_mut(), AREA_BYTES, writable, MapFlags::SHARED, &client.host_area, 0)
+        rustix::mm::mmap(
+            std::ptr::null_mut(),
+            AREA_BYTES,
+            writable,
+            MapFlags::SHARED,
+            &client.stream.host_area,
+            0,
+        )
     };
     assert!(mapped.is_err());
-    assert!(rustix::fs::ftruncate(&client.host_area, 0).is_err());
+    assert!(rustix::fs::ftruncate(&client.stream.host_area, 0).is_err());
     let before = daemon.counters().frames_received.count();
     let bytes: Vec<u8> = (0..100).flat_map(|_| client.frame(&Call::EnumAdapters { capacity: 1 })).collect();
     client.publish(&bytes);
@@ -220,7 +146,7 @@ fn calls_published_before_a_process_ends_are_made_and_its_areas_are_not_others()
 fn what_follows_an_announced_frame_stays_in_the_ring_until_that_has_come() {
     let daemon = Embedded::start();
     let mut other = Client::new(&daemon.broker());
-    let mut client = RingClient::new(&daemon.broker());
+    let mut client = attach(&daemon.broker());
     client.call(&Call::EnumAdapters { capacity: 1 });
     // An announcement, and nothing on the stream: the rest of the ring is the process's own memory.
     client.publish(&[0]);
@@ -239,7 +165,7 @@ fn what_follows_an_announced_frame_stays_in_the_ring_until_that_has_come() {
 #[test]
 fn more_processes_than_rings_that_the_daemon_looks_at_are_all_served() {
     let daemon = Embedded::start();
-    let mut clients: Vec<RingClient> = (0..70).map(|_| RingClient::new(&daemon.broker())).collect();
+    let mut clients: Vec<RingClient<LocalStream>> = (0..70).map(|_| attach(&daemon.broker())).collect();
     for _ in 0..20 {
         // All at once, so that the daemon does not sleep in between; then each after a rest of all.
         let call = Call::EnumAdapters { capacity: 1 };
