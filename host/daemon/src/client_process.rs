@@ -20,7 +20,7 @@ use super::closing::ClientFd;
 use super::counters::Counter;
 use super::limits::{OUTBOX_BYTES_MAX, VSOCK_PIECE_BYTES};
 use super::registered_events::{EventSink, RegisterError, RegisteredEvents};
-use super::rings::{Lease, RingOutlet, Rings};
+use super::rings::{LentPages, RingOutlet, Rings};
 
 /// Returns text from a guest with control characters replaced, safe for a terminal and for a line of a log.
 pub fn without_controls(text: &str) -> String {
@@ -122,8 +122,8 @@ struct OutboxState {
     registered: RegisteredEvents,
     /// Rings that the process was given, until its Hello.
     offered: Option<Rings>,
-    /// The lease of their pages, if a guest lends them.
-    lease: Option<Lease>,
+    /// Their pages, if a guest lends them.
+    lent_pages: Option<LentPages>,
     /// The ring to the process, once its Welcome and what belongs to it are written.
     ring: Option<RingOutlet>,
     /// Frames that were not sent yet, of a session with rings.
@@ -169,7 +169,7 @@ impl Outbox {
     pub fn offer_rings(&self, rings: Rings) {
         let mut state = self.lock();
         state.end_lease();
-        (state.lease, state.offered) = (rings.lease(), Some(rings));
+        (state.lent_pages, state.offered) = (rings.lent_pages(), Some(rings));
     }
 
     /// Ends every access to pages that a guest lends for the rings. Called before the guest learns that the process is
@@ -305,8 +305,8 @@ impl Outbox {
 
 impl OutboxState {
     fn end_lease(&mut self) {
-        if let Some(lease) = self.lease.take() {
-            lease.end();
+        if let Some(lent_pages) = self.lent_pages.take() {
+            lent_pages.end();
         }
     }
 
@@ -350,7 +350,13 @@ impl OutboxState {
         if fresh.is_empty() {
             return;
         }
-        match ring.send(fresh) {
+        let sent = match ring.send(fresh) {
+            Some(sent) => sent,
+            // The guest is stopped: they are sent once it goes on.
+            None if !ring.is_over() => return,
+            None => Ok(Way::Ring { kick: false }),
+        };
+        match sent {
             // Unsent bytes of the stream wake the process as well.
             Ok(Way::Ring { kick }) if kick && bytes.is_empty() => bytes.extend_from_slice(KICK),
             Ok(Way::Ring { .. }) => {}

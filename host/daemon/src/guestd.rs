@@ -1,7 +1,7 @@
 //! guestd's connection: the only connection of a VM that may attach processes and register pages.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::Context as _;
 use d3dkmt::limits::REGISTERED_EVENTS_PER_PROCESS_MAX;
@@ -33,8 +33,6 @@ use super::vm::VmShared;
 /// One connection of guestd.
 pub struct GuestdEndpoint {
     vm: Arc<VmShared>,
-    /// Number of guestd's session, once it has sent GuestdHello.
-    session: Option<u64>,
     /// Whether it keeps pages that the host still accesses.
     keeps_backing: bool,
     /// `Some` until it has sent GuestdHello.
@@ -47,6 +45,8 @@ pub struct GuestdEndpoint {
 /// Replies to guestd.
 struct Replies {
     connection: Connection,
+    /// Number of guestd's session, once it has sent GuestdHello.
+    session: OnceLock<u64>,
     /// Bytes that did not fit the connection yet: other connections of the guest may fill shared space.
     unsent: Ranked<Vec<u8>>,
 }
@@ -57,10 +57,10 @@ const UNSENT_BYTES_MAX: usize = 1 << 20;
 impl GuestdEndpoint {
     pub fn new(vm: Arc<VmShared>, memory: GuestMemory, connection: Connection) -> Self {
         let pending_connection = Some(accepted_from(&vm, &connection));
-        let replies = Arc::new(Replies { connection, unsent: Ranked::new(Rank::Replies, Vec::new()) });
+        let unsent = Ranked::new(Rank::Replies, Vec::new());
+        let replies = Arc::new(Replies { connection, session: OnceLock::new(), unsent });
         GuestdEndpoint {
             vm,
-            session: None,
             keeps_backing: false,
             pending_connection,
             memory,
@@ -73,7 +73,7 @@ impl GuestdEndpoint {
         use guestd_to_host::Body;
         loop {
             anyhow::ensure!(
-                self.session.is_some() || self.frames.missing() <= HELLO_BYTES_MAX,
+                self.session().is_some() || self.frames.missing() <= HELLO_BYTES_MAX,
                 "the first frame has more than {HELLO_BYTES_MAX} bytes, so it is not GuestdHello"
             );
             let message = match self.frames.next_frame().context("guestd's connection")? {
@@ -81,7 +81,7 @@ impl GuestdEndpoint {
                 None => return Ok(()),
             };
             let body = message.body.context("a message of guestd has no body")?;
-            match (&body, self.session) {
+            match (&body, self.session()) {
                 (Body::Attach(attach), Some(session)) if self.park(session, message.request, attach) => {}
                 // A process of another VM, or one that is gone, is answered without effect.
                 (Body::Detach(process), Some(_)) if self.owns(ProcessId(*process)) => {
@@ -89,9 +89,7 @@ impl GuestdEndpoint {
                 }
                 _ => {
                     let reply = self.message(body)?;
-                    if !self.replies.answer(&self.vm, message.request, reply) {
-                        self.end_processes();
-                    }
+                    self.replies.answer(&self.vm, message.request, reply);
                 }
             }
         }
@@ -104,9 +102,9 @@ impl GuestdEndpoint {
         let parked = Box::new(move || {
             let attached = new_process(&vm, attach, &memory);
             let process = attached.as_ref().ok().map(|attached| ProcessId(attached.process));
-            let is_told = replies.answer(&vm, request, attached.map(host_to_guestd::Body::Attached));
+            replies.answer(&vm, request, attached.map(host_to_guestd::Body::Attached));
             // The end of a session detaches the processes that it has by then, so this one is detached here.
-            if let Some(process) = process.filter(|_| !is_told || !vm.is_session(session)) {
+            if let Some(process) = process.filter(|_| !vm.is_session(session)) {
                 vm.kernel_host.sessions().detach(process);
             }
         });
@@ -121,7 +119,6 @@ impl GuestdEndpoint {
         }
         let detach = Box::new(move || {
             vm.kernel_host.sessions().detach(process);
-            // A guestd that does not read is reset, which detaches its processes.
             replies.answer(&vm, request, Ok(detached(&vm, process)));
         });
         self.vm.after_calls(process, detach);
@@ -141,7 +138,7 @@ impl GuestdEndpoint {
                 Err(none) => Err(none.into()),
             });
         }
-        anyhow::ensure!(self.session.is_some(), "guestd's first message is not GuestdHello");
+        anyhow::ensure!(self.session().is_some(), "guestd's first message is not GuestdHello");
         Ok(match body {
             Body::Hello(_) => unreachable!("handled above"),
             Body::Attach(attach) => new_process(&self.vm, attach, &self.memory).map(Reply::Attached),
@@ -217,8 +214,9 @@ impl GuestdEndpoint {
     }
 
     fn hello(&mut self, hello: &GuestdHello, version: u32) -> anyhow::Result<GuestdWelcome> {
-        anyhow::ensure!(self.session.is_none(), "guestd sent GuestdHello twice");
-        self.session = Some(self.vm.guestd_there().context("another guestd is connected already")?);
+        anyhow::ensure!(self.session().is_none(), "guestd sent GuestdHello twice");
+        let session = self.vm.guestd_there().context("another guestd is connected already")?;
+        self.replies.session.get_or_init(|| session);
         self.keeps_backing = version >= KEPT_BACKING_SINCE;
         self.pending_connection = None;
         let line = || {
@@ -258,12 +256,9 @@ impl GuestdEndpoint {
         }
     }
 
-    /// Detaches the VM's processes. guestd frees the pages when it sees its connection closed, and nothing may be
-    /// stored after that. So this comes before every close by the daemon.
-    fn end_processes(&self) {
-        if let Some(session) = self.session {
-            self.vm.guestd_gone(session);
-        }
+    /// Number of guestd's session, once it has sent GuestdHello.
+    fn session(&self) -> Option<u64> {
+        self.replies.session.get().copied()
     }
 
     fn owns(&self, process: ProcessId) -> bool {
@@ -367,8 +362,21 @@ impl Replies {
         self.unsent.lock_or_abort()
     }
 
-    /// Sends a reply. False if guestd does not read; then its connection is reset.
-    fn answer(&self, vm: &VmShared, request: u64, reply: anyhow::Result<host_to_guestd::Body>) -> bool {
+    /// Detaches the VM's processes. guestd frees the pages when it sees its connection closed, and nothing may be
+    /// stored after that. So this comes before every close by the daemon.
+    fn end_processes(&self, vm: &VmShared) {
+        if let Some(session) = self.session.get() {
+            vm.guestd_gone(*session);
+        }
+    }
+
+    fn reset(&self, vm: &VmShared) {
+        self.end_processes(vm);
+        self.connection.reset();
+    }
+
+    /// Sends a reply. The connection of a guestd that does not read is reset.
+    fn answer(&self, vm: &VmShared, request: u64, reply: anyhow::Result<host_to_guestd::Body>) {
         let reply = match reply {
             Ok(body) => HostToGuestd { request, body: Some(body), ..HostToGuestd::default() },
             Err(refused) => {
@@ -384,9 +392,8 @@ impl Replies {
         drop(unsent);
         if !reads {
             vm.warn(|| "guestd does not read; its connection is reset".into());
-            self.connection.reset();
+            self.reset(vm);
         }
-        reads
     }
 
     /// Sends that a sync file is ready. There is one such message for each sync file of the VM at most, and guestd has to
@@ -486,14 +493,13 @@ impl Endpoint for GuestdEndpoint {
         if let Err(error) = self.process_frames() {
             self.vm.kernel_host.counters.protocol_errors.add(1);
             self.vm.warn(|| format!("{error:#}; guestd's connection is reset"));
-            self.end_processes();
-            self.replies.connection.reset();
+            self.replies.reset(&self.vm);
         }
         self.frames.release();
     }
 
     fn peer_finished(&mut self) {
-        self.end_processes();
+        self.replies.end_processes(&self.vm);
         self.replies.connection.finish();
     }
 
@@ -502,6 +508,6 @@ impl Endpoint for GuestdEndpoint {
     }
 
     fn closed(&mut self, _reason: CloseReason) {
-        self.end_processes();
+        self.replies.end_processes(&self.vm);
     }
 }

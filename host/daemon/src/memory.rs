@@ -101,7 +101,8 @@ impl FenceMemory {
         }
     }
 
-    /// Stores a value. A guest page that is no longer in the VM's memory table is an error, for the log.
+    /// Stores a value. A guest page that is no longer in the VM's memory table is an error, for the log. Nothing is stored
+    /// for a guest that QEMU has stopped: once it goes on the kernel stores all its values again.
     pub fn store(&self, slot: u32, value: u64) -> anyhow::Result<()> {
         match self {
             FenceMemory::Local(regions) => {
@@ -114,7 +115,7 @@ impl FenceMemory {
             FenceMemory::Guest { memory, pages } => {
                 let page = pages.get((slot / SLOTS_PER_PAGE) as usize).context("slot has no memory")?;
                 let address = page + u64::from(slot % SLOTS_PER_PAGE) * SLOT_BYTES as u64;
-                Ok(memory.store_u64(address, value)?)
+                Ok(memory.while_driver_runs(|| memory.store_u64(address, value)).unwrap_or(Ok(()))?)
             }
         }
     }

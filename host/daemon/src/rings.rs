@@ -2,17 +2,16 @@
 //!
 //! The daemon writes its own area and reads the process's. It takes nothing from either that it does not check. The areas
 //! of a local process are mapped here; those of a process in a VM are pages of guest memory, which guestd lends until
-//! the process is detached.
+//! the process is detached. They are accessed only while they are lent and the guest's driver runs: [`SessionArea::access`].
 
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use anyhow::Context as _;
 use fence_page::PAGE_BYTES;
 use frame_ring::{
     AREA_BYTES, Area, BadIndex, HEAD_BYTES, MappedArea, Outlet, OwnArea, OwnMappedArea, Receiver, Sender,
-    Word,
+    Way, Word,
 };
 use rustix::fs::{MemfdFlags, SealFlags};
 use vsock_device::GuestMemory;
@@ -20,8 +19,6 @@ use vsock_device::GuestMemory;
 use super::limits::RING_BYTES_PER_TURN_MAX;
 use super::memory::read_only;
 use super::shares::Share;
-
-pub type RingOutlet = Outlet<HostArea, ProcessArea>;
 
 /// Pages of an area in guest memory.
 pub const AREA_PAGES: usize = AREA_BYTES / PAGE_BYTES;
@@ -39,11 +36,22 @@ pub enum SessionArea<M> {
 }
 
 impl<M> SessionArea<M> {
-    /// The lease of its pages, if they are guest memory.
-    fn lease(&self) -> Option<&Lease> {
+    /// Runs `access`, which may access both areas of the session. `None`: they cannot be accessed now. Do not nest.
+    fn access<R>(&self, access: impl FnOnce() -> R) -> Option<R> {
         match self {
-            SessionArea::Mapped(_) => None,
-            SessionArea::Guest(area) => Some(&area.lease),
+            SessionArea::Mapped(_) => Some(access()),
+            SessionArea::Guest(area) => {
+                let is_lent = area.lease.0.read().unwrap_or_else(PoisonError::into_inner);
+                if *is_lent { area.memory.while_driver_runs(access) } else { None }
+            }
+        }
+    }
+
+    /// Whether it will never be accessed again.
+    fn is_over(&self) -> bool {
+        match self {
+            SessionArea::Mapped(_) => false,
+            SessionArea::Guest(area) => area.lease.is_over() || area.memory.is_over(),
         }
     }
 }
@@ -57,22 +65,32 @@ pub struct GuestArea {
     lease: Lease,
 }
 
-/// Whether guestd still lends the pages of a process's rings. Without it they are not accessed.
+/// Whether guestd still lends the pages of a process's rings. Held for reading by who accesses them.
 #[derive(Clone, Debug)]
-pub struct Lease(Arc<AtomicBool>);
+struct Lease(Arc<RwLock<bool>>);
 
 impl Lease {
     fn new() -> Lease {
-        Lease(Arc::new(AtomicBool::new(true)))
+        Lease(Arc::new(RwLock::new(true)))
     }
 
-    fn is_valid(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+    fn is_over(&self) -> bool {
+        !*self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    /// The pages are not accessed once this returns, neither by this thread nor by one that takes the outbox's lock.
+/// The rings' pages that guestd lends for a process.
+#[derive(Debug)]
+pub struct LentPages(GuestArea);
+
+impl LentPages {
+    /// No thread accesses the pages once this returns. What the process still publishes it kicks for, and so sees the end.
     pub fn end(&self) {
-        self.0.store(false, Ordering::Release);
+        let LentPages(area) = self;
+        let mut is_lent = area.lease.0.write().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::take(&mut *is_lent) {
+            area.memory.while_driver_runs(|| area.store(Word::Rest, u64::MAX));
+        }
     }
 }
 
@@ -84,10 +102,30 @@ pub struct Rings {
     share: Option<Share>,
 }
 
-/// The receiving end.
+/// The sending end.
+#[derive(Debug)]
+pub struct RingOutlet {
+    outlet: Outlet<HostArea, ProcessArea>,
+    own: HostArea,
+}
+
+impl RingOutlet {
+    /// Sends whole frames, or says which way they go: see [`Outlet::send`]. `None`: the ring cannot be accessed now.
+    pub fn send(&mut self, frames: &[u8]) -> Option<Result<Way, BadIndex>> {
+        self.own.access(|| self.outlet.send(frames))
+    }
+
+    /// Whether the ring will never be accessed again.
+    pub fn is_over(&self) -> bool {
+        self.own.is_over()
+    }
+}
+
+/// The receiving end. While the ring cannot be accessed it is empty, and stays as it is.
 #[derive(Debug)]
 pub struct RingInlet {
     receiver: Receiver<HostArea, ProcessArea>,
+    own: HostArea,
     /// Its part of the client's share of mappings.
     _share: Option<Share>,
 }
@@ -103,7 +141,8 @@ pub struct RingWatch {
 impl RingWatch {
     /// Whether the ring has bytes that a turn may take.
     pub fn has_bytes(&self) -> bool {
-        self.taken.is_some_and(|taken| self.peer.load(Word::Published) != taken)
+        let Some(taken) = self.taken else { return false };
+        self.peer.access(|| self.peer.load(Word::Published) != taken).unwrap_or(false)
     }
 }
 
@@ -138,23 +177,29 @@ impl Rings {
         Ok(Rings { own: HostArea::Guest(area(host)?), peer: ProcessArea::Guest(area(process)?), share: None })
     }
 
-    /// The lease of pages of guest memory.
-    pub fn lease(&self) -> Option<Lease> {
-        self.own.lease().cloned()
+    /// Its pages of guest memory.
+    pub fn lent_pages(&self) -> Option<LentPages> {
+        match &self.own {
+            SessionArea::Mapped(_) => None,
+            SessionArea::Guest(area) => Some(LentPages(area.clone())),
+        }
     }
 
-    /// Both ends, with nothing sent or received.
-    pub fn ends(self) -> (RingOutlet, RingInlet) {
+    /// Both ends, with nothing sent or received. `None`: they cannot be accessed now.
+    pub fn ends(self) -> Option<(RingOutlet, RingInlet)> {
         let Rings { own, peer, share } = self;
-        let receiver = Receiver::new(own.clone(), peer.clone());
-        (Outlet::new(Sender::new(own, peer)), RingInlet { receiver, _share: share })
+        own.access(|| {
+            let receiver = Receiver::new(own.clone(), peer.clone());
+            let outlet = Outlet::new(Sender::new(own.clone(), peer));
+            (RingOutlet { outlet, own: own.clone() }, RingInlet { receiver, own: own.clone(), _share: share })
+        })
     }
 }
 
 /// A process that writes after its session has ended kicks, and so sees that.
 impl Drop for RingInlet {
     fn drop(&mut self) {
-        self.receiver.end();
+        self.own.access(|| self.receiver.end());
     }
 }
 
@@ -166,29 +211,15 @@ fn area(name: &str) -> anyhow::Result<OwnedFd> {
 }
 
 impl RingInlet {
-    /// Whether the pages are the guest's own again: then nothing more comes by the ring.
-    fn is_over(&self) -> bool {
-        self.receiver.peer().lease().is_some_and(|lease| !lease.is_valid())
-    }
-
     /// Appends published bytes: as many as one turn may take, or all.
     pub fn take(&mut self, to: &mut Vec<u8>, all: bool) -> Result<usize, BadIndex> {
-        if self.is_over() {
-            return Ok(0);
-        }
-        let before = to.len();
-        let taken = self.receiver.take(to, if all { usize::MAX } else { RING_BYTES_PER_TURN_MAX });
-        // Another thread may have ended the lease meanwhile: then the bytes, or the index, are none.
-        if self.is_over() {
-            to.truncate(before);
-            return Ok(0);
-        }
-        taken
+        let most = if all { usize::MAX } else { RING_BYTES_PER_TURN_MAX };
+        self.own.access(|| self.receiver.take(to, most)).unwrap_or(Ok(0))
     }
 
     /// Whether nothing is published that was not taken.
     pub fn is_empty(&self) -> bool {
-        self.is_over() || self.receiver.is_empty()
+        self.own.access(|| self.receiver.is_empty()).unwrap_or(true)
     }
 
     /// For looks at it until the next bytes are taken.
@@ -198,20 +229,19 @@ impl RingInlet {
 
     /// Says that no thread looks at the ring from here on: the process kicks. False if something is published.
     pub fn sleep(&mut self) -> bool {
-        self.is_over() || self.receiver.sleep()
+        self.own.access(|| self.receiver.sleep()).unwrap_or(true)
     }
 
     /// Says that a thread looks at it.
     pub fn wake(&mut self) {
-        self.receiver.wake();
+        self.own.access(|| self.receiver.wake());
     }
 }
 
 impl GuestArea {
     /// The pieces of a range of the ring, page by page: the address of each and its bytes in the range.
     fn pieces(&self, at: usize, count: usize) -> impl Iterator<Item = (u64, std::ops::Range<usize>)> {
-        let is_lent = self.lease.is_valid();
-        let mut done = if is_lent { 0 } else { count };
+        let mut done = 0;
         std::iter::from_fn(move || {
             let offset = HEAD_BYTES + at + done;
             let length = (PAGE_BYTES - offset % PAGE_BYTES).min(count - done);
@@ -228,11 +258,9 @@ impl GuestArea {
 
 const _: () = assert!(Word::Rest.offset() + 8 <= PAGE_BYTES);
 
+/// Inside [`SessionArea::access`] only.
 impl Area for GuestArea {
     fn load(&self, word: Word) -> u64 {
-        if !self.lease.is_valid() {
-            return 0;
-        }
         self.memory.load_u64(self.address(word)).unwrap_or(0)
     }
 
@@ -248,9 +276,7 @@ impl Area for GuestArea {
 
 impl OwnArea for GuestArea {
     fn store(&self, word: Word, value: u64) {
-        if self.lease.is_valid() {
-            let _ = self.memory.store_u64(self.address(word), value);
-        }
+        let _ = self.memory.store_u64(self.address(word), value);
     }
 
     fn write(&self, at: usize, bytes: &[u8]) {

@@ -28,8 +28,7 @@ use vmm_sys_util::epoll::EventSet;
 use crate::device::Shared;
 use crate::limits::{MEMORY_REGIONS_MAX, QUEUE_SIZE_MAX, SECOND_QEMU_WAIT_NS, TURNS_NS_MAX};
 use crate::locks::{Rank, Ranked, RankedGuard};
-use crate::memory::{self, GuestMemory, MemoryTable, check_region};
-use crate::services::CloseReason;
+use crate::memory::{self, MemoryTable, check_region};
 use crate::serving::DisconnectHandle;
 use crate::session::Session;
 use crate::timer::OneShot;
@@ -101,7 +100,7 @@ impl Running {
         loop {
             let mut worker = self.own_turn();
             let more = worker.turn(check_transmit);
-            if !worker.has_busy_rings() {
+            if !worker.has_busy_rings() || !self.session.driver_runs() {
                 return more;
             }
             if !more && !worker.look_before_sleep() {
@@ -219,8 +218,7 @@ impl VhostUserBackend for Backend {
     fn set_event_idx(&self, _enabled: bool) {}
 
     fn reset_device(&self) {
-        let session = &self.running().session;
-        session.enter(|outbound| outbound.muxer.close_all(CloseReason::GuestRestarted));
+        self.running().session.driver_restarted();
     }
 
     /// Configuration space is the guest's CID, a little-endian u64.
@@ -252,15 +250,21 @@ impl VhostUserBackend for Backend {
         memory::replace(&self.memory, GuestMemoryMmap::clone(&regions));
         session.rings.iter().for_each(Ring::revalidate);
         session.has_memory.store(true, Ordering::Release);
-        self.shared.services.memory_changed(GuestMemory::new(self.memory.clone()));
+        self.shared.services.memory_changed(session.guest_memory());
         drop(turn);
         session.request_transmit_check();
         Ok(())
     }
 
-    /// The ring is already stopped; the last packet taken from it is handled when this returns.
-    fn stop_vring(&self, _index: u32) -> io::Result<()> {
-        drop(self.running().worker_at_rest());
+    /// The ring is already stopped; the last packet taken from it is handled when this returns. QEMU stops all rings, of a
+    /// guest that it has stopped or whose driver it resets.
+    fn stop_vring(&self, index: u32) -> io::Result<()> {
+        let running = self.running();
+        let turn = running.worker_at_rest();
+        if index as usize == TRANSMIT {
+            running.session.driver_stopped();
+        }
+        drop(turn);
         Ok(())
     }
 

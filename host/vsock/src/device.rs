@@ -169,7 +169,7 @@ impl Device {
     /// The VM's memory, once QEMU has sent its table.
     pub fn memory(&self) -> Option<GuestMemory> {
         let session = self.session().filter(|session| session.has_memory.load(Ordering::Acquire))?;
-        Some(GuestMemory::new(session.table.clone()))
+        Some(session.guest_memory())
     }
 
     /// Current counters and figures.

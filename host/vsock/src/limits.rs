@@ -3,6 +3,8 @@
 //! A guest that reaches one of them gets RST or waits for credit; the daemon gets [`crate::SendError::Full`]. Other VMs
 //! are not slowed.
 
+use std::time::Duration;
+
 /// Connections that one VM may have at a time, including offered and half-closed ones.
 pub const CONNECTIONS_PER_VM_MAX: usize = 4096;
 
@@ -50,7 +52,16 @@ pub const BUSY_RINGS_MAX: usize = 64;
 
 /// How long a worker looks at busy rings before it sleeps. An emulated guest that was interrupted for a reply needs 100
 /// to 200 us to its next call. With 50 us, as locally, each call was kicked; with 120, one run in two.
-pub const LOOK_NS_MAX: u64 = 250_000;
+pub const LOOK_MAX: Duration = Duration::from_micros(250);
+
+/// A look that ends within this time costs less than the packet that it replaces.
+pub const LOOK_FREE: Duration = Duration::from_micros(50);
+
+/// Longer looks take one part in this many of the time.
+pub const LOOK_SHARE: i64 = 2;
+
+/// The time that they may take at once, after a while without.
+pub const LOOK_NS_SAVED_MAX: i64 = 10_000_000;
 
 /// How long a worker with busy rings goes on before the thread asks for other events.
 pub const TURNS_NS_MAX: u64 = 1_000_000;

@@ -40,6 +40,8 @@ pub enum Rank {
     Outbound,
     /// The connections that a guest has.
     Known,
+    /// The life of the guest's driver.
+    DriverLife,
     /// Where a vring stopped.
     StoppedAt,
     /// The eventfd that a vring signals.

@@ -5,10 +5,19 @@
 //!
 //! A store to a page beyond the end of its file would kill this process by SIGBUS, and every VM with it. So only memory
 //! that cannot shrink is accepted ([`check_region`]), and it is checked before the first access.
+//!
+//! Beside the vrings, memory is written only while the guest's driver runs ([`DriverLife`]): a VM that QEMU has stopped
+//! may be being saved or reset, and after a reset another kernel owns the pages.
+//!
+//! ```text
+//!   runs ── GET_VRING_BASE ──▶ stopped ── SET_VRING_BASE, another position ──▶ over: the memory is gone for this handle
+//!     ▲                           │
+//!     └── SET_VRING_BASE, same ───┘
+//! ```
 
 use std::fmt;
-use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use rustix::fs::SealFlags;
 use vm_memory::{
@@ -19,12 +28,58 @@ use vm_memory::{
 /// The table that rings and [`GuestMemory`] share.
 pub(crate) type MemoryTable = GuestMemoryAtomic<GuestMemoryMmap>;
 
-/// Guest-physical memory of one VM. Cheap to clone, usable from any thread, lock-free.
+/// Guest-physical memory of one VM. Cheap to clone, usable from any thread.
 ///
-/// A handle belongs to one QEMU: once that QEMU is gone every access fails, even if another QEMU has connected.
+/// A handle belongs to one life of the guest's driver: once the driver has restarted, or QEMU is gone, every access fails.
 #[derive(Clone)]
 pub struct GuestMemory {
     table: MemoryTable,
+    life: DriverLife,
+}
+
+/// The time from one start of the guest's vsock driver to the next. Clones are the same one.
+#[derive(Clone)]
+pub(crate) struct DriverLife(Arc<Life>);
+
+struct Life {
+    /// Held for reading by who writes guest memory. No lock is taken under it.
+    runs: RwLock<bool>,
+    is_over: AtomicBool,
+}
+
+impl DriverLife {
+    /// A driver that runs, or is about to start.
+    pub fn new() -> Self {
+        Self(Arc::new(Life { runs: RwLock::new(true), is_over: AtomicBool::new(false) }))
+    }
+
+    /// QEMU has stopped the guest. Accesses under way have ended when this returns.
+    pub fn stop(&self) {
+        self.set_runs(false);
+    }
+
+    /// QEMU lets the guest go on.
+    pub fn go_on(&self) {
+        self.set_runs(!self.is_over());
+    }
+
+    /// The driver has restarted, or QEMU is gone.
+    pub fn end(&self) {
+        self.0.is_over.store(true, Ordering::Release);
+        self.stop();
+    }
+
+    pub fn runs(&self) -> bool {
+        *self.0.runs.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_runs(&self, runs: bool) {
+        *self.0.runs.write().unwrap_or_else(PoisonError::into_inner) = runs;
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.is_over.load(Ordering::Acquire)
+    }
 }
 
 /// A guest-physical range that cannot be accessed.
@@ -80,8 +135,25 @@ pub(crate) fn check_region(region: &GuestRegionMmap) -> Result<(), RegionError> 
 }
 
 impl GuestMemory {
-    pub(crate) fn new(table: MemoryTable) -> Self {
-        Self { table }
+    pub(crate) fn new(table: MemoryTable, life: DriverLife) -> Self {
+        Self { table, life }
+    }
+
+    /// Runs `access`, and keeps the guest's driver from being stopped meanwhile. `None` if it is stopped: then whoever
+    /// has something to write waits for [`crate::Services::memory_changed`], or [`Self::is_over`]. Do not nest.
+    pub fn while_driver_runs<R>(&self, access: impl FnOnce() -> R) -> Option<R> {
+        let runs = self.life.0.runs.read().unwrap_or_else(PoisonError::into_inner);
+        runs.then(access)
+    }
+
+    /// Whether the guest's driver has restarted, or QEMU is gone.
+    pub fn is_over(&self) -> bool {
+        self.life.is_over()
+    }
+
+    /// The current table; an error once the handle is over.
+    fn current(&self, outside: MemoryError) -> Result<&MemoryTable, MemoryError> {
+        if self.is_over() { Err(outside) } else { Ok(&self.table) }
     }
 
     /// Whether the `len` bytes at `gpa` are guest memory now. The answer holds until the next
@@ -90,6 +162,7 @@ impl GuestMemory {
         let outside = MemoryError::OutsideMemory { gpa, len };
         let count = usize::try_from(len).map_err(|_| outside)?;
         if gpa.checked_add(len).is_some()
+            && !self.is_over()
             && self.table.memory().check_range(GuestAddress(gpa), count, Permissions::ReadWrite)
         {
             Ok(())
@@ -101,21 +174,26 @@ impl GuestMemory {
     /// Fills `bytes` from guest memory. A concurrent write of the guest may be read in part.
     pub fn read(&self, gpa: u64, bytes: &mut [u8]) -> Result<(), MemoryError> {
         let outside = MemoryError::OutsideMemory { gpa, len: bytes.len() as u64 };
-        self.table.memory().read_slice(bytes, GuestAddress(gpa)).map_err(|_| outside)
+        self.current(outside)?.memory().read_slice(bytes, GuestAddress(gpa)).map_err(|_| outside)
     }
 
-    /// Stores `bytes` into guest memory, in no particular order.
+    /// Stores `bytes` into guest memory, in no particular order. Inside [`Self::while_driver_runs`], unless it is a DMA
+    /// write, which a stopped guest has to expect.
     pub fn write(&self, gpa: u64, bytes: &[u8]) -> Result<(), MemoryError> {
         let outside = MemoryError::OutsideMemory { gpa, len: bytes.len() as u64 };
-        self.table.memory().write_slice(bytes, GuestAddress(gpa)).map_err(|_| outside)
+        self.current(outside)?.memory().write_slice(bytes, GuestAddress(gpa)).map_err(|_| outside)
     }
 
-    /// Stores `value`, in the guest's little-endian order, as one atomic store with release ordering.
+    /// Stores `value`, in the guest's little-endian order, as one atomic store with release ordering. Inside
+    /// [`Self::while_driver_runs`].
     pub fn store_u64(&self, gpa: u64, value: u64) -> Result<(), MemoryError> {
         check_alignment(gpa)?;
         let outside = MemoryError::OutsideMemory { gpa, len: 8 };
         gpa.checked_add(8).ok_or(outside)?;
-        self.table.memory().store(value.to_le(), GuestAddress(gpa), Ordering::Release).map_err(|_| outside)
+        self.current(outside)?
+            .memory()
+            .store(value.to_le(), GuestAddress(gpa), Ordering::Release)
+            .map_err(|_| outside)
     }
 
     /// Loads a value that [`GuestMemory::store_u64`] or the guest stored, atomically, with acquire ordering.
@@ -123,7 +201,11 @@ impl GuestMemory {
         check_alignment(gpa)?;
         let outside = MemoryError::OutsideMemory { gpa, len: 8 };
         gpa.checked_add(8).ok_or(outside)?;
-        self.table.memory().load(GuestAddress(gpa), Ordering::Acquire).map(u64::from_le).map_err(|_| outside)
+        self.current(outside)?
+            .memory()
+            .load(GuestAddress(gpa), Ordering::Acquire)
+            .map(u64::from_le)
+            .map_err(|_| outside)
     }
 }
 
@@ -144,7 +226,50 @@ mod tests {
     fn memory() -> GuestMemory {
         let table =
             GuestMemoryMmap::from_ranges(&[(GuestAddress(0x1000), 0x1000), (GuestAddress(0x4000), 0x1000)]);
-        GuestMemory::new(GuestMemoryAtomic::new(table.unwrap()))
+        GuestMemory::new(GuestMemoryAtomic::new(table.unwrap()), DriverLife::new())
+    }
+
+    #[test]
+    fn nothing_is_written_while_the_driver_is_stopped_and_nothing_accessed_after_its_life() {
+        let memory = memory();
+        let store = |value| memory.while_driver_runs(|| memory.store_u64(0x1000, value));
+        assert_eq!(store(1), Some(Ok(())));
+        memory.life.stop();
+        assert_eq!((store(2), memory.load_u64(0x1000)), (None, Ok(1)));
+        memory.life.go_on();
+        assert_eq!((store(3), memory.load_u64(0x1000)), (Some(Ok(())), Ok(3)));
+        memory.life.end();
+        memory.life.go_on();
+        assert_eq!((store(4), memory.is_over()), (None, true));
+        let gone = Err(MemoryError::OutsideMemory { gpa: 0x1000, len: 8 });
+        assert_eq!((memory.store_u64(0x1000, 5), memory.check(0x1000, 8)), (gone, gone));
+        assert!(memory.load_u64(0x1000).is_err() && memory.write(0x1000, &[1]).is_err());
+        assert!(memory.read(0x1000, &mut [0]).is_err());
+    }
+
+    #[test]
+    fn a_stop_waits_for_the_access_under_way() {
+        let memory = memory();
+        let (begun, has_begun) = std::sync::mpsc::channel();
+        let (end, may_end) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let memory = &memory;
+            let writer = scope.spawn(move || {
+                memory.while_driver_runs(|| {
+                    begun.send(()).unwrap();
+                    may_end.recv().unwrap();
+                    memory.store_u64(0x1000, 9)
+                })
+            });
+            has_begun.recv().unwrap();
+            let stopped = scope.spawn(|| {
+                memory.life.stop();
+                memory.load_u64(0x1000)
+            });
+            assert!(memory.life.0.runs.try_write().is_err(), "the stop cannot be done");
+            end.send(()).unwrap();
+            assert_eq!((writer.join().unwrap(), stopped.join().unwrap()), (Some(Ok(())), Ok(9)));
+        });
     }
 
     #[test]

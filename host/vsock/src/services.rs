@@ -24,7 +24,8 @@ pub trait Services: Send + Sync + 'static {
     /// Bytes sent on `connection` before this returns are sent right after the acceptance.
     fn accept(&self, request: ConnectRequest, connection: Connection) -> Option<Box<dyn Endpoint>>;
 
-    /// QEMU has sent its memory table, for the first time or again: addresses checked before must be checked again.
+    /// QEMU has sent its memory table, for the first time or again: addresses checked before must be checked again. Or a
+    /// guest that QEMU had stopped goes on, or its driver has restarted: what could not be written meanwhile is due.
     fn memory_changed(&self, memory: GuestMemory) {
         let _ = memory;
     }

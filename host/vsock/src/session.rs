@@ -27,7 +27,7 @@ use crate::device::Shared;
 use crate::known_connections::Known;
 use crate::limits::{BUFFERS_PER_PASS_MAX, BYTES_PER_PASS_MAX};
 use crate::locks::{Rank, Ranked};
-use crate::memory::{self, MemoryTable};
+use crate::memory::{self, DriverLife, GuestMemory, MemoryTable};
 use crate::muxer::{Change, ConnectionId, Event, Muxer};
 use crate::packet::HEADER_BYTES;
 use crate::queues::{QueueError, Segments};
@@ -43,6 +43,10 @@ pub(crate) struct Session {
     pub table: MemoryTable,
     pub rings: [Ring; QUEUES],
     outbound: Ranked<Outbound>,
+    /// The current life of the guest's driver.
+    life: Ranked<DriverLife>,
+    /// The guest goes on, or its driver has restarted; services are not told yet.
+    pub has_started_again: AtomicBool,
     pub complaints: Arc<Complaints>,
     worker_thread: ThreadId,
     request_thread: OnceLock<ThreadId>,
@@ -108,6 +112,8 @@ impl Session {
                     segments: Segments::new(),
                 },
             ),
+            life: Ranked::new(Rank::DriverLife, DriverLife::new()),
+            has_started_again: AtomicBool::new(false),
             complaints: Arc::clone(&shared.complaints),
             worker_thread: std::thread::current().id(),
             request_thread: OnceLock::new(),
@@ -188,7 +194,11 @@ impl Session {
         match stopped_at {
             Some(position) if position != base => {
                 tracing::info!(cid = self.guest_cid, "the guest's vsock driver restarted");
-                self.enter(|outbound| outbound.muxer.close_all(CloseReason::GuestRestarted));
+                self.driver_restarted();
+            }
+            Some(_) if index == TRANSMIT => {
+                self.life.lock().go_on();
+                self.tell_started_again();
             }
             Some(_) => {}
             None if index == TRANSMIT && base != 0 => {
@@ -196,6 +206,40 @@ impl Session {
             }
             None => {}
         }
+    }
+
+    /// The guest's driver has lost its connections, and the memory that it had is another's.
+    pub fn driver_restarted(&self) {
+        let new = DriverLife::new();
+        std::mem::replace(&mut *self.life.lock(), new).end();
+        self.enter(|outbound| outbound.muxer.close_all(CloseReason::GuestRestarted));
+        self.tell_started_again();
+    }
+
+    fn tell_started_again(&self) {
+        self.has_started_again.store(true, Ordering::Release);
+        self.wake_worker();
+    }
+
+    /// QEMU has stopped the guest: nothing but the vrings writes its memory when this returns.
+    pub fn driver_stopped(&self) {
+        self.life.lock().stop();
+    }
+
+    /// Whether the guest has added receive buffers for packets that wait for them.
+    pub fn has_refilled(&self) -> bool {
+        let outbound = self.outbound.lock();
+        outbound.starving && self.rings[RECEIVE].open().is_some_and(|mut ring| ring.available() > 0)
+    }
+
+    /// Whether QEMU has not stopped the guest. It stops one between two turns of the worker.
+    pub fn driver_runs(&self) -> bool {
+        self.life.lock().runs()
+    }
+
+    /// Guest memory of the driver's current life.
+    pub fn guest_memory(&self) -> GuestMemory {
+        GuestMemory::new(self.table.clone(), self.life.lock().clone())
     }
 
     /// Records that the calling thread answers QEMU's requests.
@@ -217,6 +261,7 @@ impl Session {
         outbound.alive = false;
         outbound.muxer.close_all(CloseReason::Disconnected);
         drop(outbound);
+        self.life.lock().end();
         memory::replace(&self.table, GuestMemoryMmap::new());
     }
 }

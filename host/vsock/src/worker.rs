@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::backend::TRANSMIT;
 use crate::busy_rings::BusyRings;
@@ -86,10 +87,15 @@ impl Worker {
         }
     }
 
-    /// Runs a turn of all pending work. `true`: the turn is over and there may be more.
+    /// Runs a turn of all pending work. `true`: the turn is over and there may be more. While QEMU has stopped the guest,
+    /// endpoints are told what happens to their connections, and wait with the rest.
     pub fn turn(&mut self, check_transmit: bool) -> bool {
         // Earlier events may have left packets for which the rx ring has room now.
         self.session.enter(|_| ());
+        if !self.session.driver_runs() {
+            return self.deliver_events();
+        }
+        self.meet_started_guest();
         self.look_at_rings();
         let mut more = self.deliver_events() || (check_transmit && self.serve_transmit());
         // Packets of all endpoints are handled between two turns. If packets are left over, one more turn follows.
@@ -133,6 +139,15 @@ impl Worker {
         }
     }
 
+    /// Tells services of a guest that goes on or has restarted, before its first packet.
+    fn meet_started_guest(&mut self) {
+        if self.session.has_started_again.load(Ordering::Relaxed)
+            && self.session.has_started_again.swap(false, Ordering::AcqRel)
+        {
+            self.services.memory_changed(self.session.guest_memory());
+        }
+    }
+
     /// Handles packets of the guest. `true`: the turn is over and there may be more.
     fn serve_transmit(&mut self) -> bool {
         if let Some(mut ring) = self.session.rings[TRANSMIT].open() {
@@ -147,6 +162,7 @@ impl Worker {
             match ring.take_packet(&mut self.packet) {
                 Some(outcome) => {
                     drop(ring);
+                    self.meet_started_guest();
                     self.unnotified += 1;
                     self.handle_packet(outcome);
                 }

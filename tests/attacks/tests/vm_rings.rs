@@ -7,22 +7,27 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use attacks::calls;
 use attacks::relay::Session;
 use covers::covers;
-use d3dkmt::{Call, NtStatus, Reply};
+use d3dkmt::{Call, CreateContextFlags, CreatedSyncObject, EventId, Handle, NtStatus, Reply};
 use e2e::embedded::Embedded;
 use e2e::ring_client::{RingClient, RingStream, echo, hello_with_rings};
+use e2e::wire::wait_call;
+use fence_page::SLOT_BYTES;
 use frame_ring::{
     AREA_BYTES, Area as _, HEAD_BYTES, KICK, MappedArea, OwnArea as _, OwnMappedArea, RING_BYTES, Word,
 };
-use front_end::memory;
+use front_end::{FREE_AREA, MEMORY_BYTES, MEMORY_START, memory};
 use gpupv::daemon::Options;
 use proto::attach::{AttachProcess, RingPages, guestd_to_host};
 use proto::channel::ToGuest;
 use proto::convert::{FromHost, call_to_frame, from_host};
 use proto::frame::{FrameBuffer, append, decode};
 use proto::limits::CHANNEL_PORT;
-use vm_memory::{FileOffset, GuestAddress, GuestMemoryBackend as _, GuestMemoryRegion as _, GuestRegionMmap};
+use vm_memory::{
+    Bytes as _, FileOffset, GuestAddress, GuestMemoryBackend as _, GuestMemoryRegion as _, GuestRegionMmap,
+};
 
 const PAGE: u64 = 4096;
 const PAGES: u64 = AREA_BYTES as u64 / PAGE;
@@ -116,6 +121,8 @@ impl RingStream for GuestStream<'_> {
 /// The reason with which the daemon ends the session of a process, which then ends.
 fn goodbye(mut client: RingClient<GuestStream<'_>>) -> String {
     let reason = client.goodbye();
+    assert_eq!(client.read(), None);
+    assert!(client.sender.must_kick(), "what it still publishes would vanish");
     client.stream.session.detach(client.stream.process);
     reason
 }
@@ -279,6 +286,74 @@ fn pages_are_not_accessed_once_a_detach_is_answered() {
         guest.host.read_exact_at(&mut area, 0).unwrap();
         assert!(area == marks, "the daemon has written into pages that are the guest's own again");
     }
+    daemon.stop();
+}
+
+/// What the daemon may not write of a guest that is stopped: fence memory, and the host's area of the rings.
+fn written_memory(guest: &RingGuest) -> Vec<u8> {
+    let mut bytes = vec![0; AREA_BYTES + (1 << 20)];
+    guest.host.read_exact_at(&mut bytes[..AREA_BYTES], 0).unwrap();
+    guest.session.guest.memory.read_slice(&mut bytes[AREA_BYTES..], GuestAddress(FREE_AREA)).unwrap();
+    bytes
+}
+
+/// A device, a context and a fence.
+fn objects(client: &mut RingClient<GuestStream<'_>>) -> (Handle, Handle, CreatedSyncObject) {
+    let Reply::Adapters(adapters) = client.call(&ENUMERATE) else { panic!() };
+    let Reply::Device(device) = client.call(&Call::CreateDevice { adapter: adapters[0].handle, flags: 0 })
+    else {
+        panic!()
+    };
+    let Reply::Context(context) = client.call(&calls::context(device, 0, CreateContextFlags::empty())) else {
+        panic!()
+    };
+    let Reply::SyncObject(fence) = client.call(&calls::monitored_fence(device)) else { panic!() };
+    (device, context, fence)
+}
+
+const WORK: Duration = Duration::from_millis(100);
+
+#[test]
+fn a_guest_that_qemu_has_stopped_is_not_written_and_goes_on_with_all_that_it_missed() {
+    let (daemon, socket) = daemon_with_vm(Options::default());
+    let mut guest = RingGuest::boot(&socket);
+    let mut client = guest.client();
+    let (device, context, fence) = objects(&mut client);
+    let work = |client: &mut RingClient<GuestStream<'_>>, value: u64| {
+        client.call(&wait_call(device, fence.object, value, value));
+        let packets = [calls::busy(WORK.as_nanos() as u64), calls::fence_write(fence.gpu_address, value)];
+        client.call(&calls::submit(context, &packets));
+    };
+    work(&mut client, 1);
+    let (process, port) = (client.stream.process, client.stream.port);
+    let RingClient { sender, receiver, frames, own, requests, kicks, .. } = client;
+    let positions = guest.session.guest.stop();
+    let before = written_memory(&guest);
+    at_rest(3 * WORK);
+    assert!(written_memory(&guest) == before, "the daemon wrote into a guest that was stopped");
+    guest.session.guest.start_at(positions);
+    let stream = GuestStream { session: &mut guest.session, port, process };
+    let mut client = RingClient { stream, sender, receiver, frames, own, requests, kicks };
+    assert_eq!(client.read(), Some(FromHost::Wake { event: EventId(1), status: NtStatus::SUCCESS }));
+    let value =
+        MEMORY_START + MEMORY_BYTES as u64 - PAGE + u64::from(fence.slot.unwrap()) * SLOT_BYTES as u64;
+    let stored: u64 = client.stream.session.guest.memory.read_obj(GuestAddress(value)).unwrap();
+    assert_eq!(stored, 1);
+    // It kicks for its next calls, as it did not see when the daemon last looked.
+    for _ in 0..3 {
+        at_rest(Duration::from_millis(5));
+        client.call(&ENUMERATE);
+    }
+    // A reset: another kernel owns the pages, from the stop on.
+    work(&mut client, 2);
+    drop(client);
+    guest.session.guest.stop();
+    let before = written_memory(&guest);
+    at_rest(2 * WORK);
+    guest.session.guest.reset_driver();
+    guest.session.guest.start(0);
+    at_rest(WORK);
+    assert!(written_memory(&guest) == before, "the daemon wrote into the memory of another kernel");
     daemon.stop();
 }
 

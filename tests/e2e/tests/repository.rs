@@ -118,7 +118,8 @@ const EDGES: [(&str, &[&str]); 37] = [
 ];
 
 /// Additional workspace crates that only tests may use.
-const TEST_EDGES: [(&str, &str); 13] = [
+const TEST_EDGES: [(&str, &str); 14] = [
+    ("attacks", "fence_page"),
     ("attacks", "frame_ring"),
     ("dxgkrnl", "kmd"),
     ("dxgkrnl", "scenario"),

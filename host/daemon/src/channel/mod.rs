@@ -376,7 +376,7 @@ impl Channel {
         let Some(mut sink) = self.sink.take() else { return Err(ProtocolError::Token) };
         let client = self.client.insert(client);
         let rings = client.outbox.take_offered_rings().filter(|_| hello.rings);
-        if let Some((outlet, inlet)) = rings.map(Rings::ends) {
+        if let Some((outlet, inlet)) = rings.and_then(Rings::ends) {
             sink.ring = Some(outlet);
             self.ring = Some(inlet);
             self.frames.begin_ring();

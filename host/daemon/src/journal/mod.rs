@@ -236,7 +236,7 @@ fn lock(folder: &Path) -> anyhow::Result<File> {
     let options = &mut OpenOptions::new();
     let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
     let mut file = file.with_context(|| format!("cannot open {}", path.display()))?;
-    if flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK) {
+    if !try_lock(&file) {
         let mut owner = String::new();
         let _ = file.read_to_string(&mut owner);
         anyhow::bail!(
@@ -249,6 +249,19 @@ fn lock(folder: &Path) -> anyhow::Result<File> {
         .and_then(|()| write!(file, "{}", std::process::id()))
         .context("cannot write the lock's owner")?;
     Ok(file)
+}
+
+/// Locks a file; false if another process keeps it locked. A daemon that was killed may have a child for a moment still,
+/// which has its descriptors.
+#[expect(clippy::disallowed_methods, reason = "nothing reports that a lock was released")]
+fn try_lock(file: &File) -> bool {
+    const TRIES: u32 = 25;
+    (0..TRIES).any(|tried| {
+        if tried > 0 {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        flock(file, FlockOperation::NonBlockingLockExclusive) != Err(rustix::io::Errno::WOULDBLOCK)
+    })
 }
 
 fn secret(folder: &Path) -> anyhow::Result<[u8; SECRET_BYTES]> {

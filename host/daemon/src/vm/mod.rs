@@ -273,6 +273,10 @@ impl Services for VmServices {
         } else {
             Input::MemoryChanged { vm: shared.id }
         });
+        // Frames that could not be published while the guest was stopped.
+        for client in shared.kernel_host.sessions().clients_of(shared.id) {
+            client.outbox.flush();
+        }
     }
 
     fn disconnected(&self) {
