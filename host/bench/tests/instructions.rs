@@ -60,7 +60,10 @@ fn hold(what: &str, instructions: f64, limit: f64) {
     println!("{what}: {instructions:.0} instructions");
     let is_tests_profile = cfg!(debug_assertions);
     assert!(!is_tests_profile || instructions <= limit, "{what}: {instructions:.0}, the limit is {limit}");
-    assert!(!is_tests_profile || instructions > limit / 2.0, "{what}: {instructions:.0}: lower the limit of {limit}");
+    assert!(
+        !is_tests_profile || instructions > limit / 2.0,
+        "{what}: {instructions:.0}: lower the limit of {limit}"
+    );
 }
 
 #[test]

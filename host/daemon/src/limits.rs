@@ -11,6 +11,8 @@ pub const BUSY_RINGS_MAX: usize = 64;
 /// Calls of one stream that are made before other VMs have their turn. A read of small calls has hundreds, a
 /// millisecond's work.
 pub const CALLS_PER_TURN_MAX: usize = 16;
+/// The same while streams or rings of several VMs are busy: a call then waits for so many of another VM.
+pub const CALLS_PER_SHARED_TURN_MAX: usize = 2;
 /// Turns of the streams of a VM that is alone, before the thread looks for streams of other VMs.
 pub const TURNS_PER_PASS_MAX: usize = 16;
 /// With a journal: one-way calls after which a client is sent the number of those applied.

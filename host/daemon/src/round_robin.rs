@@ -1,8 +1,8 @@
 //! Fair queue of streams with unprocessed data: one turn for each VM, and within a VM the longest waiting stream first.
 //!
 //! ```text
-//!   join ──▶ its VM's queue ──▶ next_pass ──▶ a turn: one read, CALLS_PER_TURN_MAX calls ──▶ nothing left
-//!              ▲                                                                     └────▶ join again
+//!   join ──▶ its VM's queue ──▶ next_pass ──▶ a turn: one read, a few calls ──▶ nothing left
+//!              ▲                                                        └────▶ join again
 //! ```
 //! So a call waits for at most one turn of each other VM and of each stream of its own VM, however much they send. Only
 //! the first call of a VM may wait for a whole pass of another VM's, which was alone.
@@ -13,8 +13,6 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dxgkrnl::VmId;
-
-use super::limits::TURNS_PER_PASS_MAX;
 
 /// Fair queue of streams, by their keys.
 #[derive(Debug, Default)]
@@ -30,6 +28,11 @@ impl RoundRobin {
         self.waiting.is_empty()
     }
 
+    /// The VMs with waiting streams.
+    pub fn vms(&self) -> impl Iterator<Item = VmId> {
+        self.queues.iter().filter(|(_, queue)| !queue.is_empty()).map(|(vm, _)| *vm)
+    }
+
     /// Queues a stream with unprocessed data; a queued stream keeps its place.
     pub fn join(&mut self, vm: VmId, key: u64) {
         if self.waiting.insert(key) {
@@ -38,8 +41,8 @@ impl RoundRobin {
     }
 
     /// Moves the streams of the next pass to `pass`: the longest waiting stream of each VM. While one VM is alone, its
-    /// next ones too, up to [`TURNS_PER_PASS_MAX`]: what is looked at between passes then costs less for each turn.
-    pub fn next_pass(&mut self, pass: &mut Vec<u64>) {
+    /// next ones too, up to `turns_max`: what is looked at between passes then costs less for each turn.
+    pub fn next_pass(&mut self, pass: &mut Vec<u64>, turns_max: usize) {
         pass.clear();
         pass.extend(self.queues.values_mut().filter_map(VecDeque::pop_front));
         for key in &*pass {
@@ -48,7 +51,7 @@ impl RoundRobin {
         if pass.len() == 1
             && let Some(queue) = self.queues.values_mut().find(|queue| !queue.is_empty())
         {
-            for key in queue.drain(..queue.len().min(TURNS_PER_PASS_MAX - 1)) {
+            for key in queue.drain(..queue.len().min(turns_max - 1)) {
                 self.waiting.remove(&key);
                 pass.push(key);
             }
@@ -59,10 +62,11 @@ impl RoundRobin {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::TURNS_PER_PASS_MAX;
 
     fn next_pass(turns: &mut RoundRobin) -> Vec<u64> {
         let mut pass = Vec::new();
-        turns.next_pass(&mut pass);
+        turns.next_pass(&mut pass, TURNS_PER_PASS_MAX);
         pass
     }
 

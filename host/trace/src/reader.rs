@@ -703,9 +703,16 @@ fn find_header(
             let (path, what, ours) = (path.to_owned(), "semantic", SEMANTIC_VERSION);
             return Err(TraceError::Version { path, what, file, ours, program });
         }
+        let path = path.to_owned();
         return match header::config_from_wire(kernel.unwrap_or_default()) {
-            Ok(config) => Ok(Some(Header { program, config, first_step })),
-            Err(error) => Err(TraceError::Config { path: path.to_owned(), why: error.to_string(), program }),
+            Ok(config) => match config.check() {
+                Ok(()) => Ok(Some(Header { program, config, first_step })),
+                Err(flaw) => {
+                    let why = format!("{}: {}", flaw.path, flaw.message);
+                    Err(TraceError::Config { path, why, program })
+                }
+            },
+            Err(error) => Err(TraceError::Config { path, why: error.to_string(), program }),
         };
     }
     Ok(None)

@@ -17,9 +17,7 @@ use proto::{Message as _, Versions};
 
 use super::client_process::{ClientProcess, Sink, SinkStream};
 use super::kernel_host::{ClientTimestamps, FlushList, KernelHost, ReceivedCall, SessionHello};
-use super::limits::{
-    CALLS_PER_TURN_MAX, HELLO_BYTES_MAX, ONE_WAY_ACKNOWLEDGED_EVERY, RING_BYTES_PER_TURN_MAX,
-};
+use super::limits::{HELLO_BYTES_MAX, ONE_WAY_ACKNOWLEDGED_EVERY, RING_BYTES_PER_TURN_MAX};
 use super::peer::Peer;
 use super::pending_connections::PendingConnection;
 use super::rings::{RingInlet, RingWatch, Rings};
@@ -238,12 +236,12 @@ impl Channel {
         self.frames.pending() + if self.calls.is_empty() { 0 } else { self.calls_bytes }
     }
 
-    /// Runs a turn: one step of the kernel's unfinished work of this process, or else at most [`CALLS_PER_TURN_MAX`]
-    /// whole frames. True if it stopped there and more may be at hand: other streams have their turns first. Answers
+    /// Runs a turn: one step of the kernel's unfinished work of this process, or else at most
+    /// `frames_max` whole frames. True if it stopped there and more may be at hand: other streams have their turns first. Answers
     /// may still be held back: [`Channel::idle`] sends them.
-    pub fn turn(&mut self) -> Result<bool, ProtocolError> {
+    pub fn turn(&mut self, frames_max: usize) -> Result<bool, ProtocolError> {
         self.kernel_host.yield_to_waiters();
-        let has_more = self.work_off_frames(CALLS_PER_TURN_MAX);
+        let has_more = self.work_off_frames(frames_max);
         self.frames.release();
         self.has_more_calls = *has_more.as_ref().unwrap_or(&false);
         let has_more = has_more?;

@@ -23,6 +23,7 @@ use super::*;
 use crate::Options;
 use crate::broker::first_memory;
 use crate::closing::ClientFd;
+use crate::limits::CALLS_PER_TURN_MAX;
 use crate::observer::{DaemonKernel, Observer};
 use crate::peer::Peer;
 
@@ -100,7 +101,7 @@ impl Client {
         let mut bytes = Vec::new();
         append(&ToHost { request: 0, body: Some(to_host::Body::Hello(hello)) }, &mut bytes);
         channel.take_in(&bytes);
-        assert!(!channel.turn().unwrap());
+        assert!(!channel.turn(CALLS_PER_TURN_MAX).unwrap());
         let (process, frames) = (client.id, proto::frame::FrameBuffer::default());
         if with_rings {
             // The Welcome is the last message on the stream.
@@ -121,7 +122,7 @@ impl Client {
     fn call(&mut self, call: &Call) -> Reply {
         let bytes = self.frame(call);
         self.channel.take_in(&bytes);
-        while self.channel.turn().unwrap() {}
+        while self.channel.turn(CALLS_PER_TURN_MAX).unwrap() {}
         self.channel.idle();
         loop {
             while let Some(bytes) = self.frames.next_frame().unwrap() {
@@ -188,12 +189,12 @@ fn a_turn_is_a_step_of_the_backlog_or_a_limited_number_of_calls() {
     slow.channel.take_in(&bytes);
     assert_eq!(slow.channel.pending_bytes(), bytes.len());
     steps.take();
-    assert!(slow.channel.turn().unwrap());
+    assert!(slow.channel.turn(CALLS_PER_TURN_MAX).unwrap());
     assert_eq!(steps.take(), [Some(slow.process)], "the call behind it waits for the waits that it releases");
     assert_eq!(slow.channel.pending_bytes(), bytes.len(), "decoded calls count until they are made");
     let mut turns = 0;
     loop {
-        assert!(slow.channel.turn().unwrap());
+        assert!(slow.channel.turn(CALLS_PER_TURN_MAX).unwrap());
         let timestamps = steps.take();
         if timestamps.contains(&Some(slow.process)) {
             break;
@@ -206,7 +207,7 @@ fn a_turn_is_a_step_of_the_backlog_or_a_limited_number_of_calls() {
     }
     assert!(turns as u64 >= WAITS / 1024 - 1, "{turns} turns for {WAITS} waits");
     // Calls decoded with the signal are done by now; the rest takes one turn.
-    assert!(!slow.channel.turn().unwrap());
+    assert!(!slow.channel.turn(CALLS_PER_TURN_MAX).unwrap());
     assert_eq!(steps.take().len(), 4);
     assert_eq!((slow.channel.has_more(), slow.channel.pending_bytes()), (false, 0));
 }
@@ -238,7 +239,7 @@ fn a_one_way_signal_allocates_nothing_and_sends_nothing() {
         }
         client.channel.take_in(&bytes);
         let before = counting::allocations();
-        client.channel.turn().unwrap();
+        client.channel.turn(CALLS_PER_TURN_MAX).unwrap();
         client.channel.idle();
         let count = counting::allocations() - before;
         // The first turns allocate what later ones use again.
@@ -262,7 +263,7 @@ fn while_both_sides_are_awake_nothing_takes_the_stream() {
         assert!(!sender.must_kick());
         while !client.channel.ring().unwrap().is_empty() {
             client.channel.take_ring(false).unwrap();
-            while client.channel.turn().unwrap() {}
+            while client.channel.turn(CALLS_PER_TURN_MAX).unwrap() {}
             client.channel.idle();
         }
         let mut answers = proto::frame::FrameBuffer::default();
@@ -277,7 +278,7 @@ fn while_both_sides_are_awake_nothing_takes_the_stream() {
     assert!(receiver.sleep());
     sender.publish(&bytes);
     client.channel.take_ring(true).unwrap();
-    while client.channel.turn().unwrap() {}
+    while client.channel.turn(CALLS_PER_TURN_MAX).unwrap() {}
     client.channel.idle();
     assert_eq!(client.stream.read(&mut [0; 16]).unwrap(), KICK.len());
     // A process without rings is served as before.

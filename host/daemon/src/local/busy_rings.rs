@@ -57,6 +57,11 @@ impl BusyRings {
         !self.rings.is_empty() && self.patience.looks()
     }
 
+    /// The VM of each ring.
+    pub fn vms(&self) -> impl Iterator<Item = VmId> {
+        self.rings.iter().map(|ring| ring.vm)
+    }
+
     /// Forgets the ring of a stream that has ended.
     pub fn forget(&mut self, key: u64) {
         self.rings.retain(|ring| ring.key != key);

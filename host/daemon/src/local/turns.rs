@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use super::reading::{ReadError, read};
 use super::{INTEREST, Loop, Source, deferred_reads};
 use crate::channel::ProtocolError;
+use crate::limits::{CALLS_PER_SHARED_TURN_MAX, CALLS_PER_TURN_MAX, TURNS_PER_PASS_MAX};
 
 /// What a read brought.
 enum ReadOutcome {
@@ -35,16 +36,27 @@ impl Loop {
     /// Runs a pass: a turn of each stream whose turn it is.
     pub(super) fn run_pass(&mut self) {
         let mut pass = std::mem::take(&mut self.pass);
-        self.turns.next_pass(&mut pass);
+        let (turns_max, calls_max) = if self.serves_several_vms() {
+            (1, CALLS_PER_SHARED_TURN_MAX)
+        } else {
+            (TURNS_PER_PASS_MAX, CALLS_PER_TURN_MAX)
+        };
+        self.turns.next_pass(&mut pass, turns_max);
         for key in &pass {
-            self.turn(*key);
+            self.turn(*key, calls_max);
         }
         self.pass = pass;
     }
 
+    /// Whether streams or rings of more than one VM are busy.
+    fn serves_several_vms(&self) -> bool {
+        let mut vms = self.turns.vms().chain(self.busy_rings.vms());
+        vms.next().is_some_and(|first| vms.any(|vm| vm != first))
+    }
+
     /// Runs a turn: one read of a stream and its ring, unless the last one is not yet processed; then a limited number of
     /// calls.
-    fn turn(&mut self, key: u64) {
+    fn turn(&mut self, key: u64, calls_max: usize) {
         let Some(Source::Stream { vm, process, channel, .. }) = self.sources.get_mut(&key) else {
             return;
         };
@@ -54,7 +66,7 @@ impl Loop {
         let Some(Source::Stream { channel, last_reads, .. }) = self.sources.get_mut(&key) else { return };
         let is_last = last_reads.is_some();
         let result = match outcome {
-            Ok(ReadOutcome::Something) => channel.turn().map(Some),
+            Ok(ReadOutcome::Something) => channel.turn(calls_max).map(Some),
             Ok(ReadOutcome::End) => Ok(None),
             Ok(ReadOutcome::Held) => {
                 channel.idle();

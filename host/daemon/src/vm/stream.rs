@@ -8,7 +8,7 @@ use vsock_device::{CloseReason, Connection, Credit, Endpoint};
 
 use super::VmShared;
 use crate::channel::{Channel, ProtocolError};
-use crate::limits::CREDIT_BYTES;
+use crate::limits::{CALLS_PER_TURN_MAX, CREDIT_BYTES};
 
 /// The stream of a client process in a VM.
 pub(super) struct ChannelEndpoint {
@@ -48,7 +48,7 @@ impl ChannelEndpoint {
 
     /// Runs a turn: takes from the ring, unless earlier bytes are not yet processed; then makes a limited number of calls.
     fn turn(&mut self) {
-        match self.take_ring().and_then(|()| self.channel.turn()) {
+        match self.take_ring().and_then(|()| self.channel.turn(CALLS_PER_TURN_MAX)) {
             Ok(has_more) => {
                 self.give_credit();
                 self.note_held(self.channel.pending_bytes());

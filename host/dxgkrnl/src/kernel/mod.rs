@@ -47,7 +47,7 @@ use crate::{Config, DmaOp, DriverAnswer, Input, Nanos, ProcessId};
 const PREFETCH_MAX: usize = 32;
 
 /// Due times that one step catches up with at most.
-const DUE_TIMES_PER_STEP: u32 = 128;
+const DUE_TIMES_PER_STEP: u32 = 16;
 
 /// The model of dxgkrnl over a miniport. See the crate's documentation for its laws.
 pub struct Kernel {

@@ -51,6 +51,7 @@ struct Line {
 }
 
 #[derive(Serialize, Deserialize)]
+#[serde(from = "SavedCache")]
 struct Cache {
     staging_buffer: u32,
     /// Where the next line goes.
@@ -59,6 +60,26 @@ struct Cache {
     lines: BTreeMap<u64, Line>,
     /// The same lines by age, oldest first.
     ages: BTreeSet<(u64, u64)>,
+    /// The dirty ones of these.
+    #[serde(skip)]
+    dirty: BTreeSet<(u64, u64)>,
+}
+
+/// A cache in a saved state.
+#[derive(Deserialize)]
+struct SavedCache {
+    staging_buffer: u32,
+    used: u64,
+    lines: BTreeMap<u64, Line>,
+    ages: BTreeSet<(u64, u64)>,
+}
+
+impl From<SavedCache> for Cache {
+    fn from(SavedCache { staging_buffer, used, lines, ages }: SavedCache) -> Cache {
+        let dirty =
+            lines.iter().filter(|(_, line)| line.dirty).map(|(begin, line)| (line.age, *begin)).collect();
+        Cache { staging_buffer, used, lines, ages, dirty }
+    }
 }
 
 /// All caches of one engine.
@@ -73,12 +94,29 @@ impl Cache {
     fn insert(&mut self, begin: u64, line: Line) {
         self.lines.insert(begin, line);
         self.ages.insert((line.age, begin));
+        if line.dirty {
+            self.dirty.insert((line.age, begin));
+        }
     }
 
     fn remove(&mut self, begin: u64) -> Option<Line> {
         let line = self.lines.remove(&begin)?;
         self.ages.remove(&(line.age, begin));
+        self.dirty.remove(&(line.age, begin));
         Some(line)
+    }
+
+    /// The oldest dirty line, by age and first address.
+    fn oldest_dirty(&self) -> Option<(u64, u64)> {
+        self.dirty.first().copied()
+    }
+
+    /// Makes a line clean, because it is written back: where its bytes are, and the address after its last.
+    fn clean(&mut self, (age, begin): (u64, u64)) -> Option<(u64, u64)> {
+        self.dirty.remove(&(age, begin));
+        let line = self.lines.get_mut(&begin)?;
+        line.dirty = false;
+        Some((line.offset, line.end))
     }
 
     /// Splits the line that crosses this address.
@@ -138,7 +176,8 @@ impl Caches {
         let bit = cache_of(access);
         let cache = self.caches.entry(bit).or_insert_with(|| {
             let staging_buffer = mover.new_staging_buffer();
-            Cache { staging_buffer, used: 0, lines: BTreeMap::new(), ages: BTreeSet::new() }
+            let (lines, ages, dirty) = Default::default();
+            Cache { staging_buffer, used: 0, lines, ages, dirty }
         });
         for line in cache.within((begin, end)) {
             cache.remove(line);
@@ -148,6 +187,7 @@ impl Caches {
             self.caches.entry(bit).and_modify(|cache| {
                 cache.lines.clear();
                 cache.ages.clear();
+                cache.dirty.clear();
                 cache.used = 0;
             });
         }
@@ -269,25 +309,42 @@ impl Caches {
         ranges: Option<&[Range]>,
         mover: &mut Mover<'_>,
     ) -> Result<bool, PageFault> {
+        // Of ranges, the lines are looked up once. Of all addresses, each look finds one: this is called again for each
+        // piece of bandwidth, and must not visit all lines then.
+        let mut of_ranges = ranges.map(|ranges| self.dirty_lines(accesses, ranges).into_iter());
+        loop {
+            let next = match &mut of_ranges {
+                Some(lines) => lines.next(),
+                None => self.oldest_dirty(accesses),
+            };
+            let Some((age, bit, begin)) = next else { return Ok(true) };
+            if pace == Pace::OfBandwidth && mover.is_spent() {
+                return Ok(false);
+            }
+            let Some(cache) = self.caches.get_mut(&bit) else { continue };
+            let Some((offset, end)) = cache.clean((age, begin)) else { continue };
+            mover.store(mover.staging_ref(cache.staging_buffer, offset), begin, end - begin)?;
+        }
+    }
+
+    /// The oldest dirty line of these types: its age, cache and first address.
+    fn oldest_dirty(&self, accesses: BarrierAccess) -> Option<(u64, u32, u64)> {
+        let written = self.caches.iter().filter(|(bit, _)| wrote(accesses, **bit));
+        written.filter_map(|(bit, cache)| cache.oldest_dirty().map(|(age, begin)| (age, *bit, begin))).min()
+    }
+
+    /// The dirty lines of these types in these ranges, oldest first.
+    fn dirty_lines(&mut self, accesses: BarrierAccess, ranges: &[Range]) -> Vec<(u64, u32, u64)> {
         let mut dirty = Vec::new();
         for (bit, cache) in self.caches.iter_mut().filter(|(bit, _)| wrote(accesses, **bit)) {
-            for at in lines_of(cache, ranges) {
+            for at in lines_of(cache, Some(ranges)) {
                 if let Some(line) = cache.lines.get(&at).filter(|line| line.dirty) {
                     dirty.push((line.age, *bit, at));
                 }
             }
         }
         dirty.sort_unstable();
-        for (_, bit, begin) in dirty {
-            if pace == Pace::OfBandwidth && mover.is_spent() {
-                return Ok(false);
-            }
-            let Some(cache) = self.caches.get_mut(&bit) else { continue };
-            let Some(line) = cache.lines.get_mut(&begin) else { continue };
-            line.dirty = false;
-            mover.store(mover.staging_ref(cache.staging_buffer, line.offset), begin, line.end - begin)?;
-        }
-        Ok(true)
+        dirty
     }
 
     /// Drops the clean bytes of these types.

@@ -36,14 +36,15 @@ pub fn config() -> Config {
             ddi_delay_ns: 3,
             limit_count: 4,
             limit_time_ns: 5,
-            debug_mode: 6,
+            debug_mode: 3,
             test_mode: true,
         },
         vms: vec![
-            VmConfig { name: "one".into(), secure: true, adapters: Some(vec![0, 7]), ..VmConfig::default() },
+            VmConfig { name: "one".into(), secure: true, adapters: Some(vec![0]), ..VmConfig::default() },
             VmConfig {
                 escapes: false,
                 asynchronous: true,
+                name: "two".into(),
                 iommu_isolation: false,
                 linux: false,
                 memory_bytes: 1 << 30,

@@ -218,6 +218,9 @@ fn configurations_that_cannot_be_built_are_refused() {
     assert!(tdr.contains("no tdr"), "{tdr}");
     let luid = change(|config| config.adapters[0].luid = None);
     assert!(luid.contains("no luid"), "{luid}");
+    // It would be built, with that many engines.
+    let linked = change(|config| config.adapters[0].physical_adapters = 1 << 31);
+    assert!(linked.contains("adapter.0.physical_adapters: physical_adapters is 2147483648"), "{linked}");
 }
 
 #[test]
