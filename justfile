@@ -62,3 +62,7 @@ dist:
 # An ordinary Debian becomes a guest by installing the package (needs debhelper, mmdebstrap, genext2fs)
 debian-guest:
     cargo test --package e2e --test debian_guest -- --ignored
+
+# A Slurm of four nodes runs shards, one node is killed (root; needs slurmctld, slurmd, slurm-client, munge)
+slurm:
+    cargo test --package e2e --test slurm -- --ignored

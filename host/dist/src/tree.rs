@@ -14,6 +14,9 @@ const LIBRARY_FOLDER: [&str; 5] =
 /// Folders of headers.
 const HEADERS: [&str; 2] = ["guest/umd/include", "host/driver_host/include"];
 
+/// Files for clusters, in `share/gpupv`.
+const SHARED: [(&str, &str); 1] = [("host/scenario/cluster", "cluster")];
+
 /// Copies a file and gives it these permissions.
 pub fn put(from: &Path, to: &Path, mode: u32) -> anyhow::Result<()> {
     let folder = to.parent().context("a file has a folder")?;
@@ -84,6 +87,15 @@ pub fn stage(source: &Source, programs: &Path, to: &Path) -> anyhow::Result<Path
         pkg_config(source.version, "../..", "lib/gpupv", "include/gpupv"),
     )?;
     copy_all(&source.tree.join("host/dist/systemd"), "service", &to.join("lib/systemd/system"))?;
+    for (from, folder) in SHARED {
+        let from = source.tree.join(from);
+        let files = if from.is_dir() { files_of(&from, None)? } else { vec![from] };
+        for file in files {
+            let mode = if file.extension().is_some_and(|of| of == "sh") { 0o755 } else { 0o644 };
+            let name = file.file_name().context("a file has a name")?;
+            put(&file, &to.join("share/gpupv").join(folder).join(name), mode)?;
+        }
+    }
     let docs = to.join("share/doc/gpupv");
     for extension in ["md", "svg", "png"] {
         copy_all(&source.tree.join("docs"), extension, &docs)?;
@@ -115,6 +127,8 @@ mod tests {
             "lib/pkgconfig/gpupv.pc",
             "lib/systemd/system/gpupv-guestd.service",
             "lib/systemd/system/gpupv.service",
+            "share/gpupv/cluster/kubernetes-job.yaml",
+            "share/gpupv/cluster/slurm-array.sh",
             "share/doc/gpupv/README.md",
             "share/doc/gpupv/SCENARIOS.md",
             "share/man/man1/gpupv.1",

@@ -106,7 +106,7 @@ const EXAMPLES: [(&str, &[(&str, &str)]); 27] = [
         ],
     ),
     ("scenario explore", &[("gpupv scenario explore mine.scn", "every interleaving of its races")]),
-    ("scenario merge", &[("gpupv scenario merge shard1.json shard2.json", "one report of two shards")]),
+    ("scenario merge", &[("gpupv scenario merge reports/", "one report of all shards in a folder")]),
     ("bench", &[("gpupv bench --only wake", "the figures of wake-ups")]),
 ];
 

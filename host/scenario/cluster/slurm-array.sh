@@ -1,21 +1,36 @@
 #!/bin/sh
-# Explores a range of seeds with a job array: each task runs one shard and leaves one report.
-# README.md beside this file says how to change the numbers and how to merge.
+# Runs one shard of `gpupv scenario run` or `explore` in each task of a job array. docs/CLUSTER.md explains it.
 #
-#     sbatch slurm-array.sh
+#     sbatch slurm-array.sh explore --random --seeds 0..1000000
+#     sbatch --array=0-31 slurm-array.sh run /shared/scenarios
 #
-#SBATCH --job-name=gpupv-explore
+#SBATCH --job-name=gpupv
 #SBATCH --array=0-7
 #SBATCH --ntasks=1
 #SBATCH --cpus-per-task=1
 #SBATCH --mem=256M
 #SBATCH --time=01:00:00
-#SBATCH --output=gpupv-explore-%A-%a.log
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --output=gpupv-%A-%a.log
 set -eu
 
-SEEDS="${SEEDS:-0..1000000}"
-REPORTS="${REPORTS:-$PWD/reports}"
+REPORTS=${REPORTS:-$PWD/reports}
+# Shards are numbered from 0, as --array=0-7 numbers tasks.
+SHARDS=${SHARDS:-$((SLURM_ARRAY_TASK_MAX + 1))}
 mkdir -p "$REPORTS"
 
-# Shards are numbered from 0, as --array=0-7 numbers tasks.
-gpupv scenario explore --random --seeds "$SEEDS" --shard "$SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT" --report "$REPORTS/$SLURM_ARRAY_TASK_ID.json"
+status=0
+gpupv scenario "$@" --shard "$SLURM_ARRAY_TASK_ID/$SHARDS" --jobs "${SLURM_CPUS_PER_TASK:-1}" --report "$REPORTS/$SLURM_ARRAY_TASK_ID.json" || status=$?
+
+# 1: the shard has done its work and found failures, which it would find again. The merged report has them.
+if [ "$status" -le 1 ]; then
+    exit 0
+fi
+# Slurm itself starts tasks again whose node fails or that it preempts. Anything else may be the node's fault: a full
+# disk, too little memory.
+echo "shard $SLURM_ARRAY_TASK_ID/$SHARDS ended with status $status on $(hostname)" >&2
+if [ "${SLURM_RESTART_COUNT:-0}" -lt "${RETRIES:-2}" ]; then
+    scontrol requeue "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
+fi
+exit "$status"

@@ -1,14 +1,13 @@
 #!/bin/sh
-# One report of the whole, from the reports of an array's tasks.
+# One report of the whole, from the reports of an array's tasks. Its arguments are those of `gpupv scenario merge`.
 #
-#     sbatch --dependency=afterany:ARRAY_JOB_ID slurm-merge.sh
+#     sbatch --dependency=afterany:ARRAY_JOB_ID slurm-merge.sh --junit results.xml
 #
 #SBATCH --job-name=gpupv-merge
 #SBATCH --ntasks=1
 #SBATCH --time=00:05:00
+#SBATCH --requeue
 #SBATCH --output=gpupv-merge-%j.log
 set -eu
 
-REPORTS="${REPORTS:-$PWD/reports}"
-
-gpupv scenario merge "$REPORTS"/*.json
+gpupv scenario merge "${REPORTS:-$PWD/reports}" "$@"

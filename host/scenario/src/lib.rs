@@ -25,6 +25,7 @@ pub mod program;
 pub mod report;
 pub mod run;
 pub mod script;
+pub mod shards;
 pub mod world;
 
 pub use host::utc_100ns;

@@ -6,10 +6,11 @@ use dxgkrnl::PlantedBug;
 use scenario::Program;
 use scenario::explore::{
     CANARY, Make, Mismatch, ModelBackend, Plan, Refused, Report, campaign, canary, chooser, failure, merge,
-    run_once, shard,
+    run_once,
 };
 use scenario::model::ModelWorld;
 use scenario::script::parse;
+use scenario::shards::{Gaps, shard};
 
 fn plan(seeds: std::ops::Range<u64>, planted: Option<PlantedBug>) -> Plan {
     Plan {
@@ -25,7 +26,7 @@ fn plan(seeds: std::ops::Range<u64>, planted: Option<PlantedBug>) -> Plan {
 }
 
 fn report(plan: &Plan) -> Report {
-    campaign(&ModelBackend::default(), plan, &|_| {}).expect("the canary dies")
+    campaign(&ModelBackend::default(), plan, &|_| {}).expect("the plan is sound")
 }
 
 #[test]
@@ -94,12 +95,13 @@ fn shards_cut_a_range_into_stretches_without_gaps() {
 fn reports_that_do_not_belong_together_are_refused() {
     let small = |seeds| Report { planned: 0..20, ..report(&plan(seeds, None)) };
     let (first, second) = (small(0..10), small(10..20));
+    let gap = |seeds| Mismatch::Gaps(Gaps([seeds].into()));
     assert_eq!(merge(&[]), Err(Mismatch::Nothing));
-    assert_eq!(merge(std::slice::from_ref(&first)), Err(Mismatch::Gap(10, 19)));
-    assert_eq!(merge(std::slice::from_ref(&second)), Err(Mismatch::Gap(0, 9)));
+    assert_eq!(merge(std::slice::from_ref(&first)), Err(gap(10..20)));
+    assert_eq!(merge(std::slice::from_ref(&second)), Err(gap(0..10)));
     let alone = report(&plan(10..20, None));
     assert_eq!(merge(&[first.clone(), alone]), Err(Mismatch::Plans(0..20, 10..20)));
-    assert_eq!(merge(&[first.clone(), small(12..20)]), Err(Mismatch::Gap(10, 11)));
+    assert_eq!(merge(&[first.clone(), small(12..20)]), Err(gap(10..12)));
     assert_eq!(merge(&[first.clone(), small(9..20)]), Err(Mismatch::Overlap(9)));
     let other = Report { commit: "fedcba9".into(), ..second };
     assert_eq!(merge(&[first, other]), Err(Mismatch::Commits("0123abc".into(), "fedcba9".into())));
@@ -114,7 +116,7 @@ fn progress_comes_to_the_total() {
         assert_eq!(progress.total, 100);
         last.fetch_max(progress.done, Ordering::Relaxed);
     };
-    let report = campaign(&ModelBackend::default(), &plan, &observe).expect("the canary dies");
+    let report = campaign(&ModelBackend::default(), &plan, &observe).expect("the plan is sound");
     assert_eq!((last.into_inner(), report.seeds_run), (100, 100));
     assert_eq!(report.histogram, [("passed".to_owned(), 100)].into());
 }
@@ -133,7 +135,7 @@ impl Make for Blind {
 #[test]
 fn a_canary_that_lives_is_an_error() {
     assert_eq!(canary(&ModelBackend::default()), Ok(()));
-    let refused = campaign(&Blind, &plan(0..10, None), &|_| {}).expect_err("nothing is seen");
+    let refused = canary(&Blind).expect_err("nothing is seen");
     assert_eq!(refused, Refused::CanaryLives { seed: CANARY, bug: "lost-wake" });
     assert!(refused.to_string().contains("the checkers do not detect it"));
 }

@@ -204,7 +204,7 @@ fn planted_bugs_are_found_on_an_backend_with_moves() {
             stop_after: 1,
             commit: "test".into(),
         };
-        let report = campaign(&Slow, &plan, &|_| {}).expect("the canary dies there too");
+        let report = campaign(&Slow, &plan, &|_| {}).expect("the plan is sound");
         let found = report.failures.first().unwrap_or_else(|| panic!("{} is not found", planted.name()));
         assert!(found.shrunk.lines().count() <= 12, "{}", found.shrunk);
         let small = parse(&found.shrunk).expect("a scenario").remove(0);

@@ -25,6 +25,12 @@ const IGNORED: &[(&str, &str, &str)] = &[
         "`.ci/run` runs both",
     ),
     (
+        "docs/CLUSTER.md",
+        "job=$(sbatch --parsable slurm-array.sh explore --random --seeds 0..1000000)",
+        "it needs a cluster with Slurm; `slurm.rs` has one",
+    ),
+    ("docs/CLUSTER.md", "kubectl apply -f kubernetes-job.yaml", "it needs a cluster with Kubernetes"),
+    (
         "docs/INSTALL.md",
         "gpupv serve --directory /run/gpupv --vms 1",
         "the disk is the reader's; `debian_guest.rs` has one",
@@ -33,16 +39,6 @@ const IGNORED: &[(&str, &str, &str)] = &[
         "docs/INSTALL.md",
         "cc -o client client.c $(pkg-config --cflags --libs gpupv)",
         "it needs an installed package",
-    ),
-    (
-        "host/scenario/cluster/README.md",
-        "kubectl apply -f kubernetes-job.yaml",
-        "it needs a cluster with Kubernetes",
-    ),
-    (
-        "host/scenario/cluster/README.md",
-        "job=$(sbatch --parsable slurm-array.sh)",
-        "it needs a cluster with Slurm",
     ),
 ];
 

@@ -198,8 +198,19 @@ fn results_are_json_for_programs() {
     assert_eq!((&json["passed"], &json["failed"], &json["skipped"]), (&7.into(), &3.into(), &0.into()));
     let results = json["results"].as_array().expect("a list");
     assert_eq!(results.len(), 10);
-    let keys =
-        ["backend", "case", "duration_ms", "file", "line", "reason", "title", "unchecked", "verdict", "what"];
+    let keys = [
+        "backend",
+        "case",
+        "duration_ms",
+        "file",
+        "line",
+        "reason",
+        "source",
+        "title",
+        "unchecked",
+        "verdict",
+        "what",
+    ];
     for result in results {
         let found: Vec<&str> = result.as_object().expect("an object").keys().map(String::as_str).collect();
         assert_eq!(found, keys);

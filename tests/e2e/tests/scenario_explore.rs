@@ -1,10 +1,12 @@
 //! `gpupv scenario explore` and `merge`: refusals, results that depend on seeds only, and merged shards.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use e2e::programs::{gpupv_binary, scenario, stderr, stdout, tree};
+use e2e::polling::until;
+use e2e::programs::{gpupv, gpupv_binary, scenario, stderr, stdout, tree};
 use serde_json::Value;
 
 /// Removes the canary's line, which only explorations print.
@@ -186,42 +188,46 @@ fn report(path: &Path) -> Value {
     serde_json::from_slice(&fs::read(path).expect("the file was written")).expect("JSON")
 }
 
-/// Runs a cluster script with gpupv on its PATH.
-fn script(folder: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Output {
-    let binaries = gpupv_binary().parent().expect("it is in a folder");
-    let path = format!("{}:{}", binaries.display(), std::env::var("PATH").unwrap_or_default());
+/// Runs a cluster script with these programs on its PATH.
+fn script(folder: &Path, programs: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Output {
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
     let mut command = Command::new("sh");
-    command
-        .args(arguments)
-        .current_dir(folder)
-        .env("PATH", path)
-        .env("SEEDS", SEEDS)
-        .env("REPORTS", "reports");
+    command.args(arguments).current_dir(folder).env("PATH", path);
     command.envs(environment.iter().copied()).stdin(Stdio::null()).output().expect("sh starts")
+}
+
+/// The folder of gpupv.
+fn binaries() -> &'static Path {
+    gpupv_binary().parent().expect("it is in a folder")
+}
+
+fn cluster_file(name: &str) -> String {
+    tree().join("host/scenario/cluster").join(name).to_str().expect("UTF-8").to_owned()
 }
 
 #[test]
 fn shards_of_a_slurm_array_add_up_to_the_whole() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (text, unsharded) = explore_unsharded(folder.path());
-    let cluster = tree().join("host/scenario/cluster");
-    let array = cluster.join("slurm-array.sh");
+    let array = cluster_file("slurm-array.sh");
     // Last shard first, because the order must not matter.
     for task in ["2", "0", "1"] {
-        let environment = [("SLURM_ARRAY_TASK_ID", task), ("SLURM_ARRAY_TASK_COUNT", "3")];
-        let output = script(folder.path(), &[array.to_str().expect("UTF-8")], &environment);
+        let environment = [("SLURM_ARRAY_TASK_ID", task), ("SLURM_ARRAY_TASK_MAX", "2")];
+        let arguments = [&array, "explore", "--random", "--seeds", SEEDS];
+        let output = script(folder.path(), binaries(), &arguments, &environment);
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     }
-    let merge = cluster.join("slurm-merge.sh");
-    let output = script(folder.path(), &[merge.to_str().expect("UTF-8")], &[]);
+    let output = script(folder.path(), binaries(), &[&cluster_file("slurm-merge.sh")], &[]);
     assert_eq!((output.status.code(), stdout(&output)), (Some(0), text.as_str()));
     let merged = ["merge", "reports/2.json", "reports/0.json", "reports/1.json", "--report", "merged.json"];
     assert_eq!(scenario(folder.path(), &merged).status.code(), Some(0));
     assert_eq!(report(&folder.path().join("merged.json")), unsharded);
     // A missing or duplicate shard is reported.
     for (reports, expected) in [
-        (&["reports/0.json", "reports/2.json"][..], "are missing: add the report of their shard"),
-        (&["reports/0.json"; 2], "in two reports"),
+        (&["reports/0.json", "reports/2.json"][..], "1 of 3 shards are missing: 1. Run each again with"),
+        (&["reports/0.json"; 2], "2 of 3 shards are missing: 1-2."),
+        (&["reports", "reports/0.json"], "in two reports"),
+        (&["reports", "--junit", "results.xml"], "--junit takes results of `gpupv scenario run`"),
     ] {
         let output = scenario(folder.path(), &[&["merge"], reports].concat());
         assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
@@ -229,24 +235,153 @@ fn shards_of_a_slurm_array_add_up_to_the_whole() {
     }
 }
 
+/// Slurm itself requeues a task whose node fails. The script requeues one whose shard could not do its work, a few
+/// times, but none whose shard has found failures.
+#[test]
+fn a_task_that_could_not_do_its_work_is_requeued() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let programs = folder.path().join("programs");
+    fs::create_dir(&programs).expect("writable");
+    for (name, text) in
+        [("gpupv", "#!/bin/sh\nexit $STATUS\n"), ("scontrol", "#!/bin/sh\necho scontrol \"$@\"\n")]
+    {
+        fs::write(programs.join(name), text).expect("writable");
+        fs::set_permissions(programs.join(name), fs::Permissions::from_mode(0o755)).expect("it is ours");
+    }
+    for (status, restarts, expected, requeued) in [
+        ("0", "0", 0, ""),
+        ("1", "0", 0, ""),
+        ("2", "0", 2, "scontrol requeue 42_5\n"),
+        ("137", "1", 137, "scontrol requeue 42_5\n"),
+        ("137", "2", 137, ""),
+    ] {
+        let environment = [
+            ("STATUS", status),
+            ("SLURM_RESTART_COUNT", restarts),
+            ("SLURM_ARRAY_JOB_ID", "42"),
+            ("SLURM_ARRAY_TASK_ID", "5"),
+            ("SLURM_ARRAY_TASK_MAX", "7"),
+        ];
+        let output =
+            script(folder.path(), &programs, &[&cluster_file("slurm-array.sh"), "run", "."], &environment);
+        assert_eq!((output.status.code(), stdout(&output)), (Some(expected), requeued), "status {status}");
+    }
+}
+
 #[test]
 fn shards_of_a_kubernetes_job_add_up_to_the_whole() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (text, _) = explore_unsharded(folder.path());
-    fs::create_dir(folder.path().join("reports")).expect("writable");
-    let manifest =
-        fs::read_to_string(tree().join("host/scenario/cluster/kubernetes-job.yaml")).expect("text");
+    let reports = folder.path().join("reports");
+    fs::create_dir(&reports).expect("writable");
+    let manifest = fs::read_to_string(cluster_file("kubernetes-job.yaml")).expect("text");
+    let manifest = manifest.replace("/reports", reports.to_str().expect("UTF-8"));
+    let value = |key: &str| manifest.lines().find_map(|line| line.trim().strip_prefix(key)).expect("a line");
     let commands: Vec<&str> =
         manifest.lines().map(str::trim).filter(|line| line.starts_with("gpupv scenario ")).collect();
-    let [explore, merge] = commands[..] else { panic!("two commands: {commands:?}") };
-    let completions =
-        manifest.lines().find_map(|line| line.trim().strip_prefix("completions: ")).expect("a number");
-    assert!(explore.contains(&format!("$JOB_COMPLETION_INDEX/{completions}\"")), "{explore}");
-    for index in 0..completions.parse::<u32>().expect("a number") {
+    let [shard, merge] = commands[..] else { panic!("two commands: {commands:?}") };
+    let shards = value("completions: ");
+    assert!(manifest.contains(&format!("- name: SHARDS\n              value: \"{shards}\"")), "{manifest}");
+    // The pod's arguments follow its command.
+    let arguments: Vec<String> = serde_json::from_str(value("args: ")).expect("a list");
+    let arguments: Vec<&str> =
+        arguments.iter().map(|word| word.replace("0..1000000", SEEDS).leak() as &str).collect();
+    for index in 0..shards.parse::<u32>().expect("a number") {
         let index = index.to_string();
-        let output = script(folder.path(), &["-c", explore], &[("JOB_COMPLETION_INDEX", &index)]);
+        let environment = [("JOB_COMPLETION_INDEX", index.as_str()), ("SHARDS", shards), ("JOBS", "1")];
+        let command = [&["-c", shard, "shard"], arguments.as_slice()].concat();
+        let output = script(folder.path(), binaries(), &command, &environment);
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     }
-    let output = script(folder.path(), &["-c", merge], &[]);
+    let output = script(folder.path(), binaries(), &["-c", merge], &[]);
     assert_eq!((output.status.code(), stdout(&output)), (Some(0), text.as_str()));
+}
+
+/// Cases `n=0` to `n=9`, of which `n=7` fails.
+const NUMBERS: &str = "\
+scenario \"numbers\"
+matrix n = 0 1 2 3 4 5 6 7 8 9
+given more = 1 when n is 7
+given more = 0 otherwise
+process p
+p  D = device -> ok
+p  F = fence D initial=$more -> ok
+expect F = 0
+";
+
+#[test]
+fn shards_of_a_run_add_up_to_the_whole() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    fs::create_dir(folder.path().join("suite")).expect("writable");
+    fs::write(folder.path().join("suite/numbers.scn"), NUMBERS).expect("writable");
+    for file in 0..11 {
+        fs::write(folder.path().join(format!("suite/litmus{file}.scn")), LITMUS).expect("writable");
+    }
+    let unsharded =
+        scenario(folder.path(), &["run", "suite", "--tap", "unsharded.tap", "--report", "whole.json"]);
+    assert_eq!(unsharded.status.code(), Some(1), "{}", stderr(&unsharded));
+    fs::create_dir(folder.path().join("reports")).expect("writable");
+    // More shards than files: some have none.
+    let run_shard = |shard: u32| {
+        let (shard, file) = (format!("{shard}/16"), format!("reports/{shard}.json"));
+        let output = scenario(folder.path(), &["run", "suite", "--shard", &shard, "--report", &file]);
+        output.status.code().expect("it is not killed")
+    };
+    let codes: Vec<i32> = (0..16).map(run_shard).collect();
+    assert_eq!(codes.iter().sum::<i32>(), 1, "one shard has the case that fails: {codes:?}");
+    let merge = ["merge", "reports", "--tap", "merged.tap", "--junit", "merged.xml"];
+    let merged = scenario(folder.path(), &merge);
+    assert_eq!((merged.status.code(), stdout(&merged)), (Some(1), stdout(&unsharded)));
+    let text = |name: &str| fs::read_to_string(folder.path().join(name)).expect("the file was written");
+    assert_eq!(text("merged.tap"), text("unsharded.tap"));
+    assert!(text("merged.xml").contains("<testsuites name=\"gpupv scenario\" tests=\"42\" failures=\"2\""));
+    for lost in ["3", "4", "9"] {
+        fs::remove_file(folder.path().join(format!("reports/{lost}.json"))).expect("it was there");
+    }
+    let explored = ["explore", "--random", "--seeds", "0..4", "--report", "explored.json"];
+    assert_eq!(scenario(folder.path(), &explored).status.code(), Some(0));
+    for (arguments, expected) in [
+        (&["merge", "reports"][..], "3 of 16 shards are missing: 3-4,9. Run each again with --shard K/16"),
+        (&["merge", "suite"], "it has no .json file: no shard has ended"),
+        (&["merge", "reports", "explored.json"], "reports of `run` and of `explore` cannot be merged"),
+        (&["merge", "whole.json", "--save", "failures"], "--save takes failures of"),
+        (&["run", "suite", "--shard", "0/2", "--fail-fast"], "cannot be used with"),
+    ] {
+        let output = scenario(folder.path(), arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stdout(&output));
+        assert!(stderr(&output).contains(expected), "{arguments:?}: {}", stderr(&output));
+    }
+    // A case that is nowhere is an error of the whole, not of a shard.
+    for shard in ["0/2", "1/2"] {
+        let file = format!("none/{}.json", &shard[..1]);
+        fs::create_dir_all(folder.path().join("none")).expect("writable");
+        let none = ["run", "suite", "--case", "n=70", "--shard", shard, "--report", &file];
+        assert_eq!(scenario(folder.path(), &none).status.code(), Some(0));
+    }
+    let output = scenario(folder.path(), &["merge", "none"]);
+    assert!(stderr(&output).contains("no shard has a case"), "{}", stderr(&output));
+    // Other scenarios, though as many.
+    fs::write(folder.path().join("suite/numbers.scn"), NUMBERS.replace("F = 0", "F = 1")).expect("writable");
+    for lost in [3, 4, 9] {
+        run_shard(lost);
+    }
+    let output = scenario(folder.path(), &["merge", "reports"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
+    assert!(stderr(&output).contains("different scenarios: 12 files with"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_killed_shard_leaves_no_report_not_even_an_older_one() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let older = folder.path().join("0.json");
+    fs::write(&older, "an older report").expect("writable");
+    let mut shard = gpupv(&["scenario", "explore", "--random", "--seeds", "0..4000000000"]);
+    shard.args(["--shard", "0/2", "--report", "0.json"]).current_dir(folder.path()).stdout(Stdio::null());
+    let mut shard = shard.stderr(Stdio::null()).spawn().expect("gpupv starts");
+    until("the older report is removed", || !older.exists());
+    shard.kill().expect("it runs");
+    shard.wait().expect("it is ours");
+    assert!(!older.exists());
+    let output = scenario(folder.path(), &["merge", "."]);
+    assert!(stderr(&output).contains("no shard has ended"), "{}", stderr(&output));
 }

@@ -13,6 +13,7 @@ use super::{Class, FailureMode, Make, chooser, crashes, failure, random, run_onc
 use crate::program::Program;
 use crate::run::{Ended, Verdict};
 use crate::script::{self, print};
+use crate::shards::shard;
 
 /// The seed that is run first, with each of the planted bugs. If it passes, the checkers are blind. This one fails on
 /// every backend of this crate.
@@ -33,7 +34,7 @@ pub struct Plan {
     pub seeds: Range<u64>,
     /// Number of threads.
     pub jobs: usize,
-    /// Run only part `k` of `n`, from 0: see [`shard`].
+    /// Run only part `k` of `n`, from 0: see [`crate::shards::shard`].
     pub shard: Option<(u64, u64)>,
     /// A bug to plant in the kernel, to test the checkers.
     pub planted: Option<PlantedBug>,
@@ -74,14 +75,6 @@ pub enum Refused {
     NoSeeds(u64, u64),
 }
 
-/// Returns part `k` of `n` of the seeds: consecutive ranges, as even as possible. A shard is not every n-th seed, so
-/// that `--seeds` can run it again, and a merged report stops where the whole one does.
-pub fn shard(seeds: &Range<u64>, k: u64, n: u64) -> Range<u64> {
-    let count = u128::from(seeds.end - seeds.start);
-    let border = |k: u64| seeds.start + (count * u128::from(k) / u128::from(n)) as u64;
-    border(k)..border(k + 1)
-}
-
 /// Runs the canary: the checkers must detect each planted bug.
 pub fn canary<M: Make>(make: &M) -> Result<(), Refused> {
     let program = random(CANARY);
@@ -94,7 +87,8 @@ pub fn canary<M: Make>(make: &M) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Runs the plan. `progress` is called now and then, by any of the threads.
+/// Runs the plan, for callers that have run the [`canary`] on this backend: once, for any number of plans. `progress` is
+/// called now and then, by any of the threads.
 pub fn campaign<M: Make>(
     make: &M,
     plan: &Plan,
@@ -109,7 +103,6 @@ pub fn campaign<M: Make>(
         Some((k, n)) => shard(&plan.seeds, k, n),
         None => plan.seeds.clone(),
     };
-    canary(make)?;
     let chunks = run_all(make, plan, &seeds, progress);
     let mut report = join(&chunks).unwrap_or_else(|_| Report::new(plan, seeds.clone()));
     report.seeds = seeds;

@@ -39,7 +39,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use drivers::{Registry, panic_words};
 use dxgkrnl::PlantedBug;
 
-pub use campaign::{CANARY, Plan, Progress, Refused, campaign, canary, program_of, shard};
+pub use campaign::{CANARY, Plan, Progress, Refused, campaign, canary, program_of};
 pub use class::{Class, FailureMode};
 pub use crash::crashes;
 pub use exhaustive::{ExhaustiveReport, Unlike, every_way, every_way_up_to};

@@ -6,6 +6,7 @@ use std::ops::Range;
 use serde_json::{Map, Value, json};
 
 use super::{Class, Plan};
+use crate::shards::{Gaps, Uncovered, check_cover};
 
 /// Number of each result: `passed`, an outcome of a race, a class of failures.
 pub type Histogram = BTreeMap<String, u64>;
@@ -48,8 +49,8 @@ pub enum Mismatch {
     Commits(String, String),
     #[error("reports that stop after different numbers of failures: {0} and {1}")]
     StopAfter(usize, usize),
-    #[error("seeds {0} to {1} are missing: add the report of their shard")]
-    Gap(u64, u64),
+    #[error("seeds {0} are missing: add the report of their shard")]
+    Gaps(Gaps),
     #[error("reports of different plans: seeds {}..{} and {}..{}", .0.start, .0.end, .1.start, .1.end)]
     Plans(Range<u64>, Range<u64>),
     #[error("seed {0} is in two reports")]
@@ -159,34 +160,35 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Merges the reports of shards, in any order: the result is exactly the report of one run over all seeds. A missing
-/// shard is refused, also the first and the last.
+/// Merges the reports of shards, in any order: the result is exactly the report of one run over all seeds. Missing
+/// shards are refused, also the first and the last.
 pub fn merge(reports: &[Report]) -> Result<Report, Mismatch> {
-    let whole = join(reports)?;
-    let Range { start, end } = whole.planned;
-    if whole.seeds.start > start {
-        return Err(Mismatch::Gap(start, whole.seeds.start - 1));
-    }
-    if whole.seeds.end < end {
-        return Err(Mismatch::Gap(whole.seeds.end, end - 1));
-    }
-    Ok(whole)
+    let planned = reports.first().ok_or(Mismatch::Nothing)?.planned.clone();
+    join_into(planned, reports)
 }
 
 /// Joins the reports of adjacent ranges.
 pub(super) fn join(reports: &[Report]) -> Result<Report, Mismatch> {
+    let start = reports.iter().map(|report| report.seeds.start).min().ok_or(Mismatch::Nothing)?;
+    let end = reports.iter().map(|report| report.seeds.end).max().ok_or(Mismatch::Nothing)?;
+    join_into(start..end, reports)
+}
+
+fn join_into(seeds: Range<u64>, reports: &[Report]) -> Result<Report, Mismatch> {
     let mut parts: Vec<&Report> = reports.iter().collect();
     // With more shards than seeds, some have none.
     parts.sort_by_key(|report| (report.seeds.start, report.seeds.end));
-    let (first, last) = (parts.first().ok_or(Mismatch::Nothing)?, parts.last().ok_or(Mismatch::Nothing)?);
+    check(&seeds, &parts)?;
+    let first = *parts.first().ok_or(Mismatch::Nothing)?;
     let mut whole = Report {
-        seeds: first.seeds.start..last.seeds.end,
+        seeds,
         seeds_run: 0,
         failures: Vec::new(),
         histogram: Histogram::new(),
-        ..(*first).clone()
+        commit: first.commit.clone(),
+        planned: first.planned.clone(),
+        stop_after: first.stop_after,
     };
-    check(&parts)?;
     for part in parts {
         for found in &part.failures {
             let mut found = found.clone();
@@ -205,7 +207,8 @@ pub(super) fn join(reports: &[Report]) -> Result<Report, Mismatch> {
     Ok(whole)
 }
 
-fn check(parts: &[&Report]) -> Result<(), Mismatch> {
+/// Checks that sorted parts belong together and cover the seeds.
+fn check(seeds: &Range<u64>, parts: &[&Report]) -> Result<(), Mismatch> {
     for pair in parts.windows(2) {
         let [before, after] = pair else { continue };
         if before.commit != after.commit {
@@ -217,14 +220,11 @@ fn check(parts: &[&Report]) -> Result<(), Mismatch> {
         if before.planned != after.planned {
             return Err(Mismatch::Plans(before.planned.clone(), after.planned.clone()));
         }
-        if before.seeds.end < after.seeds.start {
-            return Err(Mismatch::Gap(before.seeds.end, after.seeds.start - 1));
-        }
-        if before.seeds.end > after.seeds.start {
-            return Err(Mismatch::Overlap(after.seeds.start));
-        }
     }
-    Ok(())
+    check_cover(seeds, parts.iter().map(|part| part.seeds.clone())).map_err(|uncovered| match uncovered {
+        Uncovered::Gaps(gaps) => Mismatch::Gaps(gaps),
+        Uncovered::Overlap(seed) => Mismatch::Overlap(seed),
+    })
 }
 
 fn add(to: &mut Histogram, from: &Histogram) {

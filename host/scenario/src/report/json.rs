@@ -8,7 +8,8 @@ use crate::run::Verdict;
 
 impl Results {
     /// Returns `{"results": [..], "divergences": [..], "passed": 4, "failed": 1, "skipped": 3, "left_out": 0}`. In a
-    /// result, `line` and `what` are set for a failure, `reason` for a skip; otherwise they are null.
+    /// result, `line`, `what` and `source`, the line's text, are set for a failure, `reason` for a skip; otherwise they
+    /// are null.
     pub fn json(&self) -> Value {
         let counts = self.counts();
         let results: Vec<Value> = self.cases.iter().map(result).collect();
@@ -46,6 +47,7 @@ fn result(result: &CaseResult) -> Value {
         "line": line,
         "what": what,
         "reason": reason,
+        "source": result.source,
         "unchecked": unchecked,
         "duration_ms": result.duration.as_secs_f64() * 1000.0,
     })

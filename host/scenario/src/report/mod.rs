@@ -2,16 +2,20 @@
 //!
 //! [`Results`] has a result for each case on each backend. It is written as text ([`Results::text`]), JSON
 //! ([`Results::json`]), JUnit XML ([`Results::junit`]) and TAP 14 ([`Results::tap`]). Every format lists the lines that
-//! a backend could not check, with the reason.
+//! a backend could not check, with the reason. A [`SuiteReport`] has the results of a part of the files, for merging.
 
 mod json;
 mod junit;
+mod suite;
 mod tap;
 #[cfg(test)]
 mod tests;
 mod text;
 
+use std::borrow::Cow;
 use std::time::Duration;
+
+pub use suite::{SuiteMismatch, SuiteReport, merge_suites};
 
 use crate::program::Backend;
 use crate::run::Verdict;
@@ -27,7 +31,7 @@ pub struct CaseResult {
     pub backend: Backend,
     pub verdict: Verdict,
     /// Lines that the backend cannot check, each with the reason.
-    pub unchecked: Vec<(u32, &'static str)>,
+    pub unchecked: Vec<(u32, Cow<'static, str>)>,
     /// Text of the failing line.
     pub source: Option<String>,
     pub duration: Duration,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::limits::{FAILURES_SHOWN_MAX, PLACES_SHOWN_MAX};
 use crate::program::Backend;
-use crate::report::{CaseResult, Results};
+use crate::report::{CaseResult, Results, SuiteMismatch, SuiteReport, merge_suites};
 use crate::run::{Failure, Verdict};
 
 fn result(file: &str, case: &str, backend: Backend, verdict: Verdict) -> CaseResult {
@@ -27,7 +27,7 @@ fn failed(line: u32, what: &str) -> Verdict {
 /// Results with a case of each kind.
 fn some() -> Results {
     let mut unchecked = result("a.scn", "", Backend::Model, Verdict::Passed);
-    unchecked.unchecked = vec![(9, "this backend has no messages to count"); 2];
+    unchecked.unchecked = vec![(9, "this backend has no messages to count".into()); 2];
     let mut diverges = result("b#1.scn", "value=5", Backend::Link, failed(7, "expected <ok>, found: \"no\""));
     diverges.source = Some("p  signal D F=1 -> ok".into());
     let cases = vec![
@@ -75,7 +75,7 @@ fn long_lists_are_cut_and_say_so() {
     let mut results = Results { cases: (0..FAILURES_SHOWN_MAX + 2).map(case).collect(), left_out: 0 };
     assert!(results.text().contains("\nand 2 more failures\n"), "{}", results.text());
     let mut passed = result("a.scn", "", Backend::Model, Verdict::Passed);
-    passed.unchecked = (1..=PLACES_SHOWN_MAX as u32 + 3).map(|line| (line, "why")).collect();
+    passed.unchecked = (1..=PLACES_SHOWN_MAX as u32 + 3).map(|line| (line, "why".into())).collect();
     results.cases = vec![passed];
     assert!(results.text().contains("a.scn:8 and 3 more lines\n"), "{}", results.text());
 }
@@ -89,7 +89,7 @@ fn programs_read_json() {
     assert_eq!(
         results[3].to_string(),
         "{\"backend\":\"link\",\"case\":\"value=5\",\"duration_ms\":2.0,\"file\":\"b#1.scn\",\"line\":7,\
-         \"reason\":null,\"title\":\"a title\",\"unchecked\":[],\"verdict\":\"failed\",\
+         \"reason\":null,\"source\":\"p  signal D F=1 -> ok\",\"title\":\"a title\",\"unchecked\":[],\"verdict\":\"failed\",\
          \"what\":\"expected <ok>, found: \\\"no\\\"\"}"
     );
     assert_eq!(results[0]["unchecked"][1]["line"], 9);
@@ -188,4 +188,68 @@ not ok 7 - c.scn on link
   ...
 "#;
     assert_eq!(some().tap(), expected);
+}
+
+/// The results of `some`, each case as if it were a file, in a part of its own.
+fn parts() -> (SuiteReport, Vec<SuiteReport>) {
+    let results = some();
+    let chunks: Vec<Vec<CaseResult>> = results.by_case().map(<[CaseResult]>::to_vec).collect();
+    let backends = vec![Backend::Model, Backend::Link, Backend::Local];
+    let planned = chunks.len() as u64;
+    let part = |files, results| SuiteReport {
+        commit: "0123abc".into(),
+        digest: 7,
+        backends: backends.clone(),
+        planned,
+        files,
+        results,
+    };
+    let whole = part(0..planned, results);
+    let parts = (0..).zip(chunks).map(|(at, cases)| part(at..at + 1, Results { cases, left_out: 0 }));
+    (whole, parts.collect())
+}
+
+#[test]
+fn parts_of_a_run_are_merged_through_json_in_any_order() {
+    let (whole, mut parts) = parts();
+    parts.reverse();
+    let read: Vec<SuiteReport> =
+        parts.iter().map(|part| SuiteReport::from_json(&part.to_json()).expect("its own form")).collect();
+    assert_eq!(merge_suites(read).expect("they fit"), whole);
+    assert_eq!(merge_suites(vec![whole.clone()]).expect("it is whole"), whole);
+}
+
+#[test]
+fn parts_that_do_not_belong_together_are_refused() {
+    let (_, parts) = parts();
+    assert!(parts.len() >= 4, "a gap needs parts around it");
+    let without = |left_out: &[usize]| {
+        let kept = (0..parts.len()).filter(|at| !left_out.contains(at)).map(|at| parts[at].clone());
+        merge_suites(kept.collect()).unwrap_err().to_string()
+    };
+    assert_eq!(without(&[0, 2]), "files 0, 2 are missing: add the report of their shard");
+    assert_eq!(without(&[parts.len() - 1]), "files 3 are missing: add the report of their shard");
+    let with = |part: SuiteReport| {
+        let all = [parts.clone(), vec![part]].concat();
+        merge_suites(all).unwrap_err().to_string()
+    };
+    let last = parts[parts.len() - 1].clone();
+    assert_eq!(with(last.clone()), "file 3 is in two reports");
+    assert!(with(SuiteReport { commit: "fedcba9".into(), ..last.clone() }).contains("different code"));
+    assert!(with(SuiteReport { digest: 8, ..last.clone() }).contains("different scenarios"));
+    assert!(with(SuiteReport { backends: vec![], ..last.clone() }).contains("different backends"));
+    assert_eq!(merge_suites(vec![]), Err(SuiteMismatch::Nothing));
+    for (pointer, value) in [
+        ("/commit", serde_json::json!(1)),
+        ("/files/end", serde_json::json!(-1)),
+        ("/backends/0", serde_json::json!("no such backend")),
+        ("/results/results/0/verdict", serde_json::json!("perhaps")),
+        ("/results/results/0/duration_ms", serde_json::json!(-1.0)),
+        ("/results/results/0/line", serde_json::json!(u64::MAX)),
+    ] {
+        let mut json = last.to_json();
+        *json.pointer_mut(pointer).expect("it is there") = value;
+        let refused = SuiteReport::from_json(&json);
+        assert!(matches!(refused, Err(SuiteMismatch::NoReport(_))), "{pointer}: {refused:?}");
+    }
 }

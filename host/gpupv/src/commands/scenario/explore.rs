@@ -20,10 +20,11 @@ use scenario::program::Backend;
 use scenario::report::Counts;
 use scenario::world::declared_skip;
 
-use crate::commands::scenario::explored::{self, Explored, shell_word};
+use crate::commands::scenario::explored::{Explored, shell_word};
 use crate::commands::scenario::files::Corpus;
 use crate::commands::scenario::panics;
 use crate::commands::scenario::ranges::{SeedRange, Shard};
+use crate::commands::scenario::report_file::{Content, ReportFile, Sink};
 use crate::output::{OK, Progress, VERDICT_FAILED, say};
 
 /// Number of seeds to run if none are named.
@@ -54,27 +55,19 @@ impl SeededBackend {
     }
 }
 
-/// Output files of an exploration.
+/// The folder of scenarios that fail.
 #[derive(Args, Debug)]
-pub struct OutputArgs {
-    /// Write the report into this file, for `gpupv scenario merge`
-    #[arg(long, value_name = "FILE")]
-    pub report: Option<PathBuf>,
+pub struct SaveArgs {
     /// Write the shrunk scenario of each failure into this folder
     #[arg(long, value_name = "DIR")]
     pub save: Option<PathBuf>,
 }
 
-impl OutputArgs {
-    /// Checks before any run that the results can be written.
+impl SaveArgs {
+    /// Makes the folder.
     pub fn prepare(&self) -> anyhow::Result<()> {
-        if let Some(path) = &self.report {
-            fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-        }
-        if let Some(folder) = &self.save {
-            fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        }
-        Ok(())
+        let Some(folder) = &self.save else { return Ok(()) };
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))
     }
 }
 
@@ -108,8 +101,11 @@ pub struct ExploreArgs {
     /// Stop after this many failures; 0: never
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub stop_after: usize,
+    /// Write the report into this file, for `gpupv scenario merge`
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
     #[command(flatten)]
-    pub output: OutputArgs,
+    pub save: SaveArgs,
     /// Print a log of the run of this seed, and nothing else
     #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "shard", "report", "save"])]
     pub log: Option<u64>,
@@ -284,12 +280,9 @@ fn print_log<M: Make>(make: &M, subject: &Subject, args: &ExploreArgs, seed: u64
     if failure(&ended).is_none() { OK } else { VERDICT_FAILED }
 }
 
-/// Writes the report and the saved scenarios, prints the skipped cases and the summary, and returns the exit code.
-pub fn conclude(totals: &Totals, args: &OutputArgs) -> anyhow::Result<u8> {
-    if let Some(path) = &args.report {
-        explored::write(path, &totals.explored)?;
-    }
-    if let Some(folder) = &args.save {
+/// Saves the scenarios of failures, prints the skipped cases and the summary, and returns the exit code.
+pub fn conclude(totals: &Totals, save: &SaveArgs) -> anyhow::Result<u8> {
+    if let Some(folder) = &save.save {
         for one in &totals.explored {
             one.save(folder)?.iter().for_each(|name| say(format_args!("saved {name}")));
         }
@@ -338,7 +331,8 @@ pub fn run(args: &ExploreArgs, drivers: &Registry) -> anyhow::Result<u8> {
     if args.shard.is_some() && subjects.iter().any(|subject| subject.is_exhaustive(args)) {
         bail!("--shard divides seeds: name them with --seeds");
     }
-    args.output.prepare()?;
+    let sink = Sink::open(args.report.as_deref())?;
+    args.save.prepare()?;
     for backend in [SeededBackend::Model, SeededBackend::Link] {
         if subjects.iter().any(|subject| subject.backend(args) == backend) && !check_canary(backend) {
             return Ok(VERDICT_FAILED);
@@ -351,5 +345,7 @@ pub fn run(args: &ExploreArgs, drivers: &Registry) -> anyhow::Result<u8> {
             SeededBackend::Link => totals.explore(&link, subject, args)?,
         }
     }
-    conclude(&totals, &args.output)
+    let code = conclude(&totals, &args.save)?;
+    sink.write(&ReportFile { shard: args.shard, content: Content::Explored(totals.explored) })?;
+    Ok(code)
 }

@@ -1,10 +1,11 @@
-//! The result of an exploration: as text, as a file, merged from shards.
+//! The result of an exploration: as text, as JSON, merged from shards.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use scenario::explore::{Found, Report, merge};
 use serde_json::{Value, json};
 
@@ -83,11 +84,11 @@ impl Explored {
         Ok(names)
     }
 
-    fn to_json(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         json!({"subject": self.subject, "command": self.command, "report": self.report.to_json()})
     }
 
-    fn from_json(value: &Value) -> anyhow::Result<Explored> {
+    pub fn from_json(value: &Value) -> anyhow::Result<Explored> {
         let text =
             |key: &str| value[key].as_str().map(str::to_owned).with_context(|| format!("{key:?} is missing"));
         let report = Report::from_json(&value["report"])?;
@@ -114,37 +115,21 @@ fn line(text: &mut String, words: std::fmt::Arguments<'_>) {
     writeln!(text, "{words}").expect("writing to a string cannot fail");
 }
 
-/// Writes reports into a file that [`read`] reads.
-pub fn write(path: &Path, all: &[Explored]) -> anyhow::Result<()> {
-    let reports: Vec<Value> = all.iter().map(Explored::to_json).collect();
-    let text = format!("{:#}\n", json!({ "reports": reports }));
-    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
-}
-
-pub fn read(path: &Path) -> anyhow::Result<Vec<Explored>> {
-    let name = path.display();
-    let bytes = fs::read(path).with_context(|| name.to_string())?;
-    let value: Value = serde_json::from_slice(&bytes).with_context(|| format!("{name} is no report"))?;
-    let Some(reports) = value["reports"].as_array() else {
-        bail!("{name} is no report: \"reports\" is missing")
-    };
-    let reports = reports.iter().map(Explored::from_json).collect::<anyhow::Result<Vec<_>>>();
-    reports.with_context(|| format!("{name} is no report"))
-}
-
 /// Merges the reports of shards, separately for each subject, in the order of their first report.
-pub fn merge_all(parts: &[Explored]) -> anyhow::Result<Vec<Explored>> {
-    let mut groups: Vec<(Explored, Vec<Report>)> = Vec::new();
-    for part in parts {
-        let same = |(group, _): &&mut (Explored, Vec<Report>)| group.command == part.command;
-        match groups.iter_mut().find(same) {
-            Some((_, reports)) => reports.push(part.report.clone()),
-            None => groups.push((part.clone(), vec![part.report.clone()])),
+pub fn merge_all(parts: Vec<Explored>) -> anyhow::Result<Vec<Explored>> {
+    let mut groups: Vec<(String, String, Vec<Report>)> = Vec::new();
+    let mut by_command: HashMap<String, usize> = HashMap::new();
+    for Explored { subject, command, report } in parts {
+        if let Some(&group) = by_command.get(&command) {
+            groups[group].2.push(report);
+        } else {
+            by_command.insert(command.clone(), groups.len());
+            groups.push((subject, command, vec![report]));
         }
     }
-    let merged = |(explored, reports): (Explored, Vec<Report>)| -> anyhow::Result<Explored> {
-        let report = merge(&reports).with_context(|| format!("the reports of {}", explored.subject))?;
-        Ok(Explored { report, ..explored })
+    let merged = |(subject, command, reports): (String, String, Vec<Report>)| -> anyhow::Result<Explored> {
+        let report = merge(&reports).with_context(|| format!("the reports of {subject}"))?;
+        Ok(Explored { subject, command, report })
     };
     groups.into_iter().map(merged).collect()
 }

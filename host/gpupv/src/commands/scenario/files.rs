@@ -43,14 +43,7 @@ impl Corpus {
     /// the result; a path without any scenario is an `Err`.
     pub fn read(paths: &[PathBuf]) -> anyhow::Result<Corpus> {
         let mut corpus = Corpus::default();
-        let mut seen = BTreeSet::new();
-        for path in paths {
-            for file in find(path)? {
-                if seen.insert(file.canonicalize().unwrap_or_else(|_| file.clone())) {
-                    corpus.add(&file);
-                }
-            }
-        }
+        find_all(paths)?.iter().for_each(|file| corpus.add(file));
         Ok(corpus)
     }
 
@@ -89,6 +82,20 @@ impl Corpus {
             }
         }
     }
+}
+
+/// Returns the files and those below the folders, in the order of the paths, each once.
+pub fn find_all(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+    let mut seen = BTreeSet::new();
+    let mut all = Vec::new();
+    for path in paths {
+        for file in find(path)? {
+            if seen.insert(file.canonicalize().unwrap_or_else(|_| file.clone())) {
+                all.push(file);
+            }
+        }
+    }
+    Ok(all)
 }
 
 /// Returns the file itself, or every .scn file below the folder, sorted.

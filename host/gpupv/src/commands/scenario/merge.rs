@@ -1,32 +1,139 @@
 //! `gpupv scenario merge`: merges the reports of shards.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
+use anyhow::{Context as _, bail};
 use clap::Args;
+use scenario::report::{SuiteReport, merge_suites};
 
-use crate::commands::scenario::explore::{OutputArgs, Totals, conclude};
-use crate::commands::scenario::explored::{merge_all, read};
-use crate::output::say;
+use crate::commands::scenario::explore::{SaveArgs, Totals, conclude};
+use crate::commands::scenario::explored::{Explored, merge_all};
+use crate::commands::scenario::ranges::Shard;
+use crate::commands::scenario::report_file::{Content, ReportFile, Sink};
+use crate::commands::scenario::result_files::{ResultFiles, Sinks};
+use crate::output::{OK, VERDICT_FAILED, say};
 
 /// Arguments of `gpupv scenario merge`.
 #[derive(Args, Debug)]
 pub struct MergeArgs {
-    /// The files that `explore --shard K/N --report FILE` wrote, of every shard, in any order
+    /// The files that `--shard K/N --report FILE` wrote, of every shard, in any order; of a folder its .json files
     #[arg(required = true, value_name = "REPORT")]
     pub reports: Vec<PathBuf>,
+    /// Write the merged report into this file
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
     #[command(flatten)]
-    pub output: OutputArgs,
+    pub save: SaveArgs,
+    #[command(flatten)]
+    pub files: ResultFiles,
 }
 
-pub fn run(args: &MergeArgs) -> anyhow::Result<u8> {
-    let mut parts = Vec::new();
-    for path in &args.reports {
-        parts.extend(read(path)?);
+/// The reports that were read, all of one command.
+enum Parts {
+    Explored(Vec<Explored>),
+    Suites(Vec<SuiteReport>),
+}
+
+/// Returns the files that the arguments name.
+fn files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            files.extend(reports_of(path).with_context(|| format!("cannot read {}", path.display()))?);
+        } else {
+            files.push(path.clone());
+        }
     }
-    let totals = merge_all(&parts)?;
-    args.output.prepare()?;
+    Ok(files)
+}
+
+/// Returns the reports of a folder, by name.
+fn reports_of(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut reports = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let is_hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        if path.extension().is_some_and(|of| of == "json") && !is_hidden {
+            reports.push(path);
+        }
+    }
+    if reports.is_empty() {
+        bail!("it has no .json file: no shard has ended");
+    }
+    reports.sort();
+    Ok(reports)
+}
+
+fn read_all(paths: &[PathBuf]) -> anyhow::Result<Parts> {
+    let (mut explored, mut suites, mut shards) = (Vec::new(), Vec::new(), Vec::new());
+    for path in files(paths)? {
+        let ReportFile { shard, content } = ReportFile::read(&path)?;
+        shards.extend(shard);
+        match content {
+            Content::Explored(all) => explored.extend(all),
+            Content::Suite(suite) => suites.push(suite),
+        }
+        if !explored.is_empty() && !suites.is_empty() {
+            bail!("{}: reports of `run` and of `explore` cannot be merged", path.display());
+        }
+    }
+    refuse_missing(&shards)?;
+    Ok(if suites.is_empty() { Parts::Explored(explored) } else { Parts::Suites(suites) })
+}
+
+/// Names all shards without a report. Reports of different numbers of shards are left to the check of their ranges.
+fn refuse_missing(shards: &[Shard]) -> anyhow::Result<()> {
+    let Some(Shard { parts, .. }) = shards.first().copied() else { return Ok(()) };
+    if shards.iter().any(|shard| shard.parts != parts) {
+        return Ok(());
+    }
+    let found: BTreeSet<u64> = shards.iter().map(|shard| shard.part).collect();
+    if found.len() as u64 == parts {
+        return Ok(());
+    }
+    let missing: Vec<u64> = (0..parts).filter(|part| !found.contains(part)).collect();
+    bail!(
+        "{} of {parts} shards are missing: {}. Run each again with --shard K/{parts}, and add its report",
+        missing.len(),
+        Shard::list(&missing)
+    )
+}
+
+fn merge_explored(parts: Vec<Explored>, args: &MergeArgs) -> anyhow::Result<u8> {
+    if let Some(flag) = args.files.any() {
+        bail!("{flag} takes results of `gpupv scenario run`; these are reports of `explore`: use --report");
+    }
+    let totals = merge_all(parts)?;
+    let sink = Sink::open(args.report.as_deref())?;
+    args.save.prepare()?;
     for total in &totals {
         say(format_args!("{}", total.text().trim_end()));
     }
-    conclude(&Totals::of_seeds(totals), &args.output)
+    let code = conclude(&Totals::of_seeds(totals.clone()), &args.save)?;
+    sink.write(&ReportFile { shard: None, content: Content::Explored(totals) })?;
+    Ok(code)
+}
+
+fn merge_runs(parts: Vec<SuiteReport>, args: &MergeArgs) -> anyhow::Result<u8> {
+    if args.save.save.is_some() {
+        bail!("--save takes failures of `gpupv scenario explore`; these are reports of `run`");
+    }
+    let whole = merge_suites(parts)?;
+    if whole.results.cases.is_empty() {
+        bail!("no shard has a case: `--case` and `--tag` left none");
+    }
+    let sink = Sink::open(args.report.as_deref())?;
+    Sinks::open(&args.files)?.write(&whole.results)?;
+    say(format_args!("{}", whole.results.text().trim_end()));
+    let code = if whole.results.counts().failed == 0 { OK } else { VERDICT_FAILED };
+    sink.write(&ReportFile { shard: None, content: Content::Suite(whole) })?;
+    Ok(code)
+}
+
+pub fn run(args: &MergeArgs) -> anyhow::Result<u8> {
+    match read_all(&args.reports)? {
+        Parts::Explored(parts) => merge_explored(parts, args),
+        Parts::Suites(parts) => merge_runs(parts, args),
+    }
 }

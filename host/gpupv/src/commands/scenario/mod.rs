@@ -14,6 +14,8 @@ mod merge;
 mod new;
 mod panics;
 mod ranges;
+mod report_file;
+mod result_files;
 mod run_files;
 #[cfg(test)]
 mod tests;
@@ -45,7 +47,7 @@ pub enum ScenarioCommand {
     Run(run_files::RunArgs),
     /// Run interleavings, links, crashes and whole programs drawn by seed, and every interleaving of a race
     Explore(Box<explore::ExploreArgs>),
-    /// Merge the reports of shards
+    /// Merge the reports of shards of `run` and `explore`
     Merge(merge::MergeArgs),
 }
 

@@ -29,6 +29,18 @@ pub struct Shard {
     pub parts: u64,
 }
 
+impl Shard {
+    /// Returns the numbers of shards, in order, as Slurm writes them: `3,5-9`.
+    pub fn list(parts: &[u64]) -> String {
+        let ranges = parts.chunk_by(|one, next| one + 1 == *next).map(|range| match range {
+            [first, .., last] => format!("{first}-{last}"),
+            [one] => one.to_string(),
+            [] => String::new(),
+        });
+        ranges.collect::<Vec<_>>().join(",")
+    }
+}
+
 impl FromStr for Shard {
     type Err = String;
 
@@ -66,6 +78,11 @@ mod tests {
         assert_eq!("0..10".parse(), Ok(SeedRange(0..10)));
         assert_eq!(format!("7..{}", u64::MAX).parse(), Ok(SeedRange(7..u64::MAX)));
         assert_eq!("3/4".parse(), Ok(Shard { part: 3, parts: 4 }));
+    }
+
+    #[test]
+    fn shards_are_listed_as_slurm_writes_them() {
+        assert_eq!(Shard::list(&[0, 3, 5, 6, 7, 9, 10]), "0,3,5-7,9-10");
     }
 
     #[test]

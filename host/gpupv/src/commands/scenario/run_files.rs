@@ -1,18 +1,21 @@
 //! `gpupv scenario run`: runs every case on every backend.
 
-use std::fs::File;
-use std::io::Write as _;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use drivers::Registry;
 use scenario::Backend;
-use scenario::report::{CaseResult, Results};
+use scenario::explore::digest;
+use scenario::report::{CaseResult, Results, SuiteReport};
+use scenario::shards::shard;
 use scenario::world::declared_skip;
 
-use crate::commands::scenario::files::{Corpus, ScenarioFile};
+use crate::commands::scenario::files::{Corpus, ScenarioFile, find_all};
+use crate::commands::scenario::ranges::Shard;
+use crate::commands::scenario::report_file::{Content, ReportFile, Sink};
+use crate::commands::scenario::result_files::{ResultFiles, Sinks};
 use crate::commands::scenario::work::{Work, run_all};
 use crate::commands::scenario::{PathArgs, backends};
 use crate::output::{OK, Progress, VERDICT_FAILED, say};
@@ -67,15 +70,14 @@ pub struct RunArgs {
     /// Print the results as JSON
     #[arg(long)]
     pub json: bool,
-    /// Write the results as JSON into this file
+    #[command(flatten)]
+    pub files: ResultFiles,
+    /// Only part K of N of the files, counted from 0
+    #[arg(long, value_name = "K/N", conflicts_with = "fail_fast")]
+    pub shard: Option<Shard>,
+    /// Write the report into this file, for `gpupv scenario merge`
     #[arg(long, value_name = "FILE")]
-    pub json_file: Option<PathBuf>,
-    /// Write the results as JUnit XML into this file
-    #[arg(long, value_name = "FILE")]
-    pub junit: Option<PathBuf>,
-    /// Write the results as TAP 14 into this file
-    #[arg(long, value_name = "FILE")]
-    pub tap: Option<PathBuf>,
+    pub report: Option<PathBuf>,
 }
 
 impl RunArgs {
@@ -89,65 +91,12 @@ impl RunArgs {
                 && self.tag.as_ref().is_none_or(|tag| program.tags.contains(tag))
         };
         let cases: Vec<Work<'a>> = all.filter(is_wanted).collect();
-        if cases.is_empty() {
+        // Of a shard, none may be left.
+        if cases.is_empty() && self.shard.is_none() {
             bail!("no case is left by --case and --tag: `gpupv scenario list` shows what there is");
         }
         Ok(cases)
     }
-}
-
-/// The result files, opened before any case runs.
-struct Sinks {
-    json: Option<(PathBuf, File)>,
-    junit: Option<(PathBuf, File)>,
-    tap: Option<(PathBuf, File)>,
-}
-
-impl Sinks {
-    fn open(args: &RunArgs) -> anyhow::Result<Sinks> {
-        refuse_equal(args)?;
-        let open = |path: &Option<PathBuf>| -> anyhow::Result<Option<(PathBuf, File)>> {
-            let Some(path) = path else { return Ok(None) };
-            let file = File::create(path).with_context(|| cannot_write(path))?;
-            Ok(Some((path.clone(), file)))
-        };
-        Ok(Sinks { json: open(&args.json_file)?, junit: open(&args.junit)?, tap: open(&args.tap)? })
-    }
-
-    fn write(self, results: &Results) -> anyhow::Result<()> {
-        let write = |(path, mut file): (PathBuf, File), text: String| {
-            file.write_all(text.as_bytes()).with_context(|| cannot_write(&path))
-        };
-        if let Some(sink) = self.json {
-            write(sink, format!("{}\n", results.json()))?;
-        }
-        if let Some(sink) = self.junit {
-            write(sink, results.junit())?;
-        }
-        if let Some(sink) = self.tap {
-            write(sink, results.tap())?;
-        }
-        Ok(())
-    }
-}
-
-/// Refuses two kinds of results in one file, which would overwrite each other. Checked before any file is truncated.
-fn refuse_equal(args: &RunArgs) -> anyhow::Result<()> {
-    let flags = [("--json-file", &args.json_file), ("--junit", &args.junit), ("--tap", &args.tap)];
-    let mut taken: Vec<(&str, PathBuf)> = Vec::new();
-    for (flag, path) in flags {
-        let Some(path) = path else { continue };
-        let absolute = std::path::absolute(path).with_context(|| cannot_write(path))?;
-        if let Some((other, _)) = taken.iter().find(|(_, taken)| *taken == absolute) {
-            bail!("{other} and {flag} both write {}: give each a file of its own", path.display());
-        }
-        taken.push((flag, absolute));
-    }
-    Ok(())
-}
-
-fn cannot_write(path: &Path) -> String {
-    format!("cannot write {}", path.display())
 }
 
 /// Runs the cases on each backend in turn.
@@ -190,12 +139,29 @@ fn in_order(by_backend: Vec<Vec<CaseResult>>, runs: usize) -> Results {
     Results { cases: cases.into_iter().map(|(_, result)| result).collect(), left_out }
 }
 
+/// Digest of what is run: names and texts of all files, and what chooses their cases.
+fn digest_of(files: &[PathBuf], args: &RunArgs) -> anyhow::Result<u64> {
+    let mut digests = Vec::new();
+    for file in files {
+        let text = std::fs::read(file).with_context(|| file.display().to_string())?;
+        digests.extend([digest(file.as_os_str().as_encoded_bytes()), digest(&text)]);
+    }
+    let chosen = [&args.case, &args.tag].map(|text| digest(format!("{text:?}").as_bytes()));
+    let bytes = digests.into_iter().chain(chosen).flat_map(u64::to_le_bytes);
+    Ok(digest(&bytes.collect::<Vec<u8>>()))
+}
+
 pub fn run(args: &RunArgs, drivers: &Registry) -> anyhow::Result<u8> {
-    let files = Corpus::read_sound(&args.paths.paths)?;
+    let all = find_all(&args.paths.paths)?;
+    let planned = all.len() as u64;
+    // A shard reads its own files only: reading takes a good part of the time that running takes.
+    let part = args.shard.map_or(0..planned, |Shard { part, parts }| shard(&(0..planned), part, parts));
+    let files = Corpus::read_sound(&all[part.start as usize..part.end as usize])?;
     let cases = args.cases(&files)?;
     let is_chosen = |backend: &Backend| args.backends.iter().any(|choice| choice.is(*backend));
     let chosen: Vec<Backend> = Backend::ALL.into_iter().filter(is_chosen).collect();
-    let sinks = Sinks::open(args)?;
+    let sinks = Sinks::open(&args.files)?;
+    let sink = Sink::open(args.report.as_deref())?;
     let results = run_on(&chosen, &cases, args, drivers)?;
     sinks.write(&results)?;
     if args.json {
@@ -203,5 +169,11 @@ pub fn run(args: &RunArgs, drivers: &Registry) -> anyhow::Result<u8> {
     } else {
         say(format_args!("{}", results.text().trim_end()));
     }
-    Ok(if results.counts().failed == 0 { OK } else { VERDICT_FAILED })
+    let code = if results.counts().failed == 0 { OK } else { VERDICT_FAILED };
+    if args.report.is_some() {
+        let (commit, digest) = (env!("GPUPV_COMMIT").into(), digest_of(&all, args)?);
+        let suite = SuiteReport { commit, digest, backends: chosen, planned, files: part, results };
+        sink.write(&ReportFile { shard: args.shard, content: Content::Suite(suite) })?;
+    }
+    Ok(code)
 }

@@ -61,7 +61,10 @@ fn run_one(backend: Backend, runner: &mut dyn BackendRunner, work: Work<'_>) -> 
     let (verdict, unchecked) = match declared_skip(program, backend) {
         Some(reason) => (Verdict::Skipped(reason.into()), Vec::new()),
         None => match panics::catch(|| runner.run(program)) {
-            Ok(ended) => (ended.verdict, ended.unchecked),
+            Ok(ended) => {
+                let unchecked = ended.unchecked.into_iter().map(|(line, reason)| (line, reason.into()));
+                (ended.verdict, unchecked.collect())
+            }
             Err(message) => {
                 let what = format!("the {} backend panicked: {message}", backend.name());
                 (Verdict::Failed(Failure { line: 0, what }), Vec::new())

@@ -1,0 +1,128 @@
+//! The file that `--report` writes and `gpupv scenario merge` reads.
+//!
+//! A shard may end at any moment: its node fails, the cluster's engine preempts it. So the file appears under its name
+//! when it is complete, and a report of an earlier run is removed before the first case runs.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use scenario::report::SuiteReport;
+use serde_json::{Value, json};
+use tempfile::NamedTempFile;
+
+use crate::commands::scenario::explored::Explored;
+use crate::commands::scenario::ranges::Shard;
+
+/// What a report is of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Content {
+    /// `gpupv scenario explore`: a report for each subject.
+    Explored(Vec<Explored>),
+    /// `gpupv scenario run`.
+    Suite(SuiteReport),
+}
+
+/// A report, with its shard.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReportFile {
+    /// `None`: all seeds or cases.
+    pub shard: Option<Shard>,
+    pub content: Content,
+}
+
+impl ReportFile {
+    fn to_json(&self) -> Value {
+        let mut value = match &self.content {
+            Content::Explored(all) => {
+                json!({ "reports": all.iter().map(Explored::to_json).collect::<Vec<_>>() })
+            }
+            Content::Suite(suite) => json!({ "suite": suite.to_json() }),
+        };
+        if let Some(Shard { part, parts }) = self.shard {
+            value["shard"] = json!({ "part": part, "parts": parts });
+        }
+        value
+    }
+
+    fn from_json(value: &Value) -> anyhow::Result<ReportFile> {
+        let shard = match &value["shard"] {
+            Value::Null => None,
+            shard => match (shard["part"].as_u64(), shard["parts"].as_u64()) {
+                (Some(part), Some(parts)) if part < parts => Some(Shard { part, parts }),
+                _ => bail!("\"shard\" is none"),
+            },
+        };
+        let content = match (value["reports"].as_array(), value.get("suite")) {
+            (Some(reports), _) => {
+                Content::Explored(reports.iter().map(Explored::from_json).collect::<anyhow::Result<_>>()?)
+            }
+            (None, Some(suite)) => Content::Suite(SuiteReport::from_json(suite)?),
+            (None, None) => bail!("\"reports\" or \"suite\" is missing"),
+        };
+        Ok(ReportFile { shard, content })
+    }
+
+    pub fn read(path: &Path) -> anyhow::Result<ReportFile> {
+        let name = path.display();
+        let bytes = fs::read(path).with_context(|| name.to_string())?;
+        let value = serde_json::from_slice(&bytes).with_context(|| format!("{name} is no report"))?;
+        ReportFile::from_json(&value).with_context(|| format!("{name} is no report"))
+    }
+}
+
+/// Where a report goes, opened before anything runs.
+pub enum Sink {
+    Nowhere,
+    /// A device or a pipe.
+    Stream(PathBuf, File),
+    /// A file that gets its name when it is complete.
+    Named(PathBuf, NamedTempFile),
+}
+
+impl Sink {
+    pub fn open(path: Option<&Path>) -> anyhow::Result<Sink> {
+        let Some(path) = path else { return Ok(Sink::Nowhere) };
+        Sink::named(path).with_context(|| cannot_write(path))
+    }
+
+    fn named(path: &Path) -> anyhow::Result<Sink> {
+        match fs::metadata(path) {
+            Ok(metadata) if !metadata.is_file() => {
+                let file = File::options().write(true).open(path)?;
+                return Ok(Sink::Stream(path.into(), file));
+            }
+            Ok(_) | Err(_) => {}
+        }
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let name = path.file_name().context("it names no file")?;
+        // Others may read the report, as they may read a file that the shell makes.
+        let file = tempfile::Builder::new()
+            .prefix(&format!(".{}-", name.to_string_lossy()))
+            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))
+            .tempfile_in(folder.unwrap_or(Path::new(".")))?;
+        if path.exists() {
+            fs::remove_file(path)?;
+        }
+        Ok(Sink::Named(path.into(), file))
+    }
+
+    pub fn write(self, report: &ReportFile) -> anyhow::Result<()> {
+        let text = || format!("{:#}\n", report.to_json());
+        match self {
+            Sink::Nowhere => Ok(()),
+            Sink::Stream(path, mut file) => {
+                file.write_all(text().as_bytes()).with_context(|| cannot_write(&path))
+            }
+            Sink::Named(path, mut file) => {
+                file.write_all(text().as_bytes()).with_context(|| cannot_write(&path))?;
+                file.persist(&path).with_context(|| cannot_write(&path)).map(drop)
+            }
+        }
+    }
+}
+
+fn cannot_write(path: &Path) -> String {
+    format!("cannot write {}", path.display())
+}
