@@ -66,3 +66,11 @@ debian-guest:
 # A Slurm of four nodes runs shards, one node is killed (root; needs slurmctld, slurmd, slurm-client, munge)
 slurm:
     cargo test --package e2e --test slurm -- --ignored
+
+# A container of the package runs scenarios and the daemon (root; needs debhelper, mmdebstrap, buildah)
+container:
+    cargo test --package e2e --test container -- --ignored
+
+# The jobs of docs/CI.md and docs/CLUSTER.md against the schemas of GitHub, GitLab and Kubernetes (needs PyPI)
+jobs:
+    .ci/jobs

@@ -14,8 +14,8 @@ const LIBRARY_FOLDER: [&str; 5] =
 /// Folders of headers.
 const HEADERS: [&str; 2] = ["guest/umd/include", "host/driver_host/include"];
 
-/// Files for clusters, in `share/gpupv`.
-const SHARED: [(&str, &str); 1] = [("host/scenario/cluster", "cluster")];
+/// Files for clusters and containers, in `share/gpupv`.
+const SHARED: [(&str, &str); 2] = [("host/scenario/cluster", "cluster"), ("host/dist/Containerfile", "")];
 
 /// Copies a file and gives it these permissions.
 pub fn put(from: &Path, to: &Path, mode: u32) -> anyhow::Result<()> {
@@ -127,6 +127,7 @@ mod tests {
             "lib/pkgconfig/gpupv.pc",
             "lib/systemd/system/gpupv-guestd.service",
             "lib/systemd/system/gpupv.service",
+            "share/gpupv/Containerfile",
             "share/gpupv/cluster/kubernetes-job.yaml",
             "share/gpupv/cluster/slurm-array.sh",
             "share/doc/gpupv/README.md",

@@ -9,6 +9,7 @@ pub mod files;
 pub mod guests;
 pub mod journal;
 pub mod machine;
+pub mod packages;
 pub mod pages;
 pub mod polling;
 pub mod programs;

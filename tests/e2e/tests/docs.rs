@@ -25,6 +25,16 @@ const IGNORED: &[(&str, &str, &str)] = &[
         "`.ci/run` runs both",
     ),
     (
+        "docs/CI.md",
+        "curl --fail --location --output /tmp/gpupv.deb \"$GPUPV_PACKAGE\"",
+        "it installs the package; `container.rs` does so in a container",
+    ),
+    (
+        "docs/CI.md",
+        "cp /usr/share/gpupv/Containerfile gpupv_*.deb image/",
+        "it needs podman or docker; `container.rs` uses buildah",
+    ),
+    (
         "docs/CLUSTER.md",
         "job=$(sbatch --parsable slurm-array.sh explore --random --seeds 0..1000000)",
         "it needs a cluster with Slurm; `slurm.rs` has one",
@@ -124,6 +134,29 @@ fn a_shell_session_runs_unless_a_reason_is_listed() {
     let listed: Vec<_> =
         IGNORED.iter().map(|(page, command, _)| ((*page).to_owned(), (*command).to_owned())).collect();
     assert_eq!(ignored, listed, "left: fenced as console,ignore; right: the table IGNORED");
+}
+
+/// The jobs of services cannot run here; the commands of gpupv in them can.
+#[test]
+fn jobs_of_services_run_what_a_session_runs() {
+    let page = Page::new(Path::new("docs/CI.md"));
+    let sessions = page.sessions();
+    let run: Vec<&str> = sessions
+        .iter()
+        .filter(|session| !session.is("ignore"))
+        .flat_map(|session| session.steps.iter().map(|step| step.command.as_str()))
+        .collect();
+    let jobs: Vec<_> = page.blocks().into_iter().filter(|block| block.info == "yaml").collect();
+    let lines = jobs.iter().flat_map(|block| &block.lines);
+    let commands: Vec<&str> = lines.filter_map(|line| Some(&line[line.find("gpupv scenario ")?..])).collect();
+    assert_eq!(commands.len(), 3, "{commands:?}");
+    for command in commands {
+        assert!(
+            run.iter().any(|line| line.ends_with(command)),
+            "no session of {} runs: {command}",
+            page.name()
+        );
+    }
 }
 
 #[test]
