@@ -44,6 +44,8 @@ impl Source {
         let home =
             std::env::var("CARGO_HOME").or_else(|_| std::env::var("HOME").map(|home| home + "/.cargo"));
         let mut flags = vec![format!("--remap-path-prefix={}={SOURCES_SEEM_IN}", self.tree.display())];
+        // Generated code is in cargo's target folder.
+        flags.push(format!("--remap-path-prefix={}={SOURCES_SEEM_IN}/target", target.display()));
         if let Ok(home) = home {
             flags.push(format!("--remap-path-prefix={home}={SOURCES_SEEM_IN}/cargo"));
         }
