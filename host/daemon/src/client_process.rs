@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use d3dkmt::text::printable;
 use d3dkmt::{EventId, NtStatus, WakeTarget};
 use dxgkrnl::{ProcessId, VmId};
 use frame_ring::{KICK, Way};
@@ -22,14 +23,9 @@ use super::limits::{OUTBOX_BYTES_MAX, VSOCK_PIECE_BYTES};
 use super::registered_events::{EventSink, RegisterError, RegisteredEvents};
 use super::rings::{LentPages, RingOutlet, Rings};
 
-/// Returns text from a guest with control characters replaced, safe for a terminal and for a line of a log.
-pub fn without_controls(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { '\u{FFFD}' } else { letter }).collect()
-}
-
-/// Returns a process's name without control characters, cut to [`NAME_BYTES_MAX`].
+/// Returns a process's name without unprintable characters, cut to [`NAME_BYTES_MAX`].
 pub fn kept_name(name: &str) -> String {
-    let mut name = without_controls(name);
+    let mut name = printable(name);
     while name.len() > NAME_BYTES_MAX {
         name.pop();
     }

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::Context as _;
 use d3dkmt::limits::REGISTERED_EVENTS_PER_PROCESS_MAX;
+use d3dkmt::text::printable;
 use d3dkmt::{EventId, FeatureId, Handle, ShareToken};
 use dxgkrnl::{Features, ProcessId};
 use fence_page::PAGE_BYTES;
@@ -21,7 +22,7 @@ use vsock_device::locks::{Rank, Ranked, RankedGuard};
 use vsock_device::{CloseReason, Connection, Endpoint, GuestMemory};
 
 use super::backing::{BackingPages, ReleaseBacking};
-use super::client_process::{ClientProcess, kept_name, without_controls};
+use super::client_process::{ClientProcess, kept_name};
 use super::kernel_host::{SharedPiece, Token};
 use super::limits::{HELLO_BYTES_MAX, VSOCK_PIECE_BYTES};
 use super::memory::FenceMemory;
@@ -219,9 +220,8 @@ impl GuestdEndpoint {
         self.replies.session.get_or_init(|| session);
         self.keeps_backing = version >= KEPT_BACKING_SINCE;
         self.pending_connection = None;
-        let line = || {
-            format!("vm {}: guestd is connected, kernel {}", self.vm.id.0, without_controls(&hello.kernel))
-        };
+        let line =
+            || format!("vm {}: guestd is connected, kernel {}", self.vm.id.0, printable(&hello.kernel));
         self.vm.kernel_host.log.debug(Peer::Vm(self.vm.id), line);
         let known = match version >= FEATURES_SINCE {
             true => Features::of_ids(hello.features.iter().copied().map(FeatureId)),

@@ -14,7 +14,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
 ];
 
 /// Command lines of each subcommand, each with what it does.
-const EXAMPLES: [(&str, &[(&str, &str)]); 27] = [
+const EXAMPLES: [(&str, &[(&str, &str)]); 28] = [
     ("demo", &[("gpupv demo", "the tour in a VM"), ("gpupv demo --local", "the same without a VM")]),
     (
         "doctor",
@@ -84,6 +84,13 @@ const EXAMPLES: [(&str, &[(&str, &str)]); 27] = [
         &[
             ("gpupv trace export client.gvt", "client.html, a page"),
             ("gpupv trace export client.gvt --format pftrace", "for ui.perfetto.dev"),
+        ],
+    ),
+    (
+        "trace open",
+        &[
+            ("gpupv trace open client.gvt", "the page in a browser, until Ctrl-C"),
+            ("gpupv trace open client.gvt --no-browser", "print its address only"),
         ],
     ),
     ("trace diff", &[("gpupv trace diff good.gvt bad.gvt", "the first difference, by cause")]),

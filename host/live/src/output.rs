@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use d3dkmt::text::printable_lines;
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
 /// Success.
@@ -187,10 +188,11 @@ pub fn exit_code(status: std::process::ExitStatus) -> u8 {
 /// Whether output on standard output was lost.
 static IS_CUT: AtomicBool = AtomicBool::new(false);
 
-/// Prints a line on standard output. A reader that closes the pipe early, such as `head`, is no failure. A full disk is
+/// Prints a line on standard output. What guests and files named cannot command the terminal: unprintable characters are
+/// written as JSON does. A reader that closes the pipe early, such as `head`, is no failure. A full disk is
 /// one, and [`end`] returns the exit code for it.
 pub fn say(line: fmt::Arguments<'_>) {
-    note_loss(&writeln!(std::io::stdout(), "{line}"));
+    note_loss(&writeln!(std::io::stdout(), "{}", printable_lines(&line.to_string())));
 }
 
 /// Forwards a program's output to standard output, with the error handling of [`say`].
@@ -213,7 +215,7 @@ fn note_loss(result: &std::io::Result<()>) {
 /// Prints a line on standard error. `eprintln` would panic where that is full or closed.
 pub fn say_error(line: fmt::Arguments<'_>) {
     // A failure to print an error cannot be reported.
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = writeln!(std::io::stderr(), "{}", printable_lines(&line.to_string()));
 }
 
 /// As [`say_error`], with gpupv's name in front.

@@ -9,6 +9,7 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use serde_json::{Value, json};
 use timeline::Timeline;
 use timeline::lanes::{self, Selection};
 
@@ -27,8 +28,8 @@ fn main() {
     page(&long.with_extension("html"));
 }
 
-/// Speed of the page in Chromium: load time, and the time of each of about a hundred frames while zooming from the
-/// whole trace to a few events and back.
+/// Speed of the page in Chromium: load time; then the time from each frame to the next, and of the script in it, while
+/// the wheel zooms in and out and the mouse drags, by time and by steps.
 fn page(html: &Path) {
     let mut browser = browser::Browser::start();
     timed("page opened in Chromium", || browser.open(html, ""));
@@ -36,32 +37,49 @@ fn page(html: &Path) {
         "{:>10.0} ms to decode and lay it out",
         browser.evaluate("gpupv.loaded").as_f64().unwrap_or(f64::NAN)
     );
+    browser.evaluate(
+        "window.deltas = []; { let last = performance.now(); const frame = () => { const now = performance.now(); \
+         deltas.push(now - last); last = now; requestAnimationFrame(frame); }; requestAnimationFrame(frame); }",
+    );
     for axis in ["by time", "by steps"] {
-        browser.evaluate("gpupv.app.frames.length = 0");
-        for _ in 0..25 {
-            browser.press("+");
-            browser.press("ArrowRight");
+        browser.press("0");
+        for (what, delta) in [("wheel, in", -120), ("wheel, out", 120)] {
+            figures(&mut browser, &format!("{axis}, {what}"), |browser, _| {
+                let wheel = json!({ "type": "mouseWheel", "x": 700, "y": 300, "deltaX": 0, "deltaY": delta, "modifiers": 2 });
+                browser.order("Input.dispatchMouseEvent", wheel);
+            });
         }
-        for _ in 0..25 {
-            browser.press("-");
-            browser.press("ArrowLeft");
+        for zoom in [0, 8, 16] {
+            browser.press("0");
+            (0..zoom).for_each(|_| browser.press("+"));
+            let mouse = |kind: &str, x: u64| json!({ "type": kind, "x": x, "y": 300, "button": "left", "buttons": 1, "clickCount": 1 });
+            browser.order("Input.dispatchMouseEvent", mouse("mousePressed", 900));
+            figures(&mut browser, &format!("{axis}, drag at zoom {zoom}"), |browser, at| {
+                browser.order("Input.dispatchMouseEvent", mouse("mouseMoved", 900 - 8 * at));
+            });
+            browser.order("Input.dispatchMouseEvent", mouse("mouseReleased", 420));
         }
-        let mut frames: Vec<f64> = browser
-            .evaluate("gpupv.app.frames")
-            .as_array()
-            .map_or(Vec::new(), |frames| frames.iter().filter_map(serde_json::Value::as_f64).collect());
-        frames.sort_by(f64::total_cmp);
-        let at = |part: f64| frames[((frames.len() - 1) as f64 * part) as usize];
-        println!(
-            "{axis}: {} frames, p50 {:.1} ms, p90 {:.1} ms, max {:.1} ms",
-            frames.len(),
-            at(0.5),
-            at(0.9),
-            at(1.0)
-        );
         browser.press("x");
     }
     timed("search for a name", || browser.evaluate("gpupv.app.search('SignalFromCpu F3')"));
+}
+
+/// Frames while sixty inputs arrive.
+fn figures(browser: &mut browser::Browser, what: &str, mut input: impl FnMut(&mut browser::Browser, u64)) {
+    browser.evaluate("deltas.length = gpupv.app.frames.length = 0");
+    (0..60).for_each(|at| input(browser, at));
+    let mut shown = format!("{what:<26}");
+    for (name, list) in [("frame to frame", "deltas.slice(1)"), ("script", "gpupv.app.frames")] {
+        let list = browser.evaluate(list);
+        let mut list: Vec<f64> = list.as_array().into_iter().flatten().filter_map(Value::as_f64).collect();
+        list.sort_by(f64::total_cmp);
+        let at = |part: f64| {
+            list.get((list.len().saturating_sub(1) as f64 * part) as usize).copied().unwrap_or(f64::NAN)
+        };
+        shown +=
+            &format!("  {name}: {} p50 {:.1} p90 {:.1} max {:.1} ms", list.len(), at(0.5), at(0.9), at(1.0));
+    }
+    println!("{shown}");
 }
 
 fn timed<T>(what: &str, work: impl FnOnce() -> T) -> T {

@@ -36,10 +36,10 @@ class Painter {
     return this.paint.createPattern(tile, "repeat");
   }
 
-  size() {
+  size(width, height) {
     const ratio = window.devicePixelRatio || 1, box = this.canvas.parentElement;
-    this.width = box.clientWidth;
-    this.height = box.clientHeight;
+    this.width = width ?? box.clientWidth;
+    this.height = height ?? box.clientHeight;
     this.canvas.style.height = this.height + "px";
     this.canvas.width = Math.round(this.width * ratio);
     this.canvas.height = Math.round(this.height * ratio);
@@ -54,6 +54,7 @@ class Painter {
     this.scale = (this.width - GUTTER) / (this.view.to - this.view.from);
     this.scroll = scroll;
     this.hits = [];
+    this.examined = 0;
     paint.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     paint.fillStyle = ink.back;
     paint.fillRect(0, 0, this.width, this.height);
@@ -284,35 +285,40 @@ class Painter {
       this.area(lane, y, stack.depth(view.axis), ink.tracks[lane.color]);
       return;
     }
-    // Packets that began earlier and are still queued: go back in proportion to the queue's depth.
-    let start = first;
-    for (let back = 0; back < 4 * stack.rows + 64 && start > 0; back++) start--;
-    const ahead = [];
+    // Earlier packets that are still queued: as many as the depth at the view's begin says.
+    const depth = stack.depth(view.axis), changes = lowerBound(depth.at, view.from);
+    let start = first, missing = changes > 0 ? depth.count[changes - 1] : 0;
+    for (let back = 8 * missing + 64; missing > 0 && back > 0 && start > 0; back--) if (end[--start] >= view.from) missing--;
+    // When the packets that are queued end, in order; those before `gone` have ended.
+    const ends = [];
+    let gone = 0;
+    this.examined += last - start;
     for (let at = start; at < last; at++) {
-      for (let gone = ahead.length - 1; gone >= 0; gone--) if (end[ahead[gone]] <= begin[at]) ahead.splice(gone, 1);
-      if (end[at] >= view.from) this.stairs(lane, y, at, ahead, begin[at], end);
-      ahead.push(at);
+      while (gone < ends.length && ends[gone] <= begin[at]) gone++;
+      if (gone > 1024) { ends.splice(0, gone); gone = 0; }
+      if (end[at] >= view.from) this.stairs(lane, y, at, ends, gone, begin[at], end[at]);
+      ends.splice(lowerBound(ends, end[at], gone), 0, end[at]);
     }
   }
 
-  stairs(lane, y, at, ahead, from, end) {
+  // A packet from its begin to its end, a row lower each time that one ahead of it ends. Only the rows of the lane are
+  // looked at, however deep the queue is.
+  stairs(lane, y, at, ends, gone, from, until) {
     const { view, ink, timeline: { packets }, words } = this, row = lane.list[at];
-    const leaves = ahead.map((other) => end[other]).filter((when) => when < end[at]).sort((one, other) => one - other);
-    const stay = ahead.length - leaves.length;
+    const ahead = ends.length - gone, leaving = lowerBound(ends, until, gone) - gone;
     const rows = Math.max(1, Math.min(lane.stack.rows, ROWS_MAX)), floor = y + lane.height - 2;
     const color = lane.label === "hardware queue" ? ink.tracks[this.lanes.colors[packets.track[row]]] : ink.tracks[lane.color];
-    let begin = from, level = ahead.length;
-    for (const leave of [...leaves, end[at]]) {
-      if (level < rows && leave >= view.from && begin <= view.to) {
-        const x = this.x(begin), width = Math.max(1, (leave - begin) * this.scale);
-        const runs = view.axis === 0 && packets.ran[row] <= begin;
-        const pale = !runs && packets.kind[row] === 0 && level > 0;
-        const fill = packets.kind[row] === 0 ? color : packets.kind[row] === 1 ? ink.quiet : ink.wait;
-        const hatch = packets.outcome[row] !== 0;
-        this.slice(x, floor - (level + 1) * ROW + 1, width, ROW - 1, { fill, hatch, pale, text: words.packet(row) }, "packet", row);
-      }
-      begin = leave;
-      level = Math.max(stay, level - 1);
+    for (let left = Math.max(0, ahead - rows + 1); left <= leaving; left++) {
+      this.examined++;
+      const begin = left === 0 ? from : ends[gone + left - 1], end = left < leaving ? ends[gone + left] : until;
+      if (end < view.from || begin > view.to) continue;
+      const level = ahead - left, x = this.x(begin), width = Math.max(1, (end - begin) * this.scale);
+      const runs = view.axis === 0 && packets.ran[row] <= begin;
+      const pale = !runs && packets.kind[row] === 0 && level > 0;
+      const fill = packets.kind[row] === 0 ? color : packets.kind[row] === 1 ? ink.quiet : ink.wait;
+      const hatch = packets.outcome[row] !== 0;
+      const text = width > 30 ? words.packet(row) : "";
+      this.slice(x, floor - (level + 1) * ROW + 1, width, ROW - 1, { fill, hatch, pale, text }, "packet", row);
     }
   }
 
@@ -428,7 +434,7 @@ class Painter {
       paint.fillRect(x, AXIS - 6, 1, 5);
       paint.fillStyle = ink.quiet;
       const text = view.axis === 0 ? ruled(at - this.timeline.head.begin, step) : "#" + number(Math.round(at));
-      paint.fillText(text, x + 3, AXIS / 2);
+      if (x + 3 + paint.measureText(text).width < this.width) paint.fillText(text, x + 3, AXIS / 2);
     }
     paint.fillStyle = ink.quiet;
     paint.fillText(view.axis === 0 ? "time since the first step" : "steps in order", 8, AXIS / 2);

@@ -2,6 +2,20 @@
 
 const byId = (id) => document.getElementById(id);
 
+// One of them is open at a time.
+const PANELS = ["blocked", "why", "table", "help"];
+
+// The picture on paper, in pixels of the page.
+const PRINT_WIDTH = 1040, PRINT_HEIGHT_MAX = 8000;
+
+// Moments of activity in a view of a thousand such moments, below which it is laid out by steps.
+const MOMENTS_FEW = 40;
+
+const overlaps = (rows, from, to) => {
+  for (let row = 0; row < rows.rows; row++) if (rows.t0[row] < to && rows.t1[row] > from) return true;
+  return false;
+};
+
 class App {
   constructor(timeline) {
     this.timeline = timeline;
@@ -13,12 +27,13 @@ class App {
     this.found = null;
     this.selected = null;
     this.panels.keys();
-    this.panels.blocked();
     const { head, events } = timeline;
     byId("meta").textContent = `${number(events.rows)} events in ${duration(head.end - head.begin)}, from ${duration(head.begin)} of the daemon's clock on, ${head.program}`;
     byId("blocked-button").textContent = `Blocked (${head.blocked.length + head.blockedLeftOut})`;
+    byId("why-button").hidden = head.whyPicture === "";
     if (head.integrity) this.problem(head.integrity);
     this.fit();
+    this.busy();
     this.listen();
     this.resize();
     this.fromHash();
@@ -39,6 +54,34 @@ class App {
   }
 
   fit() { [this.view.from, this.view.to] = this.ends(this.view.axis); this.redraw(); }
+
+  // The first view: without idle time of more than half of it at its begin or end, as while a guest boots.
+  busy() {
+    const { events, waits, packets, runs } = this.timeline;
+    let first = 0, last = events.rows - 1;
+    while (last - first > 1) {
+      const half = (events.at[last] - events.at[first]) / 2;
+      let before = first;
+      while (before < last && events.at[before + 1] - events.at[before] <= half) before++;
+      if (before === last) break;
+      const [from, to] = [events.at[before], events.at[before + 1]];
+      if ([waits, packets, runs].some((rows) => overlaps(rows, from, to))) break;
+      if (last - before > before - first) first = before + 1; else last = before;
+    }
+    if (last < first) return;
+    const [from, to] = [events.at[first], events.at[last]], room = (to - from) * 0.02 + 10;
+    if (last - first < events.rows - 1) {
+      this.show(from - room, to + room);
+      byId("meta").textContent += `; the view leaves out ${duration(this.timeline.head.end - this.timeline.head.begin - (to - from))} of idle time (0 shows all)`;
+    }
+    // Few moments with many steps each, as around a hang: by time they would be lines without room for a word.
+    let moments = 0, free = -Infinity;
+    for (let row = first; row <= last; row++) if (events.at[row] >= free) { moments++; free = events.at[row] + (to - from) / 1000; }
+    if (moments * 2 < last - first && moments < MOMENTS_FEW) {
+      this.turn();
+      byId("meta").textContent += "; by steps, because most of the time nothing happens (x shows it by time)";
+    }
+  }
 
   get view() { return this.painter.view; }
 
@@ -69,7 +112,8 @@ class App {
     const last = Math.max(first, Math.min(lowerBound(here, to), events.rows - 1));
     this.view.axis = 1 - axis;
     byId("axis").textContent = this.view.axis === 0 ? "Axis: time" : "Axis: steps";
-    if (events.rows > 0) this.show(there[first], there[last] + (axis === 0 ? 1 : 0));
+    if (first === 0 && last === events.rows - 1) this.fit();
+    else if (events.rows > 0) this.show(there[first], there[last] + (axis === 0 ? 1 : 0));
     this.redraw();
   }
 
@@ -80,6 +124,7 @@ class App {
   }
 
   frame() {
+    if (this.painter.printed) return;
     const begin = performance.now();
     this.painter.selected = this.selected;
     this.painter.draw(byId("scroller").scrollTop);
@@ -91,6 +136,7 @@ class App {
 
   resize() {
     const painter = this.painter;
+    if (painter.printed) return;
     painter.size();
     painter.theme();
     byId("spacer").style.height = Math.max(0, this.lanes.height + AXIS + 8 - painter.height) + "px";
@@ -207,15 +253,8 @@ class App {
 
   // Waits that ended in a step.
   endedBy(seq) {
-    const { waits } = this.timeline;
-    if (!this.ended) {
-      this.ended = Uint32Array.from({ length: waits.rows }, (_, row) => row).sort((one, other) => waits.s1[one] - waits.s1[other]);
-      this.endedAt = picked(this.ended, waits.s1);
-    }
-    const rows = [];
-    for (let at = lowerBound(this.endedAt, seq); at < this.ended.length && this.endedAt[at] === seq && rows.length < 20; at++) {
-      if (waits.outcome[this.ended[at]] !== 3) rows.push(this.ended[at]);
-    }
+    const { waits } = this.timeline, rows = [];
+    for (let row = 0; row < waits.rows && rows.length < 20; row++) if (waits.s1[row] === seq && waits.outcome[row] !== 3) rows.push(row);
     return rows;
   }
 
@@ -255,7 +294,16 @@ class App {
     this.reveal();
     [view.from, view.to] = keep;
     this.selected = selected;
+    this.say();
     this.redraw();
+  }
+
+  // Tells screen readers which lane the keys work on.
+  say() {
+    const lane = this.painter.lane;
+    if (!lane) return;
+    const of = lane.track === NONE ? lane.label : this.words.path(lane.track) + (lane.kind === "waits" ? ", waits" : "");
+    byId("said").textContent = `${of}: ${number(lane.list ? lane.list.length : 0)} items; n and p go through them`;
   }
 
   // Search.
@@ -299,6 +347,9 @@ class App {
 
   toggle(name) {
     const panel = byId(name), hide = !panel.hidden;
+    if (byId(name + "-button").hidden) return;
+    for (const other of PANELS) if (!hide && other !== name && !byId(other).hidden) this.toggle(other);
+    if (!hide && (name === "why" || name === "blocked") && !panel.querySelector(".scroll").firstChild) this.panels[name]();
     panel.hidden = hide;
     byId(name + "-button").setAttribute("aria-expanded", String(!hide));
     this.resize();
@@ -311,7 +362,7 @@ class App {
   }
 
   escape() {
-    for (const name of ["help", "table", "blocked"]) if (!byId(name).hidden) { this.toggle(name); return; }
+    for (const name of PANELS) if (!byId(name).hidden) { this.toggle(name); return; }
     if (byId("find").value !== "") { byId("find").value = ""; this.search(""); return; }
     this.selected = null;
     this.panels.details(null);
@@ -326,7 +377,7 @@ class App {
 
   fromHash() {
     const wanted = new URLSearchParams(location.hash.slice(1));
-    if (wanted.get("axis") === "step" && this.view.axis === 0) this.turn();
+    if (wanted.has("axis") && (wanted.get("axis") === "step") !== (this.view.axis === 1)) this.turn();
     if (wanted.has("find")) { byId("find").value = wanted.get("find"); this.search(wanted.get("find")); }
     if (wanted.has("seq")) this.step(Number(wanted.get("seq")));
     const [kind, row] = (wanted.get("select") ?? "").split(":"), columns = this.timeline[kind + "s"];
@@ -336,7 +387,7 @@ class App {
 
   listen() {
     const scroller = byId("scroller"), overview = byId("overview");
-    for (const name of ["blocked", "table", "help"]) byId(name + "-button").addEventListener("click", () => this.toggle(name));
+    for (const name of PANELS) byId(name + "-button").addEventListener("click", () => this.toggle(name));
     byId("fit").addEventListener("click", () => this.fit());
     byId("axis").addEventListener("click", () => this.turn());
     byId("find").addEventListener("change", (event) => this.search(event.target.value));
@@ -364,6 +415,8 @@ class App {
     window.addEventListener("resize", () => this.resize());
     window.addEventListener("hashchange", () => this.fromHash());
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.resize());
+    window.addEventListener("beforeprint", () => this.print());
+    window.addEventListener("afterprint", () => this.print(false));
     document.addEventListener("keydown", (event) => this.key(event));
   }
 
@@ -409,6 +462,19 @@ class App {
     if (hit) this.select(hit.kind, hit.row, { quiet: true }); else this.redraw();
   }
 
+  // Draws all lanes, in the colors of paper, as wide as a page; afterwards as before.
+  print(on = true) {
+    const { painter } = this, root = document.documentElement;
+    painter.printed = false;
+    root.toggleAttribute("data-print", on);
+    this.resize();
+    if (!on) return;
+    painter.selected = this.selected;
+    painter.size(PRINT_WIDTH, Math.min(this.lanes.height + AXIS + 2, PRINT_HEIGHT_MAX));
+    painter.draw(0);
+    painter.printed = true;
+  }
+
   relay() {
     const { kind, track, fence, label } = this.painter.lane ?? {};
     this.lanes.lay();
@@ -423,7 +489,7 @@ class App {
       ArrowLeft: () => this.pan(-far), ArrowRight: () => this.pan(far), ArrowUp: () => this.walk(-1), ArrowDown: () => this.walk(1),
       "+": () => this.zoom(0.6), "=": () => this.zoom(0.6), "-": () => this.zoom(1 / 0.6), "0": () => this.fit(),
       n: () => this.next(1), p: () => this.next(-1), Enter: () => this.enter(), c: () => this.cause(), x: () => this.turn(),
-      b: () => this.toggle("blocked"), t: () => this.toggle("table"), "?": () => this.toggle("help"), "/": () => byId("find").focus(),
+      b: () => this.toggle("blocked"), w: () => this.toggle("why"), t: () => this.toggle("table"), "?": () => this.toggle("help"), "/": () => byId("find").focus(),
       a: () => { this.lanes.allFences = !this.lanes.allFences; this.relay(); }, Escape: () => this.escape(),
     };
     // Enter on a focused button or link keeps its default action.

@@ -11,6 +11,7 @@ const KEYS = [
   ["/", "search: #1041, F3, p2, a call, a status, a note"],
   ["x", "lay steps out by time or in order"],
   ["b", "show waits that are blocked at the end"],
+  ["w", "show why these waits do not end, as a picture"],
   ["t", "show the events on the screen as a table"],
   ["a", "show the values of all fences, or only of the busiest"],
   ["Esc", "close a panel, clear the search, then the selection"],
@@ -148,7 +149,7 @@ class Panels {
         element("td", wants.join(wait.any ? " or\n" : "\n"), { class: "wide" }),
         element("td", duration(head.end - wait.at), { class: "number" }),
         element("td", wait.seq === 0 ? "" : this.step(wait.seq)), element("td", names.join("\n"), { class: "wide" }),
-        this.why(wait, told),
+        this.reason(wait, told),
       ]);
     });
     const parts = [table(["waiter", "kind", "waits for", "duration", "step", "fences", "why"], rows)];
@@ -157,9 +158,17 @@ class Panels {
     box.replaceChildren(...parts);
   }
 
+  // The picture of `gpupv why`. An image runs no script.
+  why() {
+    document.querySelector("#why .scroll").append(
+      element("img", null, { src: "data:image/svg+xml;base64," + this.head.whyPicture, alt: "The chains from each waiter to the cause; the list of blocked waits (b) has the same in words" }),
+      element("p", "gpupv why TRACE --svg FILE writes this picture.", { class: "note" }),
+    );
+  }
+
   // The cause of a wait: a sentence with the chain that leads to it.
   // The first of several waits with one cause shows it open.
-  why({ why }, told) {
+  reason({ why }, told) {
     if (why === null) return element("td", "");
     const reason = this.head.reasons[why], first = !told.has(why);
     told.add(why);

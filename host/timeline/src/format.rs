@@ -1,6 +1,7 @@
 //! Formatting of numbers and texts.
 
 use d3dkmt::NtStatus;
+use d3dkmt::text::is_printable;
 use dxgkrnl::Nanos;
 
 /// A duration in a suitable unit, with three decimals: `1.234 ms`.
@@ -20,7 +21,8 @@ pub fn status_name(status: u32) -> String {
     NtStatus(status).name().map_or_else(|| format!("{status:#010x}"), str::to_owned)
 }
 
-/// Escapes text for XML or HTML. Control characters except line breaks and tabs are replaced, because XML has none.
+/// Escapes text for XML or HTML. Unprintable characters except line breaks and tabs are replaced: XML has no control
+/// characters, and others would reorder the text around a guest's name.
 pub fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -30,8 +32,8 @@ pub fn escaped(text: &str) -> String {
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
             '\n' | '\t' => escaped.push(character),
-            character if character.is_control() => escaped.push('\u{FFFD}'),
-            character => escaped.push(character),
+            character if is_printable(character) => escaped.push(character),
+            _ => escaped.push('\u{FFFD}'),
         }
     }
     escaped

@@ -28,6 +28,7 @@ pub mod perfetto;
 mod stats;
 mod timeline;
 pub mod vmbus;
+pub mod why_picture;
 
 pub use build::{Options, TimelineError, read};
 pub use format::{duration, escaped, status_name};

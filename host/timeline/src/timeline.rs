@@ -326,6 +326,8 @@ pub struct Timeline {
     pub marks: Vec<Mark>,
     pub blocked: Vec<Blocked>,
     pub reasons: Vec<Reason>,
+    /// The chains of the reasons as SVG. Empty if nothing waits.
+    pub why_picture: String,
     pub integrity: Integrity,
     pub stats: Stats,
     /// Only for a trace that was recorded with times.

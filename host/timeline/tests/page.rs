@@ -27,7 +27,7 @@ impl Page {
     }
 
     fn small() -> Page {
-        Page::of(common::small_timeline(), "")
+        Page::of(common::small_timeline(), "#axis=time")
     }
 
     fn is(&mut self, expression: &str) -> Value {
@@ -352,6 +352,143 @@ fn wake_up_is_split_into_its_parts_and_leads_to_its_cause() {
 }
 
 #[test]
+fn why_is_a_picture_and_one_panel_is_open_at_a_time() {
+    let mut page = Page::small();
+    page.browser.press("b");
+    page.browser.press("w");
+    assert_eq!(
+        page.is("['blocked', 'why'].map((name) => document.getElementById(name).hidden)"),
+        json!([true, false])
+    );
+    let width = page.is("(async () => { const one = document.querySelector('#why img'); await one.decode(); return one.naturalWidth; })()");
+    assert_eq!(width, json!(760), "the picture of `gpupv why --svg`");
+    let shown = page.is("atob(document.querySelector('#why img').src.split('base64,')[1])");
+    assert_eq!(shown, json!(page.timeline.why_picture));
+    assert!(page.timeline.why_picture.contains(&timeline::escaped(&page.timeline.reasons[0].sentence)));
+    page.browser.press("Escape");
+    assert_eq!(page.is("document.getElementById('why').hidden"), json!(true));
+    page.no_errors();
+    // Without blocked waits there is no picture to show.
+    let file = tempfile::NamedTempFile::new().unwrap();
+    common::booted(file.path());
+    let mut page = Page::of(common::timeline_of(file.path()), "#panel=why");
+    page.browser.press("w");
+    assert_eq!(
+        page.is("[document.getElementById('why-button').hidden, document.getElementById('why').hidden]"),
+        json!([true, true])
+    );
+    page.no_errors();
+}
+
+#[test]
+fn first_view_leaves_out_the_boot_and_shows_few_moments_by_steps() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    common::booted(file.path());
+    let mut page = Page::of(common::timeline_of(file.path()), "");
+    // The processes begin after 2.5 s and take 3 ms.
+    let (from, to) = page.view();
+    assert!(from > 2.49e9 && to < 2.51e9 && page.is("gpupv.app.view.axis") == json!(0), "{from} {to}");
+    assert!(page.text("#meta").contains("leaves out 2.490 s"), "{}", page.text("#meta"));
+    page.browser.press("0");
+    assert!(page.view().0 < 1e9);
+    page.no_errors();
+    // A place that the link names is shown as ever.
+    let mut page = Page::of(common::timeline_of(file.path()), "#seq=1");
+    assert!(page.view().0 < 1e9);
+    // Three seconds of a hang between two moments.
+    let mut page = Page::of(common::small_timeline(), "");
+    assert_eq!(page.is("gpupv.app.view.axis"), json!(1));
+    assert!(page.text("#meta").contains("by steps"), "{}", page.text("#meta"));
+    // A wait is no idle time, however long it is.
+    assert!(!page.text("#meta").contains("leaves out"), "{}", page.text("#meta"));
+    page.no_errors();
+}
+
+#[test]
+fn paper_has_all_lanes_and_dark_ink() {
+    let mut page = Page::of(common::small_timeline(), "#axis=step");
+    let dark = json!([{ "name": "prefers-color-scheme", "value": "dark" }]);
+    page.browser.order("Emulation.setEmulatedMedia", json!({ "features": dark }));
+    page.browser.press("b");
+    page.browser.drawn();
+    let state = "(() => { const { painter, lanes } = gpupv.app; \
+                 return [painter.height >= lanes.height, painter.ink.back, painter.ink.front]; })()";
+    assert_eq!(page.is(state), json!([false, "#14171a", "#e4e8ec"]), "the panel hides some lanes");
+    page.is("window.dispatchEvent(new Event('beforeprint'))");
+    assert_eq!(page.is(state), json!([true, "#ffffff", "#1b1f24"]));
+    page.is("gpupv.app.redraw()");
+    page.browser.drawn();
+    assert_eq!(page.is(state), json!([true, "#ffffff", "#1b1f24"]), "no frame draws over it");
+    page.is("window.dispatchEvent(new Event('afterprint'))");
+    page.browser.drawn();
+    assert_eq!(page.is(state), json!([false, "#14171a", "#e4e8ec"]));
+    let printed = page.browser.order("Page.printToPDF", json!({ "preferCSSPageSize": true }));
+    assert!(printed["data"].as_str().unwrap().len() > 10_000);
+    page.no_errors();
+}
+
+/// What axe-core checks, as far as it is structure: each control, picture and region has a name.
+#[test]
+fn screen_readers_find_names_states_and_news() {
+    let mut page = Page::small();
+    assert_eq!(page.is("[document.documentElement.lang, document.title !== '', document.querySelectorAll('h1').length, document.querySelectorAll('main').length]"), json!(["en", true, 1, 1]));
+    let controls = "[...document.querySelectorAll('button')].map((one) => { \
+         const panel = one.getAttribute('aria-controls'); \
+         return one.textContent.trim() !== '' && (panel === null) === (one.getAttribute('aria-expanded') === null) \
+         && (panel === null || document.getElementById(panel) !== null); })";
+    assert_eq!(page.is(controls), json!(vec![true; 6]), "name, and the panel that it opens");
+    assert_eq!(
+        page.is("[...document.querySelectorAll('input')].map((one) => one.labels.length)"),
+        json!([1])
+    );
+    let named = "[...document.querySelectorAll('canvas, [role=application], section, img')].filter((one) => \
+         !(one.getAttribute('aria-label') || one.alt || one.id === 'details' || document.getElementById(one.getAttribute('aria-labelledby') ?? '')?.textContent)).map((one) => one.outerHTML.slice(0, 60))";
+    for key in ["b", "w", "t", "?"] {
+        page.browser.press(key);
+        assert_eq!(page.is(named), json!([]), "{key}");
+        let (opened, scrolls) = (
+            "[...document.querySelectorAll('[aria-expanded=true]')].map((one) => document.getElementById(one.getAttribute('aria-controls')).hidden)",
+            "[...document.querySelectorAll('.panel:not([hidden]) .scroll, #text pre')].every((one) => one.tabIndex === 0)",
+        );
+        assert_eq!((page.is(opened), page.is(scrolls)), (json!([false]), json!(true)), "{key}");
+    }
+    let heads = page.is(
+        "[...document.querySelectorAll('th')].every((one) => one.scope === 'col' || one.scope === 'row')",
+    );
+    assert_eq!(heads, json!(true));
+    // The keys reach each lane, and say which it is; the selection is told by the panel beside.
+    page.browser.press("ArrowDown");
+    assert!(page.text("#said").contains("p1 client: "), "{}", page.text("#said"));
+    page.browser.press("ArrowDown");
+    assert!(page.text("#said").contains("waits: "), "{}", page.text("#said"));
+    assert_eq!(
+        page.is("['said', 'found'].map((id) => document.getElementById(id).getAttribute('role'))"),
+        json!(["status", "status"])
+    );
+    assert_eq!(page.is("document.getElementById('side').getAttribute('aria-live')"), json!("polite"));
+    page.no_errors();
+}
+
+#[test]
+fn deep_queue_costs_what_is_drawn_of_it() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    common::deep(file.path(), 3_000);
+    let mut page = Page::of(common::timeline_of(file.path()), "#axis=step");
+    let packets = page.timeline.packets.len();
+    assert!(packets > 3_000, "{packets}");
+    page.is("gpupv.app.show(gpupv.app.timeline.packets.s0[2000], gpupv.app.timeline.packets.s0[2600])");
+    page.browser.drawn();
+    let [hits, examined] = ["hits.length", "examined"]
+        .map(|what| page.is(&format!("gpupv.app.painter.{what}")).as_u64().unwrap());
+    // Eight rows are drawn; a packet is looked at for each of them, in the context and in the hardware queue.
+    assert!(
+        examined < 20 * packets as u64 && hits < 9_000,
+        "{examined} examined, {hits} drawn, of {packets}"
+    );
+    page.no_errors();
+}
+
+#[test]
 fn dark_and_light_can_be_read() {
     let mut page = Page::small();
     for scheme in ["light", "dark"] {
@@ -364,6 +501,9 @@ fn dark_and_light_can_be_read() {
         assert!(contrast(&color("front"), &back) >= 7.0, "{scheme}");
         assert!(contrast(&color("quiet"), &back) >= 4.5, "{scheme}");
         // Graphics need a contrast of 3 to 1; the text in a bar has the background's color.
+        let link = page.is("getComputedStyle(document.documentElement).getPropertyValue('--link').trim()");
+        assert!(contrast(link.as_str().unwrap(), &back) >= 4.5, "{scheme} link");
+        assert!(contrast(&color("front"), &color("band")) >= 7.0, "{scheme} text of a button");
         for name in ["bad", "wait", "ladder"] {
             assert!(contrast(&color(name), &back) >= 4.5, "{scheme} {name}");
         }

@@ -3,6 +3,27 @@
 //!
 //! Numbers that come from outside (a status, an object type, a flag word) are kept unchanged:
 //! open enums and flag words that retain unknown bits. Only the kernel model decides what is refused.
+//!
+//! A command buffer for the simulated engines, and a status from outside:
+//!
+//! ```
+//! use d3dkmt::isa::{self, CommandBuffer, Packet};
+//! use d3dkmt::NtStatus;
+//!
+//! let packets = [Packet::Busy { duration_ns: 20_000 }, Packet::FenceWrite { gpu_address: 0x1000, value: 7 }];
+//! let private_data = isa::encode(&packets);
+//! assert_eq!(isa::decode(&private_data), Ok(CommandBuffer::Packets(packets.to_vec())));
+//! // A buffer in the format of another driver is no error: it counts as work of a usual length.
+//! assert_eq!(isa::decode(b"vendor bytes"), Ok(CommandBuffer::Opaque(12)));
+//!
+//! assert_eq!(NtStatus::INVALID_PARAMETER.to_string(), "STATUS_INVALID_PARAMETER");
+//! assert_eq!(NtStatus(0xC000_9999).to_string(), "0xC0009999");
+//! ```
+//!
+//! # Stability
+//!
+//! The API of this crate is 0.x: a minor version may change it, and the changelog says so. Stable are the numbers that programs see: statuses,
+//! flags, layouts and handles of the C ABI, and the packets of [`isa`].
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -30,6 +51,7 @@ mod parameters;
 pub mod query;
 mod reply;
 mod status;
+pub mod text;
 
 pub use allocation::{AllocationInfo, CreateAllocation, ResourceInfo, StandardAllocation};
 pub use call::{Call, CallEffect, CallOf, Reply, ReplyKind};

@@ -1,7 +1,7 @@
 use covers::covers;
 
 use crate::isa::{self, CommandBuffer, IsaError, Packet};
-use crate::{Handle, HandleKind, NtStatus, SyncObjectFlags};
+use crate::{Handle, HandleKind, NtStatus, SyncObjectFlags, text};
 use alloc::format;
 
 #[test]
@@ -29,6 +29,18 @@ fn statuses_print_their_name_and_unknown_ones_their_number() {
     assert_eq!(format!("{}", NtStatus::INVALID_PARAMETER), "STATUS_INVALID_PARAMETER");
     assert_eq!(format!("{}", NtStatus(0xC000_9999)), "0xC0009999");
     assert!(NtStatus::TIMEOUT.is_success() && !NtStatus::NOT_SUPPORTED.is_success());
+}
+
+#[test]
+fn unprintable_characters_of_a_text_are_shown_and_json_stays_the_same_data() {
+    let hostile = "a\u{1b}[2J\r\u{9b}\u{202e}b\u{e0041}\n\t\u{65e5}\u{672c}";
+    assert_eq!(
+        text::printable_lines(hostile),
+        "a\\u001b[2J\\u000d\\u009b\\u202eb\\udb40\\udc41\n\t\u{65e5}\u{672c}"
+    );
+    let plain = "frames of vm1\n\u{e9}";
+    assert!(matches!(text::printable_lines(plain), alloc::borrow::Cow::Borrowed(_)));
+    assert_eq!(text::printable("a\u{1b}\n\u{202e}b"), "a\u{fffd}\u{fffd}\u{fffd}b");
 }
 
 #[test]

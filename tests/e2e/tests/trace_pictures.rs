@@ -1,10 +1,13 @@
-//! `gpupv trace show`, `stats`, `export` and `diff`, on a trace of real programs.
+//! `gpupv trace show`, `stats`, `export`, `open` and `diff`, on a trace of real programs.
 
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::Output;
+use std::process::{Child, Output, Stdio};
 
 use e2e::embedded::Embedded;
-use e2e::programs::gpupv;
+use e2e::polling::until;
+use e2e::programs::{gpupv, tree};
 use gpupv::daemon::Options;
 use serde_json::Value;
 
@@ -133,4 +136,125 @@ fn a_damaged_trace_is_drawn_up_to_the_reported_damage() {
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(1), "{words}");
     assert!(words.contains("only up to step #"), "{words}");
+}
+
+/// `gpupv trace open` of a golden trace, and the address that it prints.
+struct Opened {
+    process: Child,
+    address: SocketAddr,
+    path: String,
+}
+
+impl Opened {
+    fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Opened {
+        let mut command = gpupv(&["trace", "open"]);
+        command.arg(tree().join("tests/traces/hang.gvt")).args(arguments).envs(environment.iter().copied());
+        let mut process =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("gpupv starts");
+        let mut line = String::new();
+        let lines = process.stdout.as_mut().expect("it is piped");
+        BufReader::new(lines).read_line(&mut line).expect("it prints its address");
+        let link = line.trim_end().strip_prefix("http://").unwrap_or_else(|| panic!("{line:?}"));
+        let (address, path) = link.split_once('/').expect("an address has a path");
+        Opened { process, address: address.parse().expect("an address"), path: format!("/{path}") }
+    }
+
+    fn ask(&self, request: &str) -> String {
+        let mut stream = TcpStream::connect(self.address).expect("it listens");
+        // The other side may answer and close before all is written.
+        let _ = stream.write_all(request.as_bytes());
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8(answer).expect("UTF-8")
+    }
+
+    /// Ends it as Ctrl-C does; returns its exit code and what it complained about.
+    fn interrupt(mut self) -> (Option<i32>, String) {
+        let id = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(id, rustix::process::Signal::INT).expect("it runs");
+        let code = self.process.wait().expect("it ends").code();
+        let mut complaints = String::new();
+        self.process.stderr.take().expect("it is piped").read_to_string(&mut complaints).expect("UTF-8");
+        (code, complaints)
+    }
+}
+
+#[test]
+fn open_serves_one_page_on_loopback_until_ctrl_c() {
+    let opened = Opened::start(&["--no-browser"], &[]);
+    assert!(opened.address.ip().is_loopback(), "{}", opened.address);
+    assert!(opened.path.len() > 32, "a token that cannot be guessed: {}", opened.path);
+    // A client that says nothing keeps nobody waiting.
+    let _silent: Vec<TcpStream> =
+        (0..4).map(|_| TcpStream::connect(opened.address).expect("it listens")).collect();
+    let host = opened.address;
+    let answer = opened.ask(&format!("GET {} HTTP/1.1\r\nHost: {host}\r\n\r\n", opened.path));
+    let (head, page) = answer.split_once("\r\n\r\n").expect("a head and a page");
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains("Content-Type: text/html"), "{head}");
+    assert!(head.contains("Cache-Control: no-store") && head.contains("frame-ancestors 'none'"), "{head}");
+    let exported = gpupv(&["trace", "export", "--output", "-"])
+        .arg(tree().join("tests/traces/hang.gvt"))
+        .output()
+        .expect("gpupv starts");
+    assert!(page.as_bytes() == exported.stdout, "the page of `trace export`");
+    let path = &opened.path;
+    for (request, status) in [
+        (format!("HEAD {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"), "200"),
+        (format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"), "404"),
+        (format!("GET {path}../ HTTP/1.1\r\nHost: {host}\r\n\r\n"), "404"),
+        (format!("GET {path} HTTP/1.1\r\nHost: attacker.example\r\n\r\n"), "400"),
+        (format!("POST {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"), "405"),
+    ] {
+        let answer = opened.ask(&request);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {answer:.60}");
+        assert!(!answer.contains("<!doctype"), "{request}");
+    }
+    assert_eq!(opened.ask(&"x".repeat(1 << 20)), "", "a head without an end");
+    let other = Opened::start(&["--no-browser"], &[]);
+    assert_ne!((opened.address, &opened.path), (other.address, &other.path));
+    assert_eq!(opened.interrupt(), (Some(0), String::new()));
+    drop(other.interrupt());
+}
+
+#[test]
+fn open_starts_a_browser_where_there_is_a_desktop() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (browser, asked) = (folder.path().join("xdg-open"), folder.path().join("asked"));
+    let write = |script: &str| {
+        std::fs::write(&browser, script).expect("it can be written");
+        let runs = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&browser, runs).expect("it is ours");
+    };
+    let path =
+        std::env::join_paths([folder.path(), Path::new("/usr/bin"), Path::new("/bin")]).expect("no colon");
+    let path = path.to_str().expect("UTF-8");
+    let start =
+        |desktop| Opened::start(&[], &[("PATH", path), ("DISPLAY", desktop), ("WAYLAND_DISPLAY", "")]);
+    write(&format!("#!/bin/sh\necho \"$1\" > {0}.part && mv {0}.part {0}\n", asked.display()));
+    let opened = start(":0");
+    until("the browser is asked", || asked.exists());
+    let link = std::fs::read_to_string(&asked).expect("it is there");
+    assert_eq!(link.trim_end(), format!("http://{}{}", opened.address, opened.path));
+    assert_eq!(opened.interrupt().0, Some(0));
+    // In a terminal without a desktop no browser takes the terminal.
+    std::fs::remove_file(&asked).expect("it is there");
+    let opened = start("");
+    opened.ask("GET / HTTP/1.1\r\n\r\n");
+    assert_eq!((opened.interrupt(), asked.exists()), ((Some(0), String::new()), false));
+    // A browser that fails is said, and the page is served on.
+    write(&format!("#!/bin/sh\ntouch {}\nexit 3\n", asked.display()));
+    let opened = start(":0");
+    until("the browser is asked", || asked.exists());
+    let host = opened.address;
+    let page = opened.ask(&format!("GET {} HTTP/1.1\r\nHost: {host}\r\n\r\n", opened.path));
+    assert!(page.starts_with("HTTP/1.1 200"), "{page:.40}");
+    let process = opened.process.id();
+    until("xdg-open was waited for", || !has_child(process));
+    let (code, complaints) = opened.interrupt();
+    assert!(code == Some(0) && complaints.contains("open the address above"), "{code:?} {complaints}");
+}
+
+fn has_child(process: u32) -> bool {
+    let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
+    children.is_ok_and(|children| !children.trim().is_empty())
 }

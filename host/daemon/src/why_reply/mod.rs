@@ -1,7 +1,6 @@
 //! Forms of `why`'s answer: JSON and a picture. The text is the model's own.
 
 mod json;
-mod svg;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +25,6 @@ pub fn to_reply(why: &Why, picture: bool) -> WhyReply {
         causes: why.causes.iter().map(cause).collect(),
         text: why.to_string(),
         json: format!("{:#}", json::to_json(why)),
-        svg: if picture { svg::to_svg(why) } else { String::new() },
+        svg: if picture { timeline::why_picture::to_svg(why) } else { String::new() },
     }
 }

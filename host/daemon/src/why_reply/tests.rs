@@ -10,7 +10,9 @@ use dxgkrnl::why::{Question, Why};
 use dxgkrnl::{Config, Effects, Grant, Input, Kernel, ProcessId, TdrConfig, VmId};
 use kmd::SimulatedMiniport;
 
-use super::{json::to_json, svg::to_svg, to_reply};
+use timeline::why_picture::to_svg;
+
+use super::{json::to_json, to_reply};
 
 struct Planted {
     kernel: Kernel,

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use d3dkmt::text::is_printable;
+
 use crate::limits::NAME_CHARACTERS_MAX;
 
 /// A place in a file: line and column from 1, in characters.
@@ -79,13 +81,6 @@ fn part_around(line: &str, at: usize) -> (String, usize) {
     let before = if begin == 0 { "" } else { ".. " };
     let after = if begin + LINE_SHOWN_MAX == length { "" } else { " .." };
     (format!("{before}{}{after}", tidy(&part)), at - begin + before.len())
-}
-
-/// Whether a terminal shows the character as itself, in one cell.
-pub(crate) fn is_printable(letter: char) -> bool {
-    let moves_others = matches!(letter, '\u{AD}' | '\u{61C}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}'
-        | '\u{2060}'..='\u{206F}' | '\u{FEFF}' | '\u{FFF9}'..='\u{FFFB}' | '\u{E0000}'..='\u{E007F}');
-    !letter.is_control() && !moves_others
 }
 
 /// Makes a text safe for a terminal: a tab becomes a space, an unprintable character a question mark; a long text is

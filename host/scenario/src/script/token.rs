@@ -1,7 +1,9 @@
 //! Splits a line into tokens.
 
+use d3dkmt::text::is_printable;
+
 use crate::limits::LINE_CHARACTERS_MAX;
-use crate::script::error::{ScriptError, Span, is_printable};
+use crate::script::error::{ScriptError, Span};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TokenKind {

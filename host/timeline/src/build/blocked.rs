@@ -8,6 +8,7 @@ use dxgkrnl::why::{Cause, Question, Waiter, WaiterKind};
 use super::Builder;
 use crate::observe::Log;
 use crate::timeline::{Blocked, BlockedItem, FenceId, NONE, Reason, TrackKind, WaitKind};
+use crate::why_picture;
 
 /// Pending waits that are listed.
 const BLOCKED_MAX: usize = 10_000;
@@ -71,10 +72,10 @@ impl Builder {
         blocked
     }
 
-    /// The causes of all pending waits. Sets the cause of each.
-    pub(super) fn reasons(&self, blocked: &mut [Blocked]) -> Vec<Reason> {
+    /// The causes of all pending waits, also as a picture. Sets the cause of each.
+    pub(super) fn reasons(&self, blocked: &mut [Blocked]) -> (Vec<Reason>, String) {
         if blocked.is_empty() || self.has_diverged {
-            return Vec::new();
+            return (Vec::new(), String::new());
         }
         let question = Question { most: BLOCKED_MAX, waiters: BLOCKED_MAX, ..Question::default() };
         // Possible releases of a wait are tried on copies of the kernel, if the drivers can be saved.
@@ -88,7 +89,8 @@ impl Builder {
         for wait in blocked {
             wait.why = self.identity_of(wait).and_then(|identity| of.get(&identity)).copied();
         }
-        why.causes.iter().map(|cause| reason(cause, why.now)).collect()
+        let reasons = why.causes.iter().map(|cause| reason(cause, why.now)).collect();
+        (reasons, why_picture::to_svg(&why))
     }
 
     fn identity_of(&self, wait: &Blocked) -> Option<Identity> {

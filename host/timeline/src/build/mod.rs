@@ -295,7 +295,7 @@ impl Builder {
         let end = self.end;
         self.integrity.ended = ended;
         let mut blocked = self.blocked();
-        let reasons = self.reasons(&mut blocked);
+        let (reasons, why_picture) = self.reasons(&mut blocked);
         self.stats.stats.waits_pending = self.waits.pending.len() as u64;
         self.waits.finish(end);
         self.queues.finish(&self.names, end);
@@ -326,6 +326,7 @@ impl Builder {
             marks: marks.sorted(|mark| (mark.moment.at, mark.moment.sequence)),
             blocked,
             reasons,
+            why_picture,
             latency: self.latency.finish(),
             integrity: whole,
         }

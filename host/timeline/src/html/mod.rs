@@ -7,7 +7,9 @@ mod columns;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use d3dkmt::text::printable;
 use serde_json::json;
+use sha2::Digest as _;
 
 use crate::format::escaped;
 use crate::lanes::{self, Selection};
@@ -36,7 +38,7 @@ const TEXT_STEPS: usize = 100;
 /// The whole timeline as a page. `title` is its heading: the name of the trace.
 pub fn export(timeline: &Timeline, title: &str) -> String {
     let columns = Columns::of(timeline);
-    let head = head(timeline, title, &columns).to_string();
+    let head = printed(head(timeline, title, &columns)).to_string();
     let mut bytes = Vec::with_capacity(head.len() + columns.bytes.len() + 4);
     bytes.extend_from_slice(&(head.len() as u32).to_le_bytes());
     bytes.extend_from_slice(head.as_bytes());
@@ -44,12 +46,40 @@ pub fn export(timeline: &Timeline, title: &str) -> String {
     let data = STANDARD.encode(miniz_oxide::deflate::compress_to_vec(&bytes, DEFLATE_LEVEL));
     let lanes = lanes::text(timeline, &Selection::Last(TEXT_STEPS), 120).unwrap_or_default();
     let text = format!("{}\nThe last steps\n\n{lanes}", timeline.stats_text());
-    PAGE.replace("{{title}}", &escaped(title))
-        .replace("{{style}}", STYLE)
-        .replace("{{text}}", &escaped(&text))
-        .replace("{{scripts}}", &SCRIPTS.join("\n"))
-        // Last, so that the other replacements do not search the data.
-        .replace("{{data}}", &data)
+    let script = format!("\n\"use strict\";\n{}\n", SCRIPTS.join("\n"));
+    let hash = STANDARD.encode(sha2::Sha256::digest(&script));
+    filled(PAGE, |part| match part {
+        "title" => escaped(title),
+        "style" => STYLE.to_owned(),
+        "script-hash" => hash.clone(),
+        "text" => escaped(&text),
+        "data" => data.clone(),
+        "script" => script.clone(),
+        other => unreachable!("page.html has no {{{{{other}}}}}"),
+    })
+}
+
+/// Fills each `{{part}}` of a template. What is filled in is not searched: a name may contain braces.
+fn filled(template: &str, of: impl Fn(&str) -> String) -> String {
+    let mut pieces = template.split("{{");
+    let mut page = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let (part, rest) = piece.split_once("}}").expect("each part of page.html is closed");
+        page += &of(part);
+        page += rest;
+    }
+    page
+}
+
+/// The same data with every text safe to be drawn: none reorders its line.
+fn printed(value: serde_json::Value) -> serde_json::Value {
+    use serde_json::Value;
+    match value {
+        Value::String(text) => Value::String(text.split('\n').map(printable).collect::<Vec<_>>().join("\n")),
+        Value::Array(values) => values.into_iter().map(printed).collect(),
+        Value::Object(fields) => fields.into_iter().map(|(name, value)| (name, printed(value))).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => value,
+    }
 }
 
 /// All data except the rows.
@@ -79,6 +109,7 @@ fn head(timeline: &Timeline, title: &str, columns: &Columns) -> serde_json::Valu
         "parts": PART_NAMES, "markKinds": mark_kinds, "packetKinds": packet_kinds,
         "blocked": timeline.blocked.iter().map(blocked).collect::<Vec<_>>(),
         "reasons": timeline.reasons.iter().map(reason).collect::<Vec<_>>(),
+        "whyPicture": STANDARD.encode(&timeline.why_picture),
         "blockedLeftOut": timeline.integrity.blocked_left_out,
         "integrity": format!("{}\n{}", timeline.integrity_words(), timeline.left_out_words()).trim(),
     })

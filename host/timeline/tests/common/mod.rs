@@ -293,6 +293,40 @@ fn faults(
     session.advance(3_000_000_000, 1_000);
 }
 
+/// A guest that boots for 2.5 s, and then 3 ms of a process that signals and waits.
+pub fn booted(path: &Path) {
+    let mut session = Session::new(path);
+    session.now = 10_000_000;
+    session.vm(1, "red");
+    session.now = 2_500_000_000;
+    let client = session.guest(1, 1, "client");
+    let fence = session.fence(client, SyncObjectFlags::empty()).object;
+    for value in 1..60 {
+        session.now += 25_000;
+        session.wait(client, &[(fence, value)]);
+        session.now += 25_000;
+        session.signal(client, fence, value);
+    }
+    session.finish();
+}
+
+/// A context whose commands all wait behind a wait, and then end at once.
+pub fn deep(path: &Path, commands: u64) {
+    let mut session = Session::new(path);
+    session.vm(1, "red");
+    let client = session.guest(1, 1, "client");
+    let fence = session.fence(client, SyncObjectFlags::empty()).object;
+    let context = session.context(client, 0, CreateContextFlags::empty());
+    session.gpu_wait(client, context, fence, 1);
+    for _ in 0..commands {
+        session.now += 1_000;
+        session.submit(client, context, &[busy(1_000)]);
+    }
+    session.signal(client, fence, 1);
+    session.advance(100 * commands * 1_000, 0);
+    session.finish();
+}
+
 /// A random program: four processes of two VMs that signal, wait and submit.
 pub fn long(path: &Path, steps: u64) {
     let mut session = Session::new(path);

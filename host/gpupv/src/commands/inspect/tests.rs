@@ -2,9 +2,11 @@
 
 use std::collections::VecDeque;
 
+use d3dkmt::text::is_printable;
 use proto::control::{Counters, Engine, Inspection, Note, Object, Process, Vm, Wait, WhyCause};
 
 use super::changes::Changes;
+use super::watch::screen;
 
 fn process(id: u32, vm: u32, name: &str, calls: u64) -> Process {
     let (connected, fence_slots) = (true, 64);
@@ -107,6 +109,21 @@ fn first_state_has_no_rates_and_tables_end_at_their_limit() {
     );
     assert!(!lines.iter().any(|line| line.contains("FENCE")), "nothing is known to move: {lines:?}");
     assert!(changes.json()["calls_per_s"].is_null());
+}
+
+#[test]
+fn names_of_guests_command_no_terminal() {
+    let mut now = at(4);
+    now.processes[0].name = "\u{1b}]0;title\u{7}\u{1b}[2J\u{202e}name\r".into();
+    now.vms[0].name = "red\u{9b}31m".into();
+    let notes = VecDeque::from([Note { text: "a\u{1b}c\nb".into(), ..Note::default() }]);
+    let screen = screen(&changes(None, &now, &notes).lines(), 200, 60);
+    // What the view itself writes: to the corner, erase each line, erase the rest.
+    let own = screen.replace("\u{1b}[K", "").replace("\u{1b}[H", "").replace("\u{1b}[J", "");
+    assert!(own.contains("]0;title") && own.contains("red\u{fffd}31m"), "{own:?}");
+    let bad: Vec<char> = own.chars().filter(|one| *one != '\n' && !is_printable(*one)).collect();
+    assert!(bad.is_empty(), "{bad:?} in {own:?}");
+    assert!(own.contains("a\u{fffd}c\u{fffd}b"), "a note stays one line: {own:?}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use d3dkmt::text::printable;
 use proto::control::control_client::ControlClient;
 use proto::control::{InspectRequest, Inspection, NotesRequest};
 use tokio::time::MissedTickBehavior;
@@ -87,11 +88,16 @@ fn draw(lines: &[String]) {
     let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
     let size = size.filter(|size| size.ws_col > 0 && size.ws_row > 0);
     let (columns, rows) = size.map_or((80, 24), |size| (size.ws_col.into(), usize::from(size.ws_row)));
+    pass_on(screen(lines, columns, rows).as_bytes());
+}
+
+/// The lines as a terminal of this size shows them. What guests named commands no terminal.
+pub(super) fn screen(lines: &[String], columns: usize, rows: usize) -> String {
     let mut text = String::from("\x1b[H");
-    for line in lines.iter().take(rows - 1) {
+    for line in lines.iter().take(rows - 1).map(|line| printable(line)) {
         let cut = line.char_indices().nth(columns).map_or(line.as_str(), |(end, _)| &line[..end]);
         // Erase first: behind a full line, the cursor stands on its last character.
         let _ = writeln!(text, "\x1b[K{cut}");
     }
-    pass_on((text + "\x1b[J").as_bytes());
+    text + "\x1b[J"
 }

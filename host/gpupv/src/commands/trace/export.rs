@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use drivers::Registry;
 use timeline::Timeline;
 
-use super::timeline_of;
+use super::{Window, timeline_of, title_of};
 use crate::output::{pass_on, say};
 
 /// Format of the output.
@@ -40,20 +40,12 @@ pub struct ExportArgs {
     /// Output file; - for standard output. The default is a file beside the trace, which must not exist
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// First step to draw
-    #[arg(long, value_name = "SEQ", default_value_t = 0)]
-    from: u64,
-    /// Last step to draw
-    #[arg(long, value_name = "SEQ")]
-    to: Option<u64>,
+    #[command(flatten)]
+    window: Window,
 }
 
 pub fn run(args: &ExportArgs, drivers: &Registry) -> anyhow::Result<u8> {
-    let window = (args.from, args.to.unwrap_or(u64::MAX));
-    let options = timeline::Options { window, ..timeline::Options::default() };
-    if options.window.0 > options.window.1 {
-        bail!("--from {} is after --to {}: no step is between them", options.window.0, options.window.1);
-    }
+    let options = args.window.options()?;
     let output = match &args.output {
         Some(output) => output.clone(),
         None => {
@@ -76,9 +68,8 @@ pub fn run(args: &ExportArgs, drivers: &Registry) -> anyhow::Result<u8> {
 }
 
 fn picture(args: &ExportArgs, timeline: &Timeline) -> Vec<u8> {
-    let title = args.trace.file_name().unwrap_or(args.trace.as_os_str()).to_string_lossy();
     match args.format {
-        Format::Html => timeline::html::export(timeline, &title).into_bytes(),
+        Format::Html => timeline::html::export(timeline, &title_of(&args.trace)).into_bytes(),
         Format::Pftrace => timeline::perfetto::export(timeline),
     }
 }

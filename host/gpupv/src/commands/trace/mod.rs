@@ -3,6 +3,7 @@
 mod diff;
 mod dump;
 mod export;
+mod open;
 mod pack;
 pub(crate) mod recorded;
 mod reorder;
@@ -11,8 +12,10 @@ mod shrink;
 mod stats;
 mod verify;
 
+use std::borrow::Cow;
 use std::path::Path;
 
+use anyhow::bail;
 use clap::{Args, Subcommand};
 use drivers::Registry;
 use timeline::Timeline;
@@ -35,6 +38,8 @@ enum Command {
     Stats(stats::StatsArgs),
     /// Write a picture: an HTML page, or a Perfetto trace
     Export(export::ExportArgs),
+    /// Show the HTML page in a browser: serve it to this user on 127.0.0.1 until Ctrl-C
+    Open(open::OpenArgs),
     /// Show the differences between two traces, compared by cause and not by time
     Diff(diff::DiffArgs),
     /// Find the smallest scenario that shows the failure at the end of a trace: a stuck wait, a broken law
@@ -54,6 +59,7 @@ pub fn run(args: &TraceArgs, drivers: &Registry) -> anyhow::Result<u8> {
         Command::Show(args) => show::run(args, drivers),
         Command::Stats(args) => stats::run(args, drivers),
         Command::Export(args) => export::run(args, drivers),
+        Command::Open(args) => open::run(args, drivers),
         Command::Diff(args) => diff::run(args),
         Command::Shrink(args) => shrink::run(args, drivers),
         Command::Reorder(args) => reorder::run(args, drivers),
@@ -61,6 +67,32 @@ pub fn run(args: &TraceArgs, drivers: &Registry) -> anyhow::Result<u8> {
         Command::Pack(args) => pack::run(args),
         Command::Dump(args) => dump::run(args),
     }
+}
+
+/// The steps that a picture shows.
+#[derive(Args, Debug)]
+struct Window {
+    /// First step to draw
+    #[arg(long, value_name = "SEQ", default_value_t = 0)]
+    from: u64,
+    /// Last step to draw
+    #[arg(long, value_name = "SEQ")]
+    to: Option<u64>,
+}
+
+impl Window {
+    fn options(&self) -> anyhow::Result<timeline::Options> {
+        let window = (self.from, self.to.unwrap_or(u64::MAX));
+        if window.0 > window.1 {
+            bail!("--from {} is after --to {}: no step is between them", window.0, window.1);
+        }
+        Ok(timeline::Options { window, ..timeline::Options::default() })
+    }
+}
+
+/// The heading of a picture: the name of the trace's file.
+fn title_of(trace: &Path) -> Cow<'_, str> {
+    trace.file_name().unwrap_or(trace.as_os_str()).to_string_lossy()
 }
 
 /// [`timeline::Options::rows_max`] where only figures are printed.

@@ -8,11 +8,12 @@ pub use list_lines::{write_barrier, write_packet};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use d3dkmt::text::is_printable;
+
 use crate::program::{
     Act, Action, Column, EngineIs, EventCount, Expectation, Expected, Fault, Outcome, Piece, Program, Term,
     WantedMessage,
 };
-use crate::script::error::is_printable;
 use crate::script::words::{
     DEVICE_STATES, DOORBELL_STATUSES, PAGE_FAULT_FLAGS, named_or_number, write_duration, write_engine,
     write_number, write_status,

@@ -1,4 +1,4 @@
-//! The chains as a picture, from the waiter down to the root cause. The same answer gives the same bytes.
+//! The chains of `gpupv why` as a picture, from the waiter down to the root cause. The same answer gives the same bytes.
 //!
 //! Colour adds nothing to words and strokes: each box has its kind in words, a stuck verdict has a double frame, and a
 //! cycle has an arrow back.
@@ -6,7 +6,8 @@
 use std::fmt::Write as _;
 
 use dxgkrnl::why::{Cause, StepKind, Why};
-use timeline::escaped;
+
+use crate::format::escaped;
 
 const WIDTH: usize = 760;
 const LEFT: usize = 24;
