@@ -16,4 +16,5 @@ pub mod programs;
 pub mod random;
 pub mod ring_client;
 pub mod served;
+pub mod translations;
 pub mod wire;

@@ -5,6 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::files::{files, read};
 use crate::programs::tree;
+use crate::translations::is_translation;
 
 /// A Markdown file.
 pub struct Page {
@@ -66,6 +67,11 @@ impl Page {
         let mut paths: Vec<PathBuf> = files().into_iter().filter(is_page).map(within).collect();
         paths.sort();
         paths.iter().map(|path| Page::new(path)).collect()
+    }
+
+    /// All pages but translations, whose blocks are those of their English pages.
+    pub fn originals() -> Vec<Page> {
+        Page::all().into_iter().filter(|page| !is_translation(page)).collect()
     }
 
     pub fn name(&self) -> String {

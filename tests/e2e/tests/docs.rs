@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use e2e::console::failures;
 use e2e::pages::{Page, normal};
 use e2e::programs::tree;
+use e2e::translations::{LANGUAGES, PAGES, compare, followed};
 
 const SUMMARY: &str = "docs/SUMMARY.md";
 
@@ -24,6 +25,7 @@ const IGNORED: &[(&str, &str, &str)] = &[
         "cargo demo     # boots a QEMU guest, runs a C program in it, records, replays, shows a hang",
         "`.ci/run` runs both",
     ),
+    ("docs/FIRST_HOUR.md", "gpupv doctor --fix", "it installs packages; `.ci/run` runs the demo"),
     (
         "docs/CI.md",
         "curl --fail --location --output /tmp/gpupv.deb \"$GPUPV_PACKAGE\"",
@@ -116,7 +118,7 @@ fn links_lead_to_files_and_headings() {
 #[test]
 fn a_shell_session_runs_unless_a_reason_is_listed() {
     let mut ignored = Vec::new();
-    for page in Page::all() {
+    for page in Page::originals() {
         for block in page.blocks() {
             let language = block.info.split([',', ' ']).next().unwrap_or_default();
             let is_shell = ["sh", "bash", "shell", "sh-session", "shell-session"].contains(&language);
@@ -162,7 +164,7 @@ fn jobs_of_services_run_what_a_session_runs() {
 #[test]
 fn sessions_print_what_the_pages_show() {
     let runs = |page: &Page| page.sessions().iter().any(|session| !session.is("ignore"));
-    let pages = Page::all().into_iter().filter(|page| runs(page) && !page.boots_guests());
+    let pages = Page::originals().into_iter().filter(|page| runs(page) && !page.boots_guests());
     let failures: Vec<String> = pages.flat_map(|page| failures(&page)).collect();
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
 }
@@ -174,4 +176,94 @@ fn a_stale_session_is_found() {
     let [output, status] = &failures[..] else { panic!("{failures:?}") };
     assert!(output.starts_with("planted.md:2: $ echo one") && output.contains("two"), "{output}");
     assert!(status.starts_with("planted.md:4: ") && status.contains("inspect"), "{status}");
+}
+
+/// `GPUPV_BLESS=1` marks all translations as following the English pages, after they were translated. Changed prose is
+/// only reported, unless `GPUPV_TRANSLATIONS=current` asks for more: translations may follow in a later change.
+#[test]
+fn translations_have_the_structure_of_their_english_pages() {
+    let is_strict = std::env::var_os("GPUPV_TRANSLATIONS").is_some();
+    let mut behind = Vec::new();
+    for (path, until) in PAGES {
+        let english = Page::new(Path::new(path));
+        let name = english.path.file_name().expect("a page has a name");
+        for language in LANGUAGES {
+            let translation = Page::new(&Path::new("docs").join(language).join(name));
+            if std::env::var_os("GPUPV_BLESS").is_some() {
+                let text = followed(&english, &translation, until);
+                std::fs::write(tree().join(&translation.path), text).expect("the tree is writable");
+                continue;
+            }
+            let found = compare(&english, &translation, until);
+            behind.extend(found.structure);
+            for heading in found.prose {
+                let said = format!("{} is behind {path} in the prose below {heading:?}", translation.name());
+                if is_strict { behind.push(said) } else { eprintln!("{said}") }
+            }
+        }
+    }
+    assert!(behind.is_empty(), "{}", behind.join("\n"));
+}
+
+#[test]
+fn a_translation_that_is_behind_is_named_with_the_place() {
+    let page = |path: &str, text: &str| Page { path: path.into(), text: text.into() };
+    let text = "# One\n\nSee [two](TWO.md#a) and `word`.\n\n```console\n$ x\n```\n\n## Two\n\n- item\n";
+    let english = page("docs/ONE.md", text);
+    let good = "# \u{4e00}\n\n`word`\u{3002}[\u{4e8c}](../TWO.md#a)\n\n```console\n$ x\n```\n\n## \u{4e8c}\n\n- \u{9879}\n";
+    let followed = followed(&english, &page("docs/zh/ONE.md", good), None);
+    let compared = |english: &Page, text: &str| compare(english, &page("docs/zh/ONE.md", text), None);
+    let behind = compared(&english, &followed);
+    assert!(behind.structure.is_empty() && behind.prose.is_empty(), "{behind:?}");
+    for (from, to, says) in [
+        ("$ x", "$ y", "block 1 is not the same"),
+        ("TWO.md#a", "TWO.md", "lacks link docs/TWO.md#a"),
+        ("`word`", "", "lacks code word word"),
+        ("- \u{9879}", "", "0 rows and 0 items, not 0 and 1"),
+        ("## ", "### ", "another level"),
+        ("## \u{4e8c}", "", "it has 2 sections, not 3"),
+    ] {
+        let behind = compared(&english, &followed.replacen(from, to, 1)).structure.join("\n");
+        assert!(
+            behind.starts_with("docs/zh/ONE.md is behind docs/ONE.md: ") && behind.contains(says),
+            "{says}: {behind}"
+        );
+    }
+    let changed = compared(&page("docs/ONE.md", &text.replace("- item", "- another item")), &followed);
+    assert_eq!((changed.structure.len(), changed.prose), (0, vec!["## Two".to_owned()]));
+    // An introduction leads on to the rest of its page.
+    let intro = good.split("\n## ").next().expect("a first part");
+    let (end, lead) = (Some("## Two"), "\n[..](../ONE.md#two)\n");
+    let translation = |text: String| page("docs/ja/ONE.md", &text);
+    assert!(compare(&english, &translation(intro.to_owned() + lead), end).structure.is_empty());
+    assert_eq!(compare(&english, &translation(intro.to_owned()), end).structure.len(), 1);
+}
+
+/// A message of the list of errors is a text of the sources: what stands between its `..`.
+#[test]
+fn messages_in_the_list_of_errors_are_in_the_sources() {
+    let is_source = |path: &PathBuf| {
+        path.extension().is_some_and(|end| end == "rs") && !path.starts_with(tree().join("tests"))
+    };
+    let sources: String = e2e::files::files()
+        .iter()
+        .filter(|path| is_source(path))
+        .map(|path| e2e::files::read(path))
+        .collect();
+    // A text that goes on in the next line.
+    let joined = sources.split("\\\n").map(str::trim_start).collect::<String>();
+    let page = Page::new(Path::new("docs/ERRORS.md"));
+    let mut messages = 0;
+    for line in page.text.lines().filter(|line| line.starts_with("| `") && !line.starts_with("| `STATUS_")) {
+        let message = line.split('`').nth(1).expect("a message");
+        for part in message
+            .split("..")
+            .map(|part| part.trim().trim_matches(['#', ';', ',', ':']))
+            .filter(|part| part.len() > 2)
+        {
+            assert!(joined.contains(part), "{part:?} of {message:?} is not in the sources");
+        }
+        messages += 1;
+    }
+    assert!(messages > 15, "{messages}");
 }
