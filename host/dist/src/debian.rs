@@ -24,6 +24,8 @@ pub fn build(source: &Source, tree: &Path, to: &Path) -> anyhow::Result<Vec<Path
         let name = file.file_name().context("a file has a name")?;
         put(&file, &debian.join(name), if name == "rules" { 0o755 } else { 0o644 })?;
     }
+    // With the list of what is linked.
+    put(&tree.join("share/doc/gpupv/copyright"), &debian.join("copyright"), 0o644)?;
     for unit in files_of(&tree.join("lib/systemd/system"), Some("service"))? {
         let name = unit.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let package = if name == "gpupv-guestd.service" { "gpupv-guest.".to_owned() } else { String::new() };

@@ -11,6 +11,7 @@
 mod build;
 mod command;
 mod debian;
+mod licences;
 mod pages;
 mod tarball;
 mod tree;
@@ -49,6 +50,7 @@ fn main() -> anyhow::Result<()> {
     };
     let tree = tree::stage(&source, &programs, &output.join("tree"))?;
     pages::write(&tree)?;
+    licences::write(&source, &tree)?;
     if arguments.tree {
         println!("{}", tree.display());
         return Ok(());

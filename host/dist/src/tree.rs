@@ -100,6 +100,9 @@ pub fn stage(source: &Source, programs: &Path, to: &Path) -> anyhow::Result<Path
     for extension in ["md", "svg", "png"] {
         copy_all(&source.tree.join("docs"), extension, &docs)?;
     }
+    for language in ["zh", "ja"] {
+        copy_all(&source.tree.join("docs").join(language), "md", &docs.join(language))?;
+    }
     copy_all(&source.tree, "md", &docs)?;
     Ok(to.to_path_buf())
 }
@@ -132,6 +135,8 @@ mod tests {
             "share/gpupv/cluster/slurm-array.sh",
             "share/doc/gpupv/README.md",
             "share/doc/gpupv/SCENARIOS.md",
+            "share/doc/gpupv/zh/README.md",
+            "share/doc/gpupv/ja/ERRORS.md",
             "share/man/man1/gpupv.1",
             "share/man/man1/gpupv-vm-run.1",
             "share/bash-completion/completions/gpupv",
