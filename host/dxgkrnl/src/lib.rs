@@ -16,6 +16,51 @@
 //! notifications; `native` native fences; `guests` VMs; `driver` the port to the miniport; `history` destroyed objects;
 //! `view` snapshots and explanations. `ddi` is the interface that a kernel-mode driver implements. [`views`] serves
 //! checkers that inspect the kernel after every step.
+//!
+//! A process creates a fence, waits for a value, and is woken by the signal:
+//!
+//! ```
+//! use d3dkmt::{Call, EventId, Reply, SignalFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags};
+//! use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, VmId};
+//!
+//! let mut kernel = Kernel::new(Config::default(), kmd::SimulatedMiniport::default());
+//! let process = ProcessId(1);
+//! let mut step = |now, input| {
+//!     let mut effects = Effects::default();
+//!     kernel.handle(now, input, &mut effects);
+//!     effects
+//! };
+//! step(0, Input::ProcessAttached { process, vm: VmId::HOST, pid: 42, name: "client".into() });
+//! step(0, Input::FenceMemoryAdded { process, slots: 64 });
+//! let mut request = 0;
+//! let mut call = |now, call| {
+//!     request += 1;
+//!     step(now, Input::Call { process, request, call })
+//! };
+//!
+//! let Reply::Adapters(adapters) = call(0, Call::EnumAdapters { capacity: 1 }).answers[0].reply.clone() else { panic!() };
+//! let adapter = adapters[0].handle;
+//! let Reply::Device(device) = call(0, Call::CreateDevice { adapter, flags: 0 }).answers[0].reply else { panic!() };
+//! let info = SyncObjectInfo { object_type: SyncObjectType::MONITORED_FENCE, ..SyncObjectInfo::default() };
+//! let create = Call::CreateSynchronizationObject { device, info, legacy: false };
+//! let Reply::SyncObject(fence) = call(1_000, create).answers[0].reply.clone() else { panic!() };
+//!
+//! let (objects, values) = (vec![fence.object], vec![5]);
+//! let (flags, event) = (WaitFromCpuFlags::empty(), EventId(9));
+//! let waiting = call(2_000, Call::WaitFromCpu {
+//!     device, objects: objects.clone().into(), values: values.clone().into(), flags, event,
+//! });
+//! assert!(waiting.events.is_empty());
+//! let flags = SignalFlags::empty();
+//! let signaled = call(3_000, Call::SignalFromCpu { device, objects: objects.into(), values: values.into(), flags });
+//! // A store of the value, an answer, and the event of the wait: the host carries them out in this order.
+//! assert_eq!((signaled.stores.len(), signaled.answers.len(), signaled.events.len()), (1, 1, 1));
+//! ```
+//!
+//! # Stability
+//!
+//! The API of this crate is 0.x: a minor version may change it, and the changelog says so. Stable is the behaviour that
+//! docs/CONFORMANCE.md lists; [`SEMANTIC_VERSION`] counts its changes, and a recording names the version that it needs.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -10,6 +10,29 @@
 //! | `display.rs`, `paging.rs` | periodic frame notifications, paging buffers |
 //!
 //! The driver sees the kernel only through [`dxgkrnl::ddi`] and its configuration.
+//!
+//! It is given to the kernel, which calls it. A driver of your own implements the same trait (docs/KMD.md):
+//!
+//! ```
+//! use d3dkmt::isa::{self, Packet};
+//! use dxgkrnl::ddi::Miniport;
+//! use dxgkrnl::{Config, Kernel};
+//! use kmd::SimulatedMiniport;
+//!
+//! let mut driver = SimulatedMiniport::default();
+//! driver.start(&Config::default());
+//! let commands = isa::encode(&[Packet::Busy { duration_ns: 20_000 }]);
+//! assert!(driver.validate(0, &commands).is_ok());
+//! assert!(driver.validate(0, &commands[..commands.len() - 1]).is_err(), "cut in a packet");
+//!
+//! let kernel = Kernel::new(Config::default(), SimulatedMiniport::default());
+//! assert!(kernel.next_deadline().is_none());
+//! ```
+//!
+//! # Stability
+//!
+//! The API of this crate is 0.x: a minor version may change it, and the changelog says so. Stable is what clients see of this
+//! driver: the packets of [`d3dkmt::isa`], its escapes, and the format of private data of allocations.
 #![no_std]
 #![forbid(unsafe_code)]
 

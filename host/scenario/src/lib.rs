@@ -9,6 +9,36 @@
 //! `script` is the language, `program` its parsed form, `run` the runner, `world` the interface of a backend, `checker`
 //! the invariants of every scenario. The model and link backends are here; the live ones need a daemon and are in
 //! `live`.
+//!
+//! ```
+//! use scenario::choose::First;
+//! use scenario::model::ModelWorld;
+//! use scenario::run::run;
+//! use scenario::Verdict;
+//!
+//! let text = r#"
+//! scenario "a wait ends by a signal"
+//! process p
+//! thread t in p
+//! p  D = device      -> ok
+//! p  F = fence D     -> ok
+//! t  W = wait D F>=5 -> blocks
+//! p  signal D F=5    -> ok
+//! expect W returned ok
+//! "#;
+//! let programs = scenario::script::parse(text).expect("it has no errors");
+//! for program in &programs {
+//!     let ended = run(program, &mut ModelWorld::new(program, None), &mut First);
+//!     assert_eq!(ended.verdict, Verdict::Passed);
+//! }
+//! let errors = scenario::script::parse("scenario \"x\"\nprocess p\np devise -> ok\n").unwrap_err();
+//! assert_eq!((errors[0].span.line, errors[0].span.column), (3, 3));
+//! ```
+//!
+//! # Stability
+//!
+//! The API of this crate is 0.x: a minor version may change it, and the changelog says so. Stable is the language that
+//! docs/SCENARIOS.md describes: a file that a release accepts, later releases accept with the same meaning.
 #![forbid(unsafe_code)]
 
 pub mod checker;

@@ -26,6 +26,37 @@
 //!
 //! Replay is bit-identical: the same inputs at the same times give the same effects, lane by lane, and the same state
 //! digest at the end. This holds only between programs with the same [`dxgkrnl::SEMANTIC_VERSION`].
+//!
+//! ```
+//! use drivers::{Drivers, Registry};
+//! use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, VmId};
+//! use trace::{Recorder, Verdict, replay};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let folder = tempfile::tempdir()?;
+//! let path = folder.path().join("one.gvt");
+//! let (registry, config) = (Registry::default(), Config::default());
+//! let mut kernel = Kernel::new(config.clone(), Drivers::new(&registry, &config));
+//! let mut recorder = Recorder::create(&path, &config, "example 1.0")?;
+//! let name = "client".to_owned();
+//! let input = Input::ProcessAttached { process: ProcessId(1), vm: VmId::HOST, pid: 42, name };
+//! // The input is in the trace before the kernel handles it.
+//! recorder.begin(1_000, &input)?;
+//! let mut effects = Effects::default();
+//! kernel.handle(1_000, input, &mut effects);
+//! recorder.end(&effects)?;
+//! recorder.finish(kernel.snapshot().digest())?;
+//!
+//! let report = replay(&path, &registry, &mut |_done, _all| {})?;
+//! assert!(matches!(report.verdict, Verdict::Identical { .. }) && report.steps == 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Stability
+//!
+//! The API of this crate is 0.x: a minor version may change it, and the changelog says so. Stable is the file: a release reads the
+//! formats from [`FORMAT_VERSION_MIN`] to [`FORMAT_VERSION`], and refuses others by their number.
 #![deny(unsafe_code)]
 
 mod block;
