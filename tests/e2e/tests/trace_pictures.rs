@@ -2,8 +2,9 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use e2e::embedded::Embedded;
 use e2e::polling::until;
@@ -210,6 +211,16 @@ fn open_serves_one_page_on_loopback_until_ctrl_c() {
         assert!(!answer.contains("<!doctype"), "{request}");
     }
     assert_eq!(opened.ask(&"x".repeat(1 << 20)), "", "a head without an end");
+    if rustix::process::geteuid().is_root() {
+        // Another user of the machine, who has read the address somewhere.
+        let script = format!(
+            "exec 3<>/dev/tcp/127.0.0.1/{}; printf 'GET {path} HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n' >&3; cat <&3",
+            host.port()
+        );
+        let output = Command::new("bash").args(["-c", &script]).uid(65534).gid(65534).output().expect("bash");
+        let answer = String::from_utf8_lossy(&output.stdout);
+        assert!(answer.starts_with("HTTP/1.1 403 ") && !answer.contains("<!doctype"), "{answer:.60}");
+    }
     let other = Opened::start(&["--no-browser"], &[]);
     assert_ne!((opened.address, &opened.path), (other.address, &other.path));
     assert_eq!(opened.interrupt(), (Some(0), String::new()));

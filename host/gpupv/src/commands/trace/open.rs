@@ -168,10 +168,11 @@ impl Site {
             let (name, value) = line.split_once(':')?;
             name.eq_ignore_ascii_case("host").then(|| value.trim())
         });
-        // A name that another site resolves to 127.0.0.1 is not this one.
-        let port = self.address.port();
-        let is_host =
-            host.is_some_and(|host| host == self.address.to_string() || host == format!("localhost:{port}"));
+        // A name that another site resolves to 127.0.0.1 is not this one. The port is another behind `ssh -L`.
+        let is_host = host.is_some_and(|host| {
+            let name = host.split_once(':').map_or(host, |(name, _)| name);
+            name == "localhost" || name == "127.0.0.1"
+        });
         let refusal = |status, header, body| Answer { status, header, body };
         match (is_http && is_host, method) {
             (false, _) => refusal("400 Bad Request", "", "not a request for this page\n"),
@@ -250,12 +251,14 @@ mod tests {
             answer.status[..3].to_owned()
         };
         assert_eq!(status("GET /5eed/ HTTP/1.1\r\nHost: 127.0.0.1:8080"), "200");
-        assert_eq!(status("HEAD /5eed/ HTTP/1.1\r\nAccept: */*\r\nhost:localhost:8080"), "200");
+        assert_eq!(status("HEAD /5eed/ HTTP/1.1\r\nAccept: */*\r\nhost:localhost"), "200");
+        assert_eq!(status("GET /5eed/ HTTP/1.1\r\nHost: localhost:9999"), "200");
         assert_eq!(status("GET / HTTP/1.1\r\nHost: 127.0.0.1:8080"), "404");
         assert_eq!(status("GET /5eed/../x HTTP/1.1\r\nHost: 127.0.0.1:8080"), "404");
         assert_eq!(status("GET /5eee/ HTTP/1.1\r\nHost: 127.0.0.1:8080"), "404");
         assert_eq!(status("POST /5eed/ HTTP/1.1\r\nHost: 127.0.0.1:8080"), "405");
         assert_eq!(status("GET /5eed/ HTTP/1.1\r\nHost: attacker.example:8080"), "400");
+        assert_eq!(status("GET /5eed/ HTTP/1.1\r\nHost: localhost.attacker.example"), "400");
         assert_eq!(status("GET /5eed/ HTTP/1.1"), "400");
         assert_eq!(status("GET /5eed/"), "400");
         assert_eq!(status(""), "400");
