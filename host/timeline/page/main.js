@@ -53,7 +53,7 @@ class App {
     return [from - room, to + room];
   }
 
-  fit() { [this.view.from, this.view.to] = this.ends(this.view.axis); this.redraw(); }
+  fit() { byId("remark").textContent = ""; [this.view.from, this.view.to] = this.ends(this.view.axis); this.redraw(); }
 
   // The first view: without idle time of more than half of it at its begin or end, as while a guest boots.
   busy() {
@@ -69,18 +69,19 @@ class App {
       if (last - before > before - first) first = before + 1; else last = before;
     }
     if (last < first) return;
-    const [from, to] = [events.at[first], events.at[last]], room = (to - from) * 0.02 + 10;
+    const [from, to] = [events.at[first], events.at[last]], room = (to - from) * 0.02 + 10, remarks = [];
     if (last - first < events.rows - 1) {
       this.show(from - room, to + room);
-      byId("meta").textContent += `; the view leaves out ${duration(this.timeline.head.end - this.timeline.head.begin - (to - from))} of idle time (0 shows all)`;
+      remarks.push(`without ${duration(this.timeline.head.end - this.timeline.head.begin - (to - from))} of idle time (0 shows all)`);
     }
     // Few moments with many steps each, as around a hang: by time they would be lines without room for a word.
     let moments = 0, free = -Infinity;
     for (let row = first; row <= last; row++) if (events.at[row] >= free) { moments++; free = events.at[row] + (to - from) / 1000; }
     if (moments * 2 < last - first && moments < MOMENTS_FEW) {
       this.turn();
-      byId("meta").textContent += "; by steps, because most of the time nothing happens (x shows it by time)";
+      remarks.push("by steps, because most of the time nothing happens (x shows it by time)");
     }
+    byId("remark").textContent = remarks.join("; ");
   }
 
   get view() { return this.painter.view; }
@@ -91,6 +92,7 @@ class App {
     let start = (from + to - span) / 2;
     start = Math.min(Math.max(start, low), high - span);
     [this.view.from, this.view.to] = [start, start + span];
+    byId("remark").textContent = "";
     this.redraw();
   }
 

@@ -388,19 +388,19 @@ fn first_view_leaves_out_the_boot_and_shows_few_moments_by_steps() {
     // The processes begin after 2.5 s and take 3 ms.
     let (from, to) = page.view();
     assert!(from > 2.49e9 && to < 2.51e9 && page.is("gpupv.app.view.axis") == json!(0), "{from} {to}");
-    assert!(page.text("#meta").contains("leaves out 2.490 s"), "{}", page.text("#meta"));
+    assert!(page.text("#remark").contains("without 2.490 s"), "{}", page.text("#remark"));
     page.browser.press("0");
-    assert!(page.view().0 < 1e9);
+    assert!(page.view().0 < 1e9 && page.text("#remark").is_empty());
     page.no_errors();
     // A place that the link names is shown as ever.
     let mut page = Page::of(common::timeline_of(file.path()), "#seq=1");
-    assert!(page.view().0 < 1e9);
+    assert!(page.view().0 < 1e9 && page.text("#remark").is_empty());
     // Three seconds of a hang between two moments.
     let mut page = Page::of(common::small_timeline(), "");
     assert_eq!(page.is("gpupv.app.view.axis"), json!(1));
-    assert!(page.text("#meta").contains("by steps"), "{}", page.text("#meta"));
+    assert!(page.text("#remark").contains("by steps"), "{}", page.text("#remark"));
     // A wait is no idle time, however long it is.
-    assert!(!page.text("#meta").contains("leaves out"), "{}", page.text("#meta"));
+    assert!(!page.text("#remark").contains("idle"), "{}", page.text("#remark"));
     page.no_errors();
 }
 
