@@ -55,6 +55,10 @@ soak:
     GPUPV_KILLS=50 cargo test --release --package e2e --test restart_vm
     cargo run --release --package attacks -- --full
 
+# Fuzz a target by coverage: `just fuzz vsock 60`, `just fuzz vsock coverage`; without a target it lists them
+fuzz TARGET='' WHAT='':
+    tests/fuzz/run {{TARGET}} {{WHAT}}
+
 # The tarball and the Debian packages: target/package (needs debhelper)
 dist:
     cargo dist

@@ -20,6 +20,8 @@ mod event_channels;
 mod eventfd;
 mod free_memory;
 pub mod guestd;
+#[doc(hidden)]
+pub mod in_process;
 pub mod inspection;
 pub mod journal;
 pub mod kernel_host;

@@ -179,23 +179,7 @@ impl Device {
         let Some(session) = self.session() else {
             return DeviceStats { sessions, wakeups, ..DeviceStats::default() };
         };
-        session.peek(|outbound| {
-            let totals = outbound.muxer.totals();
-            DeviceStats {
-                attached: true,
-                sessions,
-                connections: outbound.muxer.connections(),
-                queued_bytes: outbound.muxer.queued_bytes(),
-                packets_received: totals.packets_received,
-                packets_sent: totals.packets_sent,
-                bytes_received: totals.bytes_received,
-                bytes_sent: totals.bytes_sent,
-                violations: totals.violations,
-                kicks: session.rings.iter().map(Ring::kicks).sum(),
-                signals: outbound.signals,
-                wakeups,
-            }
-        })
+        stats_of(&session, DeviceStats { attached: true, sessions, wakeups, ..DeviceStats::default() })
     }
 
     /// Closes the guest's connections, disconnects QEMU, notifies endpoints and services, stops the thread and removes
@@ -242,11 +226,30 @@ impl fmt::Debug for Device {
     }
 }
 
+/// Adds the figures of a session.
+pub(crate) fn stats_of(session: &Session, stats: DeviceStats) -> DeviceStats {
+    session.peek(|outbound| {
+        let totals = outbound.muxer.totals();
+        DeviceStats {
+            connections: outbound.muxer.connections(),
+            queued_bytes: outbound.muxer.queued_bytes(),
+            packets_received: totals.packets_received,
+            packets_sent: totals.packets_sent,
+            bytes_received: totals.bytes_received,
+            bytes_sent: totals.bytes_sent,
+            violations: totals.violations,
+            kicks: session.rings.iter().map(Ring::kicks).sum(),
+            signals: outbound.signals,
+            ..stats
+        }
+    })
+}
+
 /// Binds the socket for QEMU, accessible only to the user that started the daemon.
 pub(crate) fn listen(path: &Path) -> Result<UnixListener, DeviceError> {
     Ok(listening::listen(path, SocketType::STREAM, listening::OWNER_ONLY)?.into())
 }
 
-fn eventfd_flags() -> i32 {
+pub(crate) fn eventfd_flags() -> i32 {
     (rustix::event::EventfdFlags::NONBLOCK | rustix::event::EventfdFlags::CLOEXEC).bits() as i32
 }

@@ -19,6 +19,7 @@
 //! | `worker` | packets from the guest |
 //! | `backend` | the device as `vhost-user-backend` sees it |
 //! | `serving` | the device's thread; one QEMU from connect to disconnect |
+//! | `direct` | a device without QEMU and threads, for fuzz targets |
 //! | `known_connections` | the connections of a guest, for the next daemon |
 //! | [`VhostUserProxy`] | keeps QEMU's device alive when the daemon is killed |
 //! | [`limits`] | every limit |
@@ -40,6 +41,8 @@ mod busy_rings;
 mod complaints;
 mod connection;
 mod device;
+#[doc(hidden)]
+pub mod direct;
 mod known_connections;
 pub mod limits;
 pub mod locks;

@@ -152,7 +152,7 @@ impl Server {
             let _ = self.shared.notifier.write(1);
             let session = &backend.running().session;
             for (index, ring) in session.rings.iter().enumerate() {
-                ring.attach(index, session, &epoll, backend.memory.clone());
+                ring.attach(index, session, Arc::downgrade(&epoll), backend.memory.clone());
             }
         }
         Ok(())

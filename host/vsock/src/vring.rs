@@ -103,11 +103,10 @@ impl Ring {
         &self,
         index: usize,
         session: &Arc<Session>,
-        epoll: &Arc<VringEpollHandler<Arc<Backend>>>,
+        epoll: Weak<VringEpollHandler<Arc<Backend>>>,
         memory: MemoryTable,
     ) {
-        let binding =
-            RingBinding { index, memory, session: Arc::downgrade(session), epoll: Arc::downgrade(epoll) };
+        let binding = RingBinding { index, memory, session: Arc::downgrade(session), epoll };
         let _ = self.0.binding.set(binding);
     }
 

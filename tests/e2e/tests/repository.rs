@@ -10,7 +10,7 @@ use e2e::programs::tree;
 use serde_json::Value;
 
 /// Workspace crates that each crate may use (design: "a crate boundary exists because a rule differs").
-const EDGES: [(&str, &[&str]); 37] = [
+const EDGES: [(&str, &[&str]); 38] = [
     ("dist", &["gpupv"]),
     ("d3dkmt", &[]),
     ("fence_page", &[]),
@@ -115,6 +115,22 @@ const EDGES: [(&str, &[&str]); 37] = [
     ),
     // The attack suite serves as `gpupv` does, and uses the clients of the end-to-end tests and the front-end.
     ("attacks", &["d3dkmt", "drivers", "e2e", "front-end", "gpupv", "proto", "vsock-device"]),
+    // Targets are on every layer that reads bytes of others.
+    (
+        "fuzz",
+        &[
+            "d3dkmt",
+            "daemon",
+            "drivers",
+            "dxgkrnl",
+            "frame_ring",
+            "kmd",
+            "proto",
+            "scenario",
+            "trace",
+            "vsock-device",
+        ],
+    ),
 ];
 
 /// Additional workspace crates that only tests may use.
@@ -269,6 +285,50 @@ fn model_crates_have_no_system_and_no_unsafe_code() {
             }
         }
     }
+}
+
+/// Crates with unsafe code outside of tests, as docs/SAFETY.md lists them: where memory is shared or mapped, C is spoken, or the
+/// system is called in a way that rustix does not have.
+const UNSAFE: [&str; 13] = [
+    "guest/abi",
+    "guest/bench",
+    "guest/dev_dxg",
+    "guest/guestd",
+    "guest/scenario_client",
+    "guest/umd",
+    "host/daemon",
+    "host/driver_host",
+    "host/sandbox",
+    "host/trace",
+    "proto",
+    "shared/frame_ring",
+    "vm-images",
+];
+
+/// `cargo test -p e2e --test repository unsafe -- --nocapture` prints the counts.
+#[test]
+fn crates_with_unsafe_code_are_listed() {
+    let mut blocks = BTreeMap::<String, usize>::new();
+    for file in sources().iter().filter(|file| file.extension().is_some_and(|extension| extension == "rs")) {
+        let path = file.strip_prefix(tree()).expect("it is in the tree").to_string_lossy().into_owned();
+        let Some((package, module)) = path.split_once("/src/") else { continue };
+        if package.starts_with("tests/") || module.contains("tests") {
+            continue;
+        }
+        let code = |line: &str| line.split("//").next().unwrap_or_default().to_owned();
+        let count: usize = read(file)
+            .lines()
+            .map(|line| code(line).matches("unsafe {").count() + code(line).matches("unsafe impl").count())
+            .sum();
+        if count > 0 {
+            *blocks.entry(package.to_owned()).or_default() += count;
+        }
+    }
+    for (package, count) in &blocks {
+        println!("{package}: {count}");
+    }
+    let found: Vec<&str> = blocks.keys().map(String::as_str).collect();
+    assert_eq!(found, UNSAFE, "crates with unsafe code: docs/SAFETY.md and UNSAFE list them");
 }
 
 /// A replay has the same result at any time and speed: trace and drivers use no clock, like the model.

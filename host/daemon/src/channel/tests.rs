@@ -4,7 +4,6 @@
 mod counting;
 
 use std::io::Read as _;
-use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 
@@ -13,19 +12,15 @@ use d3dkmt::{
     SyncObjectInfo, SyncObjectType, WaitFromCpuFlags,
 };
 use dxgkrnl::{Effects, Input, Nanos};
-use frame_ring::{KICK, MappedArea, OwnMappedArea};
-use proto::channel::{Hello, ToHost};
+use frame_ring::KICK;
 use proto::convert::{FromHost, call_to_frame, from_host};
 use proto::frame::append;
-use rustix::event::epoll;
 
 use super::*;
 use crate::Options;
-use crate::broker::first_memory;
-use crate::closing::ClientFd;
+use crate::in_process::{InProcessClient, RingReceiver, RingSender};
 use crate::limits::CALLS_PER_TURN_MAX;
 use crate::observer::{DaemonKernel, Observer};
-use crate::peer::Peer;
 
 const VM: VmId = VmId(1);
 /// More waits than the kernel releases in one step.
@@ -62,9 +57,6 @@ struct Client {
     ends: Option<(RingSender, RingReceiver)>,
 }
 
-type RingSender = frame_ring::Sender<OwnMappedArea, MappedArea>;
-type RingReceiver = frame_ring::Receiver<OwnMappedArea, MappedArea>;
-
 impl Client {
     fn attach(kernel_host: &Arc<KernelHost>, pid: u32) -> Client {
         Client::attach_with(kernel_host, pid, false)
@@ -75,40 +67,17 @@ impl Client {
     }
 
     fn attach_with(kernel_host: &Arc<KernelHost>, pid: u32, with_rings: bool) -> Client {
-        let (ours, stream) = UnixStream::pair().unwrap();
-        ours.set_nonblocking(true).unwrap();
-        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).unwrap());
-        let peer = Peer::Vm(VM);
-        let (memory, _) = first_memory(&kernel_host.budgets, peer).unwrap();
-        let (client, token) = kernel_host.sessions().attach(VM, pid, "test".into(), memory).unwrap();
-        let ends = with_rings.then(|| {
-            let share = kernel_host.budgets.mappings.take(peer, 2).unwrap();
-            let (rings, [host, own]) = Rings::create(share).unwrap();
-            client.outbox.offer_rings(rings);
-            let (host, own) =
-                (MappedArea::map(host.as_fd()).unwrap(), OwnMappedArea::map(own.as_fd()).unwrap());
-            (RingSender::new(own.clone(), host.clone()), RingReceiver::new(own, host))
-        });
-        let sink = SinkStream::Local {
-            stream: Arc::new(ClientFd::socket(ours.into(), peer, None, &kernel_host.budgets.closers)),
-            epoll,
-            key: 1,
-        }
-        .into();
-        let mut channel = Channel::new(kernel_host.clone(), VM, None, sink);
-        let (version, token, rings) = (proto::PROTOCOL_VERSION, token.to_vec(), with_rings);
-        let hello = Hello { version, token, rings, ..Hello::default() };
-        let mut bytes = Vec::new();
-        append(&ToHost { request: 0, body: Some(to_host::Body::Hello(hello)) }, &mut bytes);
-        channel.take_in(&bytes);
+        let client = InProcessClient::attach(kernel_host, VM, pid, with_rings).unwrap();
+        let (hello, ends) = (client.hello(), client.ends());
+        let InProcessClient { process, mut channel, stream, .. } = client;
+        channel.take_in(&hello);
         assert!(!channel.turn(CALLS_PER_TURN_MAX).unwrap());
-        let (process, frames) = (client.id, proto::frame::FrameBuffer::default());
         if with_rings {
             // The Welcome is the last message on the stream.
             let mut stream = &stream;
             assert!(stream.read(&mut [0; 256]).unwrap() > 0);
         }
-        Client { process, channel, stream, frames, sent: 0, ends }
+        Client { process, channel, stream, frames: proto::frame::FrameBuffer::default(), sent: 0, ends }
     }
 
     fn frame(&mut self, call: &Call) -> Vec<u8> {

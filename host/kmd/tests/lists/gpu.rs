@@ -48,6 +48,8 @@ pub struct Gpu {
     pub interrupts: Vec<Interrupt>,
     pub notes: Vec<String>,
     pub moves: usize,
+    /// Loads of fence values, which are not done.
+    pub loads: usize,
     /// DMA operations, with their times.
     pub moved: Vec<(u64, DmaOp)>,
     /// Whether operations are done, not only counted.
@@ -94,6 +96,7 @@ impl Gpu {
             interrupts: Vec::new(),
             notes: Vec::new(),
             moves: 0,
+            loads: 0,
             moved: Vec::new(),
             performs: true,
             last_id: 0,
@@ -198,6 +201,7 @@ impl Gpu {
                     let first = self.word(0);
                     self.stores.push((gpu_address, value, first));
                 }
+                Callback::GpuLoad { .. } => self.loads += 1,
                 Callback::NotifyInterrupt(Interrupt::MonitoredFenceSignaled { .. }) => {}
                 Callback::NotifyInterrupt(interrupt) => self.interrupts.push(interrupt),
                 Callback::DebugPrint { text, .. } => self.notes.push(text),

@@ -1,0 +1,152 @@
+//! A device without QEMU, sockets and threads: its owner plays QEMU and the guest, and calls the worker. Fuzz targets
+//! use it, because one input then takes microseconds and always does the same.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Weak};
+
+use vhost_user_backend::VringT as _;
+use vm_memory::GuestMemoryMmap;
+use vmm_sys_util::eventfd::EventFd;
+
+use crate::backend::{QUEUES, TRANSMIT};
+use crate::complaints::Complaints;
+use crate::connection::Connection;
+use crate::device::{DeviceConfig, DeviceStats, Shared, eventfd_flags, stats_of};
+use crate::known_connections::{Known, path_beside};
+use crate::limits::QUEUE_SIZE_MAX;
+use crate::locks::{Rank, Ranked};
+use crate::memory::{self, MemoryTable};
+use crate::muxer::TooManyConnections;
+use crate::services::{Endpoint, Services};
+use crate::session::Session;
+use crate::timer::OneShot;
+use crate::vring::Ring;
+use crate::worker::Worker;
+
+/// Turns of the worker for one kick: a guest that goes on to add packets stays busy for ever.
+const TURNS_MAX: usize = 8;
+
+/// The addresses of a ring in guest-physical memory.
+#[derive(Clone, Copy, Debug)]
+pub struct RingAddresses {
+    /// Of the descriptor table.
+    pub descriptors: u64,
+    /// Of the available ring.
+    pub available: u64,
+    /// Of the used ring.
+    pub used: u64,
+}
+
+/// The device of one guest, on the thread of its owner.
+pub struct DirectDevice {
+    shared: Shared,
+    session: Arc<Session>,
+    worker: Worker,
+}
+
+impl DirectDevice {
+    /// A device that a guest with this memory is attached to. A file with its connections is beside `socket`.
+    pub fn new(
+        guest_cid: u64,
+        services: Arc<dyn Services>,
+        guest_memory: GuestMemoryMmap,
+        socket: PathBuf,
+    ) -> io::Result<Self> {
+        let shared = Shared {
+            complaints: Arc::new(Complaints::new(guest_cid)),
+            known: Arc::new(Ranked::new(Rank::Known, Known::open(path_beside(&socket))?)),
+            services: Arc::clone(&services),
+            attached: Ranked::new(Rank::Attached, None),
+            wake: EventFd::new(eventfd_flags())?,
+            notifier: Arc::new(EventFd::new(eventfd_flags())?),
+            stop: AtomicBool::new(false),
+            sessions: AtomicU64::new(0),
+            wakeups: AtomicU64::new(0),
+            config: DeviceConfig { guest_cid, socket },
+        };
+        let table = MemoryTable::new(guest_memory);
+        let ring = || Ring::new(table.clone(), QUEUE_SIZE_MAX).map_err(io::Error::other);
+        let rings: [Ring; QUEUES] = [ring()?, ring()?, ring()?];
+        let session = Arc::new(Session::new(&shared, table.clone(), rings));
+        for (index, ring) in session.rings.iter().enumerate() {
+            ring.attach(index, &session, Weak::new(), table.clone());
+        }
+        let worker = Worker::new(guest_cid, services, Arc::clone(&session), OneShot::new()?);
+        shared.services.memory_changed(session.guest_memory());
+        Ok(DirectDevice { shared, session, worker })
+    }
+
+    /// Starts a ring, as QEMU's requests do: size, position, addresses, enable.
+    pub fn start_ring(&self, index: usize, size: u16, position: u16, addresses: RingAddresses) {
+        let RingAddresses { descriptors, available, used } = addresses;
+        let ring = &self.session.rings[index % QUEUES];
+        ring.set_queue_size(size);
+        ring.set_queue_next_avail(position);
+        // An address that the crate refuses leaves the ring as it was, as in a request.
+        if ring.set_queue_info(descriptors, available, used).is_ok() {
+            ring.set_queue_next_used(ring.queue_used_idx().unwrap_or_default());
+        }
+        ring.set_queue_event_idx(size.is_multiple_of(2));
+        ring.set_queue_ready(true);
+        ring.set_enabled(true);
+    }
+
+    /// Stops a ring, and returns its position.
+    pub fn stop_ring(&self, index: usize) -> u16 {
+        let ring = &self.session.rings[index % QUEUES];
+        ring.set_queue_ready(false);
+        if index % QUEUES == TRANSMIT {
+            self.session.driver_stopped();
+        }
+        ring.queue_next_avail()
+    }
+
+    /// Replaces the guest's memory, as a new memory table does.
+    pub fn replace_memory(&self, guest_memory: GuestMemoryMmap) {
+        memory::replace(&self.session.table, guest_memory);
+        self.session.rings.iter().for_each(Ring::revalidate);
+        self.shared.services.memory_changed(self.session.guest_memory());
+    }
+
+    /// The guest kicks: the worker runs until it has nothing to do, or a number of turns.
+    pub fn kick(&mut self) {
+        for _ in 0..TURNS_MAX {
+            if !self.worker.turn(true) {
+                break;
+            }
+        }
+        self.worker.notify_taken();
+    }
+
+    /// Requests a connection to a port of the guest, as [`crate::Device::connect`] does.
+    pub fn connect(
+        &self,
+        guest_port: u32,
+        endpoint: Box<dyn Endpoint>,
+    ) -> Result<Connection, TooManyConnections> {
+        let credit = endpoint.credit();
+        let (id, ports) = self.session.enter(|outbound| {
+            let (id, ports) = outbound.muxer.connect(guest_port, credit)?;
+            outbound.arrivals.push((id, endpoint));
+            Ok((id, ports))
+        })?;
+        Ok(Connection::new(Arc::clone(&self.session), id, ports))
+    }
+
+    /// Current counters and figures.
+    pub fn stats(&self) -> DeviceStats {
+        stats_of(&self.session, DeviceStats::default())
+    }
+}
+
+/// QEMU disconnects.
+impl Drop for DirectDevice {
+    fn drop(&mut self) {
+        self.session.end();
+        self.shared.known.lock().clear();
+        self.worker.end();
+        self.shared.services.disconnected();
+    }
+}
