@@ -63,6 +63,10 @@ fuzz TARGET='' WHAT='':
 dist:
     cargo dist
 
+# Two packagings are the same bytes (needs debhelper)
+reproducible:
+    cargo test --package dist -- --include-ignored
+
 # An ordinary Debian becomes a guest by installing the package (needs debhelper, mmdebstrap, genext2fs)
 debian-guest:
     cargo test --package e2e --test debian_guest -- --ignored

@@ -15,6 +15,8 @@
 #SBATCH --output=gpupv-%A-%a.log
 set -eu
 
+: "${1:?what follows gpupv scenario, such as: explore --random --seeds 0..1000000}"
+: "${SLURM_ARRAY_TASK_ID:?submit it as a job array: sbatch --array=0-7 slurm-array.sh $*}"
 REPORTS=${REPORTS:-$PWD/reports}
 # Shards are numbered from 0, as --array=0-7 numbers tasks.
 SHARDS=${SHARDS:-$((SLURM_ARRAY_TASK_MAX + 1))}

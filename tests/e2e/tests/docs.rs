@@ -25,7 +25,6 @@ const IGNORED: &[(&str, &str, &str)] = &[
         "cargo demo     # boots a QEMU guest, runs a C program in it, records, replays, shows a hang",
         "`.ci/run` runs both",
     ),
-    ("docs/FIRST_HOUR.md", "gpupv doctor --fix", "it installs packages; `.ci/run` runs the demo"),
     (
         "docs/CI.md",
         "curl --fail --location --output /tmp/gpupv.deb \"$GPUPV_PACKAGE\"",
@@ -42,6 +41,9 @@ const IGNORED: &[(&str, &str, &str)] = &[
         "it needs a cluster with Slurm; `slurm.rs` has one",
     ),
     ("docs/CLUSTER.md", "kubectl apply -f kubernetes-job.yaml", "it needs a cluster with Kubernetes"),
+    ("docs/FIRST_HOUR.md", "gpupv doctor --fix", "it installs packages; `.ci/run` runs the demo"),
+    ("docs/FUZZING.md", "cargo test -p fuzz", "`cargo test` runs it"),
+    ("docs/FUZZING.md", "just fuzz                  # lists the targets", "`.ci/run` builds no fuzzers"),
     (
         "docs/INSTALL.md",
         "gpupv serve --directory /run/gpupv --vms 1",

@@ -266,6 +266,14 @@ fn a_task_that_could_not_do_its_work_is_requeued() {
             script(folder.path(), &programs, &[&cluster_file("slurm-array.sh"), "run", "."], &environment);
         assert_eq!((output.status.code(), stdout(&output)), (Some(expected), requeued), "status {status}");
     }
+    let array = cluster_file("slurm-array.sh");
+    for (arguments, expected) in [
+        (&[array.as_str()][..], "what follows gpupv scenario"),
+        (&[&array, "run", "."], "--array=0-7 slurm-array.sh run ."),
+    ] {
+        let output = script(folder.path(), &programs, arguments, &[]);
+        assert!(!output.status.success() && stderr(&output).contains(expected), "{}", stderr(&output));
+    }
 }
 
 #[test]
