@@ -41,14 +41,9 @@ impl Source {
 
     /// Builds the programs in this target folder; returns the folder where they are.
     pub fn build(&self, target: &Path) -> anyhow::Result<PathBuf> {
-        let home =
-            std::env::var("CARGO_HOME").or_else(|_| std::env::var("HOME").map(|home| home + "/.cargo"));
-        let mut flags = vec![format!("--remap-path-prefix={}={SOURCES_SEEM_IN}", self.tree.display())];
-        // Generated code is in cargo's target folder.
-        flags.push(format!("--remap-path-prefix={}={SOURCES_SEEM_IN}/target", target.display()));
-        if let Ok(home) = home {
-            flags.push(format!("--remap-path-prefix={home}={SOURCES_SEEM_IN}/cargo"));
-        }
+        let mapped = self.mapped_paths(target)?;
+        let flags: Vec<String> =
+            mapped.iter().map(|(from, to)| format!("--remap-path-prefix={from}={to}")).collect();
         let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
         let mut command = Command::new(cargo);
         command.current_dir(&self.tree).args(["build", "--locked", "--profile", "dist"]);
@@ -60,8 +55,70 @@ impl Source {
         Ok(target.join("dist"))
     }
 
+    /// Folders of this machine, each with the one that stands for it in messages and symbols, so that two machines make
+    /// the same bytes. Of two that match, the compiler takes the later.
+    fn mapped_paths(&self, target: &Path) -> anyhow::Result<Vec<(String, String)>> {
+        let mut mapped = vec![
+            (self.tree.display().to_string(), SOURCES_SEEM_IN.to_owned()),
+            // Generated code is in cargo's target folder.
+            (target.display().to_string(), format!("{SOURCES_SEEM_IN}/target")),
+        ];
+        let home =
+            std::env::var("CARGO_HOME").or_else(|_| std::env::var("HOME").map(|home| home + "/.cargo"));
+        if let Ok(home) = home {
+            mapped.push((home, format!("{SOURCES_SEEM_IN}/cargo")));
+        }
+        // A compiler that has the sources of its library names them, another names its commit.
+        let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
+        let ask =
+            |question: &[&str]| output(Command::new(&rustc).current_dir(&self.tree).args(question), "rustc");
+        let version = ask(&["--version", "--verbose"])?;
+        let commit = version.lines().find_map(|line| line.strip_prefix("commit-hash: "));
+        let commit = commit.context("rustc does not name its commit")?;
+        mapped.push((
+            format!("{}/lib/rustlib/src/rust", ask(&["--print", "sysroot"])?),
+            format!("/rustc/{commit}"),
+        ));
+        Ok(mapped)
+    }
+
     /// The architecture in names of tarballs.
     pub fn architecture(&self) -> &'static str {
         std::env::consts::ARCH
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Compiles a program with a path of the tree, of generated code and of the standard library in it.
+    #[test]
+    fn a_program_has_no_path_of_the_machine() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = Source { tree: folder.path().join("tree"), ..Source::find().unwrap() };
+        let target = folder.path().join("target");
+        std::fs::create_dir(&source.tree).unwrap();
+        std::fs::create_dir(&target).unwrap();
+        std::fs::write(target.join("made.rs"), "pub fn made() { panic!(\"made\") }").unwrap();
+        let text = "include!(concat!(env!(\"TARGET\"), \"/made.rs\"));\n\
+                    fn main() { if std::env::args().count() > 5 { made() }\n\
+                    let mut map = std::collections::BTreeMap::new(); map.insert(file!(), 1);\n\
+                    println!(\"{:?}\", map.range(\"b\"..\"c\")) }";
+        std::fs::write(source.tree.join("main.rs"), text).unwrap();
+        let mapped = source.mapped_paths(&target).unwrap();
+        let mut rustc = Command::new(std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned()));
+        rustc.current_dir(&source.tree).env("TARGET", &target).args(["-Cdebuginfo=1", "-o"]);
+        rustc.arg(folder.path().join("program")).arg(source.tree.join("main.rs"));
+        rustc.args(mapped.iter().map(|(from, to)| format!("--remap-path-prefix={from}={to}")));
+        output(&mut rustc, "rustc").unwrap();
+        let program = std::fs::read(folder.path().join("program")).unwrap();
+        let has = |text: &str| program.windows(text.len()).any(|bytes| bytes == text.as_bytes());
+        for (from, _) in &mapped {
+            assert!(!has(from), "{from} is in the program");
+        }
+        for expected in ["/usr/src/gpupv/main.rs", "/usr/src/gpupv/target/made.rs", "/rustc/"] {
+            assert!(has(expected), "{expected} is not in the program");
+        }
     }
 }

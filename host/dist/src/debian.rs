@@ -64,3 +64,34 @@ fn stage(source: &Source, tree: &Path, usr: &Path) -> anyhow::Result<()> {
     let in_guest = pkg_config(source.version, "../../..", &format!("lib/{triplet}"), "include/gpupv");
     write(&library.join("pkgconfig/gpupv.pc"), in_guest)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+    use crate::tree::LIBRARY_FOLDER;
+
+    #[test]
+    #[ignore = "it needs debhelper: `just reproducible`"]
+    fn two_packagings_are_the_same_bytes() {
+        let source = Source { epoch: 1_700_000_000, ..Source::find().unwrap() };
+        let programs = tempfile::tempdir().unwrap();
+        for name in LIBRARY_FOLDER.iter().chain(&["gpupv"]) {
+            put(Path::new("/bin/sh"), &programs.path().join(name), 0o755).unwrap();
+        }
+        let packed = [0o755, 0o700].map(|mode| {
+            let folder = tempfile::tempdir().unwrap();
+            let tree = crate::tree::stage(&source, programs.path(), &folder.path().join("tree")).unwrap();
+            crate::pages::write(&tree).unwrap();
+            crate::licences::write(&source, &tree).unwrap();
+            for folder in ["share/man/man1", "share/man", "share", "bin", ""] {
+                fs::set_permissions(tree.join(folder), fs::Permissions::from_mode(mode)).unwrap();
+            }
+            let files = build(&source, &tree, folder.path()).unwrap();
+            files.iter().map(|file| fs::read(file).unwrap()).collect::<Vec<_>>()
+        });
+        assert!(packed[0].len() >= 2, "both packages are built");
+        assert!(packed[0] == packed[1], "the packages differ");
+    }
+}

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use crate::build::Source;
 
 /// Programs that `gpupv` starts or gives to guests, in `lib/gpupv`.
-const LIBRARY_FOLDER: [&str; 5] =
+pub const LIBRARY_FOLDER: [&str; 5] =
     ["libdxcore.so", "libgpupv_dev_dxg.so", "guestd", "scenario-client", "driver-host"];
 /// Folders of headers.
 const HEADERS: [&str; 2] = ["guest/umd/include", "host/driver_host/include"];
