@@ -11,6 +11,7 @@ use frame_ring::{MappedArea, OwnMappedArea, Receiver, Sender};
 use proto::channel::{Hello, ToHost, to_host};
 use proto::frame::append;
 use rustix::event::epoll;
+use vsock_device::Services;
 
 use super::broker::first_memory;
 use super::channel::Channel;
@@ -19,11 +20,17 @@ use super::closing::ClientFd;
 use super::kernel_host::KernelHost;
 use super::peer::Peer;
 use super::rings::Rings;
+use super::vm::VmShared;
 
 /// The sending end of the ring from a process.
 pub type RingSender = Sender<OwnMappedArea, MappedArea>;
 /// The receiving end of the ring to a process.
 pub type RingReceiver = Receiver<OwnMappedArea, MappedArea>;
+
+/// The services of a VM for a device of the caller's.
+pub fn vm_services(kernel_host: &Arc<KernelHost>, vm: VmId, name: &str) -> Arc<dyn Services> {
+    VmShared::new(vm, name, kernel_host, None).services()
+}
 
 /// A process with a channel that has had no Hello, and its end of the stream.
 pub struct InProcessClient {

@@ -8,6 +8,7 @@ mod calls;
 mod commands;
 mod config;
 mod frame_ring;
+mod guestd;
 mod model;
 mod scenario;
 mod session;
@@ -25,6 +26,7 @@ mod sequences;
 pub use commands::commands;
 pub use config::config;
 pub use frame_ring::frame_ring;
+pub use guestd::guestd;
 pub use model::model;
 pub use scenario::scenario;
 pub use session::session;
@@ -43,6 +45,7 @@ pub struct Target {
 pub const TARGETS: &[Target] = &[
     Target { name: "frame_ring", run: frame_ring },
     Target { name: "vsock", run: vsock },
+    Target { name: "guestd", run: guestd },
     Target { name: "session", run: session },
     Target { name: "commands", run: commands },
     Target { name: "trace", run: trace },

@@ -29,7 +29,7 @@ const fn usual(index: usize) -> RingAddresses {
 }
 
 /// Guest memory on the heap, where AddressSanitizer sees an access beyond its end. The process keeps it.
-fn heap_memory(regions: &[(u64, usize)]) -> GuestMemoryMmap {
+pub fn heap_memory(regions: &[(u64, usize)]) -> GuestMemoryMmap {
     let regions = regions.iter().map(|(start, bytes)| {
         let layout = Layout::from_size_align(*bytes, 0x1000).expect("a layout");
         // SAFETY: the layout has a size above 0.

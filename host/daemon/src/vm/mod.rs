@@ -96,6 +96,36 @@ struct VmStatus {
 pub(super) type Action = Box<dyn FnOnce() + Send>;
 
 impl VmShared {
+    /// A VM that waits for its QEMU.
+    pub(super) fn new(
+        id: VmId,
+        name: &str,
+        kernel_host: &Arc<KernelHost>,
+        more_ports: Option<Arc<dyn PortServices>>,
+    ) -> Arc<VmShared> {
+        let status = VmStatus {
+            state: VmState::Waiting,
+            memory: None,
+            guestd: 0,
+            behind_calls: BTreeMap::new(),
+            held: PendingBytes::new(HELD_BYTES_PER_VM_MAX),
+        };
+        Arc::new(VmShared {
+            id,
+            name: name.into(),
+            kernel_host: kernel_host.clone(),
+            status: Ranked::new(Rank::VmStatus, status),
+            changed: Condvar::new(),
+            event_channels: EventChannels::default(),
+            more_ports,
+        })
+    }
+
+    /// What its device calls.
+    pub(super) fn services(self: &Arc<Self>) -> Arc<dyn Services> {
+        Arc::new(VmServices(self.clone()))
+    }
+
     fn status(&self) -> RankedGuard<'_, VmStatus> {
         self.status.lock_or_abort()
     }
@@ -331,26 +361,9 @@ impl VmRegistry {
         let mut vms = self.lock();
         let id = VmId(vms.keys().last().map_or(0, |id| id.0) + 1);
         anyhow::ensure!(id.0 <= VMS_MAX, "{VMS_MAX} VMs are served, the limit");
-        let shared = Arc::new(VmShared {
-            id,
-            name: name.into(),
-            kernel_host: self.kernel_host.clone(),
-            status: Ranked::new(
-                Rank::VmStatus,
-                VmStatus {
-                    state: VmState::Waiting,
-                    memory: None,
-                    guestd: 0,
-                    behind_calls: BTreeMap::new(),
-                    held: PendingBytes::new(HELD_BYTES_PER_VM_MAX),
-                },
-            ),
-            changed: Condvar::new(),
-            event_channels: EventChannels::default(),
-            more_ports: self.more_ports.clone(),
-        });
+        let shared = VmShared::new(id, name, &self.kernel_host, self.more_ports.clone());
         let config = DeviceConfig { guest_cid: guest_cid(id), socket: socket.into() };
-        let device = Device::serve(config, Arc::new(VmServices(shared.clone())))?;
+        let device = Device::serve(config, shared.services())?;
         let entry = Arc::new(VmEntry { shared, device, socket: socket.into() });
         vms.insert(id, entry.clone());
         Ok(entry)
