@@ -41,18 +41,16 @@ fn two_processes_and_two_threads_get_one_whole_kernel() {
     let Some(fixture) = fixture() else { return };
     let root = fixture.folder.path().join("fresh");
     let processes = [(); 2].map(|()| second_process(NAME, root.to_str().unwrap()).spawn().unwrap());
-    for process in processes {
+    let keys = processes.map(|process| {
         let output = process.wait_with_output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let key = text.lines().find_map(|line| line.strip_prefix("key "));
-        assert_eq!(
-            key,
-            Some(fixture.kernel.key.as_str()),
-            "{text}{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-    }
-    assert_eq!(Kernel::cached(&Cache::at(&root)).unwrap().key, fixture.kernel.key);
+        key.unwrap_or_else(|| panic!("{text}{}", String::from_utf8_lossy(&output.stderr))).to_owned()
+    });
+    // The fixture's may be of an older package: the distribution goes on.
+    let [key, other] = keys;
+    assert_eq!(key, other);
+    assert_eq!(Kernel::cached(&Cache::at(&root)).unwrap().key, key);
     // Then damage it: each kind of damage is noticed, and the kernel made anew.
     let cache = Cache::at(&root);
     let image = Kernel::cached(&cache).unwrap().image;
@@ -61,7 +59,7 @@ fn two_processes_and_two_threads_get_one_whole_kernel() {
     bytes[middle] ^= 1;
     std::fs::write(&image, bytes).unwrap();
     assert_eq!(Kernel::cached(&cache), None);
-    assert_eq!(Kernel::provide(&cache, &Silent).unwrap().key, fixture.kernel.key);
+    assert_eq!(Kernel::provide(&cache, &Silent).unwrap().key, key);
     std::fs::write(root.join("kernel/current"), "../..").unwrap();
     assert_eq!(Kernel::cached(&cache), None);
 }

@@ -84,7 +84,8 @@ impl Lease {
 pub struct LentPages(GuestArea);
 
 impl LentPages {
-    /// No thread accesses the pages once this returns. What the process still publishes it kicks for, and so sees the end.
+    /// No thread accesses the pages once this returns. What the process still publishes it kicks for, and so sees the end;
+    /// in a guest that is stopped it sees the end of its stream only.
     pub fn end(&self) {
         let LentPages(area) = self;
         let mut is_lent = area.lease.0.write().unwrap_or_else(PoisonError::into_inner);

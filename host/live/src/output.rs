@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use d3dkmt::text::printable_lines;
+use d3dkmt::text::{printable, printable_lines};
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
 /// Success.
@@ -67,7 +67,7 @@ impl Steps {
     pub fn step(&self, text: impl Into<String>) {
         let text = text.into();
         if let Some(bar) = &self.bar {
-            bar.set_message(text.clone());
+            bar.set_message(printable(&text));
         }
         self.change(|state| {
             state.number += 1;
@@ -79,7 +79,7 @@ impl Steps {
     pub fn detail(&self, detail: &str) {
         if let Some(bar) = &self.bar {
             let step = self.state.0.lock().unwrap_or_else(PoisonError::into_inner).text.clone();
-            bar.set_message(format!("{step}: {detail}"));
+            bar.set_message(printable(&format!("{step}: {detail}")));
         }
     }
 

@@ -218,7 +218,9 @@ impl VhostUserBackend for Backend {
     fn set_event_idx(&self, _enabled: bool) {}
 
     fn reset_device(&self) {
-        self.running().session.driver_restarted();
+        let running = self.running();
+        let _turn = running.worker_at_rest();
+        running.session.driver_restarted();
     }
 
     /// Configuration space is the guest's CID, a little-endian u64.

@@ -44,13 +44,16 @@ pub(crate) struct DriverLife(Arc<Life>);
 struct Life {
     /// Held for reading by who writes guest memory. No lock is taken under it.
     runs: RwLock<bool>,
+    /// Held for reading while bytes are copied, also by DMA of a stopped guest. No lock is taken under it.
+    copies: RwLock<()>,
     is_over: AtomicBool,
 }
 
 impl DriverLife {
     /// A driver that runs, or is about to start.
     pub fn new() -> Self {
-        Self(Arc::new(Life { runs: RwLock::new(true), is_over: AtomicBool::new(false) }))
+        let (runs, copies, is_over) = (RwLock::new(true), RwLock::new(()), AtomicBool::new(false));
+        Self(Arc::new(Life { runs, copies, is_over }))
     }
 
     /// QEMU has stopped the guest. Accesses under way have ended when this returns.
@@ -63,10 +66,11 @@ impl DriverLife {
         self.set_runs(!self.is_over());
     }
 
-    /// The driver has restarted, or QEMU is gone.
+    /// The driver has restarted, or QEMU is gone. Accesses under way have ended when this returns.
     pub fn end(&self) {
         self.0.is_over.store(true, Ordering::Release);
         self.stop();
+        drop(self.0.copies.write());
     }
 
     pub fn runs(&self) -> bool {
@@ -174,6 +178,7 @@ impl GuestMemory {
     /// Fills `bytes` from guest memory. A concurrent write of the guest may be read in part.
     pub fn read(&self, gpa: u64, bytes: &mut [u8]) -> Result<(), MemoryError> {
         let outside = MemoryError::OutsideMemory { gpa, len: bytes.len() as u64 };
+        let _copy = self.life.0.copies.read();
         self.current(outside)?.memory().read_slice(bytes, GuestAddress(gpa)).map_err(|_| outside)
     }
 
@@ -181,6 +186,7 @@ impl GuestMemory {
     /// write, which a stopped guest has to expect.
     pub fn write(&self, gpa: u64, bytes: &[u8]) -> Result<(), MemoryError> {
         let outside = MemoryError::OutsideMemory { gpa, len: bytes.len() as u64 };
+        let _copy = self.life.0.copies.read();
         self.current(outside)?.memory().write_slice(bytes, GuestAddress(gpa)).map_err(|_| outside)
     }
 

@@ -45,7 +45,7 @@ pub(crate) struct Session {
     outbound: Ranked<Outbound>,
     /// The current life of the guest's driver.
     life: Ranked<DriverLife>,
-    /// The guest goes on, or its driver has restarted; services are not told yet.
+    /// The guest goes on, or its driver has restarted: the worker is to see to that.
     pub has_started_again: AtomicBool,
     pub complaints: Arc<Complaints>,
     worker_thread: ThreadId,
@@ -196,10 +196,7 @@ impl Session {
                 tracing::info!(cid = self.guest_cid, "the guest's vsock driver restarted");
                 self.driver_restarted();
             }
-            Some(_) if index == TRANSMIT => {
-                self.life.lock().go_on();
-                self.tell_started_again();
-            }
+            Some(_) if index == TRANSMIT => self.tell_started_again(),
             Some(_) => {}
             None if index == TRANSMIT && base != 0 => {
                 self.enter(|outbound| outbound.owes_transport_reset = true);
@@ -219,6 +216,11 @@ impl Session {
     fn tell_started_again(&self) {
         self.has_started_again.store(true, Ordering::Release);
         self.wake_worker();
+    }
+
+    /// A guest that QEMU had stopped goes on.
+    pub fn driver_goes_on(&self) {
+        self.life.lock().go_on();
     }
 
     /// QEMU has stopped the guest: nothing but the vrings writes its memory when this returns.

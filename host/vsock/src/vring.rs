@@ -147,6 +147,16 @@ impl Ring {
         self.0.broken.store(queue.ready() && !fits(), Ordering::Relaxed);
     }
 
+    /// Reports the position at which the ring starts to the session.
+    fn base_set(&self, stopped_at: Option<u16>, base: u16) {
+        let binding = self.0.binding.get();
+        if let Some((session, index)) =
+            binding.and_then(|binding| Some((binding.session.upgrade()?, binding.index)))
+        {
+            session.base_set(index, stopped_at, base);
+        }
+    }
+
     fn forget_kick(&self, kick: RawFd) {
         let epoll = self.0.binding.get().and_then(|binding| binding.epoll.upgrade());
         if let Some(epoll) = epoll {
@@ -222,12 +232,7 @@ impl VringT<MemoryTable> for Ring {
     fn set_queue_next_avail(&self, base: u16) {
         self.0.vring.set_queue_next_avail(base);
         let stopped_at = self.0.stopped_at.lock().take();
-        let binding = self.0.binding.get();
-        if let Some((session, index)) =
-            binding.and_then(|binding| Some((binding.session.upgrade()?, binding.index)))
-        {
-            session.base_set(index, stopped_at, base);
-        }
+        self.base_set(stopped_at, base);
     }
 
     fn set_queue_next_used(&self, index: u16) {
@@ -253,8 +258,13 @@ impl VringT<MemoryTable> for Ring {
         let mut state = self.0.vring.get_mut();
         state.get_queue_mut().set_ready(ready);
         self.judge(state.get_queue());
+        let position = state.get_queue().next_avail();
+        drop(state);
         if !ready {
-            *self.0.stopped_at.lock() = Some(state.get_queue().next_avail());
+            *self.0.stopped_at.lock() = Some(position);
+        } else if let Some(stopped_at) = self.0.stopped_at.lock().take() {
+            // A front end may start a ring where it stopped without a word of its position.
+            self.base_set(Some(stopped_at), position);
         }
     }
 
@@ -278,7 +288,12 @@ impl VringT<MemoryTable> for Ring {
     }
 
     fn set_call(&self, call: Option<File>) {
-        *self.0.call.lock() = call.filter(make_nonblocking).map(|file| Call(Arc::new(file)));
+        let call = call.filter(make_nonblocking).map(|file| Call(Arc::new(file)));
+        *self.0.call.lock() = call.clone();
+        // A packet before may have been reported by the old one, which nobody reads.
+        if let Some(call) = call {
+            call.signal();
+        }
     }
 
     /// The device reports ring errors in its log, not to QEMU.

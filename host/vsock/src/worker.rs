@@ -90,12 +90,13 @@ impl Worker {
     /// Runs a turn of all pending work. `true`: the turn is over and there may be more. While QEMU has stopped the guest,
     /// endpoints are told what happens to their connections, and wait with the rest.
     pub fn turn(&mut self, check_transmit: bool) -> bool {
+        // Values that could not be stored come before the wakes that are in packets.
+        self.meet_started_guest();
         // Earlier events may have left packets for which the rx ring has room now.
         self.session.enter(|_| ());
         if !self.session.driver_runs() {
             return self.deliver_events();
         }
-        self.meet_started_guest();
         self.look_at_rings();
         let mut more = self.deliver_events() || (check_transmit && self.serve_transmit());
         // Packets of all endpoints are handled between two turns. If packets are left over, one more turn follows.
@@ -139,12 +140,17 @@ impl Worker {
         }
     }
 
-    /// Tells services of a guest that goes on or has restarted, before its first packet.
+    /// Lets a guest that goes on be written again, and tells services of it or of one that has restarted, before its
+    /// first packet.
     fn meet_started_guest(&mut self) {
         if self.session.has_started_again.load(Ordering::Relaxed)
             && self.session.has_started_again.swap(false, Ordering::AcqRel)
         {
-            self.services.memory_changed(self.session.guest_memory());
+            self.session.driver_goes_on();
+            // Without a memory table there is nobody to tell.
+            if self.session.has_memory.load(Ordering::Acquire) {
+                self.services.memory_changed(self.session.guest_memory());
+            }
         }
     }
 
@@ -183,8 +189,11 @@ impl Worker {
 
     /// Notifies the guest that buffers of the tx ring are free, if it requested that.
     pub fn notify_taken(&mut self) {
+        // A ring that is stopped is notified of when it goes on.
+        let Some(mut ring) = self.session.rings[TRANSMIT].open() else { return };
         self.unnotified = 0;
-        let call = self.session.rings[TRANSMIT].open().and_then(|mut ring| ring.call_if_wanted());
+        let call = ring.call_if_wanted();
+        drop(ring);
         if let Some(call) = call {
             call.signal();
         }

@@ -332,6 +332,10 @@ fn a_guest_that_qemu_has_stopped_is_not_written_and_goes_on_with_all_that_it_mis
     at_rest(3 * WORK);
     assert!(written_memory(&guest) == before, "the daemon wrote into a guest that was stopped");
     guest.session.guest.start_at(positions);
+    // An interrupt may have been lost with the eventfds of before.
+    for queue in [&guest.session.guest.tx, &guest.session.guest.rx] {
+        assert!(front_end::is_readable(&queue.call, WORK));
+    }
     let stream = GuestStream { session: &mut guest.session, port, process };
     let mut client = RingClient { stream, sender, receiver, frames, own, requests, kicks };
     assert_eq!(client.read(), Some(FromHost::Wake { event: EventId(1), status: NtStatus::SUCCESS }));

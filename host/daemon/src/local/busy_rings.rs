@@ -30,7 +30,12 @@ struct BusyRing {
     vm: VmId,
     /// As of the last turn of its stream.
     watch: RingWatch,
+    /// Looks in a row that found nothing.
+    idle_looks: u32,
 }
+
+/// A ring at which so many looks found nothing shortens no turns of others.
+const IDLE_LOOKS_MAX: u32 = 256;
 
 /// The rings that are busy. They are looked at often, so what a look needs is beside each other.
 pub(super) struct BusyRings {
@@ -57,9 +62,9 @@ impl BusyRings {
         !self.rings.is_empty() && self.patience.looks()
     }
 
-    /// The VM of each ring.
+    /// The VM of each ring that had something lately.
     pub fn vms(&self) -> impl Iterator<Item = VmId> {
-        self.rings.iter().map(|ring| ring.vm)
+        self.rings.iter().filter(|ring| ring.idle_looks < IDLE_LOOKS_MAX).map(|ring| ring.vm)
     }
 
     /// Forgets the ring of a stream that has ended.
@@ -87,7 +92,7 @@ impl Loop {
                 if let Some(ring) = channel.ring() {
                     ring.wake();
                 }
-                busy_rings.rings.push(BusyRing { key, vm, watch });
+                busy_rings.rings.push(BusyRing { key, vm, watch, idle_looks: 0 });
             }
             None => has_bytes |= !channel.rest_ring(),
         }
@@ -98,8 +103,12 @@ impl Loop {
 
     /// Queues each stream whose ring has something.
     pub(super) fn look_at_rings(&mut self) {
-        for ring in self.busy_rings.rings.iter().filter(|ring| ring.watch.has_bytes()) {
-            self.turns.join(ring.vm, ring.key);
+        for ring in &mut self.busy_rings.rings {
+            ring.idle_looks = ring.idle_looks.saturating_add(1);
+            if ring.watch.has_bytes() {
+                ring.idle_looks = 0;
+                self.turns.join(ring.vm, ring.key);
+            }
         }
     }
 

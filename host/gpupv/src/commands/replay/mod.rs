@@ -12,7 +12,7 @@ use trace::{Player, Reader, ReplayRange, Report, Stop, TraceError, replay_part};
 
 use crate::commands::inspect::render_kernel;
 use crate::daemon::inspection::of_snapshot;
-use crate::output::{OK, SET_UP_FAILED, Steps, VERDICT_FAILED, say};
+use crate::output::{OK, SET_UP_FAILED, Steps, VERDICT_FAILED, complain, say};
 
 /// Arguments of `gpupv replay`.
 #[derive(Args, Debug)]
@@ -51,7 +51,10 @@ pub fn run(args: &ReplayArgs, drivers: &Registry) -> anyhow::Result<u8> {
     }
     // Damage of the trace itself is reported below.
     if let Err(error) = crate::daemon::journal::complete(&args.trace, drivers) {
-        eprintln!("the state that {} starts from cannot be computed: {error:#}", args.trace.display());
+        complain(format_args!(
+            "the state that {} starts from cannot be computed: {error:#}",
+            args.trace.display()
+        ));
     }
     let mut player = match Reader::open(&args.trace).and_then(|reader| Player::new(reader, drivers)) {
         Ok(player) => player,

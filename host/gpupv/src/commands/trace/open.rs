@@ -41,6 +41,8 @@ const HEAD_TIME_MAX: Duration = Duration::from_secs(5);
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
 /// Connections that are served at the same time. Others wait.
 const CONNECTIONS_MAX: usize = 32;
+/// Connections of other users, which get no page.
+const OTHERS_MAX: usize = 4;
 
 pub fn run(args: &OpenArgs, drivers: &Registry) -> anyhow::Result<u8> {
     let (timeline, code) = timeline_of(&args.trace, drivers, &args.window.options()?)?;
@@ -115,9 +117,9 @@ struct Answer<'a> {
 
 impl Site {
     async fn serve(self: &Rc<Self>, listener: &TcpListener) -> anyhow::Result<()> {
-        let free = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS_MAX));
+        let [ours, others] =
+            [CONNECTIONS_MAX, OTHERS_MAX].map(|most| Arc::new(tokio::sync::Semaphore::new(most)));
         loop {
-            let permit = free.clone().acquire_owned().await?;
             let (stream, peer) = match listener.accept().await {
                 Ok(accepted) => accepted,
                 // As without descriptors: those of other connections are closed soon.
@@ -127,18 +129,27 @@ impl Site {
                     continue;
                 }
             };
+            // Other users take no place of this one's, and are dropped once they are many.
+            let is_ours = is_ours(peer, self.address);
+            let permit = match is_ours {
+                true => ours.clone().acquire_owned().await?,
+                false => match others.clone().try_acquire_owned() {
+                    Ok(permit) => permit,
+                    Err(_) => continue,
+                },
+            };
             let site = self.clone();
             tokio::task::spawn_local(async move {
                 // A browser that closes its connection early is no failure.
-                let _ = site.answer(stream, peer).await;
+                let _ = site.answer(stream, is_ours).await;
                 drop(permit);
             });
         }
     }
 
-    async fn answer(&self, mut stream: TcpStream, peer: SocketAddr) -> io::Result<()> {
+    async fn answer(&self, mut stream: TcpStream, is_ours: bool) -> io::Result<()> {
         let head = tokio::time::timeout(HEAD_TIME_MAX, head_of(&mut stream)).await??;
-        let Answer { status, header, body } = match is_ours(peer, self.address) {
+        let Answer { status, header, body } = match is_ours {
             true => self.answer_to(&head),
             false => Answer { status: "403 Forbidden", header: "", body: "another user's page\n" },
         };
@@ -189,7 +200,10 @@ impl Site {
 async fn head_of(stream: &mut TcpStream) -> io::Result<String> {
     let mut head = Vec::new();
     let mut bytes = [0; 2048];
-    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+    // The end may begin in the bytes before.
+    let mut looked = 0_usize;
+    while !head[looked.saturating_sub(3)..].windows(4).any(|end| end == b"\r\n\r\n") {
+        looked = head.len();
         let count = stream.read(&mut bytes).await?;
         if count == 0 || head.len() + count > HEAD_BYTES_MAX {
             return Err(io::ErrorKind::InvalidData.into());
