@@ -65,7 +65,7 @@ const FEATURES: u64 = VSOCK_F_STREAM
 pub(crate) struct Backend {
     shared: Arc<Shared>,
     listener: Arc<UnixListener>,
-    /// Checked guest memory: used by rings and [`GuestMemory`].
+    /// Checked guest memory: used by rings and [`crate::GuestMemory`].
     pub memory: MemoryTable,
     pub disconnect_handle: Arc<DisconnectHandle>,
     /// A timer that runs only while a second QEMU waits.
