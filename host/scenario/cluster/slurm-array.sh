@@ -30,7 +30,7 @@ if [ "$status" -le 1 ]; then
     exit 0
 fi
 # Slurm itself starts tasks again whose node fails or that it preempts. Anything else may be the node's fault: a full
-# disk, too little memory.
+# disk, too little memory. SLURM_RESTART_COUNT counts all restarts, also those by Slurm itself.
 echo "shard $SLURM_ARRAY_TASK_ID/$SHARDS ended with status $status on $(hostname)" >&2
 if [ "${SLURM_RESTART_COUNT:-0}" -lt "${RETRIES:-2}" ]; then
     scontrol requeue "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
