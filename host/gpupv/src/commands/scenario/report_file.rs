@@ -4,7 +4,7 @@
 //! when it is complete, and a report of an earlier run is removed before the first case runs.
 
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -102,8 +102,10 @@ impl Sink {
             .prefix(&format!(".{}-", name.to_string_lossy()))
             .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))
             .tempfile_in(folder.unwrap_or(Path::new(".")))?;
-        if path.exists() {
-            fs::remove_file(path)?;
+        match fs::remove_file(path) {
+            // There is none, or another attempt of this shard has removed it.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            removed => removed?,
         }
         Ok(Sink::Named(path.into(), file))
     }
@@ -117,6 +119,8 @@ impl Sink {
             }
             Sink::Named(path, mut file) => {
                 file.write_all(text().as_bytes()).with_context(|| cannot_write(&path))?;
+                // A node that fails after the renaming must not leave an empty file under the name.
+                file.as_file().sync_all().with_context(|| cannot_write(&path))?;
                 file.persist(&path).with_context(|| cannot_write(&path)).map(drop)
             }
         }
