@@ -378,6 +378,27 @@ fn shards_of_a_run_add_up_to_the_whole() {
     assert!(stderr(&output).contains("different scenarios: 12 files with"), "{}", stderr(&output));
 }
 
+/// The report is a pipe, which gpupv opens after it has read the files and before it runs them.
+#[test]
+fn the_digest_of_a_run_is_that_of_the_texts_that_were_read() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let suite = folder.path().join("litmus.scn");
+    fs::write(&suite, LITMUS).expect("writable");
+    let run = ["run", ".", "--backend", "model", "--report"];
+    let unchanged = scenario(folder.path(), &[&run[..], &["unchanged.json"]].concat());
+    assert_eq!(unchanged.status.code(), Some(0), "{}", stderr(&unchanged));
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("coreutils").success());
+    let mut command = gpupv(&[&["scenario"], &run[..], &["pipe", "--tap", "opened.tap"]].concat());
+    command.current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut changed = command.spawn().expect("gpupv starts");
+    until("the files are read", || folder.path().join("opened.tap").exists());
+    fs::write(&suite, LITMUS.replace("F=1", "F=3")).expect("writable");
+    let digest = |report: Value| report["suite"]["digest"].as_u64().expect("a digest");
+    assert_eq!(digest(report(&pipe)), digest(report(&folder.path().join("unchanged.json"))));
+    assert_eq!(changed.wait().expect("it is ours").code(), Some(0));
+}
+
 #[test]
 fn a_killed_shard_leaves_no_report_not_even_an_older_one() {
     let folder = tempfile::tempdir().expect("a temporary folder");

@@ -1,6 +1,7 @@
 //! `gpupv scenario run`: runs every case on every backend.
 
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
@@ -139,12 +140,22 @@ fn in_order(by_backend: Vec<Vec<CaseResult>>, runs: usize) -> Results {
     Results { cases: cases.into_iter().map(|(_, result)| result).collect(), left_out }
 }
 
-/// Digest of what is run: names and texts of all files, and what chooses their cases.
-fn digest_of(files: &[PathBuf], args: &RunArgs) -> anyhow::Result<u64> {
+/// Digest of what is run: names and texts of all files, and what chooses their cases. The texts of this shard's files
+/// are those that were read, which are run even if the files change meanwhile.
+fn digest_of(
+    all: &[PathBuf],
+    part: &Range<u64>,
+    files: &[ScenarioFile],
+    args: &RunArgs,
+) -> anyhow::Result<u64> {
     let mut digests = Vec::new();
-    for file in files {
-        let text = std::fs::read(file).with_context(|| file.display().to_string())?;
-        digests.extend([digest(file.as_os_str().as_encoded_bytes()), digest(&text)]);
+    for (at, path) in (0..).zip(all) {
+        let text = if part.contains(&at) {
+            digest(files[(at - part.start) as usize].text.as_bytes())
+        } else {
+            digest(&std::fs::read(path).with_context(|| path.display().to_string())?)
+        };
+        digests.extend([digest(path.as_os_str().as_encoded_bytes()), text]);
     }
     let chosen = [&args.case, &args.tag].map(|text| digest(format!("{text:?}").as_bytes()));
     let bytes = digests.into_iter().chain(chosen).flat_map(u64::to_le_bytes);
@@ -160,6 +171,7 @@ pub fn run(args: &RunArgs, drivers: &Registry) -> anyhow::Result<u8> {
     let cases = args.cases(&files)?;
     let is_chosen = |backend: &Backend| args.backends.iter().any(|choice| choice.is(*backend));
     let chosen: Vec<Backend> = Backend::ALL.into_iter().filter(is_chosen).collect();
+    let digest = args.report.as_ref().map(|_| digest_of(&all, &part, &files, args)).transpose()?;
     let sinks = Sinks::open(&args.files)?;
     let sink = Sink::open(args.report.as_deref())?;
     let results = run_on(&chosen, &cases, args, drivers)?;
@@ -170,8 +182,8 @@ pub fn run(args: &RunArgs, drivers: &Registry) -> anyhow::Result<u8> {
         say(format_args!("{}", results.text().trim_end()));
     }
     let code = if results.counts().failed == 0 { OK } else { VERDICT_FAILED };
-    if args.report.is_some() {
-        let (commit, digest) = (env!("GPUPV_COMMIT").into(), digest_of(&all, args)?);
+    if let Some(digest) = digest {
+        let commit = env!("GPUPV_COMMIT").into();
         let suite = SuiteReport { commit, digest, backends: chosen, planned, files: part, results };
         sink.write(&ReportFile { shard: args.shard, content: Content::Suite(suite) })?;
     }
