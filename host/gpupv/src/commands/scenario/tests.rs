@@ -1,11 +1,15 @@
 //! Tests of work that is shared among misbehaving runners.
 
 use drivers::Registry;
+use dxgkrnl::PlantedBug;
+use scenario::explore::{Make, ModelBackend};
+use scenario::model::ModelWorld;
 use scenario::report::{CaseResult, Results};
 use scenario::script::parse;
 use scenario::{Backend, Ended, Program};
 
 use crate::commands::scenario::backends::{BackendRunner, provide};
+use crate::commands::scenario::explore::{SeededBackend, check_canary};
 use crate::commands::scenario::files::ScenarioFile;
 use crate::commands::scenario::work::{Work, run_all};
 use crate::output::Progress;
@@ -59,6 +63,28 @@ fn a_panic_fails_its_case_and_no_other() {
     let text = results.text();
     assert!(text.contains("numbers.scn: the model backend panicked: no n=12 (host/gpupv/"), "{text}");
     assert!(text.contains("numbers.scn:8: ") && text.contains("  8 | expect F = 0\n"), "{text}");
+}
+
+/// A backend that ignores planted bugs: its checkers detect nothing.
+struct Blind;
+
+impl Make for Blind {
+    type World<'a> = ModelWorld<'a>;
+
+    fn make<'a>(&'a self, program: &'a Program, _planted: Option<PlantedBug>, _: u64) -> ModelWorld<'a> {
+        ModelWorld::new(program, None)
+    }
+}
+
+/// An error ends with status 2: a cluster starts the shard again. Status 1 would mean that it has done its work.
+#[test]
+fn blind_checkers_are_an_error_and_no_failed_verdict() {
+    check_canary(&ModelBackend::default(), SeededBackend::Model).expect("they see");
+    let error = format!("{:#}", check_canary(&Blind, SeededBackend::Link).expect_err("nothing is seen"));
+    assert!(
+        error.contains("nothing was explored on link") && error.contains("planted bug lost-wake"),
+        "{error}"
+    );
 }
 
 #[test]
