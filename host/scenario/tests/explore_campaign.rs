@@ -22,6 +22,7 @@ fn plan(seeds: std::ops::Range<u64>, planted: Option<PlantedBug>) -> Plan {
         planted,
         stop_after: 0,
         commit: "0123abc".into(),
+        digest: 7,
     }
 }
 
@@ -103,6 +104,8 @@ fn reports_that_do_not_belong_together_are_refused() {
     assert_eq!(merge(&[first.clone(), alone]), Err(Mismatch::Plans(0..20, 10..20)));
     assert_eq!(merge(&[first.clone(), small(12..20)]), Err(gap(10..12)));
     assert_eq!(merge(&[first.clone(), small(9..20)]), Err(Mismatch::Overlap(9)));
+    let other = Report { digest: 8, ..second.clone() };
+    assert_eq!(merge(&[first.clone(), other]), Err(Mismatch::Texts(7, 8)));
     let other = Report { commit: "fedcba9".into(), ..second };
     assert_eq!(merge(&[first, other]), Err(Mismatch::Commits("0123abc".into(), "fedcba9".into())));
     assert!(matches!(Report::from_json(&serde_json::json!({"seeds": 3})), Err(Mismatch::NoReport(_))));

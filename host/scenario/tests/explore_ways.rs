@@ -203,6 +203,7 @@ fn planted_bugs_are_found_on_an_backend_with_moves() {
             planted: Some(planted),
             stop_after: 1,
             commit: "test".into(),
+            digest: 0,
         };
         let report = campaign(&Slow, &plan, &|_| {}).expect("the plan is sound");
         let found = report.failures.first().unwrap_or_else(|| panic!("{} is not found", planted.name()));

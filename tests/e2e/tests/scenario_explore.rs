@@ -378,6 +378,29 @@ fn shards_of_a_run_add_up_to_the_whole() {
     assert!(stderr(&output).contains("different scenarios: 12 files with"), "{}", stderr(&output));
 }
 
+#[test]
+fn shards_of_different_texts_are_not_merged() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    fs::write(folder.path().join("same.scn"), LITMUS).expect("writable");
+    let explore = |shard: &str, litmus: &str| {
+        fs::write(folder.path().join("litmus.scn"), litmus).expect("writable");
+        let (part, file) = (format!("{shard}/2"), format!("reports/{shard}.json"));
+        let shard = ["explore", ".", "--seeds", "0..8", "--shard", &part, "--report", &file];
+        let output = scenario(folder.path(), &shard);
+        assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
+    };
+    fs::create_dir(folder.path().join("reports")).expect("writable");
+    explore("0", LITMUS);
+    explore("1", &LITMUS.replace("G=2", "G=5"));
+    let output = scenario(folder.path(), &["merge", "reports"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
+    let expected = "the reports of ./litmus.scn: its text differs between reports: digests 0x";
+    assert!(stderr(&output).contains(expected), "{}", stderr(&output));
+    explore("1", LITMUS);
+    let output = scenario(folder.path(), &["merge", "reports"]);
+    assert!(stdout(&output).ends_with("\n16 passed, 0 failed\n"), "{}", stderr(&output));
+}
+
 /// The report is a pipe, which gpupv opens after it has read the files and before it runs them.
 #[test]
 fn the_digest_of_a_run_is_that_of_the_texts_that_were_read() {

@@ -42,6 +42,8 @@ pub struct Plan {
     pub stop_after: usize,
     /// The commit, for the report.
     pub commit: String,
+    /// Digest of the text of what is explored, for the report.
+    pub digest: u64,
 }
 
 /// Progress of a campaign.

@@ -29,6 +29,8 @@ pub struct Found {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
     pub commit: String,
+    /// Of the text of what was explored: see [`Plan::digest`].
+    pub digest: u64,
     /// The seeds of this shard.
     pub seeds: Range<u64>,
     /// The seeds of all shards together.
@@ -47,6 +49,10 @@ pub enum Mismatch {
     Nothing,
     #[error("reports of different code: {0} and {1}")]
     Commits(String, String),
+    #[error(
+        "its text differs between reports: digests {0:#x} and {1:#x}. Run all shards again with the same file"
+    )]
+    Texts(u64, u64),
     #[error("reports that stop after different numbers of failures: {0} and {1}")]
     StopAfter(usize, usize),
     #[error("seeds {0} are missing: add the report of their shard")]
@@ -63,6 +69,7 @@ impl Report {
     pub(super) fn new(plan: &Plan, seeds: Range<u64>) -> Report {
         Report {
             commit: plan.commit.clone(),
+            digest: plan.digest,
             seeds,
             planned: plan.seeds.clone(),
             seeds_run: 0,
@@ -85,6 +92,7 @@ impl Report {
         };
         json!({
             "commit": self.commit,
+            "digest": self.digest,
             "seeds": { "start": self.seeds.start, "end": self.seeds.end },
             "planned": { "start": self.planned.start, "end": self.planned.end },
             "seeds_run": self.seeds_run,
@@ -101,6 +109,7 @@ impl Report {
         let failures = failures.ok_or_else(|| missing("failures"))?;
         Ok(Report {
             commit: report.text("commit")?,
+            digest: report.number("digest")?,
             seeds,
             planned: report.seeds("planned")?,
             seeds_run: report.number("seeds_run")?,
@@ -186,6 +195,7 @@ fn join_into(seeds: Range<u64>, reports: &[Report]) -> Result<Report, Mismatch> 
         failures: Vec::new(),
         histogram: Histogram::new(),
         commit: first.commit.clone(),
+        digest: first.digest,
         planned: first.planned.clone(),
         stop_after: first.stop_after,
     };
@@ -213,6 +223,9 @@ fn check(seeds: &Range<u64>, parts: &[&Report]) -> Result<(), Mismatch> {
         let [before, after] = pair else { continue };
         if before.commit != after.commit {
             return Err(Mismatch::Commits(before.commit.clone(), after.commit.clone()));
+        }
+        if before.digest != after.digest {
+            return Err(Mismatch::Texts(before.digest, after.digest));
         }
         if before.stop_after != after.stop_after {
             return Err(Mismatch::StopAfter(before.stop_after, after.stop_after));

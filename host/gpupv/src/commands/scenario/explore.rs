@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use anyhow::{Context as _, bail};
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
@@ -13,8 +14,8 @@ use drivers::Registry;
 use dxgkrnl::PlantedBug;
 use scenario::Program;
 use scenario::explore::{
-    CANARY, LinkBackend, Make, ModelBackend, Plan, campaign, canary, chooser, every_way, failure, log,
-    program_of, run_once,
+    CANARY, LinkBackend, Make, ModelBackend, Plan, campaign, canary, chooser, digest, every_way, failure,
+    log, program_of, run_once,
 };
 use scenario::program::Backend;
 use scenario::report::Counts;
@@ -124,6 +125,8 @@ struct Subject {
     name: String,
     /// `None`: each seed draws a program.
     program: Option<Program>,
+    /// Text of its file; empty if each seed draws a program.
+    text: Rc<str>,
     /// Its arguments on the command line.
     words: String,
 }
@@ -141,6 +144,12 @@ impl Subject {
         let crashes = if args.crashes { " --crashes" } else { "" };
         let plant = args.plant.map(|bug| format!(" --plant {}", bug.name())).unwrap_or_default();
         format!("gpupv scenario explore {} --backend {backend}{crashes}{plant}", self.words)
+    }
+
+    /// Digest of its text, and of what else its seeds mean.
+    fn digest(&self, args: &ExploreArgs) -> u64 {
+        let planted = args.plant.map(PlantedBug::name);
+        digest(format!("{} {planted:?} {}", args.crashes, self.text).as_bytes())
     }
 
     fn backend(&self, args: &ExploreArgs) -> SeededBackend {
@@ -164,6 +173,7 @@ impl Subject {
             planted: args.plant,
             stop_after: args.stop_after,
             commit: env!("GPUPV_COMMIT").into(),
+            digest: self.digest(args),
         }
     }
 }
@@ -171,11 +181,13 @@ impl Subject {
 /// Returns the subjects that the arguments name.
 fn subjects(args: &ExploreArgs) -> anyhow::Result<Vec<Subject>> {
     if args.random {
-        return Ok(vec![Subject { name: "random".into(), program: None, words: "--random".into() }]);
+        let (name, words) = ("random".into(), "--random".into());
+        return Ok(vec![Subject { name, program: None, text: "".into(), words }]);
     }
     let files = Corpus::read_sound(&args.paths)?;
     let mut subjects = Vec::new();
     for file in &files {
+        let text: Rc<str> = file.text.as_str().into();
         let is_wanted = |program: &&Program| {
             args.case.as_ref().is_none_or(|text| program.case.contains(text) || program.title.contains(text))
         };
@@ -187,7 +199,7 @@ fn subjects(args: &ExploreArgs) -> anyhow::Result<Vec<Subject>> {
                     (format!("{} [{case}]", file.name), words)
                 }
             };
-            subjects.push(Subject { name, program: Some(program.clone()), words });
+            subjects.push(Subject { name, program: Some(program.clone()), text: text.clone(), words });
         }
     }
     if subjects.is_empty() {
