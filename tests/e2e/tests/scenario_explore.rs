@@ -401,6 +401,45 @@ fn shards_of_different_texts_are_not_merged() {
     assert!(stdout(&output).ends_with("\n16 passed, 0 failed\n"), "{}", stderr(&output));
 }
 
+/// Every shard has all skips, and the whole has each once.
+#[test]
+fn merged_explorations_have_the_skipped_cases() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let skips = LITMUS.replacen('\n', "\nskip link \"not for it\"\n", 1);
+    fs::write(folder.path().join("skips.scn"), &skips).expect("writable");
+    fs::write(folder.path().join("litmus.scn"), LITMUS).expect("writable");
+    fs::create_dir(folder.path().join("reports")).expect("writable");
+    let explore = |path: &str, more: &[&str]| {
+        let explore = [&["explore", path, "--seeds", "0..8"], more].concat();
+        let output = scenario(folder.path(), &explore);
+        assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
+        without_canary(stdout(&output))
+    };
+    for (path, expected) in
+        [("skips.scn", "0 passed, 0 failed, 1 skipped"), (".", "8 passed, 0 failed, 1 skipped")]
+    {
+        let whole = explore(path, &["--report", "whole.json"]);
+        assert!(whole.ends_with(&format!("1 skipped on link: not for it\n{expected}\n")), "{whole}");
+        explore(path, &["--shard", "0/2", "--report", "reports/0.json"]);
+        explore(path, &["--shard", "1/2", "--report", "reports/1.json"]);
+        let merged = scenario(folder.path(), &["merge", "reports", "--report", "merged.json"]);
+        assert_eq!((merged.status.code(), stdout(&merged)), (Some(0), whole.as_str()), "{}", stderr(&merged));
+        assert_eq!(report(&folder.path().join("merged.json")), report(&folder.path().join("whole.json")));
+    }
+    // One shard skips the case, the other does not.
+    fs::write(folder.path().join("skips.scn"), LITMUS).expect("writable");
+    explore(".", &["--shard", "1/2", "--report", "reports/1.json"]);
+    fs::write(folder.path().join("none.json"), "{\"reports\": [], \"skipped\": []}").expect("writable");
+    for (reports, expected) in [
+        ("reports", "the reports of ./skips.scn: its text differs between reports"),
+        ("none.json", "none.json is no report: no case was explored by seed or skipped"),
+    ] {
+        let output = scenario(folder.path(), &["merge", reports]);
+        assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
+        assert!(stderr(&output).contains(expected), "{}", stderr(&output));
+    }
+}
+
 /// The report is a pipe, which gpupv opens after it has read the files and before it runs them.
 #[test]
 fn the_digest_of_a_run_is_that_of_the_texts_that_were_read() {

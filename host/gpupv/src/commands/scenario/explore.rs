@@ -21,7 +21,7 @@ use scenario::program::Backend;
 use scenario::report::Counts;
 use scenario::world::declared_skip;
 
-use crate::commands::scenario::explored::{Explored, shell_word};
+use crate::commands::scenario::explored::{Exploration, Explored, Skipped, shell_word};
 use crate::commands::scenario::files::Corpus;
 use crate::commands::scenario::panics;
 use crate::commands::scenario::ranges::{SeedRange, Shard};
@@ -208,26 +208,31 @@ fn subjects(args: &ExploreArgs) -> anyhow::Result<Vec<Subject>> {
     Ok(subjects)
 }
 
-/// Totals of all explorations so far.
+/// Totals of all subjects so far.
 #[derive(Default)]
 pub struct Totals {
-    explored: Vec<Explored>,
+    /// What was explored by seed, and the cases that their files skip.
+    all: Exploration,
     /// Races whose every interleaving was run and allowed.
     races_passed: usize,
     races_failed: usize,
-    /// Cases that their files skip, by backend and reason.
-    skipped: BTreeMap<(Backend, String), usize>,
 }
 
 impl Totals {
     /// Returns totals with only these explored seeds.
-    pub fn of_seeds(explored: Vec<Explored>) -> Totals {
-        Totals { explored, ..Totals::default() }
+    pub fn of_seeds(all: Exploration) -> Totals {
+        Totals { all, ..Totals::default() }
     }
 
     fn explore<M: Make>(&mut self, make: &M, subject: &Subject, args: &ExploreArgs) -> anyhow::Result<()> {
         if let Some(reason) = subject.skip(args) {
-            *self.skipped.entry((subject.backend(args).backend(), reason.into())).or_default() += 1;
+            self.all.skipped.push(Skipped {
+                subject: subject.name.clone(),
+                command: subject.command(args),
+                digest: subject.digest(args),
+                backend: subject.backend(args).backend(),
+                reason: reason.into(),
+            });
             return Ok(());
         }
         match &subject.program {
@@ -240,12 +245,12 @@ impl Totals {
     }
 
     fn counts(&self) -> Counts {
-        let seeds_run: usize = self.explored.iter().map(|one| one.report.seeds_run as usize).sum();
-        let seeds_failed: usize = self.explored.iter().map(|one| one.report.failures.len()).sum();
+        let seeds_run: usize = self.all.explored.iter().map(|one| one.report.seeds_run as usize).sum();
+        let seeds_failed: usize = self.all.explored.iter().map(|one| one.report.failures.len()).sum();
         Counts {
             passed: seeds_run - seeds_failed + self.races_passed,
             failed: seeds_failed + self.races_failed,
-            skipped: self.skipped.values().sum(),
+            skipped: self.all.skipped.len(),
         }
     }
 
@@ -257,7 +262,7 @@ impl Totals {
         let explored =
             Explored { subject: subject.name.clone(), command: subject.command(args), report: result? };
         say(format_args!("{}", explored.text().trim_end()));
-        self.explored.push(explored);
+        self.all.explored.push(explored);
         Ok(())
     }
 
@@ -295,11 +300,15 @@ fn print_log<M: Make>(make: &M, subject: &Subject, args: &ExploreArgs, seed: u64
 /// Saves the scenarios of failures, prints the skipped cases and the summary, and returns the exit code.
 pub fn conclude(totals: &Totals, save: &SaveArgs) -> anyhow::Result<u8> {
     if let Some(folder) = &save.save {
-        for one in &totals.explored {
+        for one in &totals.all.explored {
             one.save(folder)?.iter().for_each(|name| say(format_args!("saved {name}")));
         }
     }
-    for ((backend, reason), count) in &totals.skipped {
+    let mut skipped: BTreeMap<(Backend, &str), usize> = BTreeMap::new();
+    for one in &totals.all.skipped {
+        *skipped.entry((one.backend, &one.reason)).or_default() += 1;
+    }
+    for ((backend, reason), count) in skipped {
         say(format_args!("{count} skipped on {}: {reason}", backend.name()));
     }
     let counts = totals.counts();
@@ -355,6 +364,6 @@ pub fn run(args: &ExploreArgs, drivers: &Registry) -> anyhow::Result<u8> {
         }
     }
     let code = conclude(&totals, &args.save)?;
-    sink.write(&ReportFile { shard: args.shard, content: Content::Explored(totals.explored) })?;
+    sink.write(&ReportFile { shard: args.shard, content: Content::Explored(totals.all) })?;
     Ok(code)
 }

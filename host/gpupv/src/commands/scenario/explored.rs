@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use anyhow::Context as _;
-use scenario::explore::{Found, Report, merge};
+use anyhow::{Context as _, bail};
+use scenario::Backend;
+use scenario::explore::{Found, Mismatch, Report, merge};
 use serde_json::{Value, json};
 
 /// A report, with the subject that was explored.
@@ -84,16 +85,90 @@ impl Explored {
         Ok(names)
     }
 
-    pub fn to_json(&self) -> Value {
+    fn to_json(&self) -> Value {
         json!({"subject": self.subject, "command": self.command, "report": self.report.to_json()})
     }
 
-    pub fn from_json(value: &Value) -> anyhow::Result<Explored> {
-        let text =
-            |key: &str| value[key].as_str().map(str::to_owned).with_context(|| format!("{key:?} is missing"));
+    fn from_json(value: &Value) -> anyhow::Result<Explored> {
         let report = Report::from_json(&value["report"])?;
-        Ok(Explored { subject: text("subject")?, command: text("command")?, report })
+        Ok(Explored { subject: text(value, "subject")?, command: text(value, "command")?, report })
     }
+}
+
+/// A case that its file skips on the backend of the exploration. Each shard has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Skipped {
+    pub subject: String,
+    /// The command that explores it, without its seeds.
+    pub command: String,
+    /// Of its text, as in [`Report`].
+    pub digest: u64,
+    pub backend: Backend,
+    pub reason: String,
+}
+
+impl Skipped {
+    fn to_json(&self) -> Value {
+        let Skipped { subject, command, digest, backend, reason } = self;
+        let backend = backend.name();
+        json!({ "subject": subject, "command": command, "digest": digest, "backend": backend, "reason": reason })
+    }
+
+    fn from_json(value: &Value) -> anyhow::Result<Skipped> {
+        Ok(Skipped {
+            subject: text(value, "subject")?,
+            command: text(value, "command")?,
+            digest: value["digest"].as_u64().context("\"digest\" is missing")?,
+            backend: value["backend"]
+                .as_str()
+                .and_then(Backend::from_name)
+                .context("\"backend\" names none")?,
+            reason: text(value, "reason")?,
+        })
+    }
+}
+
+/// All subjects of `gpupv scenario explore`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Exploration {
+    pub explored: Vec<Explored>,
+    pub skipped: Vec<Skipped>,
+}
+
+impl Exploration {
+    pub fn to_json(&self) -> Value {
+        json!({
+            "reports": self.explored.iter().map(Explored::to_json).collect::<Vec<_>>(),
+            "skipped": self.skipped.iter().map(Skipped::to_json).collect::<Vec<_>>(),
+        })
+    }
+
+    pub fn from_json(value: &Value) -> anyhow::Result<Exploration> {
+        let list = |key: &str| value[key].as_array().with_context(|| format!("{key:?} is missing"));
+        let explored: Vec<_> = list("reports")?.iter().map(Explored::from_json).collect::<Result<_, _>>()?;
+        let skipped: Vec<_> = list("skipped")?.iter().map(Skipped::from_json).collect::<Result<_, _>>()?;
+        if explored.is_empty() && skipped.is_empty() {
+            bail!(
+                "no case was explored by seed or skipped; name --seeds, because races by interleaving are in no report"
+            );
+        }
+        Ok(Exploration { explored, skipped })
+    }
+
+    pub fn extend(&mut self, more: Exploration) {
+        self.explored.extend(more.explored);
+        self.skipped.extend(more.skipped);
+    }
+
+    /// Merges the reports of shards, separately for each subject, in the order of their first report.
+    pub fn merge(self) -> anyhow::Result<Exploration> {
+        let skipped = merge_skipped(self.skipped, &self.explored)?;
+        Ok(Exploration { explored: merge_explored(self.explored)?, skipped })
+    }
+}
+
+fn text(value: &Value, key: &str) -> anyhow::Result<String> {
+    value[key].as_str().map(str::to_owned).with_context(|| format!("{key:?} is missing"))
 }
 
 /// Quotes a word for a shell, if necessary.
@@ -115,8 +190,28 @@ fn line(text: &mut String, words: std::fmt::Arguments<'_>) {
     writeln!(text, "{words}").expect("writing to a string cannot fail");
 }
 
-/// Merges the reports of shards, separately for each subject, in the order of their first report.
-pub fn merge_all(parts: Vec<Explored>) -> anyhow::Result<Vec<Explored>> {
+/// Merges skipped cases, each of which the other shards skip too.
+fn merge_skipped(all: Vec<Skipped>, explored: &[Explored]) -> anyhow::Result<Vec<Skipped>> {
+    let mut digests: HashMap<String, u64> =
+        explored.iter().map(|one| (one.command.clone(), one.report.digest)).collect();
+    let mut merged = Vec::new();
+    for one in all {
+        match digests.get(&one.command) {
+            Some(&digest) if digest != one.digest => {
+                let error = Mismatch::Texts(digest, one.digest);
+                return Err(error).with_context(|| format!("the reports of {}", one.subject));
+            }
+            Some(_) => {}
+            None => {
+                digests.insert(one.command.clone(), one.digest);
+                merged.push(one);
+            }
+        }
+    }
+    Ok(merged)
+}
+
+fn merge_explored(parts: Vec<Explored>) -> anyhow::Result<Vec<Explored>> {
     let mut groups: Vec<(String, String, Vec<Report>)> = Vec::new();
     let mut by_command: HashMap<String, usize> = HashMap::new();
     for Explored { subject, command, report } in parts {

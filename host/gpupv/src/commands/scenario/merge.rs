@@ -8,7 +8,7 @@ use clap::Args;
 use scenario::report::{SuiteReport, merge_suites};
 
 use crate::commands::scenario::explore::{SaveArgs, Totals, conclude};
-use crate::commands::scenario::explored::{Explored, merge_all};
+use crate::commands::scenario::explored::Exploration;
 use crate::commands::scenario::ranges::Shard;
 use crate::commands::scenario::report_file::{Content, ReportFile, Sink};
 use crate::commands::scenario::result_files::{ResultFiles, Sinks};
@@ -31,7 +31,7 @@ pub struct MergeArgs {
 
 /// The reports that were read, all of one command.
 enum Parts {
-    Explored(Vec<Explored>),
+    Explored(Exploration),
     Suites(Vec<SuiteReport>),
 }
 
@@ -66,20 +66,20 @@ fn reports_of(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 fn read_all(paths: &[PathBuf]) -> anyhow::Result<Parts> {
-    let (mut explored, mut suites, mut shards) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut explored, mut suites, mut shards) = (None::<Exploration>, Vec::new(), Vec::new());
     for path in files(paths)? {
         let ReportFile { shard, content } = ReportFile::read(&path)?;
         shards.extend(shard);
         match content {
-            Content::Explored(all) => explored.extend(all),
+            Content::Explored(all) => explored.get_or_insert_default().extend(all),
             Content::Suite(suite) => suites.push(suite),
         }
-        if !explored.is_empty() && !suites.is_empty() {
+        if explored.is_some() && !suites.is_empty() {
             bail!("{}: reports of `run` and of `explore` cannot be merged", path.display());
         }
     }
     refuse_missing(&shards)?;
-    Ok(if suites.is_empty() { Parts::Explored(explored) } else { Parts::Suites(suites) })
+    Ok(explored.map_or(Parts::Suites(suites), Parts::Explored))
 }
 
 /// Names all shards without a report. Reports of different numbers of shards are left to the check of their ranges.
@@ -100,18 +100,18 @@ fn refuse_missing(shards: &[Shard]) -> anyhow::Result<()> {
     )
 }
 
-fn merge_explored(parts: Vec<Explored>, args: &MergeArgs) -> anyhow::Result<u8> {
+fn merge_explored(parts: Exploration, args: &MergeArgs) -> anyhow::Result<u8> {
     if let Some(flag) = args.files.any() {
         bail!("{flag} takes results of `gpupv scenario run`; these are reports of `explore`: use --report");
     }
-    let totals = merge_all(parts)?;
+    let merged = parts.merge()?;
     let sink = Sink::open(args.report.as_deref())?;
     args.save.prepare()?;
-    for total in &totals {
-        say(format_args!("{}", total.text().trim_end()));
+    for one in &merged.explored {
+        say(format_args!("{}", one.text().trim_end()));
     }
-    let code = conclude(&Totals::of_seeds(totals.clone()), &args.save)?;
-    sink.write(&ReportFile { shard: None, content: Content::Explored(totals) })?;
+    let code = conclude(&Totals::of_seeds(merged.clone()), &args.save)?;
+    sink.write(&ReportFile { shard: None, content: Content::Explored(merged) })?;
     Ok(code)
 }
 

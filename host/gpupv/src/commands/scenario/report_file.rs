@@ -12,14 +12,14 @@ use scenario::report::SuiteReport;
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
-use crate::commands::scenario::explored::Explored;
+use crate::commands::scenario::explored::Exploration;
 use crate::commands::scenario::ranges::Shard;
 
 /// What a report is of.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Content {
-    /// `gpupv scenario explore`: a report for each subject.
-    Explored(Vec<Explored>),
+    /// `gpupv scenario explore`.
+    Explored(Exploration),
     /// `gpupv scenario run`.
     Suite(SuiteReport),
 }
@@ -35,9 +35,7 @@ pub struct ReportFile {
 impl ReportFile {
     fn to_json(&self) -> Value {
         let mut value = match &self.content {
-            Content::Explored(all) => {
-                json!({ "reports": all.iter().map(Explored::to_json).collect::<Vec<_>>() })
-            }
+            Content::Explored(all) => all.to_json(),
             Content::Suite(suite) => json!({ "suite": suite.to_json() }),
         };
         if let Some(Shard { part, parts }) = self.shard {
@@ -54,10 +52,8 @@ impl ReportFile {
                 _ => bail!("\"shard\" is none"),
             },
         };
-        let content = match (value["reports"].as_array(), value.get("suite")) {
-            (Some(reports), _) => {
-                Content::Explored(reports.iter().map(Explored::from_json).collect::<anyhow::Result<_>>()?)
-            }
+        let content = match (value.get("reports"), value.get("suite")) {
+            (Some(_), _) => Content::Explored(Exploration::from_json(value)?),
             (None, Some(suite)) => Content::Suite(SuiteReport::from_json(suite)?),
             (None, None) => bail!("\"reports\" or \"suite\" is missing"),
         };
