@@ -3,7 +3,7 @@
 //!
 //! A child process executes the operations; this one lets it run one instruction at a time and counts them. What the
 //! child does beside the operations is the same for few and for many, so the difference of two counts is theirs. The
-//! limits are those of the tests' profile, with a tenth more; `cargo test --release` prints the counts of that one.
+//! limits are those of the tests' profile, with a quarter more, for other compilers; `cargo test --release` prints the counts of that one.
 //!
 //! `unsafe`: forks, and traces the child with `ptrace`.
 
@@ -74,12 +74,12 @@ fn signals_waits_and_wakes_execute_no_more_instructions_than_before() {
             walk.signals(count);
         })
     });
-    hold("a CPU signal, in turns of 16", in_many, 3800.0);
+    hold("a CPU signal, in turns of 16", in_many, 4300.0);
     assert!((in_many - in_few).abs() < 40.0, "{in_many:.0} among 10,000 fences, {in_few:.0} among 100");
     let pair = of_one(1, 9, |count| {
         many.pairs(count);
     });
-    hold("a wait, and the signal that ends it", pair, 9800.0);
+    hold("a wait, and the signal that ends it", pair, 11_100.0);
     let mut world = World::new(1);
     for at in 1..=1000 {
         let wait = world.wait(0, at, at);
@@ -89,5 +89,5 @@ fn signals_waits_and_wakes_execute_no_more_instructions_than_before() {
         let signal = world.signal(0, count as u64);
         world.take(signal);
     });
-    hold("one of a thousand waits that a signal ends", wake, 1230.0);
+    hold("one of a thousand waits that a signal ends", wake, 1500.0);
 }
