@@ -3,7 +3,8 @@
 //!
 //! A child process executes the operations; this one lets it run one instruction at a time and counts them. What the
 //! child does beside the operations is the same for few and for many, so the difference of two counts is theirs. The
-//! limits are those of the tests' profile, with a quarter more, for other compilers; `cargo test --release` prints the counts of that one.
+//! limits are those of the tests' profile, with a quarter more, for other compilers; `cargo test --release` prints the
+//! counts of that one.
 //!
 //! `unsafe`: forks, and traces the child with `ptrace`.
 

@@ -21,7 +21,7 @@ use super::closing::ClientFd;
 use super::counters::Counter;
 use super::limits::{OUTBOX_BYTES_MAX, VSOCK_PIECE_BYTES};
 use super::registered_events::{EventSink, RegisterError, RegisteredEvents};
-use super::rings::{LentPages, RingOutlet, Rings};
+use super::rings::{RingLease, RingOutlet, Rings};
 
 /// Returns a process's name without unprintable characters, cut to [`NAME_BYTES_MAX`].
 pub fn kept_name(name: &str) -> String {
@@ -118,8 +118,8 @@ struct OutboxState {
     registered: RegisteredEvents,
     /// Rings that the process was given, until its Hello.
     offered: Option<Rings>,
-    /// Their pages, if a guest lends them.
-    lent_pages: Option<LentPages>,
+    /// The lease of their pages, if a guest lends them.
+    lease: Option<RingLease>,
     /// The ring to the process, once its Welcome and what belongs to it are written.
     ring: Option<RingOutlet>,
     /// Frames that were not sent yet, of a session with rings.
@@ -165,7 +165,7 @@ impl Outbox {
     pub fn offer_rings(&self, rings: Rings) {
         let mut state = self.lock();
         state.end_lease();
-        (state.lent_pages, state.offered) = (rings.lent_pages(), Some(rings));
+        (state.lease, state.offered) = (rings.lease(), Some(rings));
     }
 
     /// Ends every access to pages that a guest lends for the rings. Called before the guest learns that the process is
@@ -301,8 +301,8 @@ impl Outbox {
 
 impl OutboxState {
     fn end_lease(&mut self) {
-        if let Some(lent_pages) = self.lent_pages.take() {
-            lent_pages.end();
+        if let Some(lease) = self.lease.take() {
+            lease.end();
         }
     }
 

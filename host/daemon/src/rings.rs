@@ -41,7 +41,7 @@ impl<M> SessionArea<M> {
         match self {
             SessionArea::Mapped(_) => Some(access()),
             SessionArea::Guest(area) => {
-                let is_lent = area.lease.0.read().unwrap_or_else(PoisonError::into_inner);
+                let is_lent = area.is_lent.read().unwrap_or_else(PoisonError::into_inner);
                 if *is_lent { area.memory.while_driver_runs(access) } else { None }
             }
         }
@@ -51,7 +51,9 @@ impl<M> SessionArea<M> {
     fn is_over(&self) -> bool {
         match self {
             SessionArea::Mapped(_) => false,
-            SessionArea::Guest(area) => area.lease.is_over() || area.memory.is_over(),
+            SessionArea::Guest(area) => {
+                area.memory.is_over() || !*area.is_lent.read().unwrap_or_else(PoisonError::into_inner)
+            }
         }
     }
 }
@@ -62,33 +64,20 @@ pub struct GuestArea {
     memory: GuestMemory,
     /// Guest-physical address of each page.
     pages: Arc<[u64; AREA_PAGES]>,
-    lease: Lease,
+    /// Whether guestd still lends them. Held for reading by who accesses them.
+    is_lent: Arc<RwLock<bool>>,
 }
 
-/// Whether guestd still lends the pages of a process's rings. Held for reading by who accesses them.
-#[derive(Clone, Debug)]
-struct Lease(Arc<RwLock<bool>>);
-
-impl Lease {
-    fn new() -> Lease {
-        Lease(Arc::new(RwLock::new(true)))
-    }
-
-    fn is_over(&self) -> bool {
-        !*self.0.read().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The rings' pages that guestd lends for a process.
+/// The lease of the pages of a process's rings, which guestd lends.
 #[derive(Debug)]
-pub struct LentPages(GuestArea);
+pub struct RingLease(GuestArea);
 
-impl LentPages {
+impl RingLease {
     /// No thread accesses the pages once this returns. What the process still publishes it kicks for, and so sees the end;
     /// in a guest that is stopped it sees the end of its stream only.
     pub fn end(&self) {
-        let LentPages(area) = self;
-        let mut is_lent = area.lease.0.write().unwrap_or_else(PoisonError::into_inner);
+        let RingLease(area) = self;
+        let mut is_lent = area.is_lent.write().unwrap_or_else(PoisonError::into_inner);
         if std::mem::take(&mut *is_lent) {
             area.memory.while_driver_runs(|| area.store(Word::Rest, u64::MAX));
         }
@@ -166,23 +155,23 @@ impl Rings {
 
     /// Both areas in guest memory, whose pages are checked.
     pub fn in_guest(memory: &GuestMemory, host: &[u64], process: &[u64]) -> anyhow::Result<Rings> {
-        let lease = Lease::new();
+        let is_lent = Arc::new(RwLock::new(true));
         let area = |pages: &[u64]| -> anyhow::Result<GuestArea> {
             let count = pages.len();
             let pages: [u64; AREA_PAGES] = pages
                 .try_into()
                 .ok()
                 .with_context(|| format!("the area of a ring has {count} pages instead of {AREA_PAGES}"))?;
-            Ok(GuestArea { memory: memory.clone(), pages: Arc::new(pages), lease: lease.clone() })
+            Ok(GuestArea { memory: memory.clone(), pages: Arc::new(pages), is_lent: is_lent.clone() })
         };
         Ok(Rings { own: HostArea::Guest(area(host)?), peer: ProcessArea::Guest(area(process)?), share: None })
     }
 
-    /// Its pages of guest memory.
-    pub fn lent_pages(&self) -> Option<LentPages> {
+    /// The lease of its pages, if they are guest memory.
+    pub fn lease(&self) -> Option<RingLease> {
         match &self.own {
             SessionArea::Mapped(_) => None,
-            SessionArea::Guest(area) => Some(LentPages(area.clone())),
+            SessionArea::Guest(area) => Some(RingLease(area.clone())),
         }
     }
 

@@ -1,4 +1,4 @@
-//! What is linked into the programs: its licences as text, and a bill of materials (SBOM) as CycloneDX 1.5.
+//! Licences of the crates that are linked into the programs, as text, and a bill of materials (SBOM) as CycloneDX 1.5.
 //!
 //! Both come from `cargo metadata` and `Cargo.lock`: the normal dependencies of the installed programs, and of those.
 //! What only builds them - build scripts, procedural macros, tests - is not in them. Features are those of the whole

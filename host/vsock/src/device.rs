@@ -1,6 +1,7 @@
 //! The device: a socket for QEMU, and the thread that serves it.
 
 use std::fmt;
+use std::io;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -116,6 +117,24 @@ pub(crate) struct Attached {
     pub disconnect_handle: Arc<DisconnectHandle>,
 }
 
+impl Shared {
+    /// The state of a device that has no QEMU yet. Beside its socket is a file with the guest's connections.
+    pub fn new(config: DeviceConfig, services: Arc<dyn Services>) -> io::Result<Shared> {
+        Ok(Shared {
+            complaints: Arc::new(Complaints::new(config.guest_cid)),
+            known: Arc::new(Ranked::new(Rank::Known, Known::open(path_beside(&config.socket))?)),
+            services,
+            attached: Ranked::new(Rank::Attached, None),
+            wake: EventFd::new(eventfd_flags())?,
+            notifier: Arc::new(EventFd::new(eventfd_flags())?),
+            stop: AtomicBool::new(false),
+            sessions: AtomicU64::new(0),
+            wakeups: AtomicU64::new(0),
+            config,
+        })
+    }
+}
+
 impl Device {
     /// Binds the socket and starts the device's thread, which serves one QEMU after another.
     ///
@@ -126,19 +145,7 @@ impl Device {
             return Err(DeviceError::GuestCid(config.guest_cid));
         }
         let listener = listen(&config.socket)?;
-        let known = Known::open(path_beside(&config.socket))?;
-        let shared = Arc::new(Shared {
-            complaints: Arc::new(Complaints::new(config.guest_cid)),
-            known: Arc::new(Ranked::new(Rank::Known, known)),
-            services,
-            attached: Ranked::new(Rank::Attached, None),
-            wake: EventFd::new(eventfd_flags())?,
-            notifier: Arc::new(EventFd::new(eventfd_flags())?),
-            stop: AtomicBool::new(false),
-            sessions: AtomicU64::new(0),
-            wakeups: AtomicU64::new(0),
-            config,
-        });
+        let shared = Arc::new(Shared::new(config, services)?);
         let server = Server::new(Arc::clone(&shared), listener)?;
         let name = format!("vsock-{}", shared.config.guest_cid);
         let begins = Arc::clone(&shared.services);
@@ -250,6 +257,6 @@ pub(crate) fn listen(path: &Path) -> Result<UnixListener, DeviceError> {
     Ok(listening::listen(path, SocketType::STREAM, listening::OWNER_ONLY)?.into())
 }
 
-pub(crate) fn eventfd_flags() -> i32 {
+fn eventfd_flags() -> i32 {
     (rustix::event::EventfdFlags::NONBLOCK | rustix::event::EventfdFlags::CLOEXEC).bits() as i32
 }

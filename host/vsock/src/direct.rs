@@ -3,20 +3,15 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Weak};
 
 use vhost_user_backend::VringT as _;
 use vm_memory::GuestMemoryMmap;
-use vmm_sys_util::eventfd::EventFd;
 
 use crate::backend::{QUEUES, TRANSMIT};
-use crate::complaints::Complaints;
 use crate::connection::Connection;
-use crate::device::{DeviceConfig, DeviceStats, Shared, eventfd_flags, stats_of};
-use crate::known_connections::{Known, path_beside};
+use crate::device::{DeviceConfig, DeviceStats, Shared, stats_of};
 use crate::limits::QUEUE_SIZE_MAX;
-use crate::locks::{Rank, Ranked};
 use crate::memory::{self, MemoryTable};
 use crate::muxer::TooManyConnections;
 use crate::services::{Endpoint, Services};
@@ -54,18 +49,7 @@ impl DirectDevice {
         guest_memory: GuestMemoryMmap,
         socket: PathBuf,
     ) -> io::Result<Self> {
-        let shared = Shared {
-            complaints: Arc::new(Complaints::new(guest_cid)),
-            known: Arc::new(Ranked::new(Rank::Known, Known::open(path_beside(&socket))?)),
-            services: Arc::clone(&services),
-            attached: Ranked::new(Rank::Attached, None),
-            wake: EventFd::new(eventfd_flags())?,
-            notifier: Arc::new(EventFd::new(eventfd_flags())?),
-            stop: AtomicBool::new(false),
-            sessions: AtomicU64::new(0),
-            wakeups: AtomicU64::new(0),
-            config: DeviceConfig { guest_cid, socket },
-        };
+        let shared = Shared::new(DeviceConfig { guest_cid, socket }, Arc::clone(&services))?;
         let table = MemoryTable::new(guest_memory);
         let ring = || Ring::new(table.clone(), QUEUE_SIZE_MAX).map_err(io::Error::other);
         let rings: [Ring; QUEUES] = [ring()?, ring()?, ring()?];

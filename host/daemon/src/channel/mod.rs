@@ -236,9 +236,9 @@ impl Channel {
         self.frames.pending() + if self.calls.is_empty() { 0 } else { self.calls_bytes }
     }
 
-    /// Runs a turn: one step of the kernel's unfinished work of this process, or else at most
-    /// `frames_max` whole frames. True if it stopped there and more may be at hand: other streams have their turns first. Answers
-    /// may still be held back: [`Channel::idle`] sends them.
+    /// Runs a turn: one step of the kernel's unfinished work of this process, or else at most `frames_max` whole frames.
+    /// True if it stopped there and more may be at hand: other streams have their turns first. Answers may still be held
+    /// back: [`Channel::idle`] sends them.
     pub fn turn(&mut self, frames_max: usize) -> Result<bool, ProtocolError> {
         self.kernel_host.yield_to_waiters();
         let has_more = self.work_off_frames(frames_max);

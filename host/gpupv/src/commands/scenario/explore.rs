@@ -211,7 +211,7 @@ fn subjects(args: &ExploreArgs) -> anyhow::Result<Vec<Subject>> {
 /// Totals of all subjects so far.
 #[derive(Default)]
 pub struct Totals {
-    /// What was explored by seed, and the cases that their files skip.
+    /// The subjects explored by seed, and the cases that their files skip.
     all: Exploration,
     /// Races whose every interleaving was run and allowed.
     races_passed: usize,

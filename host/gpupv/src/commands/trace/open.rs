@@ -101,7 +101,7 @@ async fn open_browser(link: String) {
     }
 }
 
-/// What is served: one page at one path.
+/// The site that the server has: one page at one path.
 struct Site {
     address: SocketAddrV4,
     path: String,
