@@ -355,9 +355,14 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
     fn rest(&mut self) -> Done {
         let begin = Instant::now();
         loop {
-            let restless = self.busy_processes();
+            let mut restless = self.busy_processes();
             if restless.is_empty() {
-                return self.handles_are_closed();
+                self.handles_are_closed()?;
+                // The last close of an NT handle may have woken a thread.
+                restless = self.busy_processes();
+                if restless.is_empty() {
+                    return Ok(());
+                }
             }
             self.barrier(&restless)?;
             if begin.elapsed() > SILENCE_MAX {
