@@ -260,6 +260,8 @@ pub struct Checker {
     passes_next: Option<(ProcessId, Vec<(Handle, u64)>)>,
     /// Engines were busy after the last step.
     engines_busy: bool,
+    /// Writes that no interrupt had reported after the last step.
+    unseen: Unseen,
     violations: Vec<String>,
     /// Calls without an answer so far.
     unanswered: BTreeSet<(ProcessId, u64)>,
@@ -291,12 +293,13 @@ impl Checker {
         }
         // Engines are busy in this step, or were before it.
         let at_work = self.gpu_value.is_some() && !kernel.engines_idle();
-        let unseen = std::mem::replace(&mut self.engines_busy, at_work) || at_work;
-        self.stores(effects, unseen);
+        let were_at_work = std::mem::replace(&mut self.engines_busy, at_work) || at_work;
+        self.stores(effects, were_at_work);
         self.answers(summary, effects, kernel);
         self.values_passed(summary, effects, kernel);
         self.wakes(summary, effects);
         self.forget_destroyed(summary, kernel);
+        self.unseen = unseen(kernel);
         // First, because an ended process neither sleeps nor reads.
         self.nothing_is_left(summary, kernel);
         self.check_no_effects_after_end(summary, effects, kernel);
@@ -331,7 +334,9 @@ impl Checker {
         }
         let stored = effects.stores.iter().map(|store| store.process);
         let woken = effects.events.iter().map(|event| event.process);
-        let moved = effects.moves.iter().flat_map(DmaOp::processes);
+        // Shared memory outlives its process: work of another may begin when an engine becomes free.
+        let is_its_own = |(process, address): &(ProcessId, u64)| !kernel.is_shared_memory(*process, *address);
+        let moved = effects.moves.iter().flat_map(DmaOp::addresses).filter(is_its_own).map(|(process, _)| process);
         for process in stored.chain(woken).chain(moved) {
             if !kernel.processes().any(|alive| alive == process) {
                 self.violations
@@ -340,8 +345,9 @@ impl Checker {
         }
     }
 
-    fn stores(&mut self, effects: &Effects, unseen: bool) {
+    fn stores(&mut self, effects: &Effects, were_at_work: bool) {
         for store in &effects.stores {
+            let was_unseen = were_at_work || self.unseen.slots.contains(&(store.process, store.slot));
             let view = self.processes.entry(store.process).or_default();
             let slot = store.slot as usize;
             if view.slots.len() <= slot {
@@ -352,7 +358,7 @@ impl Checker {
                 if item.slot == Some(store.slot) {
                     let is_there = store.value >= item.value;
                     item.reached |= is_there;
-                    item.due = is_there || (item.due && !unseen);
+                    item.due = is_there || (item.due && !was_unseen);
                 }
             }
         }
@@ -536,13 +542,17 @@ impl Checker {
         let mut live = Vec::new();
         kernel.fences(&mut |fence| live.extend(fence.slot.filter(|_| fence.process == process)));
         for item in view.asleep.iter_mut().flat_map(|sleeper| &mut sleeper.items) {
-            item.slot = item.slot.filter(|slot| live.contains(slot));
+            if let Some(slot) = item.slot.filter(|slot| !live.contains(slot)) {
+                // What an engine wrote there is seen by another handle, if at all.
+                item.due &= !self.unseen.slots.contains(&(process, slot));
+                item.slot = None;
+            }
         }
     }
 
     /// Checks, on an idle kernel, that every wait whose condition holds was woken.
     fn check_sleeping_waits(&mut self, kernel: &Kernel) {
-        let unseen = unseen(kernel);
+        let unseen = &self.unseen;
         for (process, view) in self.processes.iter().filter(|(process, _)| !kernel.is_frozen(**process)) {
             let is_due = |item: &Item| {
                 let is_unseen = |slot| unseen.slots.contains(&(*process, slot));
@@ -615,7 +625,7 @@ impl Checker {
 }
 
 /// Fences that an engine has written and no interrupt has reported.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Unseen {
     /// Fence objects, also those that no process has open any more: a context may still wait for one.
     objects: Vec<u32>,

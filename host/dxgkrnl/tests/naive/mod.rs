@@ -255,7 +255,14 @@ impl Naive {
     pub fn call(&mut self, process: u32, one_way: bool, call: &Call, kernel_reply: &Reply) -> Verdict {
         let stoppable = self.device_of_one_way(process, call);
         let verdict = match self.names_dead(process, call) {
-            true => Err(vec![NtStatus::DEVICE_REMOVED, NtStatus::ACCESS_DENIED, NtStatus::NOT_SUPPORTED, IP]),
+            true => Err(vec![
+                NtStatus::DEVICE_REMOVED,
+                NtStatus::ACCESS_DENIED,
+                NtStatus::NOT_SUPPORTED,
+                // A sync file of a dead fence is no more a fence than any other.
+                NtStatus::OBJECT_TYPE_MISMATCH,
+                IP,
+            ]),
             false => self.dispatch(process, call, kernel_reply),
         };
         if let (Err(_), Some(device), true) =
