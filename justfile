@@ -53,6 +53,7 @@ soak:
     GPUPV_KILLS=200 cargo test --release --package e2e --test recording every_answer_sent_before_a_kill
     GPUPV_KILLS=200 cargo test --release --package e2e --test restart processes_resume_after_each_kill
     GPUPV_KILLS=50 cargo test --release --package e2e --test restart_vm
+    GPUPV_WITHOUT_RINGS=vm cargo test --release --package e2e --test backends one_verdict_without_rings
     cargo run --release --package attacks -- --full
 
 # Fuzz a target by coverage: `just fuzz vsock 60`, `just fuzz vsock coverage`; without a target it lists them

@@ -336,7 +336,8 @@ impl Checker {
         let woken = effects.events.iter().map(|event| event.process);
         // Shared memory outlives its process: work of another may begin when an engine becomes free.
         let is_its_own = |(process, address): &(ProcessId, u64)| !kernel.is_shared_memory(*process, *address);
-        let moved = effects.moves.iter().flat_map(DmaOp::addresses).filter(is_its_own).map(|(process, _)| process);
+        let moved =
+            effects.moves.iter().flat_map(DmaOp::addresses).filter(is_its_own).map(|(process, _)| process);
         for process in stored.chain(woken).chain(moved) {
             if !kernel.processes().any(|alive| alive == process) {
                 self.violations

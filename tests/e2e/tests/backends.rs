@@ -57,6 +57,18 @@ fn one_verdict_on_model_link_and_local() {
     all_pass(&["model", "link", "local"]);
 }
 
+/// `GPUPV_WITHOUT_RINGS=vm` does it in guests: `just soak`.
+#[test]
+fn one_verdict_without_rings() {
+    let backend = std::env::var("GPUPV_WITHOUT_RINGS").unwrap_or_else(|_| "local".into());
+    let arguments = ["scenario", "run", "tests/scenarios", "--without-rings", "--backend", &backend];
+    let output = gpupv(&arguments).current_dir(tree()).output().expect("gpupv starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let last = text.lines().last().unwrap_or_default();
+    assert!(last.contains(" passed, 0 failed"), "{last}");
+}
+
 #[test]
 fn one_verdict_in_guests() {
     if guests_can_run() {

@@ -85,11 +85,13 @@ fn entered(thread: i32) -> Option<u64> {
     let mut info: libc::ptrace_syscall_info = unsafe { std::mem::zeroed() };
     let size = size_of_val(&info);
     // SAFETY: the kernel writes at most `size` bytes of `info`.
-    let written =
-        unsafe { libc::ptrace(libc::PTRACE_GET_SYSCALL_INFO, thread, size, &raw mut info) };
+    let written = unsafe { libc::ptrace(libc::PTRACE_GET_SYSCALL_INFO, thread, size, &raw mut info) };
     assert!(written > 0, "{}", std::io::Error::last_os_error());
+    if info.op != libc::PTRACE_SYSCALL_INFO_ENTRY {
+        return None;
+    }
     // SAFETY: this member is written for the entry of a system call.
-    (info.op == libc::PTRACE_SYSCALL_INFO_ENTRY).then(|| unsafe { info.u.entry.nr })
+    Some(unsafe { info.u.entry.nr })
 }
 
 fn start(served: &Served) -> Child {
@@ -123,6 +125,10 @@ fn a_signal_to_a_daemon_that_is_awake_makes_no_system_call() {
     program.kill().expect("the program can be killed");
     program.wait().expect("it is a child process");
     let of = |pid| counts.iter().filter(|((of, _), _)| *of == pid).map(|(_, count)| count).sum::<u64>();
-    println!("system calls for {SIGNALS} signals: {} of the process, {} of the daemon", of(client), of(daemon));
+    println!(
+        "system calls for {SIGNALS} signals: {} of the process, {} of the daemon",
+        of(client),
+        of(daemon)
+    );
     assert!(of(client) <= OF_PROCESS_MAX && of(daemon) <= OF_DAEMON_MAX, "by process and number: {counts:?}");
 }

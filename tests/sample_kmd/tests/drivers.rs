@@ -78,7 +78,8 @@ fn both_drivers_survive_a_restore_before_each_step() {
 #[test]
 fn both_drivers_pass_their_scenarios_with_real_processes() {
     let backend =
-        LocalRunner::with_drivers(&Steps::new(), registry()).expect("the client programs are built");
+        LocalRunner::with_options(&Steps::new(), Options { drivers: registry(), ..Options::default() })
+            .expect("the client programs are built");
     for text in [LOSSY, HANG_NOTIFIER] {
         let program = program(text);
         assert_eq!(

@@ -6,11 +6,11 @@ use std::process::Stdio;
 
 use common::{FAILS, driver, native, program, programs};
 use covers::covers;
-use drivers::Registry;
 use e2e::embedded::lock_exclusive;
 use e2e::guests::guests_can_run;
 use e2e::programs::{c_program, gpupv};
 use gpupv::backends::VmRunner;
+use gpupv::daemon::Options;
 use gpupv::output::Steps;
 use scenario::world::declared_skip;
 use scenario::{Backend, Program, Verdict};
@@ -30,7 +30,7 @@ fn the_drivers_pass_their_scenarios_in_guests() {
         all.push(program(FAILS, &driver("failing", output, flags)));
     }
     all.retain(|program| declared_skip(program, Backend::Vm).is_none());
-    let mut runner = VmRunner::boot(all.iter(), Registry::default(), &Steps::new()).expect("the guests boot");
+    let mut runner = VmRunner::boot(all.iter(), Options::default(), &Steps::new()).expect("the guests boot");
     for program in &all {
         assert_eq!(runner.run(program).expect("it runs").verdict, Verdict::Passed, "{}", program.title);
     }

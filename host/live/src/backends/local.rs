@@ -160,17 +160,17 @@ impl LiveBackend for LocalBackend<'_> {
 /// Runs programs one after another, each with its own daemon.
 pub struct LocalRunner {
     artifacts: Artifacts,
-    drivers: drivers::Registry,
+    options: Options,
 }
 
 impl LocalRunner {
     pub fn new(steps: &Steps) -> anyhow::Result<LocalRunner> {
-        LocalRunner::with_drivers(steps, drivers::Registry::default())
+        LocalRunner::with_options(steps, Options::default())
     }
 
-    /// As [`LocalRunner::new`], with your own drivers.
-    pub fn with_drivers(steps: &Steps, drivers: drivers::Registry) -> anyhow::Result<LocalRunner> {
-        Ok(LocalRunner { artifacts: Artifacts::provide(steps)?, drivers })
+    /// As [`LocalRunner::new`], with your own drivers or a different transport. A program's setting goes before.
+    pub fn with_options(steps: &Steps, options: Options) -> anyhow::Result<LocalRunner> {
+        Ok(LocalRunner { artifacts: Artifacts::provide(steps)?, options })
     }
 
     /// Runs a program. An error is one of the set-up.
@@ -181,11 +181,10 @@ impl LocalRunner {
             directory: folder.path().into(),
             async_submission: program.setting.async_submission,
             kernel: program.setting.kernel.clone(),
-            drivers: self.drivers.clone(),
             clock: Clock::Virtual,
             local_vms: program.vms.clone(),
             observer: Some(watch.clone()),
-            ..Options::default()
+            ..self.options.clone()
         };
         let daemon = Some(Daemon::start(options.clone())?);
         let words = folder.path().join("last-words");

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use drivers::Registry;
 use proto::agent::exec_input;
 use scenario::choose::First;
 use scenario::program::{Backend, Program, Vm};
@@ -209,17 +208,16 @@ pub struct VmRunner {
 }
 
 impl VmRunner {
-    /// Boots as many guests as the programs need.
+    /// Boots as many guests as the programs need. A program's setting goes before these options.
     pub fn boot<'a>(
         programs: impl Iterator<Item = &'a Program>,
-        drivers: Registry,
+        options: Options,
         steps: &Steps,
     ) -> anyhow::Result<VmRunner> {
         let artifacts = Artifacts::provide(steps)?;
         let needed = programs.map(guests_of).filter(|guests| *guests <= GUESTS_MAX).max();
         let watch = Arc::new(Watch::default());
-        let options =
-            Options { clock: Clock::Virtual, observer: Some(watch.clone()), drivers, ..Options::default() };
+        let options = Options { clock: Clock::Virtual, observer: Some(watch.clone()), ..options };
         let with =
             vec![CopiedPath { host: artifacts.scenario_client.clone(), guest: SCENARIO_CLIENT.into() }];
         let plan = FleetPlan { options, count: needed.unwrap_or(1) as u32, with, ..FleetPlan::default() };

@@ -5,7 +5,7 @@
 
 use std::thread;
 
-use drivers::Registry;
+use daemon::Options;
 use scenario::choose::First;
 use scenario::explore::{self, Make as _, every_way};
 use scenario::run::run;
@@ -76,23 +76,23 @@ pub fn provide<'a>(
     backend: Backend,
     jobs: usize,
     programs: impl ExactSizeIterator<Item = &'a Program> + Clone + Send + Sync,
-    drivers: &Registry,
+    options: &Options,
 ) -> anyhow::Result<Vec<Box<dyn BackendRunner + Send>>> {
     provide_driver_host(programs.clone().map(|program| &program.setting.kernel), &Steps::new())?;
     let mut runners: Vec<Box<dyn BackendRunner + Send>> = Vec::new();
     match backend {
         Backend::Model => runners.extend((0..jobs).map(|_| {
-            let backend = ModelRunner(explore::ModelBackend { drivers: drivers.clone() });
+            let backend = ModelRunner(explore::ModelBackend { drivers: options.drivers.clone() });
             Box::new(backend) as Box<dyn BackendRunner + Send>
         })),
         Backend::Link => runners.extend((0..jobs).map(|_| {
-            let backend = LinkRunner(explore::LinkBackend { drivers: drivers.clone() });
+            let backend = LinkRunner(explore::LinkBackend { drivers: options.drivers.clone() });
             Box::new(backend) as Box<dyn BackendRunner + Send>
         })),
         Backend::Local => {
             let steps = Steps::new();
             let backends = (0..jobs)
-                .map(|_| LocalRunner::with_drivers(&steps, drivers.clone()))
+                .map(|_| LocalRunner::with_options(&steps, options.clone()))
                 .collect::<anyhow::Result<Vec<_>>>()?;
             runners.extend(
                 backends.into_iter().map(|backend| Box::new(backend) as Box<dyn BackendRunner + Send>),
@@ -101,7 +101,7 @@ pub fn provide<'a>(
         Backend::Vm => {
             let fleets = jobs.min(FLEETS_MAX).min(1 + programs.len() / CASES_PER_FLEET);
             let steps = Steps::new();
-            let boot = || VmRunner::boot(programs.clone(), drivers.clone(), &steps);
+            let boot = || VmRunner::boot(programs.clone(), options.clone(), &steps);
             let booted: Vec<_> = thread::scope(|scope| {
                 let boots: Vec<_> = (0..fleets).map(|_| scope.spawn(boot)).collect();
                 boots.into_iter().map(|boot| boot.join().expect("booting does not panic")).collect()

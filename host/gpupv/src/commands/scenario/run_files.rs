@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
+use daemon::Options;
 use drivers::Registry;
 use scenario::Backend;
 use scenario::explore::digest;
@@ -65,6 +66,9 @@ pub struct RunArgs {
     /// Cases to run at the same time [default: one for each processor]
     #[arg(long, value_name = "N")]
     pub jobs: Option<NonZeroUsize>,
+    /// Backends `local` and `vm`: send all messages through sockets, not through memory that processes and daemon share
+    #[arg(long)]
+    pub without_rings: bool,
     /// Skip the cases after the first failure
     #[arg(long)]
     pub fail_fast: bool,
@@ -105,7 +109,7 @@ fn run_on(
     chosen: &[Backend],
     cases: &[Work<'_>],
     args: &RunArgs,
-    drivers: &Registry,
+    options: &Options,
 ) -> anyhow::Result<Results> {
     let jobs = args.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
     let mut provided = Vec::new();
@@ -114,7 +118,7 @@ fn run_on(
         // No real runner is set up for a backend that every case skips; an unused one suffices.
         let of = if is_needed { *backend } else { Backend::Model };
         let programs = cases.iter().map(|work| work.program);
-        provided.push((*backend, backends::provide(of, jobs.min(cases.len()), programs, drivers)?));
+        provided.push((*backend, backends::provide(of, jobs.min(cases.len()), programs, options)?));
     }
     let progress = Progress::new("running scenarios", (chosen.len() * cases.len()) as u64);
     let mut by_backend = Vec::new();
@@ -157,7 +161,8 @@ fn digest_of(
         };
         digests.extend([digest(path.as_os_str().as_encoded_bytes()), text]);
     }
-    let chosen = [&args.case, &args.tag].map(|text| digest(format!("{text:?}").as_bytes()));
+    let RunArgs { case, tag, without_rings, .. } = args;
+    let chosen = [digest(format!("{case:?} {tag:?} {without_rings}").as_bytes())];
     let bytes = digests.into_iter().chain(chosen).flat_map(u64::to_le_bytes);
     Ok(digest(&bytes.collect::<Vec<u8>>()))
 }
@@ -174,7 +179,9 @@ pub fn run(args: &RunArgs, drivers: &Registry) -> anyhow::Result<u8> {
     let digest = args.report.as_ref().map(|_| digest_of(&all, &part, &files, args)).transpose()?;
     let sinks = Sinks::open(&args.files)?;
     let sink = Sink::open(args.report.as_deref())?;
-    let results = run_on(&chosen, &cases, args, drivers)?;
+    let options =
+        Options { drivers: drivers.clone(), without_rings: args.without_rings, ..Options::default() };
+    let results = run_on(&chosen, &cases, args, &options)?;
     sinks.write(&results)?;
     if args.json {
         say(format_args!("{}", results.json()));

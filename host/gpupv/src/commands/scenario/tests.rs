@@ -1,6 +1,6 @@
 //! Tests of work that is shared among misbehaving runners.
 
-use drivers::Registry;
+use daemon::Options;
 use dxgkrnl::PlantedBug;
 use scenario::explore::{Make, ModelBackend};
 use scenario::model::ModelWorld;
@@ -43,7 +43,7 @@ impl BackendRunner for Fragile {
 fn fragile(jobs: usize, fail_fast: bool) -> Vec<CaseResult> {
     let file = file();
     let cases: Vec<Work<'_>> = file.programs.iter().map(|program| Work { file: &file, program }).collect();
-    let runners = provide(Backend::Model, jobs, std::iter::empty(), &Registry::default())
+    let runners = provide(Backend::Model, jobs, std::iter::empty(), &Options::default())
         .expect("the model backend is always there");
     let runners =
         runners.into_iter().map(|inner| Box::new(Fragile { inner }) as Box<dyn BackendRunner + Send>);
