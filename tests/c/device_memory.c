@@ -178,6 +178,27 @@ static void never_the_bytes_of_before(void)
     printf("20 times two allocations began as zeros\n");
 }
 
+/* Engines write memory before the CPU locks it, or although it never does. */
+static void by_engines_first(void)
+{
+    COVERS("MEM-030");
+    handle_t allocations[2];
+    uint32_t *words;
+    EXPECT(allocate(GPUPV_SEGMENT_LOCAL, 0, BYTES, &allocations[0]), STATUS_SUCCESS);
+    EXPECT(allocate(GPUPV_SEGMENT_LOCAL, GPUPV_ALLOCATION_CPU_VISIBLE, BYTES, &allocations[1]), STATUS_SUCCESS);
+    uint64_t hidden = map(allocations[0]), visible = map(allocations[1]);
+    uint32_t source = create_buffer_at(adapter, device, hidden, BYTES, GPUPV_RESOURCE_ALLOW_UNORDERED_ACCESS, "");
+    uint32_t target = create_buffer_at(adapter, device, visible, BYTES, 0, "");
+    struct gpupv_use fill = gpupv_use_whole(source, GPUPV_ACCESS_UNORDERED_ACCESS);
+    run(GPUPV_WORK_DISPATCH, GPUPV_KERNEL_FILL, 9, &fill, 1);
+    struct gpupv_use uses[] = {gpupv_use_whole(source, GPUPV_ACCESS_COPY_SOURCE), gpupv_use_whole(target, GPUPV_ACCESS_COPY_DEST)};
+    run(GPUPV_WORK_COPY, GPUPV_KERNEL_COPY, 0, uses, 2);
+    EXPECT(lock(device, allocations[1], &words), STATUS_SUCCESS);
+    CHECK(words_of(words, 0, WORDS, 9), "the engine's bytes are lost");
+    EXPECT(destroy(allocations, 2), STATUS_SUCCESS);
+    printf("engines write memory that the CPU has not locked\n");
+}
+
 /* More than one message can attach: 40 MiB, which the broker makes in three pieces. */
 static void many_pages(void)
 {
@@ -223,25 +244,33 @@ static void what_is_refused(void)
 
     EXPECT(allocate(GPUPV_SEGMENT_LOCAL, 0, 1ull << 40, &none), STATUS_NO_MEMORY);
     EXPECT(allocate(GPUPV_SEGMENT_LOCAL, 0, UINT64_MAX, &none), STATUS_INVALID_PARAMETER);
-    /* What a broker cannot provide is not created at all. */
+    /* What a broker cannot provide is neither locked nor mapped. */
     enum { MOST = 4 };
     handle_t big[MOST];
-    int made = 0;
-    while (made < MOST && allocate(GPUPV_SEGMENT_NON_LOCAL, 0, 512 << 20, &big[made]) == STATUS_SUCCESS)
-        made++;
-    CHECK(made < MOST, "%d times 512 MiB", made);
-    if (made > 0)
-        EXPECT(destroy(big, (UINT)made), STATUS_SUCCESS);
+    int locked = 0;
+    for (int at = 0; at < MOST; at++)
+        EXPECT(allocate(GPUPV_SEGMENT_NON_LOCAL, GPUPV_ALLOCATION_CPU_VISIBLE, 512 << 20, &big[at]), STATUS_SUCCESS);
+    while (locked < MOST && lock(device, big[locked], &words) == STATUS_SUCCESS)
+        locked++;
+    CHECK(locked > 0 && locked < MOST, "%d times 512 MiB", locked);
+    EXPECT(unlock(device, big[MOST - 1]), STATUS_INVALID_PARAMETER);
+    D3DDDI_MAPGPUVIRTUALADDRESS too_much = {.hPagingQueue = paging_queue, .hAllocation = big[MOST - 1], .SizeInPages = 1};
+    EXPECT(D3DKMTMapGpuVirtualAddress(&too_much), STATUS_NO_MEMORY);
+    EXPECT(destroy(big, 1), STATUS_SUCCESS);
+    EXPECT(lock(device, big[MOST - 1], &words), STATUS_SUCCESS);
+    EXPECT(destroy(big + 1, MOST - 1), STATUS_SUCCESS);
     EXPECT(allocate(GPUPV_SEGMENT_NON_LOCAL, 0, BYTES, &none), STATUS_SUCCESS);
     EXPECT(destroy(&none, 1), STATUS_SUCCESS);
     printf("what cannot be locked or created is refused\n");
 }
 
-/* For each line of input: the CPU writes, an engine copies, and the CPU reads, with a lock that began a line before. */
+/* For each line of input: the CPU writes, an engine copies, and the CPU reads, with a lock that began a line before; and
+ * the CPU locks, for the first time, what was created a line before. */
 static void on_demand(void)
 {
-    handle_t allocation;
-    uint32_t *words, *again;
+    handle_t allocation, unused;
+    uint32_t *words, *again, *first;
+    EXPECT(allocate(GPUPV_SEGMENT_LOCAL, GPUPV_ALLOCATION_CPU_VISIBLE, BYTES, &unused), STATUS_SUCCESS);
     EXPECT(allocate(GPUPV_SEGMENT_LOCAL, GPUPV_ALLOCATION_CPU_VISIBLE, BYTES, &allocation), STATUS_SUCCESS);
     uint64_t address = map(allocation);
     uint32_t half = create_buffer_at(adapter, device, address, BYTES / 2, 0, ""), rest = create_buffer_at(adapter, device, address + BYTES / 2, BYTES / 2, 0, "");
@@ -260,6 +289,11 @@ static void on_demand(void)
         EXPECT(unlock(device, allocation), STATUS_INVALID_PARAMETER);
         EXPECT(lock(device, allocation, &again), STATUS_SUCCESS);
         CHECK(again == words && usage(adapter, 0) == BYTES, "a lock gave another address");
+        EXPECT(lock(device, unused, &first), STATUS_SUCCESS);
+        CHECK(words_of(first, 0, WORDS, 0), "it does not begin as zeros");
+        memset(first, 0xaa, BYTES);
+        EXPECT(destroy(&unused, 1), STATUS_SUCCESS);
+        EXPECT(allocate(GPUPV_SEGMENT_LOCAL, GPUPV_ALLOCATION_CPU_VISIBLE, BYTES, &unused), STATUS_SUCCESS);
         printf("%s\n", failures ? "FAILED" : "right");
         fflush(stdout);
     }
@@ -278,6 +312,7 @@ int main(int argc, char **argv)
     from_the_cpu_to_an_engine_and_back(GPUPV_SEGMENT_LOCAL, D3DKMT_MEMORY_SEGMENT_GROUP_LOCAL);
     from_the_cpu_to_an_engine_and_back(GPUPV_SEGMENT_NON_LOCAL, D3DKMT_MEMORY_SEGMENT_GROUP_NON_LOCAL);
     never_the_bytes_of_before();
+    by_engines_first();
     many_pages();
     what_is_refused();
     /* The end of the device ends its memory, locked or not. */

@@ -80,16 +80,14 @@ static uint64_t map(handle_t allocation)
     return map.VirtualAddress;
 }
 
-/* An engine of this process fills the words, at this address. */
-static void fill(uint64_t address, uint32_t bytes, uint32_t word)
+/* An engine of this process does some work. */
+static void run(uint32_t work, uint32_t kernel, uint32_t operand, const struct gpupv_use *uses, uint32_t count)
 {
     static uint64_t commands[512];
     struct fence done = create_fence(device, 0, 0);
-    uint32_t buffer = create_buffer_at(adapter, device, address, bytes, GPUPV_RESOURCE_ALLOW_UNORDERED_ACCESS, "");
-    struct gpupv_use use = gpupv_use_whole(buffer, GPUPV_ACCESS_UNORDERED_ACCESS);
     struct gpupv_cmd cmd;
     gpupv_cmd_begin(&cmd, commands, sizeof commands);
-    gpupv_cmd_work(&cmd, GPUPV_WORK_DISPATCH, GPUPV_KERNEL_FILL, word, 20000, &use, 1);
+    gpupv_cmd_work(&cmd, work, kernel, operand, 20000, uses, count);
     gpupv_cmd_fence_write(&cmd, done.gpu_address, 1);
     D3DKMT_SUBMITCOMMAND args = {.BroadcastContextCount = 1, .BroadcastContext = {context}};
     args.PrivateDriverDataSize = gpupv_cmd_end(&cmd);
@@ -97,6 +95,23 @@ static void fill(uint64_t address, uint32_t bytes, uint32_t word)
     EXPECT(D3DKMTSubmitCommand(&args), STATUS_SUCCESS);
     EXPECT(cpu_wait(device, done.handle, 1, 0), STATUS_SUCCESS);
     EXPECT(destroy_object(done.handle), STATUS_SUCCESS);
+}
+
+/* It fills the words at this address. */
+static void fill(uint64_t address, uint32_t bytes, uint32_t word)
+{
+    uint32_t buffer = create_buffer_at(adapter, device, address, bytes, GPUPV_RESOURCE_ALLOW_UNORDERED_ACCESS, "");
+    struct gpupv_use use = gpupv_use_whole(buffer, GPUPV_ACCESS_UNORDERED_ACCESS);
+    run(GPUPV_WORK_DISPATCH, GPUPV_KERNEL_FILL, word, &use, 1);
+}
+
+/* It copies bytes from one address to another. */
+static void copy(uint64_t from, uint64_t to, uint32_t bytes)
+{
+    uint32_t source = create_buffer_at(adapter, device, from, bytes, 0, "");
+    uint32_t target = create_buffer_at(adapter, device, to, bytes, 0, "");
+    struct gpupv_use uses[] = {gpupv_use_whole(source, GPUPV_ACCESS_COPY_SOURCE), gpupv_use_whole(target, GPUPV_ACCESS_COPY_DEST)};
+    run(GPUPV_WORK_COPY, GPUPV_KERNEL_COPY, 0, uses, 2);
 }
 
 static int words_of(const uint32_t *words, int from, int to, uint32_t word)
@@ -310,6 +325,13 @@ static void what_is_not_shared(void)
     EXPECT(lock(device, opened.allocation, &words), STATUS_SUCCESS);
     set_words(words, WORDS / 4, WORDS / 2, 2);
     set_words(words, WORDS / 2, WORDS, 3);
+    /* Its creator has neither locked nor mapped the hidden one: engines of this process reach it all the same. */
+    uint64_t never_locked = map(hidden.allocation);
+    copy(never_locked, map(opened.allocation) + BYTES / 2, BYTES / 2);
+    CHECK(words_of(words, WORDS / 2, WORDS, 0), "it does not begin as zeros");
+    fill(never_locked, BYTES / 2, 3);
+    copy(never_locked, map(opened.allocation) + BYTES / 2, BYTES / 2);
+    CHECK(words_of(words, WORDS / 2, WORDS, 3), "engines do not reach memory that its creator has not locked");
     destroy_device(device);
     CHECK(!is_mapped(words), "the memory is mapped after the end of its device");
     close_adapter(adapter);

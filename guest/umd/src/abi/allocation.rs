@@ -119,8 +119,8 @@ struct DeviceAddresses<'a> {
     addresses: &'a [u64],
 }
 
-/// Attaches the memory of new allocations, so that engines can access it. Of memory of the process with private driver
-/// data, what is mapped is attached later.
+/// Attaches the memory of new allocations that engines may access at once. Memory of the process with private driver
+/// data, and memory of the device that is not shared, are attached when they are first mapped or locked.
 fn attach_backing(
     session: &Session,
     call: &Call,
@@ -143,7 +143,11 @@ fn attach_backing(
             None => {
                 let end = address.checked_add(size).filter(|_| size > 0 && address >= DEVICE_MEMORY_START);
                 let end = end.ok_or(NtStatus::INTERNAL_ERROR)?;
-                port.attach_device_memory(parents, *allocation, address..end)?;
+                port.record_device_memory(parents, *allocation, address..end);
+                if create.flags.contains(CreateAllocationFlags::CREATE_SHARED) {
+                    // Engines of any process that opens it may access it before this process maps it.
+                    port.attach_mapped(*allocation, 0..size)?;
+                }
             }
         }
     }

@@ -184,15 +184,10 @@ impl ProcessPort {
         added.map_err(|error| self.backing_failed(&error))
     }
 
-    /// Attaches zeroed pages as the memory of the device of an allocation, at the host's addresses for it.
-    pub fn attach_device_memory(
-        &self,
-        parents: Parents,
-        allocation: Handle,
-        addresses: Range<u64>,
-    ) -> Result<(), NtStatus> {
-        let added = lock(&self.backing).add_device_memory(self, parents, allocation, addresses);
-        added.map_err(|error| self.backing_failed(&error))
+    /// Records memory of the device of an allocation, which has these addresses at the host.
+    /// [`ProcessPort::attach_mapped`] and [`ProcessPort::locked`] attach it.
+    pub fn record_device_memory(&self, parents: Parents, allocation: Handle, addresses: Range<u64>) {
+        lock(&self.backing).record_device_memory(parents, allocation, addresses);
     }
 
     /// Records the memory of an allocation, of which [`ProcessPort::attach_mapped`] attaches what is mapped. `bytes`: its

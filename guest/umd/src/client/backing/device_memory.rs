@@ -1,5 +1,5 @@
-//! Memory of the device in the address space of this process: mapped when its allocation is created, or at its first
-//! lock if another process has created it; unmapped with it, locked or not.
+//! Memory of the device in the address space of this process: mapped when it is attached, or at its first lock if another
+//! process has created it; unmapped with its allocation, locked or not.
 //!
 //! `unsafe` here: memory is mapped and unmapped.
 

@@ -8,8 +8,9 @@
 //!   .. with private driver data ─▶ its address is recorded
 //!   Map.., Update..GpuVirtualAddress ─▶ what they map is attached, before the call is sent
 //!
-//!   .. without pSystemMem: memory of the device ─▶ zeroed pages of the broker, attached at the host's address for them
-//!                          ─▶ they are mapped anywhere, where Lock2 finds them until the allocation ends
+//!   .. without pSystemMem: memory of the device ─▶ its address at the host is recorded
+//!   its first Map.., Update..GpuVirtualAddress, Lock2, or at once if it is shared ─▶ zeroed pages of the broker are
+//!                          attached at that address, and mapped anywhere, where Lock2 finds them until it ends
 //!   .. of a shared resource that another process has created ─▶ its first Lock2 gets that process's pages of the broker
 //! ```
 //! So no page of a process is pinned without its knowledge. A process that exits, unmaps the memory or is killed frees
@@ -107,8 +108,8 @@ enum AllocationMemory {
     Attached,
     /// Of the process, attached as far as it is mapped. `bytes`: its size, if the driver knows it.
     AsMapped { address: u64, bytes: Option<u64> },
-    /// Of the device.
-    Device(DeviceMemory),
+    /// Of the device: its addresses at the host, and where it is mapped once it is attached.
+    Device { addresses: Range<u64>, mapped: Option<DeviceMemory> },
     /// Of a resource that this process has opened, and where shared memory of the device is mapped once it was locked.
     Opened(Option<DeviceMemory>),
 }
@@ -176,34 +177,11 @@ impl ProcessBacking {
         self.allocations.insert(allocation, AllocationBacking { parents, memory, locks: 0 });
     }
 
-    /// Attaches zeroed pages as the memory of the device of an allocation, at the host's addresses for it.
-    pub fn add_device_memory(
-        &mut self,
-        backing_provider: &impl BackingProvider,
-        parents: Parents,
-        allocation: Handle,
-        addresses: Range<u64>,
-    ) -> Result<(), BackingError> {
-        let memory = DeviceMemory::reserve(&addresses).map_err(BackingError::Map)?;
-        let mut attached = Vec::new();
-        for (address, pages) in requests(&addresses) {
-            let piece = backing_provider.attach_backing(address, pages).map_err(BackingError::Broker);
-            let mapped = piece.and_then(|piece| {
-                attached.push((address, pages));
-                memory.map(piece.as_fd(), address, pages).map_err(BackingError::Map)
-            });
-            if let Err(error) = mapped {
-                attached.iter().for_each(|(address, _)| detach_ignoring_errors(backing_provider, *address));
-                return Err(error);
-            }
-        }
-        self.attached(attached);
-        for (_, piece) in self.pieces.range_mut(addresses) {
-            piece.allocations.insert(allocation);
-        }
-        let memory = AllocationMemory::Device(memory);
+    /// Records memory of the device, which has these addresses at the host. [`ProcessBacking::add_mapped`] and
+    /// [`ProcessBacking::locked`] attach all of it before engines or the CPU can access any.
+    pub fn record_device_memory(&mut self, parents: Parents, allocation: Handle, addresses: Range<u64>) {
+        let memory = AllocationMemory::Device { addresses, mapped: None };
         self.allocations.insert(allocation, AllocationBacking { parents, memory, locks: 0 });
-        Ok(())
     }
 
     /// The host has locked an allocation, and answered this address. Returns the one for the program; `None` if the
@@ -220,7 +198,12 @@ impl ProcessBacking {
             return Ok((address < DEVICE_MEMORY_START).then_some(address));
         };
         let address = match &mut known.memory {
-            AllocationMemory::Device(memory) | AllocationMemory::Opened(Some(memory)) => memory.start(),
+            AllocationMemory::Device { mapped: Some(memory), .. }
+            | AllocationMemory::Opened(Some(memory)) => memory.start(),
+            AllocationMemory::Device { addresses, mapped: mapped @ None } => {
+                let memory = device_memory(backing_provider, &mut self.pieces, allocation, addresses)?;
+                mapped.insert(memory).start()
+            }
             AllocationMemory::Opened(memory @ None) if address >= DEVICE_MEMORY_START => {
                 let shared = shared_memory(backing_provider, allocation)
                     .inspect_err(|_| backing_provider.forget_shared(allocation))?;
@@ -253,17 +236,26 @@ impl ProcessBacking {
         }
     }
 
-    /// Attaches the part of an allocation's memory that is about to be mapped, and nothing else of it: a forked child
-    /// shares attached memory. A range that no memory can have, or that the allocation has not, is left to the host,
-    /// which refuses it.
+    /// Attaches the part of an allocation's memory that is about to be mapped. Of memory of the process nothing else is
+    /// attached: a forked child shares it. Memory of the device is attached as a whole. A range that no memory can have,
+    /// or that the allocation has not, is left to the host, which refuses it.
     pub fn add_mapped(
         &mut self,
         backing_provider: &impl BackingProvider,
         allocation: Handle,
         part: &Range<u64>,
     ) -> Result<(), BackingError> {
-        let known = self.allocations.get(&allocation).map(|known| (known.parents, &known.memory));
-        let Some((parents, &AllocationMemory::AsMapped { address, bytes })) = known else { return Ok(()) };
+        let known = self.allocations.get_mut(&allocation).map(|known| (known.parents, &mut known.memory));
+        let (parents, address, bytes) = match known {
+            Some((parents, AllocationMemory::AsMapped { address, bytes })) => (parents, *address, *bytes),
+            Some((_, AllocationMemory::Device { addresses, mapped: mapped @ None }))
+                if part.end <= addresses.end - addresses.start =>
+            {
+                *mapped = Some(device_memory(backing_provider, &mut self.pieces, allocation, addresses)?);
+                return Ok(());
+            }
+            _ => return Ok(()),
+        };
         if bytes.is_some_and(|bytes| part.end > bytes) {
             return Ok(());
         }
@@ -330,6 +322,33 @@ impl ProcessBacking {
             self.pieces.remove(&address);
         }
     }
+}
+
+/// Attaches zeroed pages as memory of the device of an allocation, at the host's addresses for it, and maps them.
+fn device_memory(
+    backing_provider: &impl BackingProvider,
+    pieces: &mut BTreeMap<u64, BackingPiece>,
+    allocation: Handle,
+    addresses: &Range<u64>,
+) -> Result<DeviceMemory, BackingError> {
+    let memory = DeviceMemory::reserve(addresses).map_err(BackingError::Map)?;
+    let mut attached = Vec::new();
+    for (address, pages) in requests(addresses) {
+        let piece = backing_provider.attach_backing(address, pages).map_err(BackingError::Broker);
+        let mapped = piece.and_then(|piece| {
+            attached.push((address, pages));
+            memory.map(piece.as_fd(), address, pages).map_err(BackingError::Map)
+        });
+        if let Err(error) = mapped {
+            attached.iter().for_each(|(address, _)| detach_ignoring_errors(backing_provider, *address));
+            return Err(error);
+        }
+    }
+    for (address, pages) in attached {
+        let end = address + u64::from(pages) * PAGE_BYTES as u64;
+        pieces.insert(address, BackingPiece { end, allocations: BTreeSet::from([allocation]) });
+    }
+    Ok(memory)
 }
 
 /// Maps shared memory of the device that another process has created.

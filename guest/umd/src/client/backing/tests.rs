@@ -236,7 +236,12 @@ fn memory_of_the_device_is_zeroed_shared_with_the_host_and_ends_with_its_allocat
     let (broker, mut backing) = (Broker::default(), ProcessBacking::default());
     let start = DEVICE_MEMORY_START;
     let bytes = (PAGES_PER_MESSAGE_MAX as u64 + 1) * PAGE;
-    backing.add_device_memory(&broker, OF_DEVICE, Handle(1), start..start + bytes).unwrap();
+    backing.record_device_memory(OF_DEVICE, Handle(1), start..start + bytes);
+    assert!(broker.backing.borrow().is_empty(), "engines cannot access it yet");
+    backing.add_mapped(&broker, Handle(1), &(PAGE..bytes + PAGE)).unwrap();
+    assert!(broker.backing.borrow().is_empty(), "the host refuses that");
+    backing.add_mapped(&broker, Handle(1), &(PAGE..2 * PAGE)).unwrap();
+    backing.add_mapped(&broker, Handle(1), &(0..bytes)).unwrap();
     let starts: Vec<u64> = broker.backing.borrow().keys().copied().collect();
     assert_eq!(starts, [start, start + bytes - PAGE], "a piece for each message");
     let memory = locked(&mut backing, 1, start).unwrap();
@@ -262,12 +267,43 @@ fn memory_of_the_device_is_zeroed_shared_with_the_host_and_ends_with_its_allocat
 #[test]
 fn memory_of_the_device_that_a_broker_refuses_leaves_nothing() {
     let second = DEVICE_MEMORY_START + PAGES_PER_MESSAGE_MAX as u64 * PAGE;
-    let broker = Broker { refuse_at: Some(second), ..Broker::default() };
+    let mut broker = Broker { refuse_at: Some(second), ..Broker::default() };
     let mut backing = ProcessBacking::default();
-    let refused =
-        backing.add_device_memory(&broker, OF_DEVICE, Handle(1), DEVICE_MEMORY_START..second + PAGE);
-    assert_eq!(NtStatus::from(&refused.unwrap_err()), NtStatus::NO_MEMORY);
+    backing.record_device_memory(OF_DEVICE, Handle(1), DEVICE_MEMORY_START..second + PAGE);
+    for _ in 0..2 {
+        let refused = backing.add_mapped(&broker, Handle(1), &(0..PAGE));
+        assert_eq!(NtStatus::from(&refused.unwrap_err()), NtStatus::NO_MEMORY);
+        let refused = backing.locked(&broker, DEVICE, Handle(1), DEVICE_MEMORY_START);
+        assert_eq!(NtStatus::from(&refused.unwrap_err()), NtStatus::NO_MEMORY);
+        assert!(broker.backing.borrow().is_empty() && backing.pieces.is_empty());
+    }
+    assert!(!backing.unlock(DEVICE, Handle(1)), "it is not locked");
+    broker.refuse_at = None;
+    backing.add_mapped(&broker, Handle(1), &(0..PAGE)).unwrap();
+    assert_eq!(broker.backing.borrow().len(), 2);
+    end(&mut backing, &broker, 1);
     assert!(broker.backing.borrow().is_empty() && backing.is_empty());
+}
+
+#[test]
+fn memory_of_the_device_that_nobody_maps_is_attached_by_its_first_lock_or_never() {
+    let (broker, mut backing) = (Broker::default(), ProcessBacking::default());
+    let start = DEVICE_MEMORY_START;
+    backing.record_device_memory(OF_DEVICE, Handle(1), start..start + PAGE);
+    backing.record_device_memory(OF_DEVICE, Handle(2), start + PAGE..start + 3 * PAGE);
+    let lock = |backing: &mut ProcessBacking, device| {
+        backing.locked(&broker, device, Handle(2), start + PAGE).unwrap()
+    };
+    assert!(lock(&mut backing, Handle(9)).is_none(), "of another device");
+    assert!(broker.backing.borrow().is_empty());
+    let first = lock(&mut backing, DEVICE).unwrap();
+    assert_eq!(lock(&mut backing, DEVICE), Some(first));
+    backing.add_mapped(&broker, Handle(2), &(0..PAGE)).unwrap();
+    let starts: Vec<u64> = broker.backing.borrow().keys().copied().collect();
+    assert_eq!(starts, [start + PAGE], "what nobody uses is not attached");
+    end(&mut backing, &broker, 1);
+    end(&mut backing, &broker, 2);
+    assert!(broker.backing.borrow().is_empty() && backing.is_empty() && !covered_by_backing(first));
 }
 
 #[test]
