@@ -64,6 +64,12 @@ impl<P: Port> Session<P> {
         }
     }
 
+    /// Whether the host says in a status slot that every device of this process is ACTIVE. An earlier one-way call may
+    /// still stop one.
+    pub fn reports_no_stopped_device(&self) -> bool {
+        self.status.is_some() && self.all_devices_work()
+    }
+
     pub fn port(&self) -> &P {
         &self.port
     }
@@ -165,8 +171,7 @@ impl<P: Port> Session<P> {
         !recording
             && !async_submission
             && self.knows_device(device)
-            && self.status.is_some()
-            && self.all_devices_work()
+            && self.reports_no_stopped_device()
             && !self.port.may_be_lost()
     }
 

@@ -197,10 +197,19 @@ pub(super) fn destroy_allocation(session: &Session, arguments: &D3DKMT_DESTROYAL
     )
 }
 
-/// `D3DKMTLock2`.
+/// `D3DKMTLock2`. Another lock of an allocation that was locked before is a one-way message while no device has stopped:
+/// the host accepts it, and the address is known. A device that an earlier one-way call stops meanwhile was locked before.
 pub(super) fn lock2(session: &Session, arguments: &mut D3DKMT_LOCK2) -> ThunkResult {
     let (device, allocation) = (Handle(arguments.hDevice), Handle(arguments.hAllocation));
     let call = Call::Lock { device, allocation, flags: arguments.Flags };
+    if arguments.Flags == 0
+        && session.reports_no_stopped_device()
+        && let Some(address) = session.port().lock_again(device, allocation)
+    {
+        session.port().channel().post(&call, &Wakes::None)?;
+        arguments.pData = std::ptr::with_exposed_provenance_mut(address as usize);
+        return Ok(NtStatus::SUCCESS);
+    }
     match block_on(session.call(&call)) {
         Answer { status, reply: Reply::Locked { address } } if status.is_success() => {
             let locked = session.port().locked(device, allocation, address);

@@ -209,6 +209,12 @@ impl ProcessPort {
         locked.map_err(|error| self.backing_failed(&error))
     }
 
+    /// Locks an allocation that the host has locked before, and returns the program's address of it. `None` if only the
+    /// host knows whether it can be locked.
+    pub fn lock_again(&self, device: Handle, allocation: Handle) -> Option<u64> {
+        lock(&self.backing).lock_again(device, allocation)
+    }
+
     /// Ends a lock of an allocation. False if no lock is known here.
     pub fn unlock(&self, device: Handle, allocation: Handle) -> bool {
         lock(&self.backing).unlock(device, allocation)

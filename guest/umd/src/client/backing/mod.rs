@@ -24,7 +24,7 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use d3dkmt::limits::DEVICE_MEMORY_START;
+use d3dkmt::limits::{DEVICE_MEMORY_START, LOCKS_PER_ALLOCATION_MAX};
 use d3dkmt::{Handle, NtStatus};
 use fence_page::PAGE_BYTES;
 use proto::limits::{BACKING_MEMFD, PAGES_PER_MESSAGE_MAX};
@@ -86,6 +86,10 @@ struct BackingPiece {
     allocations: BTreeSet<Handle>,
 }
 
+/// With fewer locks than these, another one is below the host's limit, although locks and unlocks of other threads may
+/// reach the host in another order than they were counted in.
+const LOCKS_KNOWN_TO_FIT: u32 = LOCKS_PER_ALLOCATION_MAX / 2;
+
 /// What an allocation belongs to.
 #[derive(Clone, Copy, Debug)]
 pub struct Parents {
@@ -98,8 +102,16 @@ pub struct Parents {
 struct AllocationBacking {
     parents: Parents,
     memory: AllocationMemory,
-    /// Locks of its handle that the host has answered and that were not ended.
+    /// Locks of its handle that were not ended.
     locks: u32,
+    /// The program's address of it, once the host has answered a lock.
+    locked_at: Option<u64>,
+}
+
+impl AllocationBacking {
+    fn new(parents: Parents, memory: AllocationMemory) -> AllocationBacking {
+        AllocationBacking { parents, memory, locks: 0, locked_at: None }
+    }
 }
 
 #[derive(Debug)]
@@ -157,7 +169,7 @@ impl ProcessBacking {
                 piece.allocations.insert(allocation);
             }
         }
-        let known = AllocationBacking { parents, memory: AllocationMemory::Attached, locks: 0 };
+        let known = AllocationBacking::new(parents, AllocationMemory::Attached);
         self.allocations.entry(allocation).or_insert(known);
         Ok(())
     }
@@ -174,14 +186,14 @@ impl ProcessBacking {
     /// size, if the driver knows it.
     pub fn record(&mut self, parents: Parents, allocation: Handle, address: u64, bytes: Option<u64>) {
         let memory = AllocationMemory::AsMapped { address, bytes };
-        self.allocations.insert(allocation, AllocationBacking { parents, memory, locks: 0 });
+        self.allocations.insert(allocation, AllocationBacking::new(parents, memory));
     }
 
     /// Records memory of the device, which has these addresses at the host. [`ProcessBacking::add_mapped`] and
     /// [`ProcessBacking::locked`] attach all of it before engines or the CPU can access any.
     pub fn record_device_memory(&mut self, parents: Parents, allocation: Handle, addresses: Range<u64>) {
         let memory = AllocationMemory::Device { addresses, mapped: None };
-        self.allocations.insert(allocation, AllocationBacking { parents, memory, locks: 0 });
+        self.allocations.insert(allocation, AllocationBacking::new(parents, memory));
     }
 
     /// The host has locked an allocation, and answered this address. Returns the one for the program; `None` if the
@@ -214,14 +226,24 @@ impl ProcessBacking {
             | AllocationMemory::Opened(None) => address,
         };
         known.locks += 1;
+        known.locked_at = Some(address);
         Ok(Some(address))
+    }
+
+    /// Locks an allocation that the host has locked before, and returns the program's address of it. `None` if only the
+    /// host knows whether it can be locked.
+    pub fn lock_again(&mut self, device: Handle, allocation: Handle) -> Option<u64> {
+        let known = self.allocations.get_mut(&allocation).filter(|known| known.parents.device == device)?;
+        let address = known.locked_at.filter(|_| known.locks < LOCKS_KNOWN_TO_FIT)?;
+        known.locks += 1;
+        Some(address)
     }
 
     /// Records allocations of a resource that this process has opened.
     pub fn record_opened(&mut self, parents: Parents, allocations: &[Handle]) {
         for allocation in allocations {
             let memory = AllocationMemory::Opened(None);
-            self.allocations.insert(*allocation, AllocationBacking { parents, memory, locks: 0 });
+            self.allocations.insert(*allocation, AllocationBacking::new(parents, memory));
         }
     }
 
