@@ -43,6 +43,11 @@ fn threads_lose_nothing_and_leave_nothing() {
 }
 
 #[test]
+fn more_processes_than_busy_rings_lose_nothing() {
+    assert!(check("many_processes").ends_with("many_processes: all as expected\n"));
+}
+
+#[test]
 fn big_escapes_of_three_threads_return_to_their_callers() {
     covers!("ESC-022", "GPV-009");
     for program in ["big_escapes", "big_escapes-asan"] {

@@ -19,10 +19,11 @@ use serde_json::{Value, json};
 use lab::Lab;
 
 /// Programs whose output must be the same on both backends.
-const SAME_OUTPUT: [&str; 33] = [
+const SAME_OUTPUT: [&str; 34] = [
     "fence_tour",
     "fork_tour",
     "threads",
+    "many_processes",
     "rows_adapters",
     "rows_create",
     "rows_cpu",
