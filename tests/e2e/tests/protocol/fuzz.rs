@@ -18,10 +18,18 @@ const FRAMES_ENV: &str = "GPUPV_FUZZ_FRAMES";
 /// Environment variable with another seed.
 const SEED_ENV: &str = "GPUPV_FUZZ_SEED";
 
+/// The random numbers of a test, and how many frames it sends.
+pub(super) fn plan() -> (Random, u32) {
+    let seed = std::env::var(SEED_ENV).map_or(SEED, |seed| seed.parse().expect("a number"));
+    println!("{SEED_ENV}={seed}");
+    let frames = std::env::var(FRAMES_ENV).map_or(FRAMES, |frames| frames.parse().expect("a number"));
+    (Random::new(seed), frames)
+}
+
 /// Random names and numbers that are sometimes valid.
-struct Known {
-    handles: Vec<Handle>,
-    gpu_addresses: Vec<u64>,
+pub(super) struct Known {
+    pub handles: Vec<Handle>,
+    pub gpu_addresses: Vec<u64>,
 }
 
 impl Known {
@@ -183,7 +191,7 @@ fn any_sync_call(random: &mut Random, known: &Known, device: Handle) -> Call {
 }
 
 /// One frame's bytes, and whether a daemon may accept it as a call.
-fn any_frame(random: &mut Random, known: &Known) -> Vec<u8> {
+pub(super) fn any_frame(random: &mut Random, known: &Known) -> Vec<u8> {
     let mut bytes = Vec::new();
     let request = if random.one_in(3) { 0 } else { random.number() >> random.below(64) };
     match random.below(100) {
@@ -240,12 +248,9 @@ fn drain(client: &mut Client) {
 
 #[test]
 fn a_hundred_thousand_random_frames_do_no_harm() {
-    let seed = std::env::var(SEED_ENV).map_or(SEED, |seed| seed.parse().expect("a number"));
-    println!("{SEED_ENV}={seed}");
-    let mut random = Random::new(seed);
+    let (mut random, frames_all) = plan();
     let daemon = Embedded::start();
     let mut steady = Steady::new(&daemon.broker());
-    let frames_all = std::env::var(FRAMES_ENV).map_or(FRAMES, |frames| frames.parse().expect("a number"));
     let (mut frames, mut streams) = (0, 0u64);
     while frames < frames_all {
         streams += 1;

@@ -7,6 +7,7 @@ mod cpu_events;
 mod cut_off;
 mod fair;
 mod fuzz;
+mod fuzz_rings;
 mod nt_handles;
 mod rings;
 mod versions;

@@ -15,9 +15,9 @@ use proto::attach::broker_request;
 use rustix::mm::{MapFlags, ProtFlags};
 
 /// The stream of a local session. The broker connection keeps it alive.
-struct LocalStream {
+pub(super) struct LocalStream {
     _broker: Broker,
-    stream: Stream,
+    pub stream: Stream,
     host_area: OwnedFd,
 }
 
@@ -37,7 +37,7 @@ impl RingStream for LocalStream {
     }
 }
 
-fn attach(broker: &Path) -> RingClient<LocalStream> {
+pub(super) fn attach(broker: &Path) -> RingClient<LocalStream> {
     let broker = Broker::connect(broker);
     let (version, version_min) = (PROTOCOL_VERSION, 0);
     let attach = broker_request::Attach { version, name: "rings".into(), version_min, rings: true };

@@ -1,0 +1,141 @@
+//! Random frames, indices and bytes in the rings of sessions: the daemon survives, and a well-behaved client is not affected.
+
+use d3dkmt::{Call, Reply, SyncObjectFlags, SyncObjectInfo, SyncObjectType};
+use e2e::embedded::Embedded;
+use e2e::random::Random;
+use e2e::ring_client::{RingClient, RingStream as _};
+use e2e::wire::Steady;
+use frame_ring::{KICK, OwnArea as _, RING_BYTES, Word};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+
+use super::fuzz::{Known, any_frame, plan};
+use super::rings::{LocalStream, attach};
+
+type Session = RingClient<LocalStream>;
+
+/// A session with objects as targets, and its record of them.
+fn session_with_objects(daemon: &Embedded) -> (Session, Known) {
+    let mut client = attach(&daemon.broker());
+    let Reply::Adapters(adapters) = client.call(&Call::EnumAdapters { capacity: 1 }) else { panic!() };
+    let create = Call::CreateDevice { adapter: adapters[0].handle, flags: 0 };
+    let Reply::Device(device) = client.call(&create) else { panic!() };
+    let context = Call::CreateContextVirtual {
+        device,
+        node_ordinal: 0,
+        engine_affinity: 0,
+        flags: d3dkmt::CreateContextFlags::empty(),
+        client_hint: 0,
+        private_data: Vec::new(),
+    };
+    let Reply::Context(context) = client.call(&context) else { panic!() };
+    let info = SyncObjectInfo {
+        object_type: SyncObjectType::MONITORED_FENCE,
+        flags: SyncObjectFlags::empty(),
+        ..SyncObjectInfo::default()
+    };
+    let fence = Call::CreateSynchronizationObject { device, info, legacy: false };
+    let mut known = Known { handles: vec![device, device, context, context], gpu_addresses: Vec::new() };
+    for _ in 0..6 {
+        let Reply::SyncObject(fence) = client.call(&fence) else { panic!() };
+        known.handles.push(fence.object);
+        known.gpu_addresses.push(fence.gpu_address);
+    }
+    (client, known)
+}
+
+/// Reads all messages of the daemon, so that it continues. False at the end of the session.
+fn drain(client: &mut Session, bytes: &mut Vec<u8>) -> bool {
+    bytes.clear();
+    let is_sound = client.receiver.take(bytes, usize::MAX).is_ok();
+    bytes.resize(64 * 1024, 0);
+    is_sound
+        && match recv(&client.stream.stream.socket, &mut bytes[..], RecvFlags::DONTWAIT) {
+            Ok((count, _)) => count > 0,
+            Err(error) => error == Errno::AGAIN,
+        }
+}
+
+/// Waits until the daemon has made room for so many bytes. False at the end of the session, and when nothing happens: the
+/// daemon waits for bytes that were announced.
+fn make_room(client: &mut Session, bytes: usize, scratch: &mut Vec<u8>) -> bool {
+    for _ in 0..10_000 {
+        match client.sender.room() {
+            Ok(room) if room <= bytes && drain(client, scratch) => std::thread::yield_now(),
+            Ok(room) => return room > bytes,
+            Err(_) => return false,
+        }
+    }
+    false
+}
+
+/// Sends what a broken or hostile process might.
+fn send(client: &mut Session, random: &mut Random, frame: &[u8]) {
+    let any_number = |random: &mut Random| match random.below(3) {
+        0 => random.number(),
+        1 => random.below(2 * RING_BYTES) as u64,
+        _ => u64::MAX - random.below(3) as u64,
+    };
+    match random.below(1000) {
+        0 => {
+            let word = random.pick(&[Word::Published, Word::Taken, Word::Rest]);
+            client.own.store(word, any_number(random));
+            client.stream.send(KICK);
+        }
+        // Without an announcement.
+        1 => client.stream.send(frame),
+        // Announced, and then something else.
+        2 => {
+            client.publish(&[0]);
+            let count = random.below(50);
+            client.stream.send(&random.bytes(count));
+        }
+        // Bytes that were published already.
+        3..10 => {
+            client.publish(frame);
+            let at = random.below(RING_BYTES - 16);
+            let garbage = random.bytes(16);
+            client.own.write(at, &garbage);
+        }
+        10..15 => client.stream.send(KICK),
+        15..20 => client.own.store(Word::Rest, random.below(4) as u64),
+        _ => client.publish(frame),
+    }
+}
+
+#[test]
+fn random_frames_and_indices_in_rings_do_no_harm() {
+    let (mut random, frames_all) = plan();
+    let daemon = Embedded::start();
+    let mut steady = Steady::new(&daemon.broker());
+    let (mut frames, mut sessions, mut scratch) = (0, 0u32, Vec::new());
+    while frames < frames_all {
+        sessions += 1;
+        steady.assert_works();
+        let (mut client, known) = session_with_objects(&daemon);
+        while frames < frames_all {
+            frames += 1;
+            let frame = any_frame(&mut random, &known);
+            let is_short = frame.len() < RING_BYTES;
+            if is_short && !make_room(&mut client, frame.len(), &mut scratch) {
+                break;
+            }
+            match is_short {
+                true => send(&mut client, &mut random, &frame),
+                false => client.publish_or_send(&frame),
+            }
+            if (frames % 16 == 0 && !drain(&mut client, &mut scratch)) || random.one_in(2000) {
+                break;
+            }
+        }
+    }
+    steady.assert_works();
+    let breaches = daemon.counters().protocol_errors.count();
+    println!("{frames} frames over {sessions} sessions, {breaches} of them closed for a breach");
+    // How many frames a session sends before its end is noticed depends on the machine.
+    assert!(breaches * 2 > u64::from(sessions), "only {breaches} of {sessions} sessions broke the protocol");
+    let calls = daemon.counters().frames_received.count();
+    assert!(calls > u64::from(frames_all) / 16, "only {calls} calls were accepted: too few valid frames");
+    drop(steady);
+    daemon.end();
+}
