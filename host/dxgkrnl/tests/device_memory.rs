@@ -3,7 +3,7 @@
 use covers::covers;
 
 use crate::allocations::{destroy, open};
-use crate::common::scripted::scripted;
+use crate::common::scripted::{inject, scripted};
 use crate::common::{P, World};
 use crate::gpu_memory::{Mapped, bring, map, page_table_updates};
 use crate::paging::queue;
@@ -12,7 +12,8 @@ use d3dkmt::allocation_data::{
 };
 use d3dkmt::limits::{DEVICE_ALLOCATION_BYTES_MAX, DEVICE_MEMORY_START, SHARED_DEVICE_BYTES_PER_VM_MAX};
 use d3dkmt::{AllocationInfo, Call, CreateAllocation, CreateAllocationFlags as F, Handle, NtStatus, Reply};
-use dxgkrnl::{AdapterConfig, Config, Input, ProcessId, SharedMemory};
+use dxgkrnl::ddi::Callback;
+use dxgkrnl::{AdapterConfig, Config, DmaOp, EngineId, Input, MemoryRef, ProcessId, SharedMemory};
 
 const IP: NtStatus = NtStatus::INVALID_PARAMETER;
 const OK: NtStatus = NtStatus::SUCCESS;
@@ -275,6 +276,32 @@ fn shared_memory_keeps_its_name_until_its_allocation_ends() {
         world.input(Input::ProcessGone { process: Q });
         assert!(world.kernel.snapshot().is_empty());
     }
+}
+
+#[test]
+fn engines_write_shared_memory_also_in_the_step_that_ends_its_creator() {
+    covers!("MEM-036");
+    let (mut world, script) = scripted(Config::default());
+    let (device, data) = (world.device(), visible(SIZE, SEGMENT_LOCAL));
+    let (_, global, _, address) = shared(&mut world, device, data.clone());
+    let alone = make(&mut world, device, std::slice::from_ref(&data)).2[0];
+    let other = world.other(2);
+    let (its_resource, _) = opened(&mut world, other, global, &data);
+    let fill = |address| DmaOp::Fill { to: MemoryRef::Memory { process: P, address }, bytes: 8, pattern: 7 };
+    let engine = EngineId { adapter: 0, node: 0 };
+    let writes = |addresses: &[u64]| {
+        addresses.iter().map(|address| Callback::Dma { engine, moved: fill(*address) }).collect::<Vec<_>>()
+    };
+    let last = address + SIZE - 8;
+    script.borrow().call_back("destroy_device", writes(&[address, alone, last, 0x7F00_0000_1000]));
+    world.input(Input::ProcessGone { process: P });
+    assert_eq!(std::mem::take(&mut world.effects.moves), [fill(address), fill(last)]);
+    inject(&mut world, &script, writes(&[alone, last]));
+    assert_eq!(std::mem::take(&mut world.effects.moves), [fill(last)], "as long as another has it open");
+    world.process = Q;
+    assert_eq!(destroy(&mut world, other, its_resource, &[]), OK);
+    inject(&mut world, &script, writes(&[address]));
+    assert_eq!(std::mem::take(&mut world.effects.moves), []);
 }
 
 #[test]
