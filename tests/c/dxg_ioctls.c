@@ -311,6 +311,52 @@ static void closes_all_above(void)
     CHECK(child_end(forked) == 0, "the child failed");
 }
 
+/* The number of the socket end that the preload object keeps of the device's only open file. */
+static int kept_end(void)
+{
+    struct stat status;
+    int number = ABOVE_OWN;
+    while (number < 4096 && (fstat(number, &status) != 0 || !S_ISSOCK(status.st_mode)))
+        number++;
+    CHECK(number < 4096, "no end is kept");
+    return number;
+}
+
+/* A program takes a number above its own without a call that the preload object sees. What it has there is its own, and
+ * its open device works on. */
+static void takes_a_kept_number(void)
+{
+    fflush(stdout);
+    pid_t forked = fork();
+    if (forked == 0) {
+        syscall(SYS_close_range, ABOVE_OWN, ~0u, 0);
+        for (int is_closed_last = 0; is_closed_last < 2; is_closed_last++) {
+            int own = open_device(), ends[2];
+            EXPECT_ERRNO(enumerate(own), 0);
+            int kept = kept_end();
+            EXPECT_ERRNO(close(kept), EBADF);
+            /* A pipe that has hung up, as the kept end of a closed file has. */
+            CHECK(pipe(ends) == 0 && close(ends[1]) == 0, "pipe: %s", strerror(errno));
+            CHECK(syscall(SYS_dup2, ends[0], kept) == kept, "dup2: %s", strerror(errno));
+            if (!is_closed_last)
+                EXPECT_ERRNO(close(kept), 0);
+            close(ends[0]);
+            EXPECT_ERRNO(enumerate(own), 0);
+            close(own);
+            if (is_closed_last)
+                EXPECT_ERRNO(close(kept), 0);
+        }
+        /* Both ends go at once, more often than files can be open. */
+        for (int round = 0; round <= OPEN_FILES; round++) {
+            int own = open("/dev/dxg", O_RDONLY | O_CLOEXEC);
+            CHECK(own >= 0 && close_range((unsigned)own, ~0u, 0) == 0, "round %d: %s", round, strerror(errno));
+        }
+        fflush(stdout);
+        _exit(failures != 0);
+    }
+    CHECK(child_end(forked) == 0, "the child failed");
+}
+
 static void descriptors(void)
 {
     int opened[OPEN_FILES];
@@ -346,6 +392,7 @@ static void descriptors(void)
     EXPECT_ERRNO(access(nowhere, F_OK), EFAULT);
     EXPECT_ERRNO(stat(nowhere, &status), EFAULT);
     closes_all_above();
+    takes_a_kept_number();
     printf("descriptors: as of a device\n");
 }
 

@@ -314,3 +314,32 @@ fn end_session_if_unused() {
         library::end_session();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_socket_has_the_inode_of_a_socket() {
+        // SAFETY: new descriptors, closed below.
+        unsafe {
+            let mut status: libc::stat = std::mem::zeroed();
+            let socket = libc::socket(libc::AF_UNIX, libc::SOCK_STREAM, 0);
+            assert_eq!(libc::fstat(socket, &raw mut status), 0);
+            assert_eq!(socket_inode(socket), Some(status.st_ino));
+            let folder = libc::open(c"/".as_ptr(), libc::O_RDONLY);
+            let mut pipe = [NO_DESCRIPTOR; 2];
+            assert_eq!(libc::pipe(pipe.as_mut_ptr()), 0);
+            let others = [folder, pipe[0], pipe[1], libc::eventfd(0, 0)];
+            for other in others {
+                assert_eq!((other >= 0, socket_inode(other)), (true, None));
+            }
+            for descriptor in [socket].into_iter().chain(others) {
+                libc::close(descriptor);
+            }
+            for nothing in [1 << 20, NO_DESCRIPTOR] {
+                assert_eq!(socket_inode(nothing), None);
+            }
+        }
+    }
+}
