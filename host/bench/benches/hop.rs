@@ -167,5 +167,8 @@ fn main() {
         values[ROUNDS / 2]
     };
     let [direct, relayed] = [0, 1].map(median);
-    println!("a round trip: {direct:.0} ns; through a process in between: {relayed:.0} ns, {:.2}x", relayed / direct);
+    println!(
+        "a round trip: {direct:.0} ns; through a process in between: {relayed:.0} ns, {:.2}x",
+        relayed / direct
+    );
 }

@@ -2,6 +2,7 @@
 //! figures that have goals.
 
 mod barriers;
+mod frames;
 mod hazards;
 mod kernel;
 mod traces;
