@@ -128,6 +128,13 @@ fn every_interleaving_of_a_race_is_run() {
     let text = without_canary(stdout(&output));
     assert!(text.starts_with("litmus.scn: each of 2 interleavings ends as allowed\n"), "{text}");
     assert!(text.ends_with("\n1 passed, 0 failed\n"), "{text}");
+    // A report names seeds, and merges by them.
+    for one in [&["--report", "r.json"][..], &["--shard", "0/2"]] {
+        let output = scenario(folder.path(), &[&["explore", "litmus.scn"], one].concat());
+        assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
+        assert!(stderr(&output).contains("with --seeds"), "{}", stderr(&output));
+    }
+    assert!(!folder.path().join("r.json").exists());
     // An outcome that no interleaving reaches is an error of the file.
     let wrong =
         LITMUS.replace("allowed X=INVALID_PARAMETER Y=ok", "allowed X=INVALID_PARAMETER Y=INVALID_PARAMETER");

@@ -343,8 +343,13 @@ pub fn run(args: &ExploreArgs, drivers: &Registry) -> anyhow::Result<u8> {
             SeededBackend::Link => print_log(&link, subject, args, seed),
         });
     }
-    if args.shard.is_some() && subjects.iter().any(|subject| subject.is_exhaustive(args)) {
-        bail!("--shard divides seeds: name them with --seeds");
+    if subjects.iter().any(|subject| subject.is_exhaustive(args)) {
+        if args.shard.is_some() {
+            bail!("--shard divides seeds: name them with --seeds");
+        }
+        if args.report.is_some() {
+            bail!("--report has the results of seeds, and every interleaving has none: name seeds with --seeds");
+        }
     }
     let sink = Sink::open(args.report.as_deref())?;
     args.save.prepare()?;
