@@ -166,17 +166,24 @@ fn a_standard_allocation_may_have_data_of_the_driver() {
     assert_eq!(destroy(&mut world, device, Handle::NULL, &allocations), OK);
     assert_eq!(of_driver(&script), [""; 0]);
 
+    // More than an allocation may have is as good as none.
+    script.borrow().standard_data = Some(vec![9; limits::ALLOCATION_DATA_BYTES_MAX + 1]);
+    let (_, _, allocations, _) = make(&mut world, creation(device, F::empty()));
+    assert_eq!(destroy(&mut world, device, Handle::NULL, &allocations), OK);
+    assert_eq!(of_driver(&script).len(), 1);
+
     script.borrow().standard_data = Some(vec![9; 11]);
+    script.borrow().allocation_answer = Some(|create| create.allocations[0].private_data.fill(8));
     let (resource, global, allocations, changed) =
         make(&mut world, creation(device, F::CREATE_RESOURCE | F::CREATE_SHARED));
     assert!(changed.is_empty(), "the caller has no buffer for them");
     let said = of_driver(&script);
-    assert_eq!(said[1], "create_allocation 0 2 (11 bytes) in 1 new true (0 bytes)");
+    assert_eq!(said[1], "create_allocation 0 3 (11 bytes) in 1 new true (0 bytes)");
     let query = Call::QueryResourceInfo { device, shared_handle: global };
     let Reply::ResourceInfo(info) = world.ok(query) else { panic!() };
     assert_eq!((info.total_private_data_size, size_of(&world, allocations[0])), (11, 0x3000));
     assert_eq!(destroy(&mut world, device, resource, &[]), OK);
-    assert!(of_driver(&script).contains(&"destroy_allocation 0 [2] of None".to_owned()));
+    assert!(of_driver(&script).contains(&"destroy_allocation 0 [3] of None".to_owned()));
     is_clean(&world);
 }
 
@@ -239,8 +246,10 @@ fn a_resource_gets_more_allocations_until_it_is_shared() {
     let (of_standard, ..) = make(&mut world, creation(device, F::CREATE_RESOURCE));
     assert_eq!(world.status(call(more(of_standard))), IP, "W-258");
     assert_eq!(world.status(call(more(first[0]))), NtStatus::INVALID_HANDLE);
-    let again = CreateAllocation { flags: F::CREATE_RESOURCE, ..more(resource) };
-    assert_eq!(world.status(call(again)), IP);
+    let shared = F::CREATE_SHARED | F::NT_SECURITY_SHARING;
+    for flags in [F::CREATE_RESOURCE, F::CREATE_SHARED, shared, F::CREATE_RESOURCE | shared] {
+        assert_eq!(world.status(call(CreateAllocation { flags, ..more(resource) })), IP, "{flags:?}");
+    }
     for flags in [F::CREATE_SHARED, F::CREATE_SHARED | F::NT_SECURITY_SHARING] {
         let (shared, ..) = make(&mut world, with_data(device, F::CREATE_RESOURCE | flags, &[&[1]]));
         assert_eq!(world.status(call(more(shared))), IP, "{flags:?}");
