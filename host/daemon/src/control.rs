@@ -114,8 +114,7 @@ impl Control for Service {
     async fn security(&self, _: Request<SecurityRequest>) -> Result<Response<SecurityReply>, Status> {
         let missing = vec!["everything: this process has no sandbox".to_owned()];
         let status = sandbox::status().unwrap_or(sandbox::Status { missing, ..sandbox::Status::default() });
-        let thread =
-            |(thread, kind): (i32, sandbox::Kind)| SecurityThread { thread, list: kind.word().into() };
+        let thread = |(thread, list): (i32, &str)| SecurityThread { thread, list: list.into() };
         Ok(Response::new(SecurityReply {
             pid: std::process::id(),
             landlock: status.landlock.unwrap_or_default(),

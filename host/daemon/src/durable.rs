@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::kernel_host::KernelHost;
+use super::thread_kind::ThreadKind;
 
 /// `--durable`: how much of a trace is on the disk when the power fails. A killed daemon loses nothing in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -65,7 +66,7 @@ impl DiskWriter {
         let (sender, messages) = channel();
         kernel_host.traces().notify_writer(sender.clone());
         let run = move || {
-            sandbox::enter(sandbox::Kind::DiskWriter);
+            sandbox::enter(ThreadKind::DiskWriter);
             write_often(&kernel_host, interval, &messages);
         };
         let thread = std::thread::Builder::new().name("disk-writer".into()).spawn(run)?;

@@ -11,6 +11,8 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
+use super::thread_kind::ThreadKind;
+
 /// Delay in which everything else of the process is freed as well.
 const SETTLES: Duration = Duration::from_millis(50);
 const AT_MOST_EVERY: Duration = Duration::from_secs(1);
@@ -95,7 +97,7 @@ impl FreeMemory {
     pub fn start(requests: Arc<TrimRequest>) -> std::io::Result<FreeMemory> {
         let trimmer = Arc::clone(&requests);
         let run = move || {
-            sandbox::enter(sandbox::Kind::FreeMemory);
+            sandbox::enter(ThreadKind::FreeMemory);
             trimmer.run();
         };
         let thread = std::thread::Builder::new().name("free-memory".into()).spawn(run)?;

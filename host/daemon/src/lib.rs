@@ -43,6 +43,7 @@ mod shares;
 pub mod socket;
 pub mod system_clock;
 mod tap;
+pub mod thread_kind;
 mod timer;
 mod timer_thread;
 pub mod vm;

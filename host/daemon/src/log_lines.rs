@@ -22,6 +22,7 @@ use super::limits::{
     PEERS_IN_LOG_MAX,
 };
 use super::peer::Peer;
+use super::thread_kind::ThreadKind;
 use super::timer::{NANOS_PER_SECOND, monotonic};
 
 struct Line {
@@ -220,7 +221,7 @@ impl LogThread {
     pub fn start(lines: Arc<LogLines>) -> std::io::Result<LogThread> {
         let writer = Arc::clone(&lines);
         let run = move || {
-            sandbox::enter(sandbox::Kind::Log);
+            sandbox::enter(ThreadKind::Log);
             writer.run();
         };
         let thread = std::thread::Builder::new().name("log".into()).spawn(run)?;

@@ -11,6 +11,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 
 use super::kernel_host::KernelHost;
+use super::thread_kind::ThreadKind;
 
 /// The timer thread. Dropping it stops it.
 pub(super) struct TimerThread {
@@ -23,7 +24,7 @@ impl TimerThread {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let stopped = stop.clone();
         let run = move || {
-            sandbox::enter(sandbox::Kind::Timer);
+            sandbox::enter(ThreadKind::Timer);
             if let Err(error) = run(&kernel_host, &stopped) {
                 tracing::error!("engines no longer progress: cannot wait for the timer: {error}");
             }

@@ -23,6 +23,7 @@ use trace::{Durable, Recorder, Recording, beside, state_path};
 
 use super::replayed::Replayed;
 use super::{remove_before, replay_before, segment_path};
+use crate::thread_kind::ThreadKind;
 
 /// The thread's nice value: clients come first.
 const NICE: i32 = 10;
@@ -78,7 +79,7 @@ impl Keeper {
         let thread = std::thread::Builder::new()
             .name("journal-keeper".into())
             .spawn(move || {
-                sandbox::enter(sandbox::Kind::JournalKeeper);
+                sandbox::enter(ThreadKind::JournalKeeper);
                 replays.keep(&segments, &segment_state);
             })
             .context("cannot start the journal's thread")?;

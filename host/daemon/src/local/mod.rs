@@ -47,6 +47,7 @@ use super::rings::{MAPPINGS_PER_PROCESS, Rings};
 use super::round_robin::RoundRobin;
 use super::shares::{Budgets, OverShare, Share, VmBudgets};
 use super::socket::Listener;
+use super::thread_kind::ThreadKind;
 use super::timer::monotonic;
 use busy_rings::BusyRings;
 use deferred_reads::DeferredReads;
@@ -223,7 +224,7 @@ impl LocalLoop {
         state.kernel_host.resumption().notify_on_return(event_channel.clone());
         state.begin_returning()?;
         let thread = std::thread::Builder::new().name("gpupv-local".into()).spawn(move || {
-            sandbox::enter(sandbox::Kind::Local);
+            sandbox::enter(ThreadKind::Local);
             state.run();
         })?;
         Ok(LocalLoop { commands: sender, event_channel, thread })

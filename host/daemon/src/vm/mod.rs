@@ -36,6 +36,7 @@ use super::kernel_host::KernelHost;
 use super::limits::{HELD_BYTES_PER_VM_MAX, VMS_MAX};
 use super::local_vm::LocalVm;
 use super::peer::Peer;
+use super::thread_kind::ThreadKind;
 use held::PendingBytes;
 use stream::ChannelEndpoint;
 
@@ -239,7 +240,7 @@ struct VmServices(Arc<VmShared>);
 
 impl Services for VmServices {
     fn begins(&self) {
-        sandbox::enter(sandbox::Kind::Device);
+        sandbox::enter(ThreadKind::Device);
     }
 
     fn accept(&self, request: ConnectRequest, connection: Connection) -> Option<Box<dyn Endpoint>> {

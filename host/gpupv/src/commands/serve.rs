@@ -9,12 +9,13 @@ use clap::Args;
 use drivers::Registry;
 use proto::limits::BROKER_ENV;
 
-use sandbox::{Files, HeldThreads, Kind, Level, Request, User};
+use sandbox::{CapabilitySet, Files, HeldThreads, Level, Request, User};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::commands::{DaemonArgs, default_directory, device_options, inject};
 use crate::daemon::journal::JournalOptions;
 use crate::daemon::kernel_host::Resumed;
+use crate::daemon::thread_kind::ThreadKind;
 use crate::daemon::{Daemon, Options, control, machine_name};
 use crate::output::{OK, complain, say};
 
@@ -106,9 +107,10 @@ fn restrict(args: &ServeArgs, options: &Options) -> anyhow::Result<()> {
         level,
         user: user.clone(),
         files: Files { run: vec!["/".into()], ..Files::default() },
+        capabilities: CapabilitySet::empty(),
         starts_programs: true,
     };
-    let restrict_starter = || sandbox::begin(&of_starter).map_err(|error| error.to_string());
+    let restrict_starter = || sandbox::begin::<ThreadKind>(&of_starter).map_err(|error| error.to_string());
     Registry::fork_starter(&options.kernel, restrict_starter)
         .context("cannot start the process of drivers")?;
     let files = Files {
@@ -118,7 +120,8 @@ fn restrict(args: &ServeArgs, options: &Options) -> anyhow::Result<()> {
         run: Vec::new(),
         signals_others: Registry::runs_outside(&options.kernel),
     };
-    sandbox::begin(&Request { level, user, files, starts_programs: false })?;
+    let capabilities = CapabilitySet::empty();
+    sandbox::begin::<ThreadKind>(&Request { level, user, files, capabilities, starts_programs: false })?;
     let missing = sandbox::status().unwrap_or_default().missing;
     if args.sandbox == Level::Auto && !missing.is_empty() {
         complain(format_args!("the sandbox lacks {}", missing.join("; ")));
@@ -156,7 +159,7 @@ pub fn run(args: &ServeArgs, drivers: &Registry) -> anyhow::Result<u8> {
         let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
         let listener = control::listen(&daemon)?;
-        sandbox::enter(Kind::Control);
+        sandbox::enter(ThreadKind::Control);
         drop(held_threads);
         tokio::select! {
             result = control::serve(&daemon, &listener, inject::read) => result,

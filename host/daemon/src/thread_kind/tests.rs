@@ -1,62 +1,13 @@
-use std::ffi::{c_int, c_long};
+use std::ffi::c_long;
 use std::fs::File;
-use std::io::Read as _;
 use std::os::fd::AsRawFd as _;
+
+use sandbox::testing::{Call, assert_forbidden, call, in_child};
 
 use super::*;
 
-/// How a child process ended, and what it wrote on standard error.
-struct Ended {
-    status: c_int,
-    stderr: String,
-}
-
-impl Ended {
-    fn is_ended_by_sigsys(&self) -> bool {
-        libc::WIFSIGNALED(self.status) && libc::WTERMSIG(self.status) == libc::SIGSYS
-    }
-
-    fn code(&self) -> Option<c_int> {
-        libc::WIFEXITED(self.status).then(|| libc::WEXITSTATUS(self.status))
-    }
-}
-
-/// Runs a function in a child process whose only thread has the list of this kind. It allocates nothing: other threads
-/// of the parent may hold locks.
-fn in_child(kind: Kind, run: impl Fn() -> c_int) -> Ended {
-    let filters = lists::filters(kind).unwrap();
-    let (mut output, input) = std::io::pipe().unwrap();
-    // SAFETY: the child makes system calls only, and leaves by `_exit`.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0);
-    if child == 0 {
-        // SAFETY: system calls with values of this frame.
-        unsafe {
-            libc::dup2(input.as_raw_fd(), 2);
-            libc::prctl(libc::PR_SET_NAME, c"test".as_ptr());
-            if violation::install().is_err() || install(&filters).is_err() {
-                libc::_exit(99);
-            }
-            libc::_exit(run());
-        }
-    }
-    drop(input);
-    let mut stderr = String::new();
-    output.read_to_string(&mut stderr).unwrap();
-    let mut status = 0;
-    // SAFETY: the child is this process's, and is waited for once.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    Ended { status, stderr }
-}
-
-fn call(number: c_long, arguments: [c_long; 4]) -> c_long {
-    let [a, b, c, d] = arguments;
-    // SAFETY: each use below passes numbers or null; a forbidden call ends the process.
-    unsafe { libc::syscall(number, a, b, c, d) }
-}
-
 /// Calls that no thread may make, with arguments.
-fn forbidden() -> Vec<(&'static str, c_long, [c_long; 4])> {
+fn forbidden() -> Vec<Call> {
     let inet = libc::AF_INET as c_long;
     let stream = libc::SOCK_STREAM as c_long;
     let executable = (libc::PROT_READ | libc::PROT_EXEC) as c_long;
@@ -65,7 +16,10 @@ fn forbidden() -> Vec<(&'static str, c_long, [c_long; 4])> {
     vec![
         ("execve", libc::SYS_execve, [0; 4]),
         ("execveat", libc::SYS_execveat, [0; 4]),
+        ("fork", libc::SYS_fork, [0; 4]),
+        ("vfork", libc::SYS_vfork, [0; 4]),
         ("ptrace", libc::SYS_ptrace, [0; 4]),
+        ("tgkill", libc::SYS_tgkill, [1, 1, 0, 0]),
         ("process_vm_readv", libc::SYS_process_vm_readv, [0; 4]),
         ("socket", libc::SYS_socket, [inet, stream, 0, 0]),
         ("connect", libc::SYS_connect, [-1, 0, 0, 0]),
@@ -93,33 +47,30 @@ fn forbidden() -> Vec<(&'static str, c_long, [c_long; 4])> {
 
 #[test]
 fn a_forbidden_call_ends_the_process_of_each_kind_of_thread_and_is_named() {
-    for kind in Kind::ALL {
-        for (name, number, arguments) in forbidden() {
-            let ended = in_child(kind, || {
-                call(number, arguments);
-                0
-            });
-            assert!(ended.is_ended_by_sigsys(), "{kind:?} {name}: {:?} {}", ended.code(), ended.stderr);
-            let named = format!("thread \"test\" made the system call {name} ({number})");
-            assert!(ended.stderr.contains(&named), "{kind:?}: {}", ended.stderr);
-        }
+    for kind in ThreadKind::ALL {
+        assert_forbidden(*kind, &forbidden());
     }
 }
 
 #[test]
 fn a_kind_may_not_make_the_calls_of_another() {
     let fork = c_long::from(libc::SIGCHLD | libc::CLONE_CHILD_SETTID | libc::CLONE_CHILD_CLEARTID);
-    for kind in Kind::ALL {
+    for kind in ThreadKind::ALL.iter().copied() {
+        let filters = kind.filters().unwrap();
         let others = [
             (libc::SYS_openat, [-1, 0, 0, 0], !kind.runs_drivers()),
-            (libc::SYS_accept4, [-1, 0, 0, 0], !matches!(kind, Kind::Local | Kind::Device | Kind::Control)),
-            (libc::SYS_pidfd_open, [-1, 0, 0, 0], !matches!(kind, Kind::Local | Kind::Control)),
-            (libc::SYS_kill, [0, 0, 0, 0], kind != Kind::Control),
-            (libc::SYS_sendto, [-1, 0, 0, 0], !kind.runs_drivers() || kind == Kind::JournalKeeper),
-            (libc::SYS_clone, [fork, 0, 0, 0], kind != Kind::Control),
+            (
+                libc::SYS_accept4,
+                [-1, 0, 0, 0],
+                !matches!(kind, ThreadKind::Local | ThreadKind::Device | ThreadKind::Control),
+            ),
+            (libc::SYS_pidfd_open, [-1, 0, 0, 0], !matches!(kind, ThreadKind::Local | ThreadKind::Control)),
+            (libc::SYS_kill, [0, 0, 0, 0], kind != ThreadKind::Control),
+            (libc::SYS_sendto, [-1, 0, 0, 0], !kind.runs_drivers() || kind == ThreadKind::JournalKeeper),
+            (libc::SYS_clone, [fork, 0, 0, 0], kind != ThreadKind::Control),
         ];
         for (number, arguments, is_forbidden) in others {
-            let ended = in_child(kind, || {
+            let ended = in_child(&filters, ThreadKind::ENDING, || {
                 // A child of `clone` goes on here as well, and ends alike.
                 call(number, arguments);
                 0
@@ -134,7 +85,8 @@ fn a_full_standard_error_does_not_keep_the_process_alive() {
     let (output, input) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
     while rustix::io::write(&input, &[b'x'; 4096]).is_ok() {}
     rustix::fs::fcntl_setfl(&input, rustix::fs::OFlags::empty()).unwrap();
-    let ended = in_child(Kind::Log, || {
+    let filters = ThreadKind::Log.filters().unwrap();
+    let ended = in_child(&filters, ThreadKind::ENDING, || {
         // SAFETY: numbers of open descriptors. `dup2` is not in the list, so the descriptor is moved by `fcntl`.
         unsafe {
             libc::close(2);
@@ -149,14 +101,26 @@ fn a_full_standard_error_does_not_keep_the_process_alive() {
 
 #[test]
 fn threads_start_under_a_list_that_has_them() {
-    for kind in [Kind::Control, Kind::Local, Kind::Device, Kind::Timer] {
-        let filters = lists::filters(kind).unwrap();
-        violation::install().unwrap();
+    for kind in [ThreadKind::Control, ThreadKind::Local, ThreadKind::Device, ThreadKind::Timer] {
+        let filters = kind.filters().unwrap();
+        sandbox::violation::install(ThreadKind::ENDING).unwrap();
         // A thread of this process: a violation would end the tests, which no list causes here.
         let outer = std::thread::spawn(move || {
-            install(&filters).unwrap();
+            filters.install().unwrap();
             std::thread::spawn(|| vec![0_u8; 1 << 20].len()).join().unwrap()
         });
         assert_eq!(outer.join().unwrap(), 1 << 20, "{kind:?}");
     }
+}
+
+#[test]
+fn a_thread_may_signal_threads_of_its_own_process() {
+    let filters = ThreadKind::Log.filters().unwrap();
+    let thread = std::thread::spawn(move || {
+        sandbox::violation::install(ThreadKind::ENDING).unwrap();
+        filters.install().unwrap();
+        let thread = rustix::thread::gettid().as_raw_nonzero().get();
+        call(libc::SYS_tgkill, [std::process::id().into(), thread.into(), 0, 0])
+    });
+    assert_eq!(thread.join().unwrap(), 0);
 }

@@ -1,10 +1,11 @@
-//! The end of a daemon whose thread made a system call that is not in its list.
+//! The end of a process whose thread made a forbidden system call.
 //!
 //! `unsafe`: a signal handler, which may call only what POSIX declares safe there. Its own calls pass the filter as well.
 
 use std::ffi::{c_int, c_long, c_void};
 use std::io::{self, Write as _};
 use std::mem::zeroed;
+use std::sync::OnceLock;
 
 use crate::names::name_of;
 
@@ -18,8 +19,26 @@ const NUMBER_OFFSET: usize = 24;
 /// The code of the process if the signal does not end it.
 const EXIT_CODE: c_int = 128 + libc::SIGSYS;
 
-/// Has a forbidden system call end the process with a message that names it.
-pub(crate) fn install() -> io::Result<()> {
+/// The words around the thread and the call of the message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ending {
+    /// With what lines of this program begin: "gpupv".
+    pub program: &'static str,
+    /// What ends: "the daemon".
+    pub what: &'static str,
+    /// Why the call is forbidden, and what else the reader should know.
+    pub why: &'static str,
+}
+
+static ENDING: OnceLock<Ending> = OnceLock::new();
+
+/// Has a forbidden system call end the process with a message that names it. The words of the first call stay.
+///
+/// # Errors
+///
+/// The system refuses the handler.
+pub fn install(ending: Ending) -> io::Result<()> {
+    ENDING.get_or_init(|| ending);
     // SAFETY: the structure is valid as zeros, and the handler stays valid as long as the process.
     let installed = unsafe {
         let mut action: libc::sigaction = zeroed();
@@ -31,16 +50,15 @@ pub(crate) fn install() -> io::Result<()> {
 }
 
 /// Writes the message into the buffer; returns its bytes. What does not fit is cut off.
-fn message<'a>(buffer: &'a mut [u8], thread: &[u8], call: c_long) -> &'a [u8] {
+fn message<'a>(buffer: &'a mut [u8], ending: &Ending, thread: &[u8], call: c_long) -> &'a [u8] {
     let room = buffer.len();
     let mut rest = &mut buffer[..];
     // A full buffer cuts the message off.
     let _ = (|| {
-        rest.write_all(b"gpupv: the daemon ends: its thread \"")?;
+        write!(rest, "{}: {} ends: its thread \"", ending.program, ending.what)?;
         rest.write_all(thread)?;
         let name = name_of(call).unwrap_or("without a name");
-        write!(rest, "\" made the system call {name} ({call}), which is not in the list of that thread. ")?;
-        rest.write_all(b"Trace and journal are complete up to here. See docs/SECURITY.md\n")
+        writeln!(rest, "\" made the system call {name} ({call}), {}", ending.why)
     })();
     let written = room - rest.len();
     &buffer[..written]
@@ -56,7 +74,8 @@ extern "C" fn end(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
     };
     let length = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
     let mut buffer = [0; MESSAGE_BYTES];
-    let text = message(&mut buffer, &name[..length], call.into());
+    const UNKNOWN: Ending = Ending { program: "gpupv", what: "a process", why: "which is forbidden." };
+    let text = message(&mut buffer, ENDING.get().unwrap_or(&UNKNOWN), &name[..length], call.into());
     let mut writable = libc::pollfd { fd: STDERR, events: libc::POLLOUT, revents: 0 };
     // SAFETY: the pointers are of this frame's values; the rest are numbers. The signal is blocked in its handler, so
     // it ends the process when it is unblocked.
@@ -77,14 +96,19 @@ extern "C" fn end(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
 mod tests {
     use super::*;
 
+    const ENDING: Ending = Ending { program: "gpupv", what: "the daemon", why: "which it may not." };
+
     #[test]
     fn the_message_names_thread_and_call_and_a_long_one_is_cut_off() {
         let mut buffer = [0; MESSAGE_BYTES];
-        let text = String::from_utf8(message(&mut buffer, b"timer", libc::SYS_socket).to_vec()).unwrap();
-        assert!(text.contains("\"timer\" made the system call socket (41)"), "{text}");
-        assert!(text.ends_with('\n'), "{text}");
-        let text = String::from_utf8(message(&mut buffer, b"timer", 12345).to_vec()).unwrap();
+        let text =
+            String::from_utf8(message(&mut buffer, &ENDING, b"timer", libc::SYS_socket).to_vec()).unwrap();
+        assert_eq!(
+            text,
+            "gpupv: the daemon ends: its thread \"timer\" made the system call socket (41), which it may not.\n"
+        );
+        let text = String::from_utf8(message(&mut buffer, &ENDING, b"timer", 12345).to_vec()).unwrap();
         assert!(text.contains("without a name (12345)"), "{text}");
-        assert_eq!(message(&mut [0; 20], b"timer", 1), b"gpupv: the daemon en");
+        assert_eq!(message(&mut [0; 20], &ENDING, b"timer", 1), b"gpupv: the daemon en");
     }
 }

@@ -29,7 +29,7 @@ pub(crate) enum Restricted {
     No(String),
 }
 
-/// The version of landlock that restricts all that the daemon asks for. Later ones know more, of which it needs nothing.
+/// The version of landlock that restricts all that is asked for here. Later ones know more, of which nothing is needed.
 const KNOWN: ABI = ABI::V6;
 
 fn changes() -> BitFlags<AccessFs> {

@@ -8,9 +8,13 @@ use std::mem::MaybeUninit;
 use std::path::Path;
 
 use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::thread::CapabilitySet;
 
 /// Bytes for the strings of an entry of the user database.
 const ENTRY_BYTES: usize = 16 << 10;
+
+/// Groups that one user may be in (`NGROUPS_MAX`).
+const GROUPS_MAX: usize = 65_536;
 
 /// A user of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,18 +62,51 @@ impl User {
         std::os::unix::fs::lchown(folder, Some(self.uid), Some(self.gid))
     }
 
-    /// Makes this process, with all threads, one of theirs, for ever.
+    /// Makes this process, with all threads, one of theirs, for ever, in their groups and no others.
     pub(crate) fn switch_to(&self) -> io::Result<()> {
         let done = |status: c_int| if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
         // SAFETY: the name is a C string; the rest are numbers.
-        unsafe {
-            if libc::getuid() == self.uid && libc::geteuid() == self.uid {
-                return Ok(());
-            }
-            done(libc::initgroups(self.name.as_ptr(), self.gid))?;
-            done(libc::setresgid(self.gid, self.gid, self.gid))?;
-            done(libc::setresuid(self.uid, self.uid, self.uid))
+        let (is_theirs, switched) = unsafe {
+            let is_theirs = libc::getuid() == self.uid && libc::geteuid() == self.uid;
+            let switched = done(libc::initgroups(self.name.as_ptr(), self.gid))
+                .and_then(|()| done(libc::setresgid(self.gid, self.gid, self.gid)))
+                .and_then(|()| done(libc::setresuid(self.uid, self.uid, self.uid)));
+            (is_theirs, switched)
+        };
+        match switched {
+            // A process of that user may not change its groups: those that it has must be theirs.
+            Err(error) if is_theirs && error.raw_os_error() == Some(libc::EPERM) => self.has_no_other_group(),
+            Err(error) => Err(io::Error::new(error.kind(), format!("{error}; only root can, or that user"))),
+            Ok(()) => Ok(()),
         }
+    }
+
+    /// An error if this process is in a group that is not theirs.
+    fn has_no_other_group(&self) -> io::Result<()> {
+        let theirs = self.groups()?;
+        let gid = [rustix::process::getgid().as_raw(), rustix::process::getegid().as_raw()];
+        let groups = rustix::process::getgroups()?;
+        let mut held = groups.iter().map(|group| group.as_raw()).chain(gid);
+        match held.find(|group| !theirs.contains(group)) {
+            Some(group) => Err(io::Error::other(format!(
+                "this process is in group {group}, in which that user is not: start it as root, or without that group"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// The groups that the user database gives them.
+    fn groups(&self) -> io::Result<Vec<libc::gid_t>> {
+        let mut groups = vec![0; GROUPS_MAX];
+        let mut count = GROUPS_MAX as c_int;
+        // SAFETY: the name is a C string, and the array has as many elements as `count` says.
+        let found =
+            unsafe { libc::getgrouplist(self.name.as_ptr(), self.gid, groups.as_mut_ptr(), &raw mut count) };
+        if found < 0 {
+            return Err(io::Error::other("that user is in too many groups"));
+        }
+        groups.truncate(found as usize);
+        Ok(groups)
     }
 }
 
@@ -92,10 +129,12 @@ const CAPABILITY_VERSION: u32 = 0x2008_0522;
 /// Capabilities have numbers below this.
 const CAPABILITIES_MAX: c_ulong = 64;
 
-/// No capability in any set of this thread, nor of programs that it starts.
-pub(crate) fn drop_capabilities() -> io::Result<()> {
+/// No capability but those kept that this thread has, and none in programs that it starts.
+pub(crate) fn drop_capabilities(kept: CapabilitySet) -> io::Result<()> {
     let header = CapabilityHeader { version: CAPABILITY_VERSION, pid: 0 };
-    let none = [CapabilityData { effective: 0, permitted: 0, inheritable: 0 }; 2];
+    let kept = (kept & rustix::thread::capabilities(None)?.permitted).bits();
+    let halves = [kept as u32, (kept >> 32) as u32];
+    let kept = halves.map(|half| CapabilityData { effective: half, permitted: half, inheritable: 0 });
     // SAFETY: `capset` reads a header and the two structures of version 3; the rest are numbers. Dropping from the
     // bounding set fails for a process that has no capabilities to begin with, and behind the last capability.
     unsafe {
@@ -104,7 +143,7 @@ pub(crate) fn drop_capabilities() -> io::Result<()> {
         }
         let (clear, zero): (c_ulong, c_ulong) = (libc::PR_CAP_AMBIENT_CLEAR_ALL as c_ulong, 0);
         libc::prctl(libc::PR_CAP_AMBIENT, clear, zero, zero, zero);
-        match libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr()) {
+        match libc::syscall(libc::SYS_capset, &raw const header, kept.as_ptr()) {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
@@ -138,8 +177,10 @@ pub(crate) fn read_files_of_allocator() {
             while many.pop().is_some() {}
         };
         std::thread::scope(|scope| {
-            scope.spawn(arena);
-            scope.spawn(arena);
+            // The end of the scope waits for the work, the join for the end of the thread as well: no thread is left that
+            // could do more than the process.
+            let threads = [scope.spawn(arena), scope.spawn(arena)];
+            threads.into_iter().for_each(|thread| drop(thread.join()));
         });
     }
 }
@@ -150,3 +191,6 @@ pub fn is_root() -> bool {
 }
 
 const _: () = assert!(size_of::<CapabilityData>() == 12);
+
+#[cfg(test)]
+mod tests;

@@ -1,29 +1,31 @@
-//! What the daemon's process and each of its threads may ask of the system.
+//! What a process of gpupv and each of its threads may ask of the system: the daemon, and the broker of a guest.
 //!
-//! The daemon parses what hostile guests and local programs send. If one of them ever runs code in it, that code has the
-//! rights of the thread that it took over. So they are as few as that thread's work needs:
+//! Both parse what hostile programs send; the daemon also what hostile guests send. If one of them ever runs code in the
+//! process, that code has the rights of the thread that it took over. So they are as few as that thread's work needs:
 //!
 //! ```text
-//!   the process, before it has a thread or a socket       each thread, before it reads a byte
-//!     another user (--user), no capabilities, no core       enter(Kind): the list of its system calls (lists.rs)
+//!   the process, before it has a thread or a client       each thread, before it reads a byte
+//!     another user, no capabilities, no core file           enter(kind): the list of its system calls
 //!     no_new_privs; landlock: its folders, no TCP
 //!                                                           a call that is not in it ── SIGSYS ──▶ the process ends
 //!                                                           with a message that names it (violation.rs)
 //! ```
-//! Threads that read clients' bytes wait in [`enter`] until the main thread has entered its own list and drops its
+//! A program says what kinds of threads it has, and which calls each may make ([`Kind`]): the lists are in that program's
+//! crate. Threads that read clients' bytes wait in [`enter`] until the main thread has entered its own list and drops its
 //! [`HeldThreads`]. So no byte is read while a thread of the process can still do more.
 //!
 //! All of this is a property of the process, so it is kept in a static: a thread states its kind, and in a process that
 //! did not call [`begin`] nothing happens.
 
 mod files;
-#[cfg(target_arch = "x86_64")]
-mod lists;
-#[cfg(target_arch = "x86_64")]
+mod filters;
 mod names;
 mod privileges;
+#[cfg(feature = "testing")]
+pub mod testing;
 #[cfg(target_arch = "x86_64")]
-mod violation;
+pub mod thread_calls;
+pub mod violation;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,71 +33,32 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use seccompiler::BpfProgram;
-
 pub use files::Files;
 use files::Restricted;
+pub use filters::{Conditions, Filters};
 pub use privileges::{User, is_root};
+pub use rustix::thread::CapabilitySet;
+pub use seccompiler::BackendError;
+use violation::Ending;
 
-/// A kind of thread; each has a list of system calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// The main thread with the control service, and threads that answer for it.
-    Control,
-    /// Serves local processes.
-    Local,
-    /// Serves a VM: the device's threads.
-    Device,
-    /// Steps the kernel at its deadlines.
-    Timer,
-    /// Computes the states with which segments of the journal begin.
-    JournalKeeper,
-    /// Writes the trace to the disk.
-    DiskWriter,
-    /// Writes the log.
-    Log,
-    /// Returns freed memory to the system.
-    FreeMemory,
-}
+/// A kind of thread of one program; each has a list of system calls.
+pub trait Kind: Copy + 'static {
+    const ALL: &'static [Self];
+    /// What is said when a thread makes a call that is not in its list.
+    const ENDING: Ending;
 
-impl Kind {
-    pub const ALL: [Kind; 8] = [
-        Kind::Control,
-        Kind::Local,
-        Kind::Device,
-        Kind::Timer,
-        Kind::JournalKeeper,
-        Kind::DiskWriter,
-        Kind::Log,
-        Kind::FreeMemory,
-    ];
-
-    /// Its word for people.
-    pub fn word(self) -> &'static str {
-        match self {
-            Kind::Control => "control service",
-            Kind::Local => "local processes",
-            Kind::Device => "device of a VM",
-            Kind::Timer => "timer",
-            Kind::JournalKeeper => "journal keeper",
-            Kind::DiskWriter => "disk writer",
-            Kind::Log => "log",
-            Kind::FreeMemory => "free memory",
-        }
-    }
+    /// Its word for people, another for each kind.
+    fn word(self) -> &'static str;
 
     /// Whether it reads what clients send, so that it must not begin before the process is restricted.
-    fn reads_clients(self) -> bool {
-        matches!(self, Kind::Local | Kind::Device)
-    }
+    fn reads_clients(self) -> bool;
 
-    /// Whether it runs steps of the kernel, and with them drivers.
-    pub fn runs_drivers(self) -> bool {
-        match self {
-            Kind::Control | Kind::Local | Kind::Device | Kind::Timer | Kind::JournalKeeper => true,
-            Kind::DiskWriter | Kind::Log | Kind::FreeMemory => false,
-        }
-    }
+    /// The list of its system calls.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none on this machine, in words.
+    fn filters(self) -> Result<Filters, String>;
 }
 
 /// Whether the sandbox must be complete.
@@ -104,7 +67,7 @@ pub enum Level {
     /// What this system offers; what is missing is reported.
     #[default]
     Auto,
-    /// All of it, or the daemon does not start.
+    /// All of it, or the program does not start.
     Require,
     Off,
 }
@@ -133,11 +96,13 @@ impl fmt::Display for Level {
 }
 
 /// The sandbox that a process asks for.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Request {
     pub level: Level,
     pub user: Option<User>,
     pub files: Files,
+    /// Capabilities that it keeps.
+    pub capabilities: CapabilitySet,
     /// It starts programs: no thread has a list.
     pub starts_programs: bool,
 }
@@ -146,7 +111,7 @@ pub struct Request {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// `--user` cannot be obeyed.
-    #[error("cannot become the user: {0}; only root can, or that user")]
+    #[error("cannot become the user: {0}")]
     User(String),
     /// `--sandbox=require`.
     #[error("--sandbox=require: {0}")]
@@ -162,14 +127,15 @@ pub struct Status {
     pub folders: Vec<PathBuf>,
     /// Restrictions that are not in force, each with the reason.
     pub missing: Vec<String>,
-    /// Threads that have entered a list, by their number.
-    pub threads: BTreeMap<i32, Kind>,
+    /// Threads that have entered a list, by their number; the word of the list.
+    pub threads: BTreeMap<i32, &'static str>,
 }
 
 #[derive(Default)]
 struct Sandbox {
     level: Level,
-    filters: BTreeMap<Kind, [BpfProgram; 2]>,
+    /// By the word of their kind.
+    filters: BTreeMap<&'static str, Filters>,
     status: Mutex<Status>,
     is_open: Mutex<bool>,
     opened: Condvar,
@@ -183,27 +149,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The filters of all kinds; an error says why there are none.
-#[cfg(target_arch = "x86_64")]
-fn filters() -> Result<BTreeMap<Kind, [BpfProgram; 2]>, String> {
-    let filters = Kind::ALL.into_iter().map(|kind| Ok((kind, lists::filters(kind)?)));
-    let filters: BTreeMap<_, _> =
-        filters.collect::<Result<_, seccompiler::BackendError>>().map_err(|error| error.to_string())?;
-    violation::install().map_err(|error| format!("no handler for SIGSYS: {error}"))?;
+fn filters<K: Kind>() -> Result<BTreeMap<&'static str, Filters>, String> {
+    let filters = K::ALL.iter().map(|kind| Ok((kind.word(), kind.filters()?)));
+    let filters: BTreeMap<_, _> = filters.collect::<Result<_, String>>()?;
+    violation::install(K::ENDING).map_err(|error| format!("no handler for SIGSYS: {error}"))?;
     // A thread that ends tries what the others will do.
-    let log = &filters[&Kind::Log];
-    let tried = std::thread::scope(|scope| scope.spawn(|| install(log)).join());
+    let any = filters.values().next().ok_or("the program has no kind of thread")?;
+    let tried = std::thread::scope(|scope| scope.spawn(|| any.install()).join());
     tried.unwrap_or_else(|_| Err("a thread with a list panicked".into()))?;
     Ok(filters)
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn filters() -> Result<BTreeMap<Kind, [BpfProgram; 2]>, String> {
-    Err(format!("there are none for {}", std::env::consts::ARCH))
-}
-
-/// Restricts the calling thread to these filters, for ever.
-fn install(filters: &[BpfProgram; 2]) -> Result<(), String> {
-    filters.iter().try_for_each(|filter| seccompiler::apply_filter(filter)).map_err(|error| error.to_string())
 }
 
 /// Restricts this process as far as the system can. Call it with one thread, before anything of a client is read.
@@ -211,14 +165,14 @@ fn install(filters: &[BpfProgram; 2]) -> Result<(), String> {
 /// # Errors
 ///
 /// The user cannot be changed, or `require` lacks something. The process has changed by then: end it.
-pub fn begin(request: &Request) -> Result<(), Refused> {
+pub fn begin<K: Kind>(request: &Request) -> Result<(), Refused> {
     if let Some(user) = &request.user {
         user.switch_to().map_err(|error| Refused::User(error.to_string()))?;
     }
     let mut sandbox = Sandbox { level: request.level, ..Sandbox::default() };
     let mut status = Status { folders: request.files.folders.clone(), ..Status::default() };
     if request.level == Level::Off {
-        status.missing.push("everything: the daemon was started with --sandbox=off".into());
+        status.missing.push("everything: the program was started with --sandbox=off".into());
     } else {
         privileges::read_files_of_allocator();
         let mut missing = |what: &str, done: std::io::Result<()>| {
@@ -228,7 +182,7 @@ pub fn begin(request: &Request) -> Result<(), Refused> {
                 .for_each(|line| status.missing.push(line));
         };
         missing("no_new_privs", privileges::no_new_privileges());
-        missing("dropping capabilities", privileges::drop_capabilities());
+        missing("dropping capabilities", privileges::drop_capabilities(request.capabilities));
         missing("the limit of core files", privileges::no_core_files());
         match files::restrict(&request.files) {
             Restricted::All(version) => status.landlock = Some(version),
@@ -239,7 +193,7 @@ pub fn begin(request: &Request) -> Result<(), Refused> {
             Restricted::No(why) => status.missing.push(format!("landlock: {why}")),
         }
         if !request.starts_programs {
-            match filters() {
+            match filters::<K>() {
                 Ok(filters) => sandbox.filters = filters,
                 Err(why) => status.missing.push(format!("lists of system calls: {why}")),
             }
@@ -256,18 +210,21 @@ pub fn begin(request: &Request) -> Result<(), Refused> {
 
 /// Restricts the calling thread, the first thing that it does; threads that it starts inherit it. A thread that reads
 /// clients waits here until [`HeldThreads`] is dropped. Does nothing in a process that did not [`begin`].
-pub fn enter(kind: Kind) {
+pub fn enter<K: Kind>(kind: K) {
     let Some(sandbox) = SANDBOX.get() else { return };
     if kind.reads_clients() {
         let is_open = lock(&sandbox.is_open);
         drop(sandbox.opened.wait_while(is_open, |is_open| !*is_open).unwrap_or_else(PoisonError::into_inner));
     }
-    let Some(filters) = sandbox.filters.get(&kind) else { return };
-    lock(&sandbox.status).threads.insert(rustix::thread::gettid().as_raw_nonzero().get(), kind);
-    if let Err(error) = install(filters) {
+    let Some(filters) = sandbox.filters.get(kind.word()) else { return };
+    lock(&sandbox.status).threads.insert(rustix::thread::gettid().as_raw_nonzero().get(), kind.word());
+    if let Err(error) = filters.install() {
         // It was tried when the process began.
         let word = kind.word();
-        eprintln!("gpupv: a thread ({word}) cannot be restricted to its system calls: {error}");
+        eprintln!(
+            "{}: a thread ({word}) cannot be restricted to its system calls: {error}",
+            K::ENDING.program
+        );
         if sandbox.level == Level::Require {
             std::process::abort();
         }
@@ -302,5 +259,7 @@ pub fn status() -> Option<Status> {
     SANDBOX.get().map(|sandbox| lock(&sandbox.status).clone())
 }
 
-#[cfg(all(test, target_arch = "x86_64"))]
-mod tests;
+/// How complete the sandbox of this process must be; `None` if it did not [`begin`].
+pub fn level() -> Option<Level> {
+    SANDBOX.get().map(|sandbox| sandbox.level)
+}

@@ -1,0 +1,91 @@
+//! The kinds of threads of the daemon's process, each with a list of system calls; `sandbox` restricts them.
+
+#[cfg(target_arch = "x86_64")]
+mod lists;
+
+use sandbox::violation::Ending;
+use sandbox::{Filters, Kind};
+
+/// A kind of thread; each has a list of system calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ThreadKind {
+    /// The main thread with the control service, and threads that answer for it.
+    Control,
+    /// Serves local processes.
+    Local,
+    /// Serves a VM: the device's threads.
+    Device,
+    /// Steps the kernel at its deadlines.
+    Timer,
+    /// Computes the states with which segments of the journal begin.
+    JournalKeeper,
+    /// Writes the trace to the disk.
+    DiskWriter,
+    /// Writes the log.
+    Log,
+    /// Returns freed memory to the system.
+    FreeMemory,
+}
+
+impl ThreadKind {
+    /// Whether it runs steps of the kernel, and with them drivers.
+    pub fn runs_drivers(self) -> bool {
+        match self {
+            ThreadKind::Control
+            | ThreadKind::Local
+            | ThreadKind::Device
+            | ThreadKind::Timer
+            | ThreadKind::JournalKeeper => true,
+            ThreadKind::DiskWriter | ThreadKind::Log | ThreadKind::FreeMemory => false,
+        }
+    }
+}
+
+impl Kind for ThreadKind {
+    const ALL: &'static [ThreadKind] = &[
+        ThreadKind::Control,
+        ThreadKind::Local,
+        ThreadKind::Device,
+        ThreadKind::Timer,
+        ThreadKind::JournalKeeper,
+        ThreadKind::DiskWriter,
+        ThreadKind::Log,
+        ThreadKind::FreeMemory,
+    ];
+
+    const ENDING: Ending = Ending {
+        program: "gpupv",
+        what: "the daemon",
+        why: "which is not in the list of that thread. Trace and journal are complete up to here. See docs/SECURITY.md",
+    };
+
+    fn word(self) -> &'static str {
+        match self {
+            ThreadKind::Control => "control service",
+            ThreadKind::Local => "local processes",
+            ThreadKind::Device => "device of a VM",
+            ThreadKind::Timer => "timer",
+            ThreadKind::JournalKeeper => "journal keeper",
+            ThreadKind::DiskWriter => "disk writer",
+            ThreadKind::Log => "log",
+            ThreadKind::FreeMemory => "free memory",
+        }
+    }
+
+    fn reads_clients(self) -> bool {
+        matches!(self, ThreadKind::Local | ThreadKind::Device)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn filters(self) -> Result<Filters, String> {
+        lists::filters(self).map_err(|error| error.to_string())
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn filters(self) -> Result<Filters, String> {
+        Err(format!("there are none for {}", std::env::consts::ARCH))
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests;
