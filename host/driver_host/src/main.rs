@@ -1,8 +1,11 @@
-//! The process of one driver: loads the shared object, and serves its DDIs over the socket at descriptor 0.
+//! The process of one driver: forbids it what no driver needs, loads the shared object, and serves its DDIs over the socket
+//! at descriptor 0.
 //!
 //! `unsafe`: code of a shared object is loaded and called, and calls back.
 
 mod callbacks;
+#[cfg(target_arch = "x86_64")]
+mod forbidden;
 mod library;
 mod serve;
 
@@ -13,15 +16,20 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use driver_host::messages::{self, Hello, Incoming, PROTOCOL_VERSION};
+use driver_host::process::LEVEL_OPTION;
 use rustix::event::{PollFd, PollFlags, poll};
+use sandbox::Level;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
-    let (Some(path), None) = (arguments.next(), arguments.next()) else {
-        eprintln!("driver-host runs a kernel-mode driver for gpupv, which starts it: driver-host DRIVER.so");
+    let level = arguments.next().and_then(|level| level.to_str()?.strip_prefix(LEVEL_OPTION)?.parse().ok());
+    let (Some(level), Some(path), None) = (level, arguments.next(), arguments.next()) else {
+        eprintln!(
+            "driver-host runs a kernel-mode driver for gpupv, which starts it: driver-host {LEVEL_OPTION}HOW DRIVER.so"
+        );
         return ExitCode::from(2);
     };
-    match run(path.into()) {
+    match run(level, path.into()) {
         Ok(()) => ExitCode::SUCCESS,
         // The daemon has closed the socket.
         Err(error) if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe) => {
@@ -34,12 +42,30 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(path: PathBuf) -> io::Result<()> {
+/// Forbids system calls. The error says why a driver must not be loaded without.
+fn restrict(level: Level) -> Result<(), String> {
+    #[cfg(target_arch = "x86_64")]
+    let forbid = forbidden::forbid;
+    #[cfg(not(target_arch = "x86_64"))]
+    let forbid = || Err(format!("there is no list for {}", std::env::consts::ARCH));
+    match level {
+        Level::Off => Ok(()),
+        // Where it is missing, the daemon's own lists are, and the daemon says so.
+        Level::Auto => forbid().or(Ok(())),
+        Level::Require => {
+            forbid().map_err(|error| format!("{LEVEL_OPTION}require: no list of system calls: {error}"))
+        }
+    }
+}
+
+fn run(level: Level, path: PathBuf) -> io::Result<()> {
     let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     // Neither the driver nor its children have the socket: a child that outlives the driver would keep it open.
     rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
+    // Before there is another thread, which would not be restricted.
+    let restricted = restrict(level);
     end_with_socket(&socket)?;
-    let loaded = library::Library::load(&path);
+    let loaded = restricted.and_then(|()| library::Library::load(&path));
     let implemented = loaded.as_ref().map(library::Library::implemented).map_err(Clone::clone);
     messages::write(&mut socket, &Hello { protocol: PROTOCOL_VERSION, loaded: implemented })?;
     let Ok(library) = loaded else { return Ok(()) };

@@ -31,6 +31,8 @@ use crate::watch::{Look, look, own_ns};
 
 /// Name of the program.
 pub const PROGRAM: &str = "driver-host";
+/// The program's first argument, up to the level of its sandbox.
+pub const LEVEL_OPTION: &str = "--sandbox=";
 /// Environment variable with the path of the program.
 pub const PROGRAM_ENV: &str = "GPUPV_DRIVER_HOST";
 /// Environment variable with the folder of gpupv's programs.
@@ -313,9 +315,11 @@ pub(crate) fn spawn(driver: &Path) -> Result<(Child, UnixStream), String> {
     let fail = |error: io::Error| format!("{} does not start: {error}", program.display());
     let (socket, its_end) = UnixStream::pair().map_err(fail)?;
     let output = io::stderr().as_fd().try_clone_to_owned().map_err(fail)?;
+    // In a process without a sandbox as well, so that a driver that works there works in a daemon that has one.
+    let level = format!("{LEVEL_OPTION}{}", sandbox::level().unwrap_or_default());
     let mut command = Command::new(&program);
     // A group of its own: the terminal's signals are for the programs that use the driver.
-    command.arg(driver).stdin(OwnedFd::from(its_end)).stdout(Stdio::from(output)).process_group(0);
+    command.arg(level).arg(driver).stdin(OwnedFd::from(its_end)).stdout(Stdio::from(output)).process_group(0);
     let child = command.spawn().map_err(fail)?;
     Ok((child, socket))
 }

@@ -1,11 +1,18 @@
 /* Drivers that want too much, one for each value of DOES. An escape { 1, value } returns how often the timer expired. */
 #define _GNU_SOURCE
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "dxgk_miniport.h"
 
-enum { STORES = 1, PRINTS, TIMER, NODE, SLOW };
+enum { STORES = 1, PRINTS, TIMER, NODE, SLOW, CALLS };
+
+/* The system call of CALLS. */
+#ifndef CALL
+#define CALL SYS_getpid
+#endif
 
 static const DXGKRNL_INTERFACE *dxgk;
 static UINT expired;
@@ -43,6 +50,8 @@ static NTSTATUS create_context(void *context, UINT64 now, DXGKARG_CREATECONTEXT 
     }
     if (DOES == TIMER)
         set_timer();
+    if (DOES == CALLS)
+        syscall(CALL, -1, 0, 0, 0);
     if (DOES == NODE) {
         store.NodeOrdinal = 1000000;
         dxgk->SimStore(dxgk->DxgkHandle, &store);

@@ -50,7 +50,11 @@ expect N data u32(1, COUNT)
 
 /// Runs a scenario with a hostile driver, and returns the notes.
 fn notes(text: &str, output: &str, does: u32) -> String {
-    let driver = driver("hostile", output, &[&format!("-DDOES={does}")]);
+    notes_with(text, output, &[&format!("-DDOES={does}")])
+}
+
+fn notes_with(text: &str, output: &str, flags: &[&str]) -> String {
+    let driver = driver("hostile", output, flags);
     let program = program(text, &driver);
     let world = passes_in_the_model(&program, ModelWorld::new(&program, None).recording());
     let notes = world.steps().iter().flat_map(|(_, _, effects)| &effects.notes).map(|note| note.text.clone());
@@ -85,5 +89,20 @@ fn a_node_that_there_is_not_loses_the_driver() {
 fn a_timer_that_is_always_due_expires_a_bounded_number_of_times() {
     covers!("GPV-057");
     let notes = notes(&TIMER.replace("COUNT", "233"), "timer", 3);
+    assert!(!notes.contains("died"), "{notes}");
+}
+
+/// The number of SIGSYS on x86-64.
+const SIGSYS: u32 = 31;
+
+#[test]
+fn a_forbidden_system_call_loses_the_driver() {
+    for call in ["SYS_connect", "SYS_ptrace", "SYS_io_uring_setup"] {
+        let flags = ["-DDOES=6", &format!("-DCALL={call}")];
+        let notes = notes_with(&CONTEXTS.replace("ENDS", "DEVICE_REMOVED"), call, &flags);
+        let died = format!("the driver of adapter 0 died: its process was killed by signal {SIGSYS}");
+        assert!(notes.contains(&died), "{call}: {notes}");
+    }
+    let notes = notes_with(&CONTEXTS.replace("ENDS", "ok"), "SYS_getpid", &["-DDOES=6"]);
     assert!(!notes.contains("died"), "{notes}");
 }

@@ -1,0 +1,170 @@
+//! The system calls that no driver in C may make.
+//!
+//! A driver is code of its own, and needs what such code needs: files, memory, threads. So the list says what is forbidden,
+//! not what is allowed: calls that reach other processes, sockets of others, the machine or its kernel's less tried parts.
+//! Without `connect` and `socket` a hostile driver does not reach the daemon's control socket.
+
+use std::ffi::c_long;
+
+use sandbox::thread_calls::{has_bits, is, is_not};
+use sandbox::violation::{self, Ending};
+use sandbox::{BackendError, Conditions, Filters, calls};
+
+/// What is said when a driver makes one of them.
+pub const ENDING: Ending = Ending {
+    program: "driver-host",
+    what: "the driver",
+    why: "which no driver may make. See docs/SECURITY.md",
+};
+
+/// Other processes: their memory, descriptors and namespaces.
+const PROCESSES: &[c_long] = calls![
+    SYS_ptrace SYS_process_vm_readv SYS_process_vm_writev SYS_process_madvise SYS_process_mrelease SYS_kcmp
+    SYS_pidfd_getfd SYS_pidfd_send_signal SYS_tkill SYS_unshare SYS_setns SYS_move_pages SYS_migrate_pages
+];
+
+/// Sockets of others. A pair of its own it may have: see [`conditions`].
+const SOCKETS: &[c_long] = calls![SYS_socket SYS_connect SYS_bind SYS_listen];
+
+/// The machine: its file systems, modules, clock and power.
+const MACHINE: &[c_long] = calls![
+    SYS_mount SYS_umount2 SYS_pivot_root SYS_chroot SYS_move_mount SYS_open_tree SYS_fsopen SYS_fsconfig SYS_fsmount
+    SYS_fspick SYS_mount_setattr SYS_swapon SYS_swapoff SYS_quotactl SYS_quotactl_fd SYS_acct SYS_init_module
+    SYS_finit_module SYS_delete_module SYS_kexec_load SYS_kexec_file_load SYS_reboot SYS_sethostname SYS_setdomainname
+    SYS_settimeofday SYS_clock_settime SYS_adjtimex SYS_clock_adjtime SYS_syslog SYS_iopl SYS_ioperm SYS_vhangup
+];
+
+/// Parts of the system's kernel in which bugs were found more often than elsewhere, and that filters see little of.
+const KERNEL: &[c_long] = calls![
+    SYS_bpf SYS_io_uring_setup SYS_io_uring_enter SYS_io_uring_register SYS_perf_event_open SYS_userfaultfd SYS_keyctl
+    SYS_add_key SYS_request_key SYS_fanotify_init SYS_name_to_handle_at SYS_open_by_handle_at SYS_modify_ldt
+];
+
+/// Calls of which only some are forbidden.
+const SOME: &[c_long] = calls![
+    SYS_kill SYS_tgkill SYS_rt_sigqueueinfo SYS_rt_tgsigqueueinfo SYS_clone SYS_socketpair SYS_ioctl
+];
+
+/// Flags of `clone` that make a namespace.
+const NAMESPACES: [i32; 7] = [
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWCGROUP,
+    libc::CLONE_NEWUTS,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWNET,
+];
+
+/// The bits of a socket's type, without its flags.
+const SOCKET_TYPE: u64 = 0xf;
+
+/// When a call is forbidden, one alternative for each rule; empty: always.
+fn conditions(call: c_long) -> Result<Conditions, BackendError> {
+    match call {
+        // A signal for another process.
+        libc::SYS_kill | libc::SYS_tgkill | libc::SYS_rt_sigqueueinfo | libc::SYS_rt_tgsigqueueinfo => {
+            Ok(vec![is_not(0, std::process::id().into())?])
+        }
+        libc::SYS_clone => NAMESPACES.into_iter().map(|flag| has_bits(0, flag as u64, flag as u64)).collect(),
+        // Datagrams could go to any datagram socket by its path.
+        libc::SYS_socketpair => {
+            let kinds = [libc::SOCK_DGRAM, libc::SOCK_RAW].into_iter();
+            let kinds = kinds.map(|kind| has_bits(1, SOCKET_TYPE, kind as u64));
+            kinds.chain([is_not(0, libc::AF_UNIX as u64)]).collect()
+        }
+        // Input for the terminal that the daemon was started from.
+        libc::SYS_ioctl => {
+            [libc::TIOCSTI, libc::TIOCLINUX].into_iter().map(|request| is(1, request)).collect()
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
+fn filters() -> Result<Filters, BackendError> {
+    let calls = [PROCESSES, SOCKETS, MACHINE, KERNEL, SOME].into_iter().flatten().copied();
+    Filters::forbid(calls.map(|call| Ok((call, conditions(call)?))))
+}
+
+/// Forbids them to this thread and all that it starts, for ever. The error is a readable text.
+pub fn forbid() -> Result<(), String> {
+    let filters = filters().map_err(|error| error.to_string())?;
+    violation::install(ENDING).map_err(|error| error.to_string())?;
+    filters.install()
+}
+
+#[cfg(test)]
+mod tests {
+    use sandbox::testing::{Call, assert_ends, call, in_child};
+
+    use super::*;
+
+    #[test]
+    fn each_of_them_ends_the_process_and_is_named() {
+        let (all, dgram, new_user) = ([0; 4], libc::SOCK_DGRAM.into(), libc::CLONE_NEWUSER | libc::SIGCHLD);
+        let unix = libc::AF_UNIX.into();
+        let forbidden: [Call; 25] = [
+            ("ptrace", libc::SYS_ptrace, all),
+            ("process_vm_readv", libc::SYS_process_vm_readv, all),
+            ("process_vm_writev", libc::SYS_process_vm_writev, all),
+            ("pidfd_getfd", libc::SYS_pidfd_getfd, [-1, 0, 0, 0]),
+            ("unshare", libc::SYS_unshare, all),
+            ("setns", libc::SYS_setns, [-1, 0, 0, 0]),
+            ("socket", libc::SYS_socket, [unix, libc::SOCK_STREAM.into(), 0, 0]),
+            ("connect", libc::SYS_connect, [-1, 0, 0, 0]),
+            ("bind", libc::SYS_bind, [-1, 0, 0, 0]),
+            ("mount", libc::SYS_mount, all),
+            ("finit_module", libc::SYS_finit_module, [-1, 0, 0, 0]),
+            ("kexec_load", libc::SYS_kexec_load, [0, 0, 0, -1]),
+            ("reboot", libc::SYS_reboot, all),
+            ("bpf", libc::SYS_bpf, [-1, 0, 0, 0]),
+            ("io_uring_setup", libc::SYS_io_uring_setup, all),
+            ("perf_event_open", libc::SYS_perf_event_open, all),
+            ("userfaultfd", libc::SYS_userfaultfd, all),
+            ("keyctl", libc::SYS_keyctl, [-1, 0, 0, 0]),
+            ("open_by_handle_at", libc::SYS_open_by_handle_at, [-1, 0, 0, 0]),
+            ("kill", libc::SYS_kill, [1, 0, 0, 0]),
+            ("tgkill", libc::SYS_tgkill, [1, 1, 0, 0]),
+            ("clone", libc::SYS_clone, [new_user.into(), 0, 0, 0]),
+            ("socketpair", libc::SYS_socketpair, [unix, dgram, 0, 0]),
+            ("socketpair", libc::SYS_socketpair, [libc::AF_NETLINK.into(), 0, 0, 0]),
+            ("ioctl", libc::SYS_ioctl, [0, libc::TIOCSTI as c_long, 0, 0]),
+        ];
+        assert_ends(&filters().unwrap(), ENDING, &forbidden);
+    }
+
+    /// Numbers of the x32 interface name the same calls.
+    #[test]
+    fn no_call_has_another_number() {
+        const X32: c_long = 0x4000_0000;
+        let filters = filters().unwrap();
+        for number in [libc::SYS_connect, 521, libc::SYS_getpid] {
+            let ended = in_child(&filters, ENDING, || {
+                call(X32 | number, [0; 4]);
+                0
+            });
+            assert!(ended.is_ended_by_sigsys(), "{number}: {ended:?}");
+        }
+    }
+
+    #[test]
+    fn what_code_of_its_own_needs_is_allowed() {
+        let (fork, unix, stream) = (libc::SIGCHLD.into(), libc::AF_UNIX.into(), libc::SOCK_STREAM.into());
+        let calls = [
+            (libc::SYS_openat, [-1, 0, 0, 0]),
+            (libc::SYS_mmap, [0, 4096, (libc::PROT_READ | libc::PROT_EXEC).into(), libc::MAP_PRIVATE.into()]),
+            (libc::SYS_execve, [0; 4]),
+            (libc::SYS_clone, [fork, 0, 0, 0]),
+            (libc::SYS_socketpair, [unix, stream, 0, 0]),
+            (libc::SYS_tgkill, [std::process::id().into(), 0, 0, 0]),
+        ];
+        for (number, arguments) in calls {
+            // A child of `clone` goes on here as well, and ends alike.
+            let ended = in_child(&filters().unwrap(), ENDING, || {
+                call(number, arguments);
+                0
+            });
+            assert_eq!(ended.code(), Some(0), "{number}: {}", ended.stderr);
+        }
+    }
+}
