@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown, sockopt};
 
 use crate::broker::{Machine, MadeRegion, MadeStream, Purpose};
+use crate::pagemap::Pagemap;
 use crate::pin::Pinner;
 use crate::region::{NewRegion, Region};
 use crate::vsock;
@@ -14,6 +15,7 @@ use crate::vsock;
 /// Real memory, real vsock.
 pub struct GuestMachine {
     pinner: Pinner,
+    pagemap: Pagemap,
 }
 
 /// The broker's copy of a process's stream. Dropping it shuts the stream down for every copy, also in forked children.
@@ -29,8 +31,8 @@ impl Drop for ProcessStream {
 }
 
 impl GuestMachine {
-    pub fn new(pinner: Pinner) -> Self {
-        Self { pinner }
+    pub fn new(pinner: Pinner, pagemap: Pagemap) -> Self {
+        Self { pinner, pagemap }
     }
 }
 
@@ -40,7 +42,7 @@ impl Machine for GuestMachine {
     type Descriptor = OwnedFd;
 
     fn make_region(&mut self, purpose: Purpose, pages: u32) -> Result<MadeRegion<Self>, String> {
-        let new = NewRegion::make(purpose, pages, &self.pinner)?;
+        let new = NewRegion::make(purpose, pages, &self.pinner, &self.pagemap)?;
         Ok(MadeRegion { region: new.region, addresses: new.addresses, descriptor: new.descriptor })
     }
 

@@ -1,7 +1,7 @@
 //! `/proc/self/pagemap`: the guest-physical address of a page of this process.
 //!
 //! The file has one little-endian u64 for each virtual page: bit 63 is set if the page is present, bits 0-54 are its
-//! frame number, which reads as 0 without CAP_SYS_ADMIN. See the kernel's Documentation/admin-guide/mm/pagemap.rst.
+//! frame number, which reads as 0 if the file was opened without CAP_SYS_ADMIN. See the kernel's Documentation/admin-guide/mm/pagemap.rst.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -21,14 +21,23 @@ pub enum PagemapError {
     Hidden,
 }
 
-/// Guest-physical addresses of `pages` pages from the virtual address `start`.
-pub fn physical_addresses(start: usize, pages: u32) -> Result<Vec<u64>, String> {
-    let file = File::open("/proc/self/pagemap")
-        .map_err(|error| format!("cannot open /proc/self/pagemap: {error}"))?;
-    let mut bytes = vec![0; pages as usize * ENTRY_BYTES];
-    file.read_exact_at(&mut bytes, (start / PAGE_BYTES * ENTRY_BYTES) as u64)
-        .map_err(|error| format!("cannot read /proc/self/pagemap: {error}"))?;
-    parse(&bytes).map_err(|error| error.to_string())
+/// The open file. It shows frame numbers if this process had CAP_SYS_ADMIN when it opened it.
+pub struct Pagemap(std::io::Result<File>);
+
+impl Pagemap {
+    /// Opens that of this process; an error is reported when an address is asked for.
+    pub fn open() -> Self {
+        Self(File::open("/proc/self/pagemap"))
+    }
+
+    /// Guest-physical addresses of `pages` pages from the virtual address `start`. The error is a readable text.
+    pub fn physical_addresses(&self, start: usize, pages: u32) -> Result<Vec<u64>, String> {
+        let file = self.0.as_ref().map_err(|error| format!("cannot open /proc/self/pagemap: {error}"))?;
+        let mut bytes = vec![0; pages as usize * ENTRY_BYTES];
+        file.read_exact_at(&mut bytes, (start / PAGE_BYTES * ENTRY_BYTES) as u64)
+            .map_err(|error| format!("cannot read /proc/self/pagemap: {error}"))?;
+        parse(&bytes).map_err(|error| error.to_string())
+    }
 }
 
 fn parse(bytes: &[u8]) -> Result<Vec<u64>, PagemapError> {

@@ -1,10 +1,9 @@
-//! `guestd serve`: the broker's thread and the agent's.
+//! `guestd serve`: the broker in a process of its own, and the agent's thread.
 
 use std::convert::Infallible;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::exit;
-use std::thread;
 
 use d3dkmt::limits::REGISTERED_EVENTS_PER_PROCESS_MAX;
 use listening::ListenError;
@@ -13,13 +12,16 @@ use proto::limits::{EVENT_CHANNEL_PORT, GUESTD_PORT};
 use rustix::io::Errno;
 use rustix::net::SocketType;
 use rustix::process::{Resource, Rlimit, setrlimit};
+use sandbox::Refused;
 
 use crate::arguments::ServeOptions;
 use crate::broker::{Broker, Config};
+use crate::broker_process::{self, BrokerProcess};
 use crate::console::{READY, on_panic, say};
 use crate::driver::Driver;
 use crate::limits::DESCRIPTORS_MAX;
 use crate::machine::{GuestMachine, pages_total_max};
+use crate::pagemap::Pagemap;
 use crate::pin::{Pinner, keep_locked_memory_in_place};
 use crate::ring::EventRing;
 use crate::{agent, vsock};
@@ -38,6 +40,12 @@ pub enum ServeError {
     Listen(#[from] ListenError),
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
+    #[error("cannot start the process of the broker: {0}")]
+    Process(std::io::Error),
+    #[error(transparent)]
+    Sandbox(#[from] Refused),
+    #[error("the broker's process has ended ({0})")]
+    BrokerEnded(String),
     #[error("the broker cannot wait for events: {0}")]
     Events(Errno),
 }
@@ -50,22 +58,20 @@ pub fn run(options: &ServeOptions) -> Result<Infallible, ServeError> {
         say(&format!("at most a few processes can attach, the number of open files is not raised: {error}"));
     }
     let listener = listen_at(&options.socket)?;
-    let sync_files = SyncFileFolder::fresh(&options.socket);
+    let broker = BrokerProcess::fork(|| broker(listener, options)).map_err(ServeError::Process)?;
     let agent = agent::start(options.supervised).map_err(ServeError::Thread)?;
-    let broker = thread::Builder::new()
-        .name("broker".to_owned())
-        .spawn(move || broker_thread(listener, sync_files))
-        .map_err(ServeError::Thread)?;
     if agent.is_listening() {
         say(READY);
     }
-    match broker.join() {
-        Ok(error) => Err(error),
-        Err(_) => exit(PANIC_STATUS),
-    }
+    Err(ServeError::BrokerEnded(broker.wait()))
 }
 
-fn broker_thread(listener: OwnedFd, sync_files: SyncFileFolder) -> ServeError {
+/// Serves processes of the guest in this process, which is restricted before it reads anything of them.
+fn broker(listener: OwnedFd, options: &ServeOptions) -> Result<Infallible, ServeError> {
+    on_panic("the broker", || exit(PANIC_STATUS));
+    // The name of the thread in messages.
+    let _ = rustix::thread::set_name(c"broker");
+    let sync_files = SyncFileFolder::fresh(&options.socket);
     let pinner = Pinner::new();
     if let Some(weakness) = &pinner.weakness {
         say(weakness);
@@ -73,22 +79,18 @@ fn broker_thread(listener: OwnedFd, sync_files: SyncFileFolder) -> ServeError {
             say(&words);
         }
     }
+    let machine = GuestMachine::new(pinner, Pagemap::open());
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
+    let pages_total_max = pages_total_max();
+    broker_process::restrict(options.sandbox, &options.socket)?;
     let events_max = if EventRing::is_exact() { REGISTERED_EVENTS_PER_PROCESS_MAX as u32 } else { 0 };
-    let config = Config { kernel, pages_total_max: pages_total_max(), events_max };
+    let config = Config { kernel, pages_total_max, events_max };
     let connect = Box::new(|| vsock::connect_host_privileged(GUESTD_PORT).map_err(vsock::connect_words));
     let connect_event_channel =
         Box::new(|| vsock::connect_host(EVENT_CHANNEL_PORT).map_err(vsock::connect_words));
-    match Driver::new(
-        Broker::new(config, GuestMachine::new(pinner)),
-        listener,
-        sync_files,
-        connect,
-        connect_event_channel,
-    ) {
-        Ok(mut driver) => ServeError::Events(driver.run()),
-        Err(error) => ServeError::Events(error),
-    }
+    let broker = Broker::new(config, machine);
+    let driver = Driver::new(broker, listener, sync_files, connect, connect_event_channel);
+    Err(ServeError::Events(driver.map_or_else(|error| error, |mut driver| driver.run())))
 }
 
 /// The broker's socket, open to every process of the guest.

@@ -25,6 +25,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, Shutdown, recv, r
 use crate::broker::Uid;
 use crate::console::say;
 use crate::limits::{CLOSERS_MAX, DISCARDED_PACKETS_MAX, UNCLOSED_PER_USER_MAX};
+use crate::thread_kind::ThreadKind;
 
 /// The closing threads of the guest's users.
 pub(super) struct Closer {
@@ -95,10 +96,11 @@ impl User {
         let (descriptors, received) = channel();
         let unclosed = Arc::new(AtomicUsize::new(0));
         let unclosed_count = Arc::clone(&unclosed);
-        let started = thread::Builder::new()
-            .name(format!("close-{user}"))
-            .stack_size(64 * 1024)
-            .spawn(move || close_all(&received, &unclosed_count, &freed));
+        let started =
+            thread::Builder::new().name(format!("close-{user}")).stack_size(64 * 1024).spawn(move || {
+                sandbox::enter(ThreadKind::Closer);
+                close_all(&received, &unclosed_count, &freed);
+            });
         if let Err(error) = started {
             say(&format!("what user {user} sends is closed by the broker's thread, which may wait: {error}"));
         }

@@ -1,5 +1,7 @@
 //! Arguments of guestd on the kernel's command line: words that begin with `gpupv.`; all others are ignored.
 
+use sandbox::Level;
+
 use crate::console::say;
 
 /// The default host name.
@@ -11,6 +13,8 @@ pub(super) struct KernelArguments {
     pub(super) probe: bool,
     /// `gpupv.hostname=NAME`.
     pub(super) hostname: String,
+    /// `gpupv.sandbox=HOW`: whether the broker's sandbox must be complete.
+    pub(super) sandbox: Level,
 }
 
 impl KernelArguments {
@@ -28,13 +32,17 @@ impl KernelArguments {
 
     /// The last of equal arguments counts. The second result has the `gpupv.` words that are not known.
     fn parse(line: &str) -> (Self, Vec<String>) {
-        let mut arguments = Self { probe: false, hostname: HOSTNAME_DEFAULT.to_owned() };
+        let mut arguments =
+            Self { probe: false, hostname: HOSTNAME_DEFAULT.to_owned(), sandbox: Level::Auto };
         let mut unknown = Vec::new();
         for word in line.split_whitespace().take_while(|word| *word != "--") {
             let Some(ours) = word.strip_prefix("gpupv.") else { continue };
             match ours.split_once('=').unwrap_or((ours, "1")) {
                 ("probe", value @ ("0" | "1")) => arguments.probe = value == "1",
                 ("hostname", name) if !name.is_empty() => arguments.hostname = name.to_owned(),
+                ("sandbox", "auto") => arguments.sandbox = Level::Auto,
+                ("sandbox", "require") => arguments.sandbox = Level::Require,
+                ("sandbox", "off") => arguments.sandbox = Level::Off,
                 _ => unknown.push(word.to_owned()),
             }
         }
@@ -44,7 +52,7 @@ impl KernelArguments {
 
 #[cfg(test)]
 mod tests {
-    use super::KernelArguments;
+    use super::{KernelArguments, Level};
 
     fn check(line: &str) -> (bool, String, Vec<String>) {
         let (arguments, unknown) = KernelArguments::parse(line);
@@ -60,6 +68,15 @@ mod tests {
     fn ours_are_read_and_the_last_counts() {
         assert_eq!(check("gpupv.probe gpupv.hostname=a gpupv.hostname=b"), (true, "b".to_owned(), vec![]));
         assert!(!check("gpupv.probe=1 gpupv.probe=0").0);
+    }
+
+    #[test]
+    fn the_sandbox_is_auto_unless_it_is_given() {
+        let level = |line: &str| KernelArguments::parse(line).0.sandbox;
+        assert_eq!(level("quiet"), Level::Auto);
+        assert_eq!(level("gpupv.sandbox=off gpupv.sandbox=require"), Level::Require);
+        assert_eq!(level("gpupv.sandbox=off"), Level::Off);
+        assert_eq!(check("gpupv.sandbox=on").2, ["gpupv.sandbox=on"]);
     }
 
     #[test]

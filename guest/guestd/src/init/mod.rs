@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, WaitOptions, wait};
 use rustix::system::{RebootCommand, reboot};
+use sandbox::Level;
 
 use crate::console::{READY, on_panic, say};
 use crate::limits::{RESTART_PAUSE_MAX, RESTART_PAUSE_MIN, RESTART_PAUSE_RESET, WATCHES_MAX};
@@ -38,7 +39,7 @@ pub fn run() -> ExitCode {
         say(READY);
     } else {
         set_up(&arguments);
-        supervise();
+        supervise(arguments.sandbox);
     }
     power_off();
     // Reached only if the machine cannot be powered off: PID 1 must not exit.
@@ -71,11 +72,11 @@ fn allow_watches() -> std::io::Result<()> {
 }
 
 /// Runs `serve` until it asks for the guest to be powered off.
-fn supervise() {
+fn supervise(sandbox: Level) {
     let mut pause = RESTART_PAUSE_MIN;
     loop {
         let started = Instant::now();
-        let ended = serve_once();
+        let ended = serve_once(sandbox);
         if ended == Ok(Ended::PowerOff) {
             return;
         }
@@ -99,10 +100,11 @@ enum Ended {
     Otherwise(String),
 }
 
-fn serve_once() -> Result<Ended, String> {
+fn serve_once(sandbox: Level) -> Result<Ended, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
-    let child =
-        Command::new(program).args(["serve", "--supervised"]).spawn().map_err(|error| error.to_string())?;
+    let mut command = Command::new(program);
+    command.args(["serve", "--supervised"]).arg(format!("--sandbox={sandbox}"));
+    let child = command.spawn().map_err(|error| error.to_string())?;
     let serve = child.id().cast_signed();
     loop {
         // PID 1 must reap every orphan of the guest, too.

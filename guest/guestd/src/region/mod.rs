@@ -17,7 +17,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::broker::Purpose;
-use crate::pagemap::physical_addresses;
+use crate::pagemap::Pagemap;
 use crate::pin::{Pin, Pinner};
 
 /// Pages that stay where they are until this is dropped.
@@ -53,14 +53,14 @@ struct Mapping {
 
 impl NewRegion {
     /// Makes a region of `pages` pages, all zero. The error is a readable text.
-    pub fn make(purpose: Purpose, pages: u32, pinner: &Pinner) -> Result<Self, String> {
+    pub fn make(purpose: Purpose, pages: u32, pinner: &Pinner, pagemap: &Pagemap) -> Result<Self, String> {
         let length_bytes = pages as usize * PAGE_BYTES;
         let memory = zeroed_memfd(purpose, length_bytes)
             .map_err(|error| format!("cannot make {length_bytes} bytes of memory: {error}"))?;
         let mapping = Mapping::new(&memory, length_bytes)?;
         // SAFETY: `Region` drops the pin before the mapping.
         let pin = unsafe { pinner.pin(mapping.start, length_bytes)? };
-        let addresses = physical_addresses(mapping.start as usize, pages)?;
+        let addresses = pagemap.physical_addresses(mapping.start as usize, pages)?;
         let descriptor =
             sealed(purpose, memory).map_err(|error| format!("cannot seal memory for a process: {error}"))?;
         let shareable = match purpose {

@@ -22,7 +22,7 @@ fn map(descriptor: &OwnedFd, protection: ProtFlags) -> Result<Mapping, Errno> {
 
 /// Frame numbers need CAP_SYS_ADMIN; without it there is no region to test.
 fn region(pages: u32) -> Option<NewRegion> {
-    match NewRegion::make(Purpose::Fences, pages, &Pinner::new()) {
+    match NewRegion::make(Purpose::Fences, pages, &Pinner::new(), &Pagemap::open()) {
         Ok(region) => Some(region),
         Err(words) => {
             eprintln!("not tested here: {words}");
@@ -59,7 +59,7 @@ fn a_store_through_the_brokers_mapping_is_read_through_the_descriptor() {
 
 #[test]
 fn pages_of_an_allocation_are_written_from_both_sides_and_keep_their_size() {
-    let pages = match NewRegion::make(Purpose::Pages, 2, &Pinner::new()) {
+    let pages = match NewRegion::make(Purpose::Pages, 2, &Pinner::new(), &Pagemap::open()) {
         Ok(pages) => pages,
         Err(words) => return assert!(words.contains("CAP_SYS_ADMIN"), "{words}"),
     };
@@ -80,7 +80,7 @@ fn every_page_has_an_address_of_its_own() {
     addresses.dedup();
     assert_eq!(addresses.len(), 64);
     assert!(addresses.iter().all(|address| address % PAGE_BYTES as u64 == 0));
-    let now = physical_addresses(new.region._mapping.start as usize, 64).unwrap();
+    let now = Pagemap::open().physical_addresses(new.region._mapping.start as usize, 64).unwrap();
     assert_eq!(now, new.addresses);
 }
 
@@ -88,7 +88,7 @@ fn every_page_has_an_address_of_its_own() {
 fn a_dropped_region_gives_its_place_in_the_table_back() {
     let pinner = Pinner::new();
     for _ in 0..3 * crate::limits::PINNED_REGIONS_MAX {
-        match NewRegion::make(Purpose::Fences, 1, &pinner) {
+        match NewRegion::make(Purpose::Fences, 1, &pinner, &Pagemap::open()) {
             Ok(new) => drop(new),
             Err(words) => return assert!(words.contains("CAP_SYS_ADMIN"), "{words}"),
         }
@@ -99,7 +99,7 @@ fn a_dropped_region_gives_its_place_in_the_table_back() {
 fn without_io_uring_memory_is_locked_and_the_reason_is_logged() {
     let pinner = Pinner::locked(&std::io::Error::from(ErrorKind::Unsupported));
     assert!(pinner.weakness.as_ref().unwrap().contains("io_uring is not usable"));
-    match NewRegion::make(Purpose::Fences, 2, &pinner) {
+    match NewRegion::make(Purpose::Fences, 2, &pinner, &Pagemap::open()) {
         Ok(new) => assert_eq!(new.addresses.len(), 2),
         Err(words) => assert!(words.contains("CAP_SYS_ADMIN") || words.contains("cannot lock"), "{words}"),
     }

@@ -125,6 +125,21 @@ pub fn without_the_broker(lab: &mut Lab) {
     lab.wait_until_empty();
 }
 
+/// The broker keeps three capabilities: CAP_NET_BIND_SERVICE, CAP_IPC_LOCK and CAP_SYS_RESOURCE. A program of the agent has
+/// all rights of root in its guest.
+pub fn restricted_broker(lab: &mut Lab) {
+    const KEPT: u64 = 1 << 10 | 1 << 14 | 1 << 24;
+    let (code, output) = lab.run(0, &["/restricted"]);
+    assert_eq!(code, 0, "{output}");
+    let (broker, program) = output.split_once('\n').expect("two lines");
+    // The order is that of the system's file.
+    let kept = format!("CapPrm: {KEPT:016x} CapEff: {KEPT:016x} CapBnd: {:016x}", 0);
+    assert_eq!(broker, format!("broker: {kept} NoNewPrivs: 1 Seccomp: 2"));
+    assert!(program.starts_with("program:") && program.ends_with("NoNewPrivs: 0 Seccomp: 0\n"), "{program}");
+    assert!(!program.contains("CapEff: 0000000000000000"), "{program}");
+    lab.wait_until_empty();
+}
+
 /// Events beyond a VM's event channels arrive on the streams of their processes.
 pub fn more_events_than_event_channels(lab: &mut Lab) {
     const JOBS: usize = EVENT_CHANNELS_PER_VM_MAX / REGISTERED_EVENTS_PER_PROCESS_MAX + 1;

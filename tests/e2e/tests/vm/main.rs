@@ -66,7 +66,7 @@ fn two_guests() {
     }
     let local = local_outputs();
     let mut lab =
-        Lab::boot(&[&SAME_OUTPUT[..], &["states", "kill_named", "intruder", "cpu_event_kill"]].concat());
+        Lab::boot(&[&SAME_OUTPUT[..], &["states", "kill_named", "intruder", "cpu_event_kill", "restricted"]].concat());
     let mut failed = Vec::new();
     let mut check = |name: &str, lab: &mut Lab, case: &dyn Fn(&mut Lab)| {
         let began = std::time::Instant::now();
@@ -77,7 +77,7 @@ fn two_guests() {
         }
     };
     check("the output is the same on both backends", &mut lab, &|lab| cases::same_output(lab, &local));
-    let cases: [(&str, Case); 12] = [
+    let cases: [(&str, Case); 13] = [
         ("a guest is notified of its own adapter only", cases::adapter_removed_and_added),
         ("a program that destroys nothing leaves nothing", cases::leaves_everything),
         ("a program killed in any state leaves nothing", cases::killed_in_any_state),
@@ -90,6 +90,7 @@ fn two_guests() {
             cases::more_events_than_event_channels,
         ),
         ("a wait for a reached value sends no message", cases::satisfied_waits),
+        ("the broker is restricted, programs of the agent are not", cases::restricted_broker),
         ("a process that connects to the host without guestd is refused", cases::intruder),
         ("guestd killed: its processes end, and the guest reconnects", cases::guestd_killed),
         ("QEMU killed: nothing is left of its guest, and the other one continues", cases::qemu_killed),
