@@ -35,6 +35,8 @@ pub const PROCESS_PAGES_MAX: u32 = d3dkmt::limits::FENCE_SLOTS_PER_PROCESS_MAX /
 pub const GROW_PAGES_MAX: u32 = proto::limits::PAGES_PER_MESSAGE_MAX as u32;
 /// Regions that are pinned at a time: the size of the io_uring buffer table.
 pub const PINNED_REGIONS_MAX: u32 = 8192;
+/// How long unpinned pages count as pinned: the kernel's second, and some time for its worker.
+pub const UNPIN_TIME: Duration = Duration::from_millis(1200);
 /// Open descriptors of `guestd serve`: three for each process, two for each event channel, one for each sync file, and
 /// the agent's.
 pub const DESCRIPTORS_MAX: u64 = 32 * 1024 + SYNC_FILES_MAX as u64;

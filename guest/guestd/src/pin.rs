@@ -12,10 +12,11 @@
 use std::cell::RefCell;
 use std::ffi::c_void;
 use std::rc::Rc;
+use std::time::Duration;
 
 use io_uring::IoUring;
 
-use crate::limits::PINNED_REGIONS_MAX;
+use crate::limits::{PINNED_REGIONS_MAX, UNPIN_TIME};
 
 /// Pins regions. The broker's thread has one.
 pub struct Pinner {
@@ -54,6 +55,15 @@ impl Pinner {
         match ring() {
             Ok(ring) => Self { kind: Kind::Ring(Rc::new(ring)), weakness: None },
             Err(error) => Self::locked(&error),
+        }
+    }
+
+    /// How long the kernel may keep pages that were unpinned: Linux before 6.4 clears entries of a ring's table behind
+    /// its caller, up to a second later. `None` if it frees them at once.
+    pub fn unpin_time(&self) -> Option<Duration> {
+        match self.kind {
+            Kind::Ring(_) => Some(UNPIN_TIME),
+            Kind::Locked => None,
         }
     }
 

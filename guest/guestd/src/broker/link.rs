@@ -35,6 +35,7 @@ impl<M: Machine> Broker<M> {
             Link::Up => RETRY_PAUSE_MIN,
         };
         let was_up = self.link.is_up();
+        self.stop_awaiting_pages();
         let waiting = self.strand();
         let ended = self.end_all_processes();
         if waiting == 0 {
@@ -76,6 +77,7 @@ impl<M: Machine> Broker<M> {
             | ClientState::Resuming
             | ClientState::Adding { .. }
             | ClientState::MakingNtHandle { .. }
+            | ClientState::AwaitingPages { .. }
             | ClientState::AttachingBacking { .. }
             | ClientState::DetachingBacking { .. }
             | ClientState::SharingBacking { .. }
@@ -139,6 +141,7 @@ impl<M: Machine> Broker<M> {
         match self.clients.get(&client).map(|client| &client.state) {
             // The process asks again until its own time limit: only the host may refuse to resume it.
             Some(ClientState::Returning { .. }) => self.close_silently(client),
+            Some(ClientState::AwaitingPages { .. }) => self.attach_backing_now(client),
             Some(ClientState::Fresh { .. }) => {
                 let seconds = INTRODUCTION_MAX.as_secs();
                 self.expel(client, format!("it has asked for nothing in {seconds} s"));
@@ -307,6 +310,7 @@ impl<M: Machine> Broker<M> {
             | ClientState::Attaching
             | ClientState::Adding { .. }
             | ClientState::MakingNtHandle { .. }
+            | ClientState::AwaitingPages { .. }
             | ClientState::AttachingBacking { .. }
             | ClientState::DetachingBacking { .. }
             | ClientState::SharingBacking { .. }

@@ -82,6 +82,8 @@ pub struct Config {
     pub kernel: String,
     /// Pages that all processes together may hold.
     pub pages_total_max: u32,
+    /// How long the kernel may keep pages pinned that were unpinned.
+    pub unpin_time: Option<Duration>,
     /// Events that one process may register; 0 where event channels do not work.
     pub events_max: u32,
 }
@@ -133,7 +135,11 @@ impl<M: Machine> Broker<M> {
         let quotas = Quotas {
             connections: Quota::new("connections to its broker", CLIENTS_MAX as u32),
             processes: Quota::new("processes", PROCESSES_PER_VM_MAX as u32),
-            pages: Quota::new("pages of pinned memory", config.pages_total_max),
+            pages: Quota::returning_after(
+                config.unpin_time,
+                "pages of pinned memory",
+                config.pages_total_max,
+            ),
             regions: Quota::new("regions of pinned memory", PINNED_REGIONS_MAX),
             nt_handles: Quota::new("NT handles", SHARES_PER_VM_MAX as u32),
             sync_files: Quota::new("sync files", SYNC_FILES_MAX),
@@ -164,6 +170,7 @@ impl<M: Machine> Broker<M> {
     /// Handles an input at the time `now` (since any fixed moment). Returns what is to be done, in order.
     pub fn handle(&mut self, now: Duration, input: Input) -> Vec<Effect<M::Descriptor>> {
         self.now = now;
+        self.quotas.pages.pass(now);
         match input {
             Input::LinkOpened => self.link_opened(now),
             Input::LinkLost { why } => self.link_lost(now, &why),
@@ -179,6 +186,7 @@ impl<M: Machine> Broker<M> {
             }
             Input::Deadline => self.deadline(now),
         }
+        self.quotas.pages.pass(now);
         // It checks every process: for tests only.
         if cfg!(test) {
             assert_eq!(self.violation(), None);
@@ -257,6 +265,7 @@ impl<M: Machine> Broker<M> {
                 | ClientState::Attaching
                 | ClientState::Adding { .. }
                 | ClientState::MakingNtHandle { .. }
+                | ClientState::AwaitingPages { .. }
                 | ClientState::AttachingBacking { .. }
                 | ClientState::DetachingBacking { .. }
                 | ClientState::SharingBacking { .. }
@@ -431,6 +440,7 @@ impl<M: Machine> Broker<M> {
             ClientState::Stranded { process } => self.stranded_gone(process),
             ClientState::Adding { process, .. }
             | ClientState::MakingNtHandle { process }
+            | ClientState::AwaitingPages { process, .. }
             | ClientState::AttachingBacking { process, .. }
             | ClientState::DetachingBacking { process }
             | ClientState::SharingBacking { process }

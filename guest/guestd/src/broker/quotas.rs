@@ -5,9 +5,10 @@
 //! root, because a user may have subordinate uids, enough of them to halve the rest to nothing.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::rc::Rc;
+use std::time::Duration;
 
 use crate::limits::ROOT_PART;
 
@@ -31,6 +32,12 @@ struct Held {
     used: u32,
     /// Users that hold any.
     by_user: BTreeMap<Uid, u32>,
+    /// What is given back still counts for so long.
+    returns_after: Option<Duration>,
+    /// Given back since the last [`Quota::pass`].
+    given_back: Vec<(Uid, u32)>,
+    /// When what was given back is free.
+    returns: VecDeque<(Duration, Uid, u32)>,
 }
 
 /// Part of a quota that a user holds, until it is dropped.
@@ -65,7 +72,34 @@ impl fmt::Display for OverQuota {
 
 impl Quota {
     pub fn new(resource: &'static str, total: u32) -> Self {
-        Quota(Rc::new(RefCell::new(Held { resource, total, used: 0, by_user: BTreeMap::new() })))
+        Quota::returning_after(None, resource, total)
+    }
+
+    /// A quota of what still counts for a time after it was given back.
+    pub fn returning_after(returns_after: Option<Duration>, resource: &'static str, total: u32) -> Self {
+        let (given_back, returns) = (Vec::new(), VecDeque::new());
+        let held =
+            Held { resource, total, used: 0, by_user: BTreeMap::new(), returns_after, given_back, returns };
+        Quota(Rc::new(RefCell::new(held)))
+    }
+
+    /// Frees what was given back long enough ago.
+    pub fn pass(&self, now: Duration) {
+        let mut held = self.0.borrow_mut();
+        let Some(after) = held.returns_after else { return };
+        let given_back = std::mem::take(&mut held.given_back);
+        held.returns.extend(given_back.into_iter().map(|(user, count)| (now + after, user, count)));
+        while let Some((_, user, count)) = held.returns.front().copied().filter(|(until, ..)| *until <= now) {
+            held.returns.pop_front();
+            held.free(user, count);
+        }
+    }
+
+    /// When to ask again for `count` more, if there is something to wait for.
+    pub fn returns_for(&self, user: Uid, count: u32) -> Option<Duration> {
+        let held = self.0.borrow();
+        let is_over = count > held.left_for(user);
+        held.returns.front().map(|(until, ..)| *until).filter(|_| is_over)
     }
 
     /// Lets a user hold `count` more. The cost does not depend on how much others hold.
@@ -110,6 +144,16 @@ impl Held {
         self.by_user.get(&user).copied().unwrap_or(0)
     }
 
+    fn free(&mut self, user: Uid, count: u32) {
+        self.used -= count;
+        let left = self.of(user) - count;
+        if left == 0 {
+            self.by_user.remove(&user);
+        } else {
+            self.by_user.insert(user, left);
+        }
+    }
+
     fn left_for(&self, user: Uid) -> u32 {
         let free = self.total.saturating_sub(self.used);
         if user == Uid::ROOT {
@@ -122,12 +166,9 @@ impl Held {
 impl Drop for Charge {
     fn drop(&mut self) {
         let mut held = self.quota.0.borrow_mut();
-        held.used -= self.count;
-        let left = held.of(self.user) - self.count;
-        if left == 0 {
-            held.by_user.remove(&self.user);
-        } else {
-            held.by_user.insert(self.user, left);
+        match held.returns_after {
+            None => held.free(self.user, self.count),
+            Some(_) => held.given_back.push((self.user, self.count)),
         }
     }
 }

@@ -322,7 +322,7 @@ impl World {
     fn new() -> Self {
         let live_pages = LivePages::default();
         let machine = Counting { live_pages: live_pages.clone(), last: 0 };
-        let config = Config { kernel: String::new(), pages_total_max: 40, events_max: 4 };
+        let config = Config { kernel: String::new(), pages_total_max: 40, unpin_time: None, events_max: 4 };
         let broker = Broker::new(config, machine);
         Self {
             broker,

@@ -71,6 +71,8 @@ pub(super) enum ClientState<Descriptor> {
     Adding { process: u32, first: bool, descriptor: Descriptor },
     /// The host was asked for an NT handle.
     MakingNtHandle { process: u32 },
+    /// Waits for pages that others have given back.
+    AwaitingPages { process: u32, address: u64, pages: u32, until: Duration, at_most: Duration },
     /// The host was asked to attach pages that the client will get.
     AttachingBacking { process: u32, descriptor: Descriptor },
     /// The host was asked to detach pages.
@@ -100,6 +102,7 @@ impl<Descriptor> Client<Descriptor> {
             | ClientState::Attaching
             | ClientState::Adding { .. }
             | ClientState::MakingNtHandle { .. }
+            | ClientState::AwaitingPages { .. }
             | ClientState::AttachingBacking { .. }
             | ClientState::DetachingBacking { .. }
             | ClientState::SharingBacking { .. }
@@ -112,7 +115,8 @@ impl<Descriptor> Client<Descriptor> {
         match self.state {
             ClientState::Fresh { until }
             | ClientState::Held { until, .. }
-            | ClientState::Returning { until, .. } => Some(until),
+            | ClientState::Returning { until, .. }
+            | ClientState::AwaitingPages { until, .. } => Some(until),
             ClientState::Resuming
             | ClientState::Stranded { .. }
             | ClientState::Attaching
@@ -357,6 +361,7 @@ impl<M: Machine> Broker<M> {
             Some(
                 ClientState::Attached { process }
                 | ClientState::MakingNtHandle { process }
+                | ClientState::AwaitingPages { process, .. }
                 | ClientState::AttachingBacking { process, .. }
                 | ClientState::DetachingBacking { process }
                 | ClientState::SharingBacking { process }

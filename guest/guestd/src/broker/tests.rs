@@ -179,7 +179,8 @@ impl Harness {
             refuse_memory: Rc::clone(&refuse_memory),
             refuse_stream: Rc::clone(&refuse_stream),
         };
-        let config = Config { kernel: "6.1".to_owned(), pages_total_max: 100_000, events_max: 2 };
+        let config =
+            Config { kernel: "6.1".to_owned(), pages_total_max: 100_000, unpin_time: None, events_max: 2 };
         Self { broker: Broker::new(config, machine), log, now: Duration::ZERO, refuse_memory, refuse_stream }
     }
 

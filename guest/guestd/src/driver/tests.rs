@@ -70,7 +70,8 @@ impl Host {
         let (opened, event_channels) = std::sync::mpsc::channel();
         let sync_files = nt_handle::SyncFileFolder::fresh(&socket);
         std::thread::spawn(move || {
-            let config = Config { kernel: "test".to_owned(), pages_total_max: 1000, events_max: 4 };
+            let config =
+                Config { kernel: "test".to_owned(), pages_total_max: 1000, unpin_time: None, events_max: 4 };
             let connect = Box::new(move || guest.take().ok_or_else(|| "it was there once".to_owned()));
             let connect_event_channel = Box::new(move || {
                 let (near, far) = UnixStream::pair().unwrap();

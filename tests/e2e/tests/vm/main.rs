@@ -65,8 +65,9 @@ fn two_guests() {
         return;
     }
     let local = local_outputs();
-    let mut lab =
-        Lab::boot(&[&SAME_OUTPUT[..], &["states", "kill_named", "intruder", "cpu_event_kill", "restricted"]].concat());
+    let mut lab = Lab::boot(
+        &[&SAME_OUTPUT[..], &["states", "kill_named", "intruder", "cpu_event_kill", "restricted"]].concat(),
+    );
     let mut failed = Vec::new();
     let mut check = |name: &str, lab: &mut Lab, case: &dyn Fn(&mut Lab)| {
         let began = std::time::Instant::now();

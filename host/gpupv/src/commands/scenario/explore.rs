@@ -348,7 +348,9 @@ pub fn run(args: &ExploreArgs, drivers: &Registry) -> anyhow::Result<u8> {
             bail!("--shard divides seeds: name them with --seeds");
         }
         if args.report.is_some() {
-            bail!("--report has the results of seeds, and every interleaving has none: name seeds with --seeds");
+            bail!(
+                "--report has the results of seeds, and every interleaving has none: name seeds with --seeds"
+            );
         }
     }
     let sink = Sink::open(args.report.as_deref())?;
