@@ -175,7 +175,10 @@ fn a_fifo_that_no_broker_made_is_not_adopted() {
     let (made, _signal) = SyncFileFolder::resumed(&place.socket()).create(token(1)).unwrap();
     assert_eq!(token_of(made.as_fd()), Some(token(1)));
     assert!(matches!(handles.adopt(made.as_fd()), Err(NotMade::NotOwn)));
+    assert!(!is_readable(&made));
     assert_eq!(handles.recover(), []);
+    assert!(is_readable(&made), "nobody else will signal it");
+    assert_eq!(place.left(), [place.0.path().join("broker.sock.sync-files")]);
     sync_file::while_readable(made.as_fd(), || Ok(())).unwrap();
     assert_eq!(handles.adopt(made.as_fd()).unwrap(), Some(token(1)));
 }
@@ -196,7 +199,7 @@ struct Broker {
     child: std::process::Child,
     file: OwnedFd,
     /// The child exits when this is closed.
-    _lives: UnixStream,
+    socket: UnixStream,
 }
 
 impl Broker {
@@ -204,7 +207,7 @@ impl Broker {
         let (near, far) = UnixStream::pair().unwrap();
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "tests::sync_files::the_broker_of_the_tests_below", "--nocapture"])
-            .env(ROLE, format!("{role} {}", place.socket().display()))
+            .env(ROLE, format!("{role}={}", place.socket().display()))
             .stdin(Stdio::from(OwnedFd::from(far)))
             .stdout(Stdio::null())
             .spawn()
@@ -218,7 +221,7 @@ impl Broker {
             rustix::net::RecvAncillaryMessage::ScmRights(mut files) => files.next(),
             _ => None,
         });
-        Broker { child, file: file.expect("a descriptor came"), _lives: near }
+        Broker { child, file: file.expect("a descriptor came"), socket: near }
     }
 
     /// Kills it. Returns the sync file.
@@ -232,12 +235,12 @@ impl Broker {
 #[test]
 fn the_broker_of_the_tests_below() {
     let Ok(role) = std::env::var(ROLE) else { return };
-    let (role, socket) = role.split_once(' ').unwrap();
+    let (role, socket) = role.split_once('=').unwrap();
     let folder = match role {
         "fresh" => SyncFileFolder::fresh(Path::new(socket)),
         _ => SyncFileFolder::resumed(Path::new(socket)),
     };
-    let mut handles = NtHandles::new(folder).unwrap();
+    let mut handles = NtHandles::new(folder.clone()).unwrap();
     let file = handles.make_sync_file(token(1)).unwrap();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -246,7 +249,33 @@ fn the_broker_of_the_tests_below() {
     let socket = rustix::stdio::stdin();
     rustix::net::sendmsg(socket, &[IoSlice::new(b"x")], &mut control, SendFlags::empty()).unwrap();
     drop(file);
+    if role == "used up" {
+        let all = all_descriptors();
+        handles.signal_of(token(1)).unwrap().raise();
+        // What was freed for the writer is free again.
+        let last = rustix::io::dup(socket).unwrap();
+        assert!(rustix::io::dup(socket).is_err() && handles.make_sync_file(token(2)).is_err());
+        drop((all, last));
+        assert!(!folder.path_of(token(2)).exists(), "a sync file is left that nobody got");
+        rustix::io::write(socket, b"x").unwrap();
+    }
     let _ = std::io::stdin().read(&mut [0]);
+}
+
+/// Uses up all descriptors that this process may have.
+fn all_descriptors() -> Vec<OwnedFd> {
+    let limit = rustix::process::Rlimit { current: Some(64), maximum: Some(64) };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
+    std::iter::from_fn(|| rustix::io::dup(rustix::stdio::stdin()).ok()).collect()
+}
+
+#[test]
+fn a_broker_without_a_free_descriptor_raises_a_signal_and_leaves_no_file_that_it_could_not_make() {
+    let place = TestSocket::new();
+    let mut broker = Broker::start(&place, "used up");
+    assert_eq!(broker.socket.read(&mut [0]).unwrap(), 1, "the broker has failed");
+    assert!(revents(broker.file.as_fd()).contains(PollFlags::IN));
+    broker.kill();
 }
 
 #[test]
