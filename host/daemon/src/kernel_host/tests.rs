@@ -1,8 +1,11 @@
 use std::sync::Mutex;
 
-use d3dkmt::{Call, EventId, KeyedMutexFlags};
+use d3dkmt::allocation_data::{AllocationData, SEGMENT_LOCAL};
+use d3dkmt::{AllocationInfo, Call, CreateAllocation, CreateAllocationFlags, EventId, KeyedMutexFlags};
 use dxgkrnl::VmId;
 
+use super::super::backing::{BackingPages, LocalPages};
+use super::super::broker::first_memory;
 use super::super::closing::{ClientFd, Closers};
 use super::super::observer::DaemonKernel;
 use super::*;
@@ -92,4 +95,66 @@ fn a_yielding_thread_locks_after_a_waiting_one() {
         });
         assert_eq!(std::mem::take(&mut *order.lock().unwrap()), ["waits", "gave way"]);
     }
+}
+
+/// The answer to the last call.
+struct LastReply(Mutex<Reply>);
+
+impl Observer for LastReply {
+    fn step(&self, _: Nanos, _: &Input, effects: &Effects, _: &DaemonKernel) {
+        if let Some(answer) = effects.answers.last() {
+            *self.0.lock().unwrap() = answer.reply.clone();
+        }
+    }
+}
+
+/// Pages that a guest brings back for a process that is gone.
+#[test]
+fn only_whole_pieces_of_shared_memory_are_kept_over_a_restart() {
+    const PAGES: u32 = 4;
+    let last = Arc::new(LastReply(Mutex::new(Reply::None)));
+    let observer: Option<Arc<dyn Observer>> = Some(last.clone());
+    let kernel_host =
+        KernelHost::new(&Options { clock: Clock::Virtual, observer, ..Options::default() }).unwrap();
+    let (memory, _) = first_memory(&kernel_host.budgets, Peer::Uid(0)).unwrap();
+    let process = kernel_host.sessions().attach(VmId::HOST, 1, String::new(), memory).unwrap().0.id;
+    let call = |call| {
+        let received = ReceivedCall { request: 1, call, timestamps: None };
+        assert!(kernel_host.call(process, received, &mut FlushList::default()).is_none());
+        last.0.lock().unwrap().clone()
+    };
+    let Reply::Adapters(adapters) = call(Call::EnumAdapters { capacity: 1 }) else { panic!("no adapter") };
+    let create = Call::CreateDevice { adapter: adapters[0].handle, flags: 0 };
+    let Reply::Device(device) = call(create) else { panic!("no device") };
+    let address_of = |flags| {
+        let size = u64::from(PAGES) * fence_page::PAGE_BYTES as u64;
+        let data = AllocationData { size, segment: SEGMENT_LOCAL, ..AllocationData::default() };
+        let info = AllocationInfo { private_data: data.encode().to_vec(), ..AllocationInfo::default() };
+        let create = CreateAllocation { device, flags, allocations: vec![info], ..Default::default() };
+        match call(Call::CreateAllocation { create: Box::new(create) }) {
+            Reply::Allocations { addresses, .. } => addresses[0],
+            other => panic!("no allocation: {other:?}"),
+        }
+    };
+    let alone = address_of(CreateAllocationFlags::empty());
+    let shared = address_of(CreateAllocationFlags::CREATE_RESOURCE | CreateAllocationFlags::CREATE_SHARED);
+    let keep = |vm, address, pages| {
+        let backing = BackingPages::Local(LocalPages::create(pages).unwrap().0);
+        let kept = kernel_host.resumption().keep_backing(vm, process, address, pages, backing);
+        kept.map_err(|error| error.to_string())
+    };
+    let refused = |vm, address, pages, words: &str| {
+        let why = keep(vm, address, pages).expect_err("it is refused");
+        assert!(why.contains(words), "{pages} pages at {address:#x}: {why}");
+    };
+    refused(VmId::HOST, shared, PAGES, "waits for no processes");
+    kernel_host.lock().resuming = Some(Resuming::default());
+    refused(VmId(7), shared, PAGES, "is no shared memory");
+    refused(VmId::HOST, alone, PAGES, "is no shared memory");
+    for (page, pages) in [(0, PAGES - 1), (0, PAGES + 1), (1, PAGES - 1), (1, PAGES)] {
+        let address = shared + page * fence_page::PAGE_BYTES as u64;
+        refused(VmId::HOST, address, pages, "are no piece of shared memory");
+    }
+    assert_eq!(keep(VmId::HOST, shared, PAGES), Ok(()));
+    refused(VmId::HOST, shared, PAGES, "overlap");
 }
