@@ -357,6 +357,72 @@ static void takes_a_kept_number(void)
     CHECK(child_end(forked) == 0, "the child failed");
 }
 
+#ifdef __x86_64__
+/* What stat and its kin are in programs that were linked with an older glibc. */
+__asm__(".symver old_stat,__xstat@GLIBC_2.2.5\n.symver old_lstat64,__lxstat64@GLIBC_2.2.5\n"
+        ".symver old_fstatat,__fxstatat@GLIBC_2.4");
+int old_stat(int version, const char *path, struct stat *status);
+int old_lstat64(int version, const char *path, struct stat *status);
+int old_fstatat(int version, int folder, const char *path, struct stat *status, int flags);
+
+static void older_programs(const char *volatile nowhere)
+{
+    struct stat status = {0}, same = {0};
+    EXPECT_ERRNO(old_stat(1, "/dev/dxg", &status), 0);
+    EXPECT_ERRNO(old_fstatat(1, AT_FDCWD, "/dev/dxg", &same, 0), 0);
+    CHECK(S_ISCHR(status.st_mode) && memcmp(&status, &same, sizeof status) == 0, "no character device");
+    EXPECT_ERRNO(old_stat(1, "/", &status), 0);
+    EXPECT_ERRNO(stat("/", &same), 0);
+    CHECK(S_ISDIR(status.st_mode) && status.st_ino == same.st_ino, "another folder");
+    EXPECT_ERRNO(old_lstat64(1, "/dev/dxh", &status), ENOENT);
+    EXPECT_ERRNO(old_stat(1, nowhere, &status), EFAULT);
+    EXPECT_ERRNO(old_stat(99, "/dev/dxg", &status), EINVAL);
+}
+#else
+static void older_programs(const char *volatile nowhere)
+{
+    (void)nowhere;
+}
+#endif
+
+/* Paths and structs that cannot be read or written, as without the preload object. */
+static void bad_addresses(void)
+{
+    static const char path[] = "/dev/dxg";
+    const char *volatile nowhere = (const char *)8;
+    struct stat status, *volatile no_status = (struct stat *)8;
+    EXPECT_ERRNO(access(nowhere, F_OK), EFAULT);
+    EXPECT_ERRNO(stat(nowhere, &status), EFAULT);
+    EXPECT_ERRNO(stat(path, no_status), EFAULT);
+    EXPECT_ERRNO(statx(AT_FDCWD, path, 0, STATX_TYPE, (struct statx *)no_status), EFAULT);
+    EXPECT_ERRNO(open(nowhere, O_RDONLY), EFAULT);
+    EXPECT_ERRNO(openat(AT_FDCWD, nowhere, O_RDWR), EFAULT);
+    EXPECT_ERRNO(open(nowhere, O_RDWR | O_CREAT, 0600), EFAULT);
+    EXPECT_ERRNO(open(nowhere, O_RDONLY | O_TMPFILE), EINVAL);
+    nowhere = NULL;
+    EXPECT_ERRNO(open(nowhere, O_RDONLY), EFAULT);
+    int created = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    EXPECT_ERRNO(enumerate(created), 0);
+    close(created);
+    CHECK(stat(path, &status) == 0 && S_ISCHR(status.st_mode), "a file was created");
+    if (S_ISREG(status.st_mode))
+        unlink(path);
+    /* A path at the end of a page before one that is not there. */
+    char *pages = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    munmap(pages + PAGE, PAGE);
+    char *volatile last = memcpy(pages + PAGE - sizeof path, path, sizeof path);
+    int opened = open(last, O_RDWR | O_CLOEXEC);
+    EXPECT_ERRNO(enumerate(opened), 0);
+    close(opened);
+    last = memcpy(pages + PAGE - 2, "/", 2);
+    EXPECT_ERRNO(opened = open(last, O_RDONLY | O_CLOEXEC), 0);
+    close(opened);
+    last = memcpy(pages + PAGE - strlen(path), path, strlen(path));
+    EXPECT_ERRNO(open(last, O_RDWR), EFAULT);
+    munmap(pages, PAGE);
+    older_programs((const char *)8);
+}
+
 static void descriptors(void)
 {
     int opened[OPEN_FILES];
@@ -388,9 +454,7 @@ static void descriptors(void)
     CHECK(access("/dev/dxg", X_OK) < 0 && access("/dev/dxh", F_OK) < 0, "too much access");
     EXPECT_ERRNO(open("/dev/dxg", O_RDONLY | O_DIRECTORY), ENOTDIR);
     EXPECT_ERRNO(open("/dev/dxg", O_RDWR | O_CREAT | O_EXCL, 0600), EEXIST);
-    const char *volatile nowhere = (const char *)8;
-    EXPECT_ERRNO(access(nowhere, F_OK), EFAULT);
-    EXPECT_ERRNO(stat(nowhere, &status), EFAULT);
+    bad_addresses();
     closes_all_above();
     takes_a_kept_number();
     printf("descriptors: as of a device\n");

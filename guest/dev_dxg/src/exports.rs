@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
 use std::mem::MaybeUninit;
 
 use crate::files::{self, Found};
+use crate::memory;
 use crate::next;
 use crate::status::{Answer, Errno};
 use crate::table;
@@ -24,21 +25,41 @@ extern "C" fn initialize() {
 #[unsafe(link_section = ".init_array")]
 static INITIALIZE: extern "C" fn() = initialize;
 
-/// Only this spelling of the path is the device.
+/// Whether a path that the kernel has just read is the device: only this spelling is.
 fn is_device(path: *const c_char) -> bool {
-    // SAFETY: NULL, or a string, as for the function of libc.
+    // SAFETY: the kernel has read it, so it is a string.
     !path.is_null() && unsafe { CStr::from_ptr(path) } == PATH
 }
 
-/// Whether a call failed because the machine has no such device. The kernel has read the path then, so it can be read.
+/// Whether a call failed because the machine has no such device.
 fn is_missing_device(path: *const c_char) -> bool {
     Errno::last().0 == libc::ENOENT && is_device(path)
 }
 
+/// Opens the device, if the path is its; else what the machine has there. The kernel is asked first, because only it can
+/// find out whether the path can be read. Where that might create a file, it copies the path instead.
+fn open_with(path: *const c_char, flags: c_int, next: impl FnOnce() -> c_int) -> c_int {
+    if flags & libc::O_CREAT != 0 {
+        return if memory::is_text(path, PATH) { result(files::open(flags)) } else { next() };
+    }
+    let before = Errno::last();
+    let opened = next();
+    // Bad flags are refused before the path is read.
+    let is_unread = opened < 0 && matches!(Errno::last().0, libc::EFAULT | libc::EINVAL);
+    if is_unread || !is_device(path) {
+        return opened;
+    }
+    if opened >= 0 {
+        // SAFETY: the machine's own device, which was opened above.
+        unsafe { next::close(opened) };
+    }
+    before.set();
+    result(files::open(flags))
+}
+
 fn result(answer: Answer) -> c_int {
-    answer.unwrap_or_else(|Errno(errno)| {
-        // SAFETY: the thread's own errno.
-        unsafe { *libc::__errno_location() = errno };
+    answer.unwrap_or_else(|error| {
+        error.set();
         -1
     })
 }
@@ -52,11 +73,8 @@ macro_rules! opening {
             unsafe extern "C" fn $name(
                 $($folder: c_int,)? path: *const c_char, flags: c_int $(, $mode: c_uint)?
             ) -> c_int {
-                if is_device(path) {
-                    return result(files::open(flags));
-                }
                 // SAFETY: the caller's arguments.
-                unsafe { next::$name($($folder,)? path, flags $(, $mode)?) }
+                open_with(path, flags, || unsafe { next::$name($($folder,)? path, flags $(, $mode)?) })
             }
         )*
     };
@@ -131,20 +149,19 @@ fn status_of_device() -> libc::stat {
 }
 
 macro_rules! stating {
-    ($($name:ident($($folder:ident)? ; $($flags:ident)?);)*) => {
+    ($($name:ident($($before:ident),* ; $($flags:ident)?);)*) => {
         $(
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $name(
-                $($folder: c_int,)? path: *const c_char, status: *mut libc::stat $(, $flags: c_int)?
+                $($before: c_int,)* path: *const c_char, status: *mut libc::stat $(, $flags: c_int)?
             ) -> c_int {
                 // SAFETY: the caller's arguments.
-                let answer = unsafe { next::$name($($folder,)? path, status $(, $flags)?) };
+                let answer = unsafe { next::$name($($before,)* path, status $(, $flags)?) };
                 if answer == 0 || !is_missing_device(path) {
                     return answer;
                 }
-                // SAFETY: the caller's struct.
-                unsafe { status.write(status_of_device()) };
-                0
+                // SAFETY: it was zeroed.
+                result(unsafe { memory::write_of_libc(status, &status_of_device()) }.map(|()| 0))
             }
         )*
     };
@@ -157,6 +174,13 @@ stating! {
     lstat64(;);
     fstatat(folder; flags);
     fstatat64(folder; flags);
+    // What stat was in programs that were linked with glibc before 2.33.
+    __xstat(version;);
+    __xstat64(version;);
+    __lxstat(version;);
+    __lxstat64(version;);
+    __fxstatat(version, folder; flags);
+    __fxstatat64(version, folder; flags);
 }
 
 #[unsafe(no_mangle)]
@@ -172,17 +196,17 @@ unsafe extern "C" fn statx(
     if answer == 0 || !is_missing_device(path) {
         return answer;
     }
-    // SAFETY: any bytes are a valid value; the caller's struct.
-    unsafe {
+    // SAFETY: any bytes are a valid value, and all are initialized.
+    let written = unsafe {
         let mut device: libc::statx = MaybeUninit::zeroed().assume_init();
         device.stx_mask = libc::STATX_TYPE | libc::STATX_MODE | libc::STATX_NLINK;
         device.stx_mode = MODE as u16;
         device.stx_nlink = LINKS;
         device.stx_blksize = BLOCK_BYTES;
         device.stx_rdev_major = MAJOR;
-        status.write(device);
-    }
-    0
+        memory::write_of_libc(status, &device)
+    };
+    result(written.map(|()| 0))
 }
 
 /// Everyone may read and write the device; nobody may run it.

@@ -250,8 +250,7 @@ pub fn release_closed() {
             unlock();
         }
     }
-    // SAFETY: the thread's own errno.
-    unsafe { *libc::__errno_location() = before.0 };
+    before.set();
 }
 
 /// Whether this process opened the file, and it is open.

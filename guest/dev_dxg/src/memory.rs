@@ -2,7 +2,7 @@
 //! struct points to is checked where the driver's checks name it (`checks`), and trusted elsewhere, as in a call of
 //! `libdxcore.so`.
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_char, c_void};
 use std::mem::MaybeUninit;
 
 use abi::Plain;
@@ -35,6 +35,40 @@ pub fn read<T: Plain>(address: *const c_void) -> Result<T, Errno> {
         return Ok(unsafe { address.cast::<T>().read_unaligned() });
     }
     Err(Errno::fault())
+}
+
+/// Whether a string of the client is this short text; not if it cannot be read. errno stays as it is.
+pub fn is_text(string: *const c_char, text: &CStr) -> bool {
+    const BYTES_MAX: usize = 16;
+    let wanted = text.to_bytes_with_nul();
+    assert!(wanted.len() <= BYTES_MAX, "{text:?} is no short text");
+    let mut bytes = [0u8; BYTES_MAX];
+    let local = entry(bytes.as_mut_ptr().cast(), wanted.len());
+    // A shorter string may end before a page that cannot be read.
+    let first = wanted.len().min(PAGE_BYTES - string.addr() % PAGE_BYTES);
+    let rest = string.wrapping_add(first).cast_mut().cast();
+    let remote = [entry(string.cast_mut().cast(), first), entry(rest, wanted.len() - first)];
+    let before = Errno::last();
+    // SAFETY: writes to `bytes` only; the kernel checks the other addresses.
+    let copied =
+        unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, remote.as_ptr(), 2, 0) };
+    let is_blocked = is_blocked(copied);
+    before.set();
+    if is_blocked && !string.is_null() {
+        // SAFETY: the client must pass a valid pointer.
+        return unsafe { CStr::from_ptr(string) } == text;
+    }
+    copied == wanted.len() as isize && &bytes[..wanted.len()] == wanted
+}
+
+/// Writes a struct of libc to the client's memory.
+///
+/// # Safety
+/// All bytes of the value are initialized.
+pub unsafe fn write_of_libc<T>(address: *mut T, value: &T) -> Result<(), Errno> {
+    // SAFETY: a `T` has as many bytes.
+    unsafe { write_bytes(address.cast(), std::ptr::from_ref(value).cast(), size_of::<T>()) }
+        .map_err(|_| Errno(libc::EFAULT))
 }
 
 /// Writes the client's struct back.
@@ -133,6 +167,29 @@ mod tests {
         let mut word = 0u64;
         assert_eq!(write((&raw mut word).cast(), &7u64), Ok(()));
         assert_eq!(word, 7);
+    }
+
+    #[test]
+    fn a_string_is_compared_as_far_as_it_can_be_read() {
+        // SAFETY: private memory of this test.
+        let page = unsafe {
+            let page = page_before_a_hole();
+            libc::mprotect(page.cast(), PAGE_BYTES, libc::PROT_READ | libc::PROT_WRITE);
+            page
+        };
+        let is_device = |string: &[u8]| {
+            let at = page.wrapping_add(PAGE_BYTES - string.len());
+            // SAFETY: the last bytes of the page.
+            unsafe { std::ptr::copy_nonoverlapping(string.as_ptr(), at, string.len()) };
+            is_text(at.cast(), c"/dev/dxg")
+        };
+        assert!(is_device(b"/dev/dxg\0") && is_device(b"/dev/dxg\0more"));
+        for other in [&b"/dev/dxg"[..], b"/dev/dx\0", b"/dev/dxgs\0", b"/\0", b"\0", b""] {
+            assert!(!is_device(other), "{other:?}");
+        }
+        Errno(libc::ENOTTY).set();
+        assert!(!is_text(std::ptr::null(), c"/dev/dxg") && !is_text(8 as *const c_char, c""));
+        assert_eq!(Errno::last(), Errno::NOTTY, "errno has changed");
     }
 
     #[test]

@@ -4,6 +4,8 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use crate::status::Errno;
+
 /// Where a function is; NULL if no library behind this one has it.
 fn find(address: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     let known = address.load(Ordering::Acquire);
@@ -35,8 +37,7 @@ macro_rules! next_functions {
             pub unsafe fn $name($($parameter: $type),*) -> c_int {
                 let address = find(&addresses::$name, name_of(concat!(stringify!($name), "\0")));
                 if address.is_null() {
-                    // SAFETY: the thread's own errno.
-                    unsafe { *libc::__errno_location() = libc::ENOSYS };
+                    Errno(libc::ENOSYS).set();
                     return -1;
                 }
                 // SAFETY: the function of this name has this type; variadic arguments are passed as others are.
@@ -76,6 +77,12 @@ next_functions! {
     stat64(path: *const c_char, status: *mut libc::stat);
     lstat(path: *const c_char, status: *mut libc::stat);
     lstat64(path: *const c_char, status: *mut libc::stat);
+    __xstat(version: c_int, path: *const c_char, status: *mut libc::stat);
+    __xstat64(version: c_int, path: *const c_char, status: *mut libc::stat);
+    __lxstat(version: c_int, path: *const c_char, status: *mut libc::stat);
+    __lxstat64(version: c_int, path: *const c_char, status: *mut libc::stat);
+    __fxstatat(version: c_int, folder: c_int, path: *const c_char, status: *mut libc::stat, flags: c_int);
+    __fxstatat64(version: c_int, folder: c_int, path: *const c_char, status: *mut libc::stat, flags: c_int);
     fstatat(folder: c_int, path: *const c_char, status: *mut libc::stat, flags: c_int);
     fstatat64(folder: c_int, path: *const c_char, status: *mut libc::stat, flags: c_int);
     statx(folder: c_int, path: *const c_char, flags: c_int, mask: c_uint, status: *mut libc::statx);

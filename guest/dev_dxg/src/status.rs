@@ -29,6 +29,12 @@ impl Errno {
         if defects().einval_for_efault { Errno::INVAL } else { Errno(libc::EFAULT) }
     }
 
+    /// Makes it the error of the last failed function of libc.
+    pub fn set(self) {
+        // SAFETY: the thread's own errno.
+        unsafe { *libc::__errno_location() = self.0 };
+    }
+
     /// The error of the last failed function of libc.
     pub fn last() -> Errno {
         // SAFETY: the thread's own errno.
