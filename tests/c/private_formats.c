@@ -4,7 +4,7 @@
 #define _GNU_SOURCE
 #include "cpu_event.h"
 
-enum { MAGIC = 0x31435653, ALLOCATION_MAGIC = 0x31415653, BUSY = 1, SIGNAL, FILL, PAGE_BYTES = 4096 };
+enum { MAGIC = 0x31435653, ALLOCATION_MAGIC = 0x31415653, RESOURCE_MAGIC = 0x31525653, BUSY = 1, SIGNAL, FILL, PAGE_BYTES = 4096 };
 enum { WIDTH = 100, HEIGHT = 64, PITCH = 512, BYTES = PITCH * HEIGHT, USAGE = 3, PATTERN = 0x5A5A1234 };
 
 static handle_t adapter, device, context, paging_queue, picture, notification;
@@ -12,11 +12,14 @@ static struct fence paging, done;
 static int event;
 static uint64_t address;
 
-static NTSTATUS allocate(uint32_t magic, uint32_t *pitch, handle_t *allocation)
+static NTSTATUS allocate(uint32_t of_resource, uint32_t magic, uint32_t *pitch, handle_t *allocation)
 {
     uint32_t data[4] = {magic, WIDTH, HEIGHT, 0};
     D3DDDI_ALLOCATIONINFO2 info = {.pPrivateDriverData = data, .PrivateDriverDataSize = sizeof data};
     D3DKMT_CREATEALLOCATION create = {.hDevice = device, .NumAllocations = 1, .pAllocationInfo2 = &info};
+    create.Flags.CreateResource = 1;
+    create.pPrivateDriverData = &of_resource;
+    create.PrivateDriverDataSize = sizeof of_resource;
     NTSTATUS status = D3DKMTCreateAllocation2(&create);
     *pitch = data[3];
     *allocation = info.hAllocation;
@@ -35,8 +38,9 @@ static void allocates(void)
 {
     uint32_t pitch;
     handle_t refused;
-    EXPECT(allocate(0, &pitch, &refused), STATUS_INVALID_PARAMETER);
-    EXPECT(allocate(ALLOCATION_MAGIC, &pitch, &picture), STATUS_SUCCESS);
+    EXPECT(allocate(RESOURCE_MAGIC, 0, &pitch, &refused), STATUS_INVALID_PARAMETER);
+    EXPECT(allocate(0, ALLOCATION_MAGIC, &pitch, &refused), STATUS_INVALID_PARAMETER);
+    EXPECT(allocate(RESOURCE_MAGIC, ALLOCATION_MAGIC, &pitch, &picture), STATUS_SUCCESS);
     CHECK(pitch == PITCH, "the driver wrote the pitch %u", pitch);
     D3DDDI_MAPGPUVIRTUALADDRESS map = {.hPagingQueue = paging_queue, .hAllocation = picture};
     map.SizeInPages = BYTES / PAGE_BYTES;

@@ -15,6 +15,7 @@
 
 #define MAGIC 0x31435653u /* "SVC1" */
 #define ALLOCATION_MAGIC 0x31415653u /* "SVA1" */
+#define RESOURCE_MAGIC 0x31525653u   /* "SVR1" */
 #define NODES 8
 #define JOBS 16
 #define WORDS 64
@@ -341,10 +342,14 @@ static NTSTATUS escape(void *context, UINT64 now, DXGKARG_ESCAPE *args)
     return STATUS_SUCCESS;
 }
 
-/* Private data of an allocation: { ALLOCATION_MAGIC, width, height, pitch }; the driver fills in the pitch. */
+/* Private data of a new resource: { RESOURCE_MAGIC }. Those of an allocation: { ALLOCATION_MAGIC, width, height, pitch };
+ * the driver fills in the pitch. */
 static NTSTATUS create_allocation(void *context, UINT64 now, DXGKARG_CREATEALLOCATION *args)
 {
     DXGK_ALLOCATIONINFO *info = args->pAllocationInfo;
+    const UINT *resource = args->pPrivateDriverData;
+    if (args->Flags & 1 && (args->PrivateDriverDataSize != 4 || resource[0] != RESOURCE_MAGIC))
+        return STATUS_INVALID_PARAMETER;
     for (UINT n = 0; n < args->NumAllocations; n++) {
         UINT *word = info[n].pPrivateDriverData;
         if (info[n].PrivateDriverDataSize != 16 || word[0] != ALLOCATION_MAGIC || word[1] == 0 || word[2] == 0)
@@ -354,6 +359,15 @@ static NTSTATUS create_allocation(void *context, UINT64 now, DXGKARG_CREATEALLOC
         info[n].Alignment = 65536;
         info[n].Flags |= 4;
     }
+    return STATUS_SUCCESS;
+}
+
+/* The data are as the driver left them. */
+static NTSTATUS open_allocation(void *context, UINT64 now, DXGKARG_OPENALLOCATION *args)
+{
+    const UINT *word = args->pPrivateDriverData;
+    if (args->PrivateDriverDataSize != 16 || word[0] != ALLOCATION_MAGIC || word[3] < word[1] * 4)
+        return STATUS_INVALID_PARAMETER;
     return STATUS_SUCCESS;
 }
 
@@ -382,7 +396,8 @@ static const DRIVER_INITIALIZATION_DATA table = {
     .DxgkDdiDestroyContext = destroy_context, .DxgkDdiCreateHwQueue = create_hw_queue,
     .DxgkDdiDestroyHwQueue = destroy_hw_queue, .DxgkDdiSubmitCommandToHwQueue = submit_to_hw_queue,
     .DxgkDdiCreateCpuEvent = create_event, .DxgkDdiDestroyCpuEvent = destroy_event, .DxgkDdiEscape = escape,
-    .DxgkDdiCreateAllocation = create_allocation, .SimSaveState = save, .SimRestoreState = restore,
+    .DxgkDdiCreateAllocation = create_allocation, .DxgkDdiOpenAllocation = open_allocation,
+    .SimSaveState = save, .SimRestoreState = restore,
 };
 
 const DRIVER_INITIALIZATION_DATA *DxgkMiniportEntry(const DXGKRNL_INTERFACE *pDxgkrnl, void **pContext)

@@ -104,6 +104,10 @@ fn nothing_is_left_of_a_driver_that_was_killed() {
     let _alone = alone();
     let driver: PathBuf = native();
     leaves_nothing(start(&driver), &driver, |daemon| {
+        // The driver sees private data of resources and allocations, and its client what the driver wrote.
+        let output = daemon.run("private_formats", &[]);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.ends_with("private formats: all as expected\n"), "{text}");
         let pid = Pid::from_raw(hosts(&driver)[0]).expect("a process");
         kill_process(pid, Signal::KILL).expect("it is ours");
         // It is noticed at the next DDI.
