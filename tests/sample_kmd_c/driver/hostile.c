@@ -7,9 +7,9 @@
 
 #include "dxgk_miniport.h"
 
-enum { STORES = 1, PRINTS, TIMER, NODE, SLOW, CALLS };
+enum { STORES = 1, PRINTS, TIMER, NODE, SLOW, CALLS, LOADS };
 
-/* The system call of CALLS. */
+/* The system call of CALLS and LOADS. */
 #ifndef CALL
 #define CALL SYS_getpid
 #endif
@@ -28,6 +28,13 @@ static void work(void)
         if (now >= end)
             return;
     }
+}
+
+/* Runs while the object is loaded. */
+__attribute__((constructor)) static void load(void)
+{
+    if (DOES == LOADS)
+        syscall(CALL, -1, 0, 0, 0);
 }
 
 /* A timer that is due at once. */

@@ -31,7 +31,7 @@ pub fn build(folder: &Path, name: &str, output: &str, flags: &[&str]) -> anyhow:
     Ok(object)
 }
 
-/// Builds the program that runs drivers, which the tests need beside their own.
-pub fn provide_driver_host() -> anyhow::Result<()> {
-    artifacts::programs(["driver-host"], &Steps::new()).map(drop)
+/// Builds the program that runs drivers, which the tests need beside their own; returns its path.
+pub fn provide_driver_host() -> anyhow::Result<PathBuf> {
+    artifacts::programs(["driver-host"], &Steps::new()).map(|[program]| program)
 }

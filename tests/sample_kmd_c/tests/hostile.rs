@@ -2,8 +2,15 @@
 
 mod common;
 
+use std::io::Read as _;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, Stdio};
+
 use common::{driver, passes_in_the_model, program};
 use covers::covers;
+use sample_kmd_c::provide_driver_host;
 use scenario::model::ModelWorld;
 
 /// Creates contexts on the hostile driver's adapter, and works on another.
@@ -93,7 +100,7 @@ fn a_timer_that_is_always_due_expires_a_bounded_number_of_times() {
 }
 
 /// The number of SIGSYS on x86-64.
-const SIGSYS: u32 = 31;
+const SIGSYS: i32 = 31;
 
 #[test]
 fn a_forbidden_system_call_loses_the_driver() {
@@ -105,4 +112,25 @@ fn a_forbidden_system_call_loses_the_driver() {
     }
     let notes = notes_with(&CONTEXTS.replace("ENDS", "ok"), "SYS_getpid", &["-DDOES=6"]);
     assert!(!notes.contains("died"), "{notes}");
+}
+
+#[test]
+fn a_driver_is_restricted_before_it_is_loaded_unless_the_sandbox_is_off() {
+    let driver = driver("hostile", "loads", &["-DDOES=7", "-DCALL=SYS_connect"]);
+    let program = provide_driver_host().expect("driver-host is built");
+    for (level, signal) in [("auto", Some(SIGSYS)), ("require", Some(SIGSYS)), ("off", None)] {
+        let (mut socket, its_end) = UnixStream::pair().expect("a pair of sockets");
+        let mut child = Command::new(&program)
+            .arg(format!("--sandbox={level}"))
+            .arg(&driver)
+            .stdin(OwnedFd::from(its_end))
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("driver-host starts");
+        // It says that the driver is loaded, or the socket closes with the process.
+        let said = socket.read(&mut [0; 64]).expect("a message or its end");
+        assert_eq!(said > 0, signal.is_none(), "{level}");
+        drop(socket);
+        assert_eq!(child.wait().expect("its status").signal(), signal, "{level}");
+    }
 }
