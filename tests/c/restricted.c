@@ -1,6 +1,9 @@
-/* In a VM: prints what restricts each thread of the broker, and that nothing restricts this program, which the agent has
+/* In a VM: sends the broker a descriptor that no request has, which a thread of its own closes; then prints what restricts each thread of the broker, and that nothing restricts this program, which the agent has
  * started. Threads with the same rights are one line. */
 #define _GNU_SOURCE
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "broker.h"
@@ -52,11 +55,39 @@ static void print(const char *whose, pid_t process)
         closedir(tasks);
 }
 
+/* Returns whether the broker has closed the connection, as it does for what is no request. */
+static int sends_a_pipe(void)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = "/run/gpupv/broker.sock"};
+    int broker = socket(AF_UNIX, SOCK_SEQPACKET, 0), pipes[2];
+    char control[CMSG_SPACE(sizeof(int))] = {0}, byte = 0;
+    struct iovec part = {&byte, 1};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof(int));
+    if (pipe(pipes) || connect(broker, (struct sockaddr *)&address, sizeof address))
+        return 0;
+    memcpy(CMSG_DATA(rights), &pipes[0], sizeof(int));
+    if (sendmsg(broker, &message, 0) != 1)
+        return 0;
+    close(pipes[0]);
+    char reply[256];
+    while (recv(broker, reply, sizeof reply, 0) > 0)
+        ;
+    /* The pipe has no reader once the broker's thread has closed it. */
+    signal(SIGPIPE, SIG_IGN);
+    while (write(pipes[1], &byte, 1) == 1)
+        usleep(1000);
+    return 1;
+}
+
 int main(void)
 {
     pid_t broker = broker_process();
-    if (broker < 0) {
-        printf("there is no broker\n");
+    if (broker < 0 || !sends_a_pipe() || broker_process() != broker) {
+        printf("there is no broker, or it has ended\n");
         return 1;
     }
     print("broker", broker);

@@ -26,10 +26,8 @@ const ALLOCATION: Handle = Handle(0x4000_0100);
 const ADDRESS: u64 = 0x7000_1000;
 const OK: i32 = 0;
 
-/// Starts the session and creates an allocation of memory of this process, which the host says to be at [`ADDRESS`].
-fn host_of_an_allocation() -> Peer {
-    let listener = Listener::new();
-    point_environment_to(&listener.path);
+/// Creates an allocation of memory of this process, which the host says to be at [`ADDRESS`].
+fn create(host: impl FnOnce() -> Peer) -> Peer {
     let creating = thread::spawn(|| {
         let mut info = D3DDDI_ALLOCATIONINFO2::default();
         info.Anonymous1.pSystemMem = std::ptr::with_exposed_provenance(ADDRESS as usize);
@@ -43,7 +41,7 @@ fn host_of_an_allocation() -> Peer {
         assert_eq!(unsafe { D3DKMTCreateAllocation2(&mut create) }, OK);
         assert_eq!(info.hAllocation, ALLOCATION.0);
     });
-    let mut host = listener.accept(Welcome { status_slot_plus_one: STATUS + 1, ..welcome() }, 64);
+    let mut host = host();
     let (request, _) = host.call();
     let reply = Reply::Allocations {
         resource: Handle::NULL,
@@ -56,6 +54,13 @@ fn host_of_an_allocation() -> Peer {
     host.answer(request, NtStatus::SUCCESS, &reply);
     creating.join().unwrap();
     host
+}
+
+/// Starts the session, and creates the allocation.
+fn host_of_an_allocation() -> Peer {
+    let listener = Listener::new();
+    point_environment_to(&listener.path);
+    create(|| listener.accept(Welcome { status_slot_plus_one: STATUS + 1, ..welcome() }, 64))
 }
 
 fn arguments() -> D3DKMT_LOCK2 {
@@ -95,7 +100,8 @@ fn unlock_one_way(host: &mut Peer) {
 
 #[test]
 fn only_a_lock_whose_answer_is_not_known_asks_the_host() {
-    let host = &mut host_of_an_allocation();
+    let mut peer = host_of_an_allocation();
+    let host = &mut peer;
     let (success, invalid) = (NtStatus::SUCCESS, NtStatus::INVALID_PARAMETER);
     assert!(lock_answered(host, arguments(), invalid).is_null());
     assert_eq!(lock_answered(host, arguments(), success) as u64, ADDRESS, "a refused lock says no address");
@@ -133,4 +139,13 @@ fn only_a_lock_whose_answer_is_not_known_asks_the_host() {
     });
     assert_eq!(destroyed, OK);
     assert!(lock_answered(host, arguments(), invalid).is_null(), "it has ended");
+
+    // A program that only locks notices that the host is gone.
+    let mut peer = create(|| peer);
+    lock_answered(&mut peer, arguments(), success);
+    lock_one_way(&mut peer);
+    drop(peer);
+    let mut lock = arguments();
+    // SAFETY: the struct is valid.
+    assert_ne!(unsafe { D3DKMTLock2(&mut lock) }, OK);
 }

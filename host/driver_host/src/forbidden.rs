@@ -6,7 +6,7 @@
 
 use std::ffi::c_long;
 
-use sandbox::thread_calls::{has_bits, is, is_not};
+use sandbox::thread_calls::{SIGNALING_COMMANDS, SOCKET_TYPE, has_bits, is, is_none_of, is_not};
 use sandbox::violation::{self, Ending};
 use sandbox::{BackendError, Conditions, Filters, calls};
 
@@ -42,7 +42,9 @@ const KERNEL: &[c_long] = calls![
 
 /// Calls of which only some are forbidden.
 const SOME: &[c_long] = calls![
-    SYS_kill SYS_tgkill SYS_rt_sigqueueinfo SYS_rt_tgsigqueueinfo SYS_clone SYS_socketpair SYS_ioctl
+    SYS_kill SYS_tgkill SYS_rt_sigqueueinfo SYS_rt_tgsigqueueinfo SYS_clone SYS_socketpair SYS_ioctl SYS_fcntl
+    SYS_prlimit64 SYS_sched_setaffinity SYS_sched_setscheduler SYS_sched_setparam SYS_sched_setattr SYS_setpriority
+    SYS_ioprio_set
 ];
 
 /// Flags of `clone` that make a namespace.
@@ -56,15 +58,22 @@ const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWNET,
 ];
 
-/// The bits of a socket's type, without its flags.
-const SOCKET_TYPE: u64 = 0xf;
-
 /// When a call is forbidden, one alternative for each rule; empty: always.
 fn conditions(call: c_long) -> Result<Conditions, BackendError> {
     match call {
         // A signal for another process.
         libc::SYS_kill | libc::SYS_tgkill | libc::SYS_rt_sigqueueinfo | libc::SYS_rt_tgsigqueueinfo => {
             Ok(vec![is_not(0, std::process::id().into())?])
+        }
+        libc::SYS_fcntl => SIGNALING_COMMANDS.into_iter().map(|command| is(1, command)).collect(),
+        // Limits and priorities of another process: one of processor time would end it.
+        libc::SYS_prlimit64
+        | libc::SYS_sched_setaffinity
+        | libc::SYS_sched_setscheduler
+        | libc::SYS_sched_setparam
+        | libc::SYS_sched_setattr => Ok(vec![is_none_of(0, &[0, std::process::id().into()])?]),
+        libc::SYS_setpriority | libc::SYS_ioprio_set => {
+            Ok(vec![is_none_of(1, &[0, std::process::id().into()])?])
         }
         libc::SYS_clone => NAMESPACES.into_iter().map(|flag| has_bits(0, flag as u64, flag as u64)).collect(),
         // Datagrams could go to any datagram socket by its path.
@@ -103,7 +112,7 @@ mod tests {
     fn each_of_them_ends_the_process_and_is_named() {
         let (all, dgram, new_user) = ([0; 4], libc::SOCK_DGRAM.into(), libc::CLONE_NEWUSER | libc::SIGCHLD);
         let unix = libc::AF_UNIX.into();
-        let forbidden: [Call; 25] = [
+        let forbidden: [Call; 29] = [
             ("ptrace", libc::SYS_ptrace, all),
             ("process_vm_readv", libc::SYS_process_vm_readv, all),
             ("process_vm_writev", libc::SYS_process_vm_writev, all),
@@ -128,6 +137,10 @@ mod tests {
             ("clone", libc::SYS_clone, [new_user.into(), 0, 0, 0]),
             ("socketpair", libc::SYS_socketpair, [unix, dgram, 0, 0]),
             ("socketpair", libc::SYS_socketpair, [libc::AF_NETLINK.into(), 0, 0, 0]),
+            ("fcntl", libc::SYS_fcntl, [-1, libc::F_SETOWN.into(), 1, 0]),
+            ("prlimit64", libc::SYS_prlimit64, [1, libc::RLIMIT_CPU as c_long, 0, 0]),
+            ("sched_setaffinity", libc::SYS_sched_setaffinity, [1, 0, 0, 0]),
+            ("setpriority", libc::SYS_setpriority, [libc::PRIO_PROCESS as c_long, 1, 0, 0]),
             ("ioctl", libc::SYS_ioctl, [0, libc::TIOCSTI as c_long, 0, 0]),
         ];
         assert_ends(&filters().unwrap(), ENDING, &forbidden);
@@ -157,6 +170,9 @@ mod tests {
             (libc::SYS_clone, [fork, 0, 0, 0]),
             (libc::SYS_socketpair, [unix, stream, 0, 0]),
             (libc::SYS_tgkill, [std::process::id().into(), 0, 0, 0]),
+            (libc::SYS_prlimit64, [0, libc::RLIMIT_NOFILE as c_long, 0, 0]),
+            (libc::SYS_fcntl, [0, libc::F_GETFD.into(), 0, 0]),
+            (libc::SYS_sched_setaffinity, [0; 4]),
         ];
         for (number, arguments) in calls {
             // A child of `clone` goes on here as well, and ends alike.

@@ -229,8 +229,13 @@ fn a_process_that_is_killed_while_idle_is_reaped_at_once() {
 fn the_process_ends_with_its_socket_even_inside_of_a_ddi() {
     for word in [1, 6, 7] {
         let (mut socket, its_end) = UnixStream::pair().unwrap();
-        let mut host = Command::new(env!("CARGO_BIN_EXE_driver-host"));
-        let mut host = host.arg(driver()).stdin(OwnedFd::from(its_end)).spawn().unwrap();
+        // The command has the process's end of the socket, so it does not outlive this.
+        let mut host = Command::new(env!("CARGO_BIN_EXE_driver-host"))
+            .arg("--sandbox=auto")
+            .arg(driver())
+            .stdin(OwnedFd::from(its_end))
+            .spawn()
+            .unwrap();
         let hello: Hello = messages::read(&mut socket).unwrap();
         assert!(hello.loaded.is_ok());
         messages::write(&mut socket, &escape(word)).unwrap();

@@ -28,7 +28,16 @@ pub const EVERY: &[c_long] = calls![
 const PR_SET_VMA: u64 = 0x5356_4d41;
 
 /// Values of the first argument of `prctl` that every thread may pass.
-const PRCTL_OPTIONS: [u64; 3] = [libc::PR_SET_NAME as u64, libc::PR_GET_NAME as u64, PR_SET_VMA];
+const PRCTL_OPTIONS: [u64; 4] =
+    [libc::PR_SET_NAME as u64, libc::PR_GET_NAME as u64, PR_SET_VMA, libc::PR_SET_NO_NEW_PRIVS as u64];
+
+/// Commands of `fcntl` that make the system send signals to a process of the caller's choice.
+pub const SIGNALING_COMMANDS: [u64; 3] = [libc::F_SETOWN as u64, F_SETSIG, F_SETOWN_EX];
+const F_SETSIG: u64 = 10;
+const F_SETOWN_EX: u64 = 15;
+
+/// The bits of a socket's type, without its flags.
+pub const SOCKET_TYPE: u64 = 0xf;
 
 /// A condition: the lower 32 bits of an argument are this value.
 ///
@@ -46,6 +55,24 @@ pub fn is(argument: u8, value: u64) -> Result<SeccompRule, BackendError> {
 /// As [`is`].
 pub fn is_not(argument: u8, value: u64) -> Result<SeccompRule, BackendError> {
     SeccompRule::new(vec![SeccompCondition::new(argument, Dword, Ne, value)?])
+}
+
+/// A condition: the lower 32 bits of an argument are none of these values.
+///
+/// # Errors
+///
+/// As [`is`].
+pub fn is_none_of(argument: u8, values: &[u64]) -> Result<SeccompRule, BackendError> {
+    let conditions = values.iter().map(|value| SeccompCondition::new(argument, Dword, Ne, *value));
+    SeccompRule::new(conditions.collect::<Result<_, _>>()?)
+}
+
+/// A pair of sockets of this family and type.
+fn pair(family: i32, kind: i32) -> Result<SeccompRule, BackendError> {
+    SeccompRule::new(vec![
+        SeccompCondition::new(0, Dword, Eq, family as u64)?,
+        SeccompCondition::new(1, Dword, MaskedEq(SOCKET_TYPE), kind as u64)?,
+    ])
 }
 
 /// A condition: the bits of an argument under the mask have this value.
@@ -78,7 +105,11 @@ pub fn conditions(call: c_long) -> Result<Conditions, BackendError> {
         // The watch of a sync file needs its owner's right to read for a moment. Nobody else gets a right. The mode is a
         // number of 32 bits.
         libc::SYS_fchmodat => vec![has_bits(2, u64::from(!(libc::S_IRUSR | libc::S_IWUSR)), 0)?],
-        libc::SYS_socketpair => vec![is(0, libc::AF_UNIX as u64)?],
+        libc::SYS_fcntl => vec![is_none_of(1, &SIGNALING_COMMANDS)?],
+        // Datagrams could go to any datagram socket by its path.
+        libc::SYS_socketpair => {
+            vec![pair(libc::AF_UNIX, libc::SOCK_STREAM)?, pair(libc::AF_UNIX, libc::SOCK_SEQPACKET)?]
+        }
         _ => Vec::new(),
     })
 }

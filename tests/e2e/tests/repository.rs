@@ -151,6 +151,8 @@ const TEST_EDGES: [(&str, &str); 14] = [
     // Micro-benchmarks.
     ("gpupv-bench", "barriers"),
     ("gpupv-bench", "drivers"),
+    // What a process between a VM and the kernel would cost.
+    ("gpupv-bench", "frame_ring"),
     ("gpupv-bench", "hazards"),
 ];
 

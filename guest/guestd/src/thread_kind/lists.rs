@@ -13,11 +13,12 @@ use sandbox::{BackendError, Conditions, Filters, calls};
 
 use super::ThreadKind;
 
-/// Processes of the guest: their connections, exits and descriptors, which threads close.
+/// Processes of the guest: their connections, exits and descriptors, which threads close. `seccomp` is of those threads: they
+/// begin with this list and add their own.
 #[rustfmt::skip]
 const CLIENTS: &[c_long] = calls![
     SYS_epoll_wait SYS_epoll_pwait SYS_epoll_create1 SYS_epoll_ctl SYS_accept4 SYS_getsockopt SYS_setsockopt SYS_pidfd_open
-    SYS_recvmsg SYS_sendmsg SYS_shutdown SYS_eventfd2 SYS_readlink SYS_readlinkat SYS_clone SYS_clone3
+    SYS_recvmsg SYS_sendmsg SYS_shutdown SYS_eventfd2 SYS_readlink SYS_readlinkat SYS_clone SYS_clone3 SYS_seccomp
 ];
 
 /// The host: the link, streams of processes and event channels. A socket is of vsock, so no other address is reached.

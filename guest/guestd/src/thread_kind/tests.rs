@@ -41,6 +41,8 @@ fn forbidden() -> Vec<Call> {
         ("mknodat", libc::SYS_mknodat, [-1, 0, device, 0]),
         ("fchmodat", libc::SYS_fchmodat, [-1, 0, 0o4700, 0]),
         ("ioctl", libc::SYS_ioctl, [0, libc::TIOCSTI as c_long, 0, 0]),
+        ("socketpair", libc::SYS_socketpair, [libc::AF_UNIX.into(), libc::SOCK_DGRAM.into(), 0, 0]),
+        ("fcntl", libc::SYS_fcntl, [-1, libc::F_SETOWN.into(), 1, 0]),
         ("setrlimit", libc::SYS_setrlimit, [0; 4]),
         ("setuid", libc::SYS_setuid, [0; 4]),
         ("chown", libc::SYS_chown, [0; 4]),
@@ -52,6 +54,16 @@ fn a_forbidden_call_ends_the_broker_from_each_kind_of_thread_and_is_named() {
     for kind in ThreadKind::ALL {
         assert_forbidden(*kind, &forbidden());
     }
+}
+
+/// As the broker's thread starts it: with the first foreign descriptor of a user.
+#[test]
+fn a_closing_thread_adds_its_list_to_that_of_the_broker() {
+    let closer = ThreadKind::Closer.filters().unwrap();
+    let ended = in_child(&ThreadKind::Broker.filters().unwrap(), ThreadKind::ENDING, || {
+        i32::from(closer.install().is_err())
+    });
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
 }
 
 /// It has the list of the broker as well, whose thread starts it.

@@ -3,6 +3,7 @@
 
 use std::ffi::c_void;
 
+use client::Port as _;
 use d3dkmt::limits::DEVICE_MEMORY_START;
 use d3dkmt::{Call, CreateAllocationFlags, DestroyAllocationFlags, Handle, NtStatus, Reply, ResourceInfo};
 
@@ -204,6 +205,8 @@ pub(super) fn lock2(session: &Session, arguments: &mut D3DKMT_LOCK2) -> ThunkRes
     let call = Call::Lock { device, allocation, flags: arguments.Flags };
     if arguments.Flags == 0
         && session.reports_no_stopped_device()
+        // A program that makes no other call must still notice a lost transport.
+        && !session.port().may_be_lost()
         && let Some(address) = session.port().lock_again(device, allocation)
     {
         session.port().channel().post(&call, &Wakes::None)?;
