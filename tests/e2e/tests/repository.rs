@@ -135,7 +135,7 @@ const EDGES: [(&str, &[&str]); 38] = [
 ];
 
 /// Additional workspace crates that only tests may use.
-const TEST_EDGES: [(&str, &str); 14] = [
+const TEST_EDGES: [(&str, &str); 15] = [
     ("attacks", "fence_page"),
     ("attacks", "frame_ring"),
     ("dxgkrnl", "kmd"),
