@@ -12,6 +12,11 @@ pub(crate) fn name_of(call: c_long) -> Option<&'static str> {
     constant.strip_prefix("SYS_")
 }
 
+/// There are no lists for other processors, so nothing is to be named.
+#[cfg(not(target_arch = "x86_64"))]
+const NAMES: &[(c_long, &str)] = names![];
+
+#[cfg(target_arch = "x86_64")]
 #[rustfmt::skip]
 const NAMES: &[(c_long, &str)] = names![
     SYS_read SYS_write SYS_open SYS_close SYS_stat SYS_fstat SYS_lstat SYS_poll SYS_lseek SYS_mmap
