@@ -11,7 +11,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
-use frame_ring::{AREA_BYTES, LOOK_NS_MAX, MappedArea, OwnMappedArea, Patience, Receiver, Sender};
+use frame_ring::{AREA_BYTES, MappedArea, OwnMappedArea, Patience, Receiver, Sender, look_until};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 const FRAME: [u8; 44] = [7; 44];
@@ -68,21 +68,6 @@ impl End {
         }
     }
 
-    fn has_bytes_within(&mut self, nanos: u64) -> bool {
-        let began = Instant::now();
-        loop {
-            for _ in 0..16 {
-                if !self.receiver.is_empty() {
-                    return true;
-                }
-                std::hint::spin_loop();
-            }
-            if began.elapsed().as_nanos() as u64 >= nanos {
-                return false;
-            }
-        }
-    }
-
     /// Waits for one frame; false at the end of the stream.
     fn receive(&mut self) -> bool {
         self.bytes.clear();
@@ -92,7 +77,7 @@ impl End {
                 continue;
             }
             if self.patience.looks() {
-                let found = self.has_bytes_within(LOOK_NS_MAX);
+                let found = look_until(|| !self.receiver.is_empty());
                 self.patience.looked(found);
                 if found {
                     continue;

@@ -6,11 +6,11 @@
 
 use std::ffi::c_long;
 
-use sandbox::thread_calls::{SIGNALING_COMMANDS, SOCKET_TYPE, has_bits, is, is_none_of, is_not};
+use sandbox::thread_calls::{SIGNALING_COMMANDS, SOCKET_TYPE, has_bits, is, is_none_of};
 use sandbox::violation::{self, Ending};
 use sandbox::{BackendError, Conditions, Filters, calls};
 
-/// What is said when a driver makes one of them.
+/// The line that names such a call of a driver.
 pub const ENDING: Ending = Ending {
     program: "driver-host",
     what: "the driver",
@@ -63,7 +63,7 @@ fn conditions(call: c_long) -> Result<Conditions, BackendError> {
     match call {
         // A signal for another process.
         libc::SYS_kill | libc::SYS_tgkill | libc::SYS_rt_sigqueueinfo | libc::SYS_rt_tgsigqueueinfo => {
-            Ok(vec![is_not(0, std::process::id().into())?])
+            Ok(vec![is_none_of(0, &[std::process::id().into()])?])
         }
         libc::SYS_fcntl => SIGNALING_COMMANDS.into_iter().map(|command| is(1, command)).collect(),
         // Limits and priorities of another process: one of processor time would end it.
@@ -80,7 +80,7 @@ fn conditions(call: c_long) -> Result<Conditions, BackendError> {
         libc::SYS_socketpair => {
             let kinds = [libc::SOCK_DGRAM, libc::SOCK_RAW].into_iter();
             let kinds = kinds.map(|kind| has_bits(1, SOCKET_TYPE, kind as u64));
-            kinds.chain([is_not(0, libc::AF_UNIX as u64)]).collect()
+            kinds.chain([is_none_of(0, &[libc::AF_UNIX as u64])]).collect()
         }
         // Input for the terminal that the daemon was started from.
         libc::SYS_ioctl => {

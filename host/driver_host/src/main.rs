@@ -47,7 +47,7 @@ fn restrict(level: Level) -> Result<(), String> {
     #[cfg(target_arch = "x86_64")]
     let forbid = forbidden::forbid;
     #[cfg(not(target_arch = "x86_64"))]
-    let forbid = || Err(format!("there is no list for {}", std::env::consts::ARCH));
+    let forbid = || Err(sandbox::no_lists());
     match level {
         Level::Off => Ok(()),
         // Where it is missing, the daemon's own lists are, and the daemon says so.

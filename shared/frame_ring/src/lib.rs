@@ -23,7 +23,7 @@ mod patience;
 
 pub use mapped::{MappedArea, OwnMappedArea};
 pub use outlet::{KICK, Outlet, Way};
-pub use patience::{LOOK_NS_MAX, Patience};
+pub use patience::{LOOK_NS_MAX, Patience, look_until};
 
 /// Bytes of the words of an area, before its ring: a page.
 pub const HEAD_BYTES: usize = 4096;

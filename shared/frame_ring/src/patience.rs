@@ -4,12 +4,35 @@
 //! where nothing comes for long. So a side looks as long as that has brought something lately. Once it has not, a few
 //! times, it stops, and tries again after a number of sleeps that doubles each time.
 
+use std::time::Instant;
+
 /// The longest look between two processes of one machine, in nanoseconds.
 pub const LOOK_NS_MAX: u64 = 50_000;
 /// Looks in a row without a result, before a side stops looking.
 const MISSES_MAX: u32 = 3;
 const PAUSE_MIN: u32 = 16;
 const PAUSE_MAX: u32 = 4096;
+/// Looks between two readings of the clock.
+const LOOKS_PER_CLOCK: u32 = 16;
+
+/// Looks until `is_there`, for at most [`LOOK_NS_MAX`]. False if the time is over.
+pub fn look_until(mut is_there: impl FnMut() -> bool) -> bool {
+    if is_there() {
+        return true;
+    }
+    let began = Instant::now();
+    loop {
+        for _ in 0..LOOKS_PER_CLOCK {
+            if is_there() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        if began.elapsed().as_nanos() as u64 >= LOOK_NS_MAX {
+            return false;
+        }
+    }
+}
 
 /// Decides how long to look, from what looking has brought.
 #[derive(Clone, Debug)]

@@ -21,7 +21,7 @@ mod files;
 mod filters;
 mod names;
 mod privileges;
-#[cfg(feature = "testing")]
+#[cfg(all(feature = "testing", target_arch = "x86_64"))]
 pub mod testing;
 #[cfg(target_arch = "x86_64")]
 pub mod thread_calls;
@@ -44,7 +44,7 @@ use violation::Ending;
 /// A kind of thread of one program; each has a list of system calls.
 pub trait Kind: Copy + 'static {
     const ALL: &'static [Self];
-    /// What is said when a thread makes a call that is not in its list.
+    /// The line that names a call which is not in the list of its thread.
     const ENDING: Ending;
 
     /// Its word for people, another for each kind.
@@ -57,8 +57,15 @@ pub trait Kind: Copy + 'static {
     ///
     /// # Errors
     ///
-    /// Why there is none on this machine, in words.
-    fn filters(self) -> Result<Filters, String>;
+    /// It is too long.
+    #[cfg(target_arch = "x86_64")]
+    fn filters(self) -> Result<Filters, BackendError>;
+}
+
+/// Why no program has a list of system calls on this processor.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn no_lists() -> String {
+    format!("there are none for {}", std::env::consts::ARCH)
 }
 
 /// Whether the sandbox must be complete.
@@ -148,9 +155,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The filters of all kinds; an error says why there are none.
+#[cfg(not(target_arch = "x86_64"))]
 fn filters<K: Kind>() -> Result<BTreeMap<&'static str, Filters>, String> {
-    let filters = K::ALL.iter().map(|kind| Ok((kind.word(), kind.filters()?)));
+    Err(no_lists())
+}
+
+/// The filters of all kinds; an error says why there are none.
+#[cfg(target_arch = "x86_64")]
+fn filters<K: Kind>() -> Result<BTreeMap<&'static str, Filters>, String> {
+    let filters =
+        K::ALL.iter().map(|kind| Ok((kind.word(), kind.filters().map_err(|error| error.to_string())?)));
     let filters: BTreeMap<_, _> = filters.collect::<Result<_, String>>()?;
     violation::install(K::ENDING).map_err(|error| format!("no handler for SIGSYS: {error}"))?;
     // A thread that ends tries what the others will do.

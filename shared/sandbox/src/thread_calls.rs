@@ -48,15 +48,6 @@ pub fn is(argument: u8, value: u64) -> Result<SeccompRule, BackendError> {
     SeccompRule::new(vec![SeccompCondition::new(argument, Dword, Eq, value)?])
 }
 
-/// A condition: the lower 32 bits of an argument are not this value.
-///
-/// # Errors
-///
-/// As [`is`].
-pub fn is_not(argument: u8, value: u64) -> Result<SeccompRule, BackendError> {
-    SeccompRule::new(vec![SeccompCondition::new(argument, Dword, Ne, value)?])
-}
-
 /// A condition: the lower 32 bits of an argument are none of these values.
 ///
 /// # Errors

@@ -10,7 +10,7 @@ use std::time::Duration;
 use attacks::calls;
 use attacks::relay::Session;
 use covers::covers;
-use d3dkmt::{Call, CreateContextFlags, CreatedSyncObject, EventId, Handle, NtStatus, Reply};
+use d3dkmt::{Call, EventId, NtStatus, Reply};
 use e2e::embedded::Embedded;
 use e2e::ring_client::{RingClient, RingStream, echo, hello_with_rings};
 use e2e::wire::wait_call;
@@ -297,20 +297,6 @@ fn written_memory(guest: &RingGuest) -> Vec<u8> {
     bytes
 }
 
-/// A device, a context and a fence.
-fn objects(client: &mut RingClient<GuestStream<'_>>) -> (Handle, Handle, CreatedSyncObject) {
-    let Reply::Adapters(adapters) = client.call(&ENUMERATE) else { panic!() };
-    let Reply::Device(device) = client.call(&Call::CreateDevice { adapter: adapters[0].handle, flags: 0 })
-    else {
-        panic!()
-    };
-    let Reply::Context(context) = client.call(&calls::context(device, 0, CreateContextFlags::empty())) else {
-        panic!()
-    };
-    let Reply::SyncObject(fence) = client.call(&calls::monitored_fence(device)) else { panic!() };
-    (device, context, fence)
-}
-
 const WORK: Duration = Duration::from_millis(100);
 
 #[test]
@@ -318,7 +304,8 @@ fn a_guest_that_qemu_has_stopped_is_not_written_and_goes_on_with_all_that_it_mis
     let (daemon, socket) = daemon_with_vm(Options::default());
     let mut guest = RingGuest::boot(&socket);
     let mut client = guest.client();
-    let (device, context, fence) = objects(&mut client);
+    let device = client.open_device();
+    let (context, fence) = (client.create_context(device), client.create_fence(device));
     let work = |client: &mut RingClient<GuestStream<'_>>, value: u64| {
         client.call(&wait_call(device, fence.object, value, value));
         let packets = [calls::busy(WORK.as_nanos() as u64), calls::fence_write(fence.gpu_address, value)];

@@ -1,6 +1,6 @@
 //! A client process that writes the rings of its session itself, whatever its stream is.
 
-use d3dkmt::{Call, EscapeFlags, Handle, NtStatus, Reply};
+use d3dkmt::{Call, CreatedSyncObject, EscapeFlags, Handle, NtStatus, Reply};
 use frame_ring::{KICK, MappedArea, OwnMappedArea, Receiver, Sender};
 use proto::PROTOCOL_VERSION;
 use proto::channel::{ToGuest, ToHost, to_host};
@@ -8,7 +8,7 @@ use proto::convert::{FromHost, call_to_frame, from_host};
 use proto::frame::{FrameBuffer, append, decode};
 use proto::session_frames::SessionFrames;
 
-use crate::wire::hello_frame;
+use crate::wire::{context_call, fence_call, hello_frame};
 
 /// The stream of a session with rings.
 pub trait RingStream {
@@ -131,6 +131,23 @@ impl<S: RingStream> RingClient<S> {
         let (request, status, reply) = self.answer();
         assert_eq!((request, status), (self.requests, NtStatus::SUCCESS));
         reply
+    }
+
+    pub fn open_device(&mut self) -> Handle {
+        let Reply::Adapters(adapters) = self.call(&Call::EnumAdapters { capacity: 1 }) else { panic!() };
+        let create = Call::CreateDevice { adapter: adapters[0].handle, flags: 0 };
+        let Reply::Device(device) = self.call(&create) else { panic!() };
+        device
+    }
+
+    pub fn create_context(&mut self, device: Handle) -> Handle {
+        let Reply::Context(context) = self.call(&context_call(device)) else { panic!() };
+        context
+    }
+
+    pub fn create_fence(&mut self, device: Handle) -> CreatedSyncObject {
+        let Reply::SyncObject(fence) = self.call(&fence_call(device, 0)) else { panic!() };
+        fence
     }
 
     /// The reason with which the daemon ends the session.

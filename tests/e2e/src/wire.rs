@@ -301,27 +301,14 @@ impl Client {
     }
 
     pub fn create_context(&mut self, device: Handle) -> Handle {
-        let (_, reply) = self.call(&Call::CreateContextVirtual {
-            device,
-            node_ordinal: 0,
-            engine_affinity: 0,
-            flags: d3dkmt::CreateContextFlags::empty(),
-            client_hint: 0,
-            private_data: Vec::new(),
-        });
+        let (_, reply) = self.call(&context_call(device));
         let Reply::Context(context) = reply else { panic!("no context: {reply:?}") };
         context
     }
 
     /// Creates a monitored fence; adds fence memory as needed.
     pub fn create_fence(&mut self, device: Handle, initial_value: u64) -> CreatedSyncObject {
-        let info = SyncObjectInfo {
-            object_type: SyncObjectType::MONITORED_FENCE,
-            flags: SyncObjectFlags::empty(),
-            initial_value,
-            ..SyncObjectInfo::default()
-        };
-        let create = Call::CreateSynchronizationObject { device, info, legacy: false };
+        let create = fence_call(device, initial_value);
         loop {
             match self.call(&create) {
                 (NtStatus::SUCCESS, Reply::SyncObject(created)) => return created,
@@ -409,6 +396,25 @@ impl Client {
             .expect("fence memory is readable");
         u64::from_ne_bytes(bytes)
     }
+}
+
+/// A context on the first node.
+pub fn context_call(device: Handle) -> Call {
+    Call::CreateContextVirtual {
+        device,
+        node_ordinal: 0,
+        engine_affinity: 0,
+        flags: d3dkmt::CreateContextFlags::empty(),
+        client_hint: 0,
+        private_data: Vec::new(),
+    }
+}
+
+/// A monitored fence.
+pub fn fence_call(device: Handle, initial_value: u64) -> Call {
+    let object_type = SyncObjectType::MONITORED_FENCE;
+    let info = SyncObjectInfo { object_type, initial_value, ..SyncObjectInfo::default() };
+    Call::CreateSynchronizationObject { device, info, legacy: false }
 }
 
 /// A CPU wait for one fence.

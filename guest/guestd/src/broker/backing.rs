@@ -31,7 +31,7 @@ impl<M: Machine> Broker<M> {
         self.attach_backing_until(client, (process, address, pages), at_most);
     }
 
-    /// Nobody waits for pages without a host.
+    /// Ends the waits for pages: no host is there to attach them.
     pub(super) fn stop_awaiting_pages(&mut self) {
         let awaits = |entry: &Client<M::Descriptor>| match entry.state {
             ClientState::AwaitingPages { process, .. } => Some(process),

@@ -75,6 +75,54 @@ fn a_user_that_pins_all_it_can_leaves_pages_to_others() {
     assert_eq!(harness.broker.quotas.pages.held()[&ALICE], 74, "given back when the host has answered");
 }
 
+const UNPIN_TIME: Duration = Duration::from_secs(1);
+
+/// A process that has just given back nine of ten pages.
+fn with_returning_pages() -> (Harness, ClientId) {
+    let mut harness = Harness::up();
+    harness.broker.config.unpin_time = Some(UNPIN_TIME);
+    harness.broker.quotas.pages = Quota::returning_after(Some(UNPIN_TIME), "pages", 10);
+    let client = harness.process_of(Uid::ROOT, 5).unwrap();
+    harness.attach_backing_at_once(client, 0x7000, 9);
+    harness.ask(client, broker_request::Body::DetachBacking(0x7000));
+    harness.answer(harness.broker.last_request, host_to_guestd::Body::TakenBack(true));
+    (harness, client)
+}
+
+#[test]
+fn pages_that_the_kernel_may_not_have_unpinned_are_awaited() {
+    let (mut harness, client) = with_returning_pages();
+    let given_back = harness.now;
+    assert_eq!(harness.broker.quotas.pages.held()[&Uid::ROOT], 10, "they still count");
+    harness.now += UNPIN_TIME / 2;
+    harness.attach_backing(client, 0x7000, 9);
+    assert!(harness.broker.pending.is_empty() && !harness.broker.listens_to(client), "it waits");
+    assert_eq!(harness.broker.next_deadline(), Some(given_back + UNPIN_TIME));
+    harness.now = given_back + UNPIN_TIME;
+    harness.input(Input::Deadline);
+    harness.answer(harness.broker.last_request, host_to_guestd::Body::BackingAttached(true));
+    assert!(harness.broker.listens_to(client) && harness.refusals().is_empty());
+    // Nothing was given back, so there is nothing to wait for.
+    harness.attach_backing(client, 0x70_0000, 1);
+    assert_eq!((harness.refusals().len(), harness.broker.next_deadline()), (1, None));
+}
+
+#[test]
+fn who_waits_for_pages_ends_with_the_link_or_with_its_connection() {
+    for is_link_lost in [true, false] {
+        let (mut harness, client) = with_returning_pages();
+        harness.attach_backing(client, 0x7000, 9);
+        assert!(!harness.broker.listens_to(client), "it waits");
+        match is_link_lost {
+            true => harness.input(Input::LinkLost { why: "the host is gone".to_owned() }),
+            false => harness.input(Input::ClientGone { client }),
+        }
+        assert!(!harness.broker.clients.contains_key(&client));
+        harness.now += 2 * UNPIN_TIME;
+        harness.input(Input::Deadline);
+    }
+}
+
 #[test]
 fn regions_are_shared_like_pages() {
     let mut harness = Harness::up();

@@ -32,11 +32,11 @@ struct Held {
     used: u32,
     /// Users that hold any.
     by_user: BTreeMap<Uid, u32>,
-    /// What is given back still counts for so long.
+    /// How long a part still counts after it was given back.
     returns_after: Option<Duration>,
-    /// Given back since the last [`Quota::pass`].
+    /// Parts that were given back since the last [`Quota::pass`].
     given_back: Vec<(Uid, u32)>,
-    /// When what was given back is free.
+    /// When each of the parts given back before becomes free.
     returns: VecDeque<(Duration, Uid, u32)>,
 }
 

@@ -3,8 +3,8 @@
 #[cfg(target_arch = "x86_64")]
 mod lists;
 
+use sandbox::Kind;
 use sandbox::violation::Ending;
-use sandbox::{Filters, Kind};
 
 /// A kind of thread; each has a list of system calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,13 +37,8 @@ impl Kind for ThreadKind {
     }
 
     #[cfg(target_arch = "x86_64")]
-    fn filters(self) -> Result<Filters, String> {
-        lists::filters(self).map_err(|error| error.to_string())
-    }
-
-    #[cfg(not(target_arch = "x86_64"))]
-    fn filters(self) -> Result<Filters, String> {
-        Err(format!("there are none for {}", std::env::consts::ARCH))
+    fn filters(self) -> Result<sandbox::Filters, sandbox::BackendError> {
+        lists::filters(self)
     }
 }
 

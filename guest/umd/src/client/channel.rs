@@ -37,7 +37,7 @@ use super::event::Event;
 use super::helper::Watch;
 use super::reading::Inbound;
 use super::resume::Resumable;
-use super::rings::{self, RingInlet, RingOutlet};
+use super::rings::{RingInlet, RingOutlet};
 use super::times::{self, Times};
 use crate::fork::{SessionDescriptor, generation};
 use crate::limits::WRITE_BUFFER_KEPT_BYTES;
@@ -201,7 +201,7 @@ impl Channel {
         let length = bytes.len();
         // A host that is awake makes room while this thread looks.
         if outlet.may_fit(length) && !self.host_slept.load(Ordering::Relaxed) {
-            rings::look_until(|| outlet.fits(length) != Ok(false));
+            frame_ring::look_until(|| outlet.fits(length) != Ok(false));
         }
         match outlet.send(bytes) {
             Ok(Way::Ring { kick }) => {
@@ -240,7 +240,7 @@ impl Channel {
         if !lock(patience).looks() {
             return false;
         }
-        let found = rings::look_until(is_there);
+        let found = frame_ring::look_until(is_there);
         lock(patience).looked(found);
         found
     }

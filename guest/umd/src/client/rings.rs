@@ -5,15 +5,11 @@
 //! that nobody looks any more.
 
 use std::os::fd::BorrowedFd;
-use std::time::Instant;
 
-use frame_ring::{BadIndex, LOOK_NS_MAX, MappedArea, Outlet, OwnMappedArea, Patience, Receiver, Sender};
+use frame_ring::{BadIndex, MappedArea, Outlet, OwnMappedArea, Patience, Receiver, Sender, look_until};
 use rustix::io::Errno;
 
 pub(super) type RingOutlet = Outlet<OwnMappedArea, MappedArea>;
-
-/// Looks between two readings of the clock.
-const LOOKS_PER_CLOCK: u32 = 16;
 
 /// The areas of a session, mapped.
 #[derive(Debug)]
@@ -66,24 +62,5 @@ impl RingInlet {
 
     pub fn wake(&mut self) {
         self.receiver.wake();
-    }
-}
-
-/// Looks until `is_there`, for at most [`LOOK_NS_MAX`]. False if the time is over.
-pub(super) fn look_until(mut is_there: impl FnMut() -> bool) -> bool {
-    if is_there() {
-        return true;
-    }
-    let began = Instant::now();
-    loop {
-        for _ in 0..LOOKS_PER_CLOCK {
-            if is_there() {
-                return true;
-            }
-            std::hint::spin_loop();
-        }
-        if began.elapsed().as_nanos() as u64 >= LOOK_NS_MAX {
-            return false;
-        }
     }
 }

@@ -252,7 +252,7 @@ fn the_broker_of_the_tests_below() {
     if role == "used up" {
         let all = all_descriptors();
         handles.signal_of(token(1)).unwrap().raise();
-        // What was freed for the writer is free again.
+        // The descriptor that the writer needed is free again.
         let last = rustix::io::dup(socket).unwrap();
         assert!(rustix::io::dup(socket).is_err() && handles.make_sync_file(token(2)).is_err());
         drop((all, last));

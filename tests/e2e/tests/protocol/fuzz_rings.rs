@@ -1,6 +1,5 @@
 //! Random frames, indices and bytes in the rings of sessions: the daemon survives, and a well-behaved client is not affected.
 
-use d3dkmt::{Call, Reply, SyncObjectFlags, SyncObjectInfo, SyncObjectType};
 use e2e::embedded::Embedded;
 use e2e::random::Random;
 use e2e::ring_client::{RingClient, RingStream as _};
@@ -18,27 +17,11 @@ type Session = RingClient<LocalStream>;
 /// A session with objects as targets, and its record of them.
 fn session_with_objects(daemon: &Embedded) -> (Session, Known) {
     let mut client = attach(&daemon.broker());
-    let Reply::Adapters(adapters) = client.call(&Call::EnumAdapters { capacity: 1 }) else { panic!() };
-    let create = Call::CreateDevice { adapter: adapters[0].handle, flags: 0 };
-    let Reply::Device(device) = client.call(&create) else { panic!() };
-    let context = Call::CreateContextVirtual {
-        device,
-        node_ordinal: 0,
-        engine_affinity: 0,
-        flags: d3dkmt::CreateContextFlags::empty(),
-        client_hint: 0,
-        private_data: Vec::new(),
-    };
-    let Reply::Context(context) = client.call(&context) else { panic!() };
-    let info = SyncObjectInfo {
-        object_type: SyncObjectType::MONITORED_FENCE,
-        flags: SyncObjectFlags::empty(),
-        ..SyncObjectInfo::default()
-    };
-    let fence = Call::CreateSynchronizationObject { device, info, legacy: false };
+    let device = client.open_device();
+    let context = client.create_context(device);
     let mut known = Known { handles: vec![device, device, context, context], gpu_addresses: Vec::new() };
     for _ in 0..6 {
-        let Reply::SyncObject(fence) = client.call(&fence) else { panic!() };
+        let fence = client.create_fence(device);
         known.handles.push(fence.object);
         known.gpu_addresses.push(fence.gpu_address);
     }
