@@ -128,10 +128,16 @@ pub mod access {
     pub const SYNC_OBJECT_WAIT: u32 = 0x1;
     /// `D3DDDI_SYNC_OBJECT_SIGNAL`.
     pub const SYNC_OBJECT_SIGNAL: u32 = 0x2;
-    /// `STANDARD_RIGHTS_READ` and `STANDARD_RIGHTS_WRITE`: both are READ_CONTROL.
+    /// READ_CONTROL.
     pub const STANDARD_RIGHTS_READ: u32 = 0x2_0000;
+    /// READ_CONTROL as well.
+    pub const STANDARD_RIGHTS_WRITE: u32 = STANDARD_RIGHTS_READ;
     /// `D3DDDI_SYNC_OBJECT_ALL_ACCESS`.
     pub const SYNC_OBJECT_ALL_ACCESS: u32 = 0x1F_0003;
     /// `GENERIC_ALL`: every right of the object's type, as D3D12's CreateSharedHandle asks for.
     pub const GENERIC_ALL: u32 = 0x1000_0000;
+    /// Read the object's state: wait.
+    pub const GENERIC_READ: u32 = 0x8000_0000;
+    /// Change the object's state: signal.
+    pub const GENERIC_WRITE: u32 = 0x4000_0000;
 }

@@ -3,12 +3,15 @@
 use alloc::collections::BTreeMap;
 use alloc::format;
 
-use d3dkmt::{CreatedSyncObject, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags, SyncObjectType};
+use d3dkmt::{
+    CreatedSyncObject, FeatureId, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags, SyncObjectType,
+};
 
 use super::{LocalFence, NativeFence, NewFence, OnAdapter};
 use crate::ddi::{LocalNativeFenceId, NativeFenceId, NewNativeFence, OpenedNativeFence};
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
+use crate::feature_calls::first_wddm_version;
 use crate::kernel::Kernel;
 use crate::sharing::{denied_by_rights, require_readable};
 use crate::sync::mapping::Mapping;
@@ -23,15 +26,23 @@ mod native_type {
 
 impl Kernel {
     pub(crate) fn adapter_has_native_fences(&self, process: ProcessId, adapter: u32) -> bool {
+        let config = &self.config.adapters[adapter as usize];
         self.features_of(process).contains(Features::NATIVE_FENCE)
-            && self.config.adapters[adapter as usize].caps.contains(VidSchCaps::NATIVE_GPU_FENCE)
+            && config.caps.contains(VidSchCaps::NATIVE_GPU_FENCE)
+            && config.wddm_version >= first_wddm_version(FeatureId::NATIVE_FENCE)
     }
 
     fn require_native_fences(&self, process: ProcessId, adapter: u32) -> Result<(), Refusal> {
         if self.adapter_has_native_fences(process, adapter) {
             return Ok(());
         }
-        refuse(NtStatus::NOT_SUPPORTED, format!("adapter {adapter} has no native fences"))
+        let config = &self.config.adapters[adapter as usize];
+        let needed = first_wddm_version(FeatureId::NATIVE_FENCE);
+        let why = match config.caps.contains(VidSchCaps::NATIVE_GPU_FENCE) && config.wddm_version < needed {
+            true => format!(": its driver has version {}, they need {needed}", config.wddm_version),
+            false => alloc::string::String::new(),
+        };
+        refuse(NtStatus::NOT_SUPPORTED, format!("adapter {adapter} has no native fences{why}"))
     }
 
     /// `D3DKMTCreateNativeFence`.
@@ -220,7 +231,7 @@ impl Kernel {
         }
         let own = flags | SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
         check_flags(SyncObjectType::NATIVE_FENCE, own)?;
-        require_gpu_access(flags)?;
+        require_gpu_access(flags | shared.flags & SyncObjectFlags::NO_GPU_ACCESS)?;
         self.check_affinity(process, adapter, engine_affinity)?;
         let mapping = Mapping { engine_affinity, ..Mapping::default() };
         if self.native_slot(process, object).is_none()
@@ -232,8 +243,10 @@ impl Kernel {
             self.make_native(process, object);
         }
         self.put_on_adapter(object, adapter, native_type::DEFAULT)?;
-        let flags = flags | denied_by_rights(rights);
-        Ok(Reply::SyncObject(self.open_natively(process, device, object, flags, mapping, effects)?))
+        let denied = denied_by_rights(rights);
+        let opened = self.open_natively(process, device, object, flags | denied, mapping, effects)?;
+        self.opened_without(process, opened.object, denied);
+        Ok(Reply::SyncObject(opened))
     }
 
     /// Removes an open; the last one of a process closes its local handle.

@@ -20,12 +20,15 @@ use crate::sync::waits::WaitItem;
 use crate::sync::{check_flags, is_mapped};
 use crate::{ProcessId, VmId};
 
-/// The rights that a desired access grants.
+/// The rights that a desired access grants: generic ones stand for those of the object's type.
 fn granted(desired_access: u32) -> u32 {
-    if desired_access & access::GENERIC_ALL != 0 {
-        return desired_access | access::SYNC_OBJECT_ALL_ACCESS;
-    }
-    desired_access
+    let generic = [
+        (access::GENERIC_ALL, access::SYNC_OBJECT_ALL_ACCESS),
+        (access::GENERIC_READ, access::STANDARD_RIGHTS_READ | access::SYNC_OBJECT_WAIT),
+        (access::GENERIC_WRITE, access::STANDARD_RIGHTS_WRITE | access::SYNC_OBJECT_SIGNAL),
+    ];
+    let asked = generic.iter().filter(|(right, _)| desired_access & right != 0);
+    asked.fold(desired_access, |rights, (_, of_type)| rights | of_type)
 }
 
 impl Kernel {
@@ -101,8 +104,10 @@ impl Kernel {
         token: ShareToken,
     ) -> CallResult {
         let shared = match *objects {
-            [one] => self.shareable_alone(process, one)?,
-            [resource, mutex, sync] => self.shareable_together(process, resource, mutex, sync)?,
+            [one] => self.shareable_alone(process, one, desired_access)?,
+            [resource, mutex, sync] => {
+                self.shareable_together(process, [resource, mutex, sync], desired_access)?
+            }
             _ => return refuse_bundle(objects),
         };
         let vm = self.process(process).vm;
@@ -116,7 +121,12 @@ impl Kernel {
         self.add_share(vm, token, shared, desired_access, name)
     }
 
-    fn shareable_alone(&self, process: ProcessId, handle: Handle) -> Result<Shared, Refusal> {
+    fn shareable_alone(
+        &self,
+        process: ProcessId,
+        handle: Handle,
+        desired_access: u32,
+    ) -> Result<Shared, Refusal> {
         match self.process(process).handles.get(handle) {
             Some(HandleTarget::KeyedMutex(_)) => {
                 invalid(format!("{handle} is a keyed mutex: it is shared with an allocation only (FEN-066)"))
@@ -124,23 +134,22 @@ impl Kernel {
             Some(HandleTarget::Resource(_) | HandleTarget::Allocation(_)) => {
                 Ok(Shared::Resource(self.shareable_resource(process, handle)?))
             }
-            _ => Ok(Shared::Sync(self.shareable_object(process, handle)?)),
+            _ => Ok(Shared::Sync(self.shareable_object(process, handle, desired_access)?)),
         }
     }
 
     fn shareable_together(
         &self,
         process: ProcessId,
-        resource: Handle,
-        mutex: Handle,
-        sync: Handle,
+        [resource, mutex, sync]: [Handle; 3],
+        desired_access: u32,
     ) -> Result<Shared, Refusal> {
         let resource = self.shareable_resource(process, resource)?;
         let (_, mutex_index) = self.keyed_mutex(process, mutex)?;
         if self.keyed.mutexes()[mutex_index].global.is_some() {
             return invalid(format!("{mutex} was not created with NtSecuritySharing"));
         }
-        let object = self.shareable_object(process, sync)?;
+        let object = self.shareable_object(process, sync, desired_access)?;
         let object_type = self.sync.objects()[object].object_type;
         if is_mapped(object_type) {
             return invalid(format!(
@@ -151,11 +160,24 @@ impl Kernel {
         Ok(Shared::Guarded { resource, mutex: mutex_index, sync: object })
     }
 
-    fn shareable_object(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
-        let (_, object) = self.sync_object(process, handle)?;
+    fn shareable_object(
+        &self,
+        process: ProcessId,
+        handle: Handle,
+        desired_access: u32,
+    ) -> Result<u32, Refusal> {
+        let (open, object) = self.sync_object(process, handle)?;
         let nt_shared = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
         if !self.sync.objects()[object].flags.contains(nt_shared) {
             return invalid(format!("{handle} was not created with Shared and NtSecuritySharing"));
+        }
+        let beyond = self.sync.opens()[open].denied - denied_by_rights(granted(desired_access));
+        if !beyond.is_empty() {
+            let why = format!(
+                "access {desired_access:#x} has a right that {handle} was opened without: its NT handle or sync file \
+                 means {beyond:?}"
+            );
+            return refuse(NtStatus::ACCESS_DENIED, why);
         }
         Ok(object)
     }
@@ -296,23 +318,32 @@ impl Kernel {
             }
             Some(device) => self.check_opens_on(process, object, device)?,
         }
-        self.check_affinity(process, adapter, engine_affinity)?;
+        let own = device.map_or(adapter, |device| self.processes.devices()[device].adapter);
+        self.check_affinity(process, own, engine_affinity)?;
         if is_mapped(object_type)
             && let Some(reply) = self.fence_memory_missing(process)?
         {
             return Ok(reply);
         }
-        let flags = flags | denied_by_rights(rights);
+        let denied = denied_by_rights(rights);
         let mapping = Mapping { engine_affinity, ..Mapping::default() };
         let paging_queue = device.map(|device| self.mapping_queue(device)).transpose()?.flatten();
-        let mut opened = self.open_object(process, device, object, flags, mapping, effects)?;
+        let mut opened = self.open_object(process, device, object, flags | denied, mapping, effects)?;
+        self.opened_without(process, opened.object, denied);
+        let (open, _) = self.sync_object(process, opened.object)?;
         if let (Some(paging_queue), Some(slot)) = (paging_queue, opened.slot)
-            && !flags.contains(SyncObjectFlags::NO_GPU_ACCESS)
+            && !self.sync.opens()[open].flags.contains(SyncObjectFlags::NO_GPU_ACCESS)
         {
-            let (open, _) = self.sync_object(process, opened.object)?;
             opened.paging_fence_value = self.map_opened_fence(paging_queue, open, slot);
         }
         Ok(Reply::SyncObject(opened))
+    }
+
+    /// Remembers the rights that an NT handle or sync file did not give to an open.
+    pub(crate) fn opened_without(&mut self, process: ProcessId, handle: Handle, denied: SyncObjectFlags) {
+        if let Ok((open, _)) = self.sync_object(process, handle) {
+            self.sync.open_mut(open).denied = denied;
+        }
     }
 
     /// Refuses an object of another adapter than the device's, unless it crosses adapters.

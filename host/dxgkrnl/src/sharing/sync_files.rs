@@ -41,7 +41,7 @@ impl Kernel {
         let (open, object) = self.sync_object(process, fence)?;
         self.check_monitored(open, object, device, fence)?;
         self.check_right(open, object, SyncObjectFlags::NO_WAIT)?;
-        self.check_wait_window(object, value, fence)?;
+        self.check_wait_window((object, self.sync.opens()[open].adapter), value, fence)?;
         let nt_shared = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
         let is_shared = self.sync.objects()[object].flags.contains(nt_shared);
         let (vm, shared_object) = (self.process(process).vm, is_shared.then_some(object));
@@ -128,6 +128,7 @@ impl Kernel {
         }
         let opened =
             self.open_object(process, Some(device), object, OPENED_WITH, Mapping::default(), effects)?;
+        self.opened_without(process, opened.object, OPENED_WITH);
         Ok(Reply::OpenedSyncFile { object: opened, fence_value })
     }
 

@@ -152,6 +152,8 @@ impl Kernel {
         effects: &mut Effects,
     ) -> Result<CreatedSyncObject, Refusal> {
         let monitored = is_mapped(self.sync.objects[object].object_type);
+        // An object that was created without GPU access has none by any open (FEN-054).
+        let flags = flags | self.sync.objects[object].flags & SyncObjectFlags::NO_GPU_ACCESS;
         if self.sync.objects[object].opens_count() >= limits::OPENS_PER_OBJECT_MAX {
             let why = format!("the object is open {} times, the limit", limits::OPENS_PER_OBJECT_MAX);
             return refuse(NtStatus::NO_MEMORY, why);
@@ -166,6 +168,7 @@ impl Kernel {
             adapter,
             arrival: self.arrival_for(process, adapter),
             flags,
+            denied: SyncObjectFlags::empty(),
             slot: None,
             mapping,
         });

@@ -33,6 +33,9 @@ pub(crate) struct Open {
     pub arrival: u32,
     /// NoSignal and NoWait also for a right that the NT handle lacks (FEN-069).
     pub flags: SyncObjectFlags,
+    /// Those of NoSignal and NoWait that are for a right that the NT handle or sync file lacks. What the process shares by
+    /// this open lacks it, too.
+    pub denied: SyncObjectFlags,
     pub slot: Option<u32>,
     pub mapping: Mapping,
 }

@@ -78,7 +78,7 @@ impl Kernel {
                 let why = format!("signal {} of {handle} is below its value {current}", values[at]);
                 return invalid(why);
             }
-            self.check_signal_window(object, current, values[at], *handle)?;
+            self.check_signal_window((object, adapter), current, values[at], *handle)?;
         }
         for (object, value) in targets.iter().zip(values) {
             match self.config.policy.cpu_signal {
@@ -134,9 +134,11 @@ impl Kernel {
             let (open, object) = owner.sync_object(*handle)?;
             if !self.sync.objects.is_plain_on(object, adapter) {
                 self.check_monitored(open, object, device, *handle)?;
-                self.check_right(open, object, SyncObjectFlags::NO_WAIT)?;
+                if !self.may_wait_beyond_adapter(open, object) {
+                    self.check_right(open, object, SyncObjectFlags::NO_WAIT)?;
+                }
             }
-            self.check_wait_window(object, *value, *handle)?;
+            self.check_wait_window((object, adapter), *value, *handle)?;
             let (handle, value) = (*handle, *value);
             Ok(WaitItem { object, open: Some(open), handle, value, satisfied: false })
         };

@@ -46,49 +46,61 @@ pub(crate) fn within(last: u64, value: u64) -> bool {
 }
 
 impl Kernel {
-    /// Whether the adapter of a fence updates its value as 32 bits.
-    pub(crate) fn is_narrow(&self, object: u32) -> bool {
+    /// Whether engines of an adapter update the value of a fence as 32 bits.
+    fn is_narrow_on(&self, object: u32, adapter: u32) -> bool {
         use SyncObjectType as T;
         let object = &self.sync.objects[object];
         let mapped = matches!(object.object_type, T::MONITORED_FENCE | T::PERIODIC_MONITORED_FENCE)
             && !object.flags.contains(SyncObjectFlags::NO_GPU_ACCESS);
-        let adapter = &self.config.adapters[object.adapter as usize];
+        let adapter = &self.config.adapters[adapter as usize];
         mapped && adapter.caps.contains(VidSchCaps::NO_64_BIT_ATOMICS)
     }
 
-    /// Refuses a signal to a value that is outside the window around `last`, the value before it.
+    /// Whether the window holds for a call by an open on this adapter: that adapter or the fence's own has 32 bits. They
+    /// differ with CrossAdapter only.
+    fn is_narrow(&self, object: u32, adapter: u32) -> bool {
+        self.is_narrow_on(object, adapter) || self.is_narrow_on(object, self.sync.objects[object].adapter)
+    }
+
+    /// Refuses a signal to a value that is outside the window around `last`, the value before it. `adapter` is that of
+    /// the open. No value is near the largest one of a poisoned fence, whose signals are no steps.
     #[inline]
     pub(crate) fn check_signal_window(
         &self,
-        object: u32,
+        (object, adapter): (u32, u32),
         last: u64,
         value: u64,
         handle: Handle,
     ) -> Result<(), Refusal> {
-        if within(last, value) || !self.is_narrow(object) {
+        if within(last, value) || !self.is_narrow(object, adapter) || self.sync.objects.is_poisoned(object) {
             return Ok(());
         }
         refuse_beyond("signal", value, handle, last)
     }
 
-    /// Refuses a wait beyond the window, if it is not satisfied already.
-    pub(crate) fn check_wait_window(&self, object: u32, value: u64, handle: Handle) -> Result<(), Refusal> {
+    /// Refuses a wait beyond the window, if it is not satisfied already. `adapter` is that of the open.
+    pub(crate) fn check_wait_window(
+        &self,
+        (object, adapter): (u32, u32),
+        value: u64,
+        handle: Handle,
+    ) -> Result<(), Refusal> {
         let last = self.sync.objects.value(object);
-        if value <= last || within(last, value) || !self.is_narrow(object) {
+        if value <= last || within(last, value) || !self.is_narrow(object, adapter) {
             return Ok(());
         }
         refuse_beyond("wait for", value, handle, last)
     }
 
-    /// The value of a fence after an engine stored `value` to it.
+    /// The value of a fence after an engine of this adapter stored `value` to it.
     pub(crate) fn written_value(
         &self,
         process: ProcessId,
-        object: u32,
+        (object, adapter): (u32, u32),
         value: u64,
         effects: &mut Effects,
     ) -> u64 {
-        if !self.is_narrow(object) {
+        if !self.is_narrow_on(object, adapter) {
             return value;
         }
         let last = self.sync.objects.value(object);
@@ -110,7 +122,8 @@ impl Kernel {
     #[inline(always)]
     pub(crate) fn note_strays(&self, process: ProcessId, object: u32, value: u64, effects: &mut Effects) {
         let last = self.sync.objects.value(object);
-        if !(within(last, value) && value >= last) && self.is_narrow(object) {
+        let adapter = self.sync.objects[object].adapter;
+        if !(within(last, value) && value >= last) && self.is_narrow_on(object, adapter) {
             self.note_strays_of_narrow(process, object, value, effects);
         }
     }

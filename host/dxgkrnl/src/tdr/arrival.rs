@@ -16,7 +16,7 @@
 use alloc::format;
 use alloc::string::String;
 
-use d3dkmt::NtStatus;
+use d3dkmt::{NtStatus, SyncObjectFlags};
 
 use crate::ProcessId;
 use crate::effects::Effects;
@@ -108,6 +108,17 @@ impl Kernel {
         self.require_present(object)?;
         let open = &self.sync.opens()[open];
         self.require_arrival(open.process, open.adapter, open.arrival)
+    }
+
+    /// Whether a fence of an adapter that stopped may be waited for by an open on another adapter: it has the largest value
+    /// for ever, and a library reads it there (decision 57).
+    pub(crate) fn may_wait_beyond_adapter(&self, id: u32, object: u32) -> bool {
+        let removed = &self.sync.objects()[object];
+        let open = &self.sync.opens()[id];
+        removed.is_removed()
+            && open.adapter != removed.adapter
+            && self.sync.objects().may(object, id, SyncObjectFlags::NO_WAIT, self.sync.opens())
+            && self.require_arrival(open.process, open.adapter, open.arrival).is_ok()
     }
 
     /// Maps the fence memory of all processes on an adapter whose GPU uses CPU addresses.

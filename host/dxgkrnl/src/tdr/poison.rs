@@ -13,13 +13,13 @@
 
 use alloc::{format, vec};
 
-use d3dkmt::{Call, SyncObjectFlags};
+use d3dkmt::{Call, SyncObjectFlags, SyncObjectType};
 
 use crate::effects::{Effects, Note};
 use crate::ids::ProcessId;
 use crate::kernel::Kernel;
 use crate::policy::PoisonedFence;
-use crate::sync::is_mapped;
+use crate::sync::{Open, is_mapped};
 use crate::tdr::LostFences;
 
 impl Kernel {
@@ -85,10 +85,16 @@ impl Kernel {
         self.sync.objects().is_poisoned(object) && self.poisoned_ignores_value(object, value, effects)
     }
 
-    /// Whether a loss poisons an object that the lost device has open.
+    /// Whether a loss poisons an object that the lost device has open: one that the device signals. The display signals a
+    /// periodic fence (F-87), whatever devices have it open. The fence of a paging queue is signaled for its device,
+    /// although the process has it with NoSignal.
     pub(super) fn is_poisoned_by(&self, loss: LostFences, device: u32, object: u32, open: u32) -> bool {
-        let may_signal = !self.sync.opens()[open].flags.contains(SyncObjectFlags::NO_SIGNAL);
+        let Open { flags, mapping, .. } = &self.sync.opens()[open];
+        let may_signal = !flags.contains(SyncObjectFlags::NO_SIGNAL) || mapping.paging_queue.is_some();
+        let is_of_display =
+            self.sync.objects()[object].object_type == SyncObjectType::PERIODIC_MONITORED_FENCE;
         may_signal
+            && !is_of_display
             && match loss {
                 LostFences::WaitsEnd => false,
                 LostFences::NativeOnesAreSignaled => self.is_native_on(device, object, open),

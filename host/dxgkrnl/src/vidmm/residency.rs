@@ -83,8 +83,10 @@ impl Kernel {
                 return refuse(NtStatus::NO_MEMORY, format!("{handle} was made resident {residency} times"));
             }
         }
+        // The counts of an offered handle hold from its reclaim on, which makes it resident.
+        let holding = counts.keys().filter(|open| !self.vidmm.offered.contains(*open));
         let named_allocations: BTreeSet<u32> =
-            counts.keys().map(|open| self.vidmm.memory.allocation_opens[*open].allocation).collect();
+            holding.map(|open| self.vidmm.memory.allocation_opens[*open].allocation).collect();
         let more = self.bytes_of(named_allocations.iter().filter(|one| !self.is_wanted_by(**one, process)));
         let adapter = self.processes.devices()[device].adapter;
         let bytes_to_trim = self.over_budget(process, adapter, more);

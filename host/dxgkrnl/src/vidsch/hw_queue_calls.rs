@@ -313,8 +313,13 @@ impl Kernel {
             return invalid(format!("a signal takes 1 to {most} hardware queues, not {}", queues.len()));
         }
         let mut ids = Vec::with_capacity(queues.len());
+        let mut device = None;
         for handle in queues {
             let queue = self.open_hw_queue(process, *handle)?;
+            let own = self.vidsch.queues[queue].device;
+            if *device.get_or_insert(own) != own {
+                return invalid("the hardware queues of a broadcast are not of one device");
+            }
             let hw_queue = &self.vidsch.hw_queues[self.hw_queue(process, *handle)?];
             let left_out = queues.len() > 1 && hw_queue.flags.contains(HwQueueFlags::NO_BROADCAST_SIGNAL);
             if !left_out {
@@ -325,9 +330,6 @@ impl Kernel {
             return invalid("every queue of the broadcast has NoBroadcastSignal");
         };
         let device = self.vidsch.queues[*first].device;
-        if ids.iter().any(|id| self.vidsch.queues[*id].device != device) {
-            return invalid("the hardware queues of a broadcast are not of one device");
-        }
         let targets = self.resolve_fences(process, device, objects, values, SyncObjectFlags::NO_SIGNAL)?;
         let targets = targets.iter().map(|item| (item.object, item.value)).collect();
         self.enqueue_signal(&ids, Signal { process, flags, targets, event: None, by: Vec::new() });

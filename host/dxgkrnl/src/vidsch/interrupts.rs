@@ -170,7 +170,7 @@ impl Kernel {
                 }
                 self.note_unannounced(hw_queue, object, value, effects);
                 self.note_ring_progress(hw_queue, object, value);
-                let value = self.written_value(process, object, value, effects);
+                let value = self.written_value(process, (object, engine.adapter), value, effects);
                 self.written_by_gpu(open, object, engine.adapter, value);
                 self.write_native_memory(open, object, value);
                 self.vidsch.in_flight.expect_hw_progress(engine.adapter, self.now);

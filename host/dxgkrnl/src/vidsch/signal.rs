@@ -173,13 +173,15 @@ impl Kernel {
             let (open, object) = self.sync_object(process, *handle)?;
             let wait = denied_by == SyncObjectFlags::NO_WAIT;
             queueable(&self.sync.objects()[object], objects.len(), form, wait)?;
-            self.check_adapter(self.sync.opens()[open].adapter, device, *handle)?;
+            let adapter = self.sync.opens()[open].adapter;
+            self.check_adapter(adapter, device, *handle)?;
             self.check_right(open, object, denied_by)?;
             match denied_by {
-                SyncObjectFlags::NO_WAIT => self.check_wait_window(object, *value, *handle)?,
+                SyncObjectFlags::NO_WAIT => self.check_wait_window((object, adapter), *value, *handle)?,
                 _ => {
                     self.check_not_periodic(object, *handle)?;
-                    self.check_signal_window(object, self.sync.objects().value(object), *value, *handle)?;
+                    let last = self.sync.objects().value(object);
+                    self.check_signal_window((object, adapter), last, *value, *handle)?;
                 }
             }
             let (handle, value) = (*handle, *value);

@@ -2,6 +2,7 @@
 
 use d3dkmt::{Call, DeviceExecutionState, GpuSignal, Handle, NtStatus, SyncObjectFlags as F};
 
+use super::objects::Open;
 use super::{Naive, Owner};
 
 impl Naive {
@@ -78,8 +79,10 @@ impl Naive {
     pub(super) fn names_dead(&self, process: u32, call: &Call) -> bool {
         let any = |handles: &[Handle]| handles.iter().any(|handle| self.is_dead(process, *handle));
         match call {
+            Call::WaitFromCpu { objects, .. } => objects
+                .iter()
+                .any(|handle| self.is_dead(process, *handle) && !self.is_on_another(process, *handle)),
             Call::SignalFromCpu { objects, .. }
-            | Call::WaitFromCpu { objects, .. }
             | Call::WaitFromGpu { objects, .. }
             | Call::WaitFromGpuLegacy { objects, .. }
             | Call::SubmitSignalToHwQueue { objects, .. }
@@ -109,6 +112,13 @@ impl Naive {
             }
             _ => false,
         }
+    }
+
+    /// Whether a working device of another adapter has this fence: a library reads the largest value there.
+    fn is_on_another(&self, process: u32, handle: Handle) -> bool {
+        let Some(open) = self.open_of(process, handle) else { return false };
+        let Open { object, adapter, device, .. } = self.opens[open];
+        adapter != self.objects[object].adapter && device.is_some_and(|device| self.works(device))
     }
 
     fn is_dead(&self, process: u32, handle: Handle) -> bool {

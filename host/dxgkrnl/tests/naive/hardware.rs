@@ -228,12 +228,15 @@ impl Naive {
         if handles.is_empty() || handles.len() > 64 {
             mistakes.push(IP);
         }
+        let device = queues.first().map(|queue| self.contexts[*queue].device);
+        if queues.iter().any(|queue| Some(self.contexts[*queue].device) != device) {
+            mistakes.push(IP);
+        }
         // SCH-015: of several queues those with NoBroadcastSignal are left out.
         if handles.len() > 1 {
             queues.retain(|queue| !self.hardware(*queue).no_broadcast_signal);
         }
-        let device = queues.first().map(|queue| self.contexts[*queue].device);
-        if device.is_none() || queues.iter().any(|queue| Some(self.contexts[*queue].device) != device) {
+        if queues.is_empty() {
             mistakes.push(IP);
         }
         let (items, wrong) = self.fences_of(process, &queues, fences, SyncObjectFlags::NO_SIGNAL);

@@ -166,7 +166,9 @@ impl Naive {
         }
         self.signal_native_fences_for_ever(device);
         for open in opens {
-            if poisons && !self.opens[open].flags.contains(F::NO_SIGNAL) {
+            // The device signals the fences of its paging queues.
+            let may_signal = !self.opens[open].flags.contains(F::NO_SIGNAL) || self.is_paging_fence(open);
+            if poisons && may_signal {
                 self.poison(self.opens[open].object);
             }
         }

@@ -54,7 +54,8 @@ impl Naive {
         if adapter.is_some_and(|adapter| !self.native.contains(&adapter)) {
             mistakes.push(NtStatus::NOT_SUPPORTED);
         }
-        if flags.contains(F::NO_GPU_ACCESS) {
+        let of_object = object.map_or(F::empty(), |object| self.objects[object].flags);
+        if (flags | of_object).contains(F::NO_GPU_ACCESS) {
             mistakes.push(IP);
         }
         // FEN-116: another kind of fence opens as native on another adapter only.
@@ -63,7 +64,9 @@ impl Naive {
             mistakes.push(IP);
         }
         let (Some(device), Some(object), []) = (device, object, &mistakes[..]) else { return Err(mistakes) };
-        Ok(self.add_native_open(process, device, object, flags | rights, kernel_reply))
+        let reply = self.add_native_open(process, device, object, flags | rights, kernel_reply);
+        self.opened_without(rights);
+        Ok(reply)
     }
 
     pub(super) fn add_native_open(

@@ -54,6 +54,8 @@ pub struct Open {
     pub device: Option<usize>,
     pub adapter: usize,
     pub flags: F,
+    /// Rights that its NT handle or sync file lacked.
+    pub denied: F,
     pub slot: Option<u32>,
     pub gpu_address: u64,
     /// Engines see it once this operation of this paging queue is complete (FEN-062).
@@ -181,6 +183,8 @@ impl Naive {
             _ => CreatedSyncObject::default(),
         };
         let CreatedSyncObject { object: handle, slot, gpu_address, .. } = created;
+        // FEN-054: without GPU access by the creation, whoever opens it.
+        let flags = flags | self.objects[object].flags & F::NO_GPU_ACCESS;
         let is_monitored = self.objects[object].kind == Kind::Monitored;
         let mine = || self.opens.iter().filter(|open| !open.ended && open.process == process);
         // FEN-054: no GPU address. Otherwise an aligned one (FEN-003) that is not in use.
@@ -217,7 +221,7 @@ impl Naive {
         created: &CreatedSyncObject,
     ) {
         let CreatedSyncObject { object: handle, slot, gpu_address, .. } = *created;
-        let (mapped_at, native, ended) = (None, false, false);
+        let (denied, mapped_at, native, ended) = (F::empty(), None, false, false);
         self.opens.push(Open {
             process,
             handle,
@@ -225,12 +229,18 @@ impl Naive {
             device,
             adapter,
             flags,
+            denied,
             slot,
             gpu_address,
             mapped_at,
             native,
             ended,
         });
+    }
+
+    /// The last open was made by an NT handle or sync file without these rights.
+    pub(super) fn opened_without(&mut self, denied: F) {
+        self.opens.last_mut().expect("there is one").denied = denied;
     }
 
     pub(super) fn destroy_object(&mut self, process: u32, handle: Handle) -> Verdict {

@@ -47,6 +47,11 @@ impl Naive {
         if !object.is_some_and(|object| self.objects[object].flags.contains(shareable)) {
             mistakes.push(IP);
         }
+        // FEN-069: sharing again gives no right that the open lacks.
+        let denied = open.map_or(F::empty(), |open| self.opens[open].denied);
+        if !(denied - missing_from(access)).is_empty() {
+            mistakes.push(NtStatus::ACCESS_DENIED);
+        }
         let name = name.map(|name| name.to_uppercase());
         if name.as_deref().is_some_and(|name| self.share_of_name(vm, name).is_some()) {
             mistakes.push(NtStatus::OBJECT_NAME_COLLISION);
@@ -101,9 +106,10 @@ impl Naive {
         let (Some(device), Some(object), []) = (device, object, &mistakes[..]) else { return Err(mistakes) };
         let (adapter, allowed) = (self.devices[device].adapter, flags | rights);
         let reply = self.add_open(process, Some(device), adapter, object, allowed, kernel_reply);
+        self.opened_without(rights);
         let Reply::SyncObject(created) = reply else { return Ok(reply) };
         // FEN-054: without GPU access there is no mapping.
-        let is_mapped = !flags.contains(F::NO_GPU_ACCESS);
+        let is_mapped = !(flags | self.objects[object].flags).contains(F::NO_GPU_ACCESS);
         let paging_fence_value = if is_mapped { self.map_opened(device, self.opens.len() - 1) } else { 0 };
         Ok(Reply::SyncObject(CreatedSyncObject { paging_fence_value, ..created }))
     }
@@ -141,11 +147,7 @@ impl Naive {
                 mistakes.push(IP);
             }
         }
-        // FEN-069
-        let mut missing = F::empty();
-        missing.set(F::NO_WAIT, !has(access::SYNC_OBJECT_WAIT));
-        missing.set(F::NO_SIGNAL, !has(access::SYNC_OBJECT_SIGNAL));
-        (device, object, missing, mistakes)
+        (device, object, missing_from(share.map_or(0, |share| share.access)), mistakes)
     }
 
     pub fn nt_handle_closed(&mut self, vm: u32, token: ShareToken) {
@@ -181,6 +183,20 @@ impl Naive {
     }
 }
 
+/// Generic rights are those of winnt.h: all, READ and WRITE.
 fn has_right(access: u32, right: u32) -> bool {
-    access & access::GENERIC_ALL != 0 || access & right != 0
+    let generic = match right {
+        access::SYNC_OBJECT_WAIT => access::GENERIC_READ,
+        access::SYNC_OBJECT_SIGNAL => access::GENERIC_WRITE,
+        _ => access::GENERIC_READ | access::GENERIC_WRITE,
+    };
+    access & (access::GENERIC_ALL | generic | right) != 0
+}
+
+/// FEN-069
+fn missing_from(access: u32) -> F {
+    let mut missing = F::empty();
+    missing.set(F::NO_WAIT, !has_right(access, access::SYNC_OBJECT_WAIT));
+    missing.set(F::NO_SIGNAL, !has_right(access, access::SYNC_OBJECT_SIGNAL));
+    missing
 }

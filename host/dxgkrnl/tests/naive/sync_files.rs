@@ -90,6 +90,7 @@ impl Naive {
             _ => Reply::None,
         };
         let opened = self.add_open(process, Some(device), adapter, object, F::NO_SIGNAL, &names);
+        self.opened_without(F::NO_SIGNAL);
         let Reply::SyncObject(object) = opened else { return Ok(opened) };
         Ok(Reply::OpenedSyncFile { object, fence_value })
     }

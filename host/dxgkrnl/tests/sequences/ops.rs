@@ -151,6 +151,7 @@ fn create_flags() -> impl Strategy<Value = u32> {
         1 => Just(0x10),
         1 => Just(0x23),
         1 => Just(0x43),
+        1 => Just(0x83),
         1 => Just(0x80),
         3 => Just(0x8),
         2 => Just(0xB),
@@ -173,6 +174,8 @@ fn access() -> impl Strategy<Value = u32> {
     prop_oneof![
         8 => Just(access::SYNC_OBJECT_ALL_ACCESS),
         1 => Just(access::GENERIC_ALL),
+        1 => Just(access::GENERIC_READ),
+        1 => Just(access::GENERIC_WRITE),
         1 => Just(access::STANDARD_RIGHTS_READ | access::SYNC_OBJECT_WAIT),
         1 => Just(access::STANDARD_RIGHTS_READ | access::SYNC_OBJECT_SIGNAL),
         1 => Just(access::SYNC_OBJECT_WAIT | access::SYNC_OBJECT_SIGNAL),

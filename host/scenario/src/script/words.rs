@@ -30,8 +30,8 @@ pub(crate) const DEVICE_STATES: [(&str, u32); 7] = [
 /// Access rights of an NT handle. The default is GENERIC_ALL.
 const ACCESS: [(&str, i64); 7] = [
     ("GENERIC_ALL", GENERIC_ALL as i64),
-    ("GENERIC_READ", 0x8000_0000),
-    ("GENERIC_WRITE", 0x4000_0000),
+    ("GENERIC_READ", access::GENERIC_READ as i64),
+    ("GENERIC_WRITE", access::GENERIC_WRITE as i64),
     ("SYNC_OBJECT_WAIT", (access::STANDARD_RIGHTS_READ | access::SYNC_OBJECT_WAIT) as i64),
     ("SYNC_OBJECT_SIGNAL", (access::STANDARD_RIGHTS_READ | access::SYNC_OBJECT_SIGNAL) as i64),
     ("SYNC_OBJECT_ALL_ACCESS", access::SYNC_OBJECT_ALL_ACCESS as i64),

@@ -9,8 +9,9 @@ use gpupv::daemon::control;
 use gpupv::daemon::vm::VmState;
 use proto::agent::exec_input;
 use proto::control::Inspection;
+use rustix::process::{Pid, Signal, kill_process};
 
-use crate::lab::Lab;
+use crate::lab::{Job, Lab};
 
 /// Number of wakes of `tests/c/cpu_event_channel.c`.
 const WAKES: u32 = 20;
@@ -164,6 +165,25 @@ pub fn killed_while_calling(lab: &mut Lab) {
     until("the program makes calls", || counters.frames_received.count() > before + 100);
     job.kill();
     lab.wait_until_empty();
+}
+
+/// A QEMU that is stopped while its programs call and wait delays no program elsewhere, and they continue with it.
+pub fn stopped_while_calling(lab: &mut Lab) {
+    let calling = lab.start(0, &["/states", "calls"]);
+    let blocked = lab.start(0, &["/states", "blocked"]);
+    let steady = lab.start(1, &["/states", "steady"]);
+    [&calling, &blocked, &steady].iter().for_each(|job| job.says("ready"));
+    let qemu = Pid::from_raw(lab.fleet.guests[0].0.vm.pid() as i32).expect("a process");
+    kill_process(qemu, Signal::STOP).expect("our QEMU");
+    assert_eq!(lab.run(1, &["/fence_tour"]), (0, TOUR.into()));
+    assert_eq!(steady.end(), (0, "ready\nsteady: undisturbed\n".into()));
+    let counters = &lab.fleet.daemon.kernel_host.counters;
+    let stopped = counters.frames_received.count();
+    kill_process(qemu, Signal::CONT).expect("our QEMU");
+    until("the program continues its calls", || counters.frames_received.count() > stopped + 100);
+    [calling, blocked].into_iter().for_each(Job::kill);
+    lab.wait_until_empty();
+    lab.files_are_as_after_boot();
 }
 
 pub fn satisfied_waits(lab: &mut Lab) {

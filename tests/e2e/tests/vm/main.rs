@@ -78,11 +78,15 @@ fn two_guests() {
         }
     };
     check("the output is the same on both backends", &mut lab, &|lab| cases::same_output(lab, &local));
-    let cases: [(&str, Case); 13] = [
+    let cases: [(&str, Case); 14] = [
         ("a guest is notified of its own adapter only", cases::adapter_removed_and_added),
         ("a program that destroys nothing leaves nothing", cases::leaves_everything),
         ("a program killed in any state leaves nothing", cases::killed_in_any_state),
         ("a program killed while it calls leaves nothing", cases::killed_while_calling),
+        (
+            "a stopped QEMU delays no other guest, and its programs continue with it",
+            cases::stopped_while_calling,
+        ),
         ("a program killed at any point of an event's life leaves nothing", cases::killed_with_an_event),
         ("a driver's event is set by the guest's kernel", cases::woken_by_the_kernel),
         ("a stopped guestd delays no other signals", cases::without_the_broker),
