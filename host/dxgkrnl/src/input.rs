@@ -122,6 +122,29 @@ impl Input {
             | Input::NtHandleClosed { .. } => None,
         }
     }
+
+    /// The VM that this input is about, if it is not about one of its processes.
+    pub(crate) fn vm(&self) -> Option<VmId> {
+        match self {
+            Input::VmAttached { vm, .. }
+            | Input::VmDetached { vm }
+            | Input::VmPaused { vm, .. }
+            | Input::VmAdapter { vm, .. }
+            | Input::MemoryChanged { vm }
+            | Input::ProcessAttached { vm, .. }
+            | Input::GuestFeatures { vm, .. }
+            | Input::NtHandleClosed { vm, .. } => Some(*vm),
+            Input::Call { .. }
+            | Input::ProcessGone { .. }
+            | Input::ProcessFrozen { .. }
+            | Input::FenceMemoryAdded { .. }
+            | Input::FenceMemoryMapped { .. }
+            | Input::DoorbellRung { .. }
+            | Input::Deadline
+            | Input::Fault(_)
+            | Input::SystemTime { .. } => None,
+        }
+    }
 }
 
 impl fmt::Display for Input {

@@ -107,7 +107,7 @@ const EDGES: [(&str, &[&str]); 38] = [
     ("scenario-client", &["abi", "d3dkmt", "proto", "umd"]),
     ("conformance", &[]),
     ("sample-kmd", &["d3dkmt", "dxgkrnl", "gpupv", "kmd", "scenario"]),
-    ("sample-kmd-c", &["drivers", "dxgkrnl", "e2e", "gpupv", "proto", "scenario", "trace"]),
+    ("sample-kmd-c", &["d3dkmt", "drivers", "dxgkrnl", "e2e", "gpupv", "proto", "scenario", "trace"]),
     // The guest-side driver of tests uses the device's packet types.
     ("front-end", &["vsock-device"]),
     (

@@ -1,13 +1,17 @@
-/* Drivers that want too much, one for each value of DOES. An escape { 1, value } returns how often the timer expired. */
+/*
+ * Drivers that want too much, one for each value of DOES. An escape { 1, value } returns how often the timer expired,
+ * with ENDS how many contexts were destroyed.
+ */
 #define _GNU_SOURCE
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "dxgk_miniport.h"
 
-enum { STORES = 1, PRINTS, TIMER, NODE, SLOW, CALLS, LOADS };
+enum { STORES = 1, PRINTS, TIMER, NODE, SLOW, CALLS, LOADS, ENDS, QUEUES };
 
 /* The system call of CALLS and LOADS. */
 #ifndef CALL
@@ -15,7 +19,8 @@ enum { STORES = 1, PRINTS, TIMER, NODE, SLOW, CALLS, LOADS };
 #endif
 
 static const DXGKRNL_INTERFACE *dxgk;
-static UINT expired;
+static UINT expired, destroyed;
+static DXGKARG_CREATEHWQUEUE queues[8];
 
 /* Works for 3 ms on a CPU: a DDI may take 5. */
 static void work(void)
@@ -80,7 +85,7 @@ static NTSTATUS escape(void *context, UINT64 now, DXGKARG_ESCAPE *args)
     UINT *word = args->pPrivateDriverData;
     if (args->PrivateDriverDataSize != 8)
         return STATUS_INVALID_PARAMETER;
-    word[1] = expired;
+    word[1] = DOES == ENDS ? destroyed : expired;
     if (DOES == SLOW)
         work();
     return STATUS_SUCCESS;
@@ -98,9 +103,60 @@ static NTSTATUS submit(void *context, UINT64 now, DXGKARG_SUBMITCOMMANDVIRTUAL *
     return dxgk->DxgkCbNotifyInterrupt(dxgk->DxgkHandle, &data);
 }
 
+/* Each end of a context is slow. */
+static NTSTATUS destroy_context(void *context, UINT64 now, DXGKARG_DESTROYCONTEXT *args)
+{
+    work();
+    destroyed++;
+    return STATUS_SUCCESS;
+}
+
+static NTSTATUS create_hw_queue(void *context, UINT64 now, DXGKARG_CREATEHWQUEUE *args)
+{
+    static UINT count;
+    queues[count++ % 8] = *args;
+    return STATUS_SUCCESS;
+}
+
+/* Runs a command buffer of a hardware queue at once, if its first word is not 0 slowly. */
+static NTSTATUS submit_to_hw_queue(void *context, UINT64 now, DXGKARG_SUBMITCOMMANDTOHWQUEUE *args)
+{
+    const UINT *words = args->pDmaBuffer;
+    SIM_STORE store = {
+        .NodeOrdinal = args->NodeOrdinal, .hAddressSpace = DXGK_NO_HANDLE, .hHwQueue = args->hHwQueue,
+        .Value = args->HwQueueProgressFenceId,
+    };
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA data = { .InterruptType = 11, .NodeOrdinal = args->NodeOrdinal };
+    if (words[0])
+        work();
+    for (UINT n = 0; n < 8; n++)
+        if (queues[n].hHwQueue == args->hHwQueue)
+            store.GpuVirtualAddress = queues[n].HwQueueProgressFenceGpuVirtualAddress;
+    dxgk->SimStore(dxgk->DxgkHandle, &store);
+    return dxgk->DxgkCbNotifyInterrupt(dxgk->DxgkHandle, &data);
+}
+
+static NTSTATUS save(void *context, UINT64 now, SIM_SAVESTATE *args)
+{
+    if (args->StateSize < sizeof destroyed)
+        return STATUS_INSUFFICIENT_RESOURCES;
+    memcpy(args->pState, &destroyed, sizeof destroyed);
+    args->StateSize = sizeof destroyed;
+    return STATUS_SUCCESS;
+}
+
+static NTSTATUS restore(void *context, UINT64 now, SIM_RESTORESTATE *args)
+{
+    memcpy(&destroyed, args->pState, sizeof destroyed);
+    return STATUS_SUCCESS;
+}
+
 static const DRIVER_INITIALIZATION_DATA table = {
     .Size = sizeof table, .Version = DXGK_MINIPORT_VERSION,
     .DxgkDdiSubmitCommandVirtual = DOES == SLOW ? submit : NULL,
+    .DxgkDdiDestroyContext = DOES == ENDS ? destroy_context : NULL,
+    .DxgkDdiCreateHwQueue = create_hw_queue, .DxgkDdiSubmitCommandToHwQueue = submit_to_hw_queue,
+    .SimSaveState = DOES == ENDS ? save : NULL, .SimRestoreState = DOES == ENDS ? restore : NULL,
     .DxgkDdiCreateContext = create_context, .SimTimerExpired = timer_expired, .DxgkDdiEscape = escape,
 };
 

@@ -4,17 +4,17 @@ mod common;
 
 use std::path::Path;
 
-use common::{FAILS, NATIVE, SAMPLE, driver, passes_in_the_model, program, programs};
+use common::{
+    FAILS, NATIVE, SAMPLE, driver, passes_in_the_model, program, programs, replays_without_the_driver,
+};
 use covers::covers;
 use drivers::Registry;
-use dxgkrnl::{Effects, Input, Nanos};
 use gpupv::backends::LocalRunner;
 use gpupv::output::Steps;
 use sample_kmd_c::provide_driver_host;
 use scenario::model::ModelWorld;
-use scenario::world::{World as _, declared_skip};
-use scenario::{Backend, Program, Verdict};
-use trace::Recorder;
+use scenario::world::declared_skip;
+use scenario::{Backend, Verdict};
 
 #[test]
 fn the_drivers_pass_their_scenarios_in_the_model() {
@@ -39,31 +39,6 @@ fn the_drivers_pass_their_scenarios_with_real_processes() {
     }
 }
 
-/// Records steps as a daemon would.
-fn record(program: &Program, steps: &[(Nanos, Input, Effects)], digest: u64, path: &Path) {
-    let mut recorder = Recorder::create(path, &program.setting.kernel, "test").expect("a trace begins");
-    for (now, input, effects) in steps {
-        recorder.begin(*now, input).expect("an input is recorded");
-        recorder.end(effects).expect("effects are recorded");
-    }
-    recorder.finish(digest).expect("the trace ends");
-}
-
-/// Runs a program and replays its recording when the driver is gone. Returns the notes of the run.
-fn replays_without_the_driver(program: &Program, driver: &Path) -> String {
-    let mut world = passes_in_the_model(program, ModelWorld::new(program, None).recording());
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("t.gvt");
-    let digest = world.snapshot().digest();
-    record(program, world.steps(), digest, &path);
-    let notes = world.steps().iter().flat_map(|(_, _, effects)| &effects.notes).map(|note| note.text.clone());
-    let notes = notes.collect::<Vec<_>>().join("\n");
-    std::fs::remove_file(driver).expect("the driver is removed");
-    let report = trace::replay(&path, &Registry::default(), &mut |_, _| {}).expect("the trace is read");
-    assert!(matches!(report.verdict, trace::Verdict::Identical { .. }), "{}: {report:?}", program.title);
-    notes
-}
-
 #[test]
 fn recordings_replay_without_the_driver() {
     covers!("GPV-056");
@@ -73,55 +48,6 @@ fn recordings_replay_without_the_driver() {
             replays_without_the_driver(&program(text, &driver), &driver);
         }
     }
-}
-
-/// A scenario with a driver that the first VM makes slow, each DDI within its bound, by these `calls`.
-fn slowed(calls: &str) -> String {
-    format!(
-        r#"
-scenario "a VM makes a driver slow"
-config adapter 0 kmd="DRIVER"
-vm first
-vm second
-process p in first
-process q in second
-p  D = device                        -> ok
-p  A = open_adapter 0                -> ok
-p  C = context D 3D                  -> ok
-p  F = fence D                       -> ok
-q  E = device                        -> ok
-q  B = open_adapter 0                -> ok
-q  K = context E 3D                  -> ok
-q  G = fence E                       -> ok
-{calls}
-q  escape B u32(1, 0)                -> ok
-q  submit K u32(0)           -> ok
-q  gpu_signal K G=1                  -> ok
-q  L = device                        -> ok
-+1ms
-expect G = 1
-"#
-    )
-}
-
-#[test]
-fn a_vm_that_makes_a_driver_slow_is_refused_and_other_vms_are_served() {
-    covers!("GPV-057");
-    let (path, calls) =
-        (driver("hostile", "slow_calls", &["-DDOES=5"]), "p escape A u32(1, 0) -> anything\n");
-    let notes = replays_without_the_driver(&program(&slowed(&calls.repeat(400)), &path), &path);
-    assert!(!notes.contains("died"), "{notes}");
-    let refused = notes.lines().filter(|line| line.contains("are refused: its slow DDIs took")).count();
-    assert!(refused > 200, "{refused} of 400: {notes}");
-
-    // What it has submitted before faults.
-    let path = driver("hostile", "slow_submissions", &["-DDOES=5"]);
-    let calls = format!(
-        "p gpu_wait C F>=1 -> ok\n{}p signal D F=1 -> ok\n+1ms\nexpect D state ERROR_DMA_FAULT\n",
-        "p submit C u32(1) -> ok\n".repeat(120)
-    );
-    let notes = replays_without_the_driver(&program(&slowed(&calls), &path), &path);
-    assert!(notes.contains("are refused: its slow DDIs took") && !notes.contains("died"), "{notes}");
 }
 
 /// The driver's process is killed at each of its first 20 DDIs.

@@ -21,16 +21,16 @@ use driver_host::abi::{
     DXGKARG_SUBMITCOMMANDVIRTUAL, DXGKARG_SUSPENDCONTEXT, DXGKARG_UPDATECURRENTVALUESFROMCPU,
     DXGKARG_UPDATEMONITOREDVALUES, DXGKARG_UPDATENATIVEFENCELOGS, Ddi, SIM_DOORBELLDISCONNECTED,
     SIM_ENGINETOF1, SIM_EVENTSIGNALED, SIM_IOMMUMAPPINGCHANGED, SIM_NATIVEFENCEWRITTEN, SIM_OBJECTFAILED,
-    SIM_PAGEFAULT, SIM_RINGDOORBELL, SIM_TIMEREXPIRED, SIM_VALIDATECOMMANDS, STATUS_PENDING,
+    SIM_PAGEFAULT, SIM_RINGDOORBELL, SIM_VALIDATECOMMANDS, STATUS_PENDING,
 };
 use driver_host::limits::{PAGING_BUFFER_BYTES_MAX, STANDARD_DATA_BYTES_MAX};
 use driver_host::messages::Allocation;
 use dxgkrnl::ddi::{
     AllocationDescription, AllocationId, AllocationInfo, BadCommands, Callback, CreateAllocation,
     CreateCpuEvent, CreatePeriodicFrameNotification, CurrentValueUpdate, DestroyAllocation,
-    DoorbellConnection, EngineId, EngineState, EngineStatus, Escape, HwContext, HwQueueId, HwQueueSubmission,
-    Interrupt, KmdCpuEvent, KmdDevice, KmdProcess, LocalAllocationId, LocalNativeFenceId, Miniport,
-    NativeFenceId, NativeFenceStorage, NewHwQueue, NewNativeFence, NewProcess, NotificationRefused,
+    DoorbellConnection, EngineId, EngineState, EngineStatus, Escape, FaultedWork, HwContext, HwQueueId,
+    HwQueueSubmission, Interrupt, KmdCpuEvent, KmdDevice, KmdProcess, LocalAllocationId, LocalNativeFenceId,
+    Miniport, NativeFenceId, NativeFenceStorage, NewHwQueue, NewNativeFence, NewProcess, NotificationRefused,
     OpenAllocation, OpenedNativeFence, PageFaultFlags, PageTableEntry, PagingOperation, PagingWork,
     PendingFaults, ProcessKind, QueryAdapterInfo, ResetFailed, SchedulingLogBuffer, SegmentGroup,
     SignalEvent, SignalMonitoredFence, StandardAllocationData, Submission, Suspend, VirtualMachineData,
@@ -110,7 +110,7 @@ impl Outside {
     }
 
     /// Charges the next DDI to the VM of a process. Returns what was charged before.
-    fn charge_to(&mut self, process: ProcessId) -> Option<VmId> {
+    pub(super) fn charge_to(&mut self, process: ProcessId) -> Option<VmId> {
         let vm = self.engines.vms.get(&process).map(|(_, vm)| *vm);
         std::mem::replace(&mut self.exchange.vm, vm)
     }
@@ -338,8 +338,7 @@ impl Miniport for ProcessDriver {
     fn submit_command_to_hw_queue(&mut self, now: Nanos, submission: HwQueueSubmission, callbacks: &mut Callbacks) {
         let HwQueueSubmission { engine, hw_queue, context, submission_fence_id: id, progress_fence_id, commands } = submission;
         let outside = self.at_time(engine.adapter, now);
-        let Some(queue) = outside.engines.hw_queues.get(&hw_queue.0) else { return };
-        let process = queue.process;
+        let Some(process) = outside.engines.hw_queues.get(&hw_queue.0).map(|queue| queue.process) else { return };
         let (bytes, queue) = (commands.len(), Some((hw_queue.0, progress_fence_id)));
         outside.engines.engine(engine.node).submit(Work { submission_fence_id: id, context, process, bytes, queue, is_ring: false, is_refused: false });
         let submit = DXGKARG_SUBMITCOMMANDTOHWQUEUE {
@@ -350,7 +349,8 @@ impl Miniport for ProcessDriver {
             NodeOrdinal: engine.node,
             ..DXGKARG_SUBMITCOMMANDTOHWQUEUE::default()
         };
-        outside.call(submit, commands, callbacks);
+        let work = FaultedWork::Queue { hw_queue, progress_fence_id };
+        outside.call_for_queue(submit.into(), commands, (engine, process, work), callbacks);
     }
 
     fn suspend_context(&mut self, now: Nanos, context: HwContext, suspend_fence: u64, callbacks: &mut Callbacks) -> Suspend {
@@ -432,7 +432,13 @@ impl Miniport for ProcessDriver {
             let queue = Some((hw_queue.0, u64::MAX));
             let work = Work { submission_fence_id: 0, context, process, bytes: buffer.len(), queue, is_ring: true, is_refused: false };
             outside.engines.engine(node).submit(work);
-            outside.call(SIM_RINGDOORBELL { hHwQueue: hw_queue.0.into(), ..Default::default() }, buffer, callbacks);
+            let ring = SIM_RINGDOORBELL { hHwQueue: hw_queue.0.into(), ..Default::default() };
+            let engine = EngineId { adapter: outside.adapter, node };
+            // No number is known of a buffer in a ring.
+            let work = FaultedWork::Queue { hw_queue, progress_fence_id: 0 };
+            if !outside.call_for_queue(ring.into(), buffer, (engine, process, work), callbacks) {
+                return;
+            }
         }
     }
 
@@ -748,16 +754,14 @@ impl Miniport for ProcessDriver {
     }
 
     fn next_deadline(&self) -> Option<Nanos> {
-        self.0.borrow().engines.timer
+        let outside = self.0.borrow();
+        outside.engines.timer.into_iter().chain(outside.exchange.deferred.due).min()
     }
 
     fn deadline(&mut self, now: Nanos, callbacks: &mut Callbacks) {
         let outside = self.later(now);
-        let Some(due) = outside.engines.timer.take_if(|due| *due <= now) else { return };
-        outside.engines.timer_budget.expired(due);
-        let before = std::mem::replace(&mut outside.exchange.vm, outside.engines.vm_at_work());
-        outside.call(SIM_TIMEREXPIRED { DueTime: due }, Vec::new(), callbacks);
-        outside.exchange.vm = before;
+        outside.expire_timer(now, callbacks);
+        outside.retry_destroys(now, callbacks);
     }
 
     fn engine_state(&self, engine: EngineId) -> EngineState {

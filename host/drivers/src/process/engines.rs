@@ -51,6 +51,11 @@ impl Engine {
         self.work.push_back(work);
     }
 
+    /// Removes the newest work, which the driver did not get.
+    pub fn withdraw(&mut self) {
+        self.work.pop_back();
+    }
+
     pub fn hang(&mut self) {
         match self.work.front() {
             Some(running) => self.hung = Some(running.submission_fence_id),

@@ -24,6 +24,8 @@ use driver_host::process::DriverProcess;
 use dxgkrnl::{AdapterConfig, Config, Nanos, VidSchCaps, VmId};
 use serde::{Deserialize, Serialize};
 
+use super::deferred::{DeferredDestruction, is_destroy, is_refusable};
+
 /// Sizes of the buffer for a driver's state, tried in this order.
 const STATE_BYTES: [usize; 3] = [64 << 10, 1 << 20, 15 << 20];
 
@@ -88,6 +90,7 @@ pub(super) struct Exchange {
     pub now: Nanos,
     /// The VM whose call leads to the next DDI.
     pub vm: Option<VmId>,
+    pub deferred: DeferredDestruction,
     records: Vec<Vec<u8>>,
     supplied: VecDeque<Vec<u8>>,
 }
@@ -138,7 +141,8 @@ impl Exchange {
         let (records, supplied) = (Vec::new(), VecDeque::new());
         let scheduling_logs = Vec::new();
         let (config, implemented, now, vm) = (None, None, 0, None);
-        Exchange { source, config, implemented, scheduling_logs, now, vm, records, supplied }
+        let deferred = DeferredDestruction::default();
+        Exchange { source, config, implemented, scheduling_logs, now, vm, deferred, records, supplied }
     }
 
     pub fn configure(&mut self, config: &Config) {
@@ -246,11 +250,51 @@ impl Exchange {
             let (status, callbacks) = (NtStatus::NO_MEMORY.0 as i32, vec![print(why)]);
             return Some(Done { status, ddi, buffer, allocations, callbacks });
         }
+        if has && is_destroy(&ddi) {
+            return Some(self.destroy(adapter, ddi, buffer));
+        }
         has.then(|| self.exchange(adapter, Request { now: self.now, ddi, buffer, allocations }))
     }
 
-    /// Why a DDI is not asked of the driver, if it is not: earlier ones for the same VM took it too long.
+    /// Calls a destroy DDI, or defers it. A line says so of the first of a VM that waits.
+    fn destroy(&mut self, adapter: u32, ddi: Ddi, buffer: Vec<u8>) -> Done {
+        let vm = self.vm.filter(|_| !self.deferred.is_full());
+        if let Some(vm) = vm
+            && let Some(why) = self.refusal(&ddi)
+        {
+            let is_first = self.deferred.count(vm) == 0;
+            let line = is_first.then(|| print(format!("{} waits: {why}", ddi.name())));
+            self.deferred.push(vm, ddi, buffer, self.now);
+            let (status, callbacks) = (STATUS_SUCCESS, line.into_iter().collect());
+            return Done { status, ddi, buffer: Vec::new(), allocations: Vec::new(), callbacks };
+        }
+        self.exchange(adapter, Request { now: self.now, ddi, buffer, allocations: Vec::new() })
+    }
+
+    /// Calls the oldest destroy DDI of a VM that waits; `None` if none does, or if the VM is still refused.
+    pub fn ask_deferred(&mut self, adapter: u32, vm: VmId) -> Option<Done> {
+        let ddi = *self.deferred.first(vm)?;
+        if self.slow_refusal(&ddi).is_some() {
+            return None;
+        }
+        let (ddi, buffer) = self.deferred.pop(vm)?;
+        Some(self.exchange(adapter, Request { now: self.now, ddi, buffer, allocations: Vec::new() }))
+    }
+
+    /// Why a DDI is not asked of the driver, if it is not: destroy DDIs of the same VM wait, or earlier ones took too long.
     pub fn refusal(&mut self, ddi: &Ddi) -> Option<String> {
+        // No record: a replay has the same ones.
+        let waiting = self.vm.map(|vm| (vm.0, self.deferred.count(vm)));
+        match waiting.filter(|(_, count)| *count > 0) {
+            Some((vm, count)) => Some(format!(
+                "calls of VM {vm} are refused: {count} of its destroy DDIs wait, because they are slow"
+            )),
+            None => self.slow_refusal(ddi),
+        }
+    }
+
+    /// As `refusal`, for the time that earlier DDIs took.
+    fn slow_refusal(&mut self, ddi: &Ddi) -> Option<String> {
         let own = ddi.row() as u32;
         let supplied = self.supplied.front().map(|bytes| decoded(bytes));
         let why = match (&self.source, supplied) {
@@ -394,25 +438,6 @@ fn node_of(callback: &Callback) -> Option<u32> {
         | Callback::DxgkCbDisconnectDoorbell(_)
         | Callback::SimRingBufferCompleted(_) => None,
     }
-}
-
-/// Whether a client's call is refused if the driver fails this DDI. The others end something, or are the scheduler's.
-fn is_refusable(ddi: &Ddi) -> bool {
-    matches!(
-        ddi,
-        Ddi::DxgkDdiEscape(_)
-            | Ddi::DxgkDdiQueryAdapterInfo(_)
-            | Ddi::DxgkDdiGetStandardAllocationDriverData(_)
-            | Ddi::DxgkDdiCreateAllocation(_)
-            | Ddi::DxgkDdiOpenAllocation(_)
-            | Ddi::DxgkDdiCreateDevice(_)
-            | Ddi::DxgkDdiCreateContext(_)
-            | Ddi::DxgkDdiCreateHwQueue(_)
-            | Ddi::DxgkDdiCreateDoorbell(_)
-            | Ddi::DxgkDdiCreateNativeFence(_)
-            | Ddi::DxgkDdiCreateCpuEvent(_)
-            | Ddi::DxgkDdiCreatePeriodicFrameNotification(_)
-    )
 }
 
 /// A line of text, as if the driver had printed it.

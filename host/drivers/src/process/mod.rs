@@ -12,21 +12,24 @@
 
 mod callbacks;
 mod ddis;
+mod deferred;
 mod engines;
 mod exchange;
+mod queues;
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
-use driver_host::abi::{Callback as CCallback, Ddi};
+use driver_host::abi::{Callback as CCallback, Ddi, SIM_TIMEREXPIRED};
 use driver_host::limits::CALLBACKS_PER_DDI_MAX;
 use driver_host::messages::{Allocation, Called};
 use driver_host::process::DriverProcess;
-use dxgkrnl::DriverAnswer;
 use dxgkrnl::ddi::Callback;
+use dxgkrnl::{DriverAnswer, Nanos};
 use serde::{Deserialize, Serialize};
 
 use callbacks::Conversion;
+use deferred::{DESTROYS_PER_RETRY, DeferredDestruction};
 use engines::Engines;
 use exchange::{Done, DriverState, Exchange};
 
@@ -63,6 +66,7 @@ struct Saved {
     implemented: Option<Vec<bool>>,
     engines: Engines,
     early: Vec<Called>,
+    deferred: DeferredDestruction,
     driver: DriverState,
 }
 
@@ -86,7 +90,8 @@ impl ProcessDriver {
         let Outside { exchange, engines, adapter, early } = &mut *outside;
         let driver = exchange.save(*adapter)?;
         // Borrowed fields in the order of `Saved`.
-        let saved = (&*adapter, exchange.now, &exchange.implemented, &*engines, &*early, driver);
+        let Exchange { now, implemented, deferred, .. } = exchange;
+        let saved = (&*adapter, now, implemented, &*engines, &*early, deferred, driver);
         postcard::to_allocvec(&saved).map_err(|error| error.to_string())
     }
 
@@ -95,6 +100,7 @@ impl ProcessDriver {
         let outside = self.0.get_mut();
         outside.exchange.restore(saved.driver)?;
         (outside.exchange.now, outside.exchange.implemented) = (saved.now, saved.implemented);
+        outside.exchange.deferred = saved.deferred;
         (outside.adapter, outside.engines, outside.early) = (saved.adapter, saved.engines, saved.early);
         Ok(())
     }
@@ -108,6 +114,11 @@ impl Outside {
 
     fn ask_about(&mut self, ddi: Ddi, buffer: Vec<u8>, allocations: Vec<Allocation>) -> Option<Done> {
         let mut done = self.exchange.ask(self.adapter, ddi, buffer, allocations)?;
+        self.keep_callbacks(&mut done);
+        Some(done)
+    }
+
+    fn keep_callbacks(&mut self, done: &mut Done) {
         self.limit_early();
         // The timer is the daemon's, and needs no DDI that takes callbacks.
         for called in &done.callbacks {
@@ -117,7 +128,35 @@ impl Outside {
         }
         done.callbacks.retain(|called| !matches!(called.callback, CCallback::SimSetTimer(_)));
         self.early.append(&mut done.callbacks);
-        Some(done)
+    }
+
+    /// `SimTimerExpired`, if it is due.
+    fn expire_timer(&mut self, now: Nanos, callbacks: &mut Vec<Callback>) {
+        let Some(due) = self.engines.timer.take_if(|due| *due <= now) else { return };
+        self.engines.timer_budget.expired(due);
+        let before = std::mem::replace(&mut self.exchange.vm, self.engines.vm_at_work());
+        self.call(SIM_TIMEREXPIRED { DueTime: due }, Vec::new(), callbacks);
+        self.exchange.vm = before;
+    }
+
+    /// Asks the destroy DDIs that wait, if they are due and their VMs are served again.
+    fn retry_destroys(&mut self, now: Nanos, callbacks: &mut Vec<Callback>) {
+        if self.exchange.deferred.due.is_none_or(|due| due > now) {
+            return;
+        }
+        let (before, mut asked) = (self.exchange.vm, 0);
+        for vm in self.exchange.deferred.vms() {
+            self.exchange.vm = Some(vm);
+            while asked < DESTROYS_PER_RETRY
+                && let Some(mut done) = self.exchange.ask_deferred(self.adapter, vm)
+            {
+                asked += 1;
+                self.keep_callbacks(&mut done);
+            }
+        }
+        self.exchange.vm = before;
+        self.exchange.deferred.looked(now, asked > 0);
+        self.deliver(callbacks);
     }
 
     /// Bounds what earlier DDIs have left: prints are left out, and a driver with too much else is lost.

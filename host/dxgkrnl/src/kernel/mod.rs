@@ -256,7 +256,7 @@ impl Kernel {
             self.poison_lost_fences_of(*process, call, effects);
         }
         let processes = &self.processes;
-        self.miniport.act_for(|| Some(processes.get(input.process()?)?.vm));
+        self.miniport.act_for(|| input.vm().or_else(|| Some(processes.get(input.process()?)?.vm)));
         match input {
             Input::VmAttached { vm, name } => self.attach_vm(vm, &name, effects),
             Input::VmDetached { vm } => self.end_vm(vm, effects),

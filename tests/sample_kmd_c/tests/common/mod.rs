@@ -4,12 +4,16 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use drivers::Registry;
+use dxgkrnl::{Effects, Input, Nanos};
 use sample_kmd_c::{build, provide_driver_host};
 use scenario::choose::First;
 use scenario::model::ModelWorld;
 use scenario::run::run;
 use scenario::script::parse;
+use scenario::world::World as _;
 use scenario::{Program, Verdict};
+use trace::Recorder;
 
 /// The sample driver's scenarios.
 pub const SAMPLE: [&str; 6] = [
@@ -68,4 +72,29 @@ pub fn passes_in_the_model<'a>(program: &'a Program, world: ModelWorld<'a>) -> M
     let ended = run(program, &mut world, &mut First);
     assert_eq!(ended.verdict, Verdict::Passed, "{}", program.title);
     world
+}
+
+/// Records steps as a daemon would.
+fn record(program: &Program, steps: &[(Nanos, Input, Effects)], digest: u64, path: &Path) {
+    let mut recorder = Recorder::create(path, &program.setting.kernel, "test").expect("a trace begins");
+    for (now, input, effects) in steps {
+        recorder.begin(*now, input).expect("an input is recorded");
+        recorder.end(effects).expect("effects are recorded");
+    }
+    recorder.finish(digest).expect("the trace ends");
+}
+
+/// Runs a program and replays its recording when the driver is gone. Returns the notes of the run.
+pub fn replays_without_the_driver(program: &Program, driver: &Path) -> String {
+    let mut world = passes_in_the_model(program, ModelWorld::new(program, None).recording());
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("t.gvt");
+    let digest = world.snapshot().digest();
+    record(program, world.steps(), digest, &path);
+    let notes = world.steps().iter().flat_map(|(_, _, effects)| &effects.notes).map(|note| note.text.clone());
+    let notes = notes.collect::<Vec<_>>().join("\n");
+    std::fs::remove_file(driver).expect("the driver is removed");
+    let report = trace::replay(&path, &Registry::default(), &mut |_, _| {}).expect("the trace is read");
+    assert!(matches!(report.verdict, trace::Verdict::Identical { .. }), "{}: {report:?}", program.title);
+    notes
 }
