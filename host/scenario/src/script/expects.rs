@@ -302,6 +302,11 @@ fn driver_update(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Hardware> {
         let why = "expected a driver's version: four numbers up to 65535, as 2.0.0.1";
         return Err(ScriptError::new(token.span, why));
     };
+    if let Some(other) = cursor.peek() {
+        let why = "an update changes the version of the driver, and never which driver it is";
+        let help = "for a driver of another name, start the daemon anew with that `kmd` in its configuration";
+        return Err(ScriptError::new(other.span, why).help(help));
+    }
     Ok(Hardware::UpdateDriver { adapter, version })
 }
 
