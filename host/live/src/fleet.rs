@@ -3,43 +3,14 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use anyhow::Context as _;
 use daemon::{Daemon, Options};
 
 use crate::artifacts::Artifacts;
+use crate::consoles::Consoles;
 use crate::output::Steps;
 use crate::virtual_machine::agent::Agent;
 use crate::virtual_machine::boot::{self, GuestVm};
 use crate::virtual_machine::image::{CopiedPath, GUEST_LIBRARY_FOLDER, Image};
-
-/// Folder of the guests' console logs: kept if a guest fails, or if the user named the folder.
-struct Consoles {
-    folder: PathBuf,
-    keep: bool,
-}
-
-impl Consoles {
-    fn new(named: Option<&PathBuf>) -> anyhow::Result<Consoles> {
-        let (folder, keep) = match named {
-            Some(folder) => (folder.clone(), true),
-            None => {
-                let cache = vm_images::Cache::from_environment()?;
-                (cache.root().join("consoles").join(std::process::id().to_string()), false)
-            }
-        };
-        std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-        Ok(Consoles { folder, keep })
-    }
-}
-
-impl Drop for Consoles {
-    fn drop(&mut self) {
-        if !self.keep {
-            // A failure only loses a log.
-            let _ = std::fs::remove_dir_all(&self.folder);
-        }
-    }
-}
 
 /// A daemon with booted guests and their agents; dropping it ends them.
 pub struct Fleet {

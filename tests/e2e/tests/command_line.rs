@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use d3dkmt::{EventId, NtStatus, WaitOutcome};
 use e2e::programs::{build_bench, c_program, closed, full, gpupv, gpupv_binary, stderr, stdout};
@@ -449,6 +449,7 @@ fn an_invalid_fault_is_refused_with_the_valid_choices() {
         (&["start_adapter", "9"], "9"),
         (&["update_driver", "0", "2.0"], "four numbers up to 65535"),
         (&["update_driver", "0", "2.0.0.65536"], "four numbers up to 65535"),
+        (&["update_driver", "0", "2.0.0.1", "kmd=mine"], "start the daemon anew with that `kmd`"),
         (&["remove_adapter", "9", "a"], "there is no adapter 9"),
         (&["remove_adapter", "0", "nobody"], "no VM \"nobody\" is attached"),
         (&["add_adapter", "0"], "the name or the number of a VM"),
@@ -495,4 +496,41 @@ fn a_process_is_frozen_by_its_name_or_its_number_and_thawed() {
     let wake = client.stream.read();
     assert!(matches!(&wake, Ok(FromHost::Wake { event: EventId(7), .. })), "{wake:?}");
     assert!(std::fs::metadata(&trace).expect("the trace").len() > 0);
+}
+
+/// The owner of a folder of console logs, as `gpupv vm run` is one.
+fn owner_of_consoles(folder: &Path) -> Child {
+    std::fs::create_dir_all(folder).expect("a folder");
+    std::fs::write(folder.join("vm1.log"), "text").expect("a log");
+    let script = "exec 9>owner && flock 9 && echo held && exec sleep 1000";
+    let mut owner = Command::new("sh")
+        .args(["-c", script])
+        .current_dir(folder)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("sh starts");
+    let mut held = [0; 4];
+    owner.stdout.take().expect("it is piped").read_exact(&mut held).expect("it holds its folder");
+    owner
+}
+
+#[test]
+fn a_start_removes_console_logs_of_killed_processes_only() {
+    let cache = tempfile::tempdir().expect("a temporary folder");
+    let folder = |name: &str| cache.path().join("consoles").join(name);
+    let (mut living, mut killed) = (owner_of_consoles(&folder("1")), owner_of_consoles(&folder("2")));
+    std::fs::create_dir(folder("kept")).expect("a folder");
+    let start = || {
+        let output = gpupv(&["run", "--", "true"]).env("GPUPV_CACHE", cache.path()).output();
+        let output = output.expect("gpupv starts");
+        assert!(output.status.success(), "{}", stderr(&output));
+        ["1", "2", "kept"].map(|name| folder(name).is_dir())
+    };
+    assert_eq!(start(), [true; 3]);
+    // SIGKILL.
+    killed.kill().and_then(|()| killed.wait()).expect("it is killed");
+    assert_eq!(start(), [true, false, true]);
+    assert!(folder("1").join("vm1.log").is_file());
+    living.kill().and_then(|()| living.wait()).expect("it is killed");
+    assert_eq!(start(), [false, false, true]);
 }

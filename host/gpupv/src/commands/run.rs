@@ -11,6 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::artifacts::{Artifacts, guest_command, preload};
 use crate::commands::{DaemonArgs, warn_of_options_behind};
+use crate::consoles;
 use crate::daemon::{Daemon, Options};
 use crate::output::{Steps, exit_code};
 
@@ -65,6 +66,7 @@ async fn run_guest(args: &RunArgs, daemon: &Daemon, artifacts: &Artifacts) -> an
 pub fn run(args: &RunArgs, drivers: &Registry) -> anyhow::Result<u8> {
     warn_of_options_behind::<RunArgs>(&args.command);
     let options = args.daemon.options(drivers)?;
+    consoles::remove_abandoned();
     let steps = Steps::new();
     let artifacts = Artifacts::provide(&steps)?;
     steps.finish();

@@ -5,6 +5,7 @@
 mod cases;
 mod lab;
 
+use std::io::{BufRead as _, BufReader};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::Stdio;
@@ -144,6 +145,24 @@ fn a_recorded_run_in_two_guests_replays_identical() {
     assert_eq!(replay.status.code(), Some(0), "{printed}");
     assert!(printed.starts_with("identical: ") && !printed.contains("not ended"), "{printed}");
     wakes_of_guests_have_parts(&trace);
+}
+
+#[test]
+fn a_killed_vm_run_leaves_console_logs_only_until_the_next_start() {
+    let _alone = lock_exclusive();
+    if !guests_can_run() {
+        return;
+    }
+    let mut killed = gpupv(&["vm", "run", "--", "/x"]).stderr(Stdio::piped()).spawn().expect("gpupv starts");
+    let mut lines = BufReader::new(killed.stderr.take().expect("it is piped")).lines();
+    let booting = lines.any(|line| line.is_ok_and(|line| line.contains("booting a guest")));
+    assert!(booting, "the guest boots");
+    let cache = vm_images::Cache::from_environment().expect("a cache");
+    let folder = cache.root().join("consoles").join(killed.id().to_string());
+    killed.kill().and_then(|()| killed.wait()).expect("it is killed");
+    assert!(folder.is_dir(), "{}", folder.display());
+    assert!(gpupv(&["run", "--", "true"]).status().expect("gpupv starts").success());
+    assert!(!folder.exists(), "{}", folder.display());
 }
 
 /// The other pages run in `tests/docs.rs`.
