@@ -1,5 +1,5 @@
 /* A client that looks the calls up by name, as real ones do: each documented name is there, and answers NULL and a
- * struct of zeros with a documented status. No name needs a header. */
+ * struct of zeros or of ones with a documented status. No name needs a header. */
 #include "check.h"
 #include <dlfcn.h>
 
@@ -139,6 +139,32 @@ static const struct answer *exception(const char *name)
     return NULL;
 }
 
+/* Calls that such a struct is no error for: it is a number only, or all of it is output. */
+static NTSTATUS to_ones(const char *name)
+{
+    static const char *const without_error[] = {"CheckExclusiveOwnership", "CreateKeyedMutex", "EnumAdapters"};
+    for (size_t i = 0; i < COUNT(without_error); i++)
+        if (!strcmp(without_error[i], name))
+            return STATUS_SUCCESS;
+    return strcmp(name, "OpenAdapterFromGdiDisplayName") ? STATUS_INVALID_PARAMETER : STATUS_UNSUCCESSFUL;
+}
+
+/* Absurd arguments: each number and each pointer in the struct is all ones, and the struct itself is on page 0. */
+static void try_absurd(call_fn call, const char *name, const char *symbol)
+{
+    static _Alignas(16) unsigned char ones[1024];
+    memset(ones, 0xff, sizeof ones);
+    NTSTATUS status = call(ones, NULL, NULL, NULL, NULL), wanted = to_ones(name);
+    if (!strcmp(name, "CheckExclusiveOwnership"))
+        status &= 0xff;
+    int is_refused = wanted == STATUS_INVALID_PARAMETER &&
+                     (status == STATUS_NOT_SUPPORTED || status == STATUS_INVALID_HANDLE);
+    CHECK(status == wanted || is_refused, "%s of ones answered %#010x", symbol, (unsigned)status);
+    status = call((const void *)0x10, NULL, NULL, NULL, NULL);
+    CHECK(status != STATUS_SUCCESS || !strcmp(name, "CheckExclusiveOwnership"), "%s of page 0 answered %#010x", symbol,
+          (unsigned)status);
+}
+
 static void try_name(void *library, const char *name)
 {
     static _Alignas(16) unsigned char zeros[1024];
@@ -163,6 +189,7 @@ static void try_name(void *library, const char *name)
     else
         CHECK(status == STATUS_INVALID_PARAMETER || status == STATUS_NOT_SUPPORTED, "%s of zeros answered %#010x",
               symbol, (unsigned)status);
+    try_absurd(call, name, symbol);
 }
 
 static void try_names(void *library, const char *source, const char *const *names, size_t count)

@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 use d3dkmt::query::kind::DRIVER_DESCRIPTION;
 use d3dkmt::{Adapter, Call, CreateContextFlags, Handle, Luid, NtStatus, Reply};
 
-use super::memory::{read_bytes, write_array};
+use super::memory::{check_range, read_bytes, write_array};
 use super::thunk::{ThunkResult, failure};
 use crate::client::{Answer, NewContext, Session, block_on};
 use abi::CValue;
@@ -42,6 +42,7 @@ fn enumerate(session: &Session, capacity: u32, array: *mut D3DKMT_ADAPTERINFO) -
     if array.is_null() {
         return Ok(d3dkmt::limits::ADAPTERS_MAX as u32);
     }
+    check_range(array, 1)?;
     let adapters = block_on(session.enum_adapters(capacity))?;
     let infos: Vec<D3DKMT_ADAPTERINFO> = adapters.iter().map(adapter_info).collect();
     let count = infos.len().min(capacity as usize);

@@ -1,13 +1,14 @@
 //! Reading and writing the caller's memory.
 //!
 //! `unsafe` here: this module dereferences C pointers. As with any C library, the caller must pass valid ones. What can
-//! be checked (NULL, counts that no message could carry) is answered with INVALID_PARAMETER.
+//! be checked without a system call (NULL, addresses that no program has memory at, counts that no message could carry)
+//! is answered with INVALID_PARAMETER.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
 use abi::Plain;
-use d3dkmt::limits::OBJECTS_WAITED_ON_MAX;
+use d3dkmt::limits::{OBJECTS_WAITED_ON_MAX, USER_END};
 use d3dkmt::{Handle, NtStatus};
 
 use crate::client::CreatedFence;
@@ -19,11 +20,17 @@ pub(crate) fn cpu_address(fence: &CreatedFence) -> *mut c_void {
     address as *mut c_void
 }
 
+/// Refuses a range where no program has memory: the first page, and what is not the user's half of the addresses.
+pub(crate) fn check_range<T>(start: *const T, count: usize) -> Result<(), NtStatus> {
+    const FIRST: u64 = 4096;
+    let (start, bytes) = (start.addr() as u64, (count as u64).saturating_mul(size_of::<T>() as u64));
+    let is_possible = start >= FIRST && start.checked_add(bytes).is_some_and(|end| end <= USER_END);
+    if is_possible { Ok(()) } else { Err(NtStatus::INVALID_PARAMETER) }
+}
+
 /// The caller's struct. NULL is INVALID_PARAMETER.
 pub(crate) fn read<T: Plain>(argument: *const T) -> Result<T, NtStatus> {
-    if argument.is_null() {
-        return Err(NtStatus::INVALID_PARAMETER);
-    }
+    check_range(argument, 1)?;
     // SAFETY: not NULL; the C contract says that it points to a `T`, perhaps not an aligned one.
     Ok(unsafe { argument.read_unaligned() })
 }
@@ -60,8 +67,11 @@ impl<T: Plain + Default> Array<T> {
     /// Reads in place: `Array` is too large to move on the path of a wait.
     fn read(&mut self, array: *const T, count: u32) -> Result<&[T], NtStatus> {
         let count = count as usize;
-        if count > ARRAY_ENTRIES_MAX || (count > 0 && array.is_null()) {
+        if count > ARRAY_ENTRIES_MAX {
             return Err(NtStatus::INVALID_PARAMETER);
+        }
+        if count > 0 {
+            check_range(array, count)?;
         }
         let is_short = count <= OBJECTS_WAITED_ON_MAX;
         let target = if is_short {
@@ -112,8 +122,11 @@ pub(crate) fn probe_values(address: u64, count: u32) -> Option<Vec<u64>> {
 
 /// A caller's array of structs, or of a string's units.
 pub(crate) fn read_array<T: Plain>(array: *const T, count: usize) -> Result<Vec<T>, NtStatus> {
-    if count > ARRAY_ENTRIES_MAX || (count > 0 && array.is_null()) {
+    if count > ARRAY_ENTRIES_MAX {
         return Err(NtStatus::INVALID_PARAMETER);
+    }
+    if count > 0 {
+        check_range(array, count)?;
     }
     // SAFETY: the C contract says that the array has `count` entries, perhaps not aligned ones.
     Ok((0..count).map(|at| unsafe { array.add(at).read_unaligned() }).collect())
@@ -129,8 +142,11 @@ pub(crate) fn write_bytes(buffer: *mut c_void, size: u32, bytes: &[u8]) {
 /// Private driver data: bytes of the caller.
 pub(crate) fn read_bytes(data: *const c_void, size: u32) -> Result<Vec<u8>, NtStatus> {
     let size = size as usize;
-    if size > d3dkmt::limits::PRIVATE_DATA_BYTES_MAX || (size > 0 && data.is_null()) {
+    if size > d3dkmt::limits::PRIVATE_DATA_BYTES_MAX {
         return Err(NtStatus::INVALID_PARAMETER);
+    }
+    if size > 0 {
+        check_range(data.cast::<u8>(), size)?;
     }
     let mut bytes = Vec::with_capacity(size);
     if size > 0 {
