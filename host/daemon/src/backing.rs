@@ -299,7 +299,7 @@ impl ProcessBacking {
         self.pieces.len()
     }
 
-    fn pages(&self) -> u32 {
+    pub fn pages(&self) -> u32 {
         (self.bytes / PAGE_BYTES as u64) as u32
     }
 

@@ -348,6 +348,31 @@ mod tests {
     }
 
     #[test]
+    fn pages_of_an_allocation_that_ended_are_released_and_no_others() {
+        use crate::backing::LocalPages;
+        let mut process_table = ProcessTable::default();
+        let (attached, gone) = (begin(&mut process_table, [1; TOKEN_BYTES]), ProcessId(9));
+        let address = |number: u64| DEVICE_MEMORY_START + number * 0x1000;
+        for (owner, number) in [(attached, 0), (attached, 1), (attached, 2), (gone, 0), (gone, 1)] {
+            let page = BackingPages::Local(LocalPages::create(1).unwrap().0);
+            process_table.check_kept(owner, address(number), 1, true).unwrap();
+            process_table.keep(VM, owner, address(number), page);
+        }
+        let mut release = |owner, address, bytes| {
+            let released = process_table.release(SharedMemory { owner, address, bytes });
+            released.map(|(owner, address, _)| (owner, address)).collect::<Vec<_>>()
+        };
+        assert_eq!(release(attached, address(0), 0x2000), [0, 1].map(|page| (attached, address(page))));
+        assert_eq!(release(attached, address(0), 0x2000), [], "once");
+        assert_eq!(release(gone, address(1), 0x1000), [(gone, address(1))]);
+        assert_eq!(release(ProcessId(77), address(0), 0x3000), [], "a process that had none");
+        let is_left = |owner, number| {
+            process_table.backing(owner).is_some_and(|backing| backing.piece(address(number)).is_some())
+        };
+        assert!(is_left(attached, 2) && is_left(gone, 0) && !is_left(gone, 1));
+    }
+
+    #[test]
     fn numbers_of_processes_are_not_given_twice() {
         let mut process_table = ProcessTable::default();
         let first = begin(&mut process_table, [1; TOKEN_BYTES]);

@@ -51,6 +51,11 @@ pub(super) struct Resuming {
 }
 
 impl Resuming {
+    #[cfg(test)]
+    pub fn awaiting(process: ProcessId) -> Resuming {
+        Resuming { awaited: [process].into(), ..Resuming::default() }
+    }
+
     /// Defers an input. It replaces an earlier one of the same kind.
     fn defer_input(&mut self, input: Input) {
         let is_newer = |other: &Input| match (other, &input) {

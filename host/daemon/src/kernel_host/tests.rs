@@ -1,7 +1,10 @@
 use std::sync::Mutex;
 
-use d3dkmt::allocation_data::{AllocationData, SEGMENT_LOCAL};
-use d3dkmt::{AllocationInfo, Call, CreateAllocation, CreateAllocationFlags, EventId, KeyedMutexFlags};
+use d3dkmt::allocation_data::{AllocationData, AllocationDataFlags, SEGMENT_LOCAL};
+use d3dkmt::{
+    AllocationInfo, Call, CreateAllocation, CreateAllocationFlags, EventId, KeyedMutexFlags, SignalFlags,
+    SyncObjectInfo, SyncObjectType,
+};
 use dxgkrnl::VmId;
 
 use super::super::backing::{BackingPages, LocalPages};
@@ -108,39 +111,75 @@ impl Observer for LastReply {
     }
 }
 
-/// Pages that a guest brings back for a process that is gone.
-#[test]
-fn only_whole_pieces_of_shared_memory_are_kept_over_a_restart() {
-    const PAGES: u32 = 4;
+/// Pages of an allocation in these tests.
+const PAGES: u32 = 4;
+
+/// A process with device memory of its own, and with memory that others can open.
+struct WithMemory {
+    kernel_host: Arc<KernelHost>,
+    process: ProcessId,
+    last: Arc<LastReply>,
+    device: d3dkmt::Handle,
+    /// Addresses.
+    alone: u64,
+    shared: u64,
+    shared_allocation: d3dkmt::Handle,
+}
+
+impl WithMemory {
+    fn call(&self, call: Call) -> Reply {
+        let received = ReceivedCall { request: 1, call, timestamps: None };
+        assert!(self.kernel_host.call(self.process, received, &mut FlushList::default()).is_none());
+        self.last.0.lock().unwrap().clone()
+    }
+
+    /// The address and the handle of an allocation of the device's memory.
+    fn create(&self, flags: CreateAllocationFlags) -> (u64, d3dkmt::Handle) {
+        let size = u64::from(PAGES) * fence_page::PAGE_BYTES as u64;
+        let flags_of_data = AllocationDataFlags::CPU_VISIBLE;
+        let data =
+            AllocationData { size, segment: SEGMENT_LOCAL, flags: flags_of_data, ..Default::default() };
+        let info = AllocationInfo { private_data: data.encode().to_vec(), ..AllocationInfo::default() };
+        let (device, allocations) = (self.device, vec![info]);
+        let create = CreateAllocation { device, flags, allocations, ..Default::default() };
+        match self.call(Call::CreateAllocation { create: Box::new(create) }) {
+            Reply::Allocations { addresses, allocations, .. } => (addresses[0], allocations[0]),
+            other => panic!("no allocation: {other:?}"),
+        }
+    }
+}
+
+fn with_memory() -> WithMemory {
     let last = Arc::new(LastReply(Mutex::new(Reply::None)));
     let observer: Option<Arc<dyn Observer>> = Some(last.clone());
     let kernel_host =
         KernelHost::new(&Options { clock: Clock::Virtual, observer, ..Options::default() }).unwrap();
     let (memory, _) = first_memory(&kernel_host.budgets, Peer::Uid(0)).unwrap();
     let process = kernel_host.sessions().attach(VmId::HOST, 1, String::new(), memory).unwrap().0.id;
-    let call = |call| {
-        let received = ReceivedCall { request: 1, call, timestamps: None };
-        assert!(kernel_host.call(process, received, &mut FlushList::default()).is_none());
-        last.0.lock().unwrap().clone()
-    };
-    let Reply::Adapters(adapters) = call(Call::EnumAdapters { capacity: 1 }) else { panic!("no adapter") };
-    let create = Call::CreateDevice { adapter: adapters[0].handle, flags: 0 };
-    let Reply::Device(device) = call(create) else { panic!("no device") };
-    let address_of = |flags| {
-        let size = u64::from(PAGES) * fence_page::PAGE_BYTES as u64;
-        let data = AllocationData { size, segment: SEGMENT_LOCAL, ..AllocationData::default() };
-        let info = AllocationInfo { private_data: data.encode().to_vec(), ..AllocationInfo::default() };
-        let create = CreateAllocation { device, flags, allocations: vec![info], ..Default::default() };
-        match call(Call::CreateAllocation { create: Box::new(create) }) {
-            Reply::Allocations { addresses, .. } => addresses[0],
-            other => panic!("no allocation: {other:?}"),
-        }
-    };
-    let alone = address_of(CreateAllocationFlags::empty());
-    let shared = address_of(CreateAllocationFlags::CREATE_RESOURCE | CreateAllocationFlags::CREATE_SHARED);
+    let (device, alone) = (d3dkmt::Handle::NULL, 0);
+    let (shared, shared_allocation) = (0, d3dkmt::Handle::NULL);
+    let mut with = WithMemory { kernel_host, process, last, device, alone, shared, shared_allocation };
+    let adapters = with.call(Call::EnumAdapters { capacity: 1 });
+    let Reply::Adapters(adapters) = adapters else { panic!("no adapter: {adapters:?}") };
+    let device = with.call(Call::CreateDevice { adapter: adapters[0].handle, flags: 0 });
+    let Reply::Device(device) = device else { panic!("no device: {device:?}") };
+    with.device = device;
+    (with.alone, _) = with.create(CreateAllocationFlags::empty());
+    let flags = CreateAllocationFlags::CREATE_RESOURCE | CreateAllocationFlags::CREATE_SHARED;
+    (with.shared, with.shared_allocation) = with.create(flags);
+    with
+}
+
+fn local_pages(pages: u32) -> BackingPages {
+    BackingPages::Local(LocalPages::create(pages).unwrap().0)
+}
+
+/// Pages that a guest brings back for a process that is gone.
+#[test]
+fn only_whole_pieces_of_shared_memory_are_kept_over_a_restart() {
+    let WithMemory { kernel_host, process, alone, shared, .. } = with_memory();
     let keep = |vm, address, pages| {
-        let backing = BackingPages::Local(LocalPages::create(pages).unwrap().0);
-        let kept = kernel_host.resumption().keep_backing(vm, process, address, pages, backing);
+        let kept = kernel_host.resumption().keep_backing(vm, process, address, pages, local_pages(pages));
         kept.map_err(|error| error.to_string())
     };
     let refused = |vm, address, pages, words: &str| {
@@ -157,4 +196,68 @@ fn only_whole_pieces_of_shared_memory_are_kept_over_a_restart() {
     }
     assert_eq!(keep(VmId::HOST, shared, PAGES), Ok(()));
     refused(VmId::HOST, shared, PAGES, "overlap");
+}
+
+/// Mapping pages takes system calls of a client's choice of memory: no other client waits for them.
+#[test]
+fn pages_that_a_returning_process_brings_are_mapped_without_the_kernel_lock() {
+    let WithMemory { kernel_host, process, shared, shared_allocation, .. } = with_memory();
+    kernel_host.lock().resuming = Some(Resuming::awaiting(process));
+    let mut mapped = 0;
+    let mut reshare = |meanwhile: &dyn Fn()| {
+        let pages = |count| {
+            // A thread that may wait for it: this one would wait for itself.
+            let is_free = || kernel_host.host_state.try_lock_or_abort().is_some();
+            assert!(std::thread::scope(|scope| scope.spawn(is_free).join().unwrap()));
+            mapped += count;
+            meanwhile();
+            Ok(local_pages(count))
+        };
+        kernel_host.resumption().reshare_backing(process, shared_allocation, 0, pages).unwrap();
+    };
+    // Another process brings the same ones meanwhile: they stay, and are there once.
+    reshare(&|| {
+        let backing = local_pages(PAGES);
+        kernel_host.resumption().keep_backing(VmId::HOST, process, shared, PAGES, backing).unwrap();
+    });
+    reshare(&|| {});
+    assert_eq!(mapped, PAGES, "what is there is not mapped again");
+    let host_state = kernel_host.lock();
+    let backing = host_state.process_table.backing(process).unwrap();
+    assert!(backing.piece(shared).is_some());
+    assert_eq!(backing.pages(), PAGES, "they are counted once");
+}
+
+/// A sync file may be ready before anything is known that raises it.
+#[test]
+fn a_sync_file_is_raised_when_it_is_ready_or_at_once_if_it_was() {
+    let with = with_memory();
+    let (kernel_host, device) = (&with.kernel_host, with.device);
+    let info = SyncObjectInfo { object_type: SyncObjectType::MONITORED_FENCE, ..SyncObjectInfo::default() };
+    let created = with.call(Call::CreateSynchronizationObject { device, info, legacy: false });
+    let Reply::SyncObject(created) = created else { panic!("no fence: {created:?}") };
+    let fence = created.object;
+    let raised = Arc::new(Mutex::new(Vec::new()));
+    let make = |fence_value| {
+        let token = kernel_host.nt_handles().make(VmId::HOST).unwrap();
+        with.call(Call::CreateSyncFile { device, fence, fence_value, token });
+        token
+    };
+    let raise = |token| {
+        let (raised, locked) = (raised.clone(), kernel_host.clone());
+        let raise: RaiseSyncFile = Arc::new(move |token| {
+            let is_free = || locked.host_state.try_lock_or_abort().is_some();
+            assert!(std::thread::scope(|scope| scope.spawn(is_free).join().unwrap()), "no lock is held");
+            raised.lock().unwrap().push(token);
+        });
+        kernel_host.nt_handles().raised_by(VmId::HOST, token, raise);
+    };
+    let (pending, ready) = (make(1), make(0));
+    raise(ready);
+    assert_eq!(*raised.lock().unwrap(), [ready], "it was ready");
+    raise(pending);
+    assert_eq!(*raised.lock().unwrap(), [ready], "the other is not");
+    let (objects, values) = (vec![fence].into(), vec![1].into());
+    with.call(Call::SignalFromCpu { device, objects, values, flags: SignalFlags::empty() });
+    assert_eq!(*raised.lock().unwrap(), [ready, pending]);
 }
