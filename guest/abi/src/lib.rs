@@ -6,6 +6,8 @@
 
 mod functions;
 pub mod header;
+#[doc(hidden)]
+pub mod layout;
 mod plain;
 pub mod refused;
 pub mod types;

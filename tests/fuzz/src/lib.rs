@@ -4,6 +4,8 @@
 //! `just fuzz TARGET` lets libFuzzer look for more inputs, by coverage. docs/FUZZING.md says what is a defect, and how to add
 //! a target.
 
+mod broker;
+mod c_abi;
 mod calls;
 mod commands;
 mod config;
@@ -13,6 +15,7 @@ mod model;
 mod scenario;
 mod session;
 mod trace;
+mod vhost_user;
 mod vsock;
 
 // The naive model and the sequences of calls are those of the model's tests.
@@ -23,6 +26,8 @@ mod naive;
 #[path = "../../../host/dxgkrnl/tests/sequences/mod.rs"]
 mod sequences;
 
+pub use broker::broker;
+pub use c_abi::c_abi;
 pub use commands::commands;
 pub use config::config;
 pub use frame_ring::frame_ring;
@@ -31,6 +36,7 @@ pub use model::model;
 pub use scenario::scenario;
 pub use session::session;
 pub use trace::trace;
+pub use vhost_user::vhost_user;
 pub use vsock::vsock;
 
 /// A fuzz target.
@@ -45,6 +51,9 @@ pub struct Target {
 pub const TARGETS: &[Target] = &[
     Target { name: "frame_ring", run: frame_ring },
     Target { name: "vsock", run: vsock },
+    Target { name: "vhost_user", run: vhost_user },
+    Target { name: "broker", run: broker },
+    Target { name: "c_abi", run: c_abi },
     Target { name: "guestd", run: guestd },
     Target { name: "session", run: session },
     Target { name: "commands", run: commands },

@@ -54,7 +54,7 @@ thread_local! {
 
 /// What the endpoints of an input did, by number.
 #[derive(Default)]
-struct Calls(Mutex<BTreeMap<usize, bool>>);
+pub struct Calls(Mutex<BTreeMap<usize, bool>>);
 
 impl Calls {
     fn begin(&self) -> usize {
@@ -73,13 +73,19 @@ impl Calls {
         assert_eq!(calls.insert(number, true), Some(false), "an endpoint is closed twice");
     }
 
-    fn assert_all_closed(&self) {
+    pub fn assert_all_closed(&self) {
         let calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(calls.values().all(|closed| *closed), "an endpoint is not closed");
     }
 }
 
-struct Host(Arc<Calls>);
+pub struct Host(Arc<Calls>);
+
+impl Host {
+    pub fn new(calls: &Arc<Calls>) -> Host {
+        Host(Arc::clone(calls))
+    }
+}
 
 /// An endpoint that does what its port says.
 struct Peer {
@@ -361,7 +367,7 @@ pub fn vsock(data: &[u8]) {
         }
     }
     let calls = Arc::new(Calls::default());
-    let services = Arc::new(Host(Arc::clone(&calls)));
+    let services = Arc::new(Host::new(&calls));
     let socket = std::env::temp_dir().join(format!("gpupv-fuzz-{}.sock", std::process::id()));
     let mut device = device(services, memory.clone(), socket);
     let mut guest = Guest { memory, next: [0; RINGS], available: [0; RINGS], data: DATA };

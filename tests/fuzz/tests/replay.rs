@@ -62,4 +62,4 @@ macro_rules! replays {
     };
 }
 
-replays! { frame_ring vsock guestd session commands trace scenario config model }
+replays! { frame_ring vsock vhost_user broker c_abi guestd session commands trace scenario config model }

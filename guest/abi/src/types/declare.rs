@@ -32,6 +32,11 @@ macro_rules! c_abi {
             $(written! { header $kind $name($($head)*) $body [$($doc)*] })*
         }
 
+        /// Adds the layouts of this file's declarations.
+        pub(super) fn add_layouts(layouts: &mut Vec<$crate::layout::Layout>) {
+            $(laid_out! { layouts $kind $name($($head)*) $body })*
+        }
+
         /// Compares this file's declarations with the types of the Windows SDK.
         #[cfg(test)]
         pub fn compare_with_sdk() {
@@ -128,6 +133,31 @@ macro_rules! written {
     };
 }
 
+/// The layout of one declaration.
+macro_rules! laid_out {
+    ($layouts:ident section $name:ident $head:tt $body:tt) => {};
+    ($layouts:ident defines $group:ident $head:tt $body:tt) => {};
+    ($layouts:ident packed_struct $($declaration:tt)*) => { laid_out! { $layouts struct $($declaration)* } };
+    ($layouts:ident struct $name:ident($size:literal $(, also $alias:ident)* $(, ours $why:literal)?) {
+        $($(#[doc = $row_doc:literal])* $offset:literal $field:ident: $type:ty
+            $(= $($($sdk:ident).+)|+)? $(=> $text:literal)?,)*
+    }) => {
+        let fields = &[$($crate::layout::Field {
+            name: stringify!($field),
+            rust_type: stringify!($type),
+            offset: $offset,
+            bytes: size_of::<$type>(),
+        }),*];
+        for name in [stringify!($name) $(, stringify!($alias))*] {
+            $layouts.push($crate::layout::Layout { name, bytes: $size, fields });
+        }
+    };
+    ($layouts:ident $form:ident $name:ident $head:tt $body:tt) => {
+        let (name, bytes) = (stringify!($name), size_of::<$name>());
+        $layouts.push($crate::layout::Layout { name, bytes, fields: &[] });
+    };
+}
+
 /// The comparison of one declaration with the Windows SDK.
 #[cfg(test)]
 macro_rules! compared {
@@ -179,6 +209,6 @@ macro_rules! compared_number {
     };
 }
 
-pub(crate) use {c_abi, declared, written};
+pub(crate) use {c_abi, declared, laid_out, written};
 #[cfg(test)]
 pub(crate) use {compared, compared_number, compared_row};

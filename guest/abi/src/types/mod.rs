@@ -14,7 +14,7 @@ mod sdk;
 use std::ffi::c_void;
 
 use super::plain::{plain_call_impls, plain_call_reply, plain_call_taken, plain_calls};
-use declare::{c_abi, declared, written};
+use declare::{c_abi, declared, laid_out, written};
 #[cfg(test)]
 use declare::{compared, compared_number, compared_row};
 
@@ -26,6 +26,14 @@ macro_rules! files {
         /// Writes the C text of all declarations.
         pub fn write_c(header: &mut super::header::Header) {
             $($file::write_c(header);)*
+        }
+
+        /// The layouts of all declarations.
+        #[doc(hidden)]
+        pub fn layouts() -> Vec<super::layout::Layout> {
+            let mut layouts = Vec::new();
+            $($file::add_layouts(&mut layouts);)*
+            layouts
         }
 
         /// Compares all declarations with the types of the Windows SDK.

@@ -31,6 +31,8 @@ const LINK: u64 = 1;
 const NT_HANDLES: u64 = 2;
 const FREED: u64 = 3;
 const FIRST_CLIENT: u64 = 4;
+/// Turns of [`Driver::run_ready`]: clients and host may have something for ever.
+const READY_TURNS_MAX: usize = 64;
 
 /// Makes the connection to the host. The error is a readable text.
 pub type Connect = Box<dyn FnMut() -> Result<OwnedFd, String> + Send>;
@@ -82,16 +84,34 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
     /// Waits for events and handles them, until epoll fails.
     pub fn run(&mut self) -> Errno {
         loop {
-            if let Err(error) = self.turn() {
+            if let Err(error) = self.turn(None) {
                 return error;
             }
         }
     }
 
-    /// Handles one wake-up of epoll.
-    fn turn(&mut self) -> Result<(), Errno> {
+    /// Handles what is ready now, and never waits. For fuzz targets, whose thread has both sides of its sockets.
+    #[doc(hidden)]
+    pub fn run_ready(&mut self) -> Result<(), Errno> {
+        for _ in 0..READY_TURNS_MAX {
+            if self.turn(Some(Duration::ZERO))? == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Processes that the host knows of.
+    #[doc(hidden)]
+    pub fn process_count(&self) -> usize {
+        self.broker.process_count()
+    }
+
+    /// Handles one wake-up of epoll, which comes after this time at the latest. Returns the number of its events.
+    fn turn(&mut self, limit: Option<Duration>) -> Result<usize, Errno> {
         let mut space = [MaybeUninit::<epoll::Event>::uninit(); 64];
-        let timeout = self.broker.next_deadline().map(|deadline| deadline.saturating_sub(self.now()));
+        let deadline = self.broker.next_deadline().map(|deadline| deadline.saturating_sub(self.now()));
+        let timeout = deadline.into_iter().chain(limit).min();
         let timeout = timeout.map(|left| Timespec {
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(left.subsec_nanos()),
@@ -101,13 +121,14 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
             Err(Errno::INTR) => &[],
             Err(error) => return Err(error),
         };
+        let count = events.len();
         for event in events {
             self.ready(event.data.u64(), event.flags);
         }
         if self.broker.next_deadline().is_some_and(|deadline| deadline <= self.now()) {
             self.feed(Input::Deadline);
         }
-        Ok(())
+        Ok(count)
     }
 
     fn now(&self) -> Duration {

@@ -6,6 +6,7 @@
 
 mod busy_rings;
 mod deferred_reads;
+mod direct;
 mod nt_handle_watch;
 mod reading;
 mod replies;
@@ -51,6 +52,8 @@ use super::thread_kind::ThreadKind;
 use super::timer::monotonic;
 use busy_rings::BusyRings;
 use deferred_reads::DeferredReads;
+#[doc(hidden)]
+pub use direct::DirectLoop;
 use nt_handle_watch::{VmNtHandles, sync_file_folders};
 use replies::{answer, answer_or_refuse, refuse};
 use returning_processes::ResumeWait;
@@ -188,27 +191,8 @@ impl LocalLoop {
         let listeners = listening.collect::<anyhow::Result<Vec<_>>>()?;
         let event_channel = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let (sender, commands) = std::sync::mpsc::channel();
-        let mut state = Loop {
-            sync_file_folders: sync_file_folders(&kernel_host, &sockets),
-            kernel_host,
-            epoll: Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?),
-            event_channel: event_channel.clone(),
-            commands,
-            sources: BTreeMap::new(),
-            keys_of: HashMap::new(),
-            nt_handles: BTreeMap::new(),
-            budgets: BTreeMap::new(),
-            next_key: PENDING_KEY + 1,
-            turns: RoundRobin::default(),
-            pass: Vec::new(),
-            busy_rings: BusyRings::default(),
-            awake_ns: 0,
-            scratch: vec![0; READ_BYTES],
-            setter: Setter::if_supported(),
-            unwatched_listeners: Vec::new(),
-            deferred: DeferredReads::default(),
-            returning: None,
-        };
+        let mut state =
+            Loop::new(kernel_host, &sockets, event_channel.clone(), commands, Setter::if_supported())?;
         state.watch_own()?;
         state.kernel_host.tell_system_time();
         for (vm, listener) in listeners {
@@ -269,6 +253,37 @@ fn user_of(connection: impl AsFd) -> Peer {
 }
 
 impl Loop {
+    /// A loop without sources, for the processes of the brokers at these sockets.
+    fn new(
+        kernel_host: Arc<KernelHost>,
+        sockets: &[(VmId, &Path)],
+        event_channel: Arc<OwnedFd>,
+        commands: Receiver<(Command, Sender<()>)>,
+        setter: Option<Arc<Setter>>,
+    ) -> anyhow::Result<Loop> {
+        Ok(Loop {
+            sync_file_folders: sync_file_folders(&kernel_host, sockets),
+            kernel_host,
+            epoll: Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?),
+            event_channel,
+            commands,
+            sources: BTreeMap::new(),
+            keys_of: HashMap::new(),
+            nt_handles: BTreeMap::new(),
+            budgets: BTreeMap::new(),
+            next_key: PENDING_KEY + 1,
+            turns: RoundRobin::default(),
+            pass: Vec::new(),
+            busy_rings: BusyRings::default(),
+            awake_ns: 0,
+            scratch: vec![0; READ_BYTES],
+            setter,
+            unwatched_listeners: Vec::new(),
+            deferred: DeferredReads::default(),
+            returning: None,
+        })
+    }
+
     fn watch_own(&mut self) -> anyhow::Result<()> {
         let own_sources = [
             (COMMANDS_KEY, Source::Commands, self.event_channel.as_fd()),
