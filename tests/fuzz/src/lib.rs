@@ -35,7 +35,7 @@ pub use guestd::guestd;
 pub use model::model;
 pub use scenario::scenario;
 pub use session::session;
-pub use trace::trace;
+pub use trace::{is_trace, trace};
 pub use vhost_user::vhost_user;
 pub use vsock::vsock;
 

@@ -23,7 +23,12 @@ fn set(bytes: &mut [u8], at: usize, word: u32) {
     bytes[at..at + 4].copy_from_slice(&word.to_le_bytes());
 }
 
-/// Makes each block's checksums right, and with [`MENDS_NUMBERS`] its number and its link to the block before.
+/// The version of the model in a file's first block: a field of one byte, which is the first of its message.
+const VERSION_TAG: u8 = 2 << 3;
+const _: () = assert!(dxgkrnl::SEMANTIC_VERSION < 128);
+
+/// Makes the version that of this model, so that a change of the model leaves the corpus of use. Makes each block's
+/// checksums right, and with [`MENDS_NUMBERS`] its number and its link to the block before.
 fn mend(bytes: &mut [u8], flags: u8) {
     let (mut at, mut number, mut link, mut trace) = (0, 0, 0, None::<[u8; 8]>);
     while let Some(rest) = bytes.get_mut(at..).filter(|rest| rest.len() >= HEADER_BYTES) {
@@ -32,6 +37,9 @@ fn mend(bytes: &mut [u8], flags: u8) {
             continue;
         }
         let end = HEADER_BYTES.saturating_add(word(rest, 20) as usize).min(rest.len());
+        if let (0, [VERSION_TAG, version, ..]) = (number, &mut rest[HEADER_BYTES..end]) {
+            *version = dxgkrnl::SEMANTIC_VERSION as u8;
+        }
         let content = crc32c::crc32c(&rest[HEADER_BYTES..end]);
         set(rest, 24, content);
         if flags & MENDS_NUMBERS != 0 {
@@ -57,13 +65,25 @@ fn reader(bytes: &[u8]) -> Option<Reader> {
     }
 }
 
-/// One input: flags, and a file.
-pub fn trace(data: &[u8]) {
-    let Some((&flags, data)) = data.split_first() else { return };
+/// The file of an input, and its flags.
+fn file(data: &[u8]) -> Option<(u8, Vec<u8>)> {
+    let (&flags, data) = data.split_first()?;
     let mut bytes = data.to_vec();
     if flags & MENDS_SUMS != 0 {
         mend(&mut bytes, flags);
     }
+    Some((flags, bytes))
+}
+
+/// Whether an input is a trace that has a step.
+pub fn is_trace(data: &[u8]) -> bool {
+    let records = file(data).and_then(|(_, bytes)| reader(&bytes));
+    records.is_some_and(|mut records| records.any(|record| matches!(record, Ok(Record::Step { .. }))))
+}
+
+/// One input: flags, and a file.
+pub fn trace(data: &[u8]) {
+    let Some((flags, bytes)) = file(data) else { return };
     let Some(mut records) = reader(&bytes).map(Reader::with_times) else { return };
     let (mut steps, mut next) = (0, 0);
     for record in &mut records {

@@ -38,6 +38,15 @@ fn replay(target: &Target) {
     println!("{}: {} inputs in {:?}", target.name, inputs.len(), began.elapsed());
 }
 
+/// A reader refuses traces of other versions, so a corpus that became old would test nothing but that.
+#[test]
+fn the_corpus_of_traces_is_of_this_version() {
+    let inputs = files(&folder("corpus").join("trace"));
+    let traces = inputs.iter().filter(|input| fuzz::is_trace(&std::fs::read(input).expect("it is readable")));
+    let (traces, inputs) = (traces.count(), inputs.len());
+    assert!(traces >= 10, "{traces} of {inputs} inputs are traces that have a step");
+}
+
 macro_rules! replays {
     ($($target:ident)+) => {
         $(#[test]
