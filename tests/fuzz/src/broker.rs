@@ -179,7 +179,9 @@ impl Processes<'_> {
         let pages = if input.ratio(1, 8)? { input.arbitrary()? } else { input.int_in_range(0..=4u32)? };
         let number = if input.ratio(1, 8)? { input.arbitrary()? } else { input.int_in_range(0..=70u32)? };
         let (allocation, offset) = (self.known.handles.last().map_or(number, |handle| handle.0), address);
-        let (name, event) = (input.arbitrary::<&str>()?.to_owned(), u64::from(number));
+        // A valid request may be longer than any packet.
+        let repeated = if input.ratio(1, 16)? { BROKER_PACKET_BYTES_MAX } else { 1 };
+        let (name, event) = (input.arbitrary::<&str>()?.repeat(repeated), u64::from(number));
         let rings = input.arbitrary()?;
         let mut usual = 0;
         let body = match input.int_in_range(0..=18)? {

@@ -257,7 +257,8 @@ impl Program<'_, '_> {
         let layout = self.layout(element).filter(|layout| !layout.fields.is_empty() && depth < DEPTH_MAX);
         let bytes = self.layout(element).map_or(1, |layout| layout.bytes);
         let bytes = if element == "u16" { 2 } else { bytes };
-        let count = if count > 300 { ELEMENTS_OF_HUGE } else { count as usize };
+        // The length of a string has 16 bits, and is always possible.
+        let count = if count > u64::from(u16::MAX) { ELEMENTS_OF_HUGE } else { count as usize };
         let mut contents = Vec::with_capacity(count * bytes);
         // Elements beyond the first few are copies.
         for at in 0..count.min(3) {

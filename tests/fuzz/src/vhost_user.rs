@@ -452,7 +452,8 @@ fn step(input: &mut Unstructured<'_>, front_end: &mut FrontEnd) -> Result<()> {
             // A fence store and a copy of the daemon.
             front_end.sync();
             if let Some(memory) = front_end.machine.memory() {
-                let (at, length) = (number(input, 0x1000)?, usize::from(input.arbitrary::<u8>()?));
+                let usual = u64::from(input.arbitrary::<u16>()?);
+                let (at, length) = (number(input, usual)?, usize::from(input.arbitrary::<u8>()?));
                 memory.while_driver_runs(|| memory.store_u64(at & !7, 7));
                 let _ = memory.read(at, &mut vec![0; length]);
                 let _ = memory.write(at, &vec![1; length]);
