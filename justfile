@@ -60,6 +60,18 @@ soak:
 fuzz TARGET='' WHAT='':
     tests/fuzz/run {{TARGET}} {{WHAT}}
 
+# Unit tests that map no memory under Miri, which finds undefined behaviour (needs nightly with miri)
+miri:
+    PROPTEST_CASES=2 MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test --target-dir target/miri --package fence_page --package frame_ring --package proto --lib
+    MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test --target-dir target/miri --package umd --lib abi::memory
+
+# Unit tests of crates with unsafe code under AddressSanitizer, and ThreadSanitizer (needs nightly with rust-src)
+sanitize:
+    RUSTFLAGS=-Zsanitizer=address cargo +nightly test --target {{arch()}}-unknown-linux-gnu --target-dir target/sanitize/address {{sanitized}} --lib
+    RUSTFLAGS=-Zsanitizer=thread cargo +nightly test -Zbuild-std --target {{arch()}}-unknown-linux-gnu --target-dir target/sanitize/thread {{sanitized}} --lib
+
+sanitized := '--package frame_ring --package fence_page --package nt_handle --package vsock-device --package guestd --package umd'
+
 # The tarball and the Debian packages: target/package (needs debhelper)
 dist:
     cargo dist

@@ -87,6 +87,7 @@ fn wait<C: ValueCell>(kernel_lock: &Mutex<HostFence>, cell: &C, target: u64) -> 
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "loom switches stacks in assembly")]
 fn a_registered_waiter_is_always_woken_and_then_sees_the_value() {
     covers!("FEN-009", "FEN-025", "FEN-027", "FEN-103");
     loom::model(|| {
@@ -108,6 +109,7 @@ fn a_registered_waiter_is_always_woken_and_then_sees_the_value() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "loom switches stacks in assembly")]
 fn a_signal_too_low_wakes_nobody_and_the_next_one_does() {
     loom::model(|| {
         let kernel_lock = Arc::new(Mutex::new(HostFence { value: 0, waiter: None }));

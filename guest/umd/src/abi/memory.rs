@@ -158,3 +158,52 @@ pub(crate) fn read_bytes(data: *const c_void, size: u32) -> Result<Vec<u8>, NtSt
     }
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes behind which nothing belongs to the caller; from an odd address on.
+    fn odd(bytes: &[u8]) -> (Vec<u8>, *mut u8) {
+        let mut memory = [&[0], bytes].concat();
+        let start = memory.as_mut_ptr().wrapping_add(1);
+        (memory, start)
+    }
+
+    #[test]
+    fn arrays_at_odd_addresses_are_copied_and_not_read_beyond_their_end() {
+        for count in [0, 1, OBJECTS_WAITED_ON_MAX, OBJECTS_WAITED_ON_MAX + 1] {
+            let bytes: Vec<u8> = (0..count as u64).flat_map(u64::to_le_bytes).collect();
+            let (_memory, start) = odd(&bytes);
+            let expected: Vec<u64> = (0..count as u64).collect();
+            let mut copy = Array::default();
+            assert_eq!(read_values(&mut copy, start.cast::<u64>(), count as u32), Ok(&expected[..]));
+            assert_eq!(read_array(start.cast::<u64>(), count), Ok(expected));
+            assert_eq!(read_bytes(start.cast::<c_void>(), bytes.len() as u32), Ok(bytes));
+        }
+    }
+
+    #[test]
+    fn null_and_counts_that_no_message_has_room_for_are_refused_unread() {
+        let refused = NtStatus::INVALID_PARAMETER;
+        let (_memory, start) = odd(&[1]);
+        for (address, count) in [(std::ptr::null_mut(), 1), (start, u32::MAX)] {
+            let mut copy = Array::default();
+            assert_eq!(read_handles(&mut copy, address.cast::<u32>(), count), Err(refused));
+            assert_eq!(read_array(address.cast::<u64>(), count as usize), Err(refused));
+            assert_eq!(read_bytes(address.cast::<c_void>(), count), Err(refused));
+        }
+        assert_eq!(read(std::ptr::null::<u64>()), Err(refused));
+    }
+
+    #[test]
+    fn a_buffer_gets_what_fits() {
+        let (memory, start) = odd(&[0; 3]);
+        write_bytes(start.cast::<c_void>(), 3, &[1, 2, 3, 4]);
+        write_bytes(std::ptr::null_mut(), 3, &[1]);
+        write(start.cast::<u16>(), read(start.cast::<u16>()).map_or(0, u16::swap_bytes));
+        // SAFETY: the pointer is into `memory`, which lives.
+        assert_eq!(unsafe { std::slice::from_raw_parts(start, 3) }, [2, 1, 3]);
+        drop(memory);
+    }
+}
