@@ -478,6 +478,7 @@ pub fn vhost_user(data: &[u8]) {
     let machine = Arc::new(Machine { host: Host::new(&calls), memory: Mutex::new(None) });
     let number = SOCKETS.fetch_add(1, Ordering::Relaxed);
     let socket = std::env::temp_dir().join(format!("gpupv-fuzz-{}-{number}.sock", std::process::id()));
+    let connections = format!("{}.connections", socket.display());
     let config = DeviceConfig { guest_cid: CID, socket: socket.clone() };
     let services: Arc<dyn Services> = Arc::<Machine>::clone(&machine);
     let device = Device::serve(config, services).expect("the system has threads and descriptors left");
@@ -502,6 +503,8 @@ pub fn vhost_user(data: &[u8]) {
         front_end.read();
     }
     drop(device);
+    // A device that is stopped while QEMU disconnects keeps it for the next one.
+    let _ = std::fs::remove_file(connections);
     calls.assert_all_closed();
     assert_eq!(PANICS.load(Ordering::Relaxed), panics, "a thread of the device panicked");
     assert!(front_end.machine.memory().is_none(), "the end of QEMU was not reported");
