@@ -14,6 +14,7 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Context as _;
 use d3dkmt::limits::{DEVICE_MEMORY_END, DEVICE_MEMORY_START, USER_END};
@@ -25,7 +26,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use vsock_device::{GuestMemory, MemoryError};
 
-use super::limits::MAPPINGS_PER_PROCESS_MAX;
+use super::limits::{BACKING_PIECES_PER_VM_MAX, MAPPINGS_PER_PROCESS_MAX};
 use super::shares::Share;
 
 /// Bytes of the pieces in which brokers attach memory of the device.
@@ -152,17 +153,87 @@ impl fmt::Debug for ReleaseBacking {
     }
 }
 
+/// Backing that the processes of one VM have attached. Each page that a message names takes memory of the daemon, also if
+/// the guest names the same page again.
+#[derive(Debug, Default)]
+pub struct GuestBackingQuota {
+    pieces: AtomicUsize,
+    pages: AtomicUsize,
+}
+
+impl GuestBackingQuota {
+    /// Counts a piece. A VM may have each page of its memory attached once, in a limited number of pieces.
+    fn charge(quota: &Arc<GuestBackingQuota>, pages: usize, pages_max: usize) -> anyhow::Result<GuestCharge> {
+        let add = |count: &AtomicUsize, more: usize, most: usize| {
+            let added = |before: usize| before.checked_add(more).filter(|after| *after <= most);
+            count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, added).err()
+        };
+        if let Some(pieces) = add(&quota.pieces, 1, BACKING_PIECES_PER_VM_MAX) {
+            anyhow::bail!("the VM has {pieces} pieces of backing pages, the limit: attach larger ones");
+        }
+        if let Some(attached) = add(&quota.pages, pages, pages_max) {
+            quota.pieces.fetch_sub(1, Ordering::Relaxed);
+            anyhow::bail!(
+                "the VM has {attached} backing pages, and {pages} more are over the {pages_max} of its memory"
+            );
+        }
+        Ok(GuestCharge { quota: Arc::clone(quota), pages })
+    }
+}
+
+/// One piece, counted until it is dropped.
+#[derive(Debug)]
+struct GuestCharge {
+    quota: Arc<GuestBackingQuota>,
+    pages: usize,
+}
+
+impl Drop for GuestCharge {
+    fn drop(&mut self) {
+        self.quota.pieces.fetch_sub(1, Ordering::Relaxed);
+        self.quota.pages.fetch_sub(self.pages, Ordering::Relaxed);
+    }
+}
+
+/// What all pages that one session of guestd attaches have in common.
+#[derive(Debug)]
+pub struct GuestSession {
+    pub memory: GuestMemory,
+    /// `None` of a broker that is too old to keep pages.
+    pub release: Option<ReleaseBacking>,
+    pub quota: Arc<GuestBackingQuota>,
+}
+
+/// Pages of a guest's memory.
+#[derive(Debug)]
+pub struct GuestPages {
+    session: Arc<GuestSession>,
+    /// Guest-physical address of each page.
+    pages: Box<[u64]>,
+    _charge: GuestCharge,
+}
+
+impl GuestPages {
+    /// Counts the pages; refused if the VM has too many.
+    pub fn of(session: &Arc<GuestSession>, pages: Vec<u64>) -> anyhow::Result<GuestPages> {
+        let pages_max = (session.memory.bytes() / PAGE_BYTES as u64) as usize;
+        let charge = GuestBackingQuota::charge(&session.quota, pages.len(), pages_max)?;
+        Ok(GuestPages { session: Arc::clone(session), pages: pages.into(), _charge: charge })
+    }
+
+    /// Tells guestd that these pages, which it kept, are no longer accessed.
+    pub fn release(&self, process: ProcessId, address: u64) {
+        if let Some(ReleaseBacking(release)) = &self.session.release {
+            release(process, address);
+        }
+    }
+}
+
 /// Pages that one message attached as backing.
 #[derive(Debug)]
 pub enum BackingPages {
     Local(LocalPages),
-    /// Guest-physical address of each page.
-    Guest {
-        memory: GuestMemory,
-        pages: Vec<u64>,
-        /// `None` of a broker that is too old to keep pages.
-        release: Option<ReleaseBacking>,
-    },
+    Guest(GuestPages),
 }
 
 impl BackingPages {
@@ -170,7 +241,7 @@ impl BackingPages {
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
             BackingPages::Local(pages) => Some(pages.shareable.as_ref()?.0.as_fd()),
-            BackingPages::Guest { .. } => None,
+            BackingPages::Guest(_) => None,
         }
     }
 
@@ -178,23 +249,23 @@ impl BackingPages {
     fn can_outlive(&self) -> bool {
         match self {
             BackingPages::Local(_) => true,
-            BackingPages::Guest { release, .. } => release.is_some(),
+            BackingPages::Guest(guest) => guest.session.release.is_some(),
         }
     }
 
     fn bytes(&self) -> u64 {
         match self {
             BackingPages::Local(pages) => pages.bytes as u64,
-            BackingPages::Guest { pages, .. } => (pages.len() * PAGE_BYTES) as u64,
+            BackingPages::Guest(guest) => (guest.pages.len() * PAGE_BYTES) as u64,
         }
     }
 
     fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), BackingFault> {
         match self {
             BackingPages::Local(pages) => pages.read(offset as usize, bytes),
-            BackingPages::Guest { memory, pages, .. } => {
+            BackingPages::Guest(GuestPages { session, pages, .. }) => {
                 for (address, part) in runs(pages, offset, bytes.len()) {
-                    memory.read(address, &mut bytes[part])?;
+                    session.memory.read(address, &mut bytes[part])?;
                 }
             }
         }
@@ -204,9 +275,9 @@ impl BackingPages {
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), BackingFault> {
         match self {
             BackingPages::Local(pages) => pages.write(offset as usize, bytes),
-            BackingPages::Guest { memory, pages, .. } => {
+            BackingPages::Guest(GuestPages { session, pages, .. }) => {
                 for (address, part) in runs(pages, offset, bytes.len()) {
-                    memory.write(address, &bytes[part])?;
+                    session.memory.write(address, &bytes[part])?;
                 }
             }
         }
@@ -327,10 +398,12 @@ impl ProcessBacking {
         self.pieces.get(&address).is_some_and(BackingPages::can_outlive) && self.kept.insert(address)
     }
 
-    /// Splits off the pages for which this is true, which are kept from here on.
+    /// Splits off the pages for which this is true, which are kept from here on. Only memory of the device is shared, so
+    /// the pages of the process's own addresses, of which it may have many, are not looked at.
     pub fn split_off_kept(&mut self, outlives: impl Fn(u64) -> bool) -> ProcessBacking {
         let mut kept = ProcessBacking::default();
-        let pieces = self.pieces.iter().filter(|(address, pages)| pages.can_outlive() && outlives(**address));
+        let of_device = self.pieces.range(DEVICE_MEMORY_START..);
+        let pieces = of_device.filter(|(address, pages)| pages.can_outlive() && outlives(**address));
         for address in pieces.map(|(address, _)| *address).collect::<Vec<_>>() {
             if let Some(pages) = self.remove(address) {
                 kept.add(address, pages);
@@ -452,6 +525,35 @@ mod tests {
         assert!(kept.release(START + 0x2000, 0x2000).is_empty());
         assert_eq!(kept.release(START, 0x2000).len(), 1);
         assert!(kept.is_empty() && kept.read(START + 0x1800, &mut byte).is_err());
+    }
+
+    #[test]
+    fn a_guest_attaches_no_more_pieces_than_its_vm_may_have_and_no_page_twice() {
+        let quota = Arc::new(GuestBackingQuota::default());
+        let charge = |pages| GuestBackingQuota::charge(&quota, pages, 1 << 20);
+        let mut pieces: Vec<_> = (0..BACKING_PIECES_PER_VM_MAX).map(|_| charge(1).unwrap()).collect();
+        assert!(charge(1).unwrap_err().to_string().contains("pieces of backing pages, the limit"));
+        pieces.pop();
+        let many = (1 << 20) - pieces.len();
+        assert!(charge(many + 1).unwrap_err().to_string().contains("are over the 1048576 of its memory"));
+        let rest = charge(many).unwrap();
+        drop((rest, pieces));
+        assert_eq!((quota.pieces.load(Ordering::Relaxed), quota.pages.load(Ordering::Relaxed)), (0, 0));
+    }
+
+    #[test]
+    fn pages_at_addresses_of_the_process_are_not_looked_at_when_it_ends() {
+        let mut backing = ProcessBacking::default();
+        for address in [0x10000, 0x20000, DEVICE_MEMORY_START] {
+            backing.add(address, pages(1));
+        }
+        let looked_at = std::cell::RefCell::new(Vec::new());
+        let kept = backing.split_off_kept(|address| {
+            looked_at.borrow_mut().push(address);
+            true
+        });
+        assert_eq!(looked_at.into_inner(), [DEVICE_MEMORY_START]);
+        assert_eq!((backing.pieces(), kept.pieces()), (2, 1));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use proto::version::{FEATURES_SINCE, KEPT_BACKING_SINCE};
 use vsock_device::locks::{Rank, Ranked, RankedGuard};
 use vsock_device::{CloseReason, Connection, Endpoint, GuestMemory};
 
-use super::backing::{BackingPages, ReleaseBacking};
+use super::backing::{BackingPages, GuestPages, GuestSession, ReleaseBacking};
 use super::client_process::{ClientProcess, kept_name};
 use super::kernel_host::{SharedPiece, Token};
 use super::limits::{HELLO_BYTES_MAX, VSOCK_PIECE_BYTES};
@@ -34,8 +34,8 @@ use super::vm::VmShared;
 /// One connection of guestd.
 pub struct GuestdEndpoint {
     vm: Arc<VmShared>,
-    /// Whether it keeps pages that the host still accesses.
-    keeps_backing: bool,
+    /// For the pages that it attaches; `Some` once it has sent GuestdHello.
+    backing: Option<Arc<GuestSession>>,
     /// `Some` until it has sent GuestdHello.
     pending_connection: Option<PendingConnection>,
     memory: GuestMemory,
@@ -62,7 +62,7 @@ impl GuestdEndpoint {
         let replies = Arc::new(Replies { connection, session: OnceLock::new(), unsent });
         GuestdEndpoint {
             vm,
-            keeps_backing: false,
+            backing: None,
             pending_connection,
             memory,
             frames: FrameBuffer::default(),
@@ -218,7 +218,7 @@ impl GuestdEndpoint {
         anyhow::ensure!(self.session().is_none(), "guestd sent GuestdHello twice");
         let session = self.vm.guestd_there().context("another guestd is connected already")?;
         self.replies.session.get_or_init(|| session);
-        self.keeps_backing = version >= KEPT_BACKING_SINCE;
+        self.backing = Some(Arc::new(self.backing_of(version)));
         self.pending_connection = None;
         let line =
             || format!("vm {}: guestd is connected, kernel {}", self.vm.id.0, printable(&hello.kernel));
@@ -297,7 +297,7 @@ impl GuestdEndpoint {
         let AttachBacking { process, address, pages } = attach_backing;
         let (process, count) = (ProcessId(process), pages.len() as u32);
         self.check_pages(process, &pages)?;
-        let backing = self.guest_pages(pages);
+        let backing = self.guest_pages(pages)?;
         self.vm.kernel_host.sessions().attach_backing(process, address, count, backing)
     }
 
@@ -326,17 +326,22 @@ impl GuestdEndpoint {
         let AttachBacking { process, address, pages } = kept;
         let count = pages.len() as u32;
         check_addresses(&self.memory, &pages)?;
-        let backing = self.guest_pages(pages);
+        let backing = self.guest_pages(pages)?;
         let (resumption, vm) = (self.vm.kernel_host.resumption(), self.vm.id);
         resumption.keep_backing(vm, ProcessId(process), address, count, backing)
     }
 
-    fn guest_pages(&self, pages: Vec<u64>) -> BackingPages {
+    fn guest_pages(&self, pages: Vec<u64>) -> anyhow::Result<BackingPages> {
+        let backing = self.backing.as_ref().context("guestd's first message is not GuestdHello")?;
+        GuestPages::of(backing, pages).map(BackingPages::Guest)
+    }
+
+    /// What the pages that this session attaches have in common.
+    fn backing_of(&self, version: u32) -> GuestSession {
         let replies = self.replies.clone();
-        let release = self
-            .keeps_backing
+        let release = (version >= KEPT_BACKING_SINCE)
             .then(|| ReleaseBacking(Arc::new(move |process, address| replies.released(process, address))));
-        BackingPages::Guest { memory: self.memory.clone(), pages, release }
+        GuestSession { memory: self.memory.clone(), release, quota: self.vm.backing.clone() }
     }
 
     /// Registers pages of guest RAM as fence memory of a process.

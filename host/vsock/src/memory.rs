@@ -175,6 +175,11 @@ impl GuestMemory {
         }
     }
 
+    /// Bytes of all memory that the VM has now.
+    pub fn bytes(&self) -> u64 {
+        vm_memory::GuestMemoryBackend::iter(&*self.table.memory()).map(|region| region.len()).sum()
+    }
+
     /// Fills `bytes` from guest memory. A concurrent write of the guest may be read in part.
     pub fn read(&self, gpa: u64, bytes: &mut [u8]) -> Result<(), MemoryError> {
         let outside = MemoryError::OutsideMemory { gpa, len: bytes.len() as u64 };

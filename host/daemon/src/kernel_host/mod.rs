@@ -43,7 +43,7 @@ use tracing::Level;
 use vsock_device::locks::{Rank, Ranked, RankedGuard};
 
 use super::Options;
-use super::backing::{BackingPages, ReleaseBacking};
+use super::backing::BackingPages;
 use super::client_process::{Added, ClientProcess, Outbox, OutboxFull};
 use super::counters::Counters;
 use super::free_memory::TrimRequest;
@@ -219,8 +219,8 @@ impl FlushList {
             raise(token);
         }
         for (process, address, pages) in self.released.drain(..) {
-            if let BackingPages::Guest { release: Some(ReleaseBacking(release)), .. } = &pages {
-                release(process, address);
+            if let BackingPages::Guest(pages) = &pages {
+                pages.release(process, address);
             }
         }
     }

@@ -28,6 +28,7 @@ use proto::limits::{CHANNEL_PORT, EVENT_CHANNEL_PORT, GUESTD_PORT, PRIVILEGED_PO
 use vsock_device::locks::{Rank, Ranked, RankedGuard};
 use vsock_device::{ConnectRequest, Connection, Device, DeviceConfig, Endpoint, GuestMemory, Services};
 
+use super::backing::GuestBackingQuota;
 use super::channel::Channel;
 use super::client_process::{ClientProcess, SinkStream};
 use super::event_channels::{EventChannelEndpoint, EventChannels};
@@ -72,6 +73,8 @@ pub struct VmShared {
     status: Ranked<VmStatus>,
     changed: Condvar,
     pub(super) event_channels: EventChannels,
+    /// Pages that its processes have attached.
+    pub(super) backing: Arc<GuestBackingQuota>,
     more_ports: Option<Arc<dyn PortServices>>,
 }
 
@@ -118,6 +121,7 @@ impl VmShared {
             status: Ranked::new(Rank::VmStatus, status),
             changed: Condvar::new(),
             event_channels: EventChannels::default(),
+            backing: Arc::default(),
             more_ports,
         })
     }

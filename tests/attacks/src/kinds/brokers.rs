@@ -6,11 +6,14 @@ use std::time::Duration;
 use d3dkmt::Call;
 use e2e::random::Random;
 use e2e::wire::{Attached, Broker, lingering};
+use front_end::{FREE_AREA, MEMORY_BYTES};
 use proto::Message as _;
-use proto::attach::{BrokerRequest, broker_request};
+use proto::attach::{AttachBacking, BrokerRequest, broker_request, guestd_to_host};
+use proto::limits::PAGES_PER_MESSAGE_MAX;
 
 use crate::attacker::{Attacked, Stopped};
 use crate::ground::{Ground, rest};
+use crate::relay::Session;
 use crate::table::{Attack, attack};
 
 pub const ATTACKS: &[Attack] = &[
@@ -25,6 +28,12 @@ pub const ATTACKS: &[Attack] = &[
     attack("broker_connections", "H6", "4,100 silent connections", broker_connections),
     attack("attach_churn", "H6", "processes that attach and go", attach_churn),
     attack("backing_pieces", "H6", "65,000 backing pages attached one by one", backing_pieces),
+    attack(
+        "backing_pieces_vm",
+        "H6",
+        "one page of a guest, attached as backing of its processes again and again",
+        backing_pieces_vm,
+    ),
     attack("fence_memory", "H6", "fence memory of a process, grown page by page", fence_memory),
     attack("frame_fuzz", "-", "frames and broker packets of random bytes", frame_fuzz),
 ];
@@ -91,6 +100,33 @@ fn backing_pieces(ground: &Ground<'_>) -> Attacked {
         }
     }
     ground.hold()
+}
+
+/// At a small scale the messages name the page many times, which the pages of the VM's memory limit; at full scale once,
+/// which the number of pieces limits.
+fn backing_pieces_vm(ground: &Ground<'_>) -> Attacked {
+    const PAGES_OF_VM: usize = MEMORY_BYTES / 4096;
+    const PIECES_PER_PROCESS: u64 = 1 << 10;
+    let mut session = Session::boot(&ground.vm_socket()).map_err(Stopped::Broken)?;
+    let page = FREE_AREA;
+    let in_message = ground.scale(PAGES_PER_MESSAGE_MAX / 4, 1);
+    let mut attached = 0;
+    let refused = 'attached: loop {
+        let (process, _) = session.attach("attack").map_err(Stopped::Broken)?;
+        for number in 0..PIECES_PER_PROCESS {
+            let address = 0x7E00_0000_0000 + number * 2 * (PAGES_PER_MESSAGE_MAX as u64) * 4096;
+            let attach = AttachBacking { process, address, pages: vec![page; in_message] };
+            if let Err(refused) = session.ask(guestd_to_host::Body::AttachBacking(attach)) {
+                break 'attached refused;
+            }
+            attached += in_message;
+            if attached > PAGES_OF_VM {
+                let what = format!("{attached} pages of a VM that has {PAGES_OF_VM} are attached as backing");
+                return Err(Stopped::Fell(what));
+            }
+        }
+    };
+    ground.hold().and(Err(Stopped::Refused(refused)))
 }
 
 fn fence_memory(ground: &Ground<'_>) -> Attacked {
