@@ -19,7 +19,9 @@ use vsock_device::{Connection, SendError};
 
 use super::closing::ClientFd;
 use super::counters::Counter;
-use super::limits::{OUTBOX_BYTES_MAX, VSOCK_PIECE_BYTES};
+use super::held_bytes::{HeldByProcess, OverLimit};
+use super::limits::{OUTBOX_BYTES_MAX, UNREAD_BYTES_COUNTED, VSOCK_PIECE_BYTES};
+use super::peer::Peer;
 use super::registered_events::{EventSink, RegisterError, RegisteredEvents};
 use super::rings::{RingLease, RingOutlet, Rings};
 
@@ -80,6 +82,14 @@ impl From<SinkStream> for Sink {
 }
 
 impl Sink {
+    /// Who holds what is sent to a process of this VM: its user, or the VM.
+    pub fn peer(&self, vm: VmId) -> Peer {
+        match &self.stream {
+            SinkStream::Local { stream, .. } => stream.peer(),
+            SinkStream::Vsock(_) => Peer::Vm(vm),
+        }
+    }
+
     /// Returns a function that closes the stream in both directions.
     pub fn closer(&self) -> Box<dyn FnOnce() + Send> {
         match &self.stream {
@@ -130,6 +140,10 @@ struct OutboxState {
     sent: usize,
     /// The sink reported that it is full; it reports when there is room.
     blocked: bool,
+    /// Bytes of what it was sent that a journal retains, because it has not acknowledged them.
+    retained: usize,
+    /// Its unread bytes among those of its user or VM.
+    unread: Option<HeldByProcess>,
     /// When the next appended item was requested, if the client is to receive that time.
     host_time_ns: Option<u64>,
 }
@@ -156,8 +170,11 @@ impl Outbox {
         self.state.lock_or_abort()
     }
 
-    pub fn connect(&self, sink: Sink) {
-        self.lock().sink = Some(sink);
+    /// Connects the stream. `unread` counts what its client does not read.
+    pub fn connect(&self, sink: Sink, unread: Option<HeldByProcess>) {
+        let mut state = self.lock();
+        (state.sink, state.unread) = (Some(sink), unread);
+        drop(state);
         self.connected.store(true, Ordering::Release);
     }
 
@@ -231,25 +248,24 @@ impl Outbox {
 
     /// Connects the stream of a registered event's event channel. False if the event is no longer registered.
     pub fn connect_event_channel(&self, name: EventId, stream: Connection) -> bool {
-        let mut state = self.lock();
-        let connected = state.registered.connect(name, stream);
-        state.flush();
-        connected
+        self.flush_after(|state| state.registered.connect(name, stream))
     }
 
     /// Unregisters an event; a wake that it was owed is sent as a frame. False if it was not registered.
     pub fn unregister_event(&self, name: EventId) -> bool {
-        let mut state = self.lock();
-        let owed = state.registered.unregister(name);
-        state.owed_by_stream(name, owed.unwrap_or(0));
-        owed.is_some()
+        self.flush_after(|state| {
+            let owed = state.registered.unregister(name);
+            state.owed_by_stream(name, owed.unwrap_or(0));
+            owed.is_some()
+        })
     }
 
     /// The same, when the stream of its event channel is closed.
     pub fn event_channel_gone(&self, name: EventId, stream: &Connection) {
-        let mut state = self.lock();
-        let owed = state.registered.event_channel_gone(name, stream);
-        state.owed_by_stream(name, owed.unwrap_or(0));
+        self.flush_after(|state| {
+            let owed = state.registered.event_channel_gone(name, stream);
+            state.owed_by_stream(name, owed.unwrap_or(0));
+        });
     }
 
     /// Adds one frame.
@@ -288,14 +304,33 @@ impl Outbox {
 
     /// Sends what it can without blocking.
     pub fn flush(&self) {
-        self.lock().flush();
+        self.flush_after(|_| {});
     }
 
     /// The sink has room again.
     pub fn writable(&self) {
+        self.flush_after(|state| state.blocked = false);
+    }
+
+    /// Sets how many bytes a journal retains of what the client was sent.
+    pub fn set_retained(&self, bytes: usize) {
         let mut state = self.lock();
-        state.blocked = false;
+        state.retained = bytes;
+        let over = state.count_unread();
+        drop(state);
+        over.into_iter().for_each(OverLimit::cut_off);
+    }
+
+    /// Sends what it can after a change. If what stays is too much for the client's user or VM, cuts off the one of its
+    /// processes that has had some the longest.
+    fn flush_after<R>(&self, change: impl FnOnce(&mut OutboxState) -> R) -> R {
+        let mut state = self.lock();
+        let result = change(&mut state);
         state.flush();
+        let over = state.count_unread();
+        drop(state);
+        over.into_iter().for_each(OverLimit::cut_off);
+        result
     }
 }
 
@@ -304,6 +339,12 @@ impl OutboxState {
         if let Some(lease) = self.lease.take() {
             lease.end();
         }
+    }
+
+    /// Counts the memory of what the client has not read.
+    fn count_unread(&mut self) -> Option<OverLimit> {
+        let bytes = self.fresh.len() + self.bytes.len() + self.retained;
+        self.unread.as_mut()?.set(if bytes > UNREAD_BYTES_COUNTED { bytes } else { 0 })
     }
 
     /// Where frames are appended.
@@ -328,7 +369,6 @@ impl OutboxState {
         if owed > 0 {
             // A client over its limit is detected at its next frame.
             let _ = self.append(&wake_to_frame(name, NtStatus::SUCCESS));
-            self.flush();
         }
     }
 
@@ -376,6 +416,15 @@ impl OutboxState {
         }
     }
 
+    /// Frees the sent bytes at the head once they are most, so that a client that reads, but never all, is not kept more
+    /// than its unread bytes.
+    fn free_sent(&mut self) {
+        if self.sent >= self.bytes.len() / 2 {
+            self.bytes.drain(..self.sent);
+            self.sent = 0;
+        }
+    }
+
     fn send(&mut self) {
         while self.sent < self.bytes.len() {
             let Some(sink) = &self.sink else { return };
@@ -383,6 +432,7 @@ impl OutboxState {
                 Ok(count) => self.sent += count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.blocked = true;
+                    self.free_sent();
                     return;
                 }
                 // The stream's reader also sees the error and detaches the process.
@@ -438,5 +488,72 @@ impl Sink {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::os::unix::net::UnixStream;
+
+    use rustix::event::epoll;
+
+    use super::*;
+    use crate::closing::Closers;
+    use crate::held_bytes::HeldBytes;
+
+    static FRAME: [u8; 64 << 10] = [0; 64 << 10];
+
+    /// A process of a user, and its end of its stream.
+    fn connected(user: u32, unread: &Arc<HeldBytes>) -> (Arc<ClientProcess>, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).unwrap());
+        let stream = Arc::new(ClientFd::socket(ours.into(), Peer::Uid(user), None, &Closers::new()));
+        epoll::add(&*epoll, stream.as_fd(), epoll::EventData::new_u64(1), epoll::EventFlags::IN).unwrap();
+        let client = Arc::new(ClientProcess::new(ProcessId(user), VmId::HOST, 1, String::new()));
+        let sink = Sink::from(SinkStream::Local { stream, epoll, key: 1 });
+        let held_by = HeldByProcess::new(unread, sink.peer(VmId::HOST), &client);
+        client.outbox.connect(sink, Some(held_by));
+        (client, theirs)
+    }
+
+    fn unread(bytes_max: usize) -> Arc<HeldBytes> {
+        HeldBytes::new("unread answers", bytes_max, &Arc::default())
+    }
+
+    fn send(client: &ClientProcess, frames: usize) {
+        for _ in 0..frames {
+            client.outbox.append_frame(&FRAME);
+            client.outbox.flush();
+        }
+    }
+
+    #[test]
+    fn a_client_that_reads_but_never_all_keeps_no_sent_bytes_in_memory() {
+        let (client, mut theirs) = connected(1, &unread(usize::MAX));
+        send(&client, 32);
+        let mut read = FRAME;
+        for _ in 0..200 {
+            theirs.read_exact(&mut read).unwrap();
+            client.outbox.writable();
+            send(&client, 1);
+        }
+        let kept = client.outbox.lock().bytes.len();
+        assert!(kept < 64 * FRAME.len(), "{kept} bytes of 32 frames are kept");
+    }
+
+    #[test]
+    fn unread_bytes_of_a_user_have_a_limit_and_the_process_that_had_some_first_is_cut_off() {
+        let unread = unread(32 * FRAME.len());
+        let clients = [connected(1, &unread), connected(1, &unread), connected(2, &unread)];
+        let are_connected = || clients.each_ref().map(|(client, _)| client.outbox.is_connected());
+        for (client, _) in &clients {
+            send(client, 24);
+        }
+        assert_eq!(are_connected(), [false, true, true]);
+        // What a journal retains counts as well.
+        clients[2].0.outbox.set_retained(32 * FRAME.len());
+        assert_eq!(are_connected(), [false, true, false]);
+        assert_eq!(clients[0].0.outbox.lock().bytes.capacity(), 0, "its memory is free at once");
     }
 }

@@ -20,6 +20,7 @@ mod event_channels;
 mod eventfd;
 mod free_memory;
 pub mod guestd;
+mod held_bytes;
 #[doc(hidden)]
 pub mod in_process;
 pub mod inspection;

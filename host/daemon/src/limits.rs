@@ -27,8 +27,13 @@ pub const INTRODUCTION_NS: u64 = 5_000_000_000;
 pub const PENDING_CONNECTIONS_PER_PEER_MAX: usize = 1024;
 /// Bytes of the first frame of a stream, which is Hello.
 pub const HELLO_BYTES_MAX: usize = 4096;
-/// Unprocessed bytes of the processes of one VM: two thousand of them may each have sent half of their longest call.
-pub const HELD_BYTES_PER_VM_MAX: usize = 128 * 1024 * 1024;
+/// Unprocessed bytes of the processes of one VM or of one user: two thousand of them may each have sent half of their
+/// longest call.
+pub const UNPROCESSED_BYTES_PER_PEER_MAX: usize = 128 * 1024 * 1024;
+/// Unread bytes of the same, with what a journal retains of them. A process has [`OUTBOX_BYTES_MAX`] alone.
+pub const UNREAD_BYTES_PER_PEER_MAX: usize = 64 * 1024 * 1024;
+/// A process with fewer unread bytes does not count for that limit, as nearly all do at nearly all times.
+pub const UNREAD_BYTES_COUNTED: usize = 16 * 1024;
 /// VMs that one daemon serves.
 pub const VMS_MAX: u32 = 64;
 /// Local VMs that one daemon serves.

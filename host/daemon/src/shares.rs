@@ -17,7 +17,12 @@ use rustix::process::{Resource, getrlimit};
 use vsock_device::locks::{Rank, Ranked};
 
 use super::closing::Closers;
-use super::limits::{DESCRIPTORS_RESERVED, MAPPINGS_ASSUMED_MAX, MAPPINGS_RESERVED};
+use super::held_bytes::HeldBytes;
+use super::limits::{
+    DESCRIPTORS_RESERVED, MAPPINGS_ASSUMED_MAX, MAPPINGS_RESERVED, UNPROCESSED_BYTES_PER_PEER_MAX,
+    UNREAD_BYTES_PER_PEER_MAX,
+};
+use super::log_lines::LogLines;
 use super::peer::Peer;
 
 #[derive(Debug, Default)]
@@ -112,20 +117,24 @@ pub struct Budgets {
     /// Memory mappings: fence memory and backing pages.
     pub mappings: Arc<Budget>,
     pub closers: Arc<Closers>,
+    /// Bytes of frames that are not processed.
+    pub unprocessed: Arc<HeldBytes>,
+    /// Bytes of answers and wakes that are not read.
+    pub unread: Arc<HeldBytes>,
 }
 
 impl Budgets {
     /// The budgets of this process, whose limits must not change afterwards.
-    pub fn of_this_process() -> Budgets {
+    pub fn of_this_process(log: &Arc<LogLines>) -> Budgets {
         let open_files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let open_files = usize::try_from(open_files).unwrap_or(usize::MAX);
         let mappings = std::fs::read_to_string("/proc/sys/vm/max_map_count");
         let mappings =
             mappings.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(MAPPINGS_ASSUMED_MAX);
-        Budgets::from_limits(open_files, mappings)
+        Budgets::from_limits(open_files, mappings, log)
     }
 
-    fn from_limits(open_files: usize, mappings: usize) -> Budgets {
+    fn from_limits(open_files: usize, mappings: usize, log: &Arc<LogLines>) -> Budgets {
         Budgets {
             descriptors: Budget::new(
                 "descriptors",
@@ -139,6 +148,8 @@ impl Budgets {
                 mappings.saturating_sub(MAPPINGS_RESERVED).max(mappings / 2),
             ),
             closers: Closers::new(),
+            unprocessed: HeldBytes::new("unprocessed frames", UNPROCESSED_BYTES_PER_PEER_MAX, log),
+            unread: HeldBytes::new("unread answers", UNREAD_BYTES_PER_PEER_MAX, log),
         }
     }
 }
@@ -202,10 +213,10 @@ mod tests {
 
     #[test]
     fn reserved_descriptors_and_mappings_are_not_shared() {
-        let budgets = Budgets::from_limits(100_000, 65_530);
+        let budgets = Budgets::from_limits(100_000, 65_530, &Arc::default());
         assert_eq!(budgets.descriptors.figures().0, 100_000 - DESCRIPTORS_RESERVED);
         assert_eq!(budgets.mappings.figures().0, 65_530 - MAPPINGS_RESERVED);
-        let small = Budgets::from_limits(1024, 100);
+        let small = Budgets::from_limits(1024, 100, &Arc::default());
         assert_eq!((small.descriptors.figures().0, small.mappings.figures().0), (512, 50));
     }
 }

@@ -7,6 +7,7 @@ use e2e::wire::{Attached, Client};
 use proto::channel::{ToHost, to_host};
 use proto::convert::{FromHost, call_to_frame};
 use proto::frame;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::calls;
 
@@ -62,6 +63,13 @@ impl Attacker {
             other => return Err(unexpected_reply("device", &other)),
         };
         Ok(attacker)
+    }
+
+    /// Whether the daemon has closed its stream, whatever is unread in it.
+    pub fn is_cut_off(&self) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut polled = [PollFd::new(&self.client.stream.socket, PollFlags::empty())];
+        poll(&mut polled, Some(&now)).is_ok() && polled[0].revents().contains(PollFlags::HUP)
     }
 
     /// Sends calls and reads their answers, successful or not. Ignores wakes.

@@ -14,6 +14,10 @@ pub const P99_NOISE: Duration = Duration::from_micros(200);
 pub const WORK_MAX: Duration = Duration::from_millis(100);
 /// Memory that one attacker may use in the daemon: the budget of a VM.
 pub const MEMORY_OF_A_VM_MAX: u64 = 256 << 20;
+/// Unread answers that the processes of one user may have in the daemon.
+pub const UNREAD_OF_A_USER_MAX: usize = 64 << 20;
+/// Unread answers that the socket of a process holds, at most.
+pub const UNREAD_IN_SOCKETS: usize = 512 << 10;
 /// Memory that the allocator may keep after everything is freed.
 pub const MEMORY_KEPT_MAX: u64 = 48 << 20;
 /// Mappings that the allocator may add.

@@ -16,6 +16,7 @@ use proto::version::NoCommonVersion;
 use proto::{Message as _, Versions};
 
 use super::client_process::{ClientProcess, Sink, SinkStream};
+use super::held_bytes::{HeldByProcess, OverLimit};
 use super::kernel_host::{ClientTimestamps, FlushList, KernelHost, ReceivedCall, SessionHello};
 use super::limits::{HELLO_BYTES_MAX, ONE_WAY_ACKNOWLEDGED_EVERY, RING_BYTES_PER_TURN_MAX};
 use super::peer::Peer;
@@ -94,6 +95,9 @@ pub struct Channel {
     calls: VecDeque<ReceivedCall>,
     /// Bytes that they were decoded from.
     calls_bytes: usize,
+    /// The peer that has its unprocessed bytes, and those bytes once it has any.
+    holder: Peer,
+    unprocessed: Option<HeldByProcess>,
     /// Whether the last turn stopped before everything received was processed, as far as is known.
     has_more_calls: bool,
     /// The protocol violation that follows those calls.
@@ -114,6 +118,7 @@ impl Channel {
             SinkStream::Local { .. } => 0,
             SinkStream::Vsock(_) => vm.0,
         };
+        let holder = sink.peer(vm);
         let peer = process.map_or(Peer::Vm(vm), Peer::Process);
         let pending_connection = Some(kernel_host.pending_connections.accepted(peer, sink.closer()));
         Channel {
@@ -131,6 +136,8 @@ impl Channel {
             one_way: 0,
             calls: VecDeque::new(),
             calls_bytes: 0,
+            holder,
+            unprocessed: None,
             has_more_calls: false,
             broken: None,
             next_times: None,
@@ -234,6 +241,27 @@ impl Channel {
     /// Bytes received and not processed.
     pub fn pending_bytes(&self) -> usize {
         self.frames.pending() + if self.calls.is_empty() { 0 } else { self.calls_bytes }
+    }
+
+    /// Counts its unprocessed bytes with those of its user or VM. If they are over the limit, cuts off the process that
+    /// has had some the longest.
+    pub fn count_unprocessed(&mut self) {
+        let bytes = self.pending_bytes();
+        if bytes == 0 && self.unprocessed.is_none() {
+            return;
+        }
+        // Before Hello a stream has few bytes, and not for long.
+        let Some(client) = &self.client else { return };
+        let unprocessed = self.unprocessed.get_or_insert_with(|| {
+            HeldByProcess::new(&self.kernel_host.budgets.unprocessed, self.holder, client)
+        });
+        let over = unprocessed.set(bytes);
+        over.into_iter().for_each(OverLimit::cut_off);
+    }
+
+    /// The stream has ended: what is unprocessed stays so.
+    pub fn count_no_more(&mut self) {
+        self.unprocessed = None;
     }
 
     /// Runs a turn: one step of the kernel's unfinished work of this process, or else at most `frames_max` whole frames.

@@ -174,6 +174,7 @@ impl Replay {
         self.session_cursors.record_effects(&self.effects);
         // The daemon has cut these off already.
         self.session_cursors.take_over_limit();
+        self.session_cursors.take_changed();
         (self.now, self.next_step) = (now, sequence + 1);
         Ok(())
     }

@@ -9,11 +9,12 @@ use proto::channel::ToGuest;
 use proto::convert::{answer_to_frame, wake_to_frame};
 use proto::{Message as _, frame, trace as wire};
 
+use crate::limits::{OUTBOX_BYTES_MAX, UNREAD_BYTES_COUNTED};
 use crate::tap::{Step, Tap};
 
 /// Bytes of answers and wakes that a client has not acknowledged. A client acknowledges after every few, so one over
 /// this limit does not, and the daemon would retain them for ever.
-const UNREAD_BYTES_MAX: usize = 2 * crate::limits::OUTBOX_BYTES_MAX;
+const UNREAD_BYTES_MAX: usize = 2 * OUTBOX_BYTES_MAX;
 
 /// The session cursor of each process, and what else a journal needs beside the kernel's state.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub struct SessionCursors {
     staging_buffers: BTreeSet<StagingBuffer>,
     /// Processes over [`UNREAD_BYTES_MAX`].
     over_limit: Vec<ProcessId>,
+    /// Processes whose unread bytes have passed a multiple of [`UNREAD_BYTES_COUNTED`], in either direction.
+    changed: BTreeSet<ProcessId>,
 }
 
 impl Tap for SessionCursors {
@@ -46,6 +49,12 @@ struct SessionCursor {
     /// The last of them, not acknowledged: frames with their length.
     unread: VecDeque<Vec<u8>>,
     unread_bytes: usize,
+}
+
+impl SessionCursor {
+    fn has_changed_since(&self, before: usize) -> bool {
+        before / UNREAD_BYTES_COUNTED != self.unread_bytes / UNREAD_BYTES_COUNTED
+    }
 }
 
 /// A session resumes at a message that the daemon no longer has, or never sent.
@@ -101,12 +110,27 @@ impl SessionCursors {
         std::mem::take(&mut self.over_limit)
     }
 
+    /// Takes the processes whose unread bytes have changed much, with their number.
+    pub fn take_changed(&mut self) -> Vec<(ProcessId, usize)> {
+        let changed = std::mem::take(&mut self.changed).into_iter();
+        changed.map(|process| (process, self.unread_bytes(process))).collect()
+    }
+
+    /// Bytes of answers and wakes that a client has not acknowledged.
+    pub fn unread_bytes(&self, process: ProcessId) -> usize {
+        self.cursors.get(&process).map_or(0, |account| account.unread_bytes)
+    }
+
     fn sent(&mut self, process: ProcessId, message: &ToGuest) -> bool {
         let Some(account) = self.cursors.get_mut(&process) else { return false };
         let mut bytes = Vec::with_capacity(message.encoded_len() + 2);
         frame::append(message, &mut bytes);
         account.sent += 1;
+        let before = account.unread_bytes;
         account.unread_bytes += bytes.len();
+        if account.has_changed_since(before) {
+            self.changed.insert(process);
+        }
         account.unread.push_back(bytes);
         account.unread_bytes > UNREAD_BYTES_MAX
     }
@@ -130,9 +154,13 @@ impl SessionCursors {
     /// Drops the messages that a client has acknowledged: `received` counts its answers and wakes.
     pub fn read(&mut self, process: ProcessId, received: u64) {
         let Some(account) = self.cursors.get_mut(&process) else { return };
+        let before = account.unread_bytes;
         while account.sent - (account.unread.len() as u64) < received {
-            let Some(bytes) = account.unread.pop_front() else { return };
+            let Some(bytes) = account.unread.pop_front() else { break };
             account.unread_bytes -= bytes.len();
+        }
+        if account.has_changed_since(before) {
+            self.changed.insert(process);
         }
     }
 
@@ -219,6 +247,7 @@ impl SessionCursors {
             cursors: host.accounts.into_iter().map(account).collect::<Result<_, _>>()?,
             staging_buffers: host.staging_buffers.into_iter().map(staging_buffer).collect(),
             over_limit: Vec::new(),
+            changed: BTreeSet::new(),
         })
     }
 }

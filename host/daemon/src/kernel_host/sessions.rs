@@ -17,6 +17,7 @@ use super::{FlushList, HostState, KernelHost, Taps, Token, random};
 use crate::backing::{BackingPages, PIECE_BYTES};
 use crate::channel::{ProtocolError, goodbye};
 use crate::client_process::{ClientProcess, Sink};
+use crate::held_bytes::HeldByProcess;
 use crate::journal::{NotRetained, SessionCursors};
 use crate::memory::FenceMemory;
 use crate::peer::Peer;
@@ -277,7 +278,7 @@ impl Sessions<'_> {
             let mapped = Input::FenceMemoryMapped { process: client.id, address };
             self.kernel_host.step(&mut host_state, mapped, &mut flush_list);
         }
-        let HostState { taps: Taps { session_cursors, .. }, kernel, .. } = &mut *host_state;
+        let HostState { taps: Taps { session_cursors, .. }, kernel, process_table, .. } = &mut *host_state;
         let applied = session_cursors.as_ref().map_or(0, |session_cursors| session_cursors.calls(client.id));
         let unread =
             session_cursors.as_mut().map(|session_cursors| session_cursors.resume_after(client.id, received));
@@ -290,6 +291,10 @@ impl Sessions<'_> {
             }
         };
         let ring = sink.ring.take();
+        let attached = process_table.get(client.id).map(|attached| &attached.client);
+        let held_by = attached.map(|attached| {
+            HeldByProcess::new(&self.kernel_host.budgets.unread, sink.peer(client.vm), attached)
+        });
         let welcome = Welcome {
             version,
             process: client.id.0,
@@ -300,7 +305,8 @@ impl Sessions<'_> {
             times: self.kernel_host.times,
             rings: ring.is_some(),
         };
-        client.outbox.connect(sink);
+        // A process that is gone meanwhile is connected to see the end of its stream.
+        client.outbox.connect(sink, held_by);
         // A newly connected outbox has room.
         let frame = ToGuest { request: 0, status: 0, body: Some(to_guest::Body::Welcome(welcome)) };
         let _ = client.outbox.append(&frame);
@@ -310,6 +316,8 @@ impl Sessions<'_> {
         for frame in unread.into_iter().flatten() {
             client.outbox.append_frame(frame);
         }
+        let retained = session_cursors.as_ref().map_or(0, |cursors| cursors.unread_bytes(client.id));
+        client.outbox.set_retained(retained);
         drop(host_state);
         client.outbox.flush();
         let line = || format!("process {} (pid {}, {}) connected", client.id.0, client.pid, client.name);
@@ -319,8 +327,10 @@ impl Sessions<'_> {
 
     /// Records how many frames a client has read.
     pub(crate) fn acknowledge(&self, process: ProcessId, received: u64) {
-        if let Some(session_cursors) = &mut self.kernel_host.lock().taps.session_cursors {
+        let mut host_state = self.kernel_host.lock();
+        if let Some(session_cursors) = &mut host_state.taps.session_cursors {
             session_cursors.read(process, received);
+            host_state.count_retained();
         }
     }
 
@@ -395,8 +405,19 @@ impl HostState {
         }
     }
 
+    /// Counts what the journal retains for clients with their unread bytes, where that has changed much.
+    fn count_retained(&mut self) {
+        let Some(session_cursors) = &mut self.taps.session_cursors else { return };
+        for (process, bytes) in session_cursors.take_changed() {
+            if let Some(attached) = self.process_table.get(process) {
+                attached.client.outbox.set_retained(bytes);
+            }
+        }
+    }
+
     /// Cuts off clients that never acknowledge reads, because what they have not acknowledged is retained.
     pub(super) fn cut_off_over_limit(&mut self) {
+        self.count_retained();
         let over =
             self.taps.session_cursors.as_mut().map(SessionCursors::take_over_limit).unwrap_or_default();
         for attached in over.iter().filter_map(|process| self.process_table.get(*process)) {

@@ -65,7 +65,9 @@ fn a_flush_list_sends_what_is_left_when_it_is_dropped() {
     let (id, vm) = (ProcessId(1), VmId(1));
     let client = Arc::new(ClientProcess::new(id, vm, 1, String::new()));
     let stream = Arc::new(ClientFd::socket(ours.into(), Peer::Uid(0), None, &Closers::new()));
-    client.outbox.connect(super::super::client_process::SinkStream::Local { stream, epoll, key: 1 }.into());
+    client
+        .outbox
+        .connect(super::super::client_process::SinkStream::Local { stream, epoll, key: 1 }.into(), None);
     client.outbox.wake(EventId(7).into(), d3dkmt::NtStatus::SUCCESS).unwrap();
     let mut flush_list = FlushList::default();
     flush_list.add(&client);

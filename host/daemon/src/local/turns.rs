@@ -75,6 +75,7 @@ impl Loop {
             Err(error) => Err(error),
         };
         channel.idle();
+        channel.count_unprocessed();
         match result {
             Ok(Some(has_more)) => {
                 if has_more || is_last {

@@ -15,7 +15,6 @@
 //! work for it, waits in its stream, and has credit only once processed. guestd's messages about a process are applied
 //! after its earlier calls.
 
-mod held;
 mod stream;
 
 use std::collections::BTreeMap;
@@ -30,15 +29,14 @@ use vsock_device::{ConnectRequest, Connection, Device, DeviceConfig, Endpoint, G
 
 use super::backing::GuestBackingQuota;
 use super::channel::Channel;
-use super::client_process::{ClientProcess, SinkStream};
+use super::client_process::SinkStream;
 use super::event_channels::{EventChannelEndpoint, EventChannels};
 use super::guestd::GuestdEndpoint;
 use super::kernel_host::KernelHost;
-use super::limits::{HELD_BYTES_PER_VM_MAX, VMS_MAX};
+use super::limits::VMS_MAX;
 use super::local_vm::LocalVm;
 use super::peer::Peer;
 use super::thread_kind::ThreadKind;
-use held::PendingBytes;
 use stream::ChannelEndpoint;
 
 /// Connection state of a VM.
@@ -92,8 +90,6 @@ struct VmStatus {
     guestd: u64,
     /// For each process with calls that are not made yet: actions to run after them.
     behind_calls: BTreeMap<ProcessId, Vec<Action>>,
-    /// Unprocessed bytes of its processes.
-    held: PendingBytes<Arc<ClientProcess>>,
 }
 
 /// Run once, without a lock.
@@ -107,13 +103,8 @@ impl VmShared {
         kernel_host: &Arc<KernelHost>,
         more_ports: Option<Arc<dyn PortServices>>,
     ) -> Arc<VmShared> {
-        let status = VmStatus {
-            state: VmState::Waiting,
-            memory: None,
-            guestd: 0,
-            behind_calls: BTreeMap::new(),
-            held: PendingBytes::new(HELD_BYTES_PER_VM_MAX),
-        };
+        let status =
+            VmStatus { state: VmState::Waiting, memory: None, guestd: 0, behind_calls: BTreeMap::new() };
         Arc::new(VmShared {
             id,
             name: name.into(),
@@ -182,20 +173,6 @@ impl VmShared {
     fn calls_are_made(&self, process: ProcessId) {
         let actions = self.status().behind_calls.remove(&process);
         actions.into_iter().flatten().for_each(|action| action());
-    }
-
-    /// Sets the number of a process's unprocessed bytes. If the VM is over its limit, cuts off the process that has had
-    /// some the longest.
-    fn set_pending_bytes(&self, key: &mut Option<u64>, bytes: usize, client: &Arc<ClientProcess>) {
-        let cut_off = self.status().held.set(key, bytes, client);
-        if let Some((client, all)) = cut_off {
-            let (id, process) = (self.id.0, client.id.0);
-            tracing::warn!(
-                "vm {id}: process {process} is cut off: the VM's processes have {all} unprocessed bytes, \
-                 the limit is {HELD_BYTES_PER_VM_MAX}, and it has had some of them for the longest time"
-            );
-            client.outbox.cut_off();
-        }
     }
 
     /// Detaches every process of this VM.

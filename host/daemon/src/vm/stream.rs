@@ -19,8 +19,6 @@ pub(super) struct ChannelEndpoint {
     outstanding: usize,
     /// The process, while the VM lists it as having calls that are not made yet.
     waits: Option<ProcessId>,
-    /// Its key among the streams with unprocessed bytes.
-    held_key: Option<u64>,
     /// The worker looks at the ring, and the process does not kick.
     ring_is_awake: bool,
     /// The guest has finished sending.
@@ -38,7 +36,6 @@ impl ChannelEndpoint {
             connection,
             outstanding: 0,
             waits: None,
-            held_key: None,
             ring_is_awake: false,
             finished: false,
             ring_is_drained: false,
@@ -51,7 +48,7 @@ impl ChannelEndpoint {
         match self.take_ring().and_then(|()| self.channel.turn(CALLS_PER_TURN_MAX)) {
             Ok(has_more) => {
                 self.give_credit();
-                self.note_held(self.channel.pending_bytes());
+                self.channel.count_unprocessed();
                 self.list(has_more || self.ring_is_awake || self.has_ring_bytes());
                 if !has_more && self.finished && !self.has_ring_bytes() {
                     self.finish();
@@ -89,17 +86,6 @@ impl ChannelEndpoint {
         }
     }
 
-    /// Records the number of unprocessed bytes with the VM. Nearly always it is 0 and was 0.
-    fn note_held(&mut self, bytes: usize) {
-        if bytes == 0 && self.held_key.is_none() {
-            return;
-        }
-        // Before Hello a stream has few bytes, and not for long.
-        if let Some(client) = self.channel.client() {
-            self.vm.set_pending_bytes(&mut self.held_key, bytes, client);
-        }
-    }
-
     /// Records with the VM whether the process has calls that are not made yet.
     fn list(&mut self, waits: bool) {
         if waits == self.waits.is_some() {
@@ -133,7 +119,7 @@ impl ChannelEndpoint {
             kernel_host.sessions().detach(id);
         }
         self.closed = true;
-        self.note_held(0);
+        self.channel.count_no_more();
         self.list(false);
     }
 }
@@ -147,7 +133,7 @@ impl Endpoint for ChannelEndpoint {
         self.channel.take_in(bytes);
         // A stream that waits for a turn is queued already.
         if self.channel.has_more() {
-            self.note_held(self.channel.pending_bytes());
+            self.channel.count_unprocessed();
         } else {
             self.turn();
         }

@@ -1,14 +1,16 @@
 //! Attacks on the daemon's memory.
 
+use std::time::Duration;
+
 use d3dkmt::CreateContextFlags;
 use d3dkmt::isa::Packet;
 use proto::limits::CHANNEL_PORT;
 
-use crate::attacker::{Attacked, Stopped};
-use crate::calls;
-use crate::ground::Ground;
+use crate::attacker::{Attacked, Attacker, Stopped};
+use crate::ground::{Ground, within};
 use crate::relay::Session;
 use crate::table::{Attack, attack};
+use crate::{calls, limits};
 
 pub const ATTACKS: &[Attack] = &[
     attack("hw_queue_memory", "H1", "buffers of 8-byte packets in a hardware queue, as many as are taken", {
@@ -19,7 +21,7 @@ pub const ATTACKS: &[Attack] = &[
     attack("many_processes", "H1", "semaphores of 64 processes", many_processes),
     attack("unread_answers", "H1", "escapes whose answers the attacker does not read", unread_answers),
     attack("partial_frames", "H1", "2,000 streams of a VM with half a frame before Hello", partial_frames),
-    attack("half_sent_calls", "H1", "200 processes, each with half a frame of 128 KiB", half_sent_calls),
+    attack("half_sent_calls", "H1", "1,400 processes, each with half a frame of 128 KiB", half_sent_calls),
 ];
 
 /// Upper bound of the attack's bytes.
@@ -60,10 +62,13 @@ fn many_processes(ground: &Ground<'_>) -> Attacked {
     ground.hold()
 }
 
+/// Each process stays below its own limit; all of them are over that of their user.
 fn unread_answers(ground: &Ground<'_>) -> Attacked {
     const BYTES: usize = 100 * 1024;
+    const ECHOES: usize = 36;
+    const SENT_WITHIN: Duration = Duration::from_secs(5);
     let mut attackers = Vec::new();
-    for _ in 0..ground.scale(2, 32) {
+    for _ in 0..ground.scale(24, 128) {
         let attacker = ground.attacker()?;
         let echo = calls::escape(attacker.adapter, attacker.device, vec![0; BYTES]);
         let frame = proto::convert::call_to_frame(1, &echo);
@@ -71,13 +76,23 @@ fn unread_answers(ground: &Ground<'_>) -> Attacked {
         proto::frame::append(&frame, &mut bytes);
         let socket = &attacker.client.stream.socket;
         // The attack does not wait for a daemon that stops reading.
-        socket.set_nonblocking(true).map_err(|error| Stopped::Broken(error.to_string()))?;
-        for _ in 0..ground.scale(8, 64) {
+        let is_set = socket.set_write_timeout(Some(SENT_WITHIN));
+        is_set.map_err(|error| Stopped::Broken(error.to_string()))?;
+        for _ in 0..ECHOES {
             if std::io::Write::write_all(&mut &*socket, &bytes).is_err() {
                 break;
             }
         }
         attackers.push(attacker);
+        if ground.is_over() {
+            break;
+        }
+    }
+    let sent = attackers.len() * ECHOES * BYTES;
+    if sent > limits::UNREAD_OF_A_USER_MAX + limits::UNREAD_IN_SOCKETS * attackers.len()
+        && !within(SENT_WITHIN, || attackers.iter().any(Attacker::is_cut_off))
+    {
+        return Err(Stopped::Fell(format!("{} MiB of answers wait for processes of one user", sent >> 20)));
     }
     ground.hold()
 }
@@ -105,7 +120,7 @@ fn partial_frames(ground: &Ground<'_>) -> Attacked {
 
 fn half_sent_calls(ground: &Ground<'_>) -> Attacked {
     let mut attackers = Vec::new();
-    for _ in 0..ground.scale(10, 200) {
+    for _ in 0..ground.scale(10, 1400) {
         let mut attacker = ground.attacker()?;
         let escape = calls::escape(attacker.adapter, attacker.device, vec![0; 120 * 1024]);
         let mut bytes = Vec::new();

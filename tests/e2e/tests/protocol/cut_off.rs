@@ -4,8 +4,11 @@ use d3dkmt::{Call, NtStatus};
 use e2e::embedded::Embedded;
 use e2e::polling::until;
 use e2e::wire::{Client, Steady, wait_call};
+use gpupv::daemon::limits::UNPROCESSED_BYTES_PER_PEER_MAX;
 use proto::convert::call_to_frame;
 use proto::frame::append;
+use proto::limits::FRAME_BYTES_MAX;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 #[test]
 fn a_client_that_never_reads_its_answers_is_cut_off() {
@@ -56,4 +59,41 @@ fn a_client_that_never_reads_its_wakes_is_cut_off_while_it_is_silent() {
     steady.assert_works();
     drop((silent, steady));
     daemon.end();
+}
+
+/// Attack half_sent_calls: each process is within its own limits.
+#[test]
+fn half_frames_of_the_processes_of_one_user_have_a_limit_and_the_oldest_ends() {
+    const HALF: usize = FRAME_BYTES_MAX - 1024;
+    let most = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).expect("up to the hard limit");
+    let daemon = Embedded::start();
+    let mut half = Vec::new();
+    // The length of a frame that is never completed.
+    append_length(FRAME_BYTES_MAX, &mut half);
+    half.resize(HALF, 0);
+    let count = UNPROCESSED_BYTES_PER_PEER_MAX / HALF + 1;
+    let processes: Vec<Client> = (0..count)
+        .map(|_| {
+            let mut process = Client::new(&daemon.broker());
+            assert!(process.stream.send(&half));
+            process
+        })
+        .collect();
+    until("one process is cut off", || daemon.inspection().processes.len() == count - 1);
+    let left = daemon.inspection().processes;
+    assert!(left.iter().all(|process| process.id != processes[0].process), "it had some the longest");
+    let mut other = Steady::new(&daemon.broker());
+    other.assert_works();
+    drop((processes, other));
+    daemon.end();
+}
+
+fn append_length(length: usize, bytes: &mut Vec<u8>) {
+    let mut rest = length;
+    while rest >= 0x80 {
+        bytes.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    bytes.push(rest as u8);
 }
