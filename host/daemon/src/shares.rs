@@ -31,6 +31,13 @@ struct Table {
     of_peer: BTreeMap<Peer, usize>,
 }
 
+impl Table {
+    fn add(&mut self, peer: Peer, count: usize) {
+        self.used += count;
+        *self.of_peer.entry(peer).or_default() += count;
+    }
+}
+
 /// One limited resource.
 #[derive(Debug)]
 pub struct Budget {
@@ -77,9 +84,15 @@ impl Budget {
         if !is_fair_share((held + count) as u64, leaves as u64) {
             return Err(OverShare { peer, name, remedy, held, used, total });
         }
-        table.used += count;
-        *table.of_peer.entry(peer).or_default() += count;
+        table.add(peer, count);
         Ok(Share { budget: Arc::clone(self), peer, count })
+    }
+
+    /// Counts `count` for a client that has had them before this daemon was started, so they are not refused: the client
+    /// may be over its share then, and gets no more.
+    pub fn count(self: &Arc<Self>, peer: Peer, count: usize) -> Share {
+        self.table.lock_or_abort().add(peer, count);
+        Share { budget: Arc::clone(self), peer, count }
     }
 
     /// Returns the number of all, and of those taken.
@@ -208,6 +221,18 @@ mod tests {
         drop(of_one);
         assert_eq!(all(&budget, THIRD).len(), 52);
         drop(of_other);
+        assert!(budget.table.lock().of_peer.is_empty() && budget.figures() == (100, 0));
+    }
+
+    #[test]
+    fn what_a_client_had_before_is_counted_above_its_share_and_it_gets_no_more() {
+        let budget = Budget::new("things", "make more", 100);
+        let had = budget.count(ONE, 90);
+        assert!(budget.take(ONE, 1).is_err());
+        assert_eq!(all(&budget, OTHER).len(), 6);
+        let over = budget.count(THIRD, 20);
+        assert!(budget.take(OTHER, 1).is_err(), "more than all are counted");
+        drop((had, over));
         assert!(budget.table.lock().of_peer.is_empty() && budget.figures() == (100, 0));
     }
 

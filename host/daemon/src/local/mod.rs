@@ -127,8 +127,8 @@ enum Source {
     Pid {
         process: ProcessId,
         pidfd: OwnedFd,
-        /// Its share of the descriptors that its user may have.
-        _share: Option<Share>,
+        /// Its share of the descriptors that its user may have; `None` until a process of an earlier daemon has returned.
+        share: Option<Share>,
     },
 }
 
@@ -709,22 +709,23 @@ impl Loop {
         let process = client.id;
         // A process that has already exited is detected by its closed connection.
         if let Ok(pidfd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
-            let _share = Some(self.kernel_host.budgets.descriptors.take(peer, 1)?);
-            keys.push(self.add(Source::Pid { process, pidfd, _share })?);
+            let share = Some(self.kernel_host.budgets.descriptors.take(peer, 1)?);
+            keys.push(self.add(Source::Pid { process, pidfd, share })?);
         }
-        self.watch_stream(client, peer, stream, keys)
+        let share = self.kernel_host.budgets.descriptors.take(peer, 1)?;
+        self.watch_stream(client, share, peer, stream, keys)
     }
 
     fn watch_stream(
         &mut self,
         client: &ClientProcess,
+        share: Share,
         peer: Peer,
         stream: OwnedFd,
         keys: &mut Vec<u64>,
     ) -> anyhow::Result<()> {
-        let Budgets { descriptors, closers, .. } = &self.kernel_host.budgets;
-        let share = Some(descriptors.take(peer, 1)?);
-        let stream = Arc::new(ClientFd::socket(stream, peer, share, closers));
+        let closers = &self.kernel_host.budgets.closers;
+        let stream = Arc::new(ClientFd::socket(stream, peer, Some(share), closers));
         let (vm, process) = (client.vm, client.id);
         let (epoll, key) = (self.epoll.clone(), self.next_key);
         let sink = SinkStream::Local { stream: stream.clone(), epoll, key }.into();

@@ -49,7 +49,7 @@ impl Loop {
                 // It exited while no daemon ran.
                 None | Some(Err(Errno::SRCH)) => self.kernel_host.sessions().detach(process),
                 Some(Ok(pidfd)) => {
-                    let key = self.add(Source::Pid { process, pidfd, _share: None })?;
+                    let key = self.add(Source::Pid { process, pidfd, share: None })?;
                     self.keys_of.insert(process, vec![key]);
                 }
                 Some(Err(_)) => _ = self.keys_of.insert(process, Vec::new()),
@@ -150,11 +150,19 @@ impl Loop {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         let mut keys = self.keys_of.remove(&process).unwrap_or_default();
+        // What the process had before the kill is counted again, whatever its user has by now.
+        let (peer, descriptors) = (connection.peer(), self.kernel_host.budgets.descriptors.clone());
+        for key in &keys {
+            if let Some(Source::Pid { share, .. }) = self.sources.get_mut(key) {
+                *share = Some(descriptors.count(peer, 1));
+            }
+        }
         keys.push(key);
-        let watched = self.watch_stream(&client, connection.peer(), ours, &mut keys);
+        let watched = self.watch_stream(&client, descriptors.count(peer, 1), peer, ours, &mut keys);
         self.keys_of.insert(process, keys);
-        if let Some(Source::Broker { process: of, .. }) = self.sources.get_mut(&key) {
-            *of = Some(process);
+        let process_share = self.budgets_of(vm).processes.count(peer, 1);
+        if let Some(Source::Broker { process: of, share, .. }) = self.sources.get_mut(&key) {
+            (*of, *share) = (Some(process), Some(process_share));
         }
         watched?;
         let areas = self.offer_rings(&client, connection.peer(), rings);
