@@ -15,6 +15,8 @@ pub enum Peer {
     Vm(VmId),
     /// A local process whose broker connection is admitted.
     Process(ProcessId),
+    /// Sync files that a killed daemon left, until a user presents them.
+    Recovered,
 }
 
 impl Peer {
@@ -30,6 +32,7 @@ impl fmt::Display for Peer {
             Peer::Uid(uid) => write!(f, "uid {uid}"),
             Peer::Vm(vm) => write!(f, "vm {}", vm.0),
             Peer::Process(process) => write!(f, "process {}", process.0),
+            Peer::Recovered => write!(f, "the daemon before this one"),
         }
     }
 }

@@ -115,6 +115,16 @@ struct Live {
     signal: Option<Signal>,
 }
 
+/// A handle that was made elsewhere, as [`NtHandles::adopt`] found it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Adopted {
+    pub token: ShareToken,
+    /// Number of the watch of its file.
+    pub watch: i32,
+    /// The file was not watched before.
+    pub is_new: bool,
+}
+
 /// The NT handles and sync files that one broker created and that are still open in some process.
 ///
 /// The last close of a handle frees its inode, and inotify reports that. The broker has a descriptor of a sync file
@@ -129,6 +139,8 @@ pub struct NtHandles {
     epoll: OwnedFd,
     /// By inotify watch number, which the system does not reuse soon.
     live: BTreeMap<i32, Live>,
+    /// How many files of each token are watched: more than one if some are forged.
+    files: BTreeMap<ShareToken, u32>,
     /// Watch number of each sync file.
     sync_files: BTreeMap<ShareToken, i32>,
     /// Sync files of a killed broker that no process has presented.
@@ -141,8 +153,8 @@ impl NtHandles {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(NotMade::to_watch)?;
         let data = epoll::EventData::new_u64(WATCHES);
         epoll::add(&epoll, &watch, data, epoll::EventFlags::IN).map_err(NotMade::to_watch)?;
-        let (live, sync_files, unpresented) = Default::default();
-        Ok(NtHandles { folder, watch, epoll, live, sync_files, unpresented })
+        let (live, files, sync_files, unpresented) = Default::default();
+        Ok(NtHandles { folder, watch, epoll, live, files, sync_files, unpresented })
     }
 
     /// Descriptor that is readable when [`NtHandles::closed`] has something to report.
@@ -171,16 +183,50 @@ impl NtHandles {
     }
 
     /// Adopts a handle that a killed broker created, from a process that still has it open: reports its last close from
-    /// now on. Returns its token; `None` if it is not an NT handle. The same handle may be adopted any number of times.
-    pub fn adopt(&mut self, handle: BorrowedFd<'_>) -> Result<Option<ShareToken>, NotMade> {
+    /// now on. `None` if it is not an NT handle. The same handle may be adopted any number of times.
+    ///
+    /// A process that was given a handle can make another file with the same bytes. So the last close of a token is that
+    /// of its last file: a forged one that is closed ends no handle. A process that keeps a forged one keeps the handle
+    /// open, as it may anyway.
+    pub fn adopt(&mut self, handle: BorrowedFd<'_>) -> Result<Option<Adopted>, NotMade> {
+        let before = self.live.len();
         if let Some(token) = token_of_memfd(handle) {
-            self.watch(handle, token)?;
-            return Ok(Some(token));
+            let watch = self.watch(handle, token)?;
+            return Ok(Some(Adopted { token, watch, is_new: self.live.len() > before }));
         }
         let Some(token) = sync_file::token_of(handle) else { return Ok(None) };
         self.adopt_sync_file(handle, token)?;
         self.unpresented.remove(&token);
-        Ok(Some(token))
+        let watch = self.sync_files.get(&token).copied().unwrap_or(-1);
+        Ok(Some(Adopted { token, watch, is_new: self.live.len() > before }))
+    }
+
+    /// Forgets a file that was adopted and is refused. Its close is not reported.
+    pub fn abandon(&mut self, watch: i32) {
+        let Some(Live { token, signal }) = self.live.remove(&watch) else { return };
+        self.files_of(token, false);
+        let _ = inotify::remove_watch(&self.watch, watch);
+        if signal.is_some() {
+            self.sync_files.remove(&token);
+        }
+    }
+
+    /// Counts a file of a token that is watched from now on, or no longer; returns how many are.
+    fn files_of(&mut self, token: ShareToken, is_added: bool) -> u32 {
+        let files = self.files.entry(token).or_default();
+        *files = if is_added { *files + 1 } else { files.saturating_sub(1) };
+        let left = *files;
+        if left == 0 {
+            self.files.remove(&token);
+        }
+        left
+    }
+
+    fn insert(&mut self, watch: i32, live: Live) {
+        let token = live.token;
+        if self.live.insert(watch, live).is_none() {
+            self.files_of(token, true);
+        }
     }
 
     fn adopt_sync_file(&mut self, file: BorrowedFd<'_>, token: ShareToken) -> Result<(), NotMade> {
@@ -227,7 +273,7 @@ impl NtHandles {
         let path = sync_file::path_of(handle);
         let number =
             inotify::add_watch(&self.watch, path, WatchFlags::DELETE_SELF).map_err(NotMade::to_watch)?;
-        self.live.insert(number, Live { token, signal: None });
+        self.insert(number, Live { token, signal: None });
         Ok(number)
     }
 
@@ -244,7 +290,7 @@ impl NtHandles {
         let added = watched.and_then(|number| self.poll_writer(number, &signal).map(|()| number));
         match added {
             Ok(number) => {
-                self.live.insert(number, Live { token, signal: Some(signal) });
+                self.insert(number, Live { token, signal: Some(signal) });
                 self.sync_files.insert(token, number);
                 Ok(())
             }
@@ -265,9 +311,10 @@ impl NtHandles {
         }
     }
 
-    /// Forgets a handle that no process has open.
+    /// Forgets a file that no process has open. Returns its token if it was the last file with it.
     fn forget(&mut self, number: i32) -> Option<ShareToken> {
         let Live { token, signal } = self.live.remove(&number)?;
+        let left = self.files_of(token, false);
         if let Some(signal) = signal {
             // A child that examines a state may have a copy of the writer: a close alone would leave it in the set.
             let _ = signal.with_writer(|writer| epoll::delete(&self.epoll, writer));
@@ -275,7 +322,7 @@ impl NtHandles {
             self.sync_files.remove(&token);
             self.unpresented.remove(&token);
         }
-        Some(token)
+        (left == 0).then_some(token)
     }
 
     /// Forgets a sync file that no process has open any more; returns its token then.

@@ -1,12 +1,26 @@
 //! A daemon with a journal is killed under load and restarted: its client processes resume, with only a delay.
 
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use covers::covers;
+use d3dkmt::limits::PROCESSES_PER_VM_MAX;
+use d3dkmt::{Call, NtStatus};
 use e2e::embedded::{Embedded, Running};
 use e2e::journal::{PROCESSES, kills, replays, ring, segments};
 use e2e::polling::eventually;
 use e2e::programs::{gpupv, stderr};
 use e2e::random::Random;
 use e2e::served::Served;
+use e2e::wire::{Attached, Client, hello_frame, open_call, share_call};
+use proto::attach::{BrokerRequest, broker_request};
+use proto::channel::to_host;
+use proto::{Message as _, PROTOCOL_VERSION};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const KILLS: u64 = 5;
 const SEED_ENV: &str = "GPUPV_SEED";
@@ -252,4 +266,202 @@ fn a_journal_in_use_or_unusable_is_refused_with_the_reason() {
     bytes[last] ^= 1;
     std::fs::write(&segment, bytes).expect("the segment can be written");
     refused(&["--journal", path], "gpupv trace verify");
+}
+
+/// A daemon that may open as many files as `files` says when it starts. Its clients may have half of them, and one user
+/// two thirds of those.
+fn with_files(files: &Arc<AtomicUsize>, arguments: &[&str]) -> Served {
+    let files = Arc::clone(files);
+    let command = move || {
+        let mut command = Command::new("sh");
+        let limited = format!("ulimit -n {}; exec \"$0\" \"$@\"", files.load(Ordering::Relaxed));
+        command.args(["-c", &limited]).arg(gpupv(&[]).get_program());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    };
+    Served::start_as(command, arguments)
+}
+
+/// A process that has made a call, and what it needs to resume.
+struct Resumable {
+    client: Client,
+    resume_token: Vec<u8>,
+    /// Answers that it has read.
+    received: u64,
+}
+
+impl Resumable {
+    fn new(served: &Served) -> Resumable {
+        let attached = Attached::new(&served.broker());
+        let resume_token = attached.resume_token.clone();
+        let mut client = attached.hello();
+        assert_eq!(client.call(&Call::EnumAdapters { capacity: 1 }).0, NtStatus::SUCCESS);
+        Resumable { client, resume_token, received: 1 }
+    }
+
+    /// Its connections to the next daemon; it has to send its Hello, and present its NT handles before.
+    fn resume(self, served: &Served) -> Resuming {
+        let process = self.client.process;
+        drop(self.client);
+        let attached = Attached::resume(&served.broker(), process, &self.resume_token).expect("it resumes");
+        Resuming { attached, received: self.received }
+    }
+}
+
+struct Resuming {
+    attached: Attached,
+    received: u64,
+}
+
+impl Resuming {
+    /// Presents an NT handle or a sync file; the error is the broker's refusal.
+    fn present(&self, handle: impl AsFd) -> Result<(), String> {
+        let body = Some(broker_request::Body::HaveNtHandle(true));
+        self.attached.broker.send_with(&BrokerRequest { body }.encode_to_vec(), handle.as_fd());
+        let (reply, _) = self.attached.broker.reply().expect("the broker answers");
+        if reply.refused.is_empty() { Ok(()) } else { Err(reply.refused) }
+    }
+}
+
+/// Sends the Hello of each, and waits for the Welcomes, which come once all are back.
+fn welcomed(resuming: Vec<Resuming>) -> Vec<Client> {
+    std::thread::scope(|scope| {
+        let greet = |Resuming { attached, received }: Resuming| {
+            let mut hello = hello_frame(PROTOCOL_VERSION, &attached.token);
+            let Some(to_host::Body::Hello(body)) = &mut hello.body else { unreachable!("it is a Hello") };
+            body.received = received;
+            attached.greet(&hello).0
+        };
+        let greeted: Vec<_> = resuming.into_iter().map(|one| scope.spawn(move || greet(one))).collect();
+        greeted.into_iter().map(|thread| thread.join().expect("it is welcome")).collect()
+    })
+}
+
+fn make_sync_file(client: &Client) -> Result<OwnedFd, String> {
+    let (reply, mut files) = client.broker.request(broker_request::Body::MakeSyncFile(true));
+    files.pop().ok_or(reply.refused)
+}
+
+fn readable(files: &[OwnedFd]) -> usize {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut polled: Vec<_> = files.iter().map(|file| PollFd::new(file, PollFlags::IN)).collect();
+    poll(&mut polled, Some(&now)).expect("they can be polled")
+}
+
+/// A wait that ends early would be worse than any refusal.
+#[test]
+fn a_full_budget_makes_no_sync_file_readable_and_does_not_shut_out_the_daemons_user() {
+    const FILES: usize = 120;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let journal = folder.path().join("journal");
+    let arguments = ["--journal", journal.to_str().expect("UTF-8")];
+    let limit = Arc::new(AtomicUsize::new(600));
+    let mut served = with_files(&limit, &arguments);
+    let process = Resumable::new(&served);
+    let files: Vec<_> =
+        (0..FILES).map(|_| make_sync_file(&process.client).expect("within the share")).collect();
+    served.kill();
+    // The share of one user is 100 now.
+    limit.store(300, Ordering::Relaxed);
+    served.start_again(&arguments);
+    assert_eq!(readable(&files), 0, "after the restart");
+    let resuming = process.resume(&served);
+    for file in &files[..10] {
+        assert_eq!(resuming.present(file), Ok(()));
+    }
+    let clients = welcomed(vec![resuming]);
+    assert_eq!(readable(&files), 0, "after the process has resumed");
+    let mut other = Client::new(&served.broker());
+    other.open_device();
+    drop(files);
+    drop((other, clients));
+    nothing_is_left(&served);
+    assert_eq!(named_sync_files(&served), 0);
+}
+
+#[test]
+fn descriptors_of_processes_that_resume_count_for_their_user_again() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let journal = folder.path().join("journal");
+    let arguments = ["--journal", journal.to_str().expect("UTF-8")];
+    let mut served = with_files(&Arc::new(AtomicUsize::new(300)), &arguments);
+    let processes: Vec<_> = (0..20).map(|_| Resumable::new(&served)).collect();
+    // They are all open until the last one is refused.
+    let sync_files =
+        |client: &Client| std::iter::from_fn(|| make_sync_file(client).ok()).collect::<Vec<_>>().len();
+    let before = sync_files(&processes[0].client);
+    served.kill();
+    served.start_again(&arguments);
+    let clients = welcomed(processes.into_iter().map(|process| process.resume(&served)).collect());
+    assert_eq!(sync_files(&clients[0]), before);
+    drop(clients);
+    nothing_is_left(&served);
+}
+
+#[test]
+fn places_of_processes_that_resume_count_for_their_user_again() {
+    const RESUMED: usize = 50;
+    let most = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).expect("up to the hard limit");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let journal = folder.path().join("journal");
+    let arguments = ["--journal", journal.to_str().expect("UTF-8")];
+    let mut served = Served::start(&arguments);
+    let processes: Vec<_> = (0..RESUMED).map(|_| Resumable::new(&served)).collect();
+    served.kill();
+    served.start_again(&arguments);
+    let mut clients = welcomed(processes.into_iter().map(|process| process.resume(&served)).collect());
+    let most = PROCESSES_PER_VM_MAX * 2 / 3;
+    let refused = loop {
+        assert!(clients.len() <= most, "one user has {} processes", clients.len());
+        match Attached::try_new(&served.broker()) {
+            Ok(attached) => clients.push(attached.hello()),
+            Err(refused) => break refused,
+        }
+    };
+    assert!(refused.contains(&format!("has {most} processes")), "{refused}");
+    drop(clients);
+    nothing_is_left(&served);
+}
+
+/// A sealed file with the bytes of an NT handle, as any process that was given one can make it.
+fn forged(handle: &OwnedFd) -> OwnedFd {
+    let mut bytes = [0; 24];
+    assert_eq!(rustix::io::pread(handle, &mut bytes, 0), Ok(bytes.len()));
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = rustix::fs::memfd_create("forged", flags).expect("a memfd");
+    assert_eq!(rustix::io::write(&file, &bytes), Ok(bytes.len()));
+    let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
+    rustix::fs::fcntl_add_seals(&file, seals).expect("it can be sealed");
+    file
+}
+
+#[test]
+fn a_forged_nt_handle_that_is_closed_ends_no_object() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let journal = folder.path().join("journal");
+    let arguments = ["--journal", journal.to_str().expect("UTF-8")];
+    let mut served = Served::start(&arguments);
+    let (mut owner, other) = (Resumable::new(&served), Resumable::new(&served));
+    let device = owner.client.open_device();
+    let fence = owner.client.create_shared_fence(device);
+    let (token, handle) = owner.client.make_nt_handle().expect("an NT handle");
+    assert_eq!(owner.client.call(&share_call(fence, token, None)).0, NtStatus::SUCCESS);
+    owner.received += 4;
+    served.kill();
+    served.start_again(&arguments);
+    let (owner, other) = (owner.resume(&served), other.resume(&served));
+    assert_eq!(owner.present(&handle), Ok(()));
+    let forged = forged(&handle);
+    assert_eq!(other.present(&forged), Ok(()));
+    drop(forged);
+    let mut clients = welcomed(vec![owner, other]);
+    // The broker looks for closes before it makes the next handle.
+    drop(clients[1].make_nt_handle().expect("another NT handle"));
+    assert_eq!(clients[0].call(&open_call(device, token)).0, NtStatus::SUCCESS);
+    drop(handle);
+    drop(clients[1].make_nt_handle().expect("another NT handle"));
+    assert_eq!(clients[0].call(&open_call(device, token)).0, NtStatus::INVALID_HANDLE);
+    drop(clients);
+    nothing_is_left(&served);
 }

@@ -146,6 +146,11 @@ impl NtHandles<'_> {
         self.kernel_host.lock().nt_handles.0.values().map(BTreeMap::len).sum()
     }
 
+    /// Whether a handle of a VM is open, as far as is known.
+    pub fn is_open(&self, vm: VmId, token: ShareToken) -> bool {
+        self.kernel_host.lock().nt_handles.0.get(&vm).is_some_and(|of_vm| of_vm.contains_key(&token))
+    }
+
     /// Records that a process has an NT handle open; it is tracked from now on. An error if the VM has too many.
     pub fn insert_open(&self, vm: VmId, token: ShareToken) -> anyhow::Result<()> {
         let mut host_state = self.kernel_host.lock();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use d3dkmt::ShareToken;
 use dxgkrnl::{ProcessId, VmId};
-use nt_handle::{NtHandles, Signal, SyncFileFolder};
+use nt_handle::{Adopted, NtHandles, Signal, SyncFileFolder};
 use rustix::event::epoll;
 
 use super::{Loop, Source, answer, refuse};
@@ -23,8 +23,9 @@ use crate::shares::{Budget, OverShare, Share};
 pub(super) struct VmNtHandles {
     key: u64,
     pub handles: NtHandles,
-    /// For each handle: its parts of the shares of the process that created it, or presented it first.
-    shares: BTreeMap<ShareToken, Shares>,
+    /// For each handle: its parts of the shares of the peer that created it or presented it first. More than one if
+    /// processes have presented several files with the same token, of which all but one are forged.
+    shares: BTreeMap<ShareToken, Vec<(Peer, Shares)>>,
 }
 
 /// The parts of its creator's shares that an NT handle holds.
@@ -46,21 +47,58 @@ impl HandleBudgets {
         let _descriptor = is_sync_file.then(|| self.descriptors.take(peer, 1)).transpose()?;
         Ok(Shares { _handle, _descriptor })
     }
+
+    /// The same, of a handle that was there before this daemon: it is never refused.
+    fn count(&self, peer: Peer, is_sync_file: bool) -> Shares {
+        let _handle = self.nt_handles.count(peer, 1);
+        let _descriptor = is_sync_file.then(|| self.descriptors.count(peer, 1));
+        Shares { _handle, _descriptor }
+    }
 }
 
 impl VmNtHandles {
-    /// Charges a handle that was made elsewhere, unless it is charged already.
+    /// Charges a handle that was made elsewhere to the peer that presents it first, and each further file with its token.
+    /// `is_known`: the handle existed before this daemon, so a peer is not refused for the first file that it presents.
     fn charge_adopted(
         &mut self,
         budgets: &HandleBudgets,
         peer: Peer,
-        token: ShareToken,
+        adopted: Adopted,
+        is_known: bool,
     ) -> Result<(), OverShare> {
-        if !self.shares.contains_key(&token) {
-            let shares = budgets.take(peer, self.handles.signal_of(token).is_some())?;
-            self.shares.insert(token, shares);
+        let Adopted { token, watch, is_new } = adopted;
+        let is_sync_file = self.handles.signal_of(token).is_some();
+        let charged = self.shares.entry(token).or_default();
+        charged.retain(|(of, _)| *of != Peer::Recovered);
+        if !charged.is_empty() && !is_new {
+            return Ok(());
         }
-        Ok(())
+        let is_first = charged.iter().all(|(of, _)| *of != peer);
+        let shares = match is_known && is_first {
+            true => Ok(budgets.count(peer, is_sync_file)),
+            false => budgets.take(peer, is_sync_file),
+        };
+        match shares {
+            Ok(shares) => {
+                charged.push((peer, shares));
+                Ok(())
+            }
+            Err(over) => {
+                if charged.is_empty() {
+                    self.shares.remove(&token);
+                }
+                if is_new {
+                    self.handles.abandon(watch);
+                }
+                Err(over)
+            }
+        }
+    }
+
+    /// Counts a sync file that a killed daemon left for no user yet.
+    fn charge_recovered(&mut self, budgets: &HandleBudgets, token: ShareToken) {
+        let shares = budgets.count(Peer::Recovered, true);
+        self.shares.insert(token, vec![(Peer::Recovered, shares)]);
     }
 
     /// The handles whose last descriptor is closed. They are charged to nobody any more.
@@ -126,10 +164,11 @@ impl Loop {
         HandleBudgets { nt_handles: self.budgets_of(vm).nt_handles.clone(), descriptors }
     }
 
-    /// Charges an adopted handle to the process that presents it first.
-    pub(super) fn charge_nt_handle(&mut self, vm: VmId, peer: Peer, token: ShareToken) -> anyhow::Result<()> {
+    /// Charges an adopted handle to the peer that presents it first.
+    pub(super) fn charge_nt_handle(&mut self, vm: VmId, peer: Peer, adopted: Adopted) -> anyhow::Result<()> {
         let budgets = self.budgets_of_handles(vm);
-        Ok(self.nt_handles_of(vm)?.charge_adopted(&budgets, peer, token)?)
+        let is_known = self.kernel_host.nt_handles().is_open(vm, adopted.token);
+        Ok(self.nt_handles_of(vm)?.charge_adopted(&budgets, peer, adopted, is_known)?)
     }
 
     fn make_nt_handle(&mut self, vm: VmId, peer: Peer, is_sync_file: bool) -> anyhow::Result<OwnedFd> {
@@ -144,7 +183,7 @@ impl Loop {
         };
         match &added {
             Ok(_) => {
-                of_vm.shares.insert(token, shares);
+                of_vm.shares.insert(token, vec![(peer, shares)]);
                 self.raise_through_signal(vm, token);
             }
             Err(_) => self.kernel_host.nt_handles().closed(vm, token),
@@ -159,14 +198,17 @@ impl Loop {
             true => self.nt_handles_of(vm)?.handles.recover(),
             false => return self.nt_handles_of(vm).map(drop),
         };
+        let budgets = self.budgets_of_handles(vm);
         for token in recovered {
-            // Its creator may be gone, so it is charged to the user that has the file.
-            let own = Peer::Uid(rustix::process::geteuid().as_raw());
             let is_kept = self.kernel_host.resumption().is_resuming()
-                && self.charge_nt_handle(vm, own, token).is_ok()
                 && self.kernel_host.nt_handles().insert_open(vm, token).is_ok();
             match is_kept {
-                true => self.raise_through_signal(vm, token),
+                // Its creator may be gone. No user is charged before one presents it, and no full budget makes it
+                // readable: a wait would end before its fence has the value.
+                true => {
+                    self.nt_handles_of(vm)?.charge_recovered(&budgets, token);
+                    self.raise_through_signal(vm, token);
+                }
                 false => self.nt_handles_of(vm)?.handles.signal_of(token).into_iter().for_each(Signal::raise),
             }
         }
@@ -209,6 +251,10 @@ impl Loop {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
+    use rustix::fs::{MemfdFlags, SealFlags};
+
     use super::*;
 
     #[test]
@@ -225,8 +271,8 @@ mod tests {
         let used = || (budgets.nt_handles.figures().1, budgets.descriptors.figures().1);
         for peer in [Peer::Uid(1), Peer::Uid(2)] {
             for descriptor in [made.0.as_fd(), made.1.as_fd()] {
-                let token = of_vm.handles.adopt(descriptor).unwrap().unwrap();
-                of_vm.charge_adopted(&budgets, peer, token).unwrap();
+                let adopted = of_vm.handles.adopt(descriptor).unwrap().unwrap();
+                of_vm.charge_adopted(&budgets, peer, adopted, false).unwrap();
             }
             assert_eq!(used(), (2, 1));
         }
@@ -237,5 +283,71 @@ mod tests {
         let mut closed = of_vm.take_closed();
         closed.sort_by_key(|token| token.0);
         assert_eq!((closed, used()), (vec![handle, file], (0, 0)));
+    }
+
+    /// A sealed file with the bytes of an NT handle, as any process can make one.
+    fn forged(handle: impl AsFd) -> OwnedFd {
+        let mut bytes = [0; 24];
+        assert_eq!(rustix::io::pread(handle, &mut bytes, 0), Ok(bytes.len()));
+        let file =
+            rustix::fs::memfd_create("forged", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::io::write(&file, &bytes).unwrap();
+        let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
+        rustix::fs::fcntl_add_seals(&file, seals).unwrap();
+        file
+    }
+
+    #[test]
+    fn recovered_sync_files_are_charged_to_no_user_before_one_presents_them_and_are_never_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("broker.sock");
+        let new = || NtHandles::new(SyncFileFolder::resumed(&socket)).unwrap();
+        let mut before = new();
+        let made: Vec<_> =
+            (0..4).map(|number| before.make_sync_file(ShareToken([number; 16])).unwrap()).collect();
+        let mut of_vm = VmNtHandles { key: 0, handles: new(), shares: BTreeMap::new() };
+        let budget = || Budget::new("things", "close some", 6);
+        let budgets = HandleBudgets { nt_handles: budget(), descriptors: budget() };
+        for token in of_vm.handles.recover() {
+            of_vm.charge_recovered(&budgets, token);
+        }
+        let own = Peer::Uid(rustix::process::geteuid().as_raw());
+        assert!(budgets.take(own, false).is_ok(), "the daemon's user is charged for none of them");
+        for file in &made {
+            let adopted = of_vm.handles.adopt(file.as_fd()).unwrap().unwrap();
+            of_vm.charge_adopted(&budgets, Peer::Uid(7), adopted, true).unwrap();
+        }
+        assert!(of_vm.shares.values().flatten().all(|(peer, _)| *peer == Peer::Uid(7)));
+        assert!(budgets.take(Peer::Uid(7), false).is_err(), "it has more than its share now");
+        assert_eq!(budgets.descriptors.figures().1, 4);
+    }
+
+    #[test]
+    fn forged_files_are_charged_to_who_presents_them_and_take_no_handle_from_its_owner() {
+        let folder = tempfile::tempdir().unwrap();
+        let new = || NtHandles::new(SyncFileFolder::resumed(&folder.path().join("broker.sock"))).unwrap();
+        let mut before = new();
+        let handle = before.make(ShareToken([1; 16])).unwrap();
+        let mut of_vm = VmNtHandles { key: 0, handles: new(), shares: BTreeMap::new() };
+        let budget = || Budget::new("things", "close some", 6);
+        let budgets = HandleBudgets { nt_handles: budget(), descriptors: budget() };
+        let (forger, owner) = (Peer::Uid(1), Peer::Uid(2));
+        let mut files: Vec<OwnedFd> = Vec::new();
+        let mut present = |of_vm: &mut VmNtHandles, peer, file: OwnedFd| {
+            let adopted = of_vm.handles.adopt(file.as_fd()).unwrap().unwrap();
+            files.push(file);
+            of_vm.charge_adopted(&budgets, peer, adopted, true)
+        };
+        for _ in 0..4 {
+            present(&mut of_vm, forger, forged(&handle)).unwrap();
+        }
+        assert!(present(&mut of_vm, forger, forged(&handle)).is_err(), "it has its share");
+        present(&mut of_vm, owner, handle.try_clone().unwrap()).unwrap();
+        assert_eq!(of_vm.handles.len(), 5, "a refused file is not watched");
+        files.clear();
+        assert!(of_vm.take_closed().is_empty(), "the owner has its handle open");
+        drop(handle);
+        assert_eq!(of_vm.take_closed(), [ShareToken([1; 16])]);
+        assert_eq!(budgets.nt_handles.figures().1, 0);
     }
 }

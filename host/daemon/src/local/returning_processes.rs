@@ -214,10 +214,11 @@ impl Loop {
     pub(super) fn have_nt_handle(&mut self, vm: VmId, handle: &ClientFd) -> anyhow::Result<()> {
         anyhow::ensure!(self.returning.is_some(), "only a returning process can present an NT handle");
         // Before the token is recorded: a descriptor that is refused leaves none.
-        let token = self.nt_handles_of(vm)?.handles.adopt(handle.as_fd())?;
-        let token =
-            token.with_context(|| format!("descriptor {} is no NT handle", handle.as_fd().as_raw_fd()))?;
-        self.charge_nt_handle(vm, handle.peer(), token)?;
+        let adopted = self.nt_handles_of(vm)?.handles.adopt(handle.as_fd())?;
+        let adopted =
+            adopted.with_context(|| format!("descriptor {} is no NT handle", handle.as_fd().as_raw_fd()))?;
+        let token = adopted.token;
+        self.charge_nt_handle(vm, handle.peer(), adopted)?;
         self.kernel_host.nt_handles().insert_open(vm, token)?;
         self.raise_through_signal(vm, token);
         Ok(())

@@ -132,7 +132,7 @@ fn a_broker_that_takes_over_raises_the_signal_of_its_predecessors_sync_file() {
     kill(before);
     let mut handles = place.resumed();
     for _ in 0..2 {
-        assert_eq!(handles.adopt(sync_file.as_fd()).unwrap(), Some(token(1)));
+        assert_eq!(handles.adopt(sync_file.as_fd()).unwrap().map(|adopted| adopted.token), Some(token(1)));
     }
     assert!(!is_readable(&sync_file));
     handles.signal_of(token(1)).unwrap().raise();
@@ -152,7 +152,7 @@ fn sync_files_that_nobody_presents_are_recovered_by_name_while_a_process_has_the
     let mut handles = place.resumed();
     let recovered: BTreeSet<[u8; 16]> = handles.recover().iter().map(|token| token.0).collect();
     assert_eq!(recovered, [1, 2, 3].map(|number| token(number).0).into());
-    assert_eq!(handles.adopt(presented.as_fd()).unwrap(), Some(token(2)));
+    assert_eq!(handles.adopt(presented.as_fd()).unwrap().map(|adopted| adopted.token), Some(token(2)));
     assert_eq!(handles.unopened(), [token(3)]);
     assert_eq!((handles.unopened(), handles.closed(), handles.len()), (vec![], vec![], 2));
     assert!(!is_readable(&polled) && !is_readable(&presented));
@@ -180,7 +180,7 @@ fn a_fifo_that_no_broker_made_is_not_adopted() {
     assert!(is_readable(&made), "nobody else will signal it");
     assert_eq!(place.left(), [place.0.path().join("broker.sock.sync-files")]);
     sync_file::while_readable(made.as_fd(), || Ok(())).unwrap();
-    assert_eq!(handles.adopt(made.as_fd()).unwrap(), Some(token(1)));
+    assert_eq!(handles.adopt(made.as_fd()).unwrap().map(|adopted| adopted.token), Some(token(1)));
 }
 
 #[test]
