@@ -24,7 +24,7 @@ use proto::bulk::piece_bytes;
 use proto::limits::{BACKING_MEMFD, BACKING_PAGES_MAX, PAGES_PER_MESSAGE_MAX};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
-use vsock_device::{GuestMemory, MemoryError};
+use vsock_device::{GuestMemory, MemoryError, has_ordinary_pages};
 
 use super::limits::{BACKING_PIECES_PER_VM_MAX, MAPPINGS_PER_PROCESS_MAX};
 use super::shares::Share;
@@ -68,6 +68,10 @@ impl LocalPages {
         anyhow::ensure!(
             seals.contains(SealFlags::GROW | SealFlags::SHRINK),
             "the memory to attach again is not sealed against resizing"
+        );
+        anyhow::ensure!(
+            has_ordinary_pages(&memory),
+            "the memory to attach again is of hugetlbfs, so not pages of a daemon"
         );
         let actual = rustix::fs::fstat(&memory)?.st_size as u64;
         anyhow::ensure!(
@@ -525,6 +529,20 @@ mod tests {
         assert!(kept.release(START + 0x2000, 0x2000).is_empty());
         assert_eq!(kept.release(START, 0x2000).len(), 1);
         assert!(kept.is_empty() && kept.read(START + 0x1800, &mut byte).is_err());
+    }
+
+    /// A hole in it could not be filled again.
+    #[test]
+    fn pages_of_hugetlbfs_are_not_attached_again() {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        let memory = match rustix::fs::memfd_create("huge", flags) {
+            Ok(memory) => memory,
+            Err(error) => return eprintln!("this system makes no memory of hugetlbfs: {error}"),
+        };
+        rustix::fs::ftruncate(&memory, 2 << 20).unwrap();
+        rustix::fs::fcntl_add_seals(&memory, SealFlags::GROW | SealFlags::SHRINK).unwrap();
+        let refused = LocalPages::of(&memory, 512).unwrap_err().to_string();
+        assert!(refused.contains("is of hugetlbfs"), "{refused}");
     }
 
     #[test]

@@ -40,6 +40,11 @@ const KERNEL: &[c_long] = calls![
     SYS_add_key SYS_request_key SYS_fanotify_init SYS_name_to_handle_at SYS_open_by_handle_at SYS_modify_ldt
 ];
 
+/// Locks of files, for which the right to read is enough: one of the journal would keep the next daemon from starting.
+const LOCKS: &[c_long] = calls![SYS_flock];
+const LOCKING_COMMANDS: [i32; 5] =
+    [libc::F_SETLK, libc::F_SETLKW, libc::F_OFD_SETLK, libc::F_OFD_SETLKW, libc::F_SETLEASE];
+
 /// Calls of which only some are forbidden.
 const SOME: &[c_long] = calls![
     SYS_kill SYS_tgkill SYS_rt_sigqueueinfo SYS_rt_tgsigqueueinfo SYS_clone SYS_socketpair SYS_ioctl SYS_fcntl
@@ -65,7 +70,10 @@ fn conditions(call: c_long) -> Result<Conditions, BackendError> {
         libc::SYS_kill | libc::SYS_tgkill | libc::SYS_rt_sigqueueinfo | libc::SYS_rt_tgsigqueueinfo => {
             Ok(vec![is_none_of(0, &[std::process::id().into()])?])
         }
-        libc::SYS_fcntl => SIGNALING_COMMANDS.into_iter().map(|command| is(1, command)).collect(),
+        libc::SYS_fcntl => {
+            let locks = LOCKING_COMMANDS.into_iter().map(|command| is(1, command as u64));
+            SIGNALING_COMMANDS.into_iter().map(|command| is(1, command)).chain(locks).collect()
+        }
         // Limits and priorities of another process: one of processor time would end it.
         libc::SYS_prlimit64
         | libc::SYS_sched_setaffinity
@@ -91,7 +99,7 @@ fn conditions(call: c_long) -> Result<Conditions, BackendError> {
 }
 
 fn filters() -> Result<Filters, BackendError> {
-    let calls = [PROCESSES, SOCKETS, MACHINE, KERNEL, SOME].into_iter().flatten().copied();
+    let calls = [PROCESSES, SOCKETS, MACHINE, KERNEL, LOCKS, SOME].into_iter().flatten().copied();
     Filters::forbid(calls.map(|call| Ok((call, conditions(call)?))))
 }
 
@@ -112,7 +120,7 @@ mod tests {
     fn each_of_them_ends_the_process_and_is_named() {
         let (all, dgram, new_user) = ([0; 4], libc::SOCK_DGRAM.into(), libc::CLONE_NEWUSER | libc::SIGCHLD);
         let unix = libc::AF_UNIX.into();
-        let forbidden: [Call; 29] = [
+        let forbidden: [Call; 35] = [
             ("ptrace", libc::SYS_ptrace, all),
             ("process_vm_readv", libc::SYS_process_vm_readv, all),
             ("process_vm_writev", libc::SYS_process_vm_writev, all),
@@ -138,6 +146,12 @@ mod tests {
             ("socketpair", libc::SYS_socketpair, [unix, dgram, 0, 0]),
             ("socketpair", libc::SYS_socketpair, [libc::AF_NETLINK.into(), 0, 0, 0]),
             ("fcntl", libc::SYS_fcntl, [-1, libc::F_SETOWN.into(), 1, 0]),
+            ("flock", libc::SYS_flock, [-1, libc::LOCK_SH.into(), 0, 0]),
+            ("fcntl", libc::SYS_fcntl, [-1, libc::F_SETLK.into(), 0, 0]),
+            ("fcntl", libc::SYS_fcntl, [-1, libc::F_SETLKW.into(), 0, 0]),
+            ("fcntl", libc::SYS_fcntl, [-1, libc::F_OFD_SETLK.into(), 0, 0]),
+            ("fcntl", libc::SYS_fcntl, [-1, libc::F_OFD_SETLKW.into(), 0, 0]),
+            ("fcntl", libc::SYS_fcntl, [-1, libc::F_SETLEASE.into(), 0, 0]),
             ("prlimit64", libc::SYS_prlimit64, [1, libc::RLIMIT_CPU as c_long, 0, 0]),
             ("sched_setaffinity", libc::SYS_sched_setaffinity, [1, 0, 0, 0]),
             ("setpriority", libc::SYS_setpriority, [libc::PRIO_PROCESS as c_long, 1, 0, 0]),

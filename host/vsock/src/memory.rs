@@ -4,7 +4,7 @@
 //! every access looks its address up in the current table.
 //!
 //! A store to a page beyond the end of its file would kill this process by SIGBUS, and every VM with it. So only memory
-//! that cannot shrink is accepted ([`check_region`]), and it is checked before the first access.
+//! that cannot shrink, of ordinary pages, is accepted ([`check_region`]), and it is checked before the first access.
 //!
 //! Beside the vrings, memory is written only while the guest's driver runs ([`DriverLife`]): a VM that QEMU has stopped
 //! may be being saved or reset, and after a reset another kernel owns the pages.
@@ -16,6 +16,7 @@
 //! ```
 
 use std::fmt;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -118,8 +119,20 @@ pub(crate) enum RegionError {
          F_SEAL_SHRINK. Start QEMU with -object memory-backend-memfd,share=on, which seals it"
     )]
     CanShrink { gpa: u64 },
+    #[error(
+        "the file behind guest-physical {gpa:#x} is of hugetlbfs, whose pages can be missing, which would kill this \
+         process. Start QEMU with -object memory-backend-memfd,share=on, without hugetlb=on"
+    )]
+    Hugetlb { gpa: u64 },
     #[error("the file behind guest-physical {gpa:#x} ends before the region does")]
     TooShort { gpa: u64 },
+}
+
+/// Whether a file has no pages of hugetlbfs. A hole punched in such a file is filled from a pool of the system's. If that is
+/// empty, the next access kills this process by SIGBUS, whatever the file's seals.
+pub fn has_ordinary_pages(file: impl AsFd) -> bool {
+    const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
+    rustix::fs::fstatfs(file).is_ok_and(|system| system.f_type as u64 != HUGETLBFS_MAGIC)
 }
 
 /// Checks that the file behind a region contains all of it and can never shrink.
@@ -129,6 +142,9 @@ pub(crate) fn check_region(region: &GuestRegionMmap) -> Result<(), RegionError> 
     let seals = rustix::fs::fcntl_get_seals(file.file()).unwrap_or(SealFlags::empty());
     if !seals.contains(SealFlags::SHRINK) {
         return Err(RegionError::CanShrink { gpa });
+    }
+    if !has_ordinary_pages(file.file()) {
+        return Err(RegionError::Hugetlb { gpa });
     }
     // After the seal: it may have been shortened while it was mapped.
     let length = file.file().metadata().map_or(0, |metadata| metadata.len());

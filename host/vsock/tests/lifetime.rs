@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use front_end::queue::QUEUE_SIZE;
 use front_end::{FREE_AREA, GuestVm, MEMORY_START};
 use listening::ListenError;
-use rustix::fs::SealFlags;
+use rustix::fs::{MemfdFlags, SealFlags};
 use services::{ECHO, Event, RECORD, Rig};
 use vm_memory::{Bytes as _, GuestMemoryBackend as _, GuestMemoryRegion as _};
 use vsock_device::limits::QUEUE_SIZE_MAX;
@@ -297,6 +297,23 @@ fn memory_that_can_be_shortened_is_refused_and_never_touched() {
     drop(guest);
     let mut next = GuestVm::boot(&rig.socket);
     assert_still_works(&mut next, 1);
+}
+
+/// A store to a hole in it that cannot be filled raises SIGBUS as well.
+#[test]
+fn memory_of_hugetlbfs_is_refused() {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+    let memfd = match rustix::fs::memfd_create("huge", flags) {
+        Ok(memfd) => memfd,
+        Err(error) => return eprintln!("this system makes no memory of hugetlbfs: {error}"),
+    };
+    let rig = Rig::new();
+    let mut guest = GuestVm::boot(&rig.socket);
+    let seals = SealFlags::GROW | SealFlags::SHRINK;
+    guest.memory = front_end::memory_of(memfd, 0x8000_0000, 4 << 20, seals);
+    assert!(guest.try_memory_table().is_err());
+    drop(guest);
+    assert_still_works(&mut GuestVm::boot(&rig.socket), 1);
 }
 
 #[test]

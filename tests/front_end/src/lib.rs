@@ -5,7 +5,7 @@
 pub mod queue;
 
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
@@ -256,6 +256,11 @@ pub fn memory(start: u64, bytes: usize) -> GuestMemoryMmap {
 pub fn memory_sealed(start: u64, bytes: usize, seals: SealFlags) -> GuestMemoryMmap {
     let flags = rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::ALLOW_SEALING;
     let memfd = rustix::fs::memfd_create("guest", flags).unwrap();
+    memory_of(memfd, start, bytes, seals)
+}
+
+/// The same in this memfd.
+pub fn memory_of(memfd: OwnedFd, start: u64, bytes: usize, seals: SealFlags) -> GuestMemoryMmap {
     rustix::fs::ftruncate(&memfd, bytes as u64).unwrap();
     rustix::fs::fcntl_add_seals(&memfd, seals).unwrap();
     let file = FileOffset::new(File::from(memfd), 0);

@@ -239,10 +239,15 @@ fn lock(folder: &Path) -> anyhow::Result<File> {
     if !try_lock(&file) {
         let mut owner = String::new();
         let _ = file.read_to_string(&mut owner);
+        let (journal, owner) = (folder.display(), owner.trim());
+        anyhow::ensure!(
+            Path::new("/proc").join(owner).exists() && !owner.is_empty(),
+            "the journal {journal} is locked, though not by the daemon that had it last: find the process that has {} \
+             open and stop it, or give another folder",
+            path.display()
+        );
         anyhow::bail!(
-            "the journal {} is in use by process {}: stop that daemon, or give another folder",
-            folder.display(),
-            owner.trim()
+            "the journal {journal} is in use by process {owner}: stop that daemon, or give another folder"
         );
     }
     file.set_len(0)

@@ -204,6 +204,18 @@ fn moves_that_are_done_are_not_done_again() {
 }
 
 #[test]
+fn a_journal_that_another_process_locks_is_not_said_to_be_in_use_by_a_dead_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ended = std::process::Command::new("true").spawn().unwrap();
+    ended.wait().unwrap();
+    std::fs::write(folder.path().join("lock"), ended.id().to_string()).unwrap();
+    let locked = std::fs::File::open(folder.path().join("lock")).unwrap();
+    locked.lock_shared().unwrap();
+    let refused = refusal(folder.path());
+    assert!(refused.contains("is locked, though not by the daemon that had it last"), "{refused}");
+}
+
+#[test]
 fn a_journal_that_cannot_be_resumed_is_refused_with_the_reason_and_the_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let mut recorded = Recorded::new(folder.path());

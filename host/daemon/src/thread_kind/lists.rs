@@ -35,7 +35,7 @@ const STEP: &[c_long] = calls![
 const LOCAL: &[c_long] = calls![
     SYS_epoll_pwait SYS_epoll_wait SYS_accept4 SYS_setsockopt SYS_socketpair SYS_memfd_create SYS_pidfd_open
     SYS_timerfd_create SYS_epoll_create1 SYS_inotify_init1 SYS_inotify_add_watch SYS_inotify_rm_watch SYS_mknodat
-    SYS_fchmodat SYS_mkdirat SYS_geteuid
+    SYS_fchmodat SYS_mkdirat SYS_geteuid SYS_fstatfs
     SYS_io_destroy
 ];
 
@@ -43,6 +43,7 @@ const LOCAL: &[c_long] = calls![
 #[rustfmt::skip]
 const DEVICE: &[c_long] = calls![
     SYS_epoll_wait SYS_epoll_pwait SYS_accept4 SYS_accept SYS_timerfd_create SYS_epoll_create1 SYS_memfd_create
+    SYS_fstatfs
 ];
 
 /// The control service: connections of administrators, and a child process that reads a big state.
