@@ -4,59 +4,17 @@
 //! They are freed only once the host has answered that it has detached them, refused them, or detached the process; or
 //! released them, if it has answered that it keeps them for processes that have opened them.
 
-use std::time::Duration;
-
 use d3dkmt::limits::DEVICE_MEMORY_START;
 use proto::attach::host_to_guestd::Body;
 use proto::attach::{AttachBacking, BrokerReply, DetachBacking, ShareBacking, SharedBacking, guestd_to_host};
 use proto::limits::{BACKING_PAGES_MAX, PAGES_PER_MESSAGE_MAX};
 
-use super::state::{BackingPages, Client, ClientState, NewRegion, Pending};
+use super::state::{BackingPages, ClientState, NewRegion, Pending};
 use super::{Broker, ClientId, Machine, Purpose, refused};
 
 impl<M: Machine> Broker<M> {
-    /// Attaches pages; waits for what others have given back, if they need it.
+    /// Makes pages and reports them to the host.
     pub(super) fn attach_backing(&mut self, client: ClientId, process: u32, address: u64, pages: u32) {
-        let at_most = self.now + self.config.unpin_time.unwrap_or_default();
-        self.attach_backing_until(client, (process, address, pages), at_most);
-    }
-
-    /// Attaches pages to a client that has waited for them.
-    pub(super) fn attach_backing_now(&mut self, client: ClientId) {
-        let state = self.clients.get(&client).map(|client| &client.state);
-        let Some(&ClientState::AwaitingPages { process, address, pages, at_most, .. }) = state else {
-            return;
-        };
-        self.change_state(client, ClientState::Attached { process });
-        self.attach_backing_until(client, (process, address, pages), at_most);
-    }
-
-    /// Ends the waits for pages: no host is there to attach them.
-    pub(super) fn stop_awaiting_pages(&mut self) {
-        let awaits = |entry: &Client<M::Descriptor>| match entry.state {
-            ClientState::AwaitingPages { process, .. } => Some(process),
-            _ => None,
-        };
-        let waiting = self.clients.iter().filter_map(|(client, entry)| Some((*client, awaits(entry)?)));
-        for (client, process) in waiting.collect::<Vec<_>>() {
-            self.change_state(client, ClientState::Attached { process });
-        }
-    }
-
-    fn attach_backing_until(
-        &mut self,
-        client: ClientId,
-        (process, address, pages): (u32, u64, u32),
-        at_most: Duration,
-    ) {
-        let user = self.processes.get(&process).map(|entry| entry.user);
-        let returns = user.and_then(|user| self.quotas.pages.returns_for(user, pages));
-        if let Some(until) =
-            returns.filter(|until| *until <= at_most && pages as usize <= PAGES_PER_MESSAGE_MAX)
-        {
-            self.change_state(client, ClientState::AwaitingPages { process, address, pages, until, at_most });
-            return;
-        }
         match self.make_backing(process, address, pages) {
             Ok((descriptor, addresses)) => {
                 if let Some(client) = self.clients.get_mut(&client) {

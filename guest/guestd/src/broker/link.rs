@@ -8,6 +8,7 @@ use proto::Versions;
 use proto::attach::host_to_guestd::Body;
 use proto::attach::{Attached, DetachBacking, GuestdHello, GuestdWelcome, HostToGuestd, guestd_to_host};
 
+use super::awaiting_pages::WantedPages;
 use super::quotas::{Charge, Uid};
 use super::rings::RingAreas;
 use super::state::{ClientState, Link, Pending, Process, ProcessState, ResumeRight};
@@ -141,7 +142,7 @@ impl<M: Machine> Broker<M> {
         match self.clients.get(&client).map(|client| &client.state) {
             // The process asks again until its own time limit: only the host may refuse to resume it.
             Some(ClientState::Returning { .. }) => self.close_silently(client),
-            Some(ClientState::AwaitingPages { .. }) => self.attach_backing_now(client),
+            Some(ClientState::AwaitingPages { .. }) => self.pages_may_be_free(client),
             Some(ClientState::Fresh { .. }) => {
                 let seconds = INTRODUCTION_MAX.as_secs();
                 self.expel(client, format!("it has asked for nothing in {seconds} s"));
@@ -356,7 +357,8 @@ impl<M: Machine> Broker<M> {
         match self.clients.get_mut(&client) {
             Some(entry) => {
                 entry.state = ClientState::Attached { process };
-                self.add_memory(client, process, FIRST_PAGES, true, None);
+                let wanted = WantedPages::Fences { pages: FIRST_PAGES, first: true, first_slot: None };
+                self.want_pages(client, process, wanted);
             }
             None => self.leave(process),
         }

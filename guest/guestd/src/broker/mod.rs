@@ -39,6 +39,7 @@
 //! A client has at most one request in progress and is not listened to meanwhile. A client that breaks the protocol
 //! gets `refused` with the reason, and its connection is closed; a request over a limit gets `refused` only.
 
+mod awaiting_pages;
 mod backing;
 mod effects;
 mod events;
@@ -64,6 +65,7 @@ use crate::limits::{
     CLIENTS_MAX, HOST_WAIT_MAX, INTRODUCTION_MAX, PINNED_REGIONS_MAX, REFUSALS_MAX, REFUSALS_SAID_MAX,
     REFUSALS_SAID_WINDOW, SYNC_FILES_MAX,
 };
+use awaiting_pages::WantedPages;
 pub use effects::{ClientId, Effect, Input, Machine, MadeRegion, MadeStream, Peer, Purpose};
 use growth::{FIRST_PAGES, next_pages};
 use nt_handles::NtHandleCharge;
@@ -285,7 +287,8 @@ impl<M: Machine> Broker<M> {
             Body::MakeNtHandle(_) => self.ask_for_nt_handle(client, process, false),
             Body::MakeSyncFile(_) => self.ask_for_nt_handle(client, process, true),
             Body::AttachBacking(attach_backing) => {
-                self.attach_backing(client, process, attach_backing.address, attach_backing.pages)
+                let broker_request::AttachBacking { address, pages } = attach_backing;
+                self.want_pages(client, process, WantedPages::Backing { address, pages });
             }
             Body::DetachBacking(address) => self.detach_backing(client, process, address),
             Body::ShareBacking(share) => {
@@ -342,13 +345,15 @@ impl<M: Machine> Broker<M> {
     fn grow(&mut self, client: ClientId, process: u32, slots: u32) {
         let held = self.processes.get(&process).map_or(0, Process::pages);
         match next_pages(held, slots) {
-            Ok(pages) => self.add_memory(client, process, pages, false, None),
+            Ok(pages) => {
+                let wanted = WantedPages::Fences { pages, first: false, first_slot: None };
+                self.want_pages(client, process, wanted);
+            }
             Err(words) => self.refuse(client, words),
         }
     }
 
-    /// Makes memory and reports it to the host. `first`: the process is being attached and gets its stream too.
-    /// `first_slot`: the first of the slots that a resumed process had.
+    /// Makes memory and reports it to the host: see [`WantedPages::Fences`].
     fn add_memory(
         &mut self,
         client: ClientId,

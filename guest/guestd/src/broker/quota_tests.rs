@@ -77,6 +77,76 @@ fn a_user_that_pins_all_it_can_leaves_pages_to_others() {
 
 const UNPIN_TIME: Duration = Duration::from_secs(1);
 
+#[test]
+fn a_process_that_begins_while_pages_return_waits_for_its_first_page() {
+    let (mut harness, _) = with_returning_pages();
+    harness.now += UNPIN_TIME / 2;
+    let next = ClientId(9);
+    harness.arrive_as(next, Peer { pid: 9, user: Uid::ROOT });
+    harness.attach(next);
+    harness.answer_attached(harness.broker.last_request, 9);
+    assert!(harness.broker.pending.is_empty() && harness.refusals().is_empty(), "it waits");
+    harness.now += UNPIN_TIME / 2;
+    harness.input(Input::Deadline);
+    harness.answer(harness.broker.last_request, host_to_guestd::Body::FirstSlot(0));
+    assert!(harness.broker.listens_to(next) && harness.refusals().is_empty());
+}
+
+#[test]
+fn a_process_that_grows_while_pages_return_waits_for_them() {
+    let (mut harness, client) = with_returning_pages();
+    harness.ask(client, broker_request::Body::Grow(broker_request::Grow { slots: 64 }));
+    assert!(harness.broker.pending.is_empty() && harness.refusals().is_empty(), "it waits");
+    harness.now += UNPIN_TIME;
+    harness.input(Input::Deadline);
+    harness.answer(harness.broker.last_request, host_to_guestd::Body::FirstSlot(64));
+    assert!(harness.broker.listens_to(client) && harness.refusals().is_empty());
+}
+
+#[test]
+fn a_process_that_waits_for_its_first_page_ends_with_the_link_or_with_its_connection() {
+    for is_link_lost in [true, false] {
+        let (mut harness, _) = with_returning_pages();
+        let next = ClientId(9);
+        harness.arrive_as(next, Peer { pid: 9, user: Uid::ROOT });
+        harness.attach(next);
+        harness.answer_attached(harness.broker.last_request, 9);
+        match is_link_lost {
+            true => harness.input(Input::LinkLost { why: "the host is gone".to_owned() }),
+            false => harness.input(Input::ClientGone { client: next }),
+        }
+        assert!(!harness.broker.clients.contains_key(&next));
+        harness.now += 2 * UNPIN_TIME;
+        harness.input(Input::Deadline);
+    }
+}
+
+#[test]
+fn pages_that_were_never_pinned_are_free_at_once() {
+    let quota = Quota::returning_after(Some(UNPIN_TIME), "pages", 160);
+    let user = Uid(7);
+    // Rings that a user cannot be spared leave no trace.
+    let _held = quota.take(user, 60).unwrap();
+    assert!(quota.take_spare(user, 9).is_err());
+    drop(quota.take(user, 9).unwrap());
+    assert_eq!(quota.held()[&user], 60);
+    let mut pinned = quota.take(user, 9).unwrap();
+    pinned.pin();
+    drop(pinned);
+    assert_eq!(quota.held()[&user], 69);
+    quota.pass(Duration::ZERO);
+    quota.pass(UNPIN_TIME);
+    assert_eq!(quota.held()[&user], 60);
+    // So does a region that the machine does not make.
+    let mut harness = Harness::up();
+    harness.broker.config.unpin_time = Some(UNPIN_TIME);
+    harness.broker.quotas.pages = Quota::returning_after(Some(UNPIN_TIME), "pages", 100);
+    let client = harness.process_of(ALICE, 5).unwrap();
+    *harness.refuse_memory.borrow_mut() = true;
+    harness.attach_backing(client, 0x7000, 9);
+    assert_eq!(harness.broker.quotas.pages.held()[&ALICE], 1);
+}
+
 /// A process that has just given back nine of ten pages.
 fn with_returning_pages() -> (Harness, ClientId) {
     let mut harness = Harness::up();

@@ -46,6 +46,8 @@ pub(super) struct Charge {
     quota: Quota,
     user: Uid,
     count: u32,
+    /// What it stands for exists, so it counts for a time after it is given back, if the quota says so.
+    is_pinned: bool,
 }
 
 /// A user asks for more than it may hold now.
@@ -112,7 +114,7 @@ impl Quota {
         }
         held.used += count;
         held.by_user.insert(user, own + count);
-        Ok(Charge { quota: self.clone(), user, count })
+        Ok(Charge { quota: self.clone(), user, count, is_pinned: false })
     }
 
     /// As [`Quota::take`], for what a user can do without: it is left at least as much as it then holds.
@@ -167,13 +169,18 @@ impl Drop for Charge {
     fn drop(&mut self) {
         let mut held = self.quota.0.borrow_mut();
         match held.returns_after {
-            None => held.free(self.user, self.count),
-            Some(_) => held.given_back.push((self.user, self.count)),
+            Some(_) if self.is_pinned => held.given_back.push((self.user, self.count)),
+            _ => held.free(self.user, self.count),
         }
     }
 }
 
 impl Charge {
+    /// Its pages are pinned from here on.
+    pub fn pin(&mut self) {
+        self.is_pinned = true;
+    }
+
     pub fn count(&self) -> u32 {
         self.count
     }

@@ -14,6 +14,7 @@ use proto::attach::{
     AttachBacking, BrokerReply, ResumeProcess, Resumed, Returning, broker_request, guestd_to_host,
 };
 
+use super::awaiting_pages::WantedPages;
 use super::rings::RingAreas;
 use super::state::{BackingPages, ClientState, DetachedProcess, Pending, Process, ProcessState};
 use super::{Broker, ClientId, Effect, Machine, Peer};
@@ -231,6 +232,7 @@ impl<M: Machine> Broker<M> {
         if pages == 0 || pages > GROW_PAGES_MAX {
             return self.refuse(client, format!("{slots} fence slots cannot be mapped again by one request"));
         }
-        self.add_memory(client, process, pages, false, Some(first_slot));
+        let wanted = WantedPages::Fences { pages, first: false, first_slot: Some(first_slot) };
+        self.want_pages(client, process, wanted);
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::awaiting_pages::WantedPages;
 use super::nt_handles::NtHandleCharge;
 use super::quotas::{Charge, Uid};
 use super::rings::RingAreas;
@@ -72,7 +73,7 @@ pub(super) enum ClientState<Descriptor> {
     /// The host was asked for an NT handle.
     MakingNtHandle { process: u32 },
     /// Waits for pages that others have given back.
-    AwaitingPages { process: u32, address: u64, pages: u32, until: Duration, at_most: Duration },
+    AwaitingPages { process: u32, wanted: WantedPages, until: Duration, at_most: Duration },
     /// The host was asked to attach pages that the client will get.
     AttachingBacking { process: u32, descriptor: Descriptor },
     /// The host was asked to detach pages.
@@ -168,7 +169,8 @@ pub(super) struct NewRegion<M: Machine> {
 }
 
 impl<M: Machine> Pinned<M> {
-    pub(super) fn new(region: M::Region, pages: Charge, regions: Charge) -> Self {
+    pub(super) fn new(region: M::Region, mut pages: Charge, regions: Charge) -> Self {
+        pages.pin();
         Pinned { region, pages, _regions: regions }
     }
 
@@ -361,7 +363,6 @@ impl<M: Machine> Broker<M> {
             Some(
                 ClientState::Attached { process }
                 | ClientState::MakingNtHandle { process }
-                | ClientState::AwaitingPages { process, .. }
                 | ClientState::AttachingBacking { process, .. }
                 | ClientState::DetachingBacking { process }
                 | ClientState::SharingBacking { process }
@@ -369,7 +370,12 @@ impl<M: Machine> Broker<M> {
             ) if *process == number => {
                 stream.is_none().then(|| format!("process {number} is attached and has no stream"))
             }
-            Some(ClientState::Adding { process, .. }) if *process == number => None,
+            // It gets its stream with its first page.
+            Some(ClientState::Adding { process, .. } | ClientState::AwaitingPages { process, .. })
+                if *process == number =>
+            {
+                None
+            }
             Some(_) | None => Some(format!("process {number} is alive without a client of its own")),
         }
     }
