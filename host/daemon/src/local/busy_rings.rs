@@ -7,6 +7,7 @@
 //! ```
 //! So a daemon at rest does nothing, and one that is awake is sent nothing but bytes of memory.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use dxgkrnl::VmId;
@@ -17,6 +18,7 @@ use rustix::io::Errno;
 
 use super::{Loop, Source};
 use crate::limits::BUSY_RINGS_MAX;
+use crate::peer::Peer;
 use crate::rings::RingWatch;
 
 /// While rings are busy, epoll is asked this often, so that nobody waits for more than a few turns of theirs.
@@ -28,6 +30,8 @@ const LOOKS_PER_POLL: u32 = 32;
 struct BusyRing {
     key: u64,
     vm: VmId,
+    /// Its user.
+    peer: Peer,
     /// As of the last turn of its stream.
     watch: RingWatch,
     /// Looks in a row that found nothing.
@@ -36,6 +40,18 @@ struct BusyRing {
 
 /// A ring at which so many looks found nothing shortens no turns of others.
 const IDLE_LOOKS_MAX: u32 = 256;
+
+/// Which of the rings gives its place to one of `peer`, if there is no other place: that of the user with the most, at which
+/// most looks found nothing. `None` if no user has two more than `peer`: else two users would take each other's places.
+fn displaced(rings: impl Iterator<Item = (Peer, u32)> + Clone, peer: Peer) -> Option<usize> {
+    let mut counts: BTreeMap<Peer, usize> = BTreeMap::new();
+    rings.clone().for_each(|(of, _)| *counts.entry(of).or_default() += 1);
+    let own = counts.get(&peer).copied().unwrap_or(0);
+    let (most, _) =
+        counts.into_iter().filter(|(_, count)| *count > own + 1).max_by_key(|(_, count)| *count)?;
+    let of_most = rings.enumerate().filter(|(_, (of, _))| *of == most);
+    of_most.max_by_key(|(_, (_, idle_looks))| *idle_looks).map(|(at, _)| at)
+}
 
 /// The rings that are busy. They are looked at often, so what a look needs is beside each other.
 pub(super) struct BusyRings {
@@ -80,21 +96,39 @@ impl Default for BusyRings {
 }
 
 impl Loop {
-    /// After a turn: the thread looks at this ring from here on. If it looks at too many, the process goes on to kick.
+    /// After a turn: the thread looks at this ring from here on. If it looks at too many, and no other user has more of
+    /// them, the process goes on to kick.
     pub(super) fn ring_is_busy(&mut self, key: u64) {
         let Loop { sources, busy_rings, turns, .. } = self;
-        let Some(Source::Stream { vm, channel, .. }) = sources.get_mut(&key) else { return };
+        let Some(Source::Stream { vm, stream, channel, .. }) = sources.get_mut(&key) else { return };
         let mut has_bytes = channel.ring_has_bytes();
-        let (vm, Some(watch)) = (*vm, channel.watch_ring()) else { return };
+        let (vm, peer, Some(watch)) = (*vm, stream.peer(), channel.watch_ring()) else { return };
         match busy_rings.rings.iter().position(|ring| ring.key == key) {
             Some(at) => busy_rings.rings[at].watch = watch,
             None if busy_rings.rings.len() < BUSY_RINGS_MAX => {
                 if let Some(ring) = channel.ring() {
                     ring.wake();
                 }
-                busy_rings.rings.push(BusyRing { key, vm, watch, idle_looks: 0 });
+                busy_rings.rings.push(BusyRing { key, vm, peer, watch, idle_looks: 0 });
             }
-            None => has_bytes |= !channel.rest_ring(),
+            None => {
+                let users = busy_rings.rings.iter().map(|ring| (ring.peer, ring.idle_looks));
+                match displaced(users, peer) {
+                    Some(at) => {
+                        if let Some(ring) = channel.ring() {
+                            ring.wake();
+                        }
+                        let busy = BusyRing { key, vm, peer, watch, idle_looks: 0 };
+                        let BusyRing { key, vm, .. } = std::mem::replace(&mut busy_rings.rings[at], busy);
+                        if let Some(Source::Stream { channel, .. }) = sources.get_mut(&key)
+                            && !channel.rest_ring()
+                        {
+                            turns.join(vm, key);
+                        }
+                    }
+                    None => has_bytes |= !channel.rest_ring(),
+                }
+            }
         }
         if has_bytes {
             turns.join(vm, key);
@@ -147,5 +181,31 @@ impl Loop {
             !is_at_rest
         });
         turns.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_with_many_busy_rings_gives_places_to_users_with_fewer() {
+        let mut rings: Vec<(Peer, u32)> =
+            (0..BUSY_RINGS_MAX as u32).map(|idle| (Peer::Uid(1), idle)).collect();
+        assert_eq!(displaced(rings.iter().copied(), Peer::Uid(1)), None, "its own rings stay");
+        let mut taken = 0;
+        for user in [2, 3, 2, 3].into_iter().cycle() {
+            let Some(at) = displaced(rings.iter().copied(), Peer::Uid(user)) else { break };
+            assert_eq!(rings[at].0, Peer::Uid(1));
+            rings[at] = (Peer::Uid(user), 0);
+            taken += 1;
+        }
+        assert_eq!(taken, 42, "each has a third");
+        let most_idle =
+            |peer| displaced([(Peer::Uid(1), 3), (Peer::Uid(1), 9), (Peer::Uid(1), 0)].into_iter(), peer);
+        assert_eq!(most_idle(Peer::Uid(4)), Some(1));
+        for user in 1..=3 {
+            assert_eq!(displaced(rings.iter().copied(), Peer::Uid(user)), None);
+        }
     }
 }
