@@ -26,7 +26,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use vsock_device::{GuestMemory, MemoryError, has_ordinary_pages};
 
-use super::limits::{BACKING_PIECES_PER_VM_MAX, MAPPINGS_PER_PROCESS_MAX};
+use super::limits::{MAPPINGS_PER_PROCESS_MAX, PIECES_PER_VM_MAX};
 use super::shares::Share;
 
 /// Bytes of the pieces in which brokers attach memory of the device.
@@ -157,28 +157,28 @@ impl fmt::Debug for ReleaseBacking {
     }
 }
 
-/// Backing that the processes of one VM have attached. Each page that a message names takes memory of the daemon, also if
-/// the guest names the same page again.
+/// Backing pages and fence memory that the processes of one VM have. Each page that a message names takes memory of the
+/// daemon, also if the guest names the same page again.
 #[derive(Debug, Default)]
-pub struct GuestBackingQuota {
+pub struct GuestPagesQuota {
     pieces: AtomicUsize,
     pages: AtomicUsize,
 }
 
-impl GuestBackingQuota {
+impl GuestPagesQuota {
     /// Counts a piece. A VM may have each page of its memory attached once, in a limited number of pieces.
-    fn charge(quota: &Arc<GuestBackingQuota>, pages: usize, pages_max: usize) -> anyhow::Result<GuestCharge> {
+    fn charge(quota: &Arc<GuestPagesQuota>, pages: usize, pages_max: usize) -> anyhow::Result<GuestCharge> {
         let add = |count: &AtomicUsize, more: usize, most: usize| {
             let added = |before: usize| before.checked_add(more).filter(|after| *after <= most);
             count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, added).err()
         };
-        if let Some(pieces) = add(&quota.pieces, 1, BACKING_PIECES_PER_VM_MAX) {
-            anyhow::bail!("the VM has {pieces} pieces of backing pages, the limit: attach larger ones");
+        if let Some(pieces) = add(&quota.pieces, 1, PIECES_PER_VM_MAX) {
+            anyhow::bail!("the VM has {pieces} pieces of pages, the limit: attach larger ones");
         }
         if let Some(attached) = add(&quota.pages, pages, pages_max) {
             quota.pieces.fetch_sub(1, Ordering::Relaxed);
             anyhow::bail!(
-                "the VM has {attached} backing pages, and {pages} more are over the {pages_max} of its memory"
+                "the VM has {attached} pages attached, and {pages} more are over the {pages_max} of its memory"
             );
         }
         Ok(GuestCharge { quota: Arc::clone(quota), pages })
@@ -187,8 +187,8 @@ impl GuestBackingQuota {
 
 /// One piece, counted until it is dropped.
 #[derive(Debug)]
-struct GuestCharge {
-    quota: Arc<GuestBackingQuota>,
+pub struct GuestCharge {
+    quota: Arc<GuestPagesQuota>,
     pages: usize,
 }
 
@@ -205,7 +205,15 @@ pub struct GuestSession {
     pub memory: GuestMemory,
     /// `None` of a broker that is too old to keep pages.
     pub release: Option<ReleaseBacking>,
-    pub quota: Arc<GuestBackingQuota>,
+    pub quota: Arc<GuestPagesQuota>,
+}
+
+impl GuestSession {
+    /// Counts a piece of so many pages; refused if the VM has too many.
+    pub fn charge(&self, pages: usize) -> anyhow::Result<GuestCharge> {
+        let pages_max = (self.memory.bytes() / PAGE_BYTES as u64) as usize;
+        GuestPagesQuota::charge(&self.quota, pages, pages_max)
+    }
 }
 
 /// Pages of a guest's memory.
@@ -220,8 +228,7 @@ pub struct GuestPages {
 impl GuestPages {
     /// Counts the pages; refused if the VM has too many.
     pub fn of(session: &Arc<GuestSession>, pages: Vec<u64>) -> anyhow::Result<GuestPages> {
-        let pages_max = (session.memory.bytes() / PAGE_BYTES as u64) as usize;
-        let charge = GuestBackingQuota::charge(&session.quota, pages.len(), pages_max)?;
+        let charge = session.charge(pages.len())?;
         Ok(GuestPages { session: Arc::clone(session), pages: pages.into(), _charge: charge })
     }
 
@@ -547,10 +554,10 @@ mod tests {
 
     #[test]
     fn a_guest_attaches_no_more_pieces_than_its_vm_may_have_and_no_page_twice() {
-        let quota = Arc::new(GuestBackingQuota::default());
-        let charge = |pages| GuestBackingQuota::charge(&quota, pages, 1 << 20);
-        let mut pieces: Vec<_> = (0..BACKING_PIECES_PER_VM_MAX).map(|_| charge(1).unwrap()).collect();
-        assert!(charge(1).unwrap_err().to_string().contains("pieces of backing pages, the limit"));
+        let quota = Arc::new(GuestPagesQuota::default());
+        let charge = |pages| GuestPagesQuota::charge(&quota, pages, 1 << 20);
+        let mut pieces: Vec<_> = (0..PIECES_PER_VM_MAX).map(|_| charge(1).unwrap()).collect();
+        assert!(charge(1).unwrap_err().to_string().contains("pieces of pages, the limit"));
         pieces.pop();
         let many = (1 << 20) - pieces.len();
         assert!(charge(many + 1).unwrap_err().to_string().contains("are over the 1048576 of its memory"));

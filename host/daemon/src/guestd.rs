@@ -21,7 +21,7 @@ use proto::version::{FEATURES_SINCE, KEPT_BACKING_SINCE};
 use vsock_device::locks::{Rank, Ranked, RankedGuard};
 use vsock_device::{CloseReason, Connection, Endpoint, GuestMemory};
 
-use super::backing::{BackingPages, GuestPages, GuestSession, ReleaseBacking};
+use super::backing::{BackingPages, GuestCharge, GuestPages, GuestSession, ReleaseBacking};
 use super::client_process::{ClientProcess, kept_name};
 use super::kernel_host::{SharedPiece, Token};
 use super::limits::{HELLO_BYTES_MAX, VSOCK_PIECE_BYTES};
@@ -34,8 +34,8 @@ use super::vm::VmShared;
 /// One connection of guestd.
 pub struct GuestdEndpoint {
     vm: Arc<VmShared>,
-    /// For the pages that it attaches; `Some` once it has sent GuestdHello.
-    backing: Option<Arc<GuestSession>>,
+    /// For the pages that it names; `Some` once it has sent GuestdHello.
+    guest_session: Option<Arc<GuestSession>>,
     /// `Some` until it has sent GuestdHello.
     pending_connection: Option<PendingConnection>,
     memory: GuestMemory,
@@ -62,7 +62,7 @@ impl GuestdEndpoint {
         let replies = Arc::new(Replies { connection, session: OnceLock::new(), unsent });
         GuestdEndpoint {
             vm,
-            backing: None,
+            guest_session: None,
             pending_connection,
             memory,
             frames: FrameBuffer::default(),
@@ -218,7 +218,7 @@ impl GuestdEndpoint {
         anyhow::ensure!(self.session().is_none(), "guestd sent GuestdHello twice");
         let session = self.vm.guestd_there().context("another guestd is connected already")?;
         self.replies.session.get_or_init(|| session);
-        self.backing = Some(Arc::new(self.backing_of(version)));
+        self.guest_session = Some(Arc::new(self.new_session(version)));
         self.pending_connection = None;
         let line =
             || format!("vm {}: guestd is connected, kernel {}", self.vm.id.0, printable(&hello.kernel));
@@ -332,16 +332,19 @@ impl GuestdEndpoint {
     }
 
     fn guest_pages(&self, pages: Vec<u64>) -> anyhow::Result<BackingPages> {
-        let backing = self.backing.as_ref().context("guestd's first message is not GuestdHello")?;
-        GuestPages::of(backing, pages).map(BackingPages::Guest)
+        GuestPages::of(self.guest_session()?, pages).map(BackingPages::Guest)
+    }
+
+    fn guest_session(&self) -> anyhow::Result<&Arc<GuestSession>> {
+        self.guest_session.as_ref().context("guestd's first message is not GuestdHello")
     }
 
     /// What the pages that this session attaches have in common.
-    fn backing_of(&self, version: u32) -> GuestSession {
+    fn new_session(&self, version: u32) -> GuestSession {
         let replies = self.replies.clone();
         let release = (version >= KEPT_BACKING_SINCE)
             .then(|| ReleaseBacking(Arc::new(move |process, address| replies.released(process, address))));
-        GuestSession { memory: self.memory.clone(), release, quota: self.vm.backing.clone() }
+        GuestSession { memory: self.memory.clone(), release, quota: self.vm.pages.clone() }
     }
 
     /// Registers pages of guest RAM as fence memory of a process.
@@ -351,14 +354,17 @@ impl GuestdEndpoint {
         let slots = have + pages.len() * fence_page::SLOTS_PER_PAGE as usize;
         let most = d3dkmt::limits::FENCE_SLOTS_PER_PROCESS_MAX as usize;
         anyhow::ensure!(slots <= most, "{slots} fence slots for one process, the limit is {most}");
-        self.vm.kernel_host.sessions().add_memory(process, |memory| take_pages(memory, pages))
+        let charge = self.guest_session()?.charge(pages.len())?;
+        self.vm.kernel_host.sessions().add_memory(process, |memory| take_pages(memory, pages, charge))
     }
 
     /// The same for slots of a returning process; their values are stored when this returns.
     fn regain(&self, process: ProcessId, first: u32, pages: &[u64]) -> anyhow::Result<()> {
         self.check_pages(process, pages)?;
+        let charge = self.guest_session()?.charge(pages.len())?;
         let count = pages.len() as u32;
-        self.vm.kernel_host.resumption().regain(process, first, count, |memory| take_pages(memory, pages))
+        let take = |memory: &mut FenceMemory| take_pages(memory, pages, charge);
+        self.vm.kernel_host.resumption().regain(process, first, count, take)
     }
 }
 
@@ -444,7 +450,7 @@ fn new_process(vm: &VmShared, attach: AttachProcess, memory: &GuestMemory) -> an
 }
 
 fn no_pages(memory: &GuestMemory) -> FenceMemory {
-    FenceMemory::Guest { memory: memory.clone(), pages: Vec::new() }
+    FenceMemory::Guest { memory: memory.clone(), pages: Vec::new(), charges: Vec::new() }
 }
 
 /// The rings in pages that guestd lends, if the daemon uses rings.
@@ -478,10 +484,11 @@ fn detached(vm: &VmShared, process: ProcessId) -> host_to_guestd::Body {
     }
 }
 
-fn take_pages(memory: &mut FenceMemory, pages: &[u64]) -> anyhow::Result<()> {
+fn take_pages(memory: &mut FenceMemory, pages: &[u64], charge: GuestCharge) -> anyhow::Result<()> {
     match memory {
-        FenceMemory::Guest { pages: known, .. } => {
+        FenceMemory::Guest { pages: known, charges, .. } => {
             known.extend_from_slice(pages);
+            charges.push(charge);
             Ok(())
         }
         FenceMemory::Local(_) => anyhow::bail!("the process is a local one"),

@@ -13,6 +13,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use vsock_device::GuestMemory;
 
+use super::backing::GuestCharge;
 use super::shares::Share;
 
 /// A memfd of whole pages, mapped for writing here and nowhere else.
@@ -86,8 +87,13 @@ pub(super) fn read_only(memory: &OwnedFd) -> anyhow::Result<OwnedFd> {
 pub enum FenceMemory {
     /// Regions with the first slot of each, in order.
     Local(Vec<(u32, LocalRegion)>),
-    /// Guest-physical address of each page, in order of slots.
-    Guest { memory: GuestMemory, pages: Vec<u64> },
+    Guest {
+        memory: GuestMemory,
+        /// Guest-physical address of each page, in order of slots.
+        pages: Vec<u64>,
+        /// Parts of the VM's quota, one for each message that added pages.
+        charges: Vec<GuestCharge>,
+    },
 }
 
 impl FenceMemory {
@@ -112,7 +118,7 @@ impl FenceMemory {
                 region.store(slot - first, value);
                 Ok(())
             }
-            FenceMemory::Guest { memory, pages } => {
+            FenceMemory::Guest { memory, pages, .. } => {
                 let page = pages.get((slot / SLOTS_PER_PAGE) as usize).context("slot has no memory")?;
                 let address = page + u64::from(slot % SLOTS_PER_PAGE) * SLOT_BYTES as u64;
                 Ok(memory.while_driver_runs(|| memory.store_u64(address, value)).unwrap_or(Ok(()))?)

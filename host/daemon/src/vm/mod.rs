@@ -27,7 +27,7 @@ use proto::limits::{CHANNEL_PORT, EVENT_CHANNEL_PORT, GUESTD_PORT, PRIVILEGED_PO
 use vsock_device::locks::{Rank, Ranked, RankedGuard};
 use vsock_device::{ConnectRequest, Connection, Device, DeviceConfig, Endpoint, GuestMemory, Services};
 
-use super::backing::GuestBackingQuota;
+use super::backing::GuestPagesQuota;
 use super::channel::Channel;
 use super::client_process::SinkStream;
 use super::event_channels::{EventChannelEndpoint, EventChannels};
@@ -71,8 +71,8 @@ pub struct VmShared {
     status: Ranked<VmStatus>,
     changed: Condvar,
     pub(super) event_channels: EventChannels,
-    /// Pages that its processes have attached.
-    pub(super) backing: Arc<GuestBackingQuota>,
+    /// Backing pages and fence memory of its processes.
+    pub(super) pages: Arc<GuestPagesQuota>,
     more_ports: Option<Arc<dyn PortServices>>,
 }
 
@@ -112,7 +112,7 @@ impl VmShared {
             status: Ranked::new(Rank::VmStatus, status),
             changed: Condvar::new(),
             event_channels: EventChannels::default(),
-            backing: Arc::default(),
+            pages: Arc::default(),
             more_ports,
         })
     }
