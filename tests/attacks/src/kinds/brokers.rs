@@ -102,8 +102,7 @@ fn backing_pieces(ground: &Ground<'_>) -> Attacked {
     ground.hold()
 }
 
-/// At a small scale the messages name the page many times, which the pages of the VM's memory limit; at full scale once,
-/// which the number of pieces limits.
+/// At a small scale each message names the page many times, at full scale once.
 fn backing_pieces_vm(ground: &Ground<'_>) -> Attacked {
     const PAGES_OF_VM: usize = MEMORY_BYTES / 4096;
     const PIECES_PER_PROCESS: u64 = 1 << 10;
@@ -126,6 +125,9 @@ fn backing_pieces_vm(ground: &Ground<'_>) -> Attacked {
             }
         }
     };
+    if !refused.contains("of its memory") {
+        return Err(Stopped::Broken(format!("the pages are refused for another reason: {refused}")));
+    }
     ground.hold().and(Err(Stopped::Refused(refused)))
 }
 
