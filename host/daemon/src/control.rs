@@ -24,7 +24,7 @@ use super::inspection::{around, of_snapshot};
 use super::kernel_host::{KernelHost, ReadInjection};
 use super::socket::Listener;
 use super::vm::VmRegistry;
-use crate::why_reply::to_reply;
+use crate::why_reply::{no_such_wait, to_reply};
 
 /// File name of the control socket in a daemon's directory.
 pub const SOCKET_NAME: &str = "control.sock";
@@ -91,17 +91,24 @@ impl Control for Service {
     async fn why(&self, request: Request<WhyRequest>) -> Result<Response<WhyReply>, Status> {
         let (kernel_host, request) = (self.kernel_host.clone(), request.into_inner());
         let question = question(&kernel_host, &request).map_err(Status::invalid_argument)?;
-        read_state(move || {
+        let reply = read_state(move || {
             kernel_host.views().read(|view| {
                 let question = Question { now: view.now, ..question.clone() };
                 let why = match request.without_trials {
                     true => view.kernel.why(&question),
                     false => view.why_and_what_if(&question),
                 };
-                to_reply(&why, request.picture)
+                match no_such_wait(&question, &why, |question| view.kernel.why(question)) {
+                    Some(refused) => WhyReply { refused, ..WhyReply::default() },
+                    None => to_reply(&why, request.picture),
+                }
             })
         })
-        .await
+        .await?;
+        match &reply.get_ref().refused {
+            refused if refused.is_empty() => Ok(reply),
+            refused => Err(Status::invalid_argument(refused)),
+        }
     }
 
     async fn dump_trace(&self, request: Request<DumpTraceRequest>) -> Result<Response<Dumped>, Status> {

@@ -15,14 +15,27 @@ struct Naming {
     one: &'static str,
     several: &'static str,
     prefix: &'static str,
+    /// What an error says of the ones that are searched.
+    place: &'static str,
 }
 
-/// Finds the process with this number, or the only one with this name, among the attached ones (number and name).
+const PROCESSES: Naming = Naming { one: "process", several: "processes", prefix: "p", place: "is attached" };
+
+/// Finds the process with this number (`2` or `p2`), or the only one with this name, among the attached ones (number and
+/// name).
 pub fn process_named<'a>(
     wanted_name: &str,
     attached: impl Iterator<Item = (u32, &'a str)> + Clone,
 ) -> Result<u32, String> {
-    named(&Naming { one: "process", several: "processes", prefix: "p" }, wanted_name, attached)
+    named(&PROCESSES, wanted_name, attached)
+}
+
+/// The same among the processes of a trace.
+pub fn recorded_process_named<'a>(
+    wanted_name: &str,
+    recorded: impl Iterator<Item = (u32, &'a str)> + Clone,
+) -> Result<u32, String> {
+    named(&Naming { place: "is in the trace", ..PROCESSES }, wanted_name, recorded)
 }
 
 /// The same for a VM.
@@ -30,15 +43,20 @@ pub fn vm_named<'a>(
     wanted_name: &str,
     attached: impl Iterator<Item = (u32, &'a str)> + Clone,
 ) -> Result<u32, String> {
-    named(&Naming { one: "VM", several: "VMs", prefix: "" }, wanted_name, attached)
+    let vms = Naming { one: "VM", several: "VMs", prefix: "", place: "is attached" };
+    named(&vms, wanted_name, attached)
 }
 
 fn named<'a>(
-    Naming { one, several, prefix }: &Naming,
+    Naming { one, several, prefix, place }: &Naming,
     wanted_name: &str,
     attached: impl Iterator<Item = (u32, &'a str)> + Clone,
 ) -> Result<u32, String> {
-    let is_wanted = |(number, name): &(u32, &str)| *name == wanted_name || number.to_string() == wanted_name;
+    let is_number = |number: u32| {
+        let digits = wanted_name.strip_prefix(prefix).unwrap_or(wanted_name);
+        digits == number.to_string()
+    };
+    let is_wanted = |(number, name): &(u32, &str)| *name == wanted_name || is_number(*number);
     let found: Vec<(u32, &str)> = attached.clone().filter(is_wanted).collect();
     let listed = |all: &mut dyn Iterator<Item = (u32, &'a str)>| {
         let mut listed: Vec<String> =
@@ -52,7 +70,7 @@ fn named<'a>(
         [(number, _)] => Ok(number),
         [] => {
             let all = listed(&mut attached.clone());
-            Err(format!("no {one} {wanted_name:?} is attached: there are {all}"))
+            Err(format!("no {one} {wanted_name:?} {place}: there are {all}"))
         }
         _ => {
             let count = found.len();
@@ -70,7 +88,7 @@ mod tests {
     fn processes_are_found_by_number_and_by_a_unique_name() {
         let attached = [(1, "game"), (2, "game"), (3, "7"), (7, "recorder")];
         let named = |wanted| process_named(wanted, attached.into_iter());
-        assert_eq!((named("recorder"), named("2")), (Ok(7), Ok(2)));
+        assert_eq!((named("recorder"), named("2"), named("p2")), (Ok(7), Ok(2), Ok(2)));
         assert!(named("7").unwrap_err().starts_with("2 processes are named \"7\""));
         assert_eq!(
             named("game").unwrap_err(),
@@ -85,6 +103,8 @@ mod tests {
         let error = process_named("many", many.into_iter()).unwrap_err();
         assert!(error.ends_with("p15 \"many\", .."), "{error}");
         assert!(process_named("x", std::iter::empty()).unwrap_err().ends_with("there are none"));
+        let error = recorded_process_named("p9", attached.into_iter()).unwrap_err();
+        assert!(error.starts_with("no process \"p9\" is in the trace: there are p1 \"game\", "), "{error}");
     }
 
     #[test]

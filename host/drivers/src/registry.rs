@@ -103,16 +103,19 @@ impl Registry {
 
     /// Checks that each adapter of a configuration names a registered driver, or a shared object that can be loaded.
     pub fn check(&self, config: &Config) -> Result<(), UnknownDriver> {
-        config.adapters.iter().try_for_each(|adapter| {
-            self.make(&adapter.kmd)?;
-            if self.is_recorded || !process::is_path(&adapter.kmd) {
-                return Ok(());
-            }
-            process::check(&adapter.kmd).map_err(|why| UnknownDriver {
-                name: adapter.kmd.clone(),
-                known: Vec::new(),
-                why: Some(why),
-            })
+        config.adapters.iter().try_for_each(|adapter| self.check_driver(&adapter.kmd))
+    }
+
+    /// The same for the driver of one adapter.
+    pub fn check_driver(&self, name: &str) -> Result<(), UnknownDriver> {
+        self.make(name)?;
+        if self.is_recorded || !process::is_path(name) {
+            return Ok(());
+        }
+        process::check(name).map_err(|why| UnknownDriver {
+            name: name.to_owned(),
+            known: Vec::new(),
+            why: Some(why),
         })
     }
 

@@ -50,6 +50,14 @@ pub enum TraceError {
     Io { doing: &'static str, path: PathBuf, source: std::io::Error },
     #[error("{} exists and is not a trace: it is not overwritten; name another file or remove it", .0.display())]
     WouldOverwrite(PathBuf),
+    #[error("{} exists: name another file, or remove it", .0.display())]
+    Exists(PathBuf),
+    #[error(
+        "{} has steps of a recording that is no longer {}: move it beside that trace, under the trace's name with .open, \
+         or remove it, or name another file",
+        open.display(), trace.display()
+    )]
+    Orphan { open: PathBuf, trace: PathBuf },
     #[error("{} is being recorded by another program: name another file", .0.display())]
     Busy(PathBuf),
     #[error("{} is not a trace: {why}; name a file that --record wrote", path.display())]

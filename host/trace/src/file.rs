@@ -44,6 +44,7 @@ impl TraceFile {
     /// Creates the file and its open block.
     pub fn create(path: &Path, trace: u64, durable: Durable) -> Result<(TraceFile, Staging), TraceError> {
         let create = |source| io_error("create", path, source);
+        refuse_orphan(path)?;
         // The file is truncated only once it is known to be a trace or empty.
         let file = owner_only().create(true).truncate(false).open(path).map_err(create)?;
         if !file.metadata().map_err(create)?.is_file() {
@@ -120,12 +121,20 @@ pub(crate) fn io_error(doing: &'static str, path: &Path, source: io::Error) -> T
     TraceError::Io { doing, path: path.to_owned(), source }
 }
 
-/// As [`refuse_to_overwrite`], for a path; a missing file is no error.
-pub(crate) fn refuse_to_overwrite_at(path: &Path) -> Result<(), TraceError> {
-    match File::open(path) {
-        Ok(file) => refuse_to_overwrite(&file, path),
-        Err(_) => Ok(()),
+/// Refuses a path beside which is the open block of another recording: its trace was moved away without it, and its steps
+/// are nowhere else.
+fn refuse_orphan(path: &Path) -> Result<(), TraceError> {
+    let is_there = std::fs::metadata(path).is_ok_and(|found| !found.is_file() || found.len() > 0);
+    if is_there || crate::staging::read(path).is_none() {
+        return Ok(());
     }
+    Err(TraceError::Orphan { open: crate::staging::path_of(path), trace: path.to_owned() })
+}
+
+/// Refuses a file with contents, even a trace. A pipe or a device has none.
+pub(crate) fn refuse_existing(path: &Path) -> Result<(), TraceError> {
+    let is_kept = |found: std::fs::Metadata| found.is_file() && found.len() > 0;
+    if std::fs::metadata(path).is_ok_and(is_kept) { Err(TraceError::Exists(path.to_owned())) } else { Ok(()) }
 }
 
 /// Refuses a file that is neither empty nor a trace, so that a mistyped path destroys no other file.

@@ -37,7 +37,10 @@ type BlockOffsets = BTreeMap<u64, (u64, [u8; HEADER_BYTES])>;
 /// Fails if a part of the trace is lost, because the copy would not show it; if `to` exists; and on I/O errors.
 pub fn pack(from: &Path, to: &Path) -> Result<Packed, TraceError> {
     let mut reader = Reader::open(from)?;
-    let file = owner_only().create_new(true).open(to).map_err(|source| io_error("create", to, source))?;
+    let file = owner_only().create_new(true).open(to).map_err(|source| match source.kind() {
+        io::ErrorKind::AlreadyExists => TraceError::Exists(to.to_owned()),
+        _ => io_error("create", to, source),
+    })?;
     let packed = copy(&mut reader, BufWriter::new(file), |source| io_error("write", to, source));
     if packed.is_err() {
         // Remove the incomplete copy; the first error is returned.

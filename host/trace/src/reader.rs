@@ -140,6 +140,8 @@ pub struct Reader {
     open_block: Option<OpenBlock>,
     /// Index of the part that is the open block.
     open_block_at: Option<usize>,
+    /// `FILE.gvt.open`, if it is missing and must have had all steps.
+    missing_open_block: Option<PathBuf>,
     /// The data block that is being read.
     steps: Option<(Steps, Vec<u8>, BlockPosition)>,
     /// Records to return before reading on.
@@ -209,6 +211,7 @@ impl Reader {
             at: 0,
             open_block: None,
             open_block_at: None,
+            missing_open_block: None,
             steps: None,
             due: VecDeque::new(),
             position: 0,
@@ -221,6 +224,10 @@ impl Reader {
             header,
         };
         let trace = scan.positions[0].header.trace;
+        let has_data = scan.positions.iter().any(|position| position.header.kind == Kind::Data);
+        if with_open_block && !has_data && !reader.arranged.ended {
+            reader.missing_open_block = Some(staging::path_of(path)).filter(|open| !open.exists());
+        }
         match open_block {
             Some(SideFile::Open(open_block)) if open_block.header.trace == trace => {
                 reader.fold_in(open_block)
@@ -314,6 +321,11 @@ impl Reader {
     /// Whether the End record was read.
     pub fn ended(&self) -> bool {
         self.ended
+    }
+
+    /// The file of the open block, if it is missing beside a trace without an end and without steps.
+    pub fn missing_open_block(&self) -> Option<&Path> {
+        self.missing_open_block.as_deref()
     }
 
     /// Bytes of the file that were read, and its length.

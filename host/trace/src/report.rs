@@ -1,10 +1,12 @@
 //! The report of a replay.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use dxgkrnl::{Effects, Nanos};
 
 use crate::causes::Causes;
+use crate::verify::write_missing;
 use crate::{Lost, Unchecked};
 
 /// Result of a replay.
@@ -17,6 +19,8 @@ pub struct Report {
     /// Whether the trace has its End record. If not, the daemon was killed, and the verdict covers what it had written
     /// by then.
     pub ended: bool,
+    /// The file of the open block, if it is missing and must have had all steps.
+    pub missing_open_block: Option<PathBuf>,
     /// The last step of the trace, if the recorded kernel did not return from it.
     pub unfinished: Option<u64>,
     /// The step after the snapshot at which the replay began, if that is not the first step.
@@ -40,6 +44,7 @@ impl Report {
             program,
             steps: 0,
             ended: false,
+            missing_open_block: None,
             unfinished: None,
             from: None,
             stopped: None,
@@ -192,6 +197,7 @@ impl fmt::Display for Report {
             matches!(self.verdict, Verdict::Identical { .. } | Verdict::StateDiffers { before: None, .. });
         if reached_end && !self.ended {
             write!(f, "\nnot ended: the trace has no end record, the daemon that wrote it was killed")?;
+            write_missing(f, self.missing_open_block.as_deref())?;
         }
         Ok(())
     }
@@ -239,8 +245,9 @@ impl Report {
             ),
             Verdict::Damaged { lost } => write!(
                 f,
-                "identical: {steps}, then the trace is damaged: {lost}; the steps before it can be used. Copy \
-                 the file again from where it was recorded, or record again"
+                "identical: {steps}, then the trace is damaged: {lost}{}. Copy the file again from where it was \
+                 recorded, or record again",
+                if self.steps > 0 { "; the steps before it can be used" } else { "" }
             ),
             Verdict::Unknown { sequence, kind } => write!(
                 f,

@@ -54,7 +54,8 @@ impl fmt::Display for NoStop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:?} is not a point of a trace: {}; write seq=120, time=1.5ms, fence=p2:0x40000080>=5, wait=p2:7 or note=TEXT",
+            "{:?} is not a point of a trace: {}; write seq=120, time=1.5ms, 'fence=p2:0x40000080>=5' (in quotes, because \
+             a shell takes the > as a redirection), wait=p2:7 or note=TEXT",
             self.text, self.why
         )
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 use crate::{Kind, Lost, Reader, Record, TraceError, counted};
 
@@ -27,6 +28,8 @@ pub struct Findings {
     pub skipped: u64,
     /// Whether it has its end. If not, it is still recorded, or its recorder was killed.
     pub ended: bool,
+    /// The file of the open block, if it is missing and must have had all steps.
+    pub missing_open_block: Option<PathBuf>,
     /// The last step of the trace, if the recorded kernel did not return from it.
     pub unfinished: Option<u64>,
 }
@@ -49,6 +52,7 @@ pub fn verify(mut reader: Reader) -> Result<Findings, TraceError> {
         program: reader.header().program.clone(),
         bytes: reader.progress().1,
         out_of_place: reader.out_of_place(),
+        missing_open_block: reader.missing_open_block().map(Path::to_owned),
         ..Findings::default()
     };
     for block in reader.blocks() {
@@ -70,6 +74,20 @@ pub fn verify(mut reader: Reader) -> Result<Findings, TraceError> {
     found.ended = reader.ended();
     found.skipped = reader.skipped();
     Ok(found)
+}
+
+/// Names the file that has the steps of a trace without any.
+pub(crate) fn write_missing(f: &mut fmt::Formatter<'_>, open: Option<&Path>) -> fmt::Result {
+    match open {
+        Some(open) => {
+            write!(
+                f,
+                "; it has no steps, because {} is missing beside it: copy it with the trace",
+                open.display()
+            )
+        }
+        None => Ok(()),
+    }
 }
 
 impl fmt::Display for Findings {
@@ -105,6 +123,7 @@ impl fmt::Display for Findings {
         }
         if !self.ended {
             write!(f, "\n  not ended: it is still recorded, or its recorder was killed")?;
+            write_missing(f, self.missing_open_block.as_deref())?;
         }
         Ok(())
     }

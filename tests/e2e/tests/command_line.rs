@@ -47,6 +47,18 @@ fn a_missing_program_is_a_set_up_error_with_its_name() {
     let output = run(&["run", "--", "/no/such/program"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("cannot start /no/such/program"), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("PATH"), "it was named by its path: {}", stderr(&output));
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    std::fs::write(folder.path().join("fence_tour"), "").expect("a file");
+    for (program, says) in [
+        ("fence_tour", "cannot start fence_tour: it is not on PATH; did you mean ./fence_tour?"),
+        ("fence_tours", "cannot start fence_tours: name a program by its path or put it on PATH"),
+    ] {
+        let mut command = gpupv(&["run", program]);
+        let output = command.current_dir(folder.path()).output().expect("gpupv starts");
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains(says), "{}", stderr(&output));
+    }
     let output = run(&["run", "--", "/etc/passwd"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("/etc/passwd"), "{}", stderr(&output));

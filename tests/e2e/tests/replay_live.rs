@@ -61,6 +61,20 @@ fn recorded_programs_give_the_same_results_at_another_daemon() {
     daemon.stop();
 }
 
+#[test]
+fn a_damaged_recording_is_replayed_up_to_the_damage_and_reported_once() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let cut = folder.path().join("cut.gvt");
+    let bytes = std::fs::read(three_vms()).expect("a trace");
+    std::fs::write(&cut, &bytes[..bytes.len() / 2]).expect("a file");
+    let daemon = Embedded::start();
+    let played = at(&cut, &daemon.broker(), &[]).output().expect("gpupv starts");
+    assert_eq!(played.status.code(), Some(1), "{}", stdout(&played));
+    assert_eq!(stderr(&played).matches("only the steps before the damage").count(), 1, "{}", stderr(&played));
+    assert!(stdout(&played).starts_with("as recorded, up to the damage"), "{}", stdout(&played));
+    daemon.stop();
+}
+
 /// Each VM's part is replayed by its own process; they interact only through the daemon.
 #[test]
 fn partial_replays_of_three_vms_share_one_live_daemon() {

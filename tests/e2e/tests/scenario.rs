@@ -432,3 +432,52 @@ all/deep/b.scn: a value goes astray
     assert_eq!(json["files"][0]["cases"], serde_json::json!(["value=5", "value=6", "value=7"]));
     assert_eq!(json["files"][1]["skips"][0]["backend"], "local");
 }
+
+#[test]
+fn results_replace_those_of_an_earlier_run_and_no_other_file() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (text, out) = ("scenario \"x\"\nprocess p\n", folder.path().join("out"));
+    fs::write(folder.path().join("x.scn"), text).expect("writable");
+    for option in ["--json-file", "--junit", "--tap", "--report"] {
+        let run = || scenario(folder.path(), &["run", "x.scn", "--backend", "model", option, "out"]);
+        for _ in 0..2 {
+            let output = run();
+            assert_eq!(output.status.code(), Some(0), "{option}: {}", stderr(&output));
+        }
+        fs::write(&out, "notes").expect("writable");
+        let output = run();
+        assert_eq!(output.status.code(), Some(2), "{option}: {}", stdout(&output));
+        let says = format!("of an earlier run: name another file with {option}, or remove it");
+        assert!(stderr(&output).contains(&says), "{option}: {}", stderr(&output));
+        assert_eq!(fs::read(&out).expect("still there"), b"notes", "{option}");
+        fs::remove_file(&out).expect("it is there");
+    }
+    let report = ["run", "x.scn", "--backend", "model", "--report", "out"];
+    assert_eq!(scenario(folder.path(), &report).status.code(), Some(0));
+    let before = fs::read(&out).expect("the report");
+    let output = scenario(folder.path(), &["merge", "out", "--report", "out"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
+    assert!(stderr(&output).contains("out is the file that is read"), "{}", stderr(&output));
+    assert_eq!(fs::read(&out).expect("still there"), before);
+}
+
+#[test]
+fn a_driver_that_is_not_there_is_named_before_any_case_runs() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for (adapter, kmd, says) in [
+        (0, "typo", "there is no driver named \"typo\"; there are simulated"),
+        (1, "typo", "there is no driver named \"typo\"; there are simulated"),
+        (0, "\"./nosuch.so\"", "the driver ./nosuch.so is not loaded"),
+        (1, "\"./nosuch.so\"", "the driver ./nosuch.so is not loaded"),
+    ] {
+        let text =
+            format!("scenario \"x\"\nconfig adapters = 2\nconfig adapter {adapter} kmd={kmd}\nprocess p\n");
+        fs::write(folder.path().join("x.scn"), text).expect("writable");
+        for words in [&["check", "x.scn"][..], &["run", "x.scn"], &["explore", "x.scn", "--seeds", "0..2"]] {
+            let output = scenario(folder.path(), words);
+            assert_eq!(output.status.code(), Some(2), "{words:?}: {}", stdout(&output));
+            let says = format!("x.scn: adapter {adapter}: {says}");
+            assert!(stderr(&output).contains(&says), "{words:?}: {}", stderr(&output));
+        }
+    }
+}

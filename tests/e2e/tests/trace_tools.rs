@@ -157,20 +157,97 @@ fn a_recording_is_shrunk_to_a_scenario_that_reproduces_the_failure() {
     assert!(stderr(&output).contains("a folder that exists with --output"), "{}", stderr(&output));
 }
 
+#[test]
+fn an_output_replaces_no_file_without_force_and_never_the_trace() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (trace, other) = (folder.path().join("t.gvt"), folder.path().join("notes.txt"));
+    std::fs::copy(golden("crash"), &trace).expect("a copy");
+    std::fs::write(&other, "notes").expect("a file");
+    let before = std::fs::read(&trace).expect("the trace");
+    let until = format!("seq={}", behind_the_crash(&trace));
+    let (to_trace, to_other) = (trace.to_str().expect("UTF-8"), other.to_str().expect("UTF-8"));
+    for (words, arguments) in [
+        (&["trace", "export"][..], &["--output"][..]),
+        (&["trace", "shrink"], &["--until", &until, "-o"]),
+        (&["trace", "reorder"], &["--orders", "2", "-o"]),
+        (&["why"], &["--at", &until, "--svg"]),
+    ] {
+        for (more, says) in [
+            (&[to_trace][..], "is the file that is read: name another one with --"),
+            (&[to_trace, "--force"], "is the file that is read: name another one with --"),
+            (&[to_other], "notes.txt exists: name another file with --"),
+        ] {
+            let output = command(words, &trace, &[arguments, more].concat());
+            code(&output, 2);
+            assert!(stderr(&output).contains(says), "{words:?} {more:?}: {}", stderr(&output));
+        }
+        assert_eq!(std::fs::read(&trace).expect("the trace"), before, "{words:?}");
+        assert_eq!(std::fs::read(&other).expect("the notes"), b"notes", "{words:?}");
+    }
+    let output = command(&["trace", "shrink"], &trace, &["--until", &until, "-o", to_other, "--force"]);
+    code(&output, 0);
+    assert!(std::fs::read_to_string(&other).expect("a scenario").starts_with("scenario "));
+}
+
+/// Words of the language are names of programs like any other.
+#[test]
+fn a_program_with_a_word_of_the_language_as_its_name_is_shrunk() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let trace = folder.path().join("t.gvt");
+    let text = "scenario \"x\"\nprocess p\nthread t in p\np  D = device -> ok\np  F = fence D -> ok\n\
+                t  W = wait D F>=4 -> blocks\n";
+    record_as(text, "hang", &trace);
+    let output = command(&["trace", "shrink"], &trace, &[]);
+    code(&output, 0);
+    assert!(stdout(&output).contains("expect why "), "{}", stdout(&output));
+}
+
+#[test]
+fn a_damaged_trace_is_reported_once_and_by_the_exit_code() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (whole, cut) = (folder.path().join("race.gvt"), folder.path().join("cut.gvt"));
+    record(RACE.trim_end().rsplit_once('\n').expect("two lines").0, &whole);
+    let bytes = std::fs::read(&whole).expect("the trace");
+    std::fs::write(&cut, &bytes[..bytes.len() - 5]).expect("a file");
+    // A kill leaves the steps in the open block, which is not copied.
+    let output = command(&["trace", "reorder"], &cut, &["--orders", "2"]);
+    code(&output, 1);
+    let lines = stderr(&output).lines().filter(|line| line.contains("steps before the damage are used"));
+    assert_eq!(lines.count(), 1, "{}", stderr(&output));
+    assert!(!stdout(&output).contains("each has the recorded outcome\n"), "{}", stdout(&output));
+    let output = command(&["replay"], &cut, &[]);
+    code(&output, 1);
+    let replayed = stdout(&output);
+    let has_none = replayed.starts_with("identical: 0 steps");
+    assert_eq!(replayed.contains("the steps before it can be used"), !has_none, "{replayed}");
+}
+
 /// A scenario that passed, because the fence was rewound before it was signaled.
 const RACE: &str = include_str!("../../../host/scenario/tests/race_that_passed.scn");
 
 /// A recording of a scenario, up to the end of the first process.
 fn record(text: &str, trace: &Path) {
+    record_as(text, "", trace);
+}
+
+/// The same, where each process has another name.
+fn record_as(text: &str, name: &str, trace: &Path) {
     let program = parse(text).expect("it is a scenario").remove(0);
     let mut world = ModelWorld::new(&program, None).recording();
     run(&program, &mut world, &mut First);
     let mut recorder = Recorder::create(trace, &program.setting.kernel, "a test").expect("a file");
     let is_end = |input: &Input| matches!(input, Input::ProcessGone { .. } | Input::NtHandleClosed { .. });
     for (now, input, effects) in world.steps().iter().take_while(|(_, input, _)| !is_end(input)) {
-        recorder.begin(*now, input).expect("room");
+        let mut input = input.clone();
+        if let Input::ProcessAttached { name: old, .. } = &mut input
+            && !name.is_empty()
+        {
+            *old = name.to_owned();
+        }
+        recorder.begin(*now, &input).expect("room");
         recorder.end(effects).expect("room");
     }
+    recorder.flush().expect("room");
 }
 
 #[test]

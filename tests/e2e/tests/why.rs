@@ -68,6 +68,9 @@ fn why_names_a_c_program_behind_a_hang_live_and_from_a_killed_daemons_trace() {
     let recorded = json(&output);
     assert_eq!(recorded["causes"][0]["root"], live["causes"][0]["root"], "the same fence and value");
     assert_eq!(recorded["causes"][0]["chain"], live["causes"][0]["chain"]);
+    let output = of_trace(&trace, &["--process", "p1", "--wait", "99"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
+    assert!(stderr(&output).contains("hang.gvt: p1 has no wait 99: there is "), "{}", stderr(&output));
     // Nothing waits before the first submission. Without its open block, the copied trace shows the blocks in the file.
     let early = of_trace(&trace, &["--at", "1"]);
     assert_eq!((early.status.code(), stdout(&early).trim_end()), (Some(0), "nothing waits"));
@@ -109,7 +112,18 @@ fn a_dead_signaler_is_named_and_progress_is_no_failure() {
         (&"dead-end".into(), &helpers.into())
     );
     assert_eq!((&cause["root"]["needed"], &cause["released_by"]["value"]), (&3.into(), &3.into()));
-    assert_eq!(json(&why(&served, &["--json", "--wait", "10"]))["waiting"], 0);
+    let process = waiter.process;
+    for (more, says) in [
+        (&["--wait", "10"][..], format!("no process has a wait 10: there is 9 of p{process}")),
+        (
+            &["--wait", "10", "--process", &format!("p{process}")],
+            format!("p{process} has no wait 10: there is 9"),
+        ),
+    ] {
+        let output = why(&served, more);
+        assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
+        assert!(stderr(&output).contains(&says), "{}", stderr(&output));
+    }
 }
 
 #[test]

@@ -161,8 +161,10 @@ impl Replays {
         drop((kernel, session_cursors));
         let path = state_path(&segment_path(&self.folder, segment));
         let part = beside(&path, ".part");
-        // A part that a killed daemon left.
-        let _ = std::fs::remove_file(&part);
+        // A part that a killed daemon left, with its open block.
+        for left in [beside(&part, ".open"), part.clone()] {
+            let _ = std::fs::remove_file(left);
+        }
         let recording = Recording { durable: Durable::No, first_step: Some(step), ..Recording::default() };
         let mut recorder = Recorder::create_as(&part, &self.config, self.program, recording)?;
         recorder.snapshot_with(&state, digest, &host)?;

@@ -1,11 +1,14 @@
 //! Forms of `why`'s answer: JSON and a picture. The text is the model's own.
 
 mod json;
+mod no_such_wait;
 #[cfg(test)]
 mod tests;
 
 use dxgkrnl::why::{Cause, Why};
 use proto::control::{WhyCause, WhyReply};
+
+pub use no_such_wait::no_such_wait;
 
 /// Returns all forms of an answer.
 pub fn to_reply(why: &Why, picture: bool) -> WhyReply {
@@ -26,5 +29,6 @@ pub fn to_reply(why: &Why, picture: bool) -> WhyReply {
         text: why.to_string(),
         json: format!("{:#}", json::to_json(why)),
         svg: if picture { timeline::why_picture::to_svg(why) } else { String::new() },
+        refused: String::new(),
     }
 }

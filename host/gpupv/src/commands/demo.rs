@@ -13,7 +13,7 @@ use proto::agent::exec_input;
 use tokio::sync::mpsc;
 
 use crate::artifacts::{Artifacts, guest_command};
-use crate::commands::inspect;
+use crate::commands::{inspect, refuse_recorded};
 use crate::daemon::kernel_host::KernelHost;
 use crate::daemon::{Daemon, Options, control};
 use crate::fleet::{Fleet, FleetPlan, guest_environment};
@@ -27,7 +27,7 @@ pub struct DemoArgs {
     /// Use the local backend: no VM
     #[arg(long)]
     pub local: bool,
-    /// Write the recorded trace to this file
+    /// Write the recorded trace to this file, which must not exist
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
 }
@@ -90,14 +90,15 @@ fn nothing_left(daemon: &Daemon) -> anyhow::Result<()> {
 }
 
 /// Replays the recording, then a copy of it with one byte changed.
-fn replay(trace_path: &Path) -> anyhow::Result<bool> {
+fn replay(trace_path: &Path, folder: &Path) -> anyhow::Result<bool> {
     say(format_args!("$ gpupv replay {}", trace_path.display()));
     let report = trace::replay(trace_path, &drivers::Registry::default(), &mut |_, _| {})?;
     say(format_args!("{report}"));
     let mut bytes = std::fs::read(trace_path)?;
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
-    let damaged = trace_path.with_extension("damaged.gvt");
+    // In the tour's folder: beside the trace may be a file of the user.
+    let damaged = folder.join("damaged.gvt");
     std::fs::write(&damaged, bytes)?;
     say(format_args!("$ gpupv replay {}   (byte {middle} changed)", damaged.display()));
     let found = trace::replay(&damaged, &drivers::Registry::default(), &mut |_, _| {});
@@ -111,7 +112,6 @@ fn replay(trace_path: &Path) -> anyhow::Result<bool> {
             true
         }
     };
-    std::fs::remove_file(&damaged)?;
     Ok(report.agrees() && noticed)
 }
 
@@ -121,11 +121,12 @@ struct Tour {
     fence_tour: PathBuf,
     hang: PathBuf,
     trace: PathBuf,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Tour {
     fn prepare(args: &DemoArgs, steps: &Steps) -> anyhow::Result<Tour> {
+        refuse_recorded(args.record.as_deref())?;
         let artifacts = Artifacts::provide(steps)?;
         let folder = tempfile::Builder::new().prefix("gpupv-demo-").tempdir()?;
         for (name, text) in SOURCES {
@@ -136,7 +137,7 @@ impl Tour {
         let fence_tour = compile(folder.path(), "fence_tour", &artifacts)?;
         let hang = compile(folder.path(), "hang", &artifacts)?;
         let trace = args.record.clone().unwrap_or_else(|| folder.path().join("demo.gvt"));
-        Ok(Tour { artifacts, fence_tour, hang, trace, _folder: folder })
+        Ok(Tour { artifacts, fence_tour, hang, trace, folder })
     }
 
     fn options(&self) -> Options {
@@ -242,7 +243,7 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<u8> {
         runtime.block_on(tour.in_guest(&steps))?
     };
     chapter("every call and answer was recorded; the recording is replayed");
-    let replayed = replay(&tour.trace)?;
+    let replayed = replay(&tour.trace, tour.folder.path())?;
     if as_expected && replayed {
         say(format_args!(
             "\nThat was gpupv. Next: gpupv run -- PROG, gpupv vm run --with ./PROG:/PROG -- /PROG, gpupv bench"

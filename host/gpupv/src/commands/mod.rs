@@ -6,6 +6,7 @@ pub mod doctor;
 pub mod explain;
 pub mod inject;
 pub mod inspect;
+pub mod output_file;
 pub mod replay;
 pub mod run;
 pub mod scenario;
@@ -70,9 +71,7 @@ impl DaemonArgs {
             None => dxgkrnl::Config::default(),
         };
         crate::artifacts::provide_driver_host([&kernel], &Steps::new())?;
-        if let Some(path) = self.record.as_ref().filter(|path| has_contents(path)) {
-            anyhow::bail!("{} exists: name another file with --record, or remove it", path.display());
-        }
+        refuse_recorded(self.record.as_deref())?;
         Ok(Options {
             record: self.record.clone(),
             record_max: self.record_max,
@@ -87,6 +86,14 @@ impl DaemonArgs {
             ..Options::default()
         })
     }
+}
+
+/// Refuses a file of `--record` that exists.
+fn refuse_recorded(path: Option<&Path>) -> anyhow::Result<()> {
+    if let Some(path) = path.filter(|path| has_contents(path)) {
+        anyhow::bail!("{} exists: name another file with --record, or remove it", path.display());
+    }
+    Ok(())
 }
 
 /// Whether this is a file that a recording would overwrite; a pipe or a device is none.

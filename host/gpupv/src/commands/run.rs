@@ -1,6 +1,7 @@
 //! `gpupv run`: starts a daemon in this process, and a program as its local guest process.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use std::process::ExitStatus;
 
 use anyhow::Context as _;
@@ -40,13 +41,7 @@ async fn run_guest(args: &RunArgs, daemon: &Daemon, artifacts: &Artifacts) -> an
     if args.preload_dev_dxg {
         preload(&mut command, &artifacts.dev_dxg()?);
     }
-    let mut child = command.spawn().with_context(|| {
-        let program = args.command[0].display();
-        match std::path::Path::new(&args.command[0]).exists() {
-            true => format!("cannot start {program}"),
-            false => format!("cannot start {program}: name a program by its path or put it on PATH"),
-        }
-    })?;
+    let mut child = command.spawn().with_context(|| cannot_start(&args.command[0]))?;
     let program = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
     // The program is reaped only after this loop, so no signal can hit a reused process id.
     let mut ended = tokio::task::spawn_blocking(move || child.wait());
@@ -60,6 +55,16 @@ async fn run_guest(args: &RunArgs, daemon: &Daemon, artifacts: &Artifacts) -> an
         };
         // The program may have exited just now.
         let _ = pidfd_send_signal(&program, passed_on);
+    }
+}
+
+/// Names a program that could not be started. A name without a folder was searched on PATH.
+fn cannot_start(program: &OsStr) -> String {
+    let name = program.display();
+    match (program.as_encoded_bytes().contains(&b'/'), Path::new(program).is_file()) {
+        (true, _) => format!("cannot start {name}"),
+        (false, true) => format!("cannot start {name}: it is not on PATH; did you mean ./{name}?"),
+        (false, false) => format!("cannot start {name}: name a program by its path or put it on PATH"),
     }
 }
 

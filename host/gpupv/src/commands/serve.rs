@@ -12,6 +12,7 @@ use proto::limits::BROKER_ENV;
 use sandbox::{CapabilitySet, Files, HeldThreads, Level, Request, User};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::commands::scenario::shell_word;
 use crate::commands::{DaemonArgs, default_directory, device_options, inject};
 use crate::daemon::journal::JournalOptions;
 use crate::daemon::kernel_host::Resumed;
@@ -143,7 +144,8 @@ pub fn run(args: &ServeArgs, drivers: &Registry) -> anyhow::Result<u8> {
     let daemon = Daemon::start(options)?;
     // Until it is dropped, no thread reads what clients send.
     let held_threads = HeldThreads::new();
-    say(format_args!("local programs: {BROKER_ENV}={}", daemon.broker_path().display()));
+    let broker = shell_word(&daemon.broker_path().display().to_string());
+    say(format_args!("local programs: {BROKER_ENV}={broker}"));
     say(format_args!("{}", daemon.kernel_host.budgets));
     if let Some(folder) = &args.journal {
         say_journal(folder, daemon.resumed);

@@ -16,7 +16,7 @@ use crate::program::{
     Act, Action, Binding, Expected, Fault, HandleRef, Kind, Named, Operation, Process, ProcessInfo, Program,
     Setting, Share, Step, Thread, ThreadInfo, Vm, fence_name,
 };
-use crate::script::verbs::STATEMENTS;
+use crate::script::names::is_legal_name;
 
 /// A step that a scenario cannot express.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -221,17 +221,21 @@ impl<'a> Builder<'a> {
 
     /// Returns an unused name that is legal in a scenario: `preferred`, or one with a number.
     fn unused(&self, preferred: &str, otherwise: &str) -> String {
-        let plain = preferred.starts_with(|letter: char| letter.is_ascii_alphabetic())
-            && preferred.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-            && !STATEMENTS.iter().any(|word| word.name == preferred);
+        let plain = is_legal_name(preferred);
         let base = if plain { preferred } else { otherwise };
         let is_taken = |name: &String| {
-            self.program.vms.contains(name) || self.program.threads.iter().any(|thread| thread.name == *name)
+            self.is_actor(name) || self.program.bindings.iter().any(|binding| binding.name == *name)
         };
         let numbered =
             (self.program.threads.len() + self.program.vms.len()..).map(|at| format!("{base}{at}"));
         let mut names = [base.to_owned()].into_iter().filter(|_| plain).chain(numbered);
         names.find(|name| !is_taken(name)).unwrap_or_default()
+    }
+
+    /// Whether a VM, a process or a thread has this name.
+    fn is_actor(&self, name: &str) -> bool {
+        self.program.vms.iter().any(|vm| vm == name)
+            || self.program.threads.iter().any(|thread| thread.name == name)
     }
 
     /// Adds a step of a process's first thread.
@@ -252,7 +256,11 @@ impl<'a> Builder<'a> {
         let process = *self.processes.get(&process).ok_or(NO_PROCESS)?;
         let thread = self.program.processes[process.index()].main;
         let binding = Binding(self.program.bindings.len() as u32);
-        let name = format!("{}{}", kind.letter(), binding.0);
+        let mut name = format!("{}{}", kind.letter(), binding.0);
+        // A program may have the name of a handle, as D0.
+        while self.is_actor(&name) {
+            name.push('_');
+        }
         self.program.bindings.push(Named { name: name.clone(), kind, thread });
         if kind.has_fence() {
             let name = fence_name(&name);

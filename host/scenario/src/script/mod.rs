@@ -14,7 +14,7 @@ mod head;
 mod inject;
 mod lists;
 mod matrix;
-mod names;
+pub(crate) mod names;
 mod operand;
 mod operands;
 mod parse;

@@ -81,11 +81,30 @@ const RESERVED: [&str; 26] = [
     "legacy",
 ];
 
+/// Whether the language uses this text as a word, so that nothing can have it as a name.
+fn is_word(text: &str) -> bool {
+    RESERVED.contains(&text)
+        || signal_flag_names().contains(&text)
+        || STATEMENTS.iter().chain(VERBS.iter()).any(|word| word.name == text)
+}
+
+fn has_legal_letters(text: &str) -> bool {
+    text.starts_with(|letter: char| letter.is_ascii_alphabetic()) && !text.contains(['^', '$', '.'])
+}
+
+/// Whether a scenario can declare this name, of letters, digits and `_`.
+pub(crate) fn is_legal_name(text: &str) -> bool {
+    has_legal_letters(text)
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        && text.len() <= NAME_CHARACTERS_MAX
+        && !is_word(text)
+}
+
 impl Names {
     /// Checks that a name is new and legal.
     fn check_new(&self, token: &Token) -> Result<(), ScriptError> {
         let text = &token.text;
-        if !text.starts_with(|letter: char| letter.is_ascii_alphabetic()) || text.contains(['^', '$', '.']) {
+        if !has_legal_letters(text) {
             let message = format!("`{}` cannot be a name", shortened(text));
             return Err(ScriptError::new(token.span, message)
                 .help("names begin with a letter, as F, D0 or gpu_fence"));
@@ -95,10 +114,7 @@ impl Names {
             let message = format!("the name has {length} characters, the limit is {NAME_CHARACTERS_MAX}");
             return Err(ScriptError::new(token.span, message));
         }
-        let is_word = RESERVED.contains(&text.as_str())
-            || signal_flag_names().contains(&text.as_str())
-            || STATEMENTS.iter().chain(VERBS.iter()).any(|word| word.name == text);
-        if is_word {
+        if is_word(text) {
             return Err(ScriptError::new(
                 token.span,
                 format!("`{text}` is a word of the language, not a name"),
@@ -398,4 +414,36 @@ fn finish<T: Ord>(since: &mut Since<T>, of: T, token: &Token, what: &str) -> Res
 fn quoted(what: &str, name: &str) -> String {
     let bare = what.strip_prefix("a ").or_else(|| what.strip_prefix("an ")).unwrap_or(what);
     format!("{bare} named {name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use dxgkrnl::{Config, Effects, Input, ProcessId, VmId};
+
+    use super::*;
+    use crate::from_trace;
+    use crate::script::{parse, print};
+
+    /// A recording may have processes and VMs of any name; its scenario has to be read again.
+    #[test]
+    fn a_recorded_name_that_is_a_word_of_the_language_becomes_another() {
+        let words = STATEMENTS.iter().chain(VERBS.iter()).map(|word| word.name);
+        let words: Vec<&str> = words.chain(RESERVED).chain(signal_flag_names()).collect();
+        let long = "x".repeat(NAME_CHARACTERS_MAX + 1);
+        for word in words.into_iter().chain([long.as_str(), "9", "a b", "a.b", "D0", "", "p"]) {
+            let inputs = [
+                Input::VmAttached { vm: VmId(1), name: word.into() },
+                Input::ProcessAttached { process: ProcessId(1), vm: VmId(1), pid: 1, name: word.into() },
+                Input::ProcessAttached { process: ProcessId(2), vm: VmId(1), pid: 2, name: word.into() },
+            ];
+            let effects = Effects::default();
+            let steps = inputs.iter().map(|input| (0, input, &effects));
+            let converted = from_trace::program("x", &Config::default(), steps);
+            let text = print(&converted.program);
+            assert!(converted.omitted.is_empty(), "{word}: {text}");
+            let read =
+                parse(&text).unwrap_or_else(|errors| panic!("{word}: {}", errors[0].render("x", &text)));
+            assert_eq!((read[0].vms.len(), read[0].processes.len()), (1, 2), "{word}: {text}");
+        }
+    }
 }

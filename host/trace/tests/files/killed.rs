@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use common::{record, session};
 use dxgkrnl::{Config, Input};
 use session::Step;
-use trace::{Findings, Reader, Record, verify};
+use trace::{Findings, Reader, Record, Recorder, verify};
 
 fn open_block(trace: &Path) -> PathBuf {
     let mut name = trace.as_os_str().to_owned();
@@ -230,4 +230,30 @@ fn a_time_in_the_open_block_is_found() {
     let (first, last) = (steps[30].now, steps[89].now);
     let block = reader.blocks().last().unwrap();
     assert_eq!((block.first_ns, block.last_ns), (first, last));
+}
+
+#[test]
+fn a_recording_refuses_a_path_beside_which_a_killed_recording_left_steps() {
+    let (steps, _) = session::run(36, Config::default(), 20);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.gvt");
+    let mut recorder = common::recorder(&path, &Config::default());
+    for step in &steps {
+        recorder.begin(step.now, &step.input).unwrap();
+        recorder.end(&step.effects).unwrap();
+    }
+    let killed = KilledTrace::of(&path);
+    let (left, saved) = (killed.trace(), killed.folder.path().join("saved.gvt"));
+    std::fs::rename(&left, &saved).unwrap();
+    let record_again = || Recorder::create(&left, &Config::default(), "a test");
+    let error = record_again().err().unwrap().to_string();
+    assert!(error.contains("left.gvt.open has steps of a recording that is no longer "), "{error}");
+    assert!(open_block(&left).exists() && !left.exists());
+    let found = verify(Reader::open(&saved).unwrap()).unwrap().to_string();
+    assert!(found.contains("saved.gvt.open is missing beside it"), "{found}");
+    let replayed = trace::replay(&saved, &drivers::Registry::default(), &mut |_, _| {}).unwrap().to_string();
+    assert!(replayed.contains("saved.gvt.open is missing beside it"), "{replayed}");
+    std::fs::rename(open_block(&left), open_block(&saved)).unwrap();
+    assert_eq!(verify(Reader::open(&saved).unwrap()).unwrap().steps, 20);
+    record_again().unwrap();
 }

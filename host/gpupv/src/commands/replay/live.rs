@@ -28,7 +28,7 @@ pub fn run(args: &ReplayArgs, broker: &Path) -> anyhow::Result<u8> {
     reach(broker)?;
     let artifacts = Artifacts::provide(&steps)?;
     let mut part = PartialReplay::new(broker, &artifacts, vms);
-    each_step(&args.trace, u64::MAX, "a live replay", |step| {
+    let read = each_step(&args.trace, u64::MAX, "a live replay", |step| {
         let waits = &mut |process| {
             steps.step(format!("step #{}: {}", step.sequence, participants.waits(process, step)))
         };
@@ -36,8 +36,9 @@ pub fn run(args: &ReplayArgs, broker: &Path) -> anyhow::Result<u8> {
     })?;
     let played = part.finish()?;
     steps.finish();
-    print_result(args, &played);
-    Ok(if played.differences.is_empty() { OK } else { VERDICT_FAILED })
+    let is_damaged = read.report_damage(&args.trace);
+    print_result(args, &played, is_damaged);
+    Ok(if played.differences.is_empty() && !is_damaged { OK } else { VERDICT_FAILED })
 }
 
 /// Fails if no broker listens at this socket.
@@ -107,7 +108,7 @@ impl Participants {
     }
 }
 
-fn print_result(args: &ReplayArgs, played: &PartialReplayReport) {
+fn print_result(args: &ReplayArgs, played: &PartialReplayReport, is_damaged: bool) {
     let PartialReplayReport { processes, calls, wakes, differences, left_out } = played;
     if args.json {
         let differences = differences
@@ -115,13 +116,14 @@ fn print_result(args: &ReplayArgs, played: &PartialReplayReport) {
             .map(|one| json!({ "sequence": one.sequence, "process": one.process.0, "text": one.text }));
         let value = json!({
             "trace": args.trace, "at": args.at, "vm": args.vm,
-            "verdict": if played.differences.is_empty() { "as recorded" } else { "different" },
+            "verdict": if !played.differences.is_empty() { "different" } else if is_damaged { "damaged" } else { "as recorded" },
             "processes": processes, "calls": calls, "wakes": wakes, "left_out": left_out,
             "differences": differences.collect::<Vec<_>>(),
         });
         return say(format_args!("{value}"));
     }
     let verdict = match differences.len() {
+        0 if is_damaged => "as recorded, up to the damage of the trace".into(),
         0 => "as recorded".into(),
         1 => "1 difference".into(),
         count => format!("{count} differences"),

@@ -23,7 +23,7 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "PLACE")]
     pub from: Option<Stop>,
     /// Stop at this place: seq=120, time=1.5ms (of the daemon's clock, as in `gpupv trace show`),
-    /// fence=p2:0x40000080>=5, wait=p2:7 or note=TEXT. Exit code 2 if the trace does not reach it
+    /// 'fence=p2:0x40000080>=5', wait=p2:7 or note=TEXT. Exit code 2 if the trace does not reach it
     #[arg(long, value_name = "PLACE")]
     pub until: Option<Stop>,
     /// Print the whole state of the kernel where the replay stops

@@ -22,7 +22,8 @@ use scenario::report::Counts;
 use scenario::world::declared_skip;
 
 use crate::commands::scenario::explored::{Exploration, Explored, Skipped, shell_word};
-use crate::commands::scenario::files::Corpus;
+use crate::commands::scenario::files::{Corpus, check_drivers};
+use crate::commands::scenario::jobs;
 use crate::commands::scenario::panics;
 use crate::commands::scenario::ranges::{SeedRange, Shard};
 use crate::commands::scenario::report_file::{Content, ReportFile, Sink};
@@ -91,7 +92,7 @@ pub struct ExploreArgs {
     #[arg(long, value_name = "TEXT", conflicts_with = "random")]
     pub case: Option<String>,
     /// Seeds to run at the same time; the output is the same for any number [default: one for each processor]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = jobs)]
     pub jobs: Option<NonZeroUsize>,
     /// Only part K of N of the seeds, counted from 0
     #[arg(long, value_name = "K/N")]
@@ -330,6 +331,10 @@ pub fn run(args: &ExploreArgs, drivers: &Registry) -> anyhow::Result<u8> {
     let (model, link) = (ModelBackend { drivers: drivers.clone() }, LinkBackend { drivers: drivers.clone() });
     panics::print_each_once();
     let subjects = subjects(args)?;
+    let is_run = |subject: &&Subject| subject.skip(args).is_none();
+    let cases = subjects.iter().filter(is_run);
+    let cases = cases.filter_map(|subject| Some((subject.name.as_str(), subject.program.as_ref()?)));
+    check_drivers(cases, drivers)?;
     if let Some(seed) = args.log {
         let [subject] = subjects.as_slice() else {
             bail!("--log needs exactly one case: choose it with --case")

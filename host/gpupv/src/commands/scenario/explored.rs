@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::fs;
-use std::path::Path;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use scenario::Backend;
@@ -69,7 +70,6 @@ impl Explored {
         let subject: String = self.subject.chars().map(safe).collect();
         let mut names = Vec::new();
         for found in &self.report.failures {
-            let path = folder.join(format!("{subject}-seed-{}.scn", found.seed));
             let text = format!(
                 "# Shrunk from seed {} of {} at commit {}: {}.\n# It fails with seed {}.\n{}",
                 found.seed,
@@ -79,7 +79,7 @@ impl Explored {
                 found.shrunk_seed,
                 found.shrunk
             );
-            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+            let path = save_as(folder, &format!("{subject}-seed-{}", found.seed), &text)?;
             names.push(path.display().to_string());
         }
         Ok(names)
@@ -93,6 +93,25 @@ impl Explored {
         let report = Report::from_json(&value["report"])?;
         Ok(Explored { subject: text(value, "subject")?, command: text(value, "command")?, report })
     }
+}
+
+/// Writes a scenario under this name, with a number if another file has the name, which may have been edited. The same
+/// text is written once.
+fn save_as(folder: &Path, name: &str, text: &str) -> anyhow::Result<PathBuf> {
+    let mut path = folder.join(format!("{name}.scn"));
+    for number in 2.. {
+        let doing = || format!("cannot write {}", path.display());
+        match File::create_new(&path) {
+            Ok(mut file) => {
+                file.write_all(text.as_bytes()).with_context(doing)?;
+                break;
+            }
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error).with_context(doing),
+            Err(_) if fs::read(&path).is_ok_and(|saved| saved == text.as_bytes()) => break,
+            Err(_) => path = folder.join(format!("{name}-{number}.scn")),
+        }
+    }
+    Ok(path)
 }
 
 /// A case that its file skips on the backend of the exploration. Each shard has it.

@@ -1,15 +1,17 @@
 //! Finds scenario files below the given paths, reads them, and collects their errors.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use drivers::Registry;
 use scenario::Program;
 use scenario::limits::FILE_BYTES_MAX;
 use scenario::script::{ScriptError, Span, parse_bytes};
 
-use crate::output::say_error;
+use crate::artifacts::provide_driver_host;
+use crate::output::{Steps, say_error};
 
 /// A file that has been read.
 pub struct ScenarioFile {
@@ -82,6 +84,27 @@ impl Corpus {
             }
         }
     }
+}
+
+/// Fails if an adapter of a case names a driver that is not registered, or a shared object that cannot be loaded. A case
+/// that does not use the adapter would pass without it.
+pub fn check_drivers<'a>(
+    cases: impl Iterator<Item = (&'a str, &'a Program)> + Clone,
+    drivers: &Registry,
+) -> anyhow::Result<()> {
+    provide_driver_host(cases.clone().map(|(_, program)| &program.setting.kernel), &Steps::new())?;
+    let mut checked = BTreeMap::new();
+    let mut wrong = BTreeSet::new();
+    for (name, program) in cases {
+        for (number, adapter) in program.setting.kernel.adapters.iter().enumerate() {
+            let why = checked.entry(&adapter.kmd).or_insert_with_key(|kmd| drivers.check_driver(kmd).err());
+            wrong.extend(why.as_ref().map(|why| format!("{name}: adapter {number}: {why}")));
+        }
+    }
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    bail!("{}", Vec::from_iter(wrong).join("\n"))
 }
 
 /// Returns the files and those below the folders, in the order of the paths, each once.

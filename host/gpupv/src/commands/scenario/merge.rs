@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use scenario::report::{SuiteReport, merge_suites};
 
+use crate::commands::output_file::refuse_input;
 use crate::commands::scenario::explore::{SaveArgs, Totals, conclude};
 use crate::commands::scenario::explored::Exploration;
 use crate::commands::scenario::ranges::Shard;
@@ -67,8 +68,8 @@ fn reports_of(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
 
 fn read_all(paths: &[PathBuf]) -> anyhow::Result<Parts> {
     let (mut explored, mut suites, mut shards) = (None::<Exploration>, Vec::new(), Vec::new());
-    for path in files(paths)? {
-        let ReportFile { shard, content } = ReportFile::read(&path)?;
+    for path in paths {
+        let ReportFile { shard, content } = ReportFile::read(path)?;
         shards.extend(shard);
         match content {
             Content::Explored(all) => explored.get_or_insert_default().extend(all),
@@ -132,7 +133,13 @@ fn merge_runs(parts: Vec<SuiteReport>, args: &MergeArgs) -> anyhow::Result<u8> {
 }
 
 pub fn run(args: &MergeArgs) -> anyhow::Result<u8> {
-    match read_all(&args.reports)? {
+    let files = files(&args.reports)?;
+    let read: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
+    let report = args.report.as_deref().map(|path| ("--report", path));
+    for (option, path) in args.files.named().into_iter().chain(report) {
+        refuse_input(path, option, &read)?;
+    }
+    match read_all(&files)? {
         Parts::Explored(parts) => merge_explored(parts, args),
         Parts::Suites(parts) => merge_runs(parts, args),
     }

@@ -21,12 +21,14 @@ mod run_files;
 mod tests;
 mod work;
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use drivers::Registry;
 
 pub use backends::BackendRunner;
+pub(crate) use explored::shell_word;
 
 /// Arguments of `gpupv scenario`.
 #[derive(Args, Debug)]
@@ -62,10 +64,15 @@ pub struct PathArgs {
 pub fn run(args: &ScenarioArgs, drivers: &Registry) -> anyhow::Result<u8> {
     match &args.command {
         ScenarioCommand::New(args) => new::run(args),
-        ScenarioCommand::Check(args) => check::run(args),
+        ScenarioCommand::Check(args) => check::run(args, drivers),
         ScenarioCommand::List(args) => list::run(args),
         ScenarioCommand::Run(args) => run_files::run(args, drivers),
         ScenarioCommand::Explore(args) => explore::run(args, drivers),
         ScenarioCommand::Merge(args) => merge::run(args),
     }
+}
+
+/// Parses `--jobs`.
+fn jobs(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse().map_err(|_| "it is a number of cases that run at the same time, from 1".into())
 }

@@ -12,6 +12,7 @@ use scenario::report::SuiteReport;
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
+use crate::commands::output_file::{refuse_other_kind, without_name};
 use crate::commands::scenario::explored::Exploration;
 use crate::commands::scenario::ranges::Shard;
 
@@ -80,6 +81,10 @@ pub enum Sink {
 impl Sink {
     pub fn open(path: Option<&Path>) -> anyhow::Result<Sink> {
         let Some(path) = path else { return Ok(Sink::Nowhere) };
+        refuse_other_kind(path, "--report", "report of an earlier run", |bytes| {
+            let value = serde_json::from_slice::<Value>(bytes).unwrap_or_default();
+            value.get("reports").or(value.get("suite")).is_some()
+        })?;
         Sink::named(path).with_context(|| cannot_write(path))
     }
 
@@ -97,7 +102,8 @@ impl Sink {
         let file = tempfile::Builder::new()
             .prefix(&format!(".{}-", name.to_string_lossy()))
             .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))
-            .tempfile_in(folder.unwrap_or(Path::new(".")))?;
+            .tempfile_in(folder.unwrap_or(Path::new(".")))
+            .map_err(without_name)?;
         match fs::remove_file(path) {
             // There is none, or another attempt of this shard has removed it.
             Err(error) if error.kind() == ErrorKind::NotFound => {}

@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use scenario::report::Results;
+use serde_json::Value;
+
+use crate::commands::output_file::refuse_other_kind;
 
 /// The files to write.
 #[derive(Args, Debug)]
@@ -25,9 +28,28 @@ pub struct ResultFiles {
 impl ResultFiles {
     /// Returns the flag of a file that is to be written.
     pub fn any(&self) -> Option<&'static str> {
-        let flags = [("--json-file", &self.json_file), ("--junit", &self.junit), ("--tap", &self.tap)];
-        flags.iter().find_map(|(flag, path)| path.as_ref().map(|_| *flag))
+        self.named().first().map(|(flag, _)| *flag)
     }
+
+    /// The files that are to be written, with their flags.
+    pub fn named(&self) -> Vec<(&'static str, &Path)> {
+        let flags = [("--json-file", &self.json_file), ("--junit", &self.junit), ("--tap", &self.tap)];
+        flags.into_iter().filter_map(|(flag, path)| Some((flag, path.as_deref()?))).collect()
+    }
+}
+
+/// Refuses to replace files that are no results of an earlier run. Checked before any file is truncated.
+fn refuse_others(args: &ResultFiles) -> anyhow::Result<()> {
+    for (flag, path) in args.named() {
+        refuse_other_kind(path, flag, "result of an earlier run", |bytes| match flag {
+            "--tap" => bytes.starts_with(b"TAP version 14"),
+            "--junit" => {
+                bytes.starts_with(b"<?xml") && String::from_utf8_lossy(bytes).contains("\"gpupv scenario\"")
+            }
+            _ => serde_json::from_slice::<Value>(bytes).is_ok_and(|value| value.get("left_out").is_some()),
+        })?;
+    }
+    Ok(())
 }
 
 /// The result files, opened before any case runs.
@@ -40,6 +62,7 @@ pub struct Sinks {
 impl Sinks {
     pub fn open(args: &ResultFiles) -> anyhow::Result<Sinks> {
         refuse_equal(args)?;
+        refuse_others(args)?;
         let open = |path: &Option<PathBuf>| -> anyhow::Result<Option<(PathBuf, File)>> {
             let Some(path) = path else { return Ok(None) };
             let file = File::create(path).with_context(|| cannot_write(path))?;
@@ -67,10 +90,8 @@ impl Sinks {
 
 /// Refuses two kinds of results in one file, which would overwrite each other. Checked before any file is truncated.
 fn refuse_equal(args: &ResultFiles) -> anyhow::Result<()> {
-    let flags = [("--json-file", &args.json_file), ("--junit", &args.junit), ("--tap", &args.tap)];
     let mut taken: Vec<(&str, PathBuf)> = Vec::new();
-    for (flag, path) in flags {
-        let Some(path) = path else { continue };
+    for (flag, path) in args.named() {
         let absolute = std::path::absolute(path).with_context(|| cannot_write(path))?;
         if let Some((other, _)) = taken.iter().find(|(_, taken)| *taken == absolute) {
             bail!("{other} and {flag} both write {}: give each a file of its own", path.display());

@@ -14,7 +14,8 @@ use scenario::report::{CaseResult, Results, SuiteReport};
 use scenario::shards::shard;
 use scenario::world::declared_skip;
 
-use crate::commands::scenario::files::{Corpus, ScenarioFile, find_all};
+use crate::commands::scenario::files::{Corpus, ScenarioFile, check_drivers, find_all};
+use crate::commands::scenario::jobs;
 use crate::commands::scenario::ranges::Shard;
 use crate::commands::scenario::report_file::{Content, ReportFile, Sink};
 use crate::commands::scenario::result_files::{ResultFiles, Sinks};
@@ -64,7 +65,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "WORD")]
     pub tag: Option<String>,
     /// Cases to run at the same time [default: one for each processor]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = jobs)]
     pub jobs: Option<NonZeroUsize>,
     /// Backends `local` and `vm`: send all messages through sockets, not through memory that processes and daemon share
     #[arg(long)]
@@ -176,6 +177,9 @@ pub fn run(args: &RunArgs, drivers: &Registry) -> anyhow::Result<u8> {
     let cases = args.cases(&files)?;
     let is_chosen = |backend: &Backend| args.backends.iter().any(|choice| choice.is(*backend));
     let chosen: Vec<Backend> = Backend::ALL.into_iter().filter(is_chosen).collect();
+    let is_run =
+        |work: &&Work<'_>| chosen.iter().any(|backend| declared_skip(work.program, *backend).is_none());
+    check_drivers(cases.iter().filter(is_run).map(|work| (work.file.name.as_str(), work.program)), drivers)?;
     let digest = args.report.as_ref().map(|_| digest_of(&all, &part, &files, args)).transpose()?;
     let sinks = Sinks::open(&args.files)?;
     let sink = Sink::open(args.report.as_deref())?;

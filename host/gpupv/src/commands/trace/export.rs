@@ -1,14 +1,13 @@
 //! `gpupv trace export`: writes a trace as a page for people, or as a Perfetto trace.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use drivers::Registry;
 use timeline::Timeline;
 
 use super::{Window, timeline_of, title_of};
+use crate::commands::output_file::{OutputFile, Replace};
 use crate::output::{pass_on, say};
 
 /// Format of the output.
@@ -37,33 +36,33 @@ pub struct ExportArgs {
     /// Format of the output
     #[arg(long, value_enum, default_value = "html")]
     format: Format,
-    /// Output file; - for standard output. The default is a file beside the trace, which must not exist
+    /// Output file, which must not exist; - for standard output. The default is a file beside the trace
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    replace: Replace,
     #[command(flatten)]
     window: Window,
 }
 
 pub fn run(args: &ExportArgs, drivers: &Registry) -> anyhow::Result<u8> {
     let options = args.window.options()?;
-    let output = match &args.output {
-        Some(output) => output.clone(),
-        None => {
-            let beside = args.trace.with_extension(args.format.extension());
-            if beside.exists() {
-                bail!("{} exists: name a file with --output, or remove it", beside.display());
-            }
-            beside
-        }
-    };
+    let beside = || args.trace.with_extension(args.format.extension());
+    let path = args.output.clone().unwrap_or_else(beside);
+    let is_stdout = path == Path::new("-");
+    let (replace, read) = (args.replace, [&*args.trace]);
+    let output = OutputFile { path: &path, option: "--output", replace, read: &read };
+    if !is_stdout {
+        output.check()?;
+    }
     let (timeline, code) = timeline_of(&args.trace, drivers, &options)?;
     let bytes = picture(args, &timeline);
-    if output == Path::new("-") {
+    if is_stdout {
         pass_on(&bytes);
         return Ok(code);
     }
-    write(&output, &bytes)?;
-    say(format_args!("{}: {} bytes, {} steps", output.display(), bytes.len(), timeline.events.len()));
+    output.write(&bytes)?;
+    say(format_args!("{}: {} bytes, {} steps", path.display(), bytes.len(), timeline.events.len()));
     Ok(code)
 }
 
@@ -72,20 +71,4 @@ fn picture(args: &ExportArgs, timeline: &Timeline) -> Vec<u8> {
         Format::Html => timeline::html::export(timeline, &title_of(&args.trace)).into_bytes(),
         Format::Pftrace => timeline::perfetto::export(timeline),
     }
-}
-
-/// Writes the whole file or nothing: a full disk leaves no partial picture under its name.
-fn write(output: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let folder = match output.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
-    let doing = || format!("cannot write {}", output.display());
-    let mut file = tempfile::NamedTempFile::new_in(folder).with_context(doing)?;
-    file.write_all(bytes).with_context(doing)?;
-    // Readable by others, as any file that a command writes.
-    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-    file.as_file().set_permissions(readable).with_context(doing)?;
-    file.persist(output).map_err(|error| error.error).with_context(doing)?;
-    Ok(())
 }

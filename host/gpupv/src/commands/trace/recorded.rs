@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use drivers::Registry;
 use dxgkrnl::{Config, Effects, Input, Nanos};
 use scenario::from_trace::{self, Converted};
-use trace::{Next, Player, Reader, Record, Step, Stop};
+use trace::{Lost, Next, Player, Reader, Record, Step, Stop};
 
 use crate::output::complain;
 
@@ -14,13 +14,32 @@ use crate::output::complain;
 pub struct Recorded {
     pub converted: Converted,
     pub steps: Vec<(Nanos, Input, Effects)>,
+    /// Whether later steps are lost.
+    pub is_damaged: bool,
+}
+
+/// What [`each_step`] read.
+pub struct ReadSteps {
+    pub config: Config,
+    /// The damage after the last step that was read.
+    pub lost: Option<Lost>,
+}
+
+impl ReadSteps {
+    /// Reports the damage. Returns whether there is any.
+    pub fn report_damage(&self, path: &Path) -> bool {
+        if let Some(lost) = &self.lost {
+            complain(format_args!("{}: only the steps before the damage are used: {lost}", path.display()));
+        }
+        self.lost.is_some()
+    }
 }
 
 /// Reads a trace, and reports the steps that a scenario cannot express.
 pub fn read(path: &Path, until: Option<&Stop>, drivers: &Registry) -> anyhow::Result<Recorded> {
     let before = until.map(|stop| step_of(path, stop, drivers)).transpose()?.unwrap_or(u64::MAX);
     let mut steps = Vec::new();
-    let config = each_step(path, before, "a scenario", |step| {
+    let read = each_step(path, before, "a scenario", |step| {
         let Step { now, input, effects, .. } = std::mem::take(step);
         steps.push((now, input, effects));
         Ok(())
@@ -28,9 +47,10 @@ pub fn read(path: &Path, until: Option<&Stop>, drivers: &Registry) -> anyhow::Re
     let title =
         path.file_stem().map_or_else(String::new, |name| name.to_string_lossy().replace(['"', '\\'], "_"));
     let inputs = steps.iter().map(|(now, input, effects)| (*now, input, effects));
-    let converted = from_trace::program(&format!("recorded in {title}"), &config, inputs);
+    let converted = from_trace::program(&format!("recorded in {title}"), &read.config, inputs);
+    let is_damaged = read.report_damage(path);
     report_omitted(path, &converted);
-    Ok(Recorded { converted, steps })
+    Ok(Recorded { converted, steps, is_damaged })
 }
 
 /// Passes each step from the first one, up to but not including step `before`, to `take`. `what` names the use, for
@@ -40,7 +60,7 @@ pub fn each_step(
     before: u64,
     what: &str,
     mut take: impl FnMut(&mut Step) -> anyhow::Result<()>,
-) -> anyhow::Result<Config> {
+) -> anyhow::Result<ReadSteps> {
     let mut reader = Reader::open(path)?;
     let first = reader.header().first_step;
     if first > 1 {
@@ -51,15 +71,13 @@ pub fn each_step(
         );
     }
     let mut step = Step::default();
+    let mut damage = None;
     loop {
         match reader.next_into(&mut step)? {
             Next::Step if step.sequence >= before => break,
             Next::Step => take(&mut step)?,
             Next::Other(Record::Lost(lost)) if lost.loses_steps() => {
-                complain(format_args!(
-                    "{}: only the steps before the damage are used: {lost}",
-                    path.display()
-                ));
+                damage = Some(lost);
                 break;
             }
             Next::Other(Record::Unknown { sequence, kind }) => {
@@ -72,7 +90,7 @@ pub fn each_step(
             Next::End => break,
         }
     }
-    Ok(reader.header().config.clone())
+    Ok(ReadSteps { config: reader.header().config.clone(), lost: damage })
 }
 
 /// Returns the number of the step that follows a place.
@@ -104,11 +122,4 @@ fn report_omitted(path: &Path, converted: &Converted) {
             if count > 1 { format!(", and {} more like it", count - 1) } else { String::new() }
         ));
     }
-}
-
-/// Writes a scenario to the file of `--output`.
-pub fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    std::fs::write(path, text).with_context(|| {
-        format!("cannot write {}: name a file in a folder that exists with --output", path.display())
-    })
 }

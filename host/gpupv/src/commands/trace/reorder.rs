@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use trace::Stop;
 
 use super::recorded::{self, Recorded};
+use crate::commands::output_file::{OutputFile, Replace};
 use crate::output::{OK, Progress, VERDICT_FAILED, say};
 
 /// Arguments of `gpupv trace reorder`.
@@ -18,7 +19,7 @@ use crate::output::{OK, Progress, VERDICT_FAILED, say};
                         before they are used, and a woken process continues after its waker. A process is assumed not to \
                         have read its fence memory. The first half of the orders reverses one race each, \
                         the rest is drawn at random. Exit codes: 0 no order hangs or breaks a law (other final values \
-                        are reported), 1 one does, 2 an error."
+                        are reported), 1 one does or the trace is damaged, 2 an error."
 )]
 pub struct ReorderArgs {
     /// The trace file (.gvt), from its first step on
@@ -29,18 +30,24 @@ pub struct ReorderArgs {
     /// Seed of the randomly drawn orders
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-    /// Use only the steps before this place: seq=120, time=1.5ms, fence=p2:0x40000080>=5, wait=p2:7 or note=TEXT
+    /// Use only the steps before this place: seq=120, time=1.5ms, 'fence=p2:0x40000080>=5', wait=p2:7 or note=TEXT
     #[arg(long, value_name = "PLACE")]
     pub until: Option<Stop>,
     /// Write the first failure as a scenario (.scn) with the fewest steps that show it
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub replace: Replace,
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
 }
 
 pub fn run(args: &ReorderArgs, drivers: &Registry) -> anyhow::Result<u8> {
+    let (replace, read) = (args.replace, [&*args.trace]);
+    let output =
+        args.output.as_deref().map(|path| OutputFile { path, option: "--output", replace, read: &read });
+    output.as_ref().map_or(Ok(()), OutputFile::check)?;
     let recorded = recorded::read(&args.trace, args.until.as_ref(), drivers)?;
     let progress = Progress::new("orders", args.orders);
     let budget = Budget { orders: args.orders, seed: args.seed };
@@ -48,15 +55,15 @@ pub fn run(args: &ReorderArgs, drivers: &Registry) -> anyhow::Result<u8> {
         reorder(&recorded.converted, budget, drivers, &mut |done| progress.set(done, args.orders, 0));
     progress.finish();
     let failure = reordered.found.iter().find(|found| found.outcome.is_failure());
-    if let (Some(path), Some(Found { smallest: Some(text), .. })) = (&args.output, failure) {
-        recorded::write(path, text)?;
+    if let (Some(output), Some(Found { smallest: Some(text), .. })) = (&output, failure) {
+        output.write(text.as_bytes())?;
     }
     if args.json {
         say(format_args!("{:#}", to_json(args, &recorded, &reordered)));
     } else {
         print_result(args, &recorded, &reordered);
     }
-    Ok(if failure.is_some() { VERDICT_FAILED } else { OK })
+    Ok(if failure.is_some() || recorded.is_damaged { VERDICT_FAILED } else { OK })
 }
 
 /// Describes how an order differs from the recorded one.
@@ -94,6 +101,9 @@ fn print_result(args: &ReorderArgs, recorded: &Recorded, reordered: &Reordered) 
     match &args.output {
         Some(path) if found.iter().any(|found| found.outcome.is_failure() && found.smallest.is_some()) => {
             say(format_args!("reproduce the first with: gpupv scenario run {}", path.display()));
+        }
+        _ if found.is_empty() && recorded.is_damaged => {
+            say(format_args!("each has the recorded outcome, up to the damage of the trace"));
         }
         _ if found.is_empty() => say(format_args!("each has the recorded outcome")),
         _ => {}

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use drivers::Registry;
-use timeline::Timeline;
 use timeline::lanes::{self, Selection};
-use timeline::vmbus;
+use timeline::{Timeline, TrackKind, vmbus};
 use trace::Reader;
 
 use super::timeline_of;
+use crate::daemon::naming::recorded_process_named;
 use crate::output::say;
 
 /// Arguments of `gpupv trace show`.
@@ -28,7 +28,7 @@ pub struct ShowArgs {
     /// All steps that name a fence: F3, or a handle of a process, p2:0x40000080
     #[arg(long, value_name = "FENCE", group = "what")]
     fence: Option<String>,
-    /// All steps of a process, and its wake-ups: p2
+    /// All steps of a process, and its wake-ups, by its name or its number: p2
     #[arg(long, value_name = "PROCESS", group = "what")]
     process: Option<String>,
     /// The last N steps; the default is 60
@@ -96,22 +96,32 @@ fn selection(args: &ShowArgs, timeline: &Timeline) -> anyhow::Result<Selection> 
                 format!("{wait:?} is no wait: name a process and an event, such as p2:17")
             })?;
             let event = event.parse().with_context(|| format!("{event:?} is no event: it is a number"))?;
-            Selection::Wait(number_of(process)?, event)
+            Selection::Wait(process_of(process, timeline)?, event)
         }
         ShowArgs { fence: Some(fence), .. } => Selection::Fence(fence_of(fence, timeline)?),
-        ShowArgs { process: Some(process), .. } => Selection::Process(number_of(process)?),
+        ShowArgs { process: Some(process), .. } => Selection::Process(process_of(process, timeline)?),
         ShowArgs { last, .. } => Selection::Last(last.unwrap_or(60)),
     })
 }
 
-fn number_of(process: &str) -> anyhow::Result<u32> {
-    let digits = process.strip_prefix('p').unwrap_or(process);
-    digits.parse().with_context(|| format!("{process:?} is no process: write it like p2"))
+fn process_of(wanted: &str, timeline: &Timeline) -> anyhow::Result<u32> {
+    let processes = timeline.tracks.iter().filter_map(|track| match track.kind {
+        // Its name has its number in front.
+        TrackKind::Process { process, .. } => {
+            Some((process.0, track.name.split_once(' ').map_or("", |(_, name)| name)))
+        }
+        TrackKind::Kernel
+        | TrackKind::Vm(_)
+        | TrackKind::Queue { .. }
+        | TrackKind::Adapter(_)
+        | TrackKind::Engine(_) => None,
+    });
+    recorded_process_named(wanted, processes).map_err(anyhow::Error::msg)
 }
 
 fn fence_of(text: &str, timeline: &Timeline) -> anyhow::Result<u32> {
     if let Some((process, handle)) = text.split_once(':') {
-        let process = dxgkrnl::ProcessId(number_of(process)?);
+        let process = dxgkrnl::ProcessId(process_of(process, timeline)?);
         let digits = handle.strip_prefix("0x").unwrap_or(handle);
         let handle = u32::from_str_radix(digits, 16)
             .with_context(|| format!("{handle:?} is no handle: write it like 0x40000080"))?;

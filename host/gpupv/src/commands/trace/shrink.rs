@@ -3,14 +3,15 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Context as _, bail};
+use anyhow::{anyhow, bail};
 use clap::Args;
 use drivers::Registry;
-use scenario::explore::recording::{Kept, Smallest, reduce, wrong};
+use scenario::explore::recording::{Kept, NotReduced, Smallest, reduce, wrong};
 use serde_json::json;
 use trace::Stop;
 
 use super::recorded;
+use crate::commands::output_file::{OutputFile, Replace};
 use crate::output::{OK, Steps, complain, say};
 
 /// Arguments of `gpupv trace shrink`.
@@ -26,18 +27,24 @@ pub struct ShrinkArgs {
     /// The failure that must stay: a verdict of `gpupv why`, such as cycle, or note=TEXT; may be given several times
     #[arg(long, value_name = "VERDICT")]
     pub keep: Vec<Kept>,
-    /// Use only the steps before this place: seq=120, time=1.5ms, fence=p2:0x40000080>=5, wait=p2:7 or note=TEXT
+    /// Use only the steps before this place: seq=120, time=1.5ms, 'fence=p2:0x40000080>=5', wait=p2:7 or note=TEXT
     #[arg(long, value_name = "PLACE")]
     pub until: Option<Stop>,
     /// Write the scenario (.scn) here instead of to standard output
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub replace: Replace,
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
 }
 
 pub fn run(args: &ShrinkArgs, drivers: &Registry) -> anyhow::Result<u8> {
+    let (replace, read) = (args.replace, [&*args.trace]);
+    let output =
+        args.output.as_deref().map(|path| OutputFile { path, option: "--output", replace, read: &read });
+    output.as_ref().map_or(Ok(()), OutputFile::check)?;
     let steps = Steps::new();
     steps.step(format!("reading {}", args.trace.display()));
     let recorded = recorded::read(&args.trace, args.until.as_ref(), drivers)?;
@@ -47,12 +54,17 @@ pub fn run(args: &ShrinkArgs, drivers: &Registry) -> anyhow::Result<u8> {
     let words: Vec<String> = kept.iter().map(Kept::to_string).collect();
     steps.step(format!("shrinking {} steps that show: {}", recorded.steps.len(), words.join(", ")));
     let begun = Instant::now();
-    let smallest = reduce(program, &kept, drivers).with_context(|| {
-        format!("cannot shrink {}: `gpupv why` shows the waits of a trace", args.trace.display())
+    let smallest = reduce(program, &kept, drivers).map_err(|error| {
+        let trace = args.trace.display();
+        let hint = match &error {
+            NotReduced::Otherwise(_) => format!("; `gpupv why {trace}` shows its waits"),
+            NotReduced::NotSaid => String::new(),
+        };
+        anyhow!("cannot shrink {trace}: {error}{hint}")
     })?;
     steps.finish();
-    if let Some(path) = &args.output {
-        recorded::write(path, &smallest.text)?;
+    if let Some(output) = output {
+        output.write(smallest.text.as_bytes())?;
     }
     print_result(args, &recorded.steps.len(), &words, &smallest, begun);
     Ok(OK)

@@ -12,6 +12,7 @@ use proto::control::{WhyReply, WhyRequest};
 use tonic::Code;
 
 use crate::commands::default_directory;
+use crate::commands::output_file::{OutputFile, Replace};
 use crate::daemon::control;
 use crate::daemon::naming::length_of_time;
 use crate::output::{OK, VERDICT_FAILED, say, say_error};
@@ -28,7 +29,7 @@ pub struct WhyArgs {
     #[arg(long, value_name = "DIR", conflicts_with = "trace")]
     pub directory: Option<PathBuf>,
     /// Place in the trace: after the step of this number (120), at this time (2ms, 1.5s), or a place as in `gpupv
-    /// replay` (fence=p2:0x40000080>=5, wait=p2:7)
+    /// replay` ('fence=p2:0x40000080>=5', wait=p2:7)
     #[arg(long, value_name = "SEQUENCE|TIME|PLACE", requires = "trace")]
     pub at: Option<TracePosition>,
     /// Only waits of this process, by its name or its number in `gpupv inspect`
@@ -46,9 +47,12 @@ pub struct WhyArgs {
     /// Print the causes as JSON
     #[arg(long)]
     pub json: bool,
-    /// Write a picture of the chains of waits, as SVG
+    /// Write a picture of the chains of waits, as SVG, into a file that must not exist
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
+    /// Replace the file of --svg if it exists
+    #[arg(long, requires = "svg")]
+    pub force: bool,
     /// Keep running, and print each wait once when it becomes older than this: 500ms, 10s
     #[arg(long, value_name = "AGE", value_parser = length_of_time, conflicts_with_all = ["trace", "svg"])]
     pub watch: Option<u64>,
@@ -65,9 +69,17 @@ impl WhyArgs {
             picture: self.svg.is_some(),
         }
     }
+
+    /// Passes the file of the picture, if there is one.
+    fn picture(&self, then: impl FnOnce(OutputFile<'_>) -> anyhow::Result<()>) -> anyhow::Result<()> {
+        let Some(path) = &self.svg else { return Ok(()) };
+        let read: Vec<&Path> = self.trace.as_deref().into_iter().collect();
+        then(OutputFile { path, option: "--svg", replace: Replace { force: self.force }, read: &read })
+    }
 }
 
 pub fn run(args: &WhyArgs, drivers: &Registry) -> anyhow::Result<u8> {
+    args.picture(|picture| picture.check())?;
     if let Some(trace) = &args.trace {
         let recorded_reply = replayed::ask(trace, args, drivers)?;
         // The position in the trace goes to standard error, so that the answer stays alone.
@@ -99,19 +111,8 @@ async fn ask(client: &mut Client, request: WhyRequest) -> anyhow::Result<WhyRepl
 }
 
 fn print(args: &WhyArgs, reply: &WhyReply) -> anyhow::Result<u8> {
-    if let Some(path) = &args.svg {
-        write(path, &reply.svg)?;
-    }
+    args.picture(|picture| picture.write(reply.svg.as_bytes()))?;
     let text = if args.json { &reply.json } else { &reply.text };
     say(format_args!("{}", text.trim_end()));
     Ok(if reply.causes.iter().any(|cause| cause.stuck) { VERDICT_FAILED } else { OK })
-}
-
-fn write(path: &Path, svg: &str) -> anyhow::Result<()> {
-    std::fs::write(path, svg).with_context(|| {
-        format!(
-            "cannot write the picture to {}: name a file in a folder that exists with --svg",
-            path.display()
-        )
-    })
 }

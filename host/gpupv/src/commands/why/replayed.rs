@@ -12,8 +12,8 @@ use proto::control::WhyReply;
 use trace::{Player, PlayerStep, Reader, Stop};
 
 use super::WhyArgs;
-use crate::daemon::naming::{length_of_time, process_named};
-use crate::daemon::why_reply::to_reply;
+use crate::daemon::naming::{length_of_time, recorded_process_named};
+use crate::daemon::why_reply::{no_such_wait, to_reply};
 use crate::output::Steps;
 
 /// A position in a trace.
@@ -90,13 +90,16 @@ pub fn ask(path: &Path, args: &WhyArgs, registry: &Registry) -> anyhow::Result<W
     let kernel = player.kernel();
     let process = args.process.as_deref().map(|wanted| {
         let processes = kernel.snapshot().processes;
-        process_named(wanted, processes.iter().map(|one| (one.process, one.name.as_str())))
+        recorded_process_named(wanted, processes.iter().map(|one| (one.process, one.name.as_str())))
     });
     let process = process.transpose().map_err(anyhow::Error::msg)?;
     let defaults = Question::default();
     let most = args.most.map_or(defaults.most, |most| most as usize);
     let question = Question { process, event: args.wait, most, now, ..defaults };
     let why = kernel.why_and_what_if(&question, || if args.no_trials { None } else { player.copy().ok() });
+    if let Some(error) = no_such_wait(&question, &why, |question| kernel.why(question)) {
+        bail!("{}: {error}", path.display());
+    }
     let mut upto = Upto { next: player.next(), cut }.to_string();
     if args.at.is_none()
         && why.causes.is_empty()
@@ -140,9 +143,12 @@ fn to_the_end(player: &mut Player) -> anyhow::Result<Option<String>> {
             }
             PlayerStep::End { .. } => return Ok(cut),
             PlayerStep::Over => {
-                return Ok(
-                    cut.or_else(|| Some("the trace has no end record, as after a kill of the daemon".into()))
-                );
+                let missing = player.reader().missing_open_block().map_or_else(String::new, |open| {
+                    format!(", and no steps, because {} is missing beside it", open.display())
+                });
+                let killed =
+                    || format!("the trace has no end record, as after a kill of the daemon{missing}");
+                return Ok(cut.or_else(|| Some(killed())));
             }
         }
     }
