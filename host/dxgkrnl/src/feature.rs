@@ -45,3 +45,14 @@ impl Features {
         FeatureId::MODELLED.into_iter().filter(|feature| self.offers(*feature)).collect()
     }
 }
+
+/// The first WDDM version whose drivers have a feature, as [`crate::AdapterConfig::wddm_version`]; 0 if no document
+/// names one. Windows 11 21H2 and WDDM 3.0 are one release, so an older system is one that lacks the feature (EVT-024).
+pub(crate) fn first_wddm_version(feature: FeatureId) -> u32 {
+    match feature {
+        FeatureId::HWSCH => 2400,
+        FeatureId::KMD_SIGNAL_CPU_EVENT => 3000,
+        FeatureId::NATIVE_FENCE | FeatureId::USER_MODE_SUBMISSION => 3200,
+        _ => 0,
+    }
+}

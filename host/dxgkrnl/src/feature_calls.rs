@@ -2,6 +2,7 @@
 
 use crate::ProcessId;
 use crate::error::{CallResult, Refusal, refuse};
+use crate::feature::first_wddm_version;
 use crate::kernel::Kernel;
 use alloc::format;
 use alloc::string::String;
@@ -18,17 +19,6 @@ const NOT_MODELLED: [FeatureId; 7] = [
     FeatureId::GPUPV_PRESENT_HWQUEUE,
     FeatureId::GPUVAIOMMU,
 ];
-
-/// The first WDDM version whose drivers have a feature, as [`crate::AdapterConfig::wddm_version`]; 0 if no document
-/// names one. Windows 11 21H2 and WDDM 3.0 are one release, so an older system is one that lacks the feature (EVT-024).
-pub(crate) fn first_wddm_version(feature: FeatureId) -> u32 {
-    match feature {
-        FeatureId::HWSCH => 2400,
-        FeatureId::KMD_SIGNAL_CPU_EVENT => 3000,
-        FeatureId::NATIVE_FENCE | FeatureId::USER_MODE_SUBMISSION => 3200,
-        _ => 0,
-    }
-}
 
 /// Which parties have a feature. It is enabled for a process if all of them have it.
 #[derive(Clone, Copy)]

@@ -3,6 +3,7 @@
 //! ```text
 //!   consoles/lock          held while a folder is made, or while abandoned ones are removed
 //!   consoles/PID/owner     held by the process with these guests as long as it lives; `vm1.log` .. beside it
+//!   consoles/PID-2/owner   the same for its guests of another daemon
 //!   consoles/PID           without `owner`: a guest failed, and the logs are kept for the user
 //! ```
 //! A process that is killed with SIGKILL removes nothing. The kernel drops its lock with it, so the next start of gpupv
@@ -11,6 +12,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::Context as _;
 use rustix::fs::{FlockOperation, flock};
@@ -30,7 +32,12 @@ impl Consoles {
     pub fn new(named: Option<&PathBuf>) -> anyhow::Result<Consoles> {
         let Some(folder) = named else {
             let cache = vm_images::Cache::from_environment()?;
-            return Consoles::in_cache(cache.root(), &std::process::id().to_string());
+            static MADE: AtomicU32 = AtomicU32::new(0);
+            let name = match (std::process::id(), MADE.fetch_add(1, Ordering::Relaxed)) {
+                (process, 0) => process.to_string(),
+                (process, earlier) => format!("{process}-{}", earlier + 1),
+            };
+            return Consoles::in_cache(cache.root(), &name);
         };
         fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         Ok(Consoles { folder: folder.clone(), keep: true, owner: None })

@@ -131,10 +131,12 @@ fn refuse_orphan(path: &Path) -> Result<(), TraceError> {
     Err(TraceError::Orphan { open: crate::staging::path_of(path), trace: path.to_owned() })
 }
 
-/// Refuses a file with contents, even a trace. A pipe or a device has none.
-pub(crate) fn refuse_existing(path: &Path) -> Result<(), TraceError> {
-    let is_kept = |found: std::fs::Metadata| found.is_file() && found.len() > 0;
-    if std::fs::metadata(path).is_ok_and(is_kept) { Err(TraceError::Exists(path.to_owned())) } else { Ok(()) }
+/// As [`refuse_to_overwrite`], for a path; a missing file is no error.
+pub(crate) fn refuse_other_file(path: &Path) -> Result<(), TraceError> {
+    match File::open(path) {
+        Ok(file) => refuse_to_overwrite(&file, path),
+        Err(_) => Ok(()),
+    }
 }
 
 /// Refuses a file that is neither empty nor a trace, so that a mistyped path destroys no other file.

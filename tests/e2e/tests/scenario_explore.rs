@@ -472,7 +472,7 @@ fn the_digest_of_a_run_is_that_of_the_texts_that_were_read() {
 fn a_killed_shard_leaves_no_report_not_even_an_older_one() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let older = folder.path().join("0.json");
-    fs::write(&older, "an older report").expect("writable");
+    fs::write(&older, r#"{"suite": "an older report"}"#).expect("writable");
     let mut shard = gpupv(&["scenario", "explore", "--random", "--seeds", "0..4000000000"]);
     shard.args(["--shard", "0/2", "--report", "0.json"]).current_dir(folder.path()).stdout(Stdio::null());
     let mut shard = shard.stderr(Stdio::null()).spawn().expect("gpupv starts");

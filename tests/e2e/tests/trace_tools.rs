@@ -195,6 +195,7 @@ fn a_program_with_a_word_of_the_language_as_its_name_is_shrunk() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let trace = folder.path().join("t.gvt");
     let text = "scenario \"x\"\nprocess p\nthread t in p\np  D = device -> ok\np  F = fence D -> ok\n\
+                p  C = context D 3D -> ok\np  submit C hang -> ok\np  gpu_signal C F=4 -> ok\n\
                 t  W = wait D F>=4 -> blocks\n";
     record_as(text, "hang", &trace);
     let output = command(&["trace", "shrink"], &trace, &[]);

@@ -42,7 +42,9 @@ fn enumerate(session: &Session, capacity: u32, array: *mut D3DKMT_ADAPTERINFO) -
     if array.is_null() {
         return Ok(d3dkmt::limits::ADAPTERS_MAX as u32);
     }
-    check_range(array, 1)?;
+    if capacity > 0 {
+        check_range(array, 1)?;
+    }
     let adapters = block_on(session.enum_adapters(capacity))?;
     let infos: Vec<D3DKMT_ADAPTERINFO> = adapters.iter().map(adapter_info).collect();
     let count = infos.len().min(capacity as usize);

@@ -11,7 +11,7 @@ use super::{LocalFence, NativeFence, NewFence, OnAdapter};
 use crate::ddi::{LocalNativeFenceId, NativeFenceId, NewNativeFence, OpenedNativeFence};
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
-use crate::feature_calls::first_wddm_version;
+use crate::feature::first_wddm_version;
 use crate::kernel::Kernel;
 use crate::sharing::{denied_by_rights, require_readable};
 use crate::sync::mapping::Mapping;

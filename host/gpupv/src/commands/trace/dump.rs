@@ -15,7 +15,7 @@ use crate::output::{OK, say};
 /// Arguments of `gpupv trace dump`.
 #[derive(Args, Debug)]
 pub struct DumpArgs {
-    /// The trace file to write (.gvt), which must not exist
+    /// The trace file to write (.gvt); an older trace is replaced
     pub trace: PathBuf,
     /// Folder of the daemon's sockets
     #[arg(long, value_name = "DIR")]
