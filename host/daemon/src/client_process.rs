@@ -82,7 +82,7 @@ impl From<SinkStream> for Sink {
 }
 
 impl Sink {
-    /// Who holds what is sent to a process of this VM: its user, or the VM.
+    /// The peer that is charged for what is sent to a process of this VM: its user, or the VM.
     pub fn peer(&self, vm: VmId) -> Peer {
         match &self.stream {
             SinkStream::Local { stream, .. } => stream.peer(),

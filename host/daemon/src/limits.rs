@@ -65,8 +65,8 @@ pub const MAPPINGS_RESERVED: usize = 4096;
 /// Pieces of backing memory that one local process may have at a time, each a mapping: a quarter of what the kernel's
 /// default leaves for all.
 pub const MAPPINGS_PER_PROCESS_MAX: usize = 1 << 14;
-/// Pieces of backing pages and fence memory that the processes of one VM may have at a time: twice what guestd pins. Each takes about 300
-/// bytes here.
+/// Pieces of backing pages and fence memory that the processes of one VM may have at a time: twice what guestd pins. Each
+/// takes about 300 bytes here.
 pub const PIECES_PER_VM_MAX: usize = 1 << 14;
 /// `vm.max_map_count` if it cannot be read: the kernel's default.
 pub const MAPPINGS_ASSUMED_MAX: usize = 65_530;

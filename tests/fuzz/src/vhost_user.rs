@@ -110,7 +110,7 @@ impl Services for Machine {
     }
 
     fn memory_changed(&self, memory: GuestMemory) {
-        // What was promised before is checked again, as the daemon does.
+        // The daemon checks again what it was promised before; so does this.
         let _ = memory.check(0, REGION);
         *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = Some(memory);
     }
@@ -183,7 +183,7 @@ struct FrontEnd {
     asked: usize,
     answered: usize,
     messages: usize,
-    /// What was sent are whole messages: the next one is read as such.
+    /// Whether only whole messages were sent, so that the next one is read as such.
     is_framed: bool,
     is_closed: bool,
     replies: Vec<u8>,

@@ -60,7 +60,34 @@ pub(super) struct BusyRings {
     polled: Instant,
 }
 
+/// Whether the thread looks at a ring from here on.
+enum Put {
+    /// It did before.
+    Updated,
+    /// It does now, and no longer at the ring that gave its place.
+    Added { displaced: Option<BusyRing> },
+    /// It looks at too many.
+    NoPlace,
+}
+
 impl BusyRings {
+    /// Puts a ring among those that are looked at.
+    fn put(&mut self, ring: BusyRing) -> Put {
+        if let Some(known) = self.rings.iter_mut().find(|known| known.key == ring.key) {
+            known.watch = ring.watch;
+            return Put::Updated;
+        }
+        if self.rings.len() < BUSY_RINGS_MAX {
+            self.rings.push(ring);
+            return Put::Added { displaced: None };
+        }
+        let users = self.rings.iter().map(|ring| (ring.peer, ring.idle_looks));
+        match displaced(users, ring.peer) {
+            Some(at) => Put::Added { displaced: Some(std::mem::replace(&mut self.rings[at], ring)) },
+            None => Put::NoPlace,
+        }
+    }
+
     /// Whether it is time to ask epoll.
     pub fn is_poll_due(&self) -> bool {
         self.rings.is_empty() || self.polled.elapsed() >= POLL_INTERVAL
@@ -103,30 +130,18 @@ impl Loop {
         let Some(Source::Stream { vm, stream, channel, .. }) = sources.get_mut(&key) else { return };
         let mut has_bytes = channel.ring_has_bytes();
         let (vm, peer, Some(watch)) = (*vm, stream.peer(), channel.watch_ring()) else { return };
-        match busy_rings.rings.iter().position(|ring| ring.key == key) {
-            Some(at) => busy_rings.rings[at].watch = watch,
-            None if busy_rings.rings.len() < BUSY_RINGS_MAX => {
+        match busy_rings.put(BusyRing { key, vm, peer, watch, idle_looks: 0 }) {
+            Put::Updated => {}
+            Put::NoPlace => has_bytes |= !channel.rest_ring(),
+            Put::Added { displaced } => {
                 if let Some(ring) = channel.ring() {
                     ring.wake();
                 }
-                busy_rings.rings.push(BusyRing { key, vm, peer, watch, idle_looks: 0 });
-            }
-            None => {
-                let users = busy_rings.rings.iter().map(|ring| (ring.peer, ring.idle_looks));
-                match displaced(users, peer) {
-                    Some(at) => {
-                        if let Some(ring) = channel.ring() {
-                            ring.wake();
-                        }
-                        let busy = BusyRing { key, vm, peer, watch, idle_looks: 0 };
-                        let BusyRing { key, vm, .. } = std::mem::replace(&mut busy_rings.rings[at], busy);
-                        if let Some(Source::Stream { channel, .. }) = sources.get_mut(&key)
-                            && !channel.rest_ring()
-                        {
-                            turns.join(vm, key);
-                        }
-                    }
-                    None => has_bytes |= !channel.rest_ring(),
+                if let Some(BusyRing { key, vm, .. }) = displaced
+                    && let Some(Source::Stream { channel, .. }) = sources.get_mut(&key)
+                    && !channel.rest_ring()
+                {
+                    turns.join(vm, key);
                 }
             }
         }
