@@ -122,11 +122,15 @@ impl FrameBuffer {
         self.bytes.len() - self.start
     }
 
-    /// Frees memory if nothing is pending: an idle stream keeps at most a page.
+    /// Frees memory that is far more than what is pending takes: an idle stream keeps at most a page.
     pub fn release(&mut self) {
         const KEPT_BYTES: usize = 4096;
-        if self.pending() == 0 && self.bytes.capacity() > KEPT_BYTES {
+        let pending = self.pending();
+        if pending == 0 && self.bytes.capacity() > KEPT_BYTES {
             *self = FrameBuffer::default();
+        } else if self.bytes.capacity() > 4 * pending.max(KEPT_BYTES) {
+            self.bytes = Vec::from(&self.bytes[self.start..]);
+            self.start = 0;
         }
     }
 }

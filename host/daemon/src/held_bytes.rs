@@ -1,8 +1,9 @@
 //! Bytes that clients hold in the daemon's memory: of frames that are not processed, and of answers that are not read.
 //!
 //! A stream may have a window of unprocessed bytes and some MiB of unread ones, and a user or a VM has thousands of
-//! streams. So all of one peer together have a limit. Beyond it, the process that has had some the longest is cut off. The
-//! client library writes a frame at once and reads what it is sent, so bytes that stay are not a working client's.
+//! streams. So all of one peer together have a limit. Beyond it, the processes that have had some the longest are cut off,
+//! as many as it takes. The client library writes a frame at once and reads what it is sent, so bytes that stay are not a
+//! working client's.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,14 +31,14 @@ impl<Owner: Clone> Table<Owner> {
     }
 
     /// Sets the bytes of one process, by its key, which it keeps while it has any. If its peer is over the limit, removes
-    /// the first process of that peer and returns it, with the number of the peer's bytes.
+    /// the first processes of that peer until it is not, and returns them with the number of the peer's bytes.
     fn set(
         &mut self,
         peer: Peer,
         key: &mut Option<u64>,
         bytes: usize,
         owner: &Owner,
-    ) -> Option<(Owner, usize)> {
+    ) -> Option<(Vec<Owner>, usize)> {
         if bytes == 0 {
             let removed = key.take().and_then(|key| self.held.remove(&(peer, key)));
             self.add(peer, removed.map_or(0, |(before, _)| before), 0);
@@ -55,10 +56,14 @@ impl<Owner: Clone> Table<Owner> {
         if all <= self.bytes_max {
             return None;
         }
-        let first = *self.held.range((peer, 0)..=(peer, u64::MAX)).next()?.0;
-        let (freed, owner) = self.held.remove(&first)?;
-        self.add(peer, freed, 0);
-        Some((owner, all))
+        let (mut removed, mut left) = (Vec::new(), all);
+        while left > self.bytes_max {
+            let first = *self.held.range((peer, 0)..=(peer, u64::MAX)).next()?.0;
+            let (freed, owner) = self.held.remove(&first)?;
+            left = self.add(peer, freed, 0);
+            removed.push(owner);
+        }
+        Some((removed, all))
     }
 
     /// Replaces a part of a peer's bytes; returns the sum.
@@ -104,11 +109,11 @@ pub struct HeldByProcess {
     key: Option<u64>,
 }
 
-/// A process that is to be cut off, because its peer is over a limit.
+/// Processes that are to be cut off, because their peer is over a limit.
 #[derive(Debug)]
 #[must_use]
 pub struct OverLimit {
-    client: Arc<ClientProcess>,
+    clients: Vec<Arc<ClientProcess>>,
     all: Arc<HeldBytes>,
     peer: Peer,
     bytes: usize,
@@ -127,7 +132,8 @@ impl HeldByProcess {
         let HeldByProcess { all, peer, client, key } = self;
         let (first, bytes) = all.table.lock_or_abort().set(*peer, key, bytes, client)?;
         // A process that is gone has nothing to be cut off.
-        Some(OverLimit { client: first.upgrade()?, all: Arc::clone(all), peer: *peer, bytes })
+        let clients = first.iter().filter_map(Weak::upgrade).collect();
+        Some(OverLimit { clients, all: Arc::clone(all), peer: *peer, bytes })
     }
 }
 
@@ -139,17 +145,19 @@ impl Drop for HeldByProcess {
 }
 
 impl OverLimit {
-    /// Cuts the process off. Call this without the lock of any outbox.
+    /// Cuts the processes off. Call this without the lock of any outbox.
     pub fn cut_off(self) {
-        let OverLimit { client, all, peer, bytes } = self;
-        all.log.warn(peer, || {
-            format!(
-                "process {} of vm {} is cut off: the processes of {peer} have {bytes} bytes of {}, over the limit, \
-                 and it has had some of them for the longest time",
-                client.id.0, client.vm.0, all.kind
-            )
-        });
-        client.outbox.cut_off();
+        let OverLimit { clients, all, peer, bytes } = self;
+        for client in clients {
+            all.log.warn(peer, || {
+                format!(
+                    "process {} of vm {} is cut off: the processes of {peer} have {bytes} bytes of {}, over the \
+                     limit, and it has had some of them for the longest time",
+                    client.id.0, client.vm.0, all.kind
+                )
+            });
+            client.outbox.cut_off();
+        }
     }
 }
 
@@ -166,7 +174,7 @@ mod tests {
         assert_eq!(held.set(PEER, &mut keys[0], 10, &"first"), None);
         assert_eq!(held.set(PEER, &mut keys[1], 40, &"second"), None);
         assert_eq!(held.set(PEER, &mut keys[0], 50, &"first"), None);
-        assert_eq!(held.set(PEER, &mut keys[2], 11, &"third"), Some(("first", 101)));
+        assert_eq!(held.set(PEER, &mut keys[2], 11, &"third"), Some((vec!["first"], 101)));
         assert_eq!(held.set(PEER, &mut keys[0], 100, &"first"), None, "it counts no longer");
         assert_eq!(held.set(PEER, &mut keys[0], 0, &"first"), None);
         assert_eq!((held.bytes[&PEER], held.held.len()), (51, 2));
@@ -181,11 +189,24 @@ mod tests {
         held.set(PEER, &mut early, 0, &"early");
         assert_eq!(early, None);
         assert_eq!(held.set(PEER, &mut early, 60, &"early"), None);
-        assert_eq!(held.set(PEER, &mut early, 61, &"early"), Some(("late", 101)));
+        assert_eq!(held.set(PEER, &mut early, 61, &"early"), Some((vec!["late"], 101)));
         for (key, name) in [(&mut early, "early"), (&mut late, "late")] {
             held.set(PEER, key, 0, &name);
         }
         assert_eq!((held.bytes.len(), held.held.len()), (0, 0));
+    }
+
+    #[test]
+    fn many_processes_with_few_bytes_are_cut_off_for_one_with_many() {
+        let mut held = Table::new(100);
+        let mut keys = [None; 11];
+        for (at, key) in keys[..10].iter_mut().enumerate() {
+            assert_eq!(held.set(PEER, key, 10, &at), None);
+        }
+        assert_eq!(held.set(PEER, &mut keys[10], 75, &10), Some(((0..8).collect(), 175)));
+        assert_eq!((held.bytes[&PEER], held.held.len()), (95, 3));
+        assert_eq!(held.set(PEER, &mut keys[10], 101, &10), Some((vec![8, 9, 10], 121)));
+        assert_eq!((held.bytes.get(&PEER), held.held.len()), (None, 0));
     }
 
     #[test]
@@ -194,7 +215,10 @@ mod tests {
         let mut keys = [None; 3];
         assert_eq!(held.set(Peer::Uid(2), &mut keys[0], 100, &"other"), None);
         assert_eq!(held.set(PEER, &mut keys[1], 100, &"own"), None);
-        assert_eq!(held.set(Peer::Vm(dxgkrnl::VmId(1)), &mut keys[2], 101, &"guest"), Some(("guest", 101)));
+        assert_eq!(
+            held.set(Peer::Vm(dxgkrnl::VmId(1)), &mut keys[2], 101, &"guest"),
+            Some((vec!["guest"], 101))
+        );
         assert_eq!((held.bytes.len(), held.held.len()), (2, 2));
     }
 }

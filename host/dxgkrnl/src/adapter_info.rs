@@ -7,7 +7,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use d3dkmt::query::kind as query;
-use d3dkmt::{Handle, Luid, NtStatus, Reply};
+use d3dkmt::{FeatureId, Handle, Luid, NtStatus, Reply};
 
 use crate::ddi::{QueryAdapterInfo, QueryAdapterInfoFlags, SegmentGroup};
 use crate::error::{CallResult, Refusal, invalid, refuse};
@@ -217,18 +217,19 @@ impl Kernel {
                     bytes.copy_from_slice(&unit.to_le_bytes());
                 }
             }
-            query::WDDM_2_7_CAPS => data.copy_from_slice(&self.wddm_2_7_caps(process, adapter).to_le_bytes()),
+            query::WDDM_2_7_CAPS => data.copy_from_slice(&self.wddm_2_7_caps(process, ordinal).to_le_bytes()),
             _ => data.fill(0),
         }
         Ok(())
     }
 
     /// `D3DKMT_WDDM_2_7_CAPS`. `D3DKMTCreateHwQueue` follows the same rules.
-    fn wddm_2_7_caps(&self, process: ProcessId, adapter: &AdapterConfig) -> u32 {
+    fn wddm_2_7_caps(&self, process: ProcessId, ordinal: u32) -> u32 {
         const HW_SCH_SUPPORTED: u32 = 0x1;
         const HW_SCH_ENABLED: u32 = 0x2;
         const HW_SCH_ENABLED_BY_DEFAULT: u32 = 0x4;
-        if !adapter.nodes.iter().any(|node| node.hw_queues) {
+        let nodes = &self.config.adapters[ordinal as usize].nodes;
+        if !nodes.iter().any(|node| node.hw_queues) || !self.driver_is_new_enough(ordinal, FeatureId::HWSCH) {
             return 0;
         }
         match self.features_of(process).contains(Features::HARDWARE_SCHEDULING) {

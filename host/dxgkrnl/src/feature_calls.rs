@@ -33,13 +33,30 @@ struct SupportedBy {
 
 impl Kernel {
     fn supported_by(&self, process: ProcessId, adapter: u32, feature: FeatureId) -> SupportedBy {
-        let is_new_enough =
-            self.config.adapters[adapter as usize].wddm_version >= first_wddm_version(feature);
+        let is_new_enough = self.driver_is_new_enough(adapter, feature);
         SupportedBy {
             system: self.config.features.offers(feature),
             kernel: self.features_of(process).offers(feature),
             driver: is_new_enough && self.miniport.advertised_features(adapter).contains(&feature),
         }
+    }
+
+    /// Whether the driver of an adapter is for a WDDM that has a feature.
+    pub(crate) fn driver_is_new_enough(&self, adapter: u32, feature: FeatureId) -> bool {
+        self.config.adapters[adapter as usize].wddm_version >= first_wddm_version(feature)
+    }
+
+    /// The end of a refusal's sentence, if the driver is too old for a feature; else nothing.
+    pub(crate) fn age_of_driver(&self, adapter: u32, feature: FeatureId) -> String {
+        if self.driver_is_new_enough(adapter, feature) {
+            return String::new();
+        }
+        let of_driver = self.config.adapters[adapter as usize].wddm_version;
+        format!(
+            ": the driver is for WDDM {}, it needs {}",
+            Wddm(of_driver),
+            Wddm(first_wddm_version(feature))
+        )
     }
 
     /// Refuses a call that needs a feature, given with its name, which the process does not have.
@@ -55,13 +72,7 @@ impl Kernel {
             SupportedBy { driver: false, .. } => "the driver",
             SupportedBy { system: true, kernel: true, driver: true } => return Ok(()),
         };
-        let (of_driver, needed) =
-            (self.config.adapters[adapter as usize].wddm_version, first_wddm_version(feature));
-        let why = if of_driver < needed {
-            format!(": the driver is for WDDM {}, it needs {}", Wddm(of_driver), Wddm(needed))
-        } else {
-            String::new()
-        };
+        let why = self.age_of_driver(adapter, feature);
         refuse(NtStatus::NOT_SUPPORTED, format!("{missing_from} has no feature {feature} ({name}){why}"))
     }
 

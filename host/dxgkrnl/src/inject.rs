@@ -15,7 +15,7 @@ use crate::kernel::Kernel;
 use crate::sync::Open;
 use crate::sync::object::SyncObject;
 use crate::sync::waits::{Wait, WaitId, WaitOwner};
-use crate::tdr::{Loss, LostFences};
+use crate::tdr::Loss;
 use crate::vidmm::allocation::NO_ARRIVAL;
 use crate::vidsch::DroppedPackets;
 use crate::{ProcessId, VmId};
@@ -142,6 +142,7 @@ impl Kernel {
         let waits = self.end_waits_on(adapter, Some(vm), effects);
         self.lose(Loss { devices, state, page_fault: None, poisons: false }, effects);
         self.mark_removed_in(vm, adapter, effects);
+        self.end_gpu_memory(adapter, Some(vm));
         waits
     }
 
@@ -201,14 +202,6 @@ impl Kernel {
             if !self.tdr.stopped_adapters().contains(&adapter) {
                 self.stop_adapter(adapter, effects);
             }
-        }
-    }
-
-    /// Stops devices, and updates the status of each process with an active one among them.
-    pub(crate) fn stop_devices(&mut self, devices: &[u32], effects: &mut Effects) {
-        self.set_device_state(devices, DeviceExecutionState::STOPPED, effects);
-        for device in devices {
-            self.begin_loss(*device, LostFences::NativeOnesAreSignaled, effects);
         }
     }
 

@@ -41,7 +41,7 @@ pub fn visited() -> u64 {
 }
 
 #[inline(always)]
-fn visit() {
+pub(crate) fn visit() {
     #[cfg(debug_assertions)]
     VISITED.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
 }

@@ -5,9 +5,9 @@ use covers::covers;
 
 use crate::common::{P, World};
 use d3dkmt::{
-    AllocationInfo, Call, CreateAllocation, CreateAllocationFlags as F, DestroyAllocationFlags, Handle,
-    KeyedMutexFlags, NtStatus, Reply, ResourceInfo, RuntimeBuffer, ShareToken, StandardAllocation,
-    SyncObjectFlags, SyncObjectInfo, SyncObjectType, limits,
+    AllocationInfo, Call, CreateAllocation, CreateAllocationFlags as F, DestroyAllocationFlags, GpuSignal,
+    Handle, KeyedMutexFlags, NtStatus, Reply, ResourceInfo, RuntimeBuffer, ShareToken, SignalFlags,
+    StandardAllocation, SyncObjectFlags, SyncObjectInfo, SyncObjectType, access, limits,
 };
 use dxgkrnl::{AdapterConfig, Config, Input, ProcessId};
 
@@ -247,7 +247,11 @@ fn opened(world: &mut World, call: Call) -> [Handle; 4] {
 }
 
 fn share_all(objects: &[Handle], token: ShareToken) -> Call {
-    Call::ShareObjects { objects: objects.to_vec(), desired_access: 0x1F_0003, name: None, token }
+    share_with(objects, 0x1F_0003, token)
+}
+
+fn share_with(objects: &[Handle], desired_access: u32, token: ShareToken) -> Call {
+    Call::ShareObjects { objects: objects.to_vec(), desired_access, name: None, token }
 }
 
 /// A keyed mutex without a global handle, and a MUTEX that may have an NT handle.
@@ -309,6 +313,31 @@ fn an_nt_handle_names_no_resource_with_a_global_handle_and_no_resource_beside_it
     let [mutex, sync] = guards(&mut world, device);
     for refused in [&[][..], &[plain], &[plain, mutex, sync], &[resource, allocation]] {
         assert_eq!(world.status(share_all(refused, ShareToken([9; 16]))), IP, "{refused:?}");
+    }
+}
+
+#[test]
+fn an_object_that_opens_with_its_resource_has_the_rights_of_their_nt_handle() {
+    covers!("FEN-069");
+    let mut world = World::new();
+    let device = world.device();
+    let nt = F::CREATE_RESOURCE | F::CREATE_SHARED | F::NT_SECURITY_SHARING;
+    let (resource, ..) = create(&mut world, device, nt);
+    let [mutex, sync] = guards(&mut world, device);
+    let (all, waits) = (ShareToken([6; 16]), ShareToken([7; 16]));
+    world.ok(share_all(&[resource, mutex, sync], all));
+    world.ok(share_with(&[resource, mutex, sync], access::GENERIC_READ, waits));
+    let device = world.other(2);
+    let context = world.context(device, 0);
+    let [.., object] = opened(&mut world, by_token(device, all, 1));
+    let [.., only_waits] = opened(&mut world, by_token(device, waits, 1));
+    for (object, answer) in [(object, OK), (only_waits, NtStatus::ACCESS_DENIED)] {
+        assert_eq!(world.status(share_all(&[object], ShareToken([8; 16]))), answer);
+        let (contexts, objects) = (vec![context].into(), vec![object].into());
+        world.ok(Call::WaitFromGpuLegacy { context, objects, fence_value: 0 });
+        let signal = GpuSignal::Legacy { objects: vec![object].into(), fence_value: 0 };
+        let signal = Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() };
+        assert_eq!(world.status(signal), answer);
     }
 }
 

@@ -182,6 +182,7 @@ fn a_disconnect_by_the_driver_returns_its_status() {
     );
     assert_eq!(disconnect(&mut world, queue_id, abort), (vec![(slot, ABORT)], success.clone()));
     assert_eq!(disconnect(&mut world, queue_id, retry), (vec![], success), "ABORT is final");
+    assert_eq!(world.status(Call::ConnectDoorbell { queue: queue.handle }), IP, "for its client, too");
     assert_eq!(disconnect(&mut world, bare_id, retry), (vec![], returned(bare_id, "INVALID_PARAMETER")));
     world.finish();
 }
@@ -334,16 +335,13 @@ fn a_destroyed_queue_first_drains_to_its_last_queued_value() {
     assert_eq!(world.status(Call::DestroyHwQueue { queue: queue.handle }), OK);
     assert_eq!(world.status(Call::DestroyHwQueue { queue: queue.handle }), IP, "the handle is destroyed");
     let names = ["disconnect_doorbell", "destroy_doorbell", "destroy_hw_queue"];
-    assert_eq!(
-        calls(&script, &names),
-        [format!("disconnect_doorbell {id}"), format!("destroy_doorbell {id}")]
-    );
+    assert_eq!(calls(&script, &names), [format!("disconnect_doorbell {id}")]);
     let fence = queue.fence.object;
     world.advance(199);
     assert_eq!((world.value(fence), calls(&script, &names)), (1, vec![]));
     world.advance(1);
     assert_eq!(world.stores().last(), Some(&(queue.fence.slot.unwrap(), 2)));
-    assert_eq!(calls(&script, &names), [format!("destroy_hw_queue {id}")]);
+    assert_eq!(calls(&script, &names), [format!("destroy_doorbell {id}"), format!("destroy_hw_queue {id}")]);
     assert_eq!(
         world.status(Call::DestroySynchronizationObject { object: fence }),
         IP,

@@ -5,6 +5,8 @@
 
 #[path = "common/owner.rs"]
 mod owner;
+#[path = "common/owner_memory.rs"]
+mod owner_memory;
 #[path = "common/session.rs"]
 mod session;
 
@@ -163,7 +165,7 @@ struct Case {
     is_cut: bool,
 }
 
-const CASES: [Case; 19] = [
+const CASES: [Case; 25] = [
     Case {
         name: "a signal that many wait for",
         make: Owner::waits,
@@ -301,6 +303,56 @@ const CASES: [Case; 19] = [
         most: 60_000,
         is_cut: true,
     },
+    Case {
+        name: "opens of one allocation are offered",
+        make: Owner::opens,
+        end: |owner| {
+            let (device, resources) = (owner.device, false);
+            let allocations = owner.objects.iter().rev().take(1024).copied().collect();
+            let (priority, flags) = (1, 0);
+            owner.call(Call::OfferAllocations { device, resources, allocations, priority, flags })
+        },
+        most: 16_000,
+        is_cut: false,
+    },
+    Case {
+        name: "a device with many opens of one allocation",
+        make: Owner::opens,
+        end: |owner| owner.call(Call::DestroyDevice { device: owner.device }),
+        most: 16_000,
+        is_cut: true,
+    },
+    Case {
+        name: "allocations are evicted beside many pieces",
+        make: Owner::resident,
+        end: |owner| {
+            let (device, allocations) = (owner.device, owner.objects.clone());
+            owner.call(Call::Evict { device, allocations, flags: 0 })
+        },
+        most: 2000,
+        is_cut: false,
+    },
+    Case {
+        name: "a process with many allocations beside many pieces",
+        make: Owner::resident,
+        end: Owner::process_gone,
+        most: 2000,
+        is_cut: true,
+    },
+    Case {
+        name: "a paging queue with many maps of many pieces",
+        make: Owner::maps,
+        end: |owner| owner.call(Call::DestroyPagingQueue { queue: owner.objects[0] }),
+        most: 8000,
+        is_cut: false,
+    },
+    Case {
+        name: "an update that copies many pieces many times",
+        make: Owner::copies,
+        end: |_| Input::Deadline,
+        most: 256,
+        is_cut: false,
+    },
 ];
 
 /// Cost of a case: most entries and work units of one step, entries of all steps, and number of steps.
@@ -321,7 +373,7 @@ fn cost(case: &Case, count: u32) -> Cost {
     let mut cost = Cost::default();
     loop {
         let (entries, units, begun) = (visited(), world.kernel.work_units(), std::time::Instant::now());
-        world.kernel.handle(0, input, &mut Effects::default());
+        world.kernel.handle(owner.now, input, &mut Effects::default());
         let elapsed = begun.elapsed();
         let entries = visited() - entries;
         cost.entries = cost.entries.max(entries);
@@ -362,5 +414,18 @@ fn no_step_is_long_however_many_objects_end() {
             "{}: not linear: all objects cost {all:?}, a quarter of them {few:?}",
             case.name
         );
+    }
+}
+
+/// A signal of a plain fence reads the device and nothing of the object beside what is laid out for it
+/// (`sync/objects.rs`): with 100,000 fences each further entry is a miss of the processor's caches.
+#[test]
+fn a_signal_of_a_plain_fence_reads_two_entries_of_tables() {
+    let _alone = ALONE.lock();
+    let mut owner = Owner::new(1);
+    for value in 1..4 {
+        let (signal, before) = (owner.signal(value), visited());
+        owner.world.kernel.handle(0, signal, &mut Effects::default());
+        assert_eq!(visited() - before, 2, "the device, for its state and for its adapter");
     }
 }

@@ -5,6 +5,7 @@
 use d3dkmt::{Call, Handle, HwQueueFlags, NtStatus, SignalFlags, SyncObjectFlags};
 
 use super::memory::{Array, cpu_address, read_bytes, read_handles, read_values};
+use super::queue::require_few_primaries;
 use super::thunk::ThunkResult;
 use crate::client::{CreatedFence, Session, block_on};
 use crate::nt_handle;
@@ -36,6 +37,7 @@ pub(super) fn submit_command_to_hw_queue(
     session: &Session,
     arguments: &D3DKMT_SUBMITCOMMANDTOHWQUEUE,
 ) -> ThunkResult {
+    require_few_primaries(arguments.NumPrimaries)?;
     Ok(block_on(session.submit(&Call::SubmitCommandToHwQueue {
         queue: Handle(arguments.hHwQueue),
         progress_fence_id: arguments.HwQueueProgressFenceId,

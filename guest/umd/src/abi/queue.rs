@@ -7,8 +7,9 @@ use super::memory::{Array, probe_values, read_bytes, read_handles, read_values};
 use super::thunk::ThunkResult;
 use crate::client::{CallerEvent, Session, ValueForm, block_on};
 use abi::types::{
-    D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2,
-    D3DKMT_SUBMITCOMMAND, D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU,
+    D3DDDI_MAX_WRITTEN_PRIMARIES, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU,
+    D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2, D3DKMT_SUBMITCOMMAND,
+    D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU,
 };
 
 /// `D3DKMTSignalSynchronizationObjectFromGpu`.
@@ -97,12 +98,25 @@ fn signal_of_union(session: &Session, objects: Handles, value: u64) -> Result<Gp
     })
 }
 
-/// `D3DKMTSubmitCommand`. The command buffer travels in the private driver data.
+/// Handles of history buffers of one submission.
+const HISTORY_BUFFERS_MAX: u32 = 1024;
+
+/// Refuses more written primaries than a submission may have.
+pub(super) fn require_few_primaries(count: u32) -> Result<(), NtStatus> {
+    match count as usize <= D3DDDI_MAX_WRITTEN_PRIMARIES {
+        true => Ok(()),
+        false => Err(NtStatus::INVALID_PARAMETER),
+    }
+}
+
+/// `D3DKMTSubmitCommand`. The command buffer travels in the private driver data. Written primaries and history buffers
+/// mean nothing here, because nothing is displayed.
 pub(super) fn submit_command(session: &Session, arguments: &D3DKMT_SUBMITCOMMAND) -> ThunkResult {
     let count = arguments.BroadcastContextCount as usize;
-    if count > BROADCAST_CONTEXTS_MAX {
+    if count > BROADCAST_CONTEXTS_MAX || arguments.NumHistoryBuffers > HISTORY_BUFFERS_MAX {
         return Err(NtStatus::INVALID_PARAMETER);
     }
+    require_few_primaries(arguments.NumPrimaries)?;
     Ok(block_on(session.submit(&Call::SubmitCommand {
         contexts: arguments.BroadcastContext[..count].iter().copied().map(Handle).collect(),
         commands: arguments.Commands,

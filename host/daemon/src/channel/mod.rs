@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use d3dkmt::{AllocationInfo, Call, GpuVaOperation};
 use dxgkrnl::{ProcessId, VmId};
 use frame_ring::BadIndex;
 use proto::channel::{Hello, Times, ToGuest, ToHost, to_guest, to_host};
@@ -238,9 +239,16 @@ impl Channel {
         self.has_more_calls
     }
 
-    /// Bytes received and not processed.
+    /// Bytes received and not processed. Calls that wait are decoded, and take more memory than their frames: eight times
+    /// as much if they list small numbers, and their lists of structures still more.
     pub fn pending_bytes(&self) -> usize {
-        self.frames.pending() + if self.calls.is_empty() { 0 } else { self.calls_bytes }
+        let of_calls = match self.calls.is_empty() {
+            true => 0,
+            false => {
+                8 * self.calls_bytes + self.calls.iter().map(|call| list_bytes(&call.call)).sum::<usize>()
+            }
+        };
+        self.frames.pending() + of_calls
     }
 
     /// Counts its unprocessed bytes with those of its user or VM. If they are over the limit, cuts off the process that
@@ -470,6 +478,17 @@ impl Channel {
             }
             (None, None) => {}
         }
+    }
+}
+
+/// Bytes of the structures that a call lists.
+fn list_bytes(call: &Call) -> usize {
+    match call {
+        Call::CreateAllocation { create } => create.allocations.capacity() * size_of::<AllocationInfo>(),
+        Call::UpdateGpuVirtualAddress { operations, .. } => {
+            operations.capacity() * size_of::<GpuVaOperation>()
+        }
+        _ => 0,
     }
 }
 

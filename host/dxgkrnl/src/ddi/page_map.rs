@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::page_tables::PageTableEntry;
+use crate::slab::visit;
 
 /// Contents of a piece of pages, given for its first byte; those of later bytes follow from it.
 pub trait Page: Copy {
@@ -48,17 +49,19 @@ impl<T> Default for PageMap<T> {
 }
 
 impl<T: Page> PageMap<T> {
-    /// Sets the contents from `base` up to `end`; `None` removes them.
-    pub fn set(&mut self, base: u64, end: u64, page: Option<T>) {
+    /// Sets the contents from `base` up to `end`; `None` removes them. Returns the pieces that were there, also their
+    /// parts outside of that range, which stay.
+    pub fn set(&mut self, base: u64, end: u64, page: Option<T>) -> Vec<Piece<T>> {
         let overlapping = self.pieces.range(..end).rev().take_while(|(_, (piece_end, _))| *piece_end > base);
-        let overlapping: Vec<_> = overlapping.map(|(begin, piece)| (*begin, *piece)).collect();
-        for (begin, (piece_end, was)) in overlapping {
-            self.pieces.remove(&begin);
-            if begin < base {
-                self.pieces.insert(begin, (base, was));
+        let overlapping: Vec<_> = overlapping.map(piece).collect();
+        for was in &overlapping {
+            visit();
+            self.pieces.remove(&was.base);
+            if was.base < base {
+                self.pieces.insert(was.base, (base, was.page));
             }
-            if piece_end > end {
-                self.pieces.insert(end, (piece_end, was.at(end - begin)));
+            if was.end > end {
+                self.pieces.insert(end, (was.end, was.page.at(end - was.base)));
             }
         }
         if let Some(page) = page
@@ -66,6 +69,7 @@ impl<T: Page> PageMap<T> {
         {
             self.pieces.insert(base, (end, page));
         }
+        overlapping
     }
 
     /// The piece that contains an address, from the address on.
@@ -80,13 +84,13 @@ impl<T: Page> PageMap<T> {
         // Nearly always the first piece covers the range, and no search is needed.
         let behind = first.map_or(base, |first| first.end);
         let others = (behind < end).then(|| self.pieces.range(behind..end)).into_iter().flatten();
-        let others = others.map(|(base, (end, page))| Piece { base: *base, end: *end, page: *page });
+        let others = others.map(piece).inspect(|_| visit());
         first.into_iter().chain(others).map(move |piece| Piece { end: piece.end.min(end), ..piece })
     }
 
     /// Every piece, in order.
     pub fn iter(&self) -> impl Iterator<Item = Piece<T>> {
-        self.pieces.iter().map(|(base, (end, page))| Piece { base: *base, end: *end, page: *page })
+        self.pieces.iter().map(piece).inspect(|_| visit())
     }
 
     pub fn len(&self) -> usize {
@@ -96,4 +100,8 @@ impl<T: Page> PageMap<T> {
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
+}
+
+fn piece<T: Copy>((base, (end, page)): (&u64, &(u64, T))) -> Piece<T> {
+    Piece { base: *base, end: *end, page: *page }
 }

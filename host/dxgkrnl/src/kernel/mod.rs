@@ -15,7 +15,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use d3dkmt::limits::MOVED_BYTES_PER_STEP;
-use d3dkmt::{Call, Handle, NtStatus, Reply, WakeTarget};
+use d3dkmt::{Call, DeviceExecutionState, Handle, NtStatus, Reply, WakeTarget};
 
 pub use save::{LAYOUT_VERSION, NotRestored};
 
@@ -463,7 +463,7 @@ impl Kernel {
             RefusedOneWay::StopsDevice => {
                 let (process, handle) =
                     (self.processes.devices()[device].process, self.processes.devices()[device].handle);
-                self.stop_devices(&[device], effects);
+                self.lose_soon(device, DeviceExecutionState::STOPPED, false);
                 let text = format!("device {handle} is stopped: a one-way call on it was refused");
                 self.note(process, text, effects);
             }

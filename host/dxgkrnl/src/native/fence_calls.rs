@@ -11,11 +11,10 @@ use super::{LocalFence, NativeFence, NewFence, OnAdapter};
 use crate::ddi::{LocalNativeFenceId, NativeFenceId, NewNativeFence, OpenedNativeFence};
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
-use crate::feature::first_wddm_version;
 use crate::kernel::Kernel;
 use crate::sharing::{denied_by_rights, require_readable};
 use crate::sync::mapping::Mapping;
-use crate::sync::{Open, OpenPlace, check_flags};
+use crate::sync::{NewOpen, Open, check_flags};
 use crate::{Features, ProcessId, VidSchCaps};
 
 /// `DXGK_NATIVE_FENCE_TYPE`.
@@ -29,7 +28,7 @@ impl Kernel {
         let config = &self.config.adapters[adapter as usize];
         self.features_of(process).contains(Features::NATIVE_FENCE)
             && config.caps.contains(VidSchCaps::NATIVE_GPU_FENCE)
-            && config.wddm_version >= first_wddm_version(FeatureId::NATIVE_FENCE)
+            && self.driver_is_new_enough(adapter, FeatureId::NATIVE_FENCE)
     }
 
     fn require_native_fences(&self, process: ProcessId, adapter: u32) -> Result<(), Refusal> {
@@ -37,9 +36,8 @@ impl Kernel {
             return Ok(());
         }
         let config = &self.config.adapters[adapter as usize];
-        let needed = first_wddm_version(FeatureId::NATIVE_FENCE);
-        let why = match config.caps.contains(VidSchCaps::NATIVE_GPU_FENCE) && config.wddm_version < needed {
-            true => format!(": its driver has version {}, they need {needed}", config.wddm_version),
+        let why = match config.caps.contains(VidSchCaps::NATIVE_GPU_FENCE) {
+            true => self.age_of_driver(adapter, FeatureId::NATIVE_FENCE),
             false => alloc::string::String::new(),
         };
         refuse(NtStatus::NOT_SUPPORTED, format!("adapter {adapter} has no native fences{why}"))
@@ -95,10 +93,10 @@ impl Kernel {
         effects: &mut Effects,
     ) -> Result<CreatedSyncObject, Refusal> {
         self.make_native(process, object);
-        let flags = self.sync.objects()[object].flags;
+        let new = NewOpen { flags: self.sync.objects()[object].flags, mapping, ..NewOpen::default() };
         let opened = self
             .put_on_adapter(object, self.processes.devices()[device].adapter, native_type)
-            .and_then(|()| self.open_natively(process, device, object, flags, mapping, effects));
+            .and_then(|()| self.open_natively(process, device, object, new, effects));
         if opened.is_err() {
             self.native_object_ended(object);
         }
@@ -144,14 +142,12 @@ impl Kernel {
         process: ProcessId,
         device: u32,
         object: u32,
-        flags: SyncObjectFlags,
-        mapping: Mapping,
+        new: NewOpen,
         effects: &mut Effects,
     ) -> Result<CreatedSyncObject, Refusal> {
         let adapter = self.processes.devices()[device].adapter;
-        let slot = self.native_slot(process, object);
-        let created =
-            self.open_object_at(process, Some(device), object, flags, OpenPlace { mapping, slot }, effects)?;
+        let new = NewOpen { slot: self.native_slot(process, object), ..new };
+        let created = self.open_object(process, Some(device), object, new, effects)?;
         let (open, _) = self.sync_object(process, created.object)?;
         let slot = created.slot.expect("a native fence has one");
         let state = self.native.fences.get_mut(&object).expect("the caller made it");
@@ -243,10 +239,8 @@ impl Kernel {
             self.make_native(process, object);
         }
         self.put_on_adapter(object, adapter, native_type::DEFAULT)?;
-        let denied = denied_by_rights(rights);
-        let opened = self.open_natively(process, device, object, flags | denied, mapping, effects)?;
-        self.opened_without(process, opened.object, denied);
-        Ok(Reply::SyncObject(opened))
+        let new = NewOpen { flags, denied: denied_by_rights(rights), mapping, slot: None };
+        Ok(Reply::SyncObject(self.open_natively(process, device, object, new, effects)?))
     }
 
     /// Removes an open; the last one of a process closes its local handle.

@@ -207,6 +207,12 @@ impl Kernel {
         Ok(adapter)
     }
 
+    /// Whether a device's adapter was neither started again nor removed since the device was created.
+    pub(crate) fn is_present(&self, device: u32) -> bool {
+        let Device { process, adapter, arrival, .. } = self.processes.devices[device];
+        self.arrival_for(process, adapter) == arrival
+    }
+
     pub(crate) fn device(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
         self.process(process).device(handle)
     }

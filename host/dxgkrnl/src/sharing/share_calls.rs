@@ -17,7 +17,7 @@ use crate::kernel::Kernel;
 use crate::process::HandleTarget;
 use crate::sync::mapping::Mapping;
 use crate::sync::waits::WaitItem;
-use crate::sync::{check_flags, is_mapped};
+use crate::sync::{NewOpen, check_flags, is_mapped};
 use crate::{ProcessId, VmId};
 
 /// The rights that a desired access grants: generic ones stand for those of the object's type.
@@ -75,14 +75,7 @@ impl Kernel {
         };
         self.require_started_for(process, self.sync.objects()[object].adapter)?;
         self.require_present(object)?;
-        Ok(Reply::SyncObject(self.open_object(
-            process,
-            None,
-            object,
-            SyncObjectFlags::empty(),
-            Mapping::default(),
-            effects,
-        )?))
+        Ok(Reply::SyncObject(self.open_object(process, None, object, NewOpen::default(), effects)?))
     }
 
     /// Whether an object with a global handle is of this VM. It has an open, and all its opens are of one VM.
@@ -325,11 +318,10 @@ impl Kernel {
         {
             return Ok(reply);
         }
-        let denied = denied_by_rights(rights);
         let mapping = Mapping { engine_affinity, ..Mapping::default() };
+        let new = NewOpen { flags, denied: denied_by_rights(rights), mapping, slot: None };
         let paging_queue = device.map(|device| self.mapping_queue(device)).transpose()?.flatten();
-        let mut opened = self.open_object(process, device, object, flags | denied, mapping, effects)?;
-        self.opened_without(process, opened.object, denied);
+        let mut opened = self.open_object(process, device, object, new, effects)?;
         let (open, _) = self.sync_object(process, opened.object)?;
         if let (Some(paging_queue), Some(slot)) = (paging_queue, opened.slot)
             && !self.sync.opens()[open].flags.contains(SyncObjectFlags::NO_GPU_ACCESS)
@@ -337,13 +329,6 @@ impl Kernel {
             opened.paging_fence_value = self.map_opened_fence(paging_queue, open, slot);
         }
         Ok(Reply::SyncObject(opened))
-    }
-
-    /// Remembers the rights that an NT handle or sync file did not give to an open.
-    pub(crate) fn opened_without(&mut self, process: ProcessId, handle: Handle, denied: SyncObjectFlags) {
-        if let Ok((open, _)) = self.sync_object(process, handle) {
-            self.sync.open_mut(open).denied = denied;
-        }
     }
 
     /// Refuses an object of another adapter than the device's, unless it crosses adapters.

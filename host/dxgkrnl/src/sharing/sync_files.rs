@@ -20,11 +20,11 @@ use crate::ProcessId;
 use crate::effects::{Effects, SyncFileReady};
 use crate::error::{CallResult, Refusal, invalid};
 use crate::kernel::Kernel;
-use crate::sync::mapping::Mapping;
+use crate::sync::NewOpen;
 use crate::sync::waits::{WaitItem, WaitOwner};
 
-/// What an open by sync file may do: wait, but not signal (F07).
-const OPENED_WITH: SyncObjectFlags = SyncObjectFlags::NO_SIGNAL;
+/// An open by sync file may wait, but not signal (F07).
+const DENIED: SyncObjectFlags = SyncObjectFlags::NO_SIGNAL;
 
 impl Kernel {
     /// `D3DKMTCreateSyncFile`.
@@ -126,9 +126,8 @@ impl Kernel {
         if let Some(reply) = self.fence_memory_missing(process)? {
             return Ok(reply);
         }
-        let opened =
-            self.open_object(process, Some(device), object, OPENED_WITH, Mapping::default(), effects)?;
-        self.opened_without(process, opened.object, OPENED_WITH);
+        let new = NewOpen { denied: DENIED, ..NewOpen::default() };
+        let opened = self.open_object(process, Some(device), object, new, effects)?;
         Ok(Reply::OpenedSyncFile { object: opened, fence_value })
     }
 

@@ -3,7 +3,7 @@
 use alloc::collections::BTreeSet;
 use alloc::format;
 
-use d3dkmt::{Handle, NtStatus, SyncObjectType};
+use d3dkmt::{DeviceExecutionState, Handle, NtStatus, SyncObjectType};
 
 use super::legacy::{Acquire, Kind, MutexOwner, is_acquired};
 use crate::ProcessId;
@@ -259,7 +259,7 @@ impl Kernel {
         let stops = self.config.policy.semaphore_overflow == SemaphoreOverflow::StopsDevice;
         let device = signal.by.iter().find_map(|handle| self.device(signal.process, *handle).ok());
         if let Some(device) = device.filter(|_| stops) {
-            self.stop_devices(&[device], effects);
+            self.lose_soon(device, DeviceExecutionState::STOPPED, false);
         }
     }
 

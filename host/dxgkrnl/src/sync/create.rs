@@ -6,7 +6,7 @@ use d3dkmt::{
     CreatedSyncObject, Handle, NtStatus, Reply, SyncObjectFlags, SyncObjectInfo, SyncObjectType, limits,
 };
 
-use super::open::{Open, OpenPlace, check_flags, is_mapped};
+use super::open::{NewOpen, Open, check_flags, is_mapped};
 use crate::ProcessId;
 use crate::ddi::HappensBefore;
 use crate::effects::{Effects, FenceStore};
@@ -73,8 +73,8 @@ impl Kernel {
             return Err(refusal);
         }
         let mapping = Mapping { engine_affinity: info.engine_affinity, ..Mapping::default() };
-        let mut created = match self.open_object(process, Some(device), object, info.flags, mapping, effects)
-        {
+        let new = NewOpen { flags: info.flags, mapping, ..NewOpen::default() };
+        let mut created = match self.open_object(process, Some(device), object, new, effects) {
             Ok(created) => created,
             Err(refusal) => {
                 self.end_notification_of(object);
@@ -134,26 +134,12 @@ impl Kernel {
         process: ProcessId,
         device: Option<u32>,
         object: u32,
-        flags: SyncObjectFlags,
-        mapping: Mapping,
-        effects: &mut Effects,
-    ) -> Result<CreatedSyncObject, Refusal> {
-        self.open_object_at(process, device, object, flags, OpenPlace { mapping, slot: None }, effects)
-    }
-
-    /// The same with a slot that another open of the process has.
-    pub(crate) fn open_object_at(
-        &mut self,
-        process: ProcessId,
-        device: Option<u32>,
-        object: u32,
-        flags: SyncObjectFlags,
-        OpenPlace { mapping, slot: at }: OpenPlace,
+        NewOpen { flags, denied, mapping, slot: at }: NewOpen,
         effects: &mut Effects,
     ) -> Result<CreatedSyncObject, Refusal> {
         let monitored = is_mapped(self.sync.objects[object].object_type);
         // An object that was created without GPU access has none by any open (FEN-054).
-        let flags = flags | self.sync.objects[object].flags & SyncObjectFlags::NO_GPU_ACCESS;
+        let flags = flags | denied | self.sync.objects[object].flags & SyncObjectFlags::NO_GPU_ACCESS;
         if self.sync.objects[object].opens_count() >= limits::OPENS_PER_OBJECT_MAX {
             let why = format!("the object is open {} times, the limit", limits::OPENS_PER_OBJECT_MAX);
             return refuse(NtStatus::NO_MEMORY, why);
@@ -168,7 +154,7 @@ impl Kernel {
             adapter,
             arrival: self.arrival_for(process, adapter),
             flags,
-            denied: SyncObjectFlags::empty(),
+            denied,
             slot: None,
             mapping,
         });

@@ -105,6 +105,7 @@ impl Kernel {
         let page = || space.and_then(|space| space.describe(address)).unwrap_or("no fence is mapped there");
         let id = self.open_at(engine, process, address).ok_or_else(page)?;
         let open = &self.sync.opens[id];
+        self.require_present_open(id, open.object).map_err(|refusal| refusal.why)?;
         if open.flags.contains(SyncObjectFlags::NO_GPU_ACCESS) {
             return Err(format!("{} has NoGPUAccess", open.handle));
         }

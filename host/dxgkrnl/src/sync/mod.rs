@@ -35,7 +35,7 @@ use serde::{Deserialize, Serialize};
 use stored::StoredNow;
 use waits::Waits;
 
-pub(crate) use open::{Open, OpenPlace, check_flags, is_mapped};
+pub(crate) use open::{NewOpen, Open, check_flags, is_mapped};
 
 use crate::ProcessId;
 use crate::slab::Slab;

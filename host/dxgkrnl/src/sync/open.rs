@@ -14,9 +14,14 @@ use crate::ProcessId;
 use crate::error::{Refusal, invalid};
 use crate::sync::mapping::Mapping;
 
-/// Location of an open: its GPU mapping, and its slot if it has one already.
-pub(crate) struct OpenPlace {
+/// An open to be made of an object.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct NewOpen {
+    pub flags: SyncObjectFlags,
+    /// As [`Open::denied`].
+    pub denied: SyncObjectFlags,
     pub mapping: Mapping,
+    /// The slot, if another open of the process has one already.
     pub slot: Option<u32>,
 }
 

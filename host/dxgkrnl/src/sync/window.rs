@@ -122,8 +122,8 @@ impl Kernel {
     #[inline(always)]
     pub(crate) fn note_strays(&self, process: ProcessId, object: u32, value: u64, effects: &mut Effects) {
         let last = self.sync.objects.value(object);
-        let adapter = self.sync.objects[object].adapter;
-        if !(within(last, value) && value >= last) && self.is_narrow_on(object, adapter) {
+        let is_step = within(last, value) && value >= last;
+        if !is_step && self.is_narrow_on(object, self.sync.objects[object].adapter) {
             self.note_strays_of_narrow(process, object, value, effects);
         }
     }

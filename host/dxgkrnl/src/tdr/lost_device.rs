@@ -56,6 +56,12 @@ impl Kernel {
         }
     }
 
+    /// Loses a device once the signal or call under way is through.
+    pub(crate) fn lose_soon(&mut self, device: u32, state: DeviceExecutionState, poisons: bool) {
+        let loss = Loss { devices: alloc::vec![device], state, page_fault: None, poisons };
+        self.vidsch.work_mut().recover(Recovery::Lose(loss));
+    }
+
     /// Begins an action on each fence of a lost device.
     pub(crate) fn begin_loss(&mut self, device: u32, kind: LostFences, effects: &mut Effects) {
         let loss = LossOfFences { of: self.lost_device(device), kind };
@@ -181,10 +187,7 @@ impl Kernel {
         if !REASONS.contains(&reason) {
             return invalid(format!("{reason} is no reason for a device error: GENERIC 0 or DRIVER_ERROR 1"));
         }
-        let (state, page_fault) = (DeviceExecutionState::RESET, None);
-        let poisons = self.faults_poison();
-        let devices = alloc::vec![id];
-        self.vidsch.work_mut().recover(Recovery::Lose(Loss { devices, state, page_fault, poisons }));
+        self.lose_soon(id, DeviceExecutionState::RESET, self.faults_poison());
         Ok(Reply::None)
     }
 }

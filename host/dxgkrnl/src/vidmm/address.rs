@@ -37,7 +37,32 @@ pub(crate) struct PageChange {
     pub(super) range: u64,
 }
 
-/// One operation of an update that is queued.
+impl PageChange {
+    /// The same pages, each once.
+    pub(super) fn merged(mut changes: Vec<PageChange>) -> Vec<PageChange> {
+        changes.sort_unstable_by_key(|change| (change.range, change.base));
+        changes.dedup_by(|next, last| {
+            let joins = next.range == last.range && next.base <= last.end;
+            if joins {
+                last.end = last.end.max(next.end);
+            }
+            joins
+        });
+        changes
+    }
+}
+
+/// One operation of an update that is queued. It is left out if a range is gone by then, though another is in its place.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct QueuedUpdate {
+    pub(super) update: VaUpdate,
+    /// The number of the range that it changes.
+    pub(super) range: u64,
+    /// The number of the range that it copies from.
+    pub(super) source: Option<u64>,
+}
+
+/// One operation of an update.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum VaUpdate {
     Set {
@@ -53,4 +78,12 @@ pub(crate) enum VaUpdate {
         to: u64,
         size: u64,
     },
+}
+
+impl VaUpdate {
+    /// Base and size of what it changes.
+    pub(super) fn target(&self) -> (u64, u64) {
+        let (VaUpdate::Set { base, size, .. } | VaUpdate::Copy { to: base, size, .. }) = *self;
+        (base, size)
+    }
 }

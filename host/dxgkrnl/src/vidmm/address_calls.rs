@@ -1,24 +1,24 @@
 //! The calls of GPU address spaces. See `address.rs` for the rules.
 
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::vec::Vec;
 
 use d3dkmt::{GpuVaOperation, Handle, Reply, SignalFlags, SyncObjectFlags, SyncObjectType, limits};
 
-use super::address::{GpuVaUpdate, PageChange, VaUpdate};
+use super::address::{GpuVaUpdate, PageChange, QueuedUpdate, VaUpdate};
 use super::growth::Growth;
-use crate::ProcessId;
 use crate::ddi::{PageTableEntry, PagingOperation, PagingWork, Piece};
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid};
 use crate::kernel::Kernel;
 use crate::process::HandleTarget;
+use crate::process::Process;
 use crate::sync::legacy::Form;
 use crate::vidmm::allocation::AllocationOpen;
 use crate::vidmm::paging::Pending;
 use crate::vidmm::vaspace::{ADDRESSES_END, AddressBounds, AddressSpace, PAGE_BYTES, PIECE_BYTES, VaPage};
 use crate::vidsch::{Packet, Signal, Targets};
+use crate::{ProcessId, VmId};
 
 /// `D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE`.
 mod protection {
@@ -35,6 +35,9 @@ mod operation {
     pub const COPY: u32 = 2;
     pub const MAP_PROTECT: u32 = 3;
 }
+
+/// Pieces of an address space that change for one unit of work.
+const PIECES_PER_UNIT: u32 = 4;
 
 /// `D3DKMT_UPDATEGPUVIRTUALADDRESS`: DoNotWait.
 const DO_NOT_WAIT: u32 = 1;
@@ -81,6 +84,7 @@ impl Kernel {
         let page = self.page_to_map(process, device, source, protection, &mut growth)?;
         let adapter = self.processes.devices()[device].adapter;
         self.require_growth(process, adapter, &growth)?;
+        self.require_memory(process, 2 * PIECE_BYTES)?;
         let (address, changed) = self.address_space(process, adapter).map(bounds, pages, page)?;
         self.grow(adapter, growth);
         let space = self.address_space(process, adapter);
@@ -129,11 +133,17 @@ impl Kernel {
     pub(crate) fn free_gpu_virtual_address(
         &mut self,
         process: ProcessId,
-        adapter: Handle,
+        handle: Handle,
         base: u64,
         size: u64,
     ) -> CallResult {
-        let adapter = self.adapter(process, adapter)?;
+        let adapter = self.adapter(process, handle)?;
+        if let Some(HandleTarget::Adapter(named)) = self.process(process).handles.get(handle)
+            && named.arrival != self.arrival_for(process, adapter)
+        {
+            // The range went with the earlier arrival of the adapter: this may be another at its address.
+            return Ok(Reply::None);
+        }
         self.address_space(process, adapter).free(base, size)?;
         self.count_address_bytes(process, adapter);
         self.miniport.update_page_table(adapter, process, base, size, PageTableEntry::NoAccess);
@@ -181,8 +191,8 @@ impl Kernel {
         if !waited.is_empty() {
             self.enqueue_wait(queue, waited);
         }
-        for update in &updates {
-            let (VaUpdate::Set { base, size, .. } | VaUpdate::Copy { to: base, size, .. }) = *update;
+        for QueuedUpdate { update, .. } in &updates {
+            let (base, size) = update.target();
             let work = PagingWork::UpdatePageTable { base, size };
             if let Some(buffer) =
                 self.miniport.build_paging_buffer(&PagingOperation { adapter, process, work })
@@ -206,7 +216,7 @@ impl Kernel {
         device: u32,
         operations: &[GpuVaOperation],
         growth: &mut Growth,
-    ) -> Result<Vec<VaUpdate>, Refusal> {
+    ) -> Result<Vec<QueuedUpdate>, Refusal> {
         let most = limits::GPU_VA_OPERATIONS_MAX;
         if operations.is_empty() || operations.len() > most {
             return invalid(format!("an update has 1 to {most} operations, not {}", operations.len()));
@@ -216,28 +226,33 @@ impl Kernel {
         for operation in operations {
             let update = self.check_operation(process, device, operation, growth)?;
             let space = self.address_space(process, adapter);
-            let require = |base: u64, size: u64| {
+            let range_of = |base: u64, size: u64| {
                 let whole_pages =
                     base.is_multiple_of(PAGE_BYTES) && size.is_multiple_of(PAGE_BYTES) && size > 0;
-                if whole_pages && space.holds(base, size) {
-                    return Ok(());
+                match space.range_number(base, size) {
+                    Some(range) if whole_pages => Ok(range),
+                    _ => invalid(format!(
+                        "{size:#x} bytes at {base:#x} are no pages of a range of the process"
+                    )),
                 }
-                invalid(format!("{size:#x} bytes at {base:#x} are no pages of a range of the process"))
             };
-            match update {
-                VaUpdate::Set { base, size, span, .. } => {
-                    require(base, size)?;
+            let (base, size) = update.target();
+            let (range, source) = match update {
+                VaUpdate::Set { span, .. } => {
+                    let range = range_of(base, size)?;
                     pieces = pieces.saturating_add(size.div_ceil(span));
+                    (range, None)
                 }
-                VaUpdate::Copy { from, to, size } => {
-                    require(from, size)?;
-                    require(to, size)?;
+                VaUpdate::Copy { from, .. } => {
+                    let source = range_of(from, size)?;
                     pieces += space.pages_within(from, from + size).len().max(1) as u64;
+                    (range_of(base, size)?, Some(source))
                 }
-            }
-            updates.push(update);
+            };
+            updates.push(QueuedUpdate { update, range, source });
         }
         self.address_space(process, adapter).require_room(pieces)?;
+        self.require_memory(process, 2 * pieces * PIECE_BYTES)?;
         Ok(updates)
     }
 
@@ -274,17 +289,26 @@ impl Kernel {
         Ok(VaUpdate::Set { base, size, page: Some(VaPage::Of { open, offset, writable }), span, handle })
     }
 
-    /// Applies the update of a paging context. Skips ranges and allocations that are gone.
-    pub(crate) fn update_page_tables(&mut self, queue: u32, updates: &[VaUpdate], effects: &mut Effects) {
+    /// Applies the update of a paging context. Skips ranges and allocations that are gone. Returns the operations that
+    /// are beyond the units of the step, which does at least one.
+    pub(crate) fn update_page_tables(
+        &mut self,
+        queue: u32,
+        mut updates: Vec<QueuedUpdate>,
+        effects: &mut Effects,
+    ) -> Vec<QueuedUpdate> {
         let (process, adapter) =
             (self.vidsch.queues()[queue].process, self.vidsch.queues()[queue].engine.adapter);
-        for update in updates {
-            let (VaUpdate::Set { base, size, .. } | VaUpdate::Copy { to: base, size, .. }) = *update;
+        let mut done = 0;
+        for update in &updates {
             let pieces = self.pieces_of(process, adapter, update);
-            let space = self.address_space(process, adapter);
-            if !space.holds(base, size) {
-                continue;
+            let units = pieces.len() as u32 / PIECES_PER_UNIT;
+            if done > 0 && !self.has_units(units) {
+                break;
             }
+            self.spend(units);
+            done += 1;
+            let space = self.address_space(process, adapter);
             if let Err(full) = space.require_room(pieces.len() as u64) {
                 self.note(process, format!("an update of addresses is left out: {}", full.why), effects);
                 continue;
@@ -294,15 +318,26 @@ impl Kernel {
                 self.update_engine_pages(process, adapter, base, end, page);
             }
         }
+        self.count_address_bytes(process, adapter);
+        updates.split_off(done)
     }
 
-    /// The entries that an update sets.
+    /// The entries that an update sets: none if a range of it is gone.
     fn pieces_of(
         &mut self,
         process: ProcessId,
         adapter: u32,
-        update: &VaUpdate,
+        QueuedUpdate { update, range, source }: &QueuedUpdate,
     ) -> Vec<Piece<Option<VaPage>>> {
+        let (base, size) = update.target();
+        let space = self.address_space(process, adapter);
+        let source_is_gone = match *update {
+            VaUpdate::Copy { from, .. } => space.range_number(from, size) != *source,
+            VaUpdate::Set { .. } => false,
+        };
+        if source_is_gone || space.range_number(base, size) != Some(*range) {
+            return Vec::new();
+        }
         match *update {
             VaUpdate::Set { base, size, page, span, handle } => {
                 let page = page.filter(|page| self.is_open_still(process, *page, handle));
@@ -341,7 +376,7 @@ impl Kernel {
         let PageChange { base, end, range } = change;
         let Some(owner) = self.processes.get_mut(process) else { return };
         let Some(space) = owner.address_spaces.get_mut(&adapter) else { return };
-        if space.range_number(base, end - base) != Some(range) {
+        if space.range_number(base, end - base) != Some(range) || space.is_seen(base, end) {
             return;
         }
         let pieces = space.pages_within(base, end);
@@ -350,6 +385,7 @@ impl Kernel {
             space.set_engine_pages(*base, *end, Some(*page));
         }
         self.count_address_bytes(process, adapter);
+        self.spend(pieces.len() as u32 / PIECES_PER_UNIT);
         if !matches!(pieces[..], [one] if (one.base, one.end) == (base, end)) {
             self.update_engine_pages(process, adapter, base, end, None);
         }
@@ -391,20 +427,18 @@ impl Kernel {
 
     /// Updates page tables where these allocations are mapped, because their residency has changed.
     pub(crate) fn update_engine_pages_of(&mut self, allocations: &[u32]) {
-        let mut spaces: BTreeMap<(ProcessId, u32), BTreeSet<u32>> = BTreeMap::new();
+        let mut seen = Vec::new();
         for allocation in allocations {
             for open in &self.vidmm.memory.allocations[*allocation].opens {
                 let at = &self.vidmm.memory.allocation_opens[*open];
                 let adapter = self.processes.devices()[at.device].adapter;
-                spaces.entry((at.process, adapter)).or_default().insert(*open);
+                let Some(owner) = self.processes.get(at.process) else { continue };
+                let Some(space) = owner.address_spaces.get(&adapter) else { continue };
+                seen.extend(space.engine_pages_of(*open).map(|piece| (at.process, adapter, piece)));
             }
         }
-        for ((process, adapter), opens) in spaces {
-            let Some(owner) = self.processes.get(process) else { continue };
-            let Some(space) = owner.address_spaces.get(&adapter) else { continue };
-            for Piece { base, end, page } in space.engine_pages_of(&opens) {
-                self.update_engine_pages(process, adapter, base, end, Some(page));
-            }
+        for (process, adapter, Piece { base, end, page }) in seen {
+            self.update_engine_pages(process, adapter, base, end, Some(page));
         }
     }
 
@@ -416,13 +450,12 @@ impl Kernel {
         let kernel_open = self.held_open(process, allocation, open);
         let Some(owner) = self.processes.get_mut(process) else { return };
         let Some(space) = owner.address_spaces.get_mut(&adapter) else { return };
-        let opens = BTreeSet::from([open]);
         if let Some(kernel_open) = kernel_open {
-            space.hand_over(&opens, kernel_open);
+            space.hand_over(open, kernel_open);
             return;
         }
-        let engine_pages = space.engine_pages_of(&opens);
-        space.forget(&opens);
+        let engine_pages: Vec<_> = space.engine_pages_of(open).collect();
+        space.forget(open);
         for Piece { base, end, .. } in engine_pages {
             self.address_space(process, adapter).set_engine_pages(base, end, None);
             self.update_engine_pages(process, adapter, base, end, None);
@@ -447,6 +480,33 @@ impl Kernel {
         }
     }
 
+    /// Empties the address spaces of an adapter, of all VMs or one.
+    fn clear_address_spaces(&mut self, adapter: u32, vm: Option<VmId>) {
+        let of_vm = |one: &Process| vm.is_none_or(|vm| one.vm == vm);
+        let processes = self.processes.by_id().iter().filter(|(_, one)| of_vm(one));
+        let mapping = processes.filter(|(_, one)| one.address_spaces.contains_key(&adapter));
+        for process in mapping.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.address_space(process, adapter).clear();
+            let entry = PageTableEntry::NoAccess;
+            self.miniport.update_page_table(adapter, process, 0, ADDRESSES_END, entry);
+            self.count_address_bytes(process, adapter);
+        }
+    }
+
+    /// Ends what processes, of all VMs or one, have in the GPU memory of an adapter that arrives anew or is removed:
+    /// mapped pages and counts of residency. Their handles stay.
+    pub(crate) fn end_gpu_memory(&mut self, adapter: u32, vm: Option<VmId>) {
+        self.clear_address_spaces(adapter, vm);
+        let is_of = |open: &AllocationOpen| {
+            self.processes.devices().get(open.device).is_some_and(|device| device.adapter == adapter)
+                && vm.is_none_or(|vm| self.processes.get(open.process).is_some_and(|one| one.vm == vm))
+        };
+        let opens = self.vidmm.memory.allocation_opens.iter().filter(|(_, open)| is_of(open));
+        for open in opens.map(|(id, _)| id).collect::<Vec<_>>() {
+            self.drop_residency(open);
+        }
+    }
+
     pub(crate) fn address_space(&mut self, process: ProcessId, adapter: u32) -> &mut AddressSpace {
         self.process_mut(process).address_spaces.entry(adapter).or_default()
     }
@@ -459,7 +519,8 @@ impl Kernel {
         let spaces = self.processes.by_id().iter();
         let mut spaces =
             spaces.flat_map(|(id, owner)| owner.address_spaces.values().map(|space| (*id, space)));
-        let all_live = spaces.all(|(id, space)| space.opens().all(|open| is_live(id, open)));
+        let all_live =
+            spaces.all(|(id, space)| !space.is_miscounted() && space.opens().all(|open| is_live(id, open)));
         (!all_live).then_some("what is mapped of allocations")
     }
 }

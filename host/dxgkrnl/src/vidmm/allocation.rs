@@ -44,6 +44,8 @@ pub(crate) struct Allocation {
     /// The resource that it was created with.
     pub resource: Option<u32>,
     pub opens: BTreeSet<u32>,
+    /// How many opens of a process want it resident; none has no entry. See `residency.rs`.
+    pub wanting: BTreeMap<ProcessId, u32>,
     /// Engines can access it where it is mapped. See `residency.rs`.
     pub resident: bool,
     /// `D3DDDI_ALLOCATIONPRIORITY`.
@@ -73,6 +75,18 @@ impl Allocation {
     /// Whether a process may have it in its address space.
     pub fn is_cpu_visible(&self) -> bool {
         self.driver.as_ref().is_none_or(|driver| driver.cpu_visible)
+    }
+
+    /// Counts one open of a process more, or less, that wants it resident.
+    pub(super) fn count_wanting(&mut self, process: ProcessId, wants: bool) {
+        let count = self.wanting.entry(process).or_default();
+        match wants {
+            true => *count += 1,
+            false => *count -= 1,
+        }
+        if *count == 0 {
+            self.wanting.remove(&process);
+        }
     }
 
     /// The segment group whose budget it counts against.

@@ -6,8 +6,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use d3dkmt::{
-    DestroyAllocationFlags, Handle, NtStatus, Reply, ResourceInfo, RuntimeBuffer, ShareToken,
-    SyncObjectFlags, limits,
+    DestroyAllocationFlags, Handle, NtStatus, Reply, ResourceInfo, RuntimeBuffer, ShareToken, limits,
 };
 
 use super::allocation::{Allocation, AllocationOpen, NO_ARRIVAL, Resource, ResourceOpen};
@@ -16,8 +15,8 @@ use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
 use crate::process::HandleTarget;
-use crate::sharing::{Global, Shared, require_readable};
-use crate::sync::mapping::Mapping;
+use crate::sharing::{Global, Shared, denied_by_rights, require_readable};
+use crate::sync::NewOpen;
 use crate::{ProcessId, VmId};
 
 impl Kernel {
@@ -222,6 +221,7 @@ impl Kernel {
     pub(crate) fn end_open(&mut self, open: u32) {
         let AllocationOpen { process, allocation, .. } = self.vidmm.memory.allocation_opens[open];
         self.process_mut(process).allocations -= 1;
+        self.vidmm.held.remove(&(allocation, process, open));
         self.unmap_open(process, open);
         self.drop_residency(open);
         self.close_at_driver(open);
@@ -346,7 +346,7 @@ impl Kernel {
         token: ShareToken,
     ) -> CallResult {
         let device = self.active_device(process, device)?;
-        let (resource, _) = self.resource_of_token(process, device, token)?;
+        let (resource, ..) = self.resource_of_token(process, device, token)?;
         Ok(Reply::ResourceInfo(self.resource_info(resource)))
     }
 
@@ -361,13 +361,13 @@ impl Kernel {
         effects: &mut Effects,
     ) -> CallResult {
         let id = self.active_device(process, device)?;
-        let (resource, shared) = self.resource_of_token(process, id, token)?;
+        let (resource, shared, rights) = self.resource_of_token(process, id, token)?;
         let mut opened = self.open_for((process, id), resource, buffers, effects)?;
         let Reply::OpenedResource { resource, ref mut keyed_mutex, ref mut sync_object, .. } = opened else {
             return Ok(opened);
         };
         if let Shared::Guarded { mutex, sync, .. } = shared {
-            match self.open_guards(process, (id, mutex, sync), mutex_buffer, effects) {
+            match self.open_guards(process, (id, mutex, sync), rights, mutex_buffer, effects) {
                 Ok(guards) => (*keyed_mutex, *sync_object) = guards,
                 Err(refusal) => {
                     self.end_resource(process, resource);
@@ -382,6 +382,7 @@ impl Kernel {
         &mut self,
         process: ProcessId,
         (device, mutex, sync): (u32, u32, u32),
+        rights: u32,
         mutex_buffer: RuntimeBuffer,
         effects: &mut Effects,
     ) -> Result<(Handle, Handle), Refusal> {
@@ -389,8 +390,8 @@ impl Kernel {
             Reply::KeyedMutex { mutex, .. } => mutex,
             other => unreachable!("a keyed mutex opens as {other:?}"),
         };
-        let flags = SyncObjectFlags::empty();
-        match self.open_object(process, Some(device), sync, flags, Mapping::default(), effects) {
+        let new = NewOpen { denied: denied_by_rights(rights), ..NewOpen::default() };
+        match self.open_object(process, Some(device), sync, new, effects) {
             Ok(opened) => Ok((mutex, opened.object)),
             Err(refusal) => {
                 self.destroy_keyed_mutex(process, mutex, effects)?;
@@ -399,13 +400,13 @@ impl Kernel {
         }
     }
 
-    /// The resource of an NT handle, for a device.
+    /// The resource of an NT handle, for a device, with all that the handle names and its rights.
     fn resource_of_token(
         &self,
         process: ProcessId,
         device: u32,
         token: ShareToken,
-    ) -> Result<(u32, Shared), Refusal> {
+    ) -> Result<(u32, Shared, u32), Refusal> {
         let share = self.share(process, token)?;
         let (Shared::Resource(resource) | Shared::Guarded { resource, .. }) = share.shared else {
             let why = format!("the NT handle is of {}, not of a resource", share.shared.name());
@@ -417,7 +418,7 @@ impl Kernel {
         if adapter != of {
             return invalid(format!("the resource is of adapter {of}, the device is of adapter {adapter}"));
         }
-        Ok((resource, share.shared))
+        Ok((resource, share.shared, share.access))
     }
 
     /// The resource that a handle names, or whose allocation it names, if it may be shared by NT handles.

@@ -14,7 +14,7 @@
 //! driver data and is not shared.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -227,6 +227,7 @@ impl Kernel {
                 number,
                 resource: None,
                 opens: BTreeSet::new(),
+                wanting: BTreeMap::new(),
                 resident: false,
                 priority: crate::vidmm::lock::PRIORITY_NORMAL,
                 driver,

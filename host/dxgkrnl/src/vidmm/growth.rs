@@ -8,8 +8,9 @@
 //! never shrinks. What it grows by counts against the budgets of the processes that have it resident; the creator's
 //! budget limits it.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::format;
+use alloc::vec::Vec;
 
 use d3dkmt::{NtStatus, limits};
 
@@ -63,7 +64,8 @@ impl Kernel {
         };
         let more = growth.0.iter().map(grown).fold(0, u64::saturating_add);
         // Only memory of a process grows.
-        match if more > 0 { self.over_budget(process, adapter, [0, more]) } else { 0 } {
+        let [_, over] = self.over_budgets(process, adapter, [0, more]);
+        match if more > 0 { over } else { 0 } {
             0 => Ok(()),
             over => {
                 let why = format!("resident allocations grow by {more} bytes, {over} over the budget");
@@ -79,10 +81,8 @@ impl Kernel {
             let allocation = &mut self.vidmm.memory.allocations[index];
             let more = end.saturating_sub(allocation.size);
             allocation.size += more;
-            let opens =
-                self.vidmm.memory.allocations[index].opens.iter().filter(|open| self.vidmm.wants(**open));
-            let counted = opens.map(|open| self.vidmm.memory.allocation_opens[*open].process);
-            for process in counted.collect::<BTreeSet<ProcessId>>() {
+            let wanting: Vec<ProcessId> = allocation.wanting.keys().copied().collect();
+            for process in wanting {
                 let of = (adapter, SegmentGroup::NonLocal);
                 *self.process_mut(process).resident_bytes.entry(of).or_default() += more;
             }

@@ -1,6 +1,6 @@
 //! VidMm: allocations, GPU address spaces, and the queues in which they change.
 //!
-//! State: `allocation.rs`, `vaspace.rs`, `address.rs` (changes of address spaces), `paging.rs`. Behaviour: the calls of
+//! State: `allocation.rs`, `vaspace.rs`, `open_pages.rs`, `address.rs` (changes of address spaces), `paging.rs`. Behaviour: the calls of
 //! each, `create_calls.rs` (creation of allocations), `growth.rs`, `residency.rs`, `offer.rs`, `lock.rs`, `ring.rs`
 //! (buffers of user-mode submission).
 
@@ -13,6 +13,7 @@ mod dma_operations;
 mod growth;
 pub(crate) mod lock;
 pub(crate) mod offer;
+mod open_pages;
 pub(crate) mod paging;
 mod paging_calls;
 pub(crate) mod residency;
@@ -25,6 +26,7 @@ use allocation::{Memory, Resource};
 use paging::PagingQueue;
 use serde::{Deserialize, Serialize};
 
+use crate::ProcessId;
 use crate::slab::Slab;
 
 /// The memory manager's tables.
@@ -39,6 +41,8 @@ pub(crate) struct VidMm {
     staged: BTreeSet<u32>,
     /// Opens of allocations that are offered: see `offer.rs`.
     offered: BTreeSet<u32>,
+    /// Opens of the kernel's own, by allocation and process: see `ring.rs`.
+    held: BTreeSet<(u32, ProcessId, u32)>,
 }
 
 impl VidMm {
@@ -63,6 +67,12 @@ impl VidMm {
     #[inline]
     pub fn paging_queues(&self) -> &Slab<PagingQueue> {
         &self.paging_queues
+    }
+
+    /// Bytes that a process is charged for outstanding operations of its paging queues, beside their packets.
+    pub fn pending_bytes(&self, process: ProcessId) -> usize {
+        let queues = self.paging_queues.iter().filter(|(_, queue)| queue.process == process);
+        queues.flat_map(|(_, queue)| &queue.pending).map(|(_, pending)| pending.weight()).sum()
     }
 
     #[inline]

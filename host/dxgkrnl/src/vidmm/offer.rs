@@ -19,11 +19,9 @@ use alloc::vec::Vec;
 use d3dkmt::{Handle, Reply, limits};
 
 use crate::ProcessId;
-use crate::ddi::PagingWork;
 use crate::error::{CallResult, Refusal, invalid};
 use crate::kernel::Kernel;
 use crate::vidmm::VidMm;
-use crate::vidmm::paging::Pending;
 
 /// `D3DKMT_OFFER_FLAGS`: OfferImmediately and AllowDecommit.
 const OFFER_FLAGS: u32 = 0x1 | 0x2;
@@ -93,10 +91,7 @@ impl Kernel {
         let missing = self.reclaim(process, self.vidmm.paging_queues[id].device, listed)?;
         let sizes = missing.iter().map(|(index, _)| self.vidmm.memory.allocations[*index].size);
         let size = sizes.fold(0, u64::saturating_add);
-        let paging_fence_value = match missing.is_empty() {
-            true => 0,
-            false => self.begin_paging(id, PagingWork::Transfer { size }, Pending::Resident(missing)),
-        };
+        let paging_fence_value = self.begin_transfer(id, size, missing);
         Ok(Reply::Reclaimed { results: vec![RECLAIM_OK; listed.list.len()], paging_fence_value })
     }
 

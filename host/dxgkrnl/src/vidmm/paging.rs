@@ -13,7 +13,7 @@
 //!
 //! VidMm's own record of an address space and of what is resident changes with the call; what engines see of it -
 //! pages, allocations, the mapping of an opened fence (FEN-062) - when the paging buffer has run. A queue that is
-//! destroyed is drained: what it had outstanding takes effect at once.
+//! destroyed is drained: what it had outstanding takes effect at once, each page and allocation once.
 //!
 //! A paging queue is a queue of packets with a context of its own, of the system, on the paging engine of the adapter.
 //! That engine runs one paging buffer at a time, from the queue of the highest priority that has one (FEN-092);
@@ -21,7 +21,7 @@
 //! update and the signal are their packets, so that the context itself continues meanwhile (FEN-093). The driver
 //! decides how long a paging buffer takes; one that hangs leads to an adapter reset (TDR-014).
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use d3dkmt::Handle;
@@ -47,6 +47,8 @@ pub(crate) struct PagingQueue {
     pub last_value: u64,
     /// Changes that take effect when the fence has the value of their operation.
     pub pending: VecDeque<(u64, Pending)>,
+    /// Allocations of which one of them makes resident, with their numbers. A later one need not name them again.
+    pub becoming_resident: BTreeSet<(u32, u64)>,
 }
 
 /// A change that engines see when a paging buffer has run.
@@ -56,6 +58,20 @@ pub(crate) enum Pending {
     Pages(PageChange),
     /// Allocations that are resident from then on, with their numbers: see [`crate::vidmm::allocation::Allocation`].
     Resident(Vec<(u32, u64)>),
+}
+
+impl Pending {
+    /// Bytes that are charged for it, beside its packet.
+    pub fn weight(&self) -> usize {
+        /// The list's entry, and that of [`PagingQueue::becoming_resident`].
+        const ALLOCATION_BYTES: usize = 48;
+        const ENTRY_BYTES: usize = 64;
+        ENTRY_BYTES
+            + match self {
+                Pending::Fence(_) | Pending::Pages(_) => 0,
+                Pending::Resident(allocations) => allocations.len() * ALLOCATION_BYTES,
+            }
+    }
 }
 
 /// An open of a fence whose mapping is pending. Its handle shows whether the index was reused meanwhile.

@@ -1,10 +1,12 @@
 //! Paging queues are created and destroyed, and paging work begins and ends. See `paging.rs` for the rules.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::format;
+use alloc::vec::Vec;
 
 use d3dkmt::{CreateContextFlags, Handle, NtStatus, Reply, SyncObjectFlags, SyncObjectType, limits};
 
+use super::address::PageChange;
 use super::paging::{MappedFence, PagingQueue, Pending};
 use crate::ProcessId;
 use crate::ddi::{EngineId, PagingOperation, PagingWork, SignalMonitoredFence};
@@ -12,10 +14,13 @@ use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
 use crate::process::{HandleTarget, Slots};
-use crate::sync::Open;
 use crate::sync::mapping::Mapping;
+use crate::sync::{NewOpen, Open};
 use crate::vidmm::vaspace::PAGE_BYTES;
 use crate::vidsch::{Context, Level, Packet};
+
+/// Outstanding operations of a paging queue that end with it for one unit of work.
+const DRAINED_PER_UNIT: u32 = 32;
 
 impl Kernel {
     /// `D3DKMTCreatePagingQueue`.
@@ -54,13 +59,14 @@ impl Kernel {
             fence_slot: 0,
             last_value: 0,
             pending: VecDeque::new(),
+            becoming_resident: BTreeSet::new(),
         });
         self.processes.device_mut(device).paging_queues.insert(id);
         let object = self.new_object(SyncObjectType::MONITORED_FENCE, SyncObjectFlags::empty(), 0, adapter);
         let created = self.insert_handle(process, HandleTarget::PagingQueue(id)).and_then(|handle| {
             let mapping = Mapping { paging_queue: Some(id), ..Mapping::default() };
-            let flags = SyncObjectFlags::NO_SIGNAL;
-            match self.open_object(process, Some(device), object, flags, mapping, effects) {
+            let new = NewOpen { flags: SyncObjectFlags::NO_SIGNAL, mapping, ..NewOpen::default() };
+            match self.open_object(process, Some(device), object, new, effects) {
                 Ok(fence) => Ok((handle, fence)),
                 Err(refusal) => {
                     self.remove_handle(process, handle);
@@ -102,11 +108,37 @@ impl Kernel {
         device.children.remove(&handle);
         device.paging_queues.remove(&id);
         let adapter = self.processes.devices()[queue.device].adapter;
-        for (_, pending) in queue.pending {
-            self.has_run(process, adapter, pending);
-        }
+        self.drain(process, adapter, queue.pending);
         self.end_system_context(queue.context, effects);
         self.destroy_sync_object(process, queue.fence, effects)
+    }
+
+    /// Lets all of a queue take effect. Pages that several operations change are the same by each: what calls have
+    /// mapped by now.
+    fn drain(&mut self, process: ProcessId, adapter: u32, pending: VecDeque<(u64, Pending)>) {
+        self.spend(pending.len() as u32 / DRAINED_PER_UNIT);
+        let mut changes = Vec::new();
+        for (_, pending) in pending {
+            self.processes.unqueue_bytes(process, pending.weight());
+            match pending {
+                Pending::Pages(change) => changes.push(change),
+                other => self.has_run(process, adapter, other),
+            }
+        }
+        for change in PageChange::merged(changes) {
+            self.pages_change(process, adapter, change);
+        }
+    }
+
+    /// Begins the operation that makes allocations resident, all of `size` bytes; returns its fence value, or 0 if it is
+    /// done.
+    pub(super) fn begin_transfer(&mut self, id: u32, size: u64, mut missing: Vec<(u32, u64)>) -> u64 {
+        if missing.is_empty() {
+            return 0;
+        }
+        let becoming_resident = &mut self.vidmm.paging_queues[id].becoming_resident;
+        missing.retain(|allocation| becoming_resident.insert(*allocation));
+        self.begin_paging(id, PagingWork::Transfer { size }, Pending::Resident(missing))
     }
 
     /// Begins an operation of a paging queue; returns its fence value, or 0 if it is done.
@@ -123,6 +155,7 @@ impl Kernel {
         let gpu_address = self.engine_address(process, adapter, fence_slot);
         let signal = SignalMonitoredFence { adapter, process, gpu_address, value };
         self.miniport.signal_monitored_fence(&mut buffer, signal);
+        self.processes.queue_bytes(process, then.weight());
         let queue = &mut self.vidmm.paging_queues[id];
         queue.last_value = value;
         queue.pending.push_back((value, then));
@@ -164,7 +197,11 @@ impl Kernel {
             && queue.pending.front().is_some_and(|(of, _)| *of <= value)
             && let Some((_, pending)) = queue.pending.pop_front()
         {
+            if let Pending::Resident(allocations) = &pending {
+                allocations.iter().for_each(|one| _ = queue.becoming_resident.remove(one));
+            }
             let (process, adapter) = (queue.process, self.processes.devices()[queue.device].adapter);
+            self.processes.unqueue_bytes(process, pending.weight());
             self.has_run(process, adapter, pending);
         }
     }

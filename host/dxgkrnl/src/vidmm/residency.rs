@@ -23,13 +23,12 @@ use d3dkmt::{Handle, NtStatus, Reply, limits};
 use serde::{Deserialize, Serialize};
 
 use crate::ProcessId;
-use crate::ddi::{PagingWork, SegmentGroup};
+use crate::ddi::SegmentGroup;
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
 use crate::vidmm::VidMm;
-use crate::vidmm::allocation::AllocationOpen;
-use crate::vidmm::paging::Pending;
+use crate::vidmm::allocation::{Allocation, AllocationOpen};
 
 /// `D3DDDI_MAKERESIDENT_FLAGS`: CantTrimFurther and MustSucceed.
 const INSISTING: u32 = 0x1 | 0x2;
@@ -89,21 +88,28 @@ impl Kernel {
             holding.map(|open| self.vidmm.memory.allocation_opens[*open].allocation).collect();
         let more = self.bytes_of(named_allocations.iter().filter(|one| !self.is_wanted_by(**one, process)));
         let adapter = self.processes.devices()[device].adapter;
-        let bytes_to_trim = self.over_budget(process, adapter, more);
-        if bytes_to_trim > 0 && flags & INSISTING == 0 {
+        let over = self.over_budgets(process, adapter, more);
+        // A group that gets no more does not matter, though others have filled it.
+        let too_much = SegmentGroup::ALL.map(|group| match more[group as usize] {
+            0 => 0,
+            _ => over[group as usize],
+        });
+        let too_much = total(too_much);
+        if too_much > 0 && flags & INSISTING == 0 {
             let [local, non_local] = more;
             let text = format!(
-                "{local} bytes more in LOCAL and {non_local} in NON_LOCAL are {bytes_to_trim} over the budget"
+                "{local} bytes more in LOCAL and {non_local} in NON_LOCAL are {too_much} over the budget"
             );
             self.note(process, text, effects);
-            return Ok(Reply::Residency { paging_fence_value: 0, bytes_to_trim, over_budget: true });
+            let (paging_fence_value, bytes_to_trim) = (0, too_much);
+            return Ok(Reply::Residency { paging_fence_value, bytes_to_trim, over_budget: true });
         }
         let missing: Vec<u32> = named_allocations
             .iter()
             .filter(|one| !self.vidmm.memory.allocations[**one].resident)
             .copied()
             .collect();
-        let size = self.bytes_of(missing.iter()).into_iter().fold(0, u64::saturating_add);
+        let size = total(self.bytes_of(missing.iter()));
         for (open, count) in counts {
             self.raise_residency(open, count);
         }
@@ -113,10 +119,8 @@ impl Kernel {
         }
         let numbered = |one: &u32| (*one, self.vidmm.memory.allocations[*one].number);
         let missing: Vec<(u32, u64)> = missing.iter().map(numbered).collect();
-        let paging_fence_value = match missing.is_empty() {
-            true => 0,
-            false => self.begin_paging(id, PagingWork::Transfer { size }, Pending::Resident(missing)),
-        };
+        let paging_fence_value = self.begin_transfer(id, size, missing);
+        let bytes_to_trim = total(over);
         Ok(Reply::Residency { paging_fence_value, bytes_to_trim, over_budget: false })
     }
 
@@ -133,6 +137,10 @@ impl Kernel {
             return invalid(format!("flags {flags:#x} have reserved bits set"));
         }
         let counts = tally(&self.named_for_residency(process, device, allocations)?);
+        if !self.is_present(device) {
+            // The counts went with the earlier arrival of the adapter.
+            return Ok(Reply::Residency { paging_fence_value: 0, bytes_to_trim: 0, over_budget: false });
+        }
         for (open, times) in &counts {
             let AllocationCount { residency, handle } = self.count_of(*open);
             if residency < *times {
@@ -145,7 +153,7 @@ impl Kernel {
             self.lower_residency(open, times);
         }
         let adapter = self.processes.devices()[device].adapter;
-        let bytes_to_trim = self.over_budget(process, adapter, GroupBytes::default());
+        let bytes_to_trim = total(self.over_budgets(process, adapter, GroupBytes::default()));
         Ok(Reply::Residency { paging_fence_value: 0, bytes_to_trim, over_budget: false })
     }
 
@@ -274,14 +282,13 @@ impl Kernel {
         self.process(process).resident_bytes.get(&(adapter, group)).copied().unwrap_or(0)
     }
 
-    /// By how much a process would be over its budgets, all together, if it made `more` bytes resident.
-    pub(super) fn over_budget(&self, process: ProcessId, adapter: u32, more: GroupBytes) -> u64 {
+    /// By how much a process would be over each budget if it made `more` bytes resident.
+    pub(super) fn over_budgets(&self, process: ProcessId, adapter: u32, more: GroupBytes) -> GroupBytes {
         let budgets = self.config.adapters[adapter as usize].budget_bytes();
-        let over = |group: SegmentGroup| {
+        SegmentGroup::ALL.map(|group| {
             let resident = self.resident_bytes(process, adapter, group);
             resident.saturating_add(more[group as usize]).saturating_sub(budgets[group as usize])
-        };
-        SegmentGroup::ALL.into_iter().map(over).fold(0, u64::saturating_add)
+        })
     }
 
     fn bytes_of<'a>(&self, allocations: impl Iterator<Item = &'a u32>) -> GroupBytes {
@@ -294,15 +301,11 @@ impl Kernel {
     }
 
     pub(super) fn is_wanted(&self, allocation: u32) -> bool {
-        let mut opens = self.vidmm.memory.allocations[allocation].opens.iter();
-        opens.any(|open| self.vidmm.wants(*open))
+        !self.vidmm.memory.allocations[allocation].wanting.is_empty()
     }
 
     pub(super) fn is_wanted_by(&self, allocation: u32, process: ProcessId) -> bool {
-        let mut opens = self.vidmm.memory.allocations[allocation].opens.iter();
-        opens.any(|open| {
-            self.vidmm.memory.allocation_opens[*open].process == process && self.vidmm.wants(*open)
-        })
+        self.vidmm.memory.allocations[allocation].wanting.contains_key(&process)
     }
 
     /// Adds counts to a handle.
@@ -319,8 +322,14 @@ impl Kernel {
     /// handle wants is no longer resident.
     pub(super) fn change_residency(&mut self, open: u32, change: impl FnOnce(&mut VidMm)) {
         let AllocationOpen { process, allocation, device, .. } = self.vidmm.memory.allocation_opens[open];
-        let was_wanted = self.is_wanted_by(allocation, process);
+        let wanted_before = self.vidmm.wants(open);
         change(&mut self.vidmm);
+        let wants = self.vidmm.wants(open);
+        if wants == wanted_before {
+            return;
+        }
+        let was_wanted = self.is_wanted_by(allocation, process);
+        self.vidmm.memory.allocations[allocation].count_wanting(process, wants);
         let is_wanted = self.is_wanted_by(allocation, process);
         if is_wanted == was_wanted {
             return;
@@ -376,15 +385,23 @@ impl Kernel {
     /// Reports resident bytes of a process that disagree with the counts of its handles.
     pub(crate) fn residency_miscounted(&self) -> Option<&'static str> {
         let mut bytes: BTreeMap<(ProcessId, (u32, SegmentGroup)), u64> = BTreeMap::new();
-        let mut counted_once = BTreeSet::new();
+        let mut wanting: BTreeMap<(u32, ProcessId), u32> = BTreeMap::new();
         let opens = self.vidmm.memory.allocation_opens.iter();
         for (_, open) in opens.filter(|(index, _)| self.vidmm.wants(*index)) {
-            if counted_once.insert((open.process, open.allocation)) {
+            let wants = wanting.entry((open.allocation, open.process)).or_default();
+            *wants += 1;
+            if *wants == 1 {
                 let adapter = self.processes.devices()[open.device].adapter;
                 let allocation = &self.vidmm.memory.allocations[open.allocation];
                 let of = (adapter, allocation.segment_group());
                 *bytes.entry((open.process, of)).or_default() += allocation.size;
             }
+        }
+        let counts = |(index, one): (u32, &Allocation)| {
+            one.wanting.clone().into_iter().map(move |(process, count)| ((index, process), count))
+        };
+        if !self.vidmm.memory.allocations.iter().flat_map(counts).eq(wanting) {
+            return Some("the opens that want an allocation");
         }
         // An allocation that may still grow can be resident without a byte.
         bytes.retain(|_, bytes| *bytes > 0);
@@ -395,11 +412,13 @@ impl Kernel {
         if !counted.eq(bytes) {
             return Some("the resident bytes of a process");
         }
-        let wrong = |(index, one): (u32, &crate::vidmm::allocation::Allocation)| {
-            one.resident && !self.is_wanted(index)
-        };
+        let wrong = |(index, one): (u32, &Allocation)| one.resident && !self.is_wanted(index);
         self.vidmm.memory.allocations.iter().any(wrong).then_some("an allocation that is resident")
     }
+}
+
+fn total(bytes: GroupBytes) -> u64 {
+    bytes.into_iter().fold(0, u64::saturating_add)
 }
 
 #[derive(Serialize, Deserialize)]

@@ -51,6 +51,7 @@ impl Kernel {
         let open = AllocationOpen::new(process, device, allocation);
         let open = self.vidmm.memory.allocation_opens.insert(open);
         self.vidmm.memory.allocations[allocation].opens.insert(open);
+        self.vidmm.held.insert((allocation, process, open));
         self.process_mut(process).allocations += 1;
         self.raise_residency(open, 1);
         open
@@ -58,10 +59,8 @@ impl Kernel {
 
     /// An open other than `besides` that the kernel has of an allocation for this process.
     pub(crate) fn held_open(&self, process: ProcessId, allocation: u32, besides: u32) -> Option<u32> {
-        let opens = self.vidmm.memory.allocations[allocation].opens.iter().copied();
-        opens.filter(|open| *open != besides).find(|open| {
-            let open = &self.vidmm.memory.allocation_opens[*open];
-            (open.process, open.handle) == (process, Handle::NULL)
-        })
+        let of_process = (allocation, process, 0)..=(allocation, process, u32::MAX);
+        let mut opens = self.vidmm.held.range(of_process).map(|(.., open)| *open);
+        opens.find(|open| *open != besides)
     }
 }

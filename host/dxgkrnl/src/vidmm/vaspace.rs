@@ -11,14 +11,15 @@
 //! paging buffer, `seen` changes later, to what calls have mapped by then. An operation is done at once only if both
 //! have it already.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec::Vec;
 
 use d3dkmt::{NtStatus, limits};
 use serde::{Deserialize, Serialize};
 
-use crate::ddi::{Page, PageMap, Piece};
+use super::open_pages::OpenPages;
+use crate::ddi::{Page, Piece};
 use crate::error::{Refusal, invalid, refuse};
 use crate::process::slots::Slots;
 
@@ -53,6 +54,16 @@ pub(crate) enum VaPage {
     },
 }
 
+impl VaPage {
+    /// The open that it is of.
+    pub fn open(self) -> Option<u32> {
+        match self {
+            VaPage::Zero => None,
+            VaPage::Of { open, .. } => Some(open),
+        }
+    }
+}
+
 impl Page for VaPage {
     fn at(self, by: u64) -> Self {
         match self {
@@ -75,14 +86,14 @@ pub(crate) struct AddressSpace {
     /// Ranges by base; disjoint.
     ranges: BTreeMap<u64, Range>,
     /// Pages inside of ranges, as calls have mapped them.
-    pages: PageMap<VaPage>,
+    pages: OpenPages,
     /// Pages inside of ranges, as engines see them.
-    engine_pages: PageMap<VaPage>,
+    engine_pages: OpenPages,
     ranges_made: u64,
 }
 
-/// Bytes that are charged for a range of an address space, or a piece of one.
-pub(crate) const PIECE_BYTES: u64 = 128;
+/// Bytes that are charged for a range of an address space, or a piece of one, with its part of the driver's page table.
+pub(crate) const PIECE_BYTES: u64 = 192;
 
 impl AddressSpace {
     pub fn reserve(&mut self, bounds: AddressBounds, size: u64) -> Result<u64, Refusal> {
@@ -144,6 +155,11 @@ impl AddressSpace {
         Ok(())
     }
 
+    /// Frees every range. A change that is still pending applies to none of those that come.
+    pub fn clear(&mut self) {
+        *self = AddressSpace { ranges_made: self.ranges_made, ..AddressSpace::default() };
+    }
+
     /// Whether one range contains all of this.
     pub fn holds(&self, base: u64, size: u64) -> bool {
         self.range_number(base, size).is_some()
@@ -172,15 +188,20 @@ impl AddressSpace {
         self.pages.within(base, end).collect()
     }
 
-    /// The pages of these opens, as engines see them.
-    pub fn engine_pages_of(&self, opens: &BTreeSet<u32>) -> Vec<Piece<VaPage>> {
-        self.engine_pages.iter().filter(|piece| is_of(piece.page, opens)).collect()
+    /// Whether engines see between two addresses what calls have mapped.
+    pub fn is_seen(&self, base: u64, end: u64) -> bool {
+        self.pages.within(base, end).eq(self.engine_pages.within(base, end))
     }
 
-    /// Passes the pages of these opens to another open.
-    pub fn hand_over(&mut self, opens: &BTreeSet<u32>, to: u32) {
+    /// The pages of an open, as engines see them.
+    pub fn engine_pages_of(&self, open: u32) -> impl Iterator<Item = Piece<VaPage>> {
+        self.engine_pages.of(open)
+    }
+
+    /// Passes the pages of an open to another.
+    pub fn hand_over(&mut self, from: u32, to: u32) {
         for map in [&mut self.pages, &mut self.engine_pages] {
-            let pieces: Vec<_> = map.iter().filter(|piece| is_of(piece.page, opens)).collect();
+            let pieces: Vec<_> = map.of(from).collect();
             for Piece { base, end, page } in pieces {
                 let page = match page {
                     VaPage::Zero => VaPage::Zero,
@@ -191,9 +212,9 @@ impl AddressSpace {
         }
     }
 
-    /// Sets every page of these opens to NoAccess in what calls have mapped.
-    pub fn forget(&mut self, opens: &BTreeSet<u32>) {
-        let pieces: Vec<_> = self.pages.iter().filter(|piece| is_of(piece.page, opens)).collect();
+    /// Sets every page of an open to NoAccess in what calls have mapped.
+    pub fn forget(&mut self, open: u32) {
+        let pieces: Vec<_> = self.pages.of(open).collect();
         for Piece { base, end, .. } in pieces {
             self.pages.set(base, end, None);
         }
@@ -240,10 +261,12 @@ impl AddressSpace {
 
     /// Every open of which it has pages, in either record.
     pub fn opens(&self) -> impl Iterator<Item = u32> {
-        self.pages.iter().chain(self.engine_pages.iter()).filter_map(|piece| match piece.page {
-            VaPage::Zero => None,
-            VaPage::Of { open, .. } => Some(open),
-        })
+        self.pages.opens().chain(self.engine_pages.opens())
+    }
+
+    /// Whether an index of its pages disagrees with them.
+    pub fn is_miscounted(&self) -> bool {
+        self.pages.is_miscounted() || self.engine_pages.is_miscounted()
     }
 
     pub fn len(&self) -> usize {
@@ -288,12 +311,8 @@ impl AddressSpace {
     }
 }
 
-fn is_of(page: VaPage, opens: &BTreeSet<u32>) -> bool {
-    matches!(page, VaPage::Of { open, .. } if opens.contains(&open))
-}
-
 /// Whether all pages from `base` to `end` are `page`.
-fn is(map: &PageMap<VaPage>, base: u64, end: u64, page: Option<VaPage>) -> bool {
+fn is(map: &OpenPages, base: u64, end: u64, page: Option<VaPage>) -> bool {
     let Some(page) = page else { return map.within(base, end).next().is_none() };
     let mut at = base;
     for piece in map.within(base, end) {

@@ -82,6 +82,11 @@ impl Kernel {
         self.vidsch.work.backlog().is_spent()
     }
 
+    /// Whether the step has this many units left, and one at least. If not, it does nothing more.
+    pub(crate) fn has_units(&mut self, units: u32) -> bool {
+        self.vidsch.work.backlog_mut().has_units(units)
+    }
+
     #[inline]
     pub(crate) fn act_for(&mut self, process: ProcessId) {
         self.vidsch.work.backlog_mut().act_for(Some(process));

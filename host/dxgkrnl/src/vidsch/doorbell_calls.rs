@@ -98,6 +98,11 @@ impl Kernel {
         if status.is_connected() {
             return Ok(Reply::None);
         }
+        if status == DoorbellStatus::DisconnectedAbort {
+            return invalid(format!(
+                "the doorbell of queue {handle} was disconnected with ABORT: only a new one connects (F-101)"
+            ));
+        }
         self.wake_adapter(self.vidsch.contexts[self.vidsch.hw_queues[id].context].engine.adapter, effects);
         for _ in 0..TRIES {
             let mut connection = DoorbellConnection::Failed;
@@ -224,7 +229,7 @@ impl Kernel {
     }
 
     /// The hardware queues of all devices of a process, in the order of their numbers.
-    pub(super) fn hw_queues_of_process(&self, process: ProcessId) -> BTreeSet<u32> {
+    pub(crate) fn hw_queues_of_process(&self, process: ProcessId) -> BTreeSet<u32> {
         let owner = self.process(process);
         let devices = owner.devices.values().filter(|_| owner.hw_queues > 0);
         devices.flat_map(|device| self.hw_queues_of_device(*device)).collect()

@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use d3dkmt::{
-    CreateContextFlags, CreatedSyncObject, Handle, HwQueueFlags, NtStatus, Reply, SignalFlags,
+    CreateContextFlags, CreatedSyncObject, FeatureId, Handle, HwQueueFlags, NtStatus, Reply, SignalFlags,
     SyncObjectFlags, SyncObjectType, limits,
 };
 
@@ -12,16 +12,17 @@ use super::context_calls::PACKETS_BYTES;
 use super::hw_queue::HwQueue;
 use super::{DroppedPackets, HwSubmission, Packet, Signal};
 use crate::ddi::{
-    Agent, BadCommands, EngineId, HappensBefore, HwContext, HwQueueId, HwQueueSubmission, NewHwQueue,
+    Agent, BadCommands, DisconnectReason, EngineId, HappensBefore, HwContext, HwQueueId, HwQueueSubmission,
+    NewHwQueue,
 };
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
 use crate::process::HandleTarget;
-use crate::sync::is_mapped;
 use crate::sync::legacy::Form;
 use crate::sync::mapping::Mapping;
 use crate::sync::waits::WaitItem;
+use crate::sync::{NewOpen, is_mapped};
 use crate::{Features, NodeConfig, ProcessId};
 
 impl Kernel {
@@ -66,12 +67,17 @@ impl Kernel {
             return invalid(format!("context {} was created without HwQueueSupported", context.handle));
         }
         let node = self.node(context.engine);
-        if !self.features_of(context.process).contains(Features::HARDWARE_SCHEDULING) || !node.hw_queues {
-            return unsupported(format!("node {} has no hardware queues here", context.engine.node));
+        let adapter = context.engine.adapter;
+        if !self.features_of(context.process).contains(Features::HARDWARE_SCHEDULING)
+            || !node.hw_queues
+            || !self.driver_is_new_enough(adapter, FeatureId::HWSCH)
+        {
+            let why = self.age_of_driver(adapter, FeatureId::HWSCH);
+            return unsupported(format!("node {} has no hardware queues here{why}", context.engine.node));
         }
         self.may_disable_timeout(context.process, flags.contains(HwQueueFlags::DISABLE_GPU_TIMEOUT))?;
         let native = flags.contains(HwQueueFlags::NATIVE_PROGRESS_FENCE);
-        if native && !self.adapter_has_native_fences(context.process, context.engine.adapter) {
+        if native && !self.adapter_has_native_fences(context.process, adapter) {
             return unsupported("NativeProgressFence needs native fences of the adapter".into());
         }
         if !flags.contains(HwQueueFlags::USER_MODE_SUBMISSION) {
@@ -84,8 +90,13 @@ impl Kernel {
         }
         if !self.features_of(context.process).contains(Features::USER_MODE_SUBMISSION)
             || !node.user_mode_submission
+            || !self.driver_is_new_enough(adapter, FeatureId::USER_MODE_SUBMISSION)
         {
-            return unsupported(format!("node {} has no user-mode submission here", context.engine.node));
+            let why = self.age_of_driver(adapter, FeatureId::USER_MODE_SUBMISSION);
+            return unsupported(format!(
+                "node {} has no user-mode submission here{why}",
+                context.engine.node
+            ));
         }
         Ok(())
     }
@@ -108,7 +119,7 @@ impl Kernel {
         let created = if native {
             self.create_native(process, device, object, 0, Mapping::default(), effects)
         } else {
-            self.open_object(process, Some(device), object, flags, Mapping::default(), effects)
+            self.open_object(process, Some(device), object, NewOpen::default(), effects)
         };
         if created.is_err() {
             self.sync.remove_unopened(object);
@@ -197,7 +208,8 @@ impl Kernel {
             self.end_hw_queue(id, effects);
             return Ok(Reply::None);
         }
-        self.drop_doorbell(id, effects);
+        // The doorbell and its rings go with the queue: the engine still reads them.
+        self.disconnect_doorbell(id, DisconnectReason::Retry, effects);
         self.remove_handle(process, handle);
         let queue = &mut self.vidsch.hw_queues[id];
         queue.handle = Handle::NULL;
@@ -278,15 +290,16 @@ impl Kernel {
         if context.flags.contains(CreateContextFlags::SYNCHRONIZATION_ONLY) {
             return invalid(format!("context {} is SynchronizationOnly", context.handle));
         }
-        let submitted = self.vidsch.hw_queues[id].submitted;
+        let HwQueue { submitted, progress, .. } = self.vidsch.hw_queues[id];
         if progress_fence_id <= submitted {
             let why =
                 format!("HwQueueProgressFenceId {progress_fence_id} must be above the last, {submitted}");
             return invalid(why);
         }
-        if let Err(BadCommands(why)) =
-            self.miniport.validate(self.vidsch.queues[queue].engine.adapter, &commands)
-        {
+        let adapter = self.vidsch.queues[queue].engine.adapter;
+        let last = self.sync.objects().value(progress);
+        self.check_signal_window((progress, adapter), last, progress_fence_id, handle)?;
+        if let Err(BadCommands(why)) = self.miniport.validate(adapter, &commands) {
             return invalid(why);
         }
         self.require_memory(process, commands.len() as u64 + PACKETS_BYTES)?;

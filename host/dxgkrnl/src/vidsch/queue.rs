@@ -12,7 +12,7 @@ use crate::ProcessId;
 use crate::ddi::EngineId;
 use crate::sync::legacy::Acquire;
 use crate::sync::waits::{WaitId, WaitItem};
-use crate::vidmm::address::VaUpdate;
+use crate::vidmm::address::QueuedUpdate;
 
 /// Packets in the order of their submission, and the submissions that the engine has.
 #[derive(Serialize, Deserialize)]
@@ -63,7 +63,7 @@ pub(crate) enum Packet {
         commands: Vec<u8>,
     },
     /// The update of an address space, in a paging context (`vidmm/paging.rs`).
-    PageTables(Vec<VaUpdate>),
+    PageTables(Vec<QueuedUpdate>),
 }
 
 impl Packet {
@@ -77,7 +77,7 @@ impl Packet {
                 Packet::WaitAtHead(items) => items.len() * size_of::<WaitItem>(),
                 Packet::Signal(signal) => signal.targets.len() * size_of::<(u32, u64)>(),
                 Packet::Command(commands) | Packet::HwCommand { commands, .. } => commands.len(),
-                Packet::PageTables(operations) => operations.len() * size_of::<VaUpdate>(),
+                Packet::PageTables(operations) => operations.len() * size_of::<QueuedUpdate>(),
             }
     }
 }

@@ -251,7 +251,12 @@ impl Kernel {
             Packet::HwCommand { progress_fence_id, commands } => {
                 self.start_hw_command(id, progress_fence_id, commands, effects);
             }
-            Packet::PageTables(operations) => self.update_page_tables(id, &operations, effects),
+            Packet::PageTables(updates) => {
+                let rest = self.update_page_tables(id, updates, effects);
+                if !rest.is_empty() {
+                    self.put_back(id, Packet::PageTables(rest));
+                }
+            }
         }
         true
     }

@@ -79,12 +79,14 @@ impl Kernel {
             }
         }
         let (mut opens, mut hw_queues) = (Vec::new(), Vec::new());
-        for (_, of) in self.processes.by_id().iter().filter(|(process, _)| is_of(**process)) {
+        for (process, of) in self.processes.by_id().iter().filter(|(process, _)| is_of(**process)) {
+            hw_queues.extend(self.hw_queues_of_process(*process));
             for (_, target) in of.handles.iter() {
                 match target {
                     HandleTarget::Sync(SyncRef { open, .. }) => opens.push(open),
-                    HandleTarget::HwQueue(queue) => hw_queues.push(queue),
-                    HandleTarget::Adapter(_)
+                    // A queue that drains has none.
+                    HandleTarget::HwQueue(_)
+                    | HandleTarget::Adapter(_)
                     | HandleTarget::Device(_)
                     | HandleTarget::Context(_)
                     | HandleTarget::KeyedMutex(_)

@@ -332,7 +332,7 @@ impl Kernel {
             {
                 return Some("the hardware queues of a process");
             }
-            if process.queued_bytes != weights.sum::<usize>() {
+            if process.queued_bytes != weights.sum::<usize>() + self.vidmm.pending_bytes(*id) {
                 return Some("the queued bytes of a process");
             }
         }

@@ -2,8 +2,8 @@
 #![allow(dead_code)]
 
 use d3dkmt::{
-    Call, CreateContextFlags, EventId, GpuSignal, Handle, Handles, HwQueueFlags, Luid, NtStatus, Reply,
-    SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType, Values, WaitFromCpuFlags,
+    Call, CreateContextFlags, EventId, GpuSignal, Handle, Handles, HwQueueFlags, Luid, Reply, SignalFlags,
+    SyncObjectFlags, SyncObjectInfo, SyncObjectType, Values, WaitFromCpuFlags,
 };
 use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, VmConfig, VmId};
 use kmd::SimulatedMiniport;
@@ -26,7 +26,7 @@ impl World {
         let (request, mut effects) = (self.request, Effects::default());
         self.kernel.handle(0, Input::Call { process, request, call: call.clone() }, &mut effects);
         let answer = effects.answers.pop().expect("the call has an answer");
-        assert_eq!(answer.status, NtStatus::SUCCESS, "{call:?}: {:?}", effects.notes);
+        assert!(answer.status.is_success(), "{call:?}: {:?} {:?}", answer.status, effects.notes);
         answer.reply
     }
 }
@@ -44,6 +44,10 @@ pub struct Owner {
     pub fence: Handle,
     pub context: Handle,
     pub event: u64,
+    /// Handles of the objects that a case is about.
+    pub objects: Vec<Handle>,
+    /// When the case ends.
+    pub now: u64,
 }
 
 pub const OWNER: ProcessId = ProcessId(1);
@@ -76,6 +80,8 @@ impl Owner {
             fence: Handle::NULL,
             context: Handle::NULL,
             event: 0,
+            objects: Vec::new(),
+            now: 0,
         };
         owner.device = owner.new_device();
         owner.fence = owner.new_fence(owner.device);

@@ -11,6 +11,8 @@ impl Naive {
             return;
         }
         self.stopped_adapters.retain(|one| *one != adapter);
+        // GPU memory of before is gone.
+        self.ranges.iter_mut().for_each(|range| range.ended |= range.adapter == adapter);
         let of_adapter = |(number, is): (usize, usize)| (is == adapter).then_some(number);
         self.dead_devices
             .extend(self.devices.iter().map(|device| device.adapter).enumerate().filter_map(of_adapter));
@@ -45,8 +47,12 @@ impl Naive {
                 self.end_wait(wait, NtStatus::DEVICE_REMOVED);
             }
         }
+        self.dead_devices.extend(&devices);
         self.lose_all(&devices, DeviceExecutionState::STOPPED, false);
-        self.dead_devices.extend(devices);
+        for range in 0..self.ranges.len() {
+            let of_vm = self.vm_of(self.ranges[range].process) == vm;
+            self.ranges[range].ended |= of_vm && self.ranges[range].adapter == adapter;
+        }
         let of_vm = |(number, object): (usize, &super::Object)| {
             (object.adapter == adapter && object.global.1 == vm).then_some(number)
         };
@@ -122,8 +128,10 @@ impl Naive {
     }
 
     fn is_dead(&self, process: u32, handle: Handle) -> bool {
-        let Some(open) = self.open_of(process, handle) else { return false };
-        let open = &self.opens[open];
+        self.open_of(process, handle).is_some_and(|open| self.is_dead_open(&self.opens[open]))
+    }
+
+    pub(super) fn is_dead_open(&self, open: &Open) -> bool {
         self.dead_objects.contains(&open.object)
             || open.device.is_some_and(|device| self.dead_devices.contains(&device))
     }

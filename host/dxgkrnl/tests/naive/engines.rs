@@ -516,7 +516,8 @@ impl Naive {
         let Engine { adapter, node, interrupts_at_once, .. } = self.engines[engine];
         let is_there = |open: &Open| {
             let location = (open.process, open.gpu_address, open.adapter);
-            !open.ended && location == (process, gpu_address, adapter) && gpu_address != 0
+            let is_open = !open.ended && !self.is_dead_open(open);
+            is_open && location == (process, gpu_address, adapter) && gpu_address != 0
         };
         let may = |open: usize| {
             let pages = node == PAGING_NODE && self.is_paging_fence(open);

@@ -268,8 +268,7 @@ impl Naive {
         if let (Err(_), Some(device), true) =
             (&verdict, stoppable, one_way && self.rules.refused_one_way_stops)
         {
-            self.put_into(device, DeviceExecutionState::STOPPED);
-            self.signal_native_fences_for_ever(device);
+            self.lose_all(&[device], DeviceExecutionState::STOPPED, false);
         }
         self.run_contexts();
         verdict

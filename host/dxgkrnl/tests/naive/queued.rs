@@ -91,8 +91,7 @@ impl Naive {
             }
             Kind::Semaphore { .. } => {
                 if self.rules.semaphore_overflow_stops {
-                    self.put_into(device, DeviceExecutionState::STOPPED);
-                    self.signal_native_fences_for_ever(device);
+                    self.lose_all(&[device], DeviceExecutionState::STOPPED, false);
                 }
             }
             // An ended process has no client left to notify.

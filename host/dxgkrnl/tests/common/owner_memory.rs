@@ -1,0 +1,160 @@
+//! GPU memory of a process that owns much of it: opens, mappings and operations of paging queues.
+
+use d3dkmt::{
+    AllocationInfo, Call, CreateAllocation, CreateAllocationFlags as F, GpuVaOperation, Handle, Reply,
+    ResourceInfo, StandardAllocation,
+};
+use dxgkrnl::{Effects, Input};
+
+use crate::owner::Owner;
+
+const PAGE: u64 = 4096;
+/// Where the pieces are.
+const BASE: u64 = 0x10_0000_0000;
+/// A range as large as [`BASE`]'s.
+const TARGET: u64 = 0x20_0000_0000;
+/// As many as an address space may have.
+const PIECES: u64 = 4080;
+const MAP: u32 = 0;
+const COPY: u32 = 2;
+const DO_NOT_WAIT: u32 = 1;
+const ZERO: u64 = 4;
+const NO_ACCESS: u64 = 8;
+
+impl Owner {
+    /// Lets time pass in which the paging engine runs.
+    fn run(&mut self) {
+        while let Some(due) = self.world.kernel.next_deadline() {
+            self.world.kernel.handle(due, Input::Deadline, &mut Effects::default());
+        }
+    }
+
+    fn new_allocation(&mut self, flags: F) -> (Handle, Handle) {
+        let create = CreateAllocation {
+            device: self.device,
+            flags: flags | F::EXISTING_SYS_MEM | F::STANDARD_ALLOCATION,
+            standard: Some(StandardAllocation {
+                kind: StandardAllocation::EXISTING_HEAP,
+                size: PAGE,
+                ..StandardAllocation::default()
+            }),
+            allocations: vec![AllocationInfo {
+                system_memory: 0x7F00_0000_0000,
+                ..AllocationInfo::default()
+            }],
+            ..CreateAllocation::default()
+        };
+        match self.ok(Call::CreateAllocation { create: Box::new(create) }) {
+            Reply::Allocations { shared_handle, allocations, .. } => (shared_handle, allocations[0]),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn new_paging_queue(&mut self) -> Handle {
+        let create = Call::CreatePagingQueue { device: self.device, priority: 0, physical_adapter: 0 };
+        let Reply::PagingQueue { queue, .. } = self.ok(create) else { panic!("no paging queue") };
+        queue
+    }
+
+    fn reserve(&mut self, base: u64) {
+        let (owner, size) = (self.adapter, (PIECES * PAGE).next_multiple_of(0x1_0000));
+        self.ok(Call::ReserveGpuVirtualAddress { owner, base, minimum: 0, maximum: 0, size });
+    }
+
+    fn update(&mut self, operations: Vec<GpuVaOperation>, flags: u32) {
+        let (device, context, fence) = (self.device, self.context, self.fence);
+        self.ok(Call::UpdateGpuVirtualAddress { device, context, fence, fence_value: 0, operations, flags });
+    }
+
+    /// Maps the pages of a range one by one, by one operation.
+    fn pieces(&mut self, base: u64, pieces: u64) {
+        let (_, allocation) = self.new_allocation(F::empty());
+        let operation = GpuVaOperation {
+            operation: MAP,
+            base,
+            size: pieces * PAGE,
+            allocation,
+            allocation_size: PAGE,
+            ..GpuVaOperation::default()
+        };
+        self.update(vec![operation], DO_NOT_WAIT);
+        self.run();
+    }
+
+    /// Opens of one shared allocation, in `objects`.
+    pub fn opens(&mut self, count: u32) {
+        let (shared, _) = self.new_allocation(F::CREATE_RESOURCE | F::CREATE_SHARED);
+        let (device, info) = (self.device, ResourceInfo { allocations: 1, ..ResourceInfo::default() });
+        for _ in 0..count {
+            match self.ok(Call::OpenResource { device, shared_handle: shared, info }) {
+                Reply::OpenedResource { allocations, .. } => self.objects.push(allocations[0]),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Resident allocations in `objects`, none of them mapped, beside an address space of many pieces.
+    pub fn resident(&mut self, count: u32) {
+        self.reserve(BASE);
+        self.pieces(BASE, PIECES);
+        for _ in 0..count {
+            let (_, allocation) = self.new_allocation(F::empty());
+            self.objects.push(allocation);
+        }
+        let (paging_queue, allocations) = (self.new_paging_queue(), self.objects.clone());
+        self.ok(Call::MakeResident { paging_queue, allocations, priorities: Vec::new(), flags: 0 });
+        self.run();
+    }
+
+    /// Maps of one range of many pieces, outstanding in a paging queue, which is in `objects`.
+    pub fn maps(&mut self, count: u32) {
+        self.reserve(BASE);
+        let paging_queue = self.new_paging_queue();
+        self.objects = vec![paging_queue];
+        let map = |base, pages, protection| Call::MapGpuVirtualAddress {
+            paging_queue,
+            base,
+            minimum: 0,
+            maximum: 0,
+            allocation: Handle::NULL,
+            offset_pages: 0,
+            size_pages: pages,
+            protection,
+        };
+        let few = PIECES.min(u64::from(count));
+        for at in 0..u64::from(count) - few {
+            self.ok(map(BASE, PIECES, if at % 2 == 0 { ZERO } else { NO_ACCESS }));
+        }
+        self.ok(map(BASE, PIECES, NO_ACCESS));
+        for at in 0..few / 2 {
+            self.ok(map(BASE + 2 * at * PAGE, 1, ZERO));
+        }
+    }
+
+    /// One update that copies many pieces again and again. They come after the call. At `now` its last paging buffer is
+    /// done, and the pages are to change.
+    pub fn copies(&mut self, count: u32) {
+        self.reserve(BASE);
+        self.reserve(TARGET);
+        let size = PIECES * PAGE;
+        let copy =
+            GpuVaOperation { operation: COPY, base: BASE, size, destination: TARGET, ..Default::default() };
+        let fence_value = 1;
+        let operations = vec![copy; count.min(256) as usize];
+        let (device, context, fence) = (self.device, self.context, self.fence);
+        self.ok(Call::UpdateGpuVirtualAddress { device, context, fence, fence_value, operations, flags: 0 });
+        // The pieces go by another context, ahead of the update.
+        self.context = self.new_context();
+        let fence = std::mem::replace(&mut self.fence, Handle::NULL);
+        self.fence = self.new_fence(self.device);
+        self.pieces(BASE, 1300);
+        self.fence = fence;
+        let signal = self.signal(1);
+        self.world.kernel.handle(self.now, signal, &mut Effects::default());
+        for _ in 0..count.min(256) {
+            let kernel = &mut self.world.kernel;
+            kernel.handle(self.now, Input::Deadline, &mut Effects::default());
+            self.now = kernel.next_deadline().expect("a paging buffer runs");
+        }
+    }
+}
