@@ -336,7 +336,7 @@ const CASES: [Case; 25] = [
         name: "a process with many allocations beside many pieces",
         make: Owner::resident,
         end: Owner::process_gone,
-        most: 2000,
+        most: 60_000,
         is_cut: true,
     },
     Case {

@@ -59,6 +59,7 @@ pub fn all() -> Vec<Attack> {
     [
         kinds::engines::ATTACKS,
         kinds::lists::ATTACKS,
+        kinds::gpu_memory::ATTACKS,
         kinds::objects::ATTACKS,
         kinds::queues::ATTACKS,
         kinds::memory::ATTACKS,

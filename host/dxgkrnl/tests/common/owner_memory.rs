@@ -1,5 +1,6 @@
 //! GPU memory of a process that owns much of it: opens, mappings and operations of paging queues.
 
+use d3dkmt::limits::MAKE_RESIDENT_ALLOCATIONS_MAX;
 use d3dkmt::{
     AllocationInfo, Call, CreateAllocation, CreateAllocationFlags as F, GpuVaOperation, Handle, Reply,
     ResourceInfo, StandardAllocation,
@@ -101,8 +102,11 @@ impl Owner {
             let (_, allocation) = self.new_allocation(F::empty());
             self.objects.push(allocation);
         }
-        let (paging_queue, allocations) = (self.new_paging_queue(), self.objects.clone());
-        self.ok(Call::MakeResident { paging_queue, allocations, priorities: Vec::new(), flags: 0 });
+        let paging_queue = self.new_paging_queue();
+        for allocations in self.objects.clone().chunks(MAKE_RESIDENT_ALLOCATIONS_MAX) {
+            let allocations = allocations.to_vec();
+            self.ok(Call::MakeResident { paging_queue, allocations, priorities: Vec::new(), flags: 0 });
+        }
         self.run();
     }
 

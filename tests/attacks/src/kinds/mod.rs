@@ -3,6 +3,7 @@
 pub mod brokers;
 pub mod engines;
 pub mod files;
+pub mod gpu_memory;
 pub mod lists;
 pub mod memory;
 pub mod objects;
