@@ -9,8 +9,9 @@
 //!
 //! `dxcore` has the COM interfaces of DXCore on the same session.
 //!
-//! The library runs in other programs' processes: no runtime, no thread until an event is armed, no signal, and no exit
-//! handler unless the host asks for times. Only the host's kernel model checks what an object may do; the library
+//! The library runs in other programs' processes: no runtime, no signal, and no exit handler unless the host asks for
+//! times. It starts a thread when the first event is armed or the first notification is registered, and at the attach to
+//! a daemon with a journal. Only the host's kernel model checks what an object may do; the library
 //! checks only what cannot be sent.
 
 mod abi;

@@ -514,6 +514,29 @@ mod tests {
         assert_eq!(judge(Goal::None, ours, ratio(9.0, 9.0)), None);
     }
 
+    /// A row of docs/SPEED.md that ends its first cell with the name of a figure has the figure's goal in its last one.
+    #[test]
+    fn the_page_has_the_goals_of_the_figures_that_it_names() {
+        let mut compared = 0;
+        for line in include_str!("../../../docs/SPEED.md").lines().filter(|line| line.starts_with("| ")) {
+            let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+            let Some(name) = cells[0].strip_suffix('`').and_then(|cell| cell.rsplit('`').next()) else {
+                continue;
+            };
+            let Some(figure) = DEFINITIONS.iter().find(|figure| figure.id.starts_with(name)) else {
+                continue;
+            };
+            let goal = match figure.goal {
+                Goal::RatioAtMost(ratio) | Goal::RatioAtLeast(ratio) => format!("{ratio}x"),
+                Goal::AtMost(nanoseconds) => format!("{} us", nanoseconds / 1000.0),
+                Goal::None => String::new(),
+            };
+            assert_eq!(cells.last().copied(), Some(goal.as_str()), "{line}");
+            compared += 1;
+        }
+        assert!(compared >= 9, "{compared}");
+    }
+
     #[test]
     fn rounds_become_ratios() {
         let mut collected = Collected::default();

@@ -1,4 +1,4 @@
-//! `gpupv-bench`, the program that `gpupv bench` starts: measures this machine's figures, each next to a raw peer in the
+//! `gpupv-bench`, the program that `gpupv bench` starts: measures this machine's figures, most next to a raw peer in the
 //! same run. It is the command line of gpupv with a `bench` that measures, so it can also be the daemon that is measured.
 //!
 //! ```text
@@ -7,7 +7,7 @@
 //!     command_lists.rs    lists and an engine's copy        guest-bench      the flood of another VM (requests.rs)
 //!   with --vm             daemon with its bench ports       guest-bench in a QEMU guest
 //! ```
-//! Measurements are collected as rounds. [`figures`] defines the peer and the goal of each figure. [`statistics`]
+//! Measurements are collected as rounds. [`figures`] defines the goal of each figure, and the peer of most. [`statistics`]
 //! computes the intervals; a goal is met only if the whole 95% interval of the ratio is inside it.
 
 mod at_rest;

@@ -7,6 +7,8 @@
 //!                                                                                                      v
 //!   fence pages <- memory.rs <---- stores, answers, wakes (in that order) <------------------------- Effects
 //! ```
+//! Frames of a process take rings of shared memory beside its stream (`rings.rs`). Further inputs are deadlines
+//! (`timer_thread.rs`) and faults that the control service injects ([`control`]).
 
 pub mod backing;
 pub mod broker;

@@ -6,7 +6,8 @@
 //! - the same config and the same `(now, Input)` list give the same effects and the same snapshot;
 //! - one answer for each call with a request number, none for a one-way call. The answer comes in the same step, except
 //!   for an escape that waits for an idle GPU;
-//! - a wait latches on any value transition that happens after it was queued, never on one before;
+//! - a wait latches on any value transition that happens after it was queued, never on one before (a queued wait: unless
+//!   the policy `gpu_wait` says `looks-at-head`);
 //! - memory is write-only: the kernel keeps fence values itself and asks for stores;
 //! - no guest input can panic it: bad input gets an NTSTATUS and a note that says why.
 //!

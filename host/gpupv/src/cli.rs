@@ -53,7 +53,7 @@ enum Command {
     Trace(trace::TraceArgs),
     /// Write, check, list, run and explore scenarios
     Scenario(scenario::ScenarioArgs),
-    /// Measure this machine's figures, each next to a raw peer in the same run
+    /// Measure this machine's figures, most next to a raw peer in the same run
     Bench(bench::BenchArgs),
 }
 

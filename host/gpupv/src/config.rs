@@ -68,6 +68,8 @@ fn span_of(text: &str, path: &str) -> Option<Range<usize>> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use d3dkmt::Luid;
     use dxgkrnl::{
         Features, Grant, NodeConfig, RegistryData, RegistryKey, RegistryValue, TargetConfig, TdrConfig,
@@ -82,6 +84,45 @@ mod tests {
         for example in page.split("```toml").skip(1) {
             let example = example.split("```").next().unwrap_or_default();
             parse(example).unwrap_or_else(|error| panic!("{example}: {error:#}"));
+        }
+    }
+
+    /// Adds the keys of a configuration, by path; those of a list are the keys of its tables.
+    fn add_keys(value: &serde_json::Value, path: &str, keys: &mut BTreeSet<String>) {
+        for element in value.as_array().into_iter().flatten() {
+            add_keys(element, path, keys);
+        }
+        for (key, value) in value.as_object().into_iter().flatten() {
+            let path = format!("{path}.{key}");
+            add_keys(value, &path, keys);
+            keys.insert(path);
+        }
+    }
+
+    #[test]
+    fn the_page_has_every_key_and_both_values_of_every_switch() {
+        let page = include_str!("../../../docs/CONFIG.md");
+        let (_, all) = page.split_once("All keys:\n\n```toml\n").expect("the long example");
+        let (all, _) = all.split_once("```").expect("its end");
+        let mut full = Config::default();
+        full.grants.push(Grant { name: String::new(), vms: Vec::new() });
+        full.vms.push(VmConfig::default());
+        let data = RegistryData::Text(String::new());
+        full.adapters[0].registry.push(RegistryValue {
+            key: RegistryKey::Adapter,
+            name: String::new(),
+            data,
+        });
+        let [mut shown, mut known] = [const { BTreeSet::new() }; 2];
+        add_keys(&toml::from_str(all).unwrap(), "", &mut shown);
+        add_keys(&serde_json::to_value(full).unwrap(), "", &mut known);
+        // A LUID is written as a list.
+        known.retain(|key| !key.starts_with(".adapter.luid."));
+        assert_eq!(shown, known, "left: the page; right: the configuration");
+        for (switch, [default, other]) in dxgkrnl::Policy::SWITCHES {
+            let is_its = |line: &&str| line.starts_with(&format!("{switch} = \"{default}\" "));
+            let line = all.lines().find(is_its).unwrap_or_default();
+            assert!(line.contains(&format!("# or \"{other}\"")), "{switch} = {default}|{other}: {line}");
         }
     }
 

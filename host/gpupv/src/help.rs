@@ -186,6 +186,15 @@ mod tests {
     }
 
     #[test]
+    fn the_page_of_tools_names_each_subcommand() {
+        let page = include_str!("../../../docs/TOOLS.md");
+        for leaf in leaves(&Cli::command(), "") {
+            let forms = [format!("gpupv {leaf}"), format!("`{leaf}`"), format!("`{leaf} ")];
+            assert!(forms.iter().any(|form| page.contains(form)), "docs/TOOLS.md lacks `{leaf}`");
+        }
+    }
+
+    #[test]
     fn examples_are_command_lines_of_their_subcommand() {
         for (path, examples) in EXAMPLES {
             for (line, _) in examples {

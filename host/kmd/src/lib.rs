@@ -8,6 +8,9 @@
 //! | `private.rs` | client processes, their CPU events and driver-private escapes |
 //! | `allocations.rs` | allocations with private data |
 //! | `display.rs`, `paging.rs` | periodic frame notifications, paging buffers |
+//! | `page_table.rs`, `resources.rs` | GPU virtual addresses of each process, resources that commands name |
+//! | `queues.rs`, `native.rs` | hardware queues and doorbells, native fences |
+//! | [`engine_tracer`] | reports what command lists do, for tools |
 //!
 //! The driver sees the kernel only through [`dxgkrnl::ddi`] and its configuration.
 //!

@@ -191,6 +191,15 @@ fn the_page_is_made_of_the_words() {
 }
 
 #[test]
+fn the_section_of_why_has_every_verdict() {
+    let sections = sections(PAGE, "Expectations");
+    let (_, text) = sections.iter().find(|(name, _)| *name == "why").expect("a section");
+    for verdict in dxgkrnl::why::Verdict::NAMES {
+        assert!(text.contains(&format!("`{verdict}`")), "the section of `why` lacks `{verdict}`");
+    }
+}
+
+#[test]
 fn every_word_has_an_example() {
     for chapter in CHAPTERS {
         for (word, (_, text)) in words(chapter).iter().zip(sections(PAGE, chapter)) {

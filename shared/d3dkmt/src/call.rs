@@ -103,7 +103,8 @@ calls! {
     /// last part of the object's name, if it has one.
     20 ShareObjects { 1 objects: HandleList, 2 desired_access: u32, 4 name: Option<String>, 3 token: NewToken }, makes_nt_handle
         => "share {objects} [access={desired_access|ACCESS:GENERIC_ALL}] [name={name}]";
-    /// `D3DKMTOpenSyncObjectFromNtHandle2`, and the first form of it with a NULL device and `legacy`.
+    /// `D3DKMTOpenSyncObjectFromNtHandle2`, or with `legacy` `D3DKMTOpenSyncObjectFromNtHandle`: then only the token
+    /// counts.
     21 OpenSyncObject {
         1 device: Handle,
         2 token: Token,

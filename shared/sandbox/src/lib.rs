@@ -1,6 +1,7 @@
-//! What a process of gpupv and each of its threads may ask of the system: the daemon, and the broker of a guest.
+//! What a process of gpupv and each of its threads may ask of the system: the daemon, and the broker of a guest. The
+//! process of a driver in C (`driver-host`) uses the parts for its list of forbidden calls.
 //!
-//! Both parse what hostile programs send; the daemon also what hostile guests send. If one of them ever runs code in the
+//! Daemon and broker parse what hostile programs send; the daemon also what hostile guests send. If one of them ever runs code in the
 //! process, that code has the rights of the thread that it took over. So they are as few as that thread's work needs:
 //!
 //! ```text

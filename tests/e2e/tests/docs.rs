@@ -2,7 +2,7 @@
 //!
 //! `e2e::console` describes the format of sessions; pages with guests run in the test target `vm`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use e2e::console::failures;
@@ -264,4 +264,67 @@ fn messages_in_the_list_of_errors_are_in_the_sources() {
         messages += 1;
     }
     assert!(messages > 15, "{messages}");
+}
+
+#[test]
+fn the_table_of_locks_has_every_rank_in_its_order() {
+    let source = e2e::files::read(&tree().join("host/vsock/src/locks.rs"));
+    let (_, ranks) = source.split_once("pub enum Rank {").expect("the ranks");
+    let (ranks, _) = ranks.split_once("\n}").expect("their end");
+    let ranks = ranks.lines().map(str::trim).filter(|line| !line.starts_with("//"));
+    let known: BTreeMap<usize, &str> = (1..).zip(ranks.filter_map(|line| line.strip_suffix(','))).collect();
+    let page = Page::new(Path::new("ARCHITECTURE.md"));
+    let (_, section) = page.text.split_once("\n## Lock order\n").expect("the section");
+    let mut listed = BTreeMap::new();
+    for line in section.lines().take_while(|line| !line.starts_with("## ")) {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        for lock in cells.chunks_exact(3) {
+            let Ok(number) = lock[0].parse() else { continue };
+            listed.insert(number, lock[1].trim_matches('`'));
+        }
+    }
+    assert_eq!(listed, known, "left: ARCHITECTURE.md; right: `Rank`");
+}
+
+/// Texts of the sources that look like variables and are none of a user's: a feature, what gpupv's programs tell each
+/// other, and what the build sets.
+const NO_VARIABLES: [&str; 4] =
+    ["GPUPV_PRESENT_HWQUEUE", "GPUPV_SCENARIO_CLIENT_DIES_WITH_PARENT", "GPUPV_COMMIT", "GPUPV_PACKAGED"];
+
+/// Reads the texts in quotes of installed programs: `GPUPV_..`, and what stands beside `env::var`.
+#[test]
+fn the_table_of_the_environment_has_every_variable() {
+    let is_installed = |path: &str| {
+        let folders = ["guest/umd/", "guest/dev_dxg/", "guest/guestd/", "host/", "proto/", "vm-images/"];
+        let is_other =
+            path.starts_with("host/dist/") || path.starts_with("host/bench/") || path.contains("tests");
+        folders.iter().any(|folder| path.starts_with(folder)) && path.contains("/src/") && !is_other
+    };
+    let (mut read, mut texts) = (BTreeSet::new(), BTreeSet::new());
+    for file in e2e::files::files() {
+        if !is_installed(&file.strip_prefix(tree()).expect("it is in the tree").to_string_lossy()) {
+            continue;
+        }
+        for line in e2e::files::read(&file).lines() {
+            for text in line.split('"').skip(1).step_by(2).filter(|text| !text.is_empty()) {
+                let is_name = text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
+                if is_name && (text.starts_with("GPUPV_") || line.contains("env::var")) {
+                    read.insert(text.to_owned());
+                }
+                texts.insert(text.to_owned());
+            }
+        }
+    }
+    read.retain(|name| !NO_VARIABLES.contains(&name.as_str()));
+    let page = Page::new(Path::new("docs/ABI.md"));
+    let (_, table) = page.text.split_once("\n## The environment, ").expect("the section");
+    let rows = table.lines().filter(|line| line.starts_with("| `"));
+    let names = rows.flat_map(|row| row.split('|').nth(1).unwrap_or_default().split('`').skip(1).step_by(2));
+    let listed: BTreeSet<String> = names.map(str::to_owned).collect();
+    let lacking: Vec<_> = read.difference(&listed).collect();
+    let unknown: Vec<_> = listed.difference(&texts).collect();
+    assert!(
+        lacking.is_empty() && unknown.is_empty(),
+        "docs/ABI.md lacks {lacking:?}, no source has {unknown:?}"
+    );
 }

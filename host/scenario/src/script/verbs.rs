@@ -155,6 +155,6 @@ pub const EXPECTATIONS: &[Word] = words! {
     "messages", "expect messages PROCESS = N", "frames that the process sent since the last check";
     "wakes", "expect wakes PROCESS = N", "wakes for the process since the last check";
     "waits", "expect waits = N", "CPU waits that are pending in the kernel";
-    "why", "expect why PROCESS VERDICT [F>=V]", "the verdict on a wait of the process: progressing, waits-for, cycle, dead-end, hang, lost-interrupt, frozen, suspended, not-rung, removed; and the fence and value at its root";
+    "why", "expect why PROCESS VERDICT [F>=V]", "the verdict on a wait of the process, and the fence and value at its root";
     "nothing left", "expect nothing left [of PROCESS]", "the kernel has no object of the process, or of any process";
 };
