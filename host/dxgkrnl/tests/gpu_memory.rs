@@ -203,7 +203,7 @@ fn freed_and_destroyed_mappings_are_gone_for_engines_at_once() {
     world.advance(10 * PAGING_NS);
     assert_eq!(page_table_updates(&script), Vec::<String>::new());
     // Destroying the allocation: its range stays, and can be mapped again.
-    let late = map(&mut world, whole.by(paging_queue)).0;
+    map(&mut world, whole.by(paging_queue));
     assert_eq!(destroy(&mut world, device, Handle::NULL, &[allocation]), OK);
     assert_eq!(page_table_updates(&script), [plain_line(P, second, 3 * PAGE, "NoAccess")]);
     world.advance(10 * PAGING_NS);

@@ -376,21 +376,17 @@ impl Kernel {
         let PageChange { base, end, range } = change;
         let Some(owner) = self.processes.get_mut(process) else { return };
         let Some(space) = owner.address_spaces.get_mut(&adapter) else { return };
-        if space.range_number(base, end - base) != Some(range) || space.is_seen(base, end) {
+        if space.range_number(base, end - base) != Some(range) {
             return;
         }
-        let pieces = space.pages_within(base, end);
-        space.set_engine_pages(base, end, None);
-        for Piece { base, end, page } in &pieces {
-            space.set_engine_pages(*base, *end, Some(*page));
+        let unseen = space.unseen(base, end);
+        for Piece { base, end, page } in &unseen {
+            space.set_engine_pages(*base, *end, *page);
         }
         self.count_address_bytes(process, adapter);
-        self.spend(pieces.len() as u32 / PIECES_PER_UNIT);
-        if !matches!(pieces[..], [one] if (one.base, one.end) == (base, end)) {
-            self.update_engine_pages(process, adapter, base, end, None);
-        }
-        for Piece { base, end, page } in pieces {
-            self.update_engine_pages(process, adapter, base, end, Some(page));
+        self.spend(unseen.len() as u32 / PIECES_PER_UNIT);
+        for Piece { base, end, page } in unseen {
+            self.update_engine_pages(process, adapter, base, end, page);
         }
     }
 

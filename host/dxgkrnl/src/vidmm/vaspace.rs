@@ -14,6 +14,7 @@
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec::Vec;
+use core::iter::Peekable;
 
 use d3dkmt::{NtStatus, limits};
 use serde::{Deserialize, Serialize};
@@ -188,9 +189,25 @@ impl AddressSpace {
         self.pages.within(base, end).collect()
     }
 
-    /// Whether engines see between two addresses what calls have mapped.
-    pub fn is_seen(&self, base: u64, end: u64) -> bool {
-        self.pages.within(base, end).eq(self.engine_pages.within(base, end))
+    /// What calls have mapped between two addresses and engines see otherwise; `None` = NoAccess.
+    pub fn unseen(&self, base: u64, end: u64) -> Vec<Piece<Option<VaPage>>> {
+        let mut mapped = Walk { pieces: self.pages.within(base, end).peekable(), end };
+        let mut seen = Walk { pieces: self.engine_pages.within(base, end).peekable(), end };
+        let (mut unseen, mut at) = (Vec::<Piece<Option<VaPage>>>::new(), base);
+        while at < end {
+            let ((page, mapped_end), (seen_page, seen_end)) = (mapped.at(at), seen.at(at));
+            let piece_end = mapped_end.min(seen_end);
+            if page != seen_page {
+                match unseen.last_mut() {
+                    Some(last) if last.end == at && last.page.map(|one| one.at(at - last.base)) == page => {
+                        last.end = piece_end;
+                    }
+                    _ => unseen.push(Piece { base: at, end: piece_end, page }),
+                }
+            }
+            at = piece_end;
+        }
+        unseen
     }
 
     /// The pages of an open, as engines see them.
@@ -308,6 +325,24 @@ impl AddressSpace {
         }
         let (begin, range) = self.ranges.range(..end).next_back()?;
         Some(begin + range.size).filter(|overlap_end| *overlap_end > base)
+    }
+}
+
+/// A walk along pieces and the gaps between them.
+struct Walk<Pieces: Iterator<Item = Piece<VaPage>>> {
+    pieces: Peekable<Pieces>,
+    end: u64,
+}
+
+impl<Pieces: Iterator<Item = Piece<VaPage>>> Walk<Pieces> {
+    /// The page at an address, not before the last one asked for, and the end of its piece or gap.
+    fn at(&mut self, at: u64) -> (Option<VaPage>, u64) {
+        while self.pieces.next_if(|piece| piece.end <= at).is_some() {}
+        match self.pieces.peek() {
+            Some(piece) if piece.base <= at => (Some(piece.page.at(at - piece.base)), piece.end),
+            Some(piece) => (None, piece.base),
+            None => (None, self.end),
+        }
     }
 }
 

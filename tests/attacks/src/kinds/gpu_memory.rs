@@ -166,10 +166,10 @@ fn copied_pieces(ground: &Ground<'_>) -> Attacked {
     let size = COPIED * PAGE;
     let copy =
         GpuVaOperation { operation: COPY, base: BASE, size, destination: TARGET, ..Default::default() };
+    let (paging_queue, _) = mapper.attacker.paging_queue()?;
     ground.repeat(|| {
-        // The call measures what it copies: nothing yet.
-        let empty = calls::map_zero(mapper.attacker.paging_queue()?.0, BASE, COPIED);
-        mapper.attacker.call(&empty)?;
+        // The call measures what it copies: one piece yet.
+        mapper.attacker.call(&calls::map_zero(paging_queue, BASE, COPIED))?;
         let fence = mapper.attacker.fence()?.object;
         mapper.update(behind, (fence, 1), vec![copy; limits::GPU_VA_OPERATIONS_MAX])?;
         mapper.pieces(BASE, COPIED)?;
