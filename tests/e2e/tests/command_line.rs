@@ -447,10 +447,10 @@ fn an_invalid_fault_is_refused_with_the_valid_choices() {
     for (words, wanted) in [
         (&["hnag", "3D"][..], "lose_interrupt"),
         (&["hang", "4D"], "VIDEO_DECODE"),
-        (&["hang", "3D.7"], "there is no adapter 7"),
+        (&["hang", "3D.7"], "there is no adapter 7: the daemon has 1, numbered from 0"),
         (&["hang"], "an engine"),
         (&["hang", "3D", "twice"], "twice"),
-        (&["stop_adapter", "9"], "9"),
+        (&["stop_adapter", "9"], "there is no adapter 9: the daemon has 1, numbered from 0"),
         (&["power", "0", "dimmed"], "`on` or `off`"),
         (&["kill", "p"], "there is no fault `kill` of a running daemon"),
         (&["freeze", "nobody"], "no process \"nobody\" is attached"),
@@ -471,6 +471,9 @@ fn an_invalid_fault_is_refused_with_the_valid_choices() {
         let output = inject(&served, words);
         assert_eq!(output.status.code(), Some(2), "{words:?}: {}", stdout(&output));
         assert!(stderr(&output).contains(wanted), "{words:?}: {}", stderr(&output));
+        for of_scenarios in ["scenario", "`config "] {
+            assert!(!stderr(&output).contains(of_scenarios), "{words:?}: {}", stderr(&output));
+        }
     }
     assert_eq!(served.inspect().stopped_adapters.len(), 0, "the refused faults had no effect");
     let json = inject(&served, &["--json", "hang", "3D"]);
