@@ -486,6 +486,23 @@ fn an_invalid_fault_is_refused_with_the_valid_choices() {
 }
 
 #[test]
+fn a_fault_that_no_work_has_met_yet_is_shown_with_its_engine() {
+    let served = Served::start(&[]);
+    for words in ["hang 3D", "lose_interrupt COPY", "lose_interrupt COPY", "reset_fails COPY"] {
+        assert_eq!(inject(&served, &[words]).status.code(), Some(0), "{words}");
+    }
+    let output = gpupv(&["inspect", "--directory"]).arg(served.directory()).output().expect("gpupv starts");
+    for line in [
+        "engine 0.0 (3D): idle; injected: the next packet hangs",
+        "engine 0.2 (COPY): idle; injected: each of the next 2 interrupts is lost; injected: the next reset fails",
+    ] {
+        assert!(stdout(&output).lines().any(|shown| shown == line), "{line}: {}", stdout(&output));
+    }
+    assert_eq!(stdout(&output).matches("engine 0.").count(), 2, "{}", stdout(&output));
+    assert_eq!(served.inspect().engines[0].pending_faults, ["the next packet hangs"]);
+}
+
+#[test]
 fn a_process_is_frozen_by_its_name_or_its_number_and_thawed() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let trace = folder.path().join("frozen.gvt");
