@@ -2,10 +2,11 @@
 
 use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use d3dkmt::{EventId, NtStatus, WaitOutcome};
+use e2e::polling::until;
 use e2e::programs::{build_bench, c_program, closed, full, gpupv, gpupv_binary, stderr, stdout};
 use e2e::served::{Served, block_on};
 use e2e::wire::{Broker, Client};
@@ -332,6 +333,41 @@ fn doctor_json_names_missing_requirements_and_their_fixes() {
 }
 
 #[test]
+fn doctor_without_fix_makes_no_folder() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let cache = folder.path().join("below/cache");
+    let output = gpupv(&["doctor", "--json"]).env("GPUPV_CACHE", &cache).output().expect("gpupv starts");
+    let findings: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let requirements = findings["requirements"].as_array().expect("a list");
+    let found = requirements.iter().find(|one| one["name"] == "cache folder").expect("it is listed");
+    assert_eq!(found["state"], "ok");
+    assert_eq!(found["detail"], format!("{} (made when first needed)", cache.display()));
+    assert_eq!(std::fs::read_dir(folder.path()).expect("readable").count(), 0);
+}
+
+#[test]
+fn console_logs_of_an_earlier_run_are_replaced_only_by_force() {
+    let (folder, empty) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    let log = folder.path().join("vm2.console.log");
+    std::fs::write(&log, "earlier").expect("writable");
+    let start = |more: &[&str]| {
+        let mut command = gpupv(&["vm", "run", "--console"]);
+        command.arg(folder.path()).args(more).args(["--", "/x"]).env("PATH", empty.path());
+        command.output().expect("gpupv starts")
+    };
+    let output = start(&["--vms", "2"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    let says = "vm2.console.log exists: name another folder with --console, or replace its logs with --force";
+    assert!(stderr(&output).contains(says), "{}", stderr(&output));
+    // The log of another guest is no obstacle; without QEMU, no guest boots.
+    for more in [&["--vms", "2", "--force"][..], &["--vms", "1"]] {
+        let output = start(more);
+        assert!(stderr(&output).contains("qemu-system-x86_64"), "{more:?}: {}", stderr(&output));
+    }
+    assert_eq!(std::fs::read(&log).expect("still there"), b"earlier");
+}
+
+#[test]
 fn doctor_and_serve_say_that_the_program_for_drivers_in_c_is_missing() {
     let empty = tempfile::tempdir().expect("a temporary folder");
     let without = |arguments: &[&str]| {
@@ -500,6 +536,45 @@ fn a_fault_that_no_work_has_met_yet_is_shown_with_its_engine() {
     }
     assert_eq!(stdout(&output).matches("engine 0.").count(), 2, "{}", stdout(&output));
     assert_eq!(served.inspect().engines[0].pending_faults, ["the next packet hangs"]);
+}
+
+#[test]
+fn a_stopped_daemon_is_reported_once_and_waited_for() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let dumps = folder.path().to_str().expect("UTF-8");
+    let served = Served::start(&["--flight-recorder", "1", "--dumps", dumps]);
+    let signal = |signal| kill_process(Pid::from_child(&served.child), signal).expect("it runs");
+    let trace = format!("{dumps}/dump.gvt");
+    let commands = [
+        &["inspect"][..],
+        &["inspect", "--watch"],
+        &["why"],
+        &["why", "--watch", "1s"],
+        &["inject", "hang", "3D"],
+        &["doctor", "--security"],
+        &["trace", "dump", &trace],
+    ];
+    signal(Signal::STOP);
+    let start = |(at, words): (usize, &&[&str])| {
+        let said = folder.path().join(format!("{at}.txt"));
+        let mut command = gpupv(words);
+        command.arg("--directory").arg(served.directory()).stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(std::fs::File::create(&said).expect("a file"));
+        (command.spawn().expect("gpupv starts"), said)
+    };
+    let asking: Vec<(Child, PathBuf)> = commands.iter().enumerate().map(start).collect();
+    let says = format!("the daemon in {} has not answered for 5 s: ", served.directory().display());
+    let count = |said: &Path| std::fs::read_to_string(said).expect("text").matches(&says).count();
+    until("each says that the daemon does not answer", || asking.iter().all(|(_, said)| count(said) == 1));
+    signal(Signal::CONT);
+    for ((mut child, said), words) in asking.into_iter().zip(commands) {
+        if words.contains(&"--watch") {
+            child.kill().expect("it is ours");
+        }
+        let code = child.wait().expect("it is ours").code();
+        assert!(code.is_none_or(|code| code < 2), "{words:?}: {code:?}");
+        assert_eq!(count(&said), 1, "{words:?}");
+    }
 }
 
 #[test]
