@@ -56,9 +56,28 @@ fn a_replay_stops_at_a_position_and_prints_the_state() {
         code(&output, expected);
         let missed = stdout(&output).contains("the place of --until is not in the trace: its last step is #");
         assert_eq!(missed, expected == 2, "{place}: {}", stdout(&output));
+        let is_late =
+            stdout(&output).contains("the trace ends before the time of --until: its last step is #");
+        assert_eq!(is_late, expected == 0, "{place}: {}", stdout(&output));
     }
     code(&command(&["replay"], &trace, &["--step", "--json"]), 2);
     code(&command(&["replay"], &trace, &["--untill", "seq=1"]), 2);
+#[test]
+fn why_names_the_last_step_that_its_answer_is_about() {
+    let trace = golden("three_vms");
+    let last = Reader::open(&trace).expect("a trace").filter_map(Result::ok);
+    let last = last.filter(|record| matches!(record, Record::Step { .. })).last().expect("a step").sequence();
+    for (place, says) in [
+        (&[][..], format!("at the end of the trace, after step #{last}")),
+        (&["--at", "900s"], format!("at the end of the trace, after step #{last}")),
+        (&["--at", "3"], "after step #3 of the trace".into()),
+        (&["--at", "0"], "before the first step of the trace".into()),
+    ] {
+        let output = command(&["why"], &trace, place);
+        let position =
+            stderr(&output).lines().find(|line| line.contains("of the trace") || line.contains("end of"));
+        assert_eq!(position, Some(&*says), "{place:?}: {}", stderr(&output));
+    }
 }
 
 #[test]
