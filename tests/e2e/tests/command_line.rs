@@ -127,10 +127,13 @@ fn a_recording_never_replaces_a_file() {
         || gpupv(&["run", "--record"]).arg(&trace).args(["--", "true"]).output().expect("gpupv starts");
     assert_eq!(record().status.code(), Some(0));
     let first = std::fs::read(&trace).expect("the recording");
-    let output = record();
-    assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("t.gvt exists: name another file with --record"), "{}", stderr(&output));
-    assert_eq!(std::fs::read(&trace).expect("still there"), first);
+    let tour = || gpupv(&["demo", "--local", "--record"]).arg(&trace).output().expect("gpupv starts");
+    for output in [record(), tour()] {
+        assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
+        let says = "t.gvt exists: name another file with --record";
+        assert!(stderr(&output).contains(says), "{}", stderr(&output));
+        assert_eq!(std::fs::read(&trace).expect("still there"), first);
+    }
 }
 
 #[test]
