@@ -12,7 +12,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{Access, FlockOperation, access, flock};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, FileContext, Result};
@@ -53,15 +53,13 @@ impl Cache {
         &self.root
     }
 
-    /// Makes the folder and checks that a file can be written in it.
+    /// Checks that the folder can be written, or that it can be made. Changes nothing.
     pub(crate) fn check_writable(&self) -> Result<()> {
-        make_folder(&self.root)?;
-        // Several threads may ask at once.
-        static PROBES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-        let number = PROBES.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let probe = self.root.join(format!(".writable-{}-{number}", std::process::id()));
-        fs::write(&probe, b"").at("write", &probe)?;
-        fs::remove_file(&probe).at("remove", &probe)
+        let is_there = |path: &&Path| path.symlink_metadata().is_ok();
+        let nearest = self.root.ancestors().find(is_there).unwrap_or(Path::new("/"));
+        // Only a folder has this entry.
+        let folder = nearest.join(".");
+        access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(io::Error::from).at("write in", &self.root)
     }
 
     pub(crate) fn folder(&self, kind: &str) -> PathBuf {

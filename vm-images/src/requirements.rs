@@ -109,7 +109,7 @@ impl fmt::Display for Mend {
     }
 }
 
-/// Checks this machine. Takes well under a second and changes nothing, except that it makes the cache folder.
+/// Checks this machine. Takes well under a second and changes nothing.
 pub fn requirements(cache: &Cache) -> Vec<Requirement> {
     vec![qemu(), dpkg_deb(), kernel(cache), cache_folder(cache), kvm(cache).optional(), compiler().optional()]
 }
@@ -267,7 +267,8 @@ fn kernel(cache: &Cache) -> Requirement {
 fn cache_folder(cache: &Cache) -> Requirement {
     const NAME: &str = "cache folder";
     match cache.check_writable() {
-        Ok(()) => Requirement::met(NAME, cache.root().display().to_string()),
+        Ok(()) if cache.root().is_dir() => Requirement::met(NAME, cache.root().display().to_string()),
+        Ok(()) => Requirement::met(NAME, format!("{} (made when first needed)", cache.root().display())),
         Err(error) => {
             let mend = Mend::ByHand("export GPUPV_CACHE=<a folder that can be written>".to_owned());
             Requirement::missing(NAME, "guest kernel and images", error.to_string(), mend)

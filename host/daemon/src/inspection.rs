@@ -1,7 +1,7 @@
 //! The complete state of a daemon as the control service returns it: plain copies, field by field.
 
 use d3dkmt::HwQueueFlags;
-use dxgkrnl::ddi::SegmentGroup;
+use dxgkrnl::ddi::{PendingFaults, SegmentGroup};
 use dxgkrnl::snapshot::{self, Snapshot};
 use proto::control::{self, Counters, Engine, Inspection, Vm};
 
@@ -275,7 +275,24 @@ fn engine(report: &snapshot::EngineReport) -> Engine {
         queued,
         running,
         hung: matches!(report.state, EngineState::Hung { .. }),
+        pending_faults: in_words(&report.faults),
     }
+}
+
+/// Returns the faults that were injected and have not happened yet, each in words.
+fn in_words(faults: &PendingFaults) -> Vec<String> {
+    let PendingFaults { interrupts_lost, hangs_next, page_fault, resets_failing } = *faults;
+    let next = |count: u32, one: &str, fate: &str| match count {
+        0 => None,
+        1 => Some(format!("the next {one} {fate}")),
+        _ => Some(format!("each of the next {count} {one}s {fate}")),
+    };
+    let page_fault = page_fault
+        .map(|(address, flags)| format!("the next packet faults at {address:#x} (flags {flags:#x})"));
+    let hang = hangs_next.then(|| "the next packet hangs".into());
+    let (interrupts, resets) =
+        (next(interrupts_lost, "interrupt", "is lost"), next(resets_failing, "reset", "fails"));
+    [hang, page_fault, interrupts, resets].into_iter().flatten().collect()
 }
 
 /// Threads and resident bytes of this process.

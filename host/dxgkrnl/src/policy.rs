@@ -21,7 +21,7 @@ macro_rules! switches {
 
         /// Every switch.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default, Serialize, Deserialize)]
-        #[serde(deny_unknown_fields, default)]
+        #[serde(deny_unknown_fields, default, expecting = "a table, `[policy]`")]
         pub struct Policy {
             $(pub $field: $switch,)+
         }

@@ -19,8 +19,11 @@ pub fn read(path: &Path) -> anyhow::Result<Config> {
 
 /// Reads a configuration from its text.
 pub fn parse(text: &str) -> anyhow::Result<Config> {
-    let config: Config =
-        toml::from_str(text).map_err(|error| config_error(text, error.span(), with_help(error.message())))?;
+    let config: Config = toml::from_str(text).map_err(|error| {
+        let begin = error.span().map_or(0, |span| span.start);
+        let message = right_header(text, begin, error.message());
+        config_error(text, error.span(), message.unwrap_or_else(|| with_help(error.message())))
+    })?;
     match config.check() {
         Ok(()) => Ok(config),
         Err(Flaw { path, message }) => Err(config_error(text, span_of(text, &path), message)),
@@ -34,6 +37,27 @@ fn config_error(text: &str, span: Option<Range<usize>>, message: String) -> anyh
     let column = before[begin..].chars().count();
     let source = text.lines().nth(line).unwrap_or_default();
     anyhow!("line {}, column {}: {message}\n  | {source}\n  | {:column$}^", line + 1, column + 1, "")
+}
+
+/// Returns the message for a header of a table with too few or too many brackets, or without the table that it is in.
+fn right_header(text: &str, begin: usize, message: &str) -> Option<String> {
+    let expected = message.strip_prefix("invalid type: map, expected ")?;
+    // The place of a table that only its part names is inside the brackets.
+    let line = text.get(..begin)?.rfind('\n').map_or(0, |end| end + 1);
+    let (before, header) = text.split_at(line);
+    let header = header.trim_start();
+    let is_double = header.starts_with("[[");
+    let name = header.trim_start_matches('[').split(']').next().filter(|_| header.starts_with('['))?;
+    let parent = name.rsplit_once('.').map(|(parent, _)| parent);
+    let missing = parent.filter(|parent| !before.contains(&format!("[[{parent}]]")));
+    match (expected.trim_end() == "a sequence", missing) {
+        (true, Some(parent)) => {
+            Some(format!("`{name}` is a part of `{parent}`: write `[[{parent}]]` above it"))
+        }
+        (true, None) => Some(format!("there may be several tables `{name}`: write `[[{name}]]`")),
+        (false, _) if is_double => Some(format!("there is only one table `{name}`: write `[{name}]`")),
+        (false, _) => None,
+    }
 }
 
 /// Returns serde's message about an unknown word, with the nearest known word.
@@ -269,6 +293,33 @@ mod tests {
 
     /// Wrong files, each with the beginning of its error.
     const WRONG: &[(&str, &str)] = &[
+        (
+            "[adapter]\nkmd = \"mine\"",
+            "line 1, column 1: there may be several tables `adapter`: write `[[adapter]]`",
+        ),
+        (
+            "[[adapter]]\n[adapter.node]\nengine = \"3D\"",
+            "line 2, column 1: there may be several tables `adapter.node`: write `[[adapter.node]]`",
+        ),
+        (
+            "test_signing = true\n[[adapter.node]]\nengine = \"3D\"",
+            "line 2, column 3: `adapter.node` is a part of `adapter`: write `[[adapter]]` above it",
+        ),
+        ("[vm]\nname = \"a\"", "line 1, column 1: there may be several tables `vm`: write `[[vm]]`"),
+        ("[[tdr]]\nlevel = 0", "line 1, column 1: there is only one table `tdr`: write `[tdr]`"),
+        ("tdr = 3", "line 1, column 7: invalid type: integer `3`, expected a table, `[tdr]`"),
+        (
+            "adapter = [\"mine\"]",
+            "line 1, column 12: invalid type: string \"mine\", expected a table, `[[adapter]]`",
+        ),
+        (
+            "[[adapter]]\nluid = 1",
+            "line 2, column 8: invalid type: integer `1`, expected a LUID: its low and its high part, as `[1, 0]`",
+        ),
+        (
+            "[[adapter]]\nluid = [1]",
+            "line 2, column 8: invalid length 1, expected a LUID: its low and its high part, as `[1, 0]`",
+        ),
         ("colour = 1", "line 1, column 1: unknown field `colour`: there are: adapter"),
         (
             "[[adapter]]\nlocal_budget_bytes = -1",

@@ -9,7 +9,7 @@ use crate::artifacts::Artifacts;
 use crate::consoles::Consoles;
 use crate::output::Steps;
 use crate::virtual_machine::agent::Agent;
-use crate::virtual_machine::boot::{self, GuestVm};
+use crate::virtual_machine::boot::{self, GuestVm, console_log};
 use crate::virtual_machine::image::{CopiedPath, GUEST_LIBRARY_FOLDER, Image};
 
 /// A daemon with booted guests and their agents; dropping it ends them.
@@ -30,6 +30,19 @@ pub struct FleetPlan {
     pub console: Option<PathBuf>,
 }
 
+/// Name of the guest with this number, from 1.
+fn guest_name(number: u32) -> String {
+    format!("vm{number}")
+}
+
+impl FleetPlan {
+    /// The files of the console logs, if the user named their folder.
+    pub fn console_logs(&self) -> impl Iterator<Item = PathBuf> {
+        let names = (1..=self.count).map(guest_name);
+        names.filter_map(|name| Some(console_log(self.console.as_ref()?, &name)))
+    }
+}
+
 impl Fleet {
     /// Boots the guests and copies files into each.
     pub async fn boot(plan: &FleetPlan, steps: &Steps) -> anyhow::Result<Fleet> {
@@ -42,7 +55,7 @@ impl Fleet {
         tracing::info!("guests run under {}: {}", image.accelerator, image.accelerator_reason);
         steps.step(format!("booting {guests_word} under {}", image.accelerator));
         let booting = (1..=plan.count)
-            .map(|number| boot::launch(&daemon, &image, &format!("vm{number}"), &consoles.folder))
+            .map(|number| boot::launch(&daemon, &image, &guest_name(number), &consoles.folder))
             .collect::<anyhow::Result<Vec<_>>>()?;
         let mut guests = Vec::new();
         for guest in booting {

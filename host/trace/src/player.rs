@@ -199,6 +199,11 @@ impl Player {
         self.next
     }
 
+    /// Time of the last step that was read, by the clock of the recorded daemon.
+    pub fn now(&self) -> Nanos {
+        self.read.now
+    }
+
     /// The last snapshot with an equal digest: the number of the step after it, and the digest.
     pub fn agreed(&self) -> Option<(u64, u64)> {
         self.agreed

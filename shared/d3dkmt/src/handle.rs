@@ -70,6 +70,7 @@ impl fmt::Debug for Handle {
 
 /// `LUID` of an adapter.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Debug, Serialize, Deserialize)]
+#[serde(expecting = "a LUID: its low and its high part, as `[1, 0]`")]
 pub struct Luid {
     pub low: u32,
     pub high: i32,

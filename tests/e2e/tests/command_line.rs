@@ -2,10 +2,11 @@
 
 use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use d3dkmt::{EventId, NtStatus, WaitOutcome};
+use e2e::polling::until;
 use e2e::programs::{build_bench, c_program, closed, full, gpupv, gpupv_binary, stderr, stdout};
 use e2e::served::{Served, block_on};
 use e2e::wire::{Broker, Client};
@@ -126,10 +127,13 @@ fn a_recording_never_replaces_a_file() {
         || gpupv(&["run", "--record"]).arg(&trace).args(["--", "true"]).output().expect("gpupv starts");
     assert_eq!(record().status.code(), Some(0));
     let first = std::fs::read(&trace).expect("the recording");
-    let output = record();
-    assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("t.gvt exists: name another file with --record"), "{}", stderr(&output));
-    assert_eq!(std::fs::read(&trace).expect("still there"), first);
+    let tour = || gpupv(&["demo", "--local", "--record"]).arg(&trace).output().expect("gpupv starts");
+    for output in [record(), tour()] {
+        assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
+        let says = "t.gvt exists: name another file with --record";
+        assert!(stderr(&output).contains(says), "{}", stderr(&output));
+        assert_eq!(std::fs::read(&trace).expect("still there"), first);
+    }
 }
 
 #[test]
@@ -332,6 +336,41 @@ fn doctor_json_names_missing_requirements_and_their_fixes() {
 }
 
 #[test]
+fn doctor_without_fix_makes_no_folder() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let cache = folder.path().join("below/cache");
+    let output = gpupv(&["doctor", "--json"]).env("GPUPV_CACHE", &cache).output().expect("gpupv starts");
+    let findings: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let requirements = findings["requirements"].as_array().expect("a list");
+    let found = requirements.iter().find(|one| one["name"] == "cache folder").expect("it is listed");
+    assert_eq!(found["state"], "ok");
+    assert_eq!(found["detail"], format!("{} (made when first needed)", cache.display()));
+    assert_eq!(std::fs::read_dir(folder.path()).expect("readable").count(), 0);
+}
+
+#[test]
+fn console_logs_of_an_earlier_run_are_replaced_only_by_force() {
+    let (folder, empty) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    let log = folder.path().join("vm2.console.log");
+    std::fs::write(&log, "earlier").expect("writable");
+    let start = |more: &[&str]| {
+        let mut command = gpupv(&["vm", "run", "--console"]);
+        command.arg(folder.path()).args(more).args(["--", "/x"]).env("PATH", empty.path());
+        command.output().expect("gpupv starts")
+    };
+    let output = start(&["--vms", "2"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    let says = "vm2.console.log exists: name another folder with --console, or replace its logs with --force";
+    assert!(stderr(&output).contains(says), "{}", stderr(&output));
+    // The log of another guest is no obstacle; without QEMU, no guest boots.
+    for more in [&["--vms", "2", "--force"][..], &["--vms", "1"]] {
+        let output = start(more);
+        assert!(stderr(&output).contains("qemu-system-x86_64"), "{more:?}: {}", stderr(&output));
+    }
+    assert_eq!(std::fs::read(&log).expect("still there"), b"earlier");
+}
+
+#[test]
 fn doctor_and_serve_say_that_the_program_for_drivers_in_c_is_missing() {
     let empty = tempfile::tempdir().expect("a temporary folder");
     let without = |arguments: &[&str]| {
@@ -447,10 +486,10 @@ fn an_invalid_fault_is_refused_with_the_valid_choices() {
     for (words, wanted) in [
         (&["hnag", "3D"][..], "lose_interrupt"),
         (&["hang", "4D"], "VIDEO_DECODE"),
-        (&["hang", "3D.7"], "there is no adapter 7"),
+        (&["hang", "3D.7"], "there is no adapter 7: the daemon has 1, numbered from 0"),
         (&["hang"], "an engine"),
         (&["hang", "3D", "twice"], "twice"),
-        (&["stop_adapter", "9"], "9"),
+        (&["stop_adapter", "9"], "there is no adapter 9: the daemon has 1, numbered from 0"),
         (&["power", "0", "dimmed"], "`on` or `off`"),
         (&["kill", "p"], "there is no fault `kill` of a running daemon"),
         (&["freeze", "nobody"], "no process \"nobody\" is attached"),
@@ -471,6 +510,9 @@ fn an_invalid_fault_is_refused_with_the_valid_choices() {
         let output = inject(&served, words);
         assert_eq!(output.status.code(), Some(2), "{words:?}: {}", stdout(&output));
         assert!(stderr(&output).contains(wanted), "{words:?}: {}", stderr(&output));
+        for of_scenarios in ["scenario", "`config "] {
+            assert!(!stderr(&output).contains(of_scenarios), "{words:?}: {}", stderr(&output));
+        }
     }
     assert_eq!(served.inspect().stopped_adapters.len(), 0, "the refused faults had no effect");
     let json = inject(&served, &["--json", "hang", "3D"]);
@@ -480,6 +522,62 @@ fn an_invalid_fault_is_refused_with_the_valid_choices() {
     let again = inject(&served, &["stop_adapter", "0"]);
     assert_eq!(again.status.code(), Some(2));
     assert!(stderr(&again).contains("stopped already"), "{}", stderr(&again));
+}
+
+#[test]
+fn a_fault_that_no_work_has_met_yet_is_shown_with_its_engine() {
+    let served = Served::start(&[]);
+    for words in ["hang 3D", "lose_interrupt COPY", "lose_interrupt COPY", "reset_fails COPY"] {
+        assert_eq!(inject(&served, &[words]).status.code(), Some(0), "{words}");
+    }
+    let output = gpupv(&["inspect", "--directory"]).arg(served.directory()).output().expect("gpupv starts");
+    for line in [
+        "engine 0.0 (3D): idle; injected: the next packet hangs",
+        "engine 0.2 (COPY): idle; injected: each of the next 2 interrupts is lost; injected: the next reset fails",
+    ] {
+        assert!(stdout(&output).lines().any(|shown| shown == line), "{line}: {}", stdout(&output));
+    }
+    assert_eq!(stdout(&output).matches("engine 0.").count(), 2, "{}", stdout(&output));
+    assert_eq!(served.inspect().engines[0].pending_faults, ["the next packet hangs"]);
+}
+
+#[test]
+fn a_stopped_daemon_is_reported_once_and_waited_for() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let dumps = folder.path().to_str().expect("UTF-8");
+    let served = Served::start(&["--flight-recorder", "1", "--dumps", dumps]);
+    let signal = |signal| kill_process(Pid::from_child(&served.child), signal).expect("it runs");
+    let trace = format!("{dumps}/dump.gvt");
+    let commands = [
+        &["inspect"][..],
+        &["inspect", "--watch"],
+        &["why"],
+        &["why", "--watch", "1s"],
+        &["inject", "hang", "3D"],
+        &["doctor", "--security"],
+        &["trace", "dump", &trace],
+    ];
+    signal(Signal::STOP);
+    let start = |(at, words): (usize, &&[&str])| {
+        let said = folder.path().join(format!("{at}.txt"));
+        let mut command = gpupv(words);
+        command.arg("--directory").arg(served.directory()).stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(std::fs::File::create(&said).expect("a file"));
+        (command.spawn().expect("gpupv starts"), said)
+    };
+    let asking: Vec<(Child, PathBuf)> = commands.iter().enumerate().map(start).collect();
+    let says = format!("the daemon in {} has not answered for 5 s: ", served.directory().display());
+    let count = |said: &Path| std::fs::read_to_string(said).expect("text").matches(&says).count();
+    until("each says that the daemon does not answer", || asking.iter().all(|(_, said)| count(said) == 1));
+    signal(Signal::CONT);
+    for ((mut child, said), words) in asking.into_iter().zip(commands) {
+        if words.contains(&"--watch") {
+            child.kill().expect("it is ours");
+        }
+        let code = child.wait().expect("it is ours").code();
+        assert!(code.is_none_or(|code| code < 2), "{words:?}: {code:?}");
+        assert_eq!(count(&said), 1, "{words:?}");
+    }
 }
 
 #[test]

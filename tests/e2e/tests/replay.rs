@@ -98,6 +98,14 @@ fn a_recorded_command_list_is_explained() {
     let output = gpupv(&["explain", "--wrong"]).arg(&trace).output().expect("gpupv starts");
     let printed = text(&output.stdout);
     assert!(printed.contains("missing between them: barrier filled COMPUTE_SHADING -> COPY"), "{printed}");
+    for process in ["lists_tour", "p1", "1"] {
+        let mut command = gpupv(&["explain", "--wrong", "--process", process]);
+        assert_eq!(text(&command.arg(&trace).output().expect("gpupv starts").stdout), printed, "{process}");
+    }
+    let output = gpupv(&["explain", "--process", "nobody"]).arg(&trace).output().expect("gpupv starts");
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stdout));
+    let says = "no process \"nobody\" is in the trace: there are p1 \"lists_tour\"";
+    assert!(text(&output.stderr).contains(says), "{}", text(&output.stderr));
 }
 
 #[test]

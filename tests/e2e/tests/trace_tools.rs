@@ -56,9 +56,30 @@ fn a_replay_stops_at_a_position_and_prints_the_state() {
         code(&output, expected);
         let missed = stdout(&output).contains("the place of --until is not in the trace: its last step is #");
         assert_eq!(missed, expected == 2, "{place}: {}", stdout(&output));
+        let is_late =
+            stdout(&output).contains("the trace ends before the time of --until: its last step is #");
+        assert_eq!(is_late, expected == 0, "{place}: {}", stdout(&output));
     }
     code(&command(&["replay"], &trace, &["--step", "--json"]), 2);
     code(&command(&["replay"], &trace, &["--untill", "seq=1"]), 2);
+}
+
+#[test]
+fn why_names_the_last_step_that_its_answer_is_about() {
+    let trace = golden("three_vms");
+    let last = Reader::open(&trace).expect("a trace").filter_map(Result::ok);
+    let last = last.filter(|record| matches!(record, Record::Step { .. })).last().expect("a step").sequence();
+    for (place, says) in [
+        (&[][..], format!("at the end of the trace, after step #{last}")),
+        (&["--at", "900s"], format!("at the end of the trace, after step #{last}")),
+        (&["--at", "3"], "after step #3 of the trace".into()),
+        (&["--at", "0"], "before the first step of the trace".into()),
+    ] {
+        let output = command(&["why"], &trace, place);
+        let position =
+            stderr(&output).lines().find(|line| line.contains("of the trace") || line.contains("end of"));
+        assert_eq!(position, Some(&*says), "{place:?}: {}", stderr(&output));
+    }
 }
 
 #[test]
@@ -194,10 +215,7 @@ fn an_output_replaces_no_file_without_force_and_never_the_trace() {
 fn a_program_with_a_word_of_the_language_as_its_name_is_shrunk() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let trace = folder.path().join("t.gvt");
-    let text = "scenario \"x\"\nprocess p\nthread t in p\np  D = device -> ok\np  F = fence D -> ok\n\
-                p  C = context D 3D -> ok\np  submit C hang -> ok\np  gpu_signal C F=4 -> ok\n\
-                t  W = wait D F>=4 -> blocks\n";
-    record_as(text, "hang", &trace);
+    record_as(HANG, "hang", &trace);
     let output = command(&["trace", "shrink"], &trace, &[]);
     code(&output, 0);
     assert!(stdout(&output).contains("expect why "), "{}", stdout(&output));
@@ -221,7 +239,26 @@ fn a_damaged_trace_is_reported_once_and_by_the_exit_code() {
     let replayed = stdout(&output);
     let has_none = replayed.starts_with("identical: 0 steps");
     assert_eq!(replayed.contains("the steps before it can be used"), !has_none, "{replayed}");
+    let whole = folder.path().join("hang.gvt");
+    let mut recorder = record_as(HANG, "p", &whole);
+    let stuck = std::fs::metadata(&whole).expect("the trace").len() as usize;
+    recorder.begin(1_000_000_000, &Input::Deadline).expect("room");
+    recorder.end(&Effects::default()).expect("room");
+    recorder.finish(0).expect("room");
+    let bytes = std::fs::read(&whole).expect("the trace");
+    // The block of the last step is lost.
+    std::fs::write(&cut, &bytes[..stuck + 20]).expect("a file");
+    for (trace, expected) in [(&whole, 0), (&cut, 1)] {
+        let output = command(&["trace", "shrink"], trace, &[]);
+        code(&output, expected);
+        assert!(stdout(&output).contains("expect why "), "{}", stdout(&output));
+    }
 }
+
+/// A scenario that ends with a stuck wait.
+const HANG: &str = "scenario \"x\"\nprocess p\nthread t in p\np  D = device -> ok\np  F = fence D -> ok\n\
+                    p  C = context D 3D -> ok\np  submit C hang -> ok\np  gpu_signal C F=4 -> ok\n\
+                    t  W = wait D F>=4 -> blocks\n";
 
 /// A scenario that passed, because the fence was rewound before it was signaled.
 const RACE: &str = include_str!("../../../host/scenario/tests/race_that_passed.scn");
@@ -232,7 +269,7 @@ fn record(text: &str, trace: &Path) {
 }
 
 /// The same, where each process has another name.
-fn record_as(text: &str, name: &str, trace: &Path) {
+fn record_as(text: &str, name: &str, trace: &Path) -> Recorder {
     let program = parse(text).expect("it is a scenario").remove(0);
     let mut world = ModelWorld::new(&program, None).recording();
     run(&program, &mut world, &mut First);
@@ -249,6 +286,7 @@ fn record_as(text: &str, name: &str, trace: &Path) {
         recorder.end(effects).expect("room");
     }
     recorder.flush().expect("room");
+    recorder
 }
 
 #[test]

@@ -65,6 +65,7 @@ fn why_names_a_c_program_behind_a_hang_live_and_from_a_killed_daemons_trace() {
     let output = of_trace(&trace, &["--json"]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(stderr(&output).contains("what follows is not known"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("at the end of the trace, after step #"), "{}", stderr(&output));
     let recorded = json(&output);
     assert_eq!(recorded["causes"][0]["root"], live["causes"][0]["root"], "the same fence and value");
     assert_eq!(recorded["causes"][0]["chain"], live["causes"][0]["chain"]);
@@ -74,7 +75,7 @@ fn why_names_a_c_program_behind_a_hang_live_and_from_a_killed_daemons_trace() {
     // Nothing waits before the first submission. Without its open block, the copied trace shows the blocks in the file.
     let early = of_trace(&trace, &["--at", "1"]);
     assert_eq!((early.status.code(), stdout(&early).trim_end()), (Some(0), "nothing waits"));
-    assert!(stderr(&early).contains("before step #2 of the trace"), "{}", stderr(&early));
+    assert!(stderr(&early).contains("after step #1 of the trace"), "{}", stderr(&early));
     let alone = folder.path().join("alone.gvt");
     std::fs::copy(&trace, &alone).expect("a file");
     let output = of_trace(&alone, &[]);

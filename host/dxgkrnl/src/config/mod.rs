@@ -97,7 +97,7 @@ bitflags! {
 
 /// A display target, for periodic monitored fences.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table, `[[adapter.target]]`")]
 pub struct TargetConfig {
     /// `VidPnTargetId`.
     pub id: u32,
@@ -107,7 +107,7 @@ pub struct TargetConfig {
 
 /// The TDR settings of the registry. Times in nanoseconds.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a table, `[tdr]`")]
 pub struct TdrConfig {
     /// `TdrLevel`: 0 off, 1 bugcheck, 2 VGA, 3 recover (TDR-005).
     pub level: u32,
@@ -126,7 +126,7 @@ pub struct TdrConfig {
 
 /// One node: one engine of each physical adapter.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a table, `[[adapter.node]]`")]
 pub struct NodeConfig {
     #[serde(rename = "engine")]
     pub engine_type: EngineType,
@@ -174,7 +174,7 @@ pub enum RegistryData {
 
 /// Serialized form of a registry value: one of the four data fields is set.
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table, `[[adapter.registry]]`")]
 struct RegistryRow {
     key: RegistryKey,
     name: String,
@@ -231,7 +231,7 @@ pub struct RegistryValue {
 
 /// One adapter.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a table, `[[adapter]]`")]
 pub struct AdapterConfig {
     pub luid: Luid,
     pub description: String,
@@ -272,7 +272,7 @@ pub struct AdapterConfig {
 
 /// An object may be opened by this name in several VMs: our own extension, see `sharing/`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table, `[[grant]]`")]
 pub struct Grant {
     /// The name of a shared object, in any letter case.
     pub name: String,
@@ -282,7 +282,7 @@ pub struct Grant {
 
 /// The host's settings for one VM.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a table, `[[vm]]`")]
 pub struct VmConfig {
     /// The VM's name; `HOST_NAME` is the processes of the host itself.
     pub name: String,

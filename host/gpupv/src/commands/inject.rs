@@ -9,7 +9,7 @@ use scenario::script::{Injected, injected};
 use serde_json::json;
 use tonic::Code;
 
-use crate::commands::default_directory;
+use crate::commands::{answer_of, default_directory};
 use crate::daemon::{Injection, control};
 use crate::output::{OK, say};
 
@@ -47,7 +47,8 @@ pub fn run(args: &InjectArgs) -> anyhow::Result<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let injected = runtime.block_on(async {
         let mut client = control::connect(&directory).await?;
-        match client.inject(InjectRequest { fault: args.fault.join(" ") }).await {
+        let reply = client.inject(InjectRequest { fault: args.fault.join(" ") });
+        match answer_of(&directory, reply).await {
             Ok(reply) => Ok(reply.into_inner()),
             Err(status) if status.code() == Code::InvalidArgument => bail!("{}", status.message()),
             Err(status) => Err(status.into()),

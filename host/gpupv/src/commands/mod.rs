@@ -18,6 +18,8 @@ pub mod why;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::time::Duration;
 
 use clap::Args;
 use drivers::Registry;
@@ -120,6 +122,25 @@ pub fn warn_of_options_behind<A: Args>(command: &[impl AsRef<OsStr>]) {
 /// Returns QEMU's options for the device behind this socket.
 pub fn device_options(socket: &Path) -> String {
     format!("-chardev socket,id=gpupv,path={} -device vhost-user-vsock-pci,chardev=gpupv", socket.display())
+}
+
+/// Time after which an answer of a daemon is late.
+const LATE: Duration = Duration::from_secs(5);
+
+/// Waits for an answer of the daemon in this folder, and complains once when it is late: a stopped daemon keeps its
+/// sockets, and it may be continued.
+pub async fn answer_of<T>(directory: &Path, answer: impl Future<Output = T>) -> T {
+    let mut answer = pin!(answer);
+    if let Ok(answer) = tokio::time::timeout(LATE, answer.as_mut()).await {
+        return answer;
+    }
+    complain(format_args!(
+        "the daemon in {} has not answered for {} s: it is busy, or its process is stopped (SIGCONT continues it); \
+         waiting, Ctrl-C ends this",
+        directory.display(),
+        LATE.as_secs()
+    ));
+    answer.await
 }
 
 /// Folder of a daemon's sockets, unless `--directory` names one.

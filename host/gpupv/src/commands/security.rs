@@ -11,6 +11,7 @@ use anyhow::Context as _;
 use proto::control::{SecurityReply, SecurityRequest};
 use serde_json::json;
 
+use crate::commands::answer_of;
 use crate::daemon::control;
 use crate::output::{OK, VERDICT_FAILED, say};
 
@@ -116,7 +117,7 @@ pub fn run(directory: &Path, as_json: bool) -> anyhow::Result<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let reply = runtime.block_on(async {
         let mut client = control::connect(directory).await?;
-        anyhow::Ok(client.security(SecurityRequest {}).await?.into_inner())
+        anyhow::Ok(answer_of(directory, client.security(SecurityRequest {})).await?.into_inner())
     })?;
     let threads = threads(&reply)?;
     let advice = advice(&reply, &threads);

@@ -66,6 +66,9 @@ pub struct VmRunArgs {
     /// Write the console logs into this folder
     #[arg(long, value_name = "DIR")]
     pub console: Option<PathBuf>,
+    /// Replace the logs of an earlier run in the folder of --console
+    #[arg(long, requires = "console")]
+    pub force: bool,
     /// The program, by its path in the guest, and its arguments. Options of gpupv stand before it
     #[arg(required = true, trailing_var_arg = true, value_name = "PROG")]
     pub command: Vec<String>,
@@ -211,6 +214,10 @@ fn run_guests(args: &VmRunArgs, drivers: &Registry) -> anyhow::Result<u8> {
         with,
         console: args.console.clone(),
     };
+    if let Some(log) = plan.console_logs().find(|log| !args.force && log.exists()) {
+        let log = log.display();
+        anyhow::bail!("{log} exists: name another folder with --console, or replace its logs with --force");
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let code = runtime.block_on(async {
         let steps = Steps::new();

@@ -1,7 +1,7 @@
 //! Boots a guest from an image and waits for its agent.
 
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +32,11 @@ pub fn launch(daemon: &Daemon, image: &Image, name: &str, folder: &Path) -> anyh
     Ok(GuestVm { vm, entry })
 }
 
+/// Returns the file of the console's log.
+pub fn console_log(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("{name}.console.log"))
+}
+
 /// Returns the configuration of a machine whose device is behind this socket.
 pub fn machine(image: &Image, name: &str, socket: &Path, folder: &Path) -> VmConfig {
     VmConfig {
@@ -42,7 +47,7 @@ pub fn machine(image: &Image, name: &str, socket: &Path, folder: &Path) -> VmCon
         cpus: 1,
         accelerator: image.accelerator,
         vhost_user_vsock_socket: Some(socket.to_owned()),
-        console_log: folder.join(format!("{name}.console.log")),
+        console_log: console_log(folder, name),
         extra_kernel_args: vec![format!("gpupv.hostname={name}")],
     }
 }

@@ -11,7 +11,7 @@ use crate::script::error::ScriptError;
 use crate::script::escapes::{Bytes, pieces};
 use crate::script::lists;
 use crate::script::names::{Meaning, Names};
-use crate::script::operands::{adapter_number, value32, value64};
+use crate::script::operands::{adapter_number, no_adapter, value32, value64};
 use crate::script::token::{Token, TokenKind};
 use crate::script::verbs::{EXPECTATIONS, FAULTS};
 use crate::script::words;
@@ -205,11 +205,10 @@ fn engine(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Engine> {
     let token = cursor.atom("an engine, as 3D or COPY.1")?;
     let config = &names.program.setting.kernel;
     words::engine(&token.text, config).ok_or_else(|| {
-        let count = config.adapters.len() as u64;
+        let count = config.adapters.len();
         let adapter = token.text.rsplit_once('.').and_then(|(_, adapter)| words::number(adapter));
-        if let Some(adapter) = adapter.filter(|adapter| *adapter >= count) {
-            let message = format!("there is no adapter {adapter}: the scenario has {count}, numbered from 0");
-            return ScriptError::new(token.span, message).help("`config adapters = N` makes more");
+        if let Some(adapter) = adapter.filter(|adapter| *adapter >= count as u64) {
+            return no_adapter(token.span, adapter, names.owner_of_adapters, count);
         }
         let known = config.adapters[0].nodes.iter().map(|node| node.engine_type.name());
         unknown(token, "an engine", known)

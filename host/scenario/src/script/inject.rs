@@ -6,7 +6,7 @@ use crate::program::Fault;
 use crate::script::cursor::Cursor;
 use crate::script::error::ScriptError;
 use crate::script::expects;
-use crate::script::names::Names;
+use crate::script::names::{Names, OwnerOfAdapters};
 use crate::script::operands::adapter_number;
 use crate::script::token::tokens;
 
@@ -53,6 +53,7 @@ pub fn injected(text: &str, config: &Config) -> Result<Injected, ScriptError> {
     let (first, rest) = text.split_at(text.find(char::is_whitespace).unwrap_or(text.len()));
     let tokens = tokens(1, &format!("{}{rest}", first.replace('-', "_")))?;
     let mut names = Names::default();
+    names.owner_of_adapters = OwnerOfAdapters::Daemon;
     names.program.setting.kernel = config.clone();
     let mut cursor = Cursor::new(&tokens);
     let word = cursor.peek().map_or("", |token| token.text.as_str());

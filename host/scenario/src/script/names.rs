@@ -36,10 +36,20 @@ pub(crate) enum Blocked {
     In { call: Binding, line: u32 },
 }
 
+/// The owner of the adapters that a text names, for errors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum OwnerOfAdapters {
+    #[default]
+    Scenario,
+    /// A running daemon: `gpupv inject` passes a fault, and no scenario.
+    Daemon,
+}
+
 /// The parser's state of one case.
 #[derive(Default)]
 pub(crate) struct Names {
     pub program: Program,
+    pub owner_of_adapters: OwnerOfAdapters,
     names: BTreeMap<String, (Meaning, u32)>,
     blocked: BTreeMap<Thread, Blocked>,
     /// Processes that have ended, with the line and the reason.

@@ -4,8 +4,8 @@ use d3dkmt::limits;
 
 use crate::program::{AdapterNumber, Address, HandleRef, Kind, Share};
 use crate::script::cursor::{Cursor, Parsed};
-use crate::script::error::{ScriptError, shortened};
-use crate::script::names::{Meaning, Names};
+use crate::script::error::{ScriptError, Span, shortened};
+use crate::script::names::{Meaning, Names, OwnerOfAdapters};
 use crate::script::token::{Token, TokenKind};
 use crate::script::words;
 
@@ -30,8 +30,18 @@ pub(super) fn adapter_number(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<A
     if (number as usize) < count {
         return Ok(AdapterNumber(number));
     }
-    let message = format!("there is no adapter {number}: the scenario has {count}, numbered from 0");
-    Err(ScriptError::new(span, message).help("`config adapters = N` makes more"))
+    Err(no_adapter(span, number.into(), names.owner_of_adapters, count))
+}
+
+/// Returns the error for an adapter beyond the `count` of the scenario or the daemon.
+pub(super) fn no_adapter(span: Span, number: u64, owner: OwnerOfAdapters, count: usize) -> ScriptError {
+    let error = |owner| {
+        ScriptError::new(span, format!("there is no adapter {number}: {owner} has {count}, numbered from 0"))
+    };
+    match owner {
+        OwnerOfAdapters::Scenario => error("the scenario").help("`config adapters = N` makes more"),
+        OwnerOfAdapters::Daemon => error("the daemon"),
+    }
 }
 
 /// Parses a handle operand. Any kind of handle is accepted, because the refusal of a wrong kind is worth a test.

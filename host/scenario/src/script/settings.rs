@@ -18,6 +18,8 @@ use serde_json::{Map, Value};
 use crate::program::Engine;
 use crate::script::cursor::{Cursor, Parsed, unknown};
 use crate::script::error::ScriptError;
+use crate::script::names::OwnerOfAdapters;
+use crate::script::operands::no_adapter;
 use crate::script::print::quoted;
 use crate::script::token::{Token, TokenKind, tokens};
 use crate::script::words;
@@ -211,10 +213,8 @@ fn adapter<'c>(config: &'c mut Config, cursor: &mut Cursor<'_>) -> Parsed<&'c mu
     let span = cursor.span();
     let number = cursor.number32("an adapter's number")?;
     let count = config.adapters.len();
-    config.adapters.get_mut(number as usize).ok_or_else(|| {
-        let message = format!("there is no adapter {number}: the scenario has {count}, numbered from 0");
-        ScriptError::new(span, message).help("`config adapters = N` makes more")
-    })
+    let adapter = config.adapters.get_mut(number as usize);
+    adapter.ok_or_else(|| no_adapter(span, number.into(), OwnerOfAdapters::Scenario, count))
 }
 
 /// Parses `on N`; without it the first adapter is meant.

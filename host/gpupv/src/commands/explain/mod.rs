@@ -12,12 +12,13 @@ mod tests;
 
 use std::path::PathBuf;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use clap::Args;
 use drivers::{Registry, SIMULATED};
 use serde_json::{Value, json};
 use trace::{Player, PlayerStep, Reader};
 
+use crate::commands::trace::{FIGURES_ONLY, process_of};
 use crate::output::{OK, say};
 use collect::{Log, Submission, WITNESSED};
 
@@ -31,9 +32,9 @@ const MAGIC: &[u8] = b"GPV1";
 pub struct ExplainArgs {
     /// A trace (.gvt), or a file with one command buffer
     pub file: PathBuf,
-    /// Only submissions of this process, by the kernel's number of it
-    #[arg(long, value_name = "P")]
-    pub process: Option<u32>,
+    /// Only submissions of this process of a trace, by its name or its number: p2
+    #[arg(long, value_name = "PROCESS")]
+    pub process: Option<String>,
     /// Only submissions of this queue, by its number in reports of races
     #[arg(long, value_name = "Q")]
     pub queue: Option<u64>,
@@ -49,10 +50,18 @@ pub struct ExplainArgs {
 }
 
 impl ExplainArgs {
-    fn chooses(&self, submission: &Submission) -> bool {
+    /// Returns the number of the process that --process names.
+    fn chosen_process(&self, drivers: &Registry) -> anyhow::Result<Option<u32>> {
+        let Some(wanted) = &self.process else { return Ok(None) };
+        let options = timeline::Options { rows_max: FIGURES_ONLY, ..timeline::Options::default() };
+        let timeline = timeline::read(Reader::open(&self.file)?, drivers, &options, &mut |_, _| {})?;
+        process_of(wanted, &timeline).map(Some)
+    }
+
+    fn chooses(&self, process: Option<u32>, submission: &Submission) -> bool {
         let begun = &submission.begun;
         submission.has_lists()
-            && self.process.is_none_or(|process| process == begun.process.0)
+            && process.is_none_or(|process| process == begun.process.0)
             && self.queue.is_none_or(|queue| queue == begun.queue)
             && self.submission.is_none_or(|number| number == begun.of_queue)
             && (!self.wrong || !begun.messages.is_empty() || !submission.races.is_empty())
@@ -73,14 +82,17 @@ fn explain(args: &ExplainArgs, drivers: &Registry) -> anyhow::Result<String> {
     let mut file = std::fs::File::open(&args.file).with_context(|| format!("{shown} cannot be opened"))?;
     let read =
         std::io::Read::read(&mut file, &mut head).with_context(|| format!("{shown} cannot be read"))?;
+    let mut process = None;
     let note = if head[..read] == *MAGIC {
+        ensure!(args.process.is_none(), "{shown} is one command buffer, of no process: leave out --process");
         let bytes = std::fs::read(&args.file).with_context(|| format!("{shown} cannot be read"))?;
         raw::run(&log, &bytes).with_context(|| format!("{shown} cannot be explained"))?
     } else {
+        process = args.chosen_process(drivers)?;
         replay(args, drivers, &log)?
     };
     let all = log.submissions();
-    let chosen: Vec<&Submission> = all.iter().filter(|one| args.chooses(one)).collect();
+    let chosen: Vec<&Submission> = all.iter().filter(|one| args.chooses(process, one)).collect();
     if args.json {
         let value: Vec<Value> = chosen.iter().map(|one| as_json(one)).collect();
         return Ok(json!({ "file": args.file, "note": note.trim_end(), "submissions": value }).to_string());

@@ -98,6 +98,17 @@ fn files_of_other_formats_are_refused_with_the_reason() {
 }
 
 #[test]
+fn a_command_buffer_by_itself_is_of_no_process() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), buffer()).unwrap();
+    let (process, queue, submission) = (Some("1".into()), None, None);
+    let args =
+        ExplainArgs { file: file.path().into(), process, queue, submission, wrong: false, json: false };
+    let error = explain(&args, &Registry::default()).unwrap_err().to_string();
+    assert!(error.ends_with("is one command buffer, of no process: leave out --process"), "{error}");
+}
+
+#[test]
 fn a_list_that_faults_or_hangs_says_so() {
     let queue = QueueType::Copy;
     let wrong_queue = Packet::BeginList { queue, flags: ListFlags::empty(), name: String::new() };

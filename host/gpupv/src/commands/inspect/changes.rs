@@ -108,7 +108,7 @@ impl Changes<'_> {
                 (engine.ready + engine.queued).to_string(),
                 shown(self.rate(engine.last_completed, before)),
                 engine.last_completed.to_string(),
-                format!("{}: {}", engine.kind, engine.state),
+                format!("{}: {}", engine.kind, state_text::engine_state(engine)),
             ]
         };
         let mut all: Vec<&Engine> = self.now.engines.iter().collect();

@@ -18,7 +18,7 @@ use clap::Args;
 use proto::control::InspectRequest;
 use serde_json::json;
 
-use crate::commands::default_directory;
+use crate::commands::{answer_of, default_directory};
 use crate::daemon::control;
 use crate::daemon::naming::length_of_time;
 use crate::output::{OK, say};
@@ -60,9 +60,10 @@ pub fn run(args: &InspectArgs) -> anyhow::Result<u8> {
     runtime.block_on(async {
         let mut client = control::connect(&directory).await?;
         if args.watch {
-            return watch::watch(&mut client, args).await;
+            return watch::watch(&mut client, &directory, args).await;
         }
-        let state = client.inspect(InspectRequest { causes: None }).await?.into_inner();
+        let reply = client.inspect(InspectRequest { causes: None });
+        let state = answer_of(&directory, reply).await?.into_inner();
         if args.json {
             say(format_args!("{:#}", json!(state)));
         } else {

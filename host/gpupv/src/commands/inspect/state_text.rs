@@ -2,8 +2,8 @@
 
 use dxgkrnl::AdapterConfig;
 use proto::control::{
-    Acquire, Allocation, Context, Device, HwQueue, Inspection, KeyedMutex, Object, Owner, PagingQueue,
-    Process, Resource, Wait,
+    Acquire, Allocation, Context, Device, Engine, HwQueue, Inspection, KeyedMutex, Object, Owner,
+    PagingQueue, Process, Resource, Wait,
 };
 use timeline::duration;
 
@@ -293,6 +293,12 @@ pub fn process_state(process: &Process) -> String {
     format!("{connected}{blocked}{frozen}")
 }
 
+/// Formats what an engine does, and the injected faults that wait for its next work.
+pub fn engine_state(engine: &Engine) -> String {
+    let faults = engine.pending_faults.iter().map(|fault| format!("; injected: {fault}"));
+    engine.state.clone() + &faults.collect::<String>()
+}
+
 /// Formats the state of the kernel alone.
 pub fn render_kernel(state: &Inspection) -> String {
     let mut text = render_resets(state);
@@ -326,8 +332,10 @@ pub fn render_kernel(state: &Inspection) -> String {
     text.extend(state.keyed_mutexes.iter().map(|mutex| render_keyed_mutex(mutex, state)));
     text.extend(state.waits.iter().map(|wait| render_wait(wait, state.now_ns)));
     text.extend(state.acquires.iter().map(|acquire| render_acquire(acquire, state.now_ns)));
-    for engine in state.engines.iter().filter(|engine| engine.state != "idle") {
-        text += &format!("engine {}.{} ({}): {}\n", engine.adapter, engine.node, engine.kind, engine.state);
+    let is_of_note = |engine: &&Engine| engine.state != "idle" || !engine.pending_faults.is_empty();
+    for engine in state.engines.iter().filter(is_of_note) {
+        let state = engine_state(engine);
+        text += &format!("engine {}.{} ({}): {state}\n", engine.adapter, engine.node, engine.kind);
     }
     text
 }

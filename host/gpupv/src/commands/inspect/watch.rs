@@ -3,8 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
-use std::pin::pin;
-use std::time::{Duration, Instant};
+use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use d3dkmt::text::printable;
@@ -15,34 +14,33 @@ use tonic::transport::Channel;
 
 use super::InspectArgs;
 use super::changes::Changes;
+use crate::commands::answer_of;
 use crate::output::{OK, complain, pass_on, say};
 
 /// Number of notes that are kept.
 const NOTES_KEPT: usize = 5;
 
-/// Time after which an answer is late.
-const LATE: Duration = Duration::from_secs(3);
-
-/// Requests the state with the causes of waits, and complains while the answer is late.
-async fn ask(client: &mut ControlClient<Channel>, args: &InspectArgs) -> anyhow::Result<Inspection> {
-    let begin = Instant::now();
-    let mut reply = pin!(client.inspect(InspectRequest { causes: Some(args.rows) }));
-    let state = loop {
-        match tokio::time::timeout(LATE, reply.as_mut()).await {
-            Ok(reply) => break reply.context("the daemon did not answer")?.into_inner(),
-            Err(_) => {
-                complain(format_args!("the daemon has not answered for {} s", begin.elapsed().as_secs()));
-            }
-        }
-    };
+/// Requests the state with the causes of waits.
+async fn ask(
+    client: &mut ControlClient<Channel>,
+    directory: &Path,
+    args: &InspectArgs,
+) -> anyhow::Result<Inspection> {
+    let reply = client.inspect(InspectRequest { causes: Some(args.rows) });
+    let state = answer_of(directory, reply).await.context("the daemon did not answer")?.into_inner();
     let has_causes = state.waiting.is_some();
     ensure!(has_causes, "this daemon is older than `--watch`: restart it with this version of gpupv");
     Ok(state)
 }
 
 /// Shows states until it is interrupted or the daemon exits, which is no failure.
-pub async fn watch(client: &mut ControlClient<Channel>, args: &InspectArgs) -> anyhow::Result<u8> {
-    let stream = client.notes(NotesRequest {}).await.context("the daemon did not answer")?;
+pub async fn watch(
+    client: &mut ControlClient<Channel>,
+    directory: &Path,
+    args: &InspectArgs,
+) -> anyhow::Result<u8> {
+    let stream = answer_of(directory, client.notes(NotesRequest {})).await;
+    let stream = stream.context("the daemon did not answer")?;
     let mut stream = stream.into_inner();
     let mut ticks = tokio::time::interval(args.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -57,7 +55,7 @@ pub async fn watch(client: &mut ControlClient<Channel>, args: &InspectArgs) -> a
                 }
             }
             _ = ticks.tick() => {
-                let now = match ask(client, args).await {
+                let now = match ask(client, directory, args).await {
                     Ok(now) => now,
                     Err(_) if before.is_some() => {
                         complain(format_args!("the daemon has ended"));

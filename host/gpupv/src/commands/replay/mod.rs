@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use clap::Args;
 use drivers::Registry;
 use serde_json::{Value, json};
+use timeline::duration;
 use trace::{Player, Reader, ReplayRange, Report, Stop, TraceError, replay_part};
 
 use crate::commands::inspect::render_kernel;
@@ -23,7 +24,8 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "PLACE")]
     pub from: Option<Stop>,
     /// Stop at this place: seq=120, time=1.5ms (of the daemon's clock, as in `gpupv trace show`),
-    /// 'fence=p2:0x40000080>=5', wait=p2:7 or note=TEXT. Exit code 2 if the trace does not reach it
+    /// 'fence=p2:0x40000080>=5', wait=p2:7 or note=TEXT. Exit code 2 if the trace does not reach it. A time
+    /// after the last step means the whole trace
     #[arg(long, value_name = "PLACE")]
     pub until: Option<Stop>,
     /// Print the whole state of the kernel where the replay stops
@@ -83,13 +85,17 @@ pub fn run(args: &ReplayArgs, drivers: &Registry) -> anyhow::Result<u8> {
             "\n  to inspect it: gpupv replay {trace} --from seq={sequence} --until seq={sequence} --step"
         );
     }
-    let is_missed = report.agrees() && report.stopped.is_none() && args.until.as_ref().is_some_and(is_exact);
-    if is_missed {
-        text += &format!(
-            "\n  the place of --until is not in the trace: its last step is #{}",
-            player.next().saturating_sub(1)
-        );
+    let missed = args.until.as_ref().filter(|_| report.agrees() && report.stopped.is_none());
+    if let Some(place) = missed {
+        let (last, time) = (player.next().saturating_sub(1), duration(player.now()));
+        text += &match is_exact(place) {
+            true => format!("\n  the place of --until is not in the trace: its last step is #{last}"),
+            false => {
+                format!("\n  the trace ends before the time of --until: its last step is #{last}, at {time}")
+            }
+        };
     }
+    let is_missed = missed.is_some_and(is_exact);
     print(args, report.verdict.name(), Some(&report), &text, args.state.then_some(&player));
     Ok(match report.agrees() {
         true if is_missed => SET_UP_FAILED,

@@ -250,7 +250,18 @@ fn merge_explored(parts: Vec<Explored>) -> anyhow::Result<Vec<Explored>> {
 
 #[cfg(test)]
 mod tests {
-    use super::shell_word;
+    use super::{fs, save_as, shell_word};
+
+    #[test]
+    fn a_saved_scenario_replaces_no_other_text_and_is_written_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let save = |text| save_as(folder.path(), "x", text).unwrap();
+        let (first, second) = (save("one"), save("two"));
+        assert_eq!((save("one"), save("two")), (first.clone(), second.clone()));
+        assert_eq!(fs::read(first).unwrap(), b"one");
+        assert!(second.ends_with("x-2.scn") && fs::read(second).unwrap() == b"two");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
 
     #[test]
     fn words_for_a_shell_are_quoted_where_they_must_be() {

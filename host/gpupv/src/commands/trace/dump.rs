@@ -8,7 +8,7 @@ use proto::control::DumpTraceRequest;
 use serde_json::json;
 use tonic::Code;
 
-use crate::commands::default_directory;
+use crate::commands::{answer_of, default_directory};
 use crate::daemon::control;
 use crate::output::{OK, say};
 
@@ -33,7 +33,7 @@ pub fn run(args: &DumpArgs) -> anyhow::Result<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let dumped = runtime.block_on(async {
         let mut client = control::connect(&directory).await?;
-        match client.dump_trace(DumpTraceRequest { path }).await {
+        match answer_of(&directory, client.dump_trace(DumpTraceRequest { path })).await {
             Ok(reply) => Ok(reply.into_inner()),
             Err(status) if status.code() == Code::FailedPrecondition => bail!("{}", status.message()),
             Err(status) => Err(status.into()),

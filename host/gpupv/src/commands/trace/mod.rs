@@ -18,9 +18,10 @@ use std::path::Path;
 use anyhow::bail;
 use clap::{Args, Subcommand};
 use drivers::Registry;
-use timeline::Timeline;
+use timeline::{Timeline, TrackKind};
 use trace::Reader;
 
+use crate::daemon::naming::recorded_process_named;
 use crate::output::{OK, Steps, VERDICT_FAILED, complain};
 
 /// Arguments of `gpupv trace`.
@@ -95,8 +96,24 @@ fn title_of(trace: &Path) -> Cow<'_, str> {
     trace.file_name().unwrap_or(trace.as_os_str()).to_string_lossy()
 }
 
+/// Finds the process of a trace by its name or its number.
+pub(crate) fn process_of(wanted: &str, timeline: &Timeline) -> anyhow::Result<u32> {
+    let processes = timeline.tracks.iter().filter_map(|track| match track.kind {
+        // Its name has its number in front.
+        TrackKind::Process { process, .. } => {
+            Some((process.0, track.name.split_once(' ').map_or("", |(_, name)| name)))
+        }
+        TrackKind::Kernel
+        | TrackKind::Vm(_)
+        | TrackKind::Queue { .. }
+        | TrackKind::Adapter(_)
+        | TrackKind::Engine(_) => None,
+    });
+    recorded_process_named(wanted, processes).map_err(anyhow::Error::msg)
+}
+
 /// [`timeline::Options::rows_max`] where only figures are printed.
-const FIGURES_ONLY: usize = 1;
+pub(crate) const FIGURES_ONLY: usize = 1;
 
 /// Returns the timeline of a trace, and the exit code: a trace that cannot be read to its end is a finding.
 fn timeline_of(

@@ -7,11 +7,10 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use drivers::Registry;
 use timeline::lanes::{self, Selection};
-use timeline::{Timeline, TrackKind, vmbus};
+use timeline::{Timeline, vmbus};
 use trace::Reader;
 
-use super::timeline_of;
-use crate::daemon::naming::recorded_process_named;
+use super::{process_of, timeline_of};
 use crate::output::say;
 
 /// Arguments of `gpupv trace show`.
@@ -102,21 +101,6 @@ fn selection(args: &ShowArgs, timeline: &Timeline) -> anyhow::Result<Selection> 
         ShowArgs { process: Some(process), .. } => Selection::Process(process_of(process, timeline)?),
         ShowArgs { last, .. } => Selection::Last(last.unwrap_or(60)),
     })
-}
-
-fn process_of(wanted: &str, timeline: &Timeline) -> anyhow::Result<u32> {
-    let processes = timeline.tracks.iter().filter_map(|track| match track.kind {
-        // Its name has its number in front.
-        TrackKind::Process { process, .. } => {
-            Some((process.0, track.name.split_once(' ').map_or("", |(_, name)| name)))
-        }
-        TrackKind::Kernel
-        | TrackKind::Vm(_)
-        | TrackKind::Queue { .. }
-        | TrackKind::Adapter(_)
-        | TrackKind::Engine(_) => None,
-    });
-    recorded_process_named(wanted, processes).map_err(anyhow::Error::msg)
 }
 
 fn fence_of(text: &str, timeline: &Timeline) -> anyhow::Result<u32> {

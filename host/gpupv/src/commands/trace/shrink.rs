@@ -12,14 +12,15 @@ use trace::Stop;
 
 use super::recorded;
 use crate::commands::output_file::{OutputFile, Replace};
-use crate::output::{OK, Steps, complain, say};
+use crate::output::{OK, Steps, VERDICT_FAILED, complain, say};
 
 /// Arguments of `gpupv trace shrink`.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Without --keep, the waits that are stuck at the end must stay, or the broken law. A wait that \
                         was stuck and then killed is not stuck at the end: use --until. The scenario ends with what it \
-                        shows, as `expect why p dead-end F>=4`, and passes on every backend for as long as that happens."
+                        shows, as `expect why p dead-end F>=4`, and passes on every backend for as long as that happens. \
+                        Exit codes: 0 it is found, 1 it is found but the trace is damaged, 2 an error."
 )]
 pub struct ShrinkArgs {
     /// The trace file (.gvt), from its first step on
@@ -67,7 +68,7 @@ pub fn run(args: &ShrinkArgs, drivers: &Registry) -> anyhow::Result<u8> {
         output.write(smallest.text.as_bytes())?;
     }
     print_result(args, &recorded.steps.len(), &words, &smallest, begun);
-    Ok(OK)
+    Ok(if recorded.is_damaged { VERDICT_FAILED } else { OK })
 }
 
 /// Returns the failures to keep: those of `--keep`, or the first one at the end.

@@ -11,8 +11,8 @@ use drivers::Registry;
 use proto::control::{WhyReply, WhyRequest};
 use tonic::Code;
 
-use crate::commands::default_directory;
 use crate::commands::output_file::{OutputFile, Replace};
+use crate::commands::{answer_of, default_directory};
 use crate::daemon::control;
 use crate::daemon::naming::length_of_time;
 use crate::output::{OK, VERDICT_FAILED, say, say_error};
@@ -91,16 +91,16 @@ pub fn run(args: &WhyArgs, drivers: &Registry) -> anyhow::Result<u8> {
     runtime.block_on(async {
         let mut client = control::connect(&directory).await?;
         if let Some(age) = args.watch {
-            return old_waits::watch(&mut client, args, age).await;
+            return old_waits::watch(&mut client, &directory, args, age).await;
         }
-        print(args, &ask(&mut client, args.request()).await?)
+        print(args, &ask(&mut client, &directory, args.request()).await?)
     })
 }
 
 type Client = proto::control::control_client::ControlClient<tonic::transport::Channel>;
 
-async fn ask(client: &mut Client, request: WhyRequest) -> anyhow::Result<WhyReply> {
-    match client.why(request).await {
+async fn ask(client: &mut Client, directory: &Path, request: WhyRequest) -> anyhow::Result<WhyReply> {
+    match answer_of(directory, client.why(request)).await {
         Ok(reply) => Ok(reply.into_inner()),
         Err(status) if status.code() == Code::InvalidArgument => bail!("{}", status.message()),
         Err(status) if status.code() == Code::Unimplemented => {

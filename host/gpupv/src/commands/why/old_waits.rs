@@ -1,6 +1,7 @@
 //! `gpupv why --watch AGE`: prints each wait once, when it becomes older than AGE.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
 use super::{Client, WhyArgs, ask};
@@ -11,14 +12,14 @@ const LEAST: Duration = Duration::from_millis(50);
 const MOST: Duration = Duration::from_secs(1);
 
 /// Prints until it is interrupted or the daemon exits, which is no failure.
-pub async fn watch(client: &mut Client, args: &WhyArgs, age: u64) -> anyhow::Result<u8> {
+pub async fn watch(client: &mut Client, directory: &Path, args: &WhyArgs, age: u64) -> anyhow::Result<u8> {
     let mut printed: BTreeSet<String> = BTreeSet::new();
     let mut ticks = tokio::time::interval(Duration::from_nanos(age / 4).clamp(LEAST, MOST));
     let mut first = true;
     loop {
         ticks.tick().await;
         let request = proto::control::WhyRequest { older_than_ns: age, ..args.request() };
-        let reply = match ask(client, request).await {
+        let reply = match ask(client, directory, request).await {
             Ok(reply) => reply,
             Err(_) if !first => {
                 say(format_args!("the daemon has ended"));

@@ -61,14 +61,32 @@ pub struct WaitReport {
 
 /// Position up to which the trace was replayed.
 struct Upto {
-    next: u64,
+    /// The last step that was replayed; `None`: the state is that before the first step.
+    step: Option<u64>,
+    /// Whether the trace has no step after it.
+    is_end: bool,
     /// Why the state is not certain, if it is not.
     cut: Option<String>,
 }
 
+impl Upto {
+    /// The position of a player.
+    fn of(player: &Player, is_end: bool, cut: Option<String>) -> Upto {
+        let first = player.reader().header().first_step;
+        let step = player.next().checked_sub(1).filter(|step| *step >= first);
+        // After a loss, the state is that before the lost steps.
+        Upto { step, is_end: is_end && player.is_in_place(), cut }
+    }
+}
+
 impl fmt::Display for Upto {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "before step #{} of the trace", self.next)?;
+        match (self.step, self.is_end) {
+            (Some(step), true) => write!(f, "at the end of the trace, after step #{step}")?,
+            (Some(step), false) => write!(f, "after step #{step} of the trace")?,
+            (None, true) => write!(f, "at the end of the trace, which has no steps")?,
+            (None, false) => write!(f, "before the first step of the trace")?,
+        }
         self.cut.as_ref().map_or(Ok(()), |cut| write!(f, "; what follows is not known: {cut}"))
     }
 }
@@ -77,7 +95,7 @@ pub fn ask(path: &Path, args: &WhyArgs, registry: &Registry) -> anyhow::Result<W
     let mut player = Player::new(Reader::open(path)?, registry)?;
     let steps = Steps::new();
     steps.step(format!("replaying {}", path.display()));
-    let cut = match &args.at {
+    let upto = match &args.at {
         None => to_the_end(&mut player)?,
         Some(at) => go_to(&mut player, &at.stop(), path)?,
     };
@@ -100,7 +118,7 @@ pub fn ask(path: &Path, args: &WhyArgs, registry: &Registry) -> anyhow::Result<W
     if let Some(error) = no_such_wait(&question, &why, |question| kernel.why(question)) {
         bail!("{}: {error}", path.display());
     }
-    let mut upto = Upto { next: player.next(), cut }.to_string();
+    let mut upto = upto.to_string();
     if args.at.is_none()
         && why.causes.is_empty()
         && let Some(dropped) = last_dropped(path, registry)
@@ -123,8 +141,8 @@ fn last_dropped(path: &Path, registry: &Registry) -> Option<String> {
     ))
 }
 
-/// Replays as much as possible. Returns why the state is not certain, if it is not.
-fn to_the_end(player: &mut Player) -> anyhow::Result<Option<String>> {
+/// Replays as much as possible.
+fn to_the_end(player: &mut Player) -> anyhow::Result<Upto> {
     let mut cut = None;
     loop {
         match player.play()? {
@@ -136,30 +154,30 @@ fn to_the_end(player: &mut Player) -> anyhow::Result<Option<String>> {
             PlayerStep::Step { .. } | PlayerStep::Snapshot { .. } => {}
             PlayerStep::Lost(lost) if lost.loses_steps() => cut = Some(lost.to_string()),
             PlayerStep::Lost(_) => {}
-            PlayerStep::Stopped(verdict) => return Ok(Some(stopped(&verdict))),
+            PlayerStep::Stopped(verdict) => return Ok(Upto::of(player, false, Some(stopped(&verdict)))),
             PlayerStep::End { .. } | PlayerStep::Over if !player.has_begun() => {
                 let first = player.reader().header().first_step;
                 bail!("the trace begins at step #{first} and has no snapshot: there is no state to examine");
             }
-            PlayerStep::End { .. } => return Ok(cut),
+            PlayerStep::End { .. } => return Ok(Upto::of(player, true, cut)),
             PlayerStep::Over => {
                 let missing = player.reader().missing_open_block().map_or_else(String::new, |open| {
                     format!(", and no steps, because {} is missing beside it", open.display())
                 });
                 let killed =
                     || format!("the trace has no end record, as after a kill of the daemon{missing}");
-                return Ok(cut.or_else(|| Some(killed())));
+                return Ok(Upto::of(player, true, cut.or_else(|| Some(killed()))));
             }
         }
     }
 }
 
-fn go_to(player: &mut Player, stop: &Stop, path: &Path) -> anyhow::Result<Option<String>> {
+fn go_to(player: &mut Player, stop: &Stop, path: &Path) -> anyhow::Result<Upto> {
     // A time after the end of the trace means the whole trace.
     let stop = player.resolve(stop)?;
-    match player.go_to_stop(&stop)? {
-        None => Ok(None),
-        Some(PlayerStep::End { .. } | PlayerStep::Over) if stop == Stop::Sequence(u64::MAX) => Ok(None),
+    let (is_end, cut) = match player.go_to_stop(&stop)? {
+        None | Some(PlayerStep::Step { .. } | PlayerStep::Snapshot { .. }) => (false, None),
+        Some(PlayerStep::End { .. } | PlayerStep::Over) if stop == Stop::Sequence(u64::MAX) => (true, None),
         Some(PlayerStep::End { .. } | PlayerStep::Over) => {
             bail!(
                 "{} ends before that: its last step is #{}",
@@ -167,10 +185,10 @@ fn go_to(player: &mut Player, stop: &Stop, path: &Path) -> anyhow::Result<Option
                 player.next().saturating_sub(1)
             )
         }
-        Some(PlayerStep::Lost(lost)) => Ok(Some(lost.to_string())),
-        Some(PlayerStep::Stopped(verdict)) => Ok(Some(stopped(&verdict))),
-        Some(PlayerStep::Step { .. } | PlayerStep::Snapshot { .. }) => Ok(None),
-    }
+        Some(PlayerStep::Lost(lost)) => (false, Some(lost.to_string())),
+        Some(PlayerStep::Stopped(verdict)) => (false, Some(stopped(&verdict))),
+    };
+    Ok(Upto::of(player, is_end, cut))
 }
 
 fn stopped(verdict: &trace::Verdict) -> String {
