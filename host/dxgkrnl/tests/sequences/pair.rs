@@ -262,6 +262,19 @@ impl Pair {
         }
     }
 
+    /// The timeouts that the system's clock has reached are due now, as many as a step has units.
+    fn expire_at_once(&mut self) {
+        let now = self.kernel.now();
+        while self.steps_are_small && self.kernel.next_event() == Some(now) {
+            let before = self.effects.wakes.len();
+            self.kernel.handle(now, Input::Deadline, &mut self.effects);
+            self.kernel.finish_backlog(&mut self.effects);
+            if self.effects.wakes.len() == before {
+                return;
+            }
+        }
+    }
+
     /// The live process of this number, modulo their count.
     fn guest(&self, process: usize) -> Option<usize> {
         let alive =
@@ -306,6 +319,7 @@ impl Pair {
             }
             Op::SystemTime { utc_100ns } => {
                 self.input(Input::SystemTime { utc_100ns: *utc_100ns });
+                self.expire_at_once();
                 self.naive.set_system_time(*utc_100ns);
                 return Ok(());
             }
