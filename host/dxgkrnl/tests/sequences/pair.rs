@@ -266,10 +266,10 @@ impl Pair {
     fn expire_at_once(&mut self) {
         let now = self.kernel.now();
         while self.steps_are_small && self.kernel.next_event() == Some(now) {
-            let before = self.effects.wakes.len();
+            let before = self.effects.events.len();
             self.kernel.handle(now, Input::Deadline, &mut self.effects);
             self.kernel.finish_backlog(&mut self.effects);
-            if self.effects.wakes.len() == before {
+            if self.effects.events.len() == before {
                 return;
             }
         }
