@@ -239,22 +239,22 @@ impl Channel {
         self.has_more_calls
     }
 
-    /// Bytes received and not processed. Calls that wait are decoded, and take more memory than their frames: eight times
-    /// as much if they list small numbers, and their lists of structures still more.
+    /// Bytes received and not processed.
     pub fn pending_bytes(&self) -> usize {
-        let of_calls = match self.calls.is_empty() {
-            true => 0,
-            false => {
-                8 * self.calls_bytes + self.calls.iter().map(|call| list_bytes(&call.call)).sum::<usize>()
-            }
-        };
-        self.frames.pending() + of_calls
+        self.frames.pending() + if self.calls.is_empty() { 0 } else { self.calls_bytes }
+    }
+
+    /// Bytes that they take here. Calls that wait are decoded, and take more memory than their frames: eight times as much
+    /// if they list small numbers, and their lists of structures still more.
+    fn held_bytes(&self) -> usize {
+        let lists = || self.calls.iter().map(|call| list_bytes(&call.call)).sum::<usize>();
+        self.frames.pending() + if self.calls.is_empty() { 0 } else { 8 * self.calls_bytes + lists() }
     }
 
     /// Counts its unprocessed bytes with those of its user or VM. If they are over the limit, cuts off the process that
     /// has had some the longest.
     pub fn count_unprocessed(&mut self) {
-        let bytes = self.pending_bytes();
+        let bytes = self.held_bytes();
         if bytes == 0 && self.unprocessed.is_none() {
             return;
         }

@@ -161,6 +161,7 @@ fn a_turn_is_a_step_of_the_backlog_or_a_limited_number_of_calls() {
     assert!(slow.channel.turn(CALLS_PER_TURN_MAX).unwrap());
     assert_eq!(steps.take(), [Some(slow.process)], "the call behind it waits for the waits that it releases");
     assert_eq!(slow.channel.pending_bytes(), bytes.len(), "decoded calls count until they are made");
+    assert!(slow.channel.held_bytes() >= 6 * bytes.len(), "{} bytes of memory", slow.channel.held_bytes());
     let mut turns = 0;
     loop {
         assert!(slow.channel.turn(CALLS_PER_TURN_MAX).unwrap());
