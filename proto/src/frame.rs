@@ -134,3 +134,28 @@ impl FrameBuffer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::FrameBuffer;
+
+    #[test]
+    fn a_large_frame_leaves_no_memory_behind_though_the_next_one_has_begun() {
+        let mut buffer = FrameBuffer::default();
+        let large = vec![7; 100_000];
+        let mut bytes = Vec::new();
+        prost::encoding::encode_varint(large.len() as u64, &mut bytes);
+        bytes.extend(&large);
+        bytes.push(9);
+        buffer.extend(&bytes[..60_000]);
+        buffer.release();
+        assert!(buffer.bytes.capacity() >= 60_000, "most of it is pending");
+        buffer.extend(&bytes[60_000..]);
+        assert_eq!(buffer.next_frame().unwrap(), Some(&large[..]));
+        buffer.release();
+        assert!(buffer.bytes.capacity() <= 16, "{} bytes for 1 that is pending", buffer.bytes.capacity());
+        assert_eq!((buffer.next_frame(), buffer.pending()), (Ok(None), 1));
+        buffer.extend(&[1; 9]);
+        assert_eq!(buffer.next_frame().unwrap(), Some(&[1; 9][..]));
+    }
+}

@@ -379,13 +379,10 @@ impl Kernel {
         if space.range_number(base, end - base) != Some(range) {
             return;
         }
-        let unseen = space.unseen(base, end);
-        for Piece { base, end, page } in &unseen {
-            space.set_engine_pages(*base, *end, *page);
-        }
+        let changed = space.show(base, end);
         self.count_address_bytes(process, adapter);
-        self.spend(unseen.len() as u32 / PIECES_PER_UNIT);
-        for Piece { base, end, page } in unseen {
+        self.spend(changed.len() as u32 / PIECES_PER_UNIT);
+        for Piece { base, end, page } in changed {
             self.update_engine_pages(process, adapter, base, end, page);
         }
     }

@@ -7,9 +7,9 @@
 //! A page is NoAccess (as in a range that is only reserved), Zero - it reads 0 and drops what is written - or of an
 //! allocation. A range is reserved in units of 64 KiB, mapped in pages of 4 KiB, and freed as a whole.
 //!
-//! There are two records: `pages` is what calls have mapped, and `seen` is what engines see. Where a change needs a
-//! paging buffer, `seen` changes later, to what calls have mapped by then. An operation is done at once only if both
-//! have it already.
+//! There are two records: `pages` is what calls have mapped, and `engine_pages` is what engines see. Where a change needs a
+//! paging buffer, `engine_pages` changes later, to what calls have mapped by then. An operation is done at once only if
+//! both have it already. `unseen` tells where they may differ, so that each change costs once what it changes.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -20,7 +20,7 @@ use d3dkmt::{NtStatus, limits};
 use serde::{Deserialize, Serialize};
 
 use super::open_pages::OpenPages;
-use crate::ddi::{Page, Piece};
+use crate::ddi::{Page, PageMap, Piece};
 use crate::error::{Refusal, invalid, refuse};
 use crate::process::slots::Slots;
 
@@ -74,6 +74,16 @@ impl Page for VaPage {
     }
 }
 
+/// A part of an address space that engines may see otherwise than calls have mapped it.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Unseen;
+
+impl Page for Unseen {
+    fn at(self, _: u64) -> Self {
+        self
+    }
+}
+
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Range {
     size: u64,
@@ -90,6 +100,8 @@ pub(crate) struct AddressSpace {
     pages: OpenPages,
     /// Pages inside of ranges, as engines see them.
     engine_pages: OpenPages,
+    /// Where calls have mapped something since engines last saw that part. A paging buffer changes nothing elsewhere.
+    unseen: PageMap<Unseen>,
     ranges_made: u64,
 }
 
@@ -131,11 +143,17 @@ impl AddressSpace {
             let is_done =
                 is(&self.pages, bounds.base, end, page) && is(&self.engine_pages, bounds.base, end, page);
             self.pages.set(bounds.base, end, page);
+            if !is_done {
+                self.unseen.set(bounds.base, end, Some(Unseen));
+            }
             return Ok((bounds.base, !is_done));
         }
         let base = self.find(bounds, size)?;
         self.make(base, size);
         self.pages.set(base, base + size, page);
+        if page.is_some() {
+            self.unseen.set(base, base + size, Some(Unseen));
+        }
         Ok((base, page.is_some()))
     }
 
@@ -177,6 +195,7 @@ impl AddressSpace {
     pub fn set(&mut self, base: u64, end: u64, page: Option<VaPage>) {
         self.pages.set(base, end, page);
         self.engine_pages.set(base, end, page);
+        self.unseen.set(base, end, None);
     }
 
     /// Sets pages as engines see them.
@@ -189,25 +208,38 @@ impl AddressSpace {
         self.pages.within(base, end).collect()
     }
 
-    /// What calls have mapped between two addresses and engines see otherwise; `None` = NoAccess.
-    pub fn unseen(&self, base: u64, end: u64) -> Vec<Piece<Option<VaPage>>> {
+    /// Lets engines see between two addresses what calls have mapped. Returns what changed for them; `None` = NoAccess.
+    pub fn show(&mut self, base: u64, end: u64) -> Vec<Piece<Option<VaPage>>> {
+        let parts = self.unseen.set(base, end, None);
+        let mut changed = Vec::new();
+        for part in parts.into_iter().rev() {
+            changed.extend(self.differences(part.base.max(base), part.end.min(end)));
+        }
+        for Piece { base, end, page } in &changed {
+            self.engine_pages.set(*base, *end, *page);
+        }
+        changed
+    }
+
+    /// What calls have mapped between two addresses and engines see otherwise.
+    fn differences(&self, base: u64, end: u64) -> Vec<Piece<Option<VaPage>>> {
         let mut mapped = Walk { pieces: self.pages.within(base, end).peekable(), end };
         let mut seen = Walk { pieces: self.engine_pages.within(base, end).peekable(), end };
-        let (mut unseen, mut at) = (Vec::<Piece<Option<VaPage>>>::new(), base);
+        let (mut different, mut at) = (Vec::<Piece<Option<VaPage>>>::new(), base);
         while at < end {
             let ((page, mapped_end), (seen_page, seen_end)) = (mapped.at(at), seen.at(at));
             let piece_end = mapped_end.min(seen_end);
             if page != seen_page {
-                match unseen.last_mut() {
+                match different.last_mut() {
                     Some(last) if last.end == at && last.page.map(|one| one.at(at - last.base)) == page => {
                         last.end = piece_end;
                     }
-                    _ => unseen.push(Piece { base: at, end: piece_end, page }),
+                    _ => different.push(Piece { base: at, end: piece_end, page }),
                 }
             }
             at = piece_end;
         }
-        unseen
+        different
     }
 
     /// The pages of an open, as engines see them.
@@ -283,7 +315,15 @@ impl AddressSpace {
 
     /// Whether an index of its pages disagrees with them.
     pub fn is_miscounted(&self) -> bool {
-        self.pages.is_miscounted() || self.engine_pages.is_miscounted()
+        let is_marked = |base, end| {
+            let mut at = base;
+            self.unseen.within(base, end).for_each(|part| at = if part.base == at { part.end } else { at });
+            at == end
+        };
+        let differences = self.differences(0, ADDRESSES_END);
+        self.pages.is_miscounted()
+            || self.engine_pages.is_miscounted()
+            || differences.into_iter().any(|piece| !is_marked(piece.base, piece.end))
     }
 
     pub fn len(&self) -> usize {
@@ -292,7 +332,7 @@ impl AddressSpace {
 
     /// Entries of its tables.
     pub fn pieces(&self) -> usize {
-        self.ranges.len() + self.pages.len() + self.engine_pages.len()
+        self.ranges.len() + self.pages.len() + self.engine_pages.len() + self.unseen.len()
     }
 
     /// Finds room for `size` bytes.

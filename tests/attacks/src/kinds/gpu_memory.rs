@@ -12,8 +12,8 @@ use crate::table::{Attack, attack};
 pub const ATTACKS: &[Attack] = &[
     attack("drained_maps", "C4", "a paging queue with many maps of 4,000 pieces is destroyed", drained_maps),
     attack("drained_maps_vm", "C4", "the same from a VM", drained_maps).from_vm(),
-    attack("offered_opens", "C2", "1,024 of many opens of one allocation are offered", offered_opens),
-    attack("evictions", "C2", "many allocations are evicted beside 4,000 pieces", evictions),
+    attack("offered_opens", "C6", "1,024 of many opens of one allocation are offered", offered_opens),
+    attack("evictions", "C6", "many allocations are evicted beside 4,000 pieces", evictions),
     attack("copied_pieces", "C4", "updates that copy 1,300 pieces 256 times", copied_pieces),
 ];
 
