@@ -37,7 +37,7 @@ mod operation {
 }
 
 /// Pieces of an address space that change for one unit of work.
-const PIECES_PER_UNIT: u32 = 4;
+const PIECES_PER_UNIT: u32 = 2;
 
 /// `D3DKMT_UPDATEGPUVIRTUALADDRESS`: DoNotWait.
 const DO_NOT_WAIT: u32 = 1;
