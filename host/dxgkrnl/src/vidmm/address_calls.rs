@@ -303,7 +303,7 @@ impl Kernel {
         for update in &updates {
             let pieces = self.pieces_of(process, adapter, update);
             let units = pieces.len() as u32 / PIECES_PER_UNIT;
-            if done > 0 && !self.has_units(units) {
+            if done > 0 && !self.may_spend(units) {
                 break;
             }
             self.spend(units);

@@ -190,12 +190,12 @@ impl Backlog {
     }
 
     /// Whether the step has this many units left, and one at least. If not, it does nothing more.
-    pub fn has_units(&mut self, units: u32) -> bool {
-        let has_units = self.step.units_left >= units.max(1);
-        if !has_units {
+    pub fn may_spend(&mut self, units: u32) -> bool {
+        let has_them = self.step.units_left >= units.max(1);
+        if !has_them {
             (self.step.units_left, self.step.heads_left) = (0, 0);
         }
-        has_units
+        has_them
     }
 
     /// Whether the step has spent its units for heads of queues, so that these are left as well.

@@ -83,8 +83,8 @@ impl Kernel {
     }
 
     /// Whether the step has this many units left, and one at least. If not, it does nothing more.
-    pub(crate) fn has_units(&mut self, units: u32) -> bool {
-        self.vidsch.work.backlog_mut().has_units(units)
+    pub(crate) fn may_spend(&mut self, units: u32) -> bool {
+        self.vidsch.work.backlog_mut().may_spend(units)
     }
 
     #[inline]
