@@ -216,6 +216,14 @@ impl Attacker {
         }
     }
 
+    /// Creates an allocation of the process's own memory.
+    pub fn allocation(&mut self, bytes: u64) -> Attacked<Handle> {
+        match self.call(&calls::allocate(self.device, calls::MEMORY, bytes))? {
+            Reply::Allocations { allocations, .. } => Ok(allocations[0]),
+            other => Err(unexpected_reply("allocation", &other)),
+        }
+    }
+
     /// Creates a fence that can be shared by NT handles.
     pub fn shared_fence(&mut self) -> Attacked<Handle> {
         let flags = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;

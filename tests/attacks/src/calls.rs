@@ -13,6 +13,10 @@ use proto::convert::FromHost;
 /// `D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE`.
 const WRITE: u64 = 0x1;
 const ZERO: u64 = 0x4;
+const NO_ACCESS: u64 = 0x8;
+
+/// Address that an attacker claims for its memory. It is never read.
+pub const MEMORY: u64 = 0x7E00_0000_0000;
 
 pub fn busy(duration_ns: u64) -> Packet {
     Packet::Busy { duration_ns }
@@ -120,6 +124,11 @@ fn map(paging_queue: Handle, base: u64, allocation: Handle, size_pages: u64, pro
 /// Maps Zero pages at `base`; anywhere if it is 0.
 pub fn map_zero(paging_queue: Handle, base: u64, pages: u64) -> Call {
     map(paging_queue, base, Handle::NULL, pages, ZERO)
+}
+
+/// Maps NoAccess pages at `base`.
+pub fn map_nothing(paging_queue: Handle, base: u64, pages: u64) -> Call {
+    map(paging_queue, base, Handle::NULL, pages, NO_ACCESS)
 }
 
 pub fn map_allocation(paging_queue: Handle, allocation: Handle, pages: u64) -> Call {

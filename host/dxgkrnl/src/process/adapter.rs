@@ -191,20 +191,23 @@ impl Kernel {
     // Handles are resolved, or refused.
 
     pub(crate) fn adapter(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
+        self.adapter_ref(process, handle).map(|named| named.ordinal)
+    }
+
+    /// What an adapter handle names: the adapter, and the arrival of it in which the handle was opened.
+    pub(crate) fn adapter_ref(&self, process: ProcessId, handle: Handle) -> Result<AdapterRef, Refusal> {
         match self.process(process).handles.get(handle) {
-            Some(HandleTarget::Adapter(AdapterRef { ordinal, .. })) => Ok(ordinal),
+            Some(HandleTarget::Adapter(named)) => Ok(named),
             _ => invalid(format!("{handle} is no adapter handle of this process")),
         }
     }
 
     /// The adapter that a handle names, if it is started, and was neither stopped nor removed since the handle was opened.
     pub(crate) fn started_adapter(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
-        let adapter = self.adapter(process, handle)?;
-        self.require_started(adapter)?;
-        if let Some(HandleTarget::Adapter(named)) = self.process(process).handles.get(handle) {
-            self.require_arrival(process, adapter, named.arrival)?;
-        }
-        Ok(adapter)
+        let AdapterRef { ordinal, arrival } = self.adapter_ref(process, handle)?;
+        self.require_started(ordinal)?;
+        self.require_arrival(process, ordinal, arrival)?;
+        Ok(ordinal)
     }
 
     /// Whether a device's adapter was neither started again nor removed since the device was created.

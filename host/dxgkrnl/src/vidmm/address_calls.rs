@@ -11,8 +11,7 @@ use crate::ddi::{PageTableEntry, PagingOperation, PagingWork, Piece};
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid};
 use crate::kernel::Kernel;
-use crate::process::HandleTarget;
-use crate::process::Process;
+use crate::process::{AdapterRef, HandleTarget, Process};
 use crate::sync::legacy::Form;
 use crate::vidmm::allocation::AllocationOpen;
 use crate::vidmm::paging::Pending;
@@ -137,10 +136,8 @@ impl Kernel {
         base: u64,
         size: u64,
     ) -> CallResult {
-        let adapter = self.adapter(process, handle)?;
-        if let Some(HandleTarget::Adapter(named)) = self.process(process).handles.get(handle)
-            && named.arrival != self.arrival_for(process, adapter)
-        {
+        let AdapterRef { ordinal: adapter, arrival } = self.adapter_ref(process, handle)?;
+        if arrival != self.arrival_for(process, adapter) {
             // The range went with the earlier arrival of the adapter: this may be another at its address.
             return Ok(Reply::None);
         }
@@ -459,9 +456,7 @@ impl Kernel {
     /// Removes the address space of a process on an adapter.
     pub(crate) fn end_address_space(&mut self, process: ProcessId, adapter: u32) {
         if self.process_mut(process).address_spaces.remove(&adapter).is_some() {
-            let entry = PageTableEntry::NoAccess;
-            self.miniport.update_page_table(adapter, process, 0, ADDRESSES_END, entry);
-            self.count_address_bytes(process, adapter);
+            self.nothing_is_mapped(process, adapter);
         }
     }
 
@@ -480,10 +475,14 @@ impl Kernel {
         let mapping = processes.filter(|(_, one)| one.address_spaces.contains_key(&adapter));
         for process in mapping.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.address_space(process, adapter).clear();
-            let entry = PageTableEntry::NoAccess;
-            self.miniport.update_page_table(adapter, process, 0, ADDRESSES_END, entry);
-            self.count_address_bytes(process, adapter);
+            self.nothing_is_mapped(process, adapter);
         }
+    }
+
+    /// Engines of an adapter see no page of a process.
+    fn nothing_is_mapped(&mut self, process: ProcessId, adapter: u32) {
+        self.miniport.update_page_table(adapter, process, 0, ADDRESSES_END, PageTableEntry::NoAccess);
+        self.count_address_bytes(process, adapter);
     }
 
     /// Ends what processes, of all VMs or one, have in the GPU memory of an adapter that arrives anew or is removed:

@@ -1,8 +1,8 @@
 //! VidMm: allocations, GPU address spaces, and the queues in which they change.
 //!
-//! State: `allocation.rs`, `vaspace.rs`, `open_pages.rs`, `address.rs` (changes of address spaces), `paging.rs`. Behaviour: the calls of
-//! each, `create_calls.rs` (creation of allocations), `growth.rs`, `residency.rs`, `offer.rs`, `lock.rs`, `ring.rs`
-//! (buffers of user-mode submission).
+//! State: `allocation.rs`, `vaspace.rs`, `open_pages.rs`, `address.rs` (changes of address spaces), `paging.rs`.
+//! Behaviour: the calls of each, `create_calls.rs` (creation of allocations), `growth.rs`, `residency.rs`, `offer.rs`,
+//! `lock.rs`, `ring.rs` (buffers of user-mode submission).
 
 pub(crate) mod address;
 mod address_calls;

@@ -18,14 +18,10 @@ pub const ATTACKS: &[Attack] = &[
 ];
 
 const PAGE: u64 = 4096;
-/// Address that the attacker claims for its memory. It is never read.
-const MEMORY: u64 = 0x7E00_0000_0000;
 const BASE: u64 = 0x10_0000_0000;
 const TARGET: u64 = 0x20_0000_0000;
 /// Nearly as many as an address space may have.
 const PIECES: u64 = 4080;
-/// `D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE` NoAccess.
-const NO_ACCESS: u64 = 8;
 /// `D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_TYPE`.
 const MAP: u32 = 0;
 const COPY: u32 = 2;
@@ -42,7 +38,7 @@ impl Mapper {
     fn new(ground: &Ground<'_>) -> Attacked<Mapper> {
         let mut attacker = ground.attacker()?;
         let context = attacker.context(CreateContextFlags::empty())?;
-        let allocation = allocation(&mut attacker)?;
+        let allocation = attacker.allocation(PAGE)?;
         let mut mapper = Mapper { attacker, context, allocation };
         mapper.reserve(BASE)?;
         Ok(mapper)
@@ -79,32 +75,14 @@ impl Mapper {
     }
 }
 
-fn allocation(attacker: &mut Attacker) -> Attacked<Handle> {
-    match attacker.call(&calls::allocate(attacker.device, MEMORY, PAGE))? {
-        Reply::Allocations { allocations, .. } => Ok(allocations[0]),
-        other => Err(Stopped::Broken(format!("no allocation but {other:?}"))),
-    }
-}
-
 fn drained_maps(ground: &Ground<'_>) -> Attacked {
     let mut mapper = Mapper::new(ground)?;
     let maps = ground.scale(1_000, 10_000);
     ground.repeat(|| {
         let (paging_queue, _) = mapper.attacker.paging_queue()?;
         let zero = |base, pages| calls::map_zero(paging_queue, base, pages);
-        let nothing = |base| Call::MapGpuVirtualAddress {
-            paging_queue,
-            base,
-            minimum: 0,
-            maximum: 0,
-            allocation: Handle::NULL,
-            offset_pages: 0,
-            size_pages: PIECES,
-            protection: NO_ACCESS,
-        };
-        mapper
-            .attacker
-            .many((0..maps).map(|at| if at % 2 == 0 { zero(BASE, PIECES) } else { nothing(BASE) }))?;
+        let nothing = || calls::map_nothing(paging_queue, BASE, PIECES);
+        mapper.attacker.many((0..maps).map(|at| if at % 2 == 0 { zero(BASE, PIECES) } else { nothing() }))?;
         mapper.attacker.many((0..PIECES / 2).map(|at| zero(BASE + 2 * at * PAGE, 1)))?;
         mapper.attacker.call(&Call::DestroyPagingQueue { queue: paging_queue }).map(drop)
     })
@@ -113,7 +91,7 @@ fn drained_maps(ground: &Ground<'_>) -> Attacked {
 fn offered_opens(ground: &Ground<'_>) -> Attacked {
     let mut attacker = ground.attacker()?;
     let device = attacker.device;
-    let mut create = calls::allocate(device, MEMORY, PAGE);
+    let mut create = calls::allocate(device, calls::MEMORY, PAGE);
     if let Call::CreateAllocation { create } = &mut create {
         create.flags |= CreateAllocationFlags::CREATE_RESOURCE | CreateAllocationFlags::CREATE_SHARED;
     }
@@ -144,7 +122,7 @@ fn evictions(ground: &Ground<'_>) -> Attacked {
     mapper.pieces(BASE, PIECES)?;
     let (device, (paging_queue, _)) = (mapper.attacker.device, mapper.attacker.paging_queue()?);
     let count = ground.scale(1_000, limits::MAKE_RESIDENT_ALLOCATIONS_MAX);
-    let created = mapper.attacker.all((0..count).map(|_| calls::allocate(device, MEMORY, PAGE)))?;
+    let created = mapper.attacker.all((0..count).map(|_| calls::allocate(device, calls::MEMORY, PAGE)))?;
     let handles = created.into_iter().flat_map(|reply| match reply {
         Reply::Allocations { allocations, .. } => allocations,
         _ => Vec::new(),

@@ -27,8 +27,6 @@ pub const ATTACKS: &[Attack] = &[
 ];
 
 const PAGE: u64 = 4096;
-/// Address that the attacker claims for its memory. It is never read.
-const MEMORY: u64 = 0x7E00_0000_0000;
 const SLICES: u32 = 64;
 const SLICE_BYTES: u64 = 4096;
 
@@ -56,19 +54,17 @@ impl Lists {
 
     /// Maps memory of the process for engines.
     fn memory(&mut self, bytes: u64) -> Attacked<u64> {
-        let create = calls::allocate(self.attacker.device, MEMORY, bytes);
-        let Reply::Allocations { allocations, .. } = self.attacker.call(&create)? else {
-            return Err(Stopped::Broken("no allocation".into()));
-        };
-        let address = self.address(&calls::map_allocation(self.paging, allocations[0], bytes / PAGE))?;
-        let (paging_queue, priorities) = (self.paging, Vec::new());
+        let allocation = self.attacker.allocation(bytes)?;
+        let address = self.address(&calls::map_allocation(self.paging, allocation, bytes / PAGE))?;
+        let (paging_queue, allocations, priorities) = (self.paging, vec![allocation], Vec::new());
         self.attacker.call(&Call::MakeResident { paging_queue, allocations, priorities, flags: 0 })?;
         Ok(address)
     }
 
     /// The same, with its pages attached as backing.
     fn backing_memory(&mut self, bytes: u64) -> Attacked<u64> {
-        let attach_backing = broker_request::AttachBacking { address: MEMORY, pages: (bytes / PAGE) as u32 };
+        let attach_backing =
+            broker_request::AttachBacking { address: calls::MEMORY, pages: (bytes / PAGE) as u32 };
         let (reply, _) =
             self.attacker.client.broker.request(broker_request::Body::AttachBacking(attach_backing));
         if !reply.refused.is_empty() {
