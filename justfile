@@ -48,6 +48,7 @@ doctor:
 soak:
     PROPTEST_CASES=100000 cargo test --release --package dxgkrnl --test model state_machine
     GPUPV_OBJECTS=1000000 cargo test --package dxgkrnl --test own_costs
+    cargo test --package dxgkrnl --test model call_costs -- --ignored
     cargo run --release --package gpupv -- scenario explore --random --seeds 0..50000000
     GPUPV_FUZZ_FRAMES=100000000 cargo test --release --package e2e --test protocol random_frames
     GPUPV_KILLS=200 cargo test --release --package e2e --test recording every_answer_sent_before_a_kill

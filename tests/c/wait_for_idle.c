@@ -106,7 +106,7 @@ static void of_a_context_that_ends(void)
 
 static void of_a_lost_device(void)
 {
-    COVERS("FEN-144");
+    COVERS("FEN-095 FEN-144");
     handle_t context = create_context(device, 0);
     struct fence never = create_fence(device, 0, 0);
     EXPECT(gpu_wait(context, never.handle, 1), STATUS_SUCCESS);
@@ -119,6 +119,11 @@ static void of_a_lost_device(void)
     pthread_join(waiter, NULL);
     EXPECT(status, STATUS_DEVICE_REMOVED);
     EXPECT(wait_for_idle(device), STATUS_DEVICE_REMOVED);
+    /* The device is looked at first, so the descriptor does not matter. */
+    int stale = dup(0);
+    close(stale);
+    D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2 open = {.hNtHandle = (HANDLE)(intptr_t)stale, .hDevice = device};
+    EXPECT(D3DKMTOpenSyncObjectFromNtHandle2(&open), STATUS_DEVICE_REMOVED);
     printf("a lost device is removed\n");
 }
 

@@ -4,9 +4,9 @@
 
 use std::os::fd::{BorrowedFd, RawFd};
 
-use d3dkmt::{Handle, NtStatus, ShareToken};
+use d3dkmt::{DeviceExecutionState, Handle, NtStatus, Reply, ShareToken, device_state_type};
 
-use crate::client::Session;
+use crate::client::{Session, block_on};
 
 /// The token that a caller's NT handle carries; `None` for any other descriptor.
 pub(crate) fn token_of(handle: u64) -> Option<ShareToken> {
@@ -16,10 +16,17 @@ pub(crate) fn token_of(handle: u64) -> Option<ShareToken> {
     ::nt_handle::token_of(handle)
 }
 
-/// The token of a caller's NT handle, for a call with a device: an invalid device is reported first (W-143, W-144).
+/// The token of a caller's NT handle, for a call with a device: an invalid device is reported first (W-143, W-144), and
+/// so is one that is lost (FEN-095), as by the host.
 pub(crate) fn token_for(session: &Session, device: Handle, handle: u64) -> Result<ShareToken, NtStatus> {
     token_of(handle).ok_or_else(|| {
-        if session.knows_device(device) { NtStatus::INVALID_HANDLE } else { NtStatus::INVALID_PARAMETER }
+        if !session.knows_device(device) {
+            return NtStatus::INVALID_PARAMETER;
+        }
+        match block_on(session.device_state(device, device_state_type::EXECUTION)).reply {
+            Reply::DeviceState(state) if state != DeviceExecutionState::ACTIVE.0 => NtStatus::DEVICE_REMOVED,
+            _ => NtStatus::INVALID_HANDLE,
+        }
     })
 }
 

@@ -8,48 +8,11 @@
 //!
 //! `unsafe`: forks, and traces the child with `ptrace`.
 
-use gpupv_bench::kernel::{Walk, World};
+#[path = "../../dxgkrnl/tests/common/executed.rs"]
+mod executed;
 
-/// Instructions that a child executes for `work`, and for starting and stopping.
-fn executed(work: impl FnOnce()) -> u64 {
-    // SAFETY: the child has one thread; it allocates, which the C library makes safe over a fork, and does not return.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0, "{}", std::io::Error::last_os_error());
-    if child == 0 {
-        // SAFETY: these take no pointers that matter here; `_exit` drops nothing of the parent's.
-        unsafe {
-            libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0);
-            libc::raise(libc::SIGSTOP);
-            work();
-            libc::raise(libc::SIGSTOP);
-            libc::_exit(0)
-        }
-    }
-    let stop_of = |child| {
-        let mut status = 0;
-        // SAFETY: `status` can be written.
-        let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
-        assert!(waited == child && libc::WIFSTOPPED(status), "the child ended: {status:#x}");
-        libc::WSTOPSIG(status)
-    };
-    assert_eq!(stop_of(child), libc::SIGSTOP);
-    let mut count = 0;
-    loop {
-        // SAFETY: the child is stopped, and this thread traces it.
-        assert_eq!(unsafe { libc::ptrace(libc::PTRACE_SINGLESTEP, child, 0, 0) }, 0);
-        match stop_of(child) {
-            libc::SIGTRAP => count += 1,
-            libc::SIGSTOP => break,
-            other => panic!("the child got signal {other}"),
-        }
-    }
-    // SAFETY: it is a child that is not waited for yet.
-    unsafe {
-        libc::kill(child, libc::SIGKILL);
-        libc::waitpid(child, std::ptr::null_mut(), 0);
-    }
-    count
-}
+use executed::executed;
+use gpupv_bench::kernel::{Walk, World};
 
 /// Instructions of one operation, if `work` does as many as it is told.
 fn of_one(few: usize, many: usize, mut work: impl FnMut(usize)) -> f64 {

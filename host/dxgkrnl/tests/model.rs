@@ -3,9 +3,14 @@
 
 mod common;
 mod naive;
+#[path = "common/owner.rs"]
+mod owner;
+#[path = "common/owner_memory.rs"]
+mod owner_memory;
 mod sequences;
 
 mod allocations;
+mod call_costs;
 mod cpu_events;
 mod cpu_signal;
 mod culprits;

@@ -95,7 +95,7 @@ impl Kernel {
         self.make_native(process, object);
         let new = NewOpen { flags: self.sync.objects()[object].flags, mapping, ..NewOpen::default() };
         let opened = self
-            .put_on_adapter(object, self.processes.devices()[device].adapter, native_type)
+            .put_on_adapter(object, self.processes.devices()[device].adapter, native_type, effects)
             .and_then(|()| self.open_natively(process, device, object, new, effects));
         if opened.is_err() {
             self.native_object_ended(object);
@@ -117,8 +117,15 @@ impl Kernel {
         self.sync.watch(object);
     }
 
-    /// Creates a global handle on an adapter, if there is none yet.
-    fn put_on_adapter(&mut self, object: u32, adapter: u32, native_type: u32) -> Result<(), Refusal> {
+    /// Creates a global handle on an adapter, if there is none yet. The driver learns there that a poisoned fence is
+    /// signaled for ever (FEN-111).
+    fn put_on_adapter(
+        &mut self,
+        object: u32,
+        adapter: u32,
+        native_type: u32,
+        effects: &mut Effects,
+    ) -> Result<(), Refusal> {
         if self.native.fences[&object].adapters.contains_key(&adapter) {
             return Ok(());
         }
@@ -133,6 +140,12 @@ impl Kernel {
         }
         state.adapters.insert(adapter, OnAdapter { fence, monitored_value });
         self.native.globals.insert(fence, object);
+        if self.sync.objects().is_poisoned(object) {
+            let update = self.value_on(fence, object);
+            self.call_ddi(effects, |miniport, now, callbacks| {
+                miniport.update_current_values_from_cpu(now, &[update], callbacks);
+            });
+        }
         Ok(())
     }
 
@@ -238,7 +251,7 @@ impl Kernel {
         if !self.native.fences.contains_key(&object) {
             self.make_native(process, object);
         }
-        self.put_on_adapter(object, adapter, native_type::DEFAULT)?;
+        self.put_on_adapter(object, adapter, native_type::DEFAULT, effects)?;
         let new = NewOpen { flags, denied: denied_by_rights(rights), mapping, slot: None };
         Ok(Reply::SyncObject(self.open_natively(process, device, object, new, effects)?))
     }

@@ -140,17 +140,22 @@ impl Kernel {
         }
     }
 
+    /// What an adapter's driver is told of a native fence that it has not followed.
+    pub(super) fn value_on(&self, fence: NativeFenceId, object: u32) -> CurrentValueUpdate {
+        CurrentValueUpdate {
+            fence,
+            value: self.sync.objects().value(object),
+            always_signaled: self.sync.objects().is_poisoned(object),
+            notification_only: false,
+        }
+    }
+
     /// Notifies an adapter that starts again of the values that its native fences have got.
     pub(crate) fn update_native_fences_of(&mut self, adapter: u32, effects: &mut Effects) {
         let mut updates = Vec::new();
         for (object, fence) in &self.native.fences {
             if let Some(place) = fence.adapters.get(&adapter) {
-                updates.push(CurrentValueUpdate {
-                    fence: place.fence,
-                    value: self.sync.objects().value(*object),
-                    always_signaled: self.sync.objects().is_poisoned(*object),
-                    notification_only: false,
-                });
+                updates.push(self.value_on(place.fence, *object));
             }
         }
         if !updates.is_empty() {

@@ -194,6 +194,7 @@ pub(crate) struct Process {
     pub allocations: usize,
     pub contexts: usize,
     pub hw_queues: usize,
+    pub paging_queues: usize,
     /// CPU events that drivers signal.
     pub cpu_events: usize,
     /// `D3DKMT_SCHEDULINGPRIORITYCLASS`.
@@ -237,6 +238,7 @@ impl Process {
             keyed_mutexes: 0,
             allocations: 0,
             contexts: 0,
+            paging_queues: 0,
             hw_queues: 0,
             cpu_events: 0,
             priority_class: CLASS_NORMAL,

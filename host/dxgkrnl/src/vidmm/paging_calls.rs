@@ -38,8 +38,9 @@ impl Kernel {
             return invalid(format!("paging queue priority {priority} is none of -1, 0 and 1"));
         }
         self.require_linked(process, adapter, physical_adapter)?;
-        if self.paging_queues_of(process) >= limits::PAGING_QUEUES_PER_PROCESS_MAX {
-            let why = format!("the process has {} paging queues, the limit", self.paging_queues_of(process));
+        let paging_queues = self.process(process).paging_queues;
+        if paging_queues >= limits::PAGING_QUEUES_PER_PROCESS_MAX {
+            let why = format!("the process has {paging_queues} paging queues, the limit");
             return refuse(NtStatus::NO_MEMORY, why);
         }
         if let Some(reply) = self.fence_memory_missing(process)? {
@@ -62,6 +63,7 @@ impl Kernel {
             becoming_resident: BTreeSet::new(),
         });
         self.processes.device_mut(device).paging_queues.insert(id);
+        self.process_mut(process).paging_queues += 1;
         let object = self.new_object(SyncObjectType::MONITORED_FENCE, SyncObjectFlags::empty(), 0, adapter);
         let created = self.insert_handle(process, HandleTarget::PagingQueue(id)).and_then(|handle| {
             let mapping = Mapping { paging_queue: Some(id), ..Mapping::default() };
@@ -80,6 +82,7 @@ impl Kernel {
                 self.sync.remove_unopened(object);
                 self.vidmm.paging_queues.remove(id);
                 self.processes.device_mut(device).paging_queues.remove(&id);
+                self.process_mut(process).paging_queues -= 1;
                 self.end_system_context(context, effects);
                 return Err(refusal);
             }
@@ -107,6 +110,7 @@ impl Kernel {
         let device = self.processes.device_mut(queue.device);
         device.children.remove(&handle);
         device.paging_queues.remove(&id);
+        self.process_mut(process).paging_queues -= 1;
         let adapter = self.processes.devices()[queue.device].adapter;
         self.drain(process, adapter, queue.pending);
         self.end_system_context(queue.context, effects);
@@ -266,11 +270,6 @@ impl Kernel {
         let Some(context) = self.vidsch.remove_context(context) else { return };
         self.process_mut(context.process).contexts -= 1;
         self.end_queue(context.queue, effects);
-    }
-
-    fn paging_queues_of(&self, process: ProcessId) -> usize {
-        let devices = self.process(process).devices.values();
-        devices.map(|device| self.processes.devices()[*device].paging_queues.len()).sum()
     }
 
     pub(crate) fn paging_queue(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {

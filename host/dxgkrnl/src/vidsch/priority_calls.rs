@@ -61,6 +61,7 @@ impl Kernel {
         let queues = devices.flat_map(|device| &self.processes.devices()[*device].queues);
         for queue in queues.copied().collect::<Vec<_>>() {
             self.replace_ready(queue);
+            self.spend(1);
         }
         Ok(Reply::None)
     }

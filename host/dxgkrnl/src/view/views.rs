@@ -332,6 +332,10 @@ impl Kernel {
             {
                 return Some("the hardware queues of a process");
             }
+            let paging_queues = self.vidmm.paging_queues().iter().filter(|(_, queue)| queue.process == *id);
+            if process.paging_queues != paging_queues.count() {
+                return Some("the paging queues of a process");
+            }
             if process.queued_bytes != weights.sum::<usize>() + self.vidmm.pending_bytes(*id) {
                 return Some("the queued bytes of a process");
             }

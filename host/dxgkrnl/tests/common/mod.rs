@@ -3,6 +3,7 @@
 //! leaves nothing.
 #![allow(dead_code)]
 
+pub mod executed;
 pub mod hardware;
 pub mod one_of_each;
 pub mod scripted;

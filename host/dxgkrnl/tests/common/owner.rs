@@ -62,19 +62,28 @@ impl Owner {
     }
 
     pub fn new(count: u32) -> Owner {
-        let mut world = World::new();
-        let (name, vm) = (|| "owner".to_owned(), VmId(1));
+        Self::attach(World::new(), OWNER, VmId(1), count + 64)
+    }
+
+    /// Attaches a process of a VM that is new, with as many fence slots.
+    pub fn attach(mut world: World, process: ProcessId, vm: VmId, slots: u32) -> Owner {
+        let name = || "owner".to_owned();
         let mut input = |input| world.kernel.handle(0, input, &mut Effects::default());
         input(Input::VmAttached { vm, name: name() });
-        input(Input::ProcessAttached { process: OWNER, vm, pid: 1, name: name() });
-        input(Input::FenceMemoryAdded { process: OWNER, slots: count + 64 });
-        let Reply::Adapter(adapter) = world.ok(OWNER, Call::OpenAdapterFromLuid { luid: first_luid() })
+        input(Input::ProcessAttached { process, vm, pid: process.0, name: name() });
+        input(Input::FenceMemoryAdded { process, slots });
+        Self::of(world, process)
+    }
+
+    /// The objects that the cases need, of a process that is attached.
+    pub fn of(mut world: World, process: ProcessId) -> Owner {
+        let Reply::Adapter(adapter) = world.ok(process, Call::OpenAdapterFromLuid { luid: first_luid() })
         else {
             panic!("no adapter")
         };
         let mut owner = Owner {
             world,
-            process: OWNER,
+            process,
             adapter,
             device: Handle::NULL,
             fence: Handle::NULL,
