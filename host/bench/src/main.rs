@@ -27,8 +27,9 @@ mod watched;
 use std::process::ExitCode;
 
 use gpupv::commands::bench::{BenchArgs, GUEST_BENCH};
-use live::artifacts;
+use live::artifacts::{self, Artifacts};
 use live::output::{OK, Steps, VERDICT_FAILED, say};
+use live::virtual_machine::image::Image;
 
 use figures::Target;
 use guest::Collected;
@@ -72,6 +73,10 @@ fn run(args: &BenchArgs) -> anyhow::Result<u8> {
     anyhow::ensure!(plan.rounds >= 1, "--rounds must be at least 1");
     let steps = Steps::new();
     let [guest_bench] = &artifacts::programs([GUEST_BENCH], &steps)?;
+    if args.vm {
+        // A build between two figures would slow the later one.
+        Image::provide(&steps, &Artifacts::provide(&steps)?)?;
+    }
     let before = machine::Baseline::measure();
     let mut measured = Vec::new();
     let mut local = Collected::default();

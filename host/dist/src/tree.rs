@@ -15,7 +15,14 @@ pub const LIBRARY_FOLDER: [&str; 5] =
 const HEADERS: [&str; 2] = ["guest/umd/include", "host/driver_host/include"];
 
 /// Files for clusters and containers, in `share/gpupv`.
-const SHARED: [(&str, &str); 2] = [("host/scenario/cluster", "cluster"), ("host/dist/Containerfile", "")];
+const SHARED: [(&str, &str); 5] = [
+    ("host/scenario/cluster", "cluster"),
+    ("host/dist/Containerfile", ""),
+    // The programs of README and of the first hour.
+    ("tests/c/fence_tour.c", "examples"),
+    ("tests/c/hang.c", "examples"),
+    ("tests/c/check.h", "examples"),
+];
 
 /// Copies a file and gives it these permissions.
 pub fn put(from: &Path, to: &Path, mode: u32) -> anyhow::Result<()> {
@@ -131,6 +138,9 @@ mod tests {
             "lib/systemd/system/gpupv-guestd.service",
             "lib/systemd/system/gpupv.service",
             "share/gpupv/Containerfile",
+            "share/gpupv/examples/fence_tour.c",
+            "share/gpupv/examples/hang.c",
+            "share/gpupv/examples/check.h",
             "share/gpupv/cluster/kubernetes-job.yaml",
             "share/gpupv/cluster/slurm-array.sh",
             "share/doc/gpupv/README.md",

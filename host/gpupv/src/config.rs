@@ -20,6 +20,9 @@ pub fn read(path: &Path) -> anyhow::Result<Config> {
 /// Reads a configuration from its text.
 pub fn parse(text: &str) -> anyhow::Result<Config> {
     let config: Config = toml::from_str(text).map_err(|error| {
+        if let Some((span, message)) = repeated_table(text) {
+            return config_error(text, Some(span), message);
+        }
         let begin = error.span().map_or(0, |span| span.start);
         let message = right_header(text, begin, error.message());
         config_error(text, error.span(), message.unwrap_or_else(|| with_help(error.message())))
@@ -39,14 +42,26 @@ fn config_error(text: &str, span: Option<Range<usize>>, message: String) -> anyh
     anyhow!("line {}, column {}: {message}\n  | {source}\n  | {:column$}^", line + 1, column + 1, "")
 }
 
-/// Returns the message for a header of a table with too few or too many brackets, or without the table that it is in.
+/// Returns the place of a list of tables where the configuration has one table, and the message for it. serde reads such
+/// a list as the values of the table's fields, so its own message is about a variant of the first field.
+fn repeated_table(text: &str) -> Option<(Range<usize>, String)> {
+    let root = DeTable::parse(text).ok()?;
+    let known = serde_json::to_value(Config::default()).ok()?;
+    root.get_ref().iter().find_map(|(name, value)| {
+        let name = name.get_ref();
+        let first = value.get_ref().as_array()?.first()?;
+        let is_one = known.get(name.as_ref())?.is_object();
+        is_one.then(|| (first.span(), format!("there is only one table `{name}`: write `[{name}]`")))
+    })
+}
+
+/// Returns the message for a header of a table with too few brackets, or without the table that it is in.
 fn right_header(text: &str, begin: usize, message: &str) -> Option<String> {
     let expected = message.strip_prefix("invalid type: map, expected ")?;
     // The place of a table that only its part names is inside the brackets.
     let line = text.get(..begin)?.rfind('\n').map_or(0, |end| end + 1);
     let (before, header) = text.split_at(line);
     let header = header.trim_start();
-    let is_double = header.starts_with("[[");
     let name = header.trim_start_matches('[').split(']').next().filter(|_| header.starts_with('['))?;
     let parent = name.rsplit_once('.').map(|(parent, _)| parent);
     let missing = parent.filter(|parent| !before.contains(&format!("[[{parent}]]")));
@@ -55,7 +70,6 @@ fn right_header(text: &str, begin: usize, message: &str) -> Option<String> {
             Some(format!("`{name}` is a part of `{parent}`: write `[[{parent}]]` above it"))
         }
         (true, None) => Some(format!("there may be several tables `{name}`: write `[[{name}]]`")),
-        (false, _) if is_double => Some(format!("there is only one table `{name}`: write `[{name}]`")),
         (false, _) => None,
     }
 }
@@ -307,6 +321,31 @@ mod tests {
         ),
         ("[vm]\nname = \"a\"", "line 1, column 1: there may be several tables `vm`: write `[[vm]]`"),
         ("[[tdr]]\nlevel = 0", "line 1, column 1: there is only one table `tdr`: write `[tdr]`"),
+        (
+            "[[policy]]\nlower_gpu_signl = \"applied\"",
+            "line 1, column 1: there is only one table `policy`: write `[policy]`",
+        ),
+        (
+            "test_signing = true\n[[policy]]\nlower_gpu_signal = \"applied\"\nrefused_one_way = \"note-only\"",
+            "line 2, column 1: there is only one table `policy`: write `[policy]`",
+        ),
+        (
+            "[policy]\nlower_gpu_signl = 1",
+            "line 2, column 1: unknown field `lower_gpu_signl`: did you mean `lower_gpu_signal`?",
+        ),
+        (
+            "[[adapter]]\n[[adapter.node]]\nengin = \"3D\"",
+            "line 3, column 1: unknown field `engin`: did you mean `engine`?",
+        ),
+        ("[[grant]]\nnmae = \"a\"", "line 2, column 1: unknown field `nmae`: did you mean `name`?"),
+        (
+            "[[adapter]]\n[[adapter.target]]\nvsync = 1",
+            "line 3, column 1: unknown field `vsync`: did you mean `vsync_ns`?",
+        ),
+        (
+            "[[adapter]]\n[[adapter.registry]]\nkeys = \"service\"",
+            "line 3, column 1: unknown field `keys`: did you mean `key`?",
+        ),
         ("tdr = 3", "line 1, column 7: invalid type: integer `3`, expected a table, `[tdr]`"),
         (
             "adapter = [\"mine\"]",

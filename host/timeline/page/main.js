@@ -11,6 +11,10 @@ const PRINT_WIDTH = 1040, PRINT_HEIGHT_MAX = 8000;
 // Moments of activity in a view of a thousand such moments, below which it is laid out by steps.
 const MOMENTS_FEW = 40;
 
+// A browser may keep nothing for a page of a file.
+const recalled = (name) => { try { return localStorage.getItem(name); } catch { return null; } };
+const recall = (name, value) => { try { localStorage.setItem(name, value); } catch { /* The choice lasts as long as the page. */ } };
+
 const overlaps = (rows, from, to) => {
   for (let row = 0; row < rows.rows; row++) if (rows.t0[row] < to && rows.t1[row] > from) return true;
   return false;
@@ -26,7 +30,6 @@ class App {
     this.frames = [];
     this.found = null;
     this.selected = null;
-    this.panels.keys();
     const { head, events } = timeline;
     byId("meta").textContent = `${number(events.rows)} events in ${duration(head.end - head.begin)}, from ${duration(head.begin)} of the daemon's clock on, ${head.program}`;
     byId("blocked-button").textContent = `Blocked (${head.blocked.length + head.blockedLeftOut})`;
@@ -35,6 +38,7 @@ class App {
     this.fit();
     this.busy();
     this.listen();
+    this.panels.keys();
     this.resize();
     this.fromHash();
   }
@@ -305,7 +309,7 @@ class App {
     const lane = this.painter.lane;
     if (!lane) return;
     const of = lane.track === NONE ? lane.label : this.words.path(lane.track) + (lane.kind === "waits" ? ", waits" : "");
-    byId("said").textContent = `${of}: ${number(lane.list ? lane.list.length : 0)} items; n and p go through them`;
+    byId("said").textContent = `${of}: ${number(lane.list ? lane.list.length : 0)} items; ${this.panels.shown("n")} and ${this.panels.shown("p")} go through them`;
   }
 
   // Search.
@@ -392,6 +396,8 @@ class App {
     for (const name of PANELS) byId(name + "-button").addEventListener("click", () => this.toggle(name));
     byId("fit").addEventListener("click", () => this.fit());
     byId("axis").addEventListener("click", () => this.turn());
+    byId("with-alt").checked = recalled("gpupv-with-alt") === "yes";
+    byId("with-alt").addEventListener("change", (event) => { recall("gpupv-with-alt", event.target.checked ? "yes" : "no"); this.panels.keys(); this.say(); });
     byId("find").addEventListener("change", (event) => this.search(event.target.value));
     byId("find").addEventListener("keydown", (event) => {
       event.stopPropagation();
@@ -485,7 +491,7 @@ class App {
   }
 
   key(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === "INPUT") return;
+    if (event.ctrlKey || event.metaKey || event.target.type === "search") return;
     const far = event.shiftKey ? 0.9 : 0.15;
     const keys = {
       ArrowLeft: () => this.pan(-far), ArrowRight: () => this.pan(far), ArrowUp: () => this.walk(-1), ArrowDown: () => this.walk(1),
@@ -496,8 +502,11 @@ class App {
     };
     // Enter on a focused button or link keeps its default action.
     if (event.key === "Enter" && ["BUTTON", "A", "SUMMARY"].includes(event.target.tagName)) return;
-    const action = keys[event.key];
-    if (!action) return;
+    // With Alt some keyboards give another character; the name of the key is a letter's in any case.
+    const name = event.altKey && !keys[event.key] ? event.code.replace(/^(Key|Digit)/, "").toLowerCase() : event.key;
+    // A switch makes Alt a part of the keys that also type characters (WCAG 2.1.4).
+    const needsAlt = byId("with-alt").checked && name.length === 1, action = keys[name];
+    if (!action || event.altKey !== needsAlt) return;
     event.preventDefault();
     action();
   }

@@ -18,6 +18,9 @@ const KEYS = [
   ["?", "show this list"],
 ];
 
+// Keys that type a character elsewhere.
+const TYPED = /^[!-~]$/;
+
 function element(name, content, attributes = {}) {
   const node = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
@@ -193,8 +196,11 @@ class Panels {
     document.querySelector("#table .scroll").replaceChildren(note, table(["step", "time", "track", "event", "request", "status", "wakes"], lines));
   }
 
+  // A key as it is pressed now.
+  shown(key) { return document.getElementById("with-alt").checked && TYPED.test(key) ? `Alt ${key}` : key; }
+
   keys() {
-    const rows = KEYS.map(([keys, what]) => element("tr", [element("td", keys.split(" ").filter((one) => one).flatMap((key) => [element("kbd", key), " "])), element("td", what)]));
+    const rows = KEYS.map(([keys, what]) => element("tr", [element("td", keys.split(" ").filter((one) => one).flatMap((key) => [element("kbd", this.shown(key)), " "])), element("td", what)]));
     document.querySelector("#help .scroll").replaceChildren(table(["key", "action"], rows));
   }
 }

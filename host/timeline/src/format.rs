@@ -3,6 +3,7 @@
 use d3dkmt::NtStatus;
 use d3dkmt::text::is_printable;
 use dxgkrnl::Nanos;
+use unicode_width::UnicodeWidthChar as _;
 
 /// A duration in a suitable unit, with three decimals: `1.234 ms`.
 pub fn duration(nanos: Nanos) -> String {
@@ -21,6 +22,21 @@ pub fn status_name(status: u32) -> String {
     NtStatus(status).name().map_or_else(|| format!("{status:#010x}"), str::to_owned)
 }
 
+/// Number of cells that a terminal shows a text in: none for a combining character, two for an East Asian one.
+pub fn cells(text: &str) -> usize {
+    text.chars().map(|letter| letter.width().unwrap_or(0)).sum()
+}
+
+/// The beginning of a text that fits into this number of cells, with the combining characters of its last letter.
+pub fn cut(text: &str, cells: usize) -> &str {
+    let mut used = 0;
+    let beyond = text.char_indices().find(|(_, letter)| {
+        used += letter.width().unwrap_or(0);
+        used > cells
+    });
+    beyond.map_or(text, |(end, _)| &text[..end])
+}
+
 /// Escapes text for XML or HTML. Unprintable characters except line breaks and tabs are replaced: XML has no control
 /// characters, and others would reorder the text around a guest's name.
 pub fn escaped(text: &str) -> String {
@@ -37,4 +53,22 @@ pub fn escaped(text: &str) -> String {
         }
     }
     escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_measured_and_cut_by_cells() {
+        // Four letters, the first with two accents; three letters of two cells each.
+        let (accents, wide) = ("e\u{301}\u{302}abc", "\u{6e90}\u{6e90}\u{6e90}");
+        for (text, count, at_three) in
+            [("abcd", 4, "abc"), (accents, 4, "e\u{301}\u{302}ab"), (wide, 6, "\u{6e90}"), ("", 0, "")]
+        {
+            assert_eq!((cells(text), cut(text, 3)), (count, at_three), "{text}");
+            assert_eq!((cut(text, count), cut(text, 0)), (text, ""), "{text}");
+        }
+        assert_eq!(cut("ae\u{301}", 2), "ae\u{301}", "a letter keeps its accent");
+    }
 }

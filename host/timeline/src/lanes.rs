@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::format::{duration, status_name};
+use crate::format::{cells, cut, duration, status_name};
 use crate::timeline::{
     Event, FenceId, NONE, Outcome, Packet, PacketKind, Timeline, TrackId, TrackKind, Wait, WaitKind,
 };
@@ -50,12 +50,12 @@ pub fn text(timeline: &Timeline, selection: &Selection, width: usize) -> Option<
 }
 
 fn cell(text: &str, column: usize) -> String {
-    let shown: String = if text.chars().count() >= column {
-        text.chars().take(column.saturating_sub(3)).chain("..".chars()).collect()
-    } else {
-        text.to_owned()
+    let shown = match cells(text) >= column {
+        true => format!("{}..", cut(text, column.saturating_sub(3))),
+        false => text.to_owned(),
     };
-    format!("{shown:<column$}")
+    let room = column.saturating_sub(cells(&shown));
+    format!("{shown}{:room$}", "")
 }
 
 /// Sequence numbers of the selected steps; `None` if there are none.

@@ -31,7 +31,7 @@ pub mod vmbus;
 pub mod why_picture;
 
 pub use build::{Options, TimelineError, read};
-pub use format::{duration, escaped, status_name};
+pub use format::{cells, cut, duration, escaped, status_name};
 pub use parts::{PART_NAMES, WaitPart, parts};
 pub use stats::{Stats, Summary};
 pub use timeline::{

@@ -299,6 +299,43 @@ fn every_key_is_in_the_help_and_the_help_has_no_other() {
     page.no_errors();
 }
 
+/// WCAG 2.1.4: keys that type characters can be made to need Alt. The others are as before.
+#[test]
+fn keys_of_one_character_need_alt_on_demand() {
+    let mut page = Page::small();
+    let hidden =
+        |page: &mut Page, panel: &str| page.is(&format!("document.getElementById('{panel}').hidden"));
+    let switch = "document.getElementById('with-alt')";
+    page.browser.press_with_alt("b", "KeyB");
+    assert_eq!(hidden(&mut page, "blocked"), json!(true), "Alt is the browser's until then");
+    page.browser.press("?");
+    assert!(page.text("#help table").contains("n p "), "{}", page.text("#help table"));
+    page.is(&format!("{switch}.focus(), {switch}.click()"));
+    assert!(page.text("#help table").contains("Alt n Alt p "), "{}", page.text("#help table"));
+    assert!(!page.text("#help table").contains("Alt Enter"), "{}", page.text("#help table"));
+    for key in ["?", "b", "0", "-", "x"] {
+        let before = page.view();
+        page.browser.press(key);
+        assert_eq!(hidden(&mut page, "help"), json!(false), "{key}");
+        assert_eq!(page.view(), before, "{key}");
+    }
+    // The same key by its character, and where Alt gives another one; a key with a name needs no Alt.
+    page.browser.press_with_alt("b", "KeyB");
+    assert_eq!(hidden(&mut page, "blocked"), json!(false));
+    page.browser.press_with_alt("\u{222b}", "KeyB");
+    assert_eq!(hidden(&mut page, "blocked"), json!(true));
+    page.browser.press("ArrowDown");
+    assert!(page.text("#said").contains("Alt n and Alt p"), "{}", page.text("#said"));
+    // The choice is kept.
+    let path = page.path.clone();
+    page.browser.open(&path, "");
+    assert_eq!(page.is(&format!("{switch}.checked")), json!(true));
+    page.is(&format!("{switch}.click()"));
+    page.browser.press("b");
+    assert_eq!(hidden(&mut page, "blocked"), json!(false));
+    page.no_errors();
+}
+
 #[test]
 fn link_leads_to_a_step_and_selection_gives_one() {
     let mut page = Page::of(common::small_timeline(), "#seq=35");
@@ -439,7 +476,7 @@ fn screen_readers_find_names_states_and_news() {
     assert_eq!(page.is(controls), json!(vec![true; 6]), "name, and the panel that it opens");
     assert_eq!(
         page.is("[...document.querySelectorAll('input')].map((one) => one.labels.length)"),
-        json!([1])
+        json!([1, 1])
     );
     let named = "[...document.querySelectorAll('canvas, [role=application], section, img')].filter((one) => \
          !(one.getAttribute('aria-label') || one.alt || one.id === 'details' || document.getElementById(one.getAttribute('aria-labelledby') ?? '')?.textContent)).map((one) => one.outerHTML.slice(0, 60))";

@@ -137,6 +137,23 @@ fn a_recording_never_replaces_a_file() {
 }
 
 #[test]
+fn a_tour_records_into_the_named_file() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let trace = folder.path().join("tour.gvt");
+    let output = gpupv(&["demo", "--local", "--record"])
+        .arg(&trace)
+        .stdin(Stdio::null())
+        .output()
+        .expect("gpupv starts");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(trace.is_file(), "no trace was written: {}", stdout(&output));
+    let output = gpupv(&["trace", "verify", "--json"]).arg(&trace).output().expect("gpupv starts");
+    let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((found["whole"].as_bool(), found["ended"].as_bool()), (Some(true), Some(true)), "{found}");
+    assert!(found["steps"].as_u64() > Some(20), "{found}");
+}
+
+#[test]
 fn a_program_finds_the_broker_and_the_library_by_its_environment() {
     let output = run(&["run", "--", c_program("fence_tour").to_str().expect("UTF-8")]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -412,6 +429,41 @@ fn bench_is_a_program_of_its_own_whose_output_and_exit_code_are_those_of_gpupv()
     for expected in ["has no gpupv-bench", "cargo build --release -p gpupv-bench -p guest-bench"] {
         assert!(stderr(&output).contains(expected), "{expected:?} is missing: {}", stderr(&output));
     }
+}
+
+/// Replaces a program by a script.
+fn script(path: &Path, text: &str) {
+    std::fs::write(path, format!("#!/bin/sh\n{text}")).expect("writable");
+    let runs = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(path, runs).expect("it is ours");
+}
+
+#[test]
+fn bench_builds_once_and_before_it_measures() {
+    build_bench();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (cargo, called) = (folder.path().join("cargo"), folder.path().join("called"));
+    // All is built already.
+    script(&cargo, &format!("echo \"$*\" >>{}\n", called.display()));
+    let mut command = Command::new(gpupv_binary());
+    command.args(["bench", "--only", "satisfied_wait", "--quick", "--json"]).env("CARGO", &cargo);
+    let output = command.env_remove(LIBDIR_ENV).stdin(Stdio::null()).output().expect("gpupv starts");
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", stderr(&output));
+    let called = std::fs::read_to_string(&called).expect("cargo was called");
+    assert_eq!(called.lines().count(), 1, "{called}");
+
+    // What only the guest needs is missing: nothing is measured before that is known.
+    let programs = folder.path().join("programs");
+    std::fs::create_dir(&programs).expect("writable");
+    let bench = gpupv_binary().with_file_name("gpupv-bench");
+    std::os::unix::fs::symlink(bench, programs.join("gpupv-bench")).expect("writable");
+    let measured = folder.path().join("measured");
+    script(&programs.join("guest-bench"), &format!("touch {}\nexit 1\n", measured.display()));
+    let mut command = gpupv(&["bench", "--vm", "--only", "satisfied_wait", "--quick"]);
+    let output = command.env(LIBDIR_ENV, &programs).output().expect("gpupv starts");
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("has no libdxcore.so"), "{}", stderr(&output));
+    assert!(!measured.exists(), "guest-bench was started");
 }
 
 #[test]

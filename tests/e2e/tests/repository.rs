@@ -688,3 +688,20 @@ fn the_kernel_has_few_fields() {
     let count = fields.lines().filter(|line| line.ends_with(',')).count();
     assert!((1..=KERNEL_FIELDS_MAX).contains(&count), "the kernel has {count} fields");
 }
+
+/// The scripts run as copies, without any program on their path: one that does not refuse can start nothing.
+#[test]
+fn scripts_of_ci_refuse_arguments_that_they_do_not_know() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for name in ["run", "book", "jobs"] {
+        let copy = folder.path().join(name);
+        std::fs::copy(tree().join(".ci").join(name), &copy).expect("a copy");
+        for arguments in [&["--help"][..], &["all", "3"]] {
+            let mut bash = Command::new("/bin/bash");
+            let output = bash.arg(&copy).args(arguments).env("PATH", "").output().expect("bash starts");
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{name} {arguments:?}: {said}");
+            assert!(said.starts_with(&format!("usage: .ci/{name}")), "{name} {arguments:?}: {said}");
+        }
+    }
+}

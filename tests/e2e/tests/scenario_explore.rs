@@ -95,7 +95,14 @@ fn a_planted_bug_is_found_shrunk_and_seen_again() {
     let lines = stdout(&output).lines().count();
     assert!(output.status.code().is_some_and(|code| code < 2) && lines > 0, "{}", stderr(&output));
     let saved = fs::read_dir(folder.path().join("found")).expect("a folder").next().expect("a file");
-    let saved = fs::read_to_string(saved.expect("a file").path()).expect("text");
+    let saved = saved.expect("a file");
+    let name = format!("saved found/{}\n", saved.file_name().display());
+    assert!(text.contains(&name), "{name} is not in: {text}");
+    let saved = fs::read_to_string(saved.path()).expect("text");
+    // The file has what the report shows.
+    let shown: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("    ")).collect();
+    let kept: Vec<&str> = saved.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(kept, shown, "{text}");
     assert!(saved.lines().filter(|line| !line.starts_with('#')).count() <= 12, "{saved}");
 }
 

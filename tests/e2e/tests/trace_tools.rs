@@ -179,6 +179,37 @@ fn a_recording_is_shrunk_to_a_scenario_that_reproduces_the_failure() {
 }
 
 #[test]
+fn a_place_that_the_trace_does_not_reach_is_said() {
+    let trace = golden("crash");
+    let last = Reader::open(&trace).expect("a trace").filter_map(Result::ok);
+    let last = last.filter(|record| matches!(record, Record::Step { .. })).last().expect("a step").sequence();
+    let late = format!(
+        "all steps are used, because the trace ends before the time of --until: its last step is #{last}"
+    );
+    let missed = format!("the place of --until is not in the trace: its last step is #{last}");
+    let (next, behind) = (format!("seq={}", last + 1), format!("seq={}", last + 2));
+    for words in [&["trace", "reorder", "--orders", "2"][..], &["trace", "shrink", "--keep", "cycle"]] {
+        // This trace shows no cycle, so that shrink fails in any case.
+        let of_whole = command(words, &trace, &[]).status.code().expect("it ends");
+        for (place, expected, says) in [
+            ("time=900s", of_whole, Some(&late)),
+            ("seq=2", of_whole, None),
+            (&next, of_whole, None),
+            (&behind, 2, Some(&missed)),
+        ] {
+            let output = command(words, &trace, &["--until", place]);
+            code(&output, expected);
+            let is_said = stderr(&output).contains(" of --until");
+            assert_eq!(is_said, says.is_some(), "{words:?} {place}: {}", stderr(&output));
+            assert!(says.is_none_or(|says| stderr(&output).contains(says)), "{}", stderr(&output));
+        }
+        let output = command(words, &trace, &["--until", "note=nosuch"]);
+        code(&output, 2);
+        assert!(stderr(&output).contains("does not reach that place"), "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn an_output_replaces_no_file_without_force_and_never_the_trace() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (trace, other) = (folder.path().join("t.gvt"), folder.path().join("notes.txt"));

@@ -35,7 +35,13 @@ pub struct BenchArgs {
 
 /// Replaces this process by `gpupv-bench` with the same arguments.
 pub fn start(_: &BenchArgs) -> anyhow::Result<u8> {
-    let [program, _] = artifacts::programs([PROGRAM, GUEST_BENCH], &Steps::new())?;
-    let error = Command::new(&program).args(std::env::args_os().skip(1)).exec();
+    let [program, guest_bench] = artifacts::programs([PROGRAM, GUEST_BENCH], &Steps::new())?;
+    let mut command = Command::new(&program);
+    command.args(std::env::args_os().skip(1));
+    // All is built now: `gpupv-bench` builds nothing again.
+    if let Some(folder) = guest_bench.parent() {
+        command.env(artifacts::LIBDIR_ENV, folder);
+    }
+    let error = command.exec();
     Err(error).with_context(|| format!("cannot start {}", program.display()))
 }

@@ -246,7 +246,7 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<u8> {
     let replayed = replay(&tour.trace, tour.folder.path())?;
     if as_expected && replayed {
         say(format_args!(
-            "\nThat was gpupv. Next: gpupv run -- PROG, gpupv vm run --with ./PROG:/PROG -- /PROG, gpupv bench"
+            "\nThat was gpupv. Next: gpupv run -- PROG, gpupv vm run --with ./PROG:/PROG -- /PROG, gpupv scenario new FILE"
         ));
         return Ok(OK);
     }

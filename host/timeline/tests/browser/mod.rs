@@ -87,6 +87,15 @@ impl Browser {
 
     /// Presses and releases a key, then waits until the page is redrawn.
     pub fn press(&mut self, key: &str) {
+        self.press_with(key, "", 0);
+    }
+
+    /// The same for a letter with Alt, where a keyboard may give another character.
+    pub fn press_with_alt(&mut self, key: &str, code: &str) {
+        self.press_with(key, code, 1);
+    }
+
+    fn press_with(&mut self, key: &str, physical: &str, modifiers: u32) {
         let codes = [
             ("Enter", 13),
             ("Escape", 27),
@@ -96,13 +105,17 @@ impl Browser {
             ("ArrowDown", 40),
         ];
         let code = codes.iter().find(|(name, _)| *name == key).map(|(_, code)| *code);
-        let mut down = json!({ "type": "keyDown", "key": key });
+        let mut down = json!({ "type": "keyDown", "key": key, "code": physical, "modifiers": modifiers });
         match code {
             Some(code) => down["windowsVirtualKeyCode"] = code.into(),
-            None => down["text"] = key.into(),
+            None if modifiers == 0 => down["text"] = key.into(),
+            None => {}
         }
         self.order("Input.dispatchKeyEvent", down);
-        self.order("Input.dispatchKeyEvent", json!({ "type": "keyUp", "key": key }));
+        self.order(
+            "Input.dispatchKeyEvent",
+            json!({ "type": "keyUp", "key": key, "code": physical, "modifiers": modifiers }),
+        );
         self.drawn();
     }
 

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use proto::control::{Counters, Engine, Inspection, Note, Object, Process, WhyCause};
 use serde_json::{Value, json};
-use timeline::duration;
+use timeline::{cells, duration};
 
 use super::state_text;
 
@@ -166,11 +166,14 @@ impl Changes<'_> {
         }
         let heads = heads.map(str::to_owned);
         let rows: Vec<_> = std::iter::once(heads).chain(all.iter().take(self.rows).map(row)).collect();
-        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let width = |column: usize| rows.iter().map(|row| cells(&row[column])).max().unwrap_or(0);
         let widths: [usize; N] = std::array::from_fn(width);
         for row in &rows {
             let (last, numbers) = row.split_last().expect("a table has columns");
-            let numbers = numbers.iter().zip(widths).map(|(cell, width)| format!("{cell:>width$}  "));
+            let numbers = numbers.iter().zip(widths).map(|(cell, width)| {
+                let room = width - cells(cell);
+                format!("{:room$}{cell}  ", "")
+            });
             lines.push(numbers.collect::<String>() + last);
         }
         if all.len() > self.rows {

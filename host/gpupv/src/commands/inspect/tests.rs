@@ -126,6 +126,28 @@ fn names_of_guests_command_no_terminal() {
     assert!(own.contains("a\u{fffd}c\u{fffd}b"), "a note stays one line: {own:?}");
 }
 
+/// A letter with accents takes one cell, an East Asian one two.
+#[test]
+fn columns_are_aligned_and_lines_are_cut_by_cells() {
+    let mut now = at(4);
+    now.vms[0].name = "re\u{301}\u{302}d".into();
+    now.vms.push(Vm { id: 2, name: "\u{8d64}".into(), ..Vm::default() });
+    now.processes[1].vm = 2;
+    let notes = VecDeque::new();
+    let lines = changes(None, &now, &notes).lines();
+    assert_eq!(
+        lines[2..5],
+        [
+            "PROCESS     VM  PID  CALLS/S  HANDLES  SLOTS  WAITS   OLDEST  NAME",
+            "      1  1 re\u{301}\u{302}d  401        -        0   0/64      1  3.500 s  idle",
+            "      2   2 \u{8d64}  402        -        0   0/64      0        -  busy",
+        ]
+    );
+    let screen = screen(&lines[3..5], 13, 3);
+    assert!(screen.contains("\u{1b}[K      1  1 re\u{301}\u{302}\n"), "{screen:?}");
+    assert!(screen.contains("\u{1b}[K      2   2 \n"), "a letter of two cells does not fit: {screen:?}");
+}
+
 #[test]
 fn a_restart_gives_no_rate_and_a_lowered_fence_a_negative_one() {
     let (before, now, notes) = (at(4), at(2), VecDeque::new());

@@ -9,6 +9,7 @@ use anyhow::{Context as _, ensure};
 use d3dkmt::text::printable;
 use proto::control::control_client::ControlClient;
 use proto::control::{InspectRequest, Inspection, NotesRequest};
+use timeline::cut;
 use tokio::time::MissedTickBehavior;
 use tonic::transport::Channel;
 
@@ -93,9 +94,8 @@ fn draw(lines: &[String]) {
 pub(super) fn screen(lines: &[String], columns: usize, rows: usize) -> String {
     let mut text = String::from("\x1b[H");
     for line in lines.iter().take(rows - 1).map(|line| printable(line)) {
-        let cut = line.char_indices().nth(columns).map_or(line.as_str(), |(end, _)| &line[..end]);
         // Erase first: behind a full line, the cursor stands on its last character.
-        let _ = writeln!(text, "\x1b[K{cut}");
+        let _ = writeln!(text, "\x1b[K{}", cut(&line, columns));
     }
     text + "\x1b[J"
 }

@@ -217,8 +217,12 @@ async fn head_of(stream: &mut TcpStream) -> io::Result<String> {
 fn is_ours(peer: SocketAddr, here: SocketAddrV4) -> bool {
     let SocketAddr::V4(peer) = peer else { return false };
     let Ok(sockets) = std::fs::read_to_string("/proc/net/tcp") else { return false };
-    let owner = owner_of(&sockets, peer, here);
-    owner.is_some_and(|owner| owner == 0 || owner == rustix::process::geteuid().as_raw())
+    may_see(owner_of(&sockets, peer, here), rustix::process::geteuid().as_raw())
+}
+
+/// Whether the owner of a connection gets the page of this user. An owner that is not known does not.
+fn may_see(owner: Option<u32>, user: u32) -> bool {
+    owner.is_some_and(|owner| owner == 0 || owner == user)
 }
 
 /// The user of the socket at `local` that is connected to `remote`, from the lines of /proc/net/tcp.
@@ -253,6 +257,22 @@ mod tests {
         assert_eq!(owner_of(SOCKETS, at(0x1F90), at(0xB2C4)), Some(0));
         assert_eq!(owner_of(SOCKETS, at(0xB2C5), at(0x1F90)), None);
         assert_eq!(owner_of("", at(1), at(2)), None);
+    }
+
+    /// The test with a real other user (`trace_pictures.rs`) needs root.
+    #[test]
+    fn a_page_is_for_its_user_and_root() {
+        for (owner, user, may) in [
+            (Some(1000), 1000, true),
+            (Some(0), 1000, true),
+            (Some(1001), 1000, false),
+            (Some(65534), 0, false),
+            (Some(0), 0, true),
+            (None, 1000, false),
+            (None, 0, false),
+        ] {
+            assert_eq!(may_see(owner, user), may, "{owner:?} asks for the page of {user}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use anyhow::{Context as _, bail};
 use drivers::Registry;
 use dxgkrnl::{Config, Effects, Input, Nanos};
 use scenario::from_trace::{self, Converted};
+use timeline::duration;
 use trace::{Lost, Next, Player, Reader, Record, Step, Stop};
 
 use crate::output::complain;
@@ -23,6 +24,8 @@ pub struct ReadSteps {
     pub config: Config,
     /// The damage after the last step that was read.
     pub lost: Option<Lost>,
+    /// Whether the trace has the step at which reading had to stop.
+    pub is_reached: bool,
 }
 
 impl ReadSteps {
@@ -49,6 +52,9 @@ pub fn read(path: &Path, until: Option<&Stop>, drivers: &Registry) -> anyhow::Re
     let inputs = steps.iter().map(|(now, input, effects)| (*now, input, effects));
     let converted = from_trace::program(&format!("recorded in {title}"), &read.config, inputs);
     let is_damaged = read.report_damage(path);
+    if let Some(stop) = until.filter(|_| !read.is_reached) {
+        report_missed(path, stop, &steps)?;
+    }
     report_omitted(path, &converted);
     Ok(Recorded { converted, steps, is_damaged })
 }
@@ -71,10 +77,13 @@ pub fn each_step(
         );
     }
     let mut step = Step::default();
-    let mut damage = None;
+    let (mut damage, mut is_reached) = (None, false);
     loop {
         match reader.next_into(&mut step)? {
-            Next::Step if step.sequence >= before => break,
+            Next::Step if step.sequence >= before => {
+                is_reached = true;
+                break;
+            }
             Next::Step => take(&mut step)?,
             Next::Other(Record::Lost(lost)) if lost.loses_steps() => {
                 damage = Some(lost);
@@ -90,7 +99,27 @@ pub fn each_step(
             Next::End => break,
         }
     }
-    Ok(ReadSteps { config: reader.header().config.clone(), lost: damage })
+    Ok(ReadSteps { config: reader.header().config.clone(), lost: damage, is_reached })
+}
+
+/// Reports that the trace ends before the place of `--until`. A time after the last step means the whole trace, as does
+/// the step that would follow the last one; a step further on is an error.
+fn report_missed(path: &Path, stop: &Stop, steps: &[(Nanos, Input, Effects)]) -> anyhow::Result<()> {
+    let (last, path) = (steps.len() as u64, path.display());
+    match stop {
+        Stop::Time(_) => {
+            let time = duration(steps.last().map_or(0, |(now, ..)| *now));
+            complain(format_args!(
+                "{path}: all steps are used, because the trace ends before the time of --until: its last step is \
+                 #{last}, at {time}"
+            ));
+        }
+        Stop::Sequence(step) if *step > last + 1 => {
+            bail!("{path}: the place of --until is not in the trace: its last step is #{last}")
+        }
+        Stop::Sequence(_) | Stop::Fence { .. } | Stop::Wait { .. } | Stop::Note(_) => {}
+    }
+    Ok(())
 }
 
 /// Returns the number of the step that follows a place.
