@@ -371,13 +371,26 @@ impl Reader {
 
     /// Goes to a step, forwards or backwards. The next record is that step, or the record in its place.
     pub fn seek(&mut self, sequence: u64) -> Result<(), TraceError> {
+        self.go_to_step(sequence);
+        self.skip(|record| record_end(record) <= sequence)
+    }
+
+    /// As [`Reader::seek`], but the next record is the snapshot before that step, if there is one.
+    pub fn seek_before(&mut self, sequence: u64) -> Result<(), TraceError> {
+        self.go_to_step(sequence);
+        let is_its_snapshot =
+            |record: &Record| matches!(record, Record::Snapshot { sequence: at, .. } if *at == sequence);
+        self.skip(|record| record_end(record) <= sequence && !is_its_snapshot(record))
+    }
+
+    /// Goes to the first part with this step.
+    fn go_to_step(&mut self, sequence: u64) {
         let parts = &self.arranged.parts;
         let at = parts.partition_point(|part| part.first_step() <= sequence).saturating_sub(1);
         // Of several parts at one step the first counts: a loss or a snapshot.
         let first = parts.get(at).map_or(0, ScanPart::first_step);
         let at = parts.partition_point(|part| part.first_step() < first).min(at);
         self.go_to(at);
-        self.skip(|record| record_end(record) <= sequence)
     }
 
     /// Goes to the first step at this time or after it.

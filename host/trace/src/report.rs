@@ -69,6 +69,10 @@ impl Report {
         }
     }
 
+    fn has_no_steps(&self) -> bool {
+        self.steps == 0 && self.resumed.is_empty()
+    }
+
     /// Whether the replay agreed with the trace.
     pub fn agrees(&self) -> bool {
         matches!(self.verdict, Verdict::Identical { .. })
@@ -207,6 +211,9 @@ impl Report {
     fn write_verdict(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let steps = counted(self.steps, "step");
         match &self.verdict {
+            Verdict::Identical { digest } if self.stopped.is_some() && self.has_no_steps() => {
+                write!(f, "nothing was compared: no step is before the stop; state digest {digest:#018x}")
+            }
             Verdict::Identical { digest } => {
                 write!(f, "identical: {steps}, state digest {digest:#018x}")
             }
