@@ -1,13 +1,11 @@
 //! The report of a replay.
 
 use std::fmt;
-use std::path::PathBuf;
 
 use dxgkrnl::{Effects, Nanos};
 
 use crate::causes::Causes;
-use crate::verify::write_missing;
-use crate::{Lost, Unchecked};
+use crate::{Lost, MissingOpenBlock, Unchecked};
 
 /// Result of a replay.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -19,8 +17,8 @@ pub struct Report {
     /// Whether the trace has its End record. If not, the daemon was killed, and the verdict covers what it had written
     /// by then.
     pub ended: bool,
-    /// The file of the open block, if it is missing and must have had all steps.
-    pub missing_open_block: Option<PathBuf>,
+    /// The open block, if it is missing beside a trace without an end.
+    pub missing_open_block: Option<MissingOpenBlock>,
     /// The last step of the trace, if the recorded kernel did not return from it.
     pub unfinished: Option<u64>,
     /// The step after the snapshot at which the replay began, if that is not the first step.
@@ -201,7 +199,9 @@ impl fmt::Display for Report {
             matches!(self.verdict, Verdict::Identical { .. } | Verdict::StateDiffers { before: None, .. });
         if reached_end && !self.ended {
             write!(f, "\nnot ended: the trace has no end record, the daemon that wrote it was killed")?;
-            write_missing(f, self.missing_open_block.as_deref())?;
+            if let Some(missing) = &self.missing_open_block {
+                write!(f, "; {missing}")?;
+            }
         }
         Ok(())
     }

@@ -124,12 +124,15 @@ impl Ring {
             write(header, content)?;
             last_header = Some(header);
         }
-        if let (Some(state_digest), Some(last_header)) = (digest, last_header) {
-            let content =
-                wire::End { steps: end - first, state_digest, ..wire::End::default() }.encode_to_vec();
-            let first_ns = last_header.last_ns;
-            let header = BlockHeader { kind: Kind::End, steps: 0, first_step: end, first_ns, ..last_header };
-            write(header, &content)?;
+        if let Some(last) = last_header {
+            let last = BlockHeader { steps: 0, first_step: end, first_ns: last.last_ns, ..last };
+            match digest {
+                Some(state_digest) => {
+                    let content = wire::End { steps: end - first, state_digest, ..wire::End::default() };
+                    write(BlockHeader { kind: Kind::End, ..last }, &content.encode_to_vec())?;
+                }
+                None => write(BlockHeader { kind: Kind::Complete, ..last }, &[])?,
+            }
         }
         written.finish()?;
         Ok(end - first)

@@ -168,6 +168,21 @@ fn a_time_to_stop_at_keeps_the_state_beside_a_continued_trace() {
     assert_eq!((report.stopped, report.steps, report.agrees()), (Some(first), first - 301, true), "{report}");
 }
 
+#[test]
+fn a_packed_copy_has_the_state_beside_a_continued_trace() {
+    let (steps, digest) = session::run(48, Config::default(), 600);
+    let folder = tempfile::tempdir().unwrap();
+    let (path, packed) = (folder.path().join("segment.gvt"), folder.path().join("packed.gvt"));
+    continued(&path, &steps, 300, digest);
+    let sizes = trace::pack(&path, &packed).unwrap();
+    assert!(sizes.after < sizes.before, "{sizes:?}");
+    for path in [&path, &packed] {
+        let report = replay(path);
+        assert_eq!((report.verdict.clone(), report.steps), (Verdict::Identical { digest }, 300), "{report}");
+    }
+    assert!(verify(Reader::open(&packed).unwrap()).unwrap().is_whole());
+}
+
 /// Records the steps from this position on, with the state before them in a file beside.
 fn continued(path: &Path, steps: &[Step], from: usize, digest: u64) {
     let recording = Recording { first_step: Some(from as u64 + 1), ..common::RECORDING };
