@@ -268,6 +268,31 @@ fn without_snapshots_the_last_steps_can_still_be_read() {
 }
 
 #[test]
+fn a_dump_replaces_an_older_trace_as_a_whole_and_none_that_is_being_recorded() {
+    let (steps, digest) = session::run(49, Config::default(), 200);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.gvt");
+    let mut flight = flight();
+    record_steps(&mut flight, &steps[..50], 0);
+    let mut recorder = common::recorder(&path, &Config::default());
+    record_steps(&mut recorder, &steps, 0);
+    recorder.flush().unwrap();
+    let error = flight.dump(&path, None).unwrap_err().to_string();
+    assert!(error.contains("is being recorded by another program"), "{error}");
+    recorder.finish(digest).unwrap();
+    assert!(replay(&path).agrees());
+    // A reader that has the old trace open still has all of it.
+    let old = Reader::open(&path).unwrap();
+    assert_eq!(flight.dump(&path, None).unwrap(), 50);
+    assert_eq!(verify(old).unwrap().steps, 200);
+    let found = verify(Reader::open(&path).unwrap()).unwrap();
+    assert!(found.to_string().starts_with("whole: 50 steps"), "{found}");
+    let names: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["t.gvt"]);
+}
+
+#[test]
 fn empty_recorder_dumps_no_steps_and_overwrites_no_other_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("dump.gvt");
