@@ -241,7 +241,7 @@ impl Report {
             Verdict::NoState { first_step } => write!(
                 f,
                 "nothing could be compared: the trace begins at step #{first_step} and has no snapshot, so there is no \
-                 state to replay it from; `gpupv trace show` reads it. Record into a file (--record), which begins at \
+                 state to replay it from; `gpupv trace show --full` lists its steps. Record into a file (--record), which begins at \
                  the first step, or with drivers that can be saved (Miniport::save): then a flight recorder keeps \
                  snapshots"
             ),
