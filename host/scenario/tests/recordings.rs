@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use drivers::Registry;
 use scenario::choose::{First, Random};
-use scenario::explore::recording::{Kept, NotReduced, reduce, wrong};
+use scenario::explore::recording::{Kept, NotReduced, StuckWait, reduce, wrong};
 use scenario::explore::reorder::{Budget, Change, Outcome, Reordered, reorder};
 use scenario::from_trace::{self, Converted};
 use scenario::model::ModelWorld;
@@ -142,8 +142,10 @@ fn a_hang_among_thousands_of_operations_becomes_a_scenario_of_a_few_that_shows_i
         let Converted { program, omitted, .. } = planted(which, 8000);
         assert!(omitted.is_empty() && program.steps.len() > 8000, "{omitted:?}");
         let kept = wrong(&program, &Registry::default());
-        assert_eq!(kept, [Kept::Waits(verdict)], "planted {which}");
-        let smallest = reduce(&program, &kept, &Registry::default()).unwrap();
+        // Both waits of a cycle are stuck; one of them is kept.
+        let is_it = |kept: &Kept| matches!(kept, Kept::Wait(wait) if wait.verdict == *verdict);
+        assert!(!kept.is_empty() && kept.iter().all(is_it), "planted {which}: {kept:?}");
+        let smallest = reduce(&program, &kept[..1], &Registry::default()).unwrap();
         let steps = smallest.program.steps.len();
         println!(
             "{verdict}: {} steps became {steps}, {} tried\n{}",
@@ -169,6 +171,60 @@ fn a_hang_among_thousands_of_operations_becomes_a_scenario_of_a_few_that_shows_i
             assert!(matches!(verdict, Verdict::Failed(_)), "step {step} can go:\n{}", smallest.text);
         }
     }
+}
+
+/// p waits for q, which is killed. r waits for s or u: u signals, then s is killed. Without u, r would wait for ever.
+const ANOTHER_WAIT: &str = "scenario \"two\"
+process r
+process s
+process u
+process p
+process q
+thread v in r
+thread t in p
+r  D = device -> ok
+r  G = fence D shared -> ok
+r  N = share G -> ok
+s  E = device -> ok
+s  H = open E N -> ok
+u  K = device -> ok
+u  I = open K N -> ok
+p  L = device -> ok
+p  F = fence L shared -> ok
+p  O = share F -> ok
+q  M = device -> ok
+q  J = open M O -> ok
+v  W = wait D G>=1 -> blocks
+u  signal K I=1 -> ok
+t  X = wait L F>=4 -> blocks
+fault kill q
+fault kill s
+p  Y = fence L -> ok
+";
+
+#[test]
+fn a_wait_that_the_recording_does_not_have_is_no_reduced_failure() {
+    let Converted { program, .. } = recorded(ANOTHER_WAIT);
+    let kept = wrong(&program, &Registry::default());
+    let [Kept::Wait(wait)] = &kept[..] else { panic!("{kept:?}") };
+    assert_eq!((wait.process.as_str(), wait.verdict), ("p", "dead-end"));
+    assert!(matches!(wait.root, Some((_, 4))), "{wait}");
+    let smallest = reduce(&program, &kept, &Registry::default()).unwrap();
+    assert!(smallest.text.trim_end().ends_with("expect why p dead-end F>=4"), "{}", smallest.text);
+    // A verdict that is named keeps any wait with it.
+    let any = [Kept::Verdict("dead-end")];
+    assert!(reduce(&program, &any, &Registry::default()).is_ok());
+}
+
+#[test]
+fn every_stuck_wait_of_a_recording_is_a_failure_of_its_own() {
+    let text = ANOTHER_WAIT.replace("u  signal K I=1 -> ok\n", "fault kill u\n");
+    let Converted { program, .. } = recorded(&text);
+    let kept = wrong(&program, &Registry::default());
+    let texts: Vec<String> = kept.iter().map(Kept::to_string).collect();
+    assert_eq!(texts.len(), 2, "{texts:?}");
+    assert!(texts[0].starts_with("r waits at the end for ") && texts[0].ends_with("reach 1: dead-end"));
+    assert!(texts[1].starts_with("p waits at the end for ") && texts[1].ends_with("reach 4: dead-end"));
 }
 
 #[test]
@@ -201,7 +257,7 @@ fn the_order_of_a_race_that_hangs_is_found() {
     let found = explore(RACE, 50);
     assert!(found.races > 0 && found.orders > 0);
     let hang = found.found.first().expect("an order hangs");
-    let Outcome::Waits { process, root, .. } = &hang.outcome else { panic!("{found:?}") };
+    let Outcome::Waits(StuckWait { process, root, .. }) = &hang.outcome else { panic!("{found:?}") };
     assert_eq!((process.as_str(), root.as_ref().map(|(_, value)| *value)), ("p", Some(5)), "{found:?}");
     assert!(matches!(hang.change, Change::Race { .. }), "{:?}", hang.change);
     assert!(hang.outcome.to_string().starts_with("p waits at the end for "), "{}", hang.outcome);
@@ -211,6 +267,25 @@ fn the_order_of_a_race_that_hangs_is_found() {
     assert!(text.contains("expect why p "), "{text}");
     // The same budget finds the same orders.
     assert_eq!(explore(RACE, 50), found);
+}
+
+#[test]
+fn a_failure_of_the_recorded_order_itself_is_reported() {
+    let mut converted = recorded(RACE);
+    // An expectation that fails stands for a law that the recorded order breaks.
+    let failing = parse("scenario \"s\"\nprocess p\nexpect nothing left\n").unwrap();
+    converted.program.steps.extend(failing[0].steps.iter().filter(|step| is_expectation(step)).cloned());
+    converted.origins.push(converted.origins.last().unwrap() + 1);
+    let found = reorder(&converted, Budget { orders: 5, seed: 7 }, &Registry::default(), &mut |_| {});
+    let first = found.found.first().expect("the recorded order fails");
+    assert_eq!((&first.change, first.outcome.is_failure()), (&Change::None, true), "{found:?}");
+    assert!(first.outcome.to_string().contains("nothing is left"), "{}", first.outcome);
+    // The same failure in other orders is not reported again.
+    assert_eq!(found.found.iter().filter(|found| matches!(found.outcome, Outcome::Broken { .. })).count(), 1);
+}
+
+fn is_expectation(step: &scenario::program::Step) -> bool {
+    matches!(step.action, scenario::program::Action::Expect(_))
 }
 
 #[test]

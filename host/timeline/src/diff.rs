@@ -8,7 +8,8 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
-use d3dkmt::{Call, EventId};
+use d3dkmt::names::{Numbers, Visit};
+use d3dkmt::{Call, CreateAllocation, EventId, Reply, ShareToken};
 use dxgkrnl::{Answer, Input, Nanos, ProcessId, VmId};
 use serde_json::{Value, json};
 use trace::{Reader, TraceError};
@@ -34,12 +35,93 @@ struct ProcessSummary {
     /// By event: when each wait with it was registered and woken.
     waits: BTreeMap<EventId, Vec<(Nanos, Option<Nanos>)>>,
     wakes: u64,
+    numbered: Numbered,
+}
+
+/// Numbers that replace values which differ in every run of a program: NT handles are random, and addresses of a process
+/// depend on where the system puts its memory.
+#[derive(Default)]
+struct Numbered {
+    /// NT handles that the process has made.
+    made: usize,
+    /// NT handles that no process of the trace has made, in the order of their first appearance in the process.
+    unknown: BTreeMap<ShareToken, usize>,
+    /// Addresses in the order of their first appearance.
+    addresses: BTreeMap<u64, u64>,
+}
+
+impl Numbered {
+    fn replace_address(&mut self, address: &mut u64) {
+        // 0 is no address.
+        if *address != 0 {
+            let next = self.addresses.len() as u64 + 1;
+            *address = *self.addresses.entry(*address).or_insert(next);
+        }
+    }
+
+    fn answer_hash(&mut self, answer: &Answer) -> u64 {
+        let mut reply = answer.reply.clone();
+        match &mut reply {
+            Reply::Locked { address } => self.replace_address(address),
+            Reply::Allocations { addresses, .. } => {
+                addresses.iter_mut().for_each(|address| self.replace_address(address));
+            }
+            _ => {}
+        }
+        hash(format_args!("{} {reply:?}", answer.status))
+    }
+}
+
+/// Visitor that replaces such values in a call.
+struct Replacing<'a> {
+    process: &'a str,
+    numbered: &'a mut Numbered,
+    /// Each NT handle of the trace: the process that made it, and the number there.
+    made: &'a mut BTreeMap<ShareToken, (String, usize)>,
+    /// The NT handles of the call.
+    named: Vec<(String, usize)>,
+}
+
+impl Replacing<'_> {
+    fn call_hash(mut self, call: &Call) -> u64 {
+        let mut call = call.clone();
+        call.visit_names(&mut self);
+        hash(format_args!("{call:?} {:?}", self.named))
+    }
+}
+
+impl Visit<Numbers> for Replacing<'_> {
+    fn token(&mut self, token: &mut ShareToken) {
+        let name = self.made.get(token).cloned().unwrap_or_else(|| {
+            let next = self.numbered.unknown.len() + 1;
+            (String::new(), *self.numbered.unknown.entry(*token).or_insert(next))
+        });
+        self.named.push(name);
+        *token = ShareToken([0; 16]);
+    }
+
+    fn new_token(&mut self, token: &mut ShareToken) {
+        self.numbered.made += 1;
+        let name = (self.process.to_owned(), self.numbered.made);
+        self.made.insert(*token, name.clone());
+        self.named.push(name);
+        *token = ShareToken([0; 16]);
+    }
+
+    fn new_allocation(&mut self, create: &mut Box<CreateAllocation>) {
+        for allocation in &mut create.allocations {
+            self.numbered.replace_address(&mut allocation.system_memory);
+        }
+    }
 }
 
 /// The compared data of one trace.
+#[derive(Default)]
 struct Side {
     steps: u64,
     processes: BTreeMap<String, ProcessSummary>,
+    /// Each NT handle: the process that made it, and the number there.
+    made: BTreeMap<ShareToken, (String, usize)>,
     calls: BTreeMap<String, u64>,
     wakes: u64,
     stopped: Option<String>,
@@ -195,10 +277,11 @@ fn compare(name: &str, left: &ProcessSummary, right: &ProcessSummary, diff: &mut
 
 impl Side {
     fn read(mut reader: Reader) -> Result<Self, TraceError> {
-        let mut side =
-            Side { steps: 0, processes: BTreeMap::new(), calls: BTreeMap::new(), wakes: 0, stopped: None };
+        let mut side = Side::default();
         let mut vms: BTreeMap<VmId, String> = BTreeMap::new();
         let mut names: BTreeMap<ProcessId, String> = BTreeMap::new();
+        // Processes so far with the same name in the same VM.
+        let mut namesakes: BTreeMap<String, u64> = BTreeMap::new();
         loop {
             let Step { sequence, now, input, effects } = match next_step(&mut reader)? {
                 Next::Step(step) => step,
@@ -215,9 +298,10 @@ impl Side {
                 Input::VmAttached { vm, name } => drop(vms.insert(*vm, name.clone())),
                 Input::ProcessAttached { process, vm, name, .. } => {
                     let vm = vms.get(vm).map_or("host", String::as_str);
-                    let known = |number: &u32| side.processes.contains_key(&format!("{vm}/{name}#{number}"));
-                    let number = (1..).find(|number| !known(number)).expect("numbers do not end");
-                    let name = format!("{vm}/{name}#{number}");
+                    let name = format!("{vm}/{name}");
+                    let number = namesakes.entry(name.clone()).or_default();
+                    *number += 1;
+                    let name = format!("{name}#{number}");
                     side.processes.insert(name.clone(), ProcessSummary::default());
                     names.insert(*process, name);
                 }
@@ -244,10 +328,11 @@ impl Side {
 
     fn called(&mut self, process: &str, sequence: u64, now: Nanos, call: &Call, answer: Option<&Answer>) {
         *self.calls.entry(call.name().to_owned()).or_default() += 1;
-        let call_hash = hash(format_args!("{call:?}"));
-        let answer_hash =
-            answer.map_or(0, |answer| hash(format_args!("{} {:?}", answer.status, answer.reply)));
-        let summary = self.processes.entry(process.to_owned()).or_default();
+        let Side { processes, made, .. } = self;
+        let summary = processes.entry(process.to_owned()).or_default();
+        let replacing = Replacing { process, numbered: &mut summary.numbered, made, named: Vec::new() };
+        let call_hash = replacing.call_hash(call);
+        let answer_hash = answer.map_or(0, |answer| summary.numbered.answer_hash(answer));
         summary.calls.push(CallSummary { sequence, call_hash, answer_hash });
         if let (Call::WaitFromCpu { event, .. } | Call::AcquireKeyedMutex { event, .. }, Some(answer)) =
             (call, answer)
@@ -259,7 +344,7 @@ impl Side {
 }
 
 fn is_registered(answer: &Answer) -> bool {
-    use d3dkmt::{AcquireOutcome, Reply, WaitOutcome};
+    use d3dkmt::{AcquireOutcome, WaitOutcome};
     matches!(
         answer.reply,
         Reply::Wait(WaitOutcome::Registered)

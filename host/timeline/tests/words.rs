@@ -103,6 +103,30 @@ fn traces_that_differ_in_times_only_are_the_same() {
     );
 }
 
+/// Two processes of one VM: the client shares two fences by these NT handles, the server opens one of them.
+fn shares(path: &Path, tokens: [[u8; 16]; 2], opened: usize) {
+    let mut session = common::Session::new(path);
+    session.vm(1, "red");
+    let (client, server) = (session.guest(1, 1, "client"), session.guest(1, 2, "server"));
+    session.share_fence(client, "one", tokens[0]);
+    session.share_fence(client, "two", tokens[1]);
+    session.open_fence(server, tokens[opened]);
+    session.finish();
+}
+
+#[test]
+fn the_random_values_of_nt_handles_are_no_difference_but_what_they_open_is() {
+    let [one, same, other] = [(); 3].map(|()| tempfile::NamedTempFile::new().unwrap());
+    shares(one.path(), [[7; 16], [9; 16]], 0);
+    shares(same.path(), [[5; 16], [2; 16]], 0);
+    shares(other.path(), [[5; 16], [2; 16]], 1);
+    let found = compare(one.path(), same.path());
+    assert!(found.is_same(), "{found}");
+    let found = compare(one.path(), other.path());
+    let [divergence] = &found.divergences[..] else { panic!("{found}") };
+    assert_eq!((divergence.process.as_str(), divergence.same_call), ("red/server#1", false));
+}
+
 #[test]
 fn other_order_between_processes_is_no_difference() {
     let [one, other] = [(); 2].map(|()| tempfile::NamedTempFile::new().unwrap());

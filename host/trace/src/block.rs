@@ -34,6 +34,8 @@ pub enum Kind {
     End,
     /// A piece of the kernel's state or the host's data of a snapshot that does not fit one block.
     Piece,
+    /// The mark of a trace without an end that has every step all the same, in no other file: a dump, or a copy.
+    Complete,
     /// An unknown kind.
     Other(u8),
 }
@@ -47,6 +49,7 @@ impl Kind {
             4 => Kind::Index,
             5 => Kind::End,
             6 => Kind::Piece,
+            128 => Kind::Complete,
             other => Kind::Other(other),
         }
     }
@@ -59,6 +62,7 @@ impl Kind {
             Kind::Index => 4,
             Kind::End => 5,
             Kind::Piece => 6,
+            Kind::Complete => 128,
             Kind::Other(number) => number,
         }
     }
@@ -72,13 +76,14 @@ impl Kind {
             Kind::Index => "index",
             Kind::End => "end",
             Kind::Piece => "piece",
+            Kind::Complete => "complete",
             Kind::Other(_) => "other",
         }
     }
 
     /// Whether a program that does not know this kind cannot replay the trace.
     pub(crate) fn is_semantic(self) -> bool {
-        !matches!(self, Kind::Other(128..))
+        !matches!(self, Kind::Complete | Kind::Other(128..))
     }
 }
 

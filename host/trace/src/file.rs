@@ -47,16 +47,7 @@ impl TraceFile {
         refuse_orphan(path)?;
         // The file is truncated only once it is known to be a trace or empty.
         let file = owner_only().create(true).truncate(false).open(path).map_err(create)?;
-        if !file.metadata().map_err(create)?.is_file() {
-            return Err(TraceError::NotATrace {
-                path: path.to_owned(),
-                why: "it is not a regular file".into(),
-            });
-        }
-        // On a file system without locks, assume that there is no other recorder.
-        if flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK) {
-            return Err(TraceError::Busy(path.to_owned()));
-        }
+        refuse_recorded(&file, path)?;
         refuse_to_overwrite(&file, path)?;
         let staging = Staging::create(path, trace).map_err(create)?;
         file.set_len(0).map_err(create)?;
@@ -131,12 +122,56 @@ fn refuse_orphan(path: &Path) -> Result<(), TraceError> {
     Err(TraceError::Orphan { open: crate::staging::path_of(path), trace: path.to_owned() })
 }
 
-/// As [`refuse_to_overwrite`], for a path; a missing file is no error.
-pub(crate) fn refuse_other_file(path: &Path) -> Result<(), TraceError> {
-    match File::open(path) {
-        Ok(file) => refuse_to_overwrite(&file, path),
-        Err(_) => Ok(()),
+/// Writes a trace into a new file beside the path, which then replaces the trace at the path. So a full disk destroys no
+/// older trace, and a reader finds either the old or the new one.
+///
+/// # Errors
+///
+/// Fails with I/O errors, and if the file at the path is no trace or is being recorded.
+pub(crate) fn replace_trace<T>(
+    path: &Path,
+    write: impl FnOnce(File) -> io::Result<T>,
+) -> Result<T, TraceError> {
+    let io = |source| io_error("write", path, source);
+    refuse_orphan(path)?;
+    let old = match owner_only().open(path) {
+        Ok(file) => Some(file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(io(error)),
+    };
+    if let Some(file) = &old {
+        refuse_recorded(file, path)?;
+        refuse_to_overwrite(file, path)?;
     }
+    let part = beside(path, ".part");
+    if let Ok(left) = File::open(&part) {
+        // A part that a killed daemon left.
+        refuse_to_overwrite(&left, &part)?;
+        std::fs::remove_file(&part).map_err(io)?;
+    }
+    let file = owner_only().create_new(true).open(&part).map_err(io)?;
+    let written = write(file).and_then(|result| {
+        std::fs::rename(&part, path)?;
+        Ok(result)
+    });
+    if written.is_err() {
+        let _ = std::fs::remove_file(&part);
+    }
+    // The lock of the replaced file lasts until here, so that no recorder begins in it.
+    drop(old);
+    written.map_err(io)
+}
+
+/// Locks a file, or refuses it if it is not regular or a recorder has it.
+fn refuse_recorded(file: &File, path: &Path) -> Result<(), TraceError> {
+    if !file.metadata().map_err(|source| io_error("open", path, source))?.is_file() {
+        return Err(TraceError::NotATrace { path: path.to_owned(), why: "it is not a regular file".into() });
+    }
+    // On a file system without locks, assume that there is no other recorder.
+    if flock(file, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK) {
+        return Err(TraceError::Busy(path.to_owned()));
+    }
+    Ok(())
 }
 
 /// Refuses a file that is neither empty nor a trace, so that a mistyped path destroys no other file.

@@ -93,7 +93,7 @@ pub use file::{Durable, beside};
 pub use mapping::Mapping;
 pub use pack::{Packed, pack};
 pub use player::{Player, PlayerStep, Unchecked};
-pub use reader::{BlockInfo, Header, Next, Reader, Record, state_path};
+pub use reader::{BlockInfo, Header, MissingOpenBlock, Next, Reader, Record, state_path};
 pub use recorder::{RECORDED_BYTES_MIN, Recorder, Recording};
 pub use replay::{ReplayRange, explain, replay, replay_from, replay_part};
 pub use report::{Difference, Lane, Report, Verdict, counted};

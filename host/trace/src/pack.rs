@@ -20,7 +20,7 @@ use crate::scan::BlockPosition;
 
 const DEFLATE_LEVEL: u8 = 6;
 
-/// Bytes of a trace, including its open block, and of its packed copy.
+/// Bytes of a trace, including its open block and the state beside it, and of its packed copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packed {
     pub before: u64,
@@ -30,7 +30,8 @@ pub struct Packed {
 /// Offset and header of each block in the copy, by its offset in the original.
 type BlockOffsets = BTreeMap<u64, (u64, [u8; HEADER_BYTES])>;
 
-/// Writes a packed copy of a trace, including its open block, into a new file. Readers treat it like the original.
+/// Writes a packed copy of a trace, including its open block and the state beside it, into a new file. Readers treat it
+/// like the original.
 ///
 /// # Errors
 ///
@@ -56,15 +57,51 @@ fn copy(
 ) -> Result<Packed, TraceError> {
     let mut written = Written::new(out);
     let (mut moved, mut before) = (BlockOffsets::new(), 0);
+    let (mut state, has_end) = (reader.open_state()?, reader.has_end());
+    let is_incomplete = reader.missing_open_block().is_some();
+    let mut last = None;
     reader.each_block(|position, content| {
+        if position.header.kind != Kind::Header
+            && let Some(mut state) = state.take()
+        {
+            before += copy_state(&mut state, &mut written, position.header.trace, &failed)?;
+        }
+        last = Some(position.header);
         let offset = written.bytes();
         let header = block(&mut written, position, content, &moved).map_err(&failed)?;
         moved.insert(position.offset, (offset, header));
         before += position.bytes();
         Ok(())
     })?;
+    if let (Some(mut state), Some(last)) = (state, last) {
+        before += copy_state(&mut state, &mut written, last.trace, &failed)?;
+    }
+    if let Some(last) = last.filter(|_| !has_end && !is_incomplete) {
+        let (first_step, first_ns) = (last.next_step(), last.last_ns);
+        let mark = BlockHeader { kind: Kind::Complete, codec: 0, steps: 0, first_step, first_ns, ..last };
+        written.block(mark, &[]).map_err(&failed)?;
+    }
     let after = written.finish().map_err(&failed)?;
     Ok(Packed { before, after })
+}
+
+/// Writes the snapshot of a state file into the copy. Returns its bytes in that file.
+fn copy_state(
+    state: &mut Reader,
+    written: &mut Written<BufWriter<File>>,
+    trace: u64,
+    failed: &impl Fn(io::Error) -> TraceError,
+) -> Result<u64, TraceError> {
+    let mut bytes = 0;
+    state.each_block(|position, content| {
+        if matches!(position.header.kind, Kind::Snapshot | Kind::Piece) {
+            let position = BlockPosition { header: BlockHeader { trace, ..position.header }, ..*position };
+            block(written, &position, content, &BlockOffsets::new()).map_err(failed)?;
+            bytes += position.bytes();
+        }
+        Ok(())
+    })?;
+    Ok(bytes)
 }
 
 fn block(

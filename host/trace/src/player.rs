@@ -356,8 +356,13 @@ impl Player {
                 break;
             }
         }
-        self.reader.seek(self.next)?;
+        self.return_reader()?;
         Ok(Stop::Sequence(sequence))
+    }
+
+    /// Moves the reader back to the next step. A kernel that is not in place needs the snapshot before that step.
+    fn return_reader(&mut self) -> Result<(), TraceError> {
+        if self.in_place { self.reader.seek(self.next) } else { self.reader.seek_before(self.next) }
     }
 
     /// Goes to the last state before a stop. Returns the number of the step after that state, if it is not the first
@@ -396,7 +401,7 @@ impl Player {
     pub fn recorded(&mut self, sequence: u64) -> Result<Option<Record>, TraceError> {
         self.reader.seek(sequence)?;
         let step = self.reader.find(|record| !matches!(record, Ok(Record::Snapshot { .. })));
-        self.reader.seek(self.next)?;
+        self.return_reader()?;
         Ok(step.transpose()?.filter(|step| step.sequence() == sequence))
     }
 
@@ -409,7 +414,7 @@ impl Player {
         let effects = [recorded.as_ref().unwrap_or(&none), &self.effects];
         let kernel = self.in_place.then_some(&self.kernel);
         let causes = causes::causes(&mut self.reader, kernel, sequence, input, &effects)?;
-        self.reader.seek(self.next)?;
+        self.return_reader()?;
         Ok(Some((step, causes)))
     }
 
@@ -451,6 +456,7 @@ impl Player {
         let first = self.reader.header().first_step;
         self.next = in_file.unwrap_or(first);
         self.in_place = in_file.is_none() && first <= 1;
+        self.began = self.in_place;
         if self.in_place {
             self.kernel = self.maker.kernel();
         }

@@ -108,6 +108,15 @@ pub enum Next {
     End,
 }
 
+/// The open block of a trace without an end, which is not beside it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MissingOpenBlock {
+    /// `FILE.gvt.open`.
+    pub path: PathBuf,
+    /// Whether the trace itself has no step.
+    pub had_all_steps: bool,
+}
+
 /// Description of a block, from its header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockInfo {
@@ -140,8 +149,7 @@ pub struct Reader {
     open_block: Option<OpenBlock>,
     /// Index of the part that is the open block.
     open_block_at: Option<usize>,
-    /// `FILE.gvt.open`, if it is missing and must have had all steps.
-    missing_open_block: Option<PathBuf>,
+    missing_open_block: Option<MissingOpenBlock>,
     /// The data block that is being read.
     steps: Option<(Steps, Vec<u8>, BlockPosition)>,
     /// Records to return before reading on.
@@ -225,8 +233,11 @@ impl Reader {
         };
         let trace = scan.positions[0].header.trace;
         let has_data = scan.positions.iter().any(|position| position.header.kind == Kind::Data);
-        if with_open_block && !has_data && !reader.arranged.ended {
-            reader.missing_open_block = Some(staging::path_of(path)).filter(|open| !open.exists());
+        let is_complete = scan.positions.iter().any(|position| position.header.kind == Kind::Complete);
+        if with_open_block && !is_complete && !reader.arranged.ended {
+            let path = staging::path_of(path);
+            reader.missing_open_block =
+                (!path.exists()).then_some(MissingOpenBlock { path, had_all_steps: !has_data });
         }
         match open_block {
             Some(SideFile::Open(open_block)) if open_block.header.trace == trace => {
@@ -323,9 +334,24 @@ impl Reader {
         self.ended
     }
 
-    /// The file of the open block, if it is missing beside a trace without an end and without steps.
-    pub fn missing_open_block(&self) -> Option<&Path> {
-        self.missing_open_block.as_deref()
+    /// The open block, if it is missing beside a trace without an end.
+    pub fn missing_open_block(&self) -> Option<&MissingOpenBlock> {
+        self.missing_open_block.as_ref()
+    }
+
+    /// Whether the trace has its end block.
+    pub(crate) fn has_end(&self) -> bool {
+        self.arranged.ended
+    }
+
+    /// The snapshot in `FILE.gvt.state`, if the trace begins with it: a reader of that file.
+    pub(crate) fn open_state(&self) -> Result<Option<Reader>, TraceError> {
+        if self.state.is_none() {
+            return Ok(None);
+        }
+        let path = state_path(&self.path);
+        let file = File::open(&path).map_err(|source| io_error("open", &path, source))?;
+        Reader::read(Box::new(file), &path, false).map(Some)
     }
 
     /// Bytes of the file that were read, and its length.
@@ -371,13 +397,26 @@ impl Reader {
 
     /// Goes to a step, forwards or backwards. The next record is that step, or the record in its place.
     pub fn seek(&mut self, sequence: u64) -> Result<(), TraceError> {
+        self.go_to_step(sequence);
+        self.skip(|record| record_end(record) <= sequence)
+    }
+
+    /// As [`Reader::seek`], but the next record is the snapshot before that step, if there is one.
+    pub fn seek_before(&mut self, sequence: u64) -> Result<(), TraceError> {
+        self.go_to_step(sequence);
+        let is_its_snapshot =
+            |record: &Record| matches!(record, Record::Snapshot { sequence: at, .. } if *at == sequence);
+        self.skip(|record| record_end(record) <= sequence && !is_its_snapshot(record))
+    }
+
+    /// Goes to the first part with this step.
+    fn go_to_step(&mut self, sequence: u64) {
         let parts = &self.arranged.parts;
         let at = parts.partition_point(|part| part.first_step() <= sequence).saturating_sub(1);
         // Of several parts at one step the first counts: a loss or a snapshot.
         let first = parts.get(at).map_or(0, ScanPart::first_step);
         let at = parts.partition_point(|part| part.first_step() < first).min(at);
         self.go_to(at);
-        self.skip(|record| record_end(record) <= sequence)
     }
 
     /// Goes to the first step at this time or after it.
@@ -576,7 +615,7 @@ impl Reader {
         }
         match kind {
             // Pieces were read with their snapshot.
-            Kind::Header | Kind::Index | Kind::Piece => {}
+            Kind::Header | Kind::Index | Kind::Piece | Kind::Complete => {}
             Kind::Data => {
                 let mut steps = Steps::new(&position.header);
                 steps.times = self.returns_times.then(Vec::new);

@@ -514,7 +514,7 @@ impl Recorder {
     }
 
     /// Writes a flight recorder's blocks as a trace, with an end if the state's digest is given. Returns the number of
-    /// steps. An older trace is replaced, another file is not.
+    /// steps. An older trace is replaced as a whole; another file is not, and neither is a trace that is being recorded.
     ///
     /// # Panics
     ///
@@ -526,8 +526,7 @@ impl Recorder {
         self.block.staging.copy_to(&mut content);
         let open = (!content.is_empty()).then(|| (self.open_header(&content), &content[..]));
         let trace = random().map_err(io)?;
-        crate::file::refuse_other_file(path)?;
-        ring.dump(path, trace, open, digest).map_err(io)
+        crate::file::replace_trace(path, |file| ring.dump(file, trace, open, digest))
     }
 
     fn begin_block(&mut self, now: Nanos) {

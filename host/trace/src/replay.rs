@@ -102,7 +102,7 @@ fn stopped(report: Report, damage: Option<Lost>, player: &Player) -> Report {
 /// The verdict of a replay without differences.
 fn agreed(mut report: Report, damage: Option<Lost>, player: &Player) -> Report {
     report.unchecked = player.unchecked();
-    report.missing_open_block = player.reader().missing_open_block().map(Path::to_owned);
+    report.missing_open_block = player.reader().missing_open_block().cloned();
     report.verdict = match damage {
         Some(lost) => Verdict::Damaged { lost },
         None if !player.has_begun() => Verdict::NoState { first_step: player.reader().header().first_step },

@@ -1,13 +1,11 @@
 //! The report of a replay.
 
 use std::fmt;
-use std::path::PathBuf;
 
 use dxgkrnl::{Effects, Nanos};
 
 use crate::causes::Causes;
-use crate::verify::write_missing;
-use crate::{Lost, Unchecked};
+use crate::{Lost, MissingOpenBlock, Unchecked};
 
 /// Result of a replay.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -19,8 +17,8 @@ pub struct Report {
     /// Whether the trace has its End record. If not, the daemon was killed, and the verdict covers what it had written
     /// by then.
     pub ended: bool,
-    /// The file of the open block, if it is missing and must have had all steps.
-    pub missing_open_block: Option<PathBuf>,
+    /// The open block, if it is missing beside a trace without an end.
+    pub missing_open_block: Option<MissingOpenBlock>,
     /// The last step of the trace, if the recorded kernel did not return from it.
     pub unfinished: Option<u64>,
     /// The step after the snapshot at which the replay began, if that is not the first step.
@@ -67,6 +65,10 @@ impl Report {
             Verdict::Diverged { sequence, .. } | Verdict::Panicked { sequence, .. } => Some(sequence),
             _ => None,
         }
+    }
+
+    fn has_no_steps(&self) -> bool {
+        self.steps == 0 && self.resumed.is_empty()
     }
 
     /// Whether the replay agreed with the trace.
@@ -197,7 +199,9 @@ impl fmt::Display for Report {
             matches!(self.verdict, Verdict::Identical { .. } | Verdict::StateDiffers { before: None, .. });
         if reached_end && !self.ended {
             write!(f, "\nnot ended: the trace has no end record, the daemon that wrote it was killed")?;
-            write_missing(f, self.missing_open_block.as_deref())?;
+            if let Some(missing) = &self.missing_open_block {
+                write!(f, "; {missing}")?;
+            }
         }
         Ok(())
     }
@@ -207,6 +211,9 @@ impl Report {
     fn write_verdict(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let steps = counted(self.steps, "step");
         match &self.verdict {
+            Verdict::Identical { digest } if self.stopped.is_some() && self.has_no_steps() => {
+                write!(f, "nothing was compared: no step is before the stop; state digest {digest:#018x}")
+            }
             Verdict::Identical { digest } => {
                 write!(f, "identical: {steps}, state digest {digest:#018x}")
             }
@@ -234,7 +241,7 @@ impl Report {
             Verdict::NoState { first_step } => write!(
                 f,
                 "nothing could be compared: the trace begins at step #{first_step} and has no snapshot, so there is no \
-                 state to replay it from; `gpupv trace show` reads it. Record into a file (--record), which begins at \
+                 state to replay it from; `gpupv trace show --full` lists its steps. Record into a file (--record), which begins at \
                  the first step, or with drivers that can be saved (Miniport::save): then a flight recorder keeps \
                  snapshots"
             ),

@@ -10,14 +10,13 @@
 //! three states.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io::{self, BufWriter};
-use std::path::Path;
 
 use prost::Message as _;
 use proto::trace as wire;
 
 use crate::block::{BlockHeader, HEADER_BYTES, Kind, Written};
-use crate::file::owner_only;
 
 struct Block {
     header: BlockHeader,
@@ -90,10 +89,11 @@ impl Ring {
         }
     }
 
-    /// Writes the blocks and the open block as a trace, with an end if there is a digest. Returns the number of steps.
+    /// Writes the blocks and the open block as a trace into an empty file, with an end if there is a digest. Returns the
+    /// number of steps.
     pub fn dump(
         &self,
-        path: &Path,
+        file: File,
         trace: u64,
         open: Option<(BlockHeader, &[u8])>,
         digest: Option<u64>,
@@ -104,7 +104,7 @@ impl Ring {
         let last = self.blocks.back().map_or(1, |block| block.header.next_step());
         let end = next.unwrap_or(last);
         let first = first.or(open.as_ref().map(|(header, _)| header.first_step)).unwrap_or(end);
-        let mut written = Written::new(BufWriter::new(owner_only().create(true).truncate(true).open(path)?));
+        let mut written = Written::new(BufWriter::new(file));
         let mut write =
             |header, content: &[u8]| written.block(BlockHeader { trace, ..header }, content).map(drop);
         for block in &self.blocks {
@@ -124,12 +124,15 @@ impl Ring {
             write(header, content)?;
             last_header = Some(header);
         }
-        if let (Some(state_digest), Some(last_header)) = (digest, last_header) {
-            let content =
-                wire::End { steps: end - first, state_digest, ..wire::End::default() }.encode_to_vec();
-            let first_ns = last_header.last_ns;
-            let header = BlockHeader { kind: Kind::End, steps: 0, first_step: end, first_ns, ..last_header };
-            write(header, &content)?;
+        if let Some(last) = last_header {
+            let last = BlockHeader { steps: 0, first_step: end, first_ns: last.last_ns, ..last };
+            match digest {
+                Some(state_digest) => {
+                    let content = wire::End { steps: end - first, state_digest, ..wire::End::default() };
+                    write(BlockHeader { kind: Kind::End, ..last }, &content.encode_to_vec())?;
+                }
+                None => write(BlockHeader { kind: Kind::Complete, ..last }, &[])?,
+            }
         }
         written.finish()?;
         Ok(end - first)

@@ -4,6 +4,7 @@ use dxgkrnl::{Effects, Input, Nanos};
 use prost::Message as _;
 use proto::trace as wire;
 
+use crate::FORMAT_VERSION;
 use crate::block::BlockHeader;
 use crate::compact::{self, Bytes, Context, DEADLINE, GPU_SIGNAL, GPU_WAIT, SIGNAL, WAIT};
 use crate::convert;
@@ -183,7 +184,11 @@ impl Steps {
                 }
                 Half::Unknown(kind)
             }
-            other => return Err(format!("a record of kind {other:#04x}, which format 3 does not have")),
+            other => {
+                return Err(format!(
+                    "a record of kind {other:#04x}, which format {FORMAT_VERSION} does not have"
+                ));
+            }
         }))
     }
 }

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
 
-use crate::{Kind, Lost, Reader, Record, TraceError, counted};
+use crate::{Kind, Lost, MissingOpenBlock, Reader, Record, TraceError, counted};
 
 /// Result of verifying a trace.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -28,8 +27,8 @@ pub struct Findings {
     pub skipped: u64,
     /// Whether it has its end. If not, it is still recorded, or its recorder was killed.
     pub ended: bool,
-    /// The file of the open block, if it is missing and must have had all steps.
-    pub missing_open_block: Option<PathBuf>,
+    /// The open block, if it is missing beside a trace without an end.
+    pub missing_open_block: Option<MissingOpenBlock>,
     /// The last step of the trace, if the recorded kernel did not return from it.
     pub unfinished: Option<u64>,
 }
@@ -52,7 +51,7 @@ pub fn verify(mut reader: Reader) -> Result<Findings, TraceError> {
         program: reader.header().program.clone(),
         bytes: reader.progress().1,
         out_of_place: reader.out_of_place(),
-        missing_open_block: reader.missing_open_block().map(Path::to_owned),
+        missing_open_block: reader.missing_open_block().cloned(),
         ..Findings::default()
     };
     for block in reader.blocks() {
@@ -76,24 +75,26 @@ pub fn verify(mut reader: Reader) -> Result<Findings, TraceError> {
     Ok(found)
 }
 
-/// Names the file that has the steps of a trace without any.
-pub(crate) fn write_missing(f: &mut fmt::Formatter<'_>, open: Option<&Path>) -> fmt::Result {
-    match open {
-        Some(open) => {
-            write!(
-                f,
-                "; it has no steps, because {} is missing beside it: copy it with the trace",
-                open.display()
-            )
+impl fmt::Display for MissingOpenBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        if self.had_all_steps {
+            write!(f, "it has no steps, because {path} is missing beside it: copy it with the trace")
+        } else {
+            write!(f, "the last steps may be missing: {path} is not beside it; copy it with the trace")
         }
-        None => Ok(()),
     }
 }
 
 impl fmt::Display for Findings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Findings { program, steps, bytes, snapshots, .. } = self;
-        write!(f, "{}: {}", if self.is_whole() { "whole" } else { "damaged" }, counted(*steps, "step"))?;
+        let state = match (self.is_whole(), &self.missing_open_block) {
+            (true, None) => "whole",
+            (true, Some(_)) => "perhaps incomplete",
+            (false, _) => "damaged",
+        };
+        write!(f, "{state}: {}", counted(*steps, "step"))?;
         if let Some((first, last)) = self.range {
             write!(f, ", #{first} to #{last}")?;
         }
@@ -123,7 +124,9 @@ impl fmt::Display for Findings {
         }
         if !self.ended {
             write!(f, "\n  not ended: it is still recorded, or its recorder was killed")?;
-            write_missing(f, self.missing_open_block.as_deref())?;
+            if let Some(missing) = &self.missing_open_block {
+                write!(f, "; {missing}")?;
+            }
         }
         Ok(())
     }

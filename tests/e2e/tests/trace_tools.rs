@@ -154,7 +154,8 @@ fn a_recording_is_shrunk_to_a_scenario_that_reproduces_the_failure() {
     let output = command(&["trace", "shrink"], &trace, &["--until", &until]);
     assert_eq!(stdout(&output).trim_end(), text.trim_end());
     let shrunk = json(&command(&["trace", "shrink"], &trace, &["--until", &until, "--json"]));
-    assert_eq!((&shrunk["kept"][0], &shrunk["scenario"]), (&"dead-end".into(), &text.into()));
+    assert_eq!(shrunk["scenario"], text, "{shrunk}");
+    assert!(shrunk["kept"][0].as_str().is_some_and(|kept| kept.ends_with(": dead-end")), "{shrunk}");
     assert!(shrunk["steps_left"].as_u64() < shrunk["steps"].as_u64(), "{shrunk}");
 
     // At the end all processes had ended, and nothing was stuck.

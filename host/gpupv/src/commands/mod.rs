@@ -34,8 +34,8 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "FILE", groups = ["recorded", "kept"])]
     pub record: Option<PathBuf>,
     /// Maximum size of the recording: SIZE as 4GiB, 500MiB or bytes, `half-of-free` of its file system at the start, or
-    /// `none`. The recording stops there, complete and with a note, at most one step over the limit. The daemon
-    /// continues without it
+    /// `none`. The recording stops 64 KiB below it, which leaves room for its index and its end, with the step that
+    /// reaches this. It is complete and has a note. The daemon continues without it
     #[arg(long, value_name = "SIZE", default_value_t = RecordMax::HalfOfFree, requires = "record")]
     pub record_max: RecordMax,
     /// How much of the recording a power failure may lose: `none` leaves it to the system, `block` loses at most the

@@ -208,14 +208,15 @@ fn shrink_all<M: Make>(make: &M, plan: &Plan, failures: &mut [Found]) {
             let found = next.lock().expect("no thread panics holding it").next();
             let Some(found) = found else { return };
             let program = program_of(plan, found.seed);
-            let mode = FailureMode::new(found.class, &found.what);
+            let mode = FailureMode::new(found.class, &found.what, &program);
             let mut failing_seed = found.seed;
             // A smaller program makes other choices: where the seed matters, a few seeds are tried.
             let mut still_fails = |candidate: &Program| {
                 for seed in (0..SHRINK_SEEDS).map(|more| found.seed.wrapping_add(more)) {
                     let mut choose = Counting { inner: chooser(seed), had_choice: false };
                     let ended = run_once(make, candidate, plan.planted, seed, &mut choose);
-                    if failure(&ended).map(FailureMode::of).as_ref() == Some(&mode) {
+                    let failed = failure(&ended).map(|failed| FailureMode::of(failed, candidate));
+                    if failed.as_ref() == Some(&mode) {
                         failing_seed = seed;
                         return Some(ended);
                     }

@@ -14,6 +14,7 @@ use drivers::Registry;
 use dxgkrnl::why;
 
 use super::repair::repair;
+use super::shrink_names::renamed;
 use super::{FailureMode, failure, shrink};
 use crate::choose::First;
 use crate::model::ModelWorld;
@@ -24,8 +25,10 @@ use crate::script::{parse, print};
 /// A failure of a recording that must be kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Kept {
-    /// A process waits at the end with this verdict: one of [`why::Verdict::NAMES`].
-    Waits(&'static str),
+    /// This wait is at the end.
+    Wait(StuckWait),
+    /// Any process waits at the end with this verdict: one of [`why::Verdict::NAMES`].
+    Verdict(&'static str),
     /// A note contains this text.
     Note(String),
     /// An invariant of the model is broken, or the kernel panics.
@@ -35,9 +38,56 @@ pub enum Kept {
 impl fmt::Display for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Kept::Waits(verdict) => f.write_str(verdict),
+            Kept::Wait(wait) => write!(f, "{wait}"),
+            Kept::Verdict(verdict) => f.write_str(verdict),
             Kept::Note(text) => write!(f, "note={text}"),
             Kept::Broken(mode) => f.write_str(mode.class.name()),
+        }
+    }
+}
+
+/// A wait at the end of a run, by the names of its program.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct StuckWait {
+    pub process: String,
+    /// One of [`why::Verdict::NAMES`].
+    pub verdict: &'static str,
+    /// Root of the wait: a fence and its value.
+    pub root: Option<(String, u64)>,
+}
+
+impl StuckWait {
+    pub(super) fn of(waiting: &Waiting, program: &Program) -> StuckWait {
+        let Waiting { process, verdict, root } = waiting;
+        StuckWait {
+            process: program.processes[process.index()].name.clone(),
+            verdict: verdict.name(),
+            root: root.map(|(fence, value)| (program.name(fence).to_owned(), value)),
+        }
+    }
+
+    /// The same wait in a copy of the program with other names.
+    fn renamed(&self, program: &Program, copy: &Program) -> Option<StuckWait> {
+        let process = program.processes.iter().position(|process| process.name == self.process)?;
+        let root = match &self.root {
+            Some((fence, value)) => {
+                let at = program.bindings.iter().position(|named| named.name == *fence)?;
+                Some((copy.bindings.get(at)?.name.clone(), *value))
+            }
+            None => None,
+        };
+        Some(StuckWait { process: copy.processes.get(process)?.name.clone(), verdict: self.verdict, root })
+    }
+}
+
+impl fmt::Display for StuckWait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let StuckWait { process, verdict, root } = self;
+        match root {
+            None => write!(f, "{process} waits at the end: {verdict}"),
+            Some((fence, value)) => {
+                write!(f, "{process} waits at the end for {fence} to reach {value}: {verdict}")
+            }
         }
     }
 }
@@ -53,7 +103,7 @@ impl std::str::FromStr for Kept {
     fn from_str(text: &str) -> Result<Kept, NothingToKeep> {
         let note = text.strip_prefix("note=").filter(|note| !note.is_empty());
         let verdict = why::Verdict::NAMES.into_iter().find(|name| *name == text);
-        let kept = note.map(|note| Kept::Note(note.to_owned())).or(verdict.map(Kept::Waits));
+        let kept = note.map(|note| Kept::Note(note.to_owned())).or(verdict.map(Kept::Verdict));
         kept.ok_or_else(|| NothingToKeep(text.to_owned()))
     }
 }
@@ -102,15 +152,15 @@ pub fn run_unchecked(program: &Program, drivers: &Registry, checked: bool) -> (E
     (ended, observed)
 }
 
-/// Returns the failures of a program without expectations: the broken invariant, or else each verdict of a stuck wait.
+/// Returns the failures of a program without expectations: the broken invariant, or else each stuck wait.
 pub fn wrong(program: &Program, drivers: &Registry) -> Vec<Kept> {
     let (ended, at_end) = run_unchecked(program, drivers, true);
     if let Some(failure) = failure(&ended) {
-        return vec![Kept::Broken(FailureMode::of(failure))];
+        return vec![Kept::Broken(FailureMode::of(failure, program))];
     }
     let mut wrong = Vec::new();
     for stuck in at_end.iter().flat_map(AtEnd::stuck) {
-        let kept = Kept::Waits(stuck.verdict.name());
+        let kept = Kept::Wait(StuckWait::of(stuck, program));
         if !wrong.contains(&kept) {
             wrong.push(kept);
         }
@@ -160,8 +210,20 @@ pub fn reduce(program: &Program, kept: &[Kept], drivers: &Registry) -> Result<Sm
     reducer.coarse();
     let coarse = reducer.best.clone();
     let small = shrink(&coarse, &mut |candidate: &Program| reducer.keeps(candidate));
-    let (program, text) = with_failures(&small, kept, drivers).ok_or(NotReduced::NotSaid)?;
+    let shown = with_usual_names(&small, kept, drivers).or_else(|| with_failures(&small, kept, drivers));
+    let (program, text) = shown.ok_or(NotReduced::NotSaid)?;
     Ok(Smallest { program, text, tried: reducer.tried })
+}
+
+/// As [`with_failures`], with conventional names. Shrinking keeps the names of a wait that must stay.
+fn with_usual_names(program: &Program, kept: &[Kept], drivers: &Registry) -> Option<(Program, String)> {
+    let copy = renamed(program);
+    let in_copy = |kept: &Kept| match kept {
+        Kept::Wait(wait) => wait.renamed(program, &copy).map(Kept::Wait),
+        Kept::Verdict(_) | Kept::Note(_) | Kept::Broken(_) => Some(kept.clone()),
+    };
+    let kept: Option<Vec<Kept>> = kept.iter().map(in_copy).collect();
+    with_failures(&copy, &kept?, drivers)
 }
 
 /// Returns the smallest scenario with this failure in the program's order, and not in the order of its lines; `None` if
@@ -179,10 +241,13 @@ pub(super) fn reduce_order(program: &Program, kept: &Kept, drivers: &Registry) -
 fn run_with_failures(program: &Program, kept: &[Kept], drivers: &Registry) -> Option<Ended> {
     let checked = kept.iter().any(|kept| matches!(kept, Kept::Broken(_)));
     let (ended, at_end) = run_unchecked(program, drivers, checked);
-    let failed = failure(&ended).map(FailureMode::of);
+    let failed = failure(&ended).map(|failed| FailureMode::of(failed, program));
     let happens = |kept: &Kept| match kept {
         Kept::Broken(mode) => failed.as_ref() == Some(mode),
-        Kept::Waits(verdict) => at_end.as_ref().is_some_and(|at_end| waits(at_end, verdict).is_some()),
+        Kept::Wait(wait) => at_end.as_ref().is_some_and(|at_end| find(at_end, wait, program).is_some()),
+        Kept::Verdict(verdict) => {
+            at_end.as_ref().is_some_and(|at_end| with_verdict(at_end, verdict).is_some())
+        }
         Kept::Note(text) => {
             at_end.as_ref().is_some_and(|at_end| at_end.notes.iter().any(|note| note.contains(text)))
         }
@@ -277,8 +342,13 @@ impl Reducer<'_> {
     }
 }
 
-/// Returns the process that waits with this verdict.
-fn waits<'a>(at_end: &'a AtEnd, verdict: &str) -> Option<&'a Waiting> {
+/// Returns this wait of a run of the program.
+fn find<'a>(at_end: &'a AtEnd, wait: &StuckWait, program: &Program) -> Option<&'a Waiting> {
+    at_end.waiting.iter().find(|waiting| StuckWait::of(waiting, program) == *wait)
+}
+
+/// Returns a wait with this verdict.
+fn with_verdict<'a>(at_end: &'a AtEnd, verdict: &str) -> Option<&'a Waiting> {
     let of = || at_end.waiting.iter().filter(|waiting| waiting.verdict.name() == verdict);
     of().find(|waiting| waiting.root.is_some()).or_else(|| of().next())
 }
@@ -288,12 +358,14 @@ fn waits<'a>(at_end: &'a AtEnd, verdict: &str) -> Option<&'a Waiting> {
 pub fn with_failures(program: &Program, kept: &[Kept], drivers: &Registry) -> Option<(Program, String)> {
     let (_, at_end) = run_unchecked(program, drivers, false);
     let mut last = Vec::new();
+    let why = |waiting: &Waiting| {
+        let Waiting { process, verdict, root } = *waiting;
+        Expectation::Why { process, verdict: verdict.name(), root }
+    };
     for kept in kept {
         match kept {
-            Kept::Waits(verdict) => {
-                let Waiting { process, root, .. } = *waits(at_end.as_ref()?, verdict)?;
-                last.push(Expectation::Why { process, verdict, root });
-            }
+            Kept::Wait(wait) => last.push(why(find(at_end.as_ref()?, wait, program)?)),
+            Kept::Verdict(verdict) => last.push(why(with_verdict(at_end.as_ref()?, verdict)?)),
             Kept::Note(text) => last.push(Expectation::Report { text: text.clone() }),
             Kept::Broken(_) => {}
         }
@@ -303,10 +375,10 @@ pub fn with_failures(program: &Program, kept: &[Kept], drivers: &Registry) -> Op
     let text = print(&extended);
     let read = parse(&text).ok()?.pop()?;
     let (ended, _) = run_unchecked(&read, drivers, true);
-    let broken = failure(&ended).map(FailureMode::of);
+    let broken = failure(&ended).map(|failed| FailureMode::of(failed, &read));
     let expected = kept.iter().find_map(|kept| match kept {
         Kept::Broken(mode) => Some(mode),
-        Kept::Waits(_) | Kept::Note(_) => None,
+        Kept::Wait(_) | Kept::Verdict(_) | Kept::Note(_) => None,
     });
     (broken.as_ref() == expected).then_some((read, text))
 }

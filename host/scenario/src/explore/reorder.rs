@@ -6,12 +6,12 @@ use std::fmt;
 use drivers::Registry;
 
 use super::orders::Orders;
-use super::recording::{Kept, expect_nothing, reduce_order, run_unchecked};
+use super::recording::{Kept, StuckWait, expect_nothing, reduce, reduce_order, run_unchecked};
 use super::{FailureMode, failure};
 use crate::choose::Random;
 use crate::from_trace::Converted;
 use crate::program::{Action, Binding, Expected, Program};
-use crate::run::{AtEnd, Ended, Waiting};
+use crate::run::{AtEnd, Ended, Failure, Waiting};
 use crate::script;
 use crate::script::words::write_status;
 
@@ -27,6 +27,8 @@ pub struct Budget {
 /// How an order differs from the recorded one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
+    /// It is the recorded order.
+    None,
     /// The first of these recorded steps was moved after the second.
     Race { first: usize, second: usize },
     /// Priorities of streams: the number of the draw.
@@ -37,7 +39,7 @@ pub enum Change {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Outcome {
     /// At the end, a process waits that does not wait in the recorded order.
-    Waits { process: String, verdict: &'static str, root: Option<(String, u64)> },
+    Waits(StuckWait),
     /// An invariant of the model is broken, or the kernel panics.
     Broken { what: String },
     /// Fences with other values: name, recorded, found.
@@ -48,12 +50,10 @@ impl Outcome {
     /// Whether both are of one kind, of which one example is enough: the same fences, whatever their values.
     fn is_like(&self, other: &Outcome) -> bool {
         match (self, other) {
-            (
-                Outcome::Waits { process, verdict, root },
-                Outcome::Waits { process: of, verdict: also, root: comes_to },
-            ) => {
-                let fence = |root: &Option<(String, u64)>| root.as_ref().map(|(fence, _)| fence.clone());
-                (process, verdict, fence(root)) == (of, also, fence(comes_to))
+            (Outcome::Waits(wait), Outcome::Waits(other)) => {
+                let fence = |wait: &StuckWait| wait.root.as_ref().map(|(fence, _)| fence.clone());
+                let key = |wait: &StuckWait| (wait.process.clone(), wait.verdict, fence(wait));
+                key(wait) == key(other)
             }
             (Outcome::OtherValues { fences }, Outcome::OtherValues { fences: others }) => {
                 let names = |fences: &[(String, u64, u64)]| -> Vec<String> {
@@ -74,12 +74,7 @@ impl Outcome {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Outcome::Waits { process, verdict, root: None } => {
-                write!(f, "{process} waits at the end: {verdict}")
-            }
-            Outcome::Waits { process, verdict, root: Some((fence, value)) } => {
-                write!(f, "{process} waits at the end for {fence} to reach {value}: {verdict}")
-            }
+            Outcome::Waits(wait) => write!(f, "{wait}"),
             Outcome::Broken { what } => f.write_str(what),
             Outcome::OtherValues { fences } => {
                 f.write_str("the final values differ:")?;
@@ -103,7 +98,8 @@ pub struct Found {
     pub answered: Option<String>,
     /// The program in that order.
     pub program: Program,
-    /// For a failure: the smallest scenario that has it in this order and not in the recorded one.
+    /// For a failure: the smallest scenario that has it in this order and not in the recorded one. For a failure of the
+    /// recorded order: the smallest one that has it.
     pub smallest: Option<String>,
 }
 
@@ -141,6 +137,7 @@ pub fn reorder(
         orders: 0,
         found: Vec::new(),
     };
+    explorer.check_recorded();
     // Some orders are drawn by priorities, which find failures that no single race shows.
     let of_races = if orders.races.is_empty() { 0 } else { budget.orders.div_ceil(2) };
     let mut random = Random::new(budget.seed);
@@ -194,6 +191,20 @@ struct Explorer<'a> {
 }
 
 impl Explorer<'_> {
+    /// Reports a broken invariant or a panic of the recorded order itself.
+    fn check_recorded(&mut self) {
+        let Some(broken) = failure(&self.as_recorded.0) else { return };
+        let kept = [Kept::Broken(FailureMode::of(broken, self.program))];
+        self.found.push(Found {
+            outcome: Outcome::Broken { what: broken.what.clone() },
+            change: Change::None,
+            orders: 1,
+            answered: self.answered(&self.as_recorded.0),
+            program: self.program.clone(),
+            smallest: reduce(self.program, &kept, self.drivers).ok().map(|smallest| smallest.text),
+        });
+    }
+
     fn run(&mut self, order: Vec<usize>, change: Change) {
         let mut program = self.program.clone();
         program.steps = order.iter().map(|at| self.program.steps[*at].clone()).collect();
@@ -224,7 +235,7 @@ impl Explorer<'_> {
         let origins = &self.converted.origins;
         match *change {
             Change::Race { first, second } => Change::Race { first: origins[first], second: origins[second] },
-            Change::Priorities { draw } => Change::Priorities { draw },
+            Change::None | Change::Priorities { .. } => change.clone(),
         }
     }
 
@@ -232,8 +243,9 @@ impl Explorer<'_> {
     fn outcomes(&self, ended: &Ended, at_end: Option<&AtEnd>) -> Vec<(Outcome, Option<Kept>)> {
         let (recorded, at_recorded_end) = &self.as_recorded;
         if let Some(broken) = failure(ended) {
-            let mode = FailureMode::of(broken);
-            let is_known = failure(recorded).map(FailureMode::of).as_ref() == Some(&mode);
+            let mode_of = |failed: &Failure| FailureMode::of(failed, self.program);
+            let mode = mode_of(broken);
+            let is_known = failure(recorded).map(mode_of).as_ref() == Some(&mode);
             let what = broken.what.clone();
             return if is_known {
                 Vec::new()
@@ -241,7 +253,10 @@ impl Explorer<'_> {
                 vec![(Outcome::Broken { what }, Some(Kept::Broken(mode)))]
             };
         }
-        let (Some(at_end), Some(before)) = (at_end, at_recorded_end) else { return Vec::new() };
+        let Some(at_end) = at_end else { return Vec::new() };
+        // A recorded order that fails has no end to compare with.
+        let none = AtEnd::default();
+        let before = at_recorded_end.as_ref().unwrap_or(&none);
         let is_known = |one: &Waiting| {
             before.lasting().any(|other| (other.process, other.root) == (one.process, one.root))
         };
@@ -256,10 +271,8 @@ impl Explorer<'_> {
     }
 
     fn waits(&self, waiting: &Waiting) -> (Outcome, Option<Kept>) {
-        let verdict = waiting.verdict.name();
-        let process = self.program.processes[waiting.process.index()].name.clone();
-        let root = waiting.root.map(|(fence, value)| (self.program.name(fence).to_owned(), value));
-        (Outcome::Waits { process, verdict, root }, Some(Kept::Waits(verdict)))
+        let wait = StuckWait::of(waiting, self.program);
+        (Outcome::Waits(wait.clone()), Some(Kept::Wait(wait)))
     }
 
     fn other_value(&self, (fence, before): (Binding, u64), at_end: &AtEnd) -> Option<(String, u64, u64)> {

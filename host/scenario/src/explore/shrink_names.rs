@@ -39,15 +39,17 @@ pub(super) fn finish(shrinker: &mut Shrinker<'_>) {
             shrinker.takes_act(position, |act| act.binding = None);
         }
     }
-    rename(shrinker);
+    let candidate = renamed(&shrinker.best);
+    shrinker.takes(candidate);
 }
 
 fn name(from: &[&str], at: usize) -> String {
     from.get(at).map_or_else(|| format!("{}{at}", from[0]), |name| (*name).into())
 }
 
-fn rename(shrinker: &mut Shrinker<'_>) {
-    let mut candidate: Program = shrinker.best.clone();
+/// Returns a copy of the program with conventional names.
+pub(super) fn renamed(program: &Program) -> Program {
+    let mut candidate = program.clone();
     for (at, vm) in candidate.vms.iter_mut().enumerate() {
         *vm = name(&VMS, at);
     }
@@ -74,7 +76,7 @@ fn rename(shrinker: &mut Shrinker<'_>) {
             false => name(names(kinds[at]), earlier),
         };
     }
-    shrinker.takes(candidate);
+    candidate
 }
 
 /// Makes the observed results the expected ones: for all calls, or else for those that can be expressed.

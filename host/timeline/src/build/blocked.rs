@@ -10,8 +10,26 @@ use crate::observe::Log;
 use crate::timeline::{Blocked, BlockedItem, FenceId, NONE, Reason, TrackKind, WaitKind};
 use crate::why_picture;
 
-/// Pending waits that are listed.
+/// Pending waits of each kind that are listed.
 const BLOCKED_MAX: usize = 10_000;
+
+/// The listed waits of one kind.
+#[derive(Default)]
+struct Listed {
+    waits: Vec<Blocked>,
+    left_out: u64,
+}
+
+impl Listed {
+    /// Adds a wait, or counts it as left out.
+    fn add(&mut self, wait: impl FnOnce() -> Blocked) {
+        if self.waits.len() < BLOCKED_MAX {
+            self.waits.push(wait());
+        } else {
+            self.left_out += 1;
+        }
+    }
+}
 
 /// Key that matches a pending wait with a waiter of `why`: the process, and the event or the queue's handle.
 type Identity = (u32, Option<u64>, u32);
@@ -19,45 +37,43 @@ type Identity = (u32, Option<u64>, u32);
 impl Builder {
     /// The pending waits: CPU waits from the kernel's state, queue waits from the tracked queues.
     pub(super) fn blocked(&mut self) -> Vec<Blocked> {
-        let mut blocked = Vec::new();
-        let mut left_out = 0;
+        let [mut of_cpu, mut of_queues, mut of_mutexes] = [(); 3].map(|()| Listed::default());
         let Builder { kernel, fences, queues, waits, names, .. } = self;
         kernel.pending_waits(&mut |wait| {
             let Some(event) = wait.event else { return };
-            if blocked.len() == BLOCKED_MAX {
-                left_out += 1;
-                return;
-            }
-            let items = wait.items().map(|item| BlockedItem {
-                fence: fences.of_object(item.object.into()).unwrap_or(NONE),
-                value: item.value,
-                current: item.current,
-                satisfied: item.satisfied,
-            });
-            let since = waits.pending.get(&(wait.process, event)).map(|wait| wait.begin);
-            blocked.push(Blocked {
-                track: names.process(wait.process),
-                event: Some(event.0),
-                since: since.unwrap_or_default(),
-                any: wait.any,
-                items: items.collect(),
-                keyed_mutex: None,
-                why: None,
+            of_cpu.add(|| {
+                let items = wait.items().map(|item| BlockedItem {
+                    fence: fences.of_object(item.object.into()).unwrap_or(NONE),
+                    value: item.value,
+                    current: item.current,
+                    satisfied: item.satisfied,
+                });
+                let since = waits.pending.get(&(wait.process, event)).map(|wait| wait.begin);
+                Blocked {
+                    track: names.process(wait.process),
+                    event: Some(event.0),
+                    since: since.unwrap_or_default(),
+                    any: wait.any,
+                    items: items.collect(),
+                    keyed_mutex: None,
+                    why: None,
+                }
             });
         });
-        for packet in queues.waiting().take(BLOCKED_MAX) {
+        for packet in queues.waiting() {
             let item = |&(fence, value): &(FenceId, u64)| {
                 let current = fences.fences.get(fence as usize).map_or(0, |fence| fence.value);
                 BlockedItem { fence, value, current, satisfied: current >= value }
             };
-            let items = packet.targets.iter().map(item).collect();
-            let (track, since) = (packet.queue, packet.begin);
-            let (event, keyed_mutex, why) = (None, None, None);
-            blocked.push(Blocked { track, event, since, any: false, items, keyed_mutex, why });
+            of_queues.add(|| {
+                let items = packet.targets.iter().map(item).collect();
+                let (track, since) = (packet.queue, packet.begin);
+                Blocked { track, event: None, since, any: false, items, keyed_mutex: None, why: None }
+            });
         }
         for ((_, event), wait) in &waits.pending {
             let WaitKind::KeyedMutex { mutex, key } = wait.kind else { continue };
-            blocked.push(Blocked {
+            of_mutexes.add(|| Blocked {
                 track: wait.process,
                 event: Some(event.0),
                 since: wait.begin,
@@ -67,6 +83,8 @@ impl Builder {
                 why: None,
             });
         }
+        let left_out = [&of_cpu, &of_queues, &of_mutexes].map(|listed| listed.left_out).iter().sum();
+        let mut blocked = [of_cpu.waits, of_queues.waits, of_mutexes.waits].concat();
         blocked.sort_by_key(|wait| (wait.since, wait.track));
         self.integrity.blocked_left_out = left_out;
         blocked

@@ -109,19 +109,29 @@ impl Session {
         other: ClientProcess,
         name: &str,
     ) -> (Handle, Handle) {
-        let flags = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
-        let fence = self.fence(owner, flags).object;
         let mut token = [0; 16];
         token.iter_mut().zip(name.bytes()).for_each(|(byte, letter)| *byte = letter);
+        let fence = self.share_fence(owner, name, token);
+        (fence, self.open_fence(other, token))
+    }
+
+    /// A fence that its process shares by an NT handle with this token.
+    pub fn share_fence(&mut self, owner: ClientProcess, name: &str, token: [u8; 16]) -> Handle {
+        let flags = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
+        let fence = self.fence(owner, flags).object;
         let token = ShareToken(token);
         let desired_access = d3dkmt::access::SYNC_OBJECT_ALL_ACCESS;
         let name = Some(name.to_owned());
         self.call(owner.process, Call::ShareObjects { objects: vec![fence], desired_access, name, token });
-        let flags = SyncObjectFlags::empty();
+        fence
+    }
+
+    pub fn open_fence(&mut self, other: ClientProcess, token: [u8; 16]) -> Handle {
+        let (flags, token) = (SyncObjectFlags::empty(), ShareToken(token));
         let open =
             Call::OpenSyncObject { device: other.device, token, flags, engine_affinity: 0, legacy: false };
         let Reply::SyncObject(opened) = self.call(other.process, open) else { panic!() };
-        (fence, opened.object)
+        opened.object
     }
 
     pub fn context(&mut self, guest: ClientProcess, node_ordinal: u32, flags: CreateContextFlags) -> Handle {

@@ -9,7 +9,8 @@ use dxgkrnl::{Config, Effects, Input, Kernel};
 use kmd::SimulatedMiniport;
 use session::Step;
 use trace::{
-    Player, PlayerStep, Reader, Record, Recorder, ReplayRange, Report, Verdict, replay_part, verify,
+    Player, PlayerStep, Reader, Record, Recorder, Recording, ReplayRange, Report, Verdict, replay_part,
+    verify,
 };
 
 const RING_BYTES: usize = 1 << 19;
@@ -109,6 +110,10 @@ fn tell_with_states(recorder: &mut Recorder, steps: &[Step], from: usize) -> u64
 }
 
 fn state_of(steps: &[Step]) -> Vec<u8> {
+    kernel_after(steps).save().unwrap()
+}
+
+fn kernel_after(steps: &[Step]) -> Kernel {
     let drivers = drivers::Drivers::new(&common::drivers(), &Config::default());
     let mut kernel = Kernel::new(Config::default(), drivers);
     let mut effects = Effects::default();
@@ -116,7 +121,7 @@ fn state_of(steps: &[Step]) -> Vec<u8> {
         effects.clear();
         kernel.handle(step.now, step.input.clone(), &mut effects);
     }
-    kernel.save().unwrap()
+    kernel
 }
 
 fn replay(path: &Path) -> Report {
@@ -139,6 +144,56 @@ fn a_dump_replays_from_its_first_snapshot_on() {
     let until = ReplayRange { from: None, until: Some("seq=5".parse().unwrap()) };
     let report = replay_part(&mut player, &until, &mut |_, _| {}).unwrap();
     assert_eq!((report.stopped, report.agrees()), (Some(40_001 - count), true), "{report}");
+    // A stop at a time keeps the snapshot before the first step.
+    let stop = format!("time={}", steps[39_800].now).parse().unwrap();
+    let first = steps.iter().position(|step| step.now >= steps[39_800].now).unwrap() as u64 + 1;
+    let mut player = Player::new(Reader::open(&path).unwrap(), &common::drivers()).unwrap();
+    let until = ReplayRange { from: None, until: Some(stop) };
+    let report = replay_part(&mut player, &until, &mut |_, _| {}).unwrap();
+    assert_eq!((report.stopped, report.agrees()), (Some(first), true), "{report}");
+    assert_eq!(report.steps, first + count - 40_001, "{report}");
+}
+
+#[test]
+fn a_time_to_stop_at_keeps_the_state_beside_a_continued_trace() {
+    let (steps, digest) = session::run(47, Config::default(), 600);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("segment.gvt");
+    continued(&path, &steps, 300, digest);
+    let stop = format!("time={}", steps[500].now).parse().unwrap();
+    let first = steps.iter().position(|step| step.now >= steps[500].now).unwrap() as u64 + 1;
+    let mut player = Player::new(Reader::open(&path).unwrap(), &common::drivers()).unwrap();
+    let until = ReplayRange { from: None, until: Some(stop) };
+    let report = replay_part(&mut player, &until, &mut |_, _| {}).unwrap();
+    assert_eq!((report.stopped, report.steps, report.agrees()), (Some(first), first - 301, true), "{report}");
+}
+
+#[test]
+fn a_packed_copy_has_the_state_beside_a_continued_trace() {
+    let (steps, digest) = session::run(48, Config::default(), 600);
+    let folder = tempfile::tempdir().unwrap();
+    let (path, packed) = (folder.path().join("segment.gvt"), folder.path().join("packed.gvt"));
+    continued(&path, &steps, 300, digest);
+    let sizes = trace::pack(&path, &packed).unwrap();
+    assert!(sizes.after < sizes.before, "{sizes:?}");
+    for path in [&path, &packed] {
+        let report = replay(path);
+        assert_eq!((report.verdict.clone(), report.steps), (Verdict::Identical { digest }, 300), "{report}");
+    }
+    assert!(verify(Reader::open(&packed).unwrap()).unwrap().is_whole());
+}
+
+/// Records the steps from this position on, with the state before them in a file beside.
+fn continued(path: &Path, steps: &[Step], from: usize, digest: u64) {
+    let recording = Recording { first_step: Some(from as u64 + 1), ..common::RECORDING };
+    let create = |path: &Path| Recorder::create_as(path, &Config::default(), "test 1.0", recording).unwrap();
+    let mut recorder = create(path);
+    record_steps(&mut recorder, &steps[from..], 0);
+    recorder.finish(digest).unwrap();
+    let mut beside = create(&trace::state_path(path));
+    let kernel = kernel_after(&steps[..from]);
+    beside.snapshot(&kernel.save().unwrap(), kernel.snapshot().digest()).unwrap();
+    beside.finish(0).unwrap();
 }
 
 #[test]
@@ -210,6 +265,31 @@ fn without_snapshots_the_last_steps_can_still_be_read() {
     let (first, last) = found.range.unwrap();
     assert!(found.is_whole() && first > 1 && last == 40_000, "{found}");
     assert!(found.bytes < (RING_BYTES + (80 << 10)) as u64, "{found}");
+}
+
+#[test]
+fn a_dump_replaces_an_older_trace_as_a_whole_and_none_that_is_being_recorded() {
+    let (steps, digest) = session::run(49, Config::default(), 200);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.gvt");
+    let mut flight = flight();
+    record_steps(&mut flight, &steps[..50], 0);
+    let mut recorder = common::recorder(&path, &Config::default());
+    record_steps(&mut recorder, &steps, 0);
+    recorder.flush().unwrap();
+    let error = flight.dump(&path, None).unwrap_err().to_string();
+    assert!(error.contains("is being recorded by another program"), "{error}");
+    recorder.finish(digest).unwrap();
+    assert!(replay(&path).agrees());
+    // A reader that has the old trace open still has all of it.
+    let old = Reader::open(&path).unwrap();
+    assert_eq!(flight.dump(&path, None).unwrap(), 50);
+    assert_eq!(verify(old).unwrap().steps, 200);
+    let found = verify(Reader::open(&path).unwrap()).unwrap();
+    assert!(found.to_string().starts_with("whole: 50 steps"), "{found}");
+    let names: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["t.gvt"]);
 }
 
 #[test]

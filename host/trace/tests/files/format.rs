@@ -242,7 +242,7 @@ fn records_that_make_no_sense_are_lost_whatever_their_checksum() {
         ([&process_gone[..], &[0xC4]].concat(), "an answer without a caller"),
         (vec![0x80, 0xFF], "it ends inside a record"),
         (vec![0x82, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x02], "too big for its field"),
-        (vec![0x85], "0x85, which format 3 does not have"),
+        (vec![0x85], "0x85, which format 4 does not have"),
         (delimited(0x41, &[0xFF]), "a step"),
         (vec![0x41, 5, 0], "it ends inside a record"),
         ([&process_gone[..], &delimited(0x77, b"?")].concat(), "kind 119, which this program does not know"),

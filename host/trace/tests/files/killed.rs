@@ -233,6 +233,39 @@ fn a_time_in_the_open_block_is_found() {
 }
 
 #[test]
+fn a_killed_trace_without_its_open_block_is_not_called_whole_and_its_packed_copy_is() {
+    let (steps, _) = session::run(37, Config::default(), 40);
+    let folder = tempfile::tempdir().unwrap();
+    let (path, packed) = (folder.path().join("t.gvt"), folder.path().join("packed.gvt"));
+    let mut recorder = common::recorder(&path, &Config::default());
+    for (at, step) in steps.iter().enumerate() {
+        if at == 30 {
+            recorder.flush().unwrap();
+        }
+        recorder.begin(step.now, &step.input).unwrap();
+        recorder.end(&step.effects).unwrap();
+    }
+    let killed = KilledTrace::of(&path);
+    trace::pack(&killed.trace(), &packed).unwrap();
+    std::fs::remove_file(open_block(&killed.trace())).unwrap();
+    let found = killed.findings();
+    assert!(found.is_whole() && found.steps == 30, "{found}");
+    let text = found.to_string();
+    let missing = "the last steps may be missing: ";
+    assert!(text.starts_with("perhaps incomplete: 30 steps") && text.contains(missing), "{text}");
+    let replayed = trace::replay(&killed.trace(), &common::drivers(), &mut |_, _| {}).unwrap().to_string();
+    assert!(replayed.starts_with("identical: 30 steps") && replayed.contains(missing), "{replayed}");
+    // The copy has the open block's steps, and is marked as complete.
+    let found = verify(Reader::open(&packed).unwrap()).unwrap();
+    assert!(found.to_string().starts_with("whole: 40 steps") && !found.ended, "{found}");
+    assert_eq!(found.skipped, 0);
+    // The copy of an incomplete trace is not.
+    let partial = folder.path().join("partial.gvt");
+    trace::pack(&killed.trace(), &partial).unwrap();
+    assert!(verify(Reader::open(&partial).unwrap()).unwrap().to_string().contains(missing));
+}
+
+#[test]
 fn a_recording_refuses_a_path_beside_which_a_killed_recording_left_steps() {
     let (steps, _) = session::run(36, Config::default(), 20);
     let folder = tempfile::tempdir().unwrap();
@@ -254,6 +287,7 @@ fn a_recording_refuses_a_path_beside_which_a_killed_recording_left_steps() {
     let replayed = trace::replay(&saved, &drivers::Registry::default(), &mut |_, _| {}).unwrap().to_string();
     assert!(replayed.contains("saved.gvt.open is missing beside it"), "{replayed}");
     std::fs::rename(open_block(&left), open_block(&saved)).unwrap();
+    assert!(verify(Reader::open(&saved).unwrap()).unwrap().to_string().starts_with("whole: 20 steps"));
     assert_eq!(verify(Reader::open(&saved).unwrap()).unwrap().steps, 20);
     record_again().unwrap();
 }

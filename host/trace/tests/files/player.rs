@@ -86,6 +86,28 @@ fn a_replay_begins_at_a_snapshot_and_ends_at_a_place() {
 }
 
 #[test]
+fn a_time_to_stop_at_keeps_the_snapshot_to_begin_with() {
+    let recorded = recorded(52, 1500, &[400, 900]);
+    let at = recorded.steps[1200].now;
+    let first = recorded.steps.iter().position(|step| step.now >= at).unwrap() as u64 + 1;
+    let part = ReplayRange { from: place("seq=1000"), until: place(&format!("time={at}")) };
+    let report = replay(&recorded.bytes, &part);
+    assert_eq!(
+        (report.from, report.stopped, report.steps),
+        (Some(901), Some(first), first - 901),
+        "{report}"
+    );
+    assert_eq!(report.verdict, Verdict::Identical { digest: recorded.digests[first as usize - 1] });
+    // Without a step in between, the report claims no comparison.
+    let report = replay(&recorded.bytes, &ReplayRange { from: None, until: place("time=0") });
+    let text = report.to_string();
+    assert!(
+        report.steps == 0 && text.starts_with("nothing was compared: no step is before the stop"),
+        "{text}"
+    );
+}
+
+#[test]
 fn it_stops_behind_the_step_with_which_something_comes_true() {
     let recorded = recorded(53, 3000, &[]);
     let woken = recorded.steps.iter().position(|step| !step.effects.events.is_empty()).unwrap();

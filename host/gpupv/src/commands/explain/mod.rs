@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use trace::{Player, PlayerStep, Reader};
 
 use crate::commands::trace::{FIGURES_ONLY, process_of};
-use crate::output::{OK, say};
+use crate::output::{OK, VERDICT_FAILED, say};
 use collect::{Log, Submission, WITNESSED};
 
 /// Maximum number of submissions that are shown.
@@ -69,13 +69,14 @@ impl ExplainArgs {
 }
 
 pub fn run(args: &ExplainArgs, drivers: &Registry) -> anyhow::Result<u8> {
-    let explained = explain(args, drivers)?;
+    let (explained, code) = explain(args, drivers)?;
     say(format_args!("{}", explained.trim_end()));
-    Ok(OK)
+    Ok(code)
 }
 
-/// Returns the text, or the JSON, of the chosen submissions.
-fn explain(args: &ExplainArgs, drivers: &Registry) -> anyhow::Result<String> {
+/// Returns the text, or the JSON, of the chosen submissions, and the exit code: 1 if the trace was not replayed to its
+/// end.
+fn explain(args: &ExplainArgs, drivers: &Registry) -> anyhow::Result<(String, u8)> {
     let log = Log::default();
     let shown = args.file.display();
     let mut head = [0; 4];
@@ -91,15 +92,18 @@ fn explain(args: &ExplainArgs, drivers: &Registry) -> anyhow::Result<String> {
         process = args.chosen_process(drivers)?;
         replay(args, drivers, &log)?
     };
+    let code = if note.is_empty() || head[..read] == *MAGIC { OK } else { VERDICT_FAILED };
     let all = log.submissions();
     let chosen: Vec<&Submission> = all.iter().filter(|one| args.chooses(process, one)).collect();
     if args.json {
         let value: Vec<Value> = chosen.iter().map(|one| as_json(one)).collect();
-        return Ok(json!({ "file": args.file, "note": note.trim_end(), "submissions": value }).to_string());
+        let value = json!({ "file": args.file, "note": note.trim_end(), "submissions": value });
+        return Ok((value.to_string(), code));
     }
     if chosen.is_empty() {
         let with_lists = all.iter().filter(|one| one.has_lists()).count();
-        return Ok(format!("{note}no submission matches the options; {with_lists} have command lists\n"));
+        let text = format!("{note}no submission matches the options; {with_lists} have command lists\n");
+        return Ok((text, code));
     }
     let texts: Vec<String> = chosen.iter().take(SHOWN_MAX).map(|one| submission_text::explain(one)).collect();
     let more = chosen.len().saturating_sub(SHOWN_MAX);
@@ -107,7 +111,7 @@ fn explain(args: &ExplainArgs, drivers: &Registry) -> anyhow::Result<String> {
         0 => String::new(),
         more => format!("\nand {more} more: choose with --process, --queue, --submission or --wrong\n"),
     };
-    Ok(format!("{note}{}{rest}", texts.join("\n")))
+    Ok((format!("{note}{}{rest}", texts.join("\n")), code))
 }
 
 /// Replays the trace over traced drivers. Returns a note if the replay stops early.
@@ -119,6 +123,7 @@ fn replay(args: &ExplainArgs, drivers: &Registry, log: &Log) -> anyhow::Result<S
         adapter.hazards = true;
     }
     let mut player = Player::observing(reader, &log.registry(drivers), config)?;
+    let mut note = String::new();
     loop {
         match player.play()? {
             PlayerStep::Over if !player.has_begun() => {
@@ -126,7 +131,7 @@ fn replay(args: &ExplainArgs, drivers: &Registry, log: &Log) -> anyhow::Result<S
                            with\n"
                     .into());
             }
-            PlayerStep::Over => return Ok(String::new()),
+            PlayerStep::Over => return Ok(note),
             PlayerStep::Lost(lost) if lost.loses_steps() => {
                 return Ok(format!(
                     "the trace is damaged; the steps after the damage are not shown: {lost}\n"
@@ -135,10 +140,8 @@ fn replay(args: &ExplainArgs, drivers: &Registry, log: &Log) -> anyhow::Result<S
             PlayerStep::Stopped(verdict) => {
                 return Ok(format!("{}\n", trace::explain(&mut player, verdict)?));
             }
-            PlayerStep::Step { .. }
-            | PlayerStep::Snapshot { .. }
-            | PlayerStep::Lost(_)
-            | PlayerStep::End { .. } => {}
+            PlayerStep::Lost(lost) => note = format!("the trace is damaged: {lost}\n"),
+            PlayerStep::Step { .. } | PlayerStep::Snapshot { .. } | PlayerStep::End { .. } => {}
         }
     }
 }

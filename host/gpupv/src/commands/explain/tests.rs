@@ -47,7 +47,9 @@ fn explained(bytes: &[u8], json: bool, wrong: bool) -> anyhow::Result<String> {
     std::fs::write(file.path(), bytes)?;
     let (process, queue, submission) = (None, None, None);
     let args = ExplainArgs { file: file.path().into(), process, queue, submission, wrong, json };
-    explain(&args, &Registry::default())
+    let (text, code) = explain(&args, &Registry::default())?;
+    assert_eq!(code, OK, "one command buffer has no trace to replay");
+    Ok(text)
 }
 
 #[test]
@@ -122,4 +124,36 @@ fn a_list_that_faults_or_hangs_says_so() {
         work(WorkKind::Dispatch, Kernel::Fill, 1, &[Use::range(1, A::UNORDERED_ACCESS, 1 << 40, 4)], 1000);
     let text = explained(&isa::encode(&[beyond]), false, false).unwrap();
     assert!(text.contains("page fault at 0x"), "{text}");
+}
+
+/// A trace of a process that submits nothing.
+fn trace(path: &std::path::Path) {
+    let config = dxgkrnl::Config::default();
+    let mut kernel =
+        dxgkrnl::Kernel::new(config.clone(), drivers::Drivers::new(&Registry::default(), &config));
+    let mut recorder = trace::Recorder::create(path, &config, "a test").unwrap();
+    for now in 1..100 {
+        let (input, mut effects) = (dxgkrnl::Input::Deadline, dxgkrnl::Effects::default());
+        recorder.begin(now, &input).unwrap();
+        kernel.handle(now, input, &mut effects);
+        recorder.end(&effects).unwrap();
+    }
+    recorder.finish(kernel.snapshot().digest()).unwrap();
+}
+
+#[test]
+fn the_exit_code_says_that_a_trace_is_damaged() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    trace(file.path());
+    let (process, queue, submission) = (None, None, None);
+    let args =
+        ExplainArgs { file: file.path().into(), process, queue, submission, wrong: false, json: false };
+    assert_eq!(explain(&args, &Registry::default()).unwrap().1, OK);
+    let mut bytes = std::fs::read(file.path()).unwrap();
+    let data = trace::Reader::open(file.path()).unwrap().blocks().find(|block| block.steps > 0).unwrap();
+    bytes[(data.offset + data.bytes - 1) as usize] ^= 1;
+    std::fs::write(file.path(), bytes).unwrap();
+    let (text, code) = explain(&args, &Registry::default()).unwrap();
+    assert_eq!(code, VERDICT_FAILED, "{text}");
+    assert!(text.contains("the trace is damaged"), "{text}");
 }

@@ -15,6 +15,9 @@ use crate::commands::scenario::report_file::{Content, ReportFile, Sink};
 use crate::commands::scenario::result_files::{ResultFiles, Sinks};
 use crate::output::{OK, VERDICT_FAILED, say};
 
+/// Ranges of missing shards that are listed.
+const LISTED_MAX: usize = 20;
+
 /// Arguments of `gpupv scenario merge`.
 #[derive(Args, Debug)]
 pub struct MergeArgs {
@@ -90,14 +93,16 @@ fn refuse_missing(shards: &[Shard]) -> anyhow::Result<()> {
         return Ok(());
     }
     let found: BTreeSet<u64> = shards.iter().map(|shard| shard.part).collect();
-    if found.len() as u64 == parts {
+    let missing = Shard::missing(&found, parts);
+    if missing.is_empty() {
         return Ok(());
     }
-    let missing: Vec<u64> = (0..parts).filter(|part| !found.contains(part)).collect();
+    let count: u64 = missing.iter().map(|(first, last)| last - first + 1).sum();
+    let listed = &missing[..missing.len().min(LISTED_MAX)];
+    let more = if listed.len() < missing.len() { ",.." } else { "" };
     bail!(
-        "{} of {parts} shards are missing: {}. Run each again with --shard K/{parts}, and add its report",
-        missing.len(),
-        Shard::list(&missing)
+        "{count} of {parts} shards are missing: {}{more}. Run each again with --shard K/{parts}, and add its report",
+        Shard::list(listed)
     )
 }
 

@@ -1,5 +1,6 @@
 //! Ranges of seeds and shards of them, as written on the command line.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::str::FromStr;
 
@@ -30,14 +31,26 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// Returns the numbers of shards, in order, as Slurm writes them: `3,5-9`.
-    pub fn list(parts: &[u64]) -> String {
-        let ranges = parts.chunk_by(|one, next| one + 1 == *next).map(|range| match range {
-            [first, .., last] => format!("{first}-{last}"),
-            [one] => one.to_string(),
-            [] => String::new(),
-        });
-        ranges.collect::<Vec<_>>().join(",")
+    /// Returns the first and the last number of each range of shards that were not found, in order. The number of shards
+    /// may be a mistyped one, so the shards themselves are not listed.
+    pub fn missing(found: &BTreeSet<u64>, parts: u64) -> Vec<(u64, u64)> {
+        let mut ranges = Vec::new();
+        let mut next = 0;
+        for part in found.iter().copied().filter(|part| *part < parts).chain([parts]) {
+            if next < part {
+                ranges.push((next, part - 1));
+            }
+            next = part.saturating_add(1);
+        }
+        ranges
+    }
+
+    /// Returns ranges of shards as Slurm writes them: `3,5-9`.
+    pub fn list(ranges: &[(u64, u64)]) -> String {
+        let text = |(first, last): &(u64, u64)| {
+            if first == last { first.to_string() } else { format!("{first}-{last}") }
+        };
+        ranges.iter().map(text).collect::<Vec<_>>().join(",")
     }
 }
 
@@ -82,7 +95,11 @@ mod tests {
 
     #[test]
     fn shards_are_listed_as_slurm_writes_them() {
-        assert_eq!(Shard::list(&[0, 3, 5, 6, 7, 9, 10]), "0,3,5-7,9-10");
+        let missing = |found: &[u64], parts| Shard::missing(&found.iter().copied().collect(), parts);
+        assert_eq!(Shard::list(&missing(&[1, 2, 4, 8], 11)), "0,3,5-7,9-10");
+        assert_eq!(missing(&[0, 1, 2], 3), []);
+        // A mistyped number of shards is no list of billions.
+        assert_eq!(missing(&[0, 2], 4_000_000_000_000), [(1, 1), (3, 3_999_999_999_999)]);
     }
 
     #[test]

@@ -73,6 +73,7 @@ fn change_in_words(recorded: &Recorded, change: &Change) -> String {
         format!("#{} {input}", step + 1)
     };
     match *change {
+        Change::None => "in the recorded order".into(),
         Change::Race { first, second } => format!("if {}\n  comes after {}", line(first), line(second)),
         Change::Priorities { draw } => format!("in an order by priorities, draw {draw}"),
     }
@@ -113,11 +114,12 @@ fn print_result(args: &ReorderArgs, recorded: &Recorded, reordered: &Reordered) 
 fn to_json(args: &ReorderArgs, recorded: &Recorded, reordered: &Reordered) -> Value {
     let one = |found: &Found| {
         let change = match found.change {
+            Change::None => Value::Null,
             Change::Race { first, second } => json!({ "step": first + 1, "behind": second + 1 }),
             Change::Priorities { draw } => json!({ "draw": draw }),
         };
         let kind = match found.outcome {
-            Outcome::Waits { .. } => "waits",
+            Outcome::Waits(_) => "waits",
             Outcome::Broken { .. } => "broken",
             Outcome::OtherValues { .. } => "other-values",
         };

@@ -1,6 +1,6 @@
 //! `gpupv trace show`: shows steps as lanes of text.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
@@ -8,10 +8,10 @@ use clap::Args;
 use drivers::Registry;
 use timeline::lanes::{self, Selection};
 use timeline::{Timeline, vmbus};
-use trace::Reader;
+use trace::{Reader, Record};
 
 use super::{process_of, timeline_of};
-use crate::output::say;
+use crate::output::{OK, VERDICT_FAILED, say};
 
 /// Arguments of `gpupv trace show`.
 #[derive(Args, Debug)]
@@ -48,6 +48,14 @@ pub struct ShowArgs {
 }
 
 pub fn run(args: &ShowArgs, drivers: &Registry) -> anyhow::Result<u8> {
+    if args.full
+        && !args.vmbus
+        && let Some(records) = records_without_state(args)?
+    {
+        records.iter().for_each(|record| say(format_args!("{record}")));
+        let is_damaged = records.iter().any(|record| matches!(record, Record::Lost(_)));
+        return Ok(if is_damaged { VERDICT_FAILED } else { OK });
+    }
     let (timeline, code) = timeline_of(&args.trace, drivers, &timeline::Options::default())?;
     let selection = selection(args, &timeline)?;
     let no_selection = || {
@@ -60,6 +68,41 @@ pub fn run(args: &ShowArgs, drivers: &Registry) -> anyhow::Result<u8> {
         say(format_args!("{}", text.trim_end()));
     }
     Ok(code)
+}
+
+/// The chosen records of a trace without a state to replay from, which can be listed all the same, by their numbers. `None`
+/// if it has a state, or if the choice needs a replay.
+fn records_without_state(args: &ShowArgs) -> anyhow::Result<Option<VecDeque<Record>>> {
+    let reader = Reader::open(&args.trace)?;
+    let needs_replay = args.wait.is_some() || args.fence.is_some() || args.process.is_some();
+    if reader.header().first_step <= 1 || needs_replay {
+        return Ok(None);
+    }
+    let most = args.last.unwrap_or(60);
+    let mut chosen = VecDeque::new();
+    let mut is_first = true;
+    for record in reader {
+        let record = record?;
+        match &record {
+            Record::Step { .. } | Record::Lost(_) => {}
+            Record::Snapshot { .. } if is_first => return Ok(None),
+            Record::Snapshot { .. } | Record::Times(_) | Record::Unknown { .. } | Record::End { .. } => {
+                continue;
+            }
+        }
+        is_first = false;
+        match args.around {
+            Some(around) if record.sequence().abs_diff(around) > args.steps => {}
+            Some(_) => chosen.push_back(record),
+            None => {
+                chosen.push_back(record);
+                if chosen.len() > most {
+                    chosen.pop_front();
+                }
+            }
+        }
+    }
+    Ok(Some(chosen))
 }
 
 fn print_records(args: &ShowArgs, timeline: &Timeline, steps: &BTreeSet<u64>) -> anyhow::Result<()> {
@@ -123,5 +166,56 @@ fn fence_of(text: &str, timeline: &Timeline) -> anyhow::Result<u32> {
             bail!("the trace has no F{fence}: it has F0 to F{}", timeline.fences.len().saturating_sub(1))
         }
         Err(_) => bail!("{text:?} is no fence: write it like F3, or as a handle, like p2:0x40000080"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use dxgkrnl::{Config, Effects, FenceStore, Input, ProcessId};
+    use trace::{Recorder, Recording};
+
+    use super::*;
+
+    fn args(trace: &Path) -> ShowArgs {
+        ShowArgs {
+            trace: trace.into(),
+            around: None,
+            wait: None,
+            fence: None,
+            process: None,
+            last: None,
+            steps: 10,
+            width: 120,
+            full: true,
+            vmbus: false,
+        }
+    }
+
+    #[test]
+    fn steps_without_a_state_to_replay_from_are_listed_in_full() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.gvt");
+        let recording = Recording { first_step: Some(101), ..Recording::default() };
+        let mut recorder = Recorder::create_as(&path, &Config::default(), "a test", recording).unwrap();
+        for now in 1..=200 {
+            // A kernel without the state of step 101 would not store this.
+            let mut effects = Effects::default();
+            effects.stores.push(FenceStore { process: ProcessId(7), slot: 3, value: now });
+            recorder.begin(now, &Input::Deadline).unwrap();
+            recorder.end(&effects).unwrap();
+        }
+        recorder.finish(0).unwrap();
+        assert_eq!(run(&args(&path), &Registry::default()).unwrap(), OK);
+        let listed = |args: &ShowArgs| {
+            let records = records_without_state(args).unwrap()?;
+            Some(records.iter().map(Record::sequence).collect::<Vec<u64>>())
+        };
+        assert_eq!(listed(&args(&path)), Some((241..=300).collect()));
+        let around = ShowArgs { around: Some(150), steps: 2, ..args(&path) };
+        assert_eq!(listed(&around), Some((148..=152).collect()));
+        // Which steps name a fence is known from a replay only.
+        assert_eq!(listed(&ShowArgs { fence: Some("F0".into()), ..args(&path) }), None);
     }
 }

@@ -17,10 +17,11 @@ use crate::output::{OK, Steps, VERDICT_FAILED, complain, say};
 /// Arguments of `gpupv trace shrink`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Without --keep, the waits that are stuck at the end must stay, or the broken law. A wait that \
-                        was stuck and then killed is not stuck at the end: use --until. The scenario ends with what it \
-                        shows, as `expect why p dead-end F>=4`, and passes on every backend for as long as that happens. \
-                        Exit codes: 0 it is found, 1 it is found but the trace is damaged, 2 an error."
+    after_help = "Without --keep, the first wait that is stuck at the end must stay, or the broken law. With it, any \
+                        wait with this verdict counts. A wait that was stuck and then killed is not stuck at the end: \
+                        use --until. The scenario ends with what it shows, as `expect why p dead-end F>=4`, and passes \
+                        on every backend for as long as that happens. Exit codes: 0 it is found, 1 it is found but the \
+                        trace is damaged, 2 an error."
 )]
 pub struct ShrinkArgs {
     /// The trace file (.gvt), from its first step on
@@ -86,8 +87,24 @@ fn failures_to_keep(
             args.trace.display()
         );
     }
+    let verdict = |kept: &Kept| match kept {
+        Kept::Wait(wait) => Some(wait.verdict),
+        Kept::Verdict(_) | Kept::Note(_) | Kept::Broken(_) => None,
+    };
+    let first = verdict(&wrong[0]);
+    if wrong.len() > 1 {
+        complain(format_args!(
+            "{} waits are stuck at the end of the trace; it is shrunk to the first: {}",
+            wrong.len(),
+            wrong[0]
+        ));
+    }
     for other in &wrong[1..] {
-        complain(format_args!("the trace also shows {other}: --keep {other} shrinks to that"));
+        let hint = match verdict(other).filter(|verdict| Some(*verdict) != first) {
+            Some(verdict) => format!("; --keep {verdict} shrinks to a wait with that verdict"),
+            None => String::new(),
+        };
+        complain(format_args!("the trace also shows {other}{hint}"));
     }
     wrong.truncate(1);
     Ok(wrong)

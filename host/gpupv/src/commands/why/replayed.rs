@@ -161,9 +161,8 @@ fn to_the_end(player: &mut Player) -> anyhow::Result<Upto> {
             }
             PlayerStep::End { .. } => return Ok(Upto::of(player, true, cut)),
             PlayerStep::Over => {
-                let missing = player.reader().missing_open_block().map_or_else(String::new, |open| {
-                    format!(", and no steps, because {} is missing beside it", open.display())
-                });
+                let missing = player.reader().missing_open_block();
+                let missing = missing.map_or_else(String::new, |missing| format!("; {missing}"));
                 let killed =
                     || format!("the trace has no end record, as after a kill of the daemon{missing}");
                 return Ok(Upto::of(player, true, cut.or_else(|| Some(killed()))));

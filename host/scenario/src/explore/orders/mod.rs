@@ -15,6 +15,7 @@
 //! the lowest.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use d3dkmt::CallOf;
 
@@ -30,8 +31,9 @@ pub(super) struct Orders {
     position: Vec<u32>,
     /// The steps that each step directly depends on.
     behind: Vec<Vec<usize>>,
-    /// Vector clock of each step: the number of steps of each stream that it is after, itself included.
-    clock: Vec<Vec<u32>>,
+    /// Vector clock of each step: the number of steps of each other stream that it is after. Steps of a stream share it
+    /// as long as they depend on nothing new, so memory does not grow with steps times streams.
+    clock: Vec<Rc<Vec<u32>>>,
     /// Racing pairs, the first step first.
     pub races: Vec<(usize, usize)>,
 }
@@ -92,21 +94,34 @@ impl Orders {
     }
 
     fn push(&mut self, stream: usize, behind: Vec<usize>) {
-        let mut clock = vec![0; self.streams];
-        for before in &behind {
-            for (own, other) in clock.iter_mut().zip(&self.clock[*before]) {
-                *own = (*own).max(*other);
+        let of_stream = behind.iter().copied().filter(|before| self.stream[*before] == stream);
+        let last = of_stream.max_by_key(|before| self.position[*before]);
+        let mut clock =
+            last.map_or_else(|| Rc::new(vec![0; self.streams]), |last| Rc::clone(&self.clock[last]));
+        for before in behind.iter().copied().filter(|before| self.stream[*before] != stream) {
+            let (other, count) = (self.stream[before], self.position[before] + 1);
+            if clock[other] < count {
+                Rc::make_mut(&mut clock)[other] = count;
+            }
+            if clock.iter().zip(self.clock[before].iter()).any(|(own, other)| own < other) {
+                let others = Rc::clone(&self.clock[before]);
+                let pairs = Rc::make_mut(&mut clock).iter_mut().zip(others.iter());
+                pairs.for_each(|(own, other)| *own = (*own).max(*other));
             }
         }
-        self.position.push(clock[stream]);
-        clock[stream] += 1;
+        // After a pause of its VM, a step depends on the steps of its stream through the pause only.
+        let of_last = last.map_or(0, |last| self.position[last] + 1);
+        self.position.push(of_last.max(clock[stream]));
         self.stream.push(stream);
         self.behind.push(behind);
         self.clock.push(clock);
     }
 
-    /// Whether the first step is always before the second.
+    /// Whether the first step is always before the second, or is the second.
     fn is_before(&self, first: usize, second: usize) -> bool {
+        if self.stream[first] == self.stream[second] {
+            return self.position[first] <= self.position[second];
+        }
         self.clock[second][self.stream[first]] > self.position[first]
     }
 

@@ -1,3 +1,6 @@
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
 use dxgkrnl::Config;
 
 use super::Orders;
@@ -35,4 +38,41 @@ fn every_order_keeps_what_must_be_kept_and_is_another_one() {
         }
     }
     assert!(races > 20 && draws > 100, "{races} races, {draws} draws");
+}
+
+#[test]
+fn clocks_have_the_order_that_follows_from_the_dependencies() {
+    for seed in 0..100 {
+        let program = random(seed);
+        let orders = Orders::new(&program, &[]);
+        let steps = orders.stream.len();
+        // By definition: a step is before another if that depends on it, directly or through others.
+        let mut before = vec![vec![false; steps]; steps];
+        for step in 0..steps {
+            before[step][step] = true;
+            for behind in orders.behind[step].clone() {
+                let theirs = before[behind].clone();
+                before[step].iter_mut().zip(theirs).for_each(|(own, other)| *own |= other);
+            }
+        }
+        for (second, before) in before.iter().enumerate() {
+            for (first, is_before) in before.iter().enumerate() {
+                assert_eq!(orders.is_before(first, second), *is_before, "seed {seed}: {first}, {second}");
+            }
+        }
+    }
+}
+
+#[test]
+fn steps_that_depend_on_nothing_new_share_a_clock() {
+    let mut text = String::from("scenario \"s\"\n");
+    let names: Vec<String> = (0..50).map(|process| format!("p{process}")).collect();
+    names.iter().for_each(|name| text += &format!("process {name}\n{name}  D{name} = device -> ok\n"));
+    for _ in 0..20 {
+        names.iter().for_each(|name| text += &format!("{name}  device_state D{name} -> ok\n"));
+    }
+    let program = crate::script::parse(&text).unwrap().remove(0);
+    let orders = Orders::new(&program, &[]);
+    let clocks: BTreeSet<_> = orders.clock.iter().map(Rc::as_ptr).collect();
+    assert!(orders.clock.len() >= 1000 && clocks.len() <= 50, "{} clocks", clocks.len());
 }
