@@ -120,7 +120,19 @@ static void statuses(void)
     D3DKMT_CREATESYNCHRONIZATIONOBJECT2 fence = {.hDevice = lost};
     fence.Info.Type = D3DDDI_MONITORED_FENCE;
     EXPECT_ERRNO(dxg(CODE(3, 96, 0x10), &fence), ENODEV);
+    /* The driver looks at the device before its own checks. */
+    fence.Info.Flags.Value = 1; /* Shared alone */
+    EXPECT_ERRNO(dxg(CODE(3, 96, 0x10), &fence), ENODEV);
+    D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2 of_lost = {.hNtHandle = (HANDLE)99999, .hDevice = lost};
+    EXPECT_ERRNO(dxg(CODE(3, 88, 0x40), &of_lost), ENODEV);
     destroy_device(lost);
+
+    /* A failure keeps its errno where the struct cannot be written back. */
+    D3DKMT_CREATEDEVICE *read_only = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    *read_only = (D3DKMT_CREATEDEVICE){.hAdapter = 0x1eadbe00};
+    CHECK(mprotect(read_only, PAGE, PROT_READ) == 0, "mprotect");
+    EXPECT_ERRNO(dxg(CODE(3, sizeof *read_only, 0x02), read_only), EINVAL);
+    munmap(read_only, PAGE);
     printf("statuses: errno and back\n");
 }
 
@@ -154,6 +166,13 @@ static void checks(void)
     opening.hNtHandle = (HANDLE)99999;
     EXPECT_ERRNO(dxg(CODE(3, 88, 0x40), &opening), EINVAL);
     close((int)(intptr_t)shared);
+
+    /* A descriptor of another kind than the one to open. */
+    D3DKMT_CREATESYNCFILE sync_file = {.hDevice = device, .hMonitoredFence = fence.handle, .FenceValue = 1};
+    EXPECT(D3DKMTCreateSyncFile(&sync_file), STATUS_SUCCESS);
+    opening.hNtHandle = (HANDLE)(uintptr_t)sync_file.hSyncFile;
+    EXPECT_ERRNO(dxg(CODE(3, 88, 0x40), &opening), EINVAL);
+    close((int)(intptr_t)opening.hNtHandle);
     EXPECT(destroy_object(fence.handle), STATUS_SUCCESS);
 
     /* The driver translates handles itself, whatever they are. */

@@ -7,9 +7,10 @@ use abi::types::{
     D3DDDI_CPU_NOTIFICATION, D3DDDI_DRIVERESCAPETYPE_TRANSLATEALLOCATIONHANDLE,
     D3DDDI_DRIVERESCAPETYPE_TRANSLATERESOURCEHANDLE, D3DDDI_MONITORED_FENCE, D3DDDI_PERIODIC_MONITORED_FENCE,
     D3DDDI_SYNC_OBJECT_ALL_ACCESS, D3DKMT_CLOSEADAPTER, D3DKMT_CREATESYNCHRONIZATIONOBJECT2,
-    D3DKMT_DEVICESTATE_EXECUTION, D3DKMT_DRIVER_DESCRIPTION, D3DKMT_ESCAPE, D3DKMT_ESCAPE_DRIVERPRIVATE,
-    D3DKMT_GETDEVICESTATE, D3DKMT_HANDLE, D3DKMT_QUERYADAPTERINFO,
-    D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU, DWORD, HANDLE, NTSTATUS, OBJECT_ATTRIBUTES, UINT,
+    D3DKMT_DEVICEEXECUTION_ACTIVE, D3DKMT_DEVICESTATE_EXECUTION, D3DKMT_DRIVER_DESCRIPTION, D3DKMT_ESCAPE,
+    D3DKMT_ESCAPE_DRIVERPRIVATE, D3DKMT_GETDEVICESTATE, D3DKMT_HANDLE, D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2,
+    D3DKMT_QUERYADAPTERINFO, D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU, DWORD, HANDLE, NTSTATUS,
+    OBJECT_ATTRIBUTES, UINT,
 };
 use d3dkmt::query::kind::DRIVER_DESCRIPTION;
 use d3dkmt::{EscapeFlags, NtStatus};
@@ -97,7 +98,8 @@ pub fn create_synchronization_object(
     arguments: &mut D3DKMT_CREATESYNCHRONIZATIONOBJECT2,
     function: &Function<D3DKMT_CREATESYNCHRONIZATIONOBJECT2>,
 ) -> Answer {
-    checks::create_synchronization_object(arguments)?;
+    checks::create_synchronization_object(arguments)
+        .map_err(|errno| unless_lost(arguments.hDevice, errno))?;
     let object_type = arguments.Info.Type;
     let status = function.status(arguments)?;
     if status.is_success() {
@@ -114,15 +116,41 @@ pub fn create_synchronization_object(
     answer(status)
 }
 
+/// `LX_DXOPENSYNCOBJECTFROMNTHANDLE2`. The driver itself knows a descriptor of another kind.
+pub fn open_sync_object(
+    arguments: &mut D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2,
+    function: &Function<D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2>,
+) -> Answer {
+    let device = arguments.hDevice;
+    checks::open_sync_object(arguments).map_err(|errno| unless_lost(device, errno))?;
+    match function.call(arguments) {
+        Err(Errno::PROTOTYPE) => Err(Errno::INVAL),
+        other => other,
+    }
+}
+
+/// The errno of a failed check of the driver, which looks at the device first: ENODEV for a lost one.
+fn unless_lost(device: D3DKMT_HANDLE, errno: Errno) -> Errno {
+    match execution_state(device) {
+        Some(state) if state != D3DKMT_DEVICEEXECUTION_ACTIVE => Errno::NODEV,
+        _ => errno,
+    }
+}
+
 /// Whether the host refuses, and not the driver, which knows devices and whether they are lost.
 fn is_from_host(status: NtStatus, device: D3DKMT_HANDLE) -> bool {
+    status != NtStatus::DEVICE_REMOVED && execution_state(device).is_some()
+}
+
+/// The state of a device; `None` for what is no device.
+fn execution_state(device: D3DKMT_HANDLE) -> Option<UINT> {
     // SAFETY: the function takes this struct.
     static DEVICE_STATE: Function<D3DKMT_GETDEVICESTATE> =
         unsafe { Function::named(c"D3DKMTGetDeviceState") };
     let mut state: D3DKMT_GETDEVICESTATE = abi::zeroed();
     (state.hDevice, state.StateType) = (device, D3DKMT_DEVICESTATE_EXECUTION);
-    status != NtStatus::DEVICE_REMOVED
-        && DEVICE_STATE.status(&mut state).is_ok_and(|status| status.is_success())
+    DEVICE_STATE.status(&mut state).ok().filter(|status| status.is_success())?;
+    Some(state.state)
 }
 
 /// `LX_DXWAITFORSYNCHRONIZATIONOBJECTFROMCPU`. A blocking wait sleeps in a system call that signals interrupt: it is

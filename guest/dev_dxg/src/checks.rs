@@ -158,16 +158,12 @@ pub fn wait_to_hw_queue(
 }
 
 /// An NT handle is a descriptor of a shared object.
-pub fn open_sync_object(
-    arguments: &mut D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2,
-    function: &Function<D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2>,
-) -> Answer {
+pub fn open_sync_object(arguments: &D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2) -> Check {
     require(arguments.hDevice != 0)?;
     let number = i32::try_from(arguments.hNtHandle).ok().filter(|number| *number >= 0).ok_or(Errno::INVAL)?;
     // SAFETY: borrowed for one check, which answers `None` for a number that is not open.
     let handle = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
-    require(nt_handle::token_of(handle).is_some())?;
-    function.call(arguments)
+    require(nt_handle::token_of(handle).is_some())
 }
 
 /// A shared object must be shared by NT handles (C07). The event of a CPU notification must be one.

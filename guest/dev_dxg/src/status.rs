@@ -18,10 +18,12 @@ impl Errno {
     pub const EXIST: Errno = Errno(libc::EEXIST);
     pub const INVAL: Errno = Errno(libc::EINVAL);
     pub const NFILE: Errno = Errno(libc::ENFILE);
+    pub const NODEV: Errno = Errno(libc::ENODEV);
     pub const NOENT: Errno = Errno(libc::ENOENT);
     pub const NOMEM: Errno = Errno(libc::ENOMEM);
     pub const NOTDIR: Errno = Errno(libc::ENOTDIR);
     pub const NOTTY: Errno = Errno(libc::ENOTTY);
+    pub const PROTOTYPE: Errno = Errno(libc::EPROTOTYPE);
     pub const TIMEDOUT: Errno = Errno(libc::ETIMEDOUT);
 
     /// Memory of the caller that cannot be read or written. Older drivers answered EINVAL.

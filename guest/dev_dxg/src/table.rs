@@ -70,7 +70,11 @@ fn with_copy<T: Plain>(argument: *mut c_void, mode: Mode, call: impl FnOnce(&mut
     let mut arguments = memory::read::<T>(argument)?;
     let answer = call(&mut arguments);
     if mode == Mode::InOut {
-        memory::write(argument, &arguments)?;
+        let written = memory::write(argument, &arguments);
+        // A failure keeps its errno: the driver copies out last.
+        if answer.is_ok() {
+            written?;
+        }
     }
     answer
 }
@@ -204,7 +208,7 @@ ioctls! {
     0x3E LX_DXENUMADAPTERS3(inout D3DKMT_ENUMADAPTERS3) = D3DKMTEnumAdapters3, by checks::enum_adapters3;
     0x3F LX_DXSHAREOBJECTS(in calls::ShareObjects) = D3DKMTShareObjects, by calls::share_objects;
     0x40 LX_DXOPENSYNCOBJECTFROMNTHANDLE2(inout D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2)
-        = D3DKMTOpenSyncObjectFromNtHandle2, by checks::open_sync_object;
+        = D3DKMTOpenSyncObjectFromNtHandle2, by calls::open_sync_object;
     0x41 LX_DXQUERYRESOURCEINFOFROMNTHANDLE(inout D3DKMT_QUERYRESOURCEINFOFROMNTHANDLE)
         = D3DKMTQueryResourceInfoFromNtHandle;
     0x42 LX_DXOPENRESOURCEFROMNTHANDLE(inout D3DKMT_OPENRESOURCEFROMNTHANDLE)
