@@ -9,7 +9,8 @@ use std::sync::MutexGuard;
 
 use covers::covers;
 use d3dkmt::{
-    Adapter, Call, CreatedSyncObject, GpuSignal, Handle, Luid, NtStatus, Reply, SyncObjectType, WaitOutcome,
+    Adapter, Call, CreatedSyncObject, DeviceExecutionState, GpuSignal, Handle, Luid, NtStatus, Reply,
+    SyncObjectType, WaitOutcome,
 };
 use host::c::{call, the_host_after};
 use host::{ADAPTER, DEVICE, Peer, created, fence_handle};
@@ -365,11 +366,18 @@ fn an_nt_handle_carries_the_token_that_opens() {
     assert_eq!((status, nt_handle & 0xC000_0000), (OK, 0));
 
     let mut open = windows::D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2::default();
-    // SAFETY: local structs.
-    unsafe {
-        assert_eq!(D3DKMTOpenSyncObjectFromNtHandle2(&raw mut open), IP);
-        open.hDevice = DEVICE.0;
-        assert_eq!(D3DKMTOpenSyncObjectFromNtHandle2(&raw mut open), IH);
+    // SAFETY: a local struct.
+    assert_eq!(unsafe { D3DKMTOpenSyncObjectFromNtHandle2(&raw mut open) }, IP);
+    open.hDevice = DEVICE.0;
+    for (state, expected) in
+        [(DeviceExecutionState::ACTIVE, IH), (DeviceExecutionState::HUNG, NtStatus::DEVICE_REMOVED.0 as i32)]
+    {
+        let status = call(D3DKMTOpenSyncObjectFromNtHandle2, &mut open, || {
+            let (request, call) = host.call();
+            assert!(matches!(call, Call::GetDeviceState { device: DEVICE, .. }), "{call:?}");
+            host.answer(request, NtStatus::SUCCESS, &Reply::DeviceState(state.0));
+        });
+        assert_eq!(status, expected);
     }
     open.hNtHandle = nt_handle as *mut _;
     let status = call(D3DKMTOpenSyncObjectFromNtHandle2, &mut open, || {
