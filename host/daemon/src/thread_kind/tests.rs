@@ -129,3 +129,28 @@ fn a_thread_may_signal_threads_of_its_own_process() {
     });
     assert_eq!(thread.join().unwrap(), 0);
 }
+
+/// The signals that the calling thread blocks, a bit for each.
+fn blocked_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+    u64::from_str_radix(mask.trim(), 16).unwrap()
+}
+
+#[test]
+fn only_threads_of_the_control_service_handle_signals_of_the_process() {
+    let bits = |signals: &[i32]| signals.iter().fold(0, |bits, signal| bits | 1 << (signal - 1));
+    let handled = bits(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGCHLD, libc::SIGUSR1]);
+    let own = bits(&[libc::SIGSYS, libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT]);
+    for kind in ThreadKind::ALL.iter().copied() {
+        let entered = move || {
+            sandbox::enter(kind);
+            [blocked_signals(), std::thread::spawn(blocked_signals).join().unwrap()]
+        };
+        // This process did not restrict itself, so threads that read clients do not wait.
+        for blocked in std::thread::spawn(entered).join().unwrap() {
+            let expected = if kind == ThreadKind::Control { 0 } else { handled };
+            assert_eq!((blocked & handled, blocked & own), (expected, 0), "{kind:?}: {blocked:#x}");
+        }
+    }
+}
