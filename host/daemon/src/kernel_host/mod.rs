@@ -315,6 +315,12 @@ impl KernelHost {
         drop(self.turnstile.lock());
     }
 
+    /// Queues the calling thread for the lock, as a thread that waits for it is.
+    #[cfg(test)]
+    pub(crate) fn as_first_waiter(&self) -> RankedGuard<'_, ()> {
+        self.turnstile.lock()
+    }
+
     /// Runs the kernel. A panic is a bug of gpupv: the trace has the input already, and the daemon aborts.
     fn handle(&self, host_state: &mut HostState, now: Nanos, input: Input, effects: &mut Effects) {
         let kernel = std::panic::AssertUnwindSafe(|| host_state.kernel.handle(now, input, effects));

@@ -9,7 +9,7 @@
 //! misses memory that its process is about to attach again. The outage takes no model time, so no timeout expires in
 //! it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -45,7 +45,9 @@ pub(super) struct Resuming {
     /// Clients that have sent Hello and wait for their Welcome, with the contents of that Hello.
     awaiting_welcome: Vec<(Arc<ClientProcess>, Sink, SessionHello)>,
     /// Work that other threads deferred until the daemon has resumed.
-    deferred_work: Vec<(VmId, DeferredWork)>,
+    deferred_work: Vec<DeferredWork>,
+    /// How many of them each VM has.
+    deferred_of: BTreeMap<VmId, usize>,
     /// Inputs to step then: a step now would run due work on memory that is not attached again.
     deferred_inputs: Vec<Input>,
 }
@@ -475,7 +477,7 @@ impl Resumption<'_> {
                 not_welcomed.push(client.id);
             }
         }
-        deferred_work.into_iter().for_each(|(_, deferred_work)| deferred_work());
+        deferred_work.into_iter().for_each(|work| work());
         ResumeOutcome { closed, not_welcomed }
     }
 
@@ -484,10 +486,11 @@ impl Resumption<'_> {
     pub fn defer(&self, vm: VmId, work: DeferredWork) -> bool {
         let mut host_state = self.kernel_host.lock();
         let Some(resuming) = &mut host_state.resuming else { return false };
-        let of_vm = resuming.deferred_work.iter().filter(|(of, _)| *of == vm).count();
-        let has_room = of_vm < PROCESSES_PER_VM_MAX;
+        let of_vm = resuming.deferred_of.entry(vm).or_default();
+        let has_room = *of_vm < PROCESSES_PER_VM_MAX;
         if has_room {
-            resuming.deferred_work.push((vm, work));
+            *of_vm += 1;
+            resuming.deferred_work.push(work);
         }
         has_room
     }
