@@ -34,6 +34,14 @@ pub(super) struct AttachedProcess {
     token: Token,
 }
 
+/// What is left of a process that was removed. Its memory is to be unmapped without the kernel lock.
+pub(super) struct EndedProcess {
+    pub client: Arc<ClientProcess>,
+    pub memory: FenceMemory,
+    /// Its pages that are not kept.
+    pub backing: ProcessBacking,
+}
+
 /// Attached processes by number, with their tokens and VMs.
 #[derive(Default)]
 pub(super) struct ProcessTable {
@@ -123,12 +131,8 @@ impl ProcessTable {
     }
 
     /// Removes a process and its resources. Its pages for which `outlives` is true are kept.
-    pub fn end(
-        &mut self,
-        process: ProcessId,
-        outlives: impl Fn(u64) -> bool,
-    ) -> Option<(Arc<ClientProcess>, ProcessBacking)> {
-        let AttachedProcess { client, token, mut backing, .. } = self.attached.remove(&process)?;
+    pub fn end(&mut self, process: ProcessId, outlives: impl Fn(u64) -> bool) -> Option<EndedProcess> {
+        let AttachedProcess { client, token, memory, mut backing } = self.attached.remove(&process)?;
         self.tokens.remove(&token);
         if let Some(of_vm) = self.attached_of.get_mut(&client.vm) {
             of_vm.remove(&process);
@@ -140,7 +144,7 @@ impl ProcessTable {
         if !kept.is_empty() {
             self.outliving.insert(process, (client.vm, kept));
         }
-        Some((client, backing))
+        Some(EndedProcess { client, memory, backing })
     }
 
     /// The backing pages of a process, or those that have outlived it.
@@ -201,9 +205,17 @@ impl ProcessTable {
         released.into_iter().map(move |(address, pages)| (owner, address, pages))
     }
 
-    /// Removes all kept pages of a VM, whose guest frees them.
-    pub fn forget_outliving(&mut self, vm: VmId) {
-        self.outliving.retain(|_, (of, _)| *of != vm);
+    /// Removes all kept pages of a VM, whose guest frees them, and returns them.
+    pub fn forget_outliving(&mut self, vm: VmId) -> Vec<ProcessBacking> {
+        let mut removed = Vec::new();
+        self.outliving.retain(|_, (of, backing)| {
+            let is_kept = *of != vm;
+            if !is_kept {
+                removed.push(std::mem::take(backing));
+            }
+            is_kept
+        });
+        removed
     }
 
     pub fn get(&self, process: ProcessId) -> Option<&AttachedProcess> {
@@ -261,13 +273,13 @@ impl ProcessTable {
         &self.vms
     }
 
-    /// Records VMs that attach and detach.
-    pub fn follow(&mut self, input: &Input) {
+    /// Records VMs that attach and detach. Returns pages that had outlived their processes and end with their VM.
+    pub fn follow(&mut self, input: &Input) -> Vec<ProcessBacking> {
         match input {
             Input::VmAttached { vm, name } => _ = self.vms.insert(*vm, name.clone()),
             Input::VmDetached { vm } => {
                 self.vms.remove(vm);
-                self.forget_outliving(*vm);
+                return self.forget_outliving(*vm);
             }
             Input::VmPaused { .. }
             | Input::VmAdapter { .. }
@@ -285,6 +297,7 @@ impl ProcessTable {
             | Input::DoorbellRung { .. }
             | Input::NtHandleClosed { .. } => {}
         }
+        Vec::new()
     }
 
     /// Sets the VMs of a daemon that was killed.

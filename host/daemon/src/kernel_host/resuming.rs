@@ -190,6 +190,7 @@ impl Resumption<'_> {
     /// Closes what cannot be resumed: VMs that are not in `kept`, and adapters whose engine caches were lost with the
     /// old daemon. Returns a summary of the rest; `None` if the journal was empty.
     pub fn close_unresumable(&self, kept: &[(VmId, String)]) -> Option<Resumed> {
+        let mut flush_list = FlushList::default();
         let mut host_state = self.kernel_host.lock();
         let next_step = host_state.resuming.as_ref()?.next_step;
         let is_kept =
@@ -206,9 +207,9 @@ impl Resumption<'_> {
             self.kernel_host.log.warn(Peer::Vm(vm), || format!("vm {} is not resumed: {why}", vm.0));
             let of_vm: Vec<_> = host_state.process_table.clients_of(vm).map(|client| client.id).collect();
             for process in of_vm {
-                self.kernel_host.end_process(&mut host_state, process, &mut FlushList::default());
+                self.kernel_host.end_process(&mut host_state, process, &mut flush_list);
             }
-            self.kernel_host.step(&mut host_state, Input::VmDetached { vm }, &mut FlushList::default());
+            self.kernel_host.step(&mut host_state, Input::VmDetached { vm }, &mut flush_list);
         }
         let machines: BTreeSet<_> =
             host_state.process_table.vms().keys().copied().filter(|vm| has_machine(*vm)).collect();
@@ -327,13 +328,15 @@ impl Resumption<'_> {
         pages: u32,
         backing: BackingPages,
     ) -> anyhow::Result<()> {
-        {
+        let brought = {
             let mut host_state = self.kernel_host.lock();
             host_state.resumed(process)?;
             // Another process may have brought them before. They are the same, or that process's own fault.
             let bytes = u64::from(pages) * PAGE_BYTES as u64;
-            host_state.process_table.get_mut(process)?.backing.release(address, bytes);
-        }
+            host_state.process_table.get_mut(process)?.backing.release(address, bytes)
+        };
+        // Unmapped without the lock.
+        drop(brought);
         self.kernel_host.sessions().attach_backing(process, address, pages, backing)
     }
 
