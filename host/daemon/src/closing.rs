@@ -15,6 +15,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -85,6 +86,14 @@ pub struct Closers {
     /// Length of all queues, readable without the lock.
     waiting: AtomicUsize,
     close: Box<dyn Fn(OwnedFd) + Send + Sync>,
+    start: fn(Run) -> io::Result<()>,
+}
+
+/// What a closing thread runs.
+type Run = Box<dyn FnOnce() + Send>;
+
+fn start_thread(run: Run) -> io::Result<()> {
+    std::thread::Builder::new().name("closer".into()).spawn(run).map(drop)
 }
 
 impl fmt::Debug for Closers {
@@ -101,7 +110,7 @@ impl Closers {
     /// The same, with a function that closes.
     pub(super) fn that_close(close: impl Fn(OwnedFd) + Send + Sync + 'static) -> Arc<Closers> {
         let lanes = Ranked::new(Rank::Closing, BTreeMap::new());
-        Arc::new(Closers { lanes, waiting: AtomicUsize::new(0), close: Box::new(close) })
+        Arc::new(Closers { lanes, waiting: AtomicUsize::new(0), close: Box::new(close), start: start_thread })
     }
 
     /// Whether messages of a client may be read, which may have more descriptors: not while too many of its wait.
@@ -122,7 +131,7 @@ impl Closers {
         }
     }
 
-    /// Queues a close; never waits for it.
+    /// Queues a close. Waits for none, except for memory if the system has no thread for it.
     fn close(self: &Arc<Self>, key: LaneKey, closing: Closing) {
         let mut lanes = self.lanes.lock_or_abort();
         let lane = lanes.entry(key).or_default();
@@ -130,9 +139,13 @@ impl Closers {
         lane.waiting.push_back(closing);
         if !lane.has_thread {
             let closers = Arc::clone(self);
-            let thread = std::thread::Builder::new().name("closer".into()).spawn(move || closers.run(key));
-            // Without a thread it stays queued until the client's next close, so that this thread does not wait.
-            lane.has_thread = thread.is_ok();
+            lane.has_thread = (self.start)(Box::new(move || closers.run(key))).is_ok();
+            // Without a thread, a descriptor stays queued until the client's next close, so that this thread does not
+            // wait. Memory is unmapped here, because a next process may never end.
+            if !lane.has_thread && key == LaneKey::Memory {
+                drop(lanes);
+                self.run(key);
+            }
         }
     }
 
@@ -371,5 +384,21 @@ mod tests {
         while !closers.lanes.lock().is_empty() {
             std::thread::yield_now();
         }
+    }
+
+    #[test]
+    fn memory_is_unmapped_although_no_thread_can_be_started() {
+        let budget = Budget::new("mappings", "have more", 100);
+        let mut closers = Closers::new();
+        Arc::get_mut(&mut closers).unwrap().start = |_| Err(io::ErrorKind::WouldBlock.into());
+        let mut backing = ProcessBacking::default();
+        let pages = LocalPages::create(4096).unwrap().0;
+        let pages = pages.charged_to(budget.take(SLOW, 1).unwrap());
+        backing.add(0x10_0000, BackingPages::Local(pages));
+        closers.unmap(FreedMemory::new(backing, None));
+        assert_eq!(budget.figures().1, 0, "it is unmapped, and no longer in its client's share");
+        assert!(closers.lanes.lock().is_empty() && closers.may_send(SLOW));
+        drop(event(SLOW, None, &closers));
+        assert_eq!(closers.lanes.lock().len(), 1, "a descriptor waits for the next close");
     }
 }
