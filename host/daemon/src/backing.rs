@@ -24,6 +24,8 @@ use proto::bulk::piece_bytes;
 use proto::limits::{BACKING_MEMFD, BACKING_PAGES_MAX, PAGES_PER_MESSAGE_MAX};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
+#[cfg(test)]
+use vsock_device::locks::{Rank, is_held};
 use vsock_device::{GuestMemory, MemoryError, has_ordinary_pages};
 
 use super::limits::{MAPPINGS_PER_PROCESS_MAX, PIECES_PER_VM_MAX};
@@ -142,6 +144,9 @@ impl LocalPages {
 
 impl Drop for LocalPages {
     fn drop(&mut self) {
+        // It may free megabytes.
+        #[cfg(test)]
+        assert!(!is_held(Rank::Kernel), "backing memory is unmapped under the kernel lock");
         // SAFETY: this is the mapping made in `map`; nothing refers into it.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
@@ -261,6 +266,14 @@ impl BackingPages {
         match self {
             BackingPages::Local(_) => true,
             BackingPages::Guest(guest) => guest.session.release.is_some(),
+        }
+    }
+
+    /// Bytes that are mapped here for them alone.
+    fn mapped_bytes(&self) -> usize {
+        match self {
+            BackingPages::Local(pages) => pages.bytes,
+            BackingPages::Guest(_) => 0,
         }
     }
 
@@ -385,15 +398,20 @@ impl ProcessBacking {
         (self.bytes / PAGE_BYTES as u64) as u32
     }
 
+    /// Bytes that are mapped here.
+    pub fn mapped_bytes(&self) -> usize {
+        self.pieces.values().map(BackingPages::mapped_bytes).sum()
+    }
+
     /// Adds pages that [`ProcessBacking::check`] accepted.
     pub fn add(&mut self, address: u64, pages: BackingPages) {
         self.bytes += pages.bytes();
         self.pieces.insert(address, pages);
     }
 
-    /// Detaches the pages at an address: they are no longer accessed. False if there are none.
-    pub fn detach(&mut self, address: u64) -> bool {
-        !self.kept.contains(&address) && self.remove(address).is_some()
+    /// Detaches the pages at an address and returns them: they are no longer accessed. `None` if there are none.
+    pub fn detach(&mut self, address: u64) -> Option<BackingPages> {
+        if self.kept.contains(&address) { None } else { self.remove(address) }
     }
 
     fn remove(&mut self, address: u64) -> Option<BackingPages> {
@@ -515,7 +533,7 @@ mod tests {
             let error = backing.read(address, &mut vec![0; length]).unwrap_err().to_string();
             assert!(error.ends_with("is not backing"), "{error}");
         }
-        assert!(backing.detach(0x10000) && !backing.detach(0x10000));
+        assert!(backing.detach(0x10000).is_some() && backing.detach(0x10000).is_none());
         assert!(backing.write(0x10400, &written).is_err());
     }
 
@@ -526,7 +544,7 @@ mod tests {
         backing.add(START, pages(2));
         backing.add(0x10000, pages(1));
         assert!(backing.keep(START) && !backing.keep(START) && !backing.keep(0x9000));
-        assert!(!backing.detach(START), "the process has detached it before");
+        assert!(backing.detach(START).is_none(), "the process has detached it before");
         backing.write(START + 0x1800, &[7]).unwrap();
         let mut kept = backing.split_off_kept(|address| address >= START);
         assert_eq!((backing.pieces(), kept.kept().collect::<Vec<_>>()), (1, vec![START]));

@@ -242,10 +242,6 @@ impl Outbox {
         self.lock().registered.wakes().collect()
     }
 
-    pub fn kept_count(&self) -> usize {
-        self.lock().registered.len()
-    }
-
     /// Connects the stream of a registered event's event channel. False if the event is no longer registered.
     pub fn connect_event_channel(&self, name: EventId, stream: Connection) -> bool {
         self.flush_after(|state| state.registered.connect(name, stream))

@@ -10,11 +10,12 @@
 //!                     └─ anything else ──▶ queue of its client ──▶ its closing thread, which exits after the last
 //! ```
 //! A descriptor counts in its client's share until it is closed. No message of a client is read while so many of its
-//! descriptors wait that those of another message would not fit. Backing memory in many pieces is unmapped by the same
-//! threads: a client cannot delay that, but each piece takes a system call.
+//! descriptors wait that those of another message would not fit. Large memory of processes that are gone is unmapped by one
+//! more such thread: a client cannot delay that, but each piece takes a system call, which frees the piece's pages.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,34 +26,74 @@ use vsock_device::locks::{Rank, Ranked};
 
 use super::backing::ProcessBacking;
 use super::limits::CLOSING_PER_PEER_MAX;
+use super::memory::FenceMemory;
 use super::peer::Peer;
 use super::receive::{Received, has_nothing_unread, read_all_in_band, receive, receive_behind};
 use super::shares::Share;
 
-/// Mappings that the detaching thread unmaps itself.
+/// Mappings that the thread that ends a process unmaps itself.
 const UNMAPPED_AT_ONCE_MAX: usize = 32;
+/// Bytes of these: their pages are freed then, about 100 us for each MiB.
+const BYTES_UNMAPPED_AT_ONCE_MAX: usize = 1 << 20;
+
+/// Memory of a process that is gone.
+#[derive(Debug)]
+pub(super) struct FreedMemory {
+    backing: ProcessBacking,
+    _fences: Option<FenceMemory>,
+}
+
+impl FreedMemory {
+    /// Without fences: only pages that had outlived the process.
+    pub fn new(backing: ProcessBacking, fences: Option<FenceMemory>) -> FreedMemory {
+        FreedMemory { backing, _fences: fences }
+    }
+
+    /// Whether unmapping it delays the thread that does it.
+    fn is_large(&self) -> bool {
+        self.backing.pieces() > UNMAPPED_AT_ONCE_MAX
+            || self.backing.mapped_bytes() > BYTES_UNMAPPED_AT_ONCE_MAX
+    }
+}
 
 /// A piece of work for a closing thread.
 enum Closing {
     /// A descriptor, and its part of its client's share.
     Descriptor(OwnedFd, Option<Share>),
-    /// Mappings of a process's backing memory: each takes a system call.
-    Memory(ProcessBacking),
+    /// Mappings: each takes a system call, which frees the pages.
+    Memory(FreedMemory),
 }
 
-/// Queue of one client.
+/// Whose queue it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum LaneKey {
+    /// Descriptors of one client.
+    Client(Peer),
+    /// Memory of all processes: no client can delay it, so one thread unmaps it.
+    Memory,
+}
+
+/// One queue.
 #[derive(Default)]
 struct Lane {
     waiting: VecDeque<Closing>,
     has_thread: bool,
 }
 
-/// The queues and threads that close descriptors of clients.
+/// The queues and threads that close descriptors of clients, and unmap their memory.
 pub struct Closers {
-    lanes: Ranked<BTreeMap<Peer, Lane>>,
+    lanes: Ranked<BTreeMap<LaneKey, Lane>>,
     /// Length of all queues, readable without the lock.
     waiting: AtomicUsize,
     close: Box<dyn Fn(OwnedFd) + Send + Sync>,
+    start: fn(Run) -> io::Result<()>,
+}
+
+/// What a closing thread runs.
+type Run = Box<dyn FnOnce() + Send>;
+
+fn start_thread(run: Run) -> io::Result<()> {
+    std::thread::Builder::new().name("closer".into()).spawn(run).map(drop)
 }
 
 impl fmt::Debug for Closers {
@@ -69,7 +110,7 @@ impl Closers {
     /// The same, with a function that closes.
     pub(super) fn that_close(close: impl Fn(OwnedFd) + Send + Sync + 'static) -> Arc<Closers> {
         let lanes = Ranked::new(Rank::Closing, BTreeMap::new());
-        Arc::new(Closers { lanes, waiting: AtomicUsize::new(0), close: Box::new(close) })
+        Arc::new(Closers { lanes, waiting: AtomicUsize::new(0), close: Box::new(close), start: start_thread })
     }
 
     /// Whether messages of a client may be read, which may have more descriptors: not while too many of its wait.
@@ -79,36 +120,40 @@ impl Closers {
             || self
                 .lanes
                 .lock_or_abort()
-                .get(&peer)
+                .get(&LaneKey::Client(peer))
                 .is_none_or(|lane| lane.waiting.len() < CLOSING_PER_PEER_MAX)
     }
 
-    /// Unmaps the backing memory of a process that is gone.
-    pub(super) fn unmap(self: &Arc<Self>, peer: Peer, backing: ProcessBacking) {
-        if backing.pieces() > UNMAPPED_AT_ONCE_MAX {
-            self.close(peer, Closing::Memory(backing));
+    /// Unmaps memory of a process that is gone, or queues that. Call it without the kernel lock.
+    pub(super) fn unmap(self: &Arc<Self>, freed: FreedMemory) {
+        if freed.is_large() {
+            self.close(LaneKey::Memory, Closing::Memory(freed));
         }
     }
 
-    /// Queues a close; never waits for it.
-    fn close(self: &Arc<Self>, peer: Peer, closing: Closing) {
+    /// Queues a close. Waits for none, except for memory if the system has no thread for it.
+    fn close(self: &Arc<Self>, key: LaneKey, closing: Closing) {
         let mut lanes = self.lanes.lock_or_abort();
-        let lane = lanes.entry(peer).or_default();
+        let lane = lanes.entry(key).or_default();
         self.waiting.fetch_add(1, Ordering::Relaxed);
         lane.waiting.push_back(closing);
         if !lane.has_thread {
             let closers = Arc::clone(self);
-            let thread = std::thread::Builder::new().name("closer".into()).spawn(move || closers.run(peer));
-            // Without a thread it stays queued until the client's next close, so that this thread does not wait.
-            lane.has_thread = thread.is_ok();
+            lane.has_thread = (self.start)(Box::new(move || closers.run(key))).is_ok();
+            // Without a thread, a descriptor stays queued until the client's next close, so that this thread does not
+            // wait. Memory is unmapped here, because a next process may never end.
+            if !lane.has_thread && key == LaneKey::Memory {
+                drop(lanes);
+                self.run(key);
+            }
         }
     }
 
-    fn run(&self, peer: Peer) {
+    fn run(&self, key: LaneKey) {
         loop {
             let mut lanes = self.lanes.lock_or_abort();
-            let Some(closing) = lanes.get_mut(&peer).and_then(|lane| lane.waiting.pop_front()) else {
-                lanes.remove(&peer);
+            let Some(closing) = lanes.get_mut(&key).and_then(|lane| lane.waiting.pop_front()) else {
+                lanes.remove(&key);
                 return;
             };
             drop(lanes);
@@ -117,7 +162,7 @@ impl Closers {
                     (self.close)(descriptor);
                     drop(share);
                 }
-                Closing::Memory(backing) => drop(backing),
+                Closing::Memory(freed) => drop(freed),
             }
             self.waiting.fetch_sub(1, Ordering::Relaxed);
         }
@@ -209,7 +254,7 @@ impl Drop for ClientFd {
                 return drop(descriptor);
             }
         }
-        self.closers.close(self.peer, Closing::Descriptor(descriptor, self.share.take()));
+        self.closers.close(LaneKey::Client(self.peer), Closing::Descriptor(descriptor, self.share.take()));
     }
 }
 
@@ -223,6 +268,7 @@ mod tests {
     use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 
     use super::*;
+    use crate::backing::{BackingPages, LocalPages};
     use crate::shares::Budget;
 
     const SLOW: Peer = Peer::Uid(1);
@@ -267,7 +313,7 @@ mod tests {
         drop(event(SLOW, Some(budget.take(SLOW, 1).unwrap()), &closers));
         drop(event(QUICK, None, &closers));
         assert!(closing.recv().is_ok(), "another client's is closed");
-        assert_eq!(closers.lanes.lock()[&SLOW].waiting.len(), 1);
+        assert_eq!(closers.lanes.lock()[&LaneKey::Client(SLOW)].waiting.len(), 1);
         assert_eq!(budget.figures().1, 2, "what waits is in its client's share");
         resume.send(()).unwrap();
         assert!(closing.recv().is_ok());
@@ -318,5 +364,41 @@ mod tests {
             assert!(send(&theirs, b"y", SendFlags::NOSIGNAL).is_err(), "it is hung up already");
             resume.send(()).unwrap();
         }
+    }
+
+    fn freed(pieces: u64, pages: u32) -> FreedMemory {
+        let mut backing = ProcessBacking::default();
+        for number in 0..pieces {
+            let address = 0x10_0000 + number * u64::from(pages) * 0x1000;
+            backing.add(address, BackingPages::Local(LocalPages::create(pages).unwrap().0));
+        }
+        FreedMemory::new(backing, None)
+    }
+
+    #[test]
+    fn memory_in_many_pieces_or_of_many_bytes_is_unmapped_by_a_thread() {
+        assert!(!freed(UNMAPPED_AT_ONCE_MAX as u64, 1).is_large() && !freed(1, 256).is_large());
+        assert!(freed(UNMAPPED_AT_ONCE_MAX as u64 + 1, 1).is_large() && freed(1, 257).is_large());
+        let closers = Closers::new();
+        closers.unmap(freed(2, 4096));
+        while !closers.lanes.lock().is_empty() {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn memory_is_unmapped_although_no_thread_can_be_started() {
+        let budget = Budget::new("mappings", "have more", 100);
+        let mut closers = Closers::new();
+        Arc::get_mut(&mut closers).unwrap().start = |_| Err(io::ErrorKind::WouldBlock.into());
+        let mut backing = ProcessBacking::default();
+        let pages = LocalPages::create(4096).unwrap().0;
+        let pages = pages.charged_to(budget.take(SLOW, 1).unwrap());
+        backing.add(0x10_0000, BackingPages::Local(pages));
+        closers.unmap(FreedMemory::new(backing, None));
+        assert_eq!(budget.figures().1, 0, "it is unmapped, and no longer in its client's share");
+        assert!(closers.lanes.lock().is_empty() && closers.may_send(SLOW));
+        drop(event(SLOW, None, &closers));
+        assert_eq!(closers.lanes.lock().len(), 1, "a descriptor waits for the next close");
     }
 }

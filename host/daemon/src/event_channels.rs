@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use d3dkmt::EventId;
 use d3dkmt::limits::EVENT_CHANNELS_PER_VM_MAX;
@@ -21,36 +22,60 @@ use super::pending_connections::{PendingConnection, accepted_from};
 use super::registered_events::EventSink;
 use super::vm::VmShared;
 
-/// Registered events whose stream is not connected yet, by the token of that stream.
-pub struct EventChannels(Ranked<BTreeMap<Token, (Arc<ClientProcess>, EventId)>>);
+/// The event channels of one VM.
+pub struct EventChannels {
+    /// Registered events whose stream is not connected yet, by the token of that stream.
+    waiting: Ranked<BTreeMap<Token, (Arc<ClientProcess>, EventId)>>,
+    /// Number of registered events of its processes.
+    registered: Arc<AtomicUsize>,
+}
+
+/// One registered event, counted for its VM until it is dropped.
+#[derive(Debug)]
+pub struct ChannelCharge(Arc<AtomicUsize>);
+
+impl ChannelCharge {
+    /// A charge of no VM.
+    #[cfg(test)]
+    pub fn uncounted() -> ChannelCharge {
+        ChannelCharge(Arc::new(AtomicUsize::new(1)))
+    }
+}
+
+impl Drop for ChannelCharge {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 impl Default for EventChannels {
     fn default() -> Self {
-        EventChannels(Ranked::new(Rank::EventChannels, BTreeMap::new()))
+        let waiting = Ranked::new(Rank::EventChannels, BTreeMap::new());
+        EventChannels { waiting, registered: Arc::default() }
     }
 }
 
 impl EventChannels {
     fn lock(&self) -> RankedGuard<'_, BTreeMap<Token, (Arc<ClientProcess>, EventId)>> {
-        self.0.lock_or_abort()
+        self.waiting.lock_or_abort()
     }
 
-    /// Registers an event of a process; returns the token that its stream must present. `registered` counts the events
-    /// of the VM's processes.
-    pub fn announce(
-        &self,
-        client: &Arc<ClientProcess>,
-        name: EventId,
-        registered: usize,
-    ) -> anyhow::Result<Token> {
-        anyhow::ensure!(
-            registered < EVENT_CHANNELS_PER_VM_MAX,
-            "{registered} events of the VM are registered, the limit"
-        );
+    /// Counts another registered event; refused if the VM has too many.
+    fn charge(&self) -> anyhow::Result<ChannelCharge> {
+        let more = |registered| (registered < EVENT_CHANNELS_PER_VM_MAX).then_some(registered + 1);
+        match self.registered.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
+            Ok(_) => Ok(ChannelCharge(Arc::clone(&self.registered))),
+            Err(registered) => anyhow::bail!("{registered} events of the VM are registered, the limit"),
+        }
+    }
+
+    /// Registers an event of a process; returns the token that its stream must present.
+    pub fn announce(&self, client: &Arc<ClientProcess>, name: EventId) -> anyhow::Result<Token> {
+        let charge = self.charge()?;
         let token = random()?;
         let mut waiting = self.lock();
         waiting.retain(|_, (client, name)| client.outbox.has_registered(*name));
-        client.outbox.register_event(name, EventSink::EventChannel(None))?;
+        client.outbox.register_event(name, EventSink::EventChannel(None, charge))?;
         waiting.insert(token, (client.clone(), name));
         Ok(token)
     }
@@ -149,32 +174,42 @@ mod tests {
     #[test]
     fn a_token_is_of_one_event_and_works_once() {
         let (event_channels, client) = (EventChannels::default(), client(1));
-        let first = event_channels.announce(&client, EventId(1), 0).unwrap();
-        let second = event_channels.announce(&client, EventId(2), 1).unwrap();
+        let first = event_channels.announce(&client, EventId(1)).unwrap();
+        let second = event_channels.announce(&client, EventId(2)).unwrap();
         assert_ne!(first, second);
         assert_eq!(event_channels.redeem(&second).unwrap().1, EventId(2));
         assert!(event_channels.redeem(&second).is_none());
-        assert!(event_channels.announce(&client, EventId(1), 2).is_err(), "it is registered");
+        assert!(event_channels.announce(&client, EventId(1)).is_err(), "it is registered");
         event_channels.forget_all();
         assert!(event_channels.redeem(&first).is_none());
     }
 
     #[test]
     fn a_vm_has_so_many_event_channels() {
-        let (event_channels, client) = (EventChannels::default(), client(1));
-        assert!(event_channels.announce(&client, EventId(1), EVENT_CHANNELS_PER_VM_MAX - 1).is_ok());
-        let error =
-            event_channels.announce(&client, EventId(2), EVENT_CHANNELS_PER_VM_MAX).unwrap_err().to_string();
+        let event_channels = EventChannels::default();
+        let clients: Vec<_> = (0..=EVENT_CHANNELS_PER_VM_MAX as u32).map(client).collect();
+        let (over, others) = clients.split_first().unwrap();
+        for client in others {
+            event_channels.announce(client, EventId(1)).unwrap();
+        }
+        let error = event_channels.announce(over, EventId(1)).unwrap_err().to_string();
         assert!(error.contains("the limit"), "{error}");
-        assert!(!client.outbox.has_registered(EventId(2)));
+        assert!(!over.outbox.has_registered(EventId(1)));
+        let is_counted = || event_channels.registered.load(Ordering::Relaxed);
+        others[0].outbox.disconnect();
+        assert!(others[1].outbox.unregister_event(EventId(1)));
+        assert_eq!(is_counted(), EVENT_CHANNELS_PER_VM_MAX - 2, "what is gone does not count");
+        event_channels.announce(over, EventId(1)).unwrap();
+        assert!(event_channels.announce(over, EventId(1)).is_err(), "it is registered");
+        assert_eq!(is_counted(), EVENT_CHANNELS_PER_VM_MAX - 1, "a refused event does not count");
     }
 
     #[test]
     fn tokens_of_disconnected_processes_are_dropped() {
         let (event_channels, gone, other) = (EventChannels::default(), client(1), client(2));
-        let token = event_channels.announce(&gone, EventId(1), 0).unwrap();
+        let token = event_channels.announce(&gone, EventId(1)).unwrap();
         gone.outbox.disconnect();
-        event_channels.announce(&other, EventId(1), 0).unwrap();
+        event_channels.announce(&other, EventId(1)).unwrap();
         assert!(event_channels.redeem(&token).is_none());
         assert_eq!(Arc::strong_count(&gone), 1, "no token refers to the process any more");
     }

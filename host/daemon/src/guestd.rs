@@ -93,6 +93,8 @@ impl GuestdEndpoint {
                     self.replies.answer(&self.vm, message.request, reply);
                 }
             }
+            // A packet may have thousands of messages, each of which locks the kernel.
+            self.vm.kernel_host.yield_to_waiters();
         }
     }
 
@@ -279,9 +281,7 @@ impl GuestdEndpoint {
     /// Registers an event that guestd sets. Returns the token of its event channel.
     fn register_event(&self, event: &RegisteredEvent) -> anyhow::Result<Token> {
         let client = self.client(event.process)?;
-        let of_vm = self.vm.kernel_host.sessions().clients_of(self.vm.id);
-        let registered = of_vm.iter().map(|client| client.outbox.kept_count()).sum();
-        self.vm.event_channels.announce(&client, EventId(event.event), registered)
+        self.vm.event_channels.announce(&client, EventId(event.event))
     }
 
     /// Checks pages of guest RAM for a process of this VM.
@@ -521,5 +521,65 @@ impl Endpoint for GuestdEndpoint {
 
     fn closed(&mut self, _reason: CloseReason) {
         self.replies.end_processes(&self.vm);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{RecvTimeoutError, channel};
+    use std::time::Duration;
+
+    use dxgkrnl::VmId;
+    use vm_memory::{GuestAddress, GuestMemoryMmap};
+    use vsock_device::direct::DirectDevice;
+
+    use super::*;
+    use crate::kernel_host::KernelHost;
+    use crate::vm::VmState;
+    use crate::{Clock, Options};
+
+    /// The endpoint of a connection on which only the test sends.
+    struct Ignored;
+
+    impl Endpoint for Ignored {
+        fn received(&mut self, _: &[u8]) {}
+
+        fn closed(&mut self, _: CloseReason) {}
+    }
+
+    #[test]
+    fn a_waiting_thread_locks_the_kernel_between_two_messages_of_one_packet() {
+        let options = Options { clock: Clock::Virtual, ..Options::default() };
+        let kernel_host = KernelHost::new(&options).unwrap();
+        let vm = VmShared::new(VmId(1), "vm1", &kernel_host, None);
+        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 1 << 16)]).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let device = DirectDevice::new(3, vm.services(), memory, folder.path().join("vm.sock")).unwrap();
+        let connection = device.connect(1000, Box::new(Ignored)).unwrap();
+        let mut endpoint = GuestdEndpoint::new(vm.clone(), vm.memory().unwrap(), connection);
+        let hello = GuestdHello {
+            version: proto::PROTOCOL_VERSION,
+            version_min: proto::PROTOCOL_VERSION,
+            ..GuestdHello::default()
+        };
+        let mut packet = Vec::new();
+        for body in [guestd_to_host::Body::Hello(hello), guestd_to_host::Body::Settle(7)] {
+            frame::append(&GuestdToHost { request: 1, body: Some(body) }, &mut packet);
+        }
+        let waiter = kernel_host.as_first_waiter();
+        let (done, processed) = channel();
+        let worker = std::thread::spawn(move || {
+            endpoint.received(&packet);
+            done.send(()).unwrap();
+        });
+        // On another thread, because the state ranks before the queue for the kernel.
+        let is_ready = || vm.wait_for(VmState::Ready, Duration::from_secs(60), || false);
+        let is_ready = std::thread::scope(|scope| scope.spawn(is_ready).join().unwrap());
+        assert!(is_ready, "the first message is processed");
+        let ended = processed.recv_timeout(Duration::from_millis(200));
+        assert_eq!(ended, Err(RecvTimeoutError::Timeout), "the second waits for the thread that waits");
+        drop(waiter);
+        processed.recv().unwrap();
+        worker.join().unwrap();
     }
 }

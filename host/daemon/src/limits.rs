@@ -59,6 +59,8 @@ pub const LOG_LINES_QUEUED_MAX: usize = 4096;
 /// Descriptors that are not for local clients: of the daemon itself, of [`VMS_MAX`] VMs with 16 each, and of two
 /// messages of clients with the most descriptors, which wait to be closed.
 pub const DESCRIPTORS_RESERVED: usize = 2048;
+/// One part in this many of each resource that clients share is reserved for root and the daemon's own user.
+pub const OWNER_PART: usize = 16;
 /// Mappings that are not for local clients: the program's own, its threads' stacks, large blocks of the allocator, and
 /// the memory of VMs.
 pub const MAPPINGS_RESERVED: usize = 4096;

@@ -12,6 +12,8 @@ use fence_page::{PAGE_BYTES, SLOT_BYTES, SLOTS_PER_PAGE, Slot};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use vsock_device::GuestMemory;
+#[cfg(test)]
+use vsock_device::locks::{Rank, is_held};
 
 use super::backing::GuestCharge;
 use super::shares::Share;
@@ -70,6 +72,8 @@ impl LocalRegion {
 
 impl Drop for LocalRegion {
     fn drop(&mut self) {
+        #[cfg(test)]
+        assert!(!is_held(Rank::Kernel), "fence memory is unmapped under the kernel lock");
         let length = self.pages as usize * PAGE_BYTES;
         // SAFETY: this is the mapping made in `create`; nothing refers into it after this value.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), length) };

@@ -18,6 +18,7 @@ use d3dkmt::EventId;
 use d3dkmt::limits::REGISTERED_EVENTS_PER_PROCESS_MAX;
 use vsock_device::Connection;
 
+use super::event_channels::ChannelCharge;
 use super::eventfd::Setter;
 use super::shares::Share;
 
@@ -26,8 +27,8 @@ use super::shares::Share;
 pub enum EventSink {
     /// The eventfd itself, and its share of the client's descriptors.
     Eventfd(Arc<Setter>, OwnedFd, Share),
-    /// A stream to guestd, a byte for each wake; `None` until guestd has connected it.
-    EventChannel(Option<Connection>),
+    /// A stream to guestd, a byte for each wake; `None` until guestd has connected it. It counts for its VM.
+    EventChannel(Option<Connection>, ChannelCharge),
 }
 
 impl EventSink {
@@ -39,8 +40,8 @@ impl EventSink {
                 // The next flush retries a signal that fails for lack of memory.
                 (0..times).take_while(|_| setter.set(event.as_fd()).is_ok()).count() as u64
             }
-            EventSink::EventChannel(None) => 0,
-            EventSink::EventChannel(Some(connection)) => {
+            EventSink::EventChannel(None, _) => 0,
+            EventSink::EventChannel(Some(connection), _) => {
                 let bytes = [1; BYTES_MAX];
                 let mut left = times;
                 while left > 0 {
@@ -57,7 +58,7 @@ impl EventSink {
     }
 
     fn end(&self) {
-        if let EventSink::EventChannel(Some(connection)) = self {
+        if let EventSink::EventChannel(Some(connection), _) = self {
             connection.finish();
         }
     }
@@ -102,8 +103,8 @@ impl RegisteredEvents {
     /// Connects the stream of an event channel. False if no event waits for one.
     pub fn connect(&mut self, name: EventId, connection: Connection) -> bool {
         match self.events.get_mut(&name) {
-            Some(RegisteredEvent { sink: sink @ EventSink::EventChannel(None), .. }) => {
-                *sink = EventSink::EventChannel(Some(connection));
+            Some(RegisteredEvent { sink: EventSink::EventChannel(stream @ None, _), .. }) => {
+                *stream = Some(connection);
                 self.has_owed_wakes = true;
                 true
             }
@@ -140,12 +141,12 @@ impl RegisteredEvents {
     /// Unregisters an event whose stream is this one and is closed.
     pub fn event_channel_gone(&mut self, name: EventId, stream: &Connection) -> Option<u64> {
         match &self.events.get(&name)?.sink {
-            EventSink::EventChannel(Some(event_channel))
+            EventSink::EventChannel(Some(event_channel), _)
                 if event_channel.peer_port() == stream.peer_port() =>
             {
                 self.unregister(name)
             }
-            EventSink::EventChannel(_) | EventSink::Eventfd(..) => None,
+            EventSink::EventChannel(..) | EventSink::Eventfd(..) => None,
         }
     }
 
@@ -156,10 +157,6 @@ impl RegisteredEvents {
     /// Number of wakes of each event so far.
     pub fn wakes(&self) -> impl Iterator<Item = (EventId, u64)> + '_ {
         self.events.iter().map(|(name, event)| (*name, event.wakes))
-    }
-
-    pub fn len(&self) -> usize {
-        self.events.len()
     }
 
     /// Closes all: the process is gone.
@@ -187,6 +184,10 @@ mod tests {
         (EventSink::Eventfd(Arc::new(Setter::new().unwrap()), event.try_clone().unwrap(), share), event)
     }
 
+    fn event_channel() -> EventSink {
+        EventSink::EventChannel(None, ChannelCharge::uncounted())
+    }
+
     #[test]
     fn an_event_is_set_as_often_as_it_was_woken_and_not_before_the_flush() {
         let mut registered = RegisteredEvents::default();
@@ -208,7 +209,7 @@ mod tests {
     #[test]
     fn an_event_channel_that_is_not_connected_yet_is_owed_earlier_wakes() {
         let mut registered = RegisteredEvents::default();
-        registered.register(EventId(1), EventSink::EventChannel(None)).unwrap();
+        registered.register(EventId(1), event_channel()).unwrap();
         for _ in 0..3 {
             assert!(registered.wake(EventId(1)));
             registered.ring();
@@ -221,11 +222,11 @@ mod tests {
     fn a_process_has_so_many_and_each_name_once() {
         let mut registered = RegisteredEvents::default();
         for name in 0..REGISTERED_EVENTS_PER_PROCESS_MAX as u64 {
-            registered.register(EventId(name), EventSink::EventChannel(None)).unwrap();
+            registered.register(EventId(name), event_channel()).unwrap();
         }
-        assert_eq!(registered.register(EventId(0), EventSink::EventChannel(None)), Err(RegisterError::Known));
-        assert_eq!(registered.register(EventId(99), EventSink::EventChannel(None)), Err(RegisterError::Full));
+        assert_eq!(registered.register(EventId(0), event_channel()), Err(RegisterError::Known));
+        assert_eq!(registered.register(EventId(99), event_channel()), Err(RegisterError::Full));
         registered.unregister(EventId(0));
-        assert_eq!(registered.register(EventId(99), EventSink::EventChannel(None)), Ok(()));
+        assert_eq!(registered.register(EventId(99), event_channel()), Ok(()));
     }
 }

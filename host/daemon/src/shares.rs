@@ -5,7 +5,8 @@
 //!         ├─ the next client: two thirds of the rest
 //!         └─ left
 //! ```
-//! So no client ever has all, and nothing is reserved for absent clients. Half of [`SHARES_PER_VM_MAX`] would be too
+//! So no client ever has all. One part in [`OWNER_PART`] is reserved for root and the daemon's own user, because a user may
+//! have subordinate uids, enough of them to reduce the rest to nothing. Nothing else is reserved for absent clients. Half of [`SHARES_PER_VM_MAX`] would be too
 //! little: a process may have 10,000 NT handles.
 
 use std::collections::BTreeMap;
@@ -13,14 +14,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use d3dkmt::limits::{PROCESSES_PER_VM_MAX, SHARES_PER_VM_MAX, is_fair_share};
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Resource, geteuid, getrlimit};
 use vsock_device::locks::{Rank, Ranked};
 
 use super::closing::Closers;
 use super::held_bytes::HeldBytes;
 use super::limits::{
-    DESCRIPTORS_RESERVED, MAPPINGS_ASSUMED_MAX, MAPPINGS_RESERVED, UNPROCESSED_BYTES_PER_PEER_MAX,
-    UNREAD_BYTES_PER_PEER_MAX,
+    DESCRIPTORS_RESERVED, MAPPINGS_ASSUMED_MAX, MAPPINGS_RESERVED, OWNER_PART,
+    UNPROCESSED_BYTES_PER_PEER_MAX, UNREAD_BYTES_PER_PEER_MAX,
 };
 use super::log_lines::LogLines;
 use super::peer::Peer;
@@ -45,6 +46,8 @@ pub struct Budget {
     name: &'static str,
     remedy: &'static str,
     total: usize,
+    /// Who may take what is reserved: root, and the daemon's own user.
+    owners: [Peer; 2],
     table: Ranked<Table>,
 }
 
@@ -72,7 +75,13 @@ pub struct OverShare {
 
 impl Budget {
     pub fn new(name: &'static str, remedy: &'static str, total: usize) -> Arc<Budget> {
-        Arc::new(Budget { name, remedy, total, table: Ranked::new(Rank::Shares, Table::default()) })
+        Budget::of_user(geteuid().as_raw(), name, remedy, total)
+    }
+
+    /// A budget of a daemon of this user.
+    fn of_user(user: u32, name: &'static str, remedy: &'static str, total: usize) -> Arc<Budget> {
+        let table = Ranked::new(Rank::Shares, Table::default());
+        Arc::new(Budget { name, remedy, total, owners: [Peer::Uid(0), Peer::Uid(user)], table })
     }
 
     /// Takes `count` for a client.
@@ -80,7 +89,8 @@ impl Budget {
         let Budget { name, remedy, total, .. } = **self;
         let mut table = self.table.lock_or_abort();
         let (held, used) = (table.of_peer.get(&peer).copied().unwrap_or(0), table.used);
-        let leaves = total.saturating_sub(used + count);
+        let reserved = if self.owners.contains(&peer) { 0 } else { total / OWNER_PART };
+        let leaves = total.saturating_sub(used + count + reserved);
         if !is_fair_share((held + count) as u64, leaves as u64) {
             return Err(OverShare { peer, name, remedy, held, used, total });
         }
@@ -212,16 +222,25 @@ mod tests {
         let budget = Budget::new("things", "make more", 100);
         let of_one = all(&budget, ONE);
         let of_other = all(&budget, OTHER);
-        assert_eq!((of_one.len(), of_other.len(), all(&budget, THIRD).len()), (66, 22, 8));
+        assert_eq!((of_one.len(), of_other.len(), all(&budget, THIRD).len()), (62, 21, 7));
         let error = budget.take(ONE, 1).unwrap_err().to_string();
         assert!(
-            error.contains("uid 1 has 66 things, 88 of 100 are taken") && error.contains("make more"),
+            error.contains("uid 1 has 62 things, 83 of 100 are taken") && error.contains("make more"),
             "{error}"
         );
         drop(of_one);
-        assert_eq!(all(&budget, THIRD).len(), 52);
+        assert_eq!(all(&budget, THIRD).len(), 48);
         drop(of_other);
         assert!(budget.table.lock().of_peer.is_empty() && budget.figures() == (100, 0));
+    }
+
+    #[test]
+    fn users_of_many_uids_leave_a_part_to_root_and_to_the_user_of_the_daemon() {
+        let budget = Budget::of_user(1000, "things", "make more", 4000);
+        let taken: Vec<_> = (2000..2100).flat_map(|uid| all(&budget, Peer::Uid(uid))).collect();
+        assert!(taken.len() > 3700, "{}", taken.len());
+        let [of_root, of_user] = [0, 1000].map(|uid| all(&budget, Peer::Uid(uid)));
+        assert!(of_root.len() > 160 && of_user.len() > 50, "{} {}", of_root.len(), of_user.len());
     }
 
     #[test]
@@ -229,7 +248,7 @@ mod tests {
         let budget = Budget::new("things", "make more", 100);
         let had = budget.count(ONE, 90);
         assert!(budget.take(ONE, 1).is_err());
-        assert_eq!(all(&budget, OTHER).len(), 6);
+        assert_eq!(all(&budget, OTHER).len(), 2);
         let over = budget.count(THIRD, 20);
         assert!(budget.take(OTHER, 1).is_err(), "more than all are counted");
         drop((had, over));

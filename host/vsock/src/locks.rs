@@ -86,6 +86,11 @@ mod held {
         }
     }
 
+    /// Whether this thread holds a lock of this rank.
+    pub fn is_held(rank: Rank) -> bool {
+        HELD.try_with(|held| held.borrow().contains(&rank)).unwrap_or(false)
+    }
+
     impl Drop for Mark {
         fn drop(&mut self) {
             let _ = HELD.try_with(|held| held.borrow_mut().retain(|rank| *rank != self.0));
@@ -104,9 +109,19 @@ mod held {
             Mark
         }
     }
+
+    #[inline(always)]
+    pub fn is_held(_: super::Rank) -> bool {
+        false
+    }
 }
 
 use held::Mark;
+
+/// Whether the calling thread holds a lock of this rank. Release builds do not know.
+pub fn is_held(rank: Rank) -> bool {
+    held::is_held(rank)
+}
 
 /// A mutex with its rank.
 #[derive(Debug)]

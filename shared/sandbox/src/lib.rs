@@ -16,12 +16,13 @@
 //! [`HeldThreads`]. So no byte is read while a thread of the process can still do more.
 //!
 //! All of this is a property of the process, so it is kept in a static: a thread states its kind, and in a process that
-//! did not call [`begin`] nothing happens.
+//! did not call [`begin`] nothing is restricted.
 
 mod files;
 mod filters;
 mod names;
 mod privileges;
+mod signals;
 #[cfg(all(feature = "testing", target_arch = "x86_64"))]
 pub mod testing;
 #[cfg(target_arch = "x86_64")]
@@ -53,6 +54,11 @@ pub trait Kind: Copy + 'static {
 
     /// Whether it reads what clients send, so that it must not begin before the process is restricted.
     fn reads_clients(self) -> bool;
+
+    /// Whether signals of the process may be delivered to it. Then its list has the calls of their handlers.
+    fn handles_signals(self) -> bool {
+        true
+    }
 
     /// The list of its system calls.
     ///
@@ -224,8 +230,12 @@ pub fn begin<K: Kind>(request: &Request) -> Result<(), Refused> {
 }
 
 /// Restricts the calling thread, the first thing that it does; threads that it starts inherit it. A thread that reads
-/// clients waits here until [`HeldThreads`] is dropped. Does nothing in a process that did not [`begin`].
+/// clients waits here until [`HeldThreads`] is dropped. In a process that did not [`begin`], it only blocks the signals
+/// that the thread does not handle.
 pub fn enter<K: Kind>(kind: K) {
+    if !kind.handles_signals() {
+        signals::block();
+    }
     let Some(sandbox) = SANDBOX.get() else { return };
     if kind.reads_clients() {
         let is_open = lock(&sandbox.is_open);

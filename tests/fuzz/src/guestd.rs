@@ -8,13 +8,14 @@ use arbitrary::{Result, Unstructured};
 use daemon::kernel_host::KernelHost;
 use daemon::{Clock, Options, in_process};
 use dxgkrnl::VmId;
+use frame_ring::{HEAD_BYTES, RING_BYTES, Word};
 use proto::Message as _;
 use proto::attach::{
     AddFenceMemory, AttachBacking, AttachProcess, DetachBacking, GuestdHello, GuestdToHost, HostToGuestd,
     RegisteredEvent, ResumeProcess, Returning, RingPages, ShareBacking, guestd_to_host, host_to_guestd,
 };
 use proto::channel::{Hello, ToHost, to_host};
-use proto::convert::call_to_frame;
+use proto::convert::{FromHost, call_to_frame, from_host};
 use proto::frame::{FrameBuffer, append, decode};
 use proto::limits::{CHANNEL_PORT, EVENT_CHANNEL_PORT, GUESTD_PORT};
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
@@ -60,9 +61,16 @@ struct Guest {
     /// Bytes received on each pair of ports, the guest's first.
     received: BTreeMap<(u32, u32), u32>,
     replies: FrameBuffer,
-    processes: Vec<(u32, Vec<u8>)>,
+    /// Number and token of each process, and the pages of its area if it has rings.
+    processes: Vec<(u32, Vec<u8>, Option<Vec<u64>>)>,
+    /// The pages of the process that is being attached.
+    attaching: Option<Vec<u64>>,
     tokens: Vec<Vec<u8>>,
     streams: u32,
+    /// What the daemon sends on the stream of each process.
+    answers: BTreeMap<u32, FrameBuffer>,
+    /// Streams whose Hello says that they use rings: pages of the process's area, and bytes published.
+    rings: BTreeMap<u32, (Vec<u64>, usize)>,
     requests: u64,
     known: Known,
 }
@@ -76,6 +84,7 @@ impl Guest {
         let device = DirectDevice::new(CID, services, memory.clone(), socket);
         let device = device.expect("the system has descriptors left");
         let (received, replies, processes, tokens, known) = Default::default();
+        let (attaching, answers, rings) = Default::default();
         let mut guest = Guest {
             memory,
             device,
@@ -85,8 +94,11 @@ impl Guest {
             received,
             replies,
             processes,
+            attaching,
             tokens,
             streams: 0,
+            answers,
+            rings,
             requests: 0,
             known,
         };
@@ -164,6 +176,9 @@ impl Guest {
                 if header.src_port == GUESTD_PORT && header.dst_port == GUESTD {
                     self.replies.extend(payload);
                 }
+                if header.src_port == CHANNEL_PORT {
+                    self.answers.entry(header.dst_port).or_default().extend(payload);
+                }
             }
             self.publish(0, slot, BUFFER_BYTES as u32, 2);
         }
@@ -171,12 +186,41 @@ impl Guest {
             let Ok(reply) = decode::<HostToGuestd>(frame) else { return };
             match reply.body {
                 Some(host_to_guestd::Body::Attached(attached)) => {
-                    self.processes.push((attached.process, attached.token));
+                    self.processes.push((attached.process, attached.token, self.attaching.take()));
                 }
                 Some(host_to_guestd::Body::EventChannel(token)) => self.tokens.push(token),
                 _ => {}
             }
         }
+        // Lent pages may be those of the buffers: then these are no frames.
+        for answers in self.answers.values_mut() {
+            while let Ok(Some(frame)) = answers.next_frame() {
+                let Ok(Ok(FromHost::Answer { mut reply, .. })) = decode(frame).map(from_host) else {
+                    continue;
+                };
+                reply.handles_mut(&mut |handle| self.known.handles.push(*handle));
+            }
+        }
+    }
+
+    /// Sends a frame by the ring of this stream, as its process does. False if it has none.
+    fn publish_in_ring(&mut self, stream: u32, bytes: &[u8]) -> bool {
+        let Some((pages, published)) = self.rings.get_mut(&stream) else { return false };
+        let (pages, begin) = (pages.clone(), *published);
+        *published += bytes.len();
+        let end = *published as u64;
+        for (at, byte) in (begin..).zip(bytes) {
+            let at = HEAD_BYTES + at % RING_BYTES;
+            if let Some(page) = pages.get(at / PAGE_BYTES as usize) {
+                self.write(page.wrapping_add(at as u64 % PAGE_BYTES), &[*byte]);
+            }
+        }
+        if let Some(page) = pages.first() {
+            self.write(page.wrapping_add(Word::Published.offset() as u64), &end.to_le_bytes());
+        }
+        // A kick.
+        self.send((stream, CHANNEL_PORT), &[0]);
+        true
     }
 
     fn tell(&mut self, body: guestd_to_host::Body) {
@@ -256,6 +300,12 @@ fn step(input: &mut Unstructured<'_>, guest: &mut Guest) -> Result<()> {
     match input.int_in_range(0..=15)? {
         0..=4 => {
             let body = message(input, guest)?;
+            guest.attaching = match &body {
+                guestd_to_host::Body::Attach(attach) => {
+                    attach.rings.as_ref().map(|rings| rings.process.clone())
+                }
+                _ => None,
+            };
             guest.tell(body);
         }
         5 => {
@@ -267,11 +317,13 @@ fn step(input: &mut Unstructured<'_>, guest: &mut Guest) -> Result<()> {
             guest.streams += 1;
             let ports = (PROCESSES + guest.streams, CHANNEL_PORT);
             guest.packet(ports, Operation::REQUEST, &[]);
-            let token = match guest.processes.last() {
-                Some((_, token)) if !input.ratio(1, 8)? => token.clone(),
-                _ => vec![0; 16],
+            let (token, pages) = match guest.processes.last() {
+                Some((_, token, pages)) if !input.ratio(1, 8)? => (token.clone(), pages.clone()),
+                _ => (vec![0; 16], None),
             };
-            let (version, rings) = (proto::PROTOCOL_VERSION, input.arbitrary()?);
+            let rings = input.ratio(if pages.is_some() { 7 } else { 1 }, 8)?;
+            guest.rings.extend(pages.filter(|_| rings).map(|pages| (ports.0, (pages, 0))));
+            let version = proto::PROTOCOL_VERSION;
             let hello = Hello { version, token, rings, ..Hello::default() };
             let mut bytes = Vec::new();
             append(&ToHost { request: 0, body: Some(to_host::Body::Hello(hello)) }, &mut bytes);
@@ -282,7 +334,9 @@ fn step(input: &mut Unstructured<'_>, guest: &mut Guest) -> Result<()> {
             let call = any_call(&mut Drawn { input, known: &guest.known })?;
             let mut bytes = Vec::new();
             append(&call_to_frame(request, &call), &mut bytes);
-            guest.send((stream, CHANNEL_PORT), &bytes);
+            if input.ratio(1, 4)? || !guest.publish_in_ring(stream, &bytes) {
+                guest.send((stream, CHANNEL_PORT), &bytes);
+            }
         }
         10 => {
             let operation =

@@ -276,7 +276,17 @@ impl World {
                 append(&call_to_frame(request, &call), &mut bytes);
                 client.send_by(input, &bytes)?;
             }
-            7 | 8 => {
+            7 => {
+                // A large frame: a ring ends after two of them.
+                let private_data = vec![1; input.int_in_range(0..=RING_BYTES - 256)?];
+                let flags = KeyedMutexFlags::empty();
+                let call = Call::CreateKeyedMutex { initial_value: 0, private_data, flags };
+                let mut bytes = Vec::new();
+                append(&call_to_frame(0, &call), &mut bytes);
+                client.send_by(input, &bytes)?;
+                client.turns();
+            }
+            8 => {
                 // A frame whose length is right.
                 let body: &[u8] = input.arbitrary()?;
                 let body = &body[..body.len().min(0x3FFF)];

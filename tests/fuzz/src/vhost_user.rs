@@ -296,6 +296,16 @@ impl FrontEnd {
         self.write(base + 0x402, &self.available[ring as usize].to_le_bytes());
     }
 
+    /// A fence store and copies of the daemon, once all messages are handled.
+    fn access(&mut self, at: u64, bytes: usize) {
+        self.sync();
+        if let Some(memory) = self.machine.memory() {
+            memory.while_driver_runs(|| memory.store_u64(at & !7, 7));
+            let _ = memory.read(at, &mut vec![0; bytes]);
+            let _ = memory.write(at, &vec![1; bytes]);
+        }
+    }
+
     fn kick(&mut self) {
         let _ = (&self.files.events[0]).write_all(&1u64.to_ne_bytes());
     }
@@ -321,15 +331,12 @@ fn number(input: &mut Unstructured<'_>, right: u64) -> Result<u64> {
 fn memory_table(input: &mut Unstructured<'_>, front_end: &mut FrontEnd) -> Result<()> {
     let count = input.int_in_range(0..=4u64)?;
     let mut words = vec![if input.ratio(1, 16)? { input.arbitrary()? } else { count }];
-    let mut descriptors = Vec::new();
+    let (mut descriptors, mut ends) = (Vec::new(), Vec::new());
     for region in 0..count {
         let at = region * 2 * REGION;
-        words.extend([
-            number(input, at)?,
-            number(input, REGION)?,
-            number(input, QEMU + at)?,
-            number(input, 0)?,
-        ]);
+        let (address, size) = (number(input, at)?, number(input, REGION)?);
+        words.extend([address, size, number(input, QEMU + at)?, number(input, 0)?]);
+        ends.push(address.wrapping_add(size));
         descriptors.push(copy(front_end.files.any(input)?));
     }
     if input.ratio(1, 8)? {
@@ -338,6 +345,9 @@ fn memory_table(input: &mut Unstructured<'_>, front_end: &mut FrontEnd) -> Resul
     let body: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let flags = if input.arbitrary()? { VERSION } else { VERSION | NEED_REPLY };
     front_end.request(SET_MEM_TABLE, flags, &body, &descriptors);
+    if input.arbitrary()? {
+        ends.into_iter().for_each(|end| front_end.access(end.wrapping_sub(8), 8));
+    }
     Ok(())
 }
 
@@ -449,15 +459,8 @@ fn step(input: &mut Unstructured<'_>, front_end: &mut FrontEnd) -> Result<()> {
             ftruncate(&front_end.files.unsealed, bytes).expect("it has no seals");
         }
         _ => {
-            // A fence store and a copy of the daemon.
-            front_end.sync();
-            if let Some(memory) = front_end.machine.memory() {
-                let usual = u64::from(input.arbitrary::<u16>()?);
-                let (at, length) = (number(input, usual)?, usize::from(input.arbitrary::<u8>()?));
-                memory.while_driver_runs(|| memory.store_u64(at & !7, 7));
-                let _ = memory.read(at, &mut vec![0; length]);
-                let _ = memory.write(at, &vec![1; length]);
-            }
+            let usual = u64::from(input.arbitrary::<u16>()?);
+            front_end.access(number(input, usual)?, input.arbitrary::<u8>()?.into());
         }
     }
     Ok(())

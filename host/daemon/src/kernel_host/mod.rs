@@ -45,6 +45,7 @@ use vsock_device::locks::{Rank, Ranked, RankedGuard};
 use super::Options;
 use super::backing::BackingPages;
 use super::client_process::{Added, ClientProcess, Outbox, OutboxFull};
+use super::closing::{Closers, FreedMemory};
 use super::counters::Counters;
 use super::free_memory::TrimRequest;
 use super::journal::SessionCursors;
@@ -204,6 +205,8 @@ pub struct FlushList {
     sync_files: Vec<(RaiseSyncFile, ShareToken)>,
     /// Kept pages that are no longer accessed, with their process and address. They are unmapped then.
     released: Vec<(ProcessId, u64, BackingPages)>,
+    /// Memory that is no longer accessed, and what unmaps it.
+    freed: Vec<(Arc<Closers>, FreedMemory)>,
 }
 
 impl FlushList {
@@ -225,9 +228,17 @@ impl FlushList {
         }
     }
 
+    /// Unmaps memory: the kernel lock is not held for what that takes.
+    fn unmap(&mut self) {
+        for (closers, freed) in self.freed.drain(..) {
+            closers.unmap(freed);
+        }
+    }
+
     /// Flushes all but `held`, whose own answers may wait for the end of its batch.
     pub fn flush_others(&mut self, held: ProcessId) {
         self.tell_brokers();
+        self.unmap();
         self.clients.retain(|client| {
             if client.id != held {
                 client.outbox.flush();
@@ -241,6 +252,7 @@ impl FlushList {
             client.outbox.flush();
         }
         self.tell_brokers();
+        self.unmap();
     }
 }
 
@@ -313,6 +325,12 @@ impl KernelHost {
     /// flood, would win before the waiter is awake. So that thread calls this between two turns of its client.
     pub fn yield_to_waiters(&self) {
         drop(self.turnstile.lock());
+    }
+
+    /// Queues the calling thread for the lock, as a thread that waits for it is.
+    #[cfg(test)]
+    pub(crate) fn as_first_waiter(&self) -> RankedGuard<'_, ()> {
+        self.turnstile.lock()
     }
 
     /// Runs the kernel. A panic is a bug of gpupv: the trace has the input already, and the daemon aborts.
@@ -539,7 +557,9 @@ impl KernelHost {
         host_state.taps.begins(now, &input);
         let mut effects = std::mem::take(&mut host_state.effects);
         let named = named_by(&input);
-        host_state.process_table.follow(&input);
+        for backing in host_state.process_table.follow(&input) {
+            self.free(FreedMemory::new(backing, None), flush_list);
+        }
         if let Input::VmDetached { vm } = &input {
             host_state.nt_handles.forget_vm(*vm);
         }
@@ -572,6 +592,11 @@ impl KernelHost {
             self.nt_handle_named(host_state, process, token, flush_list);
         }
         self.arm(host_state);
+    }
+
+    /// Has memory unmapped that is no longer accessed, once the lock is released.
+    fn free(&self, freed: FreedMemory, flush_list: &mut FlushList) {
+        flush_list.freed.push((Arc::clone(&self.budgets.closers), freed));
     }
 
     /// Arms the timer for the kernel's next deadline.

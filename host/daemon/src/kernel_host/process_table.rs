@@ -1,6 +1,6 @@
 //! The attached processes and their resources, the tokens of their streams, and the VMs.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -34,10 +34,20 @@ pub(super) struct AttachedProcess {
     token: Token,
 }
 
+/// What is left of a process that was removed. Its memory is to be unmapped without the kernel lock.
+pub(super) struct EndedProcess {
+    pub client: Arc<ClientProcess>,
+    pub memory: FenceMemory,
+    /// Its pages that are not kept.
+    pub backing: ProcessBacking,
+}
+
 /// Attached processes by number, with their tokens and VMs.
 #[derive(Default)]
 pub(super) struct ProcessTable {
     attached: BTreeMap<ProcessId, AttachedProcess>,
+    /// The attached processes of each VM that has any, so that a request of one VM does not look at those of others.
+    attached_of: BTreeMap<VmId, BTreeSet<ProcessId>>,
     tokens: HashMap<Token, ProcessId>,
     /// Kept pages of processes that are gone, and the VM of each.
     outliving: BTreeMap<ProcessId, (VmId, ProcessBacking)>,
@@ -77,7 +87,7 @@ impl ProcessTable {
         memory: FenceMemory,
         token: Token,
     ) -> anyhow::Result<Arc<ClientProcess>> {
-        let of_vm = self.clients_of(vm).count();
+        let of_vm = self.count_of(vm);
         anyhow::ensure!(of_vm < PROCESSES_PER_VM_MAX, "{of_vm} processes are attached, the limit of one VM");
         self.processes_begun += 1;
         let id = ProcessId(self.processes_begun);
@@ -88,6 +98,7 @@ impl ProcessTable {
 
     fn add(&mut self, client: Arc<ClientProcess>, memory: FenceMemory, token: Token) {
         self.tokens.insert(token, client.id);
+        self.attached_of.entry(client.vm).or_default().insert(client.id);
         self.attached
             .insert(client.id, AttachedProcess { client, memory, backing: ProcessBacking::default(), token });
     }
@@ -120,18 +131,20 @@ impl ProcessTable {
     }
 
     /// Removes a process and its resources. Its pages for which `outlives` is true are kept.
-    pub fn end(
-        &mut self,
-        process: ProcessId,
-        outlives: impl Fn(u64) -> bool,
-    ) -> Option<(Arc<ClientProcess>, ProcessBacking)> {
-        let AttachedProcess { client, token, mut backing, .. } = self.attached.remove(&process)?;
+    pub fn end(&mut self, process: ProcessId, outlives: impl Fn(u64) -> bool) -> Option<EndedProcess> {
+        let AttachedProcess { client, token, memory, mut backing } = self.attached.remove(&process)?;
         self.tokens.remove(&token);
+        if let Some(of_vm) = self.attached_of.get_mut(&client.vm) {
+            of_vm.remove(&process);
+            if of_vm.is_empty() {
+                self.attached_of.remove(&client.vm);
+            }
+        }
         let kept = backing.split_off_kept(outlives);
         if !kept.is_empty() {
             self.outliving.insert(process, (client.vm, kept));
         }
-        Some((client, backing))
+        Some(EndedProcess { client, memory, backing })
     }
 
     /// The backing pages of a process, or those that have outlived it.
@@ -192,9 +205,17 @@ impl ProcessTable {
         released.into_iter().map(move |(address, pages)| (owner, address, pages))
     }
 
-    /// Removes all kept pages of a VM, whose guest frees them.
-    pub fn forget_outliving(&mut self, vm: VmId) {
-        self.outliving.retain(|_, (of, _)| *of != vm);
+    /// Removes all kept pages of a VM, whose guest frees them, and returns them.
+    pub fn forget_outliving(&mut self, vm: VmId) -> Vec<ProcessBacking> {
+        let mut removed = Vec::new();
+        self.outliving.retain(|_, (of, backing)| {
+            let is_kept = *of != vm;
+            if !is_kept {
+                removed.push(std::mem::take(backing));
+            }
+            is_kept
+        });
+        removed
     }
 
     pub fn get(&self, process: ProcessId) -> Option<&AttachedProcess> {
@@ -213,8 +234,14 @@ impl ProcessTable {
         self.attached.values().map(|attached| &attached.client)
     }
 
+    /// Number of attached processes of a VM.
+    fn count_of(&self, vm: VmId) -> usize {
+        self.attached_of.get(&vm).map_or(0, BTreeSet::len)
+    }
+
     pub fn clients_of(&self, vm: VmId) -> impl Iterator<Item = &Arc<ClientProcess>> {
-        self.clients().filter(move |client| client.vm == vm)
+        let of_vm = self.attached_of.get(&vm).into_iter().flatten();
+        of_vm.filter_map(|process| Some(&self.get(*process)?.client))
     }
 
     /// An attached process, by its number or name.
@@ -246,13 +273,13 @@ impl ProcessTable {
         &self.vms
     }
 
-    /// Records VMs that attach and detach.
-    pub fn follow(&mut self, input: &Input) {
+    /// Records VMs that attach and detach. Returns pages that had outlived their processes and end with their VM.
+    pub fn follow(&mut self, input: &Input) -> Vec<ProcessBacking> {
         match input {
             Input::VmAttached { vm, name } => _ = self.vms.insert(*vm, name.clone()),
             Input::VmDetached { vm } => {
                 self.vms.remove(vm);
-                self.forget_outliving(*vm);
+                return self.forget_outliving(*vm);
             }
             Input::VmPaused { .. }
             | Input::VmAdapter { .. }
@@ -270,6 +297,7 @@ impl ProcessTable {
             | Input::DoorbellRung { .. }
             | Input::NtHandleClosed { .. } => {}
         }
+        Vec::new()
     }
 
     /// Sets the VMs of a daemon that was killed.
@@ -370,6 +398,28 @@ mod tests {
             process_table.backing(owner).is_some_and(|backing| backing.piece(address(number)).is_some())
         };
         assert!(is_left(attached, 2) && is_left(gone, 0) && !is_left(gone, 1));
+    }
+
+    #[test]
+    fn processes_are_counted_for_their_vm_and_listed_without_those_of_others() {
+        let mut process_table = ProcessTable::default();
+        let first = begin(&mut process_table, [1; TOKEN_BYTES]);
+        let second = begin(&mut process_table, [2; TOKEN_BYTES]);
+        let memory = FenceMemory::Local(Vec::new());
+        process_table.begin(VmId(2), 7, "another".into(), memory, [3; TOKEN_BYTES]).unwrap();
+        let of = |process_table: &ProcessTable, vm| {
+            let clients: Vec<_> = process_table.clients_of(vm).map(|client| client.id).collect();
+            assert_eq!(process_table.count_of(vm), clients.len());
+            clients
+        };
+        assert_eq!(of(&process_table, VM), [first, second]);
+        process_table.comes_back(first, FenceMemory::Local(Vec::new()), [4; TOKEN_BYTES]).unwrap();
+        assert_eq!(of(&process_table, VM), [first, second], "a process that returned counts once");
+        process_table.end(first, |_| false);
+        assert_eq!((of(&process_table, VM), of(&process_table, VmId(2)).len()), (vec![second], 1));
+        process_table.end(second, |_| false);
+        assert!(of(&process_table, VM).is_empty());
+        assert_eq!(process_table.attached_of.len(), 1, "a VM without processes has no entry");
     }
 
     #[test]

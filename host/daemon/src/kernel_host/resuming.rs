@@ -9,7 +9,7 @@
 //! misses memory that its process is about to attach again. The outage takes no model time, so no timeout expires in
 //! it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -45,7 +45,9 @@ pub(super) struct Resuming {
     /// Clients that have sent Hello and wait for their Welcome, with the contents of that Hello.
     awaiting_welcome: Vec<(Arc<ClientProcess>, Sink, SessionHello)>,
     /// Work that other threads deferred until the daemon has resumed.
-    deferred_work: Vec<(VmId, DeferredWork)>,
+    deferred_work: Vec<DeferredWork>,
+    /// How many of them each VM has.
+    deferred_of: BTreeMap<VmId, usize>,
     /// Inputs to step then: a step now would run due work on memory that is not attached again.
     deferred_inputs: Vec<Input>,
 }
@@ -188,6 +190,7 @@ impl Resumption<'_> {
     /// Closes what cannot be resumed: VMs that are not in `kept`, and adapters whose engine caches were lost with the
     /// old daemon. Returns a summary of the rest; `None` if the journal was empty.
     pub fn close_unresumable(&self, kept: &[(VmId, String)]) -> Option<Resumed> {
+        let mut flush_list = FlushList::default();
         let mut host_state = self.kernel_host.lock();
         let next_step = host_state.resuming.as_ref()?.next_step;
         let is_kept =
@@ -204,9 +207,9 @@ impl Resumption<'_> {
             self.kernel_host.log.warn(Peer::Vm(vm), || format!("vm {} is not resumed: {why}", vm.0));
             let of_vm: Vec<_> = host_state.process_table.clients_of(vm).map(|client| client.id).collect();
             for process in of_vm {
-                self.kernel_host.end_process(&mut host_state, process, &mut FlushList::default());
+                self.kernel_host.end_process(&mut host_state, process, &mut flush_list);
             }
-            self.kernel_host.step(&mut host_state, Input::VmDetached { vm }, &mut FlushList::default());
+            self.kernel_host.step(&mut host_state, Input::VmDetached { vm }, &mut flush_list);
         }
         let machines: BTreeSet<_> =
             host_state.process_table.vms().keys().copied().filter(|vm| has_machine(*vm)).collect();
@@ -325,13 +328,15 @@ impl Resumption<'_> {
         pages: u32,
         backing: BackingPages,
     ) -> anyhow::Result<()> {
-        {
+        let brought = {
             let mut host_state = self.kernel_host.lock();
             host_state.resumed(process)?;
             // Another process may have brought them before. They are the same, or that process's own fault.
             let bytes = u64::from(pages) * PAGE_BYTES as u64;
-            host_state.process_table.get_mut(process)?.backing.release(address, bytes);
-        }
+            host_state.process_table.get_mut(process)?.backing.release(address, bytes)
+        };
+        // Unmapped without the lock.
+        drop(brought);
         self.kernel_host.sessions().attach_backing(process, address, pages, backing)
     }
 
@@ -475,7 +480,7 @@ impl Resumption<'_> {
                 not_welcomed.push(client.id);
             }
         }
-        deferred_work.into_iter().for_each(|(_, deferred_work)| deferred_work());
+        deferred_work.into_iter().for_each(|work| work());
         ResumeOutcome { closed, not_welcomed }
     }
 
@@ -484,10 +489,11 @@ impl Resumption<'_> {
     pub fn defer(&self, vm: VmId, work: DeferredWork) -> bool {
         let mut host_state = self.kernel_host.lock();
         let Some(resuming) = &mut host_state.resuming else { return false };
-        let of_vm = resuming.deferred_work.iter().filter(|(of, _)| *of == vm).count();
-        let has_room = of_vm < PROCESSES_PER_VM_MAX;
+        let of_vm = resuming.deferred_of.entry(vm).or_default();
+        let has_room = *of_vm < PROCESSES_PER_VM_MAX;
         if has_room {
-            resuming.deferred_work.push((vm, work));
+            *of_vm += 1;
+            resuming.deferred_work.push(work);
         }
         has_room
     }

@@ -13,10 +13,12 @@ use proto::channel::{Hello, ToGuest, Welcome, to_guest};
 use proto::limits::PAGES_PER_MESSAGE_MAX;
 use proto::{Message as _, Versions};
 
+use super::process_table::EndedProcess;
 use super::{FlushList, HostState, KernelHost, Taps, Token, random};
 use crate::backing::{BackingPages, PIECE_BYTES};
 use crate::channel::{ProtocolError, goodbye};
 use crate::client_process::{ClientProcess, Sink};
+use crate::closing::FreedMemory;
 use crate::held_bytes::HeldByProcess;
 use crate::journal::{NotRetained, SessionCursors};
 use crate::memory::FenceMemory;
@@ -167,9 +169,14 @@ impl Sessions<'_> {
         let mut host_state = self.kernel_host.lock();
         let HostState { process_table, kernel, .. } = &mut *host_state;
         let backing = &mut process_table.get_mut(process)?.backing;
-        let is_kept = kernel.is_shared_memory(process, address) && backing.keep(address);
-        anyhow::ensure!(is_kept || backing.detach(address), "no backing pages are attached at {address:#x}");
-        Ok(is_kept)
+        if kernel.is_shared_memory(process, address) && backing.keep(address) {
+            return Ok(true);
+        }
+        let detached = backing.detach(address);
+        // Unmapped without the lock.
+        drop(host_state);
+        detached.with_context(|| format!("no backing pages are attached at {address:#x}"))?;
+        Ok(false)
     }
 
     /// Whether an address of a process is of memory that other processes may get.
@@ -196,7 +203,9 @@ impl Sessions<'_> {
 
     /// Stops accessing kept pages of a VM, whose guest frees them.
     pub fn forget_outliving(&self, vm: VmId) {
-        self.kernel_host.lock().process_table.forget_outliving(vm);
+        let forgotten = self.kernel_host.lock().process_table.forget_outliving(vm);
+        // Freed without the lock.
+        drop(forgotten);
     }
 
     /// Fence slots of a process.
@@ -365,9 +374,9 @@ impl KernelHost {
     ) -> Option<Arc<ClientProcess>> {
         let HostState { process_table, kernel, .. } = &mut *host_state;
         let outlives = |address| kernel.is_shared_memory(process, address);
-        let (client, backing) = process_table.end(process, outlives)?;
+        let EndedProcess { client, memory, backing } = process_table.end(process, outlives)?;
         client.outbox.end_lease();
-        self.budgets.closers.unmap(Peer::of(&client), backing);
+        self.free(FreedMemory::new(backing, Some(memory)), flush_list);
         self.is_gone(host_state, process);
         self.step(host_state, Input::ProcessGone { process }, flush_list);
         self.trim_request.request();

@@ -1,6 +1,7 @@
 use std::sync::Mutex;
 
 use d3dkmt::allocation_data::{AllocationData, AllocationDataFlags, SEGMENT_LOCAL};
+use d3dkmt::limits::PROCESSES_PER_VM_MAX;
 use d3dkmt::{
     AllocationInfo, Call, CreateAllocation, CreateAllocationFlags, EventId, KeyedMutexFlags, SignalFlags,
     SyncObjectInfo, SyncObjectType,
@@ -262,4 +263,33 @@ fn a_sync_file_is_raised_when_it_is_ready_or_at_once_if_it_was() {
     let (objects, values) = (vec![fence].into(), vec![1].into());
     with.call(Call::SignalFromCpu { device, objects, values, flags: SignalFlags::empty() });
     assert_eq!(*raised.lock().unwrap(), [ready, pending]);
+}
+
+#[test]
+fn a_vm_defers_so_much_work_and_another_vm_its_own() {
+    let kernel_host = KernelHost::new(&Options::default()).unwrap();
+    kernel_host.lock().resuming = Some(Resuming::awaiting(ProcessId(1)));
+    let defer = |vm| kernel_host.resumption().defer(VmId(vm), Box::new(|| ()));
+    assert!((0..PROCESSES_PER_VM_MAX).all(|_| defer(1)));
+    assert!(!defer(1) && defer(2), "the limit is of each VM");
+    assert_eq!(kernel_host.resumption().deferred_work_count(), PROCESSES_PER_VM_MAX + 1);
+}
+
+/// Each mapping asserts that its thread does not hold the kernel lock where it is unmapped.
+#[test]
+fn memory_is_unmapped_without_the_kernel_lock() {
+    let WithMemory { kernel_host, process, alone, shared, .. } = with_memory();
+    let sessions = kernel_host.sessions();
+    for (address, pages) in [(0x10_0000, 1), (0x20_0000, 512), (alone, PAGES), (shared, PAGES)] {
+        sessions.attach_backing(process, address, pages, local_pages(pages)).unwrap();
+    }
+    assert_eq!(sessions.detach_backing(process, 0x10_0000).ok(), Some(false));
+    assert!(sessions.detach_backing(process, 0x10_0000).is_err(), "it is detached");
+    assert_eq!(sessions.detach_backing(process, shared).ok(), Some(true), "it is kept");
+    sessions.attach_backing(process, 0x10_0000, 1, local_pages(1)).unwrap();
+    sessions.detach(process);
+    assert_eq!(kernel_host.lock().process_table.count(), 0);
+    kernel_host.lock().process_table.keep(VmId(1), process, shared, local_pages(PAGES));
+    kernel_host.input(Input::VmDetached { vm: VmId(1) });
+    assert!(kernel_host.lock().process_table.backing(process).is_none());
 }

@@ -10,6 +10,7 @@ mod direct;
 mod nt_handle_watch;
 mod reading;
 mod replies;
+mod resting_listeners;
 mod returning_processes;
 mod shared_backing;
 mod turns;
@@ -56,13 +57,12 @@ use deferred_reads::DeferredReads;
 pub use direct::DirectLoop;
 use nt_handle_watch::{VmNtHandles, sync_file_folders};
 use replies::{answer, answer_or_refuse, refuse};
+use resting_listeners::RestingListeners;
 use returning_processes::ResumeWait;
 
 const COMMANDS_KEY: u64 = 0;
 const CLOCK_KEY: u64 = 1;
 const PENDING_KEY: u64 = 2;
-/// Pause of a listener that could not accept.
-const REST: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// Connections accepted at one listener before other sources have their turn.
 const ACCEPTED_AT_ONCE_MAX: usize = 8;
 const INTEREST: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP);
@@ -170,8 +170,8 @@ struct Loop {
     scratch: Vec<u8>,
     /// `None` if the system does not support it.
     setter: Option<Arc<Setter>>,
-    /// Listeners removed from the epoll set while descriptors are used up.
-    unwatched_listeners: Vec<u64>,
+    /// Listeners that are not watched while descriptors are used up: see `local/resting_listeners.rs`.
+    resting_listeners: RestingListeners,
     /// Connections that are not read for now: see `local/deferred_reads.rs`.
     deferred: DeferredReads,
     /// Set while the daemon waits for clients of the daemon before it.
@@ -278,7 +278,7 @@ impl Loop {
             awake_ns: 0,
             scratch: vec![0; READ_BYTES],
             setter,
-            unwatched_listeners: Vec::new(),
+            resting_listeners: RestingListeners::default(),
             deferred: DeferredReads::default(),
             returning: None,
         })
@@ -324,6 +324,7 @@ impl Loop {
     /// Waits for events, unless a stream waits for its turn or a ring has something.
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> Result<(), Errno> {
         self.resume_reads();
+        self.resume_listeners();
         self.look_at_rings();
         let may_sleep = self.turns.is_empty();
         let looks = may_sleep && self.busy_rings.looks();
@@ -334,16 +335,12 @@ impl Loop {
         }
         if may_sleep && events.is_empty() && !(looks && self.look_before_sleep(events)?) && self.rest_rings()
         {
-            // Descriptors may be available again although no client of this daemon is gone.
-            let limit = match (self.deferred.is_empty(), self.unwatched_listeners.is_empty()) {
+            let limit = match (self.deferred.is_empty(), self.resting_listeners.is_empty()) {
                 (false, _) => Some(deferred_reads::PAUSE),
-                (true, false) => Some(REST),
+                (true, false) => Some(resting_listeners::PAUSE),
                 (true, true) => None,
             };
             epoll::wait(&*self.epoll, spare_capacity(events), limit.as_ref())?;
-            if events.is_empty() {
-                self.accept_again();
-            }
             if self.kernel_host.times {
                 self.awake_ns = monotonic();
             }
@@ -452,11 +449,7 @@ impl Loop {
                              start the daemon with a higher limit of open files (ulimit -n)"
                         )
                     });
-                    // Level-triggered: otherwise it would be ready again at once.
-                    if epoll::delete(&*self.epoll, &listener.descriptor).is_ok() {
-                        self.unwatched_listeners.push(key);
-                    }
-                    return;
+                    return self.rest_listener(key);
                 }
             }
         }
@@ -755,18 +748,6 @@ impl Loop {
             let _ = epoll::delete(&*self.epoll, descriptor);
         }
         drop(source);
-        if !self.unwatched_listeners.is_empty() {
-            self.accept_again();
-        }
-    }
-
-    /// Watches resting listeners again. One that cannot be watched yet stays at rest.
-    fn accept_again(&mut self) {
-        let Loop { sources, epoll, unwatched_listeners, .. } = self;
-        unwatched_listeners.retain(|key| {
-            let Some(Source::Listener { listener, .. }) = sources.get(key) else { return false };
-            let data = epoll::EventData::new_u64(*key);
-            epoll::add(&**epoll, &listener.descriptor, data, INTEREST).is_err()
-        });
+        self.accept_again();
     }
 }

@@ -16,7 +16,7 @@ use super::ThreadKind;
 #[rustfmt::skip]
 const FILES: &[c_long] = calls![
     SYS_pwrite64 SYS_pread64 SYS_lseek SYS_openat SYS_open SYS_fstat SYS_newfstatat SYS_statx SYS_ftruncate SYS_fallocate
-    SYS_fsync SYS_fdatasync SYS_msync SYS_flock SYS_unlink SYS_rename SYS_getdents64
+    SYS_fsync SYS_fdatasync SYS_flock SYS_unlink SYS_rename SYS_getdents64
     SYS_unlinkat SYS_readlink SYS_readlinkat SYS_getcwd
 ];
 
@@ -33,7 +33,7 @@ const STEP: &[c_long] = calls![
 /// Local processes: connections, streams, memory and handles that they are given.
 #[rustfmt::skip]
 const LOCAL: &[c_long] = calls![
-    SYS_epoll_pwait SYS_epoll_wait SYS_accept4 SYS_setsockopt SYS_socketpair SYS_memfd_create SYS_pidfd_open
+    SYS_epoll_pwait SYS_accept4 SYS_setsockopt SYS_socketpair SYS_memfd_create SYS_pidfd_open
     SYS_timerfd_create SYS_epoll_create1 SYS_inotify_init1 SYS_inotify_add_watch SYS_inotify_rm_watch SYS_mknodat
     SYS_fchmodat SYS_mkdirat SYS_geteuid SYS_fstatfs
     SYS_io_destroy
@@ -42,14 +42,14 @@ const LOCAL: &[c_long] = calls![
 /// The device of a VM: QEMU's connection, its memory and its rings.
 #[rustfmt::skip]
 const DEVICE: &[c_long] = calls![
-    SYS_epoll_wait SYS_epoll_pwait SYS_accept4 SYS_accept SYS_timerfd_create SYS_epoll_create1 SYS_memfd_create
+    SYS_epoll_wait SYS_epoll_pwait SYS_accept4 SYS_timerfd_create SYS_epoll_create1 SYS_memfd_create
     SYS_fstatfs
 ];
 
 /// The control service: connections of administrators, and a child process that reads a big state.
 #[rustfmt::skip]
 const CONTROL: &[c_long] = calls![
-    SYS_epoll_wait SYS_epoll_pwait SYS_accept4 SYS_getpeername SYS_getsockname SYS_setsockopt
+    SYS_epoll_wait SYS_epoll_pwait SYS_accept4 SYS_getpeername SYS_setsockopt
     SYS_pipe2 SYS_wait4 SYS_kill SYS_pidfd_open SYS_io_destroy
 ];
 
@@ -57,8 +57,7 @@ const CONTROL: &[c_long] = calls![
 const KEEPER: &[c_long] = calls![SYS_setpriority];
 
 /// The thread that writes to the disk.
-const DISK: &[c_long] =
-    calls![SYS_fsync SYS_fdatasync SYS_pwrite64 SYS_lseek SYS_ftruncate SYS_fallocate SYS_msync];
+const DISK: &[c_long] = calls![SYS_fdatasync SYS_pwrite64 SYS_lseek SYS_ftruncate SYS_fallocate];
 
 impl ThreadKind {
     fn lists(self) -> &'static [&'static [c_long]] {

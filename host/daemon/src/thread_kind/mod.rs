@@ -76,6 +76,11 @@ impl Kind for ThreadKind {
         matches!(self, ThreadKind::Local | ThreadKind::Device)
     }
 
+    /// The handler of SIGTERM and SIGINT writes to a socket of the control service, and several lists have no `sendto`.
+    fn handles_signals(self) -> bool {
+        self == ThreadKind::Control
+    }
+
     #[cfg(target_arch = "x86_64")]
     fn filters(self) -> Result<sandbox::Filters, sandbox::BackendError> {
         lists::filters(self)

@@ -25,6 +25,9 @@ fn forbidden() -> Vec<Call> {
         ("connect", libc::SYS_connect, [-1, 0, 0, 0]),
         ("bind", libc::SYS_bind, [-1, 0, 0, 0]),
         ("listen", libc::SYS_listen, [-1, 0, 0, 0]),
+        ("accept", libc::SYS_accept, [-1, 0, 0, 0]),
+        ("getsockname", libc::SYS_getsockname, [-1, 0, 0, 0]),
+        ("msync", libc::SYS_msync, [0; 4]),
         ("open_by_handle_at", libc::SYS_open_by_handle_at, [0; 4]),
         ("io_uring_setup", libc::SYS_io_uring_setup, [0; 4]),
         ("bpf", libc::SYS_bpf, [0; 4]),
@@ -64,6 +67,8 @@ fn a_kind_may_not_make_the_calls_of_another() {
                 [-1, 0, 0, 0],
                 !matches!(kind, ThreadKind::Local | ThreadKind::Device | ThreadKind::Control),
             ),
+            (libc::SYS_epoll_wait, [-1, 0, 0, 0], !matches!(kind, ThreadKind::Device | ThreadKind::Control)),
+            (libc::SYS_fsync, [-1, 0, 0, 0], !kind.runs_drivers()),
             (libc::SYS_pidfd_open, [-1, 0, 0, 0], !matches!(kind, ThreadKind::Local | ThreadKind::Control)),
             (libc::SYS_kill, [0, 0, 0, 0], kind != ThreadKind::Control),
             (libc::SYS_sendto, [-1, 0, 0, 0], !kind.runs_drivers() || kind == ThreadKind::JournalKeeper),
@@ -123,4 +128,29 @@ fn a_thread_may_signal_threads_of_its_own_process() {
         call(libc::SYS_tgkill, [std::process::id().into(), thread.into(), 0, 0])
     });
     assert_eq!(thread.join().unwrap(), 0);
+}
+
+/// The signals that the calling thread blocks, a bit for each.
+fn blocked_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+    u64::from_str_radix(mask.trim(), 16).unwrap()
+}
+
+#[test]
+fn only_threads_of_the_control_service_handle_signals_of_the_process() {
+    let bits = |signals: &[i32]| signals.iter().fold(0, |bits, signal| bits | 1 << (signal - 1));
+    let handled = bits(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGCHLD, libc::SIGUSR1]);
+    let own = bits(&[libc::SIGSYS, libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT]);
+    for kind in ThreadKind::ALL.iter().copied() {
+        let entered = move || {
+            sandbox::enter(kind);
+            [blocked_signals(), std::thread::spawn(blocked_signals).join().unwrap()]
+        };
+        // This process did not restrict itself, so threads that read clients do not wait.
+        for blocked in std::thread::spawn(entered).join().unwrap() {
+            let expected = if kind == ThreadKind::Control { 0 } else { handled };
+            assert_eq!((blocked & handled, blocked & own), (expected, 0), "{kind:?}: {blocked:#x}");
+        }
+    }
 }
