@@ -64,7 +64,7 @@ enum Closing {
     Memory(FreedMemory),
 }
 
-/// Whose queue it is.
+/// Key of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum LaneKey {
     /// Descriptors of one client.

@@ -46,7 +46,7 @@ pub struct Budget {
     name: &'static str,
     remedy: &'static str,
     total: usize,
-    /// Who may take what is reserved: root, and the daemon's own user.
+    /// Users that may take what is reserved: root, and the daemon's own.
     owners: [Peer; 2],
     table: Ranked<Table>,
 }

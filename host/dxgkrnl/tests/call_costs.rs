@@ -30,7 +30,7 @@ const BY_ALL_OBJECTS: [&str; 1] = [
 const LARGE_ENDS: [&str; 4] =
     ["MarkDeviceAsError", "DestroyDevice", "CloseAdapter", "DestroySynchronizationObject"];
 
-/// Whose the many objects are.
+/// The owner of the many objects.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Whose {
     /// Of another VM.

@@ -34,7 +34,7 @@ pub(super) struct AttachedProcess {
     token: Token,
 }
 
-/// What is left of a process that was removed. Its memory is to be unmapped without the kernel lock.
+/// The parts of a process that was removed. The caller unmaps its memory without the kernel lock.
 pub(super) struct EndedProcess {
     pub client: Arc<ClientProcess>,
     pub memory: FenceMemory,

@@ -7,8 +7,8 @@ use super::{INTEREST, Loop, Source};
 use crate::timer::monotonic;
 
 /// Pause of a listener.
-const PAUSE_NS: Nanos = 1_000_000_000;
 pub(super) const PAUSE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+const PAUSE_NS: Nanos = PAUSE.tv_sec as Nanos * 1_000_000_000;
 
 /// Keys of the listeners that were removed from the epoll set.
 #[derive(Default)]

@@ -207,12 +207,9 @@ fn a_trace_without_its_open_block_is_as_whole_as_its_file() {
     assert!(found.is_whole() && !found.ended && found.steps == 20, "{found}");
 }
 
-#[test]
-fn a_time_in_the_open_block_is_found() {
-    let (steps, _) = session::run(32, Config::default(), 90);
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("t.gvt");
-    let mut recorder = common::recorder(&path, &Config::default());
+/// A recorder, and its trace as a kill leaves it: the first 30 steps are in a data block, the others in the open one.
+fn recorded_and_killed(path: &Path, steps: &[Step]) -> (Recorder, KilledTrace) {
+    let mut recorder = common::recorder(path, &Config::default());
     for (at, step) in steps.iter().enumerate() {
         if at == 30 {
             recorder.flush().unwrap();
@@ -220,7 +217,15 @@ fn a_time_in_the_open_block_is_found() {
         recorder.begin(step.now, &step.input).unwrap();
         recorder.end(&step.effects).unwrap();
     }
-    let killed = KilledTrace::of(&path);
+    (recorder, KilledTrace::of(path))
+}
+
+#[test]
+fn a_time_in_the_open_block_is_found() {
+    let (steps, _) = session::run(32, Config::default(), 90);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.gvt");
+    let (_recorder, killed) = recorded_and_killed(&path, &steps);
     let mut reader = Reader::open(&killed.trace()).unwrap();
     for step in &steps {
         reader.seek_time(step.now).unwrap();
@@ -237,15 +242,7 @@ fn a_killed_trace_without_its_open_block_is_not_called_whole_and_its_packed_copy
     let (steps, _) = session::run(37, Config::default(), 40);
     let folder = tempfile::tempdir().unwrap();
     let (path, packed) = (folder.path().join("t.gvt"), folder.path().join("packed.gvt"));
-    let mut recorder = common::recorder(&path, &Config::default());
-    for (at, step) in steps.iter().enumerate() {
-        if at == 30 {
-            recorder.flush().unwrap();
-        }
-        recorder.begin(step.now, &step.input).unwrap();
-        recorder.end(&step.effects).unwrap();
-    }
-    let killed = KilledTrace::of(&path);
+    let (_recorder, killed) = recorded_and_killed(&path, &steps);
     trace::pack(&killed.trace(), &packed).unwrap();
     std::fs::remove_file(open_block(&killed.trace())).unwrap();
     let found = killed.findings();
