@@ -272,6 +272,7 @@ pub struct BadCommands(pub String);
 pub type BoxedMiniport = Box<dyn Miniport + Send>;
 
 /// A kernel-mode driver with its hardware. The contract is in the documentation of [the module](self).
+#[expect(unused_variables, reason = "the defaults of DDIs that a driver need not have")]
 pub trait Miniport {
     /// `DxgkDdiStartDevice` for every adapter of the configuration.
     fn start(&mut self, config: &Config);
@@ -293,7 +294,6 @@ pub trait Miniport {
         context: HwContext,
         submission_fence_id: u64,
     ) -> Result<(), NtStatus> {
-        let _ = (engine, context, submission_fence_id);
         Ok(())
     }
     /// `DxgkDdiPreemptCommand`: stop at the next point where that is possible, and report `DMA_PREEMPTED` with this id;
@@ -307,13 +307,11 @@ pub trait Miniport {
         preemption_fence_id: u64,
         callbacks: &mut Vec<Callback>,
     ) -> Result<(), NtStatus> {
-        let _ = (now, engine, preemption_fence_id, callbacks);
         Ok(())
     }
     /// `DxgkDdiCancelCommand`, with CancelCommandAware: this command buffer will not be submitted. An error is a
     /// bugcheck.
     fn cancel_command(&mut self, context: HwContext, commands: &[u8]) -> Result<(), NtStatus> {
-        let _ = (context, commands);
         Ok(())
     }
     /// `DxgkDdiDpcRoutine`, for the recorded interrupts: has to call `DxgkCbNotifyDpc` (SCH-003).
@@ -323,32 +321,22 @@ pub trait Miniport {
     /// The features that the driver advertises for this adapter: those that it supports and the system offers
     /// ([`crate::Features::offers`]). A feature that the system does not offer makes the start fail (SCH-043).
     fn advertised_features(&self, adapter: u32) -> Vec<FeatureId> {
-        let _ = adapter;
         Vec::new()
     }
     /// Which of the DDIs of engine resets the driver has for this adapter.
     fn per_engine_tdr_ddis(&self, adapter: u32) -> PerEngineTdrDdis {
-        let _ = adapter;
         PerEngineTdrDdis::all()
     }
     /// `DxgkDdiSetSchedulingLogBuffer`: for each engine of hardware scheduling, at start. Interrupt 15 reports new
     /// entries.
-    fn set_scheduling_log_buffer(&mut self, engine: EngineId, buffer: SchedulingLogBuffer) {
-        let _ = (engine, buffer);
-    }
+    fn set_scheduling_log_buffer(&mut self, engine: EngineId, buffer: SchedulingLogBuffer) {}
     /// `DxgkDdiBeginExclusiveAccess`: the GPU of this adapter uses CPU addresses, and their mapping is about to change
     /// (TDR-042).
-    fn begin_exclusive_access(&mut self, adapter: u32) {
-        let _ = adapter;
-    }
+    fn begin_exclusive_access(&mut self, adapter: u32) {}
     /// No DDI: the IOMMU's mapping of a process's fence memory grows by `added` slots, or is removed (`None`).
-    fn iommu_mapping_changed(&mut self, adapter: u32, process: ProcessId, added: Option<u32>) {
-        let _ = (adapter, process, added);
-    }
+    fn iommu_mapping_changed(&mut self, adapter: u32, process: ProcessId, added: Option<u32>) {}
     /// `DxgkDdiEndExclusiveAccess`.
-    fn end_exclusive_access(&mut self, adapter: u32) {
-        let _ = adapter;
-    }
+    fn end_exclusive_access(&mut self, adapter: u32) {}
     /// `DxgkDdiQueryEngineStatus`: called after a timeout, before any recovery.
     fn query_engine_status(
         &mut self,
@@ -356,7 +344,6 @@ pub trait Miniport {
         engine: EngineId,
         callbacks: &mut Vec<Callback>,
     ) -> EngineStatus {
-        let _ = (now, engine, callbacks);
         EngineStatus::default()
     }
     /// `DxgkDdiQueryDependentEngineGroup`: bit `n` is set if node `n` is reset with it. Its own bit has to be set
@@ -372,7 +359,6 @@ pub trait Miniport {
         engine: EngineId,
         callbacks: &mut Vec<Callback>,
     ) -> Result<u64, ResetFailed> {
-        let _ = (now, engine, callbacks);
         Err(ResetFailed)
     }
     /// `DxgkDdiResetHwEngine`, for contexts of hardware scheduling. The driver reports each context that loses its work
@@ -383,7 +369,6 @@ pub trait Miniport {
         engine: EngineId,
         callbacks: &mut Vec<Callback>,
     ) -> Result<(), ResetFailed> {
-        let _ = (now, engine, callbacks);
         Err(ResetFailed)
     }
     /// `DxgkDdiResumeHwEngine`: contexts may run again (TDR-021).
@@ -393,7 +378,6 @@ pub trait Miniport {
         engine: EngineId,
         callbacks: &mut Vec<Callback>,
     ) -> Result<(), ResetFailed> {
-        let _ = (now, engine, callbacks);
         Ok(())
     }
     /// `DxgkDdiResetFromTimeout`: cannot fail. After it returns, the GPU accesses no memory (TDR-009).
@@ -402,13 +386,9 @@ pub trait Miniport {
     }
     /// `DxgkDdiBuildPagingBuffer` with transfers of no bytes, between reset and restart: the contents of the adapter's
     /// video memory are lost (TDR-010).
-    fn memory_evicted(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) {
-        let _ = (adapter, callbacks);
-    }
+    fn memory_evicted(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) {}
     /// `DxgkDdiRestartFromTimeout`.
-    fn restart_from_timeout(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) {
-        let _ = (adapter, callbacks);
-    }
+    fn restart_from_timeout(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) {}
     /// [`crate::Fault::PageFault`]: the packet that runs, or else the next one to run, faults.
     fn page_fault(
         &mut self,
@@ -418,15 +398,11 @@ pub trait Miniport {
         flags: PageFaultFlags,
         callbacks: &mut Vec<Callback>,
     ) {
-        let _ = (now, engine, gpu_address, flags, callbacks);
     }
     /// [`crate::Fault::ResetFails`]: the next reset of this engine fails.
-    fn fail_reset(&mut self, engine: EngineId) {
-        let _ = engine;
-    }
+    fn fail_reset(&mut self, engine: EngineId) {}
     /// `DxgkDdiCreateContext`: before any other DDI names the context.
     fn create_context(&mut self, engine: EngineId, context: HwContext) -> Result<(), NtStatus> {
-        let _ = (engine, context);
         Ok(())
     }
     /// `DxgkDdiDestroyContext`. `submitted` is the one submission of this context that has not completed, if any. The
@@ -443,18 +419,14 @@ pub trait Miniport {
     fn stop_device(&mut self, adapter: u32, callbacks: &mut Vec<Callback>);
     /// `DxgkDdiStartDevice` of an adapter that was stopped: its engines are idle and in D0.
     fn start_device(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) -> Result<(), NtStatus> {
-        let _ = (adapter, callbacks);
         Err(NtStatus::NOT_SUPPORTED)
     }
     /// `DxgkDdiCreateHwQueue`.
     fn create_hw_queue(&mut self, new: &NewHwQueue) -> Result<(), NtStatus> {
-        let _ = new;
         Err(NtStatus::NOT_SUPPORTED)
     }
     /// `DxgkDdiDestroyHwQueue`: its work is dropped, running or not.
-    fn destroy_hw_queue(&mut self, now: Nanos, hw_queue: HwQueueId, callbacks: &mut Vec<Callback>) {
-        let _ = (now, hw_queue, callbacks);
-    }
+    fn destroy_hw_queue(&mut self, now: Nanos, hw_queue: HwQueueId, callbacks: &mut Vec<Callback>) {}
     /// `DxgkDdiSubmitCommandToHwQueue`. A queue runs in order; queues of different engines run in parallel.
     fn submit_command_to_hw_queue(
         &mut self,
@@ -462,7 +434,6 @@ pub trait Miniport {
         submission: HwQueueSubmission,
         callbacks: &mut Vec<Callback>,
     ) {
-        let _ = (now, submission, callbacks);
     }
     /// `DxgkDdiSuspendContext`: for contexts with hardware queues. `suspend_fence` grows with each suspend of the
     /// context.
@@ -473,24 +444,16 @@ pub trait Miniport {
         suspend_fence: u64,
         callbacks: &mut Vec<Callback>,
     ) -> Suspend {
-        let _ = (now, context, suspend_fence, callbacks);
         Suspend::Suspended
     }
     /// `DxgkDdiResumeContext`. Contexts are created resumed (SCH-022).
-    fn resume_context(&mut self, now: Nanos, context: HwContext, callbacks: &mut Vec<Callback>) {
-        let _ = (now, context, callbacks);
-    }
+    fn resume_context(&mut self, now: Nanos, context: HwContext, callbacks: &mut Vec<Callback>) {}
     /// `DxgkDdiSetPowerState`: D0 if `on`, else D3. Its contexts are suspended before D3.
-    fn set_power_state(&mut self, adapter: u32, on: bool) {
-        let _ = (adapter, on);
-    }
+    fn set_power_state(&mut self, adapter: u32, on: bool) {}
     /// [`crate::Fault::EngineToF1`]: the engine enters F1 and loses its doorbells (SCH-033).
-    fn engine_to_f1(&mut self, engine: EngineId, callbacks: &mut Vec<Callback>) {
-        let _ = (engine, callbacks);
-    }
+    fn engine_to_f1(&mut self, engine: EngineId, callbacks: &mut Vec<Callback>) {}
     /// `DxgkDdiCreateDoorbell`: the new doorbell is disconnected.
     fn create_doorbell(&mut self, hw_queue: HwQueueId) -> Result<(), NtStatus> {
-        let _ = hw_queue;
         Err(NtStatus::NOT_SUPPORTED)
     }
     /// `DxgkDdiConnectDoorbell`.
@@ -500,22 +463,15 @@ pub trait Miniport {
         hw_queue: HwQueueId,
         callbacks: &mut Vec<Callback>,
     ) -> DoorbellConnection {
-        let _ = (now, hw_queue, callbacks);
         DoorbellConnection::Failed
     }
     /// `DxgkDdiDisconnectDoorbell`: the kernel disconnects it, and has already stored the status.
-    fn disconnect_doorbell(&mut self, hw_queue: HwQueueId) {
-        let _ = hw_queue;
-    }
+    fn disconnect_doorbell(&mut self, hw_queue: HwQueueId) {}
     /// The result of a [`Callback::DisconnectDoorbell`]: SUCCESS even if it was disconnected already, INVALID_PARAMETER
     /// if the queue has no doorbell.
-    fn doorbell_disconnected(&mut self, hw_queue: HwQueueId, status: NtStatus) {
-        let _ = (hw_queue, status);
-    }
+    fn doorbell_disconnected(&mut self, hw_queue: HwQueueId, status: NtStatus) {}
     /// `DxgkDdiDestroyDoorbell`.
-    fn destroy_doorbell(&mut self, hw_queue: HwQueueId) {
-        let _ = hw_queue;
-    }
+    fn destroy_doorbell(&mut self, hw_queue: HwQueueId) {}
     /// No DDI: a client process wrote to the queue's physical doorbell; the engine finds these buffers in the ring.
     fn ring_doorbell(
         &mut self,
@@ -524,60 +480,42 @@ pub trait Miniport {
         buffers: Vec<Vec<u8>>,
         callbacks: &mut Vec<Callback>,
     ) {
-        let _ = (now, hw_queue, buffers, callbacks);
     }
     /// `DxgkDdiNotifyWorkSubmission` (SCH-029).
-    fn notify_work_submission(&mut self, now: Nanos, hw_queue: HwQueueId, callbacks: &mut Vec<Callback>) {
-        let _ = (now, hw_queue, callbacks);
-    }
+    fn notify_work_submission(&mut self, now: Nanos, hw_queue: HwQueueId, callbacks: &mut Vec<Callback>) {}
     /// Bytes of the buffers that a queue of user-mode submission has yet to run.
     fn ring_bytes(&self, hw_queue: HwQueueId) -> usize {
-        let _ = hw_queue;
         0
     }
     /// No DDI: bytes of a process's command buffers that the driver keeps on an adapter until each has run. They count
     /// against the process's limit of queued bytes.
     fn held_bytes(&self, adapter: u32, process: ProcessId) -> usize {
-        let _ = (adapter, process);
         0
     }
     /// `DxgkDdiSetNativeFenceLogBuffer`, both of them: empty, with `entries` entries each. Logging is mandatory
     /// (FEN-126).
     fn set_native_fence_log_buffers(&mut self, hw_queue: HwQueueId, entries: u32) -> Result<(), NtStatus> {
-        let _ = (hw_queue, entries);
         Err(NtStatus::NOT_SUPPORTED)
     }
     /// `DxgkDdiUpdateNativeFenceLogs`: the driver writes back cached entries before the kernel reads the logs
     /// (FEN-124).
-    fn update_native_fence_logs(&mut self, hw_queue: HwQueueId, callbacks: &mut Vec<Callback>) {
-        let _ = (hw_queue, callbacks);
-    }
+    fn update_native_fence_logs(&mut self, hw_queue: HwQueueId, callbacks: &mut Vec<Callback>) {}
     /// `DxgkDdiCreateNativeFence`.
     fn create_native_fence(&mut self, new: &NewNativeFence) -> Result<(), NtStatus> {
-        let _ = new;
         Err(NtStatus::NOT_SUPPORTED)
     }
     /// `DxgkDdiOpenNativeFence`.
-    fn open_native_fence(&mut self, opened: &OpenedNativeFence) {
-        let _ = opened;
-    }
+    fn open_native_fence(&mut self, opened: &OpenedNativeFence) {}
     /// `DxgkDdiCloseNativeFence`.
-    fn close_native_fence(&mut self, local: LocalNativeFenceId) {
-        let _ = local;
-    }
+    fn close_native_fence(&mut self, local: LocalNativeFenceId) {}
     /// `DxgkDdiDestroyNativeFence`: after its last close.
-    fn destroy_native_fence(&mut self, fence: NativeFenceId) {
-        let _ = fence;
-    }
+    fn destroy_native_fence(&mut self, fence: NativeFenceId) {}
     /// No DDI: another adapter's engine stored the CurrentValue of a fence that this driver's GPU maps too. Only the
     /// memory changes (FEN-115).
-    fn memory_written(&mut self, storage: NativeFenceStorage, value: u64) {
-        let _ = (storage, value);
-    }
+    fn memory_written(&mut self, storage: NativeFenceStorage, value: u64) {}
     /// No DDI: reports a happens-before relation, for a driver that detects races. Called only if the configuration of
     /// some adapter sets `hazards`. Returns notes for people.
     fn happens_before(&mut self, edge: &HappensBefore) -> Vec<String> {
-        let _ = edge;
         Vec::new()
     }
     /// `DxgkDdiUpdateMonitoredValues`. The GPU may store meanwhile without an interrupt, so the kernel then rereads the
@@ -588,7 +526,6 @@ pub trait Miniport {
         values: &[(NativeFenceId, u64)],
         callbacks: &mut Vec<Callback>,
     ) {
-        let _ = (now, values, callbacks);
     }
     /// `DxgkDdiUpdateCurrentValuesFromCpu`.
     fn update_current_values_from_cpu(
@@ -597,7 +534,6 @@ pub trait Miniport {
         updates: &[CurrentValueUpdate],
         callbacks: &mut Vec<Callback>,
     ) {
-        let _ = (now, updates, callbacks);
     }
     /// `DxgkDdiGetStandardAllocationDriverData`: the private data of a standard allocation, with which the kernel then
     /// calls [`Miniport::create_allocation`]. `None`: the driver has none, and is not asked about the allocation.
@@ -606,7 +542,6 @@ pub trait Miniport {
         adapter: u32,
         standard: &StandardAllocationData,
     ) -> Option<Vec<u8>> {
-        let _ = (adapter, standard);
         None
     }
     /// `DxgkDdiCreateAllocation`: all of the call or none. The driver reads the private data, may replace them by data
@@ -617,25 +552,18 @@ pub trait Miniport {
         create: &mut CreateAllocation,
         callbacks: &mut Vec<Callback>,
     ) -> Result<(), NtStatus> {
-        let _ = (adapter, create, callbacks);
         Err(NtStatus::NOT_SUPPORTED)
     }
     /// `DxgkDdiOpenAllocation`, of one allocation: once for each handle to it.
     fn open_allocation(&mut self, adapter: u32, open: &OpenAllocation<'_>) -> Result<(), NtStatus> {
-        let _ = (adapter, open);
         Ok(())
     }
     /// `DxgkDdiCloseAllocation`.
-    fn close_allocation(&mut self, adapter: u32, device: KmdDevice, opened: LocalAllocationId) {
-        let _ = (adapter, device, opened);
-    }
+    fn close_allocation(&mut self, adapter: u32, device: KmdDevice, opened: LocalAllocationId) {}
     /// `DxgkDdiDestroyAllocation`: after the last close of each allocation, and of a resource after its allocations.
-    fn destroy_allocation(&mut self, adapter: u32, destroy: &DestroyAllocation) {
-        let _ = (adapter, destroy);
-    }
+    fn destroy_allocation(&mut self, adapter: u32, destroy: &DestroyAllocation) {}
     /// `DxgkDdiDescribeAllocation`: of a picture; `None` for a buffer.
     fn describe_allocation(&self, adapter: u32, allocation: AllocationId) -> Option<AllocationDescription> {
-        let _ = (adapter, allocation);
         None
     }
     /// `DxgkDdiBuildPagingBuffer`: returns the paging buffer for the operation, which the kernel submits to
@@ -654,7 +582,6 @@ pub trait Miniport {
         bytes: u64,
         entry: PageTableEntry,
     ) {
-        let _ = (adapter, process, base, bytes, entry);
     }
     /// `DxgkDdiSignalMonitoredFence`: appends a fence write by the kernel to a paging buffer (FEN-094).
     fn signal_monitored_fence(&mut self, _buffer: &mut Vec<u8>, _signal: SignalMonitoredFence) {}
@@ -743,7 +670,6 @@ pub trait Miniport {
     /// No DDI: after `start` with the same configuration, restores the state that `save` returned as these bytes; or
     /// returns why it cannot.
     fn restore(&mut self, state: &[u8]) -> Result<(), String> {
-        let _ = state;
         Err("it does not implement Miniport::restore".into())
     }
     /// No DDI, for people: the work of an engine, the running one first, then in order. `None`: the driver cannot tell,
@@ -759,7 +685,6 @@ pub trait Miniport {
         hw_queue: Option<HwQueueId>,
         submission_fence_id: u64,
     ) -> Option<Vec<PendingWrite>> {
-        let _ = hw_queue;
         let mut work = self.work(engine)?.into_iter();
         work.find(|work| work.submission_fence_id == submission_fence_id).map(|work| work.pending_writes)
     }
@@ -786,11 +711,7 @@ pub trait Miniport {
         Vec::new()
     }
     /// No DDI: the VM whose process's call leads to the next DDIs, if any. Only drivers outside hear it.
-    fn act_for(&mut self, vm: Option<VmId>) {
-        let _ = vm;
-    }
+    fn act_for(&mut self, vm: Option<VmId>) {}
     /// No DDI: what they did in the next input when it was recorded.
-    fn supply_answers(&mut self, answers: &[DriverAnswer]) {
-        let _ = answers;
-    }
+    fn supply_answers(&mut self, answers: &[DriverAnswer]) {}
 }

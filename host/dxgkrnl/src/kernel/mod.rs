@@ -128,22 +128,15 @@ impl Kernel {
     /// Applies one input and appends to `effects`. Time never decreases: an earlier `now` counts as the latest one
     /// seen.
     pub fn handle(&mut self, now: Nanos, input: Input, effects: &mut Effects) {
-        self.miniport.act_for(|| None);
         self.sync.forget_stores();
         self.events.begin_step();
         self.vidmm.begin_step();
-        let comes_after_something = self.has_backlog();
         self.begin_work();
-        if !self.sync.answered().is_empty() {
-            self.apply_answered_signal(effects);
-            self.run_to_idle(effects);
-        }
-        if self.catch_up(now, effects) {
+        if self.has_backlog() || !self.sync.answered().is_empty() || self.due().is_some_and(|due| due <= now)
+        {
+            self.process_earlier(now, &input, effects);
+        } else {
             self.now = self.now.max(now);
-        }
-        self.begin_work();
-        if comes_after_something {
-            self.finish_earlier_work(&input, effects);
         }
         let goes_on = matches!(input, Input::Deadline);
         self.apply(input, effects);
@@ -159,6 +152,25 @@ impl Kernel {
             effects.driver_answers.extend(self.miniport.take_answers());
         }
         self.vidsch.work_mut().backlog_mut().count_step();
+    }
+
+    /// Does what comes before an input: the signals that were answered, what was due by now, and the work of the
+    /// input's process that earlier steps left.
+    #[inline(never)]
+    fn process_earlier(&mut self, now: Nanos, input: &Input, effects: &mut Effects) {
+        self.miniport.act_for(|| None);
+        let comes_after_something = self.has_backlog();
+        if !self.sync.answered().is_empty() {
+            self.apply_answered_signal(effects);
+            self.run_to_idle(effects);
+        }
+        if self.catch_up(now, effects) {
+            self.now = self.now.max(now);
+        }
+        self.begin_work();
+        if comes_after_something {
+            self.finish_earlier_work(input, effects);
+        }
     }
 
     /// Before [`Kernel::handle`] in a replay: what the drivers outside of this program did when the input was recorded.
@@ -231,25 +243,27 @@ impl Kernel {
     }
 
     /// As [`Kernel::next_event`], from the cached deadline of the miniport.
+    #[inline]
     fn due(&mut self) -> Option<Nanos> {
         earliest(self.miniport.due(), self.own_deadline())
     }
 
     /// Time of the next timed event of the kernel itself, without the miniport's.
-    #[inline]
+    #[inline(always)]
     fn own_deadline(&self) -> Option<Nanos> {
         let nothing_is_under_way = self.vidsch.in_flight().engines.is_empty()
             && self.vidsch.suspend_deadlines().is_empty()
             && self.vidsch.idle_waits().is_empty()
             && self.keyed.is_untimed();
-        if nothing_is_under_way {
-            return None;
-        }
+        if nothing_is_under_way { None } else { self.own_deadline_of_work() }
+    }
+
+    fn own_deadline_of_work(&self) -> Option<Nanos> {
         let of_engines = earliest(self.scheduler_deadline(), self.suspend_deadline());
         earliest(earliest(of_engines, self.idle_wait_deadline()), self.keyed.next_deadline())
     }
 
-    #[inline]
+    #[inline(always)]
     fn apply(&mut self, input: Input, effects: &mut Effects) {
         if let Input::Call { process, call, .. } = &input {
             self.act_for(*process);

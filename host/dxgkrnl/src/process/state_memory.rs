@@ -17,6 +17,7 @@ use d3dkmt::limits::is_fair_share;
 use serde::{Deserialize, Serialize};
 
 use super::{Process, Processes};
+use crate::sync::waits::Waits;
 use crate::{ProcessId, VmId};
 
 /// Bytes of its VM's memory that a process reserves at a time.
@@ -161,6 +162,17 @@ impl Processes {
         let needed = process.memory.used.next_multiple_of(CHUNK);
         of_vm.reserved = of_vm.reserved + needed - process.memory.reserved;
         process.memory.reserved = needed;
+    }
+
+    /// Releases the charge for a CPU wait that has ended, and its name. Returns how many chunks of names were swept.
+    #[inline]
+    pub fn forget_wait(&mut self, id: ProcessId, bytes: u64, waits: &Waits) -> u32 {
+        let mut chunks = 0;
+        self.change(id, |process| {
+            process.memory.free(bytes);
+            chunks = process.waits.forget(id, waits);
+        });
+        chunks
     }
 
     /// Charges a process for queued packets, which count against its limit of queued bytes, too.

@@ -96,8 +96,7 @@ impl Kernel {
     /// Applies a signal from the CPU that was checked.
     #[inline(always)]
     fn apply_cpu_signal(&mut self, process: ProcessId, object: u32, value: u64, effects: &mut Effects) {
-        self.remember_back(object, process, value);
-        self.note_strays(process, object, value, effects);
+        self.note_unusual(process, object, value, effects);
         self.report_signal(Agent::Process(process), object, value);
         self.set_value(object, value, effects);
     }
@@ -301,9 +300,7 @@ impl Kernel {
     pub(crate) fn end_wait(&mut self, id: WaitId) -> Option<Wait> {
         let payer = self.sync.waits.payer(self.sync.waits.get(id)?);
         let (wait, items) = self.sync.waits.remove(id)?;
-        if let Some(payer) = payer {
-            self.processes.release(payer, wait_bytes(items.as_ref().len()));
-        }
+        let bytes = wait_bytes(items.as_ref().len());
         for (at, item) in items.as_ref().iter().enumerate() {
             if !item.satisfied {
                 let compare = |entry: &Entry| self.sync.waits.compare(entry, id, at as u32);
@@ -313,11 +310,15 @@ impl Kernel {
         }
         match wait.owner() {
             WaitOwner::Cpu { process, .. } => {
-                let owner = self.processes.get_mut(process).expect("its waits end before a process does");
-                let chunks = owner.waits.forget(process, &self.sync.waits);
-                self.spend(chunks * UNITS_OF_A_CHUNK);
+                let chunks = self.processes.forget_wait(process, bytes, &self.sync.waits);
+                if chunks > 0 {
+                    self.spend(chunks * UNITS_OF_A_CHUNK);
+                }
             }
             WaitOwner::Gpu { .. } => {
+                if let Some(payer) = payer {
+                    self.processes.release(payer, bytes);
+                }
                 for item in items.as_ref() {
                     self.release_reference(item.object);
                 }
@@ -336,7 +337,9 @@ impl Kernel {
             return;
         }
         self.store_value(object, value, effects);
-        self.update_current_value(object, effects);
+        if self.sync.objects.is_watched(object) {
+            self.update_current_value(object, effects);
+        }
         self.evaluate(object, effects);
     }
 
@@ -461,7 +464,9 @@ impl Kernel {
     }
 
     pub(crate) fn complete_wait(&mut self, id: WaitId, effects: &mut Effects) {
-        if let Some(wait) = self.sync.waits.get(id).filter(|_| self.happens_before.is_on()) {
+        if self.happens_before.is_on()
+            && let Some(wait) = self.sync.waits.get(id)
+        {
             let (owner, items) = (wait.owner(), self.sync.waits.items(wait).as_ref().to_vec());
             self.wait_is_over(Some(id), owner, &items);
         }

@@ -64,7 +64,7 @@ impl Kernel {
 
     /// Refuses a signal to a value that is outside the window around `last`, the value before it. `adapter` is that of
     /// the open. No value is near the largest one of a poisoned fence, whose signals are no steps.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn check_signal_window(
         &self,
         (object, adapter): (u32, u32),
@@ -117,18 +117,29 @@ impl Kernel {
         extended
     }
 
-    /// Notes which windows a value that is about to be set violates: that around the last value, and those of waits
-    /// after a step back.
+    /// Remembers a value that is about to be set and that is lower than the last one. Notes which windows it violates:
+    /// that around the last value, and those of waits after a step back.
     #[inline(always)]
-    pub(crate) fn note_strays(&self, process: ProcessId, object: u32, value: u64, effects: &mut Effects) {
+    pub(crate) fn note_unusual(
+        &mut self,
+        process: ProcessId,
+        object: u32,
+        value: u64,
+        effects: &mut Effects,
+    ) {
         let last = self.sync.objects.value(object);
         let is_step = within(last, value) && value >= last;
-        if !is_step && self.is_narrow_on(object, self.sync.objects[object].adapter) {
-            self.note_strays_of_narrow(process, object, value, effects);
+        if !is_step {
+            self.note_back_or_stray(process, object, value, effects);
         }
     }
 
-    fn note_strays_of_narrow(&self, process: ProcessId, object: u32, value: u64, effects: &mut Effects) {
+    #[inline(never)]
+    fn note_back_or_stray(&mut self, process: ProcessId, object: u32, value: u64, effects: &mut Effects) {
+        self.remember_back(object, process, value);
+        if !self.is_narrow_on(object, self.sync.objects[object].adapter) {
+            return;
+        }
         let last = self.sync.objects.value(object);
         if !within(last, value) {
             let text = format!(

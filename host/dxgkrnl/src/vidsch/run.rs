@@ -144,7 +144,7 @@ impl Kernel {
 
     /// Whether there is no work, as after most inputs.
     #[inline]
-    fn is_settled(&self) -> bool {
+    fn is_settled(&mut self) -> bool {
         self.vidsch.work.is_empty()
             && self.tdr.is_settled()
             && self.native.is_settled()

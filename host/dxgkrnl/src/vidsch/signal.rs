@@ -214,8 +214,7 @@ impl Kernel {
                     self.note(signal.process, text, effects);
                 }
                 LowerGpuSignal::Ignored | LowerGpuSignal::Applied => {
-                    self.note_strays(signal.process, object, value, effects);
-                    self.remember_back(object, signal.process, value);
+                    self.note_unusual(signal.process, object, value, effects);
                     self.set_value(object, value, effects);
                 }
             }

@@ -64,9 +64,9 @@ pub(crate) enum Work {
     RunQueue(u32),
 }
 
-/// The work of the present step, and the backlog.
+/// Work by kind.
 #[derive(Default, Serialize, Deserialize)]
-pub(crate) struct WorkQueue {
+struct WorkLists {
     /// Processed in the step in which it came.
     #[serde(skip)]
     callbacks: VecDeque<DeferredCallback>,
@@ -79,6 +79,29 @@ pub(crate) struct WorkQueue {
     engines: BTreeSet<EngineId>,
     queues: VecDeque<u32>,
     awaiting_begin: BTreeSet<u32>,
+}
+
+impl WorkLists {
+    fn are_empty(&self) -> bool {
+        self.queues.is_empty()
+            && self.engines.is_empty()
+            && self.callbacks.is_empty()
+            && self.adapters_to_notify.is_empty()
+            && self.ended_objects.is_empty()
+            && self.ended_hw_queues.is_empty()
+            && self.recoveries.is_empty()
+            && self.paged.is_empty()
+            && self.awaiting_begin.is_empty()
+    }
+}
+
+/// The work of the present step, and the backlog.
+#[derive(Default, Serialize, Deserialize)]
+pub(crate) struct WorkQueue {
+    lists: WorkLists,
+    /// All lists are known to be empty, so that most steps look at none. [`Self::lists_mut`] resets it.
+    #[serde(skip)]
+    is_empty: bool,
     backlog: Backlog,
     /// For assertions.
     #[serde(skip)]
@@ -96,25 +119,27 @@ impl WorkQueue {
         &mut self.backlog
     }
 
+    fn lists_mut(&mut self) -> &mut WorkLists {
+        self.is_empty = false;
+        &mut self.lists
+    }
+
     /// Whether nothing is left to do in this step.
     #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.queues.is_empty()
-            && self.engines.is_empty()
-            && self.callbacks.is_empty()
-            && self.adapters_to_notify.is_empty()
-            && self.ended_objects.is_empty()
-            && self.ended_hw_queues.is_empty()
-            && self.recoveries.is_empty()
-            && self.paged.is_empty()
-            && self.awaiting_begin.is_empty()
+    pub fn is_empty(&mut self) -> bool {
+        self.is_empty = self.is_empty || self.lists.are_empty();
+        self.is_empty
     }
 
     /// Adds the callbacks of a DDI, in their order.
     pub fn add_callbacks(&mut self, callbacks: &mut Vec<Callback>, by: Caller) {
+        if callbacks.is_empty() {
+            return;
+        }
+        let queued = &mut self.lists_mut().callbacks;
         for callback in callbacks.drain(..) {
             if let (Callback::SignalEvent { adapter, signal }, Caller::Isr) = (&callback, by) {
-                self.callbacks.push_back(DeferredCallback::IsrSignals { adapter: *adapter, signal: *signal });
+                queued.push_back(DeferredCallback::IsrSignals { adapter: *adapter, signal: *signal });
                 continue;
             }
             let dpc = match &callback {
@@ -134,14 +159,14 @@ impl WorkQueue {
                 | Callback::DebugPrint { .. }
                 | Callback::Violation { .. } => None,
             };
-            self.callbacks.push_back(DeferredCallback::Callback(callback));
-            self.callbacks.extend(dpc);
+            queued.push_back(DeferredCallback::Callback(callback));
+            queued.extend(dpc);
         }
     }
 
     /// Reads the logs of a hardware queue after the callbacks that are queued.
     pub fn read_logs(&mut self, engine: EngineId, hw_queue: u32) {
-        self.callbacks.push_back(DeferredCallback::LogsAreWritten { engine, hw_queue });
+        self.lists_mut().callbacks.push_back(DeferredCallback::LogsAreWritten { engine, hw_queue });
     }
 
     pub fn begin_callbacks(&mut self) {
@@ -154,104 +179,105 @@ impl WorkQueue {
     }
 
     pub fn next_called(&mut self) -> Option<DeferredCallback> {
-        self.callbacks.pop_front()
+        self.lists_mut().callbacks.pop_front()
     }
 
     /// Has the other adapters with a cross-adapter fence evaluate their waits.
     pub fn notify_adapters(&mut self, object: u32, from: Option<u32>) {
-        self.adapters_to_notify.push_back((object, from));
+        self.lists_mut().adapters_to_notify.push_back((object, from));
     }
 
     pub fn next_notification(&mut self) -> Option<(u32, Option<u32>)> {
-        self.adapters_to_notify.pop_front()
+        self.lists_mut().adapters_to_notify.pop_front()
     }
 
     /// Ends a hardware queue of user-mode submission that has done its last queued work and has no handle.
     pub fn end_hw_queue(&mut self, hw_queue: u32) {
-        self.ended_hw_queues.insert(hw_queue);
+        self.lists_mut().ended_hw_queues.insert(hw_queue);
     }
 
     /// Forgets a hardware queue that ended otherwise.
     pub fn forget_hw_queue(&mut self, hw_queue: u32) {
-        self.ended_hw_queues.remove(&hw_queue);
+        self.lists_mut().ended_hw_queues.remove(&hw_queue);
     }
 
     /// Ends an object that nothing names any more.
     pub fn end_object(&mut self, object: u32) {
-        self.ended_objects.push_back(object);
+        self.lists_mut().ended_objects.push_back(object);
     }
 
     pub fn recover(&mut self, recovery: Recovery) {
-        self.recoveries.push_back(recovery);
+        self.lists_mut().recoveries.push_back(recovery);
     }
 
     /// Stops every adapter, before every other recovery.
     pub fn stop_everything(&mut self) {
-        self.recoveries.push_front(Recovery::StopEverything);
+        self.lists_mut().recoveries.push_front(Recovery::StopEverything);
     }
 
     pub fn forget_recoveries(&mut self) {
-        self.recoveries.clear();
+        self.lists_mut().recoveries.clear();
     }
 
     /// A paging buffer of this queue is done.
     pub fn run_paged(&mut self, queue: u32) {
-        self.paged.push_back(queue);
+        self.lists_mut().paged.push_back(queue);
     }
 
     /// Its next head comes before those of others.
     pub fn rerun_paged(&mut self, queue: u32) {
-        self.paged.push_front(queue);
+        self.lists_mut().paged.push_front(queue);
     }
 
     /// An engine may have room, or something to run.
     pub fn dispatch(&mut self, engine: EngineId) {
-        self.engines.insert(engine);
+        self.lists_mut().engines.insert(engine);
     }
 
     /// A queue may be able to run.
     #[inline]
     pub fn run_queue(&mut self, queue: u32) {
-        self.queues.push_back(queue);
+        self.lists_mut().queues.push_back(queue);
     }
 
     /// Its next head comes before those of others.
     #[inline]
     pub fn rerun_queue(&mut self, queue: u32) {
-        self.queues.push_front(queue);
+        self.lists_mut().queues.push_front(queue);
     }
 
     /// The head of a queue waits for its engine to begin the buffer before it (FEN-048).
     pub fn await_begin(&mut self, queue: u32) {
-        self.awaiting_begin.insert(queue);
+        self.lists_mut().awaiting_begin.insert(queue);
     }
 
     pub fn awaiting_begin(&self) -> &BTreeSet<u32> {
-        &self.awaiting_begin
+        &self.lists.awaiting_begin
     }
 
     pub fn has_begun(&mut self, queue: u32) {
-        self.awaiting_begin.remove(&queue);
+        self.lists_mut().awaiting_begin.remove(&queue);
         self.run_queue(queue);
     }
 
     pub fn next_ended_object(&mut self) -> Option<u32> {
-        self.ended_objects.pop_front()
+        self.lists_mut().ended_objects.pop_front()
     }
 
     /// Takes the queues whose heads may be able to run, in their order.
     pub fn take_queues(&mut self) -> VecDeque<u32> {
-        core::mem::take(&mut self.queues)
+        core::mem::take(&mut self.lists_mut().queues)
     }
 
     /// Takes the most urgent work.
     pub fn next(&mut self) -> Option<Work> {
-        let ended = self.ended_hw_queues.pop_first().map(Work::EndHwQueue);
+        let lists = self.lists_mut();
+        let ended = lists.ended_hw_queues.pop_first().map(Work::EndHwQueue);
         ended
-            .or_else(|| self.next_ended_object().map(Work::EndObject))
-            .or_else(|| self.recoveries.pop_front().map(Work::Recover))
-            .or_else(|| self.paged.pop_front().map(Work::RunPaged))
-            .or_else(|| self.engines.pop_first().map(Work::Dispatch))
-            .or_else(|| self.queues.pop_front().map(Work::RunQueue))
+            .or_else(|| lists.ended_objects.pop_front().map(Work::EndObject))
+            .or_else(|| lists.recoveries.pop_front().map(Work::Recover))
+            .or_else(|| lists.paged.pop_front().map(Work::RunPaged))
+            .or_else(|| lists.engines.pop_first().map(Work::Dispatch))
+            .or_else(|| lists.queues.pop_front().map(Work::RunQueue))
     }
 }
