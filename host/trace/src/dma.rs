@@ -1,6 +1,7 @@
 //! Conversion of DMA operations to and from messages of `trace.proto`.
 
 use dxgkrnl::{ComputeOp, DmaOp, MemoryRef, ProcessId, StagingBuffer};
+use proto::Message as _;
 use proto::convert::ConvertError;
 use proto::trace as wire;
 use proto::trace::dma_op::Kind;
@@ -63,7 +64,13 @@ fn memory_ref(tag: u32, memory_ref: MemoryRef, out: &mut Vec<u8>) {
     });
 }
 
-pub(crate) fn from_wire(wire: wire::DmaOp) -> Result<DmaOp, ConvertError> {
+pub fn to_wire(op: &DmaOp) -> wire::DmaOp {
+    let mut bytes = Vec::new();
+    write(op, &mut bytes);
+    wire::DmaOp::decode(&*bytes).expect("it was just encoded")
+}
+
+pub fn from_wire(wire: wire::DmaOp) -> Result<DmaOp, ConvertError> {
     Ok(match wire.kind.ok_or(missing("DmaOp", "kind"))? {
         Kind::Copy(wire::Copy { from, to, bytes }) => {
             DmaOp::Copy { from: memory_ref_from(from)?, to: memory_ref_from(to)?, bytes }

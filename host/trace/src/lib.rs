@@ -63,7 +63,7 @@ mod block;
 mod causes;
 mod compact;
 mod convert;
-mod dma;
+pub mod dma;
 mod encode;
 mod error;
 mod file;

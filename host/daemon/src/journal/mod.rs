@@ -42,8 +42,37 @@ const SUFFIX: &str = ".gvt";
 /// Suffixes of a segment's file and of the files beside it.
 const SUFFIXES: [&str; 5] = [SUFFIX, ".gvt.open", ".gvt.state", ".gvt.state.part", ".gvt.state.part.open"];
 const SECRET_BYTES: usize = 32;
-/// Bits for the number of DMA operations in the word of `performed`; the others hold the step's number.
+/// Bits for the number of DMA operations in the word of `performed`; the others hold which operations these are.
 const MOVES_BITS: u32 = 24;
+
+/// DMA operations that a daemon performs together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moves {
+    OfStep(u64),
+    /// Those of earlier daemons, with which a segment begins.
+    OfSegment(u32),
+}
+
+impl Moves {
+    fn key(self) -> u64 {
+        const OF_SEGMENT: u64 = 1 << (u64::BITS - MOVES_BITS - 1);
+        match self {
+            Moves::OfStep(step) => step,
+            Moves::OfSegment(segment) => OF_SEGMENT | u64::from(segment),
+        }
+    }
+
+    /// The word of `performed` when so many of them are done.
+    fn word(self, done: usize) -> u64 {
+        const DONE_MAX: u64 = (1 << MOVES_BITS) - 1;
+        self.key() << MOVES_BITS | (done as u64).min(DONE_MAX)
+    }
+
+    /// How many of them are done, by the word of `performed`.
+    fn done(self, word: u64) -> usize {
+        if word >> MOVES_BITS == self.key() { (word - self.word(0)) as usize } else { 0 }
+    }
+}
 
 /// How a daemon uses a journal.
 #[derive(Debug, Clone)]
@@ -91,16 +120,14 @@ impl Journal {
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
         let mut file = file.with_context(|| format!("cannot open {}", path.display()))?;
         let mut word = [0; 8];
-        let performed = file.read_exact(&mut word).map_or(0, |()| u64::from_le_bytes(word));
+        let word_before = file.read_exact(&mut word).map_or(0, |()| u64::from_le_bytes(word));
         let mapped =
             Mapping::new(&file, word.len()).with_context(|| format!("cannot map {}", path.display()))?;
         let segments = segments(folder)?;
         let segment = segments.last().copied().unwrap_or(0);
         let mut replayed = replay_last(folder, &segments, config, drivers)?;
         if let Some(replayed) = &mut replayed {
-            let done = performed & ((1 << MOVES_BITS) - 1);
-            let is_of_last = performed >> MOVES_BITS == replayed.next_step - 1;
-            replayed.moves.drain(..replayed.moves.len().min(if is_of_last { done as usize } else { 0 }));
+            replayed.leave_out_done(word_before);
         }
         let keeper = Keeper::start(folder, config, drivers, program)?;
         let journal = Journal {
@@ -168,10 +195,14 @@ impl Journal {
         self.keeper.has_failed()
     }
 
-    /// Records that `moves` DMA operations of this step are done.
-    pub fn performed(&mut self, step: u64, moves: usize) {
-        let moves_max = (1u64 << MOVES_BITS) - 1;
-        self.performed.publish(0, step << MOVES_BITS | (moves as u64).min(moves_max));
+    /// Records that so many DMA operations of this step are done.
+    pub fn performed(&mut self, step: u64, done: usize) {
+        self.performed.publish(0, Moves::OfStep(step).word(done));
+    }
+
+    /// Records that so many of the DMA operations with which this daemon began are done.
+    pub fn performed_earlier(&mut self, done: usize) {
+        self.performed.publish(0, Moves::OfSegment(self.segment).word(done));
     }
 
     /// Returns the token with which a process resumes its session. It cannot be guessed without the secret.
@@ -297,7 +328,7 @@ fn replay(
     config: &Config,
     drivers: &Registry,
 ) -> Result<Option<Replayed>, (NotReplayed, PathBuf)> {
-    let mut last = Vec::new();
+    let (mut last, mut first_segment) = (Vec::new(), 0);
     for (at, segment) in segments.iter().enumerate().rev() {
         let path = segment_path(folder, *segment);
         if std::fs::metadata(&path).is_ok_and(|file| file.len() == 0) {
@@ -310,12 +341,14 @@ fn replay(
             Ok(Beginning::Steps | Beginning::Nothing) => last.push(path),
             Ok(Beginning::State) => {
                 last.push(path);
+                first_segment = *segment;
                 break;
             }
         }
     }
     last.reverse();
-    replayed::replay(&last, config, drivers)
+    let replayed = replayed::replay(&last, config, drivers)?;
+    Ok(replayed.map(|replayed| Replayed { first_segment, ..replayed }))
 }
 
 /// Replays all segments.

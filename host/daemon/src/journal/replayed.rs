@@ -7,7 +7,7 @@ use drivers::{Drivers, Registry, panic_words};
 use dxgkrnl::{Config, DmaOp, Effects, Input, Kernel, Nanos};
 use trace::{Lost, Reader, Record, TraceError};
 
-use super::SessionCursors;
+use super::{Moves, SessionCursors};
 
 /// The state from which a daemon resumes.
 pub struct Replayed {
@@ -16,8 +16,21 @@ pub struct Replayed {
     /// Time of the last step.
     pub now: Nanos,
     pub next_step: u64,
-    /// DMA operations that the last step requested and that are not done.
-    pub moves: Vec<DmaOp>,
+    /// DMA operations that the last step requested. Those of earlier daemons are in `session_cursors`.
+    pub(super) moves: Vec<DmaOp>,
+    /// The segment with whose state the replay began.
+    pub(super) first_segment: u32,
+}
+
+impl Replayed {
+    /// Collects in `session_cursors` the DMA operations that are not done, by the word of `performed`.
+    pub(super) fn leave_out_done(&mut self, word: u64) {
+        let drop_done = |moves: &mut Vec<DmaOp>, done: usize| _ = moves.drain(..moves.len().min(done));
+        let earlier = &mut self.session_cursors.moves;
+        drop_done(earlier, Moves::OfSegment(self.first_segment).done(word));
+        drop_done(&mut self.moves, Moves::OfStep(self.next_step - 1).done(word));
+        earlier.append(&mut self.moves);
+    }
 }
 
 /// Why a journal cannot be replayed.
@@ -102,7 +115,7 @@ pub fn replay(
     Ok(replay.map(|Replay { kernel, session_cursors, now, next_step, effects }| {
         // Time continues from the kernel's own, which can be later than that of a snapshot's block.
         let now = now.max(kernel.now());
-        Replayed { kernel, session_cursors, now, next_step, moves: effects.moves }
+        Replayed { kernel, session_cursors, now, next_step, moves: effects.moves, first_segment: 0 }
     }))
 }
 

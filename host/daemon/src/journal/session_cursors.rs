@@ -8,6 +8,7 @@ use dxgkrnl::{DmaOp, Effects, Input, Kernel, MemoryRef, Nanos, ProcessId, Stagin
 use proto::channel::ToGuest;
 use proto::convert::{answer_to_frame, wake_to_frame};
 use proto::{Message as _, frame, trace as wire};
+use trace::dma;
 
 use crate::limits::{OUTBOX_BYTES_MAX, UNREAD_BYTES_COUNTED};
 use crate::tap::{Step, Tap};
@@ -24,6 +25,8 @@ pub struct SessionCursors {
     cursors: BTreeMap<ProcessId, SessionCursor>,
     /// Staging buffers, whose bytes only engines have: they are lost with the daemon.
     staging_buffers: BTreeSet<StagingBuffer>,
+    /// DMA operations that were requested before this state and are not done. Only a daemon that resumes has some.
+    pub moves: Vec<DmaOp>,
     /// Processes over [`UNREAD_BYTES_MAX`].
     over_limit: Vec<ProcessId>,
     /// Processes whose unread bytes have passed a multiple of [`UNREAD_BYTES_COUNTED`], in either direction.
@@ -225,6 +228,7 @@ impl SessionCursors {
             processes_begun: self.processes_begun,
             accounts: self.cursors.iter().map(account).collect(),
             staging_buffers: self.staging_buffers.iter().map(staging_buffer).collect(),
+            moves: self.moves.iter().map(dma::to_wire).collect(),
         }
         .encode_to_vec()
     }
@@ -246,6 +250,12 @@ impl SessionCursors {
             processes_begun: host.processes_begun,
             cursors: host.accounts.into_iter().map(account).collect::<Result<_, _>>()?,
             staging_buffers: host.staging_buffers.into_iter().map(staging_buffer).collect(),
+            moves: host
+                .moves
+                .into_iter()
+                .map(dma::from_wire)
+                .collect::<Result<_, _>>()
+                .map_err(|error| error.to_string())?,
             over_limit: Vec::new(),
             changed: BTreeSet::new(),
         })
@@ -356,7 +366,9 @@ mod tests {
         session_cursors.record_input(&call(0));
         session_cursors.record_effects(&effects(&[1, 2], &[3]));
         session_cursors.read(P, 1);
-        session_cursors.staging_buffers.insert(StagingBuffer { adapter: 1, number: 4 });
+        let staging_buffer = StagingBuffer { adapter: 1, number: 4 };
+        session_cursors.staging_buffers.insert(staging_buffer);
+        session_cursors.moves = vec![DmaOp::Release { staging_buffer }, DmaOp::ReleaseAll { adapter: 0 }];
         assert_eq!(SessionCursors::from_bytes(&session_cursors.to_bytes()), Ok(session_cursors));
         assert!(SessionCursors::from_bytes(b"no session_cursors").is_err());
     }

@@ -2,7 +2,7 @@
 
 use d3dkmt::Call;
 use drivers::Drivers;
-use dxgkrnl::{Effects, Input, VmId};
+use dxgkrnl::{DmaOp, Effects, Input, VmId};
 use trace::state_path;
 
 use super::*;
@@ -193,14 +193,43 @@ fn a_journal_whose_replay_differs_from_its_daemons_state_needs_a_snapshot() {
     recorded.killed();
 }
 
+/// Number of DMA operations that a daemon which resumes now has to perform.
+fn moves_left(folder: &Path) -> usize {
+    open(folder).unwrap().1.expect("there is something").session_cursors.moves.len()
+}
+
 #[test]
 fn moves_that_are_done_are_not_done_again() {
     let folder = tempfile::tempdir().unwrap();
+    let mut recorded = Recorded::new(folder.path());
+    recorded.attach(5);
+    let (journal, kernel) = (&mut recorded.journal, &recorded.kernel);
+    // As if the last step had requested three.
+    let mut session_cursors = recorded.session_cursors.clone();
+    session_cursors.moves = (0..3).map(|adapter| DmaOp::ReleaseAll { adapter }).collect();
+    std::mem::forget(journal.begin(kernel, &session_cursors, 3).unwrap());
+    recorded.killed();
+    // A daemon that is killed before its clients are back leaves them to the next one, however often.
+    for _ in 0..2 {
+        let (mut journal, replayed) = open(folder.path()).unwrap();
+        let Replayed { kernel, session_cursors, next_step, .. } = replayed.expect("there is something");
+        assert_eq!(session_cursors.moves.len(), 3);
+        std::mem::forget(journal.begin(&kernel, &session_cursors, next_step).unwrap());
+    }
     let (mut journal, _) = open(folder.path()).unwrap();
-    journal.performed(7, 3);
+    journal.performed(2, 1);
     drop(journal);
-    let word = std::fs::read(folder.path().join("performed")).unwrap();
-    assert_eq!(word, (7u64 << MOVES_BITS | 3).to_le_bytes());
+    assert_eq!(moves_left(folder.path()), 3, "that one was of the last step, which is not in the segment");
+    let (mut journal, replayed) = open(folder.path()).unwrap();
+    journal.performed_earlier(2);
+    drop(journal);
+    assert_eq!(moves_left(folder.path()), 1);
+    // What the next daemon begins with is counted anew.
+    let (mut journal, _) = open(folder.path()).unwrap();
+    let Replayed { kernel, session_cursors, next_step, .. } = replayed.expect("there is something");
+    std::mem::forget(journal.begin(&kernel, &session_cursors, next_step).unwrap());
+    drop(journal);
+    assert_eq!(moves_left(folder.path()), 3);
 }
 
 #[test]

@@ -116,11 +116,16 @@ impl Taps {
 
     fn handled(&mut self, step: Step<'_>) {
         self.session_cursors.handled(step);
-        self.recording.handled(Step { owed: self.session_cursors.as_ref(), ..step });
+        self.recording.handled(step);
         if let Some(recording) = self.recording.take_if(|recording| recording.is_at_limit()) {
             recording.end_at_limit(step);
         }
         self.observed.handled(step);
+    }
+
+    fn performed(&mut self, step: Step<'_>) {
+        self.recording.performed(Step { owed: self.session_cursors.as_ref(), ..step });
+        self.observed.performed(step);
     }
 }
 
@@ -581,7 +586,7 @@ impl KernelHost {
         if let Some(timing) = timing {
             host_state.record_times(timing, !effects.events.is_empty());
         }
-        step(host_state, &effects, |taps, step| taps.observed.performed(step));
+        step(host_state, &effects, Taps::performed);
         effects.clear();
         // An exceptionally large step leaves no memory allocated.
         effects.moves.shrink_to(EFFECTS_KEPT);

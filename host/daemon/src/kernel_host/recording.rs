@@ -121,12 +121,26 @@ impl Recording {
         }
     }
 
-    /// Begins the journal's next segment, which replaces those before.
+    /// Records that so many of the DMA operations with which this daemon began are done.
+    pub fn performed_earlier(&mut self, done: usize) {
+        if let Some(journal) = &mut self.journal {
+            journal.performed_earlier(done);
+        }
+    }
+
+    /// Begins the journal's next segment, which replaces those before. The last step's DMA operations are done: a
+    /// resuming daemon does not find them in the segment. `with_snapshot`: it does not continue the one before.
     #[cold]
-    fn begin_segment(&mut self, now: Nanos, kernel: &Kernel, session_cursors: &SessionCursors) {
+    pub fn begin_segment(
+        &mut self,
+        now: Nanos,
+        kernel: &Kernel,
+        session_cursors: &SessionCursors,
+        with_snapshot: bool,
+    ) {
         let Some(journal) = &mut self.journal else { return };
         let next_step = self.recorder.next_step();
-        let next = if journal.needs_snapshot() {
+        let next = if with_snapshot || journal.needs_snapshot() {
             let mut session_cursors = session_cursors.clone();
             session_cursors.retain_of(kernel);
             journal.begin(kernel, &session_cursors, next_step)
@@ -275,17 +289,21 @@ impl Tap for Recording {
     }
 
     #[inline]
-    fn handled(&mut self, Step { now, effects, kernel, owed }: Step<'_>) {
+    fn handled(&mut self, Step { effects, kernel, .. }: Step<'_>) {
         log_error(&self.log, self.recorder.end(effects));
-        if self.recorder.snapshot_is_due() {
-            match owed {
-                Some(session_cursors) => self.begin_segment(now, kernel, session_cursors),
-                None => self.snapshot(now, kernel),
-            }
-        }
         if self.dumps.is_some() && kernel.resets() != self.resets {
             self.resets = kernel.resets();
             self.dump_on_failure("reset", Some(kernel));
+        }
+    }
+
+    #[inline]
+    fn performed(&mut self, Step { now, kernel, owed, .. }: Step<'_>) {
+        if self.recorder.snapshot_is_due() {
+            match owed {
+                Some(session_cursors) => self.begin_segment(now, kernel, session_cursors, false),
+                None => self.snapshot(now, kernel),
+            }
         }
     }
 }

@@ -16,11 +16,10 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use d3dkmt::limits::PROCESSES_PER_VM_MAX;
 use d3dkmt::{Handle, ShareToken};
-use dxgkrnl::{DmaOp, Fault, Input, ProcessId, SharedMemory, VmId};
+use dxgkrnl::{Fault, Input, ProcessId, SharedMemory, VmId};
 use fence_page::{PAGE_BYTES, SLOTS_PER_PAGE};
 use tracing::Level;
 
-use super::dma::BackingAccess;
 use super::process_table::AttachedProcess;
 use super::{FlushList, HostState, KernelHost, SessionHello, Token, random};
 use crate::backing::{BackingPages, PIECE_BYTES};
@@ -36,8 +35,6 @@ pub(super) struct Resuming {
     next_step: u64,
     /// Processes that have not sent Hello yet.
     awaited: BTreeSet<ProcessId>,
-    /// DMA operations that the last step requested.
-    moves: Vec<DmaOp>,
     /// NT handles that no process has presented yet.
     unopened: BTreeSet<(VmId, ShareToken)>,
     /// VMs whose machines are not attached yet.
@@ -113,8 +110,8 @@ pub struct AwaitedClient {
 impl HostState {
     /// Installs the replayed state and expects its VMs and processes to return.
     pub(super) fn resume(&mut self, replayed: Replayed) -> anyhow::Result<()> {
-        let Replayed { kernel, session_cursors, next_step, moves, .. } = replayed;
-        let mut resuming = Resuming { next_step, moves, ..Resuming::default() };
+        let Replayed { kernel, session_cursors, next_step, .. } = replayed;
+        let mut resuming = Resuming { next_step, ..Resuming::default() };
         for attached in kernel.attached_processes() {
             self.process_table.expect(ClientProcess::new(
                 attached.process,
@@ -435,7 +432,6 @@ impl Resumption<'_> {
         let mut flush_list = FlushList::default();
         let mut host_state = self.kernel_host.lock();
         let Some(Resuming {
-            moves,
             unopened,
             machines,
             awaiting_welcome: unwelcomed,
@@ -446,12 +442,7 @@ impl Resumption<'_> {
         else {
             return ResumeOutcome::default();
         };
-        let HostState { dma_executor, process_table, .. } = &mut *host_state;
-        for op in &moves {
-            if let Err(error) = dma_executor.perform(op, &mut BackingAccess(process_table)) {
-                process_table.move_failed(op, error);
-            }
-        }
+        host_state.perform_earlier_moves();
         self.kernel_host.timer.resume();
         for vm in machines {
             let line = || format!("vm {} is not resumed: its machine has not returned", vm.0);

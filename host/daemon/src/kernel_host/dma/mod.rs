@@ -2,8 +2,9 @@
 
 use dxgkrnl::{DmaError, DmaOp, ProcessId, ProcessMemory};
 
-use super::HostState;
 use super::process_table::ProcessTable;
+use super::recording::Recording;
+use super::{HostState, Taps};
 use crate::backing::{BackingFault, ProcessBacking};
 
 /// The memory that engines may access. A process that is gone has none but what it shares, even if an operation is under
@@ -41,20 +42,40 @@ impl ProcessMemory for BackingAccess<'_> {
 impl HostState {
     /// Performs the DMA operations of a step.
     pub(super) fn perform_moves(&mut self, moves: &[DmaOp]) {
-        let HostState { dma_executor, process_table, taps, .. } = self;
+        if self.taps.recording.is_some() && self.taps.session_cursors.is_some() {
+            self.perform_counted(moves, Recording::performed);
+            return;
+        }
+        let HostState { dma_executor, process_table, .. } = self;
         let process_table = &*process_table;
         let failed = &mut |op: &DmaOp, why: DmaError| process_table.move_failed(op, why);
-        match (&mut taps.recording, &taps.session_cursors) {
-            // A daemon that resumes from this journal skips the operations counted here.
-            (Some(recording), Some(_)) => {
-                for (done, op) in moves.iter().enumerate() {
-                    dma_executor
-                        .perform(op, &mut BackingAccess(process_table))
-                        .unwrap_or_else(|why| failed(op, why));
-                    recording.performed(done + 1);
-                }
+        dma_executor.perform_all(moves, &mut BackingAccess(process_table), failed);
+    }
+
+    /// Performs the DMA operations that earlier daemons left. The journal's next segment begins without them.
+    pub(super) fn perform_earlier_moves(&mut self) {
+        let Some(session_cursors) = &mut self.taps.session_cursors else { return };
+        let moves = std::mem::take(&mut session_cursors.moves);
+        if moves.is_empty() {
+            return;
+        }
+        self.perform_counted(&moves, Recording::performed_earlier);
+        let HostState { taps: Taps { recording, session_cursors, .. }, kernel, .. } = self;
+        if let (Some(recording), Some(session_cursors)) = (recording, session_cursors) {
+            recording.begin_segment(kernel.now(), kernel, session_cursors, true);
+        }
+    }
+
+    /// Performs DMA operations one by one. A daemon that resumes from this journal skips those that are counted.
+    fn perform_counted(&mut self, moves: &[DmaOp], count: fn(&mut Recording, usize)) {
+        let HostState { dma_executor, process_table, taps, .. } = self;
+        for (done, op) in moves.iter().enumerate() {
+            if let Err(why) = dma_executor.perform(op, &mut BackingAccess(process_table)) {
+                process_table.move_failed(op, why);
             }
-            _ => dma_executor.perform_all(moves, &mut BackingAccess(process_table), failed),
+            if let Some(recording) = &mut taps.recording {
+                count(recording, done + 1);
+            }
         }
     }
 }
