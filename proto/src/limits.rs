@@ -21,6 +21,9 @@ pub const SCENARIO_CLIENT_DIES_WITH_PARENT_ENV: &str = "GPUPV_SCENARIO_CLIENT_DI
 
 /// Longest frame, its length prefix not counted (GPV-009).
 pub const FRAME_BYTES_MAX: usize = d3dkmt::limits::MESSAGE_BYTES_MAX;
+/// Bytes of answers and wakes that a process may have read without a report to a host that can be resumed, which
+/// retains them until then.
+pub const RECEIVED_BYTES_UNREPORTED_MAX: usize = 8 * 1024;
 /// Longest packet between the guest library and its broker.
 pub const BROKER_PACKET_BYTES_MAX: usize = 4096;
 /// Pages that one message may add to fence memory, or attach as backing.

@@ -1,6 +1,7 @@
 /* Escapes with big private data by several threads at once. Each caller gets its own bytes back, by any transport, and a
  * refused escape leaves the caller's buffer unchanged. Prints the counts.
- * With the argument "on" it continues to the end of its input; with "big" it makes only the biggest escape. */
+ * With the argument "on" it continues to the end of its input; with "big" it makes only the biggest escape; with
+ * "then-idle" it makes less than a MiB of those, and its last calls once it reads a line. */
 #include "cpu_event.h"
 #include <pthread.h>
 
@@ -8,7 +9,7 @@ enum { THREADS = 3, ROUNDS = 40, LIMIT = 127 * 1024 };
 
 static handle_t adapter;
 static int right[THREADS], refused[THREADS], rounds[THREADS];
-static int goes_on, only_big, stopping;
+static int goes_on, only_big, then_idle, stopping, rounds_max = ROUNDS;
 /* Sizes around the limits of each transport, and around the largest size. */
 static const UINT sizes[] = {8191, 8192, 8193, 40000, 65536, LIMIT - 1, LIMIT};
 
@@ -21,7 +22,7 @@ static void *caller(void *arg)
 {
     int thread = (int)(intptr_t)arg;
     unsigned char *data = malloc(LIMIT + 64);
-    for (int round = 0; goes_on ? !__atomic_load_n(&stopping, __ATOMIC_ACQUIRE) : round < ROUNDS; round++) {
+    for (int round = 0; goes_on ? !__atomic_load_n(&stopping, __ATOMIC_ACQUIRE) : round < rounds_max; round++) {
         rounds[thread]++;
         UINT size = only_big ? LIMIT : sizes[(round + thread) % (int)(sizeof sizes / sizeof *sizes)];
         /* At each offset within a cache line. */
@@ -50,7 +51,10 @@ static void *caller(void *arg)
 int main(int argc, char **argv)
 {
     goes_on = argc > 1 && !strcmp(argv[1], "on");
-    only_big = argc > 1 && !strcmp(argv[1], "big");
+    then_idle = argc > 1 && !strcmp(argv[1], "then-idle");
+    only_big = then_idle || (argc > 1 && !strcmp(argv[1], "big"));
+    if (then_idle)
+        rounds_max = 2;
     adapter = open_adapter(NULL);
     pthread_t threads[THREADS];
     for (int i = 0; i < THREADS; i++)
@@ -63,8 +67,13 @@ int main(int argc, char **argv)
     for (int i = 0; i < THREADS; i++) {
         CHECK(right[i] == rounds[i] && refused[i] == rounds[i], "thread %d", i);
         if (!goes_on)
-            printf("thread %d: %d of %d came back, %d of %d refused ones were left alone\n", i, right[i], ROUNDS, refused[i],
-                   ROUNDS);
+            printf("thread %d: %d of %d came back, %d of %d refused ones were left alone\n", i, right[i], rounds_max,
+                   refused[i], rounds_max);
+    }
+    if (then_idle) {
+        printf("idle\n");
+        fflush(stdout);
+        getchar();
     }
     EXPECT(escape(adapter, 0, 0, threads, LIMIT + 1), STATUS_INVALID_PARAMETER);
     close_adapter(adapter);

@@ -15,10 +15,9 @@ pub const ATTACH_SECONDS_MAX: u64 = 30;
 pub const SESSION_DESCRIPTORS_MAX: usize = 256;
 /// Unacknowledged one-way calls of a resumable session: a thread that makes more waits.
 pub const ONE_WAY_AHEAD_MAX: u64 = 256;
-/// Answers and wakes after which a resumable session reports what it has read.
+/// Answers and wakes after which a resumable session reports what it has read; earlier after
+/// [`proto::limits::RECEIVED_BYTES_UNREPORTED_MAX`].
 pub const RECEIVED_REPORTED_EVERY: u64 = 64;
-/// Bytes read after which it reports earlier: the host keeps 8 MiB, which 64 answers of 128 KiB would fill.
-pub const RECEIVED_REPORTED_BYTES: u64 = 1 << 20;
 /// Wakes kept for the next report to a host that asks for times; further ones are dropped.
 pub const WOKEN_REPORTED_MAX: usize = 256;
 /// Callbacks that a process may have registered.

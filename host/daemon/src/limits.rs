@@ -32,8 +32,9 @@ pub const HELLO_BYTES_MAX: usize = 4096;
 pub const UNPROCESSED_BYTES_PER_PEER_MAX: usize = 128 * 1024 * 1024;
 /// Unread bytes of the same, with what a journal retains of them. A process has [`OUTBOX_BYTES_MAX`] alone.
 pub const UNREAD_BYTES_PER_PEER_MAX: usize = 64 * 1024 * 1024;
-/// A process with fewer unread bytes does not count for that limit, as nearly all do at nearly all times.
-pub const UNREAD_BYTES_COUNTED: usize = 16 * 1024;
+/// A process with fewer unread bytes does not count for that limit, as nearly all do at nearly all times: also not one
+/// that has read everything and has nothing to report.
+pub const UNREAD_BYTES_COUNTED: usize = 2 * proto::limits::RECEIVED_BYTES_UNREPORTED_MAX;
 /// VMs that one daemon serves.
 pub const VMS_MAX: u32 = 64;
 /// Local VMs that one daemon serves.

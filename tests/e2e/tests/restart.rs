@@ -379,6 +379,51 @@ fn a_full_budget_makes_no_sync_file_readable_and_does_not_shut_out_the_daemons_u
     assert_eq!(named_sync_files(&served), 0);
 }
 
+/// As a client does that has no descriptor left for the stream.
+#[test]
+fn a_process_whose_resumption_fails_half_way_tries_again() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let journal = folder.path().join("journal");
+    let arguments = ["--journal", journal.to_str().expect("UTF-8")];
+    let mut served = Served::start(&arguments);
+    let process = Resumable::new(&served);
+    served.kill();
+    served.start_again(&arguments);
+    for _ in 0..3 {
+        let again = Attached::resume(&served.broker(), process.client.process, &process.resume_token);
+        drop(again.expect("the session is still there"));
+    }
+    let mut clients = welcomed(vec![process.resume(&served)]);
+    assert_eq!(clients[0].call(&Call::EnumAdapters { capacity: 1 }).0, NtStatus::SUCCESS);
+    drop(clients);
+    nothing_is_left(&served);
+}
+
+/// Each has read its answers, and none has so many that it would report that.
+#[test]
+fn what_idle_processes_have_read_cuts_off_none() {
+    const PROCESSES: usize = 100;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let journal = folder.path().join("journal");
+    let served = Served::start(&["--journal", journal.to_str().expect("UTF-8")]);
+    let mut processes: Vec<_> = (0..PROCESSES)
+        .map(|_| {
+            let command = Embedded::command_at(&served.broker(), "big_escapes", &["then-idle"]);
+            let mut process = Running::start(command);
+            process.says("idle");
+            process
+        })
+        .collect();
+    for process in &mut processes {
+        process.write_input(b"\n");
+    }
+    for process in processes {
+        let text = process.end();
+        assert!(text.ends_with("big_escapes: all as expected\n"), "{text}");
+    }
+    nothing_is_left(&served);
+}
+
 #[test]
 fn descriptors_of_processes_that_resume_count_for_their_user_again() {
     let folder = tempfile::tempdir().expect("a temporary folder");

@@ -13,6 +13,7 @@
 //!
 //! `unsafe` here: descriptors that belong to the program are borrowed.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
@@ -66,6 +67,12 @@ impl Link {
         request(&lock(&self.broker))
     }
 
+    /// Ends the connection to the broker.
+    pub fn shut_down(&self) {
+        // A broker that is gone has noticed already.
+        lock(&self.broker).shut_down();
+    }
+
     /// Records backing pages that were attached at an address.
     pub fn backing(&self, address: u64, pages: u32, memory: BorrowedFd<'_>) -> Result<(), AttachError> {
         if self.right.is_some() {
@@ -102,6 +109,8 @@ impl Link {
     ) -> Result<(SessionDescriptor, Vec<u8>, Option<Rings>), AttachError> {
         let broker = reconnect.connect(&self.path)?;
         let (reply, stream, rings) = broker.resume(right.process, &right.token)?;
+        // A thread that has an answer of the killed daemon uses it first, and then nobody asks that daemon any more.
+        let mut current = lock(&self.broker);
         self.memory.regain(reply.slots, |first, slots| broker.regain(first, slots))?;
         for (address, (pages, memory)) in &*lock(&self.backing) {
             broker.reattach_backing(*address, *pages, memory.as_fd())?;
@@ -117,7 +126,7 @@ impl Link {
                 broker.have_nt_handle(handle)?;
             }
         }
-        *lock(&self.broker) = broker;
+        *current = broker;
         Ok((stream, reply.token, rings))
     }
 }
@@ -131,7 +140,8 @@ fn open_descriptors() -> Vec<RawFd> {
 /// Waits until a daemon listens again.
 #[derive(Debug)]
 pub struct Reconnect {
-    until: Option<Instant>,
+    limit: Option<Duration>,
+    until: Cell<Option<Instant>>,
     /// Reports new sockets; without it `wait` only polls.
     watch: Option<OwnedFd>,
 }
@@ -139,11 +149,18 @@ pub struct Reconnect {
 impl Reconnect {
     pub fn new(limit: Option<Duration>) -> Reconnect {
         let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok();
-        Reconnect { until: limit.map(|limit| Instant::now() + limit), watch }
+        let reconnect = Reconnect { limit, until: Cell::new(None), watch };
+        reconnect.restart();
+        reconnect
+    }
+
+    /// Waits for the whole limit from now on.
+    pub fn restart(&self) {
+        self.until.set(self.limit.map(|limit| Instant::now() + limit));
     }
 
     pub fn is_late(&self) -> bool {
-        self.until.is_some_and(|until| Instant::now() >= until)
+        self.until.get().is_some_and(|until| Instant::now() >= until)
     }
 
     fn connect(&self, path: &Path) -> Result<Broker, AttachError> {
@@ -159,7 +176,7 @@ impl Reconnect {
     /// Waits until the watch reports something, or until the next attempt is due.
     pub fn wait(&self) {
         let remaining =
-            self.until.map_or(RETRY_INTERVAL, |until| until.saturating_duration_since(Instant::now()));
+            self.until.get().map_or(RETRY_INTERVAL, |until| until.saturating_duration_since(Instant::now()));
         let nanos = remaining.min(RETRY_INTERVAL).as_nanos() as i64;
         let time = Timespec { tv_sec: nanos / 1_000_000_000, tv_nsec: nanos % 1_000_000_000 };
         let watch = self.watch.as_ref().map(|watch| PollFd::new(watch, PollFlags::IN));

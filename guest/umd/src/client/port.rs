@@ -77,11 +77,7 @@ impl ProcessPort {
     /// Ends the session while other threads may still use it: their calls answer [`TRANSPORT_LOST`].
     pub fn end(&self) {
         self.channel.close();
-        // A broker that is gone has noticed already.
-        let _ = self.link.ask(|broker| {
-            broker.shut_down();
-            Ok(())
-        });
+        self.link.shut_down();
     }
 
     /// Returns once every event is set that the host signaled before the data that this process has read of its stream.
@@ -150,15 +146,23 @@ impl ProcessPort {
 /// At the host, backing pages are detached when the session ends.
 impl BackingProvider for ProcessPort {
     fn attach_backing(&self, address: u64, pages: u32) -> Result<OwnedFd, AttachError> {
-        let memory = self.ask(|broker| broker.attach_backing(address, pages))?;
-        self.link.backing(address, pages, memory.as_fd())?;
-        Ok(memory)
+        // Recorded before another thread asks or resumes, and detached again if that fails.
+        self.ask(|broker| {
+            let memory = broker.attach_backing(address, pages)?;
+            self.link.backing(address, pages, memory.as_fd()).or_else(|error| {
+                broker.detach_backing(address)?;
+                Err(error)
+            })?;
+            Ok(memory)
+        })
     }
 
     fn share_backing(&self, allocation: Handle, offset: u64) -> Result<(OwnedFd, u64), AttachError> {
-        let (memory, bytes) = self.ask(|broker| broker.share_backing(allocation, offset))?;
-        self.link.shared(allocation, offset, memory.as_fd())?;
-        Ok((memory, bytes))
+        self.ask(|broker| {
+            let (memory, bytes) = broker.share_backing(allocation, offset)?;
+            self.link.shared(allocation, offset, memory.as_fd())?;
+            Ok((memory, bytes))
+        })
     }
 
     fn forget_shared(&self, allocation: Handle) {

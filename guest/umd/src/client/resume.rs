@@ -20,13 +20,17 @@ use std::sync::{Arc, Mutex};
 
 use ::client::hello;
 use proto::channel::{ToHost, to_host};
+use proto::limits::RECEIVED_BYTES_UNREPORTED_MAX;
+
+use rustix::io::Errno;
+use rustix::net::Shutdown;
 
 use super::attach::{AttachError, greet};
 use super::channel::{Channel, Outbound, Parker, lock};
 use super::link::{Link, Reconnect, ResumeRight};
 use super::reading::Inbound;
 use super::rings::Rings;
-use crate::limits::{ONE_WAY_AHEAD_MAX, RECEIVED_REPORTED_BYTES, RECEIVED_REPORTED_EVERY};
+use crate::limits::{ONE_WAY_AHEAD_MAX, RECEIVED_REPORTED_EVERY};
 use crate::notice::print;
 
 /// What a session needs to be resumed.
@@ -127,7 +131,7 @@ impl Channel {
         let bytes = resumable.unreported_bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
         let reported = resumable.reported.load(Ordering::Relaxed);
         if received >= reported + RECEIVED_REPORTED_EVERY
-            || received > reported && bytes >= RECEIVED_REPORTED_BYTES
+            || received > reported && bytes > RECEIVED_BYTES_UNREPORTED_MAX as u64
         {
             resumable.reported.store(received, Ordering::Relaxed);
             resumable.unreported_bytes.store(0, Ordering::Relaxed);
@@ -173,6 +177,12 @@ impl Channel {
         let (stream, token, rings) = resumable.link.reattach(&resumable.right, reconnect)?;
         self.stream.replace(&stream)?;
         drop(stream);
+        if self.is_lost() {
+            // The thread that ended the session may have shut down the old stream and the old broker only.
+            let _ = rustix::net::shutdown(&self.stream, Shutdown::Both);
+            resumable.link.shut_down();
+            return Err(Errno::NOTCONN.into());
+        }
         if let Some(watch) = self.watch.get() {
             watch.add(self.stream.as_fd())?;
             let mut reception = lock(&self.reception);
@@ -182,7 +192,10 @@ impl Channel {
         // No time limit: the host may wait for other processes first.
         let ends = rings.map(Rings::ends);
         let hello = hello(token, resumable.link.memory.address(), received, ends.is_some());
-        let (welcome, frames) = greet(self.stream.as_fd(), &hello, None)?;
+        let greeted = greet(self.stream.as_fd(), &hello, None);
+        // The host was there: if it is gone again, that is another outage.
+        reconnect.restart();
+        let (welcome, frames) = greeted?;
         let mut unapplied = lock(&resumable.unapplied);
         let one_way = unapplied.applied(welcome.applied);
         let (outlet, inlet) = ends.filter(|_| welcome.rings).unzip();

@@ -239,6 +239,11 @@ impl Resumption<'_> {
         self.kernel_host.lock().resuming.is_some()
     }
 
+    /// Whether this process has not returned yet.
+    pub fn is_awaited(&self, process: ProcessId) -> bool {
+        self.kernel_host.lock().resumed(process).is_ok()
+    }
+
     /// Client processes that have not returned yet.
     pub fn awaited(&self) -> Vec<AwaitedClient> {
         let host_state = self.kernel_host.lock();

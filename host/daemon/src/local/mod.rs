@@ -589,7 +589,15 @@ impl Loop {
                     *pending_connection = None;
                 }
             }
-            Ok(false) => self.end_broker(key),
+            Ok(false) => {
+                let process = match self.sources.get(&key) {
+                    Some(Source::Broker { process, .. }) => *process,
+                    _ => None,
+                };
+                if !process.is_some_and(|process| self.drop_unfinished(key, process)) {
+                    self.end_broker(key);
+                }
+            }
             Err(error) => self.refuse_for_good(key, connection, &error),
         }
     }

@@ -132,7 +132,20 @@ impl Loop {
         }
     }
 
-    /// Gives a returning process a new stream.
+    /// Drops a connection or a stream that a process closed before it had returned: it may try again. False if the
+    /// daemon does not wait for the process.
+    pub(super) fn drop_unfinished(&mut self, key: u64, process: ProcessId) -> bool {
+        if self.returning.is_none() || !self.kernel_host.resumption().is_awaited(process) {
+            return false;
+        }
+        if let Some(keys) = self.keys_of.get_mut(&process) {
+            keys.retain(|other| *other != key);
+        }
+        self.forget(key);
+        true
+    }
+
+    /// Gives a returning process a new stream. What an earlier try of it has here ends.
     pub(super) fn resume(
         &mut self,
         key: u64,
@@ -149,7 +162,10 @@ impl Loop {
         let client = self.kernel_host.sessions().client(process).context("the process has ended")?;
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        let mut keys = self.keys_of.remove(&process).unwrap_or_default();
+        let keys = self.keys_of.remove(&process).unwrap_or_default().into_iter();
+        let is_pid = |key: &u64| matches!(self.sources.get(key), Some(Source::Pid { .. }));
+        let (mut keys, earlier): (Vec<u64>, Vec<u64>) = keys.partition(is_pid);
+        earlier.into_iter().for_each(|key| self.forget(key));
         // What the process had before the kill is counted again, whatever its user has by now.
         let (peer, descriptors) = (connection.peer(), self.kernel_host.budgets.descriptors.clone());
         for key in &keys {

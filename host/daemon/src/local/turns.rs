@@ -83,7 +83,11 @@ impl Loop {
                 }
                 self.ring_is_busy(key);
             }
-            Ok(None) => self.end_process(process),
+            Ok(None) => {
+                if !self.drop_unfinished(key, process) {
+                    self.end_process(process);
+                }
+            }
             Err(error) => {
                 channel.close_with(&error);
                 self.end_process(process);
