@@ -11,6 +11,7 @@ pub mod layout;
 mod plain;
 pub mod refused;
 pub mod types;
+pub mod wchar;
 
 pub use plain::{CValue, PlainCall};
 

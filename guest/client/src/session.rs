@@ -248,8 +248,12 @@ impl<P: Port> Session<P> {
     ) -> Result<CreatedFence<P::Location>, NtStatus> {
         let call = Call::OpenSyncObject { device, token, flags, engine_affinity, legacy };
         let opened = self.make_fence(&call, &Wakes::None).await?;
-        let object_type = opened.location.as_ref().map(|_| SyncObjectType::MONITORED_FENCE);
-        self.keep(&opened, object_type, device);
+        // A monitored fence has a slot; the legacy types, of which any will do here, have none.
+        let object_type = match opened.location {
+            Some(_) => SyncObjectType::MONITORED_FENCE,
+            None => SyncObjectType::FENCE,
+        };
+        self.keep(&opened, Some(object_type), device);
         Ok(opened)
     }
 

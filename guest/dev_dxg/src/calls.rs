@@ -7,18 +7,18 @@ use abi::types::{
     D3DDDI_CPU_NOTIFICATION, D3DDDI_DRIVERESCAPETYPE_TRANSLATEALLOCATIONHANDLE,
     D3DDDI_DRIVERESCAPETYPE_TRANSLATERESOURCEHANDLE, D3DDDI_MONITORED_FENCE, D3DDDI_PERIODIC_MONITORED_FENCE,
     D3DDDI_SYNC_OBJECT_ALL_ACCESS, D3DKMT_CLOSEADAPTER, D3DKMT_CREATESYNCHRONIZATIONOBJECT2,
-    D3DKMT_DEVICEEXECUTION_ACTIVE, D3DKMT_DEVICESTATE_EXECUTION, D3DKMT_DRIVER_DESCRIPTION, D3DKMT_ESCAPE,
-    D3DKMT_ESCAPE_DRIVERPRIVATE, D3DKMT_GETDEVICESTATE, D3DKMT_HANDLE, D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2,
-    D3DKMT_QUERYADAPTERINFO, D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU, DWORD, HANDLE, NTSTATUS,
-    OBJECT_ATTRIBUTES, UINT,
+    D3DKMT_DEVICEEXECUTION_ACTIVE, D3DKMT_DEVICESTATE_EXECUTION, D3DKMT_ESCAPE, D3DKMT_ESCAPE_DRIVERPRIVATE,
+    D3DKMT_GETDEVICESTATE, D3DKMT_HANDLE, D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2, D3DKMT_QUERYADAPTERINFO,
+    D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU, DWORD, HANDLE, NTSTATUS, OBJECT_ATTRIBUTES, UINT,
 };
-use d3dkmt::query::kind::DRIVER_DESCRIPTION;
+use abi::wchar::{self, Wchar};
+use d3dkmt::limits::MESSAGE_BYTES_MAX;
 use d3dkmt::{EscapeFlags, NtStatus};
 
 use crate::checks::{self, send};
 use crate::defects::{async_wait_fails, defects};
 use crate::library::Function;
-use crate::memory::{readable_bytes, write, write_array};
+use crate::memory::{read_array, readable_bytes, write, write_array};
 use crate::next;
 use crate::status::{Answer, Errno, answer};
 
@@ -45,31 +45,26 @@ pub fn close_adapter(
     if arguments.hAdapter == 0 { Ok(0) } else { function.call(arguments) }
 }
 
-/// `LX_DXQUERYADAPTERINFO`. Clients' libraries convert DRIVER_DESCRIPTION: the kernel's WCHAR has 2 bytes.
+/// `LX_DXQUERYADAPTERINFO`. Clients' libraries convert the kernel's WCHARs of 2 bytes; here they are converted back.
 pub fn query_adapter_info(
     arguments: &mut D3DKMT_QUERYADAPTERINFO,
     function: &Function<D3DKMT_QUERYADAPTERINFO>,
 ) -> Answer {
-    let bytes = arguments.PrivateDriverDataSize as usize;
+    let (kind, bytes) = (arguments.Type, arguments.PrivateDriverDataSize as usize);
     readable_bytes(arguments.pPrivateDriverData, bytes)?;
-    if arguments.Type != DRIVER_DESCRIPTION || bytes > size_of::<D3DKMT_DRIVER_DESCRIPTION>() {
+    // More is refused as it is.
+    if !wchar::has_text(kind) || bytes > MESSAGE_BYTES_MAX {
         return function.call(arguments);
     }
-    let mut wide = vec![0u32; bytes / size_of::<u16>()];
+    let data = read_array(arguments.pPrivateDriverData, bytes)?;
+    let mut data = wchar::request(kind, &data, Wchar::Kernel, Wchar::Client);
     let mut copy = *arguments;
-    copy.pPrivateDriverData = wide.as_mut_ptr().cast();
-    copy.PrivateDriverDataSize = size_of_val(&wide[..]) as u32;
+    copy.pPrivateDriverData = data.as_mut_ptr().cast();
+    copy.PrivateDriverDataSize = data.len() as u32;
     let result = function.call(&mut copy)?;
-    write_array(arguments.pPrivateDriverData, &narrow(&wide))?;
+    let answer = wchar::answer(kind, &data, Wchar::Client, Wchar::Kernel, bytes);
+    write_array(arguments.pPrivateDriverData, &answer)?;
     Ok(result)
-}
-
-/// WCHARs of 4 bytes as UTF-16, padded to as many units.
-fn narrow(wide: &[u32]) -> Vec<u16> {
-    let text = wide.iter().take_while(|unit| **unit != 0);
-    let text: String =
-        text.map(|unit| char::from_u32(*unit).unwrap_or(char::REPLACEMENT_CHARACTER)).collect();
-    text.encode_utf16().chain(std::iter::repeat(0)).take(wide.len()).collect()
 }
 
 /// `LX_DXESCAPE`. Handles are equal in guest and host, so the driver translates them itself, and sends nothing (E03).
@@ -269,11 +264,4 @@ mod tests {
 
     const _: () =
         assert!(size_of::<ShareObjects>() == 40 && std::mem::offset_of!(ShareObjects, nt_handle) == 32);
-
-    #[test]
-    fn a_description_is_narrowed_to_utf16() {
-        let wide = ['g', 'p', '\u{1F600}'].map(u32::from);
-        assert_eq!(narrow(&[&wide[..], &[0, 0]].concat()), [0x67, 0x70, 0xD83D, 0xDE00, 0]);
-        assert_eq!(narrow(&[]), [0u16; 0]);
-    }
 }

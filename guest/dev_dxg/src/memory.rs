@@ -21,18 +21,37 @@ fn entry(address: *mut c_void, bytes: usize) -> iovec {
 /// The client's struct.
 pub fn read<T: Plain>(address: *const c_void) -> Result<T, Errno> {
     let mut value = MaybeUninit::<T>::zeroed();
-    let (local, remote) =
-        (entry(value.as_mut_ptr().cast(), size_of::<T>()), entry(address.cast_mut(), size_of::<T>()));
-    // SAFETY: writes to `value` only; the kernel checks the other address.
+    // SAFETY: a `T` has as many bytes, and any bytes are a valid one.
+    unsafe {
+        read_bytes(address, value.as_mut_ptr().cast(), size_of::<T>())?;
+        Ok(value.assume_init())
+    }
+}
+
+/// Bytes of the client.
+pub fn read_array(address: *const c_void, count: usize) -> Result<Vec<u8>, Errno> {
+    let mut bytes = vec![0; count];
+    // SAFETY: it has as many bytes.
+    unsafe { read_bytes(address, bytes.as_mut_ptr().cast(), count) }?;
+    Ok(bytes)
+}
+
+/// Reads so many bytes of the client's memory.
+///
+/// # Safety
+/// `target` has as many bytes.
+unsafe fn read_bytes(address: *const c_void, target: *mut c_void, bytes: usize) -> Result<(), Errno> {
+    let (local, remote) = (entry(target, bytes), entry(address.cast_mut(), bytes));
+    // SAFETY: writes to `target` only; the kernel checks the other address.
     let copied =
         unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
-    if copied == size_of::<T>() as isize {
-        // SAFETY: any bytes are a valid `T`, and all are initialized.
-        return Ok(unsafe { value.assume_init() });
+    if copied == bytes as isize {
+        return Ok(());
     }
     if is_blocked(copied) && !address.is_null() {
         // SAFETY: as for a call of libdxcore.so, the client must pass a valid pointer.
-        return Ok(unsafe { address.cast::<T>().read_unaligned() });
+        unsafe { std::ptr::copy_nonoverlapping(address.cast::<u8>(), target.cast::<u8>(), bytes) };
+        return Ok(());
     }
     Err(Errno::fault())
 }

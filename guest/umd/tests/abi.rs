@@ -395,6 +395,16 @@ fn an_nt_handle_carries_the_token_that_opens() {
     let value =
         unsafe { open.Anonymous.MonitoredFence.FenceValueCPUVirtualAddress.cast::<u64>().read_volatile() };
     assert_eq!(value, 6);
+
+    // An object without a slot is a legacy one: its value is in the union, though memory is readable there.
+    let status = call(D3DKMTOpenSyncObjectFromNtHandle2, &mut open, || {
+        let (request, _) = host.call();
+        let opened = CreatedSyncObject { slot: None, ..created(22) };
+        host.answer(request, NtStatus::SUCCESS, &Reply::SyncObject(opened));
+    });
+    assert_eq!((status, open.hSyncObject), (OK, fence_handle(22).0));
+    let readable = [8u64, 9].as_ptr() as u64;
+    assert_eq!(values_of_gpu_wait(&mut host, fence_handle(22), readable), Recorded::InPlace(readable));
 }
 
 #[test]

@@ -116,10 +116,50 @@ IOCTL(EnumAdapters3, D3DKMT_ENUMADAPTERS3, 0xC018473E, call_that_reopens)
 IOCTL(OpenSyncObjectFromNtHandle2, D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2, 0xC0584740, call)
 IOCTL(CreateSyncFile, D3DKMT_CREATESYNCFILE, 0xC0184745, call)
 
+/* D3DDDI_QUERYREGISTRY_INFO, as the kernel has it. */
+struct registry {
+    UINT type, flags;
+    uint16_t name[260];
+    UINT value_type, physical_adapter, size, status;
+    unsigned char output[];
+};
+
+/* Of the units that the texts in this program have, none is a surrogate. */
+static NTSTATUS query_registry(D3DKMT_QUERYADAPTERINFO *argument)
+{
+    D3DDDI_QUERYREGISTRY_INFO *wide = argument->pPrivateDriverData;
+    UINT room = argument->PrivateDriverDataSize - (UINT)offsetof(D3DDDI_QUERYREGISTRY_INFO, OutputString);
+    struct registry *narrow = calloc(1, sizeof *narrow + room);
+    D3DKMT_QUERYADAPTERINFO copy = *argument;
+    copy.pPrivateDriverData = narrow;
+    copy.PrivateDriverDataSize = (UINT)sizeof *narrow + room;
+    narrow->type = wide->QueryType;
+    narrow->flags = wide->QueryFlags;
+    for (int at = 0; at < 260; at++)
+        narrow->name[at] = (uint16_t)wide->ValueName[at];
+    narrow->value_type = wide->ValueType;
+    narrow->physical_adapter = wide->PhysicalAdapterIndex;
+    NTSTATUS status = call(0xC0184709, &copy);
+    int is_text = wide->ValueType == 1 || wide->QueryType > 1;
+    UINT size = is_text ? narrow->size * 2 : narrow->size;
+    if (status >= 0) {
+        wide->OutputValueSize = size;
+        wide->Status = narrow->status == 0 && size > room ? 1 : narrow->status;
+        if (wide->Status == 0 && !is_text)
+            memcpy(wide->OutputBinary, narrow->output, size);
+        for (UINT at = 0; wide->Status == 0 && is_text && at < size / sizeof(WCHAR); at++)
+            wide->OutputString[at] = ((uint16_t *)narrow->output)[at];
+    }
+    free(narrow);
+    return status;
+}
+
 /* The kernel's WCHAR has 2 bytes. */
 NTSTATUS D3DKMTQueryAdapterInfo(D3DKMT_QUERYADAPTERINFO *argument)
 {
     D3DKMT_QUERYADAPTERINFO copy = *argument;
+    if (argument->Type == KMTQAITYPE_QUERYREGISTRY)
+        return query_registry(argument);
     if (argument->Type != KMTQAITYPE_DRIVER_DESCRIPTION)
         return call(0xC0184709, argument);
     size_t count = argument->PrivateDriverDataSize / sizeof(WCHAR);

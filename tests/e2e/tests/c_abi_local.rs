@@ -3,7 +3,7 @@
 use std::process::Output;
 
 use covers::covers;
-use dxgkrnl::Fault;
+use dxgkrnl::{Fault, RegistryData, RegistryKey, RegistryValue};
 use e2e::embedded::{Embedded, Running};
 use e2e::polling::{eventually, until};
 use e2e::programs::ROWS;
@@ -196,6 +196,23 @@ fn adapters_are_listed_by_the_interfaces_of_dxcore() {
     let output = daemon.run("dxcore", &[]);
     assert!(output.status.success(), "{}", text(&output));
     daemon.end();
+}
+
+/// Also by ioctls: a client's library has converted the query then.
+#[test]
+fn drivers_read_the_registry_in_wide_characters() {
+    for program in ["registry", "registry-asan", "registry-dxg"] {
+        let mut options = Options::default();
+        let key = RegistryKey::Adapter;
+        options.kernel.adapters[0].registry = vec![
+            RegistryValue { key, name: "Text".into(), data: RegistryData::Text("gpü one".into()) },
+            RegistryValue { key, name: "Number".into(), data: RegistryData::Dword(7) },
+        ];
+        let daemon = Embedded::start_with(options);
+        let output = daemon.run(program, &[]);
+        assert!(output.status.success(), "{program}: {}", text(&output));
+        daemon.end();
+    }
 }
 
 #[test]

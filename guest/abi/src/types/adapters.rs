@@ -68,6 +68,7 @@ c_abi! {
         KMTQAITYPE_UMD_DRIVER_VERSION = 18,
         KMTQAITYPE_PHYSICALADAPTERCOUNT = 30,
         KMTQAITYPE_PHYSICALADAPTERDEVICEIDS = 31,
+        KMTQAITYPE_QUERYREGISTRY = 48,
         KMTQAITYPE_KMD_DRIVER_VERSION = 49,
         KMTQAITYPE_DRIVERVERSION_RENDER = 56,
         KMTQAITYPE_ADAPTERTYPE_RENDER = 57,
@@ -77,6 +78,18 @@ c_abi! {
 
     struct D3DKMT_DRIVER_DESCRIPTION(16384, ours "WCHAR has 4 bytes here") {
         0 DriverDescription: [WCHAR; 4096],
+    }
+
+    struct D3DDDI_QUERYREGISTRY_INFO(1072, ours "WCHAR has 4 bytes here") {
+        0 QueryType: UINT,
+        4 QueryFlags: UINT,
+        8 ValueName: [WCHAR; 260],
+        1048 ValueType: UINT,
+        1052 PhysicalAdapterIndex: UINT,
+        1056 OutputValueSize: UINT,
+        1060 Status: UINT,
+        1064 output: UINT64
+            => "union { UINT OutputDword; UINT64 OutputQword; WCHAR OutputString[1]; BYTE OutputBinary[1]; };",
     }
 
     struct D3DKMT_QUERYADAPTERINFO(24) {

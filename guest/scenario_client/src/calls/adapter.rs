@@ -1,5 +1,6 @@
 //! Adapters and devices.
 
+use ::abi::wchar::{self, Wchar};
 use d3dkmt::limits::MESSAGE_BYTES_MAX;
 use d3dkmt::{Adapter, Handle, Luid, PageFaultState, Reply};
 
@@ -7,12 +8,8 @@ use super::Done;
 use crate::ScenarioClient;
 use crate::abi::sdk;
 
-/// `KMTQAITYPE_DRIVER_DESCRIPTION`: the only type with WCHARs inside, 4 bytes each in C on Linux and 2 in a
-/// [`d3dkmt::Call`].
-const DRIVER_DESCRIPTION: u32 = 65;
 /// `D3DKMT_DEVICESTATE_PAGE_FAULT`.
 const PAGE_FAULT: u32 = 5;
-const WCHAR_BYTES: usize = 4;
 
 pub fn enumerate(capacity: u32) -> Done {
     // An answer cannot have more adapters than bytes.
@@ -53,8 +50,7 @@ pub fn close(adapter: Handle) -> Done {
 }
 
 pub fn query(adapter: Handle, kind: u32, data: &[u8]) -> Done {
-    let wide = kind == DRIVER_DESCRIPTION;
-    let mut buffer = if wide { vec![0; data.len() * 2] } else { data.to_vec() };
+    let mut buffer = wchar::request(kind, data, Wchar::Kernel, Wchar::Client);
     let mut query = sdk::D3DKMT_QUERYADAPTERINFO {
         hAdapter: adapter.0,
         Type: kind as i32,
@@ -63,19 +59,12 @@ pub fn query(adapter: Handle, kind: u32, data: &[u8]) -> Done {
     };
     // SAFETY: see the module above.
     let status = unsafe { sdk::D3DKMTQueryAdapterInfo(&mut query) };
-    Done::reply(status, || Reply::AdapterInfo(if wide { narrow(&buffer, data.len()) } else { buffer }))
-}
-
-/// Converts text in 4-byte WCHARs to UTF-16 of `bytes` bytes, zero-padded.
-fn narrow(text: &[u8], bytes: usize) -> Vec<u8> {
-    let characters = text.chunks_exact(WCHAR_BYTES).map(|wide| {
-        let number = u32::from_ne_bytes(wide.try_into().expect("four bytes"));
-        char::from_u32(number).unwrap_or(char::REPLACEMENT_CHARACTER)
-    });
-    let text: String = characters.take_while(|character| *character != '\0').collect();
-    let mut narrow: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
-    narrow.resize(bytes, 0);
-    narrow
+    Done::reply(status, || {
+        let mut data = data.to_vec();
+        let answer = wchar::answer(kind, &buffer, Wchar::Client, Wchar::Kernel, data.len());
+        data[..answer.len()].copy_from_slice(&answer);
+        Reply::AdapterInfo(data)
+    })
 }
 
 pub fn create_device(adapter: Handle, flags: u32) -> Done {

@@ -2,7 +2,6 @@
 
 use std::ptr::null_mut;
 
-use d3dkmt::query::kind::DRIVER_DESCRIPTION;
 use d3dkmt::{Adapter, Call, CreateContextFlags, Handle, Luid, NtStatus, Reply};
 
 use super::memory::{check_range, read_bytes, write_array};
@@ -14,6 +13,7 @@ use abi::types::{
     D3DKMT_DESTROYCONTEXT, D3DKMT_DESTROYDEVICE, D3DKMT_ENUMADAPTERS, D3DKMT_ENUMADAPTERS2,
     D3DKMT_ENUMADAPTERS3, D3DKMT_GETDEVICESTATE, D3DKMT_OPENADAPTERFROMLUID, D3DKMT_QUERYADAPTERINFO,
 };
+use abi::wchar::{self, Wchar};
 
 /// `D3DKMTEnumAdapters`: into the struct's own array.
 pub(super) fn enum_adapters(session: &Session, arguments: &mut D3DKMT_ENUMADAPTERS) -> ThunkResult {
@@ -76,34 +76,20 @@ pub(super) fn close_adapter(session: &Session, arguments: &D3DKMT_CLOSEADAPTER) 
     Ok(block_on(session.close_adapter(Handle(arguments.hAdapter))))
 }
 
-/// `D3DKMTQueryAdapterInfo`. The WCHARs of DRIVER_DESCRIPTION have 4 bytes here; QUERYREGISTRY data pass unchanged, in
-/// UTF-16.
+/// `D3DKMTQueryAdapterInfo`.
 pub(super) fn query_adapter_info(session: &Session, arguments: &D3DKMT_QUERYADAPTERINFO) -> ThunkResult {
-    let adapter = Handle(arguments.hAdapter);
-    let mut data = read_bytes(arguments.pPrivateDriverData, arguments.PrivateDriverDataSize)?;
-    if arguments.Type == DRIVER_DESCRIPTION {
-        // Output only: send an empty text of the size that the host uses.
-        data = vec![0; data.len() / 2];
-    }
-    let answer = block_on(session.call(&Call::QueryAdapterInfo { adapter, kind: arguments.Type, data }));
+    let (adapter, kind) = (Handle(arguments.hAdapter), arguments.Type);
+    let bytes = arguments.PrivateDriverDataSize;
+    let data = read_bytes(arguments.pPrivateDriverData, bytes)?;
+    let data = wchar::request(kind, &data, Wchar::Client, Wchar::Kernel);
+    let answer = block_on(session.call(&Call::QueryAdapterInfo { adapter, kind, data }));
     if !answer.status.is_success() {
         return Err(answer.status);
     }
-    let Reply::AdapterInfo(mut data) = answer.reply else { return Err(NtStatus::INTERNAL_ERROR) };
-    if arguments.Type == DRIVER_DESCRIPTION {
-        data = widen(&data, arguments.PrivateDriverDataSize as usize / size_of::<u32>());
-    }
-    data.truncate(arguments.PrivateDriverDataSize as usize);
+    let Reply::AdapterInfo(data) = answer.reply else { return Err(NtStatus::INTERNAL_ERROR) };
+    let data = wchar::answer(kind, &data, Wchar::Kernel, Wchar::Client, bytes as usize);
     write_array(arguments.pPrivateDriverData.cast::<u8>(), &data);
     Ok(answer.status)
-}
-
-/// UTF-16 as `count` WCHARs of 4 bytes, the rest zero.
-fn widen(text: &[u8], count: usize) -> Vec<u8> {
-    let units = text.chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]]));
-    let wide = char::decode_utf16(units).map(|unit| unit.unwrap_or(char::REPLACEMENT_CHARACTER) as u32);
-    let padded = wide.chain(std::iter::repeat(0)).take(count);
-    padded.flat_map(u32::to_le_bytes).collect()
 }
 
 /// `D3DKMTCreateDevice`. A WDDM 2 device has no command buffer and no lists: NULL (W-282).
@@ -161,18 +147,4 @@ pub(super) fn create_context_virtual(
 /// `D3DKMTDestroyContext`.
 pub(super) fn destroy_context(session: &Session, arguments: &D3DKMT_DESTROYCONTEXT) -> ThunkResult {
     Ok(block_on(session.destroy_context(Handle(arguments.hContext))))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::widen;
-
-    #[test]
-    fn a_description_is_widened_from_2_to_4_byte_characters() {
-        let text: Vec<u8> = "gp\u{1F600}".encode_utf16().flat_map(u16::to_le_bytes).collect();
-        let wide = widen(&text, 5);
-        let characters: Vec<u32> =
-            wide.chunks_exact(4).map(|unit| u32::from_le_bytes(unit.try_into().unwrap())).collect();
-        assert_eq!(characters, [u32::from(b'g'), u32::from(b'p'), 0x1F600, 0, 0]);
-    }
 }
