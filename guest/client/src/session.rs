@@ -297,12 +297,15 @@ impl<P: Port> Session<P> {
         self.objects.object_created(fence.object, object);
     }
 
-    /// `D3DKMTDestroySynchronizationObject`. The handle is removed here before the call is sent (F-69).
+    /// `D3DKMTDestroySynchronizationObject`. The handle is removed here before the call is sent (F-69), the event once
+    /// it is answered: what signaled it before sets it still (E-7).
     pub async fn destroy_sync_object(&self, object: Handle) -> NtStatus {
-        if let Some(Object { event: Some(event), .. }) = self.objects.object_destroying(object) {
+        let event = self.objects.object_destroying(object).and_then(|object| object.event);
+        let status = self.call(&Call::DestroySynchronizationObject { object }).await.status;
+        if let Some(event) = event {
             self.port.forget_wake(event);
         }
-        self.call(&Call::DestroySynchronizationObject { object }).await.status
+        status
     }
 
     async fn make_fence(

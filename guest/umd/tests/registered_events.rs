@@ -50,7 +50,7 @@ fn answer_destroy(host: &mut Peer, object: Handle) {
 }
 
 #[test]
-fn the_broker_has_the_event_before_the_host_and_until_before_its_end() {
+fn the_broker_has_the_event_from_before_its_begin_to_after_its_end() {
     covers!("EVT-026", "EVT-027");
     let (session, mut host) = connect_keeping(2, welcome(), 64);
     let event = new_event();
@@ -66,8 +66,8 @@ fn the_broker_has_the_event_before_the_host_and_until_before_its_end() {
     assert_eq!(taken(&event), 1);
     let guest = session.clone();
     let destroying = thread::spawn(move || block_on(guest.destroy_sync_object(object)));
-    assert_eq!(host.serve_broker("").0, Body::UnregisterEvent(kept));
     answer_destroy(&mut host, object);
+    assert_eq!(host.serve_broker("").0, Body::UnregisterEvent(kept));
     assert_eq!(destroying.join().unwrap(), NtStatus::SUCCESS);
 }
 

@@ -317,12 +317,14 @@ fn a_notification_is_set_each_time_until_it_is_destroyed() {
     let name = name.expect("the host gets a name");
     port.receive(&[wake(name, NtStatus::SUCCESS), wake(name, NtStatus::SUCCESS)].concat());
     assert_eq!((event.take(), port.pending()), (2, 1));
-    // Not once its destroy call is sent.
+    // The host sends it before it destroys the object.
     let destroyed = serve(&session, session.destroy_sync_object(object), |_, _| {
         port.receive(&wake(name, NtStatus::SUCCESS));
         Reply::None
     });
-    assert_eq!((destroyed, event.take(), port.pending()), (NtStatus::SUCCESS, 0, 0));
+    assert_eq!((destroyed, event.take(), port.pending()), (NtStatus::SUCCESS, 1, 0));
+    port.receive(&wake(name, NtStatus::SUCCESS));
+    assert_eq!(event.take(), 0);
 }
 
 #[test]
