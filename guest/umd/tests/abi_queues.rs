@@ -355,7 +355,9 @@ fn a_name_is_the_last_part_of_its_path() {
     let status = call(D3DKMTOpenSyncObjectNtHandleFromName, &mut open, || {
         let made = host.give_nt_handle();
         let call = answer(&mut host, &Reply::None);
-        let Call::OpenNtHandleFromName { name, desired_access: 3, token } = call else { panic!("{call:?}") };
+        let Call::OpenNtHandleFromName { name, desired_access: 3, token, sync_object: true } = call else {
+            panic!("{call:?}")
+        };
         assert_eq!((name.as_str(), token), ("a fence \u{E9}", made));
     });
     assert_eq!(status, OK);

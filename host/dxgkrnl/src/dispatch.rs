@@ -93,8 +93,8 @@ impl Kernel {
             OpenNativeFence { device, token, flags, engine_affinity } =>
                 self.open_native_fence(process, device, token, flags, engine_affinity, effects),
             OpenSynchronizationObject { shared_handle } => self.open_by_global(process, shared_handle, effects),
-            OpenNtHandleFromName { name, desired_access, token } =>
-                self.open_nt_handle_from_name(process, &name, desired_access, token),
+            OpenNtHandleFromName { name, desired_access, token, sync_object } =>
+                self.open_nt_handle_from_name(process, &name, desired_access, token, sync_object),
             CreateSyncFile { device, fence, fence_value, token } =>
                 self.create_sync_file(process, device, fence, fence_value, token, effects),
             WaitSyncFile { context, token } => self.wait_sync_file(process, context, token, effects),

@@ -375,7 +375,12 @@ fn an_object_of_two_vms_lives_on_in_the_one_that_keeps_the_adapter() {
     world.ok(Call::ShareObjects { objects: vec![fence], desired_access, name, token: FENCE });
     world.guest(BLUE.0, H);
     let theirs = world.device();
-    world.ok(Call::OpenNtHandleFromName { name: "frame".into(), desired_access, token: NEW });
+    world.ok(Call::OpenNtHandleFromName {
+        name: "frame".into(),
+        desired_access,
+        token: NEW,
+        sync_object: true,
+    });
     let opened = world.open(theirs, NEW).object;
     let waits = world.pending(theirs, &[(opened, 1)], false);
     change(&mut world, RED, false);

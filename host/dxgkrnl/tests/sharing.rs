@@ -47,7 +47,7 @@ fn open_legacy(number: u32) -> Call {
 }
 
 fn by_name(name: &str, desired_access: u32, number: u32) -> Call {
-    Call::OpenNtHandleFromName { name: name.into(), desired_access, token: token(number) }
+    Call::OpenNtHandleFromName { name: name.into(), desired_access, token: token(number), sync_object: true }
 }
 
 fn opened(world: &mut World, call: Call) -> CreatedSyncObject {

@@ -112,9 +112,14 @@ calls! {
         4 engine_affinity: u32,
         5 legacy: bool,
     } -> SyncObject => "open {device} {token} [affinity={engine_affinity}] [{flags}] [{legacy}]";
-    /// `D3DKMTOpenSyncObjectNtHandleFromName`: `token` is what the guest's new NT handle will carry.
-    25 OpenNtHandleFromName { 1 name: String, 2 desired_access: u32, 3 token: NewToken }, makes_nt_handle
-        => "open_name {name} [access={desired_access|ACCESS:GENERIC_ALL}]";
+    /// `D3DKMTOpenNtHandleFromName`: `token` is what the guest's new NT handle will carry. With `sync_object`
+    /// `D3DKMTOpenSyncObjectNtHandleFromName`, which refuses a resource.
+    25 OpenNtHandleFromName {
+        1 name: String,
+        2 desired_access: u32,
+        3 token: NewToken,
+        4 sync_object: bool,
+    }, makes_nt_handle => "open_name {name} [access={desired_access|ACCESS:GENERIC_ALL}] [{sync_object}]";
     /// `D3DKMTCreateSyncFile`: `token` is what the guest's new sync file will carry.
     110 CreateSyncFile { 1 device: Handle, 2 fence: Handle, 3 fence_value: FenceValue, 4 token: NewToken }, makes_nt_handle
         => "sync_file {device} {fence} value={fence_value}";

@@ -1,6 +1,8 @@
 //! Counts of handles and values that a call may have.
 
-use crate::limits::{BROADCAST_CONTEXTS_MAX, OBJECTS_SIGNALED_MAX, OBJECTS_WAITED_ON_MAX};
+use crate::limits::{
+    BROADCAST_CONTEXTS_MAX, OBJECTS_SIGNALED_MAX, OBJECTS_WAITED_ON_MAX, SIGNALING_CONTEXTS_MAX,
+};
 use crate::{Call, GpuSignal};
 
 /// Whether there are one to `most` objects, each with a value.
@@ -8,9 +10,19 @@ pub fn fit(objects: usize, values: usize, most: usize) -> bool {
     (1..=most).contains(&objects) && objects == values
 }
 
-/// One to `D3DDDI_MAX_BROADCAST_CONTEXT` contexts or hardware queues.
+/// One to `D3DDDI_MAX_BROADCAST_CONTEXT` contexts of a submission, or hardware queues.
 fn is_broadcast(queues: usize) -> bool {
     (1..=BROADCAST_CONTEXTS_MAX).contains(&queues)
+}
+
+impl GpuSignal {
+    /// Contexts that it may name at most: legacy objects are signaled by a context and its broadcast contexts.
+    pub fn contexts_max(&self) -> usize {
+        match self {
+            GpuSignal::Legacy { .. } => SIGNALING_CONTEXTS_MAX,
+            GpuSignal::Monitored { .. } | GpuSignal::CpuEvent { .. } => BROADCAST_CONTEXTS_MAX,
+        }
+    }
 }
 
 impl Call {
@@ -30,7 +42,7 @@ impl Call {
                 fit(objects.len(), objects.len(), OBJECTS_WAITED_ON_MAX)
             }
             Call::SignalFromGpu { contexts, signal, .. } => {
-                is_broadcast(contexts.len())
+                (1..=signal.contexts_max()).contains(&contexts.len())
                     && match signal {
                         GpuSignal::Monitored { objects, values } => {
                             fit(objects.len(), values.len(), OBJECTS_SIGNALED_MAX)

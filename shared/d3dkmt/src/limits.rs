@@ -12,6 +12,8 @@ pub const OBJECTS_WAITED_ON_MAX: usize = 32;
 pub const OBJECTS_SIGNALED_MAX: usize = 32;
 /// `D3DDDI_MAX_BROADCAST_CONTEXT`.
 pub const BROADCAST_CONTEXTS_MAX: usize = 64;
+/// Contexts of a signal of legacy objects: `D3DKMTSignalSynchronizationObject2` has one beside the broadcast contexts.
+pub const SIGNALING_CONTEXTS_MAX: usize = BROADCAST_CONTEXTS_MAX + 1;
 /// Adapters that one enumeration returns at most: what `EnumAdapters2` answers for a NULL array (W-288).
 pub const ADAPTERS_MAX: usize = 34;
 /// How often an adapter can start again after a stop.

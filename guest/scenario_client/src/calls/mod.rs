@@ -140,8 +140,8 @@ macro_rules! calls {
                     false => share::open(scenario_client, *device, *token, *flags, *engine_affinity),
                 },
                 OpenSynchronizationObject { shared_handle } => share::open_global(scenario_client, *shared_handle),
-                OpenNtHandleFromName { name, desired_access, token } =>
-                    share::open_name(scenario_client, name, *desired_access, *token),
+                OpenNtHandleFromName { name, desired_access, token, sync_object } =>
+                    share::open_name(scenario_client, name, *desired_access, *token, *sync_object),
                 CreateSyncFile { device, fence, fence_value, token } =>
                     sync_file::create(scenario_client, *device, *fence, *fence_value, *token),
                 WaitSyncFile { context, token } => sync_file::wait(scenario_client, *context, *token),

@@ -129,18 +129,34 @@ pub fn open_name(
     name: &str,
     desired_access: u32,
     token: ShareToken,
+    sync_object: bool,
 ) -> Done {
     let Some(mut named) = Named::new(name) else { return Done::no_c_form() };
-    let mut open = sdk::D3DKMT_OPENSYNCOBJECTNTHANDLEFROMNAME {
+    let pObjAttrib = &raw mut named.attributes;
+    let mut open = sdk::D3DKMT_OPENNTHANDLEFROMNAME {
         dwDesiredAccess: desired_access,
-        pObjAttrib: &raw mut named.attributes,
+        pObjAttrib,
+        ..Default::default()
+    };
+    let mut open_sync_object = sdk::D3DKMT_OPENSYNCOBJECTNTHANDLEFROMNAME {
+        dwDesiredAccess: desired_access,
+        pObjAttrib,
         ..Default::default()
     };
     // SAFETY: see the module above.
-    let done = Done::status(unsafe { sdk::D3DKMTOpenSyncObjectNtHandleFromName(&mut open) });
+    let (status, nt_handle) = unsafe {
+        match sync_object {
+            true => {
+                let status = sdk::D3DKMTOpenSyncObjectNtHandleFromName(&mut open_sync_object);
+                (status, open_sync_object.hNtHandle)
+            }
+            false => (sdk::D3DKMTOpenNtHandleFromName(&mut open), open.hNtHandle),
+        }
+    };
+    let done = Done::status(status);
     if done.status.is_success() {
         // SAFETY: an NT handle is a file descriptor that this process owns from here on.
-        scenario_client.shares.keep(token, unsafe { OwnedFd::from_raw_fd(open.hNtHandle as usize as i32) });
+        scenario_client.shares.keep(token, unsafe { OwnedFd::from_raw_fd(nt_handle as usize as i32) });
     }
     done
 }

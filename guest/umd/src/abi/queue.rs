@@ -37,7 +37,7 @@ pub(super) fn signal_synchronization_object_from_gpu2(
         arguments.BroadcastContextCount,
     )?
     .into();
-    if contexts.is_empty() {
+    if !(1..=BROADCAST_CONTEXTS_MAX).contains(&contexts.len()) {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     if flags.contains(SignalFlags::ENQUEUE_CPU_EVENT) {

@@ -72,11 +72,16 @@ pub(super) fn share_objects(
 }
 
 /// Opens a new NT handle of the object with this name.
-fn open_by_name(session: &Session, arguments: &mut D3DKMT_OPENNTHANDLEFROMNAME) -> ThunkResult {
+fn open_by_name(
+    session: &Session,
+    arguments: &mut D3DKMT_OPENNTHANDLEFROMNAME,
+    sync_object: bool,
+) -> ThunkResult {
     let name = name_of(arguments.pObjAttrib)?.ok_or(NtStatus::INVALID_PARAMETER)?;
     let desired_access = arguments.dwDesiredAccess;
     let (token, descriptor) = session.port().make_nt_handle()?;
-    let status = block_on(session.call(&Call::OpenNtHandleFromName { name, desired_access, token })).status;
+    let call = Call::OpenNtHandleFromName { name, desired_access, token, sync_object };
+    let status = block_on(session.call(&call)).status;
     if !status.is_success() {
         return Err(status);
     }
@@ -89,7 +94,7 @@ pub(super) fn open_sync_object_nt_handle_from_name(
     session: &Session,
     arguments: &mut D3DKMT_OPENSYNCOBJECTNTHANDLEFROMNAME,
 ) -> ThunkResult {
-    open_by_name(session, arguments)
+    open_by_name(session, arguments, true)
 }
 
 /// `D3DKMTOpenNtHandleFromName`: the same for any shared object.
@@ -97,7 +102,7 @@ pub(super) fn open_nt_handle_from_name(
     session: &Session,
     arguments: &mut D3DKMT_OPENNTHANDLEFROMNAME,
 ) -> ThunkResult {
-    open_by_name(session, arguments)
+    open_by_name(session, arguments, false)
 }
 
 /// `D3DKMTOpenSyncObjectFromNtHandle`: without a device, and without an address to read the value at (W-140, W-141).

@@ -109,7 +109,10 @@ fn planted() -> Why {
     planted.call(1, Call::ShareObjects { objects: vec![frame], desired_access: rights, name, token });
     let client_device = planted.process(2, 2, "client");
     let token = ShareToken([2; 16]);
-    planted.call(2, Call::OpenNtHandleFromName { name: "frame".into(), desired_access: rights, token });
+    planted.call(
+        2,
+        Call::OpenNtHandleFromName { name: "frame".into(), desired_access: rights, token, sync_object: true },
+    );
     let (flags, engine_affinity) = (SyncObjectFlags::empty(), 0);
     let open = Call::OpenSyncObject { device: client_device, token, flags, engine_affinity, legacy: false };
     let Reply::SyncObject(opened) = planted.call(2, open) else { panic!() };

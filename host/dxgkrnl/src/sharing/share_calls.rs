@@ -182,6 +182,7 @@ impl Kernel {
         name: &str,
         desired_access: u32,
         token: ShareToken,
+        sync_object: bool,
     ) -> CallResult {
         let vm = self.process(process).vm;
         let name = folded(name)?;
@@ -190,6 +191,12 @@ impl Kernel {
         else {
             return refuse(NtStatus::OBJECT_NAME_NOT_FOUND, "no object that this VM may open has this name");
         };
+        if sync_object && !matches!(shared_name.shared, Shared::Sync(_)) {
+            return refuse(
+                NtStatus::OBJECT_TYPE_MISMATCH,
+                "the object of this name is no synchronization object",
+            );
+        }
         require_readable(granted(desired_access))?;
         let (shared, spelling) = (shared_name.shared, shared_name.spelling.clone());
         self.add_share(vm, token, shared, desired_access, Some((key.1, spelling)))

@@ -117,7 +117,7 @@ impl AddressSpace {
             return invalid(format!("the base {:#x} is not a multiple of 64 KiB", bounds.base));
         }
         self.require_room(1)?;
-        let base = self.find(bounds, size)?;
+        let base = self.find(bounds, size, RESERVATION_BYTES)?;
         self.make(base, size);
         Ok(base)
     }
@@ -148,7 +148,7 @@ impl AddressSpace {
             }
             return Ok((bounds.base, !is_done));
         }
-        let base = self.find(bounds, size)?;
+        let base = self.find(bounds, size, PAGE_BYTES)?;
         self.make(base, size);
         self.pages.set(base, base + size, page);
         if page.is_some() {
@@ -335,8 +335,8 @@ impl AddressSpace {
         self.ranges.len() + self.pages.len() + self.engine_pages.len() + self.unseen.len()
     }
 
-    /// Finds room for `size` bytes.
-    fn find(&self, bounds: AddressBounds, size: u64) -> Result<u64, Refusal> {
+    /// Finds room for `size` bytes: at a multiple of [`RESERVATION_BYTES`], or if there is none of `unit`.
+    fn find(&self, bounds: AddressBounds, size: u64, unit: u64) -> Result<u64, Refusal> {
         let to = if bounds.maximum == 0 { ADDRESSES_END } else { bounds.maximum.min(ADDRESSES_END) };
         if bounds.base != 0 {
             let end = bounds.base.checked_add(size).filter(|end| *end <= ADDRESSES_END);
@@ -347,15 +347,26 @@ impl AddressSpace {
                 _ => invalid(format!("{size:#x} bytes at {:#x} are not free for use", bounds.base)),
             };
         }
-        let mut at = bounds.minimum.max(LOWEST).checked_next_multiple_of(RESERVATION_BYTES);
-        while let Some(base) = at {
-            let Some(end) = base.checked_add(size).filter(|end| *end <= to) else { break };
-            match self.overlap_end(base, end) {
-                None => return Ok(base),
-                Some(overlap_end) => at = overlap_end.checked_next_multiple_of(RESERVATION_BYTES),
+        let fits = |unit: u64| {
+            let mut at = bounds.minimum.max(LOWEST).checked_next_multiple_of(unit);
+            while let Some(base) = at {
+                let end = base.checked_add(size).filter(|end| *end <= to)?;
+                match self.overlap_end(base, end) {
+                    None => return Some(base),
+                    Some(overlap_end) => at = overlap_end.checked_next_multiple_of(unit),
+                }
             }
-        }
-        refuse(NtStatus::NO_MEMORY, format!("there is no room for {size:#x} bytes in the address space"))
+            None
+        };
+        let found = match unit {
+            RESERVATION_BYTES => fits(unit),
+            _ => fits(RESERVATION_BYTES).or_else(|| fits(unit)),
+        };
+        let Some(base) = found else {
+            let why = format!("there is no room for {size:#x} bytes in the address space");
+            return refuse(NtStatus::NO_MEMORY, why);
+        };
+        Ok(base)
     }
 
     /// The end of a range that overlaps this one.

@@ -32,7 +32,7 @@ impl Kernel {
         if flags.unknown() != 0 {
             return invalid(format!("signal flags {:#x} have reserved bits set", flags.bits()));
         }
-        let most = limits::BROADCAST_CONTEXTS_MAX;
+        let most = signal.contexts_max();
         if contexts.is_empty() || contexts.len() > most {
             return invalid(format!("a signal takes 1 to {most} contexts, not {}", contexts.len()));
         }

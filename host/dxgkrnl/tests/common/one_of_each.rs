@@ -235,7 +235,12 @@ impl Things {
             Call::OpenSyncObject { device, token: FENCE, flags, engine_affinity: 0, legacy: false },
             Call::OpenNativeFence { device, token: NATIVE, flags, engine_affinity: 0 },
             Call::OpenSynchronizationObject { shared_handle: self.global_object },
-            Call::OpenNtHandleFromName { name: "thing".into(), desired_access, token: NEW },
+            Call::OpenNtHandleFromName {
+                name: "thing".into(),
+                desired_access,
+                token: NEW,
+                sync_object: true,
+            },
             Call::CreateSyncFile { device, fence: fence.object, fence_value: 3, token: NEW_FILE },
             Call::WaitSyncFile { context, token: SYNC_FILE },
             Call::OpenSyncFile { device, token: SYNC_FILE },

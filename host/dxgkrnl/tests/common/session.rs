@@ -395,7 +395,7 @@ impl Session {
             16 => Call::OpenSynchronizationObject { shared_handle: self.shared_handle() },
             17 | 18 => {
                 let (name, desired_access) = (self.name(), self.rights());
-                Call::OpenNtHandleFromName { name, desired_access, token: self.token() }
+                Call::OpenNtHandleFromName { name, desired_access, token: self.token(), sync_object: false }
             }
             12 | 14 => self.escape_call(at, random >> 8),
             13 => self.paging_call(at, random >> 8),

@@ -290,7 +290,8 @@ impl Naive {
             Call::ShareObjects { objects, desired_access, name, token } => {
                 self.share(process, &objects, desired_access, name, token)
             }
-            Call::OpenNtHandleFromName { name, desired_access, token } => {
+            // Only synchronization objects are shared here.
+            Call::OpenNtHandleFromName { name, desired_access, token, sync_object: _ } => {
                 self.open_name(process, &name, desired_access, token)
             }
             Call::OpenSyncObject { device, token, flags, .. } => {

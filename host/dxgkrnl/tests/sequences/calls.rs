@@ -98,6 +98,7 @@ impl Pair {
                 name: format!("NAME {name}"),
                 desired_access: *access,
                 token: token(*share),
+                sync_object: true,
             },
             Op::Open { device: number, share, flags, .. } => Call::OpenSyncObject {
                 device: device(number),

@@ -25,7 +25,7 @@ pub(super) fn through_a_grant(
     world.guest(vm, other);
     let device = world.device();
     let (name, token) = ("frame".to_owned(), ShareToken([2; 16]));
-    world.ok(Call::OpenNtHandleFromName { name, desired_access, token });
+    world.ok(Call::OpenNtHandleFromName { name, desired_access, token, sync_object: true });
     (device, world.open(device, token).object)
 }
 

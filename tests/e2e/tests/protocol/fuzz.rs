@@ -184,7 +184,12 @@ fn any_sync_call(random: &mut Random, known: &Known, device: Handle) -> Call {
                     engine_affinity: 0,
                     legacy: false,
                 },
-                _ => Call::OpenNtHandleFromName { name: "name".into(), desired_access: u32::MAX, token },
+                _ => Call::OpenNtHandleFromName {
+                    name: "name".into(),
+                    desired_access: u32::MAX,
+                    token,
+                    sync_object: true,
+                },
             }
         }
     }
@@ -208,7 +213,12 @@ pub(super) fn any_frame(random: &mut Random, known: &Known) -> Vec<u8> {
         2 => append(&ToHost { request, body: None }, &mut bytes),
         3 => {
             let name = "n".repeat(random.pick(&[1000, 100_000, 131_000, 131_072, 140_000]));
-            let call = Call::OpenNtHandleFromName { name, desired_access: 0, token: ShareToken([1; 16]) };
+            let call = Call::OpenNtHandleFromName {
+                name,
+                desired_access: 0,
+                token: ShareToken([1; 16]),
+                sync_object: false,
+            };
             append(&call_to_frame(request, &call), &mut bytes);
         }
         4 => {

@@ -59,7 +59,12 @@ fn a_process_that_never_attached_keeps_an_object_alive() {
     until("the process is gone", || daemon.inspection().processes.is_empty());
     let mut other = Client::new(&daemon.broker());
     let device = other.open_device();
-    let by_name = |token| Call::OpenNtHandleFromName { name: "kept".into(), desired_access: u32::MAX, token };
+    let by_name = |token| Call::OpenNtHandleFromName {
+        name: "kept".into(),
+        desired_access: u32::MAX,
+        token,
+        sync_object: true,
+    };
     let (found, handle) = other.make_nt_handle().unwrap();
     assert_eq!(other.call(&by_name(found)).0, NtStatus::SUCCESS);
     assert_eq!(other.call(&open_call(device, found)).0, NtStatus::SUCCESS);

@@ -115,7 +115,12 @@ fn send_named_fence(
 }
 
 fn by_name(token: ShareToken) -> Call {
-    Call::OpenNtHandleFromName { name: "frame done".into(), desired_access: 0x1F_0003, token }
+    Call::OpenNtHandleFromName {
+        name: "frame done".into(),
+        desired_access: 0x1F_0003,
+        token,
+        sync_object: true,
+    }
 }
 
 #[test]

@@ -56,7 +56,8 @@ fn whatever_is_not_known_for_sure_is_asked() {
     assert_asked(&recorded, DEVICE, &[fences[0].object], &[1], 0);
 }
 
-/// Calls that enqueue something, with these numbers of contexts or queues, objects and values.
+/// Calls that enqueue something, with these numbers of contexts or queues, objects and values. A signal of legacy
+/// objects has one context more.
 fn queued(queues: usize, objects: usize, values: usize) -> Vec<Call> {
     let contexts = Handles::from_slice(&vec![Handle(7); queues]);
     let (context, queue, flags) = (Handle(7), Handle(7), SignalFlags::empty());
@@ -75,7 +76,8 @@ fn queued(queues: usize, objects: usize, values: usize) -> Vec<Call> {
         },
     ];
     if objects.len() == values.len() {
-        calls.push(gpu_signal(legacy));
+        let contexts = Handles::from_slice(&vec![Handle(7); queues + usize::from(queues > 0)]);
+        calls.push(Call::SignalFromGpu { contexts, signal: legacy, flags });
     }
     if queues == 1 {
         let (waited, of) = (objects.clone(), values.clone());
