@@ -43,6 +43,12 @@ pub(crate) struct Account {
 }
 
 impl Account {
+    /// Whether too little is reserved, or far too much.
+    #[inline]
+    fn needs_reserving(&self) -> bool {
+        self.used > self.reserved || self.reserved - self.used >= 2 * CHUNK
+    }
+
     fn free(&mut self, bytes: u64) {
         debug_assert!(self.used >= bytes, "{bytes} were not charged");
         self.used = self.used.saturating_sub(bytes);
@@ -148,8 +154,7 @@ impl Processes {
     fn change(&mut self, id: ProcessId, change: impl FnOnce(&mut Process)) {
         let Some(process) = self.by_id.get_mut(&id) else { return };
         change(process);
-        let Account { used, reserved } = process.memory;
-        if used > reserved || reserved - used >= 2 * CHUNK {
+        if process.memory.needs_reserving() {
             self.reserve(id);
         }
     }
@@ -167,11 +172,12 @@ impl Processes {
     /// Releases the charge for a CPU wait that has ended, and its name. Returns how many chunks of names were swept.
     #[inline]
     pub fn forget_wait(&mut self, id: ProcessId, bytes: u64, waits: &Waits) -> u32 {
-        let mut chunks = 0;
-        self.change(id, |process| {
-            process.memory.free(bytes);
-            chunks = process.waits.forget(id, waits);
-        });
+        let process = self.by_id.get_mut(&id).expect("its waits end before a process does");
+        process.memory.free(bytes);
+        let chunks = process.waits.forget(id, waits);
+        if process.memory.needs_reserving() {
+            self.reserve(id);
+        }
         chunks
     }
 
