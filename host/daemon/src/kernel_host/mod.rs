@@ -404,7 +404,10 @@ impl KernelHost {
 
     /// Waits until nothing of an earlier VM of this number is left.
     pub fn clear_vm(&self, vm: VmId) {
-        while self.lock().kernel.is_clearing(vm) {
+        // While clients are awaited nothing is cleared, and the next VM is attached after that.
+        let is_clearing =
+            |host_state: &HostState| host_state.resuming.is_none() && host_state.kernel.is_clearing(vm);
+        while is_clearing(&self.lock()) {
             self.yield_to_waiters();
             self.input(Input::Deadline);
         }
@@ -426,7 +429,7 @@ impl KernelHost {
     /// Passes the system's time to the kernel. With a virtual clock the caller passes it.
     pub fn tell_system_time(&self) {
         if self.timer.clock() == Clock::Monotonic {
-            self.input_once_back(Input::SystemTime { utc_100ns: utc_100ns() });
+            self.input(Input::SystemTime { utc_100ns: utc_100ns() });
         }
     }
 
@@ -520,8 +523,16 @@ impl KernelHost {
     ///
     /// Work that engines were due to do by then is a step of its own before it. Otherwise its wake-ups would be
     /// attributed to an unrelated call.
+    ///
+    /// While the clients of an earlier daemon are awaited, the input may have to wait as well.
     fn step(&self, host_state: &mut HostState, input: Input, flush_list: &mut FlushList) {
         let now = self.timer.now();
+        if let Some(resuming) = &mut host_state.resuming {
+            if let Some(input) = resuming.defer_input(input) {
+                self.step_after_due(host_state, now, input, None, flush_list);
+            }
+            return;
+        }
         if !matches!(input, Input::Deadline) {
             self.run_due_work(host_state, now, flush_list);
         }

@@ -45,27 +45,54 @@ pub(super) struct Resuming {
     deferred_work: Vec<DeferredWork>,
     /// How many of them each VM has.
     deferred_of: BTreeMap<VmId, usize>,
-    /// Inputs to step then: a step now would run due work on memory that is not attached again.
+    /// Inputs to step then, in their order.
     deferred_inputs: Vec<Input>,
 }
 
 impl Resuming {
     #[cfg(test)]
+    pub fn deferred(&self) -> &[Input] {
+        &self.deferred_inputs
+    }
+
+    #[cfg(test)]
     pub fn awaiting(process: ProcessId) -> Resuming {
         Resuming { awaited: [process].into(), ..Resuming::default() }
     }
 
-    /// Defers an input. It replaces an earlier one of the same kind.
-    fn defer_input(&mut self, input: Input) {
-        let is_newer = |other: &Input| match (other, &input) {
-            (Input::SystemTime { .. }, Input::SystemTime { .. }) => true,
-            (Input::GuestFeatures { vm, .. }, Input::GuestFeatures { vm: earlier_vm, .. }) => {
-                vm == earlier_vm
+    /// Defers an input in whose step engines may run: not all of their memory is attached again. Returns one that need
+    /// not wait.
+    pub(super) fn defer_input(&mut self, input: Input) -> Option<Input> {
+        match &input {
+            Input::FenceMemoryAdded { .. } | Input::FenceMemoryMapped { .. } => return Some(input),
+            // Time stands still.
+            Input::Deadline => return None,
+            Input::SystemTime { .. } => {
+                self.deferred_inputs.retain(|other| !matches!(other, Input::SystemTime { .. }));
             }
-            _ => false,
-        };
-        self.deferred_inputs.retain(|other| !is_newer(other));
+            Input::GuestFeatures { vm, .. } => {
+                let is_older =
+                    |other: &Input| matches!(other, Input::GuestFeatures { vm: of, .. } if of == vm);
+                self.deferred_inputs.retain(|other| !is_older(other));
+            }
+            Input::MemoryChanged { vm } => {
+                let is_older = |other: &Input| matches!(other, Input::MemoryChanged { vm: of } if of == vm);
+                self.deferred_inputs.retain(|other| !is_older(other));
+            }
+            Input::VmAttached { .. }
+            | Input::VmDetached { .. }
+            | Input::VmPaused { .. }
+            | Input::VmAdapter { .. }
+            | Input::NtHandleClosed { .. }
+            | Input::ProcessAttached { .. }
+            | Input::ProcessGone { .. }
+            | Input::ProcessFrozen { .. }
+            | Input::Call { .. }
+            | Input::DoorbellRung { .. }
+            | Input::Fault(_) => {}
+        }
         self.deferred_inputs.push(input);
+        None
     }
 
     /// Marks an NT handle as still open in some process.
@@ -208,8 +235,14 @@ impl Resumption<'_> {
             }
             self.kernel_host.step(&mut host_state, Input::VmDetached { vm }, &mut flush_list);
         }
-        let machines: BTreeSet<_> =
-            host_state.process_table.vms().keys().copied().filter(|vm| has_machine(*vm)).collect();
+        let machines: BTreeSet<_> = host_state
+            .process_table
+            .vms()
+            .iter()
+            .filter(is_kept)
+            .map(|(vm, _)| *vm)
+            .filter(|vm| has_machine(*vm))
+            .collect();
         if let Some(resuming) = &mut host_state.resuming {
             resuming.machines = machines;
         }
@@ -448,7 +481,9 @@ impl Resumption<'_> {
             return ResumeOutcome::default();
         };
         host_state.perform_earlier_moves();
-        self.kernel_host.timer.resume();
+        for input in deferred_inputs {
+            self.kernel_host.step(&mut host_state, input, &mut flush_list);
+        }
         for vm in machines {
             let line = || format!("vm {} is not resumed: its machine has not returned", vm.0);
             self.kernel_host.log.warn(Peer::Vm(vm), line);
@@ -458,9 +493,7 @@ impl Resumption<'_> {
         for (vm, token) in unopened {
             self.kernel_host.close_nt_handle(&mut host_state, vm, token, &mut flush_list);
         }
-        for input in deferred_inputs {
-            self.kernel_host.step(&mut host_state, input, &mut flush_list);
-        }
+        self.kernel_host.timer.resume();
         // No timer was armed while time stood still.
         host_state.armed = None;
         self.kernel_host.arm(&mut host_state);
@@ -510,16 +543,6 @@ impl KernelHost {
         if let Some(event_channel) = self.returns.get() {
             // A full counter is readable already.
             let _ = rustix::io::write(&**event_channel, &1u64.to_ne_bytes());
-        }
-    }
-
-    /// Steps an input, or defers it until the awaited clients have returned.
-    pub(super) fn input_once_back(&self, input: Input) {
-        let mut flush_list = FlushList::default();
-        let mut host_state = self.lock();
-        match &mut host_state.resuming {
-            Some(resuming) => resuming.defer_input(input),
-            None => self.step(&mut host_state, input, &mut flush_list),
         }
     }
 

@@ -253,7 +253,7 @@ impl Sessions<'_> {
             (host_state.kernel.vm_features(vm), host_state.kernel.vm_features_with(vm, features))
         };
         if after != before {
-            self.kernel_host.input_once_back(Input::GuestFeatures { vm, features });
+            self.kernel_host.input(Input::GuestFeatures { vm, features });
         }
         after
     }

@@ -265,6 +265,25 @@ fn a_sync_file_is_raised_when_it_is_ready_or_at_once_if_it_was() {
     assert_eq!(*raised.lock().unwrap(), [ready, pending]);
 }
 
+/// The end of a process lets engines run: they may move bytes of others, whose memory is not attached yet.
+#[test]
+fn what_lets_engines_run_waits_until_all_clients_are_back() {
+    let WithMemory { kernel_host, process, .. } = with_memory();
+    let is_there = || kernel_host.lock().kernel.processes().any(|other| other == process);
+    kernel_host.lock().resuming = Some(Resuming::awaiting(process));
+    kernel_host.input(Input::Deadline);
+    kernel_host.sessions().detach(process);
+    for vm in [7, 7, 8] {
+        kernel_host.input(Input::MemoryChanged { vm: VmId(vm) });
+    }
+    assert!(is_there() && kernel_host.sessions().client(process).is_none(), "it is gone for its peers only");
+    let deferred = kernel_host.lock().resuming.as_ref().unwrap().deferred().to_vec();
+    let changed = |vm| Input::MemoryChanged { vm: VmId(vm) };
+    assert_eq!(deferred, [Input::ProcessGone { process }, changed(7), changed(8)]);
+    kernel_host.resumption().resume_all();
+    assert!(!is_there());
+}
+
 #[test]
 fn a_vm_defers_so_much_work_and_another_vm_its_own() {
     let kernel_host = KernelHost::new(&Options::default()).unwrap();
