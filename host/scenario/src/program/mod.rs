@@ -500,10 +500,4 @@ impl Program {
         let has_fence = self.bindings[queue.index()].kind.has_fence();
         has_fence.then_some(Binding(queue.0 + 1))
     }
-
-    /// Whether the name is that of a queue's fence.
-    pub fn is_fence_of_queue(&self, fence: Binding) -> bool {
-        let before = fence.index().checked_sub(1).and_then(|before| self.bindings.get(before));
-        before.is_some_and(|before| before.kind.has_fence())
-    }
 }
