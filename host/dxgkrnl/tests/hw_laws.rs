@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::session::Random;
+use d3dkmt::random::Random;
 use d3dkmt::{
     Call, CreateContextFlags, EventId, Handle, HwQueueFlags, Reply, ShareToken, SignalFlags, SyncObjectFlags,
     WaitFromCpuFlags, isa,
@@ -50,7 +50,7 @@ impl Session {
     fn new(seed: u64) -> Self {
         let kernel = Kernel::new(config(seed), SimulatedMiniport::default());
         let guests = vec![Guest::default(); PROCESSES as usize];
-        let mut session = Session { kernel, random: Random(seed), now: 0, guests, events: 0 };
+        let mut session = Session { kernel, random: Random::new(seed), now: 0, guests, events: 0 };
         session.apply(Input::VmAttached { vm: VmId(1), name: String::new() });
         for process in 1..=PROCESSES {
             session.attach(process);

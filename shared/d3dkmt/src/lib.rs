@@ -49,6 +49,7 @@ pub mod names;
 mod object;
 mod parameters;
 pub mod query;
+pub mod random;
 mod reply;
 mod status;
 pub mod text;

@@ -1,5 +1,6 @@
 //! Traces of killed daemons, on full disks, and of a flight recorder.
 
+use d3dkmt::random::Random;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
@@ -9,7 +10,6 @@ use d3dkmt::{Call, Handle, SignalFlags};
 use dxgkrnl::ProcessId;
 use e2e::polling::until;
 use e2e::programs::{gpupv, gpupv_binary};
-use e2e::random::Random;
 use e2e::served::{Served, block_on};
 use e2e::wire::{Client, wait_call};
 use gpupv::daemon::control;
@@ -142,7 +142,7 @@ fn every_answer_sent_before_a_kill_is_in_the_recording() {
             })
             .collect();
         // Kills before, around and after the end of the first block.
-        let wanted = 1 + random.below(30_000) as u64;
+        let wanted = 1 + random.below(30_000);
         until("the clients make calls", || {
             progress.ready.load(Ordering::Relaxed) == CALLERS
                 && progress.total.load(Ordering::Relaxed) >= wanted

@@ -1,5 +1,6 @@
 //! A daemon with a journal is killed under load and restarted: its client processes resume, with only a delay.
 
+use d3dkmt::random::Random;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -12,7 +13,6 @@ use e2e::embedded::{Embedded, Running};
 use e2e::journal::{PROCESSES, kills, replays, ring, segments};
 use e2e::polling::eventually;
 use e2e::programs::{gpupv, stderr};
-use e2e::random::Random;
 use e2e::served::Served;
 use e2e::wire::{Attached, Client, hello_frame, open_call, share_call};
 use proto::attach::{BrokerRequest, broker_request};

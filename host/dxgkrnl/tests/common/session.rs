@@ -1,6 +1,7 @@
 //! A random session from a seed: processes of several VMs attach, make valid and invalid calls, and end.
 #![allow(dead_code)]
 
+use d3dkmt::random::Random;
 use d3dkmt::{
     Call, CpuEventUsage, CreateContextFlags, EscapeFlags, EventId, GpuSignal, GpuVaOperation, Handle,
     Handles, KeyedMutexFlags, Luid, NtStatus, Reply, RuntimeBuffer, ShareToken, SignalFlags, SyncObjectFlags,
@@ -8,27 +9,6 @@ use d3dkmt::{
 };
 use dxgkrnl::{Config, Effects, EngineId, Fault, Input, Kernel, ProcessId, VmId};
 use kmd::SimulatedMiniport;
-
-/// SplitMix64.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.number() % end
-    }
-
-    pub fn one_in(&mut self, chances: u64) -> bool {
-        self.below(chances) == 0
-    }
-}
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Step {
@@ -86,7 +66,7 @@ impl Session {
     pub fn new(seed: u64, config: Config) -> Self {
         let mut session = Session {
             kernel: Kernel::new(config, SimulatedMiniport::default()),
-            random: Random(seed),
+            random: Random::new(seed),
             now: 0,
             request: 0,
             processes: 0,
