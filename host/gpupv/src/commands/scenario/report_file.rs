@@ -64,8 +64,16 @@ impl ReportFile {
     pub fn read(path: &Path) -> anyhow::Result<ReportFile> {
         let name = path.display();
         let bytes = fs::read(path).with_context(|| name.to_string())?;
-        let value = serde_json::from_slice(&bytes).with_context(|| format!("{name} is no report"))?;
-        ReportFile::from_json(&value).with_context(|| format!("{name} is no report"))
+        ReportFile::from_text(&bytes).with_context(|| format!("{name} is no report"))
+    }
+
+    /// The text that `--report` writes.
+    pub fn text(&self) -> String {
+        format!("{:#}\n", self.to_json())
+    }
+
+    pub fn from_text(text: &[u8]) -> anyhow::Result<ReportFile> {
+        ReportFile::from_json(&serde_json::from_slice(text)?)
     }
 }
 
@@ -113,14 +121,13 @@ impl Sink {
     }
 
     pub fn write(self, report: &ReportFile) -> anyhow::Result<()> {
-        let text = || format!("{:#}\n", report.to_json());
         match self {
             Sink::Nowhere => Ok(()),
             Sink::Stream(path, mut file) => {
-                file.write_all(text().as_bytes()).with_context(|| cannot_write(&path))
+                file.write_all(report.text().as_bytes()).with_context(|| cannot_write(&path))
             }
             Sink::Named(path, mut file) => {
-                file.write_all(text().as_bytes()).with_context(|| cannot_write(&path))?;
+                file.write_all(report.text().as_bytes()).with_context(|| cannot_write(&path))?;
                 // A node that fails after the renaming must not leave an empty file under the name.
                 file.as_file().sync_all().with_context(|| cannot_write(&path))?;
                 file.persist(&path).with_context(|| cannot_write(&path)).map(drop)
