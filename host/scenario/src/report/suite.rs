@@ -1,17 +1,15 @@
 //! Results of a part of a run's cases, and the whole from all parts.
 
 use std::ops::Range;
-use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
 use crate::program::Backend;
-use crate::report::{CaseResult, Results};
-use crate::run::{Failure, Verdict};
+use crate::report::Results;
 use crate::shards::{Gaps, Uncovered, check_cover};
 
 /// Results of consecutive files of a run: of a shard, or of all.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SuiteReport {
     pub commit: String,
     /// Digest of what all parts together run.
@@ -24,7 +22,7 @@ pub struct SuiteReport {
     pub results: Results,
 }
 
-/// Reason why parts cannot be merged, or a value is no report.
+/// Reason why parts cannot be merged.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SuiteMismatch {
     #[error("no report to merge")]
@@ -39,36 +37,9 @@ pub enum SuiteMismatch {
     Gaps(Gaps),
     #[error("file {0} is in two reports")]
     Overlap(u64),
-    #[error("the file is no report of a run: `{0}` is missing or of the wrong type")]
-    NoReport(&'static str),
 }
 
 impl SuiteReport {
-    pub fn to_json(&self) -> Value {
-        json!({
-            "commit": self.commit,
-            "digest": self.digest,
-            "backends": self.backends.iter().map(|backend| backend.name()).collect::<Vec<_>>(),
-            "planned": self.planned,
-            "files": { "start": self.files.start, "end": self.files.end },
-            "results": self.results.json(),
-        })
-    }
-
-    pub fn from_json(value: &Value) -> Result<SuiteReport, SuiteMismatch> {
-        let backends = array(value, "backends")?.iter().map(|name| backend(Some(name)));
-        let results = &value["results"];
-        let cases = array(results, "results")?.iter().map(case_result).collect::<Result<_, _>>()?;
-        Ok(SuiteReport {
-            commit: text(value, "commit")?,
-            digest: number(value, "digest")?,
-            backends: backends.collect::<Result<_, _>>()?,
-            planned: number(value, "planned")?,
-            files: number(&value["files"], "start")?..number(&value["files"], "end")?,
-            results: Results { cases, left_out: number(results, "left_out")? as usize },
-        })
-    }
-
     fn backend_names(&self) -> String {
         super::backend_names(&self.backends)
     }
@@ -103,49 +74,4 @@ pub fn merge_suites(mut parts: Vec<SuiteReport>) -> Result<SuiteReport, SuiteMis
         whole.results.left_out += part.results.left_out;
     }
     Ok(SuiteReport { files: planned, ..whole })
-}
-
-fn case_result(value: &Value) -> Result<CaseResult, SuiteMismatch> {
-    let optional = |key| value[key].as_str().map(str::to_owned);
-    let verdict = match value["verdict"].as_str() {
-        Some("passed") => Verdict::Passed,
-        Some("failed") => Verdict::Failed(Failure { line: line(value)?, what: text(value, "what")? }),
-        Some("skipped") => Verdict::Skipped(text(value, "reason")?),
-        Some(_) | None => return Err(SuiteMismatch::NoReport("verdict")),
-    };
-    let unchecked =
-        array(value, "unchecked")?.iter().map(|one| Ok((line(one)?, text(one, "reason")?.into())));
-    let duration = value["duration_ms"].as_f64().map(|milliseconds| milliseconds / 1000.0);
-    let duration = duration.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    Ok(CaseResult {
-        file: text(value, "file")?,
-        case: text(value, "case")?,
-        title: text(value, "title")?,
-        backend: backend(value.get("backend"))?,
-        verdict,
-        unchecked: unchecked.collect::<Result<_, _>>()?,
-        source: optional("source"),
-        duration: duration.ok_or(SuiteMismatch::NoReport("duration_ms"))?,
-    })
-}
-
-fn backend(name: Option<&Value>) -> Result<Backend, SuiteMismatch> {
-    let backend = name.and_then(Value::as_str).and_then(Backend::from_name);
-    backend.ok_or(SuiteMismatch::NoReport("backend"))
-}
-
-fn array<'a>(value: &'a Value, key: &'static str) -> Result<&'a Vec<Value>, SuiteMismatch> {
-    value[key].as_array().ok_or(SuiteMismatch::NoReport(key))
-}
-
-fn number(value: &Value, key: &'static str) -> Result<u64, SuiteMismatch> {
-    value[key].as_u64().ok_or(SuiteMismatch::NoReport(key))
-}
-
-fn line(value: &Value) -> Result<u32, SuiteMismatch> {
-    u32::try_from(number(value, "line")?).map_err(|_| SuiteMismatch::NoReport("line"))
-}
-
-fn text(value: &Value, key: &'static str) -> Result<String, SuiteMismatch> {
-    value[key].as_str().map(str::to_owned).ok_or(SuiteMismatch::NoReport(key))
 }

@@ -213,8 +213,7 @@ fn parts() -> (SuiteReport, Vec<SuiteReport>) {
 fn parts_of_a_run_are_merged_through_json_in_any_order() {
     let (whole, mut parts) = parts();
     parts.reverse();
-    let read: Vec<SuiteReport> =
-        parts.iter().map(|part| SuiteReport::from_json(&part.to_json()).expect("its own form")).collect();
+    let read: Vec<SuiteReport> = serde_json::from_value(serde_json::json!(parts)).expect("their own form");
     assert_eq!(merge_suites(read).expect("they fit"), whole);
     assert_eq!(merge_suites(vec![whole.clone()]).expect("it is whole"), whole);
 }
@@ -247,9 +246,8 @@ fn parts_that_do_not_belong_together_are_refused() {
         ("/results/results/0/duration_ms", serde_json::json!(-1.0)),
         ("/results/results/0/line", serde_json::json!(u64::MAX)),
     ] {
-        let mut json = last.to_json();
+        let mut json = serde_json::json!(last);
         *json.pointer_mut(pointer).expect("it is there") = value;
-        let refused = SuiteReport::from_json(&json);
-        assert!(matches!(refused, Err(SuiteMismatch::NoReport(_))), "{pointer}: {refused:?}");
+        assert!(serde_json::from_value::<SuiteReport>(json).is_err(), "{pointer}");
     }
 }

@@ -7,8 +7,9 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use scenario::report::SuiteReport;
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
@@ -36,28 +37,29 @@ pub struct ReportFile {
 impl ReportFile {
     fn to_json(&self) -> Value {
         let mut value = match &self.content {
-            Content::Explored(all) => all.to_json(),
-            Content::Suite(suite) => json!({ "suite": suite.to_json() }),
+            Content::Explored(all) => json!(all),
+            Content::Suite(suite) => json!({ "suite": suite }),
         };
-        if let Some(Shard { part, parts }) = self.shard {
-            value["shard"] = json!({ "part": part, "parts": parts });
+        if let Some(shard) = self.shard {
+            value["shard"] = json!(shard);
         }
         value
     }
 
     fn from_json(value: &Value) -> anyhow::Result<ReportFile> {
-        let shard = match &value["shard"] {
-            Value::Null => None,
-            shard => match (shard["part"].as_u64(), shard["parts"].as_u64()) {
-                (Some(part), Some(parts)) if part < parts => Some(Shard { part, parts }),
-                _ => bail!("\"shard\" is none"),
-            },
-        };
+        let shard = Option::<Shard>::deserialize(&value["shard"]).context("\"shard\" is none")?;
+        ensure!(shard.is_none_or(|shard| shard.part < shard.parts), "\"shard\" is none");
         let content = match (value.get("reports"), value.get("suite")) {
-            (Some(_), _) => Content::Explored(Exploration::from_json(value)?),
-            (None, Some(suite)) => Content::Suite(SuiteReport::from_json(suite)?),
+            (Some(_), _) => Content::Explored(Exploration::deserialize(value)?),
+            (None, Some(suite)) => Content::Suite(SuiteReport::deserialize(suite)?),
             (None, None) => bail!("\"reports\" or \"suite\" is missing"),
         };
+        if let Content::Explored(Exploration { explored, skipped }) = &content {
+            ensure!(
+                !explored.is_empty() || !skipped.is_empty(),
+                "no case was explored by seed or skipped; name --seeds, because races by interleaving are in no report"
+            );
+        }
         Ok(ReportFile { shard, content })
     }
 
