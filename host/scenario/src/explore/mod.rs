@@ -45,7 +45,7 @@ pub use crash::crashes;
 pub use exhaustive::{ExhaustiveReport, Unlike, every_way, every_way_up_to};
 pub use log::log;
 pub use random::random;
-pub use report::{Found, Histogram, Mismatch, Report, merge};
+pub use report::{Found, Histogram, Report, merge};
 pub use shrink::{StillFails, shrink};
 
 use crate::choose::{Choose, Random};

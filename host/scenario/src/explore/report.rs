@@ -6,7 +6,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use super::{Class, Plan};
-use crate::shards::{Gaps, Uncovered, check_cover};
+use crate::shards::{Mismatch, check_cover};
 
 /// Number of each result: `passed`, an outcome of a race, a class of failures.
 pub type Histogram = BTreeMap<String, u64>;
@@ -40,27 +40,6 @@ pub struct Report {
     /// Failures, ordered by seed.
     pub failures: Vec<Found>,
     pub histogram: Histogram,
-}
-
-/// Reason why reports cannot be merged.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Mismatch {
-    #[error("no report to merge")]
-    Nothing,
-    #[error("reports of different code: {0} and {1}")]
-    Commits(String, String),
-    #[error(
-        "its text differs between reports: digests {0:#x} and {1:#x}. Run all shards again with the same file"
-    )]
-    Texts(u64, u64),
-    #[error("reports that stop after different numbers of failures: {0} and {1}")]
-    StopAfter(usize, usize),
-    #[error("seeds {0} are missing: add the report of their shard")]
-    Gaps(Gaps),
-    #[error("reports of different plans: seeds {}..{} and {}..{}", .0.start, .0.end, .1.start, .1.end)]
-    Plans(Range<u64>, Range<u64>),
-    #[error("seed {0} is in two reports")]
-    Overlap(u64),
 }
 
 impl Report {
@@ -143,10 +122,7 @@ fn check(seeds: &Range<u64>, parts: &[&Report]) -> Result<(), Mismatch> {
             return Err(Mismatch::Plans(before.planned.clone(), after.planned.clone()));
         }
     }
-    check_cover(seeds, parts.iter().map(|part| part.seeds.clone())).map_err(|uncovered| match uncovered {
-        Uncovered::Gaps(gaps) => Mismatch::Gaps(gaps),
-        Uncovered::Overlap(seed) => Mismatch::Overlap(seed),
-    })
+    check_cover("seed", seeds, parts.iter().map(|part| part.seeds.clone()))
 }
 
 fn add(to: &mut Histogram, from: &Histogram) {

@@ -18,7 +18,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use json::CaseRecord;
-pub use suite::{SuiteMismatch, SuiteReport, merge_suites};
+pub use suite::{SuiteReport, merge_suites};
 
 use crate::program::Backend;
 use crate::run::Verdict;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::program::Backend;
 use crate::report::Results;
-use crate::shards::{Gaps, Uncovered, check_cover};
+use crate::shards::{Mismatch, check_cover};
 
 /// Results of consecutive files of a run: of a shard, or of all.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -22,23 +22,6 @@ pub struct SuiteReport {
     pub results: Results,
 }
 
-/// Reason why parts cannot be merged.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum SuiteMismatch {
-    #[error("no report to merge")]
-    Nothing,
-    #[error("reports of different code: {0} and {1}")]
-    Commits(String, String),
-    #[error("reports of different scenarios: {0} files with digest {1:#x}, and {2} with {3:#x}")]
-    Suites(u64, u64, u64, u64),
-    #[error("reports of different backends: {0} and {1}")]
-    Backends(String, String),
-    #[error("files {0} are missing: add the report of their shard")]
-    Gaps(Gaps),
-    #[error("file {0} is in two reports")]
-    Overlap(u64),
-}
-
 impl SuiteReport {
     fn backend_names(&self) -> String {
         super::backend_names(&self.backends)
@@ -46,29 +29,24 @@ impl SuiteReport {
 }
 
 /// Merges the parts of a run, in any order: the result is that of one run of all cases. Missing parts are refused.
-pub fn merge_suites(mut parts: Vec<SuiteReport>) -> Result<SuiteReport, SuiteMismatch> {
+pub fn merge_suites(mut parts: Vec<SuiteReport>) -> Result<SuiteReport, Mismatch> {
     parts.sort_by_key(|part| (part.files.start, part.files.end));
     for pair in parts.windows(2) {
         let [one, other] = pair else { continue };
         if one.commit != other.commit {
-            return Err(SuiteMismatch::Commits(one.commit.clone(), other.commit.clone()));
+            return Err(Mismatch::Commits(one.commit.clone(), other.commit.clone()));
         }
         if (one.planned, one.digest) != (other.planned, other.digest) {
-            return Err(SuiteMismatch::Suites(one.planned, one.digest, other.planned, other.digest));
+            return Err(Mismatch::Suites(one.planned, one.digest, other.planned, other.digest));
         }
         if one.backends != other.backends {
-            return Err(SuiteMismatch::Backends(one.backend_names(), other.backend_names()));
+            return Err(Mismatch::Backends(one.backend_names(), other.backend_names()));
         }
     }
-    let planned = 0..parts.first().ok_or(SuiteMismatch::Nothing)?.planned;
-    check_cover(&planned, parts.iter().map(|part| part.files.clone())).map_err(
-        |uncovered| match uncovered {
-            Uncovered::Gaps(gaps) => SuiteMismatch::Gaps(gaps),
-            Uncovered::Overlap(file) => SuiteMismatch::Overlap(file),
-        },
-    )?;
+    let planned = 0..parts.first().ok_or(Mismatch::Nothing)?.planned;
+    check_cover("file", &planned, parts.iter().map(|part| part.files.clone()))?;
     let mut parts = parts.into_iter();
-    let mut whole = parts.next().ok_or(SuiteMismatch::Nothing)?;
+    let mut whole = parts.next().ok_or(Mismatch::Nothing)?;
     for part in parts {
         whole.results.cases.extend(part.results.cases);
         whole.results.left_out += part.results.left_out;

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use crate::limits::{FAILURES_SHOWN_MAX, PLACES_SHOWN_MAX};
 use crate::program::Backend;
-use crate::report::{CaseResult, Results, SuiteMismatch, SuiteReport, merge_suites};
+use crate::report::{CaseResult, Results, SuiteReport, merge_suites};
 use crate::run::{Failure, Verdict};
+use crate::shards::Mismatch;
 
 fn result(file: &str, case: &str, backend: Backend, verdict: Verdict) -> CaseResult {
     CaseResult {
@@ -237,7 +238,7 @@ fn parts_that_do_not_belong_together_are_refused() {
     assert!(with(SuiteReport { commit: "fedcba9".into(), ..last.clone() }).contains("different code"));
     assert!(with(SuiteReport { digest: 8, ..last.clone() }).contains("different scenarios"));
     assert!(with(SuiteReport { backends: vec![], ..last.clone() }).contains("different backends"));
-    assert_eq!(merge_suites(vec![]), Err(SuiteMismatch::Nothing));
+    assert_eq!(merge_suites(vec![]), Err(Mismatch::Nothing));
     for (pointer, value) in [
         ("/commit", serde_json::json!(1)),
         ("/files/end", serde_json::json!(-1)),

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use scenario::Backend;
-use scenario::explore::{Found, Mismatch, Report, merge};
+use scenario::explore::{Found, Report, merge};
+use scenario::shards::Mismatch;
 use serde::{Deserialize, Serialize};
 
 /// A report, with the subject that was explored.
