@@ -5,9 +5,9 @@ use covers::covers;
 
 use crate::common::{P, World};
 use d3dkmt::{
-    AllocationInfo, Call, CreateAllocation, CreateAllocationFlags as F, DestroyAllocationFlags, GpuSignal,
-    Handle, KeyedMutexFlags, NtStatus, Reply, ResourceInfo, RuntimeBuffer, ShareToken, SignalFlags,
-    StandardAllocation, SyncObjectFlags, SyncObjectInfo, SyncObjectType, access, limits,
+    AllocationInfo, Call, CreateAllocation, CreateAllocationFlags as F, DestroyAllocationFlags, Handle,
+    KeyedMutexFlags, NtStatus, Reply, ResourceInfo, RuntimeBuffer, ShareToken, StandardAllocation,
+    SyncObjectFlags, SyncObjectInfo, SyncObjectType, access, calls, limits,
 };
 use dxgkrnl::{AdapterConfig, Config, Input, ProcessId};
 
@@ -333,11 +333,8 @@ fn an_object_that_opens_with_its_resource_has_the_rights_of_their_nt_handle() {
     let [.., only_waits] = opened(&mut world, by_token(device, waits, 1));
     for (object, answer) in [(object, OK), (only_waits, NtStatus::ACCESS_DENIED)] {
         assert_eq!(world.status(share_all(&[object], ShareToken([8; 16]))), answer);
-        let (contexts, objects) = (vec![context].into(), vec![object].into());
-        world.ok(Call::WaitFromGpuLegacy { context, objects, fence_value: 0 });
-        let signal = GpuSignal::Legacy { objects: vec![object].into(), fence_value: 0 };
-        let signal = Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() };
-        assert_eq!(world.status(signal), answer);
+        world.ok(calls::acquire(context, &[object]));
+        assert_eq!(world.status(calls::release(context, &[object])), answer);
     }
 }
 

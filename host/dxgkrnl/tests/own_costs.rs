@@ -16,7 +16,7 @@ use std::sync::Mutex;
 use d3dkmt::limits::WORK_UNITS_PER_STEP;
 use d3dkmt::{
     Call, CreateContextFlags, EventId, GpuSignal, Handle, Handles, HwQueueFlags, Reply, SignalFlags,
-    SyncObjectFlags, SyncObjectInfo, SyncObjectType, Values, WaitFromCpuFlags,
+    SyncObjectFlags, calls,
 };
 use dxgkrnl::{Config, Effects, Input, ProcessId, VmId, visited};
 use owner::{Owner, World, first_luid};
@@ -57,34 +57,16 @@ impl World {
         for (node_ordinal, flags) in
             [(0, CreateContextFlags::empty()), (2, CreateContextFlags::HW_QUEUE_SUPPORTED)]
         {
-            let call = Call::CreateContextVirtual {
-                device,
-                node_ordinal,
-                engine_affinity: 0,
-                flags,
-                client_hint: 0,
-                private_data: Vec::new(),
-            };
+            let call = calls::create_context(device, node_ordinal, flags);
             let Reply::Context(context) = self.ok(process, call) else { panic!("no context") };
             if flags.contains(CreateContextFlags::HW_QUEUE_SUPPORTED) {
-                let flags = HwQueueFlags::empty();
-                self.ok(process, Call::CreateHwQueue { context, flags, private_data: Vec::new() });
+                self.ok(process, calls::create_hw_queue(context, HwQueueFlags::empty()));
             }
         }
-        self.ok(process, Call::CreatePagingQueue { device, priority: 0, physical_adapter: 0 });
-        let info = SyncObjectInfo {
-            object_type: SyncObjectType::MONITORED_FENCE,
-            flags: SyncObjectFlags::empty(),
-            ..SyncObjectInfo::default()
-        };
-        let Reply::SyncObject(created) =
-            self.ok(process, Call::CreateSynchronizationObject { device, info, legacy: false })
-        else {
-            panic!("no fence")
-        };
-        let (objects, values) = (Handles::from_slice(&[created.object]), Values::from_slice(&[1]));
-        let (flags, event) = (WaitFromCpuFlags::empty(), EventId(event));
-        self.ok(process, Call::WaitFromCpu { device, objects, values, flags, event });
+        self.ok(process, calls::create_paging_queue(device));
+        let create = calls::create_fence(device, 0, SyncObjectFlags::empty());
+        let Reply::SyncObject(created) = self.ok(process, create) else { panic!("no fence") };
+        self.ok(process, calls::wait(device, created.object, 1, EventId(event)));
     }
 
     /// Table entries that each step visits, and its effects.

@@ -4,6 +4,7 @@ use covers::covers;
 
 use crate::common::scripted::{paging_on, scripted};
 use crate::common::{P, World, share};
+use d3dkmt::calls;
 use d3dkmt::{
     Call, CreatedSyncObject, GpuVaOperation, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags as F,
     isa::Packet::{Busy, FenceWrite},
@@ -26,17 +27,7 @@ pub(crate) fn queue(world: &mut World, device: Handle, priority: i32) -> (Handle
 }
 
 fn map_call(paging_queue: Handle, base: u64, size_pages: u64, protection: u64) -> Call {
-    let (minimum, maximum, allocation, offset_pages) = (0, 0, Handle::NULL, 0);
-    Call::MapGpuVirtualAddress {
-        paging_queue,
-        base,
-        minimum,
-        maximum,
-        allocation,
-        offset_pages,
-        size_pages,
-        protection,
-    }
+    calls::map(paging_queue, base, Handle::NULL, size_pages, protection)
 }
 
 /// Maps Zero pages anywhere: address and value.

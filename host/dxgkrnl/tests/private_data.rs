@@ -10,7 +10,7 @@ use crate::paging::queue;
 use d3dkmt::allocation_data::{AllocationData, foreign};
 use d3dkmt::{
     AllocationInfo, Call, CreateAllocation, CreateAllocationFlags as F, GpuVaOperation, Handle, NtStatus,
-    Reply, ResourceInfo, RuntimeBuffer, ShareToken, limits,
+    Reply, ResourceInfo, RuntimeBuffer, ShareToken, calls, limits,
 };
 use dxgkrnl::{Config, Input, ProcessId};
 
@@ -133,7 +133,7 @@ fn the_drivers_answer_goes_back_and_to_every_opener() {
     assert_eq!(allocations.len(), 2);
 
     let token = ShareToken([7; 16]);
-    let share = Call::ShareObjects { objects: vec![resource], desired_access: 0x1F_0003, name: None, token };
+    let share = calls::share(resource, token, None);
     world.ok(share);
     world.attach(ProcessId(2));
     world.process = ProcessId(2);

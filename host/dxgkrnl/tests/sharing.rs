@@ -6,7 +6,7 @@ use crate::common::{P, World};
 use d3dkmt::isa::Packet::*;
 use d3dkmt::{
     Call, CreatedSyncObject, Handle, KeyedMutexFlags, Luid, NtStatus, Reply, RuntimeBuffer, ShareToken,
-    SyncObjectFlags as F, SyncObjectInfo, SyncObjectType as T, access, limits,
+    SyncObjectFlags as F, SyncObjectInfo, SyncObjectType as T, access, calls, limits,
 };
 use dxgkrnl::{AdapterConfig, Config, Fault, Grant, Input, ProcessId, VmId};
 
@@ -31,13 +31,7 @@ fn share(objects: &[Handle], desired_access: u32, name: Option<&str>, number: u3
 }
 
 fn open(device: Handle, number: u32) -> Call {
-    Call::OpenSyncObject {
-        device,
-        token: token(number),
-        flags: F::empty(),
-        engine_affinity: 0,
-        legacy: false,
-    }
+    calls::open(device, token(number))
 }
 
 /// The first form: no device.

@@ -3,7 +3,7 @@
 use crate::common::{P, World};
 use d3dkmt::{
     Call, EventId, Handle, KeyedMutexFlags, NtStatus, Reply, RuntimeBuffer, SignalFlags, SyncObjectFlags,
-    SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, WaitOutcome, isa, limits,
+    SyncObjectInfo, SyncObjectType, WaitOutcome, calls, isa, limits,
 };
 use dxgkrnl::{Config, Effects, Fault, HostEvent, Input, Policy, ProcessId, VmId, ddi, policy};
 
@@ -36,9 +36,7 @@ fn signal(device: Handle, fence: Handle, value: u64) -> Call {
 }
 
 fn wait(device: Handle, fence: Handle, value: u64, event: u64) -> Call {
-    let (objects, values) = (vec![fence].into(), vec![value].into());
-    let (flags, event) = (WaitFromCpuFlags::empty(), EventId(event));
-    Call::WaitFromCpu { device, objects, values, flags, event }
+    calls::wait(device, fence, value, EventId(event))
 }
 
 /// Twenty waits of P for 10, which was reached and then rewound, and twelve later waits of Q for 5. P's wakes are under
@@ -289,13 +287,7 @@ fn a_signal_to_a_fence_awaiting_poison_is_checked_after_the_poison() {
         (0..40).for_each(|_| _ = world.fence(device, 0));
         let (_, others_device, others) =
             world.shared_fence(device, SyncObjectFlags::empty(), SyncObjectFlags::empty());
-        let flags = SignalFlags::empty();
-        let signal = |value| Call::SignalFromCpu {
-            device: others_device,
-            objects: vec![others].into(),
-            values: vec![value].into(),
-            flags,
-        };
+        let signal = |value| calls::signal(others_device, others, value);
         call(&mut world, Q, signal(5));
         world.kernel.set_work_units_per_step(units, units);
         call(&mut world, P, Call::MarkDeviceAsError { device, reason: 0 });

@@ -35,6 +35,7 @@ mod table;
 mod allocation;
 pub mod allocation_data;
 mod call;
+pub mod calls;
 pub mod counts;
 pub mod escape;
 mod feature;

@@ -6,12 +6,12 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use d3dkmt::{Call, Handle, SignalFlags};
+use d3dkmt::{Call, EventId, Handle, SignalFlags, calls};
 use dxgkrnl::ProcessId;
 use e2e::polling::until;
 use e2e::programs::{gpupv, gpupv_binary};
 use e2e::served::{Served, block_on};
-use e2e::wire::{Client, wait_call};
+use e2e::wire::Client;
 use gpupv::daemon::control;
 use proto::control::NotesRequest;
 use proto::convert::{FromHost, call_to_frame};
@@ -67,7 +67,7 @@ fn call_until_the_end(broker: PathBuf, progress: &Progress) -> Acknowledged {
         while asked - answered < PIPELINED {
             let call = if asked % 2 == 1 {
                 value += 1;
-                wait_call(device, fence.object, value, value)
+                calls::wait(device, fence.object, value, EventId(value))
             } else {
                 signal(value)
             };

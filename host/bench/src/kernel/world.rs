@@ -1,8 +1,8 @@
 //! A kernel with one process and many fences, and the calls on it.
 
 use d3dkmt::{
-    Call, EventId, Handle, Handles, NtStatus, Reply, SignalFlags, SyncObjectInfo, SyncObjectType, Values,
-    WaitFromCpuFlags, limits,
+    Call, EventId, Handle, Handles, NtStatus, Reply, SyncObjectInfo, SyncObjectType, Values,
+    WaitFromCpuFlags, calls, limits,
 };
 use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, VmConfig, VmId};
 use kmd::SimulatedMiniport;
@@ -76,9 +76,7 @@ impl World {
     }
 
     pub fn signal(&self, fence: usize, value: u64) -> Input {
-        let (objects, values) = (Handles::from_slice(&[self.fences[fence]]), Values::from_slice(&[value]));
-        let flags = SignalFlags::empty();
-        let call = Call::SignalFromCpu { device: self.device, objects, values, flags };
+        let call = calls::signal(self.device, self.fences[fence], value);
         Input::Call { process: PROCESS, request: 1, call }
     }
 

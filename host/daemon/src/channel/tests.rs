@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 use d3dkmt::{
     Call, CreateContextFlags, EventId, GpuSignal, Handle, Reply, SignalFlags, SyncObjectFlags,
-    SyncObjectInfo, SyncObjectType, WaitFromCpuFlags,
+    SyncObjectInfo, SyncObjectType, calls,
 };
 use dxgkrnl::{Effects, Input, Nanos};
 use frame_ring::KICK;
@@ -137,20 +137,9 @@ fn a_turn_is_a_step_of_the_backlog_or_a_limited_number_of_calls() {
     let (device, fence) = slow.device_and_fence();
     let (other_device, _) = other.device_and_fence();
     for event in 1..=WAITS {
-        slow.call(&Call::WaitFromCpu {
-            device,
-            objects: vec![fence].into(),
-            values: vec![1].into(),
-            flags: WaitFromCpuFlags::empty(),
-            event: EventId(event),
-        });
+        slow.call(&calls::wait(device, fence, 1, EventId(event)));
     }
-    let signal = Call::SignalFromCpu {
-        device,
-        objects: vec![fence].into(),
-        values: vec![1].into(),
-        flags: SignalFlags::empty(),
-    };
+    let signal = calls::signal(device, fence, 1);
     let state = Call::GetDeviceState { device, state_type: 1 };
     let calls = CALLS_PER_TURN_MAX + 4;
     let bytes: Vec<u8> =
@@ -188,14 +177,7 @@ fn a_one_way_signal_allocates_nothing_and_sends_nothing() {
     kernel_host.input(Input::VmAttached { vm: VM, name: String::new() });
     let mut client = Client::attach(&kernel_host, 1);
     let (device, fence) = client.device_and_fence();
-    let reply = client.call(&Call::CreateContextVirtual {
-        device,
-        node_ordinal: 0,
-        engine_affinity: 0,
-        flags: CreateContextFlags::empty(),
-        client_hint: 0,
-        private_data: Vec::new(),
-    });
+    let reply = client.call(&calls::create_context(device, 0, CreateContextFlags::empty()));
     let Reply::Context(context) = reply else { panic!("no context: {reply:?}") };
     let counts = || (kernel_host.counters.frames_sent.count(), kernel_host.counters.fence_stores.count());
     let ((sent, stores), mut value) = (counts(), 0);

@@ -8,7 +8,7 @@ use crate::allocations::creation;
 use d3dkmt::{
     Call, CreateAllocationFlags, CreateContextFlags, CreatedSyncObject, DestroyAllocationFlags, EscapeFlags,
     EventId, GpuSignal, GpuVaOperation, Handle, KeyedMutexFlags, Luid, Reply, ResourceInfo, RuntimeBuffer,
-    ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, isa,
+    ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, calls, isa,
 };
 
 /// That of the default adapter.
@@ -187,24 +187,11 @@ impl Things {
         let signal = GpuSignal::Monitored { objects: objects.clone(), values: values.clone() };
         let private_data = isa::encode(&[busy(1)]);
         vec![
-            Call::CreateContextVirtual {
-                device,
-                node_ordinal: 0,
-                engine_affinity: 0,
-                flags: CreateContextFlags::empty(),
-                client_hint: 0,
-                private_data: vec![],
-            },
-            Call::SubmitCommand {
-                contexts: vec![context].into(),
-                commands: 0,
-                length: 0,
-                flags: 0,
-                private_data,
-            },
+            calls::create_context(device, 0, CreateContextFlags::empty()),
+            calls::submit(context, private_data),
             Call::SignalFromGpu { contexts: vec![context].into(), signal, flags: SignalFlags::empty() },
             Call::WaitFromGpu { context, objects: objects.clone(), values: values.clone() },
-            Call::WaitFromGpuLegacy { context, objects: vec![mutex_object].into(), fence_value: 0 },
+            calls::acquire(context, &[mutex_object]),
             Call::CreateSynchronizationObject { device, info: legacy(flags), legacy: false },
             Call::SignalFromCpu {
                 device,
@@ -220,7 +207,7 @@ impl Things {
                 event: EventId(77),
             },
             Call::CancelWait { event },
-            Call::CreateNativeFence { device, initial_value: 0, native_type: 0, flags, engine_affinity: 0 },
+            calls::create_native_fence(device, flags),
             Call::DestroySynchronizationObject { object: fence.object },
         ]
     }
@@ -310,16 +297,7 @@ impl Things {
                 maximum: 0,
                 size: 0x1_0000,
             },
-            Call::MapGpuVirtualAddress {
-                paging_queue,
-                base,
-                minimum: 0,
-                maximum: 0,
-                allocation: Handle::NULL,
-                offset_pages: 0,
-                size_pages: 1,
-                protection: 4,
-            },
+            calls::map(paging_queue, base, Handle::NULL, 1, 4),
             Call::UpdateGpuVirtualAddress {
                 device,
                 context,
@@ -330,18 +308,8 @@ impl Things {
             },
             Call::FreeGpuVirtualAddress { adapter, base, size: 0x1_0000 },
             Call::DestroyPagingQueue { queue: paging_queue },
-            Call::CreateHwQueue {
-                context: hw_context,
-                flags: d3dkmt::HwQueueFlags::empty(),
-                private_data: vec![],
-            },
-            Call::SubmitCommandToHwQueue {
-                queue,
-                progress_fence_id: 1,
-                commands: 0,
-                length: 0,
-                private_data: isa::encode(&[busy(1)]),
-            },
+            calls::create_hw_queue(hw_context, d3dkmt::HwQueueFlags::empty()),
+            calls::submit_to_hw_queue(queue, 1, isa::encode(&[busy(1)])),
             Call::SubmitSignalToHwQueue {
                 queues: vec![queue].into(),
                 objects: objects.clone(),

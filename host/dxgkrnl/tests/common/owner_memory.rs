@@ -3,7 +3,7 @@
 use d3dkmt::limits::MAKE_RESIDENT_ALLOCATIONS_MAX;
 use d3dkmt::{
     AllocationInfo, Call, CreateAllocation, CreateAllocationFlags as F, GpuVaOperation, Handle, Reply,
-    ResourceInfo, StandardAllocation,
+    ResourceInfo, StandardAllocation, calls,
 };
 use dxgkrnl::{Effects, Input};
 
@@ -52,7 +52,7 @@ impl Owner {
     }
 
     fn new_paging_queue(&mut self) -> Handle {
-        let create = Call::CreatePagingQueue { device: self.device, priority: 0, physical_adapter: 0 };
+        let create = calls::create_paging_queue(self.device);
         let Reply::PagingQueue { queue, .. } = self.ok(create) else { panic!("no paging queue") };
         queue
     }
@@ -115,16 +115,7 @@ impl Owner {
         self.reserve(BASE);
         let paging_queue = self.new_paging_queue();
         self.objects = vec![paging_queue];
-        let map = |base, pages, protection| Call::MapGpuVirtualAddress {
-            paging_queue,
-            base,
-            minimum: 0,
-            maximum: 0,
-            allocation: Handle::NULL,
-            offset_pages: 0,
-            size_pages: pages,
-            protection,
-        };
+        let map = |base, pages, protection| calls::map(paging_queue, base, Handle::NULL, pages, protection);
         let few = PIECES.min(u64::from(count));
         for at in 0..u64::from(count) - few {
             self.ok(map(BASE, PIECES, if at % 2 == 0 { ZERO } else { NO_ACCESS }));

@@ -5,7 +5,7 @@ use d3dkmt::random::Random;
 use d3dkmt::{
     Call, CpuEventUsage, CreateContextFlags, EscapeFlags, EventId, GpuSignal, GpuVaOperation, Handle,
     Handles, KeyedMutexFlags, Luid, NtStatus, Reply, RuntimeBuffer, ShareToken, SignalFlags, SyncObjectFlags,
-    SyncObjectInfo, SyncObjectType, Values, WaitFromCpuFlags, isa,
+    SyncObjectInfo, SyncObjectType, Values, WaitFromCpuFlags, calls, isa,
 };
 use dxgkrnl::{Config, Effects, EngineId, Fault, Input, Kernel, ProcessId, VmId};
 use kmd::SimulatedMiniport;
@@ -434,16 +434,7 @@ impl Session {
                 operations: vec![GpuVaOperation { operation: 1, base, size, ..GpuVaOperation::default() }],
                 flags: (random >> 30) as u32 % 2,
             },
-            _ => Call::MapGpuVirtualAddress {
-                paging_queue: queue,
-                base,
-                minimum: 0,
-                maximum: 0,
-                allocation: Handle::NULL,
-                offset_pages: 0,
-                size_pages: (random >> 12) % 20,
-                protection: 4 << ((random >> 30) % 2),
-            },
+            _ => calls::map(queue, base, Handle::NULL, (random >> 12) % 20, 4 << ((random >> 30) % 2)),
         }
     }
 
