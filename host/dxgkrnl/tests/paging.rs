@@ -4,9 +4,11 @@ use covers::covers;
 
 use crate::common::scripted::{paging_on, scripted};
 use crate::common::{P, World, share};
-use d3dkmt::calls;
+use d3dkmt::gpu_va::operation::UNMAP;
+use d3dkmt::gpu_va::protection::ZERO;
 use d3dkmt::{
     Call, CreatedSyncObject, GpuVaOperation, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags as F,
+    calls,
     isa::Packet::{Busy, FenceWrite},
     limits,
 };
@@ -16,8 +18,6 @@ const IP: NtStatus = NtStatus::INVALID_PARAMETER;
 const OK: NtStatus = NtStatus::SUCCESS;
 /// Duration of a paging buffer on the default adapter.
 const PAGING_NS: u64 = 100_000;
-const ZERO: u64 = 4;
-const UNMAP: u32 = 1;
 
 pub(crate) fn queue(world: &mut World, device: Handle, priority: i32) -> (Handle, CreatedSyncObject) {
     match world.ok(Call::CreatePagingQueue { device, priority, physical_adapter: 0 }) {

@@ -107,7 +107,7 @@ pub fn open(device: Handle, token: ShareToken) -> Call {
 }
 
 /// `D3DKMTMapGpuVirtualAddress` from the start of the allocation; anywhere if `base` is 0. `size_pages` has the unit
-/// 4 KiB, `protection` the bits of `D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE`.
+/// 4 KiB, `protection` the bits of [`protection`](crate::gpu_va::protection).
 pub fn map(paging_queue: Handle, base: u64, allocation: Handle, size_pages: u64, protection: u64) -> Call {
     Call::MapGpuVirtualAddress {
         paging_queue,

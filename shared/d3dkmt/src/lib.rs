@@ -40,6 +40,7 @@ pub mod counts;
 pub mod escape;
 mod feature;
 mod flags;
+pub mod gpu_va;
 mod handle;
 mod handles;
 pub mod isa;

@@ -5,6 +5,7 @@ pub use d3dkmt::calls::{
     acquire, create_context, create_fence, create_hw_queue, create_native_fence, create_object,
     create_paging_queue, escape, gpu_wait, open, release, share, signal, wait,
 };
+use d3dkmt::gpu_va::protection::{NO_ACCESS, WRITE, ZERO};
 use d3dkmt::isa::{self, Packet, ResourceDesc};
 use d3dkmt::list_escape::create_resource;
 use d3dkmt::{
@@ -13,11 +14,6 @@ use d3dkmt::{
 };
 use e2e::wire::Client;
 use proto::convert::FromHost;
-
-/// `D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE`.
-const WRITE: u64 = 0x1;
-const ZERO: u64 = 0x4;
-const NO_ACCESS: u64 = 0x8;
 
 /// Address that an attacker claims for its memory. It is never read.
 pub const MEMORY: u64 = 0x7E00_0000_0000;

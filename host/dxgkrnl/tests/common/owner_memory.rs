@@ -1,5 +1,8 @@
 //! GPU memory of a process that owns much of it: opens, mappings and operations of paging queues.
 
+use d3dkmt::gpu_va::DO_NOT_WAIT;
+use d3dkmt::gpu_va::operation::{COPY, MAP};
+use d3dkmt::gpu_va::protection::{NO_ACCESS, ZERO};
 use d3dkmt::limits::MAKE_RESIDENT_ALLOCATIONS_MAX;
 use d3dkmt::{
     AllocationInfo, Call, CreateAllocation, CreateAllocationFlags as F, GpuVaOperation, Handle, Reply,
@@ -16,11 +19,6 @@ const BASE: u64 = 0x10_0000_0000;
 const TARGET: u64 = 0x20_0000_0000;
 /// As many as an address space may have.
 const PIECES: u64 = 4080;
-const MAP: u32 = 0;
-const COPY: u32 = 2;
-const DO_NOT_WAIT: u32 = 1;
-const ZERO: u64 = 4;
-const NO_ACCESS: u64 = 8;
 
 impl Owner {
     /// Lets time pass in which the paging engine runs.
