@@ -463,11 +463,8 @@ impl Small {
 
     /// How many fences a process can create, and the note of the first refused call.
     fn fill(&mut self, process: u32, device: Handle) -> (u32, String) {
-        let info =
-            SyncObjectInfo { object_type: SyncObjectType::MONITORED_FENCE, ..SyncObjectInfo::default() };
         for created in 0.. {
-            let create = Call::CreateSynchronizationObject { device, info, legacy: false };
-            match self.call(process, create) {
+            match self.call(process, calls::create_fence(device, 0, SyncObjectFlags::empty())) {
                 (NtStatus::SUCCESS, ..) => {}
                 (NtStatus::NO_MEMORY, _, why) => return (created, why),
                 other => panic!("{other:?}"),

@@ -23,14 +23,7 @@ fn write(gpu_address: u64, value: u64) -> isa::Packet {
 }
 
 fn submit_bytes(world: &mut World, context: Handle, private_data: Vec<u8>) -> NtStatus {
-    let contexts = vec![context];
-    world.status(Call::SubmitCommand {
-        contexts: contexts.into(),
-        commands: 0,
-        length: 0,
-        flags: 0,
-        private_data,
-    })
+    world.status(calls::submit(context, private_data))
 }
 
 fn engine(world: &World, node: u32) -> EngineState {

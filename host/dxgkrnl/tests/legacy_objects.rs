@@ -6,7 +6,7 @@ use crate::common::{P, World};
 use d3dkmt::isa::Packet::*;
 use d3dkmt::{
     Call, CreatedSyncObject, EventId, GpuSignal, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags as F,
-    SyncObjectInfo, SyncObjectType as T,
+    SyncObjectInfo, SyncObjectType as T, calls,
 };
 use dxgkrnl::policy::{AbandonedMutex, ForeignMutexRelease, SemaphoreOverflow};
 use dxgkrnl::snapshot::ObjectState;
@@ -29,7 +29,7 @@ fn semaphore(world: &mut World, device: Handle, initial_count: u32, max_count: u
 
 /// Waits with the legacy call, which has one fence value for all objects.
 fn wait(world: &mut World, context: Handle, objects: &[Handle]) -> NtStatus {
-    world.status(Call::WaitFromGpuLegacy { context, objects: objects.into(), fence_value: 0 })
+    world.status(calls::acquire(context, objects))
 }
 
 fn signal(world: &mut World, contexts: &[Handle], objects: &[Handle]) -> NtStatus {

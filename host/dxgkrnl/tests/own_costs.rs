@@ -14,10 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use d3dkmt::limits::WORK_UNITS_PER_STEP;
-use d3dkmt::{
-    Call, CreateContextFlags, EventId, GpuSignal, Handle, Handles, HwQueueFlags, Reply, SignalFlags,
-    SyncObjectFlags, calls,
-};
+use d3dkmt::{Call, CreateContextFlags, EventId, Handle, HwQueueFlags, Reply, SyncObjectFlags, calls};
 use dxgkrnl::{Config, Effects, Input, ProcessId, VmId, visited};
 use owner::{Owner, World, first_luid};
 use session::{Session, Step};
@@ -256,11 +253,7 @@ const CASES: [Case; 25] = [
     Case {
         name: "a semaphore with a long line",
         make: Owner::line,
-        end: |owner| {
-            let signal = GpuSignal::Legacy { objects: Handles::from_slice(&[owner.fence]), fence_value: 0 };
-            let contexts = Handles::from_slice(&[owner.context]);
-            owner.call(Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() })
-        },
+        end: |owner| owner.call(calls::release(owner.context, &[owner.fence])),
         most: 16_000,
         is_cut: true,
     },

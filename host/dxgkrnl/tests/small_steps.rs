@@ -3,7 +3,7 @@
 use crate::common::{P, World};
 use d3dkmt::{
     Call, EventId, Handle, KeyedMutexFlags, NtStatus, Reply, RuntimeBuffer, SignalFlags, SyncObjectFlags,
-    SyncObjectInfo, SyncObjectType, WaitOutcome, calls, isa, limits,
+    WaitOutcome, calls, isa, limits,
 };
 use dxgkrnl::{Config, Effects, Fault, HostEvent, Input, Policy, ProcessId, VmId, ddi, policy};
 
@@ -217,9 +217,7 @@ fn no_other_device_loses_its_fences() {
         }
         let created = call(&mut world, Q, Call::CreateDevice { adapter: others_adapter, flags: 0 });
         let Reply::Device(device) = created.answers[0].reply else { panic!("no device") };
-        let info = SyncObjectInfo { object_type: SyncObjectType::MONITORED_FENCE, ..Default::default() };
-        let create = Call::CreateSynchronizationObject { device, legacy: false, info };
-        let mut effects = call(&mut world, Q, create);
+        let mut effects = call(&mut world, Q, calls::create_fence(device, 0, SyncObjectFlags::empty()));
         let Reply::SyncObject(fence) = effects.answers[0].reply.clone() else { panic!("no fence") };
         effects.append(finish(&mut world));
         let stores =

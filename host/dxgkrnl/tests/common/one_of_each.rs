@@ -7,8 +7,8 @@ use super::{World, share};
 use crate::allocations::creation;
 use d3dkmt::{
     Call, CreateAllocationFlags, CreateContextFlags, CreatedSyncObject, DestroyAllocationFlags, EscapeFlags,
-    EventId, GpuSignal, GpuVaOperation, Handle, KeyedMutexFlags, Luid, Reply, ResourceInfo, RuntimeBuffer,
-    ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, calls, isa,
+    EventId, GpuVaOperation, Handle, KeyedMutexFlags, Luid, Reply, ResourceInfo, RuntimeBuffer, ShareToken,
+    SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType, calls, isa,
 };
 
 /// That of the default adapter.
@@ -82,9 +82,7 @@ impl Things {
         let Reply::Device(device) = world.ok(Call::CreateDevice { adapter, flags: 0 }) else { panic!() };
         let fence = world.fence_with(device, 0, NT);
         world.ok(share(fence.object, FENCE));
-        let name = Some("thing".into());
-        let desired_access = d3dkmt::access::SYNC_OBJECT_ALL_ACCESS;
-        world.ok(Call::ShareObjects { objects: vec![fence.object], desired_access, name, token: NEW_NAME });
+        world.ok(calls::share(fence.object, NEW_NAME, Some("thing")));
         let native = world.try_native(device, 0, NT).expect("the adapter has native fences");
         world.ok(share(native.object, NATIVE));
         let queue = world.queue_on(device, ADVANCED, d3dkmt::HwQueueFlags::empty());
@@ -181,31 +179,17 @@ impl Things {
 
     fn of_contexts_and_objects(&self) -> Vec<Call> {
         let Things { device, context, fence, pending: event, mutex_object, .. } = *self;
-        let (objects, values): (d3dkmt::Handles, d3dkmt::Values) =
-            (vec![fence.object].into(), vec![1].into());
         let flags = SyncObjectFlags::empty();
-        let signal = GpuSignal::Monitored { objects: objects.clone(), values: values.clone() };
         let private_data = isa::encode(&[busy(1)]);
         vec![
             calls::create_context(device, 0, CreateContextFlags::empty()),
             calls::submit(context, private_data),
-            Call::SignalFromGpu { contexts: vec![context].into(), signal, flags: SignalFlags::empty() },
-            Call::WaitFromGpu { context, objects: objects.clone(), values: values.clone() },
+            calls::gpu_signal(context, fence.object, 1),
+            calls::gpu_wait(context, fence.object, 1),
             calls::acquire(context, &[mutex_object]),
             Call::CreateSynchronizationObject { device, info: legacy(flags), legacy: false },
-            Call::SignalFromCpu {
-                device,
-                objects: objects.clone(),
-                values: values.clone(),
-                flags: SignalFlags::empty(),
-            },
-            Call::WaitFromCpu {
-                device,
-                objects,
-                values,
-                flags: WaitFromCpuFlags::empty(),
-                event: EventId(77),
-            },
+            calls::signal(device, fence.object, 1),
+            calls::wait(device, fence.object, 1, EventId(77)),
             Call::CancelWait { event },
             calls::create_native_fence(device, flags),
             Call::DestroySynchronizationObject { object: fence.object },
