@@ -3,7 +3,7 @@
 
 use covers::covers;
 
-use crate::common::{P, World};
+use crate::common::{IP, OK, P, World};
 use d3dkmt::{
     AllocationInfo, Call, CreateAllocation, CreateAllocationFlags as F, DestroyAllocationFlags, Handle,
     KeyedMutexFlags, NtStatus, Reply, ResourceInfo, RuntimeBuffer, ShareToken, StandardAllocation,
@@ -11,8 +11,6 @@ use d3dkmt::{
 };
 use dxgkrnl::{AdapterConfig, Config, Input, ProcessId};
 
-const IP: NtStatus = NtStatus::INVALID_PARAMETER;
-const OK: NtStatus = NtStatus::SUCCESS;
 pub(crate) const HEAP: u64 = 0x7F00_0000_0000;
 
 pub(crate) fn creation(device: Handle, flags: F) -> CreateAllocation {

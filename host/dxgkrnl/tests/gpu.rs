@@ -2,21 +2,16 @@
 
 use covers::covers;
 
-use crate::common::World;
+use crate::common::hardware::busy;
+use crate::common::{IP, OK, World};
 use d3dkmt::isa::{self, Packet::*};
 use d3dkmt::{Call, Handle, NtStatus, Reply, calls};
 use dxgkrnl::Input;
 use dxgkrnl::ddi::EngineState;
 
-const IP: NtStatus = NtStatus::INVALID_PARAMETER;
-const OK: NtStatus = NtStatus::SUCCESS;
 /// Nodes of the default adapter: an engine of the advanced kind and one of the basic kind.
 const ADVANCED: u32 = 0;
 const BASIC: u32 = 2;
-
-fn busy(duration_ns: u64) -> isa::Packet {
-    Busy { duration_ns }
-}
 
 fn write(gpu_address: u64, value: u64) -> isa::Packet {
     FenceWrite { gpu_address, value }

@@ -4,15 +4,13 @@ use covers::covers;
 
 use crate::allocations::{HEAP, create, destroy, open};
 use crate::common::scripted::{ScriptRef, scripted};
-use crate::common::{P, World};
+use crate::common::{IP, OK, P, World};
 use crate::paging::queue;
 use d3dkmt::gpu_va::operation::{COPY, MAP, MAP_PROTECT, UNMAP};
 use d3dkmt::gpu_va::protection::{EXECUTE, NO_ACCESS, WRITE, ZERO};
 use d3dkmt::{Call, CreateAllocationFlags as F, GpuVaOperation, Handle, NtStatus, Reply, limits};
 use dxgkrnl::{Config, Fault, Input, ProcessId};
 
-const IP: NtStatus = NtStatus::INVALID_PARAMETER;
-const OK: NtStatus = NtStatus::SUCCESS;
 const PENDING: NtStatus = NtStatus::PENDING;
 const Q: ProcessId = ProcessId(2);
 /// How long a paging buffer takes on the default adapter.

@@ -2,7 +2,7 @@
 
 use covers::covers;
 
-use crate::common::{P, World};
+use crate::common::{IP, OK, P, World};
 use d3dkmt::isa::Packet::*;
 use d3dkmt::{
     Call, CreatedSyncObject, EventId, GpuSignal, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags as F,
@@ -11,9 +11,6 @@ use d3dkmt::{
 use dxgkrnl::policy::{AbandonedMutex, ForeignMutexRelease, SemaphoreOverflow};
 use dxgkrnl::snapshot::ObjectState;
 use dxgkrnl::{Config, Fault, Input, Policy, ProcessId};
-
-const IP: NtStatus = NtStatus::INVALID_PARAMETER;
-const OK: NtStatus = NtStatus::SUCCESS;
 
 fn info(object_type: T) -> SyncObjectInfo {
     SyncObjectInfo { object_type, ..SyncObjectInfo::default() }

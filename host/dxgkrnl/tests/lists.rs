@@ -1,7 +1,7 @@
 //! Command lists through the kernel: the bytes they write into a process's allocation, and cleanup when something ends.
 
 use crate::allocations::{HEAP, create, destroy};
-use crate::common::{P, World};
+use crate::common::{OK, P, World};
 use crate::gpu_memory::{Mapped, bring, map};
 use crate::paging::queue;
 use d3dkmt::isa::{
@@ -15,7 +15,6 @@ use d3dkmt::{
 use dxgkrnl::policy::IllegalCommand;
 use dxgkrnl::{Config, DmaExecutor, DmaOp, Input, ProcessId, ProcessMemory};
 
-const OK: NtStatus = NtStatus::SUCCESS;
 const PAGE: u64 = 4096;
 
 /// The three pages of the allocation.

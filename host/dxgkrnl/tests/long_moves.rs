@@ -1,19 +1,17 @@
 //! Commands with many bytes: the part of each step, the order of later signals, and ends in the middle of a copy.
 
 use crate::allocations::creation;
-use crate::common::{P, World};
+use crate::common::{OK, P, World};
 use crate::gpu_memory::{Mapped, bring, map};
 use crate::paging::queue;
 use d3dkmt::isa::{BarrierAccess as A, Kernel as Words, Packet, ResourceDesc, ResourceFlags, Use, WorkKind};
 use d3dkmt::limits::{CACHED_BYTES_PER_USE_MAX, MOVED_BYTES_PER_STEP};
 use d3dkmt::{
-    Call, CreateAllocationFlags, CreatedSyncObject, EscapeFlags, EventId, Handle, NtStatus, Reply,
-    escape::kind,
+    Call, CreateAllocationFlags, CreatedSyncObject, EscapeFlags, EventId, Handle, Reply, escape::kind,
 };
 use dxgkrnl::{Config, DmaOp, Effects, EngineId, Fault, Input, Kernel, MemoryRef};
 use kmd::SimulatedMiniport;
 
-const OK: NtStatus = NtStatus::SUCCESS;
 const PAGE: u64 = 4096;
 const COPIED: u64 = 8 << 20;
 /// Duration of one copy at the simulated engines' bandwidth.

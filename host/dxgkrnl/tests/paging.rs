@@ -3,7 +3,7 @@
 use covers::covers;
 
 use crate::common::scripted::{paging_on, scripted};
-use crate::common::{P, World, share};
+use crate::common::{IP, OK, P, World, share};
 use d3dkmt::gpu_va::operation::UNMAP;
 use d3dkmt::gpu_va::protection::ZERO;
 use d3dkmt::{
@@ -14,8 +14,6 @@ use d3dkmt::{
 };
 use dxgkrnl::{Config, Fault, Input, ProcessId};
 
-const IP: NtStatus = NtStatus::INVALID_PARAMETER;
-const OK: NtStatus = NtStatus::SUCCESS;
 /// Duration of a paging buffer on the default adapter.
 const PAGING_NS: u64 = 100_000;
 

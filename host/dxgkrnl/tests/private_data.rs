@@ -4,7 +4,7 @@ use covers::covers;
 
 use crate::allocations::{HEAP, creation, destroy};
 use crate::common::scripted::{ScriptRef, calls, scripted};
-use crate::common::{P, World};
+use crate::common::{IP, OK, P, World};
 use crate::gpu_memory::Mapped;
 use crate::paging::queue;
 use d3dkmt::allocation_data::{AllocationData, foreign};
@@ -14,8 +14,6 @@ use d3dkmt::{
 };
 use dxgkrnl::{Config, Input, ProcessId};
 
-const IP: NtStatus = NtStatus::INVALID_PARAMETER;
-const OK: NtStatus = NtStatus::SUCCESS;
 const PENDING: NtStatus = NtStatus::PENDING;
 const PAGE: u64 = 4096;
 

@@ -2,7 +2,7 @@
 
 use covers::covers;
 
-use crate::common::{P, World};
+use crate::common::{IP, OK, P, World};
 use d3dkmt::isa::Packet::*;
 use d3dkmt::{
     Call, CreatedSyncObject, Handle, KeyedMutexFlags, Luid, NtStatus, Reply, RuntimeBuffer, ShareToken,
@@ -10,11 +10,9 @@ use d3dkmt::{
 };
 use dxgkrnl::{AdapterConfig, Config, Fault, Grant, Input, ProcessId, VmId};
 
-const IP: NtStatus = NtStatus::INVALID_PARAMETER;
 const IH: NtStatus = NtStatus::INVALID_HANDLE;
 const AD: NtStatus = NtStatus::ACCESS_DENIED;
 const NF: NtStatus = NtStatus::OBJECT_NAME_NOT_FOUND;
-const OK: NtStatus = NtStatus::SUCCESS;
 const NT: F = F::SHARED.union(F::NT_SECURITY_SHARING);
 const READ: u32 = access::STANDARD_RIGHTS_READ;
 const ALL: u32 = access::SYNC_OBJECT_ALL_ACCESS;

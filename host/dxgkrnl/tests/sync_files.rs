@@ -2,14 +2,13 @@
 
 use covers::covers;
 
-use crate::common::{P, World};
+use crate::common::{IP, P, World};
 use d3dkmt::{Call, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags as F, calls};
 use dxgkrnl::{Fault, Input, ProcessId, SyncFileReady, VmId};
 
 const NT: F = F::SHARED.union(F::NT_SECURITY_SHARING);
 /// More than the waits that one step ends.
 const MANY: u32 = 2000;
-const IP: NtStatus = NtStatus::INVALID_PARAMETER;
 
 fn token(number: u32) -> ShareToken {
     let mut bytes = [0; 16];

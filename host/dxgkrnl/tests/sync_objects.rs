@@ -4,14 +4,12 @@ use std::collections::BTreeSet;
 
 use covers::covers;
 
-use crate::common::{P, World, share};
+use crate::common::{IP, P, World, share};
 use d3dkmt::{
     Call, Handle, HandleKind, NtStatus, Reply, SyncObjectFlags as F, SyncObjectInfo, SyncObjectType as T,
     calls,
 };
 use dxgkrnl::{Input, ProcessId, VmId};
-
-const IP: NtStatus = NtStatus::INVALID_PARAMETER;
 
 fn info(object_type: T) -> SyncObjectInfo {
     SyncObjectInfo { object_type, ..SyncObjectInfo::default() }

@@ -1,11 +1,8 @@
 //! Event ids, cancellation and the limit of CPU waits, and a wait that outlives an object of it.
 
-use crate::common::{P, World};
+use crate::common::{IP, OK, P, World};
 use d3dkmt::{Call, EventId, Handle, NtStatus, SignalFlags, calls, limits};
 use dxgkrnl::{Effects, Input};
-
-const IP: NtStatus = NtStatus::INVALID_PARAMETER;
-const OK: NtStatus = NtStatus::SUCCESS;
 
 #[test]
 fn an_event_id_of_a_pending_wait_is_in_use_until_it_ends() {

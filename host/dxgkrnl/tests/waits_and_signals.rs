@@ -2,15 +2,12 @@
 
 use covers::covers;
 
-use crate::common::{P, World};
+use crate::common::{IP, OK, P, World};
 use d3dkmt::{
     Call, EventId, GpuSignal, Handle, NtStatus, SignalFlags, SyncObjectFlags as F, SyncObjectInfo,
     SyncObjectType as T, WaitFromCpuFlags, calls,
 };
 use dxgkrnl::{FenceStore, Input, ProcessId, VmId};
-
-const IP: NtStatus = NtStatus::INVALID_PARAMETER;
-const OK: NtStatus = NtStatus::SUCCESS;
 
 fn signal_many(world: &mut World, device: Handle, targets: &[(Handle, u64)], flags: SignalFlags) -> NtStatus {
     let (objects, values) = targets.iter().copied().unzip();

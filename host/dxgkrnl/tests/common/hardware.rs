@@ -9,9 +9,8 @@ use dxgkrnl::Input;
 use dxgkrnl::views::{HwQueueView, NativeFenceView};
 
 use super::World;
+pub use super::{IP, OK};
 
-pub const OK: NtStatus = NtStatus::SUCCESS;
-pub const IP: NtStatus = NtStatus::INVALID_PARAMETER;
 pub const UNSUPPORTED: NtStatus = NtStatus::NOT_SUPPORTED;
 pub const NONE: HwQueueFlags = HwQueueFlags::empty();
 pub const NATIVE: HwQueueFlags = HwQueueFlags::NATIVE_PROGRESS_FENCE;

@@ -19,6 +19,8 @@ use kmd::SimulatedMiniport;
 use scenario::checker::{Checker, InputSummary};
 
 pub const P: ProcessId = ProcessId(1);
+pub const OK: NtStatus = NtStatus::SUCCESS;
+pub const IP: NtStatus = NtStatus::INVALID_PARAMETER;
 
 pub struct World {
     pub kernel: Kernel,
