@@ -91,14 +91,8 @@ fn planted() -> Why {
     planted.call(1, calls::share(frame, ShareToken([1; 16]), Some("frame")));
     let client_device = planted.process(2, 2, "client");
     let token = ShareToken([2; 16]);
-    planted.call(
-        2,
-        Call::OpenNtHandleFromName {
-            name: "frame".into(),
-            desired_access: access::SYNC_OBJECT_ALL_ACCESS,
-            token,
-        },
-    );
+    let (name, desired_access) = ("frame".into(), access::SYNC_OBJECT_ALL_ACCESS);
+    planted.call(2, Call::OpenNtHandleFromName { name, desired_access, token });
     let Reply::SyncObject(opened) = planted.call(2, calls::open(client_device, token)) else { panic!() };
     planted.now = 1_000_000_000;
     planted.call(1, calls::submit(context, isa::encode(&[isa::Packet::Hang])));
