@@ -9,8 +9,8 @@ use d3dkmt::isa::{
     Use, WorkKind,
 };
 use d3dkmt::{
-    Call, CreateAllocationFlags, CreatedSyncObject, DeviceExecutionState, EscapeFlags, Handle, NtStatus,
-    PageFaultState, Reply, escape::kind,
+    Call, CreateAllocationFlags, CreatedSyncObject, DeviceExecutionState, Handle, NtStatus, PageFaultState,
+    Reply, calls,
 };
 use dxgkrnl::policy::IllegalCommand;
 use dxgkrnl::{Config, DmaExecutor, DmaOp, Input, ProcessId, ProcessMemory};
@@ -68,9 +68,7 @@ impl Gpu {
 
     fn escape(&mut self, data: &[u8]) -> Result<Vec<u8>, NtStatus> {
         let adapter = self.world.adapter();
-        let (device, context, flags) = (self.device, Handle::NULL, EscapeFlags::empty());
-        let kind = kind::DRIVER_PRIVATE;
-        match self.world.call(Call::Escape { adapter, device, context, kind, flags, data: data.to_vec() }) {
+        match self.world.call(calls::escape(adapter, self.device, data.to_vec())) {
             (OK, Reply::Escape(data)) => Ok(data),
             (status, _) => Err(status),
         }

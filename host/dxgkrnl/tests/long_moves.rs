@@ -6,9 +6,7 @@ use crate::gpu_memory::{Mapped, bring, map};
 use crate::paging::queue;
 use d3dkmt::isa::{BarrierAccess as A, Kernel as Words, Packet, ResourceDesc, ResourceFlags, Use, WorkKind};
 use d3dkmt::limits::{CACHED_BYTES_PER_USE_MAX, MOVED_BYTES_PER_STEP};
-use d3dkmt::{
-    Call, CreateAllocationFlags, CreatedSyncObject, EscapeFlags, EventId, Handle, Reply, escape::kind,
-};
+use d3dkmt::{Call, CreateAllocationFlags, CreatedSyncObject, EventId, Handle, Reply, calls};
 use dxgkrnl::{Config, DmaOp, Effects, EngineId, Fault, Input, Kernel, MemoryRef};
 use kmd::SimulatedMiniport;
 
@@ -54,10 +52,8 @@ impl Long {
         let flags = ResourceFlags::ALLOW_UNORDERED_ACCESS;
         let desc = ResourceDesc { flags, ..ResourceDesc::buffer("buffer", address, COPIED) };
         let adapter = self.world.adapter();
-        let (device, context, flags) = (self.device, Handle::NULL, EscapeFlags::empty());
         let data = [[5, 0, 0, 0, 0, 0, 0, 0].as_slice(), &desc.encode()].concat();
-        let kind = kind::DRIVER_PRIVATE;
-        match self.world.ok(Call::Escape { adapter, device, context, kind, flags, data }) {
+        match self.world.ok(calls::escape(adapter, self.device, data)) {
             Reply::Escape(data) => u32::from_le_bytes(data[4..8].try_into().unwrap()),
             other => panic!("{other:?}"),
         }

@@ -121,7 +121,7 @@ pub fn map(paging_queue: Handle, base: u64, allocation: Handle, size_pages: u64,
     }
 }
 
-/// `D3DKMTEscape` to the driver of a device.
+/// `D3DKMTEscape` to the driver; without a device if that is [`Handle::NULL`].
 pub fn escape(adapter: Handle, device: Handle, data: Vec<u8>) -> Call {
     let (kind, context, flags) = (escape::kind::DRIVER_PRIVATE, Handle::NULL, EscapeFlags::empty());
     Call::Escape { adapter, device, context, kind, flags, data }

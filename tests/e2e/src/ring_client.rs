@@ -1,8 +1,6 @@
 //! A client process that writes the rings of its session itself, whatever its stream is.
 
-use d3dkmt::{
-    Call, CreateContextFlags, CreatedSyncObject, EscapeFlags, Handle, NtStatus, Reply, SyncObjectFlags, calls,
-};
+use d3dkmt::{Call, CreateContextFlags, CreatedSyncObject, Handle, NtStatus, Reply, SyncObjectFlags, calls};
 use frame_ring::{KICK, MappedArea, OwnMappedArea, Receiver, Sender};
 use proto::PROTOCOL_VERSION;
 use proto::channel::{ToGuest, ToHost, to_host};
@@ -172,8 +170,7 @@ impl<S: RingStream> RingClient<S> {
 
 /// An escape whose answer is as long.
 pub fn echo(adapter: Handle, bytes: usize) -> Call {
-    let (device, context) = (Handle::NULL, Handle::NULL);
     let mut data = vec![7; bytes];
     data[..4].fill(0);
-    Call::Escape { adapter, device, context, kind: 0, flags: EscapeFlags::empty(), data }
+    calls::escape(adapter, Handle::NULL, data)
 }

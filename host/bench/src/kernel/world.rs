@@ -1,8 +1,7 @@
 //! A kernel with one process and many fences, and the calls on it.
 
 use d3dkmt::{
-    Call, EventId, Handle, Handles, NtStatus, Reply, SyncObjectInfo, SyncObjectType, Values,
-    WaitFromCpuFlags, calls, limits,
+    Call, EventId, Handle, Handles, NtStatus, Reply, SyncObjectFlags, Values, WaitFromCpuFlags, calls, limits,
 };
 use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, VmConfig, VmId};
 use kmd::SimulatedMiniport;
@@ -32,10 +31,8 @@ impl World {
         let create = Call::CreateDevice { adapter: adapters[0].handle, flags: 0 };
         let Reply::Device(device) = world.call(create) else { panic!() };
         world.device = device;
-        let object_type = SyncObjectType::MONITORED_FENCE;
         for _ in 0..fences {
-            let info = SyncObjectInfo { object_type, ..SyncObjectInfo::default() };
-            let create = Call::CreateSynchronizationObject { device, info, legacy: false };
+            let create = calls::create_fence(device, 0, SyncObjectFlags::empty());
             let Reply::SyncObject(fence) = world.call(create) else { panic!() };
             world.fences.push(fence.object);
         }

@@ -8,8 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 
 use d3dkmt::{
-    Call, CreateContextFlags, EventId, GpuSignal, Handle, Reply, SignalFlags, SyncObjectFlags,
-    SyncObjectInfo, SyncObjectType, calls,
+    Call, CreateContextFlags, EventId, GpuSignal, Handle, Reply, SignalFlags, SyncObjectFlags, calls,
 };
 use dxgkrnl::{Effects, Input, Nanos};
 use frame_ring::KICK;
@@ -111,12 +110,7 @@ impl Client {
         let Reply::Adapters(adapters) = reply else { panic!("no adapters: {reply:?}") };
         let reply = self.call(&Call::CreateDevice { adapter: adapters[0].handle, flags: 0 });
         let Reply::Device(device) = reply else { panic!("no device: {reply:?}") };
-        let info = SyncObjectInfo {
-            object_type: SyncObjectType::MONITORED_FENCE,
-            flags: SyncObjectFlags::empty(),
-            ..SyncObjectInfo::default()
-        };
-        let reply = self.call(&Call::CreateSynchronizationObject { device, info, legacy: false });
+        let reply = self.call(&calls::create_fence(device, 0, SyncObjectFlags::empty()));
         let Reply::SyncObject(created) = reply else { panic!("no fence: {reply:?}") };
         (device, created.object)
     }

@@ -6,8 +6,8 @@ use super::hardware::*;
 use super::{World, share};
 use crate::allocations::creation;
 use d3dkmt::{
-    Call, CreateAllocationFlags, CreateContextFlags, CreatedSyncObject, DestroyAllocationFlags, EscapeFlags,
-    EventId, GpuVaOperation, Handle, KeyedMutexFlags, Luid, Reply, ResourceInfo, RuntimeBuffer, ShareToken,
+    Call, CreateAllocationFlags, CreateContextFlags, CreatedSyncObject, DestroyAllocationFlags, EventId,
+    GpuVaOperation, Handle, KeyedMutexFlags, Luid, Reply, ResourceInfo, RuntimeBuffer, ShareToken,
     SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType, calls, isa,
 };
 
@@ -156,14 +156,7 @@ impl Things {
                 reservation: 0,
                 physical_adapter: 0,
             },
-            Call::Escape {
-                adapter,
-                device: none,
-                context: none,
-                kind: d3dkmt::escape::kind::DRIVER_PRIVATE,
-                flags: EscapeFlags::empty(),
-                data,
-            },
+            calls::escape(adapter, none, data),
             Call::WatchAdapters { event: EventId(76) },
             Call::GetDeviceState { device, state_type: 1 },
             Call::MarkDeviceAsError { device, reason: 0 },
