@@ -19,6 +19,7 @@
 //!   UpdateDriver    a stop and a start in one step: the adapter arrives with another version of its driver
 //! ```
 
+use alloc::string::String;
 use core::fmt;
 
 use d3dkmt::query::DriverVersion;
@@ -49,6 +50,28 @@ pub enum Fault {
     EngineToF1 { engine: EngineId },
     /// An object of the driver fails: it signals the CPU events that are registered for this usage (EVT-007).
     ObjectGoesBad { adapter: u32, usage: u32 },
+}
+
+/// A fault that can be injected into a running daemon.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Injection {
+    Fault(Fault),
+    /// The process with this name or number is frozen, or thawed.
+    Frozen {
+        process: String,
+        frozen: bool,
+    },
+    /// The adapter is removed from the VM with this name or number, or added to it.
+    VmAdapter {
+        vm: String,
+        adapter: u32,
+        added: bool,
+    },
+    /// The VM with this name or number is paused, or resumed.
+    Paused {
+        vm: String,
+        paused: bool,
+    },
 }
 
 impl fmt::Display for Fault {

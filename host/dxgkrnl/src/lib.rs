@@ -108,7 +108,7 @@ pub use config::{
 pub use ddi::engine_ids::EngineId;
 pub use dma::{ComputeOp, DmaError, DmaExecutor, DmaOp, MemoryRef, ProcessMemory, StagingBuffer};
 pub use effects::{Answer, DriverAnswer, Effects, FenceStore, HostEvent, Note, SyncFileReady};
-pub use fault::Fault;
+pub use fault::{Fault, Injection};
 pub use ids::{Nanos, ProcessId, VmId};
 pub use input::Input;
 pub use kernel::{Kernel, LAYOUT_VERSION, NotRestored};

@@ -3,16 +3,14 @@
 
 use covers::covers;
 
-use crate::common::{P, World};
+use crate::common::{IP, OK, P, World};
 use d3dkmt::{
-    AllocationInfo, Call, CreateAllocation, CreateAllocationFlags as F, DestroyAllocationFlags, GpuSignal,
-    Handle, KeyedMutexFlags, NtStatus, Reply, ResourceInfo, RuntimeBuffer, ShareToken, SignalFlags,
-    StandardAllocation, SyncObjectFlags, SyncObjectInfo, SyncObjectType, access, limits,
+    AllocationInfo, Call, CreateAllocation, CreateAllocationFlags as F, DestroyAllocationFlags, Handle,
+    KeyedMutexFlags, NtStatus, Reply, ResourceInfo, RuntimeBuffer, ShareToken, StandardAllocation,
+    SyncObjectFlags, SyncObjectInfo, SyncObjectType, access, calls, limits,
 };
 use dxgkrnl::{AdapterConfig, Config, Input, ProcessId};
 
-const IP: NtStatus = NtStatus::INVALID_PARAMETER;
-const OK: NtStatus = NtStatus::SUCCESS;
 pub(crate) const HEAP: u64 = 0x7F00_0000_0000;
 
 pub(crate) fn creation(device: Handle, flags: F) -> CreateAllocation {
@@ -333,11 +331,8 @@ fn an_object_that_opens_with_its_resource_has_the_rights_of_their_nt_handle() {
     let [.., only_waits] = opened(&mut world, by_token(device, waits, 1));
     for (object, answer) in [(object, OK), (only_waits, NtStatus::ACCESS_DENIED)] {
         assert_eq!(world.status(share_all(&[object], ShareToken([8; 16]))), answer);
-        let (contexts, objects) = (vec![context].into(), vec![object].into());
-        world.ok(Call::WaitFromGpuLegacy { context, objects, fence_value: 0 });
-        let signal = GpuSignal::Legacy { objects: vec![object].into(), fence_value: 0 };
-        let signal = Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() };
-        assert_eq!(world.status(signal), answer);
+        world.ok(calls::acquire(context, &[object]));
+        assert_eq!(world.status(calls::release(context, &[object])), answer);
     }
 }
 

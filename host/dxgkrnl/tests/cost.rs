@@ -12,7 +12,7 @@ use d3dkmt::allocation_data::AllocationData;
 use d3dkmt::{
     AllocationInfo, Call, CreateAllocation, CreateAllocationFlags, CreateContextFlags, EventId, Handle,
     Handles, HwQueueFlags, KeyedMutexFlags, NtStatus, Reply, ShareToken, StandardAllocation, SyncObjectFlags,
-    SyncObjectInfo, SyncObjectType, Values, WaitFromCpuFlags, limits,
+    SyncObjectInfo, SyncObjectType, Values, WaitFromCpuFlags, calls, limits,
 };
 use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, VmConfig, VmId};
 use kmd::SimulatedMiniport;
@@ -277,12 +277,8 @@ const KINDS: [Kind; 22] = [
         most: 1.5,
         make: |owner, count| {
             let context = owner.context;
-            let (objects, values) = (Handles::from_slice(&[owner.fence]), Values::from_slice(&[1]));
-            owner.ok(Call::WaitFromGpu { context, objects, values });
-            many(count, || {
-                let (contexts, private_data) = (Handles::from_slice(&[context]), vec![0xEE; 8000]);
-                owner.ok(Call::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data });
-            });
+            owner.ok(calls::gpu_wait(context, owner.fence, 1));
+            many(count, || _ = owner.ok(calls::submit(context, vec![0xEE; 8000])));
         },
     },
     Kind { name: "command buffers in hardware", count: 4000, most: 3.0, make: Owner::hw_buffers },
@@ -292,18 +288,8 @@ const KINDS: [Kind; 22] = [
         most: 3.0,
         make: |owner, count| {
             let flags = CreateContextFlags::HW_QUEUE_SUPPORTED;
-            let context = handle_of(owner.ok(Call::CreateContextVirtual {
-                device: owner.device,
-                node_ordinal: 2,
-                engine_affinity: 0,
-                flags,
-                client_hint: 0,
-                private_data: Vec::new(),
-            }));
-            many(count, || {
-                let (flags, private_data) = (HwQueueFlags::empty(), Vec::new());
-                owner.ok(Call::CreateHwQueue { context, flags, private_data });
-            });
+            let context = handle_of(owner.ok(calls::create_context(owner.device, 2, flags)));
+            many(count, || _ = owner.ok(calls::create_hw_queue(context, HwQueueFlags::empty())));
         },
     },
     Kind {
@@ -312,9 +298,7 @@ const KINDS: [Kind; 22] = [
         most: 6.0,
         make: |owner, count| {
             let device = owner.device;
-            many(count, || {
-                _ = owner.ok(Call::CreatePagingQueue { device, priority: 0, physical_adapter: 0 })
-            });
+            many(count, || _ = owner.ok(calls::create_paging_queue(device)));
         },
     },
     Kind {
@@ -397,20 +381,10 @@ const KINDS: [Kind; 22] = [
         count: 200,
         most: 6.0,
         make: |owner, count| {
-            let queue =
-                owner.ok(Call::CreatePagingQueue { device: owner.device, priority: 0, physical_adapter: 0 });
+            let queue = owner.ok(calls::create_paging_queue(owner.device));
             let Reply::PagingQueue { queue: paging_queue, .. } = queue else { panic!("{queue:?}") };
             many(count, || {
-                let map = owner.call(Call::MapGpuVirtualAddress {
-                    paging_queue,
-                    base: 0,
-                    minimum: 0,
-                    maximum: 0,
-                    allocation: Handle::NULL,
-                    offset_pages: 0,
-                    size_pages: 1,
-                    protection: 0x4,
-                });
+                let map = owner.call(calls::map(paging_queue, 0, Handle::NULL, 1, 0x4));
                 owner.world.kernel.handle(0, map, &mut Effects::default());
             });
         },
@@ -489,11 +463,8 @@ impl Small {
 
     /// How many fences a process can create, and the note of the first refused call.
     fn fill(&mut self, process: u32, device: Handle) -> (u32, String) {
-        let info =
-            SyncObjectInfo { object_type: SyncObjectType::MONITORED_FENCE, ..SyncObjectInfo::default() };
         for created in 0.. {
-            let create = Call::CreateSynchronizationObject { device, info, legacy: false };
-            match self.call(process, create) {
+            match self.call(process, calls::create_fence(device, 0, SyncObjectFlags::empty())) {
                 (NtStatus::SUCCESS, ..) => {}
                 (NtStatus::NO_MEMORY, _, why) => return (created, why),
                 other => panic!("{other:?}"),
@@ -535,17 +506,12 @@ fn an_nt_handle_is_charged_to_its_vm_until_it_is_closed() {
     let mut small = Small::new();
     let device = small.attach(1, 1);
     let flags = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
-    let info =
-        SyncObjectInfo { object_type: SyncObjectType::MONITORED_FENCE, flags, ..SyncObjectInfo::default() };
-    let (_, reply, _) = small.call(1, Call::CreateSynchronizationObject { device, info, legacy: false });
+    let (_, reply, _) = small.call(1, calls::create_fence(device, 0, flags));
     let Reply::SyncObject(created) = reply else { panic!("{reply:?}") };
     let token = |number: u64| ShareToken(u128::from(number).to_le_bytes());
     let mut shared = 0;
     let why = loop {
-        let objects = vec![created.object];
-        let share =
-            Call::ShareObjects { objects, desired_access: 0x1F_0003, name: None, token: token(shared) };
-        match small.call(1, share) {
+        match small.call(1, calls::share(created.object, token(shared), None)) {
             (NtStatus::SUCCESS, ..) => shared += 1,
             (NtStatus::NO_MEMORY, _, why) => break why,
             other => panic!("{other:?}"),

@@ -2,12 +2,10 @@
 
 use covers::covers;
 
-use crate::common::{P, World};
+use crate::common::{OK, P, World};
 use d3dkmt::{Call, NtStatus, SignalFlags, WaitOutcome};
 use dxgkrnl::policy::CpuSignal;
 use dxgkrnl::{Config, Input, Policy};
-
-const OK: NtStatus = NtStatus::SUCCESS;
 
 fn world(cpu_signal: CpuSignal) -> World {
     let policy = Policy { cpu_signal, ..Policy::default() };

@@ -2,15 +2,14 @@
 
 use covers::covers;
 
-use crate::common::World;
 use crate::common::hardware::{NONE, busy, wait, write};
 use crate::common::scripted::scripted;
+use crate::common::{OK, World};
 use d3dkmt::escape::{kind, tdr_debug_control as tdr};
 use d3dkmt::isa::Packet::*;
-use d3dkmt::{Call, EscapeFlags, Handle, NtStatus};
+use d3dkmt::{Call, EscapeFlags, Handle};
 use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Input, TdrConfig, VidSchCaps};
 
-const OK: NtStatus = NtStatus::SUCCESS;
 const ENGINE: EngineId = EngineId { adapter: 0, node: 0 };
 const MS: u64 = 1_000_000;
 const TDR_DELAY: u64 = 2000 * MS;

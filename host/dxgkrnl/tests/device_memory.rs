@@ -4,7 +4,7 @@ use covers::covers;
 
 use crate::allocations::{destroy, open};
 use crate::common::scripted::{inject, scripted};
-use crate::common::{P, World};
+use crate::common::{IP, OK, P, World};
 use crate::gpu_memory::{Mapped, bring, map, page_table_updates};
 use crate::paging::queue;
 use d3dkmt::allocation_data::{
@@ -15,8 +15,6 @@ use d3dkmt::{AllocationInfo, Call, CreateAllocation, CreateAllocationFlags as F,
 use dxgkrnl::ddi::Callback;
 use dxgkrnl::{AdapterConfig, Config, DmaOp, EngineId, Input, MemoryRef, ProcessId, SharedMemory};
 
-const IP: NtStatus = NtStatus::INVALID_PARAMETER;
-const OK: NtStatus = NtStatus::SUCCESS;
 const PENDING: NtStatus = NtStatus::PENDING;
 const NO_MEMORY: NtStatus = NtStatus::NO_MEMORY;
 const PAGE: u64 = 4096;

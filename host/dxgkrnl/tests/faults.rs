@@ -1,19 +1,15 @@
 //! Lost interrupts, hangs and stopped adapters: which waiters wake, and that no waiter sleeps for ever.
 
-use crate::common::{P, World};
+use crate::common::hardware::busy;
+use crate::common::{OK, P, World};
 use d3dkmt::isa::{self, Packet::*};
 use d3dkmt::{Call, EventId, GpuSignal, Handle, NtStatus, SignalFlags, SyncObjectFlags};
 use dxgkrnl::ddi::EngineState;
 use dxgkrnl::{EngineId, Fault, Input, ProcessId};
 
-const OK: NtStatus = NtStatus::SUCCESS;
 const REMOVED: NtStatus = NtStatus::DEVICE_REMOVED;
 const ADVANCED: EngineId = EngineId { adapter: 0, node: 0 };
 const BASIC: EngineId = EngineId { adapter: 0, node: 2 };
-
-fn busy(duration_ns: u64) -> isa::Packet {
-    Busy { duration_ns }
-}
 
 fn write(gpu_address: u64, value: u64) -> isa::Packet {
     FenceWrite { gpu_address, value }

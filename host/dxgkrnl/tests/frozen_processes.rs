@@ -1,7 +1,7 @@
 //! Frozen processes: the kernel holds their wakes until they are thawed.
 
 use crate::common::{P, World};
-use d3dkmt::{Call, EventId, Handle, NtStatus, WaitFromCpuFlags, limits};
+use d3dkmt::{EventId, Handle, NtStatus, calls, limits};
 use dxgkrnl::{HostEvent, Input, ProcessId};
 
 const Q: ProcessId = ProcessId(2);
@@ -11,13 +11,7 @@ fn freeze(world: &mut World, process: ProcessId, frozen: bool) {
 }
 
 fn wait(world: &mut World, device: Handle, object: Handle, value: u64, event: u64) {
-    world.ok(Call::WaitFromCpu {
-        device,
-        objects: vec![object].into(),
-        values: vec![value].into(),
-        flags: WaitFromCpuFlags::empty(),
-        event: EventId(event),
-    });
+    world.ok(calls::wait(device, object, value, EventId(event)));
 }
 
 fn woken(world: &mut World) -> Vec<(ProcessId, u64)> {

@@ -2,35 +2,23 @@
 
 use covers::covers;
 
-use crate::common::World;
+use crate::common::hardware::busy;
+use crate::common::{IP, OK, World};
 use d3dkmt::isa::{self, Packet::*};
-use d3dkmt::{Call, Handle, NtStatus, Reply};
+use d3dkmt::{Call, Handle, NtStatus, Reply, calls};
 use dxgkrnl::Input;
 use dxgkrnl::ddi::EngineState;
 
-const IP: NtStatus = NtStatus::INVALID_PARAMETER;
-const OK: NtStatus = NtStatus::SUCCESS;
 /// Nodes of the default adapter: an engine of the advanced kind and one of the basic kind.
 const ADVANCED: u32 = 0;
 const BASIC: u32 = 2;
-
-fn busy(duration_ns: u64) -> isa::Packet {
-    Busy { duration_ns }
-}
 
 fn write(gpu_address: u64, value: u64) -> isa::Packet {
     FenceWrite { gpu_address, value }
 }
 
 fn submit_bytes(world: &mut World, context: Handle, private_data: Vec<u8>) -> NtStatus {
-    let contexts = vec![context];
-    world.status(Call::SubmitCommand {
-        contexts: contexts.into(),
-        commands: 0,
-        length: 0,
-        flags: 0,
-        private_data,
-    })
+    world.status(calls::submit(context, private_data))
 }
 
 fn engine(world: &World, node: u32) -> EngineState {
@@ -168,13 +156,7 @@ fn a_process_queues_bytes_up_to_the_limit_and_again_once_they_have_run() {
     let context = world.context(device, 0);
     let fence = world.fence(device, 0).object;
     world.gpu_wait(context, fence, 1);
-    let opaque = |private_data| Call::SubmitCommand {
-        contexts: vec![context].into(),
-        commands: 0,
-        length: 0,
-        flags: 0,
-        private_data,
-    };
+    let opaque = |private_data| calls::submit(context, private_data);
     let piece = 64 * 1024;
     // Each buffer with its packet.
     let most = d3dkmt::limits::QUEUED_BYTES_PER_PROCESS_MAX.div_ceil(piece + 144);
@@ -232,14 +214,7 @@ fn a_process_with_thousands_of_contexts_and_opens_ends_without_quadratic_work() 
             world.submit(context, &[Hang]);
         }
     });
-    let call = Call::CreateContextVirtual {
-        device,
-        node_ordinal: 0,
-        engine_affinity: 0,
-        flags: d3dkmt::CreateContextFlags::empty(),
-        client_hint: 0,
-        private_data: Vec::new(),
-    };
+    let call = calls::create_context(device, 0, d3dkmt::CreateContextFlags::empty());
     assert_eq!(world.status(call), NtStatus::NO_MEMORY);
     world.input(Input::ProcessGone { process: crate::common::P });
     assert!(world.kernel.snapshot().is_empty());

@@ -4,26 +4,18 @@ use covers::covers;
 
 use crate::allocations::{HEAP, create, destroy, open};
 use crate::common::scripted::{ScriptRef, scripted};
-use crate::common::{P, World};
+use crate::common::{IP, OK, P, World};
 use crate::paging::queue;
+use d3dkmt::gpu_va::operation::{COPY, MAP, MAP_PROTECT, UNMAP};
+use d3dkmt::gpu_va::protection::{EXECUTE, NO_ACCESS, WRITE, ZERO};
 use d3dkmt::{Call, CreateAllocationFlags as F, GpuVaOperation, Handle, NtStatus, Reply, limits};
 use dxgkrnl::{Config, Fault, Input, ProcessId};
 
-const IP: NtStatus = NtStatus::INVALID_PARAMETER;
-const OK: NtStatus = NtStatus::SUCCESS;
 const PENDING: NtStatus = NtStatus::PENDING;
 const Q: ProcessId = ProcessId(2);
 /// How long a paging buffer takes on the default adapter.
 pub(crate) const PAGING_NS: u64 = 100_000;
 const PAGE: u64 = 4096;
-const WRITE: u64 = 1;
-const EXECUTE: u64 = 2;
-const ZERO: u64 = 4;
-const NO_ACCESS: u64 = 8;
-const MAP: u32 = 0;
-const UNMAP: u32 = 1;
-const COPY: u32 = 2;
-const MAP_PROTECT: u32 = 3;
 
 /// A mapping: range, allocation and protection.
 #[derive(Clone, Copy)]

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::session::Random;
+use d3dkmt::random::Random;
 use d3dkmt::{
     Call, CreateContextFlags, EventId, Handle, HwQueueFlags, Reply, ShareToken, SignalFlags, SyncObjectFlags,
-    WaitFromCpuFlags, isa,
+    WaitFromCpuFlags, calls, isa,
 };
 use dxgkrnl::views::Belongings;
 use dxgkrnl::{AdapterConfig, Config, Effects, EngineId, Fault, Input, Kernel, ProcessId, VidSchCaps, VmId};
@@ -50,7 +50,7 @@ impl Session {
     fn new(seed: u64) -> Self {
         let kernel = Kernel::new(config(seed), SimulatedMiniport::default());
         let guests = vec![Guest::default(); PROCESSES as usize];
-        let mut session = Session { kernel, random: Random(seed), now: 0, guests, events: 0 };
+        let mut session = Session { kernel, random: Random::new(seed), now: 0, guests, events: 0 };
         session.apply(Input::VmAttached { vm: VmId(1), name: String::new() });
         for process in 1..=PROCESSES {
             session.attach(process);
@@ -153,14 +153,11 @@ impl Session {
                 Call::CreateDevice { adapter: Handle(0x4000_0080 + 0x40 * (number as u32 % 2)), flags: 0 }
             }
             4 if number.is_multiple_of(4) => Call::DestroyDevice { device },
-            5..12 => Call::CreateContextVirtual {
+            5..12 => calls::create_context(
                 device,
-                node_ordinal: (number >> 16) as u32 % 4,
-                engine_affinity: 0,
-                flags: CreateContextFlags::from_bits_retain((number >> 20) as u32 & 0x10),
-                client_hint: 0,
-                private_data: Vec::new(),
-            },
+                (number >> 16) as u32 % 4,
+                CreateContextFlags::from_bits_retain((number >> 20) as u32 & 0x10),
+            ),
             12 => Call::DestroyContext { context },
             13..22 => {
                 let usual = [0, 0x20, 0x30, 0x2, number as u32 & 0xFF];
@@ -170,13 +167,7 @@ impl Session {
             22 | 23 => Call::DestroyHwQueue { queue },
             24..38 => {
                 let (progress_fence_id, private_data) = (self.random.below(40), self.commands(guest));
-                Call::SubmitCommandToHwQueue {
-                    queue,
-                    progress_fence_id,
-                    commands: 0,
-                    length: 0,
-                    private_data,
-                }
+                calls::submit_to_hw_queue(queue, progress_fence_id, private_data)
             }
             38..44 => {
                 let (objects, values) = self.targets(guest);
@@ -205,12 +196,7 @@ impl Session {
                 let flags = SyncObjectFlags::empty();
                 Call::OpenSyncObject { device, token, flags, engine_affinity: 0, legacy: false }
             }
-            61..65 => Call::ShareObjects {
-                objects: vec![self.pick(&guest.objects)],
-                desired_access: d3dkmt::access::SYNC_OBJECT_ALL_ACCESS,
-                name: None,
-                token,
-            },
+            61..65 => calls::share(self.pick(&guest.objects), token, None),
             65..68 => Call::CreateDoorbell { queue, rings: vec![] },
             68..74 => Call::ConnectDoorbell { queue },
             74 => Call::DestroyDoorbell { queue },

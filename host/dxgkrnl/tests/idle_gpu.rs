@@ -2,13 +2,12 @@
 
 use covers::covers;
 
-use crate::common::World;
 use crate::common::hardware::{busy, write};
+use crate::common::{OK, World};
 use d3dkmt::escape::kind;
 use d3dkmt::{Call, EscapeFlags, Handle, NtStatus};
 use dxgkrnl::ProcessId;
 
-const OK: NtStatus = NtStatus::SUCCESS;
 const MS: u64 = 1_000_000;
 const HOST: ProcessId = ProcessId(1);
 const GUEST: ProcessId = ProcessId(2);

@@ -4,15 +4,13 @@ use std::collections::BTreeMap;
 
 use covers::covers;
 
-use crate::common::{P, World};
+use crate::common::{IP, OK, P, World};
 use d3dkmt::{
     AcquireOutcome, Call, EventId, Handle, HandleKind, KeyedMutexFlags, NtStatus, Reply, RuntimeBuffer,
     SyncObjectFlags, SyncObjectInfo, SyncObjectType, limits,
 };
 use dxgkrnl::{Input, ProcessId, VmId};
 
-const IP: NtStatus = NtStatus::INVALID_PARAMETER;
-const OK: NtStatus = NtStatus::SUCCESS;
 const TO: NtStatus = NtStatus::TIMEOUT;
 const AB: NtStatus = NtStatus::ABANDONED;
 /// 10 ms, in units of 100 ns, relative.

@@ -2,18 +2,15 @@
 
 use covers::covers;
 
-use crate::common::{P, World};
+use crate::common::{IP, OK, P, World};
 use d3dkmt::isa::Packet::*;
 use d3dkmt::{
     Call, CreatedSyncObject, EventId, GpuSignal, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags as F,
-    SyncObjectInfo, SyncObjectType as T,
+    SyncObjectInfo, SyncObjectType as T, calls,
 };
 use dxgkrnl::policy::{AbandonedMutex, ForeignMutexRelease, SemaphoreOverflow};
 use dxgkrnl::snapshot::ObjectState;
 use dxgkrnl::{Config, Fault, Input, Policy, ProcessId};
-
-const IP: NtStatus = NtStatus::INVALID_PARAMETER;
-const OK: NtStatus = NtStatus::SUCCESS;
 
 fn info(object_type: T) -> SyncObjectInfo {
     SyncObjectInfo { object_type, ..SyncObjectInfo::default() }
@@ -29,7 +26,7 @@ fn semaphore(world: &mut World, device: Handle, initial_count: u32, max_count: u
 
 /// Waits with the legacy call, which has one fence value for all objects.
 fn wait(world: &mut World, context: Handle, objects: &[Handle]) -> NtStatus {
-    world.status(Call::WaitFromGpuLegacy { context, objects: objects.into(), fence_value: 0 })
+    world.status(calls::acquire(context, objects))
 }
 
 fn signal(world: &mut World, contexts: &[Handle], objects: &[Handle]) -> NtStatus {

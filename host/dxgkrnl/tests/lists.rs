@@ -1,7 +1,7 @@
 //! Command lists through the kernel: the bytes they write into a process's allocation, and cleanup when something ends.
 
 use crate::allocations::{HEAP, create, destroy};
-use crate::common::{P, World};
+use crate::common::{OK, P, World};
 use crate::gpu_memory::{Mapped, bring, map};
 use crate::paging::queue;
 use d3dkmt::isa::{
@@ -9,13 +9,12 @@ use d3dkmt::isa::{
     Use, WorkKind,
 };
 use d3dkmt::{
-    Call, CreateAllocationFlags, CreatedSyncObject, DeviceExecutionState, EscapeFlags, Handle, NtStatus,
-    PageFaultState, Reply, escape::kind,
+    Call, CreateAllocationFlags, CreatedSyncObject, DeviceExecutionState, Handle, NtStatus, PageFaultState,
+    Reply, calls,
 };
 use dxgkrnl::policy::IllegalCommand;
 use dxgkrnl::{Config, DmaExecutor, DmaOp, Input, ProcessId, ProcessMemory};
 
-const OK: NtStatus = NtStatus::SUCCESS;
 const PAGE: u64 = 4096;
 
 /// The three pages of the allocation.
@@ -69,9 +68,7 @@ impl Gpu {
 
     fn escape(&mut self, data: &[u8]) -> Result<Vec<u8>, NtStatus> {
         let adapter = self.world.adapter();
-        let (device, context, flags) = (self.device, Handle::NULL, EscapeFlags::empty());
-        let kind = kind::DRIVER_PRIVATE;
-        match self.world.call(Call::Escape { adapter, device, context, kind, flags, data: data.to_vec() }) {
+        match self.world.call(calls::escape(adapter, self.device, data.to_vec())) {
             (OK, Reply::Escape(data)) => Ok(data),
             (status, _) => Err(status),
         }

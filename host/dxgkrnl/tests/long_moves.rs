@@ -1,19 +1,15 @@
 //! Commands with many bytes: the part of each step, the order of later signals, and ends in the middle of a copy.
 
 use crate::allocations::creation;
-use crate::common::{P, World};
+use crate::common::{OK, P, World};
 use crate::gpu_memory::{Mapped, bring, map};
 use crate::paging::queue;
 use d3dkmt::isa::{BarrierAccess as A, Kernel as Words, Packet, ResourceDesc, ResourceFlags, Use, WorkKind};
 use d3dkmt::limits::{CACHED_BYTES_PER_USE_MAX, MOVED_BYTES_PER_STEP};
-use d3dkmt::{
-    Call, CreateAllocationFlags, CreatedSyncObject, EscapeFlags, EventId, Handle, NtStatus, Reply,
-    escape::kind,
-};
+use d3dkmt::{Call, CreateAllocationFlags, CreatedSyncObject, EventId, Handle, Reply, calls};
 use dxgkrnl::{Config, DmaOp, Effects, EngineId, Fault, Input, Kernel, MemoryRef};
 use kmd::SimulatedMiniport;
 
-const OK: NtStatus = NtStatus::SUCCESS;
 const PAGE: u64 = 4096;
 const COPIED: u64 = 8 << 20;
 /// Duration of one copy at the simulated engines' bandwidth.
@@ -56,10 +52,8 @@ impl Long {
         let flags = ResourceFlags::ALLOW_UNORDERED_ACCESS;
         let desc = ResourceDesc { flags, ..ResourceDesc::buffer("buffer", address, COPIED) };
         let adapter = self.world.adapter();
-        let (device, context, flags) = (self.device, Handle::NULL, EscapeFlags::empty());
         let data = [[5, 0, 0, 0, 0, 0, 0, 0].as_slice(), &desc.encode()].concat();
-        let kind = kind::DRIVER_PRIVATE;
-        match self.world.ok(Call::Escape { adapter, device, context, kind, flags, data }) {
+        match self.world.ok(calls::escape(adapter, self.device, data)) {
             Reply::Escape(data) => u32::from_le_bytes(data[4..8].try_into().unwrap()),
             other => panic!("{other:?}"),
         }

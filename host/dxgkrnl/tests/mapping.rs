@@ -2,14 +2,12 @@
 
 use covers::covers;
 
-use crate::common::{P, World};
+use crate::common::{OK, P, World};
 use d3dkmt::{
-    Call, CreateContextFlags, CreatedSyncObject, Handle, NtStatus, Reply, SyncObjectFlags as F,
-    SyncObjectInfo, SyncObjectType as T, isa::Packet::FenceWrite,
+    Call, CreateContextFlags, CreatedSyncObject, Handle, Reply, SyncObjectFlags as F, SyncObjectInfo,
+    SyncObjectType as T, isa::Packet::FenceWrite,
 };
 use dxgkrnl::{AdapterConfig, Config, Input};
-
-const OK: NtStatus = NtStatus::SUCCESS;
 
 fn world(adapter: AdapterConfig) -> World {
     World::with_config(Config { adapters: vec![adapter], ..Config::default() })

@@ -6,7 +6,7 @@ use crate::common::hardware::*;
 use crate::common::scripted::{ScriptRef, calls, inject, scripted};
 use crate::common::{P, World, share};
 use d3dkmt::{
-    Call, CreatedSyncObject, Handle, Luid, NtStatus, Reply, ShareToken, SignalFlags, SyncObjectFlags,
+    Call, CreatedSyncObject, Handle, Luid, NtStatus, Reply, ShareToken, SignalFlags, SyncObjectFlags, calls,
 };
 use dxgkrnl::ddi::{Callback, EngineId, Interrupt, NativeFenceId, SignaledNativeFences};
 use dxgkrnl::{AdapterConfig, Config, Fault, Features, Input, ProcessId, VidSchCaps};
@@ -46,8 +46,7 @@ fn open_monitored(
     device: Handle,
     token: ShareToken,
 ) -> Result<CreatedSyncObject, NtStatus> {
-    let flags = SyncObjectFlags::empty();
-    match world.call(Call::OpenSyncObject { device, token, flags, engine_affinity: 0, legacy: false }) {
+    match world.call(calls::open(device, token)) {
         (OK, Reply::SyncObject(opened)) => Ok(opened),
         (status, _) => Err(status),
     }
@@ -561,13 +560,7 @@ fn a_native_fence_needs_a_fence_slot_and_a_working_device() {
         world.native(their_device);
     }
     let flags = SyncObjectFlags::empty();
-    let call = Call::CreateNativeFence {
-        device: their_device,
-        initial_value: 0,
-        native_type: 0,
-        flags,
-        engine_affinity: 0,
-    };
+    let call = calls::create_native_fence(their_device, flags);
     assert_eq!(world.ok(call), Reply::FenceMemoryExhausted);
     world.process = P;
     assert_eq!(world.try_native(Handle::NULL, 0, flags).err(), Some(IP));

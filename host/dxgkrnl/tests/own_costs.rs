@@ -14,10 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use d3dkmt::limits::WORK_UNITS_PER_STEP;
-use d3dkmt::{
-    Call, CreateContextFlags, EventId, GpuSignal, Handle, Handles, HwQueueFlags, Reply, SignalFlags,
-    SyncObjectFlags, SyncObjectInfo, SyncObjectType, Values, WaitFromCpuFlags,
-};
+use d3dkmt::{Call, CreateContextFlags, EventId, Handle, HwQueueFlags, Reply, SyncObjectFlags, calls};
 use dxgkrnl::{Config, Effects, Input, ProcessId, VmId, visited};
 use owner::{Owner, World, first_luid};
 use session::{Session, Step};
@@ -57,34 +54,16 @@ impl World {
         for (node_ordinal, flags) in
             [(0, CreateContextFlags::empty()), (2, CreateContextFlags::HW_QUEUE_SUPPORTED)]
         {
-            let call = Call::CreateContextVirtual {
-                device,
-                node_ordinal,
-                engine_affinity: 0,
-                flags,
-                client_hint: 0,
-                private_data: Vec::new(),
-            };
+            let call = calls::create_context(device, node_ordinal, flags);
             let Reply::Context(context) = self.ok(process, call) else { panic!("no context") };
             if flags.contains(CreateContextFlags::HW_QUEUE_SUPPORTED) {
-                let flags = HwQueueFlags::empty();
-                self.ok(process, Call::CreateHwQueue { context, flags, private_data: Vec::new() });
+                self.ok(process, calls::create_hw_queue(context, HwQueueFlags::empty()));
             }
         }
-        self.ok(process, Call::CreatePagingQueue { device, priority: 0, physical_adapter: 0 });
-        let info = SyncObjectInfo {
-            object_type: SyncObjectType::MONITORED_FENCE,
-            flags: SyncObjectFlags::empty(),
-            ..SyncObjectInfo::default()
-        };
-        let Reply::SyncObject(created) =
-            self.ok(process, Call::CreateSynchronizationObject { device, info, legacy: false })
-        else {
-            panic!("no fence")
-        };
-        let (objects, values) = (Handles::from_slice(&[created.object]), Values::from_slice(&[1]));
-        let (flags, event) = (WaitFromCpuFlags::empty(), EventId(event));
-        self.ok(process, Call::WaitFromCpu { device, objects, values, flags, event });
+        self.ok(process, calls::create_paging_queue(device));
+        let create = calls::create_fence(device, 0, SyncObjectFlags::empty());
+        let Reply::SyncObject(created) = self.ok(process, create) else { panic!("no fence") };
+        self.ok(process, calls::wait(device, created.object, 1, EventId(event)));
     }
 
     /// Table entries that each step visits, and its effects.
@@ -274,11 +253,7 @@ const CASES: [Case; 25] = [
     Case {
         name: "a semaphore with a long line",
         make: Owner::line,
-        end: |owner| {
-            let signal = GpuSignal::Legacy { objects: Handles::from_slice(&[owner.fence]), fence_value: 0 };
-            let contexts = Handles::from_slice(&[owner.context]);
-            owner.call(Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() })
-        },
+        end: |owner| owner.call(calls::release(owner.context, &[owner.fence])),
         most: 16_000,
         is_cut: true,
     },

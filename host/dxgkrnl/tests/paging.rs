@@ -3,20 +3,19 @@
 use covers::covers;
 
 use crate::common::scripted::{paging_on, scripted};
-use crate::common::{P, World, share};
+use crate::common::{IP, OK, P, World, share};
+use d3dkmt::gpu_va::operation::UNMAP;
+use d3dkmt::gpu_va::protection::ZERO;
 use d3dkmt::{
     Call, CreatedSyncObject, GpuVaOperation, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags as F,
+    calls,
     isa::Packet::{Busy, FenceWrite},
     limits,
 };
 use dxgkrnl::{Config, Fault, Input, ProcessId};
 
-const IP: NtStatus = NtStatus::INVALID_PARAMETER;
-const OK: NtStatus = NtStatus::SUCCESS;
 /// Duration of a paging buffer on the default adapter.
 const PAGING_NS: u64 = 100_000;
-const ZERO: u64 = 4;
-const UNMAP: u32 = 1;
 
 pub(crate) fn queue(world: &mut World, device: Handle, priority: i32) -> (Handle, CreatedSyncObject) {
     match world.ok(Call::CreatePagingQueue { device, priority, physical_adapter: 0 }) {
@@ -26,17 +25,7 @@ pub(crate) fn queue(world: &mut World, device: Handle, priority: i32) -> (Handle
 }
 
 fn map_call(paging_queue: Handle, base: u64, size_pages: u64, protection: u64) -> Call {
-    let (minimum, maximum, allocation, offset_pages) = (0, 0, Handle::NULL, 0);
-    Call::MapGpuVirtualAddress {
-        paging_queue,
-        base,
-        minimum,
-        maximum,
-        allocation,
-        offset_pages,
-        size_pages,
-        protection,
-    }
+    calls::map(paging_queue, base, Handle::NULL, size_pages, protection)
 }
 
 /// Maps Zero pages anywhere: address and value.

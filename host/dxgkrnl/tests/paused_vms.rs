@@ -3,7 +3,7 @@
 use crate::common::World;
 use crate::common::scripted::scripted;
 use covers::covers;
-use d3dkmt::{Call, EventId, Handle, NtStatus, WaitFromCpuFlags, limits};
+use d3dkmt::{Call, EventId, Handle, NtStatus, calls, limits};
 use dxgkrnl::{AdapterConfig, Config, Fault, Input, ProcessId, VmId};
 
 const G: ProcessId = ProcessId(21);
@@ -15,9 +15,7 @@ fn pause(world: &mut World, vm: VmId, paused: bool) {
 }
 
 fn wait(world: &mut World, device: Handle, object: Handle, value: u64, event: u64) {
-    let (objects, values) = (vec![object].into(), vec![value].into());
-    let flags = WaitFromCpuFlags::empty();
-    world.ok(Call::WaitFromCpu { device, objects, values, flags, event: EventId(event) });
+    world.ok(calls::wait(device, object, value, EventId(event)));
 }
 
 fn woken(world: &mut World) -> Vec<(ProcessId, u64)> {

@@ -3,7 +3,7 @@
 use covers::covers;
 
 use crate::common::scripted::{calls, inject, scripted};
-use crate::common::{P, World, share};
+use crate::common::{IP, OK, P, World, share};
 use d3dkmt::{
     Call, CreatedSyncObject, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags as F, SyncObjectInfo,
     SyncObjectType as T, limits,
@@ -11,8 +11,6 @@ use d3dkmt::{
 use dxgkrnl::ddi::{Callback, Interrupt, NotificationRefused};
 use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Input, ProcessId, TargetConfig};
 
-const IP: NtStatus = NtStatus::INVALID_PARAMETER;
-const OK: NtStatus = NtStatus::SUCCESS;
 const VSYNC_NS: u64 = 10_000;
 
 /// Two displays: target 7 with a vsync every 10 us, target 8 every 25 us.

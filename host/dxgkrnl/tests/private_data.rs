@@ -4,18 +4,16 @@ use covers::covers;
 
 use crate::allocations::{HEAP, creation, destroy};
 use crate::common::scripted::{ScriptRef, calls, scripted};
-use crate::common::{P, World};
+use crate::common::{IP, OK, P, World};
 use crate::gpu_memory::Mapped;
 use crate::paging::queue;
 use d3dkmt::allocation_data::{AllocationData, foreign};
 use d3dkmt::{
     AllocationInfo, Call, CreateAllocation, CreateAllocationFlags as F, GpuVaOperation, Handle, NtStatus,
-    Reply, ResourceInfo, RuntimeBuffer, ShareToken, limits,
+    Reply, ResourceInfo, RuntimeBuffer, ShareToken, calls, limits,
 };
 use dxgkrnl::{Config, Input, ProcessId};
 
-const IP: NtStatus = NtStatus::INVALID_PARAMETER;
-const OK: NtStatus = NtStatus::SUCCESS;
 const PENDING: NtStatus = NtStatus::PENDING;
 const PAGE: u64 = 4096;
 
@@ -133,7 +131,7 @@ fn the_drivers_answer_goes_back_and_to_every_opener() {
     assert_eq!(allocations.len(), 2);
 
     let token = ShareToken([7; 16]);
-    let share = Call::ShareObjects { objects: vec![resource], desired_access: 0x1F_0003, name: None, token };
+    let share = calls::share(resource, token, None);
     world.ok(share);
     world.attach(ProcessId(2));
     world.process = ProcessId(2);

@@ -2,15 +2,13 @@
 
 use covers::covers;
 
-use crate::common::World;
+use crate::common::{OK, World};
 use d3dkmt::{
     Call, GpuSignal, Handle, NtStatus, SignalFlags, SyncObjectFlags as F,
     isa::Packet::{Busy, FenceWrite, Hang},
 };
 use dxgkrnl::policy::GpuWait;
 use dxgkrnl::{Config, Policy};
-
-const OK: NtStatus = NtStatus::SUCCESS;
 
 fn signal_many(world: &mut World, contexts: &[Handle], targets: &[(Handle, u64)]) -> NtStatus {
     let (objects, values) = targets.iter().copied().unzip();

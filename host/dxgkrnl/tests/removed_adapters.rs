@@ -9,7 +9,8 @@ use crate::common::scripted::{calls, scripted};
 use crate::common::{World, share};
 use d3dkmt::query::DriverVersion;
 use d3dkmt::{
-    Call, CreatedSyncObject, EscapeFlags, EventId, Handle, Luid, NtStatus, Reply, SyncObjectFlags, limits,
+    Call, CreatedSyncObject, EscapeFlags, EventId, Handle, Luid, NtStatus, Reply, SyncObjectFlags, calls,
+    limits,
 };
 use dxgkrnl::{AdapterConfig, Config, Fault, Grant, Input, ProcessId, VmConfig, VmId};
 
@@ -371,8 +372,7 @@ fn an_object_of_two_vms_lives_on_in_the_one_that_keeps_the_adapter() {
     let fence = world.fence_with(device, 0, NT).object;
     let alone = world.fence_with(device, 0, NT).object;
     world.ok(share(alone, NATIVE));
-    let name = Some("frame".into());
-    world.ok(Call::ShareObjects { objects: vec![fence], desired_access, name, token: FENCE });
+    world.ok(calls::share(fence, FENCE, Some("frame")));
     world.guest(BLUE.0, H);
     let theirs = world.device();
     world.ok(Call::OpenNtHandleFromName {
@@ -392,9 +392,7 @@ fn an_object_of_two_vms_lives_on_in_the_one_that_keeps_the_adapter() {
     let new = world.device();
     assert_eq!(world.signal(new, fence, 2), REMOVED, "the handle is of the old arrival");
     // Once the other VM has closed its handle, too.
-    let flags = SyncObjectFlags::empty();
-    let open = |token| Call::OpenSyncObject { device: new, token, flags, engine_affinity: 0, legacy: false };
-    assert_eq!(world.status(open(NATIVE)), REMOVED, "nobody else had it");
+    assert_eq!(world.status(calls::open(new, NATIVE)), REMOVED, "nobody else had it");
     let again = world.open(new, FENCE).object;
     assert_eq!(world.signal(new, again, 2), OK, "the object lives");
     world.process = H;

@@ -2,20 +2,19 @@
 
 use covers::covers;
 
+use crate::common::hardware::busy;
 use crate::common::scripted::{interrupt, paging_on, scripted};
-use crate::common::{P, World, share};
+use crate::common::{IP, OK, P, World, share};
 use crate::paging::{map, queue};
 use d3dkmt::isa::{self, Packet::*};
 use d3dkmt::{
-    Call, CreatedSyncObject, Handle, HwQueueFlags, NtStatus, PageFaultState, Reply, ShareToken, SignalFlags,
+    Call, CreatedSyncObject, Handle, HwQueueFlags, PageFaultState, Reply, ShareToken, SignalFlags,
     SyncObjectFlags as F,
 };
 use dxgkrnl::ddi::{Callback, EngineState, FaultedWork, HwContext, HwQueueId, Interrupt, PageFaultFlags};
 use dxgkrnl::policy::{FaultedDevicePoisons, PoisonedFence};
 use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Input, Policy, ProcessId, VidSchCaps};
 
-const OK: NtStatus = NtStatus::SUCCESS;
-const IP: NtStatus = NtStatus::INVALID_PARAMETER;
 const ENGINE: EngineId = EngineId { adapter: 0, node: 0 };
 const Q: ProcessId = ProcessId(2);
 const TIMEOUT: u64 = 2_100_000_000;
@@ -24,10 +23,6 @@ const ACTIVE: u32 = 1;
 const RESET: u32 = 2;
 const HUNG: u32 = 3;
 const PAGE_FAULT: u32 = 7;
-
-fn busy(duration_ns: u64) -> isa::Packet {
-    Busy { duration_ns }
-}
 
 fn write(fence: CreatedSyncObject, value: u64) -> isa::Packet {
     FenceWrite { gpu_address: fence.gpu_address, value }

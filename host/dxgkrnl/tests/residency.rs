@@ -4,14 +4,12 @@ use covers::covers;
 
 use crate::allocations::{HEAP, create, creation, destroy, open};
 use crate::common::scripted::{ScriptRef, scripted};
-use crate::common::{P, World};
+use crate::common::{IP, OK, P, World};
 use crate::gpu_memory::{Mapped, PAGING_NS, map, page_table_updates};
 use crate::paging::queue;
 use d3dkmt::{Call, CreateAllocationFlags as F, CreatedSyncObject, Handle, NtStatus, Reply, limits};
 use dxgkrnl::{AdapterConfig, Config, Fault, Input, ProcessId};
 
-const IP: NtStatus = NtStatus::INVALID_PARAMETER;
-const OK: NtStatus = NtStatus::SUCCESS;
 const PENDING: NtStatus = NtStatus::PENDING;
 const NO_MEMORY: NtStatus = NtStatus::NO_MEMORY;
 const Q: ProcessId = ProcessId(2);

@@ -2,20 +2,16 @@
 
 use covers::covers;
 
+use crate::common::hardware::busy;
 use crate::common::scripted::{ScriptRef, interrupt, paging_on, scripted, scripted_by};
-use crate::common::{P, World, without_timeouts};
+use crate::common::{IP, P, World, without_timeouts};
 use crate::paging::{map, queue};
-use d3dkmt::isa::{self, Packet::*};
+use d3dkmt::isa::Packet::*;
 use d3dkmt::{Call, CreateContextFlags as C, FeatureId, Handle, NtStatus, Reply, SignalFlags};
 use dxgkrnl::ddi::{EngineState, Interrupt, PageFaultFlags};
 use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Features, Input, NodeConfig, VidSchCaps};
 
-const IP: NtStatus = NtStatus::INVALID_PARAMETER;
 const ENGINE: EngineId = EngineId { adapter: 0, node: 0 };
-
-fn busy(duration_ns: u64) -> isa::Packet {
-    Busy { duration_ns }
-}
 
 fn prioritize(world: &mut World, context: Handle, priority: i32, in_process: bool) {
     world.ok(Call::SetContextPriority { context, priority, in_process });

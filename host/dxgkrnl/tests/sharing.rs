@@ -2,19 +2,17 @@
 
 use covers::covers;
 
-use crate::common::{P, World};
+use crate::common::{IP, OK, P, World};
 use d3dkmt::isa::Packet::*;
 use d3dkmt::{
     Call, CreatedSyncObject, Handle, KeyedMutexFlags, Luid, NtStatus, Reply, RuntimeBuffer, ShareToken,
-    SyncObjectFlags as F, SyncObjectInfo, SyncObjectType as T, access, limits,
+    SyncObjectFlags as F, SyncObjectInfo, SyncObjectType as T, access, calls, limits,
 };
 use dxgkrnl::{AdapterConfig, Config, Fault, Grant, Input, ProcessId, VmId};
 
-const IP: NtStatus = NtStatus::INVALID_PARAMETER;
 const IH: NtStatus = NtStatus::INVALID_HANDLE;
 const AD: NtStatus = NtStatus::ACCESS_DENIED;
 const NF: NtStatus = NtStatus::OBJECT_NAME_NOT_FOUND;
-const OK: NtStatus = NtStatus::SUCCESS;
 const NT: F = F::SHARED.union(F::NT_SECURITY_SHARING);
 const READ: u32 = access::STANDARD_RIGHTS_READ;
 const ALL: u32 = access::SYNC_OBJECT_ALL_ACCESS;
@@ -31,13 +29,7 @@ fn share(objects: &[Handle], desired_access: u32, name: Option<&str>, number: u3
 }
 
 fn open(device: Handle, number: u32) -> Call {
-    Call::OpenSyncObject {
-        device,
-        token: token(number),
-        flags: F::empty(),
-        engine_affinity: 0,
-        legacy: false,
-    }
+    calls::open(device, token(number))
 }
 
 /// The first form: no device.

@@ -3,7 +3,7 @@
 use crate::common::{P, World};
 use d3dkmt::{
     Call, EventId, Handle, KeyedMutexFlags, NtStatus, Reply, RuntimeBuffer, SignalFlags, SyncObjectFlags,
-    SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, WaitOutcome, isa, limits,
+    WaitOutcome, calls, isa, limits,
 };
 use dxgkrnl::{Config, Effects, Fault, HostEvent, Input, Policy, ProcessId, VmId, ddi, policy};
 
@@ -36,9 +36,7 @@ fn signal(device: Handle, fence: Handle, value: u64) -> Call {
 }
 
 fn wait(device: Handle, fence: Handle, value: u64, event: u64) -> Call {
-    let (objects, values) = (vec![fence].into(), vec![value].into());
-    let (flags, event) = (WaitFromCpuFlags::empty(), EventId(event));
-    Call::WaitFromCpu { device, objects, values, flags, event }
+    calls::wait(device, fence, value, EventId(event))
 }
 
 /// Twenty waits of P for 10, which was reached and then rewound, and twelve later waits of Q for 5. P's wakes are under
@@ -219,9 +217,7 @@ fn no_other_device_loses_its_fences() {
         }
         let created = call(&mut world, Q, Call::CreateDevice { adapter: others_adapter, flags: 0 });
         let Reply::Device(device) = created.answers[0].reply else { panic!("no device") };
-        let info = SyncObjectInfo { object_type: SyncObjectType::MONITORED_FENCE, ..Default::default() };
-        let create = Call::CreateSynchronizationObject { device, legacy: false, info };
-        let mut effects = call(&mut world, Q, create);
+        let mut effects = call(&mut world, Q, calls::create_fence(device, 0, SyncObjectFlags::empty()));
         let Reply::SyncObject(fence) = effects.answers[0].reply.clone() else { panic!("no fence") };
         effects.append(finish(&mut world));
         let stores =
@@ -289,13 +285,7 @@ fn a_signal_to_a_fence_awaiting_poison_is_checked_after_the_poison() {
         (0..40).for_each(|_| _ = world.fence(device, 0));
         let (_, others_device, others) =
             world.shared_fence(device, SyncObjectFlags::empty(), SyncObjectFlags::empty());
-        let flags = SignalFlags::empty();
-        let signal = |value| Call::SignalFromCpu {
-            device: others_device,
-            objects: vec![others].into(),
-            values: vec![value].into(),
-            flags,
-        };
+        let signal = |value| calls::signal(others_device, others, value);
         call(&mut world, Q, signal(5));
         world.kernel.set_work_units_per_step(units, units);
         call(&mut world, P, Call::MarkDeviceAsError { device, reason: 0 });

@@ -2,14 +2,13 @@
 
 use covers::covers;
 
-use crate::common::{P, World};
-use d3dkmt::{Call, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags as F};
+use crate::common::{IP, P, World};
+use d3dkmt::{Call, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags as F, calls};
 use dxgkrnl::{Fault, Input, ProcessId, SyncFileReady, VmId};
 
 const NT: F = F::SHARED.union(F::NT_SECURITY_SHARING);
 /// More than the waits that one step ends.
 const MANY: u32 = 2000;
-const IP: NtStatus = NtStatus::INVALID_PARAMETER;
 
 fn token(number: u32) -> ShareToken {
     let mut bytes = [0; 16];
@@ -79,20 +78,9 @@ fn a_shared_fence_lives_by_its_sync_file_and_is_signaled_by_whoever_has_it() {
     let (mut world, device, second, other) = with_a_second();
     let fence = world.fence_with(device, 1, NT).object;
     world.ok(create(device, fence, 5, 1));
-    world.ok(Call::ShareObjects {
-        objects: vec![fence],
-        desired_access: 0x1F_0003,
-        name: None,
-        token: token(2),
-    });
+    world.ok(calls::share(fence, token(2), None));
     world.process = second;
-    let open = Call::OpenSyncObject {
-        device: other,
-        token: token(2),
-        flags: F::empty(),
-        engine_affinity: 0,
-        legacy: false,
-    };
+    let open = calls::open(other, token(2));
     let Reply::SyncObject(opened) = world.ok(open) else { panic!() };
     world.input(Input::ProcessGone { process: P });
     closed(&mut world, 2);

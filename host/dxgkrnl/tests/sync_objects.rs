@@ -4,13 +4,12 @@ use std::collections::BTreeSet;
 
 use covers::covers;
 
-use crate::common::{P, World, share};
+use crate::common::{IP, P, World, share};
 use d3dkmt::{
     Call, Handle, HandleKind, NtStatus, Reply, SyncObjectFlags as F, SyncObjectInfo, SyncObjectType as T,
+    calls,
 };
 use dxgkrnl::{Input, ProcessId, VmId};
-
-const IP: NtStatus = NtStatus::INVALID_PARAMETER;
 
 fn info(object_type: T) -> SyncObjectInfo {
     SyncObjectInfo { object_type, ..SyncObjectInfo::default() }
@@ -144,8 +143,7 @@ fn a_shared_fence_has_one_value_in_every_process_of_its_vm() {
     world.attach(ProcessId(2));
     let other_device = world.device();
     world.stores();
-    let open =
-        |device| Call::OpenSyncObject { device, token, flags: F::empty(), engine_affinity: 0, legacy: false };
+    let open = |device| calls::open(device, token);
     let Reply::SyncObject(opened) = world.ok(open(other_device)) else { panic!() };
     assert_eq!(world.stores(), [(opened.slot.unwrap(), 3)]);
     let event = world.pending(other_device, &[(opened.object, 8)], false);

@@ -2,15 +2,15 @@
 
 use covers::covers;
 
+use crate::common::hardware::busy;
 use crate::common::scripted::{ScriptRef, interrupt, paging_on, scripted, scripted_by};
-use crate::common::{P, World};
+use crate::common::{OK, P, World};
 use crate::paging::{map, queue};
-use d3dkmt::isa::{self, Packet::*};
+use d3dkmt::isa::Packet::*;
 use d3dkmt::{Call, CreateContextFlags as C, Handle, HwQueueFlags, NtStatus};
 use dxgkrnl::ddi::{Callback, EngineState, HwContext, Interrupt, Invalidation, PerEngineTdrDdis};
 use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Input, TdrConfig, VidSchCaps};
 
-const OK: NtStatus = NtStatus::SUCCESS;
 const REMOVED: NtStatus = NtStatus::DEVICE_REMOVED;
 const ENGINE: EngineId = EngineId { adapter: 0, node: 0 };
 const OTHER: EngineId = EngineId { adapter: 0, node: 1 };
@@ -22,10 +22,6 @@ const ACTIVE: u32 = 1;
 const RESET: u32 = 2;
 const HUNG: u32 = 3;
 const STOPPED: u32 = 4;
-
-fn busy(duration_ns: u64) -> isa::Packet {
-    Busy { duration_ns }
-}
 
 fn config(tdr: TdrConfig) -> Config {
     Config { tdr, ..Config::default() }

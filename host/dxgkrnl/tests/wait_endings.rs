@@ -1,24 +1,15 @@
 //! Event ids, cancellation and the limit of CPU waits, and a wait that outlives an object of it.
 
-use crate::common::{P, World};
-use d3dkmt::{Call, EventId, Handle, NtStatus, SignalFlags, WaitFromCpuFlags, limits};
+use crate::common::{IP, OK, P, World};
+use d3dkmt::{Call, EventId, Handle, NtStatus, SignalFlags, calls, limits};
 use dxgkrnl::{Effects, Input};
-
-const IP: NtStatus = NtStatus::INVALID_PARAMETER;
-const OK: NtStatus = NtStatus::SUCCESS;
 
 #[test]
 fn an_event_id_of_a_pending_wait_is_in_use_until_it_ends() {
     let mut world = World::new();
     let device = world.device();
     let fence = world.fence(device, 0).object;
-    let wait = |value| Call::WaitFromCpu {
-        device,
-        objects: vec![fence].into(),
-        values: vec![value].into(),
-        flags: WaitFromCpuFlags::empty(),
-        event: EventId(50),
-    };
+    let wait = |value| calls::wait(device, fence, value, EventId(50));
     assert_eq!(world.status(wait(1)), OK);
     assert_eq!(world.status(wait(1)), IP);
     world.signal(device, fence, 1);
@@ -59,13 +50,7 @@ fn a_process_has_a_limited_number_of_waits() {
         effects
     };
     let mut call = |call| step(Input::Call { process: P, request: 1, call });
-    let wait = |event| Call::WaitFromCpu {
-        device,
-        objects: vec![fence].into(),
-        values: vec![1].into(),
-        flags: WaitFromCpuFlags::empty(),
-        event: EventId(event),
-    };
+    let wait = |event| calls::wait(device, fence, 1, EventId(event));
     let most = limits::WAITS_PER_PROCESS_MAX as u64;
     for event in 1..=most {
         assert_eq!(call(wait(event)).answers[0].status, OK);
@@ -76,8 +61,7 @@ fn a_process_has_a_limited_number_of_waits() {
     assert_eq!(call(Call::CancelWait { event: EventId(1) }).answers[0].status, OK);
     assert_eq!(call(wait(most + 1)).answers[0].status, OK);
     assert_eq!(call(wait(most + 2)).answers[0].status, NtStatus::NO_MEMORY);
-    let (objects, values) = (vec![fence].into(), vec![1].into());
-    let mut effects = call(Call::SignalFromCpu { device, objects, values, flags: SignalFlags::empty() });
+    let mut effects = call(calls::signal(device, fence, 1));
     let mut woken = 0;
     while !effects.events.is_empty() {
         woken += effects.events.len() as u64;

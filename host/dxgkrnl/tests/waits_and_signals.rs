@@ -2,15 +2,12 @@
 
 use covers::covers;
 
-use crate::common::{P, World};
+use crate::common::{IP, OK, P, World};
 use d3dkmt::{
     Call, EventId, GpuSignal, Handle, NtStatus, SignalFlags, SyncObjectFlags as F, SyncObjectInfo,
-    SyncObjectType as T, WaitFromCpuFlags,
+    SyncObjectType as T, WaitFromCpuFlags, calls,
 };
 use dxgkrnl::{FenceStore, Input, ProcessId, VmId};
-
-const IP: NtStatus = NtStatus::INVALID_PARAMETER;
-const OK: NtStatus = NtStatus::SUCCESS;
 
 fn signal_many(world: &mut World, device: Handle, targets: &[(Handle, u64)], flags: SignalFlags) -> NtStatus {
     let (objects, values) = targets.iter().copied().unzip();
@@ -70,8 +67,7 @@ fn a_cpu_wait_for_zero_is_noted_once_and_a_wait_for_a_semaphore_is_not() {
         assert!(noted.iter().all(|note| note.starts_with("FENCE_ZERO_WAIT 1424")), "{noted:?}");
     }
     // A semaphore has no values to wait for.
-    let (objects, fence_value) = (vec![semaphore].into(), 0);
-    assert_eq!(world.status(Call::WaitFromGpuLegacy { context, objects, fence_value }), OK);
+    assert_eq!(world.status(calls::acquire(context, &[semaphore])), OK);
     assert_eq!(world.notes(), [""; 0]);
 }
 

@@ -2,15 +2,13 @@
 
 use covers::covers;
 
-use crate::common::World;
+use crate::common::{IP, OK, World};
 use d3dkmt::{
-    Handle, NtStatus, SignalFlags, WaitOutcome,
+    Handle, SignalFlags, WaitOutcome,
     isa::Packet::{Busy, FenceWrite},
 };
 use dxgkrnl::{Config, VidSchCaps};
 
-const IP: NtStatus = NtStatus::INVALID_PARAMETER;
-const OK: NtStatus = NtStatus::SUCCESS;
 const REWIND: SignalFlags = SignalFlags::ALLOW_FENCE_REWIND;
 const NEAR: u64 = 0x7FFF_FFFF;
 const FAR: u64 = 0x8000_0000;

@@ -1,5 +1,7 @@
 //! Choosers: they decide between alternatives of a run. The first, one by seed, or every one in turn.
 
+pub use d3dkmt::random::Random;
+
 /// Chooses among alternatives.
 pub trait Choose {
     /// Returns a number below `alternatives`, which is at least 1.
@@ -16,40 +18,10 @@ impl Choose for First {
     }
 }
 
-/// A chooser by seed: SplitMix64, which gives the same numbers for the same seed on every machine.
-#[derive(Clone, Debug)]
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    pub fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// Returns a number below `end`, which is not 0.
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.number() % end
-    }
-
-    pub fn one_in(&mut self, chances: u64) -> bool {
-        self.below(chances) == 0
-    }
-
-    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
-        if from.is_empty() { None } else { Some(&from[self.below(from.len() as u64) as usize]) }
-    }
-}
-
+/// A chooser by seed.
 impl Choose for Random {
     fn choose(&mut self, alternatives: usize) -> usize {
-        if alternatives == 1 { 0 } else { self.below(alternatives as u64) as usize }
+        if alternatives == 1 { 0 } else { self.index(alternatives) }
     }
 }
 

@@ -25,6 +25,52 @@ pub fn utc_100ns(since_start: Nanos) -> i64 {
     START_100NS + (since_start / 100) as i64
 }
 
+/// The methods of a [`World`](crate::world::World) that its field `host` answers: memory, snapshots, notes, the log.
+macro_rules! answered_by_host {
+    () => {
+        fn find_other(
+            &mut self,
+            process: Process,
+            allocation: Handle,
+            range: (u64, Option<u64>),
+            word: u32,
+        ) -> Done<Result<Option<(u64, u32)>, d3dkmt::NtStatus>> {
+            let process = self.host.id(process);
+            Ok(self.host.memory().find_other(process, allocation, range, word))
+        }
+
+        fn process_number(&self, process: Process) -> u32 {
+            self.host.id(process).0
+        }
+
+        fn snapshot(&mut self) -> dxgkrnl::Snapshot {
+            self.host.kernel.snapshot()
+        }
+
+        fn why(&mut self, process: Process) -> dxgkrnl::why::Why {
+            let process = Some(self.process_number(process));
+            self.host.kernel.why(&dxgkrnl::why::Question { process, ..Default::default() })
+        }
+
+        fn take_notes(&mut self) -> Vec<String> {
+            std::mem::take(&mut self.host.notes)
+        }
+
+        fn take_violations(&mut self) -> Vec<String> {
+            self.host.take_violations()
+        }
+
+        fn keep_log(&mut self) {
+            self.host.log = Some(String::new());
+        }
+
+        fn log(&mut self) -> Option<&mut String> {
+            self.host.log.as_mut()
+        }
+    };
+}
+pub(crate) use answered_by_host;
+
 /// A kernel that is checked after each step.
 pub struct Host<'a> {
     program: &'a Program,

@@ -8,10 +8,9 @@ use d3dkmt::{
     WaitOutcome, WakeTarget,
 };
 use drivers::Registry;
-use dxgkrnl::why::{Question, Why};
-use dxgkrnl::{Effects, HostEvent, Input, Nanos, PlantedBug, Snapshot};
+use dxgkrnl::{Effects, HostEvent, Input, Nanos, PlantedBug};
 
-use crate::host::{Host, SLOTS};
+use crate::host::{Host, SLOTS, answered_by_host};
 use crate::program::{Backend, Fault, Process, Program, Thread, Vm};
 use crate::world::{Answer, Done, Request, World, fence_of, unsupported};
 
@@ -586,17 +585,6 @@ impl World for ModelWorld<'_> {
         Ok(self.guests[process.index()].memory.get(slot as usize).copied())
     }
 
-    fn find_other(
-        &mut self,
-        process: Process,
-        allocation: Handle,
-        range: (u64, Option<u64>),
-        word: u32,
-    ) -> Done<Result<Option<(u64, u32)>, NtStatus>> {
-        let process = self.host.id(process);
-        Ok(self.host.memory().find_other(process, allocation, range, word))
-    }
-
     fn take_event(&mut self, process: Process, event: u32) -> Done<u64> {
         let events = &mut self.guests[process.index()].events;
         let known = events.iter_mut().find(|(known, _)| *known == event);
@@ -611,32 +599,5 @@ impl World for ModelWorld<'_> {
         self.guests[process.index()].wakes
     }
 
-    fn process_number(&self, process: Process) -> u32 {
-        self.host.id(process).0
-    }
-
-    fn snapshot(&mut self) -> Snapshot {
-        self.host.kernel.snapshot()
-    }
-
-    fn why(&mut self, process: Process) -> Why {
-        let process = Some(self.process_number(process));
-        self.host.kernel.why(&Question { process, ..Question::default() })
-    }
-
-    fn take_notes(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.host.notes)
-    }
-
-    fn take_violations(&mut self) -> Vec<String> {
-        self.host.take_violations()
-    }
-
-    fn keep_log(&mut self) {
-        self.host.log = Some(String::new());
-    }
-
-    fn log(&mut self) -> Option<&mut String> {
-        self.host.log.as_mut()
-    }
+    answered_by_host!();
 }

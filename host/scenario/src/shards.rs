@@ -1,4 +1,4 @@
-//! Shards: parts of a range of seeds or files, and whether parts cover the whole.
+//! Shards: parts of a range of seeds or files, and whether their reports are of the whole.
 
 use std::fmt;
 use std::ops::Range;
@@ -33,28 +33,49 @@ impl fmt::Display for Gaps {
     }
 }
 
-/// Reason why parts are not exactly the whole.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Uncovered {
-    Gaps(Gaps),
-    /// A number that two parts have.
-    Overlap(u64),
+/// Reason why the reports of shards cannot be merged. `&str` is what the shards have: a seed, a file.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Mismatch {
+    #[error("no report to merge")]
+    Nothing,
+    #[error("reports of different code: {0} and {1}")]
+    Commits(String, String),
+    #[error(
+        "its text differs between reports: digests {0:#x} and {1:#x}. Run all shards again with the same file"
+    )]
+    Texts(u64, u64),
+    #[error("reports that stop after different numbers of failures: {0} and {1}")]
+    StopAfter(usize, usize),
+    #[error("reports of different plans: seeds {}..{} and {}..{}", .0.start, .0.end, .1.start, .1.end)]
+    Plans(Range<u64>, Range<u64>),
+    #[error("reports of different scenarios: {0} files with digest {1:#x}, and {2} with {3:#x}")]
+    Suites(u64, u64, u64, u64),
+    #[error("reports of different backends: {0} and {1}")]
+    Backends(String, String),
+    #[error("{0}s {1} are missing: add the report of their shard")]
+    Gaps(&'static str, Gaps),
+    #[error("{0} {1} is in two reports")]
+    Overlap(&'static str, u64),
 }
 
 /// Checks that parts, sorted by their start and end, have each number of the whole once.
-pub fn check_cover(whole: &Range<u64>, parts: impl IntoIterator<Item = Range<u64>>) -> Result<(), Uncovered> {
+pub fn check_cover(
+    what: &'static str,
+    whole: &Range<u64>,
+    parts: impl IntoIterator<Item = Range<u64>>,
+) -> Result<(), Mismatch> {
     let (mut next, mut gaps) = (whole.start, Vec::new());
     // The end is a part without numbers.
     for part in parts.into_iter().chain(std::iter::once(whole.end..whole.end)) {
         if part.start < next {
-            return Err(Uncovered::Overlap(part.start));
+            return Err(Mismatch::Overlap(what, part.start));
         }
         if next < part.start {
             gaps.push(next..part.start);
         }
         next = part.end;
     }
-    if gaps.is_empty() { Ok(()) } else { Err(Uncovered::Gaps(Gaps(gaps))) }
+    if gaps.is_empty() { Ok(()) } else { Err(Mismatch::Gaps(what, Gaps(gaps))) }
 }
 
 #[cfg(test)]
@@ -65,8 +86,8 @@ mod tests {
         pairs.iter().map(|(start, end)| *start..*end).collect()
     }
 
-    fn gaps(pairs: &[(u64, u64)]) -> Result<(), Uncovered> {
-        Err(Uncovered::Gaps(Gaps(ranges(pairs))))
+    fn gaps(pairs: &[(u64, u64)]) -> Result<(), Mismatch> {
+        Err(Mismatch::Gaps("seed", Gaps(ranges(pairs))))
     }
 
     #[test]
@@ -75,10 +96,10 @@ mod tests {
             (&[(0, 4), (4, 4), (4, 10)][..], Ok(())),
             (&[(0, 4), (4, 9)], gaps(&[(9, 10)])),
             (&[(2, 4), (5, 9)], gaps(&[(0, 2), (4, 5), (9, 10)])),
-            (&[(0, 5), (4, 10)], Err(Uncovered::Overlap(4))),
+            (&[(0, 5), (4, 10)], Err(Mismatch::Overlap("seed", 4))),
             (&[], gaps(&[(0, 10)])),
         ] {
-            assert_eq!(check_cover(&(0..10), ranges(parts)), expected, "{parts:?}");
+            assert_eq!(check_cover("seed", &(0..10), ranges(parts)), expected, "{parts:?}");
         }
         assert_eq!(Gaps(vec![0..2, 4..5]).to_string(), "0 to 1, 4");
         let many = (0..10).map(|at| at * 2..at * 2 + 1).collect();

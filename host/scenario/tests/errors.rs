@@ -27,17 +27,23 @@ use scenario::script::{parse, parse_bytes};
 pub enum Case {
     /// The lines after [`BEFORE`].
     After(&'static str),
+    /// The lines after [`LITMUS`].
+    InLitmus(&'static str),
     Complete(&'static str),
 }
 
 /// Four lines: a process, its device, a fence.
 const BEFORE: &str = "scenario \"x\"\nprocess p\np  D = device -> ok\np  F = fence D -> ok\n";
 
+/// Five lines: two processes, and a fence of the first.
+const LITMUS: &str = "litmus \"x\"\nprocess p\nprocess q\np  D = device -> ok\np  F = fence D -> ok\n";
+
 #[track_caller]
 fn check(cases: &[(Case, &str)]) {
     for (case, expected) in cases {
         let text = match case {
             Case::After(lines) => format!("{BEFORE}{lines}"),
+            Case::InLitmus(lines) => format!("{LITMUS}{lines}"),
             Case::Complete(text) => (*text).into(),
         };
         let found = without_counts(&refused(text.as_bytes()));

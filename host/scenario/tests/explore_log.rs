@@ -4,8 +4,9 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use d3dkmt::random::digest;
 use dxgkrnl::PlantedBug;
-use scenario::explore::{ModelBackend, digest, log, random};
+use scenario::explore::{ModelBackend, log, random};
 
 const SEEDS: u64 = 200;
 const BLOCK: u64 = 20;

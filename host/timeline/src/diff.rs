@@ -7,8 +7,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
+use std::hash::Hasher as _;
 
 use d3dkmt::names::{Numbers, Visit};
+use d3dkmt::random::Fnv;
 use d3dkmt::{Call, CreateAllocation, EventId, Reply, ShareToken};
 use dxgkrnl::{Answer, Input, Nanos, ProcessId, VmId};
 use serde_json::{Value, json};
@@ -354,18 +356,9 @@ fn is_registered(answer: &Answer) -> bool {
 
 /// FNV-1a of formatted text, without allocating it.
 fn hash(text: fmt::Arguments<'_>) -> u64 {
-    struct Fnv(u64);
-    impl fmt::Write for Fnv {
-        fn write_str(&mut self, text: &str) -> fmt::Result {
-            for byte in text.bytes() {
-                self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
-            }
-            Ok(())
-        }
-    }
-    let mut hasher = Fnv(0xCBF2_9CE4_8422_2325);
+    let mut hasher = Fnv::default();
     let _ = hasher.write_fmt(text);
-    hasher.0
+    hasher.finish()
 }
 
 /// Fills in the texts of the steps that differ.

@@ -16,7 +16,7 @@ pub struct RuntimeBuffer {
     pub data: Vec<u8>,
 }
 
-/// `D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION`: MAP 0, UNMAP 1, COPY 2, MAP_PROTECT 3. Sizes and offsets in bytes.
+/// `D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION`, one of [`operation`](crate::gpu_va::operation). Sizes and offsets in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct GpuVaOperation {
     pub operation: u32,

@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use d3dkmt::{Call, CreateContextFlags, CreatedSyncObject, Handle, NtStatus, Reply, SyncObjectFlags};
+use d3dkmt::{
+    Call, CreateContextFlags, CreatedSyncObject, EventId, Handle, HwQueueFlags, NtStatus, Reply,
+    SyncObjectFlags,
+};
 use e2e::wire::{Attached, Client};
 use proto::channel::{ToHost, to_host};
 use proto::convert::{FromHost, call_to_frame};
@@ -147,7 +150,7 @@ impl Attacker {
     }
 
     pub fn fence(&mut self) -> Attacked<CreatedSyncObject> {
-        Ok(self.fences(1, &calls::monitored_fence(self.device))?.remove(0))
+        Ok(self.fences(1, &calls::create_fence(self.device, 0, SyncObjectFlags::empty()))?.remove(0))
     }
 
     /// Creates this many objects, one with each call.
@@ -185,7 +188,7 @@ impl Attacker {
     }
 
     pub fn contexts(&mut self, count: usize, flags: CreateContextFlags) -> Attacked<Vec<Handle>> {
-        let create = calls::context(self.device, 0, flags);
+        let create = calls::create_context(self.device, 0, flags);
         let replies = self.all(std::iter::repeat_n(create, count))?;
         let context = |reply| match reply {
             Reply::Context(context) => Ok(context),
@@ -197,7 +200,7 @@ impl Attacker {
     /// Creates a hardware queue; returns it with its progress fence.
     pub fn hw_queue(&mut self, context: Handle) -> Attacked<(Handle, CreatedSyncObject)> {
         loop {
-            match self.call(&calls::hw_queue(context))? {
+            match self.call(&calls::create_hw_queue(context, HwQueueFlags::empty()))? {
                 Reply::HwQueue { queue, progress_fence } => return Ok((queue, progress_fence)),
                 Reply::FenceMemoryExhausted => self.client.grow(1),
                 other => return Err(unexpected_reply("hardware queue", &other)),
@@ -206,7 +209,7 @@ impl Attacker {
     }
 
     pub fn paging_queue(&mut self) -> Attacked<(Handle, CreatedSyncObject)> {
-        let create = calls::paging_queue(self.device);
+        let create = calls::create_paging_queue(self.device);
         loop {
             match self.call(&create)? {
                 Reply::PagingQueue { queue, fence } => return Ok((queue, fence)),
@@ -227,7 +230,7 @@ impl Attacker {
     /// Creates a fence that can be shared by NT handles.
     pub fn shared_fence(&mut self) -> Attacked<Handle> {
         let flags = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
-        let mut create = calls::monitored_fence(self.device);
+        let mut create = calls::create_fence(self.device, 0, SyncObjectFlags::empty());
         if let Call::CreateSynchronizationObject { info, .. } = &mut create {
             info.flags = flags;
         }
@@ -246,7 +249,7 @@ impl Attacker {
     /// Begins this many waits for a value that the fence never reaches.
     pub fn waits(&mut self, fence: Handle, count: usize) -> Attacked {
         let device = self.device;
-        self.many((1..=count as u64).map(|event| e2e::wire::wait_call(device, fence, u64::MAX - 1, event)))
+        self.many((1..=count as u64).map(|event| calls::wait(device, fence, u64::MAX - 1, EventId(event))))
     }
 }
 

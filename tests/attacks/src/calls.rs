@@ -1,19 +1,19 @@
 //! Calls with the fields that attacks need, and packets of command buffers.
 
+use d3dkmt::calls::{self, map};
+pub use d3dkmt::calls::{
+    acquire, create_context, create_fence, create_hw_queue, create_native_fence, create_object,
+    create_paging_queue, escape, gpu_wait, open, release, share, signal, wait,
+};
+use d3dkmt::gpu_va::protection::{NO_ACCESS, WRITE, ZERO};
 use d3dkmt::isa::{self, Packet, ResourceDesc};
 use d3dkmt::list_escape::create_resource;
 use d3dkmt::{
-    AllocationInfo, Call, CreateAllocation, CreateAllocationFlags, CreateContextFlags, EscapeFlags, EventId,
-    GpuSignal, Handle, HwQueueFlags, NtStatus, SignalFlags, StandardAllocation, SyncObjectFlags,
-    SyncObjectInfo, SyncObjectType, WaitOutcome, escape,
+    AllocationInfo, Call, CreateAllocation, CreateAllocationFlags, EventId, GpuSignal, Handle, NtStatus,
+    SignalFlags, StandardAllocation, SyncObjectInfo, SyncObjectType, WaitOutcome,
 };
 use e2e::wire::Client;
 use proto::convert::FromHost;
-
-/// `D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE`.
-const WRITE: u64 = 0x1;
-const ZERO: u64 = 0x4;
-const NO_ACCESS: u64 = 0x8;
 
 /// Address that an attacker claims for its memory. It is never read.
 pub const MEMORY: u64 = 0x7E00_0000_0000;
@@ -26,99 +26,22 @@ pub fn fence_write(gpu_address: u64, value: u64) -> Packet {
     Packet::FenceWrite { gpu_address, value }
 }
 
-pub fn context(device: Handle, node_ordinal: u32, flags: CreateContextFlags) -> Call {
-    Call::CreateContextVirtual {
-        device,
-        node_ordinal,
-        engine_affinity: 0,
-        flags,
-        client_hint: 0,
-        private_data: Vec::new(),
-    }
-}
-
-pub fn hw_queue(context: Handle) -> Call {
-    Call::CreateHwQueue { context, flags: HwQueueFlags::empty(), private_data: Vec::new() }
-}
-
-pub fn paging_queue(device: Handle) -> Call {
-    Call::CreatePagingQueue { device, priority: 0, physical_adapter: 0 }
-}
-
-pub fn object(device: Handle, info: SyncObjectInfo) -> Call {
-    Call::CreateSynchronizationObject { device, info, legacy: false }
-}
-
-pub fn monitored_fence(device: Handle) -> Call {
-    let object_type = SyncObjectType::MONITORED_FENCE;
-    object(device, SyncObjectInfo { object_type, ..SyncObjectInfo::default() })
-}
-
 pub fn semaphore(device: Handle, max_count: u32) -> Call {
     let object_type = SyncObjectType::SEMAPHORE;
-    object(device, SyncObjectInfo { object_type, max_count, ..SyncObjectInfo::default() })
-}
-
-pub fn native_fence(device: Handle) -> Call {
-    Call::CreateNativeFence {
-        device,
-        initial_value: 0,
-        native_type: 0,
-        flags: SyncObjectFlags::empty(),
-        engine_affinity: 0,
-    }
+    create_object(device, SyncObjectInfo { object_type, max_count, ..SyncObjectInfo::default() })
 }
 
 pub fn submit(context: Handle, packets: &[Packet]) -> Call {
-    Call::SubmitCommand {
-        contexts: vec![context].into(),
-        commands: 0,
-        length: 0,
-        flags: 0,
-        private_data: isa::encode(packets),
-    }
+    calls::submit(context, isa::encode(packets))
 }
 
 pub fn submit_hw(queue: Handle, progress_fence_id: u64, packets: &[Packet]) -> Call {
-    let private_data = isa::encode(packets);
-    Call::SubmitCommandToHwQueue { queue, progress_fence_id, commands: 0, length: 0, private_data }
-}
-
-pub fn signal(device: Handle, object: Handle, value: u64) -> Call {
-    let (objects, values) = (vec![object].into(), vec![value].into());
-    Call::SignalFromCpu { device, objects, values, flags: SignalFlags::empty() }
-}
-
-pub fn gpu_wait(context: Handle, object: Handle, value: u64) -> Call {
-    Call::WaitFromGpu { context, objects: vec![object].into(), values: vec![value].into() }
+    calls::submit_to_hw_queue(queue, progress_fence_id, isa::encode(packets))
 }
 
 pub fn gpu_signal(context: Handle, object: Handle, value: u64, flags: SignalFlags) -> Call {
     let signal = GpuSignal::Monitored { objects: vec![object].into(), values: vec![value].into() };
     Call::SignalFromGpu { contexts: vec![context].into(), signal, flags }
-}
-
-pub fn acquire(context: Handle, objects: &[Handle]) -> Call {
-    Call::WaitFromGpuLegacy { context, objects: objects.into(), fence_value: 0 }
-}
-
-pub fn release(context: Handle, objects: &[Handle]) -> Call {
-    let signal = GpuSignal::Legacy { objects: objects.into(), fence_value: 0 };
-    Call::SignalFromGpu { contexts: vec![context].into(), signal, flags: SignalFlags::empty() }
-}
-
-fn map(paging_queue: Handle, base: u64, allocation: Handle, size_pages: u64, protection: u64) -> Call {
-    let (minimum, maximum, offset_pages) = (0, 0, 0);
-    Call::MapGpuVirtualAddress {
-        paging_queue,
-        base,
-        minimum,
-        maximum,
-        allocation,
-        offset_pages,
-        size_pages,
-        protection,
-    }
 }
 
 /// Maps Zero pages at `base`; anywhere if it is 0.
@@ -147,12 +70,6 @@ pub fn allocate(device: Handle, system_memory: u64, bytes: u64) -> Call {
         ..CreateAllocation::default()
     };
     Call::CreateAllocation { create: Box::new(create) }
-}
-
-/// A driver-private escape.
-pub fn escape(adapter: Handle, device: Handle, data: Vec<u8>) -> Call {
-    let (kind, context, flags) = (escape::kind::DRIVER_PRIVATE, Handle::NULL, EscapeFlags::empty());
-    Call::Escape { adapter, device, context, kind, flags, data }
 }
 
 pub fn resource(adapter: Handle, device: Handle, desc: &ResourceDesc) -> Call {

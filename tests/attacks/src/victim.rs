@@ -14,7 +14,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use d3dkmt::{Call, CreateContextFlags, EventId, NtStatus, Reply, WaitOutcome};
+use d3dkmt::{Call, CreateContextFlags, EventId, NtStatus, Reply, SyncObjectFlags, WaitOutcome};
 use e2e::wire::Client;
 use proto::convert::FromHost;
 use serde::{Deserialize, Serialize};
@@ -126,7 +126,7 @@ fn make_calls(broker: &Path, meter: &Meter) {
     let mut client = Client::new(broker);
     let device = client.open_device();
     let fence = client.create_fence(device, 0);
-    let native = calls::native_fence(device);
+    let native = calls::create_native_fence(device, SyncObjectFlags::empty());
     let (status, reply) = client.call(&native);
     let Reply::SyncObject(native) = reply else { panic!("no native fence: {status:?} {reply:?}") };
     for value in 1.. {
@@ -153,10 +153,10 @@ fn make_calls(broker: &Path, meter: &Meter) {
 fn work(broker: &Path, meter: &Meter) {
     let mut client = Client::new(broker);
     let device = client.open_device();
-    let (status, reply) = client.call(&calls::context(device, 0, CreateContextFlags::empty()));
+    let (status, reply) = client.call(&calls::create_context(device, 0, CreateContextFlags::empty()));
     let Reply::Context(context) = reply else { panic!("no context: {status:?} {reply:?}") };
     let fence = client.create_fence(device, 0);
-    let (status, reply) = client.call(&calls::paging_queue(device));
+    let (status, reply) = client.call(&calls::create_paging_queue(device));
     let Reply::PagingQueue { queue, fence: paging } = reply else { panic!("none: {status:?} {reply:?}") };
     let mut base = 0;
     for value in 1.. {

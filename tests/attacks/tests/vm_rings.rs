@@ -13,7 +13,6 @@ use covers::covers;
 use d3dkmt::{Call, EventId, NtStatus, Reply};
 use e2e::embedded::Embedded;
 use e2e::ring_client::{RingClient, RingStream, echo, hello_with_rings};
-use e2e::wire::wait_call;
 use fence_page::SLOT_BYTES;
 use frame_ring::{
     AREA_BYTES, Area as _, HEAD_BYTES, KICK, MappedArea, OwnArea as _, OwnMappedArea, RING_BYTES, Word,
@@ -307,7 +306,7 @@ fn a_guest_that_qemu_has_stopped_is_not_written_and_goes_on_with_all_that_it_mis
     let device = client.open_device();
     let (context, fence) = (client.create_context(device), client.create_fence(device));
     let work = |client: &mut RingClient<GuestStream<'_>>, value: u64| {
-        client.call(&wait_call(device, fence.object, value, value));
+        client.call(&calls::wait(device, fence.object, value, EventId(value)));
         let packets = [calls::busy(WORK.as_nanos() as u64), calls::fence_write(fence.gpu_address, value)];
         client.call(&calls::submit(context, &packets));
     };

@@ -13,7 +13,6 @@ pub mod packages;
 pub mod pages;
 pub mod polling;
 pub mod programs;
-pub mod random;
 pub mod ring_client;
 pub mod served;
 pub mod translations;

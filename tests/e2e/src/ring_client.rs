@@ -1,6 +1,6 @@
 //! A client process that writes the rings of its session itself, whatever its stream is.
 
-use d3dkmt::{Call, CreatedSyncObject, EscapeFlags, Handle, NtStatus, Reply};
+use d3dkmt::{Call, CreateContextFlags, CreatedSyncObject, Handle, NtStatus, Reply, SyncObjectFlags, calls};
 use frame_ring::{KICK, MappedArea, OwnMappedArea, Receiver, Sender};
 use proto::PROTOCOL_VERSION;
 use proto::channel::{ToGuest, ToHost, to_host};
@@ -8,7 +8,7 @@ use proto::convert::{FromHost, call_to_frame, from_host};
 use proto::frame::{FrameBuffer, append, decode};
 use proto::session_frames::SessionFrames;
 
-use crate::wire::{context_call, fence_call, hello_frame};
+use crate::wire::hello_frame;
 
 /// The stream of a session with rings.
 pub trait RingStream {
@@ -141,12 +141,19 @@ impl<S: RingStream> RingClient<S> {
     }
 
     pub fn create_context(&mut self, device: Handle) -> Handle {
-        let Reply::Context(context) = self.call(&context_call(device)) else { panic!() };
+        let Reply::Context(context) =
+            self.call(&calls::create_context(device, 0, CreateContextFlags::empty()))
+        else {
+            panic!()
+        };
         context
     }
 
     pub fn create_fence(&mut self, device: Handle) -> CreatedSyncObject {
-        let Reply::SyncObject(fence) = self.call(&fence_call(device, 0)) else { panic!() };
+        let Reply::SyncObject(fence) = self.call(&calls::create_fence(device, 0, SyncObjectFlags::empty()))
+        else {
+            panic!()
+        };
         fence
     }
 
@@ -163,8 +170,7 @@ impl<S: RingStream> RingClient<S> {
 
 /// An escape whose answer is as long.
 pub fn echo(adapter: Handle, bytes: usize) -> Call {
-    let (device, context) = (Handle::NULL, Handle::NULL);
     let mut data = vec![7; bytes];
     data[..4].fill(0);
-    Call::Escape { adapter, device, context, kind: 0, flags: EscapeFlags::empty(), data }
+    calls::escape(adapter, Handle::NULL, data)
 }

@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use d3dkmt::random::digest;
+
 use crate::pages::{Page, normal};
 
 /// Folders of translations below `docs`.
@@ -89,10 +91,7 @@ fn sections(page: &Page, until: Option<&str>) -> Vec<Section> {
 
 /// FNV-1a, shortened: it tells changed prose from unchanged, nothing more.
 fn hash(text: &str) -> String {
-    let full = text.bytes().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
-    });
-    format!("{:06x}", full >> 40)
+    format!("{:06x}", digest(text.as_bytes()) >> 40)
 }
 
 /// Counts each item, the second list negatively.

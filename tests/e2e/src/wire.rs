@@ -11,8 +11,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use d3dkmt::{
-    Call, CreatedSyncObject, EventId, Handle, NtStatus, Reply, ShareToken, SignalFlags, SyncObjectFlags,
-    SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, WaitOutcome, access,
+    Call, CreateContextFlags, CreatedSyncObject, EventId, Handle, NtStatus, Reply, ShareToken, SignalFlags,
+    SyncObjectFlags, WaitOutcome, calls,
 };
 use proto::attach::{BrokerReply, BrokerRequest, broker_request};
 use proto::channel::{Hello, ToGuest, ToHost, to_host};
@@ -301,14 +301,14 @@ impl Client {
     }
 
     pub fn create_context(&mut self, device: Handle) -> Handle {
-        let (_, reply) = self.call(&context_call(device));
+        let (_, reply) = self.call(&calls::create_context(device, 0, CreateContextFlags::empty()));
         let Reply::Context(context) = reply else { panic!("no context: {reply:?}") };
         context
     }
 
     /// Creates a monitored fence; adds fence memory as needed.
     pub fn create_fence(&mut self, device: Handle, initial_value: u64) -> CreatedSyncObject {
-        let create = fence_call(device, initial_value);
+        let create = calls::create_fence(device, initial_value, SyncObjectFlags::empty());
         loop {
             match self.call(&create) {
                 (NtStatus::SUCCESS, Reply::SyncObject(created)) => return created,
@@ -320,12 +320,8 @@ impl Client {
 
     /// Creates a monitored fence that NT handles may name.
     pub fn create_shared_fence(&mut self, device: Handle) -> Handle {
-        let info = SyncObjectInfo {
-            object_type: SyncObjectType::MONITORED_FENCE,
-            flags: SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING,
-            ..SyncObjectInfo::default()
-        };
-        match self.call(&Call::CreateSynchronizationObject { device, info, legacy: false }) {
+        let flags = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
+        match self.call(&calls::create_fence(device, 0, flags)) {
             (NtStatus::SUCCESS, Reply::SyncObject(created)) => created.object,
             other => panic!("no fence: {other:?}"),
         }
@@ -351,14 +347,7 @@ impl Client {
     }
 
     pub fn signal(&mut self, device: Handle, object: Handle, value: u64) -> NtStatus {
-        let flags = SignalFlags::empty();
-        self.call(&Call::SignalFromCpu {
-            device,
-            objects: vec![object].into(),
-            values: vec![value].into(),
-            flags,
-        })
-        .0
+        self.call(&calls::signal(device, object, value)).0
     }
 
     /// Submits a command buffer that runs for a millisecond and then stores the fence's value.
@@ -368,19 +357,11 @@ impl Client {
         let header = u64::from(d3dkmt::isa::MAGIC) | (8 + 16 + 24) << 32;
         let words = [header, BUSY, 1_000_000, FENCE_WRITE, fence.gpu_address, value];
         let private_data = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let contexts = vec![context];
-        self.call(&Call::SubmitCommand {
-            contexts: contexts.into(),
-            commands: 0,
-            length: 0,
-            flags: 0,
-            private_data,
-        })
-        .0
+        self.call(&calls::submit(context, private_data)).0
     }
 
     pub fn wait(&mut self, device: Handle, object: Handle, value: u64, event: u64) -> Option<WaitOutcome> {
-        match self.call(&wait_call(device, object, value, event)) {
+        match self.call(&calls::wait(device, object, value, EventId(event))) {
             (NtStatus::SUCCESS, Reply::Wait(outcome)) => Some(outcome),
             _ => None,
         }
@@ -396,47 +377,6 @@ impl Client {
             .expect("fence memory is readable");
         u64::from_ne_bytes(bytes)
     }
-}
-
-/// A context on the first node.
-pub fn context_call(device: Handle) -> Call {
-    Call::CreateContextVirtual {
-        device,
-        node_ordinal: 0,
-        engine_affinity: 0,
-        flags: d3dkmt::CreateContextFlags::empty(),
-        client_hint: 0,
-        private_data: Vec::new(),
-    }
-}
-
-/// A monitored fence.
-pub fn fence_call(device: Handle, initial_value: u64) -> Call {
-    let object_type = SyncObjectType::MONITORED_FENCE;
-    let info = SyncObjectInfo { object_type, initial_value, ..SyncObjectInfo::default() };
-    Call::CreateSynchronizationObject { device, info, legacy: false }
-}
-
-/// A CPU wait for one fence.
-pub fn wait_call(device: Handle, object: Handle, value: u64, event: u64) -> Call {
-    Call::WaitFromCpu {
-        device,
-        objects: vec![object].into(),
-        values: vec![value].into(),
-        flags: WaitFromCpuFlags::empty(),
-        event: EventId(event),
-    }
-}
-
-/// Call that shares an object by an NT handle with all rights.
-pub fn share_call(object: Handle, token: ShareToken, name: Option<&str>) -> Call {
-    let name = name.map(str::to_owned);
-    Call::ShareObjects { objects: vec![object], desired_access: access::SYNC_OBJECT_ALL_ACCESS, name, token }
-}
-
-/// Call that opens a sync object by its NT handle.
-pub fn open_call(device: Handle, token: ShareToken) -> Call {
-    Call::OpenSyncObject { device, token, flags: SyncObjectFlags::empty(), engine_affinity: 0, legacy: false }
 }
 
 /// A well-behaved client that fails as soon as something disturbs it.

@@ -4,9 +4,7 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 
 use d3dkmt::text::is_printable;
-use d3dkmt::{
-    Call, EventId, Reply, ShareToken, SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags,
-};
+use d3dkmt::{Call, EventId, Reply, ShareToken, SyncObjectFlags, calls};
 use drivers::{Drivers, Registry};
 use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, VmId};
 use e2e::embedded::Running;
@@ -47,23 +45,9 @@ fn record(path: &Path) {
         panic!()
     };
     let flags = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
-    let info =
-        SyncObjectInfo { object_type: SyncObjectType::MONITORED_FENCE, flags, ..SyncObjectInfo::default() };
-    let Some(Reply::SyncObject(fence)) =
-        call(Call::CreateSynchronizationObject { device, info, legacy: false })
-    else {
-        panic!()
-    };
-    let (objects, desired_access) = (vec![fence.object], d3dkmt::access::SYNC_OBJECT_ALL_ACCESS);
-    call(Call::ShareObjects {
-        objects,
-        desired_access,
-        name: Some(HOSTILE.into()),
-        token: ShareToken([7; 16]),
-    });
-    let (objects, values) = (vec![fence.object].into(), vec![9].into());
-    let (flags, event) = (WaitFromCpuFlags::empty(), EventId(1));
-    call(Call::WaitFromCpu { device, objects, values, flags, event });
+    let Some(Reply::SyncObject(fence)) = call(calls::create_fence(device, 0, flags)) else { panic!() };
+    call(calls::share(fence.object, ShareToken([7; 16]), Some(HOSTILE)));
+    call(calls::wait(device, fence.object, 9, EventId(1)));
     recorder.finish(kernel.snapshot().digest()).expect("it is written");
 }
 

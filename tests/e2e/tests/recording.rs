@@ -1,17 +1,17 @@
 //! Traces of killed daemons, on full disks, and of a flight recorder.
 
+use d3dkmt::random::Random;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use d3dkmt::{Call, Handle, SignalFlags};
+use d3dkmt::{Call, EventId, Handle, SignalFlags, calls};
 use dxgkrnl::ProcessId;
 use e2e::polling::until;
 use e2e::programs::{gpupv, gpupv_binary};
-use e2e::random::Random;
 use e2e::served::{Served, block_on};
-use e2e::wire::{Client, wait_call};
+use e2e::wire::Client;
 use gpupv::daemon::control;
 use proto::control::NotesRequest;
 use proto::convert::{FromHost, call_to_frame};
@@ -67,7 +67,7 @@ fn call_until_the_end(broker: PathBuf, progress: &Progress) -> Acknowledged {
         while asked - answered < PIPELINED {
             let call = if asked % 2 == 1 {
                 value += 1;
-                wait_call(device, fence.object, value, value)
+                calls::wait(device, fence.object, value, EventId(value))
             } else {
                 signal(value)
             };
@@ -142,7 +142,7 @@ fn every_answer_sent_before_a_kill_is_in_the_recording() {
             })
             .collect();
         // Kills before, around and after the end of the first block.
-        let wanted = 1 + random.below(30_000) as u64;
+        let wanted = 1 + random.below(30_000);
         until("the clients make calls", || {
             progress.ready.load(Ordering::Relaxed) == CALLERS
                 && progress.total.load(Ordering::Relaxed) >= wanted

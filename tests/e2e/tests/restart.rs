@@ -1,5 +1,6 @@
 //! A daemon with a journal is killed under load and restarted: its client processes resume, with only a delay.
 
+use d3dkmt::random::Random;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -7,14 +8,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use covers::covers;
 use d3dkmt::limits::PROCESSES_PER_VM_MAX;
-use d3dkmt::{Call, NtStatus};
+use d3dkmt::{Call, NtStatus, calls};
 use e2e::embedded::{Embedded, Running};
 use e2e::journal::{PROCESSES, kills, replays, ring, segments};
 use e2e::polling::eventually;
 use e2e::programs::{gpupv, stderr};
-use e2e::random::Random;
 use e2e::served::Served;
-use e2e::wire::{Attached, Client, hello_frame, open_call, share_call};
+use e2e::wire::{Attached, Client, hello_frame};
 use proto::attach::{BrokerRequest, broker_request};
 use proto::channel::to_host;
 use proto::{Message as _, PROTOCOL_VERSION};
@@ -491,7 +491,7 @@ fn a_forged_nt_handle_that_is_closed_ends_no_object() {
     let device = owner.client.open_device();
     let fence = owner.client.create_shared_fence(device);
     let (token, handle) = owner.client.make_nt_handle().expect("an NT handle");
-    assert_eq!(owner.client.call(&share_call(fence, token, None)).0, NtStatus::SUCCESS);
+    assert_eq!(owner.client.call(&calls::share(fence, token, None)).0, NtStatus::SUCCESS);
     owner.received += 4;
     served.kill();
     served.start_again(&arguments);
@@ -503,10 +503,10 @@ fn a_forged_nt_handle_that_is_closed_ends_no_object() {
     let mut clients = welcomed(vec![owner, other]);
     // The broker looks for closes before it makes the next handle.
     drop(clients[1].make_nt_handle().expect("another NT handle"));
-    assert_eq!(clients[0].call(&open_call(device, token)).0, NtStatus::SUCCESS);
+    assert_eq!(clients[0].call(&calls::open(device, token)).0, NtStatus::SUCCESS);
     drop(handle);
     drop(clients[1].make_nt_handle().expect("another NT handle"));
-    assert_eq!(clients[0].call(&open_call(device, token)).0, NtStatus::INVALID_HANDLE);
+    assert_eq!(clients[0].call(&calls::open(device, token)).0, NtStatus::INVALID_HANDLE);
     drop(clients);
     nothing_is_left(&served);
 }

@@ -4,12 +4,12 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Output, Stdio};
 
-use d3dkmt::WaitOutcome;
+use d3dkmt::{WaitOutcome, calls};
 use e2e::embedded::Running;
 use e2e::polling::until;
 use e2e::programs::{artifacts, c_program, gpupv, stderr, stdout};
 use e2e::served::Served;
-use e2e::wire::{Client, open_call, share_call};
+use e2e::wire::Client;
 use gpupv::artifacts::guest_command;
 use serde_json::Value;
 
@@ -93,11 +93,11 @@ fn a_dead_signaler_is_named_and_progress_is_no_failure() {
     waiter.grow(1);
     let fence = waiter.create_shared_fence(device);
     let (token, _descriptor) = waiter.make_nt_handle().expect("an NT handle");
-    assert!(waiter.call(&share_call(fence, token, None)).0.is_success());
+    assert!(waiter.call(&calls::share(fence, token, None)).0.is_success());
     let mut helper = Client::new(&served.broker());
     let helper_device = helper.open_device();
     helper.grow(1);
-    assert!(helper.call(&open_call(helper_device, token)).0.is_success());
+    assert!(helper.call(&calls::open(helper_device, token)).0.is_success());
     assert_eq!(waiter.wait(device, fence, 3, 9), Some(WaitOutcome::Registered));
     let output = why(&served, &["--json", "--wait", "9"]);
     assert_eq!(output.status.code(), Some(0), "the other process may still signal: {}", stdout(&output));

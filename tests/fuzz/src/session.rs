@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arbitrary::{Result, Unstructured};
 use d3dkmt::{
     Call, CreateContextFlags, EventId, Handle, HwQueueFlags, KeyedMutexFlags, NtStatus, Reply, ShareToken,
-    SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, isa,
+    SyncObjectFlags, calls, isa,
 };
 use daemon::in_process::InProcessClient;
 use daemon::kernel_host::KernelHost;
@@ -127,39 +127,23 @@ impl Client {
     }
 
     fn fence(&mut self, device: Handle, flags: SyncObjectFlags) -> Handle {
-        let object_type = SyncObjectType::MONITORED_FENCE;
-        let info = SyncObjectInfo { object_type, flags, ..SyncObjectInfo::default() };
-        self.handle(&Call::CreateSynchronizationObject { device, info, legacy: false })
+        self.handle(&calls::create_fence(device, 0, flags))
     }
 
     fn context(&mut self, device: Handle, flags: CreateContextFlags) -> Handle {
-        let (node_ordinal, engine_affinity, client_hint) = (0, 0, 0);
-        let private_data = Vec::new();
-        self.handle(&Call::CreateContextVirtual {
-            device,
-            node_ordinal,
-            engine_affinity,
-            flags,
-            client_hint,
-            private_data,
-        })
+        self.handle(&calls::create_context(device, 0, flags))
     }
 
     fn wait(&mut self, device: Handle, fence: Handle, event: u64) {
-        let (objects, values) = (vec![fence].into(), vec![1].into());
-        let (flags, event) = (WaitFromCpuFlags::empty(), EventId(event));
-        self.call(&Call::WaitFromCpu { device, objects, values, flags, event });
+        self.call(&calls::wait(device, fence, 1, EventId(event)));
     }
 
     fn signal(&mut self, device: Handle, fence: Handle, value: u64) -> NtStatus {
-        let (objects, values) = (vec![fence].into(), vec![value].into());
-        self.call(&Call::SignalFromCpu { device, objects, values, flags: SignalFlags::empty() }).0
+        self.call(&calls::signal(device, fence, value)).0
     }
 
     fn submit(&mut self, context: Handle, packets: &[isa::Packet]) {
-        let contexts = vec![context].into();
-        let private_data = isa::encode(packets);
-        self.call(&Call::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data });
+        self.call(&calls::submit(context, isa::encode(packets)));
     }
 }
 
@@ -209,12 +193,11 @@ impl World {
         let device = client.device();
         let (fence, context) =
             (client.fence(device, NT), client.context(device, CreateContextFlags::empty()));
-        let (objects, values) = (vec![fence].into(), vec![1].into());
         match state {
             5 => (1..=40).for_each(|event| client.wait(device, fence, event)),
-            6 => _ = client.call(&Call::WaitFromGpu { context, objects, values }),
+            6 => _ = client.call(&calls::gpu_wait(context, fence, 1)),
             7 => {
-                client.call(&Call::WaitFromGpu { context, objects, values });
+                client.call(&calls::gpu_wait(context, fence, 1));
                 (0..20).for_each(|_| client.submit(context, &[isa::Packet::Busy { duration_ns: 10 }]));
             }
             8 => client.submit(context, &[isa::Packet::Busy { duration_ns: 1_000_000 }]),
@@ -227,13 +210,11 @@ impl World {
                 let context = client.context(device, CreateContextFlags::HW_QUEUE_SUPPORTED);
                 let user_mode = HwQueueFlags::USER_MODE_SUBMISSION | HwQueueFlags::NATIVE_PROGRESS_FENCE;
                 let flags = if state == 11 { HwQueueFlags::empty() } else { user_mode };
-                let queue = client.handle(&Call::CreateHwQueue { context, flags, private_data: vec![] });
+                let queue = client.handle(&calls::create_hw_queue(context, flags));
                 client.call(&Call::CreateDoorbell { queue, rings: vec![] });
             }
             13 => {
-                let (desired_access, token) = (0x1F_0003, ShareToken([1; 16]));
-                let name = Some("name".into());
-                client.call(&Call::ShareObjects { objects: vec![fence], desired_access, name, token });
+                client.call(&calls::share(fence, ShareToken([1; 16]), Some("name")));
             }
             14 => {
                 let call = Call::CreateKeyedMutex {
@@ -245,8 +226,7 @@ impl World {
                 client.call(&Call::AcquireKeyedMutex { mutex, key: 0, timeout: None, event: EventId(9) });
             }
             15 => {
-                let queue =
-                    client.handle(&Call::CreatePagingQueue { device, priority: 0, physical_adapter: 0 });
+                let queue = client.handle(&calls::create_paging_queue(device));
                 let (base, minimum, maximum, size) = (0, 0, 0, 0x1_0000);
                 client.call(&Call::ReserveGpuVirtualAddress { owner: queue, base, minimum, maximum, size });
             }

@@ -10,12 +10,7 @@ use crate::port::{CallerEvent, NotAnEvent, RegisteredEvent};
 pub struct SimulatedEvent(Rc<Cell<u64>>);
 
 impl SimulatedEvent {
-    /// How often it was set since the last [`take`](SimulatedEvent::take).
-    pub fn set_count(&self) -> u64 {
-        self.0.get()
-    }
-
-    /// The count, back to 0, as reading an eventfd does.
+    /// How often it was set since the last call, as reading an eventfd does.
     pub fn take(&self) -> u64 {
         self.0.take()
     }

@@ -103,15 +103,3 @@ pub fn device_state(device: Handle, state_type: u32) -> Done {
     // SAFETY: zeroed before the call, and every other state begins with a number.
     Done::reply(status, || Reply::DeviceState(unsafe { state.Anonymous.ExecutionState } as u32))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::narrow;
-
-    #[test]
-    fn a_description_is_narrowed_to_the_form_of_a_call() {
-        let wide: Vec<u8> = "gp\u{1F600}\0\0".chars().flat_map(|c| (c as u32).to_ne_bytes()).collect();
-        let expected: Vec<u8> = "gp\u{1F600}\0".encode_utf16().flat_map(u16::to_le_bytes).collect();
-        assert_eq!(narrow(&wide, 10), expected);
-    }
-}

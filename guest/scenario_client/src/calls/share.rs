@@ -132,15 +132,15 @@ pub fn open_name(
     sync_object: bool,
 ) -> Done {
     let Some(mut named) = Named::new(name) else { return Done::no_c_form() };
-    let pObjAttrib = &raw mut named.attributes;
+    let attributes = &raw mut named.attributes;
     let mut open = sdk::D3DKMT_OPENNTHANDLEFROMNAME {
         dwDesiredAccess: desired_access,
-        pObjAttrib,
+        pObjAttrib: attributes,
         ..Default::default()
     };
     let mut open_sync_object = sdk::D3DKMT_OPENSYNCOBJECTNTHANDLEFROMNAME {
         dwDesiredAccess: desired_access,
-        pObjAttrib,
+        pObjAttrib: attributes,
         ..Default::default()
     };
     // SAFETY: see the module above.

@@ -2,19 +2,14 @@
 
 use std::hint::black_box;
 
-use d3dkmt::{Call, Handle, NtStatus, Reply, SignalFlags};
+use d3dkmt::{Call, Handle, NtStatus, Reply, calls};
 use divan::Bencher;
 use proto::channel::{ToGuest, ToHost};
 use proto::convert::{answer_into_frame, call_from_body, call_to_frame, from_host};
 use proto::frame::{append, decode};
 
 fn signal() -> Call {
-    Call::SignalFromCpu {
-        device: Handle(0x4000_00C0),
-        objects: vec![Handle(0x4000_0100)].into(),
-        values: vec![1_000_000].into(),
-        flags: SignalFlags::empty(),
-    }
+    calls::signal(Handle(0x4000_00C0), Handle(0x4000_0100), 1_000_000)
 }
 
 /// The bytes of a frame, without its length.

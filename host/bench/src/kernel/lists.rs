@@ -6,8 +6,8 @@ use d3dkmt::isa::{
     Packet, ResourceDesc, ResourceFlags, Use, WHOLE, WorkKind,
 };
 use d3dkmt::{
-    AllocationInfo, Call, CreateAllocation, CreateAllocationFlags, CreateContextFlags, EscapeFlags, Handle,
-    Handles, NtStatus, Reply, StandardAllocation, limits, list_escape,
+    AllocationInfo, Call, CreateAllocation, CreateAllocationFlags, CreateContextFlags, Handle, NtStatus,
+    Reply, StandardAllocation, calls, limits, list_escape,
 };
 use dxgkrnl::{Config, DmaOp, Effects, Input, Kernel, ProcessId, VmId};
 use kmd::SimulatedMiniport;
@@ -57,14 +57,7 @@ impl Queue {
         let Reply::Device(device) = queue.call(create) else { panic!("no device") };
         queue.device = device;
         queue.memory(bytes);
-        let create = Call::CreateContextVirtual {
-            device,
-            node_ordinal: 0,
-            engine_affinity: 0,
-            flags: CreateContextFlags::empty(),
-            client_hint: 0,
-            private_data: Vec::new(),
-        };
+        let create = calls::create_context(device, 0, CreateContextFlags::empty());
         let Reply::Context(context) = queue.call(create) else { panic!("no context") };
         queue.context = context;
         queue
@@ -87,18 +80,9 @@ impl Queue {
         };
         let made = self.call(Call::CreateAllocation { create: Box::new(create) });
         let Reply::Allocations { allocations, .. } = made else { panic!("no allocation") };
-        let create = Call::CreatePagingQueue { device, priority: 0, physical_adapter: 0 };
+        let create = calls::create_paging_queue(device);
         let Reply::PagingQueue { queue, .. } = self.call(create) else { panic!("no paging queue") };
-        let map = Call::MapGpuVirtualAddress {
-            paging_queue: queue,
-            base: 0,
-            minimum: 0,
-            maximum: 0,
-            allocation: allocations[0],
-            offset_pages: 0,
-            size_pages: bytes / PAGE,
-            protection: 1,
-        };
+        let map = calls::map(queue, 0, allocations[0], bytes / PAGE, 1);
         let Reply::GpuVirtualAddress { address, .. } = self.call(map) else { panic!("no address") };
         self.address = address;
         self.call(Call::MakeResident { paging_queue: queue, allocations, priorities: Vec::new(), flags: 0 });
@@ -133,22 +117,13 @@ impl Queue {
     fn buffer(&mut self, offset: u64, bytes: u64) -> u32 {
         let flags = ResourceFlags::ALLOW_UNORDERED_ACCESS;
         let desc = ResourceDesc { flags, ..ResourceDesc::buffer("", self.address + offset, bytes) };
-        let made = self.call(Call::Escape {
-            adapter: self.adapter,
-            device: self.device,
-            context: Handle::NULL,
-            kind: 0,
-            flags: EscapeFlags::empty(),
-            data: list_escape::create_resource(&desc),
-        });
+        let made = self.call(calls::escape(self.adapter, self.device, list_escape::create_resource(&desc)));
         let Reply::Escape(data) = made else { panic!("no resource") };
         list_escape::number(&data).expect("a number")
     }
 
     fn submit(&mut self, commands: &[u8]) {
-        let contexts = Handles::from_slice(&[self.context]);
-        let private_data = commands.to_vec();
-        self.call(Call::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data });
+        self.call(calls::submit(self.context, commands.to_vec()));
         self.pass();
     }
 }

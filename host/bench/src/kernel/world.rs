@@ -1,8 +1,7 @@
 //! A kernel with one process and many fences, and the calls on it.
 
 use d3dkmt::{
-    Call, EventId, Handle, Handles, NtStatus, Reply, SignalFlags, SyncObjectInfo, SyncObjectType, Values,
-    WaitFromCpuFlags, limits,
+    Call, EventId, Handle, Handles, NtStatus, Reply, SyncObjectFlags, Values, WaitFromCpuFlags, calls, limits,
 };
 use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, VmConfig, VmId};
 use kmd::SimulatedMiniport;
@@ -32,10 +31,8 @@ impl World {
         let create = Call::CreateDevice { adapter: adapters[0].handle, flags: 0 };
         let Reply::Device(device) = world.call(create) else { panic!() };
         world.device = device;
-        let object_type = SyncObjectType::MONITORED_FENCE;
         for _ in 0..fences {
-            let info = SyncObjectInfo { object_type, ..SyncObjectInfo::default() };
-            let create = Call::CreateSynchronizationObject { device, info, legacy: false };
+            let create = calls::create_fence(device, 0, SyncObjectFlags::empty());
             let Reply::SyncObject(fence) = world.call(create) else { panic!() };
             world.fences.push(fence.object);
         }
@@ -76,9 +73,7 @@ impl World {
     }
 
     pub fn signal(&self, fence: usize, value: u64) -> Input {
-        let (objects, values) = (Handles::from_slice(&[self.fences[fence]]), Values::from_slice(&[value]));
-        let flags = SignalFlags::empty();
-        let call = Call::SignalFromCpu { device: self.device, objects, values, flags };
+        let call = calls::signal(self.device, self.fences[fence], value);
         Input::Call { process: PROCESS, request: 1, call }
     }
 

@@ -8,8 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 
 use d3dkmt::{
-    Call, CreateContextFlags, EventId, GpuSignal, Handle, Reply, SignalFlags, SyncObjectFlags,
-    SyncObjectInfo, SyncObjectType, WaitFromCpuFlags,
+    Call, CreateContextFlags, EventId, GpuSignal, Handle, Reply, SignalFlags, SyncObjectFlags, calls,
 };
 use dxgkrnl::{Effects, Input, Nanos};
 use frame_ring::KICK;
@@ -111,12 +110,7 @@ impl Client {
         let Reply::Adapters(adapters) = reply else { panic!("no adapters: {reply:?}") };
         let reply = self.call(&Call::CreateDevice { adapter: adapters[0].handle, flags: 0 });
         let Reply::Device(device) = reply else { panic!("no device: {reply:?}") };
-        let info = SyncObjectInfo {
-            object_type: SyncObjectType::MONITORED_FENCE,
-            flags: SyncObjectFlags::empty(),
-            ..SyncObjectInfo::default()
-        };
-        let reply = self.call(&Call::CreateSynchronizationObject { device, info, legacy: false });
+        let reply = self.call(&calls::create_fence(device, 0, SyncObjectFlags::empty()));
         let Reply::SyncObject(created) = reply else { panic!("no fence: {reply:?}") };
         (device, created.object)
     }
@@ -137,20 +131,9 @@ fn a_turn_is_a_step_of_the_backlog_or_a_limited_number_of_calls() {
     let (device, fence) = slow.device_and_fence();
     let (other_device, _) = other.device_and_fence();
     for event in 1..=WAITS {
-        slow.call(&Call::WaitFromCpu {
-            device,
-            objects: vec![fence].into(),
-            values: vec![1].into(),
-            flags: WaitFromCpuFlags::empty(),
-            event: EventId(event),
-        });
+        slow.call(&calls::wait(device, fence, 1, EventId(event)));
     }
-    let signal = Call::SignalFromCpu {
-        device,
-        objects: vec![fence].into(),
-        values: vec![1].into(),
-        flags: SignalFlags::empty(),
-    };
+    let signal = calls::signal(device, fence, 1);
     let state = Call::GetDeviceState { device, state_type: 1 };
     let calls = CALLS_PER_TURN_MAX + 4;
     let bytes: Vec<u8> =
@@ -188,14 +171,7 @@ fn a_one_way_signal_allocates_nothing_and_sends_nothing() {
     kernel_host.input(Input::VmAttached { vm: VM, name: String::new() });
     let mut client = Client::attach(&kernel_host, 1);
     let (device, fence) = client.device_and_fence();
-    let reply = client.call(&Call::CreateContextVirtual {
-        device,
-        node_ordinal: 0,
-        engine_affinity: 0,
-        flags: CreateContextFlags::empty(),
-        client_hint: 0,
-        private_data: Vec::new(),
-    });
+    let reply = client.call(&calls::create_context(device, 0, CreateContextFlags::empty()));
     let Reply::Context(context) = reply else { panic!("no context: {reply:?}") };
     let counts = || (kernel_host.counters.frames_sent.count(), kernel_host.counters.fence_stores.count());
     let ((sent, stores), mut value) = (counts(), 0);

@@ -36,7 +36,7 @@ use anyhow::Context as _;
 use d3dkmt::{Call, Reply, ShareToken};
 use drivers::{Drivers, Registry};
 use dxgkrnl::{
-    DmaExecutor, Effects, Fault, Input, Kernel, Nanos, PlantedBug, ProcessId, SyncFileReady, VmId,
+    DmaExecutor, Effects, Fault, Injection, Input, Kernel, Nanos, PlantedBug, ProcessId, SyncFileReady, VmId,
 };
 use proto::convert;
 use tracing::Level;
@@ -166,28 +166,6 @@ pub struct KernelHost {
 fn kernel_over(drivers: &Registry, config: dxgkrnl::Config) -> Kernel {
     let drivers = Drivers::new(drivers, &config);
     Kernel::new(config, drivers)
-}
-
-/// A fault that can be injected into a running daemon.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Injection {
-    Fault(Fault),
-    /// The process with this name or number is frozen, or thawed.
-    Frozen {
-        process: String,
-        frozen: bool,
-    },
-    /// The adapter is removed from the VM with this name or number, or added to it.
-    VmAdapter {
-        vm: String,
-        adapter: u32,
-        added: bool,
-    },
-    /// The VM with this name or number is paused, or resumed.
-    Paused {
-        vm: String,
-        paused: bool,
-    },
 }
 
 /// Parses an injection, against the adapters of a configuration; an error says what is wrong with the text.

@@ -3,8 +3,8 @@ use std::sync::Mutex;
 use d3dkmt::allocation_data::{AllocationData, AllocationDataFlags, SEGMENT_LOCAL};
 use d3dkmt::limits::PROCESSES_PER_VM_MAX;
 use d3dkmt::{
-    AllocationInfo, Call, CreateAllocation, CreateAllocationFlags, EventId, KeyedMutexFlags, SignalFlags,
-    SyncObjectInfo, SyncObjectType,
+    AllocationInfo, Call, CreateAllocation, CreateAllocationFlags, EventId, KeyedMutexFlags, SyncObjectFlags,
+    calls,
 };
 use dxgkrnl::VmId;
 
@@ -236,8 +236,7 @@ fn pages_that_a_returning_process_brings_are_mapped_without_the_kernel_lock() {
 fn a_sync_file_is_raised_when_it_is_ready_or_at_once_if_it_was() {
     let with = with_memory();
     let (kernel_host, device) = (&with.kernel_host, with.device);
-    let info = SyncObjectInfo { object_type: SyncObjectType::MONITORED_FENCE, ..SyncObjectInfo::default() };
-    let created = with.call(Call::CreateSynchronizationObject { device, info, legacy: false });
+    let created = with.call(calls::create_fence(device, 0, SyncObjectFlags::empty()));
     let Reply::SyncObject(created) = created else { panic!("no fence: {created:?}") };
     let fence = created.object;
     let raised = Arc::new(Mutex::new(Vec::new()));
@@ -260,8 +259,7 @@ fn a_sync_file_is_raised_when_it_is_ready_or_at_once_if_it_was() {
     assert_eq!(*raised.lock().unwrap(), [ready], "it was ready");
     raise(pending);
     assert_eq!(*raised.lock().unwrap(), [ready], "the other is not");
-    let (objects, values) = (vec![fence].into(), vec![1].into());
-    with.call(Call::SignalFromCpu { device, objects, values, flags: SignalFlags::empty() });
+    with.call(calls::signal(device, fence, 1));
     assert_eq!(*raised.lock().unwrap(), [ready, pending]);
 }
 

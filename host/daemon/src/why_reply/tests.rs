@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use d3dkmt::{
-    Call, CreateContextFlags, EventId, GpuSignal, Handle, Reply, ShareToken, SignalFlags, SyncObjectFlags,
-    SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, access, isa,
+    Call, CreateContextFlags, EventId, Handle, Reply, ShareToken, SyncObjectFlags, access, calls, isa,
 };
 use dxgkrnl::why::{Question, Why};
 use dxgkrnl::{Config, Effects, Grant, Input, Kernel, ProcessId, TdrConfig, VmId};
@@ -49,42 +48,27 @@ impl Planted {
     }
 
     fn context(&mut self, process: u32, device: Handle, node_ordinal: u32) -> Handle {
-        let (flags, private_data) = (CreateContextFlags::empty(), Vec::new());
-        let create = Call::CreateContextVirtual {
-            device,
-            node_ordinal,
-            engine_affinity: 0,
-            flags,
-            client_hint: 0,
-            private_data,
-        };
+        let create = calls::create_context(device, node_ordinal, CreateContextFlags::empty());
         let Reply::Context(context) = self.call(process, create) else { panic!() };
         context
     }
 
     fn fence(&mut self, process: u32, device: Handle, flags: SyncObjectFlags) -> Handle {
-        let object_type = SyncObjectType::MONITORED_FENCE;
-        let info = SyncObjectInfo { object_type, flags, ..SyncObjectInfo::default() };
-        let create = Call::CreateSynchronizationObject { device, info, legacy: false };
+        let create = calls::create_fence(device, 0, flags);
         let Reply::SyncObject(created) = self.call(process, create) else { panic!() };
         created.object
     }
 
     fn gpu_wait(&mut self, process: u32, context: Handle, fence: Handle, value: u64) {
-        let (objects, values) = (vec![fence].into(), vec![value].into());
-        self.call(process, Call::WaitFromGpu { context, objects, values });
+        self.call(process, calls::gpu_wait(context, fence, value));
     }
 
     fn gpu_signal(&mut self, process: u32, context: Handle, fence: Handle, value: u64) {
-        let signal = GpuSignal::Monitored { objects: vec![fence].into(), values: vec![value].into() };
-        let flags = SignalFlags::empty();
-        self.call(process, Call::SignalFromGpu { contexts: vec![context].into(), signal, flags });
+        self.call(process, calls::gpu_signal(context, fence, value));
     }
 
     fn wait(&mut self, process: u32, device: Handle, fence: Handle, value: u64) {
-        let (objects, values) = (vec![fence].into(), vec![value].into());
-        let (flags, event) = (WaitFromCpuFlags::empty(), EventId(9));
-        self.call(process, Call::WaitFromCpu { device, objects, values, flags, event });
+        self.call(process, calls::wait(device, fence, value, EventId(9)));
     }
 }
 
@@ -92,7 +76,6 @@ impl Planted {
 /// other; and a recorder waits for a camera that was killed.
 fn planted() -> Why {
     let shared = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
-    let rights = access::SYNC_OBJECT_ALL_ACCESS;
     let config = Config {
         grants: vec![Grant { name: "frame".into(), vms: vec!["left".into(), "right".into()] }],
         tdr: TdrConfig { level: 0, ..TdrConfig::default() },
@@ -105,21 +88,14 @@ fn planted() -> Why {
     let device = planted.process(1, 1, "compositor");
     let context = planted.context(1, device, 0);
     let frame = planted.fence(1, device, shared);
-    let (token, name) = (ShareToken([1; 16]), Some("frame".into()));
-    planted.call(1, Call::ShareObjects { objects: vec![frame], desired_access: rights, name, token });
+    planted.call(1, calls::share(frame, ShareToken([1; 16]), Some("frame")));
     let client_device = planted.process(2, 2, "client");
     let token = ShareToken([2; 16]);
-    planted.call(
-        2,
-        Call::OpenNtHandleFromName { name: "frame".into(), desired_access: rights, token, sync_object: true },
-    );
-    let (flags, engine_affinity) = (SyncObjectFlags::empty(), 0);
-    let open = Call::OpenSyncObject { device: client_device, token, flags, engine_affinity, legacy: false };
-    let Reply::SyncObject(opened) = planted.call(2, open) else { panic!() };
+    let (name, desired_access) = ("frame".into(), access::SYNC_OBJECT_ALL_ACCESS);
+    planted.call(2, Call::OpenNtHandleFromName { name, desired_access, token, sync_object: true });
+    let Reply::SyncObject(opened) = planted.call(2, calls::open(client_device, token)) else { panic!() };
     planted.now = 1_000_000_000;
-    let private_data = isa::encode(&[isa::Packet::Hang]);
-    let contexts = vec![context].into();
-    planted.call(1, Call::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data });
+    planted.call(1, calls::submit(context, isa::encode(&[isa::Packet::Hang])));
     planted.gpu_signal(1, context, frame, 7);
     planted.now = 1_200_000_000;
     planted.wait(2, client_device, opened.object, 7);
@@ -138,10 +114,9 @@ fn planted() -> Why {
     let device = planted.process(4, 0, "recorder");
     let shot = planted.fence(4, device, shared);
     let token = ShareToken([3; 16]);
-    planted.call(4, Call::ShareObjects { objects: vec![shot], desired_access: rights, name: None, token });
+    planted.call(4, calls::share(shot, token, None));
     let camera = planted.process(5, 0, "camera <&\">");
-    let open = Call::OpenSyncObject { device: camera, token, flags, engine_affinity, legacy: false };
-    planted.call(5, open);
+    planted.call(5, calls::open(camera, token));
     planted.wait(4, device, shot, 30);
     planted.now = 5_500_000_000;
     planted.input(Input::ProcessGone { process: ProcessId(5) });

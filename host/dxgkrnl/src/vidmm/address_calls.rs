@@ -3,6 +3,7 @@
 use alloc::format;
 use alloc::vec::Vec;
 
+use d3dkmt::gpu_va::{DO_NOT_WAIT, operation, protection};
 use d3dkmt::{GpuVaOperation, Handle, Reply, SignalFlags, SyncObjectFlags, SyncObjectType, limits};
 
 use super::address::{GpuVaUpdate, PageChange, QueuedUpdate, VaUpdate};
@@ -19,27 +20,8 @@ use crate::vidmm::vaspace::{ADDRESSES_END, AddressBounds, AddressSpace, PAGE_BYT
 use crate::vidsch::{Packet, Signal, Targets};
 use crate::{ProcessId, VmId};
 
-/// `D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE`.
-mod protection {
-    pub const WRITE: u64 = 1;
-    pub const EXECUTE: u64 = 2;
-    pub const ZERO: u64 = 4;
-    pub const NO_ACCESS: u64 = 8;
-}
-
-/// `D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_TYPE`.
-mod operation {
-    pub const MAP: u32 = 0;
-    pub const UNMAP: u32 = 1;
-    pub const COPY: u32 = 2;
-    pub const MAP_PROTECT: u32 = 3;
-}
-
 /// Pieces of an address space that change for one unit of work.
 const PIECES_PER_UNIT: u32 = 2;
-
-/// `D3DKMT_UPDATEGPUVIRTUALADDRESS`: DoNotWait.
-const DO_NOT_WAIT: u32 = 1;
 
 impl Kernel {
     /// `D3DKMTReserveGpuVirtualAddress`: no page changes, so it is done at once.

@@ -4,6 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 
+use d3dkmt::random::Fnv;
 use d3dkmt::{Handle, SyncObjectType};
 
 use crate::ddi::{AllocationDescription, DxgCpuEvent, EngineId, EngineState, PendingFaults, SegmentGroup};
@@ -337,41 +338,10 @@ pub struct GpuVaRangeState {
     pub allocation_bytes: u64,
 }
 
-/// FNV-1a. The digest must be the same on every machine, so the hasher is fixed here.
-struct Fnv(u64);
-
-impl Hasher for Fnv {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3);
-        }
-    }
-
-    fn write_u32(&mut self, value: u32) {
-        self.write(&value.to_le_bytes());
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        self.write(&value.to_le_bytes());
-    }
-
-    fn write_usize(&mut self, value: usize) {
-        self.write_u64(value as u64);
-    }
-
-    fn write_isize(&mut self, value: isize) {
-        self.write_u64(value as u64);
-    }
-}
-
 impl Snapshot {
     /// A 64-bit digest of the state.
     pub fn digest(&self) -> u64 {
-        let mut hasher = Fnv(0xCBF2_9CE4_8422_2325);
+        let mut hasher = Fnv::default();
         self.hash(&mut hasher);
         hasher.finish()
     }

@@ -3,15 +3,14 @@
 
 use d3dkmt::{
     Call, CreateContextFlags, CreatedSyncObject, Handle, HwQueueFlags, NtStatus, Reply, SignalFlags,
-    SyncObjectFlags, isa,
+    SyncObjectFlags, calls, isa,
 };
 use dxgkrnl::Input;
 use dxgkrnl::views::{HwQueueView, NativeFenceView};
 
 use super::World;
+pub use super::{IP, OK};
 
-pub const OK: NtStatus = NtStatus::SUCCESS;
-pub const IP: NtStatus = NtStatus::INVALID_PARAMETER;
 pub const UNSUPPORTED: NtStatus = NtStatus::NOT_SUPPORTED;
 pub const NONE: HwQueueFlags = HwQueueFlags::empty();
 pub const NATIVE: HwQueueFlags = HwQueueFlags::NATIVE_PROGRESS_FENCE;
@@ -47,7 +46,7 @@ impl World {
     }
 
     pub fn try_hw_queue(&mut self, context: Handle, flags: HwQueueFlags) -> Result<Queue, NtStatus> {
-        match self.call(Call::CreateHwQueue { context, flags, private_data: Vec::new() }) {
+        match self.call(calls::create_hw_queue(context, flags)) {
             (OK, Reply::HwQueue { queue, progress_fence }) => {
                 Ok(Queue { handle: queue, fence: progress_fence })
             }
@@ -67,13 +66,7 @@ impl World {
     }
 
     pub fn submit_hw(&mut self, queue: Queue, progress_fence_id: u64, packets: &[isa::Packet]) -> NtStatus {
-        self.status(Call::SubmitCommandToHwQueue {
-            queue: queue.handle,
-            progress_fence_id,
-            commands: 0,
-            length: 0,
-            private_data: isa::encode(packets),
-        })
+        self.status(calls::submit_to_hw_queue(queue.handle, progress_fence_id, isa::encode(packets)))
     }
 
     pub fn signal_hw(&mut self, queues: &[Queue], object: Handle, value: u64) -> NtStatus {

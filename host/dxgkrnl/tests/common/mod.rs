@@ -11,8 +11,7 @@ pub mod session;
 
 use d3dkmt::{
     Call, CreateContextFlags, CreatedSyncObject, EventId, GpuSignal, Handle, Luid, NtStatus, Reply,
-    ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, WaitOutcome,
-    isa,
+    ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, WaitFromCpuFlags, WaitOutcome, calls, isa,
 };
 use dxgkrnl::ddi::Miniport;
 use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, TdrConfig, VmId};
@@ -20,6 +19,8 @@ use kmd::SimulatedMiniport;
 use scenario::checker::{Checker, InputSummary};
 
 pub const P: ProcessId = ProcessId(1);
+pub const OK: NtStatus = NtStatus::SUCCESS;
+pub const IP: NtStatus = NtStatus::INVALID_PARAMETER;
 
 pub struct World {
     pub kernel: Kernel,
@@ -204,14 +205,7 @@ impl World {
     }
 
     pub fn context_with(&mut self, device: Handle, node_ordinal: u32, flags: CreateContextFlags) -> Handle {
-        let call = Call::CreateContextVirtual {
-            device,
-            node_ordinal,
-            engine_affinity: 0,
-            flags,
-            client_hint: 0,
-            private_data: Vec::new(),
-        };
+        let call = calls::create_context(device, node_ordinal, flags);
         match self.ok(call) {
             Reply::Context(context) => context,
             other => panic!("{other:?}"),
@@ -239,13 +233,10 @@ impl World {
         initial_value: u64,
         flags: SyncObjectFlags,
     ) -> CreatedSyncObject {
-        let info = SyncObjectInfo {
-            object_type: SyncObjectType::MONITORED_FENCE,
-            flags,
-            initial_value,
-            ..SyncObjectInfo::default()
-        };
-        self.object(device, info)
+        match self.ok(calls::create_fence(device, initial_value, flags)) {
+            Reply::SyncObject(created) => created,
+            other => panic!("{other:?}"),
+        }
     }
 
     /// A shared fence of [`P`], whose device is given, and process 2's device and handle of it.
@@ -360,14 +351,7 @@ impl World {
     }
 
     pub fn submit(&mut self, context: Handle, packets: &[isa::Packet]) -> NtStatus {
-        let private_data = isa::encode(packets);
-        self.status(Call::SubmitCommand {
-            contexts: vec![context].into(),
-            commands: 0,
-            length: 0,
-            flags: 0,
-            private_data,
-        })
+        self.status(calls::submit(context, isa::encode(packets)))
     }
 
     pub fn gpu_signal(&mut self, contexts: &[Handle], object: Handle, value: u64) -> NtStatus {
@@ -379,7 +363,7 @@ impl World {
     }
 
     pub fn gpu_wait(&mut self, context: Handle, object: Handle, value: u64) -> NtStatus {
-        self.status(Call::WaitFromGpu { context, objects: vec![object].into(), values: vec![value].into() })
+        self.status(calls::gpu_wait(context, object, value))
     }
 
     /// Attaches another process, which makes the following calls; returns its device.
@@ -424,6 +408,5 @@ pub fn without_timeouts() -> Config {
 
 /// Shares one object without a name, with every right.
 pub fn share(object: Handle, token: ShareToken) -> Call {
-    let desired_access = d3dkmt::access::SYNC_OBJECT_ALL_ACCESS;
-    Call::ShareObjects { objects: vec![object], desired_access, name: None, token }
+    calls::share(object, token, None)
 }

@@ -6,9 +6,9 @@ use super::hardware::*;
 use super::{World, share};
 use crate::allocations::creation;
 use d3dkmt::{
-    Call, CreateAllocationFlags, CreateContextFlags, CreatedSyncObject, DestroyAllocationFlags, EscapeFlags,
-    EventId, GpuSignal, GpuVaOperation, Handle, KeyedMutexFlags, Luid, Reply, ResourceInfo, RuntimeBuffer,
-    ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, isa,
+    Call, CreateAllocationFlags, CreateContextFlags, CreatedSyncObject, DestroyAllocationFlags, EventId,
+    GpuVaOperation, Handle, KeyedMutexFlags, Luid, Reply, ResourceInfo, RuntimeBuffer, ShareToken,
+    SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType, calls, isa,
 };
 
 /// That of the default adapter.
@@ -82,9 +82,7 @@ impl Things {
         let Reply::Device(device) = world.ok(Call::CreateDevice { adapter, flags: 0 }) else { panic!() };
         let fence = world.fence_with(device, 0, NT);
         world.ok(share(fence.object, FENCE));
-        let name = Some("thing".into());
-        let desired_access = d3dkmt::access::SYNC_OBJECT_ALL_ACCESS;
-        world.ok(Call::ShareObjects { objects: vec![fence.object], desired_access, name, token: NEW_NAME });
+        world.ok(calls::share(fence.object, NEW_NAME, Some("thing")));
         let native = world.try_native(device, 0, NT).expect("the adapter has native fences");
         world.ok(share(native.object, NATIVE));
         let queue = world.queue_on(device, ADVANCED, d3dkmt::HwQueueFlags::empty());
@@ -158,14 +156,7 @@ impl Things {
                 reservation: 0,
                 physical_adapter: 0,
             },
-            Call::Escape {
-                adapter,
-                device: none,
-                context: none,
-                kind: d3dkmt::escape::kind::DRIVER_PRIVATE,
-                flags: EscapeFlags::empty(),
-                data,
-            },
+            calls::escape(adapter, none, data),
             Call::WatchAdapters { event: EventId(76) },
             Call::GetDeviceState { device, state_type: 1 },
             Call::MarkDeviceAsError { device, reason: 0 },
@@ -181,46 +172,19 @@ impl Things {
 
     fn of_contexts_and_objects(&self) -> Vec<Call> {
         let Things { device, context, fence, pending: event, mutex_object, .. } = *self;
-        let (objects, values): (d3dkmt::Handles, d3dkmt::Values) =
-            (vec![fence.object].into(), vec![1].into());
         let flags = SyncObjectFlags::empty();
-        let signal = GpuSignal::Monitored { objects: objects.clone(), values: values.clone() };
         let private_data = isa::encode(&[busy(1)]);
         vec![
-            Call::CreateContextVirtual {
-                device,
-                node_ordinal: 0,
-                engine_affinity: 0,
-                flags: CreateContextFlags::empty(),
-                client_hint: 0,
-                private_data: vec![],
-            },
-            Call::SubmitCommand {
-                contexts: vec![context].into(),
-                commands: 0,
-                length: 0,
-                flags: 0,
-                private_data,
-            },
-            Call::SignalFromGpu { contexts: vec![context].into(), signal, flags: SignalFlags::empty() },
-            Call::WaitFromGpu { context, objects: objects.clone(), values: values.clone() },
-            Call::WaitFromGpuLegacy { context, objects: vec![mutex_object].into(), fence_value: 0 },
+            calls::create_context(device, 0, CreateContextFlags::empty()),
+            calls::submit(context, private_data),
+            calls::gpu_signal(context, fence.object, 1),
+            calls::gpu_wait(context, fence.object, 1),
+            calls::acquire(context, &[mutex_object]),
             Call::CreateSynchronizationObject { device, info: legacy(flags), legacy: false },
-            Call::SignalFromCpu {
-                device,
-                objects: objects.clone(),
-                values: values.clone(),
-                flags: SignalFlags::empty(),
-            },
-            Call::WaitFromCpu {
-                device,
-                objects,
-                values,
-                flags: WaitFromCpuFlags::empty(),
-                event: EventId(77),
-            },
+            calls::signal(device, fence.object, 1),
+            calls::wait(device, fence.object, 1, EventId(77)),
             Call::CancelWait { event },
-            Call::CreateNativeFence { device, initial_value: 0, native_type: 0, flags, engine_affinity: 0 },
+            calls::create_native_fence(device, flags),
             Call::DestroySynchronizationObject { object: fence.object },
         ]
     }
@@ -315,16 +279,7 @@ impl Things {
                 maximum: 0,
                 size: 0x1_0000,
             },
-            Call::MapGpuVirtualAddress {
-                paging_queue,
-                base,
-                minimum: 0,
-                maximum: 0,
-                allocation: Handle::NULL,
-                offset_pages: 0,
-                size_pages: 1,
-                protection: 4,
-            },
+            calls::map(paging_queue, base, Handle::NULL, 1, 4),
             Call::UpdateGpuVirtualAddress {
                 device,
                 context,
@@ -335,18 +290,8 @@ impl Things {
             },
             Call::FreeGpuVirtualAddress { adapter, base, size: 0x1_0000 },
             Call::DestroyPagingQueue { queue: paging_queue },
-            Call::CreateHwQueue {
-                context: hw_context,
-                flags: d3dkmt::HwQueueFlags::empty(),
-                private_data: vec![],
-            },
-            Call::SubmitCommandToHwQueue {
-                queue,
-                progress_fence_id: 1,
-                commands: 0,
-                length: 0,
-                private_data: isa::encode(&[busy(1)]),
-            },
+            calls::create_hw_queue(hw_context, d3dkmt::HwQueueFlags::empty()),
+            calls::submit_to_hw_queue(queue, 1, isa::encode(&[busy(1)])),
             Call::SubmitSignalToHwQueue {
                 queues: vec![queue].into(),
                 objects: objects.clone(),

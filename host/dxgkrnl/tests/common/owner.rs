@@ -2,8 +2,8 @@
 #![allow(dead_code)]
 
 use d3dkmt::{
-    Call, CreateContextFlags, EventId, GpuSignal, Handle, Handles, HwQueueFlags, Luid, Reply, SignalFlags,
-    SyncObjectFlags, SyncObjectInfo, SyncObjectType, Values, WaitFromCpuFlags,
+    Call, CreateContextFlags, EventId, Handle, HwQueueFlags, Luid, Reply, SyncObjectFlags, SyncObjectInfo,
+    SyncObjectType, calls,
 };
 use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, VmConfig, VmId};
 use kmd::SimulatedMiniport;
@@ -107,31 +107,20 @@ impl Owner {
     }
 
     pub fn new_fence(&mut self, device: Handle) -> Handle {
-        let object_type = SyncObjectType::MONITORED_FENCE;
-        let info = SyncObjectInfo { object_type, ..SyncObjectInfo::default() };
-        let create = Call::CreateSynchronizationObject { device, info, legacy: false };
+        let create = calls::create_fence(device, 0, SyncObjectFlags::empty());
         let Reply::SyncObject(created) = self.ok(create) else { panic!("no fence") };
         created.object
     }
 
     pub fn new_context(&mut self) -> Handle {
-        let create = Call::CreateContextVirtual {
-            device: self.device,
-            node_ordinal: 0,
-            engine_affinity: 0,
-            flags: CreateContextFlags::empty(),
-            client_hint: 0,
-            private_data: Vec::new(),
-        };
+        let create = calls::create_context(self.device, 0, CreateContextFlags::empty());
         let Reply::Context(context) = self.ok(create) else { panic!("no context") };
         context
     }
 
     pub fn wait(&mut self, value: u64) {
         self.event += 1;
-        let (objects, values) = (Handles::from_slice(&[self.fence]), Values::from_slice(&[value]));
-        let (device, flags, event) = (self.device, WaitFromCpuFlags::empty(), EventId(self.event));
-        self.ok(Call::WaitFromCpu { device, objects, values, flags, event });
+        self.ok(calls::wait(self.device, self.fence, value, EventId(self.event)));
     }
 
     pub fn waits(&mut self, count: u32) {
@@ -139,30 +128,21 @@ impl Owner {
     }
 
     pub fn signal(&self, value: u64) -> Input {
-        let (objects, values) = (Handles::from_slice(&[self.fence]), Values::from_slice(&[value]));
-        self.call(Call::SignalFromCpu { device: self.device, objects, values, flags: SignalFlags::empty() })
+        self.call(calls::signal(self.device, self.fence, value))
     }
 
     /// A one-way signal by the context.
     pub fn gpu_signal(&self, value: u64) -> Input {
-        let (contexts, objects) = (Handles::from_slice(&[self.context]), Handles::from_slice(&[self.fence]));
-        let signal = GpuSignal::Monitored { objects, values: Values::from_slice(&[value]) };
-        let call = Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() };
+        let call = calls::gpu_signal(self.context, self.fence, value);
         Input::Call { process: self.process, request: 0, call }
     }
 
     /// Signals queued behind a wait for the fence.
     pub fn packets(&mut self, count: u32) {
-        let (context, fence) = (self.context, self.fence);
-        let objects = Handles::from_slice(&[fence]);
-        let values = Values::from_slice(&[1]);
-        self.ok(Call::WaitFromGpu { context, objects, values });
+        self.ok(calls::gpu_wait(self.context, self.fence, 1));
         let other = self.new_fence(self.device);
         for value in 1..=u64::from(count) {
-            let (objects, values) = (Handles::from_slice(&[other]), Values::from_slice(&[value]));
-            let signal = GpuSignal::Monitored { objects, values };
-            let contexts = Handles::from_slice(&[context]);
-            self.ok(Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() });
+            self.ok(calls::gpu_signal(self.context, other, value));
         }
     }
 
@@ -181,8 +161,7 @@ impl Owner {
     pub fn queue_waits(&mut self, count: u32) {
         for _ in 0..count {
             let context = self.new_context();
-            let (objects, values) = (Handles::from_slice(&[self.fence]), Values::from_slice(&[1]));
-            self.ok(Call::WaitFromGpu { context, objects, values });
+            self.ok(calls::gpu_wait(context, self.fence, 1));
         }
     }
 
@@ -192,57 +171,33 @@ impl Owner {
         let mut semaphore = || {
             let object_type = SyncObjectType::SEMAPHORE;
             let info = SyncObjectInfo { object_type, max_count: 9, ..SyncObjectInfo::default() };
-            let create = Call::CreateSynchronizationObject { device, info, legacy: false };
+            let create = calls::create_object(device, info);
             let Reply::SyncObject(created) = self.ok(create) else { panic!("no semaphore") };
             created.object
         };
-        let objects = Handles::from_slice(&[semaphore(), semaphore()]);
-        self.fence = objects.as_slice()[0];
+        let objects = [semaphore(), semaphore()];
+        self.fence = objects[0];
         for _ in 0..count {
-            let (context, objects) = (self.new_context(), objects.clone());
-            self.ok(Call::WaitFromGpuLegacy { context, objects, fence_value: 0 });
+            let context = self.new_context();
+            self.ok(calls::acquire(context, &objects));
         }
     }
 
     /// Command buffers with the engine, one after the other.
     pub fn hw_buffers(&mut self, count: u32) {
-        let create = Call::CreateContextVirtual {
-            device: self.device,
-            node_ordinal: 2,
-            engine_affinity: 0,
-            flags: CreateContextFlags::HW_QUEUE_SUPPORTED,
-            client_hint: 0,
-            private_data: Vec::new(),
-        };
+        let create = calls::create_context(self.device, 2, CreateContextFlags::HW_QUEUE_SUPPORTED);
         let Reply::Context(context) = self.ok(create) else { panic!("no context") };
-        let (flags, private_data) = (HwQueueFlags::empty(), Vec::new());
-        let Reply::HwQueue { queue, .. } = self.ok(Call::CreateHwQueue { context, flags, private_data })
-        else {
-            panic!("no hardware queue")
-        };
+        let create = calls::create_hw_queue(context, HwQueueFlags::empty());
+        let Reply::HwQueue { queue, .. } = self.ok(create) else { panic!("no hardware queue") };
         for progress_fence_id in 1..=u64::from(count) {
-            let private_data = vec![0xEE; 8];
-            let (commands, length) = (0, 0);
-            self.ok(Call::SubmitCommandToHwQueue {
-                queue,
-                progress_fence_id,
-                commands,
-                length,
-                private_data,
-            });
+            self.ok(calls::submit_to_hw_queue(queue, progress_fence_id, vec![0xEE; 8]));
         }
         self.context = context;
     }
 
     pub fn native_fences(&mut self, count: u32) {
         for _ in 0..count {
-            self.ok(Call::CreateNativeFence {
-                device: self.device,
-                initial_value: 0,
-                native_type: 0,
-                flags: SyncObjectFlags::empty(),
-                engine_affinity: 0,
-            });
+            self.ok(calls::create_native_fence(self.device, SyncObjectFlags::empty()));
         }
     }
 

@@ -1,9 +1,12 @@
 //! GPU memory of a process that owns much of it: opens, mappings and operations of paging queues.
 
+use d3dkmt::gpu_va::DO_NOT_WAIT;
+use d3dkmt::gpu_va::operation::{COPY, MAP};
+use d3dkmt::gpu_va::protection::{NO_ACCESS, ZERO};
 use d3dkmt::limits::MAKE_RESIDENT_ALLOCATIONS_MAX;
 use d3dkmt::{
     AllocationInfo, Call, CreateAllocation, CreateAllocationFlags as F, GpuVaOperation, Handle, Reply,
-    ResourceInfo, StandardAllocation,
+    ResourceInfo, StandardAllocation, calls,
 };
 use dxgkrnl::{Effects, Input};
 
@@ -16,11 +19,6 @@ const BASE: u64 = 0x10_0000_0000;
 const TARGET: u64 = 0x20_0000_0000;
 /// As many as an address space may have.
 const PIECES: u64 = 4080;
-const MAP: u32 = 0;
-const COPY: u32 = 2;
-const DO_NOT_WAIT: u32 = 1;
-const ZERO: u64 = 4;
-const NO_ACCESS: u64 = 8;
 
 impl Owner {
     /// Lets time pass in which the paging engine runs.
@@ -52,7 +50,7 @@ impl Owner {
     }
 
     fn new_paging_queue(&mut self) -> Handle {
-        let create = Call::CreatePagingQueue { device: self.device, priority: 0, physical_adapter: 0 };
+        let create = calls::create_paging_queue(self.device);
         let Reply::PagingQueue { queue, .. } = self.ok(create) else { panic!("no paging queue") };
         queue
     }
@@ -115,16 +113,7 @@ impl Owner {
         self.reserve(BASE);
         let paging_queue = self.new_paging_queue();
         self.objects = vec![paging_queue];
-        let map = |base, pages, protection| Call::MapGpuVirtualAddress {
-            paging_queue,
-            base,
-            minimum: 0,
-            maximum: 0,
-            allocation: Handle::NULL,
-            offset_pages: 0,
-            size_pages: pages,
-            protection,
-        };
+        let map = |base, pages, protection| calls::map(paging_queue, base, Handle::NULL, pages, protection);
         let few = PIECES.min(u64::from(count));
         for at in 0..u64::from(count) - few {
             self.ok(map(BASE, PIECES, if at % 2 == 0 { ZERO } else { NO_ACCESS }));

@@ -1,34 +1,14 @@
 //! A random session from a seed: processes of several VMs attach, make valid and invalid calls, and end.
 #![allow(dead_code)]
 
+use d3dkmt::random::Random;
 use d3dkmt::{
     Call, CpuEventUsage, CreateContextFlags, EscapeFlags, EventId, GpuSignal, GpuVaOperation, Handle,
     Handles, KeyedMutexFlags, Luid, NtStatus, Reply, RuntimeBuffer, ShareToken, SignalFlags, SyncObjectFlags,
-    SyncObjectInfo, SyncObjectType, Values, WaitFromCpuFlags, isa,
+    SyncObjectInfo, SyncObjectType, Values, WaitFromCpuFlags, calls, isa,
 };
 use dxgkrnl::{Config, Effects, EngineId, Fault, Input, Kernel, ProcessId, VmId};
 use kmd::SimulatedMiniport;
-
-/// SplitMix64.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.number() % end
-    }
-
-    pub fn one_in(&mut self, chances: u64) -> bool {
-        self.below(chances) == 0
-    }
-}
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Step {
@@ -86,7 +66,7 @@ impl Session {
     pub fn new(seed: u64, config: Config) -> Self {
         let mut session = Session {
             kernel: Kernel::new(config, SimulatedMiniport::default()),
-            random: Random(seed),
+            random: Random::new(seed),
             now: 0,
             request: 0,
             processes: 0,
@@ -454,16 +434,7 @@ impl Session {
                 operations: vec![GpuVaOperation { operation: 1, base, size, ..GpuVaOperation::default() }],
                 flags: (random >> 30) as u32 % 2,
             },
-            _ => Call::MapGpuVirtualAddress {
-                paging_queue: queue,
-                base,
-                minimum: 0,
-                maximum: 0,
-                allocation: Handle::NULL,
-                offset_pages: 0,
-                size_pages: (random >> 12) % 20,
-                protection: 4 << ((random >> 30) % 2),
-            },
+            _ => calls::map(queue, base, Handle::NULL, (random >> 12) % 20, 4 << ((random >> 30) % 2)),
         }
     }
 

@@ -6,7 +6,7 @@ use super::{
 use crate::common::{P, World};
 use d3dkmt::{
     Call, Handle, ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType as T, access,
-    limits,
+    calls, limits,
 };
 use dxgkrnl::policy::AbandonedMutex;
 use dxgkrnl::{AdapterConfig, Config, Fault, Grant, Input, Policy, ProcessId, VmId};
@@ -18,13 +18,11 @@ pub(super) fn through_a_grant(
     vm: u32,
     other: ProcessId,
 ) -> (Handle, Handle) {
-    let desired_access = access::SYNC_OBJECT_ALL_ACCESS;
-    let name = Some("frame".to_owned());
-    let token = ShareToken([1; 16]);
-    world.ok(Call::ShareObjects { objects: vec![frame], desired_access, name, token });
+    world.ok(calls::share(frame, ShareToken([1; 16]), Some("frame")));
     world.guest(vm, other);
     let device = world.device();
     let (name, token) = ("frame".to_owned(), ShareToken([2; 16]));
+    let desired_access = access::SYNC_OBJECT_ALL_ACCESS;
     world.ok(Call::OpenNtHandleFromName { name, desired_access, token, sync_object: true });
     (device, world.open(device, token).object)
 }
@@ -223,7 +221,7 @@ fn a_mutex_kept_by_an_ended_owner_can_never_be_acquired() {
     let mutex = world.object(device, info).object;
     let (owner, taker) = (world.context(device, 0), world.context(device, 1));
     for context in [owner, taker] {
-        world.ok(Call::WaitFromGpuLegacy { context, objects: vec![mutex].into(), fence_value: 0 });
+        world.ok(calls::acquire(context, &[mutex]));
     }
     let cause = only(&world);
     assert!(is_waits_for(&cause, 1), "its owner may release it: {cause:?}");
@@ -243,7 +241,7 @@ fn a_semaphore_at_zero_waits_for_its_processes() {
     let info = SyncObjectInfo { object_type: T::SEMAPHORE, max_count: 2, ..SyncObjectInfo::default() };
     let semaphore = world.object(device, info).object;
     let context = world.context(device, 0);
-    world.ok(Call::WaitFromGpuLegacy { context, objects: vec![semaphore].into(), fence_value: 0 });
+    world.ok(calls::acquire(context, &[semaphore]));
     let cause = only(&world);
     assert!(is_waits_for(&cause, 1));
     assert_eq!(comes_down_to(&cause), ("waits-for", (1, semaphore), 0, 1));

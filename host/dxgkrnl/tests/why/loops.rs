@@ -3,8 +3,8 @@
 use super::{NT, Q, R, acts, chain, comes_down_to, fence_with, is_waits_for, only, why};
 use crate::common::{P, World};
 use d3dkmt::{
-    AcquireOutcome, Call, EventId, GpuSignal, Handle, KeyedMutexFlags, Reply, RuntimeBuffer, SignalFlags,
-    SyncObjectInfo, SyncObjectType as T,
+    AcquireOutcome, Call, EventId, Handle, KeyedMutexFlags, Reply, RuntimeBuffer, SyncObjectInfo,
+    SyncObjectType as T, calls,
 };
 use dxgkrnl::ProcessId;
 use dxgkrnl::why::Verdict;
@@ -140,16 +140,14 @@ fn two_contexts_that_take_two_mutexes_in_opposite_order_are_a_cycle() {
     let (a, b) = (world.object(device, info).object, world.object(device, info).object);
     let (one, other) = (world.context(device, 0), world.context(device, 1));
     let mut take = |context, mutex| {
-        world.ok(Call::WaitFromGpuLegacy { context, objects: vec![mutex].into(), fence_value: 0 });
+        world.ok(calls::acquire(context, &[mutex]));
     };
     take(one, a);
     take(other, b);
     take(one, b);
     take(other, a);
     for (context, mutex) in [(one, a), (other, b)] {
-        let signal = GpuSignal::Legacy { objects: vec![mutex].into(), fence_value: 0 };
-        let contexts = vec![context].into();
-        world.ok(Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() });
+        world.ok(calls::release(context, &[mutex]));
     }
     let cause = only(&world);
     assert_eq!(comes_down_to(&cause).0, "cycle");

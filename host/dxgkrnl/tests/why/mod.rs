@@ -5,8 +5,8 @@ mod engines;
 mod loops;
 mod progress;
 
-use crate::common::World;
-use d3dkmt::{Call, Handle, ShareToken, SyncObjectFlags, access};
+use crate::common::{World, share};
+use d3dkmt::{Handle, ShareToken, SyncObjectFlags};
 use dxgkrnl::ProcessId;
 use dxgkrnl::why::{Cause, Question, Verdict, Why};
 
@@ -66,9 +66,7 @@ fn fence_with(world: &mut World, device: Handle, other: (ProcessId, Handle)) -> 
 
 fn open_in(world: &mut World, fence: Handle, (other, device): (ProcessId, Handle)) -> Handle {
     let token = ShareToken([7; 16]);
-    let name = None;
-    let desired_access = access::SYNC_OBJECT_ALL_ACCESS;
-    world.ok(Call::ShareObjects { objects: vec![fence], desired_access, name, token });
+    world.ok(share(fence, token));
     let me = std::mem::replace(&mut world.process, other);
     let opened = world.open(device, token);
     world.process = me;

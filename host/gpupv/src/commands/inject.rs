@@ -4,13 +4,14 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use clap::Args;
+use dxgkrnl::Injection;
 use proto::control::InjectRequest;
-use scenario::script::{Injected, injected};
+use scenario::script::injection;
 use serde_json::json;
 use tonic::Code;
 
 use crate::commands::{answer_of, default_directory};
-use crate::daemon::{Injection, control};
+use crate::daemon::control;
 use crate::output::{OK, say};
 
 /// Arguments of `gpupv inject`.
@@ -34,12 +35,7 @@ pub struct InjectArgs {
 
 /// Parses a fault in the words of scenarios.
 pub fn read(words: &str, config: &dxgkrnl::Config) -> Result<Injection, String> {
-    match injected(words, config).map_err(|error| error.render("inject", words))? {
-        Injected::Hardware(fault) => Ok(Injection::Fault(fault)),
-        Injected::Frozen { process, frozen } => Ok(Injection::Frozen { process, frozen }),
-        Injected::VmAdapter { vm, adapter, added } => Ok(Injection::VmAdapter { vm, adapter, added }),
-        Injected::Paused { vm, paused } => Ok(Injection::Paused { vm, paused }),
-    }
+    injection(words, config).map_err(|error| error.render("inject", words))
 }
 
 pub fn run(args: &InjectArgs) -> anyhow::Result<u8> {

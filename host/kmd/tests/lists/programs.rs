@@ -4,29 +4,10 @@ use d3dkmt::isa::{
     BarrierAccess as A, BarrierGroup, BarrierLayout, BarrierSync as S, Kernel, Packet, RangedBarrier,
     RangedFlags, SubresourceRange, TextureBarrier, TextureFlags, Use, UseFlags, WorkKind,
 };
+use d3dkmt::random::Random;
 use dxgkrnl::ddi::{EngineState, Interrupt, Miniport, PageTableEntry};
 
 use crate::gpu::{ENGINE, Gpu, PAGE, full, global, on_buffer, words, work};
-
-/// SplitMix64.
-struct Chance(u64);
-
-impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ mixed >> 31
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    fn one_of<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len() as u64) as usize]
-    }
-}
 
 const BUFFERS: u64 = 4;
 const BYTES: u64 = 40;
@@ -42,12 +23,12 @@ const KINDS: [(WorkKind, A, A); 7] = [
     (WorkKind::ClearUnorderedAccess, A::UNORDERED_ACCESS, A::UNORDERED_ACCESS),
 ];
 
-fn some_range(chance: &mut Chance, resource: u32, access: A) -> Use {
+fn some_range(chance: &mut Random, resource: u32, access: A) -> Use {
     let offset = chance.below(BYTES);
     Use::range(resource, access, offset, chance.below(BYTES - offset + 1))
 }
 
-fn command(chance: &mut Chance) -> Packet {
+fn command(chance: &mut Random) -> Packet {
     let (kind, reads, writes) = chance.one_of(&KINDS);
     let mut uses = Vec::new();
     let only_reads = |item: Use| match reads.writes() {
@@ -63,7 +44,7 @@ fn command(chance: &mut Chance) -> Packet {
         uses.push(some_range(chance, resource, writes));
     }
     let kernel = chance.one_of(Kernel::ALL);
-    work(kind, kernel, chance.next() as u32, chance.below(50), &uses)
+    work(kind, kernel, chance.number() as u32, chance.below(50), &uses)
 }
 
 /// Applies one command to the memory. Sources are read before anything is written.
@@ -100,13 +81,13 @@ fn interpret(memory: &mut [u8], packet: &Packet) {
     }
 }
 
-fn gpu(seed: u64) -> (Gpu, Chance) {
+fn gpu(seed: u64) -> (Gpu, Random) {
     let mut gpu = Gpu::with_seed(2, seed % 3 * seed);
-    let mut chance = Chance(seed);
+    let mut chance = Random::new(seed);
     for number in 0..BUFFERS {
         gpu.buffer(number * 64, BYTES);
     }
-    gpu.memory.0[..512].iter_mut().for_each(|byte| *byte = chance.next() as u8);
+    gpu.memory.0[..512].iter_mut().for_each(|byte| *byte = chance.number() as u8);
     (gpu, chance)
 }
 
@@ -127,7 +108,7 @@ fn with_a_full_barrier_between_all_commands_the_bytes_are_those_of_the_order_of_
     }
 }
 
-fn barrier(chance: &mut Chance) -> Packet {
+fn barrier(chance: &mut Random) -> Packet {
     let syncs = [S::ALL, S::NONE, S::COPY, S::COMPUTE_SHADING, S::DRAW, S::SPLIT, S::RENDER_TARGET, S::all()];
     let accesses = [A::COMMON, A::NO_ACCESS, A::COPY_DEST, A::UNORDERED_ACCESS, A::RENDER_TARGET, A::all()];
     let sync = (chance.one_of(&syncs), chance.one_of(&syncs));
@@ -137,13 +118,13 @@ fn barrier(chance: &mut Chance) -> Packet {
         0 => global(barrier),
         1 => on_buffer(resource, barrier),
         2 => {
-            let (offset, bytes) = (chance.next() >> chance.below(64), chance.next() >> chance.below(64));
+            let (offset, bytes) = (chance.number() >> chance.below(64), chance.number() >> chance.below(64));
             let flags = RangedFlags::from_bits_retain(chance.below(8) as u32);
             let one = RangedBarrier { barrier, resource, flags, offset, bytes };
             Packet::Barrier { groups: vec![BarrierGroup::Ranged(vec![one; 3])] }
         }
         _ => {
-            let number = |chance: &mut Chance| (chance.next() >> chance.below(64)) as u32;
+            let number = |chance: &mut Random| (chance.number() >> chance.below(64)) as u32;
             let one = TextureBarrier {
                 barrier,
                 layout_before: BarrierLayout(number(chance)),
@@ -180,7 +161,7 @@ fn any_list_ends_and_leaves_nothing_behind() {
                 17 => Packet::Timestamp { gpu_address: crate::gpu::GPU + chance.below(2 * PAGE) },
                 18 => Packet::MarkerIn { gpu_address: 0x1000, value: 2 },
                 _ if chance.below(20) == 0 => {
-                    let bad = Use { bytes: chance.next(), ..some_range(&mut chance, 1, A::COPY_DEST) };
+                    let bad = Use { bytes: chance.number(), ..some_range(&mut chance, 1, A::COPY_DEST) };
                     work(WorkKind::Copy, Kernel::Fill, 0, 3, &[bad])
                 }
                 _ => Packet::MarkerOut { gpu_address: 0x1000, value: 3 },

@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use d3dkmt::{Handle, NtStatus, ShareToken};
 use dxgkrnl::why::{Question, Why};
-use dxgkrnl::{Input, Nanos, ProcessId, Snapshot};
+use dxgkrnl::{Injection, Input, Nanos, ProcessId, Snapshot};
 use proto::scenario_client::{Outcome, Task, Words};
 use scenario::nt_handle_owners::NtHandleOwners;
 use scenario::program::{Backend, Fault, Process, Program, Thread, Vm};
 use scenario::world::{Answer, BackendError, Done, Request, World, unsupported};
 
-use daemon::{Daemon, Injection};
+use daemon::Daemon;
 
 use super::nt_handle_transfer::Mailboxes;
 use super::scenario_client::{Pipes, ScenarioClient};

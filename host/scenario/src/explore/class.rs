@@ -1,10 +1,13 @@
 //! Classes of failures: a shrunk program must fail in the same way, not in another.
 
+use serde::{Deserialize, Serialize};
+
 use crate::program::Program;
 use crate::run::Failure;
 
-/// A class of failures.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+/// A class of failures. Reports have its name.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(into = "&'static str", try_from = "String")]
 pub enum Class {
     /// A wait sleeps although its condition holds.
     LostWake,
@@ -57,12 +60,6 @@ impl Class {
         }
     }
 
-    /// Returns the class of this name. Reports of version 0.1 have `arm` for [`Class::Backend`].
-    pub fn from_name(name: &str) -> Option<Class> {
-        let name = if name == "arm" { Class::Backend.name() } else { name };
-        Class::ALL.into_iter().find(|class| class.name() == name)
-    }
-
     /// Derives the class from a failure's text.
     pub fn of(failure: &Failure) -> Class {
         let what = failure.what.as_str();
@@ -85,6 +82,23 @@ impl Class {
         } else {
             Class::Expectation
         }
+    }
+}
+
+impl From<Class> for &'static str {
+    fn from(class: Class) -> &'static str {
+        class.name()
+    }
+}
+
+impl TryFrom<String> for Class {
+    type Error = String;
+
+    /// Returns the class of this name. Reports of version 0.1 have `arm` for [`Class::Backend`].
+    fn try_from(name: String) -> Result<Class, String> {
+        let known = if name == "arm" { Class::Backend.name() } else { &name };
+        let class = Class::ALL.into_iter().find(|class| class.name() == known);
+        class.ok_or_else(|| format!("there is no class of failures `{name}`"))
     }
 }
 

@@ -47,9 +47,3 @@ pub(super) fn logged<M: Make>(
     };
     (ended, log)
 }
-
-/// FNV-1a, 64 bits: a fingerprint of a log, the same on every machine.
-pub fn digest(bytes: &[u8]) -> u64 {
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3);
-    bytes.iter().fold(0xCBF2_9CE4_8422_2325, step)
-}

@@ -43,9 +43,9 @@ pub use campaign::{CANARY, Plan, Progress, Refused, campaign, canary, program_of
 pub use class::{Class, FailureMode};
 pub use crash::crashes;
 pub use exhaustive::{ExhaustiveReport, Unlike, every_way, every_way_up_to};
-pub use log::{digest, log};
+pub use log::log;
 pub use random::random;
-pub use report::{Found, Histogram, Mismatch, Report, merge};
+pub use report::{Found, Histogram, Report, merge};
 pub use shrink::{StillFails, shrink};
 
 use crate::choose::{Choose, Random};

@@ -1,5 +1,6 @@
 //! Random programs: memory of engines, resources in it, command lists, and settings of the kernel.
 
+use d3dkmt::gpu_va::protection::WRITE;
 use d3dkmt::isa::{
     Barrier, BarrierAccess, BarrierGroup, BarrierSync, BufferBarrier, Kernel, ListFlags, Packet, QueueType,
     ResourceDesc, ResourceFlags, Use, WorkKind,
@@ -19,8 +20,6 @@ const PAGE_BYTES: u64 = 0x1000;
 const PAGES: u64 = 4;
 /// Bytes of a process's memory.
 pub(super) const MEMORY_BYTES: u64 = PAGES * PAGE_BYTES;
-/// `Write` of D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE.
-const WRITE: u64 = 1;
 
 /// Objects of a process for command lists, all of one device.
 #[derive(Clone, Debug)]

@@ -1,18 +1,18 @@
-//! The report of a campaign: as a value, as JSON, and merged from shards.
+//! The report of a campaign: as a value, for JSON, and merged from shards.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
 
 use super::{Class, Plan};
-use crate::shards::{Gaps, Uncovered, check_cover};
+use crate::shards::{Mismatch, check_cover};
 
 /// Number of each result: `passed`, an outcome of a race, a class of failures.
 pub type Histogram = BTreeMap<String, u64>;
 
 /// A seed that fails.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Found {
     pub seed: u64,
     pub class: Class,
@@ -26,7 +26,7 @@ pub struct Found {
 }
 
 /// The report of a campaign or a shard.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Report {
     pub commit: String,
     /// Of the text of what was explored: see [`Plan::digest`].
@@ -42,29 +42,6 @@ pub struct Report {
     pub histogram: Histogram,
 }
 
-/// Reason why reports cannot be merged, or a value is no report.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Mismatch {
-    #[error("no report to merge")]
-    Nothing,
-    #[error("reports of different code: {0} and {1}")]
-    Commits(String, String),
-    #[error(
-        "its text differs between reports: digests {0:#x} and {1:#x}. Run all shards again with the same file"
-    )]
-    Texts(u64, u64),
-    #[error("reports that stop after different numbers of failures: {0} and {1}")]
-    StopAfter(usize, usize),
-    #[error("seeds {0} are missing: add the report of their shard")]
-    Gaps(Gaps),
-    #[error("reports of different plans: seeds {}..{} and {}..{}", .0.start, .0.end, .1.start, .1.end)]
-    Plans(Range<u64>, Range<u64>),
-    #[error("seed {0} is in two reports")]
-    Overlap(u64),
-    #[error("the file is no report of a campaign: {0}")]
-    NoReport(String),
-}
-
 impl Report {
     pub(super) fn new(plan: &Plan, seeds: Range<u64>) -> Report {
         Report {
@@ -77,95 +54,6 @@ impl Report {
             failures: Vec::new(),
             histogram: Histogram::new(),
         }
-    }
-
-    pub fn to_json(&self) -> Value {
-        let found = |found: &Found| {
-            json!({
-                "seed": found.seed,
-                "class": found.class.name(),
-                "what": found.what,
-                "shrunk": found.shrunk,
-                "shrunk_seed": found.shrunk_seed,
-                "so_far": found.so_far,
-            })
-        };
-        json!({
-            "commit": self.commit,
-            "digest": self.digest,
-            "seeds": { "start": self.seeds.start, "end": self.seeds.end },
-            "planned": { "start": self.planned.start, "end": self.planned.end },
-            "seeds_run": self.seeds_run,
-            "stop_after": self.stop_after,
-            "failures": self.failures.iter().map(found).collect::<Vec<Value>>(),
-            "histogram": self.histogram,
-        })
-    }
-
-    pub fn from_json(value: &Value) -> Result<Report, Mismatch> {
-        let report = Fields::of(value, "a report")?;
-        let seeds = report.seeds("seeds")?;
-        let failures = report.0.get("failures").and_then(Value::as_array);
-        let failures = failures.ok_or_else(|| missing("failures"))?;
-        Ok(Report {
-            commit: report.text("commit")?,
-            digest: report.number("digest")?,
-            seeds,
-            planned: report.seeds("planned")?,
-            seeds_run: report.number("seeds_run")?,
-            stop_after: report.number("stop_after")? as usize,
-            failures: failures.iter().map(found).collect::<Result<_, _>>()?,
-            histogram: report.histogram("histogram")?,
-        })
-    }
-}
-
-fn missing(what: &str) -> Mismatch {
-    Mismatch::NoReport(format!("`{what}` is missing or of the wrong type"))
-}
-
-fn found(value: &Value) -> Result<Found, Mismatch> {
-    let fields = Fields::of(value, "a failure")?;
-    Ok(Found {
-        seed: fields.number("seed")?,
-        class: Class::from_name(&fields.text("class")?).ok_or_else(|| missing("class"))?,
-        what: fields.text("what")?,
-        shrunk: fields.text("shrunk")?,
-        shrunk_seed: fields.number("shrunk_seed")?,
-        so_far: fields.histogram("so_far")?,
-    })
-}
-
-/// The fields of a JSON object.
-struct Fields<'a>(&'a Map<String, Value>);
-
-impl<'a> Fields<'a> {
-    fn of(value: &'a Value, what: &str) -> Result<Fields<'a>, Mismatch> {
-        value.as_object().map(Fields).ok_or_else(|| missing(what))
-    }
-
-    fn fields(&self, key: &str) -> Result<Fields<'a>, Mismatch> {
-        Fields::of(self.0.get(key).unwrap_or(&Value::Null), key)
-    }
-
-    fn seeds(&self, key: &str) -> Result<Range<u64>, Mismatch> {
-        let seeds = self.fields(key)?;
-        Ok(seeds.number("start")?..seeds.number("end")?)
-    }
-
-    fn number(&self, key: &str) -> Result<u64, Mismatch> {
-        self.0.get(key).and_then(Value::as_u64).ok_or_else(|| missing(key))
-    }
-
-    fn text(&self, key: &str) -> Result<String, Mismatch> {
-        self.0.get(key).and_then(Value::as_str).map(Into::into).ok_or_else(|| missing(key))
-    }
-
-    fn histogram(&self, key: &str) -> Result<Histogram, Mismatch> {
-        let count = |(name, count): (&String, &Value)| {
-            count.as_u64().map(|count| (name.clone(), count)).ok_or_else(|| missing(key))
-        };
-        self.fields(key)?.0.iter().map(count).collect()
     }
 }
 
@@ -234,10 +122,7 @@ fn check(seeds: &Range<u64>, parts: &[&Report]) -> Result<(), Mismatch> {
             return Err(Mismatch::Plans(before.planned.clone(), after.planned.clone()));
         }
     }
-    check_cover(seeds, parts.iter().map(|part| part.seeds.clone())).map_err(|uncovered| match uncovered {
-        Uncovered::Gaps(gaps) => Mismatch::Gaps(gaps),
-        Uncovered::Overlap(seed) => Mismatch::Overlap(seed),
-    })
+    check_cover("seed", seeds, parts.iter().map(|part| part.seeds.clone()))
 }
 
 fn add(to: &mut Histogram, from: &Histogram) {

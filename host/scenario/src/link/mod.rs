@@ -16,11 +16,10 @@ mod link_calls;
 
 use d3dkmt::{Call, Handle, NtStatus, Reply};
 use drivers::Registry;
-use dxgkrnl::why::{Question, Why};
-use dxgkrnl::{Input, Nanos, PlantedBug, ProcessId, Snapshot};
+use dxgkrnl::{Input, Nanos, PlantedBug, ProcessId};
 
 use crate::choose::Random;
-use crate::host::{Host, SLOTS};
+use crate::host::{Host, SLOTS, answered_by_host};
 use crate::program::{Backend, Fault, Process, Program, Thread, Vm};
 use crate::world::{Answer, Done, Request, World};
 
@@ -384,17 +383,6 @@ impl World for LinkWorld<'_> {
         Ok(self.guests[process.index()].as_ref().and_then(|guest| guest.slot(slot)))
     }
 
-    fn find_other(
-        &mut self,
-        process: Process,
-        allocation: Handle,
-        range: (u64, Option<u64>),
-        word: u32,
-    ) -> Done<Result<Option<(u64, u32)>, NtStatus>> {
-        let process = self.host.id(process);
-        Ok(self.host.memory().find_other(process, allocation, range, word))
-    }
-
     fn take_event(&mut self, process: Process, event: u32) -> Done<u64> {
         Ok(self.guests[process.index()].as_mut().map_or(0, |guest| guest.take_event(event)))
     }
@@ -407,32 +395,5 @@ impl World for LinkWorld<'_> {
         self.guests[process.index()].as_ref().map_or(0, |guest| guest.wakes)
     }
 
-    fn process_number(&self, process: Process) -> u32 {
-        self.host.id(process).0
-    }
-
-    fn snapshot(&mut self) -> Snapshot {
-        self.host.kernel.snapshot()
-    }
-
-    fn why(&mut self, process: Process) -> Why {
-        let process = Some(self.process_number(process));
-        self.host.kernel.why(&Question { process, ..Question::default() })
-    }
-
-    fn take_notes(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.host.notes)
-    }
-
-    fn take_violations(&mut self) -> Vec<String> {
-        self.host.take_violations()
-    }
-
-    fn keep_log(&mut self) {
-        self.host.log = Some(String::new());
-    }
-
-    fn log(&mut self) -> Option<&mut String> {
-        self.host.log.as_mut()
-    }
+    answered_by_host!();
 }

@@ -11,6 +11,7 @@ mod piece;
 use d3dkmt::NtStatus;
 pub use dxgkrnl::EngineId as Engine;
 use dxgkrnl::{Config, Nanos};
+use serde::{Deserialize, Serialize};
 
 pub use bindings::{
     AdapterNumber, Address, AllocationSpec, Bindings, BufferSize, GpuSignalSpec, GpuVaRange, HandleRef,
@@ -47,7 +48,8 @@ indexes! {
 }
 
 /// The backends that a scenario can run on.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Backend {
     /// The kernel alone, in virtual time.
     Model,
@@ -69,10 +71,6 @@ impl Backend {
             Backend::Local => "local",
             Backend::Vm => "vm",
         }
-    }
-
-    pub fn from_name(name: &str) -> Option<Backend> {
-        Backend::ALL.into_iter().find(|backend| backend.name() == name)
     }
 }
 
@@ -499,11 +497,5 @@ impl Program {
     pub fn fence_of(&self, queue: Binding) -> Option<Binding> {
         let has_fence = self.bindings[queue.index()].kind.has_fence();
         has_fence.then_some(Binding(queue.0 + 1))
-    }
-
-    /// Whether the name is that of a queue's fence.
-    pub fn is_fence_of_queue(&self, fence: Binding) -> bool {
-        let before = fence.index().checked_sub(1).and_then(|before| self.bindings.get(before));
-        before.is_some_and(|before| before.kind.has_fence())
     }
 }

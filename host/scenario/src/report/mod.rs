@@ -15,13 +15,17 @@ mod text;
 use std::borrow::Cow;
 use std::time::Duration;
 
-pub use suite::{SuiteMismatch, SuiteReport, merge_suites};
+use serde::{Deserialize, Serialize};
+
+use json::CaseRecord;
+pub use suite::{SuiteReport, merge_suites};
 
 use crate::program::Backend;
 use crate::run::Verdict;
 
 /// The result of one case on one backend.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(into = "CaseRecord", try_from = "CaseRecord")]
 pub struct CaseResult {
     /// The file's path as given.
     pub file: String,
@@ -81,10 +85,11 @@ pub struct Divergence {
     pub failed: Vec<Backend>,
 }
 
-/// The results of a run.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+/// The results of a run. As JSON they have what [`Results::json`] returns.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 pub struct Results {
     /// Ordered by file, case and backend.
+    #[serde(rename = "results")]
     pub cases: Vec<CaseResult>,
     /// Number of runs skipped after the first failure.
     pub left_out: usize,

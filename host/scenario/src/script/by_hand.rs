@@ -117,7 +117,7 @@ fn context(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<NamedCall> {
         flags |= match token.text.as_str() {
             "flags" => CreateContextFlags::from_bits_retain(value32(cursor, "flags")?),
             word => CreateContextFlags::from_name(word)
-                .ok_or_else(|| unknown(token, "a context flag", words::context_flag_names()))?,
+                .ok_or_else(|| unknown(token, "a context flag", words::flag_names::<CreateContextFlags>()))?,
         };
     }
     Ok(new_context(device, node, flags))
@@ -248,7 +248,11 @@ fn object(names: &Names, cursor: &mut Cursor<'_>, object_type: SyncObjectType) -
                         "initial", "count", "max", "affinity", "owned", "legacy", "event", "flags",
                         "adapter", "target", "time",
                     ];
-                    return Err(unknown(token, "a flag or option", words::object_flag_names().chain(keys)));
+                    return Err(unknown(
+                        token,
+                        "a flag or option",
+                        words::object_flag_names().into_iter().chain(keys),
+                    ));
                 }
             },
         }
@@ -305,7 +309,7 @@ fn signal_flag(
     match token.text.as_str() {
         "rewind" => Ok(SignalFlags::ALLOW_FENCE_REWIND),
         word => SignalFlags::from_name(word).ok_or_else(|| {
-            let names = words::signal_flag_names().into_iter();
+            let names = words::flag_names::<SignalFlags>().into_iter();
             let known: Vec<&str> = names.chain(["rewind"]).chain(others.iter().copied()).collect();
             unknown(token, what, known)
         }),
@@ -594,7 +598,7 @@ fn escape(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<NamedCall> {
             word => match EscapeFlags::from_name(word) {
                 Some(flag) => flags |= flag,
                 None => {
-                    let names = EscapeFlags::all().iter_names().map(|(name, _)| name);
+                    let names = words::flag_names::<EscapeFlags>().into_iter();
                     let options = ["device", "context", "kind", "flags"].into_iter().chain(GIVEN);
                     let known: Vec<&str> = names.chain(options).collect();
                     return Err(unknown(token, "a flag, an option or data", known));

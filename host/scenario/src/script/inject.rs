@@ -1,6 +1,6 @@
 //! Parses faults in the words of `fault ..`, for a running daemon without a scenario.
 
-use dxgkrnl::{Config, Fault as Hardware};
+use dxgkrnl::{Config, Injection};
 
 use crate::program::Fault;
 use crate::script::cursor::Cursor;
@@ -9,28 +9,6 @@ use crate::script::expects;
 use crate::script::names::{Names, OwnerOfAdapters};
 use crate::script::operands::adapter_number;
 use crate::script::token::tokens;
-
-/// A fault for a live daemon.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Injected {
-    Hardware(Hardware),
-    /// The process with this name or number is frozen, or thawed.
-    Frozen {
-        process: String,
-        frozen: bool,
-    },
-    /// The adapter is removed from the VM with this name or number, or added to it.
-    VmAdapter {
-        vm: String,
-        adapter: u32,
-        added: bool,
-    },
-    /// The VM with this name or number is paused, or resumed.
-    Paused {
-        vm: String,
-        paused: bool,
-    },
-}
 
 /// Hardware faults, which need no scenario.
 const HARDWARE: [&str; 10] = [
@@ -48,7 +26,7 @@ const HARDWARE: [&str; 10] = [
 
 /// Parses a fault as written after `fault` in a scenario, for the adapters of this configuration. The first word may
 /// have `-` instead of `_`.
-pub fn injected(text: &str, config: &Config) -> Result<Injected, ScriptError> {
+pub fn injection(text: &str, config: &Config) -> Result<Injection, ScriptError> {
     let text = text.trim_start();
     let (first, rest) = text.split_at(text.find(char::is_whitespace).unwrap_or(text.len()));
     let tokens = tokens(1, &format!("{}{rest}", first.replace('-', "_")))?;
@@ -64,7 +42,7 @@ pub fn injected(text: &str, config: &Config) -> Result<Injected, ScriptError> {
                 return cursor.expected("the name or the number of a process");
             };
             cursor.end()?;
-            Ok(Injected::Frozen { process: process.text.clone(), frozen: word == "freeze" })
+            Ok(Injection::Frozen { process: process.text.clone(), frozen: word == "freeze" })
         }
         "pause" | "resume" => {
             cursor.next();
@@ -72,7 +50,7 @@ pub fn injected(text: &str, config: &Config) -> Result<Injected, ScriptError> {
                 return cursor.expected("the name or the number of a VM");
             };
             cursor.end()?;
-            Ok(Injected::Paused { vm: vm.text.clone(), paused: word == "pause" })
+            Ok(Injection::Paused { vm: vm.text.clone(), paused: word == "pause" })
         }
         "remove_adapter" | "add_adapter" => {
             cursor.next();
@@ -81,10 +59,10 @@ pub fn injected(text: &str, config: &Config) -> Result<Injected, ScriptError> {
                 return cursor.expected("the name or the number of a VM");
             };
             cursor.end()?;
-            Ok(Injected::VmAdapter { vm: vm.text.clone(), adapter, added: word == "add_adapter" })
+            Ok(Injection::VmAdapter { vm: vm.text.clone(), adapter, added: word == "add_adapter" })
         }
         word if HARDWARE.contains(&word) => match expects::fault(&mut names, &mut cursor, 1)? {
-            Fault::Hardware(fault) => Ok(Injected::Hardware(fault)),
+            Fault::Hardware(fault) => Ok(Injection::Fault(fault)),
             other => unreachable!("{word} is no fault of hardware: {other:?}"),
         },
         _ => {

@@ -1,5 +1,6 @@
 //! Parses resources, lines of command lists, the debug layer's statements, and words of memory.
 
+use bitflags::Flags;
 use d3dkmt::isa::{
     ALL_SUBRESOURCES, Barrier, BarrierAccess, BarrierGroup, BarrierLayout, BarrierSync, BufferBarrier,
     FenceValue, HeapType, Kernel, LegacyBarrier, LegacyFlags, LegacyState, ListFlags, Packet, QueueType,
@@ -14,7 +15,9 @@ use crate::script::error::ScriptError;
 use crate::script::names::Names;
 use crate::script::operands::{address, handle, value32, value64};
 use crate::script::token::{Token, TokenKind};
-use crate::script::words::{self, DEBUG_LEVELS, QUEUE_TYPES, RESOURCE_KINDS, WORK_KINDS, default_kernel};
+use crate::script::words::{
+    self, DEBUG_LEVELS, QUEUE_TYPES, RESOURCE_KINDS, WORK_KINDS, default_kernel, flag_names,
+};
 
 const RESOURCE_OPTIONS: &str =
     "at offset bytes width height depth mips slices planes texel layout state name upload readback flags";
@@ -53,9 +56,8 @@ pub(super) fn operation(names: &Names, verb: &str, cursor: &mut Cursor<'_>) -> P
                     flags |= FenceFlags::from_bits_retain(bits);
                     continue;
                 }
-                let known = FenceFlags::all().iter_names().map(|(name, _)| name).collect::<Vec<_>>();
                 flags |= FenceFlags::from_name(&token.text)
-                    .ok_or_else(|| unknown(token, "a flag of a fence", known))?;
+                    .ok_or_else(|| unknown(token, "a flag of a fence", flag_names::<FenceFlags>()))?;
             }
             Operation::DescribeFence { device, fence, flags }
         }
@@ -147,7 +149,7 @@ fn resource(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Operation> {
             "readback" => desc.heap = HeapType::Readback,
             word => {
                 desc.flags |= ResourceFlags::from_name(word).ok_or_else(|| {
-                    let flags = ResourceFlags::all().iter_names().map(|(name, _)| name);
+                    let flags = flag_names::<ResourceFlags>().into_iter();
                     let known = flags.chain(RESOURCE_OPTIONS.split_ascii_whitespace()).collect::<Vec<_>>();
                     unknown(token, "an option or a flag of a resource", known)
                 })?;
@@ -285,9 +287,7 @@ fn other(verb: &Token, line: &mut Line<'_>, cursor: &mut Cursor<'_>) -> Parsed<P
                         cursor.next();
                         subresource = value32(cursor, "a subresource")?;
                     }
-                    _ => {
-                        flags |= flag(cursor, LegacyFlags::from_name, "`BEGIN_ONLY`, `END_ONLY` or `sub=N`")?
-                    }
+                    _ => flags |= flag(cursor, "`BEGIN_ONLY`, `END_ONLY` or `sub=N`")?,
                 }
             }
             legacy(LegacyBarrier::Transition { flags, resource, subresource, before, after })
@@ -377,7 +377,7 @@ fn one_access(word: &str, token: &Token) -> Parsed<BarrierAccess> {
     let bits = words::number(word).and_then(|bits| u32::try_from(bits).ok());
     let named = if word == "COMMON" { Some(BarrierAccess::COMMON) } else { BarrierAccess::from_name(word) };
     named.or(bits.map(BarrierAccess::from_bits_retain)).ok_or_else(|| {
-        let accesses = BarrierAccess::all().iter_names().map(|(name, _)| name);
+        let accesses = flag_names::<BarrierAccess>().into_iter();
         let kernels = words::KERNELS.into_iter().map(|(name, _)| name);
         let known = accesses.chain(kernels).chain(["COMMON", "time", "root"]).collect::<Vec<_>>();
         unknown(token, "an access or a setting of a command", known)
@@ -406,7 +406,7 @@ fn use_options(mut item: Use, cursor: &mut Cursor<'_>) -> Parsed<Use> {
             "count" => item.count = value32(cursor, "a number of subresources")?,
             word => {
                 item.flags |= UseFlags::from_name(word).ok_or_else(|| {
-                    let flags = UseFlags::all().iter_names().map(|(name, _)| name);
+                    let flags = flag_names::<UseFlags>().into_iter();
                     let known = flags.chain(["offset", "bytes", "sub", "count"]).collect::<Vec<_>>();
                     unknown(token, "an option of a use", known)
                 })?;
@@ -460,7 +460,7 @@ fn barrier(line: &mut Line<'_>, cursor: &mut Cursor<'_>) -> Parsed<BarrierGroup>
     while let Some(token) = cursor.peek().filter(|token| token.kind == TokenKind::Atom) {
         match token.text.as_str() {
             "sub" | "mips" | "slices" | "planes" => subresource_range(&mut subresources, cursor)?,
-            _ => flags |= flag(cursor, TextureFlags::from_name, "`DISCARD`, `sub=N`, `mips=A..B` or so")?,
+            _ => flags |= flag(cursor, "`DISCARD`, `sub=N`, `mips=A..B` or so")?,
         }
     }
     let texture = TextureBarrier { barrier, layout_before, layout_after, resource, flags, subresources };
@@ -502,7 +502,7 @@ fn ranged(line: &mut Line<'_>, cursor: &mut Cursor<'_>) -> Parsed<RangedBarrier>
     while let Some(token) = cursor.peek().filter(|token| token.kind == TokenKind::Atom) {
         match token.text.as_str() {
             "offset" | "bytes" => range = byte_range(cursor)?,
-            _ => flags |= flag(cursor, RangedFlags::from_name, "`ATOMIC_COPY`, `ACQUIRE` or `RELEASE`")?,
+            _ => flags |= flag(cursor, "`ATOMIC_COPY`, `ACQUIRE` or `RELEASE`")?,
         }
     }
     Ok(RangedBarrier { barrier, resource, flags, offset: range.0, bytes: range.1 })
@@ -524,47 +524,33 @@ fn words_of_barrier(cursor: &mut Cursor<'_>) -> Parsed<Barrier> {
 }
 
 /// Parses `A`, `A|B`, or bits as a number; `none` is no bit.
-fn bits(
-    cursor: &mut Cursor<'_>,
-    what: &str,
-    none: &'static str,
-    named: &dyn Fn(&str) -> Option<u32>,
-    known: &[&'static str],
-) -> Parsed<u32> {
+fn bits<F: Flags<Bits = u32>>(cursor: &mut Cursor<'_>, what: &str, none: &'static str) -> Parsed<F> {
     let mut sum = 0;
     loop {
         let token = cursor.atom(what)?;
         let word = token.text.as_str();
         let raw = words::number(word).and_then(|bits| u32::try_from(bits).ok());
-        sum |= match named(word).or(raw) {
+        sum |= match F::from_name(word).map(|flag| flag.bits()).or(raw) {
             Some(bits) => bits,
             None if word == none => 0,
-            None => {
-                return Err(unknown(token, what, known.iter().copied().chain([none]).collect::<Vec<_>>()));
-            }
+            None => return Err(unknown(token, what, [flag_names::<F>(), vec![none]].concat())),
         };
         if !cursor.take_symbol("|") {
-            return Ok(sum);
+            return Ok(F::from_bits_retain(sum));
         }
     }
 }
 
 fn sync(cursor: &mut Cursor<'_>) -> Parsed<BarrierSync> {
-    let known: Vec<&str> = BarrierSync::all().iter_names().map(|(name, _)| name).collect();
-    let named = |word: &str| BarrierSync::from_name(word).map(|bits| bits.bits());
-    bits(cursor, "a scope of synchronization", "NONE", &named, &known).map(BarrierSync::from_bits_retain)
+    bits(cursor, "a scope of synchronization", "NONE")
 }
 
 fn access(cursor: &mut Cursor<'_>) -> Parsed<BarrierAccess> {
-    let known: Vec<&str> = BarrierAccess::all().iter_names().map(|(name, _)| name).collect();
-    let named = |word: &str| BarrierAccess::from_name(word).map(|bits| bits.bits());
-    bits(cursor, "an access", "COMMON", &named, &known).map(BarrierAccess::from_bits_retain)
+    bits(cursor, "an access", "COMMON")
 }
 
 fn state(cursor: &mut Cursor<'_>) -> Parsed<LegacyState> {
-    let known: Vec<&str> = LegacyState::all().iter_names().map(|(name, _)| name).collect();
-    let named = |word: &str| LegacyState::from_name(word).map(|bits| bits.bits());
-    bits(cursor, "a resource state", "COMMON", &named, &known).map(LegacyState::from_bits_retain)
+    bits(cursor, "a resource state", "COMMON")
 }
 
 fn layout(cursor: &mut Cursor<'_>) -> Parsed<BarrierLayout> {
@@ -576,8 +562,8 @@ fn layout(cursor: &mut Cursor<'_>) -> Parsed<BarrierLayout> {
     })
 }
 
-fn flag<T>(cursor: &mut Cursor<'_>, from_name: impl Fn(&str) -> Option<T>, what: &str) -> Parsed<T> {
+fn flag<F: Flags>(cursor: &mut Cursor<'_>, what: &str) -> Parsed<F> {
     let token = cursor.atom(what)?;
-    from_name(&token.text)
+    F::from_name(&token.text)
         .ok_or_else(|| ScriptError::new(token.span, format!("`{}` is not {what}", token.text)))
 }

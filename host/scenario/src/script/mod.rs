@@ -28,7 +28,7 @@ pub(crate) mod words;
 
 pub use error::{ScriptError, Span, suggestion};
 pub use forms::as_written;
-pub use inject::{Injected, injected};
+pub use inject::injection;
 pub use parse::{parse, parse_bytes};
 pub(crate) use print::{
     head_lines, write_act, write_action, write_data, write_outcome, write_wanted_message,

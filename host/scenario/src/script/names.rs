@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use d3dkmt::SignalFlags;
+
 use crate::limits::NAME_CHARACTERS_MAX;
 use crate::program::{
     Binding, Kind, Named, Process, ProcessInfo, Program, Thread, ThreadInfo, Vm, fence_name,
@@ -9,7 +11,7 @@ use crate::program::{
 use crate::script::error::{ScriptError, shortened, suggestion};
 use crate::script::token::{Token, TokenKind};
 use crate::script::verbs::{STATEMENTS, VERBS};
-use crate::script::words::signal_flag_names;
+use crate::script::words::flag_names;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Meaning {
@@ -94,7 +96,7 @@ const RESERVED: [&str; 26] = [
 /// Whether the language uses this text as a word, so that nothing can have it as a name.
 fn is_word(text: &str) -> bool {
     RESERVED.contains(&text)
-        || signal_flag_names().contains(&text)
+        || flag_names::<SignalFlags>().contains(&text)
         || STATEMENTS.iter().chain(VERBS.iter()).any(|word| word.name == text)
 }
 
@@ -438,7 +440,7 @@ mod tests {
     #[test]
     fn a_recorded_name_that_is_a_word_of_the_language_becomes_another() {
         let words = STATEMENTS.iter().chain(VERBS.iter()).map(|word| word.name);
-        let words: Vec<&str> = words.chain(RESERVED).chain(signal_flag_names()).collect();
+        let words: Vec<&str> = words.chain(RESERVED).chain(flag_names::<SignalFlags>()).collect();
         let long = "x".repeat(NAME_CHARACTERS_MAX + 1);
         for word in words.into_iter().chain([long.as_str(), "9", "a b", "a.b", "D0", "", "p"]) {
             let inputs = [

@@ -73,8 +73,8 @@ pub(crate) fn adapters(count: u32) -> Vec<AdapterConfig> {
 /// Returns the names of the flags of a field.
 fn flags_of(field: &str) -> Vec<&'static str> {
     match field {
-        "caps" => VidSchCaps::all().iter_names().map(|(name, _)| name).collect(),
-        "features" => Features::all().iter_names().map(|(name, _)| name).collect(),
+        "caps" => words::flag_names::<VidSchCaps>(),
+        "features" => words::flag_names::<Features>(),
         _ => Vec::new(),
     }
 }

@@ -1,7 +1,8 @@
 //! Words of the field that the language uses: statuses, types, flags, engines, states, rule ids.
 
+use bitflags::Flags;
 use d3dkmt::isa::{Kernel, ListFlags, QueueType, ResourceKind, WorkKind};
-use d3dkmt::{CreateContextFlags, FeatureId, NtStatus, SignalFlags, SyncObjectFlags, SyncObjectType, access};
+use d3dkmt::{FeatureId, NtStatus, SyncObjectFlags, SyncObjectType, access};
 use dxgkrnl::{Config, Nanos, duration};
 
 use crate::program::Engine;
@@ -253,13 +254,8 @@ pub(crate) fn object_flag(word: &str) -> Option<SyncObjectFlags> {
     }
 }
 
-pub(crate) fn object_flag_names() -> impl Iterator<Item = &'static str> + Clone {
-    SyncObjectFlags::all()
-        .iter_names()
-        .map(|(name, _)| name)
-        .chain(["shared"])
-        .collect::<Vec<_>>()
-        .into_iter()
+pub(crate) fn object_flag_names() -> Vec<&'static str> {
+    [flag_names::<SyncObjectFlags>(), vec!["shared"]].concat()
 }
 
 /// Writes flags as words, and unknown bits as a number.
@@ -269,31 +265,23 @@ pub(crate) fn write_object_flags(flags: SyncObjectFlags) -> String {
     if rest.unknown() != 0 {
         return format!(" flags={:#x}", flags.bits());
     }
-    let names: String = rest.iter_names().map(|(name, _)| format!(" {name}")).collect();
-    format!("{first}{names}")
+    format!("{first}{}", write_flag_names(rest))
 }
 
-pub(crate) fn signal_flag_names() -> Vec<&'static str> {
-    SignalFlags::all().iter_names().map(|(name, _)| name).collect()
+pub(crate) fn flag_names<F: Flags>() -> Vec<&'static str> {
+    F::all().iter_names().map(|(name, _)| name).collect()
 }
 
-pub(crate) fn write_signal_flags(flags: SignalFlags, implied: SignalFlags) -> String {
-    let shown = flags - implied;
-    if flags.unknown() != 0 || !flags.contains(implied) {
-        return format!(" flags={:#x}", flags.bits());
-    }
-    shown.iter_names().map(|(name, _)| format!(" {name}")).collect()
-}
-
-pub(crate) fn context_flag_names() -> Vec<&'static str> {
-    CreateContextFlags::all().iter_names().map(|(name, _)| name).collect()
-}
-
-pub(crate) fn write_context_flags(flags: CreateContextFlags) -> String {
-    if flags.unknown() != 0 {
-        return format!(" flags={:#x}", flags.bits());
-    }
+pub(crate) fn write_flag_names<F: Flags>(flags: F) -> String {
     flags.iter_names().map(|(name, _)| format!(" {name}")).collect()
+}
+
+/// Writes the flags that are not implied as words; all as a number if words cannot say them.
+pub(crate) fn write_flags<F: Flags<Bits = u32> + Copy>(flags: F, implied: F) -> String {
+    if flags.contains_unknown_bits() || !flags.contains(implied) {
+        return format!(" flags={:#x}", flags.bits());
+    }
+    write_flag_names(flags.difference(implied))
 }
 
 /// Parses an engine: its name, `COPY`, or a node number; on an adapter other than 0, `COPY.1`.

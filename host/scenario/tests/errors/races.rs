@@ -1,6 +1,6 @@
 //! Races: columns, cells, outcomes.
 
-use crate::Case::{self, After, Complete};
+use crate::Case::{self, After, InLitmus};
 
 #[rustfmt::skip]
 pub const RACES_HAVE_COLUMNS_AND_OUTCOMES: &[(Case, &str)] = &[
@@ -9,206 +9,117 @@ pub const RACES_HAVE_COLUMNS_AND_OUTCOMES: &[(Case, &str)] = &[
   5 | race p | p
     | ^^^^"),
 
-(Complete(r#"litmus "x"
-process p
-process q
-p  D = device -> ok
-p  F = fence D -> ok"#),
+(InLitmus(""),
 "x.scn:5:1: a litmus file needs a `race`
   5 | p  F = fence D -> ok
     | ^"),
 
-(Complete(r#"litmus "x"
-process p
-process q
-p  D = device -> ok
-p  F = fence D -> ok
-race p"#),
+(InLitmus("race p"),
 "x.scn:6:1: a race needs two columns at least
   6 | race p
     | ^^^^"),
 
-(Complete(r#"litmus "x"
-process p
-process q
-p  D = device -> ok
-p  F = fence D -> ok
-race p | p"#),
+(InLitmus("race p | p"),
 "x.scn:6:10: p has a column already
   6 | race p | p
     |          ^"),
 
-(Complete(r#"litmus "x"
-process p
-process q
-p  D = device -> ok
-p  F = fence D -> ok
-race p | x"#),
+(InLitmus("race p | x"),
 "x.scn:6:10: `x` is no statement, and no process or thread of that name is declared
   6 | race p | x
     |          ^ actors: p, q"),
 
-(Complete(r#"litmus "x"
-process p
-process q
-p  D = device -> ok
-p  F = fence D -> ok
-race p | q"#),
+(InLitmus("race p | q"),
 "x.scn:6:1: the race has no outcomes
   6 | race p | q
     | ^^^^ add `allowed TERM ..` or `forbidden TERM ..`"),
 
-(Complete(r#"litmus "x"
-process p
-process q
-p  D = device -> ok
-p  F = fence D -> ok
-race p | q
+(InLitmus("race p | q
  r = read F | q = read F
-allowed r=0"#),
+allowed r=0"),
 "x.scn:7:24: F is a synchronization object of p: q cannot use it
   7 |  r = read F | q = read F
     |                        ^"),
 
-(Complete(r#"litmus "x"
-process p
-process q
-p  D = device -> ok
-p  F = fence D -> ok
-race p | q
+(InLitmus("race p | q
  r = read F | |
-allowed r=0"#),
+allowed r=0"),
 "x.scn:7:15: the row has 3 cells, the race 2 columns
   7 |  r = read F | |
     |               ^"),
 
-(Complete(r#"litmus "x"
-process p
-process q
-p  D = device -> ok
-p  F = fence D -> ok
-race p | q
+(InLitmus("race p | q
  W = wait D F>=1 -> blocks
-allowed W=asleep"#),
+allowed W=asleep"),
 "x.scn:7:21: a race says with `allowed` whether a call sleeps
   7 |  W = wait D F>=1 -> blocks
     |                     ^^^^^^ write the status it returns once it does"),
 
-(Complete(r#"litmus "x"
-process p
-process q
-p  D = device -> ok
-p  F = fence D -> ok
-race p | q
+(InLitmus("race p | q
  D = device -> ok
-allowed F=0"#),
+allowed F=0"),
 "x.scn:7:6: `device` is two calls, a step of a race is one
   7 |  D = device -> ok
     |      ^^^^^^ write `open_adapter` and `create_device`"),
 
-(Complete(r#"litmus "x"
-process p
-process q
-p  D = device -> ok
-p  F = fence D -> ok
-race p | q
+(InLitmus("race p | q
  r = read F
-allowed"#),
+allowed"),
 "x.scn:8:8: expected terms, as `r0=1 W=asleep`, with a comma between outcomes, found the end of the line
   8 | allowed
     |        ^"),
 
-(Complete(r#"litmus "x"
-process p
-process q
-p  D = device -> ok
-p  F = fence D -> ok
-race p | q
+(InLitmus("race p | q
  r = read F
-allowed r=0,"#),
+allowed r=0,"),
 "x.scn:8:13: expected terms, as `r0=1 W=asleep`, with a comma between outcomes, found the end of the line
   8 | allowed r=0,
     |             ^"),
 
-(Complete(r#"litmus "x"
-process p
-process q
-p  D = device -> ok
-p  F = fence D -> ok
-race p | q
+(InLitmus("race p | q
  r = read F
-allowed x=0"#),
+allowed x=0"),
 "x.scn:8:9: there is no register, call or fence named x here
   8 | allowed x=0
     |         ^ there are: F, r"),
 
-(Complete(r#"litmus "x"
-process p
-process q
-p  D = device -> ok
-p  F = fence D -> ok
-race p | q
+(InLitmus("race p | q
  W = wait D F>=1 -> ok
-allowed W=sleeping"#),
+allowed W=sleeping"),
 "x.scn:8:11: `sleeping` is not a status
   8 | allowed W=sleeping
     |           ^^^^^^^^ there are: SUCCESS, ABANDONED, TIMEOUT, PENDING, DEVICE_BUSY, UNSUCCESSFUL, NOT_IMPLEMENTED, INVALID_HANDLE, INVALID_PARAMETER, NO_MEMORY, ILLEGAL_INSTRUCTION, ACCESS_DENIED, BUFFER_TOO_SMALL, OBJECT_TYPE_MISMATCH, OBJECT_NAME_INVALID, OBJECT_NAME_NOT_FOUND, OBJECT_NAME_COLLISION, NOT_SUPPORTED, INTERNAL_ERROR, DEVICE_REMOVED, GRAPHICS_ALLOCATION_BUSY, ok, asleep, returned"),
 
-(Complete(r#"litmus "x"
-process p
-process q
-p  D = device -> ok
-p  F = fence D -> ok
-race p | q
+(InLitmus("race p | q
  r = read F
 allowed r=0
-expect F = 1"#),
+expect F = 1"),
 "x.scn:9:1: a race must be the last part of its file
   9 | expect F = 1
     | ^^^^^^"),
 
-(Complete(r#"litmus "x"
-process p
-process q
-p  D = device -> ok
-p  F = fence D -> ok
-race p | q
+(InLitmus("race p | q
  r = read F -> ok
-allowed r=0"#),
+allowed r=0"),
 "x.scn:7:13: `read` is no call of the kernel: it has no status
   7 |  r = read F -> ok
     |             ^^ leave `->` and the status out"),
 
-(Complete(r#"litmus "x"
-process p
-process q
-p  D = device -> ok
-p  F = fence D -> ok
-race p | q
+(InLitmus("race p | q
 allowed F=0
-race p | q"#),
+race p | q"),
 "x.scn:8:1: a race must be the last part of its file
   8 | race p | q
     | ^^^^"),
 
-(Complete(r#"litmus "x"
-process p
-process q
-p  D = device -> ok
-p  F = fence D -> ok
-allowed F=0"#),
+(InLitmus("allowed F=0"),
 "x.scn:6:1: `allowed` belongs to a race
   6 | allowed F=0
     | ^^^^^^^"),
 
-(Complete(r#"litmus "x"
-process p
-process q
-p  D = device -> ok
-p  F = fence D -> ok
-fault kill q
+(InLitmus("fault kill q
 race p | q
-allowed F=0"#),
+allowed F=0"),
 "x.scn:7:10: process q was killed in line 6
   7 | race p | q
     |          ^"),

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use d3dkmt::{
-    Call, CreateContextFlags, CreatedSyncObject, EventId, GpuSignal, Handle, HwQueueFlags, KeyedMutexFlags,
-    Reply, ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, isa,
+    Call, CreateContextFlags, CreatedSyncObject, EventId, Handle, HwQueueFlags, KeyedMutexFlags, Reply,
+    ShareToken, SyncObjectFlags, WaitFromCpuFlags, calls, isa,
 };
 use drivers::{Drivers, Registry};
 use dxgkrnl::{Config, Effects, EngineId, Fault, Input, Kernel, ProcessId, VmId};
@@ -92,12 +92,7 @@ impl Session {
     }
 
     pub fn fence(&mut self, guest: ClientProcess, flags: SyncObjectFlags) -> CreatedSyncObject {
-        let info = SyncObjectInfo {
-            object_type: SyncObjectType::MONITORED_FENCE,
-            flags,
-            ..SyncObjectInfo::default()
-        };
-        let call = Call::CreateSynchronizationObject { device: guest.device, info, legacy: false };
+        let call = calls::create_fence(guest.device, 0, flags);
         let Reply::SyncObject(created) = self.call(guest.process, call) else { panic!() };
         created
     }
@@ -119,46 +114,31 @@ impl Session {
     pub fn share_fence(&mut self, owner: ClientProcess, name: &str, token: [u8; 16]) -> Handle {
         let flags = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
         let fence = self.fence(owner, flags).object;
-        let token = ShareToken(token);
-        let desired_access = d3dkmt::access::SYNC_OBJECT_ALL_ACCESS;
-        let name = Some(name.to_owned());
-        self.call(owner.process, Call::ShareObjects { objects: vec![fence], desired_access, name, token });
+        self.call(owner.process, calls::share(fence, ShareToken(token), Some(name)));
         fence
     }
 
     pub fn open_fence(&mut self, other: ClientProcess, token: [u8; 16]) -> Handle {
-        let (flags, token) = (SyncObjectFlags::empty(), ShareToken(token));
-        let open =
-            Call::OpenSyncObject { device: other.device, token, flags, engine_affinity: 0, legacy: false };
+        let open = calls::open(other.device, ShareToken(token));
         let Reply::SyncObject(opened) = self.call(other.process, open) else { panic!() };
         opened.object
     }
 
     pub fn context(&mut self, guest: ClientProcess, node_ordinal: u32, flags: CreateContextFlags) -> Handle {
-        let call = Call::CreateContextVirtual {
-            device: guest.device,
-            node_ordinal,
-            engine_affinity: 0,
-            flags,
-            client_hint: 0,
-            private_data: Vec::new(),
-        };
+        let call = calls::create_context(guest.device, node_ordinal, flags);
         let Reply::Context(context) = self.call(guest.process, call) else { panic!() };
         context
     }
 
     pub fn hw_queue(&mut self, guest: ClientProcess, node_ordinal: u32) -> (Handle, CreatedSyncObject) {
         let context = self.context(guest, node_ordinal, CreateContextFlags::HW_QUEUE_SUPPORTED);
-        let flags = HwQueueFlags::empty();
-        let call = Call::CreateHwQueue { context, flags, private_data: Vec::new() };
+        let call = calls::create_hw_queue(context, HwQueueFlags::empty());
         let Reply::HwQueue { queue, progress_fence } = self.call(guest.process, call) else { panic!() };
         (queue, progress_fence)
     }
 
     pub fn signal(&mut self, guest: ClientProcess, fence: Handle, value: u64) {
-        let (objects, values) = (vec![fence].into(), vec![value].into());
-        let flags = SignalFlags::empty();
-        self.call(guest.process, Call::SignalFromCpu { device: guest.device, objects, values, flags });
+        self.call(guest.process, calls::signal(guest.device, fence, value));
     }
 
     pub fn wait(&mut self, guest: ClientProcess, targets: &[(Handle, u64)]) -> EventId {
@@ -171,36 +151,19 @@ impl Session {
     }
 
     pub fn submit(&mut self, guest: ClientProcess, context: Handle, packets: &[isa::Packet]) {
-        let private_data = isa::encode(packets);
-        let contexts = vec![context].into();
-        self.call(
-            guest.process,
-            Call::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data },
-        );
+        self.call(guest.process, calls::submit(context, isa::encode(packets)));
     }
 
     pub fn gpu_signal(&mut self, guest: ClientProcess, context: Handle, fence: Handle, value: u64) {
-        let (objects, values) = (vec![fence].into(), vec![value].into());
-        let signal = GpuSignal::Monitored { objects, values };
-        let contexts = vec![context].into();
-        self.call(guest.process, Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() });
+        self.call(guest.process, calls::gpu_signal(context, fence, value));
     }
 
     pub fn gpu_wait(&mut self, guest: ClientProcess, context: Handle, fence: Handle, value: u64) {
-        let (objects, values) = (vec![fence].into(), vec![value].into());
-        self.call(guest.process, Call::WaitFromGpu { context, objects, values });
+        self.call(guest.process, calls::gpu_wait(context, fence, value));
     }
 
     pub fn submit_hw(&mut self, guest: ClientProcess, queue: Handle, id: u64, packets: &[isa::Packet]) {
-        let private_data = isa::encode(packets);
-        let call = Call::SubmitCommandToHwQueue {
-            queue,
-            progress_fence_id: id,
-            commands: 0,
-            length: 0,
-            private_data,
-        };
-        self.call(guest.process, call);
+        self.call(guest.process, calls::submit_to_hw_queue(queue, id, isa::encode(packets)));
     }
 
     pub fn finish(self) {
@@ -272,15 +235,7 @@ fn faults(
     [context, second]: [Handle; 2],
     frames: Handle,
 ) {
-    session.try_call(
-        client.process,
-        Call::SignalFromCpu {
-            device: client.device,
-            objects: vec![frames].into(),
-            values: vec![1].into(),
-            flags: SignalFlags::empty(),
-        },
-    );
+    session.try_call(client.process, calls::signal(client.device, frames, 1));
     let create = Call::CreateKeyedMutex {
         initial_value: 0,
         private_data: Vec::new(),

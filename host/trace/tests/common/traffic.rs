@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use d3dkmt::{Call, EventId, Handle, Reply, SignalFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags};
+use d3dkmt::{Call, EventId, Handle, Reply, SyncObjectFlags, WaitFromCpuFlags, calls};
 use drivers::{Drivers, Registry};
 use dxgkrnl::{Config, Effects, Input, Kernel, Nanos, ProcessId, VmId};
 use trace::Recorder;
@@ -50,9 +50,7 @@ impl Traffic {
         let Reply::Device(device) = device else { panic!("{device:?}") };
         traffic.device = device;
         for _ in 0..fences {
-            let info =
-                SyncObjectInfo { object_type: SyncObjectType::MONITORED_FENCE, ..SyncObjectInfo::default() };
-            let create = Call::CreateSynchronizationObject { device, info, legacy: false };
+            let create = calls::create_fence(device, 0, SyncObjectFlags::empty());
             let created = traffic.call(recorder, create);
             let Reply::SyncObject(fence) = created else { panic!("{created:?}") };
             traffic.fences.push(fence.object);
@@ -87,13 +85,7 @@ impl Traffic {
     /// A signal of one of the fences, in turn.
     pub fn signal(&self, number: u64) -> Call {
         let fences = self.fences.len() as u64;
-        let (objects, values) = ([self.fences[(number % fences) as usize]], [number / fences + 1]);
-        Call::SignalFromCpu {
-            device: self.device,
-            objects: objects.as_slice().into(),
-            values: values.as_slice().into(),
-            flags: SignalFlags::empty(),
-        }
+        calls::signal(self.device, self.fences[(number % fences) as usize], number / fences + 1)
     }
 
     /// Signals, one for each number.

@@ -5,7 +5,7 @@ use crate::common;
 use common::{RECORDING, bounds, config, reader, record, replay, session, steps};
 use d3dkmt::{
     Adapter, Call, CreatedSyncObject, EventId, GpuSignal, GuestEvent, Handle, Luid, NtStatus, Reply,
-    ShareToken, SignalFlags, WaitFromCpuFlags, WaitOutcome, WakeTarget,
+    ShareToken, SignalFlags, WaitFromCpuFlags, WaitOutcome, WakeTarget, calls,
 };
 use dxgkrnl::{
     Answer, ComputeOp, Config, DmaOp, DriverAnswer, Effects, EngineId, Fault, Features, FenceStore,
@@ -126,12 +126,7 @@ fn documented() -> Vec<Option<u8>> {
 fn the_example_of_the_documentation_is_what_is_recorded() {
     let process = ProcessId(5);
     let step = |now, request: u64| {
-        let call = Call::SignalFromCpu {
-            device: Handle(0x4000_00C0),
-            objects: vec![Handle(0x4000_0100)].into(),
-            values: vec![request].into(),
-            flags: SignalFlags::empty(),
-        };
+        let call = calls::signal(Handle(0x4000_00C0), Handle(0x4000_0100), request);
         let mut effects = Effects::default();
         effects.stores.push(FenceStore { process, slot: 1, value: request });
         effects.answers.push(Answer { process, request, status: NtStatus::SUCCESS, reply: Reply::None });

@@ -2,8 +2,9 @@
 
 use crate::common;
 
-use common::session::{self, Random};
+use common::session;
 use common::{Step, drivers, reader};
+use d3dkmt::random::Random;
 use dxgkrnl::{Config, Kernel};
 use kmd::SimulatedMiniport;
 use trace::{Player, PlayerStep, ReplayRange, Report, Stop, Verdict, replay_part};
@@ -53,7 +54,7 @@ fn place(text: &str) -> Option<Stop> {
 #[test]
 fn any_step_can_be_gone_to_and_the_state_there_is_what_it_was() {
     let recorded = recorded(51, 6000, &[700, 2500]);
-    let mut random = Random(5);
+    let mut random = Random::new(5);
     for mut player in [player(&recorded.bytes), player(&recorded.bytes).that_goes_back()] {
         for _ in 0..40 {
             let step = random.below(6000);

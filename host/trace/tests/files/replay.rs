@@ -3,10 +3,7 @@
 use crate::common;
 
 use common::{config, drivers, record, replay, session, steps};
-use d3dkmt::{
-    Call, CreateContextFlags, EventId, GpuSignal, Handle, SignalFlags, SyncObjectInfo, SyncObjectType,
-    WaitFromCpuFlags, isa,
-};
+use d3dkmt::{Call, CreateContextFlags, EventId, Handle, SyncObjectFlags, calls, isa};
 use dxgkrnl::{Config, Effects, FenceStore, Input, Kernel, Note, ProcessId, VmId};
 use kmd::SimulatedMiniport;
 use trace::{Lane, Recorder, Verdict};
@@ -164,40 +161,14 @@ fn fatal_inputs() -> Vec<Input> {
     let process = ProcessId(1);
     let attach = Input::ProcessAttached { process, vm: VmId::HOST, pid: 1, name: "twice".into() };
     let [adapter, device, context, fence] = [0x80, 0xC0, 0x100, 0x140].map(|low| Handle(0x4000_0000 | low));
-    let object_type = SyncObjectType::MONITORED_FENCE;
-    let info = SyncObjectInfo { object_type, ..SyncObjectInfo::default() };
-    let (objects, values) = (vec![fence], vec![1]);
     let calls = [
         Call::EnumAdapters { capacity: 1 },
         Call::CreateDevice { adapter, flags: 0 },
-        Call::CreateContextVirtual {
-            device,
-            node_ordinal: 0,
-            engine_affinity: 0,
-            flags: CreateContextFlags::empty(),
-            client_hint: 0,
-            private_data: vec![],
-        },
-        Call::CreateSynchronizationObject { device, info, legacy: false },
-        Call::SubmitCommand {
-            contexts: vec![context].into(),
-            commands: 0,
-            length: 0,
-            flags: 0,
-            private_data: isa::encode(&[isa::Packet::Busy { duration_ns: 100 }]),
-        },
-        Call::SignalFromGpu {
-            contexts: vec![context].into(),
-            signal: GpuSignal::Monitored { objects: objects.clone().into(), values: values.clone().into() },
-            flags: SignalFlags::empty(),
-        },
-        Call::WaitFromCpu {
-            device,
-            objects: objects.into(),
-            values: values.into(),
-            flags: WaitFromCpuFlags::empty(),
-            event: EventId(1),
-        },
+        calls::create_context(device, 0, CreateContextFlags::empty()),
+        calls::create_fence(device, 0, SyncObjectFlags::empty()),
+        calls::submit(context, isa::encode(&[isa::Packet::Busy { duration_ns: 100 }])),
+        calls::gpu_signal(context, fence, 1),
+        calls::wait(device, fence, 1, EventId(1)),
     ];
     let calls = (1..).zip(calls).map(|(request, call)| Input::Call { process, request, call });
     let mut inputs = vec![attach.clone(), Input::FenceMemoryAdded { process, slots: 64 }];

@@ -1,7 +1,7 @@
 //! The most frequent steps, whose recording is measured.
 #![allow(dead_code)]
 
-use d3dkmt::{Call, EventId, GpuSignal, Handle, NtStatus, Reply, SignalFlags, WaitFromCpuFlags, WaitOutcome};
+use d3dkmt::{EventId, Handle, NtStatus, Reply, WaitOutcome, calls};
 use dxgkrnl::{Answer, Effects, FenceStore, HostEvent, Input, Nanos, ProcessId};
 
 /// The step with this number.
@@ -22,16 +22,8 @@ fn success(process: ProcessId, request: u64, reply: Reply) -> Answer {
 }
 
 fn signal_of(process: ProcessId, request: u64, object: u32, value: u64) -> Input {
-    Input::Call {
-        process,
-        request,
-        call: Call::SignalFromCpu {
-            device: DEVICE,
-            objects: [Handle(object)].as_slice().into(),
-            values: [value].as_slice().into(),
-            flags: SignalFlags::empty(),
-        },
-    }
+    let call = calls::signal(DEVICE, Handle(object), value);
+    Input::Call { process, request, call }
 }
 
 /// Pipelined signals of one fence.
@@ -44,12 +36,7 @@ fn signal(step: u64, input: &mut Input, effects: &mut Effects) {
 
 /// Pipelined GPU signals, which are one-way.
 fn gpu_signal(step: u64, input: &mut Input, effects: &mut Effects) {
-    let (objects, values) = ([Handle(0x4000_0100)].as_slice().into(), [step].as_slice().into());
-    let call = Call::SignalFromGpu {
-        contexts: [Handle(0x4000_0180)].as_slice().into(),
-        signal: GpuSignal::Monitored { objects, values },
-        flags: SignalFlags::empty(),
-    };
+    let call = calls::gpu_signal(Handle(0x4000_0180), Handle(0x4000_0100), step);
     *input = Input::Call { process: PROCESS, request: 0, call };
     effects.clear();
     effects.stores.push(FenceStore { process: PROCESS, slot: 1, value: step });
@@ -60,13 +47,7 @@ fn pair(step: u64, input: &mut Input, effects: &mut Effects) {
     let (round, waiter) = (step / 2, ProcessId(2));
     effects.clear();
     if step.is_multiple_of(2) {
-        let call = Call::WaitFromCpu {
-            device: DEVICE,
-            objects: [Handle(0x4000_0140)].as_slice().into(),
-            values: [round].as_slice().into(),
-            flags: WaitFromCpuFlags::empty(),
-            event: EventId(round + 1),
-        };
+        let call = calls::wait(DEVICE, Handle(0x4000_0140), round, EventId(round + 1));
         *input = Input::Call { process: waiter, request: round + 1, call };
         effects.answers.push(success(waiter, round + 1, Reply::Wait(WaitOutcome::Registered)));
     } else {

@@ -1,10 +1,10 @@
 //! Attacks on the broker of local processes, and on resources that all clients share.
 
+use d3dkmt::random::Random;
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use d3dkmt::Call;
-use e2e::random::Random;
 use e2e::wire::{Attached, Broker, lingering};
 use front_end::{FREE_AREA, MEMORY_BYTES};
 use proto::Message as _;
@@ -155,9 +155,9 @@ fn frame_fuzz(ground: &Ground<'_>) -> Attacked {
             let call = Call::DestroyContext { context: d3dkmt::Handle(random.number() as u32) };
             attacker.answer(&call)?;
         }
-        let count = random.below(4096);
+        let count = random.index(4096);
         attacker.client.stream.send(&random.bytes(count));
-        let count = random.below(512);
+        let count = random.index(512);
         let broker = Broker::connect(ground.broker());
         broker.send(&random.bytes(count + 1));
         // The daemon refuses the request or closes the connection.

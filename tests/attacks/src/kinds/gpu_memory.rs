@@ -1,5 +1,7 @@
 //! Attacks by many opens, mappings and outstanding operations of GPU memory.
 
+use d3dkmt::gpu_va::DO_NOT_WAIT;
+use d3dkmt::gpu_va::operation::{COPY, MAP};
 use d3dkmt::{
     Call, CreateAllocationFlags, CreateContextFlags, GpuVaOperation, Handle, Reply, ResourceInfo, limits,
 };
@@ -22,10 +24,6 @@ const BASE: u64 = 0x10_0000_0000;
 const TARGET: u64 = 0x20_0000_0000;
 /// Nearly as many as an address space may have.
 const PIECES: u64 = 4080;
-/// `D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_TYPE`.
-const MAP: u32 = 0;
-const COPY: u32 = 2;
-const DO_NOT_WAIT: u32 = 1;
 
 /// A range of an address space with pieces, and who maps them.
 struct Mapper {

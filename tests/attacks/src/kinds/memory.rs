@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use d3dkmt::CreateContextFlags;
+use d3dkmt::SyncObjectFlags;
 use d3dkmt::isa::Packet;
 use proto::limits::CHANNEL_PORT;
 
@@ -30,7 +31,7 @@ const SENT_BYTES_MAX: usize = 437 << 20;
 fn hw_queue_memory(ground: &Ground<'_>) -> Attacked {
     const PACKETS: usize = 12_000;
     let mut attacker = ground.attacker()?;
-    let create = calls::native_fence(attacker.device);
+    let create = calls::create_native_fence(attacker.device, SyncObjectFlags::empty());
     let gpu_address = attacker.fences(1, &create)?[0].gpu_address;
     let context = attacker.context(CreateContextFlags::HW_QUEUE_SUPPORTED)?;
     let (queue, _) = attacker.hw_queue(context)?;

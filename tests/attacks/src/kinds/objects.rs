@@ -4,9 +4,10 @@ use std::path::Path;
 
 use d3dkmt::isa::ResourceDesc;
 use d3dkmt::list_escape::{FenceFlags, SET_DEBUG, command, describe_fence};
-use d3dkmt::{Call, CreateContextFlags, CreatedSyncObject, Reply, SyncObjectInfo, SyncObjectType};
+use d3dkmt::{
+    Call, CreateContextFlags, CreatedSyncObject, Reply, SyncObjectFlags, SyncObjectInfo, SyncObjectType,
+};
 use e2e::served::block_on;
-use e2e::wire::{open_call, share_call};
 use gpupv::daemon::control;
 use proto::control::{InspectRequest, WhyRequest};
 
@@ -55,7 +56,7 @@ fn waits(ground: &Ground<'_>) -> usize {
 }
 
 fn native_fences(attacker: &mut Attacker, count: usize) -> Attacked<Vec<CreatedSyncObject>> {
-    let create = calls::native_fence(attacker.device);
+    let create = calls::create_native_fence(attacker.device, SyncObjectFlags::empty());
     attacker.fences(count, &create)
 }
 
@@ -111,9 +112,9 @@ fn open_close_with_waits(ground: &Ground<'_>) -> Attacked {
     let mut attacker = ground.attacker()?;
     let fence = attacker.shared_fence()?;
     let (token, _handle) = attacker.client.make_nt_handle().map_err(Stopped::Refused)?;
-    attacker.call(&share_call(fence, token, None))?;
+    attacker.call(&calls::share(fence, token, None))?;
     attacker.waits(fence, waits(ground))?;
-    let open = open_call(attacker.device, token);
+    let open = calls::open(attacker.device, token);
     for _ in 0..ground.scale(20, 100) {
         let opened = attacker.fences(1, &open)?[0].object;
         attacker.call(&Call::DestroySynchronizationObject { object: opened })?;
@@ -209,7 +210,7 @@ fn periodic(attacker: &Attacker) -> Call {
         adapter: attacker.adapter,
         ..SyncObjectInfo::default()
     };
-    calls::object(attacker.device, info)
+    calls::create_object(attacker.device, info)
 }
 
 fn periodic_fences(ground: &Ground<'_>) -> Attacked {

@@ -1,7 +1,7 @@
 //! Attacks by work that waits in queues.
 
 use d3dkmt::isa::Packet;
-use d3dkmt::{Call, CreateContextFlags, CreatedSyncObject, Handle, SignalFlags};
+use d3dkmt::{Call, CreateContextFlags, CreatedSyncObject, Handle, SignalFlags, SyncObjectFlags};
 
 use crate::attacker::{Attacked, Attacker, Stopped};
 use crate::calls;
@@ -31,7 +31,7 @@ const SEMAPHORES: usize = 31;
 
 /// A native fence whose value no hardware wait reaches.
 fn native_fence(attacker: &mut Attacker) -> Attacked<CreatedSyncObject> {
-    let create = calls::native_fence(attacker.device);
+    let create = calls::create_native_fence(attacker.device, SyncObjectFlags::empty());
     Ok(attacker.fences(1, &create)?.remove(0))
 }
 

@@ -1,8 +1,8 @@
 //! Attacks by the virtqueues and vsock packets of a VM, below any process.
 
+use d3dkmt::random::Random;
 use std::time::Duration;
 
-use e2e::random::Random;
 use front_end::{FREE_AREA, GuestVm, MEMORY_BYTES, MEMORY_START, memory_sealed};
 use proto::PROTOCOL_VERSION;
 use proto::convert::call_to_frame;
@@ -157,7 +157,7 @@ fn packet_fuzz(ground: &Ground<'_>) -> Attacked {
                 buf_alloc: random.number() as u32,
                 fwd_cnt: random.number() as u32,
             };
-            let count = random.below(2048);
+            let count = random.index(2048);
             session.guest.send(header, &random.bytes(count));
         }
         session.take_packets();
@@ -176,7 +176,7 @@ fn vhost_user_fuzz(ground: &Ground<'_>) -> Attacked {
             let mut message = Vec::new();
             message.extend((random.below(45) as u32).to_le_bytes());
             message.extend((1 | (random.below(4) as u32) << 2).to_le_bytes());
-            let length = random.below(300);
+            let length = random.index(300);
             message.extend((length as u32).to_le_bytes());
             message.extend(random.bytes(length));
             // The daemon may have closed the connection.

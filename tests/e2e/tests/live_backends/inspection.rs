@@ -2,7 +2,7 @@
 
 use d3dkmt::{
     Call, CreateContextFlags, EventId, Handle, HwQueueFlags, KeyedMutexFlags, NtStatus, Reply, RuntimeBuffer,
-    isa,
+    calls, isa,
 };
 use dxgkrnl::{AdapterConfig, Config, EngineId, Fault};
 use e2e::embedded::Embedded;
@@ -28,14 +28,7 @@ fn open_device(client: &mut Client) -> Handle {
 /// A user-mode submission queue with a connected doorbell, and a plain queue with work.
 fn hw_queues(client: &mut Client, device: Handle) {
     let flags = CreateContextFlags::HW_QUEUE_SUPPORTED;
-    let create = Call::CreateContextVirtual {
-        device,
-        node_ordinal: 0,
-        engine_affinity: 0,
-        flags,
-        client_hint: 0,
-        private_data: vec![],
-    };
+    let create = calls::create_context(device, 0, flags);
     let Reply::Context(context) = ok(client, create) else { panic!() };
     let user_mode = HwQueueFlags::USER_MODE_SUBMISSION | HwQueueFlags::NATIVE_PROGRESS_FENCE;
     for flags in [HwQueueFlags::empty(), user_mode] {
@@ -91,19 +84,7 @@ fn inspect_shows_queues_doorbells_mutexes_and_faulted_objects() {
     hw_queues(&mut client, device);
     let create = Call::CreatePagingQueue { device, priority: 1, physical_adapter: 0 };
     let Reply::PagingQueue { queue, .. } = ok(&mut client, create) else { panic!() };
-    ok(
-        &mut client,
-        Call::MapGpuVirtualAddress {
-            paging_queue: queue,
-            base: 0,
-            minimum: 0,
-            maximum: 0,
-            allocation: Handle::NULL,
-            offset_pages: 0,
-            size_pages: 1,
-            protection: 4,
-        },
-    );
+    ok(&mut client, calls::map(queue, 0, Handle::NULL, 1, 4));
     keyed_mutex(&mut client);
     ok(&mut client, Call::SetContextPriority { context: hangs, priority: -3, in_process: true });
     daemon.kernel_host().fault(Fault::StopAdapter { adapter: 1 });
@@ -129,8 +110,7 @@ fn inspect_shows_queues_doorbells_mutexes_and_faulted_objects() {
     let owned = before.keyed_mutexes.iter().find(|open| open.owns).expect("the mutex has an owner");
     assert_eq!(text.matches(&format!("owned by process {} {:#x}", owned.process, owned.handle)).count(), 2);
     let private_data = isa::encode(&[isa::Packet::Hang]);
-    let submit =
-        Call::SubmitCommand { contexts: vec![hangs].into(), commands: 0, length: 0, flags: 0, private_data };
+    let submit = calls::submit(hangs, private_data);
     assert_eq!(client.call(&submit).0, NtStatus::SUCCESS);
     daemon.daemon().advance(3_000_000_000);
     let after = daemon.inspection();
@@ -151,13 +131,7 @@ fn inspect_shows_queues_doorbells_mutexes_and_faulted_objects() {
     let next = open_device(&mut client);
     let context = client.create_context(next);
     let engine = EngineId { adapter: 0, node: 0 };
-    let submit = Call::SubmitCommand {
-        contexts: vec![context].into(),
-        commands: 0,
-        length: 0,
-        flags: 0,
-        private_data: isa::encode(&[isa::Packet::Busy { duration_ns: 1000 }]),
-    };
+    let submit = calls::submit(context, isa::encode(&[isa::Packet::Busy { duration_ns: 1000 }]));
     daemon.kernel_host().fault(Fault::PageFault { engine, gpu_address: 0x1000, flags: 0x10 });
     assert_eq!(client.call(&submit).0, NtStatus::SUCCESS);
     let state = daemon.inspection();

@@ -1,10 +1,10 @@
 //! Local VMs (without a machine) are isolated, and each ends alone.
 
 use covers::covers;
-use d3dkmt::{Call, NtStatus, Reply, WaitOutcome};
+use d3dkmt::{Call, NtStatus, Reply, WaitOutcome, calls};
 use dxgkrnl::{Config, ProcessId, VmConfig};
 use e2e::embedded::{Embedded, Running};
-use e2e::wire::{Attached, Client, Steady, hello_frame, open_call, share_call};
+use e2e::wire::{Attached, Client, Steady, hello_frame};
 use gpupv::daemon::limits::LOCAL_VMS_MAX;
 use gpupv::daemon::{Daemon, Options};
 use proto::PROTOCOL_VERSION;
@@ -27,7 +27,7 @@ fn a_share_opens_in_its_own_vm_only() {
     let device = owner.open_device();
     let object = owner.create_shared_fence(device);
     let (token, handle) = owner.make_nt_handle().expect("an NT handle");
-    assert_eq!(owner.call(&share_call(object, token, None)).0, NtStatus::SUCCESS);
+    assert_eq!(owner.call(&calls::share(object, token, None)).0, NtStatus::SUCCESS);
     let brokers = [
         (broker(&daemon, "a"), NtStatus::SUCCESS),
         (broker(&daemon, "b"), NtStatus::INVALID_HANDLE),
@@ -36,7 +36,7 @@ fn a_share_opens_in_its_own_vm_only() {
     for (broker_path, expected) in brokers {
         let mut client = Client::new(&broker_path);
         let device = client.open_device();
-        assert_eq!(client.call(&open_call(device, token)).0, expected, "at {}", broker_path.display());
+        assert_eq!(client.call(&calls::open(device, token)).0, expected, "at {}", broker_path.display());
     }
     drop((owner, handle));
     daemon.end();

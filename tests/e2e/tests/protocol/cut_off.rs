@@ -1,9 +1,9 @@
 //! A client that does not read is disconnected, without an effect on others.
 
-use d3dkmt::{Call, NtStatus};
+use d3dkmt::{Call, EventId, NtStatus, calls};
 use e2e::embedded::Embedded;
 use e2e::polling::until;
-use e2e::wire::{Client, Steady, wait_call};
+use e2e::wire::{Client, Steady};
 use gpupv::daemon::limits::UNPROCESSED_BYTES_PER_PEER_MAX;
 use proto::convert::call_to_frame;
 use proto::frame::append;
@@ -50,7 +50,10 @@ fn a_client_that_never_reads_its_wakes_is_cut_off_while_it_is_silent() {
     let mut frames = Vec::new();
     // Event ids of ten bytes each: the wakes exceed the daemon's buffer.
     for event in 0..WAITS {
-        append(&call_to_frame(0, &wait_call(device, fence.object, 1, u64::MAX - event)), &mut frames);
+        append(
+            &call_to_frame(0, &calls::wait(device, fence.object, 1, EventId(u64::MAX - event))),
+            &mut frames,
+        );
     }
     assert!(silent.stream.send(&frames));
     // After this answer all waits are queued. Then an engine signals, and the client sends nothing more.

@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use covers::covers;
-use d3dkmt::{Call, EscapeFlags, Handle, NtStatus, Reply};
+use d3dkmt::{Call, Handle, NtStatus, Reply, calls};
 use dxgkrnl::{Effects, Input, Nanos};
 use e2e::embedded::Embedded;
 use e2e::wire::Client;
@@ -39,8 +39,7 @@ impl Observer for Held {
 }
 
 fn escape(adapter: Handle, bytes: usize) -> Call {
-    let (device, context, flags) = (Handle::NULL, Handle::NULL, EscapeFlags::empty());
-    Call::Escape { adapter, device, context, kind: 0, flags, data: vec![0; bytes] }
+    calls::escape(adapter, Handle::NULL, vec![0; bytes])
 }
 
 fn adapter_of(client: &mut Client) -> Handle {
@@ -137,11 +136,9 @@ fn an_escape_is_one_frame_each_way_whatever_its_data() {
     for bytes in [32, 4096, 64 * 1024, most] {
         let counts = || (daemon.counters().frames_received.count(), daemon.counters().frames_sent.count());
         let (received, sent) = counts();
-        let Call::Escape { mut data, .. } = escape(adapter, bytes) else { panic!() };
+        let mut data = vec![0; bytes];
         data[32..].fill(0xA5);
-        let (device, context, flags) = (Handle::NULL, Handle::NULL, EscapeFlags::empty());
-        let call = Call::Escape { adapter, device, context, kind: 0, flags, data: data.clone() };
-        let (status, reply) = client.call(&call);
+        let (status, reply) = client.call(&calls::escape(adapter, Handle::NULL, data.clone()));
         let Reply::Escape(back) = reply else { panic!("{status}: {reply:?}") };
         assert!(back.len() == bytes && back[32..] == data[32..], "{bytes} bytes come back");
         assert_eq!(counts(), (received + 1, sent + 1), "{bytes} bytes of data");

@@ -1,11 +1,11 @@
 //! A hundred thousand random frames: the daemon survives, and a well-behaved client is not affected.
 
+use d3dkmt::random::Random;
 use d3dkmt::{
     Call, CreateContextFlags, EventId, GpuSignal, Handle, Luid, ShareToken, SignalFlags, SyncObjectFlags,
     SyncObjectInfo, SyncObjectType, WaitFromCpuFlags,
 };
 use e2e::embedded::Embedded;
-use e2e::random::Random;
 use e2e::wire::{Attached, Client, Steady};
 use proto::channel::ToHost;
 use proto::convert::call_to_frame;
@@ -37,13 +37,13 @@ impl Known {
         match random.below(4) {
             0 => Handle(random.number() as u32),
             // Near a valid one.
-            1 => Handle(random.pick(&self.handles).0 ^ (1 << random.below(32))),
-            _ => random.pick(&self.handles),
+            1 => Handle(random.one_of(&self.handles).0 ^ (1 << random.below(32))),
+            _ => random.one_of(&self.handles),
         }
     }
 
     fn handles(&self, random: &mut Random) -> Vec<Handle> {
-        let count = random.pick(&[0, 1, 1, 1, 2, 3, 32, 33, 64, 65, 300]);
+        let count = random.one_of(&[0, 1, 1, 1, 2, 3, 32, 33, 64, 65, 300]);
         (0..count).map(|_| self.handle(random)).collect()
     }
 
@@ -52,11 +52,11 @@ impl Known {
         for _ in 0..random.below(4) {
             let (opcode, operands): (u32, Vec<u64>) = match random.below(8) {
                 0 => (3, Vec::new()),
-                1 => (random.number() as u32, vec![0; random.below(4)]),
+                1 => (random.number() as u32, vec![0; random.index(4)]),
                 2 => (2, vec![value(random)]),
                 3 => (1, vec![value(random), value(random)]),
-                4 => (2, vec![random.below(100_000) as u64]),
-                _ => (1, vec![random.pick(&self.gpu_addresses), value(random)]),
+                4 => (2, vec![random.below(100_000)]),
+                _ => (1, vec![random.one_of(&self.gpu_addresses), value(random)]),
             };
             bytes.extend_from_slice(&opcode.to_le_bytes());
             bytes.extend_from_slice(&(8 + 8 * operands.len() as u32).to_le_bytes());
@@ -66,7 +66,7 @@ impl Known {
         buffer.extend_from_slice(&(8 + bytes.len() as u32).to_le_bytes());
         buffer.extend(bytes);
         if random.one_in(6) {
-            let at = random.below(buffer.len());
+            let at = random.index(buffer.len());
             buffer[at] ^= random.number() as u8;
         }
         buffer
@@ -76,18 +76,18 @@ impl Known {
 fn value(random: &mut Random) -> u64 {
     match random.below(4) {
         0 => random.number(),
-        1 => random.pick(&[0, 1, u64::MAX, u64::MAX - 1, 1 << 63, 0xFFFF_FFFF, 1 << 32]),
-        _ => random.below(50) as u64,
+        1 => random.one_of(&[0, 1, u64::MAX, u64::MAX - 1, 1 << 63, 0xFFFF_FFFF, 1 << 32]),
+        _ => random.below(50),
     }
 }
 
 fn values(random: &mut Random, count: usize) -> Vec<u64> {
-    let count = if random.one_in(10) { random.below(40) } else { count };
+    let count = if random.one_in(10) { random.index(40) } else { count };
     (0..count).map(|_| value(random)).collect()
 }
 
 fn event(random: &mut Random) -> EventId {
-    EventId(1 + random.below(2000) as u64)
+    EventId(1 + random.below(2000))
 }
 
 /// A call that decodes; its arguments are random.
@@ -99,8 +99,8 @@ fn any_call(random: &mut Random, known: &Known) -> Call {
             luid: Luid { low: random.number() as u32, high: random.below(2) as i32 },
         },
         2 => {
-            let count = random.pick(&[0, 4, 8, 24, 1000]);
-            let kind = random.pick(&[15, 31, 57, 65, 70, 0, 9999]);
+            let count = random.one_of(&[0, 4, 8, 24, 1000]);
+            let kind = random.one_of(&[15, 31, 57, 65, 70, 0, 9999]);
             Call::QueryAdapterInfo { adapter: handle, kind, data: random.bytes(count) }
         }
         3 => Call::CreateDevice { adapter: handle, flags: random.below(3) as u32 },
@@ -139,11 +139,11 @@ fn any_call(random: &mut Random, known: &Known) -> Call {
 fn any_sync_call(random: &mut Random, known: &Known, device: Handle) -> Call {
     let objects = known.handles(random);
     let values = values(random, objects.len());
-    let flags = SignalFlags::from_bits_retain(random.pick(&[0, 0, 0, 1, 2, 4, 5, 0x8000_0000]));
+    let flags = SignalFlags::from_bits_retain(random.one_of(&[0, 0, 0, 1, 2, 4, 5, 0x8000_0000]));
     match random.below(9) {
         0 | 1 => Call::SignalFromCpu { device, objects: objects.into(), values: values.into(), flags },
         2 | 3 => {
-            let flags = WaitFromCpuFlags::from_bits_retain(random.pick(&[0, 0, 1, 2]));
+            let flags = WaitFromCpuFlags::from_bits_retain(random.one_of(&[0, 0, 1, 2]));
             Call::WaitFromCpu {
                 device,
                 objects: objects.into(),
@@ -201,18 +201,18 @@ pub(super) fn any_frame(random: &mut Random, known: &Known) -> Vec<u8> {
     let request = if random.one_in(3) { 0 } else { random.number() >> random.below(64) };
     match random.below(100) {
         0 => {
-            let count = 1 + random.below(200);
+            let count = 1 + random.index(200);
             return random.bytes(count);
         }
         1 => {
-            let count = random.below(60);
+            let count = random.index(60);
             let body = random.bytes(count);
             bytes.push(body.len() as u8);
             bytes.extend(body);
         }
         2 => append(&ToHost { request, body: None }, &mut bytes),
         3 => {
-            let name = "n".repeat(random.pick(&[1000, 100_000, 131_000, 131_072, 140_000]));
+            let name = "n".repeat(random.one_of(&[1000, 100_000, 131_000, 131_072, 140_000]));
             let call = Call::OpenNtHandleFromName {
                 name,
                 desired_access: 0,
@@ -223,11 +223,11 @@ pub(super) fn any_frame(random: &mut Random, known: &Known) -> Vec<u8> {
         }
         4 => {
             append(&call_to_frame(request, &any_call(random, known)), &mut bytes);
-            bytes.truncate(random.below(bytes.len()));
+            bytes.truncate(random.index(bytes.len()));
         }
         5 | 6 => {
             append(&call_to_frame(request, &any_call(random, known)), &mut bytes);
-            let at = random.below(bytes.len());
+            let at = random.index(bytes.len());
             bytes[at] ^= 1 << random.below(8);
         }
         _ => append(&call_to_frame(request, &any_call(random, known)), &mut bytes),
@@ -268,7 +268,7 @@ fn a_hundred_thousand_random_frames_do_no_harm() {
         if random.one_in(40) {
             // Garbage instead of a Hello.
             let mut attached = Attached::new(&daemon.broker());
-            let count = 1 + random.below(100);
+            let count = 1 + random.index(100);
             let garbage = random.bytes(count);
             attached.stream.send(&garbage);
             frames += 1;

@@ -1,7 +1,7 @@
 //! Random frames, indices and bytes in the rings of sessions: the daemon survives, and a well-behaved client is not affected.
 
+use d3dkmt::random::Random;
 use e2e::embedded::Embedded;
-use e2e::random::Random;
 use e2e::ring_client::{RingClient, RingStream as _};
 use e2e::wire::Steady;
 use frame_ring::{KICK, OwnArea as _, RING_BYTES, Word};
@@ -57,12 +57,12 @@ fn make_room(client: &mut Session, bytes: usize, scratch: &mut Vec<u8>) -> bool 
 fn send(client: &mut Session, random: &mut Random, frame: &[u8]) {
     let any_number = |random: &mut Random| match random.below(3) {
         0 => random.number(),
-        1 => random.below(2 * RING_BYTES) as u64,
-        _ => u64::MAX - random.below(3) as u64,
+        1 => random.index(2 * RING_BYTES) as u64,
+        _ => u64::MAX - random.below(3),
     };
     match random.below(1000) {
         0 => {
-            let word = random.pick(&[Word::Published, Word::Taken, Word::Rest]);
+            let word = random.one_of(&[Word::Published, Word::Taken, Word::Rest]);
             client.own.store(word, any_number(random));
             client.stream.send(KICK);
         }
@@ -71,18 +71,18 @@ fn send(client: &mut Session, random: &mut Random, frame: &[u8]) {
         // Announced, and then something else.
         2 => {
             client.publish(&[0]);
-            let count = random.below(50);
+            let count = random.index(50);
             client.stream.send(&random.bytes(count));
         }
         // Bytes that were published already.
         3..10 => {
             client.publish(frame);
-            let at = random.below(RING_BYTES - 16);
+            let at = random.index(RING_BYTES - 16);
             let garbage = random.bytes(16);
             client.own.write(at, &garbage);
         }
         10..15 => client.stream.send(KICK),
-        15..20 => client.own.store(Word::Rest, random.below(4) as u64),
+        15..20 => client.own.store(Word::Rest, random.below(4)),
         _ => client.publish(frame),
     }
 }

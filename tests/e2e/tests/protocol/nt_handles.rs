@@ -5,12 +5,12 @@ use std::process::{Command, Stdio};
 
 use covers::covers;
 use d3dkmt::limits::SHARES_PER_VM_MAX;
-use d3dkmt::{Call, Handle, NtStatus, ShareToken};
+use d3dkmt::{Call, Handle, NtStatus, ShareToken, calls};
 use e2e::embedded::{Embedded, lock_exclusive};
 use e2e::machine;
 use e2e::polling::until;
 use e2e::served::Served;
-use e2e::wire::{Client, open_call, share_call};
+use e2e::wire::Client;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Limit of NT handles of one user.
@@ -29,16 +29,16 @@ fn a_token_without_a_descriptor_opens_nothing() {
     until("the close is seen", || daemon.kernel_host().nt_handles().count() == 0);
     for token in [made_up, closed] {
         // The call shares it, and its last NT handle is already closed.
-        assert_eq!(client.call(&share_call(fence, token, Some("name"))).0, NtStatus::SUCCESS);
-        assert_eq!(client.call(&open_call(device, token)).0, NtStatus::INVALID_HANDLE);
+        assert_eq!(client.call(&calls::share(fence, token, Some("name"))).0, NtStatus::SUCCESS);
+        assert_eq!(client.call(&calls::open(device, token)).0, NtStatus::INVALID_HANDLE);
         assert_eq!(daemon.kernel_host().views().snapshot().shares, 0);
     }
     // After a refused call the handle names nothing, and a later call may use it.
     let (token, handle) = client.make_nt_handle().unwrap();
-    assert_eq!(client.call(&share_call(Handle(1), token, None)).0, NtStatus::INVALID_PARAMETER);
-    assert_eq!(client.call(&open_call(device, token)).0, NtStatus::INVALID_HANDLE);
-    assert_eq!(client.call(&share_call(fence, token, None)).0, NtStatus::SUCCESS);
-    assert_eq!(client.call(&open_call(device, token)).0, NtStatus::SUCCESS);
+    assert_eq!(client.call(&calls::share(Handle(1), token, None)).0, NtStatus::INVALID_PARAMETER);
+    assert_eq!(client.call(&calls::open(device, token)).0, NtStatus::INVALID_HANDLE);
+    assert_eq!(client.call(&calls::share(fence, token, None)).0, NtStatus::SUCCESS);
+    assert_eq!(client.call(&calls::open(device, token)).0, NtStatus::SUCCESS);
     drop((handle, client));
     daemon.end();
 }
@@ -51,7 +51,7 @@ fn a_process_that_never_attached_keeps_an_object_alive() {
     let device = client.open_device();
     let fence = client.create_shared_fence(device);
     let (token, handle) = client.make_nt_handle().unwrap();
-    assert_eq!(client.call(&share_call(fence, token, Some("kept"))).0, NtStatus::SUCCESS);
+    assert_eq!(client.call(&calls::share(fence, token, Some("kept"))).0, NtStatus::SUCCESS);
     // Inherited over fork and exec, as standard input.
     let mut proxy =
         Command::new("sleep").arg("1000").stdin(Stdio::from(handle)).spawn().expect("sleep starts");
@@ -67,7 +67,7 @@ fn a_process_that_never_attached_keeps_an_object_alive() {
     };
     let (found, handle) = other.make_nt_handle().unwrap();
     assert_eq!(other.call(&by_name(found)).0, NtStatus::SUCCESS);
-    assert_eq!(other.call(&open_call(device, found)).0, NtStatus::SUCCESS);
+    assert_eq!(other.call(&calls::open(device, found)).0, NtStatus::SUCCESS);
     drop(handle);
     proxy.kill().expect("the child process can be killed");
     proxy.wait().expect("the child process can be waited for");
@@ -118,7 +118,7 @@ fn a_process_may_have_ten_thousand_nt_handles_and_more_are_refused_with_the_limi
     for number in 0..count {
         let (token, handle) =
             client.make_nt_handle().unwrap_or_else(|why| panic!("NT handle {number}: {why}"));
-        assert_eq!(client.call(&share_call(fence, token, None)).0, NtStatus::SUCCESS);
+        assert_eq!(client.call(&calls::share(fence, token, None)).0, NtStatus::SUCCESS);
         handles.push((token, handle));
     }
     // The broker keeps no descriptor for each: one existing inotify descriptor reports all closes.
@@ -135,7 +135,7 @@ fn a_process_may_have_ten_thousand_nt_handles_and_more_are_refused_with_the_limi
             "only {room} files may be open: the limit of {SHARES_PER_USER_MAX} NT handles is not reached"
         );
     }
-    assert_eq!(client.call(&open_call(device, handles[count / 2].0)).0, NtStatus::SUCCESS);
+    assert_eq!(client.call(&calls::open(device, handles[count / 2].0)).0, NtStatus::SUCCESS);
     drop((handles, client));
     daemon.end();
 }

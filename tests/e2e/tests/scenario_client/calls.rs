@@ -2,13 +2,13 @@
 
 use d3dkmt::{
     Call, CreateContextFlags, EventId, GpuSignal, Handle, Luid, NtStatus, Reply, ShareToken, SignalFlags,
-    SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags,
+    SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, calls,
 };
 use e2e::embedded::Embedded;
 use e2e::wire::Client;
 use proto::scenario_client::{Outcome, Task};
 
-use crate::process::{ScenarioClient, plain, signal, wait};
+use crate::process::{ScenarioClient, plain, wait};
 
 fn new_context(device: Handle) -> Call {
     Call::CreateContextVirtual {
@@ -84,26 +84,15 @@ fn queues_and_objects_answer_through_c() {
     let Reply::Context(context) = scenario_client.call_ok(new_context(device)) else { panic!() };
     let fence = scenario_client.create_fence(device, SyncObjectFlags::empty());
     assert_ne!(fence.gpu_address, 0);
-    assert_eq!(scenario_client.call_ok(signal(device, fence.object, 1)), Reply::None);
+    assert_eq!(scenario_client.call_ok(calls::signal(device, fence.object, 1)), Reply::None);
     assert_eq!(scenario_client.value(Task::ReadValue(fence.object)), 1);
-    let (objects, flags) = (vec![fence.object], SignalFlags::empty());
-    let monitored =
-        |value| GpuSignal::Monitored { objects: objects.clone().into(), values: vec![value].into() };
-    scenario_client.call_ok(Call::WaitFromGpu {
-        context,
-        objects: objects.clone().into(),
-        values: vec![1].into(),
-    });
+    scenario_client.call_ok(calls::gpu_wait(context, fence.object, 1));
     scenario_client.call_ok(submit(vec![context]));
     // One context without flags is the first form of the call, anything else the second.
+    scenario_client.call_ok(calls::gpu_signal(context, fence.object, 2));
     scenario_client.call_ok(Call::SignalFromGpu {
         contexts: vec![context].into(),
-        signal: monitored(2),
-        flags,
-    });
-    scenario_client.call_ok(Call::SignalFromGpu {
-        contexts: vec![context].into(),
-        signal: monitored(3),
+        signal: GpuSignal::Monitored { objects: vec![fence.object].into(), values: vec![3].into() },
         flags: SignalFlags::ALLOW_FENCE_REWIND,
     });
     scenario_client.call_ok(wait(device, fence.object, 3));
@@ -117,11 +106,7 @@ fn queues_and_objects_answer_through_c() {
     };
     assert_eq!(scenario_client.call_with(enqueue, Some(7)).0, NtStatus::SUCCESS);
     // After it in the same context.
-    scenario_client.call_ok(Call::SignalFromGpu {
-        contexts: vec![context].into(),
-        signal: monitored(4),
-        flags,
-    });
+    scenario_client.call_ok(calls::gpu_signal(context, fence.object, 4));
     scenario_client.call_ok(wait(device, fence.object, 4));
     scenario_client.must(Task::Barrier);
     assert_eq!(scenario_client.value(Task::TakeEvent(7)), 1);
@@ -160,21 +145,12 @@ fn legacy_objects_answer_through_c_with_any_value() {
         else {
             panic!()
         };
-        let wait = |context, object: Handle, value| {
-            let (objects, values) = (vec![object], vec![value]);
-            Call::WaitFromGpu { context, objects: objects.into(), values: values.into() }
-        };
-        let signal = |context, object: Handle, value| Call::SignalFromGpu {
-            contexts: vec![context].into(),
-            signal: GpuSignal::Monitored { objects: vec![object].into(), values: vec![value].into() },
-            flags: SignalFlags::empty(),
-        };
         // None of these values is a valid pointer.
         for value in [0, 1, 77] {
-            let expected = raw.call(&wait(raw_context, raw_semaphore.object, value));
-            assert_eq!(scenario_client.call(wait(context, semaphore.object, value)), expected);
-            let expected = raw.call(&signal(raw_context, raw_semaphore.object, value));
-            assert_eq!(scenario_client.call(signal(context, semaphore.object, value)), expected);
+            let expected = raw.call(&calls::gpu_wait(raw_context, raw_semaphore.object, value));
+            assert_eq!(scenario_client.call(calls::gpu_wait(context, semaphore.object, value)), expected);
+            let expected = raw.call(&calls::gpu_signal(raw_context, raw_semaphore.object, value));
+            assert_eq!(scenario_client.call(calls::gpu_signal(context, semaphore.object, value)), expected);
         }
         let none = (NtStatus::INVALID_HANDLE, Outcome::Nothing);
         assert_eq!(scenario_client.ask(0, Task::ReadValue(semaphore.object)), none);
@@ -227,7 +203,7 @@ fn bad_calls(device: Handle, fence: Handle) -> Vec<Call> {
         wait(vec![fence; 33], WaitFromCpuFlags::empty()),
         wait(vec![fence], WaitFromCpuFlags::from_bits_retain(1 << 20)),
         wait(vec![unknown_handle], WaitFromCpuFlags::empty()),
-        Call::WaitFromGpu { context: unknown_handle, objects: vec![fence].into(), values: vec![1].into() },
+        calls::gpu_wait(unknown_handle, fence, 1),
         Call::ShareObjects {
             objects: vec![fence],
             desired_access: 1,

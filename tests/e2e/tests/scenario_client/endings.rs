@@ -2,13 +2,13 @@
 
 use std::time::Instant;
 
-use d3dkmt::{Call, NtStatus, Reply, SyncObjectFlags};
+use d3dkmt::{Call, NtStatus, Reply, SyncObjectFlags, calls};
 use e2e::embedded::{Embedded, lock_exclusive};
 use e2e::polling::until;
 use e2e::served::Served;
 use proto::scenario_client::Task;
 
-use crate::process::{ScenarioClient, plain, signal, wait};
+use crate::process::{ScenarioClient, plain, wait};
 
 /// A scenario client with a thread in a wait that nothing will end.
 fn blocked(daemon: &Embedded) -> ScenarioClient {
@@ -112,7 +112,7 @@ fn figures() {
     (0..ORDERS).for_each(|_| assert_eq!(scenario_client.value(Task::ReadValue(fence)), 0));
     each("order without a call, round trip", ORDERS, begun);
     let begun = Instant::now();
-    (1..=ORDERS).for_each(|value| drop(scenario_client.call_ok(signal(device, fence, value))));
+    (1..=ORDERS).for_each(|value| drop(scenario_client.call_ok(calls::signal(device, fence, value))));
     each("order with a call, round trip", ORDERS, begun);
     let begun = Instant::now();
     (0..ORDERS).for_each(|_| scenario_client.must(Task::Barrier));
@@ -126,7 +126,9 @@ fn figures() {
     let begun = Instant::now();
     let mut bytes = Vec::new();
     let orders: Vec<_> = (1..=ORDERS)
-        .map(|value| scenario_client.order(0, plain(signal(device, fence, ORDERS + value)), &mut bytes))
+        .map(|value| {
+            scenario_client.order(0, plain(calls::signal(device, fence, ORDERS + value)), &mut bytes)
+        })
         .collect();
     scenario_client.write(&bytes);
     orders.into_iter().for_each(|tag| drop(scenario_client.report(tag)));

@@ -6,10 +6,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 
-use d3dkmt::{
-    Call, CreatedSyncObject, EventId, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, SyncObjectInfo,
-    SyncObjectType, WaitFromCpuFlags,
-};
+use d3dkmt::{Call, CreatedSyncObject, EventId, Handle, NtStatus, Reply, SyncObjectFlags, calls};
 use e2e::embedded::Embedded;
 use e2e::programs::artifacts;
 use gpupv::artifacts::guest_command;
@@ -149,9 +146,7 @@ impl ScenarioClient {
 
     #[track_caller]
     pub fn create_fence(&mut self, device: Handle, flags: SyncObjectFlags) -> CreatedSyncObject {
-        let object_type = SyncObjectType::MONITORED_FENCE;
-        let info = SyncObjectInfo { object_type, flags, ..SyncObjectInfo::default() };
-        match self.call_ok(Call::CreateSynchronizationObject { device, info, legacy: false }) {
+        match self.call_ok(calls::create_fence(device, 0, flags)) {
             Reply::SyncObject(created) => created,
             other => panic!("no object: {other:?}"),
         }
@@ -185,20 +180,9 @@ impl Drop for ScenarioClient {
     }
 }
 
-pub fn signal(device: Handle, object: Handle, value: u64) -> Call {
-    let flags = SignalFlags::empty();
-    Call::SignalFromCpu { device, objects: vec![object].into(), values: vec![value].into(), flags }
-}
-
+/// A wait whose event the scenario client assigns.
 pub fn wait(device: Handle, object: Handle, value: u64) -> Call {
-    Call::WaitFromCpu {
-        device,
-        objects: vec![object].into(),
-        values: vec![value].into(),
-        flags: WaitFromCpuFlags::empty(),
-        // The scenario client ignores it.
-        event: EventId(1),
-    }
+    calls::wait(device, object, value, EventId(1))
 }
 
 /// The call without an event.

@@ -1,23 +1,17 @@
 //! NT handles between scenario clients.
 
 use covers::covers;
-use d3dkmt::{Call, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags};
+use d3dkmt::{Call, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags, calls};
 use e2e::embedded::Embedded;
 use e2e::polling::until;
 use proto::scenario_client::{Outcome, Task};
 
-use crate::process::{ScenarioClient, signal, wait};
+use crate::process::{ScenarioClient, wait};
 
 const TOKEN: ShareToken = ShareToken([7; 16]);
 
 fn open(device: Handle) -> Call {
-    Call::OpenSyncObject {
-        device,
-        token: TOKEN,
-        flags: SyncObjectFlags::empty(),
-        engine_affinity: 0,
-        legacy: false,
-    }
+    calls::open(device, TOKEN)
 }
 
 /// A fence of `sender` that `receiver` has opened; returns both handles.
@@ -30,12 +24,7 @@ pub fn shared_fence(
 ) -> (Handle, Handle) {
     let flags = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
     let fence = sender.create_fence(sender_device, flags).object;
-    sender.call_ok(Call::ShareObjects {
-        objects: vec![fence],
-        desired_access: 0x1F_0003,
-        name: None,
-        token: TOKEN,
-    });
+    sender.call_ok(calls::share(fence, TOKEN, None));
     let mailbox = daemon.file("mailbox").display().to_string();
     receiver.must(Task::OpenMailbox(mailbox.clone()));
     sender.must(Task::SendShare { token: TOKEN, mailbox });
@@ -53,10 +42,10 @@ fn two_scenario_clients_share_a_fence() {
     // An unknown name gives an invalid HANDLE.
     assert_eq!(receiver.call(open(devices[1])).0, NtStatus::INVALID_HANDLE);
     let (fence, opened) = shared_fence(&daemon, &mut sender, &mut receiver, devices);
-    sender.call_ok(signal(devices[0], fence, 5));
+    sender.call_ok(calls::signal(devices[0], fence, 5));
     assert_eq!(receiver.value(Task::ReadValue(opened)), 5);
     receiver.call_ok(wait(devices[1], opened, 5));
-    receiver.call_ok(signal(devices[1], opened, 6));
+    receiver.call_ok(calls::signal(devices[1], opened, 6));
     assert_eq!(sender.value(Task::ReadValue(fence)), 6);
     // Closing an NT handle affects its own process only.
     assert_eq!(receiver.ask(0, Task::CloseShare(TOKEN)).0, NtStatus::SUCCESS);
@@ -101,14 +90,8 @@ fn send_named_fence(
     let device = sender.open_device();
     let flags = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
     let fence = sender.create_fence(device, flags).object;
-    let name = Some(name.to_owned());
-    sender.call_ok(Call::ShareObjects {
-        objects: vec![fence],
-        desired_access: 0x1F_0003,
-        name,
-        token: TOKEN,
-    });
-    sender.call_ok(signal(device, fence, 5));
+    sender.call_ok(calls::share(fence, TOKEN, Some(name)));
+    sender.call_ok(calls::signal(device, fence, 5));
     let mailbox = daemon.file("mailbox").display().to_string();
     receiver.must(Task::OpenMailbox(mailbox.clone()));
     sender.must(Task::SendShare { token: TOKEN, mailbox });
@@ -140,16 +123,8 @@ fn an_object_and_its_name_live_until_the_last_nt_handle_is_closed() {
     };
     assert_eq!(receiver.value(Task::ReadValue(fence.object)), 5);
     third.call_ok(by_name(FOUND));
-    let Reply::SyncObject(found) = third.call_ok(Call::OpenSyncObject {
-        device: other,
-        token: FOUND,
-        flags: SyncObjectFlags::empty(),
-        engine_affinity: 0,
-        legacy: false,
-    }) else {
-        panic!("not opened")
-    };
-    third.call_ok(signal(other, found.object, 6));
+    let Reply::SyncObject(found) = third.call_ok(calls::open(other, FOUND)) else { panic!("not opened") };
+    third.call_ok(calls::signal(other, found.object, 6));
     receiver.call_ok(wait(device, fence.object, 6));
     // The name ends at once with the last NT handle, also with open local handles.
     receiver.must(Task::CloseShare(TOKEN));
@@ -157,7 +132,7 @@ fn an_object_and_its_name_live_until_the_last_nt_handle_is_closed() {
     third.must(Task::CloseShare(FOUND));
     third.must(Task::CloseShare(ShareToken([9; 16])));
     assert_eq!(third.call(by_name(FOUND)).0, NtStatus::OBJECT_NAME_NOT_FOUND);
-    receiver.call_ok(signal(device, fence.object, 7));
+    receiver.call_ok(calls::signal(device, fence.object, 7));
     assert_eq!(third.value(Task::ReadValue(found.object)), 7);
     drop([receiver, third]);
     daemon.end();

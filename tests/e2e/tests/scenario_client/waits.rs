@@ -1,12 +1,12 @@
 //! Waits, wakes, and their order with a barrier.
 
-use d3dkmt::{Handle, NtStatus, Reply, SyncObjectFlags};
+use d3dkmt::{Handle, NtStatus, Reply, SyncObjectFlags, calls};
 use e2e::embedded::{Embedded, lock_exclusive};
 use e2e::guests::guests_can_run;
 use e2e::programs::{artifacts, gpupv};
 use proto::scenario_client::{Outcome, Report, Task};
 
-use crate::process::{ScenarioClient, plain, signal, wait};
+use crate::process::{ScenarioClient, plain, wait};
 
 const NO_FLAGS: SyncObjectFlags = SyncObjectFlags::empty();
 
@@ -37,7 +37,7 @@ fn wait_and_signal(scenario_client: &mut ScenarioClient, inspect_wait: impl Fn()
         scenario_client.must(Task::Barrier);
         assert!(!scenario_client.has_reported(waiting), "the wait for {value} ended too early");
         inspect_wait();
-        scenario_client.call_ok(signal(device, fence, value));
+        scenario_client.call_ok(calls::signal(device, fence, value));
         scenario_client.must(Task::Barrier);
         assert!(scenario_client.has_reported(waiting), "the wait for {value} had not ended at the barrier");
         succeeded(&scenario_client.report(waiting));
@@ -76,7 +76,7 @@ fn an_event_wait_sets_its_event_once() {
         );
         scenario_client.must(Task::Barrier);
         assert_eq!(scenario_client.value(Task::TakeEvent(3)), 0);
-        scenario_client.call_ok(signal(device, fence, value));
+        scenario_client.call_ok(calls::signal(device, fence, value));
         scenario_client.must(Task::Barrier);
         assert_eq!(scenario_client.value(Task::TakeEvent(3)), 1);
     }
@@ -89,7 +89,7 @@ fn an_event_wait_sets_its_event_once() {
     // The library keeps its own descriptor, so the scenario client may close the event during the wait.
     assert_eq!(scenario_client.call_with(wait(device, fence, 99), Some(3)).0, NtStatus::SUCCESS);
     scenario_client.must(Task::CloseEvent(3));
-    scenario_client.call_ok(signal(device, fence, 99));
+    scenario_client.call_ok(calls::signal(device, fence, 99));
     for task in [Task::TakeEvent(3), Task::AwaitEvent(3), Task::CloseEvent(3)] {
         assert_eq!(scenario_client.ask(0, task), (NtStatus::INVALID_HANDLE, Outcome::Nothing));
     }
@@ -112,7 +112,7 @@ fn a_barrier_follows_wakes_caused_by_another_process() {
         assert_eq!(waiter.call_with(waits, Some(1)).0, NtStatus::SUCCESS);
         waiter.must(Task::Barrier);
         assert!(!blocked.iter().any(|tag| waiter.has_reported(*tag)));
-        signaller.call_ok(signal(devices[1], opened, value));
+        signaller.call_ok(calls::signal(devices[1], opened, value));
         waiter.must(Task::Barrier);
         for tag in blocked {
             assert!(waiter.has_reported(tag), "woken before the barrier and reported after it");
@@ -153,7 +153,7 @@ fn a_thousand_orders_are_pipelined() {
     let before = scenario_client.value(Task::MessagesSent);
     let mut bytes = Vec::new();
     let mut tags = Vec::new();
-    let task = |value, object: Handle| plain(signal(device, object, value));
+    let task = |value, object: Handle| plain(calls::signal(device, object, value));
     for value in 1..=ORDERS {
         tags.push(scenario_client.order((value % 4) as u32, task(value, fence), &mut bytes));
     }

@@ -9,7 +9,7 @@ use d3dkmt::isa::{
 use d3dkmt::limits::MOVED_BYTES_PER_STEP;
 use d3dkmt::{
     AllocationInfo, Call, CreateAllocation, CreateAllocationFlags, CreateContextFlags, CreatedSyncObject,
-    EscapeFlags, Handle, NtStatus, Reply, StandardAllocation, SyncObjectInfo, SyncObjectType, escape::kind,
+    Handle, NtStatus, Reply, StandardAllocation, SyncObjectFlags, calls,
 };
 use dxgkrnl::{DmaOp, Effects, Input, MemoryRef, Nanos, ProcessId, VmId};
 use fence_page::PAGE_BYTES;
@@ -119,10 +119,8 @@ impl Summing {
     fn buffer(&self, address: u64, bytes: u64) -> u32 {
         let flags = ResourceFlags::ALLOW_UNORDERED_ACCESS;
         let desc = ResourceDesc { flags, ..ResourceDesc::buffer("buffer", address, bytes) };
-        let (adapter, device, context) = (self.adapter(), self.device, Handle::NULL);
         let data = [[5, 0, 0, 0, 0, 0, 0, 0].as_slice(), &desc.encode()].concat();
-        let (kind, flags) = (kind::DRIVER_PRIVATE, EscapeFlags::empty());
-        match self.call(self.sums, Call::Escape { adapter, device, context, kind, flags, data }) {
+        match self.call(self.sums, calls::escape(self.adapter(), self.device, data)) {
             Reply::Escape(data) => u32::from_le_bytes(data[4..8].try_into().unwrap()),
             other => panic!("{other:?}"),
         }
@@ -131,7 +129,7 @@ impl Summing {
     /// Maps the pages repeatedly; returns the first address.
     fn map(&self) -> u64 {
         let device = self.device;
-        let queue = Call::CreatePagingQueue { device, priority: 0, physical_adapter: 0 };
+        let queue = calls::create_paging_queue(device);
         let Reply::PagingQueue { queue: paging_queue, .. } = self.call(self.sums, queue) else { panic!() };
         let create = CreateAllocation {
             device,
@@ -148,16 +146,13 @@ impl Summing {
         let Reply::Allocations { allocations, .. } = self.call(self.sums, create) else { panic!() };
         let mut first = 0;
         for time in 0..TIMES {
-            let map = Call::MapGpuVirtualAddress {
+            let map = calls::map(
                 paging_queue,
-                base: if time == 0 { 1 << 40 } else { first + time * BACKING },
-                minimum: 0,
-                maximum: 0,
-                allocation: allocations[0],
-                offset_pages: 0,
-                size_pages: u64::from(BACKING_PAGES),
-                protection: 1,
-            };
+                if time == 0 { 1 << 40 } else { first + time * BACKING },
+                allocations[0],
+                u64::from(BACKING_PAGES),
+                1,
+            );
             let Reply::GpuVirtualAddress { address, .. } = self.call(self.sums, map) else { panic!() };
             first = if time == 0 { address } else { first };
         }
@@ -176,19 +171,10 @@ impl Summing {
         self.device = device;
         let base = self.map();
         let (from, to) = (self.buffer(base, SUMMED), self.buffer(base, 4));
-        let info =
-            SyncObjectInfo { object_type: SyncObjectType::MONITORED_FENCE, ..SyncObjectInfo::default() };
-        let create = Call::CreateSynchronizationObject { device, info, legacy: false };
+        let create = calls::create_fence(device, 0, SyncObjectFlags::empty());
         let Reply::SyncObject(fence) = self.call(self.sums, create) else { panic!() };
         self.fence = fence;
-        let context = Call::CreateContextVirtual {
-            device,
-            node_ordinal: 0,
-            engine_affinity: 0,
-            flags: CreateContextFlags::empty(),
-            client_hint: 0,
-            private_data: Vec::new(),
-        };
+        let context = calls::create_context(device, 0, CreateContextFlags::empty());
         let Reply::Context(context) = self.call(self.sums, context) else { panic!() };
         let uses = vec![
             Use::whole(from, BarrierAccess::SHADER_RESOURCE),
@@ -199,11 +185,7 @@ impl Summing {
             Packet::Work { kind, kernel, operand: 0, duration_ns: 0, uses },
             Packet::FenceWrite { gpu_address: self.fence.gpu_address, value: 1 },
         ];
-        let (contexts, private_data) = (vec![context].into(), encode(&packets));
-        self.call(
-            self.sums,
-            Call::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data },
-        );
+        self.call(self.sums, calls::submit(context, encode(&packets)));
         self.steps.take();
     }
 

@@ -10,12 +10,13 @@ use std::rc::Rc;
 use anyhow::{Context as _, bail};
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, ValueEnum};
+use d3dkmt::random::digest;
 use drivers::Registry;
 use dxgkrnl::PlantedBug;
 use scenario::Program;
 use scenario::explore::{
-    CANARY, LinkBackend, Make, ModelBackend, Plan, campaign, canary, chooser, digest, every_way, failure,
-    log, program_of, run_once,
+    CANARY, LinkBackend, Make, ModelBackend, Plan, campaign, canary, chooser, every_way, failure, log,
+    program_of, run_once,
 };
 use scenario::program::Backend;
 use scenario::report::Counts;

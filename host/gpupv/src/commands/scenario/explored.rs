@@ -6,13 +6,14 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use scenario::Backend;
-use scenario::explore::{Found, Mismatch, Report, merge};
-use serde_json::{Value, json};
+use scenario::explore::{Found, Report, merge};
+use scenario::shards::Mismatch;
+use serde::{Deserialize, Serialize};
 
 /// A report, with the subject that was explored.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Explored {
     /// `random`, or the file with its case.
     pub subject: String,
@@ -84,15 +85,6 @@ impl Explored {
         }
         Ok(names)
     }
-
-    fn to_json(&self) -> Value {
-        json!({"subject": self.subject, "command": self.command, "report": self.report.to_json()})
-    }
-
-    fn from_json(value: &Value) -> anyhow::Result<Explored> {
-        let report = Report::from_json(&value["report"])?;
-        Ok(Explored { subject: text(value, "subject")?, command: text(value, "command")?, report })
-    }
 }
 
 /// Writes a scenario under this name, with a number if another file has the name, which may have been edited. The same
@@ -115,7 +107,7 @@ fn save_as(folder: &Path, name: &str, text: &str) -> anyhow::Result<PathBuf> {
 }
 
 /// A case that its file skips on the backend of the exploration. Each shard has it.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Skipped {
     pub subject: String,
     /// The command that explores it, without its seeds.
@@ -126,54 +118,15 @@ pub struct Skipped {
     pub reason: String,
 }
 
-impl Skipped {
-    fn to_json(&self) -> Value {
-        let Skipped { subject, command, digest, backend, reason } = self;
-        let backend = backend.name();
-        json!({ "subject": subject, "command": command, "digest": digest, "backend": backend, "reason": reason })
-    }
-
-    fn from_json(value: &Value) -> anyhow::Result<Skipped> {
-        Ok(Skipped {
-            subject: text(value, "subject")?,
-            command: text(value, "command")?,
-            digest: value["digest"].as_u64().context("\"digest\" is missing")?,
-            backend: value["backend"]
-                .as_str()
-                .and_then(Backend::from_name)
-                .context("\"backend\" names none")?,
-            reason: text(value, "reason")?,
-        })
-    }
-}
-
 /// All subjects of `gpupv scenario explore`.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Exploration {
+    #[serde(rename = "reports")]
     pub explored: Vec<Explored>,
     pub skipped: Vec<Skipped>,
 }
 
 impl Exploration {
-    pub fn to_json(&self) -> Value {
-        json!({
-            "reports": self.explored.iter().map(Explored::to_json).collect::<Vec<_>>(),
-            "skipped": self.skipped.iter().map(Skipped::to_json).collect::<Vec<_>>(),
-        })
-    }
-
-    pub fn from_json(value: &Value) -> anyhow::Result<Exploration> {
-        let list = |key: &str| value[key].as_array().with_context(|| format!("{key:?} is missing"));
-        let explored: Vec<_> = list("reports")?.iter().map(Explored::from_json).collect::<Result<_, _>>()?;
-        let skipped: Vec<_> = list("skipped")?.iter().map(Skipped::from_json).collect::<Result<_, _>>()?;
-        if explored.is_empty() && skipped.is_empty() {
-            bail!(
-                "no case was explored by seed or skipped; name --seeds, because races by interleaving are in no report"
-            );
-        }
-        Ok(Exploration { explored, skipped })
-    }
-
     pub fn extend(&mut self, more: Exploration) {
         self.explored.extend(more.explored);
         self.skipped.extend(more.skipped);
@@ -184,10 +137,6 @@ impl Exploration {
         let skipped = merge_skipped(self.skipped, &self.explored)?;
         Ok(Exploration { explored: merge_explored(self.explored)?, skipped })
     }
-}
-
-fn text(value: &Value, key: &str) -> anyhow::Result<String> {
-    value[key].as_str().map(str::to_owned).with_context(|| format!("{key:?} is missing"))
 }
 
 /// Quotes a word for a shell, if necessary.

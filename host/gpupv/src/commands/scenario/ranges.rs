@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 /// `A..B`: the seeds from A up to, but not including, B.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SeedRange(pub Range<u64>);
@@ -24,7 +26,7 @@ impl FromStr for SeedRange {
 }
 
 /// `K/N`: part K of N, counted from 0.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Shard {
     pub part: u64,
     pub parts: u64,

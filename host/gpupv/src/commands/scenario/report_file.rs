@@ -7,8 +7,9 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use scenario::report::SuiteReport;
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
@@ -36,36 +37,45 @@ pub struct ReportFile {
 impl ReportFile {
     fn to_json(&self) -> Value {
         let mut value = match &self.content {
-            Content::Explored(all) => all.to_json(),
-            Content::Suite(suite) => json!({ "suite": suite.to_json() }),
+            Content::Explored(all) => json!(all),
+            Content::Suite(suite) => json!({ "suite": suite }),
         };
-        if let Some(Shard { part, parts }) = self.shard {
-            value["shard"] = json!({ "part": part, "parts": parts });
+        if let Some(shard) = self.shard {
+            value["shard"] = json!(shard);
         }
         value
     }
 
     fn from_json(value: &Value) -> anyhow::Result<ReportFile> {
-        let shard = match &value["shard"] {
-            Value::Null => None,
-            shard => match (shard["part"].as_u64(), shard["parts"].as_u64()) {
-                (Some(part), Some(parts)) if part < parts => Some(Shard { part, parts }),
-                _ => bail!("\"shard\" is none"),
-            },
-        };
+        let shard = Option::<Shard>::deserialize(&value["shard"]).context("\"shard\" is none")?;
+        ensure!(shard.is_none_or(|shard| shard.part < shard.parts), "\"shard\" is none");
         let content = match (value.get("reports"), value.get("suite")) {
-            (Some(_), _) => Content::Explored(Exploration::from_json(value)?),
-            (None, Some(suite)) => Content::Suite(SuiteReport::from_json(suite)?),
+            (Some(_), _) => Content::Explored(Exploration::deserialize(value)?),
+            (None, Some(suite)) => Content::Suite(SuiteReport::deserialize(suite)?),
             (None, None) => bail!("\"reports\" or \"suite\" is missing"),
         };
+        if let Content::Explored(Exploration { explored, skipped }) = &content {
+            ensure!(
+                !explored.is_empty() || !skipped.is_empty(),
+                "no case was explored by seed or skipped; name --seeds, because races by interleaving are in no report"
+            );
+        }
         Ok(ReportFile { shard, content })
     }
 
     pub fn read(path: &Path) -> anyhow::Result<ReportFile> {
         let name = path.display();
         let bytes = fs::read(path).with_context(|| name.to_string())?;
-        let value = serde_json::from_slice(&bytes).with_context(|| format!("{name} is no report"))?;
-        ReportFile::from_json(&value).with_context(|| format!("{name} is no report"))
+        ReportFile::from_text(&bytes).with_context(|| format!("{name} is no report"))
+    }
+
+    /// The text that `--report` writes.
+    pub fn text(&self) -> String {
+        format!("{:#}\n", self.to_json())
+    }
+
+    pub fn from_text(text: &[u8]) -> anyhow::Result<ReportFile> {
+        ReportFile::from_json(&serde_json::from_slice(text)?)
     }
 }
 
@@ -113,14 +123,13 @@ impl Sink {
     }
 
     pub fn write(self, report: &ReportFile) -> anyhow::Result<()> {
-        let text = || format!("{:#}\n", report.to_json());
         match self {
             Sink::Nowhere => Ok(()),
             Sink::Stream(path, mut file) => {
-                file.write_all(text().as_bytes()).with_context(|| cannot_write(&path))
+                file.write_all(report.text().as_bytes()).with_context(|| cannot_write(&path))
             }
             Sink::Named(path, mut file) => {
-                file.write_all(text().as_bytes()).with_context(|| cannot_write(&path))?;
+                file.write_all(report.text().as_bytes()).with_context(|| cannot_write(&path))?;
                 // A node that fails after the renaming must not leave an empty file under the name.
                 file.as_file().sync_all().with_context(|| cannot_write(&path))?;
                 file.persist(&path).with_context(|| cannot_write(&path)).map(drop)

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
+use d3dkmt::random::digest;
 use daemon::Options;
 use drivers::Registry;
 use scenario::Backend;
-use scenario::explore::digest;
 use scenario::report::{CaseResult, Results, SuiteReport};
 use scenario::shards::shard;
 use scenario::world::declared_skip;

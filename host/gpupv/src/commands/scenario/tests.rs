@@ -2,15 +2,19 @@
 
 use daemon::Options;
 use dxgkrnl::PlantedBug;
-use scenario::explore::{Make, ModelBackend};
+use scenario::explore::{Class, Found, Histogram, Make, ModelBackend, Report};
 use scenario::model::ModelWorld;
-use scenario::report::{CaseResult, Results};
+use scenario::report::{CaseResult, Results, SuiteReport};
+use scenario::run::{Failure, Verdict};
 use scenario::script::parse;
 use scenario::{Backend, Ended, Program};
 
 use crate::commands::scenario::backends::{BackendRunner, provide};
 use crate::commands::scenario::explore::{SeededBackend, check_canary};
+use crate::commands::scenario::explored::{Exploration, Explored, Skipped};
 use crate::commands::scenario::files::ScenarioFile;
+use crate::commands::scenario::ranges::Shard;
+use crate::commands::scenario::report_file::{Content, ReportFile};
 use crate::commands::scenario::work::{Work, run_all};
 use crate::output::Progress;
 
@@ -95,5 +99,118 @@ fn results_are_the_same_for_any_number_of_jobs() {
         for jobs in [2, 7] {
             assert_eq!(without_durations(fragile(jobs, fail_fast)), one, "{jobs} jobs");
         }
+    }
+}
+
+/// The text of reports, which other versions wrote and read.
+const EXPLORED: &str = include_str!("fixtures/explored.json");
+const SUITE: &str = include_str!("fixtures/suite.json");
+
+fn explored() -> ReportFile {
+    let counts = |counts: &[(&str, u64)]| -> Histogram {
+        counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+    };
+    let first = Found {
+        seed: 7,
+        class: Class::LostWake,
+        what: "lost wake: a wait of process 1 is asleep".into(),
+        shrunk: "scenario \"x\"\nprocess p\n".into(),
+        shrunk_seed: 8,
+        so_far: counts(&[("passed", 7), ("lost wake", 1)]),
+    };
+    let second = Found {
+        seed: 9,
+        class: Class::Backend,
+        what: "the backend failed".into(),
+        shrunk: String::new(),
+        shrunk_seed: 9,
+        so_far: counts(&[("passed", 8), ("lost wake", 1), ("backend", 1)]),
+    };
+    let report = Report {
+        commit: "0123456789ab".into(),
+        digest: u64::MAX,
+        seeds: 0..50,
+        planned: 0..100,
+        seeds_run: 50,
+        stop_after: 3,
+        failures: vec![first, second],
+        histogram: counts(&[("passed", 48), ("lost wake", 1), ("backend", 1)]),
+    };
+    let command = "gpupv scenario explore --random --backend link".into();
+    let skipped = Skipped {
+        subject: "a.scn [n=1]".into(),
+        command: "gpupv scenario explore a.scn".into(),
+        digest: 9,
+        backend: Backend::Vm,
+        reason: "it has no clock".into(),
+    };
+    let explored = vec![Explored { subject: "random".into(), command, report }];
+    let content = Content::Explored(Exploration { explored, skipped: vec![skipped] });
+    ReportFile { shard: Some(Shard { part: 0, parts: 2 }), content }
+}
+
+fn suite() -> ReportFile {
+    let result = |file: &str, case: &str, backend, verdict, micros| CaseResult {
+        file: file.into(),
+        case: case.into(),
+        title: file[..1].to_uppercase(),
+        backend,
+        verdict,
+        unchecked: Vec::new(),
+        source: None,
+        duration: std::time::Duration::from_micros(micros),
+    };
+    let failure = Failure { line: 7, what: "F is 1, not 2".into() };
+    let mut cases = vec![
+        result("a.scn", "n=1", Backend::Model, Verdict::Passed, 1500),
+        result("a.scn", "n=1", Backend::Link, Verdict::Failed(failure), 250),
+        result("b.scn", "", Backend::Vm, Verdict::Skipped("it has no VM".into()), 0),
+    ];
+    cases[0].unchecked = vec![(4, "no frames".into())];
+    cases[1].source = Some("expect F = 2".into());
+    let suite = SuiteReport {
+        commit: "0123456789ab".into(),
+        digest: 7,
+        backends: Backend::ALL.into(),
+        planned: 3,
+        files: 1..3,
+        results: Results { cases, left_out: 2 },
+    };
+    ReportFile { shard: None, content: Content::Suite(suite) }
+}
+
+#[test]
+fn reports_have_the_text_that_other_versions_write_and_read() {
+    for (report, text) in [(explored(), EXPLORED), (suite(), SUITE)] {
+        assert_eq!(report.text(), text);
+        assert_eq!(ReportFile::from_text(text.as_bytes()).expect("its own form"), report);
+    }
+}
+
+#[test]
+fn reports_of_older_and_newer_versions_are_read() {
+    let older = EXPLORED.replace(r#""class": "backend""#, r#""class": "arm""#);
+    assert_eq!(ReportFile::from_text(older.as_bytes()).expect("version 0.1"), explored());
+    for (text, report) in [(EXPLORED, explored()), (SUITE, suite())] {
+        let newer = text.replace(r#""commit":"#, r#""new": [1], "commit":"#);
+        assert_eq!(ReportFile::from_text(newer.as_bytes()).expect("one field more"), report);
+    }
+}
+
+#[test]
+fn other_files_are_no_reports() {
+    for (text, expected) in [
+        ("{}", "\"reports\" or \"suite\" is missing"),
+        ("[]", "\"reports\" or \"suite\" is missing"),
+        (r#"{"reports": [], "shard": {"part": 2, "parts": 2}}"#, "\"shard\" is none"),
+        (r#"{"reports": [], "skipped": []}"#, "no case was explored by seed or skipped"),
+    ] {
+        let error = format!("{:#}", ReportFile::from_text(text.as_bytes()).unwrap_err());
+        assert!(error.contains(expected), "{text}: {error}");
+    }
+    for (wrong, right) in
+        [(r#""class": "perhaps""#, r#""class": "backend""#), (r#""seed": -1"#, r#""seed": 7"#)]
+    {
+        assert!(ReportFile::from_text(EXPLORED.replace(right, wrong).as_bytes()).is_err(), "{wrong}");
     }
 }

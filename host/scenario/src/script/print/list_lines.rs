@@ -2,17 +2,17 @@
 
 use std::fmt::Write as _;
 
+use bitflags::Flags;
 use d3dkmt::isa::{
-    ALL_SUBRESOURCES, Barrier, BarrierAccess, BarrierGroup, BarrierLayout, BarrierSync, HeapType, Kernel,
-    LegacyBarrier, LegacyFlags, LegacyState, Packet, ResourceDesc, ResourceKind, SubresourceRange, Use,
-    WHOLE, WorkKind,
+    ALL_SUBRESOURCES, Barrier, BarrierAccess, BarrierGroup, BarrierLayout, HeapType, Kernel, LegacyBarrier,
+    LegacyState, Packet, ResourceDesc, ResourceKind, SubresourceRange, Use, WHOLE, WorkKind,
 };
 
 use super::{Printer, quoted};
 use crate::program::{HandleRef, ListCommand, Operation, WantedMessage, WriteMode};
 use crate::script::words::{
     DEBUG_LEVELS, KERNELS, QUEUE_TYPES, RESOURCE_KINDS, WORK_KINDS, default_kernel, named_or_number,
-    write_duration, write_number,
+    write_duration, write_flag_names, write_number,
 };
 
 /// Writes ` 0..16`, or nothing for all words.
@@ -20,12 +20,13 @@ pub(super) fn word_range(first: u64, count: Option<u64>) -> String {
     count.map_or_else(String::new, |count| format!(" {first}..{}", first + count))
 }
 
-fn names(none: &str, bits: u32, named: impl Iterator<Item = (&'static str, u32)>) -> String {
-    let (mut rest, mut words) = (bits, Vec::new());
-    for (name, bit) in named.filter(|(_, bit)| bit.is_power_of_two()) {
-        if rest & bit != 0 {
+/// Writes `A|B`, and bits without a name as a number.
+fn names<F: Flags<Bits = u32>>(none: &str, flags: F) -> String {
+    let (mut rest, mut words) = (flags.bits(), Vec::new());
+    for (name, flag) in F::all().iter_names().filter(|(_, flag)| flag.bits().is_power_of_two()) {
+        if rest & flag.bits() != 0 {
             words.push(name.to_owned());
-            rest &= !bit;
+            rest &= !flag.bits();
         }
     }
     if rest != 0 {
@@ -34,28 +35,13 @@ fn names(none: &str, bits: u32, named: impl Iterator<Item = (&'static str, u32)>
     if words.is_empty() { none.into() } else { words.join("|") }
 }
 
-fn sync(sync: BarrierSync) -> String {
-    names("NONE", sync.bits(), BarrierSync::all().iter_names().map(|(name, bit)| (name, bit.bits())))
-}
-
-fn access(access: BarrierAccess) -> String {
-    names("COMMON", access.bits(), BarrierAccess::all().iter_names().map(|(name, bit)| (name, bit.bits())))
-}
-
-fn state(state: LegacyState) -> String {
-    names("COMMON", state.bits(), LegacyState::all().iter_names().map(|(name, bit)| (name, bit.bits())))
-}
-
-fn flags(named: impl Iterator<Item = (&'static str, u32)>) -> String {
-    named.map(|(name, _)| format!(" {name}")).collect()
-}
-
 fn layouts(before: BarrierLayout, after: BarrierLayout) -> String {
     format!(" {before:?} -> {after:?}")
 }
 
 fn words(barrier: &Barrier) -> String {
-    let (before, after) = (sync(barrier.sync_before), sync(barrier.sync_after));
+    let (before, after) = (names("NONE", barrier.sync_before), names("NONE", barrier.sync_after));
+    let access = |access: BarrierAccess| names("COMMON", access);
     format!("{before} -> {after} {} -> {}", access(barrier.access_before), access(barrier.access_after))
 }
 
@@ -93,7 +79,7 @@ impl Printer<'_> {
             Operation::DescribeFence { device, fence, flags: of } => {
                 let others = of.difference(d3dkmt::list_escape::FenceFlags::all()).bits();
                 let others = if others == 0 { String::new() } else { format!(" {others:#x}") };
-                let of = flags(of.iter_names().map(|(name, bit)| (name, bit.bits())));
+                let of = write_flag_names(*of);
                 format!("describe_fence {} {}{of}{others}", self.handle(*device), self.handle(*fence))
             }
             Operation::SetDebug { device, level } => {
@@ -140,7 +126,9 @@ impl Printer<'_> {
         if desc.initial_state != LegacyState::COMMON {
             // In a race `|` separates columns.
             let _ = match desc.initial_state.bits() {
-                one if one.is_power_of_two() => write!(text, " state={}", state(desc.initial_state)),
+                one if one.is_power_of_two() => {
+                    write!(text, " state={}", names("COMMON", desc.initial_state))
+                }
                 several => write!(text, " state={several:#x}"),
             };
         }
@@ -149,7 +137,7 @@ impl Printer<'_> {
             HeapType::Upload => " upload",
             HeapType::Readback => " readback",
         };
-        text += &flags(desc.flags.iter_names().map(|(name, bit)| (name, bit.bits())));
+        text += &write_flag_names(desc.flags);
         if !desc.name.as_ref().is_empty() {
             let _ = write!(text, " name={}", quoted(desc.name.as_ref()));
         }
@@ -233,7 +221,7 @@ pub fn write_packet(
             format!("read_fence {} {destination:#x}", fence(*gpu_address))
         }
         Packet::AssertResourceAccess { resource: one, subresource, access: wanted } => {
-            format!("assert_access {} {}{}", resource(*one), access(*wanted), sub(*subresource))
+            format!("assert_access {} {}{}", resource(*one), names("COMMON", *wanted), sub(*subresource))
         }
         Packet::AssertTextureLayout { resource: one, subresource, layout } => {
             format!("assert_layout {} {layout:?}{}", resource(*one), sub(*subresource))
@@ -319,7 +307,7 @@ fn barriers(groups: &[BarrierGroup], resource: &dyn Fn(u32) -> String) -> String
             }
             BarrierGroup::Texture(all) => {
                 let text_of = |barrier: &d3dkmt::isa::TextureBarrier| {
-                    let of = flags(barrier.flags.iter_names().map(|(name, bit)| (name, bit.bits())));
+                    let of = write_flag_names(barrier.flags);
                     let layouts = layouts(barrier.layout_before, barrier.layout_after);
                     let (resource, words) = (resource(barrier.resource), words(&barrier.barrier));
                     format!("{resource} {words}{layouts}{of}{}", subresources(&barrier.subresources))
@@ -334,17 +322,16 @@ fn barriers(groups: &[BarrierGroup], resource: &dyn Fn(u32) -> String) -> String
 }
 
 fn ranged(barrier: &d3dkmt::isa::RangedBarrier, resource: &dyn Fn(u32) -> String) -> String {
-    let of = flags(barrier.flags.iter_names().map(|(name, bit)| (name, bit.bits())));
+    let of = write_flag_names(barrier.flags);
     let range = number("offset", barrier.offset, 0) + &number("bytes", barrier.bytes, WHOLE);
     format!("ranged {} {}{of}{range}", resource(barrier.resource), words(&barrier.barrier))
 }
 
 fn legacy(one: &LegacyBarrier, resource: &dyn Fn(u32) -> String) -> String {
-    let flags = |of: LegacyFlags| flags(of.iter_names().map(|(name, bit)| (name, bit.bits())));
     match one {
         LegacyBarrier::Transition { flags: of, resource: one, subresource, before, after } => {
-            let (one, of, part) = (resource(*one), flags(*of), sub(*subresource));
-            format!("transition {one} {} -> {}{of}{part}", state(*before), state(*after))
+            let (one, of, part) = (resource(*one), write_flag_names(*of), sub(*subresource));
+            format!("transition {one} {} -> {}{of}{part}", names("COMMON", *before), names("COMMON", *after))
         }
         LegacyBarrier::Aliasing { before, after, .. } => {
             format!("aliasing {} {}", resource(*before), resource(*after))

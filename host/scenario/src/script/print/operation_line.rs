@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use d3dkmt::{CallOf, SignalFlags, SyncObjectType, WaitFromCpuFlags};
+use d3dkmt::{CallOf, CreateContextFlags, EscapeFlags, SignalFlags, SyncObjectType, WaitFromCpuFlags};
 
 use super::{Printer, quoted};
 use crate::program::{
@@ -10,8 +10,8 @@ use crate::program::{
     MutexBuffer, NamedCall, ObjectSpec, Operation, PrivateData,
 };
 use crate::script::words::{
-    ESCAPE_KINDS, OBJECT_TYPES, PRIORITY_CLASSES, VA_OPERATIONS, named_or_number, write_context_flags,
-    write_duration, write_engine, write_number, write_object_flags, write_signal_flags,
+    ESCAPE_KINDS, OBJECT_TYPES, PRIORITY_CLASSES, VA_OPERATIONS, named_or_number, write_duration,
+    write_engine, write_flags, write_number, write_object_flags,
 };
 use crate::script::{escapes, forms};
 
@@ -75,7 +75,11 @@ impl Printer<'_> {
             CallOf::CreateContextVirtual { device, node_ordinal, flags, .. } => {
                 let engine = Engine { adapter: 0, node: *node_ordinal };
                 let engine = write_engine(engine, &self.program.setting.kernel);
-                format!("context {} {engine}{}", self.handle(*device), write_context_flags(*flags))
+                format!(
+                    "context {} {engine}{}",
+                    self.handle(*device),
+                    write_flags(*flags, CreateContextFlags::empty())
+                )
             }
             CallOf::CreateSynchronizationObject { device, info, legacy } => {
                 self.object(*device, info, *legacy)
@@ -179,11 +183,7 @@ impl Printer<'_> {
                 if *kind != d3dkmt::escape::kind::DRIVER_PRIVATE {
                     let _ = write!(text, " kind={}", named_or_number(&ESCAPE_KINDS, *kind));
                 }
-                if flags.unknown() != 0 {
-                    let _ = write!(text, " flags={:#x}", flags.bits());
-                } else {
-                    text.extend(flags.iter_names().map(|(name, _)| format!(" {name}")));
-                }
+                text += &write_flags(*flags, EscapeFlags::empty());
                 text + &escapes::write_pieces(data, &|handle| self.handle(handle))
             }
             _ => return None,
@@ -203,7 +203,7 @@ impl Printer<'_> {
                 format!("gpu_signal{contexts} legacy{}{value}{flags}", self.handles(objects))
             }
             GpuSignalSpec::CpuEvent { event } => {
-                let flags = write_signal_flags(flags, SignalFlags::ENQUEUE_CPU_EVENT);
+                let flags = write_flags(flags, SignalFlags::ENQUEUE_CPU_EVENT);
                 format!("gpu_signal{contexts} event={}{flags}", self.program.name(*event))
             }
         }
@@ -277,8 +277,8 @@ fn mutex_buffer(buffer: &MutexBuffer) -> String {
 fn signal_flags(flags: SignalFlags) -> String {
     if flags.contains(SignalFlags::ALLOW_FENCE_REWIND) && flags.unknown() == 0 {
         let rest = flags - SignalFlags::ALLOW_FENCE_REWIND;
-        format!(" rewind{}", write_signal_flags(rest, SignalFlags::empty()))
+        format!(" rewind{}", write_flags(rest, SignalFlags::empty()))
     } else {
-        write_signal_flags(flags, SignalFlags::empty())
+        write_flags(flags, SignalFlags::empty())
     }
 }
