@@ -275,6 +275,8 @@ impl Reader {
         }
         let has_steps = !open_block.content.is_empty();
         let BlockHeader { number, first_step, .. } = open_block.header;
+        // Otherwise the file has the whole block: it was not open any more.
+        let is_new = number >= arranged.next_number;
         let tail = match arranged.parts.last_mut() {
             Some(ScanPart::Lost(lost)) if lost.offset + lost.bytes == length && lost.bytes > 0 => Some(lost),
             _ => None,
@@ -292,9 +294,11 @@ impl Reader {
         if let Some(ScanPart::Lost(lost @ Lost { to: None, .. })) = arranged.parts.last_mut() {
             // The open block shows where this loss ends.
             lost.to = Some(first_step.max(lost.from));
-            (arranged.next_number, arranged.next_step) = (number, first_step.max(lost.from));
+            if is_new {
+                (arranged.next_number, arranged.next_step) = (number, first_step.max(lost.from));
+            }
         }
-        if has_steps && number >= arranged.next_number {
+        if has_steps && is_new {
             (open_block.header.steps, open_block.header.last_ns) =
                 crate::steps::count(&open_block.header, &open_block.content);
             let end = offset + HEADER_BYTES as u64 + open_block.content.len() as u64;

@@ -621,6 +621,12 @@ impl Recorder {
         }
     }
 
+    /// For tests: stops recording as a full disk does.
+    #[doc(hidden)]
+    pub fn stop_as_on_a_full_disk(&mut self) -> TraceError {
+        self.stop(&rustix::io::Errno::NOSPC.into())
+    }
+
     fn stop(&mut self, error: &std::io::Error) -> TraceError {
         let why = error.to_string();
         self.stopped =

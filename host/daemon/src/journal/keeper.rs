@@ -12,7 +12,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
@@ -43,10 +43,11 @@ pub(super) enum First {
     StateBefore { step: u64, read: Vec<(ProcessId, u64)> },
 }
 
-/// The last state: its size, and whether computing it failed.
+/// The last state: its size, the segment that begins with it, and whether computing one since has failed.
 #[derive(Default)]
 struct Last {
     bytes: AtomicU64,
+    segment: AtomicU32,
     failed: AtomicBool,
 }
 
@@ -93,10 +94,21 @@ impl Keeper {
         }
     }
 
-    /// Records that the segment begins with the daemon's own snapshot, of so many bytes.
-    pub fn has_snapshot(&self, bytes: u64) {
+    /// Records that a segment begins with the daemon's own snapshot, of so many bytes.
+    pub fn has_snapshot(&self, segment: u32, bytes: u64) {
         self.last.bytes.store(bytes, Ordering::Relaxed);
+        self.last.segment.fetch_max(segment, Ordering::Relaxed);
         self.last.failed.store(false, Ordering::Relaxed);
+    }
+
+    /// Records that the next segment has to begin with a snapshot.
+    pub fn require_snapshot(&self) {
+        self.last.failed.store(true, Ordering::Relaxed);
+    }
+
+    /// The last segment that begins with a state.
+    pub fn last_with_state(&self) -> u32 {
+        self.last.segment.load(Ordering::Relaxed)
     }
 
     /// Bytes of the last state.
@@ -137,7 +149,10 @@ impl Replays {
             };
             let on_disk = stored.and_then(|()| Ok(File::open(&self.folder)?.sync_all()?));
             match on_disk {
-                Ok(()) => remove_before(&self.folder, segment),
+                Ok(()) => {
+                    last.segment.fetch_max(segment, Ordering::Relaxed);
+                    remove_before(&self.folder, segment);
+                }
                 Err(error) => {
                     last.failed.store(true, Ordering::Relaxed);
                     tracing::error!("the journal retains the segments before {segment}: {error:#}");

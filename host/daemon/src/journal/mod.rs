@@ -42,10 +42,13 @@ const SUFFIX: &str = ".gvt";
 /// Suffixes of a segment's file and of the files beside it.
 const SUFFIXES: [&str; 5] = [SUFFIX, ".gvt.open", ".gvt.state", ".gvt.state.part", ".gvt.state.part.open"];
 const SECRET_BYTES: usize = 32;
-/// Bits for the number of DMA operations in the word of `performed`; the others hold which operations these are.
+/// Segments in a row whose state the keeper has not computed.
+const SEGMENTS_WITHOUT_STATE_MAX: u32 = 8;
+/// Bits for the number of DMA operations in a word of `performed`; the others hold of what they are.
 const MOVES_BITS: u32 = 24;
 
-/// DMA operations that a daemon performs together.
+/// DMA operations that a daemon performs together. `performed` has a word for each kind, so that neither hides the
+/// other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Moves {
     OfStep(u64),
@@ -53,24 +56,31 @@ enum Moves {
     OfSegment(u32),
 }
 
+/// The words of `performed`.
+type PerformedWords = [u64; 2];
+
 impl Moves {
-    fn key(self) -> u64 {
-        const OF_SEGMENT: u64 = 1 << (u64::BITS - MOVES_BITS - 1);
+    fn at(self) -> usize {
         match self {
-            Moves::OfStep(step) => step,
-            Moves::OfSegment(segment) => OF_SEGMENT | u64::from(segment),
+            Moves::OfStep(_) => 0,
+            Moves::OfSegment(_) => 1,
         }
     }
 
-    /// The word of `performed` when so many of them are done.
+    /// The word when so many of them are done.
     fn word(self, done: usize) -> u64 {
         const DONE_MAX: u64 = (1 << MOVES_BITS) - 1;
-        self.key() << MOVES_BITS | (done as u64).min(DONE_MAX)
+        let of = match self {
+            Moves::OfStep(step) => step,
+            Moves::OfSegment(segment) => segment.into(),
+        };
+        of << MOVES_BITS | (done as u64).min(DONE_MAX)
     }
 
-    /// How many of them are done, by the word of `performed`.
-    fn done(self, word: u64) -> usize {
-        if word >> MOVES_BITS == self.key() { (word - self.word(0)) as usize } else { 0 }
+    /// How many of them are done.
+    fn done(self, words: PerformedWords) -> usize {
+        let (word, none) = (words[self.at()], self.word(0));
+        if word >> MOVES_BITS == none >> MOVES_BITS { (word - none) as usize } else { 0 }
     }
 }
 
@@ -119,15 +129,18 @@ impl Journal {
         let options = &mut OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
         let mut file = file.with_context(|| format!("cannot open {}", path.display()))?;
-        let mut word = [0; 8];
-        let word_before = file.read_exact(&mut word).map_or(0, |()| u64::from_le_bytes(word));
-        let mapped =
-            Mapping::new(&file, word.len()).with_context(|| format!("cannot map {}", path.display()))?;
+        let mut words = PerformedWords::default();
+        for word in &mut words {
+            let mut bytes = [0; size_of::<u64>()];
+            *word = file.read_exact(&mut bytes).map_or(0, |()| u64::from_le_bytes(bytes));
+        }
+        let mapped = Mapping::new(&file, size_of_val(&words))
+            .with_context(|| format!("cannot map {}", path.display()))?;
         let segments = segments(folder)?;
         let segment = segments.last().copied().unwrap_or(0);
         let mut replayed = replay_last(folder, &segments, config, drivers)?;
         if let Some(replayed) = &mut replayed {
-            replayed.leave_out_done(word_before);
+            replayed.leave_out_done(words);
         }
         let keeper = Keeper::start(folder, config, drivers, program)?;
         let journal = Journal {
@@ -151,17 +164,37 @@ impl Journal {
         session_cursors: &SessionCursors,
         first_step: u64,
     ) -> anyhow::Result<Recorder> {
-        let state =
-            kernel.save().map_err(|why| anyhow::anyhow!("the kernel's state cannot be saved: {why}"))?;
-        let host = session_cursors.to_bytes();
+        // If this fails, the next try is no other.
+        self.keeper.require_snapshot();
+        // First what fails on a full disk: the state may be big.
         let mut recorder = self.create_next(kernel.config(), first_step)?;
-        recorder.snapshot_with(&state, kernel.snapshot().digest(), &host)?;
+        let bytes = match Self::write_snapshot(&mut recorder, kernel, session_cursors) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                drop(recorder);
+                self.remove_next();
+                return Err(error);
+            }
+        };
         self.segment += 1;
-        self.keeper.has_snapshot((state.len() + host.len()) as u64);
+        self.keeper.has_snapshot(self.segment, bytes);
         if let Some(file) = recorder.file() {
             self.keeper.segment_begun(Begun { segment: self.segment, first: First::Snapshot(file) });
         }
         Ok(recorder)
+    }
+
+    /// Writes the snapshot with which a segment begins; returns its bytes.
+    fn write_snapshot(
+        recorder: &mut Recorder,
+        kernel: &Kernel,
+        session_cursors: &SessionCursors,
+    ) -> anyhow::Result<u64> {
+        let state =
+            kernel.save().map_err(|why| anyhow::anyhow!("the kernel's state cannot be saved: {why}"))?;
+        let host = session_cursors.to_bytes();
+        recorder.snapshot_with(&state, kernel.snapshot().digest(), &host)?;
+        Ok((state.len() + host.len()) as u64)
     }
 
     /// Begins the next segment without a snapshot: it continues the one before it with step `first_step`.
@@ -181,6 +214,8 @@ impl Journal {
 
     fn create_next(&self, config: &Config, first_step: u64) -> Result<Recorder, trace::TraceError> {
         let path = segment_path(&self.folder, self.segment + 1);
+        // Left by a try that failed.
+        self.remove_next();
         let recording = trace::Recording {
             durable: self.durable,
             first_step: Some(first_step),
@@ -190,19 +225,32 @@ impl Journal {
         Recorder::create_as(&path, config, self.program, recording)
     }
 
-    /// Whether the next segment needs a snapshot, because a replay of the journal did not give the daemon's state.
+    /// Removes the next segment, which has not begun: without it another try, or another start, has the room.
+    fn remove_next(&self) {
+        let path = segment_path(&self.folder, self.segment + 1);
+        for path in [trace::beside(&path, ".open"), path] {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
+    /// Whether the next segment needs a snapshot: a replay of the journal did not give the daemon's state, or is so slow
+    /// that the journal grows.
     pub fn needs_snapshot(&self) -> bool {
-        self.keeper.has_failed()
+        self.keeper.has_failed() || self.segment >= self.keeper.last_with_state() + SEGMENTS_WITHOUT_STATE_MAX
     }
 
     /// Records that so many DMA operations of this step are done.
     pub fn performed(&mut self, step: u64, done: usize) {
-        self.performed.publish(0, Moves::OfStep(step).word(done));
+        self.publish(Moves::OfStep(step), done);
     }
 
     /// Records that so many of the DMA operations with which this daemon began are done.
     pub fn performed_earlier(&mut self, done: usize) {
-        self.performed.publish(0, Moves::OfSegment(self.segment).word(done));
+        self.publish(Moves::OfSegment(self.segment), done);
+    }
+
+    fn publish(&mut self, moves: Moves, done: usize) {
+        self.performed.publish(moves.at() * size_of::<u64>(), moves.word(done));
     }
 
     /// Returns the token with which a process resumes its session. It cannot be guessed without the secret.
@@ -335,8 +383,9 @@ fn replay(
             continue;
         }
         match replayed::beginning(&path, config) {
-            // Its content was not on the disk when the power failed; the one before it was still retained.
-            Err(error) if at > 0 && error.is_unreadable() => continue,
+            // Its content was not on the disk when the power failed; the one before it was still retained. Before the
+            // first there is none: its daemon was killed before any client attached.
+            Err(error) if error.is_not_begun() && (at > 0 || *segment == 1) => continue,
             Err(error) => return Err((error, path)),
             Ok(Beginning::Steps | Beginning::Nothing) => last.push(path),
             Ok(Beginning::State) => {

@@ -7,7 +7,7 @@ use drivers::{Drivers, Registry, panic_words};
 use dxgkrnl::{Config, DmaOp, Effects, Input, Kernel, Nanos};
 use trace::{Lost, Reader, Record, TraceError};
 
-use super::{Moves, SessionCursors};
+use super::{Moves, PerformedWords, SessionCursors};
 
 /// The state from which a daemon resumes.
 pub struct Replayed {
@@ -23,12 +23,12 @@ pub struct Replayed {
 }
 
 impl Replayed {
-    /// Collects in `session_cursors` the DMA operations that are not done, by the word of `performed`.
-    pub(super) fn leave_out_done(&mut self, word: u64) {
+    /// Collects in `session_cursors` the DMA operations that are not done, by the words of `performed`.
+    pub(super) fn leave_out_done(&mut self, words: PerformedWords) {
         let drop_done = |moves: &mut Vec<DmaOp>, done: usize| _ = moves.drain(..moves.len().min(done));
         let earlier = &mut self.session_cursors.moves;
-        drop_done(earlier, Moves::OfSegment(self.first_segment).done(word));
-        drop_done(&mut self.moves, Moves::OfStep(self.next_step - 1).done(word));
+        drop_done(earlier, Moves::OfSegment(self.first_segment).done(words));
+        drop_done(&mut self.moves, Moves::OfStep(self.next_step - 1).done(words));
         earlier.append(&mut self.moves);
     }
 }
@@ -60,9 +60,23 @@ pub enum NotReplayed {
 }
 
 impl NotReplayed {
-    /// Whether the file is not readable as a trace, or has no state to resume from.
-    pub fn is_unreadable(&self) -> bool {
-        matches!(self, NotReplayed::Trace(_) | NotReplayed::NoSnapshot(_))
+    /// Whether the file is a segment that had not begun when its daemon was killed, or when the power failed. A file
+    /// that cannot be read, or that another program wrote, is none.
+    pub fn is_not_begun(&self) -> bool {
+        let damaged =
+            |error: &TraceError| matches!(error, TraceError::NotATrace { .. } | TraceError::Damaged { .. });
+        match self {
+            NotReplayed::Trace(error) => damaged(error),
+            NotReplayed::NoSnapshot(_) => true,
+            NotReplayed::Lost(_)
+            | NotReplayed::OtherConfig
+            | NotReplayed::Snapshot(_)
+            | NotReplayed::NoState(_)
+            | NotReplayed::Unknown { .. }
+            | NotReplayed::Missing(..)
+            | NotReplayed::Differs(_)
+            | NotReplayed::Panics(..) => false,
+        }
     }
 }
 

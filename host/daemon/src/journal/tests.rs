@@ -116,6 +116,16 @@ fn a_segment_that_was_about_to_begin_has_nothing_that_the_one_before_has_not() {
     std::fs::write(segment_path(folder.path(), 2), b"").unwrap();
     let (journal, replayed) = open(folder.path()).unwrap();
     assert!(replayed.is_none() && journal.segment == 2);
+    drop(journal);
+    // The very first: no client had attached.
+    std::fs::remove_file(segment_path(folder.path(), 2)).unwrap();
+    std::fs::write(segment_path(folder.path(), 1), b"GPVT").unwrap();
+    let (mut journal, replayed) = open(folder.path()).unwrap();
+    assert!(replayed.is_none() && journal.segment == 1);
+    // What a daemon could not begin for want of room does not stay.
+    std::fs::write(segment_path(folder.path(), 2), b"half").unwrap();
+    let kernel = Kernel::new(Config::default(), Drivers::new(&Registry::default(), &Config::default()));
+    std::mem::forget(journal.begin(&kernel, &SessionCursors::default(), 1).unwrap());
 }
 
 fn wait_for_state_of(folder: &Path, segment: u32) {
@@ -222,6 +232,8 @@ fn moves_that_are_done_are_not_done_again() {
     assert_eq!(moves_left(folder.path()), 3, "that one was of the last step, which is not in the segment");
     let (mut journal, replayed) = open(folder.path()).unwrap();
     journal.performed_earlier(2);
+    // A later step hides none of them, should the next segment not begin.
+    journal.performed(3, 1);
     drop(journal);
     assert_eq!(moves_left(folder.path()), 1);
     // What the next daemon begins with is counted anew.

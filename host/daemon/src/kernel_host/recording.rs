@@ -22,6 +22,8 @@ use crate::timer::Timer;
 
 /// Dumps on resets and panics, at most: a machine that resets all day does not fill its disk.
 const DUMPS_UNASKED_MAX: u32 = 16;
+/// Steps between two tries to begin a journal's next segment after recording had stopped.
+const RETRY_STEPS: u64 = 1 << 14;
 const PROGRAM: &str = concat!("gpupv ", env!("CARGO_PKG_VERSION"));
 
 /// The recorder of a daemon, with its journal or its flight recorder's dumps.
@@ -34,6 +36,8 @@ pub(super) struct Recording {
     resets: u64,
     /// Consecutive failed snapshots.
     snapshots_failed: u32,
+    /// How many steps a stopped recorder has dropped when a journal's next segment is tried.
+    retry_at_dropped: u64,
     /// The thread that writes the file to the disk; `unwritten` if it was notified and has not flushed since.
     writer: Option<Sender<WriterMessage>>,
     unwritten: bool,
@@ -100,9 +104,18 @@ impl Recording {
     }
 
     fn with_recorder(recorder: Recorder, dumps: Option<PathBuf>, log: &Arc<LogLines>) -> Recording {
-        let (dumped, resets, snapshots_failed, writer, unwritten) = (0, 0, 0, None, false);
-        let log = Arc::clone(log);
-        Recording { recorder, dumps, dumped, resets, snapshots_failed, writer, unwritten, journal: None, log }
+        Recording {
+            recorder,
+            dumps,
+            dumped: 0,
+            resets: 0,
+            snapshots_failed: 0,
+            retry_at_dropped: 1,
+            writer: None,
+            unwritten: false,
+            journal: None,
+            log: Arc::clone(log),
+        }
     }
 
     pub fn last_step(&self) -> u64 {
@@ -152,6 +165,7 @@ impl Recording {
         match next {
             Ok(recorder) => {
                 self.recorder = recorder;
+                self.retry_at_dropped = 1;
                 if std::mem::take(&mut self.snapshots_failed) > 0 {
                     let line = "the journal has its next segment and no longer grows".to_owned();
                     self.log.announce(Level::WARN, now, line);
@@ -224,6 +238,11 @@ impl Recording {
         }
         let digest = kernel.map(|kernel| kernel.snapshot().digest());
         self.recorder.dump(path, digest).map_err(|error| error.to_string())
+    }
+
+    #[cfg(test)]
+    pub fn recorder_mut(&mut self) -> &mut Recorder {
+        &mut self.recorder
     }
 
     /// Steps that could not be recorded.
@@ -304,6 +323,12 @@ impl Tap for Recording {
                 Some(session_cursors) => self.begin_segment(now, kernel, session_cursors, false),
                 None => self.snapshot(now, kernel),
             }
+        } else if self.recorder.dropped() >= self.retry_at_dropped
+            && let Some(session_cursors) = owed
+        {
+            // The state has everything that the stopped segment lacks.
+            self.retry_at_dropped += RETRY_STEPS;
+            self.begin_segment(now, kernel, session_cursors, true);
         }
     }
 }

@@ -11,6 +11,8 @@ use dxgkrnl::VmId;
 use super::super::backing::{BackingPages, LocalPages};
 use super::super::broker::first_memory;
 use super::super::closing::{ClientFd, Closers};
+use super::super::journal::JournalOptions;
+use super::super::memory::FenceMemory;
 use super::super::observer::DaemonKernel;
 use super::*;
 
@@ -261,6 +263,29 @@ fn a_sync_file_is_raised_when_it_is_ready_or_at_once_if_it_was() {
     assert_eq!(*raised.lock().unwrap(), [ready], "the other is not");
     with.call(calls::signal(device, fence, 1));
     assert_eq!(*raised.lock().unwrap(), [ready, pending]);
+}
+
+#[test]
+fn a_journal_continues_once_the_disk_has_room_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = JournalOptions { folder: folder.path().join("journal"), resume_within: None };
+    let options = Options { journal: Some(journal), ..Options::default() };
+    let kernel_host = KernelHost::new(&options).unwrap();
+    let attach = |name: &str| {
+        let memory = FenceMemory::Local(Vec::new());
+        kernel_host.sessions().attach(VmId::HOST, 1, name.into(), memory).unwrap();
+    };
+    attach("before");
+    let stop = |recording: &mut Recording| _ = recording.recorder_mut().stop_as_on_a_full_disk();
+    kernel_host.lock().taps.recording.as_mut().map(stop).unwrap();
+    attach("while it is full");
+    attach("after");
+    let digest = kernel_host.lock().kernel.snapshot().digest();
+    let dropped = kernel_host.lock().taps.recording.as_ref().unwrap().dropped();
+    assert_eq!(dropped, 0, "the next segment has begun");
+    drop(kernel_host);
+    let resumed = KernelHost::new(&options).unwrap();
+    assert_eq!(resumed.lock().kernel.snapshot().digest(), digest);
 }
 
 /// The end of a process lets engines run: they may move bytes of others, whose memory is not attached yet.
