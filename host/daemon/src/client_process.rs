@@ -497,6 +497,7 @@ mod tests {
     use super::*;
     use crate::closing::Closers;
     use crate::held_bytes::HeldBytes;
+    use crate::shares::Budget;
 
     static FRAME: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -504,7 +505,12 @@ mod tests {
     fn connected(user: u32, unread: &Arc<HeldBytes>) -> (Arc<ClientProcess>, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).unwrap());
-        let stream = Arc::new(ClientFd::socket(ours.into(), Peer::Uid(user), None, &Closers::new()));
+        let stream = Arc::new(ClientFd::socket(
+            ours.into(),
+            Peer::Uid(user),
+            None,
+            &Closers::new(&Budget::new("descriptors", "", 100)),
+        ));
         epoll::add(&*epoll, stream.as_fd(), epoll::EventData::new_u64(1), epoll::EventFlags::IN).unwrap();
         let client = Arc::new(ClientProcess::new(ProcessId(user), VmId::HOST, 1, String::new()));
         let sink = Sink::from(SinkStream::Local { stream, epoll, key: 1 });

@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use d3dkmt::limits::{PROCESSES_PER_VM_MAX, SHARES_PER_VM_MAX, is_fair_share};
 use rustix::process::{Resource, geteuid, getrlimit};
@@ -26,19 +27,6 @@ use super::limits::{
 use super::log_lines::LogLines;
 use super::peer::Peer;
 
-#[derive(Debug, Default)]
-struct Table {
-    used: usize,
-    of_peer: BTreeMap<Peer, usize>,
-}
-
-impl Table {
-    fn add(&mut self, peer: Peer, count: usize) {
-        self.used += count;
-        *self.of_peer.entry(peer).or_default() += count;
-    }
-}
-
 /// One limited resource.
 #[derive(Debug)]
 pub struct Budget {
@@ -48,7 +36,10 @@ pub struct Budget {
     total: usize,
     /// Users that may take what is reserved: root, and the daemon's own.
     owners: [Peer; 2],
-    table: Ranked<Table>,
+    /// What each client has.
+    of_peer: Ranked<BTreeMap<Peer, usize>>,
+    /// Their sum. Changed with the lock, readable without it.
+    used: AtomicUsize,
 }
 
 /// A client's part of a budget. Dropping it returns it.
@@ -80,45 +71,73 @@ impl Budget {
 
     /// A budget of a daemon of this user.
     fn of_user(user: u32, name: &'static str, remedy: &'static str, total: usize) -> Arc<Budget> {
-        let table = Ranked::new(Rank::Shares, Table::default());
-        Arc::new(Budget { name, remedy, total, owners: [Peer::Uid(0), Peer::Uid(user)], table })
+        let (owners, of_peer) = ([Peer::Uid(0), Peer::Uid(user)], Ranked::new(Rank::Shares, BTreeMap::new()));
+        Arc::new(Budget { name, remedy, total, owners, of_peer, used: AtomicUsize::new(0) })
     }
 
     /// Takes `count` for a client.
     pub fn take(self: &Arc<Self>, peer: Peer, count: usize) -> Result<Share, OverShare> {
-        let Budget { name, remedy, total, .. } = **self;
-        let mut table = self.table.lock_or_abort();
-        let (held, used) = (table.of_peer.get(&peer).copied().unwrap_or(0), table.used);
-        let reserved = if self.owners.contains(&peer) { 0 } else { total / OWNER_PART };
-        let leaves = total.saturating_sub(used + count + reserved);
-        if !is_fair_share((held + count) as u64, leaves as u64) {
-            return Err(OverShare { peer, name, remedy, held, used, total });
-        }
-        table.add(peer, count);
+        let mut of_peer = self.of_peer.lock_or_abort();
+        self.check_more(&of_peer, peer, count)?;
+        self.add(&mut of_peer, peer, count);
         Ok(Share { budget: Arc::clone(self), peer, count })
     }
 
-    /// Counts `count` for a client that has had them before this daemon was started, so they are not refused: the client
-    /// may be over its share then, and gets no more.
+    /// Counts `count` that a client has already, so they are not refused: the client may be over its share then, and gets
+    /// no more.
     pub fn count(self: &Arc<Self>, peer: Peer, count: usize) -> Share {
-        self.table.lock_or_abort().add(peer, count);
+        self.add(&mut self.of_peer.lock_or_abort(), peer, count);
         Share { budget: Arc::clone(self), peer, count }
+    }
+
+    /// Checks that a client is not over its share by what was only counted.
+    pub fn check(&self, peer: Peer) -> Result<(), OverShare> {
+        self.check_more(&self.of_peer.lock_or_abort(), peer, 0)
+    }
+
+    fn check_more(&self, of_peer: &BTreeMap<Peer, usize>, peer: Peer, count: usize) -> Result<(), OverShare> {
+        let Budget { name, remedy, total, .. } = *self;
+        let (held, used) = (of_peer.get(&peer).copied().unwrap_or(0), self.used.load(Ordering::Relaxed));
+        let leaves = total.saturating_sub(used + count + self.reserved_from(peer));
+        if is_fair_share((held + count) as u64, leaves as u64) {
+            return Ok(());
+        }
+        Err(OverShare { peer, name, remedy, held, used, total })
+    }
+
+    fn add(&self, of_peer: &mut BTreeMap<Peer, usize>, peer: Peer, count: usize) {
+        self.used.fetch_add(count, Ordering::Relaxed);
+        *of_peer.entry(peer).or_default() += count;
+    }
+
+    fn reserved_from(&self, peer: Peer) -> usize {
+        if self.owners.contains(&peer) { 0 } else { self.total / OWNER_PART }
+    }
+
+    /// Whether anything is left for a client, whatever it has. Takes no lock.
+    pub fn has_room(&self, peer: Peer) -> bool {
+        self.used.load(Ordering::Relaxed) + self.reserved_from(peer) <= self.total
     }
 
     /// Returns the number of all, and of those taken.
     pub fn figures(&self) -> (usize, usize) {
-        (self.total, self.table.lock_or_abort().used)
+        (self.total, self.used.load(Ordering::Relaxed))
     }
 }
 
 impl Share {
+    /// Checks that its client is not over its share.
+    pub fn check(&self) -> Result<(), OverShare> {
+        self.budget.check(self.peer)
+    }
+
     fn give_back(&self, count: usize) {
-        let mut table = self.budget.table.lock_or_abort();
-        table.used -= count;
-        if let Some(held) = table.of_peer.get_mut(&self.peer) {
+        let mut of_peer = self.budget.of_peer.lock_or_abort();
+        self.budget.used.fetch_sub(count, Ordering::Relaxed);
+        if let Some(held) = of_peer.get_mut(&self.peer) {
             *held -= count;
             if *held == 0 {
-                table.of_peer.remove(&self.peer);
+                of_peer.remove(&self.peer);
             }
         }
     }
@@ -158,19 +177,20 @@ impl Budgets {
     }
 
     fn from_limits(open_files: usize, mappings: usize, log: &Arc<LogLines>) -> Budgets {
+        let descriptors = Budget::new(
+            "descriptors",
+            "stop some of its processes, or start the daemon with a higher limit of open files (ulimit -Hn)",
+            // A daemon with a small limit has few VMs itself.
+            open_files.saturating_sub(DESCRIPTORS_RESERVED).max(open_files / 2),
+        );
         Budgets {
-            descriptors: Budget::new(
-                "descriptors",
-                "stop some of its processes, or start the daemon with a higher limit of open files (ulimit -Hn)",
-                // A daemon with a small limit has few VMs itself.
-                open_files.saturating_sub(DESCRIPTORS_RESERVED).max(open_files / 2),
-            ),
+            closers: Closers::new(&descriptors),
+            descriptors,
             mappings: Budget::new(
                 "mappings",
                 "detach memory, or raise vm.max_map_count (sysctl)",
                 mappings.saturating_sub(MAPPINGS_RESERVED).max(mappings / 2),
             ),
-            closers: Closers::new(),
             unprocessed: HeldBytes::new("unprocessed frames", UNPROCESSED_BYTES_PER_PEER_MAX, log),
             unread: HeldBytes::new("unread answers", UNREAD_BYTES_PER_PEER_MAX, log),
         }
@@ -231,7 +251,7 @@ mod tests {
         drop(of_one);
         assert_eq!(all(&budget, THIRD).len(), 48);
         drop(of_other);
-        assert!(budget.table.lock().of_peer.is_empty() && budget.figures() == (100, 0));
+        assert!(budget.of_peer.lock().is_empty() && budget.figures() == (100, 0));
     }
 
     #[test]
@@ -252,7 +272,7 @@ mod tests {
         let over = budget.count(THIRD, 20);
         assert!(budget.take(OTHER, 1).is_err(), "more than all are counted");
         drop((had, over));
-        assert!(budget.table.lock().of_peer.is_empty() && budget.figures() == (100, 0));
+        assert!(budget.of_peer.lock().is_empty() && budget.figures() == (100, 0));
     }
 
     #[test]

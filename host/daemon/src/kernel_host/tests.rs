@@ -12,6 +12,7 @@ use super::super::backing::{BackingPages, LocalPages};
 use super::super::broker::first_memory;
 use super::super::closing::{ClientFd, Closers};
 use super::super::observer::DaemonKernel;
+use super::super::shares::Budget;
 use super::*;
 
 /// For each step: its input, the handle of a mutex that it created, and how many waits it woke.
@@ -65,7 +66,12 @@ fn a_flush_list_sends_what_is_left_when_it_is_dropped() {
     let epoll = Arc::new(rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap());
     let (id, vm) = (ProcessId(1), VmId(1));
     let client = Arc::new(ClientProcess::new(id, vm, 1, String::new()));
-    let stream = Arc::new(ClientFd::socket(ours.into(), Peer::Uid(0), None, &Closers::new()));
+    let stream = Arc::new(ClientFd::socket(
+        ours.into(),
+        Peer::Uid(0),
+        None,
+        &Closers::new(&Budget::new("descriptors", "", 100)),
+    ));
     client
         .outbox
         .connect(super::super::client_process::SinkStream::Local { stream, epoll, key: 1 }.into(), None);

@@ -609,8 +609,8 @@ impl Loop {
         let link = rustix::fs::readlink(format!("/proc/self/fd/{}", event.as_fd().as_raw_fd()), Vec::new())?;
         anyhow::ensure!(link.as_bytes() == b"anon_inode:[eventfd]", "event {} is no eventfd", name.0);
         let client = self.kernel_host.sessions().client(process).context("the process has ended")?;
-        let share = self.kernel_host.budgets.descriptors.take(event.peer(), 1)?;
-        Ok(client.outbox.register_event(name, EventSink::Eventfd(setter, event.into_owned_fd(), share))?)
+        let (event, share) = event.keep()?;
+        Ok(client.outbox.register_event(name, EventSink::Eventfd(setter, event, share))?)
     }
 
     fn unregister_event(&self, process: ProcessId, name: EventId) -> anyhow::Result<()> {
