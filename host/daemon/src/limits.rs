@@ -8,13 +8,15 @@ pub const READ_BYTES: usize = 16 * 1024;
 pub const RING_BYTES_PER_TURN_MAX: usize = 1024;
 /// Rings at which a thread looks by itself.
 pub const BUSY_RINGS_MAX: usize = 64;
-/// Calls of one stream that are made before other VMs have their turn. A read of small calls has hundreds, a
+/// Calls of one stream that are made before other users and VMs have their turn. A read of small calls has hundreds, a
 /// millisecond's work.
 pub const CALLS_PER_TURN_MAX: usize = 16;
-/// The same while streams or rings of several VMs are busy: a call then waits for so many of another VM.
+/// The same while streams or rings of several users or VMs are busy: a call then waits for so many of another one.
 pub const CALLS_PER_SHARED_TURN_MAX: usize = 2;
-/// Turns of the streams of a VM that is alone, before the thread looks for streams of other VMs.
+/// Turns of the streams of a user that is alone, before the thread looks for streams of others; and of all if several wait.
 pub const TURNS_PER_PASS_MAX: usize = 16;
+/// Empty queues of users, or of VMs, that stay because their streams will have something again.
+pub const IDLE_QUEUES_MAX: usize = 64;
 /// With a journal: one-way calls after which a client is sent the number of those applied.
 pub const ONE_WAY_ACKNOWLEDGED_EVERY: u64 = 64;
 /// Bytes that may wait for a client that does not read; a client over it is cut off.

@@ -2,7 +2,7 @@
 //!
 //! The thread accepts broker connections, reads streams and detects exited processes. It sleeps in `epoll_wait` without
 //! a timeout. The host itself and each local VM have a listening socket of their own. Streams with unprocessed data
-//! wait in the queue of their VM (`round_robin.rs`), so that a flood from one VM does not delay another's calls.
+//! wait in the queue of their VM and user (`round_robin.rs`), so that a flood from one does not delay another's calls.
 
 mod busy_rings;
 mod deferred_reads;
