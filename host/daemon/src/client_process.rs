@@ -360,7 +360,7 @@ impl OutboxState {
         if waiting > OUTBOX_BYTES_MAX { Err(OutboxFull { waiting }) } else { Ok(Added::Frame) }
     }
 
-    /// Sends the wakes that an event was owed when it was unregistered, as one frame: an event is set or not.
+    /// Sends the wakes that an event was owed, as one frame: an event is set or not.
     fn owed_by_stream(&mut self, name: EventId, owed: u64) {
         if owed > 0 {
             // A client over its limit is detected at its next frame.
@@ -369,7 +369,9 @@ impl OutboxState {
     }
 
     fn flush(&mut self) {
-        self.registered.ring();
+        while let Some(name) = self.registered.ring() {
+            self.owed_by_stream(name, 1);
+        }
         self.send_fresh();
         if !self.blocked {
             self.send();
