@@ -490,7 +490,7 @@ mod tests {
         Arc::get_mut(&mut closers).unwrap().start = |_| Err(io::ErrorKind::WouldBlock.into());
         let mut backing = ProcessBacking::default();
         let pages = LocalPages::create(4096).unwrap().0;
-        let pages = pages.charged_to(budget.take(SLOW, 1).unwrap());
+        let pages = pages.charged_to([budget.take(SLOW, 1).unwrap(), budget.take(SLOW, 1).unwrap()]);
         backing.add(0x10_0000, BackingPages::Local(pages));
         closers.unmap(FreedMemory::new(backing, None));
         assert_eq!(budget.figures().1, 0, "it is unmapped, and no longer in its client's share");

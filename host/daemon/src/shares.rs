@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use d3dkmt::limits::{PROCESSES_PER_VM_MAX, SHARES_PER_VM_MAX, is_fair_share};
+use fence_page::PAGE_BYTES;
 use rustix::process::{Resource, geteuid, getrlimit};
 use vsock_device::locks::{Rank, Ranked};
 
@@ -158,6 +159,8 @@ pub struct Budgets {
     pub descriptors: Arc<Budget>,
     /// Memory mappings: fence memory and backing pages.
     pub mappings: Arc<Budget>,
+    /// Pages of backing memory: engine work touches them, so they are memory of this process.
+    pub backing_pages: Arc<Budget>,
     pub closers: Arc<Closers>,
     /// Bytes of frames that are not processed.
     pub unprocessed: Arc<HeldBytes>,
@@ -166,17 +169,23 @@ pub struct Budgets {
 }
 
 impl Budgets {
-    /// The budgets of this process, whose limits must not change afterwards.
-    pub fn of_this_process(log: &Arc<LogLines>) -> Budgets {
+    /// The budgets of this process, whose limits must not change afterwards. `backing_bytes`: how many bytes local clients
+    /// may attach; `None`: half of the machine's memory.
+    pub fn of_this_process(backing_bytes: Option<u64>, log: &Arc<LogLines>) -> Budgets {
         let open_files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let open_files = usize::try_from(open_files).unwrap_or(usize::MAX);
         let mappings = std::fs::read_to_string("/proc/sys/vm/max_map_count");
         let mappings =
             mappings.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(MAPPINGS_ASSUMED_MAX);
-        Budgets::from_limits(open_files, mappings, log)
+        let backing_bytes = backing_bytes.unwrap_or_else(|| {
+            let memory = rustix::system::sysinfo();
+            (memory.totalram as u64).saturating_mul(memory.mem_unit.into()) / 2
+        });
+        let backing_pages = usize::try_from(backing_bytes / PAGE_BYTES as u64).unwrap_or(usize::MAX);
+        Budgets::from_limits(open_files, mappings, backing_pages, log)
     }
 
-    fn from_limits(open_files: usize, mappings: usize, log: &Arc<LogLines>) -> Budgets {
+    fn from_limits(open_files: usize, mappings: usize, backing_pages: usize, log: &Arc<LogLines>) -> Budgets {
         let descriptors = Budget::new(
             "descriptors",
             "stop some of its processes, or start the daemon with a higher limit of open files (ulimit -Hn)",
@@ -191,6 +200,11 @@ impl Budgets {
                 "detach memory, or raise vm.max_map_count (sysctl)",
                 mappings.saturating_sub(MAPPINGS_RESERVED).max(mappings / 2),
             ),
+            backing_pages: Budget::new(
+                "pages of backing memory",
+                "detach memory, or start the daemon with more (--backing-memory)",
+                backing_pages,
+            ),
             unprocessed: HeldBytes::new("unprocessed frames", UNPROCESSED_BYTES_PER_PEER_MAX, log),
             unread: HeldBytes::new("unread answers", UNREAD_BYTES_PER_PEER_MAX, log),
         }
@@ -200,10 +214,11 @@ impl Budgets {
 impl fmt::Display for Budgets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (descriptors, mappings) = (self.descriptors.total, self.mappings.total);
+        let backing_mib = self.backing_pages.total / ((1 << 20) / PAGE_BYTES);
         write!(
             f,
-            "local clients: {descriptors} descriptors, {mappings} mappings, {PROCESSES_PER_VM_MAX} processes and \
-             {SHARES_PER_VM_MAX} NT handles; one user at most two thirds"
+            "local clients: {descriptors} descriptors, {mappings} mappings, {backing_mib} MiB of backing memory, \
+             {PROCESSES_PER_VM_MAX} processes and {SHARES_PER_VM_MAX} NT handles; one user at most two thirds"
         )
     }
 }
@@ -277,10 +292,11 @@ mod tests {
 
     #[test]
     fn reserved_descriptors_and_mappings_are_not_shared() {
-        let budgets = Budgets::from_limits(100_000, 65_530, &Arc::default());
+        let budgets = Budgets::from_limits(100_000, 65_530, 1 << 20, &Arc::default());
+        assert!(budgets.to_string().contains(", 4096 MiB of backing memory,"), "{budgets}");
         assert_eq!(budgets.descriptors.figures().0, 100_000 - DESCRIPTORS_RESERVED);
         assert_eq!(budgets.mappings.figures().0, 65_530 - MAPPINGS_RESERVED);
-        let small = Budgets::from_limits(1024, 100, &Arc::default());
+        let small = Budgets::from_limits(1024, 100, 1 << 20, &Arc::default());
         assert_eq!((small.descriptors.figures().0, small.mappings.figures().0), (512, 50));
     }
 }

@@ -545,12 +545,8 @@ impl Loop {
             }
             (Request::MakeNtHandle, Some(process)) => self.give_nt_handle(vm, process, connection, false),
             (Request::MakeSyncFile, Some(process)) => self.give_nt_handle(vm, process, connection, true),
-            // Pages that cannot be attached are no reason to detach a process.
             (Request::AttachBacking { address, pages }, Some(process)) => {
-                match broker::attach_backing(&self.kernel_host, peer, process, address, pages) {
-                    Ok(memory) => answer(connection, process, &[memory.as_fd()]),
-                    Err(error) => refuse(connection, &error),
-                }
+                self.attach_backing(connection, process, address, pages)
             }
             (Request::DetachBacking { address }, Some(process)) => {
                 let detached = self.kernel_host.sessions().detach_backing(process, address);
@@ -573,7 +569,7 @@ impl Loop {
                 answer_or_refuse(connection, process, unregistered)
             }
             (Request::Settle, Some(process)) => {
-                // Owed events are set before an answer is sent, unless memory was short.
+                // Owed events are set before an answer is sent. Without memory they are woken by the stream.
                 self.kernel_host.sessions().client(process).iter().for_each(|client| client.outbox.flush());
                 answer(connection, process, &[])
             }

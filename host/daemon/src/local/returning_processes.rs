@@ -17,7 +17,7 @@ use rustix::time::{
 use tracing::Level;
 
 use super::{Loop, Source};
-use crate::backing::{BackingPages, LocalPages};
+use crate::backing::BackingPages;
 use crate::broker;
 use crate::closing::ClientFd;
 use crate::kernel_host::{AwaitedClient, ResumeOutcome};
@@ -202,8 +202,7 @@ impl Loop {
         pages: u32,
         memory: &ClientFd,
     ) -> anyhow::Result<()> {
-        let share = self.kernel_host.budgets.mappings.take(memory.peer(), 1)?;
-        let mut local = LocalPages::of(memory, pages)?.charged_to(share);
+        let mut local = self.mapped_again(memory, pages)?;
         if self.kernel_host.sessions().is_shared_memory(process, address) {
             local = self.shareable(local, memory)?;
         }
