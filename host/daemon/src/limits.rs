@@ -59,7 +59,7 @@ pub const PEERS_IN_LOG_MAX: usize = 64;
 /// Lines queued for a log that is slow or not read. More are dropped and counted.
 pub const LOG_LINES_QUEUED_MAX: usize = 4096;
 /// Descriptors that are not for local clients: of the daemon itself, of [`VMS_MAX`] VMs with 16 each, and of two
-/// messages of clients with the most descriptors, which wait to be closed.
+/// messages with the most descriptors, which are read although fewer are left.
 pub const DESCRIPTORS_RESERVED: usize = 2048;
 /// One part in this many of each resource that clients share is reserved for root and the daemon's own user.
 pub const OWNER_PART: usize = 16;
@@ -74,8 +74,8 @@ pub const MAPPINGS_PER_PROCESS_MAX: usize = 1 << 14;
 pub const PIECES_PER_VM_MAX: usize = 1 << 14;
 /// `vm.max_map_count` if it cannot be read: the kernel's default.
 pub const MAPPINGS_ASSUMED_MAX: usize = 65_530;
-/// Number of a client's descriptors waiting to be closed at which its messages are no longer read: as many as one
-/// message has.
+/// Number of a client's descriptors waiting to be closed at which its messages with further ones are no longer read: as
+/// many as one message has.
 pub const CLOSING_PER_PEER_MAX: usize = 253;
 /// Bytes that are recorded before a failed snapshot is tried again; doubled after each further failure.
 pub const SNAPSHOT_RETRY_BYTES: u64 = 1 << 20;

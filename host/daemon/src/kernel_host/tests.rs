@@ -11,6 +11,8 @@ use dxgkrnl::VmId;
 use super::super::backing::{BackingPages, LocalPages};
 use super::super::broker::first_memory;
 use super::super::closing::{ClientFd, Closers};
+use super::super::journal::JournalOptions;
+use super::super::memory::FenceMemory;
 use super::super::observer::DaemonKernel;
 use super::super::shares::Budget;
 use super::*;
@@ -298,4 +300,17 @@ fn memory_is_unmapped_without_the_kernel_lock() {
     kernel_host.lock().process_table.keep(VmId(1), process, shared, local_pages(PAGES));
     kernel_host.input(Input::VmDetached { vm: VmId(1) });
     assert!(kernel_host.lock().process_table.backing(process).is_none());
+}
+
+#[test]
+fn memory_that_a_returning_process_had_is_unmapped_without_the_kernel_lock() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = Some(JournalOptions { folder: folder.path().into(), resume_within: None });
+    let kernel_host = KernelHost::new(&Options { journal, ..Options::default() }).unwrap();
+    let (memory, _) = first_memory(&kernel_host.budgets, Peer::Uid(0)).unwrap();
+    let process = kernel_host.sessions().attach(VmId::HOST, 1, String::new(), memory).unwrap().0.id;
+    let token = kernel_host.lock().journal().unwrap().resume_token(process);
+    kernel_host.lock().resuming = Some(Resuming::awaiting(process));
+    let none = FenceMemory::Local(Vec::new());
+    kernel_host.resumption().resume(VmId::HOST, 1, process, &token, none).unwrap();
 }
