@@ -459,6 +459,10 @@ impl Loop {
         let Budgets { descriptors, closers, .. } = &self.kernel_host.budgets;
         let (share, refusal) = match descriptors.take(peer, 1) {
             Ok(share) => (Some(share), None),
+            // It may be of a process that had its connection before others took what is left.
+            Err(_) if self.returning.is_some() && descriptors.has_room(peer) => {
+                (Some(descriptors.count(peer, 1)), None)
+            }
             Err(refusal) => (None, Some(refusal)),
         };
         let connection = Arc::new(ClientFd::socket(connection, peer, share, closers));

@@ -183,7 +183,7 @@ impl Loop {
         let most = d3dkmt::limits::FENCE_SLOTS_PER_PROCESS_MAX;
         anyhow::ensure!((1..=most).contains(&slots), "{slots} fence slots, allowed are 1 to {most}");
         let pages = fence_page::pages_for(slots);
-        let share = self.kernel_host.budgets.mappings.take(peer, 1)?;
+        let share = self.kernel_host.budgets.mappings.count(peer, 1);
         let (region, descriptor) = LocalRegion::create(pages, share)?;
         self.kernel_host.resumption().regain(process, first, pages, |memory| match memory {
             FenceMemory::Local(regions) => {
