@@ -23,7 +23,7 @@ pub const INTRODUCTION_MAX: Duration = Duration::from_secs(30);
 pub const ACCEPTS_PER_TURN_MAX: usize = 64;
 /// Descriptors of a user's clients that are still being closed; at this number the clients are not read.
 pub const UNCLOSED_PER_USER_MAX: usize = 256;
-/// Threads that close them: one for each user, and one for the users beyond the limit.
+/// Threads that close them: one for each user that has some, and one for the users beyond the limit.
 pub const CLOSERS_MAX: usize = 64;
 /// Refused requests after which a connection is closed.
 pub const REFUSALS_MAX: u32 = 16;

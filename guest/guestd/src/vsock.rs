@@ -6,6 +6,7 @@
 //! `unsafe`: rustix has no vsock address, so one is laid out here as the kernel's `struct sockaddr_vm`.
 
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use proto::limits::PRIVILEGED_PORT_END;
 use rustix::io::Errno;
@@ -41,13 +42,32 @@ unsafe impl SocketAddrArg for VsockAddress {
     }
 }
 
-/// Connects to a port of the host from any source port. The kernel's timeout is 2 s.
+/// Source ports of streams and event channels; those below are of the link.
+const STREAM_PORTS: std::ops::Range<u32> = 64..PRIVILEGED_PORT_END;
+/// Source ports that one stream tries: the kernel holds a port for a while after its connection is closed.
+const PORTS_TRIED: u32 = 16;
+/// Streams that were connected so far.
+static STREAMS: AtomicU32 = AtomicU32::new(0);
+
+/// Connects a stream or an event channel to a port of the host: from a source port below 1024, so that the host counts it
+/// apart from connections of the guest's users, or from any if those are in use. The kernel's timeout is 2 s.
 pub fn connect_host(port: u32) -> Result<OwnedFd, Errno> {
+    match connect_from(stream_ports(STREAMS.fetch_add(1, Ordering::Relaxed)), port) {
+        Err(Errno::ADDRINUSE | Errno::ACCESS) => {}
+        result => return result,
+    }
     loop {
         if let Some(socket) = connected(open()?, port)? {
             return Ok(socket);
         }
     }
+}
+
+/// The source ports that a stream tries: others than the stream before it.
+fn stream_ports(stream: u32) -> std::ops::Range<u32> {
+    let groups = (STREAM_PORTS.end - STREAM_PORTS.start) / PORTS_TRIED;
+    let first = STREAM_PORTS.start + stream % groups * PORTS_TRIED;
+    first..first + PORTS_TRIED
 }
 
 /// Connects a socket. `None` if it was interrupted, by a signal or by completed work of an io_uring: then the kernel
@@ -60,10 +80,14 @@ fn connected(socket: OwnedFd, port: u32) -> Result<Option<OwnedFd>, Errno> {
     }
 }
 
-/// Connects to a port of the host from a source port below 1024.
+/// Connects the link to a port of the host, from a source port below 1024.
 pub fn connect_host_privileged(port: u32) -> Result<OwnedFd, Errno> {
-    // Downwards, skipping ports that an earlier connection still holds.
-    for source in (1..PRIVILEGED_PORT_END).rev() {
+    connect_from((1..STREAM_PORTS.start).rev(), port)
+}
+
+/// Connects from the first of these source ports that no earlier connection still holds.
+fn connect_from(sources: impl Iterator<Item = u32>, port: u32) -> Result<OwnedFd, Errno> {
+    for source in sources {
         let socket = open()?;
         match bind(&socket, &VsockAddress::new(ANY_CID, source)) {
             // Interrupted: try the next port, because the kernel may still hold this one.
@@ -94,4 +118,17 @@ pub fn connect_words(error: Errno) -> String {
         _ => return error.to_string(),
     };
     format!("{reason} [{error}]")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_try_every_port_below_1024_that_is_not_the_links() {
+        let mut ports: Vec<_> = (0..60).flat_map(stream_ports).collect();
+        ports.sort_unstable();
+        assert!(ports.into_iter().eq(STREAM_PORTS));
+        assert_ne!(stream_ports(59), stream_ports(60), "two streams in a row try other ports");
+    }
 }

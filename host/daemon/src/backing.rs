@@ -39,8 +39,8 @@ pub const PIECE_BYTES: u64 = (PAGES_PER_MESSAGE_MAX * PAGE_BYTES) as u64;
 pub struct LocalPages {
     base: NonNull<u8>,
     bytes: usize,
-    /// Its part of the client's share of mappings.
-    share: Option<Share>,
+    /// Its parts of the client's shares of mappings and of backing memory.
+    shares: Option<[Share; 2]>,
     /// The memfd of shared memory, for other processes, with its part of the client's share of descriptors.
     shareable: Option<(OwnedFd, Share)>,
 }
@@ -91,13 +91,13 @@ impl LocalPages {
         }
         .context("cannot map memory")?;
         let base = NonNull::new(base.cast::<u8>()).context("memory was mapped at address 0")?;
-        Ok(LocalPages { base, bytes, share: None, shareable: None })
+        Ok(LocalPages { base, bytes, shares: None, shareable: None })
     }
 
-    /// The same pages, charged to a client's share of mappings while mapped.
-    pub(super) fn charged_to(self, share: Share) -> LocalPages {
+    /// The same pages, charged to a client's shares while mapped.
+    pub(super) fn charged_to(self, shares: [Share; 2]) -> LocalPages {
         let mut charged = self;
-        charged.share = Some(share);
+        charged.shares = Some(shares);
         charged
     }
 

@@ -205,13 +205,56 @@ pub(super) fn attach_backing(
     address: u64,
     pages: u32,
 ) -> anyhow::Result<OwnedFd> {
-    let share = kernel_host.budgets.mappings.take(peer, 1)?;
-    let (local, descriptor) = LocalPages::create(pages.min(proto::limits::PAGES_PER_MESSAGE_MAX as u32))?;
-    let mut local = local.charged_to(share);
+    let pages_made = pages.min(proto::limits::PAGES_PER_MESSAGE_MAX as u32);
+    let Budgets { mappings, backing_pages, .. } = &kernel_host.budgets;
+    let shares = [mappings.take(peer, 1)?, backing_pages.take(peer, pages_made as usize)?];
+    let (local, descriptor) = LocalPages::create(pages_made)?;
+    let mut local = local.charged_to(shares);
     if kernel_host.sessions().is_shared_memory(process, address) {
         let share = kernel_host.budgets.descriptors.take(peer, 1)?;
         local = local.shareable(descriptor.try_clone()?, share);
     }
     kernel_host.sessions().attach_backing(process, address, pages, BackingPages::Local(local))?;
     Ok(descriptor)
+}
+
+#[cfg(test)]
+mod tests {
+    use dxgkrnl::VmId;
+
+    use super::*;
+    use crate::Options;
+    use crate::shares::OverShare;
+
+    #[test]
+    fn a_user_attaches_no_more_memory_than_its_share_in_whatever_processes() {
+        const PIECE_PAGES: u32 = 8;
+        let options =
+            Options { backing_bytes: Some((160 * fence_page::PAGE_BYTES) as u64), ..Options::default() };
+        let kernel_host = KernelHost::new(&options).unwrap();
+        let [one, other] = [7, 8].map(Peer::Uid);
+        let process = |peer, pid| {
+            let (memory, _) = first_memory(&kernel_host.budgets, peer).unwrap();
+            kernel_host.sessions().attach(VmId::HOST, pid, String::new(), memory).unwrap().0.id
+        };
+        let (first, second, third) = (process(one, 1), process(one, 2), process(other, 3));
+        let attach = |peer, process, number: u64| {
+            let address = 0x10_0000 + number * 0x10_0000;
+            attach_backing(&kernel_host, peer, process, address, PIECE_PAGES).map(drop)
+        };
+        let attached =
+            |peer, process| (0..).take_while(|number| attach(peer, process, *number).is_ok()).count();
+        // Two thirds of all but what is reserved, then of what is left.
+        for number in 0..6 {
+            attach(one, first, number).unwrap();
+        }
+        assert_eq!((attached(one, second), attached(other, third)), (6, 4));
+        let refused = attach(one, first, 99).unwrap_err();
+        assert!(refused.is::<OverShare>(), "{refused}");
+        assert!(refused.to_string().contains("uid 7 has 96 pages of backing memory"), "{refused}");
+        kernel_host.sessions().detach_backing(first, 0x10_0000).unwrap();
+        kernel_host.sessions().detach(second);
+        assert_eq!(kernel_host.budgets.backing_pages.figures().1, (5 + 4) * PIECE_PAGES as usize);
+        attach(other, third, 50).unwrap();
+    }
 }

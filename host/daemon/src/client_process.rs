@@ -360,7 +360,7 @@ impl OutboxState {
         if waiting > OUTBOX_BYTES_MAX { Err(OutboxFull { waiting }) } else { Ok(Added::Frame) }
     }
 
-    /// Sends the wakes that an event was owed when it was unregistered, as one frame: an event is set or not.
+    /// Sends the wakes that an event was owed, as one frame: an event is set or not.
     fn owed_by_stream(&mut self, name: EventId, owed: u64) {
         if owed > 0 {
             // A client over its limit is detected at its next frame.
@@ -369,7 +369,9 @@ impl OutboxState {
     }
 
     fn flush(&mut self) {
-        self.registered.ring();
+        while let Some(name) = self.registered.ring() {
+            self.owed_by_stream(name, 1);
+        }
         self.send_fresh();
         if !self.blocked {
             self.send();
@@ -497,6 +499,7 @@ mod tests {
     use super::*;
     use crate::closing::Closers;
     use crate::held_bytes::HeldBytes;
+    use crate::shares::Budget;
 
     static FRAME: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -504,7 +507,12 @@ mod tests {
     fn connected(user: u32, unread: &Arc<HeldBytes>) -> (Arc<ClientProcess>, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).unwrap());
-        let stream = Arc::new(ClientFd::socket(ours.into(), Peer::Uid(user), None, &Closers::new()));
+        let stream = Arc::new(ClientFd::socket(
+            ours.into(),
+            Peer::Uid(user),
+            None,
+            &Closers::new(&Budget::new("descriptors", "", 100)),
+        ));
         epoll::add(&*epoll, stream.as_fd(), epoll::EventData::new_u64(1), epoll::EventFlags::IN).unwrap();
         let client = Arc::new(ClientProcess::new(ProcessId(user), VmId::HOST, 1, String::new()));
         let sink = Sink::from(SinkStream::Local { stream, epoll, key: 1 });

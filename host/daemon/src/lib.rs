@@ -99,6 +99,8 @@ pub struct Options {
     pub async_submission: bool,
     /// Frames go through the stream alone, not through rings of shared memory.
     pub without_rings: bool,
+    /// How many bytes of backing memory local clients may have; `None`: half of the machine's memory.
+    pub backing_bytes: Option<u64>,
     /// Services on ports that the daemon itself does not serve: `gpupv bench` has peers there.
     pub more_ports: Option<Arc<dyn PortServices>>,
     pub kernel: dxgkrnl::Config,

@@ -8,13 +8,15 @@ pub const READ_BYTES: usize = 16 * 1024;
 pub const RING_BYTES_PER_TURN_MAX: usize = 1024;
 /// Rings at which a thread looks by itself.
 pub const BUSY_RINGS_MAX: usize = 64;
-/// Calls of one stream that are made before other VMs have their turn. A read of small calls has hundreds, a
+/// Calls of one stream that are made before other users and VMs have their turn. A read of small calls has hundreds, a
 /// millisecond's work.
 pub const CALLS_PER_TURN_MAX: usize = 16;
-/// The same while streams or rings of several VMs are busy: a call then waits for so many of another VM.
+/// The same while streams or rings of several users or VMs are busy: a call then waits for so many of another one.
 pub const CALLS_PER_SHARED_TURN_MAX: usize = 2;
-/// Turns of the streams of a VM that is alone, before the thread looks for streams of other VMs.
+/// Turns of the streams of a user that is alone, before the thread looks for streams of others; and of all if several wait.
 pub const TURNS_PER_PASS_MAX: usize = 16;
+/// Empty queues of users, or of VMs, that stay because their streams will have something again.
+pub const IDLE_QUEUES_MAX: usize = 64;
 /// With a journal: one-way calls after which a client is sent the number of those applied.
 pub const ONE_WAY_ACKNOWLEDGED_EVERY: u64 = 64;
 /// Bytes that may wait for a client that does not read; a client over it is cut off.
@@ -58,7 +60,7 @@ pub const PEERS_IN_LOG_MAX: usize = 64;
 /// Lines queued for a log that is slow or not read. More are dropped and counted.
 pub const LOG_LINES_QUEUED_MAX: usize = 4096;
 /// Descriptors that are not for local clients: of the daemon itself, of [`VMS_MAX`] VMs with 16 each, and of two
-/// messages of clients with the most descriptors, which wait to be closed.
+/// messages with the most descriptors, which are read although fewer are left.
 pub const DESCRIPTORS_RESERVED: usize = 2048;
 /// One part in this many of each resource that clients share is reserved for root and the daemon's own user.
 pub const OWNER_PART: usize = 16;
@@ -73,8 +75,8 @@ pub const MAPPINGS_PER_PROCESS_MAX: usize = 1 << 14;
 pub const PIECES_PER_VM_MAX: usize = 1 << 14;
 /// `vm.max_map_count` if it cannot be read: the kernel's default.
 pub const MAPPINGS_ASSUMED_MAX: usize = 65_530;
-/// Number of a client's descriptors waiting to be closed at which its messages are no longer read: as many as one
-/// message has.
+/// Number of a client's descriptors waiting to be closed at which its messages with further ones are no longer read: as
+/// many as one message has.
 pub const CLOSING_PER_PEER_MAX: usize = 253;
 /// Bytes that are recorded before a failed snapshot is tried again; doubled after each further failure.
 pub const SNAPSHOT_RETRY_BYTES: u64 = 1 << 20;

@@ -13,6 +13,8 @@ pub enum Peer {
     Uid(u32),
     /// A VM, with all its processes.
     Vm(VmId),
+    /// The broker of a VM: connections from ports below 1024, which only root of the guest may use.
+    Guestd(VmId),
     /// A local process whose broker connection is admitted.
     Process(ProcessId),
     /// Sync files that a killed daemon left, until a user presents them.
@@ -31,6 +33,7 @@ impl fmt::Display for Peer {
         match self {
             Peer::Uid(uid) => write!(f, "uid {uid}"),
             Peer::Vm(vm) => write!(f, "vm {}", vm.0),
+            Peer::Guestd(vm) => write!(f, "guestd of vm {}", vm.0),
             Peer::Process(process) => write!(f, "process {}", process.0),
             Peer::Recovered => write!(f, "the daemon before this one"),
         }

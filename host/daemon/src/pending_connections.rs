@@ -8,13 +8,19 @@
 //! ```
 //! Each takes a descriptor or a place in a VM's connection table. Without a limit a few thousand idle ones keep every
 //! other client out (attacks H1, H6 and H8).
+//!
+//! guestd connects the streams of its processes from ports below 1024, and gives each user of the guest a share of processes.
+//! So connections of any other program of the guest count apart, and close none of guestd's. The host cannot tell apart
+//! the users behind either kind: among guestd's connections only guestd can, among the others nobody. Those of a guestd that
+//! uses other ports, because it is older or has hundreds of processes, are among the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use dxgkrnl::Nanos;
+use dxgkrnl::{Nanos, VmId};
+use proto::limits::PRIVILEGED_PORT_END;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
@@ -184,8 +190,13 @@ impl PendingConnections {
 
 /// Registers an accepted connection from a VM until it identifies itself.
 pub fn accepted_from(vm: &VmShared, connection: &Connection) -> PendingConnection {
-    let connection = connection.clone();
-    vm.kernel_host.pending_connections.accepted(Peer::Vm(vm.id), move || connection.reset())
+    let (connection, peer) = (connection.clone(), peer_at(vm.id, connection.peer_port()));
+    vm.kernel_host.pending_connections.accepted(peer, move || connection.reset())
+}
+
+/// The peer whose connection comes from this port of a VM.
+fn peer_at(vm: VmId, port: u32) -> Peer {
+    if port < PRIVILEGED_PORT_END { Peer::Guestd(vm) } else { Peer::Vm(vm) }
 }
 
 #[cfg(test)]
@@ -256,5 +267,15 @@ mod tests {
         assert_eq!(*closed.lock().unwrap(), [0, 1]);
         drop(own);
         assert_eq!(all.table.lock().waiting.len(), 1);
+    }
+
+    #[test]
+    fn connections_of_a_guests_programs_close_none_of_its_guestd() {
+        let (all, closed) = log();
+        let accept = |port, id| connect(&all, 0, peer_at(VmId(1), port), id, &closed);
+        let _of_guestd = [accept(1, 1), accept(PRIVILEGED_PORT_END - 1, 2)];
+        let _others: Vec<_> =
+            (0..=PENDING_CONNECTIONS_PER_PEER_MAX).map(|id| accept(PRIVILEGED_PORT_END, 10 + id)).collect();
+        assert_eq!(*closed.lock().unwrap(), [10]);
     }
 }

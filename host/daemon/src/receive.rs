@@ -27,18 +27,31 @@ pub struct Received {
     pub descriptors: Vec<OwnedFd>,
 }
 
+/// Which messages are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accepted {
+    /// All.
+    Descriptors,
+    /// Those without descriptors. Others are refused with `EMFILE` and stay unread, and so do bytes of a stream before them.
+    Bytes,
+}
+
 /// Reads a message without waiting for one.
-pub fn receive(socket: BorrowedFd<'_>, to: &mut [u8]) -> Result<Received, Errno> {
+pub fn receive(socket: BorrowedFd<'_>, to: &mut [u8], accepted: Accepted) -> Result<Received, Errno> {
     // SAFETY: the slice is writable for its length.
-    unsafe { receive_to(socket, to.as_mut_ptr(), to.len()) }
+    unsafe { receive_to(socket, to.as_mut_ptr(), to.len(), accepted) }
 }
 
 /// The same, appended to a vector within its capacity.
-pub fn receive_behind(socket: BorrowedFd<'_>, to: &mut Vec<u8>) -> Result<Received, Errno> {
+pub fn receive_behind(
+    socket: BorrowedFd<'_>,
+    to: &mut Vec<u8>,
+    accepted: Accepted,
+) -> Result<Received, Errno> {
     let (length, room) = (to.len(), to.spare_capacity_mut());
     let room_bytes = room.len();
     // SAFETY: the spare capacity belongs to the vector, which is borrowed for the call.
-    let received = unsafe { receive_to(socket, room.as_mut_ptr().cast(), room_bytes) }?;
+    let received = unsafe { receive_to(socket, room.as_mut_ptr().cast(), room_bytes, accepted) }?;
     // SAFETY: `recvmsg` initialized these bytes.
     unsafe { to.set_len(length + received.bytes.min(room_bytes)) };
     Ok(received)
@@ -47,7 +60,17 @@ pub fn receive_behind(socket: BorrowedFd<'_>, to: &mut Vec<u8>) -> Result<Receiv
 /// # Safety
 ///
 /// `to` is writable for `bytes` bytes.
-unsafe fn receive_to(socket: BorrowedFd<'_>, to: *mut u8, bytes: usize) -> Result<Received, Errno> {
+unsafe fn receive_to(
+    socket: BorrowedFd<'_>,
+    to: *mut u8,
+    mut bytes: usize,
+    accepted: Accepted,
+) -> Result<Received, Errno> {
+    if accepted == Accepted::Bytes {
+        // What arrives after this look is not read: it may have descriptors.
+        // SAFETY: as this function requires.
+        bytes = bytes.min(unsafe { peek(socket, to, bytes) }?);
+    }
     let mut control = [MaybeUninit::<u64>::uninit(); CONTROL_WORDS];
     let mut vector = libc::iovec { iov_base: to.cast(), iov_len: bytes };
     // SAFETY: a header of zeros is one without anything.
@@ -78,6 +101,25 @@ unsafe fn receive_to(socket: BorrowedFd<'_>, to: *mut u8, bytes: usize) -> Resul
         }
     }
     Ok(Received { bytes, descriptors })
+}
+
+/// Number of bytes that the next read brings, if no descriptors come with them.
+///
+/// # Safety
+///
+/// `to` is writable for `bytes` bytes.
+unsafe fn peek(socket: BorrowedFd<'_>, to: *mut u8, bytes: usize) -> Result<usize, Errno> {
+    let mut vector = libc::iovec { iov_base: to.cast(), iov_len: bytes };
+    // SAFETY: a header of zeros is one without anything. Without room for descriptors the kernel installs none, and says that
+    // some are there.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = &raw mut vector;
+    header.msg_iovlen = 1;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
+    // SAFETY: all that the header points to lives as long as the call.
+    let count = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) };
+    let Ok(bytes) = usize::try_from(count) else { return Err(last_error()) };
+    if header.msg_flags & libc::MSG_CTRUNC == 0 { Ok(bytes) } else { Err(Errno::MFILE) }
 }
 
 /// Reads out-of-band bytes in band, with their descriptors, which would otherwise be lost.
@@ -137,18 +179,18 @@ mod tests {
         for kind in [SocketType::STREAM, SocketType::SEQPACKET] {
             let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
             let mut to = [0; 8];
-            assert_eq!(receive(ours.as_fd(), &mut to).unwrap_err(), Errno::AGAIN);
+            assert_eq!(receive(ours.as_fd(), &mut to, Accepted::Descriptors).unwrap_err(), Errno::AGAIN);
             send(&theirs, b"bytes", &many);
-            let received = receive(ours.as_fd(), &mut to).unwrap();
+            let received = receive(ours.as_fd(), &mut to, Accepted::Descriptors).unwrap();
             assert_eq!((received.bytes, received.descriptors.len()), (5, DESCRIPTORS_PER_MESSAGE_MAX));
             assert_eq!(&to[..5], b"bytes");
             send(&theirs, b"more", &many[..1]);
             let mut buffer = Vec::with_capacity(64);
             buffer.push(b'+');
-            let received = receive_behind(ours.as_fd(), &mut buffer).unwrap();
+            let received = receive_behind(ours.as_fd(), &mut buffer, Accepted::Descriptors).unwrap();
             assert_eq!((received.descriptors.len(), &buffer[..]), (1, &b"+more"[..]));
             drop(theirs);
-            assert_eq!(receive(ours.as_fd(), &mut to).unwrap().bytes, 0);
+            assert_eq!(receive(ours.as_fd(), &mut to, Accepted::Descriptors).unwrap().bytes, 0);
         }
     }
 
@@ -164,7 +206,7 @@ mod tests {
         assert!(ancillary.push(SendAncillaryMessage::ScmRights(&rights)));
         sendmsg(&theirs, &[IoSlice::new(b"!")], &mut ancillary, SendFlags::OOB).unwrap();
         assert!(!has_nothing_unread(ours.as_fd()));
-        let received = receive(ours.as_fd(), &mut [0; 8]).unwrap();
+        let received = receive(ours.as_fd(), &mut [0; 8], Accepted::Descriptors).unwrap();
         assert_eq!((received.bytes, received.descriptors.len()), (1, 1));
         rustix::net::shutdown(&ours, rustix::net::Shutdown::Both).unwrap();
         assert!(has_nothing_unread(ours.as_fd()));
@@ -175,7 +217,7 @@ mod tests {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         send(&theirs, &[7; 100], &[]);
-        let received = receive(ours.as_fd(), &mut [0; 10]).unwrap();
+        let received = receive(ours.as_fd(), &mut [0; 10], Accepted::Descriptors).unwrap();
         assert_eq!(received.bytes, 100);
     }
 }

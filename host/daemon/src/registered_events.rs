@@ -7,6 +7,9 @@
 //!                  │ └────────────────────────────────┘ the event channel has no room: the rest stays owed
 //!                  └─ UnregisterEvent, or the event channel is gone: wakes are frames again, first those owed
 //! ```
+//! The wakes of an eventfd that the system could not set, for lack of memory, go by the stream: nothing would say when to
+//! try again. A full counter is no failure, because its readers wake up anyway. An event channel reports when it has room.
+//!
 //! Registered events belong to the outbox of their process, so that the kernel's order is kept: owed wakes are
 //! delivered before the bytes that were appended after them.
 
@@ -37,7 +40,6 @@ impl EventSink {
         const BYTES_MAX: usize = 256;
         match self {
             EventSink::Eventfd(setter, event, _) => {
-                // The next flush retries a signal that fails for lack of memory.
                 (0..times).take_while(|_| setter.set(event.as_fd()).is_ok()).count() as u64
             }
             EventSink::EventChannel(None, _) => 0,
@@ -54,6 +56,14 @@ impl EventSink {
                 }
                 times - left
             }
+        }
+    }
+
+    /// Whether something will report that an event can be set which could not be.
+    fn reports_room(&self) -> bool {
+        match self {
+            EventSink::Eventfd(..) => false,
+            EventSink::EventChannel(..) => true,
         }
     }
 
@@ -128,14 +138,23 @@ impl RegisteredEvents {
         true
     }
 
-    /// Sets the events that are owed wakes, as far as there is room.
-    pub fn ring(&mut self) {
-        if std::mem::take(&mut self.has_owed_wakes) {
-            for event in self.events.values_mut().filter(|event| event.owed > 0) {
-                event.owed -= event.sink.set(event.owed);
-                self.has_owed_wakes |= event.owed > 0;
-            }
+    /// Sets the events that are owed wakes, as far as there is room. Returns one that could not be set and must be woken by
+    /// the stream: call it again then.
+    pub fn ring(&mut self) -> Option<EventId> {
+        if !self.has_owed_wakes {
+            return None;
         }
+        let mut is_owed = false;
+        for (name, event) in self.events.iter_mut().filter(|(_, event)| event.owed > 0) {
+            event.owed -= event.sink.set(event.owed);
+            if event.owed > 0 && !event.sink.reports_room() {
+                event.owed = 0;
+                return Some(*name);
+            }
+            is_owed |= event.owed > 0;
+        }
+        self.has_owed_wakes = is_owed;
+        None
     }
 
     /// Unregisters an event whose stream is this one and is closed.
@@ -197,13 +216,29 @@ mod tests {
         assert!(registered.wake(EventId(1)) && registered.wake(EventId(2)) && registered.wake(EventId(1)));
         assert!(!registered.wake(EventId(3)), "it is not registered");
         assert_eq!((count(&first_seen), count(&second_seen)), (0, 0));
-        registered.ring();
+        assert_eq!(registered.ring(), None);
         assert_eq!((count(&first_seen), count(&second_seen)), (2, 1));
-        registered.ring();
+        assert_eq!(registered.ring(), None);
         assert_eq!(count(&first_seen), 0);
         assert_eq!(registered.unregister(EventId(1)), Some(0));
         assert_eq!(registered.unregister(EventId(1)), None);
         assert!(!registered.wake(EventId(1)));
+    }
+
+    #[test]
+    fn an_eventfd_that_cannot_be_set_is_woken_by_the_stream_and_delays_no_other() {
+        let mut registered = RegisteredEvents::default();
+        let ((good, good_seen), (EventSink::Eventfd(setter, _, share), _)) = (event(), event()) else {
+            unreachable!("both are eventfds")
+        };
+        // It is none, so the system refuses as it does without memory.
+        let (pipe, _) = rustix::pipe::pipe().unwrap();
+        registered.register(EventId(1), EventSink::Eventfd(setter, pipe, share)).unwrap();
+        registered.register(EventId(2), good).unwrap();
+        (0..3).for_each(|_| assert!(registered.wake(EventId(1)) && registered.wake(EventId(2))));
+        assert_eq!((registered.ring(), registered.ring()), (Some(EventId(1)), None));
+        assert_eq!(count(&good_seen), 3);
+        assert_eq!(registered.unregister(EventId(1)), Some(0), "nothing waits for another flush");
     }
 
     #[test]
@@ -212,7 +247,7 @@ mod tests {
         registered.register(EventId(1), event_channel()).unwrap();
         for _ in 0..3 {
             assert!(registered.wake(EventId(1)));
-            registered.ring();
+            assert_eq!(registered.ring(), None);
         }
         assert_eq!(registered.wakes().collect::<Vec<_>>(), [(EventId(1), 3)]);
         assert_eq!(registered.unregister(EventId(1)), Some(3), "they are left for the stream");

@@ -1,24 +1,116 @@
-//! Fair queue of streams with unprocessed data: one turn for each VM, and within a VM the longest waiting stream first.
+//! Fair queue of streams with unprocessed data: VMs take turns, within a VM its users, and within a user its streams.
 //!
 //! ```text
-//!   join ──▶ its VM's queue ──▶ next_pass ──▶ a turn: one read, a few calls ──▶ nothing left
-//!              ▲                                                        └────▶ join again
+//!   join ──▶ its VM's queue ──▶ its user's queue ──▶ next_pass ──▶ a turn: one read, a few calls ──▶ nothing left
+//!              ▲                                                                              └────▶ join again
 //! ```
-//! So a call waits for at most one turn of each other VM and of each stream of its own VM, however much they send. Only
-//! the first call of a VM may wait for a whole pass of another VM's, which was alone.
+//! So a call waits for at most one turn of each other VM, of each other user of its own VM, and of each stream of its own
+//! user, however much they send. Only the first call of a user may wait for a whole pass of another's, which was alone.
 //!
 //! The streams of a VM with a machine are served by that VM's own thread, where the vsock device has the same turns
-//! ([`super::channel::Channel::turn`]): its worker calls the longest waiting endpoint with a backlog.
+//! ([`super::channel::Channel::turn`]): its worker calls the longest waiting endpoint with a backlog. The host cannot
+//! tell apart the users of a guest.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dxgkrnl::VmId;
 
+use super::limits::{IDLE_QUEUES_MAX, TURNS_PER_PASS_MAX};
+use super::peer::Peer;
+
+/// Whose turns those of a stream are.
+pub(super) type Owner = (VmId, Peer);
+
+/// Something that has turns: the streams of a user, its VM's users, or all VMs.
+trait Queue: Default {
+    /// Keys of the queues around a stream, the outermost first.
+    type Path;
+
+    fn is_empty(&self) -> bool;
+
+    fn push(&mut self, path: Self::Path, stream: u64);
+
+    /// Takes the stream whose turn is next.
+    fn pop(&mut self) -> Option<u64>;
+
+    /// How many share the turns: VMs, or users of the only VM, or the only user.
+    fn sharers(&self) -> usize;
+}
+
+impl Queue for VecDeque<u64> {
+    type Path = ();
+
+    fn is_empty(&self) -> bool {
+        VecDeque::is_empty(self)
+    }
+
+    fn push(&mut self, (): (), stream: u64) {
+        self.push_back(stream);
+    }
+
+    fn pop(&mut self) -> Option<u64> {
+        self.pop_front()
+    }
+
+    fn sharers(&self) -> usize {
+        1
+    }
+}
+
+/// Queues that take turns.
+#[derive(Debug)]
+struct Rotation<K, Q> {
+    /// Some that are empty stay, so that a call allocates nothing.
+    queues: BTreeMap<K, Q>,
+    /// Keys of the others, the longest waiting first.
+    waiting: VecDeque<K>,
+}
+
+impl<K, Q> Default for Rotation<K, Q> {
+    fn default() -> Self {
+        Rotation { queues: BTreeMap::new(), waiting: VecDeque::new() }
+    }
+}
+
+impl<K: Copy + Ord, Q: Queue> Queue for Rotation<K, Q> {
+    type Path = (K, Q::Path);
+
+    fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    fn push(&mut self, (key, path): (K, Q::Path), stream: u64) {
+        let queue = self.queues.entry(key).or_default();
+        if queue.is_empty() {
+            self.waiting.push_back(key);
+        }
+        queue.push(path, stream);
+    }
+
+    fn pop(&mut self) -> Option<u64> {
+        let key = self.waiting.pop_front()?;
+        let queue = self.queues.get_mut(&key)?;
+        let stream = queue.pop();
+        if !queue.is_empty() {
+            self.waiting.push_back(key);
+        } else if self.queues.len() > IDLE_QUEUES_MAX {
+            self.queues.remove(&key);
+        }
+        stream
+    }
+
+    fn sharers(&self) -> usize {
+        match (self.waiting.len(), self.waiting.front()) {
+            (1, Some(only)) => self.queues.get(only).map_or(1, Queue::sharers),
+            (several, _) => several,
+        }
+    }
+}
+
 /// Fair queue of streams, by their keys.
 #[derive(Debug, Default)]
 pub(super) struct RoundRobin {
-    /// Queue of each VM that ever had one; empty ones stay, so that a call allocates nothing.
-    queues: BTreeMap<VmId, VecDeque<u64>>,
+    vms: Rotation<VmId, Rotation<Peer, VecDeque<u64>>>,
     waiting: BTreeSet<u64>,
 }
 
@@ -28,33 +120,32 @@ impl RoundRobin {
         self.waiting.is_empty()
     }
 
-    /// The VMs with waiting streams.
-    pub fn vms(&self) -> impl Iterator<Item = VmId> {
-        self.queues.iter().filter(|(_, queue)| !queue.is_empty()).map(|(vm, _)| *vm)
+    /// The owners of waiting streams.
+    pub fn owners(&self) -> impl Iterator<Item = Owner> {
+        let users = |vm: &VmId| self.vms.queues.get(vm).map(|users| (*vm, users));
+        let of_vms = self.vms.waiting.iter().filter_map(users);
+        of_vms.flat_map(|(vm, users)| users.waiting.iter().map(move |user| (vm, *user)))
     }
 
     /// Queues a stream with unprocessed data; a queued stream keeps its place.
-    pub fn join(&mut self, vm: VmId, key: u64) {
+    pub fn join(&mut self, (vm, user): Owner, key: u64) {
         if self.waiting.insert(key) {
-            self.queues.entry(vm).or_default().push_back(key);
+            self.vms.push((vm, (user, ())), key);
         }
     }
 
-    /// Moves the streams of the next pass to `pass`: the longest waiting stream of each VM. While one VM is alone, its
-    /// next ones too, up to `turns_max`: what is looked at between passes then costs less for each turn.
+    /// Moves the streams of the next pass to `pass`: the longest waiting stream of each VM, or of each user of the only
+    /// VM. While one user is alone, its next ones too, up to `turns_max`: what is looked at between passes then costs less
+    /// for each turn.
     pub fn next_pass(&mut self, pass: &mut Vec<u64>, turns_max: usize) {
         pass.clear();
-        pass.extend(self.queues.values_mut().filter_map(VecDeque::pop_front));
+        let turns = match self.vms.sharers() {
+            1 => turns_max,
+            sharers => sharers.min(TURNS_PER_PASS_MAX),
+        };
+        pass.extend((0..turns).map_while(|_| self.vms.pop()));
         for key in &*pass {
             self.waiting.remove(key);
-        }
-        if pass.len() == 1
-            && let Some(queue) = self.queues.values_mut().find(|queue| !queue.is_empty())
-        {
-            for key in queue.drain(..queue.len().min(turns_max - 1)) {
-                self.waiting.remove(&key);
-                pass.push(key);
-            }
         }
     }
 }
@@ -62,7 +153,9 @@ impl RoundRobin {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::TURNS_PER_PASS_MAX;
+
+    const USER: Peer = Peer::Uid(1000);
+    const OTHER: Peer = Peer::Uid(1001);
 
     fn next_pass(turns: &mut RoundRobin) -> Vec<u64> {
         let mut pass = Vec::new();
@@ -73,11 +166,11 @@ mod tests {
     #[test]
     fn a_vm_with_many_streams_has_no_more_turns_than_one_with_one() {
         let mut turns = RoundRobin::default();
-        (0..50).for_each(|key| turns.join(VmId(1), key));
-        turns.join(VmId(2), 100);
+        (0..50).for_each(|key| turns.join((VmId(1), USER), key));
+        turns.join((VmId(2), USER), 100);
         assert_eq!(next_pass(&mut turns), [0, 100]);
-        turns.join(VmId(2), 100);
-        turns.join(VmId(1), 0);
+        turns.join((VmId(2), USER), 100);
+        turns.join((VmId(1), USER), 0);
         assert_eq!(next_pass(&mut turns), [1, 100]);
     }
 
@@ -85,9 +178,9 @@ mod tests {
     fn a_vm_that_is_alone_has_a_limited_number_of_turns_in_a_pass() {
         let mut turns = RoundRobin::default();
         let max = TURNS_PER_PASS_MAX as u64;
-        (0..2 * max).for_each(|key| turns.join(VmId(1), key));
+        (0..2 * max).for_each(|key| turns.join((VmId(1), USER), key));
         assert_eq!(next_pass(&mut turns), (0..max).collect::<Vec<_>>());
-        turns.join(VmId(2), 100);
+        turns.join((VmId(2), USER), 100);
         assert_eq!(next_pass(&mut turns), [max, 100]);
         assert_eq!(next_pass(&mut turns), (max + 1..2 * max).collect::<Vec<_>>());
         assert!(turns.is_empty());
@@ -97,9 +190,42 @@ mod tests {
     fn a_stream_has_one_place() {
         let mut turns = RoundRobin::default();
         for key in [7, 8, 7] {
-            turns.join(VmId(1), key);
+            turns.join((VmId(1), USER), key);
         }
         assert_eq!(next_pass(&mut turns), [7, 8]);
         assert!(turns.is_empty() && next_pass(&mut turns).is_empty());
+    }
+    #[test]
+    fn a_user_with_many_streams_has_no_more_turns_than_one_with_one() {
+        let mut turns = RoundRobin::default();
+        (0..50).for_each(|key| turns.join((VmId::HOST, USER), key));
+        turns.join((VmId::HOST, OTHER), 100);
+        assert_eq!(next_pass(&mut turns), [0, 100]);
+        turns.join((VmId::HOST, USER), 0);
+        turns.join((VmId::HOST, OTHER), 100);
+        assert_eq!(next_pass(&mut turns), [1, 100]);
+    }
+
+    #[test]
+    fn a_vm_of_many_users_has_no_more_turns_than_one_of_one_and_each_of_them_has_its_own() {
+        let mut turns = RoundRobin::default();
+        for key in 0..40 {
+            turns.join((VmId(1), Peer::Uid(key as u32 % 20)), key);
+        }
+        (100..102).for_each(|key| turns.join((VmId(2), USER), key));
+        assert_eq!(next_pass(&mut turns), [0, 100]);
+        assert_eq!(next_pass(&mut turns), [1, 101]);
+        // Alone, its users take turns.
+        assert_eq!(next_pass(&mut turns), (2..2 + TURNS_PER_PASS_MAX as u64).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn queues_of_users_that_are_gone_do_not_stay() {
+        let mut turns = RoundRobin::default();
+        for key in 0..10 * IDLE_QUEUES_MAX as u32 {
+            turns.join((VmId::HOST, Peer::Uid(key)), key.into());
+        }
+        while !next_pass(&mut turns).is_empty() {}
+        assert_eq!(turns.vms.queues[&VmId::HOST].queues.len(), IDLE_QUEUES_MAX);
     }
 }

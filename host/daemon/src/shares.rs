@@ -12,8 +12,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use d3dkmt::limits::{PROCESSES_PER_VM_MAX, SHARES_PER_VM_MAX, is_fair_share};
+use fence_page::PAGE_BYTES;
 use rustix::process::{Resource, geteuid, getrlimit};
 use vsock_device::locks::{Rank, Ranked};
 
@@ -26,19 +28,6 @@ use super::limits::{
 use super::log_lines::LogLines;
 use super::peer::Peer;
 
-#[derive(Debug, Default)]
-struct Table {
-    used: usize,
-    of_peer: BTreeMap<Peer, usize>,
-}
-
-impl Table {
-    fn add(&mut self, peer: Peer, count: usize) {
-        self.used += count;
-        *self.of_peer.entry(peer).or_default() += count;
-    }
-}
-
 /// One limited resource.
 #[derive(Debug)]
 pub struct Budget {
@@ -48,7 +37,10 @@ pub struct Budget {
     total: usize,
     /// Users that may take what is reserved: root, and the daemon's own.
     owners: [Peer; 2],
-    table: Ranked<Table>,
+    /// What each client has.
+    of_peer: Ranked<BTreeMap<Peer, usize>>,
+    /// Their sum. Changed with the lock, readable without it.
+    used: AtomicUsize,
 }
 
 /// A client's part of a budget. Dropping it returns it.
@@ -80,45 +72,73 @@ impl Budget {
 
     /// A budget of a daemon of this user.
     fn of_user(user: u32, name: &'static str, remedy: &'static str, total: usize) -> Arc<Budget> {
-        let table = Ranked::new(Rank::Shares, Table::default());
-        Arc::new(Budget { name, remedy, total, owners: [Peer::Uid(0), Peer::Uid(user)], table })
+        let (owners, of_peer) = ([Peer::Uid(0), Peer::Uid(user)], Ranked::new(Rank::Shares, BTreeMap::new()));
+        Arc::new(Budget { name, remedy, total, owners, of_peer, used: AtomicUsize::new(0) })
     }
 
     /// Takes `count` for a client.
     pub fn take(self: &Arc<Self>, peer: Peer, count: usize) -> Result<Share, OverShare> {
-        let Budget { name, remedy, total, .. } = **self;
-        let mut table = self.table.lock_or_abort();
-        let (held, used) = (table.of_peer.get(&peer).copied().unwrap_or(0), table.used);
-        let reserved = if self.owners.contains(&peer) { 0 } else { total / OWNER_PART };
-        let leaves = total.saturating_sub(used + count + reserved);
-        if !is_fair_share((held + count) as u64, leaves as u64) {
-            return Err(OverShare { peer, name, remedy, held, used, total });
-        }
-        table.add(peer, count);
+        let mut of_peer = self.of_peer.lock_or_abort();
+        self.check_more(&of_peer, peer, count)?;
+        self.add(&mut of_peer, peer, count);
         Ok(Share { budget: Arc::clone(self), peer, count })
     }
 
-    /// Counts `count` for a client that has had them before this daemon was started, so they are not refused: the client
-    /// may be over its share then, and gets no more.
+    /// Counts `count` that a client has already, so they are not refused: the client may be over its share then, and gets
+    /// no more.
     pub fn count(self: &Arc<Self>, peer: Peer, count: usize) -> Share {
-        self.table.lock_or_abort().add(peer, count);
+        self.add(&mut self.of_peer.lock_or_abort(), peer, count);
         Share { budget: Arc::clone(self), peer, count }
+    }
+
+    /// Checks that a client is not over its share by what was only counted.
+    pub fn check(&self, peer: Peer) -> Result<(), OverShare> {
+        self.check_more(&self.of_peer.lock_or_abort(), peer, 0)
+    }
+
+    fn check_more(&self, of_peer: &BTreeMap<Peer, usize>, peer: Peer, count: usize) -> Result<(), OverShare> {
+        let Budget { name, remedy, total, .. } = *self;
+        let (held, used) = (of_peer.get(&peer).copied().unwrap_or(0), self.used.load(Ordering::Relaxed));
+        let leaves = total.saturating_sub(used + count + self.reserved_from(peer));
+        if is_fair_share((held + count) as u64, leaves as u64) {
+            return Ok(());
+        }
+        Err(OverShare { peer, name, remedy, held, used, total })
+    }
+
+    fn add(&self, of_peer: &mut BTreeMap<Peer, usize>, peer: Peer, count: usize) {
+        self.used.fetch_add(count, Ordering::Relaxed);
+        *of_peer.entry(peer).or_default() += count;
+    }
+
+    fn reserved_from(&self, peer: Peer) -> usize {
+        if self.owners.contains(&peer) { 0 } else { self.total / OWNER_PART }
+    }
+
+    /// Whether anything is left for a client, whatever it has. Takes no lock.
+    pub fn has_room(&self, peer: Peer) -> bool {
+        self.used.load(Ordering::Relaxed) + self.reserved_from(peer) <= self.total
     }
 
     /// Returns the number of all, and of those taken.
     pub fn figures(&self) -> (usize, usize) {
-        (self.total, self.table.lock_or_abort().used)
+        (self.total, self.used.load(Ordering::Relaxed))
     }
 }
 
 impl Share {
+    /// Checks that its client is not over its share.
+    pub fn check(&self) -> Result<(), OverShare> {
+        self.budget.check(self.peer)
+    }
+
     fn give_back(&self, count: usize) {
-        let mut table = self.budget.table.lock_or_abort();
-        table.used -= count;
-        if let Some(held) = table.of_peer.get_mut(&self.peer) {
+        let mut of_peer = self.budget.of_peer.lock_or_abort();
+        self.budget.used.fetch_sub(count, Ordering::Relaxed);
+        if let Some(held) = of_peer.get_mut(&self.peer) {
             *held -= count;
             if *held == 0 {
-                table.of_peer.remove(&self.peer);
+                of_peer.remove(&self.peer);
             }
         }
     }
@@ -139,6 +159,8 @@ pub struct Budgets {
     pub descriptors: Arc<Budget>,
     /// Memory mappings: fence memory and backing pages.
     pub mappings: Arc<Budget>,
+    /// Pages of backing memory: engine work touches them, so they are memory of this process.
+    pub backing_pages: Arc<Budget>,
     pub closers: Arc<Closers>,
     /// Bytes of frames that are not processed.
     pub unprocessed: Arc<HeldBytes>,
@@ -147,30 +169,42 @@ pub struct Budgets {
 }
 
 impl Budgets {
-    /// The budgets of this process, whose limits must not change afterwards.
-    pub fn of_this_process(log: &Arc<LogLines>) -> Budgets {
+    /// The budgets of this process, whose limits must not change afterwards. `backing_bytes`: how many bytes local clients
+    /// may attach; `None`: half of the machine's memory.
+    pub fn of_this_process(backing_bytes: Option<u64>, log: &Arc<LogLines>) -> Budgets {
         let open_files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let open_files = usize::try_from(open_files).unwrap_or(usize::MAX);
         let mappings = std::fs::read_to_string("/proc/sys/vm/max_map_count");
         let mappings =
             mappings.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(MAPPINGS_ASSUMED_MAX);
-        Budgets::from_limits(open_files, mappings, log)
+        let backing_bytes = backing_bytes.unwrap_or_else(|| {
+            let memory = rustix::system::sysinfo();
+            (memory.totalram as u64).saturating_mul(memory.mem_unit.into()) / 2
+        });
+        let backing_pages = usize::try_from(backing_bytes / PAGE_BYTES as u64).unwrap_or(usize::MAX);
+        Budgets::from_limits(open_files, mappings, backing_pages, log)
     }
 
-    fn from_limits(open_files: usize, mappings: usize, log: &Arc<LogLines>) -> Budgets {
+    fn from_limits(open_files: usize, mappings: usize, backing_pages: usize, log: &Arc<LogLines>) -> Budgets {
+        let descriptors = Budget::new(
+            "descriptors",
+            "stop some of its processes, or start the daemon with a higher limit of open files (ulimit -Hn)",
+            // A daemon with a small limit has few VMs itself.
+            open_files.saturating_sub(DESCRIPTORS_RESERVED).max(open_files / 2),
+        );
         Budgets {
-            descriptors: Budget::new(
-                "descriptors",
-                "stop some of its processes, or start the daemon with a higher limit of open files (ulimit -Hn)",
-                // A daemon with a small limit has few VMs itself.
-                open_files.saturating_sub(DESCRIPTORS_RESERVED).max(open_files / 2),
-            ),
+            closers: Closers::new(&descriptors),
+            descriptors,
             mappings: Budget::new(
                 "mappings",
                 "detach memory, or raise vm.max_map_count (sysctl)",
                 mappings.saturating_sub(MAPPINGS_RESERVED).max(mappings / 2),
             ),
-            closers: Closers::new(),
+            backing_pages: Budget::new(
+                "pages of backing memory",
+                "detach memory, or start the daemon with more (--backing-memory)",
+                backing_pages,
+            ),
             unprocessed: HeldBytes::new("unprocessed frames", UNPROCESSED_BYTES_PER_PEER_MAX, log),
             unread: HeldBytes::new("unread answers", UNREAD_BYTES_PER_PEER_MAX, log),
         }
@@ -180,10 +214,11 @@ impl Budgets {
 impl fmt::Display for Budgets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (descriptors, mappings) = (self.descriptors.total, self.mappings.total);
+        let backing_mib = self.backing_pages.total / ((1 << 20) / PAGE_BYTES);
         write!(
             f,
-            "local clients: {descriptors} descriptors, {mappings} mappings, {PROCESSES_PER_VM_MAX} processes and \
-             {SHARES_PER_VM_MAX} NT handles; one user at most two thirds"
+            "local clients: {descriptors} descriptors, {mappings} mappings, {backing_mib} MiB of backing memory, \
+             {PROCESSES_PER_VM_MAX} processes and {SHARES_PER_VM_MAX} NT handles; one user at most two thirds"
         )
     }
 }
@@ -231,7 +266,7 @@ mod tests {
         drop(of_one);
         assert_eq!(all(&budget, THIRD).len(), 48);
         drop(of_other);
-        assert!(budget.table.lock().of_peer.is_empty() && budget.figures() == (100, 0));
+        assert!(budget.of_peer.lock().is_empty() && budget.figures() == (100, 0));
     }
 
     #[test]
@@ -252,15 +287,16 @@ mod tests {
         let over = budget.count(THIRD, 20);
         assert!(budget.take(OTHER, 1).is_err(), "more than all are counted");
         drop((had, over));
-        assert!(budget.table.lock().of_peer.is_empty() && budget.figures() == (100, 0));
+        assert!(budget.of_peer.lock().is_empty() && budget.figures() == (100, 0));
     }
 
     #[test]
     fn reserved_descriptors_and_mappings_are_not_shared() {
-        let budgets = Budgets::from_limits(100_000, 65_530, &Arc::default());
+        let budgets = Budgets::from_limits(100_000, 65_530, 1 << 20, &Arc::default());
+        assert!(budgets.to_string().contains(", 4096 MiB of backing memory,"), "{budgets}");
         assert_eq!(budgets.descriptors.figures().0, 100_000 - DESCRIPTORS_RESERVED);
         assert_eq!(budgets.mappings.figures().0, 65_530 - MAPPINGS_RESERVED);
-        let small = Budgets::from_limits(1024, 100, &Arc::default());
+        let small = Budgets::from_limits(1024, 100, 1 << 20, &Arc::default());
         assert_eq!((small.descriptors.figures().0, small.mappings.figures().0), (512, 50));
     }
 }

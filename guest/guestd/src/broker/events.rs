@@ -3,12 +3,13 @@
 
 use proto::attach::{BrokerReply, RegisteredEvent, Rung, guestd_to_host};
 
-use super::state::{ClientState, Pending, Process};
+use super::state::{ClientState, Pending, Registration};
 use super::{Broker, ClientId, Effect, Machine, refused};
 
 impl<M: Machine> Broker<M> {
     pub(super) fn register_event(&mut self, client: ClientId, process: u32, event: u64) {
-        let registered = self.processes.get(&process).map_or(0, |entry| entry.registered.len());
+        let Some(entry) = self.processes.get(&process) else { return };
+        let (registered, user) = (entry.registered.len(), entry.user);
         if registered >= self.events_max as usize {
             // Not counted as misbehaviour: the event's wakes go by the stream.
             let words = format!(
@@ -20,12 +21,19 @@ impl<M: Machine> Broker<M> {
         if self.is_registered(process, event) {
             return self.refuse(client, format!("event {event} is registered already"));
         }
-        let body = guestd_to_host::Body::RegisterEvent(RegisteredEvent { process, event });
-        self.ask(client, process, body, Pending::RegisterEvent { client, process, event });
+        match self.quotas.event_channels.take(user, 1) {
+            Ok(charge) => {
+                let body = guestd_to_host::Body::RegisterEvent(RegisteredEvent { process, event });
+                let registration = Registration { client, process, event, charge };
+                self.ask(client, process, body, Pending::RegisterEvent(registration));
+            }
+            // As above.
+            Err(over) => self.reply(client, refused(over.to_string()), Vec::new()),
+        }
     }
 
     fn is_registered(&self, process: u32, event: u64) -> bool {
-        self.processes.get(&process).is_some_and(|entry| entry.registered.contains(&event))
+        self.processes.get(&process).is_some_and(|entry| entry.registered.contains_key(&event))
     }
 
     pub(super) fn ask(
@@ -60,10 +68,11 @@ impl<M: Machine> Broker<M> {
     }
 
     /// The host has named an event channel. If the client is gone, the channel ends with its process.
-    pub(super) fn event_channel_made(&mut self, client: ClientId, process: u32, event: u64, token: Vec<u8>) {
+    pub(super) fn event_channel_made(&mut self, registration: Registration, token: Vec<u8>) {
+        let Registration { client, process, event, charge } = registration;
         if self.stop_asking(client, process) {
             if let Some(entry) = self.processes.get_mut(&process) {
-                entry.registered.insert(event);
+                entry.registered.insert(event, charge);
             }
             self.effects.push(Effect::OpenEventChannel { client, process, event, token });
         }
@@ -86,7 +95,8 @@ impl<M: Machine> Broker<M> {
     }
 
     fn forget(&mut self, process: u32, event: u64) -> bool {
-        self.processes.get_mut(&process).is_some_and(|entry: &mut Process<M>| entry.registered.remove(&event))
+        let entry = self.processes.get_mut(&process);
+        entry.is_some_and(|entry| entry.registered.remove(&event).is_some())
     }
 
     fn tell_host_to_forget(&mut self, client: Option<ClientId>, process: u32, event: u64) {

@@ -1,6 +1,6 @@
 //! The broker's link to the host: its states, the hello, and the host's answers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use d3dkmt::FeatureId;
@@ -11,7 +11,7 @@ use proto::attach::{Attached, DetachBacking, GuestdHello, GuestdWelcome, HostToG
 use super::awaiting_pages::WantedPages;
 use super::quotas::{Charge, Uid};
 use super::rings::RingAreas;
-use super::state::{ClientState, Link, Pending, Process, ProcessState, ResumeRight};
+use super::state::{ClientState, Link, Pending, Process, ProcessState, Registration, ResumeRight};
 use super::{Broker, ClientId, Effect, FIRST_PAGES, Input, Machine};
 use crate::limits::{GREETING_MAX, INTRODUCTION_MAX, LINK_WORDS_MAX, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN};
 
@@ -251,11 +251,11 @@ impl<M: Machine> Broker<M> {
                 | Pending::KeptBacking { .. }),
                 answer,
             ) => return self.backing_answered(pending, answer),
-            (Pending::RegisterEvent { client, process, event }, Ok(Some(Body::EventChannel(token)))) => {
-                self.event_channel_made(client, process, event, token);
+            (Pending::RegisterEvent(registration), Ok(Some(Body::EventChannel(token)))) => {
+                self.event_channel_made(registration, token);
             }
             (
-                Pending::RegisterEvent { client, process, .. }
+                Pending::RegisterEvent(Registration { client, process, .. })
                 | Pending::Settle { client, process }
                 | Pending::ReattachBacking { client, process },
                 Err(words),
@@ -348,7 +348,7 @@ impl<M: Machine> Broker<M> {
                 regions: Vec::new(),
                 backing: BTreeMap::new(),
                 rings,
-                registered: BTreeSet::new(),
+                registered: BTreeMap::new(),
                 token: attached.token,
                 right,
                 charge,

@@ -55,7 +55,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use d3dkmt::ShareToken;
-use d3dkmt::limits::{PROCESSES_PER_VM_MAX, SHARES_PER_VM_MAX};
+use d3dkmt::limits::{EVENT_CHANNELS_PER_VM_MAX, PROCESSES_PER_VM_MAX, SHARES_PER_VM_MAX};
 use proto::attach::{AddFenceMemory, AttachProcess, BrokerReply, BrokerRequest, GuestdToHost};
 use proto::attach::{broker_request, guestd_to_host};
 use proto::limits::{BROKER_PACKET_BYTES_MAX, NAME_BYTES_MAX};
@@ -98,6 +98,7 @@ struct Quotas {
     regions: Quota,
     nt_handles: Quota,
     sync_files: Quota,
+    event_channels: Quota,
 }
 
 /// The broker. `M` makes memory and streams.
@@ -145,6 +146,7 @@ impl<M: Machine> Broker<M> {
             regions: Quota::new("regions of pinned memory", PINNED_REGIONS_MAX),
             nt_handles: Quota::new("NT handles", SHARES_PER_VM_MAX as u32),
             sync_files: Quota::new("sync files", SYNC_FILES_MAX),
+            event_channels: Quota::new("event channels", EVENT_CHANNELS_PER_VM_MAX as u32),
         };
         Self {
             config,

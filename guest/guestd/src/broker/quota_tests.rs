@@ -75,6 +75,32 @@ fn a_user_that_pins_all_it_can_leaves_pages_to_others() {
     assert_eq!(harness.broker.quotas.pages.held()[&ALICE], 74, "given back when the host has answered");
 }
 
+#[test]
+fn a_user_with_all_the_event_channels_it_can_get_leaves_some_to_others() {
+    let mut harness = Harness::up();
+    harness.broker.events_max = 32;
+    let [alice, bob] = [(ALICE, 5), (BOB, 6)].map(|(user, number)| harness.process_of(user, number).unwrap());
+    let mut register = |client, event| {
+        harness.ask(client, broker_request::Body::RegisterEvent(event));
+        if !harness.broker.pending.is_empty() {
+            let token = host_to_guestd::Body::EventChannel(vec![1; 16]);
+            harness.answer(harness.broker.last_request, token);
+            // The driver answers the client itself.
+            return true;
+        }
+        assert!(harness.refusals()[0].contains("of at most 64 event channels"));
+        assert!(harness.broker.listens_to(client), "that it has its share is no misbehaviour");
+        false
+    };
+    let of_alice = (0..32).filter(|event| register(alice, *event)).count();
+    let of_bob = (0..32).filter(|event| register(bob, *event)).count();
+    assert_eq!((of_alice, of_bob), (30, 15), "half of what is not root's, and half of what is left");
+    harness.ask(alice, broker_request::Body::UnregisterEvent(0));
+    harness.answer(harness.broker.last_request, host_to_guestd::Body::Forgotten(true));
+    harness.input(Input::ClientGone { client: bob });
+    assert_eq!(harness.broker.quotas.event_channels.held().into_iter().collect::<Vec<_>>(), [(ALICE, 29)]);
+}
+
 const UNPIN_TIME: Duration = Duration::from_secs(1);
 
 #[test]

@@ -570,8 +570,8 @@ proptest! {
         prop_assert!(world.live_pages.borrow().is_empty());
         prop_assert!(world.open.is_empty(), "event_channels without a process");
         prop_assert_eq!(world.broker.process_count(), 0);
-        let Quotas { connections, processes, pages, regions, nt_handles, sync_files } = &world.broker.quotas;
-        for quota in [connections, processes, pages, regions, nt_handles, sync_files] {
+        let Quotas { connections, processes, pages, regions, nt_handles, sync_files, event_channels } = &world.broker.quotas;
+        for quota in [connections, processes, pages, regions, nt_handles, sync_files, event_channels] {
             prop_assert!(quota.held().is_empty(), "{:?}", quota);
         }
     }

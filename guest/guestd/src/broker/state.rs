@@ -143,8 +143,8 @@ pub(super) struct Process<M: Machine> {
     pub(super) backing: BTreeMap<u64, BackingPages<M>>,
     /// The areas of its rings, if it has any.
     pub(super) rings: Option<RingAreas<M>>,
-    /// Events that the host has event channels for.
-    pub(super) registered: BTreeSet<u64>,
+    /// Events that the host has event channels for, and the charge for each.
+    pub(super) registered: BTreeMap<u64, Charge>,
     /// The stream's token, until the process gets it.
     pub(super) token: Vec<u8>,
     pub(super) right: ResumeRight,
@@ -221,6 +221,14 @@ impl<M: Machine> Process<M> {
     }
 }
 
+/// An event for which the host was asked for an event channel.
+pub(super) struct Registration {
+    pub(super) client: ClientId,
+    pub(super) process: u32,
+    pub(super) event: u64,
+    pub(super) charge: Charge,
+}
+
 /// A request that the host has not answered yet.
 pub(super) enum Pending<M: Machine> {
     Hello,
@@ -253,11 +261,7 @@ pub(super) enum Pending<M: Machine> {
         process: u32,
         address: u64,
     },
-    RegisterEvent {
-        client: ClientId,
-        process: u32,
-        event: u64,
-    },
+    RegisterEvent(Registration),
     /// No client waits for it if the client got another answer already.
     UnregisterEvent {
         client: Option<ClientId>,
@@ -302,7 +306,7 @@ impl<M: Machine> Pending<M> {
             Pending::DetachBacking { .. } => "its answer to detached backing pages is not `taken_back`",
             Pending::ShareBacking { .. } => "its answer to pages of another process is no `shared_backing`",
             Pending::KeptBacking { .. } => "its answer to kept pages is not `backing_attached`",
-            Pending::RegisterEvent { .. } => "its answer to an event registration is no `event_channel`",
+            Pending::RegisterEvent(_) => "its answer to an event registration is no `event_channel`",
             Pending::UnregisterEvent { .. } => "its answer to an event's unregistration is not `forgotten`",
             Pending::Settle { .. } => "its answer to settle is not `rung`",
             Pending::Returning => "its answer to the list of returning processes is not `returned`",

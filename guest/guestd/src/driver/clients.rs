@@ -171,7 +171,7 @@ impl Clients {
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
         match recvmsg(&connection.socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags) {
             Ok(message) => {
-                let offered = Self::take_descriptors(&mut self.closer, connection.user, ancillary);
+                let offered = Self::take_descriptors(&self.closer, connection.user, ancillary);
                 bytes.truncate(message.bytes);
                 let ready = if bytes.is_empty() { Ready::Gone } else { Ready::Packet(bytes, offered) };
                 Some((client, ready))
@@ -183,7 +183,7 @@ impl Clients {
 
     /// Keeps an eventfd that is the first descriptor; closes all others.
     fn take_descriptors(
-        closer: &mut Closer,
+        closer: &Closer,
         user: Uid,
         mut ancillary: RecvAncillaryBuffer<'_>,
     ) -> Option<AttachedDescriptor> {

@@ -3,19 +3,18 @@
 //! The creator of a descriptor decides how long its close takes: a socket with SO_LINGER waits for its peer, a FUSE
 //! file for its server, and a memfd of gigabytes frees them. The broker's one thread closes only what cannot block: its
 //! own descriptors, eventfds, NT handles, and connections in which nothing unread carries a descriptor. All others are
-//! closed by one thread for each user of the guest: a stuck thread blocks its own user's descriptors only.
+//! closed by one thread for each user of the guest: a stuck thread blocks its own user's descriptors only. It ends once its
+//! user has none left, so only users with a stuck one keep a thread.
 //!
 //! The descriptors that a stuck thread can keep are bounded: received descriptors by [`UNCLOSED_PER_USER_MAX`], above which
 //! the user's clients are not read; connections with unread descriptors by the user's RLIMIT_NOFILE, up to which the
 //! kernel allows descriptors in flight.
 
-use std::collections::BTreeMap;
-use std::io::IoSliceMut;
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -27,56 +26,84 @@ use crate::console::say;
 use crate::limits::{CLOSERS_MAX, DISCARDED_PACKETS_MAX, UNCLOSED_PER_USER_MAX};
 use crate::thread_kind::ThreadKind;
 
-/// The closing threads of the guest's users.
+/// The queues and closing threads of the guest's users.
 pub(super) struct Closer {
-    users: BTreeMap<Uid, User>,
-    /// Set when a user with too many unclosed descriptors has fewer.
-    freed: Arc<OwnedFd>,
+    queues: Arc<Queues>,
 }
 
-struct User {
-    descriptors: Sender<OwnedFd>,
-    unclosed: Arc<AtomicUsize>,
+struct Queues {
+    users: Mutex<BTreeMap<Uid, Queue>>,
+    /// Set when a user with too many unclosed descriptors has fewer, or need no longer share a queue that has.
+    freed: OwnedFd,
+    close: fn(OwnedFd),
+}
+
+/// Descriptors of one user.
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<OwnedFd>,
+    /// Those that wait, and the one that is being closed.
+    unclosed: usize,
+    has_thread: bool,
 }
 
 impl Closer {
     pub fn new() -> Result<Self, Errno> {
-        let freed = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        Ok(Self { users: BTreeMap::new(), freed })
+        // A socket without other descriptors then closes without waiting for its peer; other files fail here.
+        Self::that_closes(|descriptor| {
+            let _ = sockopt::set_socket_linger(&descriptor, None);
+        })
+    }
+
+    /// The same, with a function that closes.
+    fn that_closes(close: fn(OwnedFd)) -> Result<Self, Errno> {
+        let freed = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { queues: Arc::new(Queues { users: Mutex::default(), freed, close }) })
     }
 
     /// Readable when a user may have room again; [`Closer::acknowledge`] resets it.
     pub fn freed(&self) -> BorrowedFd<'_> {
-        self.freed.as_fd()
+        self.queues.freed.as_fd()
     }
 
     pub fn acknowledge(&self) {
-        let _ = rustix::io::read(&*self.freed, &mut [0; 8]);
+        let _ = rustix::io::read(&self.queues.freed, &mut [0; 8]);
     }
 
     /// Whether nothing more should be received from this user for now.
     pub fn is_full(&self, user: Uid) -> bool {
-        let unclosed = |user: &User| user.unclosed.load(Ordering::Acquire);
-        self.users.get(&key(&self.users, user)).map_or(0, unclosed) >= UNCLOSED_PER_USER_MAX
+        let users = self.queues.lock();
+        users.get(&key(&users, user)).is_some_and(|queue| queue.unclosed >= UNCLOSED_PER_USER_MAX)
     }
 
     /// Closes a descriptor that a client of this user sent.
-    pub fn close(&mut self, user: Uid, descriptor: OwnedFd) {
+    pub fn close(&self, user: Uid, descriptor: OwnedFd) {
         if is_eventfd(descriptor.as_fd()) || nt_handle::token_of(descriptor.as_fd()).is_some() {
             return;
         }
-        let key = key(&self.users, user);
-        let freed = Arc::clone(&self.freed);
-        let user = self.users.entry(key).or_insert_with(|| User::start(key, freed));
-        user.unclosed.fetch_add(1, Ordering::AcqRel);
-        if user.descriptors.send(descriptor).is_err() {
-            // Its thread could not be started: dropping the error closes the descriptor here.
-            user.unclosed.fetch_sub(1, Ordering::AcqRel);
+        let mut users = self.queues.lock();
+        let key = key(&users, user);
+        let queue = users.entry(key).or_default();
+        queue.unclosed += 1;
+        queue.waiting.push_back(descriptor);
+        if queue.has_thread {
+            return;
+        }
+        match start(&self.queues, key) {
+            Ok(()) => queue.has_thread = true,
+            // The broker's thread must not wait for the close.
+            Err(error) if queue.unclosed == 1 => {
+                say(&format!(
+                    "what user {} sends is closed later, by the next closing thread: {error}",
+                    key.0
+                ));
+            }
+            Err(_) => {}
         }
     }
 
     /// Closes a client's connection. The client sees the end at once, after what it was sent.
-    pub fn close_connection(&mut self, user: Uid, connection: OwnedFd) {
+    pub fn close_connection(&self, user: Uid, connection: OwnedFd) {
         // From here on nothing more can be sent into it.
         let _ = shutdown(&connection, Shutdown::Both);
         if !is_drained(&connection) {
@@ -85,37 +112,66 @@ impl Closer {
     }
 }
 
-/// The key of a user's thread: users beyond the limit share one.
-fn key(users: &BTreeMap<Uid, User>, user: Uid) -> Uid {
+/// The key of a user's queue: users beyond the limit share one.
+fn key(users: &BTreeMap<Uid, Queue>, user: Uid) -> Uid {
     const OTHERS: Uid = Uid(u32::MAX);
     if users.contains_key(&user) || users.len() < CLOSERS_MAX { user } else { OTHERS }
 }
 
-impl User {
-    fn start(Uid(user): Uid, freed: Arc<OwnedFd>) -> Self {
-        let (descriptors, received) = channel();
-        let unclosed = Arc::new(AtomicUsize::new(0));
-        let unclosed_count = Arc::clone(&unclosed);
-        let started =
-            thread::Builder::new().name(format!("close-{user}")).stack_size(64 * 1024).spawn(move || {
-                sandbox::enter(ThreadKind::Closer);
-                close_all(&received, &unclosed_count, &freed);
-            });
-        if let Err(error) = started {
-            say(&format!("what user {user} sends is closed by the broker's thread, which may wait: {error}"));
-        }
-        Self { descriptors, unclosed }
-    }
+/// Starts a thread that closes what waits in a queue.
+fn start(queues: &Arc<Queues>, key: Uid) -> io::Result<()> {
+    let queues = Arc::clone(queues);
+    let thread = thread::Builder::new().name(format!("close-{}", key.0)).stack_size(64 * 1024);
+    let run = move || {
+        sandbox::enter(ThreadKind::Closer);
+        queues.run(key);
+    };
+    thread.spawn(run).map(drop)
 }
 
-fn close_all(descriptors: &Receiver<OwnedFd>, unclosed: &AtomicUsize, freed: &OwnedFd) {
-    for descriptor in descriptors {
-        // A socket without other descriptors then closes without waiting for its peer; other files fail here.
-        let _ = sockopt::set_socket_linger(&descriptor, None);
-        drop(descriptor);
-        if unclosed.fetch_sub(1, Ordering::AcqRel) == UNCLOSED_PER_USER_MAX {
-            let _ = rustix::io::write(freed, &1_u64.to_ne_bytes());
+impl Queues {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Uid, Queue>> {
+        // No code panics while it has the lock.
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes what waits in a queue, then in those without a thread.
+    fn run(&self, first: Uid) {
+        let mut next = Some(first);
+        while let Some(key) = next {
+            while self.close_next(key) {}
+            let mut users = self.lock();
+            next = users.iter_mut().find(|(_, queue)| !queue.has_thread).map(|(key, queue)| {
+                queue.has_thread = true;
+                *key
+            });
         }
+    }
+
+    /// Closes the first descriptor of a queue. False if it has none, and is removed.
+    fn close_next(&self, key: Uid) -> bool {
+        let mut users = self.lock();
+        let Some(descriptor) = users.get_mut(&key).and_then(|queue| queue.waiting.pop_front()) else {
+            users.remove(&key);
+            if users.len() == CLOSERS_MAX - 1 {
+                // A user that had to share a queue gets its own.
+                self.tell_freed();
+            }
+            return false;
+        };
+        drop(users);
+        (self.close)(descriptor);
+        let mut users = self.lock();
+        let Some(queue) = users.get_mut(&key) else { return false };
+        queue.unclosed -= 1;
+        if queue.unclosed == UNCLOSED_PER_USER_MAX - 1 {
+            self.tell_freed();
+        }
+        true
+    }
+
+    fn tell_freed(&self) {
+        let _ = rustix::io::write(&self.freed, &1_u64.to_ne_bytes());
     }
 }
 
@@ -147,4 +203,81 @@ fn is_drained(connection: &OwnedFd) -> bool {
         let _ = recv(connection, &mut byte, RecvFlags::DONTWAIT);
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Condvar, Mutex, PoisonError};
+
+    use rustix::pipe::pipe;
+
+    use super::*;
+
+    /// Closes that have begun, and whether they may return.
+    static STUCK: AtomicUsize = AtomicUsize::new(0);
+    static MAY_RETURN: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
+
+    fn stuck_close(descriptor: OwnedFd) {
+        STUCK.fetch_add(1, Ordering::Relaxed);
+        let (may_return, changed) = &MAY_RETURN;
+        let guard = may_return.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(changed.wait_while(guard, |may_return| !*may_return));
+        drop(descriptor);
+    }
+
+    fn wait_until(condition: impl Fn() -> bool) {
+        const LOOKS_MAX: usize = 50_000_000;
+        let is_met = || {
+            thread::yield_now();
+            condition()
+        };
+        assert!((0..LOOKS_MAX).any(|_| is_met()), "it never holds");
+    }
+
+    #[test]
+    fn a_user_whose_descriptors_are_closed_gives_its_thread_to_another() {
+        let closer = Closer::new().unwrap();
+        for user in 0..2 * CLOSERS_MAX as u32 {
+            closer.close(Uid(user), pipe().unwrap().0);
+            wait_until(|| closer.queues.lock().is_empty());
+            assert_eq!(key(&closer.queues.lock(), Uid(user)), Uid(user));
+        }
+    }
+
+    #[test]
+    fn a_stuck_close_keeps_its_users_thread_and_no_other_and_all_end_with_the_last_descriptor() {
+        let closer = Closer::that_closes(stuck_close).unwrap();
+        for user in 0..CLOSERS_MAX as u32 {
+            closer.close(Uid(user), pipe().unwrap().0);
+        }
+        wait_until(|| STUCK.load(Ordering::Relaxed) == CLOSERS_MAX);
+        for user in [1000, 1001] {
+            (0..UNCLOSED_PER_USER_MAX / 2).for_each(|_| closer.close(Uid(user), pipe().unwrap().0));
+        }
+        assert!(closer.is_full(Uid(1002)), "users beyond the limit share a queue");
+        assert!(!closer.is_full(Uid(0)));
+        assert_eq!(closer.queues.lock().len(), CLOSERS_MAX + 1);
+        *MAY_RETURN.0.lock().unwrap() = true;
+        MAY_RETURN.1.notify_all();
+        wait_until(|| closer.queues.lock().is_empty());
+        let mut freed = [0; 8];
+        rustix::io::read(closer.freed(), &mut freed).unwrap();
+        assert_eq!(
+            u64::from_ne_bytes(freed),
+            2,
+            "the shared queue had room, and then each user one of its own"
+        );
+        wait_until(|| Arc::strong_count(&closer.queues) == 1);
+    }
+
+    #[test]
+    fn a_queue_without_a_thread_is_emptied_by_the_next_thread_that_ends() {
+        let closer = Closer::new().unwrap();
+        let without_thread =
+            Queue { waiting: VecDeque::from([pipe().unwrap().0]), unclosed: 1, has_thread: false };
+        closer.queues.lock().insert(Uid(1), without_thread);
+        closer.close(Uid(2), pipe().unwrap().0);
+        wait_until(|| closer.queues.lock().is_empty());
+    }
 }

@@ -9,7 +9,7 @@
 //! A callback runs on that thread, without a lock. Unregistering waits for the callback that runs, unless it is the
 //! callback itself that unregisters.
 //!
-//! The state belongs to one generation of the process (`fork.rs`): a forked child begins without registrations.
+//! The state belongs to one generation of the process (`fork/mod.rs`): a forked child begins without registrations.
 //!
 //! `unsafe` here: state and events are leaked, because the thread lives as long as the process.
 

@@ -285,7 +285,7 @@ impl KernelHost {
             clock_watch: ClockWatch::new().context("cannot watch the system's clock")?,
             pending_connections: PendingConnections::new(&log).context("cannot make a timer")?,
             counters: Counters::default(),
-            budgets: Budgets::of_this_process(&log),
+            budgets: Budgets::of_this_process(options.backing_bytes, &log),
             log,
             async_submission: AtomicBool::new(options.async_submission),
             trim_request: Arc::default(),

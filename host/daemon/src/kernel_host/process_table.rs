@@ -114,20 +114,21 @@ impl ProcessTable {
         Ok(())
     }
 
-    /// Gives a returning process a new stream, which must present this token. What the old one sent is dropped.
+    /// Gives a returning process a new stream, which must present this token. What the old one sent is dropped. Returns the
+    /// memory that it had, to be unmapped without the kernel lock.
     pub fn comes_back(
         &mut self,
         process: ProcessId,
         memory: FenceMemory,
         token: Token,
-    ) -> anyhow::Result<()> {
-        let AttachedProcess { client, token: old, backing, .. } =
+    ) -> anyhow::Result<FenceMemory> {
+        let AttachedProcess { client, token: old, memory: former, backing } =
             self.attached.remove(&process).context("the process is not attached")?;
         self.tokens.remove(&old);
         self.add(client, memory, token);
         // Other processes have brought what they share with it.
         self.get_mut(process)?.backing = backing;
-        Ok(())
+        Ok(former)
     }
 
     /// Removes a process and its resources. Its pages for which `outlives` is true are kept.

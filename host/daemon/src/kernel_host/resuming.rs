@@ -314,7 +314,9 @@ impl Resumption<'_> {
         anyhow::ensure!(is_right, "it is not the session of this process");
         let attached = host_state.kernel.attached_processes().find(|attached| attached.process == process);
         let slots = attached.context("no such process")?.slots;
-        host_state.process_table.comes_back(process, memory, token)?;
+        let former = host_state.process_table.comes_back(process, memory, token)?;
+        drop(host_state);
+        drop(former);
         Ok((slots, token))
     }
 
@@ -460,6 +462,7 @@ impl Resumption<'_> {
 
     /// Detaches the processes of a returning VM that are not in `processes`.
     pub fn returning(&self, vm: VmId, processes: &[u32]) {
+        let processes: BTreeSet<u32> = processes.iter().copied().collect();
         let of_vm = self.kernel_host.sessions().clients_of(vm).into_iter();
         let lost = of_vm.filter(|client| !processes.contains(&client.id.0));
         lost.for_each(|client| self.kernel_host.sessions().detach(client.id));

@@ -14,6 +14,7 @@ use super::super::closing::{ClientFd, Closers};
 use super::super::journal::JournalOptions;
 use super::super::memory::FenceMemory;
 use super::super::observer::DaemonKernel;
+use super::super::shares::Budget;
 use super::*;
 
 /// For each step: its input, the handle of a mutex that it created, and how many waits it woke.
@@ -67,7 +68,12 @@ fn a_flush_list_sends_what_is_left_when_it_is_dropped() {
     let epoll = Arc::new(rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap());
     let (id, vm) = (ProcessId(1), VmId(1));
     let client = Arc::new(ClientProcess::new(id, vm, 1, String::new()));
-    let stream = Arc::new(ClientFd::socket(ours.into(), Peer::Uid(0), None, &Closers::new()));
+    let stream = Arc::new(ClientFd::socket(
+        ours.into(),
+        Peer::Uid(0),
+        None,
+        &Closers::new(&Budget::new("descriptors", "", 100)),
+    ));
     client
         .outbox
         .connect(super::super::client_process::SinkStream::Local { stream, epoll, key: 1 }.into(), None);
@@ -334,4 +340,17 @@ fn memory_is_unmapped_without_the_kernel_lock() {
     kernel_host.lock().process_table.keep(VmId(1), process, shared, local_pages(PAGES));
     kernel_host.input(Input::VmDetached { vm: VmId(1) });
     assert!(kernel_host.lock().process_table.backing(process).is_none());
+}
+
+#[test]
+fn memory_that_a_returning_process_had_is_unmapped_without_the_kernel_lock() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = Some(JournalOptions { folder: folder.path().into(), resume_within: None });
+    let kernel_host = KernelHost::new(&Options { journal, ..Options::default() }).unwrap();
+    let (memory, _) = first_memory(&kernel_host.budgets, Peer::Uid(0)).unwrap();
+    let process = kernel_host.sessions().attach(VmId::HOST, 1, String::new(), memory).unwrap().0.id;
+    let token = kernel_host.lock().journal().unwrap().resume_token(process);
+    kernel_host.lock().resuming = Some(Resuming::awaiting(process));
+    let none = FenceMemory::Local(Vec::new());
+    kernel_host.resumption().resume(VmId::HOST, 1, process, &token, none).unwrap();
 }

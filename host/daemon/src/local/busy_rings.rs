@@ -10,7 +10,6 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use dxgkrnl::VmId;
 use frame_ring::{LOOK_NS_MAX, Patience};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
@@ -20,6 +19,7 @@ use super::{Loop, Source};
 use crate::limits::BUSY_RINGS_MAX;
 use crate::peer::Peer;
 use crate::rings::RingWatch;
+use crate::round_robin::Owner;
 
 /// While rings are busy, epoll is asked this often, so that nobody waits for more than a few turns of theirs.
 const POLL_INTERVAL: Duration = Duration::from_micros(20);
@@ -29,9 +29,7 @@ const LOOKS_PER_POLL: u32 = 32;
 /// A ring at which the thread looks, by the key of its stream.
 struct BusyRing {
     key: u64,
-    vm: VmId,
-    /// Its user.
-    peer: Peer,
+    owner: Owner,
     /// As of the last turn of its stream.
     watch: RingWatch,
     /// Looks in a row that found nothing.
@@ -81,8 +79,8 @@ impl BusyRings {
             self.rings.push(ring);
             return Put::Added { displaced: None };
         }
-        let users = self.rings.iter().map(|ring| (ring.peer, ring.idle_looks));
-        match displaced(users, ring.peer) {
+        let users = self.rings.iter().map(|ring| (ring.owner.1, ring.idle_looks));
+        match displaced(users, ring.owner.1) {
             Some(at) => Put::Added { displaced: Some(std::mem::replace(&mut self.rings[at], ring)) },
             None => Put::NoPlace,
         }
@@ -105,9 +103,9 @@ impl BusyRings {
         !self.rings.is_empty() && self.patience.looks()
     }
 
-    /// The VM of each ring that had something lately.
-    pub fn vms(&self) -> impl Iterator<Item = VmId> {
-        self.rings.iter().filter(|ring| ring.idle_looks < IDLE_LOOKS_MAX).map(|ring| ring.vm)
+    /// The owner of each ring that had something lately.
+    pub fn owners(&self) -> impl Iterator<Item = Owner> {
+        self.rings.iter().filter(|ring| ring.idle_looks < IDLE_LOOKS_MAX).map(|ring| ring.owner)
     }
 
     /// Forgets the ring of a stream that has ended.
@@ -129,24 +127,24 @@ impl Loop {
         let Loop { sources, busy_rings, turns, .. } = self;
         let Some(Source::Stream { vm, stream, channel, .. }) = sources.get_mut(&key) else { return };
         let mut has_bytes = channel.ring_has_bytes();
-        let (vm, peer, Some(watch)) = (*vm, stream.peer(), channel.watch_ring()) else { return };
-        match busy_rings.put(BusyRing { key, vm, peer, watch, idle_looks: 0 }) {
+        let (owner, Some(watch)) = ((*vm, stream.peer()), channel.watch_ring()) else { return };
+        match busy_rings.put(BusyRing { key, owner, watch, idle_looks: 0 }) {
             Put::Updated => {}
             Put::NoPlace => has_bytes |= !channel.rest_ring(),
             Put::Added { displaced } => {
                 if let Some(ring) = channel.ring() {
                     ring.wake();
                 }
-                if let Some(BusyRing { key, vm, .. }) = displaced
+                if let Some(BusyRing { key, owner, .. }) = displaced
                     && let Some(Source::Stream { channel, .. }) = sources.get_mut(&key)
                     && !channel.rest_ring()
                 {
-                    turns.join(vm, key);
+                    turns.join(owner, key);
                 }
             }
         }
         if has_bytes {
-            turns.join(vm, key);
+            turns.join(owner, key);
         }
     }
 
@@ -156,7 +154,7 @@ impl Loop {
             ring.idle_looks = ring.idle_looks.saturating_add(1);
             if ring.watch.has_bytes() {
                 ring.idle_looks = 0;
-                self.turns.join(ring.vm, ring.key);
+                self.turns.join(ring.owner, ring.key);
             }
         }
     }
@@ -187,11 +185,11 @@ impl Loop {
     /// Lets all rings rest, before the thread sleeps. False if one has something: then it does not sleep.
     pub(super) fn rest_rings(&mut self) -> bool {
         let Loop { sources, busy_rings, turns, .. } = self;
-        busy_rings.rings.retain(|BusyRing { key, vm, .. }| {
+        busy_rings.rings.retain(|BusyRing { key, owner, .. }| {
             let Some(Source::Stream { channel, .. }) = sources.get_mut(key) else { return false };
             let is_at_rest = channel.rest_ring();
             if !is_at_rest {
-                turns.join(*vm, *key);
+                turns.join(*owner, *key);
             }
             !is_at_rest
         });

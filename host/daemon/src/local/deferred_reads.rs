@@ -1,4 +1,4 @@
-//! Connections of users whose descriptors wait to be closed in too large numbers: they are not read until fewer do.
+//! Connections whose next message has descriptors, of users that may not send any for now: they are not read until it may be.
 
 use std::collections::BTreeSet;
 
@@ -51,7 +51,7 @@ impl Loop {
         self.deferred.keys.insert(key);
     }
 
-    /// Reads connections again whose users may send.
+    /// Reads connections again whose users may send descriptors.
     pub(super) fn resume_reads(&mut self) {
         if self.deferred.is_empty() {
             return;
@@ -62,13 +62,13 @@ impl Loop {
         }
         self.deferred.next = now + PAUSE_NS;
         let closers = &self.kernel_host.budgets.closers;
-        let may_send = |key: &u64| match self.sources.get(key) {
+        let may_be_read = |key: &u64| match self.sources.get(key) {
             Some(Source::Stream { stream: connection, .. } | Source::Broker { connection, .. }) => {
-                closers.may_send(connection.peer())
+                closers.may_send_descriptors(connection.peer())
             }
             Some(_) | None => true,
         };
-        let ready: Vec<u64> = self.deferred.keys.iter().copied().filter(may_send).collect();
+        let ready: Vec<u64> = self.deferred.keys.iter().copied().filter(may_be_read).collect();
         for key in ready {
             self.deferred.keys.remove(&key);
             self.watch_for(key, INTEREST);

@@ -69,3 +69,28 @@ impl Drop for DirectLoop {
         self.0.detach_all();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::geteuid;
+
+    use super::super::returning_processes::ResumeWait;
+    use super::*;
+    use crate::Options;
+    use crate::peer::Peer;
+
+    #[test]
+    fn a_user_over_its_share_connects_while_clients_return_as_long_as_anything_is_left() {
+        let kernel_host = KernelHost::new(&Options::default()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut local = DirectLoop::new(kernel_host.clone(), &folder.path().join("broker.sock")).unwrap();
+        let (descriptors, own) = (&kernel_host.budgets.descriptors, Peer::Uid(geteuid().as_raw()));
+        let total = descriptors.figures().0;
+        let _most = descriptors.count(own, total / 4 * 3);
+        assert!(local.connect().is_err());
+        local.0.returning = Some(ResumeWait::default());
+        let _connection = local.connect().unwrap();
+        let _rest = descriptors.count(own, total);
+        assert!(local.connect().is_err());
+    }
+}

@@ -2,7 +2,7 @@
 //!
 //! The thread accepts broker connections, reads streams and detects exited processes. It sleeps in `epoll_wait` without
 //! a timeout. The host itself and each local VM have a listening socket of their own. Streams with unprocessed data
-//! wait in the queue of their VM (`round_robin.rs`), so that a flood from one VM does not delay another's calls.
+//! wait in the queue of their VM and user (`round_robin.rs`), so that a flood from one does not delay another's calls.
 
 mod busy_rings;
 mod deferred_reads;
@@ -459,6 +459,10 @@ impl Loop {
         let Budgets { descriptors, closers, .. } = &self.kernel_host.budgets;
         let (share, refusal) = match descriptors.take(peer, 1) {
             Ok(share) => (Some(share), None),
+            // It may be of a process that had its connection before others took what is left.
+            Err(_) if self.returning.is_some() && descriptors.has_room(peer) => {
+                (Some(descriptors.count(peer, 1)), None)
+            }
             Err(refusal) => (None, Some(refusal)),
         };
         let connection = Arc::new(ClientFd::socket(connection, peer, share, closers));
@@ -545,12 +549,8 @@ impl Loop {
             }
             (Request::MakeNtHandle, Some(process)) => self.give_nt_handle(vm, process, connection, false),
             (Request::MakeSyncFile, Some(process)) => self.give_nt_handle(vm, process, connection, true),
-            // Pages that cannot be attached are no reason to detach a process.
             (Request::AttachBacking { address, pages }, Some(process)) => {
-                match broker::attach_backing(&self.kernel_host, peer, process, address, pages) {
-                    Ok(memory) => answer(connection, process, &[memory.as_fd()]),
-                    Err(error) => refuse(connection, &error),
-                }
+                self.attach_backing(connection, process, address, pages)
             }
             (Request::DetachBacking { address }, Some(process)) => {
                 let detached = self.kernel_host.sessions().detach_backing(process, address);
@@ -573,7 +573,7 @@ impl Loop {
                 answer_or_refuse(connection, process, unregistered)
             }
             (Request::Settle, Some(process)) => {
-                // Owed events are set before an answer is sent, unless memory was short.
+                // Owed events are set before an answer is sent. Without memory they are woken by the stream.
                 self.kernel_host.sessions().client(process).iter().for_each(|client| client.outbox.flush());
                 answer(connection, process, &[])
             }
@@ -617,8 +617,8 @@ impl Loop {
         let link = rustix::fs::readlink(format!("/proc/self/fd/{}", event.as_fd().as_raw_fd()), Vec::new())?;
         anyhow::ensure!(link.as_bytes() == b"anon_inode:[eventfd]", "event {} is no eventfd", name.0);
         let client = self.kernel_host.sessions().client(process).context("the process has ended")?;
-        let share = self.kernel_host.budgets.descriptors.take(event.peer(), 1)?;
-        Ok(client.outbox.register_event(name, EventSink::Eventfd(setter, event.into_owned_fd(), share))?)
+        let (event, share) = event.keep()?;
+        Ok(client.outbox.register_event(name, EventSink::Eventfd(setter, event, share))?)
     }
 
     fn unregister_event(&self, process: ProcessId, name: EventId) -> anyhow::Result<()> {

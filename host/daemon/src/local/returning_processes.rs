@@ -17,7 +17,7 @@ use rustix::time::{
 use tracing::Level;
 
 use super::{Loop, Source};
-use crate::backing::{BackingPages, LocalPages};
+use crate::backing::BackingPages;
 use crate::broker;
 use crate::closing::ClientFd;
 use crate::kernel_host::{AwaitedClient, ResumeOutcome};
@@ -199,7 +199,7 @@ impl Loop {
         let most = d3dkmt::limits::FENCE_SLOTS_PER_PROCESS_MAX;
         anyhow::ensure!((1..=most).contains(&slots), "{slots} fence slots, allowed are 1 to {most}");
         let pages = fence_page::pages_for(slots);
-        let share = self.kernel_host.budgets.mappings.take(peer, 1)?;
+        let share = self.kernel_host.budgets.mappings.count(peer, 1);
         let (region, descriptor) = LocalRegion::create(pages, share)?;
         self.kernel_host.resumption().regain(process, first, pages, |memory| match memory {
             FenceMemory::Local(regions) => {
@@ -218,8 +218,7 @@ impl Loop {
         pages: u32,
         memory: &ClientFd,
     ) -> anyhow::Result<()> {
-        let share = self.kernel_host.budgets.mappings.take(memory.peer(), 1)?;
-        let mut local = LocalPages::of(memory, pages)?.charged_to(share);
+        let mut local = self.mapped_again(memory, pages)?;
         if self.kernel_host.sessions().is_shared_memory(process, address) {
             local = self.shareable(local, memory)?;
         }

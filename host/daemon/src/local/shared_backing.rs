@@ -1,4 +1,4 @@
-//! Pages of shared memory of the device, for local processes that have opened it.
+//! Backing pages of local processes: of their own, and of shared memory of the device that they have opened.
 
 use std::os::fd::AsFd;
 
@@ -7,13 +7,33 @@ use dxgkrnl::ProcessId;
 use proto::attach::BrokerReply;
 
 use super::Loop;
-use super::replies::refuse;
+use super::replies::{answer, refuse};
 use crate::backing::{BackingPages, LocalPages};
 use crate::broker;
 use crate::closing::ClientFd;
 use crate::kernel_host::SharedPiece;
+use crate::peer::Peer;
+use crate::shares::Budgets;
 
 impl Loop {
+    /// Gives a process backing pages of its own. That it gets none is no reason to detach it.
+    pub(super) fn attach_backing(
+        &self,
+        connection: &ClientFd,
+        process: ProcessId,
+        address: u64,
+        pages: u32,
+    ) -> anyhow::Result<bool> {
+        match broker::attach_backing(&self.kernel_host, connection.peer(), process, address, pages) {
+            Ok(memory) => answer(connection, process, &[memory.as_fd()]),
+            Err(error) => {
+                let line = || format!("process {} gets no backing memory: {error:#}", process.0);
+                self.kernel_host.log.warn(Peer::Process(process), line);
+                refuse(connection, &error)
+            }
+        }
+    }
+
     /// Gives a process the piece at an offset of memory that it has opened.
     pub(super) fn share_backing(
         &self,
@@ -42,6 +62,14 @@ impl Loop {
         Ok(local.shareable(memory.as_fd().try_clone_to_owned()?, share))
     }
 
+    /// Maps pages that a returning process brings. Its user had them before, so they are not refused.
+    pub(super) fn mapped_again(&self, memory: &ClientFd, pages: u32) -> anyhow::Result<LocalPages> {
+        let Budgets { mappings, backing_pages, .. } = &self.kernel_host.budgets;
+        let local = LocalPages::of(memory, pages)?;
+        let peer = memory.peer();
+        Ok(local.charged_to([mappings.count(peer, 1), backing_pages.count(peer, pages as usize)]))
+    }
+
     /// Attaches pages of shared memory again that a returning process has mapped.
     pub(super) fn reshare_backing(
         &self,
@@ -51,8 +79,7 @@ impl Loop {
         memory: &ClientFd,
     ) -> anyhow::Result<()> {
         let pages = |count| {
-            let share = self.kernel_host.budgets.mappings.take(memory.peer(), 1)?;
-            let local = LocalPages::of(memory, count)?.charged_to(share);
+            let local = self.mapped_again(memory, count)?;
             self.shareable(local, memory).map(BackingPages::Local)
         };
         self.kernel_host.resumption().reshare_backing(process, allocation, offset, pages)

@@ -30,13 +30,13 @@ impl Loop {
                 client.outbox.writable();
             }
         }
-        self.turns.join(*vm, key);
+        self.turns.join((*vm, stream.peer()), key);
     }
 
     /// Runs a pass: a turn of each stream whose turn it is.
     pub(super) fn run_pass(&mut self) {
         let mut pass = std::mem::take(&mut self.pass);
-        let (turns_max, calls_max) = if self.serves_several_vms() {
+        let (turns_max, calls_max) = if self.serves_several() {
             (1, CALLS_PER_SHARED_TURN_MAX)
         } else {
             (TURNS_PER_PASS_MAX, CALLS_PER_TURN_MAX)
@@ -48,19 +48,19 @@ impl Loop {
         self.pass = pass;
     }
 
-    /// Whether streams or rings of more than one VM are busy.
-    fn serves_several_vms(&self) -> bool {
-        let mut vms = self.turns.vms().chain(self.busy_rings.vms());
-        vms.next().is_some_and(|first| vms.any(|vm| vm != first))
+    /// Whether streams or rings of more than one user or VM are busy.
+    fn serves_several(&self) -> bool {
+        let mut owners = self.turns.owners().chain(self.busy_rings.owners());
+        owners.next().is_some_and(|first| owners.any(|owner| owner != first))
     }
 
     /// Runs a turn: one read of a stream and its ring, unless the last one is not yet processed; then a limited number of
     /// calls.
     fn turn(&mut self, key: u64, calls_max: usize) {
-        let Some(Source::Stream { vm, process, channel, .. }) = self.sources.get_mut(&key) else {
+        let Some(Source::Stream { vm, process, stream, channel, .. }) = self.sources.get_mut(&key) else {
             return;
         };
-        let (vm, process) = (*vm, *process);
+        let (owner, process) = ((*vm, stream.peer()), *process);
         channel.awake_since(self.awake_ns);
         let outcome = if channel.has_more() { Ok(ReadOutcome::Something) } else { self.read_once(key) };
         let Some(Source::Stream { channel, last_reads, .. }) = self.sources.get_mut(&key) else { return };
@@ -79,7 +79,7 @@ impl Loop {
         match result {
             Ok(Some(has_more)) => {
                 if has_more || is_last {
-                    self.turns.join(vm, key);
+                    self.turns.join(owner, key);
                 }
                 self.ring_is_busy(key);
             }
@@ -139,9 +139,9 @@ impl Loop {
     pub(super) fn detach_after_calls(&mut self, process: ProcessId) {
         let mut has_streams = false;
         for key in self.keys_of.get(&process).cloned().unwrap_or_default() {
-            if let Some(Source::Stream { vm, last_reads, .. }) = self.sources.get_mut(&key) {
+            if let Some(Source::Stream { vm, stream, last_reads, .. }) = self.sources.get_mut(&key) {
                 last_reads.get_or_insert(1);
-                self.turns.join(*vm, key);
+                self.turns.join((*vm, stream.peer()), key);
                 has_streams = true;
             }
         }

@@ -60,6 +60,10 @@ pub struct DaemonArgs {
     /// Send all messages through sockets, not through memory that processes and daemon share
     #[arg(long)]
     pub without_rings: bool,
+    /// How many MiB of memory local programs may have as backing for engines; by default half of the machine's memory. One
+    /// user gets at most two thirds of it
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
+    pub backing_memory: Option<u32>,
     /// Adapters, VMs and policies (TOML)
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -83,6 +87,7 @@ impl DaemonArgs {
             dumps: self.dumps.clone(),
             async_submission: self.async_submission,
             without_rings: self.without_rings,
+            backing_bytes: self.backing_memory.map(|mebibytes| u64::from(mebibytes) << 20),
             kernel,
             drivers: drivers.clone(),
             ..Options::default()

@@ -14,11 +14,15 @@
 //! Everything that belongs to a session remembers the *generation* it was made in; in another generation it is
 //! unusable. Nothing here allocates or takes a lock that another thread may hold.
 //!
-//! `unsafe` here: the flag page is shared with the kernel, and handlers are registered with libc.
+//! A thread blocks its signals while it has the gate, because a signal handler may fork. That fork would wait for the gate,
+//! and so for the code that its handler has interrupted.
+//!
+//! `unsafe` here: the flag page is shared with the kernel, handlers are registered with libc, and signals are blocked by a
+//! system call.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
@@ -36,8 +40,10 @@ static FLAG: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
 /// The flag where the kernel cannot wipe a page: then only `fork()` itself is noticed.
 static FALLBACK_FLAG: AtomicU32 = AtomicU32::new(ALIVE);
 static GENERATION: AtomicU32 = AtomicU32::new(0);
-/// Held while a descriptor exists that is not in the list yet; `fork()` waits for it.
+/// Held while a descriptor exists that is not in the list yet; `fork()` waits for it. Its thread has its signals blocked.
 static GATE: AtomicBool = AtomicBool::new(false);
+/// Signals that the forking thread had blocked before it took the gate.
+static BLOCKED_BEFORE_FORK: AtomicU64 = AtomicU64::new(0);
 static DESCRIPTORS: [AtomicI32; SESSION_DESCRIPTORS_MAX] =
     [const { AtomicI32::new(NO_DESCRIPTOR) }; SESSION_DESCRIPTORS_MAX];
 
@@ -108,23 +114,49 @@ fn notice_fork(flag: &AtomicU32) {
     flag.store(ALIVE, Ordering::Release);
 }
 
-extern "C" fn before_fork() {
+/// Signals of a thread, a bit for each.
+type Signals = u64;
+
+/// Blocks these signals in this thread, and no others. Returns those that were blocked before.
+fn block_signals(signals: Signals) -> Signals {
+    let mut before: Signals = 0;
+    // SAFETY: the kernel reads one mask and writes the other, each of so many bytes. It cannot fail with them.
+    unsafe {
+        let (new, old) = (&raw const signals, &raw mut before);
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, new, old, size_of::<Signals>());
+    }
+    before
+}
+
+/// Takes the gate, for a time in which the thread does not block. Returns what [`leave_gate`] needs.
+fn enter_gate() -> Signals {
+    let before = block_signals(Signals::MAX);
     while GATE.swap(true, Ordering::Acquire) {
         std::thread::yield_now();
     }
+    before
+}
+
+fn leave_gate(before: Signals) {
+    GATE.store(false, Ordering::Release);
+    block_signals(before);
+}
+
+extern "C" fn before_fork() {
+    BLOCKED_BEFORE_FORK.store(enter_gate(), Ordering::Relaxed);
 }
 
 extern "C" fn after_fork_in_parent() {
-    GATE.store(false, Ordering::Release);
+    leave_gate(BLOCKED_BEFORE_FORK.load(Ordering::Relaxed));
 }
 
 extern "C" fn after_fork_in_child() {
-    GATE.store(false, Ordering::Release);
     // SAFETY: as in `generation`.
     if let Some(flag) = unsafe { FLAG.load(Ordering::Acquire).as_ref() } {
         flag.store(WIPED, Ordering::Release);
         generation();
     }
+    leave_gate(BLOCKED_BEFORE_FORK.load(Ordering::Relaxed));
 }
 
 /// A descriptor of a session: closed when dropped, and in a forked child at once.
@@ -141,7 +173,7 @@ impl SessionDescriptor {
         make: impl FnOnce() -> Result<[OwnedFd; N], E>,
     ) -> Result<[SessionDescriptor; N], E> {
         let generation = generation();
-        before_fork();
+        let blocked_before = enter_gate();
         let adopted = make().and_then(|descriptors| {
             let mut adopted = Vec::with_capacity(N);
             for descriptor in descriptors {
@@ -149,7 +181,7 @@ impl SessionDescriptor {
             }
             Ok(adopted)
         });
-        after_fork_in_parent();
+        leave_gate(blocked_before);
         Ok(adopted?.try_into().expect("as many descriptors as were made"))
     }
 
@@ -197,3 +229,6 @@ impl Drop for SessionDescriptor {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

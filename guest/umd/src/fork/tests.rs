@@ -1,0 +1,78 @@
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::*;
+
+/// Time in which a child must end that waits for nothing.
+const ALARM_SECONDS: u32 = 30;
+/// Children that the handler has made, and that found no descriptor of their parent.
+static FORKED: AtomicU32 = AtomicU32::new(0);
+
+fn is_list_empty() -> bool {
+    DESCRIPTORS.iter().all(|slot| slot.load(Ordering::Acquire) == NO_DESCRIPTOR)
+}
+
+fn exit_code_of(pid: libc::pid_t) -> Option<i32> {
+    let mut status = 0;
+    // SAFETY: waits for a child of this process.
+    let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
+    (waited == pid && libc::WIFEXITED(status)).then(|| libc::WEXITSTATUS(status))
+}
+
+extern "C" fn fork_in_handler(_: libc::c_int) {
+    // SAFETY: `fork` and what the child calls are allowed in a handler.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        // SAFETY: as above.
+        unsafe { libc::_exit(i32::from(!is_list_empty())) }
+    }
+    if exit_code_of(pid) == Some(0) {
+        FORKED.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Runs `body` in a child whose handler of SIGUSR1 forks. Requires that it returns 0 and does not wait for ever.
+fn in_child(body: fn() -> i32) {
+    generation();
+    // SAFETY: the child calls the library and ends.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        // SAFETY: registers a function of this program, and ends the child.
+        unsafe {
+            libc::alarm(ALARM_SECONDS);
+            libc::signal(libc::SIGUSR1, fork_in_handler as *const () as libc::sighandler_t);
+            libc::_exit(body());
+        }
+    }
+    assert_eq!(exit_code_of(pid), Some(0));
+}
+
+fn raise() {
+    // SAFETY: a signal to this thread, which has a handler.
+    unsafe { libc::raise(libc::SIGUSR1) };
+}
+
+#[test]
+fn a_signal_handler_that_forks_runs_once_new_descriptors_are_in_the_list() {
+    in_child(|| {
+        let made = SessionDescriptor::adopt(|| {
+            let event = eventfd(0, EventfdFlags::CLOEXEC)?;
+            raise();
+            Ok::<_, rustix::io::Errno>([event])
+        });
+        let is_listed = made.is_ok() && !is_list_empty();
+        i32::from(!is_listed || FORKED.load(Ordering::Relaxed) != 1)
+    });
+}
+
+#[test]
+fn a_signal_handler_that_forks_runs_once_the_fork_that_it_interrupts_is_done() {
+    in_child(|| {
+        before_fork();
+        raise();
+        if FORKED.load(Ordering::Relaxed) != 0 {
+            return 1;
+        }
+        after_fork_in_parent();
+        i32::from(FORKED.load(Ordering::Relaxed) != 1 || block_signals(0) != 0)
+    });
+}
