@@ -83,6 +83,8 @@ pub const SECOND_QEMU_WAIT_NS: i64 = 250_000_000;
 
 /// Interval at which a proxy without a daemon tries to connect, if inotify reports nothing.
 pub const PROXY_RETRY_NS: i64 = 250_000_000;
+/// Milliseconds after which a device serves a waiting QEMU again that it could not serve, for want of descriptors say.
+pub const SERVE_RETRY_MS: i32 = 1000;
 
 /// Memory regions of one VM. QEMU sends at most 8 in SET_MEM_TABLE.
 pub const MEMORY_REGIONS_MAX: u64 = 32;

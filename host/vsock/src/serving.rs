@@ -20,9 +20,12 @@ use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
 use crate::backend::{Backend, GRACE, LISTENER, UNNOTIFIED, WAKE};
 use crate::device::{Attached, Shared};
+use crate::limits::SERVE_RETRY_MS;
 use crate::locks::{Rank, Ranked};
 use crate::memory::{self, MemoryTable};
 use crate::session::Session;
+
+const NO_TIMEOUT: i32 = -1;
 
 /// Disconnects QEMU: at once, or as soon as it has connected.
 pub(crate) struct DisconnectHandle(Ranked<Line>);
@@ -81,8 +84,9 @@ impl Server {
     pub fn run(mut self) {
         let cid = self.shared.config.guest_cid;
         let mut events = [EpollEvent::default(); 2];
+        let mut timeout = NO_TIMEOUT;
         while !self.stopping() {
-            match self.epoll.wait(-1, &mut events) {
+            match self.epoll.wait(std::mem::replace(&mut timeout, NO_TIMEOUT), &mut events) {
                 Err(error) if error.kind() != io::ErrorKind::Interrupted => {
                     return tracing::error!(cid, "the vsock device cannot wait: {error}");
                 }
@@ -91,6 +95,8 @@ impl Server {
             while !self.stopping() && self.has_waiting() {
                 if let Err(error) = self.serve() {
                     tracing::warn!(cid, "QEMU could not be served: {error}");
+                    // If it still waits, no event comes for it.
+                    timeout = SERVE_RETRY_MS;
                     break;
                 }
             }
@@ -135,11 +141,12 @@ impl Server {
         session.end();
         // The crate's threads are gone; its remaining vrings must not keep QEMU's memory.
         memory::replace(&table, GuestMemoryMmap::new());
-        if !self.stopping() {
-            shared.known.lock().clear();
-        }
         backend.running().worker.lock().end();
         if session.has_memory.load(Ordering::Acquire) {
+            // A session without memory has told the guest nothing: the next one resets its connections.
+            if !self.stopping() {
+                shared.known.lock().clear();
+            }
             shared.services.disconnected();
         }
         outcome

@@ -4,6 +4,7 @@
 mod services;
 
 use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -151,6 +152,32 @@ fn a_daemon_that_stops_in_order_ends_connections_and_not_the_machine() {
     assert_eq!(guest.receive_operation(), Operation::SHUTDOWN);
     assert!(!connections_file(&socket).exists());
     let _daemon = Daemon::start(&socket);
+    guest.connect(8, ECHO);
+    echoes(&mut guest, 8, b"after");
+}
+
+#[test]
+fn a_daemon_whose_device_lacks_features_is_left_for_the_next() {
+    let (_folder, held, socket) = sockets();
+    let _proxy = VhostUserProxy::serve(&held, &socket).unwrap();
+    let daemon = Daemon::start(&socket);
+    let mut guest = GuestVm::boot(&held);
+    guest.connect(7, ECHO);
+    daemon.kill();
+    std::fs::remove_file(&socket).unwrap();
+    let other = UnixListener::bind(&socket).unwrap();
+    let (mut stream, _) = other.accept().unwrap();
+    let mut request = [0; 12];
+    stream.read_exact(&mut request).unwrap();
+    // A reply of eight bytes, with no feature.
+    let (flags, length) = (5u32.to_le_bytes(), 8u32.to_le_bytes());
+    stream.write_all(&[&request[..4], &flags, &length, &[0; 8]].concat()).unwrap();
+    assert_eq!(stream.read(&mut request).unwrap(), 0, "the proxy leaves");
+    drop((stream, other));
+    std::fs::remove_file(&socket).unwrap();
+    let _daemon = Daemon::start(&socket);
+    let (header, _) = guest.receive();
+    assert_eq!((header.operation, header.dst_port), (Operation::RST, 7));
     guest.connect(8, ECHO);
     echoes(&mut guest, 8, b"after");
 }

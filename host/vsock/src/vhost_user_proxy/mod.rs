@@ -217,13 +217,15 @@ impl Held<'_> {
         Ok(())
     }
 
-    /// Connects to a daemon, waiting without limit until there is one, and replays the setup to it.
+    /// Connects to a daemon, waiting without limit until there is one that accepts the setup. A daemon that cannot is
+    /// left: QEMU would not connect again.
     fn connect(&mut self) -> Result<(), End> {
         let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK).ok();
         if let (Some(watch), Some(folder)) = (&watch, self.shared.daemon.parent()) {
             // Before the attempt, so that a socket created right after it is reported.
             let _ = inotify::add_watch(watch, folder, inotify::WatchFlags::CREATE);
         }
+        let mut reported = None;
         loop {
             match UnixStream::connect(&self.shared.daemon) {
                 Ok(daemon) => match self.replay_setup(&daemon) {
@@ -232,7 +234,15 @@ impl Held<'_> {
                         return Ok(());
                     }
                     Err(error) if is_gone(&error) => {}
-                    Err(error) => return Err(End::Failed(error)),
+                    Err(error) => {
+                        let why = error.to_string();
+                        if reported.as_ref() != Some(&why) {
+                            tracing::error!(
+                                "{why}; the proxy tries again until a daemon accepts QEMU's device"
+                            );
+                            reported = Some(why);
+                        }
+                    }
                 },
                 Err(error) => tracing::debug!("no daemon at {}: {error}", self.shared.daemon.display()),
             }
