@@ -75,9 +75,10 @@ impl Collected {
 }
 
 /// Options of a daemon that is measured: GPU signals are one-way, the raw peers are served.
-fn options(directory: &Path) -> Options {
+fn options(plan: &Plan, directory: &Path) -> Options {
     Options {
         directory: directory.into(),
+        without_rings: plan.without_rings,
         async_submission: true,
         more_ports: Some(Arc::new(VmPeers::default())),
         local_vms: vec![FLOODING_VM.to_owned()],
@@ -135,7 +136,7 @@ pub fn measure_local(
         return Ok(());
     };
     let kept = Kept::on(cores.host)?;
-    let daemon = Daemon::start(options(folder.path()))?;
+    let daemon = Daemon::start(options(plan, folder.path()))?;
     let peers = LocalPeers::start(folder.path(), &daemon.kernel_host)?;
     let requests = RequestExecutor::new(&daemon, guest_bench.into(), cores.guest)?;
     drop(kept);
@@ -179,7 +180,7 @@ pub async fn measure_vm(
 ) -> anyhow::Result<()> {
     let program = CopiedPath { host: guest_bench.into(), guest: PROGRAM_IN_GUEST.into() };
     let fleet_plan =
-        FleetPlan { options: options(Path::new("")), count: 1, with: vec![program], console: None };
+        FleetPlan { options: options(plan, Path::new("")), count: 1, with: vec![program], console: None };
     let mut fleet = Fleet::boot(&fleet_plan, steps).await?;
     for (guest, _) in &fleet.guests {
         placement::move_process(guest.vm.pid(), cores.guest)?;

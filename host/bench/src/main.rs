@@ -48,6 +48,7 @@ fn main() -> ExitCode {
 pub struct Plan {
     pub rounds: u32,
     pub quick: bool,
+    pub without_rings: bool,
     only: String,
 }
 
@@ -67,6 +68,7 @@ fn run(args: &BenchArgs) -> anyhow::Result<u8> {
     let plan = Plan {
         rounds: args.rounds.unwrap_or(if args.quick { ROUNDS_QUICK } else { ROUNDS }),
         quick: args.quick,
+        without_rings: args.without_rings,
         only: args.only.clone(),
     };
     anyhow::ensure!(plan.is_selected(&figures::names()), "no figure has {:?} in its name", plan.only);

@@ -88,6 +88,7 @@ pub fn to_json(machine: &Value, plan: &Plan, outcomes: &[Outcome]) -> Value {
         "machine": machine,
         "rounds": plan.rounds,
         "quick": plan.quick,
+        "rings": !plan.without_rings,
         "figures": outcomes.iter().map(outcome_to_json).collect::<Vec<_>>(),
     })
 }

@@ -28,6 +28,9 @@ pub struct BenchArgs {
     /// A tenth of the operations and few rounds: a check that it works, not a measurement
     #[arg(long)]
     pub quick: bool,
+    /// Send all messages through sockets, not through memory that processes and daemon share
+    #[arg(long)]
+    pub without_rings: bool,
     /// Only figures with this text in their name
     #[arg(long, value_name = "WORD", default_value = "")]
     pub only: String,
