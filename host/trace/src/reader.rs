@@ -276,7 +276,11 @@ impl Reader {
         let has_steps = !open_block.content.is_empty();
         let BlockHeader { number, first_step, .. } = open_block.header;
         // Otherwise the file has the whole block: it was not open any more.
-        let is_new = number >= arranged.next_number;
+        let last_whole = arranged.parts.iter().rev().find_map(|part| match part {
+            ScanPart::Block(position) => Some(position.header.number),
+            ScanPart::Lost(_) => None,
+        });
+        let is_new = last_whole.is_none_or(|last| number > last);
         let tail = match arranged.parts.last_mut() {
             Some(ScanPart::Lost(lost)) if lost.offset + lost.bytes == length && lost.bytes > 0 => Some(lost),
             _ => None,
@@ -298,7 +302,7 @@ impl Reader {
                 (arranged.next_number, arranged.next_step) = (number, first_step.max(lost.from));
             }
         }
-        if has_steps && is_new {
+        if has_steps && is_new && number >= arranged.next_number {
             (open_block.header.steps, open_block.header.last_ns) =
                 crate::steps::count(&open_block.header, &open_block.content);
             let end = offset + HEADER_BYTES as u64 + open_block.content.len() as u64;

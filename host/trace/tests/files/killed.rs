@@ -113,6 +113,13 @@ fn a_block_that_was_being_written_is_read_from_the_open_block() {
         let found = killed.findings();
         assert!(found.is_whole() && found.steps == 60, "cut at {length}: {found}");
     }
+    // The file has the block, and a part of the index behind it.
+    let bytes = std::fs::read(&path).unwrap();
+    for length in 1..100 {
+        std::fs::write(killed.trace(), [&bytes[..], &bytes[before as usize..][..length]].concat()).unwrap();
+        let found = killed.findings();
+        assert_eq!((found.steps, killed.steps().len()), (60, 60), "{length} bytes behind it: {found}");
+    }
 }
 
 /// A power failure may lose blocks of the file but not the open block.
