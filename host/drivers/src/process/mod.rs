@@ -16,6 +16,7 @@ mod deferred;
 mod engines;
 mod exchange;
 mod queues;
+mod reports;
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
