@@ -13,13 +13,21 @@
 
 enum { STORES = 1, PRINTS, TIMER, NODE, SLOW, CALLS, LOADS, ENDS, QUEUES };
 
+/* Contexts that ENDS has at a time. */
+#define LIVE 256
+
 /* The system call of CALLS and LOADS. */
 #ifndef CALL
 #define CALL SYS_getpid
 #endif
 
 static const DXGKRNL_INTERFACE *dxgk;
-static UINT expired, destroyed;
+static UINT expired;
+/* What ENDS saves: plain memory. */
+static struct {
+    UINT destroyed, used;
+    UINT64 context[LIVE];
+} ends;
 static DXGKARG_CREATEHWQUEUE queues[8];
 
 /* Works for 3 ms on a CPU: a DDI may take 5. */
@@ -49,6 +57,23 @@ static void set_timer(void)
     dxgk->SimSetTimer(dxgk->DxgkHandle, &timer);
 }
 
+/* The place of a live context; LIVE if there is none. */
+static UINT find_live(UINT64 handle)
+{
+    UINT at = 0;
+    while (at < ends.used && ends.context[at] != handle)
+        at++;
+    return at < ends.used ? at : LIVE;
+}
+
+/* A handle names one object at a time. */
+static void add_live(UINT64 handle)
+{
+    if (ends.used == LIVE || find_live(handle) != LIVE)
+        abort();
+    ends.context[ends.used++] = handle;
+}
+
 /* DxgkDdiCreateContext takes no callbacks: those are for the next DDI that does. */
 static NTSTATUS create_context(void *context, UINT64 now, DXGKARG_CREATECONTEXT *args)
 {
@@ -62,6 +87,8 @@ static NTSTATUS create_context(void *context, UINT64 now, DXGKARG_CREATECONTEXT 
     }
     if (DOES == TIMER)
         set_timer();
+    if (DOES == ENDS)
+        add_live(args->hContext);
     if (DOES == CALLS)
         syscall(CALL, -1, 0, 0, 0);
     if (DOES == NODE) {
@@ -85,7 +112,7 @@ static NTSTATUS escape(void *context, UINT64 now, DXGKARG_ESCAPE *args)
     UINT *word = args->pPrivateDriverData;
     if (args->PrivateDriverDataSize != 8)
         return STATUS_INVALID_PARAMETER;
-    word[1] = DOES == ENDS ? destroyed : expired;
+    word[1] = DOES == ENDS ? ends.destroyed : expired;
     if (DOES == SLOW)
         work();
     return STATUS_SUCCESS;
@@ -106,8 +133,12 @@ static NTSTATUS submit(void *context, UINT64 now, DXGKARG_SUBMITCOMMANDVIRTUAL *
 /* Each end of a context is slow. */
 static NTSTATUS destroy_context(void *context, UINT64 now, DXGKARG_DESTROYCONTEXT *args)
 {
+    UINT at = find_live(args->hContext);
+    if (at == LIVE)
+        abort();
+    ends.context[at] = ends.context[--ends.used];
     work();
-    destroyed++;
+    ends.destroyed++;
     return STATUS_SUCCESS;
 }
 
@@ -138,16 +169,16 @@ static NTSTATUS submit_to_hw_queue(void *context, UINT64 now, DXGKARG_SUBMITCOMM
 
 static NTSTATUS save(void *context, UINT64 now, SIM_SAVESTATE *args)
 {
-    if (args->StateSize < sizeof destroyed)
+    if (args->StateSize < sizeof ends)
         return STATUS_INSUFFICIENT_RESOURCES;
-    memcpy(args->pState, &destroyed, sizeof destroyed);
-    args->StateSize = sizeof destroyed;
+    memcpy(args->pState, &ends, sizeof ends);
+    args->StateSize = sizeof ends;
     return STATUS_SUCCESS;
 }
 
 static NTSTATUS restore(void *context, UINT64 now, SIM_RESTORESTATE *args)
 {
-    memcpy(&destroyed, args->pState, sizeof destroyed);
+    memcpy(&ends, args->pState, sizeof ends);
     return STATUS_SUCCESS;
 }
 

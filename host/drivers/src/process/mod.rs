@@ -15,6 +15,7 @@ mod ddis;
 mod deferred;
 mod engines;
 mod exchange;
+mod handles;
 mod queues;
 mod reports;
 
@@ -33,6 +34,7 @@ use callbacks::Conversion;
 use deferred::{DESTROYS_PER_RETRY, DeferredDestruction};
 use engines::Engines;
 use exchange::{Done, DriverState, Exchange};
+use handles::Handles;
 
 pub(crate) use exchange::DriverLost;
 
@@ -53,6 +55,7 @@ pub(crate) struct ProcessDriver(RefCell<Outside>);
 struct Outside {
     exchange: Exchange,
     engines: Engines,
+    handles: Handles,
     /// By the first DDI.
     adapter: u32,
     /// Callbacks of DDIs that have none: they go with the next DDI's.
@@ -66,6 +69,7 @@ struct Saved {
     now: u64,
     implemented: Option<Vec<bool>>,
     engines: Engines,
+    handles: Handles,
     early: Vec<Called>,
     deferred: DeferredDestruction,
     driver: DriverState,
@@ -82,17 +86,17 @@ impl ProcessDriver {
     }
 
     fn over(exchange: Exchange) -> ProcessDriver {
-        let (engines, early) = (Engines::default(), Vec::new());
-        ProcessDriver(RefCell::new(Outside { exchange, engines, adapter: 0, early }))
+        let (engines, handles, early) = (Engines::default(), Handles::default(), Vec::new());
+        ProcessDriver(RefCell::new(Outside { exchange, engines, handles, adapter: 0, early }))
     }
 
     fn save(&self) -> Result<Vec<u8>, String> {
         let mut outside = self.0.borrow_mut();
-        let Outside { exchange, engines, adapter, early } = &mut *outside;
+        let Outside { exchange, engines, handles, adapter, early } = &mut *outside;
         let driver = exchange.save(*adapter)?;
         // Borrowed fields in the order of `Saved`.
         let Exchange { now, implemented, deferred, .. } = exchange;
-        let saved = (&*adapter, now, implemented, &*engines, &*early, deferred, driver);
+        let saved = (&*adapter, now, implemented, &*engines, &*handles, &*early, deferred, driver);
         postcard::to_allocvec(&saved).map_err(|error| error.to_string())
     }
 
@@ -102,6 +106,7 @@ impl ProcessDriver {
         outside.exchange.restore(saved.driver)?;
         (outside.exchange.now, outside.exchange.implemented) = (saved.now, saved.implemented);
         outside.exchange.deferred = saved.deferred;
+        outside.handles = saved.handles;
         (outside.adapter, outside.engines, outside.early) = (saved.adapter, saved.engines, saved.early);
         Ok(())
     }
@@ -113,16 +118,21 @@ impl Outside {
         self.ask_about(ddi.into(), buffer, Vec::new())
     }
 
-    fn ask_about(&mut self, ddi: Ddi, buffer: Vec<u8>, allocations: Vec<Allocation>) -> Option<Done> {
+    fn ask_about(&mut self, mut ddi: Ddi, buffer: Vec<u8>, allocations: Vec<Allocation>) -> Option<Done> {
+        self.handles.to_driver(&mut ddi);
         let mut done = self.exchange.ask(self.adapter, ddi, buffer, allocations)?;
         self.keep_callbacks(&mut done);
+        if !self.exchange.deferred.is_empty() {
+            self.handles.renew(&ddi);
+        }
         Some(done)
     }
 
     fn keep_callbacks(&mut self, done: &mut Done) {
         self.limit_early();
         // The timer is the daemon's, and needs no DDI that takes callbacks.
-        for called in &done.callbacks {
+        for called in &mut done.callbacks {
+            self.handles.to_kernel(&mut called.callback);
             if let CCallback::SimSetTimer(timer) = called.callback {
                 self.engines.set_timer(timer.DueTime);
             }
