@@ -167,6 +167,12 @@ static NTSTATUS submit_to_hw_queue(void *context, UINT64 now, DXGKARG_SUBMITCOMM
     return dxgk->DxgkCbNotifyInterrupt(dxgk->DxgkHandle, &data);
 }
 
+/* PRINTS: every buffer is bad, without a word. */
+static NTSTATUS validate(void *context, UINT64 now, SIM_VALIDATECOMMANDS *args)
+{
+    return STATUS_INVALID_PARAMETER;
+}
+
 static NTSTATUS save(void *context, UINT64 now, SIM_SAVESTATE *args)
 {
     if (args->StateSize < sizeof ends)
@@ -184,6 +190,7 @@ static NTSTATUS restore(void *context, UINT64 now, SIM_RESTORESTATE *args)
 
 static const DRIVER_INITIALIZATION_DATA table = {
     .Size = sizeof table, .Version = DXGK_MINIPORT_VERSION,
+    .SimValidateCommands = DOES == PRINTS ? validate : NULL,
     .DxgkDdiSubmitCommandVirtual = DOES == SLOW ? submit : NULL,
     .DxgkDdiDestroyContext = DOES == ENDS ? destroy_context : NULL,
     .DxgkDdiCreateHwQueue = create_hw_queue, .DxgkDdiSubmitCommandToHwQueue = submit_to_hw_queue,

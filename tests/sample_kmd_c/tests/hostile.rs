@@ -85,6 +85,15 @@ fn prints_that_no_ddi_takes_are_left_out() {
     assert!(notes.lines().filter(|line| line.contains("again")).count() <= 1024, "{notes}");
 }
 
+/// Two contexts print 600 lines each, more than are kept; the driver refuses the buffer after them.
+#[test]
+fn a_buffer_that_is_refused_after_prints_that_are_left_out_is_refused() {
+    let third = "p  W = context D COPY                -> anything";
+    let text = CONTEXTS.replace("ENDS", "ok").replace(third, "p submit X u32(1) -> INVALID_PARAMETER");
+    let notes = notes(&text, "refused_after_prints", 2);
+    assert!(!notes.contains("died"), "{notes}");
+}
+
 #[test]
 fn a_node_that_there_is_not_loses_the_driver() {
     let notes = notes(&CONTEXTS.replace("ENDS", "DEVICE_REMOVED"), "node", 4);

@@ -132,13 +132,12 @@ impl Miniport for ProcessDriver {
     fn validate(&self, adapter: u32, commands: &[u8]) -> Result<(), BadCommands> {
         let mut outside = self.0.borrow_mut();
         outside.adapter = adapter;
-        let printed = outside.early.len();
-        let Some(done) = outside.ask(SIM_VALIDATECOMMANDS::default(), commands.to_vec()) else { return Ok(()) };
-        if done.is_success() {
+        let (done, mut printed) = outside.ask_apart(SIM_VALIDATECOMMANDS::default(), commands.to_vec());
+        if done.is_none_or(|done| done.is_success()) {
+            outside.early.append(&mut printed);
             return Ok(());
         }
         // What it printed is the reason.
-        let printed: Vec<_> = outside.early.drain(printed..).collect();
         let lines: Vec<_> = printed.iter().map(|called| String::from_utf8_lossy(&called.text)).collect();
         let why = if lines.is_empty() { "the driver refuses the command buffer".into() } else { lines.join("; ") };
         Err(BadCommands(why))

@@ -128,6 +128,13 @@ impl Outside {
         Some(done)
     }
 
+    /// Calls a DDI as `ask`, and returns its callbacks apart from those of earlier ones.
+    fn ask_apart(&mut self, ddi: impl Into<Ddi>, buffer: Vec<u8>) -> (Option<Done>, Vec<Called>) {
+        let earlier = std::mem::take(&mut self.early);
+        let done = self.ask(ddi, buffer);
+        (done, std::mem::replace(&mut self.early, earlier))
+    }
+
     fn keep_callbacks(&mut self, done: &mut Done) {
         self.limit_early();
         // The timer is the daemon's, and needs no DDI that takes callbacks.
