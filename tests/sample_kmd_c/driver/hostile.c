@@ -11,7 +11,7 @@
 
 #include "dxgk_miniport.h"
 
-enum { STORES = 1, PRINTS, TIMER, NODE, SLOW, CALLS, LOADS, ENDS, QUEUES };
+enum { STORES = 1, PRINTS, TIMER, NODE, SLOW, CALLS, LOADS, ENDS, QUEUES, SIGNALS };
 
 /* Contexts that ENDS has at a time. */
 #define LIVE 256
@@ -85,8 +85,12 @@ static NTSTATUS create_context(void *context, UINT64 now, DXGKARG_CREATECONTEXT 
         if (DOES == PRINTS)
             dxgk->SimDebugPrint(dxgk->DxgkHandle, &print);
     }
-    if (DOES == TIMER)
+    if (DOES == TIMER || DOES == SIGNALS)
         set_timer();
+    if (DOES == SIGNALS) {
+        DXGKARGCB_SIGNALEVENT signal = { .hEvent = 1 };
+        dxgk->DxgkCbSignalEvent(dxgk->DxgkHandle, &signal);
+    }
     if (DOES == ENDS)
         add_live(args->hContext);
     if (DOES == CALLS)
@@ -103,7 +107,8 @@ static NTSTATUS timer_expired(void *context, UINT64 now, SIM_TIMEREXPIRED *args)
     /* Without a bound it would go on for ever. */
     if (++expired == 100000)
         abort();
-    set_timer();
+    if (DOES == TIMER)
+        set_timer();
     return STATUS_SUCCESS;
 }
 

@@ -28,6 +28,7 @@ q  Y = context E COPY                -> ok
 p  X = context D COPY                -> anything
 p  Z = context D COPY                -> anything
 p  W = context D COPY                -> anything
++1us
 p  N = escape A u32(1, 0)            -> ENDS
 q  submit Y busy(1ms) write(G, 1)    -> ok
 +1ms
@@ -92,6 +93,14 @@ fn a_buffer_that_is_refused_after_prints_that_are_left_out_is_refused() {
     let text = CONTEXTS.replace("ENDS", "ok").replace(third, "p submit X u32(1) -> INVALID_PARAMETER");
     let notes = notes(&text, "refused_after_prints", 2);
     assert!(!notes.contains("died"), "{notes}");
+}
+
+/// DxgkDdiCreateContext sets a timer that is due at once and signals an event: that is no signal of the timer's interrupt.
+#[test]
+fn signals_of_ddis_that_take_none_are_not_of_an_interrupt_service_routine() {
+    let notes = notes(&CONTEXTS.replace("ENDS", "ok"), "signals", 10);
+    assert!(!notes.contains("an interrupt service routine calls it"), "{notes}");
+    assert!(notes.contains("DxgkCbSignalEvent of event 0x1: the adapter has no live CPU event"), "{notes}");
 }
 
 #[test]

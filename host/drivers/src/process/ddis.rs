@@ -758,9 +758,7 @@ impl Miniport for ProcessDriver {
     }
 
     fn deadline(&mut self, now: Nanos, callbacks: &mut Callbacks) {
-        let outside = self.later(now);
-        outside.expire_timer(now, callbacks);
-        outside.retry_destroys(now, callbacks);
+        self.later(now).pass_time(now, callbacks);
     }
 
     fn engine_state(&self, engine: EngineId) -> EngineState {

@@ -148,6 +148,22 @@ impl Outside {
         self.early.append(&mut done.callbacks);
     }
 
+    /// What the driver wants at a time: `SimTimerExpired`, and destroy DDIs that wait. `SimTimerExpired` stands for an
+    /// interrupt service routine. Signals of events by other DDIs are not of it: they go with the next DDI.
+    fn pass_time(&mut self, now: Nanos, callbacks: &mut Vec<Callback>) {
+        let mut signals = self.take_signals();
+        self.expire_timer(now, callbacks);
+        self.retry_destroys(now);
+        signals.append(&mut self.take_signals());
+        self.deliver(callbacks);
+        self.early = signals;
+    }
+
+    fn take_signals(&mut self) -> Vec<Called> {
+        let is_signal = |called: &mut Called| matches!(called.callback, CCallback::DxgkCbSignalEvent(_));
+        self.early.extract_if(.., is_signal).collect()
+    }
+
     /// `SimTimerExpired`, if it is due.
     fn expire_timer(&mut self, now: Nanos, callbacks: &mut Vec<Callback>) {
         let Some(due) = self.engines.timer.take_if(|due| *due <= now) else { return };
@@ -158,7 +174,7 @@ impl Outside {
     }
 
     /// Asks the destroy DDIs that wait, if they are due and their VMs are served again.
-    fn retry_destroys(&mut self, now: Nanos, callbacks: &mut Vec<Callback>) {
+    fn retry_destroys(&mut self, now: Nanos) {
         if self.exchange.deferred.due.is_none_or(|due| due > now) {
             return;
         }
@@ -174,7 +190,6 @@ impl Outside {
         }
         self.exchange.vm = before;
         self.exchange.deferred.looked(now, asked > 0);
-        self.deliver(callbacks);
     }
 
     /// Bounds what earlier DDIs have left: prints are left out, and a driver with too much else is lost.
