@@ -11,7 +11,7 @@
 
 #include "dxgk_miniport.h"
 
-enum { STORES = 1, PRINTS, TIMER, NODE, SLOW, CALLS, LOADS, ENDS, QUEUES, SIGNALS };
+enum { STORES = 1, PRINTS, TIMER, NODE, SLOW, CALLS, LOADS, ENDS, QUEUES, SIGNALS, FAULTS };
 
 /* Contexts that ENDS has at a time. */
 #define LIVE 256
@@ -123,14 +123,14 @@ static NTSTATUS escape(void *context, UINT64 now, DXGKARG_ESCAPE *args)
     return STATUS_SUCCESS;
 }
 
-/* Runs a command buffer at once, if its first word is not 0 slowly. */
+/* Runs a command buffer at once, if its first word is not 0 slowly. FAULTS: ends it by the interrupt of that number. */
 static NTSTATUS submit(void *context, UINT64 now, DXGKARG_SUBMITCOMMANDVIRTUAL *args)
 {
     const UINT *words = args->pDmaBuffer;
     DXGKARGCB_NOTIFY_INTERRUPT_DATA data = {
-        .InterruptType = 1, .NodeOrdinal = args->NodeOrdinal, .FenceId = args->SubmissionFenceId,
+        .InterruptType = DOES == FAULTS ? words[0] : 1, .NodeOrdinal = args->NodeOrdinal, .FenceId = args->SubmissionFenceId,
     };
-    if (args->DmaBufferSize >= sizeof *words && words[0])
+    if (DOES == SLOW && args->DmaBufferSize >= sizeof *words && words[0])
         work();
     return dxgk->DxgkCbNotifyInterrupt(dxgk->DxgkHandle, &data);
 }
@@ -163,6 +163,12 @@ static NTSTATUS submit_to_hw_queue(void *context, UINT64 now, DXGKARG_SUBMITCOMM
         .Value = args->HwQueueProgressFenceId,
     };
     DXGKARGCB_NOTIFY_INTERRUPT_DATA data = { .InterruptType = 11, .NodeOrdinal = args->NodeOrdinal };
+    if (DOES == FAULTS) {
+        data.InterruptType = words[0];
+        data.hContext = args->hHwQueue;
+        data.FenceId = args->HwQueueProgressFenceId;
+        return dxgk->DxgkCbNotifyInterrupt(dxgk->DxgkHandle, &data);
+    }
     if (words[0])
         work();
     for (UINT n = 0; n < 8; n++)
@@ -196,7 +202,7 @@ static NTSTATUS restore(void *context, UINT64 now, SIM_RESTORESTATE *args)
 static const DRIVER_INITIALIZATION_DATA table = {
     .Size = sizeof table, .Version = DXGK_MINIPORT_VERSION,
     .SimValidateCommands = DOES == PRINTS ? validate : NULL,
-    .DxgkDdiSubmitCommandVirtual = DOES == SLOW ? submit : NULL,
+    .DxgkDdiSubmitCommandVirtual = DOES == SLOW || DOES == FAULTS ? submit : NULL,
     .DxgkDdiDestroyContext = DOES == ENDS ? destroy_context : NULL,
     .DxgkDdiCreateHwQueue = create_hw_queue, .DxgkDdiSubmitCommandToHwQueue = submit_to_hw_queue,
     .SimSaveState = DOES == ENDS ? save : NULL, .SimRestoreState = DOES == ENDS ? restore : NULL,
