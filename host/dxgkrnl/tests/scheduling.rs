@@ -523,6 +523,17 @@ fn a_node_of_a_linked_adapter_is_configured_alike_on_each_engine() {
 }
 
 #[test]
+fn an_adapter_that_starts_again_gets_its_scheduling_logs() {
+    let (mut world, script) = scripted(Config::default());
+    let logs = script.borrow().scheduling_logs.clone();
+    assert!(!logs.is_empty());
+    world.input(Input::Fault(Fault::StopAdapter { adapter: 0 }));
+    script.borrow().scheduling_logs.clear();
+    world.input(Input::Fault(Fault::StartAdapter { adapter: 0 }));
+    assert!(script.borrow().scheduling_logs == logs, "each engine gets its log again");
+}
+
+#[test]
 fn a_scheduling_log_begins_with_a_zero_header_and_entries_of_no_defined_content() {
     covers!("SCH-044");
     let adapter = AdapterConfig {
