@@ -13,6 +13,9 @@ pub const LOAD_MAX: Duration = Duration::from_secs(2);
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
 /// Callbacks in one DDI.
 pub const CALLBACKS_PER_DDI_MAX: usize = 1024;
+/// Interrupts, signals of events and disconnected doorbells that a driver reports in one step of the kernel. Each DDI with
+/// new work of clients allows [`CALLBACKS_PER_DDI_MAX`] more. The kernel calls further DDIs for each of them.
+pub const REPORTS_PER_STEP: usize = 8 * CALLBACKS_PER_DDI_MAX;
 /// Kernel time from one `SimTimerExpired` to the next, on average: about what a call costs the daemon.
 pub const EXPIRY_NS: u64 = 50_000;
 /// How much of that a driver may be ahead: 32 calls.

@@ -359,6 +359,20 @@ fn a_destroyed_queue_first_drains_to_its_last_queued_value() {
 }
 
 #[test]
+fn contexts_of_a_stopped_adapter_are_not_suspended_when_their_process_dies() {
+    for (stops, expected) in [(false, vec!["suspend_context 0 1"]), (true, vec![])] {
+        let (mut world, script) = scripted(Config::default());
+        connected(&mut world, ADVANCED);
+        if stops {
+            world.input(Input::Fault(Fault::StopAdapter { adapter: 0 }));
+        }
+        calls(&script, &[]);
+        world.input(Input::ProcessGone { process: P });
+        assert_eq!(calls(&script, &["suspend_context"]), expected, "stops: {stops}");
+    }
+}
+
+#[test]
 fn a_cpu_signal_that_drains_a_queue_still_signals_its_other_objects() {
     covers!("SCH-035");
     // Found by a random sequence: the first value ended the queue, and its progress fence, which was named again.

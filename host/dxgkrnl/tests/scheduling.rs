@@ -8,7 +8,7 @@ use crate::common::{IP, P, World, without_timeouts};
 use crate::paging::{map, queue};
 use d3dkmt::isa::Packet::*;
 use d3dkmt::{Call, CreateContextFlags as C, FeatureId, Handle, NtStatus, Reply, SignalFlags};
-use dxgkrnl::ddi::{EngineState, Interrupt, PageFaultFlags};
+use dxgkrnl::ddi::{Callback, EngineState, HwContext, Interrupt, Invalidation, PageFaultFlags};
 use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Features, Input, NodeConfig, VidSchCaps};
 
 const ENGINE: EngineId = EngineId { adapter: 0, node: 0 };
@@ -270,6 +270,39 @@ fn an_interrupt_is_recorded_and_takes_effect_at_notify_dpc() {
 }
 
 #[test]
+fn interrupts_that_no_dpc_takes_are_bounded() {
+    let (mut world, script) = scripted(without_timeouts());
+    let device = world.device();
+    script.borrow().forgets_dpc = true;
+    let reported = || interrupt(Interrupt::SchedulingLog { engine: ENGINE });
+    for (count, dropped) in [(4000, 0), (4000, 3904)] {
+        let context = world.context(device, 0);
+        script.borrow().call_back("submit_command", (0..count).map(|_| reported()));
+        world.notes();
+        world.submit(context, &[busy(100)]);
+        let notes = world.notes();
+        let notes =
+            notes.iter().filter(|note| note.contains("interrupt 15 is dropped, because 4096 earlier"));
+        assert_eq!(notes.count(), dropped);
+    }
+}
+
+#[test]
+fn contexts_are_invalidated_by_the_reset_of_an_engine_alone() {
+    let (mut world, script) = scripted(Config::default());
+    let device = world.device();
+    let context = world.context(device, 0);
+    let callback =
+        |id| Callback::InvalidateHwContext { context: HwContext(id), reason: Invalidation::Culprit };
+    script.borrow().call_back("submit_command", vec![callback(0), callback(7)]);
+    world.submit(context, &[]);
+    let notes = world.notes();
+    for why in ["context 0 is not called by DxgkDdiResetHwEngine", "there is no context 7"] {
+        assert!(notes.iter().any(|note| note.contains(why)), "{notes:?}");
+    }
+}
+
+#[test]
 fn dma_interrupts_are_reported_before_crtc_interrupts() {
     covers!("SCH-004");
     let vsync = || interrupt(Interrupt::CrtcVsync { adapter: 0, target: 0 });
@@ -483,6 +516,17 @@ fn a_node_of_a_linked_adapter_is_configured_alike_on_each_engine() {
     let kinds: Vec<bool> = adapter.engines(0).map(|(_, node)| node.signals_at_write).collect();
     assert_eq!(kinds, [true, false, true, false]);
     assert_eq!(adapter.engine(0, 1, 2), Some(EngineId { adapter: 0, node: 3 }));
+}
+
+#[test]
+fn an_adapter_that_starts_again_gets_its_scheduling_logs() {
+    let (mut world, script) = scripted(Config::default());
+    let logs = script.borrow().scheduling_logs.clone();
+    assert!(!logs.is_empty());
+    world.input(Input::Fault(Fault::StopAdapter { adapter: 0 }));
+    script.borrow().scheduling_logs.clear();
+    world.input(Input::Fault(Fault::StartAdapter { adapter: 0 }));
+    assert!(script.borrow().scheduling_logs == logs, "each engine gets its log again");
 }
 
 #[test]

@@ -11,7 +11,10 @@
 
 #include "dxgk_miniport.h"
 
-enum { STORES = 1, PRINTS, TIMER, NODE, SLOW, CALLS, LOADS, ENDS, QUEUES };
+enum { STORES = 1, PRINTS, TIMER, NODE, SLOW, CALLS, LOADS, ENDS, QUEUES, SIGNALS, FAULTS };
+
+/* Contexts that ENDS has at a time. */
+#define LIVE 256
 
 /* The system call of CALLS and LOADS. */
 #ifndef CALL
@@ -19,7 +22,12 @@ enum { STORES = 1, PRINTS, TIMER, NODE, SLOW, CALLS, LOADS, ENDS, QUEUES };
 #endif
 
 static const DXGKRNL_INTERFACE *dxgk;
-static UINT expired, destroyed;
+static UINT expired;
+/* What ENDS saves: plain memory. */
+static struct {
+    UINT destroyed, used;
+    UINT64 context[LIVE];
+} ends;
 static DXGKARG_CREATEHWQUEUE queues[8];
 
 /* Works for 3 ms on a CPU: a DDI may take 5. */
@@ -49,6 +57,23 @@ static void set_timer(void)
     dxgk->SimSetTimer(dxgk->DxgkHandle, &timer);
 }
 
+/* The place of a live context; LIVE if there is none. */
+static UINT find_live(UINT64 handle)
+{
+    UINT at = 0;
+    while (at < ends.used && ends.context[at] != handle)
+        at++;
+    return at < ends.used ? at : LIVE;
+}
+
+/* A handle names one object at a time. */
+static void add_live(UINT64 handle)
+{
+    if (ends.used == LIVE || find_live(handle) != LIVE)
+        abort();
+    ends.context[ends.used++] = handle;
+}
+
 /* DxgkDdiCreateContext takes no callbacks: those are for the next DDI that does. */
 static NTSTATUS create_context(void *context, UINT64 now, DXGKARG_CREATECONTEXT *args)
 {
@@ -60,8 +85,14 @@ static NTSTATUS create_context(void *context, UINT64 now, DXGKARG_CREATECONTEXT 
         if (DOES == PRINTS)
             dxgk->SimDebugPrint(dxgk->DxgkHandle, &print);
     }
-    if (DOES == TIMER)
+    if (DOES == TIMER || DOES == SIGNALS)
         set_timer();
+    if (DOES == SIGNALS) {
+        DXGKARGCB_SIGNALEVENT signal = { .hEvent = 1 };
+        dxgk->DxgkCbSignalEvent(dxgk->DxgkHandle, &signal);
+    }
+    if (DOES == ENDS)
+        add_live(args->hContext);
     if (DOES == CALLS)
         syscall(CALL, -1, 0, 0, 0);
     if (DOES == NODE) {
@@ -76,7 +107,8 @@ static NTSTATUS timer_expired(void *context, UINT64 now, SIM_TIMEREXPIRED *args)
     /* Without a bound it would go on for ever. */
     if (++expired == 100000)
         abort();
-    set_timer();
+    if (DOES == TIMER)
+        set_timer();
     return STATUS_SUCCESS;
 }
 
@@ -85,20 +117,20 @@ static NTSTATUS escape(void *context, UINT64 now, DXGKARG_ESCAPE *args)
     UINT *word = args->pPrivateDriverData;
     if (args->PrivateDriverDataSize != 8)
         return STATUS_INVALID_PARAMETER;
-    word[1] = DOES == ENDS ? destroyed : expired;
+    word[1] = DOES == ENDS ? ends.destroyed : expired;
     if (DOES == SLOW)
         work();
     return STATUS_SUCCESS;
 }
 
-/* Runs a command buffer at once, if its first word is not 0 slowly. */
+/* Runs a command buffer at once, if its first word is not 0 slowly. FAULTS: ends it by the interrupt of that number. */
 static NTSTATUS submit(void *context, UINT64 now, DXGKARG_SUBMITCOMMANDVIRTUAL *args)
 {
     const UINT *words = args->pDmaBuffer;
     DXGKARGCB_NOTIFY_INTERRUPT_DATA data = {
-        .InterruptType = 1, .NodeOrdinal = args->NodeOrdinal, .FenceId = args->SubmissionFenceId,
+        .InterruptType = DOES == FAULTS ? words[0] : 1, .NodeOrdinal = args->NodeOrdinal, .FenceId = args->SubmissionFenceId,
     };
-    if (args->DmaBufferSize >= sizeof *words && words[0])
+    if (DOES == SLOW && args->DmaBufferSize >= sizeof *words && words[0])
         work();
     return dxgk->DxgkCbNotifyInterrupt(dxgk->DxgkHandle, &data);
 }
@@ -106,8 +138,12 @@ static NTSTATUS submit(void *context, UINT64 now, DXGKARG_SUBMITCOMMANDVIRTUAL *
 /* Each end of a context is slow. */
 static NTSTATUS destroy_context(void *context, UINT64 now, DXGKARG_DESTROYCONTEXT *args)
 {
+    UINT at = find_live(args->hContext);
+    if (at == LIVE)
+        abort();
+    ends.context[at] = ends.context[--ends.used];
     work();
-    destroyed++;
+    ends.destroyed++;
     return STATUS_SUCCESS;
 }
 
@@ -127,6 +163,12 @@ static NTSTATUS submit_to_hw_queue(void *context, UINT64 now, DXGKARG_SUBMITCOMM
         .Value = args->HwQueueProgressFenceId,
     };
     DXGKARGCB_NOTIFY_INTERRUPT_DATA data = { .InterruptType = 11, .NodeOrdinal = args->NodeOrdinal };
+    if (DOES == FAULTS) {
+        data.InterruptType = words[0];
+        data.hContext = args->hHwQueue;
+        data.FenceId = args->HwQueueProgressFenceId;
+        return dxgk->DxgkCbNotifyInterrupt(dxgk->DxgkHandle, &data);
+    }
     if (words[0])
         work();
     for (UINT n = 0; n < 8; n++)
@@ -136,24 +178,31 @@ static NTSTATUS submit_to_hw_queue(void *context, UINT64 now, DXGKARG_SUBMITCOMM
     return dxgk->DxgkCbNotifyInterrupt(dxgk->DxgkHandle, &data);
 }
 
+/* PRINTS: every buffer is bad, without a word. */
+static NTSTATUS validate(void *context, UINT64 now, SIM_VALIDATECOMMANDS *args)
+{
+    return STATUS_INVALID_PARAMETER;
+}
+
 static NTSTATUS save(void *context, UINT64 now, SIM_SAVESTATE *args)
 {
-    if (args->StateSize < sizeof destroyed)
+    if (args->StateSize < sizeof ends)
         return STATUS_INSUFFICIENT_RESOURCES;
-    memcpy(args->pState, &destroyed, sizeof destroyed);
-    args->StateSize = sizeof destroyed;
+    memcpy(args->pState, &ends, sizeof ends);
+    args->StateSize = sizeof ends;
     return STATUS_SUCCESS;
 }
 
 static NTSTATUS restore(void *context, UINT64 now, SIM_RESTORESTATE *args)
 {
-    memcpy(&destroyed, args->pState, sizeof destroyed);
+    memcpy(&ends, args->pState, sizeof ends);
     return STATUS_SUCCESS;
 }
 
 static const DRIVER_INITIALIZATION_DATA table = {
     .Size = sizeof table, .Version = DXGK_MINIPORT_VERSION,
-    .DxgkDdiSubmitCommandVirtual = DOES == SLOW ? submit : NULL,
+    .SimValidateCommands = DOES == PRINTS ? validate : NULL,
+    .DxgkDdiSubmitCommandVirtual = DOES == SLOW || DOES == FAULTS ? submit : NULL,
     .DxgkDdiDestroyContext = DOES == ENDS ? destroy_context : NULL,
     .DxgkDdiCreateHwQueue = create_hw_queue, .DxgkDdiSubmitCommandToHwQueue = submit_to_hw_queue,
     .SimSaveState = DOES == ENDS ? save : NULL, .SimRestoreState = DOES == ENDS ? restore : NULL,

@@ -417,6 +417,7 @@ WITH_TIMER(destroy_any, destroy_context, DXGKARG_DESTROYCONTEXT)
 static NTSTATUS stop_any(void *context, UINT64 now, DXGKARG_STOPDEVICE *args)
 {
     memset(n.frame, 0, sizeof n.frame);
+    n.log_entries = 0;
     return stop(context, now, args);
 }
 

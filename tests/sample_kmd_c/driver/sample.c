@@ -17,7 +17,13 @@
 #define ALLOCATION_MAGIC 0x31415653u /* "SVA1" */
 #define RESOURCE_MAGIC 0x31525653u   /* "SVR1" */
 #define NODES 8
-#define JOBS 16
+#define QUEUES 8
+/* Buffers of one hardware queue at a time. A configuration says so too, with max_in_flight_hw_queue_buffers: a further
+ * buffer faults, and costs its own device. */
+#define IN_FLIGHT 2
+/* Of contexts' own queues the kernel gives an engine two at a time, which must not fail. */
+#define CONTEXT_JOBS 4
+#define JOBS (QUEUES * IN_FLIGHT + CONTEXT_JOBS)
 #define WORDS 64
 #define EVENTS 32
 #define KNOWN_ESCAPE 0x40u /* D3DDDI_ESCAPEFLAGS.DriverKnownEscape */
@@ -48,7 +54,7 @@ struct state {
     UINT64 completed;
     UINT pending_usages, reserved;
     struct engine engine[NODES];
-    struct hw_queue queue[EVENTS];
+    struct hw_queue queue[QUEUES];
     struct { UINT64 dxg; UINT usage, used; } event[EVENTS];
 };
 
@@ -105,7 +111,7 @@ static void fail_for_tests(UINT kind)
 
 static struct hw_queue *find_queue(UINT64 handle)
 {
-    for (UINT n = 0; n < EVENTS; n++)
+    for (UINT n = 0; n < QUEUES; n++)
         if (s.queue[n].handle == handle)
             return &s.queue[n];
     return NULL;
@@ -166,11 +172,26 @@ static void set_timer(void)
     dxgk->SimSetTimer(dxgk->DxgkHandle, &timer);
 }
 
+/* Whether an engine has room for one more job of a hardware queue, or of the contexts' own queues. */
+static int has_room(const struct engine *e, UINT64 hw_queue)
+{
+    UINT jobs = 0;
+    for (UINT n = 0; n < e->jobs; n++)
+        jobs += e->job[n].hw_queue == hw_queue;
+    return jobs < (hw_queue == DXGK_NO_HANDLE ? CONTEXT_JOBS : IN_FLIGHT) && e->jobs < JOBS;
+}
+
 static NTSTATUS submit(UINT node, UINT64 now, struct job job, const UINT *word, UINT64 bytes)
 {
     struct engine *e = node < NODES ? &s.engine[node] : NULL;
-    if (!e || e->jobs == JOBS || bytes > sizeof job.word)
+    if (!e || bytes > sizeof job.word)
         return STATUS_INVALID_PARAMETER;
+    if (!has_room(e, job.hw_queue)) {
+        DXGKARGCB_NOTIFY_INTERRUPT_DATA faulted = { .InterruptType = 12, .NodeOrdinal = node, .FenceId = job.progress,
+                                                    .hContext = job.hw_queue };
+        return job.hw_queue == DXGK_NO_HANDLE ? STATUS_NO_MEMORY
+                                              : dxgk->DxgkCbNotifyInterrupt(dxgk->DxgkHandle, &faulted);
+    }
     if (bytes)
         memcpy(job.word, word, bytes);
     job.words = (UINT)(bytes / 4);
@@ -256,33 +277,30 @@ static NTSTATUS reset_engine(void *context, UINT64 now, DXGKARG_RESETENGINE *arg
     return STATUS_SUCCESS;
 }
 
-/* Drops the jobs of a context or of a queue. */
-static NTSTATUS drop(UINT64 now, UINT64 id, UINT64 hw_queue)
+/* Drops an engine's job of a context by its id, which is the engine's own, or all of a hardware queue. */
+static void drop(UINT node, UINT64 now, UINT64 id, UINT64 hw_queue)
 {
-    for (UINT node = 0; node < NODES; node++) {
-        struct engine *e = &s.engine[node];
-        for (UINT n = 0; n < e->jobs;) {
-            int is_it = hw_queue == DXGK_NO_HANDLE ? e->job[n].id == id && e->job[n].hw_queue == hw_queue
-                                                   : e->job[n].hw_queue == hw_queue;
-            if (!is_it) {
-                n++;
-                continue;
-            }
-            if (n == 0)
-                e->is_busy = 0;
-            e->jobs--;
-            memmove(&e->job[n], &e->job[n + 1], (e->jobs - n) * sizeof(struct job));
+    struct engine *e = &s.engine[node];
+    for (UINT n = 0; n < e->jobs;) {
+        int is_it = e->job[n].hw_queue == hw_queue && (hw_queue != DXGK_NO_HANDLE || e->job[n].id == id);
+        if (!is_it) {
+            n++;
+            continue;
         }
-        run(node, now);
+        if (n == 0)
+            e->is_busy = 0;
+        e->jobs--;
+        memmove(&e->job[n], &e->job[n + 1], (e->jobs - n) * sizeof(struct job));
     }
-    set_timer();
-    return STATUS_SUCCESS;
+    run(node, now);
 }
 
 static NTSTATUS destroy_context(void *context, UINT64 now, DXGKARG_DESTROYCONTEXT *args)
 {
-    return args->SubmissionFenceId == DXGK_NO_HANDLE ? STATUS_SUCCESS
-                                                     : drop(now, args->SubmissionFenceId, DXGK_NO_HANDLE);
+    if (args->SubmissionFenceId != DXGK_NO_HANDLE && args->NodeOrdinal < NODES)
+        drop(args->NodeOrdinal, now, args->SubmissionFenceId, DXGK_NO_HANDLE);
+    set_timer();
+    return STATUS_SUCCESS;
 }
 
 static NTSTATUS create_hw_queue(void *context, UINT64 now, DXGKARG_CREATEHWQUEUE *args)
@@ -297,9 +315,11 @@ static NTSTATUS create_hw_queue(void *context, UINT64 now, DXGKARG_CREATEHWQUEUE
 static NTSTATUS destroy_hw_queue(void *context, UINT64 now, DXGKARG_DESTROYHWQUEUE *args)
 {
     struct hw_queue *queue = find_queue(args->hHwQueue);
-    drop(now, 0, args->hHwQueue);
+    for (UINT node = 0; node < NODES; node++)
+        drop(node, now, 0, args->hHwQueue);
     if (queue)
         queue->handle = DXGK_NO_HANDLE;
+    set_timer();
     return STATUS_SUCCESS;
 }
 
@@ -404,7 +424,7 @@ const DRIVER_INITIALIZATION_DATA *DxgkMiniportEntry(const DXGKRNL_INTERFACE *pDx
 {
     dxgk = pDxgkrnl;
     *pContext = &s;
-    for (UINT n = 0; n < EVENTS; n++)
+    for (UINT n = 0; n < QUEUES; n++)
         s.queue[n].handle = DXGK_NO_HANDLE;
     return &table;
 }

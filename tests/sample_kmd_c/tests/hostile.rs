@@ -10,6 +10,12 @@ use std::process::{Command, Stdio};
 
 use common::{driver, passes_in_the_model, program};
 use covers::covers;
+use d3dkmt::HwQueueFlags;
+use drivers::{Drivers, Registry};
+use dxgkrnl::ProcessId;
+use dxgkrnl::ddi::{
+    Callback, EngineId, HwContext, HwQueueId, HwQueueSubmission, Miniport as _, NewHwQueue, Submission,
+};
 use sample_kmd_c::provide_driver_host;
 use scenario::model::ModelWorld;
 
@@ -28,6 +34,7 @@ q  Y = context E COPY                -> ok
 p  X = context D COPY                -> anything
 p  Z = context D COPY                -> anything
 p  W = context D COPY                -> anything
++1us
 p  N = escape A u32(1, 0)            -> ENDS
 q  submit Y busy(1ms) write(G, 1)    -> ok
 +1ms
@@ -83,6 +90,61 @@ fn prints_that_no_ddi_takes_are_left_out() {
     let notes = notes(&CONTEXTS.replace("ENDS", "ok"), "prints", 2);
     assert!(!notes.contains("died") && notes.contains("again"), "{notes}");
     assert!(notes.lines().filter(|line| line.contains("again")).count() <= 1024, "{notes}");
+}
+
+/// Two contexts print 600 lines each, more than are kept; the driver refuses the buffer after them.
+#[test]
+fn a_buffer_that_is_refused_after_prints_that_are_left_out_is_refused() {
+    let third = "p  W = context D COPY                -> anything";
+    let text = CONTEXTS.replace("ENDS", "ok").replace(third, "p submit X u32(1) -> INVALID_PARAMETER");
+    let notes = notes(&text, "refused_after_prints", 2);
+    assert!(!notes.contains("died"), "{notes}");
+}
+
+/// DxgkDdiCreateContext sets a timer that is due at once and signals an event: that is no signal of the timer's interrupt.
+#[test]
+fn signals_of_ddis_that_take_none_are_not_of_an_interrupt_service_routine() {
+    let notes = notes(&CONTEXTS.replace("ENDS", "ok"), "signals", 10);
+    assert!(!notes.contains("an interrupt service routine calls it"), "{notes}");
+    assert!(notes.contains("DxgkCbSignalEvent of event 0x1: the adapter has no live CPU event"), "{notes}");
+}
+
+/// The buffer of each interrupt's number: the daemon keeps no work that faulted.
+#[test]
+fn work_that_faults_is_over() {
+    let path = driver("hostile", "faults", &["-DDOES=11"]);
+    let config = program(&CONTEXTS.replace("ENDS", "ok"), &path).setting.kernel;
+    let mut drivers = Drivers::new(&Registry::default(), &config);
+    drivers.start(&config);
+    let (engine, process, context) = (EngineId { adapter: 0, node: 0 }, ProcessId(1), HwContext(0));
+    let hw_queue = HwQueueId(0);
+    drivers.create_context(engine, context).expect("a context");
+    let flags = HwQueueFlags::empty();
+    let queue = NewHwQueue { hw_queue, context, engine, process, flags, progress_fence_gpu_address: 0 };
+    drivers.create_hw_queue(&queue).expect("a hardware queue");
+    for (number, id) in [(4u32, 1), (9, 2), (1, 3)] {
+        let commands = number.to_ne_bytes().to_vec();
+        let (resubmits, paging) = (None, false);
+        let submission =
+            Submission { engine, context, process, submission_fence_id: id, resubmits, paging, commands };
+        let mut callbacks = Vec::new();
+        drivers.submit_command(0, submission, &mut callbacks).expect("a submission");
+        let is_it =
+            |called: &Callback| matches!(called, Callback::NotifyInterrupt(it) if it.number() == number);
+        assert!(callbacks.iter().any(is_it), "{callbacks:?}");
+        assert_eq!(drivers.held_bytes(0, process), 0, "after interrupt {number}");
+    }
+    let commands = 12u32.to_ne_bytes().to_vec();
+    let submission = HwQueueSubmission {
+        engine,
+        hw_queue,
+        context,
+        submission_fence_id: 4,
+        progress_fence_id: 1,
+        commands,
+    };
+    drivers.submit_command_to_hw_queue(0, submission, &mut Vec::new());
+    assert_eq!(drivers.held_bytes(0, process), 0, "after interrupt 12");
 }
 
 #[test]

@@ -155,6 +155,39 @@ fn each_end_that_waited_reaches_the_driver_once_also_after_a_restart() {
 }
 
 #[test]
+fn an_end_that_waits_does_not_reach_a_new_object_of_the_same_id() {
+    let path = driver("hostile", "ends_of_ids", &["-DDOES=8"]);
+    let config = program(&slowed(""), &path).setting.kernel;
+    let engine = EngineId { adapter: 0, node: 0 };
+    // The ends that wait reach the driver before the new object's own, or wait with it.
+    for ends_before in [false, true] {
+        let mut drivers = drivers(&config);
+        drivers.act_for(Some(VmId(1)));
+        for n in 0..CONTEXTS {
+            drivers.create_context(engine, HwContext(n)).expect("a context");
+        }
+        for n in 0..CONTEXTS {
+            drivers.destroy_context(1, HwContext(n), None, &mut Vec::new());
+        }
+        // The kernel reuses the id that was freed last. The driver dies if it sees two objects of one handle.
+        let reused = HwContext(CONTEXTS - 1);
+        drivers.act_for(Some(VmId(2)));
+        drivers.create_context(engine, reused).expect("a context of another VM");
+        drivers.resume_context(1, reused, &mut Vec::new());
+        if ends_before {
+            drivers.destroy_context(1, reused, None, &mut Vec::new());
+            drivers.create_context(engine, reused).expect("the next context of the same id");
+        }
+        until_nothing_waits(&mut drivers);
+        assert_eq!(ended(&mut drivers, 1), CONTEXTS + u32::from(ends_before));
+        drivers.act_for(Some(VmId(2)));
+        drivers.destroy_context(1, reused, None, &mut Vec::new());
+        until_nothing_waits(&mut drivers);
+        assert_eq!(ended(&mut drivers, 1), CONTEXTS + u32::from(ends_before) + 1);
+    }
+}
+
+#[test]
 fn slow_buffers_of_a_hardware_queue_fault_once_their_vm_is_refused() {
     covers!("GPV-057");
     let path = driver("hostile", "slow_queues", &["-DDOES=9"]);

@@ -80,7 +80,8 @@ const PREFACE: &str = "\
  * A driver is a shared object with the function DxgkMiniportEntry. It runs in a process of its own. Names with Dxgk
  * are the WDK's; the layouts are ours. Names with Sim are the simulated hardware's. Handles are numbers of the kernel,
  * DXGK_NO_HANDLE is none. A buffer belongs to the kernel and lasts for the call; its size is in and out, and never
- * grows. docs/KMD.md explains the rest.
+ * grows. An empty buffer is NULL. A size that the driver leaves as it is counts. Capabilities come from the adapter's
+ * configuration, not from the driver. docs/KMD.md explains the rest: failures, callbacks, what bugchecks.
  *
  * How it changes. DXGK_MINIPORT_VERSION changes only if an old driver could not run any more. Everything else is
  * appended: functions at the end of both tables, whose Size tells how many there are. A struct never changes, but for

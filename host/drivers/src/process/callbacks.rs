@@ -90,14 +90,25 @@ impl Conversion<'_> {
             data.InterruptType,
             interrupt_type::DMA_COMPLETED
                 | interrupt_type::DMA_PREEMPTED
+                | interrupt_type::DMA_FAULTED
+                | interrupt_type::DMA_PAGE_FAULTED
+                | interrupt_type::HWQUEUE_PAGE_FAULTED
                 | interrupt_type::MONITORED_FENCE_SIGNALED
         );
+        let names_work = data.PageFaultFlags & PageFaultFlags::FENCE_INVALID.bits() == 0;
         // A hung engine reports nothing of its work.
         if is_of_work && self.engines.engine(node).is_hung() {
             return;
         }
         match data.InterruptType {
             interrupt_type::DMA_COMPLETED => self.engines.engine(node).complete(id),
+            // A fault ends its own work, and completes what is before it in the contexts' queues.
+            interrupt_type::DMA_FAULTED => self.engines.engine(node).complete(id),
+            interrupt_type::DMA_PAGE_FAULTED if names_work => self.engines.engine(node).complete(id),
+            interrupt_type::HWQUEUE_PAGE_FAULTED if names_work => {
+                let faulted = Some((number(data.hContext), id));
+                self.engines.engine(node).drop_work(|work| !work.is_ring && work.queue == faulted);
+            }
             // Work that is not complete goes back to the scheduler.
             interrupt_type::DMA_PREEMPTED => self.engines.engine(node).give_back(),
             _ => {}

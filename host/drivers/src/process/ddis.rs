@@ -16,12 +16,13 @@ use driver_host::abi::{
     DXGKARG_PREEMPTCOMMAND, DXGKARG_QUERYADAPTERINFO, DXGKARG_QUERYDEPENDENTENGINEGROUP,
     DXGKARG_QUERYENGINESTATUS, DXGKARG_RESETENGINE, DXGKARG_RESETFROMTIMEOUT, DXGKARG_RESETHWENGINE,
     DXGKARG_RESTARTFROMTIMEOUT, DXGKARG_RESUMECONTEXT, DXGKARG_RESUMEHWENGINE,
-    DXGKARG_SETNATIVEFENCELOGBUFFER, DXGKARG_SETPOWERSTATE, DXGKARG_SETVIRTUALMACHINEDATA,
-    DXGKARG_SIGNALMONITOREDFENCE, DXGKARG_STOPDEVICE, DXGKARG_SUBMITCOMMANDTOHWQUEUE,
-    DXGKARG_SUBMITCOMMANDVIRTUAL, DXGKARG_SUSPENDCONTEXT, DXGKARG_UPDATECURRENTVALUESFROMCPU,
-    DXGKARG_UPDATEMONITOREDVALUES, DXGKARG_UPDATENATIVEFENCELOGS, Ddi, SIM_DOORBELLDISCONNECTED,
-    SIM_ENGINETOF1, SIM_EVENTSIGNALED, SIM_IOMMUMAPPINGCHANGED, SIM_NATIVEFENCEWRITTEN, SIM_OBJECTFAILED,
-    SIM_PAGEFAULT, SIM_RINGDOORBELL, SIM_VALIDATECOMMANDS, STATUS_PENDING,
+    DXGKARG_SETNATIVEFENCELOGBUFFER, DXGKARG_SETPOWERSTATE, DXGKARG_SETSCHEDULINGLOGBUFFER,
+    DXGKARG_SETVIRTUALMACHINEDATA, DXGKARG_SIGNALMONITOREDFENCE, DXGKARG_STOPDEVICE,
+    DXGKARG_SUBMITCOMMANDTOHWQUEUE, DXGKARG_SUBMITCOMMANDVIRTUAL, DXGKARG_SUSPENDCONTEXT,
+    DXGKARG_UPDATECURRENTVALUESFROMCPU, DXGKARG_UPDATEMONITOREDVALUES, DXGKARG_UPDATENATIVEFENCELOGS, Ddi,
+    SIM_DOORBELLDISCONNECTED, SIM_ENGINETOF1, SIM_EVENTSIGNALED, SIM_IOMMUMAPPINGCHANGED,
+    SIM_NATIVEFENCEWRITTEN, SIM_OBJECTFAILED, SIM_PAGEFAULT, SIM_RINGDOORBELL, SIM_VALIDATECOMMANDS,
+    STATUS_PENDING,
 };
 use driver_host::limits::{PAGING_BUFFER_BYTES_MAX, STANDARD_DATA_BYTES_MAX};
 use driver_host::messages::Allocation;
@@ -132,13 +133,12 @@ impl Miniport for ProcessDriver {
     fn validate(&self, adapter: u32, commands: &[u8]) -> Result<(), BadCommands> {
         let mut outside = self.0.borrow_mut();
         outside.adapter = adapter;
-        let printed = outside.early.len();
-        let Some(done) = outside.ask(SIM_VALIDATECOMMANDS::default(), commands.to_vec()) else { return Ok(()) };
-        if done.is_success() {
+        let (done, mut printed) = outside.ask_apart(SIM_VALIDATECOMMANDS::default(), commands.to_vec());
+        if done.is_none_or(|done| done.is_success()) {
+            outside.early.append(&mut printed);
             return Ok(());
         }
         // What it printed is the reason.
-        let printed: Vec<_> = outside.early.drain(printed..).collect();
         let lines: Vec<_> = printed.iter().map(|called| String::from_utf8_lossy(&called.text)).collect();
         let why = if lines.is_empty() { "the driver refuses the command buffer".into() } else { lines.join("; ") };
         Err(BadCommands(why))
@@ -371,9 +371,12 @@ impl Miniport for ProcessDriver {
     }
 
     fn set_scheduling_log_buffer(&mut self, engine: EngineId, buffer: SchedulingLogBuffer) {
-        let logs = &mut self.at(engine.adapter).exchange.scheduling_logs;
-        logs.retain(|(node, _)| *node != engine.node);
-        logs.push((engine.node, buffer.entries.len() as u32));
+        let (outside, log) = (self.at(engine.adapter), (engine.node, buffer.entries.len() as u32));
+        // One that is not loaded yet gets them when it starts.
+        if outside.exchange.implemented.is_none() {
+            return outside.exchange.scheduling_logs.push(log);
+        }
+        outside.ask(DXGKARG_SETSCHEDULINGLOGBUFFER { NodeOrdinal: log.0, NumberOfEntries: log.1 }, Vec::new());
     }
 
     fn begin_exclusive_access(&mut self, adapter: u32) {
@@ -759,9 +762,7 @@ impl Miniport for ProcessDriver {
     }
 
     fn deadline(&mut self, now: Nanos, callbacks: &mut Callbacks) {
-        let outside = self.later(now);
-        outside.expire_timer(now, callbacks);
-        outside.retry_destroys(now, callbacks);
+        self.later(now).pass_time(now, callbacks);
     }
 
     fn engine_state(&self, engine: EngineId) -> EngineState {

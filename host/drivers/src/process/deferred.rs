@@ -10,7 +10,7 @@
 //! driver would keep its own for ever. Asking at once would let a VM lose the driver for all others by ending many
 //! objects. So a destroy waits, in the order of its VM; and while one waits, the VM gets no new objects, so that what
 //! waits is bounded by what the VM had. The driver sees objects longer than the kernel does: callbacks about them name
-//! nothing, and are dropped.
+//! nothing, and are dropped; and it knows a new object of the same id by another handle (`handles.rs`).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -41,6 +41,10 @@ impl DeferredDestruction {
     /// How many of a VM wait.
     pub fn count(&self, vm: VmId) -> usize {
         self.of_vms.get(&vm).map_or(0, VecDeque::len)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
     }
 
     pub fn is_full(&self) -> bool {

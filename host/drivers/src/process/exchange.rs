@@ -18,13 +18,14 @@ use driver_host::abi::{
     Callback, DXGKARG_SETSCHEDULINGLOGBUFFER, DXGKARG_STARTDEVICE, Ddi, SIM_DEBUGPRINT, SIM_NEVER,
     SIM_RESTORESTATE, SIM_SAVESTATE, STATUS_INSUFFICIENT_RESOURCES, STATUS_SUCCESS,
 };
-use driver_host::limits::{CALLBACKS_PER_DDI_MAX, DEBUG_PRINT_BYTES_MAX};
+use driver_host::limits::{CALLBACKS_PER_DDI_MAX, DEBUG_PRINT_BYTES_MAX, REPORTS_PER_STEP};
 use driver_host::messages::{Allocation, Answer, Called, Record, Request};
 use driver_host::process::DriverProcess;
 use dxgkrnl::{AdapterConfig, Config, Nanos, VidSchCaps, VmId};
 use serde::{Deserialize, Serialize};
 
 use super::deferred::{DeferredDestruction, is_destroy, is_refusable};
+use super::reports::Reports;
 
 /// Sizes of the buffer for a driver's state, tried in this order.
 const STATE_BYTES: [usize; 3] = [64 << 10, 1 << 20, 15 << 20];
@@ -91,6 +92,7 @@ pub(super) struct Exchange {
     /// The VM whose call leads to the next DDI.
     pub vm: Option<VmId>,
     pub deferred: DeferredDestruction,
+    reports: Reports,
     records: Vec<Vec<u8>>,
     supplied: VecDeque<Vec<u8>>,
 }
@@ -141,8 +143,19 @@ impl Exchange {
         let (records, supplied) = (Vec::new(), VecDeque::new());
         let scheduling_logs = Vec::new();
         let (config, implemented, now, vm) = (None, None, 0, None);
-        let deferred = DeferredDestruction::default();
-        Exchange { source, config, implemented, scheduling_logs, now, vm, deferred, records, supplied }
+        let (deferred, reports) = (DeferredDestruction::default(), Reports::default());
+        Exchange {
+            source,
+            config,
+            implemented,
+            scheduling_logs,
+            now,
+            vm,
+            deferred,
+            reports,
+            records,
+            supplied,
+        }
     }
 
     pub fn configure(&mut self, config: &Config) {
@@ -164,7 +177,9 @@ impl Exchange {
         offered.map(|(feature, _)| feature).collect()
     }
 
+    /// What the driver did in the step that ends.
     pub fn take_records(&mut self) -> Vec<Vec<u8>> {
+        self.reports.begin_step();
         // What a replay did not use shows as a difference of the effects.
         self.supplied.clear();
         std::mem::take(&mut self.records)
@@ -319,6 +334,12 @@ impl Exchange {
             wrong(request.ddi.name())
         };
         check_callbacks(&start.ddi, &callbacks);
+        if !self.reports.count(&request.ddi, &callbacks) {
+            lose(format!(
+                "it reported more than {REPORTS_PER_STEP} interrupts and events in one step, the last in {}",
+                request.ddi.name()
+            ));
+        }
         let ddi = ddi.unwrap_or(request.ddi);
         let is_its_own = |row: usize| row == request.ddi.row();
         if !(is_its_own(row as usize) && is_its_own(ddi.row()))

@@ -15,7 +15,9 @@ mod ddis;
 mod deferred;
 mod engines;
 mod exchange;
+mod handles;
 mod queues;
+mod reports;
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -32,6 +34,7 @@ use callbacks::Conversion;
 use deferred::{DESTROYS_PER_RETRY, DeferredDestruction};
 use engines::Engines;
 use exchange::{Done, DriverState, Exchange};
+use handles::Handles;
 
 pub(crate) use exchange::DriverLost;
 
@@ -52,6 +55,7 @@ pub(crate) struct ProcessDriver(RefCell<Outside>);
 struct Outside {
     exchange: Exchange,
     engines: Engines,
+    handles: Handles,
     /// By the first DDI.
     adapter: u32,
     /// Callbacks of DDIs that have none: they go with the next DDI's.
@@ -65,6 +69,7 @@ struct Saved {
     now: u64,
     implemented: Option<Vec<bool>>,
     engines: Engines,
+    handles: Handles,
     early: Vec<Called>,
     deferred: DeferredDestruction,
     driver: DriverState,
@@ -81,17 +86,17 @@ impl ProcessDriver {
     }
 
     fn over(exchange: Exchange) -> ProcessDriver {
-        let (engines, early) = (Engines::default(), Vec::new());
-        ProcessDriver(RefCell::new(Outside { exchange, engines, adapter: 0, early }))
+        let (engines, handles, early) = (Engines::default(), Handles::default(), Vec::new());
+        ProcessDriver(RefCell::new(Outside { exchange, engines, handles, adapter: 0, early }))
     }
 
     fn save(&self) -> Result<Vec<u8>, String> {
         let mut outside = self.0.borrow_mut();
-        let Outside { exchange, engines, adapter, early } = &mut *outside;
+        let Outside { exchange, engines, handles, adapter, early } = &mut *outside;
         let driver = exchange.save(*adapter)?;
         // Borrowed fields in the order of `Saved`.
         let Exchange { now, implemented, deferred, .. } = exchange;
-        let saved = (&*adapter, now, implemented, &*engines, &*early, deferred, driver);
+        let saved = (&*adapter, now, implemented, &*engines, &*handles, &*early, deferred, driver);
         postcard::to_allocvec(&saved).map_err(|error| error.to_string())
     }
 
@@ -101,6 +106,7 @@ impl ProcessDriver {
         outside.exchange.restore(saved.driver)?;
         (outside.exchange.now, outside.exchange.implemented) = (saved.now, saved.implemented);
         outside.exchange.deferred = saved.deferred;
+        outside.handles = saved.handles;
         (outside.adapter, outside.engines, outside.early) = (saved.adapter, saved.engines, saved.early);
         Ok(())
     }
@@ -112,22 +118,50 @@ impl Outside {
         self.ask_about(ddi.into(), buffer, Vec::new())
     }
 
-    fn ask_about(&mut self, ddi: Ddi, buffer: Vec<u8>, allocations: Vec<Allocation>) -> Option<Done> {
+    fn ask_about(&mut self, mut ddi: Ddi, buffer: Vec<u8>, allocations: Vec<Allocation>) -> Option<Done> {
+        self.handles.to_driver(&mut ddi);
         let mut done = self.exchange.ask(self.adapter, ddi, buffer, allocations)?;
         self.keep_callbacks(&mut done);
+        if !self.exchange.deferred.is_empty() {
+            self.handles.renew(&ddi);
+        }
         Some(done)
+    }
+
+    /// Calls a DDI as `ask`, and returns its callbacks apart from those of earlier ones.
+    fn ask_apart(&mut self, ddi: impl Into<Ddi>, buffer: Vec<u8>) -> (Option<Done>, Vec<Called>) {
+        let earlier = std::mem::take(&mut self.early);
+        let done = self.ask(ddi, buffer);
+        (done, std::mem::replace(&mut self.early, earlier))
     }
 
     fn keep_callbacks(&mut self, done: &mut Done) {
         self.limit_early();
         // The timer is the daemon's, and needs no DDI that takes callbacks.
-        for called in &done.callbacks {
+        for called in &mut done.callbacks {
+            self.handles.to_kernel(&mut called.callback);
             if let CCallback::SimSetTimer(timer) = called.callback {
                 self.engines.set_timer(timer.DueTime);
             }
         }
         done.callbacks.retain(|called| !matches!(called.callback, CCallback::SimSetTimer(_)));
         self.early.append(&mut done.callbacks);
+    }
+
+    /// What the driver wants at a time: `SimTimerExpired`, and destroy DDIs that wait. `SimTimerExpired` stands for an
+    /// interrupt service routine. Signals of events by other DDIs are not of it: they go with the next DDI.
+    fn pass_time(&mut self, now: Nanos, callbacks: &mut Vec<Callback>) {
+        let mut signals = self.take_signals();
+        self.expire_timer(now, callbacks);
+        self.retry_destroys(now);
+        signals.append(&mut self.take_signals());
+        self.deliver(callbacks);
+        self.early = signals;
+    }
+
+    fn take_signals(&mut self) -> Vec<Called> {
+        let is_signal = |called: &mut Called| matches!(called.callback, CCallback::DxgkCbSignalEvent(_));
+        self.early.extract_if(.., is_signal).collect()
     }
 
     /// `SimTimerExpired`, if it is due.
@@ -140,7 +174,7 @@ impl Outside {
     }
 
     /// Asks the destroy DDIs that wait, if they are due and their VMs are served again.
-    fn retry_destroys(&mut self, now: Nanos, callbacks: &mut Vec<Callback>) {
+    fn retry_destroys(&mut self, now: Nanos) {
         if self.exchange.deferred.due.is_none_or(|due| due > now) {
             return;
         }
@@ -156,7 +190,6 @@ impl Outside {
         }
         self.exchange.vm = before;
         self.exchange.deferred.looked(now, asked > 0);
-        self.deliver(callbacks);
     }
 
     /// Bounds what earlier DDIs have left: prints are left out, and a driver with too much else is lost.

@@ -27,8 +27,9 @@
 //! - Each submission is answered by an interrupt (`DMA_COMPLETED`, or a fault), or dropped by a DDI that says so. One
 //!   that is neither is a hang, and leads to TDR after `TdrDelay`.
 //!
-//! A breach of the contract never harms another adapter. The kernel notes an unknown id and ignores it. It bugchecks
-//! where Windows does: a scheduler DDI that fails, interrupt 19 with a dead fence, a page fault with bad flags. A
+//! A breach of the contract harms no other adapter, unless it bugchecks. The kernel notes an unknown id and ignores it.
+//! It bugchecks where Windows does: a scheduler DDI that fails, a fence id that was never submitted, interrupt 19 with a
+//! dead fence, a page fault with bad flags, a fatal hardware error. A bugcheck stops the adapters of all drivers. A
 //! thread that is stuck reports itself by [`Callback::Stuck`]. A driver that panics is stopped with its adapter (crate
 //! `drivers`).
 //!

@@ -8,6 +8,7 @@ use alloc::format;
 use alloc::string::String;
 
 use crate::ddi::{Miniport, PerEngineTdrDdis, SchedulingLogBuffer};
+use crate::kernel::Kernel;
 use crate::{AdapterConfig, Config, Features, VidSchCaps};
 use d3dkmt::FeatureId;
 
@@ -61,14 +62,20 @@ pub(crate) fn failures(config: &Config, miniport: &dyn Miniport) -> BTreeMap<u32
     (0..).zip(&config.adapters).filter_map(of_adapter).collect()
 }
 
-/// Gives each engine of hardware scheduling its scheduling log (SCH-044).
-pub(crate) fn set_scheduling_logs(config: &Config, miniport: &mut dyn Miniport) {
+/// Gives each engine of hardware scheduling of an adapter that starts its scheduling log (SCH-044).
+pub(crate) fn set_scheduling_logs(config: &Config, adapter: u32, miniport: &mut dyn Miniport) {
+    let Some(hardware) = config.adapters.get(adapter as usize) else { return };
     if !config.features.contains(Features::HARDWARE_SCHEDULING) {
         return;
     }
-    for (ordinal, adapter) in (0..).zip(&config.adapters) {
-        for (engine, _) in adapter.engines(ordinal).filter(|(_, node)| node.hw_queues) {
-            miniport.set_scheduling_log_buffer(engine, SchedulingLogBuffer::new());
-        }
+    for (engine, _) in hardware.engines(adapter).filter(|(_, node)| node.hw_queues) {
+        miniport.set_scheduling_log_buffer(engine, SchedulingLogBuffer::new());
+    }
+}
+
+impl Kernel {
+    /// The same of an adapter that starts again.
+    pub(crate) fn set_scheduling_logs(&mut self, adapter: u32) {
+        set_scheduling_logs(&self.config, adapter, &mut *self.miniport);
     }
 }

@@ -77,7 +77,9 @@ impl Kernel {
     fn over(config: Config, mut miniport: BoxedMiniport) -> Self {
         let edges = HappensBeforeLog::new(&config);
         miniport.start(&config);
-        start::set_scheduling_logs(&config, &mut *miniport);
+        for adapter in 0..config.adapters.len() as u32 {
+            start::set_scheduling_logs(&config, adapter, &mut *miniport);
+        }
         let mut start_failures = start::failures(&config, &*miniport);
         while let Some((adapter, why)) = miniport.take_died() {
             start_failures.insert(adapter, why);

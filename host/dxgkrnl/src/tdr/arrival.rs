@@ -47,6 +47,7 @@ impl Kernel {
             return self.note_host(text, effects);
         }
         self.tdr.arrive(adapter);
+        self.set_scheduling_logs(adapter);
         self.end_gpu_memory(adapter, None);
         self.sync.mark_removed(adapter);
         if self.vidsch.forget_power_down(adapter) {

@@ -239,11 +239,12 @@ impl Kernel {
         engine: EngineId,
         effects: &mut Effects,
     ) -> Result<Option<Vec<LostWork>>, ResetFailed> {
-        self.tdr.invalidated.clear();
         let mut result = Err(ResetFailed);
+        self.tdr.in_reset_hw_engine = Some(engine.adapter);
         self.run_ddi(effects, |miniport, now, callbacks| {
             result = miniport.reset_hw_engine(now, engine, callbacks);
         });
+        self.tdr.in_reset_hw_engine = None;
         let invalidated = core::mem::take(&mut self.tdr.invalidated);
         result?;
         let (mut hit, mut surviving) = (Vec::new(), VecDeque::new());
@@ -278,6 +279,25 @@ impl Kernel {
             return Ok(None);
         }
         Ok(Some(hit))
+    }
+
+    /// `DxgkCbInvalidateHwContext`, which ResetHwEngine alone may call.
+    pub(crate) fn context_invalidated(&mut self, context: u32, reason: Invalidation, effects: &mut Effects) {
+        let adapter = self.vidsch.contexts().get(context).map(|context| context.engine.adapter);
+        match adapter {
+            Some(adapter) if self.tdr.in_reset_hw_engine == Some(adapter) => {
+                self.tdr.invalidated.push((context, reason));
+            }
+            Some(adapter) => {
+                let problem = format!(
+                    "DxgkCbInvalidateHwContext of context {context} is not called by DxgkDdiResetHwEngine"
+                );
+                self.violation(adapter, &problem, effects);
+            }
+            None => {
+                self.note_host(format!("DxgkCbInvalidateHwContext: there is no context {context}"), effects);
+            }
+        }
     }
 
     /// Loses the devices of the aborted submissions. False if a paging buffer was aborted: the adapter is reset.

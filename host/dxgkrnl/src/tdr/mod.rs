@@ -135,6 +135,9 @@ pub(crate) struct Tdr {
     resetting: BTreeSet<u32>,
     /// Contexts that the driver has invalidated in the present ResetHwEngine, and why.
     invalidated: Vec<(u32, Invalidation)>,
+    /// The adapter whose driver is in ResetHwEngine.
+    #[serde(skip)]
+    in_reset_hw_engine: Option<u32>,
     /// When adapters were reset, for TdrLimitCount.
     recoveries: VecDeque<Nanos>,
     /// By adapter.
@@ -158,11 +161,6 @@ impl Tdr {
     /// Between ResetFromTimeout and RestartFromTimeout.
     pub fn is_resetting(&self, adapter: u32) -> bool {
         self.resetting.contains(&adapter)
-    }
-
-    /// Records a context that the present ResetHwEngine invalidates.
-    pub fn note_invalidated(&mut self, context: u32, reason: Invalidation) {
-        self.invalidated.push((context, reason));
     }
 
     pub fn engine_resets(&self) -> u64 {

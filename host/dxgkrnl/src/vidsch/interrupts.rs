@@ -13,6 +13,9 @@ use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::{DmaOp, MemoryRef, ProcessId};
 
+/// Interrupts of one adapter that wait for NotifyDpc at most. One or a few do at a driver that calls it.
+const INTERRUPTS_PER_ADAPTER_MAX: usize = 4096;
+
 impl Kernel {
     /// Handles a callback of a miniport. Calls no DDI of the scheduler's class: those run when the present DDI has
     /// returned.
@@ -33,10 +36,10 @@ impl Kernel {
             Callback::DisconnectDoorbell { hw_queue, reason } => {
                 self.driver_disconnects(hw_queue, reason, effects);
             }
-            Callback::NotifyInterrupt(interrupt) => self.vidsch.interrupts.push_back(interrupt),
+            Callback::NotifyInterrupt(interrupt) => self.record_interrupt(interrupt, effects),
             Callback::NotifyDpc { adapter } => self.process_interrupts(adapter, effects),
             Callback::InvalidateHwContext { context, reason } => {
-                self.tdr.note_invalidated(context.0, reason);
+                self.context_invalidated(context.0, reason, effects);
             }
             Callback::SignalEvent { adapter, signal } => self.driver_signals(adapter, signal, effects),
             Callback::DebugPrint { adapter, process, text } => {
@@ -45,6 +48,21 @@ impl Kernel {
             Callback::Violation { adapter, what } => self.violation(adapter, &what, effects),
             Callback::Stuck { nanos } => self.driver_was_stuck(nanos, effects),
         }
+    }
+
+    /// Records an interrupt until the driver calls NotifyDpc. A driver that never does loses the next ones.
+    fn record_interrupt(&mut self, interrupt: Interrupt, effects: &mut Effects) {
+        let (adapter, recorded) = (interrupt.adapter(), &self.vidsch.interrupts);
+        let is_full = recorded.len() >= INTERRUPTS_PER_ADAPTER_MAX
+            && recorded.iter().filter(|one| one.adapter() == adapter).count() >= INTERRUPTS_PER_ADAPTER_MAX;
+        if !is_full {
+            return self.vidsch.interrupts.push_back(interrupt);
+        }
+        let number = interrupt.number();
+        let problem = format!(
+            "interrupt {number} is dropped, because {INTERRUPTS_PER_ADAPTER_MAX} earlier ones wait for DxgkCbNotifyDpc"
+        );
+        self.violation(adapter, &problem, effects);
     }
 
     fn process_interrupts(&mut self, adapter: u32, effects: &mut Effects) {

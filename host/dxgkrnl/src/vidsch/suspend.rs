@@ -189,7 +189,10 @@ impl Kernel {
         for context in contexts {
             let device = self.vidsch.contexts[context].device;
             self.stop_device_of_abandoned(device);
-            self.suspend_context(context, effects);
+            // Hardware that is gone runs nothing.
+            if !self.tdr.stopped_adapters().contains(&self.vidsch.contexts[context].engine.adapter) {
+                self.suspend_context(context, effects);
+            }
             for queue in self.vidsch.contexts[context].hardware.queues.clone() {
                 self.disconnect_doorbell(queue, DisconnectReason::Abort, effects);
             }

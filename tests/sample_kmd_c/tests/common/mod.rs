@@ -16,13 +16,15 @@ use scenario::{Program, Verdict};
 use trace::Recorder;
 
 /// The sample driver's scenarios.
-pub const SAMPLE: [&str; 6] = [
+pub const SAMPLE: [&str; 8] = [
     include_str!("../submit.scn"),
     include_str!("../cpu_events.scn"),
     include_str!("../hw_queue.scn"),
     include_str!("../timeout.scn"),
     include_str!("../faults.scn"),
     include_str!("../allocations.scn"),
+    include_str!("../limits.scn"),
+    include_str!("../ends.scn"),
 ];
 
 /// Those of the driver in `native.c`.
