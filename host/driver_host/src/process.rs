@@ -246,6 +246,10 @@ impl DriverProcess {
             patience.late_reads -= 1;
             return Ok(());
         }
+        // A process that is killed takes time to end.
+        if patience.before.is_some_and(|look| look.exits) {
+            return Err(self.lost(&io::ErrorKind::UnexpectedEof.into()));
+        }
         self.kill();
         Err(format!("it hangs: {} took longer than {} ms", patience.what, patience.bound.own.as_millis()))
     }
