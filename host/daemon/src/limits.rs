@@ -13,7 +13,8 @@ pub const BUSY_RINGS_MAX: usize = 64;
 pub const CALLS_PER_TURN_MAX: usize = 16;
 /// The same while streams or rings of several users or VMs are busy: a call then waits for so many of another one.
 pub const CALLS_PER_SHARED_TURN_MAX: usize = 2;
-/// Turns of the streams of a user that is alone, before the thread looks for streams of others; and of all if several wait.
+/// Turns in a pass, at most, before the thread looks for new calls: for the streams of one user while only they have
+/// calls, else for those of all users together.
 pub const TURNS_PER_PASS_MAX: usize = 16;
 /// Empty queues of users, or of VMs, that stay because their streams will have something again.
 pub const IDLE_QUEUES_MAX: usize = 64;

@@ -18,7 +18,7 @@ use dxgkrnl::VmId;
 use super::limits::{IDLE_QUEUES_MAX, TURNS_PER_PASS_MAX};
 use super::peer::Peer;
 
-/// Whose turns those of a stream are.
+/// The VM and the user whose turns a stream takes part in.
 pub(super) type Owner = (VmId, Peer);
 
 /// Something that has turns: the streams of a user, its VM's users, or all VMs.
@@ -195,6 +195,7 @@ mod tests {
         assert_eq!(next_pass(&mut turns), [7, 8]);
         assert!(turns.is_empty() && next_pass(&mut turns).is_empty());
     }
+
     #[test]
     fn a_user_with_many_streams_has_no_more_turns_than_one_with_one() {
         let mut turns = RoundRobin::default();

@@ -62,6 +62,8 @@ fn a_vm_that_makes_a_driver_slow_is_refused_and_other_vms_are_served() {
 
 /// Contexts whose ends are slow: all of them take longer than a driver may.
 const CONTEXTS: u32 = 100;
+/// The engine that the contexts are of.
+const ENGINE: EngineId = EngineId { adapter: 0, node: 0 };
 
 /// Makes the contexts that `p` then ends by `ends`, and one more.
 fn with_ends(ends: &str) -> String {
@@ -100,6 +102,19 @@ fn drivers(config: &Config) -> Drivers {
     drivers
 }
 
+/// The driver after VM 1 created and destroyed [`CONTEXTS`] contexts: the ends of most of them wait.
+fn with_ends_that_wait(config: &Config) -> Drivers {
+    let mut drivers = drivers(config);
+    drivers.act_for(Some(VmId(1)));
+    for n in 0..CONTEXTS {
+        drivers.create_context(ENGINE, HwContext(n)).expect("a context");
+    }
+    for n in 0..CONTEXTS {
+        drivers.destroy_context(1, HwContext(n), None, &mut Vec::new());
+    }
+    drivers
+}
+
 /// How many contexts the driver has ended, by its own count.
 fn ended(drivers: &mut Drivers, now: u64) -> u32 {
     let mut data = [1u32, 0].into_iter().flat_map(u32::to_ne_bytes).collect::<Vec<_>>();
@@ -127,16 +142,8 @@ fn until_nothing_waits(drivers: &mut Drivers) {
 fn each_end_that_waited_reaches_the_driver_once_also_after_a_restart() {
     let path = driver("hostile", "ends_that_wait", &["-DDOES=8"]);
     let config = program(&slowed(""), &path).setting.kernel;
-    let engine = EngineId { adapter: 0, node: 0 };
     for restarts in [false, true] {
-        let mut drivers = drivers(&config);
-        drivers.act_for(Some(VmId(1)));
-        for n in 0..CONTEXTS {
-            drivers.create_context(engine, HwContext(n)).expect("a context");
-        }
-        for n in 0..CONTEXTS {
-            drivers.destroy_context(1, HwContext(n), None, &mut Vec::new());
-        }
+        let mut drivers = with_ends_that_wait(&config);
         let before = ended(&mut drivers, 1);
         assert!(before < CONTEXTS / 2, "{before} of {CONTEXTS} before their VM was refused");
         if restarts {
@@ -146,9 +153,9 @@ fn each_end_that_waited_reaches_the_driver_once_also_after_a_restart() {
         }
         // Its slow DDIs are forgotten by a restart, and what waits is not.
         drivers.act_for(Some(VmId(1)));
-        assert!(drivers.create_context(engine, HwContext(CONTEXTS)).is_err(), "nothing new while ends wait");
+        assert!(drivers.create_context(ENGINE, HwContext(CONTEXTS)).is_err(), "nothing new while ends wait");
         drivers.act_for(Some(VmId(2)));
-        drivers.create_context(engine, HwContext(CONTEXTS)).expect("a context of another VM");
+        drivers.create_context(ENGINE, HwContext(CONTEXTS)).expect("a context of another VM");
         until_nothing_waits(&mut drivers);
         assert_eq!(ended(&mut drivers, 1), CONTEXTS, "restarts: {restarts}");
     }
@@ -158,25 +165,17 @@ fn each_end_that_waited_reaches_the_driver_once_also_after_a_restart() {
 fn an_end_that_waits_does_not_reach_a_new_object_of_the_same_id() {
     let path = driver("hostile", "ends_of_ids", &["-DDOES=8"]);
     let config = program(&slowed(""), &path).setting.kernel;
-    let engine = EngineId { adapter: 0, node: 0 };
     // The ends that wait reach the driver before the new object's own, or wait with it.
     for ends_before in [false, true] {
-        let mut drivers = drivers(&config);
-        drivers.act_for(Some(VmId(1)));
-        for n in 0..CONTEXTS {
-            drivers.create_context(engine, HwContext(n)).expect("a context");
-        }
-        for n in 0..CONTEXTS {
-            drivers.destroy_context(1, HwContext(n), None, &mut Vec::new());
-        }
+        let mut drivers = with_ends_that_wait(&config);
         // The kernel reuses the id that was freed last. The driver dies if it sees two objects of one handle.
         let reused = HwContext(CONTEXTS - 1);
         drivers.act_for(Some(VmId(2)));
-        drivers.create_context(engine, reused).expect("a context of another VM");
+        drivers.create_context(ENGINE, reused).expect("a context of another VM");
         drivers.resume_context(1, reused, &mut Vec::new());
         if ends_before {
             drivers.destroy_context(1, reused, None, &mut Vec::new());
-            drivers.create_context(engine, reused).expect("the next context of the same id");
+            drivers.create_context(ENGINE, reused).expect("the next context of the same id");
         }
         until_nothing_waits(&mut drivers);
         assert_eq!(ended(&mut drivers, 1), CONTEXTS + u32::from(ends_before));

@@ -21,7 +21,6 @@ use std::sync::{Arc, Mutex};
 use ::client::hello;
 use proto::channel::{ToHost, to_host};
 use proto::limits::RECEIVED_BYTES_UNREPORTED_MAX;
-
 use rustix::io::Errno;
 use rustix::net::Shutdown;
 
