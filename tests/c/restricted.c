@@ -17,6 +17,7 @@ static const char *value(const char *line, const char *field)
     return strncmp(line, field, length) == 0 ? line + length + strspn(line + length, "\t ") : NULL;
 }
 
+/* Of a task that has ended since it was listed: an empty text. */
 static void describe(pid_t process, const char *task, char *text, size_t room)
 {
     static const char *const fields[] = {"NoNewPrivs:", "Seccomp:", "CapPrm:", "CapEff:", "CapBnd:"};
@@ -45,6 +46,8 @@ static void print(const char *whose, pid_t process)
         if (task->d_name[0] == '.')
             continue;
         describe(process, task->d_name, lines[count], sizeof lines[count]);
+        if (lines[count][0] == 0)
+            continue;
         int known = 0;
         while (known < count && strcmp(lines[known], lines[count]) != 0)
             known++;

@@ -280,6 +280,16 @@ struct Client {
     unsent: Vec<u8>,
 }
 
+impl Client {
+    /// Whether packets that were taken let it read, send or end.
+    fn has_work(&self, session: &Session) -> bool {
+        let link = self.port.and_then(|port| session.links.get(&port));
+        link.is_some_and(|link| {
+            link.closed || !link.inbox.is_empty() || (!self.unsent.is_empty() && link.credit() > 0)
+        })
+    }
+}
+
 /// A guest without a VM that serves attackers. Dropping it ends the VM.
 pub struct Relay {
     broker: PathBuf,
@@ -323,15 +333,15 @@ impl Drop for Relay {
     }
 }
 
-/// Waits for descriptors; returns the readable ones.
-fn wait_for(watched: &[RawFd]) -> BTreeSet<RawFd> {
+/// Waits for descriptors, or only looks at them; returns the readable ones.
+fn wait_for(watched: &[RawFd], only_looks: bool) -> BTreeSet<RawFd> {
     let epoll = Epoll::new().expect("an epoll");
     for descriptor in watched {
         let event = EpollEvent::new(EventSet::IN, *descriptor as u64);
         epoll.ctl(ControlOperation::Add, *descriptor, event).expect("an open descriptor");
     }
     let mut ready = [EpollEvent::default(); 64];
-    let count = epoll.wait(-1, &mut ready).unwrap_or(0);
+    let count = epoll.wait(if only_looks { 0 } else { -1 }, &mut ready).unwrap_or(0);
     ready[..count].iter().map(|event| event.data() as RawFd).collect()
 }
 
@@ -348,7 +358,8 @@ fn serve(mut session: Session, listener: &OwnedFd, stop: &OwnedFd) {
             let stream = client.stream.as_ref().filter(|_| client.unsent.is_empty());
             watched.extend(stream.map(AsRawFd::as_raw_fd));
         }
-        let ready = wait_for(&watched);
+        // A request of guestd takes the packets of all clients: no descriptor tells of those afterwards.
+        let ready = wait_for(&watched, clients.iter().any(|client| client.has_work(&session)));
         if ready.contains(&stop.as_raw_fd()) || session.is_cut_off() {
             return;
         }
