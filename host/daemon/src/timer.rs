@@ -108,8 +108,9 @@ impl Timer {
         Ok(())
     }
 
-    /// Acknowledges the expiry, so that the descriptor is no longer readable.
-    pub fn acknowledge(&self) {
-        let _ = rustix::io::read(&self.descriptor, &mut [0u8; 8]);
+    /// Acknowledges the expiry, so that the descriptor is no longer readable. Whether there was one: the timer is not
+    /// armed then.
+    pub fn acknowledge(&self) -> bool {
+        rustix::io::read(&self.descriptor, &mut [0u8; 8]).is_ok()
     }
 }

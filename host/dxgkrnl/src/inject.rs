@@ -268,6 +268,7 @@ impl Kernel {
         self.tdr.forget_adapter(adapter);
         let of_adapter = self.vidsch.queues().iter().filter(|(_, queue)| queue.engine.adapter == adapter);
         let queues: Vec<u32> = of_adapter.map(|(id, _)| id).collect();
+        let mut processes = BTreeSet::new();
         for queue in &queues {
             self.remember_queue(*queue);
             self.unready(*queue);
@@ -277,6 +278,11 @@ impl Kernel {
             let (process, packets) = (queue.process, core::mem::take(&mut queue.packets));
             let status = Some(NtStatus::DEVICE_REMOVED);
             self.drop_packets(process, DroppedPackets { packets, queue: None, status }, effects);
+            processes.insert(process);
+        }
+        // Dropped buffers will not complete, so their writes are evaluated now: others may wait for them.
+        for process in processes {
+            self.evaluate_written(process, effects);
         }
         self.history.set_ending(before);
         queues.len()

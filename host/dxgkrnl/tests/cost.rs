@@ -336,7 +336,7 @@ const KINDS: [Kind; 22] = [
     },
     Kind {
         name: "acquires of a keyed mutex",
-        count: 2000,
+        count: 500,
         most: 3.0,
         make: |owner, count| {
             let mutex = keyed_mutex(owner, 0);

@@ -571,6 +571,29 @@ fn a_ring_is_referenced_while_its_doorbell_lives_and_destroyed_by_its_owner_only
 }
 
 #[test]
+fn a_ring_in_a_resource_keeps_the_resource_until_its_doorbell_ends() {
+    covers!("SCH-034");
+    for ends_by_exit in [false, true] {
+        let mut world = World::new();
+        let device = world.device();
+        let (paging_queue, _) = crate::paging::queue(&mut world, device, 0);
+        let (resource, _, ring) = create(&mut world, device, CreateAllocationFlags::CREATE_RESOURCE);
+        bring(&mut world, paging_queue, ring);
+        let queue = world.queue_on(device, ADVANCED, USER_MODE);
+        world.ok(Call::CreateDoorbell { queue: queue.handle, rings: vec![ring] });
+        if !ends_by_exit {
+            assert_eq!(destroy(&mut world, device, resource, &[]), OK);
+            assert_eq!(world.kernel.snapshot().allocations.len(), 1, "the doorbell keeps its ring");
+            world.ok(Call::DestroyDoorbell { queue: queue.handle });
+            assert!(world.kernel.snapshot().allocations.is_empty());
+            let (other, _, _) = create(&mut world, device, CreateAllocationFlags::CREATE_RESOURCE);
+            assert_eq!(destroy(&mut world, device, other, &[]), OK);
+        }
+        world.finish();
+    }
+}
+
+#[test]
 fn a_ring_of_two_doorbells_stays_mapped_until_both_are_gone() {
     covers!("SCH-034");
     let (mut world, script) = scripted(Config::default());

@@ -245,6 +245,25 @@ fn video_memory_is_reported_by_segment_group() {
 }
 
 #[test]
+fn an_adapter_that_starts_again_has_no_reservation() {
+    let mut world = World::new();
+    let adapter = world.adapter();
+    let reservation = 1 << 20;
+    world.ok(Call::ChangeVideoMemoryReservation {
+        adapter,
+        segment_group: 0,
+        reservation,
+        physical_adapter: 0,
+    });
+    world.input(Input::Fault(Fault::StopAdapter { adapter: 0 }));
+    world.input(Input::Fault(Fault::StartAdapter { adapter: 0 }));
+    let adapter = world.adapter();
+    let query = Call::QueryVideoMemoryInfo { adapter, segment_group: 0, physical_adapter: 0 };
+    let Reply::VideoMemoryInfo { current_reservation, .. } = world.ok(query) else { panic!() };
+    assert_eq!(current_reservation, 0);
+}
+
+#[test]
 fn a_lock_gives_the_address_of_the_creator_and_nests() {
     let mut world = World::new();
     let device = world.device();

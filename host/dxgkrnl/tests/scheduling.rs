@@ -9,7 +9,7 @@ use crate::paging::{map, queue};
 use d3dkmt::isa::Packet::*;
 use d3dkmt::{Call, CreateContextFlags as C, FeatureId, Handle, NtStatus, Reply, SignalFlags};
 use dxgkrnl::ddi::{Callback, EngineState, HwContext, Interrupt, Invalidation, PageFaultFlags};
-use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Features, Input, NodeConfig, VidSchCaps};
+use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Features, Input, NodeConfig, ProcessId, VidSchCaps};
 
 const ENGINE: EngineId = EngineId { adapter: 0, node: 0 };
 
@@ -103,6 +103,27 @@ fn preempted_paging_buffers_are_resubmitted_first_with_their_ids_and_others_with
     world.advance(110);
     assert_eq!(submissions_of(&script)[2], (5, false, Some(3)));
     assert_eq!(ids(&world), (5, 5));
+}
+
+#[test]
+fn a_preempted_paging_buffer_goes_before_a_fresh_one_of_another_vm() {
+    covers!("SCH-008", "TDR-019");
+    const MS: u64 = 1_000_000;
+    let (mut world, script) = scripted(paging_on(0));
+    script.borrow().paging = Some(vec![busy(20 * MS), busy(20 * MS)]);
+    let device = world.device();
+    let paging_queue = queue(&mut world, device, 0).0;
+    map(&mut world, paging_queue, 1);
+    world.guest(1, ProcessId(7));
+    let device = world.device();
+    let paging_queue = queue(&mut world, device, 0).0;
+    map(&mut world, paging_queue, 1);
+    world.advance(100 * MS);
+    let submissions = &script.borrow().submissions;
+    let mut submissions: Vec<_> =
+        submissions.iter().map(|one| (one.submission_fence_id, one.resubmits)).collect();
+    submissions.dedup();
+    assert_eq!(submissions, [(1, None), (1, Some(1)), (2, None)], "ids complete in their order");
 }
 
 #[test]

@@ -370,6 +370,24 @@ fn two_adapters() -> (World, Handle, Handle) {
 }
 
 #[test]
+fn a_stopped_adapter_leaves_no_waiter_elsewhere_for_a_value_that_its_engine_has_written() {
+    covers!("FEN-025");
+    const BASIC: u32 = 2;
+    let (mut world, first, second) = two_adapters();
+    let there = world.fence_with(second, 0, NT | F::CROSS_ADAPTER);
+    world.ok(share(&[there.object], ALL, None, 1));
+    let here = opened(&mut world, open(first, 1));
+    let context = world.context(first, BASIC);
+    let write = FenceWrite { gpu_address: here.gpu_address, value: 1 };
+    let event = world.pending(second, &[(there.object, 1)], false);
+    world.submit(context, &[write, Busy { duration_ns: 1_000_000_000 }]);
+    world.advance(1_000);
+    assert_eq!((world.value(there.object), world.woken()), (1, vec![]), "no interrupt yet");
+    world.input(Input::Fault(Fault::StopAdapter { adapter: 0 }));
+    assert_eq!(world.ended(), [(event, NtStatus::SUCCESS)]);
+}
+
+#[test]
 fn a_cross_adapter_fence_has_one_value_that_engines_of_both_adapters_write() {
     covers!("FEN-047");
     let (mut world, first, second) = two_adapters();

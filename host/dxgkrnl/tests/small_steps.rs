@@ -94,6 +94,37 @@ fn wake_ups_count_as_work_of_the_signaling_process() {
 }
 
 #[test]
+fn acquires_of_an_abandoned_mutex_end_in_steps() {
+    let mut world = World::new();
+    let create =
+        Call::CreateKeyedMutex { initial_value: 0, private_data: vec![], flags: KeyedMutexFlags::empty() };
+    let Reply::KeyedMutex { mutex, shared_handle, .. } = world.ok(create) else { panic!("no mutex") };
+    let acquire =
+        |mutex, timeout, event| Call::AcquireKeyedMutex { mutex, key: 0, timeout, event: EventId(event) };
+    world.ok(acquire(mutex, None, 1));
+    world.attach(Q);
+    world.process = Q;
+    let buffer = RuntimeBuffer { size: 0, present: false, data: vec![] };
+    let Reply::KeyedMutex { mutex: opened, .. } = world.ok(Call::OpenKeyedMutex { shared_handle, buffer })
+    else {
+        panic!("not opened")
+    };
+    for event in 0..20 {
+        world.call(acquire(opened, Some(-10), 100 + event));
+    }
+    world.kernel.set_work_units_per_step(4, 4);
+    let first = call(&mut world, P, Call::DestroyKeyedMutex { mutex }).events;
+    assert!(first.len() < 8 && world.kernel.has_backlog(), "{first:?}");
+    // Their handle ends meanwhile, and the time-outs of the others expire.
+    world.now += 2_000;
+    let mut ended = first;
+    ended.extend(call(&mut world, Q, acquire(opened, None, 900)).events);
+    ended.extend(finish(&mut world).events);
+    assert_eq!(ended.len(), 20);
+    assert!(ended.iter().all(|event| event.status == NtStatus::ABANDONED), "{ended:?}");
+}
+
+#[test]
 fn queued_waits_on_a_destroyed_fence_are_released_in_steps_in_their_order() {
     const QUEUES: u64 = 40;
     let mut world = World::new();

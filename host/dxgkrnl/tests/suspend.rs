@@ -123,6 +123,23 @@ fn work_of_a_software_context_keeps_an_adapter_in_d0_and_new_work_wakes_it() {
 }
 
 #[test]
+fn a_suspend_is_acknowledged_when_the_buffer_that_runs_is_dropped() {
+    covers!("SCH-020");
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.hw_context(device, ADVANCED);
+    let queue = world.hw_queue(context, NONE);
+    assert_eq!(world.submit_hw(queue, 1, &[busy(10_000_000_000)]), OK);
+    power(&mut world, false);
+    assert_eq!(world.kernel.next_deadline().is_some(), true, "the acknowledgement is awaited");
+    world.ok(d3dkmt::Call::DestroyHwQueue { queue: queue.handle });
+    assert_eq!(world.kernel.next_deadline(), None, "it came with the end of the buffer");
+    assert_eq!(world.notes(), Vec::<String>::new());
+    assert_eq!(world.kernel.snapshot().engine_resets, 0);
+    world.finish();
+}
+
+#[test]
 fn a_context_may_be_destroyed_while_its_suspend_is_pending() {
     let (mut world, script) = scripted(Config::default());
     let device = world.device();

@@ -3,12 +3,14 @@
 use covers::covers;
 
 use crate::common::hardware::busy;
-use crate::common::scripted::{ScriptRef, interrupt, paging_on, scripted, scripted_by};
+use crate::common::scripted::{ScriptRef, inject, interrupt, paging_on, scripted, scripted_by};
 use crate::common::{OK, P, World};
 use crate::paging::{map, queue};
 use d3dkmt::isa::Packet::*;
 use d3dkmt::{Call, CreateContextFlags as C, Handle, HwQueueFlags, NtStatus};
-use dxgkrnl::ddi::{Callback, EngineState, HwContext, Interrupt, Invalidation, PerEngineTdrDdis};
+use dxgkrnl::ddi::{
+    Callback, EngineState, HwContext, Interrupt, Invalidation, PageFaultFlags, PerEngineTdrDdis,
+};
 use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Input, TdrConfig, VidSchCaps};
 
 const REMOVED: NtStatus = NtStatus::DEVICE_REMOVED;
@@ -175,6 +177,44 @@ fn dependent_engines_get_half_a_second_and_are_reset_in_order() {
     hung(&mut world, 3);
     world.advance(TIMEOUT);
     assert_eq!(resets(&world), (0, 1, None));
+}
+
+#[test]
+fn two_engines_of_one_group_that_hang_together_are_reset_together() {
+    covers!("TDR-012", "TDR-018");
+    let (mut world, script) = scripted(Config::default());
+    script.borrow().dependents = Some(1 | 1 << OTHER.node);
+    let devices = [0, OTHER.node].map(|node| hung(&mut world, node).0);
+    world.advance(TIMEOUT - 1);
+    world.now += 1;
+    world.input(Input::Deadline);
+    let due = world.kernel.next_deadline();
+    assert_eq!(due, Some(world.now + 500 * MS), "the other engine's watch stands still");
+    world.advance(500 * MS);
+    assert_eq!(resets(&world), (2, 0, None));
+    assert_eq!(devices.map(|device| world.execution_state(device)), [HUNG, HUNG]);
+    world.finish();
+}
+
+#[test]
+fn a_device_lost_before_its_page_fault_has_no_record_of_it() {
+    let (mut world, script) = scripted(Config::default());
+    let device = world.device();
+    let (hangs, faults) = (world.context(device, 0), world.context(device, OTHER.node));
+    assert_eq!(world.submit(hangs, &[Hang]), OK);
+    world.advance(1000 * MS);
+    assert_eq!(world.submit(faults, &[busy(3000 * MS)]), OK);
+    world.advance(TIMEOUT - 1000 * MS);
+    assert_eq!(world.execution_state(device), HUNG);
+    let faulted = Interrupt::DmaPageFaulted {
+        engine: OTHER,
+        faulted_fence_id: 1,
+        gpu_address: 0x1000,
+        flags: PageFaultFlags::empty(),
+    };
+    inject(&mut world, &script, vec![interrupt(faulted)]);
+    let status = world.kernel.snapshot().devices.into_iter().find(|one| one.handle == device).unwrap();
+    assert_eq!(status.page_fault_address, 0);
 }
 
 #[test]

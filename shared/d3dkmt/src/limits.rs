@@ -26,6 +26,9 @@ pub const PRIVATE_DATA_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 1024;
 pub const HANDLES_PER_PROCESS_MAX: usize = (1 << 24) - 2;
 /// CPU waits that one process may have pending.
 pub const WAITS_PER_PROCESS_MAX: usize = 1 << 20;
+/// Acquires of keyed mutexes that one process may have pending; each blocks a thread. The end of a handle ends all of
+/// its acquires in one step.
+pub const ACQUIRES_PER_PROCESS_MAX: usize = 1024;
 /// Wake-ups that are held back for one frozen process.
 pub const HELD_WAKES_PER_PROCESS_MAX: usize = 1 << 16;
 /// Packets queued in one context.

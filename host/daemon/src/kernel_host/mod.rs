@@ -393,9 +393,15 @@ impl KernelHost {
 
     /// Steps the kernel because the timer has expired or the kernel has unfinished work.
     pub fn deadline(&self) {
-        self.timer.acknowledge();
+        let has_expired = self.timer.acknowledge();
         self.yield_to_waiters();
-        self.input(Input::Deadline);
+        let mut flush_list = FlushList::default();
+        let host_state = &mut self.lock();
+        if has_expired {
+            // The step may leave the same time due.
+            host_state.armed = None;
+        }
+        self.step(host_state, Input::Deadline, &mut flush_list);
     }
 
     /// Steps the kernel with any other input; effects are performed and sent.

@@ -7,6 +7,7 @@ use d3dkmt::{
     calls,
 };
 use dxgkrnl::VmId;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::super::backing::{BackingPages, LocalPages};
 use super::super::broker::first_memory;
@@ -59,6 +60,38 @@ fn work_due_before_a_call_is_no_effect_of_that_call() {
     let woken: Vec<_> = recorded.iter().map(|(input, _, woken)| (input.as_str(), *woken)).collect();
     assert_eq!(woken[0], ("deadline", 1), "{recorded:?}");
     assert_eq!((woken.len(), woken[1].1), (2, 0), "{recorded:?}");
+}
+
+/// More time out together than fit a step, and nothing else happens.
+#[test]
+fn the_timer_is_armed_again_for_a_time_that_is_still_due() {
+    const EACH: usize = 700;
+    let steps = Arc::new(Steps::default());
+    let observer: Option<Arc<dyn Observer>> = Some(steps.clone());
+    let kernel_host = KernelHost::new(&Options { observer, ..Options::default() }).unwrap();
+    kernel_host.tell_system_time();
+    let due = utc_100ns() + 1_000_000;
+    for process in [1, 2].map(ProcessId) {
+        let call = |call| kernel_host.input(Input::Call { process, request: 1, call });
+        kernel_host.input(Input::ProcessAttached { process, vm: VmId::HOST, pid: 1, name: String::new() });
+        call(Call::CreateKeyedMutex {
+            initial_value: 0,
+            private_data: Vec::new(),
+            flags: KeyedMutexFlags::default(),
+        });
+        let mutex = steps.0.lock().unwrap().last().and_then(|step| step.1).expect("a mutex");
+        for event in 0..EACH as u64 {
+            call(Call::AcquireKeyedMutex { mutex, key: 5, timeout: Some(due), event: EventId(event) });
+        }
+    }
+    let ended = || steps.0.lock().unwrap().iter().map(|step| step.2).sum::<usize>();
+    while ended() < 2 * EACH {
+        let timer = kernel_host.timer.descriptor();
+        let mut timer = [PollFd::new(&timer, PollFlags::IN)];
+        let within = Timespec { tv_sec: 20, tv_nsec: 0 };
+        assert_eq!(poll(&mut timer, Some(&within)), Ok(1), "{} of {} have ended", ended(), 2 * EACH);
+        kernel_host.deadline();
+    }
 }
 
 #[test]

@@ -67,6 +67,11 @@ impl Processes {
         }
     }
 
+    /// The processes of one VM, or all.
+    pub fn of_vm_mut(&mut self, vm: Option<VmId>) -> impl Iterator<Item = &mut Process> {
+        self.by_id.values_mut().filter(move |process| vm.is_none_or(|vm| process.vm == vm))
+    }
+
     #[inline]
     pub fn device_mut(&mut self, id: u32) -> &mut Device {
         &mut self.devices[id]

@@ -16,6 +16,7 @@ use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
 use crate::process::HandleTarget;
 use crate::sharing::{Global, Shared, require_readable};
+use crate::vidsch::Task;
 use crate::{Nanos, ProcessId, VmId};
 
 impl Kernel {
@@ -148,24 +149,17 @@ impl Kernel {
         effects: &mut Effects,
     ) -> CallResult {
         let (open, mutex) = self.keyed_mutex(process, handle)?;
-        let state = &self.keyed.mutexes[mutex];
-        let owns = state.state == State::Owned(open);
-        let ended: Vec<u64> = match owns {
-            true => state.waiters.iter().map(|(_, id)| *id).collect(),
-            false => {
-                let own = self.process(process).acquires.values();
-                let mut by_it: Vec<_> = own.filter(|id| self.keyed.acquires[id].open == open).collect();
-                by_it.sort_by_key(|id| (self.keyed.acquires[id].key, **id));
-                by_it.into_iter().copied().collect()
-            }
-        };
-        for id in ended {
-            self.spend(1);
-            self.end_acquire(id, Some(NtStatus::ABANDONED), effects);
-        }
-        if owns {
+        if self.keyed.mutexes[mutex].state == State::Owned(open) {
             self.keyed.mutexes[mutex].state = State::Abandoned;
             self.note(process, format!("{handle} ended and owned its keyed mutex: it is abandoned"), effects);
+            self.end_acquires_of_abandoned(process, mutex, effects);
+        }
+        let own = self.process(process).acquires.values();
+        let mut by_it: Vec<u64> = own.filter(|id| self.keyed.acquires[id].open == open).copied().collect();
+        by_it.sort_by_key(|id| (self.keyed.acquires[id].key, *id));
+        for id in by_it {
+            self.spend(1);
+            self.end_acquire(id, Some(NtStatus::ABANDONED), effects);
         }
         self.remove_handle(process, handle);
         self.process_mut(process).keyed_mutexes -= 1;
@@ -173,6 +167,27 @@ impl Kernel {
         self.keyed.mutexes[mutex].opens -= 1;
         self.drop_mutex_if_unused(mutex);
         Ok(Reply::None)
+    }
+
+    /// Ends the acquires of an abandoned mutex. Until they are all ended, their handles keep it.
+    pub(crate) fn end_acquires_of_abandoned(
+        &mut self,
+        process: ProcessId,
+        mutex: u32,
+        effects: &mut Effects,
+    ) {
+        let first = |kernel: &Self| {
+            let state = kernel.keyed.mutexes.get(mutex).filter(|state| state.state == State::Abandoned)?;
+            state.waiters.first().map(|(_, id)| *id)
+        };
+        while let Some(id) = first(self) {
+            if self.is_spent() {
+                self.leave(process, Task::EndAcquires(mutex));
+                return;
+            }
+            self.spend(1);
+            self.end_acquire(id, Some(NtStatus::ABANDONED), effects);
+        }
     }
 
     pub(crate) fn drop_mutex_if_unused(&mut self, mutex: u32) {
@@ -219,6 +234,11 @@ impl Kernel {
             return Ok(not_acquired(AcquireOutcome::TimedOut { fence_value: 0 }));
         }
         self.require_free_event(process, self.process(process), event)?;
+        let pending = self.process(process).acquires.len();
+        if pending >= limits::ACQUIRES_PER_PROCESS_MAX {
+            let why = format!("the process has {pending} pending acquires of keyed mutexes, the limit");
+            return refuse(NtStatus::NO_MEMORY, why);
+        }
         self.require_memory(process, ACQUIRE_BYTES)?;
         self.processes.charge(process, ACQUIRE_BYTES);
         let id = self.keyed.begun;
@@ -314,7 +334,13 @@ impl Kernel {
             && let Some(id) = self.keyed.expired(self.now)
         {
             self.spend(1);
-            self.end_acquire(id, Some(NtStatus::TIMEOUT), effects);
+            // One that an abandoned mutex still has was to end before.
+            let open = self.keyed.acquires[&id].open;
+            let status = match self.keyed.mutexes[self.keyed.opens[open].mutex].state {
+                State::Abandoned => NtStatus::ABANDONED,
+                State::Free | State::Owned(_) => NtStatus::TIMEOUT,
+            };
+            self.end_acquire(id, Some(status), effects);
         }
     }
 

@@ -308,25 +308,27 @@ impl Kernel {
                 self.mark_monitored(item.object);
             }
         }
-        match wait.owner() {
-            WaitOwner::Cpu { process, .. } => {
-                let chunks = self.processes.forget_wait(process, bytes, &self.sync.waits);
-                if chunks > 0 {
-                    self.spend(chunks * UNITS_OF_A_CHUNK);
-                }
+        if let WaitOwner::Gpu { .. } = wait.owner() {
+            if let Some(payer) = payer {
+                self.processes.release(payer, bytes);
             }
-            WaitOwner::Gpu { .. } => {
-                if let Some(payer) = payer {
-                    self.processes.release(payer, bytes);
-                }
-                for item in items.as_ref() {
-                    self.release_reference(item.object);
-                }
+            for item in items.as_ref() {
+                self.release_reference(item.object);
             }
-            // Its share or its open keeps the object alive.
-            WaitOwner::SyncFile { .. } => {}
+        } else {
+            self.release_wait(&wait, bytes);
         }
         Some(wait)
+    }
+
+    /// Releases the name and the charge of a CPU wait that was removed.
+    fn release_wait(&mut self, wait: &Wait, bytes: u64) {
+        // The share or the open of a sync file keeps the object of its wait alive, and pays for it.
+        let WaitOwner::Cpu { process, .. } = wait.owner() else { return };
+        let chunks = self.processes.forget_wait(process, bytes, &self.sync.waits);
+        if chunks > 0 {
+            self.spend(chunks * UNITS_OF_A_CHUNK);
+        }
     }
 
     /// The one place where the kernel changes the value of a fence: it stores the value for every process
@@ -426,7 +428,13 @@ impl Kernel {
                 fetched = self.fetch_reached(object);
             }
             fetched = fetched.saturating_sub(1);
-            if self.sync.waits.latch(entry.wait, entry.item) {
+            // Most waits are for one object: each table is visited once for these.
+            if !self.happens_before.is_on()
+                && let Some(wait) = self.sync.waits.remove_single(entry.wait)
+            {
+                self.release_wait(&wait, wait_bytes(1));
+                self.wake_owner(&wait, effects);
+            } else if self.sync.waits.latch(entry.wait, entry.item) {
                 self.complete_wait(self.sync.waits.id(entry.wait), effects);
             }
         }
@@ -470,11 +478,17 @@ impl Kernel {
             let (owner, items) = (wait.owner(), self.sync.waits.items(wait).as_ref().to_vec());
             self.wait_is_over(Some(id), owner, &items);
         }
-        match self.end_wait(id).map(|wait| wait.owner()) {
-            Some(WaitOwner::Cpu { process, event }) => self.wake(process, event, NtStatus::SUCCESS, effects),
-            Some(WaitOwner::Gpu { queue }) => self.vidsch.work_mut().run_queue(queue),
-            Some(WaitOwner::SyncFile { sync_file }) => self.sync_file_ready(sync_file, effects),
-            None => {}
+        if let Some(wait) = self.end_wait(id) {
+            self.wake_owner(&wait, effects);
+        }
+    }
+
+    /// Notifies the owner of a wait that has ended with its values reached.
+    fn wake_owner(&mut self, wait: &Wait, effects: &mut Effects) {
+        match wait.owner() {
+            WaitOwner::Cpu { process, event } => self.wake(process, event, NtStatus::SUCCESS, effects),
+            WaitOwner::Gpu { queue } => self.vidsch.work_mut().run_queue(queue),
+            WaitOwner::SyncFile { sync_file } => self.sync_file_ready(sync_file, effects),
         }
     }
 }

@@ -281,6 +281,15 @@ impl Waits {
         Some((wait, items))
     }
 
+    /// Removes the wait in a slot if its one item is all of it.
+    #[inline]
+    pub fn remove_single(&mut self, slot: u32) -> Option<Wait> {
+        if self.table[slot].listed {
+            return None;
+        }
+        self.table.remove(slot)
+    }
+
     /// Every pending wait, in the order of arrival. Costs a sort: for rare operations and for inspection.
     pub fn iter(&self) -> impl Iterator<Item = (WaitId, &Wait)> {
         let mut ids: Vec<WaitId> =

@@ -32,7 +32,7 @@ impl BackOffs {
     /// Work of this VM timed out. The doubling starts over if the VM had no timeout since its last back-off ended, for
     /// as long as that lasted.
     pub fn timed_out(&mut self, vm: VmId, now: Nanos, delay: Nanos) {
-        let length = |timeouts: u32| delay.saturating_mul(1 << timeouts.min(DOUBLINGS_MAX));
+        let length = |timeouts: u32| delay.saturating_mul(1 << timeouts.saturating_sub(1).min(DOUBLINGS_MAX));
         let state = self.0.entry(vm).or_insert(BackOff { timeouts: 0, until: 0 });
         if now > state.until.saturating_add(length(state.timeouts)) {
             state.timeouts = 0;

@@ -37,7 +37,8 @@ impl Kernel {
         }
         // The snapshot: later reports of the engine do not change what is lost.
         if !cause.is_certain && !self.has_work(engine) {
-            self.vidsch.engine_mut(engine).watch = Watch::Running;
+            let state = self.vidsch.engine_mut(engine);
+            (state.watch, state.hw_since) = (Watch::Running, None);
             self.vidsch.work_mut().dispatch(engine);
             return;
         }

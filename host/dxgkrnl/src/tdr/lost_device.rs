@@ -35,7 +35,11 @@ impl Kernel {
         let ids: Vec<u32> = devices.iter().copied().collect();
         if let Some(fault) = page_fault {
             for id in &ids {
-                self.processes.device_mut(*id).page_fault = fault;
+                let device = self.processes.device_mut(*id);
+                // A device that was lost before keeps its reason.
+                if device.state == DeviceExecutionState::ACTIVE {
+                    device.page_fault = fault;
+                }
             }
         }
         self.set_device_state(&ids, state, effects);

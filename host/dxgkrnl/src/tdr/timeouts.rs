@@ -52,6 +52,9 @@ impl Kernel {
     pub(crate) fn watch_due(&self, id: EngineId) -> Option<Nanos> {
         let engine = self.vidsch.in_flight().engines.get(&id)?;
         match &engine.watch {
+            Watch::Resetting { until, .. } => Some(*until),
+            // It is reset with the group of another engine, whose watch is due.
+            _ if self.tdr.is_held(id) => None,
             Watch::Running if engine.submitted.is_empty() => None,
             Watch::Running if self.caps(id).contains(VidSchCaps::PREEMPTION_AWARE) => {
                 // No preemption is due if no other work is ready and the running work is exempt from timeouts.
@@ -63,7 +66,6 @@ impl Kernel {
             Watch::Preempting { since, .. } => {
                 self.times_out(engine).then(|| self.end_of_patience(engine, *since))
             }
-            Watch::Resetting { until, .. } => Some(*until),
             Watch::Held => None,
         }
     }
@@ -109,7 +111,7 @@ impl Kernel {
     /// When an engine times out that keeps giving back its submissions without beginning one.
     pub(super) fn unserved_due(&self, id: EngineId) -> Option<Nanos> {
         let engine = self.vidsch.in_flight().engines.get(&id)?;
-        let is_watched = !engine.submitted.is_empty() && !engine.watch.is_masked() && self.times_out(engine);
+        let is_watched = !engine.submitted.is_empty() && !self.is_held(id) && self.times_out(engine);
         let since = engine.unserved_since.filter(|_| is_watched)?;
         // As late as for a submission that began and was then to be preempted.
         Some(since.saturating_add(QUANTUM_NS).saturating_add(self.config.tdr.delay_ns))

@@ -409,6 +409,7 @@ impl Kernel {
                 seen.extend(space.engine_pages_of(*open).map(|piece| (at.process, adapter, piece)));
             }
         }
+        self.spend(seen.len() as u32 / PIECES_PER_UNIT);
         for (process, adapter, Piece { base, end, page }) in seen {
             self.update_engine_pages(process, adapter, base, end, Some(page));
         }
@@ -468,9 +469,12 @@ impl Kernel {
     }
 
     /// Ends what processes, of all VMs or one, have in the GPU memory of an adapter that arrives anew or is removed:
-    /// mapped pages and counts of residency. Their handles stay.
+    /// mapped pages, counts of residency, reservations. Their handles stay.
     pub(crate) fn end_gpu_memory(&mut self, adapter: u32, vm: Option<VmId>) {
         self.clear_address_spaces(adapter, vm);
+        for process in self.processes.of_vm_mut(vm) {
+            process.reserved_bytes.retain(|(of, _), _| *of != adapter);
+        }
         let is_of = |open: &AllocationOpen| {
             self.processes.devices().get(open.device).is_some_and(|device| device.adapter == adapter)
                 && vm.is_none_or(|vm| self.processes.get(open.process).is_some_and(|one| one.vm == vm))

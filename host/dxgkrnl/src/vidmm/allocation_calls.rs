@@ -145,15 +145,20 @@ impl Kernel {
         Reply::None
     }
 
-    /// Drops a resource that has no open and no NT handle left, and the unused allocations that it kept.
+    /// Drops the unused allocations of a resource without an NT handle, and a resource that has nothing left.
     pub(crate) fn drop_resource_if_unused(&mut self, resource: u32) {
-        let Resource { opens, shares, .. } = self.vidmm.memory.resources[resource];
-        if shares == 0 {
+        if self.vidmm.memory.resources[resource].shares == 0 {
             for allocation in self.vidmm.memory.resources[resource].allocations.clone() {
                 self.drop_allocation_if_unused(allocation);
             }
         }
-        if opens + shares == 0 {
+        self.remove_resource_if_empty(resource);
+    }
+
+    /// A resource lives while it has an open, an NT handle, or an allocation, which a doorbell may keep as its ring.
+    fn remove_resource_if_empty(&mut self, resource: u32) {
+        let Resource { opens, shares, ref allocations, .. } = self.vidmm.memory.resources[resource];
+        if opens + shares == 0 && allocations.is_empty() {
             self.remove_resource(resource);
         }
     }
@@ -226,8 +231,13 @@ impl Kernel {
         self.drop_residency(open);
         self.close_at_driver(open);
         self.vidmm.memory.allocation_opens.remove(open);
-        self.vidmm.memory.allocations[allocation].opens.remove(&open);
+        let state = &mut self.vidmm.memory.allocations[allocation];
+        state.opens.remove(&open);
+        let resource = state.resource;
         self.drop_allocation_if_unused(allocation);
+        if let Some(resource) = resource {
+            self.remove_resource_if_empty(resource);
+        }
     }
 
     /// `D3DKMTQueryResourceInfo`: by global handle; a local one is refused (W-263).
@@ -575,7 +585,7 @@ impl Kernel {
         let opens_of_resources = tally(memory.resource_opens.iter().map(|(_, open)| open.resource));
         let alive = |(index, one): (u32, &Resource)| {
             opens_of_resources.get(&index).map_or(0, |opens| *opens) == one.opens
-                && one.opens + one.shares > 0
+                && (one.opens + one.shares > 0 || !one.allocations.is_empty())
         };
         if !memory.resources.iter().all(alive) {
             return Some("the opens of a resource");

@@ -53,6 +53,8 @@ pub(crate) enum Task {
         from: u32,
     },
     AbandonMutexes(Handle),
+    /// This keyed mutex is abandoned, and more acquires wait for it than fit.
+    EndAcquires(u32),
     DropPackets(DroppedPackets),
     /// The value of this fence reached more waits than fit.
     Wake(u32),

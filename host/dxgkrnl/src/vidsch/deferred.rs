@@ -186,6 +186,7 @@ impl Kernel {
             }
             Task::CloseAdapter { adapter, from } => self.end_devices_on(process, adapter, from, effects),
             Task::AbandonMutexes(by) => self.abandon_mutexes(process, by, effects),
+            Task::EndAcquires(mutex) => self.end_acquires_of_abandoned(process, mutex, effects),
             Task::DropPackets(dropped) => self.continue_drop(process, dropped, effects),
             Task::Wake(object) => self.wake_reached(object, effects),
             Task::Waiters(scan) => {

@@ -209,14 +209,15 @@ impl Ready {
         !self.paging.is_empty() || self.chosen.get(&vm).is_none_or(|chosen| chosen + 1 < BUFFERS_PER_ROUND)
     }
 
-    /// The next buffer: of the VM that `rank` puts first, of equal ones the oldest.
+    /// The next buffer: a paging buffer that the engine gave back, because its id is older than any other; else of the
+    /// VM that `rank` puts first, of equal ones the oldest.
     pub fn first<R: Ord>(&self, rank: impl Fn(VmId) -> R) -> Option<First> {
         let class = if self.paging.is_empty() { &self.work } else { &self.paging };
         let of_vm = class.iter().filter_map(|(vm, of_vm)| {
             let by_level = self.is_by_level(*vm);
             let (level, turn) = of_vm.first(by_level)?;
             let counts_as = if by_level { level } else { Level::OWED };
-            Some(((rank(*vm), turn), First { vm: *vm, level, counts_as }))
+            Some(((level != Level::PAGING_AGAIN, rank(*vm), turn), First { vm: *vm, level, counts_as }))
         });
         of_vm.min_by(|(one, _), (other, _)| one.cmp(other)).map(|(_, first)| first)
     }

@@ -324,7 +324,9 @@ impl Engine {
     pub fn page_fault(&mut self, fault: PageFault, ddi: &mut DdiCall<'_>) {
         match self.running.take() {
             Some(job) => {
+                let context = job.context;
                 self.fault(job, fault, ddi);
+                self.acknowledge(context, ddi.callbacks);
                 self.start_next(ddi);
             }
             None => self.faults.page_fault = Some((fault.gpu_address, fault.flags.bits())),
@@ -408,9 +410,9 @@ impl Engine {
     }
 
     fn drop_running(&mut self, is_dropped: impl Fn(&Job) -> bool, ddi: &mut DdiCall<'_>) {
-        if self.running.as_ref().is_some_and(is_dropped) {
-            self.running = None;
+        if let Some(job) = self.running.take_if(|job| is_dropped(job)) {
             self.lists.abort(ddi.callbacks);
+            self.acknowledge(job.context, ddi.callbacks);
         }
         self.start_next(ddi);
     }
