@@ -45,6 +45,14 @@ fn signals_waits_and_wakes_execute_no_more_instructions_than_before() {
     });
     hold("a wait, and the signal that ends it", pair, 11_100.0);
     let mut world = World::new(1);
+    let by_context = of_one(1, 9, |count| {
+        for value in 1..=count {
+            let signal = world.gpu_signal(0, value as u64);
+            world.take(signal);
+        }
+    });
+    hold("a one-way signal by a context", by_context, 8200.0);
+    let mut world = World::new(1);
     for at in 1..=1000 {
         let wait = world.wait(0, at, at);
         world.take(wait);
@@ -53,5 +61,5 @@ fn signals_waits_and_wakes_execute_no_more_instructions_than_before() {
         let signal = world.signal(0, count as u64);
         world.take(signal);
     });
-    hold("one of a thousand waits that a signal ends", wake, 1500.0);
+    hold("one of a thousand waits that a signal ends", wake, 1000.0);
 }

@@ -11,6 +11,13 @@ impl Counter {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
+    /// The same for a counter that changes under a lock only.
+    pub fn add_locked(&self, count: u64) {
+        if count > 0 {
+            self.0.store(self.0.load(Ordering::Relaxed) + count, Ordering::Relaxed);
+        }
+    }
+
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -13,6 +13,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::{AREA_BYTES, Area, HEAD_BYTES, OwnArea, RING_BYTES, Word};
 
+const WORD_BYTES: usize = size_of::<AtomicU64>();
+
 /// An area of the other side, mapped read-only.
 #[derive(Clone, Debug)]
 pub struct MappedArea(Arc<Mapping>);
@@ -50,6 +52,15 @@ impl Mapping {
         unsafe { self.0.add(word.offset()).cast().as_ref() }
     }
 
+    /// The ring in words of 8 bytes. A word and its bytes are never accessed at once: what is published is not written
+    /// before it was taken, and a peer that breaks that is another process.
+    fn ring_words(&self) -> &[AtomicU64] {
+        // SAFETY: inside the mapping, aligned, and only ever accessed atomically.
+        unsafe {
+            NonNull::slice_from_raw_parts(self.0.add(HEAD_BYTES).cast(), RING_BYTES / WORD_BYTES).as_ref()
+        }
+    }
+
     fn ring(&self) -> &[AtomicU8] {
         // SAFETY: inside the mapping, and only ever accessed atomically.
         unsafe { NonNull::slice_from_raw_parts(self.0.add(HEAD_BYTES).cast(), RING_BYTES).as_ref() }
@@ -82,7 +93,18 @@ impl Area for MappedArea {
     }
 
     fn read(&self, at: usize, to: &mut Vec<u8>, count: usize) {
-        to.extend(self.0.ring()[at..at + count].iter().map(|byte| byte.load(Ordering::Relaxed)));
+        let (end, ring) = (at + count, self.0.ring());
+        let load = |byte: &AtomicU8| byte.load(Ordering::Relaxed);
+        // Bytes up to the first whole word, whole words, and the bytes after them.
+        let first_word = at.next_multiple_of(WORD_BYTES).min(end);
+        let words =
+            &self.0.ring_words()[first_word / WORD_BYTES..(end / WORD_BYTES).max(first_word / WORD_BYTES)];
+        to.reserve(count);
+        to.extend(ring[at..first_word].iter().map(load));
+        for word in words {
+            to.extend_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+        }
+        to.extend(ring[first_word + words.len() * WORD_BYTES..end].iter().map(load));
     }
 }
 

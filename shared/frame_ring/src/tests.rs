@@ -1,5 +1,6 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::os::fd::AsFd as _;
 use std::rc::Rc;
 
 use proptest::prelude::*;
@@ -54,6 +55,24 @@ enum Op {
 
 /// Operations of one case. Miri takes a second for a ring's bytes.
 const OPS_MAX: usize = if cfg!(miri) { 3 } else { 60 };
+
+/// Bytes of a mapped area are read in words where they can.
+#[test]
+#[cfg_attr(miri, ignore = "maps a file")]
+fn a_mapped_ring_is_read_at_any_alignment() {
+    let memory = rustix::fs::memfd_create("ring", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&memory, AREA_BYTES as u64).unwrap();
+    let area = OwnMappedArea::map(memory.as_fd()).unwrap();
+    let bytes: Vec<u8> = (0..RING_BYTES).map(|at| (at % 251) as u8).collect();
+    area.write(0, &bytes);
+    for at in (0..20).chain(RING_BYTES - 40..RING_BYTES) {
+        for count in 0..(RING_BYTES - at).min(40) + 1 {
+            let mut read = vec![7];
+            area.read(at, &mut read, count);
+            assert_eq!((read[0], &read[1..]), (7, &bytes[at..at + count]), "{count} bytes at {at}");
+        }
+    }
+}
 
 proptest! {
     #[test]

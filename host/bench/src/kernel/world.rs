@@ -1,7 +1,8 @@
 //! A kernel with one process and many fences, and the calls on it.
 
 use d3dkmt::{
-    Call, EventId, Handle, Handles, NtStatus, Reply, SyncObjectFlags, Values, WaitFromCpuFlags, calls, limits,
+    Call, CreateContextFlags, EventId, GpuSignal, Handle, Handles, NtStatus, Reply, SignalFlags,
+    SyncObjectFlags, Values, WaitFromCpuFlags, calls, limits,
 };
 use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, VmConfig, VmId};
 use kmd::SimulatedMiniport;
@@ -12,6 +13,7 @@ pub struct World {
     kernel: Kernel,
     pub effects: Effects,
     device: Handle,
+    context: Handle,
     pub fences: Vec<Handle>,
 }
 
@@ -22,7 +24,8 @@ impl World {
         let config = Config { vms: vec![host], ..Config::default() };
         let kernel = Kernel::new(config, SimulatedMiniport::default());
         let effects = Effects::default();
-        let mut world = World { kernel, effects, device: Handle::NULL, fences: Vec::new() };
+        let (device, context) = (Handle::NULL, Handle::NULL);
+        let mut world = World { kernel, effects, device, context, fences: Vec::new() };
         let name = String::from("bench");
         world.take(Input::ProcessAttached { process: PROCESS, vm: VmId::HOST, pid: 1, name });
         let slots = limits::FENCE_SLOTS_PER_PROCESS_MAX;
@@ -31,6 +34,9 @@ impl World {
         let create = Call::CreateDevice { adapter: adapters[0].handle, flags: 0 };
         let Reply::Device(device) = world.call(create) else { panic!() };
         world.device = device;
+        let create = calls::create_context(device, 0, CreateContextFlags::empty());
+        let Reply::Context(context) = world.call(create) else { panic!() };
+        world.context = context;
         for _ in 0..fences {
             let create = calls::create_fence(device, 0, SyncObjectFlags::empty());
             let Reply::SyncObject(fence) = world.call(create) else { panic!() };
@@ -75,6 +81,16 @@ impl World {
     pub fn signal(&self, fence: usize, value: u64) -> Input {
         let call = calls::signal(self.device, self.fences[fence], value);
         Input::Call { process: PROCESS, request: 1, call }
+    }
+
+    /// A one-way signal by a context, whose queue is empty.
+    pub fn gpu_signal(&self, fence: usize, value: u64) -> Input {
+        let (objects, values) =
+            (Handles::from_slice(&self.fences[fence..=fence]), Values::from_elem(value, 1));
+        let signal = GpuSignal::Monitored { objects, values };
+        let contexts = Handles::from_slice(&[self.context]);
+        let call = Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() };
+        Input::Call { process: PROCESS, request: 0, call }
     }
 
     pub fn wait(&self, fence: usize, value: u64, event: u64) -> Input {

@@ -293,8 +293,9 @@ impl Channel {
         let mut calls = std::mem::take(&mut self.calls);
         let mut may_have_more = true;
         if calls.is_empty() {
-            let before = self.frames.pending();
+            let (before, count) = (self.frames.pending(), self.count);
             let decoded = self.decode_frames(frames_max, &mut calls);
+            self.kernel_host.counters.frames_received.add(self.count - count);
             self.calls_bytes = before - self.frames.pending();
             match decoded {
                 Ok(has_more) => may_have_more = has_more,
@@ -358,7 +359,6 @@ impl Channel {
             };
             let message = message.map_err(|source| ProtocolError::Frame { frame, source })?;
             self.count += 1;
-            self.kernel_host.counters.frames_received.add(1);
             let body = message.body.ok_or(ProtocolError::NoBody { frame })?;
             match (&self.client, body) {
                 (None, to_host::Body::Hello(hello)) => {

@@ -634,7 +634,7 @@ impl KernelHost {
                 host_state.process_table.warn(store.process, line);
             }
         }
-        self.counters.fence_stores.add(effects.stores.len() as u64);
+        self.counters.fence_stores.add_locked(effects.stores.len() as u64);
         let host_time_ns = timing.map(Timing::stored);
         for answer in &mut effects.answers {
             // An answer's data can be large: they are cloned only if an observer needs them afterwards.

@@ -126,15 +126,17 @@ impl Loop {
     pub(super) fn ring_is_busy(&mut self, key: u64) {
         let Loop { sources, busy_rings, turns, .. } = self;
         let Some(Source::Stream { vm, stream, channel, .. }) = sources.get_mut(&key) else { return };
-        let mut has_bytes = channel.ring_has_bytes();
         let (owner, Some(watch)) = ((*vm, stream.peer()), channel.watch_ring()) else { return };
+        let mut has_bytes = false;
         match busy_rings.put(BusyRing { key, owner, watch, idle_looks: 0 }) {
+            // The thread looks at it before it sleeps.
             Put::Updated => {}
-            Put::NoPlace => has_bytes |= !channel.rest_ring(),
+            Put::NoPlace => has_bytes = !channel.rest_ring(),
             Put::Added { displaced } => {
                 if let Some(ring) = channel.ring() {
                     ring.wake();
                 }
+                has_bytes = channel.ring_has_bytes();
                 if let Some(BusyRing { key, owner, .. }) = displaced
                     && let Some(Source::Stream { channel, .. }) = sources.get_mut(&key)
                     && !channel.rest_ring()

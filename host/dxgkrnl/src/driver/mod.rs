@@ -9,6 +9,7 @@ pub(crate) mod race_reports;
 pub(crate) mod start;
 
 use alloc::vec::Vec;
+use core::cell::Cell;
 use core::mem::take;
 use core::ops::{Deref, DerefMut};
 
@@ -19,7 +20,7 @@ use crate::{Nanos, VmId};
 pub(crate) struct Driver {
     miniport: BoxedMiniport,
     /// The cached deadline; `None` if the miniport has to be asked.
-    due: Option<Option<Nanos>>,
+    due: Cell<Option<Option<Nanos>>>,
     /// Empty lists of callbacks, kept for their memory.
     callbacks: Vec<Callback>,
     dpc_callbacks: Vec<Callback>,
@@ -30,7 +31,13 @@ pub(crate) struct Driver {
 impl Driver {
     pub fn new(miniport: BoxedMiniport) -> Self {
         let runs_outside = miniport.runs_outside();
-        Driver { miniport, due: None, callbacks: Vec::new(), dpc_callbacks: Vec::new(), runs_outside }
+        Driver {
+            miniport,
+            due: Cell::new(None),
+            callbacks: Vec::new(),
+            dpc_callbacks: Vec::new(),
+            runs_outside,
+        }
     }
 
     /// Whether a driver's answers are effects: see [`Miniport::take_answers`].
@@ -48,9 +55,20 @@ impl Driver {
     }
 
     /// [`Miniport::next_deadline`], cached.
-    pub fn due(&mut self) -> Option<Nanos> {
-        let miniport = &self.miniport;
-        *self.due.get_or_insert_with(|| miniport.next_deadline())
+    #[inline]
+    pub fn due(&self) -> Option<Nanos> {
+        if let Some(due) = self.due.get() {
+            return due;
+        }
+        let due = self.miniport.next_deadline();
+        self.due.set(Some(due));
+        due
+    }
+
+    /// The same after a step. A driver in a process of its own is asked again, because it may have died.
+    #[inline]
+    pub fn due_next(&self) -> Option<Nanos> {
+        if self.runs_outside { self.miniport.next_deadline() } else { self.due() }
     }
 
     /// An empty list for the callbacks of a DDI.
@@ -82,7 +100,7 @@ impl Deref for Driver {
 
 impl DerefMut for Driver {
     fn deref_mut(&mut self) -> &mut Self::Target {
-        self.due = None;
+        self.due.set(None);
         &mut *self.miniport
     }
 }

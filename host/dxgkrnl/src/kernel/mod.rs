@@ -122,7 +122,7 @@ impl Kernel {
         if !self.sync.answered().is_empty() {
             return Some(self.now);
         }
-        let due = earliest(self.miniport.next_deadline(), self.own_deadline());
+        let due = earliest(self.miniport.due_next(), self.own_deadline());
         // The driver may have died in the call of `next_deadline` just made.
         if self.miniport.has_died() { Some(self.now) } else { due }
     }
@@ -338,7 +338,7 @@ impl Kernel {
 
     pub(crate) fn call(&mut self, process: ProcessId, request: u64, call: Call, effects: &mut Effects) {
         let waits = escape::idle::waiting(&call);
-        let one_way_device = if request == 0 { self.device_of_call(process, &call) } else { None };
+        let one_way_queue = if request == 0 { queue_of(&call) } else { None };
         let result = match self.attached(process) {
             Ok(_) => self.dispatch(process, call, effects),
             Err(refusal) => Err(refusal),
@@ -354,7 +354,10 @@ impl Kernel {
         };
         let refused = result.is_err();
         self.answer(process, request, result, effects);
-        if refused && let Some(device) = one_way_device {
+        if refused
+            && let Some(queue) = one_way_queue
+            && let Some(device) = self.device_of_queue(process, queue)
+        {
             self.stop_device_of_one_way(device, effects);
         }
     }
@@ -453,18 +456,9 @@ impl Kernel {
         }
     }
 
-    /// The device of a one-way call, which shows the error if the call is refused.
-    fn device_of_call(&self, process: ProcessId, call: &Call) -> Option<u32> {
-        let context = match call {
-            Call::SignalFromGpu { contexts, .. } | Call::SubmitCommand { contexts, .. } => {
-                *contexts.first()?
-            }
-            Call::WaitFromGpu { context, .. } | Call::WaitFromGpuLegacy { context, .. } => *context,
-            Call::SubmitSignalToHwQueue { queues, .. } => *queues.first()?,
-            Call::SubmitCommandToHwQueue { queue, .. } | Call::SubmitWaitToHwQueue { queue, .. } => *queue,
-            _ => return None,
-        };
-        match self.processes.get(process)?.handles.get(context)? {
+    /// The device of a context or hardware queue.
+    fn device_of_queue(&self, process: ProcessId, queue: Handle) -> Option<u32> {
+        match self.processes.get(process)?.handles.get(queue)? {
             HandleTarget::Context(context) => Some(self.vidsch.contexts()[context].device),
             HandleTarget::HwQueue(queue) => {
                 Some(self.vidsch.contexts()[self.vidsch.hw_queues()[queue].context].device)
@@ -520,5 +514,18 @@ impl Kernel {
 
     pub(crate) fn process_mut(&mut self, id: ProcessId) -> &mut Process {
         self.processes.get_mut(id).expect("calls are dispatched for attached processes only")
+    }
+}
+
+/// The first context or hardware queue that a call names, if its device shows that a one-way call was refused.
+fn queue_of(call: &Call) -> Option<Handle> {
+    match call {
+        Call::SignalFromGpu { contexts, .. } | Call::SubmitCommand { contexts, .. } => {
+            contexts.first().copied()
+        }
+        Call::WaitFromGpu { context, .. } | Call::WaitFromGpuLegacy { context, .. } => Some(*context),
+        Call::SubmitSignalToHwQueue { queues, .. } => queues.first().copied(),
+        Call::SubmitCommandToHwQueue { queue, .. } | Call::SubmitWaitToHwQueue { queue, .. } => Some(*queue),
+        _ => None,
     }
 }

@@ -97,6 +97,14 @@ impl Kernel {
             }
     }
 
+    /// The driver's memory of a process. It is none if it was none after the last submission, and is not asked for then.
+    pub(crate) fn driver_bytes(&self, process: ProcessId, adapter: u32) -> usize {
+        match self.process(process).counted.contains_key(&Counted::Driver(adapter)) {
+            true => self.miniport.held_bytes(adapter, process),
+            false => 0,
+        }
+    }
+
     /// Updates the charge for the driver's memory of a process.
     pub(crate) fn count_driver_bytes(&mut self, process: ProcessId, adapter: u32) {
         let bytes = self.miniport.held_bytes(adapter, process) as u64;

@@ -154,7 +154,7 @@ impl Kernel {
             let why = format!("the queue of context {handle} is full: {} packets", packets.len());
             return refuse(NtStatus::NO_MEMORY, why);
         }
-        let driver_bytes = self.miniport.held_bytes(engine.adapter, *process);
+        let driver_bytes = self.driver_bytes(*process, engine.adapter);
         let queued = self.process(*process).queued_bytes + driver_bytes;
         if queued >= limits::QUEUED_BYTES_PER_PROCESS_MAX {
             return refuse(NtStatus::NO_MEMORY, format!("the process has {queued} bytes queued, the limit"));
