@@ -51,7 +51,8 @@ impl Kernel {
             DestroyContext { context } => self.destroy_context(process, context, effects),
             SubmitCommand { contexts, private_data, .. } =>
                 self.submit_command(process, &contexts, private_data),
-            SignalFromGpu { contexts, signal, flags } => self.signal_from_gpu(process, &contexts, signal, flags),
+            SignalFromGpu { contexts, signal, flags } =>
+                self.signal_from_gpu(process, &contexts, signal, flags, effects),
             WaitFromGpu { context, objects, values } =>
                 self.wait_from_gpu(process, context, &objects, &values, Form::ValueArray, effects),
             WaitFromGpuLegacy { context, objects, fence_value } => {

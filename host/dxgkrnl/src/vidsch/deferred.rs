@@ -122,7 +122,7 @@ impl Kernel {
         }
     }
 
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.is_spent() || self.vidsch.work.backlog().leaves_heads()
     }
 

@@ -144,7 +144,7 @@ impl Kernel {
 
     /// Whether there is no work, as after most inputs.
     #[inline]
-    fn is_settled(&mut self) -> bool {
+    pub(super) fn is_settled(&mut self) -> bool {
         self.vidsch.work.is_empty()
             && self.tdr.is_settled()
             && self.native.is_settled()
@@ -208,7 +208,8 @@ impl Kernel {
                 }
             }
             Work::RunQueue(queue) => {
-                if self.run_head(queue, effects) {
+                let has_more = |queue: &Queue| !queue.packets.is_empty();
+                if self.run_head(queue, effects) && self.vidsch.queues.get(queue).is_some_and(has_more) {
                     self.vidsch.work.rerun_queue(queue);
                 }
             }

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use d3dkmt::{GpuSignal, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, counts, limits};
 use smallvec::SmallVec;
 
-use super::{Broadcast, Packet, Signal, Targets};
+use super::{Broadcast, Packet, Queue, Signal, Targets};
 use crate::ProcessId;
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid};
@@ -28,6 +28,7 @@ impl Kernel {
         contexts: &[Handle],
         signal: GpuSignal,
         flags: SignalFlags,
+        effects: &mut Effects,
     ) -> CallResult {
         if flags.unknown() != 0 {
             return invalid(format!("signal flags {:#x} have reserved bits set", flags.bits()));
@@ -72,8 +73,31 @@ impl Kernel {
             by.extend_from_slice(contexts);
             by.push(self.processes.devices()[device].handle);
         }
-        self.enqueue_signal(&ids, Signal { process, flags, targets, event, by });
+        let signal = Signal { process, flags, targets, event, by };
+        if let [queue] = ids[..]
+            && self.passes_at_once(queue, &signal)
+        {
+            self.spend(1);
+            signal.targets.iter().for_each(|(object, _)| self.sync.hold(*object));
+            self.apply_signal(queue, signal, effects);
+        } else {
+            self.enqueue_signal(&ids, signal);
+        }
         Ok(Reply::None)
+    }
+
+    /// Whether a signal of monitored fences would be the next packet to run if it were queued, so that it needs no queue.
+    fn passes_at_once(&mut self, queue: u32, signal: &Signal) -> bool {
+        let Queue { process, device, ref packets, .. } = self.vidsch.queues[queue];
+        packets.is_empty()
+            && self.vidsch.queues[queue].is_idle()
+            && signal.event.is_none()
+            && signal.by.is_empty()
+            && self.is_settled()
+            && !self.is_over()
+            && !self.happens_before.is_on()
+            && self.planted.is_none()
+            && !self.vidsch.work.backlog().is_ending(process, device)
     }
 
     /// Queues a signal in these queues, which keeps its objects alive. TopOfPipeline fences get packets of their own,
