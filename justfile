@@ -94,6 +94,11 @@ slurm:
 container:
     cargo test --package e2e --test container -- --ignored
 
+# axe-core's findings in the page of a trace, and screenshots of its states: target/review (needs npm)
+review:
+    npm install --silent --no-save --prefix target/axe axe-core@4.14.1
+    cargo run --package timeline --example page_review -- target/axe/node_modules/axe-core/axe.min.js target/review
+
 # The jobs of docs/CI.md and docs/CLUSTER.md against the schemas of GitHub, GitLab and Kubernetes (needs PyPI)
 jobs:
     .ci/jobs

@@ -24,6 +24,10 @@ const SHARED: [(&str, &str); 5] = [
     ("tests/c/check.h", "examples"),
 ];
 
+/// Folders of pages and their pictures.
+const PAGES: [&str; 7] =
+    ["", "docs", "docs/zh", "docs/ja", "docs/decisions", "tests/scenarios", "tests/conformance/rules"];
+
 /// Copies a file and gives it these permissions.
 pub fn put(from: &Path, to: &Path, mode: u32) -> anyhow::Result<()> {
     let folder = to.parent().context("a file has a folder")?;
@@ -103,14 +107,12 @@ pub fn stage(source: &Source, programs: &Path, to: &Path) -> anyhow::Result<Path
             put(&file, &to.join("share/gpupv").join(folder).join(name), mode)?;
         }
     }
-    let docs = to.join("share/doc/gpupv");
-    for extension in ["md", "svg", "png"] {
-        copy_all(&source.tree.join("docs"), extension, &docs)?;
+    // With the folders of the source tree, so that links between pages lead somewhere.
+    for folder in PAGES {
+        for extension in ["md", "svg", "png"] {
+            copy_all(&source.tree.join(folder), extension, &to.join("share/doc/gpupv").join(folder))?;
+        }
     }
-    for language in ["zh", "ja"] {
-        copy_all(&source.tree.join("docs").join(language), "md", &docs.join(language))?;
-    }
-    copy_all(&source.tree, "md", &docs)?;
     Ok(to.to_path_buf())
 }
 
@@ -144,9 +146,9 @@ mod tests {
             "share/gpupv/cluster/kubernetes-job.yaml",
             "share/gpupv/cluster/slurm-array.sh",
             "share/doc/gpupv/README.md",
-            "share/doc/gpupv/SCENARIOS.md",
-            "share/doc/gpupv/zh/README.md",
-            "share/doc/gpupv/ja/ERRORS.md",
+            "share/doc/gpupv/docs/SCENARIOS.md",
+            "share/doc/gpupv/docs/zh/README.md",
+            "share/doc/gpupv/docs/ja/ERRORS.md",
             "share/man/man1/gpupv.1",
             "share/man/man1/gpupv-vm-run.1",
             "share/bash-completion/completions/gpupv",
@@ -156,7 +158,26 @@ mod tests {
             assert!(tree.join(file).is_file(), "{file}");
         }
         let page = fs::read_to_string(tree.join("share/man/man1/gpupv-vm-run.1")).unwrap();
-        assert!(page.contains("gpupv vm run") && page.contains("Examples:"), "{page}");
+        for part in ["gpupv vm run", "\n.SH EXAMPLES\n", "\"gpupv 0.", "\" gpupv\n"] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+        assert!(!page.contains("EXTRA"), "{page}");
+        // Pages link to pages and pictures that are installed; sources are not.
+        let docs = tree.join("share/doc/gpupv");
+        for folder in PAGES {
+            for page in files_of(&docs.join(folder), Some("md")).unwrap() {
+                let text = fs::read_to_string(&page).unwrap();
+                for link in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
+                    let is_page = [".md", ".svg", ".png"].iter().any(|end| link.ends_with(end));
+                    let target = page.parent().unwrap().join(link);
+                    assert!(
+                        !is_page || link.contains("://") || target.is_file(),
+                        "{}: {link}",
+                        page.display()
+                    );
+                }
+            }
+        }
         let mode = |name: &str| fs::metadata(tree.join(name)).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode("bin/gpupv"), mode("lib/gpupv/libdxcore.so")), (0o755, 0o644));
     }

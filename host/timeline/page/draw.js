@@ -271,9 +271,13 @@ class Painter {
     }
     paint.lineTo(this.width, floor);
     paint.fill();
-    paint.fillStyle = ink.front;
     paint.font = "11px system-ui, 'DejaVu Sans', sans-serif";
-    paint.fillText(`up to ${number(depth.most)}`, GUTTER + 4, y + 9);
+    const label = `up to ${number(depth.most)}`;
+    // On a plate: bars may be as high.
+    paint.fillStyle = ink.back;
+    paint.fillRect(GUTTER + 2, y + 2, paint.measureText(label).width + 4, 14);
+    paint.fillStyle = ink.front;
+    paint.fillText(label, GUTTER + 4, y + 9);
   }
 
   // A queue as GPUView draws it: a packet is stacked on the earlier ones and moves down as they end.
@@ -372,7 +376,7 @@ class Painter {
     points.forEach(([x, value, row], at) => {
       this.hit(x - 2, y, 5, lane.height, "sample", row);
       const room = (at + 1 < points.length ? points[at + 1][0] : this.width) - x, line = level(value);
-      if (room > 34) this.clipped("" + this.words.value(this.timeline.samples, row), x + 4, line < y + 14 ? line + 8 : line - 6, room - 6);
+      if (room > 34) this.clipped(this.words.rung(this.timeline.samples, row), x + 4, line < y + 14 ? line + 8 : line - 6, room - 6);
     });
   }
 

@@ -476,11 +476,28 @@ class App {
     painter.printed = false;
     root.toggleAttribute("data-print", on);
     this.resize();
+    byId("strips").replaceChildren();
     if (!on) return;
     painter.selected = this.selected;
     painter.size(PRINT_WIDTH, Math.min(this.lanes.height + AXIS + 2, PRINT_HEIGHT_MAX));
     painter.draw(0);
     painter.printed = true;
+    byId("strips").replaceChildren(...this.strips());
+  }
+
+  // The picture in pieces of a lane each, so that a page ends between two lanes. A canvas that is higher than a page
+  // would leave the first one empty, and be cut through a lane.
+  strips() {
+    const { canvas, ratio } = this.painter;
+    let from = 0;
+    return this.lanes.list.map((lane, at, all) => {
+      const end = at + 1 === all.length ? canvas.height : Math.min(canvas.height, Math.round((AXIS + lane.y + lane.height) * ratio));
+      const strip = document.createElement("canvas"), height = Math.max(0, end - from);
+      Object.assign(strip, { width: canvas.width, height });
+      if (height > 0) strip.getContext("2d").drawImage(canvas, 0, from, canvas.width, height, 0, 0, canvas.width, height);
+      from = Math.max(from, end);
+      return strip;
+    }).filter((strip) => strip.height > 0);
   }
 
   relay() {

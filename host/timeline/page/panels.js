@@ -18,6 +18,9 @@ const KEYS = [
   ["?", "show this list"],
 ];
 
+// Columns of numbers, to the right.
+const NUMBERS = new Set(["time", "duration", "request", "wakes", "share"]);
+
 // Keys that type a character elsewhere.
 const TYPED = /^[!-~]$/;
 
@@ -31,7 +34,7 @@ function element(name, content, attributes = {}) {
 }
 
 function table(heads, rows) {
-  const head = element("thead", element("tr", heads.map((text) => element("th", text, { scope: "col" }))));
+  const head = element("thead", element("tr", heads.map((text) => element("th", text, NUMBERS.has(text) ? { scope: "col", class: "number" } : { scope: "col" }))));
   return element("table", [head, element("tbody", rows)]);
 }
 
@@ -99,7 +102,7 @@ class Panels {
       element("td", duration(length), { class: "number" }), element("td", (100 * length / all).toFixed(1) + "%", { class: "number" }),
     ]));
     const note = "All times are by the daemon's clock. The guest's time and the link are not in the trace.";
-    return element("div", [bar, table(["part of the wait", "", ""], rows), element("p", note, { class: "note" })]);
+    return element("div", [bar, table(["part of the wait", "time", "share"], rows), element("p", note, { class: "note" })]);
   }
 
   packet(row) {

@@ -52,6 +52,12 @@ class Words {
 
   value(columns, row) { return columns.wide.has(row) ? columns.wide.get(row) : columns.value[row]; }
 
+  // A value beside a ladder, where the digits of the value that a reset stores would be cut off.
+  rung(columns, row) {
+    const value = this.value(columns, row);
+    return value === 0xffff_ffff_ffff_ffffn ? "MAX" : "" + value;
+  }
+
   event(row) {
     const { events } = this.timeline, name = this.head.words[events.name[row]];
     let text = name;

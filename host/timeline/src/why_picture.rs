@@ -16,6 +16,8 @@ const LINE: usize = 18;
 /// Characters of a line in a box: what fits in the widest font of the list.
 const COLUMNS: usize = 78;
 const GAP: usize = 26;
+/// Room between the verdict's box and its frame.
+const FRAME: usize = 4;
 /// The most causes that are drawn.
 const CAUSES_MAX: usize = 12;
 
@@ -85,7 +87,7 @@ impl Drawing {
         let mut tops = Vec::new();
         for (at, step) in cause.chain.iter().enumerate() {
             if at > 0 {
-                self.arrow();
+                self.arrow(0);
             }
             tops.push(self.y);
             let (class, kind) = (step.kind.name(), kind(step.kind));
@@ -95,7 +97,7 @@ impl Drawing {
             self.back_arrow(last + LINE, back_to + LINE);
         }
         if !cause.chain.is_empty() {
-            self.arrow();
+            self.arrow(FRAME);
         }
         let frame = if cause.verdict.is_stuck() { "stuck" } else { "goes" };
         let sentence = cause.verdict.sentence(now).to_string();
@@ -118,7 +120,7 @@ impl Drawing {
              <rect class=\"{class}\" x=\"{LEFT}\" y=\"{y}\" width=\"6\" height=\"{height}\"/>"
         ));
         if !frame.is_empty() {
-            let (x, y, width, height) = (LEFT - 4, y - 4, BOX_WIDTH + 8, height + 8);
+            let (x, y, width, height) = (LEFT - FRAME, y - FRAME, BOX_WIDTH + 2 * FRAME, height + 2 * FRAME);
             self.line(&format!(
                 "<rect class=\"{frame}\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" rx=\"6\"/>"
             ));
@@ -132,8 +134,9 @@ impl Drawing {
         self.y += height;
     }
 
-    fn arrow(&mut self) {
-        let (x, y, end) = (LEFT + 40, self.y + 2, self.y + GAP - 2);
+    /// Draws an arrow to the next box, which has a frame of this width.
+    fn arrow(&mut self, frame: usize) {
+        let (x, y, end) = (LEFT + 40, self.y + 2, self.y + GAP - 2 - frame);
         self.line(&format!("<path class=\"arrow\" marker-end=\"url(#tip)\" d=\"M{x} {y}V{end}\"/>"));
         self.y += GAP;
     }

@@ -456,7 +456,12 @@ fn paper_has_all_lanes_and_dark_ink() {
     page.is("gpupv.app.redraw()");
     page.browser.drawn();
     assert_eq!(page.is(state), json!([true, "#ffffff", "#1b1f24"]), "no frame draws over it");
+    // A page ends between lanes: each lane is a picture of its own, and together they are the whole.
+    let strips = "(() => { const { painter, lanes } = gpupv.app, all = [...document.querySelectorAll('#strips canvas')]; \
+                  return [all.length - lanes.list.length, all.reduce((sum, one) => sum + one.height, 0) - painter.canvas.height]; })()";
+    assert_eq!(page.is(strips), json!([0, 0]));
     page.is("window.dispatchEvent(new Event('afterprint'))");
+    assert_eq!(page.is("document.querySelectorAll('#strips canvas').length"), json!(0));
     page.browser.drawn();
     assert_eq!(page.is(state), json!([false, "#14171a", "#e4e8ec"]));
     let printed = page.browser.order("Page.printToPDF", json!({ "preferCSSPageSize": true }));
@@ -503,6 +508,40 @@ fn screen_readers_find_names_states_and_news() {
         json!(["status", "status"])
     );
     assert_eq!(page.is("document.getElementById('side').getAttribute('aria-live')"), json!("polite"));
+    page.no_errors();
+}
+
+/// Pages in which a long picture is not cut, so that the first one has lanes as well.
+#[test]
+fn long_picture_begins_on_the_first_sheet() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    common::long(file.path(), 2_000);
+    let mut page = Page::of(common::timeline_of(file.path()), "");
+    page.browser.order("Emulation.setEmulatedMedia", json!({ "media": "print" }));
+    page.is("window.dispatchEvent(new Event('beforeprint'))");
+    let height =
+        page.is("document.getElementById('strips').clientHeight / document.documentElement.clientWidth");
+    assert!(height.as_f64().unwrap() > 210.0 / 297.0, "{height}: it fits on one sheet");
+    let cut = "[...document.querySelectorAll('#strips canvas')].every((one) => \
+               getComputedStyle(one).breakInside === 'avoid' && one.clientHeight < 200) \
+               && getComputedStyle(document.getElementById('scroller')).display === 'none'";
+    assert_eq!(page.is(cut), json!(true));
+    page.no_errors();
+}
+
+#[test]
+fn numbers_stand_below_their_headings_and_controls_beside_their_labels() {
+    let mut page = Page::small();
+    page.browser.press("t");
+    let apart = "[...document.querySelectorAll('#table th')].filter((head, at) => \
+                 getComputedStyle(head).textAlign !== getComputedStyle(document.querySelectorAll('#table tbody tr:first-child td')[at]).textAlign).map((head) => head.textContent)";
+    assert_eq!(page.is(apart), json!([]));
+    page.browser.press("?");
+    assert!(page.is("document.getElementById('with-alt').clientWidth").as_u64().unwrap() < 40);
+    // A reset stores UINT64_MAX: a fence's ladder has no room for its digits.
+    let labels = "gpupv.app.timeline.samples.wide.size > 0 && \
+                  [...gpupv.app.timeline.samples.wide.keys()].map((row) => gpupv.app.words.rung(gpupv.app.timeline.samples, row))";
+    assert_eq!(page.is(labels), json!(["MAX"]));
     page.no_errors();
 }
 

@@ -1,4 +1,5 @@
-//! The image of `host/dist/Containerfile` is built from the package, and runs a folder of scenarios and the daemon.
+//! The image of `host/dist/Containerfile` is built from the package, and runs a folder of scenarios, programs in C that are
+//! built in it, and the daemon.
 //!
 //! Ignored by default: it builds packages and a base image (debhelper, mmdebstrap, buildah, a mirror of Debian, root),
 //! minutes in all. `just container` runs it. Containers run without namespaces (buildah's isolation `chroot`), because
@@ -10,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 use e2e::files::files_below;
 use e2e::packages::{package, run};
+use e2e::pages::Page;
 use e2e::polling::eventually;
 use e2e::programs::{gpupv, stderr, tree};
 
@@ -36,6 +38,21 @@ fn base(folder: &Path) {
     mmdebstrap.args(["--variant=apt", "--aptopt=Acquire::Languages \"none\"", "bookworm"]);
     run(mmdebstrap.arg(context.join("base.tar")));
     build(folder, "localhost/base", &[], &context);
+}
+
+/// Builds a client by pkg-config and by CMake, as docs/INSTALL.md does, and runs both.
+const BUILD: &str = "set -e; cd /client
+apt-get update -qq && apt-get install -qq --yes --no-install-recommends gcc libc6-dev make cmake pkgconf
+cp /usr/share/gpupv/examples/check.h . && cp /usr/share/gpupv/examples/fence_tour.c client.c
+cc -o client client.c $(pkg-config --cflags --libs gpupv)
+cmake -S . -B build && cmake --build build
+gpupv run ./client && gpupv run build/client";
+
+/// The `CMakeLists.txt` of docs/INSTALL.md.
+fn cmake_lists() -> String {
+    let page = Page::new(Path::new("docs/INSTALL.md"));
+    let block = page.blocks().into_iter().find(|block| block.info == "cmake").expect("the page has one");
+    block.lines.join("\n")
 }
 
 /// The daemon of a container. Dropping it ends the container.
@@ -80,6 +97,13 @@ fn a_container_runs_scenarios_and_the_daemon() {
     assert!(text.contains(" passed, 0 failed"), "{text}");
     let results = fs::read_to_string(scenarios.join("results.xml")).expect("the results are outside");
     assert!(results.contains("<testsuite name=\"local\""), "{results}");
+
+    // Programs in C.
+    let client = folder.join("client");
+    fs::create_dir(&client).expect("writable");
+    fs::write(client.join("CMakeLists.txt"), cmake_lists()).expect("writable");
+    let text = run(in_container(&format!("{}:/client", client.display())).args(["sh", "-c", BUILD]));
+    assert_eq!(text.matches("fence_tour: all as expected").count(), 2, "{text}");
 
     // The daemon answers a command outside.
     let sockets = folder.join("run");

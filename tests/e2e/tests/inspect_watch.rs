@@ -68,7 +68,8 @@ impl Terminal {
         let shown = self.shown();
         let screens: Vec<&str> = shown.split("\x1b[H").collect();
         let complete = screens.len().checked_sub(2).map_or("", |at| screens[at]);
-        let plain = complete.replace("\x1b[K", "").replace("\x1b[J", "");
+        let orders = ["\x1b[K", "\x1b[J", "\x1b[1m", "\x1b[m"];
+        let plain = orders.iter().fold(complete.to_owned(), |text, order| text.replace(order, ""));
         plain.lines().map(str::to_owned).collect()
     }
 }

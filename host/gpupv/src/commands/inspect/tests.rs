@@ -118,8 +118,13 @@ fn names_of_guests_command_no_terminal() {
     now.vms[0].name = "red\u{9b}31m".into();
     let notes = VecDeque::from([Note { text: "a\u{1b}c\nb".into(), ..Note::default() }]);
     let screen = screen(&changes(None, &now, &notes).lines(), 200, 60);
-    // What the view itself writes: to the corner, erase each line, erase the rest.
-    let own = screen.replace("\u{1b}[K", "").replace("\u{1b}[H", "").replace("\u{1b}[J", "");
+    // What the view itself writes: to the corner, erase each line, erase the rest, headings in bold.
+    for heading in ["PROCESS", "ENGINE", "NOTES"] {
+        assert!(screen.contains(&format!("\u{1b}[K\u{1b}[1m{heading}")), "{heading}: {screen:?}");
+    }
+    let own = ["[K", "[H", "[J", "[1m", "[m"]
+        .iter()
+        .fold(screen, |text, order| text.replace(&format!("\u{1b}{order}"), ""));
     assert!(own.contains("]0;title") && own.contains("red\u{fffd}31m"), "{own:?}");
     let bad: Vec<char> = own.chars().filter(|one| *one != '\n' && !is_printable(*one)).collect();
     assert!(bad.is_empty(), "{bad:?} in {own:?}");

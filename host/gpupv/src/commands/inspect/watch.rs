@@ -90,12 +90,23 @@ fn draw(lines: &[String]) {
     pass_on(screen(lines, columns, rows).as_bytes());
 }
 
-/// The lines as a terminal of this size shows them. What guests named commands no terminal.
+/// Whether a line is the heading of a table. Names of guests stand behind numbers or a word of ours.
+fn is_heading(line: &str) -> bool {
+    line.split(' ')
+        .next()
+        .is_some_and(|word| word.len() > 1 && word.bytes().all(|byte| byte.is_ascii_uppercase()))
+}
+
+/// The lines as a terminal of this size shows them, headings in bold. What guests named commands no terminal.
 pub(super) fn screen(lines: &[String], columns: usize, rows: usize) -> String {
     let mut text = String::from("\x1b[H");
     for line in lines.iter().take(rows - 1).map(|line| printable(line)) {
+        let shown = cut(&line, columns);
         // Erase first: behind a full line, the cursor stands on its last character.
-        let _ = writeln!(text, "\x1b[K{}", cut(&line, columns));
+        let _ = match is_heading(&line) {
+            true => writeln!(text, "\x1b[K\x1b[1m{shown}\x1b[m"),
+            false => writeln!(text, "\x1b[K{shown}"),
+        };
     }
     text + "\x1b[J"
 }
