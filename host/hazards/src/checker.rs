@@ -114,15 +114,15 @@ impl Checker {
     /// A barrier in the current submission of a queue, for the memory of a resource or for all memory.
     pub fn barrier(&mut self, queue: u64, barrier: &Barrier, range: Option<Range>) {
         let Some(number) = self.number(Agent::Queue(queue)) else { return };
-        let Some(waited) = self.agent_state(number).frontier.barrier(barrier, range) else { return };
-        let Some(range) = range else { return };
+        let Checker { agents, cells, .. } = self;
+        let frontier =
+            &mut agents[number as usize].as_mut().expect("each number belongs to an agent").frontier;
+        let (Some(waited), Some(range)) = (frontier.barrier(barrier, range), range) else { return };
         let (before, after) = (types(barrier.access_before), types(barrier.access_after));
-        for write in self.cells.in_range(range).filter_map(|cell| cell.write.as_mut()) {
-            let flushed = before.intersects(write.access & BarrierAccess::WRITES);
-            if write.agent == number
-                && flushed
-                && write.scope_sets().any(|scopes| waited.covers(scopes, write.number))
-            {
+        let own = |write: &&mut Stamp| write.agent == number && write.number > frontier.begun;
+        for write in cells.in_range(range).filter_map(|cell| cell.write.as_mut()).filter(own) {
+            (write.visible, write.globals_seen) = (frontier.seen_by(write), frontier.globals());
+            if waited.shows(before, write, write.visible) {
                 write.visible |= after;
             }
         }
@@ -156,7 +156,11 @@ impl Checker {
         }
         let signals = self.fences.entry(fence).or_default();
         // After a rewind, later waits match only later signals.
-        signals.retain(|signaled, _| *signaled < value);
+        signals.retain(|signaled, _| *signaled <= value);
+        // The queues of a broadcast signal the value one after the other, and it is there when the last one has.
+        if let Some(same) = signals.get_mut(&value) {
+            return same.join(&clock);
+        }
         if signals.len() >= SIGNALS_PER_FENCE_MAX {
             signals.pop_first();
         }
@@ -243,6 +247,7 @@ impl Checker {
             writes,
             command,
             visible: BarrierAccess::empty(),
+            globals_seen: state.frontier.globals(),
         };
         cells.access(range, stamp, |cell_range, cell| {
             let reads = cell.reads.iter().filter(|_| writes);
@@ -267,8 +272,7 @@ impl AgentState {
         if earlier.number == later.number || matches!(self.agent, Agent::Process(_)) {
             return None;
         }
-        let both_render = earlier.access == BarrierAccess::RENDER_TARGET && later.access == earlier.access;
-        if both_render && earlier.writes && later.writes {
+        if earlier.access.is_in_order_with(later.access) {
             return None;
         }
         let before =
@@ -279,8 +283,7 @@ impl AgentState {
         let is_visible = !earlier.writes
             || later.access == BarrierAccess::COMMON
             || earlier.access == later.access
-            || earlier.visible.contains(later.access)
-            || self.frontier.is_visible(earlier.access, earlier.number, later.access);
+            || self.frontier.seen_by(earlier).contains(later.access);
         (!is_visible).then_some(Conflict::NotVisible)
     }
 }

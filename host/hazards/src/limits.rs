@@ -14,3 +14,6 @@ pub const SIGNALS_PER_FENCE_MAX: usize = 64;
 pub const SPLITS_MAX: usize = 256;
 /// Reports that are kept until they are taken.
 pub const REPORTS_MAX: usize = 256;
+/// Global barriers of one submission that are followed one by one. What an older one made visible to a type of access
+/// counts as visible to it, whatever wrote it.
+pub const GLOBALS_FOLLOWED_MAX: usize = 64;
