@@ -46,6 +46,8 @@ pub(crate) struct Frontier {
     /// `globals`.
     shown: Row,
     splits: Vec<Split>,
+    /// Ranges of memory that the submission has visited.
+    pub visits: usize,
 }
 
 /// For each scope, the command up to which a barrier has waited.
@@ -101,6 +103,7 @@ impl Default for Frontier {
             globals_before: 0,
             shown: [0; BITS],
             splits: Vec::new(),
+            visits: 0,
         }
     }
 }
@@ -108,6 +111,12 @@ impl Default for Frontier {
 impl Frontier {
     /// A submission begins: all earlier commands of the queue are complete.
     pub fn begin(&mut self) {
+        self.finish_all();
+        self.visits = 0;
+    }
+
+    /// All commands so far are complete and visible.
+    pub fn finish_all(&mut self) {
         self.begun = self.count;
         self.splits.clear();
         self.globals.clear();
