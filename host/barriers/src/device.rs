@@ -3,15 +3,18 @@
 use serde::{Deserialize, Serialize};
 
 use crate::fences::{FenceFlags, Fences};
-use crate::limits::{FENCES_PER_DEVICE_MAX, SUBRESOURCES_PER_DEVICE_MAX};
+use crate::limits::{FENCES_PER_DEVICE_MAX, SUBRESOURCES_PER_DEVICE_MAX, SUSPENDED_MAX};
 use crate::message::{Message, Messages, Named, Phase};
 use crate::policy::{Capabilities, Policy};
 use crate::rules::{Rule, Severity};
-use crate::state::{LOST, Resource};
-use crate::walk::Walk;
+use crate::state::{LOST, RESOURCE_BYTES, Resource, SUB_BYTES};
+use crate::walk::{Extent, Suspended, Walk};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use d3dkmt::isa::{BarrierLayout, IsaError, QueueType, Reader, ResourceDesc};
+
+/// Bytes that are charged for a fence, with its name.
+const FENCE_BYTES: usize = 512;
 
 /// Result of checking one submission.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +24,8 @@ pub struct Outcome {
     pub dropped: Vec<u32>,
     /// The number of the submission, for [`Device::retire`].
     pub submission: u64,
+    /// Whether a packet waits in hardware, behind which [`Device::resume`] continues.
+    pub is_suspended: bool,
 }
 
 /// A device with its resources and fences.
@@ -31,7 +36,12 @@ pub struct Device {
     resources: BTreeMap<u32, Resource>,
     fences: Fences,
     subresources: usize,
+    /// Records of subresources in addition to one for each state of a resource.
+    more_records: usize,
     scope: u64,
+    /// Submissions that wait in hardware, and bytes charged for them.
+    suspended: BTreeMap<u64, Suspended>,
+    suspended_bytes: usize,
 }
 
 impl Device {
@@ -81,6 +91,7 @@ impl Device {
     pub fn remove_resource(&mut self, id: u32) -> Option<Message> {
         let resource = self.resources.remove(&id)?;
         self.subresources -= resource.desc.subresources() as usize;
+        self.more_records -= resource.actual.more_records() + resource.recorded.more_records();
         let begun = resource.actual.subs().iter().any(|sub| sub.split.is_some());
         begun.then(|| {
             let subject = Named::new(id, &resource.desc);
@@ -154,24 +165,82 @@ impl Device {
 
     /// Checks command lists at record time, each by itself. Keeps no state.
     pub fn record(&mut self, queue: QueueType, packets: &Reader<'_>) -> Result<Outcome, IsaError> {
-        self.walk(Phase::Record, queue, packets)
+        self.walk(Phase::Record, queue, packets, Extent::Whole)
     }
 
     /// Checks one ExecuteCommandLists that starts, and keeps the state that outlasts it. An error changes nothing.
     pub fn submit(&mut self, queue: QueueType, packets: &Reader<'_>) -> Result<Outcome, IsaError> {
-        self.walk(Phase::Submission, queue, packets)
+        self.walk(Phase::Submission, queue, packets, Extent::Whole)
     }
 
-    fn walk(&mut self, phase: Phase, queue: QueueType, packets: &Reader<'_>) -> Result<Outcome, IsaError> {
+    /// As `submit`, up to the first packet that waits in hardware: other submissions may change layouts meanwhile.
+    pub fn begin(&mut self, queue: QueueType, packets: &Reader<'_>) -> Result<Outcome, IsaError> {
+        self.walk(Phase::Submission, queue, packets, Extent::UpToWait)
+    }
+
+    /// Continues a submission at the packet that has waited, which is the reader's next, up to the next that waits.
+    /// `None` if the submission is not suspended.
+    pub fn resume(&mut self, submission: u64, packets: &Reader<'_>) -> Option<Outcome> {
+        let from = self.take_suspended(submission)?;
+        let Device { capabilities, policy, resources, fences, scope, more_records, .. } = self;
+        let (rules, counts) = ((*capabilities, *policy), (scope, more_records));
+        let walk = Walk::new(rules, resources, fences, counts, QueueType::Direct, Phase::Submission);
+        let (outcome, suspended) = walk.resume(submission, from).go_on(packets);
+        self.keep_suspended(submission, suspended);
+        Some(outcome)
+    }
+
+    fn take_suspended(&mut self, submission: u64) -> Option<Suspended> {
+        let suspended = self.suspended.remove(&submission)?;
+        self.suspended_bytes -= suspended.held_bytes();
+        Some(suspended)
+    }
+
+    fn keep_suspended(&mut self, submission: u64, suspended: Option<Suspended>) {
+        let Some(suspended) = suspended else { return };
+        self.suspended_bytes += suspended.held_bytes();
+        self.suspended.insert(submission, suspended);
+        if self.suspended.len() > SUSPENDED_MAX
+            && let Some(oldest) = self.suspended.keys().next().copied()
+        {
+            self.abandon(oldest);
+        }
+    }
+
+    fn abandon(&mut self, submission: u64) {
+        if let Some(suspended) = self.take_suspended(submission) {
+            suspended.abandon(&mut self.resources, &mut self.more_records);
+        }
+    }
+
+    fn walk(
+        &mut self,
+        phase: Phase,
+        queue: QueueType,
+        packets: &Reader<'_>,
+        extent: Extent,
+    ) -> Result<Outcome, IsaError> {
         let dropped = crate::walk::removed_lists(packets)?;
-        let Device { capabilities, policy, resources, fences, scope, .. } = self;
-        let walk = Walk::new((*capabilities, *policy), resources, fences, scope, queue, phase);
-        Ok(walk.run(packets, dropped))
+        let Device { capabilities, policy, resources, fences, scope, more_records, .. } = self;
+        let counts = (scope, more_records);
+        let walk = Walk::new((*capabilities, *policy), resources, fences, counts, queue, phase);
+        let (outcome, suspended) = walk.run(packets, dropped, extent);
+        self.keep_suspended(outcome.submission, suspended);
+        Ok(outcome)
     }
 
     /// Retires a submission that is complete or lost: no chain of fences passes through it any more.
     pub fn retire(&mut self, submission: u64) {
         self.fences.retire(submission);
+        self.abandon(submission);
+    }
+
+    /// Bytes of its state: an estimate, the same in every build.
+    pub fn held_bytes(&self) -> usize {
+        self.resources.len() * RESOURCE_BYTES
+            + self.more_records * SUB_BYTES
+            + self.fences.len() * FENCE_BYTES
+            + self.suspended_bytes
     }
 
     /// Numbers of resources, subresources, fences, and submissions in chains of fences: all 0 when everything is

@@ -15,17 +15,24 @@ pub struct Equivalent {
     pub layout: Option<L>,
 }
 
-/// The scopes of acceleration structures that unordered accesses share.
-const RTAS: S = S::BUILD_RTAS.union(S::COPY_RTAS).union(S::EMIT_RTAS_POSTBUILD_INFO);
+/// The scopes beside shaders that unordered accesses share: work on acceleration structures, as published, and clears,
+/// which the published tables lack. A legacy barrier completes all unordered accesses, and a clear is one.
+const UNORDERED: S = S::BUILD_RTAS
+    .union(S::COPY_RTAS)
+    .union(S::EMIT_RTAS_POSTBUILD_INFO)
+    .union(S::CLEAR_UNORDERED_ACCESS_VIEW);
+/// The scopes of NON_PIXEL_SHADER_RESOURCE: builds of acceleration structures read their inputs in this state, too. The
+/// published table lacks them.
+const NON_PIXEL: S = S::NON_PIXEL_SHADING.union(S::BUILD_RTAS);
 
 const ROWS: [(T, S, A, Option<L>); 22] = [
     (T::VERTEX_AND_CONSTANT_BUFFER, S::ALL_SHADING, A::VERTEX_BUFFER.union(A::CONSTANT_BUFFER), None),
     (T::INDEX_BUFFER, S::INDEX_INPUT, A::INDEX_BUFFER, None),
     (T::RENDER_TARGET, S::RENDER_TARGET, A::RENDER_TARGET, Some(L::RENDER_TARGET)),
-    (T::UNORDERED_ACCESS, S::ALL_SHADING.union(RTAS), A::UNORDERED_ACCESS, Some(L::UNORDERED_ACCESS)),
+    (T::UNORDERED_ACCESS, S::ALL_SHADING.union(UNORDERED), A::UNORDERED_ACCESS, Some(L::UNORDERED_ACCESS)),
     (T::DEPTH_WRITE, S::DEPTH_STENCIL, A::DEPTH_STENCIL_WRITE, Some(L::DEPTH_STENCIL_WRITE)),
     (T::DEPTH_READ, S::DEPTH_STENCIL, A::DEPTH_STENCIL_READ, Some(L::DEPTH_STENCIL_READ)),
-    (T::NON_PIXEL_SHADER_RESOURCE, S::NON_PIXEL_SHADING, A::SHADER_RESOURCE, Some(L::LEGACY_SHADER_RESOURCE)),
+    (T::NON_PIXEL_SHADER_RESOURCE, NON_PIXEL, A::SHADER_RESOURCE, Some(L::LEGACY_SHADER_RESOURCE)),
     (T::PIXEL_SHADER_RESOURCE, S::PIXEL_SHADING, A::SHADER_RESOURCE, Some(L::LEGACY_SHADER_RESOURCE)),
     (T::STREAM_OUT, S::VERTEX_SHADING, A::STREAM_OUTPUT, None),
     (T::INDIRECT_ARGUMENT, S::EXECUTE_INDIRECT, A::INDIRECT_ARGUMENT, None),
@@ -94,7 +101,7 @@ pub fn translate<'r>(
         LegacyBarrier::Aliasing { .. } => Some(Translated::Global(full_stall())),
         LegacyBarrier::UnorderedAccess { resource, .. } => {
             let access = A::UNORDERED_ACCESS | A::RTAS_WRITE | A::RTAS_READ;
-            let sync = S::ALL_SHADING | RTAS;
+            let sync = S::ALL_SHADING | UNORDERED;
             let words =
                 Barrier { sync_before: sync, sync_after: sync, access_before: access, access_after: access };
             if resource == 0 {

@@ -99,6 +99,12 @@ impl Messages {
         self.severities[severity as usize..].iter().sum()
     }
 
+    /// Takes the kept messages; the counts stay, so that the limits hold for what follows.
+    pub(crate) fn take(&mut self) -> Messages {
+        let kept = core::mem::take(&mut self.kept);
+        Messages { kept, counts: self.counts.clone(), severities: self.severities }
+    }
+
     /// Counts a message. Returns whether it is to be kept.
     fn admit(&mut self, rule: Rule, severity: Severity) -> bool {
         self.severities[severity as usize] += 1;
@@ -123,7 +129,7 @@ impl Messages {
 }
 
 /// Collects messages, with the current position of a walk.
-#[derive(Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Reporter {
     pub messages: Messages,
     pub place: CommandRef,

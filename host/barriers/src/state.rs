@@ -15,10 +15,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::USES_COMPARED_MAX;
 use crate::tables::LayoutSet;
+use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 use d3dkmt::isa::{
-    Barrier, BarrierAccess as A, BarrierLayout as L, BarrierSync as S, LegacyState, ResourceDesc,
+    Barrier, BarrierAccess as A, BarrierLayout as L, BarrierSync as S, LegacyState, QueueType, ResourceDesc,
 };
 
 /// The begin of a split barrier.
@@ -80,6 +81,13 @@ impl Used {
 /// A layout that was discarded or never set: the next LayoutBefore must be UNDEFINED. No real layout has this value.
 pub(crate) const LOST: L = L(0xFFFF_FFFE);
 
+/// Bytes that are charged for a record of a subresource: the same in every build.
+pub(crate) const SUB_BYTES: usize = 192;
+const _: () = assert!(size_of::<Sub>() <= SUB_BYTES);
+/// Bytes that are charged for a resource, with one record for each of its two states.
+pub(crate) const RESOURCE_BYTES: usize = 640;
+const _: () = assert!(size_of::<Resource>() <= RESOURCE_BYTES);
+
 /// The state of one subresource, or of all subresources of a resource while they are equal.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Sub {
@@ -107,11 +115,12 @@ pub(crate) struct Sub {
 }
 
 const NO_LIST: u32 = u32::MAX;
+const NO_SCOPE: u64 = 0;
 
 impl Sub {
     fn new(layout: L, legacy: LegacyState) -> Self {
         Sub {
-            scope: 0,
+            scope: NO_SCOPE,
             layout,
             split: None,
             fence_layout: None,
@@ -127,30 +136,26 @@ impl Sub {
         }
     }
 
-    /// Resets the state at the first use in an ExecuteCommandLists, and in a list of it.
-    pub fn enter(&mut self, scope: u64, list: u32, desc: &ResourceDesc) {
-        if self.scope != scope {
-            self.begin(scope, desc);
+    /// Enters an ExecuteCommandLists, and a list of it. Returns whether the state of the former begins here. The state of
+    /// another one that waits in hardware is lost.
+    pub fn enter(&mut self, scope: u64, list: u32, decays: bool) -> bool {
+        let is_first = self.scope != scope;
+        if is_first && self.scope != NO_SCOPE {
+            self.leave(decays);
         }
+        self.scope = scope;
         if self.list != list {
             self.list = list;
             self.possible = LayoutSet::ALL;
         }
+        is_first
     }
 
-    fn begin(&mut self, scope: u64, desc: &ResourceDesc) {
-        self.scope = scope;
-        // The legacy states of these resources decay to COMMON.
-        if !desc.is_texture() || desc.has_simultaneous_access() {
-            self.legacy = LegacyState::COMMON;
-        }
-        self.moved = false;
-        self.last = None;
-        self.touched = false;
-        self.uses.clear();
-        self.globals_seen = 0;
-        self.possible = LayoutSet::ALL;
-        self.list = NO_LIST;
+    /// Leaves an ExecuteCommandLists: only what outlasts it is kept, so that subresources become equal again.
+    fn leave(&mut self, decays: bool) {
+        let Sub { layout, split, fence_layout, legacy, legacy_begun, .. } = *self;
+        let legacy = if decays { LegacyState::COMMON } else { legacy };
+        *self = Sub { split, fence_layout, legacy_begun, ..Sub::new(layout, legacy) };
     }
 
     pub fn push_use(&mut self, used: Used) {
@@ -163,6 +168,24 @@ impl Sub {
                 }
                 self.uses.push(used);
             }
+        }
+    }
+}
+
+/// The subresources of a resource that an ExecuteCommandLists has entered.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum Entered {
+    All,
+    /// Each once.
+    Some(BTreeSet<u32>),
+}
+
+impl Entered {
+    /// Adds a subresource. Returns whether it was added before.
+    pub fn add(&mut self, index: u32) -> bool {
+        match self {
+            Entered::All => true,
+            Entered::Some(indexes) => !indexes.insert(index),
         }
     }
 }
@@ -188,6 +211,31 @@ impl State {
         *self = State::new(L::UNDEFINED, LegacyState::COMMON);
     }
 
+    /// Number of records in addition to one.
+    pub fn more_records(&self) -> usize {
+        self.subs().len() - 1
+    }
+
+    /// Ends an ExecuteCommandLists for the subresources that it entered. `decays`: the legacy state goes to COMMON.
+    pub fn leave(&mut self, entered: &Entered, decays: bool) {
+        let subs = self.subs_mut();
+        let mut all = subs.len();
+        match entered {
+            Entered::Some(indexes) if all > 1 => {
+                all = indexes.len();
+                for index in indexes {
+                    if let Some(sub) = subs.get_mut(*index as usize) {
+                        sub.leave(decays);
+                    }
+                }
+            }
+            Entered::All | Entered::Some(_) => subs.iter_mut().for_each(|sub| sub.leave(decays)),
+        }
+        if all == self.subs().len() {
+            self.join_equal();
+        }
+    }
+
     /// Number of records that `select` and `join` would visit.
     pub fn visits(&self, total: u32, picks: &Picks) -> usize {
         match &self.0 {
@@ -210,8 +258,13 @@ impl State {
 
     /// Merges the records into one, if all subresources were selected and have become equal.
     pub fn join(&mut self, total: u32, picks: &Picks) {
+        if picks.count() == total as usize {
+            self.join_equal();
+        }
+    }
+
+    fn join_equal(&mut self) {
         if let Subs::Each(subs) = &mut self.0
-            && picks.count() == total as usize
             && let [first, rest @ ..] = &subs[..]
             && rest.iter().all(|sub| sub == first)
         {
@@ -289,6 +342,11 @@ pub(crate) struct Resource {
 }
 
 impl Resource {
+    /// Whether its legacy state decays to COMMON at the end of an ExecuteCommandLists on this queue.
+    pub fn decays(&self, queue: QueueType) -> bool {
+        !self.desc.is_texture() || self.desc.has_simultaneous_access() || queue == QueueType::Copy
+    }
+
     pub fn new(desc: ResourceDesc) -> Self {
         let layout = match desc.initial_layout {
             L::UNDEFINED if desc.is_texture() => LOST,

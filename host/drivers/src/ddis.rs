@@ -171,6 +171,7 @@ impl Miniport for Drivers {
             = |_routes| Some(adapter) => PerEngineTdrDdis::all();
         ring_bytes(hw_queue: HwQueueId) -> usize = |routes| routes.hw_queue(hw_queue) => 0;
         held_bytes(adapter: u32, process: ProcessId) -> usize = |_routes| Some(adapter) => 0;
+        kept_bytes(adapter: u32, process: ProcessId) -> usize = |_routes| Some(adapter) => 0;
         has_begun(engine: EngineId, id: u64) -> bool = |_routes| Some(engine.adapter) => true;
         running_context(engine: EngineId) -> RunningContext
             = |_routes| Some(engine.adapter) => RunningContext::None;
@@ -188,7 +189,12 @@ impl Miniport for Drivers {
 
     fn start(&mut self, config: &Config) {
         for adapter in 0..config.adapters.len() as u32 {
-            self.on(Some(adapter), (), |driver| driver.start(config));
+            // A driver detects races on its own adapter. It gets the happens-before events of all.
+            let mut own = config.clone();
+            for (other, of_other) in own.adapters.iter_mut().enumerate() {
+                of_other.hazards &= other as u32 == adapter;
+            }
+            self.on(Some(adapter), (), |driver| driver.start(&own));
         }
     }
 
@@ -249,7 +255,13 @@ impl Miniport for Drivers {
     }
 
     fn happens_before(&mut self, edge: &HappensBefore) -> Vec<String> {
-        (0..self.adapters()).flat_map(|adapter| self.on(Some(adapter), Vec::new(), |driver| driver.happens_before(edge))).collect()
+        let mut lines: Vec<String> = Vec::new();
+        for adapter in 0..self.adapters() {
+            let found = self.on(Some(adapter), Vec::new(), |driver| driver.happens_before(edge));
+            // A race of two processes' CPUs is found by the driver of each adapter that detects races.
+            lines.extend(found.into_iter().filter(|line| !lines.contains(line)).collect::<Vec<_>>());
+        }
+        lines
     }
 
     fn memory_written(&mut self, storage: NativeFenceStorage, value: u64) {

@@ -121,6 +121,7 @@ ddis! {
     fn notify_work_submission(&mut; now: Nanos, hw_queue: HwQueueId, callbacks: &mut Vec<Callback>);
     fn ring_bytes(&; hw_queue: HwQueueId) -> usize;
     fn held_bytes(&; adapter: u32, process: ProcessId) -> usize;
+    fn kept_bytes(&; adapter: u32, process: ProcessId) -> usize;
     fn set_native_fence_log_buffers(&mut; hw_queue: HwQueueId, entries: u32) -> Result<(), NtStatus>;
     fn update_native_fence_logs(&mut; hw_queue: HwQueueId, callbacks: &mut Vec<Callback>);
     fn create_native_fence(&mut; new: &NewNativeFence) -> Result<(), NtStatus>;

@@ -32,7 +32,7 @@ fn every_ddi_is_routed_and_can_be_wrapped() {
 }
 
 /// Methods without a function in `dxgk_miniport.h`, and why.
-const NOT_IN_C: [(&str, &str); 25] = [
+const NOT_IN_C: [(&str, &str); 26] = [
     ("start", "DxgkDdiStartDevice comes with the first DDI"),
     ("advertised_features", "known without the driver, so that a replay needs none: `process/exchange.rs`"),
     ("per_engine_tdr_ddis", "a driver without them fails the reset, and the adapter is reset"),
@@ -45,6 +45,7 @@ const NOT_IN_C: [(&str, &str); 25] = [
         "the daemon keeps page tables: SimFillMemory and its kin name GPU virtual addresses",
     ),
     ("held_bytes", "the daemon counts submissions that have not completed"),
+    ("kept_bytes", "what a driver in C keeps is in its own process"),
     ("ring_bytes", "the daemon counts, by SimRingDoorbell and SimRingBufferCompleted"),
     ("next_deadline", "SimSetTimer"),
     ("has_begun", "the daemon: every submission counts as begun"),

@@ -1,7 +1,7 @@
 //! Happens-before relations, which the kernel reports to a driver if the configuration enables them.
 
 use d3dkmt::{Call, Handle, KeyedMutexFlags, Reply, SyncObjectInfo, SyncObjectType};
-use dxgkrnl::ddi::{Agent, HappensBefore, HwContext};
+use dxgkrnl::ddi::{Agent, EngineStore, HappensBefore, HwContext};
 use dxgkrnl::{AdapterConfig, Config, ProcessId};
 
 use crate::common::hardware::{busy, write};
@@ -21,12 +21,12 @@ fn edges(script: &ScriptRef) -> Vec<HappensBefore> {
 const BY_P: Agent = Agent::Process(P);
 
 fn submitted(queue: Agent) -> HappensBefore {
-    HappensBefore::Submitted { process: P, queue }
+    HappensBefore::Submitted { process: P, adapter: 0, queue }
 }
 
 /// The only fence is object 0.
 fn signaled(by: Agent, value: u64) -> HappensBefore {
-    HappensBefore::Signaled { by, fence: 0, value }
+    HappensBefore::Signaled { by, fence: 0, value, stored: None }
 }
 
 fn waited(by: Agent, value: u64) -> HappensBefore {
@@ -128,7 +128,9 @@ fn a_fence_write_is_reported_for_its_context() {
     edges(&script);
     world.submit(context, &[write(&fence, 4)]);
     let a = Agent::Context(HwContext(0));
-    assert_eq!(edges(&script), [submitted(a), signaled(a, 4), waited(BY_P, 4)]);
+    let stored = Some(EngineStore { adapter: 0, gpu_address: fence.gpu_address, value: 4 });
+    let stores = HappensBefore::Signaled { by: a, fence: 0, value: 4, stored };
+    assert_eq!(edges(&script), [submitted(a), stores, waited(BY_P, 4)]);
 }
 
 #[test]

@@ -5,8 +5,8 @@ use crate::common::{OK, P, World};
 use crate::gpu_memory::{Mapped, bring, map};
 use crate::paging::queue;
 use d3dkmt::isa::{
-    Barrier, BarrierAccess as A, BarrierGroup, BarrierSync as S, Kernel, Packet, ResourceDesc, ResourceFlags,
-    Use, WorkKind,
+    Barrier, BarrierAccess as A, BarrierGroup, BarrierLayout, BarrierSync as S, Kernel, Packet, ResourceDesc,
+    ResourceFlags, SubresourceRange, TextureBarrier, TextureFlags, Use, WorkKind,
 };
 use d3dkmt::{
     Call, CreateAllocationFlags, CreatedSyncObject, DeviceExecutionState, Handle, NtStatus, PageFaultState,
@@ -248,4 +248,55 @@ fn messages_of_debug_layer_and_driver_become_notes_of_the_process() {
     assert!(
         gpu.world.notes().iter().any(|note| note.contains("the resource's kind is 0x0; it must be 1 to 4"))
     );
+}
+
+/// Records of subresources, resources and messages that nobody reads are the process's memory, until its device ends.
+#[test]
+fn a_process_is_charged_for_its_resources_and_for_its_debug_layer() {
+    const SLICES: u32 = 2048;
+    // Each escape of this test opens the adapter.
+    const ADAPTER_BYTES: u64 = 16;
+    let mut gpu = Gpu::new(Config::default());
+    let charged = |gpu: &Gpu| gpu.world.kernel.memory_bytes(P).unwrap();
+    let list = gpu.list();
+    gpu.world.submit(gpu.context, &list);
+    gpu.world.advance(1000);
+    let first = charged(&gpu);
+    let desc = ResourceDesc {
+        array_size: SLICES,
+        flags: ResourceFlags::ALLOW_RENDER_TARGET,
+        bytes: PAGE,
+        ..ResourceDesc::texture("many", gpu.base, (1, 1))
+    };
+    let desc = ResourceDesc { texel_bytes: 1, ..desc };
+    let created = gpu.escape(&[[5, 0, 0, 0, 0, 0, 0, 0].as_slice(), &desc.encode()].concat()).unwrap();
+    let texture = u32::from_le_bytes(created[4..8].try_into().unwrap());
+    let with_texture = charged(&gpu);
+    assert!(with_texture > first, "a resource is charged");
+    gpu.escape(&[7, 0, 0, 0, 2, 0, 0, 0]).unwrap();
+    let with_layer = charged(&gpu);
+    assert!(with_layer > with_texture, "so is what the debug layer knows of it");
+    // A slice in another layout than the others, and a use that is wrong.
+    let barrier = TextureBarrier {
+        barrier: Barrier {
+            sync_before: S::NONE,
+            sync_after: S::RENDER_TARGET,
+            access_before: A::NO_ACCESS,
+            access_after: A::RENDER_TARGET,
+        },
+        layout_before: BarrierLayout::UNDEFINED,
+        layout_after: BarrierLayout::RENDER_TARGET,
+        resource: texture,
+        flags: TextureFlags::empty(),
+        subresources: SubresourceRange::one(7),
+    };
+    let packets = [Packet::Barrier { groups: vec![BarrierGroup::Texture(vec![barrier])] }];
+    assert_eq!(gpu.world.submit(gpu.context, &packets), OK);
+    gpu.world.advance(1000);
+    let with_records = charged(&gpu);
+    assert!(with_records > with_layer + 100 * u64::from(SLICES), "{with_layer} {with_records}");
+    gpu.escape(&[7, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+    assert_eq!(charged(&gpu), with_texture + 2 * ADAPTER_BYTES, "the layer is off");
+    gpu.escape(&[[6, 0, 0, 0].as_slice(), &texture.to_le_bytes()].concat()).unwrap();
+    assert_eq!(charged(&gpu), first + 4 * ADAPTER_BYTES);
 }

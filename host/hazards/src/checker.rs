@@ -7,7 +7,9 @@ use d3dkmt::isa::{Barrier, BarrierAccess, BarrierSync};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Clock;
-use crate::limits::{AGENTS_MAX, FENCES_MAX, REPORTS_MAX, SIGNALS_PER_FENCE_MAX};
+use crate::limits::{
+    AGENTS_MAX, CLOCK_WORDS_MAX, FENCES_MAX, REPORTS_MAX, SIGNALS_PER_FENCE_MAX, VISITS_PER_SUBMISSION_MAX,
+};
 use crate::queue::{Frontier, types};
 use crate::report::{Accessed, Conflict, Missing, Report};
 use crate::shadow::{Cells, Stamp};
@@ -42,6 +44,27 @@ struct AgentState {
     frontier: Frontier,
 }
 
+/// The signals of a fence.
+#[derive(Default, Serialize, Deserialize)]
+struct Signals {
+    /// Clock of each signaled value.
+    clocks: BTreeMap<u64, Clock>,
+    /// Join of the clocks that were dropped: of signals over the limit, and of those before a rewind.
+    dropped: Clock,
+    /// Earlier signals of the fence may be in [`Checker::lost`].
+    is_incomplete: bool,
+}
+
+impl Signals {
+    fn words(&self) -> usize {
+        self.clocks.values().map(Clock::words).sum::<usize>() + self.dropped.words()
+    }
+
+    fn all(&mut self) -> impl Iterator<Item = &mut Clock> {
+        self.clocks.values_mut().chain([&mut self.dropped])
+    }
+}
+
 /// The race detector; the crate describes its state.
 #[derive(Default, Serialize, Deserialize)]
 pub struct Checker {
@@ -49,8 +72,11 @@ pub struct Checker {
     agents: Vec<Option<AgentState>>,
     /// Clock that each submission starts with, until it begins.
     submitted: BTreeMap<(u64, u64), Clock>,
-    /// Clock of each signaled value, by fence.
-    fences: BTreeMap<u64, BTreeMap<u64, Clock>>,
+    fences: BTreeMap<u64, Signals>,
+    /// Join of the clocks of all signals and agents over a limit. What may come after one of them comes after all.
+    lost: Clock,
+    /// Words of the clocks of `submitted` and `fences`.
+    words: usize,
     cells: Cells,
     reports: Vec<Report>,
     /// Pairs of commands that were reported already, for the current submissions.
@@ -81,51 +107,86 @@ impl Checker {
     }
 
     #[cfg(test)]
+    pub(crate) fn words_known(&self) -> usize {
+        self.words
+    }
+
+    #[cfg(test)]
+    pub(crate) fn submissions_known(&self) -> usize {
+        self.submitted.len()
+    }
+
+    #[cfg(test)]
     pub(crate) fn agents_known(&self) -> usize {
         self.numbers.len()
     }
 
     /// A process submits to a queue: its earlier accesses are ordered before the submission.
     pub fn submit(&mut self, process: u32, queue: u64, submission: u64) {
-        let Some(process) = self.number(Agent::Process(process)) else { return };
-        let clock = self.published(process);
+        let clock = self.published(Agent::Process(process));
+        if self.words + clock.words() > CLOCK_WORDS_MAX {
+            self.forgotten += 1;
+            return self.order(Agent::Queue(queue), &clock);
+        }
+        self.words += clock.words();
         self.submitted.insert((queue, submission), clock);
+    }
+
+    /// A process submits to a queue whose submissions are not reported: its earlier accesses are ordered before all that
+    /// the queue signals from now on.
+    pub fn submit_unseen(&mut self, process: u32, queue: u64) {
+        let clock = self.published(Agent::Process(process));
+        self.order(Agent::Queue(queue), &clock);
     }
 
     /// A queue begins a submission. All its earlier accesses are complete (BAR-012).
     pub fn begin(&mut self, queue: u64, submission: u64) {
-        let Some(number) = self.number(Agent::Queue(queue)) else { return };
-        let submitted = self.submitted.remove(&(queue, submission));
+        let submitted = self.take_submitted(queue, submission);
+        let Some(number) = self.number(Agent::Queue(queue)) else {
+            return self.lost.join(&submitted);
+        };
         let state = self.agent_state(number);
         state.frontier.begin();
         let begun = state.frontier.begun;
         state.clock.raise(number, begun);
-        if let Some(submitted) = submitted {
-            state.clock.join(&submitted);
-        }
+        state.clock.join(&submitted);
         self.reported.clear();
+    }
+
+    fn take_submitted(&mut self, queue: u64, submission: u64) -> Clock {
+        let clock = self.submitted.remove(&(queue, submission)).unwrap_or_default();
+        self.words -= clock.words();
+        clock
     }
 
     /// A submission was dropped before it began.
     pub fn drop_submission(&mut self, queue: u64, submission: u64) {
-        self.submitted.remove(&(queue, submission));
+        self.take_submitted(queue, submission);
     }
 
     /// A barrier in the current submission of a queue, for the memory of a resource or for all memory.
     pub fn barrier(&mut self, queue: u64, barrier: &Barrier, range: Option<Range>) {
         let Some(number) = self.number(Agent::Queue(queue)) else { return };
-        let Some(waited) = self.agent_state(number).frontier.barrier(barrier, range) else { return };
-        let Some(range) = range else { return };
+        let Checker { agents, cells, .. } = self;
+        let frontier =
+            &mut agents[number as usize].as_mut().expect("each number belongs to an agent").frontier;
+        let (Some(waited), Some(range)) = (frontier.barrier(barrier, range), range) else { return };
+        if frontier.visits > VISITS_PER_SUBMISSION_MAX {
+            // Whatever came before it counts as ordered and visible.
+            self.forgotten += 1;
+            return frontier.finish_all();
+        }
         let (before, after) = (types(barrier.access_before), types(barrier.access_after));
-        for write in self.cells.in_range(range).filter_map(|cell| cell.write.as_mut()) {
-            let flushed = before.intersects(write.access & BarrierAccess::WRITES);
-            if write.agent == number
-                && flushed
-                && write.scope_sets().any(|scopes| waited.covers(scopes, write.number))
-            {
+        let mut visits = 1;
+        let own = |write: &&mut Stamp| write.agent == number && write.number > frontier.begun;
+        let found = cells.in_range(range).inspect(|_| visits += 1);
+        for write in found.filter_map(|cell| cell.write.as_mut()).filter(own) {
+            (write.visible, write.globals_seen) = (frontier.seen_by(write), frontier.globals());
+            if waited.shows(before, write, write.visible) {
                 write.visible |= after;
             }
         }
+        frontier.visits += visits;
     }
 
     /// The next command of a queue, with all its accesses.
@@ -148,41 +209,111 @@ impl Checker {
 
     /// An agent signals a fence: its earlier accesses are ordered before any wait for the value.
     pub fn signal(&mut self, agent: Agent, fence: u64, value: u64) {
-        let Some(number) = self.number(agent) else { return };
-        let clock = self.published(number);
-        if self.fences.len() >= FENCES_MAX && !self.fences.contains_key(&fence) {
+        let clock = self.published(agent);
+        self.signal_with(clock, fence, value);
+    }
+
+    /// A queue signals a fence in the middle of a submission, behind this many of its commands (see
+    /// [`Checker::commands`]).
+    pub fn signal_behind(&mut self, queue: u64, commands: u64, fence: u64, value: u64) {
+        let Some(number) = self.number(Agent::Queue(queue)) else {
+            return self.signal(Agent::Queue(queue), fence, value);
+        };
+        let mut clock = self.agent_state(number).clock.clone();
+        clock.raise(number, commands);
+        self.signal_with(clock, fence, value);
+    }
+
+    /// Number of the commands of a queue so far.
+    pub fn commands(&self, queue: u64) -> u64 {
+        let number = self.numbers.get(&Agent::Queue(queue));
+        let state = number.and_then(|number| self.agents[*number as usize].as_ref());
+        state.map_or(0, |state| state.frontier.count)
+    }
+
+    fn signal_with(&mut self, clock: Clock, fence: u64, value: u64) {
+        self.make_room(fence, clock.words());
+        if self.words + clock.words() > CLOCK_WORDS_MAX {
             self.forgotten += 1;
-            return;
+            if let Some(signals) = self.fences.remove(&fence) {
+                self.lose(signals);
+            }
+            return self.lost.join(&clock);
         }
-        let signals = self.fences.entry(fence).or_default();
-        // After a rewind, later waits match only later signals.
-        signals.retain(|signaled, _| *signaled < value);
-        if signals.len() >= SIGNALS_PER_FENCE_MAX {
-            signals.pop_first();
+        let is_incomplete = !self.lost.is_empty();
+        let signals =
+            self.fences.entry(fence).or_insert_with(|| Signals { is_incomplete, ..Signals::default() });
+        self.words -= signals.words();
+        // After a rewind, later waits match only later signals, or what one that was satisfied before it relied on.
+        while let Some(rewound) = signals.clocks.last_entry().filter(|last| *last.key() > value) {
+            signals.dropped.join(&rewound.remove());
         }
-        signals.insert(value, clock);
+        // The queues of a broadcast signal the value one after the other, and it is there when the last one has.
+        signals.clocks.entry(value).or_default().join(&clock);
+        if signals.clocks.len() > SIGNALS_PER_FENCE_MAX
+            && let Some((_, oldest)) = signals.clocks.pop_first()
+            && let Some(mut next) = signals.clocks.first_entry()
+        {
+            // A wait for the oldest now relies on the next.
+            next.get_mut().join(&oldest);
+        }
+        self.words += signals.words();
+    }
+
+    /// Forgets signals of other fences until there is room for those of this one, and for a clock.
+    fn make_room(&mut self, fence: u64, words: usize) {
+        let is_known = self.fences.contains_key(&fence);
+        let is_full = |checker: &Self| {
+            checker.words + words > CLOCK_WORDS_MAX || !is_known && checker.fences.len() >= FENCES_MAX
+        };
+        while is_full(self) {
+            let Some(other) = self.fences.keys().find(|other| **other != fence).copied() else { return };
+            if let Some(signals) = self.fences.remove(&other) {
+                self.forgotten += 1;
+                self.lose(signals);
+            }
+        }
+    }
+
+    fn lose(&mut self, mut signals: Signals) {
+        self.words -= signals.words();
+        signals.all().for_each(|clock| self.lost.join(clock));
     }
 
     /// An agent's wait for a value was satisfied.
     pub fn wait(&mut self, agent: Agent, fence: u64, value: u64) {
-        let Some(number) = self.number(agent) else { return };
-        let signals = self.fences.get(&fence);
+        let Some(signals) = self.fences.get(&fence) else {
+            let lost = self.lost.clone();
+            return self.order(agent, &lost);
+        };
         // The wait can rely only on the first signal that reached the value.
-        let Some(clock) = signals.and_then(|signals| signals.range(value..).next()) else { return };
-        let clock = clock.1.clone();
-        self.agent_state(number).clock.join(&clock);
+        let first = signals.clocks.range(value..).next().map(|(_, clock)| clock);
+        let mut clock = first.unwrap_or(&signals.dropped).clone();
+        if signals.is_incomplete {
+            clock.join(&self.lost);
+        }
+        self.order(agent, &clock);
     }
 
     /// A fence was destroyed.
     pub fn forget_fence(&mut self, fence: u64) {
-        self.fences.remove(&fence);
+        if let Some(signals) = self.fences.remove(&fence) {
+            self.words -= signals.words();
+        }
     }
 
     /// A process or a queue was destroyed.
     pub fn forget(&mut self, agent: Agent) {
         match agent {
             Agent::Process(process) => self.cells.forget_space(process),
-            Agent::Queue(queue) => self.submitted.retain(|(of, _), _| *of != queue),
+            Agent::Queue(queue) => {
+                let words = &mut self.words;
+                self.submitted.retain(|(of, _), clock| {
+                    let is_kept = *of != queue;
+                    *words -= if is_kept { 0 } else { clock.words() };
+                    is_kept
+                });
+            }
         }
         let Some(number) = self.numbers.remove(&agent) else { return };
         self.agents[number as usize] = None;
@@ -190,8 +321,9 @@ impl Checker {
         for state in self.agents.iter_mut().flatten() {
             state.clock.forget(number);
         }
-        let signals = self.fences.values_mut().flat_map(BTreeMap::values_mut);
-        signals.chain(self.submitted.values_mut()).for_each(|clock| clock.forget(number));
+        let signals = self.fences.values_mut().flat_map(Signals::all);
+        let clocks = signals.chain(self.submitted.values_mut()).chain([&mut self.lost]);
+        clocks.for_each(|clock| clock.forget(number));
     }
 
     fn number(&mut self, agent: Agent) -> Option<u32> {
@@ -219,12 +351,21 @@ impl Checker {
         self.agents[number as usize].as_mut().expect("each number belongs to an agent")
     }
 
-    /// Clock of all accesses of an agent so far.
-    fn published(&mut self, number: u32) -> Clock {
+    /// Clock of all accesses of an agent so far. Agents over the limit share one clock.
+    fn published(&mut self, agent: Agent) -> Clock {
+        let Some(number) = self.number(agent) else { return self.lost.clone() };
         let state = self.agent_state(number);
         let mut clock = state.clock.clone();
         clock.raise(number, state.frontier.count);
         clock
+    }
+
+    /// Orders what this clock covers before the next accesses of an agent.
+    fn order(&mut self, agent: Agent, clock: &Clock) {
+        match self.number(agent) {
+            Some(number) => self.agent_state(number).clock.join(clock),
+            None => self.lost.join(clock),
+        }
     }
 
     fn access(&mut self, number: u32, command: CommandId, access: &Access) {
@@ -234,6 +375,11 @@ impl Checker {
         }
         let Checker { agents, cells, reports, reported, dropped, .. } = self;
         let state = agents[number as usize].as_ref().expect("each number belongs to an agent");
+        if state.frontier.visits > VISITS_PER_SUBMISSION_MAX {
+            self.forgotten += 1;
+            return;
+        }
+        let mut visits = 1;
         let stamp = Stamp {
             agent: number,
             number: state.frontier.count,
@@ -243,8 +389,10 @@ impl Checker {
             writes,
             command,
             visible: BarrierAccess::empty(),
+            globals_seen: state.frontier.globals(),
         };
         cells.access(range, stamp, |cell_range, cell| {
+            visits += 1;
             let reads = cell.reads.iter().filter(|_| writes);
             for earlier in cell.write.iter().chain(reads) {
                 let Some(conflict) = state.conflict(number, earlier, &stamp) else { continue };
@@ -253,6 +401,10 @@ impl Checker {
                 add_report(reports, reported, dropped, pair, report);
             }
         });
+        // A process has no submissions: it visits what it locks.
+        if let Some(AgentState { agent: Agent::Queue(_), frontier, .. }) = &mut agents[number as usize] {
+            frontier.visits += visits;
+        }
     }
 }
 
@@ -267,8 +419,7 @@ impl AgentState {
         if earlier.number == later.number || matches!(self.agent, Agent::Process(_)) {
             return None;
         }
-        let both_render = earlier.access == BarrierAccess::RENDER_TARGET && later.access == earlier.access;
-        if both_render && earlier.writes && later.writes {
+        if earlier.access.is_in_order_with(later.access) {
             return None;
         }
         let before =
@@ -279,8 +430,7 @@ impl AgentState {
         let is_visible = !earlier.writes
             || later.access == BarrierAccess::COMMON
             || earlier.access == later.access
-            || earlier.visible.contains(later.access)
-            || self.frontier.is_visible(earlier.access, earlier.number, later.access);
+            || self.frontier.seen_by(earlier).contains(later.access);
         (!is_visible).then_some(Conflict::NotVisible)
     }
 }

@@ -14,6 +14,15 @@ impl Clock {
         self.0.get(agent as usize).copied().unwrap_or(0)
     }
 
+    /// Numbers that it has, which are its memory.
+    pub fn words(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub fn raise(&mut self, agent: u32, to: u64) {
         let at = agent as usize;
         if self.0.len() <= at {

@@ -13,8 +13,9 @@
 //!   frontier   inside a submission, where commands overlap: for each synchronization scope t and each scope s, the
 //!              command of s up to which later work in t has to wait. Raised by barriers, by all of SyncBefore
 //!              for all of SyncAfter
-//!   visible    for each write, the access types that see it. Raised by barriers that name its memory and its type;
-//!              a global barrier does it for every write. The end of a submission makes everything visible (BAR-012)
+//!   visible    for each write, the access types that see it. Raised by barriers that name its memory, and its type or
+//!              one that sees it already; a global barrier does it for every write. The end of a submission makes
+//!              everything visible (BAR-012)
 //!   cells      the last write of each range of bytes, and the reads since
 //! ```
 //! False alarms are worse than missed races. An access that is dropped at one of the [`limits`] counts as ordered, and

@@ -10,7 +10,16 @@ pub const AGENTS_MAX: usize = 1024;
 pub const FENCES_MAX: usize = 1 << 14;
 /// Signals of one fence that are tracked. A wait for an older, dropped signal uses the next one.
 pub const SIGNALS_PER_FENCE_MAX: usize = 64;
+/// Words of the clocks of all signals, and of submissions that have not begun. Beyond it the signals of the fences with
+/// the lowest numbers count as one, which each wait for such a fence comes after.
+pub const CLOCK_WORDS_MAX: usize = 1 << 22;
+/// Ranges that the commands and barriers of one submission visit. The commands behind are not tracked, and each barrier
+/// behind orders all before it.
+pub const VISITS_PER_SUBMISSION_MAX: usize = 1 << 18;
 /// Split barriers of one submission that are open.
 pub const SPLITS_MAX: usize = 256;
 /// Reports that are kept until they are taken.
 pub const REPORTS_MAX: usize = 256;
+/// Global barriers of one submission that are followed one by one. What an older one made visible to a type of access
+/// counts as visible to it, whatever wrote it.
+pub const GLOBALS_FOLLOWED_MAX: usize = 64;

@@ -1,13 +1,15 @@
 //! The order that barriers establish inside the current submission of a queue.
 
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use d3dkmt::isa::{Barrier, BarrierAccess, BarrierSync};
 use serde::{Deserialize, Serialize};
 
 use crate::checker::Range;
-use crate::limits::SPLITS_MAX;
+use crate::limits::{GLOBALS_FOLLOWED_MAX, SPLITS_MAX};
+use crate::shadow::Stamp;
 
 /// Bits of a mask of scopes or of accesses.
 const BITS: usize = 32;
@@ -20,6 +22,14 @@ struct Split {
     waited: Row,
 }
 
+/// A global barrier of the current submission.
+#[derive(Serialize, Deserialize)]
+struct Global {
+    before: BarrierAccess,
+    after: BarrierAccess,
+    waited: Waited,
+}
+
 /// Barrier state of a queue. Commands are counted over the life of the queue.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Frontier {
@@ -29,9 +39,15 @@ pub(crate) struct Frontier {
     pub begun: u64,
     /// `after[t][s]`: later commands in scope t wait for the commands of scope s up to this number.
     after: Box<[Row; BITS]>,
-    /// `visible[r][t]`: accesses of type r see the writes of type t up to this number.
-    visible: Box<[Row; BITS]>,
+    /// The last global barriers of the submission, and the number of those before them.
+    globals: VecDeque<Global>,
+    globals_before: u64,
+    /// `shown[r]`: accesses of type r count as seeing all writes up to this number, because of global barriers before
+    /// `globals`.
+    shown: Row,
     splits: Vec<Split>,
+    /// Ranges of memory that the submission has visited.
+    pub visits: usize,
 }
 
 /// For each scope, the command up to which a barrier has waited.
@@ -40,8 +56,15 @@ pub(crate) struct Waited(Row);
 
 impl Waited {
     /// Whether the barrier waited for command `number` in these scopes.
-    pub fn covers(&self, scopes: BarrierSync, number: u64) -> bool {
+    fn covers(&self, scopes: BarrierSync, number: u64) -> bool {
         bits(scopes.bits()).all(|scope| self.0[scope] >= number)
+    }
+
+    /// Whether a barrier with this AccessBefore shows a write, which the types `seen` see, to its AccessAfter: it writes
+    /// the write back, or continues a barrier that did.
+    pub fn shows(&self, before: BarrierAccess, write: &Stamp, seen: BarrierAccess) -> bool {
+        before.intersects(write.access & BarrierAccess::WRITES | seen)
+            && write.scope_sets().any(|scopes| self.covers(scopes, write.number))
     }
 }
 
@@ -72,15 +95,37 @@ pub(crate) fn types(access: BarrierAccess) -> BarrierAccess {
 impl Default for Frontier {
     fn default() -> Self {
         let rows = || Box::new([[0; BITS]; BITS]);
-        Frontier { count: 0, begun: 0, after: rows(), visible: rows(), splits: Vec::new() }
+        Frontier {
+            count: 0,
+            begun: 0,
+            after: rows(),
+            globals: VecDeque::new(),
+            globals_before: 0,
+            shown: [0; BITS],
+            splits: Vec::new(),
+            visits: 0,
+        }
     }
 }
 
 impl Frontier {
     /// A submission begins: all earlier commands of the queue are complete.
     pub fn begin(&mut self) {
+        self.finish_all();
+        self.visits = 0;
+    }
+
+    /// All commands so far are complete and visible.
+    pub fn finish_all(&mut self) {
         self.begun = self.count;
         self.splits.clear();
+        self.globals.clear();
+        self.globals_before = 0;
+    }
+
+    /// Number of global barriers of the submission so far.
+    pub fn globals(&self) -> u64 {
+        self.globals_before + self.globals.len() as u64
     }
 
     /// Whether command `number` in `scopes` completes before a new command in the scopes `later` starts.
@@ -89,15 +134,28 @@ impl Frontier {
             || bits(later.bits()).all(|t| bits(scopes.bits()).all(|s| self.after[t][s] >= number))
     }
 
-    /// Whether a global barrier made the write of command `number` visible to accesses of type `by`.
-    pub fn is_visible(&self, written: BarrierAccess, number: u64, by: BarrierAccess) -> bool {
-        let written = written & BarrierAccess::WRITES;
-        number <= self.begun
-            || bits(by.bits()).all(|r| bits(written.bits()).all(|t| self.visible[r][t] >= number))
+    /// Types of access that see a write of this queue, besides its own. A barrier passes a write on from each type that
+    /// sees it, so one barrier may continue what another began.
+    pub fn seen_by(&self, write: &Stamp) -> BarrierAccess {
+        if write.number <= self.begun {
+            return BarrierAccess::all();
+        }
+        let mut seen = write.visible;
+        if write.globals_seen < self.globals_before {
+            let shown = (0..BITS).filter(|r| self.shown[*r] >= write.number);
+            seen |= BarrierAccess::from_bits_retain(shown.fold(0, |all, r| all | 1 << r));
+        }
+        let passed = write.globals_seen.saturating_sub(self.globals_before);
+        for global in self.globals.iter().skip(passed as usize) {
+            if global.waited.shows(global.before, write, seen) {
+                seen |= global.after;
+            }
+        }
+        seen
     }
 
-    /// Applies a barrier. Returns what it has waited for, or `None` for the first half of a split barrier and for a
-    /// second half without a first.
+    /// Applies a barrier. Returns what a barrier on a range has waited for; `None` for a global one, for the first half
+    /// of a split barrier, and for a second half without a first.
     pub fn barrier(&mut self, barrier: &Barrier, range: Option<Range>) -> Option<Waited> {
         let waited = if barrier.sync_before == BarrierSync::SPLIT {
             let at = self.splits.iter().position(|split| split.range == range)?;
@@ -115,7 +173,8 @@ impl Frontier {
             raise(&mut self.after[t], &waited);
         }
         if range.is_none() {
-            self.make_all_visible(barrier, &waited);
+            self.push_global(barrier, Waited(waited));
+            return None;
         }
         Some(Waited(waited))
     }
@@ -131,14 +190,16 @@ impl Frontier {
         waited
     }
 
-    /// A global barrier makes every write visible that it waited for. The scope of an access type is not known here, so
-    /// this uses the greatest number; the order of the two accesses is checked separately.
-    fn make_all_visible(&mut self, barrier: &Barrier, waited: &Row) {
-        let until = waited.iter().copied().max().unwrap_or(self.begun);
-        for r in bits(types(barrier.access_after).bits()) {
-            for t in bits((types(barrier.access_before) & BarrierAccess::WRITES).bits()) {
-                self.visible[r][t] = self.visible[r][t].max(until);
-            }
+    /// Adds a global barrier. The oldest is dropped beyond the limit: whatever it showed counts as shown.
+    fn push_global(&mut self, barrier: &Barrier, waited: Waited) {
+        if self.globals.len() >= GLOBALS_FOLLOWED_MAX
+            && let Some(oldest) = self.globals.pop_front()
+        {
+            self.globals_before += 1;
+            let until = oldest.waited.0.iter().copied().max().unwrap_or(self.begun);
+            bits(oldest.after.bits()).for_each(|r| self.shown[r] = self.shown[r].max(until));
         }
+        let (before, after) = (types(barrier.access_before), types(barrier.access_after));
+        self.globals.push_back(Global { before, after, waited });
     }
 }

@@ -23,8 +23,10 @@ pub(crate) struct Stamp {
     pub access: BarrierAccess,
     pub writes: bool,
     pub command: CommandId,
-    /// Access types that see the write, in addition to its own.
+    /// Access types that see the write, in addition to its own, by barriers on its range and by the first
+    /// `globals_seen` global barriers of its submission.
     pub visible: BarrierAccess,
+    pub globals_seen: u64,
 }
 
 impl Stamp {

@@ -1,7 +1,7 @@
 //! The debug layer: messages of crate `barriers` about a process's command lists, kept until the process reads them.
 //!
 //! The layer is off until the process turns it on. It checks a submission when the submission starts, with the layouts
-//! that earlier submissions left. It logs the first [`NOTES_PER_SUBMISSION_MAX`] messages of a submission at once. It
+//! that earlier submissions left; what follows a packet that waits in hardware, when it has waited. It logs the first [`NOTES_PER_SUBMISSION_MAX`] messages of a submission at once. It
 //! also puts messages into a queue of [`limits::DEBUG_MESSAGES_PER_PROCESS_MAX`], which an escape reads and empties.
 //! Messages that do not fit are counted. The layer changes nothing: lists run as they would without it.
 //!
@@ -14,7 +14,7 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use barriers::policy::{RtasWrite, SplitBarriers, SyncNoneAccess};
-use barriers::{Capabilities, Device, FenceBarrierTier, FenceFlags, Message, Policy, Severity};
+use barriers::{Capabilities, Device, FenceBarrierTier, FenceFlags, Message, Outcome, Policy, Severity};
 use d3dkmt::isa::{QueueType, Reader, ResourceDesc, ScopeReading};
 use d3dkmt::list_escape::{self, DebugMessage};
 use d3dkmt::{NtStatus, limits};
@@ -59,6 +59,8 @@ struct Layer {
     level: Level,
     device: Device,
     kept: VecDeque<Message>,
+    /// Bytes charged for `kept`.
+    kept_bytes: usize,
     lost: u64,
     /// The submission of each queue that runs or ran last.
     submissions: BTreeMap<(EngineId, Agent), u64>,
@@ -153,6 +155,7 @@ impl Layer {
         let passed: Vec<_> = messages.filter(|message| self.level.passes(message.severity)).collect();
         for message in &passed {
             if self.kept.len() < limits::DEBUG_MESSAGES_PER_PROCESS_MAX {
+                self.kept_bytes += message_bytes(message);
                 self.kept.push_back((*message).clone());
             } else {
                 self.lost = self.lost.saturating_add(1);
@@ -160,6 +163,24 @@ impl Layer {
         }
         passed
     }
+
+    /// Queues the messages about a submission, and logs the first.
+    fn report(&mut self, space: Space, outcome: &Outcome, callbacks: &mut Vec<Callback>) {
+        let kept = self.keep(outcome.messages.iter());
+        for message in kept.iter().take(NOTES_PER_SUBMISSION_MAX) {
+            note(space, message.to_string(), callbacks);
+        }
+        if let Some(more) = kept.len().checked_sub(NOTES_PER_SUBMISSION_MAX).filter(|more| *more > 0) {
+            note(space, alloc::format!("and {more} more messages of this submission"), callbacks);
+        }
+    }
+}
+
+/// Bytes charged for a message. The number is the same in every build, because saved states and replays depend on it.
+fn message_bytes(message: &Message) -> usize {
+    const MESSAGE_BYTES: usize = 192;
+    const { assert!(size_of::<Message>() <= MESSAGE_BYTES) };
+    MESSAGE_BYTES + message.text.len() + message.list_name.len()
 }
 
 fn note((adapter, process): Space, text: alloc::string::String, callbacks: &mut Vec<Callback>) {
@@ -195,8 +216,13 @@ impl DebugLayers {
     fn begin(&mut self, space: Space, level: Level) {
         let capabilities = self.capabilities.get(space.0 as usize).copied().unwrap_or_default();
         let device = Device::new(capabilities, self.policy);
-        let (kept, submissions) = (VecDeque::new(), BTreeMap::new());
-        self.layers.insert(space, Layer { level, device, kept, lost: 0, submissions });
+        let (kept, kept_bytes, submissions) = (VecDeque::new(), 0, BTreeMap::new());
+        self.layers.insert(space, Layer { level, device, kept, kept_bytes, lost: 0, submissions });
+    }
+
+    /// Bytes that the layer of a process keeps between its submissions.
+    pub fn kept_bytes(&self, space: Space) -> usize {
+        self.layers.get(&space).map_or(0, |layer| layer.device.held_bytes() + layer.kept_bytes)
     }
 
     /// Whether any process has a debug layer.
@@ -226,7 +252,7 @@ impl DebugLayers {
             let level = if level == Level::Off { Level::Silent } else { level };
             if layer.level == Level::Silent || level == Level::Silent {
                 // The process sees a new, empty layer.
-                (layer.kept, layer.lost) = (VecDeque::new(), 0);
+                (layer.kept, layer.kept_bytes, layer.lost) = (VecDeque::new(), 0, 0);
             }
             layer.level = level;
             return;
@@ -291,19 +317,30 @@ impl DebugLayers {
     ) -> Vec<Message> {
         let watched = self.watched;
         let Some(layer) = self.layer(space) else { return Vec::new() };
-        let outcome = layer.device.submit(queue_type(by.engine_type), packets);
+        let outcome = layer.device.begin(queue_type(by.engine_type), packets);
         let Ok(outcome) = outcome else { return Vec::new() };
         // A queue runs one submission after the other, so the previous one is complete or lost.
         if let Some(before) = layer.submissions.insert((by.engine, by.queue), outcome.submission) {
             layer.device.retire(before);
         }
-        let kept = layer.keep(outcome.messages.iter());
-        for message in kept.iter().take(NOTES_PER_SUBMISSION_MAX) {
-            note(space, message.to_string(), callbacks);
-        }
-        if let Some(more) = kept.len().checked_sub(NOTES_PER_SUBMISSION_MAX).filter(|more| *more > 0) {
-            note(space, alloc::format!("and {more} more messages of this submission"), callbacks);
-        }
+        layer.report(space, &outcome, callbacks);
+        if watched { outcome.messages.iter().cloned().collect() } else { Vec::new() }
+    }
+
+    /// Checks what follows a packet that has waited in hardware, which is the reader's next. Returns as `check` does.
+    pub fn resume(
+        &mut self,
+        space: Space,
+        by: Submitter,
+        packets: &Reader<'_>,
+        callbacks: &mut Vec<Callback>,
+    ) -> Vec<Message> {
+        let watched = self.watched;
+        let Some(layer) = self.layers.get_mut(&space) else { return Vec::new() };
+        let submission = layer.submissions.get(&(by.engine, by.queue)).copied();
+        let outcome = submission.and_then(|submission| layer.device.resume(submission, packets));
+        let Some(outcome) = outcome else { return Vec::new() };
+        layer.report(space, &outcome, callbacks);
         if watched { outcome.messages.iter().cloned().collect() } else { Vec::new() }
     }
 
@@ -344,6 +381,7 @@ impl DebugLayers {
                 None => break,
             }
             (at, count) = (at + record.len(), count + 1);
+            layer.kept_bytes -= message_bytes(message);
             layer.kept.pop_front();
         }
         data[4..8].copy_from_slice(&count.to_le_bytes());

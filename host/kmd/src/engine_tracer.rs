@@ -35,7 +35,7 @@ pub struct Begun {
     pub commands: Vec<u8>,
     /// The resources of the process, by number.
     pub resources: Vec<(u32, ResourceDesc)>,
-    /// All messages of the debug layer about this buffer.
+    /// The messages of the debug layer about this buffer, up to its first packet that waits in hardware.
     pub messages: Vec<Message>,
 }
 
@@ -69,6 +69,11 @@ pub enum EngineEvent {
         number: u64,
         at: Nanos,
         ending: Ending,
+    },
+    /// More messages of the debug layer about a buffer, behind a packet that has waited in hardware.
+    Messages {
+        number: u64,
+        messages: Vec<Message>,
     },
     /// Two accesses race; the second was just checked. `name` is the resource's, empty if it has none.
     Race {

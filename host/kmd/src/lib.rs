@@ -493,6 +493,11 @@ impl Miniport for SimulatedMiniport {
         engines.map(|(_, engine)| engine.held_bytes(process)).sum()
     }
 
+    fn kept_bytes(&self, adapter: u32, process: ProcessId) -> usize {
+        let space = (adapter, process);
+        self.shared.resources.kept_bytes(space) + self.shared.debug.kept_bytes(space)
+    }
+
     fn ring_bytes(&self, hw_queue: HwQueueId) -> usize {
         self.shared.queues.get(&hw_queue).map_or(0, |queue| queue.ring_bytes)
     }

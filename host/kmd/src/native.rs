@@ -21,6 +21,8 @@ struct Fence {
     adapter: u32,
     storage: NativeFenceStorage,
     monitored_value: u64,
+    /// Its number in happens-before events.
+    number: u64,
     /// The fence is signaled forever; stores have no effect.
     always_signaled: bool,
 }
@@ -65,11 +67,12 @@ pub(crate) enum Stored {
 
 impl NativeFences {
     pub fn create(&mut self, new: &NewNativeFence) {
-        let NewNativeFence { fence, adapter, storage, monitored_value, .. } = *new;
+        let NewNativeFence { fence, adapter, storage, monitored_value, number, .. } = *new;
         let memory = self.memory.entry(storage).or_insert((new.current_value, 0));
         memory.1 += 1;
         self.sharers.entry(storage).or_default().insert(fence);
-        self.fences.insert(fence, Fence { adapter, storage, monitored_value, always_signaled: false });
+        let new = Fence { adapter, storage, monitored_value, number, always_signaled: false };
+        self.fences.insert(fence, new);
     }
 
     pub fn destroy(&mut self, fence: NativeFenceId) {
@@ -162,6 +165,11 @@ impl NativeFences {
 
     pub fn adapter_of(&self, fence: NativeFenceId) -> Option<u32> {
         Some(self.fences.get(&fence)?.adapter)
+    }
+
+    /// The fence's number in happens-before events.
+    pub fn number(&self, fence: NativeFenceId) -> Option<u64> {
+        Some(self.fences.get(&fence)?.number)
     }
 
     /// The CurrentValue; all ones for a fence that is signaled forever.

@@ -1,11 +1,12 @@
 //! The race detector, for adapters configured with `hazards`. It feeds crate `hazards` with the engines' memory
 //! accesses and the kernel's happens-before relations, and logs the races with the names of the resources.
 //!
-//! It checks a submission when the submission starts, in packet order. Only barriers and fences order accesses,
+//! It checks a submission when the submission starts, in packet order, up to the first packet that waits in hardware. It
+//! goes on behind that packet when the engine does. Only barriers and fences order accesses,
 //! whatever order the engine runs them in. Memory is identified by its owner process and address, so resources that
 //! share memory conflict.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -16,7 +17,7 @@ use d3dkmt::isa::{
     Viewed, WorkKind, other_scopes,
 };
 use dxgkrnl::Config;
-use dxgkrnl::ddi::{Agent, Callback, HappensBefore, HwContext, HwQueueId, PageTableEntry};
+use dxgkrnl::ddi::{Agent, Callback, EngineStore, HappensBefore, HwContext, HwQueueId, PageTableEntry};
 use hazards::{Access, Checker, CommandId, Range, Report};
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +29,8 @@ use crate::resources::{Resources, Space};
 
 /// Most reports of one submission that are logged.
 const REPORT_LINES_MAX: usize = 16;
+/// Most stores of a queue that wait for the kernel's report. Of more, the oldest count as behind the whole buffer.
+const STORES_MAX: usize = 64;
 /// Most ranges whose resource name is kept.
 const NAMES_MAX: usize = 1 << 12;
 
@@ -39,14 +42,34 @@ pub(crate) struct Surroundings<'a> {
     pub resources: &'a Resources,
 }
 
+/// A store of a fence that the kernel has not reported as a signal yet.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct Store {
+    gpu_address: u64,
+    value: u64,
+    /// Number of the queue's commands before it.
+    commands: u64,
+    /// It is a native fence's, and a signal already.
+    is_signal: bool,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct Queue {
+    /// Number of buffers that were submitted and that have started.
+    submitted: u64,
+    begun: u64,
+    /// Number of the queue's commands before each packet of the last buffer that stores a fence.
+    points: BTreeMap<u32, u64>,
+    stores: VecDeque<Store>,
+}
+
 /// The race detector of all adapters that have it on.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Races {
     adapters: BTreeSet<u32>,
     reading: ScopeReading,
     checker: Checker,
-    /// For each queue, the number of buffers that were submitted and that have started.
-    queues: BTreeMap<u64, (u64, u64)>,
+    queues: BTreeMap<u64, Queue>,
     /// The latest reports, for the engine tracer.
     found: Vec<(String, Report)>,
     /// Names of resources, by their last known memory.
@@ -125,14 +148,23 @@ impl Races {
 
     /// Records a happens-before relation. Returns the texts of new reports.
     pub fn edge(&mut self, edge: &HappensBefore) -> Vec<String> {
+        if self.adapters.is_empty() {
+            return Vec::new();
+        }
         match *edge {
-            HappensBefore::Submitted { process, queue: to } => {
+            HappensBefore::Submitted { process, adapter, queue: to } => {
                 let Some(to) = queue(to) else { return Vec::new() };
-                let (submitted, _) = self.queues.entry(to).or_default();
-                *submitted += 1;
-                self.checker.submit(process.0, to, *submitted);
+                if !self.is_on(adapter) {
+                    self.checker.submit_unseen(process.0, to);
+                    return Vec::new();
+                }
+                let queue = self.queues.entry(to).or_default();
+                queue.submitted += 1;
+                self.checker.submit(process.0, to, queue.submitted);
             }
-            HappensBefore::Signaled { by, fence, value } => self.checker.signal(race_agent(by), fence, value),
+            HappensBefore::Signaled { by, fence, value, stored } => {
+                self.signaled(by, fence, value, stored.filter(|stored| self.is_on(stored.adapter)));
+            }
             HappensBefore::Waited { by, fence, value } => self.checker.wait(race_agent(by), fence, value),
             HappensBefore::Locked { process, owner, address, bytes } => {
                 let range = Range { space: owner.0, start: address, end: address.saturating_add(bytes) };
@@ -150,6 +182,46 @@ impl Races {
             }
         }
         self.take_report_lines()
+    }
+
+    fn signaled(&mut self, by: Agent, fence: u64, value: u64, stored: Option<EngineStore>) {
+        let stores = queue(by).and_then(|by| Some((by, &mut self.queues.get_mut(&by)?.stores)));
+        if let (Some(EngineStore { gpu_address, value: raw, .. }), Some((by, stores))) = (stored, stores) {
+            // The last such store, if it was made twice: that orders more, not less.
+            let is_it = |store: &Store| (store.gpu_address, store.value) == (gpu_address, raw);
+            if let Some(at) = stores.iter().rposition(is_it) {
+                let Store { commands, is_signal, .. } = stores[at];
+                stores.drain(..=at);
+                if !is_signal {
+                    self.checker.signal_behind(by, commands, fence, value);
+                }
+                return;
+            }
+        }
+        self.checker.signal(race_agent(by), fence, value);
+    }
+
+    /// An engine stores a fence value for packet `packet` of the buffer that runs: what its queue did before the packet
+    /// comes before a wait for the value. `native`: number of the native fence, which another engine may wait for
+    /// before the kernel reports the signal.
+    pub fn stored(&mut self, by: Agent, packet: Option<u32>, native: Option<u64>, store: (u64, u64)) {
+        let Some(by) = queue(by) else { return };
+        let (gpu_address, value) = store;
+        let state = self.queues.entry(by).or_default();
+        let point = packet.and_then(|packet| state.points.get(&packet).copied());
+        let commands = point.unwrap_or_else(|| self.checker.commands(by));
+        if let Some(fence) = native {
+            self.checker.signal_behind(by, commands, fence, value);
+        }
+        if state.stores.len() >= STORES_MAX {
+            state.stores.pop_front();
+        }
+        state.stores.push_back(Store { gpu_address, value, commands, is_signal: native.is_some() });
+    }
+
+    /// A queue has waited for a native fence in hardware.
+    pub fn waited(&mut self, by: Agent, fence: u64, value: u64) {
+        self.checker.wait(race_agent(by), fence, value);
     }
 
     fn take_report_lines(&mut self) -> Vec<String> {
@@ -180,7 +252,8 @@ impl Races {
         core::mem::take(&mut self.found)
     }
 
-    /// Checks a command buffer that starts. Returns the queue's number and the buffer's number on it.
+    /// Checks a command buffer that starts, up to its first packet that waits in hardware. Returns the queue's number
+    /// and the buffer's number on it.
     pub fn begin(
         &mut self,
         by: Agent,
@@ -188,19 +261,40 @@ impl Races {
         around: Surroundings<'_>,
         callbacks: &mut Vec<Callback>,
     ) -> (u64, u64) {
-        let Some(by) = queue(by) else { return (0, 0) };
-        let (_, begun) = self.queues.entry(by).or_default();
-        *begun += 1;
-        let submission = *begun;
-        self.checker.begin(by, submission);
-        for (at, packet) in packets.map_while(Result::ok).enumerate() {
-            let command = CommandId { submission, packet: at as u32 };
-            self.packet(by, command, &packet, around);
+        let Some(number) = queue(by) else { return (0, 0) };
+        let queue = self.queues.entry(number).or_default();
+        queue.begun += 1;
+        queue.points.clear();
+        let submission = queue.begun;
+        self.checker.begin(number, submission);
+        self.packets(by, (0, packets), around, callbacks);
+        (number, submission)
+    }
+
+    /// Checks packets of the buffer that runs, the first of which has this number.
+    pub fn packets(
+        &mut self,
+        by: Agent,
+        (first, packets): (u32, Reader<'_>),
+        around: Surroundings<'_>,
+        callbacks: &mut Vec<Callback>,
+    ) {
+        let Some(by) = queue(by) else { return };
+        let submission = self.queues.entry(by).or_default().begun;
+        for (packet, at) in packets.map_while(Result::ok).zip(first..) {
+            self.packet(by, CommandId { submission, packet: at }, &packet, around);
+            if let Packet::FenceWrite { .. }
+            | Packet::MarkerIn { .. }
+            | Packet::MarkerOut { .. }
+            | Packet::SignalBarrier { .. } = packet
+            {
+                let commands = self.checker.commands(by);
+                self.queues.entry(by).or_default().points.insert(at, commands);
+            }
         }
         let (adapter, process) = around.space;
         let lines = self.take_report_lines().into_iter();
         callbacks.extend(lines.map(|text| Callback::DebugPrint { adapter, process: Some(process), text }));
-        (by, submission)
     }
 
     fn packet(&mut self, by: u64, command: CommandId, packet: &Packet<Viewed<'_>>, around: Surroundings<'_>) {

@@ -76,6 +76,14 @@ impl Resources {
         self.tables.get(&space)?.resources.get(&number).map(|(_, desc)| desc)
     }
 
+    /// Bytes charged for the resources of a space. The number is the same in every build, because saved states and
+    /// replays depend on it.
+    pub fn kept_bytes(&self, space: Space) -> usize {
+        const RESOURCE_BYTES: usize = 256;
+        const { assert!(size_of::<(u32, KmdDevice, ResourceDesc, u32)>() <= RESOURCE_BYTES) };
+        self.tables.get(&space).map_or(0, |table| table.resources.len() * RESOURCE_BYTES)
+    }
+
     /// All resources of a space, by number.
     pub fn of(&self, space: Space) -> impl Iterator<Item = (u32, &ResourceDesc)> {
         let table = self.tables.get(&space).into_iter();

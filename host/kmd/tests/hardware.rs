@@ -48,7 +48,15 @@ fn queue(miniport: &mut SimulatedMiniport, hw_queue: HwQueueId, context: HwConte
 /// A native fence on an adapter, mapped at [`ADDRESS`].
 fn fence(miniport: &mut SimulatedMiniport, fence: NativeFenceId, adapter: u32, monitored_value: u64) {
     let storage = NativeFenceStorage { page: 1, offset_bytes: 0 };
-    let new = NewNativeFence { fence, adapter, native_type: 0, current_value: 0, monitored_value, storage };
+    let new = NewNativeFence {
+        fence,
+        adapter,
+        native_type: 0,
+        current_value: 0,
+        monitored_value,
+        storage,
+        number: fence.0,
+    };
     miniport.create_native_fence(&new).unwrap();
     let local = LocalNativeFenceId(fence.0 + 100);
     let (process, gpu_address, writable) = (P, ADDRESS, true);

@@ -1,12 +1,12 @@
 //! Fence barriers (preview): `SignalBarrier` and `WaitBarrier`.
 
-use super::{At, Walk};
+use super::{At, Extent, Walk};
 use crate::message::{Named, Phase, Reporter};
 use crate::policy::FenceBarrierTier;
 use crate::rules::Rule;
 use crate::state::{FenceLayout, Sub};
 use crate::words::Fenced;
-use d3dkmt::isa::{BarrierLayout as L, Elements, FenceValue, Groups};
+use d3dkmt::isa::{BarrierLayout as L, Elements, FenceValue, Groups, ListFlags};
 
 impl Walk<'_> {
     pub(super) fn signal_barrier(&mut self, fence: FenceValue, groups: Groups<'_>) {
@@ -15,7 +15,12 @@ impl Walk<'_> {
         }
         self.fenced = Fenced::Signal;
         self.groups(groups);
-        let FenceValue { gpu_address, value } = fence;
+        if self.extent != Extent::FromWait {
+            self.signal_fence(fence);
+        }
+    }
+
+    pub(super) fn signal_fence(&mut self, FenceValue { gpu_address, value }: FenceValue) {
         if !self.is_usable(gpu_address) || self.phase == Phase::Record {
             return;
         }
@@ -33,12 +38,25 @@ impl Walk<'_> {
         if !self.has_fence_barriers() {
             return;
         }
+        if self.extent != Extent::FromWait {
+            self.wait_for_all(fences);
+        }
+        self.fenced = Fenced::Wait;
+        self.groups(groups);
+    }
+
+    pub(super) fn wait_for_all(&mut self, fences: Elements<'_, FenceValue>) {
         for fence in fences.iter() {
             self.zero_wait(fence);
             self.wait_for(fence);
         }
-        self.fenced = Fenced::Wait;
-        self.groups(groups);
+    }
+
+    /// Whether fence barriers have an effect here; a message says otherwise when their turn comes.
+    pub(super) fn can_have_fence_barriers(&self) -> bool {
+        self.capabilities.enhanced_barriers
+            && !self.flags.contains(ListFlags::BUNDLE)
+            && self.capabilities.fence_barriers != FenceBarrierTier::NotSupported
     }
 
     fn has_fence_barriers(&mut self) -> bool {

@@ -8,7 +8,7 @@ use alloc::collections::VecDeque;
 use d3dkmt::isa::{Barrier, BarrierAccess as A};
 
 /// The global barriers of an ExecuteCommandLists so far.
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Globals {
     count: u32,
     recent: VecDeque<Barrier>,

@@ -7,9 +7,6 @@ use crate::rules::Rule;
 use crate::state::{Sub, Used};
 use d3dkmt::isa::{BarrierAccess as A, WorkKind};
 
-/// Accesses that a fixed-function stage makes in draw order, except blending, which is always in order.
-const FIXED_FUNCTION: [A; 2] = [A::DEPTH_STENCIL_WRITE.union(A::DEPTH_STENCIL_READ), A::STREAM_OUTPUT];
-
 impl At<'_> {
     /// Reports the most severe hazard of a use with the uses since the last barrier.
     pub(super) fn hazards(
@@ -44,7 +41,7 @@ impl At<'_> {
         let overlap = earlier.start < used.end && used.start < earlier.end;
         let one_command = (earlier.list, earlier.command) == (used.list, used.command);
         if self.policy.fixed_function_writes == FixedFunctionWrites::InOrder
-            && FIXED_FUNCTION.iter().any(|stage| stage.contains(earlier.access | used.access))
+            && earlier.access.is_in_order_with(used.access)
         {
             return None;
         }

@@ -9,7 +9,7 @@ use crate::state::{Picks, Sub, Used};
 use crate::words::Fenced;
 use d3dkmt::isa::{
     ALL_SUBRESOURCES, Barrier, BarrierAccess, BarrierLayout as L, BarrierSync as S, Elements, LegacyBarrier,
-    LegacyFlags, LegacyState,
+    LegacyFlags, LegacyState, ResourceDesc,
 };
 
 impl Walk<'_> {
@@ -68,6 +68,17 @@ impl Walk<'_> {
     }
 }
 
+/// Whether a use promotes a resource from COMMON to this state: a buffer, or a texture with simultaneous access, to any
+/// but those of depth; another texture to a read by shaders, or to a copy.
+fn can_be_promoted(desc: &ResourceDesc, state: LegacyState) -> bool {
+    type T = LegacyState;
+    let reads = T::NON_PIXEL_SHADER_RESOURCE | T::PIXEL_SHADER_RESOURCE | T::COPY_SOURCE;
+    if !desc.is_texture() || desc.has_simultaneous_access() {
+        return !state.intersects(T::DEPTH_WRITE | T::DEPTH_READ);
+    }
+    reads.contains(state) || state == T::COPY_DEST
+}
+
 fn transition(
     report: &mut Reporter,
     subject: Named<'_>,
@@ -84,8 +95,9 @@ fn transition(
         report.emit_in(phase, Rule::R071, Some(subject.id), text);
         return;
     }
-    let is_state_known = sub.legacy != LegacyState::COMMON || before == LegacyState::COMMON;
-    if is_state_known && sub.legacy != before && !flags.contains(LegacyFlags::END_ONLY) {
+    // From COMMON a use may have promoted it to `before`.
+    let may_be_it = sub.legacy == LegacyState::COMMON && can_be_promoted(subject.desc, before);
+    if sub.legacy != before && !may_be_it && !flags.contains(LegacyFlags::END_ONLY) {
         let is = sub.legacy;
         let text = format_args!("StateBefore of {subject} is {before:?}, but it is in {is:?}");
         report.emit_in(Phase::Submission, Rule::Command, Some(subject.id), text);

@@ -15,16 +15,17 @@ use crate::limits::{ROOT_PARAMETERS_MAX, VISITS_PER_SUBMISSION_MAX};
 use crate::message::{CommandRef, Named, Phase, Reporter};
 use crate::policy::{Capabilities, Policy};
 use crate::rules::Rule;
-use crate::state::{Picks, Resource, State, Sub};
+use crate::state::{Entered, Picks, Resource, State, Sub};
 use crate::tables::{self, LayoutSet};
 use crate::words::{Fenced, Judge};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use d3dkmt::isa::{
     Barrier, BarrierGroup, BarrierLayout as L, BufferBarrier, FenceValue, Groups, IsaError, ListFlags,
     Packet, QueueType, RangedBarrier, Reader, SubresourceRange, TextureBarrier, Viewed, WorkKind,
 };
 use global::Globals;
+use serde::{Deserialize, Serialize};
 
 /// The position of a walk and its policy, as the check of one subresource needs them.
 pub(crate) struct At<'a> {
@@ -46,6 +47,7 @@ impl At<'_> {
 }
 
 /// Data of a root parameter that was declared static.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Static {
     kind: WorkKind,
     parameter: u32,
@@ -55,11 +57,53 @@ struct Static {
 }
 
 /// Counts of an ExecuteCommandLists, to detect one without work.
-#[derive(Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Kinds {
     latches: u32,
     barriers: u32,
     work: u32,
+}
+
+/// How much of a submission a walk checks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Extent {
+    Whole,
+    /// Up to the first packet that waits in hardware. The fences of the others are checked, too: they are checked when a
+    /// submission starts.
+    UpToWait,
+    /// From a packet that has waited, up to the next that waits. The fences were checked before.
+    FromWait,
+}
+
+/// A walk that goes on once a packet has waited in hardware.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Suspended {
+    own_queue: QueueType,
+    queue: QueueType,
+    flags: ListFlags,
+    report: Reporter,
+    globals: Globals,
+    statics: Vec<Static>,
+    kinds: Kinds,
+    begun: Vec<u32>,
+    entered: BTreeMap<u32, Entered>,
+    visits: usize,
+    dropped: Vec<u32>,
+    has_begun: bool,
+}
+
+impl Suspended {
+    /// Bytes of the walk, and of the uses and records of what it has entered: an upper bound. Each visit adds one use,
+    /// and a vector of them has room for at most four or twice as many.
+    pub fn held_bytes(&self) -> usize {
+        const WALK_BYTES: usize = 16 << 10;
+        WALK_BYTES + self.visits.min(VISITS_PER_SUBMISSION_MAX) * 4 * size_of::<u64>() * 6
+    }
+
+    /// Ends a walk that does not go on.
+    pub fn abandon(self, resources: &mut BTreeMap<u32, Resource>, more_records: &mut usize) {
+        leave_all(resources, more_records, self.entered, (self.own_queue, Phase::Submission));
+    }
 }
 
 pub(crate) struct Walk<'d> {
@@ -80,8 +124,16 @@ pub(crate) struct Walk<'d> {
     kinds: Kinds,
     /// Resources with split barriers that were begun here.
     begun: Vec<u32>,
+    entered: BTreeMap<u32, Entered>,
+    /// Records of subresources in addition to one for each state, of all resources.
+    more_records: &'d mut usize,
     visits: usize,
     fenced: Fenced,
+    /// Lists that are removed.
+    dropped: Vec<u32>,
+    /// Whether a packet was read.
+    has_begun: bool,
+    extent: Extent,
 }
 
 impl<'d> Walk<'d> {
@@ -89,7 +141,7 @@ impl<'d> Walk<'d> {
         (capabilities, policy): (Capabilities, Policy),
         resources: &'d mut BTreeMap<u32, Resource>,
         fences: &'d mut Fences,
-        counter: &'d mut u64,
+        (counter, more_records): (&'d mut u64, &'d mut usize),
         queue: QueueType,
         phase: Phase,
     ) -> Self {
@@ -112,39 +164,137 @@ impl<'d> Walk<'d> {
             statics: Vec::new(),
             kinds: Kinds::default(),
             begun: Vec::new(),
+            entered: BTreeMap::new(),
+            more_records,
             visits: 0,
             fenced: Fenced::No,
+            dropped: Vec::new(),
+            has_begun: false,
+            extent: Extent::Whole,
         }
     }
 
-    pub fn run(mut self, packets: &Reader<'_>, dropped: Vec<u32>) -> Outcome {
-        let mut started = false;
-        for packet in packets.clone().flatten() {
-            if let Packet::BeginList { queue, flags, name } = packet {
-                self.begin_list(started, queue, flags, name);
-                started = true;
-                continue;
+    /// Goes on with the walk of this submission.
+    pub fn resume(self, submission: u64, from: Suspended) -> Self {
+        *self.counter -= 1;
+        let queue_layouts = tables::layouts_of_queue(from.queue, &self.policy);
+        let Suspended { own_queue, queue, flags, report, globals, statics, kinds, begun, .. } = from;
+        let Suspended { entered, visits, dropped, has_begun, .. } = from;
+        let (scope, extent) = (submission, Extent::FromWait);
+        let walk = Walk { own_queue, queue, queue_layouts, flags, report, globals, statics, kinds, ..self };
+        Walk { begun, entered, visits, dropped, has_begun, scope, extent, ..walk }
+    }
+
+    fn suspend(self) -> (Outcome, Option<Suspended>) {
+        let Walk { own_queue, queue, flags, mut report, globals, statics, kinds, begun, .. } = self;
+        let Walk { entered, visits, dropped, has_begun, scope, .. } = self;
+        let (messages, removed) = (report.messages.take(), dropped.clone());
+        let outcome = Outcome { messages, dropped: removed, submission: scope, is_suspended: true };
+        let suspended = Suspended {
+            own_queue,
+            queue,
+            flags,
+            report,
+            globals,
+            statics,
+            kinds,
+            begun,
+            entered,
+            visits,
+            dropped,
+            has_begun,
+        };
+        (outcome, Some(suspended))
+    }
+
+    pub fn run(
+        mut self,
+        packets: &Reader<'_>,
+        dropped: Vec<u32>,
+        extent: Extent,
+    ) -> (Outcome, Option<Suspended>) {
+        (self.dropped, self.extent) = (dropped, extent);
+        self.go_on(packets)
+    }
+
+    /// Checks the packets of a reader, as many as the extent has.
+    pub fn go_on(mut self, packets: &Reader<'_>) -> (Outcome, Option<Suspended>) {
+        let mut rest = packets.clone();
+        let mut has_waited = self.extent == Extent::FromWait;
+        loop {
+            let here = rest.clone();
+            let Some(packet) = rest.next() else { break };
+            let Ok(packet) = packet else { continue };
+            if self.extent != Extent::Whole && packet.waits_in_hardware() && !core::mem::take(&mut has_waited)
+            {
+                if self.extent == Extent::UpToWait {
+                    self.check_fences(here);
+                }
+                return self.suspend();
             }
-            started = true;
-            if dropped.binary_search(&self.report.place.list).is_ok() {
-                self.removed(&packet);
-            } else {
-                self.packet(packet);
-            }
-            self.report.place.command += 1;
+            self.next(packet);
         }
         self.end();
-        Outcome { messages: self.report.messages, dropped, submission: self.scope }
+        let Walk { mut report, dropped, scope, .. } = self;
+        (Outcome { messages: report.messages.take(), dropped, submission: scope, is_suspended: false }, None)
     }
 
-    fn begin_list(&mut self, started: bool, queue: QueueType, flags: ListFlags, name: &str) {
-        let list = self.report.place.list + u32::from(started);
+    fn next(&mut self, packet: Packet<Viewed<'_>>) {
+        if let Packet::BeginList { queue, flags, name } = packet {
+            self.begin_list(queue, flags, name);
+            return;
+        }
+        self.has_begun = true;
+        if self.is_removed() {
+            self.removed(&packet);
+        } else {
+            self.packet(packet);
+        }
+        self.report.place.command += 1;
+    }
+
+    fn is_removed(&self) -> bool {
+        self.dropped.binary_search(&self.report.place.list).is_ok()
+    }
+
+    fn enter_list(&mut self, flags: ListFlags, name: &str) {
+        let list = self.report.place.list + u32::from(self.has_begun);
+        self.has_begun = true;
         self.report.place = CommandRef { list, ..CommandRef::default() };
         self.report.list_name.clear();
         self.report.list_name.push_str(name);
+        self.flags = flags;
+    }
+
+    /// Checks the fences of packets whose other checks come later, without moving on.
+    fn check_fences(&mut self, packets: Reader<'_>) {
+        let (place, list_name) = (self.report.place, self.report.list_name.clone());
+        let (flags, has_begun) = (self.flags, self.has_begun);
+        for packet in packets.flatten() {
+            if let Packet::BeginList { flags, name, .. } = packet {
+                self.enter_list(flags, name);
+                continue;
+            }
+            self.has_begun = true;
+            let is_checked = !self.is_removed() && self.can_have_fence_barriers();
+            match packet {
+                Packet::FenceWait { gpu_address, value } if !self.is_removed() => {
+                    self.zero_wait(FenceValue { gpu_address, value });
+                }
+                Packet::SignalBarrier { fence, .. } if is_checked => self.signal_fence(fence),
+                Packet::WaitBarrier { fences, .. } if is_checked => self.wait_for_all(fences),
+                _ => {}
+            }
+            self.report.place.command += 1;
+        }
+        (self.report.place, self.report.list_name) = (place, list_name);
+        (self.flags, self.has_begun) = (flags, has_begun);
+    }
+
+    fn begin_list(&mut self, queue: QueueType, flags: ListFlags, name: &str) {
+        self.enter_list(flags, name);
         self.queue = queue;
         self.queue_layouts = tables::layouts_of_queue(queue, &self.policy);
-        self.flags = flags;
         self.statics.clear();
         if queue != self.own_queue {
             let own = self.own_queue;
@@ -157,6 +307,7 @@ impl<'d> Walk<'d> {
         }
         // At record time, lists are independent.
         if self.phase == Phase::Record {
+            self.leave_all();
             *self.counter += 1;
             self.scope = *self.counter;
             self.globals = Globals::default();
@@ -167,7 +318,9 @@ impl<'d> Walk<'d> {
         match packet {
             Packet::FenceWrite { .. } | Packet::FenceRead { .. } | Packet::BeginList { .. } => {}
             Packet::FenceWait { gpu_address, value } => {
-                self.zero_wait(FenceValue { gpu_address, value });
+                if self.extent != Extent::FromWait {
+                    self.zero_wait(FenceValue { gpu_address, value });
+                }
             }
             Packet::Busy { .. }
             | Packet::Hang
@@ -367,10 +520,14 @@ impl<'d> Walk<'d> {
     ) {
         let Walk { resources, report, policy, globals, queue, queue_layouts, scope, fenced, visits, .. } =
             self;
-        let Some(Resource { desc, actual, recorded, .. }) = resources.get_mut(&id) else { return };
+        let Walk { entered, more_records, .. } = self;
+        let Some(resource) = resources.get_mut(&id) else { return };
+        let decays = resource.decays(self.own_queue);
+        let Resource { desc, actual, recorded, .. } = resource;
         let state = if self.phase == Phase::Record { recorded } else { actual };
         let total = desc.subresources();
         *visits += state.visits(total, &picks);
+        **more_records -= state.more_records();
         if *visits > VISITS_PER_SUBMISSION_MAX {
             return too_many_visits(report, Named::new(id, desc), state);
         }
@@ -381,13 +538,20 @@ impl<'d> Walk<'d> {
         report.begin_group();
         picks.each(desc, subs.len(), |index| {
             let Some(sub) = subs.get_mut(index) else { return };
-            sub.enter(scope, at.list, desc);
+            if sub.enter(scope, at.list, decays) {
+                // Of a subresource that another submission has used meanwhile, earlier uses and barriers are not known.
+                sub.touched = match is_single {
+                    true => entered.insert(id, Entered::All).is_some(),
+                    false => entered.entry(id).or_insert(Entered::Some(BTreeSet::new())).add(index as u32),
+                };
+            }
             at.globals.apply(sub);
             let subresource = if is_single { None } else { Some(index as u32) };
             call(report, &at, Named { id, desc, subresource }, sub);
         });
         report.end_group();
         state.join(total, &picks);
+        **more_records += state.more_records();
     }
 
     /// `DATA_STATIC_WHILE_SET_AT_EXECUTE`: records a barrier after the root call that has read the data.
@@ -438,6 +602,35 @@ impl<'d> Walk<'d> {
             self.report.emit_in(Phase::Submission, Rule::R072, None, text);
         }
         self.close_splits();
+        self.leave_all();
+    }
+
+    fn leave_all(&mut self) {
+        let entered = core::mem::take(&mut self.entered);
+        leave_all(self.resources, self.more_records, entered, (self.own_queue, self.phase));
+    }
+}
+
+/// Reduces the state of each resource to what outlasts the ExecuteCommandLists; nothing outlasts a recording.
+fn leave_all(
+    resources: &mut BTreeMap<u32, Resource>,
+    more_records: &mut usize,
+    entered: BTreeMap<u32, Entered>,
+    (queue, phase): (QueueType, Phase),
+) {
+    for (id, entered) in entered {
+        let Some(resource) = resources.get_mut(&id) else { continue };
+        let decays = resource.decays(queue);
+        let state = match phase {
+            Phase::Record => &mut resource.recorded,
+            Phase::Submission => &mut resource.actual,
+        };
+        *more_records -= state.more_records();
+        match phase {
+            Phase::Record => state.forget(),
+            Phase::Submission => state.leave(&entered, decays),
+        }
+        *more_records += state.more_records();
     }
 }
 

@@ -4,7 +4,7 @@ use covers::covers;
 
 use crate::world::*;
 use barriers::{Capabilities, FenceBarrierTier, FenceFlags, Policy, Rule, Severity};
-use d3dkmt::isa::{BarrierGroup, FenceValue, Packet, TextureBarrier};
+use d3dkmt::isa::{BarrierGroup, FenceValue, Packet, TextureBarrier, WorkKind};
 
 fn tier(fence_barriers: FenceBarrierTier) -> World {
     World::with(Capabilities { fence_barriers, ..Capabilities::default() }, Policy::default())
@@ -253,4 +253,62 @@ fn fence_without_list_flag_is_refused_and_unknown_fence_is_ignored() {
     assert!(world.device.remove_fence(FENCE));
     world.device.fence_stored(FENCE, 1);
     assert_eq!(world.device.completed_value(FENCE), 0);
+}
+
+/// Another queue moves the texture and signals; only then this one goes on.
+#[test]
+fn what_follows_a_wait_is_judged_with_the_layouts_that_are_there_after_it() {
+    let moved = |from: &str, to: &str| {
+        let accesses = |layout: &str| if layout == "COMMON" { "COMMON".into() } else { layout.to_string() };
+        let accesses = format!("{} -> {}", accesses(from), accesses(to));
+        textures(vec![texture(TEXTURE, "ALL -> ALL", &accesses, (from.layout(), to.layout()))])
+    };
+    let waits = [wait(1, vec![]), moved("COPY_DEST", "RENDER_TARGET")];
+    let mut world = World::new();
+    world.fence(true);
+    let meanwhile = |world: &mut World| {
+        let packets = [moved("COMMON", "COPY_DEST"), signal(1, vec![])];
+        assert!(!rules(&world.submit(&packets)).contains(&Rule::R089));
+    };
+    let found: Vec<Rule> = world.submit_waiting(&waits, meanwhile).iter().map(|one| one.rule).collect();
+    assert!(!found.contains(&Rule::R089), "{found:?}");
+    // The same without a wait begins with the wrong layout.
+    let mut world = World::new();
+    world.fence(true);
+    assert!(rules(&world.submit(&waits)).contains(&Rule::R089));
+}
+
+/// What the other queue did to the state of a resource causes no message about this one.
+#[test]
+fn a_resource_that_another_queue_uses_meanwhile_has_an_unknown_history() {
+    let write = || uses(WorkKind::Dispatch, BUFFER, "UNORDERED_ACCESS");
+    let to_vertices = || buffer("COMPUTE_SHADING -> DRAW", "UNORDERED_ACCESS -> VERTEX_BUFFER");
+    let waits = [write(), to_vertices(), wait(1, vec![]), uses(WorkKind::Draw, BUFFER, "VERTEX_BUFFER")];
+    let mut world = World::new();
+    world.fence(true);
+    let alone = world.submit_waiting(&waits, |_| {});
+    let mut world = World::new();
+    world.fence(true);
+    let beside = world.submit_waiting(&waits, |world| {
+        world.submit(&[uses(WorkKind::Copy, BUFFER, "COPY_SOURCE"), signal(1, vec![])]);
+    });
+    assert_eq!(beside, alone);
+}
+
+#[test]
+fn a_submission_that_waits_is_charged_and_the_oldest_of_too_many_is_not_checked_further() {
+    let mut world = World::new();
+    world.fence(true);
+    let before = world.device.held_bytes();
+    let bytes = d3dkmt::isa::encode(&[uses(WorkKind::Copy, BUFFER, "COPY_DEST"), wait(1, vec![])]);
+    let packets = d3dkmt::isa::Reader::new(&bytes).unwrap().unwrap();
+    let mut begin = || world.device.begin(d3dkmt::isa::QueueType::Direct, &packets).unwrap().submission;
+    let first = begin();
+    for _ in 0..barriers::limits::SUSPENDED_MAX {
+        begin();
+    }
+    assert!(world.device.held_bytes() > before);
+    assert!(world.device.resume(first, &packets).is_none());
+    (first..first + 100).for_each(|submission| world.device.retire(submission));
+    assert_eq!(world.device.held_bytes(), before);
 }

@@ -6,18 +6,20 @@ use crate::world::*;
 use barriers::legacy::{Equivalent, Translated, equivalent, translate};
 use barriers::{Phase, Rule};
 use d3dkmt::isa::{
-    BarrierLayout as L, BarrierSync as S, LegacyBarrier, LegacyFlags, LegacyState as T, Packet, WorkKind,
+    BarrierLayout as L, BarrierSync as S, LegacyBarrier, LegacyFlags, LegacyState as T, Packet, QueueType,
+    WorkKind,
 };
 
-/// State: syncs, accesses, layout, as published.
+/// State: syncs, accesses, layout, as published, and the scopes that the tables lack: clears are unordered accesses, and
+/// builds of acceleration structures read shader resources. Both need no more than these states in a legacy program.
 const ROWS: &str = "\
 VERTEX_AND_CONSTANT_BUFFER; ALL_SHADING; VERTEX_BUFFER | CONSTANT_BUFFER; -
 INDEX_BUFFER; INDEX_INPUT; INDEX_BUFFER; -
 RENDER_TARGET; RENDER_TARGET; RENDER_TARGET; RENDER_TARGET
-UNORDERED_ACCESS; ALL_SHADING | BUILD_RTAS | COPY_RTAS | EMIT_RTAS_POSTBUILD_INFO; UNORDERED_ACCESS; UNORDERED_ACCESS
+UNORDERED_ACCESS; ALL_SHADING | BUILD_RTAS | COPY_RTAS | EMIT_RTAS_POSTBUILD_INFO | CLEAR_UNORDERED_ACCESS_VIEW; UNORDERED_ACCESS; UNORDERED_ACCESS
 DEPTH_WRITE; DEPTH_STENCIL; DEPTH_STENCIL_WRITE; DEPTH_STENCIL_WRITE
 DEPTH_READ; DEPTH_STENCIL; DEPTH_STENCIL_READ; DEPTH_STENCIL_READ
-NON_PIXEL_SHADER_RESOURCE; NON_PIXEL_SHADING; SHADER_RESOURCE; LEGACY_SHADER_RESOURCE
+NON_PIXEL_SHADER_RESOURCE; NON_PIXEL_SHADING | BUILD_RTAS; SHADER_RESOURCE; LEGACY_SHADER_RESOURCE
 PIXEL_SHADER_RESOURCE; PIXEL_SHADING; SHADER_RESOURCE; LEGACY_SHADER_RESOURCE
 STREAM_OUT; VERTEX_SHADING; STREAM_OUTPUT; -
 INDIRECT_ARGUMENT; EXECUTE_INDIRECT; INDIRECT_ARGUMENT; -
@@ -45,7 +47,7 @@ fn every_state_is_a_row_of_the_table() {
     assert_eq!(equivalent(T::PREDICATION), equivalent(T::INDIRECT_ARGUMENT));
     // A combination: the union, and one layout for all reads.
     let reads = equivalent(T::NON_PIXEL_SHADER_RESOURCE | T::PIXEL_SHADER_RESOURCE | T::COPY_SOURCE);
-    assert_eq!(reads.sync, S::NON_PIXEL_SHADING | S::PIXEL_SHADING | S::COPY);
+    assert_eq!(reads.sync, S::NON_PIXEL_SHADING | S::BUILD_RTAS | S::PIXEL_SHADING | S::COPY);
     assert_eq!(reads.access, access("SHADER_RESOURCE | COPY_SOURCE"));
     assert_eq!(reads.layout, Some(L::DIRECT_QUEUE_GENERIC_READ_COMPUTE_QUEUE_ACCESSIBLE));
 }
@@ -80,7 +82,8 @@ fn a_driver_gets_enhanced_barriers_only() {
     assert_eq!(of(split(LegacyFlags::BEGIN_ONLY)), Translated::Buffer(begins));
     let ends = buffer_words(BUFFER, "SPLIT -> INDEX_INPUT", "COPY_DEST -> INDEX_BUFFER");
     assert_eq!(of(split(LegacyFlags::END_ONLY)), Translated::Buffer(ends));
-    let scopes = "ALL_SHADING | BUILD_RTAS | COPY_RTAS | EMIT_RTAS_POSTBUILD_INFO";
+    let scopes =
+        "ALL_SHADING | BUILD_RTAS | COPY_RTAS | EMIT_RTAS_POSTBUILD_INFO | CLEAR_UNORDERED_ACCESS_VIEW";
     let both = |what: &str| format!("{what} -> {what}");
     let unordered = words(&both(scopes), &both("UNORDERED_ACCESS | RTAS_WRITE | RTAS_READ"));
     let flags = LegacyFlags::empty();
@@ -139,8 +142,41 @@ fn a_legacy_state_says_what_may_be_used() {
         rules(&world.submit(&[legacy(transition(TEXTURE, T::COPY_DEST, T::COMMON))])),
         [Rule::Command]
     );
+    // A use may have promoted it to the state, but not to this one.
+    for (before, messages) in [(T::COPY_SOURCE, vec![]), (T::RENDER_TARGET, vec![Rule::Command])] {
+        let outcome = World::new().submit(&[legacy(transition(TEXTURE, before, T::COMMON))]);
+        assert_eq!(rules(&outcome), messages, "{before:?}");
+    }
+    for (before, messages) in [(T::UNORDERED_ACCESS, vec![]), (T::DEPTH_WRITE, vec![Rule::Command])] {
+        let outcome = World::new().submit(&[legacy(transition(BUFFER, before, T::COMMON))]);
+        assert_eq!(rules(&outcome), messages, "{before:?}");
+    }
     // A buffer's state decays at the end of its submission.
     let to = legacy(transition(BUFFER, T::COMMON, T::COPY_DEST));
     assert_eq!(rules(&world.submit(std::slice::from_ref(&to))), []);
     assert_eq!(rules(&world.submit(&[to])), []);
+}
+
+#[test]
+fn the_state_of_a_texture_decays_at_the_end_of_a_submission_of_a_copy_queue() {
+    let to = legacy(transition(TEXTURE, T::COMMON, T::COPY_DEST));
+    for (queue, messages) in [(QueueType::Copy, vec![]), (QueueType::Direct, vec![Rule::Command])] {
+        let mut world = World::new();
+        assert_eq!(rules(&world.submit_to(queue, std::slice::from_ref(&to))), []);
+        assert_eq!(rules(&world.submit_to(queue, std::slice::from_ref(&to))), messages, "{queue:?}");
+    }
+}
+
+#[test]
+fn a_legacy_barrier_waits_for_clears_and_for_builds_of_acceleration_structures() {
+    let flags = LegacyFlags::empty();
+    let Some(Translated::Global(all)) =
+        translate(&LegacyBarrier::UnorderedAccess { flags, resource: 0 }, |_| None)
+    else {
+        panic!()
+    };
+    for sync in [all.sync_before, all.sync_after, equivalent(T::UNORDERED_ACCESS).sync] {
+        assert!(sync.contains(S::CLEAR_UNORDERED_ACCESS_VIEW), "{sync:?}");
+    }
+    assert!(equivalent(T::NON_PIXEL_SHADER_RESOURCE).sync.contains(S::BUILD_RTAS));
 }

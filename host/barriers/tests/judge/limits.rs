@@ -155,3 +155,34 @@ fn error_of_all_subresources_is_reported_once() {
     world.submit(&[textures(vec![d3dkmt::isa::TextureBarrier { subresources: one, ..other }])]);
     assert_eq!(rules(&world.submit(&[moved])), [Rule::R089]);
 }
+
+#[test]
+fn what_a_submission_used_is_released_at_its_end() {
+    use d3dkmt::isa::{SubresourceRange, TextureBarrier};
+    let mut world = World::new();
+    let desc = ResourceDesc { array_size: 2048, mips: 5, ..ResourceDesc::texture("many", 4096, (16, 16)) };
+    let desc = desc.with_packed_bytes();
+    world.device.add_resource(50, desc).unwrap();
+    let before = world.device.held_bytes();
+    let one = |sub, access: &str| {
+        let use_of = Use { first_subresource: sub, count: 1, ..Use::whole(50, crate::world::access(access)) };
+        work(WorkKind::Copy, vec![use_of])
+    };
+    let uses: Vec<Packet> =
+        (0..100).flat_map(|sub| [one(sub, "COPY_DEST"), one(sub, "COPY_SOURCE")]).collect();
+    world.submit(&uses);
+    assert!(!format!("{:?}", world.device).contains("Used {"), "uses of a complete submission are kept");
+    // The subresources stay equal unless their layouts differ; then there is a record for each.
+    let all = [work(WorkKind::Copy, vec![Use::whole(50, crate::world::access("COPY_SOURCE"))])];
+    world.submit(&all);
+    assert_eq!(world.device.held_bytes(), before);
+    let barrier = texture(50, "ALL -> ALL", "COMMON -> COPY_DEST", ("UNDEFINED", "COPY_DEST"));
+    let one = TextureBarrier { subresources: SubresourceRange::one(7), ..barrier };
+    world.submit(&[textures(vec![one])]);
+    let records = (desc.subresources() - 1) as usize;
+    assert!(world.device.held_bytes() >= before + records * 100, "each record is charged");
+    world.submit(&[textures(vec![barrier])]);
+    assert_eq!(world.device.held_bytes(), before);
+    world.device.remove_resource(50);
+    assert!(world.device.held_bytes() < before);
+}

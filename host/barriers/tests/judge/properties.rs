@@ -85,6 +85,19 @@ fn packet() -> impl Strategy<Value = Packet> {
     ]
 }
 
+/// Packets with fence barriers and waits.
+fn fenced() -> impl Strategy<Value = Packet> {
+    let groups = || {
+        prop_oneof![Just(vec![]), texture().prop_map(|texture| vec![BarrierGroup::Texture(vec![texture])]),]
+    };
+    prop_oneof![
+        6 => packet(),
+        1 => (0..3u64, groups()).prop_map(|(to, groups)| Packet::SignalBarrier { fence: value(to), groups }),
+        1 => (0..3u64, groups()).prop_map(|(to, groups)| Packet::WaitBarrier { fences: vec![value(to)], groups }),
+        1 => (0..3u64).prop_map(|value| Packet::FenceWait { gpu_address: FENCE, value }),
+    ]
+}
+
 fn all(outcome: &Outcome) -> Vec<Message> {
     outcome.messages.iter().cloned().collect()
 }
@@ -119,6 +132,21 @@ fn by_command(outcome: &Outcome) -> Vec<(u32, u32, Rule)> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn a_submission_that_waits_alone_gets_the_messages_of_one_that_does_not(packets in vec(fenced(), 0..30)) {
+        let (mut one, mut other) = (World::new(), World::new());
+        one.fence(true);
+        other.fence(true);
+        for _ in 0..2 {
+            let mut at_once = all(&one.submit(&packets));
+            let mut in_parts = other.submit_waiting(&packets, |_| {});
+            at_once.sort_by_key(|message| format!("{message:?}"));
+            in_parts.sort_by_key(|message| format!("{message:?}"));
+            prop_assert_eq!(in_parts, at_once);
+        }
+        prop_assert_eq!(one.device.held_bytes(), other.device.held_bytes());
+    }
 
     #[test]
     fn record_time_messages_are_the_same_when_the_list_runs_first(packets in vec(packet(), 1..12)) {

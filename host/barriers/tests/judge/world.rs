@@ -92,6 +92,30 @@ impl World {
         self.device.submit(queue, &Reader::new(&bytes).unwrap().unwrap()).expect("packets")
     }
 
+    /// Checks a submission that waits in hardware. Calls `meanwhile` before each wait, and returns all messages.
+    pub fn submit_waiting(
+        &mut self,
+        packets: &[Packet],
+        mut meanwhile: impl FnMut(&mut World),
+    ) -> Vec<Message> {
+        let bytes = isa::encode(packets);
+        let mut reader = Reader::new(&bytes).unwrap().unwrap();
+        let waits = |packet: &Packet<isa::Viewed<'_>>| packet.waits_in_hardware();
+        let mut outcome = self.device.begin(QueueType::Direct, &reader).expect("packets");
+        let mut messages: Vec<Message> = outcome.messages.iter().cloned().collect();
+        while outcome.is_suspended {
+            // The reader before the next packet that waits.
+            let mut here = reader.clone();
+            while !waits(&reader.next().expect("a wait").unwrap()) {
+                here = reader.clone();
+            }
+            meanwhile(self);
+            outcome = self.device.resume(outcome.submission, &here).expect("it is suspended");
+            messages.extend(outcome.messages.iter().cloned());
+        }
+        messages
+    }
+
     pub fn record(&mut self, packets: &[Packet]) -> Outcome {
         self.record_to(QueueType::Direct, packets)
     }

@@ -15,13 +15,23 @@ pub enum Agent {
     HwQueue(HwQueueId),
 }
 
+/// A store of a fence value by an engine.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct EngineStore {
+    pub adapter: u32,
+    pub gpu_address: u64,
+    /// The value as the engine stored it; the fence may have a greater one.
+    pub value: u64,
+}
+
 /// An event that orders actions, reported when it happens. Fences are numbered; a number is reused after `FenceGone`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum HappensBefore {
-    /// A process submitted a command buffer: its earlier actions happen before the buffer. Buffers of one queue begin
-    /// in the order of these events.
+    /// A process submitted a command buffer to an engine of this adapter: its earlier actions happen before the buffer.
+    /// Buffers of one queue begin in the order of these events. The drivers of all adapters get each event.
     Submitted {
         process: ProcessId,
+        adapter: u32,
         queue: Agent,
     },
     /// The agent's earlier actions happen before those that follow a wait for the value. A value may be signaled
@@ -30,6 +40,8 @@ pub enum HappensBefore {
         by: Agent,
         fence: u64,
         value: u64,
+        /// Set if an engine stored the value for a command buffer that runs.
+        stored: Option<EngineStore>,
     },
     /// The agent has waited for the value, or the value was stored into its fence memory, where it may read it at any
     /// time.

@@ -88,7 +88,7 @@ pub use guests::{
     CreateCpuEvent, DxgCpuEvent, Escape, KmdCpuEvent, KmdDevice, KmdProcess, NewProcess, ProcessKind,
     QueryAdapterInfo, QueryAdapterInfoFlags, SignalEvent, VirtualMachineData,
 };
-pub use happens_before::{Agent, HappensBefore};
+pub use happens_before::{Agent, EngineStore, HappensBefore};
 pub use native::{
     CurrentValueUpdate, LocalNativeFenceId, NATIVE_FENCE_LOG_ENTRIES, NATIVE_FENCE_PAGE_BYTES,
     NATIVE_FENCE_STRIDE_BYTES, NativeFenceId, NativeFenceLogEntry, NativeFenceLogHeader, NativeFenceLogType,
@@ -491,6 +491,11 @@ pub trait Miniport {
     /// No DDI: bytes of a process's command buffers that the driver keeps on an adapter until each has run. They count
     /// against the process's limit of queued bytes.
     fn held_bytes(&self, adapter: u32, process: ProcessId) -> usize {
+        0
+    }
+    /// No DDI: bytes of what the driver keeps for a process on an adapter in addition to command buffers, such as its
+    /// resources. They are charged to the process.
+    fn kept_bytes(&self, adapter: u32, process: ProcessId) -> usize {
         0
     }
     /// `DxgkDdiSetNativeFenceLogBuffer`, both of them: empty, with `entries` entries each. Logging is mandatory

@@ -48,6 +48,8 @@ pub struct NewNativeFence {
     pub monitored_value: u64,
     /// The global handles of a cross-adapter fence on several adapters share one storage for CurrentValue.
     pub storage: NativeFenceStorage,
+    /// Its number in [`HappensBefore`](super::HappensBefore) events.
+    pub number: u64,
 }
 
 /// `DXGKARG_OPENNATIVEFENCE`: a process has the fence mapped.

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::ProcessId;
-use crate::ddi::{Agent, HappensBefore, HwContext, HwQueueId};
+use crate::ddi::{Agent, EngineStore, HappensBefore, HwContext, HwQueueId};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::sync::legacy::is_acquired;
@@ -42,12 +42,22 @@ impl Kernel {
 
     #[inline]
     pub(crate) fn report_signal(&mut self, by: Agent, object: u32, value: u64) {
+        self.report_signal_of(by, object, value, None);
+    }
+
+    pub(crate) fn report_signal_of(
+        &mut self,
+        by: Agent,
+        object: u32,
+        value: u64,
+        stored: Option<EngineStore>,
+    ) {
         if !self.happens_before.on {
             return;
         }
         // A mutex or semaphore orders by its ownership alone: it has no value.
         let value = if is_acquired(self.sync.objects()[object].object_type) { 0 } else { value };
-        self.edge(HappensBefore::Signaled { by, fence: object.into(), value });
+        self.edge(HappensBefore::Signaled { by, fence: object.into(), value, stored });
     }
 
     pub(crate) fn report_wait(&mut self, by: Agent, object: u32, value: u64) {
@@ -120,7 +130,8 @@ impl Kernel {
 
     pub(crate) fn keyed_mutex_given(&mut self, process: ProcessId, mutex: u32) {
         let fence = KEYED_MUTEXES | u64::from(mutex);
-        self.edge(HappensBefore::Signaled { by: Agent::Process(process), fence, value: 0 });
+        let by = Agent::Process(process);
+        self.edge(HappensBefore::Signaled { by, fence, value: 0, stored: None });
     }
 
     pub(crate) fn keyed_mutex_gone(&mut self, mutex: u32) {

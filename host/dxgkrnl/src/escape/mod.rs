@@ -202,13 +202,15 @@ impl Kernel {
         self.synchronize(subject, effects)?;
         let Subject { adapter, context, flags, .. } = subject;
         let context = context.map(HwContext);
-        let process = self.kmd_process(process, adapter);
+        let client = process;
+        let process = self.kmd_process(client, adapter);
         let bytes = data.len();
         let mut status = NtStatus::NOT_SUPPORTED;
         self.run_ddi(effects, |miniport, now, callbacks| {
             let escape = Escape { process, device, context, flags, data: &mut data };
             status = miniport.escape(now, adapter, escape, callbacks);
         });
+        self.count_driver_bytes(client, adapter);
         if data.len() != bytes {
             let problem = format!("DxgkDdiEscape makes {} bytes of {bytes}", data.len());
             self.violation(adapter, &problem, effects);

@@ -141,6 +141,8 @@ impl Kernel {
         if order == CpuEventOfDevice::EndsBefore {
             self.end_kmd_device(adapter, kmd, effects);
         }
+        // The driver destroys the resources of the device.
+        self.count_driver_bytes(self.processes.devices()[device].process, adapter);
     }
 
     /// Ends the CPU events of an adapter that stops (EVT-030): all, or those of a VM from which it is removed.

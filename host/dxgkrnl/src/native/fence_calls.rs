@@ -134,7 +134,9 @@ impl Kernel {
         let state = self.native.fences.get_mut(&object).expect("the caller made it");
         let monitored_value = if state.cross_adapter { 0 } else { u64::MAX };
         let storage = state.storage;
-        let new = NewNativeFence { fence, adapter, native_type, current_value, monitored_value, storage };
+        let number = object.into();
+        let new =
+            NewNativeFence { fence, adapter, native_type, current_value, monitored_value, storage, number };
         if let Err(status) = self.miniport.create_native_fence(&new) {
             return refuse(status, format!("the driver makes no native fence of type {native_type}"));
         }

@@ -107,8 +107,8 @@ impl Kernel {
 
     /// Updates the charge for the driver's memory of a process.
     pub(crate) fn count_driver_bytes(&mut self, process: ProcessId, adapter: u32) {
-        let bytes = self.miniport.held_bytes(adapter, process) as u64;
-        self.processes.note_bytes(process, Counted::Driver(adapter), bytes);
+        let bytes = self.miniport.held_bytes(adapter, process) + self.miniport.kept_bytes(adapter, process);
+        self.processes.note_bytes(process, Counted::Driver(adapter), bytes as u64);
     }
 
     /// Updates the charge for the address space of a process.

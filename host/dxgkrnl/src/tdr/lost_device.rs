@@ -112,7 +112,7 @@ impl Kernel {
         if loss.kind == LostFences::WaitsEnd {
             self.end_waits_of_lost(object, open, effects);
         } else if self.is_poisoned_by(loss.kind, loss.of.device, object, open) {
-            self.poison(object, effects);
+            self.poison(object, loss.of.device, effects);
         }
     }
 

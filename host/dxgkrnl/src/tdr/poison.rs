@@ -11,6 +11,7 @@
 //!
 //! A fence with CrossAdapter is poisoned for good when its adapter stops, or is removed from the only VM that has it.
 
+use alloc::vec::Vec;
 use alloc::{format, vec};
 
 use d3dkmt::{Call, SyncObjectFlags, SyncObjectType};
@@ -23,7 +24,8 @@ use crate::sync::{Open, is_mapped};
 use crate::tdr::LostFences;
 
 impl Kernel {
-    pub(crate) fn poison(&mut self, object: u32, effects: &mut Effects) {
+    pub(crate) fn poison(&mut self, object: u32, device: u32, effects: &mut Effects) {
+        self.report_end_of_work(device, object);
         self.poison_with(object, Self::update_current_value, effects);
     }
 
@@ -38,6 +40,20 @@ impl Kernel {
         let flags = self.sync.objects()[object].flags;
         if !flags.contains(SyncObjectFlags::NO_SIGNAL_MAX_VALUE_ON_TDR) {
             self.poison_fence(object, notify, effects);
+        }
+    }
+
+    /// Reports that the work of a lost device is over before its fence is poisoned: whoever sees the largest value comes
+    /// after that work.
+    fn report_end_of_work(&mut self, device: u32, object: u32) {
+        if !self.happens_before.is_on() {
+            return;
+        }
+        let queues: Vec<u32> = self.processes.devices()[device].queues.iter().copied().collect();
+        self.spend(queues.len() as u32);
+        for queue in queues {
+            let by = self.agent(queue);
+            self.report_signal(by, object, u64::MAX);
         }
     }
 
@@ -124,6 +140,7 @@ impl Kernel {
             return;
         }
         for (device, loss, child) in lost {
+            self.report_end_of_work(device, object);
             self.vidsch.work_mut().backlog_mut().mark_early(device, loss, child);
         }
         // The value may come from an engine's callback, so the callbacks of this DDI are queued as work.

@@ -189,7 +189,8 @@ impl Kernel {
             return invalid(why);
         }
         self.require_memory(process, commands.len() as u64 + PACKETS_BYTES)?;
-        self.edge(HappensBefore::Submitted { process, queue: self.agent(queue) });
+        let adapter = self.vidsch.queues[queue].engine.adapter;
+        self.edge(HappensBefore::Submitted { process, adapter, queue: self.agent(queue) });
         self.enqueue(queue, Packet::Command(commands));
         Ok(Reply::None)
     }

@@ -294,7 +294,8 @@ impl Kernel {
             self.vidsch.in_flight.ring_has_work(self.vidsch.queues[queue].engine, self.now, queue, by);
         }
         for _ in &buffers {
-            self.edge(HappensBefore::Submitted { process, queue: Agent::HwQueue(HwQueueId(id)) });
+            let (adapter, by) = (self.vidsch.queues[queue].engine.adapter, Agent::HwQueue(HwQueueId(id)));
+            self.edge(HappensBefore::Submitted { process, adapter, queue: by });
         }
         self.call_ddi(effects, |miniport, now, callbacks| {
             miniport.ring_doorbell(now, HwQueueId(id), buffers, callbacks);

@@ -304,7 +304,8 @@ impl Kernel {
         }
         self.require_memory(process, commands.len() as u64 + PACKETS_BYTES)?;
         self.vidsch.hw_queues[id].submitted = progress_fence_id;
-        self.edge(HappensBefore::Submitted { process, queue: self.agent(queue) });
+        let adapter = self.vidsch.queues[queue].engine.adapter;
+        self.edge(HappensBefore::Submitted { process, adapter, queue: self.agent(queue) });
         self.enqueue(queue, Packet::HwCommand { progress_fence_id, commands });
         Ok(Reply::None)
     }

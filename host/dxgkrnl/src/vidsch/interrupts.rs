@@ -8,7 +8,7 @@ use d3dkmt::SyncObjectType;
 
 use super::HwQueue;
 use super::engine::Submitted;
-use crate::ddi::{Agent, Callback, EngineId, HwQueueId, Interrupt};
+use crate::ddi::{Agent, Callback, EngineId, EngineStore, HwQueueId, Interrupt};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::{DmaOp, MemoryRef, ProcessId};
@@ -188,6 +188,7 @@ impl Kernel {
                 }
                 self.note_unannounced(hw_queue, object, value, effects);
                 self.note_ring_progress(hw_queue, object, value);
+                let stored = EngineStore { adapter: engine.adapter, gpu_address, value };
                 let value = self.written_value(process, (object, engine.adapter), value, effects);
                 self.written_by_gpu(open, object, engine.adapter, value);
                 self.write_native_memory(open, object, value);
@@ -199,7 +200,7 @@ impl Kernel {
                         Some(hw_queue) => Some(Agent::HwQueue(HwQueueId(hw_queue))),
                         None => context.map(|queue| self.agent(queue)),
                     };
-                    by.into_iter().for_each(|by| self.report_signal(by, object, value));
+                    by.into_iter().for_each(|by| self.report_signal_of(by, object, value, Some(stored)));
                 }
                 self.store_from_engine(engine.adapter, object, value, effects);
             }

@@ -56,9 +56,8 @@ fn step() -> impl Strategy<Value = Step> {
         3 => one.prop_map(|(before, after, first, then, number)| {
             Step::Barrier(barrier(before, after, first, then), Some(buffer(number)))
         }),
-        // Global barriers wait for all scopes: for others the checker only approximates.
-        1 => (scopes(), types(), types()).prop_map(|(after, first, then)| {
-            Step::Barrier(barrier(S::ALL, after, first, then), None)
+        1 => (scopes(), scopes(), types(), types()).prop_map(|(before, after, first, then)| {
+            Step::Barrier(barrier(before, after, first, then), None)
         }),
     ]
 }
@@ -104,23 +103,25 @@ impl Graph<'_> {
         })
     }
 
-    /// Whether a barrier after the write waits for it and makes it visible.
+    /// Whether barriers after the write wait for it and make it visible: one of its type, or a chain of them, each
+    /// from a type to which one before it has shown the write.
     fn is_visible(&self, (first, write): (usize, &Access), (then, later): (usize, &Access)) -> bool {
-        let shows = |at: usize| {
-            let Step::Barrier(barrier, range) = &self.steps[at] else { return false };
-            let all = |access: A| if access == A::COMMON { A::all() } else { access };
-            let covers_range = range.is_none_or(|range| range == write.range);
+        let all = |access: A| if access == A::COMMON { A::all() } else { access - A::NO_ACCESS };
+        let mut seen = write.access;
+        for at in first + 1..then {
+            let Step::Barrier(barrier, range) = &self.steps[at] else { continue };
             let waits = |s: S| {
                 (barrier.sync_before.expanded().contains(s))
                     || self.waits_through(barrier.sync_before.expanded(), at, first, s)
             };
-            covers_range
-                && all(barrier.access_before).intersects(write.access)
-                && all(barrier.access_after).contains(later.access)
+            if range.is_none_or(|range| range == write.range)
+                && all(barrier.access_before).intersects(seen)
                 && write.scopes.expanded().iter().all(waits)
-        };
-        let all_types = write.access == later.access;
-        all_types || (first + 1..then).any(shows)
+            {
+                seen |= all(barrier.access_after);
+            }
+        }
+        seen.contains(later.access)
     }
 
     /// Whether a barrier on these scopes waits for a part of an earlier step through other barriers.

@@ -172,16 +172,66 @@ fn a_split_barrier_orders_what_is_before_its_begin_and_behind_its_end() {
 }
 
 #[test]
-fn two_writes_of_render_targets_need_no_barrier_and_others_do() {
-    let twice = |access, scopes| {
-        let step = Step::Command(vec![write(1, access, scopes)]);
-        vec![step.clone(), step]
+fn a_fixed_function_stage_keeps_its_accesses_in_order_and_others_need_a_barrier() {
+    let depth =
+        |access| Access { writes: access == A::DEPTH_STENCIL_WRITE, ..write(1, access, S::DEPTH_STENCIL) };
+    let races = |accesses: &[Access]| {
+        let mut checker = Checker::default();
+        let steps: Vec<Step> = accesses.iter().map(|access| Step::Command(vec![*access])).collect();
+        submission(&mut checker, 1, &steps);
+        reports(&mut checker).len()
     };
-    let mut checker = Checker::default();
-    submission(&mut checker, 1, &twice(A::RENDER_TARGET, S::RENDER_TARGET));
-    assert_eq!(reports(&mut checker), []);
-    submission(&mut checker, 2, &twice(A::UNORDERED_ACCESS, S::COMPUTE_SHADING));
-    assert_eq!(reports(&mut checker).len(), 1);
+    assert_eq!(races(&[write(1, A::RENDER_TARGET, S::RENDER_TARGET); 2]), 0);
+    assert_eq!(races(&[write(1, A::STREAM_OUTPUT, S::VERTEX_SHADING); 2]), 0);
+    let (tests, writes) = (depth(A::DEPTH_STENCIL_READ), depth(A::DEPTH_STENCIL_WRITE));
+    assert_eq!(races(&[writes, writes, tests, writes]), 0);
+    assert_eq!(races(&[write(1, A::UNORDERED_ACCESS, S::COMPUTE_SHADING); 2]), 1);
+    assert_eq!(races(&[writes, read(1, A::SHADER_RESOURCE, S::PIXEL_SHADING)]), 1);
+    assert_eq!(races(&[write(1, A::RENDER_TARGET, S::RENDER_TARGET), read(1, A::COMMON, S::ALL)]), 1);
+}
+
+/// What one barrier has shown, the next passes on, whether either names the memory or is global.
+#[test]
+fn a_second_barrier_passes_on_what_the_first_has_made_visible() {
+    let first = barrier(S::COMPUTE_SHADING, S::COMPUTE_SHADING, A::UNORDERED_ACCESS, A::SHADER_RESOURCE);
+    let second = barrier(S::COMPUTE_SHADING, S::COPY, A::SHADER_RESOURCE, A::COPY_SOURCE);
+    let written = Step::Command(vec![write(1, A::UNORDERED_ACCESS, S::COMPUTE_SHADING)]);
+    let looked = Step::Command(vec![read(1, A::SHADER_RESOURCE, S::COMPUTE_SHADING)]);
+    let copied = Step::Command(vec![read(1, A::COPY_SOURCE, S::COPY)]);
+    let races = |between: &[Step]| {
+        let mut checker = Checker::default();
+        let steps = [core::slice::from_ref(&written), between, core::slice::from_ref(&copied)].concat();
+        submission(&mut checker, 1, &steps);
+        reports(&mut checker)
+    };
+    let ranges = [Some(buffer(1)), None];
+    for (one, other) in ranges.into_iter().flat_map(|one| ranges.map(|other| (one, other))) {
+        let [first, second] = [Step::Barrier(first, one), Step::Barrier(second, other)];
+        assert_eq!(races(&[first.clone(), looked.clone(), second.clone()]), [], "{one:?} {other:?}");
+        // In the other order the second has nothing to pass on.
+        let wrong = races(&[second, looked.clone(), first]);
+        assert!(!wrong.is_empty(), "{one:?} {other:?}");
+    }
+}
+
+#[test]
+fn what_many_global_barriers_have_shown_counts_as_visible() {
+    let first = barrier(S::COMPUTE_SHADING, S::COPY, A::UNORDERED_ACCESS, A::COPY_SOURCE);
+    let other = barrier(S::COMPUTE_SHADING, S::COPY, A::UNORDERED_ACCESS, A::RESOLVE_SOURCE);
+    let races = |first, others| {
+        let others = core::iter::repeat_n(Step::Barrier(other, None), others);
+        let written = Step::Command(vec![write(1, A::UNORDERED_ACCESS, S::COMPUTE_SHADING)]);
+        let copied = Step::Command(vec![read(1, A::COPY_SOURCE, S::COPY)]);
+        let steps: Vec<Step> =
+            [written, Step::Barrier(first, None)].into_iter().chain(others).chain([copied]).collect();
+        let mut checker = Checker::default();
+        submission(&mut checker, 1, &steps);
+        reports(&mut checker).len()
+    };
+    for others in [0, limits::GLOBALS_FOLLOWED_MAX, 3 * limits::GLOBALS_FOLLOWED_MAX] {
+        assert_eq!(races(first, others), 0, "{others}");
+        assert_eq!(races(other, others), 1, "{others}");
+    }
 }
 
 #[test]
@@ -247,6 +297,22 @@ fn a_wait_relies_on_the_first_signal_that_reached_its_value() {
     let reports = reports(&mut checker);
     assert_eq!(reports.len(), 1, "the value 2 was there before the second write");
     assert_eq!(reports[0].range, buffer(2));
+}
+
+/// A broadcast signals one value by each of its queues, and the fence has it when the last one has.
+#[test]
+fn a_wait_for_a_broadcast_relies_on_each_of_its_queues() {
+    let mut checker = Checker::default();
+    submission(&mut checker, 1, &[Step::Command(vec![write(1, A::COPY_DEST, S::COPY)])]);
+    checker.begin(3, 1);
+    checker.command(3, CommandId { submission: 1, packet: 0 }, &[write(2, A::COPY_DEST, S::COPY)]);
+    checker.signal(Agent::Queue(1), 9, 5);
+    checker.signal(Agent::Queue(3), 9, 5);
+    checker.wait(Agent::Queue(2), 9, 5);
+    checker.begin(2, 1);
+    let reads = [read(1, A::COPY_SOURCE, S::COPY), read(2, A::COPY_SOURCE, S::COPY)];
+    checker.command(2, CommandId::default(), &reads);
+    assert_eq!(reports(&mut checker), []);
 }
 
 #[test]
@@ -358,4 +424,106 @@ fn another_scope_of_an_access_stands_for_it() {
     }
     assert_eq!(races(S::EXECUTE_INDIRECT, S::PIXEL_SHADING, own), 1, "half of its own is not enough");
     assert_eq!(races(S::EXECUTE_INDIRECT, S::COPY, S::COPY), 1);
+}
+
+/// Many fences, signals and agents, of which each signals behind a write and is waited for before a read.
+#[test]
+fn no_limit_on_signals_makes_a_race_of_what_fences_order() {
+    let produced = |checker: &mut Checker| {
+        submission(checker, 1, &[Step::Command(vec![write(1, A::COPY_DEST, S::COPY)])]);
+    };
+    let consumed = |checker: &mut Checker| {
+        other_queue(checker, read(1, A::COPY_SOURCE, S::COPY));
+        reports(checker).len()
+    };
+    // The signal is dropped, or those that follow drop it.
+    for (before, after) in [(limits::FENCES_MAX as u64, 0), (0, limits::FENCES_MAX as u64)] {
+        let mut checker = Checker::default();
+        (0..before).for_each(|fence| checker.signal(Agent::Process(1), 1000 + fence, 1));
+        produced(&mut checker);
+        checker.signal(Agent::Queue(1), 9, 1);
+        (0..after).for_each(|fence| checker.signal(Agent::Process(1), 1000 + fence, 1));
+        checker.wait(Agent::Queue(2), 9, 1);
+        assert_eq!(consumed(&mut checker), 0, "{before} fences before, {after} behind");
+    }
+    // The fence is signaled again by another agent: with more values, after a rewind, after it was forgotten.
+    let many = 1..=limits::SIGNALS_PER_FENCE_MAX as u64;
+    for (values, fences) in
+        [(many.map(|value| value + 5).collect(), 0), (vec![3], 0), (vec![6], limits::FENCES_MAX as u64)]
+    {
+        let mut checker = Checker::default();
+        produced(&mut checker);
+        checker.signal(Agent::Queue(1), 9, 5);
+        (0..fences).for_each(|fence| checker.signal(Agent::Process(1), 1000 + fence, 1));
+        values.iter().for_each(|value| checker.signal(Agent::Process(3), 9, *value));
+        checker.wait(Agent::Queue(2), 9, 5);
+        assert_eq!(consumed(&mut checker), 0, "{values:?}");
+    }
+    // An agent over the limit passes on what it has waited for.
+    let mut checker = Checker::default();
+    produced(&mut checker);
+    checker.begin(2, 0);
+    (0..limits::AGENTS_MAX as u32).for_each(|process| checker.cpu_access(10 + process, buffer(9), false));
+    let over = Agent::Process(10 + limits::AGENTS_MAX as u32);
+    checker.signal(Agent::Queue(1), 9, 1);
+    checker.wait(over, 9, 1);
+    checker.signal(over, 8, 1);
+    checker.wait(Agent::Queue(2), 8, 1);
+    assert_eq!(consumed(&mut checker), 0, "through an agent over the limit");
+}
+
+#[test]
+fn the_clocks_of_all_signals_are_bounded() {
+    let mut checker = Checker::default();
+    let agents = limits::AGENTS_MAX as u32;
+    (0..agents).for_each(|process| checker.cpu_access(process, buffer(u64::from(process)), true));
+    // The last agent has the longest clock.
+    let by = Agent::Process(agents - 1);
+    for fence in 0..2 * (limits::CLOCK_WORDS_MAX as u64 / u64::from(agents)) {
+        checker.signal(by, fence, 1);
+        assert!(checker.words_known() <= limits::CLOCK_WORDS_MAX);
+    }
+    for submission in 0..2 * (limits::CLOCK_WORDS_MAX as u64 / u64::from(agents)) {
+        checker.submit(agents - 1, 7, submission);
+        assert!(checker.words_known() <= limits::CLOCK_WORDS_MAX);
+    }
+    checker.forget(Agent::Queue(7));
+    (0..limits::FENCES_MAX as u64).for_each(|fence| checker.forget_fence(fence));
+    assert_eq!(checker.words_known(), 0);
+}
+
+#[test]
+fn a_submission_visits_so_many_ranges_and_what_follows_is_no_race() {
+    let mut checker = Checker::default();
+    let ranges = 1 << 12;
+    let whole = Range { space: 1, start: 0, end: (ranges + 1) * 0x1000 };
+    let all: Vec<Access> = (0..ranges).map(|number| write(number, A::COPY_DEST, S::COPY)).collect();
+    let other = barrier(S::RESOLVE, S::RESOLVE, A::RESOLVE_DEST, A::RESOLVE_DEST);
+    let looked = read(1, A::COPY_SOURCE, S::COPY);
+    let races = |checker: &mut Checker, barriers| {
+        let barriers = core::iter::repeat_n(Step::Barrier(other, Some(whole)), barriers);
+        let steps: Vec<Step> = core::iter::once(Step::Command(all.clone()))
+            .chain(barriers)
+            .chain([Step::Command(vec![looked]), Step::Command(vec![looked])])
+            .collect();
+        submission(checker, 1, &steps);
+        reports(checker).len()
+    };
+    assert_eq!(races(&mut checker, 1), 2);
+    assert_eq!(checker.forgotten(), 0);
+    assert_eq!(races(&mut checker, limits::VISITS_PER_SUBMISSION_MAX / ranges as usize + 5), 0);
+    assert!(checker.forgotten() > 0);
+    assert_eq!(races(&mut checker, 1), 2, "the next submission is tracked again");
+}
+
+#[test]
+fn a_submission_that_is_not_reported_passes_on_what_its_process_did() {
+    let mut checker = Checker::default();
+    checker.cpu_access(1, buffer(1), true);
+    checker.submit_unseen(1, 1);
+    checker.signal(Agent::Queue(1), 9, 1);
+    checker.wait(Agent::Queue(2), 9, 1);
+    other_queue(&mut checker, read(1, A::COPY_SOURCE, S::COPY));
+    assert_eq!(reports(&mut checker), []);
+    assert_eq!(checker.submissions_known(), 0);
 }

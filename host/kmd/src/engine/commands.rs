@@ -2,7 +2,7 @@
 //!
 //! The bytes were checked when the buffer was queued ([`Miniport::validate`](dxgkrnl::ddi::Miniport::validate)). All
 //! readers then use them in place: the engine reads one packet at a time; the debug layer and the race detector read
-//! the whole buffer when it starts.
+//! the buffer when it starts, up to the next packet that waits in hardware, and the rest once it has waited.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -13,6 +13,13 @@ use serde::{Deserialize, Serialize};
 
 /// A packet with its number in the buffer.
 pub(super) type Numbered = (u32, Packet);
+
+/// A packet of a command buffer: its offset and its number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Position {
+    pub offset: usize,
+    pub number: u32,
+}
 
 /// The bytes of a command buffer, with the position of the next packet.
 #[derive(Serialize, Deserialize)]
@@ -45,6 +52,43 @@ impl Commands {
     /// All packets.
     pub fn packets(&self) -> Reader<'_> {
         Reader::checked(&self.bytes)
+    }
+
+    /// The first packet from `from` on that waits in hardware.
+    pub fn next_wait(&self, from: Position) -> Option<Position> {
+        let (mut number, mut packets) = (from.number, Reader::resumed(&self.bytes, from.offset));
+        loop {
+            let offset = packets.offset();
+            if packets.next()?.ok()?.waits_in_hardware() {
+                return Some(Position { offset, number });
+            }
+            number += 1;
+        }
+    }
+
+    /// The first packet.
+    pub fn start(&self) -> Position {
+        Position { offset: self.packets().offset(), number: 0 }
+    }
+
+    /// The packet after one.
+    pub fn after(&self, at: Position) -> Position {
+        let mut packets = Reader::resumed(&self.bytes, at.offset);
+        packets.next();
+        Position { offset: packets.offset(), number: at.number + 1 }
+    }
+
+    /// The packets from one up to another, or to the last.
+    pub fn part(&self, from: Position, to: Option<Position>) -> Reader<'_> {
+        let end = to.map_or(self.bytes.len(), |to| to.offset);
+        Reader::resumed(&self.bytes[..end], from.offset)
+    }
+
+    /// Whether the next packet is a part of the packet that was taken last.
+    pub fn has_more_parts(&self) -> bool {
+        self.ahead.front().is_some_and(|(number, packet)| {
+            *number == self.last && matches!(packet, Packet::FenceWait { .. })
+        })
     }
 
     /// The packets that were not taken yet.

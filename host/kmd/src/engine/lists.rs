@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 
-use d3dkmt::isa::Packet;
+use d3dkmt::isa::{FenceValue, Packet};
 use dxgkrnl::Nanos;
 use dxgkrnl::ddi::{Interrupt, PageFaultFlags};
 use dxgkrnl::policy::IllegalCommand;
@@ -53,8 +53,14 @@ impl Engine {
                 job.scope = Some(scope);
             }
             match progress {
-                Progress::Store(store) => self.store(job, store, ddi),
-                Progress::Signal(store) => self.store_checked(job, store, ddi),
+                Progress::Store(_, FenceValue { gpu_address, .. })
+                | Progress::Signal(_, FenceValue { gpu_address, .. })
+                    if !self.may_write(job, gpu_address, ddi.shared) =>
+                {
+                    return Err(PageFault { gpu_address, flags: PageFaultFlags::WRITE }.into());
+                }
+                Progress::Store(packet, store) => self.store(job, Some(packet), store, ddi),
+                Progress::Signal(packet, store) => self.store_checked(job, Some(packet), store, ddi),
                 Progress::Until(_) | Progress::Rests if more => {}
                 Progress::Until(until) => return Ok(Some(until)),
                 Progress::Rests => return Ok(None),

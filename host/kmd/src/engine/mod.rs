@@ -46,6 +46,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use d3dkmt::isa::FenceValue;
 use dxgkrnl::ddi::{
     Callback, EngineId, EngineState, FaultedWork, HwContext, HwQueueId, Interrupt, NativeFenceId,
     NativeFenceLogEntry, NativeFenceLogType, PageFaultFlags, PendingFaults, ResetFailed, RunningContext,
@@ -55,7 +56,7 @@ use dxgkrnl::policy::{IllegalCommand, Policy};
 use dxgkrnl::{Nanos, NodeConfig, ProcessId};
 use serde::{Deserialize, Serialize};
 
-use commands::Commands;
+use commands::{Commands, Position};
 pub(crate) use foresight::of_commands as pending_writes;
 use front_end::FrontEnd;
 use lines::{Lines, Saved};
@@ -101,6 +102,10 @@ pub(crate) struct Job {
     pub waits_for: Option<(u64, u64, Nanos)>,
     /// Whether the engine has started it; it may wait for a fence since.
     pub begun: bool,
+    /// The fence wait that it has passed, or waits for, and that the race detector does not know yet.
+    waited: Option<FenceValue>,
+    /// The next packet that waits in hardware, up to which the debug layer and the race detector know the buffer.
+    observed: Option<Position>,
     /// The command lists that were read and are not complete.
     scope: Option<Box<Scope>>,
     /// Its number for the engine tracer; 0 without a tracer.
@@ -237,6 +242,8 @@ impl Engine {
             until: None,
             waits_for: None,
             begun: false,
+            waited: None,
+            observed: None,
             scope: None,
             number: 0,
         }

@@ -30,6 +30,9 @@ impl Engine {
             job.begun = true;
             self.observe_start(&mut job, ddi);
         }
+        if let Some(fence) = job.waited.take() {
+            self.observe_wait(&mut job, fence, ddi);
+        }
         while job.has_more() {
             if job.is_preemptible() && !job.is_busy() {
                 self.since = ddi.clock;
@@ -79,6 +82,32 @@ impl Engine {
         self.running = Some(job);
     }
 
+    /// Passes a satisfied hardware wait to the race detector, and what follows it to the debug layer as well.
+    fn observe_wait(&self, job: &mut Job, fence: FenceValue, ddi: &mut DdiCall<'_>) {
+        let Some(from) = job.observed else { return };
+        let (space, queue) = ((self.id.adapter, job.process), agent(job.origin, job.context));
+        let Shared { debug, races, native, page_tables: tables, resources, tracers, .. } = &mut *ddi.shared;
+        let number = native.at(space.0, space.1, fence.gpu_address).and_then(|fence| native.number(fence));
+        if let Some(number) = number.filter(|_| races.is_on(self.id.adapter)) {
+            races.waited(queue, number, fence.value);
+        }
+        if job.commands.has_more_parts() {
+            return;
+        }
+        let to = job.commands.next_wait(job.commands.after(from));
+        let by = Submitter { engine: self.id, engine_type: self.lists.engine_type, queue };
+        let messages = debug.resume(space, by, &job.commands.part(from, None), ddi.callbacks);
+        if !messages.is_empty() {
+            tracers.emit(|| EngineEvent::Messages { number: job.number, messages });
+        }
+        if races.is_on(self.id.adapter) {
+            let around = Surroundings { space, tables, resources };
+            races.packets(queue, (from.number, job.commands.part(from, to)), around, ddi.callbacks);
+            ddi.shared.trace_races(Some(self.id.adapter));
+        }
+        job.observed = to;
+    }
+
     /// Passes a buffer that starts to the debug layer, the race detector and the engine tracer.
     fn observe_start(&self, job: &mut Job, ddi: &mut DdiCall<'_>) {
         let (space, queue) = ((self.id.adapter, job.process), agent(job.origin, job.context));
@@ -88,11 +117,14 @@ impl Engine {
         }
         let by = Submitter { engine: self.id, engine_type: self.lists.engine_type, queue };
         let messages = debug.check(space, by, &job.commands.packets(), ddi.callbacks);
+        let first_wait = job.commands.next_wait(job.commands.start());
         let mut of_queue = (0, 0);
         if races.is_on(self.id.adapter) {
             let around = Surroundings { space, tables, resources };
-            of_queue = races.begin(queue, job.commands.packets(), around, ddi.callbacks);
+            let packets = job.commands.part(job.commands.start(), first_wait);
+            of_queue = races.begin(queue, packets, around, ddi.callbacks);
         }
+        job.observed = first_wait;
         job.number = tracers.next();
         if job.number == 0 {
             return;
@@ -127,7 +159,7 @@ impl Engine {
             // When the engine reaches these, all earlier packets are complete.
             Packet::FenceWrite { gpu_address, value } => {
                 job = self.behind_write_back(packet, job, ddi)?;
-                self.store(&job, FenceValue { gpu_address, value }, ddi);
+                self.store(&job, Some(job.commands.last()), FenceValue { gpu_address, value }, ddi);
                 ddi.shared.tracers.ended(job.number, job.commands.last(), ddi.clock);
             }
             Packet::FenceRead { gpu_address, destination } => {
@@ -135,7 +167,7 @@ impl Engine {
                 job = self.load(job, gpu_address, destination, ddi)?;
             }
             Packet::MarkerIn { gpu_address, value } | Packet::MarkerOut { gpu_address, value } => {
-                self.store(&job, FenceValue { gpu_address, value }, ddi);
+                self.store(&job, Some(job.commands.last()), FenceValue { gpu_address, value }, ddi);
                 ddi.shared.tracers.ended(job.number, job.commands.last(), ddi.clock);
             }
             Packet::Busy { duration_ns } => {
@@ -157,12 +189,7 @@ impl Engine {
                 return None;
             }
             Packet::FenceWait { gpu_address, value } => {
-                if !self.is_reached(&job, FenceValue { gpu_address, value }, ddi) {
-                    ddi.shared.tracers.started(job.number, job.commands.last(), ddi.clock);
-                    job.waits_for = Some((gpu_address, value, ddi.clock));
-                    self.set_aside(job, ddi);
-                    return None;
-                }
+                return self.wait(FenceValue { gpu_address, value }, job, ddi);
             }
             Packet::WaitBarrier { fences, groups } => {
                 let wait = |fence: FenceValue| Packet::FenceWait {
@@ -187,6 +214,19 @@ impl Engine {
         Some(job)
     }
 
+    /// Waits for a native fence. `None` if the buffer is set aside until the fence has the value.
+    fn wait(&mut self, fence: FenceValue, mut job: Job, ddi: &mut DdiCall<'_>) -> Option<Job> {
+        if self.is_reached(&job, fence, ddi) {
+            self.observe_wait(&mut job, fence, ddi);
+            return Some(job);
+        }
+        ddi.shared.tracers.started(job.number, job.commands.last(), ddi.clock);
+        job.waited = Some(fence);
+        job.waits_for = Some((fence.gpu_address, fence.value, ddi.clock));
+        self.set_aside(job, ddi);
+        None
+    }
+
     /// Writes the caches back and returns the buffer. `None` if the write-back takes time or failed.
     fn behind_write_back(&mut self, packet: Packet, mut job: Job, ddi: &mut DdiCall<'_>) -> Option<Job> {
         match self.lists.write_back(job.process, ddi) {
@@ -203,7 +243,7 @@ impl Engine {
     }
 
     /// Whether the engine can store to the fence at this address. Native fences have their own storage.
-    fn may_write(&self, job: &Job, gpu_address: u64, shared: &Shared) -> bool {
+    pub(super) fn may_write(&self, job: &Job, gpu_address: u64, shared: &Shared) -> bool {
         self.writes_fences || shared.native.at(self.id.adapter, job.process, gpu_address).is_some()
     }
 
@@ -261,8 +301,8 @@ impl Engine {
         let mut markers_out = Vec::new();
         while job.commands.peek().is_some_and(is_marker) {
             match job.commands.take() {
-                Some((_, Packet::MarkerIn { gpu_address, value })) => {
-                    self.store(job, FenceValue { gpu_address, value }, ddi);
+                Some((number, Packet::MarkerIn { gpu_address, value })) => {
+                    self.store(job, Some(number), FenceValue { gpu_address, value }, ddi);
                 }
                 later => markers_out.extend(later),
             }
@@ -270,21 +310,24 @@ impl Engine {
         job.commands.put_back(markers_out.into_iter());
     }
 
-    /// Stores a fence value: first the value, then the log entry, then the interrupt (FEN-121).
+    /// Stores a fence value for a packet, or at the end of the buffer: first the value, then the log entry, then the
+    /// interrupt (FEN-121).
     pub(super) fn store(
         &mut self,
         job: &Job,
+        packet: Option<u32>,
         FenceValue { gpu_address, value }: FenceValue,
         ddi: &mut DdiCall<'_>,
     ) {
         ddi.shared.debug.stored((self.id.adapter, job.process), gpu_address, value);
-        self.store_checked(job, FenceValue { gpu_address, value }, ddi);
+        self.store_checked(job, packet, FenceValue { gpu_address, value }, ddi);
     }
 
     /// As `store`, for a SignalBarrier: the process's debug layer already checked it with the list.
     pub(super) fn store_checked(
         &mut self,
         job: &Job,
+        packet: Option<u32>,
         FenceValue { gpu_address, value }: FenceValue,
         ddi: &mut DdiCall<'_>,
     ) {
@@ -292,6 +335,14 @@ impl Engine {
         let stored = ddi.shared.native.store(engine.adapter, process, gpu_address, value);
         if matches!(stored, Stored::Ignored) {
             return;
+        }
+        if ddi.shared.races.is_on(engine.adapter) {
+            let native = match stored {
+                Stored::Native { fence, .. } => ddi.shared.native.number(fence),
+                Stored::Elsewhere | Stored::Ignored => None,
+            };
+            let by = agent(job.origin, job.context);
+            ddi.shared.races.stored(by, packet, native, (gpu_address, value));
         }
         ddi.callbacks.push(match job.hw_queue() {
             Some(hw_queue) => Callback::HwQueueStore { engine, hw_queue, gpu_address, value },
@@ -342,7 +393,7 @@ impl Engine {
             Origin::HwQueue { hw_queue, progress_fence_id } => {
                 let progress = ddi.shared.queues.get(&hw_queue).map(|queue| queue.progress_fence_gpu_address);
                 if let Some(gpu_address) = progress.filter(|_| self.releases_progress) {
-                    self.store(job, FenceValue { gpu_address, value: progress_fence_id }, ddi);
+                    self.store(job, None, FenceValue { gpu_address, value: progress_fence_id }, ddi);
                 }
                 if !self.signals_at_write {
                     self.interrupt(Interrupt::MonitoredFenceSignaled { engine }, ddi.callbacks);

@@ -71,10 +71,10 @@ pub(crate) struct Buffer {
 /// Result of advancing a scope.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Progress {
-    /// The caller must store this fence value now, then advance again.
-    Store(FenceValue),
+    /// The caller must store this fence value of a packet now, then advance again.
+    Store(u32, FenceValue),
     /// As `Store`, for a SignalBarrier.
-    Signal(FenceValue),
+    Signal(u32, FenceValue),
     /// Commands run until this time at least.
     Until(Nanos),
     /// Nothing runs, and nothing in the window can start.
@@ -191,14 +191,15 @@ impl Lists {
                     ddi.shared.tracers.started(buffer.number, scope.window.packet(ready), clock);
                     continue;
                 }
-                ddi.shared.tracers.ended(buffer.number, scope.window.packet(ready), clock);
+                let packet = scope.window.packet(ready);
+                ddi.shared.tracers.ended(buffer.number, packet, clock);
                 let (mut mover, _) = self.mover(buffer.process, ddi);
                 match scope.window.take(ready) {
                     Some(Work::Timestamp { gpu_address }) => store_time(clock, gpu_address, &mut mover)?,
                     Some(Work::MarkerIn(store) | Work::MarkerOut(store)) => {
-                        return Ok(Some(Progress::Store(store)));
+                        return Ok(Some(Progress::Store(packet, store)));
                     }
-                    Some(Work::Signal { store, .. }) => return Ok(Some(Progress::Signal(store))),
+                    Some(Work::Signal { store, .. }) => return Ok(Some(Progress::Signal(packet, store))),
                     Some(Work::Barrier(_) | Work::Command(_)) | None => {}
                 }
                 continue;

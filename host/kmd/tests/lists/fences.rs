@@ -27,6 +27,7 @@ fn add(gpu: &mut Gpu, gpu_address: u64) {
         current_value: 0,
         monitored_value: u64::MAX,
         storage: NativeFenceStorage { page: 0, offset_bytes: gpu_address as u32 },
+        number: gpu_address,
     };
     gpu.miniport.create_native_fence(&new).unwrap();
     open(gpu, gpu_address);

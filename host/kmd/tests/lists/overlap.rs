@@ -228,7 +228,15 @@ fn a_wait_barrier_waits_for_all_its_fences_and_then_does_its_barriers() {
     for fence in fences {
         let storage = NativeFenceStorage { page: fence.0, offset_bytes: 0 };
         let (adapter, native_type, current_value, monitored_value) = (0, 0, 0, u64::MAX);
-        let new = NewNativeFence { fence, adapter, native_type, current_value, monitored_value, storage };
+        let new = NewNativeFence {
+            fence,
+            adapter,
+            native_type,
+            current_value,
+            monitored_value,
+            storage,
+            number: fence.0,
+        };
         gpu.miniport.create_native_fence(&new).unwrap();
         let (local, gpu_address) = (LocalNativeFenceId(fence.0), fence.0 * 0x1000);
         let opened = OpenedNativeFence { local, fence, process: crate::gpu::P, gpu_address, writable: true };

@@ -80,12 +80,12 @@ fn across_queues(fence: bool) -> Vec<String> {
     let mut gpu = Gpu::with_hazards(1);
     let (from, to) = (gpu.buffer(0, 64), gpu.buffer(64, 64));
     let [first, second] = [1, 2].map(|context| Agent::Context(HwContext(context)));
-    edge(&mut gpu, HappensBefore::Submitted { process: P, queue: first });
-    edge(&mut gpu, HappensBefore::Submitted { process: P, queue: second });
+    edge(&mut gpu, HappensBefore::Submitted { process: P, adapter: 0, queue: first });
+    edge(&mut gpu, HappensBefore::Submitted { process: P, adapter: 0, queue: second });
     gpu.submit(ENGINE, 1, &[fill(from, 5, 10)]);
     gpu.advance(100);
     if fence {
-        edge(&mut gpu, HappensBefore::Signaled { by: first, fence: 7, value: 1 });
+        edge(&mut gpu, HappensBefore::Signaled { by: first, fence: 7, value: 1, stored: None });
         edge(&mut gpu, HappensBefore::Waited { by: second, fence: 7, value: 1 });
     }
     gpu.submit(COPY_ENGINE, 2, &[copy(from, to, 10)]);
@@ -110,7 +110,7 @@ fn unlock_that_races_with_an_engine_read_is_reported() {
     let touched = HappensBefore::Locked { process: P, owner: P, address: CPU, bytes: PAGE };
     let queue = Agent::Context(HwContext(1));
     assert!(edge(&mut gpu, touched).is_empty());
-    edge(&mut gpu, HappensBefore::Submitted { process: P, queue });
+    edge(&mut gpu, HappensBefore::Submitted { process: P, adapter: 0, queue });
     gpu.run(&[copy(from, to, 10)]);
     assert_eq!(gpu.notes, [] as [String; 0], "what was written before the submission comes before it");
     let reports = edge(&mut gpu, touched);
@@ -125,7 +125,7 @@ fn destroyed_objects_leave_nothing_behind() {
     let mut gpu = Gpu::with_hazards(1);
     let buffer = gpu.buffer(0, 64);
     let queue = Agent::Context(HwContext(1));
-    edge(&mut gpu, HappensBefore::Submitted { process: P, queue });
+    edge(&mut gpu, HappensBefore::Submitted { process: P, adapter: 0, queue });
     gpu.run(&[fill(buffer, 5, 10)]);
     edge(&mut gpu, HappensBefore::Gone(queue));
     edge(&mut gpu, HappensBefore::Gone(Agent::Process(P)));

@@ -248,7 +248,7 @@ impl Builder {
 
     fn edge(&mut self, edge: HappensBefore, moment: Moment) {
         match edge {
-            HappensBefore::Signaled { by, fence, value } => {
+            HappensBefore::Signaled { by, fence, value, stored: _ } => {
                 let (track, submission) = match by {
                     Agent::Process(process) => (self.names.process(process), None),
                     Agent::Context(_) | Agent::HwQueue(_) => {

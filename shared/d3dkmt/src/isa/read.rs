@@ -199,6 +199,15 @@ impl<'a> Operands<'a> {
 }
 
 impl Packet<Viewed<'_>> {
+    /// Whether the queue waits in hardware at this packet.
+    pub fn waits_in_hardware(&self) -> bool {
+        match self {
+            Packet::FenceWait { .. } => true,
+            Packet::WaitBarrier { fences, .. } => !fences.is_empty(),
+            _ => false,
+        }
+    }
+
     /// A copy that does not borrow the command buffer.
     pub fn to_owned(&self) -> Packet {
         match self.clone() {

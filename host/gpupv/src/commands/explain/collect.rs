@@ -101,6 +101,11 @@ impl Log {
                         all[at].1.ending = Some((end, ending));
                     }
                 }
+                EngineEvent::Messages { number, messages } => {
+                    if let Some(at) = index_of(number) {
+                        all[at].1.begun.messages.extend(messages);
+                    }
+                }
                 EngineEvent::Race { name, report, .. } => add_race(&mut all, tracer, &name, &report),
             }
         }

@@ -59,7 +59,7 @@ pub fn run(log: &Log, bytes: &[u8]) -> anyhow::Result<String> {
     }
     let node = engine(&packets, &config).context("no engine runs such lists")?;
     let (context, queue) = (HwContext(1), Agent::Context(HwContext(1)));
-    driver.happens_before(&HappensBefore::Submitted { process: PROCESS, queue });
+    driver.happens_before(&HappensBefore::Submitted { process: PROCESS, adapter: 0, queue });
     let submission = NewSubmission {
         engine: dxgkrnl::ddi::EngineId { adapter: 0, node },
         context,

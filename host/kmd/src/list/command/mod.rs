@@ -23,18 +23,12 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use super::ListError;
-use super::cache::{Caches, DEPTH_STENCIL, Range};
+use super::cache::{Caches, Range};
 use super::memory::{DISCARDED, Mover};
 use crate::page_table::{Access, PageFault};
 use pass::{fold, words_to_fold};
 
 mod pass;
-
-/// Accesses that a fixed-function stage makes in draw order. The documents except only render targets from "sequential
-/// writes need a barrier". For depth and stream output see `barriers::policy::FixedFunctionWrites`; this is its
-/// default.
-const IN_ORDER: [BarrierAccess; 3] =
-    [BarrierAccess::RENDER_TARGET, DEPTH_STENCIL, BarrierAccess::STREAM_OUTPUT];
 
 /// One range that a command accesses.
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -63,7 +57,8 @@ impl ScopeSet {
     }
 }
 
-/// An access that a fixed-function stage keeps in order; `stage` indexes [`IN_ORDER`].
+/// An access that a fixed-function stage keeps in order; `stage` indexes
+/// [`BarrierAccess::FIXED_FUNCTION`].
 #[derive(Serialize, Deserialize)]
 struct Ordered {
     stage: usize,
@@ -74,7 +69,7 @@ struct Ordered {
 /// The ordered accesses of a command. If a stage has more than the limit, they are merged into one.
 fn ordered(touches: &[Touch]) -> Vec<Ordered> {
     let mut all: Vec<Ordered> = Vec::new();
-    for (stage, accesses) in IN_ORDER.iter().enumerate() {
+    for (stage, accesses) in BarrierAccess::FIXED_FUNCTION.iter().enumerate() {
         let own = || touches.iter().filter(|touch| accesses.contains(touch.access));
         let one = |touch: &Touch| Ordered { stage, range: touch.range, writes: touch.writes };
         if own().count() <= ORDERED_USES_PER_COMMAND_MAX {
