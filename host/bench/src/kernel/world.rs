@@ -1,8 +1,8 @@
 //! A kernel with one process and many fences, and the calls on it.
 
 use d3dkmt::{
-    Call, CreateContextFlags, EventId, GpuSignal, Handle, Handles, NtStatus, Reply, SignalFlags,
-    SyncObjectFlags, Values, WaitFromCpuFlags, calls, limits,
+    Call, CreateContextFlags, EventId, Handle, Handles, NtStatus, Reply, SyncObjectFlags, Values,
+    WaitFromCpuFlags, calls, limits,
 };
 use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, VmConfig, VmId};
 use kmd::SimulatedMiniport;
@@ -85,11 +85,7 @@ impl World {
 
     /// A one-way signal by a context, whose queue is empty.
     pub fn gpu_signal(&self, fence: usize, value: u64) -> Input {
-        let (objects, values) =
-            (Handles::from_slice(&self.fences[fence..=fence]), Values::from_elem(value, 1));
-        let signal = GpuSignal::Monitored { objects, values };
-        let contexts = Handles::from_slice(&[self.context]);
-        let call = Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() };
+        let call = calls::gpu_signal(self.context, self.fences[fence], value);
         Input::Call { process: PROCESS, request: 0, call }
     }
 

@@ -131,12 +131,6 @@ impl Owner {
         self.call(calls::signal(self.device, self.fence, value))
     }
 
-    /// A one-way signal by the context.
-    pub fn gpu_signal(&self, value: u64) -> Input {
-        let call = calls::gpu_signal(self.context, self.fence, value);
-        Input::Call { process: self.process, request: 0, call }
-    }
-
     /// Signals queued behind a wait for the fence.
     pub fn packets(&mut self, count: u32) {
         self.ok(calls::gpu_wait(self.context, self.fence, 1));
