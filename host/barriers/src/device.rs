@@ -39,9 +39,8 @@ pub struct Device {
     /// Records of subresources in addition to one for each state of a resource.
     more_records: usize,
     scope: u64,
-    /// Submissions that wait in hardware, and bytes charged for them.
+    /// Submissions that wait in hardware.
     suspended: BTreeMap<u64, Suspended>,
-    suspended_bytes: usize,
 }
 
 impl Device {
@@ -99,6 +98,13 @@ impl Device {
                 format_args!("{subject} is destroyed with a split barrier that was begun and never ended");
             Message { severity: Severity::Warning, ..Messages::new_message(Rule::Command, Some(id), text) }
         })
+    }
+
+    /// Legacy states are unknown until the next transition, because resources may have been in use before.
+    pub fn forget_legacy_states(&mut self) {
+        for resource in self.resources.values_mut() {
+            resource.actual.subs_mut().iter_mut().for_each(|sub| sub.is_legacy_unknown = true);
+        }
     }
 
     /// `Evict` and `MakeResident`; asserts check the residency.
@@ -165,12 +171,12 @@ impl Device {
 
     /// Checks command lists at record time, each by itself. Keeps no state.
     pub fn record(&mut self, queue: QueueType, packets: &Reader<'_>) -> Result<Outcome, IsaError> {
-        self.walk(Phase::Record, queue, packets, Extent::Whole)
+        self.walk(Phase::Record, queue, packets, Extent::All)
     }
 
     /// Checks one ExecuteCommandLists that starts, and keeps the state that outlasts it. An error changes nothing.
     pub fn submit(&mut self, queue: QueueType, packets: &Reader<'_>) -> Result<Outcome, IsaError> {
-        self.walk(Phase::Submission, queue, packets, Extent::Whole)
+        self.walk(Phase::Submission, queue, packets, Extent::All)
     }
 
     /// As `submit`, up to the first packet that waits in hardware: other submissions may change layouts meanwhile.
@@ -185,31 +191,24 @@ impl Device {
         let Device { capabilities, policy, resources, fences, scope, more_records, .. } = self;
         let (rules, counts) = ((*capabilities, *policy), (scope, more_records));
         let walk = Walk::new(rules, resources, fences, counts, QueueType::Direct, Phase::Submission);
-        let (outcome, suspended) = walk.resume(submission, from).go_on(packets);
+        let (outcome, suspended) = walk.resume(submission, from).continue_with(packets);
         self.keep_suspended(submission, suspended);
         Some(outcome)
     }
 
     fn take_suspended(&mut self, submission: u64) -> Option<Suspended> {
-        let suspended = self.suspended.remove(&submission)?;
-        self.suspended_bytes -= suspended.held_bytes();
-        Some(suspended)
+        self.suspended.remove(&submission)
     }
 
     fn keep_suspended(&mut self, submission: u64, suspended: Option<Suspended>) {
-        let Some(suspended) = suspended else { return };
-        self.suspended_bytes += suspended.held_bytes();
-        self.suspended.insert(submission, suspended);
-        if self.suspended.len() > SUSPENDED_MAX
-            && let Some(oldest) = self.suspended.keys().next().copied()
-        {
-            self.abandon(oldest);
+        if let Some(suspended) = suspended {
+            self.suspended.insert(submission, suspended);
         }
     }
 
     fn abandon(&mut self, submission: u64) {
         if let Some(suspended) = self.take_suspended(submission) {
-            suspended.abandon(&mut self.resources, &mut self.more_records);
+            suspended.abandon(submission, &mut self.resources, &mut self.more_records);
         }
     }
 
@@ -221,6 +220,8 @@ impl Device {
         extent: Extent,
     ) -> Result<Outcome, IsaError> {
         let dropped = crate::walk::removed_lists(packets)?;
+        // Without room for one more that waits, all of it is checked at once.
+        let extent = if self.suspended.len() < SUSPENDED_MAX { extent } else { Extent::All };
         let Device { capabilities, policy, resources, fences, scope, more_records, .. } = self;
         let counts = (scope, more_records);
         let walk = Walk::new((*capabilities, *policy), resources, fences, counts, queue, phase);
@@ -240,7 +241,7 @@ impl Device {
         self.resources.len() * RESOURCE_BYTES
             + self.more_records * SUB_BYTES
             + self.fences.len() * FENCE_BYTES
-            + self.suspended_bytes
+            + self.suspended.len() * Suspended::BYTES
     }
 
     /// Numbers of resources, subresources, fences, and submissions in chains of fences: all 0 when everything is

@@ -15,7 +15,8 @@ pub const GLOBALS_APPLIED_MAX: usize = 64;
 pub const ROOT_PARAMETERS_MAX: usize = 64;
 /// Fences of a device.
 pub const FENCES_PER_DEVICE_MAX: usize = 1 << 14;
-/// Submissions that wait in hardware and are checked further once they have waited. Of more, the oldest are not.
+/// Submissions that wait in hardware and are checked further once they have waited. Any more are checked as a whole when
+/// they start.
 pub const SUSPENDED_MAX: usize = 64;
 /// Submissions in flight that a chain of fence barriers is followed through.
 pub const CHAIN_MAX: usize = 64;

@@ -99,6 +99,8 @@ pub(crate) struct Sub {
     pub fence_layout: Option<FenceLayout>,
     /// Its legacy state (ResourceBarrier); COMMON if it never had another.
     pub legacy: LegacyState,
+    /// Until the next transition.
+    pub is_legacy_unknown: bool,
     pub legacy_begun: bool,
 
     /// Whether a barrier of this ExecuteCommandLists has set the layout.
@@ -125,6 +127,7 @@ impl Sub {
             split: None,
             fence_layout: None,
             legacy,
+            is_legacy_unknown: false,
             legacy_begun: false,
             moved: false,
             last: None,
@@ -153,9 +156,10 @@ impl Sub {
 
     /// Leaves an ExecuteCommandLists: only what outlasts it is kept, so that subresources become equal again.
     fn leave(&mut self, decays: bool) {
-        let Sub { layout, split, fence_layout, legacy, legacy_begun, .. } = *self;
+        let Sub { layout, split, fence_layout, legacy, legacy_begun, is_legacy_unknown, .. } = *self;
         let legacy = if decays { LegacyState::COMMON } else { legacy };
-        *self = Sub { split, fence_layout, legacy_begun, ..Sub::new(layout, legacy) };
+        let is_legacy_unknown = is_legacy_unknown && !decays;
+        *self = Sub { split, fence_layout, legacy_begun, is_legacy_unknown, ..Sub::new(layout, legacy) };
     }
 
     pub fn push_use(&mut self, used: Used) {
@@ -208,7 +212,8 @@ impl State {
 
     /// Resets the state to unknown.
     pub fn forget(&mut self) {
-        *self = State::new(L::UNDEFINED, LegacyState::COMMON);
+        let known = Sub::new(L::UNDEFINED, LegacyState::COMMON);
+        *self = State(Subs::Alike(Sub { is_legacy_unknown: true, ..known }));
     }
 
     /// Number of records in addition to one.
@@ -216,20 +221,24 @@ impl State {
         self.subs().len() - 1
     }
 
-    /// Ends an ExecuteCommandLists for the subresources that it entered. `decays`: the legacy state goes to COMMON.
-    pub fn leave(&mut self, entered: &Entered, decays: bool) {
+    /// Ends an ExecuteCommandLists for the subresources that it entered and no later one. `decays`: the legacy state goes
+    /// to COMMON.
+    pub fn leave(&mut self, entered: &Entered, scope: u64, decays: bool) {
+        let leave = |sub: &mut Sub| {
+            if sub.scope == scope {
+                sub.leave(decays);
+            }
+        };
         let subs = self.subs_mut();
         let mut all = subs.len();
         match entered {
             Entered::Some(indexes) if all > 1 => {
                 all = indexes.len();
                 for index in indexes {
-                    if let Some(sub) = subs.get_mut(*index as usize) {
-                        sub.leave(decays);
-                    }
+                    subs.get_mut(*index as usize).map(leave);
                 }
             }
-            Entered::All | Entered::Some(_) => subs.iter_mut().for_each(|sub| sub.leave(decays)),
+            Entered::All | Entered::Some(_) => subs.iter_mut().for_each(leave),
         }
         if all == self.subs().len() {
             self.join_equal();

@@ -584,7 +584,10 @@ fn a_ring_in_a_resource_keeps_the_resource_until_its_doorbell_ends() {
         if !ends_by_exit {
             assert_eq!(destroy(&mut world, device, resource, &[]), OK);
             assert_eq!(world.kernel.snapshot().allocations.len(), 1, "the doorbell keeps its ring");
+            let charged = |world: &World| world.kernel.memory_bytes(P).unwrap();
+            let with_ring = charged(&world);
             world.ok(Call::DestroyDoorbell { queue: queue.handle });
+            assert!(charged(&world) + 384 + 512 <= with_ring, "a doorbell pays for its ring");
             assert!(world.kernel.snapshot().allocations.is_empty());
             let (other, _, _) = create(&mut world, device, CreateAllocationFlags::CREATE_RESOURCE);
             assert_eq!(destroy(&mut world, device, other, &[]), OK);

@@ -80,6 +80,19 @@ fn a_top_of_pipeline_fence_is_signaled_when_the_engine_begins_the_buffer_before(
 }
 
 #[test]
+fn a_signal_of_both_kinds_begins_with_top_of_pipeline_fences_on_an_idle_queue_too() {
+    covers!("FEN-048");
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, 0);
+    let top = world.fence_with(device, 0, F::TOP_OF_PIPELINE).object;
+    let bottom = world.fence(device, 0).object;
+    let waits = [bottom, top].map(|fence| world.pending(device, &[(fence, 1)], false));
+    assert_eq!(signal_many(&mut world, &[context], &[(bottom, 1), (top, 1)]), OK);
+    assert_eq!(world.woken(), [waits[1], waits[0]]);
+}
+
+#[test]
 fn a_top_of_pipeline_fence_does_not_wait_for_a_buffer_that_never_completes() {
     covers!("FEN-048");
     let mut world = World::new();

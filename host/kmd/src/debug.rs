@@ -220,9 +220,11 @@ impl DebugLayers {
         self.layers.insert(space, Layer { level, device, kept, kept_bytes, lost: 0, submissions });
     }
 
-    /// Bytes that the layer of a process keeps between its submissions.
+    /// Bytes that the layer of a process keeps between its submissions. A layer that only a tracer sees is not charged:
+    /// a replay with a tracer has the same answers.
     pub fn kept_bytes(&self, space: Space) -> usize {
-        self.layers.get(&space).map_or(0, |layer| layer.device.held_bytes() + layer.kept_bytes)
+        let layer = self.layers.get(&space).filter(|layer| layer.level != Level::Silent);
+        layer.map_or(0, |layer| layer.device.held_bytes() + layer.kept_bytes)
     }
 
     /// Whether any process has a debug layer.
@@ -248,18 +250,22 @@ impl DebugLayers {
             self.layers.remove(&space);
             return;
         }
-        if let Some(layer) = self.layer(space) {
-            let level = if level == Level::Off { Level::Silent } else { level };
-            if layer.level == Level::Silent || level == Level::Silent {
-                // The process sees a new, empty layer.
+        if let Some(layer) = self.layer(space)
+            && (layer.level != Level::Silent || level == Level::Off)
+        {
+            if level == Level::Off {
                 (layer.kept, layer.kept_bytes, layer.lost) = (VecDeque::new(), 0, 0);
             }
-            layer.level = level;
+            layer.level = if level == Level::Off { Level::Silent } else { level };
             return;
         }
+        // The process sees a new layer, with a tracer as without.
         self.begin(space, level);
         for (number, desc) in resources.of(space) {
             self.created(space, number, desc, callbacks);
+        }
+        if let Some(layer) = self.layers.get_mut(&space) {
+            layer.device.forget_legacy_states();
         }
         for gpu_address in native.addresses(space) {
             self.fence_opened(space, gpu_address, native, callbacks);

@@ -170,6 +170,7 @@ impl Races {
                 let range = Range { space: owner.0, start: address, end: address.saturating_add(bytes) };
                 self.checker.cpu_access(process.0, range, true);
             }
+            HappensBefore::Poisoned { by, fence } => self.signaled(by, fence, u64::MAX, None),
             HappensBefore::FenceGone { fence } => self.checker.forget_fence(fence),
             HappensBefore::Gone(agent) => {
                 self.checker.forget(race_agent(agent));

@@ -224,14 +224,16 @@ fn keyed_mutex_waits_beyond_the_limit_are_counted() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut session = common::Session::new(file.path());
     session.vm(1, "red");
-    let client = session.guest(1, 1, "client");
-    let flags = d3dkmt::KeyedMutexFlags::empty();
-    let create = d3dkmt::Call::CreateKeyedMutex { initial_value: 0, private_data: Vec::new(), flags };
-    let d3dkmt::Reply::KeyedMutex { mutex, .. } = session.call(client.process, create) else { panic!() };
-    for event in 1..=10_020 {
-        let event = d3dkmt::EventId(event);
-        let acquire = d3dkmt::Call::AcquireKeyedMutex { mutex, key: 1, timeout: None, event };
-        session.call(client.process, acquire);
+    for process in 1..=10 {
+        let client = session.guest(1, process, "client");
+        let flags = d3dkmt::KeyedMutexFlags::empty();
+        let create = d3dkmt::Call::CreateKeyedMutex { initial_value: 0, private_data: Vec::new(), flags };
+        let d3dkmt::Reply::KeyedMutex { mutex, .. } = session.call(client.process, create) else { panic!() };
+        for event in 1..=1002 {
+            let event = d3dkmt::EventId(event);
+            let acquire = d3dkmt::Call::AcquireKeyedMutex { mutex, key: 1, timeout: None, event };
+            session.call(client.process, acquire);
+        }
     }
     session.finish();
     let timeline = common::timeline_of(file.path());

@@ -96,7 +96,8 @@ fn transition(
         return;
     }
     // From COMMON a use may have promoted it to `before`.
-    let may_be_it = sub.legacy == LegacyState::COMMON && can_be_promoted(subject.desc, before);
+    let may_be_promoted = sub.legacy == LegacyState::COMMON && can_be_promoted(subject.desc, before);
+    let may_be_it = sub.is_legacy_unknown || may_be_promoted;
     if sub.legacy != before && !may_be_it && !flags.contains(LegacyFlags::END_ONLY) {
         let is = sub.legacy;
         let text = format_args!("StateBefore of {subject} is {before:?}, but it is in {is:?}");
@@ -110,7 +111,7 @@ fn transition(
     sub.last = None;
     sub.legacy_begun = flags.contains(LegacyFlags::BEGIN_ONLY);
     if !sub.legacy_begun {
-        sub.legacy = after;
+        (sub.legacy, sub.is_legacy_unknown) = (after, false);
     }
 }
 

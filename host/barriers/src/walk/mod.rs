@@ -67,7 +67,7 @@ struct Kinds {
 /// How much of a submission a walk checks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Extent {
-    Whole,
+    All,
     /// Up to the first packet that waits in hardware. The fences of the others are checked, too: they are checked when a
     /// submission starts.
     UpToWait,
@@ -93,16 +93,12 @@ pub(crate) struct Suspended {
 }
 
 impl Suspended {
-    /// Bytes of the walk, and of the uses and records of what it has entered: an upper bound. Each visit adds one use,
-    /// and a vector of them has room for at most four or twice as many.
-    pub fn held_bytes(&self) -> usize {
-        const WALK_BYTES: usize = 16 << 10;
-        WALK_BYTES + self.visits.min(VISITS_PER_SUBMISSION_MAX) * 4 * size_of::<u64>() * 6
-    }
+    /// Bytes that are charged for the walk. Uses belong to the records of subresources.
+    pub const BYTES: usize = 16 << 10;
 
     /// Ends a walk that does not go on.
-    pub fn abandon(self, resources: &mut BTreeMap<u32, Resource>, more_records: &mut usize) {
-        leave_all(resources, more_records, self.entered, (self.own_queue, Phase::Submission));
+    pub fn abandon(self, submission: u64, resources: &mut BTreeMap<u32, Resource>, more_records: &mut usize) {
+        leave_all(resources, more_records, self.entered, (self.own_queue, Phase::Submission, submission));
     }
 }
 
@@ -170,7 +166,7 @@ impl<'d> Walk<'d> {
             fenced: Fenced::No,
             dropped: Vec::new(),
             has_begun: false,
-            extent: Extent::Whole,
+            extent: Extent::All,
         }
     }
 
@@ -214,19 +210,18 @@ impl<'d> Walk<'d> {
         extent: Extent,
     ) -> (Outcome, Option<Suspended>) {
         (self.dropped, self.extent) = (dropped, extent);
-        self.go_on(packets)
+        self.continue_with(packets)
     }
 
     /// Checks the packets of a reader, as many as the extent has.
-    pub fn go_on(mut self, packets: &Reader<'_>) -> (Outcome, Option<Suspended>) {
+    pub fn continue_with(mut self, packets: &Reader<'_>) -> (Outcome, Option<Suspended>) {
         let mut rest = packets.clone();
         let mut has_waited = self.extent == Extent::FromWait;
         loop {
             let here = rest.clone();
             let Some(packet) = rest.next() else { break };
             let Ok(packet) = packet else { continue };
-            if self.extent != Extent::Whole && packet.waits_in_hardware() && !core::mem::take(&mut has_waited)
-            {
+            if self.extent != Extent::All && packet.waits_in_hardware() && !core::mem::take(&mut has_waited) {
                 if self.extent == Extent::UpToWait {
                     self.check_fences(here);
                 }
@@ -607,7 +602,7 @@ impl<'d> Walk<'d> {
 
     fn leave_all(&mut self) {
         let entered = core::mem::take(&mut self.entered);
-        leave_all(self.resources, self.more_records, entered, (self.own_queue, self.phase));
+        leave_all(self.resources, self.more_records, entered, (self.own_queue, self.phase, self.scope));
     }
 }
 
@@ -616,7 +611,7 @@ fn leave_all(
     resources: &mut BTreeMap<u32, Resource>,
     more_records: &mut usize,
     entered: BTreeMap<u32, Entered>,
-    (queue, phase): (QueueType, Phase),
+    (queue, phase, scope): (QueueType, Phase, u64),
 ) {
     for (id, entered) in entered {
         let Some(resource) = resources.get_mut(&id) else { continue };
@@ -628,7 +623,7 @@ fn leave_all(
         *more_records -= state.more_records();
         match phase {
             Phase::Record => state.forget(),
-            Phase::Submission => state.leave(&entered, decays),
+            Phase::Submission => state.leave(&entered, scope, decays),
         }
         *more_records += state.more_records();
     }

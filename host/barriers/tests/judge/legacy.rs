@@ -147,6 +147,13 @@ fn a_legacy_state_says_what_may_be_used() {
         let outcome = World::new().submit(&[legacy(transition(TEXTURE, before, T::COMMON))]);
         assert_eq!(rules(&outcome), messages, "{before:?}");
     }
+    // Until the first transition after the layer was turned on, it may be in any.
+    let mut world = World::new();
+    world.device.forget_legacy_states();
+    let from_target = [legacy(transition(TEXTURE, T::RENDER_TARGET, T::COPY_DEST))];
+    assert_eq!(rules(&world.submit(&from_target)), []);
+    assert_eq!(rules(&world.submit(&from_target)), [Rule::Command]);
+    let mut world = World::new();
     for (before, messages) in [(T::UNORDERED_ACCESS, vec![]), (T::DEPTH_WRITE, vec![Rule::Command])] {
         let outcome = World::new().submit(&[legacy(transition(BUFFER, before, T::COMMON))]);
         assert_eq!(rules(&outcome), messages, "{before:?}");

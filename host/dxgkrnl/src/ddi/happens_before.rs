@@ -57,6 +57,12 @@ pub enum HappensBefore {
         address: u64,
         bytes: u64,
     },
+    /// A fence is about to be poisoned because the device of this queue is lost: whoever sees its largest value comes
+    /// after the queue's work.
+    Poisoned {
+        by: Agent,
+        fence: u64,
+    },
     FenceGone {
         fence: u64,
     },

@@ -97,12 +97,30 @@ impl Kernel {
             }
     }
 
-    /// The driver's memory of a process. It is none if it was none after the last submission, and is not asked for then.
+    /// The driver's memory of a process. It is none if it was none after the last submission or ring, and is not asked
+    /// for then.
     pub(crate) fn driver_bytes(&self, process: ProcessId, adapter: u32) -> usize {
         match self.process(process).counted.contains_key(&Counted::Driver(adapter)) {
             true => self.miniport.held_bytes(adapter, process),
             false => 0,
         }
+    }
+
+    /// Bytes that are charged for a ring that a doorbell keeps: the allocation and what its resource has. Constant while
+    /// the doorbell exists.
+    pub(crate) fn ring_weight(&self, allocation: u32) -> u64 {
+        let memory = self.vidmm.memory();
+        let allocation = &memory.allocations[allocation];
+        let of_resource = allocation.resource.map_or(0, |resource| {
+            let resource = &memory.resources[resource];
+            let private_data = resource.driver.as_ref().map_or(0, |(_, data)| data.len());
+            512 + (resource.runtime_data.len() + private_data) as u64
+        });
+        let of_driver = allocation
+            .driver
+            .as_ref()
+            .map_or(0, |driver| DRIVER_ALLOCATION_BYTES + driver.private_data.len() as u64);
+        384 + of_driver + of_resource
     }
 
     /// Updates the charge for the driver's memory of a process.
@@ -130,6 +148,7 @@ impl Kernel {
         let idle_waits = self.vidsch.idle_waits().calls();
         let escaping = process.idle_waits.iter().map(|id| idle_waits[id].escape.weight()).sum::<u64>();
         let counted = process.counted.values().sum::<u64>();
+        let rings = self.vidmm.held_by(id).map(|allocation| self.ring_weight(allocation)).sum::<u64>();
         PROCESS_BYTES
             + handles
             + waiting
@@ -137,6 +156,7 @@ impl Kernel {
             + escaping
             + events
             + counted
+            + rings
             + process.queued_bytes as u64
     }
 }

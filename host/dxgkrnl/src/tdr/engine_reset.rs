@@ -138,8 +138,14 @@ impl Kernel {
     pub(super) fn reset_group(&mut self, engine: EngineId, effects: &mut Effects) {
         let watch = core::mem::take(&mut self.vidsch.engine_mut(engine).watch);
         let Watch::Resetting { group, cause, .. } = watch else { return };
+        let mut released = Vec::new();
         for id in &group {
-            self.vidsch.engine_mut(*id).watch = Watch::Held;
+            let watch = core::mem::replace(&mut self.vidsch.engine_mut(*id).watch, Watch::Held);
+            // A member whose own reset waits is reset now, and its group is held no longer.
+            if let Watch::Resetting { group: own, .. } = watch {
+                self.tdr.waiting.retain(|waiting| waiting != id);
+                released.extend(own.into_iter().filter(|other| !group.contains(other)));
+            }
         }
         let mut reset = true;
         for id in &group {
@@ -154,6 +160,10 @@ impl Kernel {
                 state.watch = Watch::Running;
                 self.reset_is_over(*id, effects);
             }
+        }
+        for id in released {
+            self.tdr.held_engines.remove(&id);
+            self.vidsch.work_mut().dispatch(id);
         }
     }
 

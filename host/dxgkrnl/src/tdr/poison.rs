@@ -16,6 +16,7 @@ use alloc::{format, vec};
 
 use d3dkmt::{Call, SyncObjectFlags, SyncObjectType};
 
+use crate::ddi::HappensBefore;
 use crate::effects::{Effects, Note};
 use crate::ids::ProcessId;
 use crate::kernel::Kernel;
@@ -46,14 +47,17 @@ impl Kernel {
     /// Reports that the work of a lost device is over before its fence is poisoned: whoever sees the largest value comes
     /// after that work.
     fn report_end_of_work(&mut self, device: u32, object: u32) {
-        if !self.happens_before.is_on() {
+        let state = &self.sync.objects()[object];
+        let is_kept = state.flags.contains(SyncObjectFlags::NO_SIGNAL_MAX_VALUE_ON_TDR);
+        let is_over = self.sync.objects().is_poisoned(object);
+        if !self.happens_before.is_on() || is_kept || is_over || !is_mapped(state.object_type) {
             return;
         }
         let queues: Vec<u32> = self.processes.devices()[device].queues.iter().copied().collect();
         self.spend(queues.len() as u32);
         for queue in queues {
             let by = self.agent(queue);
-            self.report_signal(by, object, u64::MAX);
+            self.edge(HappensBefore::Poisoned { by, fence: object.into() });
         }
     }
 

@@ -226,7 +226,9 @@ impl Kernel {
     pub(crate) fn end_open(&mut self, open: u32) {
         let AllocationOpen { process, allocation, .. } = self.vidmm.memory.allocation_opens[open];
         self.process_mut(process).allocations -= 1;
-        self.vidmm.held.remove(&(allocation, process, open));
+        if self.vidmm.held.remove(&(allocation, process, open)) {
+            self.processes.release(process, self.ring_weight(allocation));
+        }
         self.unmap_open(process, open);
         self.drop_residency(open);
         self.close_at_driver(open);

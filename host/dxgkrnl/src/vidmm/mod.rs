@@ -46,6 +46,11 @@ pub(crate) struct VidMm {
 }
 
 impl VidMm {
+    /// The allocations of which the kernel has an open of its own for this process, once for each open.
+    pub fn held_by(&self, process: ProcessId) -> impl Iterator<Item = u32> {
+        self.held.iter().filter(move |(_, of, _)| *of == process).map(|(allocation, ..)| *allocation)
+    }
+
     pub fn begin_step(&mut self) {
         self.memory.shared_ended.clear();
     }

@@ -43,7 +43,9 @@ impl Kernel {
             }
             Ok(allocation)
         };
-        rings.iter().map(ring).collect()
+        let rings = rings.iter().map(ring).collect::<Result<Vec<u32>, _>>()?;
+        self.require_memory(process, rings.iter().map(|ring| self.ring_weight(*ring)).sum())?;
+        Ok(rings)
     }
 
     /// Creates an open of the kernel's own, for a doorbell of a process.
@@ -53,6 +55,7 @@ impl Kernel {
         self.vidmm.memory.allocations[allocation].opens.insert(open);
         self.vidmm.held.insert((allocation, process, open));
         self.process_mut(process).allocations += 1;
+        self.processes.charge(process, self.ring_weight(allocation));
         self.raise_residency(open, 1);
         open
     }

@@ -158,6 +158,8 @@ impl Kernel {
             self.call_ddi(effects, |miniport, now, callbacks| {
                 miniport.notify_work_submission(now, HwQueueId(id), callbacks);
             });
+            let adapter = self.vidsch.queues[self.vidsch.hw_queues[id].queue].engine.adapter;
+            self.count_driver_bytes(process, adapter);
         }
         Ok(Reply::None)
     }
@@ -300,6 +302,7 @@ impl Kernel {
         self.call_ddi(effects, |miniport, now, callbacks| {
             miniport.ring_doorbell(now, HwQueueId(id), buffers, callbacks);
         });
+        self.count_driver_bytes(process, adapter);
         Ok(())
     }
 }

@@ -93,6 +93,9 @@ impl Kernel {
             && self.vidsch.queues[queue].is_idle()
             && signal.event.is_none()
             && signal.by.is_empty()
+            // TopOfPipeline fences come before others.
+            && (signal.targets.len() == 1
+                || !signal.targets.iter().any(|(object, _)| self.signals_early(*object)))
             && self.is_settled()
             && !self.is_over()
             && !self.happens_before.is_on()

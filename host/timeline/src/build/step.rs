@@ -270,7 +270,7 @@ impl Builder {
             HappensBefore::Submitted { queue, .. } => self.queues.touch(queue),
             HappensBefore::FenceGone { fence } => self.fences.gone(fence),
             HappensBefore::Gone(of) => self.queues.gone(of, moment),
-            HappensBefore::Locked { .. } => {}
+            HappensBefore::Locked { .. } | HappensBefore::Poisoned { .. } => {}
         }
     }
 
