@@ -131,7 +131,7 @@ fn a_suspend_is_acknowledged_when_the_buffer_that_runs_is_dropped() {
     let queue = world.hw_queue(context, NONE);
     assert_eq!(world.submit_hw(queue, 1, &[busy(10_000_000_000)]), OK);
     power(&mut world, false);
-    assert_eq!(world.kernel.next_deadline().is_some(), true, "the acknowledgement is awaited");
+    assert!(world.kernel.next_deadline().is_some(), "the acknowledgement is awaited");
     world.ok(d3dkmt::Call::DestroyHwQueue { queue: queue.handle });
     assert_eq!(world.kernel.next_deadline(), None, "it came with the end of the buffer");
     assert_eq!(world.notes(), Vec::<String>::new());
