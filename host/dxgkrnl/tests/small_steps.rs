@@ -93,24 +93,35 @@ fn wake_ups_count_as_work_of_the_signaling_process() {
     finish(&mut world);
 }
 
-#[test]
-fn acquires_of_an_abandoned_mutex_end_in_steps() {
-    let mut world = World::new();
+/// A keyed mutex of P that is free with the key 0, and its global handle.
+fn keyed_mutex(world: &mut World) -> (Handle, Handle) {
     let create =
         Call::CreateKeyedMutex { initial_value: 0, private_data: vec![], flags: KeyedMutexFlags::empty() };
     let Reply::KeyedMutex { mutex, shared_handle, .. } = world.ok(create) else { panic!("no mutex") };
-    let acquire =
-        |mutex, timeout, event| Call::AcquireKeyedMutex { mutex, key: 0, timeout, event: EventId(event) };
-    world.ok(acquire(mutex, None, 1));
-    world.attach(Q);
-    world.process = Q;
+    (mutex, shared_handle)
+}
+
+/// Attaches a process that opens it.
+fn open(world: &mut World, process: ProcessId, shared_handle: Handle) -> Handle {
+    world.attach(process);
     let buffer = RuntimeBuffer { size: 0, present: false, data: vec![] };
-    let Reply::KeyedMutex { mutex: opened, .. } = world.ok(Call::OpenKeyedMutex { shared_handle, buffer })
-    else {
-        panic!("not opened")
-    };
+    let opened = call(world, process, Call::OpenKeyedMutex { shared_handle, buffer });
+    let Reply::KeyedMutex { mutex, .. } = opened.answers[0].reply else { panic!("not opened") };
+    mutex
+}
+
+fn acquire(mutex: Handle, key: u64, timeout: Option<i64>, event: u64) -> Call {
+    Call::AcquireKeyedMutex { mutex, key, timeout, event: EventId(event) }
+}
+
+#[test]
+fn acquires_of_an_abandoned_mutex_end_in_steps() {
+    let mut world = World::new();
+    let (mutex, shared_handle) = keyed_mutex(&mut world);
+    world.ok(acquire(mutex, 0, None, 1));
+    let opened = open(&mut world, Q, shared_handle);
     for event in 0..20 {
-        world.call(acquire(opened, Some(-10), 100 + event));
+        call(&mut world, Q, acquire(opened, 0, Some(-10), 100 + event));
     }
     world.kernel.set_work_units_per_step(4, 4);
     let first = call(&mut world, P, Call::DestroyKeyedMutex { mutex }).events;
@@ -118,7 +129,7 @@ fn acquires_of_an_abandoned_mutex_end_in_steps() {
     // Their handle ends meanwhile, and the time-outs of the others expire.
     world.now += 2_000;
     let mut ended = first;
-    ended.extend(call(&mut world, Q, acquire(opened, None, 900)).events);
+    ended.extend(call(&mut world, Q, acquire(opened, 0, None, 900)).events);
     ended.extend(finish(&mut world).events);
     assert_eq!(ended.len(), 20);
     assert!(ended.iter().all(|event| event.status == NtStatus::ABANDONED), "{ended:?}");
@@ -182,22 +193,11 @@ fn a_vm_that_attaches_again_waits_for_its_cleanup() {
 #[test]
 fn an_ended_process_acquires_no_keyed_mutex() {
     let mut world = World::new();
-    let create =
-        Call::CreateKeyedMutex { initial_value: 0, private_data: vec![], flags: KeyedMutexFlags::empty() };
-    let Reply::KeyedMutex { mutex, shared_handle, .. } = world.ok(create) else { panic!("no mutex") };
+    let (mutex, shared_handle) = keyed_mutex(&mut world);
     let device = world.device();
-    let open = |world: &mut World, process: ProcessId| {
-        world.attach(process);
-        let buffer = RuntimeBuffer { size: 0, present: false, data: vec![] };
-        let opened = call(world, process, Call::OpenKeyedMutex { shared_handle, buffer });
-        let Reply::KeyedMutex { mutex, .. } = opened.answers[0].reply else { panic!("not opened") };
-        mutex
-    };
     let (ending, living) = (Q, ProcessId(3));
-    let (by_ending, by_living) = (open(&mut world, ending), open(&mut world, living));
+    let [by_ending, by_living] = [ending, living].map(|process| open(&mut world, process, shared_handle));
     (0..40).for_each(|_| _ = world.fence(device, 0));
-    let acquire =
-        |mutex, key, timeout, event| Call::AcquireKeyedMutex { mutex, key, timeout, event: EventId(event) };
     call(&mut world, P, acquire(mutex, 0, Some(0), 1));
     for event in 2..20 {
         call(&mut world, ending, acquire(by_ending, 5, None, event));

@@ -172,7 +172,7 @@ impl Checker {
             &mut agents[number as usize].as_mut().expect("each number belongs to an agent").frontier;
         let (Some(waited), Some(range)) = (frontier.barrier(barrier, range), range) else { return };
         if frontier.visits > VISITS_PER_SUBMISSION_MAX {
-            // Whatever came before it counts as ordered and visible.
+            // All accesses before it count as ordered and visible.
             self.forgotten += 1;
             return frontier.finish_all();
         }

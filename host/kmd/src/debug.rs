@@ -330,7 +330,7 @@ impl DebugLayers {
             layer.device.retire(before);
         }
         layer.report(space, &outcome, callbacks);
-        if watched { outcome.messages.iter().cloned().collect() } else { Vec::new() }
+        outcome.messages.iter().filter(|_| watched).cloned().collect()
     }
 
     /// Checks what follows a packet that has waited in hardware, which is the reader's next. Returns as `check` does.
@@ -347,7 +347,7 @@ impl DebugLayers {
         let outcome = submission.and_then(|submission| layer.device.resume(submission, packets));
         let Some(outcome) = outcome else { return Vec::new() };
         layer.report(space, &outcome, callbacks);
-        if watched { outcome.messages.iter().cloned().collect() } else { Vec::new() }
+        outcome.messages.iter().filter(|_| watched).cloned().collect()
     }
 
     /// Records a new fence value. A SignalBarrier of the same process is not recorded here: it was checked with its

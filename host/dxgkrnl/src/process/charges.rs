@@ -60,17 +60,23 @@ impl Kernel {
             HandleTarget::HwQueue(_) => 768,
             HandleTarget::PagingQueue(_) => 768,
             HandleTarget::Resource(open) => {
-                let resource = self.vidmm.memory().resource_opens[open].resource;
-                let resource = &self.vidmm.memory().resources[resource];
-                let private_data = resource.driver.as_ref().map_or(0, |(_, data)| data.len());
-                512 + (resource.runtime_data.len() + private_data) as u64
+                self.resource_weight(self.vidmm.memory().resource_opens[open].resource)
             }
             HandleTarget::Allocation(open) => {
-                let allocation = self.vidmm.memory().allocation_opens[open].allocation;
-                let driver = self.vidmm.memory().allocations[allocation].driver.as_ref();
-                384 + driver.map_or(0, |driver| DRIVER_ALLOCATION_BYTES + driver.private_data.len() as u64)
+                self.allocation_weight(self.vidmm.memory().allocation_opens[open].allocation)
             }
         }
+    }
+
+    fn resource_weight(&self, resource: u32) -> u64 {
+        let resource = &self.vidmm.memory().resources[resource];
+        let private_data = resource.driver.as_ref().map_or(0, |(_, data)| data.len());
+        512 + (resource.runtime_data.len() + private_data) as u64
+    }
+
+    fn allocation_weight(&self, allocation: u32) -> u64 {
+        let driver = self.vidmm.memory().allocations[allocation].driver.as_ref();
+        384 + driver.map_or(0, |driver| DRIVER_ALLOCATION_BYTES + driver.private_data.len() as u64)
     }
 
     /// Bytes that are charged for an NT handle: everything that it keeps alive. Constant while it exists.
@@ -109,18 +115,8 @@ impl Kernel {
     /// Bytes that are charged for a ring that a doorbell keeps: the allocation and what its resource has. Constant while
     /// the doorbell exists.
     pub(crate) fn ring_weight(&self, allocation: u32) -> u64 {
-        let memory = self.vidmm.memory();
-        let allocation = &memory.allocations[allocation];
-        let of_resource = allocation.resource.map_or(0, |resource| {
-            let resource = &memory.resources[resource];
-            let private_data = resource.driver.as_ref().map_or(0, |(_, data)| data.len());
-            512 + (resource.runtime_data.len() + private_data) as u64
-        });
-        let of_driver = allocation
-            .driver
-            .as_ref()
-            .map_or(0, |driver| DRIVER_ALLOCATION_BYTES + driver.private_data.len() as u64);
-        384 + of_driver + of_resource
+        let resource = self.vidmm.memory().allocations[allocation].resource;
+        self.allocation_weight(allocation) + resource.map_or(0, |resource| self.resource_weight(resource))
     }
 
     /// Updates the charge for the driver's memory of a process.

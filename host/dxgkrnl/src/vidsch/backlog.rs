@@ -285,6 +285,11 @@ impl Backlog {
         })
     }
 
+    /// Whether the acquires of this abandoned keyed mutex are still to be ended.
+    pub fn ends_acquires_of(&self, mutex: u32) -> bool {
+        self.tasks().any(|task| matches!(task, Task::EndAcquires(of) if *of == mutex))
+    }
+
     // What is being cleared away.
 
     pub fn begin_end_of_process(&mut self, process: ProcessId, vm: VmId) {

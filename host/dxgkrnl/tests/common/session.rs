@@ -534,7 +534,11 @@ impl Session {
             Call::DestroyKeyedMutex { mutex } => *mutex,
             // A stopped device accepts no calls: use other devices.
             _ if answer.status == NtStatus::DEVICE_REMOVED => match call {
-                Call::SignalFromGpu { contexts, .. } | Call::SubmitCommand { contexts, .. } => contexts[0],
+                Call::SignalFromGpu { contexts, .. } | Call::SubmitCommand { contexts, .. } => {
+                    // After a bugcheck a call without contexts answers so, too.
+                    let Some(context) = contexts.first() else { return };
+                    *context
+                }
                 Call::WaitFromGpu { context, .. } => *context,
                 Call::SignalFromCpu { device, .. }
                 | Call::WaitFromCpu { device, .. }

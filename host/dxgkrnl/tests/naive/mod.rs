@@ -47,6 +47,8 @@ mod sharing;
 mod sync_files;
 mod waits;
 
+use std::collections::BTreeSet;
+
 use d3dkmt::{Call, DeviceExecutionState, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags as F};
 
 pub use cpu_events::CpuEvent;
@@ -524,6 +526,7 @@ impl Naive {
                 self.end_wait(wait, NtStatus::DEVICE_REMOVED);
             }
         }
+        let mut processes = BTreeSet::new();
         for context in 0..self.contexts.len() {
             let device = self.contexts[context].device;
             if !self.contexts[context].ended && self.devices[device].adapter == adapter {
@@ -532,7 +535,12 @@ impl Naive {
                     hardware.in_flight.clear();
                 }
                 self.drop_work(context, Some(NtStatus::DEVICE_REMOVED));
+                processes.insert(self.contexts[context].process);
             }
+        }
+        // FEN-025: no interrupt will tell of what its engines have written.
+        for process in processes {
+            self.evaluate_writes_of(process);
         }
         let crosses = |object: &usize| {
             let object = &self.objects[*object];
