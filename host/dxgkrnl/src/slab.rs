@@ -1,7 +1,8 @@
 //! A table with stable small indices. Freed indices are reused, last freed first.
 //!
-//! Free entries form a linked list inside the table, so that freeing allocates nothing. The table grows by an eighth
-//! at a time, so that a big one has few unused entries.
+//! Free entries form a doubly linked list inside the table, so that freeing allocates nothing. The table grows by an
+//! eighth at a time, so that a big one has few unused entries. When a process ends, the free entries at the end are
+//! removed ([`Slab::shorten`]): a table that it filled does not stay as long as others have an object in it.
 //!
 //! Builds with debug assertions count the entries that are accessed ([`visited`]): a test checks with it that no call
 //! accesses what others own.
@@ -27,8 +28,12 @@ pub(crate) fn growth(len: usize) -> usize {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 enum Entry<T> {
     Live(T),
-    /// The entry that was freed before this one, or [`NONE`].
-    Free(u32),
+    Free {
+        /// The entry that was freed before this one, or [`NONE`].
+        earlier: u32,
+        /// The entry that was freed after this one; meaningless in the one that was freed last.
+        later: u32,
+    },
 }
 
 #[cfg(debug_assertions)]
@@ -67,10 +72,10 @@ impl<T> Slab<T> {
     pub fn insert(&mut self, value: T) -> u32 {
         self.live += 1;
         if let Some(entry) = self.entries.get_mut(self.free as usize)
-            && let Entry::Free(next) = *entry
+            && let Entry::Free { earlier, .. } = *entry
         {
             *entry = Entry::Live(value);
-            return core::mem::replace(&mut self.free, next);
+            return core::mem::replace(&mut self.free, earlier);
         }
         if self.entries.len() == self.entries.capacity() {
             self.entries.reserve_exact(growth(self.entries.len()));
@@ -81,10 +86,11 @@ impl<T> Slab<T> {
 
     pub fn remove(&mut self, index: u32) -> Option<T> {
         let entry = self.entries.get_mut(index as usize)?;
-        if matches!(entry, Entry::Free(_)) {
+        if matches!(entry, Entry::Free { .. }) {
             return None;
         }
-        let Entry::Live(value) = core::mem::replace(entry, Entry::Free(self.free)) else { return None };
+        let free = Entry::Free { earlier: self.free, later: NONE };
+        let Entry::Live(value) = core::mem::replace(entry, free) else { return None };
         self.freed(index);
         Some(value)
     }
@@ -92,25 +98,28 @@ impl<T> Slab<T> {
     /// Takes out a value; its index is not reused before [`Slab::free`].
     pub fn take(&mut self, index: u32) -> Option<T> {
         let entry = self.entries.get_mut(index as usize)?;
-        if matches!(entry, Entry::Free(_)) {
+        if matches!(entry, Entry::Free { .. }) {
             return None;
         }
-        match core::mem::replace(entry, Entry::Free(KEPT)) {
+        match core::mem::replace(entry, Entry::Free { earlier: KEPT, later: NONE }) {
             Entry::Live(value) => Some(value),
-            Entry::Free(_) => None,
+            Entry::Free { .. } => None,
         }
     }
 
     /// Frees the index of a value that [`Slab::take`] took out.
     pub fn free(&mut self, index: u32) {
         let Some(entry) = self.entries.get_mut(index as usize) else { return };
-        debug_assert!(matches!(entry, Entry::Free(KEPT)), "{index} was not taken out");
-        *entry = Entry::Free(self.free);
+        debug_assert!(matches!(entry, Entry::Free { earlier: KEPT, .. }), "{index} was not taken out");
+        *entry = Entry::Free { earlier: self.free, later: NONE };
         self.freed(index);
     }
 
     /// Links an entry into the free list.
     fn freed(&mut self, index: u32) {
+        if let Some(Entry::Free { later, .. }) = self.entries.get_mut(self.free as usize) {
+            *later = index;
+        }
         self.free = index;
         self.live -= 1;
         if self.live == 0 {
@@ -123,11 +132,43 @@ impl<T> Slab<T> {
         }
     }
 
+    /// Removes free entries from the end of the table, `most` at most, and frees memory of which little is used.
+    /// Returns the number of removed entries; fewer than `most` means that the last entry is in use.
+    pub fn shorten(&mut self, most: usize) -> usize {
+        let mut removed = 0;
+        while removed < most
+            && let Some(Entry::Free { earlier, later }) = self.entries.last()
+            && *earlier != KEPT
+        {
+            let (earlier, later) = (*earlier, *later);
+            self.entries.pop();
+            removed += 1;
+            if self.free as usize == self.entries.len() {
+                self.free = earlier;
+            } else if let Some(Entry::Free { earlier: before, .. }) = self.entries.get_mut(later as usize) {
+                *before = earlier;
+            }
+            if let Some(Entry::Free { later: after, .. }) = self.entries.get_mut(earlier as usize) {
+                *after = later;
+            }
+        }
+        let len = self.entries.len();
+        if self.entries.capacity() > KEPT_MAX.max(2 * len) {
+            self.entries.shrink_to(len + growth(len));
+        }
+        removed
+    }
+
+    /// One more than the greatest index in use, or more.
+    pub fn end(&self) -> usize {
+        self.entries.len()
+    }
+
     pub fn get(&self, index: u32) -> Option<&T> {
         visit();
         match self.entries.get(index as usize)? {
             Entry::Live(value) => Some(value),
-            Entry::Free(_) => None,
+            Entry::Free { .. } => None,
         }
     }
 
@@ -135,7 +176,7 @@ impl<T> Slab<T> {
         visit();
         match self.entries.get_mut(index as usize)? {
             Entry::Live(value) => Some(value),
-            Entry::Free(_) => None,
+            Entry::Free { .. } => None,
         }
     }
 
@@ -143,7 +184,7 @@ impl<T> Slab<T> {
         let visited = self.entries.iter().inspect(|_| visit());
         visited.enumerate().filter_map(|(index, entry)| match entry {
             Entry::Live(value) => Some((index as u32, value)),
-            Entry::Free(_) => None,
+            Entry::Free { .. } => None,
         })
     }
 
@@ -165,5 +206,78 @@ impl<T> core::ops::Index<u32> for Slab<T> {
 impl<T> core::ops::IndexMut<u32> for Slab<T> {
     fn index_mut(&mut self, index: u32) -> &mut T {
         self.get_mut(index).expect("slab index is live")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::collections::BTreeMap;
+    use std::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::Slab;
+
+    #[derive(Clone, Debug)]
+    enum Action {
+        Insert,
+        Remove(usize),
+        Take(usize),
+        FreeTaken,
+        Shorten(usize),
+    }
+
+    fn actions() -> impl Strategy<Value = Vec<Action>> {
+        let action = prop_oneof![
+            4 => Just(Action::Insert),
+            3 => any::<usize>().prop_map(Action::Remove),
+            1 => any::<usize>().prop_map(Action::Take),
+            1 => Just(Action::FreeTaken),
+            2 => (1..9_usize).prop_map(Action::Shorten),
+        ];
+        prop::collection::vec(action, 0..300)
+    }
+
+    proptest! {
+        #[test]
+        fn a_slab_is_a_map_with_small_keys(actions in actions()) {
+            let (mut slab, mut map, mut taken) = (Slab::default(), BTreeMap::new(), Vec::new());
+            for (number, action) in actions.into_iter().enumerate() {
+                let key = |at: usize, map: &BTreeMap<u32, usize>| map.keys().nth(at % map.len().max(1)).copied();
+                match action {
+                    Action::Insert => {
+                        let index = slab.insert(number);
+                        prop_assert!(!taken.contains(&index));
+                        prop_assert_eq!(map.insert(index, number), None);
+                        prop_assert!(map.len() + taken.len() <= slab.end());
+                    }
+                    Action::Remove(at) => {
+                        let Some(index) = key(at, &map) else { continue };
+                        prop_assert_eq!(slab.remove(index), map.remove(&index));
+                        prop_assert_eq!(slab.remove(index), None);
+                    }
+                    Action::Take(at) => {
+                        let Some(index) = key(at, &map) else { continue };
+                        prop_assert_eq!(slab.take(index), map.remove(&index));
+                        taken.push(index);
+                    }
+                    Action::FreeTaken => {
+                        if let Some(index) = taken.pop() {
+                            slab.free(index);
+                        }
+                    }
+                    Action::Shorten(most) => {
+                        let removed = slab.shorten(most);
+                        let used = map.keys().chain(&taken).max().map_or(0, |last| *last as usize + 1);
+                        prop_assert!(removed <= most && slab.end() >= used);
+                        prop_assert!(removed == most || slab.end() == used);
+                    }
+                }
+                prop_assert_eq!(slab.len(), map.len() + taken.len());
+                prop_assert!(slab.iter().map(|(index, value)| (index, *value)).eq(map.clone()));
+            }
+        }
     }
 }

@@ -417,6 +417,33 @@ fn objects_of_a_process_are_charged_at_the_memory_they_use() {
     );
 }
 
+/// Attack object_memory: tables kept the memory of what had ended, as long as others had an object in them.
+#[test]
+fn the_end_of_a_process_gives_its_memory_back_beside_others() {
+    const STRANGER: ProcessId = ProcessId(2);
+    /// Small tables keep their capacity, and that of global handles keeps their numbers, so that stale ones are refused.
+    const REMAINING_BYTES_MAX: isize = 1 << 15;
+    let mut wrong = Vec::new();
+    for kind in &KINDS {
+        let mut stranger = Owner::attach(owner::World::new(), STRANGER, VmId(2), 64);
+        (kind.make)(&mut stranger, 1);
+        let before = live_bytes();
+        let mut owner = Owner::attach(stranger.world, OWNER, VmId(1), 3 * kind.count);
+        (kind.make)(&mut owner, kind.count);
+        let most = live_bytes() - before;
+        let mut end = |input| owner.world.kernel.handle(0, input, &mut Effects::default());
+        end(Input::ProcessGone { process: OWNER });
+        owner.world.kernel.finish_backlog(&mut Effects::default());
+        let remaining = live_bytes() - before;
+        println!("{:40} took {most:9} bytes, {remaining:7} stay", kind.name);
+        if remaining > REMAINING_BYTES_MAX {
+            wrong.push((kind.name, most, remaining));
+        }
+        assert_eq!(owner.world.kernel.miscounted(), None, "{}", kind.name);
+    }
+    assert!(wrong.is_empty(), "memory stays after the end of its process (name, most, remaining): {wrong:?}");
+}
+
 /// The kernel with two VMs of 1 MiB each.
 struct Small {
     kernel: Kernel,

@@ -14,6 +14,8 @@ pub(super) enum EndStage {
     SyncObjects(usize),
     KeyedMutexes(usize),
     UnusedObjects,
+    /// No objects: the tables that had them are shortened.
+    Tables,
     Rest,
 }
 

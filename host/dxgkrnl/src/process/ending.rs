@@ -129,7 +129,11 @@ impl Kernel {
                 // Drivers see the end of fences before that of their process.
                 EndStage::UnusedObjects => {
                     self.end_unused_objects(effects);
-                    if self.is_spent() { EndStage::UnusedObjects } else { EndStage::Rest }
+                    if self.is_spent() { EndStage::UnusedObjects } else { EndStage::Tables }
+                }
+                EndStage::Tables => {
+                    self.spend(1);
+                    if self.shorten_tables(ENTRIES_PER_UNIT) { EndStage::Tables } else { EndStage::Rest }
                 }
                 EndStage::Rest => {
                     self.end_address_spaces(id);
@@ -138,6 +142,17 @@ impl Kernel {
                 }
             };
         }
+    }
+
+    /// Removes free entries from the ends of all tables, up to `most` from each. Whether more may be left.
+    fn shorten_tables(&mut self, most: usize) -> bool {
+        let removed = self.processes.shorten(most)
+            + self.sync.shorten(most)
+            + self.keyed.shorten(most)
+            + self.sharing.shorten(most)
+            + self.vidmm.shorten(most)
+            + self.vidsch.shorten(most);
+        removed > 0
     }
 
     fn pop_wait_of(&mut self, id: ProcessId) -> Option<WaitId> {

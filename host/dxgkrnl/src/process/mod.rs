@@ -54,6 +54,11 @@ impl Processes {
         self.by_id.get_mut(&id)
     }
 
+    /// See [`Slab::shorten`].
+    pub fn shorten(&mut self, most: usize) -> usize {
+        self.devices.shorten(most)
+    }
+
     /// Adds a process to a VM whose processes may take `vm_memory_bytes` of memory.
     pub fn insert(&mut self, id: ProcessId, process: Process, vm_memory_bytes: u64) {
         self.open_account(process.vm, vm_memory_bytes);

@@ -142,6 +142,11 @@ pub(crate) struct Sharing {
 }
 
 impl Sharing {
+    /// See [`Slab::shorten`].
+    pub fn shorten(&mut self, most: usize) -> usize {
+        self.sync_files.shorten(most)
+    }
+
     #[inline]
     pub fn sync_files(&self) -> &Slab<SyncFile> {
         &self.sync_files

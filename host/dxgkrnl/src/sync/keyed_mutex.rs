@@ -115,6 +115,11 @@ pub(crate) struct KeyedMutexes {
 pub(super) const UNIT_NS: u64 = 100;
 
 impl KeyedMutexes {
+    /// See [`Slab::shorten`].
+    pub fn shorten(&mut self, most: usize) -> usize {
+        self.mutexes.shorten(most) + self.opens.shorten(most)
+    }
+
     pub fn mutexes(&self) -> &Slab<KeyedMutex> {
         &self.mutexes
     }

@@ -138,6 +138,11 @@ impl Sync {
     }
 
     #[inline]
+    /// See [`Slab::shorten`].
+    pub fn shorten(&mut self, most: usize) -> usize {
+        self.objects.shorten(most) + self.opens.shorten(most) + self.waits.shorten(most)
+    }
+
     pub fn opens(&self) -> &Slab<Open> {
         &self.opens
     }

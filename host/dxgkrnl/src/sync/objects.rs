@@ -136,6 +136,17 @@ impl Objects {
         Some(object)
     }
 
+    /// See [`Slab::shorten`].
+    pub fn shorten(&mut self, most: usize) -> usize {
+        let removed = self.cold.shorten(most);
+        let len = self.cold.end();
+        self.hot.truncate(len);
+        if self.hot.capacity() > 2 * len {
+            self.hot.shrink_to(len + growth(len));
+        }
+        removed
+    }
+
     pub fn get(&self, index: u32) -> Option<&SyncObject> {
         self.cold.get(index)
     }

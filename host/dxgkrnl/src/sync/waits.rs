@@ -290,6 +290,11 @@ impl Waits {
         self.table.remove(slot)
     }
 
+    /// See [`Slab::shorten`].
+    pub fn shorten(&mut self, most: usize) -> usize {
+        self.table.shorten(most) + self.lists.shorten(most)
+    }
+
     /// Every pending wait, in the order of arrival. Costs a sort: for rare operations and for inspection.
     pub fn iter(&self) -> impl Iterator<Item = (WaitId, &Wait)> {
         let mut ids: Vec<WaitId> =

@@ -51,6 +51,16 @@ impl VidMm {
         self.held.iter().filter(move |(_, of, _)| *of == process).map(|(allocation, ..)| *allocation)
     }
 
+    /// See [`Slab::shorten`].
+    pub fn shorten(&mut self, most: usize) -> usize {
+        let memory = &mut self.memory;
+        self.paging_queues.shorten(most)
+            + memory.allocations.shorten(most)
+            + memory.allocation_opens.shorten(most)
+            + memory.resources.shorten(most)
+            + memory.resource_opens.shorten(most)
+    }
+
     pub fn begin_step(&mut self) {
         self.memory.shared_ended.clear();
     }

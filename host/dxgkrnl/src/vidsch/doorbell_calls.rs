@@ -15,6 +15,7 @@ use crate::ddi::{
 use crate::effects::{Effects, FenceStore};
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
+use crate::process::Device;
 
 /// Bytes that a buffer in a ring counts besides its commands.
 const RING_BUFFER_BYTES: usize = 64;
@@ -226,7 +227,9 @@ impl Kernel {
 
     /// The hardware queues of a device, in the order of their numbers.
     fn hw_queues_of_device(&self, device: u32) -> BTreeSet<u32> {
-        let queues = self.processes.devices()[device].queues.iter();
+        let Device { process, ref queues, .. } = self.processes.devices()[device];
+        // A process that has none may have thousands of contexts.
+        let queues = queues.iter().filter(|_| self.process(process).hw_queues > 0);
         queues.filter_map(|queue| self.vidsch.queues[*queue].hw_queue).collect()
     }
 

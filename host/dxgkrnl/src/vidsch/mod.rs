@@ -204,6 +204,14 @@ impl VidSch {
     }
 
     #[inline]
+    /// See [`Slab::shorten`].
+    pub fn shorten(&mut self, most: usize) -> usize {
+        self.contexts.shorten(most)
+            + self.queues.shorten(most)
+            + self.broadcasts.shorten(most)
+            + self.hw_queues.shorten(most)
+    }
+
     pub fn queues(&self) -> &Slab<Queue> {
         &self.queues
     }
