@@ -25,6 +25,17 @@ pub(crate) fn growth(len: usize) -> usize {
     (len / 8).max(4)
 }
 
+/// Frees the memory of a shortened table beyond what it grows by. Shortened step by step, a table never frees much at a
+/// time: unmapping tens of megabytes takes milliseconds.
+pub(crate) fn free_spare<T>(entries: &mut Vec<T>) {
+    const SPARE_MAX: usize = 1 << 13;
+    let len = entries.len();
+    let spare = growth(len).min(SPARE_MAX);
+    if entries.capacity() > len + 2 * spare + KEPT_MAX {
+        entries.shrink_to(len + spare);
+    }
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 enum Entry<T> {
     Live(T),
@@ -132,7 +143,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Removes free entries from the end of the table, `most` at most, and frees memory of which little is used.
+    /// Removes free entries from the end of the table, `most` at most, and frees the memory that they took.
     /// Returns the number of removed entries; fewer than `most` means that the last entry is in use.
     pub fn shorten(&mut self, most: usize) -> usize {
         let mut removed = 0;
@@ -152,10 +163,7 @@ impl<T> Slab<T> {
                 *after = later;
             }
         }
-        let len = self.entries.len();
-        if self.entries.capacity() > KEPT_MAX.max(2 * len) {
-            self.entries.shrink_to(len + growth(len));
-        }
+        free_spare(&mut self.entries);
         removed
     }
 

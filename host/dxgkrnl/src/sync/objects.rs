@@ -22,7 +22,7 @@ use d3dkmt::{Handle, SyncObjectFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::ProcessId;
-use crate::slab::{Slab, growth};
+use crate::slab::{Slab, free_spare, growth};
 use crate::sync::object::SyncObject;
 use crate::sync::open::Open;
 use crate::sync::ordered::Entry;
@@ -139,11 +139,8 @@ impl Objects {
     /// See [`Slab::shorten`].
     pub fn shorten(&mut self, most: usize) -> usize {
         let removed = self.cold.shorten(most);
-        let len = self.cold.end();
-        self.hot.truncate(len);
-        if self.hot.capacity() > 2 * len {
-            self.hot.shrink_to(len + growth(len));
-        }
+        self.hot.truncate(self.cold.end());
+        free_spare(&mut self.hot);
         removed
     }
 
