@@ -111,10 +111,10 @@ impl Kernel {
     /// When an engine times out that keeps giving back its submissions without beginning one.
     pub(super) fn unserved_due(&self, id: EngineId) -> Option<Nanos> {
         let engine = self.vidsch.in_flight().engines.get(&id)?;
+        let since = engine.unserved_since?;
         let is_watched = !engine.submitted.is_empty() && !self.is_held(id) && self.times_out(engine);
-        let since = engine.unserved_since.filter(|_| is_watched)?;
         // As late as for a submission that began and was then to be preempted.
-        Some(since.saturating_add(QUANTUM_NS).saturating_add(self.config.tdr.delay_ns))
+        is_watched.then(|| since.saturating_add(QUANTUM_NS).saturating_add(self.config.tdr.delay_ns))
     }
 
     /// When the next watch of an engine is due.
