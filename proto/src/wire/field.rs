@@ -467,7 +467,13 @@ impl Field for Handles {
 
     #[inline]
     fn finish(read: ListRead<u32>, _: Named) -> Result<Handles, ConvertError> {
-        Ok(read.first.into_iter().chain(read.others).map(Handle).collect())
+        Ok(match read {
+            // Most have one entry.
+            ListRead { first: Some(first), others } if others.is_empty() => {
+                Handles::from_slice(&[Handle(first)])
+            }
+            ListRead { first, others } => first.into_iter().chain(others).map(Handle).collect(),
+        })
     }
 }
 
@@ -522,6 +528,9 @@ impl Field for Values {
 
     #[inline]
     fn finish(read: ListRead<u64>, _: Named) -> Result<Values, ConvertError> {
-        Ok(read.first.into_iter().chain(read.others).collect())
+        Ok(match read {
+            ListRead { first: Some(first), others } if others.is_empty() => Values::from_slice(&[first]),
+            ListRead { first, others } => first.into_iter().chain(others).collect(),
+        })
     }
 }

@@ -17,7 +17,9 @@ use crate::sync::waits::{WaitItem, WaitOwner};
 
 /// Targets from the objects that a signal names.
 fn targets_of(resolved: SmallVec<[WaitItem; 1]>) -> Targets {
-    resolved.iter().map(|item| (item.object, item.value)).collect()
+    let mut targets = Targets::with_capacity(resolved.len());
+    resolved.iter().for_each(|item| targets.push((item.object, item.value)));
+    targets
 }
 
 impl Kernel {
