@@ -13,6 +13,7 @@
 
 pub mod attacker;
 pub mod calls;
+pub mod core_waits;
 pub mod ground;
 pub mod kinds;
 pub mod limits;

@@ -36,7 +36,9 @@ fn main() -> ExitCode {
     match words.next() {
         Some(word) if word == "serve" => return gpupv::cli::main(&drivers::Registry::default()),
         Some(word) if word == "victim" => {
-            attacks::victim::run(Path::new(&words.next().unwrap_or_default()));
+            let (broker, daemon) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+            let daemon = daemon.to_str().and_then(|word| word.parse().ok()).expect("the daemon's pid");
+            attacks::victim::run(Path::new(&broker), daemon);
             return ExitCode::SUCCESS;
         }
         _ => {}

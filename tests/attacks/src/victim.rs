@@ -8,6 +8,7 @@
 //! ```
 //! A look begins a new window. An outstanding call counts with its age, so a call that never ends is in each look.
 
+use std::cell::RefCell;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -20,6 +21,7 @@ use proto::convert::FromHost;
 use serde::{Deserialize, Serialize};
 
 use crate::calls;
+use crate::core_waits::CoreWaits;
 
 /// Pause between two rounds: real programs compute as well, and on two cores the daemon needs one.
 const PAUSE: Duration = Duration::from_micros(300);
@@ -37,6 +39,8 @@ pub struct Times {
     pub longest_ns: u64,
     /// Age of the outstanding call.
     pub under_way_ns: u64,
+    /// Of the longest call: how long the victim's thread was ready and had no core, and a thread of the daemon.
+    pub without_core_ns: (u64, u64),
 }
 
 /// A victim's measurements in one window.
@@ -53,29 +57,28 @@ pub struct Sample {
 struct Window {
     done_ns: Vec<u64>,
     since: Option<Instant>,
+    /// The longest call that was a slow one, and its times without a core.
+    slowest: (u64, (u64, u64)),
 }
 
 /// Measures one kind of call.
 #[derive(Debug, Clone, Default)]
 struct Meter(Arc<Mutex<Window>>);
 
+/// The calls of one thread.
+struct Clock<'a> {
+    meter: &'a Meter,
+    core_waits: RefCell<CoreWaits>,
+}
+
 impl Meter {
     fn window(&self) -> std::sync::MutexGuard<'_, Window> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn time<T>(&self, act: impl FnOnce() -> T) -> T {
-        let began = Instant::now();
-        self.window().since = Some(began);
-        let done = act();
-        let mut window = self.window();
-        window.done_ns.push(began.elapsed().as_nanos() as u64);
-        window.since = None;
-        done
-    }
-
     fn take(&self) -> Times {
         let mut window = self.window();
+        let (_, without_core_ns) = std::mem::take(&mut window.slowest);
         let mut all = std::mem::take(&mut window.done_ns);
         let under_way_ns = window.since.map_or(0, |since| since.elapsed().as_nanos() as u64);
         drop(window);
@@ -87,19 +90,45 @@ impl Meter {
             p99_ns: at(990).unwrap_or(0),
             longest_ns: all.last().copied().unwrap_or(0).max(under_way_ns),
             under_way_ns,
+            without_core_ns,
         }
     }
 }
 
-/// Main function of the victim process: `attacks victim BROKER`.
-pub fn run(broker: &Path) {
+impl Clock<'_> {
+    /// A call that took longer is looked at.
+    const SLOW_NS: u64 = 2_000_000;
+
+    /// Begins a round of calls, to which times without a core are counted.
+    fn begin_round(&self) {
+        self.core_waits.borrow_mut().begin();
+    }
+
+    fn time<T>(&self, act: impl FnOnce() -> T) -> T {
+        let began = Instant::now();
+        self.meter.window().since = Some(began);
+        let done = act();
+        let took_ns = began.elapsed().as_nanos() as u64;
+        let mut window = self.meter.window();
+        window.done_ns.push(took_ns);
+        window.since = None;
+        if took_ns > window.slowest.0.max(Self::SLOW_NS) {
+            window.slowest = (took_ns, self.core_waits.borrow().end());
+        }
+        done
+    }
+}
+
+/// Main function of the victim process: `attacks victim BROKER PID`, with the daemon's pid.
+pub fn run(broker: &Path, daemon: u32) {
     let meters: [Meter; 3] = Default::default();
     let wrong: Arc<Mutex<Option<String>>> = Arc::default();
-    let parts: [fn(&Path, &Meter); 3] = [make_calls, work, come_and_go];
+    let parts: [fn(&Path, &Clock<'_>); 3] = [make_calls, work, come_and_go];
     for (part, meter) in parts.into_iter().zip(&meters) {
         let (broker, meter, wrong) = (broker.to_owned(), meter.clone(), wrong.clone());
         std::thread::spawn(move || {
-            let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| part(&broker, &meter)));
+            let clock = Clock { meter: &meter, core_waits: RefCell::new(CoreWaits::new(daemon)) };
+            let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| part(&broker, &clock)));
             let why = ended.err().map_or_else(|| "it ended".to_owned(), |panic| crate::message_of(&*panic));
             wrong.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
         });
@@ -122,7 +151,7 @@ fn pause(time: Duration) {
     std::thread::sleep(time);
 }
 
-fn make_calls(broker: &Path, meter: &Meter) {
+fn make_calls(broker: &Path, clock: &Clock<'_>) {
     let mut client = Client::new(broker);
     let device = client.open_device();
     let fence = client.create_fence(device, 0);
@@ -130,27 +159,28 @@ fn make_calls(broker: &Path, meter: &Meter) {
     let (status, reply) = client.call(&native);
     let Reply::SyncObject(native) = reply else { panic!("no native fence: {status:?} {reply:?}") };
     for value in 1.. {
-        let registered = meter.time(|| client.wait(device, fence.object, value, value));
+        clock.begin_round();
+        let registered = clock.time(|| client.wait(device, fence.object, value, value));
         assert_eq!(registered, Some(WaitOutcome::Registered), "the wait for {value}");
-        let signaled = meter.time(|| client.signal(device, fence.object, value));
+        let signaled = clock.time(|| client.signal(device, fence.object, value));
         assert_eq!(signaled, NtStatus::SUCCESS, "the signal of {value}");
-        let wake = meter.time(|| client.stream.read());
+        let wake = clock.time(|| client.stream.read());
         assert_eq!(wake, Ok(FromHost::Wake { event: EventId(value), status: NtStatus::SUCCESS }));
         assert_eq!(client.value(&fence), value, "the value in memory");
-        let signaled = meter.time(|| client.signal(device, native.object, value));
+        let signaled = clock.time(|| client.signal(device, native.object, value));
         assert_eq!(signaled, NtStatus::SUCCESS, "the native signal of {value}");
         if value % SELDOM == 0 {
-            let made = meter.time(|| client.create_fence(device, value));
+            let made = clock.time(|| client.create_fence(device, value));
             assert_eq!(client.value(&made), value, "the value of a new fence");
             let destroy = Call::DestroySynchronizationObject { object: made.object };
-            let destroyed = meter.time(|| client.call(&destroy).0);
+            let destroyed = clock.time(|| client.call(&destroy).0);
             assert_eq!(destroyed, NtStatus::SUCCESS, "a fence is destroyed");
         }
         pause(PAUSE);
     }
 }
 
-fn work(broker: &Path, meter: &Meter) {
+fn work(broker: &Path, clock: &Clock<'_>) {
     let mut client = Client::new(broker);
     let device = client.open_device();
     let (status, reply) = client.call(&calls::create_context(device, 0, CreateContextFlags::empty()));
@@ -160,15 +190,16 @@ fn work(broker: &Path, meter: &Meter) {
     let Reply::PagingQueue { queue, fence: paging } = reply else { panic!("none: {status:?} {reply:?}") };
     let mut base = 0;
     for value in 1.. {
+        clock.begin_round();
         let packets = [calls::busy(WORK_NS), calls::fence_write(fence.gpu_address, value)];
-        meter.time(|| {
+        clock.time(|| {
             let submitted = client.call(&calls::submit(context, &packets)).0;
             assert_eq!(submitted, NtStatus::SUCCESS, "work {value}");
             calls::come_to(&mut client, device, fence.object, value);
         });
         assert_eq!(client.value(&fence), value, "the value that the engine stored");
         if value % SELDOM == 0 {
-            meter.time(|| {
+            clock.time(|| {
                 let (status, reply) = client.call(&calls::map_zero(queue, base, 1));
                 let Reply::GpuVirtualAddress { address, paging_fence_value } = reply else {
                     panic!("no address: {status:?} {reply:?}")
@@ -184,9 +215,10 @@ fn work(broker: &Path, meter: &Meter) {
     }
 }
 
-fn come_and_go(broker: &Path, meter: &Meter) {
+fn come_and_go(broker: &Path, clock: &Clock<'_>) {
     loop {
-        let client = meter.time(|| Client::new(broker));
+        clock.begin_round();
+        let client = clock.time(|| Client::new(broker));
         drop(client);
         pause(PAUSE_OF_NEWCOMERS);
     }
@@ -201,9 +233,15 @@ pub struct Victim {
 }
 
 impl Victim {
-    pub fn start(program: &Path, broker: PathBuf) -> Victim {
+    /// Starts a victim of the daemon with this broker and this pid.
+    pub fn start(program: &Path, broker: PathBuf, daemon: u32) -> Victim {
         let mut command = Command::new(program);
-        command.arg("victim").arg(broker).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .arg("victim")
+            .arg(broker)
+            .arg(daemon.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         // Errors are part of the next look.
         let mut child = command.stderr(Stdio::null()).spawn().expect("the victim starts");
         let orders = child.stdin.take().expect("a pipe");

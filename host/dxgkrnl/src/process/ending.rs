@@ -73,21 +73,13 @@ impl Kernel {
                 return false;
             }
             *part = match *part {
-                EndStage::Acquires if !self.process(id).idle_waits.is_empty() => {
-                    self.spend(1);
-                    let first = self.process(id).idle_waits.first().copied();
-                    first.into_iter().for_each(|wait| self.forget_idle_wait(wait));
-                    EndStage::Acquires
-                }
-                EndStage::Acquires => match self.process(id).acquires.first_key_value() {
-                    Some((event, _)) => {
-                        let event = *event;
-                        self.spend(1);
-                        self.cancel_acquire(id, event);
+                EndStage::Acquires => {
+                    if self.end_next_acquire(id) {
                         EndStage::Acquires
+                    } else {
+                        EndStage::Waits
                     }
-                    None => EndStage::Waits,
-                },
+                }
                 EndStage::Waits => match self.pop_wait_of(id) {
                     Some(wait) => {
                         self.spend(1);
@@ -142,6 +134,21 @@ impl Kernel {
                 }
             };
         }
+    }
+
+    /// Ends a pending acquire of a process, or a wait of it for an idle GPU; false if it has none.
+    fn end_next_acquire(&mut self, id: ProcessId) -> bool {
+        if let Some(wait) = self.process(id).idle_waits.first().copied() {
+            self.spend(1);
+            self.forget_idle_wait(wait);
+            return true;
+        }
+        let Some(event) = self.process(id).acquires.first_key_value().map(|(event, _)| *event) else {
+            return false;
+        };
+        self.spend(1);
+        self.cancel_acquire(id, event);
+        true
     }
 
     /// Removes free entries from the ends of all tables, up to `most` from each. Whether more may be left.
