@@ -67,7 +67,12 @@ impl Session {
 
     fn apply(&mut self, input: Input) -> Effects {
         let mut effects = Effects::default();
+        let is_end = matches!(input, Input::ProcessGone { .. } | Input::VmDetached { .. });
         self.kernel.handle(self.now, input, &mut effects);
+        if is_end {
+            // Much may be left for later steps.
+            self.kernel.finish_backlog(&mut effects);
+        }
         effects
     }
 
