@@ -15,7 +15,7 @@ use crate::kernel::Kernel;
 use crate::sync::Open;
 use crate::sync::object::SyncObject;
 use crate::sync::waits::{Wait, WaitId, WaitOwner};
-use crate::tdr::Loss;
+use crate::tdr::{Loss, LostFences};
 use crate::vidmm::allocation::NO_ARRIVAL;
 use crate::vidsch::DroppedPackets;
 use crate::{ProcessId, VmId};
@@ -140,7 +140,11 @@ impl Kernel {
         let (devices, state): (Vec<u32>, _) = (devices.collect(), DeviceExecutionState::STOPPED);
         self.set_device_state(&devices, state, effects);
         let waits = self.end_waits_on(adapter, Some(vm), effects);
-        self.lose(Loss { devices, state, page_fault: None, poisons: false }, effects);
+        self.lose(Loss { devices: devices.clone(), state, page_fault: None, poisons: false }, effects);
+        // Nobody else would end the waits for the native fences that these devices could signal (decision 59).
+        for device in devices {
+            self.begin_loss(device, LostFences::NativeOnesAreSignaled, effects);
+        }
         self.mark_removed_in(vm, adapter, effects);
         self.end_gpu_memory(adapter, Some(vm));
         waits

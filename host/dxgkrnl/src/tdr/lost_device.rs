@@ -24,6 +24,8 @@ impl Kernel {
         self.config.policy.faulted_device_poisons == FaultedDevicePoisons::Poisons
     }
 
+    /// Loses devices. A device whose adapter was stopped or removed since poisons no fence: its work signals nothing any
+    /// more, and the fences that live are those of other adapters (decision 57).
     pub(crate) fn lose(&mut self, loss: Loss, effects: &mut Effects) {
         let Loss { devices, state, page_fault, poisons } = loss;
         // A device that was destroyed since has no owner any more.
@@ -51,11 +53,15 @@ impl Kernel {
         }
         for id in &ids {
             self.begin_loss(*id, LostFences::WaitsEnd, effects);
-            self.begin_loss(*id, LostFences::NativeOnesAreSignaled, effects);
+            if self.is_on_adapter(*id) {
+                self.begin_loss(*id, LostFences::NativeOnesAreSignaled, effects);
+            }
         }
         if poisons {
-            for id in &ids {
-                self.begin_loss(*id, LostFences::AllAreSignaled, effects);
+            for id in ids {
+                if self.is_on_adapter(id) {
+                    self.begin_loss(id, LostFences::AllAreSignaled, effects);
+                }
             }
         }
     }
