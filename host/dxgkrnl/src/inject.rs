@@ -269,6 +269,7 @@ impl Kernel {
     fn drop_work_of(&mut self, adapter: u32, effects: &mut Effects) -> usize {
         let before = self.history.begin(Ending::DeviceLost);
         self.vidsch.forget_adapter(adapter);
+        self.forget_suspends(adapter);
         self.tdr.forget_adapter(adapter);
         let of_adapter = self.vidsch.queues().iter().filter(|(_, queue)| queue.engine.adapter == adapter);
         let queues: Vec<u32> = of_adapter.map(|(id, _)| id).collect();
