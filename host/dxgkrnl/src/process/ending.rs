@@ -28,6 +28,7 @@ impl Kernel {
             return;
         }
         backlog.begin_end_of_process(id, vm);
+        let before = backlog.act_for(Some(id));
         let end = EndOfProcess { part: EndStage::Acquires, ending };
         if self.is_behind(id) {
             // Its earlier tasks come before its end.
@@ -37,6 +38,7 @@ impl Kernel {
             self.continue_end(id, end, effects);
             self.vidsch.work_mut().backlog_mut().end_task();
         }
+        self.vidsch.work_mut().backlog_mut().act_for(before);
     }
 
     /// Continues to destroy a process that has ended.

@@ -90,8 +90,14 @@ impl Kernel {
         ((device.process, device.handle) == (of.process, of.handle)).then_some(device)
     }
 
-    /// Continues the action on the fences, in the order of their handles.
+    /// Continues the action on the fences, in the order of their handles. The owner of the device pays for it.
     pub(crate) fn lose_fences(&mut self, loss: LossOfFences, effects: &mut Effects) {
+        let before = self.vidsch.work_mut().backlog_mut().act_for(Some(loss.of.process));
+        self.lose_next_fences(loss, effects);
+        self.vidsch.work_mut().backlog_mut().act_for(before);
+    }
+
+    fn lose_next_fences(&mut self, loss: LossOfFences, effects: &mut Effects) {
         loop {
             let Some(device) = self.find_lost(loss.of) else { return };
             let Some(up_to) = self.vidsch.work().backlog().fences_lost_up_to(loss) else { return };
