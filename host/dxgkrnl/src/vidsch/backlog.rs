@@ -63,6 +63,8 @@ pub(crate) enum Task {
     LoseFences(LossOfFences),
     /// A mutex or semaphore is free, and more acquires wait in its line than fit.
     ServeLine(u32),
+    /// This VM was detached and has more NT handles than fit. It is left for no process.
+    EndShares(VmId),
     /// The head of a queue may be able to run.
     RunQueue(u32),
     /// The next command buffer of this engine is only to be dropped.
@@ -78,12 +80,23 @@ struct OfVm {
     last: Option<ProcessId>,
 }
 
-/// The process whose tasks run, and its VM.
+/// The process whose tasks run, and its VM. No process has the number 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Turn {
     pub vm: VmId,
     pub process: ProcessId,
 }
+
+impl Turn {
+    /// The turn of a VM itself, which may have no process any more.
+    pub fn of_vm(vm: VmId) -> Self {
+        Turn { vm, process: ProcessId(0) }
+    }
+}
+
+/// Fences that engines wrote and that a step evaluates at least, if it has spent its units. So few are left only if a
+/// process has many.
+const WRITTEN_FENCES_PER_STEP_MIN: u32 = 32;
 
 /// State of the present step.
 #[derive(Default)]
@@ -128,7 +141,7 @@ pub(crate) struct Backlog {
     losing_devices: BTreeMap<u32, u32>,
     /// Lost devices, and actions that are still to be done on some of their fences.
     losing_fences: BTreeMap<(u32, LostFences), LostSoFar>,
-    /// VMs that were detached while their processes are still being cleared away.
+    /// VMs that were detached while their processes or NT handles are still being cleared away.
     detached: BTreeSet<VmId>,
     /// By object, oldest first: values for which its waits still have to be woken.
     reached: BTreeMap<u32, VecDeque<Reached>>,
@@ -386,10 +399,9 @@ impl Backlog {
             || self.is_losing(device)
     }
 
-    /// Notes that a VM was detached; true if processes of it are being cleared away.
-    pub fn detach(&mut self, vm: VmId) -> bool {
-        let has_processes = self.ending_processes.values().any(|of| *of == vm);
-        has_processes && self.detached.insert(vm)
+    /// Notes that a VM was detached and is being cleared away.
+    pub fn detach(&mut self, vm: VmId) {
+        self.detached.insert(vm);
     }
 
     pub fn is_detached(&self, vm: VmId) -> bool {
