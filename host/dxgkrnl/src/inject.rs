@@ -15,6 +15,7 @@ use crate::kernel::Kernel;
 use crate::sync::Open;
 use crate::sync::object::SyncObject;
 use crate::sync::waits::{Wait, WaitId, WaitOwner};
+use crate::sync::written::Mark;
 use crate::tdr::{Loss, LostFences};
 use crate::vidmm::allocation::NO_ARRIVAL;
 use crate::vidsch::DroppedPackets;
@@ -287,7 +288,7 @@ impl Kernel {
         }
         // Dropped buffers will not complete, so their writes are evaluated now: others may wait for them.
         for process in processes {
-            self.evaluate_written(process, effects);
+            self.evaluate_written(process, Mark::Wrote, effects);
         }
         self.history.set_ending(before);
         queues.len()

@@ -55,7 +55,7 @@ impl Kernel {
         self.memory_of_process_is_gone(id);
         self.guests.thaw(id);
         self.edge(HappensBefore::Gone(Agent::Process(id)));
-        self.sync.forget_shared_writes(id);
+        self.sync.forget_written_for(id);
         self.change_iommu_mapping(id, None);
         self.vidsch.work_mut().backlog_mut().process_ended(id);
         // Removing its effects moves the stores that were recorded by position.

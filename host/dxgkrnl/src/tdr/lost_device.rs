@@ -16,6 +16,7 @@ use crate::history::Ending;
 use crate::kernel::Kernel;
 use crate::policy::FaultedDevicePoisons;
 use crate::process::{Device, HandleTarget};
+use crate::sync::written::Mark;
 use crate::vidsch::{DroppedPackets, Task, commands};
 
 impl Kernel {
@@ -172,7 +173,7 @@ impl Kernel {
         self.cancel_commands(engine, context, own.chain(commands(&packets)), effects);
         let status = Some(NtStatus::DEVICE_REMOVED);
         self.drop_packets(process, DroppedPackets { packets, queue: None, status }, effects);
-        self.evaluate_written(process, effects);
+        self.evaluate_written(process, Mark::Wrote, effects);
         self.history.set_ending(before);
     }
 

@@ -26,6 +26,7 @@ use crate::ddi::EngineId;
 use crate::history::Ending;
 use crate::process::end::EndOfProcess;
 use crate::sync::reached::{Reached, WaiterScan};
+use crate::sync::written::Mark;
 use crate::tdr::{LossOfFences, LossOfQueues, LostFences};
 use crate::{ProcessId, VmId};
 
@@ -63,6 +64,8 @@ pub(crate) enum Task {
     LoseFences(LossOfFences),
     /// A mutex or semaphore is free, and more acquires wait in its line than fit.
     ServeLine(u32),
+    /// More fences that engines wrote are to be evaluated for the process than fit.
+    EvaluateWritten(Mark),
     /// This VM was detached and has more NT handles than fit. It is left for no process.
     EndShares(VmId),
     /// The head of a queue may be able to run.
@@ -102,6 +105,8 @@ const WRITTEN_FENCES_PER_STEP_MIN: u32 = 32;
 #[derive(Default)]
 struct Step {
     units_left: u32,
+    /// Written fences that were evaluated.
+    written_evaluated: u32,
     /// Units that are left for heads of queues.
     heads_left: u32,
     /// The two limits, if a test set them; otherwise both are [`limits::WORK_UNITS_PER_STEP`].
@@ -167,6 +172,7 @@ impl Backlog {
     pub fn begin_step(&mut self) {
         const MOST: u32 = limits::WORK_UNITS_PER_STEP;
         (self.step.units_left, self.step.heads_left) = self.step.set.unwrap_or((MOST, MOST));
+        self.step.written_evaluated = 0;
     }
 
     /// For tests: sets the units of each step, and those for the heads of queues. Neither is 0.
@@ -202,6 +208,13 @@ impl Backlog {
     #[inline]
     pub fn is_spent(&self) -> bool {
         self.step.units_left == 0
+    }
+
+    /// Whether the step evaluates another fence that an engine wrote.
+    pub fn may_evaluate(&mut self) -> bool {
+        let may = !self.is_spent() || self.step.written_evaluated < WRITTEN_FENCES_PER_STEP_MIN;
+        self.step.written_evaluated += u32::from(may);
+        may
     }
 
     /// Whether the step has this many units left, and one at least. If not, it does nothing more.
