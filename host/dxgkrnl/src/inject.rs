@@ -15,7 +15,8 @@ use crate::kernel::Kernel;
 use crate::sync::Open;
 use crate::sync::object::SyncObject;
 use crate::sync::waits::{Wait, WaitId, WaitOwner};
-use crate::tdr::Loss;
+use crate::sync::written::Mark;
+use crate::tdr::{Loss, LostFences};
 use crate::vidmm::allocation::NO_ARRIVAL;
 use crate::vidsch::DroppedPackets;
 use crate::{ProcessId, VmId};
@@ -140,7 +141,11 @@ impl Kernel {
         let (devices, state): (Vec<u32>, _) = (devices.collect(), DeviceExecutionState::STOPPED);
         self.set_device_state(&devices, state, effects);
         let waits = self.end_waits_on(adapter, Some(vm), effects);
-        self.lose(Loss { devices, state, page_fault: None, poisons: false }, effects);
+        self.lose(Loss { devices: devices.clone(), state, page_fault: None, poisons: false }, effects);
+        // Nobody else would end the waits for the native fences that these devices could signal (decision 59).
+        for device in devices {
+            self.begin_loss(device, LostFences::NativeOnesAreSignaled, effects);
+        }
         self.mark_removed_in(vm, adapter, effects);
         self.end_gpu_memory(adapter, Some(vm));
         waits
@@ -265,6 +270,7 @@ impl Kernel {
     fn drop_work_of(&mut self, adapter: u32, effects: &mut Effects) -> usize {
         let before = self.history.begin(Ending::DeviceLost);
         self.vidsch.forget_adapter(adapter);
+        self.forget_suspends(adapter);
         self.tdr.forget_adapter(adapter);
         let of_adapter = self.vidsch.queues().iter().filter(|(_, queue)| queue.engine.adapter == adapter);
         let queues: Vec<u32> = of_adapter.map(|(id, _)| id).collect();
@@ -282,7 +288,7 @@ impl Kernel {
         }
         // Dropped buffers will not complete, so their writes are evaluated now: others may wait for them.
         for process in processes {
-            self.evaluate_written(process, effects);
+            self.evaluate_written(process, Mark::Wrote, effects);
         }
         self.history.set_ending(before);
         queues.len()

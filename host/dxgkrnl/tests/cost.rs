@@ -444,6 +444,22 @@ fn the_end_of_a_process_gives_its_memory_back_beside_others() {
     assert!(wrong.is_empty(), "memory stays after the end of its process (name, most, remaining): {wrong:?}");
 }
 
+/// The fences that an engine wrote are listed until their waits are evaluated. The charge for their handles covers that.
+#[test]
+fn fences_that_an_engine_wrote_are_charged_at_the_memory_they_use() {
+    let count = 3000;
+    let mut owner = Owner::new(count);
+    let measured = |owner: &Owner| (live_bytes(), owner.world.kernel.memory_bytes(OWNER).unwrap_or(0));
+    let before = measured(&owner);
+    owner.written_fences(count);
+    let mut listed = 0;
+    owner.world.kernel.unseen_writes(&mut |_| listed += 1);
+    assert_eq!(listed, count);
+    let after = measured(&owner);
+    let (takes, charged) = ((after.0 - before.0) as u64, after.1 - before.1);
+    assert!(takes <= charged, "{takes} bytes in use, {charged} charged");
+}
+
 /// The kernel with two VMs of 1 MiB each.
 struct Small {
     kernel: Kernel,

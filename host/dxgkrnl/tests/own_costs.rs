@@ -13,6 +13,7 @@ mod session;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use d3dkmt::isa::Packet;
 use d3dkmt::limits::WORK_UNITS_PER_STEP;
 use d3dkmt::{Call, CreateContextFlags, EventId, Handle, HwQueueFlags, Reply, SyncObjectFlags, calls};
 use dxgkrnl::{Config, Effects, Input, ProcessId, VmId, visited};
@@ -144,7 +145,7 @@ struct Case {
     is_cut: bool,
 }
 
-const CASES: [Case; 25] = [
+const CASES: [Case; 27] = [
     Case {
         name: "a signal that many wait for",
         make: Owner::waits,
@@ -263,6 +264,20 @@ const CASES: [Case; 25] = [
         end: |owner| owner.call(Call::DestroyContext { context: owner.context }),
         most: 60_000,
         is_cut: false,
+    },
+    Case {
+        name: "a VM with many NT handles",
+        make: Owner::nt_handles,
+        end: |_| Input::VmDetached { vm: VmId(1) },
+        most: 16_000,
+        is_cut: true,
+    },
+    Case {
+        name: "a buffer that wrote many fences completes",
+        make: Owner::written_fences,
+        end: |_| Input::Deadline,
+        most: 3500,
+        is_cut: true,
     },
     Case {
         name: "a process with many native fences",
@@ -390,6 +405,55 @@ fn no_step_is_long_however_many_objects_end() {
             case.name
         );
     }
+}
+
+/// A process of another VM with this many objects, and then the owner.
+fn beside_a_stranger(make: fn(&mut Owner, u32), count: u32) -> Owner {
+    let mut stranger = Owner::attach(World::new(), ProcessId(1000), STRANGERS, count + 64);
+    make(&mut stranger, count);
+    Owner::attach(stranger.world, owner::OWNER, VmId(1), 64)
+}
+
+/// Entries and units of work of one step.
+fn cost_of_step(owner: &mut Owner, now: u64, input: Input) -> (u64, u64) {
+    let (entries, units) = (visited(), owner.world.kernel.work_units());
+    owner.world.kernel.handle(now, input, &mut Effects::default());
+    (visited() - entries, owner.world.kernel.work_units() - units)
+}
+
+/// FEN-017: a completed buffer has the fences of its own process evaluated.
+#[test]
+fn a_completed_buffer_costs_nothing_for_fences_that_engines_wrote_for_others() {
+    let _alone = ALONE.lock();
+    let costs = [1, 1500].map(|count| {
+        let mut owner = beside_a_stranger(Owner::written_fences, count);
+        owner.submit(2, &[Packet::Busy { duration_ns: 1000 }]);
+        let due = owner.world.kernel.next_deadline().expect("its buffer runs");
+        cost_of_step(&mut owner, due, Input::Deadline)
+    });
+    assert_eq!(costs[0], costs[1]);
+}
+
+/// The list of them is not charged on its own, so it must not be longer than the process has opens.
+#[test]
+fn a_fence_that_an_engine_writes_again_and_again_is_listed_once() {
+    let _alone = ALONE.lock();
+    let mut owner = Owner::new(500);
+    owner.written_fences(500);
+    let mut listed = 0;
+    owner.world.kernel.unseen_writes(&mut |_| listed += 1);
+    assert_eq!(listed, 500);
+}
+
+#[test]
+fn a_native_fence_costs_nothing_for_those_of_others() {
+    let _alone = ALONE.lock();
+    let costs = [1, 1500].map(|count| {
+        let mut owner = beside_a_stranger(Owner::native_fences, count);
+        let create = owner.call(calls::create_native_fence(owner.device, SyncObjectFlags::empty()));
+        cost_of_step(&mut owner, 0, create)
+    });
+    assert_eq!(costs[0], costs[1]);
 }
 
 /// A signal of a plain fence reads the device and nothing of the object beside what is laid out for it

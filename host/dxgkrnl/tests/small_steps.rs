@@ -2,8 +2,8 @@
 
 use crate::common::{P, World};
 use d3dkmt::{
-    Call, EventId, Handle, KeyedMutexFlags, NtStatus, Reply, RuntimeBuffer, SignalFlags, SyncObjectFlags,
-    WaitOutcome, calls, isa, limits,
+    Call, CreatedSyncObject, EventId, Handle, KeyedMutexFlags, NtStatus, Reply, RuntimeBuffer, ShareToken,
+    SignalFlags, SyncObjectFlags, WaitOutcome, calls, isa, limits,
 };
 use dxgkrnl::{Config, Effects, Fault, HostEvent, Input, Policy, ProcessId, VmId, ddi, policy};
 
@@ -91,6 +91,143 @@ fn wake_ups_count_as_work_of_the_signaling_process() {
     call(&mut world, Q, signal(others_device, others, 10));
     assert_eq!((world.kernel.is_behind(P), world.kernel.is_behind(Q)), (false, true));
     finish(&mut world);
+}
+
+/// A fence of P that Q has open, and twenty waits for it of one of them. Then Q has its GPU do something. Returns the
+/// wakes. P, which caused nothing, is never behind.
+fn woken_by_work_of_q(
+    waiting: ProcessId,
+    work: impl FnOnce(&mut World, Handle, CreatedSyncObject),
+) -> Vec<HostEvent> {
+    let (mut world, token) = (World::new(), ShareToken([9; 16]));
+    let device = world.device();
+    let flags = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
+    let fence = world.fence_with(device, 0, flags).object;
+    world.ok(calls::share(fence, token, None));
+    world.attach(Q);
+    world.process = Q;
+    let others_device = world.device();
+    let opened = world.open(others_device, token);
+    let (device, fence) = if waiting == P { (device, fence) } else { (others_device, opened.object) };
+    (0..20).for_each(|event| _ = call(&mut world, waiting, wait(device, fence, 10, 1000 + event)));
+    work(&mut world, others_device, opened);
+    world.kernel.set_work_units_per_step(4, 4);
+    let mut events = vec![];
+    while let Some(due) = world.kernel.next_deadline() {
+        world.now = due;
+        events.extend(step(&mut world, Input::Deadline).events);
+        assert!(!world.kernel.is_behind(P), "after {} wakes", events.len());
+    }
+    assert_eq!(world.kernel.miscounted(), None);
+    events
+}
+
+fn hang(world: &mut World, device: Handle, _: CreatedSyncObject) {
+    let context = world.context(device, 0);
+    world.submit(context, &[isa::Packet::Hang]);
+}
+
+#[test]
+fn waits_of_a_lost_device_count_as_work_of_its_process() {
+    let events = woken_by_work_of_q(Q, hang);
+    assert!(events.iter().all(|event| event.status == NtStatus::DEVICE_REMOVED), "{events:?}");
+    assert_eq!(events.len(), 20);
+}
+
+#[test]
+fn waits_for_a_fence_that_a_lost_device_poisons_count_as_work_of_its_process() {
+    let events = woken_by_work_of_q(P, hang);
+    assert!(events.iter().all(|event| event.status == NtStatus::SUCCESS), "{events:?}");
+    assert_eq!(events.len(), 20);
+}
+
+#[test]
+fn waits_for_a_fence_that_an_engine_wrote_count_as_work_of_its_process() {
+    const COPY: u32 = 2;
+    let events = woken_by_work_of_q(P, |world, device, CreatedSyncObject { gpu_address, .. }| {
+        let context = world.context(device, COPY);
+        let busy = isa::Packet::Busy { duration_ns: 1000 };
+        world.submit(context, &[isa::Packet::FenceWrite { gpu_address, value: 10 }, busy]);
+    });
+    assert_eq!(events.len(), 20);
+}
+
+/// The fence is the last of many that one buffer wrote, so its evaluation is left to a later step. Before that, it is
+/// rewound.
+#[test]
+fn a_wait_sees_the_value_that_an_engine_wrote_although_it_was_rewound_since() {
+    const COPY: u32 = 2;
+    let (mut world, token) = (World::new(), ShareToken([9; 16]));
+    let device = world.device();
+    let mut addresses: Vec<u64> = (0..50).map(|_| world.fence(device, 0).gpu_address).collect();
+    let flags = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
+    let last = world.fence_with(device, 0, flags);
+    addresses.push(last.gpu_address);
+    world.ok(calls::share(last.object, token, None));
+    world.attach(Q);
+    world.process = Q;
+    let others_device = world.device();
+    let others = world.open(others_device, token).object;
+    call(&mut world, Q, wait(others_device, others, 10, 1));
+    world.process = P;
+    let context = world.context(device, COPY);
+    let writes =
+        addresses.iter().map(|gpu_address| isa::Packet::FenceWrite { gpu_address: *gpu_address, value: 10 });
+    let busy = isa::Packet::Busy { duration_ns: 1_000_000 };
+    world.submit(context, &writes.chain([busy]).collect::<Vec<_>>());
+    world.kernel.set_work_units_per_step(4, 4);
+    loop {
+        world.now = world.kernel.next_deadline().expect("the buffer runs");
+        if world.now >= 1_000_000 {
+            break;
+        }
+        let woken = step(&mut world, Input::Deadline).events;
+        assert!(woken.is_empty(), "{woken:?}");
+    }
+    let woken = call(&mut world, Q, signal(others_device, others, 0)).events;
+    assert_eq!((woken.len(), world.kernel.is_behind(P)), (1, true));
+    assert!(finish(&mut world).events.is_empty());
+}
+
+#[test]
+fn waits_that_an_ended_process_leaves_to_others_count_as_its_work() {
+    let mut world = World::new();
+    let device = world.device();
+    let (fence, ..) = world.shared_fence(device, SyncObjectFlags::empty(), SyncObjectFlags::empty());
+    (0..20).for_each(|event| _ = call(&mut world, P, wait(device, fence, 10, 1000 + event)));
+    world.kernel.set_work_units_per_step(4, 4);
+    step(&mut world, Input::ProcessGone { process: Q });
+    while world.kernel.has_backlog() {
+        assert!(!world.kernel.is_behind(P));
+        step(&mut world, Input::Deadline);
+    }
+    assert_eq!(world.kernel.snapshot().waits.len(), 20);
+}
+
+#[test]
+fn a_vm_is_under_cleanup_until_its_nt_handles_are_gone() {
+    let mut world = World::new();
+    let vm = VmId(3);
+    world.guest(vm.0, ProcessId(5));
+    let device = world.device();
+    for number in 0..40 {
+        let flags = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
+        let fence = world.fence_with(device, 0, flags).object;
+        world.ok(calls::share(fence, ShareToken([number; 16]), None));
+    }
+    world.kernel.set_work_units_per_step(4, 4);
+    step(&mut world, Input::ProcessGone { process: ProcessId(5) });
+    finish(&mut world);
+    assert_eq!(world.kernel.snapshot().objects_alive, 40);
+    step(&mut world, Input::VmDetached { vm });
+    assert!(world.kernel.is_clearing(vm) && world.kernel.snapshot().objects_alive > 30);
+    step(&mut world, Input::NtHandleClosed { vm, token: ShareToken([39; 16]) });
+    step(&mut world, Input::VmAttached { vm, name: "again".into() });
+    assert!(!world.kernel.is_clearing(vm));
+    assert_eq!(world.kernel.snapshot().objects_alive, 0);
+    finish(&mut world);
+    step(&mut world, Input::ProcessAttached { process: ProcessId(6), vm, pid: 1, name: "new".into() });
+    assert!(world.kernel.processes().any(|process| process == ProcessId(6)));
 }
 
 /// A keyed mutex of P that is free with the key 0, and its global handle.

@@ -3,12 +3,13 @@
 //! Processes map whole pages. So a fence that may be shared has a page of its own, and the private fences of a process
 //! share pages with each other only.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::ProcessId;
 use crate::ddi::{NATIVE_FENCE_PAGE_BYTES, NATIVE_FENCE_STRIDE_BYTES, NativeFenceStorage};
+use crate::slab::visit;
 
 const SLOTS: u32 = NATIVE_FENCE_PAGE_BYTES / NATIVE_FENCE_STRIDE_BYTES;
 
@@ -17,29 +18,42 @@ pub(super) struct Storage {
     pages: u64,
     /// Pages with private fences: their process, and a bit for each slot in use.
     packed: BTreeMap<u64, (ProcessId, u64)>,
+    /// Those of them that have a free slot, by process.
+    with_room: BTreeSet<(ProcessId, u64)>,
 }
 
 impl Storage {
     pub fn allocate(&mut self, process: ProcessId, shareable: bool) -> NativeFenceStorage {
-        let with_room = |(owner, used_slots): &(ProcessId, u64)| *owner == process && *used_slots != u64::MAX;
-        let found = self.packed.iter_mut().find(|(_, page)| !shareable && with_room(page));
-        if let Some((page, (_, used_slots))) = found {
-            let slot = used_slots.trailing_ones();
-            *used_slots |= 1 << slot;
-            return NativeFenceStorage { page: *page, offset_bytes: slot * NATIVE_FENCE_STRIDE_BYTES };
+        if shareable {
+            return NativeFenceStorage { page: self.new_page(), offset_bytes: 0 };
         }
+        let pages = (process, 0)..=(process, u64::MAX);
+        let page = self.with_room.range(pages).inspect(|_| visit()).next().map(|(_, page)| *page);
+        let page = page.unwrap_or_else(|| self.new_page());
+        let (_, used_slots) = self.packed.entry(page).or_insert((process, 0));
+        let slot = used_slots.trailing_ones();
+        *used_slots |= 1 << slot;
+        match *used_slots {
+            u64::MAX => self.with_room.remove(&(process, page)),
+            _ => self.with_room.insert((process, page)),
+        };
+        NativeFenceStorage { page, offset_bytes: slot * NATIVE_FENCE_STRIDE_BYTES }
+    }
+
+    fn new_page(&mut self) -> u64 {
         self.pages += 1;
-        if !shareable {
-            self.packed.insert(self.pages, (process, 1));
-        }
-        NativeFenceStorage { page: self.pages, offset_bytes: 0 }
+        self.pages
     }
 
     pub fn free(&mut self, storage: NativeFenceStorage) {
-        let Some((_, used_slots)) = self.packed.get_mut(&storage.page) else { return };
+        let Some((owner, used_slots)) = self.packed.get_mut(&storage.page) else { return };
         *used_slots &= !(1 << (storage.offset_bytes / NATIVE_FENCE_STRIDE_BYTES));
+        let place = (*owner, storage.page);
         if *used_slots == 0 {
             self.packed.remove(&storage.page);
+            self.with_room.remove(&place);
+        } else {
+            self.with_room.insert(place);
         }
     }
 }

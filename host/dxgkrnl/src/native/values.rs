@@ -13,8 +13,6 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use d3dkmt::SyncObjectFlags;
-
 use crate::ddi::{CurrentValueUpdate, EngineId, NativeFenceId, SignaledNativeFences};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
@@ -180,12 +178,7 @@ impl Kernel {
                 self.native.written.insert(object);
             }
             Some(_) => {}
-            None => {
-                self.process_mut(process).written.push(object);
-                if self.sync.objects()[object].flags.contains(SyncObjectFlags::SHARED) {
-                    self.sync.note_shared_writes(process);
-                }
-            }
+            None => self.sync.note_engine_write(object, process),
         }
     }
 

@@ -216,6 +216,12 @@ impl Kernel {
         self.arrival_for(process, adapter) == arrival
     }
 
+    /// The same, and the adapter is not stopped now: whether the device may have work there.
+    pub(crate) fn is_on_adapter(&self, device: u32) -> bool {
+        let adapter = self.processes.devices[device].adapter;
+        self.is_present(device) && !self.tdr.stopped_adapters().contains(&adapter)
+    }
+
     pub(crate) fn device(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
         self.process(process).device(handle)
     }

@@ -28,6 +28,7 @@ impl Kernel {
             return;
         }
         backlog.begin_end_of_process(id, vm);
+        let before = backlog.act_for(Some(id));
         let end = EndOfProcess { part: EndStage::Acquires, ending };
         if self.is_behind(id) {
             // Its earlier tasks come before its end.
@@ -37,6 +38,7 @@ impl Kernel {
             self.continue_end(id, end, effects);
             self.vidsch.work_mut().backlog_mut().end_task();
         }
+        self.vidsch.work_mut().backlog_mut().act_for(before);
     }
 
     /// Continues to destroy a process that has ended.
@@ -53,7 +55,7 @@ impl Kernel {
         self.memory_of_process_is_gone(id);
         self.guests.thaw(id);
         self.edge(HappensBefore::Gone(Agent::Process(id)));
-        self.sync.forget_shared_writes(id);
+        self.sync.forget_written_for(id);
         self.change_iommu_mapping(id, None);
         self.vidsch.work_mut().backlog_mut().process_ended(id);
         // Removing its effects moves the stores that were recorded by position.
@@ -61,9 +63,7 @@ impl Kernel {
         let memory = self.vidmm.memory();
         let outlives = |process, address| memory.shared_at(process, address).is_some();
         effects.forget_processes(|process| process == id, outlives);
-        if self.vidsch.work_mut().backlog_mut().take_cleared(vm) {
-            self.forget_vm(vm, effects);
-        }
+        self.forget_cleared_vm(vm, effects);
     }
 
     /// Destroys what a process has until the step is spent; true if nothing is left.
@@ -289,8 +289,26 @@ impl Kernel {
         for process in ended {
             self.end_process(process, Ending::Vm, effects);
         }
-        self.end_shares_of(vm);
-        if !self.vidsch.work_mut().backlog_mut().detach(vm) {
+        self.vidsch.work_mut().backlog_mut().detach(vm);
+        self.end_shares_of(vm, effects);
+    }
+
+    /// Ends the NT handles of a VM that was detached until the step is spent. Forgets the VM if nothing of it is left.
+    pub(crate) fn end_shares_of(&mut self, vm: VmId, effects: &mut Effects) {
+        while let Some(token) = self.sharing.first_of(vm) {
+            if self.is_spent() {
+                let turn = Turn::of_vm(vm);
+                return self.vidsch.work_mut().backlog_mut().leave(turn, Task::EndShares(vm));
+            }
+            self.spend(1);
+            self.end_share(token);
+        }
+        self.forget_cleared_vm(vm, effects);
+    }
+
+    /// Forgets a VM that was detached, if its last process and NT handle are gone.
+    pub(crate) fn forget_cleared_vm(&mut self, vm: VmId, effects: &mut Effects) {
+        if self.sharing.first_of(vm).is_none() && self.vidsch.work_mut().backlog_mut().take_cleared(vm) {
             self.forget_vm(vm, effects);
         }
     }

@@ -16,7 +16,6 @@ pub(crate) mod state_memory;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
-use alloc::vec::Vec;
 
 use d3dkmt::{EventId, limits};
 use serde::{Deserialize, Serialize};
@@ -225,8 +224,6 @@ pub(crate) struct Process {
     pub reserved_bytes: BTreeMap<(u32, u32), u64>,
     /// GPU address spaces by ordinal of the adapter.
     pub address_spaces: BTreeMap<u32, AddressSpace>,
-    /// Fences that an engine of the basic kind wrote and that were not evaluated since (FEN-017).
-    pub written: Vec<u32>,
 }
 
 impl Process {
@@ -260,7 +257,6 @@ impl Process {
             next_device_memory: limits::DEVICE_MEMORY_START,
             reserved_bytes: BTreeMap::new(),
             address_spaces: BTreeMap::new(),
-            written: Vec::new(),
         }
     }
 

@@ -30,7 +30,7 @@
 mod share_calls;
 mod sync_files;
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 
@@ -137,7 +137,7 @@ pub(crate) struct Sharing {
     shares: BTreeMap<ShareToken, Share>,
     /// Names as [`folded`].
     names: BTreeMap<(VmId, String), SharedName>,
-    of_vm: BTreeMap<VmId, usize>,
+    of_vm: BTreeMap<VmId, BTreeSet<ShareToken>>,
     sync_files: Slab<SyncFile>,
 }
 
@@ -164,6 +164,11 @@ impl Sharing {
     #[inline]
     pub fn shares(&self) -> &BTreeMap<ShareToken, Share> {
         &self.shares
+    }
+
+    /// The first NT handle of a VM.
+    pub fn first_of(&self, vm: VmId) -> Option<ShareToken> {
+        self.of_vm.get(&vm)?.first().copied()
     }
 
     #[inline]

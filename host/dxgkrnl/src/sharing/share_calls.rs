@@ -1,9 +1,8 @@
 //! The calls that share objects and open what is shared. See `mod.rs` for the rules.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
-use alloc::vec::Vec;
 
 use d3dkmt::{
     Handle, HandleKind, NtStatus, Reply, ShareToken, SyncObjectFlags, SyncObjectType, access, limits,
@@ -239,7 +238,7 @@ impl Kernel {
         if self.sharing.shares.contains_key(&token) {
             return invalid("this share token is in use");
         }
-        let shares = self.sharing.of_vm.get(&vm).copied().unwrap_or(0);
+        let shares = self.sharing.of_vm.get(&vm).map_or(0, BTreeSet::len);
         if shares >= limits::SHARES_PER_VM_MAX {
             return refuse(NtStatus::NO_MEMORY, format!("the VM has {shares} NT handles, the limit"));
         }
@@ -247,7 +246,7 @@ impl Kernel {
             return refuse(NtStatus::NO_MEMORY, why);
         }
         self.processes.charge_share(vm, self.share_bytes(shared));
-        *self.sharing.of_vm.entry(vm).or_default() += 1;
+        self.sharing.of_vm.entry(vm).or_default().insert(token);
         let name = name.map(|(name, spelling)| {
             let shared_name = SharedName { shared, spelling, handles: 0 };
             self.sharing.names.entry((vm, name.clone())).or_insert(shared_name).handles += 1;
@@ -400,12 +399,12 @@ impl Kernel {
         }
     }
 
-    fn end_share(&mut self, token: ShareToken) {
+    pub(crate) fn end_share(&mut self, token: ShareToken) {
         let Some(Share { shared, vm, name, .. }) = self.sharing.shares.remove(&token) else { return };
         self.processes.release_share(vm, self.share_bytes(shared));
         if let Some(shares) = self.sharing.of_vm.get_mut(&vm) {
-            *shares -= 1;
-            if *shares == 0 {
+            shares.remove(&token);
+            if shares.is_empty() {
                 self.sharing.of_vm.remove(&vm);
             }
         }
@@ -420,15 +419,6 @@ impl Kernel {
         self.release_shared(shared);
     }
 
-    /// Ends the NT handles of a VM that ends.
-    pub(crate) fn end_shares_of(&mut self, vm: VmId) {
-        let of_vm = |(token, share): (&ShareToken, &Share)| (share.vm == vm).then_some(*token);
-        let tokens: Vec<ShareToken> = self.sharing.shares.iter().filter_map(of_vm).collect();
-        for token in tokens {
-            self.end_share(token);
-        }
-    }
-
     /// The adapter that an item of a wait is on: that of its open, while it has one.
     pub(crate) fn adapter_of(&self, item: &WaitItem) -> u32 {
         let open = item.open.and_then(|open| self.sync.opens().get(open));
@@ -439,8 +429,8 @@ impl Kernel {
     pub(crate) fn sharing_miscounted(&self) -> Option<&'static str> {
         let mut names = BTreeMap::new();
         let mut of_vm = BTreeMap::new();
-        for share in self.sharing.shares.values() {
-            *of_vm.entry(share.vm).or_insert(0) += 1;
+        for (token, share) in &self.sharing.shares {
+            of_vm.entry(share.vm).or_insert_with(BTreeSet::new).insert(*token);
             if let Some(name) = &share.name {
                 *names.entry((share.vm, name.clone())).or_insert(0) += 1;
             }

@@ -172,6 +172,7 @@ impl Kernel {
         self.sync.opens[open].handle = handle;
         self.sync.opens[open].slot = slot;
         self.sync.objects.add_open(object, open, &self.sync.opens);
+        self.sync.written.note_open(object, process);
         if let Some(device) = self.sync.opens[open].device {
             self.processes.device_mut(device).children.insert(handle);
         }
@@ -229,6 +230,7 @@ impl Kernel {
             self.processes.device_mut(device).children.remove(&handle);
         }
         self.sync.objects.remove_open(open.object, id, &self.sync.opens);
+        self.sync.written_fence_closed(open.object, process);
         self.remember_open(&open);
         if let Some(slot) = open.slot {
             self.release_slot(slot, &open);
@@ -266,6 +268,7 @@ impl Kernel {
         }
         self.native_object_ended(object);
         self.end_notification_of(object);
+        self.sync.take_written(object);
         self.sync.objects.remove(object);
         self.sync.legacy.remove(object);
         self.history.forget(object);

@@ -1,10 +1,10 @@
 //! Synchronization objects: the table, its opens, and the waits for values.
 //!
 //! State: `objects.rs` and `object.rs` (the table), `open.rs`, `mapping.rs`, `waits.rs`, `ordered/mod.rs` (waiters by
-//! value), `stored.rs` (stores of this step), `legacy.rs` (mutexes, semaphores), `keyed_mutex.rs`. Behaviour:
-//! `create.rs` (creation, opens and their end), `wait.rs` (signals and waits), `waiters.rs` (many waits that end
-//! together), `window.rs` (32-bit values), `acquire.rs` (mutexes and semaphores in queues), `keyed_mutex_calls.rs`,
-//! `mapping_calls.rs`.
+//! value), `stored.rs` (stores of this step), `written.rs` (fences that engines wrote), `legacy.rs` (mutexes,
+//! semaphores), `keyed_mutex.rs`. Behaviour: `create.rs` (creation, opens and their end), `wait.rs` (signals and waits),
+//! `waiters.rs` (many waits that end together), `window.rs` (32-bit values), `acquire.rs` (mutexes and semaphores in
+//! queues), `keyed_mutex_calls.rs`, `mapping_calls.rs`.
 
 mod acquire;
 mod create;
@@ -23,17 +23,19 @@ mod wait;
 mod waiters;
 pub(crate) mod waits;
 pub(crate) mod window;
+pub(crate) mod written;
 
-use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::ops::Range;
 
 use d3dkmt::Handle;
 use legacy::Legacy;
+use object::SyncObject;
 use objects::Objects;
 use serde::{Deserialize, Serialize};
 use stored::StoredNow;
 use waits::Waits;
+use written::{FirstWrite, Mark, WrittenFences};
 
 pub(crate) use open::{NewOpen, Open, check_flags, is_mapped};
 
@@ -50,8 +52,7 @@ pub(crate) struct Sync {
     /// Signals from the CPU that were answered and take effect next (policy `cpu_signal`). They keep their objects
     /// alive.
     answered: Vec<(ProcessId, u32, u64)>,
-    /// Processes whose engines wrote fences that other processes may have open, and that were not evaluated since.
-    wrote_shared: BTreeSet<ProcessId>,
+    written: WrittenFences,
     /// Stores of this call of `handle`, which can be overwritten.
     #[serde(skip)]
     stored: StoredNow,
@@ -124,12 +125,50 @@ impl Sync {
         self.stored.clear();
     }
 
-    pub fn note_shared_writes(&mut self, process: ProcessId) {
-        self.wrote_shared.insert(process);
+    /// Records that an engine wrote a fence for a process. Its waits are evaluated later.
+    pub fn note_engine_write(&mut self, object: u32, by: ProcessId) {
+        let (objects, opens) = (&self.objects, &self.opens);
+        let having_it_open = objects.get(object).into_iter().flat_map(SyncObject::opens);
+        self.written.note_write(object, by, having_it_open.map(|open| opens[open].process));
     }
 
-    pub fn forget_shared_writes(&mut self, process: ProcessId) {
-        self.wrote_shared.remove(&process);
+    /// Takes a fence that engines wrote, because its waits are evaluated now. Returns its first write since the last
+    /// evaluation, and how many processes would have it evaluated.
+    pub fn take_written(&mut self, object: u32) -> Option<(FirstWrite, u32)> {
+        self.written.take(object)
+    }
+
+    /// Makes the written fences of a process due, up to these marks.
+    pub fn set_due(&mut self, process: ProcessId, up_to: Mark) {
+        self.written.set_due(process, up_to);
+    }
+
+    /// The written fences of a process, up to these marks, are evaluated.
+    #[inline]
+    pub fn end_due(&mut self, process: ProcessId, up_to: Mark) {
+        self.written.end_due(process, up_to);
+    }
+
+    /// Forgets what engines wrote for a process that has ended.
+    pub fn forget_written_for(&mut self, process: ProcessId) {
+        self.written.forget_process(process);
+    }
+
+    /// Updates the marks of a written fence after a process has closed an open of it.
+    fn written_fence_closed(&mut self, object: u32, process: ProcessId) {
+        let is_its = |open: u32| self.opens[open].process == process;
+        if self.written.contains(object) && !self.objects[object].opens().any(is_its) {
+            self.written.note_close(object, process);
+        }
+    }
+
+    /// Whether the marks of written fences are wrong.
+    pub fn written_fences_are_wrong(&self) -> bool {
+        let opens = |object: u32| {
+            let opens = self.objects.get(object).into_iter().flat_map(SyncObject::opens);
+            opens.map(|open| self.opens[open].process)
+        };
+        self.written.are_wrong(opens)
     }
 
     #[inline]
@@ -163,8 +202,8 @@ impl Sync {
     }
 
     #[inline]
-    pub fn wrote_shared(&self) -> &BTreeSet<ProcessId> {
-        &self.wrote_shared
+    pub fn written(&self) -> &WrittenFences {
+        &self.written
     }
 
     #[inline]

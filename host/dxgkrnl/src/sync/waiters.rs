@@ -95,7 +95,14 @@ impl Kernel {
             scan.is_left = true;
             self.sync.hold(scan.object);
         }
-        self.leave(self.payer_for(scan.object), Task::Waiters(scan));
+        // The waits through an open are its process's own.
+        let payer = match scan.action {
+            WaiterAction::End { open: Some(open), .. } | WaiterAction::Forget { open } => {
+                self.sync.opens[open].process
+            }
+            WaiterAction::End { open: None, .. } => self.payer_for(scan.object),
+        };
+        self.leave(payer, Task::Waiters(scan));
     }
 
     fn process_waiter(

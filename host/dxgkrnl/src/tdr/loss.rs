@@ -4,7 +4,7 @@
 //!   state       HUNG, RESET, ERROR_DMAFAULT or ERROR_DMAPAGEFAULT; the process's status slot counts it
 //!   its queues  are emptied: their packets have no effect, except that their CPU events are set (F-67)
 //!   its waits   CPU waits made through its handles end with DEVICE_REMOVED (TDR-031)
-//!   its fences  are poisoned, if a reset is the reason: see `poison.rs`
+//!   its fences  are poisoned, if a reset is the reason and its adapter is still there: see `poison.rs`
 //! ```
 
 use alloc::vec::Vec;

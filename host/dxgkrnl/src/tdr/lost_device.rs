@@ -16,6 +16,7 @@ use crate::history::Ending;
 use crate::kernel::Kernel;
 use crate::policy::FaultedDevicePoisons;
 use crate::process::{Device, HandleTarget};
+use crate::sync::written::Mark;
 use crate::vidsch::{DroppedPackets, Task, commands};
 
 impl Kernel {
@@ -24,6 +25,8 @@ impl Kernel {
         self.config.policy.faulted_device_poisons == FaultedDevicePoisons::Poisons
     }
 
+    /// Loses devices. A device whose adapter was stopped or removed since poisons no fence: its work signals nothing any
+    /// more, and the fences that live are those of other adapters (decision 57).
     pub(crate) fn lose(&mut self, loss: Loss, effects: &mut Effects) {
         let Loss { devices, state, page_fault, poisons } = loss;
         // A device that was destroyed since has no owner any more.
@@ -51,11 +54,15 @@ impl Kernel {
         }
         for id in &ids {
             self.begin_loss(*id, LostFences::WaitsEnd, effects);
-            self.begin_loss(*id, LostFences::NativeOnesAreSignaled, effects);
+            if self.is_on_adapter(*id) {
+                self.begin_loss(*id, LostFences::NativeOnesAreSignaled, effects);
+            }
         }
         if poisons {
-            for id in &ids {
-                self.begin_loss(*id, LostFences::AllAreSignaled, effects);
+            for id in ids {
+                if self.is_on_adapter(id) {
+                    self.begin_loss(id, LostFences::AllAreSignaled, effects);
+                }
             }
         }
     }
@@ -84,8 +91,14 @@ impl Kernel {
         ((device.process, device.handle) == (of.process, of.handle)).then_some(device)
     }
 
-    /// Continues the action on the fences, in the order of their handles.
+    /// Continues the action on the fences, in the order of their handles. The owner of the device pays for it.
     pub(crate) fn lose_fences(&mut self, loss: LossOfFences, effects: &mut Effects) {
+        let before = self.vidsch.work_mut().backlog_mut().act_for(Some(loss.of.process));
+        self.lose_next_fences(loss, effects);
+        self.vidsch.work_mut().backlog_mut().act_for(before);
+    }
+
+    fn lose_next_fences(&mut self, loss: LossOfFences, effects: &mut Effects) {
         loop {
             let Some(device) = self.find_lost(loss.of) else { return };
             let Some(up_to) = self.vidsch.work().backlog().fences_lost_up_to(loss) else { return };
@@ -160,7 +173,7 @@ impl Kernel {
         self.cancel_commands(engine, context, own.chain(commands(&packets)), effects);
         let status = Some(NtStatus::DEVICE_REMOVED);
         self.drop_packets(process, DroppedPackets { packets, queue: None, status }, effects);
-        self.evaluate_written(process, effects);
+        self.evaluate_written(process, Mark::Wrote, effects);
         self.history.set_ending(before);
     }
 

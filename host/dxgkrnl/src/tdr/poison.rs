@@ -98,9 +98,10 @@ impl Kernel {
         }
     }
 
-    /// Whether a new value has no effect on this object because it is poisoned.
+    /// Whether a new value has no effect on this object because it is poisoned. What comes before the value happens first.
     #[inline(always)]
     pub(crate) fn ignores_value(&mut self, object: u32, value: u64, effects: &mut Effects) -> bool {
+        self.evaluate_if_due(object, effects);
         self.poison_if_lost(object, effects);
         self.sync.objects().is_poisoned(object) && self.poisoned_ignores_value(object, value, effects)
     }

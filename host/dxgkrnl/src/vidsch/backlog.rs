@@ -26,6 +26,7 @@ use crate::ddi::EngineId;
 use crate::history::Ending;
 use crate::process::end::EndOfProcess;
 use crate::sync::reached::{Reached, WaiterScan};
+use crate::sync::written::Mark;
 use crate::tdr::{LossOfFences, LossOfQueues, LostFences};
 use crate::{ProcessId, VmId};
 
@@ -63,6 +64,10 @@ pub(crate) enum Task {
     LoseFences(LossOfFences),
     /// A mutex or semaphore is free, and more acquires wait in its line than fit.
     ServeLine(u32),
+    /// More fences that engines wrote are to be evaluated for the process than fit.
+    EvaluateWritten(Mark),
+    /// This VM was detached and has more NT handles than fit. It is left for no process.
+    EndShares(VmId),
     /// The head of a queue may be able to run.
     RunQueue(u32),
     /// The next command buffer of this engine is only to be dropped.
@@ -78,17 +83,30 @@ struct OfVm {
     last: Option<ProcessId>,
 }
 
-/// The process whose tasks run, and its VM.
+/// The process whose tasks run, and its VM. No process has the number 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Turn {
     pub vm: VmId,
     pub process: ProcessId,
 }
 
+impl Turn {
+    /// The turn of a VM itself, which may have no process any more.
+    pub fn of_vm(vm: VmId) -> Self {
+        Turn { vm, process: ProcessId(0) }
+    }
+}
+
+/// Fences that engines wrote and that a step evaluates at least, if it has spent its units. So few are left only if a
+/// process has many.
+const WRITTEN_FENCES_PER_STEP_MIN: u32 = 32;
+
 /// State of the present step.
 #[derive(Default)]
 struct Step {
     units_left: u32,
+    /// Written fences that were evaluated.
+    written_evaluated: u32,
     /// Units that are left for heads of queues.
     heads_left: u32,
     /// The two limits, if a test set them; otherwise both are [`limits::WORK_UNITS_PER_STEP`].
@@ -128,7 +146,7 @@ pub(crate) struct Backlog {
     losing_devices: BTreeMap<u32, u32>,
     /// Lost devices, and actions that are still to be done on some of their fences.
     losing_fences: BTreeMap<(u32, LostFences), LostSoFar>,
-    /// VMs that were detached while their processes are still being cleared away.
+    /// VMs that were detached while their processes or NT handles are still being cleared away.
     detached: BTreeSet<VmId>,
     /// By object, oldest first: values for which its waits still have to be woken.
     reached: BTreeMap<u32, VecDeque<Reached>>,
@@ -154,6 +172,7 @@ impl Backlog {
     pub fn begin_step(&mut self) {
         const MOST: u32 = limits::WORK_UNITS_PER_STEP;
         (self.step.units_left, self.step.heads_left) = self.step.set.unwrap_or((MOST, MOST));
+        self.step.written_evaluated = 0;
     }
 
     /// For tests: sets the units of each step, and those for the heads of queues. Neither is 0.
@@ -189,6 +208,13 @@ impl Backlog {
     #[inline]
     pub fn is_spent(&self) -> bool {
         self.step.units_left == 0
+    }
+
+    /// Whether the step evaluates another fence that an engine wrote.
+    pub fn may_evaluate(&mut self) -> bool {
+        let may = !self.is_spent() || self.step.written_evaluated < WRITTEN_FENCES_PER_STEP_MIN;
+        self.step.written_evaluated += u32::from(may);
+        may
     }
 
     /// Whether the step has this many units left, and one at least. If not, it does nothing more.
@@ -386,10 +412,9 @@ impl Backlog {
             || self.is_losing(device)
     }
 
-    /// Notes that a VM was detached; true if processes of it are being cleared away.
-    pub fn detach(&mut self, vm: VmId) -> bool {
-        let has_processes = self.ending_processes.values().any(|of| *of == vm);
-        has_processes && self.detached.insert(vm)
+    /// Notes that a VM was detached and is being cleared away.
+    pub fn detach(&mut self, vm: VmId) {
+        self.detached.insert(vm);
     }
 
     pub fn is_detached(&self, vm: VmId) -> bool {

@@ -140,6 +140,7 @@ impl Kernel {
                 for process in ending {
                     self.finish(Turn { vm: *vm, process }, effects);
                 }
+                self.finish(Turn::of_vm(*vm), effects);
             }
             Input::VmDetached { .. }
             | Input::VmPaused { .. }
@@ -195,6 +196,8 @@ impl Kernel {
             Task::EmptyQueues(loss) => self.empty_queues(loss, effects),
             Task::LoseFences(loss) => self.lose_fences(loss, effects),
             Task::ServeLine(object) => self.continue_line(object, process, effects),
+            Task::EvaluateWritten(up_to) => self.evaluate_written(process, up_to, effects),
+            Task::EndShares(vm) => self.end_shares_of(vm, effects),
             Task::RunQueue(queue) => self.vidsch.work.run_queue(queue),
             Task::Dispatch(engine) => self.continue_dispatch(engine, effects),
             // The call runs once no other work is left.

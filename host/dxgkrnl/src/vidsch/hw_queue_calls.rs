@@ -22,6 +22,7 @@ use crate::process::HandleTarget;
 use crate::sync::legacy::Form;
 use crate::sync::mapping::Mapping;
 use crate::sync::waits::WaitItem;
+use crate::sync::written::Mark;
 use crate::sync::{NewOpen, is_mapped};
 use crate::{Features, NodeConfig, ProcessId};
 
@@ -251,7 +252,7 @@ impl Kernel {
         self.run_ddi(effects, |miniport, now, callbacks| {
             miniport.destroy_hw_queue(now, HwQueueId(id), callbacks);
         });
-        self.evaluate_written(queue.process, effects);
+        self.evaluate_written(queue.process, Mark::Wrote, effects);
         let dropped = DroppedPackets { packets: queue.packets, queue: Some(hw_queue.queue), status: None };
         self.drop_packets(queue.process, dropped, effects);
         let _ = self.end_sync_object(hw_queue.process, hw_queue.progress_fence, effects);

@@ -2,15 +2,15 @@
 
 use alloc::collections::VecDeque;
 use alloc::format;
-use alloc::vec::Vec;
 
 use d3dkmt::SyncObjectType;
 
-use super::HwQueue;
 use super::engine::Submitted;
+use super::{HwQueue, Task};
 use crate::ddi::{Agent, Callback, EngineId, EngineStore, HwQueueId, Interrupt};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
+use crate::sync::written::Mark;
 use crate::{DmaOp, MemoryRef, ProcessId};
 
 /// Interrupts of one adapter that wait for NotifyDpc at most. One or a few do at a driver that calls it.
@@ -140,8 +140,7 @@ impl Kernel {
             let process = queue.process;
             self.count_driver_bytes(process, engine.adapter);
             self.vidsch.work.run_queue(id);
-            self.evaluate_written(process, effects);
-            self.evaluate_written_by_others(process, effects);
+            self.evaluate_written(process, Mark::HasOpen, effects);
             if level.is_paging() {
                 self.vidsch.work.run_paged(id);
             }
@@ -149,11 +148,18 @@ impl Kernel {
         self.vidsch.work.dispatch(engine);
     }
 
-    /// Evaluates every fence that an engine wrote, because an interrupt named an engine and no fence.
+    /// Evaluates every fence that an engine wrote, because an interrupt named an engine and no fence. What does not fit
+    /// the step is left as tasks of the processes that the engines wrote for.
     pub(crate) fn evaluate_all_written(&mut self, effects: &mut Effects) {
-        let processes: Vec<ProcessId> = self.processes.by_id().keys().copied().collect();
-        for process in processes {
-            self.evaluate_written(process, effects);
+        let mut from = ProcessId(0);
+        while let Some((process, object)) = self.sync.written().next_writer(from) {
+            if self.vidsch.work.backlog_mut().may_evaluate() {
+                self.evaluate_engine_write(object, effects);
+                continue;
+            }
+            self.leave_written(process, Mark::Wrote);
+            let Some(next) = process.0.checked_add(1) else { return };
+            from = ProcessId(next);
         }
     }
 
@@ -240,33 +246,50 @@ impl Kernel {
         }
     }
 
-    /// Evaluates the fences of this process, one of whose buffers completed, that engines wrote for other processes
-    /// without an interrupt (FEN-017, F-29: the process that completes decides which fences, not the one that wrote).
-    fn evaluate_written_by_others(&mut self, process: ProcessId, effects: &mut Effects) {
-        let opened = |object: &u32| {
-            let state = self.sync.objects().get(*object);
-            state.is_some_and(|state| state.opens().any(|open| self.sync.opens()[open].process == process))
-        };
-        let others: Vec<ProcessId> =
-            self.sync.wrote_shared().iter().copied().filter(|id| *id != process).collect();
-        let written_by = |id: &ProcessId| self.process(*id).written.iter().copied();
-        let written: Vec<u32> = others.iter().flat_map(written_by).filter(opened).collect();
-        if written.is_empty() {
-            return;
+    /// Evaluates the fences that engines wrote for this process. With [`Mark::HasOpen`], because one of its buffers
+    /// completed, also those that it has open and engines wrote for others (FEN-017, F-29: the process that completes
+    /// decides which fences, not the one that wrote).
+    pub(crate) fn evaluate_written(&mut self, process: ProcessId, up_to: Mark, effects: &mut Effects) {
+        while let Some(object) = self.sync.written().next_of(process, up_to) {
+            if !self.vidsch.work.backlog_mut().may_evaluate() {
+                return self.leave_written(process, up_to);
+            }
+            self.evaluate_engine_write(object, effects);
         }
-        for other in others {
-            self.process_mut(other).written.retain(|object| !written.contains(object));
+        self.sync.end_due(process, up_to);
+    }
+
+    fn leave_written(&mut self, process: ProcessId, up_to: Mark) {
+        self.sync.set_due(process, up_to);
+        self.leave(process, Task::EvaluateWritten(up_to));
+    }
+
+    /// Evaluates a fence that is due before its value changes.
+    #[inline(always)]
+    pub(crate) fn evaluate_if_due(&mut self, object: u32, effects: &mut Effects) {
+        if self.sync.written().has_due() {
+            self.evaluate_due(object, effects);
         }
-        for object in written {
+    }
+
+    #[cold]
+    fn evaluate_due(&mut self, object: u32, effects: &mut Effects) {
+        if self.sync.written().is_due(object) {
             self.evaluate_engine_write(object, effects);
         }
     }
 
-    /// Handles an engine's write to a fence once an interrupt reports it.
+    /// Handles an engine's write to a fence once an interrupt reports it. The process that the engine wrote for pays for
+    /// the waits.
     fn evaluate_engine_write(&mut self, object: u32, effects: &mut Effects) {
+        let Some((first, marks)) = self.sync.take_written(object) else { return };
+        self.spend(marks);
+        let payer = Some(first.by).filter(|by| self.processes.get(*by).is_some());
+        let before = self.vidsch.work.backlog_mut().act_for(payer);
         self.publish_engine_write(object, effects);
         self.propagate_current_value(object, None);
         self.evaluate(object, effects);
+        self.vidsch.work.backlog_mut().act_for(before);
     }
 
     /// Commands of a queue of user-mode submission reach native fences only (FEN-118).
@@ -293,17 +316,6 @@ impl Kernel {
         if hw_queue.user_mode() && hw_queue.progress == object {
             let (queue, is_over) = (hw_queue.queue, value >= hw_queue.last_queued);
             self.vidsch.in_flight.ring_progressed(self.vidsch.queues[queue].engine, self.now, queue, is_over);
-        }
-    }
-
-    pub(crate) fn evaluate_written(&mut self, process: ProcessId, effects: &mut Effects) {
-        let Some(owner) = self.processes.get_mut(process) else { return };
-        self.sync.forget_shared_writes(process);
-        for object in core::mem::take(&mut owner.written) {
-            // The object may be gone by now. Evaluating another object with its index does no harm.
-            if self.sync.objects().get(object).is_some() {
-                self.evaluate_engine_write(object, effects);
-            }
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::ProcessId;
 use crate::ddi::{Agent, EngineId, HappensBefore, HwContext};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
+use crate::sync::written::Mark;
 
 impl Kernel {
     /// A queue for a context, or for a hardware queue of it.
@@ -53,7 +54,7 @@ impl Kernel {
         self.count_driver_bytes(queue.process, engine.adapter);
         if submitted.is_some() {
             // A dropped buffer will not complete, so its writes are evaluated now.
-            self.evaluate_written(queue.process, effects);
+            self.evaluate_written(queue.process, Mark::Wrote, effects);
         }
         let dropped = DroppedPackets { packets: queue.packets, queue: Some(id), status: None };
         self.drop_packets(queue.process, dropped, effects);

@@ -13,7 +13,8 @@ use crate::kernel::Kernel;
 use crate::{Nanos, ProcessId};
 
 impl Kernel {
-    /// Suspends a context with hardware queues; nothing happens to one that is suspended or about to be.
+    /// Suspends a context with hardware queues; nothing happens to one that is suspended or about to be, or whose adapter
+    /// was stopped.
     pub(crate) fn suspend_context(&mut self, id: u32, effects: &mut Effects) {
         let deadline = self.now.saturating_add(self.config.tdr.delay_ns);
         let side = &mut self.vidsch.contexts[id].hardware;
@@ -49,6 +50,7 @@ impl Kernel {
                 self.suspension_completed(context.0, effects);
             }
             Suspension::Suspended if side.suspend_fence == suspend_fence => {}
+            Suspension::AdapterStopped => {}
             Suspension::Resumed | Suspension::Pending { .. } | Suspension::Suspended => {
                 let text = format!(
                     "context {}: the acknowledgement of suspend {suspend_fence} is late, the latest is {}",
@@ -71,11 +73,12 @@ impl Kernel {
     }
 
     pub(crate) fn resume_context(&mut self, id: u32, effects: &mut Effects) {
-        match core::mem::take(&mut self.vidsch.contexts[id].hardware.suspension) {
-            Suspension::Resumed => return,
-            Suspension::Pending { deadline } => drop(self.vidsch.suspend_deadlines.remove(&(deadline, id))),
+        match self.vidsch.contexts[id].hardware.suspension {
+            Suspension::Resumed | Suspension::AdapterStopped => return,
+            Suspension::Pending { .. } => self.forget_suspend(id),
             Suspension::Suspended => {}
         }
+        self.vidsch.contexts[id].hardware.suspension = Suspension::Resumed;
         self.vidsch.in_flight.expect_hw_progress(self.vidsch.contexts[id].engine.adapter, self.now);
         self.call_ddi(effects, |miniport, now, callbacks| {
             miniport.resume_context(now, HwContext(id), callbacks);
@@ -120,17 +123,27 @@ impl Kernel {
         }
     }
 
-    /// Forgets the pending suspend of a context that is about to be destroyed.
+    /// Forgets the deadline of a context's pending suspend.
     pub(super) fn forget_suspend(&mut self, id: u32) {
         if let Suspension::Pending { deadline } = self.vidsch.contexts[id].hardware.suspension {
             self.vidsch.suspend_deadlines.remove(&(deadline, id));
         }
     }
 
+    /// Forgets the suspends of an adapter that stops, pending or not.
+    pub(crate) fn forget_suspends(&mut self, adapter: u32) {
+        for id in self.hw_contexts_of(adapter) {
+            self.forget_suspend(id);
+            self.vidsch.contexts[id].hardware.suspension = Suspension::AdapterStopped;
+        }
+    }
+
+    /// The contexts with hardware queues of this arrival of an adapter.
     fn hw_contexts_of(&self, adapter: u32) -> Vec<u32> {
         let of_adapter = self.vidsch.contexts.iter().filter(|(_, context)| {
             context.engine.adapter == adapter
                 && context.flags.contains(CreateContextFlags::HW_QUEUE_SUPPORTED)
+                && context.hardware.suspension != Suspension::AdapterStopped
         });
         of_adapter.map(|(id, _)| id).collect()
     }
@@ -189,10 +202,7 @@ impl Kernel {
         for context in contexts {
             let device = self.vidsch.contexts[context].device;
             self.stop_device_of_abandoned(device);
-            // Hardware that is gone runs nothing.
-            if !self.tdr.stopped_adapters().contains(&self.vidsch.contexts[context].engine.adapter) {
-                self.suspend_context(context, effects);
-            }
+            self.suspend_context(context, effects);
             for queue in self.vidsch.contexts[context].hardware.queues.clone() {
                 self.disconnect_doorbell(queue, DisconnectReason::Abort, effects);
             }

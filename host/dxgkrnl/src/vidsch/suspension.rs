@@ -9,6 +9,9 @@
 //!                           | not acknowledged within TdrDelay: its engine is reset (SCH-021), and with that it is
 //!                           | suspended
 //! ```
+//! When an adapter stops, each of its contexts becomes AdapterStopped for good, because power changes of a later arrival
+//! concern the contexts of that one.
+//!
 //! Contexts are created resumed (SCH-022). A suspended context keeps its doorbells: work queues up (SCH-033).
 //!
 //! An adapter that goes to D3 has its contexts suspended, and each one's doorbells disconnected with RETRY once that
@@ -38,4 +41,6 @@ pub(crate) enum Suspension {
         deadline: Nanos,
     },
     Suspended,
+    /// Its adapter was stopped since. No hardware has it, also once the adapter is started again.
+    AdapterStopped,
 }

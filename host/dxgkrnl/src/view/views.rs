@@ -241,10 +241,7 @@ impl Kernel {
     /// Every fence that an engine wrote and that no interrupt has reported since. Its waits are not evaluated yet
     /// (FEN-017), or never if the interrupt was lost. As [`FenceView::object`]; it may be gone.
     pub fn unseen_writes(&self, each: &mut impl FnMut(u32)) {
-        let written = self.processes.by_id().values().flat_map(|process| &process.written);
-        for object in written.chain(self.native.written()) {
-            each(*object);
-        }
+        self.sync.written().fences().chain(self.native.written().iter().copied()).for_each(each);
     }
 
     /// Whether client processes see engines' writes at once, on all adapters. If not, the memory of fences of
@@ -311,6 +308,9 @@ impl Kernel {
         }
         if self.processes.is_misaccounted() {
             return Some("the accounts of memory");
+        }
+        if self.sync.written_fences_are_wrong() {
+            return Some("the fences that engines wrote");
         }
         for (id, process) in self.processes.by_id() {
             if process.memory.used != self.charged(*id) {

@@ -1,9 +1,10 @@
 //! A kernel with the simulated driver, and a process that owns many objects of one kind.
 #![allow(dead_code)]
 
+use d3dkmt::isa::{self, Packet};
 use d3dkmt::{
-    Call, CreateContextFlags, EventId, Handle, HwQueueFlags, Luid, Reply, SyncObjectFlags, SyncObjectInfo,
-    SyncObjectType, calls,
+    Call, CreateContextFlags, CreatedSyncObject, EventId, Handle, HwQueueFlags, Luid, Reply, ShareToken,
+    SyncObjectFlags, SyncObjectInfo, SyncObjectType, calls,
 };
 use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, VmConfig, VmId};
 use kmd::SimulatedMiniport;
@@ -193,6 +194,53 @@ impl Owner {
         for _ in 0..count {
             self.ok(calls::create_native_fence(self.device, SyncObjectFlags::empty()));
         }
+    }
+
+    /// Fences with an NT handle each and no other handle.
+    pub fn nt_handles(&mut self, count: u32) {
+        for number in 0..count {
+            let flags = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
+            let object = self.create_fence(flags).object;
+            let mut token = ShareToken([0; 16]);
+            token.0[..4].copy_from_slice(&number.to_le_bytes());
+            self.ok(calls::share(object, token, None));
+            self.ok(Call::DestroySynchronizationObject { object });
+        }
+    }
+
+    fn create_fence(&mut self, flags: SyncObjectFlags) -> CreatedSyncObject {
+        let create = calls::create_fence(self.device, 0, flags);
+        let Reply::SyncObject(created) = self.ok(create) else { panic!("no fence") };
+        created
+    }
+
+    /// Shared fences that an engine of the basic kind writes twice, in one buffer. It completes at `now`, and has to
+    /// have their waits evaluated then.
+    pub fn written_fences(&mut self, count: u32) {
+        const VIDEO_DECODE: u32 = 3;
+        let duration_ns = 10_000_000;
+        let shared = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
+        let fences: Vec<u64> = (0..count).map(|_| self.create_fence(shared).gpu_address).collect();
+        let writes = |value| {
+            fences.iter().map(move |gpu_address| Packet::FenceWrite { gpu_address: *gpu_address, value })
+        };
+        let packets: Vec<Packet> = writes(1).chain(writes(2)).chain([Packet::Busy { duration_ns }]).collect();
+        self.submit(VIDEO_DECODE, &packets);
+        let kernel = &mut self.world.kernel;
+        loop {
+            self.now = kernel.next_deadline().expect("a buffer runs");
+            if self.now >= duration_ns {
+                return;
+            }
+            kernel.handle(self.now, Input::Deadline, &mut Effects::default());
+        }
+    }
+
+    /// Submits a buffer to a context of its own on this node.
+    pub fn submit(&mut self, node_ordinal: u32, packets: &[Packet]) {
+        let create = calls::create_context(self.device, node_ordinal, CreateContextFlags::empty());
+        let Reply::Context(context) = self.ok(create) else { panic!("no context") };
+        self.ok(calls::submit(context, isa::encode(packets)));
     }
 
     pub fn process_gone(&self) -> Input {

@@ -49,6 +49,10 @@ impl Naive {
         }
         self.dead_devices.extend(&devices);
         self.lose_all(&devices, DeviceExecutionState::STOPPED, false);
+        // FEN-111: nobody else would end the waits for the native fences that they could signal.
+        for device in &devices {
+            self.signal_native_fences_for_ever(*device);
+        }
         for range in 0..self.ranges.len() {
             let of_vm = self.vm_of(self.ranges[range].process) == vm;
             self.ranges[range].ended |= of_vm && self.ranges[range].adapter == adapter;

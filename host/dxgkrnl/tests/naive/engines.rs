@@ -505,9 +505,28 @@ impl Naive {
     }
 
     fn evaluate_all_writes(&mut self) {
-        let mut news = self.unseen.clone();
-        news.sort_by_key(|(writer, _)| *writer);
+        let mut news = self.written_objects();
+        let first_writer = |object: usize| {
+            let writes = self.unseen.iter().filter(|(_, written)| *written == object);
+            writes.map(|(writer, _)| *writer).min()
+        };
+        news.sort_by_key(|object| (first_writer(*object), self.first_write(*object)));
         self.evaluate_written(&news);
+    }
+
+    /// The objects that engines wrote and that were not evaluated since, each once.
+    fn written_objects(&self) -> Vec<usize> {
+        let mut objects: Vec<usize> = self.unseen.iter().map(|(_, object)| *object).collect();
+        objects.sort();
+        objects.dedup();
+        objects
+    }
+
+    /// The first of the writes of an object that were not evaluated: its writer, and its position.
+    fn first_write(&self, object: usize) -> (u32, usize) {
+        let is_it = |(_, written): &(u32, usize)| *written == object;
+        let at = self.unseen.iter().position(is_it).expect("it was written");
+        (self.unseen[at].0, at)
     }
 
     /// Stores to a fence of the process that this adapter's engines may write (F-15, FEN-050, FEN-054, FEN-062).
@@ -557,26 +576,28 @@ impl Naive {
     }
 
     /// FEN-017: checks all fences that the process created or opened. Only those that an engine wrote have changed: the
-    /// process's own first, each in the order of the writes.
+    /// process's own first, each in the order of the first writers and their writes.
     fn evaluate_fences_of(&mut self, process: u32) {
         let has = |object: usize| {
             self.opens.iter().any(|open| !open.ended && open.object == object && open.process == process)
         };
-        let wrote = |(writer, object): &(u32, usize)| *writer == process || has(*object);
-        let mut news: Vec<_> = self.unseen.iter().copied().filter(wrote).collect();
-        news.sort_by_key(|(writer, _)| (*writer != process, *writer));
+        let wrote = |object: usize| self.unseen.contains(&(process, object));
+        let mut news = self.written_objects();
+        news.retain(|object| wrote(*object) || has(*object));
+        news.sort_by_key(|object| (!wrote(*object), self.first_write(*object)));
         self.evaluate_written(&news);
     }
 
     pub(super) fn evaluate_writes_of(&mut self, process: u32) {
-        let mut news = self.unseen.clone();
-        news.retain(|(writer, _)| *writer == process);
+        let mut news = self.written_objects();
+        news.retain(|object| self.unseen.contains(&(process, *object)));
+        news.sort_by_key(|object| self.first_write(*object));
         self.evaluate_written(&news);
     }
 
-    fn evaluate_written(&mut self, news: &[(u32, usize)]) {
-        self.unseen.retain(|write| !news.contains(write));
-        for (_, object) in news {
+    fn evaluate_written(&mut self, news: &[usize]) {
+        self.unseen.retain(|(_, object)| !news.contains(object));
+        for object in news {
             self.pass_on(*object, None);
             self.evaluate_waits(*object);
         }

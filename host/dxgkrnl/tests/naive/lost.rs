@@ -164,6 +164,12 @@ impl Naive {
         for open in &opens {
             self.end_waits_through(*open);
         }
+        // What has left signals nothing any more, so fences that live are not poisoned by it.
+        let has_left = self.dead_devices.contains(&device)
+            || self.stopped_adapters.contains(&self.devices[device].adapter);
+        if has_left {
+            return;
+        }
         self.signal_native_fences_for_ever(device);
         for open in opens {
             // The device signals the fences of its paging queues.

@@ -392,9 +392,7 @@ impl WaitIndex<'_> {
     /// A written value is evaluated at the end of any buffer of a process that wrote the object or has it open.
     fn of_unseen(&self, object: u32) -> Dependencies {
         let kernel = self.kernel;
-        let wrote = |process: &crate::process::Process| process.written.contains(&object);
-        let mut writers: Vec<ProcessId> =
-            kernel.processes.by_id().iter().filter(|(_, state)| wrote(state)).map(|(id, _)| *id).collect();
+        let mut writers: Vec<ProcessId> = kernel.sync.written().processes_of(object).collect();
         writers.extend(self.opens(object).map(|open| open.process));
         let mut nodes = Vec::new();
         for (engine, work) in &self.work {
