@@ -208,6 +208,7 @@ impl Kernel {
         self.process_mut(process).devices.remove(&device.index());
         let device = self.processes.devices.remove(id).expect("a handle names a live device");
         if device.state != DeviceExecutionState::ACTIVE {
+            self.edge(HappensBefore::DeviceGone { device: id });
             self.process_mut(process).devices_stopped -= 1;
             self.store_status(process, effects);
         }
