@@ -12,6 +12,7 @@ use crate::error::CallResult;
 use crate::history::Ending;
 use crate::kernel::Kernel;
 use crate::sync::waits::WaitId;
+use crate::vidmm::residency::GoneMemory;
 use crate::vidsch::{Task, Turn};
 use crate::{ProcessId, VmId};
 
@@ -50,7 +51,6 @@ impl Kernel {
         }
         let Some(vm) = self.processes.get(id).map(|process| process.vm) else { return };
         self.processes.remove(id);
-        self.memory_of_process_is_gone(id);
         self.guests.thaw(id);
         self.edge(HappensBefore::Gone(Agent::Process(id)));
         self.sync.forget_shared_writes(id);
@@ -129,8 +129,16 @@ impl Kernel {
                 // Drivers see the end of fences before that of their process.
                 EndStage::UnusedObjects => {
                     self.end_unused_objects(effects);
-                    if self.is_spent() { EndStage::UnusedObjects } else { EndStage::Rest }
+                    if self.is_spent() {
+                        EndStage::UnusedObjects
+                    } else {
+                        EndStage::Memory(GoneMemory::default())
+                    }
                 }
+                EndStage::Memory(from) => match self.take_memory_from_others(id, from) {
+                    Some(rest) => EndStage::Memory(rest),
+                    None => EndStage::Rest,
+                },
                 EndStage::Rest => {
                     self.end_address_spaces(id);
                     self.end_kmd_processes(id, effects);
@@ -188,7 +196,9 @@ impl Kernel {
             false
         };
         while let Some(child) = self.processes.devices[id].children.pop_first() {
-            self.end_child(process, child, effects);
+            if !self.end_child(process, child, effects) {
+                self.processes.device_mut(id).children.insert(child);
+            }
             self.spend(1);
             if is_left(self) {
                 return;
@@ -214,16 +224,17 @@ impl Kernel {
         }
     }
 
-    /// Destroys an object that ends with its device.
-    fn end_child(&mut self, process: ProcessId, child: Handle, effects: &mut Effects) {
+    /// Destroys an object that ends with its device. False if the units of the step do not reach for all of it.
+    fn end_child(&mut self, process: ProcessId, child: Handle, effects: &mut Effects) -> bool {
         let _ = match self.process(process).handles.get(child) {
             Some(HandleTarget::Context(_)) => self.destroy_context(process, child, effects),
             // A progress fence goes with its hardware queue.
             Some(HandleTarget::Sync(_)) if self.is_progress_fence(process, child) => Ok(Reply::None),
             Some(HandleTarget::Sync(_)) => self.destroy_sync_object(process, child, effects),
             Some(HandleTarget::PagingQueue(_)) => self.destroy_paging_queue(process, child, effects),
-            Some(HandleTarget::Resource(_)) => Ok(self.end_resource(process, child)),
-            Some(HandleTarget::Allocation(_)) => Ok(self.end_allocation(process, child)),
+            Some(HandleTarget::Resource(_) | HandleTarget::Allocation(_)) => {
+                return self.end_memory(process, child);
+            }
             Some(
                 HandleTarget::Adapter(_)
                 | HandleTarget::Device(_)
@@ -232,6 +243,7 @@ impl Kernel {
             )
             | None => Ok(Reply::None),
         };
+        true
     }
 
     /// Destroys a process's devices on an adapter whose last handle was closed: those with handles from this index on.
