@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::fences::{FenceFlags, Fences};
-use crate::limits::{FENCES_PER_DEVICE_MAX, SUBRESOURCES_PER_DEVICE_MAX, SUSPENDED_MAX};
+use crate::limits::{
+    FENCES_PER_DEVICE_MAX, SUBRESOURCES_PER_DEVICE_MAX, SUSPENDED_MAX, SUSPENDED_VISITS_MAX,
+};
 use crate::message::{Message, Messages, Named, Phase};
 use crate::policy::{Capabilities, Policy};
 use crate::rules::{Rule, Severity};
@@ -41,6 +43,9 @@ pub struct Device {
     scope: u64,
     /// Submissions that wait in hardware.
     suspended: BTreeMap<u64, Suspended>,
+    /// Their checks and their bytes.
+    suspended_visits: usize,
+    suspended_bytes: usize,
 }
 
 impl Device {
@@ -188,20 +193,31 @@ impl Device {
     /// `None` if the submission is not suspended.
     pub fn resume(&mut self, submission: u64, packets: &Reader<'_>) -> Option<Outcome> {
         let from = self.take_suspended(submission)?;
+        let visits_left = self.visits_left();
         let Device { capabilities, policy, resources, fences, scope, more_records, .. } = self;
         let (rules, counts) = ((*capabilities, *policy), (scope, more_records));
         let walk = Walk::new(rules, resources, fences, counts, QueueType::Direct, Phase::Submission);
-        let (outcome, suspended) = walk.resume(submission, from).continue_with(packets);
+        let (outcome, suspended) = walk.within(visits_left).resume(submission, from).continue_with(packets);
         self.keep_suspended(submission, suspended);
         Some(outcome)
     }
 
     fn take_suspended(&mut self, submission: u64) -> Option<Suspended> {
-        self.suspended.remove(&submission)
+        let suspended = self.suspended.remove(&submission)?;
+        self.suspended_visits -= suspended.visits();
+        self.suspended_bytes -= suspended.held_bytes();
+        Some(suspended)
+    }
+
+    /// Checks that one more submission may make, beside those of the submissions that wait.
+    fn visits_left(&self) -> usize {
+        SUSPENDED_VISITS_MAX.saturating_sub(self.suspended_visits)
     }
 
     fn keep_suspended(&mut self, submission: u64, suspended: Option<Suspended>) {
         if let Some(suspended) = suspended {
+            self.suspended_visits += suspended.visits();
+            self.suspended_bytes += suspended.held_bytes();
             self.suspended.insert(submission, suspended);
         }
     }
@@ -222,10 +238,11 @@ impl Device {
         let dropped = crate::walk::removed_lists(packets)?;
         // Without room for one more that waits, all of it is checked at once.
         let extent = if self.suspended.len() < SUSPENDED_MAX { extent } else { Extent::All };
+        let visits_left = self.visits_left();
         let Device { capabilities, policy, resources, fences, scope, more_records, .. } = self;
         let counts = (scope, more_records);
         let walk = Walk::new((*capabilities, *policy), resources, fences, counts, queue, phase);
-        let (outcome, suspended) = walk.run(packets, dropped, extent);
+        let (outcome, suspended) = walk.within(visits_left).run(packets, dropped, extent);
         self.keep_suspended(outcome.submission, suspended);
         Ok(outcome)
     }
@@ -241,7 +258,7 @@ impl Device {
         self.resources.len() * RESOURCE_BYTES
             + self.more_records * SUB_BYTES
             + self.fences.len() * FENCE_BYTES
-            + self.suspended.len() * Suspended::BYTES
+            + self.suspended_bytes
     }
 
     /// Numbers of resources, subresources, fences, and submissions in chains of fences: all 0 when everything is

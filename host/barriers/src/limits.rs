@@ -15,6 +15,8 @@ pub const GLOBALS_APPLIED_MAX: usize = 64;
 pub const ROOT_PARAMETERS_MAX: usize = 64;
 /// Fences of a device.
 pub const FENCES_PER_DEVICE_MAX: usize = 1 << 14;
+/// Subresource checks of all submissions that wait in hardware together. Each may leave a record and a use behind.
+pub const SUSPENDED_VISITS_MAX: usize = 1 << 19;
 /// Submissions that wait in hardware and are checked further once they have waited. Any more are checked as a whole when
 /// they start.
 pub const SUSPENDED_MAX: usize = 64;

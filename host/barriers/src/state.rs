@@ -66,6 +66,10 @@ pub(crate) struct Used {
     pub command: u32,
 }
 
+/// Bytes that are charged for a use: the same in every build.
+pub(crate) const USE_BYTES: usize = 40;
+const _: () = assert!(size_of::<Used>() <= USE_BYTES);
+
 impl Used {
     /// Whether a barrier with this SyncBefore, expanded, waits for it.
     pub fn is_waited_for(&self, before: S) -> bool {
@@ -245,11 +249,11 @@ impl State {
         }
     }
 
-    /// Number of records that `select` and `join` would visit.
+    /// Number of records and their uses that `select` and `join` would visit or make.
     pub fn visits(&self, total: u32, picks: &Picks) -> usize {
         match &self.0 {
             Subs::Alike(_) if picks.count() == total as usize => 1,
-            Subs::Alike(_) => total as usize,
+            Subs::Alike(sub) => (total as usize).saturating_mul(1 + sub.uses.len()),
             Subs::Each(_) => picks.count(),
         }
     }

@@ -119,7 +119,7 @@ impl Kernel {
         of_allocations {
             CreateAllocation { create } => self.create_allocation(process, *create, effects),
             DestroyAllocation { device, resource, allocations, flags } =>
-                self.destroy_allocation(process, device, resource, &allocations, flags),
+                self.destroy_allocation(process, device, resource, &allocations, flags, effects),
             QueryResourceInfo { device, shared_handle } =>
                 self.query_resource_info(process, device, shared_handle),
             OpenResource { device, shared_handle, info } =>
@@ -135,16 +135,18 @@ impl Kernel {
             AllocationPriority { device, resource, allocations } =>
                 self.allocation_priority(process, device, resource, &allocations),
             MakeResident { paging_queue, allocations, priorities, flags } =>
-                self.make_resident(process, paging_queue, &allocations, &priorities, flags, effects),
-            Evict { device, allocations, flags } => self.evict(process, device, &allocations, flags),
+                self.make_resident(process, paging_queue, allocations, priorities, flags, effects),
+            Evict { device, allocations, flags } => self.evict(process, device, allocations, flags, effects),
             QueryVideoMemoryInfo { adapter, segment_group, physical_adapter } =>
                 self.video_memory_info(process, adapter, segment_group, physical_adapter),
-            OfferAllocations { device, allocations, resources, priority, flags } =>
-                self.offer_allocations(process, device, Listed { list: &allocations, resources }, priority, flags),
+            OfferAllocations { device, allocations, resources, priority, flags } => {
+                let listed = Listed { list: &allocations, resources };
+                self.offer_allocations(process, device, listed, priority, flags, effects)
+            },
             ReclaimAllocations { device, allocations, resources } =>
-                self.reclaim_allocations(process, device, Listed { list: &allocations, resources }),
+                self.reclaim_allocations(process, device, Listed { list: &allocations, resources }, effects),
             ReclaimAllocations2 { paging_queue, allocations, resources } =>
-                self.reclaim_allocations2(process, paging_queue, Listed { list: &allocations, resources }),
+                self.reclaim_allocations2(process, paging_queue, Listed { list: &allocations, resources }, effects),
             ChangeVideoMemoryReservation { adapter, segment_group, reservation, physical_adapter } =>
                 self.reserve_video_memory(process, adapter, segment_group, reservation, physical_adapter),
             QueryAllocationResidency { device, resource, allocations } =>

@@ -2,7 +2,8 @@
 
 use d3dkmt::{Call, Handle, KeyedMutexFlags, Reply, SyncObjectInfo, SyncObjectType};
 use dxgkrnl::ddi::{Agent, EngineStore, HappensBefore, HwContext};
-use dxgkrnl::{AdapterConfig, Config, ProcessId};
+use dxgkrnl::policy::FaultedDevicePoisons;
+use dxgkrnl::{AdapterConfig, Config, Policy, ProcessId};
 
 use crate::common::hardware::{busy, write};
 use crate::common::scripted::{ScriptRef, scripted};
@@ -208,4 +209,29 @@ fn fences_acquired_with_a_mutex_are_reported_once() {
         world.gpu_signal(&[context], mutex, 0);
     }
     world.finish();
+}
+
+#[test]
+fn a_lost_device_reports_each_queue_and_each_fence_once() {
+    const QUEUES: usize = 30;
+    const FENCES: usize = 20;
+    let adapter = AdapterConfig { hazards: true, ..AdapterConfig::default() };
+    let policy = Policy { faulted_device_poisons: FaultedDevicePoisons::Poisons, ..Policy::default() };
+    let (mut world, script) = scripted(Config { adapters: vec![adapter], policy, ..Config::default() });
+    let device = world.device();
+    (0..QUEUES).for_each(|_| _ = world.context(device, 0));
+    (0..FENCES).for_each(|_| _ = world.fence(device, 0));
+    edges(&script);
+    let before = world.kernel.work_units();
+    world.ok(Call::MarkDeviceAsError { device, reason: 0 });
+    let reported = edges(&script);
+    let poisoned = reported.iter().filter(|edge| matches!(edge, HappensBefore::Poisoned { .. })).count();
+    assert_eq!(poisoned, FENCES, "{} relations", reported.len());
+    let units = world.kernel.work_units() - before;
+    assert!(units < 10 * (QUEUES + FENCES) as u64, "{units} units");
+    let over = reported.iter().filter(|edge| matches!(edge, HappensBefore::WorkOver { .. })).count();
+    assert_eq!((over, reported.len() <= QUEUES + 2 * FENCES), (QUEUES, true), "{reported:?}");
+    world.ok(Call::DestroyDevice { device });
+    let gone = edges(&script);
+    assert!(gone.iter().any(|edge| matches!(edge, HappensBefore::DeviceGone { .. })), "{gone:?}");
 }

@@ -31,6 +31,7 @@ mod keyed_mutex;
 mod laws;
 mod legacy_objects;
 mod lists;
+mod long_calls;
 mod long_moves;
 mod mapping;
 mod moves;

@@ -15,7 +15,10 @@ use std::sync::Mutex;
 
 use d3dkmt::isa::Packet;
 use d3dkmt::limits::WORK_UNITS_PER_STEP;
-use d3dkmt::{Call, CreateContextFlags, EventId, Handle, HwQueueFlags, Reply, SyncObjectFlags, calls};
+use d3dkmt::{
+    Call, CreateContextFlags, DestroyAllocationFlags, EventId, Handle, HwQueueFlags, Reply, SyncObjectFlags,
+    calls,
+};
 use dxgkrnl::{Config, Effects, Input, ProcessId, VmId, visited};
 use owner::{Owner, World, first_luid};
 use session::{Session, Step};
@@ -145,7 +148,7 @@ struct Case {
     is_cut: bool,
 }
 
-const CASES: [Case; 27] = [
+const CASES: [Case; 32] = [
     Case {
         name: "a signal that many wait for",
         make: Owner::waits,
@@ -319,8 +322,54 @@ const CASES: [Case; 27] = [
             let (device, allocations) = (owner.device, owner.objects.clone());
             owner.call(Call::Evict { device, allocations, flags: 0 })
         },
-        most: 2000,
-        is_cut: false,
+        most: 10_240,
+        is_cut: true,
+    },
+    Case {
+        name: "allocations are to become resident",
+        make: Owner::evicted,
+        end: |owner| {
+            let (paging_queue, allocations) = (owner.queue, owner.objects.clone());
+            let priorities = vec![1; allocations.len()];
+            owner.call(Call::MakeResident { paging_queue, allocations, priorities, flags: 0 })
+        },
+        most: 10_240,
+        is_cut: true,
+    },
+    Case {
+        name: "allocations become resident",
+        make: Owner::becoming_resident,
+        end: |_| Input::Deadline,
+        most: 10_240,
+        is_cut: true,
+    },
+    Case {
+        name: "an allocation that many have mapped is evicted",
+        make: Owner::mapped_by_many,
+        end: |owner| {
+            let (device, allocations) = (owner.device, owner.objects.clone());
+            owner.call(Call::Evict { device, allocations, flags: 0 })
+        },
+        most: 20_000,
+        is_cut: true,
+    },
+    Case {
+        name: "a process whose allocation many have mapped",
+        make: Owner::mapped_by_many,
+        end: Owner::process_gone,
+        most: 20_000,
+        is_cut: true,
+    },
+    Case {
+        name: "allocations are destroyed with many pieces",
+        make: Owner::mapped,
+        end: |owner| {
+            let (device, resource, allocations) = (owner.device, Handle::NULL, owner.objects.clone());
+            let flags = DestroyAllocationFlags::empty();
+            owner.call(Call::DestroyAllocation { device, resource, allocations, flags })
+        },
+        most: 1024,
+        is_cut: true,
     },
     Case {
         name: "a process with many allocations beside many pieces",
@@ -334,7 +383,7 @@ const CASES: [Case; 27] = [
         make: Owner::maps,
         end: |owner| owner.call(Call::DestroyPagingQueue { queue: owner.objects[0] }),
         most: 8000,
-        is_cut: false,
+        is_cut: true,
     },
     Case {
         name: "an update that copies many pieces many times",

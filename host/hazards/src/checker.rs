@@ -73,9 +73,11 @@ pub struct Checker {
     /// Clock that each submission starts with, until it begins.
     submitted: BTreeMap<(u64, u64), Clock>,
     fences: BTreeMap<u64, Signals>,
+    /// For each lost device, the join of the clocks of its queues.
+    devices: BTreeMap<u32, Clock>,
     /// Join of the clocks of all signals and agents over a limit. What may come after one of them comes after all.
     lost: Clock,
-    /// Words of the clocks of `submitted` and `fences`.
+    /// Words of the clocks of `submitted`, `fences` and `devices`.
     words: usize,
     cells: Cells,
     reports: Vec<Report>,
@@ -109,6 +111,13 @@ impl Checker {
     #[cfg(test)]
     pub(crate) fn words_known(&self) -> usize {
         self.words
+    }
+
+    /// As `words_known`, counted anew.
+    #[cfg(test)]
+    pub(crate) fn words_counted(&self) -> usize {
+        let clocks = self.submitted.values().chain(self.devices.values());
+        clocks.map(Clock::words).sum::<usize>() + self.fences.values().map(Signals::words).sum::<usize>()
     }
 
     #[cfg(test)]
@@ -231,6 +240,44 @@ impl Checker {
         state.map_or(0, |state| state.frontier.count)
     }
 
+    /// A queue of a lost device does nothing more.
+    pub fn work_over(&mut self, queue: u64, device: u32) {
+        let clock = self.published(Agent::Queue(queue));
+        if self.words + clock.words() > CLOCK_WORDS_MAX {
+            self.forgotten += 1;
+            return self.lost.join(&clock);
+        }
+        let of_device = self.devices.entry(device).or_default();
+        self.words -= of_device.words();
+        of_device.join(&clock);
+        self.words += of_device.words();
+    }
+
+    /// A fence of a lost device is signaled: all that its queues did is ordered before any wait for the value.
+    pub fn signal_by_device(&mut self, device: u32, fence: u64, value: u64) {
+        let mut clock = self.devices.get(&device).cloned().unwrap_or_default();
+        clock.join(&self.lost);
+        self.signal_with(clock, fence, value);
+    }
+
+    /// A fence is signaled by agents that are not known: all accesses so far are ordered before any wait for the value.
+    pub fn signal_behind_all(&mut self, fence: u64, value: u64) {
+        let mut clock = self.lost.clone();
+        for (number, state) in self.agents.iter().enumerate() {
+            if let Some(state) = state {
+                clock.raise(number as u32, state.frontier.count);
+            }
+        }
+        self.signal_with(clock, fence, value);
+    }
+
+    /// A lost device was destroyed.
+    pub fn forget_device(&mut self, device: u32) {
+        if let Some(clock) = self.devices.remove(&device) {
+            self.words -= clock.words();
+        }
+    }
+
     fn signal_with(&mut self, clock: Clock, fence: u64, value: u64) {
         self.make_room(fence, clock.words());
         if self.words + clock.words() > CLOCK_WORDS_MAX {
@@ -322,7 +369,8 @@ impl Checker {
             state.clock.forget(number);
         }
         let signals = self.fences.values_mut().flat_map(Signals::all);
-        let clocks = signals.chain(self.submitted.values_mut()).chain([&mut self.lost]);
+        let unbegun = self.submitted.values_mut().chain(self.devices.values_mut());
+        let clocks = signals.chain(unbegun).chain([&mut self.lost]);
         clocks.for_each(|clock| clock.forget(number));
     }
 

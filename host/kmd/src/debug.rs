@@ -18,9 +18,9 @@ use barriers::{Capabilities, Device, FenceBarrierTier, FenceFlags, Message, Outc
 use d3dkmt::isa::{QueueType, Reader, ResourceDesc, ScopeReading};
 use d3dkmt::list_escape::{self, DebugMessage};
 use d3dkmt::{NtStatus, limits};
-use dxgkrnl::ddi::{Agent, Callback, EngineId};
+use dxgkrnl::ddi::{Agent, Callback};
 use dxgkrnl::policy as config;
-use dxgkrnl::{AdapterConfig, Config, EngineType, VidSchCaps};
+use dxgkrnl::{AdapterConfig, Config, EngineType, ProcessId, VidSchCaps};
 use serde::{Deserialize, Serialize};
 
 use crate::native::NativeFences;
@@ -62,13 +62,15 @@ struct Layer {
     /// Bytes charged for `kept`.
     kept_bytes: usize,
     lost: u64,
-    /// The submission of each queue that runs or ran last.
-    submissions: BTreeMap<(EngineId, Agent), u64>,
+    /// Of each queue whose buffer has started and is not complete: the number of its submission.
+    submissions: BTreeMap<Agent, u64>,
 }
 
-/// The engine and the queue of a submission.
+/// Bytes charged for the submission of a queue, in both of its tables. The number is the same in every build.
+const SUBMISSION_BYTES: usize = 128;
+
+/// The kind of engine and the queue of a submission.
 pub(crate) struct Submitter {
-    pub engine: EngineId,
     pub engine_type: EngineType,
     pub queue: Agent,
 }
@@ -77,6 +79,8 @@ pub(crate) struct Submitter {
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct DebugLayers {
     layers: BTreeMap<Space, Layer>,
+    /// The space of each queue that has a submission in a layer.
+    queues: BTreeMap<Agent, Space>,
     /// By adapter.
     capabilities: Vec<Capabilities>,
     policy: Policy,
@@ -217,6 +221,7 @@ impl DebugLayers {
         let capabilities = self.capabilities.get(space.0 as usize).copied().unwrap_or_default();
         let device = Device::new(capabilities, self.policy);
         let (kept, kept_bytes, submissions) = (VecDeque::new(), 0, BTreeMap::new());
+        self.forget(space);
         self.layers.insert(space, Layer { level, device, kept, kept_bytes, lost: 0, submissions });
     }
 
@@ -224,7 +229,8 @@ impl DebugLayers {
     /// a replay with a tracer has the same answers.
     pub fn kept_bytes(&self, space: Space) -> usize {
         let layer = self.layers.get(&space).filter(|layer| layer.level != Level::Silent);
-        layer.map_or(0, |layer| layer.device.held_bytes() + layer.kept_bytes)
+        let of_submissions = |layer: &Layer| layer.submissions.len() * SUBMISSION_BYTES;
+        layer.map_or(0, |layer| layer.device.held_bytes() + layer.kept_bytes + of_submissions(layer))
     }
 
     /// Whether any process has a debug layer.
@@ -247,7 +253,7 @@ impl DebugLayers {
         callbacks: &mut Vec<Callback>,
     ) {
         if level == Level::Off && !self.watched {
-            self.layers.remove(&space);
+            self.forget(space);
             return;
         }
         if let Some(layer) = self.layer(space)
@@ -326,10 +332,11 @@ impl DebugLayers {
         let outcome = layer.device.begin(queue_type(by.engine_type), packets);
         let Ok(outcome) = outcome else { return Vec::new() };
         // A queue runs one submission after the other, so the previous one is complete or lost.
-        if let Some(before) = layer.submissions.insert((by.engine, by.queue), outcome.submission) {
+        if let Some(before) = layer.submissions.insert(by.queue, outcome.submission) {
             layer.device.retire(before);
         }
         layer.report(space, &outcome, callbacks);
+        self.queues.insert(by.queue, space);
         outcome.messages.iter().filter(|_| watched).cloned().collect()
     }
 
@@ -343,7 +350,7 @@ impl DebugLayers {
     ) -> Vec<Message> {
         let watched = self.watched;
         let Some(layer) = self.layers.get_mut(&space) else { return Vec::new() };
-        let submission = layer.submissions.get(&(by.engine, by.queue)).copied();
+        let submission = layer.submissions.get(&by.queue).copied();
         let outcome = submission.and_then(|submission| layer.device.resume(submission, packets));
         let Some(outcome) = outcome else { return Vec::new() };
         layer.report(space, &outcome, callbacks);
@@ -358,17 +365,32 @@ impl DebugLayers {
         }
     }
 
-    /// Retires the submission that ran on this queue.
-    pub fn ended(&mut self, space: Space, engine: EngineId, queue: Agent) {
-        if let Some(layer) = self.layers.get_mut(&space)
-            && let Some(submission) = layer.submissions.remove(&(engine, queue))
+    /// Retires the submission of a queue, which is complete, or dropped with its queue or by a reset.
+    pub fn ended(&mut self, queue: Agent) {
+        if let Some(space) = self.queues.remove(&queue)
+            && let Some(layer) = self.layers.get_mut(&space)
+            && let Some(submission) = layer.submissions.remove(&queue)
         {
             layer.device.retire(submission);
         }
     }
 
+    /// Retires the submissions on an adapter that has stopped.
+    pub fn adapter_stopped(&mut self, adapter: u32) {
+        let of_adapter = (adapter, ProcessId(0))..=(adapter, ProcessId(u32::MAX));
+        let started = self.layers.range(of_adapter).flat_map(|(_, layer)| layer.submissions.keys().copied());
+        for queue in started.collect::<Vec<_>>() {
+            self.ended(queue);
+        }
+    }
+
     pub fn end_process(&mut self, space: Space) {
-        self.layers.remove(&space);
+        self.forget(space);
+    }
+
+    fn forget(&mut self, space: Space) {
+        let Some(layer) = self.layers.remove(&space) else { return };
+        layer.submissions.keys().for_each(|queue| _ = self.queues.remove(queue));
     }
 
     /// Moves as many messages as fit into `data`, oldest first, and removes them from the queue.

@@ -63,7 +63,7 @@ use alloc::vec::Vec;
 use d3dkmt::limits::MOVED_BYTES_PER_STEP;
 use d3dkmt::{FeatureId, NtStatus, isa};
 use dxgkrnl::ddi::{
-    AllocationDescription, AllocationId, BadCommands, Callback, CreateAllocation, CreateCpuEvent,
+    Agent, AllocationDescription, AllocationId, BadCommands, Callback, CreateAllocation, CreateCpuEvent,
     CreatePeriodicFrameNotification, CurrentValueUpdate, DestroyAllocation, DoorbellConnection, EngineId,
     EngineState, EngineStatus, EngineWork, Escape, HappensBefore, HwContext, HwQueueId, HwQueueSubmission,
     Interrupt, Invalidation, KmdCpuEvent, KmdDevice, KmdProcess, LocalNativeFenceId, Miniport, NativeFenceId,
@@ -280,11 +280,11 @@ impl Miniport for SimulatedMiniport {
 
     fn reset_engine(
         &mut self,
-        _now: Nanos,
+        now: Nanos,
         engine: EngineId,
         callbacks: &mut Vec<Callback>,
     ) -> Result<u64, ResetFailed> {
-        self.engines.get_mut(&engine).ok_or(ResetFailed)?.reset(callbacks)
+        self.with_engine(engine, now, callbacks, Engine::reset).ok_or(ResetFailed)?
     }
 
     fn reset_hw_engine(
@@ -336,6 +336,7 @@ impl Miniport for SimulatedMiniport {
         callbacks: &mut Vec<Callback>,
     ) {
         self.engines.values_mut().for_each(|engine| engine.forget_context(context));
+        self.shared.debug.ended(Agent::Context(context));
         if let Some((engine, submission_fence_id)) = submitted {
             self.with_engine(engine, now, callbacks, |engine, ddi| {
                 engine.drop_submission(submission_fence_id, ddi);
@@ -348,6 +349,7 @@ impl Miniport for SimulatedMiniport {
             engine.stop();
         }
         self.shared.drop_rings(adapter);
+        self.shared.debug.adapter_stopped(adapter);
         self.displays.stop(adapter);
     }
 
@@ -396,6 +398,7 @@ impl Miniport for SimulatedMiniport {
 
     fn destroy_hw_queue(&mut self, now: Nanos, hw_queue: HwQueueId, callbacks: &mut Vec<Callback>) {
         let Some(queue) = self.shared.queues.remove(&hw_queue) else { return };
+        self.shared.debug.ended(Agent::HwQueue(hw_queue));
         self.with_engine(queue.engine, now, callbacks, |engine, ddi| engine.drop_hw_queue(hw_queue, ddi));
     }
 

@@ -170,7 +170,18 @@ impl Races {
                 let range = Range { space: owner.0, start: address, end: address.saturating_add(bytes) };
                 self.checker.cpu_access(process.0, range, true);
             }
-            HappensBefore::Poisoned { by, fence } => self.signaled(by, fence, u64::MAX, None),
+            HappensBefore::WorkOver { by, device } => {
+                if let Some(by) = queue(by) {
+                    self.checker.work_over(by, device);
+                }
+            }
+            HappensBefore::Poisoned { device, fence, all_work: true } => {
+                self.checker.signal_by_device(device, fence, u64::MAX);
+            }
+            HappensBefore::Poisoned { fence, all_work: false, .. } => {
+                self.checker.signal_behind_all(fence, u64::MAX);
+            }
+            HappensBefore::DeviceGone { device } => self.checker.forget_device(device),
             HappensBefore::FenceGone { fence } => self.checker.forget_fence(fence),
             HappensBefore::Gone(agent) => {
                 self.checker.forget(race_agent(agent));

@@ -129,8 +129,23 @@ impl InputSummary {
     }
 }
 
-/// Whether a call may be answered in a later step: an escape with HardwareAccess (ESC-017).
+/// Whether a call may be answered in a later step: an escape with HardwareAccess (ESC-017), or a call with a list of
+/// allocations that does not fit one step.
 pub fn may_wait(call: &Call) -> bool {
+    may_wait_for_gpu(call)
+        || matches!(
+            call,
+            Call::DestroyAllocation { .. }
+                | Call::MakeResident { .. }
+                | Call::Evict { .. }
+                | Call::OfferAllocations { .. }
+                | Call::ReclaimAllocations { .. }
+                | Call::ReclaimAllocations2 { .. }
+        )
+}
+
+/// Whether a call may wait until a GPU is idle: an escape with HardwareAccess (ESC-017).
+pub fn may_wait_for_gpu(call: &Call) -> bool {
     matches!(call, Call::Escape { flags, .. } if flags.contains(EscapeFlags::HARDWARE_ACCESS))
 }
 

@@ -15,7 +15,7 @@ use crate::limits::{ROOT_PARAMETERS_MAX, VISITS_PER_SUBMISSION_MAX};
 use crate::message::{CommandRef, Named, Phase, Reporter};
 use crate::policy::{Capabilities, Policy};
 use crate::rules::Rule;
-use crate::state::{Entered, Picks, Resource, State, Sub};
+use crate::state::{Entered, Picks, Resource, State, Sub, USE_BYTES};
 use crate::tables::{self, LayoutSet};
 use crate::words::{Fenced, Judge};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -93,8 +93,20 @@ pub(crate) struct Suspended {
 }
 
 impl Suspended {
-    /// Bytes that are charged for the walk. Uses belong to the records of subresources.
-    pub const BYTES: usize = 16 << 10;
+    /// Bytes that are charged for the walk, without its checks.
+    const BYTES: usize = 16 << 10;
+    /// Bytes that are charged for each check: the use and the entry of a subresource that it may leave.
+    const VISIT_BYTES: usize = 2 * USE_BYTES + 16;
+
+    /// Bytes that are charged for the walk, with the uses of subresources.
+    pub fn held_bytes(&self) -> usize {
+        Self::BYTES + self.visits() * Self::VISIT_BYTES
+    }
+
+    /// Checks so far, as many as a submission may have.
+    pub fn visits(&self) -> usize {
+        self.visits.min(VISITS_PER_SUBMISSION_MAX)
+    }
 
     /// Ends a walk that does not go on.
     pub fn abandon(self, submission: u64, resources: &mut BTreeMap<u32, Resource>, more_records: &mut usize) {
@@ -124,6 +136,7 @@ pub(crate) struct Walk<'d> {
     /// Records of subresources in addition to one for each state, of all resources.
     more_records: &'d mut usize,
     visits: usize,
+    visits_max: usize,
     fenced: Fenced,
     /// Lists that are removed.
     dropped: Vec<u32>,
@@ -163,11 +176,17 @@ impl<'d> Walk<'d> {
             entered: BTreeMap::new(),
             more_records,
             visits: 0,
+            visits_max: VISITS_PER_SUBMISSION_MAX,
             fenced: Fenced::No,
             dropped: Vec::new(),
             has_begun: false,
             extent: Extent::All,
         }
+    }
+
+    /// With as many checks at most, and no more than one submission may have.
+    pub fn within(self, visits: usize) -> Self {
+        Walk { visits_max: visits.min(VISITS_PER_SUBMISSION_MAX), ..self }
     }
 
     /// Goes on with the walk of this submission.
@@ -515,7 +534,7 @@ impl<'d> Walk<'d> {
     ) {
         let Walk { resources, report, policy, globals, queue, queue_layouts, scope, fenced, visits, .. } =
             self;
-        let Walk { entered, more_records, .. } = self;
+        let Walk { entered, more_records, visits_max, .. } = self;
         let Some(resource) = resources.get_mut(&id) else { return };
         let decays = resource.decays(self.own_queue);
         let Resource { desc, actual, recorded, .. } = resource;
@@ -523,8 +542,8 @@ impl<'d> Walk<'d> {
         let total = desc.subresources();
         *visits += state.visits(total, &picks);
         **more_records -= state.more_records();
-        if *visits > VISITS_PER_SUBMISSION_MAX {
-            return too_many_visits(report, Named::new(id, desc), state);
+        if *visits > *visits_max {
+            return too_many_visits(report, *visits_max, Named::new(id, desc), state);
         }
         let (queue, queue_layouts, scope, fenced) = (*queue, *queue_layouts, *scope, *fenced);
         let at = At { policy, globals, queue, queue_layouts, scope, list: report.place.list, fenced };
@@ -631,10 +650,10 @@ fn leave_all(
 
 /// Reports a submission over its limit of checks. The state of an unchecked resource becomes unknown.
 #[cold]
-fn too_many_visits(report: &mut Reporter, subject: Named<'_>, state: &mut State) {
+fn too_many_visits(report: &mut Reporter, visits_max: usize, subject: Named<'_>, state: &mut State) {
     state.forget();
     let text = format_args!(
-        "{subject} is not looked at any more: the submission has more than {VISITS_PER_SUBMISSION_MAX} looks at subresources; \
+        "{subject} is not looked at any more: the submission has more than {visits_max} looks at subresources; \
          split it"
     );
     report.warn(Rule::Command, Some(subject.id), text);

@@ -4,7 +4,10 @@ use covers::covers;
 
 use crate::world::*;
 use barriers::{Capabilities, FenceBarrierTier, FenceFlags, Policy, Rule, Severity};
-use d3dkmt::isa::{BarrierGroup, FenceValue, Packet, TextureBarrier, WorkKind};
+use d3dkmt::isa::{
+    self, BarrierGroup, FenceValue, Packet, QueueType, Reader, ResourceDesc, ResourceFlags, SubresourceRange,
+    TextureBarrier, WorkKind,
+};
 
 fn tier(fence_barriers: FenceBarrierTier) -> World {
     World::with(Capabilities { fence_barriers, ..Capabilities::default() }, Policy::default())
@@ -312,5 +315,47 @@ fn a_submission_that_waits_is_charged_and_one_too_many_is_checked_as_a_whole() {
     assert!(world.device.resume(last, &packets).is_none());
     assert!(world.device.resume(first, &packets).is_some());
     (first..first + 100).for_each(|submission| world.device.retire(submission));
+    assert_eq!(world.device.held_bytes(), before);
+}
+
+/// Subresources of a texture of [`many_uses`].
+const SLICES: u32 = 2048;
+
+/// A list that uses a texture of many subresources as often as uses are compared. A barrier then tells one of them from
+/// the others, and the list waits in hardware.
+fn many_uses(world: &mut World, id: u32) -> Vec<u8> {
+    let flags = ResourceFlags::ALLOW_UNORDERED_ACCESS;
+    let texture_of = ResourceDesc::texture("big", u64::from(id) << 24, (4, 4));
+    let desc = ResourceDesc { flags, array_size: SLICES, ..texture_of }.with_packed_bytes();
+    world.device.add_resource(id, desc).expect("a resource");
+    let both = [(WorkKind::Copy, "COPY_SOURCE"), (WorkKind::Dispatch, "UNORDERED_ACCESS")];
+    let alternating = both.iter().cycle().take(barriers::limits::USES_COMPARED_MAX);
+    let mut packets: Vec<Packet> = alternating.map(|(kind, access)| uses(*kind, id, access)).collect();
+    let whole = texture(id, "NONE -> COPY", "NO_ACCESS -> COPY_SOURCE", ("COMMON", "COMMON"));
+    packets.push(textures(vec![TextureBarrier { subresources: SubresourceRange::one(0), ..whole }]));
+    packets.push(wait(1, vec![]));
+    isa::encode(&packets)
+}
+
+#[test]
+fn the_uses_of_submissions_that_wait_are_charged_and_limited() {
+    const USE_BYTES: usize = 40;
+    let mut world = World::new();
+    world.fence(true);
+    let (before, mut charged, mut submissions) = (world.device.held_bytes(), Vec::new(), Vec::new());
+    for id in 100..160 {
+        let bytes = many_uses(&mut world, id);
+        let packets = Reader::new(&bytes).unwrap().unwrap();
+        let held = world.device.held_bytes();
+        submissions.push(world.device.begin(QueueType::Direct, &packets).unwrap().submission);
+        charged.push(world.device.held_bytes() - held);
+    }
+    let all_uses = SLICES as usize * barriers::limits::USES_COMPARED_MAX * USE_BYTES;
+    assert!(charged[0] >= all_uses, "{} bytes are charged for {all_uses} bytes of uses", charged[0]);
+    let most = 2 * barriers::limits::SUSPENDED_VISITS_MAX * 2 * USE_BYTES + charged.len() * (32 << 10);
+    let held: usize = charged.iter().sum();
+    assert!(held < most, "{held} bytes of {} submissions", charged.len());
+    submissions.into_iter().for_each(|submission| world.device.retire(submission));
+    (100..160).for_each(|id| _ = world.device.remove_resource(id));
     assert_eq!(world.device.held_bytes(), before);
 }

@@ -57,11 +57,22 @@ pub enum HappensBefore {
         address: u64,
         bytes: u64,
     },
-    /// A fence is about to be poisoned because the device of this queue is lost: whoever sees its largest value comes
-    /// after the queue's work.
-    Poisoned {
+    /// A queue of a lost device is emptied: its work is over. Devices are numbered; a number is reused after `DeviceGone`.
+    WorkOver {
         by: Agent,
+        device: u32,
+    },
+    /// A fence is about to be poisoned because a device is lost: whoever sees its largest value comes after the device's
+    /// work.
+    Poisoned {
+        device: u32,
         fence: u64,
+        /// Whether `WorkOver` was reported for each queue of the device. If not, the fence is poisoned early.
+        all_work: bool,
+    },
+    /// A device that was lost is destroyed.
+    DeviceGone {
+        device: u32,
     },
     FenceGone {
         fence: u64,

@@ -343,6 +343,9 @@ impl Kernel {
             Ok(_) => self.dispatch(process, call, effects),
             Err(refusal) => Err(refusal),
         };
+        if self.leave_call(process, request) {
+            return;
+        }
         let result = match (result, waits) {
             (Err(Refusal { status: NtStatus::PENDING, .. }), Some(escape)) => {
                 match self.await_idle_gpu(process, request, escape, effects) {

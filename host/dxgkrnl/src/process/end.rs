@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::history::Ending;
+use crate::vidmm::residency::GoneMemory;
 
 /// The objects of a process that are destroyed next, in this order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -14,6 +15,8 @@ pub(super) enum EndStage {
     SyncObjects(usize),
     KeyedMutexes(usize),
     UnusedObjects,
+    /// What others have mapped of its memory.
+    Memory(GoneMemory),
     /// No objects: the tables that had them are shortened.
     Tables,
     Rest,

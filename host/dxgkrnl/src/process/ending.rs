@@ -12,6 +12,7 @@ use crate::error::CallResult;
 use crate::history::Ending;
 use crate::kernel::Kernel;
 use crate::sync::waits::WaitId;
+use crate::vidmm::residency::GoneMemory;
 use crate::vidsch::{Task, Turn};
 use crate::{ProcessId, VmId};
 
@@ -52,7 +53,6 @@ impl Kernel {
         }
         let Some(vm) = self.processes.get(id).map(|process| process.vm) else { return };
         self.processes.remove(id);
-        self.memory_of_process_is_gone(id);
         self.guests.thaw(id);
         self.edge(HappensBefore::Gone(Agent::Process(id)));
         self.sync.forget_written_for(id);
@@ -121,8 +121,16 @@ impl Kernel {
                 // Drivers see the end of fences before that of their process.
                 EndStage::UnusedObjects => {
                     self.end_unused_objects(effects);
-                    if self.is_spent() { EndStage::UnusedObjects } else { EndStage::Tables }
+                    if self.is_spent() {
+                        EndStage::UnusedObjects
+                    } else {
+                        EndStage::Memory(GoneMemory::default())
+                    }
                 }
+                EndStage::Memory(from) => match self.take_memory_from_others(id, from) {
+                    Some(rest) => EndStage::Memory(rest),
+                    None => EndStage::Tables,
+                },
                 EndStage::Tables => {
                     self.spend(1);
                     if self.shorten_tables(ENTRIES_PER_UNIT) { EndStage::Tables } else { EndStage::Rest }
@@ -210,7 +218,9 @@ impl Kernel {
             false
         };
         while let Some(child) = self.processes.devices[id].children.pop_first() {
-            self.end_child(process, child, effects);
+            if !self.end_child(process, child, effects) {
+                self.processes.device_mut(id).children.insert(child);
+            }
             self.spend(1);
             if is_left(self) {
                 return;
@@ -230,21 +240,23 @@ impl Kernel {
         self.process_mut(process).devices.remove(&device.index());
         let device = self.processes.devices.remove(id).expect("a handle names a live device");
         if device.state != DeviceExecutionState::ACTIVE {
+            self.edge(HappensBefore::DeviceGone { device: id });
             self.process_mut(process).devices_stopped -= 1;
             self.store_status(process, effects);
         }
     }
 
-    /// Destroys an object that ends with its device.
-    fn end_child(&mut self, process: ProcessId, child: Handle, effects: &mut Effects) {
+    /// Destroys an object that ends with its device. False if the units of the step do not reach for all of it.
+    fn end_child(&mut self, process: ProcessId, child: Handle, effects: &mut Effects) -> bool {
         let _ = match self.process(process).handles.get(child) {
             Some(HandleTarget::Context(_)) => self.destroy_context(process, child, effects),
             // A progress fence goes with its hardware queue.
             Some(HandleTarget::Sync(_)) if self.is_progress_fence(process, child) => Ok(Reply::None),
             Some(HandleTarget::Sync(_)) => self.destroy_sync_object(process, child, effects),
             Some(HandleTarget::PagingQueue(_)) => self.destroy_paging_queue(process, child, effects),
-            Some(HandleTarget::Resource(_)) => Ok(self.end_resource(process, child)),
-            Some(HandleTarget::Allocation(_)) => Ok(self.end_allocation(process, child)),
+            Some(HandleTarget::Resource(_) | HandleTarget::Allocation(_)) => {
+                return self.end_memory(process, child);
+            }
             Some(
                 HandleTarget::Adapter(_)
                 | HandleTarget::Device(_)
@@ -253,6 +265,7 @@ impl Kernel {
             )
             | None => Ok(Reply::None),
         };
+        true
     }
 
     /// Destroys a process's devices on an adapter whose last handle was closed: those with handles from this index on.

@@ -216,6 +216,8 @@ pub(crate) struct Process {
     pub devices_stopped: u64,
     /// Bytes in the queues of its contexts: see [`crate::vidsch::Packet::weight`].
     pub queued_bytes: usize,
+    /// The process is ending, and engines find nothing of its own memory any more.
+    pub memory_is_gone: bool,
     /// Bytes that it has made resident, by ordinal of the adapter and memory segment group.
     pub resident_bytes: BTreeMap<(u32, SegmentGroup), u64>,
     /// Address of the next memory of the device that it creates. Addresses are not reused.
@@ -253,6 +255,7 @@ impl Process {
             is_blocked: false,
             devices_stopped: 0,
             queued_bytes: 0,
+            memory_is_gone: false,
             resident_bytes: BTreeMap::new(),
             next_device_memory: limits::DEVICE_MEMORY_START,
             reserved_bytes: BTreeMap::new(),

@@ -10,6 +10,7 @@ use d3dkmt::{DeviceExecutionState, Handle, NtStatus, Reply};
 use super::Recovery;
 use super::loss::{Loss, LossOfFences, LossOfQueues, LostDevice, LostFences};
 use crate::ProcessId;
+use crate::ddi::HappensBefore;
 use crate::effects::Effects;
 use crate::error::{CallResult, invalid};
 use crate::history::Ending;
@@ -147,6 +148,8 @@ impl Kernel {
             self.spend(1);
             loss.behind = Some(queue);
             self.empty_queue(queue, effects);
+            let by = self.agent(queue);
+            self.edge(HappensBefore::WorkOver { by, device: loss.of.device });
         }
         if loss.is_left {
             self.vidsch.work_mut().backlog_mut().end_loss_of_device(loss.of.device);

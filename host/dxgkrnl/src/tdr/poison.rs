@@ -11,7 +11,6 @@
 //!
 //! A fence with CrossAdapter is poisoned for good when its adapter stops, or is removed from the only VM that has it.
 
-use alloc::vec::Vec;
 use alloc::{format, vec};
 
 use d3dkmt::{Call, SyncObjectFlags, SyncObjectType};
@@ -44,8 +43,8 @@ impl Kernel {
         }
     }
 
-    /// Reports that the work of a lost device is over before its fence is poisoned: whoever sees the largest value comes
-    /// after that work.
+    /// Reports that a fence of a lost device is about to be poisoned: whoever sees the largest value comes after the work
+    /// of the device. [`Kernel::empty_queue`] has reported the end of that.
     fn report_end_of_work(&mut self, device: u32, object: u32) {
         let state = &self.sync.objects()[object];
         let is_kept = state.flags.contains(SyncObjectFlags::NO_SIGNAL_MAX_VALUE_ON_TDR);
@@ -53,12 +52,8 @@ impl Kernel {
         if !self.happens_before.is_on() || is_kept || is_over || !is_mapped(state.object_type) {
             return;
         }
-        let queues: Vec<u32> = self.processes.devices()[device].queues.iter().copied().collect();
-        self.spend(queues.len() as u32);
-        for queue in queues {
-            let by = self.agent(queue);
-            self.edge(HappensBefore::Poisoned { by, fence: object.into() });
-        }
+        let all_work = !self.vidsch.work().backlog().is_losing(device);
+        self.edge(HappensBefore::Poisoned { device, fence: object.into(), all_work });
     }
 
     fn poison_fence(&mut self, object: u32, notify: fn(&mut Self, u32, &mut Effects), effects: &mut Effects) {

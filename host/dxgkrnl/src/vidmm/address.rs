@@ -37,19 +37,15 @@ pub(crate) struct PageChange {
     pub(super) range: u64,
 }
 
-impl PageChange {
-    /// The same pages, each once.
-    pub(super) fn merged(mut changes: Vec<PageChange>) -> Vec<PageChange> {
-        changes.sort_unstable_by_key(|change| (change.range, change.base));
-        changes.dedup_by(|next, last| {
-            let joins = next.range == last.range && next.base <= last.end;
-            if joins {
-                last.end = last.end.max(next.end);
-            }
-            joins
-        });
-        changes
-    }
+/// The pages of an allocation from one on, wherever it is mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct AllocationPages {
+    pub(super) allocation: u32,
+    /// The number of the allocation, because another may have its index by now.
+    pub(super) number: u64,
+    /// The open by which the first is mapped, and its address there.
+    pub(super) open: u32,
+    pub(super) base: u64,
 }
 
 /// One operation of an update that is queued. It is left out if a range is gone by then, though another is in its place.

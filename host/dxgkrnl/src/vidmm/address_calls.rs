@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use d3dkmt::gpu_va::{DO_NOT_WAIT, operation, protection};
 use d3dkmt::{GpuVaOperation, Handle, Reply, SignalFlags, SyncObjectFlags, SyncObjectType, limits};
 
-use super::address::{GpuVaUpdate, PageChange, QueuedUpdate, VaUpdate};
+use super::address::{AllocationPages, GpuVaUpdate, PageChange, QueuedUpdate, VaUpdate};
 use super::growth::Growth;
 use crate::ddi::{PageTableEntry, PagingOperation, PagingWork, Piece};
 use crate::effects::Effects;
@@ -17,11 +17,17 @@ use crate::sync::legacy::Form;
 use crate::vidmm::allocation::AllocationOpen;
 use crate::vidmm::paging::Pending;
 use crate::vidmm::vaspace::{ADDRESSES_END, AddressBounds, AddressSpace, PAGE_BYTES, PIECE_BYTES, VaPage};
-use crate::vidsch::{Packet, Signal, Targets};
+use crate::vidsch::{Packet, Signal, Targets, Task};
 use crate::{ProcessId, VmId};
 
 /// Pieces of an address space that change for one unit of work.
 const PIECES_PER_UNIT: u32 = 2;
+
+/// Pieces of an address space that change between two looks at the units of the step.
+const PIECES_AT_ONCE: u32 = 16;
+
+/// Opens of an allocation that have mapped nothing of it, and are passed over for one unit of work.
+const OPENS_PER_UNIT: u32 = 8;
 
 impl Kernel {
     /// `D3DKMTReserveGpuVirtualAddress`: no page changes, so it is done at once.
@@ -350,20 +356,37 @@ impl Kernel {
         }
     }
 
-    /// Updates page tables after a paging buffer has run: engines see what calls have mapped up to now.
-    pub(crate) fn pages_change(&mut self, process: ProcessId, adapter: u32, change: PageChange) {
-        let PageChange { base, end, range } = change;
-        let Some(owner) = self.processes.get_mut(process) else { return };
-        let Some(space) = owner.address_spaces.get_mut(&adapter) else { return };
-        if space.range_number(base, end - base) != Some(range) {
-            return;
-        }
-        let changed = space.show(base, end);
+    /// Updates page tables after a paging buffer has run: engines see what calls have mapped up to now. Returns what is
+    /// beyond the units of the step.
+    pub(crate) fn pages_change(
+        &mut self,
+        process: ProcessId,
+        adapter: u32,
+        change: PageChange,
+    ) -> Option<PageChange> {
+        let PageChange { mut base, end, range } = change;
+        let rest = loop {
+            if self.is_spent() {
+                break Some(PageChange { base, end, range });
+            }
+            let Some(owner) = self.processes.get_mut(process) else { break None };
+            let Some(space) = owner.address_spaces.get_mut(&adapter) else { break None };
+            // The range may have been freed, and another be in its place.
+            if space.range_number(base, end - base) != Some(range) {
+                break None;
+            }
+            let Some((changed, behind)) = space.show(base, end, PIECES_AT_ONCE as usize) else { break None };
+            self.spend((changed.len() as u32).div_ceil(PIECES_PER_UNIT));
+            for Piece { base, end, page } in changed {
+                self.update_engine_pages(process, adapter, base, end, page);
+            }
+            if behind >= end {
+                break None;
+            }
+            base = behind;
+        };
         self.count_address_bytes(process, adapter);
-        self.spend(changed.len() as u32 / PIECES_PER_UNIT);
-        for Piece { base, end, page } in changed {
-            self.update_engine_pages(process, adapter, base, end, page);
-        }
+        rest
     }
 
     fn update_engine_pages(
@@ -386,8 +409,9 @@ impl Kernel {
             Some(VaPage::Of { open, offset, writable }) => {
                 let allocation =
                     &self.vidmm.memory.allocations[self.vidmm.memory.allocation_opens[open].allocation];
+                let owner = || self.processes.get(allocation.owner);
                 let has_memory =
-                    || allocation.outlives_owner() || self.processes.by_id().contains_key(&allocation.owner);
+                    || allocation.outlives_owner() || owner().is_some_and(|owner| !owner.memory_is_gone);
                 if !allocation.resident || !has_memory() {
                     return PageTableEntry::NoAccess;
                 }
@@ -397,43 +421,96 @@ impl Kernel {
         }
     }
 
-    /// Updates page tables where these allocations are mapped, because their residency has changed.
-    pub(crate) fn update_engine_pages_of(&mut self, allocations: &[u32]) {
-        let mut seen = Vec::new();
-        for allocation in allocations {
-            for open in &self.vidmm.memory.allocations[*allocation].opens {
-                let at = &self.vidmm.memory.allocation_opens[*open];
-                let adapter = self.processes.devices()[at.device].adapter;
-                let Some(owner) = self.processes.get(at.process) else { continue };
-                let Some(space) = owner.address_spaces.get(&adapter) else { continue };
-                seen.extend(space.engine_pages_of(*open).map(|piece| (at.process, adapter, piece)));
-            }
-        }
-        self.spend(seen.len() as u32 / PIECES_PER_UNIT);
-        for (process, adapter, Piece { base, end, page }) in seen {
-            self.update_engine_pages(process, adapter, base, end, Some(page));
+    /// Updates page tables where an allocation is mapped, because its residency has changed. What is beyond the units of
+    /// the step is a task of `process`.
+    pub(crate) fn update_engine_pages_of(&mut self, process: ProcessId, allocation: u32) {
+        let number = self.vidmm.memory.allocations[allocation].number;
+        let from = AllocationPages { allocation, number, open: 0, base: 0 };
+        if let Some(rest) = self.update_some_engine_pages(from) {
+            self.leave(process, Task::EnginePages(rest));
         }
     }
 
-    /// Unmaps what was mapped by an open that ends, unless the kernel has an open of its own that keeps the mapping
-    /// (`ring.rs`).
-    pub(crate) fn unmap_open(&mut self, process: ProcessId, open: u32) {
-        let AllocationOpen { device, allocation, .. } = self.vidmm.memory.allocation_opens[open];
+    pub(crate) fn continue_engine_pages(&mut self, process: ProcessId, from: AllocationPages) {
+        if let Some(rest) = self.update_some_engine_pages(from) {
+            self.leave(process, Task::EnginePages(rest));
+        }
+    }
+
+    /// Updates page tables where an allocation is mapped, from a page on. Returns the first page that is beyond the units
+    /// of the step.
+    ///
+    /// An entry follows from the state at the time of its update. So it does not matter who updates it how often, and in
+    /// what order, as long as somebody does after each change of that state.
+    pub(crate) fn update_some_engine_pages(&mut self, mut from: AllocationPages) -> Option<AllocationPages> {
+        let mut passed_over = 0;
+        loop {
+            let allocation = self.vidmm.memory.allocations.get(from.allocation)?;
+            if allocation.number != from.number {
+                return None;
+            }
+            let open = *allocation.opens.range(from.open..).next()?;
+            if open != from.open {
+                (from.open, from.base) = (open, 0);
+            }
+            let (process, adapter, pieces) = self.mapped_pieces(open, from.base);
+            if pieces.is_empty() {
+                (from.open, from.base) = (open.checked_add(1)?, 0);
+                passed_over += 1;
+                if passed_over % OPENS_PER_UNIT == 0 {
+                    if self.is_spent() {
+                        return Some(from);
+                    }
+                    self.spend(1);
+                }
+                continue;
+            }
+            if self.is_spent() {
+                return Some(from);
+            }
+            self.spend((pieces.len() as u32).div_ceil(PIECES_PER_UNIT));
+            for Piece { base, end, page } in pieces {
+                self.update_engine_pages(process, adapter, base, end, Some(page));
+                from.base = end;
+            }
+        }
+    }
+
+    /// Some of the pages of an open as engines see them, from an address on, with the process and the adapter.
+    fn mapped_pieces(&self, open: u32, base: u64) -> (ProcessId, u32, Vec<Piece<VaPage>>) {
+        let AllocationOpen { process, device, .. } = self.vidmm.memory.allocation_opens[open];
         let adapter = self.processes.devices()[device].adapter;
-        let kernel_open = self.held_open(process, allocation, open);
-        let Some(owner) = self.processes.get_mut(process) else { return };
-        let Some(space) = owner.address_spaces.get_mut(&adapter) else { return };
-        if let Some(kernel_open) = kernel_open {
-            space.hand_over(open, kernel_open);
-            return;
+        let space = self.processes.get(process).and_then(|owner| owner.address_spaces.get(&adapter));
+        let pieces = space.into_iter().flat_map(|space| space.engine_pages_from(open, base));
+        (process, adapter, pieces.take(PIECES_AT_ONCE as usize).collect())
+    }
+
+    /// Unmaps what was mapped by an open that ends, unless the kernel has an open of its own that keeps the mapping
+    /// (`ring.rs`). False if some is beyond the units of the step.
+    pub(crate) fn unmap_open(&mut self, open: u32) -> bool {
+        let AllocationOpen { process, device, allocation, .. } = self.vidmm.memory.allocation_opens[open];
+        let adapter = self.processes.devices()[device].adapter;
+        let heir = self.held_open(process, allocation, open);
+        let mut taken_pieces = 0;
+        let is_over = loop {
+            let Some(owner) = self.processes.get_mut(process) else { break true };
+            let Some(space) = owner.address_spaces.get_mut(&adapter) else { break true };
+            if self.vidsch.work().backlog().is_spent() {
+                break !space.maps(open);
+            }
+            let Some(taken) = space.take_pages(open, heir) else { break true };
+            if taken.seen && heir.is_none() {
+                self.update_engine_pages(process, adapter, taken.base, taken.end, None);
+            }
+            taken_pieces += 1;
+            if taken_pieces % PIECES_PER_UNIT == 0 {
+                self.spend(1);
+            }
+        };
+        if taken_pieces > 0 {
+            self.count_address_bytes(process, adapter);
         }
-        let engine_pages: Vec<_> = space.engine_pages_of(open).collect();
-        space.forget(open);
-        for Piece { base, end, .. } in engine_pages {
-            self.address_space(process, adapter).set_engine_pages(base, end, None);
-            self.update_engine_pages(process, adapter, base, end, None);
-        }
-        self.count_address_bytes(process, adapter);
+        is_over
     }
 
     /// Removes the address space of a process on an adapter.

@@ -1,7 +1,7 @@
 //! The calls of allocations and resources, except their creation (`create_calls.rs`). See `allocation.rs` for the
 //! rules.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
 
@@ -10,6 +10,7 @@ use d3dkmt::{
 };
 
 use super::allocation::{Allocation, AllocationOpen, NO_ARRIVAL, Resource, ResourceOpen};
+use super::residency_calls::RestOfCall;
 use crate::ddi::{self, LocalAllocationId};
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
@@ -17,7 +18,11 @@ use crate::kernel::Kernel;
 use crate::process::HandleTarget;
 use crate::sharing::{Global, Shared, denied_by_rights, require_readable};
 use crate::sync::NewOpen;
+use crate::vidsch::Task;
 use crate::{ProcessId, VmId};
+
+/// Handles of a list that are looked up for one unit of work.
+pub(super) const NAMED_PER_UNIT: usize = 16;
 
 impl Kernel {
     /// Creates a handle to a resource, then one to each of its allocations.
@@ -97,6 +102,7 @@ impl Kernel {
         resource: Handle,
         allocations: &[Handle],
         flags: DestroyAllocationFlags,
+        effects: &mut Effects,
     ) -> CallResult {
         let device = self.device(process, device)?;
         if flags.unknown() != 0 {
@@ -109,7 +115,7 @@ impl Kernel {
                 );
             }
             self.resource_open(process, device, resource)?;
-            return Ok(self.end_resource(process, resource));
+            return self.begin_call(process, RestOfCall::Destroy([resource].into()), effects);
         }
         let most = limits::ALLOCATIONS_PER_CALL_MAX;
         if allocations.len() > most {
@@ -122,19 +128,65 @@ impl Kernel {
                 return invalid(format!("{handle} is named twice"));
             }
         }
-        for handle in allocations {
-            self.end_allocation(process, *handle);
-        }
-        Ok(Reply::None)
+        self.spend((allocations.len() / NAMED_PER_UNIT) as u32);
+        self.begin_call(process, RestOfCall::Destroy(allocations.to_vec().into()), effects)
     }
 
-    /// Removes the handle of a resource, and those of the allocations that are left in it.
-    pub(crate) fn end_resource(&mut self, process: ProcessId, handle: Handle) -> Reply {
+    /// Destroys allocations and resources; false if some are beyond the units of the step.
+    pub(super) fn end_allocations(&mut self, process: ProcessId, handles: &mut VecDeque<Handle>) -> bool {
+        while !self.is_spent() {
+            let Some(handle) = handles.front().copied() else { return true };
+            if self.end_memory(process, handle) {
+                handles.pop_front();
+                self.spend(1);
+            }
+        }
+        false
+    }
+
+    /// Destroys an allocation or a resource, with what is mapped of it. False if the units of the step do not reach for
+    /// all; then its handle still exists.
+    pub(crate) fn end_memory(&mut self, process: ProcessId, handle: Handle) -> bool {
+        match self.process(process).handles.get(handle) {
+            Some(HandleTarget::Allocation(open)) => {
+                let is_unmapped = self.unmap_open(open);
+                if is_unmapped {
+                    self.end_allocation(process, handle);
+                }
+                is_unmapped
+            }
+            Some(HandleTarget::Resource(open)) => {
+                while let Some(allocation) =
+                    self.vidmm.memory.resource_opens[open].allocations.first().copied()
+                {
+                    if self.is_spent() || !self.end_memory(process, allocation) {
+                        return false;
+                    }
+                    self.spend(1);
+                }
+                self.end_resource(process, handle);
+                true
+            }
+            Some(
+                HandleTarget::Adapter(_)
+                | HandleTarget::Device(_)
+                | HandleTarget::Context(_)
+                | HandleTarget::Sync(_)
+                | HandleTarget::PagingQueue(_)
+                | HandleTarget::HwQueue(_)
+                | HandleTarget::KeyedMutex(_),
+            )
+            | None => true,
+        }
+    }
+
+    /// Removes the handle of a resource, and those of the allocations that are left in it, of which nothing is mapped.
+    fn end_resource(&mut self, process: ProcessId, handle: Handle) -> Reply {
         let Some(HandleTarget::Resource(open)) = self.remove_handle(process, handle) else {
             return Reply::None;
         };
         let allocations = self.vidmm.memory.resource_opens[open].allocations.clone();
-        self.spend(allocations.len().saturating_sub(1) as u32);
+        self.spend(allocations.len() as u32);
         for allocation in allocations {
             self.end_allocation(process, allocation);
         }
@@ -207,7 +259,7 @@ impl Kernel {
         }
     }
 
-    /// Removes the handle of an allocation.
+    /// Removes the handle of an allocation of which nothing is mapped.
     pub(crate) fn end_allocation(&mut self, process: ProcessId, handle: Handle) -> Reply {
         let Some(HandleTarget::Allocation(open)) = self.remove_handle(process, handle) else {
             return Reply::None;
@@ -221,15 +273,21 @@ impl Kernel {
         Reply::None
     }
 
-    /// Ends an open of an allocation. Its mappings pass to another open or become NoAccess, and its counts are
-    /// released.
+    /// Ends the kernel's own open of a ring, as far as the units of the step reach.
+    pub(crate) fn end_ring(&mut self, process: ProcessId, open: u32) {
+        match self.unmap_open(open) {
+            true => self.end_open(open),
+            false => self.leave(process, Task::EndRing(open)),
+        }
+    }
+
+    /// Ends an open of an allocation that has mapped nothing any more, and releases its counts.
     pub(crate) fn end_open(&mut self, open: u32) {
         let AllocationOpen { process, allocation, .. } = self.vidmm.memory.allocation_opens[open];
         self.process_mut(process).allocations -= 1;
         if self.vidmm.held.remove(&(allocation, process, open)) {
             self.processes.release(process, self.ring_weight(allocation));
         }
-        self.unmap_open(process, open);
         self.drop_residency(open);
         self.close_at_driver(open);
         self.vidmm.memory.allocation_opens.remove(open);

@@ -1,8 +1,8 @@
 //! VidMm: allocations, GPU address spaces, and the queues in which they change.
 //!
 //! State: `allocation.rs`, `vaspace.rs`, `open_pages.rs`, `address.rs` (changes of address spaces), `paging.rs`.
-//! Behaviour: the calls of each, `create_calls.rs` (creation of allocations), `growth.rs`, `residency.rs`, `offer.rs`,
-//! `lock.rs`, `ring.rs` (buffers of user-mode submission).
+//! Behaviour: the calls of each, `create_calls.rs` (creation of allocations), `growth.rs`, `residency.rs`,
+//! `residency_calls.rs`, `offer.rs`, `lock.rs`, `ring.rs` (buffers of user-mode submission).
 
 pub(crate) mod address;
 mod address_calls;
@@ -17,13 +17,18 @@ mod open_pages;
 pub(crate) mod paging;
 mod paging_calls;
 pub(crate) mod residency;
+mod residency_calls;
 pub(crate) mod ring;
 pub(crate) mod vaspace;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
+pub(crate) use address::AllocationPages;
 use allocation::{Memory, Resource};
+pub(crate) use paging::DrainedQueue;
 use paging::PagingQueue;
+pub(crate) use residency_calls::LongCall;
+use residency_calls::RestOfCall;
 use serde::{Deserialize, Serialize};
 
 use crate::ProcessId;
@@ -43,6 +48,9 @@ pub(crate) struct VidMm {
     offered: BTreeSet<u32>,
     /// Opens of the kernel's own, by allocation and process: see `ring.rs`.
     held: BTreeSet<(u32, ProcessId, u32)>,
+    /// What the present call leaves for later steps.
+    #[serde(skip)]
+    rest_of_call: Option<RestOfCall>,
 }
 
 impl VidMm {

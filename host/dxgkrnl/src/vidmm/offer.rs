@@ -11,23 +11,43 @@
 //! This model never discards memory, of a process or of the device: every reclaim finds the bytes as they were, whatever
 //! the priority of the offer. To offer what is offered, or to reclaim what is not, changes nothing.
 
-use alloc::collections::BTreeSet;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
 use d3dkmt::{Handle, Reply, limits};
+use serde::{Deserialize, Serialize};
 
+use super::allocation_calls::NAMED_PER_UNIT;
+use super::residency_calls::RestOfCall;
 use crate::ProcessId;
+use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid};
 use crate::kernel::Kernel;
 use crate::vidmm::VidMm;
+use crate::vidmm::paging::Pending;
 
 /// `D3DKMT_OFFER_FLAGS`: OfferImmediately and AllowDecommit.
 const OFFER_FLAGS: u32 = 0x1 | 0x2;
 
 /// `D3DDDI_RECLAIM_RESULT_OK`.
 const RECLAIM_OK: u32 = 0;
+
+/// Reclaim of a list.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct ReclaimCall {
+    adapter: u32,
+    /// Of `D3DKMTReclaimAllocations2`.
+    queue: Option<Handle>,
+    /// Handles that the call names.
+    names: usize,
+    opens: VecDeque<u32>,
+    /// Allocations whose offers have ended and that are still to be looked at.
+    reclaimed: BTreeSet<u32>,
+    missing: Vec<(u32, u64)>,
+}
 
 /// The handles of a call, which are of allocations or of resources.
 #[derive(Clone, Copy)]
@@ -52,6 +72,7 @@ impl Kernel {
         listed: Listed<'_>,
         priority: u32,
         flags: u32,
+        effects: &mut Effects,
     ) -> CallResult {
         let device = self.device(process, device)?;
         if !(1..=4).contains(&priority) {
@@ -60,10 +81,18 @@ impl Kernel {
         if flags & !OFFER_FLAGS != 0 {
             return invalid(format!("flags {flags:#x} have reserved bits set"));
         }
-        for open in self.listed_opens(process, device, listed)? {
+        let opens = self.listed_opens(process, device, listed)?.into();
+        self.begin_call(process, RestOfCall::Offer(opens), effects)
+    }
+
+    /// Offers opens; false if some are beyond the units of the step.
+    pub(super) fn offer(&mut self, opens: &mut VecDeque<u32>) -> bool {
+        while !self.is_spent() {
+            let Some(open) = opens.pop_front() else { return true };
             self.change_residency(open, |vidmm| _ = vidmm.offered.insert(open));
+            self.spend(1);
         }
-        Ok(Reply::None)
+        false
     }
 
     /// `D3DKMTReclaimAllocations`: all of the list or nothing.
@@ -72,11 +101,10 @@ impl Kernel {
         process: ProcessId,
         device: Handle,
         listed: Listed<'_>,
+        effects: &mut Effects,
     ) -> CallResult {
         let device = self.active_device(process, device)?;
-        let missing = self.reclaim(process, device, listed)?;
-        self.become_resident(&missing);
-        Ok(Reply::Reclaimed { results: vec![RECLAIM_OK; listed.list.len()], paging_fence_value: 0 })
+        self.begin_reclaim(process, device, None, listed, effects)
     }
 
     /// `D3DKMTReclaimAllocations2`: all of the list or nothing.
@@ -85,38 +113,80 @@ impl Kernel {
         process: ProcessId,
         queue: Handle,
         listed: Listed<'_>,
+        effects: &mut Effects,
     ) -> CallResult {
         let id = self.paging_queue(process, queue)?;
         self.require_room(self.vidsch.contexts()[self.vidmm.paging_queues[id].context].queue)?;
-        let missing = self.reclaim(process, self.vidmm.paging_queues[id].device, listed)?;
-        let sizes = missing.iter().map(|(index, _)| self.vidmm.memory.allocations[*index].size);
-        let size = sizes.fold(0, u64::saturating_add);
-        let paging_fence_value = self.begin_transfer(id, size, missing);
-        Ok(Reply::Reclaimed { results: vec![RECLAIM_OK; listed.list.len()], paging_fence_value })
+        self.begin_reclaim(process, self.vidmm.paging_queues[id].device, Some(queue), listed, effects)
     }
 
-    /// Ends the offers of a list. Returns the allocations that are to become resident by it, with their numbers.
-    fn reclaim(
+    fn begin_reclaim(
+        &mut self,
+        process: ProcessId,
+        device: u32,
+        queue: Option<Handle>,
+        listed: Listed<'_>,
+        effects: &mut Effects,
+    ) -> CallResult {
+        let opens = self.listed_opens(process, device, listed)?.into();
+        let adapter = self.processes.devices()[device].adapter;
+        let (names, reclaimed) = (listed.list.len(), BTreeSet::new());
+        let call = ReclaimCall { adapter, queue, names, opens, reclaimed, missing: Vec::new() };
+        self.begin_call(process, RestOfCall::Reclaim(Box::new(call)), effects)
+    }
+
+    /// Ends the offers of a list, then lists the allocations that are to become resident by it, with their numbers. Behind
+    /// the last, begins the operation that does it, or does it at once.
+    pub(super) fn advance_reclaim(
+        &mut self,
+        process: ProcessId,
+        call: &mut ReclaimCall,
+    ) -> Result<Option<Reply>, Refusal> {
+        while let Some(open) = call.opens.pop_front() {
+            if self.vidmm.offered.contains(&open) {
+                self.change_residency(open, |vidmm| _ = vidmm.offered.remove(&open));
+                call.reclaimed.insert(self.vidmm.memory.allocation_opens[open].allocation);
+            }
+            self.spend(1);
+            if self.is_spent() {
+                return Ok(None);
+            }
+        }
+        while let Some(index) = call.reclaimed.pop_first() {
+            let allocation = &self.vidmm.memory.allocations[index];
+            if !allocation.resident && self.is_wanted(index) {
+                call.missing.push((index, allocation.number));
+            }
+            self.spend(1);
+            if self.is_spent() {
+                return Ok(None);
+            }
+        }
+        let missing = core::mem::take(&mut call.missing);
+        let results = vec![RECLAIM_OK; call.names];
+        let Some(queue) = call.queue else {
+            if !missing.is_empty() {
+                self.take_effect_at_once(process, call.adapter, Pending::Resident(missing.into()));
+            }
+            if self.is_spent() {
+                return Ok(None);
+            }
+            return Ok(Some(Reply::Reclaimed { results, paging_fence_value: 0 }));
+        };
+        let sizes = missing.iter().map(|(index, _)| self.vidmm.memory.allocations[*index].size);
+        let size = sizes.fold(0, u64::saturating_add);
+        let paging_fence_value = self.begin_transfer(self.paging_queue(process, queue)?, size, missing);
+        Ok(Some(Reply::Reclaimed { results, paging_fence_value }))
+    }
+
+    /// The opens of the allocations that a call names: up to as many as one call may create, so they are looked up in one
+    /// step.
+    fn listed_opens(
         &mut self,
         process: ProcessId,
         device: u32,
         listed: Listed<'_>,
-    ) -> Result<Vec<(u32, u64)>, Refusal> {
-        let mut reclaimed = BTreeSet::new();
-        for open in self.listed_opens(process, device, listed)? {
-            if self.vidmm.offered.contains(&open) {
-                self.change_residency(open, |vidmm| _ = vidmm.offered.remove(&open));
-                reclaimed.insert(self.vidmm.memory.allocation_opens[open].allocation);
-            }
-        }
-        let missing = reclaimed.into_iter().filter(|allocation| {
-            !self.vidmm.memory.allocations[*allocation].resident && self.is_wanted(*allocation)
-        });
-        Ok(missing.map(|allocation| (allocation, self.vidmm.memory.allocations[allocation].number)).collect())
-    }
-
-    /// The opens of the allocations that a call names.
-    fn listed_opens(&self, process: ProcessId, device: u32, listed: Listed<'_>) -> Result<Vec<u32>, Refusal> {
+    ) -> Result<Vec<u32>, Refusal> {
         let Listed { list, resources } = listed;
         let most = limits::ALLOCATIONS_PER_CALL_MAX;
         if list.is_empty() || list.len() > most {
@@ -137,6 +207,7 @@ impl Kernel {
                 opens.push(self.allocation_open(process, device, *allocation)?);
             }
         }
+        self.spend((opens.len() / NAMED_PER_UNIT) as u32);
         Ok(opens)
     }
 }

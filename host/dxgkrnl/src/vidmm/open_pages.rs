@@ -42,9 +42,9 @@ impl OpenPages {
         }
     }
 
-    /// The pieces of an open, in order.
-    pub fn of(&self, open: u32) -> impl Iterator<Item = Piece<VaPage>> {
-        let bases = self.bases.range((open, 0)..=(open, u64::MAX));
+    /// The pieces of an open that begin at this address or behind it, in order.
+    pub fn of_from(&self, open: u32, base: u64) -> impl Iterator<Item = Piece<VaPage>> {
+        let bases = self.bases.range((open, base)..=(open, u64::MAX));
         bases.filter_map(|(_, base)| self.pieces.find(*base))
     }
 

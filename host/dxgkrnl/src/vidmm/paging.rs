@@ -8,6 +8,9 @@
 //!                                the paging engine runs it: the write, then DMA_COMPLETED
 //! ```
 //! Each operation that is not done at once answers PENDING with a value of its own, one more than the last (FEN-090).
+//! An operation of many pages or allocations takes effect over several steps, and the engine's write of its value to the
+//! fence then comes with the last of them.
+//!
 //! The fence is a monitored fence like others: waited for by CPU and GPU. Only the paging engine signals it, so its
 //! open has NoSignal; it goes with its queue (FEN-091), and not before.
 //!
@@ -22,7 +25,6 @@
 //! decides how long a paging buffer takes; one that hangs leads to an adapter reset (TDR-014).
 
 use alloc::collections::{BTreeSet, VecDeque};
-use alloc::vec::Vec;
 
 use d3dkmt::Handle;
 use serde::{Deserialize, Serialize};
@@ -47,6 +49,9 @@ pub(crate) struct PagingQueue {
     pub last_value: u64,
     /// Changes that take effect when the fence has the value of their operation.
     pub pending: VecDeque<(u64, Pending)>,
+    /// Values that the engine wrote to the fence while the operations up to them take effect. The fence gets them one by
+    /// one.
+    pub reached: VecDeque<u64>,
     /// Allocations of which one of them makes resident, with their numbers. A later one need not name them again.
     pub becoming_resident: BTreeSet<(u32, u64)>,
 }
@@ -57,7 +62,7 @@ pub(crate) enum Pending {
     Fence(MappedFence),
     Pages(PageChange),
     /// Allocations that are resident from then on, with their numbers: see [`crate::vidmm::allocation::Allocation`].
-    Resident(Vec<(u32, u64)>),
+    Resident(VecDeque<(u32, u64)>),
 }
 
 impl Pending {
@@ -72,6 +77,13 @@ impl Pending {
                 Pending::Resident(allocations) => allocations.len() * ALLOCATION_BYTES,
             }
     }
+}
+
+/// Operations of a destroyed paging queue that take effect, with what their process is charged for.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct DrainedQueue {
+    pub adapter: u32,
+    pub pending: VecDeque<Pending>,
 }
 
 /// An open of a fence whose mapping is pending. Its handle shows whether the index was reused meanwhile.

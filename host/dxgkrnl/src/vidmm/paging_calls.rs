@@ -6,8 +6,7 @@ use alloc::vec::Vec;
 
 use d3dkmt::{CreateContextFlags, Handle, NtStatus, Reply, SyncObjectFlags, SyncObjectType, limits};
 
-use super::address::PageChange;
-use super::paging::{MappedFence, PagingQueue, Pending};
+use super::paging::{DrainedQueue, MappedFence, PagingQueue, Pending};
 use crate::ProcessId;
 use crate::ddi::{EngineId, PagingOperation, PagingWork, SignalMonitoredFence};
 use crate::effects::Effects;
@@ -17,10 +16,7 @@ use crate::process::{HandleTarget, Slots};
 use crate::sync::mapping::Mapping;
 use crate::sync::{NewOpen, Open};
 use crate::vidmm::vaspace::PAGE_BYTES;
-use crate::vidsch::{Context, Level, Packet};
-
-/// Outstanding operations of a paging queue that end with it for one unit of work.
-const DRAINED_PER_UNIT: u32 = 32;
+use crate::vidsch::{Context, EngineWrite, Level, Packet, Task};
 
 impl Kernel {
     /// `D3DKMTCreatePagingQueue`.
@@ -60,6 +56,7 @@ impl Kernel {
             fence_slot: 0,
             last_value: 0,
             pending: VecDeque::new(),
+            reached: VecDeque::new(),
             becoming_resident: BTreeSet::new(),
         });
         self.processes.device_mut(device).paging_queues.insert(id);
@@ -112,25 +109,22 @@ impl Kernel {
         device.paging_queues.remove(&id);
         self.process_mut(process).paging_queues -= 1;
         let adapter = self.processes.devices()[queue.device].adapter;
-        self.drain(process, adapter, queue.pending);
+        let pending = queue.pending.into_iter().map(|(_, pending)| pending).collect();
+        self.drain(process, DrainedQueue { adapter, pending });
         self.end_system_context(queue.context, effects);
         self.destroy_sync_object(process, queue.fence, effects)
     }
 
-    /// Lets all of a queue take effect. Pages that several operations change are the same by each: what calls have
-    /// mapped by now.
-    fn drain(&mut self, process: ProcessId, adapter: u32, pending: VecDeque<(u64, Pending)>) {
-        self.spend(pending.len() as u32 / DRAINED_PER_UNIT);
-        let mut changes = Vec::new();
-        for (_, pending) in pending {
+    /// Lets all of a destroyed queue take effect, as far as the units of the step reach.
+    pub(crate) fn drain(&mut self, process: ProcessId, mut drained: DrainedQueue) {
+        while let Some(pending) = drained.pending.pop_front() {
             self.processes.unqueue_bytes(process, pending.weight());
-            match pending {
-                Pending::Pages(change) => changes.push(change),
-                other => self.has_run(process, adapter, other),
+            if let Some(rest) = self.take_effect(process, drained.adapter, pending, None) {
+                self.processes.queue_bytes(process, rest.weight());
+                drained.pending.push_front(rest);
+                self.leave(process, Task::Drain(drained));
+                return;
             }
-        }
-        for change in PageChange::merged(changes) {
-            self.pages_change(process, adapter, change);
         }
     }
 
@@ -142,7 +136,13 @@ impl Kernel {
         }
         let becoming_resident = &mut self.vidmm.paging_queues[id].becoming_resident;
         missing.retain(|allocation| becoming_resident.insert(*allocation));
-        self.begin_paging(id, PagingWork::Transfer { size }, Pending::Resident(missing))
+        self.begin_paging(id, PagingWork::Transfer { size }, Pending::Resident(missing.into()))
+    }
+
+    /// Lets an operation that needs no paging buffer take effect at once: its process makes no call before all of it has.
+    pub(super) fn take_effect_at_once(&mut self, process: ProcessId, adapter: u32, pending: Pending) {
+        self.processes.queue_bytes(process, pending.weight());
+        self.drain(process, DrainedQueue { adapter, pending: [pending].into() });
     }
 
     /// Begins an operation of a paging queue; returns its fence value, or 0 if it is done.
@@ -152,7 +152,7 @@ impl Kernel {
         let adapter = self.processes.devices()[device].adapter;
         let Some(mut buffer) = self.miniport.build_paging_buffer(&PagingOperation { adapter, process, work })
         else {
-            self.has_run(process, adapter, then);
+            self.take_effect_at_once(process, adapter, then);
             return 0;
         };
         let value = last_value + 1;
@@ -168,11 +168,39 @@ impl Kernel {
         value
     }
 
-    fn has_run(&mut self, process: ProcessId, adapter: u32, pending: Pending) {
+    /// Lets an operation take effect, of this queue unless that is destroyed. Returns what is beyond the units of the step.
+    fn take_effect(
+        &mut self,
+        process: ProcessId,
+        adapter: u32,
+        pending: Pending,
+        queue: Option<u32>,
+    ) -> Option<Pending> {
         match pending {
-            Pending::Fence(fence) => self.fence_is_mapped(process, fence),
-            Pending::Pages(change) => self.pages_change(process, adapter, change),
-            Pending::Resident(allocations) => self.become_resident(&allocations),
+            Pending::Fence(fence) => {
+                self.fence_is_mapped(process, fence);
+                self.spend(1);
+                None
+            }
+            Pending::Pages(change) => {
+                let rest = self.pages_change(process, adapter, change);
+                self.spend(1);
+                rest.map(Pending::Pages)
+            }
+            Pending::Resident(mut allocations) => {
+                while let Some(allocation) = allocations.pop_front() {
+                    if self.is_spent() {
+                        allocations.push_front(allocation);
+                        return Some(Pending::Resident(allocations));
+                    }
+                    self.spend(1);
+                    if let Some(queue) = queue.and_then(|queue| self.vidmm.paging_queues.get_mut(queue)) {
+                        queue.becoming_resident.remove(&allocation);
+                    }
+                    self.become_resident(process, allocation);
+                }
+                None
+            }
         }
     }
 
@@ -195,19 +223,65 @@ impl Kernel {
         value
     }
 
-    /// Completes the operations up to a value that the paging engine writes to the fence of their queue.
-    pub(crate) fn paging_reached(&mut self, id: u32, value: u64) {
-        while let Some(queue) = self.vidmm.paging_queues.get_mut(id)
-            && queue.pending.front().is_some_and(|(of, _)| *of <= value)
-            && let Some((_, pending)) = queue.pending.pop_front()
-        {
-            if let Pending::Resident(allocations) = &pending {
-                allocations.iter().for_each(|one| _ = queue.becoming_resident.remove(one));
+    /// Completes the operations up to a value that the paging engine writes to the fence of their queue. False if that
+    /// takes longer than the step: then a task does it and stores the value.
+    pub(crate) fn paging_reached(&mut self, id: u32, value: u64) -> bool {
+        let Some(queue) = self.vidmm.paging_queues.get_mut(id) else { return true };
+        let process = queue.process;
+        queue.reached.push_back(value);
+        if queue.reached.len() > 1 {
+            return false;
+        }
+        if self.complete_operations(id) {
+            self.vidmm.paging_queues[id].reached.pop_front();
+            return true;
+        }
+        self.leave(process, Task::Paging(id));
+        false
+    }
+
+    /// Continues with what the paging engine has done of a queue, and stores the values that it wrote.
+    pub(crate) fn continue_paging(&mut self, process: ProcessId, id: u32, effects: &mut Effects) {
+        let is_of = |queue: &PagingQueue| queue.process == process && !queue.reached.is_empty();
+        while self.vidmm.paging_queues.get(id).is_some_and(is_of) {
+            if !self.complete_operations(id) {
+                self.leave(process, Task::Paging(id));
+                return;
             }
+            if let Some(value) = self.vidmm.paging_queues[id].reached.pop_front() {
+                self.store_paging_value(id, value, effects);
+            }
+        }
+    }
+
+    /// Completes the operations up to the first value that was reached; false if the units of the step do not suffice.
+    fn complete_operations(&mut self, id: u32) -> bool {
+        while let Some(queue) = self.vidmm.paging_queues.get_mut(id)
+            && queue.pending.front().map(|(value, _)| value) <= queue.reached.front()
+            && let Some((value, pending)) = queue.pending.pop_front()
+        {
             let (process, adapter) = (queue.process, self.processes.devices()[queue.device].adapter);
             self.processes.unqueue_bytes(process, pending.weight());
-            self.has_run(process, adapter, pending);
+            if let Some(rest) = self.take_effect(process, adapter, pending, Some(id)) {
+                self.processes.queue_bytes(process, rest.weight());
+                self.vidmm.paging_queues[id].pending.push_front((value, rest));
+                return false;
+            }
         }
+        true
+    }
+
+    /// Stores a value that the paging engine wrote to the fence of a queue in an earlier step.
+    fn store_paging_value(&mut self, id: u32, value: u64, effects: &mut Effects) {
+        let PagingQueue { process, fence, fence_slot, context, .. } = self.vidmm.paging_queues[id];
+        let Ok((open, _)) = self.sync_object(process, fence) else { return };
+        let queue = self.vidsch.contexts()[context].queue;
+        let (engine, by) = (self.vidsch.queues()[queue].engine, Some(self.agent(queue)));
+        let gpu_address = self.engine_address(process, engine.adapter, fence_slot);
+        let write = EngineWrite { engine, process, open, gpu_address, value, hw_queue: None, by };
+        self.apply_engine_write(write, effects);
+        // The interrupt behind the write has come already.
+        self.evaluate_written(process, effects);
     }
 
     fn fence_is_mapped(&mut self, process: ProcessId, fence: MappedFence) {

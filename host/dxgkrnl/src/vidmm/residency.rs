@@ -14,27 +14,20 @@
 //! process must not evict what its queued work still needs. EvictOnlyIfNecessary changes nothing, because a memory
 //! manager may evict an allocation without a count at any time. A handle that is offered (`offer.rs`) does not count.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec;
-use alloc::vec::Vec;
 
-use d3dkmt::{Handle, NtStatus, Reply, limits};
+use d3dkmt::{Handle, Reply};
 use serde::{Deserialize, Serialize};
 
 use crate::ProcessId;
 use crate::ddi::SegmentGroup;
-use crate::effects::Effects;
-use crate::error::{CallResult, Refusal, invalid, refuse};
+use crate::error::{CallResult, Refusal, invalid};
 use crate::kernel::Kernel;
 use crate::vidmm::VidMm;
+use crate::vidmm::address::AllocationPages;
 use crate::vidmm::allocation::{Allocation, AllocationOpen};
-
-/// `D3DDDI_MAKERESIDENT_FLAGS`: CantTrimFurther and MustSucceed.
-const INSISTING: u32 = 0x1 | 0x2;
-
-/// `D3DDDI_EVICT_FLAGS`: EvictOnlyIfNecessary and NotWrittenTo.
-const EVICT_FLAGS: u32 = 0x1 | 0x2;
 
 /// `D3DKMT_ALLOCATIONRESIDENCYSTATUS`.
 mod residency_status {
@@ -43,6 +36,15 @@ mod residency_status {
     /// In NON_LOCAL, where a process's own memory is.
     pub const RESIDENT_IN_SHARED_MEMORY: u32 = 2;
     pub const NOT_RESIDENT: u32 = 3;
+}
+
+/// How far page tables are updated for the memory of a process that ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct GoneMemory {
+    /// The next allocation.
+    allocation: u32,
+    /// Pages of the one before it that are left.
+    pages: Option<AllocationPages>,
 }
 
 /// Bytes in each memory segment group, by its number.
@@ -55,108 +57,6 @@ pub(crate) struct SegmentGroupUse {
 }
 
 impl Kernel {
-    /// `D3DKMTMakeResident`: all of the list or nothing.
-    pub(crate) fn make_resident(
-        &mut self,
-        process: ProcessId,
-        queue: Handle,
-        allocations: &[Handle],
-        priorities: &[u32],
-        flags: u32,
-        effects: &mut Effects,
-    ) -> CallResult {
-        let id = self.paging_queue(process, queue)?;
-        self.require_room(self.vidsch.contexts()[self.vidmm.paging_queues[id].context].queue)?;
-        let device = self.vidmm.paging_queues[id].device;
-        if flags & !INSISTING != 0 {
-            return invalid(format!("flags {flags:#x} have reserved bits set"));
-        }
-        if !priorities.is_empty() && priorities.len() != allocations.len() {
-            return invalid(format!("{} priorities of {} allocations", priorities.len(), allocations.len()));
-        }
-        let named_open_allocations = self.named_for_residency(process, device, allocations)?;
-        let counts = tally(&named_open_allocations);
-        for (open, more) in &counts {
-            let AllocationCount { residency, handle } = self.count_of(*open);
-            if residency.saturating_add(*more) > limits::RESIDENCY_COUNT_MAX {
-                return refuse(NtStatus::NO_MEMORY, format!("{handle} was made resident {residency} times"));
-            }
-        }
-        // The counts of an offered handle hold from its reclaim on, which makes it resident.
-        let holding = counts.keys().filter(|open| !self.vidmm.offered.contains(*open));
-        let named_allocations: BTreeSet<u32> =
-            holding.map(|open| self.vidmm.memory.allocation_opens[*open].allocation).collect();
-        let more = self.bytes_of(named_allocations.iter().filter(|one| !self.is_wanted_by(**one, process)));
-        let adapter = self.processes.devices()[device].adapter;
-        let over = self.over_budgets(process, adapter, more);
-        // A group that gets no more does not matter, though others have filled it.
-        let too_much = SegmentGroup::ALL.map(|group| match more[group as usize] {
-            0 => 0,
-            _ => over[group as usize],
-        });
-        let too_much = total(too_much);
-        if too_much > 0 && flags & INSISTING == 0 {
-            let [local, non_local] = more;
-            let text = format!(
-                "{local} bytes more in LOCAL and {non_local} in NON_LOCAL are {too_much} over the budget"
-            );
-            self.note(process, text, effects);
-            let (paging_fence_value, bytes_to_trim) = (0, too_much);
-            return Ok(Reply::Residency { paging_fence_value, bytes_to_trim, over_budget: true });
-        }
-        let missing: Vec<u32> = named_allocations
-            .iter()
-            .filter(|one| !self.vidmm.memory.allocations[**one].resident)
-            .copied()
-            .collect();
-        let size = total(self.bytes_of(missing.iter()));
-        for (open, count) in counts {
-            self.raise_residency(open, count);
-        }
-        for (open, priority) in named_open_allocations.iter().zip(priorities) {
-            let allocation = self.vidmm.memory.allocation_opens[*open].allocation;
-            self.vidmm.memory.allocations[allocation].priority = *priority;
-        }
-        let numbered = |one: &u32| (*one, self.vidmm.memory.allocations[*one].number);
-        let missing: Vec<(u32, u64)> = missing.iter().map(numbered).collect();
-        let paging_fence_value = self.begin_transfer(id, size, missing);
-        let bytes_to_trim = total(over);
-        Ok(Reply::Residency { paging_fence_value, bytes_to_trim, over_budget: false })
-    }
-
-    /// `D3DKMTEvict`: all of the list or nothing. Also on a device that is lost.
-    pub(crate) fn evict(
-        &mut self,
-        process: ProcessId,
-        device: Handle,
-        allocations: &[Handle],
-        flags: u32,
-    ) -> CallResult {
-        let device = self.device(process, device)?;
-        if flags & !EVICT_FLAGS != 0 {
-            return invalid(format!("flags {flags:#x} have reserved bits set"));
-        }
-        let counts = tally(&self.named_for_residency(process, device, allocations)?);
-        if !self.is_present(device) {
-            // The counts went with the earlier arrival of the adapter.
-            return Ok(Reply::Residency { paging_fence_value: 0, bytes_to_trim: 0, over_budget: false });
-        }
-        for (open, times) in &counts {
-            let AllocationCount { residency, handle } = self.count_of(*open);
-            if residency < *times {
-                return invalid(format!(
-                    "{handle} is evicted {times} times, and was made resident {residency} times"
-                ));
-            }
-        }
-        for (open, times) in counts {
-            self.lower_residency(open, times);
-        }
-        let adapter = self.processes.devices()[device].adapter;
-        let bytes_to_trim = total(self.over_budgets(process, adapter, GroupBytes::default()));
-        Ok(Reply::Residency { paging_fence_value: 0, bytes_to_trim, over_budget: false })
-    }
-
     /// `D3DKMTQueryVideoMemoryInfo` of the caller itself (W-292).
     pub(crate) fn video_memory_info(
         &mut self,
@@ -260,24 +160,6 @@ impl Kernel {
         Ok(SegmentGroupUse { budget, usage: self.resident_bytes(process, adapter, *group) })
     }
 
-    fn named_for_residency(
-        &self,
-        process: ProcessId,
-        device: u32,
-        allocations: &[Handle],
-    ) -> Result<Vec<u32>, Refusal> {
-        let most = limits::MAKE_RESIDENT_ALLOCATIONS_MAX;
-        if allocations.is_empty() || allocations.len() > most {
-            return invalid(format!("a list has 1 to {most} allocations, not {}", allocations.len()));
-        }
-        allocations.iter().map(|handle| self.allocation_open(process, device, *handle)).collect()
-    }
-
-    fn count_of(&self, open: u32) -> AllocationCount {
-        let open = &self.vidmm.memory.allocation_opens[open];
-        AllocationCount { residency: open.residency, handle: open.handle }
-    }
-
     pub(crate) fn resident_bytes(&self, process: ProcessId, adapter: u32, group: SegmentGroup) -> u64 {
         self.process(process).resident_bytes.get(&(adapter, group)).copied().unwrap_or(0)
     }
@@ -289,15 +171,6 @@ impl Kernel {
             let resident = self.resident_bytes(process, adapter, group);
             resident.saturating_add(more[group as usize]).saturating_sub(budgets[group as usize])
         })
-    }
-
-    fn bytes_of<'a>(&self, allocations: impl Iterator<Item = &'a u32>) -> GroupBytes {
-        let mut bytes = GroupBytes::default();
-        for allocation in allocations.map(|one| &self.vidmm.memory.allocations[*one]) {
-            let group = &mut bytes[allocation.segment_group() as usize];
-            *group = group.saturating_add(allocation.size);
-        }
-        bytes
     }
 
     pub(super) fn is_wanted(&self, allocation: u32) -> bool {
@@ -313,9 +186,12 @@ impl Kernel {
         self.change_residency(open, |vidmm| vidmm.memory.allocation_opens[open].residency += times);
     }
 
-    /// Removes counts from a handle.
-    fn lower_residency(&mut self, open: u32, times: u32) {
-        self.change_residency(open, |vidmm| vidmm.memory.allocation_opens[open].residency -= times);
+    /// Removes counts from a handle, as many as it has.
+    pub(super) fn lower_residency(&mut self, open: u32, times: u32) {
+        self.change_residency(open, |vidmm| {
+            let residency = &mut vidmm.memory.allocation_opens[open].residency;
+            *residency = residency.saturating_sub(times);
+        });
     }
 
     /// Changes the counts or the offer of a handle, and the process's resident bytes with it. An allocation that no
@@ -345,7 +221,7 @@ impl Kernel {
         *bytes -= size;
         if self.vidmm.memory.allocations[allocation].resident && !self.is_wanted(allocation) {
             self.vidmm.memory.allocations[allocation].resident = false;
-            self.update_engine_pages_of(&[allocation]);
+            self.update_engine_pages_of(process, allocation);
         }
     }
 
@@ -356,30 +232,41 @@ impl Kernel {
         self.vidmm.offered.remove(&open);
     }
 
-    /// Makes allocations resident whose paging buffer has run. Some may be gone, or evicted again.
-    pub(crate) fn become_resident(&mut self, allocations: &[(u32, u64)]) {
-        let is_it = |(index, number): &(u32, u64)| {
-            self.vidmm
-                .memory
-                .allocations
-                .get(*index)
-                .is_some_and(|one| one.number == *number && !one.resident)
-                && self.is_wanted(*index)
-        };
-        let now_resident: Vec<u32> =
-            allocations.iter().filter(|one| is_it(one)).map(|(index, _)| *index).collect();
-        for allocation in &now_resident {
-            self.vidmm.memory.allocations[*allocation].resident = true;
+    /// Makes an allocation resident for which a paging buffer has run, unless it is gone or evicted again. What is beyond
+    /// the units of the step is a task of `process`.
+    pub(crate) fn become_resident(&mut self, process: ProcessId, (index, number): (u32, u64)) {
+        let allocation = self.vidmm.memory.allocations.get(index);
+        let is_it = allocation.is_some_and(|one| one.number == number && !one.resident);
+        if is_it && self.is_wanted(index) {
+            self.vidmm.memory.allocations[index].resident = true;
+            self.update_engine_pages_of(process, index);
         }
-        self.update_engine_pages_of(&now_resident);
     }
 
-    /// Updates page tables for the memory of a process that is gone: what others have mapped of it is NoAccess.
-    pub(crate) fn memory_of_process_is_gone(&mut self, process: ProcessId) {
-        let of_it = self.vidmm.memory.owned.range((process, 0)..=(process, u32::MAX));
-        let ends_with_it = |index: &u32| !self.vidmm.memory.allocations[*index].outlives_owner();
-        let of_it: Vec<u32> = of_it.map(|(_, index)| *index).filter(ends_with_it).collect();
-        self.update_engine_pages_of(&of_it);
+    /// Updates page tables for the memory of a process that ends, from this allocation on: what others have mapped of it
+    /// is NoAccess. Returns where the rest begins if the units of the step do not reach for all.
+    pub(crate) fn take_memory_from_others(
+        &mut self,
+        process: ProcessId,
+        from: GoneMemory,
+    ) -> Option<GoneMemory> {
+        self.process_mut(process).memory_is_gone = true;
+        let GoneMemory { mut allocation, mut pages } = from;
+        loop {
+            if let Some(rest) = pages.take().and_then(|pages| self.update_some_engine_pages(pages)) {
+                return Some(GoneMemory { allocation, pages: Some(rest) });
+            }
+            if self.is_spent() {
+                return Some(GoneMemory { allocation, pages: None });
+            }
+            let mut of_it = self.vidmm.memory.owned.range((process, allocation)..=(process, u32::MAX));
+            let (_, index) = *of_it.next()?;
+            self.spend(1);
+            allocation = index.saturating_add(1);
+            let state = &self.vidmm.memory.allocations[index];
+            let all = AllocationPages { allocation: index, number: state.number, open: 0, base: 0 };
+            pages = (!state.outlives_owner()).then_some(all);
+        }
     }
 
     /// Reports resident bytes of a process that disagree with the counts of its handles.
@@ -417,21 +304,6 @@ impl Kernel {
     }
 }
 
-fn total(bytes: GroupBytes) -> u64 {
+pub(super) fn total(bytes: GroupBytes) -> u64 {
     bytes.into_iter().fold(0, u64::saturating_add)
-}
-
-#[derive(Serialize, Deserialize)]
-struct AllocationCount {
-    residency: u32,
-    handle: Handle,
-}
-
-/// How often each open is named.
-fn tally(opens: &[u32]) -> BTreeMap<u32, u32> {
-    let mut tally = BTreeMap::new();
-    for open in opens {
-        *tally.entry(*open).or_default() += 1;
-    }
-    tally
 }

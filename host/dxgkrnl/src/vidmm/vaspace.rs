@@ -91,6 +91,14 @@ struct Range {
     number: u64,
 }
 
+/// Pages that an open no longer has.
+pub(crate) struct TakenPages {
+    pub base: u64,
+    pub end: u64,
+    /// Whether engines saw them.
+    pub seen: bool,
+}
+
 /// The GPU address space of a process on one adapter.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct AddressSpace {
@@ -198,35 +206,33 @@ impl AddressSpace {
         self.unseen.set(base, end, None);
     }
 
-    /// Sets pages as engines see them.
-    pub fn set_engine_pages(&mut self, base: u64, end: u64, page: Option<VaPage>) {
-        self.engine_pages.set(base, end, page);
-    }
-
     /// The pages between two addresses, as calls have mapped them.
     pub fn pages_within(&self, base: u64, end: u64) -> Vec<Piece<VaPage>> {
         self.pages.within(base, end).collect()
     }
 
-    /// Lets engines see between two addresses what calls have mapped. Returns what changed for them; `None` = NoAccess.
-    pub fn show(&mut self, base: u64, end: u64) -> Vec<Piece<Option<VaPage>>> {
-        let parts = self.unseen.set(base, end, None);
-        let mut changed = Vec::new();
-        for part in parts.into_iter().rev() {
-            changed.extend(self.differences(part.base.max(base), part.end.min(end)));
-        }
+    /// Lets engines see between two addresses what calls have mapped, as far as `most` pieces reach. Returns what changed
+    /// for them, `None` = NoAccess, and the address where the rest begins; `None` if nothing is left.
+    pub fn show(&mut self, base: u64, end: u64, most: usize) -> Option<(Vec<Piece<Option<VaPage>>>, u64)> {
+        let part = self.unseen.within(base, end).next()?;
+        let (changed, done) = self.differences(part.base, part.end, most);
+        self.unseen.set(part.base, done, None);
         for Piece { base, end, page } in &changed {
             self.engine_pages.set(*base, *end, *page);
         }
-        changed
+        Some((changed, done))
     }
 
-    /// What calls have mapped between two addresses and engines see otherwise.
-    fn differences(&self, base: u64, end: u64) -> Vec<Piece<Option<VaPage>>> {
+    /// What calls have mapped between two addresses and engines see otherwise, as far as `most` pieces reach, and where
+    /// the rest begins.
+    fn differences(&self, base: u64, end: u64, most: usize) -> (Vec<Piece<Option<VaPage>>>, u64) {
         let mut mapped = Walk { pieces: self.pages.within(base, end).peekable(), end };
         let mut seen = Walk { pieces: self.engine_pages.within(base, end).peekable(), end };
         let (mut different, mut at) = (Vec::<Piece<Option<VaPage>>>::new(), base);
-        while at < end {
+        for _ in 0..most {
+            if at >= end {
+                break;
+            }
             let ((page, mapped_end), (seen_page, seen_end)) = (mapped.at(at), seen.at(at));
             let piece_end = mapped_end.min(seen_end);
             if page != seen_page {
@@ -239,34 +245,43 @@ impl AddressSpace {
             }
             at = piece_end;
         }
-        different
+        (different, at)
     }
 
-    /// The pages of an open, as engines see them.
-    pub fn engine_pages_of(&self, open: u32) -> impl Iterator<Item = Piece<VaPage>> {
-        self.engine_pages.of(open)
+    /// Whether an open has pages, in either record.
+    pub fn maps(&self, open: u32) -> bool {
+        self.engine_pages.of_from(open, 0).chain(self.pages.of_from(open, 0)).next().is_some()
     }
 
-    /// Passes the pages of an open to another.
-    pub fn hand_over(&mut self, from: u32, to: u32) {
-        for map in [&mut self.pages, &mut self.engine_pages] {
-            let pieces: Vec<_> = map.of(from).collect();
-            for Piece { base, end, page } in pieces {
-                let page = match page {
-                    VaPage::Zero => VaPage::Zero,
-                    VaPage::Of { offset, writable, .. } => VaPage::Of { open: to, offset, writable },
-                };
-                map.set(base, end, Some(page));
-            }
+    /// The pages of an open from an address on, as engines see them.
+    pub fn engine_pages_from(&self, open: u32, base: u64) -> impl Iterator<Item = Piece<VaPage>> {
+        self.engine_pages.of_from(open, base)
+    }
+
+    /// Passes some pages of an open to another, or sets them to NoAccess, in both records. `None` if the open has no
+    /// page.
+    pub fn take_pages(&mut self, open: u32, heir: Option<u32>) -> Option<TakenPages> {
+        let passed = |piece: Piece<VaPage>| match (piece.page, heir) {
+            (VaPage::Of { offset, writable, .. }, Some(open)) => Some(VaPage::Of { open, offset, writable }),
+            (VaPage::Zero | VaPage::Of { .. }, _) => None,
+        };
+        let Some(seen) = self.engine_pages.of_from(open, 0).next() else {
+            let piece = self.pages.of_from(open, 0).next()?;
+            self.pages.set(piece.base, piece.end, passed(piece));
+            return Some(TakenPages { base: piece.base, end: piece.end, seen: false });
+        };
+        // Where calls have mapped something else since, that stays.
+        let (base, mapped) = (seen.base, self.pages.within(seen.base, seen.end).next());
+        let end = match mapped {
+            Some(piece) if piece.base == base => piece.end,
+            Some(piece) => piece.base,
+            None => seen.end,
+        };
+        if let Some(piece) = mapped.filter(|piece| piece.base == base && piece.page.open() == Some(open)) {
+            self.pages.set(base, end, passed(piece));
         }
-    }
-
-    /// Sets every page of an open to NoAccess in what calls have mapped.
-    pub fn forget(&mut self, open: u32) {
-        let pieces: Vec<_> = self.pages.of(open).collect();
-        for Piece { base, end, .. } in pieces {
-            self.pages.set(base, end, None);
-        }
+        self.engine_pages.set(base, end, passed(seen));
+        Some(TakenPages { base, end, seen: true })
     }
 
     /// Refuses `pieces` more ranges, or pieces of one, if that is above the limit.
@@ -320,7 +335,7 @@ impl AddressSpace {
             self.unseen.within(base, end).for_each(|part| at = if part.base == at { part.end } else { at });
             at == end
         };
-        let differences = self.differences(0, ADDRESSES_END);
+        let (differences, _) = self.differences(0, ADDRESSES_END, usize::MAX);
         self.pages.is_miscounted()
             || self.engine_pages.is_miscounted()
             || differences.into_iter().any(|piece| !is_marked(piece.base, piece.end))

@@ -28,6 +28,8 @@ use crate::process::end::EndOfProcess;
 use crate::sync::reached::{Reached, WaiterScan};
 use crate::sync::written::Mark;
 use crate::tdr::{LossOfFences, LossOfQueues, LostFences};
+use crate::vidmm::paging::Pending;
+use crate::vidmm::{AllocationPages, DrainedQueue, LongCall};
 use crate::{ProcessId, VmId};
 
 /// Packets that are dropped without effect.
@@ -74,6 +76,16 @@ pub(crate) enum Task {
     Dispatch(EngineId),
     /// A call of the process that waited for an idle GPU has to run.
     IdleWait,
+    /// A call has more entries in its list than fit. It is answered when it is through.
+    LongCall(LongCall),
+    /// The kernel's own open of a ring, whose doorbell is gone.
+    EndRing(u32),
+    /// Page tables are to be updated for these pages, because the residency of their allocation changed.
+    EnginePages(AllocationPages),
+    /// The paging engine did more for this paging queue than fits.
+    Paging(u32),
+    /// Operations of a destroyed paging queue.
+    Drain(DrainedQueue),
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -309,6 +321,26 @@ impl Backlog {
             Task::DropPackets(dropped) => dropped.packets.iter(),
             _ => Default::default(),
         })
+    }
+
+    fn tasks_of(&self, Turn { vm, process }: Turn) -> impl Iterator<Item = &Task> {
+        let tasks = self.vms.get(&vm).and_then(|of_vm| of_vm.processes.get(&process));
+        tasks.into_iter().flatten()
+    }
+
+    /// Bytes that a process is charged for calls that go on.
+    pub fn call_bytes(&self, turn: Turn) -> u64 {
+        let bytes = |task: &Task| if let Task::LongCall(call) = task { call.weight() } else { 0 };
+        self.tasks_of(turn).map(bytes).sum()
+    }
+
+    /// Bytes that a process is charged for operations of destroyed paging queues.
+    pub fn drained_bytes(&self, turn: Turn) -> usize {
+        let drained = self.tasks_of(turn).filter_map(|task| match task {
+            Task::Drain(drained) => Some(&drained.pending),
+            _ => None,
+        });
+        drained.flatten().map(Pending::weight).sum()
     }
 
     /// Whether the acquires of this abandoned keyed mutex are still to be ended.

@@ -58,7 +58,7 @@ impl Kernel {
         }
     }
 
-    fn turn_of(&self, process: ProcessId) -> Turn {
+    pub(crate) fn turn_of(&self, process: ProcessId) -> Turn {
         Turn { vm: self.processes.get(process).map_or(VmId::HOST, |process| process.vm), process }
     }
 
@@ -202,6 +202,11 @@ impl Kernel {
             Task::Dispatch(engine) => self.continue_dispatch(engine, effects),
             // The call runs once no other work is left.
             Task::IdleWait => {}
+            Task::LongCall(call) => self.continue_call(process, call, effects),
+            Task::EndRing(open) => self.end_ring(process, open),
+            Task::EnginePages(from) => self.continue_engine_pages(process, from),
+            Task::Paging(queue) => self.continue_paging(process, queue, effects),
+            Task::Drain(drained) => self.drain(process, drained),
         }
     }
 

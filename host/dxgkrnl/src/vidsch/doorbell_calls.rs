@@ -142,7 +142,7 @@ impl Kernel {
             self.miniport.destroy_doorbell(HwQueueId(id));
             self.process_mut(process).slots.release(doorbell.slot);
             for ring in doorbell.rings {
-                self.end_open(ring);
+                self.end_ring(process, ring);
             }
         }
     }

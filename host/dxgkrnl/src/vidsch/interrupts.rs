@@ -13,6 +13,19 @@ use crate::kernel::Kernel;
 use crate::sync::written::Mark;
 use crate::{DmaOp, MemoryRef, ProcessId};
 
+/// An engine's write of a value to a fence.
+pub(crate) struct EngineWrite {
+    pub engine: EngineId,
+    pub process: ProcessId,
+    pub open: u32,
+    pub gpu_address: u64,
+    pub value: u64,
+    /// The hardware queue whose commands wrote.
+    pub hw_queue: Option<u32>,
+    /// Who comes before those that see the value, if a driver looks for races.
+    pub by: Option<Agent>,
+}
+
 /// Interrupts of one adapter that wait for NotifyDpc at most. One or a few do at a driver that calls it.
 const INTERRUPTS_PER_ADAPTER_MAX: usize = 4096;
 
@@ -185,30 +198,14 @@ impl Kernel {
         });
         match open {
             Ok(open) => {
-                let object = self.sync.opens()[open].object;
-                if let Some(paging_queue) = self.sync.opens()[open].mapping.paging_queue {
-                    self.paging_reached(paging_queue, value);
-                }
-                if self.ignores_value(object, value, effects) {
+                if let Some(paging_queue) = self.sync.opens()[open].mapping.paging_queue
+                    && !self.paging_reached(paging_queue, value)
+                {
                     return;
                 }
-                self.note_unannounced(hw_queue, object, value, effects);
-                self.note_ring_progress(hw_queue, object, value);
-                let stored = EngineStore { adapter: engine.adapter, gpu_address, value };
-                let value = self.written_value(process, (object, engine.adapter), value, effects);
-                self.written_by_gpu(open, object, engine.adapter, value);
-                self.write_native_memory(open, object, value);
-                self.vidsch.in_flight.expect_hw_progress(engine.adapter, self.now);
-                if self.happens_before.is_on() {
-                    let running = self.vidsch.in_flight.engine(engine).submitted.front().map(|one| one.queue);
-                    let context = running.filter(|queue| self.vidsch.queues.get(*queue).is_some());
-                    let by = match hw_queue {
-                        Some(hw_queue) => Some(Agent::HwQueue(HwQueueId(hw_queue))),
-                        None => context.map(|queue| self.agent(queue)),
-                    };
-                    by.into_iter().for_each(|by| self.report_signal_of(by, object, value, Some(stored)));
-                }
-                self.store_from_engine(engine.adapter, object, value, effects);
+                let by = self.writer(engine, hw_queue);
+                let write = EngineWrite { engine, process, open, gpu_address, value, hw_queue, by };
+                self.apply_engine_write(write, effects);
             }
             Err(why) => {
                 let node = engine.node;
@@ -218,6 +215,37 @@ impl Kernel {
                 self.note(process, text, effects);
             }
         }
+    }
+
+    /// The queue whose commands an engine runs: this hardware queue, or the one of the running buffer.
+    fn writer(&mut self, engine: EngineId, hw_queue: Option<u32>) -> Option<Agent> {
+        if !self.happens_before.is_on() {
+            return None;
+        }
+        if let Some(hw_queue) = hw_queue {
+            return Some(Agent::HwQueue(HwQueueId(hw_queue)));
+        }
+        let running = self.vidsch.in_flight.engine(engine).submitted.front().map(|one| one.queue);
+        let context = running.filter(|queue| self.vidsch.queues.get(*queue).is_some());
+        context.map(|queue| self.agent(queue))
+    }
+
+    /// Applies an engine's write to a fence.
+    pub(crate) fn apply_engine_write(&mut self, write: EngineWrite, effects: &mut Effects) {
+        let EngineWrite { engine, process, open, gpu_address, value, hw_queue, by } = write;
+        let object = self.sync.opens()[open].object;
+        if self.ignores_value(object, value, effects) {
+            return;
+        }
+        self.note_unannounced(hw_queue, object, value, effects);
+        self.note_ring_progress(hw_queue, object, value);
+        let stored = EngineStore { adapter: engine.adapter, gpu_address, value };
+        let value = self.written_value(process, (object, engine.adapter), value, effects);
+        self.written_by_gpu(open, object, engine.adapter, value);
+        self.write_native_memory(open, object, value);
+        self.vidsch.in_flight.expect_hw_progress(engine.adapter, self.now);
+        by.into_iter().for_each(|by| self.report_signal_of(by, object, value, Some(stored)));
+        self.store_from_engine(engine.adapter, object, value, effects);
     }
 
     /// Applies an engine's read of a fence: writes its value to `to`.

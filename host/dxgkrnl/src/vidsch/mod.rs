@@ -67,6 +67,7 @@ pub(crate) use engine::{HARDWARE_QUEUE_DEPTH, InFlight, OnEngine, Submitted};
 pub(crate) use hw_queue::HwQueue;
 pub(crate) use hw_work::Submitter;
 pub(crate) use idle_waits::{HOLD_MAX_NS, Hold, IdleWait, IdleWaits, WAIT_DELAYS, WaitingEscape};
+pub(crate) use interrupts::EngineWrite;
 pub(crate) use queue::{Broadcast, HwSubmission, Packet, Queue, Signal, Targets, commands};
 pub(crate) use ready::Level;
 pub(crate) use ready_command::QUANTUM_NS;

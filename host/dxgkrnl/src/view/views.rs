@@ -336,7 +336,9 @@ impl Kernel {
             if process.paging_queues != paging_queues.count() {
                 return Some("the paging queues of a process");
             }
-            if process.queued_bytes != weights.sum::<usize>() + self.vidmm.pending_bytes(*id) {
+            let drained_bytes = self.vidsch.work().backlog().drained_bytes(self.turn_of(*id));
+            let paging_bytes = self.vidmm.pending_bytes(*id) + drained_bytes;
+            if process.queued_bytes != weights.sum::<usize>() + paging_bytes {
                 return Some("the queued bytes of a process");
             }
         }

@@ -26,6 +26,9 @@ impl World {
         self.request += 1;
         let (request, mut effects) = (self.request, Effects::default());
         self.kernel.handle(0, Input::Call { process, request, call: call.clone() }, &mut effects);
+        while effects.answers.is_empty() && self.kernel.has_backlog() {
+            self.kernel.handle(0, Input::Deadline, &mut effects);
+        }
         let answer = effects.answers.pop().expect("the call has an answer");
         assert!(answer.status.is_success(), "{call:?}: {:?} {:?}", answer.status, effects.notes);
         answer.reply
@@ -44,6 +47,8 @@ pub struct Owner {
     pub device: Handle,
     pub fence: Handle,
     pub context: Handle,
+    /// A paging queue, if the case has one.
+    pub queue: Handle,
     pub event: u64,
     /// Handles of the objects that a case is about.
     pub objects: Vec<Handle>,
@@ -89,6 +94,7 @@ impl Owner {
             device: Handle::NULL,
             fence: Handle::NULL,
             context: Handle::NULL,
+            queue: Handle::NULL,
             event: 0,
             objects: Vec::new(),
             now: 0,

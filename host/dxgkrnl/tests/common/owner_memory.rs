@@ -1,16 +1,17 @@
 //! GPU memory of a process that owns much of it: opens, mappings and operations of paging queues.
+#![allow(dead_code)]
 
 use d3dkmt::gpu_va::DO_NOT_WAIT;
 use d3dkmt::gpu_va::operation::{COPY, MAP};
 use d3dkmt::gpu_va::protection::{NO_ACCESS, ZERO};
-use d3dkmt::limits::MAKE_RESIDENT_ALLOCATIONS_MAX;
+use d3dkmt::limits::{ALLOCATIONS_PER_CALL_MAX, MAKE_RESIDENT_ALLOCATIONS_MAX};
 use d3dkmt::{
     AllocationInfo, Call, CreateAllocation, CreateAllocationFlags as F, GpuVaOperation, Handle, Reply,
     ResourceInfo, StandardAllocation, calls,
 };
-use dxgkrnl::{Effects, Input};
+use dxgkrnl::{Effects, Input, ProcessId, VmId};
 
-use crate::owner::Owner;
+use crate::owner::{Owner, World};
 
 const PAGE: u64 = 4096;
 /// Where the pieces are.
@@ -19,6 +20,18 @@ const BASE: u64 = 0x10_0000_0000;
 const TARGET: u64 = 0x20_0000_0000;
 /// As many as an address space may have.
 const PIECES: u64 = 4080;
+
+/// Maps the pages of a range one by one, each to the same page of an allocation.
+fn map_alone(allocation: Handle, base: u64, pieces: u64) -> GpuVaOperation {
+    GpuVaOperation {
+        operation: MAP,
+        base,
+        size: pieces * PAGE,
+        allocation,
+        allocation_size: PAGE,
+        ..GpuVaOperation::default()
+    }
+}
 
 impl Owner {
     /// Lets time pass in which the paging engine runs.
@@ -68,15 +81,7 @@ impl Owner {
     /// Maps the pages of a range one by one, by one operation.
     fn pieces(&mut self, base: u64, pieces: u64) {
         let (_, allocation) = self.new_allocation(F::empty());
-        let operation = GpuVaOperation {
-            operation: MAP,
-            base,
-            size: pieces * PAGE,
-            allocation,
-            allocation_size: PAGE,
-            ..GpuVaOperation::default()
-        };
-        self.update(vec![operation], DO_NOT_WAIT);
+        self.update(vec![map_alone(allocation, base, pieces)], DO_NOT_WAIT);
         self.run();
     }
 
@@ -104,6 +109,87 @@ impl Owner {
         for allocations in self.objects.clone().chunks(MAKE_RESIDENT_ALLOCATIONS_MAX) {
             let allocations = allocations.to_vec();
             self.ok(Call::MakeResident { paging_queue, allocations, priorities: Vec::new(), flags: 0 });
+        }
+        self.run();
+    }
+
+    /// As `resident`, with a paging queue in `queue`, and none of them resident any more.
+    pub fn evicted(&mut self, count: u32) {
+        self.resident(count);
+        for allocations in self.objects.clone().chunks(MAKE_RESIDENT_ALLOCATIONS_MAX) {
+            let (device, allocations) = (self.device, allocations.to_vec());
+            self.ok(Call::Evict { device, allocations, flags: 0 });
+        }
+        self.queue = self.new_paging_queue();
+        self.finish();
+    }
+
+    /// Allocations that a paging buffer is about to make resident, at `now`.
+    pub fn becoming_resident(&mut self, count: u32) {
+        self.evicted(count);
+        let (paging_queue, allocations) = (self.queue, self.objects.clone());
+        self.ok(Call::MakeResident { paging_queue, allocations, priorities: Vec::new(), flags: 0 });
+        self.finish();
+        self.now = self.world.kernel.next_deadline().expect("a paging buffer runs");
+    }
+
+    /// Does what steps have left.
+    fn finish(&mut self) {
+        self.world.kernel.finish_backlog(&mut Effects::default());
+    }
+
+    /// An allocation in `objects` that is resident, and that this process and others have mapped in twice as
+    /// many pieces together.
+    pub fn mapped_by_many(&mut self, count: u32) {
+        const EACH: u64 = 1000;
+        let (shared, allocation) = self.new_allocation(F::CREATE_RESOURCE | F::CREATE_SHARED);
+        self.objects.push(allocation);
+        self.map_pieces(allocation, EACH);
+        let paging_queue = self.new_paging_queue();
+        let allocations = vec![allocation];
+        self.ok(Call::MakeResident { paging_queue, allocations, priorities: Vec::new(), flags: 0 });
+        self.run();
+        for other in 1..(2 * u64::from(count)).div_ceil(EACH) {
+            let (process, name) = (ProcessId(100 + other as u32), "other".to_owned());
+            let attached = Input::ProcessAttached { process, vm: VmId(1), pid: 100, name };
+            let memory = Input::FenceMemoryAdded { process, slots: 64 };
+            for input in [attached, memory] {
+                self.world.kernel.handle(self.now, input, &mut Effects::default());
+            }
+            let world = std::mem::replace(&mut self.world, World::new());
+            let mut other = Owner::of(world, process);
+            other.now = self.now;
+            other.open_and_map(shared, EACH);
+            self.world = other.world;
+        }
+    }
+
+    fn open_and_map(&mut self, shared_handle: Handle, pieces: u64) {
+        let (device, info) = (self.device, ResourceInfo { allocations: 1, ..ResourceInfo::default() });
+        let Reply::OpenedResource { allocations, .. } =
+            self.ok(Call::OpenResource { device, shared_handle, info })
+        else {
+            panic!("not opened")
+        };
+        self.map_pieces(allocations[0], pieces);
+    }
+
+    fn map_pieces(&mut self, allocation: Handle, pieces: u64) {
+        self.reserve(BASE);
+        self.update(vec![map_alone(allocation, BASE, pieces)], DO_NOT_WAIT);
+        self.run();
+    }
+
+    /// Allocations in `objects`, as many as one call may name, each mapped in some pieces.
+    pub fn mapped(&mut self, count: u32) {
+        let allocations = u64::from(count).min(ALLOCATIONS_PER_CALL_MAX as u64);
+        let pieces = PIECES / allocations;
+        self.reserve(BASE);
+        for at in 0..allocations {
+            let (_, allocation) = self.new_allocation(F::empty());
+            self.objects.push(allocation);
+            let base = BASE + at * pieces * PAGE;
+            self.update(vec![map_alone(allocation, base, pieces)], DO_NOT_WAIT);
         }
         self.run();
     }

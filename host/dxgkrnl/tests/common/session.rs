@@ -502,7 +502,8 @@ impl Session {
     /// Adds handles from answers, and drops destroyed ones.
     fn learn(&mut self, process: ProcessId, call: &Call, effects: &Effects) {
         let Some(guest) = self.guests.iter_mut().find(|guest| guest.process == process) else { return };
-        let Some(answer) = effects.answers.first() else { return };
+        // Earlier calls may be answered before it.
+        let Some(answer) = effects.answers.last() else { return };
         match &answer.reply {
             Reply::Adapters(list) => guest.adapters.extend(list.iter().map(|adapter| adapter.handle)),
             Reply::Adapter(handle) => guest.adapters.push(*handle),

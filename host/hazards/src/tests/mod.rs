@@ -527,3 +527,43 @@ fn a_submission_that_is_not_reported_passes_on_what_its_process_did() {
     assert_eq!(reports(&mut checker), []);
     assert_eq!(checker.submissions_known(), 0);
 }
+
+/// Two queues write, and a third reads both buffers behind a wait for a fence of the lost device of the first.
+fn behind_a_poisoned_fence(poison: impl Fn(&mut Checker)) -> Vec<u64> {
+    let mut checker = Checker::default();
+    for queue in [1, 2] {
+        checker.begin(queue, 1);
+        let command = CommandId { submission: 1, packet: 0 };
+        checker.command(queue, command, &[write(queue, A::UNORDERED_ACCESS, S::COMPUTE_SHADING)]);
+    }
+    poison(&mut checker);
+    checker.wait(Agent::Queue(3), 7, 1);
+    checker.begin(3, 1);
+    for queue in [1, 2] {
+        let command = CommandId { submission: 1, packet: queue as u32 };
+        checker.command(3, command, &[read(queue, A::SHADER_RESOURCE, S::COMPUTE_SHADING)]);
+    }
+    let (reports, _) = checker.take_reports();
+    assert_eq!(checker.words_known(), checker.words_counted());
+    reports.iter().map(|report| report.range.start / 0x1000).collect()
+}
+
+#[test]
+fn a_fence_of_a_lost_device_orders_the_work_of_its_queues() {
+    let lost = |checker: &mut Checker| {
+        checker.work_over(1, 5);
+        checker.signal_by_device(5, 7, u64::MAX);
+    };
+    assert_eq!(behind_a_poisoned_fence(lost), [2], "queue 2 is of another device");
+    let early = |checker: &mut Checker| {
+        checker.signal_behind_all(7, u64::MAX);
+        checker.work_over(1, 5);
+    };
+    assert_eq!(behind_a_poisoned_fence(early), [], "the work of the device is not known yet");
+    let gone = |checker: &mut Checker| {
+        checker.work_over(1, 5);
+        checker.forget_device(5);
+        checker.signal_by_device(5, 7, u64::MAX);
+    };
+    assert_eq!(behind_a_poisoned_fence(gone), [1, 2], "the number names another device");
+}

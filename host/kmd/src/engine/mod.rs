@@ -48,7 +48,7 @@ use alloc::vec::Vec;
 
 use d3dkmt::isa::FenceValue;
 use dxgkrnl::ddi::{
-    Callback, EngineId, EngineState, FaultedWork, HwContext, HwQueueId, Interrupt, NativeFenceId,
+    Agent, Callback, EngineId, EngineState, FaultedWork, HwContext, HwQueueId, Interrupt, NativeFenceId,
     NativeFenceLogEntry, NativeFenceLogType, PageFaultFlags, PendingFaults, ResetFailed, RunningContext,
     Suspend,
 };
@@ -65,6 +65,7 @@ use crate::debug::scope_reading;
 use crate::list::{Buffer, Lists, Scope};
 use crate::page_table::PageFault;
 use crate::queues::DdiCall;
+use crate::races::agent;
 
 /// How a command buffer was submitted, which decides how its completion is reported.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -137,6 +138,11 @@ impl Job {
 
     fn buffer(&self) -> Buffer {
         Buffer { process: self.process, number: self.number }
+    }
+
+    /// The queue that it was submitted to.
+    fn agent(&self) -> Agent {
+        agent(self.origin, self.context)
     }
 
     /// Its hardware queue. Buffers of one queue run in order, and so do all buffers without one.
@@ -282,19 +288,20 @@ impl Engine {
     }
 
     /// `DxgkDdiResetEngine`. Returns the last submission fence id that was aborted.
-    pub fn reset(&mut self, callbacks: &mut Vec<Callback>) -> Result<u64, ResetFailed> {
-        self.abort(callbacks)?;
+    pub fn reset(&mut self, ddi: &mut DdiCall<'_>) -> Result<u64, ResetFailed> {
+        self.abort(ddi)?;
         Ok(self.completed)
     }
 
     /// Aborts the running buffer and returns it.
-    fn abort(&mut self, callbacks: &mut Vec<Callback>) -> Result<Option<Job>, ResetFailed> {
+    fn abort(&mut self, ddi: &mut DdiCall<'_>) -> Result<Option<Job>, ResetFailed> {
         if let Some(remaining) = self.faults.resets_failing.checked_sub(1) {
             self.faults.resets_failing = remaining;
             return Err(ResetFailed);
         }
         let aborted = self.running.take();
-        self.lists.abort(callbacks);
+        aborted.iter().for_each(|job| ddi.shared.debug.ended(job.agent()));
+        self.lists.abort(ddi.callbacks);
         if let Some(job) = aborted.as_ref().filter(|job| job.is_preemptible()) {
             self.completed = job.submission_fence_id;
         }
@@ -307,7 +314,7 @@ impl Engine {
     /// `DxgkDdiResetHwEngine`: aborts the running buffer; nothing runs until the engine is resumed. Returns the context
     /// that ran; its hardware queues are emptied. Pending suspends are no longer acknowledged.
     pub fn reset_hw(&mut self, ddi: &mut DdiCall<'_>) -> Result<Option<HwContext>, ResetFailed> {
-        let aborted = self.abort(ddi.callbacks)?;
+        let aborted = self.abort(ddi)?;
         self.halted = true;
         self.suspended.values_mut().for_each(Vec::clear);
         let Some(aborted) = aborted else { return Ok(None) };
@@ -316,7 +323,10 @@ impl Engine {
         self.completed = self.completed.max(self.saved.last_of(culprit));
         ddi.shared.drop_ring_bytes(&aborted);
         for line in self.queue.lines_of(culprit) {
-            self.queue.take_line(line).for_each(|job| ddi.shared.drop_ring_bytes(&job));
+            for job in self.queue.take_line(line) {
+                ddi.shared.debug.ended(job.agent());
+                ddi.shared.drop_ring_bytes(&job);
+            }
         }
         Ok(Some(culprit))
     }
@@ -358,10 +368,12 @@ impl Engine {
         if flags.intersects(stops) {
             job.until = None;
             self.running = Some(job);
-        } else if job.is_preemptible() {
-            self.completed = id;
         } else {
-            ddi.shared.drop_ring_bytes(&job);
+            ddi.shared.debug.ended(job.agent());
+            match job.is_preemptible() {
+                true => self.completed = id,
+                false => ddi.shared.drop_ring_bytes(&job),
+            }
         }
         self.interrupt(interrupt, ddi.callbacks);
     }

@@ -18,7 +18,7 @@ use crate::list::Pace;
 use crate::native::Stored;
 use crate::page_table::{Access, PageFault};
 use crate::queues::{DdiCall, Shared};
-use crate::races::{Surroundings, agent};
+use crate::races::Surroundings;
 
 impl Engine {
     /// Runs packets from time `ddi.clock` until one takes time, or to the end of the command buffer.
@@ -85,7 +85,7 @@ impl Engine {
     /// Passes a satisfied hardware wait to the race detector, and what follows it to the debug layer as well.
     fn observe_wait(&self, job: &mut Job, fence: FenceValue, ddi: &mut DdiCall<'_>) {
         let Some(from) = job.observed else { return };
-        let (space, queue) = ((self.id.adapter, job.process), agent(job.origin, job.context));
+        let (space, queue) = ((self.id.adapter, job.process), job.agent());
         let Shared { debug, races, native, page_tables: tables, resources, tracers, .. } = &mut *ddi.shared;
         let number = native.at(space.0, space.1, fence.gpu_address).and_then(|fence| native.number(fence));
         if let Some(number) = number.filter(|_| races.is_on(self.id.adapter)) {
@@ -95,7 +95,7 @@ impl Engine {
             return;
         }
         let to = job.commands.next_wait(job.commands.after(from));
-        let by = Submitter { engine: self.id, engine_type: self.lists.engine_type, queue };
+        let by = Submitter { engine_type: self.lists.engine_type, queue };
         let messages = debug.resume(space, by, &job.commands.part(from, None), ddi.callbacks);
         if !messages.is_empty() {
             tracers.emit(|| EngineEvent::Messages { number: job.number, messages });
@@ -110,12 +110,12 @@ impl Engine {
 
     /// Passes a buffer that starts to the debug layer, the race detector and the engine tracer.
     fn observe_start(&self, job: &mut Job, ddi: &mut DdiCall<'_>) {
-        let (space, queue) = ((self.id.adapter, job.process), agent(job.origin, job.context));
+        let (space, queue) = ((self.id.adapter, job.process), job.agent());
         let Shared { debug, races, page_tables: tables, resources, tracers, .. } = &mut *ddi.shared;
         if !debug.is_on(space) && !races.is_on(self.id.adapter) {
             return;
         }
-        let by = Submitter { engine: self.id, engine_type: self.lists.engine_type, queue };
+        let by = Submitter { engine_type: self.lists.engine_type, queue };
         let messages = debug.check(space, by, &job.commands.packets(), ddi.callbacks);
         let first_wait = job.commands.next_wait(job.commands.start());
         let mut of_queue = (0, 0);
@@ -341,7 +341,7 @@ impl Engine {
                 Stored::Native { fence, .. } => ddi.shared.native.number(fence),
                 Stored::Elsewhere | Stored::Ignored => None,
             };
-            let by = agent(job.origin, job.context);
+            let by = job.agent();
             ddi.shared.races.stored(by, packet, native, (gpu_address, value));
         }
         ddi.callbacks.push(match job.hw_queue() {
@@ -382,8 +382,8 @@ impl Engine {
     fn end(&mut self, job: &Job, ddi: &mut DdiCall<'_>) {
         let engine = self.id;
         ddi.shared.tracers.over(job.number, ddi.clock, Ending::Complete);
-        let queue = agent(job.origin, job.context);
-        ddi.shared.debug.ended((engine.adapter, job.process), engine, queue);
+        let queue = job.agent();
+        ddi.shared.debug.ended(queue);
         match job.origin {
             Origin::Context => {
                 let submission_fence_id = job.submission_fence_id;

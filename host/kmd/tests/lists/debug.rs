@@ -1,12 +1,14 @@
 //! The debug layer as a client process uses it: turned on, read, full, and destroyed.
 
 use covers::covers;
-use d3dkmt::isa::{BarrierAccess as A, BarrierSync as S, Packet};
-use d3dkmt::{NtStatus, limits};
+use d3dkmt::isa::{self, BarrierAccess as A, BarrierSync as S, Packet};
+use d3dkmt::{HwQueueFlags, NtStatus, limits};
 use dxgkrnl::Config;
-use dxgkrnl::ddi::{KmdDevice, KmdProcess, Miniport};
+use dxgkrnl::ddi::{
+    EngineId, HwContext, HwQueueId, HwQueueSubmission, KmdDevice, KmdProcess, Miniport, NewHwQueue,
+};
 
-use crate::gpu::{COPY_ENGINE, DEVICE, Gpu, copy, fill, global, words};
+use crate::gpu::{COPY_ENGINE, DEVICE, ENGINE, Gpu, P, copy, fill, global, words};
 
 /// The fields of a record that tests compare.
 #[derive(Debug, PartialEq)]
@@ -175,4 +177,88 @@ fn a_driver_below_wddm_3_has_no_enhanced_barriers() {
         let reported = rules(&mut gpu);
         assert_eq!(reported.iter().any(|(rule, ..)| *rule == R001), expected, "{wddm_version}: {reported:?}");
     }
+}
+
+/// A fence that nobody signals.
+const FENCE: u64 = 0x5000;
+
+/// Creates a hardware queue with a buffer that waits for [`FENCE`], or hangs.
+fn waiting(gpu: &mut Gpu, number: u32, buffer: u32, last: Packet) {
+    let (hw_queue, context) = (HwQueueId(number), HwContext(number));
+    let new = NewHwQueue {
+        hw_queue,
+        context,
+        engine: ENGINE,
+        process: P,
+        progress_fence_gpu_address: 0x9000,
+        flags: HwQueueFlags::empty(),
+    };
+    gpu.miniport.create_hw_queue(&new).unwrap();
+    let submission = HwQueueSubmission {
+        engine: ENGINE,
+        hw_queue,
+        context,
+        submission_fence_id: u64::from(number),
+        progress_fence_id: 1,
+        commands: isa::encode(&[fill(buffer, 5, 1), last]),
+    };
+    gpu.with_callbacks(|miniport, now, callbacks| {
+        miniport.submit_command_to_hw_queue(now, submission, callbacks);
+    });
+    gpu.advance(1_000_000);
+}
+
+/// Bytes that the layer keeps, without its messages.
+fn kept(gpu: &mut Gpu) -> usize {
+    while !read(gpu, 1 << 16).unwrap().0.is_empty() {}
+    gpu.miniport.kept_bytes(0, P)
+}
+
+#[test]
+fn a_queue_that_is_destroyed_leaves_nothing_in_the_layer() {
+    const QUEUES: u32 = 100;
+    let mut gpu = Gpu::new(1);
+    crate::fences::add(&mut gpu, FENCE);
+    let buffer = gpu.buffer(0, 64);
+    set(&mut gpu, 1);
+    let before = kept(&mut gpu);
+    for number in 1..=QUEUES {
+        let held = kept(&mut gpu);
+        waiting(&mut gpu, number, buffer, Packet::FenceWait { gpu_address: FENCE, value: 1 });
+        assert!(kept(&mut gpu) > held, "queue {number} is not charged");
+    }
+    for number in 1..=QUEUES {
+        gpu.with_callbacks(|miniport, now, callbacks| {
+            miniport.destroy_hw_queue(now, HwQueueId(number), callbacks);
+        });
+    }
+    assert_eq!(kept(&mut gpu), before);
+    // A context without hardware queues, whose buffer is preempted by nothing.
+    let submission_fence_id =
+        gpu.submit(ENGINE, 200, &[fill(buffer, 5, 1), Packet::FenceWait { gpu_address: FENCE, value: 1 }]);
+    gpu.advance(1_000_000);
+    assert!(kept(&mut gpu) > before);
+    gpu.with_callbacks(|miniport, now, callbacks| {
+        let submitted: Option<(EngineId, u64)> = Some((ENGINE, submission_fence_id));
+        miniport.destroy_context(now, HwContext(200), submitted, callbacks);
+    });
+    assert_eq!(kept(&mut gpu), before);
+}
+
+#[test]
+fn a_buffer_that_a_reset_drops_leaves_nothing_in_the_layer() {
+    let mut gpu = Gpu::new(1);
+    crate::fences::add(&mut gpu, FENCE);
+    let buffer = gpu.buffer(0, 64);
+    set(&mut gpu, 1);
+    let before = kept(&mut gpu);
+    waiting(&mut gpu, 1, buffer, Packet::Hang);
+    assert!(kept(&mut gpu) > before);
+    gpu.with_callbacks(|miniport, now, callbacks| miniport.reset_hw_engine(now, ENGINE, callbacks)).unwrap();
+    gpu.with_callbacks(|miniport, now, callbacks| miniport.resume_hw_engine(now, ENGINE, callbacks)).unwrap();
+    assert_eq!(kept(&mut gpu), before, "the buffer at fault is dropped");
+    waiting(&mut gpu, 2, buffer, Packet::FenceWait { gpu_address: FENCE, value: 1 });
+    waiting(&mut gpu, 3, 9, Packet::FenceWait { gpu_address: FENCE, value: 1 });
+    gpu.with_callbacks(|miniport, _, callbacks| miniport.stop_device(0, callbacks));
+    assert_eq!(kept(&mut gpu), before, "a stopped adapter drops all, as a page fault does");
 }

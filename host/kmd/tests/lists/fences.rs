@@ -18,7 +18,8 @@ const BACK: u64 = 0x5040;
 const LISTS: FenceFlags = FenceFlags::ALLOW_COMMAND_LIST_BARRIERS;
 const BOTH: FenceFlags = LISTS.union(FenceFlags::ALLOW_QUEUE_AND_CPU_SYNC);
 
-fn add(gpu: &mut Gpu, gpu_address: u64) {
+/// Adds a native fence at this address, of value 0.
+pub fn add(gpu: &mut Gpu, gpu_address: u64) {
     let fence = NativeFenceId(gpu_address);
     let new = NewNativeFence {
         fence,

@@ -270,7 +270,10 @@ impl Builder {
             HappensBefore::Submitted { queue, .. } => self.queues.touch(queue),
             HappensBefore::FenceGone { fence } => self.fences.gone(fence),
             HappensBefore::Gone(of) => self.queues.gone(of, moment),
-            HappensBefore::Locked { .. } | HappensBefore::Poisoned { .. } => {}
+            HappensBefore::Locked { .. }
+            | HappensBefore::WorkOver { .. }
+            | HappensBefore::Poisoned { .. }
+            | HappensBefore::DeviceGone { .. } => {}
         }
     }
 

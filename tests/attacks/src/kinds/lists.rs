@@ -4,7 +4,10 @@ use d3dkmt::isa::{
     Barrier, BarrierAccess, BarrierGroup, BarrierLayout, BarrierSync, Kernel, Packet, ResourceDesc,
     SubresourceRange, TextureBarrier, TextureFlags, Use, WorkKind,
 };
-use d3dkmt::{Call, CreateContextFlags, DeviceExecutionState, Handle, Reply, device_state_type};
+use d3dkmt::list_escape::{self, SET_DEBUG};
+use d3dkmt::{
+    Call, CreateContextFlags, DeviceExecutionState, Handle, Reply, SyncObjectFlags, device_state_type,
+};
 use proto::attach::broker_request;
 
 use crate::attacker::{Attacked, Attacker, Stopped};
@@ -22,6 +25,12 @@ pub const ATTACKS: &[Attack] = &[
         "C4",
         "40 such lists behind one fence, and one signal",
         one_step_of_gigabytes,
+    ),
+    attack(
+        "debug_layer_memory",
+        "H1",
+        "buffers wait in hardware behind many uses of many subresources, with the debug layer on",
+        debug_layer_memory,
     ),
     attack("log_flood", "H2", "engines write to memory without backing pages", log_flood),
 ];
@@ -193,5 +202,56 @@ fn log_flood(ground: &Ground<'_>) -> Attacked {
     let device = lists.attacker.device;
     calls::come_to(&mut lists.attacker.client, device, fence.object, 1);
     ground.repeat(|| lists.submit(&packets))?;
+    lists.runs()
+}
+
+/// A list that uses a texture as often as the debug layer compares uses. A barrier then tells one of its subresources from
+/// the others, and the list waits in hardware for ever.
+fn list_of_uses(resource: u32, gpu_address: u64) -> Vec<Packet> {
+    const USES: usize = 32;
+    let read = |kind: &WorkKind| {
+        command(*kind, Kernel::None, vec![Use::whole(resource, BarrierAccess::SHADER_RESOURCE)])
+    };
+    let mut packets: Vec<Packet> =
+        [WorkKind::Dispatch, WorkKind::Draw].iter().cycle().take(USES).map(read).collect();
+    let barrier = TextureBarrier {
+        barrier: Barrier {
+            sync_before: BarrierSync::ALL,
+            sync_after: BarrierSync::ALL,
+            access_before: BarrierAccess::SHADER_RESOURCE,
+            access_after: BarrierAccess::SHADER_RESOURCE,
+        },
+        layout_before: BarrierLayout::COMMON,
+        layout_after: BarrierLayout::COMMON,
+        resource,
+        flags: TextureFlags::empty(),
+        subresources: SubresourceRange::one(0),
+    };
+    packets.push(Packet::Barrier { groups: vec![BarrierGroup::Texture(vec![barrier])] });
+    packets.push(Packet::FenceWait { gpu_address, value: 1 });
+    packets
+}
+
+fn debug_layer_memory(ground: &Ground<'_>) -> Attacked {
+    const ERRORS: u32 = 1;
+    let mut lists = Lists::new(ground)?;
+    let (adapter, device) = (lists.attacker.adapter, lists.attacker.device);
+    lists.attacker.call(&calls::escape(adapter, device, list_escape::command(SET_DEBUG, ERRORS)))?;
+    let create = calls::create_native_fence(device, SyncObjectFlags::empty());
+    let never = lists.attacker.fences(1, &create)?.remove(0).gpu_address;
+    let array_size = ground.scale(64, 2048) as u32;
+    let texture = |address: u64| {
+        let texture = ResourceDesc::texture("attack", address, (4, 4));
+        ResourceDesc { array_size, ..texture }.with_packed_bytes()
+    };
+    let zeros = calls::map_zero(lists.paging, 0, texture(0).bytes.div_ceil(PAGE));
+    let address = lists.address(&zeros)?;
+    let context = lists.attacker.context(CreateContextFlags::HW_QUEUE_SUPPORTED)?;
+    for _ in 0..ground.scale(4, 120) {
+        let resource = lists.attacker.resource(&texture(address))?;
+        let (queue, _) = lists.attacker.hw_queue(context)?;
+        lists.attacker.call(&calls::submit_hw(queue, 1, &list_of_uses(resource, never)))?;
+    }
+    ground.hold()?;
     lists.runs()
 }
