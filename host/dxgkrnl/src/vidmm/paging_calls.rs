@@ -14,6 +14,7 @@ use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
 use crate::process::{HandleTarget, Slots};
 use crate::sync::mapping::Mapping;
+use crate::sync::written::Mark;
 use crate::sync::{NewOpen, Open};
 use crate::vidmm::vaspace::PAGE_BYTES;
 use crate::vidsch::{Context, EngineWrite, Level, Packet, Task};
@@ -281,7 +282,7 @@ impl Kernel {
         let write = EngineWrite { engine, process, open, gpu_address, value, hw_queue: None, by };
         self.apply_engine_write(write, effects);
         // The interrupt behind the write has come already.
-        self.evaluate_written(process, effects);
+        self.evaluate_written(process, Mark::Wrote, effects);
     }
 
     fn fence_is_mapped(&mut self, process: ProcessId, fence: MappedFence) {
