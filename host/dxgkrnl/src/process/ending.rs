@@ -73,13 +73,8 @@ impl Kernel {
                 return false;
             }
             *part = match *part {
-                EndStage::Acquires => {
-                    if self.end_next_acquire(id) {
-                        EndStage::Acquires
-                    } else {
-                        EndStage::Waits
-                    }
-                }
+                EndStage::Acquires if self.end_next_acquire(id) => EndStage::Acquires,
+                EndStage::Acquires => EndStage::Waits,
                 EndStage::Waits => match self.pop_wait_of(id) {
                     Some(wait) => {
                         self.spend(1);
@@ -131,10 +126,8 @@ impl Kernel {
                     Some(rest) => EndStage::Memory(rest),
                     None => EndStage::Tables,
                 },
-                EndStage::Tables => {
-                    self.spend(1);
-                    if self.shorten_tables(ENTRIES_PER_UNIT) { EndStage::Tables } else { EndStage::Rest }
-                }
+                EndStage::Tables if self.shorten_tables() => EndStage::Tables,
+                EndStage::Tables => EndStage::Rest,
                 EndStage::Rest => {
                     self.end_address_spaces(id);
                     self.end_kmd_processes(id, effects);
@@ -159,8 +152,10 @@ impl Kernel {
         true
     }
 
-    /// Removes free entries from the ends of all tables, up to `most` from each. Whether more may be left.
-    fn shorten_tables(&mut self, most: usize) -> bool {
+    /// Removes some free entries from the ends of all tables. Whether more may be left.
+    fn shorten_tables(&mut self) -> bool {
+        let most = ENTRIES_PER_UNIT;
+        self.spend(1);
         let removed = self.processes.shorten(most)
             + self.sync.shorten(most)
             + self.keyed.shorten(most)
