@@ -1,5 +1,6 @@
 //! The calls of GPU address spaces. See `address.rs` for the rules.
 
+use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::vec::Vec;
 
@@ -25,6 +26,9 @@ const PIECES_PER_UNIT: u32 = 2;
 
 /// Pieces of an address space that change between two looks at the units of the step.
 const PIECES_AT_ONCE: u32 = 16;
+
+/// Pieces that one part of a queued operation sets.
+const UPDATED_AT_ONCE: usize = 256;
 
 /// Opens of an allocation that have mapped nothing of it, and are passed over for one unit of work.
 const OPENS_PER_UNIT: u32 = 8;
@@ -230,7 +234,7 @@ impl Kernel {
                 }
                 VaUpdate::Copy { from, .. } => {
                     let source = range_of(from, size)?;
-                    pieces += space.pages_within(from, from + size).len().max(1) as u64;
+                    pieces += space.pages_within(from, from + size).count().max(1) as u64;
                     (range_of(base, size)?, Some(source))
                 }
             };
@@ -279,20 +283,23 @@ impl Kernel {
     pub(crate) fn update_page_tables(
         &mut self,
         queue: u32,
-        mut updates: Vec<QueuedUpdate>,
+        updates: Vec<QueuedUpdate>,
         effects: &mut Effects,
     ) -> Vec<QueuedUpdate> {
         let (process, adapter) =
             (self.vidsch.queues()[queue].process, self.vidsch.queues()[queue].engine.adapter);
-        let mut done = 0;
-        for update in &updates {
-            let pieces = self.pieces_of(process, adapter, update);
+        let (mut updates, mut is_first) = (VecDeque::from(updates), true);
+        while let Some(update) = updates.pop_front() {
+            let (part, rest) = self.cut_update(process, adapter, update);
+            let pieces = self.pieces_of(process, adapter, &part);
             let units = pieces.len() as u32 / PIECES_PER_UNIT;
-            if done > 0 && !self.may_spend(units) {
+            if !is_first && !self.may_spend(units) {
+                updates.push_front(update);
                 break;
             }
+            is_first = false;
             self.spend(units);
-            done += 1;
+            rest.into_iter().for_each(|rest| updates.push_front(rest));
             let space = self.address_space(process, adapter);
             if let Err(full) = space.require_room(pieces.len() as u64) {
                 self.note(process, format!("an update of addresses is left out: {}", full.why), effects);
@@ -304,7 +311,43 @@ impl Kernel {
             }
         }
         self.count_address_bytes(process, adapter);
-        updates.split_off(done)
+        updates.into()
+    }
+
+    /// Cuts an operation of many pieces: the part that comes first, and the rest.
+    fn cut_update(
+        &mut self,
+        process: ProcessId,
+        adapter: u32,
+        whole: QueuedUpdate,
+    ) -> (QueuedUpdate, Option<QueuedUpdate>) {
+        let parts = match whole.update {
+            VaUpdate::Set { base, size, page, span, handle } => {
+                let cut = span.saturating_mul(UPDATED_AT_ONCE as u64);
+                let part = |base, size| VaUpdate::Set { base, size, page, span, handle };
+                (cut < size).then(|| (part(base, cut), part(base + cut, size - cut)))
+            }
+            VaUpdate::Copy { from, to, size } => {
+                let space = self.address_space(process, adapter);
+                let bases: Vec<u64> =
+                    space.pages_within(from, from.saturating_add(size)).map(|piece| piece.base).collect();
+                let part = |at, size| VaUpdate::Copy { from: from + at, to: to + at, size };
+                // A part must not overwrite what another one has still to copy.
+                let at =
+                    if to > from { bases.len().saturating_sub(UPDATED_AT_ONCE) } else { UPDATED_AT_ONCE };
+                let cut = bases.get(at).map(|base| base - from).filter(|cut| *cut > 0);
+                cut.map(|cut| match to > from {
+                    true => (part(cut, size - cut), part(0, cut)),
+                    false => (part(0, cut), part(cut, size - cut)),
+                })
+            }
+        };
+        match parts {
+            Some((part, rest)) => {
+                (QueuedUpdate { update: part, ..whole }, Some(QueuedUpdate { update: rest, ..whole }))
+            }
+            None => (whole, None),
+        }
     }
 
     /// The entries that an update sets: none if a range of it is gone.
@@ -340,7 +383,7 @@ impl Kernel {
                     end: piece.end - from + to,
                     page: Some(piece.page),
                 };
-                [nothing].into_iter().chain(copied.into_iter().map(moved)).collect()
+                [nothing].into_iter().chain(copied.map(moved)).collect()
             }
         }
     }

@@ -207,8 +207,8 @@ impl AddressSpace {
     }
 
     /// The pages between two addresses, as calls have mapped them.
-    pub fn pages_within(&self, base: u64, end: u64) -> Vec<Piece<VaPage>> {
-        self.pages.within(base, end).collect()
+    pub fn pages_within(&self, base: u64, end: u64) -> impl Iterator<Item = Piece<VaPage>> {
+        self.pages.within(base, end)
     }
 
     /// Lets engines see between two addresses what calls have mapped, as far as `most` pieces reach. Returns what changed
