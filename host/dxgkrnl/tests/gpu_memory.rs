@@ -6,6 +6,8 @@ use crate::allocations::{HEAP, create, destroy, open};
 use crate::common::scripted::{ScriptRef, scripted};
 use crate::common::{IP, OK, P, World};
 use crate::paging::queue;
+use std::collections::BTreeMap;
+
 use d3dkmt::gpu_va::operation::{COPY, MAP, MAP_PROTECT, UNMAP};
 use d3dkmt::gpu_va::protection::{EXECUTE, NO_ACCESS, WRITE, ZERO};
 use d3dkmt::{Call, CreateAllocationFlags as F, GpuVaOperation, Handle, NtStatus, Reply, limits};
@@ -386,6 +388,55 @@ fn an_update_maps_protects_unmaps_and_copies() {
         assert_eq!(update(&mut world, device, vec![operation(MAP, 15, 1), wrong]), status, "{wrong:?}");
     }
     assert_eq!(page_table_updates(&script), Vec::<String>::new(), "a refused call changes nothing");
+}
+
+/// Applies lines of page table updates: by page, the page of the allocation that engines see there.
+fn see(pages: &mut BTreeMap<u64, Option<u64>>, lines: &[String]) {
+    let number = |word: &str| u64::from_str_radix(word.trim_start_matches("0x"), 16).unwrap();
+    for line in lines {
+        let words: Vec<&str> = line.split(' ').collect();
+        let (base, bytes) = (number(words[1]), number(words[2]));
+        let address = line.split("address: ").nth(1).and_then(|rest| rest.split(',').next());
+        for at in (0..bytes).step_by(PAGE as usize) {
+            let seen = address.map(|address| (address.parse::<u64>().unwrap() - HEAP + at) / PAGE);
+            pages.insert(base + at, seen);
+        }
+    }
+}
+
+/// A long operation is done in parts. Overlapping copies are as those of `memmove`.
+#[test]
+fn a_copy_of_many_pieces_copies_each_page_as_it_was() {
+    const PAGES: u64 = 1000;
+    for (from, to) in [(0, 3), (3, 0), (0, 1100), (1100, 0)] {
+        let (mut world, script, [device, paging_queue, allocation]) = set_up();
+        let size = 0x100_0000;
+        let reserve =
+            Call::ReserveGpuVirtualAddress { owner: paging_queue, base: 0, minimum: 0, maximum: 0, size };
+        let (base, _) = map(&mut world, reserve);
+        let operation = |operation, page: u64, pages: u64| GpuVaOperation {
+            operation,
+            base: base + page * PAGE,
+            size: pages * PAGE,
+            allocation,
+            allocation_size: 3 * PAGE,
+            ..GpuVaOperation::default()
+        };
+        let mut pages = BTreeMap::new();
+        // Three pages, again and again, with a hole.
+        let operations = vec![operation(MAP, from, PAGES), operation(UNMAP, from + 500, 7)];
+        assert_eq!(update(&mut world, device, operations), OK);
+        see(&mut pages, &page_table_updates(&script));
+        let before = pages.clone();
+        let copy = GpuVaOperation { destination: base + to * PAGE, ..operation(COPY, from, PAGES) };
+        assert_eq!(update(&mut world, device, vec![copy]), OK);
+        see(&mut pages, &page_table_updates(&script));
+        for page in 0..PAGES {
+            let [from, to] = [from, to].map(|first| base + (first + page) * PAGE);
+            assert_eq!(pages[&to], before[&from], "page {page}");
+        }
+        assert_eq!(world.kernel.miscounted(), None);
+    }
 }
 
 #[test]
