@@ -1,13 +1,13 @@
 //! Allocations in GPU address spaces: mappings, when they take effect, and the page-table updates to engines.
 
+use std::collections::BTreeMap;
+
 use covers::covers;
 
 use crate::allocations::{HEAP, create, destroy, open};
 use crate::common::scripted::{ScriptRef, scripted};
 use crate::common::{IP, OK, P, World};
 use crate::paging::queue;
-use std::collections::BTreeMap;
-
 use d3dkmt::gpu_va::operation::{COPY, MAP, MAP_PROTECT, UNMAP};
 use d3dkmt::gpu_va::protection::{EXECUTE, NO_ACCESS, WRITE, ZERO};
 use d3dkmt::{Call, CreateAllocationFlags as F, GpuVaOperation, Handle, NtStatus, Reply, limits};
