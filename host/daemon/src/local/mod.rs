@@ -459,7 +459,8 @@ impl Loop {
         let Budgets { descriptors, closers, .. } = &self.kernel_host.budgets;
         let (share, refusal) = match descriptors.take(peer, 1) {
             Ok(share) => (Some(share), None),
-            // It may be of a process that had its connection before others took what is left.
+            // It may be of a process that had its connection before others took what is left. Any other is closed at its
+            // first request: see `park`.
             Err(_) if self.returning.is_some() && descriptors.has_room(peer) => {
                 (Some(descriptors.count(peer, 1)), None)
             }
@@ -468,7 +469,10 @@ impl Loop {
         let connection = Arc::new(ClientFd::socket(connection, peer, share, closers));
         if let Some(refusal) = refusal {
             let refusal = refusal.into();
-            let _ = refuse(&connection, &refusal);
+            // A process that returns takes a refusal for final. It tries again if the connection is closed without one.
+            if self.returning.is_none() {
+                let _ = refuse(&connection, &refusal);
+            }
             return Err(refusal);
         }
         let pending_connection = Some(self.pending_connection(peer, &connection));
@@ -512,8 +516,8 @@ impl Loop {
         let peer = connection.peer();
         match (request, process) {
             (Request::End, _) => Ok(false),
-            (Request::Attach { name, rings }, None) if self.park(key, vm, connection, &name, rings) => {
-                Ok(true)
+            (Request::Attach { name, rings }, None) if self.returning.is_some() => {
+                self.park(key, vm, connection, name, rings).map(|()| true)
             }
             (Request::Attach { name, rings }, None) => self.attach(key, vm, connection, name, rings),
             (Request::Attach { .. }, Some(_)) => {
@@ -747,6 +751,9 @@ impl Loop {
         }
     }
 
+        if let (Source::Broker { peer, .. }, Some(returning)) = (&source, &mut self.returning) {
+            returning.forget(*peer, key);
+        }
     /// Removes a source and closes its descriptors.
     fn forget(&mut self, key: u64) {
         let Some(source) = self.sources.remove(&key) else { return };

@@ -1,5 +1,6 @@
 //! Local processes that return to a resumed daemon: see `kernel_host/resuming.rs`.
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,19 +23,35 @@ use crate::broker;
 use crate::closing::ClientFd;
 use crate::kernel_host::{AwaitedClient, ResumeOutcome};
 use crate::local_vm::has_machine;
+use crate::limits::PENDING_CONNECTIONS_PER_PEER_MAX;
 use crate::memory::{FenceMemory, LocalRegion};
 use crate::peer::Peer;
 
 /// State of the loop while it waits for clients.
 #[derive(Default)]
 pub(super) struct ResumeWait {
-    /// New processes that wait meanwhile: key, VM, connection and name of each.
-    parked: Vec<(u64, VmId, Arc<ClientFd>, String, bool)>,
+    /// New processes that wait meanwhile, by user and key of the connection.
+    parked: BTreeMap<(Peer, u64), Parked>,
     limit: Option<u64>,
     is_late: bool,
 }
 
 impl Loop {
+/// A request for a session.
+struct Parked {
+    vm: VmId,
+    connection: Arc<ClientFd>,
+    name: String,
+    rings: bool,
+}
+
+impl ResumeWait {
+    /// Drops the request of a connection that is closed.
+    pub fn forget(&mut self, peer: Peer, key: u64) {
+        self.parked.remove(&(peer, key));
+    }
+}
+
     /// Begins to wait for clients of the daemon before this one, if there are any, up to the time limit.
     pub(super) fn begin_returning(&mut self) -> anyhow::Result<()> {
         if !self.kernel_host.resumption().is_resuming() {
@@ -77,21 +94,28 @@ impl Loop {
         }
     }
 
-    /// Defers a new process until the old ones have returned. False if none are awaited.
+    /// Defers a new process until the old ones have returned. The connection of a user over its share was accepted for a
+    /// process that returns, so a new one is refused there.
     pub(super) fn park(
         &mut self,
         key: u64,
         vm: VmId,
         connection: &Arc<ClientFd>,
-        name: &str,
+        name: String,
         rings: bool,
-    ) -> bool {
-        let Some(returning) = &mut self.returning else { return false };
+    ) -> anyhow::Result<()> {
+        let peer = connection.peer();
+        self.kernel_host.budgets.descriptors.check(peer)?;
+        let parked = &mut self.returning.as_mut().context("the daemon waits for no process")?.parked;
+        let of_peer = parked.range((peer, 0)..=(peer, u64::MAX)).count();
+        anyhow::ensure!(
+            of_peer < PENDING_CONNECTIONS_PER_PEER_MAX,
+            "{of_peer} processes of {peer} wait until those of the daemon before have returned: try again then"
+        );
         // A repeated request is still to be answered.
-        if !returning.parked.iter().any(|(parked, ..)| *parked == key) {
-            returning.parked.push((key, vm, connection.clone(), name.to_owned(), rings));
-        }
-        true
+        let new = || Parked { vm, connection: connection.clone(), name, rings };
+        parked.entry((peer, key)).or_insert_with(new);
+        Ok(())
     }
 
     /// Resumes once every client has returned or is gone, or the time limit has passed.
@@ -121,11 +145,9 @@ impl Loop {
         let Some(ResumeWait { parked, limit, .. }) = self.returning.take() else { return };
         limit.into_iter().for_each(|key| self.forget(key));
         not_welcomed.into_iter().for_each(|process| self.end_process(process));
-        for (key, vm, connection, name, rings) in parked {
-            // Its connection may be closed meanwhile.
-            if !self.sources.contains_key(&key) {
-                continue;
-            }
+        // In the order of their connections.
+        let parked: BTreeMap<_, _> = parked.into_iter().map(|((_, key), parked)| (key, parked)).collect();
+        for (key, Parked { vm, connection, name, rings }) in parked {
             if let Err(error) = self.attach(key, vm, &connection, name, rings) {
                 self.refuse_for_good(key, &connection, &error);
             }
