@@ -322,8 +322,8 @@ impl Sessions<'_> {
         if let Some(ring) = ring {
             client.outbox.begin_ring(ring);
         }
-        for frame in unread.into_iter().flatten() {
-            client.outbox.append_frame(frame);
+        for frames in unread.into_iter().flatten() {
+            client.outbox.append_frames(frames);
         }
         let retained = session_cursors.as_ref().map_or(0, |cursors| cursors.unread_bytes(client.id));
         client.outbox.set_retained(retained);
