@@ -197,10 +197,7 @@ impl LocalLoop {
         state.kernel_host.tell_system_time();
         for (vm, listener) in listeners {
             state.add(Source::Listener { vm, listener })?;
-            // Descriptors may be used up now; a later request tries again.
-            if let Err(error) = state.recover_sync_files(vm) {
-                tracing::info!("the NT handles of vm {} cannot be watched yet: {error:#}", vm.0);
-            }
+            state.recover_sync_files(vm);
         }
         for vm in vms.iter().filter(|vm| !state.kernel_host.sessions().has_vm(vm.id)) {
             state.kernel_host.input(Input::VmAttached { vm: vm.id, name: vm.name.clone() });

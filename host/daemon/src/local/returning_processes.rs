@@ -135,6 +135,10 @@ impl ResumeWait {
             self.end_process(process);
         }
         let ResumeOutcome { closed, not_welcomed } = self.kernel_host.resumption().resume_all();
+        // Some may not have been watched while descriptors or watches were used up.
+        for vm in self.sync_file_folders.keys().copied().collect::<Vec<_>>() {
+            self.recover_sync_files(vm);
+        }
         if closed > 0 {
             let why = "no returned process has them open";
             self.kernel_host
