@@ -173,9 +173,10 @@ impl Sessions<'_> {
             return Ok(true);
         }
         let detached = backing.detach(address);
-        // Unmapped without the lock.
         drop(host_state);
-        detached.with_context(|| format!("no backing pages are attached at {address:#x}"))?;
+        let detached = detached.with_context(|| format!("no backing pages are attached at {address:#x}"))?;
+        // Without the lock, and not by the thread of all local processes: it frees up to 16 MiB.
+        self.kernel_host.budgets.closers.unmap(FreedMemory::piece(address, detached));
         Ok(false)
     }
 

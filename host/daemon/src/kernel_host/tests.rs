@@ -408,6 +408,18 @@ fn memory_is_unmapped_without_the_kernel_lock() {
 }
 
 #[test]
+fn large_memory_that_a_process_detaches_is_unmapped_by_another_thread() {
+    let WithMemory { kernel_host, process, .. } = with_memory();
+    let (sessions, closers) = (kernel_host.sessions(), &kernel_host.budgets.closers);
+    closers.hold_memory();
+    for (pages, waiting) in [(1, 0), (4096, 1)] {
+        sessions.attach_backing(process, 0x10_0000, pages, local_pages(pages)).unwrap();
+        sessions.detach_backing(process, 0x10_0000).unwrap();
+        assert_eq!(closers.memory_waiting(), waiting);
+    }
+}
+
+#[test]
 fn memory_that_a_returning_process_had_is_unmapped_without_the_kernel_lock() {
     let folder = tempfile::tempdir().unwrap();
     let journal = Some(JournalOptions { folder: folder.path().into(), resume_within: None });
