@@ -1,13 +1,16 @@
-//! Listening Unix sockets with a path and a mode.
+//! Listening Unix sockets with a path and a mode, and the credentials of who connects.
 //!
 //! `bind` creates the socket's file with the mode that the umask leaves. Until `listen` is called every connect fails
 //! with ECONNREFUSED. The mode is set between the two calls, so a process that the mode excludes can never connect.
 
+mod peer;
+
 use std::fs::Permissions;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+pub use peer::{OtherPidNamespace, PeerCredentials};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -82,11 +85,11 @@ pub fn listen(path: &Path, kind: SocketType, mode: u32) -> Result<OwnedFd, Liste
 }
 
 /// Process id and name of the peer of a connected socket, for an error text.
-fn peer(socket: impl AsFd) -> String {
-    let Ok(credentials) = rustix::net::sockopt::socket_peercred(socket) else {
+fn peer(socket: &OwnedFd) -> String {
+    let pid = PeerCredentials::of(socket).ok().and_then(|credentials| credentials.pid().ok());
+    let Some(pid) = pid.map(|pid| pid.as_raw_nonzero()) else {
         return "another process".to_owned();
     };
-    let pid = credentials.pid.as_raw_nonzero();
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     format!("process {pid} ({})", name.trim())
 }

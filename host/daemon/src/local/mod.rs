@@ -26,6 +26,7 @@ use anyhow::Context as _;
 use d3dkmt::EventId;
 use d3dkmt::limits::REGISTERED_EVENTS_PER_PROCESS_MAX;
 use dxgkrnl::{Input, ProcessId, VmId};
+use listening::PeerCredentials;
 use nt_handle::SyncFileFolder;
 use proto::attach::BrokerReply;
 use rustix::buffer::spare_capacity;
@@ -246,7 +247,7 @@ fn listen(path: &Path) -> anyhow::Result<Listener> {
 
 /// The user who connected; `u32::MAX` if the system does not say.
 fn user_of(connection: impl AsFd) -> Peer {
-    Peer::Uid(rustix::net::sockopt::socket_peercred(connection).map_or(u32::MAX, |peer| peer.uid.as_raw()))
+    Peer::Uid(PeerCredentials::of(connection).map_or(u32::MAX, |peer| peer.uid))
 }
 
 impl Loop {
@@ -648,8 +649,7 @@ impl Loop {
         rings: bool,
     ) -> anyhow::Result<bool> {
         let process_share = self.budgets_of(vm).processes.take(connection.peer(), 1)?;
-        let credentials = rustix::net::sockopt::socket_peercred(connection)?;
-        let pid = credentials.pid;
+        let pid = PeerCredentials::of(connection)?.pid()?;
         let peer = connection.peer();
         let (memory, memory_descriptor) = broker::first_memory(&self.kernel_host.budgets, peer)?;
         let slots = memory.slots();
@@ -748,13 +748,13 @@ impl Loop {
         }
     }
 
-        if let (Source::Broker { peer, .. }, Some(returning)) = (&source, &mut self.returning) {
-            returning.forget(*peer, key);
-        }
     /// Removes a source and closes its descriptors.
     fn forget(&mut self, key: u64) {
         let Some(source) = self.sources.remove(&key) else { return };
         self.busy_rings.forget(key);
+        if let (Source::Broker { peer, .. }, Some(returning)) = (&source, &mut self.returning) {
+            returning.forget(*peer, key);
+        }
         if let Some(descriptor) = source.descriptor() {
             // Other processes may have the same open file: a close alone would not remove it from the epoll set.
             let _ = epoll::delete(&*self.epoll, descriptor);

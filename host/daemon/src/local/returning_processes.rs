@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use dxgkrnl::{ProcessId, VmId};
+use listening::PeerCredentials;
 use proto::attach::BrokerReply;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -22,8 +23,8 @@ use crate::backing::BackingPages;
 use crate::broker;
 use crate::closing::ClientFd;
 use crate::kernel_host::{AwaitedClient, ResumeOutcome};
-use crate::local_vm::has_machine;
 use crate::limits::PENDING_CONNECTIONS_PER_PEER_MAX;
+use crate::local_vm::has_machine;
 use crate::memory::{FenceMemory, LocalRegion};
 use crate::peer::Peer;
 
@@ -36,7 +37,6 @@ pub(super) struct ResumeWait {
     is_late: bool,
 }
 
-impl Loop {
 /// A request for a session.
 struct Parked {
     vm: VmId,
@@ -52,6 +52,7 @@ impl ResumeWait {
     }
 }
 
+impl Loop {
     /// Begins to wait for clients of the daemon before this one, if there are any, up to the time limit.
     pub(super) fn begin_returning(&mut self) -> anyhow::Result<()> {
         if !self.kernel_host.resumption().is_resuming() {
@@ -134,11 +135,11 @@ impl ResumeWait {
             }
             self.end_process(process);
         }
-        let ResumeOutcome { closed, not_welcomed } = self.kernel_host.resumption().resume_all();
         // Some may not have been watched while descriptors or watches were used up.
         for vm in self.sync_file_folders.keys().copied().collect::<Vec<_>>() {
             self.recover_sync_files(vm);
         }
+        let ResumeOutcome { closed, not_welcomed } = self.kernel_host.resumption().resume_all();
         if closed > 0 {
             let why = "no returned process has them open";
             self.kernel_host
@@ -181,8 +182,7 @@ impl ResumeWait {
         token: &[u8],
         rings: bool,
     ) -> anyhow::Result<()> {
-        let pid = rustix::net::sockopt::socket_peercred(connection)?.pid;
-        let pid = pid.as_raw_nonzero().get() as u32;
+        let pid = PeerCredentials::of(connection)?.pid()?.as_raw_nonzero().get() as u32;
         let memory = FenceMemory::Local(Vec::new());
         let (slots, token) = self.kernel_host.resumption().resume(vm, pid, process, token, memory)?;
         let client = self.kernel_host.sessions().client(process).context("the process has ended")?;
