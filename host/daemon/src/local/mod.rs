@@ -26,7 +26,7 @@ use anyhow::Context as _;
 use d3dkmt::EventId;
 use d3dkmt::limits::REGISTERED_EVENTS_PER_PROCESS_MAX;
 use dxgkrnl::{Input, ProcessId, VmId};
-use listening::PeerCredentials;
+use listening::{Listener, PeerCredentials};
 use nt_handle::SyncFileFolder;
 use proto::attach::BrokerReply;
 use rustix::buffer::spare_capacity;
@@ -49,7 +49,6 @@ use super::registered_events::EventSink;
 use super::rings::{MAPPINGS_PER_PROCESS, Rings};
 use super::round_robin::RoundRobin;
 use super::shares::{Budgets, OverShare, Share, VmBudgets};
-use super::socket::Listener;
 use super::thread_kind::ThreadKind;
 use super::timer::monotonic;
 use busy_rings::BusyRings;
@@ -242,7 +241,7 @@ impl LocalLoop {
 
 /// Every user of this machine may connect, as far as the folder's mode admits.
 fn listen(path: &Path) -> anyhow::Result<Listener> {
-    Ok(Listener::new(path, SocketType::SEQPACKET, listening::EVERY_USER)?)
+    Ok(listening::listen(path, SocketType::SEQPACKET, listening::EVERY_USER)?)
 }
 
 /// The user who connected; `u32::MAX` if the system does not say.
