@@ -72,17 +72,29 @@ impl Drop for DirectLoop {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::os::fd::AsFd as _;
+    use std::os::unix::net::UnixStream;
+
+    use d3dkmt::Call;
+    use frame_ring::{KICK, MappedArea, OwnMappedArea, Receiver, Sender};
     use proto::Message as _;
     use proto::attach::broker_request::{Attach, Body, Resume};
     use proto::attach::{BrokerReply, BrokerRequest};
+    use proto::channel::{Hello, ToHost, to_host};
+    use proto::convert::call_to_frame;
+    use proto::frame::append;
     use rustix::net::{RecvFlags, SendFlags, recv, send};
     use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
 
+    use super::super::Source;
     use super::super::returning_processes::ResumeWait;
     use super::*;
     use crate::Options;
+    use crate::in_process::{RingReceiver, RingSender};
     use crate::limits::PENDING_CONNECTIONS_PER_PEER_MAX;
     use crate::peer::Peer;
+    use crate::receive::{Accepted, Received, receive};
 
     /// The loop of a daemon that waits for clients of the one before it.
     struct Returning {
@@ -137,6 +149,84 @@ mod tests {
         let mut packet = [0; 4096];
         let (length, _) = recv(connection, &mut packet, RecvFlags::DONTWAIT).ok()?;
         Some(BrokerReply::decode(&packet[..length]).unwrap().refused)
+    }
+
+    /// A process with rings, and its ends of them.
+    struct Process {
+        _broker: OwnedFd,
+        stream: UnixStream,
+        sender: RingSender,
+        receiver: RingReceiver,
+    }
+
+    impl Process {
+        fn new(local: &mut DirectLoop) -> Process {
+            let broker = local.connect().unwrap();
+            let (version, version_min) = (proto::PROTOCOL_VERSION, proto::PROTOCOL_VERSION);
+            let body = Body::Attach(Attach { version, version_min, rings: true, ..Attach::default() });
+            let request = BrokerRequest { body: Some(body) }.encode_to_vec();
+            send(&broker, &request, SendFlags::NOSIGNAL).unwrap();
+            local.run_ready().unwrap();
+            let mut packet = [0; 4096];
+            let Received { bytes, descriptors } =
+                receive(broker.as_fd(), &mut packet, Accepted::Descriptors).unwrap();
+            let reply = BrokerReply::decode(&packet[..bytes]).unwrap();
+            let [stream, _, host, own] = descriptors.try_into().unwrap();
+            let mut stream = UnixStream::from(stream);
+            stream.set_nonblocking(true).unwrap();
+            let hello = Hello { version, token: reply.token, rings: true, ..Hello::default() };
+            let mut frame = Vec::new();
+            append(&ToHost { request: 0, body: Some(to_host::Body::Hello(hello)) }, &mut frame);
+            stream.write_all(&frame).unwrap();
+            local.run_ready().unwrap();
+            assert!(stream.read(&mut packet).unwrap() > 0, "the Welcome");
+            let (host, own) =
+                (MappedArea::map(host.as_fd()).unwrap(), OwnMappedArea::map(own.as_fd()).unwrap());
+            let (sender, receiver) = (Sender::new(own.clone(), host.clone()), Receiver::new(own, host));
+            Process { _broker: broker, stream, sender, receiver }
+        }
+
+        /// Makes a call through the ring, and waits for its answer in a sleep.
+        fn call(&mut self, request: u64) {
+            let mut frame = Vec::new();
+            append(&call_to_frame(request, &Call::EnumAdapters { capacity: 1 }), &mut frame);
+            assert!(self.receiver.sleep());
+            self.sender.publish(&frame);
+            assert!(self.sender.must_kick(), "the daemon sleeps");
+            self.stream.write_all(KICK).unwrap();
+        }
+    }
+
+    /// Bytes that the daemon has not read of the only stream.
+    fn unread(local: &DirectLoop) -> u64 {
+        let stream = |source: &Source| {
+            let Source::Stream { stream, .. } = source else { return None };
+            Some(rustix::io::ioctl_fionread(stream.as_fd()).unwrap())
+        };
+        local.0.sources.values().find_map(stream).unwrap()
+    }
+
+    #[test]
+    fn calls_in_a_ring_are_answered_before_the_kick_is_read_and_the_kick_is_read_in_the_next_turn() {
+        let kernel_host = KernelHost::new(&Options::default()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut local = DirectLoop::new(kernel_host, &folder.path().join("broker.sock")).unwrap();
+        let mut process = Process::new(&mut local);
+        for request in 1..=3 {
+            process.call(request);
+            let mut events = Vec::with_capacity(8);
+            epoll::wait(&*local.0.epoll, spare_capacity(&mut events), Some(&Timespec::default())).unwrap();
+            events.iter().for_each(|event| local.0.event(event.data.u64(), event.flags));
+            local.0.run_pass();
+            assert_eq!(process.stream.read(&mut [0; 16]).unwrap(), KICK.len(), "it is woken");
+            assert_eq!(unread(&local), KICK.len() as u64);
+            local.0.run_pass();
+            assert_eq!((unread(&local), local.0.turns.is_empty()), (0, true));
+            let mut answer = Vec::new();
+            process.receiver.wake();
+            assert!(process.receiver.take(&mut answer, usize::MAX).unwrap() > 0);
+            local.run_ready().unwrap();
+        }
     }
 
     #[test]

@@ -114,6 +114,8 @@ enum Source {
         channel: Box<Channel>,
         /// What the stream has was not read yet.
         readable: bool,
+        /// The last turn took the calls in the ring and left the stream for the next one.
+        left_stream: bool,
         /// Set once its process has exited: how many more reads are allowed.
         last_reads: Option<u8>,
     },
@@ -731,8 +733,9 @@ impl Loop {
         let (epoll, key) = (self.epoll.clone(), self.next_key);
         let sink = SinkStream::Local { stream: stream.clone(), epoll, key }.into();
         let channel = Box::new(Channel::new(self.kernel_host.clone(), vm, Some(process), sink));
-        let (readable, last_reads) = (false, None);
-        keys.push(self.add(Source::Stream { vm, process, stream, channel, readable, last_reads })?);
+        let (readable, left_stream, last_reads) = (false, false, None);
+        let source = Source::Stream { vm, process, stream, channel, readable, left_stream, last_reads };
+        keys.push(self.add(source)?);
         Ok(())
     }
 
