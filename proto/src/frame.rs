@@ -10,7 +10,7 @@ use crate::bulk::{Bulk, Pieces};
 use crate::limits::FRAME_BYTES_MAX;
 
 /// The longest varint.
-const LENGTH_BYTES_MAX: usize = 10;
+pub const LENGTH_BYTES_MAX: usize = 10;
 
 /// Why a stream cannot be read any further: the frame boundary is lost, or the message is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -63,6 +63,11 @@ fn next_length(bytes: &[u8]) -> Result<Option<(usize, usize)>, FrameError> {
         return Err(FrameError::TooLong { length });
     }
     Ok(Some((bytes.len() - rest.len(), length as usize)))
+}
+
+/// The length of the first frame in `bytes`, with its prefix; `None` if the prefix is incomplete.
+pub fn first_length(bytes: &[u8]) -> Result<Option<usize>, FrameError> {
+    Ok(next_length(bytes)?.map(|(prefix, length)| prefix + length))
 }
 
 impl FrameBuffer {

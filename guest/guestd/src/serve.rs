@@ -100,5 +100,5 @@ pub fn listen_at(path: &Path) -> Result<OwnedFd, ServeError> {
         std::fs::create_dir_all(folder)
             .map_err(|source| ServeError::Folder { path: path.to_owned(), source })?;
     }
-    Ok(listening::listen(path, SocketType::SEQPACKET, listening::EVERY_USER)?)
+    Ok(listening::listen(path, SocketType::SEQPACKET, listening::EVERY_USER)?.into_descriptor())
 }

@@ -274,11 +274,11 @@ impl Outbox {
         self.lock().host_time_ns = Some(nanos);
     }
 
-    /// Adds an encoded frame, with its length prefix. A client over its limit is detected at its next frame.
-    pub fn append_frame(&self, frame: &[u8]) {
+    /// Adds encoded frames, each with its length prefix. A client over its limit is detected at its next frame.
+    pub fn append_frames(&self, frames: &[u8]) {
         let mut state = self.lock();
         if state.sink.is_some() {
-            state.unsent().extend_from_slice(frame);
+            state.unsent().extend_from_slice(frames);
         }
     }
 
@@ -527,7 +527,7 @@ mod tests {
 
     fn send(client: &ClientProcess, frames: usize) {
         for _ in 0..frames {
-            client.outbox.append_frame(&FRAME);
+            client.outbox.append_frames(&FRAME);
             client.outbox.flush();
         }
     }

@@ -13,8 +13,8 @@
 //! client's wait and it is over its share, its messages with descriptors are not read; those without any are. If the
 //! system has no thread for a client, the next thread that has closed all of its own client's takes over.
 //!
-//! Large memory of processes that are gone is unmapped by one more such thread: a client cannot delay that, but each piece
-//! takes a system call, which frees the piece's pages.
+//! Large memory that is no longer accessed is unmapped by one more such thread: a client cannot delay that, but each piece
+//! takes a system call, which frees the piece's pages. It counts in its client's shares until then.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -27,7 +27,7 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 use vsock_device::locks::{Rank, Ranked};
 
-use super::backing::ProcessBacking;
+use super::backing::{BackingPages, ProcessBacking};
 use super::limits::CLOSING_PER_PEER_MAX;
 use super::memory::FenceMemory;
 use super::peer::Peer;
@@ -39,7 +39,7 @@ const UNMAPPED_AT_ONCE_MAX: usize = 32;
 /// Bytes of these: their pages are freed then, about 100 us for each MiB.
 const BYTES_UNMAPPED_AT_ONCE_MAX: usize = 1 << 20;
 
-/// Memory of a process that is gone.
+/// Memory that is no longer accessed: of a process that is gone, or detached.
 #[derive(Debug)]
 pub(super) struct FreedMemory {
     backing: ProcessBacking,
@@ -50,6 +50,13 @@ impl FreedMemory {
     /// Without fences: only pages that had outlived the process.
     pub fn new(backing: ProcessBacking, fences: Option<FenceMemory>) -> FreedMemory {
         FreedMemory { backing, _fences: fences }
+    }
+
+    /// One piece that a process has detached.
+    pub fn piece(address: u64, pages: BackingPages) -> FreedMemory {
+        let mut backing = ProcessBacking::default();
+        backing.add(address, pages);
+        FreedMemory::new(backing, None)
     }
 
     /// Whether unmapping it delays the thread that does it.
@@ -138,11 +145,23 @@ impl Closers {
         }
     }
 
-    /// Unmaps memory of a process that is gone, or queues that. Call it without the kernel lock.
+    /// Unmaps memory that is no longer accessed, or queues that. Call it without the kernel lock.
     pub(super) fn unmap(self: &Arc<Self>, freed: FreedMemory) {
         if freed.is_large() {
             self.close(LaneKey::Memory, Closing::Memory(freed));
         }
+    }
+
+    /// Queues memory from here on, but starts no thread that unmaps it.
+    #[cfg(test)]
+    pub fn hold_memory(&self) {
+        self.lanes.lock_or_abort().entry(LaneKey::Memory).or_default().has_thread = true;
+    }
+
+    /// Pieces of work that wait for the thread that unmaps memory.
+    #[cfg(test)]
+    pub fn memory_waiting(&self) -> usize {
+        self.lanes.lock_or_abort().get(&LaneKey::Memory).map_or(0, |lane| lane.waiting.len())
     }
 
     /// Queues a close. Waits for none, except for memory if the system has no thread for it.
@@ -302,7 +321,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::backing::{BackingPages, LocalPages};
+    use crate::backing::LocalPages;
     use crate::limits::OWNER_PART;
 
     const SLOW: Peer = Peer::Uid(1);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use dxgkrnl::why::Question;
+use listening::Listener;
 use proto::control::control_client::ControlClient;
 use proto::control::control_server::{Control, ControlServer};
 use proto::control::{
@@ -22,7 +23,6 @@ use super::Daemon;
 pub use super::inspection::inspection;
 use super::inspection::{around, of_snapshot};
 use super::kernel_host::{KernelHost, ReadInjection};
-use super::socket::Listener;
 use super::vm::VmRegistry;
 use crate::why_reply::{no_such_wait, to_reply};
 
@@ -170,7 +170,7 @@ fn question(kernel_host: &KernelHost, request: &WhyRequest) -> Result<Question, 
 pub fn listen(daemon: &Daemon) -> anyhow::Result<Listener> {
     let path = daemon.directory().join(SOCKET_NAME);
     // Administration is for the user that started the daemon.
-    Ok(Listener::new(&path, SocketType::STREAM, listening::OWNER_ONLY)?)
+    Ok(listening::listen(&path, SocketType::STREAM, listening::OWNER_ONLY)?)
 }
 
 /// Serves the control socket of a daemon until it is stopped or interrupted.

@@ -1,10 +1,11 @@
 //! How much of a trace a power failure may lose, and the thread that writes it to the disk.
 
+use std::fs::File;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::kernel_host::KernelHost;
 use super::thread_kind::ThreadKind;
@@ -47,10 +48,15 @@ impl FromStr for Durable {
 }
 
 /// A message to the disk writer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum WriterMessage {
     /// Something is recorded, for the first time since the last write.
     Recorded,
+    /// A file in which nothing more is recorded, and a reference to what counts such files until they are on the disk.
+    Ended {
+        file: File,
+        unsynced: Arc<()>,
+    },
     Stop,
 }
 
@@ -75,14 +81,34 @@ impl DiskWriter {
 }
 
 fn write_often(kernel_host: &KernelHost, interval: Duration, messages: &Receiver<WriterMessage>) {
-    while messages.recv() == Ok(WriterMessage::Recorded) {
-        if messages.recv_timeout(interval) != Err(RecvTimeoutError::Timeout) {
-            return;
+    // When the recording is written, if anything is recorded.
+    let mut due = None;
+    loop {
+        let left = due.map(|due: Instant| due.saturating_duration_since(Instant::now()));
+        let message = match left {
+            None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(Duration::ZERO) => Err(RecvTimeoutError::Timeout),
+            Some(left) => messages.recv_timeout(left),
+        };
+        match message {
+            Ok(WriterMessage::Recorded) => due = Some(Instant::now() + interval),
+            Ok(WriterMessage::Ended { file, unsynced }) => {
+                sync(&file);
+                drop(unsynced);
+            }
+            Ok(WriterMessage::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => {
+                due = None;
+                // The kernel is unlocked before this thread waits for the disk.
+                kernel_host.traces().flush().iter().for_each(sync);
+            }
         }
-        // The kernel is unlocked before this thread waits for the disk.
-        if let Some(Err(error)) = kernel_host.traces().flush().map(|file| file.sync_data()) {
-            tracing::error!("the trace could not be written to the disk: {error}");
-        }
+    }
+}
+
+fn sync(file: &File) {
+    if let Err(error) = file.sync_data() {
+        tracing::error!("the trace could not be written to the disk: {error}");
     }
 }
 

@@ -93,6 +93,11 @@ impl GuestdEndpoint {
                     self.replies.answer(&self.vm, message.request, reply);
                 }
             }
+            // The answer may have reset the connection of a guestd that does not read. What follows is of no session:
+            // nobody would end a process that it attaches.
+            if self.session().is_some_and(|session| !self.vm.is_session(session)) {
+                return Ok(());
+            }
             // A packet may have thousands of messages, each of which locks the kernel.
             self.vm.kernel_host.yield_to_waiters();
         }
@@ -547,25 +552,65 @@ mod tests {
         fn closed(&mut self, _: CloseReason) {}
     }
 
-    #[test]
-    fn a_waiting_thread_locks_the_kernel_between_two_messages_of_one_packet() {
-        let options = Options { clock: Clock::Virtual, ..Options::default() };
-        let kernel_host = KernelHost::new(&options).unwrap();
-        let vm = VmShared::new(VmId(1), "vm1", &kernel_host, None);
-        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 1 << 16)]).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let device = DirectDevice::new(3, vm.services(), memory, folder.path().join("vm.sock")).unwrap();
-        let connection = device.connect(1000, Box::new(Ignored)).unwrap();
-        let mut endpoint = GuestdEndpoint::new(vm.clone(), vm.memory().unwrap(), connection);
+    /// A VM, and a connection of its guestd on which the guest reads nothing.
+    struct Vm {
+        kernel_host: Arc<KernelHost>,
+        vm: Arc<VmShared>,
+        endpoint: GuestdEndpoint,
+        _device: DirectDevice,
+    }
+
+    impl Vm {
+        fn new() -> Vm {
+            let options = Options { clock: Clock::Virtual, ..Options::default() };
+            let kernel_host = KernelHost::new(&options).unwrap();
+            let vm = VmShared::new(VmId(1), "vm1", &kernel_host, None);
+            let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 1 << 16)]).unwrap();
+            let folder = tempfile::tempdir().unwrap();
+            let device = DirectDevice::new(3, vm.services(), memory, folder.path().join("vm.sock")).unwrap();
+            let connection = device.connect(1000, Box::new(Ignored)).unwrap();
+            let endpoint = GuestdEndpoint::new(vm.clone(), vm.memory().unwrap(), connection);
+            Vm { kernel_host, vm, endpoint, _device: device }
+        }
+    }
+
+    /// GuestdHello and these messages behind it.
+    fn packet(bodies: impl IntoIterator<Item = guestd_to_host::Body>) -> Vec<u8> {
         let hello = GuestdHello {
             version: proto::PROTOCOL_VERSION,
             version_min: proto::PROTOCOL_VERSION,
             ..GuestdHello::default()
         };
         let mut packet = Vec::new();
-        for body in [guestd_to_host::Body::Hello(hello), guestd_to_host::Body::Settle(7)] {
+        for body in std::iter::once(guestd_to_host::Body::Hello(hello)).chain(bodies) {
             frame::append(&GuestdToHost { request: 1, body: Some(body) }, &mut packet);
         }
+        packet
+    }
+
+    #[test]
+    fn nothing_behind_the_request_whose_answer_resets_the_connection_is_processed() {
+        let Vm { kernel_host, vm, mut endpoint, _device } = Vm::new();
+        kernel_host.input(dxgkrnl::Input::VmAttached { vm: vm.id, name: "vm1".into() });
+        let attach = || guestd_to_host::Body::Attach(AttachProcess { pid: 1, ..AttachProcess::default() });
+        endpoint.received(&packet([attach()]));
+        assert_eq!(kernel_host.sessions().clients_of(vm.id).len(), 1, "a process is attached");
+        let mut rest = Vec::new();
+        // Each is refused with more than 16 bytes.
+        let refused = std::iter::repeat_n(guestd_to_host::Body::Settle(7), UNSENT_BYTES_MAX / 16);
+        for body in refused.chain([attach()]) {
+            frame::append(&GuestdToHost { request: 2, body: Some(body) }, &mut rest);
+        }
+        endpoint.received(&rest);
+        let session = endpoint.session().unwrap();
+        assert!(!vm.is_session(session), "guestd does not read, so its session has ended");
+        assert!(kernel_host.sessions().clients_of(vm.id).is_empty(), "nobody would end this process");
+    }
+
+    #[test]
+    fn a_waiting_thread_locks_the_kernel_between_two_messages_of_one_packet() {
+        let Vm { kernel_host, vm, mut endpoint, _device } = Vm::new();
+        let packet = packet([guestd_to_host::Body::Settle(7)]);
         let waiter = kernel_host.as_first_waiter();
         let (done, processed) = channel();
         let worker = std::thread::spawn(move || {

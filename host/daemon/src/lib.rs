@@ -43,7 +43,6 @@ mod registered_events;
 mod rings;
 mod round_robin;
 mod shares;
-pub mod socket;
 pub mod system_clock;
 mod tap;
 pub mod thread_kind;

@@ -63,6 +63,10 @@ impl TraceFile {
         self.offset
     }
 
+    pub fn durable(&self) -> Durable {
+        self.durable
+    }
+
     /// Appends a block and returns its offset. A failed write leaves nothing of the block.
     pub fn write(&mut self, block: &[u8]) -> io::Result<u64> {
         let mut written = self.file.write_all(block);
@@ -85,6 +89,13 @@ impl TraceFile {
         let path = if full { Path::new("/dev/full") } else { &self.path };
         self.file = OpenOptions::new().write(true).open(path)?;
         self.file.seek(io::SeekFrom::Start(self.offset)).map(drop)
+    }
+
+    /// Makes each later sync fail, and no write.
+    #[cfg(test)]
+    pub fn fail_syncs(&mut self) -> io::Result<()> {
+        self.file = OpenOptions::new().write(true).open("/dev/null")?;
+        Ok(())
     }
 
     /// A duplicate of the file's descriptor, for a caller that syncs it to the disk.

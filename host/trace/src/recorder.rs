@@ -643,10 +643,15 @@ impl Recorder {
 }
 
 impl Drop for Recorder {
-    /// Dropping a recorder without [`Recorder::finish`] leaves a trace without an end.
+    /// Dropping a recorder without [`Recorder::finish`] leaves a trace without an end. With [`Durable::Flushed`] its caller
+    /// syncs the file, which may take long.
     fn drop(&mut self) {
-        if !self.finished && self.stopped.is_none() && self.close_block().is_ok() {
-            let _ = self.finish_sink();
+        if self.finished || self.stopped.is_some() || self.close_block().is_err() {
+            return;
+        }
+        match self.sink.is_synced_by_caller() {
+            true => self.block.staging.remove(),
+            false => _ = self.finish_sink(),
         }
     }
 }
@@ -708,6 +713,22 @@ mod tests {
         assert!(matches!(error, TraceError::Stopped { dropped: 5, .. }), "{error}");
         // The block that could not be written stays in the open block's file.
         expect();
+    }
+
+    #[test]
+    fn a_dropped_recorder_does_not_wait_for_the_disk_if_its_caller_syncs_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        for (durable, is_synced) in [(Durable::No, false), (Durable::Block, true), (Durable::Flushed, false)]
+        {
+            let path = folder.path().join(format!("{durable:?}.gvt"));
+            let recording = Recording { durable, ..Recording::default() };
+            let mut recorder = Recorder::create_as(&path, &Config::default(), "test", recording).unwrap();
+            let Sink::File(file) = &mut recorder.sink else { panic!("it records into a file") };
+            file.fail_syncs().unwrap();
+            drop(recorder);
+            // It stays because the sync has failed.
+            assert_eq!(crate::staging::path_of(&path).exists(), is_synced, "{durable:?}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::TraceError;
 use crate::block::{BlockHeader, HEADER_BYTES};
-use crate::file::TraceFile;
+use crate::file::{Durable, TraceFile};
 use crate::ring::Ring;
 
 /// Destination of a recorder's blocks.
@@ -36,6 +36,14 @@ impl Sink {
         match self {
             Sink::File(file) => file.write(block),
             Sink::Ring(ring) => Ok(ring.write(header, &block[HEADER_BYTES..])),
+        }
+    }
+
+    /// Whether the recorder's caller syncs the file to the disk.
+    pub fn is_synced_by_caller(&self) -> bool {
+        match self {
+            Sink::File(file) => file.durable() == Durable::Flushed,
+            Sink::Ring(_) => false,
         }
     }
 

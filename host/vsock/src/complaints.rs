@@ -57,6 +57,19 @@ impl Complaints {
         }
     }
 
+    /// The file of the guest's connections could not be written.
+    pub fn known_connections(&self, reason: &std::io::Error) {
+        if let Some(suppressed) = self.admit() {
+            let cid = self.guest_cid;
+            tracing::warn!(
+                cid,
+                suppressed,
+                "the file of the guest's connections, beside the device's socket, cannot be written: {reason}; \
+                 if the daemon is killed, its guest may not notice"
+            );
+        }
+    }
+
     /// A request of QEMU that cannot be served.
     pub fn machine(&self, what: &'static str, reason: &dyn std::fmt::Display) {
         if let Some(suppressed) = self.admit() {

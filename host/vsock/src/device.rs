@@ -2,13 +2,12 @@
 
 use std::fmt;
 use std::io;
-use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-use listening::ListenError;
+use listening::{ListenError, Listener};
 use rustix::net::SocketType;
 use vmm_sys_util::eventfd::EventFd;
 
@@ -90,6 +89,8 @@ pub struct DeviceStats {
 pub struct Device {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    /// `None` once it is shut down. Its socket's file is removed with it.
+    listener: Option<Listener>,
 }
 
 /// State shared by the device's threads and its owner.
@@ -146,14 +147,14 @@ impl Device {
         }
         let listener = listen(&config.socket)?;
         let shared = Arc::new(Shared::new(config, services)?);
-        let server = Server::new(Arc::clone(&shared), listener)?;
+        let server = Server::new(Arc::clone(&shared), listener.descriptor.try_clone()?.into())?;
         let name = format!("vsock-{}", shared.config.guest_cid);
         let begins = Arc::clone(&shared.services);
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             begins.begins();
             server.run();
         })?;
-        Ok(Device { shared, thread: Some(thread) })
+        Ok(Device { shared, thread: Some(thread), listener: Some(listener) })
     }
 
     /// Requests a connection to a port of the guest. The endpoint is called with `connected` or `closed`.
@@ -216,7 +217,7 @@ impl Device {
         if !in_callback && thread.join().is_err() {
             tracing::error!(cid = self.shared.config.guest_cid, "the vsock device's thread panicked");
         }
-        let _ = std::fs::remove_file(&self.shared.config.socket);
+        self.listener = None;
         self.shared.known.lock().leave();
     }
 }
@@ -253,8 +254,8 @@ pub(crate) fn stats_of(session: &Session, stats: DeviceStats) -> DeviceStats {
 }
 
 /// Binds the socket for QEMU, accessible only to the user that started the daemon.
-pub(crate) fn listen(path: &Path) -> Result<UnixListener, DeviceError> {
-    Ok(listening::listen(path, SocketType::STREAM, listening::OWNER_ONLY)?.into())
+pub(crate) fn listen(path: &Path) -> Result<Listener, DeviceError> {
+    Ok(listening::listen(path, SocketType::STREAM, listening::OWNER_ONLY)?)
 }
 
 fn eventfd_flags() -> i32 {

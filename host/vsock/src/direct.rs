@@ -129,8 +129,78 @@ impl DirectDevice {
 impl Drop for DirectDevice {
     fn drop(&mut self) {
         self.session.end();
-        self.shared.known.lock().clear();
+        let cleared = self.shared.known.lock().clear();
+        cleared.unwrap_or_else(|error| self.shared.complaints.known_connections(&error));
         self.worker.end();
         self.shared.services.disconnected();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use tracing::span;
+
+    use super::*;
+    use crate::limits::COMPLAINTS_PER_PERIOD_MAX;
+    use crate::locks::{Rank, is_held};
+    use crate::services::{CloseReason, ConnectRequest};
+
+    struct Ignored;
+
+    impl Services for Ignored {
+        fn accept(&self, _: ConnectRequest, _: Connection) -> Option<Box<dyn Endpoint>> {
+            None
+        }
+    }
+
+    impl Endpoint for Ignored {
+        fn received(&mut self, _: &[u8]) {}
+
+        fn closed(&mut self, _: CloseReason) {}
+    }
+
+    /// A log that records, for each line, whether its thread holds a lock of the device.
+    #[derive(Clone, Default)]
+    struct LogOfLocks(Arc<Mutex<Vec<bool>>>);
+
+    impl tracing::Subscriber for LogOfLocks {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+        fn event(&self, _: &tracing::Event<'_>) {
+            self.0.lock().unwrap().push(is_held(Rank::Outbound) || is_held(Rank::Known));
+        }
+
+        fn enter(&self, _: &span::Id) {}
+
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    #[test]
+    fn a_full_disk_is_reported_without_a_lock_and_as_often_as_the_budget_of_lines_allows() {
+        let memory = GuestMemoryMmap::from_ranges(&[(vm_memory::GuestAddress(0), 1 << 16)]).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let services = Arc::new(Ignored);
+        let device = DirectDevice::new(3, services, memory, folder.path().join("vm.sock")).unwrap();
+        device.shared.known.lock().fill_disk();
+        let log = LogOfLocks::default();
+        tracing::subscriber::with_default(log.clone(), || {
+            for port in 0..2 * COMPLAINTS_PER_PERIOD_MAX {
+                device.connect(port, Box::new(Ignored)).unwrap();
+            }
+        });
+        let lines = log.0.lock().unwrap().clone();
+        assert_eq!(lines, vec![false; COMPLAINTS_PER_PERIOD_MAX as usize]);
     }
 }

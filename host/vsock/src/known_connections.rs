@@ -63,8 +63,10 @@ impl Known {
         ports.into_iter().map(|(_, ports)| ports).collect()
     }
 
-    pub fn change(&mut self, change: Change) {
-        let written = match change {
+    /// Writes a changed connection. An error leaves it known here but not in the file: the caller reports it once it
+    /// has released its locks.
+    pub fn change(&mut self, change: Change) -> io::Result<()> {
+        match change {
             Change::Known(ports) if self.rows.contains_key(&ports) => Ok(()),
             Change::Known(ports) => {
                 let row = self.free.pop().unwrap_or_else(|| {
@@ -81,12 +83,6 @@ impl Known {
                 }
                 None => Ok(()),
             },
-        };
-        if let Err(error) = written {
-            tracing::warn!(
-                "{}: {error}; if the daemon is killed, its guest may not notice",
-                self.path.display()
-            );
         }
     }
 
@@ -97,12 +93,16 @@ impl Known {
         self.file.write_all_at(&bytes, row * ROW_BYTES as u64)
     }
 
-    /// Forgets all connections: the guest is gone.
-    pub fn clear(&mut self) {
+    /// Forgets all connections: the guest is gone. An error is for the caller to report, as of [`Known::change`].
+    pub fn clear(&mut self) -> io::Result<()> {
         (self.rows, self.free, self.end) = (HashMap::new(), Vec::new(), 0);
-        if let Err(error) = self.file.set_len(0) {
-            tracing::warn!("{}: {error}", self.path.display());
-        }
+        self.file.set_len(0)
+    }
+
+    /// Makes all later writes fail as on a full disk.
+    #[cfg(test)]
+    pub fn fill_disk(&mut self) {
+        self.file = OpenOptions::new().write(true).open("/dev/full").unwrap();
     }
 
     /// Removes the file when the device shuts down, unless it has connections to reset for the next device.
@@ -127,19 +127,19 @@ mod tests {
         let path = path_beside(&folder.path().join("vm.sock"));
         let mut known = Known::open(path.clone()).unwrap();
         for peer in 1..=3 {
-            known.change(Change::Known(ports(peer)));
+            known.change(Change::Known(ports(peer))).unwrap();
         }
-        known.change(Change::Gone(ports(2)));
-        known.change(Change::Gone(ports(9)));
-        known.change(Change::Known(ports(4)));
-        known.change(Change::Known(ports(4)));
+        known.change(Change::Gone(ports(2))).unwrap();
+        known.change(Change::Gone(ports(9))).unwrap();
+        known.change(Change::Known(ports(4))).unwrap();
+        known.change(Change::Known(ports(4))).unwrap();
         drop(known);
         let mut known = Known::open(path.clone()).unwrap();
         assert_eq!(known.ports(), [ports(1), ports(4), ports(3)], "the row of 2 was free");
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 24);
         known.leave();
         assert!(path.exists(), "a connection is still to be reset");
-        known.clear();
+        known.clear().unwrap();
         assert!(Known::open(path.clone()).unwrap().ports().is_empty());
         known.leave();
         assert!(!path.exists());
@@ -152,7 +152,7 @@ mod tests {
         std::fs::write(&path, [1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0]).unwrap();
         let mut known = Known::open(path.clone()).unwrap();
         assert_eq!(known.ports(), [Ports { peer: 1, local: 2 }]);
-        known.change(Change::Known(ports(5)));
+        known.change(Change::Known(ports(5))).unwrap();
         assert_eq!(Known::open(path).unwrap().ports().len(), 2);
     }
 }

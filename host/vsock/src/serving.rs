@@ -145,7 +145,8 @@ impl Server {
         if session.has_memory.load(Ordering::Acquire) {
             // A session without memory has told the guest nothing: the next one resets its connections.
             if !self.stopping() {
-                shared.known.lock().clear();
+                let cleared = shared.known.lock().clear();
+                cleared.unwrap_or_else(|error| shared.complaints.known_connections(&error));
             }
             shared.services.disconnected();
         }

@@ -14,6 +14,7 @@
 //! may be the thread of another VM, and a guest that adds buffers as fast as they are filled would keep it busy. The
 //! worker continues.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
@@ -131,9 +132,9 @@ impl Session {
         let mut outbound = self.outbound.lock();
         let outcome = change(&mut outbound);
         // Before the guest learns of a new connection, and after it is sent the end of one.
-        outbound.note_changes();
+        let noted = outbound.note_changes();
         let aftermath = outbound.pump(&self.rings);
-        outbound.note_changes();
+        let noted = noted.and(outbound.note_changes());
         let has_events = outbound.has_events();
         drop(outbound);
         for call in aftermath.calls.iter().flatten() {
@@ -141,6 +142,9 @@ impl Session {
         }
         if let Some(fault) = aftermath.fault {
             self.complaints.ring("rx", &fault);
+        }
+        if let Err(error) = noted {
+            self.complaints.known_connections(&error);
         }
         if aftermath.has_more_packets || (has_events && std::thread::current().id() != self.worker_thread) {
             self.wake_worker();
@@ -275,12 +279,17 @@ impl Outbound {
     }
 
     /// Writes changed connections to the file of known connections. The writes are short and go to the page cache.
-    fn note_changes(&mut self) {
+    /// Returns the first error; the other changes are written all the same.
+    fn note_changes(&mut self) -> io::Result<()> {
         self.muxer.take_changes(&mut self.changes);
-        if !self.changes.is_empty() {
-            let mut known = self.known.lock();
-            self.changes.drain(..).for_each(|change| known.change(change));
+        if self.changes.is_empty() {
+            return Ok(());
         }
+        let (mut known, mut noted) = (self.known.lock(), Ok(()));
+        for change in self.changes.drain(..) {
+            noted = noted.and(known.change(change));
+        }
+        noted
     }
 
     /// Moves packets from the muxer into the rx ring until one of them runs out.

@@ -1,13 +1,22 @@
-//! Listening Unix sockets with a path and a mode.
+//! Listening Unix sockets with a path and a mode, and the credentials of who connects.
 //!
 //! `bind` creates the socket's file with the mode that the umask leaves. Until `listen` is called every connect fails
 //! with ECONNREFUSED. The mode is set between the two calls, so a process that the mode excludes can never connect.
+//!
+//! A file at whose socket nobody listens is stale, and replaced. That is one step only under a lock: otherwise a second
+//! process would take a socket between its `bind` and its `listen` for stale, or remove the file that a first one has
+//! just put in place of a stale one.
 
-use std::fs::Permissions;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+mod peer;
+
+use std::fs::{File, Metadata, Permissions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+pub use peer::{OtherPidNamespace, PeerCredentials};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -41,6 +50,77 @@ pub enum ListenError {
     },
 }
 
+/// A listening socket. Its file is removed with it.
+#[derive(Debug)]
+pub struct Listener {
+    // Before the descriptor: as long as that is open, no other process takes the file for stale.
+    file: SocketFile,
+    /// The socket, nonblocking.
+    pub descriptor: OwnedFd,
+}
+
+impl Listener {
+    /// The socket, whose file stays.
+    pub fn into_descriptor(self) -> OwnedFd {
+        std::mem::forget(self.file);
+        self.descriptor
+    }
+}
+
+/// The file of a socket. Dropping it removes the file, unless another socket has the path by then.
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    identity: (u64, u64),
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if std::fs::symlink_metadata(&self.path).is_ok_and(|file| identity(&file) == self.identity) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Device and inode of a file.
+fn identity(file: &Metadata) -> (u64, u64) {
+    (file.dev(), file.ino())
+}
+
+/// A lock on the creation of a socket's file.
+struct CreationLock {
+    path: PathBuf,
+    _file: File,
+}
+
+impl CreationLock {
+    /// Takes the lock. Other processes hold it for a few system calls.
+    fn take(socket: &Path) -> io::Result<CreationLock> {
+        let mut path = socket.as_os_str().to_owned();
+        path.push(".lock");
+        let path = PathBuf::from(path);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        loop {
+            let file = File::from(rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?);
+            // On a file system without locks, processes that start at one time are not told apart.
+            if flock(&file, FlockOperation::LockExclusive) == Err(Errno::INTR) {
+                continue;
+            }
+            // The process that had it before has removed its file.
+            let named = std::fs::symlink_metadata(&path).map(|named| identity(&named));
+            if named.is_ok_and(|named| file.metadata().is_ok_and(|file| identity(&file) == named)) {
+                return Ok(CreationLock { path, _file: file });
+            }
+        }
+    }
+}
+
+impl Drop for CreationLock {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
 /// A nonblocking listening socket at `path` with exactly the permissions `mode`.
 ///
 /// A socket file that no process serves is replaced.
@@ -48,13 +128,14 @@ pub enum ListenError {
 /// # Errors
 ///
 /// Another process serves the socket, the file is not a socket, or a system call fails.
-pub fn listen(path: &Path, kind: SocketType, mode: u32) -> Result<OwnedFd, ListenError> {
+pub fn listen(path: &Path, kind: SocketType, mode: u32) -> Result<Listener, ListenError> {
     let failed = |source: std::io::Error| ListenError::Failed { path: path.to_owned(), source };
     let refused = |error: Errno| failed(error.into());
     let address = SocketAddrUnix::new(path).map_err(refused)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let open = || rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).map_err(refused);
     let socket = open()?;
+    let _lock = CreationLock::take(path).map_err(failed)?;
     match rustix::net::bind(&socket, &address) {
         Err(Errno::ADDRINUSE) => {
             let is_socket = std::fs::symlink_metadata(path).map_err(failed)?.file_type().is_socket();
@@ -78,15 +159,16 @@ pub fn listen(path: &Path, kind: SocketType, mode: u32) -> Result<OwnedFd, Liste
     }
     std::fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed)?;
     rustix::net::listen(&socket, BACKLOG).map_err(refused)?;
-    Ok(socket)
+    let identity = std::fs::symlink_metadata(path).map(|file| identity(&file)).map_err(failed)?;
+    Ok(Listener { file: SocketFile { path: path.to_owned(), identity }, descriptor: socket })
 }
 
 /// Process id and name of the peer of a connected socket, for an error text.
-fn peer(socket: impl AsFd) -> String {
-    let Ok(credentials) = rustix::net::sockopt::socket_peercred(socket) else {
+fn peer(socket: &OwnedFd) -> String {
+    let pid = PeerCredentials::of(socket).ok().and_then(|credentials| credentials.pid().ok());
+    let Some(pid) = pid.map(|pid| pid.as_raw_nonzero()) else {
         return "another process".to_owned();
     };
-    let pid = credentials.pid.as_raw_nonzero();
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     format!("process {pid} ({})", name.trim())
 }
@@ -103,8 +185,50 @@ mod tests {
         let error = listen(&path, SocketType::SEQPACKET, OWNER_ONLY).unwrap_err();
         let own = format!("process {} ", std::process::id());
         assert!(matches!(&error, ListenError::InUse { owner, .. } if owner.starts_with(&own)), "{error}");
-        drop(served);
-        listen(&path, SocketType::SEQPACKET, OWNER_ONLY).unwrap();
+        // As a process that is killed leaves it.
+        drop(served.into_descriptor());
+        assert!(path.exists());
+        drop(listen(&path, SocketType::SEQPACKET, OWNER_ONLY).unwrap());
+        assert_eq!(
+            folder.path().read_dir().unwrap().count(),
+            0,
+            "the socket's file and the lock's are removed"
+        );
+    }
+
+    #[test]
+    fn of_processes_that_start_at_one_stale_socket_one_serves_it() {
+        const STARTS: usize = 8;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        for _ in 0..2000 {
+            drop(listen(&path, SocketType::STREAM, OWNER_ONLY).unwrap().into_descriptor());
+            let barrier = std::sync::Barrier::new(STARTS);
+            let start = || {
+                barrier.wait();
+                listen(&path, SocketType::STREAM, OWNER_ONLY)
+            };
+            let started: Vec<_> = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..STARTS).map(|_| scope.spawn(start)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            let serving: Vec<_> = started.into_iter().filter_map(Result::ok).collect();
+            let found = identity(&std::fs::symlink_metadata(&path).unwrap());
+            assert!(serving.len() == 1 && serving[0].file.identity == found, "{serving:?} {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_listener_removes_its_own_file_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let first = listen(&path, SocketType::STREAM, OWNER_ONLY).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let second = listen(&path, SocketType::STREAM, OWNER_ONLY).unwrap();
+        drop(first);
+        assert!(path.exists(), "the path is the second one's");
+        drop(second);
+        assert!(!path.exists());
     }
 
     #[test]

@@ -15,7 +15,7 @@ fn no_umask_changes_the_mode_of_a_socket() {
         let before = umask(Mode::from_raw_mode(mask));
         let socket = listen(&path, SocketType::STREAM, mode);
         umask(before);
-        socket.unwrap();
+        let _socket = socket.unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, mode);
     }
 }

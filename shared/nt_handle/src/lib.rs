@@ -23,6 +23,7 @@ mod sync_file;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use d3dkmt::ShareToken;
 use rustix::event::{Timespec, epoll};
@@ -145,6 +146,8 @@ pub struct NtHandles {
     sync_files: BTreeMap<ShareToken, i32>,
     /// Sync files of a killed broker that no process has presented.
     unpresented: BTreeSet<ShareToken>,
+    /// Sync files of a killed broker that could not be watched: descriptors or watches were used up.
+    unwatched: BTreeMap<ShareToken, Signal>,
 }
 
 impl NtHandles {
@@ -153,8 +156,8 @@ impl NtHandles {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(NotMade::to_watch)?;
         let data = epoll::EventData::new_u64(WATCHES);
         epoll::add(&epoll, &watch, data, epoll::EventFlags::IN).map_err(NotMade::to_watch)?;
-        let (live, files, sync_files, unpresented) = Default::default();
-        Ok(NtHandles { folder, watch, epoll, live, files, sync_files, unpresented })
+        let (live, files, sync_files, unpresented, unwatched) = Default::default();
+        Ok(NtHandles { folder, watch, epoll, live, files, sync_files, unpresented, unwatched })
     }
 
     /// Descriptor that is readable when [`NtHandles::closed`] has something to report.
@@ -173,13 +176,17 @@ impl NtHandles {
     /// passed the sync file on.
     pub fn make_sync_file(&mut self, token: ShareToken) -> Result<OwnedFd, NotMade> {
         let (reader, signal) = self.folder.create(token).map_err(NotMade::SyncFile)?;
-        self.watch_sync_file(reader.as_fd(), token, signal)?;
+        let watched = self.watch_sync_file(reader.as_fd(), token, signal.clone());
+        watched.inspect_err(|_| signal.release())?;
         Ok(reader)
     }
 
     /// The signal of a sync file; `None` for an NT handle and an unknown token.
     pub fn signal_of(&self, token: ShareToken) -> Option<&Signal> {
-        self.live.get(self.sync_files.get(&token)?)?.signal.as_ref()
+        match self.sync_files.get(&token) {
+            Some(number) => self.live.get(number)?.signal.as_ref(),
+            None => self.unwatched.get(&token),
+        }
     }
 
     /// Adopts a handle that a killed broker created, from a process that still has it open: reports its last close from
@@ -195,6 +202,9 @@ impl NtHandles {
             return Ok(Some(Adopted { token, watch, is_new: self.live.len() > before }));
         }
         let Some(token) = sync_file::token_of(handle) else { return Ok(None) };
+        if !sync_file::is_of_broker(handle, false) {
+            return Err(NotMade::NotOwn);
+        }
         self.adopt_sync_file(handle, token)?;
         self.unpresented.remove(&token);
         let watch = self.sync_files.get(&token).copied().unwrap_or(-1);
@@ -230,32 +240,45 @@ impl NtHandles {
     }
 
     fn adopt_sync_file(&mut self, file: BorrowedFd<'_>, token: ShareToken) -> Result<(), NotMade> {
-        if !sync_file::is_of_broker(file) {
-            return Err(NotMade::NotOwn);
-        }
         if self.sync_files.contains_key(&token) {
             return Ok(());
         }
         let signal = Signal::of_named(file, self.folder.path_of(token)).map_err(NotMade::Descriptor)?;
-        self.watch_sync_file(file, token, signal)
+        self.watch_sync_file(file, token, signal)?;
+        self.unwatched.remove(&token);
+        Ok(())
     }
 
     /// Adopts every sync file that a killed broker left by name in the folder. Returns their tokens. Some may be open in
     /// processes that present nothing, because they only poll. [`NtHandles::unopened`] says later which are open nowhere.
+    ///
+    /// A file that cannot be watched for now is among them: it can be raised, and no wait for it ends early. Its last
+    /// close is not reported before a later call has watched it. Such a call returns no file that is watched already.
     pub fn recover(&mut self) -> Vec<ShareToken> {
         let mut recovered = Vec::new();
         for (token, path) in self.folder.files() {
-            let adopted = sync_file::open_left(&path).map_err(NotMade::Descriptor);
-            match adopted.and_then(|file| self.adopt_sync_file(file.as_fd(), token)) {
-                Ok(()) => {
-                    self.unpresented.insert(token);
-                    recovered.push(token);
-                }
-                // Half made, or there are no more watches.
-                Err(_) => sync_file::raise_left(&path),
+            if self.sync_files.contains_key(&token) {
+                continue;
             }
+            match self.recover_one(token, &path) {
+                Ok(()) => _ = self.unpresented.insert(token),
+                Err(NotMade::NotOwn) => {
+                    sync_file::raise_left(&path);
+                    continue;
+                }
+                Err(_) => _ = self.unwatched.entry(token).or_insert_with(|| Signal::of_left(path)),
+            }
+            recovered.push(token);
         }
         recovered
+    }
+
+    fn recover_one(&mut self, token: ShareToken, path: &Path) -> Result<(), NotMade> {
+        let file = sync_file::open_left(path).map_err(NotMade::Descriptor)?;
+        if !sync_file::is_of_broker(file.as_fd(), true) {
+            return Err(NotMade::NotOwn);
+        }
+        self.adopt_sync_file(file.as_fd(), token)
     }
 
     /// The recovered sync files that no process has open; they are forgotten. Called when all processes that may present
@@ -287,18 +310,10 @@ impl NtHandles {
         let events = WatchFlags::DELETE_SELF | WatchFlags::CLOSE_NOWRITE;
         let add = || inotify::add_watch(&self.watch, path, events);
         let watched = sync_file::while_readable(file, add).map_err(NotMade::to_watch);
-        let added = watched.and_then(|number| self.poll_writer(number, &signal).map(|()| number));
-        match added {
-            Ok(number) => {
-                self.insert(number, Live { token, signal: Some(signal) });
-                self.sync_files.insert(token, number);
-                Ok(())
-            }
-            Err(error) => {
-                signal.release();
-                Err(error)
-            }
-        }
+        let number = watched.and_then(|number| self.poll_writer(number, &signal).map(|()| number))?;
+        self.insert(number, Live { token, signal: Some(signal) });
+        self.sync_files.insert(token, number);
+        Ok(())
     }
 
     /// Lets the end of a sync file's readers be reported, if this broker has a writer open.

@@ -41,6 +41,8 @@ enum Held {
     Writer(OwnedFd),
     /// An O_PATH descriptor, and the name by which a successor finds the file.
     Path { descriptor: OwnedFd, name: PathBuf },
+    /// The name alone, of a file that a killed broker left and that cannot be watched.
+    Name(PathBuf),
     /// It is raised or closed. Without a descriptor of the broker, the inode goes with the last reader.
     Nothing,
 }
@@ -70,6 +72,11 @@ impl Signal {
         Ok(Signal::of(Held::Path { descriptor, name }))
     }
 
+    /// The signal of a file that a killed broker left under this name. It takes no descriptor.
+    pub(crate) fn of_left(name: PathBuf) -> Signal {
+        Signal::of(Held::Name(name))
+    }
+
     /// The state is valid after each statement, so a panic elsewhere does not matter.
     fn held(&self) -> MutexGuard<'_, Held> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -92,14 +99,16 @@ impl Signal {
                 writer.iter().for_each(mark);
                 let _ = rustix::fs::unlink(&name);
             }
+            Held::Name(name) => raise_left(&name),
             Held::Nothing => {}
         }
     }
 
     /// Releases what the broker has of a file that no process has open.
     pub(crate) fn release(&self) {
-        if let Held::Path { name, .. } = std::mem::replace(&mut *self.held(), Held::Nothing) {
-            let _ = rustix::fs::unlink(&name);
+        match std::mem::replace(&mut *self.held(), Held::Nothing) {
+            Held::Path { name, .. } | Held::Name(name) => _ = rustix::fs::unlink(&name),
+            Held::Writer(_) | Held::Nothing => {}
         }
     }
 
@@ -126,7 +135,7 @@ impl Signal {
         }
         match &*held {
             Held::Writer(writer) if has_no_reader(writer.as_fd()) => Readers::None,
-            Held::Writer(_) | Held::Path { .. } => Readers::Some,
+            Held::Writer(_) | Held::Path { .. } | Held::Name(_) => Readers::Some,
             Held::Nothing => Readers::SeenByInode,
         }
     }
@@ -135,7 +144,7 @@ impl Signal {
     pub(crate) fn with_writer<R>(&self, with: impl FnOnce(BorrowedFd<'_>) -> R) -> Option<R> {
         match &*self.held() {
             Held::Writer(writer) => Some(with(writer.as_fd())),
-            Held::Path { .. } | Held::Nothing => None,
+            Held::Path { .. } | Held::Name(_) | Held::Nothing => None,
         }
     }
 }
@@ -184,11 +193,15 @@ fn name_of(token: ShareToken) -> String {
     format!("{NAME}{digits}")
 }
 
-/// Whether a broker of this user made a sync file: no other process can make one with this owner and this mode.
-pub(crate) fn is_of_broker(descriptor: BorrowedFd<'_>) -> bool {
+/// Whether a broker of this user made a sync file: no other process can make one with this owner and this mode. In the
+/// folder of the broker the owner says it alone. A broker that is killed in [`while_readable`] leaves another mode there,
+/// also of a file that processes wait for.
+pub(crate) fn is_of_broker(descriptor: BorrowedFd<'_>, is_in_folder: bool) -> bool {
     let own = rustix::process::geteuid().as_raw();
-    rustix::fs::fstat(descriptor)
-        .is_ok_and(|status| status.st_uid == own && Mode::from_raw_mode(status.st_mode) == RAISED_BY_OWNER)
+    rustix::fs::fstat(descriptor).is_ok_and(|status| {
+        let has_mode = Mode::from_raw_mode(status.st_mode) == RAISED_BY_OWNER;
+        status.st_uid == own && (is_in_folder || has_mode)
+    })
 }
 
 /// The folder in which a broker makes its sync files, beside its socket, and what becomes of them if it is killed.

@@ -9,6 +9,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use listening::PeerCredentials;
 use proto::Message;
 use proto::attach::BrokerReply;
 use proto::limits::BROKER_PACKET_BYTES_MAX;
@@ -16,7 +17,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, Shutdown, SocketFlags, accept_with, recvmsg, sendmsg, shutdown, sockopt,
+    SendFlags, Shutdown, SocketFlags, accept_with, recvmsg, sendmsg, shutdown,
 };
 use rustix::process::{PidfdFlags, pidfd_open};
 
@@ -108,14 +109,22 @@ impl Clients {
     }
 
     fn admit(&mut self, socket: OwnedFd, epoll: BorrowedFd<'_>) -> Accepted {
-        let credentials = match sockopt::socket_peercred(&socket) {
+        let credentials = match PeerCredentials::of(&socket) {
             Ok(credentials) => credentials,
             Err(error) => {
                 say(&format!("a connection to the broker is dropped, its process is unknown: {error}"));
                 return Accepted::Dropped;
             }
         };
-        let (pid, user) = (credentials.pid, Uid(credentials.uid.as_raw()));
+        let user = Uid(credentials.uid);
+        let pid = match credentials.pid() {
+            Ok(pid) => pid,
+            Err(outside) => {
+                say(&format!("a connection to the broker is dropped: {outside}"));
+                self.closer.close_connection(user, socket);
+                return Accepted::Dropped;
+            }
+        };
         self.last += 1;
         let client = ClientId(self.last);
         let watched = pidfd_open(pid, PidfdFlags::empty()).and_then(|process| {

@@ -22,7 +22,7 @@ use dxgkrnl::{Config, ProcessId};
 use trace::{Durable, Recorder, Recording, beside, state_path};
 
 use super::replayed::Replayed;
-use super::{remove_before, replay_before, segment_path};
+use super::{remove_segment_files, replay_before, segment_path};
 use crate::thread_kind::ThreadKind;
 
 /// The thread's nice value: clients come first.
@@ -151,7 +151,7 @@ impl Replays {
             match on_disk {
                 Ok(()) => {
                     last.segment.fetch_max(segment, Ordering::Relaxed);
-                    remove_before(&self.folder, segment);
+                    remove_segment_files(&self.folder, |number, _| number < segment);
                 }
                 Err(error) => {
                     last.failed.store(true, Ordering::Relaxed);
@@ -175,17 +175,38 @@ impl Replays {
         let (digest, host) = (kernel.snapshot().digest(), session_cursors.to_bytes());
         drop((kernel, session_cursors));
         let path = state_path(&segment_path(&self.folder, segment));
-        let part = beside(&path, ".part");
-        // A part that a killed daemon left, with its open block.
-        for left in [beside(&part, ".open"), part.clone()] {
-            let _ = std::fs::remove_file(left);
-        }
+        let part = Part::new(beside(&path, ".part"));
         let recording = Recording { durable: Durable::No, first_step: Some(step), ..Recording::default() };
-        let mut recorder = Recorder::create_as(&part, &self.config, self.program, recording)?;
+        let mut recorder = Recorder::create_as(&part.0, &self.config, self.program, recording)?;
         recorder.snapshot_with(&state, digest, &host)?;
         recorder.finish(digest)?;
-        File::open(&part)?.sync_data()?;
-        std::fs::rename(&part, &path)?;
+        File::open(&part.0)?.sync_data()?;
+        std::fs::rename(&part.0, &path)?;
         Ok((state.len() + host.len()) as u64)
+    }
+}
+
+/// The file of a state that is not complete. Dropping it removes the file and its open block, unless it has the state's
+/// name by then: on a full disk the segment that the daemon records needs their room.
+struct Part(PathBuf);
+
+impl Part {
+    /// Also removes what a killed `gpupv replay` left.
+    fn new(path: PathBuf) -> Part {
+        let part = Part(path);
+        part.remove();
+        part
+    }
+
+    fn remove(&self) {
+        for left in [beside(&self.0, ".open"), self.0.clone()] {
+            let _ = std::fs::remove_file(left);
+        }
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.remove();
     }
 }

@@ -40,7 +40,9 @@ const PREFIX: &str = "segment-";
 const SEGMENT_DIGITS: usize = 8;
 const SUFFIX: &str = ".gvt";
 /// Suffixes of a segment's file and of the files beside it.
-const SUFFIXES: [&str; 5] = [SUFFIX, ".gvt.open", ".gvt.state", ".gvt.state.part", ".gvt.state.part.open"];
+const SUFFIXES: [&str; 5] = [SUFFIX, ".gvt.open", ".gvt.state", PART_SUFFIXES[0], PART_SUFFIXES[1]];
+/// Of a state that is not complete.
+const PART_SUFFIXES: [&str; 2] = [".gvt.state.part", ".gvt.state.part.open"];
 const SECRET_BYTES: usize = 32;
 /// Segments in a row whose state the keeper has not computed.
 const SEGMENTS_WITHOUT_STATE_MAX: u32 = 8;
@@ -124,6 +126,8 @@ impl Journal {
         std::fs::set_permissions(folder, Permissions::from_mode(0o700))
             .with_context(|| format!("cannot set the mode of {shown}"))?;
         let lock = lock(folder)?;
+        // No process writes a state into a folder that is locked here.
+        remove_segment_files(folder, |_, suffix| PART_SUFFIXES.contains(&suffix));
         let secret = secret(folder)?;
         let path = folder.join("performed");
         let options = &mut OpenOptions::new();
@@ -271,8 +275,13 @@ fn segment_path(folder: &Path, segment: u32) -> PathBuf {
 
 /// The number of the segment to which a file belongs, by the file's name.
 fn segment_number(name: &str) -> Option<u32> {
+    segment_file(name).map(|(number, _)| number)
+}
+
+/// The same, with the file's suffix.
+fn segment_file(name: &str) -> Option<(u32, &str)> {
     let (number, suffix) = name.strip_prefix(PREFIX)?.split_at_checked(SEGMENT_DIGITS)?;
-    SUFFIXES.contains(&suffix).then(|| number.parse().ok())?
+    Some((number.parse().ok()?, suffix)).filter(|(_, suffix)| SUFFIXES.contains(suffix))
 }
 
 fn names(folder: &Path) -> anyhow::Result<Vec<String>> {
@@ -302,9 +311,10 @@ fn segments(folder: &Path) -> anyhow::Result<Vec<u32>> {
     Ok(segments)
 }
 
-fn remove_before(folder: &Path, segment: u32) {
+/// Removes the files of segments of which this is true, by number and suffix.
+fn remove_segment_files(folder: &Path, is_obsolete: impl Fn(u32, &str) -> bool) {
     for name in names(folder).unwrap_or_default() {
-        if segment_number(&name).is_some_and(|other| other < segment) {
+        if segment_file(&name).is_some_and(|(number, suffix)| is_obsolete(number, suffix)) {
             let _ = std::fs::remove_file(folder.join(name));
         }
     }

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use dxgkrnl::{DmaOp, Effects, Input, Kernel, MemoryRef, Nanos, ProcessId, StagingBuffer};
 use proto::channel::ToGuest;
 use proto::convert::{answer_to_frame, wake_to_frame};
-use proto::{Message as _, frame, trace as wire};
+use proto::frame::{self, FrameError};
+use proto::{Message as _, trace as wire};
 use trace::dma;
 
 use crate::limits::{OUTBOX_BYTES_MAX, UNREAD_BYTES_COUNTED};
@@ -49,14 +50,66 @@ struct SessionCursor {
     one_way: u64,
     /// Answers and wakes sent.
     sent: u64,
-    /// The last of them, not acknowledged: frames with their length.
-    unread: VecDeque<Vec<u8>>,
-    unread_bytes: usize,
+    /// The last of them, not acknowledged.
+    unread: UnreadFrames,
 }
 
 impl SessionCursor {
     fn has_changed_since(&self, before: usize) -> bool {
-        before / UNREAD_BYTES_COUNTED != self.unread_bytes / UNREAD_BYTES_COUNTED
+        before / UNREAD_BYTES_COUNTED != self.unread.bytes.len() / UNREAD_BYTES_COUNTED
+    }
+}
+
+/// Room for frames that stays once a client has read all.
+const UNREAD_ROOM_KEPT: usize = 4096;
+
+/// Frames with their length, one behind the other. Most have about ten bytes. So what they take is what limits count; as an
+/// allocation each, they took eight times as much.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+struct UnreadFrames {
+    bytes: VecDeque<u8>,
+    count: u64,
+}
+
+impl UnreadFrames {
+    /// Counts the frames in these bytes.
+    fn of(bytes: Vec<u8>) -> Result<UnreadFrames, FrameError> {
+        let (mut rest, mut count) = (&bytes[..], 0);
+        while !rest.is_empty() {
+            let length = frame::first_length(rest)?.filter(|length| *length <= rest.len());
+            rest = &rest[length.ok_or(FrameError::BadLength)?..];
+            count += 1;
+        }
+        Ok(UnreadFrames { bytes: bytes.into(), count })
+    }
+
+    fn push(&mut self, message: &ToGuest) {
+        let mut bytes = Vec::with_capacity(message.encoded_len() + 2);
+        frame::append(message, &mut bytes);
+        self.bytes.extend(bytes);
+        self.count += 1;
+    }
+
+    /// Drops the first frames but for the last `count`.
+    fn keep_last(&mut self, count: u64) {
+        let mut end = 0;
+        while self.count > count {
+            end += self.length_at(end);
+            self.count -= 1;
+        }
+        self.bytes.drain(..end);
+        let room = 2 * self.bytes.len() + UNREAD_ROOM_KEPT;
+        if self.bytes.capacity() > 2 * room {
+            self.bytes.shrink_to(room);
+        }
+    }
+
+    fn length_at(&self, start: usize) -> usize {
+        let mut prefix = [0; frame::LENGTH_BYTES_MAX];
+        let bytes = self.bytes.range(start..);
+        let length = prefix.iter_mut().zip(bytes).map(|(to, byte)| *to = *byte).count();
+        let length = frame::first_length(&prefix[..length]).ok().flatten();
+        length.expect("a frame was encoded here, or checked")
     }
 }
 
@@ -121,21 +174,18 @@ impl SessionCursors {
 
     /// Bytes of answers and wakes that a client has not acknowledged.
     pub fn unread_bytes(&self, process: ProcessId) -> usize {
-        self.cursors.get(&process).map_or(0, |account| account.unread_bytes)
+        self.cursors.get(&process).map_or(0, |account| account.unread.bytes.len())
     }
 
     fn sent(&mut self, process: ProcessId, message: &ToGuest) -> bool {
         let Some(account) = self.cursors.get_mut(&process) else { return false };
-        let mut bytes = Vec::with_capacity(message.encoded_len() + 2);
-        frame::append(message, &mut bytes);
         account.sent += 1;
-        let before = account.unread_bytes;
-        account.unread_bytes += bytes.len();
+        let before = account.unread.bytes.len();
+        account.unread.push(message);
         if account.has_changed_since(before) {
             self.changed.insert(process);
         }
-        account.unread.push_back(bytes);
-        account.unread_bytes > UNREAD_BYTES_MAX
+        account.unread.bytes.len() > UNREAD_BYTES_MAX
     }
 
     fn moved(&mut self, moved: &DmaOp) {
@@ -157,11 +207,8 @@ impl SessionCursors {
     /// Drops the messages that a client has acknowledged: `received` counts its answers and wakes.
     pub fn read(&mut self, process: ProcessId, received: u64) {
         let Some(account) = self.cursors.get_mut(&process) else { return };
-        let before = account.unread_bytes;
-        while account.sent - (account.unread.len() as u64) < received {
-            let Some(bytes) = account.unread.pop_front() else { break };
-            account.unread_bytes -= bytes.len();
-        }
+        let before = account.unread.bytes.len();
+        account.unread.keep_last(account.sent.saturating_sub(received));
         if account.has_changed_since(before) {
             self.changed.insert(process);
         }
@@ -169,7 +216,7 @@ impl SessionCursors {
 
     /// How many answers and wakes each process has acknowledged.
     pub fn acknowledged(&self) -> Vec<(ProcessId, u64)> {
-        let read = |account: &SessionCursor| account.sent - account.unread.len() as u64;
+        let read = |account: &SessionCursor| account.sent - account.unread.count;
         self.cursors.iter().map(|(process, account)| (*process, read(account))).collect()
     }
 
@@ -183,22 +230,17 @@ impl SessionCursors {
         self.cursors.get(&process).map_or(0, |account| account.one_way)
     }
 
-    /// Resumes a client that has read `received` answers and wakes; returns those after them. Earlier ones are dropped.
-    /// After a replay those are all since the last snapshot, because a journal does not record what was read.
-    pub fn resume_after(
-        &mut self,
-        process: ProcessId,
-        received: u64,
-    ) -> Result<impl Iterator<Item = &[u8]>, NotRetained> {
+    /// Resumes a client that has read `received` answers and wakes; returns the frames of those after them, in two parts.
+    /// Earlier ones are dropped. After a replay those are all since the last snapshot, because a journal does not record what was read.
+    pub fn resume_after(&mut self, process: ProcessId, received: u64) -> Result<[&[u8]; 2], NotRetained> {
         let (sent, unread) =
-            self.cursors.get(&process).map_or((0, 0), |account| (account.sent, account.unread.len() as u64));
+            self.cursors.get(&process).map_or((0, 0), |account| (account.sent, account.unread.count));
         let first = sent - unread;
         if !(first..=sent).contains(&received) {
             return Err(NotRetained { received, first: first + 1, last: sent });
         }
         self.read(process, received);
-        let unread = self.cursors.get(&process).into_iter().flat_map(|account| &account.unread);
-        Ok(unread.map(Vec::as_slice))
+        Ok(self.cursors.get(&process).map_or([&[], &[]], |account| account.unread.bytes.as_slices().into()))
     }
 
     /// Adapters whose engines have staging buffers.
@@ -218,7 +260,8 @@ impl SessionCursors {
             calls: account.calls,
             one_way: account.one_way,
             sent: account.sent,
-            unread: account.unread.iter().cloned().collect(),
+            unread: Vec::new(),
+            unread_frames: account.unread.bytes.iter().copied().collect(),
         };
         let staging_buffer = |staging_buffer: &StagingBuffer| wire::StagingBuffer {
             adapter: staging_buffer.adapter,
@@ -237,13 +280,13 @@ impl SessionCursors {
     pub fn from_bytes(bytes: &[u8]) -> Result<SessionCursors, String> {
         let host = wire::Host::decode(bytes).map_err(|error| error.to_string())?;
         let account = |account: wire::SessionCursor| {
-            let wire::SessionCursor { process, calls, one_way, sent, unread } = account;
-            let unread: VecDeque<_> = unread.into();
-            let unread_bytes = unread.iter().map(Vec::len).sum();
-            if unread.len() as u64 > sent {
-                return Err(format!("{} of {sent} answers and wakes are unread", unread.len()));
+            let wire::SessionCursor { process, calls, one_way, sent, unread, unread_frames } = account;
+            let bytes = if unread.is_empty() { unread_frames } else { unread.concat() };
+            let unread = UnreadFrames::of(bytes).map_err(|error| format!("unread answers: {error}"))?;
+            if unread.count > sent {
+                return Err(format!("{} of {sent} answers and wakes are unread", unread.count));
             }
-            Ok((ProcessId(process), SessionCursor { calls, one_way, sent, unread, unread_bytes }))
+            Ok((ProcessId(process), SessionCursor { calls, one_way, sent, unread }))
         };
         let staging_buffer = |wire::StagingBuffer { adapter, number }| StagingBuffer { adapter, number };
         Ok(SessionCursors {
@@ -297,8 +340,54 @@ mod tests {
         }
     }
 
-    fn count(session_cursors: &SessionCursors, received: u64) -> Result<usize, NotRetained> {
-        session_cursors.clone().resume_after(P, received).map(Iterator::count)
+    fn count(session_cursors: &SessionCursors, received: u64) -> Result<u64, NotRetained> {
+        let mut session_cursors = session_cursors.clone();
+        let frames = session_cursors.resume_after(P, received).map(|parts| parts.concat())?;
+        Ok(UnreadFrames::of(frames).unwrap().count)
+    }
+
+    #[test]
+    fn unread_messages_take_little_more_memory_than_the_bytes_that_are_counted() {
+        const EACH: u64 = 1000;
+        let mut session_cursors = attached();
+        let wakes: Vec<u64> = (0..EACH).collect();
+        (0..100).for_each(|_| session_cursors.record_effects(&effects(&[], &wakes)));
+        let memory = |cursors: &SessionCursors| cursors.cursors[&P].unread.bytes.capacity();
+        let bytes = session_cursors.unread_bytes(P);
+        assert!(bytes < 16 * 100 * EACH as usize && memory(&session_cursors) <= 2 * bytes);
+        // Frames are whole also where the buffer wraps.
+        for read in (0..100 * EACH).step_by(999) {
+            session_cursors.read(P, read);
+            session_cursors.record_effects(&effects(&[1], &[7]));
+        }
+        let restored = SessionCursors::from_bytes(&session_cursors.to_bytes()).unwrap();
+        assert_eq!(restored.cursors, session_cursors.cursors);
+        assert!(memory(&restored) <= 2 * bytes);
+        session_cursors.read(P, u64::MAX);
+        assert_eq!((session_cursors.unread_bytes(P), count(&session_cursors, 100 * EACH + 202)), (0, Ok(0)));
+        assert!(memory(&session_cursors) <= 4 * UNREAD_ROOM_KEPT, "read messages take none");
+    }
+
+    #[test]
+    fn unread_messages_of_an_earlier_build_are_read_and_bytes_that_are_no_frames_are_refused() {
+        let frames = |unread: &[&[u8]], unread_frames: &[u8]| {
+            let unread = unread.iter().map(|frame| frame.to_vec()).collect();
+            let (process, unread_frames) = (P.0, unread_frames.to_vec());
+            let account = wire::SessionCursor {
+                process,
+                sent: 2,
+                unread,
+                unread_frames,
+                ..wire::SessionCursor::default()
+            };
+            let host = wire::Host { accounts: vec![account], ..wire::Host::default() };
+            SessionCursors::from_bytes(&host.encode_to_vec())
+        };
+        let (earlier, now) = (frames(&[&[1, 7], &[2, 8, 9]], &[]), frames(&[], &[1, 7, 2, 8, 9]));
+        assert_eq!((count(earlier.as_ref().unwrap(), 0), &earlier), (Ok(2), &now));
+        for wrong in [&[3, 7][..], &[0x80], &[0xff; 11], &[0, 0, 0]] {
+            assert!(frames(&[], wrong).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]
@@ -316,7 +405,7 @@ mod tests {
         assert!(count(&session_cursors, 1).is_err(), "it was acknowledged");
         assert_eq!(count(&session_cursors, 2), Ok(1));
         let mut resumed = session_cursors.clone();
-        assert_eq!(resumed.resume_after(P, 3).map(Iterator::count), Ok(0));
+        assert!(resumed.resume_after(P, 3).is_ok_and(|parts| parts.concat().is_empty()));
         assert!(count(&resumed, 2).is_err(), "resuming acknowledges as well");
         session_cursors.read(P, 100);
         assert_eq!(count(&session_cursors, 3), Ok(0));

@@ -128,6 +128,42 @@ fn a_segment_that_was_about_to_begin_has_nothing_that_the_one_before_has_not() {
     std::mem::forget(journal.begin(&kernel, &SessionCursors::default(), 1).unwrap());
 }
 
+/// Whether a state that is not complete takes room in the folder.
+fn has_part(folder: &Path) -> bool {
+    names(folder).unwrap().iter().any(|name| name.contains(".part"))
+}
+
+#[test]
+fn a_state_that_cannot_be_written_leaves_nothing_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut recorded = Recorded::new(folder.path());
+    recorded.attach(5);
+    let step = recorded.recorder.next_step();
+    recorded.killed();
+    let (config, drivers) = (Config::default(), Registry::default());
+    let replays = Replays { folder: folder.path().to_owned(), config, drivers, program: "test" };
+    // The last of its writes fails.
+    let state = state_path(&segment_path(folder.path(), 2));
+    std::fs::create_dir(&state).unwrap();
+    assert!(replays.write_state(2, step, &[]).is_err());
+    assert!(!has_part(folder.path()), "{:?}", names(folder.path()));
+    std::fs::remove_dir(&state).unwrap();
+    assert!(replays.write_state(2, step, &[]).is_ok_and(|bytes| bytes > 0));
+    assert!(state.exists() && !has_part(folder.path()));
+}
+
+#[test]
+fn states_that_a_killed_daemon_left_half_written_are_removed_at_the_next_start() {
+    let folder = tempfile::tempdir().unwrap();
+    Recorded::new(folder.path()).killed();
+    for suffix in PART_SUFFIXES {
+        std::fs::write(folder.path().join(format!("{PREFIX}00000009{suffix}")), b"half").unwrap();
+    }
+    let (journal, replayed) = open(folder.path()).unwrap();
+    assert!(!has_part(folder.path()), "{:?}", names(folder.path()));
+    assert!(replayed.is_some() && journal.segment == 1);
+}
+
 fn wait_for_state_of(folder: &Path, segment: u32) {
     while segments(folder).unwrap() != [segment] {
         std::thread::yield_now();

@@ -24,6 +24,8 @@ use crate::timer::Timer;
 const DUMPS_UNASKED_MAX: u32 = 16;
 /// Steps between two tries to begin a journal's next segment after recording had stopped.
 const RETRY_STEPS: u64 = 1 << 14;
+/// Segments that have ended and wait for the disk writer. Each takes a descriptor.
+const UNSYNCED_SEGMENTS_MAX: usize = 64;
 const PROGRAM: &str = concat!("gpupv ", env!("CARGO_PKG_VERSION"));
 
 /// The recorder of a daemon, with its journal or its flight recorder's dumps.
@@ -41,6 +43,8 @@ pub(super) struct Recording {
     /// The thread that writes the file to the disk; `unwritten` if it was notified and has not flushed since.
     writer: Option<Sender<WriterMessage>>,
     unwritten: bool,
+    /// A reference more for each segment that the thread has not written to the disk.
+    unsynced: Arc<()>,
     journal: Option<Journal>,
     log: Arc<LogLines>,
 }
@@ -113,6 +117,7 @@ impl Recording {
             retry_at_dropped: 1,
             writer: None,
             unwritten: false,
+            unsynced: Arc::new(()),
             journal: None,
             log: Arc::clone(log),
         }
@@ -164,7 +169,8 @@ impl Recording {
         };
         match next {
             Ok(recorder) => {
-                self.recorder = recorder;
+                let ended = std::mem::replace(&mut self.recorder, recorder);
+                self.end_segment(ended);
                 self.retry_at_dropped = 1;
                 if std::mem::take(&mut self.snapshots_failed) > 0 {
                     let line = "the journal has its next segment and no longer grows".to_owned();
@@ -175,6 +181,23 @@ impl Recording {
                 now,
                 &format!("the journal grows because its next segment cannot begin: {error:#}"),
             ),
+        }
+    }
+
+    /// Writes the last block of a segment. The disk writer, if there is one, waits for the disk: here all clients would.
+    fn end_segment(&self, ended: Recorder) {
+        let Some(writer) = &self.writer else { return };
+        let file = ended.file();
+        drop(ended);
+        let Some(file) = file else { return };
+        // A disk that is slower than the steps holds them up.
+        if Arc::strong_count(&self.unsynced) > UNSYNCED_SEGMENTS_MAX {
+            if let Err(error) = file.sync_data() {
+                let line = format!("the journal could not be written to the disk: {error}");
+                self.log.push_daemon_line(Level::ERROR, line);
+            }
+        } else {
+            let _ = writer.send(WriterMessage::Ended { file, unsynced: Arc::clone(&self.unsynced) });
         }
     }
 

@@ -173,9 +173,10 @@ impl Sessions<'_> {
             return Ok(true);
         }
         let detached = backing.detach(address);
-        // Unmapped without the lock.
         drop(host_state);
-        detached.with_context(|| format!("no backing pages are attached at {address:#x}"))?;
+        let detached = detached.with_context(|| format!("no backing pages are attached at {address:#x}"))?;
+        // Without the lock, and not by the thread of all local processes: it frees up to 16 MiB.
+        self.kernel_host.budgets.closers.unmap(FreedMemory::piece(address, detached));
         Ok(false)
     }
 
@@ -322,8 +323,8 @@ impl Sessions<'_> {
         if let Some(ring) = ring {
             client.outbox.begin_ring(ring);
         }
-        for frame in unread.into_iter().flatten() {
-            client.outbox.append_frame(frame);
+        for frames in unread.into_iter().flatten() {
+            client.outbox.append_frames(frames);
         }
         let retained = session_cursors.as_ref().map_or(0, |cursors| cursors.unread_bytes(client.id));
         client.outbox.set_retained(retained);

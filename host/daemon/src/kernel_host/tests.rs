@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::super::backing::{BackingPages, LocalPages};
 use super::super::broker::first_memory;
 use super::super::closing::{ClientFd, Closers};
+use super::super::durable::WriterMessage;
 use super::super::journal::JournalOptions;
 use super::super::memory::FenceMemory;
 use super::super::observer::DaemonKernel;
@@ -327,6 +328,37 @@ fn a_journal_continues_once_the_disk_has_room_again() {
     assert_eq!(resumed.lock().kernel.snapshot().digest(), digest);
 }
 
+#[test]
+fn the_disk_writer_syncs_a_segment_that_has_ended() {
+    use std::os::unix::fs::MetadataExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let journal = folder.path().join("journal");
+    let options = Options {
+        journal: Some(JournalOptions { folder: journal.clone(), resume_within: None }),
+        durable: crate::durable::Durable::Interval(std::time::Duration::from_secs(1)),
+        ..Options::default()
+    };
+    let kernel_host = KernelHost::new(&options).unwrap();
+    let (sender, messages) = std::sync::mpsc::channel();
+    kernel_host.traces().notify_writer(sender);
+    let inode = std::fs::metadata(journal.join("segment-00000001.gvt")).unwrap().ino();
+    let begin_segment = || {
+        let HostState { taps: Taps { recording, session_cursors, .. }, kernel, .. } =
+            &mut *kernel_host.lock();
+        let (recording, cursors) = (recording.as_mut().unwrap(), session_cursors.as_ref().unwrap());
+        recording.begin_segment(0, kernel, cursors, true);
+    };
+    begin_segment();
+    let ended: Vec<_> = messages
+        .try_iter()
+        .filter_map(|message| match message {
+            WriterMessage::Ended { file, .. } => Some(file.metadata().unwrap().ino()),
+            WriterMessage::Recorded | WriterMessage::Stop => None,
+        })
+        .collect();
+    assert_eq!(ended, [inode]);
+}
+
 /// The end of a process lets engines run: they may move bytes of others, whose memory is not attached yet.
 #[test]
 fn what_lets_engines_run_waits_until_all_clients_are_back() {
@@ -373,6 +405,18 @@ fn memory_is_unmapped_without_the_kernel_lock() {
     kernel_host.lock().process_table.keep(VmId(1), process, shared, local_pages(PAGES));
     kernel_host.input(Input::VmDetached { vm: VmId(1) });
     assert!(kernel_host.lock().process_table.backing(process).is_none());
+}
+
+#[test]
+fn large_memory_that_a_process_detaches_is_unmapped_by_another_thread() {
+    let WithMemory { kernel_host, process, .. } = with_memory();
+    let (sessions, closers) = (kernel_host.sessions(), &kernel_host.budgets.closers);
+    closers.hold_memory();
+    for (pages, waiting) in [(1, 0), (4096, 1)] {
+        sessions.attach_backing(process, 0x10_0000, pages, local_pages(pages)).unwrap();
+        sessions.detach_backing(process, 0x10_0000).unwrap();
+        assert_eq!(closers.memory_waiting(), waiting);
+    }
 }
 
 #[test]

@@ -26,6 +26,7 @@ use anyhow::Context as _;
 use d3dkmt::EventId;
 use d3dkmt::limits::REGISTERED_EVENTS_PER_PROCESS_MAX;
 use dxgkrnl::{Input, ProcessId, VmId};
+use listening::{Listener, PeerCredentials};
 use nt_handle::SyncFileFolder;
 use proto::attach::BrokerReply;
 use rustix::buffer::spare_capacity;
@@ -48,7 +49,6 @@ use super::registered_events::EventSink;
 use super::rings::{MAPPINGS_PER_PROCESS, Rings};
 use super::round_robin::RoundRobin;
 use super::shares::{Budgets, OverShare, Share, VmBudgets};
-use super::socket::Listener;
 use super::thread_kind::ThreadKind;
 use super::timer::monotonic;
 use busy_rings::BusyRings;
@@ -114,6 +114,8 @@ enum Source {
         channel: Box<Channel>,
         /// What the stream has was not read yet.
         readable: bool,
+        /// The last turn took the calls in the ring and left the stream for the next one.
+        left_stream: bool,
         /// Set once its process has exited: how many more reads are allowed.
         last_reads: Option<u8>,
     },
@@ -197,10 +199,7 @@ impl LocalLoop {
         state.kernel_host.tell_system_time();
         for (vm, listener) in listeners {
             state.add(Source::Listener { vm, listener })?;
-            // Descriptors may be used up now; a later request tries again.
-            if let Err(error) = state.recover_sync_files(vm) {
-                tracing::info!("the NT handles of vm {} cannot be watched yet: {error:#}", vm.0);
-            }
+            state.recover_sync_files(vm);
         }
         for vm in vms.iter().filter(|vm| !state.kernel_host.sessions().has_vm(vm.id)) {
             state.kernel_host.input(Input::VmAttached { vm: vm.id, name: vm.name.clone() });
@@ -244,12 +243,12 @@ impl LocalLoop {
 
 /// Every user of this machine may connect, as far as the folder's mode admits.
 fn listen(path: &Path) -> anyhow::Result<Listener> {
-    Ok(Listener::new(path, SocketType::SEQPACKET, listening::EVERY_USER)?)
+    Ok(listening::listen(path, SocketType::SEQPACKET, listening::EVERY_USER)?)
 }
 
 /// The user who connected; `u32::MAX` if the system does not say.
 fn user_of(connection: impl AsFd) -> Peer {
-    Peer::Uid(rustix::net::sockopt::socket_peercred(connection).map_or(u32::MAX, |peer| peer.uid.as_raw()))
+    Peer::Uid(PeerCredentials::of(connection).map_or(u32::MAX, |peer| peer.uid))
 }
 
 impl Loop {
@@ -459,7 +458,8 @@ impl Loop {
         let Budgets { descriptors, closers, .. } = &self.kernel_host.budgets;
         let (share, refusal) = match descriptors.take(peer, 1) {
             Ok(share) => (Some(share), None),
-            // It may be of a process that had its connection before others took what is left.
+            // It may be of a process that had its connection before others took what is left. Any other is closed at its
+            // first request: see `park`.
             Err(_) if self.returning.is_some() && descriptors.has_room(peer) => {
                 (Some(descriptors.count(peer, 1)), None)
             }
@@ -468,7 +468,10 @@ impl Loop {
         let connection = Arc::new(ClientFd::socket(connection, peer, share, closers));
         if let Some(refusal) = refusal {
             let refusal = refusal.into();
-            let _ = refuse(&connection, &refusal);
+            // A process that returns takes a refusal for final. It tries again if the connection is closed without one.
+            if self.returning.is_none() {
+                let _ = refuse(&connection, &refusal);
+            }
             return Err(refusal);
         }
         let pending_connection = Some(self.pending_connection(peer, &connection));
@@ -512,8 +515,8 @@ impl Loop {
         let peer = connection.peer();
         match (request, process) {
             (Request::End, _) => Ok(false),
-            (Request::Attach { name, rings }, None) if self.park(key, vm, connection, &name, rings) => {
-                Ok(true)
+            (Request::Attach { name, rings }, None) if self.returning.is_some() => {
+                self.park(key, vm, connection, name, rings).map(|()| true)
             }
             (Request::Attach { name, rings }, None) => self.attach(key, vm, connection, name, rings),
             (Request::Attach { .. }, Some(_)) => {
@@ -647,8 +650,7 @@ impl Loop {
         rings: bool,
     ) -> anyhow::Result<bool> {
         let process_share = self.budgets_of(vm).processes.take(connection.peer(), 1)?;
-        let credentials = rustix::net::sockopt::socket_peercred(connection)?;
-        let pid = credentials.pid;
+        let pid = PeerCredentials::of(connection)?.pid()?;
         let peer = connection.peer();
         let (memory, memory_descriptor) = broker::first_memory(&self.kernel_host.budgets, peer)?;
         let slots = memory.slots();
@@ -731,8 +733,9 @@ impl Loop {
         let (epoll, key) = (self.epoll.clone(), self.next_key);
         let sink = SinkStream::Local { stream: stream.clone(), epoll, key }.into();
         let channel = Box::new(Channel::new(self.kernel_host.clone(), vm, Some(process), sink));
-        let (readable, last_reads) = (false, None);
-        keys.push(self.add(Source::Stream { vm, process, stream, channel, readable, last_reads })?);
+        let (readable, left_stream, last_reads) = (false, false, None);
+        let source = Source::Stream { vm, process, stream, channel, readable, left_stream, last_reads };
+        keys.push(self.add(source)?);
         Ok(())
     }
 
@@ -751,6 +754,9 @@ impl Loop {
     fn forget(&mut self, key: u64) {
         let Some(source) = self.sources.remove(&key) else { return };
         self.busy_rings.forget(key);
+        if let (Source::Broker { peer, .. }, Some(returning)) = (&source, &mut self.returning) {
+            returning.forget(*peer, key);
+        }
         if let Some(descriptor) = source.descriptor() {
             // Other processes may have the same open file: a close alone would not remove it from the epoll set.
             let _ = epoll::delete(&*self.epoll, descriptor);

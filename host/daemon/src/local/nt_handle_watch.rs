@@ -192,8 +192,16 @@ impl Loop {
     }
 
     /// Begins to watch a VM's NT handles. Sync files that a killed daemon left are the kernel's again, if it resumes;
-    /// otherwise they become readable, because no fence is left of them.
-    pub(super) fn recover_sync_files(&mut self, vm: VmId) -> anyhow::Result<()> {
+    /// otherwise they become readable, because no fence is left of them. Descriptors or watches may be used up now. So this
+    /// is called once more before the daemon resumes.
+    pub(super) fn recover_sync_files(&mut self, vm: VmId) {
+        if let Err(error) = self.try_recover_sync_files(vm) {
+            let line = || format!("the NT handles of vm {} cannot be watched yet: {error:#}", vm.0);
+            self.kernel_host.log.warn(Peer::Vm(vm), line);
+        }
+    }
+
+    fn try_recover_sync_files(&mut self, vm: VmId) -> anyhow::Result<()> {
         let recovered = match self.kernel_host.has_journal {
             true => self.nt_handles_of(vm)?.handles.recover(),
             false => return self.nt_handles_of(vm).map(drop),

@@ -1,11 +1,13 @@
 //! Local processes that return to a resumed daemon: see `kernel_host/resuming.rs`.
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use dxgkrnl::{ProcessId, VmId};
+use listening::PeerCredentials;
 use proto::attach::BrokerReply;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -21,6 +23,7 @@ use crate::backing::BackingPages;
 use crate::broker;
 use crate::closing::ClientFd;
 use crate::kernel_host::{AwaitedClient, ResumeOutcome};
+use crate::limits::PENDING_CONNECTIONS_PER_PEER_MAX;
 use crate::local_vm::has_machine;
 use crate::memory::{FenceMemory, LocalRegion};
 use crate::peer::Peer;
@@ -28,10 +31,25 @@ use crate::peer::Peer;
 /// State of the loop while it waits for clients.
 #[derive(Default)]
 pub(super) struct ResumeWait {
-    /// New processes that wait meanwhile: key, VM, connection and name of each.
-    parked: Vec<(u64, VmId, Arc<ClientFd>, String, bool)>,
+    /// New processes that wait meanwhile, by user and key of the connection.
+    parked: BTreeMap<(Peer, u64), Parked>,
     limit: Option<u64>,
     is_late: bool,
+}
+
+/// A request for a session.
+struct Parked {
+    vm: VmId,
+    connection: Arc<ClientFd>,
+    name: String,
+    rings: bool,
+}
+
+impl ResumeWait {
+    /// Drops the request of a connection that is closed.
+    pub fn forget(&mut self, peer: Peer, key: u64) {
+        self.parked.remove(&(peer, key));
+    }
 }
 
 impl Loop {
@@ -77,21 +95,28 @@ impl Loop {
         }
     }
 
-    /// Defers a new process until the old ones have returned. False if none are awaited.
+    /// Defers a new process until the old ones have returned. The connection of a user over its share was accepted for a
+    /// process that returns, so a new one is refused there.
     pub(super) fn park(
         &mut self,
         key: u64,
         vm: VmId,
         connection: &Arc<ClientFd>,
-        name: &str,
+        name: String,
         rings: bool,
-    ) -> bool {
-        let Some(returning) = &mut self.returning else { return false };
+    ) -> anyhow::Result<()> {
+        let peer = connection.peer();
+        self.kernel_host.budgets.descriptors.check(peer)?;
+        let parked = &mut self.returning.as_mut().context("the daemon waits for no process")?.parked;
+        let of_peer = parked.range((peer, 0)..=(peer, u64::MAX)).count();
+        anyhow::ensure!(
+            of_peer < PENDING_CONNECTIONS_PER_PEER_MAX,
+            "{of_peer} processes of {peer} wait until those of the daemon before have returned: try again then"
+        );
         // A repeated request is still to be answered.
-        if !returning.parked.iter().any(|(parked, ..)| *parked == key) {
-            returning.parked.push((key, vm, connection.clone(), name.to_owned(), rings));
-        }
-        true
+        let new = || Parked { vm, connection: connection.clone(), name, rings };
+        parked.entry((peer, key)).or_insert_with(new);
+        Ok(())
     }
 
     /// Resumes once every client has returned or is gone, or the time limit has passed.
@@ -110,6 +135,10 @@ impl Loop {
             }
             self.end_process(process);
         }
+        // Some may not have been watched while descriptors or watches were used up.
+        for vm in self.sync_file_folders.keys().copied().collect::<Vec<_>>() {
+            self.recover_sync_files(vm);
+        }
         let ResumeOutcome { closed, not_welcomed } = self.kernel_host.resumption().resume_all();
         if closed > 0 {
             let why = "no returned process has them open";
@@ -121,11 +150,9 @@ impl Loop {
         let Some(ResumeWait { parked, limit, .. }) = self.returning.take() else { return };
         limit.into_iter().for_each(|key| self.forget(key));
         not_welcomed.into_iter().for_each(|process| self.end_process(process));
-        for (key, vm, connection, name, rings) in parked {
-            // Its connection may be closed meanwhile.
-            if !self.sources.contains_key(&key) {
-                continue;
-            }
+        // In the order of their connections.
+        let parked: BTreeMap<_, _> = parked.into_iter().map(|((_, key), parked)| (key, parked)).collect();
+        for (key, Parked { vm, connection, name, rings }) in parked {
             if let Err(error) = self.attach(key, vm, &connection, name, rings) {
                 self.refuse_for_good(key, &connection, &error);
             }
@@ -155,8 +182,7 @@ impl Loop {
         token: &[u8],
         rings: bool,
     ) -> anyhow::Result<()> {
-        let pid = rustix::net::sockopt::socket_peercred(connection)?.pid;
-        let pid = pid.as_raw_nonzero().get() as u32;
+        let pid = PeerCredentials::of(connection)?.pid()?.as_raw_nonzero().get() as u32;
         let memory = FenceMemory::Local(Vec::new());
         let (slots, token) = self.kernel_host.resumption().resume(vm, pid, process, token, memory)?;
         let client = self.kernel_host.sessions().client(process).context("the process has ended")?;

@@ -55,7 +55,7 @@ impl Loop {
     }
 
     /// Runs a turn: one read of a stream and its ring, unless the last one is not yet processed; then a limited number of
-    /// calls.
+    /// calls. If the ring has some, the stream waits for the next turn: see [`Loop::read_once`].
     fn turn(&mut self, key: u64, calls_max: usize) {
         let Some(Source::Stream { vm, process, stream, channel, .. }) = self.sources.get_mut(&key) else {
             return;
@@ -63,8 +63,10 @@ impl Loop {
         let (owner, process) = ((*vm, stream.peer()), *process);
         channel.awake_since(self.awake_ns);
         let outcome = if channel.has_more() { Ok(ReadOutcome::Something) } else { self.read_once(key) };
-        let Some(Source::Stream { channel, last_reads, .. }) = self.sources.get_mut(&key) else { return };
-        let is_last = last_reads.is_some();
+        let Some(Source::Stream { channel, last_reads, left_stream, .. }) = self.sources.get_mut(&key) else {
+            return;
+        };
+        let joins_again = last_reads.is_some() || *left_stream;
         let result = match outcome {
             Ok(ReadOutcome::Something) => channel.turn(calls_max).map(Some),
             Ok(ReadOutcome::End) => Ok(None),
@@ -78,7 +80,7 @@ impl Loop {
         channel.count_unprocessed();
         match result {
             Ok(Some(has_more)) => {
-                if has_more || is_last {
+                if has_more || joins_again {
                     self.turns.join(owner, key);
                 }
                 self.ring_is_busy(key);
@@ -96,12 +98,22 @@ impl Loop {
     }
 
     /// One read of a stream, if it has something, and then of its ring.
+    ///
+    /// What the stream has is a kick, nearly always. So calls that are in the ring do not wait for that read: a process
+    /// that they wake is kicked a system call earlier. Every second turn reads the stream at least.
     fn read_once(&mut self, key: u64) -> Result<ReadOutcome, ProtocolError> {
-        let Some(Source::Stream { stream, channel, readable, last_reads, .. }) = self.sources.get_mut(&key)
+        let Some(Source::Stream { stream, channel, readable, left_stream, last_reads, .. }) =
+            self.sources.get_mut(&key)
         else {
             return Ok(ReadOutcome::End);
         };
         let is_last = last_reads.is_some();
+        let leaves_stream = *readable && !*left_stream && !is_last && channel.ring_has_bytes();
+        *left_stream = leaves_stream;
+        if leaves_stream {
+            channel.take_ring(false)?;
+            return Ok(ReadOutcome::Something);
+        }
         match last_reads {
             Some(0) => return Ok(ReadOutcome::End),
             Some(reads) => *reads -= 1,

@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
+use listening::Listener;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::inotify;
 
@@ -45,8 +46,9 @@ const REPLY_ACK: u64 = 1 << 3;
 #[derive(Debug)]
 pub struct VhostUserProxy {
     shared: Arc<Shared>,
-    socket: PathBuf,
     thread: Option<JoinHandle<()>>,
+    /// The socket for QEMU; its file is removed with it.
+    _listener: Listener,
 }
 
 #[derive(Debug)]
@@ -86,10 +88,10 @@ impl VhostUserProxy {
         let wake = eventfd(0, flags).map_err(io::Error::from)?;
         let (stop, replaced) = (AtomicBool::new(false), AtomicU64::new(0));
         let shared = Arc::new(Shared { daemon: daemon.to_owned(), wake, stop, replaced });
-        let its = Arc::clone(&shared);
+        let (its, socket) = (Arc::clone(&shared), listener.descriptor.try_clone()?.into());
         let thread =
-            std::thread::Builder::new().name("vsock-proxy".into()).spawn(move || run(&its, &listener))?;
-        Ok(VhostUserProxy { shared, socket: socket.to_owned(), thread: Some(thread) })
+            std::thread::Builder::new().name("vsock-proxy".into()).spawn(move || run(&its, &socket))?;
+        Ok(VhostUserProxy { shared, thread: Some(thread), _listener: listener })
     }
 
     /// How often the daemon of a QEMU was replaced.
@@ -105,7 +107,6 @@ impl Drop for VhostUserProxy {
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the proxy's thread panicked");
         }
-        let _ = std::fs::remove_file(&self.socket);
     }
 }
 

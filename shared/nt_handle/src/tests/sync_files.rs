@@ -176,11 +176,52 @@ fn a_fifo_that_no_broker_made_is_not_adopted() {
     assert_eq!(token_of(made.as_fd()), Some(token(1)));
     assert!(matches!(handles.adopt(made.as_fd()), Err(NotMade::NotOwn)));
     assert!(!is_readable(&made));
-    assert_eq!(handles.recover(), []);
-    assert!(is_readable(&made), "nobody else will signal it");
-    assert_eq!(place.left(), [place.0.path().join("broker.sock.sync-files")]);
     sync_file::while_readable(made.as_fd(), || Ok(())).unwrap();
     assert_eq!(handles.adopt(made.as_fd()).unwrap().map(|adopted| adopted.token), Some(token(1)));
+}
+
+/// The kill comes while the file is watched, by the first broker or by its successor.
+#[test]
+fn a_sync_file_whose_broker_was_killed_while_the_owner_could_read_it_is_recovered_and_not_signaled() {
+    covers!("FEN-146");
+    let place = TestSocket::new();
+    let mut before = place.resumed();
+    let sync_file = before.make_sync_file(token(1)).unwrap();
+    kill(before);
+    let readable_by_owner = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::chmod(sync_file::path_of(sync_file.as_fd()), readable_by_owner).unwrap();
+    // Half made: no process has it.
+    drop(SyncFileFolder::resumed(&place.socket()).create(token(2)).unwrap());
+    let mut handles = place.resumed();
+    assert_eq!(handles.recover().len(), 2);
+    assert!(!is_readable(&sync_file), "its value is not reached");
+    assert_eq!(handles.unopened(), [token(2)]);
+    handles.signal_of(token(1)).unwrap().raise();
+    assert!(is_readable(&sync_file));
+}
+
+#[test]
+fn a_sync_file_that_cannot_be_watched_is_signaled_by_its_name_and_not_before() {
+    covers!("FEN-146");
+    let place = TestSocket::new();
+    let mut before = place.resumed();
+    let files = [1, 2].map(|number| before.make_sync_file(token(number)).unwrap());
+    kill(before);
+    let mut handles = place.resumed();
+    // As if watches were used up.
+    let no_watches = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+    let watch = std::mem::replace(&mut handles.watch, no_watches);
+    assert_eq!((handles.recover().len(), handles.len()), (2, 0));
+    assert!(files.iter().all(|file| !is_readable(file)));
+    assert!(handles.adopt(files[0].as_fd()).is_err());
+    assert_eq!(handles.unopened(), []);
+    handles.signal_of(token(1)).unwrap().raise();
+    assert!(is_readable(&files[0]) && !is_readable(&files[1]));
+    handles.watch = watch;
+    assert_eq!((handles.recover(), handles.len()), (vec![token(2)], 1), "the other is watched now");
+    assert_eq!((handles.recover(), is_readable(&files[1])), (vec![], false));
+    drop(files);
+    assert_eq!(handles.closed(), [token(2)]);
 }
 
 #[test]
