@@ -11,12 +11,12 @@ impl<M: Machine> Broker<M> {
         let Some(entry) = self.processes.get(&process) else { return };
         let (registered, user) = (entry.registered.len(), entry.user);
         if registered >= self.events_max as usize {
-            // Not counted as misbehaviour: the event's wakes go by the stream.
+            // The event's wakes go by the stream.
             let words = format!(
                 "{registered} events of the process are registered, the limit is {}",
                 self.events_max
             );
-            return self.reply(client, refused(words), Vec::new());
+            return self.refuse_over_limit(client, words);
         }
         if self.is_registered(process, event) {
             return self.refuse(client, format!("event {event} is registered already"));
@@ -28,7 +28,7 @@ impl<M: Machine> Broker<M> {
                 self.ask(client, process, body, Pending::RegisterEvent(registration));
             }
             // As above.
-            Err(over) => self.reply(client, refused(over.to_string()), Vec::new()),
+            Err(over) => self.refuse_over_limit(client, over.to_string()),
         }
     }
 
