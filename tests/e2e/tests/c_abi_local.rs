@@ -471,6 +471,12 @@ fn two_programs_at_once_do_not_see_each_other() {
 }
 
 #[test]
+fn notices_that_nobody_reads_end_no_program() {
+    let output = check("closed_stderr");
+    assert!(output.ends_with("closed_stderr: all as expected\n"), "{output}");
+}
+
+#[test]
 fn a_wait_for_a_reached_value_sends_no_message() {
     covers!("FEN-031");
     let daemon = Embedded::start();
