@@ -9,7 +9,7 @@ use std::thread;
 use covers::covers;
 use d3dkmt::limits::MESSAGE_BYTES_MAX;
 use d3dkmt::{Call, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, WaitFromCpuFlags, WaitOutcome};
-use dxcore::client::{CallerEvent, CreatedFence, NotAnEvent, Session, block_on};
+use dxcore::client::{CallerEvent, CreatedFence, EventError, Session, block_on};
 use host::event::{is_set, new_event, taken};
 use host::{DEVICE, Peer, connect, connect_with_fences, create_fence, created, fence_handle, welcome};
 use rustix::event::{EventfdFlags, eventfd};
@@ -200,6 +200,23 @@ fn an_event_at_its_limit_blocks_nobody() {
 }
 
 #[test]
+fn a_file_that_takes_an_events_number_during_the_call_is_not_written() {
+    for is_kept in [false, true] {
+        let (event, caller) = callers_event();
+        let watched = event.try_clone().unwrap();
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let mut number = event;
+        rustix::io::dup3(&writer, &mut number, rustix::io::DupFlags::CLOEXEC).unwrap();
+        match is_kept {
+            false => assert_eq!(caller.set(), Ok(())),
+            true => caller.keep().unwrap().set(),
+        }
+        assert!(!is_set(&reader), "bytes were written into the pipe");
+        assert_eq!(taken(&watched), 1);
+    }
+}
+
+#[test]
 fn a_descriptor_that_is_no_eventfd_is_refused() {
     covers!("W-047");
     let pipe = rustix::pipe::pipe().unwrap();
@@ -208,9 +225,9 @@ fn a_descriptor_that_is_no_eventfd_is_refused() {
     }
     // Also an anonymous inode, and noticed only when it is used.
     let epoll = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap();
-    let caller = CallerEvent::from_handle(epoll.as_raw_fd() as u64).unwrap();
-    assert_eq!(caller.set(), Err(NotAnEvent));
-    assert_eq!(caller.keep().err(), Some(NotAnEvent));
+    let caller = || CallerEvent::from_handle(epoll.as_raw_fd() as u64).unwrap();
+    assert_eq!(caller().set(), Err(EventError::NotAnEvent));
+    assert_eq!(caller().keep().err(), Some(EventError::NotAnEvent));
 }
 
 #[test]

@@ -16,7 +16,7 @@ mod rings;
 mod session;
 mod times;
 
-pub use ::client::{Acquired, Answer, NewContext, NotAnEvent, SendError, TRANSPORT_LOST, ValueForm, hello};
+pub use ::client::{Acquired, Answer, EventError, NewContext, SendError, TRANSPORT_LOST, ValueForm, hello};
 
 pub use attach::{AttachError, Attachment, Broker, broker_path, greet, process_name};
 pub use backing::Parents;
