@@ -16,7 +16,7 @@
 //!
 //! The pending calls hold what each thread waits for; the simulated port uses them too (crate `client`).
 //!
-//! Lock order: `inbound`, then `reception`, then `ring`. `outbound` is locked alone. No lock is held while an event is set or a
+//! Lock order: `inbound`, then `reception`, then `ring`. `outbound` and `helper_started` are locked alone. No lock is held while an event is set or a
 //! thread woken. Only `outbound` is held during a write, and only the leader's `inbound` during a read. This file has
 //! the writing half, `reading` the other.
 
@@ -56,7 +56,6 @@ pub(super) struct Reception {
     pub leading: bool,
     /// Threads that wait until the leader leaves or dispatches their messages.
     pub followers: Vec<Parker>,
-    pub helper_started: bool,
     /// The helper's watch is switched on.
     pub watched: bool,
     /// The helper is woken only if the stream ends.
@@ -87,6 +86,8 @@ pub struct Channel {
     pub(super) reception: Mutex<Reception>,
     /// The helper's epoll, once there is a helper.
     pub(super) watch: OnceLock<Watch>,
+    /// Whether there is a helper. Locked while it is started.
+    pub(super) helper_started: Mutex<bool>,
     messages_sent: AtomicU64,
     pub(super) lost: AtomicBool,
     /// Present if the session can be resumed after the host was killed and restarted.
@@ -119,6 +120,7 @@ impl Channel {
             host_slept: AtomicBool::new(false),
             reception: Mutex::default(),
             watch: OnceLock::new(),
+            helper_started: Mutex::default(),
             messages_sent: AtomicU64::new(0),
             lost: AtomicBool::new(false),
             resumable,

@@ -299,14 +299,19 @@ impl Channel {
         }
     }
 
-    /// Starts the helper thread, if there is none, once an event is armed.
+    /// Starts the helper thread, if there is none, once an event is armed. A thread that arms another event meanwhile waits
+    /// for the outcome.
     pub(super) fn require_helper(self: &Arc<Self>) -> Result<(), SendError> {
-        if std::mem::replace(&mut lock(&self.reception).helper_started, true) {
+        let mut is_started = lock(&self.helper_started);
+        if *is_started {
             return Ok(());
         }
-        self.start_helper().map_err(|error| {
+        let started = self.start_helper();
+        *is_started = started.is_ok();
+        drop(is_started);
+        // Printing may block.
+        started.map_err(|error| {
             print(format_args!("cannot create the thread that delivers events: {error}"));
-            lock(&self.reception).helper_started = false;
             SendError::NoThread
         })
     }
