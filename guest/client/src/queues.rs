@@ -65,7 +65,7 @@ impl<P: Port> Session<P> {
         let call = Call::CreateHwQueue { context, flags, private_data };
         match self.call_with_memory(&call, &Wakes::None).await? {
             Reply::HwQueue { queue, progress_fence } => {
-                let fence = self.locate(progress_fence)?;
+                let fence = self.locate(progress_fence, &Call::DestroyHwQueue { queue }).await?;
                 // The host decides about a fence whose device is not known here.
                 let device = self.objects.device_of_context(context).unwrap_or(Handle::NULL);
                 Ok(self.keep_queue(queue, context, fence, device))
@@ -92,8 +92,8 @@ impl<P: Port> Session<P> {
         let call = Call::CreatePagingQueue { device, priority, physical_adapter };
         match self.call_with_memory(&call, &Wakes::None).await? {
             Reply::PagingQueue { queue, fence } => {
-                let fence = self.locate(fence)?;
-                Ok(self.keep_queue(queue, device, fence, device))
+                let fence = self.locate(fence, &Call::DestroyPagingQueue { queue }).await?;
+                Ok(self.keep_queue(queue, QueueKind::Paging, device, fence, device))
             }
             other => Err(self.unexpected("CreatePagingQueue", &other)),
         }
@@ -145,7 +145,8 @@ impl<P: Port> Session<P> {
     async fn native_fence(&self, call: &Call, device: Handle) -> Result<CreatedFence<P::Location>, NtStatus> {
         match self.call_with_memory(call, &Wakes::None).await? {
             Reply::SyncObject(created) => {
-                let fence = self.locate(created)?;
+                let destroy = Call::DestroySynchronizationObject { object: created.object };
+                let fence = self.locate(created, &destroy).await?;
                 self.keep(&fence, Some(SyncObjectType::NATIVE_FENCE), device);
                 Ok(fence)
             }

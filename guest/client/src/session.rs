@@ -267,7 +267,8 @@ impl<P: Port> Session<P> {
         let call = Call::OpenSyncFile { device, token };
         match self.call_with_memory(&call, &Wakes::None).await? {
             Reply::OpenedSyncFile { object, fence_value } => {
-                let opened = self.locate(object)?;
+                let destroy = Call::DestroySynchronizationObject { object: object.object };
+                let opened = self.locate(object, &destroy).await?;
                 self.keep(&opened, Some(SyncObjectType::MONITORED_FENCE), device);
                 Ok((opened, fence_value))
             }
@@ -314,7 +315,10 @@ impl<P: Port> Session<P> {
         wakes: &Wakes<P::Event>,
     ) -> Result<CreatedFence<P::Location>, NtStatus> {
         match self.call_with_memory(call, wakes).await? {
-            Reply::SyncObject(created) => self.locate(created),
+            Reply::SyncObject(created) => {
+                let destroy = Call::DestroySynchronizationObject { object: created.object };
+                self.locate(created, &destroy).await
+            }
             other => Err(self.unexpected("a create call", &other)),
         }
     }
@@ -340,10 +344,17 @@ impl<P: Port> Session<P> {
         Err(NtStatus::NO_MEMORY)
     }
 
-    pub(crate) fn locate(&self, created: CreatedSyncObject) -> Result<CreatedFence<P::Location>, NtStatus> {
-        let location = match created.slot {
-            None => None,
-            Some(slot) => Some(self.port.locate(slot).ok_or_else(|| {
+    /// Finds the value of a fence that the host has just created. A process that does not have the memory of its slot gets
+    /// NO_MEMORY; `destroy` is then called, because the program will never have the fence's handle.
+    pub(crate) async fn locate(
+        &self,
+        created: CreatedSyncObject,
+        destroy: &Call,
+    ) -> Result<CreatedFence<P::Location>, NtStatus> {
+        let location = created.slot.map(|slot| self.port.locate(slot).ok_or(slot)).transpose();
+        let location = match location {
+            Ok(location) => location,
+            Err(slot) => {
                 let line = format_args!("the host named fence slot {slot}, which this process does not have");
                 self.port.log(line);
                 NtStatus::INTERNAL_ERROR

@@ -471,6 +471,14 @@ fn two_programs_at_once_do_not_see_each_other() {
 }
 
 #[test]
+fn a_program_at_its_limit_of_descriptors_gets_no_memory_and_loses_nothing() {
+    for program in ["few_descriptors", "few_descriptors-dxg"] {
+        let output = check(program);
+        assert!(output.ends_with("few_descriptors: all as expected\n"), "{output}");
+    }
+}
+
+#[test]
 fn notices_that_nobody_reads_end_no_program() {
     let output = check("closed_stderr");
     assert!(output.ends_with("closed_stderr: all as expected\n"), "{output}");
