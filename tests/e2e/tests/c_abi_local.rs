@@ -485,6 +485,12 @@ fn notices_that_nobody_reads_end_no_program() {
 }
 
 #[test]
+fn a_destroy_call_that_is_refused_changes_nothing() {
+    let output = check("refused_destroys");
+    assert!(output.ends_with("refused_destroys: all as expected\n"), "{output}");
+}
+
+#[test]
 fn a_wait_for_a_reached_value_sends_no_message() {
     covers!("FEN-031");
     let daemon = Embedded::start();
