@@ -491,6 +491,12 @@ fn a_destroy_call_that_is_refused_changes_nothing() {
 }
 
 #[test]
+fn a_signal_handler_may_fork_in_a_wait_and_its_calls_are_refused() {
+    let output = check("signal_handlers");
+    assert!(output.ends_with("signal_handlers: all as expected\n"), "{output}");
+}
+
+#[test]
 fn a_wait_for_a_reached_value_sends_no_message() {
     covers!("FEN-031");
     let daemon = Embedded::start();

@@ -21,7 +21,7 @@
 //! the writing half, `reading` the other.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ::client::{Answer, Exchange, PendingCalls, SendError, TRANSPORT_LOST, check_length};
 use d3dkmt::{Call, EventId};
@@ -35,6 +35,7 @@ use rustix::net::SendFlags;
 
 use super::event::Event;
 use super::helper::Watch;
+use super::parker::Parker;
 use super::reading::Inbound;
 use super::resume::Resumable;
 use super::rings::{RingInlet, RingOutlet};
@@ -45,8 +46,6 @@ use crate::notice::print;
 
 /// Wakes that set a caller's event.
 pub type Wakes = ::client::Wakes<Event>;
-/// Where one waiting thread sleeps while another reads the stream.
-pub(super) type Parker = Arc<Condvar>;
 
 /// The pending calls, and the state of the threads that read the stream.
 #[derive(Debug, Default)]
@@ -140,7 +139,13 @@ impl Channel {
 
     /// Nothing can be sent or will arrive: the stream is lost, or this is a forked child.
     pub fn is_lost(&self) -> bool {
-        self.lost.load(Ordering::Acquire) || self.generation != generation()
+        self.lost.load(Ordering::Acquire) || self.is_of_parent()
+    }
+
+    /// This is a forked child. A signal handler that interrupts a system call may fork, so it is asked after each one that
+    /// blocks: the child has no rings, and threads that it does not have may hold the locks.
+    pub(super) fn is_of_parent(&self) -> bool {
+        self.generation != generation()
     }
 
     /// The stream is lost, or the host has closed its end and no thread has read that yet.
@@ -232,6 +237,9 @@ impl Channel {
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error),
             }
+            if !bytes.is_empty() && self.is_of_parent() {
+                return Err(Errno::NOTCONN);
+            }
         }
         Ok(())
     }
@@ -260,11 +268,13 @@ impl Channel {
                 if sent.is_err() {
                     self.forget_wake(event);
                 }
-                self.hand_over_role(lock(&self.reception));
+                if !self.is_of_parent() {
+                    self.hand_over_role(lock(&self.reception));
+                }
                 sent
             }
         };
-        if let Some(resumable) = &self.resumable {
+        if let Some(resumable) = self.resumable.as_ref().filter(|_| !self.is_of_parent()) {
             self.limit_unacknowledged(resumable);
         }
         sent
@@ -289,7 +299,7 @@ impl Channel {
         let frame = |request| call_to_frame(request, call);
         let answer =
             self.exchange(frame, false, |pending_calls, parker| pending_calls.begin_wait(event, parker));
-        if let Some(times) = &self.times {
+        if let Some(times) = self.times.as_ref().filter(|_| !self.is_of_parent()) {
             times.resumed(event);
         }
         answer
@@ -321,6 +331,7 @@ impl Channel {
             // If the stream is lost, `PendingCalls::lose` completes the call.
             Ok(()) | Err(SendError::Lost) => {
                 let answer = self.wait_until(&parker, |pending_calls| pending_calls.collect(&mut exchange));
+                let Some(answer) = answer else { return Answer::refused(TRANSPORT_LOST) };
                 if let Some(resumable) = &self.resumable {
                     resumable.forget_answered(exchange.request());
                 }
@@ -355,7 +366,9 @@ impl Channel {
 
     /// Later wakes of this name are ignored.
     pub fn forget_wake(&self, event: EventId) {
-        lock(&self.reception).pending_calls.forget_wake(event);
+        if !self.is_of_parent() {
+            lock(&self.reception).pending_calls.forget_wake(event);
+        }
     }
 
     /// Answers and wakes that are expected and have not arrived.

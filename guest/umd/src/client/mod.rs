@@ -9,6 +9,7 @@ mod fence_memory;
 mod helper;
 mod link;
 mod notification;
+mod parker;
 mod port;
 mod reading;
 mod resume;
