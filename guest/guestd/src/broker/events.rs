@@ -109,10 +109,12 @@ impl<M: Machine> Broker<M> {
     }
 
     /// Unregisters an event. The event channel is closed before the host is asked, so the event is never set after the
-    /// reply.
+    /// reply. An event that is not registered is unregistered already: event channels end with the link to a host, and the
+    /// resumed process may not know yet.
     pub(super) fn unregister_event(&mut self, client: ClientId, process: u32, event: u64) {
         if !self.forget(process, event) {
-            return self.refuse(client, format!("event {event} is not registered"));
+            let reply = BrokerReply { process, ..BrokerReply::default() };
+            return self.reply(client, reply, Vec::new());
         }
         self.effects.push(Effect::CloseEventChannel { process, event });
         self.tell_host_to_forget(Some(client), process, event);
