@@ -3,11 +3,13 @@
 //! `refused` names the calls that answer NOT_SUPPORTED. `d3dkmthk.h` is generated from all of them (`header`).
 //!
 //! The library (`guest/umd`) exports the functions; the scenario client (`guest/scenario_client`) calls the plain ones.
+//! `notice` prints what the user of a program is told.
 
 mod functions;
 pub mod header;
 #[doc(hidden)]
 pub mod layout;
+pub mod notice;
 mod plain;
 pub mod refused;
 pub mod types;

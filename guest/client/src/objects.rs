@@ -2,7 +2,7 @@
 //! right member of a C union. The host decides; a call with a handle that is not known here is forwarded.
 //!
 //! A handle leaves this table *before* the destroy call is sent (F-69), so a lookup here never finds a number that the
-//! host has reused.
+//! host has reused. If the host refuses the call, the handle is recorded again.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -57,11 +57,34 @@ pub(crate) enum DeviceQueue {
     HwQueue(Handle, Handle),
 }
 
+/// Which calls a queue is of: those of the other kind refuse it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum QueueKind {
+    Hw,
+    Paging,
+}
+
 #[derive(Debug)]
 struct Queue {
+    kind: QueueKind,
     /// A device or a context.
     owner: Handle,
     fence: Handle,
+}
+
+/// What has left the tables before its destroy call is sent.
+#[derive(Debug)]
+pub(crate) struct Removed<L> {
+    context: Option<(Handle, Handle)>,
+    queues: Vec<(Handle, Queue)>,
+    objects: Vec<(Handle, Object<L>)>,
+}
+
+impl<L> Removed<L> {
+    /// The names under which events of the objects are armed.
+    pub fn events(&self) -> impl Iterator<Item = EventId> {
+        self.objects.iter().filter_map(|(_, object)| object.event)
+    }
 }
 
 /// The tables of one session.
@@ -126,22 +149,33 @@ impl<L: Location> Objects<L> {
     }
 
     /// Forgets a context and its hardware queues.
-    pub fn context_destroying(&self, context: Handle) {
+    pub fn context_destroying(&self, context: Handle) -> Removed<L> {
         let mut tables = self.write();
-        tables.contexts.remove(&context);
-        tables.forget_queues_of(context);
+        let removed = tables.contexts.remove_entry(&context);
+        Removed { context: removed, ..tables.take_queues(|_, queue| queue.owner == context) }
     }
 
     /// Records a queue of this device or context and its fence, which is in the table of objects.
-    pub fn queue_created(&self, queue: Handle, owner: Handle, fence: Handle) {
-        self.write().queues.insert(queue, Queue { owner, fence });
+    pub fn queue_created(&self, queue: Handle, kind: QueueKind, owner: Handle, fence: Handle) {
+        self.write().queues.insert(queue, Queue { kind, owner, fence });
     }
 
-    /// Forgets a queue and its fence (FEN-091).
-    pub fn queue_destroying(&self, queue: Handle) {
-        let mut tables = self.write();
-        if let Some(Queue { fence, .. }) = tables.queues.remove(&queue) {
-            tables.objects.remove(&fence);
+    /// Forgets a queue of this kind and its fence (FEN-091).
+    pub fn queue_destroying(&self, handle: Handle, kind: QueueKind) -> Removed<L> {
+        self.write().take_queues(|other, queue| (other, queue.kind) == (handle, kind))
+    }
+
+    /// Records again what the host has refused to destroy, unless the host has reused the handle meanwhile.
+    pub fn restore(&self, removed: Removed<L>) {
+        let Tables { contexts, queues, objects, .. } = &mut *self.write();
+        if let Some((context, device)) = removed.context {
+            contexts.entry(context).or_insert(device);
+        }
+        for (handle, queue) in removed.queues {
+            queues.entry(handle).or_insert(queue);
+        }
+        for (handle, object) in removed.objects {
+            objects.entry(handle).or_insert(object);
         }
     }
 
@@ -181,8 +215,9 @@ impl<L: Location> Objects<L> {
         self.write().objects.insert(handle, object);
     }
 
-    pub fn object_destroying(&self, handle: Handle) -> Option<Object<L>> {
-        self.write().objects.remove(&handle)
+    pub fn object_destroying(&self, handle: Handle) -> Removed<L> {
+        let objects = self.write().objects.remove_entry(&handle).into_iter().collect();
+        Removed { context: None, queues: Vec::new(), objects }
     }
 
     /// Which member of the value union is used for these objects: the first object decides.
@@ -241,19 +276,17 @@ impl<L> Tables<L> {
         let contexts = self.contexts.iter().filter(|(_, made_on)| **made_on == device);
         for context in contexts.map(|(context, _)| *context).collect::<Vec<_>>() {
             self.contexts.remove(&context);
-            self.forget_queues_of(context);
+            self.take_queues(|_, queue| queue.owner == context);
         }
-        self.forget_queues_of(device);
+        self.take_queues(|_, queue| queue.owner == device);
         events
     }
 
-    fn forget_queues_of(&mut self, owner: Handle) {
+    /// Removes these queues and their fences.
+    fn take_queues(&mut self, is_removed: impl Fn(Handle, &Queue) -> bool) -> Removed<L> {
         let Tables { queues, objects, .. } = self;
-        queues.retain(|_, queue| {
-            if queue.owner == owner {
-                objects.remove(&queue.fence);
-            }
-            queue.owner != owner
-        });
+        let queues: Vec<_> = queues.extract_if(|handle, queue| is_removed(*handle, queue)).collect();
+        let objects = queues.iter().filter_map(|(_, queue)| objects.remove_entry(&queue.fence)).collect();
+        Removed { context: None, queues, objects }
     }
 }

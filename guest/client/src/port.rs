@@ -7,10 +7,23 @@ use proto::limits::FRAME_BYTES_MAX;
 
 use crate::pending_calls::{Answer, TRANSPORT_LOST};
 
-/// The given number is no event of this process.
+/// Why an event of the caller cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("not an eventfd")]
-pub struct NotAnEvent;
+pub enum EventError {
+    #[error("not an eventfd")]
+    NotAnEvent,
+    #[error("no descriptor is left for a duplicate of the event")]
+    NoDescriptor,
+}
+
+impl From<EventError> for NtStatus {
+    fn from(error: EventError) -> NtStatus {
+        match error {
+            EventError::NotAnEvent => NtStatus::INVALID_PARAMETER,
+            EventError::NoDescriptor => NtStatus::NO_MEMORY,
+        }
+    }
+}
 
 /// An event that outlives the call: it can be set even after the caller closes its own descriptor.
 pub trait RegisteredEvent: Clone {
@@ -22,10 +35,10 @@ pub trait CallerEvent {
     type Registered: RegisteredEvent;
 
     /// Sets the event during the call.
-    fn set(&self) -> Result<(), NotAnEvent>;
+    fn set(&self) -> Result<(), EventError>;
 
-    /// A reference of the library's own, for use after the call.
-    fn keep(&self) -> Result<Self::Registered, NotAnEvent>;
+    /// The event for use after the call.
+    fn keep(self) -> Result<Self::Registered, EventError>;
 }
 
 /// Where one fence's value is stored.

@@ -5,6 +5,7 @@ use d3dkmt::{
     SyncObjectType,
 };
 
+use crate::objects::QueueKind;
 use crate::port::{Port, Wakes};
 use crate::session::{CreatedFence, Session, succeeded};
 
@@ -49,9 +50,11 @@ impl<P: Port> Session<P> {
 
     /// `D3DKMTDestroyContext`.
     pub async fn destroy_context(&self, context: Handle) -> NtStatus {
-        self.objects.context_destroying(context);
-        let status = self.call(&Call::DestroyContext { context }).await.status;
-        self.end_idle_waits(context).await;
+        let removed = self.objects.context_destroying(context);
+        let status = self.destroy(&Call::DestroyContext { context }, removed).await;
+        if status.is_success() {
+            self.end_idle_waits(context).await;
+        }
         status
     }
 
@@ -65,10 +68,10 @@ impl<P: Port> Session<P> {
         let call = Call::CreateHwQueue { context, flags, private_data };
         match self.call_with_memory(&call, &Wakes::None).await? {
             Reply::HwQueue { queue, progress_fence } => {
-                let fence = self.locate(progress_fence)?;
+                let fence = self.locate(progress_fence, &Call::DestroyHwQueue { queue }).await?;
                 // The host decides about a fence whose device is not known here.
                 let device = self.objects.device_of_context(context).unwrap_or(Handle::NULL);
-                Ok(self.keep_queue(queue, context, fence, device))
+                Ok(self.keep_queue(queue, QueueKind::Hw, context, fence, device))
             }
             other => Err(self.unexpected("CreateHwQueue", &other)),
         }
@@ -76,9 +79,11 @@ impl<P: Port> Session<P> {
 
     /// `D3DKMTDestroyHwQueue`.
     pub async fn destroy_hw_queue(&self, queue: Handle) -> NtStatus {
-        self.objects.queue_destroying(queue);
-        let status = self.call(&Call::DestroyHwQueue { queue }).await.status;
-        self.end_idle_waits(queue).await;
+        let removed = self.objects.queue_destroying(queue, QueueKind::Hw);
+        let status = self.destroy(&Call::DestroyHwQueue { queue }, removed).await;
+        if status.is_success() {
+            self.end_idle_waits(queue).await;
+        }
         status
     }
 
@@ -92,8 +97,8 @@ impl<P: Port> Session<P> {
         let call = Call::CreatePagingQueue { device, priority, physical_adapter };
         match self.call_with_memory(&call, &Wakes::None).await? {
             Reply::PagingQueue { queue, fence } => {
-                let fence = self.locate(fence)?;
-                Ok(self.keep_queue(queue, device, fence, device))
+                let fence = self.locate(fence, &Call::DestroyPagingQueue { queue }).await?;
+                Ok(self.keep_queue(queue, QueueKind::Paging, device, fence, device))
             }
             other => Err(self.unexpected("CreatePagingQueue", &other)),
         }
@@ -101,19 +106,20 @@ impl<P: Port> Session<P> {
 
     /// `D3DKMTDestroyPagingQueue`.
     pub async fn destroy_paging_queue(&self, queue: Handle) -> NtStatus {
-        self.objects.queue_destroying(queue);
-        self.call(&Call::DestroyPagingQueue { queue }).await.status
+        let removed = self.objects.queue_destroying(queue, QueueKind::Paging);
+        self.destroy(&Call::DestroyPagingQueue { queue }, removed).await
     }
 
     fn keep_queue(
         &self,
         queue: Handle,
+        kind: QueueKind,
         owner: Handle,
         fence: CreatedFence<P::Location>,
         device: Handle,
     ) -> CreatedQueue<P::Location> {
         self.keep(&fence, Some(SyncObjectType::MONITORED_FENCE), device);
-        self.objects.queue_created(queue, owner, fence.object);
+        self.objects.queue_created(queue, kind, owner, fence.object);
         CreatedQueue { queue, fence }
     }
 
@@ -145,7 +151,8 @@ impl<P: Port> Session<P> {
     async fn native_fence(&self, call: &Call, device: Handle) -> Result<CreatedFence<P::Location>, NtStatus> {
         match self.call_with_memory(call, &Wakes::None).await? {
             Reply::SyncObject(created) => {
-                let fence = self.locate(created)?;
+                let destroy = Call::DestroySynchronizationObject { object: created.object };
+                let fence = self.locate(created, &destroy).await?;
                 self.keep(&fence, Some(SyncObjectType::NATIVE_FENCE), device);
                 Ok(fence)
             }

@@ -10,8 +10,8 @@ use proto::channel::Welcome;
 
 use crate::idle::IdleWaits;
 use crate::limits::{GROW_ATTEMPTS_MAX, GROW_SLOTS_MAX};
-use crate::objects::{Object, Objects};
-use crate::pending_calls::Answer;
+use crate::objects::{Object, Objects, Removed};
+use crate::pending_calls::{Answer, TRANSPORT_LOST};
 use crate::port::{Location, Port, Wakes};
 
 /// A client process's session with the host. Any number of operations may be in progress at a time. Dropping the future
@@ -267,7 +267,8 @@ impl<P: Port> Session<P> {
         let call = Call::OpenSyncFile { device, token };
         match self.call_with_memory(&call, &Wakes::None).await? {
             Reply::OpenedSyncFile { object, fence_value } => {
-                let opened = self.locate(object)?;
+                let destroy = Call::DestroySynchronizationObject { object: object.object };
+                let opened = self.locate(object, &destroy).await?;
                 self.keep(&opened, Some(SyncObjectType::MONITORED_FENCE), device);
                 Ok((opened, fence_value))
             }
@@ -300,10 +301,20 @@ impl<P: Port> Session<P> {
     /// `D3DKMTDestroySynchronizationObject`. The handle is removed here before the call is sent (F-69), the event once
     /// it is answered: what signaled it before sets it still (E-7).
     pub async fn destroy_sync_object(&self, object: Handle) -> NtStatus {
-        let event = self.objects.object_destroying(object).and_then(|object| object.event);
-        let status = self.call(&Call::DestroySynchronizationObject { object }).await.status;
-        if let Some(event) = event {
+        let removed = self.objects.object_destroying(object);
+        let event = removed.events().next();
+        let status = self.destroy(&Call::DestroySynchronizationObject { object }, removed).await;
+        if let Some(event) = event.filter(|_| !is_refused(status)) {
             self.port.forget_wake(event);
+        }
+        status
+    }
+
+    /// Makes a destroy call for what has left the tables, and records it again if the host refuses.
+    pub(crate) async fn destroy(&self, call: &Call, removed: Removed<P::Location>) -> NtStatus {
+        let status = self.call(call).await.status;
+        if is_refused(status) {
+            self.objects.restore(removed);
         }
         status
     }
@@ -314,7 +325,10 @@ impl<P: Port> Session<P> {
         wakes: &Wakes<P::Event>,
     ) -> Result<CreatedFence<P::Location>, NtStatus> {
         match self.call_with_memory(call, wakes).await? {
-            Reply::SyncObject(created) => self.locate(created),
+            Reply::SyncObject(created) => {
+                let destroy = Call::DestroySynchronizationObject { object: created.object };
+                self.locate(created, &destroy).await
+            }
             other => Err(self.unexpected("a create call", &other)),
         }
     }
@@ -340,14 +354,22 @@ impl<P: Port> Session<P> {
         Err(NtStatus::NO_MEMORY)
     }
 
-    pub(crate) fn locate(&self, created: CreatedSyncObject) -> Result<CreatedFence<P::Location>, NtStatus> {
-        let location = match created.slot {
-            None => None,
-            Some(slot) => Some(self.port.locate(slot).ok_or_else(|| {
+    /// Finds the value of a fence that the host has just created. A process that does not have the memory of its slot gets
+    /// NO_MEMORY; `destroy` is then called, because the program will never have the fence's handle.
+    pub(crate) async fn locate(
+        &self,
+        created: CreatedSyncObject,
+        destroy: &Call,
+    ) -> Result<CreatedFence<P::Location>, NtStatus> {
+        let location = created.slot.map(|slot| self.port.locate(slot).ok_or(slot)).transpose();
+        let location = match location {
+            Ok(location) => location,
+            Err(slot) => {
                 let line = format_args!("the host named fence slot {slot}, which this process does not have");
                 self.port.log(line);
-                NtStatus::INTERNAL_ERROR
-            })?),
+                self.call(destroy).await;
+                return Err(NtStatus::NO_MEMORY);
+            }
         };
         let CreatedSyncObject { object, shared_handle, gpu_address, paging_fence_value, no_wait, .. } =
             created;
@@ -364,4 +386,9 @@ impl<P: Port> Session<P> {
 /// The reply of a call that succeeded.
 pub(crate) fn succeeded(answer: Answer) -> Result<Reply, NtStatus> {
     if answer.status.is_success() { Ok(answer.reply) } else { Err(answer.status) }
+}
+
+/// The host has refused the call. Once the transport is lost it cannot.
+fn is_refused(status: NtStatus) -> bool {
+    !status.is_success() && status != TRANSPORT_LOST
 }

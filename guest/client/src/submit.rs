@@ -22,7 +22,10 @@ impl<P: Port> Session<P> {
         flags: SignalFlags,
         target: P::CallerEvent,
     ) -> NtStatus {
-        let Ok(target_event) = target.keep() else { return NtStatus::INVALID_PARAMETER };
+        let target_event = match target.keep() {
+            Ok(event) => event,
+            Err(error) => return error.into(),
+        };
         let event = self.new_event();
         let call = Call::SignalFromGpu { contexts, signal: GpuSignal::CpuEvent { event }, flags };
         self.submit_with(&call, &Wakes::Once(event, target_event)).await

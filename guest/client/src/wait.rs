@@ -6,7 +6,7 @@ use d3dkmt::{
 };
 
 use crate::pending_calls::Answer;
-use crate::port::{CallerEvent, NotAnEvent, Port, RegisteredEvent, Wakes};
+use crate::port::{CallerEvent, Port, RegisteredEvent, Wakes};
 use crate::session::Session;
 
 impl<P: Port> Session<P> {
@@ -26,7 +26,7 @@ impl<P: Port> Session<P> {
         if self.holds_already(device, objects, values, flags) {
             return match event.map(|event| event.set()) {
                 None | Some(Ok(())) => NtStatus::SUCCESS,
-                Some(Err(NotAnEvent)) => NtStatus::INVALID_PARAMETER,
+                Some(Err(error)) => error.into(),
             };
         }
         match event {
@@ -87,7 +87,10 @@ impl<P: Port> Session<P> {
         flags: WaitFromCpuFlags,
         target: P::CallerEvent,
     ) -> NtStatus {
-        let Ok(target_event) = target.keep() else { return NtStatus::INVALID_PARAMETER };
+        let target_event = match target.keep() {
+            Ok(event) => event,
+            Err(error) => return error.into(),
+        };
         let event = self.new_event();
         let (objects, values) = (Handles::from_slice(objects), Values::from_slice(values));
         let call = Call::WaitFromCpu { device, objects, values, flags, event };

@@ -25,7 +25,7 @@ pub const ACCEPTS_PER_TURN_MAX: usize = 64;
 pub const UNCLOSED_PER_USER_MAX: usize = 256;
 /// Threads that close them: one for each user that has some, and one for the users beyond the limit.
 pub const CLOSERS_MAX: usize = 64;
-/// Refused requests after which a connection is closed.
+/// Refused requests after which a connection is closed. A request over a limit does not count.
 pub const REFUSALS_MAX: u32 = 16;
 /// Pages of one region of fence memory, unless a process asks for more at once.
 pub const REGION_PAGES_MAX: u32 = 256;

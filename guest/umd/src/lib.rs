@@ -19,6 +19,7 @@ pub mod client;
 mod dxcore;
 mod environment;
 mod fork;
+mod in_call;
 pub mod limits;
 mod notice;
 mod nt_handle;

@@ -152,6 +152,7 @@ fn explain(error: &AttachError) {
         }
         AttachError::Refused(_)
         | AttachError::BadReply(_)
+        | AttachError::NoDescriptor
         | AttachError::Closed
         | AttachError::TimedOut
         | AttachError::Memory(_)

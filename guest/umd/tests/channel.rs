@@ -9,9 +9,10 @@ use std::thread;
 use covers::covers;
 use d3dkmt::limits::MESSAGE_BYTES_MAX;
 use d3dkmt::{Call, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, WaitFromCpuFlags, WaitOutcome};
-use dxcore::client::{CallerEvent, CreatedFence, NotAnEvent, Session, block_on};
+use dxcore::client::{CallerEvent, CreatedFence, EventError, Parents, Session, block_on};
 use host::event::{is_set, new_event, taken};
 use host::{DEVICE, Peer, connect, connect_with_fences, create_fence, created, fence_handle, welcome};
+use proto::attach::broker_request::Body;
 use rustix::event::{EventfdFlags, eventfd};
 
 fn state_of(session: &Session, device: Handle) -> (NtStatus, Reply) {
@@ -200,6 +201,23 @@ fn an_event_at_its_limit_blocks_nobody() {
 }
 
 #[test]
+fn a_file_that_takes_an_events_number_during_the_call_is_not_written() {
+    for is_kept in [false, true] {
+        let (event, caller) = callers_event();
+        let watched = event.try_clone().unwrap();
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let mut number = event;
+        rustix::io::dup3(&writer, &mut number, rustix::io::DupFlags::CLOEXEC).unwrap();
+        match is_kept {
+            false => assert_eq!(caller.set(), Ok(())),
+            true => caller.keep().unwrap().set(),
+        }
+        assert!(!is_set(&reader), "bytes were written into the pipe");
+        assert_eq!(taken(&watched), 1);
+    }
+}
+
+#[test]
 fn a_descriptor_that_is_no_eventfd_is_refused() {
     covers!("W-047");
     let pipe = rustix::pipe::pipe().unwrap();
@@ -208,9 +226,9 @@ fn a_descriptor_that_is_no_eventfd_is_refused() {
     }
     // Also an anonymous inode, and noticed only when it is used.
     let epoll = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap();
-    let caller = CallerEvent::from_handle(epoll.as_raw_fd() as u64).unwrap();
-    assert_eq!(caller.set(), Err(NotAnEvent));
-    assert_eq!(caller.keep().err(), Some(NotAnEvent));
+    let caller = || CallerEvent::from_handle(epoll.as_raw_fd() as u64).unwrap();
+    assert_eq!(caller().set(), Err(EventError::NotAnEvent));
+    assert_eq!(caller().keep().err(), Some(EventError::NotAnEvent));
 }
 
 #[test]
@@ -315,13 +333,31 @@ fn a_message_over_the_limit_is_refused_and_not_sent() {
 }
 
 #[test]
-fn an_unknown_slot_is_the_hosts_defect() {
+fn a_fence_in_memory_that_the_process_does_not_have_is_destroyed() {
     let (session, mut peer, _) = connect_with_fences(welcome(), &[]);
-    let guest = session.clone();
     let creating = thread::spawn(move || {
-        block_on(guest.create_sync_object(DEVICE, d3dkmt::SyncObjectInfo::default(), false, None)).map(|_| ())
+        block_on(session.create_sync_object(DEVICE, d3dkmt::SyncObjectInfo::default(), false, None))
+            .map(|_| ())
     });
     let (request, _) = peer.call();
     peer.answer(request, NtStatus::SUCCESS, &Reply::SyncObject(created(64)));
-    assert_eq!(creating.join().unwrap(), Err(NtStatus::INTERNAL_ERROR));
+    let (request, call) = peer.call();
+    assert_eq!(call, Call::DestroySynchronizationObject { object: created(64).object });
+    peer.answer(request, NtStatus::SUCCESS, &Reply::None);
+    assert_eq!(creating.join().unwrap(), Err(NtStatus::NO_MEMORY));
+}
+
+#[test]
+fn backing_pages_whose_descriptor_is_lost_are_detached() {
+    let (session, peer) = connect(welcome(), 64);
+    let memory = vec![0; 2 * fence_page::PAGE_BYTES];
+    let address = (memory.as_ptr() as u64).next_multiple_of(fence_page::PAGE_BYTES as u64);
+    let attaching = thread::spawn(move || {
+        let parents = Parents { device: DEVICE, resource: Handle::NULL };
+        session.port().attach_backing(parents, Handle(0x4000_0100), address..address + 1)
+    });
+    // The reply has no descriptor.
+    assert!(matches!(peer.serve_broker("").0, Body::AttachBacking(_)));
+    assert_eq!(peer.serve_broker("").0, Body::DetachBacking(address));
+    assert_eq!(attaching.join().unwrap(), Err(NtStatus::NO_MEMORY));
 }

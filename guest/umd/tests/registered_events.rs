@@ -5,16 +5,19 @@ mod host;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use covers::covers;
 use d3dkmt::{
     Call, CreatedSyncObject, EventId, Handle, NtStatus, Reply, SyncObjectFlags, SyncObjectInfo,
     SyncObjectType,
 };
-use dxcore::client::{CallerEvent, CreatedFence, Session, block_on};
+use dxcore::client::{CallerEvent, CreatedFence, Session, attach, block_on};
 use host::event::{new_event, taken};
-use host::{DEVICE, Peer, connect, connect_keeping, welcome};
+use host::{DEVICE, Listener, Peer, connect, connect_keeping, welcome};
+use proto::attach::BrokerReply;
 use proto::attach::broker_request::Body;
+use rustix::net::sockopt;
 
 const NO_FLAGS: SyncObjectFlags = SyncObjectFlags::empty();
 const BY_DRIVER: SyncObjectFlags = SyncObjectFlags::SIGNAL_BY_KMD;
@@ -142,4 +145,45 @@ fn settling_asks_the_broker_while_it_keeps_anything() {
     let settling = thread::spawn(move || guest.port().drain_event_channels());
     assert_eq!(host.serve_broker("").0, Body::Settle(true));
     settling.join().unwrap();
+}
+
+#[test]
+fn a_restarted_broker_has_room_for_events_and_is_not_asked_to_unregister_earlier_ones() {
+    let listener = Listener::new();
+    let reply = BrokerReply {
+        events_max: 1,
+        resume_token: b"a right to resume".to_vec(),
+        resume_ms: Some(60_000),
+        ..BrokerReply::default()
+    };
+    let (session, mut host) = thread::scope(|scope| {
+        let attaching = scope.spawn(|| attach(&listener.path, "test").expect("attaches"));
+        let host = listener.accept_with(reply, welcome(), 64);
+        (Arc::new(attaching.join().unwrap()), host)
+    });
+    let event = new_event();
+    let create = |host: &mut Peer, object| {
+        let creating = begin(&session, BY_DRIVER, &event);
+        assert!(matches!(host.serve_broker(""), (Body::RegisterEvent(_), Some(_))));
+        answer_create(host, NtStatus::SUCCESS, object);
+        creating.join().unwrap().unwrap();
+    };
+    let destroy = |host: &mut Peer, object| {
+        let guest = session.clone();
+        let destroying = thread::spawn(move || block_on(guest.destroy_sync_object(object)));
+        answer_destroy(host, object);
+        destroying
+    };
+    let [earlier, later] = [Handle::local(7, 1), Handle::local(8, 1)];
+    create(&mut host, earlier);
+    let mut host = listener.restart(host, welcome());
+    let limit = Some(Duration::from_secs(60));
+    sockopt::set_socket_timeout(&host.broker, sockopt::Timeout::Recv, limit).unwrap();
+    // Answered once the session is resumed.
+    assert_eq!(destroy(&mut host, Handle::local(9, 1)).join().unwrap(), NtStatus::SUCCESS);
+    create(&mut host, later);
+    assert_eq!(destroy(&mut host, earlier).join().unwrap(), NtStatus::SUCCESS);
+    let destroying = destroy(&mut host, later);
+    assert!(matches!(host.serve_broker("").0, Body::UnregisterEvent(_)));
+    assert_eq!(destroying.join().unwrap(), NtStatus::SUCCESS);
 }

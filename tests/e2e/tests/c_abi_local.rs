@@ -471,6 +471,32 @@ fn two_programs_at_once_do_not_see_each_other() {
 }
 
 #[test]
+fn a_program_at_its_limit_of_descriptors_gets_no_memory_and_loses_nothing() {
+    for program in ["few_descriptors", "few_descriptors-dxg"] {
+        let output = check(program);
+        assert!(output.ends_with("few_descriptors: all as expected\n"), "{output}");
+    }
+}
+
+#[test]
+fn notices_that_nobody_reads_end_no_program() {
+    let output = check("closed_stderr");
+    assert!(output.ends_with("closed_stderr: all as expected\n"), "{output}");
+}
+
+#[test]
+fn a_destroy_call_that_is_refused_changes_nothing() {
+    let output = check("refused_destroys");
+    assert!(output.ends_with("refused_destroys: all as expected\n"), "{output}");
+}
+
+#[test]
+fn a_signal_handler_may_fork_in_a_wait_and_its_calls_are_refused() {
+    let output = check("signal_handlers");
+    assert!(output.ends_with("signal_handlers: all as expected\n"), "{output}");
+}
+
+#[test]
 fn a_wait_for_a_reached_value_sends_no_message() {
     covers!("FEN-031");
     let daemon = Embedded::start();

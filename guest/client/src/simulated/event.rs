@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use crate::port::{CallerEvent, NotAnEvent, RegisteredEvent};
+use crate::port::{CallerEvent, EventError, RegisteredEvent};
 
 /// An event of a simulated process. It is both the caller's event and the registered one, because nothing closes it.
 #[derive(Clone, Default, Debug)]
@@ -25,12 +25,12 @@ impl RegisteredEvent for SimulatedEvent {
 impl CallerEvent for SimulatedEvent {
     type Registered = SimulatedEvent;
 
-    fn set(&self) -> Result<(), NotAnEvent> {
+    fn set(&self) -> Result<(), EventError> {
         RegisteredEvent::set(self);
         Ok(())
     }
 
-    fn keep(&self) -> Result<SimulatedEvent, NotAnEvent> {
-        Ok(self.clone())
+    fn keep(self) -> Result<SimulatedEvent, EventError> {
+        Ok(self)
     }
 }

@@ -10,7 +10,7 @@ use proto::attach::{AttachBacking, BrokerReply, DetachBacking, ShareBacking, Sha
 use proto::limits::{BACKING_PAGES_MAX, PAGES_PER_MESSAGE_MAX};
 
 use super::state::{BackingPages, ClientState, NewRegion, Pending};
-use super::{Broker, ClientId, Machine, Purpose, refused};
+use super::{Broker, ClientId, Machine, Purpose};
 
 impl<M: Machine> Broker<M> {
     /// Makes pages and reports them to the host.
@@ -26,7 +26,7 @@ impl<M: Machine> Broker<M> {
             }
             Err(words) => {
                 self.say_refusal(format!("process {process} cannot attach backing pages: {words}"));
-                self.not_for_now(client, words);
+                self.refuse_over_limit(client, words);
             }
         }
     }
@@ -82,13 +82,8 @@ impl<M: Machine> Broker<M> {
             entry.backing.remove(&address);
         }
         if self.stop_attaching(client, process).is_some() {
-            self.not_for_now(client, words);
+            self.refuse_over_limit(client, words);
         }
-    }
-
-    /// Refuses without counting it as misbehaviour, because other processes may have used up the limit.
-    fn not_for_now(&mut self, client: ClientId, words: String) {
-        self.reply(client, refused(words), Vec::new());
     }
 
     /// Returns the descriptor that the client waits for, if the client still exists.
@@ -182,7 +177,7 @@ impl<M: Machine> Broker<M> {
                 let reply = BrokerReply { process, bytes, ..BrokerReply::default() };
                 self.reply(client, reply, vec![descriptor]);
             }
-            Err(words) => self.not_for_now(client, words),
+            Err(words) => self.refuse_over_limit(client, words),
         }
     }
 

@@ -34,7 +34,7 @@ fn an_event_is_forgotten_after_its_event_channel_is_closed() {
     harness.answer(5, host_to_guestd::Body::Forgotten(true));
     harness.expect(&[DONE]);
     harness.ask(A, broker_request::Body::UnregisterEvent(1));
-    harness.expect(&["client 1: refused: event 1 is not registered"]);
+    harness.expect(&[DONE]);
 }
 
 #[test]

@@ -11,12 +11,12 @@ impl<M: Machine> Broker<M> {
         let Some(entry) = self.processes.get(&process) else { return };
         let (registered, user) = (entry.registered.len(), entry.user);
         if registered >= self.events_max as usize {
-            // Not counted as misbehaviour: the event's wakes go by the stream.
+            // The event's wakes go by the stream.
             let words = format!(
                 "{registered} events of the process are registered, the limit is {}",
                 self.events_max
             );
-            return self.reply(client, refused(words), Vec::new());
+            return self.refuse_over_limit(client, words);
         }
         if self.is_registered(process, event) {
             return self.refuse(client, format!("event {event} is registered already"));
@@ -28,7 +28,7 @@ impl<M: Machine> Broker<M> {
                 self.ask(client, process, body, Pending::RegisterEvent(registration));
             }
             // As above.
-            Err(over) => self.reply(client, refused(over.to_string()), Vec::new()),
+            Err(over) => self.refuse_over_limit(client, over.to_string()),
         }
     }
 
@@ -109,10 +109,12 @@ impl<M: Machine> Broker<M> {
     }
 
     /// Unregisters an event. The event channel is closed before the host is asked, so the event is never set after the
-    /// reply.
+    /// reply. An event that is not registered is unregistered already: event channels end with the link to a host, and the
+    /// resumed process may not know yet.
     pub(super) fn unregister_event(&mut self, client: ClientId, process: u32, event: u64) {
         if !self.forget(process, event) {
-            return self.refuse(client, format!("event {event} is not registered"));
+            let reply = BrokerReply { process, ..BrokerReply::default() };
+            return self.reply(client, reply, Vec::new());
         }
         self.effects.push(Effect::CloseEventChannel { process, event });
         self.tell_host_to_forget(Some(client), process, event);

@@ -3,7 +3,7 @@
 
 use fence_page::{SLOTS_PER_PAGE, pages_for};
 
-use crate::limits::{GROW_PAGES_MAX, PROCESS_PAGES_MAX, REGION_PAGES_MAX};
+use crate::limits::{PROCESS_PAGES_MAX, REGION_PAGES_MAX};
 
 /// Pages of a process's first region.
 pub const FIRST_PAGES: u32 = 1;
@@ -11,10 +11,6 @@ pub const FIRST_PAGES: u32 = 1;
 /// Pages of the next region of a process that has `held` pages and asks for `slots` more slots.
 pub fn next_pages(held: u32, slots: u32) -> Result<u32, String> {
     let pages = pages_for(slots).max(1);
-    if pages > GROW_PAGES_MAX {
-        let slots_max = GROW_PAGES_MAX * SLOTS_PER_PAGE;
-        return Err(format!("{slots} fence slots at once are too many, ask for at most {slots_max}"));
-    }
     let room = PROCESS_PAGES_MAX.saturating_sub(held);
     if pages > room {
         let (slots_held, slots_max) = (held * SLOTS_PER_PAGE, PROCESS_PAGES_MAX * SLOTS_PER_PAGE);
@@ -48,7 +44,6 @@ mod tests {
         assert_eq!(next_pages(1, 0), Ok(1));
         assert_eq!(next_pages(4, 64 * 300), Ok(300));
         assert_eq!(next_pages(1, GROW_PAGES_MAX * 64), Ok(GROW_PAGES_MAX));
-        assert!(next_pages(1, GROW_PAGES_MAX * 64 + 1).unwrap_err().contains("at most 262144"));
         assert!(next_pages(1, u32::MAX).is_err());
     }
 

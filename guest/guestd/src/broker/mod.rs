@@ -37,7 +37,8 @@
 //! of the guest by `quotas`: no user ever has all of one.
 //!
 //! A client has at most one request in progress and is not listened to meanwhile. A client that breaks the protocol
-//! gets `refused` with the reason, and its connection is closed; a request over a limit gets `refused` only.
+//! gets `refused` with the reason, and its connection is closed; a request over a limit gets `refused` only. A request
+//! that names what the client does not have gets `refused` too, and the sixteenth of them closes the connection.
 
 mod awaiting_pages;
 mod backing;
@@ -56,14 +57,15 @@ use std::time::Duration;
 
 use d3dkmt::ShareToken;
 use d3dkmt::limits::{EVENT_CHANNELS_PER_VM_MAX, PROCESSES_PER_VM_MAX, SHARES_PER_VM_MAX};
+use fence_page::pages_for;
 use proto::attach::{AddFenceMemory, AttachProcess, BrokerReply, BrokerRequest, GuestdToHost};
 use proto::attach::{broker_request, guestd_to_host};
 use proto::limits::{BROKER_PACKET_BYTES_MAX, NAME_BYTES_MAX};
 use proto::{Message, Versions};
 
 use crate::limits::{
-    CLIENTS_MAX, HOST_WAIT_MAX, INTRODUCTION_MAX, PINNED_REGIONS_MAX, REFUSALS_MAX, REFUSALS_SAID_MAX,
-    REFUSALS_SAID_WINDOW, SYNC_FILES_MAX,
+    CLIENTS_MAX, GROW_PAGES_MAX, HOST_WAIT_MAX, INTRODUCTION_MAX, PINNED_REGIONS_MAX, REFUSALS_MAX,
+    REFUSALS_SAID_MAX, REFUSALS_SAID_WINDOW, SYNC_FILES_MAX,
 };
 use awaiting_pages::WantedPages;
 pub use effects::{ClientId, Effect, Input, Machine, MadeRegion, MadeStream, Peer, Purpose};
@@ -345,13 +347,18 @@ impl<M: Machine> Broker<M> {
     }
 
     fn grow(&mut self, client: ClientId, process: u32, slots: u32) {
+        if pages_for(slots) > GROW_PAGES_MAX {
+            let slots_max = GROW_PAGES_MAX * fence_page::SLOTS_PER_PAGE;
+            let words = format!("{slots} fence slots at once are too many, ask for at most {slots_max}");
+            return self.refuse(client, words);
+        }
         let held = self.processes.get(&process).map_or(0, Process::pages);
         match next_pages(held, slots) {
             Ok(pages) => {
                 let wanted = WantedPages::Fences { pages, first: false, first_slot: None };
                 self.want_pages(client, process, wanted);
             }
-            Err(words) => self.refuse(client, words),
+            Err(words) => self.refuse_over_limit(client, words),
         }
     }
 
@@ -397,7 +404,7 @@ impl<M: Machine> Broker<M> {
         if first {
             self.expel(client, words);
         } else {
-            self.refuse(client, words);
+            self.refuse_over_limit(client, words);
         }
     }
 
@@ -466,7 +473,12 @@ impl<M: Machine> Broker<M> {
         self.tell_host(guestd_to_host::Body::Detach(process), Pending::Detach { process });
     }
 
-    /// Refuses a request over a limit. Too many refusals are misbehaviour.
+    /// Refuses a request over a limit. It is no misbehaviour, because other processes may have used up the limit.
+    fn refuse_over_limit(&mut self, client: ClientId, words: String) {
+        self.reply(client, refused(words), Vec::new());
+    }
+
+    /// Refuses a request that the library does not make. Too many are misbehaviour.
     fn refuse(&mut self, client: ClientId, words: String) {
         let Some(entry) = self.clients.get_mut(&client) else { return };
         entry.refusals += 1;

@@ -33,8 +33,7 @@ impl<M: Machine> Broker<M> {
                 let body = guestd_to_host::Body::MakeNtHandle(process);
                 self.tell_host(body, Pending::MakeNtHandle { client, charge });
             }
-            // Not counted as misbehaviour, like a refusal of the host.
-            Err(over) => self.reply(client, refused(over.to_string()), Vec::new()),
+            Err(over) => self.refuse_over_limit(client, over.to_string()),
         }
     }
 
@@ -58,10 +57,9 @@ impl<M: Machine> Broker<M> {
         }
     }
 
-    /// Refuses without counting it as misbehaviour, because other processes may have used up the limit.
     pub(super) fn nt_handle_refused(&mut self, client: ClientId, words: String) {
         if self.stop_making(client).is_some() {
-            self.reply(client, refused(words), Vec::new());
+            self.refuse_over_limit(client, words);
         }
     }
 

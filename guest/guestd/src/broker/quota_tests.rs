@@ -76,6 +76,28 @@ fn a_user_that_pins_all_it_can_leaves_pages_to_others() {
 }
 
 #[test]
+fn a_process_stays_when_others_leave_no_page_for_its_fences() {
+    let mut harness = Harness::up();
+    harness.broker.quotas.pages.set_total(160);
+    let alice = harness.process_of(ALICE, 5).unwrap();
+    let other = harness.process_of(ALICE, 6).unwrap();
+    for number in 0..100 {
+        harness.attach_backing_at_once(other, number << 32, 1);
+    }
+    harness.refusals();
+    for _ in 0..2 * REFUSALS_MAX {
+        harness.ask(alice, broker_request::Body::Grow(broker_request::Grow { slots: 64 }));
+        assert!(harness.broker.listens_to(alice), "that others have its share is no misbehaviour");
+    }
+    assert_eq!(harness.refusals().len(), 2 * REFUSALS_MAX as usize);
+    harness.ask(other, broker_request::Body::DetachBacking(0));
+    harness.answer(harness.broker.last_request, host_to_guestd::Body::TakenBack(true));
+    harness.ask(alice, broker_request::Body::Grow(broker_request::Grow { slots: 64 }));
+    harness.answer(harness.broker.last_request, host_to_guestd::Body::FirstSlot(64));
+    assert!(harness.broker.listens_to(alice) && harness.refusals().is_empty());
+}
+
+#[test]
 fn a_user_with_all_the_event_channels_it_can_get_leaves_some_to_others() {
     let mut harness = Harness::up();
     harness.broker.events_max = 32;

@@ -112,6 +112,16 @@ fn a_process_resumes_with_its_memory_and_its_backing_pages() {
 }
 
 #[test]
+fn a_resumed_process_may_unregister_the_events_of_the_killed_host() {
+    let mut harness = back();
+    for event in 1..=2 * u64::from(REFUSALS_MAX) {
+        harness.ask(LATER, broker_request::Body::UnregisterEvent(event));
+        harness.expect(&["client 3: process 5 token 0 slots 0+0 []"]);
+    }
+    assert!(harness.broker.listens_to(LATER));
+}
+
+#[test]
 fn a_process_that_was_held_too_long_is_let_go_without_a_word_and_asks_again() {
     let mut harness = killed();
     harness.input(Input::LinkLost { why: "killed once more".to_owned() });

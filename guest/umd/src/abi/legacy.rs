@@ -80,7 +80,7 @@ pub(super) fn signal_synchronization_object2(
         if !objects.is_empty() {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        let event = CallerEvent::from_handle(arguments.value).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+        let event = CallerEvent::from_handle(arguments.value)?;
         return Ok(block_on(session.signal_event_from_gpu(contexts, flags, event)));
     }
     let signal = GpuSignal::Legacy { objects, fence_value: arguments.value };

@@ -44,7 +44,7 @@ pub(super) fn signal_synchronization_object_from_gpu2(
         if arguments.ObjectCount != 0 {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        let event = CallerEvent::from_handle(arguments.values).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+        let event = CallerEvent::from_handle(arguments.values)?;
         return Ok(block_on(session.signal_event_from_gpu(contexts, flags, event)));
     }
     let objects: Handles =

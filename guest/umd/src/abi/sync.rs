@@ -3,7 +3,7 @@
 use d3dkmt::{Handle, NtStatus, SyncObjectFlags, SyncObjectInfo, SyncObjectType};
 
 use super::thunk::ThunkResult;
-use crate::client::{CallerEvent, Event, Session, block_on};
+use crate::client::{CallerEvent, Event, EventError, Session, block_on};
 use abi::types::{
     D3DDDI_SYNCHRONIZATIONOBJECTINFO2, D3DKMT_CREATESYNCHRONIZATIONOBJECT,
     D3DKMT_CREATESYNCHRONIZATIONOBJECT2, D3DKMT_DESTROYSYNCHRONIZATIONOBJECT,
@@ -39,7 +39,7 @@ pub(super) fn create_synchronization_object2(
     session: &Session,
     arguments: &mut D3DKMT_CREATESYNCHRONIZATIONOBJECT2,
 ) -> ThunkResult {
-    let (info, event) = info2(&arguments.Info);
+    let (info, event) = info2(&arguments.Info)?;
     let created = block_on(session.create_sync_object(Handle(arguments.hDevice), info, false, event))?;
     arguments.hSyncObject = created.object.0;
     if let Some(location) = &created.location {
@@ -64,12 +64,12 @@ fn write_addresses(info: &mut D3DDDI_SYNCHRONIZATIONOBJECTINFO2, cpu_address: u6
 
 /// Reads the members that the type defines, and duplicates the event of a CPU_NOTIFICATION. No event, or a number that
 /// is no event, is sent to the host as NULL: the host answers INVALID_HANDLE, in its own order of checks (W-047).
-fn info2(info: &D3DDDI_SYNCHRONIZATIONOBJECTINFO2) -> (SyncObjectInfo, Option<Event>) {
+fn info2(info: &D3DDDI_SYNCHRONIZATIONOBJECTINFO2) -> Result<(SyncObjectInfo, Option<Event>), NtStatus> {
     let object_type = SyncObjectType(info.Type);
     let flags = SyncObjectFlags::from_bits_retain(info.Flags);
     let base = SyncObjectInfo { object_type, flags, ..SyncObjectInfo::default() };
     let first = info.first;
-    match object_type {
+    Ok(match object_type {
         SyncObjectType::MUTEX => (SyncObjectInfo { initial_state: first as u32 != 0, ..base }, None),
         SyncObjectType::SEMAPHORE => {
             let (max_count, initial_count) = (first as u32, (first >> 32) as u32);
@@ -91,10 +91,14 @@ fn info2(info: &D3DDDI_SYNCHRONIZATIONOBJECTINFO2) -> (SyncObjectInfo, Option<Ev
             (periodic, None)
         }
         SyncObjectType::CPU_NOTIFICATION => {
-            (base, CallerEvent::from_handle(first).and_then(|event| event.keep()).ok())
+            match CallerEvent::from_handle(first).and_then(|event| event.keep()) {
+                Ok(event) => (base, Some(event)),
+                Err(EventError::NotAnEvent) => (base, None),
+                Err(error @ EventError::NoDescriptor) => return Err(error.into()),
+            }
         }
         SyncObjectType(_) => (base, None),
-    }
+    })
 }
 
 /// `D3DKMTDestroySynchronizationObject`.

@@ -1,20 +1,21 @@
 //! Shared by all thunks: the session, and the guard that stops panics.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::catch_unwind;
 
 use abi::PlainCall;
 use d3dkmt::NtStatus;
 
 use super::paging::attach_mapped;
 use crate::client::{Answer, Session, TRANSPORT_LOST, block_on};
+use crate::in_call;
 use crate::process::{Starts, end_session, session, started_session};
 use abi::types::NTSTATUS;
 
 /// The result of a thunk: on `Err` the caller's struct is unchanged.
 pub(crate) type ThunkResult = Result<NtStatus, NtStatus>;
 
-/// Runs one thunk with the session of this process. After a panic, which is a bug of the library, the caller gets
-/// INTERNAL_ERROR; no unwinding reaches C.
+/// Runs one thunk with the session of this process. A call from a signal handler that has interrupted a call of this
+/// thread gets UNSUCCESSFUL, and the caller gets INTERNAL_ERROR after a panic.
 pub(crate) fn enter(starts: Starts, body: impl FnOnce(&'static Session) -> ThunkResult) -> NTSTATUS {
     let run = || -> ThunkResult {
         let session = session(starts)?;
@@ -24,7 +25,7 @@ pub(crate) fn enter(starts: Starts, body: impl FnOnce(&'static Session) -> Thunk
         body(session)
     };
     let run = || run().unwrap_or_else(|refused| refused);
-    catch_unwind(AssertUnwindSafe(run)).unwrap_or(NtStatus::INTERNAL_ERROR).0 as NTSTATUS
+    in_call::run(NtStatus::UNSUCCESSFUL, NtStatus::INTERNAL_ERROR, run).0 as NTSTATUS
 }
 
 /// The status of a call without a usable reply: its own, unless the host succeeded but omitted the reply.

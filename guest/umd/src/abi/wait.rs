@@ -1,6 +1,6 @@
 //! CPU signals and CPU waits.
 
-use d3dkmt::{Handle, NtStatus, SignalFlags, WaitFromCpuFlags};
+use d3dkmt::{Handle, SignalFlags, WaitFromCpuFlags};
 
 use super::memory::{Array, read_handles, read_values};
 use super::thunk::ThunkResult;
@@ -31,7 +31,7 @@ pub(super) fn wait_for_synchronization_object_from_cpu(
     let values = read_values(&mut values, arguments.FenceValueArray, arguments.ObjectCount)?;
     let event = match arguments.hAsyncEvent {
         0 => None,
-        handle => Some(CallerEvent::from_handle(handle).map_err(|_| NtStatus::INVALID_PARAMETER)?),
+        handle => Some(CallerEvent::from_handle(handle)?),
     };
     let flags = WaitFromCpuFlags::from_bits_retain(arguments.Flags);
     Ok(block_on(session.wait_from_cpu(Handle(arguments.hDevice), objects, values, flags, event)))

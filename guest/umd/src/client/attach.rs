@@ -39,6 +39,8 @@ pub enum AttachError {
     Refused(String),
     #[error("the broker's reply is malformed: {0}")]
     BadReply(String),
+    #[error("no descriptor is left: is the limit of open files reached (ulimit -n)?")]
+    NoDescriptor,
     #[error("the broker closed the connection without a reply")]
     Closed,
     #[error("the broker did not answer within {ATTACH_SECONDS_MAX} seconds")]
@@ -59,6 +61,7 @@ impl AttachError {
             AttachError::System(error) => matches!(*error, Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN),
             AttachError::Refused(_)
             | AttachError::BadReply(_)
+            | AttachError::NoDescriptor
             | AttachError::TimedOut
             | AttachError::Memory(_)
             | AttachError::NoWelcome(_) => false,
@@ -130,7 +133,7 @@ impl Broker {
         let (version, version_min) = (PROTOCOL_VERSION, Versions::OURS.oldest());
         let request = broker_request::Attach { version, name: name.to_owned(), version_min, rings };
         self.send(broker_request::Body::Attach(request))?;
-        let (reply, [stream, piece], rings) = self.receive_with_rings::<2>(ATTACHING)?;
+        let (reply, [stream, piece], rings) = self.receive_with_rings::<2>(ATTACHING, None)?;
         let memory = FenceMemory::reserve()?;
         memory.add(piece.as_fd(), reply.first_slot, reply.slots)?;
         let events_max = reply.events_max as usize;
@@ -151,14 +154,14 @@ impl Broker {
         let (token, rings) = (token.to_vec(), true);
         let resume = broker_request::Resume { version, process, token, version_min, rings };
         self.send(broker_request::Body::Resume(resume))?;
-        let (reply, [stream], rings) = self.receive_with_rings::<1>(ATTACHING)?;
+        let (reply, [stream], rings) = self.receive_with_rings::<1>(ATTACHING, None)?;
         Ok((reply, stream, rings))
     }
 
     /// Asks for the memory of slots that the process has.
     pub fn regain(&self, first_slot: u32, slots: u32) -> Result<SessionDescriptor, AttachError> {
         self.send(broker_request::Body::Regain(broker_request::Regain { first_slot, slots }))?;
-        let (_, [memory]) = self.receive::<1>(ATTACHING)?;
+        let (_, [memory], _) = self.receive_with_rings::<1>(ATTACHING, None)?;
         Ok(memory)
     }
 
@@ -185,8 +188,9 @@ impl Broker {
 
     /// Asks for at least `slots` more slots of fence memory. The host knows them when this returns.
     pub fn grow(&self, slots: u32, memory: &FenceMemory) -> Result<(), AttachError> {
+        let spare = SpareDescriptor::new()?;
         self.send(broker_request::Body::Grow(broker_request::Grow { slots }))?;
-        let (reply, [piece]) = self.receive::<1>(ATTACHED)?;
+        let (reply, [piece], _) = self.receive_with_rings::<1>(ATTACHED, Some(spare))?;
         Ok(memory.add(piece.as_fd(), reply.first_slot, reply.slots)?)
     }
 
@@ -201,9 +205,7 @@ impl Broker {
     }
 
     fn make_handle(&self, request: broker_request::Body) -> Result<(ShareToken, OwnedFd), AttachError> {
-        self.send(request)?;
-        let (_, received) = self.await_reply(ATTACHED)?;
-        let handle = received.into_iter().next().ok_or_else(no_descriptor)?;
+        let handle = self.ask_for_descriptor(request)?.1.ok_or(AttachError::NoDescriptor)?;
         let token = ::nt_handle::token_of(handle.as_fd());
         let token = token.ok_or_else(|| AttachError::BadReply("its descriptor carries no token".into()))?;
         // If standard input is closed the number could be 0, which is NULL.
@@ -217,18 +219,21 @@ impl Broker {
 
     /// Asks for pages that the host's engines can access, to be mapped at `address`.
     pub fn attach_backing(&self, address: u64, pages: u32) -> Result<OwnedFd, AttachError> {
-        self.send(broker_request::Body::AttachBacking(broker_request::AttachBacking { address, pages }))?;
-        let (_, received) = self.await_reply(ATTACHED)?;
-        received.into_iter().next().ok_or_else(no_descriptor)
+        let attach = broker_request::AttachBacking { address, pages };
+        let (_, memory) = self.ask_for_descriptor(broker_request::Body::AttachBacking(attach))?;
+        if memory.is_none() {
+            // The pages are attached, but this process will never have them.
+            self.detach_backing(address)?;
+        }
+        memory.ok_or(AttachError::NoDescriptor)
     }
 
     /// Asks for pages of the memory of the device in a shared resource that this process has opened: those of the piece
     /// that begins at this offset. Returns them, and the bytes of the whole allocation.
     pub fn share_backing(&self, allocation: Handle, offset: u64) -> Result<(OwnedFd, u64), AttachError> {
         let share = broker_request::ShareBacking { allocation: allocation.0, offset };
-        self.send(broker_request::Body::ShareBacking(share))?;
-        let (reply, received) = self.await_reply(ATTACHED)?;
-        Ok((received.into_iter().next().ok_or_else(no_descriptor)?, reply.bytes))
+        let (reply, memory) = self.ask_for_descriptor(broker_request::Body::ShareBacking(share))?;
+        Ok((memory.ok_or(AttachError::NoDescriptor)?, reply.bytes))
     }
 
     /// Brings such pages to a restarted daemon, which may have none. If their allocation has ended it wants none.
@@ -270,6 +275,19 @@ impl Broker {
         self.await_reply(ATTACHED).map(drop)
     }
 
+    /// Makes a request whose reply has a descriptor; `None`: another thread has taken the last number meanwhile.
+    fn ask_for_descriptor(
+        &self,
+        request: broker_request::Body,
+    ) -> Result<(BrokerReply, Option<OwnedFd>), AttachError> {
+        let spare = SpareDescriptor::new()?;
+        self.send(request)?;
+        wait_for(self.0.as_fd(), ATTACHED)?;
+        drop(spare);
+        let (reply, received) = self.take_reply()?;
+        Ok((reply, received.into_iter().next()))
+    }
+
     fn await_reply(&self, seconds_max: Option<u64>) -> Result<(BrokerReply, Vec<OwnedFd>), AttachError> {
         wait_for(self.0.as_fd(), seconds_max)?;
         self.take_reply()
@@ -298,20 +316,14 @@ impl Broker {
         Ok(())
     }
 
-    fn receive<const N: usize>(
-        &self,
-        seconds_max: Option<u64>,
-    ) -> Result<(BrokerReply, [SessionDescriptor; N]), AttachError> {
-        let (reply, descriptors, _) = self.receive_with_rings(seconds_max)?;
-        Ok((reply, descriptors))
-    }
-
-    /// The same, and the rings, if the reply has any.
+    /// Receives a reply with this many descriptors, and the rings, if it has any.
     fn receive_with_rings<const N: usize>(
         &self,
         seconds_max: Option<u64>,
+        spare: Option<SpareDescriptor>,
     ) -> Result<(BrokerReply, [SessionDescriptor; N], Option<Rings>), AttachError> {
         wait_for(self.0.as_fd(), seconds_max)?;
+        drop(spare);
         let (mut reply, mut rings) = (BrokerReply::default(), None);
         // The descriptors exist once received: no fork may happen before they are in the list, or closed.
         let descriptors = SessionDescriptor::adopt(|| {
@@ -323,9 +335,10 @@ impl Broker {
                 rings = Rings::map(host.as_fd(), own.as_fd()).ok();
             }
             let count = received.len();
-            received
-                .try_into()
-                .map_err(|_| AttachError::BadReply(format!("{count} descriptors instead of {N}")))
+            received.try_into().map_err(|_| match count < N || reply.rings {
+                true => AttachError::NoDescriptor,
+                false => AttachError::BadReply(format!("{count} descriptors instead of {N}")),
+            })
         })?;
         Ok((reply, descriptors, rings))
     }
@@ -346,6 +359,20 @@ impl Broker {
     }
 }
 
+/// Keeps a number for the descriptor of a reply, until the reply has arrived. Without a number the system drops the
+/// descriptor, and with it memory that the host has given already.
+struct SpareDescriptor {
+    _number: OwnedFd,
+}
+
+impl SpareDescriptor {
+    fn new() -> Result<SpareDescriptor, AttachError> {
+        let flags = rustix::event::EventfdFlags::CLOEXEC;
+        let number = rustix::event::eventfd(0, flags).map_err(|_| AttachError::NoDescriptor)?;
+        Ok(SpareDescriptor { _number: number })
+    }
+}
+
 /// One packet with its descriptors; never blocks.
 fn receive_packet(socket: BorrowedFd<'_>, packet: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
@@ -361,10 +388,6 @@ fn receive_packet(socket: BorrowedFd<'_>, packet: &mut [u8]) -> Result<(usize, V
         }
     }
     Ok((message.bytes, descriptors))
-}
-
-fn no_descriptor() -> AttachError {
-    AttachError::BadReply("no descriptor came along: is the limit of open files reached (ulimit -n)?".into())
 }
 
 fn wait_for(socket: BorrowedFd<'_>, seconds_max: Option<u64>) -> Result<(), AttachError> {

@@ -16,12 +16,12 @@
 //!
 //! The pending calls hold what each thread waits for; the simulated port uses them too (crate `client`).
 //!
-//! Lock order: `inbound`, then `reception`, then `ring`. `outbound` is locked alone. No lock is held while an event is set or a
+//! Lock order: `inbound`, then `reception`, then `ring`. `outbound` and `helper_started` are locked alone. No lock is held while an event is set or a
 //! thread woken. Only `outbound` is held during a write, and only the leader's `inbound` during a read. This file has
 //! the writing half, `reading` the other.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ::client::{Answer, Exchange, PendingCalls, SendError, TRANSPORT_LOST, check_length};
 use d3dkmt::{Call, EventId};
@@ -35,6 +35,7 @@ use rustix::net::SendFlags;
 
 use super::event::Event;
 use super::helper::Watch;
+use super::parker::Parker;
 use super::reading::Inbound;
 use super::resume::Resumable;
 use super::rings::{RingInlet, RingOutlet};
@@ -45,8 +46,6 @@ use crate::notice::print;
 
 /// Wakes that set a caller's event.
 pub type Wakes = ::client::Wakes<Event>;
-/// Where one waiting thread sleeps while another reads the stream.
-pub(super) type Parker = Arc<Condvar>;
 
 /// The pending calls, and the state of the threads that read the stream.
 #[derive(Debug, Default)]
@@ -56,7 +55,6 @@ pub(super) struct Reception {
     pub leading: bool,
     /// Threads that wait until the leader leaves or dispatches their messages.
     pub followers: Vec<Parker>,
-    pub helper_started: bool,
     /// The helper's watch is switched on.
     pub watched: bool,
     /// The helper is woken only if the stream ends.
@@ -87,6 +85,8 @@ pub struct Channel {
     pub(super) reception: Mutex<Reception>,
     /// The helper's epoll, once there is a helper.
     pub(super) watch: OnceLock<Watch>,
+    /// Whether there is a helper. Locked while it is started.
+    pub(super) helper_started: Mutex<bool>,
     messages_sent: AtomicU64,
     pub(super) lost: AtomicBool,
     /// Present if the session can be resumed after the host was killed and restarted.
@@ -119,6 +119,7 @@ impl Channel {
             host_slept: AtomicBool::new(false),
             reception: Mutex::default(),
             watch: OnceLock::new(),
+            helper_started: Mutex::default(),
             messages_sent: AtomicU64::new(0),
             lost: AtomicBool::new(false),
             resumable,
@@ -138,7 +139,13 @@ impl Channel {
 
     /// Nothing can be sent or will arrive: the stream is lost, or this is a forked child.
     pub fn is_lost(&self) -> bool {
-        self.lost.load(Ordering::Acquire) || self.generation != generation()
+        self.lost.load(Ordering::Acquire) || self.is_of_parent()
+    }
+
+    /// This is a forked child. A signal handler that interrupts a system call may fork, so it is asked after each one that
+    /// blocks: the child has no rings, and threads that it does not have may hold the locks.
+    pub(super) fn is_of_parent(&self) -> bool {
+        self.generation != generation()
     }
 
     /// The stream is lost, or the host has closed its end and no thread has read that yet.
@@ -230,6 +237,9 @@ impl Channel {
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error),
             }
+            if !bytes.is_empty() && self.is_of_parent() {
+                return Err(Errno::NOTCONN);
+            }
         }
         Ok(())
     }
@@ -258,11 +268,13 @@ impl Channel {
                 if sent.is_err() {
                     self.forget_wake(event);
                 }
-                self.hand_over_role(lock(&self.reception));
+                if !self.is_of_parent() {
+                    self.hand_over_role(lock(&self.reception));
+                }
                 sent
             }
         };
-        if let Some(resumable) = &self.resumable {
+        if let Some(resumable) = self.resumable.as_ref().filter(|_| !self.is_of_parent()) {
             self.limit_unacknowledged(resumable);
         }
         sent
@@ -287,7 +299,7 @@ impl Channel {
         let frame = |request| call_to_frame(request, call);
         let answer =
             self.exchange(frame, false, |pending_calls, parker| pending_calls.begin_wait(event, parker));
-        if let Some(times) = &self.times {
+        if let Some(times) = self.times.as_ref().filter(|_| !self.is_of_parent()) {
             times.resumed(event);
         }
         answer
@@ -319,6 +331,7 @@ impl Channel {
             // If the stream is lost, `PendingCalls::lose` completes the call.
             Ok(()) | Err(SendError::Lost) => {
                 let answer = self.wait_until(&parker, |pending_calls| pending_calls.collect(&mut exchange));
+                let Some(answer) = answer else { return Answer::refused(TRANSPORT_LOST) };
                 if let Some(resumable) = &self.resumable {
                     resumable.forget_answered(exchange.request());
                 }
@@ -353,7 +366,9 @@ impl Channel {
 
     /// Later wakes of this name are ignored.
     pub fn forget_wake(&self, event: EventId) {
-        lock(&self.reception).pending_calls.forget_wake(event);
+        if !self.is_of_parent() {
+            lock(&self.reception).pending_calls.forget_wake(event);
+        }
     }
 
     /// Answers and wakes that are expected and have not arrived.

@@ -1,70 +1,71 @@
 //! Events of the caller: eventfd numbers where Windows has event handles.
 //!
-//! The caller may close its descriptor as soon as the call returns, while the wait is still pending. So an event that
-//! outlives the call is a duplicate.
+//! The caller may close its descriptor as soon as the call returns, while the wait is still pending, and another thread
+//! may close it even during the call. So the library uses a duplicate, and checks that, from the first look on: its number
+//! cannot become that of another file.
 //!
-//! `unsafe` here: the caller's descriptor is borrowed during a call.
+//! `unsafe` here: the caller's descriptor is borrowed to be duplicated.
 
 use std::io::Write as _;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-use ::client::{NotAnEvent, RegisteredEvent};
+use ::client::{EventError, RegisteredEvent};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
 use crate::fork::ABOVE_STANDARD_STREAMS;
 
-/// A caller's event, checked, valid during the call.
-#[derive(Clone, Copy, Debug)]
-pub struct CallerEvent(RawFd);
+/// A duplicate of a caller's event, for one call.
+#[derive(Debug)]
+pub struct CallerEvent(OwnedFd);
 
 impl CallerEvent {
     /// Converts the HANDLE of an event: the number of an eventfd. Never 0, which is NULL. Refuses what is clearly no
-    /// event. The rest is known only once the event is set or duplicated, because a full check costs as much as a call.
-    pub fn from_handle(handle: u64) -> Result<CallerEvent, NotAnEvent> {
-        match RawFd::try_from(handle) {
-            Ok(number) if number > 0 && (is_anonymous(number) || is_eventfd(number)) => {
-                Ok(CallerEvent(number))
-            }
-            _ => Err(NotAnEvent),
+    /// event. The rest is known only once the event is set or kept, because a full check costs as much as a call.
+    pub fn from_handle(handle: u64) -> Result<CallerEvent, EventError> {
+        let number = RawFd::try_from(handle).ok().filter(|number| *number > 0);
+        let number = number.ok_or(EventError::NotAnEvent)?;
+        // SAFETY: borrowed for one fcntl, which answers EBADF for a number that is not open.
+        let callers = unsafe { BorrowedFd::borrow_raw(number) };
+        let event = match rustix::io::fcntl_dupfd_cloexec(callers, ABOVE_STANDARD_STREAMS) {
+            Ok(event) => event,
+            Err(Errno::MFILE) => return Err(EventError::NoDescriptor),
+            Err(_) => return Err(EventError::NotAnEvent),
+        };
+        match is_anonymous(event.as_fd()) || is_eventfd(event.as_fd()) {
+            true => Ok(CallerEvent(event)),
+            false => Err(EventError::NotAnEvent),
         }
-    }
-
-    fn borrow(&self) -> BorrowedFd<'_> {
-        // SAFETY: checked open in this call. If the caller closes it meanwhile, it gets an error or sets another of its
-        // events; no memory is at stake.
-        unsafe { BorrowedFd::borrow_raw(self.0) }
     }
 
     /// Sets the event during the call. Other files on an anonymous inode refuse the write.
-    pub fn set(&self) -> Result<(), NotAnEvent> {
-        match set(self.borrow()) {
+    pub fn set(&self) -> Result<(), EventError> {
+        match set(self.0.as_fd()) {
             Ok(true) => Ok(()),
-            Ok(false) if is_eventfd(self.0) => Ok(()),
-            Ok(false) | Err(_) => Err(NotAnEvent),
+            Ok(false) if is_eventfd(self.0.as_fd()) => Ok(()),
+            Ok(false) | Err(_) => Err(EventError::NotAnEvent),
         }
     }
 
-    /// Duplicates the event for use after the call.
-    pub fn keep(&self) -> Result<Event, NotAnEvent> {
-        if !is_eventfd(self.0) {
-            return Err(NotAnEvent);
+    /// The event for use after the call.
+    pub fn keep(self) -> Result<Event, EventError> {
+        match is_eventfd(self.0.as_fd()) {
+            true => Ok(Event(Arc::new(self.0))),
+            false => Err(EventError::NotAnEvent),
         }
-        let duplicate = rustix::io::fcntl_dupfd_cloexec(self.borrow(), ABOVE_STANDARD_STREAMS);
-        duplicate.map(|duplicate| Event(Arc::new(duplicate))).map_err(|_| NotAnEvent)
     }
 }
 
 impl ::client::CallerEvent for CallerEvent {
     type Registered = Event;
 
-    fn set(&self) -> Result<(), NotAnEvent> {
+    fn set(&self) -> Result<(), EventError> {
         CallerEvent::set(self)
     }
 
-    fn keep(&self) -> Result<Event, NotAnEvent> {
+    fn keep(self) -> Result<Event, EventError> {
         CallerEvent::keep(self)
     }
 }
@@ -118,24 +119,22 @@ fn set(event: BorrowedFd<'_>) -> Result<bool, Errno> {
     Ok(room)
 }
 
-fn is_eventfd(number: RawFd) -> bool {
+fn is_eventfd(file: BorrowedFd<'_>) -> bool {
     const LINK: &[u8] = b"anon_inode:[eventfd]";
     let mut path = [0u8; 32];
     let mut rest = &mut path[..];
-    write!(rest, "/proc/self/fd/{number}").expect("the path fits");
+    write!(rest, "/proc/self/fd/{}", file.as_raw_fd()).expect("the path fits");
     let left = rest.len();
     let length = path.len() - left;
     let mut target = [MaybeUninit::<u8>::uninit(); 32];
     match rustix::fs::readlinkat_raw(rustix::fs::CWD, &path[..length], &mut target) {
         Ok((target, _)) => *target == *LINK,
         // Without /proc any anonymous inode passes: files that are no event refuse the write.
-        Err(Errno::NOENT) if std::fs::metadata("/proc/self").is_err() => is_anonymous(number),
+        Err(Errno::NOENT) if std::fs::metadata("/proc/self").is_err() => is_anonymous(file),
         Err(_) => false,
     }
 }
 
-fn is_anonymous(number: RawFd) -> bool {
-    // SAFETY: borrowed for one fstat, which answers EBADF for a number that is not open.
-    let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
-    rustix::fs::fstat(borrowed).is_ok_and(|status| status.st_mode & libc::S_IFMT == 0)
+fn is_anonymous(file: BorrowedFd<'_>) -> bool {
+    rustix::fs::fstat(file).is_ok_and(|status| status.st_mode & libc::S_IFMT == 0)
 }

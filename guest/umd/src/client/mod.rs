@@ -9,6 +9,7 @@ mod fence_memory;
 mod helper;
 mod link;
 mod notification;
+mod parker;
 mod port;
 mod reading;
 mod resume;
@@ -16,7 +17,7 @@ mod rings;
 mod session;
 mod times;
 
-pub use ::client::{Acquired, Answer, NewContext, NotAnEvent, SendError, TRANSPORT_LOST, ValueForm, hello};
+pub use ::client::{Acquired, Answer, EventError, NewContext, SendError, TRANSPORT_LOST, ValueForm, hello};
 
 pub use attach::{AttachError, Attachment, Broker, broker_path, greet, process_name};
 pub use backing::Parents;

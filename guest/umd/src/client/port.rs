@@ -1,7 +1,7 @@
 //! The port of this process: its channel, its fence memory, its broker. It blocks inside, so each of its
 //! futures is complete at its first poll.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -31,9 +31,10 @@ pub struct ProcessPort {
     /// Lock order: before the broker's.
     backing: Mutex<ProcessBacking>,
     events_max: usize,
-    /// Events that the broker sets when a driver signals them, pending registrations included. Not locked during a
-    /// request to the broker, because every wait locks it.
-    registered: Mutex<BTreeSet<EventId>>,
+    /// Events that the broker sets when a driver signals them, pending registrations included, and how often the session
+    /// was resumed before: a restarted broker has none of the earlier ones. Not locked during a request to the broker,
+    /// because every wait locks it.
+    registered: Mutex<BTreeMap<EventId, u64>>,
     notifications: Mutex<Notifications>,
 }
 
@@ -277,22 +278,31 @@ impl Port for ProcessPort {
 
     /// Registers the event with the broker, up to its limit. Wakes of events that it refuses arrive by the stream.
     fn expect_driver(&self, name: EventId, event: &Event) {
+        let times = self.channel.times_resumed();
         let has_room = {
             let mut registered = lock(&self.registered);
-            registered.len() < self.events_max && registered.insert(name)
+            registered.retain(|_, times_before| *times_before == times);
+            let has_room = registered.len() < self.events_max;
+            has_room && registered.insert(name, times).is_none()
         };
-        let is_kept = || {
-            !self.channel.is_lost() && self.ask(|broker| broker.register_event(name, event.as_fd())).is_ok()
-        };
-        if has_room && !is_kept() {
-            lock(&self.registered).remove(&name);
+        if !has_room {
+            return;
         }
+        let is_kept =
+            !self.channel.is_lost() && self.ask(|broker| broker.register_event(name, event.as_fd())).is_ok();
+        // The broker may have been restarted meanwhile.
+        let times = self.channel.times_resumed();
+        let mut registered = lock(&self.registered);
+        match is_kept {
+            true => registered.insert(name, times),
+            false => registered.remove(&name),
+        };
     }
 
     fn forget_wake(&self, event: EventId) {
         self.channel.forget_wake(event);
-        let was_registered = lock(&self.registered).remove(&event);
-        if was_registered && !self.channel.is_lost() {
+        let times = lock(&self.registered).remove(&event);
+        if times.is_some_and(|times| times == self.channel.times_resumed()) && !self.channel.is_lost() {
             // A broker that does not answer is gone, and sets nothing.
             let _ = self.ask(|broker| broker.unregister_event(event));
         }

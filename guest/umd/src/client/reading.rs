@@ -6,7 +6,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use ::client::{Delivery, PendingCalls, SendError, TRANSPORT_LOST};
 use proto::channel::Woken;
@@ -16,9 +16,10 @@ use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown};
 
-use super::channel::{Channel, Parker, Reception, lock};
+use super::channel::{Channel, Reception, lock};
 use super::event::Event;
 use super::helper::{self, Watch};
+use super::parker::Parker;
 use super::rings::RingInlet;
 use super::times;
 use crate::fork::{SessionDescriptor, generation};
@@ -44,13 +45,15 @@ impl Inbound {
         Inbound { frames: SessionFrames::new(frames, has_ring) }
     }
 
-    /// One read of the stream: the rest of an incomplete frame, if that is longer than usual. 0 bytes mean its end.
+    /// One read of the stream: the rest of an incomplete frame, if that is longer than usual. 0 bytes mean its end. An
+    /// interrupted read is made again, but not in a child that the interrupting signal handler has forked.
     fn read_stream(&mut self, stream: &SessionDescriptor, flags: RecvFlags) -> Result<usize, Errno> {
         let tail = self.frames.stream().tail(READ_BYTES);
+        let before = generation();
         loop {
             match rustix::net::recv(stream.as_fd(), spare_capacity(tail), flags) {
                 Ok((_, count)) => return Ok(count),
-                Err(Errno::INTR) => {}
+                Err(Errno::INTR) if generation() == before => {}
                 Err(error) => return Err(error),
             }
         }
@@ -76,6 +79,9 @@ impl Channel {
             return Ok(Read::Bytes(bytes));
         }
         let read = inbound.read_stream(&self.stream, flags);
+        if self.is_of_parent() {
+            return Ok(Read::Bytes(0));
+        }
         let mut published = 0;
         if let Some(ring) = lock(&self.ring).as_mut() {
             ring.wake();
@@ -107,34 +113,44 @@ impl Channel {
         Ok(None)
     }
 
-    /// Waits until `ready` returns a value: as the leader if no thread reads the stream, else asleep.
+    /// Waits until `ready` returns a value: as the leader if no thread reads the stream, else asleep. `None`: a signal handler
+    /// has forked meanwhile, and this is the child.
     pub(super) fn wait_until<T>(
         &self,
         parker: &Parker,
         mut ready: impl FnMut(&mut PendingCalls<Event, Parker>) -> Option<T>,
-    ) -> T {
-        let mut reception = lock(&self.reception);
+    ) -> Option<T> {
+        let mut reception = self.lock_reception()?;
         loop {
             if let Some(value) = ready(&mut reception.pending_calls) {
                 self.hand_over_role(reception);
-                return value;
+                return Some(value);
             }
             if reception.leading {
                 reception.followers.push(parker.clone());
-                reception = parker.wait(reception).unwrap_or_else(PoisonError::into_inner);
-                reception.followers.retain(|follower| !Arc::ptr_eq(follower, parker));
+                let count = parker.count();
+                drop(reception);
+                parker.sleep(count);
+                reception = self.lock_reception()?;
+                reception.followers.retain(|follower| !follower.is(parker));
             } else {
-                reception = self.lead_once(reception, RecvFlags::empty());
+                reception = self.lead_once(reception, RecvFlags::empty())?;
             }
         }
     }
 
-    /// Takes the role, reads once and releases the role.
+    /// `None` in a forked child.
+    fn lock_reception(&self) -> Option<MutexGuard<'_, Reception>> {
+        (!self.is_of_parent()).then(|| lock(&self.reception))
+    }
+
+    /// Takes the role, reads once and releases the role. `None`: a signal handler has forked meanwhile, and this is the
+    /// child.
     fn lead_once<'a>(
         &'a self,
         mut reception: MutexGuard<'a, Reception>,
         flags: RecvFlags,
-    ) -> MutexGuard<'a, Reception> {
+    ) -> Option<MutexGuard<'a, Reception>> {
         reception.leading = true;
         if std::mem::replace(&mut reception.watched, false) {
             self.watch.get().expect("there is a watch").switch_off(self.stream.as_fd());
@@ -146,9 +162,9 @@ impl Channel {
         }
         drop(reception);
         self.read_once(flags);
-        reception = lock(&self.reception);
+        reception = self.lock_reception()?;
         reception.leading = false;
-        reception
+        Some(reception)
     }
 
     /// Passes the role on: if no thread reads, to a follower, else to the helper if one is needed.
@@ -161,14 +177,17 @@ impl Channel {
             && self.watch.get().is_some()
             && !self.may_sleep()
         {
-            reception = self.lead_once(reception, RecvFlags::DONTWAIT);
+            match self.lead_once(reception, RecvFlags::DONTWAIT) {
+                Some(released) => reception = released,
+                None => return,
+            }
         }
         if reception.leading {
             return;
         }
         if let Some(follower) = reception.followers.last().cloned() {
             drop(reception);
-            follower.notify_one();
+            follower.wake();
         } else if reception.pending_calls.armed() > 0 && !reception.watched {
             // Without a watch yet, the thread that makes it passes the role on.
             if let Some(watch) = self.watch.get() {
@@ -242,7 +261,7 @@ impl Channel {
         let mut reception = lock(&self.reception);
         let Reception { pending_calls, followers, .. } = &mut *reception;
         // The leader does not sleep, and a futex call has a cost.
-        let asleep = |parker: &Parker| followers.iter().any(|follower| Arc::ptr_eq(follower, parker));
+        let asleep = |parker: &Parker| followers.iter().any(|follower| follower.is(parker));
         let dispatched = pending_calls.dispatch(frames, asleep, deliveries);
         let to_set = match (&self.times, read_ns) {
             (Some(times), Some(read_ns)) => times.read(pending_calls.take_timed(), read_ns),
@@ -254,7 +273,7 @@ impl Channel {
     /// A write failed: nothing more will arrive than what has arrived, above all a Goodbye. The leader reads that to
     /// the end and completes everything.
     pub(super) fn read_to_the_end(&self) {
-        let mut reception = lock(&self.reception);
+        let Some(mut reception) = self.lock_reception() else { return };
         if !reception.leading && !reception.pending_calls.is_lost() {
             reception.leading = true;
             drop(reception);
@@ -265,15 +284,18 @@ impl Channel {
         // From here on every read returns end of stream at once, a blocked read included.
         let _ = rustix::net::shutdown(&self.stream, Shutdown::Both);
         while !reception.leading && !reception.pending_calls.is_lost() {
-            reception = self.lead_once(reception, RecvFlags::empty());
+            match self.lead_once(reception, RecvFlags::empty()) {
+                Some(released) => reception = released,
+                None => return,
+            }
         }
     }
 
-    /// The session is lost: everything pending completes with [`TRANSPORT_LOST`].
+    /// The session is lost: everything pending completes with [`TRANSPORT_LOST`]. A forked child has nothing pending.
     fn lose(&self, reason: &str) {
         let mut deliveries = Vec::new();
         let first = {
-            let mut reception = lock(&self.reception);
+            let Some(mut reception) = self.lock_reception() else { return };
             let first = reception.pending_calls.lose(&mut deliveries);
             self.lost.store(true, Ordering::Release);
             first
@@ -294,19 +316,22 @@ impl Channel {
 
     /// Closes the session on this side, without a message.
     pub fn close(&self) {
-        if self.generation == generation() {
-            self.lose("");
-        }
+        self.lose("");
     }
 
-    /// Starts the helper thread, if there is none, once an event is armed.
+    /// Starts the helper thread, if there is none, once an event is armed. A thread that arms another event meanwhile waits
+    /// for the outcome.
     pub(super) fn require_helper(self: &Arc<Self>) -> Result<(), SendError> {
-        if std::mem::replace(&mut lock(&self.reception).helper_started, true) {
+        let mut is_started = lock(&self.helper_started);
+        if *is_started {
             return Ok(());
         }
-        self.start_helper().map_err(|error| {
+        let started = self.start_helper();
+        *is_started = started.is_ok();
+        drop(is_started);
+        // Printing may block.
+        started.map_err(|error| {
             print(format_args!("cannot create the thread that delivers events: {error}"));
-            lock(&self.reception).helper_started = false;
             SendError::NoThread
         })
     }
@@ -331,7 +356,10 @@ impl Channel {
             // The watch is one-shot.
             (reception.watched, reception.guarded) = (false, false);
             if !reception.leading && (reception.pending_calls.armed() > 0 || self.resumable.is_some()) {
-                reception = self.lead_once(reception, RecvFlags::DONTWAIT);
+                match self.lead_once(reception, RecvFlags::DONTWAIT) {
+                    Some(released) => reception = released,
+                    None => return,
+                }
             }
             self.hand_over_role(reception);
         }
@@ -344,6 +372,6 @@ type Due = Delivery<Event, Parker>;
 fn perform(due: Due) {
     match due {
         Delivery::Set(event) => event.set(),
-        Delivery::Wake(parker) => parker.notify_one(),
+        Delivery::Wake(parker) => parker.wake(),
     }
 }

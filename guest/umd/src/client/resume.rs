@@ -25,8 +25,9 @@ use rustix::io::Errno;
 use rustix::net::Shutdown;
 
 use super::attach::{AttachError, greet};
-use super::channel::{Channel, Outbound, Parker, lock};
+use super::channel::{Channel, Outbound, lock};
 use super::link::{Link, Reconnect, ResumeRight};
+use super::parker::Parker;
 use super::reading::Inbound;
 use super::rings::Rings;
 use crate::limits::{ONE_WAY_AHEAD_MAX, RECEIVED_REPORTED_EVERY};
@@ -118,9 +119,11 @@ impl Channel {
         let parker = Parker::default();
         let calls = lock(&resumable.unapplied).one_way.saturating_sub(ONE_WAY_AHEAD_MAX);
         let applied = self.wait_until(&parker, |pending_calls| {
-            pending_calls.await_applied(calls, &parker, Arc::ptr_eq).then(|| pending_calls.applied())
+            pending_calls.await_applied(calls, &parker, Parker::is).then(|| pending_calls.applied())
         });
-        lock(&resumable.unapplied).one_way_applied(applied);
+        if let Some(applied) = applied {
+            lock(&resumable.unapplied).one_way_applied(applied);
+        }
     }
 
     /// Reports from time to time what was read, so that the host can drop it.
@@ -159,11 +162,14 @@ impl Channel {
                 // The daemon has not restarted, or was killed again.
                 Err(_) => reconnect.wait(),
             }
+            if self.is_of_parent() {
+                return false;
+            }
         }
         drop(outbound);
         resumable.times.fetch_add(1, Ordering::Release);
         let followers = lock(&self.reception).followers.clone();
-        followers.iter().for_each(|follower| follower.notify_one());
+        followers.iter().for_each(Parker::wake);
         true
     }
 
@@ -213,10 +219,11 @@ impl Channel {
     /// Waits until the session is resumed after a loss that the caller has seen; false if it never will be.
     pub(super) fn await_resumed(&self, times_before: u64) -> bool {
         let Some(resumable) = &self.resumable else { return false };
-        self.wait_until(&Parker::default(), |pending_calls| {
+        let resumed = self.wait_until(&Parker::default(), |pending_calls| {
             let is_resumed = resumable.times.load(Ordering::Acquire) > times_before;
             (is_resumed || pending_calls.is_lost()).then(|| !pending_calls.is_lost())
-        })
+        });
+        resumed.unwrap_or(false)
     }
 
     /// How often the session was resumed so far.

@@ -22,12 +22,12 @@ mod notification;
 mod properties;
 
 use std::ffi::c_void;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null;
 
 use d3dkmt::{Luid, limits};
 
 use crate::client::{Session, block_on};
+use crate::in_call;
 use crate::process::{Starts, session};
 
 /// `HRESULT`.
@@ -86,9 +86,9 @@ fn clear(out: *mut *const c_void) -> bool {
     !out.is_null()
 }
 
-/// Runs a method. A panic, which is a bug of the library, does not leave it: the caller gets `otherwise`.
-fn guarded<T>(otherwise: T, method: impl FnOnce() -> T) -> T {
-    catch_unwind(AssertUnwindSafe(method)).unwrap_or(otherwise)
+/// Runs a method. After a panic, and in a signal handler that has interrupted a call, the caller gets `otherwise`.
+fn guarded<T: Copy>(otherwise: T, method: impl FnOnce() -> T) -> T {
+    in_call::run(otherwise, otherwise, method)
 }
 
 /// The session of this process; `None` without a broker or a host, which is a machine without adapters.

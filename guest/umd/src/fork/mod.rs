@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, 
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
+use crate::in_call;
 use crate::limits::SESSION_DESCRIPTORS_MAX;
 
 const WIPED: u32 = 0;
@@ -151,6 +152,7 @@ extern "C" fn after_fork_in_parent() {
 }
 
 extern "C" fn after_fork_in_child() {
+    in_call::forget();
     // SAFETY: as in `generation`.
     if let Some(flag) = unsafe { FLAG.load(Ordering::Acquire).as_ref() } {
         flag.store(WIPED, Ordering::Release);

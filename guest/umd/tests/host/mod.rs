@@ -75,6 +75,11 @@ impl Listener {
 
     /// The same with a broker that registers up to `events_max` events.
     pub fn accept_keeping(&self, events_max: u32, welcome: Welcome, slots: u32) -> Peer {
+        self.accept_with(BrokerReply { events_max, ..BrokerReply::default() }, welcome, slots)
+    }
+
+    /// The same with what `reply` says beyond the usual.
+    pub fn accept_with(&self, reply: BrokerReply, welcome: Welcome, slots: u32) -> Peer {
         let broker = rustix::net::accept(&self.socket).unwrap();
         let Some(broker_request::Body::Attach(attach)) = receive_packet(&broker).unwrap().body else {
             panic!("the first request is not Attach");
@@ -83,7 +88,7 @@ impl Listener {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let memory = Memory::new(0, slots);
         let token = TOKEN.to_vec();
-        let reply = BrokerReply { token, process: 1, slots, events_max, ..BrokerReply::default() };
+        let reply = BrokerReply { token, process: 1, slots, ..reply };
         send_packet(&broker, &reply, &[theirs.as_fd(), memory.descriptor.as_fd()]);
         drop(theirs);
         let mut peer = Peer {
@@ -93,9 +98,31 @@ impl Listener {
             regions: vec![memory],
             name: attach.name,
         };
-        let Some(to_host::Body::Hello(hello)) = peer.frame().unwrap().body else { panic!("no Hello") };
-        assert_eq!(hello.token, TOKEN);
-        peer.send(&ToGuest { request: 0, status: 0, body: Some(to_guest::Body::Welcome(welcome)) });
+        peer.greet(welcome);
+        peer
+    }
+
+    /// Kills the broker and the host of a process that can be resumed, and resumes it with its first memory.
+    pub fn restart(&self, killed: Peer, welcome: Welcome) -> Peer {
+        let Peer { broker, stream, regions, name, .. } = killed;
+        drop((broker, stream));
+        let broker = rustix::net::accept(&self.socket).unwrap();
+        let resume = receive_packet(&broker).unwrap().body;
+        assert!(matches!(resume, Some(broker_request::Body::Resume(_))), "{resume:?}");
+        let (stream, theirs) = UnixStream::pair().unwrap();
+        let slots = regions[0].slots;
+        let reply = BrokerReply { token: TOKEN.to_vec(), process: 1, slots, ..BrokerReply::default() };
+        send_packet(&broker, &reply, &[theirs.as_fd()]);
+        drop(theirs);
+        let regain = receive_packet(&broker).unwrap().body;
+        assert_eq!(
+            regain,
+            Some(broker_request::Body::Regain(broker_request::Regain { first_slot: 0, slots }))
+        );
+        let reply = BrokerReply { process: 1, ..BrokerReply::default() };
+        send_packet(&broker, &reply, &[regions[0].descriptor.as_fd()]);
+        let mut peer = Peer { broker, stream, frames: FrameBuffer::default(), regions, name };
+        peer.greet(welcome);
         peer
     }
 }
@@ -169,6 +196,12 @@ fn handles() -> nt_handle::NtHandles {
 }
 
 impl Peer {
+    fn greet(&mut self, welcome: Welcome) {
+        let Some(to_host::Body::Hello(hello)) = self.frame().unwrap().body else { panic!("no Hello") };
+        assert_eq!(hello.token, TOKEN);
+        self.send(&ToGuest { request: 0, status: 0, body: Some(to_guest::Body::Welcome(welcome)) });
+    }
+
     /// Answers the request for an NT handle without a watch. Returns the token that it carries.
     pub fn give_nt_handle(&self) -> ShareToken {
         let request = receive_packet(&self.broker).unwrap();

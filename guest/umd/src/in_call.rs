@@ -1,0 +1,27 @@
+//! Whether this thread is in a call of this library.
+//!
+//! A signal handler may interrupt a call anywhere, also where its thread holds locks. A second call of that thread would
+//! wait for them for ever, and with it every other thread. So it is refused.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+thread_local! {
+    static IN_CALL: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a call of the program. Returns `nested` if it comes from a signal handler that has interrupted a call, and
+/// `after_panic` after a panic, which is a bug of the library: no unwinding reaches C.
+pub(crate) fn run<T>(nested: T, after_panic: T, call: impl FnOnce() -> T) -> T {
+    if IN_CALL.replace(true) {
+        return nested;
+    }
+    let result = catch_unwind(AssertUnwindSafe(call)).unwrap_or(after_panic);
+    IN_CALL.set(false);
+    result
+}
+
+/// In a forked child: the call that the fork has interrupted is of the parent, whose locks the child does not use.
+pub(crate) fn forget() {
+    IN_CALL.set(false);
+}
