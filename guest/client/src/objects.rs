@@ -152,7 +152,7 @@ impl<L: Location> Objects<L> {
     pub fn context_destroying(&self, context: Handle) -> Removed<L> {
         let mut tables = self.write();
         let removed = tables.contexts.remove_entry(&context);
-        Removed { context: removed, ..tables.take_queues(|_, queue| queue.owner == context) }
+        Removed { context: removed, ..tables.take_queues_of(context) }
     }
 
     /// Records a queue of this device or context and its fence, which is in the table of objects.
@@ -162,7 +162,10 @@ impl<L: Location> Objects<L> {
 
     /// Forgets a queue of this kind and its fence (FEN-091).
     pub fn queue_destroying(&self, handle: Handle, kind: QueueKind) -> Removed<L> {
-        self.write().take_queues(|other, queue| (other, queue.kind) == (handle, kind))
+        let Tables { queues, objects, .. } = &mut *self.write();
+        let is_of_kind = queues.get(&handle).is_some_and(|queue| queue.kind == kind);
+        let queue = if is_of_kind { queues.remove_entry(&handle) } else { None };
+        take_with_fences(queue.into_iter().collect(), objects)
     }
 
     /// Records again what the host has refused to destroy, unless the host has reused the handle meanwhile.
@@ -276,17 +279,22 @@ impl<L> Tables<L> {
         let contexts = self.contexts.iter().filter(|(_, made_on)| **made_on == device);
         for context in contexts.map(|(context, _)| *context).collect::<Vec<_>>() {
             self.contexts.remove(&context);
-            self.take_queues(|_, queue| queue.owner == context);
+            self.take_queues_of(context);
         }
-        self.take_queues(|_, queue| queue.owner == device);
+        self.take_queues_of(device);
         events
     }
 
-    /// Removes these queues and their fences.
-    fn take_queues(&mut self, is_removed: impl Fn(Handle, &Queue) -> bool) -> Removed<L> {
+    /// Removes the queues of a device or context and their fences.
+    fn take_queues_of(&mut self, owner: Handle) -> Removed<L> {
         let Tables { queues, objects, .. } = self;
-        let queues: Vec<_> = queues.extract_if(|handle, queue| is_removed(*handle, queue)).collect();
-        let objects = queues.iter().filter_map(|(_, queue)| objects.remove_entry(&queue.fence)).collect();
-        Removed { context: None, queues, objects }
+        let queues = queues.extract_if(|_, queue| queue.owner == owner).collect();
+        take_with_fences(queues, objects)
     }
+}
+
+/// These queues, with their fences.
+fn take_with_fences<L>(queues: Vec<(Handle, Queue)>, objects: &mut HashMap<Handle, Object<L>>) -> Removed<L> {
+    let objects = queues.iter().filter_map(|(_, queue)| objects.remove_entry(&queue.fence)).collect();
+    Removed { context: None, queues, objects }
 }
