@@ -327,3 +327,56 @@ p  signal D F=3 -> ok
     let found = explore(alone, 40);
     assert_eq!((found.races, found.orders, found.found.len()), (0, 0, 0), "{found:?}");
 }
+
+/// A process goes on only when its wait has ended, in each order: whether the wait ended at once, by an engine or by
+/// another process. None of these programs can hang.
+const PROGRAMS_THAT_CANNOT_HANG: [&str; 4] = [
+    "scenario \"a wait that is over at once\"\nprocess p\np  D = device -> ok\np  F = fence D -> ok\n\
+     p  C = context D COPY -> ok\np  submit C busy(1ms) write(F, 1) -> ok\n+2ms\np  wait D F>=1 -> ok\n\
+     p  destroy_context C -> ok\n",
+    "scenario \"a wait that an engine ends\"\nprocess p\nthread t in p\np  D = device -> ok\np  F = fence D -> ok\n\
+     p  C = context D COPY -> ok\np  submit C busy(1ms) write(F, 1) -> ok\nt  W = wait D F>=1 -> blocks\n+2ms\n\
+     expect W returned ok\np  destroy_context C -> ok\n",
+    "scenario \"a rewind after a wait\"\nprocess p\nprocess q\np  D = device -> ok\np  F = fence D shared -> ok\n\
+     p  H = fence D shared -> ok\np  N = share F -> ok\np  M = share H -> ok\nq  E = device -> ok\n\
+     q  G = open E N -> ok\nq  J = open E M -> ok\np  signal D H=5 -> ok\nq  wait E J>=5 -> ok\n\
+     q  signal E G=1 -> ok\np  wait D F>=1 -> ok\np  signal D H=0 rewind -> ok\n",
+    "scenario \"mutual exclusion\"\nprocess p\nprocess q\np  M = keyed_mutex -> ok\nq  L = open_keyed_mutex M -> ok\n\
+     p  acquire M key=0 -> ok\np  release M key=1 -> ok\nq  acquire L key=1 -> ok\nq  release L key=0 -> ok\n\
+     p  acquire M key=0 -> ok\np  release M key=0 -> ok\n",
+];
+
+#[test]
+fn a_process_goes_on_only_when_its_waits_have_ended() {
+    for text in PROGRAMS_THAT_CANNOT_HANG {
+        let found = explore(text, 200);
+        assert!(found.orders > 0, "{text}");
+        let hangs: Vec<_> = found.found.iter().filter(|found| found.outcome.is_failure()).collect();
+        assert!(hangs.is_empty(), "{text}{:#?}", hangs);
+    }
+}
+
+/// p resets its fence, and q may have signaled it before.
+const LOST_SIGNAL: &str = "scenario \"lost\"\nprocess p\nprocess q\np  D = device -> ok\np  F = fence D shared -> ok\n\
+    p  N = share F -> ok\nq  E = device -> ok\nq  G = open E N -> ok\np  signal D F=0 rewind -> ok\n\
+    q  signal E G=1 -> ok\np  wait D F>=1 -> ok\n";
+
+#[test]
+fn a_hang_is_found_although_the_recording_has_the_ends_of_its_processes() {
+    let program = read(LOST_SIGNAL);
+    let mut world = ModelWorld::new(&program, None).recording();
+    assert_eq!(run(&program, &mut world, &mut First).verdict, Verdict::Passed);
+    let steps = world.steps().iter().map(|(now, input, effects)| (*now, input, effects));
+    let whole = from_trace::program("a recording", &program.setting.kernel, steps);
+    let find = |converted: &Converted| {
+        reorder(converted, Budget { orders: 50, seed: 7 }, &Registry::default(), &mut |_| {})
+    };
+    let hangs = |found: &Reordered| {
+        found.found.iter().any(|found| matches!(&found.outcome, Outcome::Waits(wait) if wait.process == "p"))
+    };
+    assert!(hangs(&find(&recorded(LOST_SIGNAL))));
+    assert!(hangs(&find(&whole)), "{:#?}", find(&whole));
+    // A process that is killed had gone on: its end is no way out of the wait.
+    let text = format!("{LOST_SIGNAL}fault kill p\nq  H = fence E -> ok\n");
+    assert!(hangs(&find(&recorded(&text))), "{:#?}", find(&recorded(&text)));
+}

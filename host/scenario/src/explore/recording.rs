@@ -19,7 +19,7 @@ use super::{FailureMode, failure, shrink};
 use crate::choose::First;
 use crate::model::ModelWorld;
 use crate::program::{Action, Expectation, Expected, Process, Program, Step};
-use crate::run::{AtEnd, Ended, Waiting, run_to_end};
+use crate::run::{AtEnd, Ended, Order, Prerequisite, Taken, Unmet, Waiting, run_in_order};
 use crate::script::{parse, print};
 
 /// A failure of a recording that must be kept.
@@ -141,15 +141,34 @@ fn at_once(program: &mut Program) {
 
 /// Runs a program without expectations on the model.
 pub fn run_unchecked(program: &Program, drivers: &Registry, checked: bool) -> (Ended, Option<AtEnd>) {
-    let world = ModelWorld::with_drivers(program, drivers, None);
-    let mut world = if checked { world } else { world.unchecked() };
-    let mut observed = None;
-    let ended = super::caught(|| {
-        let (ended, at_end) = run_to_end(program, &mut world, &mut First);
-        observed = at_end;
-        ended
-    });
-    (ended, observed)
+    let steps: Vec<usize> = (0..program.steps.len()).collect();
+    let order = Order { steps: &steps, prerequisites: &[], unmet: Unmet::Ignore };
+    let (ended, at_end, _) = run_steps_in_order(program, drivers, checked, order);
+    (ended, at_end)
+}
+
+/// As [`run_unchecked`], in an order. The kernel's tables are checked at times, and after each step if that finds a
+/// failure: so the failure is that of the first step that has one.
+pub(super) fn run_steps_in_order(
+    program: &Program,
+    drivers: &Registry,
+    checked: bool,
+    order: Order<'_>,
+) -> (Ended, Option<AtEnd>, Taken) {
+    let run = |seldom: bool| {
+        let world = ModelWorld::with_drivers(program, drivers, None);
+        let world = if checked { world } else { world.unchecked() };
+        let mut world = if seldom { world.seldom_checked() } else { world };
+        let (mut observed, mut taken) = (None, Taken::default());
+        let ended = super::caught(|| {
+            let (ended, at_end) = run_in_order(program, &mut world, &mut First, order, &mut taken);
+            observed = at_end;
+            ended
+        });
+        (ended, observed, taken)
+    };
+    let result = run(true);
+    if checked && failure(&result.0).is_some() { run(false) } else { result }
 }
 
 /// Returns the failures of a program without expectations: the broken invariant, or else each stuck wait.
@@ -185,8 +204,8 @@ struct Reducer<'a> {
     best: Program,
     kept: &'a [Kept],
     drivers: &'a Registry,
-    /// The failure must not occur in the order of the lines.
-    by_order: bool,
+    /// For a failure that must not occur in the order of the lines: what each step depends on.
+    by_order: Option<&'a [Prerequisite]>,
     tried: u64,
 }
 
@@ -201,10 +220,10 @@ pub enum NotReduced {
 
 /// Returns the smallest program with these failures.
 pub fn reduce(program: &Program, kept: &[Kept], drivers: &Registry) -> Result<Smallest, NotReduced> {
-    let mut reducer = Reducer { best: plain(program), kept, drivers, by_order: false, tried: 0 };
+    let mut reducer = Reducer { best: plain(program), kept, drivers, by_order: None, tried: 0 };
     for one in kept {
         let alone = std::slice::from_ref(one);
-        let ended = run_with_failures(&reducer.best, alone, drivers);
+        let ended = run_with_failures(&reducer.best, alone, None, drivers);
         ended.ok_or_else(|| NotReduced::Otherwise(one.to_string()))?;
     }
     reducer.coarse();
@@ -228,19 +247,33 @@ fn with_usual_names(program: &Program, kept: &[Kept], drivers: &Registry) -> Opt
 
 /// Returns the smallest scenario with this failure in the program's order, and not in the order of its lines; `None` if
 /// it cannot be expressed.
-pub(super) fn reduce_order(program: &Program, kept: &Kept, drivers: &Registry) -> Option<String> {
-    let kept = std::slice::from_ref(kept);
-    let mut reducer = Reducer { best: program.clone(), kept, drivers, by_order: true, tried: 0 };
+pub(super) fn reduce_order(
+    program: &Program,
+    kept: &Kept,
+    prerequisites: &[Prerequisite],
+    drivers: &Registry,
+) -> Option<String> {
+    let (kept, by_order) = (std::slice::from_ref(kept), Some(prerequisites));
+    let mut reducer = Reducer { best: program.clone(), kept, drivers, by_order, tried: 0 };
     if reducer.keeps(program).is_some() {
         reducer.coarse();
     }
     Some(with_failures(&reducer.best, kept, drivers)?.1)
 }
 
-/// Returns the result of a program that has all these failures.
-fn run_with_failures(program: &Program, kept: &[Kept], drivers: &Registry) -> Option<Ended> {
+/// Returns the result of a program that has all these failures, and whose processes go on only if the prerequisites are
+/// met.
+fn run_with_failures(
+    program: &Program,
+    kept: &[Kept],
+    prerequisites: Option<&[Prerequisite]>,
+    drivers: &Registry,
+) -> Option<Ended> {
     let checked = kept.iter().any(|kept| matches!(kept, Kept::Broken(_)));
-    let (ended, at_end) = run_unchecked(program, drivers, checked);
+    let steps: Vec<usize> = (0..program.steps.len()).collect();
+    let unmet = if prerequisites.is_some() { Unmet::Fail } else { Unmet::Ignore };
+    let order = Order { steps: &steps, prerequisites: prerequisites.unwrap_or_default(), unmet };
+    let (ended, at_end, _) = run_steps_in_order(program, drivers, checked, order);
     let failed = failure(&ended).map(|failed| FailureMode::of(failed, program));
     let happens = |kept: &Kept| match kept {
         Kept::Broken(mode) => failed.as_ref() == Some(mode),
@@ -261,11 +294,11 @@ impl Reducer<'_> {
     /// Returns the result of a candidate that has all kept failures.
     fn keeps(&mut self, candidate: &Program) -> Option<Ended> {
         self.tried += 1;
-        let ended = run_with_failures(candidate, self.kept, self.drivers)?;
-        if self.by_order {
+        let ended = run_with_failures(candidate, self.kept, self.by_order, self.drivers)?;
+        if self.by_order.is_some() {
             let mut by_line = candidate.clone();
             by_line.steps.sort_by_key(|step| step.line);
-            let none = run_with_failures(&repair(by_line), self.kept, self.drivers).is_none();
+            let none = run_with_failures(&repair(by_line), self.kept, None, self.drivers).is_none();
             return none.then_some(ended);
         }
         Some(ended)
@@ -273,7 +306,7 @@ impl Reducer<'_> {
 
     fn takes(&mut self, candidate: Program) -> bool {
         let mut candidate = repair(candidate);
-        if !self.by_order {
+        if self.by_order.is_none() {
             at_once(&mut candidate);
         }
         let takes = candidate.steps.len() < self.best.steps.len() && self.keeps(&candidate).is_some();
@@ -299,13 +332,13 @@ impl Reducer<'_> {
             let before = self.best.steps.len();
             self.actors();
             let mut length = self.best.steps.len().div_ceil(2);
-            while length > 1 && (self.by_order || self.best.steps.len() > FEW_STEPS) {
+            while length > 1 && (self.by_order.is_some() || self.best.steps.len() > FEW_STEPS) {
                 self.stretches(length);
                 length = length.div_ceil(2);
             }
             self.stretches(1);
             let after = self.best.steps.len();
-            if after == before || (!self.by_order && after <= FEW_STEPS) {
+            if after == before || (self.by_order.is_none() && after <= FEW_STEPS) {
                 return;
             }
         }

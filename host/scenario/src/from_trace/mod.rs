@@ -4,6 +4,7 @@
 //! a scenario cannot express are omitted and reported: [`Omitted`]. Inputs that backends generate themselves are also
 //! left out: fence memory, the system's clock, the deadlines of engines.
 
+mod call_ends;
 mod recorded_calls;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,9 @@ use crate::program::{
     Setting, Share, Step, Thread, ThreadInfo, Vm, fence_name,
 };
 use crate::script::names::is_legal_name;
+
+pub use call_ends::CallEnd;
+use call_ends::CallEnds;
 
 /// A step that a scenario cannot express.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,6 +38,8 @@ pub struct Converted {
     pub origins: Vec<usize>,
     /// Recorded steps that woke a process, with that process.
     pub wakes: Vec<(usize, Process)>,
+    /// The calls that were over and the waits that had ended, in the order of their ends.
+    pub ends: Vec<CallEnd>,
     pub omitted: Vec<Omitted>,
 }
 
@@ -45,11 +51,14 @@ pub fn program<'a>(
 ) -> Converted {
     let mut builder = Builder::new(title, config);
     let (mut origins, mut wakes, mut omitted) = (Vec::new(), Vec::new(), Vec::new());
+    let mut ends = CallEnds::default();
     let (mut last, mut end) = (0, 0);
     for (step, (now, input, effects)) in steps.into_iter().enumerate() {
-        if let Err(why) = builder.step(now, input, effects) {
-            omitted.push(Omitted { step, why });
+        match builder.step(now, input, effects) {
+            Ok(()) => ends.call(input, &builder.program),
+            Err(why) => omitted.push(Omitted { step, why }),
         }
+        ends.effects(step, input, effects);
         origins.resize(builder.program.steps.len(), step);
         let woken = effects.events.iter().filter_map(|event| builder.processes.get(&event.process));
         wakes.extend(woken.map(|process| (step, *process)));
@@ -58,7 +67,7 @@ pub fn program<'a>(
     // Deadlines that were due at the end are included.
     builder.advance(end);
     origins.resize(builder.program.steps.len(), last);
-    Converted { program: builder.program, origins, wakes, omitted }
+    Converted { program: builder.program, origins, wakes, ends: ends.found, omitted }
 }
 
 struct Builder<'a> {

@@ -17,6 +17,23 @@ pub struct Waiting {
     pub root: Option<(Binding, u64)>,
 }
 
+impl Waiting {
+    /// Whether pending work or timeout detection may end it.
+    pub(super) fn ends_by_itself(&self) -> bool {
+        match self.verdict {
+            Verdict::Progressing { .. } | Verdict::Unknown { .. } => true,
+            Verdict::LostInterrupt { looked_at, .. } | Verdict::Hang { looked_at, .. } => looked_at.is_some(),
+            Verdict::WaitsFor { .. }
+            | Verdict::Cycle { .. }
+            | Verdict::DeadEnd
+            | Verdict::Frozen { .. }
+            | Verdict::Suspended { .. }
+            | Verdict::NotRung { .. }
+            | Verdict::Removed { .. } => false,
+        }
+    }
+}
+
 /// The state at the end of a run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AtEnd {
@@ -31,9 +48,7 @@ pub struct AtEnd {
 impl AtEnd {
     /// Returns the waits that no pending work will end.
     pub fn lasting(&self) -> impl Iterator<Item = &Waiting> {
-        let ends_by_itself =
-            |verdict| matches!(verdict, Verdict::Progressing { .. } | Verdict::Unknown { .. });
-        self.waiting.iter().filter(move |waiting| !ends_by_itself(waiting.verdict))
+        self.waiting.iter().filter(|waiting| !waiting.ends_by_itself())
     }
 
     /// Returns the waits that neither pending work nor a process that is free to act will end.

@@ -5,7 +5,8 @@
 //!   names        a step that creates a name is before its uses; its end, and that of its process, is after them
 //!   wakes        a step that woke a process is before that process's next step
 //! ```
-//! Nothing else orders two steps: a process is assumed not to have read its fence memory. Time is a stream like others:
+//! A run of an order keeps more: a process goes on when the waits that had ended in the recording have ended there
+//! (`run::Prerequisite`). Nothing else orders two steps: a process is assumed not to have read its fence memory. Time is a stream like others:
 //! the speed of a process, compared with the engines, is unknown.
 //!
 //! Two steps of different streams race if both are about one object and nothing orders them. Their other order is the
@@ -27,10 +28,10 @@ use crate::program::{Act, Action, Binding, Fault, HandleRef, Kind, Operation, Pr
 pub(super) struct Orders {
     streams: usize,
     /// Stream of each step.
-    stream: Vec<usize>,
+    pub stream: Vec<usize>,
     position: Vec<u32>,
     /// The steps that each step directly depends on.
-    behind: Vec<Vec<usize>>,
+    pub behind: Vec<Vec<usize>>,
     /// Vector clock of each step: the number of steps of each other stream that it is after. Steps of a stream share it
     /// as long as they depend on nothing new, so memory does not grow with steps times streams.
     clock: Vec<Rc<Vec<u32>>>,
