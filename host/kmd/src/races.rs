@@ -171,6 +171,7 @@ impl Races {
                 self.checker.cpu_access(process.0, range, true);
             }
             HappensBefore::Poisoned { by, fence } => self.signaled(by, fence, u64::MAX, None),
+            HappensBefore::FenceCreated { fence, value } => self.checker.create_fence(fence, value),
             HappensBefore::FenceGone { fence } => self.checker.forget_fence(fence),
             HappensBefore::Gone(agent) => {
                 self.checker.forget(race_agent(agent));

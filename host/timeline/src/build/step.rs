@@ -269,6 +269,7 @@ impl Builder {
             }
             HappensBefore::Submitted { queue, .. } => self.queues.touch(queue),
             HappensBefore::FenceGone { fence } => self.fences.gone(fence),
+            HappensBefore::FenceCreated { .. } => {}
             HappensBefore::Gone(of) => self.queues.gone(of, moment),
             HappensBefore::Locked { .. } | HappensBefore::Poisoned { .. } => {}
         }
