@@ -50,8 +50,8 @@ struct Builder<'a> {
     woken: Vec<Vec<usize>>,
     /// One number for each object, whatever names it has.
     object: Vec<Option<usize>>,
-    /// Object of each name of an NT handle.
-    objects_by_name: BTreeMap<String, usize>,
+    /// Object of each name of an NT handle, by the VM and the name in upper case.
+    objects_by_name: BTreeMap<(Option<Vm>, String), usize>,
     /// Steps about each object.
     touched: BTreeMap<usize, Vec<usize>>,
 }
@@ -295,6 +295,30 @@ impl Builder<'_> {
         }
     }
 
+    fn vm_of(&self, act: &Act) -> Option<Vm> {
+        self.program.processes[self.program.process_of(act.thread).index()].vm
+    }
+
+    /// Returns the object of this name in the VM of an act, or in one with which the name is shared by a grant.
+    fn named(&self, act: &Act, name: &str) -> Option<usize> {
+        let (vm, name) = (self.vm_of(act), folded(name));
+        let name_of =
+            |vm: &Option<Vm>| vm.map_or(dxgkrnl::HOST_NAME, |vm| self.program.vms[vm.index()].as_str());
+        let own = self.objects_by_name.get(&(vm, name.clone()));
+        let grants = self.program.setting.kernel.grants.iter();
+        let mut grants = grants.filter(|grant| {
+            folded(&grant.name) == name && grant.vms.iter().any(|granted| granted == name_of(&vm))
+        });
+        let by_grant = || {
+            let vms = grants.find_map(|grant| {
+                let mut others = self.objects_by_name.iter().filter(|((_, other), _)| *other == name);
+                others.find(|((other, _), _)| grant.vms.iter().any(|granted| granted == name_of(other)))
+            });
+            vms.map(|(_, object)| object)
+        };
+        own.or_else(by_grant).copied()
+    }
+
     fn act(&mut self, at: usize, act: &Act, behind: &mut Vec<usize>) {
         let mut operation = act.operation.clone();
         let mut names = Vec::new();
@@ -317,19 +341,27 @@ impl Builder<'_> {
         }
         // An opened name stands for the object that was shared.
         let by_name = match &act.operation {
-            Operation::Call(CallOf::OpenNtHandleFromName { name, .. }) => {
-                self.objects_by_name.get(name).copied()
-            }
+            Operation::Call(CallOf::OpenNtHandleFromName { name, .. }) => self.named(act, name),
             _ => None,
         };
         let object = by_name.or_else(|| names.iter().find_map(|name| self.object[name.index()]));
         let object = object.unwrap_or(binding.index());
         if let Operation::Call(CallOf::ShareObjects { name: Some(name), .. }) = &act.operation {
-            self.objects_by_name.insert(name.clone(), object);
+            let vm = self.vm_of(act);
+            self.objects_by_name.insert((vm, folded(name)), object);
         }
         self.object[binding.index()] = Some(object);
         self.touches(at, object);
     }
+}
+
+/// A name for comparison: each character in upper case where that is one character, as the kernel compares names.
+fn folded(name: &str) -> String {
+    let upper = |one: char| {
+        let mut upper = one.to_uppercase();
+        upper.next().filter(|_| upper.next().is_none()).unwrap_or(one)
+    };
+    name.chars().map(upper).collect()
 }
 
 #[cfg(test)]
