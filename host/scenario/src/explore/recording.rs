@@ -8,6 +8,7 @@
 //! ```
 //! Removing a step also removes the steps that depend on it (`repair`): so each candidate is causally closed.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use drivers::Registry;
@@ -17,8 +18,9 @@ use super::repair::repair;
 use super::shrink_names::renamed;
 use super::{FailureMode, failure, shrink};
 use crate::choose::First;
+use crate::from_trace::Converted;
 use crate::model::ModelWorld;
-use crate::program::{Action, Expectation, Expected, Process, Program, Step};
+use crate::program::{Action, Binding, Expectation, Expected, Process, Program, Step};
 use crate::run::{AtEnd, Ended, Order, Prerequisite, Taken, Unmet, Waiting, run_in_order};
 use crate::script::{parse, print};
 
@@ -54,41 +56,65 @@ pub struct StuckWait {
     pub verdict: &'static str,
     /// Root of the wait: a fence and its value.
     pub root: Option<(String, u64)>,
+    /// Root of the wait: a keyed mutex and the key that is acquired.
+    pub mutex: Option<(String, u64)>,
+    /// The processes of a cycle.
+    pub members: BTreeSet<String>,
 }
 
 impl StuckWait {
     pub(super) fn of(waiting: &Waiting, program: &Program) -> StuckWait {
-        let Waiting { process, verdict, root } = waiting;
+        let Waiting { process, verdict, root, mutex, members } = waiting;
+        let name = |process: Process| program.processes[process.index()].name.clone();
+        let named = |root: &Option<(Binding, u64)>| {
+            root.map(|(object, value)| (program.name(object).to_owned(), value))
+        };
         StuckWait {
-            process: program.processes[process.index()].name.clone(),
+            process: name(*process),
             verdict: verdict.name(),
-            root: root.map(|(fence, value)| (program.name(fence).to_owned(), value)),
+            root: named(root),
+            mutex: named(mutex),
+            members: members.iter().map(|process| name(*process)).collect(),
         }
     }
 
     /// The same wait in a copy of the program with other names.
     fn renamed(&self, program: &Program, copy: &Program) -> Option<StuckWait> {
-        let process = program.processes.iter().position(|process| process.name == self.process)?;
-        let root = match &self.root {
-            Some((fence, value)) => {
-                let at = program.bindings.iter().position(|named| named.name == *fence)?;
-                Some((copy.bindings.get(at)?.name.clone(), *value))
-            }
-            None => None,
+        let process = |name: &String| {
+            let at = program.processes.iter().position(|process| process.name == *name)?;
+            Some(copy.processes.get(at)?.name.clone())
         };
-        Some(StuckWait { process: copy.processes.get(process)?.name.clone(), verdict: self.verdict, root })
+        let object = |root: &Option<(String, u64)>| match root {
+            Some((name, value)) => {
+                let at = program.bindings.iter().position(|named| named.name == *name)?;
+                Some(Some((copy.bindings.get(at)?.name.clone(), *value)))
+            }
+            None => Some(None),
+        };
+        Some(StuckWait {
+            process: process(&self.process)?,
+            verdict: self.verdict,
+            root: object(&self.root)?,
+            mutex: object(&self.mutex)?,
+            members: self.members.iter().map(process).collect::<Option<_>>()?,
+        })
     }
 }
 
 impl fmt::Display for StuckWait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let StuckWait { process, verdict, root } = self;
-        match root {
-            None => write!(f, "{process} waits at the end: {verdict}"),
-            Some((fence, value)) => {
-                write!(f, "{process} waits at the end for {fence} to reach {value}: {verdict}")
+        let StuckWait { process, verdict, root, mutex, members } = self;
+        match (root, mutex) {
+            (Some((fence, value)), _) => {
+                write!(f, "{process} waits at the end for {fence} to reach {value}: {verdict}")?;
             }
+            (None, Some((mutex, key))) => {
+                write!(f, "{process} waits at the end for {mutex} with key {key}: {verdict}")?;
+            }
+            (None, None) => write!(f, "{process} waits at the end: {verdict}")?,
         }
+        let members: Vec<&str> = members.iter().map(String::as_str).collect();
+        if members.len() > 1 { write!(f, " of {}", members.join(", ")) } else { Ok(()) }
     }
 }
 
@@ -185,6 +211,13 @@ pub fn wrong(program: &Program, drivers: &Registry) -> Vec<Kept> {
         }
     }
     wrong
+}
+
+/// Returns what the recording ended with and its program does not, if anything: a scenario cannot express all of a
+/// recording.
+pub fn difference_at_end(converted: &Converted, drivers: &Registry) -> Option<String> {
+    let (_, at_end) = run_unchecked(&converted.program, drivers, false);
+    at_end.and_then(|at_end| converted.end.difference(&converted.program, &at_end))
 }
 
 /// A reduced recording.
@@ -392,7 +425,7 @@ pub fn with_failures(program: &Program, kept: &[Kept], drivers: &Registry) -> Op
     let (_, at_end) = run_unchecked(program, drivers, false);
     let mut last = Vec::new();
     let why = |waiting: &Waiting| {
-        let Waiting { process, verdict, root } = *waiting;
+        let Waiting { process, verdict, root, .. } = *waiting;
         Expectation::Why { process, verdict: verdict.name(), root }
     };
     for kept in kept {

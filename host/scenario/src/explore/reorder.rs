@@ -53,8 +53,11 @@ impl Outcome {
     fn is_like(&self, other: &Outcome) -> bool {
         match (self, other) {
             (Outcome::Waits(wait), Outcome::Waits(other)) => {
-                let fence = |wait: &StuckWait| wait.root.as_ref().map(|(fence, _)| fence.clone());
-                let key = |wait: &StuckWait| (wait.process.clone(), wait.verdict, fence(wait));
+                let object = |wait: &StuckWait| {
+                    let name = |root: &Option<(String, u64)>| root.as_ref().map(|(name, _)| name.clone());
+                    (name(&wait.root), name(&wait.mutex))
+                };
+                let key = |wait: &StuckWait| (wait.process.clone(), wait.verdict, object(wait));
                 key(wait) == key(other)
             }
             (Outcome::OtherValues { fences }, Outcome::OtherValues { fences: others }) => {
@@ -353,7 +356,8 @@ impl Explorer<'_> {
         let none = AtEnd::default();
         let before = at_recorded_end.as_ref().unwrap_or(&none);
         let is_known = |one: &Waiting| {
-            before.lasting().any(|other| (other.process, other.root) == (one.process, one.root))
+            let key = |wait: &Waiting| (wait.process, wait.root, wait.mutex);
+            before.lasting().any(|other| key(other) == key(one))
         };
         let new = at_end.lasting().filter(|one| !is_known(one));
         let mut all: Vec<_> = new.map(|one| self.waits(one)).collect();

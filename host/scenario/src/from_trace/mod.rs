@@ -5,6 +5,7 @@
 //! left out: fence memory, the system's clock, the deadlines of engines.
 
 mod call_ends;
+mod end;
 mod recorded_calls;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,8 @@ use crate::script::names::is_legal_name;
 
 pub use call_ends::CallEnd;
 use call_ends::CallEnds;
+use end::EndSoFar;
+pub use end::RecordedEnd;
 
 /// A step that a scenario cannot express.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,6 +44,8 @@ pub struct Converted {
     /// The calls that were over and the waits that had ended, in the order of their ends.
     pub ends: Vec<CallEnd>,
     pub omitted: Vec<Omitted>,
+    /// What the recording ended with.
+    pub end: RecordedEnd,
 }
 
 /// Returns the scenario of these steps, for a kernel of this configuration.
@@ -59,6 +64,7 @@ pub fn program<'a>(
             Err(why) => omitted.push(Omitted { step, why }),
         }
         ends.effects(step, input, effects);
+        builder.end.step(input, effects);
         origins.resize(builder.program.steps.len(), step);
         let woken = effects.events.iter().filter_map(|event| builder.processes.get(&event.process));
         wakes.extend(woken.map(|process| (step, *process)));
@@ -66,8 +72,9 @@ pub fn program<'a>(
     }
     // Deadlines that were due at the end are included.
     builder.advance(end);
+    let end = builder.end.end(&builder.processes);
     origins.resize(builder.program.steps.len(), last);
-    Converted { program: builder.program, origins, wakes, ends: ends.found, omitted }
+    Converted { program: builder.program, origins, wakes, ends: ends.found, omitted, end }
 }
 
 struct Builder<'a> {
@@ -87,6 +94,7 @@ struct Builder<'a> {
     fences: BTreeMap<(ProcessId, u64), Binding>,
     /// GPU addresses that calls returned.
     addresses: BTreeMap<(ProcessId, u64), Binding>,
+    end: EndSoFar,
 }
 
 impl<'a> Builder<'a> {
@@ -105,6 +113,7 @@ impl<'a> Builder<'a> {
             events: BTreeMap::new(),
             fences: BTreeMap::new(),
             addresses: BTreeMap::new(),
+            end: EndSoFar::default(),
         }
     }
 
@@ -350,6 +359,7 @@ impl<'a> Builder<'a> {
             }
             Reply::SyncObject(object) | Reply::OpenedSyncFile { object, .. } => {
                 name(object.object, binding);
+                self.end.fence(process, object.slot, binding);
                 self.fences.insert((process, object.gpu_address), binding);
                 if object.shared_handle != Handle::NULL {
                     self.globals.insert(object.shared_handle, (process, object.object));
@@ -366,6 +376,7 @@ impl<'a> Builder<'a> {
                 name(*queue, binding);
                 let fence = Binding(binding.0 + 1);
                 name(created.object, fence);
+                self.end.fence(process, created.slot, fence);
                 self.fences.insert((process, created.gpu_address), fence);
             }
             Reply::Allocations { allocations, .. } | Reply::OpenedResource { allocations, .. } => {
