@@ -305,10 +305,10 @@ fn the_cause_is_the_first_signal_that_reached_the_value() {
 fn a_wake_up_in_a_later_step_than_the_signal_has_its_cause() {
     let timeline = of_process(|session, client| {
         let done = session.fence(client, SyncObjectFlags::empty());
-        let (first, second) = (session.context(client, 0, NONE_SET), session.context(client, 0, NONE_SET));
+        let (first, second) = (session.context(client, 2, NONE_SET), session.context(client, 2, NONE_SET));
         session.wait(client, &[(done.object, 1)]);
         session.submit(client, first, &[common::busy(MS), common::write(&done, 1)]);
-        session.input(Input::Fault(Fault::LoseInterrupt { engine: EngineId { adapter: 0, node: 0 } }));
+        session.input(Input::Fault(Fault::LoseInterrupt { engine: EngineId { adapter: 0, node: 2 } }));
         session.advance(10 * MS, 0);
         session.submit(client, second, &[common::busy(MS)]);
         session.advance(20 * MS, 0);
