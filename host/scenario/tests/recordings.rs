@@ -414,6 +414,13 @@ fn a_program_that_does_not_end_as_its_recording_did_says_so() {
     assert!(!converted.omitted.is_empty());
     let difference = difference_at_end(&converted, &Registry::default()).expect("its end differs");
     assert!(difference.starts_with("p has 1 pending waits instead of 0"), "{difference}");
+    // Also with the ends of its processes.
+    let program = read(text);
+    let mut world = ModelWorld::new(&program, None).recording();
+    run(&program, &mut world, &mut First);
+    let steps = world.steps().iter().map(|(now, input, effects)| (*now, input, effects));
+    let whole = from_trace::program("a recording", &program.setting.kernel, steps);
+    assert_eq!(difference_at_end(&whole, &Registry::default()), Some(difference));
 }
 
 #[test]

@@ -192,7 +192,7 @@ fn recorded_run(converted: &Converted, drivers: &Registry) -> (Program, Recorded
     (program, run)
 }
 
-fn is_end(step: &Step) -> bool {
+pub(super) fn is_end(step: &Step) -> bool {
     match &step.action {
         Action::Exit(_) | Action::Fault(Fault::Kill(_) | Fault::CrashVm(_)) | Action::Advance(_) => true,
         Action::Act(Act { operation, .. }) => matches!(operation, Operation::CloseShare { .. }),

@@ -59,6 +59,9 @@ pub fn program<'a>(
     let mut ends = CallEnds::default();
     let (mut last, mut end) = (0, 0);
     for (step, (now, input, effects)) in steps.into_iter().enumerate() {
+        if !matches!(input, Input::Deadline | Input::ProcessGone { .. } | Input::NtHandleClosed { .. }) {
+            builder.ended_last.clear();
+        }
         match builder.step(now, input, effects) {
             Ok(()) => ends.call(input, &builder.program),
             Err(why) => omitted.push(Omitted { step, why }),
@@ -72,6 +75,8 @@ pub fn program<'a>(
     }
     // Deadlines that were due at the end are included.
     builder.advance(end);
+    // A process that ended with the recording counts, because its last waits and values are the recording's.
+    builder.processes.extend(std::mem::take(&mut builder.ended_last));
     let end = builder.end.end(&builder.processes);
     origins.resize(builder.program.steps.len(), last);
     Converted { program: builder.program, origins, wakes, ends: ends.found, omitted, end }
@@ -95,6 +100,8 @@ struct Builder<'a> {
     /// GPU addresses that calls returned.
     addresses: BTreeMap<(ProcessId, u64), Binding>,
     end: EndSoFar,
+    /// Processes that ended since the last input that is no end.
+    ended_last: Vec<(ProcessId, Process)>,
 }
 
 impl<'a> Builder<'a> {
@@ -114,6 +121,7 @@ impl<'a> Builder<'a> {
             fences: BTreeMap::new(),
             addresses: BTreeMap::new(),
             end: EndSoFar::default(),
+            ended_last: Vec::new(),
         }
     }
 
@@ -152,10 +160,7 @@ impl<'a> Builder<'a> {
             }
             Input::GuestFeatures { vm, features } => return self.guest_features(*vm, *features),
             Input::ProcessAttached { process, vm, name, .. } => self.start_process(*process, *vm, name),
-            Input::ProcessGone { process } => {
-                let ended = self.processes.remove(process).ok_or(NO_PROCESS)?;
-                self.push(Action::Fault(Fault::Kill(ended)));
-            }
+            Input::ProcessGone { process } => return self.end_process(*process),
             Input::ProcessFrozen { process, frozen } => {
                 let process = *self.processes.get(process).ok_or(NO_PROCESS)?;
                 let fault = if *frozen { Fault::Freeze(process) } else { Fault::Thaw(process) };
@@ -206,6 +211,13 @@ impl<'a> Builder<'a> {
             | Input::SystemTime { .. }
             | Input::Deadline => {}
         }
+        Ok(())
+    }
+
+    fn end_process(&mut self, process: ProcessId) -> Result<(), &'static str> {
+        let ended = self.processes.remove(&process).ok_or(NO_PROCESS)?;
+        self.ended_last.push((process, ended));
+        self.push(Action::Fault(Fault::Kill(ended)));
         Ok(())
     }
 
