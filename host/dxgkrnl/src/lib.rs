@@ -102,8 +102,8 @@ mod vidsch;
 mod view;
 
 pub use config::{
-    AdapterConfig, Config, EngineType, Features, Flaw, Grant, NodeConfig, RegistryData, RegistryKey,
-    RegistryValue, TargetConfig, TdrConfig, VidSchCaps, VmConfig, virtualization_flags,
+    AdapterConfig, Config, EngineType, Features, Flaw, Grant, HOST_NAME, NodeConfig, RegistryData,
+    RegistryKey, RegistryValue, TargetConfig, TdrConfig, VidSchCaps, VmConfig, virtualization_flags,
 };
 pub use ddi::engine_ids::EngineId;
 pub use dma::{ComputeOp, DmaError, DmaExecutor, DmaOp, MemoryRef, ProcessMemory, StagingBuffer};

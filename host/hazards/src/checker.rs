@@ -53,6 +53,8 @@ struct Signals {
     dropped: Clock,
     /// Earlier signals of the fence may be in [`Checker::lost`].
     is_incomplete: bool,
+    /// The value at its creation, until a rewind below it: a wait for no more relies on no signal.
+    created: Option<u64>,
 }
 
 impl Signals {
@@ -291,6 +293,7 @@ impl Checker {
         let signals =
             self.fences.entry(fence).or_insert_with(|| Signals { is_incomplete, ..Signals::default() });
         self.words -= signals.words();
+        signals.created = signals.created.filter(|created| value >= *created);
         // After a rewind, later waits match only later signals, or what one that was satisfied before it relied on.
         while let Some(rewound) = signals.clocks.last_entry().filter(|last| *last.key() > value) {
             signals.dropped.join(&rewound.remove());
@@ -335,11 +338,22 @@ impl Checker {
         };
         // The wait can rely only on the first signal that reached the value.
         let first = signals.clocks.range(value..).next().map(|(_, clock)| clock);
-        let mut clock = first.unwrap_or(&signals.dropped).clone();
+        let needs_none = signals.created.is_some_and(|created| value <= created);
+        let mut clock = match needs_none {
+            true => Clock::default(),
+            false => first.unwrap_or(&signals.dropped).clone(),
+        };
         if signals.is_incomplete {
             clock.join(&self.lost);
         }
         self.order(agent, &clock);
+    }
+
+    /// A fence was created with this value.
+    pub fn create_fence(&mut self, fence: u64, value: u64) {
+        self.forget_fence(fence);
+        self.make_room(fence, 0);
+        self.fences.insert(fence, Signals { created: Some(value), ..Signals::default() });
     }
 
     /// A fence was destroyed.

@@ -182,6 +182,7 @@ impl Races {
                 self.checker.signal_behind_all(fence, u64::MAX);
             }
             HappensBefore::DeviceGone { device } => self.checker.forget_device(device),
+            HappensBefore::FenceCreated { fence, value } => self.checker.create_fence(fence, value),
             HappensBefore::FenceGone { fence } => self.checker.forget_fence(fence),
             HappensBefore::Gone(agent) => {
                 self.checker.forget(race_agent(agent));

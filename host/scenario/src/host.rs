@@ -52,6 +52,10 @@ macro_rules! answered_by_host {
             self.host.kernel.why(&dxgkrnl::why::Question { process, ..Default::default() })
         }
 
+        fn next_deadline(&self) -> Option<dxgkrnl::Nanos> {
+            self.host.kernel.next_deadline().map(|due| due.saturating_sub(self.host.now))
+        }
+
         fn take_notes(&mut self) -> Vec<String> {
             std::mem::take(&mut self.host.notes)
         }
@@ -82,6 +86,11 @@ pub struct Host<'a> {
     pub checker: Checker,
     /// Whether the checker runs after each step.
     pub checks: bool,
+    /// Whether the checker compares the kernel's tables at times only, so that a run takes time by its steps and not by
+    /// its steps times its waits.
+    pub seldom: bool,
+    /// Steps until the tables are compared next.
+    tables_in: usize,
     pub now: Nanos,
     /// Effects of the last step.
     pub effects: Effects,
@@ -120,6 +129,8 @@ impl<'a> Host<'a> {
             kernel,
             checker: Checker::default(),
             checks: true,
+            seldom: false,
+            tables_in: 0,
             now: 0,
             effects: Effects::default(),
             notes: Vec::new(),
@@ -198,12 +209,12 @@ impl<'a> Host<'a> {
     /// Restarts the daemon: only the time and the log continue.
     pub fn restart(&mut self) {
         let first_process = self.first_process + self.program.processes.len() as u32;
-        let Host { now, clock, restores, checks, .. } = *self;
+        let Host { now, clock, restores, checks, seldom, .. } = *self;
         let (log, steps) = (self.log.take(), self.steps.take());
         let not_moved = std::mem::take(&mut self.dma_errors);
         let anew = Host::new(self.program, self.registry.clone(), self.planted);
-        *self =
-            Host { first_process, now, log, steps, clock, restores, checks, dma_errors: not_moved, ..anew };
+        let dma_errors = not_moved;
+        *self = Host { first_process, now, log, steps, clock, restores, checks, seldom, dma_errors, ..anew };
         self.set_clock();
     }
 
@@ -293,7 +304,8 @@ impl<'a> Host<'a> {
         }
         self.dma_errors.extend(self.memory.step(requested, &self.effects, &self.kernel));
         if let Some(summary) = &summary {
-            self.checker.step(summary, &self.effects, &self.kernel);
+            self.checker.follow(summary, &self.effects, &self.kernel);
+            self.check_tables();
         }
         if let Some((process, request, token)) = created_handle
             && self.was_accepted(process, request)
@@ -312,6 +324,22 @@ impl<'a> Host<'a> {
             driver_answers.iter().for_each(|answer| log_line(log, self.now, answer));
         }
         self.notes.extend(self.effects.notes.drain(..).map(|note| note.text));
+    }
+
+    /// Compares the kernel's tables: after each step, or after a number of steps that grows with the tables.
+    fn check_tables(&mut self) {
+        const ENTRIES_PER_STEP: usize = 64;
+        if let Some(remaining) = self.tables_in.checked_sub(1) {
+            self.tables_in = remaining;
+            return;
+        }
+        self.checker.check_tables(&self.kernel);
+        if self.seldom {
+            let mut entries = 0;
+            self.kernel.pending_waits(&mut |_| entries += 1);
+            self.kernel.fences(&mut |_| entries += 1);
+            self.tables_in = entries / ENTRIES_PER_STEP;
+        }
     }
 
     /// The memory of processes now.

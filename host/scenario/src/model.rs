@@ -113,6 +113,13 @@ impl<'a> ModelWorld<'a> {
         self
     }
 
+    /// Has the kernel's tables checked at times only: see [`Host::seldom`].
+    #[must_use]
+    pub fn seldom_checked(mut self) -> Self {
+        self.host.seldom = true;
+        self
+    }
+
     /// Records the kernel's inputs and effects: see [`ModelWorld::steps`].
     #[must_use]
     pub fn recording(mut self) -> Self {

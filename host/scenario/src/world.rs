@@ -110,6 +110,10 @@ pub trait World {
     }
     /// Returns how often the event was set since the last call.
     fn take_event(&mut self, process: Process, event: u32) -> Done<u64>;
+    /// Returns the time until the kernel's next deadline; `None` if it has none, or the backend's time is not virtual.
+    fn next_deadline(&self) -> Option<Nanos> {
+        None
+    }
     /// Returns the number of frames that the process has sent so far; `None` if the backend has no frames.
     fn messages(&mut self, process: Process) -> Done<Option<u64>>;
     /// Returns the number of wakes that the kernel has sent to the process so far.

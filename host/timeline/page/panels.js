@@ -94,7 +94,7 @@ class Panels {
 
   // The parts of a wait's time.
   waterfall(parts, all) {
-    const colors = ["--wait", "--c1", "--c3", "--c0", "--wait", "--c2"];
+    const colors = ["--wait", "--c1", "--c3", "--c0", "--c1", "--wait", "--c2"];
     const color = (name) => `var(${colors[this.head.parts.indexOf(name)]})`;
     const bar = element("div", parts.map(([name, length]) => element("span", "", { style: `flex:${length / all};background:${color(name)}`, title: name })), { class: "parts", role: "img", "aria-label": "Parts of the wait" });
     const rows = parts.map(([name, length]) => element("tr", [

@@ -102,7 +102,7 @@ class Words {
   parts(row) {
     const { waits, packets } = this.timeline;
     if (waits.by[row] === NONE) return [];
-    const [unsubmitted, queued, given, runs, unsignaled, late] = this.head.parts;
+    const [unsubmitted, queued, given, runs, signalQueued, unsignaled, late] = this.head.parts;
     const parts = [], end = waits.t1[row], caused = end - waits.lead[row];
     let from = waits.t0[row];
     const until = (name, at) => {
@@ -116,7 +116,9 @@ class Words {
       until(unsubmitted, packets.t0[packet]);
       if (!Number.isNaN(packets.given[packet])) until(queued, packets.given[packet]);
       if (!Number.isNaN(packets.ran[packet])) until(given, packets.ran[packet]);
-      until(runs, caused);
+      const isOver = !Number.isNaN(packets.ran[packet]) && this.outcome(packets.outcome[packet]) === "done";
+      until(runs, isOver ? Math.min(packets.t1[packet], caused) : caused);
+      until(signalQueued, caused);
     }
     until(late, end);
     return parts;

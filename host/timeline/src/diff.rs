@@ -2,8 +2,8 @@
 //!
 //! Processes are matched by VM name, process name and number among equal names; calls by their position in the process.
 //! So two runs of one program are equal however the calls of their processes interleave. The first difference is
-//! reported first: a process made a different call, or got a different answer. Consequences follow: wake-ups of one
-//! trace only, different numbers of calls, waits that took longer.
+//! reported first: a process made a different call, or got a different answer. Consequences follow: faults and resets,
+//! waits that ended with another status, wake-ups of one trace only, different numbers of calls, waits that took longer.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -11,8 +11,8 @@ use std::hash::Hasher as _;
 
 use d3dkmt::names::{Numbers, Visit};
 use d3dkmt::random::Fnv;
-use d3dkmt::{Call, CreateAllocation, EventId, Reply, ShareToken};
-use dxgkrnl::{Answer, Input, Nanos, ProcessId, VmId};
+use d3dkmt::{Call, CreateAllocation, EventId, NtStatus, Reply, ShareToken};
+use dxgkrnl::{Answer, HostEvent, Input, Nanos, ProcessId, VmId};
 use serde_json::{Value, json};
 use trace::{Reader, TraceError};
 
@@ -22,6 +22,9 @@ use crate::format::duration;
 /// Differences of one kind that are listed.
 const LISTED_MAX: usize = 20;
 
+/// Different faults and resets that are compared, at most.
+const DISRUPTIONS_MAX: usize = 4096;
+
 /// A call as hashes, which show whether two calls differ.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct CallSummary {
@@ -30,12 +33,19 @@ struct CallSummary {
     answer_hash: u64,
 }
 
+/// A wait: when it was registered, and when it was woken with which status.
+#[derive(Clone, Copy)]
+struct WaitSummary {
+    begin: Nanos,
+    end: Option<(Nanos, NtStatus)>,
+}
+
 /// A process of one trace.
 #[derive(Default)]
 struct ProcessSummary {
     calls: Vec<CallSummary>,
-    /// By event: when each wait with it was registered and woken.
-    waits: BTreeMap<EventId, Vec<(Nanos, Option<Nanos>)>>,
+    /// By event: each wait with it.
+    waits: BTreeMap<EventId, Vec<WaitSummary>>,
     wakes: u64,
     numbered: Numbered,
 }
@@ -125,6 +135,8 @@ struct Side {
     /// Each NT handle: the process that made it, and the number there.
     made: BTreeMap<ShareToken, (String, usize)>,
     calls: BTreeMap<String, u64>,
+    /// How often each fault was injected, and each adapter or engine was reset, stopped or started.
+    disruptions: BTreeMap<String, u64>,
     wakes: u64,
     stopped: Option<String>,
 }
@@ -151,6 +163,14 @@ pub struct Longer {
     pub nanos: (Nanos, Nanos),
 }
 
+/// A wait of both traces that ended with different statuses.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EndedOtherwise {
+    pub process: String,
+    pub event: u64,
+    pub statuses: (NtStatus, NtStatus),
+}
+
 /// All differences. Pairs are for the first and the second trace.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Diff {
@@ -161,7 +181,10 @@ pub struct Diff {
     pub only: (Vec<String>, Vec<String>),
     /// Call names with different counts.
     pub calls: Vec<(String, u64, u64)>,
+    /// Faults, resets and stops with different counts.
+    pub disruptions: Vec<(String, u64, u64)>,
     pub wakes: (u64, u64),
+    pub ended_otherwise: Vec<EndedOtherwise>,
     /// Waits that were woken in the first trace only: process and event.
     pub missing: Vec<(String, u64)>,
     pub extra: Vec<(String, u64)>,
@@ -174,11 +197,14 @@ pub struct Diff {
 impl Diff {
     /// Whether nothing differs except times.
     pub fn is_same(&self) -> bool {
-        let Diff { divergences, only, calls, wakes, missing, extra, stopped, .. } = self;
+        let Diff { divergences, only, calls, disruptions, wakes, ended_otherwise, .. } = self;
+        let Diff { missing, extra, stopped, .. } = self;
         divergences.is_empty()
             && only.0.is_empty()
             && only.1.is_empty()
             && calls.is_empty()
+            && disruptions.is_empty()
+            && ended_otherwise.is_empty()
             && wakes.0 == wakes.1
             && missing.is_empty()
             && extra.is_empty()
@@ -206,18 +232,16 @@ pub fn diff(left: &Open, right: &Open) -> Result<Diff, TraceError> {
         }
     }
     diff.only.1.extend(right.processes.keys().filter(|name| !left.processes.contains_key(*name)).cloned());
-    for name in left.calls.keys().chain(right.calls.keys().filter(|name| !left.calls.contains_key(*name))) {
-        let count = |side: &Side| side.calls.get(name).copied().unwrap_or(0);
-        if count(&left) != count(&right) {
-            diff.calls.push((name.clone(), count(&left), count(&right)));
-        }
-    }
+    diff.calls = different_counts(&left.calls, &right.calls);
+    diff.disruptions = different_counts(&left.disruptions, &right.disruptions);
+    diff.disruptions.truncate(LISTED_MAX);
     // The earliest difference is the likely cause of the others.
     let first = |divergence: &Divergence| divergence.steps.0.or(divergence.steps.1);
     diff.divergences.sort_by_key(first);
     diff.divergences.truncate(LISTED_MAX);
     diff.longer.sort_by_key(|divergence| std::cmp::Reverse(divergence.nanos.1 - divergence.nanos.0));
     diff.longer.truncate(LISTED_MAX);
+    diff.ended_otherwise.truncate(LISTED_MAX);
     diff.missing.truncate(LISTED_MAX);
     diff.extra.truncate(LISTED_MAX);
     words(
@@ -233,6 +257,14 @@ pub fn diff(left: &Open, right: &Open) -> Result<Diff, TraceError> {
         |divergence| &mut divergence.words.1,
     )?;
     Ok(diff)
+}
+
+/// Returns what the two traces have differently often.
+fn different_counts(left: &BTreeMap<String, u64>, right: &BTreeMap<String, u64>) -> Vec<(String, u64, u64)> {
+    let count = |side: &BTreeMap<String, u64>, name: &str| side.get(name).copied().unwrap_or(0);
+    let names = left.keys().chain(right.keys().filter(|name| !left.contains_key(*name)));
+    let counts = names.map(|name| (name.clone(), count(left, name), count(right, name)));
+    counts.filter(|(_, left, right)| left != right).collect()
 }
 
 fn compare(name: &str, left: &ProcessSummary, right: &ProcessSummary, diff: &mut Diff) {
@@ -253,17 +285,26 @@ fn compare(name: &str, left: &ProcessSummary, right: &ProcessSummary, diff: &mut
             words: Default::default(),
         });
     }
+    compare_waits(name, left, right, diff);
+}
+
+fn compare_waits(name: &str, left: &ProcessSummary, right: &ProcessSummary, diff: &mut Diff) {
     for (event, waits) in &left.waits {
         let right_waits = right.waits.get(event).map_or(&[][..], Vec::as_slice);
-        for (at, (begin, end)) in waits.iter().enumerate() {
+        for (at, wait) in waits.iter().enumerate() {
             let right_wait = right_waits.get(at);
-            match (end, right_wait.and_then(|(_, end)| *end)) {
-                (Some(_), None) => diff.missing.push((name.to_owned(), event.0)),
-                (None, Some(_)) => diff.extra.push((name.to_owned(), event.0)),
-                (Some(end), Some(right_end)) => {
-                    let nanos = (end - begin, right_end - right_wait.map_or(0, |(begin, _)| *begin));
-                    if nanos.1 > nanos.0 {
-                        diff.longer.push(Longer { process: name.to_owned(), event: event.0, nanos });
+            let right_end = right_wait.and_then(|wait| Some((wait.begin, wait.end?)));
+            let (process, event) = (name.to_owned(), event.0);
+            match (wait.end, right_end) {
+                (Some(_), None) => diff.missing.push((process, event)),
+                (None, Some(_)) => diff.extra.push((process, event)),
+                (Some((end, status)), Some((right_begin, (right_end, right_status)))) => {
+                    let nanos = (end - wait.begin, right_end - right_begin);
+                    if status != right_status {
+                        let statuses = (status, right_status);
+                        diff.ended_otherwise.push(EndedOtherwise { process, event, statuses });
+                    } else if nanos.1 > nanos.0 {
+                        diff.longer.push(Longer { process, event, nanos });
                     }
                 }
                 (None, None) => {}
@@ -272,7 +313,7 @@ fn compare(name: &str, left: &ProcessSummary, right: &ProcessSummary, diff: &mut
     }
     for (event, waits) in &right.waits {
         let known = left.waits.get(event).map_or(0, Vec::len);
-        let unmatched = waits.iter().skip(known).filter(|(_, end)| end.is_some());
+        let unmatched = waits.iter().skip(known).filter(|wait| wait.end.is_some());
         diff.extra.extend(unmatched.map(|_| (name.to_owned(), event.0)));
     }
 }
@@ -311,20 +352,33 @@ impl Side {
                     let name = names.get(process).map_or("?", String::as_str);
                     side.called(name, sequence, now, call, effects.answer_to(*process, *request));
                 }
+                Input::Fault(fault) => side.disrupted(format!("fault: {fault}")),
                 _ => {}
             }
-            for event in &effects.events {
-                side.wakes += 1;
-                let name = names.get(&event.process).map_or("?", String::as_str);
-                let summary = side.processes.entry(name.to_owned()).or_default();
-                summary.wakes += 1;
-                let Some(event) = event.target.event() else { continue };
-                let pending =
-                    summary.waits.entry(event).or_default().iter_mut().find(|wait| wait.1.is_none());
-                if let Some((_, end)) = pending {
-                    *end = Some(now);
-                }
+            // Notes of no process are about adapters and engines. What follows the colon are counts.
+            for note in effects.notes.iter().filter(|note| note.process.is_none()) {
+                side.disrupted(note.text.split(':').next().unwrap_or_default().to_owned());
             }
+            for woken in &effects.events {
+                side.woken(names.get(&woken.process).map_or("?", String::as_str), woken, now);
+            }
+        }
+    }
+
+    fn disrupted(&mut self, what: String) {
+        if self.disruptions.len() < DISRUPTIONS_MAX || self.disruptions.contains_key(&what) {
+            *self.disruptions.entry(what).or_default() += 1;
+        }
+    }
+
+    fn woken(&mut self, process: &str, woken: &HostEvent, now: Nanos) {
+        self.wakes += 1;
+        let summary = self.processes.entry(process.to_owned()).or_default();
+        summary.wakes += 1;
+        let Some(event) = woken.target.event() else { return };
+        let mut waits = summary.waits.entry(event).or_default().iter_mut();
+        if let Some(wait) = waits.find(|wait| wait.end.is_none()) {
+            wait.end = Some((now, woken.status));
         }
     }
 
@@ -340,7 +394,7 @@ impl Side {
             (call, answer)
             && is_registered(answer)
         {
-            summary.waits.entry(*event).or_default().push((now, None));
+            summary.waits.entry(*event).or_default().push(WaitSummary { begin: now, end: None });
         }
     }
 }
@@ -391,7 +445,8 @@ fn words(
 
 impl fmt::Display for Diff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Diff { steps, divergences, only, calls, wakes, missing, extra, longer, stopped } = self;
+        let Diff { steps, divergences, only, calls, disruptions, wakes, .. } = self;
+        let Diff { ended_otherwise, missing, extra, longer, stopped, .. } = self;
         if self.is_same() {
             writeln!(
                 f,
@@ -412,6 +467,12 @@ impl fmt::Display for Diff {
         for (name, one, other) in calls {
             writeln!(f, "{name}: {one} calls in A, {other} in B")?;
         }
+        for (what, one, other) in disruptions {
+            writeln!(f, "{what}: {one} times in A, {other} in B")?;
+        }
+        for EndedOtherwise { process, event, statuses: (one, other) } in ended_otherwise {
+            writeln!(f, "ended differently: {process} event {event}, {one} in A, {other} in B")?;
+        }
         if wakes.0 != wakes.1 {
             writeln!(f, "wake-ups: {} in A, {} in B", wakes.0, wakes.1)?;
         }
@@ -429,7 +490,13 @@ impl fmt::Display for Diff {
 impl Diff {
     /// The differences as JSON.
     pub fn json(&self) -> Value {
-        let Diff { steps, divergences, only, calls, wakes, missing, extra, longer, stopped } = self;
+        let Diff { steps, divergences, only, calls, disruptions, wakes, .. } = self;
+        let Diff { ended_otherwise, missing, extra, longer, stopped, .. } = self;
+        let count = |(name, a, b): &(String, u64, u64)| json!({ "name": name, "a": a, "b": b });
+        let ended = |wait: &EndedOtherwise| {
+            let (a, b) = (wait.statuses.0.to_string(), wait.statuses.1.to_string());
+            json!({ "process": wait.process, "event": wait.event, "a": a, "b": b })
+        };
         let divergence = |difference: &Divergence| {
             json!({
                 "process": difference.process, "call": difference.call + 1, "answered": difference.same_call,
@@ -447,7 +514,9 @@ impl Diff {
         json!({
             "same": self.is_same(), "steps": steps, "only_a": only.0, "only_b": only.1, "wakes": wakes,
             "divergences": divergences.iter().map(divergence).collect::<Vec<_>>(),
-            "calls": calls.iter().map(|(name, a, b)| json!({ "name": name, "a": a, "b": b })).collect::<Vec<_>>(),
+            "calls": calls.iter().map(count).collect::<Vec<_>>(),
+            "disruptions": disruptions.iter().map(count).collect::<Vec<_>>(),
+            "ended_otherwise": ended_otherwise.iter().map(ended).collect::<Vec<_>>(),
             "woken_a_only": missing.iter().map(wait).collect::<Vec<_>>(),
             "woken_b_only": extra.iter().map(wait).collect::<Vec<_>>(),
             "longer": longer.collect::<Vec<_>>(), "damage_a": stopped.0, "damage_b": stopped.1,

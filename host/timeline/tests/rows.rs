@@ -4,7 +4,9 @@ mod common;
 
 use std::io::Write as _;
 
+use d3dkmt::{Call, CreateContextFlags, SyncObjectFlags};
 use drivers::Registry;
+use dxgkrnl::{EngineId, Fault, Input};
 use timeline::{MarkKind, NONE, Options, Outcome, PacketKind, Timeline, TrackKind, WaitKind, WaitPart};
 use trace::Reader;
 
@@ -238,4 +240,104 @@ fn keyed_mutex_waits_beyond_the_limit_are_counted() {
     session.finish();
     let timeline = common::timeline_of(file.path());
     assert_eq!((timeline.blocked.len(), timeline.integrity.blocked_left_out), (10_000, 20));
+}
+
+/// The timeline of what a process of the host does.
+fn of_process(act: impl FnOnce(&mut common::Session, common::ClientProcess)) -> Timeline {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut session = common::Session::new(file.path());
+    let client = session.guest(0, 1, "client");
+    act(&mut session, client);
+    session.finish();
+    common::timeline_of(file.path())
+}
+
+const NONE_SET: CreateContextFlags = CreateContextFlags::empty();
+const MS: u64 = 1_000_000;
+
+#[test]
+fn preempted_work_is_one_packet_that_ends_when_the_rest_has_run() {
+    let timeline = of_process(|session, client| {
+        let done = session.fence(client, SyncObjectFlags::empty());
+        let (low, high) = (session.context(client, 0, NONE_SET), session.context(client, 0, NONE_SET));
+        for (context, priority) in [(low, -7), (high, 7)] {
+            session.call(client.process, Call::SetContextPriority { context, priority, in_process: false });
+        }
+        let mut packets = vec![common::busy(MS); 5];
+        packets.push(common::write(&done, 1));
+        session.submit(client, low, &packets);
+        session.wait(client, &[(done.object, 1)]);
+        session.advance(3 * MS / 2, 0);
+        session.submit(client, high, &[common::busy(40 * MS)]);
+        session.advance(1000 * MS, 0);
+    });
+    let commands: Vec<_> =
+        timeline.packets.iter().filter(|packet| packet.kind == PacketKind::Command).collect();
+    assert_eq!(commands.len(), 2, "{commands:#?}");
+    assert!(commands.iter().all(|packet| packet.outcome == Outcome::Done), "{commands:#?}");
+    let low = commands.iter().find(|packet| packet.begin.at == 0).unwrap();
+    assert!(low.end.at > 44 * MS, "it ends with the rest of it: {low:#?}");
+    assert_eq!(timeline.runs.len(), 3, "{:#?}", timeline.runs);
+    let wait = &timeline.waits[0];
+    assert_eq!((wait.cause.unwrap().track, wait.end.at), (low.queue, low.end.at));
+}
+
+#[test]
+fn the_cause_is_the_first_signal_that_reached_the_value() {
+    let timeline = of_process(|session, client| {
+        let fence = |session: &mut common::Session| session.fence(client, SyncObjectFlags::empty()).object;
+        let (go, done) = (fence(session), fence(session));
+        for (node, value) in [(0, 1), (1, 2)] {
+            let context = session.context(client, node, NONE_SET);
+            session.gpu_wait(client, context, go, 1);
+            session.gpu_signal(client, context, done, value);
+        }
+        session.wait(client, &[(done, 1)]);
+        session.wait(client, &[(done, 2), (go, 1)]);
+        session.advance(1000, 0);
+        session.signal(client, go, 1);
+    });
+    let values: Vec<_> = timeline.waits.iter().map(|wait| wait.cause.unwrap().value).collect();
+    assert_eq!(values, [1, 2], "{:#?}", timeline.waits);
+}
+
+#[test]
+fn a_wake_up_in_a_later_step_than_the_signal_has_its_cause() {
+    let timeline = of_process(|session, client| {
+        let done = session.fence(client, SyncObjectFlags::empty());
+        let (first, second) = (session.context(client, 2, NONE_SET), session.context(client, 2, NONE_SET));
+        session.wait(client, &[(done.object, 1)]);
+        session.submit(client, first, &[common::busy(MS), common::write(&done, 1)]);
+        session.input(Input::Fault(Fault::LoseInterrupt { engine: EngineId { adapter: 0, node: 2 } }));
+        session.advance(10 * MS, 0);
+        session.submit(client, second, &[common::busy(MS)]);
+        session.advance(20 * MS, 0);
+    });
+    let [wait] = &timeline.waits[..] else { panic!("{:#?}", timeline.waits) };
+    assert_eq!(wait.outcome, Outcome::Done);
+    let cause = wait.cause.expect("the engine's store released it");
+    assert!(cause.value == 1 && cause.submission.is_some(), "{cause:?}");
+    let parts = timeline::parts(wait, &timeline.submissions());
+    assert_eq!(parts[0], WaitPart { name: "on the engine", nanos: MS }, "{parts:?}");
+}
+
+#[test]
+fn time_that_a_signal_stands_behind_a_wait_is_not_on_the_engine() {
+    let timeline = of_process(|session, client| {
+        let fence = |session: &mut common::Session| session.fence(client, SyncObjectFlags::empty()).object;
+        let (go, done) = (fence(session), fence(session));
+        let context = session.context(client, 0, NONE_SET);
+        session.wait(client, &[(done, 1)]);
+        session.submit(client, context, &[common::busy(MS)]);
+        session.gpu_wait(client, context, go, 1);
+        session.gpu_signal(client, context, done, 1);
+        session.advance(5000 * MS, 0);
+        session.signal(client, go, 1);
+    });
+    let parts = timeline::parts(&timeline.waits[0], &timeline.submissions());
+    let expected = [
+        WaitPart { name: "on the engine", nanos: MS },
+        WaitPart { name: "signal in its queue", nanos: 4999 * MS },
+    ];
+    assert_eq!(parts, expected);
 }

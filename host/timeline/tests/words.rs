@@ -4,6 +4,8 @@ mod common;
 
 use std::path::Path;
 
+use d3dkmt::{NtStatus, SyncObjectFlags};
+use dxgkrnl::{EngineId, Fault, Input};
 use timeline::Timeline;
 use timeline::diff::{Diff, diff};
 use timeline::lanes::{Selection, text};
@@ -99,6 +101,45 @@ fn traces_that_differ_in_times_only_are_the_same() {
     assert_eq!(found.longer[0].nanos, (1000, 5000));
     assert!(
         found.to_string().contains("waited longer: red/server#1 event 1, 1.000 us in A, 5.000 us in B"),
+        "{found}"
+    );
+}
+
+/// A wait for work of an engine, which ends as this fault leads to.
+fn ends_with(path: &Path, fault: Option<Fault>) {
+    let mut session = common::Session::new(path);
+    let client = session.guest(0, 1, "client");
+    let done = session.fence(client, SyncObjectFlags::empty());
+    let context = session.context(client, 0, d3dkmt::CreateContextFlags::empty());
+    session.submit(client, context, &[common::busy(1000), common::write(&done, 1)]);
+    session.wait(client, &[(done.object, 1)]);
+    fault.into_iter().for_each(|fault| drop(session.input(Input::Fault(fault))));
+    session.advance(5_000_000_000, 0);
+    session.finish();
+}
+
+#[test]
+fn a_wait_that_ended_with_an_error_is_a_difference_and_so_are_faults_and_resets() {
+    let [one, stopped, hung] = [(); 3].map(|()| tempfile::NamedTempFile::new().unwrap());
+    ends_with(one.path(), None);
+    ends_with(stopped.path(), Some(Fault::StopAdapter { adapter: 0 }));
+    ends_with(hung.path(), Some(Fault::Hang { engine: EngineId { adapter: 0, node: 0 } }));
+    let found = compare(one.path(), stopped.path());
+    assert!(!found.is_same(), "{found}");
+    let [ended] = &found.ended_otherwise[..] else { panic!("{found}") };
+    assert_eq!(ended.statuses, (NtStatus::SUCCESS, NtStatus::DEVICE_REMOVED));
+    let text = found.to_string();
+    assert!(
+        text.contains(
+            "ended differently: host/client#1 event 1, STATUS_SUCCESS in A, STATUS_DEVICE_REMOVED in B"
+        ),
+        "{text}"
+    );
+    assert!(text.contains("fault: adapter 0 stops: 0 times in A, 1 in B"), "{text}");
+    let found = compare(one.path(), hung.path());
+    assert_eq!(found.json()["ended_otherwise"][0]["b"], "STATUS_DEVICE_REMOVED");
+    assert!(
+        found.to_string().contains("engine 0.0 is reset (0x141, timeout): 0 times in A, 1 in B"),
         "{found}"
     );
 }

@@ -78,4 +78,9 @@ pub enum HappensBefore {
         fence: u64,
     },
     Gone(Agent),
+    /// A fence was created with a value above 0: a wait for no more needs no signal.
+    FenceCreated {
+        fence: u64,
+        value: u64,
+    },
 }

@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Nanos, ProcessId, VmId};
 
+/// Keyed mutexes are numbered by themselves, far below this.
+const KEYED_MUTEX: u32 = 1 << 31;
+
 /// Why objects are being destroyed at present.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) enum Ending {
@@ -38,6 +41,7 @@ impl Ending {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Remembered {
     pub at: Nanos,
+    /// An object, or `KEYED_MUTEX` and a keyed mutex.
     pub object: u32,
     pub process: ProcessId,
     pub pid: u32,
@@ -79,6 +83,16 @@ impl History {
     /// The records of an object, in chronological order.
     pub fn of(&self, object: u32) -> impl Iterator<Item = &Remembered> {
         self.remembered.iter().filter(move |one| one.object == object)
+    }
+
+    /// The records of a keyed mutex, in chronological order.
+    pub fn of_keyed_mutex(&self, mutex: u32) -> impl Iterator<Item = &Remembered> {
+        self.of(KEYED_MUTEX | mutex)
+    }
+
+    /// Removes the records of a keyed mutex that is gone.
+    pub fn forget_keyed_mutex(&mut self, mutex: u32) {
+        self.forget(KEYED_MUTEX | mutex);
     }
 
     /// Removes the records of an object that is gone, because its number may be reused.

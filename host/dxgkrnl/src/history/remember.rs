@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use d3dkmt::{Handle, SyncObjectFlags, limits};
 
-use super::{Ending, Remembered};
+use super::{Ending, KEYED_MUTEX, Remembered};
 use crate::ProcessId;
 use crate::ddi::{HwQueueId, PendingWrite};
 use crate::kernel::Kernel;
@@ -51,6 +51,16 @@ impl Kernel {
         // A process that closed its handle has met its obligation; a process that was ended has not.
         let would_signal = (signals && self.history.ending != Ending::Call).then_some(u64::MAX);
         self.remember(open.object, open.process, would_signal, text);
+    }
+
+    /// Records a handle of a keyed mutex that ended, if other handles are left.
+    pub(crate) fn remember_mutex_open(&mut self, process: ProcessId, handle: Handle, mutex: u32) {
+        if self.keyed.mutexes()[mutex].opens < 2 {
+            return;
+        }
+        let text = format!("had it open as {handle}: {}", self.history.ending.words());
+        let would_signal = (self.history.ending != Ending::Call).then_some(u64::MAX);
+        self.remember(KEYED_MUTEX | mutex, process, would_signal, text);
     }
 
     /// Records the signals of a queue that is about to lose its packets and what the engine has of it.

@@ -15,6 +15,7 @@ use crate::kernel::Kernel;
 use crate::policy::DestroyedQueuedWait;
 use crate::process::{HandleTarget, Process, SyncRef};
 use crate::sharing::Global;
+use crate::sync::legacy::is_acquired;
 use crate::sync::mapping::Mapping;
 use crate::sync::object::SyncObject;
 
@@ -112,7 +113,11 @@ impl Kernel {
         value: u64,
         adapter: u32,
     ) -> u32 {
-        self.sync.objects.insert(SyncObject::new(object_type, flags, adapter), value)
+        let object = self.sync.objects.insert(SyncObject::new(object_type, flags, adapter), value);
+        if value > 0 && !is_acquired(object_type) {
+            self.edge(HappensBefore::FenceCreated { fence: object.into(), value });
+        }
+        object
     }
 
     /// The reply if the process has no fence slot left: it is to add memory, or is refused at the limit.

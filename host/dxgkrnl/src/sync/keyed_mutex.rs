@@ -148,12 +148,21 @@ impl KeyedMutexes {
         utc.saturating_add_unsigned(now.saturating_sub(set_at) / UNIT_NS)
     }
 
-    /// When an acquire ends by its relative timeout, if its clock runs.
+    /// When an acquire ends by its timeout, if its clock runs.
     pub fn ends(&self, id: u64) -> Option<Nanos> {
-        match self.acquires.get(&id)?.until {
-            Until::Relative(due) => (!self.stopped.contains(&id)).then_some(due),
-            Until::Never | Until::Absolute(_) => None,
-        }
+        let due = match self.acquires.get(&id)?.until {
+            Until::Never => return None,
+            Until::Relative(due) => due,
+            Until::Absolute(due) => self.time_of(due),
+        };
+        (!self.stopped.contains(&id)).then_some(due)
+    }
+
+    /// The daemon's time at a time of the system's clock.
+    fn time_of(&self, utc_100ns: i64) -> Nanos {
+        let (utc, set_at) = self.clock;
+        let units = u64::try_from(utc_100ns.saturating_sub(utc)).unwrap_or(0);
+        set_at.saturating_add(units.saturating_mul(UNIT_NS))
     }
 
     /// Starts the clock of an acquire, if it has a timeout.
@@ -185,11 +194,7 @@ impl KeyedMutexes {
     #[inline]
     pub fn next_deadline(&self) -> Option<Nanos> {
         let relative = self.relative.first().map(|(due, _)| *due);
-        let (utc, set_at) = self.clock;
-        let absolute = self.absolute.first().map(|(due, _)| {
-            let units = u64::try_from(due.saturating_sub(utc)).unwrap_or(0);
-            set_at.saturating_add(units.saturating_mul(UNIT_NS))
-        });
+        let absolute = self.absolute.first().map(|(due, _)| self.time_of(*due));
         earliest(relative, absolute)
     }
 

@@ -161,6 +161,7 @@ impl Kernel {
             self.spend(1);
             self.end_acquire(id, Some(NtStatus::ABANDONED), effects);
         }
+        self.remember_mutex_open(process, handle, mutex);
         self.remove_handle(process, handle);
         self.process_mut(process).keyed_mutexes -= 1;
         self.keyed.opens.remove(open);
@@ -198,6 +199,7 @@ impl Kernel {
         if let Some(KeyedMutex { global: Some(global), .. }) = self.keyed.mutexes.remove(mutex) {
             self.end_global(global);
         }
+        self.history.forget_keyed_mutex(mutex);
         self.keyed_mutex_gone(mutex);
     }
 

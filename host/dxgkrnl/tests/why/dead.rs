@@ -235,6 +235,31 @@ fn a_mutex_kept_by_an_ended_owner_can_never_be_acquired() {
 }
 
 #[test]
+fn a_process_whose_end_takes_several_steps_signals_no_more() {
+    let mut world = World::new();
+    let device = world.device();
+    let other = world.other(2);
+    world.process = P;
+    let (fence, _) = fence_with(&mut world, device, (Q, other));
+    acts(&mut world, Q, |world| {
+        for _ in 0..40 {
+            world.fence(other, 0);
+        }
+    });
+    world.pending(device, &[(fence, 1)], false);
+    assert!(is_waits_for(&only(&world), 2));
+    world.kernel.set_work_units_per_step(4, 4);
+    let (now, effects) = (world.now, &mut dxgkrnl::Effects::default());
+    world.kernel.handle(now, Input::ProcessGone { process: Q }, effects);
+    assert!(world.kernel.is_ending(Q));
+    assert_eq!(only(&world).verdict.name(), "dead-end");
+    while world.kernel.has_backlog() {
+        world.kernel.handle(now, Input::Deadline, effects);
+    }
+    assert_eq!(only(&world).verdict.name(), "dead-end");
+}
+
+#[test]
 fn a_semaphore_at_zero_waits_for_its_processes() {
     let mut world = World::new();
     let device = world.device();

@@ -301,6 +301,24 @@ fn a_wait_relies_on_the_first_signal_that_reached_its_value() {
 
 /// A broadcast signals one value by each of its queues, and the fence has it when the last one has.
 #[test]
+fn a_wait_for_the_value_at_creation_relies_on_no_signal() {
+    for (rewinds, waits_for, races) in [(false, 5, true), (false, 6, false), (true, 5, false)] {
+        let mut checker = Checker::default();
+        checker.create_fence(9, 5);
+        checker.begin(1, 1);
+        checker.command(1, CommandId::default(), &[write(1, A::COPY_DEST, S::COPY)]);
+        if rewinds {
+            checker.signal(Agent::Process(3), 9, 4);
+        }
+        checker.signal(Agent::Queue(1), 9, 7);
+        checker.wait(Agent::Queue(2), 9, waits_for);
+        other_queue(&mut checker, read(1, A::COPY_SOURCE, S::COPY));
+        let found = !reports(&mut checker).is_empty();
+        assert_eq!(found, races, "after a rewind: {rewinds}, a wait for {waits_for}");
+    }
+}
+
+#[test]
 fn a_wait_for_a_broadcast_relies_on_each_of_its_queues() {
     let mut checker = Checker::default();
     submission(&mut checker, 1, &[Step::Command(vec![write(1, A::COPY_DEST, S::COPY)])]);

@@ -68,7 +68,8 @@ pub(super) fn processes(shrinker: &mut Shrinker<'_>) -> bool {
     shrunk
 }
 
-/// Replaces a name by an earlier one of its kind, and removes its declaration.
+/// Replaces a name by an earlier one of its kind in its process, and removes its declaration. The name of another process
+/// would make another process the one that acts.
 pub(super) fn bindings(shrinker: &mut Shrinker<'_>) -> bool {
     let mut shrunk = false;
     let mut at = shrinker.best.bindings.len();
@@ -76,7 +77,10 @@ pub(super) fn bindings(shrinker: &mut Shrinker<'_>) -> bool {
         at -= 1;
         let Some(kind) = shrinker.best.bindings.get(at).map(|binding| binding.kind) else { continue };
         let later = Binding(at as u32);
-        let is_like = |other: &usize| shrinker.best.bindings[*other].kind == kind;
+        let is_like = |other: &usize| {
+            let of_process = shrinker.best.owner(Binding(*other as u32)) == shrinker.best.owner(later);
+            of_process && shrinker.best.bindings[*other].kind == kind
+        };
         let alike: Vec<usize> = (0..at).filter(is_like).collect();
         for earlier in alike {
             let mut candidate = shrinker.best.clone();

@@ -8,6 +8,7 @@
 //! ```
 //! Removing a step also removes the steps that depend on it (`repair`): so each candidate is causally closed.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use drivers::Registry;
@@ -17,9 +18,10 @@ use super::repair::repair;
 use super::shrink_names::renamed;
 use super::{FailureMode, failure, shrink};
 use crate::choose::First;
+use crate::from_trace::Converted;
 use crate::model::ModelWorld;
-use crate::program::{Action, Expectation, Expected, Process, Program, Step};
-use crate::run::{AtEnd, Ended, Waiting, run_to_end};
+use crate::program::{Action, Binding, Expectation, Expected, Process, Program, Step};
+use crate::run::{AtEnd, Ended, Order, Prerequisite, Taken, Unmet, Waiting, run_in_order};
 use crate::script::{parse, print};
 
 /// A failure of a recording that must be kept.
@@ -54,41 +56,65 @@ pub struct StuckWait {
     pub verdict: &'static str,
     /// Root of the wait: a fence and its value.
     pub root: Option<(String, u64)>,
+    /// Root of the wait: a keyed mutex and the key that is acquired.
+    pub mutex: Option<(String, u64)>,
+    /// The processes of a cycle.
+    pub members: BTreeSet<String>,
 }
 
 impl StuckWait {
     pub(super) fn of(waiting: &Waiting, program: &Program) -> StuckWait {
-        let Waiting { process, verdict, root } = waiting;
+        let Waiting { process, verdict, root, mutex, members } = waiting;
+        let name = |process: Process| program.processes[process.index()].name.clone();
+        let named = |root: &Option<(Binding, u64)>| {
+            root.map(|(object, value)| (program.name(object).to_owned(), value))
+        };
         StuckWait {
-            process: program.processes[process.index()].name.clone(),
+            process: name(*process),
             verdict: verdict.name(),
-            root: root.map(|(fence, value)| (program.name(fence).to_owned(), value)),
+            root: named(root),
+            mutex: named(mutex),
+            members: members.iter().map(|process| name(*process)).collect(),
         }
     }
 
     /// The same wait in a copy of the program with other names.
     fn renamed(&self, program: &Program, copy: &Program) -> Option<StuckWait> {
-        let process = program.processes.iter().position(|process| process.name == self.process)?;
-        let root = match &self.root {
-            Some((fence, value)) => {
-                let at = program.bindings.iter().position(|named| named.name == *fence)?;
-                Some((copy.bindings.get(at)?.name.clone(), *value))
-            }
-            None => None,
+        let process = |name: &String| {
+            let at = program.processes.iter().position(|process| process.name == *name)?;
+            Some(copy.processes.get(at)?.name.clone())
         };
-        Some(StuckWait { process: copy.processes.get(process)?.name.clone(), verdict: self.verdict, root })
+        let object = |root: &Option<(String, u64)>| match root {
+            Some((name, value)) => {
+                let at = program.bindings.iter().position(|named| named.name == *name)?;
+                Some(Some((copy.bindings.get(at)?.name.clone(), *value)))
+            }
+            None => Some(None),
+        };
+        Some(StuckWait {
+            process: process(&self.process)?,
+            verdict: self.verdict,
+            root: object(&self.root)?,
+            mutex: object(&self.mutex)?,
+            members: self.members.iter().map(process).collect::<Option<_>>()?,
+        })
     }
 }
 
 impl fmt::Display for StuckWait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let StuckWait { process, verdict, root } = self;
-        match root {
-            None => write!(f, "{process} waits at the end: {verdict}"),
-            Some((fence, value)) => {
-                write!(f, "{process} waits at the end for {fence} to reach {value}: {verdict}")
+        let StuckWait { process, verdict, root, mutex, members } = self;
+        match (root, mutex) {
+            (Some((fence, value)), _) => {
+                write!(f, "{process} waits at the end for {fence} to reach {value}: {verdict}")?;
             }
+            (None, Some((mutex, key))) => {
+                write!(f, "{process} waits at the end for {mutex} with key {key}: {verdict}")?;
+            }
+            (None, None) => write!(f, "{process} waits at the end: {verdict}")?,
         }
+        let members: Vec<&str> = members.iter().map(String::as_str).collect();
+        if members.len() > 1 { write!(f, " of {}", members.join(", ")) } else { Ok(()) }
     }
 }
 
@@ -141,15 +167,34 @@ fn at_once(program: &mut Program) {
 
 /// Runs a program without expectations on the model.
 pub fn run_unchecked(program: &Program, drivers: &Registry, checked: bool) -> (Ended, Option<AtEnd>) {
-    let world = ModelWorld::with_drivers(program, drivers, None);
-    let mut world = if checked { world } else { world.unchecked() };
-    let mut observed = None;
-    let ended = super::caught(|| {
-        let (ended, at_end) = run_to_end(program, &mut world, &mut First);
-        observed = at_end;
-        ended
-    });
-    (ended, observed)
+    let steps: Vec<usize> = (0..program.steps.len()).collect();
+    let order = Order { steps: &steps, prerequisites: &[], unmet: Unmet::Ignore };
+    let (ended, at_end, _) = run_steps_in_order(program, drivers, checked, order);
+    (ended, at_end)
+}
+
+/// As [`run_unchecked`], in an order. The kernel's tables are checked at times, and after each step if that finds a
+/// failure: so the failure is that of the first step that has one.
+pub(super) fn run_steps_in_order(
+    program: &Program,
+    drivers: &Registry,
+    checked: bool,
+    order: Order<'_>,
+) -> (Ended, Option<AtEnd>, Taken) {
+    let run = |seldom: bool| {
+        let world = ModelWorld::with_drivers(program, drivers, None);
+        let world = if checked { world } else { world.unchecked() };
+        let mut world = if seldom { world.seldom_checked() } else { world };
+        let (mut observed, mut taken) = (None, Taken::default());
+        let ended = super::caught(|| {
+            let (ended, at_end) = run_in_order(program, &mut world, &mut First, order, &mut taken);
+            observed = at_end;
+            ended
+        });
+        (ended, observed, taken)
+    };
+    let result = run(true);
+    if checked && failure(&result.0).is_some() { run(false) } else { result }
 }
 
 /// Returns the failures of a program without expectations: the broken invariant, or else each stuck wait.
@@ -166,6 +211,20 @@ pub fn wrong(program: &Program, drivers: &Registry) -> Vec<Kept> {
         }
     }
     wrong
+}
+
+/// Returns what the recording ended with and its program does not, if anything: a scenario cannot express all of a
+/// recording.
+pub fn difference_at_end(converted: &Converted, drivers: &Registry) -> Option<String> {
+    let mut program = converted.program.clone();
+    let ends = program.steps.iter().rev().take_while(|step| super::reorder::is_end(step)).count();
+    program.steps.truncate(program.steps.len() - ends);
+    // Time passed before the ends.
+    let passed = converted.program.steps[program.steps.len()..].iter();
+    program.steps.extend(passed.filter(|step| matches!(step.action, Action::Advance(_))).cloned());
+    expect_nothing(&mut program);
+    let (_, at_end) = run_unchecked(&program, drivers, false);
+    at_end.and_then(|at_end| converted.end.difference(&converted.program, &at_end))
 }
 
 /// A reduced recording.
@@ -185,8 +244,8 @@ struct Reducer<'a> {
     best: Program,
     kept: &'a [Kept],
     drivers: &'a Registry,
-    /// The failure must not occur in the order of the lines.
-    by_order: bool,
+    /// For a failure that must not occur in the order of the lines: what each step depends on.
+    by_order: Option<&'a [Prerequisite]>,
     tried: u64,
 }
 
@@ -201,10 +260,10 @@ pub enum NotReduced {
 
 /// Returns the smallest program with these failures.
 pub fn reduce(program: &Program, kept: &[Kept], drivers: &Registry) -> Result<Smallest, NotReduced> {
-    let mut reducer = Reducer { best: plain(program), kept, drivers, by_order: false, tried: 0 };
+    let mut reducer = Reducer { best: plain(program), kept, drivers, by_order: None, tried: 0 };
     for one in kept {
         let alone = std::slice::from_ref(one);
-        let ended = run_with_failures(&reducer.best, alone, drivers);
+        let ended = run_with_failures(&reducer.best, alone, None, drivers);
         ended.ok_or_else(|| NotReduced::Otherwise(one.to_string()))?;
     }
     reducer.coarse();
@@ -228,19 +287,33 @@ fn with_usual_names(program: &Program, kept: &[Kept], drivers: &Registry) -> Opt
 
 /// Returns the smallest scenario with this failure in the program's order, and not in the order of its lines; `None` if
 /// it cannot be expressed.
-pub(super) fn reduce_order(program: &Program, kept: &Kept, drivers: &Registry) -> Option<String> {
-    let kept = std::slice::from_ref(kept);
-    let mut reducer = Reducer { best: program.clone(), kept, drivers, by_order: true, tried: 0 };
+pub(super) fn reduce_order(
+    program: &Program,
+    kept: &Kept,
+    prerequisites: &[Prerequisite],
+    drivers: &Registry,
+) -> Option<String> {
+    let (kept, by_order) = (std::slice::from_ref(kept), Some(prerequisites));
+    let mut reducer = Reducer { best: program.clone(), kept, drivers, by_order, tried: 0 };
     if reducer.keeps(program).is_some() {
         reducer.coarse();
     }
     Some(with_failures(&reducer.best, kept, drivers)?.1)
 }
 
-/// Returns the result of a program that has all these failures.
-fn run_with_failures(program: &Program, kept: &[Kept], drivers: &Registry) -> Option<Ended> {
+/// Returns the result of a program that has all these failures, and whose processes go on only if the prerequisites are
+/// met.
+fn run_with_failures(
+    program: &Program,
+    kept: &[Kept],
+    prerequisites: Option<&[Prerequisite]>,
+    drivers: &Registry,
+) -> Option<Ended> {
     let checked = kept.iter().any(|kept| matches!(kept, Kept::Broken(_)));
-    let (ended, at_end) = run_unchecked(program, drivers, checked);
+    let steps: Vec<usize> = (0..program.steps.len()).collect();
+    let unmet = if prerequisites.is_some() { Unmet::Fail } else { Unmet::Ignore };
+    let order = Order { steps: &steps, prerequisites: prerequisites.unwrap_or_default(), unmet };
+    let (ended, at_end, _) = run_steps_in_order(program, drivers, checked, order);
     let failed = failure(&ended).map(|failed| FailureMode::of(failed, program));
     let happens = |kept: &Kept| match kept {
         Kept::Broken(mode) => failed.as_ref() == Some(mode),
@@ -261,11 +334,11 @@ impl Reducer<'_> {
     /// Returns the result of a candidate that has all kept failures.
     fn keeps(&mut self, candidate: &Program) -> Option<Ended> {
         self.tried += 1;
-        let ended = run_with_failures(candidate, self.kept, self.drivers)?;
-        if self.by_order {
+        let ended = run_with_failures(candidate, self.kept, self.by_order, self.drivers)?;
+        if self.by_order.is_some() {
             let mut by_line = candidate.clone();
             by_line.steps.sort_by_key(|step| step.line);
-            let none = run_with_failures(&repair(by_line), self.kept, self.drivers).is_none();
+            let none = run_with_failures(&repair(by_line), self.kept, None, self.drivers).is_none();
             return none.then_some(ended);
         }
         Some(ended)
@@ -273,7 +346,7 @@ impl Reducer<'_> {
 
     fn takes(&mut self, candidate: Program) -> bool {
         let mut candidate = repair(candidate);
-        if !self.by_order {
+        if self.by_order.is_none() {
             at_once(&mut candidate);
         }
         let takes = candidate.steps.len() < self.best.steps.len() && self.keeps(&candidate).is_some();
@@ -299,13 +372,13 @@ impl Reducer<'_> {
             let before = self.best.steps.len();
             self.actors();
             let mut length = self.best.steps.len().div_ceil(2);
-            while length > 1 && (self.by_order || self.best.steps.len() > FEW_STEPS) {
+            while length > 1 && (self.by_order.is_some() || self.best.steps.len() > FEW_STEPS) {
                 self.stretches(length);
                 length = length.div_ceil(2);
             }
             self.stretches(1);
             let after = self.best.steps.len();
-            if after == before || (!self.by_order && after <= FEW_STEPS) {
+            if after == before || (self.by_order.is_none() && after <= FEW_STEPS) {
                 return;
             }
         }
@@ -359,7 +432,7 @@ pub fn with_failures(program: &Program, kept: &[Kept], drivers: &Registry) -> Op
     let (_, at_end) = run_unchecked(program, drivers, false);
     let mut last = Vec::new();
     let why = |waiting: &Waiting| {
-        let Waiting { process, verdict, root } = *waiting;
+        let Waiting { process, verdict, root, .. } = *waiting;
         Expectation::Why { process, verdict: verdict.name(), root }
     };
     for kept in kept {

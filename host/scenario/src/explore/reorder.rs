@@ -6,12 +6,12 @@ use std::fmt;
 use drivers::Registry;
 
 use super::orders::Orders;
-use super::recording::{Kept, StuckWait, expect_nothing, reduce, reduce_order, run_unchecked};
+use super::recording::{Kept, StuckWait, expect_nothing, reduce, reduce_order, run_steps_in_order};
 use super::{FailureMode, failure};
 use crate::choose::Random;
-use crate::from_trace::Converted;
-use crate::program::{Action, Binding, Expected, Program};
-use crate::run::{AtEnd, Ended, Failure, Waiting};
+use crate::from_trace::{self, Converted};
+use crate::program::{Act, Action, Binding, Expected, Fault, Operation, Program, Step};
+use crate::run::{AtEnd, Ended, Failure, Order, Prerequisite, Taken, TakenStep, Unmet, Waiting};
 use crate::script;
 use crate::script::words::write_status;
 
@@ -33,6 +33,8 @@ pub enum Change {
     Race { first: usize, second: usize },
     /// Priorities of streams: the number of the draw.
     Priorities { draw: u64 },
+    /// A race was reversed, but its steps kept their order, because a process had to wait.
+    LongerWait,
 }
 
 /// An outcome of an order that differs from the recorded one.
@@ -51,8 +53,11 @@ impl Outcome {
     fn is_like(&self, other: &Outcome) -> bool {
         match (self, other) {
             (Outcome::Waits(wait), Outcome::Waits(other)) => {
-                let fence = |wait: &StuckWait| wait.root.as_ref().map(|(fence, _)| fence.clone());
-                let key = |wait: &StuckWait| (wait.process.clone(), wait.verdict, fence(wait));
+                let object = |wait: &StuckWait| {
+                    let name = |root: &Option<(String, u64)>| root.as_ref().map(|(name, _)| name.clone());
+                    (name(&wait.root), name(&wait.mutex))
+                };
+                let key = |wait: &StuckWait| (wait.process.clone(), wait.verdict, object(wait));
                 key(wait) == key(other)
             }
             (Outcome::OtherValues { fences }, Outcome::OtherValues { fences: others }) => {
@@ -121,18 +126,15 @@ pub fn reorder(
     drivers: &Registry,
     progress: &mut dyn FnMut(u64),
 ) -> Reordered {
-    let recorded = &converted.program;
-    let mut program = recorded.clone();
-    expect_nothing(&mut program);
-    for (at, step) in program.steps.iter_mut().enumerate() {
-        step.line = at as u32 + 1;
-    }
+    let (program, recorded) = recorded_run(converted, drivers);
     let orders = Orders::new(&program, &woken(converted));
     let mut explorer = Explorer {
         converted,
         program: &program,
+        constraints: &orders,
+        prerequisites: recorded.prerequisites,
         drivers,
-        as_recorded: run_unchecked(&program, drivers, true),
+        as_recorded: recorded.result,
         tried_orders: HashSet::from([(0..program.steps.len()).collect()]),
         orders: 0,
         found: Vec::new(),
@@ -163,6 +165,66 @@ pub fn reorder(
     Reordered { races: orders.races.len(), orders: explorer.orders, found: explorer.found }
 }
 
+/// The recorded order, run as a program.
+struct RecordedRun {
+    result: (Ended, Option<AtEnd>),
+    prerequisites: Vec<Prerequisite>,
+}
+
+/// Returns the program whose orders are run, with the result of its recorded order. Without the ends of processes at
+/// the end of a recording, the waits and values that other orders end with can be seen; they stay if a process then
+/// waits that was ended while it waited.
+fn recorded_run(converted: &Converted, drivers: &Registry) -> (Program, RecordedRun) {
+    let mut program = converted.program.clone();
+    expect_nothing(&mut program);
+    for (at, step) in program.steps.iter_mut().enumerate() {
+        step.line = at as u32 + 1;
+    }
+    let ends = program.steps.iter().rev().take_while(|step| is_end(step)).count();
+    let mut without_ends = program.clone();
+    without_ends.steps.truncate(program.steps.len() - ends);
+    let run = run_recorded(&without_ends, converted, drivers);
+    let waits = run.result.1.iter().any(|at_end| !at_end.waiting.is_empty());
+    if ends == 0 || !waits {
+        return (without_ends, run);
+    }
+    let run = run_recorded(&program, converted, drivers);
+    (program, run)
+}
+
+pub(super) fn is_end(step: &Step) -> bool {
+    match &step.action {
+        Action::Exit(_) | Action::Fault(Fault::Kill(_) | Fault::CrashVm(_)) | Action::Advance(_) => true,
+        Action::Act(Act { operation, .. }) => matches!(operation, Operation::CloseShare { .. }),
+        Action::StartVm(_)
+        | Action::StartProcess(_)
+        | Action::StartThread(_)
+        | Action::Record { .. }
+        | Action::Fault(_)
+        | Action::Expect(_) => false,
+    }
+}
+
+/// Runs the recorded order. What it does not meet is no prerequisite: a scenario does not have all of a recording.
+fn run_recorded(program: &Program, converted: &Converted, drivers: &Registry) -> RecordedRun {
+    let all = prerequisites(converted, program.steps.len());
+    let steps: Vec<usize> = (0..program.steps.len()).collect();
+    let order = Order { steps: &steps, prerequisites: &all, unmet: Unmet::Ignore };
+    let (ended, at_end, taken) = run_steps_in_order(program, drivers, true, order);
+    let prerequisites = all.into_iter().filter(|one| !taken.unmet.contains(one)).collect();
+    RecordedRun { result: (ended, at_end), prerequisites }
+}
+
+/// Returns the calls and waits that were over before a later step of their process.
+fn prerequisites(converted: &Converted, steps: usize) -> Vec<Prerequisite> {
+    let of_end = |end: &from_trace::CallEnd| {
+        let from = converted.origins.partition_point(|origin| *origin <= end.step);
+        let (from, call) = (from as u32 + 1, end.call as u32 + 1);
+        (end.call < steps).then_some(Prerequisite { process: end.process, from, call, times: end.times })
+    };
+    converted.ends.iter().filter_map(of_end).collect()
+}
+
 /// Returns the program's steps that woke a process. A wake-up while time passes belongs to the step that advances time.
 pub(super) fn woken(converted: &Converted) -> Vec<(usize, crate::program::Process)> {
     let Converted { program, origins, wakes, .. } = converted;
@@ -180,9 +242,20 @@ pub(super) fn woken(converted: &Converted) -> Vec<(usize, crate::program::Proces
     wakes.iter().filter_map(|(step, process)| Some((place_of(*step)?, *process))).collect()
 }
 
+/// Returns the program's steps that a run took.
+fn taken_steps(taken: &Taken) -> Vec<usize> {
+    let step = |taken: &TakenStep| match *taken {
+        TakenStep::Step(at) => Some(at),
+        TakenStep::Advance(_) => None,
+    };
+    taken.steps.iter().filter_map(step).collect()
+}
+
 struct Explorer<'a> {
     converted: &'a Converted,
     program: &'a Program,
+    constraints: &'a Orders,
+    prerequisites: Vec<Prerequisite>,
     drivers: &'a Registry,
     as_recorded: (Ended, Option<AtEnd>),
     tried_orders: HashSet<Vec<usize>>,
@@ -206,19 +279,27 @@ impl Explorer<'_> {
     }
 
     fn run(&mut self, order: Vec<usize>, change: Change) {
-        let mut program = self.program.clone();
-        program.steps = order.iter().map(|at| self.program.steps[*at].clone()).collect();
-        if !self.tried_orders.insert(order) {
+        if !self.tried_orders.insert(order.clone()) {
             return;
         }
         self.orders += 1;
-        let (ended, at_end) = run_unchecked(&program, self.drivers, true);
+        let Orders { stream: streams, behind, .. } = self.constraints;
+        let unmet = Unmet::Postpone { streams, behind };
+        let run = Order { steps: &order, prerequisites: &self.prerequisites, unmet };
+        let (ended, at_end, taken) = run_steps_in_order(self.program, self.drivers, true, run);
+        let steps = taken_steps(&taken);
+        if steps != order && !self.tried_orders.insert(steps.clone()) {
+            return;
+        }
+        let program = self.taken_program(&taken);
+        let change = self.change_of(change, &steps);
         for (outcome, kept) in self.outcomes(&ended, at_end.as_ref()) {
             if let Some(same) = self.found.iter_mut().find(|same| same.outcome.is_like(&outcome)) {
                 same.orders += 1;
                 continue;
             }
-            let smallest = kept.and_then(|kept| reduce_order(&program, &kept, self.drivers));
+            let smallest =
+                kept.and_then(|kept| reduce_order(&program, &kept, &self.prerequisites, self.drivers));
             self.found.push(Found {
                 outcome,
                 change: self.in_recorded_steps(&change),
@@ -230,12 +311,29 @@ impl Explorer<'_> {
         }
     }
 
+    /// Returns the program of the steps that were taken. Time that had to pass is behind all recorded steps by its line.
+    fn taken_program(&self, taken: &Taken) -> Program {
+        let line = self.program.steps.len() as u32 + 1;
+        let step = |taken: &TakenStep| match *taken {
+            TakenStep::Step(at) => self.program.steps[at].clone(),
+            TakenStep::Advance(nanos) => Step { line, action: Action::Advance(nanos) },
+        };
+        Program { steps: taken.steps.iter().map(step).collect(), ..self.program.clone() }
+    }
+
+    /// Returns how the steps that were taken differ from the recorded order.
+    fn change_of(&self, change: Change, steps: &[usize]) -> Change {
+        let Change::Race { first, second } = change else { return change };
+        let at = |step: usize| steps.iter().position(|taken| *taken == step).unwrap_or(usize::MAX);
+        if at(second) < at(first) { change } else { Change::LongerWait }
+    }
+
     /// Converts steps of the program to steps of the recording, from 0.
     fn in_recorded_steps(&self, change: &Change) -> Change {
         let origins = &self.converted.origins;
         match *change {
             Change::Race { first, second } => Change::Race { first: origins[first], second: origins[second] },
-            Change::None | Change::Priorities { .. } => change.clone(),
+            Change::None | Change::Priorities { .. } | Change::LongerWait => change.clone(),
         }
     }
 
@@ -258,7 +356,8 @@ impl Explorer<'_> {
         let none = AtEnd::default();
         let before = at_recorded_end.as_ref().unwrap_or(&none);
         let is_known = |one: &Waiting| {
-            before.lasting().any(|other| (other.process, other.root) == (one.process, one.root))
+            let key = |wait: &Waiting| (wait.process, wait.root, wait.mutex);
+            before.lasting().any(|other| key(other) == key(one))
         };
         let new = at_end.lasting().filter(|one| !is_known(one));
         let mut all: Vec<_> = new.map(|one| self.waits(one)).collect();

@@ -4,6 +4,8 @@
 //! a scenario cannot express are omitted and reported: [`Omitted`]. Inputs that backends generate themselves are also
 //! left out: fence memory, the system's clock, the deadlines of engines.
 
+mod call_ends;
+mod end;
 mod recorded_calls;
 
 use std::collections::BTreeMap;
@@ -17,6 +19,11 @@ use crate::program::{
     Setting, Share, Step, Thread, ThreadInfo, Vm, fence_name,
 };
 use crate::script::names::is_legal_name;
+
+pub use call_ends::CallEnd;
+use call_ends::CallEnds;
+use end::EndSoFar;
+pub use end::RecordedEnd;
 
 /// A step that a scenario cannot express.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,7 +41,11 @@ pub struct Converted {
     pub origins: Vec<usize>,
     /// Recorded steps that woke a process, with that process.
     pub wakes: Vec<(usize, Process)>,
+    /// The calls that were over and the waits that had ended, in the order of their ends.
+    pub ends: Vec<CallEnd>,
     pub omitted: Vec<Omitted>,
+    /// What the recording ended with.
+    pub end: RecordedEnd,
 }
 
 /// Returns the scenario of these steps, for a kernel of this configuration.
@@ -45,11 +56,18 @@ pub fn program<'a>(
 ) -> Converted {
     let mut builder = Builder::new(title, config);
     let (mut origins, mut wakes, mut omitted) = (Vec::new(), Vec::new(), Vec::new());
+    let mut ends = CallEnds::default();
     let (mut last, mut end) = (0, 0);
     for (step, (now, input, effects)) in steps.into_iter().enumerate() {
-        if let Err(why) = builder.step(now, input, effects) {
-            omitted.push(Omitted { step, why });
+        if !matches!(input, Input::Deadline | Input::ProcessGone { .. } | Input::NtHandleClosed { .. }) {
+            builder.ended_last.clear();
         }
+        match builder.step(now, input, effects) {
+            Ok(()) => ends.call(input, &builder.program),
+            Err(why) => omitted.push(Omitted { step, why }),
+        }
+        ends.effects(step, input, effects);
+        builder.end.step(input, effects);
         origins.resize(builder.program.steps.len(), step);
         let woken = effects.events.iter().filter_map(|event| builder.processes.get(&event.process));
         wakes.extend(woken.map(|process| (step, *process)));
@@ -57,8 +75,11 @@ pub fn program<'a>(
     }
     // Deadlines that were due at the end are included.
     builder.advance(end);
+    // A process that ended with the recording counts, because its last waits and values are the recording's.
+    builder.processes.extend(std::mem::take(&mut builder.ended_last));
+    let end = builder.end.end(&builder.processes);
     origins.resize(builder.program.steps.len(), last);
-    Converted { program: builder.program, origins, wakes, omitted }
+    Converted { program: builder.program, origins, wakes, ends: ends.found, omitted, end }
 }
 
 struct Builder<'a> {
@@ -78,6 +99,9 @@ struct Builder<'a> {
     fences: BTreeMap<(ProcessId, u64), Binding>,
     /// GPU addresses that calls returned.
     addresses: BTreeMap<(ProcessId, u64), Binding>,
+    end: EndSoFar,
+    /// Processes that ended since the last input that is no end.
+    ended_last: Vec<(ProcessId, Process)>,
 }
 
 impl<'a> Builder<'a> {
@@ -96,6 +120,8 @@ impl<'a> Builder<'a> {
             events: BTreeMap::new(),
             fences: BTreeMap::new(),
             addresses: BTreeMap::new(),
+            end: EndSoFar::default(),
+            ended_last: Vec::new(),
         }
     }
 
@@ -134,10 +160,7 @@ impl<'a> Builder<'a> {
             }
             Input::GuestFeatures { vm, features } => return self.guest_features(*vm, *features),
             Input::ProcessAttached { process, vm, name, .. } => self.start_process(*process, *vm, name),
-            Input::ProcessGone { process } => {
-                let ended = self.processes.remove(process).ok_or(NO_PROCESS)?;
-                self.push(Action::Fault(Fault::Kill(ended)));
-            }
+            Input::ProcessGone { process } => return self.end_process(*process),
             Input::ProcessFrozen { process, frozen } => {
                 let process = *self.processes.get(process).ok_or(NO_PROCESS)?;
                 let fault = if *frozen { Fault::Freeze(process) } else { Fault::Thaw(process) };
@@ -188,6 +211,13 @@ impl<'a> Builder<'a> {
             | Input::SystemTime { .. }
             | Input::Deadline => {}
         }
+        Ok(())
+    }
+
+    fn end_process(&mut self, process: ProcessId) -> Result<(), &'static str> {
+        let ended = self.processes.remove(&process).ok_or(NO_PROCESS)?;
+        self.ended_last.push((process, ended));
+        self.push(Action::Fault(Fault::Kill(ended)));
         Ok(())
     }
 
@@ -341,6 +371,7 @@ impl<'a> Builder<'a> {
             }
             Reply::SyncObject(object) | Reply::OpenedSyncFile { object, .. } => {
                 name(object.object, binding);
+                self.end.fence(process, object.slot, binding);
                 self.fences.insert((process, object.gpu_address), binding);
                 if object.shared_handle != Handle::NULL {
                     self.globals.insert(object.shared_handle, (process, object.object));
@@ -357,6 +388,7 @@ impl<'a> Builder<'a> {
                 name(*queue, binding);
                 let fence = Binding(binding.0 + 1);
                 name(created.object, fence);
+                self.end.fence(process, created.slot, fence);
                 self.fences.insert((process, created.gpu_address), fence);
             }
             Reply::Allocations { allocations, .. } | Reply::OpenedResource { allocations, .. } => {

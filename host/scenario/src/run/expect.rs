@@ -120,6 +120,11 @@ impl<W: World> Run<'_, W> {
                 holds(found.iter().any(has_all), &expected, format!("{found:?}"))
             }
             Expectation::NoRace => {
+                if !self.program.setting.kernel.adapters.iter().any(|adapter| adapter.hazards) {
+                    return failed(
+                        "expected no race, found: no adapter looks for races: add `config adapter 0 hazards`",
+                    );
+                }
                 let found = self.take_races();
                 holds(found.is_empty(), "no race", format!("{found:?}"))
             }

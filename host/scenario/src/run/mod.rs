@@ -3,6 +3,7 @@
 mod at_end;
 mod calls;
 mod expect;
+mod ordered;
 mod race_columns;
 
 use std::fmt;
@@ -16,7 +17,7 @@ use d3dkmt::{
 use crate::choose::Choose;
 use crate::program::{
     Act, Action, AdapterNumber, Binding, Expected, Fault, HandleRef, Kind, ListCommand, NamedIn, Operation,
-    Process, Program, Thread,
+    Process, Program, Step, Thread,
 };
 use crate::script;
 use crate::script::words::write_status;
@@ -24,6 +25,7 @@ use crate::world::{Answer, BackendError, Request, World, declared_skip};
 
 pub use at_end::{AtEnd, Waiting};
 use expect::remains;
+pub use ordered::{Order, Prerequisite, Taken, TakenStep, Unmet, run_in_order};
 
 /// A failure of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -195,7 +197,7 @@ fn race_in(note: &str) -> Option<&str> {
 
 /// Runs a program to its verdict.
 pub fn run<W: World>(program: &Program, world: &mut W, choose: &mut dyn Choose) -> Ended {
-    run_looking(program, world, choose, &mut |_| Ok(()))
+    run_looking(program, world, choose, None, &mut |_| Ok(()))
 }
 
 /// As [`run`], and returns the state before the processes were ended, if the run reached its end.
@@ -205,7 +207,7 @@ pub fn run_to_end<W: World>(
     choose: &mut dyn Choose,
 ) -> (Ended, Option<AtEnd>) {
     let mut at_end = None;
-    let ended = run_looking(program, world, choose, &mut |run| {
+    let ended = run_looking(program, world, choose, None, &mut |run| {
         at_end = Some(run.at_end()?);
         Ok(())
     });
@@ -219,6 +221,7 @@ fn run_looking<'a, W: World>(
     program: &'a Program,
     world: &'a mut W,
     choose: &mut dyn Choose,
+    order: Option<(Order<'_>, &mut Taken)>,
     look: Look<'_, 'a, W>,
 ) -> Ended {
     let backend = world.backend();
@@ -241,7 +244,7 @@ fn run_looking<'a, W: World>(
         answers: Vec::new(),
         line: 0,
     };
-    let result = run.run_steps(choose, look);
+    let result = run.run_steps(choose, order, look);
     let line = run.line;
     let (verdict, outcome) = match result {
         Ok(outcome) => (Verdict::Passed, outcome),
@@ -260,12 +263,15 @@ fn run_looking<'a, W: World>(
 }
 
 impl<'a, W: World> Run<'a, W> {
-    fn run_steps(&mut self, choose: &mut dyn Choose, look: Look<'_, 'a, W>) -> Checked<Option<usize>> {
-        for step in &self.program.steps {
-            self.line = step.line;
-            self.log_line(|program| format!("> {}", script::write_action(program, &step.action)));
-            self.step(&step.action, choose)?;
-            self.check_violations()?;
+    fn run_steps(
+        &mut self,
+        choose: &mut dyn Choose,
+        order: Option<(Order<'_>, &mut Taken)>,
+        look: Look<'_, 'a, W>,
+    ) -> Checked<Option<usize>> {
+        match order {
+            Some((order, taken)) => self.run_ordered(order, choose, taken)?,
+            None => self.program.steps.iter().try_for_each(|step| self.numbered_step(step, choose))?,
         }
         let outcome = match &self.program.race {
             Some(race) => {
@@ -280,6 +286,14 @@ impl<'a, W: World> Run<'a, W> {
         look(self)?;
         self.end(choose)?;
         Ok(outcome)
+    }
+
+    /// Takes a step of the program and checks what it did.
+    fn numbered_step(&mut self, step: &'a Step, choose: &mut dyn Choose) -> Checked {
+        self.line = step.line;
+        self.log_line(|program| format!("> {}", script::write_action(program, &step.action)));
+        self.step(&step.action, choose)?;
+        self.check_violations()
     }
 
     fn step(&mut self, action: &'a Action, choose: &mut dyn Choose) -> Checked {

@@ -24,7 +24,7 @@ use fences::Fences;
 use names::{Names, Words};
 use queues::Queues;
 use rows::Rows;
-use waits::{Signaled, Waits};
+use waits::{KeptSignals, Signaled, Waits};
 
 /// Which rows of a trace are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -199,6 +199,8 @@ pub(crate) struct Builder {
     marks: Rows<Mark>,
     /// Signals in the current step.
     signals: Vec<Signaled>,
+    /// Signals of earlier steps.
+    kept_signals: KeptSignals,
     /// The first step.
     begin: Option<Moment>,
     end: Moment,
@@ -235,6 +237,7 @@ impl Builder {
             samples: Rows::new(options),
             marks: Rows::new(options),
             signals: Vec::new(),
+            kept_signals: KeptSignals::default(),
             begin: None,
             end: Moment::default(),
             integrity: Integrity::default(),

@@ -147,10 +147,13 @@ impl Queues {
         let is_it = |queued: &&mut Queued| {
             let packet = &queued.packet;
             let submission_id = packet.submission.map(|(_, id)| id);
-            packet.kind == PacketKind::Command && submission_id == resubmits && queued.finished.is_none()
+            // A preempted submission ran, but has not finished.
+            let is_left = resubmits.is_some() || queued.finished.is_none();
+            packet.kind == PacketKind::Command && submission_id == resubmits && is_left
         };
         let call = match queue.packets.iter_mut().find(is_it) {
             Some(queued) => {
+                queued.finished = None;
                 queued.packet.submission = Some((engine, id));
                 queued.packet.submitted.get_or_insert(moment.at.max(queued.packet.begin.at));
                 queued.packet.begin.sequence

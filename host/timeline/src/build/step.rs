@@ -261,7 +261,9 @@ impl Builder {
                 if let Some(fence) = fence {
                     self.fences.fences[fence as usize].signals += 1;
                 }
-                self.signals.push(Signaled { moment, track, fence, value, submission });
+                let signal = Signaled { moment, track, fence, value, submission };
+                self.signals.push(signal);
+                self.kept_signals.push(signal);
             }
             HappensBefore::Waited { by, .. } => {
                 self.queues.touch(by);
@@ -269,6 +271,7 @@ impl Builder {
             }
             HappensBefore::Submitted { queue, .. } => self.queues.touch(queue),
             HappensBefore::FenceGone { fence } => self.fences.gone(fence),
+            HappensBefore::FenceCreated { .. } => {}
             HappensBefore::Gone(of) => self.queues.gone(of, moment),
             HappensBefore::Locked { .. }
             | HappensBefore::WorkOver { .. }
@@ -367,7 +370,8 @@ impl Builder {
             wakes += 1;
             // A guest event ends no wait.
             let Some(name) = event.target.event() else { continue };
-            let woken = self.waits.wake(event.process, name, event.status, moment, &self.signals);
+            let (signals, kept) = (&self.signals, &self.kept_signals);
+            let woken = self.waits.wake(event.process, name, event.status, moment, signals, kept);
             let process = self.names.process(event.process);
             self.latency.wake(latency::Wake {
                 step: moment.sequence,

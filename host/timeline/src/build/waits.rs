@@ -1,6 +1,6 @@
 //! CPU waits, from registration to wake-up, and their causes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use d3dkmt::{EventId, NtStatus};
 use dxgkrnl::ddi::EngineId;
@@ -19,6 +19,39 @@ pub(super) struct Signaled {
     pub fence: Option<FenceId>,
     pub value: u64,
     pub submission: Option<(EngineId, u64)>,
+}
+
+/// Signals of each fence that are kept, the latest.
+const KEPT_PER_FENCE: usize = 8;
+
+/// The latest signals of each fence: a wake-up may come in a later step than the signal.
+#[derive(Default)]
+pub(super) struct KeptSignals(BTreeMap<FenceId, VecDeque<Signaled>>);
+
+impl KeptSignals {
+    pub fn push(&mut self, signal: Signaled) {
+        let Some(fence) = signal.fence else { return };
+        let kept = self.0.entry(fence).or_default();
+        if kept.len() >= KEPT_PER_FENCE {
+            kept.pop_front();
+        }
+        kept.push_back(signal);
+    }
+
+    /// The signals of an earlier step that may have released a wait, in chronological order.
+    fn of(&self, wait: &Wait) -> Vec<Signaled> {
+        let mut of_wait: Vec<Signaled> = Vec::new();
+        for (fence, value) in &wait.targets {
+            let kept = self.0.get(fence).into_iter().flatten().filter(|signal| signal.value >= *value);
+            let (before, since): (Vec<Signaled>, Vec<Signaled>) =
+                kept.copied().partition(|signal| signal.moment.sequence < wait.begin.sequence);
+            // The kernel may not have known of a value that was there when the wait began.
+            of_wait.extend(before.last().copied().filter(|_| since.is_empty()));
+            of_wait.extend(since);
+        }
+        of_wait.sort_by_key(|signal| (signal.moment.sequence, signal.moment.at));
+        of_wait
+    }
 }
 
 pub(super) struct Waits {
@@ -54,11 +87,12 @@ impl Waits {
         status: NtStatus,
         moment: Moment,
         signals: &[Signaled],
+        kept: &KeptSignals,
     ) -> Option<(Nanos, Option<Cause>)> {
         let mut wait = self.pending.remove(&(process, event))?;
         wait.outcome = if status == NtStatus::SUCCESS { Outcome::Done } else { Outcome::Status(status.0) };
         if status == NtStatus::SUCCESS {
-            wait.cause = signals.iter().rev().find_map(|signal| cause(&wait, signal));
+            wait.cause = cause(&wait, signals).or_else(|| cause(&wait, &kept.of(&wait)));
         }
         wait.end = moment;
         let ended = (moment.at.saturating_sub(wait.begin.at), wait.cause);
@@ -97,15 +131,19 @@ impl Waits {
     }
 }
 
-/// Whether this signal may have released this wait.
-fn cause(wait: &Wait, signal: &Signaled) -> Option<Cause> {
-    let &Signaled { moment, track, fence, value, submission } = signal;
-    let mutex = matches!(wait.kind, WaitKind::KeyedMutex { .. });
-    let fence = match fence {
-        Some(fence) if !mutex => fence,
-        None if mutex => crate::timeline::NONE,
-        _ => return None,
+/// The signal that released a wait, of these in their order: for a wait for all its objects, the latest of the first
+/// signals of each; otherwise the first that reaches one.
+fn cause(wait: &Wait, signals: &[Signaled]) -> Option<Cause> {
+    let first = |is_it: &dyn Fn(&Signaled) -> bool| signals.iter().position(is_it);
+    let reaches = |target: &(FenceId, u64)| {
+        let (fence, value) = *target;
+        first(&|signal| signal.fence == Some(fence) && signal.value >= value)
     };
-    let reached = mutex || wait.targets.iter().any(|(target, wanted)| *target == fence && value >= *wanted);
-    reached.then_some(Cause { moment, track, fence, value, submission })
+    let at = match wait.kind {
+        WaitKind::KeyedMutex { .. } => first(&|signal| signal.fence.is_none()),
+        WaitKind::Fences { any: true } => wait.targets.iter().filter_map(reaches).min(),
+        WaitKind::Fences { any: false } => wait.targets.iter().filter_map(reaches).max(),
+    }?;
+    let Signaled { moment, track, fence, value, submission } = signals[at];
+    Some(Cause { moment, track, fence: fence.unwrap_or(crate::timeline::NONE), value, submission })
 }

@@ -12,6 +12,7 @@ use super::index::WaitIndex;
 use super::names::HANDLES_LISTED_MAX;
 use super::report::{Gone, Missing, Owner, Question, Source, Waiter, WaiterKind};
 use crate::ddi::WorkState;
+use crate::history::Remembered;
 use crate::sync::keyed_mutex::State;
 use crate::sync::waits::WaitOwner;
 use crate::vidsch::{Packet, Queue};
@@ -70,7 +71,8 @@ impl WaitIndex<'_> {
         }
         roots.retain(|root| {
             let age = self.now.saturating_sub(root.since);
-            question.process.is_none_or(|process| root.process.0 == process)
+            !kernel.is_ending(root.process)
+                && question.process.is_none_or(|process| root.process.0 == process)
                 && question.event.is_none_or(|event| root.event == Some(event))
                 && (age >= question.older_than || root.since == u64::MAX)
         });
@@ -231,19 +233,12 @@ impl WaitIndex<'_> {
 
     /// Parties that could have signaled an object and are gone.
     pub fn past_signalers(&self, object: u32) -> Vec<Gone> {
-        let signalers = self.kernel.history.of(object).map(|one| {
-            let party = Owner {
-                process: one.process.0,
-                pid: one.pid,
-                name: one.name.clone(),
-                vm: one.vm.0,
-                vm_name: one.vm_name.clone(),
-            };
-            Gone { at: one.at, party, text: one.text.clone() }
-        });
-        let mut signalers: Vec<Gone> = signalers.collect();
-        let first = signalers.len().saturating_sub(SOURCES_MAX);
-        signalers.split_off(first)
+        gone(self.kernel.history.of(object))
+    }
+
+    /// Parties that could have released a keyed mutex and are gone.
+    pub fn past_owners(&self, mutex: u32) -> Vec<Gone> {
+        gone(self.kernel.history.of_keyed_mutex(mutex))
     }
 
     /// Processes that could release a mutex or signal a semaphore.
@@ -284,6 +279,23 @@ impl WaitIndex<'_> {
         };
         opens.take(SOURCES_MAX).map(source).collect()
     }
+}
+
+/// Lists the latest records.
+fn gone<'a>(records: impl Iterator<Item = &'a Remembered>) -> Vec<Gone> {
+    let signalers = records.map(|one| {
+        let party = Owner {
+            process: one.process.0,
+            pid: one.pid,
+            name: one.name.clone(),
+            vm: one.vm.0,
+            vm_name: one.vm_name.clone(),
+        };
+        Gone { at: one.at, party, text: one.text.clone() }
+    });
+    let mut signalers: Vec<Gone> = signalers.collect();
+    let first = signalers.len().saturating_sub(SOURCES_MAX);
+    signalers.split_off(first)
 }
 
 fn waits_for(packet: &Packet, id: crate::sync::waits::WaitId) -> bool {

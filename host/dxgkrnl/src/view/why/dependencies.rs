@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use d3dkmt::{Handle, SignalFlags, SyncObjectType};
 
 use super::graph::{Dependencies, Leaf, Node, WHOLE};
-use super::index::WaitIndex;
+use super::index::{ALTERNATIVES_LISTED_MAX, WaitIndex};
 use crate::ProcessId;
 use crate::ddi::{EngineId, EngineState, EngineWork, HwQueueId, PendingWrite, WorkState};
 use crate::policy::ForeignMutexRelease;
@@ -16,9 +16,6 @@ use crate::sync::legacy::{Acquire, Kind, MutexOwner};
 use crate::sync::waits::{Wait, WaitItem, WaitOwner};
 use crate::tdr::Watch;
 use crate::vidsch::{DoorbellStatus, Packet, Queue, Signal};
-
-/// Pending signals that reach a value and are considered, the first ones.
-const ALTERNATIVES_MAX: usize = 8;
 
 impl WaitIndex<'_> {
     pub fn dependencies(&self, node: Node) -> Dependencies {
@@ -34,7 +31,7 @@ impl WaitIndex<'_> {
             }
             Node::Acquire(id) => self.of_acquire(id),
             Node::Value { object, value, by, cpu } => self.of_value(object, value, by, cpu),
-            Node::Turn { object, .. } => self.of_turn(object),
+            Node::Turn { object, queue } => self.of_turn(object, queue),
             Node::Packet { queue, at, upto } => self.of_packet(queue, at, upto),
             Node::Ready { queue, upto } => self.of_ready(queue, upto),
             Node::Broadcast(broadcast) => self.of_broadcast(broadcast),
@@ -47,6 +44,15 @@ impl WaitIndex<'_> {
             }
             Node::Process(process) => self.of_process(process),
             Node::Frozen(process) => Dependencies::Leaf(Leaf::Frozen(process)),
+            Node::AnySignal { object, at, level } => {
+                let half = level - 1;
+                let halves = [at, at + (1 << half)];
+                Dependencies::Any(halves.map(|at| self.any_signal(object, at, half)).to_vec())
+            }
+            Node::AnyOpaque(process) => {
+                Dependencies::Any(self.opaque.get(&process).cloned().unwrap_or_default())
+            }
+            Node::TimeOut(id) => Dependencies::Leaf(Leaf::Live { due: self.kernel.keyed.ends(id) }),
         }
     }
 
@@ -72,13 +78,11 @@ impl WaitIndex<'_> {
             let due = kernel.miniport.next_deadline();
             return Dependencies::Leaf(if is_gone { Leaf::Removed { adapter } } else { Leaf::Live { due } });
         }
-        let reaching = self.under_way(object).iter().filter(|one| one.value >= value);
-        let mut nodes: Vec<Node> = reaching.take(ALTERNATIVES_MAX).map(|one| one.node).collect();
+        let mut nodes = self.reaching(object, value);
         nodes.extend(self.ring_of(object, value));
         let signalers = self.signalers(object);
         if nodes.is_empty() {
-            let opaque = signalers.iter().filter_map(|process| self.opaque.get(process));
-            nodes = opaque.flatten().copied().take(ALTERNATIVES_MAX).collect();
+            nodes = self.opaque_of(&signalers);
         }
         if !nodes.is_empty() && !self.is_doubtful(object, value) {
             return Dependencies::Any(nodes);
@@ -90,7 +94,7 @@ impl WaitIndex<'_> {
             if let Some(adapter) = self.removed(object, by) {
                 return Dependencies::Leaf(Leaf::Removed { adapter });
             }
-            if !may_itself || self.had_help(object, value) {
+            if !may_itself || self.had_help(object, value) || self.has_ending_signaler(object) {
                 return Dependencies::Leaf(Leaf::Dead);
             }
         }
@@ -99,6 +103,19 @@ impl WaitIndex<'_> {
             (true, false) => Dependencies::Any(others.into_iter().map(Node::Process).collect()),
             (false, _) => Dependencies::Any(signalers.into_iter().map(Node::Process).collect()),
         }
+    }
+
+    /// Work of these processes whose driver cannot tell what it does.
+    fn opaque_of(&self, processes: &[ProcessId]) -> Vec<Node> {
+        let of_process = |process: &ProcessId| {
+            let works = self.opaque.get(process).map_or(&[][..], |works| works);
+            if works.len() > ALTERNATIVES_LISTED_MAX {
+                vec![Node::AnyOpaque(*process)]
+            } else {
+                works.to_vec()
+            }
+        };
+        processes.iter().flat_map(of_process).collect()
     }
 
     /// Whether a process that could have signaled the value, or was about to, is gone.
@@ -123,56 +140,130 @@ impl WaitIndex<'_> {
         is_lost.then_some(Node::Ring(id))
     }
 
-    /// An acquire needs the mutex to be free with its key.
+    /// An acquire needs the mutex to be free with its key, or ends by its time-out.
     fn of_acquire(&self, id: u64) -> Dependencies {
         let keyed = &self.kernel.keyed;
         let acquire = &keyed.acquires()[&id];
         let mutex = keyed.opens()[acquire.open].mutex;
+        let mut nodes: Vec<Node> = keyed.ends(id).map(|_| Node::TimeOut(id)).into_iter().collect();
         if let State::Owned(open) = keyed.mutexes()[mutex].state {
-            return Dependencies::Any(vec![Node::Process(keyed.opens()[open].process)]);
+            nodes.push(Node::Process(keyed.opens()[open].process));
+            return Dependencies::Any(nodes);
         }
         // It is free with another key. A process that acquires it with that key may release it with this one.
         let opens = keyed.opens().iter().filter(|(_, open)| open.mutex == mutex);
-        let others = opens.map(|(_, open)| open.process).filter(|process| *process != acquire.process);
-        let others: BTreeSet<ProcessId> = others.collect();
-        let nodes: Vec<Node> = others.into_iter().map(Node::Process).collect();
-        if nodes.is_empty() {
-            Dependencies::Leaf(Leaf::Itself(acquire.process))
-        } else {
-            Dependencies::Any(nodes)
-        }
-    }
-
-    /// A mutex needs a release by its owner; a semaphore needs a signal by any process.
-    fn of_turn(&self, object: u32) -> Dependencies {
-        let kernel = self.kernel;
-        let releases = |signal: &Signal, owner: MutexOwner| {
-            let foreign = kernel.config.policy.foreign_mutex_release == ForeignMutexRelease::Releases;
-            foreign || signal.process == owner.process && signal.by.contains(&owner.by)
-        };
-        let kind = kernel.sync.legacy().objects.get(&object).map(|state| &state.kind);
-        let owner = match kind {
-            Some(Kind::Mutex { owner: Some(owner) }) => Some(*owner),
-            _ => None,
-        };
-        let signals = self.under_way(object).iter().map(|one| one.node).filter(|node| {
-            let signal = self.signal_of(*node);
-            owner.is_none_or(|owner| signal.is_some_and(|signal| releases(signal, owner)))
-        });
-        let nodes: Vec<Node> = signals.take(ALTERNATIVES_MAX).collect();
+        let (ending, others): (BTreeSet<ProcessId>, BTreeSet<ProcessId>) = opens
+            .map(|(_, open)| open.process)
+            .filter(|process| *process != acquire.process)
+            .partition(|process| self.kernel.is_ending(*process));
+        nodes.extend(others.into_iter().map(Node::Process));
         if !nodes.is_empty() {
             return Dependencies::Any(nodes);
         }
-        if let Some(owner) = owner {
-            let is_gone = owner.by == Handle::NULL || !kernel.processes.by_id().contains_key(&owner.process);
-            return if is_gone {
-                Dependencies::Leaf(Leaf::Dead)
-            } else {
-                Dependencies::Any(vec![Node::Process(owner.process)])
-            };
+        let had_help = self.kernel.history.of_keyed_mutex(mutex).any(|one| one.would_signal.is_some());
+        let is_dead = had_help || !ending.is_empty();
+        Dependencies::Leaf(if is_dead { Leaf::Dead } else { Leaf::Itself(acquire.process) })
+    }
+
+    /// A mutex needs a release by its owner; a semaphore needs a signal by any process. Both go to the queues in line
+    /// one after the other.
+    fn of_turn(&self, object: u32, queue: u32) -> Dependencies {
+        let kernel = self.kernel;
+        let is_owners = kernel.config.policy.foreign_mutex_release != ForeignMutexRelease::Releases;
+        let kind = kernel.sync.legacy().objects.get(&object).map(|state| &state.kind);
+        match kind {
+            Some(Kind::Mutex { owner: Some(owner) }) if is_owners => {
+                match self.takers_before(object, queue).next() {
+                    Some((before, _)) => self.after_taker(object, before),
+                    None => self.release_by(object, *owner),
+                }
+            }
+            Some(Kind::Mutex { .. } | Kind::Semaphore { .. } | Kind::Notification { .. }) | None => {
+                self.of_count(object, queue)
+            }
+        }
+    }
+
+    /// A mutex that has an owner needs its release.
+    fn release_by(&self, object: u32, owner: MutexOwner) -> Dependencies {
+        let nodes = self.releases_by(object, owner);
+        if !nodes.is_empty() {
+            return Dependencies::Any(nodes);
+        }
+        let is_gone = owner.by == Handle::NULL || !self.kernel.processes.by_id().contains_key(&owner.process);
+        if is_gone {
+            Dependencies::Leaf(Leaf::Dead)
+        } else {
+            Dependencies::Any(vec![Node::Process(owner.process)])
+        }
+    }
+
+    /// Pending releases of a mutex by this owner: the first of each queue, because later ones come after it.
+    fn releases_by(&self, object: u32, owner: MutexOwner) -> Vec<Node> {
+        let releases = |signal: &Signal| signal.process == owner.process && signal.by.contains(&owner.by);
+        let nodes = self.under_way(object).iter().map(|one| one.node);
+        let mut queues = BTreeSet::new();
+        let is_first = |node: &Node| {
+            if let Node::Packet { queue, .. } = node { queues.insert(*queue) } else { true }
+        };
+        nodes.filter(|node| self.signal_of(*node).is_some_and(releases)).filter(is_first).collect()
+    }
+
+    /// A mutex that another queue acquires first needs that, and its release there.
+    fn after_taker(&self, object: u32, before: u32) -> Dependencies {
+        let state = &self.kernel.vidsch.queues()[before];
+        let by = self.kernel.vidsch.contexts()[state.context].handle;
+        // Releases in that queue come after its acquire.
+        let releases = self.releases_by(object, MutexOwner { process: state.process, by });
+        if !releases.is_empty() {
+            return Dependencies::Any(releases);
+        }
+        Dependencies::All(vec![Node::Turn { object, queue: before }, Node::Process(state.process)])
+    }
+
+    /// A semaphore needs as many signals as this queue and those before it in line acquire. So does a mutex that any
+    /// signal releases.
+    fn of_count(&self, object: u32, queue: u32) -> Dependencies {
+        let kernel = self.kernel;
+        let pending = self.under_way(object).len() as u64;
+        let own = match kernel.vidsch.queues()[queue].packets.front() {
+            Some(Packet::Acquire(acquire)) => acquire.takes(object).max(1),
+            _ => 1,
+        };
+        let is_mutex = kernel.sync.legacy().owner(object).is_some();
+        let there_is = if is_mutex { 0 } else { kernel.sync.objects().value(object) };
+        let mut wanted = own.saturating_sub(there_is).max(1);
+        for (_, acquire) in self.takers_before(object, queue) {
+            if wanted > pending {
+                break;
+            }
+            wanted += acquire.takes(object);
+        }
+        let nodes = self.reaching(object, 0);
+        if wanted == pending {
+            return Dependencies::All(self.under_way(object).iter().map(|one| one.node).collect());
+        }
+        if wanted < pending {
+            return Dependencies::Any(nodes);
+        }
+        if let Some(owner) = kernel.sync.legacy().owner(object) {
+            return self.release_by(object, owner);
         }
         let nodes: Vec<Node> = self.signalers(object).into_iter().map(Node::Process).collect();
         if nodes.is_empty() { Dependencies::Leaf(Leaf::Dead) } else { Dependencies::Any(nodes) }
+    }
+
+    /// The queues that wait for an object in its line before this one, and lack nothing else: the last first.
+    pub fn takers_before(&self, object: u32, queue: u32) -> impl Iterator<Item = (u32, &Acquire)> {
+        let acquire = |queue: u32| match self.kernel.vidsch.queues()[queue].packets.front() {
+            Some(Packet::Acquire(acquire)) => Some(acquire),
+            _ => None,
+        };
+        let position = acquire(queue).and_then(|acquire| acquire.position).unwrap_or(u64::MAX);
+        let state = self.kernel.sync.legacy().objects.get(&object);
+        let line = state.into_iter().flat_map(move |state| state.line.range(..position).rev());
+        let takers = line.filter_map(move |(_, before)| Some((*before, acquire(*before)?)));
+        takers.filter(move |(_, acquire)| acquire.watches == Some(object))
     }
 
     fn signal_of(&self, node: Node) -> Option<&Signal> {
@@ -396,13 +487,17 @@ impl WaitIndex<'_> {
         writers.extend(self.opens(object).map(|open| open.process));
         let mut nodes = Vec::new();
         for (engine, work) in &self.work {
+            // Of the work of one queue the first, because the rest comes after it.
+            let mut queues = BTreeSet::new();
             for (at, job) in (0..).zip(work.iter().flatten()) {
-                if writers.contains(&job.process) && job.state != WorkState::Preempted {
+                if writers.contains(&job.process)
+                    && job.state != WorkState::Preempted
+                    && queues.insert(job.hw_queue.map(|queue| queue.0))
+                {
                     nodes.push(Node::Job { engine: *engine, at, upto: WHOLE });
                 }
             }
         }
-        nodes.truncate(ALTERNATIVES_MAX);
         if !nodes.is_empty() {
             return Dependencies::Any(nodes);
         }
@@ -457,6 +552,10 @@ impl WaitIndex<'_> {
     /// A process is free to act, or blocked by all of its waits. Waits that only the process itself could end do not
     /// count.
     fn of_process(&self, process: ProcessId) -> Dependencies {
+        if self.kernel.is_ending(process) {
+            // The rest of its end releases what it owns.
+            return Dependencies::Leaf(Leaf::Live { due: None });
+        }
         if self.kernel.is_frozen(process) {
             return Dependencies::Any(vec![Node::Frozen(process)]);
         }

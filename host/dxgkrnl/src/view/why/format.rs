@@ -89,6 +89,14 @@ impl WaitIndex<'_> {
                 );
                 (StepKind::Engine, Some(kernel.vidsch.queues()[queue].process), text)
             }
+            // They stand for signals and work that the path names next.
+            Node::AnySignal { .. } | Node::AnyOpaque(_) => return None,
+            Node::TimeOut(id) => {
+                let acquire = &kernel.keyed.acquires()[&id];
+                let due = kernel.keyed.ends(id).unwrap_or(u64::MAX);
+                let text = format!("the acquire times out in {}", Elapsed(due.saturating_sub(self.now)));
+                (StepKind::Wait, Some(acquire.process), text)
+            }
             Node::Unseen(_) => {
                 let text = "the value is in memory: an engine wrote it, and no interrupt has reported it";
                 (StepKind::Engine, None, text.into())
@@ -139,7 +147,11 @@ impl WaitIndex<'_> {
             Node::Turn { object, queue } => {
                 let process = kernel.vidsch.queues()[queue].process;
                 let described = kernel.describe_object(object, process);
+                let before = self.takers_before(object, queue).next();
                 let text = match kernel.sync.legacy().objects.get(&object).map(|state| &state.kind) {
+                    Some(Kind::Mutex { owner: Some(_) }) if let Some((before, _)) = before => {
+                        format!("{described} goes to {} first", kernel.queue_name(before))
+                    }
                     Some(Kind::Mutex { owner: Some(owner) }) if owner.by != Handle::NULL => {
                         format!("{described} is owned by {} of p{}", owner.by, owner.process.0)
                     }

@@ -47,6 +47,13 @@ pub(super) enum Node {
     Process(ProcessId),
     /// A process that has to be thawed.
     Frozen(ProcessId),
+    /// Any of 2^`level` pending signals of an object, from the one at `at` in the order of their values: a value that
+    /// many signals reach needs a few of these.
+    AnySignal { object: u32, at: u32, level: u32 },
+    /// Any work of a process whose driver cannot tell what it does.
+    AnyOpaque(ProcessId),
+    /// The time-out of an acquire.
+    TimeOut(u64),
 }
 
 impl Node {

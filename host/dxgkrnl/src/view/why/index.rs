@@ -13,6 +13,9 @@ use crate::sync::waits::WaitOwner;
 use crate::vidsch::{Packet, Signal};
 use crate::{AdapterConfig, Nanos, ProcessId};
 
+/// Pending signals that a value needs any of, listed one by one. More are needed by [`Node::AnySignal`].
+pub(super) const ALTERNATIVES_LISTED_MAX: usize = 8;
+
 /// Waits of one process that are considered at most, the first ones.
 const WAITS_OF_A_PROCESS_MAX: usize = 256;
 
@@ -32,6 +35,8 @@ pub(super) struct WaitIndex<'a> {
     pub work: BTreeMap<EngineId, Option<Vec<EngineWork>>>,
     /// By object, in the order of queues and packets.
     under_way: BTreeMap<u32, Vec<PendingSignal>>,
+    /// By object with more than [`ALTERNATIVES_LISTED_MAX`] of them: their positions, by value.
+    by_value: BTreeMap<u32, Vec<u32>>,
     /// By process: work whose driver cannot tell what it does.
     pub opaque: BTreeMap<ProcessId, Vec<Node>>,
     /// The pending CPU waits of each process, oldest first.
@@ -44,13 +49,24 @@ pub(super) struct WaitIndex<'a> {
 impl<'a> WaitIndex<'a> {
     pub fn new(kernel: &'a Kernel, now: Nanos) -> Self {
         let (under_way, opaque, waits_of) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let (work, doubtful) = (BTreeMap::new(), BTreeSet::new());
+        let (work, doubtful, by_value) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
         let now = now.max(kernel.now);
-        let mut index = WaitIndex { kernel, now, work, under_way, opaque, waits_of, doubtful };
+        let mut index = WaitIndex { kernel, now, work, under_way, by_value, opaque, waits_of, doubtful };
         index.index_engines();
         index.index_queues();
         index.index_waits();
+        index.index_values();
         index
+    }
+
+    fn index_values(&mut self) {
+        let many = self.under_way.iter().filter(|(_, signals)| signals.len() > ALTERNATIVES_LISTED_MAX);
+        let by_value = many.map(|(object, signals)| {
+            let mut positions: Vec<u32> = (0..signals.len() as u32).collect();
+            positions.sort_by_key(|at| signals[*at as usize].value);
+            (*object, positions)
+        });
+        self.by_value = by_value.collect();
     }
 
     fn index_engines(&mut self) {
@@ -186,6 +202,38 @@ impl<'a> WaitIndex<'a> {
         self.under_way.get(&object).map_or(&[], |under_way| under_way)
     }
 
+    /// The nodes of which any reaches a value: a few signals in the order of queues and packets, or a few nodes that
+    /// stand for many. So a graph of many values and many signals has not each pair of them.
+    pub fn reaching(&self, object: u32, value: u64) -> Vec<Node> {
+        let signals = self.under_way(object);
+        let Some(by_value) = self.by_value.get(&object) else {
+            return signals.iter().filter(|one| one.value >= value).map(|one| one.node).collect();
+        };
+        let from = by_value.partition_point(|at| signals[*at as usize].value < value);
+        let reaching = &by_value[from..];
+        if reaching.len() <= ALTERNATIVES_LISTED_MAX {
+            let mut positions = reaching.to_vec();
+            positions.sort_unstable();
+            return positions.iter().map(|at| signals[*at as usize].node).collect();
+        }
+        let (mut at, mut nodes) = (from, Vec::new());
+        while at < by_value.len() {
+            let fits = (by_value.len() - at).ilog2();
+            let level = at.trailing_zeros().min(fits);
+            nodes.push(self.any_signal(object, at as u32, level));
+            at += 1 << level;
+        }
+        nodes
+    }
+
+    /// The node of 2^`level` signals.
+    pub fn any_signal(&self, object: u32, at: u32, level: u32) -> Node {
+        if level > 0 {
+            return Node::AnySignal { object, at, level };
+        }
+        self.under_way(object)[self.by_value[&object][at as usize] as usize].node
+    }
+
     /// The CPU waits of a process.
     pub fn waits_of(&self, process: ProcessId) -> &[Node] {
         self.waits_of.get(&process).map_or(&[], |waits| waits)
@@ -219,7 +267,10 @@ impl<'a> WaitIndex<'a> {
     /// The adapter on which another process has the right to signal an object, but no device any more. If no process
     /// has a device, the waiting process itself counts too.
     pub fn removed(&self, object: u32, by: ProcessId) -> Option<u32> {
-        let right = |open: &&Open| !open.flags.contains(SyncObjectFlags::NO_SIGNAL) && !self.has_device(open);
+        let right = |open: &&Open| {
+            let has_right = !open.flags.contains(SyncObjectFlags::NO_SIGNAL);
+            has_right && !self.has_device(open) && !self.kernel.is_ending(open.process)
+        };
         let of_others = self.opens(object).filter(right).find(|open| open.process != by);
         let own = || self.opens(object).filter(right).find(|_| self.signalers(object).is_empty());
         of_others.or_else(own).map(|open| open.adapter)
@@ -232,7 +283,14 @@ impl<'a> WaitIndex<'a> {
     }
 
     fn may_signal(&self, open: &Open) -> bool {
-        !open.flags.contains(SyncObjectFlags::NO_SIGNAL) && self.has_device(open)
+        let has_right = !open.flags.contains(SyncObjectFlags::NO_SIGNAL);
+        has_right && !self.kernel.is_ending(open.process) && self.has_device(open)
+    }
+
+    /// Whether a process with the right to signal an object has ended and is still being cleared away.
+    pub fn has_ending_signaler(&self, object: u32) -> bool {
+        let mut opens = self.opens(object).filter(|open| !open.flags.contains(SyncObjectFlags::NO_SIGNAL));
+        opens.any(|open| self.kernel.is_ending(open.process))
     }
 
     /// Whether the process of an open has an active device on its adapter.

@@ -213,7 +213,10 @@ impl WaitIndex<'_> {
                 cause.could = self.could_release(*object);
                 cause.gone = self.past_signalers(*object);
             }
-            Node::Acquire(id) => cause.could = self.could_give(*id),
+            Node::Acquire(id) => {
+                cause.could = self.could_give(*id);
+                cause.gone = self.past_owners(self.mutex_of(*id));
+            }
             _ => {}
         }
         cause

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use drivers::Registry;
 use dxgkrnl::{Config, Effects, Input, Nanos};
+use scenario::explore::recording::difference_at_end;
 use scenario::from_trace::{self, Converted};
 use timeline::duration;
 use trace::{Lost, Next, Player, Reader, Record, Step, Stop};
@@ -56,6 +57,13 @@ pub fn read(path: &Path, until: Option<&Stop>, drivers: &Registry) -> anyhow::Re
         report_missed(path, stop, &steps)?;
     }
     report_omitted(path, &converted);
+    if let Some(difference) = difference_at_end(&converted, drivers) {
+        complain(format_args!(
+            "{}: the scenario of this recording does not end as the recording did, so it may not show what the \
+             recording shows: {difference}",
+            path.display()
+        ));
+    }
     Ok(Recorded { converted, steps, is_damaged })
 }
 

@@ -16,7 +16,7 @@ use crate::output::{OK, Progress, VERDICT_FAILED, say};
 #[derive(Args, Debug)]
 #[command(
     after_help = "An order is legal if each process, VM and clock does what it does in its order, names are given \
-                        before they are used, and a woken process continues after its waker. A process is assumed not to \
+                        before they are used, and a process continues after the waits that had ended have ended. A process is assumed not to \
                         have read its fence memory. The first half of the orders reverses one race each, \
                         the rest is drawn at random. Exit codes: 0 no order hangs or breaks a law (other final values \
                         are reported), 1 one does or the trace is damaged, 2 an error."
@@ -76,6 +76,7 @@ fn change_in_words(recorded: &Recorded, change: &Change) -> String {
         Change::None => "in the recorded order".into(),
         Change::Race { first, second } => format!("if {}\n  comes after {}", line(first), line(second)),
         Change::Priorities { draw } => format!("in an order by priorities, draw {draw}"),
+        Change::LongerWait => "in an order in which a process waits longer".into(),
     }
 }
 
@@ -114,7 +115,7 @@ fn print_result(args: &ReorderArgs, recorded: &Recorded, reordered: &Reordered) 
 fn to_json(args: &ReorderArgs, recorded: &Recorded, reordered: &Reordered) -> Value {
     let one = |found: &Found| {
         let change = match found.change {
-            Change::None => Value::Null,
+            Change::None | Change::LongerWait => Value::Null,
             Change::Race { first, second } => json!({ "step": first + 1, "behind": second + 1 }),
             Change::Priorities { draw } => json!({ "draw": draw }),
         };

@@ -14,7 +14,7 @@ mod names;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use d3dkmt::{AcquireOutcome, Call, EventId, GpuSignal, Reply, WaitOutcome};
+use d3dkmt::{AcquireOutcome, Call, EventId, GpuSignal, NtStatus, Reply, WaitOutcome};
 use dxgkrnl::{Answer, HostEvent, Input, ProcessId, VmId};
 use proto::scenario_client::{EventNumber, Outcome, Report, Task};
 use scenario::nt_handle_owners::NtHandleOwners;
@@ -27,6 +27,10 @@ use super::local::spawn_scenario_client;
 use super::nt_handle_transfer::Mailboxes;
 use super::scenario_client::ScenarioClient;
 use super::watch::BARRIER;
+
+/// Reasons why steps are left out.
+const A_FAULT: &str = "a fault was injected";
+const STATUS_OF_A_WAIT: &str = "a wait ended with an error, which its event does not show";
 
 /// Thread of a scenario client for calls that return.
 const CALLS: u32 = 0;
@@ -121,8 +125,23 @@ impl<'a> PartialReplay<'a> {
                     self.scenario_client(proxy)?.serve(Task::CloseShare(*token))?;
                 }
             }
-            // Inputs of the daemon's own hardware, clock and broker.
-            _ => {}
+            Input::Fault(_) => self.leave_out(A_FAULT),
+            Input::VmPaused { vm, .. } | Input::VmAdapter { vm, .. } if self.plays(*vm) => {
+                self.leave_out("a VM was paused, or its adapters changed");
+            }
+            // Inputs of the daemon's own hardware, clock and broker, and of processes that are not replayed.
+            Input::VmAttached { .. }
+            | Input::VmPaused { .. }
+            | Input::VmAdapter { .. }
+            | Input::GuestFeatures { .. }
+            | Input::Call { .. }
+            | Input::DoorbellRung { .. }
+            | Input::ProcessFrozen { .. }
+            | Input::FenceMemoryAdded { .. }
+            | Input::FenceMemoryMapped { .. }
+            | Input::MemoryChanged { .. }
+            | Input::SystemTime { .. }
+            | Input::Deadline => {}
         }
         for event in &step.effects.events {
             self.wake(step.sequence, event, waits)?;
@@ -136,6 +155,11 @@ impl<'a> PartialReplay<'a> {
             stand_in.scenario_client.end()?;
         }
         Ok(self.played)
+    }
+
+    /// Whether processes of a VM are replayed.
+    fn plays(&self, vm: VmId) -> bool {
+        self.vms.as_ref().is_none_or(|vms| vms.contains(&vm))
     }
 
     fn leave_out(&mut self, why: &'static str) {
@@ -154,7 +178,7 @@ impl<'a> PartialReplay<'a> {
     }
 
     fn start(&mut self, process: ProcessId, vm: VmId, name: &str) -> anyhow::Result<()> {
-        if self.vms.as_ref().is_some_and(|vms| !vms.contains(&vm)) {
+        if !self.plays(vm) {
             return Ok(());
         }
         let pipes = spawn_scenario_client(self.artifacts, self.broker, std::io::stderr().into())?;
@@ -305,6 +329,13 @@ impl<'a> PartialReplay<'a> {
             return Ok(());
         }
         if stand_in.events.contains_key(&event) {
+            if woken.status != NtStatus::SUCCESS {
+                self.leave_out(STATUS_OF_A_WAIT);
+                // What ended the wait may be a fault that the replay does not have.
+                if self.played.left_out.contains_key(A_FAULT) {
+                    return Ok(());
+                }
+            }
             waits(woken.process);
             self.await_event(woken.process, event)?;
         }

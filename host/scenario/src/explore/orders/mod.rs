@@ -5,7 +5,8 @@
 //!   names        a step that creates a name is before its uses; its end, and that of its process, is after them
 //!   wakes        a step that woke a process is before that process's next step
 //! ```
-//! Nothing else orders two steps: a process is assumed not to have read its fence memory. Time is a stream like others:
+//! A run of an order keeps more: a process goes on when the waits that had ended in the recording have ended there
+//! (`run::Prerequisite`). Nothing else orders two steps: a process is assumed not to have read its fence memory. Time is a stream like others:
 //! the speed of a process, compared with the engines, is unknown.
 //!
 //! Two steps of different streams race if both are about one object and nothing orders them. Their other order is the
@@ -27,10 +28,10 @@ use crate::program::{Act, Action, Binding, Fault, HandleRef, Kind, Operation, Pr
 pub(super) struct Orders {
     streams: usize,
     /// Stream of each step.
-    stream: Vec<usize>,
+    pub stream: Vec<usize>,
     position: Vec<u32>,
     /// The steps that each step directly depends on.
-    behind: Vec<Vec<usize>>,
+    pub behind: Vec<Vec<usize>>,
     /// Vector clock of each step: the number of steps of each other stream that it is after. Steps of a stream share it
     /// as long as they depend on nothing new, so memory does not grow with steps times streams.
     clock: Vec<Rc<Vec<u32>>>,
@@ -49,8 +50,8 @@ struct Builder<'a> {
     woken: Vec<Vec<usize>>,
     /// One number for each object, whatever names it has.
     object: Vec<Option<usize>>,
-    /// Object of each name of an NT handle.
-    objects_by_name: BTreeMap<String, usize>,
+    /// Object of each name of an NT handle, by the VM and the name in upper case.
+    objects_by_name: BTreeMap<(Option<Vm>, String), usize>,
     /// Steps about each object.
     touched: BTreeMap<usize, Vec<usize>>,
 }
@@ -294,6 +295,30 @@ impl Builder<'_> {
         }
     }
 
+    fn vm_of(&self, act: &Act) -> Option<Vm> {
+        self.program.processes[self.program.process_of(act.thread).index()].vm
+    }
+
+    /// Returns the object of this name in the VM of an act, or in one with which the name is shared by a grant.
+    fn named(&self, act: &Act, name: &str) -> Option<usize> {
+        let (vm, name) = (self.vm_of(act), folded(name));
+        let name_of =
+            |vm: &Option<Vm>| vm.map_or(dxgkrnl::HOST_NAME, |vm| self.program.vms[vm.index()].as_str());
+        let own = self.objects_by_name.get(&(vm, name.clone()));
+        let grants = self.program.setting.kernel.grants.iter();
+        let mut grants = grants.filter(|grant| {
+            folded(&grant.name) == name && grant.vms.iter().any(|granted| granted == name_of(&vm))
+        });
+        let by_grant = || {
+            let vms = grants.find_map(|grant| {
+                let mut others = self.objects_by_name.iter().filter(|((_, other), _)| *other == name);
+                others.find(|((other, _), _)| grant.vms.iter().any(|granted| granted == name_of(other)))
+            });
+            vms.map(|(_, object)| object)
+        };
+        own.or_else(by_grant).copied()
+    }
+
     fn act(&mut self, at: usize, act: &Act, behind: &mut Vec<usize>) {
         let mut operation = act.operation.clone();
         let mut names = Vec::new();
@@ -316,19 +341,27 @@ impl Builder<'_> {
         }
         // An opened name stands for the object that was shared.
         let by_name = match &act.operation {
-            Operation::Call(CallOf::OpenNtHandleFromName { name, .. }) => {
-                self.objects_by_name.get(name).copied()
-            }
+            Operation::Call(CallOf::OpenNtHandleFromName { name, .. }) => self.named(act, name),
             _ => None,
         };
         let object = by_name.or_else(|| names.iter().find_map(|name| self.object[name.index()]));
         let object = object.unwrap_or(binding.index());
         if let Operation::Call(CallOf::ShareObjects { name: Some(name), .. }) = &act.operation {
-            self.objects_by_name.insert(name.clone(), object);
+            let vm = self.vm_of(act);
+            self.objects_by_name.insert((vm, folded(name)), object);
         }
         self.object[binding.index()] = Some(object);
         self.touches(at, object);
     }
+}
+
+/// A name for comparison: each character in upper case where that is one character, as the kernel compares names.
+fn folded(name: &str) -> String {
+    let upper = |one: char| {
+        let mut upper = one.to_uppercase();
+        upper.next().filter(|_| upper.next().is_none()).unwrap_or(one)
+    };
+    name.chars().map(upper).collect()
 }
 
 #[cfg(test)]

@@ -76,3 +76,23 @@ fn steps_that_depend_on_nothing_new_share_a_clock() {
     let clocks: BTreeSet<_> = orders.clock.iter().map(Rc::as_ptr).collect();
     assert!(orders.clock.len() >= 1000 && clocks.len() <= 50, "{} clocks", clocks.len());
 }
+
+/// Number of races of a program whose two processes signal what they opened by these names.
+fn races_of_names(vms: [&str; 2], shared: &str, opened: &str) -> usize {
+    let text = format!(
+        "scenario \"s\"\nvm A\nvm B\nprocess p in {}\nprocess q in {}\np  D = device -> ok\nq  E = device -> ok\n\
+         q  H = fence E shared -> ok\nq  M = share H name=\"x\" -> anything\np  F = fence D shared -> ok\n\
+         p  N = share F name=\"{shared}\" -> anything\nq  O = open_name \"{opened}\" -> anything\n\
+         q  G = open E O -> anything\np  signal D F=1 -> anything\nq  signal E G=2 -> anything\n",
+        vms[0], vms[1]
+    );
+    let program = crate::script::parse(&text).unwrap().remove(0);
+    let steps = program.steps.len();
+    Orders::new(&program, &[]).races.iter().filter(|(_, second)| *second == steps - 1).count()
+}
+
+#[test]
+fn objects_are_known_by_their_names_in_any_case_and_in_their_vm() {
+    assert_eq!(races_of_names(["A", "A"], "frame", "FRAME"), 1, "one object");
+    assert_eq!(races_of_names(["A", "B"], "x", "x"), 0, "each VM has an object of this name");
+}

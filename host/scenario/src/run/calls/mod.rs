@@ -121,7 +121,7 @@ impl<W: World> Run<'_, W> {
 }
 
 /// Returns the program's event that a call names.
-fn event_of(call: &NamedCall) -> Option<Binding> {
+pub(super) fn event_of(call: &NamedCall) -> Option<Binding> {
     match call {
         CallOf::CreateSynchronizationObject { info, .. } => info.event,
         CallOf::WaitFromCpu { event, .. } => *event,
