@@ -1,6 +1,6 @@
 //! Calls of other clients while the kernel has a backlog of work that did not fit one step.
 
-use crate::common::{P, World};
+use crate::common::{P, World, share};
 use d3dkmt::{
     Call, CreatedSyncObject, EventId, Handle, KeyedMutexFlags, NtStatus, Reply, RuntimeBuffer, ShareToken,
     SignalFlags, SyncObjectFlags, WaitOutcome, calls, isa, limits,
@@ -483,4 +483,42 @@ fn buffers_of_a_process_that_has_ended_leave_their_engine_in_steps() {
         "{longest} units"
     );
     assert!(world.kernel.engines_idle());
+}
+
+/// The end of a device and its loss each look through the waits of others for its fences. The second look goes on when the
+/// opens of the device are gone.
+#[test]
+fn a_device_that_is_lost_while_it_ends_leaves_the_waits_of_others() {
+    let mut world = World::with_config(Config::default());
+    let device = world.device();
+    let all = [1, 2].map(|token| {
+        world.process = P;
+        let fence =
+            world.fence_with(device, 0, SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING);
+        let token = ShareToken([token; 16]);
+        world.ok(share(fence.object, token));
+        token
+    });
+    let context = world.context(device, 0);
+    world.submit(context, &[isa::Packet::Hang]);
+    world.attach(Q);
+    world.process = Q;
+    let others_device = world.device();
+    let all = all.map(|token| world.open(others_device, token).object);
+    for fence in all {
+        for event in 0..60 {
+            call(&mut world, Q, wait(others_device, fence, 9, u64::from(fence.0) << 8 | event));
+        }
+    }
+    world.kernel.set_work_units_per_step(4, 4);
+    call(&mut world, P, Call::DestroyDevice { device });
+    let engine = ddi::EngineId { adapter: 0, node: 0 };
+    step(&mut world, Input::Fault(Fault::PageFault { engine, gpu_address: 0x1000, flags: 0 }));
+    let ended = finish(&mut world);
+    assert!(ended.events.is_empty(), "{:?}", ended.events);
+    for fence in all {
+        let mut woken = call(&mut world, Q, signal(others_device, fence, 9));
+        woken.append(finish(&mut world));
+        assert_eq!(woken.events.len(), 60);
+    }
 }

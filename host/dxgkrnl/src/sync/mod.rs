@@ -176,12 +176,12 @@ impl Sync {
         &self.objects
     }
 
-    #[inline]
     /// See [`Slab::shorten`].
     pub fn shorten(&mut self, most: usize) -> usize {
         self.objects.shorten(most) + self.opens.shorten(most) + self.waits.shorten(most)
     }
 
+    #[inline]
     pub fn opens(&self) -> &Slab<Open> {
         &self.opens
     }

@@ -95,14 +95,13 @@ impl Kernel {
             scan.is_left = true;
             self.sync.hold(scan.object);
         }
-        // The waits through an open are its process's own.
-        let payer = match scan.action {
-            WaiterAction::End { open: Some(open), .. } | WaiterAction::Forget { open } => {
-                self.sync.opens[open].process
-            }
-            WaiterAction::End { open: None, .. } => self.payer_for(scan.object),
+        // The waits through an open are its process's own. The open may be gone since the scan began.
+        let open = match scan.action {
+            WaiterAction::End { open, .. } => open,
+            WaiterAction::Forget { open } => Some(open),
         };
-        self.leave(payer, Task::Waiters(scan));
+        let payer = open.and_then(|open| Some(self.sync.opens.get(open)?.process));
+        self.leave(payer.unwrap_or_else(|| self.payer_for(scan.object)), Task::Waiters(scan));
     }
 
     fn process_waiter(

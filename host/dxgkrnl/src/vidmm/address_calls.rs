@@ -290,9 +290,17 @@ impl Kernel {
             (self.vidsch.queues()[queue].process, self.vidsch.queues()[queue].engine.adapter);
         let (mut updates, mut is_first) = (VecDeque::from(updates), true);
         while let Some(update) = updates.pop_front() {
+            if self.is_left_out(process, adapter, &update) {
+                if self.is_spent() {
+                    updates.push_front(update);
+                    break;
+                }
+                self.spend(1);
+                continue;
+            }
             let (part, rest) = self.cut_update(process, adapter, update);
             let pieces = self.pieces_of(process, adapter, &part);
-            let units = pieces.len() as u32 / PIECES_PER_UNIT;
+            let units = (pieces.len() as u32 / PIECES_PER_UNIT).max(1);
             if !is_first && !self.may_spend(units) {
                 updates.push_front(update);
                 break;
@@ -314,7 +322,8 @@ impl Kernel {
         updates.into()
     }
 
-    /// Cuts an operation of many pieces: the part that comes first, and the rest.
+    /// Cuts an operation of many pieces: the part that comes first, and the rest. If the address space has become full
+    /// meanwhile, the parts that do not fit are left out, with a note each.
     fn cut_update(
         &mut self,
         process: ProcessId,
@@ -350,22 +359,29 @@ impl Kernel {
         }
     }
 
-    /// The entries that an update sets: none if a range of it is gone.
-    fn pieces_of(
+    /// Whether a range of an operation is gone, so that it sets nothing.
+    fn is_left_out(
         &mut self,
         process: ProcessId,
         adapter: u32,
         QueuedUpdate { update, range, source }: &QueuedUpdate,
-    ) -> Vec<Piece<Option<VaPage>>> {
+    ) -> bool {
         let (base, size) = update.target();
         let space = self.address_space(process, adapter);
         let source_is_gone = match *update {
             VaUpdate::Copy { from, .. } => space.range_number(from, size) != *source,
             VaUpdate::Set { .. } => false,
         };
-        if source_is_gone || space.range_number(base, size) != Some(*range) {
-            return Vec::new();
-        }
+        source_is_gone || space.range_number(base, size) != Some(*range)
+    }
+
+    /// The entries that an operation sets whose ranges are there.
+    fn pieces_of(
+        &mut self,
+        process: ProcessId,
+        adapter: u32,
+        QueuedUpdate { update, .. }: &QueuedUpdate,
+    ) -> Vec<Piece<Option<VaPage>>> {
         match *update {
             VaUpdate::Set { base, size, page, span, handle } => {
                 let page = page.filter(|page| self.is_open_still(process, *page, handle));
@@ -419,7 +435,8 @@ impl Kernel {
                 break None;
             }
             let Some((changed, behind)) = space.show(base, end, PIECES_AT_ONCE as usize) else { break None };
-            self.spend((changed.len() as u32).div_ceil(PIECES_PER_UNIT));
+            // What is as engines see it was looked at as well.
+            self.spend((changed.len() as u32).div_ceil(PIECES_PER_UNIT).max(1));
             for Piece { base, end, page } in changed {
                 self.update_engine_pages(process, adapter, base, end, page);
             }

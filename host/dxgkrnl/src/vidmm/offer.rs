@@ -38,7 +38,7 @@ const RECLAIM_OK: u32 = 0;
 /// Reclaim of a list.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct ReclaimCall {
-    adapter: u32,
+    device: u32,
     /// Of `D3DKMTReclaimAllocations2`.
     queue: Option<Handle>,
     /// Handles that the call names.
@@ -129,9 +129,8 @@ impl Kernel {
         effects: &mut Effects,
     ) -> CallResult {
         let opens = self.listed_opens(process, device, listed)?.into();
-        let adapter = self.processes.devices()[device].adapter;
         let (names, reclaimed) = (listed.list.len(), BTreeSet::new());
-        let call = ReclaimCall { adapter, queue, names, opens, reclaimed, missing: Vec::new() };
+        let call = ReclaimCall { device, queue, names, opens, reclaimed, missing: Vec::new() };
         self.begin_call(process, RestOfCall::Reclaim(Box::new(call)), effects)
     }
 
@@ -142,6 +141,7 @@ impl Kernel {
         process: ProcessId,
         call: &mut ReclaimCall,
     ) -> Result<Option<Reply>, Refusal> {
+        self.require_adapter_of(call.device)?;
         while let Some(open) = call.opens.pop_front() {
             if self.vidmm.offered.contains(&open) {
                 self.change_residency(open, |vidmm| _ = vidmm.offered.remove(&open));
@@ -166,7 +166,8 @@ impl Kernel {
         let results = vec![RECLAIM_OK; call.names];
         let Some(queue) = call.queue else {
             if !missing.is_empty() {
-                self.take_effect_at_once(process, call.adapter, Pending::Resident(missing.into()));
+                let adapter = self.processes.devices()[call.device].adapter;
+                self.take_effect_at_once(process, adapter, Pending::Resident(missing.into()));
             }
             if self.is_spent() {
                 return Ok(None);

@@ -274,8 +274,12 @@ impl Kernel {
 
     /// Stores a value that the paging engine wrote to the fence of a queue in an earlier step.
     fn store_paging_value(&mut self, id: u32, value: u64, effects: &mut Effects) {
-        let PagingQueue { process, fence, fence_slot, context, .. } = self.vidmm.paging_queues[id];
-        let Ok((open, _)) = self.sync_object(process, fence) else { return };
+        let PagingQueue { process, device, fence, fence_slot, context, .. } = self.vidmm.paging_queues[id];
+        let Ok((open, object)) = self.sync_object(process, fence) else { return };
+        // The device may have been lost since, or its adapter have left.
+        if self.sync.objects().is_poisoned(object) || !self.is_on_adapter(device) {
+            return;
+        }
         let queue = self.vidsch.contexts()[context].queue;
         let (engine, by) = (self.vidsch.queues()[queue].engine, Some(self.agent(queue)));
         let gpu_address = self.engine_address(process, engine.adapter, fence_slot);

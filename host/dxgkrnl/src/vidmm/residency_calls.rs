@@ -232,6 +232,14 @@ impl Kernel {
         }
     }
 
+    /// Refuses to go on with a call on a device whose adapter has left since the call began.
+    pub(super) fn require_adapter_of(&self, device: u32) -> Result<(), Refusal> {
+        match self.is_on_adapter(device) {
+            true => Ok(()),
+            false => refuse(NtStatus::DEVICE_REMOVED, "the adapter was stopped or removed during the call"),
+        }
+    }
+
     fn advance_residency(
         &mut self,
         process: ProcessId,
@@ -244,6 +252,10 @@ impl Kernel {
             }
             Kind::Evict { device } => self.device(process, device)?,
         };
+        // What the call has counted so far is gone with the adapter.
+        if matches!(call.kind, Kind::MakeResident { .. }) {
+            self.require_adapter_of(device)?;
+        }
         while !self.is_spent() {
             self.spend(1);
             let done = match call.part {

@@ -263,11 +263,32 @@ impl Backlog {
             return;
         }
         let tasks = self.vms.entry(turn.vm).or_default().processes.entry(turn.process).or_default();
-        // Packets that an ending process drops come first: its end is complete only after them.
-        match self.ending_processes.contains_key(&turn.process) {
-            true if matches!(task, Task::DropPackets(_)) => tasks.push_front(task),
-            _ => tasks.push_back(task),
-        }
+        // The end of a process is complete only after these, and the end of a device after that of a ring.
+        let comes_first = match task {
+            Task::EndRing(_) => true,
+            Task::DropPackets(_) | Task::EvaluateWritten(_) => {
+                self.ending_processes.contains_key(&turn.process)
+            }
+            Task::EndProcess(_)
+            | Task::EndDevice { .. }
+            | Task::CloseAdapter { .. }
+            | Task::EndShares(_)
+            | Task::AbandonMutexes(_)
+            | Task::EndAcquires(_)
+            | Task::Wake(_)
+            | Task::Waiters(_)
+            | Task::EmptyQueues(_)
+            | Task::LoseFences(_)
+            | Task::ServeLine(_)
+            | Task::RunQueue(_)
+            | Task::Dispatch(_)
+            | Task::IdleWait
+            | Task::LongCall(_)
+            | Task::EnginePages(_)
+            | Task::Paging(_)
+            | Task::Drain(_) => false,
+        };
+        if comes_first { tasks.push_front(task) } else { tasks.push_back(task) }
     }
 
     /// The next turn: the process after the last one, of the VM after the last one.

@@ -204,7 +204,6 @@ impl VidSch {
         &self.in_flight
     }
 
-    #[inline]
     /// See [`Slab::shorten`].
     pub fn shorten(&mut self, most: usize) -> usize {
         self.contexts.shorten(most)
@@ -213,6 +212,7 @@ impl VidSch {
             + self.hw_queues.shorten(most)
     }
 
+    #[inline]
     pub fn queues(&self) -> &Slab<Queue> {
         &self.queues
     }

@@ -171,7 +171,8 @@ impl Kernel {
 
     /// Puts an adapter that is on its way to D3 into D3 once all of its contexts are suspended.
     pub(super) fn enter_d3_if_quiet(&mut self, adapter: u32) {
-        if self.vidsch.powered_down.get(&adapter) != Some(&false) {
+        let is_on_its_way = self.vidsch.powered_down.get(&adapter) == Some(&false);
+        if !is_on_its_way || self.tdr.stopped_adapters().contains(&adapter) {
             return;
         }
         let suspended = |id: &u32| self.vidsch.contexts[*id].hardware.suspension == Suspension::Suspended;
