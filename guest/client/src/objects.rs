@@ -2,7 +2,7 @@
 //! right member of a C union. The host decides; a call with a handle that is not known here is forwarded.
 //!
 //! A handle leaves this table *before* the destroy call is sent (F-69), so a lookup here never finds a number that the
-//! host has reused. If the host refuses the call, the handle is recorded again.
+//! host has reused. The fence of a queue leaves it with its queue: the host refuses to destroy it.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -25,6 +25,8 @@ pub(crate) struct Object<L> {
     pub event: Option<EventId>,
     /// Its event ends with its device.
     pub signal_by_kmd: bool,
+    /// Whether it is the fence of a queue, which ends with the queue.
+    pub of_queue: bool,
 }
 
 /// Which member of their value union `WaitFromGpu` and `SignalFromGpu` use.
@@ -70,21 +72,6 @@ struct Queue {
     /// A device or a context.
     owner: Handle,
     fence: Handle,
-}
-
-/// What has left the tables before its destroy call is sent.
-#[derive(Debug)]
-pub(crate) struct Removed<L> {
-    context: Option<(Handle, Handle)>,
-    queues: Vec<(Handle, Queue)>,
-    objects: Vec<(Handle, Object<L>)>,
-}
-
-impl<L> Removed<L> {
-    /// The names under which events of the objects are armed.
-    pub fn events(&self) -> impl Iterator<Item = EventId> {
-        self.objects.iter().filter_map(|(_, object)| object.event)
-    }
 }
 
 /// The tables of one session.
@@ -149,36 +136,28 @@ impl<L: Location> Objects<L> {
     }
 
     /// Forgets a context and its hardware queues.
-    pub fn context_destroying(&self, context: Handle) -> Removed<L> {
+    pub fn context_destroying(&self, context: Handle) {
         let mut tables = self.write();
-        let removed = tables.contexts.remove_entry(&context);
-        Removed { context: removed, ..tables.take_queues_of(context) }
+        tables.contexts.remove(&context);
+        tables.forget_queues_of(context);
     }
 
     /// Records a queue of this device or context and its fence, which is in the table of objects.
     pub fn queue_created(&self, queue: Handle, kind: QueueKind, owner: Handle, fence: Handle) {
-        self.write().queues.insert(queue, Queue { kind, owner, fence });
+        let mut tables = self.write();
+        tables.queues.insert(queue, Queue { kind, owner, fence });
+        if let Some(fence) = tables.objects.get_mut(&fence) {
+            fence.of_queue = true;
+        }
     }
 
     /// Forgets a queue of this kind and its fence (FEN-091).
-    pub fn queue_destroying(&self, handle: Handle, kind: QueueKind) -> Removed<L> {
+    pub fn queue_destroying(&self, handle: Handle, kind: QueueKind) {
         let Tables { queues, objects, .. } = &mut *self.write();
-        let is_of_kind = queues.get(&handle).is_some_and(|queue| queue.kind == kind);
-        let queue = if is_of_kind { queues.remove_entry(&handle) } else { None };
-        take_with_fences(queue.into_iter().collect(), objects)
-    }
-
-    /// Records again what the host has refused to destroy, unless the host has reused the handle meanwhile.
-    pub fn restore(&self, removed: Removed<L>) {
-        let Tables { contexts, queues, objects, .. } = &mut *self.write();
-        if let Some((context, device)) = removed.context {
-            contexts.entry(context).or_insert(device);
-        }
-        for (handle, queue) in removed.queues {
-            queues.entry(handle).or_insert(queue);
-        }
-        for (handle, object) in removed.objects {
-            objects.entry(handle).or_insert(object);
+        if queues.get(&handle).is_some_and(|queue| queue.kind == kind)
+            && let Some(Queue { fence, .. }) = queues.remove(&handle)
+        {
+            objects.remove(&fence);
         }
     }
 
@@ -218,9 +197,14 @@ impl<L: Location> Objects<L> {
         self.write().objects.insert(handle, object);
     }
 
-    pub fn object_destroying(&self, handle: Handle) -> Removed<L> {
-        let objects = self.write().objects.remove_entry(&handle).into_iter().collect();
-        Removed { context: None, queues: Vec::new(), objects }
+    /// Forgets an object, unless it is the fence of a queue.
+    pub fn object_destroying(&self, handle: Handle) -> Option<Object<L>> {
+        let objects = &mut self.write().objects;
+        if objects.get(&handle).is_some_and(|object| object.of_queue) {
+            None
+        } else {
+            objects.remove(&handle)
+        }
     }
 
     /// Which member of the value union is used for these objects: the first object decides.
@@ -279,22 +263,17 @@ impl<L> Tables<L> {
         let contexts = self.contexts.iter().filter(|(_, made_on)| **made_on == device);
         for context in contexts.map(|(context, _)| *context).collect::<Vec<_>>() {
             self.contexts.remove(&context);
-            self.take_queues_of(context);
+            self.forget_queues_of(context);
         }
-        self.take_queues_of(device);
+        self.forget_queues_of(device);
         events
     }
 
     /// Removes the queues of a device or context and their fences.
-    fn take_queues_of(&mut self, owner: Handle) -> Removed<L> {
+    fn forget_queues_of(&mut self, owner: Handle) {
         let Tables { queues, objects, .. } = self;
-        let queues = queues.extract_if(|_, queue| queue.owner == owner).collect();
-        take_with_fences(queues, objects)
+        for (_, Queue { fence, .. }) in queues.extract_if(|_, queue| queue.owner == owner) {
+            objects.remove(&fence);
+        }
     }
-}
-
-/// These queues, with their fences.
-fn take_with_fences<L>(queues: Vec<(Handle, Queue)>, objects: &mut HashMap<Handle, Object<L>>) -> Removed<L> {
-    let objects = queues.iter().filter_map(|(_, queue)| objects.remove_entry(&queue.fence)).collect();
-    Removed { context: None, queues, objects }
 }

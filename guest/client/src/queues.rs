@@ -50,8 +50,8 @@ impl<P: Port> Session<P> {
 
     /// `D3DKMTDestroyContext`.
     pub async fn destroy_context(&self, context: Handle) -> NtStatus {
-        let removed = self.objects.context_destroying(context);
-        let status = self.destroy(&Call::DestroyContext { context }, removed).await;
+        self.objects.context_destroying(context);
+        let status = self.call(&Call::DestroyContext { context }).await.status;
         if status.is_success() {
             self.end_idle_waits(context).await;
         }
@@ -79,8 +79,8 @@ impl<P: Port> Session<P> {
 
     /// `D3DKMTDestroyHwQueue`.
     pub async fn destroy_hw_queue(&self, queue: Handle) -> NtStatus {
-        let removed = self.objects.queue_destroying(queue, QueueKind::Hw);
-        let status = self.destroy(&Call::DestroyHwQueue { queue }, removed).await;
+        self.objects.queue_destroying(queue, QueueKind::Hw);
+        let status = self.call(&Call::DestroyHwQueue { queue }).await.status;
         if status.is_success() {
             self.end_idle_waits(queue).await;
         }
@@ -106,8 +106,8 @@ impl<P: Port> Session<P> {
 
     /// `D3DKMTDestroyPagingQueue`.
     pub async fn destroy_paging_queue(&self, queue: Handle) -> NtStatus {
-        let removed = self.objects.queue_destroying(queue, QueueKind::Paging);
-        self.destroy(&Call::DestroyPagingQueue { queue }, removed).await
+        self.objects.queue_destroying(queue, QueueKind::Paging);
+        self.call(&Call::DestroyPagingQueue { queue }).await.status
     }
 
     fn keep_queue(

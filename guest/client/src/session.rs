@@ -10,8 +10,8 @@ use proto::channel::Welcome;
 
 use crate::idle::IdleWaits;
 use crate::limits::{GROW_ATTEMPTS_MAX, GROW_SLOTS_MAX};
-use crate::objects::{Object, Objects, Removed};
-use crate::pending_calls::{Answer, TRANSPORT_LOST};
+use crate::objects::{Object, Objects};
+use crate::pending_calls::Answer;
 use crate::port::{Location, Port, Wakes};
 
 /// A client process's session with the host. Any number of operations may be in progress at a time. Dropping the future
@@ -232,6 +232,7 @@ impl<P: Port> Session<P> {
             location: created.location.clone(),
             event: info.event,
             signal_by_kmd: info.flags.contains(SyncObjectFlags::SIGNAL_BY_KMD),
+            of_queue: false,
         };
         self.objects.object_created(created.object, object);
         Ok(created)
@@ -294,27 +295,25 @@ impl<P: Port> Session<P> {
         device: Handle,
     ) {
         let (location, no_wait) = (fence.location.clone(), fence.no_wait);
-        let object = Object { object_type, device, no_wait, location, event: None, signal_by_kmd: false };
+        let object = Object {
+            object_type,
+            device,
+            no_wait,
+            location,
+            event: None,
+            signal_by_kmd: false,
+            of_queue: false,
+        };
         self.objects.object_created(fence.object, object);
     }
 
     /// `D3DKMTDestroySynchronizationObject`. The handle is removed here before the call is sent (F-69), the event once
     /// it is answered: what signaled it before sets it still (E-7).
     pub async fn destroy_sync_object(&self, object: Handle) -> NtStatus {
-        let removed = self.objects.object_destroying(object);
-        let event = removed.events().next();
-        let status = self.destroy(&Call::DestroySynchronizationObject { object }, removed).await;
-        if let Some(event) = event.filter(|_| !is_refused(status)) {
+        let event = self.objects.object_destroying(object).and_then(|object| object.event);
+        let status = self.call(&Call::DestroySynchronizationObject { object }).await.status;
+        if let Some(event) = event {
             self.port.forget_wake(event);
-        }
-        status
-    }
-
-    /// Makes a destroy call for what has left the tables, and records it again if the host refuses.
-    pub(crate) async fn destroy(&self, call: &Call, removed: Removed<P::Location>) -> NtStatus {
-        let status = self.call(call).await.status;
-        if is_refused(status) {
-            self.objects.restore(removed);
         }
         status
     }
@@ -324,13 +323,39 @@ impl<P: Port> Session<P> {
         call: &Call,
         wakes: &Wakes<P::Event>,
     ) -> Result<CreatedFence<P::Location>, NtStatus> {
-        match self.call_with_memory(call, wakes).await? {
-            Reply::SyncObject(created) => {
-                let destroy = Call::DestroySynchronizationObject { object: created.object };
-                self.locate(created, &destroy).await
+        for lost in 0..GROW_SLOTS_MAX {
+            match self.call_with_memory(call, wakes).await? {
+                // A slot in memory that this process has lost stays taken, or the host would give it to the next fence.
+                // The fence ends with its device.
+                Reply::SyncObject(created) if self.lacks_slot_of(&created) => {
+                    if lost == 0 {
+                        self.log_lost(&created);
+                    }
+                }
+                Reply::SyncObject(created) => return self.placed(created),
+                other => return Err(self.unexpected("a create call", &other)),
             }
-            other => Err(self.unexpected("a create call", &other)),
         }
+        Err(NtStatus::NO_MEMORY)
+    }
+
+    /// Whether the host has given a fence a slot in memory that this process does not have: it had no descriptor left when
+    /// that memory came.
+    fn lacks_slot_of(&self, created: &CreatedSyncObject) -> bool {
+        created.slot.is_some_and(|slot| self.port.locate(slot).is_none())
+    }
+
+    fn log_lost(&self, CreatedSyncObject { slot, .. }: &CreatedSyncObject) {
+        let slot = slot.unwrap_or_default();
+        self.port.log(format_args!("the host named fence slot {slot}, which this process does not have"));
+    }
+
+    fn placed(&self, created: CreatedSyncObject) -> Result<CreatedFence<P::Location>, NtStatus> {
+        let location =
+            created.slot.map(|slot| self.port.locate(slot).ok_or(NtStatus::NO_MEMORY)).transpose()?;
+        let CreatedSyncObject { object, shared_handle, gpu_address, paging_fence_value, no_wait, .. } =
+            created;
+        Ok(CreatedFence { object, shared_handle, location, gpu_address, paging_fence_value, no_wait })
     }
 
     /// Makes a call that may need a fence slot. When the host has none left, adds fence memory, twice as much each
@@ -361,19 +386,12 @@ impl<P: Port> Session<P> {
         created: CreatedSyncObject,
         destroy: &Call,
     ) -> Result<CreatedFence<P::Location>, NtStatus> {
-        let location = created.slot.map(|slot| self.port.locate(slot).ok_or(slot)).transpose();
-        let location = match location {
-            Ok(location) => location,
-            Err(slot) => {
-                let line = format_args!("the host named fence slot {slot}, which this process does not have");
-                self.port.log(line);
-                self.call(destroy).await;
-                return Err(NtStatus::NO_MEMORY);
-            }
-        };
-        let CreatedSyncObject { object, shared_handle, gpu_address, paging_fence_value, no_wait, .. } =
-            created;
-        Ok(CreatedFence { object, shared_handle, location, gpu_address, paging_fence_value, no_wait })
+        if self.lacks_slot_of(&created) {
+            self.log_lost(&created);
+            self.call(destroy).await;
+            return Err(NtStatus::NO_MEMORY);
+        }
+        self.placed(created)
     }
 
     /// Logs a reply of the wrong kind, which is a defect of the host.
@@ -386,9 +404,4 @@ impl<P: Port> Session<P> {
 /// The reply of a call that succeeded.
 pub(crate) fn succeeded(answer: Answer) -> Result<Reply, NtStatus> {
     if answer.status.is_success() { Ok(answer.reply) } else { Err(answer.status) }
-}
-
-/// The host has refused the call. Once the transport is lost it cannot.
-fn is_refused(status: NtStatus) -> bool {
-    !status.is_success() && status != TRANSPORT_LOST
 }

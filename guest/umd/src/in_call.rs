@@ -6,22 +6,27 @@
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::fork::generation;
+
 thread_local! {
-    static IN_CALL: Cell<bool> = const { Cell::new(false) };
+    /// One more than the generation of the process in which the call began; 0 outside of calls. A child that was made
+    /// without `fork` of the C library has no handler that resets it, but another generation.
+    static IN_CALL: Cell<u32> = const { Cell::new(0) };
 }
 
 /// Runs a call of the program. Returns `nested` if it comes from a signal handler that has interrupted a call, and
 /// `after_panic` after a panic, which is a bug of the library: no unwinding reaches C.
 pub(crate) fn run<T>(nested: T, after_panic: T, call: impl FnOnce() -> T) -> T {
-    if IN_CALL.replace(true) {
+    let of_this_process = generation().wrapping_add(1);
+    if IN_CALL.replace(of_this_process) == of_this_process {
         return nested;
     }
     let result = catch_unwind(AssertUnwindSafe(call)).unwrap_or(after_panic);
-    IN_CALL.set(false);
+    IN_CALL.set(0);
     result
 }
 
 /// In a forked child: the call that the fork has interrupted is of the parent, whose locks the child does not use.
 pub(crate) fn forget() {
-    IN_CALL.set(false);
+    IN_CALL.set(0);
 }

@@ -274,11 +274,12 @@ impl Outbox {
         self.lock().host_time_ns = Some(nanos);
     }
 
-    /// Adds encoded frames, each with its length prefix. A client over its limit is detected at its next frame.
-    pub fn append_frames(&self, frames: &[u8]) {
+    /// Adds encoded frames, each with its length prefix. A frame may lie in two parts, so both are added at once. A client
+    /// over its limit is detected at its next frame.
+    pub fn append_frames(&self, parts: [&[u8]; 2]) {
         let mut state = self.lock();
         if state.sink.is_some() {
-            state.unsent().extend_from_slice(frames);
+            parts.into_iter().for_each(|part| state.unsent().extend_from_slice(part));
         }
     }
 
@@ -527,7 +528,7 @@ mod tests {
 
     fn send(client: &ClientProcess, frames: usize) {
         for _ in 0..frames {
-            client.outbox.append_frames(&FRAME);
+            client.outbox.append_frames([&FRAME, &[]]);
             client.outbox.flush();
         }
     }

@@ -99,9 +99,13 @@ impl CreationLock {
         let mut path = socket.as_os_str().to_owned();
         path.push(".lock");
         let path = PathBuf::from(path);
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         loop {
             let file = File::from(rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?);
+            if !file.metadata().is_ok_and(|file| file.is_file() && file.len() == 0) {
+                let why = format!("{} is in the way: it is no lock of a socket", path.display());
+                return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
+            }
             // On a file system without locks, processes that start at one time are not told apart.
             if flock(&file, FlockOperation::LockExclusive) == Err(Errno::INTR) {
                 continue;

@@ -434,7 +434,8 @@ impl NtHandles {
 /// for ever.
 impl Drop for NtHandles {
     fn drop(&mut self) {
-        self.live.values().filter_map(|live| live.signal.as_ref()).for_each(Signal::raise);
+        let watched = self.live.values().filter_map(|live| live.signal.as_ref());
+        watched.chain(self.unwatched.values()).for_each(Signal::raise);
         self.folder.remove();
     }
 }

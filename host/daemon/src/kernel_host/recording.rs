@@ -3,6 +3,7 @@
 //! A trace in a file loses nothing when the daemon exits or is killed: see [`trace::Recorder`]. So this module never
 //! waits for a batch to end and never flushes.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -190,14 +191,22 @@ impl Recording {
         let file = ended.file();
         drop(ended);
         let Some(file) = file else { return };
-        // A disk that is slower than the steps holds them up.
-        if Arc::strong_count(&self.unsynced) > UNSYNCED_SEGMENTS_MAX {
+        let sync_here = |file: &File| {
             if let Err(error) = file.sync_data() {
                 let line = format!("the journal could not be written to the disk: {error}");
                 self.log.push_daemon_line(Level::ERROR, line);
             }
-        } else {
-            let _ = writer.send(WriterMessage::Ended { file, unsynced: Arc::clone(&self.unsynced) });
+        };
+        // A disk that is slower than the steps holds them up.
+        if Arc::strong_count(&self.unsynced) > UNSYNCED_SEGMENTS_MAX {
+            return sync_here(&file);
+        }
+        let ended = WriterMessage::Ended { file, unsynced: Arc::clone(&self.unsynced) };
+        // The disk writer ends before the recorder does.
+        if let Err(unsent) = writer.send(ended)
+            && let WriterMessage::Ended { file, .. } = unsent.0
+        {
+            sync_here(&file);
         }
     }
 

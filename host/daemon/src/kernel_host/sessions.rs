@@ -323,8 +323,8 @@ impl Sessions<'_> {
         if let Some(ring) = ring {
             client.outbox.begin_ring(ring);
         }
-        for frames in unread.into_iter().flatten() {
-            client.outbox.append_frames(frames);
+        if let Some(parts) = unread {
+            client.outbox.append_frames(parts);
         }
         let retained = session_cursors.as_ref().map_or(0, |cursors| cursors.unread_bytes(client.id));
         client.outbox.set_retained(retained);

@@ -108,14 +108,16 @@ impl Loop {
         let peer = connection.peer();
         self.kernel_host.budgets.descriptors.check(peer)?;
         let parked = &mut self.returning.as_mut().context("the daemon waits for no process")?.parked;
+        if parked.contains_key(&(peer, key)) {
+            // A repeated request is still to be answered.
+            return Ok(());
+        }
         let of_peer = parked.range((peer, 0)..=(peer, u64::MAX)).count();
         anyhow::ensure!(
             of_peer < PENDING_CONNECTIONS_PER_PEER_MAX,
             "{of_peer} processes of {peer} wait until those of the daemon before have returned: try again then"
         );
-        // A repeated request is still to be answered.
-        let new = || Parked { vm, connection: connection.clone(), name, rings };
-        parked.entry((peer, key)).or_insert_with(new);
+        parked.insert((peer, key), Parked { vm, connection: connection.clone(), name, rings });
         Ok(())
     }
 
@@ -153,6 +155,10 @@ impl Loop {
         // In the order of their connections.
         let parked: BTreeMap<_, _> = parked.into_iter().map(|((_, key), parked)| (key, parked)).collect();
         for (key, Parked { vm, connection, name, rings }) in parked {
+            // The end of a process that was not welcomed may have closed it.
+            if !self.sources.contains_key(&key) {
+                continue;
+            }
             if let Err(error) = self.attach(key, vm, &connection, name, rings) {
                 self.refuse_for_good(key, &connection, &error);
             }
@@ -182,6 +188,9 @@ impl Loop {
         token: &[u8],
         rings: bool,
     ) -> anyhow::Result<()> {
+        let parked = self.returning.as_ref().map(|returning| &returning.parked);
+        let is_parked = parked.is_some_and(|parked| parked.contains_key(&(connection.peer(), key)));
+        anyhow::ensure!(!is_parked, "a connection is for one process: this one waits to attach a new one");
         let pid = PeerCredentials::of(connection)?.pid()?.as_raw_nonzero().get() as u32;
         let memory = FenceMemory::Local(Vec::new());
         let (slots, token) = self.kernel_host.resumption().resume(vm, pid, process, token, memory)?;
