@@ -218,10 +218,8 @@ impl<T> core::ops::IndexMut<u32> for Slab<T> {
 
 #[cfg(test)]
 mod tests {
-    extern crate std;
-
-    use std::collections::BTreeMap;
-    use std::vec::Vec;
+    use alloc::collections::BTreeMap;
+    use alloc::vec::Vec;
 
     use proptest::prelude::*;
 

@@ -343,8 +343,9 @@ impl Outcome {
         if self.trace_bytes > limits::TRACE_BYTES_MAX {
             self.faults.push(format!("{} MiB of trace", self.trace_bytes >> 20));
         }
-        // A step ends after the unit that exceeds its limit.
-        let most = 2 * u64::from(WORK_UNITS_PER_STEP);
+        // A step ends after the unit that exceeds its limit, and each object that it ended is one unit more. The same limit
+        // is in `own_costs.rs` of the kernel.
+        let most = 2 * u64::from(WORK_UNITS_PER_STEP) + 64;
         if let Some(units) = self.longest_step.filter(|units| *units > most) {
             self.faults.push(format!("a step of {units} units of work"));
         }

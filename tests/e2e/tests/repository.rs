@@ -519,7 +519,7 @@ const KERNEL_PARTS: [(&str, &[&str]); 12] = [
     ("guests", &["process"]),
     ("driver", &["sync", "vidsch"]),
     ("history", &["sync", "vidsch"]),
-    ("view", &["events", "guests", "process", "sharing", "sync", "tdr", "vidmm", "vidsch"]),
+    ("view", &["events", "guests", "history", "process", "sharing", "sync", "tdr", "vidmm", "vidsch"]),
 ];
 
 /// Modules that every part may name, and that name no part.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::history::Ending;
-use crate::vidmm::residency::GoneMemory;
+use crate::vidmm::address::GoneMemory;
 
 /// The objects of a process that are destroyed next, in this order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -12,7 +12,7 @@ use crate::error::CallResult;
 use crate::history::Ending;
 use crate::kernel::Kernel;
 use crate::sync::waits::WaitId;
-use crate::vidmm::residency::GoneMemory;
+use crate::vidmm::address::GoneMemory;
 use crate::vidsch::{Task, Turn};
 use crate::{ProcessId, VmId};
 

@@ -48,6 +48,15 @@ pub(crate) struct AllocationPages {
     pub(super) base: u64,
 }
 
+/// How far page tables are updated for the memory of a process that ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct GoneMemory {
+    /// The next allocation.
+    pub(super) allocation: u32,
+    /// Pages of the one before it that are left.
+    pub(super) pages: Option<AllocationPages>,
+}
+
 /// One operation of an update that is queued. It is left out if a range is gone by then, though another is in its place.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct QueuedUpdate {

@@ -10,7 +10,7 @@ use d3dkmt::{
 };
 
 use super::allocation::{Allocation, AllocationOpen, NO_ARRIVAL, Resource, ResourceOpen};
-use super::residency_calls::RestOfCall;
+use super::long_call::RestOfCall;
 use crate::ddi::{self, LocalAllocationId};
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};

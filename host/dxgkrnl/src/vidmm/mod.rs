@@ -1,6 +1,7 @@
 //! VidMm: allocations, GPU address spaces, and the queues in which they change.
 //!
-//! State: `allocation.rs`, `vaspace.rs`, `open_pages.rs`, `address.rs` (changes of address spaces), `paging.rs`.
+//! State: `allocation.rs`, `vaspace.rs`, `open_pages.rs`, `address.rs` (changes of address spaces), `paging.rs`,
+//! `long_call.rs`.
 //! Behaviour: the calls of each, `create_calls.rs` (creation of allocations), `growth.rs`, `residency.rs`,
 //! `residency_calls.rs`, `offer.rs`, `lock.rs`, `ring.rs` (buffers of user-mode submission).
 
@@ -12,6 +13,7 @@ mod create_calls;
 mod dma_operations;
 mod growth;
 pub(crate) mod lock;
+mod long_call;
 pub(crate) mod offer;
 mod open_pages;
 pub(crate) mod paging;
@@ -25,10 +27,10 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 pub(crate) use address::AllocationPages;
 use allocation::{Memory, Resource};
+pub(crate) use long_call::LongCall;
+use long_call::RestOfCall;
 pub(crate) use paging::DrainedQueue;
 use paging::PagingQueue;
-pub(crate) use residency_calls::LongCall;
-use residency_calls::RestOfCall;
 use serde::{Deserialize, Serialize};
 
 use crate::ProcessId;

@@ -18,10 +18,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use d3dkmt::{Handle, Reply, limits};
-use serde::{Deserialize, Serialize};
 
 use super::allocation_calls::NAMED_PER_UNIT;
-use super::residency_calls::RestOfCall;
+use super::long_call::{ReclaimCall, RestOfCall};
 use crate::ProcessId;
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid};
@@ -34,20 +33,6 @@ const OFFER_FLAGS: u32 = 0x1 | 0x2;
 
 /// `D3DDDI_RECLAIM_RESULT_OK`.
 const RECLAIM_OK: u32 = 0;
-
-/// Reclaim of a list.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct ReclaimCall {
-    device: u32,
-    /// Of `D3DKMTReclaimAllocations2`.
-    queue: Option<Handle>,
-    /// Handles that the call names.
-    names: usize,
-    opens: VecDeque<u32>,
-    /// Allocations whose offers have ended and that are still to be looked at.
-    reclaimed: BTreeSet<u32>,
-    missing: Vec<(u32, u64)>,
-}
 
 /// The handles of a call, which are of allocations or of resources.
 #[derive(Clone, Copy)]

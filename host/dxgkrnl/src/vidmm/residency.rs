@@ -19,15 +19,15 @@ use alloc::format;
 use alloc::vec;
 
 use d3dkmt::{Handle, Reply};
-use serde::{Deserialize, Serialize};
 
 use crate::ProcessId;
 use crate::ddi::SegmentGroup;
 use crate::error::{CallResult, Refusal, invalid};
 use crate::kernel::Kernel;
 use crate::vidmm::VidMm;
-use crate::vidmm::address::AllocationPages;
+use crate::vidmm::address::{AllocationPages, GoneMemory};
 use crate::vidmm::allocation::{Allocation, AllocationOpen};
+use crate::vidmm::long_call::GroupBytes;
 
 /// `D3DKMT_ALLOCATIONRESIDENCYSTATUS`.
 mod residency_status {
@@ -37,18 +37,6 @@ mod residency_status {
     pub const RESIDENT_IN_SHARED_MEMORY: u32 = 2;
     pub const NOT_RESIDENT: u32 = 3;
 }
-
-/// How far page tables are updated for the memory of a process that ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct GoneMemory {
-    /// The next allocation.
-    allocation: u32,
-    /// Pages of the one before it that are left.
-    pages: Option<AllocationPages>,
-}
-
-/// Bytes in each memory segment group, by its number.
-pub(super) type GroupBytes = [u64; SegmentGroup::ALL.len()];
 
 /// Bytes of a memory segment group.
 pub(crate) struct SegmentGroupUse {

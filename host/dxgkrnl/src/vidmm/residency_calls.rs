@@ -10,22 +10,20 @@
 //! up again where it changes: its adapter may have been removed since.
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
 use core::ops::Bound::{Excluded, Unbounded};
 
 use d3dkmt::{Handle, NtStatus, Reply, limits};
-use serde::{Deserialize, Serialize};
 
-use super::residency::{GroupBytes, total};
+use super::long_call::{GroupBytes, Kind, LongCall, Part, ResidencyCall, RestOfCall};
+use super::residency::total;
 use crate::ProcessId;
 use crate::ddi::{PagingWork, SegmentGroup};
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
 use crate::vidmm::allocation::AllocationOpen;
-use crate::vidmm::offer::ReclaimCall;
 use crate::vidmm::paging::Pending;
 use crate::vidsch::Task;
 
@@ -38,105 +36,10 @@ const EVICT_FLAGS: u32 = 0x1 | 0x2;
 /// Handles of a list that are looked up and counted for one unit of work.
 const NAMED_PER_UNIT: usize = 4;
 
-/// Bytes that are charged for an entry of a call that goes on, in its list and its tables.
-const ENTRY_BYTES: usize = 96;
-
-/// A call that goes on over several steps, and its request number.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct LongCall {
-    request: u64,
-    rest: RestOfCall,
-}
-
-/// What a call that did not fit its step still has to do.
-#[derive(Serialize, Deserialize)]
-pub(crate) enum RestOfCall {
-    Residency(Box<ResidencyCall>),
-    /// `D3DKMTOfferAllocations`: opens that are to be offered.
-    Offer(VecDeque<u32>),
-    Reclaim(Box<ReclaimCall>),
-    /// `D3DKMTDestroyAllocation`: allocations, or a resource.
-    Destroy(VecDeque<Handle>),
-}
-
-impl LongCall {
-    /// Bytes that its process is charged for it.
-    pub fn weight(&self) -> u64 {
-        let entries = match &self.rest {
-            RestOfCall::Residency(call) => call.list.len(),
-            RestOfCall::Offer(_) | RestOfCall::Reclaim(_) | RestOfCall::Destroy(_) => {
-                limits::ALLOCATIONS_PER_CALL_MAX
-            }
-        };
-        (entries * ENTRY_BYTES) as u64
-    }
-}
-
-/// How far a call with a list has come: the next part, and where in the list or table it begins.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-enum Part {
-    Name(usize),
-    Count(Option<u32>),
-    Budget,
-    Apply(Option<u32>),
-    Prioritize(usize),
-    Gather(Option<u32>),
-    /// With the fence value of the operation that makes the list resident, or 0.
-    Answer(u64),
-}
-
-#[derive(Serialize, Deserialize)]
-enum Kind {
-    MakeResident { queue: Handle, priorities: Vec<u32>, flags: u32 },
-    Evict { device: Handle },
-}
-
-/// MakeResident or Evict of a list.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct ResidencyCall {
-    kind: Kind,
-    list: Vec<Handle>,
-    part: Part,
-    /// How often each open is named.
-    counts: BTreeMap<u32, u32>,
-    /// Of MakeResident: the allocations whose counts hold, which get resident, and the bytes that are new to the process.
-    allocations: BTreeSet<u32>,
-    more: GroupBytes,
-    /// Bytes of those that are not resident; `None` without any.
-    missing_bytes: Option<u64>,
-    /// Those of them that no other operation of the queue makes resident, with their numbers.
-    missing: Vec<(u32, u64)>,
-}
-
 /// A part of a call is done.
 enum Done {
     Part(Part),
     Call(Reply),
-}
-
-impl ResidencyCall {
-    fn new(kind: Kind, list: Vec<Handle>) -> Result<Self, Refusal> {
-        let most = limits::MAKE_RESIDENT_ALLOCATIONS_MAX;
-        if list.is_empty() || list.len() > most {
-            return invalid(format!("a list has 1 to {most} allocations, not {}", list.len()));
-        }
-        Ok(ResidencyCall {
-            kind,
-            list,
-            part: Part::Name(0),
-            counts: BTreeMap::new(),
-            allocations: BTreeSet::new(),
-            more: GroupBytes::default(),
-            missing_bytes: None,
-            missing: Vec::new(),
-        })
-    }
-
-    /// The first open behind this one, and how often it is named.
-    fn count_behind(&self, open: Option<u32>) -> Option<(u32, u32)> {
-        let mut behind = self.counts.range((open.map_or(Unbounded, Excluded), Unbounded));
-        behind.next().map(|(open, times)| (*open, *times))
-    }
 }
 
 impl Kernel {

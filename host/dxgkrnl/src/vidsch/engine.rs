@@ -25,9 +25,22 @@ use serde::{Deserialize, Serialize};
 use super::hw_work::{HwWork, Submitter};
 use super::ready::{Level, Ready};
 use super::shares::Shares;
-use crate::ddi::EngineId;
+use crate::ddi::{Agent, EngineId};
 use crate::tdr::Watch;
-use crate::{Nanos, VmId};
+use crate::{Nanos, ProcessId, VmId};
+
+/// An engine's write of a value to a fence.
+pub(crate) struct EngineWrite {
+    pub engine: EngineId,
+    pub process: ProcessId,
+    pub open: u32,
+    pub gpu_address: u64,
+    pub value: u64,
+    /// The hardware queue whose commands wrote.
+    pub hw_queue: Option<u32>,
+    /// Who comes before those that see the value, if a driver looks for races.
+    pub by: Option<Agent>,
+}
 
 /// Submissions that an engine has at a time: one that runs, and one that it can start at once.
 pub(crate) const HARDWARE_QUEUE_DEPTH: usize = 2;

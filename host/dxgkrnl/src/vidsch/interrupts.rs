@@ -5,26 +5,13 @@ use alloc::format;
 
 use d3dkmt::SyncObjectType;
 
-use super::engine::Submitted;
+use super::engine::{EngineWrite, Submitted};
 use super::{HwQueue, Task};
 use crate::ddi::{Agent, Callback, EngineId, EngineStore, HwQueueId, Interrupt};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::sync::written::Mark;
 use crate::{DmaOp, MemoryRef, ProcessId};
-
-/// An engine's write of a value to a fence.
-pub(crate) struct EngineWrite {
-    pub engine: EngineId,
-    pub process: ProcessId,
-    pub open: u32,
-    pub gpu_address: u64,
-    pub value: u64,
-    /// The hardware queue whose commands wrote.
-    pub hw_queue: Option<u32>,
-    /// Who comes before those that see the value, if a driver looks for races.
-    pub by: Option<Agent>,
-}
 
 /// Interrupts of one adapter that wait for NotifyDpc at most. One or a few do at a driver that calls it.
 const INTERRUPTS_PER_ADAPTER_MAX: usize = 4096;
