@@ -205,16 +205,17 @@ fn log_flood(ground: &Ground<'_>) -> Attacked {
     lists.runs()
 }
 
-/// A list that uses a texture as often as the debug layer compares uses. A barrier then tells one of its subresources from
+/// A list that uses textures as often as the debug layer compares uses. A barrier then tells one subresource of each from
 /// the others, and the list waits in hardware for ever.
-fn list_of_uses(resource: u32, gpu_address: u64) -> Vec<Packet> {
+fn list_of_uses(textures: &[u32], gpu_address: u64) -> Vec<Packet> {
     const USES: usize = 32;
     let read = |kind: &WorkKind| {
-        command(*kind, Kernel::None, vec![Use::whole(resource, BarrierAccess::SHADER_RESOURCE)])
+        let uses = textures.iter().map(|texture| Use::whole(*texture, BarrierAccess::SHADER_RESOURCE));
+        command(*kind, Kernel::None, uses.collect())
     };
     let mut packets: Vec<Packet> =
         [WorkKind::Dispatch, WorkKind::Draw].iter().cycle().take(USES).map(read).collect();
-    let barrier = TextureBarrier {
+    let barrier = |texture: &u32| TextureBarrier {
         barrier: Barrier {
             sync_before: BarrierSync::ALL,
             sync_after: BarrierSync::ALL,
@@ -223,11 +224,12 @@ fn list_of_uses(resource: u32, gpu_address: u64) -> Vec<Packet> {
         },
         layout_before: BarrierLayout::COMMON,
         layout_after: BarrierLayout::COMMON,
-        resource,
+        resource: *texture,
         flags: TextureFlags::empty(),
         subresources: SubresourceRange::one(0),
     };
-    packets.push(Packet::Barrier { groups: vec![BarrierGroup::Texture(vec![barrier])] });
+    let barriers = textures.iter().map(barrier).collect();
+    packets.push(Packet::Barrier { groups: vec![BarrierGroup::Texture(barriers)] });
     packets.push(Packet::FenceWait { gpu_address, value: 1 });
     packets
 }
@@ -247,10 +249,11 @@ fn debug_layer_memory(ground: &Ground<'_>) -> Attacked {
     let zeros = calls::map_zero(lists.paging, 0, texture(0).bytes.div_ceil(PAGE));
     let address = lists.address(&zeros)?;
     let context = lists.attacker.context(CreateContextFlags::HW_QUEUE_SUPPORTED)?;
-    for _ in 0..ground.scale(4, 120) {
-        let resource = lists.attacker.resource(&texture(address))?;
+    for _ in 0..ground.scale(2, 30) {
+        let textures =
+            (0..4).map(|_| lists.attacker.resource(&texture(address))).collect::<Attacked<Vec<u32>>>()?;
         let (queue, _) = lists.attacker.hw_queue(context)?;
-        lists.attacker.call(&calls::submit_hw(queue, 1, &list_of_uses(resource, never)))?;
+        lists.attacker.call(&calls::submit_hw(queue, 1, &list_of_uses(&textures, never)))?;
     }
     ground.hold()?;
     lists.runs()
