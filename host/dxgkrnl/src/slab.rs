@@ -31,7 +31,7 @@ pub(crate) fn free_spare<T>(entries: &mut Vec<T>) {
     const FREED_MAX: usize = 1 << 14;
     let (len, spare) = (entries.len(), growth(entries.len()));
     if entries.capacity() > len + 2 * spare + KEPT_MAX {
-        entries.shrink_to((len + spare).max(entries.capacity() - FREED_MAX));
+        entries.shrink_to((len + spare).max(entries.capacity().saturating_sub(FREED_MAX)));
     }
 }
 
