@@ -323,39 +323,32 @@ impl<P: Port> Session<P> {
         call: &Call,
         wakes: &Wakes<P::Event>,
     ) -> Result<CreatedFence<P::Location>, NtStatus> {
-        for lost in 0..GROW_SLOTS_MAX {
+        for attempt in 0..GROW_SLOTS_MAX {
             match self.call_with_memory(call, wakes).await? {
-                // A slot in memory that this process has lost stays taken, or the host would give it to the next fence.
-                // The fence ends with its device.
-                Reply::SyncObject(created) if self.lacks_slot_of(&created) => {
-                    if lost == 0 {
-                        self.log_lost(&created);
-                    }
-                }
-                Reply::SyncObject(created) => return self.placed(created),
+                Reply::SyncObject(created) => match self.place(created) {
+                    Ok(fence) => return Ok(fence),
+                    // A slot in memory that this process has lost stays taken, or the host would give it to the next fence.
+                    // The fence ends with its device.
+                    Err(slot) if attempt == 0 => self.log_lost(slot),
+                    Err(_) => {}
+                },
                 other => return Err(self.unexpected("a create call", &other)),
             }
         }
         Err(NtStatus::NO_MEMORY)
     }
 
-    /// Whether the host has given a fence a slot in memory that this process does not have: it had no descriptor left when
-    /// that memory came.
-    fn lacks_slot_of(&self, created: &CreatedSyncObject) -> bool {
-        created.slot.is_some_and(|slot| self.port.locate(slot).is_none())
-    }
-
-    fn log_lost(&self, CreatedSyncObject { slot, .. }: &CreatedSyncObject) {
-        let slot = slot.unwrap_or_default();
-        self.port.log(format_args!("the host named fence slot {slot}, which this process does not have"));
-    }
-
-    fn placed(&self, created: CreatedSyncObject) -> Result<CreatedFence<P::Location>, NtStatus> {
-        let location =
-            created.slot.map(|slot| self.port.locate(slot).ok_or(NtStatus::NO_MEMORY)).transpose()?;
+    /// Finds the value of a fence that the host has just created. Returns its slot if the process does not have the memory
+    /// of that, because it had no descriptor left when the memory came.
+    fn place(&self, created: CreatedSyncObject) -> Result<CreatedFence<P::Location>, u32> {
+        let location = created.slot.map(|slot| self.port.locate(slot).ok_or(slot)).transpose()?;
         let CreatedSyncObject { object, shared_handle, gpu_address, paging_fence_value, no_wait, .. } =
             created;
         Ok(CreatedFence { object, shared_handle, location, gpu_address, paging_fence_value, no_wait })
+    }
+
+    fn log_lost(&self, slot: u32) {
+        self.port.log(format_args!("the host named fence slot {slot}, which this process does not have"));
     }
 
     /// Makes a call that may need a fence slot. When the host has none left, adds fence memory, twice as much each
@@ -379,19 +372,21 @@ impl<P: Port> Session<P> {
         Err(NtStatus::NO_MEMORY)
     }
 
-    /// Finds the value of a fence that the host has just created. A process that does not have the memory of its slot gets
-    /// NO_MEMORY; `destroy` is then called, because the program will never have the fence's handle.
+    /// As [`Self::place`]. A process that does not have the memory gets NO_MEMORY; `destroy` is then called, because the
+    /// program will never have the fence's handle.
     pub(crate) async fn locate(
         &self,
         created: CreatedSyncObject,
         destroy: &Call,
     ) -> Result<CreatedFence<P::Location>, NtStatus> {
-        if self.lacks_slot_of(&created) {
-            self.log_lost(&created);
-            self.call(destroy).await;
-            return Err(NtStatus::NO_MEMORY);
+        match self.place(created) {
+            Ok(fence) => Ok(fence),
+            Err(slot) => {
+                self.log_lost(slot);
+                self.call(destroy).await;
+                Err(NtStatus::NO_MEMORY)
+            }
         }
-        self.placed(created)
     }
 
     /// Logs a reply of the wrong kind, which is a defect of the host.

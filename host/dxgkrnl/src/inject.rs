@@ -142,7 +142,7 @@ impl Kernel {
         self.set_device_state(&devices, state, effects);
         let waits = self.end_waits_on(adapter, Some(vm), effects);
         self.lose(Loss { devices: devices.clone(), state, page_fault: None, poisons: false }, effects);
-        // Nobody else would end the waits for the native fences that these devices could signal (decision 59).
+        // The waits for the native fences that these devices could signal would have no end otherwise (decision 59).
         for device in devices {
             self.begin_loss(device, LostFences::NativeOnesAreSignaled, effects);
         }

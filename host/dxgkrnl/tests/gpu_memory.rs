@@ -323,6 +323,12 @@ fn mapped_memory_belongs_to_its_creator_and_ends_with_it() {
     assert!(world.kernel.snapshot().is_empty());
 }
 
+/// Reserves a range anywhere; returns its address.
+fn reserve(world: &mut World, paging_queue: Handle, size: u64) -> u64 {
+    let (owner, base, minimum, maximum) = (paging_queue, 0, 0, 0);
+    map(world, Call::ReserveGpuVirtualAddress { owner, base, minimum, maximum, size }).0
+}
+
 fn update(world: &mut World, device: Handle, operations: Vec<GpuVaOperation>) -> NtStatus {
     let context = world.context(device, 0);
     let fence = world.fence(device, 0).object;
@@ -335,14 +341,7 @@ fn update(world: &mut World, device: Handle, operations: Vec<GpuVaOperation>) ->
 #[test]
 fn an_update_maps_protects_unmaps_and_copies() {
     let (mut world, script, [device, paging_queue, allocation]) = set_up();
-    let reserve = Call::ReserveGpuVirtualAddress {
-        owner: paging_queue,
-        base: 0,
-        minimum: 0,
-        maximum: 0,
-        size: 0x1_0000,
-    };
-    let (base, _) = map(&mut world, reserve);
+    let base = reserve(&mut world, paging_queue, 0x1_0000);
     let operation = |operation, page: u64, pages: u64| GpuVaOperation {
         operation,
         base: base + page * PAGE,
@@ -410,10 +409,7 @@ fn a_copy_of_many_pieces_copies_each_page_as_it_was() {
     const PAGES: u64 = 1000;
     for (from, to) in [(0, 3), (3, 0), (0, 1100), (1100, 0)] {
         let (mut world, script, [device, paging_queue, allocation]) = set_up();
-        let size = 0x100_0000;
-        let reserve =
-            Call::ReserveGpuVirtualAddress { owner: paging_queue, base: 0, minimum: 0, maximum: 0, size };
-        let (base, _) = map(&mut world, reserve);
+        let base = reserve(&mut world, paging_queue, 0x100_0000);
         let operation = |operation, page: u64, pages: u64| GpuVaOperation {
             operation,
             base: base + page * PAGE,
@@ -463,9 +459,7 @@ fn an_update_of_a_destroyed_allocation_maps_nothing() {
 fn pieces_of_an_address_space_are_limited_too() {
     let (mut world, _, [device, paging_queue, allocation]) = set_up();
     let size = 0x400_0000;
-    let reserve =
-        Call::ReserveGpuVirtualAddress { owner: paging_queue, base: 0, minimum: 0, maximum: 0, size };
-    let (base, _) = map(&mut world, reserve);
+    let base = reserve(&mut world, paging_queue, size);
     let repeated = |pages: u64| GpuVaOperation {
         base,
         size: pages * PAGE,

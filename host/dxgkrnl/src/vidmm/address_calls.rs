@@ -435,7 +435,7 @@ impl Kernel {
                 break None;
             }
             let Some((changed, behind)) = space.show(base, end, PIECES_AT_ONCE as usize) else { break None };
-            // What is as engines see it was looked at as well.
+            // Pieces that engines see already were looked at as well.
             self.spend((changed.len() as u32).div_ceil(PIECES_PER_UNIT).max(1));
             for Piece { base, end, page } in changed {
                 self.update_engine_pages(process, adapter, base, end, page);

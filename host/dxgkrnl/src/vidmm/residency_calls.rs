@@ -161,11 +161,16 @@ impl Kernel {
         }
         while !self.is_spent() {
             self.spend(1);
+            if matches!(call.part, Part::Count(_) | Part::Apply(_))
+                && let Some(reply) = self.counts_are_gone(device, call)
+            {
+                return Ok(Some(reply));
+            }
             let done = match call.part {
                 Part::Name(at) => self.name_listed(process, device, call, at)?,
-                Part::Count(behind) => self.count_listed(process, device, call, behind)?,
+                Part::Count(behind) => self.count_listed(process, call, behind)?,
                 Part::Budget => self.require_budget(process, device, call, effects),
-                Part::Apply(behind) => self.apply_counts(device, call, behind)?,
+                Part::Apply(behind) => self.apply_counts(call, behind),
                 Part::Prioritize(at) => self.prioritize(process, device, call, at)?,
                 Part::Gather(behind) => self.gather_missing(process, call, behind)?,
                 Part::Answer(value) => Done::Call(self.residency_reply(process, device, value)),
@@ -197,13 +202,9 @@ impl Kernel {
     fn count_listed(
         &self,
         process: ProcessId,
-        device: u32,
         call: &mut ResidencyCall,
         behind: Option<u32>,
     ) -> Result<Done, Refusal> {
-        if let Some(reply) = self.counts_are_gone(device, call) {
-            return Ok(Done::Call(reply));
-        }
         let Some((index, times)) = call.count_behind(behind) else {
             return Ok(Done::Part(match call.kind {
                 Kind::MakeResident { .. } => Part::Budget,
@@ -272,26 +273,18 @@ impl Kernel {
     }
 
     /// Raises or lowers the count of the next open.
-    fn apply_counts(
-        &mut self,
-        device: u32,
-        call: &mut ResidencyCall,
-        behind: Option<u32>,
-    ) -> Result<Done, Refusal> {
-        if let Some(reply) = self.counts_are_gone(device, call) {
-            return Ok(Done::Call(reply));
-        }
+    fn apply_counts(&mut self, call: &mut ResidencyCall, behind: Option<u32>) -> Done {
         let Some((open, times)) = call.count_behind(behind) else {
-            return Ok(Done::Part(match call.kind {
+            return Done::Part(match call.kind {
                 Kind::MakeResident { .. } => Part::Prioritize(0),
                 Kind::Evict { .. } => Part::Answer(0),
-            }));
+            });
         };
         match call.kind {
             Kind::MakeResident { .. } => self.raise_residency(open, times),
             Kind::Evict { .. } => self.lower_residency(open, times),
         }
-        Ok(Done::Part(Part::Apply(Some(open))))
+        Done::Part(Part::Apply(Some(open)))
     }
 
     /// Sets the priorities of some entries.

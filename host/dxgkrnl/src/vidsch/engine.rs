@@ -38,7 +38,7 @@ pub(crate) struct EngineWrite {
     pub value: u64,
     /// The hardware queue whose commands wrote.
     pub hw_queue: Option<u32>,
-    /// Who comes before those that see the value, if a driver looks for races.
+    /// The agent whose accesses come before those of agents that see the value, if a driver looks for races.
     pub by: Option<Agent>,
 }
 

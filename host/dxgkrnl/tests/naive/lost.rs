@@ -164,7 +164,7 @@ impl Naive {
         for open in &opens {
             self.end_waits_through(*open);
         }
-        // What has left signals nothing any more, so fences that live are not poisoned by it.
+        // A device that has left signals nothing any more, so it poisons no fence that lives.
         let has_left = self.dead_devices.contains(&device)
             || self.stopped_adapters.contains(&self.devices[device].adapter);
         if has_left {
