@@ -109,6 +109,27 @@ fn buffers_that_become_ready_at_once_have_no_fixed_order_in_small_steps() {
     assert_eq!(deadline(100), (true, Some(11)));
 }
 
+/// The end of p1 frees two engines for buffers of p2 that write one fence. In small steps the second engine is free later.
+#[test]
+fn engines_that_an_end_frees_have_no_fixed_order_in_small_steps() {
+    let buffer = |context, value| Op::Submit {
+        process: 2,
+        context,
+        commands: vec![Command::Write { fence: 2, value }, Command::Busy { nanos: 0 }],
+    };
+    let sequence = Sequence(vec![
+        Op::SubmitHw { process: 1, queue: 0, step: 1, commands: vec![Command::Hang] },
+        Op::Submit { process: 1, context: 1, commands: vec![Command::Hang] },
+        buffer(2, 0),
+        Op::Advance { nanos: 150_000_000 },
+        buffer(7, 1),
+    ])
+    .with_time();
+    for units in [1, 2, 3, 12] {
+        assert_eq!(run_in_steps(units, Policy::default(), false, &sequence, None), Ok(()));
+    }
+}
+
 #[test]
 fn few_sequences_have_an_open_order() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();

@@ -113,7 +113,8 @@ impl<'a> ModelWorld<'a> {
         self
     }
 
-    /// Has the kernel's tables checked at times only: see [`Host::seldom`].
+    /// Has the checker compare the kernel's tables at times only, so that a run takes time by its steps and not by its
+    /// steps times its waits.
     #[must_use]
     pub fn seldom_checked(mut self) -> Self {
         self.host.seldom = true;

@@ -171,9 +171,22 @@ impl Naive {
         self.heads.push((engine, queue));
     }
 
+    /// The running buffer of an engine is dropped, because its queue ends. What an input ends is cleared away in steps, so
+    /// with several such engines it is open which of them runs its next buffer first.
+    fn frees(&mut self, engine: usize) {
+        let state = &mut self.engines[engine];
+        (state.running, state.busy_until) = (None, None);
+        let has_more = !state.submitted_jobs.is_empty() || !state.waiting.is_empty();
+        if has_more && !self.freed.contains(&engine) {
+            self.order_is_open |= !self.freed.is_empty();
+            self.freed.push(engine);
+        }
+    }
+
     /// An input begins. Heads of queues that became ready in earlier ones come before those that it makes ready.
     pub fn begin_input(&mut self) {
         self.heads.clear();
+        self.freed.clear();
     }
 
     /// Submits as many buffers as fit. An idle engine begins at once.
@@ -228,9 +241,9 @@ impl Naive {
             // Its running buffer is about to be dropped.
             state.idle_since = state.idle_since.filter(|_| state.submitted_of_contexts() > usize::from(runs));
         }
-        if state.running.as_ref().is_some_and(|job| job.queue == context) {
-            (state.running, state.busy_until) = (None, None);
-            if state.preempt_request.is_some() {
+        if runs {
+            self.frees(engine);
+            if self.engines[engine].preempt_request.is_some() {
                 self.make_way(engine, now);
             }
             self.start_next(engine, now);
@@ -257,7 +270,7 @@ impl Naive {
         let state = &mut self.engines[engine];
         state.submitted_jobs.retain(|job| job.queue != queue);
         if state.running.as_ref().is_some_and(|job| job.queue == queue) {
-            (state.running, state.busy_until) = (None, None);
+            self.frees(engine);
         }
         self.start_next(engine, self.now);
     }

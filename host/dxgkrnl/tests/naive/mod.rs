@@ -178,7 +178,9 @@ pub struct Naive {
     able: Vec<usize>,
     /// Engine and queue of each buffer that became ready in the present input.
     heads: Vec<(usize, usize)>,
-    /// Whether one input ever made buffers of two queues ready for one engine.
+    /// Engines whose running buffer the present input dropped, and that have other buffers.
+    freed: Vec<usize>,
+    /// Whether one input ever made buffers of two queues ready for one engine, or freed two engines for others.
     pub order_is_open: bool,
     /// Events set since the last check: those that are not sorted yet, those of paused VMs, and the others.
     pub woken: Vec<Wake>,
@@ -229,6 +231,7 @@ impl Naive {
             paged: vec![],
             able: vec![],
             heads: vec![],
+            freed: vec![],
             order_is_open: false,
             woken: vec![],
             held: vec![],
