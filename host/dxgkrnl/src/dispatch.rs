@@ -62,7 +62,7 @@ impl Kernel {
             SetContextPriority { context, priority, in_process } =>
                 self.set_context_priority(process, context, priority, in_process),
             ContextPriority { context, in_process } => self.context_priority(process, context, in_process),
-            SetProcessPriorityClass { class } => self.set_process_priority_class(process, class),
+            SetProcessPriorityClass { class } => self.set_process_priority_class(process, class, effects),
             ProcessPriorityClass {} => self.process_priority_class(process),
         }
 

@@ -22,7 +22,7 @@ const FURTHER: u64 = 3000;
 
 /// Calls whose cost depends on the caller's objects of all devices.
 const BY_ALL_OBJECTS: [&str; 1] = [
-    // It moves each ready command buffer of the process, and spends a unit for each of its queues.
+    // It moves each ready command buffer of the process, in steps.
     "SetProcessPriorityClass",
 ];
 

@@ -148,7 +148,7 @@ struct Case {
     is_cut: bool,
 }
 
-const CASES: [Case; 32] = [
+const CASES: [Case; 33] = [
     Case {
         name: "a signal that many wait for",
         make: Owner::waits,
@@ -209,6 +209,13 @@ const CASES: [Case; 32] = [
         name: "a device with many contexts",
         make: Owner::contexts,
         end: |owner| owner.call(Call::DestroyDevice { device: owner.device }),
+        most: 16_000,
+        is_cut: true,
+    },
+    Case {
+        name: "the class of a process with many contexts",
+        make: Owner::contexts,
+        end: |owner| owner.call(Call::SetProcessPriorityClass { class: 1 }),
         most: 16_000,
         is_cut: true,
     },

@@ -20,6 +20,9 @@ const SCANNED_MAX: usize = 256;
 /// Submissions in the engine that are inspected: fewer, because each may be as long as a message.
 const SUBMISSIONS_MAX: usize = 16;
 
+/// Writes and waits of command buffers after which no further submission is inspected.
+const WRITES_MAX: usize = 16 * SCANNED_MAX;
+
 /// Bytes of command buffers that are inspected, about.
 const BYTES_MAX: usize = 64 << 10;
 
@@ -80,6 +83,9 @@ impl Kernel {
         let submissions = queue.in_flight.iter().map(|one| one.submission_fence_id);
         let hw_queue = queue.hw_queue.map(HwQueueId);
         for id in submissions.chain(queue.running).take(SUBMISSIONS_MAX) {
+            if pending_writes.len() >= WRITES_MAX {
+                break;
+            }
             pending_writes.extend(
                 self.miniport.pending_writes_of_submission(queue.engine, hw_queue, id).unwrap_or_default(),
             );

@@ -226,16 +226,18 @@ impl Kernel {
                 self.call_isr(effects, |miniport, now, callbacks| miniport.deadline(now, callbacks));
                 self.run_to_idle(effects);
             }
-            if self.own_deadline().is_some_and(|due| due <= self.now) {
+            let mut own = self.own_deadline();
+            if own.is_some_and(|due| due <= self.now) {
                 self.scheduler_due(effects);
                 self.suspends_due(effects);
                 self.expire_acquires(effects);
                 self.run_to_idle(effects);
+                own = self.own_deadline();
             }
             let moved = effects.moves[moves_counted..].iter().map(DmaOp::bytes);
             moved_bytes = moved.fold(moved_bytes, u64::saturating_add);
             moves_counted = effects.moves.len();
-            next = self.due();
+            next = earliest(self.miniport.due(), own);
             if next == Some(due) && moved_bytes < MOVED_BYTES_PER_STEP {
                 // A miniport that asks for the same time again is called with the next input: this loop ends.
                 return true;

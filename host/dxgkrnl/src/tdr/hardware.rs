@@ -23,7 +23,7 @@ use crate::Nanos;
 use crate::ddi::{EngineId, HwQueueId, Invalidation};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
-use crate::vidsch::{HwQueue, HwSubmission, Submitted};
+use crate::vidsch::{HwQueue, HwSubmission, OnEngine, Submitted};
 
 /// Work that a reset hit: a submission, or the hardware queues of a context.
 #[derive(Debug)]
@@ -65,7 +65,10 @@ impl Kernel {
 
     /// When an engine's work of hardware queues times out.
     pub(crate) fn hw_queues_due(&self, id: EngineId) -> Option<Nanos> {
-        let engine = self.vidsch.in_flight().engines.get(&id)?;
+        self.hw_queues_due_of(id, self.vidsch.in_flight().engines.get(&id)?)
+    }
+
+    pub(super) fn hw_queues_due_of(&self, id: EngineId, engine: &OnEngine) -> Option<Nanos> {
         let since = engine.hw_since?;
         if self.is_held(id) || !self.times_out(engine) {
             return None;

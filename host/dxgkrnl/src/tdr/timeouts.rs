@@ -50,7 +50,10 @@ impl Kernel {
 
     /// When an engine's watch is next due.
     pub(crate) fn watch_due(&self, id: EngineId) -> Option<Nanos> {
-        let engine = self.vidsch.in_flight().engines.get(&id)?;
+        self.watch_due_of(id, self.vidsch.in_flight().engines.get(&id)?)
+    }
+
+    fn watch_due_of(&self, id: EngineId, engine: &OnEngine) -> Option<Nanos> {
         match &engine.watch {
             Watch::Resetting { until, .. } => Some(*until),
             // It is reset with the group of another engine, whose watch is due.
@@ -110,7 +113,10 @@ impl Kernel {
 
     /// When an engine times out that keeps giving back its submissions without beginning one.
     pub(super) fn unserved_due(&self, id: EngineId) -> Option<Nanos> {
-        let engine = self.vidsch.in_flight().engines.get(&id)?;
+        self.unserved_due_of(id, self.vidsch.in_flight().engines.get(&id)?)
+    }
+
+    fn unserved_due_of(&self, id: EngineId, engine: &OnEngine) -> Option<Nanos> {
         let since = engine.unserved_since?;
         let is_watched = !engine.submitted.is_empty() && !self.is_held(id) && self.times_out(engine);
         // As late as for a submission that began and was then to be preempted.
@@ -122,14 +128,14 @@ impl Kernel {
         if self.tdr.bugcheck.is_some() {
             return None;
         }
-        let engines = self.vidsch.in_flight().engines.keys();
-        let due = |engine: &EngineId| {
+        let due = |(id, engine): (&EngineId, &OnEngine)| {
+            let of_hw_queues = self.hw_queues_due_of(*id, engine);
             earliest(
-                earliest(self.watch_due(*engine), self.hw_queues_due(*engine)),
-                self.unserved_due(*engine),
+                earliest(self.watch_due_of(*id, engine), of_hw_queues),
+                self.unserved_due_of(*id, engine),
             )
         };
-        engines.map(due).fold(None, earliest)
+        self.vidsch.in_flight().engines.iter().map(due).fold(None, earliest)
     }
 
     /// Acts on the engines whose watch is due.

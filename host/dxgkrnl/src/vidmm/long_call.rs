@@ -1,4 +1,4 @@
-//! Calls with so many allocations that they go on over several steps: how far they have come.
+//! Calls with so many allocations or queues that they go on over several steps: how far they have come.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -34,6 +34,16 @@ pub(crate) enum RestOfCall {
     Reclaim(Box<ReclaimCall>),
     /// `D3DKMTDestroyAllocation`: allocations, or a resource.
     Destroy(VecDeque<Handle>),
+    /// `D3DKMTSetProcessSchedulingPriorityClass`: the next queue.
+    PriorityClass(QueuePosition),
+}
+
+/// A position among the queues of a process's devices.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct QueuePosition {
+    /// Index of the device's handle.
+    pub device: u32,
+    pub queue: u32,
 }
 
 impl LongCall {
@@ -44,6 +54,7 @@ impl LongCall {
             RestOfCall::Offer(_) | RestOfCall::Reclaim(_) | RestOfCall::Destroy(_) => {
                 limits::ALLOCATIONS_PER_CALL_MAX
             }
+            RestOfCall::PriorityClass(_) => 0,
         };
         (entries * ENTRY_BYTES) as u64
     }

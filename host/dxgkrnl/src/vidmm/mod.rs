@@ -27,8 +27,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 pub(crate) use address::AllocationPages;
 use allocation::{Memory, Resource};
-pub(crate) use long_call::LongCall;
-use long_call::RestOfCall;
+pub(crate) use long_call::{LongCall, QueuePosition, RestOfCall};
 pub(crate) use paging::DrainedQueue;
 use paging::PagingQueue;
 use serde::{Deserialize, Serialize};

@@ -132,6 +132,9 @@ impl Kernel {
             RestOfCall::Offer(opens) => Ok(self.offer(opens).then_some(Reply::None)),
             RestOfCall::Reclaim(call) => self.advance_reclaim(process, call),
             RestOfCall::Destroy(handles) => Ok(self.end_allocations(process, handles).then_some(Reply::None)),
+            RestOfCall::PriorityClass(position) => {
+                Ok(self.replace_ready_of(process, position).then_some(Reply::None))
+            }
         }
     }
 

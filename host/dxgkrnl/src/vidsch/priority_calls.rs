@@ -1,14 +1,15 @@
 //! The calls that set and query priorities of contexts and processes.
 
 use alloc::format;
-use alloc::vec::Vec;
 
 use d3dkmt::{Handle, NtStatus, Reply};
 
 use super::priority::CLASS_NORMAL;
 use crate::ProcessId;
+use crate::effects::Effects;
 use crate::error::{CallResult, invalid, refuse};
 use crate::kernel::Kernel;
+use crate::vidmm::{QueuePosition, RestOfCall};
 
 const CLASS_REALTIME: u32 = 5;
 
@@ -48,7 +49,12 @@ impl Kernel {
 
     /// `SetProcessSchedulingPriorityClass`. Classes above NORMAL are for VMs with
     /// [`crate::VmConfig::raised_priorities`].
-    pub(crate) fn set_process_priority_class(&mut self, process: ProcessId, class: u32) -> CallResult {
+    pub(crate) fn set_process_priority_class(
+        &mut self,
+        process: ProcessId,
+        class: u32,
+        effects: &mut Effects,
+    ) -> CallResult {
         if class > CLASS_REALTIME {
             return invalid(format!("priority class {class} is not one of IDLE 0 to REALTIME 5"));
         }
@@ -57,13 +63,31 @@ impl Kernel {
             return refuse(NtStatus::ACCESS_DENIED, why);
         }
         self.process_mut(process).priority_class = class;
-        let devices = self.process(process).devices.values();
-        let queues = devices.flat_map(|device| &self.processes.devices()[*device].queues);
-        for queue in queues.copied().collect::<Vec<_>>() {
-            self.replace_ready(queue);
+        self.begin_call(process, RestOfCall::PriorityClass(QueuePosition::default()), effects)
+    }
+
+    /// Moves the ready command buffers of a process's queues after a change of its class, from this position on. True if
+    /// these are all.
+    pub(crate) fn replace_ready_of(&mut self, process: ProcessId, position: &mut QueuePosition) -> bool {
+        while let Some((index, queue)) = self.queue_from(process, *position) {
+            if self.is_spent() {
+                return false;
+            }
             self.spend(1);
+            *position = QueuePosition { device: index, queue: queue + 1 };
+            self.replace_ready(queue);
         }
-        Ok(Reply::None)
+        true
+    }
+
+    /// The first queue of a process from this position on, and its device.
+    fn queue_from(&self, process: ProcessId, position: QueuePosition) -> Option<(u32, u32)> {
+        let devices = self.process(process).devices.range(position.device..);
+        devices.into_iter().find_map(|(index, device)| {
+            let from = if *index == position.device { position.queue } else { 0 };
+            let queue = self.processes.devices()[*device].queues.range(from..).next()?;
+            Some((*index, *queue))
+        })
     }
 
     pub(crate) fn process_priority_class(&mut self, process: ProcessId) -> CallResult {

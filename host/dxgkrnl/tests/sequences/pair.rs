@@ -205,21 +205,20 @@ impl Pair {
 
     /// Closes all NT handles and ends all processes; nothing may be left.
     pub fn finish(&mut self) -> Same {
-        if self.order_is_open() {
-            return Ok(());
-        }
         for share in 0..8 {
             self.step(&Op::CloseNtHandle { vm: 0, share })?;
         }
         for vm in self.vms.clone() {
-            if vm == 0 {
-                while let Some(process) = self.guest(0) {
-                    let _ = process;
-                    self.step(&Op::End { process: 0 })?;
-                }
-            } else {
+            if vm != 0 {
                 self.step(&Op::EndVm { vm })?;
             }
+            // A step does nothing once the order is open.
+            while vm == 0 && !self.order_is_open() && self.guest(0).is_some() {
+                self.step(&Op::End { process: 0 })?;
+            }
+        }
+        if self.order_is_open() {
+            return Ok(());
         }
         let snapshot = self.kernel.snapshot();
         if !snapshot.is_empty() {
