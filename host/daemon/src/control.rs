@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use dxgkrnl::why::Question;
-use listening::Listener;
+use listening::{Listener, PeerCredentials};
 use proto::control::control_client::ControlClient;
 use proto::control::control_server::{Control, ControlServer};
 use proto::control::{
@@ -16,7 +16,7 @@ use proto::control::{
 };
 use rustix::net::SocketType;
 use tokio::sync::{Notify, broadcast};
-use tokio_stream::Stream;
+use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status};
 
 use super::Daemon;
@@ -128,6 +128,7 @@ impl Control for Service {
             folders: status.folders.iter().map(|folder| folder.display().to_string()).collect(),
             missing: status.missing,
             threads: status.threads.into_iter().map(thread).collect(),
+            signals_own_only: status.signals_own_only,
         }))
     }
 
@@ -173,6 +174,11 @@ pub fn listen(daemon: &Daemon) -> anyhow::Result<Listener> {
     Ok(listening::listen(&path, SocketType::STREAM, listening::OWNER_ONLY)?)
 }
 
+/// Whether a connection is of the daemon's user or root: the mode of the socket's file may have been changed.
+fn is_of_administrator(stream: &tokio::net::UnixStream, own: u32) -> bool {
+    PeerCredentials::of(stream).is_ok_and(|peer| [0, own].contains(&peer.uid))
+}
+
 /// Serves the control socket of a daemon until it is stopped or interrupted.
 pub async fn serve(
     daemon: &Daemon,
@@ -182,6 +188,9 @@ pub async fn serve(
     let listener = std::os::unix::net::UnixListener::from(listener.descriptor.try_clone()?);
     let incoming =
         tokio_stream::wrappers::UnixListenerStream::new(tokio::net::UnixListener::from_std(listener)?);
+    let own = rustix::process::geteuid().as_raw();
+    let incoming = incoming
+        .filter(move |stream| stream.as_ref().map_or(true, |stream| is_of_administrator(stream, own)));
     let stop = Arc::new(Notify::new());
     let (kernel_host, vms) = (daemon.kernel_host.clone(), daemon.vms.clone());
     let service = Service { kernel_host, vms, read_injection, stop: stop.clone() };
@@ -198,6 +207,12 @@ pub async fn serve(
         .serve_with_incoming_shutdown(incoming, stop.notified())
         .await
         .context("the control service failed")
+}
+
+/// The number of the process that listens on the control socket in a daemon's directory.
+pub fn server(directory: &Path) -> anyhow::Result<u32> {
+    let stream = std::os::unix::net::UnixStream::connect(directory.join(SOCKET_NAME))?;
+    Ok(PeerCredentials::of(stream)?.pid()?.as_raw_nonzero().get().cast_unsigned())
 }
 
 /// The control service of the daemon in a directory.

@@ -1,8 +1,8 @@
 //! The system calls that no driver in C may make.
 //!
 //! A driver is code of its own, and needs what such code needs: files, memory, threads. So the list says what is forbidden,
-//! not what is allowed: calls that reach other processes, sockets of others, the machine or its kernel's less tried parts.
-//! Without `connect` and `socket` a hostile driver does not reach the daemon's control socket.
+//! not what is allowed: calls that reach other processes, sockets and files of others, the machine or its kernel's less tried
+//! parts. Without `connect` and `socket` a hostile driver does not reach the daemon's control socket.
 
 use std::ffi::c_long;
 
@@ -40,6 +40,16 @@ const KERNEL: &[c_long] = calls![
     SYS_add_key SYS_request_key SYS_fanotify_init SYS_name_to_handle_at SYS_open_by_handle_at SYS_modify_ldt
 ];
 
+/// What landlock has no right for, or no right before version 3: modes, owners, attributes and times of the files of its user,
+/// and their truncation. With `chmod` a driver would open the daemon's sockets to all users.
+const FILES: &[c_long] = calls![
+    SYS_chmod SYS_fchmod SYS_fchmodat SYS_fchmodat2 SYS_chown SYS_fchown SYS_lchown SYS_fchownat SYS_setxattr SYS_lsetxattr
+    SYS_fsetxattr SYS_removexattr SYS_lremovexattr SYS_fremovexattr SYS_utime SYS_utimes SYS_utimensat SYS_futimesat
+    SYS_truncate SYS_creat
+];
+/// `setxattrat`, `removexattrat` and `file_setattr`, which the crate `libc` does not name yet.
+const NEW_FILES: &[c_long] = &[463, 466, 469];
+
 /// Locks of files, for which the right to read is enough: one of the journal would keep the next daemon from starting.
 const LOCKS: &[c_long] = calls![SYS_flock];
 const LOCKING_COMMANDS: [i32; 5] =
@@ -49,8 +59,23 @@ const LOCKING_COMMANDS: [i32; 5] =
 const SOME: &[c_long] = calls![
     SYS_kill SYS_tgkill SYS_rt_sigqueueinfo SYS_rt_tgsigqueueinfo SYS_clone SYS_socketpair SYS_ioctl SYS_fcntl
     SYS_prlimit64 SYS_sched_setaffinity SYS_sched_setscheduler SYS_sched_setparam SYS_sched_setattr SYS_setpriority
-    SYS_ioprio_set
+    SYS_ioprio_set SYS_open SYS_openat
 ];
+
+/// Values of the first argument of `setpriority` and `ioprio_set`: the second names a process, not a group or a user.
+const PRIO_PROCESS: u64 = libc::PRIO_PROCESS as u64;
+const IOPRIO_WHO_PROCESS: u64 = 1;
+
+/// Input for the terminal that the daemon was started from, and the process that a socket signals.
+const IOCTLS: [u64; 5] = [libc::TIOCSTI, libc::TIOCLINUX, libc::FIOASYNC, FIOSETOWN, SIOCSPGRP];
+const FIOSETOWN: u64 = 0x8901;
+const SIOCSPGRP: u64 = 0x8902;
+/// Kinds of `ioctl` that file systems have: some change attributes, or make folders, and landlock sees none.
+const FILE_SYSTEM_IOCTLS: [u64; 3] = [b'f' as u64, b'X' as u64, 0x94];
+const IOCTL_KIND: u64 = 0xff00;
+
+/// The flag of `open` with which a file that is opened for reading is truncated.
+const TRUNCATES: u64 = libc::O_TRUNC as u64;
 
 /// Flags of `clone` that make a namespace.
 const NAMESPACES: [i32; 7] = [
@@ -65,10 +90,11 @@ const NAMESPACES: [i32; 7] = [
 
 /// When a call is forbidden, one alternative for each rule; empty: always.
 fn conditions(call: c_long) -> Result<Conditions, BackendError> {
+    let own = std::process::id().into();
     match call {
         // A signal for another process.
         libc::SYS_kill | libc::SYS_tgkill | libc::SYS_rt_sigqueueinfo | libc::SYS_rt_tgsigqueueinfo => {
-            Ok(vec![is_none_of(0, &[std::process::id().into()])?])
+            Ok(vec![is_none_of(0, &[own])?])
         }
         libc::SYS_fcntl => {
             let locks = LOCKING_COMMANDS.into_iter().map(|command| is(1, command as u64));
@@ -79,10 +105,9 @@ fn conditions(call: c_long) -> Result<Conditions, BackendError> {
         | libc::SYS_sched_setaffinity
         | libc::SYS_sched_setscheduler
         | libc::SYS_sched_setparam
-        | libc::SYS_sched_setattr => Ok(vec![is_none_of(0, &[0, std::process::id().into()])?]),
-        libc::SYS_setpriority | libc::SYS_ioprio_set => {
-            Ok(vec![is_none_of(1, &[0, std::process::id().into()])?])
-        }
+        | libc::SYS_sched_setattr => Ok(vec![is_none_of(0, &[0, own])?]),
+        libc::SYS_setpriority => Ok(vec![is_none_of(0, &[PRIO_PROCESS])?, is_none_of(1, &[0, own])?]),
+        libc::SYS_ioprio_set => Ok(vec![is_none_of(0, &[IOPRIO_WHO_PROCESS])?, is_none_of(1, &[0, own])?]),
         libc::SYS_clone => NAMESPACES.into_iter().map(|flag| has_bits(0, flag as u64, flag as u64)).collect(),
         // Datagrams could go to any datagram socket by its path.
         libc::SYS_socketpair => {
@@ -90,16 +115,19 @@ fn conditions(call: c_long) -> Result<Conditions, BackendError> {
             let kinds = kinds.map(|kind| has_bits(1, SOCKET_TYPE, kind as u64));
             kinds.chain([is_none_of(0, &[libc::AF_UNIX as u64])]).collect()
         }
-        // Input for the terminal that the daemon was started from.
         libc::SYS_ioctl => {
-            [libc::TIOCSTI, libc::TIOCLINUX].into_iter().map(|request| is(1, request)).collect()
+            let kinds = FILE_SYSTEM_IOCTLS.into_iter().map(|kind| has_bits(1, IOCTL_KIND, kind << 8));
+            IOCTLS.into_iter().map(|request| is(1, request)).chain(kinds).collect()
         }
+        libc::SYS_open => Ok(vec![has_bits(1, TRUNCATES, TRUNCATES)?]),
+        libc::SYS_openat => Ok(vec![has_bits(2, TRUNCATES, TRUNCATES)?]),
         _ => Ok(Vec::new()),
     }
 }
 
 fn filters() -> Result<Filters, BackendError> {
-    let calls = [PROCESSES, SOCKETS, MACHINE, KERNEL, LOCKS, SOME].into_iter().flatten().copied();
+    let calls = [PROCESSES, SOCKETS, MACHINE, KERNEL, FILES, NEW_FILES, LOCKS, SOME];
+    let calls = calls.into_iter().flatten().copied();
     Filters::forbid(calls.map(|call| Ok((call, conditions(call)?))))
 }
 
@@ -120,7 +148,7 @@ mod tests {
     fn each_of_them_ends_the_process_and_is_named() {
         let (all, dgram, new_user) = ([0; 4], libc::SOCK_DGRAM.into(), libc::CLONE_NEWUSER | libc::SIGCHLD);
         let unix = libc::AF_UNIX.into();
-        let forbidden: [Call; 35] = [
+        let forbidden: [Call; 31] = [
             ("ptrace", libc::SYS_ptrace, all),
             ("process_vm_readv", libc::SYS_process_vm_readv, all),
             ("process_vm_writev", libc::SYS_process_vm_writev, all),
@@ -152,12 +180,76 @@ mod tests {
             ("fcntl", libc::SYS_fcntl, [-1, libc::F_OFD_SETLK.into(), 0, 0]),
             ("fcntl", libc::SYS_fcntl, [-1, libc::F_OFD_SETLKW.into(), 0, 0]),
             ("fcntl", libc::SYS_fcntl, [-1, libc::F_SETLEASE.into(), 0, 0]),
-            ("prlimit64", libc::SYS_prlimit64, [1, libc::RLIMIT_CPU as c_long, 0, 0]),
-            ("sched_setaffinity", libc::SYS_sched_setaffinity, [1, 0, 0, 0]),
-            ("setpriority", libc::SYS_setpriority, [libc::PRIO_PROCESS as c_long, 1, 0, 0]),
-            ("ioctl", libc::SYS_ioctl, [0, libc::TIOCSTI as c_long, 0, 0]),
         ];
         assert_ends(&filters().unwrap(), ENDING, &forbidden);
+    }
+
+    /// By signals, limits and priorities.
+    #[test]
+    fn each_that_reaches_another_process_ends_the_driver_and_is_named() {
+        let process = libc::PRIO_PROCESS as c_long;
+        let forbidden: [Call; 10] = [
+            ("prlimit64", libc::SYS_prlimit64, [1, libc::RLIMIT_CPU as c_long, 0, 0]),
+            ("sched_setaffinity", libc::SYS_sched_setaffinity, [1, 0, 0, 0]),
+            ("setpriority", libc::SYS_setpriority, [process, 1, 0, 0]),
+            ("ioctl", libc::SYS_ioctl, [0, libc::TIOCSTI as c_long, 0, 0]),
+            ("ioctl", libc::SYS_ioctl, [-1, FIOSETOWN as c_long, 0, 0]),
+            ("ioctl", libc::SYS_ioctl, [-1, SIOCSPGRP as c_long, 0, 0]),
+            ("ioctl", libc::SYS_ioctl, [-1, libc::FIOASYNC as c_long, 0, 0]),
+            ("ioprio_set", libc::SYS_ioprio_set, [IOPRIO_WHO_PROCESS as c_long, 1, 0, 0]),
+            // A `which` that the system does not know, instead of a user's processes.
+            ("setpriority", libc::SYS_setpriority, [3, 0, 19, 0]),
+            ("ioprio_set", libc::SYS_ioprio_set, [4, 0, 0, 0]),
+        ];
+        assert_ends(&filters().unwrap(), ENDING, &forbidden);
+    }
+
+    #[test]
+    fn each_that_changes_a_file_without_writing_it_ends_the_driver_and_is_named() {
+        let (all, truncates) = ([0; 4], libc::O_TRUNC.into());
+        let forbidden: [Call; 28] = [
+            ("ioctl", libc::SYS_ioctl, [-1, libc::FS_IOC_SETFLAGS as c_long, 0, 0]),
+            ("ioctl", libc::SYS_ioctl, [-1, 0x401c_5820, 0, 0]),
+            ("ioctl", libc::SYS_ioctl, [-1, 0x5000_940e, 0, 0]),
+            ("chmod", libc::SYS_chmod, all),
+            ("fchmod", libc::SYS_fchmod, [-1, 0, 0, 0]),
+            ("fchmodat", libc::SYS_fchmodat, [-1, 0, 0, 0]),
+            ("fchmodat2", libc::SYS_fchmodat2, [-1, 0, 0, 0]),
+            ("chown", libc::SYS_chown, all),
+            ("fchown", libc::SYS_fchown, [-1, 0, 0, 0]),
+            ("lchown", libc::SYS_lchown, all),
+            ("fchownat", libc::SYS_fchownat, [-1, 0, 0, 0]),
+            ("setxattr", libc::SYS_setxattr, all),
+            ("lsetxattr", libc::SYS_lsetxattr, all),
+            ("fsetxattr", libc::SYS_fsetxattr, [-1, 0, 0, 0]),
+            ("removexattr", libc::SYS_removexattr, all),
+            ("lremovexattr", libc::SYS_lremovexattr, all),
+            ("fremovexattr", libc::SYS_fremovexattr, [-1, 0, 0, 0]),
+            ("utime", libc::SYS_utime, all),
+            ("utimes", libc::SYS_utimes, all),
+            ("utimensat", libc::SYS_utimensat, [-1, 0, 0, 0]),
+            ("futimesat", libc::SYS_futimesat, [-1, 0, 0, 0]),
+            ("truncate", libc::SYS_truncate, all),
+            ("creat", libc::SYS_creat, [-1, 0, 0, 0]),
+            ("without a name", NEW_FILES[0], [-1, 0, 0, 0]),
+            ("without a name", NEW_FILES[1], [-1, 0, 0, 0]),
+            ("without a name", NEW_FILES[2], [-1, 0, 0, 0]),
+            ("open", libc::SYS_open, [0, truncates, 0, 0]),
+            ("openat", libc::SYS_openat, [-1, 0, truncates, 0]),
+        ];
+        assert_ends(&filters().unwrap(), ENDING, &forbidden);
+    }
+
+    /// Their arguments are in memory, where a filter sees nothing; the C library goes on without them.
+    #[test]
+    fn calls_that_no_filter_sees_into_are_refused_as_unknown() {
+        for number in [libc::SYS_openat2, libc::SYS_clone3] {
+            let ended = in_child(&filters().unwrap(), ENDING, || {
+                call(number, [-1, 0, 0, 0]);
+                i32::from(std::io::Error::last_os_error().raw_os_error() != Some(libc::ENOSYS))
+            });
+            assert_eq!(ended.code(), Some(0), "{number}: {}", ended.stderr);
+        }
     }
 
     /// Numbers of the x32 interface name the same calls.

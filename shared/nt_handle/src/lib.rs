@@ -49,7 +49,7 @@ fn seals() -> SealFlags {
 }
 
 /// The token that an NT handle or a sync file carries; `None` for any other descriptor, an unsealed memfd and a number
-/// that is not open included. Never blocks, and does not move the file position.
+/// that is not open included. Never blocks, whoever serves the file, and does not move the file position.
 pub fn token_of(handle: BorrowedFd<'_>) -> Option<ShareToken> {
     token_of_memfd(handle).or_else(|| sync_file::token_of(handle))
 }
@@ -202,7 +202,7 @@ impl NtHandles {
             return Ok(Some(Adopted { token, watch, is_new: self.live.len() > before }));
         }
         let Some(token) = sync_file::token_of(handle) else { return Ok(None) };
-        if !sync_file::is_of_broker(handle, false) {
+        if !self.folder.is_of_broker(handle, false) {
             return Err(NotMade::NotOwn);
         }
         self.adopt_sync_file(handle, token)?;
@@ -275,7 +275,7 @@ impl NtHandles {
 
     fn recover_one(&mut self, token: ShareToken, path: &Path) -> Result<(), NotMade> {
         let file = sync_file::open_left(path).map_err(NotMade::Descriptor)?;
-        if !sync_file::is_of_broker(file.as_fd(), true) {
+        if !self.folder.is_of_broker(file.as_fd(), true) {
             return Err(NotMade::NotOwn);
         }
         self.adopt_sync_file(file.as_fd(), token)

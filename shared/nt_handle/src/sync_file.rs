@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use d3dkmt::ShareToken;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{CWD, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags, statx};
 use rustix::io::Errno;
 
 const NAME: &str = "gpupv-sync-file-";
@@ -168,10 +168,17 @@ fn open_writer(descriptor: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path_of(descriptor), WRITER, Mode::empty())
 }
 
+/// What the system knows of a file, or of a descriptor with an empty path, without asking the server of its file system: that
+/// of FUSE belongs to the process that sent the descriptor, and may never answer.
+fn cached_status(descriptor: BorrowedFd<'_>, path: &Path) -> Option<Statx> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    statx(descriptor, path, flags, StatxFlags::TYPE | StatxFlags::MODE | StatxFlags::UID).ok()
+}
+
 /// The token in the name of a sync file; `None` for any other descriptor.
 pub(crate) fn token_of(descriptor: BorrowedFd<'_>) -> Option<ShareToken> {
-    let status = rustix::fs::fstat(descriptor).ok()?;
-    if FileType::from_raw_mode(status.st_mode) != FileType::Fifo {
+    let status = cached_status(descriptor, Path::new(""))?;
+    if FileType::from_raw_mode(status.stx_mode.into()) != FileType::Fifo {
         return None;
     }
     let path = rustix::fs::readlink(path_of(descriptor), Vec::new()).ok()?;
@@ -191,17 +198,6 @@ fn token_in(name: &str) -> Option<ShareToken> {
 fn name_of(token: ShareToken) -> String {
     let digits: String = token.0.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("{NAME}{digits}")
-}
-
-/// Whether a broker of this user made a sync file: no other process can make one with this owner and this mode. In the
-/// folder of the broker the owner says it alone. A broker that is killed in [`while_readable`] leaves another mode there,
-/// also of a file that processes wait for.
-pub(crate) fn is_of_broker(descriptor: BorrowedFd<'_>, is_in_folder: bool) -> bool {
-    let own = rustix::process::geteuid().as_raw();
-    rustix::fs::fstat(descriptor).is_ok_and(|status| {
-        let has_mode = Mode::from_raw_mode(status.st_mode) == RAISED_BY_OWNER;
-        status.st_uid == own && (is_in_folder || has_mode)
-    })
 }
 
 /// The folder in which a broker makes its sync files, beside its socket, and what becomes of them if it is killed.
@@ -240,6 +236,20 @@ impl SyncFileFolder {
 
     pub(crate) fn path_of(&self, token: ShareToken) -> PathBuf {
         self.path.join(name_of(token))
+    }
+
+    /// Whether a broker of this user made a sync file: no other process can make one with this owner and this mode in the
+    /// file system of the folder. A FUSE server states any owner, mode and name, but not the device of another file system.
+    /// In the folder the owner says it alone. A broker that is killed in [`while_readable`] leaves another mode there, also
+    /// of a file that processes wait for.
+    pub(crate) fn is_of_broker(&self, descriptor: BorrowedFd<'_>, is_in_folder: bool) -> bool {
+        let files = cached_status(descriptor, Path::new("")).zip(cached_status(CWD, &self.path));
+        files.is_some_and(|(file, folder)| {
+            let device = |of: &Statx| (of.stx_dev_major, of.stx_dev_minor);
+            let has_mode = Mode::from_raw_mode(file.stx_mode.into()) == RAISED_BY_OWNER;
+            let is_own = file.stx_uid == rustix::process::geteuid().as_raw();
+            device(&file) == device(&folder) && is_own && (is_in_folder || has_mode)
+        })
     }
 
     /// Whether the path is a folder that no other user can have made or can enter.

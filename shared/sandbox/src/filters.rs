@@ -59,13 +59,13 @@ impl Filters {
         listed: SeccompAction,
     ) -> Result<Filters, BackendError> {
         let arch = TargetArch::try_from(std::env::consts::ARCH)?;
-        // Its arguments are in memory, where a filter sees nothing. Without it the C library uses `clone`.
-        let refused = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+        // Their arguments are in memory, where a filter sees nothing. Without them programs use `clone` and `openat`.
+        let refused = [libc::SYS_clone3, libc::SYS_openat2].map(|call| (call, Vec::new())).into();
         let unknown = SeccompAction::Errno(libc::ENOSYS as u32);
-        let no_clone3 = SeccompFilter::new(refused, SeccompAction::Allow, unknown, arch)?;
+        let unseen = SeccompFilter::new(refused, SeccompAction::Allow, unknown, arch)?;
         let rules = calls.into_iter().collect::<Result<BTreeMap<_, _>, BackendError>>()?;
         let list = SeccompFilter::new(rules, others, listed, arch)?;
-        Ok(Filters(vec![no_clone3.try_into()?, list.try_into()?]))
+        Ok(Filters(vec![unseen.try_into()?, list.try_into()?]))
     }
 
     /// Restricts the calling thread, and all that it starts from now on, for ever. Call it once [`crate::violation`] has

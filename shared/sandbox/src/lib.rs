@@ -139,9 +139,11 @@ pub struct Status {
     pub landlock: Option<String>,
     /// With landlock: the folders in which files are written.
     pub folders: Vec<PathBuf>,
+    /// It may send signals to its own processes only.
+    pub signals_own_only: bool,
     /// Restrictions that are not in force, each with the reason.
     pub missing: Vec<String>,
-    /// Threads that have entered a list, by their number; the word of the list.
+    /// Threads that run and have entered a list, by their number; the word of the list.
     pub threads: BTreeMap<i32, &'static str>,
 }
 
@@ -156,6 +158,25 @@ struct Sandbox {
 }
 
 static SANDBOX: OnceLock<Sandbox> = OnceLock::new();
+
+/// Forgets its thread when that ends: the system gives the number to another.
+struct Entry;
+
+thread_local! {
+    static ENTRY: Entry = const { Entry };
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if let Some(sandbox) = SANDBOX.get() {
+            lock(&sandbox.status).threads.remove(&own_number());
+        }
+    }
+}
+
+fn own_number() -> i32 {
+    rustix::thread::gettid().as_raw_nonzero().get()
+}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Each value is valid after each statement.
@@ -206,7 +227,10 @@ pub fn begin<K: Kind>(request: &Request) -> Result<(), Refused> {
         missing("dropping capabilities", privileges::drop_capabilities(request.capabilities));
         missing("the limit of core files", privileges::no_core_files());
         match files::restrict(&request.files) {
-            Restricted::All(version) => status.landlock = Some(version),
+            Restricted::All(version) => {
+                status.landlock = Some(version);
+                status.signals_own_only = !request.files.signals_others;
+            }
             Restricted::Partly(version) => {
                 status.missing.push(format!("newer parts of landlock, of which the kernel has {version}"));
                 status.landlock = Some(version);
@@ -242,7 +266,8 @@ pub fn enter<K: Kind>(kind: K) {
         drop(sandbox.opened.wait_while(is_open, |is_open| !*is_open).unwrap_or_else(PoisonError::into_inner));
     }
     let Some(filters) = sandbox.filters.get(kind.word()) else { return };
-    lock(&sandbox.status).threads.insert(rustix::thread::gettid().as_raw_nonzero().get(), kind.word());
+    lock(&sandbox.status).threads.insert(own_number(), kind.word());
+    ENTRY.with(|_| ());
     if let Err(error) = filters.install() {
         // It was tried when the process began.
         let word = kind.word();

@@ -78,7 +78,7 @@ extern "C" fn end(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
     let text = message(&mut buffer, ENDING.get().unwrap_or(&UNKNOWN), &name[..length], call.into());
     let mut writable = libc::pollfd { fd: STDERR, events: libc::POLLOUT, revents: 0 };
     // SAFETY: the pointers are of this frame's values; the rest are numbers. The signal is blocked in its handler, so
-    // it ends the process when it is unblocked.
+    // it ends the process when it is unblocked, or at once in a list that forbids to set its handler.
     unsafe {
         if libc::poll(&raw mut writable, 1, WRITE_WITHIN_MS) > 0 {
             libc::write(STDERR, text.as_ptr().cast(), text.len());

@@ -1,13 +1,13 @@
 //! The sandbox of `gpupv serve`: what is in force, what is said where it cannot be, and a daemon of another user.
 
 use std::collections::BTreeMap;
-use std::fs::{File, read_to_string};
-use std::os::unix::fs::{MetadataExt as _, chown};
+use std::fs::{File, Permissions, read_to_string, set_permissions};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use e2e::programs::{gpupv, tree};
+use e2e::programs::{gpupv, stdout, tree};
 use e2e::served::Served;
 use e2e::wire::Client;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
@@ -195,6 +195,27 @@ fn a_daemon_of_another_user_serves_root_and_resumes_its_journal() {
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(text.contains(roots.path().to_str().expect("UTF-8")), "{text}");
     assert_eq!(std::fs::read_dir(roots.path()).expect("a folder").count(), 0);
+}
+
+/// As a process of the daemon's user can change it.
+#[test]
+fn the_control_service_serves_no_other_user_whatever_the_mode_of_its_socket() {
+    const NOBODY: u32 = 65534;
+    let served = Served::start(&[]);
+    let socket = served.directory().join("control.sock");
+    if socket.metadata().expect("a socket").uid() != 0 {
+        return eprintln!("skipped: only root can start programs of another user");
+    }
+    for (path, mode) in [(served.directory(), 0o755), (&*socket, 0o666)] {
+        set_permissions(path, Permissions::from_mode(mode)).expect("root may");
+    }
+    for (user, is_served) in [(0, true), (NOBODY, false)] {
+        let mut command = gpupv(&["doctor", "--security", "--directory"]);
+        match command.arg(served.directory()).uid(user).gid(user).output() {
+            Ok(output) => assert_eq!(stdout(&output).contains("daemon "), is_served, "{user}: {output:?}"),
+            Err(error) => eprintln!("skipped: {user} cannot start gpupv: {error}"),
+        }
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::path::Path;
 use e2e::embedded::{Embedded, Running};
 use e2e::journal::replays;
 use e2e::polling::eventually;
+use e2e::programs::{gpupv, stdout};
 use e2e::served::Served;
 use sample_kmd_c::{build, provide_driver_host};
 
@@ -28,6 +29,16 @@ fn is_restricted(served: &Served) -> bool {
     !actions.contains("trap") || statuses.all(|status| status.contains("\nSeccomp:\t2\n"))
 }
 
+/// Drivers may signal each other, and the daemon them: `doctor` says so, and which list the driver's process has.
+fn says_what_drivers_may(served: &Served) {
+    let output = gpupv(&["doctor", "--security", "--directory"]).arg(served.directory()).output();
+    let output = output.expect("gpupv starts");
+    let text = stdout(&output);
+    assert!(text.contains("signals: to ALL PROCESSES OF THE USER\n"), "{text}");
+    let drivers: Vec<_> = text.lines().filter(|line| line.starts_with("process of a driver, ")).collect();
+    assert!(drivers.len() == 1 && drivers[0].contains("system calls of \"drivers in C\""), "{text}");
+}
+
 #[test]
 fn a_driver_in_c_resumes_with_its_daemon_and_leaves_no_process() {
     provide_driver_host().expect("driver-host is built");
@@ -46,6 +57,7 @@ fn a_driver_in_c_resumes_with_its_daemon_and_leaves_no_process() {
         client.says("on");
         assert_eq!(hosts(&driver).len(), 1, "one process for the adapter");
         assert!(is_restricted(&served), "the daemon may start programs");
+        says_what_drivers_may(&served);
         served.kill();
         eventually("the driver ends with its daemon", || match &hosts(&driver)[..] {
             [] => Ok(()),

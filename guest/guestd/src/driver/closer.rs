@@ -1,9 +1,10 @@
 //! Closes descriptors that clients sent, in threads where a slow close delays no other user.
 //!
 //! The creator of a descriptor decides how long its close takes: a socket with SO_LINGER waits for its peer, a FUSE
-//! file for its server, and a memfd of gigabytes frees them. The broker's one thread closes only what cannot block: its
-//! own descriptors, eventfds, NT handles, and connections in which nothing unread carries a descriptor. All others are
-//! closed by one thread for each user of the guest: a stuck thread blocks its own user's descriptors only. It ends once its
+//! file for its server, and a memfd of gigabytes frees them, also one whose size is that of an NT handle. The broker's one thread
+//! closes only what cannot block: its own descriptors, eventfds, and connections in which nothing unread carries a descriptor.
+//! It asks a foreign descriptor for its name only, because the server of a FUSE file answers `fstat`. All others are closed by
+//! one thread for each user of the guest: a stuck thread blocks its own user's descriptors only. It ends once its
 //! user has none left, so only users with a stuck one keep a thread.
 //!
 //! The descriptors that a stuck thread can keep are bounded: received descriptors by [`UNCLOSED_PER_USER_MAX`], above which
@@ -78,7 +79,7 @@ impl Closer {
 
     /// Closes a descriptor that a client of this user sent.
     pub fn close(&self, user: Uid, descriptor: OwnedFd) {
-        if is_eventfd(descriptor.as_fd()) || nt_handle::token_of(descriptor.as_fd()).is_some() {
+        if is_eventfd(descriptor.as_fd()) {
             return;
         }
         let mut users = self.queues.lock();
@@ -175,7 +176,7 @@ impl Queues {
     }
 }
 
-/// Whether the descriptor is an eventfd.
+/// Whether the descriptor is an eventfd. Asks no file system.
 pub(super) fn is_eventfd(descriptor: BorrowedFd<'_>) -> bool {
     let link = rustix::fs::readlink(format!("/proc/self/fd/{}", descriptor.as_raw_fd()), Vec::new());
     link.is_ok_and(|link| link.as_bytes() == b"anon_inode:[eventfd]")
@@ -269,6 +270,38 @@ mod tests {
             "the shared queue had room, and then each user one of its own"
         );
         wait_until(|| Arc::strong_count(&closer.queues) == 1);
+    }
+
+    /// A FUSE file's server need not answer, and a file with the size of an NT handle may have gigabytes behind its end.
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn the_brokers_thread_asks_no_file_system_about_a_descriptor_and_closes_no_foreign_one() {
+        use rustix::fs::{MemfdFlags, SealFlags};
+        use sandbox::{Filters, Kind as _};
+
+        let token = b"GPUPVNT10123456789abcdef";
+        let handle = rustix::fs::memfd_create("handle", MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::io::write(&handle, token).unwrap();
+        rustix::fs::fcntl_add_seals(
+            &handle,
+            SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE,
+        )
+        .unwrap();
+        let asking = [libc::SYS_fstat, libc::SYS_newfstatat, libc::SYS_statx, libc::SYS_fstatfs];
+        let filters = Filters::forbid(asking.map(|call| Ok((call, Vec::new())))).unwrap();
+        let ended = sandbox::testing::in_child(&filters, ThreadKind::ENDING, || {
+            let closer = Closer::that_closes(|_| {
+                loop {
+                    thread::park();
+                }
+            });
+            let Ok(closer) = closer else { return 1 };
+            for descriptor in [pipe().map(|pipe| pipe.0), rustix::io::dup(&handle)] {
+                descriptor.into_iter().for_each(|descriptor| closer.close(Uid(7), descriptor));
+            }
+            closer.queues.lock().get(&Uid(7)).map_or(2, |queue| i32::from(queue.unclosed != 2))
+        });
+        assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
     }
 
     #[test]

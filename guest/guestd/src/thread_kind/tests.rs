@@ -41,6 +41,7 @@ fn forbidden() -> Vec<Call> {
         ("mknodat", libc::SYS_mknodat, [-1, 0, device, 0]),
         ("fchmodat", libc::SYS_fchmodat, [-1, 0, 0o4700, 0]),
         ("ioctl", libc::SYS_ioctl, [0, libc::TIOCSTI as c_long, 0, 0]),
+        ("rt_sigaction", libc::SYS_rt_sigaction, [libc::SIGSYS.into(), 0, 0, 8]),
         ("socketpair", libc::SYS_socketpair, [libc::AF_UNIX.into(), libc::SOCK_DGRAM.into(), 0, 0]),
         ("fcntl", libc::SYS_fcntl, [-1, libc::F_SETOWN.into(), 1, 0]),
         ("setrlimit", libc::SYS_setrlimit, [0; 4]),

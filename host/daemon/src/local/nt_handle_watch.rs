@@ -305,6 +305,41 @@ mod tests {
         file
     }
 
+    /// As a FUSE server can state them: the name, the owner and the mode of a sync file, in another file system. The server
+    /// need not answer what the daemon asks of it.
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn a_sync_file_of_another_file_system_is_refused_without_a_question_to_its_server() {
+        use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, chmod, mknodat, stat};
+        use sandbox::thread_calls::has_bits;
+        use sandbox::{Filters, Kind as _};
+
+        let folder = tempfile::tempdir().unwrap();
+        let Ok(other) = tempfile::tempdir_in("/dev/shm") else { return eprintln!("skipped: no /dev/shm") };
+        if stat(folder.path()).unwrap().st_dev == stat(other.path()).unwrap().st_dev {
+            return eprintln!("skipped: temporary files are in /dev/shm");
+        }
+        let handles = NtHandles::new(SyncFileFolder::resumed(&folder.path().join("broker.sock"))).unwrap();
+        let handles = std::cell::RefCell::new(handles);
+        let _made = handles.borrow_mut().make_sync_file(ShareToken([1; 16])).unwrap();
+        let path = other.path().join(format!("gpupv-sync-file-{}", "5c".repeat(16)));
+        mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        let foreign = rustix::fs::open(&path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).unwrap();
+        chmod(&path, Mode::WUSR).unwrap();
+        assert_eq!(nt_handle::token_of(foreign.as_fd()), Some(ShareToken([0x5c; 16])));
+
+        let asking = [libc::SYS_fstat, libc::SYS_newfstatat, libc::SYS_fstatfs, libc::SYS_inotify_add_watch];
+        let asking = asking.into_iter().chain([libc::SYS_chmod, libc::SYS_fchmodat]);
+        let unsynced = AtFlags::STATX_DONT_SYNC.bits().into();
+        let statx = has_bits(2, unsynced, 0).map(|rule| (libc::SYS_statx, vec![rule]));
+        let filters = Filters::forbid(asking.map(|call| Ok((call, Vec::new()))).chain([statx])).unwrap();
+        let ended = sandbox::testing::in_child(&filters, crate::thread_kind::ThreadKind::ENDING, || {
+            let refused = handles.borrow_mut().adopt(foreign.as_fd());
+            i32::from(!matches!(refused, Err(nt_handle::NotMade::NotOwn)))
+        });
+        assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    }
+
     #[test]
     fn recovered_sync_files_are_charged_to_no_user_before_one_presents_them_and_are_never_refused() {
         let folder = tempfile::tempdir().unwrap();

@@ -21,11 +21,11 @@ const FILES: &[c_long] = calls![
 ];
 
 /// A step of the kernel, on whatever thread: its effects go to clients, its timer is set, and what a client may delay is
-/// closed by a new thread. Drivers in C are asked through their sockets, started by another process, and killed by their
-/// pidfds.
+/// closed by a new thread. `io_destroy` is of the last thread that has what sets eventfds. Drivers in C are asked through pipes,
+/// started by another process, and killed by their pidfds.
 #[rustfmt::skip]
 const STEP: &[c_long] = calls![
-    SYS_sendto SYS_sendmsg SYS_timerfd_settime SYS_io_submit SYS_io_getevents SYS_shutdown SYS_ppoll
+    SYS_sendto SYS_sendmsg SYS_timerfd_settime SYS_io_submit SYS_io_getevents SYS_io_destroy SYS_shutdown SYS_ppoll
     SYS_eventfd2 SYS_epoll_ctl SYS_recvfrom SYS_recvmsg SYS_getsockopt SYS_clone SYS_clone3 SYS_pidfd_send_signal
     SYS_ioctl
 ];
@@ -36,7 +36,6 @@ const LOCAL: &[c_long] = calls![
     SYS_epoll_pwait SYS_accept4 SYS_setsockopt SYS_socketpair SYS_memfd_create SYS_pidfd_open
     SYS_timerfd_create SYS_epoll_create1 SYS_inotify_init1 SYS_inotify_add_watch SYS_inotify_rm_watch SYS_mknodat
     SYS_fchmodat SYS_mkdirat SYS_geteuid SYS_fstatfs
-    SYS_io_destroy
 ];
 
 /// The device of a VM: QEMU's connection, its memory and its rings.
@@ -49,8 +48,8 @@ const DEVICE: &[c_long] = calls![
 /// The control service: connections of administrators, and a child process that reads a big state.
 #[rustfmt::skip]
 const CONTROL: &[c_long] = calls![
-    SYS_epoll_wait SYS_epoll_pwait SYS_accept4 SYS_getpeername SYS_setsockopt
-    SYS_pipe2 SYS_wait4 SYS_kill SYS_pidfd_open SYS_io_destroy
+    SYS_epoll_wait SYS_epoll_pwait SYS_accept4 SYS_getpeername SYS_setsockopt SYS_geteuid
+    SYS_pipe2 SYS_wait4 SYS_kill SYS_pidfd_open
 ];
 
 /// The thread that replays segments of the journal, behind all clients; drivers in C answer as they are recorded.

@@ -42,6 +42,7 @@ fn forbidden() -> Vec<Call> {
         ("chmod", libc::SYS_chmod, [0; 4]),
         ("fchmodat", libc::SYS_fchmodat, [-1, 0, 0o644, 0]),
         ("ioctl", libc::SYS_ioctl, [0, libc::TIOCSTI as c_long, 0, 0]),
+        ("rt_sigaction", libc::SYS_rt_sigaction, [libc::SIGSYS.into(), 0, 0, 8]),
         ("symlink", libc::SYS_symlink, [0; 4]),
         ("link", libc::SYS_link, [0; 4]),
         ("chown", libc::SYS_chown, [0; 4]),
@@ -72,6 +73,7 @@ fn a_kind_may_not_make_the_calls_of_another() {
             (libc::SYS_pidfd_open, [-1, 0, 0, 0], !matches!(kind, ThreadKind::Local | ThreadKind::Control)),
             (libc::SYS_kill, [0, 0, 0, 0], kind != ThreadKind::Control),
             (libc::SYS_sendto, [-1, 0, 0, 0], !kind.runs_drivers() || kind == ThreadKind::JournalKeeper),
+            (libc::SYS_io_destroy, [0; 4], !kind.runs_drivers() || kind == ThreadKind::JournalKeeper),
             (libc::SYS_clone, [fork, 0, 0, 0], kind != ThreadKind::Control),
         ];
         for (number, arguments, is_forbidden) in others {

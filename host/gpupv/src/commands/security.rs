@@ -1,7 +1,7 @@
 //! `gpupv doctor --security`: what restricts a running daemon, thread by thread.
 //!
-//! The system says of each thread whether it has a list of system calls, capabilities and no_new_privs; which list, and
-//! what landlock restricts, only the daemon itself can say.
+//! The system says of each thread how many filters of system calls it has, and its capabilities and no_new_privs; which list,
+//! and what landlock restricts, only the daemon itself can say.
 
 use std::collections::BTreeMap;
 use std::fs::read_to_string;
@@ -23,7 +23,12 @@ struct Thread {
     /// The list that the daemon says it has entered.
     list: Option<String>,
     uid: u32,
+    /// The number of the process's parent.
+    parent: u32,
+    /// A filter of its program's, not only such as a container or systemd has set for all that it runs.
     has_list: bool,
+    /// `None` before Linux 5.9.
+    filters: Option<u32>,
     no_new_privs: bool,
     /// The effective and the permitted ones.
     capabilities: u64,
@@ -43,7 +48,9 @@ impl Thread {
             list,
             // The effective one.
             uid: field("Uid")?.split_whitespace().nth(1)?.parse().ok()?,
+            parent: field("PPid")?.parse().ok()?,
             has_list: field("Seccomp")? == "2",
+            filters: field("Seccomp_filters").and_then(|count| count.parse().ok()),
             no_new_privs: field("NoNewPrivs")? == "1",
             capabilities: set("CapEff")? | set("CapPrm")?,
         })
@@ -57,7 +64,7 @@ impl Thread {
         match (self.has_list, &self.list) {
             (true, Some(list)) => format!("system calls of \"{list}\""),
             (true, None) => "system calls of the thread that started it".into(),
-            (false, _) => "ALL SYSTEM CALLS".into(),
+            (false, _) => "ALL SYSTEM CALLS BUT WHAT FILTERS OF OTHERS FORBID".into(),
         }
     }
 
@@ -91,8 +98,41 @@ fn threads(reply: &SecurityReply) -> anyhow::Result<Vec<Thread>> {
     };
     let mut threads: Vec<_> = entries.flatten().filter_map(read).collect();
     threads.sort_by_key(|thread| thread.number);
+    require_own_filters(&mut threads);
     anyhow::ensure!(!threads.is_empty(), "process {} is gone", reply.pid);
     Ok(threads)
+}
+
+/// A thread that entered no list has that of the thread that started it. It has none if it has fewer filters than each thread
+/// that did.
+fn require_own_filters(threads: &mut [Thread]) {
+    let least = threads.iter().filter(|thread| thread.list.is_some()).map(|thread| thread.filters).min();
+    for thread in threads {
+        thread.has_list &= least.is_some_and(|least| thread.filters >= least);
+    }
+}
+
+/// The name of the process that starts drivers in C for a daemon, and of those that run them.
+const STARTER: &str = "gpupv-drivers";
+const DRIVER: &str = "driver-host";
+
+/// The processes of a daemon's drivers in C. The one that starts them has no list, and what filters it has are of others.
+fn drivers(daemon: u32) -> Vec<Thread> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let read = |entry: std::fs::DirEntry| {
+        let number = entry.file_name().to_str()?.parse().ok()?;
+        Thread::read(number, &read_to_string(entry.path().join("status")).ok()?, None)
+    };
+    let processes: Vec<_> = entries.filter_map(read).collect();
+    let is_starter = |process: &&Thread| process.parent == daemon && process.name == STARTER;
+    let Some(starter) = processes.iter().find(is_starter) else { return Vec::new() };
+    let is_driver = |process: &&Thread| process.parent == starter.number as u32 && process.name == DRIVER;
+    let with_list = |process: &Thread| Thread {
+        list: Some("drivers in C".into()),
+        has_list: process.has_list && (starter.filters.is_none() || process.filters > starter.filters),
+        ..process.clone()
+    };
+    processes.iter().filter(is_driver).map(with_list).collect()
 }
 
 /// What would restrict the daemon further.
@@ -119,15 +159,22 @@ pub fn run(directory: &Path, as_json: bool) -> anyhow::Result<u8> {
         let mut client = control::connect(directory).await?;
         anyhow::Ok(answer_of(directory, client.security(SecurityRequest {})).await?.into_inner())
     })?;
-    let threads = threads(&reply)?;
+    let pid = control::server(directory)?;
+    anyhow::ensure!(
+        pid == reply.pid,
+        "the daemon is process {pid} here and {} in its PID namespace: ask it there",
+        reply.pid
+    );
+    let (threads, drivers) = (threads(&reply)?, drivers(pid));
     let advice = advice(&reply, &threads);
     if as_json {
-        let all: Vec<_> = threads.iter().map(Thread::as_json).collect();
+        let all = |of: &[Thread]| of.iter().map(Thread::as_json).collect::<Vec<_>>();
         say(format_args!(
             "{:#}",
             json!({
                 "pid": reply.pid, "landlock": reply.landlock, "folders": reply.folders, "missing": reply.missing,
-                "threads": all, "advice": advice,
+                "signals_own_only": reply.signals_own_only, "threads": all(&threads), "drivers": all(&drivers),
+                "advice": advice,
             })
         ));
     } else {
@@ -137,11 +184,15 @@ pub fn run(directory: &Path, as_json: bool) -> anyhow::Result<u8> {
             "" => say(format_args!("files: ALL OF THE USER'S")),
             version => say(format_args!("files: landlock {version}, writes in {}", reply.folders.join(", "))),
         }
+        let signals = if reply.signals_own_only { "its own processes" } else { "ALL PROCESSES OF THE USER" };
+        say(format_args!("signals: to {signals}"));
         threads.iter().for_each(|thread| say(format_args!("{}", thread.words())));
+        drivers.iter().for_each(|driver| say(format_args!("process of a driver, {}", driver.words())));
         reply.missing.iter().for_each(|line| say(format_args!("missing: {line}")));
         advice.iter().for_each(|line| say(format_args!("tighter: {line}")));
     }
-    let is_complete = reply.missing.is_empty() && threads.iter().all(Thread::is_restricted);
+    let mut all = threads.iter().chain(&drivers);
+    let is_complete = reply.missing.is_empty() && all.all(Thread::is_restricted);
     Ok(if is_complete { OK } else { VERDICT_FAILED })
 }
 
@@ -149,7 +200,7 @@ pub fn run(directory: &Path, as_json: bool) -> anyhow::Result<u8> {
 mod tests {
     use super::*;
 
-    const STATUS: &str = "Name:\ttimer\nUid:\t1\t1000\t3\t4\nCapPrm:\t0000000000000000\n\
+    const STATUS: &str = "Name:\ttimer\nPPid:\t1\nUid:\t1\t1000\t3\t4\nCapPrm:\t0000000000000000\n\
                           CapEff:\t0000000000000000\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t2\n";
 
     #[test]
@@ -167,5 +218,23 @@ mod tests {
             assert!(!thread.is_restricted() && thread.words().contains(word), "{}", thread.words());
         }
         assert_eq!(Thread::read(7, "Name:\ttimer\n", None), None);
+    }
+
+    /// As in a container, which sets a filter for all that it runs.
+    #[test]
+    fn a_thread_that_has_only_filters_of_others_has_no_list() {
+        let read = |list: Option<&str>, filters: &str| {
+            let status = STATUS.replace("Seccomp_filters:\t2", filters);
+            Thread::read(7, &status, list.map(String::from)).unwrap()
+        };
+        let lists = |mut threads: Vec<Thread>| {
+            require_own_filters(&mut threads);
+            threads.iter().map(|thread| thread.has_list).collect::<Vec<_>>()
+        };
+        let (three, one) = ("Seccomp_filters:\t3", "Seccomp_filters:\t1");
+        let threads = vec![read(Some("timer"), three), read(None, three), read(None, one)];
+        assert_eq!(lists(threads), [true, true, false]);
+        assert_eq!(lists(vec![read(None, three)]), [false], "no thread has entered a list");
+        assert_eq!(lists(vec![read(Some("timer"), ""), read(None, "")]), [true, true], "before Linux 5.9");
     }
 }
