@@ -79,7 +79,7 @@ impl<T: Page> PageMap<T> {
     }
 
     /// The pieces from `base` up to `end`, cut to that range, in order.
-    pub fn within(&self, base: u64, end: u64) -> impl Iterator<Item = Piece<T>> {
+    pub fn within(&self, base: u64, end: u64) -> impl DoubleEndedIterator<Item = Piece<T>> {
         let first = self.find(base).filter(|_| base < end);
         // Nearly always the first piece covers the range, and no search is needed.
         let behind = first.map_or(base, |first| first.end);

@@ -28,7 +28,7 @@ const PIECES_PER_UNIT: u32 = 2;
 const PIECES_AT_ONCE: u32 = 16;
 
 /// Pieces that one part of a queued operation sets.
-const UPDATED_AT_ONCE: usize = 256;
+const UPDATED_AT_ONCE: usize = 64;
 
 /// Opens of an allocation that have mapped nothing of it, and are passed over for one unit of work.
 const OPENS_PER_UNIT: u32 = 8;
@@ -298,6 +298,10 @@ impl Kernel {
                 self.spend(1);
                 continue;
             }
+            if !is_first && self.is_spent() {
+                updates.push_front(update);
+                break;
+            }
             let (part, rest) = self.cut_update(process, adapter, update);
             let pieces = self.pieces_of(process, adapter, &part);
             let units = (pieces.len() as u32 / PIECES_PER_UNIT).max(1);
@@ -338,13 +342,14 @@ impl Kernel {
             }
             VaUpdate::Copy { from, to, size } => {
                 let space = self.address_space(process, adapter);
-                let bases: Vec<u64> =
-                    space.pages_within(from, from.saturating_add(size)).map(|piece| piece.base).collect();
+                let mut pieces = space.pages_within(from, from.saturating_add(size));
                 let part = |at, size| VaUpdate::Copy { from: from + at, to: to + at, size };
                 // A part must not overwrite what another one has still to copy.
-                let at =
-                    if to > from { bases.len().saturating_sub(UPDATED_AT_ONCE) } else { UPDATED_AT_ONCE };
-                let cut = bases.get(at).map(|base| base - from).filter(|cut| *cut > 0);
+                let behind = match to > from {
+                    true => pieces.nth_back(UPDATED_AT_ONCE - 1),
+                    false => pieces.nth(UPDATED_AT_ONCE),
+                };
+                let cut = behind.and_then(|piece| piece.base.checked_sub(from)).filter(|cut| *cut > 0);
                 cut.map(|cut| match to > from {
                     true => (part(cut, size - cut), part(0, cut)),
                     false => (part(0, cut), part(cut, size - cut)),

@@ -58,7 +58,7 @@ impl OpenPages {
     }
 
     /// As [`PageMap::within`].
-    pub fn within(&self, base: u64, end: u64) -> impl Iterator<Item = Piece<VaPage>> {
+    pub fn within(&self, base: u64, end: u64) -> impl DoubleEndedIterator<Item = Piece<VaPage>> {
         self.pieces.within(base, end)
     }
 

@@ -207,7 +207,7 @@ impl AddressSpace {
     }
 
     /// The pages between two addresses, as calls have mapped them.
-    pub fn pages_within(&self, base: u64, end: u64) -> impl Iterator<Item = Piece<VaPage>> {
+    pub fn pages_within(&self, base: u64, end: u64) -> impl DoubleEndedIterator<Item = Piece<VaPage>> {
         self.pages.within(base, end)
     }
 
