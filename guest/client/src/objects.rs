@@ -173,7 +173,8 @@ impl<L: Location> Objects<L> {
         let Tables { contexts, queues, .. } = &*self.read();
         let is_of_device = |context: &Handle| contexts.get(context) == Some(&device);
         let contexts = contexts.keys().copied().filter(is_of_device);
-        let hw_queues = queues.iter().filter(|(_, queue)| queue.kind == QueueKind::Hw && is_of_device(&queue.owner));
+        let hw_queues =
+            queues.iter().filter(|(_, queue)| queue.kind == QueueKind::Hw && is_of_device(&queue.owner));
         let hw_queues = hw_queues.map(|(queue, Queue { owner, .. })| DeviceQueue::HwQueue(*queue, *owner));
         contexts.map(DeviceQueue::Context).chain(hw_queues).collect()
     }

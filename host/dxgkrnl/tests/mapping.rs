@@ -2,7 +2,7 @@
 
 use covers::covers;
 
-use crate::common::{OK, P, World};
+use crate::common::{P, World};
 use d3dkmt::{
     Call, CreateContextFlags, CreatedSyncObject, Handle, Reply, SyncObjectFlags as F, SyncObjectInfo,
     SyncObjectType as T, isa::Packet::FenceWrite,

@@ -368,7 +368,8 @@ impl DebugLayers {
         let Some(layer) = self.layers.get_mut(&space) else { return Vec::new() };
         let submission = layer.submissions.get(&by.queue).copied();
         let is_resident = |desc: &ResourceDesc| tables.has_memory(space, desc.gpu_address, desc.bytes);
-        let outcome = submission.and_then(|submission| layer.device.resume(submission, packets, &is_resident));
+        let outcome =
+            submission.and_then(|submission| layer.device.resume(submission, packets, &is_resident));
         let Some(outcome) = outcome else { return Vec::new() };
         layer.report(space, &outcome, callbacks);
         outcome.messages.iter().filter(|_| watched).cloned().collect()

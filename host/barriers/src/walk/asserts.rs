@@ -56,8 +56,9 @@ impl Walk<'_> {
         let resource = self.resources.get(&id);
         let Some(resource) = resource.filter(|resource| (self.is_resident)(&resource.desc)) else {
             let problem = if resource.is_some() { "not resident" } else { "destroyed" };
-            let text =
-                format_args!("resource {id} was {problem} when the assert ran; keep it until the GPU is done");
+            let text = format_args!(
+                "resource {id} was {problem} when the assert ran; keep it until the GPU is done"
+            );
             self.report.emit_in(Phase::Submission, Rule::R076, Some(id), text);
             return None;
         };

@@ -163,7 +163,8 @@ fn an_assert_of_a_layout_is_of_textures() {
 fn asserted_resource_exists_until_the_assert_has_run() {
     covers!("BAR-093");
     let mut world = World::new();
-    let assert = |resource| Packet::AssertResourceAccess { resource, subresource: 0, access: access("COPY_SOURCE") };
+    let assert =
+        |resource| Packet::AssertResourceAccess { resource, subresource: 0, access: access("COPY_SOURCE") };
     let bytes = d3dkmt::isa::encode(&[assert(TEXTURE), assert(BUFFER)]);
     let packets = d3dkmt::isa::Reader::new(&bytes).unwrap().unwrap();
     let evicted = desc(TEXTURE).gpu_address;

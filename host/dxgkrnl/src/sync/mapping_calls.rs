@@ -3,7 +3,7 @@
 use alloc::format;
 use alloc::string::String;
 
-use d3dkmt::{Handle, SyncObjectFlags, SyncObjectType};
+use d3dkmt::{SyncObjectFlags, SyncObjectType};
 
 use super::mapping::Mapping;
 use crate::ProcessId;
@@ -11,7 +11,6 @@ use crate::ddi::EngineId;
 use crate::effects::Effects;
 use crate::error::{Refusal, invalid};
 use crate::kernel::Kernel;
-use crate::process::HandleTarget;
 
 impl Kernel {
     /// Refuses an EngineAffinity that names a physical adapter which is not linked.

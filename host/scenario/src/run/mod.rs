@@ -10,9 +10,7 @@ use std::fmt;
 
 use d3dkmt::isa;
 use d3dkmt::list_escape::{self, DebugMessage};
-use d3dkmt::{
-    AcquireOutcome, Call, CallOf, Handle, Handles, NtStatus, Reply, ReplyValue,
-};
+use d3dkmt::{AcquireOutcome, Call, CallOf, Handle, Handles, NtStatus, Reply, ReplyValue};
 
 use crate::choose::Choose;
 use crate::program::{

@@ -90,10 +90,7 @@ fn all_signals_are_queued_before_the_first_wait() {
         idle.session.port().receive(&wake(event, NtStatus::SUCCESS));
     }
     for object in fences {
-        assert_eq!(
-            idle.answered(waiting.as_mut(), DONE),
-            Call::DestroySynchronizationObject { object }
-        );
+        assert_eq!(idle.answered(waiting.as_mut(), DONE), Call::DestroySynchronizationObject { object });
     }
     assert_eq!(idle.answered(waiting.as_mut(), state(DeviceExecutionState::ACTIVE)), STATE);
     assert_eq!(finished(poll_once(waiting)), NtStatus::SUCCESS);
