@@ -61,6 +61,7 @@ const NOT_IN_C: [(&str, &str); 26] = [
     ("work", "for `why`: the commands are in a format of the driver's own"),
     ("pending_writes_of_submission", "as `work`"),
     ("pending_writes", "as `work`"),
+    ("native_fence_used", "for debug layers of command lists: the simulated driver has one"),
     ("happens_before", "for race detectors, which need every access: the simulated driver has one"),
 ];
 
