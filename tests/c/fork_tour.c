@@ -23,6 +23,7 @@ static pid_t in_child(void (*body)(void))
     return child;
 }
 
+#ifndef DEV_DXG
 enum { PRIVATE_VALUE = 0x5eed, SHARED_VALUE = 0x5a5a, OWN_VALUE = 7, OWN_FENCES = 5 };
 
 /* Whether there is memory with this value. */
@@ -64,7 +65,8 @@ static void opens_the_fence_of_another(int socket)
     _exit(failures);
 }
 
-/* Two processes, of which none inherits memory of the other's fences: they were forked before both. */
+/* Two processes, of which none inherits memory of the other's fences: the library has made no session before the fork.
+ * Through /dev/dxg it has one as soon as the device is open. */
 static void addresses_of_two_processes(void)
 {
     COVERS("FEN-061");
@@ -91,8 +93,8 @@ static void addresses_of_two_processes(void)
     close(sockets[1]);
     destroy_device(device);
     close_adapter(own_adapter);
-    printf("two processes: each has addresses of its own\n");
 }
+#endif
 
 static void parent_is_well(const char *after)
 {
@@ -161,7 +163,9 @@ static void grandchild_outlives(void)
 
 int main(void)
 {
+#ifndef DEV_DXG
     addresses_of_two_processes();
+#endif
     adapter = open_adapter(NULL);
     if (!adapter)
         return 1;
