@@ -200,7 +200,6 @@ impl DebugLayers {
         let capabilities = |adapter: &AdapterConfig| Capabilities {
             enhanced_barriers: adapter.wddm_version >= ENHANCED_BARRIERS_WDDM,
             fence_barriers: tier(adapter),
-            ..Capabilities::default()
         };
         DebugLayers {
             capabilities: config.adapters.iter().map(capabilities).collect(),
