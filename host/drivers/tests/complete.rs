@@ -32,7 +32,7 @@ fn every_ddi_is_routed_and_can_be_wrapped() {
 }
 
 /// Methods without a function in `dxgk_miniport.h`, and why.
-const NOT_IN_C: [(&str, &str); 26] = [
+const NOT_IN_C: [(&str, &str); 27] = [
     ("start", "DxgkDdiStartDevice comes with the first DDI"),
     ("advertised_features", "known without the driver, so that a replay needs none: `process/exchange.rs`"),
     ("per_engine_tdr_ddis", "a driver without them fails the reset, and the adapter is reset"),
