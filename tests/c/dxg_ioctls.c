@@ -1,5 +1,5 @@
 /* What a client of /dev/dxg sees that a client of libdxcore.so does not: descriptors, errno, signals, faults. With the
- * argument "closes" it waits between its steps, so that a test can look at the host. */
+ * argument "closes" or "interrupted" it waits between its steps, so that a test can look at the host. */
 #include "check.h"
 #include "dxg/dxg.h"
 #include <fcntl.h>
@@ -188,6 +188,42 @@ static void checks(void)
     printf("checks of the driver: made\n");
 }
 
+/* No handles, no values, and arrays that end at a page that is not there: in each signal and wait. `last` are the last 8
+ * bytes before it. */
+static void arrays_with_faults(const struct fence *fence, char *last)
+{
+    static const uint64_t values[3] = {6, 6, 6};
+    const handle_t handles[3] = {fence->handle, fence->handle, fence->handle};
+    const struct {
+        const handle_t *handles;
+        const uint64_t *values;
+    } faulty[] = {{NULL, values}, {handles, NULL}, {(handle_t *)last, values}, {handles, (uint64_t *)last}};
+    for (size_t at = 0; at < sizeof faulty / sizeof *faulty; at++) {
+        const handle_t *of = faulty[at].handles;
+        const uint64_t *to = faulty[at].values;
+        D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU signal = {device, 3, of, to, {{{0}}}};
+        EXPECT_ERRNO(dxg(CODE(3, sizeof signal, 0x31), &signal), EFAULT);
+        D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU queued = {context, 3, of, {.MonitoredFenceValueArray = to}};
+        EXPECT_ERRNO(dxg(CODE(3, sizeof queued, 0x32), &queued), EFAULT);
+        D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2 broadcast = {.ObjectCount = 3, .ObjectHandleArray = of};
+        broadcast.BroadcastContextCount = 1;
+        broadcast.BroadcastContextArray = &context;
+        broadcast.MonitoredFenceValueArray = to;
+        EXPECT_ERRNO(dxg(CODE(3, sizeof broadcast, 0x33), &broadcast), EFAULT);
+        D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE of_queue = {{{{0}}}, 1, &context, 3, of, to};
+        EXPECT_ERRNO(dxg(CODE(3, sizeof of_queue, 0x35), &of_queue), EFAULT);
+        D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE in_queue = {context, 3, of, to};
+        EXPECT_ERRNO(dxg(CODE(3, sizeof in_queue, 0x36), &in_queue), EFAULT);
+        D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU wait = {device, 3, of, to, 0, {{{0}}}};
+        EXPECT_ERRNO(dxg(CODE(3, sizeof wait, 0x3a), &wait), EFAULT);
+        /* Whether the values are an array is the host's to say. */
+        D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU queued_wait = {context, 3, of, {.MonitoredFenceValueArray = to}};
+        if (of != handles)
+            EXPECT_ERRNO(dxg(CODE(3, sizeof queued_wait, 0x3b), &queued_wait), EFAULT);
+    }
+    CHECK(fence_value(fence) == 5, "a call with a fault signaled");
+}
+
 static void faults(void)
 {
     COVERS("GPV-047");
@@ -204,6 +240,7 @@ static void faults(void)
     handle_t *objects = (handle_t *)last;
     uint64_t values[3] = {6, 6, 6};
     objects[0] = objects[1] = fence.handle;
+    arrays_with_faults(&fence, last);
     signal = (D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU){device, 3, objects, values, {{{0}}}};
     EXPECT_ERRNO(dxg(CODE(3, 32, 0x31), &signal), EFAULT);
     D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU wait = {device, 3, objects, values, 0, {{{0}}}};
@@ -277,6 +314,30 @@ static void interrupted_waits(void)
     pthread_join(thread, NULL);
     EXPECT(destroy_object(fence.handle), STATUS_SUCCESS);
     printf("signals: EINTR without SA_RESTART, restarted with it\n");
+}
+
+static void waits_for_a_byte(const char *text)
+{
+    char byte;
+    printf("%s\n", text);
+    fflush(stdout);
+    CHECK(read(0, &byte, 1) == 1, "no word to go on");
+}
+
+/* The test that runs this program looks at the waits of the host at each line. */
+static void interrupted_wait_stays(void)
+{
+    COVERS("GPV-048");
+    struct fence fence = create_fence(device, 0, 0);
+    uint64_t value = 1;
+    D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU wait = {device, 1, &fence.handle, &value, 0, {{{0}}}};
+    interrupt_every(INTERVAL_US, 0);
+    EXPECT_ERRNO(dxg(CODE(3, 40, 0x3a), &wait), EINTR);
+    interrupt_every(0, 0);
+    waits_for_a_byte("interrupted");
+    EXPECT(cpu_signal(device, fence.handle, 1, 0), STATUS_SUCCESS);
+    waits_for_a_byte("signaled");
+    EXPECT(destroy_object(fence.handle), STATUS_SUCCESS);
 }
 
 static void in_child(void)
@@ -552,14 +613,6 @@ static void no_step(const char *text)
     (void)text;
 }
 
-static void waits_for_a_byte(const char *text)
-{
-    char byte;
-    printf("%s\n", text);
-    fflush(stdout);
-    CHECK(read(0, &byte, 1) == 1, "no word to go on");
-}
-
 int main(int argc, char **argv)
 {
     start_watch();
@@ -570,6 +623,10 @@ int main(int argc, char **argv)
     context = create_context(device, 0);
     if (argc == 2 && strcmp(argv[1], "closes") == 0) {
         last_close(waits_for_a_byte);
+        return failures != 0;
+    }
+    if (argc == 2 && strcmp(argv[1], "interrupted") == 0) {
+        interrupted_wait_stays();
         return failures != 0;
     }
     if (argc == 2 && strcmp(argv[1], "reopens") == 0) {

@@ -1,6 +1,8 @@
-/* Fork after connect: the child reads the parent's fences and gets its own session. No end of the child
- * disturbs the parent, and no end of the parent disturbs the child. */
+/* Fork before connect: two processes, each with addresses of its own. Fork after connect: the child reads the parent's
+ * fences and gets its own session. No end of the child disturbs the parent, and no end of the parent disturbs the child. */
 #include "check.h"
+#include "descriptors.h"
+#include <stdbool.h>
 #include <sys/prctl.h>
 
 static handle_t adapter, device;
@@ -20,6 +22,79 @@ static pid_t in_child(void (*body)(void))
     CHECK(child > 0, "fork: %s", strerror(errno));
     return child;
 }
+
+#ifndef DEV_DXG
+enum { PRIVATE_VALUE = 0x5eed, SHARED_VALUE = 0x5a5a, OWN_VALUE = 7, OWN_FENCES = 5 };
+
+/* Whether there is memory with this value. */
+static bool is_there(uintptr_t address, uint64_t value)
+{
+    int ends[2];
+    uint64_t found = 0;
+    CHECK(pipe(ends) == 0, "pipe: %s", strerror(errno));
+    bool is_mapped = write(ends[1], (const void *)address, sizeof found) == sizeof found;
+    bool is_same = is_mapped && read(ends[0], &found, sizeof found) == sizeof found && found == value;
+    close(ends[0]);
+    close(ends[1]);
+    return is_same;
+}
+
+struct addresses {
+    uintptr_t private_one, shared_one;
+};
+
+/* Opens the fence of another process, at an address of its own. */
+static void opens_the_fence_of_another(int socket)
+{
+    handle_t own_adapter = open_adapter(NULL);
+    device = create_device(own_adapter);
+    struct fence own[OWN_FENCES];
+    for (int at = 0; at < OWN_FENCES; at++)
+        own[at] = create_fence(device, OWN_VALUE, 0);
+    struct addresses others;
+    D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2 opened = {.hDevice = device};
+    opened.hNtHandle = (HANDLE)(intptr_t)receive_descriptor(socket);
+    CHECK(read(socket, &others, sizeof others) == sizeof others, "read: %s", strerror(errno));
+    EXPECT(D3DKMTOpenSyncObjectFromNtHandle2(&opened), STATUS_SUCCESS);
+    EXPECT(cpu_wait(device, opened.hSyncObject, SHARED_VALUE, 0), STATUS_SUCCESS);
+    CHECK(is_there((uintptr_t)opened.MonitoredFence.FenceValueCPUVirtualAddress, SHARED_VALUE), "not at its own address");
+    CHECK(!is_there(others.shared_one, SHARED_VALUE), "the shared fence is at the other process's address");
+    CHECK(!is_there(others.private_one, PRIVATE_VALUE), "a fence of the other process can be read");
+    for (int at = 0; at < OWN_FENCES; at++)
+        CHECK(fence_value(&own[at]) == OWN_VALUE, "another value at an own address");
+    _exit(failures);
+}
+
+/* Two processes, of which none inherits memory of the other's fences: the library has made no session before the fork.
+ * Through /dev/dxg it has one as soon as the device is open. */
+static void addresses_of_two_processes(void)
+{
+    COVERS("FEN-061");
+    int sockets[2];
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) == 0, "socketpair: %s", strerror(errno));
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0)
+        opens_the_fence_of_another(sockets[1]);
+    handle_t own_adapter = open_adapter(NULL);
+    device = create_device(own_adapter);
+    struct fence private_one = create_fence(device, PRIVATE_VALUE, 0);
+    struct fence shared_one = create_fence(device, 0, 3 /* Shared, NtSecuritySharing */);
+    HANDLE handle = NULL;
+    EXPECT(D3DKMTShareObjects(1, &shared_one.handle, NULL, 0x1f0003, &handle), STATUS_SUCCESS);
+    struct addresses mine = {(uintptr_t)private_one.value, (uintptr_t)shared_one.value};
+    send_descriptor(sockets[0], (int)(intptr_t)handle);
+    CHECK(write(sockets[0], &mine, sizeof mine) == sizeof mine, "write: %s", strerror(errno));
+    EXPECT(cpu_signal(device, shared_one.handle, SHARED_VALUE, 0), STATUS_SUCCESS);
+    CHECK(child_end(child) == 0, "the child failed");
+    CHECK(is_there(mine.private_one, PRIVATE_VALUE) && is_there(mine.shared_one, SHARED_VALUE), "wrong values");
+    close((int)(intptr_t)handle);
+    close(sockets[0]);
+    close(sockets[1]);
+    destroy_device(device);
+    close_adapter(own_adapter);
+}
+#endif
 
 static void parent_is_well(const char *after)
 {
@@ -88,6 +163,9 @@ static void grandchild_outlives(void)
 
 int main(void)
 {
+#ifndef DEV_DXG
+    addresses_of_two_processes();
+#endif
     adapter = open_adapter(NULL);
     if (!adapter)
         return 1;

@@ -2,7 +2,8 @@
 #include "check.h"
 #include <sys/syscall.h>
 
-enum { PAGE_BYTES = 4096, BYTES = 4 * PAGE_BYTES };
+/* MOST: allocations of one offer or reclaim. */
+enum { PAGE_BYTES = 4096, BYTES = 4 * PAGE_BYTES, MOST = 1024 };
 #define NON_LOCAL D3DKMT_MEMORY_SEGMENT_GROUP_NON_LOCAL
 #define CURRENT_PROCESS ((HANDLE)-1)
 
@@ -51,6 +52,38 @@ static NTSTATUS offer(const handle_t *resources, const handle_t *allocations, UI
     return D3DKMTOfferAllocations(&args);
 }
 
+/* Destroys the resource of two allocations that it creates. */
+static void long_lists(void)
+{
+    handle_t many[MOST + 1];
+    for (size_t at = 0; at <= MOST; at++)
+        many[at] = allocation;
+    EXPECT(offer(NULL, many, MOST, D3DKMT_OFFER_PRIORITY_LOW), STATUS_SUCCESS);
+    EXPECT(offer(NULL, many, MOST + 1, D3DKMT_OFFER_PRIORITY_LOW), STATUS_INVALID_PARAMETER);
+
+    unsigned char *pages = aligned_alloc(PAGE_BYTES, 2 * PAGE_BYTES), data[64] = {1};
+    D3DDDI_ALLOCATIONINFO2 infos[2] = {{0}};
+    for (size_t at = 0; at < 2; at++) {
+        infos[at].pSystemMem = pages + at * PAGE_BYTES;
+        infos[at].pPrivateDriverData = data;
+        infos[at].PrivateDriverDataSize = sizeof data;
+    }
+    D3DKMT_CREATEALLOCATION create = {.hDevice = device, .NumAllocations = 2, .pAllocationInfo2 = infos};
+    create.Flags.CreateResource = 1;
+    EXPECT(D3DKMTCreateAllocation2(&create), STATUS_SUCCESS);
+    /* Resources count as many as they have allocations. */
+    for (size_t at = 0; at < MOST / 2; at++)
+        many[at] = create.hResource;
+    many[MOST / 2] = resource;
+    EXPECT(offer(many, NULL, MOST / 2, D3DKMT_OFFER_PRIORITY_LOW), STATUS_SUCCESS);
+    EXPECT(offer(many, NULL, MOST / 2 + 1, D3DKMT_OFFER_PRIORITY_LOW), STATUS_INVALID_PARAMETER);
+    D3DKMT_DESTROYALLOCATION2 destroy = {.hDevice = device, .hResource = create.hResource};
+    EXPECT(D3DKMTDestroyAllocation2(&destroy), STATUS_SUCCESS);
+    free(pages);
+    D3DKMT_RECLAIMALLOCATIONS now = {device, NULL, &allocation, NULL, 1};
+    EXPECT(D3DKMTReclaimAllocations(&now), STATUS_SUCCESS);
+}
+
 static void offers(void)
 {
     COVERS("MEM-011 MEM-012 MEM-013 MEM-015");
@@ -94,6 +127,7 @@ static void offers(void)
     EXPECT(offer(NULL, &resource, 1, 1), STATUS_INVALID_PARAMETER);
     EXPECT(offer(&allocation, NULL, 1, 1), STATUS_INVALID_PARAMETER);
     EXPECT(offer(NULL, &allocation, 1, 0), STATUS_INVALID_PARAMETER);
+    long_lists();
     result = discarded = 77;
     reclaim.HandleList = &resource;
     reclaim.PagingFenceValue = 77;
@@ -147,6 +181,9 @@ static void of_the_process(int foreign)
     CHECK(trim.NumBytesDecommitted == 0, "the process's own memory was decommitted");
     trim.cbSize--;
     EXPECT(D3DKMTTrimProcessCommitment(&trim), STATUS_INVALID_PARAMETER);
+    trim.cbSize++;
+    trim.hProcess = (HANDLE)(intptr_t)foreign;
+    EXPECT(D3DKMTTrimProcessCommitment(&trim), STATUS_ACCESS_DENIED);
     D3DKMT_QUERYPROCESSOFFERINFO offered = {.cbSize = sizeof offered, .DecommittableBytes = 77};
     EXPECT(D3DKMTQueryProcessOfferInfo(&offered), STATUS_SUCCESS);
     CHECK(offered.DecommittableBytes == 0, "the process's own memory can be decommitted");

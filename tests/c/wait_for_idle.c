@@ -1,6 +1,8 @@
 /* WaitForIdle returns once the contexts and hardware queues of a device have done what they had queued. */
 #include "check.h"
 #include <pthread.h>
+#include <stdbool.h>
+#include <time.h>
 
 static handle_t adapter, device;
 
@@ -65,6 +67,10 @@ static void hw_queues(void)
     EXPECT(D3DKMTCreateContextVirtual(&hw_context), STATUS_SUCCESS);
     D3DKMT_CREATEHWQUEUE created = {.hHwContext = hw_context.hContext};
     EXPECT(D3DKMTCreateHwQueue(&created), STATUS_SUCCESS);
+    /* A queue that takes no packets of the kernel has a progress fence, too: it is at the last value that was queued. */
+    D3DKMT_CREATEHWQUEUE user_mode = {.hHwContext = hw_context.hContext};
+    user_mode.Flags.UserModeSubmission = user_mode.Flags.NativeProgressFence = 1;
+    EXPECT(D3DKMTCreateHwQueue(&user_mode), STATUS_SUCCESS);
     struct gpupv_commands *commands = busy();
     gpupv_fence_write(commands, created.HwQueueProgressFenceGPUVirtualAddress, 1);
     D3DKMT_SUBMITCOMMANDTOHWQUEUE submitted = {.hHwQueue = created.hHwQueue, .HwQueueProgressFenceId = 1};
@@ -104,6 +110,43 @@ static void of_a_context_that_ends(void)
     printf("a context that ends is idle\n");
 }
 
+static bool ends_within(pthread_t thread, unsigned seconds)
+{
+    struct timespec end;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += seconds;
+    return pthread_timedjoin_np(thread, NULL, &end) == 0;
+}
+
+/* Work that is queued during the call does not count, whichever queue it is in. The test that runs this program writes a
+ * byte once the daemon has a CPU wait. */
+static void later_work(void)
+{
+    COVERS("FEN-142");
+    enum { CONTEXTS = 6 };
+    handle_t contexts[CONTEXTS];
+    struct fence gate = create_fence(device, 0, 0), late = create_fence(device, 0, 0);
+    for (unsigned at = 0; at < CONTEXTS; at++) {
+        contexts[at] = create_context(device, 0);
+        EXPECT(gpu_wait(contexts[at], gate.handle, 1), STATUS_SUCCESS);
+    }
+    NTSTATUS status = 77;
+    pthread_t waiter;
+    CHECK(pthread_create(&waiter, NULL, waits, &status) == 0, "pthread_create");
+    printf("waiting\n");
+    fflush(stdout);
+    CHECK(getchar() == 'x', "the input ended");
+    for (unsigned at = 0; at < CONTEXTS; at++)
+        EXPECT(gpu_wait(contexts[at], late.handle, 1), STATUS_SUCCESS);
+    EXPECT(cpu_signal(device, gate.handle, 1, 0), STATUS_SUCCESS);
+    bool ended = ends_within(waiter, 20);
+    CHECK(ended, "the call waits for work that was queued after it");
+    EXPECT(cpu_signal(device, late.handle, 1, 0), STATUS_SUCCESS);
+    if (!ended)
+        pthread_join(waiter, NULL);
+    EXPECT(status, STATUS_SUCCESS);
+}
+
 static void of_a_lost_device(void)
 {
     COVERS("FEN-095 FEN-144");
@@ -127,15 +170,19 @@ static void of_a_lost_device(void)
     printf("a lost device is removed\n");
 }
 
-int main(void)
+int main(int count, char **arguments)
 {
     adapter = open_adapter(NULL);
     device = create_device(adapter);
-    bad_calls();
-    contexts();
-    hw_queues();
-    of_a_context_that_ends();
-    of_a_lost_device();
+    if (count > 1 && strcmp(arguments[1], "later") == 0) {
+        later_work();
+    } else {
+        bad_calls();
+        contexts();
+        hw_queues();
+        of_a_context_that_ends();
+        of_a_lost_device();
+    }
     destroy_device(device);
     close_adapter(adapter);
     if (!failures)

@@ -63,7 +63,13 @@ pub(crate) enum DeviceQueue {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum QueueKind {
     Hw,
+    /// A hardware queue of user-mode submission.
+    UserMode,
     Paging,
+}
+
+impl QueueKind {
+    pub const OF_HARDWARE: &[QueueKind] = &[QueueKind::Hw, QueueKind::UserMode];
 }
 
 #[derive(Debug)]
@@ -151,22 +157,24 @@ impl<L: Location> Objects<L> {
         }
     }
 
-    /// Forgets a queue of this kind and its fence (FEN-091).
-    pub fn queue_destroying(&self, handle: Handle, kind: QueueKind) {
+    /// Forgets a queue of these kinds and its fence (FEN-091).
+    pub fn queue_destroying(&self, handle: Handle, kinds: &[QueueKind]) {
         let Tables { queues, objects, .. } = &mut *self.write();
-        if queues.get(&handle).is_some_and(|queue| queue.kind == kind)
+        if queues.get(&handle).is_some_and(|queue| kinds.contains(&queue.kind))
             && let Some(Queue { fence, .. }) = queues.remove(&handle)
         {
             objects.remove(&fence);
         }
     }
 
-    /// The contexts and hardware queues of a device.
+    /// The contexts and hardware queues of a device that take packets of the kernel. A queue of user-mode submission is
+    /// always at its last-queued value here: no call of the library rings a doorbell.
     pub fn queues_of(&self, device: Handle) -> Vec<DeviceQueue> {
         let Tables { contexts, queues, .. } = &*self.read();
         let is_of_device = |context: &Handle| contexts.get(context) == Some(&device);
         let contexts = contexts.keys().copied().filter(is_of_device);
-        let hw_queues = queues.iter().filter(|(_, queue)| is_of_device(&queue.owner));
+        let hw_queues =
+            queues.iter().filter(|(_, queue)| queue.kind == QueueKind::Hw && is_of_device(&queue.owner));
         let hw_queues = hw_queues.map(|(queue, Queue { owner, .. })| DeviceQueue::HwQueue(*queue, *owner));
         contexts.map(DeviceQueue::Context).chain(hw_queues).collect()
     }

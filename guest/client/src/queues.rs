@@ -71,7 +71,11 @@ impl<P: Port> Session<P> {
                 let fence = self.locate(progress_fence, &Call::DestroyHwQueue { queue }).await?;
                 // The host decides about a fence whose device is not known here.
                 let device = self.objects.device_of_context(context).unwrap_or(Handle::NULL);
-                Ok(self.keep_queue(queue, QueueKind::Hw, context, fence, device))
+                let kind = match flags.contains(HwQueueFlags::USER_MODE_SUBMISSION) {
+                    true => QueueKind::UserMode,
+                    false => QueueKind::Hw,
+                };
+                Ok(self.keep_queue(queue, kind, context, fence, device))
             }
             other => Err(self.unexpected("CreateHwQueue", &other)),
         }
@@ -79,7 +83,7 @@ impl<P: Port> Session<P> {
 
     /// `D3DKMTDestroyHwQueue`.
     pub async fn destroy_hw_queue(&self, queue: Handle) -> NtStatus {
-        self.objects.queue_destroying(queue, QueueKind::Hw);
+        self.objects.queue_destroying(queue, QueueKind::OF_HARDWARE);
         let status = self.call(&Call::DestroyHwQueue { queue }).await.status;
         if status.is_success() {
             self.end_idle_waits(queue).await;
@@ -106,7 +110,7 @@ impl<P: Port> Session<P> {
 
     /// `D3DKMTDestroyPagingQueue`.
     pub async fn destroy_paging_queue(&self, queue: Handle) -> NtStatus {
-        self.objects.queue_destroying(queue, QueueKind::Paging);
+        self.objects.queue_destroying(queue, &[QueueKind::Paging]);
         self.call(&Call::DestroyPagingQueue { queue }).await.status
     }
 

@@ -6,7 +6,7 @@ use crate::fences::{FenceFlags, Fences};
 use crate::limits::{
     FENCES_PER_DEVICE_MAX, SUBRESOURCES_PER_DEVICE_MAX, SUSPENDED_MAX, SUSPENDED_VISITS_MAX,
 };
-use crate::message::{Message, Messages, Named, Phase};
+use crate::message::{Message, Messages, Named};
 use crate::policy::{Capabilities, Policy};
 use crate::rules::{Rule, Severity};
 use crate::state::{LOST, RESOURCE_BYTES, Resource, SUB_BYTES};
@@ -17,6 +17,9 @@ use d3dkmt::isa::{BarrierLayout, IsaError, QueueType, Reader, ResourceDesc};
 
 /// Bytes that are charged for a fence, with its name.
 const FENCE_BYTES: usize = 512;
+
+/// Whether the GPU finds a resource's memory at its address at present.
+pub type Residency<'a> = &'a dyn Fn(&ResourceDesc) -> bool;
 
 /// Result of checking one submission.
 #[derive(Clone, Debug, Default)]
@@ -38,7 +41,7 @@ pub struct Device {
     resources: BTreeMap<u32, Resource>,
     fences: Fences,
     subresources: usize,
-    /// Records of subresources in addition to one for each state of a resource.
+    /// Records of subresources in addition to one for each resource.
     more_records: usize,
     scope: u64,
     /// Submissions that wait in hardware.
@@ -95,8 +98,8 @@ impl Device {
     pub fn remove_resource(&mut self, id: u32) -> Option<Message> {
         let resource = self.resources.remove(&id)?;
         self.subresources -= resource.desc.subresources() as usize;
-        self.more_records -= resource.actual.more_records() + resource.recorded.more_records();
-        let begun = resource.actual.subs().iter().any(|sub| sub.split.is_some());
+        self.more_records -= resource.state.more_records();
+        let begun = resource.state.subs().iter().any(|sub| sub.split.is_some());
         begun.then(|| {
             let subject = Named::new(id, &resource.desc);
             let text =
@@ -108,14 +111,7 @@ impl Device {
     /// Legacy states are unknown until the next transition, because resources may have been in use before.
     pub fn forget_legacy_states(&mut self) {
         for resource in self.resources.values_mut() {
-            resource.actual.subs_mut().iter_mut().for_each(|sub| sub.is_legacy_unknown = true);
-        }
-    }
-
-    /// `Evict` and `MakeResident`; asserts check the residency.
-    pub fn set_resident(&mut self, id: u32, resident: bool) {
-        if let Some(resource) = self.resources.get_mut(&id) {
-            resource.resident = resident;
+            resource.state.subs_mut().iter_mut().for_each(|sub| sub.is_legacy_unknown = true);
         }
     }
 
@@ -125,7 +121,7 @@ impl Device {
 
     /// The layout of a subresource after the submissions so far. UNDEFINED for buffers and unknown subresources.
     pub fn layout(&self, id: u32, subresource: u32) -> BarrierLayout {
-        let subs = self.resources.get(&id).map(|resource| resource.actual.subs());
+        let subs = self.resources.get(&id).map(|resource| resource.state.subs());
         let sub =
             subs.and_then(|subs| if subs.len() == 1 { subs.first() } else { subs.get(subresource as usize) });
         sub.map(|sub| sub.layout).filter(|layout| *layout != LOST).unwrap_or(BarrierLayout::UNDEFINED)
@@ -168,35 +164,35 @@ impl Device {
         self.fences.stored(address, value);
     }
 
-    /// `GetCompletedValue`.
-    pub fn completed_value(&self, address: u64) -> u64 {
-        let flags = self.fences.get(address).map(|fence| fence.flags).unwrap_or_default();
-        flags.completed_value(self.fences.value(address))
-    }
-
-    /// Checks command lists at record time, each by itself. Keeps no state.
-    pub fn record(&mut self, queue: QueueType, packets: &Reader<'_>) -> Result<Outcome, IsaError> {
-        self.walk(Phase::Record, queue, packets, Extent::All)
-    }
-
-    /// Checks one ExecuteCommandLists that starts, and keeps the state that outlasts it. An error changes nothing.
+    /// Checks one ExecuteCommandLists that starts, and keeps the state that outlasts it. An error changes nothing. All
+    /// resources count as resident.
     pub fn submit(&mut self, queue: QueueType, packets: &Reader<'_>) -> Result<Outcome, IsaError> {
-        self.walk(Phase::Submission, queue, packets, Extent::All)
+        self.walk(queue, packets, Extent::All, &|_| true)
     }
 
     /// As `submit`, up to the first packet that waits in hardware: other submissions may change layouts meanwhile.
-    pub fn begin(&mut self, queue: QueueType, packets: &Reader<'_>) -> Result<Outcome, IsaError> {
-        self.walk(Phase::Submission, queue, packets, Extent::UpToWait)
+    pub fn begin(
+        &mut self,
+        queue: QueueType,
+        packets: &Reader<'_>,
+        is_resident: Residency<'_>,
+    ) -> Result<Outcome, IsaError> {
+        self.walk(queue, packets, Extent::UpToWait, is_resident)
     }
 
     /// Continues a submission at the packet that has waited, which is the reader's next, up to the next that waits.
     /// `None` if the submission is not suspended.
-    pub fn resume(&mut self, submission: u64, packets: &Reader<'_>) -> Option<Outcome> {
+    pub fn resume(
+        &mut self,
+        submission: u64,
+        packets: &Reader<'_>,
+        is_resident: Residency<'_>,
+    ) -> Option<Outcome> {
         let from = self.take_suspended(submission)?;
         let visits_left = self.visits_left();
         let Device { capabilities, policy, resources, fences, scope, more_records, .. } = self;
         let (rules, counts) = ((*capabilities, *policy), (scope, more_records));
-        let walk = Walk::new(rules, resources, fences, counts, QueueType::Direct, Phase::Submission);
+        let walk = Walk::new(rules, resources, fences, counts, QueueType::Direct, is_resident);
         let (outcome, suspended) = walk.within(visits_left).resume(submission, from).continue_with(packets);
         self.keep_suspended(submission, suspended);
         Some(outcome)
@@ -230,10 +226,10 @@ impl Device {
 
     fn walk(
         &mut self,
-        phase: Phase,
         queue: QueueType,
         packets: &Reader<'_>,
         extent: Extent,
+        is_resident: Residency<'_>,
     ) -> Result<Outcome, IsaError> {
         let dropped = crate::walk::removed_lists(packets)?;
         // Without room for one more that waits, all of it is checked at once.
@@ -241,7 +237,7 @@ impl Device {
         let visits_left = self.visits_left();
         let Device { capabilities, policy, resources, fences, scope, more_records, .. } = self;
         let counts = (scope, more_records);
-        let walk = Walk::new((*capabilities, *policy), resources, fences, counts, queue, phase);
+        let walk = Walk::new((*capabilities, *policy), resources, fences, counts, queue, is_resident);
         let (outcome, suspended) = walk.within(visits_left).run(packets, dropped, extent);
         self.keep_suspended(outcome.submission, suspended);
         Ok(outcome)

@@ -62,11 +62,6 @@ impl FenceFlags {
             format_args!("fence {name:?} is for command lists alone: no queue or event can use it; {right}");
         Err(Messages::new_message(Rule::R100, None, text))
     }
-
-    /// `GetCompletedValue` of a fence with this value.
-    pub fn completed_value(self, value: u64) -> u64 {
-        if self.is_command_list_scoped() { u64::MAX } else { value }
-    }
 }
 
 /// The last SignalBarrier of a fence.

@@ -1,11 +1,11 @@
 //! The validator of command lists and barriers, as the debug layer of a D3D12 runtime has it.
 //!
-//! A [`Device`] tracks the resources and fences of one device. [`Device::record`] checks a command list at record time,
-//! without knowledge of earlier lists. [`Device::submit`] checks one ExecuteCommandLists (one submission of the ISA)
-//! when it starts. It keeps the state that outlasts it: layouts of textures, begun split barriers, values of fences.
-//! Both return [`Messages`]. Each message has a [`Rule`], the published message id if there is one, the list, command
-//! and barrier, and a correction. The validator does not decide whether a list runs, except for [`Outcome::dropped`]:
-//! lists that the runtime would have removed.
+//! A [`Device`] tracks the resources and fences of one device. [`Device::submit`] checks one ExecuteCommandLists (one
+//! submission of the ISA) when it starts. It keeps the state that outlasts it: layouts of textures, begun split
+//! barriers, values of fences. Lists are not checked when they are recorded, because a driver does not see them then.
+//! `submit` returns [`Messages`]. Each message has a [`Rule`], the published message id if there is one, the list,
+//! command and barrier, and a correction. The validator does not decide whether a list runs, except for
+//! [`Outcome::dropped`]: lists that the runtime would have removed.
 //!
 //! ```
 //! use barriers::{Capabilities, Device, Policy};
@@ -51,7 +51,7 @@ pub mod tables;
 mod walk;
 mod words;
 
-pub use device::{Device, Outcome};
+pub use device::{Device, Outcome, Residency};
 pub use fences::FenceFlags;
 pub use message::{CommandRef, Message, Messages, Phase};
 pub use policy::{Capabilities, FenceBarrierTier, Policy};

@@ -9,12 +9,13 @@ use core::fmt;
 use d3dkmt::isa::ResourceDesc;
 use serde::{Deserialize, Serialize};
 
-/// When a message can be determined.
+/// What determines a message. A barrier or use is reported once for each of the two. All messages come when the list
+/// runs: the driver does not see a list before.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum Phase {
-    /// From the command list alone.
+    /// The command list alone, so that a D3D12 runtime has the message when the list is recorded.
     Record,
-    /// Only with the state that earlier lists left.
+    /// The list with the state that earlier lists left.
     Submission,
 }
 
@@ -134,17 +135,11 @@ pub(crate) struct Reporter {
     pub messages: Messages,
     pub place: CommandRef,
     pub list_name: String,
-    /// Reports only messages that the list alone determines.
-    pub record_only: bool,
     /// Rules that were reported for the current barrier or use, so that they are reported for one subresource only.
     group: Option<Vec<(Rule, Phase)>>,
 }
 
 impl Reporter {
-    pub fn new(record_only: bool) -> Self {
-        Reporter { record_only, ..Reporter::default() }
-    }
-
     /// Begins a group: the subresources of one barrier or use.
     pub fn begin_group(&mut self) {
         self.group = Some(Vec::new());
@@ -154,7 +149,7 @@ impl Reporter {
         self.group = None;
     }
 
-    /// Reports a message that is determined at record time.
+    /// Reports a message that the list alone determines.
     #[cold]
     pub fn emit(&mut self, rule: Rule, resource: Option<u32>, text: fmt::Arguments<'_>) {
         self.emit_in(Phase::Record, rule, resource, text);
@@ -185,9 +180,6 @@ impl Reporter {
         resource: Option<u32>,
         text: fmt::Arguments<'_>,
     ) {
-        if self.record_only && phase == Phase::Submission {
-            return;
-        }
         if let Some(reported) = &mut self.group {
             if reported.contains(&(rule, phase)) {
                 return;

@@ -119,13 +119,11 @@ pub struct Capabilities {
     /// `D3D12_FEATURE_DATA_D3D12_OPTIONS12::EnhancedBarriersSupported`.
     pub enhanced_barriers: bool,
     pub fence_barriers: FenceBarrierTier,
-    /// Ranged barriers are permitted, because the commands are a driver's (DDI). An application has none.
-    pub ranged_barriers: bool,
 }
 
 impl Default for Capabilities {
     fn default() -> Self {
         let fence_barriers = FenceBarrierTier::Tier2;
-        Capabilities { enhanced_barriers: true, fence_barriers, ranged_barriers: true }
+        Capabilities { enhanced_barriers: true, fence_barriers }
     }
 }

@@ -88,7 +88,7 @@ pub(crate) const LOST: L = L(0xFFFF_FFFE);
 /// Bytes that are charged for a record of a subresource: the same in every build.
 pub(crate) const SUB_BYTES: usize = 192;
 const _: () = assert!(size_of::<Sub>() <= SUB_BYTES);
-/// Bytes that are charged for a resource, with one record for each of its two states.
+/// Bytes that are charged for a resource, with its first record.
 pub(crate) const RESOURCE_BYTES: usize = 640;
 const _: () = assert!(size_of::<Resource>() <= RESOURCE_BYTES);
 
@@ -205,7 +205,7 @@ enum Subs {
     Each(Vec<Sub>),
 }
 
-/// The state of a resource: the actual one, or that at record time.
+/// The state of a resource.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct State(Subs);
 
@@ -347,11 +347,8 @@ impl Picks {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Resource {
     pub desc: ResourceDesc,
-    pub resident: bool,
     /// The state after the submissions so far.
-    pub actual: State,
-    /// The state at record time, as far as one list determines it.
-    pub recorded: State,
+    pub state: State,
 }
 
 impl Resource {
@@ -365,8 +362,6 @@ impl Resource {
             L::UNDEFINED if desc.is_texture() => LOST,
             layout => layout,
         };
-        let actual = State::new(layout, desc.initial_state);
-        let recorded = State::new(L::UNDEFINED, LegacyState::COMMON);
-        Resource { desc, resident: true, actual, recorded }
+        Resource { desc, state: State::new(layout, desc.initial_state) }
     }
 }

@@ -101,6 +101,7 @@ impl Miniport for Drivers {
             = |routes| routes.hw_queue(hw_queue) => ();
         notify_work_submission(now: Nanos, hw_queue: HwQueueId) = |routes| routes.hw_queue(hw_queue) => ();
         update_native_fence_logs(hw_queue: HwQueueId) = |routes| routes.hw_queue(hw_queue) => ();
+        native_fence_used(local: LocalNativeFenceId) = |routes| routes.local(local) => ();
         destroy_process(adapter: u32, process: KmdProcess) = |_routes| Some(adapter) => ();
         destroy_device(adapter: u32, device: KmdDevice) = |_routes| Some(adapter) => ();
         destroy_cpu_event(adapter: u32, event: KmdCpuEvent) = |_routes| Some(adapter) => ();

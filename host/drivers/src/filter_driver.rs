@@ -128,6 +128,7 @@ ddis! {
     fn open_native_fence(&mut; opened: &OpenedNativeFence);
     fn close_native_fence(&mut; local: LocalNativeFenceId);
     fn destroy_native_fence(&mut; fence: NativeFenceId);
+    fn native_fence_used(&mut; local: LocalNativeFenceId, callbacks: &mut Vec<Callback>);
     fn memory_written(&mut; storage: NativeFenceStorage, value: u64);
     fn happens_before(&mut; edge: &HappensBefore) -> Vec<String>;
     fn update_monitored_values(&mut;

@@ -32,7 +32,7 @@ fn every_ddi_is_routed_and_can_be_wrapped() {
 }
 
 /// Methods without a function in `dxgk_miniport.h`, and why.
-const NOT_IN_C: [(&str, &str); 26] = [
+const NOT_IN_C: [(&str, &str); 27] = [
     ("start", "DxgkDdiStartDevice comes with the first DDI"),
     ("advertised_features", "known without the driver, so that a replay needs none: `process/exchange.rs`"),
     ("per_engine_tdr_ddis", "a driver without them fails the reset, and the adapter is reset"),
@@ -61,6 +61,7 @@ const NOT_IN_C: [(&str, &str); 26] = [
     ("work", "for `why`: the commands are in a format of the driver's own"),
     ("pending_writes_of_submission", "as `work`"),
     ("pending_writes", "as `work`"),
+    ("native_fence_used", "for debug layers of command lists: the simulated driver has one"),
     ("happens_before", "for race detectors, which need every access: the simulated driver has one"),
 ];
 

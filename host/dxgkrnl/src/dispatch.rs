@@ -182,7 +182,7 @@ impl Kernel {
             SubmitCommandToHwQueue { queue, progress_fence_id, private_data, .. } =>
                 self.submit_to_hw_queue(process, queue, progress_fence_id, private_data),
             SubmitSignalToHwQueue { queues, objects, values, flags } =>
-                self.signal_hw_queues(process, &queues, &objects, &values, flags),
+                self.signal_hw_queues(process, &queues, &objects, &values, flags, effects),
             SubmitWaitToHwQueue { queue, objects, values } =>
                 self.wait_in_hw_queue(process, queue, &objects, &values, effects),
             CreateDoorbell { queue, rings } => self.create_doorbell(process, queue, &rings, effects),

@@ -118,7 +118,6 @@ pub use policy::Policy;
 pub use process::{STATUS_SLOT, is_fence_address};
 #[cfg(debug_assertions)]
 pub use slab::visited;
-pub use sync::mapping::FenceMapping;
 pub use tdr::bugcheck::Bugcheck;
 pub use vidsch::DoorbellStatus;
 pub use view::snapshot::Snapshot;

@@ -3,6 +3,7 @@
 use covers::covers;
 
 use crate::common::World;
+use d3dkmt::isa::Packet::FenceWrite;
 use d3dkmt::{Call, CreateContextFlags, FeatureId, FeatureResult, HwQueueFlags, NtStatus, Reply};
 use dxgkrnl::{AdapterConfig, Config, Features, Input, ProcessId, VidSchCaps, VmConfig, VmId};
 
@@ -105,28 +106,35 @@ fn a_guest_sees_the_link_of_its_adapter_with_feature_2_only() {
             let Reply::AdapterInfo(count) = world.ok(count) else { panic!() };
             assert_eq!(u32::from_le_bytes(count.try_into().unwrap()), expected);
             let device = world.device();
+            let context = |physical: u32| Call::CreateContextVirtual {
+                device,
+                node_ordinal: 0,
+                engine_affinity: 1 << physical,
+                flags: CreateContextFlags::empty(),
+                client_hint: 0,
+                private_data: vec![],
+            };
             for physical in 0..3u32 {
                 let is_there = physical < expected;
                 let status = if is_there { NtStatus::SUCCESS } else { NtStatus::INVALID_PARAMETER };
                 let mut data = vec![0; 28];
                 data[0] = physical as u8;
                 let ids = Call::QueryAdapterInfo { adapter, kind: DEVICE_IDS, data };
-                let context = Call::CreateContextVirtual {
-                    device,
-                    node_ordinal: 0,
-                    engine_affinity: 1 << physical,
-                    flags: CreateContextFlags::empty(),
-                    client_hint: 0,
-                    private_data: vec![],
-                };
+                let context = context(physical);
                 let paging = Call::CreatePagingQueue { device, priority: 0, physical_adapter: physical };
                 for call in [ids, context, paging] {
                     assert_eq!(world.status(call.clone()), status, "{call:?}");
                 }
             }
             let fence = world.fence(device, 0);
-            let mapped = world.kernel.fence_mapping(process, fence.object).unwrap().physical_adapters;
-            assert_eq!(mapped, (1 << expected) - 1);
+            for physical in 0..expected {
+                let Reply::Context(context) = world.ok(context(physical)) else { panic!() };
+                let value = 1 + u64::from(physical);
+                world.submit(context, &[FenceWrite { gpu_address: fence.gpu_address, value }]);
+                let objects = world.kernel.snapshot().objects;
+                let own = objects.iter().find(|one| (one.process, one.handle) == (process.0, fence.object));
+                assert_eq!(own.expect("it lives").value, value, "the fence is mapped there");
+            }
         }
     }
 }

@@ -188,9 +188,6 @@ fn a_cross_adapter_fence_has_the_address_of_the_openers_adapter() {
     let context = world.context(second, ADVANCED);
     world.submit(context, &[FenceWrite { gpu_address: opened_fence.gpu_address, value: 1 }]);
     assert_eq!(world.value(fence.object), 1);
-    let mapping = world.kernel.fence_mapping(P, opened_fence.object).unwrap();
-    assert_eq!(mapping.engine_address, opened_fence.gpu_address);
-    assert!(mapping.cpu_writable_by_engines);
     world.close_nt_handle(token);
     world.finish();
 }

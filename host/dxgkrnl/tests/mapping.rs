@@ -1,8 +1,8 @@
-//! How values are mapped: caching, IoMmu addresses, physical adapters of a link, placement.
+//! How values are mapped: IoMmu addresses, physical adapters of a link.
 
 use covers::covers;
 
-use crate::common::{OK, P, World};
+use crate::common::{P, World};
 use d3dkmt::{
     Call, CreateContextFlags, CreatedSyncObject, Handle, Reply, SyncObjectFlags as F, SyncObjectInfo,
     SyncObjectType as T, isa::Packet::FenceWrite,
@@ -40,19 +40,6 @@ fn has_note(world: &mut World, words: &str) -> bool {
 }
 
 #[test]
-fn the_label_of_the_cpu_mapping_follows_the_platform() {
-    for io_coherent in [true, false] {
-        let mut world = world(AdapterConfig { io_coherent, ..AdapterConfig::default() });
-        let device = world.device();
-        let fence = world.fence(device, 0);
-        let mapping = world.kernel.fence_mapping(P, fence.object).unwrap();
-        assert_eq!((mapping.slot, mapping.cpu_cached), (fence.slot.unwrap(), io_coherent));
-        assert!(!mapping.cpu_writable_by_engines, "engines use an address other than the CPU's");
-        assert_eq!(world.kernel.fence_mapping(P, device), None);
-    }
-}
-
-#[test]
 fn engines_of_an_iommu_adapter_write_at_the_cpu_address_only() {
     covers!("FEN-008");
     let mut with_mmu = world(AdapterConfig::default());
@@ -63,16 +50,15 @@ fn engines_of_an_iommu_adapter_write_at_the_cpu_address_only() {
     let context = world.context(device, 0);
     let fence = world.fence(device, 0);
     assert_eq!(fence.gpu_address, 0x7F00_0000_0000 + 64 * u64::from(fence.slot.unwrap()));
-    let mapping = world.kernel.fence_mapping(P, fence.object).unwrap();
-    assert!(mapping.cpu_writable_by_engines && mapping.engine_writable);
-    assert_eq!(mapping.engine_address, fence.gpu_address);
     world.submit(context, &[FenceWrite { gpu_address, value: 7 }]);
     assert_eq!(world.value(fence.object), 0);
     assert!(has_note(&mut world, "no fence is mapped there"));
     world.submit(context, &[FenceWrite { gpu_address: fence.gpu_address, value: 7 }]);
     assert_eq!(world.value(fence.object), 7);
-    let read_only = world.fence_with(device, 0, F::NO_SIGNAL).object;
-    assert!(!world.kernel.fence_mapping(P, read_only).unwrap().cpu_writable_by_engines);
+    let read_only = world.fence_with(device, 0, F::NO_SIGNAL);
+    world.submit(context, &[FenceWrite { gpu_address: read_only.gpu_address, value: 7 }]);
+    assert_eq!(world.value(read_only.object), 0);
+    assert!(has_note(&mut world, "has NoSignal"));
 }
 
 #[test]
@@ -147,22 +133,4 @@ fn engines_of_a_link_run_beside_each_other() {
     world.submit(contexts[0], &[d3dkmt::isa::Packet::Hang]);
     world.submit(contexts[1], &[FenceWrite { gpu_address: fence.gpu_address, value: 1 }]);
     assert_eq!(world.value(fence.object), 1);
-}
-
-#[test]
-fn local_memory_preferred_is_placement_and_changes_no_value() {
-    covers!("FEN-056");
-    let mut world = World::new();
-    let device = world.device();
-    let context = world.context(device, 0);
-    for flags in [F::LOCAL_MEMORY_PREFERRED, F::empty()] {
-        let fence = world.fence_with(device, 3, flags);
-        let mapping = world.kernel.fence_mapping(P, fence.object).unwrap();
-        assert_eq!(mapping.local_memory_preferred, flags == F::LOCAL_MEMORY_PREFERRED);
-        let event = world.pending(device, &[(fence.object, 5)], false);
-        world.submit(context, &[FenceWrite { gpu_address: fence.gpu_address, value: 4 }]);
-        assert_eq!((world.value(fence.object), world.woken()), (4, vec![]));
-        assert_eq!(world.signal(device, fence.object, 5), OK);
-        assert_eq!(world.woken(), [event]);
-    }
 }

@@ -75,16 +75,6 @@ fn a_periodic_fence_names_a_display_of_its_device_s_adapter() {
 }
 
 #[test]
-fn a_periodic_fence_is_mapped_for_reading_only() {
-    covers!("FEN-085");
-    let mut world = World::with_config(config());
-    let (_, fence) = periodic(&mut world, 7, 0);
-    assert_ne!(fence.gpu_address, 0, "the GPU may read it");
-    let mapping = world.kernel.fence_mapping(P, fence.object).unwrap();
-    assert_eq!((mapping.engine_writable, mapping.cpu_writable_by_engines), (false, false));
-}
-
-#[test]
 fn cpu_and_gpu_wait_on_a_periodic_fence_in_every_process_with_a_handle() {
     let mut world = World::with_config(config());
     let (adapter, device) = device(&mut world);

@@ -244,27 +244,52 @@ fn patch_and_submit_share_one_id_and_no_dma_patching_omits_patch() {
     assert_eq!(script.borrow().take()[0], "submit_command");
 }
 
+/// The published `DXGK_INTERRUPT_TYPE`, with the payload of each type. A type that is not listed does not compile.
+fn published_number(interrupt: &Interrupt) -> u32 {
+    match *interrupt {
+        Interrupt::DmaCompleted { engine: _, submission_fence_id: _ } => 1,
+        Interrupt::DmaPreempted { engine: _, preemption_fence_id: _, last_completed_fence_id: _ } => 2,
+        Interrupt::CrtcVsync { adapter: _, target: _ } => 3,
+        Interrupt::DmaFaulted { engine: _, faulted_fence_id: _ } => 4,
+        Interrupt::DmaPageFaulted { engine: _, faulted_fence_id: _, gpu_address: _, flags: _ } => 9,
+        Interrupt::MonitoredFenceSignaled { engine: _ } => 11,
+        Interrupt::HwQueuePageFaulted { engine: _, work: _, gpu_address: _, flags: _ } => 12,
+        Interrupt::PeriodicMonitoredFenceSignaled { adapter: _, vidpn_target: _, notification_id: _ } => 14,
+        Interrupt::SchedulingLog { engine: _ } => 15,
+        Interrupt::GpuEngineTimeout { engine: _ } => 16,
+        Interrupt::SuspendContextCompleted { engine: _, context: _, suspend_fence: _ } => 17,
+        Interrupt::NativeFenceSignaled { engine: _, signaled: _ } => 19,
+        Interrupt::EngineToF1 { engine: _ } => 20,
+    }
+}
+
 #[test]
 fn interrupts_have_the_numbers_of_their_types() {
     covers!("SCH-002");
-    let (engine, flags) = (ENGINE, PageFaultFlags::empty());
+    let (engine, flags) = (EngineId { adapter: 1, node: 0 }, PageFaultFlags::empty());
     let work = dxgkrnl::ddi::FaultedWork::Unknown;
-    let numbers = [
-        (Interrupt::DmaCompleted { engine, submission_fence_id: 1 }, 1),
-        (Interrupt::DmaPreempted { engine, preemption_fence_id: 1, last_completed_fence_id: 1 }, 2),
-        (Interrupt::CrtcVsync { adapter: 0, target: 0 }, 3),
-        (Interrupt::DmaFaulted { engine, faulted_fence_id: 1 }, 4),
-        (Interrupt::DmaPageFaulted { engine, faulted_fence_id: 1, gpu_address: 0, flags }, 9),
-        (Interrupt::MonitoredFenceSignaled { engine }, 11),
-        (Interrupt::HwQueuePageFaulted { engine, work, gpu_address: 0, flags }, 12),
-        (Interrupt::SchedulingLog { engine }, 15),
-        (Interrupt::GpuEngineTimeout { engine }, 16),
+    let signaled = dxgkrnl::ddi::SignaledNativeFences::These(vec![]);
+    let interrupts = [
+        Interrupt::DmaCompleted { engine, submission_fence_id: 1 },
+        Interrupt::DmaPreempted { engine, preemption_fence_id: 1, last_completed_fence_id: 1 },
+        Interrupt::CrtcVsync { adapter: 1, target: 0 },
+        Interrupt::DmaFaulted { engine, faulted_fence_id: 1 },
+        Interrupt::DmaPageFaulted { engine, faulted_fence_id: 1, gpu_address: 0, flags },
+        Interrupt::MonitoredFenceSignaled { engine },
+        Interrupt::HwQueuePageFaulted { engine, work, gpu_address: 0, flags },
+        Interrupt::PeriodicMonitoredFenceSignaled { adapter: 1, vidpn_target: 0, notification_id: 1 },
+        Interrupt::SchedulingLog { engine },
+        Interrupt::GpuEngineTimeout { engine },
+        Interrupt::SuspendContextCompleted { engine, context: HwContext(1), suspend_fence: 1 },
+        Interrupt::NativeFenceSignaled { engine, signaled },
+        Interrupt::EngineToF1 { engine },
     ];
-    for (interrupt, number) in numbers {
-        assert_eq!(interrupt.number(), number, "{interrupt:?}");
-        assert!((1..=20).contains(&number));
-        assert_eq!(interrupt.adapter(), 0);
+    for interrupt in &interrupts {
+        assert_eq!(interrupt.number(), published_number(interrupt), "{interrupt:?}");
+        assert_eq!(interrupt.adapter(), 1, "{interrupt:?}");
     }
+    let numbers = interrupts.each_ref().map(published_number);
+    assert_eq!(numbers, [1, 2, 3, 4, 9, 11, 12, 14, 15, 16, 17, 19, 20], "each type once");
 }
 
 #[test]

@@ -1,13 +1,16 @@
 //! The debug layer: messages of crate `barriers` about a process's command lists, kept until the process reads them.
 //!
 //! The layer is off until the process turns it on. It checks a submission when the submission starts, with the layouts
-//! that earlier submissions left; what follows a packet that waits in hardware, when it has waited. It logs the first [`NOTES_PER_SUBMISSION_MAX`] messages of a submission at once. It
-//! also puts messages into a queue of [`limits::DEBUG_MESSAGES_PER_PROCESS_MAX`], which an escape reads and empties.
-//! Messages that do not fit are counted. The layer changes nothing: lists run as they would without it.
+//! that earlier submissions left; what follows a packet that waits in hardware, when it has waited. It logs the first
+//! [`NOTES_PER_SUBMISSION_MAX`] messages of a submission at once. It also puts messages into a queue of
+//! [`limits::DEBUG_MESSAGES_PER_PROCESS_MAX`], which an escape reads and empties. Messages that do not fit are counted.
+//! The layer changes nothing: lists run as they would without it.
+//!
+//! A resource is resident if engines find memory at some address of it: evicted memory leaves the page tables.
 //!
 //! Fences in fence barriers are native fences: their waits are in hardware. A process can set the flags and the name of
-//! a fence with `DESCRIBE_FENCE`; without that, lists, queues and the CPU may use it. `d3dkmt::list_escape` defines the
-//! format of a message.
+//! a fence with `DESCRIBE_FENCE`; without that, lists, queues and the CPU may use it. The kernel reports each wait and
+//! signal of one by a queue or the CPU. `d3dkmt::list_escape` defines the format of a message.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::ToString;
@@ -24,6 +27,7 @@ use dxgkrnl::{AdapterConfig, Config, EngineType, ProcessId, VidSchCaps};
 use serde::{Deserialize, Serialize};
 
 use crate::native::NativeFences;
+use crate::page_table::PageTables;
 use crate::resources::{Resources, Space};
 
 /// Most messages of one submission that are logged at once.
@@ -196,7 +200,6 @@ impl DebugLayers {
         let capabilities = |adapter: &AdapterConfig| Capabilities {
             enhanced_barriers: adapter.wddm_version >= ENHANCED_BARRIERS_WDDM,
             fence_barriers: tier(adapter),
-            ..Capabilities::default()
         };
         DebugLayers {
             capabilities: config.adapters.iter().map(capabilities).collect(),
@@ -319,17 +322,28 @@ impl DebugLayers {
         kept.iter().for_each(|message| note(space, message.to_string(), callbacks));
     }
 
+    /// Checks a wait or a signal of a native fence by a queue or the CPU.
+    pub fn fence_used(&mut self, space: Space, gpu_address: u64, callbacks: &mut Vec<Callback>) {
+        let Some(layer) = self.layers.get_mut(&space) else { return };
+        if let Err(message) = layer.device.check_queue_operation(gpu_address) {
+            let kept = layer.keep(core::iter::once(&message));
+            kept.iter().for_each(|message| note(space, message.to_string(), callbacks));
+        }
+    }
+
     /// Checks a submission that starts. Returns all of its messages if an engine tracer is installed, else none.
     pub fn check(
         &mut self,
         space: Space,
         by: Submitter,
         packets: &Reader<'_>,
+        tables: &PageTables,
         callbacks: &mut Vec<Callback>,
     ) -> Vec<Message> {
         let watched = self.watched;
         let Some(layer) = self.layer(space) else { return Vec::new() };
-        let outcome = layer.device.begin(queue_type(by.engine_type), packets);
+        let is_resident = |desc: &ResourceDesc| tables.has_memory(space, desc.gpu_address, desc.bytes);
+        let outcome = layer.device.begin(queue_type(by.engine_type), packets, &is_resident);
         let Ok(outcome) = outcome else { return Vec::new() };
         // A queue runs one submission after the other, so the previous one is complete or lost.
         if let Some(before) = layer.submissions.insert(by.queue, outcome.submission) {
@@ -346,12 +360,15 @@ impl DebugLayers {
         space: Space,
         by: Submitter,
         packets: &Reader<'_>,
+        tables: &PageTables,
         callbacks: &mut Vec<Callback>,
     ) -> Vec<Message> {
         let watched = self.watched;
         let Some(layer) = self.layers.get_mut(&space) else { return Vec::new() };
         let submission = layer.submissions.get(&by.queue).copied();
-        let outcome = submission.and_then(|submission| layer.device.resume(submission, packets));
+        let is_resident = |desc: &ResourceDesc| tables.has_memory(space, desc.gpu_address, desc.bytes);
+        let outcome =
+            submission.and_then(|submission| layer.device.resume(submission, packets, &is_resident));
         let Some(outcome) = outcome else { return Vec::new() };
         layer.report(space, &outcome, callbacks);
         outcome.messages.iter().filter(|_| watched).cloned().collect()

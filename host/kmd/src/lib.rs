@@ -533,6 +533,12 @@ impl Miniport for SimulatedMiniport {
         self.shared.native.destroy(fence);
     }
 
+    fn native_fence_used(&mut self, local: LocalNativeFenceId, callbacks: &mut Vec<Callback>) {
+        if let Some((adapter, process, address)) = self.shared.native.location(local) {
+            self.shared.debug.fence_used((adapter, process), address, callbacks);
+        }
+    }
+
     fn happens_before(&mut self, edge: &HappensBefore) -> Vec<String> {
         let report_lines = self.shared.races.edge(edge);
         self.shared.trace_races(None);

@@ -110,6 +110,11 @@ impl NativeFences {
         Some(location)
     }
 
+    /// Where a local handle is mapped.
+    pub fn location(&self, local: LocalNativeFenceId) -> Option<GpuLocation> {
+        self.locals.get(&local).copied()
+    }
+
     fn unmap(&mut self, location: GpuLocation) {
         let Some((fence, _)) = self.mapped.remove(&location) else { return };
         if let Some(locations) = self.locations.get_mut(&fence) {

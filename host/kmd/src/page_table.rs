@@ -93,6 +93,12 @@ impl PageTables {
         if at < end { Err(fault(at)) } else { Ok(pieces) }
     }
 
+    /// Whether engines can read any page of a range.
+    pub fn has_memory(&self, (adapter, process): (u32, ProcessId), base: u64, bytes: u64) -> bool {
+        let table = self.tables.get(&(adapter, process));
+        table.is_some_and(|table| table.within(base, base.saturating_add(bytes)).next().is_some())
+    }
+
     /// The first piece of a range, limited to `bytes`.
     pub fn first(
         &self,
@@ -137,6 +143,8 @@ mod tests {
         tables.update(OF, 0x1_0000 + 2 * PAGE, PAGE, memory(0x9000, false));
         let found = tables.resolve(OF, 0x1_0FF0, 0x1010, Access::Write).unwrap();
         assert_eq!(found[..], [piece(0x1_0FF0, memory(0x7FF0, true), 0x1010)]);
+        assert!(tables.has_memory(OF, 0, 0x1_0001) && tables.has_memory(OF, 0x1_2FFF, PAGE));
+        assert!(!tables.has_memory(OF, 0, 0x1_0000) && !tables.has_memory((1, OF.1), 0x1_0000, 4));
         let fault = tables.resolve(OF, 0x1_1FF0, 0x20, Access::Write).unwrap_err();
         assert_eq!(fault, PageFault { gpu_address: 0x1_2000, flags: PageFaultFlags::WRITE });
         let read = tables.resolve(OF, 0x1_1FF0, 0x20, Access::Read).unwrap();

@@ -49,13 +49,6 @@ bitflags::bitflags! {
     }
 }
 
-impl FenceFlags {
-    /// Whether only command lists may signal the fence and wait for it.
-    pub fn is_command_list_scoped(self) -> bool {
-        self.contains(Self::ALLOW_COMMAND_LIST_BARRIERS) && !self.contains(Self::ALLOW_QUEUE_AND_CPU_SYNC)
-    }
-}
-
 /// A message of the debug layer.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct DebugMessage {

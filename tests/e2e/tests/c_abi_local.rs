@@ -141,6 +141,20 @@ fn a_device_is_waited_for_until_it_is_idle() {
 }
 
 #[test]
+fn work_that_is_queued_later_is_not_waited_for() {
+    for program in ["wait_for_idle", "wait_for_idle-asan"] {
+        let daemon = Embedded::start();
+        let mut child = daemon.spawn(program, &["later"]);
+        child.says("waiting");
+        // The calls wait for the contexts only once all of their signals are queued.
+        until("the call waits", || WAITS(&daemon));
+        child.write_input(b"x");
+        assert!(child.end().ends_with("wait_for_idle: all as expected\n"));
+        daemon.end();
+    }
+}
+
+#[test]
 fn a_killed_program_leaves_no_sync_file() {
     let daemon = Embedded::start();
     let mut child = daemon.spawn("sync_files", &["holds"]);

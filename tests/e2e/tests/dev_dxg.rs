@@ -52,6 +52,20 @@ fn descriptors_statuses_and_signals_are_those_of_the_device() {
 }
 
 #[test]
+fn the_host_waits_on_after_an_interrupted_wait() {
+    let daemon = Embedded::start();
+    let mut child = daemon.spawn("dxg_ioctls", &["interrupted"]);
+    child.says("interrupted");
+    assert_eq!(daemon.inspection().waits.len(), 1);
+    child.write_input(b"x");
+    child.says("signaled");
+    assert_eq!(daemon.inspection().waits.len(), 0);
+    child.write_input(b"x");
+    child.end();
+    daemon.end();
+}
+
+#[test]
 fn a_program_that_destroys_nothing_leaves_nothing() {
     let daemon = Embedded::start();
     let output = daemon.run("states-dxg", &["leaves"]);

@@ -50,14 +50,14 @@ impl Walk<'_> {
         });
     }
 
-    /// The subresources of an assert, if the resource still exists when it runs.
+    /// The subresources of an assert, if the resource exists and is resident when it runs.
     fn asserted(&mut self, id: u32, subresource: u32) -> Option<Picks> {
         self.fenced = Fenced::No;
         let resource = self.resources.get(&id);
-        let Some(resource) = resource.filter(|resource| resource.resident) else {
-            let event = if resource.is_some() { "evicted" } else { "destroyed" };
+        let Some(resource) = resource.filter(|resource| (self.is_resident)(&resource.desc)) else {
+            let problem = if resource.is_some() { "not resident" } else { "destroyed" };
             let text = format_args!(
-                "resource {id} was {event} before the assert ran; keep it until the GPU is done"
+                "resource {id} was {problem} when the assert ran; keep it until the GPU is done"
             );
             self.report.emit_in(Phase::Submission, Rule::R076, Some(id), text);
             return None;

@@ -21,7 +21,7 @@ impl Walk<'_> {
     }
 
     pub(super) fn signal_fence(&mut self, FenceValue { gpu_address, value }: FenceValue) {
-        if !self.is_usable(gpu_address) || self.phase == Phase::Record {
+        if !self.is_usable(gpu_address) {
             return;
         }
         if let Some(waiter) = self.fences.signal(self.scope, gpu_address, value) {
@@ -111,9 +111,6 @@ impl Walk<'_> {
                                      ALLOW_QUEUE_AND_CPU_SYNC"
             );
             return self.report.emit(Rule::R097, None, text);
-        }
-        if self.phase == Phase::Record {
-            return;
         }
         let (is, early) = (self.fences.value(gpu_address), self.fences.signaled_by(self.scope, gpu_address));
         if self.fences.wait(self.scope, gpu_address, value) {

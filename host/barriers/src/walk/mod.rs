@@ -9,7 +9,7 @@ mod mixed_legacy;
 mod split;
 mod uses;
 
-use crate::device::Outcome;
+use crate::device::{Outcome, Residency};
 use crate::fences::Fences;
 use crate::limits::{ROOT_PARAMETERS_MAX, VISITS_PER_SUBMISSION_MAX};
 use crate::message::{CommandRef, Named, Phase, Reporter};
@@ -110,7 +110,7 @@ impl Suspended {
 
     /// Ends a walk that does not go on.
     pub fn abandon(self, submission: u64, resources: &mut BTreeMap<u32, Resource>, more_records: &mut usize) {
-        leave_all(resources, more_records, self.entered, (self.own_queue, Phase::Submission, submission));
+        leave_all(resources, more_records, self.entered, (self.own_queue, submission));
     }
 }
 
@@ -120,7 +120,7 @@ pub(crate) struct Walk<'d> {
     resources: &'d mut BTreeMap<u32, Resource>,
     fences: &'d mut Fences,
     counter: &'d mut u64,
-    phase: Phase,
+    is_resident: Residency<'d>,
     report: Reporter,
     own_queue: QueueType,
     queue: QueueType,
@@ -133,7 +133,7 @@ pub(crate) struct Walk<'d> {
     /// Resources with split barriers that were begun here.
     begun: Vec<u32>,
     entered: BTreeMap<u32, Entered>,
-    /// Records of subresources in addition to one for each state, of all resources.
+    /// Records of subresources in addition to one for each resource.
     more_records: &'d mut usize,
     visits: usize,
     visits_max: usize,
@@ -152,7 +152,7 @@ impl<'d> Walk<'d> {
         fences: &'d mut Fences,
         (counter, more_records): (&'d mut u64, &'d mut usize),
         queue: QueueType,
-        phase: Phase,
+        is_resident: Residency<'d>,
     ) -> Self {
         *counter += 1;
         let scope = *counter;
@@ -162,8 +162,8 @@ impl<'d> Walk<'d> {
             resources,
             fences,
             counter,
-            phase,
-            report: Reporter::new(phase == Phase::Record),
+            is_resident,
+            report: Reporter::default(),
             own_queue: queue,
             queue,
             queue_layouts: tables::layouts_of_queue(queue, &policy),
@@ -318,13 +318,6 @@ impl<'d> Walk<'d> {
                 None,
                 format_args!("a {queue:?} list cannot run on a {own:?} queue; record it as {own:?}"),
             );
-        }
-        // At record time, lists are independent.
-        if self.phase == Phase::Record {
-            self.leave_all();
-            *self.counter += 1;
-            self.scope = *self.counter;
-            self.globals = Globals::default();
         }
     }
 
@@ -492,11 +485,6 @@ impl<'d> Walk<'d> {
     }
 
     fn ranged(&mut self, ranged: RangedBarrier) {
-        if !self.capabilities.ranged_barriers {
-            let text =
-                format_args!("ranged barriers (group type 3) are a driver's: an application has only 0 to 2");
-            return self.report.emit(Rule::R004, None, text);
-        }
         // Without a resource it affects the whole cache (BAR-013).
         if ranged.resource == 0 {
             return self.global(ranged.barrier);
@@ -537,8 +525,7 @@ impl<'d> Walk<'d> {
         let Walk { entered, more_records, visits_max, .. } = self;
         let Some(resource) = resources.get_mut(&id) else { return };
         let decays = resource.decays(self.own_queue);
-        let Resource { desc, actual, recorded, .. } = resource;
-        let state = if self.phase == Phase::Record { recorded } else { actual };
+        let Resource { desc, state } = resource;
         let total = desc.subresources();
         *visits += state.visits(total, &picks);
         **more_records -= state.more_records();
@@ -616,34 +603,24 @@ impl<'d> Walk<'d> {
             self.report.emit_in(Phase::Submission, Rule::R072, None, text);
         }
         self.close_splits();
-        self.leave_all();
-    }
-
-    fn leave_all(&mut self) {
         let entered = core::mem::take(&mut self.entered);
-        leave_all(self.resources, self.more_records, entered, (self.own_queue, self.phase, self.scope));
+        leave_all(self.resources, self.more_records, entered, (self.own_queue, self.scope));
     }
 }
 
-/// Reduces the state of each resource to what outlasts the ExecuteCommandLists; nothing outlasts a recording.
+/// Reduces the state of each resource to what outlasts the ExecuteCommandLists.
 fn leave_all(
     resources: &mut BTreeMap<u32, Resource>,
     more_records: &mut usize,
     entered: BTreeMap<u32, Entered>,
-    (queue, phase, scope): (QueueType, Phase, u64),
+    (queue, scope): (QueueType, u64),
 ) {
     for (id, entered) in entered {
         let Some(resource) = resources.get_mut(&id) else { continue };
         let decays = resource.decays(queue);
-        let state = match phase {
-            Phase::Record => &mut resource.recorded,
-            Phase::Submission => &mut resource.actual,
-        };
+        let state = &mut resource.state;
         *more_records -= state.more_records();
-        match phase {
-            Phase::Record => state.forget(),
-            Phase::Submission => state.leave(&entered, scope, decays),
-        }
+        state.leave(&entered, scope, decays);
         *more_records += state.more_records();
     }
 }

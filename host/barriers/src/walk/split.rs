@@ -89,9 +89,8 @@ impl Walk<'_> {
         if self.policy.split_barriers == SplitBarriers::BySubresource || ends {
             return;
         }
-        let Some(Resource { desc, actual, recorded, .. }) = self.resources.get(&id) else { return };
-        let recording = self.phase == Phase::Record;
-        let subs = if recording { recorded } else { actual }.subs();
+        let Some(Resource { desc, state }) = self.resources.get(&id) else { return };
+        let subs = state.subs();
         // While all subresources are equal, the barrier includes the split subresource.
         let mut beside = vec![subs.len() > 1; subs.len()];
         picks.each(desc, subs.len(), |index| {
@@ -100,10 +99,9 @@ impl Walk<'_> {
             }
         });
         let scope = self.scope;
-        let begun = |sub: &Sub| sub.split.filter(|split| split.scope == scope || !recording);
         let open = |is: bool| {
             let of = subs.iter().zip(&beside).filter(move |(_, beside)| **beside == is);
-            of.filter_map(|(sub, _)| begun(sub)).next()
+            of.filter_map(|(sub, _)| sub.split).next()
         };
         // A split of the barrier's own subresources is reported by the barrier itself.
         if let (Some(split), None) = (open(true), open(false)) {
@@ -119,9 +117,6 @@ impl Walk<'_> {
 
     /// Keeps open splits that change a layout; drops and reports the others.
     pub(super) fn close_splits(&mut self) {
-        if self.phase == Phase::Record {
-            return;
-        }
         self.begun.sort_unstable();
         self.begun.dedup();
         for id in core::mem::take(&mut self.begun) {
@@ -135,7 +130,7 @@ impl Walk<'_> {
                 }
                 moot
             };
-            let ended = resource.actual.subs_mut().iter_mut().map(open).fold(false, |any, one| any | one);
+            let ended = resource.state.subs_mut().iter_mut().map(open).fold(false, |any, one| any | one);
             if ended {
                 let subject = Named::new(id, desc);
                 let text = format_args!(

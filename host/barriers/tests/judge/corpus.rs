@@ -58,13 +58,11 @@ fn corpus() -> Vec<Vec<u8>> {
     vec![isa::encode(&lists), isa::encode(&fences)]
 }
 
-/// Checks bytes at record time and at submission, on any queue. Unreadable bytes leave the device unchanged.
+/// Checks bytes on any queue. Unreadable bytes leave the device unchanged.
 fn judge(world: &mut World, bytes: &[u8], queue: QueueType) -> Result<(), IsaError> {
     let Some(reader) = Reader::new(bytes)? else { return Ok(()) };
     let before = format!("{:?}", world.device);
-    let recorded = world.device.record(queue, &reader);
     let submitted = world.device.submit(queue, &reader);
-    assert_eq!(recorded.is_err(), submitted.is_err());
     if submitted.is_err() {
         assert_eq!(format!("{:?}", world.device), before);
     }

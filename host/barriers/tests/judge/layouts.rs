@@ -1,4 +1,4 @@
-//! Layouts: what is known at record time, and what when the list runs.
+//! Layouts: what the list itself knows, and what only earlier ones do.
 
 use covers::covers;
 
@@ -15,25 +15,23 @@ fn to_target(from: &str) -> Packet {
 }
 
 #[test]
-fn a_layout_that_the_list_itself_knows_is_known_when_it_is_recorded() {
+fn a_layout_unlike_the_known_one_is_an_error() {
     covers!("BAR-064");
     let wrong =
         [to_target("COMMON"), move_to("ALL -> COPY", "COMMON -> COPY_DEST", ("COPY_SOURCE", "COPY_DEST"))];
-    let message = the(&World::new().record(&wrong), Rule::R047);
+    let message = the(&World::new().submit(&wrong), Rule::R047);
     assert_eq!((message.id, message.phase), (Some(1334), Phase::Record));
     assert!(message.text.ends_with("its layout is RENDER_TARGET"), "{message}");
-    // Across lists of one submission it is known only when they run.
+    // Across lists of one submission, the list alone does not know it.
     let [first, second] = wrong;
     let lists = [list("a"), first, list("b"), second];
-    assert_eq!(rules(&World::new().record(&lists)), []);
     assert_eq!(the(&World::new().submit(&lists), Rule::R047).phase, Phase::Submission);
 }
 
 #[test]
-fn first_layout_is_assumed_and_checked_when_the_list_runs() {
+fn first_layout_is_the_one_that_the_texture_has() {
     covers!("BAR-066");
     let read = draws("SHADER_RESOURCE");
-    assert_eq!(rules(&World::new().record(std::slice::from_ref(&read))), []);
     assert_eq!(rules(&World::new().submit(std::slice::from_ref(&read))), [], "COMMON allows it");
     assert_eq!(
         rules(&World::in_layout(L::SHADER_RESOURCE).submit(std::slice::from_ref(&read))),
@@ -45,12 +43,14 @@ fn first_layout_is_assumed_and_checked_when_the_list_runs() {
     let from =
         |layout: &str| [read.clone(), move_to("ALL -> COPY", "COMMON -> COPY_DEST", (layout, "COPY_DEST"))];
     for possible in ["COMMON", "SHADER_RESOURCE", "GENERIC_READ", "DIRECT_QUEUE_COMMON"] {
-        assert_eq!(rules(&World::new().record(&from(possible))), [], "{possible}");
+        let mut world = World::in_layout(possible.layout());
+        assert_eq!(rules(&world.submit(&from(possible))), [], "{possible}");
     }
-    assert_eq!(rules(&World::new().record(&from("RENDER_TARGET"))), [Rule::R047]);
+    let message = the(&World::new().submit(&from("RENDER_TARGET")), Rule::R047);
+    assert_eq!(message.phase, Phase::Record);
     // Two uses without a common layout.
     let both = [read, draws("RENDER_TARGET")];
-    assert_eq!(the(&World::new().record(&both), Rule::R030).phase, Phase::Record);
+    assert_eq!(the(&World::new().submit(&both), Rule::R030).phase, Phase::Record);
 }
 
 #[test]
@@ -60,10 +60,9 @@ fn the_next_submission_goes_on_from_the_layout_that_the_last_one_left() {
     world.submit(&[to_target("COMMON")]);
     let next = move_to("ALL -> DRAW", "COMMON -> SHADER_RESOURCE", ("RENDER_TARGET", "SHADER_RESOURCE"));
     assert_eq!(rules(&world.submit(std::slice::from_ref(&next))), []);
-    let message = the(&world.submit(std::slice::from_ref(&next)), Rule::R089);
+    let message = the(&world.submit(&[next]), Rule::R089);
     assert_eq!((message.id, message.phase), (Some(1334), Phase::Submission));
     assert!(message.text.ends_with("an earlier ExecuteCommandLists left it in SHADER_RESOURCE"), "{message}");
-    assert_eq!(rules(&world.record(&[next])), [], "not when it is recorded");
     let discards = move_to("ALL -> DRAW", "NO_ACCESS -> SHADER_RESOURCE", ("UNDEFINED", "SHADER_RESOURCE"));
     assert_eq!(rules(&world.submit(&[discards])), [], "UNDEFINED is always right");
 }
@@ -183,10 +182,10 @@ fn a_layout_of_another_queue_is_not_used_here() {
 fn the_layout_that_only_the_ddi_has_is_a_switch() {
     let layouts = ("COMMON", "VIDEO_QUEUE_COMMON");
     let packets = [move_to("ALL -> VIDEO_DECODE", "COMMON -> VIDEO_DECODE_READ", layouts)];
-    let found = rules(&World::new().record_to(QueueType::VideoDecode, &packets));
+    let found = rules(&World::new().submit_to(QueueType::VideoDecode, &packets));
     assert_eq!(found, [Rule::R036, Rule::R030]);
     let policy = Policy { video_queue_common: VideoQueueCommon::VideoQueues, ..Policy::default() };
-    assert_eq!(rules(&World::policy(policy).record_to(QueueType::VideoDecode, &packets)), []);
+    assert_eq!(rules(&World::policy(policy).submit_to(QueueType::VideoDecode, &packets)), []);
     let decode = uses(WorkKind::VideoDecode, TEXTURE, "VIDEO_DECODE_READ");
     let mut world = World::policy(policy);
     let [barrier] = packets;

@@ -126,7 +126,7 @@ fn a_legacy_barrier_finds_the_texture_in_common() {
     let back = legacy(transition(TEXTURE, T::COMMON, T::COPY_DEST));
     assert_eq!(the(&world.submit(std::slice::from_ref(&back)), Rule::R071).id, Some(1350));
     assert_eq!(rules(&World::new().submit(std::slice::from_ref(&back))), []);
-    assert_eq!(the(&World::new().record(&[common_to_copy(), back]), Rule::R071).phase, Phase::Record);
+    assert_eq!(the(&World::new().submit(&[common_to_copy(), back]), Rule::R071).phase, Phase::Record);
 }
 
 #[test]

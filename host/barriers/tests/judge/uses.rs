@@ -156,17 +156,25 @@ fn an_assert_of_a_layout_is_of_textures() {
     assert_eq!(found(&asserted(BUFFER, L::COPY_DEST)), [], "buffers have none");
     let moved = move_to("ALL -> ALL", "COMMON -> COPY_DEST", ("COMMON", "COPY_DEST"));
     let [assert] = asserted(TEXTURE, L::COMMON);
-    assert_eq!(the(&World::new().record(&[moved, assert]), Rule::R075).phase, Phase::Record);
+    assert_eq!(the(&World::new().submit(&[moved, assert]), Rule::R075).phase, Phase::Record);
 }
 
 #[test]
 fn asserted_resource_exists_until_the_assert_has_run() {
     covers!("BAR-093");
     let mut world = World::new();
-    world.device.set_resident(TEXTURE, false);
-    assert_eq!(asserts(&mut world, TEXTURE, "COPY_SOURCE"), [Rule::R076]);
-    world.device.set_resident(TEXTURE, true);
-    assert_eq!(asserts(&mut world, TEXTURE, "COPY_SOURCE"), []);
+    let assert =
+        |resource| Packet::AssertResourceAccess { resource, subresource: 0, access: access("COPY_SOURCE") };
+    let bytes = d3dkmt::isa::encode(&[assert(TEXTURE), assert(BUFFER)]);
+    let packets = d3dkmt::isa::Reader::new(&bytes).unwrap().unwrap();
+    let evicted = desc(TEXTURE).gpu_address;
+    let mut asserts_without = |evicted: Option<u64>| {
+        let is_resident = |desc: &d3dkmt::isa::ResourceDesc| Some(desc.gpu_address) != evicted;
+        world.device.begin(QueueType::Direct, &packets, &is_resident).unwrap()
+    };
+    let message = the(&asserts_without(Some(evicted)), Rule::R076);
+    assert_eq!((message.resource, message.severity), (Some(TEXTURE), Severity::Error));
+    assert_eq!(rules(&asserts_without(None)), []);
     world.device.remove_resource(TEXTURE);
     assert_eq!(asserts(&mut world, TEXTURE, "COPY_SOURCE"), [Rule::R076]);
 }

@@ -101,7 +101,7 @@ impl World {
         let bytes = isa::encode(packets);
         let mut reader = Reader::new(&bytes).unwrap().unwrap();
         let waits = |packet: &Packet<isa::Viewed<'_>>| packet.waits_in_hardware();
-        let mut outcome = self.device.begin(QueueType::Direct, &reader).expect("packets");
+        let mut outcome = self.device.begin(QueueType::Direct, &reader, &|_| true).expect("packets");
         let mut messages: Vec<Message> = outcome.messages.iter().cloned().collect();
         while outcome.is_suspended {
             // The reader before the next packet that waits.
@@ -110,19 +110,10 @@ impl World {
                 here = reader.clone();
             }
             meanwhile(self);
-            outcome = self.device.resume(outcome.submission, &here).expect("it is suspended");
+            outcome = self.device.resume(outcome.submission, &here, &|_| true).expect("it is suspended");
             messages.extend(outcome.messages.iter().cloned());
         }
         messages
-    }
-
-    pub fn record(&mut self, packets: &[Packet]) -> Outcome {
-        self.record_to(QueueType::Direct, packets)
-    }
-
-    pub fn record_to(&mut self, queue: QueueType, packets: &[Packet]) -> Outcome {
-        let bytes = isa::encode(packets);
-        self.device.record(queue, &Reader::new(&bytes).unwrap().unwrap()).expect("packets")
     }
 }
 

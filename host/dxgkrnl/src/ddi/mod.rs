@@ -516,6 +516,9 @@ pub trait Miniport {
     fn close_native_fence(&mut self, local: LocalNativeFenceId) {}
     /// `DxgkDdiDestroyNativeFence`: after its last close.
     fn destroy_native_fence(&mut self, fence: NativeFenceId) {}
+    /// No DDI: a queue or the CPU of the fence's process waits for the fence or signals it, for a driver with a debug
+    /// layer. A wait that the fence's value satisfies in the process itself is not reported.
+    fn native_fence_used(&mut self, local: LocalNativeFenceId, callbacks: &mut Vec<Callback>) {}
     /// No DDI: another adapter's engine stored the CurrentValue of a fence that this driver's GPU maps too. Only the
     /// memory changes (FEN-115).
     fn memory_written(&mut self, storage: NativeFenceStorage, value: u64) {}

@@ -188,6 +188,30 @@ impl Kernel {
         self.miniport.open_native_fence(&OpenedNativeFence { local, fence, process, gpu_address, writable });
     }
 
+    /// Reports waits and signals of these objects by queues or the CPU to the drivers of native fences, whose debug layers
+    /// check them.
+    #[inline]
+    pub(crate) fn report_fence_use(&mut self, process: ProcessId, objects: &[Handle], effects: &mut Effects) {
+        if !self.native.fences.is_empty() {
+            self.report_native_fence_use(process, objects, effects);
+        }
+    }
+
+    fn report_native_fence_use(&mut self, process: ProcessId, objects: &[Handle], effects: &mut Effects) {
+        for handle in objects {
+            let Ok((open, object)) = self.sync_object(process, *handle) else { continue };
+            let Some((adapter, local)) = self.native.local_of_open(process, object, open) else { continue };
+            let mut has_said = false;
+            self.run_ddi(effects, |miniport, _, callbacks| {
+                miniport.native_fence_used(local, callbacks);
+                has_said = !callbacks.is_empty();
+            });
+            if has_said {
+                self.count_driver_bytes(process, adapter);
+            }
+        }
+    }
+
     /// Whether engines may write the mapping that all opens of a process share: if one of the opens may signal.
     fn is_natively_writable(&self, process: ProcessId, object: u32, adapter: u32) -> bool {
         let mut opens = self.native.fences[&object].opens.iter().filter(|(_, on)| **on == adapter);

@@ -104,6 +104,13 @@ impl NativeFences {
         self.handles
     }
 
+    /// The adapter and the local handle of an open in a process, if it is native.
+    fn local_of_open(&self, process: ProcessId, object: u32, open: u32) -> Option<(u32, LocalNativeFenceId)> {
+        let fence = self.fences.get(&object)?;
+        let adapter = *fence.opens.get(&open)?;
+        Some((adapter, fence.locals.get(&(process, adapter))?.local))
+    }
+
     /// The fence of an object, if this open of it is native.
     pub fn of_open(&self, object: u32, open: u32) -> Option<&NativeFence> {
         self.fences.get(&object).filter(|fence| fence.opens.contains_key(&open))

@@ -15,7 +15,8 @@
 //!   from when on          at once for its creator; for an opener, when the paging fence of its device has the
 //!                         value that the open returned (FEN-062, F-10).
 //! ```
-//! LocalMemoryPreferred is a hint about where the memory is and changes no value (FEN-056): it is kept for inspection.
+//! LocalMemoryPreferred asks for a place in the GPU's memory (FEN-056). A value is in the client's memory, so the flag has
+//! no effect.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,24 +29,4 @@ pub(crate) struct Mapping {
     pub pending: Option<u64>,
     /// Set for the fence of a paging queue: that queue.
     pub paging_queue: Option<u32>,
-}
-
-/// How one open of a fence is mapped for the CPU and for engines.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct FenceMapping {
-    /// Where the process reads the value.
-    pub slot: u32,
-    /// The CPU's mapping is write-back cached, or else uncached (FEN-006).
-    pub cpu_cached: bool,
-    /// The mapping at the CPU address can be written: by engines of an IoMmu adapter only, never by the user's code.
-    pub cpu_writable_by_engines: bool,
-    /// The address for engines; 0 if the value is not mapped for them.
-    pub engine_address: u64,
-    pub engine_writable: bool,
-    /// Bit n = mapped on physical adapter n of the link.
-    pub physical_adapters: u32,
-    /// The mapping for engines is not valid before the device's paging fence has this value; 0: it is valid.
-    pub paging_fence_value: u64,
-    /// `LocalMemoryPreferred`.
-    pub local_memory_preferred: bool,
 }

@@ -3,15 +3,14 @@
 use alloc::format;
 use alloc::string::String;
 
-use d3dkmt::{Handle, SyncObjectFlags, SyncObjectType};
+use d3dkmt::{SyncObjectFlags, SyncObjectType};
 
-use super::mapping::{FenceMapping, Mapping};
+use super::mapping::Mapping;
 use crate::ProcessId;
 use crate::ddi::EngineId;
 use crate::effects::Effects;
 use crate::error::{Refusal, invalid};
 use crate::kernel::Kernel;
-use crate::process::HandleTarget;
 
 impl Kernel {
     /// Refuses an EngineAffinity that names a physical adapter which is not linked.
@@ -125,34 +124,6 @@ impl Kernel {
 
     fn mapped_on(&self, mapping: Mapping, linked: u32) -> u32 {
         if mapping.engine_affinity == 0 { all_of(linked) } else { mapping.engine_affinity }
-    }
-
-    /// How a process's fence is mapped; `None` if the handle is no fence with a slot.
-    pub fn fence_mapping(&self, process: ProcessId, handle: Handle) -> Option<FenceMapping> {
-        let Some(HandleTarget::Sync(open)) = self.processes.get(process)?.handles.get(handle) else {
-            return None;
-        };
-        let open = &self.sync.opens[open.open];
-        let (slot, object) = (open.slot?, &self.sync.objects[open.object]);
-        let adapter = &self.config.adapters[open.adapter as usize];
-        let mapped = !open.flags.contains(SyncObjectFlags::NO_GPU_ACCESS);
-        let engine_writable = mapped
-            && !open.flags.contains(SyncObjectFlags::NO_SIGNAL)
-            && object.object_type != SyncObjectType::PERIODIC_MONITORED_FENCE;
-        Some(FenceMapping {
-            slot,
-            cpu_cached: adapter.io_coherent,
-            cpu_writable_by_engines: adapter.iommu && engine_writable,
-            engine_address: if mapped { self.engine_address(process, open.adapter, slot) } else { 0 },
-            engine_writable,
-            physical_adapters: if mapped {
-                self.mapped_on(open.mapping, self.physical_adapters(process, open.adapter))
-            } else {
-                0
-            },
-            paging_fence_value: open.mapping.pending.unwrap_or(0),
-            local_memory_preferred: object.flags.contains(SyncObjectFlags::LOCAL_MEMORY_PREFERRED),
-        })
     }
 }
 

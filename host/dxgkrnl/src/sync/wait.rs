@@ -80,6 +80,7 @@ impl Kernel {
             }
             self.check_signal_window((object, adapter), current, values[at], *handle)?;
         }
+        self.report_fence_use(process, objects, effects);
         for (object, value) in targets.iter().zip(values) {
             match self.config.policy.cpu_signal {
                 CpuSignal::AtOnce => self.apply_cpu_signal(process, *object, *value, effects),
@@ -154,6 +155,7 @@ impl Kernel {
         self.require_memory(process, wait_bytes(items.len()))?;
         let any = flags.contains(WaitFromCpuFlags::WAIT_ANY);
         self.note_zero_wait(process, items, effects);
+        self.report_fence_use(process, objects, effects);
         match self.begin_wait(WaitOwner::Cpu { process, event }, any, &mut *items) {
             None => {
                 items.iter().for_each(|item| self.publish_engine_write(item.object, effects));

@@ -319,6 +319,7 @@ impl Kernel {
         objects: &[Handle],
         values: &[u64],
         flags: SignalFlags,
+        effects: &mut Effects,
     ) -> CallResult {
         if !(SignalFlags::SIGNAL_AT_SUBMISSION | SignalFlags::ALLOW_FENCE_REWIND).contains(flags) {
             return invalid(format!("signal flags {:#x} are not for a hardware queue", flags.bits()));
@@ -347,6 +348,7 @@ impl Kernel {
         let device = self.vidsch.queues[*first].device;
         let targets = self.resolve_fences(process, device, objects, values, SyncObjectFlags::NO_SIGNAL)?;
         let targets = targets.iter().map(|item| (item.object, item.value)).collect();
+        self.report_fence_use(process, objects, effects);
         self.enqueue_signal(&ids, Signal { process, flags, targets, event: None, by: Vec::new() });
         Ok(Reply::None)
     }
@@ -364,6 +366,7 @@ impl Kernel {
         let device = self.vidsch.queues[queue].device;
         let items = self.resolve_fences(process, device, objects, values, SyncObjectFlags::NO_WAIT)?;
         self.note_zero_wait(process, &items, effects);
+        self.report_fence_use(process, objects, effects);
         self.enqueue_wait(queue, items);
         Ok(Reply::None)
     }

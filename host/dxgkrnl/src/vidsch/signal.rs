@@ -67,6 +67,7 @@ impl Kernel {
                 let denied_by = SyncObjectFlags::NO_SIGNAL;
                 let resolved =
                     self.resolve(process, device, &objects, &values, Form::ValueArray, denied_by)?;
+                self.report_fence_use(process, &objects, effects);
                 (targets_of(resolved), None)
             }
         };
@@ -177,6 +178,7 @@ impl Kernel {
             return Ok(Reply::None);
         }
         self.note_zero_wait(process, &items, effects);
+        self.report_fence_use(process, objects, effects);
         self.enqueue_wait(queue, items);
         Ok(Reply::None)
     }

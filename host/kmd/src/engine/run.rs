@@ -96,7 +96,7 @@ impl Engine {
         }
         let to = job.commands.next_wait(job.commands.after(from));
         let by = Submitter { engine_type: self.lists.engine_type, queue };
-        let messages = debug.resume(space, by, &job.commands.part(from, None), ddi.callbacks);
+        let messages = debug.resume(space, by, &job.commands.part(from, None), tables, ddi.callbacks);
         if !messages.is_empty() {
             tracers.emit(|| EngineEvent::Messages { number: job.number, messages });
         }
@@ -116,7 +116,7 @@ impl Engine {
             return;
         }
         let by = Submitter { engine_type: self.lists.engine_type, queue };
-        let messages = debug.check(space, by, &job.commands.packets(), ddi.callbacks);
+        let messages = debug.check(space, by, &job.commands.packets(), tables, ddi.callbacks);
         let first_wait = job.commands.next_wait(job.commands.start());
         let mut of_queue = (0, 0);
         if races.is_on(self.id.adapter) {

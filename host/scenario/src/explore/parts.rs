@@ -111,10 +111,6 @@ fn each_part(operation: &mut Operation, each: &mut dyn FnMut(OperandMut<'_>)) {
     match operation {
         Operation::Call(call) => call.visit_names(&mut EachPart(each)),
         Operation::Device { .. } | Operation::NewList { .. } | Operation::NewEvent => {}
-        Operation::Completed { device, object } => {
-            each(OperandMut::Handle(device));
-            each(OperandMut::Handle(object));
-        }
         Operation::CloseShare { share } => each(OperandMut::Name(&mut share.0)),
         Operation::RingDoorbell { queue, id, commands } => {
             each(OperandMut::Handle(queue));

@@ -61,7 +61,6 @@ fn plainer(operation: &Operation) -> Vec<Operation> {
             shorter.filter(|shorter| shorter != operation).collect()
         }
         Operation::Device { .. }
-        | Operation::Completed { .. }
         | Operation::CloseShare { .. }
         | Operation::CreateResource { .. }
         | Operation::DestroyResource { .. }

@@ -65,11 +65,6 @@ pub enum Operation {
     Device {
         adapter: AdapterNumber,
     },
-    /// The runtime's implementation of `ID3D12Fence::GetCompletedValue`: `D3DKMTGetDeviceState` and a load.
-    Completed {
-        device: HandleRef,
-        object: HandleRef,
-    },
     /// `CloseHandle` of an NT handle.
     CloseShare {
         share: Share,
@@ -143,8 +138,7 @@ impl Operation {
             Operation::ReadMessages { .. } => Kind::Messages,
             Operation::NewEvent => Kind::Event,
             Operation::Read { .. } => Kind::Register,
-            Operation::Completed { .. }
-            | Operation::CloseShare { .. }
+            Operation::CloseShare { .. }
             | Operation::RingDoorbell { .. }
             | Operation::DestroyResource { .. }
             | Operation::DescribeFence { .. }

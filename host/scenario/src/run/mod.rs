@@ -9,10 +9,8 @@ mod race_columns;
 use std::fmt;
 
 use d3dkmt::isa;
-use d3dkmt::list_escape::{self, DebugMessage, FenceFlags};
-use d3dkmt::{
-    AcquireOutcome, Call, CallOf, DeviceExecutionState, Handle, Handles, NtStatus, Reply, ReplyValue,
-};
+use d3dkmt::list_escape::{self, DebugMessage};
+use d3dkmt::{AcquireOutcome, Call, CallOf, Handle, Handles, NtStatus, Reply, ReplyValue};
 
 use crate::choose::Choose;
 use crate::program::{
@@ -98,8 +96,6 @@ struct Bound {
     adapter: Handle,
     /// For a doorbell: the slot of its status in the process's fence memory.
     status_slot: Option<u32>,
-    /// For a native fence: the flags that its process declared.
-    fence_flags: FenceFlags,
     /// The status of the call, once it returned.
     answer: Option<NtStatus>,
 }
@@ -544,25 +540,13 @@ impl<'a, W: World> Run<'a, W> {
             let thread = &program.threads[act.thread.index()].name;
             format!("< {thread}  {} -> {}", script::write_act(program, act), write_status(answer.status))
         });
-        if let Operation::DescribeFence { fence: HandleRef::Bound(fence), flags, .. } = act.operation
-            && answer.status.is_success()
-        {
-            self.bound[fence.index()].fence_flags = flags;
-        }
         let Some(binding) = act.binding else { return Ok(()) };
-        if let Operation::Completed { object, .. } = act.operation {
-            let value = self.completed_value(act, object, answer)?;
-            let bound = &mut self.bound[binding.index()];
-            (bound.answer, bound.number) = (Some(answer.status), value);
-            return Ok(());
-        }
         if let (Reply::PagingQueue { fence, .. } | Reply::HwQueue { progress_fence: fence, .. }, Some(own)) =
             (&answer.reply, self.program.fence_of(binding))
         {
             self.keep_object(own, fence);
         }
         if let Reply::SyncObject(created) | Reply::OpenedSyncFile { object: created, .. } = &answer.reply {
-            self.bound[binding.index()].fence_flags = FenceFlags::empty();
             self.keep_object(binding, created);
         }
         let adapter = match act.operation {
@@ -572,24 +556,6 @@ impl<'a, W: World> Run<'a, W> {
         let bound = &mut self.bound[binding.index()];
         (bound.answer, bound.adapter) = (Some(answer.status), adapter);
         bound.keep(&act.operation, &answer.reply)
-    }
-
-    /// Returns the D3D12 runtime's completed value of a fence: UINT64_MAX once the device is removed, whatever is in
-    /// memory (F-64), and always for a fence that only command lists use.
-    fn completed_value(&mut self, act: &Act, object: HandleRef, answer: &Answer) -> Checked<Option<u64>> {
-        if let (HandleRef::Bound(fence), Reply::DeviceState(_)) = (object, &answer.reply)
-            && self.bound[fence.index()].fence_flags.is_command_list_scoped()
-        {
-            return Ok(Some(u64::MAX));
-        }
-        match (&answer.reply, answer.status) {
-            (Reply::DeviceState(state), _) if *state == DeviceExecutionState::ACTIVE.0 => {
-                let handle = self.handle(object);
-                Ok(self.world.value(self.program.process_of(act.thread), handle)?)
-            }
-            (Reply::DeviceState(_), _) | (_, NtStatus::DEVICE_REMOVED) => Ok(Some(u64::MAX)),
-            _ => Ok(None),
-        }
     }
 
     fn fault(&mut self, fault: &Fault, choose: &mut dyn Choose) -> Checked {

@@ -138,10 +138,6 @@ fn operation(names: &Names, verb: &Token, cursor: &mut Cursor<'_>) -> Parsed<Ope
                 if cursor.take_word("on") { adapter_number(names, cursor)? } else { AdapterNumber(0) };
             Operation::Device { adapter }
         }
-        "completed" => {
-            let device = handle(names, cursor, Kind::Device)?;
-            Operation::Completed { device, object: handle(names, cursor, Kind::Object)? }
-        }
         "close_share" => Operation::CloseShare { share: share(names, cursor)? },
         "ring" => {
             let (queue, id, commands) = by_hand::queued_buffer(names, cursor)?;

@@ -72,7 +72,6 @@ pub static VERBS: LazyLock<Vec<Word>> = LazyLock::new(|| {
 /// Verbs that are no call, or that no form of a row can say.
 const BY_HAND: &[Word] = words! {
     "device", "D = device [on N]", "D3DKMTOpenAdapterFromLuid of adapter N (0) and D3DKMTCreateDevice";
-    "completed", "V = completed D F", "D3DKMTGetDeviceState and a load, as ID3D12Fence::GetCompletedValue: UINT64_MAX once D is not ACTIVE";
     "context", "C = context D ENGINE [FLAG ..]", "D3DKMTCreateContextVirtual on the node of this engine";
     "fence", "F = fence D [initial=N] [FLAG ..] [affinity=N]", "D3DKMTCreateSynchronizationObject2 of a MONITORED_FENCE";
     "object", "S = object D TYPE [initial=N] [count=N] [max=N] [owned] [event=E] [adapter=A] [target=N] [time=TIME] [FLAG ..] [legacy]", "D3DKMTCreateSynchronizationObject2, or with `legacy` D3DKMTCreateSynchronizationObject";

@@ -47,7 +47,7 @@ impl Drawing {
         match self.below(46) {
             40.. => self.of_lists(thread),
             0 if !in_race => Operation::Device { adapter: AdapterNumber(self.below(adapters) as u32) },
-            1 => Operation::Completed { device: self.handle(), object: self.handle() },
+            1 => Operation::Call(CallOf::GetDeviceState { device: self.handle(), state_type: 1 }),
             2 if share.is_some() => Operation::CloseShare { share: share.expect("just seen") },
             3 => match self.own(Kind::Object, thread) {
                 Some(object) => Operation::Read { object: HandleRef::Bound(object) },

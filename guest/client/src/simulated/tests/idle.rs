@@ -8,6 +8,7 @@ use super::*;
 use crate::NewContext;
 
 const CONTEXT: Handle = Handle(0x4000_0400);
+const OTHER: Handle = Handle(0x4000_0440);
 const FENCE: Handle = Handle::local(101, 1);
 
 /// A device with a context, and a thread that waits for the context.
@@ -18,6 +19,12 @@ struct Idle {
 impl Idle {
     fn new() -> Idle {
         let (session, _) = session_with_fences(welcome(), &[]);
+        let idle = Idle { session };
+        idle.create_context(CONTEXT);
+        idle
+    }
+
+    fn create_context(&self, context: Handle) {
         let new = NewContext {
             device: DEVICE,
             node_ordinal: 0,
@@ -26,9 +33,8 @@ impl Idle {
             client_hint: 0,
             private_data: vec![],
         };
-        let creating = session.create_context(new);
-        assert_eq!(serve(&session, creating, |_, _| Reply::Context(CONTEXT)), Ok(CONTEXT));
-        Idle { session }
+        let creating = self.session.create_context(new);
+        assert_eq!(serve(&self.session, creating, |_, _| Reply::Context(context)), Ok(context));
     }
 
     /// The operation makes this one call, and gets an answer.
@@ -53,6 +59,41 @@ fn signal_from_cpu() -> Call {
 
 fn state(state: DeviceExecutionState) -> (NtStatus, Reply) {
     (NtStatus::SUCCESS, Reply::DeviceState(state.0))
+}
+
+/// Work that another thread queues while the first wait blocks is behind each signal.
+#[test]
+fn all_signals_are_queued_before_the_first_wait() {
+    covers!("FEN-142");
+    let idle = Idle::new();
+    idle.create_context(OTHER);
+    let mut waiting = pin!(idle.session.wait_for_idle(DEVICE));
+    for slot in 1..3 {
+        idle.answered(waiting.as_mut(), (NtStatus::SUCCESS, created(slot)));
+    }
+    let mut signaled = [(); 2].map(|()| match idle.answered(waiting.as_mut(), DONE) {
+        Call::SignalFromGpu { contexts, signal: GpuSignal::Monitored { objects, values }, .. } => {
+            assert_eq!(values[..], [1]);
+            (contexts[0], objects[0])
+        }
+        other => panic!("not a signal: {other:?}"),
+    });
+    let fences = signaled.map(|(_, fence)| fence);
+    assert_eq!(fences, [FENCE, Handle::local(102, 1)]);
+    signaled.sort();
+    assert_eq!(signaled.map(|(context, _)| context), [CONTEXT, OTHER]);
+    for fence in fences {
+        let wait = idle.answered(waiting.as_mut(), (NtStatus::SUCCESS, REGISTERED));
+        let Call::WaitFromCpu { objects, values, event, .. } = wait else { panic!("{wait:?}") };
+        assert_eq!((&objects[..], &values[..]), (&[fence][..], &[1][..]));
+        assert!(poll_once(waiting.as_mut()).is_pending());
+        idle.session.port().receive(&wake(event, NtStatus::SUCCESS));
+    }
+    for object in fences {
+        assert_eq!(idle.answered(waiting.as_mut(), DONE), Call::DestroySynchronizationObject { object });
+    }
+    assert_eq!(idle.answered(waiting.as_mut(), state(DeviceExecutionState::ACTIVE)), STATE);
+    assert_eq!(finished(poll_once(waiting)), NtStatus::SUCCESS);
 }
 
 #[test]

@@ -4,7 +4,7 @@ mod driver_escapes;
 mod numbers;
 mod pieces;
 
-use d3dkmt::{Call, CallOf, CreatedSyncObject, Handle, Luid, ShareToken, device_state_type, isa};
+use d3dkmt::{Call, CallOf, CreatedSyncObject, Handle, Luid, ShareToken, isa};
 
 use crate::program::{
     Act, AdapterNumber, Address, Binding, Command, GpuSignalSpec, HandleRef, NamedCall, Operation, Share,
@@ -60,10 +60,6 @@ impl<W: World> Run<'_, W> {
                 return Request::Store { allocation, first: *first, count: *count, word: *word };
             }
             Operation::Device { adapter } => Call::OpenAdapterFromLuid { luid: self.luid(*adapter) },
-            Operation::Completed { device, object: _ } => Call::GetDeviceState {
-                device: self.handle(*device),
-                state_type: device_state_type::EXECUTION,
-            },
             Operation::CreateResource { .. }
             | Operation::DestroyResource { .. }
             | Operation::DescribeFence { .. }

@@ -49,9 +49,6 @@ impl Printer<'_> {
             }
             Operation::Device { adapter: AdapterNumber(0) } => "device".into(),
             Operation::Device { adapter } => format!("device on {}", adapter.0),
-            Operation::Completed { device, object } => {
-                format!("completed {} {}", self.handle(*device), self.handle(*object))
-            }
             Operation::CloseShare { share } => format!("close_share {}", self.program.name(share.0)),
             Operation::RingDoorbell { queue, id, commands } => {
                 let id = write_number(*id);
