@@ -246,6 +246,11 @@ impl Conversion<'_> {
         if !fill.Bytes.is_multiple_of(4) {
             return self.violation(format!("SimFillMemory has {} bytes, no multiple of 4", fill.Bytes));
         }
+        // So that no page ends within the pattern.
+        if !fill.GpuVirtualAddress.is_multiple_of(4) {
+            let address = fill.GpuVirtualAddress;
+            return self.violation(format!("SimFillMemory has the address {address:#x}, no multiple of 4"));
+        }
         if !self.may_move(node, "SimFillMemory", fill.Bytes) {
             return;
         }
