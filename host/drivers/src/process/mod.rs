@@ -19,6 +19,7 @@ mod handles;
 mod native_reports;
 mod queues;
 mod reports;
+mod work;
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
