@@ -638,6 +638,7 @@ typedef struct _SIM_FILLMEMORY {
     UINT NodeOrdinal;
     UINT Pattern;
     UINT64 hAddressSpace;
+    /* A multiple of 4. */
     UINT64 GpuVirtualAddress;
     /* A multiple of 4. */
     UINT64 Bytes;

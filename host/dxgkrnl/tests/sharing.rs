@@ -2,13 +2,14 @@
 
 use covers::covers;
 
+use crate::common::executed::executed;
 use crate::common::{IP, OK, P, World};
 use d3dkmt::isa::Packet::*;
 use d3dkmt::{
     Call, CreatedSyncObject, Handle, KeyedMutexFlags, Luid, NtStatus, Reply, RuntimeBuffer, ShareToken,
     SyncObjectFlags as F, SyncObjectInfo, SyncObjectType as T, access, calls, limits,
 };
-use dxgkrnl::{AdapterConfig, Config, Fault, Grant, Input, ProcessId, VmId};
+use dxgkrnl::{AdapterConfig, Config, Effects, Fault, Grant, Input, ProcessId, VmId};
 
 const IH: NtStatus = NtStatus::INVALID_HANDLE;
 const AD: NtStatus = NtStatus::ACCESS_DENIED;
@@ -358,6 +359,34 @@ fn processes_of_the_host_are_the_vm_named_host() {
     in_vm(&mut world, 3, 9);
     assert_eq!(world.status(by_name("frame", ALL, 3)), NF);
     world.finish();
+}
+
+/// Instructions of an open by a name that a grant has and nobody has given, beside so many names of a VM that no grant
+/// has.
+fn open_beside_names(count: u32) -> u64 {
+    let mut world = with_vms(vec![grant("frame", &["one", "two"])]);
+    let device = in_vm(&mut world, 2, 3);
+    let object = mutex(&mut world, device, NT);
+    world.filling(|world| {
+        for number in 0..count {
+            world.ok(share(&[object], ALL, Some(&format!("name {number}")), number));
+        }
+    });
+    in_vm(&mut world, 3, 1);
+    // What the allocator has left to do for the freed memory of the calls before is not counted.
+    assert_eq!(world.status(by_name("frame", ALL, count)), NF);
+    let process = world.process;
+    let input = Input::Call { process, request: 1 << 40, call: by_name("frame", ALL, count) };
+    let mut effects = Effects::default();
+    executed(|| world.kernel.handle(0, input, &mut effects))
+}
+
+#[test]
+fn a_name_of_a_grant_is_not_looked_for_among_the_names_of_others() {
+    /// For trees that are deeper, and an allocator with more free memory; a look at each name takes 400,000.
+    const FURTHER: u64 = 50_000;
+    let [few, many] = [10, 2000].map(open_beside_names);
+    assert!(many <= few + FURTHER, "{few} instructions beside 10 names, {many} beside 2000");
 }
 
 fn two_adapters() -> (World, Handle, Handle) {

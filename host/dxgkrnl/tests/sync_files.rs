@@ -3,8 +3,8 @@
 use covers::covers;
 
 use crate::common::{IP, P, World};
-use d3dkmt::{Call, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags as F, calls};
-use dxgkrnl::{Fault, Input, ProcessId, SyncFileReady, VmId};
+use d3dkmt::{Call, Handle, Luid, NtStatus, Reply, ShareToken, SyncObjectFlags as F, calls};
+use dxgkrnl::{AdapterConfig, Config, Fault, Input, ProcessId, SyncFileReady, VidSchCaps, VmId};
 
 const NT: F = F::SHARED.union(F::NT_SECURITY_SHARING);
 /// More than the waits that one step ends.
@@ -143,4 +143,28 @@ fn tokens_and_rights_are_checked_and_many_become_ready() {
     world.signal(device, fence, 1);
     world.advance(1);
     assert_eq!(ready(&mut world).len(), MANY as usize);
+}
+
+/// A context of an adapter with No64BitAtomics waits for a sync file of a fence of another one.
+#[test]
+fn a_context_waits_for_a_sync_file_within_the_window_of_its_adapter() {
+    covers!("FEN-012");
+    const FAR: u64 = 0x8000_0000;
+    let caps = AdapterConfig::default().caps | VidSchCaps::NO_64_BIT_ATOMICS;
+    let luid = Luid { low: 2, high: 0 };
+    let narrow = AdapterConfig { caps, luid, ..AdapterConfig::default() };
+    let mut world =
+        World::with_config(Config { adapters: vec![AdapterConfig::default(), narrow], ..Config::default() });
+    let (device, other) = (world.device_on(AdapterConfig::default().luid), world.device_on(luid));
+    let context = world.context(other, 0);
+    let fence = world.fence_with(device, 0, NT | F::CROSS_ADAPTER).object;
+    for (number, value) in [(1, FAR), (2, FAR - 1)] {
+        world.ok(create(device, fence, value, number));
+    }
+    let wait = |number| Call::WaitSyncFile { context, token: token(number) };
+    assert_eq!(world.status(wait(1)), IP, "an outstanding wait beyond the window");
+    assert_eq!(world.status(wait(2)), NtStatus::SUCCESS);
+    // The value comes nearer.
+    assert_eq!(world.signal(device, fence, 1), NtStatus::SUCCESS);
+    assert_eq!(world.status(wait(1)), NtStatus::SUCCESS);
 }

@@ -307,3 +307,55 @@ fn contexts_without_hw_queues_stay_in_the_order_of_their_submission_even_if_one_
     });
     assert_eq!(completed.collect::<Vec<_>>(), [1, 2]);
 }
+
+fn in_context(
+    miniport: &mut SimulatedMiniport,
+    (context, id, resubmits): (HwContext, u64, Option<u64>),
+    packets: &[Packet],
+) {
+    let commands = isa::encode(packets);
+    let submission = Submission {
+        engine: ADVANCED,
+        context,
+        process: P,
+        submission_fence_id: id,
+        resubmits,
+        paging: false,
+        commands,
+    };
+    miniport.submit_command(0, submission, &mut Vec::new()).expect("a submission");
+}
+
+/// A buffer that waits for a fence behind one of a suspended context: once the fence has its value, that context's
+/// buffer is suspended still, and is listed once.
+#[test]
+fn a_wait_behind_a_suspended_buffer_leaves_that_suspended() {
+    const SUSPENDED: HwContext = HwContext(8);
+    const WAITS: HwContext = HwContext(9);
+    let mut miniport = started(false);
+    queue(&mut miniport, QUEUE, CONTEXT, ADVANCED);
+    let other = (HwQueueId(1), HwContext(1), ADVANCED);
+    queue(&mut miniport, other.0, other.1, ADVANCED);
+    fence(&mut miniport, FENCE, 0, u64::MAX);
+    let (busy, mut callbacks) = ([Packet::Busy { duration_ns: 100 }], Vec::new());
+    // The buffer that waits is preempted.
+    in_context(&mut miniport, (WAITS, 1, None), &[wait(1), write(0x5000, 1)]);
+    miniport.preempt_command(0, ADVANCED, 1, &mut callbacks).expect("a preemption");
+    submit(&mut miniport, 0, FIRST, 2, &busy);
+    in_context(&mut miniport, (SUSPENDED, 3, None), &[write(0x5000, 2)]);
+    miniport.suspend_context(0, SUSPENDED, 1, &mut callbacks);
+    in_context(&mut miniport, (WAITS, 4, Some(1)), &[]);
+    submit(&mut miniport, 0, FIRST, 5, &busy);
+    miniport.deadline(100, &mut callbacks);
+    // The second buffer of the hardware queue runs.
+    let update =
+        CurrentValueUpdate { fence: FENCE, value: 1, always_signaled: false, notification_only: false };
+    miniport.update_current_values_from_cpu(100, &[update], &mut callbacks);
+    miniport.preempt_command(100, ADVANCED, 2, &mut callbacks).expect("a preemption");
+    miniport.resume_context(100, SUSPENDED, &mut callbacks);
+    submit(&mut miniport, 100, other, 6, &[write(0x6000, 6)]);
+    callbacks.clear();
+    miniport.deadline(200, &mut callbacks);
+    let is_its = |callback: &Callback| matches!(callback, Callback::HwQueueStore { value: 6, .. });
+    assert!(callbacks.iter().any(is_its), "the other queue's buffer may start: {callbacks:?}");
+}

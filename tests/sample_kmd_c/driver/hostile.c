@@ -11,7 +11,7 @@
 
 #include "dxgk_miniport.h"
 
-enum { STORES = 1, PRINTS, TIMER, NODE, SLOW, CALLS, LOADS, ENDS, QUEUES, SIGNALS, FAULTS };
+enum { STORES = 1, PRINTS, TIMER, NODE, SLOW, CALLS, LOADS, ENDS, QUEUES, SIGNALS, FAULTS, KEEPS };
 
 /* Contexts that ENDS has at a time. */
 #define LIVE 256
@@ -154,7 +154,7 @@ static NTSTATUS create_hw_queue(void *context, UINT64 now, DXGKARG_CREATEHWQUEUE
     return STATUS_SUCCESS;
 }
 
-/* Runs a command buffer of a hardware queue at once, if its first word is not 0 slowly. */
+/* Runs a command buffer of a hardware queue at once, if its first word is not 0 slowly. KEEPS: never. */
 static NTSTATUS submit_to_hw_queue(void *context, UINT64 now, DXGKARG_SUBMITCOMMANDTOHWQUEUE *args)
 {
     const UINT *words = args->pDmaBuffer;
@@ -169,6 +169,8 @@ static NTSTATUS submit_to_hw_queue(void *context, UINT64 now, DXGKARG_SUBMITCOMM
         data.FenceId = args->HwQueueProgressFenceId;
         return dxgk->DxgkCbNotifyInterrupt(dxgk->DxgkHandle, &data);
     }
+    if (DOES == KEEPS)
+        return STATUS_SUCCESS;
     if (words[0])
         work();
     for (UINT n = 0; n < 8; n++)

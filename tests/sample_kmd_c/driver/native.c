@@ -8,6 +8,11 @@
 #include "sample.c"
 #undef DxgkMiniportEntry
 
+/* Another driver may include this one, and name its entry. */
+#ifndef NATIVE_ENTRY
+#define NATIVE_ENTRY DxgkMiniportEntry
+#endif
+
 #define FENCES 32
 #define PAGING_NODE UINT32_MAX
 #define STORE_FENCE 9u /* address_low address_high value_low value_high: at the end of a paging buffer */
@@ -449,7 +454,7 @@ static NTSTATUS restore_all(void *context, UINT64 now, SIM_RESTORESTATE *args)
     return STATUS_SUCCESS;
 }
 
-const DRIVER_INITIALIZATION_DATA *DxgkMiniportEntry(const DXGKRNL_INTERFACE *pDxgkrnl, void **pContext)
+const DRIVER_INITIALIZATION_DATA *NATIVE_ENTRY(const DXGKRNL_INTERFACE *pDxgkrnl, void **pContext)
 {
     static DRIVER_INITIALIZATION_DATA all;
     all = *SampleEntry(pDxgkrnl, pContext);

@@ -63,6 +63,23 @@ fn a_killed_driver_costs_its_adapter_only_at_whichever_ddi() {
     }
 }
 
+/// The pattern begins at a multiple of its size, so that no page ends within it.
+#[test]
+fn a_fill_at_an_address_that_is_no_multiple_of_four_is_a_violation() {
+    let text = r#"
+scenario "a fill at an odd address"
+config adapter 0 kmd="DRIVER"
+process p
+p  D = device                                     -> ok
+p  X = context D COPY                             -> ok
+p  submit X u32(0x31435653, 3, 4098, 0, 4, 1)     -> ok
+"#;
+    let driver = driver("sample", "odd_fill", &[]);
+    let notes = replays_without_the_driver(&program(text, &driver), &driver);
+    let why = "contract violation by the driver of adapter 0: SimFillMemory has the address 0x1002";
+    assert!(notes.contains(why), "{notes}");
+}
+
 /// Both drivers are called in one step, and one of them dies there.
 #[test]
 fn a_driver_that_dies_takes_no_answers_of_another_with_it() {

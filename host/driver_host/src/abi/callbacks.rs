@@ -98,6 +98,7 @@ callbacks! {
         NodeOrdinal: UINT,
         Pattern: UINT,
         hAddressSpace: UINT64,
+        /// A multiple of 4.
         GpuVirtualAddress: UINT64,
         /// A multiple of 4.
         Bytes: UINT64,

@@ -106,8 +106,7 @@ impl Conversion<'_> {
             interrupt_type::DMA_FAULTED => self.engines.engine(node).complete(id),
             interrupt_type::DMA_PAGE_FAULTED if names_work => self.engines.engine(node).complete(id),
             interrupt_type::HWQUEUE_PAGE_FAULTED if names_work => {
-                let faulted = Some((number(data.hContext), id));
-                self.engines.engine(node).drop_work(|work| !work.is_ring && work.queue == faulted);
+                self.engines.engine(node).drop_buffer(number(data.hContext), id);
             }
             // Work that is not complete goes back to the scheduler.
             interrupt_type::DMA_PREEMPTED => self.engines.engine(node).give_back(),
@@ -245,6 +244,11 @@ impl Conversion<'_> {
         let SIM_FILLMEMORY { NodeOrdinal: node, Pattern: pattern, .. } = *fill;
         if !fill.Bytes.is_multiple_of(4) {
             return self.violation(format!("SimFillMemory has {} bytes, no multiple of 4", fill.Bytes));
+        }
+        // So that no page ends within the pattern.
+        if !fill.GpuVirtualAddress.is_multiple_of(4) {
+            let address = fill.GpuVirtualAddress;
+            return self.violation(format!("SimFillMemory has the address {address:#x}, no multiple of 4"));
         }
         if !self.may_move(node, "SimFillMemory", fill.Bytes) {
             return;

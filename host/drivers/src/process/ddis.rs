@@ -9,16 +9,15 @@ use driver_host::abi::{
     DXGKARG_CREATEDEVICE, DXGKARG_CREATEDOORBELL, DXGKARG_CREATEHWQUEUE, DXGKARG_CREATENATIVEFENCE,
     DXGKARG_CREATEPERIODICFRAMENOTIFICATION, DXGKARG_CREATEPROCESS, DXGKARG_DESCRIBEALLOCATION,
     DXGKARG_DESTROYALLOCATION, DXGKARG_DESTROYCONTEXT, DXGKARG_DESTROYCPUEVENT, DXGKARG_DESTROYDEVICE,
-    DXGKARG_DESTROYDOORBELL, DXGKARG_DESTROYHWQUEUE, DXGKARG_DESTROYNATIVEFENCE,
-    DXGKARG_DESTROYPERIODICFRAMENOTIFICATION, DXGKARG_DESTROYPROCESS, DXGKARG_DISCONNECTDOORBELL,
-    DXGKARG_DPCROUTINE, DXGKARG_ENDEXCLUSIVEACCESS, DXGKARG_ESCAPE, DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA,
-    DXGKARG_NOTIFYWORKSUBMISSION, DXGKARG_OPENALLOCATION, DXGKARG_OPENNATIVEFENCE, DXGKARG_PATCH,
-    DXGKARG_PREEMPTCOMMAND, DXGKARG_QUERYADAPTERINFO, DXGKARG_QUERYDEPENDENTENGINEGROUP,
-    DXGKARG_QUERYENGINESTATUS, DXGKARG_RESETENGINE, DXGKARG_RESETFROMTIMEOUT, DXGKARG_RESETHWENGINE,
-    DXGKARG_RESTARTFROMTIMEOUT, DXGKARG_RESUMECONTEXT, DXGKARG_RESUMEHWENGINE,
-    DXGKARG_SETNATIVEFENCELOGBUFFER, DXGKARG_SETPOWERSTATE, DXGKARG_SETSCHEDULINGLOGBUFFER,
-    DXGKARG_SETVIRTUALMACHINEDATA, DXGKARG_SIGNALMONITOREDFENCE, DXGKARG_STOPDEVICE,
-    DXGKARG_SUBMITCOMMANDTOHWQUEUE, DXGKARG_SUBMITCOMMANDVIRTUAL, DXGKARG_SUSPENDCONTEXT,
+    DXGKARG_DESTROYDOORBELL, DXGKARG_DESTROYHWQUEUE, DXGKARG_DESTROYPERIODICFRAMENOTIFICATION,
+    DXGKARG_DESTROYPROCESS, DXGKARG_DISCONNECTDOORBELL, DXGKARG_DPCROUTINE, DXGKARG_ENDEXCLUSIVEACCESS,
+    DXGKARG_ESCAPE, DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA, DXGKARG_NOTIFYWORKSUBMISSION,
+    DXGKARG_OPENALLOCATION, DXGKARG_OPENNATIVEFENCE, DXGKARG_PATCH, DXGKARG_PREEMPTCOMMAND,
+    DXGKARG_QUERYADAPTERINFO, DXGKARG_QUERYDEPENDENTENGINEGROUP, DXGKARG_QUERYENGINESTATUS,
+    DXGKARG_RESETENGINE, DXGKARG_RESETFROMTIMEOUT, DXGKARG_RESETHWENGINE, DXGKARG_RESTARTFROMTIMEOUT,
+    DXGKARG_RESUMECONTEXT, DXGKARG_RESUMEHWENGINE, DXGKARG_SETNATIVEFENCELOGBUFFER, DXGKARG_SETPOWERSTATE,
+    DXGKARG_SETSCHEDULINGLOGBUFFER, DXGKARG_SETVIRTUALMACHINEDATA, DXGKARG_SIGNALMONITOREDFENCE,
+    DXGKARG_STOPDEVICE, DXGKARG_SUBMITCOMMANDTOHWQUEUE, DXGKARG_SUBMITCOMMANDVIRTUAL, DXGKARG_SUSPENDCONTEXT,
     DXGKARG_UPDATECURRENTVALUESFROMCPU, DXGKARG_UPDATEMONITOREDVALUES, DXGKARG_UPDATENATIVEFENCELOGS, Ddi,
     SIM_DOORBELLDISCONNECTED, SIM_ENGINETOF1, SIM_EVENTSIGNALED, SIM_IOMMUMAPPINGCHANGED,
     SIM_NATIVEFENCEWRITTEN, SIM_OBJECTFAILED, SIM_PAGEFAULT, SIM_RINGDOORBELL, SIM_VALIDATECOMMANDS,
@@ -33,13 +32,15 @@ use dxgkrnl::ddi::{
     HwQueueSubmission, Interrupt, KmdCpuEvent, KmdDevice, KmdProcess, LocalAllocationId, LocalNativeFenceId,
     Miniport, NativeFenceId, NativeFenceStorage, NewHwQueue, NewNativeFence, NewProcess, NotificationRefused,
     OpenAllocation, OpenedNativeFence, PageFaultFlags, PageTableEntry, PagingOperation, PagingWork,
-    PendingFaults, ProcessKind, QueryAdapterInfo, ResetFailed, SchedulingLogBuffer, SegmentGroup,
-    SignalEvent, SignalMonitoredFence, StandardAllocationData, Submission, Suspend, VirtualMachineData,
+    PendingFaults, ProcessKind, QueryAdapterInfo, ResetFailed, RunningContext, SchedulingLogBuffer,
+    SegmentGroup, SignalEvent, SignalMonitoredFence, StandardAllocationData, Submission, Suspend,
+    VirtualMachineData,
 };
 use dxgkrnl::{Config, DriverAnswer, Nanos, ProcessId, VmId};
 
-use super::engines::{HwQueue, Work};
+use super::engines::HwQueue;
 use super::exchange::{Done, lose, print};
+use super::work::Work;
 use super::{Outside, ProcessDriver};
 
 type Callbacks = Vec<Callback>;
@@ -164,7 +165,7 @@ impl Miniport for ProcessDriver {
         let before = outside.charge_to(process);
         let refusal = match resubmits {
             Some(id) => {
-                let was_refused = outside.engines.engine(engine.node).take_returned(id);
+                let was_refused = outside.engines.engine(engine.node).take_returned(context, id);
                 was_refused.then(|| "a submission that was refused is refused again".into())
             }
             None if paging => None,
@@ -295,7 +296,7 @@ impl Miniport for ProcessDriver {
             NodeOrdinal: submitted.map_or(0, |(engine, _)| engine.node),
             Reserved: 0,
         };
-        outside.engines.all().for_each(|engine| engine.drop_work(|work| work.context == context));
+        outside.engines.all().for_each(|engine| engine.drop_context(context));
         outside.call(destroy, Vec::new(), callbacks);
     }
 
@@ -329,9 +330,7 @@ impl Miniport for ProcessDriver {
     fn destroy_hw_queue(&mut self, now: Nanos, hw_queue: HwQueueId, callbacks: &mut Callbacks) {
         let outside = self.later(now);
         outside.engines.hw_queues.remove(&hw_queue.0);
-        outside.engines.all().for_each(|engine| {
-            engine.drop_work(|work| work.queue.is_some_and(|(of, _)| of == hw_queue.0));
-        });
+        outside.engines.all().for_each(|engine| engine.drop_hw_queue(hw_queue.0));
         outside.call(DXGKARG_DESTROYHWQUEUE { hHwQueue: hw_queue.0.into() }, Vec::new(), callbacks);
     }
 
@@ -446,8 +445,7 @@ impl Miniport for ProcessDriver {
     }
 
     fn notify_work_submission(&mut self, now: Nanos, hw_queue: HwQueueId, callbacks: &mut Callbacks) {
-        let notify = DXGKARG_NOTIFYWORKSUBMISSION { hHwQueue: hw_queue.0.into() };
-        self.later(now).call(notify, Vec::new(), callbacks);
+        self.later(now).call(DXGKARG_NOTIFYWORKSUBMISSION { hHwQueue: hw_queue.0.into() }, Vec::new(), callbacks);
     }
 
     fn ring_bytes(&self, hw_queue: HwQueueId) -> usize {
@@ -460,8 +458,7 @@ impl Miniport for ProcessDriver {
     }
 
     fn update_native_fence_logs(&mut self, hw_queue: HwQueueId, callbacks: &mut Callbacks) {
-        let update = DXGKARG_UPDATENATIVEFENCELOGS { hHwQueue: hw_queue.0.into() };
-        self.later(0).call(update, Vec::new(), callbacks);
+        self.later(0).call(DXGKARG_UPDATENATIVEFENCELOGS { hHwQueue: hw_queue.0.into() }, Vec::new(), callbacks);
     }
 
     fn create_native_fence(&mut self, new: &NewNativeFence) -> Result<(), NtStatus> {
@@ -493,7 +490,7 @@ impl Miniport for ProcessDriver {
     }
 
     fn destroy_native_fence(&mut self, fence: NativeFenceId) {
-        self.later(0).ask(DXGKARG_DESTROYNATIVEFENCE { hGlobalNativeFence: fence.0 }, Vec::new());
+        self.later(0).destroy_native_fence(fence.0);
     }
 
     fn memory_written(&mut self, storage: NativeFenceStorage, value: u64) {
@@ -539,8 +536,7 @@ impl Miniport for ProcessDriver {
     }
 
     fn destroy_periodic_frame_notification(&mut self, adapter: u32, notification: u64) {
-        let destroy = DXGKARG_DESTROYPERIODICFRAMENOTIFICATION { hNotification: notification };
-        self.at(adapter).ask(destroy, Vec::new());
+        self.at(adapter).ask(DXGKARG_DESTROYPERIODICFRAMENOTIFICATION { hNotification: notification }, Vec::new());
     }
 
     fn event_signaled(&mut self, adapter: u32, signal: &SignalEvent, status: NtStatus) {
@@ -763,6 +759,10 @@ impl Miniport for ProcessDriver {
 
     fn deadline(&mut self, now: Nanos, callbacks: &mut Callbacks) {
         self.later(now).pass_time(now, callbacks);
+    }
+
+    fn running_context(&self, engine: EngineId) -> RunningContext {
+        self.0.borrow().engines.running_context(engine.node)
     }
 
     fn engine_state(&self, engine: EngineId) -> EngineState {

@@ -10,9 +10,10 @@
 //! driver would keep its own for ever. Asking at once would let a VM lose the driver for all others by ending many
 //! objects. So a destroy waits, in the order of its VM; and while one waits, the VM gets no new objects, so that what
 //! waits is bounded by what the VM had. The driver sees objects longer than the kernel does: callbacks about them name
-//! nothing, and are dropped; and it knows a new object of the same id by another handle (`handles.rs`).
+//! nothing, and are dropped (contexts and hardware queues in `handles.rs`, native fences in `native_reports.rs`); and it
+//! knows a new object of the same id by another handle.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use driver_host::abi::{DXGKARG_CREATEPROCESS, Ddi};
 use dxgkrnl::{Nanos, VmId};
@@ -33,6 +34,8 @@ pub(super) struct DeferredDestruction {
     /// With their buffers. A VM of which none waits has no entry.
     of_vms: BTreeMap<VmId, VecDeque<(Ddi, Vec<u8>)>>,
     count: usize,
+    /// Native fences that they end.
+    fences: BTreeSet<u64>,
     /// When the driver is asked the next ones; `None` if nothing waits.
     pub due: Option<Nanos>,
 }
@@ -55,7 +58,13 @@ impl DeferredDestruction {
         self.of_vms.keys().copied().collect()
     }
 
+    /// Whether the end of this native fence waits.
+    pub fn has_fence(&self, fence: u64) -> bool {
+        self.fences.contains(&fence)
+    }
+
     pub fn push(&mut self, vm: VmId, ddi: Ddi, buffer: Vec<u8>, now: Nanos) {
+        self.fences.extend(native_fence(&ddi));
         self.due.get_or_insert(now + RETRY_NS);
         self.of_vms.entry(vm).or_default().push_back((ddi, buffer));
         self.count += 1;
@@ -73,6 +82,9 @@ impl DeferredDestruction {
             self.of_vms.remove(&vm);
         }
         self.count -= usize::from(oldest.is_some());
+        if let Some(fence) = oldest.as_ref().and_then(|(ddi, _)| native_fence(ddi)) {
+            self.fences.remove(&fence);
+        }
         oldest
     }
 
@@ -81,6 +93,12 @@ impl DeferredDestruction {
         let distance = if has_asked { CONTINUE_NS } else { RETRY_NS };
         self.due = (self.count > 0).then_some(now + distance);
     }
+}
+
+/// The native fence that a DDI ends.
+fn native_fence(ddi: &Ddi) -> Option<u64> {
+    let Ddi::DxgkDdiDestroyNativeFence(destroy) = ddi else { return None };
+    Some(destroy.hGlobalNativeFence)
 }
 
 /// Whether a DDI ends an object: it waits while its VM is refused.

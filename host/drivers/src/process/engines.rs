@@ -1,42 +1,26 @@
 //! What the daemon knows of the engines of a driver outside without asking it: their work, injected faults, the timer,
 //! and page tables. A query costs no message, and has the same answer in a replay.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use driver_host::abi::SIM_NEVER;
 use driver_host::limits::{EXPIRY_BURST_NS, EXPIRY_DISTANCE_NS, EXPIRY_NS};
 use dxgkrnl::ddi::{
     AllocationDescription, AllocationId, EngineState, HwContext, KmdProcess, PageMap, PageTableEntry,
-    PendingFaults,
+    PendingFaults, RunningContext,
 };
 use dxgkrnl::{Nanos, ProcessId, VmId};
 use serde::{Deserialize, Serialize};
 
-/// A submission that has not completed.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct Work {
-    pub submission_fence_id: u64,
-    pub context: HwContext,
-    pub process: ProcessId,
-    /// Bytes of its command buffer.
-    pub bytes: usize,
-    /// Its hardware queue and progress fence value.
-    pub queue: Option<(u32, u64)>,
-    /// Whether it is a buffer of the queue's ring, which has no number and no progress fence value.
-    pub is_ring: bool,
-    /// Whether the driver was not asked to run it: it faults when the work before it is complete.
-    pub is_refused: bool,
-}
-
-/// Bytes that a buffer in a ring counts besides its commands, as the kernel counts it.
-const RING_BUFFER_BYTES: usize = 64;
+use super::work::{Work, WorkLines};
 
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Engine {
-    work: VecDeque<Work>,
-    /// Refused work that a preemption or a reset gave back to the scheduler: the driver never had it.
-    returned: Vec<Work>,
-    /// It runs this submission for ever, by an injected fault.
+    work: WorkLines,
+    /// Refused work that a preemption or a reset gave back to the scheduler: the driver never had it. The
+    /// `SubmissionFenceId`s, by context: the engine had at most one of its own queue.
+    returned: BTreeMap<HwContext, u64>,
+    /// It runs the work of this arrival for ever, by an injected fault.
     hung: Option<u64>,
     hangs_next: bool,
     interrupts_lost: u32,
@@ -45,20 +29,20 @@ pub(super) struct Engine {
 
 impl Engine {
     pub fn submit(&mut self, work: Work) {
+        let number = self.work.push(work);
         if std::mem::take(&mut self.hangs_next) {
-            self.hung = Some(work.submission_fence_id);
+            self.hung = Some(number);
         }
-        self.work.push_back(work);
     }
 
     /// Removes the newest work, which the driver did not get.
     pub fn withdraw(&mut self) {
-        self.work.pop_back();
+        self.work.pop_newest();
     }
 
     pub fn hang(&mut self) {
-        match self.work.front() {
-            Some(running) => self.hung = Some(running.submission_fence_id),
+        match self.work.first() {
+            Some((running, _)) => self.hung = Some(running),
             None => self.hangs_next = true,
         }
     }
@@ -91,58 +75,78 @@ impl Engine {
 
     /// Removes the work of contexts' own queues up to this submission.
     pub fn complete(&mut self, submission_fence_id: u64) {
-        self.work.retain(|work| work.queue.is_some() || work.submission_fence_id > submission_fence_id);
+        self.work.take_of_contexts(|work| work.submission_fence_id <= submission_fence_id);
     }
 
     /// Removes the oldest work of contexts' own queues if it was refused. Returns its number.
     pub fn take_refused(&mut self) -> Option<u64> {
-        let at = self.work.iter().position(|work| work.queue.is_none())?;
-        let refused = self.work[at];
-        (refused.is_refused && self.hung.is_none()).then(|| {
-            self.work.remove(at);
-            refused.submission_fence_id
-        })
+        let is_hung = self.is_hung();
+        let refused = self.work.pop_first(None, |work| work.is_refused && !is_hung);
+        refused.map(|work| work.submission_fence_id)
     }
 
     /// The engine gives its work of contexts' own queues back to the scheduler.
     pub fn give_back(&mut self) {
-        let refused = |work: &&Work| work.is_refused && work.queue.is_none();
-        self.returned.extend(self.work.iter().filter(refused));
-        self.work.retain(|work| work.queue.is_some());
+        let returned = self.work.take_of_contexts(|_| true).into_iter().filter(|work| work.is_refused);
+        self.returned.extend(returned.map(|work| (work.context, work.submission_fence_id)));
     }
 
-    /// Whether this work was refused before it was given back.
-    pub fn take_returned(&mut self, submission_fence_id: u64) -> bool {
-        let at = self.returned.iter().position(|work| work.submission_fence_id == submission_fence_id);
-        at.map(|at| self.returned.swap_remove(at)).is_some()
+    /// Whether this work of a context was refused before it was given back.
+    pub fn take_returned(&mut self, context: HwContext, submission_fence_id: u64) -> bool {
+        let returned = self.returned.get(&context) == Some(&submission_fence_id);
+        if returned {
+            self.returned.remove(&context);
+        }
+        returned
     }
 
-    /// Removes work for which `is_gone` holds. A hang of it ends.
-    pub fn drop_work(&mut self, is_gone: impl Fn(&Work) -> bool) {
-        self.work.retain(|work| !is_gone(work));
-        self.returned.retain(|work| !is_gone(work));
-        self.hung = self.hung.filter(|hung| self.work.iter().any(|work| work.submission_fence_id == *hung));
+    /// Removes the work of a context's own queue.
+    pub fn drop_context(&mut self, context: HwContext) {
+        self.work.take_of_contexts(|work| work.context == context);
+        self.returned.remove(&context);
+        self.end_hang();
+    }
+
+    /// Removes the work of a hardware queue.
+    pub fn drop_hw_queue(&mut self, hw_queue: u32) {
+        self.work.remove_line(hw_queue);
+        self.end_hang();
+    }
+
+    /// Removes the buffers of a hardware queue up to this value of its progress fence.
+    pub fn complete_buffers(&mut self, hw_queue: u32, value: u64) {
+        let is_complete = |work: &Work| !work.is_ring && work.queue.is_some_and(|(_, id)| id <= value);
+        while self.work.pop_first(Some(hw_queue), is_complete).is_some() {}
+        self.end_hang();
+    }
+
+    /// Removes the buffer of a hardware queue with this progress fence value.
+    pub fn drop_buffer(&mut self, hw_queue: u32, progress_fence_id: u64) {
+        self.work.remove_buffer(hw_queue, progress_fence_id);
+        self.end_hang();
+    }
+
+    /// A hang of work that is gone ends.
+    fn end_hang(&mut self) {
+        self.hung = self.hung.filter(|hung| self.work.get(*hung).is_some());
     }
 
     /// Removes the oldest buffer of a queue's ring.
     pub fn complete_ring_buffer(&mut self, hw_queue: u32) {
-        let is_its = |work: &Work| work.is_ring && work.queue.is_some_and(|(of, _)| of == hw_queue);
-        if let Some(at) = self.work.iter().position(is_its) {
-            self.work.remove(at);
-        }
+        self.work.pop_first(Some(hw_queue), |work| work.is_ring);
     }
 
     pub fn reset(&mut self) {
         self.give_back();
-        self.work.clear();
+        self.work = WorkLines::default();
         self.hung = None;
     }
 
     fn state(&self, until: Nanos) -> EngineState {
-        let Some(first) = self.work.front() else { return EngineState::Idle };
+        let Some((_, first)) = self.work.first() else { return EngineState::Idle };
         let queued = self.work.len() as u32 - 1;
-        match self.hung {
-            Some(submission_fence_id) => EngineState::Hung { submission_fence_id, queued },
+        match self.hung.and_then(|hung| self.work.get(hung)) {
+            Some(hung) => EngineState::Hung { submission_fence_id: hung.submission_fence_id, queued },
             None => EngineState::Running { submission_fence_id: first.submission_fence_id, until, queued },
         }
     }
@@ -226,14 +230,22 @@ impl Engines {
 
     /// The VM of the oldest work.
     pub fn vm_at_work(&self) -> Option<VmId> {
-        let process = self.engines.values().find_map(|engine| engine.work.front())?.process;
+        let (_, oldest) = self.engines.values().find_map(|engine| engine.work.first())?;
+        let process = oldest.process;
         self.vms.get(&process).map(|(_, vm)| *vm)
     }
 
-    /// Bytes of a process's command buffers that have not completed.
+    /// Bytes charged to a process for its command buffers that have not completed.
     pub fn held_bytes(&self, process: ProcessId) -> usize {
-        let work = self.engines.values().flat_map(|engine| &engine.work);
-        work.filter(|work| work.process == process).map(|work| work.bytes).sum()
+        self.engines.values().map(|engine| engine.work.held_bytes(process)).sum()
+    }
+
+    /// Whether an engine runs nothing; if it has work, only the driver knows what it runs.
+    pub fn running_context(&self, node: u32) -> RunningContext {
+        match self.engines.get(&node).and_then(|engine| engine.work.first()) {
+            Some(_) => RunningContext::Unknown,
+            None => RunningContext::None,
+        }
     }
 
     /// The oldest buffer of a queue's ring is complete, unless its engine is hung.
@@ -247,10 +259,8 @@ impl Engines {
 
     /// Bytes of the buffers of a queue's ring that have not completed.
     pub fn ring_bytes(&self, hw_queue: u32) -> usize {
-        let Some(queue) = self.hw_queues.get(&hw_queue) else { return 0 };
-        let work = self.engines.get(&queue.node).into_iter().flat_map(|engine| &engine.work);
-        let of_ring = work.filter(|work| work.is_ring && work.queue.is_some_and(|(of, _)| of == hw_queue));
-        of_ring.map(|work| work.bytes + RING_BUFFER_BYTES).sum()
+        let engine = self.hw_queues.get(&hw_queue).and_then(|queue| self.engines.get(&queue.node));
+        engine.map_or(0, |engine| engine.work.ring_bytes(hw_queue))
     }
 
     /// A queue's command buffer stored a value: if that is its progress fence, the buffers up to it are complete.
@@ -260,9 +270,7 @@ impl Engines {
             return;
         }
         let node = queue.node;
-        self.engine(node).drop_work(|work| {
-            !work.is_ring && work.queue.is_some_and(|(of, id)| of == hw_queue && id <= value)
-        });
+        self.engine(node).complete_buffers(hw_queue, value);
     }
 
     pub fn update_page_table(&mut self, process: ProcessId, base: u64, bytes: u64, entry: PageTableEntry) {

@@ -16,8 +16,10 @@ mod deferred;
 mod engines;
 mod exchange;
 mod handles;
+mod native_reports;
 mod queues;
 mod reports;
+mod work;
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -137,6 +139,7 @@ impl Outside {
 
     fn keep_callbacks(&mut self, done: &mut Done) {
         self.limit_early();
+        self.forget_ended_fences(&mut done.callbacks);
         // The timer is the daemon's, and needs no DDI that takes callbacks.
         for called in &mut done.callbacks {
             self.handles.to_kernel(&mut called.callback);

@@ -489,7 +489,7 @@ pub trait Miniport {
         0
     }
     /// No DDI: bytes of a process's command buffers that the driver keeps on an adapter until each has run. They count
-    /// against the process's limit of queued bytes.
+    /// against the process's limit of queued bytes, as do 128 bytes of the kernel for each buffer of a hardware queue.
     fn held_bytes(&self, adapter: u32, process: ProcessId) -> usize {
         0
     }

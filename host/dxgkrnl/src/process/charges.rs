@@ -103,13 +103,17 @@ impl Kernel {
             }
     }
 
-    /// The driver's memory of a process. It is none if it was none after the last submission or ring, and is not asked
-    /// for then.
+    /// Memory of a process's command buffers that engines have: the driver's, and the kernel's entries for them. It is
+    /// none if it was none after the last submission or ring, and the driver is not asked then.
     pub(crate) fn driver_bytes(&self, process: ProcessId, adapter: u32) -> usize {
         match self.process(process).counted.contains_key(&Counted::Driver(adapter)) {
-            true => self.miniport.held_bytes(adapter, process),
+            true => self.engine_bytes(process, adapter),
             false => 0,
         }
+    }
+
+    fn engine_bytes(&self, process: ProcessId, adapter: u32) -> usize {
+        self.miniport.held_bytes(adapter, process) + self.vidsch.in_flight().hw_bytes(adapter, process)
     }
 
     /// Bytes that are charged for a ring that a doorbell keeps: the allocation and what its resource has. Constant while
@@ -119,9 +123,9 @@ impl Kernel {
         self.allocation_weight(allocation) + resource.map_or(0, |resource| self.resource_weight(resource))
     }
 
-    /// Updates the charge for the driver's memory of a process.
+    /// Updates the charge for the driver's memory of a process, and for its submissions.
     pub(crate) fn count_driver_bytes(&mut self, process: ProcessId, adapter: u32) {
-        let bytes = self.miniport.held_bytes(adapter, process) + self.miniport.kept_bytes(adapter, process);
+        let bytes = self.engine_bytes(process, adapter) + self.miniport.kept_bytes(adapter, process);
         self.processes.note_bytes(process, Counted::Driver(adapter), bytes as u64);
     }
 

@@ -29,7 +29,7 @@ pub(crate) const PROCESS_BYTES: u64 = 8 << 10;
 /// Memory that is counted again when it may have changed. By ordinal of the adapter.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub(crate) enum Counted {
-    /// The driver's memory: command buffers that engines have.
+    /// Command buffers that engines have, and what else the driver keeps.
     Driver(u32),
     /// Ranges of the address space, and pieces of them.
     Addresses(u32),

@@ -209,10 +209,9 @@ impl Kernel {
             .filter(|grant| grant.vms.iter().any(|vm_name| self.is_called(*vm, vm_name)))
             .flat_map(|grant| &grant.vms);
         granting_vms.find_map(|granting_vm| {
-            let mut names = self.sharing.names.iter().filter(|((_, other), _)| other == name);
-            names.find_map(|((owner, _), shared_name)| {
-                self.is_called(*owner, granting_vm).then_some(shared_name)
-            })
+            let owners = core::iter::once(VmId::HOST).chain(self.guests.vms().keys().copied());
+            let mut called = owners.filter(|owner| self.is_called(*owner, granting_vm));
+            called.find_map(|owner| self.sharing.names.get(&(owner, name.clone())))
         })
     }
 

@@ -106,6 +106,8 @@ impl Kernel {
         let (object, value) = self.fence_of_sync_file(process, token)?;
         let device = self.vidsch.queues()[queue].device;
         self.check_same_adapter(object, device)?;
+        let adapter = self.vidsch.queues()[queue].engine.adapter;
+        self.check_wait_window((object, adapter), value, Handle::NULL)?;
         let item = WaitItem { object, open: None, handle: Handle::NULL, value, satisfied: false };
         self.note_zero_wait(process, &[item], effects);
         self.enqueue_wait(queue, alloc::vec![item]);

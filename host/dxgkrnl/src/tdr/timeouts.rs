@@ -31,8 +31,8 @@ impl Kernel {
 
     /// The VM that a queue's engine time is charged to, and whether the queue is exempt from timeouts.
     pub(crate) fn submitter(&self, queue: u32) -> Submitter {
-        let vm = self.process(self.vidsch.queues()[queue].process).vm;
-        Submitter { vm, is_exempt: self.is_queue_exempt(queue) }
+        let process = self.vidsch.queues()[queue].process;
+        Submitter { process, vm: self.process(process).vm, is_exempt: self.is_queue_exempt(queue) }
     }
 
     /// Whether a queue, its context or its device has DisableGpuTimeout.

@@ -241,6 +241,13 @@ impl InFlight {
         engine.restart_hw_clock(now);
     }
 
+    /// Bytes charged to a process for submissions of its hardware queues that engines of an adapter have.
+    pub fn hw_bytes(&self, adapter: u32, process: ProcessId) -> usize {
+        let engine = |node| EngineId { adapter, node };
+        let of_adapter = self.engines.range(engine(0)..=engine(u32::MAX));
+        of_adapter.map(|(_, engine)| engine.hw_work.bytes_of(process)).sum()
+    }
+
     /// Notes that the ring of this queue has work.
     pub fn ring_has_work(&mut self, engine: EngineId, now: Nanos, queue: u32, by: Submitter) {
         let engine = self.engine(engine);

@@ -156,10 +156,7 @@ impl Kernel {
         let context_id = HwContext(context);
         let new =
             NewHwQueue { hw_queue, context: context_id, engine, process, flags, progress_fence_gpu_address };
-        if let Err(refusal) = self.announce_hw_queue(process, id, &new, effects) {
-            self.vidsch.hw_queues.remove(id);
-            return Err(refusal);
-        }
+        self.announce_hw_queue(process, id, &new, effects)?;
         let queue = self.new_queue(device, engine, context);
         self.vidsch.queues[queue].hw_queue = Some(id);
         self.vidsch.hw_queues[id].queue = queue;
@@ -171,6 +168,7 @@ impl Kernel {
     }
 
     /// Creates the queue in the driver, gives the driver logs to write (FEN-119, FEN-126), and the process a handle.
+    /// Removes the queue from its table if any of it fails.
     fn announce_hw_queue(
         &mut self,
         process: ProcessId,
@@ -179,6 +177,7 @@ impl Kernel {
         effects: &mut Effects,
     ) -> Result<(), Refusal> {
         if let Err(status) = self.miniport.create_hw_queue(new) {
+            self.vidsch.hw_queues.remove(id);
             return refuse(status, "the driver failed to create the hardware queue");
         }
         let result = self.new_logs(id).and_then(|()| self.insert_handle(process, HandleTarget::HwQueue(id)));
@@ -188,6 +187,8 @@ impl Kernel {
                 Ok(())
             }
             Err(refusal) => {
+                // Before its callbacks: they name a queue that the kernel does not have.
+                self.vidsch.hw_queues.remove(id);
                 self.run_ddi(effects, |miniport, now, callbacks| {
                     miniport.destroy_hw_queue(now, HwQueueId(id), callbacks);
                 });
@@ -252,6 +253,7 @@ impl Kernel {
         self.run_ddi(effects, |miniport, now, callbacks| {
             miniport.destroy_hw_queue(now, HwQueueId(id), callbacks);
         });
+        self.count_driver_bytes(queue.process, queue.engine.adapter);
         self.evaluate_written(queue.process, Mark::Wrote, effects);
         let dropped = DroppedPackets { packets: queue.packets, queue: Some(hw_queue.queue), status: None };
         self.drop_packets(queue.process, dropped, effects);

@@ -7,11 +7,15 @@ use alloc::collections::btree_map::Entry;
 
 use serde::{Deserialize, Serialize};
 
-use crate::VmId;
+use crate::{ProcessId, VmId};
 
-/// The VM that work is charged to, and whether it is exempt from timeouts.
+/// Charge for a submission: its entries here and in its queue (`HwSubmission`).
+const SUBMISSION_BYTES: usize = 128;
+
+/// The process and the VM that work is charged to, and whether it is exempt from timeouts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Submitter {
+    pub process: ProcessId,
     pub vm: VmId,
     /// DisableGpuTimeout of its queue, context or device (SCH-016).
     pub is_exempt: bool,
@@ -25,6 +29,8 @@ pub(crate) struct HwWork {
     /// Queues of user-mode submission that were rung and whose progress fence is below the last-queued value.
     rings: BTreeMap<u32, Submitter>,
     exempt: usize,
+    /// Number of submissions.
+    of_process: BTreeMap<ProcessId, usize>,
     of_vm: BTreeMap<VmId, usize>,
 }
 
@@ -35,11 +41,13 @@ impl HwWork {
 
     pub fn begin(&mut self, submission_fence_id: u64, queue: u32, by: Submitter) {
         self.submissions.insert(submission_fence_id, (queue, by));
+        *self.of_process.entry(by.process).or_default() += 1;
         self.count(by);
     }
 
     pub fn end(&mut self, submission_fence_id: u64) {
         if let Some((_, by)) = self.submissions.remove(&submission_fence_id) {
+            less_one(&mut self.of_process, by.process);
             self.uncount(by);
         }
     }
@@ -74,6 +82,11 @@ impl HwWork {
         self.submissions.len()
     }
 
+    /// Bytes charged to a process for its submissions.
+    pub fn bytes_of(&self, process: ProcessId) -> usize {
+        self.of_process.get(&process).map_or(0, |count| count * SUBMISSION_BYTES)
+    }
+
     pub fn rings(&self) -> impl Iterator<Item = u32> {
         self.rings.keys().copied()
     }
@@ -100,11 +113,16 @@ impl HwWork {
 
     fn uncount(&mut self, by: Submitter) {
         self.exempt -= usize::from(by.is_exempt);
-        if let Some(count) = self.of_vm.get_mut(&by.vm) {
-            *count -= 1;
-            if *count == 0 {
-                self.of_vm.remove(&by.vm);
-            }
+        less_one(&mut self.of_vm, by.vm);
+    }
+}
+
+/// Counts one less of this key, which has no entry at 0.
+fn less_one<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) {
+    if let Some(count) = counts.get_mut(&key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&key);
         }
     }
 }

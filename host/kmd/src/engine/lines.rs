@@ -104,12 +104,15 @@ impl Lines {
     pub fn take_startable(&mut self, is_suspended: impl Fn(HwContext) -> bool) -> Option<Job> {
         loop {
             let (number, line) = self.startable.pop_first()?;
-            let context = self.lines.get(&line)?.front()?.1.context;
+            let Some(jobs) = self.lines.get_mut(&line) else { continue };
+            let Some(context) = jobs.front().filter(|front| front.0 == number).map(|(_, job)| job.context)
+            else {
+                continue;
+            };
             if is_suspended(context) {
                 self.suspended.entry(context).or_default().insert(number, line);
                 continue;
             }
-            let jobs = self.lines.get_mut(&line)?;
             let (number, job) = jobs.pop_front()?;
             self.uncounted(number, &job);
             self.enlist(line);
@@ -160,7 +163,11 @@ impl Lines {
             if reached(job) {
                 job.waits_for = None;
                 self.forget_wait(address, number);
-                self.enlist(line);
+                // The first of a line may be listed as suspended: it is listed again only if it has waited.
+                if self.lines.get(&line).and_then(VecDeque::front).is_some_and(|(first, _)| *first == number)
+                {
+                    self.enlist(line);
+                }
             }
         }
     }
