@@ -289,6 +289,7 @@ impl Kernel {
         // Dropped buffers will not complete, so their writes are evaluated now: others may wait for them.
         for process in processes {
             self.evaluate_written(process, Mark::Wrote, effects);
+            self.count_driver_bytes(process, adapter);
         }
         self.history.set_ending(before);
         queues.len()

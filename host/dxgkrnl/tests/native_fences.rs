@@ -368,6 +368,22 @@ fn an_interrupt_that_names_a_destroyed_fence_is_a_bugcheck() {
     world.finish();
 }
 
+/// The driver reported it when it did not know of the end.
+#[test]
+fn a_fence_that_ends_between_its_interrupt_and_the_dpc_is_ignored() {
+    let (mut world, script) = scripted(Config::default());
+    let device = world.device();
+    let fence = world.native(device);
+    let id = world.native_view(fence.object).fence;
+    script.borrow().forgets_dpc = true;
+    inject(&mut world, &script, vec![signaled(SignaledNativeFences::These(vec![id]))]);
+    world.ok(Call::DestroySynchronizationObject { object: fence.object });
+    script.borrow().forgets_dpc = false;
+    inject(&mut world, &script, vec![signaled(SignaledNativeFences::These(vec![]))]);
+    assert_eq!(world.kernel.bugchecked(), None);
+    world.finish();
+}
+
 #[test]
 fn a_null_array_scans_native_fences_and_with_a_flag_monitored_ones() {
     covers!("FEN-110");

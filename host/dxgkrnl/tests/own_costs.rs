@@ -148,7 +148,7 @@ struct Case {
     is_cut: bool,
 }
 
-const CASES: [Case; 33] = [
+const CASES: [Case; 34] = [
     Case {
         name: "a signal that many wait for",
         make: Owner::waits,
@@ -217,6 +217,13 @@ const CASES: [Case; 33] = [
         make: Owner::contexts,
         end: |owner| owner.call(Call::SetProcessPriorityClass { class: 1 }),
         most: 16_000,
+        is_cut: true,
+    },
+    Case {
+        name: "the class of a process with many devices",
+        make: Owner::devices,
+        end: |owner| owner.call(Call::SetProcessPriorityClass { class: 1 }),
+        most: 60_000,
         is_cut: true,
     },
     Case {

@@ -134,9 +134,9 @@ impl Kernel {
         self.events.begin_step();
         self.vidmm.begin_step();
         self.begin_work();
-        if self.has_backlog() || !self.sync.answered().is_empty() || self.due().is_some_and(|due| due <= now)
-        {
-            self.process_earlier(now, &input, effects);
+        let due = self.due();
+        if self.has_backlog() || !self.sync.answered().is_empty() || due.is_some_and(|due| due <= now) {
+            self.process_earlier(now, due, &input, effects);
         } else {
             self.now = self.now.max(now);
         }
@@ -159,14 +159,15 @@ impl Kernel {
     /// Does what comes before an input: the signals that were answered, what was due by now, and the work of the
     /// input's process that earlier steps left.
     #[inline(never)]
-    fn process_earlier(&mut self, now: Nanos, input: &Input, effects: &mut Effects) {
+    fn process_earlier(&mut self, now: Nanos, mut due: Option<Nanos>, input: &Input, effects: &mut Effects) {
         self.miniport.act_for(|| None);
         let comes_after_something = self.has_backlog();
         if !self.sync.answered().is_empty() {
             self.apply_answered_signal(effects);
             self.run_to_idle(effects);
+            due = self.due();
         }
-        if self.catch_up(now, effects) {
+        if self.catch_up(now, due, effects) {
             self.now = self.now.max(now);
         }
         self.begin_work();
@@ -209,12 +210,12 @@ impl Kernel {
         objects[..count].iter().for_each(|object| self.sync.objects().fetch(*object));
     }
 
-    /// Runs everything that was due by `now`, each at its own time, however late the input arrives. Work that completes
-    /// exactly at its timeout is in time.
+    /// Runs everything that was due by `now`, the first at `next`, each at its own time, however late the input arrives.
+    /// Work that completes exactly at its timeout is in time.
     ///
     /// Returns false if the limits of a step are reached first: the kernel's time is then still before `now`.
-    fn catch_up(&mut self, now: Nanos, effects: &mut Effects) -> bool {
-        let (mut next, mut moments) = (self.due(), 0);
+    fn catch_up(&mut self, now: Nanos, mut next: Option<Nanos>, effects: &mut Effects) -> bool {
+        let mut moments = 0;
         let (mut moves_counted, mut moved_bytes) = (effects.moves.len(), 0u64);
         while let Some(due) = next.filter(|due| *due <= now) {
             if moments == DUE_TIMES_PER_STEP || moved_bytes >= MOVED_BYTES_PER_STEP {

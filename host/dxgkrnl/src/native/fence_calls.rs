@@ -320,6 +320,8 @@ impl Kernel {
         self.native.written.remove(&object);
         for on_adapter in fence.adapters.into_values() {
             self.native.globals.remove(&on_adapter.fence);
+            // A driver may have reported it before it gets to know of the end.
+            self.vidsch.forget_reports_of(on_adapter.fence);
             self.miniport.destroy_native_fence(on_adapter.fence);
         }
     }

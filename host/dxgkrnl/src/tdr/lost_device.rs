@@ -177,6 +177,7 @@ impl Kernel {
         let status = Some(NtStatus::DEVICE_REMOVED);
         self.drop_packets(process, DroppedPackets { packets, queue: None, status }, effects);
         self.evaluate_written(process, Mark::Wrote, effects);
+        self.count_driver_bytes(process, engine.adapter);
         self.history.set_ending(before);
     }
 

@@ -74,7 +74,7 @@ pub(crate) use shares::VM_SLICE_NS;
 pub(crate) use work::Caller;
 use work::WorkQueue;
 
-use crate::ddi::{EngineId, Interrupt};
+use crate::ddi::{EngineId, Interrupt, NativeFenceId, SignaledNativeFences};
 use crate::slab::Slab;
 use crate::{Nanos, VmId};
 
@@ -174,6 +174,17 @@ impl VidSch {
     /// Drops the interrupts of an adapter that no DPC has processed.
     pub fn forget_interrupts(&mut self, adapter: u32) {
         self.interrupts.retain(|interrupt| interrupt.adapter() != adapter);
+    }
+
+    /// Removes an ended native fence from the reports that no DPC has processed.
+    pub fn forget_reports_of(&mut self, ended: NativeFenceId) {
+        for interrupt in &mut self.interrupts {
+            if let Interrupt::NativeFenceSignaled { signaled: SignaledNativeFences::These(fences), .. } =
+                interrupt
+            {
+                fences.retain(|fence| *fence != ended);
+            }
+        }
     }
 
     /// Forgets the engine time of a VM that is gone.

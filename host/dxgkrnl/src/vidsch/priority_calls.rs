@@ -69,25 +69,21 @@ impl Kernel {
     /// Moves the ready command buffers of a process's queues after a change of its class, from this position on. True if
     /// these are all.
     pub(crate) fn replace_ready_of(&mut self, process: ProcessId, position: &mut QueuePosition) -> bool {
-        while let Some((index, queue)) = self.queue_from(process, *position) {
+        while let Some((index, device)) = self.process(process).devices.range(position.device..).next() {
             if self.is_spent() {
                 return false;
             }
+            let index = *index;
+            let from = if index == position.device { position.queue } else { 0 };
+            let queue = self.processes.devices()[*device].queues.range(from..).next().copied();
             self.spend(1);
-            *position = QueuePosition { device: index, queue: queue + 1 };
-            self.replace_ready(queue);
+            *position = match queue {
+                Some(queue) => QueuePosition { device: index, queue: queue + 1 },
+                None => QueuePosition { device: index + 1, queue: 0 },
+            };
+            queue.into_iter().for_each(|queue| self.replace_ready(queue));
         }
         true
-    }
-
-    /// The first queue of a process from this position on, and its device.
-    fn queue_from(&self, process: ProcessId, position: QueuePosition) -> Option<(u32, u32)> {
-        let devices = self.process(process).devices.range(position.device..);
-        devices.into_iter().find_map(|(index, device)| {
-            let from = if *index == position.device { position.queue } else { 0 };
-            let queue = self.processes.devices()[*device].queues.range(from..).next()?;
-            Some((*index, *queue))
-        })
     }
 
     pub(crate) fn process_priority_class(&mut self, process: ProcessId) -> CallResult {
