@@ -265,7 +265,10 @@ impl Kernel {
         if (0..).zip(&self.config.adapters).any(over) {
             return Some("the virtual functions of an adapter");
         }
-        if !self.processes.by_id().values().all(|process| self.may_attach(process.vm)) {
+        // What is left of a VM that was detached is ending.
+        let ending = self.vidsch.work().backlog().ending_processes();
+        let mut processes = self.processes.by_id().iter();
+        if !processes.all(|(id, process)| self.may_attach(process.vm) || ending.contains_key(id)) {
             return Some("the VM of a process");
         }
         let not_its = |(_, device): (u32, &crate::process::Device)| {
