@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   daemon                                        driver-host PATH
-//!     drivers::process ──▶ DriverProcess ──pipes───▶ main.rs ──C call──▶ the shared object's DDI
+//!     drivers::process ──▶ DriverProcess ──socket──▶ main.rs ──C call──▶ the shared object's DDI
 //!                          ◀── Record ──────────────────────◀── DxgkCb.., outputs
 //! ```
 //!

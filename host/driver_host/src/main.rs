@@ -1,5 +1,5 @@
-//! The process of one driver: forbids it what no driver needs, loads the shared object, and serves its DDIs: requests come
-//! through descriptor 0, answers go through descriptor 1.
+//! The process of one driver: forbids it what no driver needs, loads the shared object, and serves its DDIs over the socket
+//! at descriptor 0.
 //!
 //! `unsafe`: code of a shared object is loaded and called, and calls back.
 
@@ -9,9 +9,9 @@ mod forbidden;
 mod library;
 mod serve;
 
-use std::fs::File;
 use std::io;
 use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     };
     match run(level, path.into()) {
         Ok(()) => ExitCode::SUCCESS,
-        // The daemon has closed the pipes.
+        // The daemon has closed the socket.
         Err(error) if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe) => {
             ExitCode::SUCCESS
         }
@@ -59,36 +59,33 @@ fn restrict(level: Level) -> Result<(), String> {
 }
 
 fn run(level: Level, path: PathBuf) -> io::Result<()> {
-    let mut requests = File::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let mut answers = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-    // Programs that the driver starts do not have the pipes: one that outlives the driver would keep them open.
-    rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
-    rustix::stdio::dup2_stdout(io::stderr())?;
+    let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    // Neither the driver nor its children have the socket: a child that outlives the driver would keep it open.
+    rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
     // Before there is another thread, which would not be restricted.
     let restricted = restrict(level);
-    end_with_pipe(&requests)?;
+    end_with_socket(&socket)?;
     let loaded = restricted.and_then(|()| library::Library::load(&path));
     let implemented = loaded.as_ref().map(library::Library::implemented).map_err(Clone::clone);
-    messages::write(&mut answers, &Hello { protocol: PROTOCOL_VERSION, loaded: implemented })?;
+    messages::write(&mut socket, &Hello { protocol: PROTOCOL_VERSION, loaded: implemented })?;
     let Ok(library) = loaded else { return Ok(()) };
     let mut incoming = Incoming::default();
     loop {
-        if let Some(request) = incoming.read(&mut requests)? {
-            messages::write(&mut answers, &serve::serve(&library, request))?;
+        if let Some(request) = incoming.read(&mut socket)? {
+            messages::write(&mut socket, &serve::serve(&library, request))?;
         }
     }
 }
 
-/// Ends the process when the daemon's end of the pipe closes, even if the driver never returns.
-fn end_with_pipe(requests: &File) -> io::Result<()> {
-    let watched = requests.try_clone()?;
+/// Ends the process when the daemon's end of the socket closes, even if the driver never returns.
+fn end_with_socket(socket: &UnixStream) -> io::Result<()> {
+    let watched = socket.try_clone()?;
     let watch = move || {
-        // Its end is reported, and nothing else is waited for.
-        let mut polled = [PollFd::new(&watched, PollFlags::empty())];
+        let mut polled = [PollFd::new(&watched, PollFlags::RDHUP)];
         while poll(&mut polled, None) == Err(rustix::io::Errno::INTR) {}
         // SAFETY: `_exit` has no preconditions. `exit` would run handlers of the driver beside its other thread.
         unsafe { libc::_exit(0) }
     };
-    std::thread::Builder::new().name("pipe-watch".into()).stack_size(64 << 10).spawn(watch)?;
+    std::thread::Builder::new().name("socket-watch".into()).stack_size(64 << 10).spawn(watch)?;
     Ok(())
 }

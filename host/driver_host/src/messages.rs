@@ -139,8 +139,8 @@ pub fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
 }
 
 /// Writes a message.
-pub fn write(pipe: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
-    pipe.write_all(&encode(message)?)
+pub fn write(socket: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
+    socket.write_all(&encode(message)?)
 }
 
 const LENGTH_BYTES: usize = 4;
@@ -156,9 +156,9 @@ pub struct Incoming {
 
 impl Incoming {
     /// Reads once. Returns the message if it is whole.
-    pub fn read<T: DeserializeOwned>(&mut self, pipe: &mut impl Read) -> io::Result<Option<T>> {
+    pub fn read<T: DeserializeOwned>(&mut self, socket: &mut impl Read) -> io::Result<Option<T>> {
         self.bytes.resize(self.bytes.len().max(READ_BYTES), 0);
-        match pipe.read(&mut self.bytes[self.filled..])? {
+        match socket.read(&mut self.bytes[self.filled..])? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             read => self.filled += read,
         }
@@ -185,10 +185,10 @@ impl Incoming {
 }
 
 /// Reads a message; blocks until it is whole.
-pub fn read<T: DeserializeOwned>(pipe: &mut impl Read) -> io::Result<T> {
+pub fn read<T: DeserializeOwned>(socket: &mut impl Read) -> io::Result<T> {
     let mut incoming = Incoming::default();
     loop {
-        if let Some(message) = incoming.read(pipe)? {
+        if let Some(message) = incoming.read(socket)? {
             return Ok(message);
         }
     }

@@ -5,17 +5,16 @@
 //!                │                │               │  exit, signal, too long, bad message
 //!                └────────────────┴───────────────┴──▶ lost: killed and reaped
 //! ```
-//! It has two pipes. A socket could bring descriptors, and the daemon would close them while it waits for the answer: those of
-//! large memory for seconds. The process ends when the pipe of requests closes, even inside of a DDI: it watches that in a
-//! thread. So it ends with the daemon, however that ends. A thread of the daemon reaps it whenever it exits, or the starter
-//! does (`starter.rs`).
+//! The process ends when its socket closes, even inside of a DDI: it watches the socket in a thread. So it ends with
+//! the daemon, however that ends. A thread of the daemon reaps it whenever it exits, or the starter does (`starter.rs`).
 
 use std::fs::File;
-use std::io::{self, PipeReader, PipeWriter, Write as _};
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -104,17 +103,11 @@ impl Reaper {
     }
 }
 
-/// The daemon's ends of the pipes of a driver's process.
-pub(crate) struct Pipes {
-    pub requests: PipeWriter,
-    pub answers: PipeReader,
-}
-
 /// A process that runs one driver for one adapter.
 pub struct DriverProcess {
     pid: u32,
     pidfd: OwnedFd,
-    pipes: Pipes,
+    socket: UnixStream,
     incoming: Incoming,
     slow: SlowDdis,
     began: Instant,
@@ -127,15 +120,15 @@ impl DriverProcess {
     /// Starts the process, by the [`starter`] if this process has one; [`DriverProcess::load`] waits for it.
     pub fn start(driver: &Path) -> Result<DriverProcess, String> {
         if let Some(started) = starter::start(driver) {
-            let Started { pid, pipes, pidfd, exit } = started?;
-            return DriverProcess::over(pid, pidfd, pipes, Reaper::Starter(exit))
+            let Started { pid, socket, pidfd, exit } = started?;
+            return DriverProcess::over(pid, pidfd, socket, Reaper::Starter(exit))
                 .map_err(|error| error.to_string());
         }
-        let (child, pipes) = spawn(driver)?;
-        DriverProcess::of_child(child, pipes).map_err(|error| format!("{PROGRAM} does not start: {error}"))
+        let (child, socket) = spawn(driver)?;
+        DriverProcess::of_child(child, socket).map_err(|error| format!("{PROGRAM} does not start: {error}"))
     }
 
-    fn of_child(mut child: Child, pipes: Pipes) -> io::Result<DriverProcess> {
+    fn of_child(mut child: Child, socket: UnixStream) -> io::Result<DriverProcess> {
         let pid = child.id();
         let known = Pid::from_raw(pid as i32).ok_or(io::ErrorKind::InvalidInput)?;
         let pidfd = match pidfd_open(known, PidfdFlags::empty()) {
@@ -149,15 +142,14 @@ impl DriverProcess {
             .name("driver-reaper".into())
             .stack_size(64 << 10)
             .spawn(move || child.wait())?;
-        DriverProcess::over(pid, pidfd, pipes, Reaper::Thread(reaper))
+        DriverProcess::over(pid, pidfd, socket, Reaper::Thread(reaper))
     }
 
-    fn over(pid: u32, pidfd: OwnedFd, pipes: Pipes, reaper: Reaper) -> io::Result<DriverProcess> {
-        rustix::io::ioctl_fionbio(&pipes.requests, true)?;
-        rustix::io::ioctl_fionbio(&pipes.answers, true)?;
+    fn over(pid: u32, pidfd: OwnedFd, socket: UnixStream, reaper: Reaper) -> io::Result<DriverProcess> {
+        socket.set_nonblocking(true)?;
         let (incoming, is_bounded) = (Incoming::default(), std::env::var_os(UNBOUNDED_ENV).is_none());
         let (slow, began) = (SlowDdis::default(), Instant::now());
-        Ok(DriverProcess { pid, pidfd, pipes, incoming, slow, began, reaper: Some(reaper), is_bounded })
+        Ok(DriverProcess { pid, pidfd, socket, incoming, slow, began, reaper: Some(reaper), is_bounded })
     }
 
     /// The number of the process.
@@ -213,7 +205,7 @@ impl DriverProcess {
         let bytes = messages::encode(request).map_err(|error| self.lost(&error))?;
         let mut rest = &bytes[..];
         while !rest.is_empty() {
-            match self.pipes.requests.write(rest) {
+            match (&self.socket).write(rest) {
                 Ok(written) => rest = &rest[written..],
                 Err(error) if is_not_ready(&error) => self.await_ready(PollFlags::OUT, patience)?,
                 Err(error) => return Err(self.lost(&error)),
@@ -226,7 +218,7 @@ impl DriverProcess {
     fn receive<T: DeserializeOwned>(&mut self, patience: &mut Patience) -> Result<T, String> {
         loop {
             self.await_ready(PollFlags::IN, patience)?;
-            match self.incoming.read(&mut self.pipes.answers) {
+            match self.incoming.read(&mut &self.socket) {
                 Ok(Some(message)) => return Ok(message),
                 Ok(None) => {}
                 Err(error) if is_not_ready(&error) => {}
@@ -235,7 +227,7 @@ impl DriverProcess {
         }
     }
 
-    /// Waits until the pipe of requests (`OUT`) or of answers (`IN`) is ready. The process is lost if it lets the daemon wait for too long.
+    /// Waits until the socket is ready. The process is lost if it lets the daemon wait for too long.
     fn await_ready(&mut self, flags: PollFlags, patience: &mut Patience) -> Result<(), String> {
         while !(self.is_bounded && patience.is_over()) {
             let slice = Instant::now();
@@ -264,9 +256,7 @@ impl DriverProcess {
 
     fn is_ready(&self, flags: PollFlags, within: Duration) -> Result<bool, String> {
         let timeout = rustix::time::Timespec::try_from(within).map_err(|error| error.to_string())?;
-        let pipe =
-            if flags == PollFlags::OUT { self.pipes.requests.as_fd() } else { self.pipes.answers.as_fd() };
-        let mut polled = [PollFd::from_borrowed_fd(pipe, flags)];
+        let mut polled = [PollFd::new(&self.socket, flags)];
         match poll(&mut polled, Some(&timeout)) {
             Ok(ready) => Ok(ready > 0),
             Err(rustix::io::Errno::INTR) => Ok(false),
@@ -277,7 +267,10 @@ impl DriverProcess {
     /// Kills and reaps the process. Returns what is known of its end.
     fn lost(&mut self, error: &io::Error) -> String {
         // A process that has exited by itself keeps its own status.
-        let is_gone = matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe);
+        let is_gone = matches!(
+            error.kind(),
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+        );
         if !is_gone {
             self.kill();
             return format!("its process sent a bad message: {error}");
@@ -294,14 +287,14 @@ impl DriverProcess {
 
     fn kill(&mut self) -> Option<ExitStatus> {
         let reaper = self.reaper.take()?;
-        // A process that closed its pipes is about to exit: its own status says more than a kill's.
+        // A process that closed its socket is about to exit: its own status says more than a kill's.
         let exits = |within: Duration| {
             let timeout = rustix::time::Timespec::try_from(within).ok();
             let mut polled = [PollFd::new(&self.pidfd, PollFlags::IN)];
             poll(&mut polled, timeout.as_ref()).is_ok_and(|ready| ready > 0)
         };
         let closed = {
-            let mut polled = [PollFd::new(&self.pipes.answers, PollFlags::empty())];
+            let mut polled = [PollFd::new(&self.socket, PollFlags::RDHUP)];
             poll(&mut polled, Some(&rustix::time::Timespec::default())).is_ok_and(|ready| ready > 0)
         };
         if !(closed && exits(DDI_MAX)) {
@@ -320,19 +313,19 @@ impl Drop for DriverProcess {
     }
 }
 
-/// Starts the program with a driver. Returns the process, which nothing reaps yet, and its pipes.
-pub(crate) fn spawn(driver: &Path) -> Result<(Child, Pipes), String> {
+/// Starts the program with a driver. Returns the process, which nothing reaps yet, and its socket.
+pub(crate) fn spawn(driver: &Path) -> Result<(Child, UnixStream), String> {
     let program = program()?;
     let fail = |error: io::Error| format!("{} does not start: {error}", program.display());
-    let ((its_requests, requests), (answers, its_answers)) =
-        io::pipe().and_then(|one| Ok((one, io::pipe()?))).map_err(fail)?;
+    let (socket, its_end) = UnixStream::pair().map_err(fail)?;
+    let output = io::stderr().as_fd().try_clone_to_owned().map_err(fail)?;
     // In a process without a sandbox as well, so that a driver that works there works in a daemon that has one.
     let level = format!("{LEVEL_OPTION}{}", sandbox::level().unwrap_or_default());
     let mut command = Command::new(&program);
     // A group of its own: the terminal's signals are for the programs that use the driver.
-    command.arg(level).arg(driver).stdin(its_requests).stdout(its_answers).process_group(0);
+    command.arg(level).arg(driver).stdin(OwnedFd::from(its_end)).stdout(Stdio::from(output)).process_group(0);
     let child = command.spawn().map_err(fail)?;
-    Ok((child, Pipes { requests, answers }))
+    Ok((child, socket))
 }
 
 /// The path of the program: of the environment, or beside this program, or in `../lib/gpupv`.
@@ -364,11 +357,11 @@ fn program() -> Result<PathBuf, String> {
 mod tests {
     use super::*;
 
-    /// A driver's process, and its end of the pipe of answers, which the test has.
-    fn process() -> (DriverProcess, PipeWriter) {
-        let ((_, requests), (answers, its_answers)) = (io::pipe().unwrap(), io::pipe().unwrap());
+    /// A driver's process over a socket, whose other end is the test's.
+    fn process() -> (DriverProcess, UnixStream) {
+        let (socket, its_end) = UnixStream::pair().unwrap();
         let child = Command::new("sleep").arg("60").spawn().expect("sleep is there");
-        (DriverProcess::of_child(child, Pipes { requests, answers }).unwrap(), its_answers)
+        (DriverProcess::of_child(child, socket).unwrap(), its_end)
     }
 
     /// That of a DDI whose time is over: this thread had no CPU for long.
@@ -391,9 +384,9 @@ mod tests {
     #[test]
     fn an_answer_that_is_there_is_read_after_its_time_also_in_two_reads() {
         for bytes in [1, 6000] {
-            let (mut process, mut its_end) = process();
+            let (mut process, its_end) = process();
             let hello = Hello { protocol: PROTOCOL_VERSION, loaded: Err("x".repeat(bytes)) };
-            messages::write(&mut its_end, &hello).unwrap();
+            messages::write(&mut &its_end, &hello).unwrap();
             assert_eq!(process.receive(&mut over()), Ok(hello), "{bytes} bytes");
         }
     }
@@ -405,9 +398,7 @@ mod tests {
         its_end.write_all(&[200, 0, 0, 0]).unwrap();
         let lost = loop {
             match process.await_ready(PollFlags::IN, &mut patience) {
-                Ok(()) => {
-                    assert_eq!(process.incoming.read::<Hello>(&mut process.pipes.answers).unwrap(), None)
-                }
+                Ok(()) => assert_eq!(process.incoming.read::<Hello>(&mut &process.socket).unwrap(), None),
                 Err(lost) => break lost,
             }
             reads += 1;

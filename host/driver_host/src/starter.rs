@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   daemon, restricted ──number of a driver──▶ starter, one thread ──▶ driver-host PATH
-//!                      ◀─ pid; its pipes, pidfd and exit status (a pipe) ─
+//!                      ◀─ pid; its socket, pidfd and exit status (a pipe) ─
 //! ```
 //! The daemon forks it before it has a client. The starter starts only the drivers whose paths it had then, reaps them,
-//! and ends when its socket closes, so with the daemon. A driver's process ends with its own pipe, as always.
+//! and ends when its socket closes, so with the daemon. A driver's process ends with its own socket, as always.
 //!
 //! `unsafe`: a process forks.
 
@@ -13,6 +13,7 @@ use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Write as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
@@ -27,20 +28,18 @@ use rustix::net::{
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::process::Pipes;
-
 /// Bytes of an answer: a process number, or an error's text.
 const ANSWER_BYTES: usize = 4096;
 /// First byte of an answer.
 const STARTED: u8 = 0;
 const FAILED: u8 = 1;
-/// Descriptors of a started process: the pipes of requests and answers, pidfd, exit status.
-const DESCRIPTORS: usize = 4;
+/// Descriptors of a started process: socket, pidfd, exit status.
+const DESCRIPTORS: usize = 3;
 
 /// A driver's process that the starter has started.
 pub(crate) struct Started {
     pub pid: u32,
-    pub pipes: Pipes,
+    pub socket: UnixStream,
     pub pidfd: OwnedFd,
     /// Has the status of `wait` once the process is reaped.
     pub exit: File,
@@ -109,15 +108,14 @@ impl Starter {
             RecvAncillaryMessage::ScmRights(rights) => Some(rights),
             _ => None,
         });
-        let descriptors: Result<[OwnedFd; DESCRIPTORS], _> =
-            descriptors.flatten().collect::<Vec<_>>().try_into();
-        match (bytes[..received.bytes].split_first(), descriptors) {
-            (Some((&STARTED, pid)), Ok([requests, answers, pidfd, exit])) => {
+        let mut descriptors = descriptors.flatten();
+        let answer = &bytes[..received.bytes];
+        match (answer.split_first(), descriptors.next(), descriptors.next(), descriptors.next()) {
+            (Some((&STARTED, pid)), Some(socket), Some(pidfd), Some(exit)) => {
                 let pid = pid.try_into().map(u32::from_ne_bytes).map_err(io::Error::other)?;
-                let pipes = Pipes { requests: requests.into(), answers: answers.into() };
-                Ok(Ok(Started { pid, pipes, pidfd, exit: exit.into() }))
+                Ok(Ok(Started { pid, socket: socket.into(), pidfd, exit: exit.into() }))
             }
-            (Some((&FAILED, text)), _) => Ok(Err(String::from_utf8_lossy(text).into_owned())),
+            (Some((&FAILED, text)), ..) => Ok(Err(String::from_utf8_lossy(text).into_owned())),
             _ => Err(io::Error::other("the process that starts drivers has ended")),
         }
     }
@@ -175,7 +173,7 @@ fn answer(socket: &OwnedFd, drivers: &[PathBuf], running: &mut Vec<Running>) -> 
     }
     let driver =
         drivers.get(u32::from_ne_bytes(number) as usize).ok_or_else(|| "there is no such driver".into());
-    let (pid, (pipes, exit), one) = match driver.and_then(|driver| spawn(driver)) {
+    let (pid, descriptors, one) = match driver.and_then(|driver| spawn(driver)) {
         Ok(spawned) => spawned,
         Err(why) => {
             let mut text = vec![FAILED];
@@ -187,22 +185,22 @@ fn answer(socket: &OwnedFd, drivers: &[PathBuf], running: &mut Vec<Running>) -> 
     let mut bytes = vec![STARTED];
     bytes.extend(pid.to_ne_bytes());
     let pidfd = running.last().map(|one| one.pidfd.as_fd()).expect("pushed above");
-    let descriptors = [pipes.requests.as_fd(), pipes.answers.as_fd(), pidfd, exit.as_fd()];
+    let descriptors = [descriptors.0.as_fd(), pidfd, descriptors.1.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     ancillary.push(SendAncillaryMessage::ScmRights(&descriptors))
         && sendmsg(socket, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL).is_ok()
 }
 
-/// The process's number; its pipes and the one with its exit status; what is reaped.
-type Spawned = (u32, (Pipes, OwnedFd), Running);
+/// The process's number; its socket and the pipe with its exit status; what is reaped.
+type Spawned = (u32, (UnixStream, OwnedFd), Running);
 
 fn spawn(driver: &Path) -> Result<Spawned, String> {
     let (status, exit) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| error.to_string())?;
-    let (mut child, pipes) = crate::process::spawn(driver)?;
+    let (mut child, socket) = crate::process::spawn(driver)?;
     let pid = child.id();
     match Pid::from_raw(pid as i32).ok_or(Errno::INVAL).and_then(|pid| pidfd_open(pid, PidfdFlags::empty())) {
-        Ok(pidfd) => Ok((pid, (pipes, status), Running { child, pidfd, exit: exit.into() })),
+        Ok(pidfd) => Ok((pid, (socket, status), Running { child, pidfd, exit: exit.into() })),
         Err(error) => {
             let _ = child.kill().and_then(|()| child.wait());
             Err(error.to_string())

@@ -1,6 +1,8 @@
 //! The driver's process: what ends it, and that it leaves nothing behind.
 
 use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -17,7 +19,6 @@ use rustix::process::{Pid, Signal, kill_process};
 /// A driver that does in an escape what the data's first word says.
 const DRIVER: &str = r#"
 #define _GNU_SOURCE
-#include <fcntl.h>
 #include <sched.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -26,24 +27,14 @@ const DRIVER: &str = r#"
 #include <unistd.h>
 #include "dxgk_miniport.h"
 
-/* A driver that looks for the pipe of its process's answers finds it. */
-static int answers_of_host(void)
+/* A driver that looks for the socket of its process finds it. */
+static int socket_of_host(void)
 {
     struct stat status;
-    for (int at = 3; at < 64; at++)
-        if (!fstat(at, &status) && S_ISFIFO(status.st_mode) && (fcntl(at, F_GETFL) & O_ACCMODE) == O_WRONLY)
+    for (int at = 0; at < 64; at++)
+        if (!fstat(at, &status) && S_ISSOCK(status.st_mode))
             return at;
     return -1;
-}
-
-/* How many of its descriptors another process's descriptors could be sent through. */
-static unsigned sockets(void)
-{
-    struct stat status;
-    unsigned count = 0;
-    for (int at = 3; at < 64; at++)
-        count += !fstat(at, &status) && S_ISSOCK(status.st_mode);
-    return count;
 }
 
 static void sleep_ns(long ns)
@@ -55,10 +46,10 @@ static void sleep_ns(long ns)
 /* Sends a message, a byte at a time. */
 static void trickle(unsigned bytes, long ns)
 {
-    int answers = answers_of_host();
-    (void)!write(answers, &bytes, sizeof bytes);
+    int socket = socket_of_host();
+    (void)!write(socket, &bytes, sizeof bytes);
     for (;; ns ? sleep_ns(ns) : (void)0)
-        (void)!write(answers, "", 1);
+        (void)!write(socket, "", 1);
 }
 
 static long cpu_ns(void)
@@ -85,7 +76,7 @@ static NTSTATUS escape(void *context, UINT64 now, DXGKARG_ESCAPE *args)
     case 5: abort();
     case 6: for (;;) pause();
     case 7: for (volatile int forever = 1; forever;) ;
-    case 8: (void)!write(answers_of_host(), "\377\377\377\377garbage", 11); break;
+    case 8: (void)!write(socket_of_host(), "\377\377\377\377garbage", 11); break;
     case 9: exit(3);
     case 10: args->PrivateDriverDataSize = 1u << 30; break;
     case 11: trickle(1 << 20, 0); break;
@@ -98,7 +89,6 @@ static NTSTATUS escape(void *context, UINT64 now, DXGKARG_ESCAPE *args)
         }
         break;
     case 14: work_ns(1500000); break;
-    case 15: word[0] = sockets(); return STATUS_SUCCESS;
     }
     word[0] = (UINT)now + 1;
     return dxgk->SimDebugPrint(dxgk->DxgkHandle, &print);
@@ -234,31 +224,22 @@ fn a_process_that_is_killed_while_idle_is_reaped_at_once() {
     assert_eq!(process.ask(&escape(1), None), Err("its process was killed by signal 9".into()));
 }
 
-/// Descriptors that a driver sends would be closed by the thread that waits for the answer.
+/// As when the daemon is killed: the socket closes while the driver is inside of a DDI.
 #[test]
-fn a_driver_has_no_socket_through_which_it_could_send_descriptors() {
-    let answer = loaded().ask(&escape(15), None).expect("it answers");
-    assert_eq!(answer.buffer, Some(0u32.to_le_bytes().into()));
-}
-
-/// As when the daemon is killed: the pipes close while the driver is inside of a DDI.
-#[test]
-fn the_process_ends_with_its_pipes_even_inside_of_a_ddi() {
+fn the_process_ends_with_its_socket_even_inside_of_a_ddi() {
     for word in [1, 6, 7] {
-        let ((its_requests, mut requests), (mut answers, its_answers)) =
-            (io::pipe().unwrap(), io::pipe().unwrap());
-        // The command has the process's ends of the pipes, so it does not outlive this.
+        let (mut socket, its_end) = UnixStream::pair().unwrap();
+        // The command has the process's end of the socket, so it does not outlive this.
         let mut host = Command::new(env!("CARGO_BIN_EXE_driver-host"))
             .arg("--sandbox=auto")
             .arg(driver())
-            .stdin(its_requests)
-            .stdout(its_answers)
+            .stdin(OwnedFd::from(its_end))
             .spawn()
             .unwrap();
-        let hello: Hello = messages::read(&mut answers).unwrap();
+        let hello: Hello = messages::read(&mut socket).unwrap();
         assert!(hello.loaded.is_ok());
-        messages::write(&mut requests, &escape(word)).unwrap();
-        drop((requests, answers));
+        messages::write(&mut socket, &escape(word)).unwrap();
+        drop(socket);
         let until = Instant::now() + Duration::from_secs(10);
         let exited = loop {
             match host.try_wait().unwrap() {
@@ -288,7 +269,7 @@ fn what_is_no_driver_is_refused_with_the_reason() {
 
 #[test]
 fn a_message_that_is_cut_off_is_an_error() {
-    let (mut other, mut one) = io::pipe().unwrap();
+    let (mut one, mut other) = UnixStream::pair().unwrap();
     messages::write(&mut one, &escape(1)).unwrap();
     assert_eq!(messages::read::<Request>(&mut other).unwrap(), escape(1));
     io::Write::write_all(&mut one, &[9, 0, 0, 0, 1]).unwrap();

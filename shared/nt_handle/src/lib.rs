@@ -202,7 +202,7 @@ impl NtHandles {
             return Ok(Some(Adopted { token, watch, is_new: self.live.len() > before }));
         }
         let Some(token) = sync_file::token_of(handle) else { return Ok(None) };
-        if !self.folder.is_of_broker(handle, false) {
+        if !self.folder.is_of_broker(handle, token) {
             return Err(NotMade::NotOwn);
         }
         self.adopt_sync_file(handle, token)?;
@@ -275,7 +275,7 @@ impl NtHandles {
 
     fn recover_one(&mut self, token: ShareToken, path: &Path) -> Result<(), NotMade> {
         let file = sync_file::open_left(path).map_err(NotMade::Descriptor)?;
-        if !self.folder.is_of_broker(file.as_fd(), true) {
+        if !self.folder.made(file.as_fd()) {
             return Err(NotMade::NotOwn);
         }
         self.adopt_sync_file(file.as_fd(), token)

@@ -175,6 +175,10 @@ fn cached_status(descriptor: BorrowedFd<'_>, path: &Path) -> Option<Statx> {
     statx(descriptor, path, flags, StatxFlags::TYPE | StatxFlags::MODE | StatxFlags::UID).ok()
 }
 
+fn is_own(file: &Statx) -> bool {
+    file.stx_uid == rustix::process::geteuid().as_raw()
+}
+
 /// The token in the name of a sync file; `None` for any other descriptor.
 pub(crate) fn token_of(descriptor: BorrowedFd<'_>) -> Option<ShareToken> {
     let status = cached_status(descriptor, Path::new(""))?;
@@ -238,18 +242,24 @@ impl SyncFileFolder {
         self.path.join(name_of(token))
     }
 
-    /// Whether a broker of this user made a sync file: no other process can make one with this owner and this mode in the
-    /// file system of the folder. A FUSE server states any owner, mode and name, but not the device of another file system.
-    /// In the folder the owner says it alone. A broker that is killed in [`while_readable`] leaves another mode there, also
-    /// of a file that processes wait for.
-    pub(crate) fn is_of_broker(&self, descriptor: BorrowedFd<'_>, is_in_folder: bool) -> bool {
-        let files = cached_status(descriptor, Path::new("")).zip(cached_status(CWD, &self.path));
-        files.is_some_and(|(file, folder)| {
+    /// Whether a broker of this user made the sync file of this token that a client presents: no other process can make one
+    /// with this owner and this mode in the file system of the folder. A FUSE server states any owner, mode and name, but
+    /// not the device of another file system. An overlay of several file systems has other devices for files than for
+    /// folders, so it is compared with the file that has the name.
+    pub(crate) fn is_of_broker(&self, descriptor: BorrowedFd<'_>, token: ShareToken) -> bool {
+        let named = cached_status(CWD, &self.path_of(token)).or_else(|| cached_status(CWD, &self.path));
+        let files = cached_status(descriptor, Path::new("")).zip(named);
+        files.is_some_and(|(file, named)| {
             let device = |of: &Statx| (of.stx_dev_major, of.stx_dev_minor);
             let has_mode = Mode::from_raw_mode(file.stx_mode.into()) == RAISED_BY_OWNER;
-            let is_own = file.stx_uid == rustix::process::geteuid().as_raw();
-            device(&file) == device(&folder) && is_own && (is_in_folder || has_mode)
+            device(&file) == device(&named) && is_own(&file) && has_mode
         })
+    }
+
+    /// Whether a broker of this user made a file in the folder, which nobody else can enter: the owner says it alone. A
+    /// broker that is killed in [`while_readable`] leaves another mode, also of a file that processes wait for.
+    pub(crate) fn made(&self, left: BorrowedFd<'_>) -> bool {
+        cached_status(left, Path::new("")).is_some_and(|file| is_own(&file))
     }
 
     /// Whether the path is a folder that no other user can have made or can enter.

@@ -14,6 +14,7 @@ use gpupv::daemon::kernel_host::KernelHost;
 use gpupv::daemon::{Daemon, Options, control};
 use proto::control::Inspection;
 use rustix::process::{Pid, Signal, kill_process};
+use tempfile::NamedTempFile;
 
 use crate::machine;
 use crate::polling::eventually;
@@ -115,12 +116,10 @@ impl Embedded {
 
     /// Runs a program of `tests/c` to its end, and records what it covers.
     pub fn run(&self, program: &str, arguments: &[&str]) -> Output {
-        let claims = tempfile::NamedTempFile::new().expect("a temporary file is made");
         let mut command = self.command(program, arguments);
-        command.env(covers::PROGRAM_FILE, claims.path());
+        let claims = claims_of(&mut command);
         let output = command.stdin(Stdio::null()).output().expect("a compiled program starts");
-        let test = std::thread::current().name().unwrap_or(program).to_owned();
-        covers::record_program(claims.path(), &test, output.status.success());
+        record(&claims, output.status.success());
         output
     }
 
@@ -169,13 +168,26 @@ impl Embedded {
     }
 }
 
-/// A program with pipes to its standard input and output. Dropping it kills the program.
-pub struct Running(Child);
+/// The file in which a program lists what it covers.
+fn claims_of(command: &mut Command) -> NamedTempFile {
+    let claims = NamedTempFile::new().expect("a temporary file is made");
+    command.env(covers::PROGRAM_FILE, claims.path());
+    claims
+}
+
+/// Records what a program covers for the test of this thread.
+fn record(claims: &NamedTempFile, passed: bool) {
+    covers::record_program(claims.path(), std::thread::current().name().unwrap_or("a program"), passed);
+}
+
+/// A program with pipes to its standard input and output, and the file of what it covers. Dropping it kills the program.
+pub struct Running(Child, NamedTempFile);
 
 impl Running {
     pub fn start(mut command: Command) -> Running {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        Running(command.spawn().expect("a compiled program starts"))
+        let claims = claims_of(&mut command);
+        Running(command.spawn().expect("a compiled program starts"), claims)
     }
 
     /// Waits for a line of its output. Later output stays in the pipe.
@@ -232,7 +244,9 @@ impl Running {
         let mut text = String::new();
         let output = self.0.stdout.as_mut().expect("the output is a pipe");
         output.read_to_string(&mut text).expect("the programs print text");
-        (self.0.wait().expect("the child process can be waited for"), text)
+        let status = self.0.wait().expect("the child process can be waited for");
+        record(&self.1, status.success());
+        (status, text)
     }
 
     /// Ends its input and waits for its successful end; returns the rest of its output.

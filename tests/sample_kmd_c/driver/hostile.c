@@ -16,7 +16,7 @@ enum { STORES = 1, PRINTS, TIMER, NODE, SLOW, CALLS, LOADS, ENDS, QUEUES, SIGNAL
 /* Contexts that ENDS has at a time. */
 #define LIVE 256
 
-/* The system call of CALLS and LOADS, if need be with its first arguments. */
+/* The system call of CALLS and LOADS. */
 #ifndef CALL
 #define CALL SYS_getpid
 #endif

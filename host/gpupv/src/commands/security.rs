@@ -112,9 +112,9 @@ fn require_own_filters(threads: &mut [Thread]) {
     }
 }
 
-/// The name of the process that starts drivers in C for a daemon, and of those that run them.
+/// The name of the process that starts drivers in C for a daemon. Its children have it until they run their program. Then a
+/// driver may give itself any name.
 const STARTER: &str = "gpupv-drivers";
-const DRIVER: &str = "driver-host";
 
 /// The processes of a daemon's drivers in C. The one that starts them has no list, and what filters it has are of others.
 fn drivers(daemon: u32) -> Vec<Thread> {
@@ -126,7 +126,7 @@ fn drivers(daemon: u32) -> Vec<Thread> {
     let processes: Vec<_> = entries.filter_map(read).collect();
     let is_starter = |process: &&Thread| process.parent == daemon && process.name == STARTER;
     let Some(starter) = processes.iter().find(is_starter) else { return Vec::new() };
-    let is_driver = |process: &&Thread| process.parent == starter.number as u32 && process.name == DRIVER;
+    let is_driver = |process: &&Thread| process.parent == starter.number as u32 && process.name != STARTER;
     let with_list = |process: &Thread| Thread {
         list: Some("drivers in C".into()),
         has_list: process.has_list && (starter.filters.is_none() || process.filters > starter.filters),
