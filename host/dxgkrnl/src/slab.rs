@@ -28,7 +28,7 @@ pub(crate) fn growth(len: usize) -> usize {
 /// Frees the memory of a shortened table beyond what it grows by. Shortened step by step, a table never frees much at a
 /// time: unmapping tens of megabytes takes milliseconds.
 pub(crate) fn free_spare<T>(entries: &mut Vec<T>) {
-    const FREED_MAX: usize = 1 << 12;
+    const FREED_MAX: usize = 1 << 14;
     let (len, spare) = (entries.len(), growth(entries.len()));
     if entries.capacity() > len + 2 * spare + KEPT_MAX {
         entries.shrink_to((len + spare).max(entries.capacity().saturating_sub(FREED_MAX)));
