@@ -265,7 +265,7 @@ impl Kernel {
         if (0..).zip(&self.config.adapters).any(over) {
             return Some("the virtual functions of an adapter");
         }
-        // What is left of a VM that was detached is ending.
+        // The processes that a detached VM still has are ending.
         let ending = self.vidsch.work().backlog().ending_processes();
         let mut processes = self.processes.by_id().iter();
         if !processes.all(|(id, process)| self.may_attach(process.vm) || ending.contains_key(id)) {
