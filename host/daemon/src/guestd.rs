@@ -86,7 +86,7 @@ impl GuestdEndpoint {
                 (Body::Attach(attach), Some(session)) if self.park(session, message.request, attach) => {}
                 // A process of another VM, or one that is gone, is answered without effect.
                 (Body::Detach(process), Some(_)) if self.owns(ProcessId(*process)) => {
-                    self.detach_behind_calls(message.request, ProcessId(*process));
+                    self.detach_behind_calls(message.request, ProcessId(*process))?;
                 }
                 _ => {
                     let reply = self.message(body)?;
@@ -119,17 +119,20 @@ impl GuestdEndpoint {
         self.vm.kernel_host.resumption().defer(self.vm.id, parked)
     }
 
-    /// Detaches a process after the calls that it has sent. guestd waits for the answer before it frees pages.
-    fn detach_behind_calls(&self, request: u64, process: ProcessId) {
+    /// Detaches a process after the calls that it has sent. guestd waits for the answer before it frees pages. A second
+    /// detach meanwhile breaks the protocol: each is kept until those calls are made, and nothing would limit their number.
+    fn detach_behind_calls(&self, request: u64, process: ProcessId) -> anyhow::Result<()> {
         let (vm, replies) = (self.vm.clone(), self.replies.clone());
         if let Ok(client) = self.client(process.0) {
-            client.is_leaving.store(true, Ordering::Relaxed);
+            let is_repeated = client.is_leaving.swap(true, Ordering::Relaxed);
+            anyhow::ensure!(!is_repeated, "guestd detaches process {} twice", process.0);
         }
         let detach = Box::new(move || {
             vm.kernel_host.sessions().detach(process);
             replies.answer(&vm, request, Ok(detached(&vm, process)));
         });
         self.vm.after_calls(process, detach);
+        Ok(())
     }
 
     /// Handles one message. The outer error resets the connection, the inner one refuses the request.
@@ -605,6 +608,25 @@ mod tests {
         let session = endpoint.session().unwrap();
         assert!(!vm.is_session(session), "guestd does not read, so its session has ended");
         assert!(kernel_host.sessions().clients_of(vm.id).is_empty(), "nobody would end this process");
+    }
+
+    #[test]
+    fn a_second_detach_behind_the_same_calls_breaks_the_protocol() {
+        let Vm { kernel_host, vm, mut endpoint, _device } = Vm::new();
+        kernel_host.input(dxgkrnl::Input::VmAttached { vm: vm.id, name: "vm1".into() });
+        let attach = guestd_to_host::Body::Attach(AttachProcess { pid: 1, ..AttachProcess::default() });
+        endpoint.received(&packet([attach]));
+        let process = kernel_host.sessions().clients_of(vm.id)[0].id;
+        vm.add_pending_calls(process);
+        let mut detach = Vec::new();
+        let body = Some(guestd_to_host::Body::Detach(process.0));
+        frame::append(&GuestdToHost { request: 2, body }, &mut detach);
+        endpoint.received(&detach);
+        let session = endpoint.session().unwrap();
+        assert!(vm.is_session(session), "the first waits for the calls");
+        endpoint.received(&detach);
+        assert!(!vm.is_session(session), "the second is not kept");
+        assert_eq!(kernel_host.counters.protocol_errors.count(), 1);
     }
 
     #[test]

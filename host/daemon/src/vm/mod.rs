@@ -165,7 +165,7 @@ impl VmShared {
     }
 
     /// Records that a process has sent calls that are not made yet.
-    fn add_pending_calls(&self, process: ProcessId) {
+    pub(super) fn add_pending_calls(&self, process: ProcessId) {
         self.status().behind_calls.entry(process).or_default();
     }
 
