@@ -13,6 +13,7 @@ use proto::channel::{ToGuest, to_guest};
 use proto::convert::{host_time_to_frame, wake_to_frame};
 use proto::limits::NAME_BYTES_MAX;
 use rustix::event::epoll;
+use rustix::io::Errno;
 use rustix::net::Shutdown;
 use vsock_device::locks::{Rank, Ranked, RankedGuard};
 use vsock_device::{Connection, SendError};
@@ -20,7 +21,7 @@ use vsock_device::{Connection, SendError};
 use super::closing::ClientFd;
 use super::counters::Counter;
 use super::held_bytes::{HeldByProcess, OverLimit};
-use super::limits::{OUTBOX_BYTES_MAX, UNREAD_BYTES_COUNTED, VSOCK_PIECE_BYTES};
+use super::limits::{OUTBOX_BYTES_MAX, UNREAD_BYTES_COUNTED};
 use super::peer::Peer;
 use super::registered_events::{EventSink, RegisterError, RegisteredEvents};
 use super::rings::{RingLease, RingOutlet, Rings};
@@ -247,6 +248,11 @@ impl Outbox {
         self.flush_after(|state| state.registered.connect(name, stream))
     }
 
+    /// The event channel of a registered event has room again.
+    pub fn event_channel_writable(&self, name: EventId) {
+        self.flush_after(|state| state.registered.reported_room(name));
+    }
+
     /// Unregisters an event; a wake that it was owed is sent as a frame. False if it was not registered.
     pub fn unregister_event(&self, name: EventId) -> bool {
         self.flush_after(|state| {
@@ -424,22 +430,23 @@ impl OutboxState {
         }
     }
 
+    /// Sends what there is room for, once: a client that makes room as fast would hold this thread, and whoever waits for
+    /// this outbox with the kernel lock.
     fn send(&mut self) {
-        while self.sent < self.bytes.len() {
+        if self.sent < self.bytes.len() {
             let Some(sink) = &self.sink else { return };
             match sink.send(&self.bytes[self.sent..]) {
                 Ok(count) => self.sent += count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.blocked = true;
-                    self.free_sent();
-                    return;
-                }
                 // The stream's reader also sees the error and detaches the process.
                 Err(_) => {
                     self.sink = None;
                     return;
                 }
             }
+        }
+        if self.sent < self.bytes.len() {
+            self.blocked = true;
+            return self.free_sent();
         }
         self.sent = 0;
         self.bytes.clear();
@@ -468,24 +475,29 @@ impl Sink {
         }
     }
 
+    /// Sends what there is room for; returns how much. If it was not all, the stream's reader will call
+    /// [`Outbox::writable`].
     pub fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         match &self.stream {
             SinkStream::Local { stream, epoll, key } => {
                 use rustix::net::SendFlags;
-                let result = rustix::net::send(stream, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
-                if let Err(rustix::io::Errno::AGAIN) = result {
+                let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                let sent = match rustix::net::send(stream, bytes, flags) {
+                    Ok(sent) => sent,
+                    Err(Errno::AGAIN) => 0,
+                    Err(error) => return Err(error.into()),
+                };
+                if sent < bytes.len() {
                     let interest = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP;
                     epoll::modify(&**epoll, stream.as_fd(), epoll::EventData::new_u64(*key), interest)?;
                 }
-                Ok(result?)
+                Ok(sent)
             }
-            SinkStream::Vsock(connection) => {
-                match connection.send_some(&bytes[..bytes.len().min(VSOCK_PIECE_BYTES)]) {
-                    Ok(count) => Ok(count),
-                    Err(SendError::Full) => Err(io::ErrorKind::WouldBlock.into()),
-                    Err(_) => Err(io::ErrorKind::BrokenPipe.into()),
-                }
-            }
+            SinkStream::Vsock(connection) => match connection.send_some(bytes) {
+                Ok(sent) => Ok(sent),
+                Err(SendError::Full) => Ok(0),
+                Err(_) => Err(io::ErrorKind::BrokenPipe.into()),
+            },
         }
     }
 }
@@ -497,10 +509,21 @@ mod tests {
 
     use rustix::event::epoll;
 
+    use vsock_device::limits::{
+        BUFFERS_PER_PASS_MAX, PEER_WINDOW_BYTES_MAX, QUEUE_SIZE_MAX, QUEUED_BYTES_PER_CONNECTION_MAX,
+    };
+    use vsock_device::packet::{HEADER_BYTES, Operation};
+    use vsock_device::{CloseReason, Endpoint};
+
     use super::*;
     use crate::closing::Closers;
+    use crate::event_channels::ChannelCharge;
     use crate::held_bytes::HeldBytes;
+    use crate::kernel_host::KernelHost;
     use crate::shares::Budget;
+    use crate::test_guest::TestGuest;
+    use crate::vm::VmShared;
+    use crate::{Clock, Options};
 
     static FRAME: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -545,6 +568,86 @@ mod tests {
         }
         let kept = client.outbox.lock().bytes.len();
         assert!(kept < 64 * FRAME.len(), "{kept} bytes of 32 frames are kept");
+    }
+
+    /// The endpoint of a process's stream, or of the event channel of an event of it.
+    struct Stream(Arc<ClientProcess>, Option<EventId>);
+
+    impl Endpoint for Stream {
+        fn received(&mut self, _: &[u8]) {}
+
+        fn writable(&mut self) {
+            match self.1 {
+                Some(event) => self.0.outbox.event_channel_writable(event),
+                None => self.0.outbox.writable(),
+            }
+        }
+
+        fn closed(&mut self, _: CloseReason) {}
+    }
+
+    /// A process, and a connection for its stream or an event, to a guest whose receive window has so many bytes.
+    fn in_guest(event: Option<EventId>, window: u32) -> (Arc<ClientProcess>, TestGuest, Connection) {
+        let options = Options { clock: Clock::Virtual, ..Options::default() };
+        let vm = VmShared::new(VmId(1), "vm1", &KernelHost::new(&options).unwrap(), None);
+        let client = Arc::new(ClientProcess::new(ProcessId(1), vm.id, 1, String::new()));
+        let endpoint = Box::new(Stream(client.clone(), event));
+        let (guest, connection) = TestGuest::connected(&vm, endpoint, window);
+        (client, guest, connection)
+    }
+
+    /// The same, with its stream connected.
+    fn with_stream(window: u32) -> (Arc<ClientProcess>, TestGuest) {
+        let (client, guest, connection) = in_guest(None, window);
+        client.outbox.connect(SinkStream::Vsock(connection).into(), None);
+        (client, guest)
+    }
+
+    #[test]
+    fn one_packet_with_credit_brings_all_that_waits_for_it() {
+        let (client, mut guest) = with_stream(0);
+        let frames: Vec<u8> = (0..OUTBOX_BYTES_MAX * 2).map(|at| (at / 3) as u8).collect();
+        client.outbox.append_frames([&frames, &[]]);
+        client.outbox.flush();
+        guest.offer(QUEUE_SIZE_MAX - 1, 1 << 16);
+        guest.send(Operation::CREDIT_UPDATE, PEER_WINDOW_BYTES_MAX);
+        assert!(guest.take_received() == frames);
+    }
+
+    #[test]
+    fn a_guest_that_adds_small_buffers_does_not_hold_the_thread_that_sends_and_all_arrives_in_order() {
+        let (client, mut guest) = with_stream(PEER_WINDOW_BYTES_MAX);
+        let sent: Vec<u8> = (0..1 << 20).map(|at: u32| (at / 3) as u8).collect();
+        let (first, rest) = sent.split_at(sent.len() / 2);
+        // A byte fits behind a header: more is freed than is asked for next, for ever.
+        guest.offer(QUEUE_SIZE_MAX - 1, HEADER_BYTES as u32 + 1);
+        let used = guest.used();
+        client.outbox.append_frames([first, &[]]);
+        client.outbox.flush();
+        let filled = guest.used() - used;
+        assert!(usize::from(filled) <= BUFFERS_PER_PASS_MAX + 1, "{filled} buffers are filled, in one pass");
+        client.outbox.append_frames([rest, &[]]);
+        client.outbox.flush();
+        assert_eq!(guest.used() - used, filled, "it waits until there is room");
+        assert!(guest.receive_all() == sent);
+    }
+
+    #[test]
+    fn a_guest_that_adds_small_buffers_does_not_hold_the_thread_that_sets_an_event_and_every_wake_arrives() {
+        let event = EventId(1);
+        let (client, mut guest, connection) = in_guest(Some(event), PEER_WINDOW_BYTES_MAX);
+        let sink = EventSink::EventChannel(None, ChannelCharge::uncounted());
+        client.outbox.register_event(event, sink).unwrap();
+        let wakes = 2 * QUEUED_BYTES_PER_CONNECTION_MAX;
+        (0..wakes).for_each(|_| drop(client.outbox.wake(event.into(), NtStatus::SUCCESS)));
+        guest.offer(QUEUE_SIZE_MAX - 1, HEADER_BYTES as u32 + 1);
+        let used = guest.used();
+        assert!(client.outbox.connect_event_channel(event, connection));
+        let filled = guest.used() - used;
+        assert!(usize::from(filled) <= BUFFERS_PER_PASS_MAX + 1, "{filled} buffers are filled, in one pass");
+        client.outbox.flush();
+        assert_eq!(guest.used() - used, filled, "it waits until there is room");
+        assert_eq!(guest.receive_all().len(), wakes);
     }
 
     #[test]

@@ -151,8 +151,8 @@ impl Endpoint for EventChannelEndpoint {
     }
 
     fn writable(&mut self) {
-        if let Some((client, _)) = &self.event {
-            client.outbox.flush();
+        if let Some((client, name)) = &self.event {
+            client.outbox.event_channel_writable(*name);
         }
     }
 

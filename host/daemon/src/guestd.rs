@@ -24,7 +24,7 @@ use vsock_device::{CloseReason, Connection, Endpoint, GuestMemory};
 use super::backing::{BackingPages, GuestCharge, GuestPages, GuestSession, ReleaseBacking};
 use super::client_process::{ClientProcess, kept_name};
 use super::kernel_host::{SharedPiece, Token};
-use super::limits::{HELLO_BYTES_MAX, VSOCK_PIECE_BYTES};
+use super::limits::HELLO_BYTES_MAX;
 use super::memory::FenceMemory;
 use super::peer::Peer;
 use super::pending_connections::{PendingConnection, accepted_from};
@@ -48,8 +48,15 @@ struct Replies {
     connection: Connection,
     /// Number of guestd's session, once it has sent GuestdHello.
     session: OnceLock<u64>,
-    /// Bytes that did not fit the connection yet: other connections of the guest may fill shared space.
-    unsent: Ranked<Vec<u8>>,
+    unsent: Ranked<Unsent>,
+}
+
+/// What did not fit guestd's connection yet: other connections of the guest may fill shared space.
+#[derive(Default)]
+struct Unsent {
+    bytes: Vec<u8>,
+    /// The connection reported that it is full; it reports when there is room.
+    blocked: bool,
 }
 
 /// A guestd that leaves this much unread is regarded as not reading.
@@ -58,8 +65,7 @@ const UNSENT_BYTES_MAX: usize = 1 << 20;
 impl GuestdEndpoint {
     pub fn new(vm: Arc<VmShared>, memory: GuestMemory, connection: Connection) -> Self {
         let pending_connection = Some(accepted_from(&vm, &connection));
-        let unsent = Ranked::new(Rank::Replies, Vec::new());
-        let replies = Arc::new(Replies { connection, session: OnceLock::new(), unsent });
+        let replies = Arc::new(Replies::new(connection));
         GuestdEndpoint {
             vm,
             guest_session: None,
@@ -377,7 +383,12 @@ impl GuestdEndpoint {
 }
 
 impl Replies {
-    fn lock(&self) -> RankedGuard<'_, Vec<u8>> {
+    fn new(connection: Connection) -> Self {
+        let unsent = Ranked::new(Rank::Replies, Unsent::default());
+        Replies { connection, session: OnceLock::new(), unsent }
+    }
+
+    fn lock(&self) -> RankedGuard<'_, Unsent> {
         self.unsent.lock_or_abort()
     }
 
@@ -405,9 +416,9 @@ impl Replies {
             }
         };
         let mut unsent = self.lock();
-        frame::append(&reply, &mut unsent);
+        frame::append(&reply, &mut unsent.bytes);
         self.send_more(&mut unsent);
-        let reads = unsent.len() <= UNSENT_BYTES_MAX;
+        let reads = unsent.bytes.len() <= UNSENT_BYTES_MAX;
         drop(unsent);
         if !reads {
             vm.warn(|| "guestd does not read; its connection is reset".into());
@@ -430,18 +441,26 @@ impl Replies {
     fn send(&self, body: host_to_guestd::Body) {
         let body = Some(body);
         let mut unsent = self.lock();
-        frame::append(&HostToGuestd { body, ..HostToGuestd::default() }, &mut unsent);
+        frame::append(&HostToGuestd { body, ..HostToGuestd::default() }, &mut unsent.bytes);
         self.send_more(&mut unsent);
     }
 
-    /// Sends what fits; `writable` sends the rest.
-    fn send_more(&self, unsent: &mut Vec<u8>) {
-        while !unsent.is_empty() {
-            let piece = unsent.len().min(VSOCK_PIECE_BYTES);
-            // A closed connection notifies its endpoint itself.
-            let Ok(sent) = self.connection.send_some(&unsent[..piece]) else { return };
-            unsent.drain(..sent);
+    /// The connection has room again.
+    fn writable(&self) {
+        let mut unsent = self.lock();
+        unsent.blocked = false;
+        self.send_more(&mut unsent);
+    }
+
+    /// Sends what fits, once; `writable` sends the rest.
+    fn send_more(&self, unsent: &mut Unsent) {
+        if unsent.blocked || unsent.bytes.is_empty() {
+            return;
         }
+        // A closed connection notifies its endpoint itself.
+        let sent = self.connection.send_some(&unsent.bytes).unwrap_or(0);
+        unsent.bytes.drain(..sent);
+        unsent.blocked = !unsent.bytes.is_empty();
     }
 }
 
@@ -524,7 +543,7 @@ impl Endpoint for GuestdEndpoint {
     }
 
     fn writable(&mut self) {
-        self.replies.send_more(&mut self.replies.lock());
+        self.replies.writable();
     }
 
     fn closed(&mut self, _reason: CloseReason) {
@@ -540,9 +559,12 @@ mod tests {
     use dxgkrnl::VmId;
     use vm_memory::{GuestAddress, GuestMemoryMmap};
     use vsock_device::direct::DirectDevice;
+    use vsock_device::limits::{BUFFERS_PER_PASS_MAX, PEER_WINDOW_BYTES_MAX, QUEUE_SIZE_MAX};
+    use vsock_device::packet::HEADER_BYTES;
 
     use super::*;
     use crate::kernel_host::KernelHost;
+    use crate::test_guest::TestGuest;
     use crate::vm::VmState;
     use crate::{Clock, Options};
 
@@ -608,6 +630,44 @@ mod tests {
         let session = endpoint.session().unwrap();
         assert!(!vm.is_session(session), "guestd does not read, so its session has ended");
         assert!(kernel_host.sessions().clients_of(vm.id).is_empty(), "nobody would end this process");
+    }
+
+    /// The endpoint of guestd's connection.
+    struct Guestd(Arc<OnceLock<Arc<Replies>>>);
+
+    impl Endpoint for Guestd {
+        fn received(&mut self, _: &[u8]) {}
+
+        fn writable(&mut self) {
+            self.0.get().unwrap().writable();
+        }
+
+        fn closed(&mut self, _: CloseReason) {}
+    }
+
+    #[test]
+    fn a_guest_that_adds_small_buffers_does_not_hold_a_thread_that_tells_guestd_something() {
+        let Vm { vm, .. } = Vm::new();
+        let own = Arc::new(OnceLock::new());
+        let (mut guest, connection) =
+            TestGuest::connected(&vm, Box::new(Guestd(own.clone())), PEER_WINDOW_BYTES_MAX);
+        let replies = own.get_or_init(|| Arc::new(Replies::new(connection)));
+        let filler = vec![7; UNSENT_BYTES_MAX / 2];
+        replies.lock().bytes.extend_from_slice(&filler);
+        guest.offer(QUEUE_SIZE_MAX - 1, HEADER_BYTES as u32 + 1);
+        let used = guest.used();
+        for token in 0..2 {
+            replies.sync_file_ready(ShareToken([token; 16]));
+            let filled = guest.used() - used;
+            assert!(
+                usize::from(filled) <= BUFFERS_PER_PASS_MAX + 1,
+                "{filled} buffers, one pass, then it waits"
+            );
+        }
+        let received = guest.receive_all();
+        let ready = received.strip_prefix(&filler[..]).unwrap();
+        assert!(ready.len() > 2 * 16 && ready.ends_with(&[1; 16]));
+        assert!(replies.lock().bytes.is_empty());
     }
 
     #[test]

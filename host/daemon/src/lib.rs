@@ -45,6 +45,8 @@ mod round_robin;
 mod shares;
 pub mod system_clock;
 mod tap;
+#[cfg(test)]
+mod test_guest;
 pub mod thread_kind;
 mod timer;
 mod timer_thread;

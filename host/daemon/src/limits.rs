@@ -49,8 +49,6 @@ pub const NOTES_QUEUED_MAX: usize = 1024;
 /// Processed bytes of a stream after which its guest is sent credit. Together with the credit that the device withholds
 /// and the longest frame, less than the window.
 pub const CREDIT_BYTES: usize = 16 * 1024;
-/// Bytes passed to a vsock connection in one send.
-pub const VSOCK_PIECE_BYTES: usize = 16 * 1024;
 /// Warnings that one client, a VM or a local process, may cause in a second. The first few say what is wrong, and 8
 /// lines of 120 bytes a second are 80 MiB of log a day.
 pub const LOG_LINES_PER_SECOND_MAX: u32 = 8;

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use d3dkmt::EventId;
 use d3dkmt::limits::REGISTERED_EVENTS_PER_PROCESS_MAX;
 use vsock_device::Connection;
+use vsock_device::limits::QUEUED_BYTES_PER_CONNECTION_MAX;
 
 use super::event_channels::ChannelCharge;
 use super::eventfd::Setter;
@@ -35,26 +36,24 @@ pub enum EventSink {
 }
 
 impl EventSink {
-    /// Sets the event up to `times` times; returns how often.
+    /// Sets the event up to `times` times; returns how often. An event channel that has no room for the rest reports when it
+    /// has; it is not tried again here, because its guest may make room as fast.
     fn set(&self, times: u64) -> u64 {
-        const BYTES_MAX: usize = 256;
+        const USUAL_MAX: usize = 256;
         match self {
             EventSink::Eventfd(setter, event, _) => {
                 (0..times).take_while(|_| setter.set(event.as_fd()).is_ok()).count() as u64
             }
             EventSink::EventChannel(None, _) => 0,
             EventSink::EventChannel(Some(connection), _) => {
-                let bytes = [1; BYTES_MAX];
-                let mut left = times;
-                while left > 0 {
-                    let piece = left.min(BYTES_MAX as u64);
-                    // If it has no room or is closed, the endpoint is notified.
-                    if connection.send(&bytes[..piece as usize]).is_err() {
-                        break;
-                    }
-                    left -= piece;
-                }
-                times - left
+                // A byte more than it ever has room for, so that it reports room for what is left.
+                let count = times.min(QUEUED_BYTES_PER_CONNECTION_MAX as u64 + 1) as usize;
+                let sent = match [1; USUAL_MAX].get(..count) {
+                    Some(bytes) => connection.send_some(bytes),
+                    None => connection.send_some(&vec![1; count]),
+                };
+                // If it is closed, the endpoint is notified.
+                sent.unwrap_or(0) as u64
             }
         }
     }
@@ -78,6 +77,8 @@ impl EventSink {
 struct RegisteredEvent {
     sink: EventSink,
     owed: u64,
+    /// It could not be set as often as it was owed, and will report room.
+    is_full: bool,
     /// All wakes so far, including those owed.
     wakes: u64,
 }
@@ -95,6 +96,7 @@ pub enum RegisterError {
 #[derive(Debug, Default)]
 pub struct RegisteredEvents {
     events: BTreeMap<EventId, RegisteredEvent>,
+    /// Some are owed wakes and not full.
     has_owed_wakes: bool,
 }
 
@@ -106,19 +108,28 @@ impl RegisteredEvents {
         if self.events.len() >= REGISTERED_EVENTS_PER_PROCESS_MAX {
             return Err(RegisterError::Full);
         }
-        self.events.insert(name, RegisteredEvent { sink, owed: 0, wakes: 0 });
+        self.events.insert(name, RegisteredEvent { sink, owed: 0, is_full: false, wakes: 0 });
         Ok(())
     }
 
     /// Connects the stream of an event channel. False if no event waits for one.
     pub fn connect(&mut self, name: EventId, connection: Connection) -> bool {
         match self.events.get_mut(&name) {
-            Some(RegisteredEvent { sink: EventSink::EventChannel(stream @ None, _), .. }) => {
+            Some(RegisteredEvent { sink: EventSink::EventChannel(stream @ None, _), is_full, .. }) => {
                 *stream = Some(connection);
+                *is_full = false;
                 self.has_owed_wakes = true;
                 true
             }
             Some(_) | None => false,
+        }
+    }
+
+    /// The event channel of an event has room again.
+    pub fn reported_room(&mut self, name: EventId) {
+        if let Some(event) = self.events.get_mut(&name) {
+            event.is_full = false;
+            self.has_owed_wakes = true;
         }
     }
 
@@ -144,16 +155,15 @@ impl RegisteredEvents {
         if !self.has_owed_wakes {
             return None;
         }
-        let mut is_owed = false;
-        for (name, event) in self.events.iter_mut().filter(|(_, event)| event.owed > 0) {
+        for (name, event) in self.events.iter_mut().filter(|(_, event)| event.owed > 0 && !event.is_full) {
             event.owed -= event.sink.set(event.owed);
-            if event.owed > 0 && !event.sink.reports_room() {
+            event.is_full = event.owed > 0 && event.sink.reports_room();
+            if event.owed > 0 && !event.is_full {
                 event.owed = 0;
                 return Some(*name);
             }
-            is_owed |= event.owed > 0;
         }
-        self.has_owed_wakes = is_owed;
+        self.has_owed_wakes = false;
         None
     }
 

@@ -31,6 +31,9 @@ impl Connection {
     /// Sends as many of `bytes` as there is room for, at least one; returns how many. There is room for
     /// [`crate::limits::QUEUED_BYTES_OWN`] whatever other connections have queued. Without room it returns
     /// [`SendError::Full`], as [`Connection::send`] does.
+    ///
+    /// If some are left, [`crate::Endpoint::writable`] is called when there is room for them. The sender waits for that: each
+    /// attempt fills buffers of the guest, which may add others as fast.
     pub fn send_some(&self, bytes: &[u8]) -> Result<usize, SendError> {
         self.session.enter(|outbound| outbound.muxer.send_some(self.id, bytes))
     }

@@ -179,7 +179,7 @@ impl Worker {
                 }
             }
         }
-        self.flush();
+        more |= self.flush();
         let is_due = self.unnotified >= TAKEN_UNNOTIFIED_MAX;
         if is_due || (self.unnotified > 0 && !self.unnotified_timer.start(TAKEN_UNNOTIFIED_NS)) {
             self.notify_taken();
@@ -235,12 +235,12 @@ impl Worker {
         tracing::debug!(cid, peer_port, local_port, "vsock packet answered with RST: {violation}");
     }
 
-    /// Calls `idle` on endpoints that received bytes.
-    fn flush(&mut self) {
+    /// Calls `idle` on endpoints that received bytes. `true`: there are more events.
+    fn flush(&mut self) -> bool {
         for id in std::mem::take(&mut self.processed) {
             self.with_endpoint(id, |endpoint| endpoint.idle());
         }
-        self.deliver_events();
+        self.deliver_events()
     }
 
     /// Delivers events that are not caused by the current packet. `true`: there are more.

@@ -285,11 +285,16 @@ impl Muxer {
         self.queue(id, bytes, bytes.len()).map(drop)
     }
 
-    /// Queues as many bytes as there is room for, at least one.
+    /// Queues as many bytes as there is room for, at least one. `Writable` is emitted once there is room for others.
     pub fn send_some(&mut self, id: ConnectionId, bytes: &[u8]) -> Result<usize, SendError> {
-        self.queue(id, bytes, bytes.len().min(1))
+        let queued = self.queue(id, bytes, bytes.len().min(1))?;
+        if queued < bytes.len() {
+            self.refused(id, 1);
+        }
+        Ok(queued)
     }
 
+    /// Queues as many bytes as there is room for, at least `least`.
     fn queue(&mut self, id: ConnectionId, bytes: &[u8], least: usize) -> Result<usize, SendError> {
         let shared_bytes = self.shared_bytes;
         let flow = self.flow(id).ok_or(SendError::Closed)?;
@@ -299,11 +304,7 @@ impl Muxer {
         let held = flow.outgoing.len();
         let room = room(held, shared_bytes);
         if room < least {
-            flow.refused_bytes = flow.refused_bytes.max(least).min(QUEUED_BYTES_PER_CONNECTION_MAX);
-            let lacks_shared = QUEUED_BYTES_PER_CONNECTION_MAX - held >= least;
-            if lacks_shared && !std::mem::replace(&mut flow.starves, true) {
-                self.starved.push(id);
-            }
+            self.refused(id, least);
             return Err(SendError::Full);
         }
         let queued = room.min(bytes.len());
@@ -311,6 +312,16 @@ impl Muxer {
         self.account(held, held + queued);
         self.refresh(id);
         Ok(queued)
+    }
+
+    /// Records that a sender waits for room for `least` bytes.
+    fn refused(&mut self, id: ConnectionId, least: usize) {
+        let Some(flow) = self.flow(id) else { return };
+        flow.refused_bytes = flow.refused_bytes.max(least).min(QUEUED_BYTES_PER_CONNECTION_MAX);
+        let lacks_shared = QUEUED_BYTES_PER_CONNECTION_MAX - flow.outgoing.len() >= least;
+        if lacks_shared && !std::mem::replace(&mut flow.starves, true) {
+            self.starved.push(id);
+        }
     }
 
     /// Accounts for a connection that has `after` bytes queued instead of `before`.

@@ -305,6 +305,25 @@ fn unread_connections_leave_each_other_one_its_own_bytes() {
 }
 
 #[test]
+fn a_sender_of_some_bytes_is_told_of_room_for_the_rest() {
+    let mut muxer = Muxer::new(CID);
+    let id = open(&mut muxer, Credit::Automatic);
+    let bytes = [0; QUEUED_BYTES_PER_CONNECTION_MAX + 1];
+    assert_eq!(muxer.send_some(id, &bytes[1..]), Ok(QUEUED_BYTES_PER_CONNECTION_MAX));
+    for fwd_cnt in (1..=4).map(|times| times * 65536) {
+        packets(&mut muxer);
+        muxer.receive(&Header { fwd_cnt, ..packet(Operation::CREDIT_UPDATE) }).unwrap();
+    }
+    assert_eq!(events(&mut muxer), [], "nothing is left");
+    assert_eq!(muxer.send_some(id, &bytes), Ok(QUEUED_BYTES_PER_CONNECTION_MAX));
+    packets(&mut muxer);
+    assert_eq!(events(&mut muxer), [], "a quarter is free");
+    muxer.receive(&Header { fwd_cnt: 5 * 65536, ..packet(Operation::CREDIT_UPDATE) }).unwrap();
+    packets(&mut muxer);
+    assert_eq!(events(&mut muxer), [Event::Writable(id)]);
+}
+
+#[test]
 fn a_connection_refused_for_its_own_queue_waits_for_shared_bytes_that_others_use() {
     let mut muxer = Muxer::new(CID);
     let id = open(&mut muxer, Credit::Automatic);
