@@ -1,4 +1,5 @@
-//! Fair queue of streams with unprocessed data: VMs take turns, within a VM its users, and within a user its streams.
+//! Fair queue of streams with unprocessed data, and of broker connections with requests: VMs take turns, within a VM its
+//! users, and within a user its streams and brokers. Both are called streams here.
 //!
 //! ```text
 //!   join ──▶ its VM's queue ──▶ its user's queue ──▶ next_pass ──▶ a turn: one read, a few calls ──▶ nothing left

@@ -6,7 +6,7 @@ use dxgkrnl::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 
-use super::{INTEREST, Loop, Source};
+use super::{Loop, Source};
 use crate::closing::ClientFd;
 use crate::timer::monotonic;
 
@@ -44,7 +44,7 @@ pub(super) fn is_read_later(error: &anyhow::Error, connection: &ClientFd) -> boo
 impl Loop {
     /// Stops reading a connection. Its hang-up is still detected, and data are still sent to it.
     pub(super) fn hold(&mut self, key: u64) {
-        self.watch_for(key, epoll::EventFlags::empty());
+        self.watch_for(key, |_| epoll::EventFlags::empty());
         if self.deferred.is_empty() {
             self.deferred.next = monotonic() + PAUSE_NS;
         }
@@ -71,7 +71,7 @@ impl Loop {
         let ready: Vec<u64> = self.deferred.keys.iter().copied().filter(may_be_read).collect();
         for key in ready {
             self.deferred.keys.remove(&key);
-            self.watch_for(key, INTEREST);
+            self.watch_again(key);
             // The interest in room was lost with the others.
             if let Some(Source::Stream { channel, .. }) = self.sources.get(&key)
                 && let Some(client) = channel.client()
@@ -81,10 +81,16 @@ impl Loop {
         }
     }
 
-    fn watch_for(&self, key: u64, interest: epoll::EventFlags) {
-        if let Some(descriptor) = self.sources.get(&key).and_then(Source::descriptor) {
+    /// Has epoll report a source again.
+    pub(super) fn watch_again(&self, key: u64) {
+        self.watch_for(key, Source::interest);
+    }
+
+    fn watch_for(&self, key: u64, interest: impl FnOnce(&Source) -> epoll::EventFlags) {
+        let Some(source) = self.sources.get(&key) else { return };
+        if let Some(descriptor) = source.descriptor() {
             // A source stays in the epoll set until it is removed.
-            let _ = epoll::modify(&*self.epoll, descriptor, epoll::EventData::new_u64(key), interest);
+            let _ = epoll::modify(&*self.epoll, descriptor, epoll::EventData::new_u64(key), interest(source));
         }
     }
 }

@@ -118,10 +118,11 @@ mod tests {
                 let mut events = Vec::with_capacity(64);
                 epoll::wait(&*self.local.0.epoll, spare_capacity(&mut events), Some(&Timespec::default()))
                     .unwrap();
-                if events.is_empty() {
+                if events.is_empty() && self.local.0.turns.is_empty() {
                     return;
                 }
                 events.iter().for_each(|event| self.local.0.event(event.data.u64(), event.flags));
+                self.local.0.run_pass();
             }
         }
 
@@ -227,6 +228,37 @@ mod tests {
             assert!(process.receiver.take(&mut answer, usize::MAX).unwrap() > 0);
             local.run_ready().unwrap();
         }
+    }
+
+    /// Connects a process of this user that sends a request, which is not handled yet.
+    fn request_of(local: &mut DirectLoop, user: u32, body: Body) -> OwnedFd {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        local.0.accepted(VmId::HOST, Peer::Uid(user), ours).unwrap();
+        send(&theirs, &BrokerRequest { body: Some(body) }.encode_to_vec(), SendFlags::NOSIGNAL).unwrap();
+        theirs
+    }
+
+    #[test]
+    fn a_request_waits_for_one_of_another_user_however_many_connections_that_one_has() {
+        let kernel_host = KernelHost::new(&Options::default()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut local = DirectLoop::new(kernel_host, &folder.path().join("broker.sock")).unwrap();
+        let many: Vec<_> = (0..32).map(|_| request_of(&mut local, 7, attach())).collect();
+        let one = request_of(&mut local, 8, attach());
+        let mut events = Vec::with_capacity(64);
+        epoll::wait(&*local.0.epoll, spare_capacity(&mut events), Some(&Timespec::default())).unwrap();
+        events.iter().for_each(|event| local.0.event(event.data.u64(), event.flags));
+        events.clear();
+        epoll::wait(&*local.0.epoll, spare_capacity(&mut events), Some(&Timespec::default())).unwrap();
+        assert_eq!(events.len(), 0, "those that wait for their turn stand before nothing new");
+        local.0.run_pass();
+        assert_eq!(refusal(&one).as_deref(), Some(""), "it is answered");
+        let (answered, waiting): (Vec<_>, Vec<_>) =
+            many.into_iter().partition(|connection| refusal(connection).is_some());
+        assert_eq!((answered.len(), waiting.len()), (1, 31));
+        local.run_ready().unwrap();
+        assert_eq!(waiting.iter().filter_map(refusal).collect::<Vec<_>>(), vec![""; 31], "all are answered");
     }
 
     #[test]

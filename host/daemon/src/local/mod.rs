@@ -1,8 +1,9 @@
 //! Local client processes: one thread that serves all of them.
 //!
 //! The thread accepts broker connections, reads streams and detects exited processes. It sleeps in `epoll_wait` without
-//! a timeout. The host itself and each local VM have a listening socket of their own. Streams with unprocessed data
-//! wait in the queue of their VM and user (`round_robin.rs`), so that a flood from one does not delay another's calls.
+//! a timeout. The host itself and each local VM have a listening socket of their own. Streams with unprocessed data, and
+//! broker connections with requests, wait in the queue of their VM and user (`round_robin.rs`), so that a flood from one
+//! delays neither calls nor requests of another.
 
 mod busy_rings;
 mod deferred_reads;
@@ -66,6 +67,9 @@ const PENDING_KEY: u64 = 2;
 /// Connections accepted at one listener before other sources have their turn.
 const ACCEPTED_AT_ONCE_MAX: usize = 8;
 const INTEREST: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP);
+/// A broker connection is reported once for each turn. Else thousands that wait for theirs would be reported in every
+/// round, before what is new.
+const BROKER_INTEREST: epoll::EventFlags = INTEREST.union(epoll::EventFlags::ONESHOT);
 
 /// The running thread.
 pub struct LocalLoop {
@@ -146,6 +150,21 @@ impl Source {
             Source::ReturnLimit(timer) => Some(timer.as_fd()),
         }
     }
+
+    /// The events that epoll reports of its descriptor.
+    fn interest(&self) -> epoll::EventFlags {
+        match self {
+            Source::Broker { .. } => BROKER_INTEREST,
+            Source::Commands
+            | Source::Clock
+            | Source::PendingConnections
+            | Source::NtHandles { .. }
+            | Source::Listener { .. }
+            | Source::Stream { .. }
+            | Source::Pid { .. }
+            | Source::ReturnLimit(_) => INTEREST,
+        }
+    }
 }
 
 struct Loop {
@@ -164,7 +183,7 @@ struct Loop {
     budgets: BTreeMap<VmId, VmBudgets>,
     next_key: u64,
     turns: RoundRobin,
-    /// The streams of one pass, kept so that a pass allocates nothing.
+    /// The streams and broker connections of one pass, kept so that a pass allocates nothing.
     pass: Vec<u64>,
     busy_rings: BusyRings,
     /// When this thread woke up, if the daemon asks for times.
@@ -411,7 +430,8 @@ impl Loop {
                 let vm = *vm;
                 self.close_nt_handles(vm);
             }
-            Some(Source::Broker { .. }) => self.broker_packet(key),
+            // A user may have thousands of connections with requests: its requests have turns, as its calls have.
+            Some(Source::Broker { vm, peer, .. }) => self.turns.join((*vm, *peer), key),
             Some(Source::Stream { .. }) => self.stream_event(key, flags),
         }
     }
@@ -420,7 +440,7 @@ impl Loop {
         let key = self.next_key;
         self.next_key += 1;
         let descriptor = source.descriptor().context("the loop's own sources are watched from the start")?;
-        epoll::add(&*self.epoll, descriptor, epoll::EventData::new_u64(key), INTEREST)?;
+        epoll::add(&*self.epoll, descriptor, epoll::EventData::new_u64(key), source.interest())?;
         self.sources.insert(key, source);
         Ok(key)
     }
@@ -492,7 +512,8 @@ impl Loop {
         self.kernel_host.pending_connections.accepted(peer, close)
     }
 
-    fn broker_packet(&mut self, key: u64) {
+    /// The turn of a broker connection: one request.
+    pub(super) fn broker_packet(&mut self, key: u64) {
         let Some(Source::Broker { vm, connection, process, .. }) = self.sources.get(&key) else { return };
         let (vm, connection, process) = (*vm, connection.clone(), *process);
         let request = match broker::read_request(&connection) {
@@ -501,6 +522,7 @@ impl Loop {
         };
         let result = request.and_then(|request| self.broker_request(key, vm, &connection, process, request));
         self.end_broker_packet(key, &connection, result);
+        self.watch_again(key);
     }
 
     /// Handles a request on a broker connection; `process` is the one that it has attached, if any.

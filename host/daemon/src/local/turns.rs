@@ -1,4 +1,4 @@
-//! Turns of the streams of local processes.
+//! Turns of the streams and broker connections of local processes.
 
 use dxgkrnl::ProcessId;
 use rustix::event::epoll;
@@ -33,7 +33,7 @@ impl Loop {
         self.turns.join((*vm, stream.peer()), key);
     }
 
-    /// Runs a pass: a turn of each stream whose turn it is.
+    /// Runs a pass: a turn of each stream or broker connection whose turn it is.
     pub(super) fn run_pass(&mut self) {
         let mut pass = std::mem::take(&mut self.pass);
         let (turns_max, calls_max) = if self.serves_several() {
@@ -48,7 +48,7 @@ impl Loop {
         self.pass = pass;
     }
 
-    /// Whether streams or rings of more than one user or VM are busy.
+    /// Whether streams, rings or brokers of more than one user or VM are busy.
     fn serves_several(&self) -> bool {
         let mut owners = self.turns.owners().chain(self.busy_rings.owners());
         owners.next().is_some_and(|first| owners.any(|owner| owner != first))
@@ -56,9 +56,13 @@ impl Loop {
 
     /// Runs a turn: one read of a stream and its ring, unless the last one is not yet processed; then a limited number of
     /// calls. If the ring has some, the stream waits for the next turn: see [`Loop::read_once`].
+    ///
+    /// A broker connection has one request in its turn; epoll reports it again after that.
     fn turn(&mut self, key: u64, calls_max: usize) {
-        let Some(Source::Stream { vm, process, stream, channel, .. }) = self.sources.get_mut(&key) else {
-            return;
+        let (vm, process, stream, channel) = match self.sources.get_mut(&key) {
+            Some(Source::Stream { vm, process, stream, channel, .. }) => (vm, process, stream, channel),
+            Some(Source::Broker { .. }) => return self.broker_packet(key),
+            Some(_) | None => return,
         };
         let (owner, process) = ((*vm, stream.peer()), *process);
         channel.awake_since(self.awake_ns);
