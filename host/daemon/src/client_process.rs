@@ -207,26 +207,21 @@ impl Outbox {
 
     /// Disconnects the stream. The client reads what was sent, then the end of the stream.
     pub fn disconnect(&self) {
-        if let Some(sink) = self.forget() {
-            sink.finish();
-        }
+        self.end().finish();
     }
 
-    /// Closes the stream at once, because a client that does not read would never reach its end.
+    /// Closes the stream at once, because a client that does not read would never reach its end. Not under the kernel lock:
+    /// see [`Outbox::end`].
     pub fn cut_off(&self) {
-        if let Some(sink) = self.forget() {
-            sink.cut_off();
-        }
+        self.end().cut_off();
     }
 
-    fn forget(&self) -> Option<Sink> {
+    /// Appends and sends nothing from here on. The stream is still to be closed, which writes to it and may log.
+    pub fn end(&self) -> EndedOutbox {
         self.connected.store(false, Ordering::Release);
         let mut state = self.lock();
         state.end_lease();
-        let OutboxState { sink, registered: mut kept, .. } = std::mem::take(&mut *state);
-        drop(state);
-        kept.end();
-        sink
+        EndedOutbox(std::mem::take(&mut *state))
     }
 
     /// Registers an event: from here on it is set through `sink`.
@@ -316,12 +311,10 @@ impl Outbox {
     }
 
     /// Sets how many bytes a journal retains of what the client was sent.
-    pub fn set_retained(&self, bytes: usize) {
+    pub fn set_retained(&self, bytes: usize) -> Option<OverLimit> {
         let mut state = self.lock();
         state.retained = bytes;
-        let over = state.count_unread();
-        drop(state);
-        over.into_iter().for_each(OverLimit::cut_off);
+        state.count_unread()
     }
 
     /// Sends what it can after a change. If what stays is too much for the client's user or VM, cuts off the one of its
@@ -334,6 +327,27 @@ impl Outbox {
         drop(state);
         over.into_iter().for_each(OverLimit::cut_off);
         result
+    }
+}
+
+/// What an outbox had that has ended.
+#[derive(Debug)]
+#[must_use]
+pub struct EndedOutbox(OutboxState);
+
+impl EndedOutbox {
+    fn finish(self) {
+        self.close(Sink::finish);
+    }
+
+    pub fn cut_off(self) {
+        self.close(Sink::cut_off);
+    }
+
+    fn close(self, close: fn(&Sink)) {
+        let EndedOutbox(OutboxState { sink, mut registered, .. }) = self;
+        registered.end();
+        sink.iter().for_each(close);
     }
 }
 
@@ -660,7 +674,7 @@ mod tests {
         }
         assert_eq!(are_connected(), [false, true, true]);
         // What a journal retains counts as well.
-        clients[2].0.outbox.set_retained(32 * FRAME.len());
+        clients[2].0.outbox.set_retained(32 * FRAME.len()).unwrap().cut_off();
         assert_eq!(are_connected(), [false, true, false]);
         assert_eq!(clients[0].0.outbox.lock().bytes.capacity(), 0, "its memory is free at once");
     }

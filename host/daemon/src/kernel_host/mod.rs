@@ -44,10 +44,11 @@ use vsock_device::locks::{Rank, Ranked, RankedGuard};
 
 use super::Options;
 use super::backing::BackingPages;
-use super::client_process::{Added, ClientProcess, Outbox, OutboxFull};
+use super::client_process::{Added, ClientProcess, EndedOutbox, Outbox, OutboxFull};
 use super::closing::{Closers, FreedMemory};
 use super::counters::Counters;
 use super::free_memory::TrimRequest;
+use super::held_bytes::OverLimit;
 use super::journal::SessionCursors;
 use super::log_lines::{LogLines, NoteLine};
 use super::observer::Observer;
@@ -180,11 +181,14 @@ pub enum Busy {
     Recording,
 }
 
-/// Clients whose outboxes have something to send, and what brokers are to be told, collected under the kernel lock and
+/// Clients whose outboxes have something to send or are cut off, and what brokers are to be told, collected under the kernel lock and
 /// flushed after it is released.
 #[derive(Default)]
 pub struct FlushList {
     clients: Vec<Arc<ClientProcess>>,
+    /// Outboxes of clients that are cut off, and clients that are to be.
+    cut_off: Vec<EndedOutbox>,
+    over_limit: Vec<OverLimit>,
     sync_files: Vec<(RaiseSyncFile, ShareToken)>,
     /// Kept pages that are no longer accessed, with their process and address. They are unmapped then.
     released: Vec<(ProcessId, u64, BackingPages)>,
@@ -197,6 +201,12 @@ impl FlushList {
         if !self.clients.iter().any(|other| Arc::ptr_eq(other, client)) {
             self.clients.push(client.clone());
         }
+    }
+
+    /// Closes the streams of clients that are cut off.
+    fn cut_off(&mut self) {
+        self.cut_off.drain(..).for_each(EndedOutbox::cut_off);
+        self.over_limit.drain(..).for_each(OverLimit::cut_off);
     }
 
     /// Tells brokers of sync files that are ready, and of pages.
@@ -220,6 +230,7 @@ impl FlushList {
 
     /// Flushes all but `held`, whose own answers may wait for the end of its batch.
     pub fn flush_others(&mut self, held: ProcessId) {
+        self.cut_off();
         self.tell_brokers();
         self.unmap();
         self.clients.retain(|client| {
@@ -234,6 +245,7 @@ impl FlushList {
         for client in self.clients.drain(..) {
             client.outbox.flush();
         }
+        self.cut_off();
         self.tell_brokers();
         self.unmap();
     }
@@ -575,7 +587,7 @@ impl KernelHost {
             notify(taps, Step { now, effects, kernel, owed: None });
         };
         step(host_state, &effects, Taps::handled);
-        host_state.cut_off_over_limit();
+        host_state.cut_off_over_limit(flush_list);
         self.perform(host_state, &mut effects, timing.as_mut(), flush_list);
         host_state.release_ended_memory(flush_list);
         if let Some(timing) = timing {
@@ -689,7 +701,7 @@ impl KernelHost {
                 host_state
                     .process_table
                     .warn(process, || format!("process {} of vm {vm} is cut off: {full}", process.0));
-                attached.client.outbox.cut_off();
+                flush_list.cut_off.push(attached.client.outbox.end());
             }
         }
     }

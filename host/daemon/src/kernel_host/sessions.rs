@@ -295,6 +295,7 @@ impl Sessions<'_> {
         let unread = match unread.transpose() {
             Ok(unread) => unread,
             Err(not_kept) => {
+                drop(host_state);
                 let goodbye = goodbye(&format!("the session cannot be resumed: {not_kept}"));
                 let _ = sink.send(&goodbye.encode_length_delimited_to_vec());
                 return Err(not_kept);
@@ -327,7 +328,7 @@ impl Sessions<'_> {
             client.outbox.append_frames(parts);
         }
         let retained = session_cursors.as_ref().map_or(0, |cursors| cursors.unread_bytes(client.id));
-        client.outbox.set_retained(retained);
+        flush_list.over_limit.extend(client.outbox.set_retained(retained));
         drop(host_state);
         client.outbox.flush();
         let line = || format!("process {} (pid {}, {}) connected", client.id.0, client.pid, client.name);
@@ -337,10 +338,11 @@ impl Sessions<'_> {
 
     /// Records how many frames a client has read.
     pub(crate) fn acknowledge(&self, process: ProcessId, received: u64) {
+        let mut flush_list = FlushList::default();
         let mut host_state = self.kernel_host.lock();
         if let Some(session_cursors) = &mut host_state.taps.session_cursors {
             session_cursors.read(process, received);
-            host_state.count_retained();
+            host_state.count_retained(&mut flush_list);
         }
     }
 
@@ -416,18 +418,18 @@ impl HostState {
     }
 
     /// Counts what the journal retains for clients with their unread bytes, where that has changed much.
-    fn count_retained(&mut self) {
+    fn count_retained(&mut self, flush_list: &mut FlushList) {
         let Some(session_cursors) = &mut self.taps.session_cursors else { return };
         for (process, bytes) in session_cursors.take_changed() {
             if let Some(attached) = self.process_table.get(process) {
-                attached.client.outbox.set_retained(bytes);
+                flush_list.over_limit.extend(attached.client.outbox.set_retained(bytes));
             }
         }
     }
 
     /// Cuts off clients that never acknowledge reads, because what they have not acknowledged is retained.
-    pub(super) fn cut_off_over_limit(&mut self) {
-        self.count_retained();
+    pub(super) fn cut_off_over_limit(&mut self, flush_list: &mut FlushList) {
+        self.count_retained(flush_list);
         let over =
             self.taps.session_cursors.as_mut().map(SessionCursors::take_over_limit).unwrap_or_default();
         for attached in over.iter().filter_map(|process| self.process_table.get(*process)) {
@@ -435,7 +437,7 @@ impl HostState {
             let why = "it does not acknowledge what it reads";
             let line = || format!("process {process} of vm {vm} is cut off: {why}");
             self.process_table.warn(attached.client.id, line);
-            attached.client.outbox.cut_off();
+            flush_list.cut_off.push(attached.client.outbox.end());
         }
     }
 }

@@ -1,3 +1,5 @@
+use std::io::Read as _;
+use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 
 use d3dkmt::allocation_data::{AllocationData, AllocationDataFlags, SEGMENT_LOCAL};
@@ -7,13 +9,15 @@ use d3dkmt::{
     calls,
 };
 use dxgkrnl::VmId;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
 use super::super::backing::{BackingPages, LocalPages};
 use super::super::broker::first_memory;
+use super::super::client_process::SinkStream;
 use super::super::closing::{ClientFd, Closers};
 use super::super::durable::WriterMessage;
 use super::super::journal::JournalOptions;
+use super::super::limits::OUTBOX_BYTES_MAX;
 use super::super::memory::FenceMemory;
 use super::super::observer::DaemonKernel;
 use super::super::shares::Budget;
@@ -31,6 +35,32 @@ impl Observer for Steps {
         });
         self.0.lock().unwrap().push((input.to_string(), mutex, effects.events.len()));
     }
+}
+
+#[test]
+fn the_stream_of_a_client_that_is_cut_off_is_closed_after_the_kernel_is_unlocked() {
+    let kernel_host = KernelHost::new(&Options { clock: Clock::Virtual, ..Options::default() }).unwrap();
+    let (vm, name) = (VmId::HOST, String::new());
+    let memory = FenceMemory::Local(Vec::new());
+    let (client, _) = kernel_host.sessions().attach(vm, 1, name, memory).unwrap();
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    theirs.set_nonblocking(true).unwrap();
+    let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).unwrap());
+    let closers = Closers::new(&Budget::new("descriptors", "", 100));
+    let stream = Arc::new(ClientFd::socket(ours.into(), Peer::Uid(1), None, &closers));
+    client.outbox.connect(SinkStream::Local { stream, epoll, key: 1 }.into(), None);
+    client.outbox.append_frames([&vec![0; OUTBOX_BYTES_MAX], &[]]);
+    let mut flush_list = FlushList::default();
+    let host_state = kernel_host.lock();
+    kernel_host.post(&host_state, client.id, None, &mut flush_list, |outbox| {
+        outbox.wake(EventId(1).into(), d3dkmt::NtStatus::SUCCESS)
+    });
+    assert!(!client.outbox.is_connected(), "nothing is appended any more");
+    let blocked = theirs.read(&mut [0]).unwrap_err();
+    assert_eq!(blocked.kind(), std::io::ErrorKind::WouldBlock, "it is still open");
+    drop(host_state);
+    drop(flush_list);
+    assert_eq!(theirs.read(&mut [0]).unwrap(), 0, "its end");
 }
 
 #[test]
