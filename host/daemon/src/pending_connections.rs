@@ -195,7 +195,7 @@ pub fn accepted_from(vm: &VmShared, connection: &Connection) -> PendingConnectio
 }
 
 /// The peer whose connection comes from this port of a VM.
-fn peer_at(vm: VmId, port: u32) -> Peer {
+pub fn peer_at(vm: VmId, port: u32) -> Peer {
     if port < PRIVILEGED_PORT_END { Peer::Guestd(vm) } else { Peer::Vm(vm) }
 }
 

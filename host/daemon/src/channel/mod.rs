@@ -21,7 +21,7 @@ use super::held_bytes::{HeldByProcess, OverLimit};
 use super::kernel_host::{ClientTimestamps, FlushList, KernelHost, ReceivedCall, SessionHello};
 use super::limits::{HELLO_BYTES_MAX, ONE_WAY_ACKNOWLEDGED_EVERY, RING_BYTES_PER_TURN_MAX};
 use super::peer::Peer;
-use super::pending_connections::PendingConnection;
+use super::pending_connections::{PendingConnection, peer_at};
 use super::rings::{RingInlet, RingWatch, Rings};
 use super::timer::monotonic;
 
@@ -115,13 +115,13 @@ pub struct Channel {
 
 impl Channel {
     pub fn new(kernel_host: Arc<KernelHost>, vm: VmId, process: Option<ProcessId>, sink: Sink) -> Self {
-        let clock = match &sink.stream {
-            SinkStream::Local { .. } => 0,
-            SinkStream::Vsock(_) => vm.0,
-        };
         let holder = sink.peer(vm);
         let peer = process.map_or(Peer::Vm(vm), Peer::Process);
-        let pending_connection = Some(kernel_host.pending_connections.accepted(peer, sink.closer()));
+        let (clock, pending_of) = match &sink.stream {
+            SinkStream::Local { .. } => (0, peer),
+            SinkStream::Vsock(connection) => (vm.0, peer_at(vm, connection.peer_port())),
+        };
+        let pending_connection = Some(kernel_host.pending_connections.accepted(pending_of, sink.closer()));
         Channel {
             kernel_host,
             vm,

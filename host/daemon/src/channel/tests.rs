@@ -14,12 +14,17 @@ use dxgkrnl::{Effects, Input, Nanos};
 use frame_ring::KICK;
 use proto::convert::{FromHost, call_to_frame, from_host};
 use proto::frame::append;
+use proto::limits::PRIVILEGED_PORT_END;
+use vm_memory::{GuestAddress, GuestMemoryMmap};
+use vsock_device::direct::DirectDevice;
+use vsock_device::{CloseReason, Connection, Endpoint};
 
 use super::*;
 use crate::Options;
 use crate::in_process::{InProcessClient, RingReceiver, RingSender};
-use crate::limits::CALLS_PER_TURN_MAX;
+use crate::limits::{CALLS_PER_TURN_MAX, PENDING_CONNECTIONS_PER_PEER_MAX};
 use crate::observer::{DaemonKernel, Observer};
+use crate::vm::VmShared;
 
 const VM: VmId = VmId(1);
 /// More waits than the kernel releases in one step.
@@ -229,4 +234,33 @@ fn while_both_sides_are_awake_nothing_takes_the_stream() {
     assert_eq!(client.stream.read(&mut [0; 16]).unwrap(), KICK.len());
     // A process without rings is served as before.
     other.call(&Call::EnumAdapters { capacity: 1 });
+}
+
+/// The endpoint of a stream, which the guest does not answer.
+struct Silent;
+
+impl Endpoint for Silent {
+    fn received(&mut self, _: &[u8]) {}
+
+    fn closed(&mut self, _: CloseReason) {}
+}
+
+#[test]
+fn silent_streams_of_a_guests_programs_close_none_of_its_guestd() {
+    let kernel_host = KernelHost::new(&Options::default()).unwrap();
+    let vm = VmShared::new(VM, "vm1", &kernel_host, None);
+    let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 1 << 16)]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let device = DirectDevice::new(3, vm.services(), memory, folder.path().join("vm.sock")).unwrap();
+    let connect = |port| {
+        let connection = device.connect(port, Box::new(Silent)).unwrap();
+        let sink = SinkStream::Vsock(connection.clone()).into();
+        (Channel::new(kernel_host.clone(), VM, None, sink), connection)
+    };
+    let of_guestd = connect(PRIVILEGED_PORT_END - 1);
+    let others: Vec<_> =
+        (0..=PENDING_CONNECTIONS_PER_PEER_MAX).map(|_| connect(PRIVILEGED_PORT_END)).collect();
+    let is_open = |(_, connection): &(Channel, Connection)| connection.send(b"x").is_ok();
+    assert!(is_open(&of_guestd), "they count apart");
+    assert_eq!(others.iter().position(is_open), Some(1), "the oldest of them is closed");
 }
