@@ -138,6 +138,7 @@ impl NtHandles<'_> {
         let of_vm = self.kernel_host.lock().nt_handles.0.get(&vm).cloned().unwrap_or_default();
         for token in of_vm.into_keys() {
             self.closed(vm, token);
+            self.kernel_host.yield_to_waiters();
         }
     }
 

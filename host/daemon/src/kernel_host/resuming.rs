@@ -464,8 +464,10 @@ impl Resumption<'_> {
     pub fn returning(&self, vm: VmId, processes: &[u32]) {
         let processes: BTreeSet<u32> = processes.iter().copied().collect();
         let of_vm = self.kernel_host.sessions().clients_of(vm).into_iter();
-        let lost = of_vm.filter(|client| !processes.contains(&client.id.0));
-        lost.for_each(|client| self.kernel_host.sessions().detach(client.id));
+        for client in of_vm.filter(|client| !processes.contains(&client.id.0)) {
+            self.kernel_host.sessions().detach(client.id);
+            self.kernel_host.yield_to_waiters();
+        }
     }
 
     /// Resumes: called when every client has returned or is gone.

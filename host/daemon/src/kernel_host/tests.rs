@@ -1,6 +1,7 @@
 use std::io::Read as _;
 use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 
 use d3dkmt::allocation_data::{AllocationData, AllocationDataFlags, SEGMENT_LOCAL};
 use d3dkmt::limits::PROCESSES_PER_VM_MAX;
@@ -21,6 +22,7 @@ use super::super::limits::OUTBOX_BYTES_MAX;
 use super::super::memory::FenceMemory;
 use super::super::observer::DaemonKernel;
 use super::super::shares::Budget;
+use super::super::vm::VmShared;
 use super::*;
 
 /// For each step: its input, the handle of a mutex that it created, and how many waits it woke.
@@ -172,6 +174,37 @@ fn a_yielding_thread_locks_after_a_waiting_one() {
             lock_as("gave way");
         });
         assert_eq!(std::mem::take(&mut *order.lock().unwrap()), ["waits", "gave way"]);
+    }
+}
+
+#[test]
+fn a_waiting_thread_locks_the_kernel_between_two_ends_of_what_a_guest_has_many_of() {
+    let kernel_host = KernelHost::new(&Options { clock: Clock::Virtual, ..Options::default() }).unwrap();
+    let vm = VmShared::new(VmId(1), "vm1", &kernel_host, None);
+    kernel_host.input(Input::VmAttached { vm: vm.id, name: "vm1".into() });
+    let attach = || {
+        let memory = FenceMemory::Local(Vec::new());
+        kernel_host.sessions().attach(vm.id, 1, String::new(), memory).unwrap();
+        kernel_host.nt_handles().make(vm.id).unwrap();
+    };
+    let ends: [&(dyn Fn() + Sync); 3] =
+        [&|| vm.detach_processes(), &|| kernel_host.nt_handles().end_of(vm.id), &|| {
+            kernel_host.resumption().returning(vm.id, &[])
+        }];
+    for end in ends {
+        (0..2).for_each(|_| attach());
+        let waiter = kernel_host.as_first_waiter();
+        std::thread::scope(|scope| {
+            let (done, ended) = channel();
+            scope.spawn(move || {
+                end();
+                done.send(()).unwrap();
+            });
+            let before = ended.recv_timeout(Duration::from_millis(200));
+            assert_eq!(before, Err(RecvTimeoutError::Timeout), "the waiting thread is first");
+            drop(waiter);
+            ended.recv().unwrap();
+        });
     }
 }
 

@@ -179,6 +179,7 @@ impl VmShared {
     pub fn detach_processes(&self) {
         for client in self.kernel_host.sessions().clients_of(self.id) {
             self.kernel_host.sessions().detach(client.id);
+            self.kernel_host.yield_to_waiters();
         }
     }
 
