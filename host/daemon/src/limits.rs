@@ -28,6 +28,8 @@ pub const GROW_PAGES_MAX: u32 = 256;
 pub const INTRODUCTION_NS: u64 = 5_000_000_000;
 /// Pending connections of one user or one VM. One more closes the oldest.
 pub const PENDING_CONNECTIONS_PER_PEER_MAX: usize = 1024;
+/// Pending connections that are closed at once because their time is over.
+pub const EXPIRED_AT_ONCE_MAX: usize = 16;
 /// Bytes of the first frame of a stream, which is Hello.
 pub const HELLO_BYTES_MAX: usize = 4096;
 /// Unprocessed bytes of the processes of one VM or of one user: two thousand of them may each have sent half of their

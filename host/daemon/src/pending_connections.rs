@@ -28,7 +28,7 @@ use tracing::Level;
 use vsock_device::Connection;
 use vsock_device::locks::{Rank, Ranked};
 
-use super::limits::{INTRODUCTION_NS, PENDING_CONNECTIONS_PER_PEER_MAX};
+use super::limits::{EXPIRED_AT_ONCE_MAX, INTRODUCTION_NS, PENDING_CONNECTIONS_PER_PEER_MAX};
 use super::log_lines::LogLines;
 use super::peer::Peer;
 use super::timer::{NANOS_PER_SECOND, monotonic};
@@ -147,17 +147,18 @@ impl PendingConnections {
         self.timer.as_fd()
     }
 
-    /// Closes each connection whose deadline has passed.
+    /// Closes some of the connections whose deadline has passed: the close of a guest's fills its buffers. The descriptor is
+    /// readable again if there are more.
     pub fn expire(&self) {
         let _ = rustix::io::read(&self.timer, &mut [0u8; 8]);
         self.expire_at(monotonic());
     }
 
     fn expire_at(&self, now: Nanos) {
-        loop {
+        for closed in 0.. {
             let mut table = self.table.lock_or_abort();
             let Some((number, waiting)) = table.waiting.first_key_value() else { return };
-            if waiting.deadline > now {
+            if waiting.deadline > now || closed == EXPIRED_AT_ONCE_MAX {
                 return self.arm(Some(waiting.deadline));
             }
             let number = *number;
@@ -203,6 +204,7 @@ pub fn peer_at(vm: VmId, port: u32) -> Peer {
 mod tests {
     use std::sync::Mutex;
 
+    use rustix::event::{PollFd, PollFlags, poll};
     use rustix::time::timerfd_gettime;
 
     use super::*;
@@ -256,6 +258,20 @@ mod tests {
         assert!(!is_armed());
         let _third = connect(&all, now, HOST, 3, &closed);
         assert!(is_armed());
+    }
+
+    #[test]
+    fn so_many_connections_are_closed_at_once_and_the_rest_right_after() {
+        let (all, closed) = log();
+        let silent: Vec<_> =
+            (0..EXPIRED_AT_ONCE_MAX + 1).map(|id| connect(&all, 0, HOST, id, &closed)).collect();
+        let now = monotonic().max(INTRODUCTION_NS);
+        all.expire_at(now);
+        assert_eq!(closed.lock().unwrap().len(), EXPIRED_AT_ONCE_MAX);
+        let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+        assert_eq!(poll(&mut [PollFd::new(&all.timer, PollFlags::IN)], Some(&second)), Ok(1));
+        all.expire_at(now);
+        assert_eq!(closed.lock().unwrap().len(), silent.len());
     }
 
     #[test]
