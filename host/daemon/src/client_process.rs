@@ -32,6 +32,7 @@ pub fn kept_name(name: &str) -> String {
     while name.len() > NAME_BYTES_MAX {
         name.pop();
     }
+    name.shrink_to_fit();
     name
 }
 

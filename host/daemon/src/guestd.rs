@@ -28,7 +28,7 @@ use super::limits::HELLO_BYTES_MAX;
 use super::memory::FenceMemory;
 use super::peer::Peer;
 use super::pending_connections::{PendingConnection, accepted_from};
-use super::rings::Rings;
+use super::rings::{AREA_PAGES, Rings};
 use super::vm::VmShared;
 
 /// One connection of guestd.
@@ -109,10 +109,17 @@ impl GuestdEndpoint {
         }
     }
 
-    /// Defers a new process until the old ones have returned. False if none are awaited, or too many are deferred.
+    /// Defers a new process until the old ones have returned. False if none are awaited, or too many are deferred, or if it
+    /// has other pages than rings take: all that it keeps meanwhile is short.
     fn park(&self, session: u64, request: u64, attach: &AttachProcess) -> bool {
+        let rings = attach.rings.as_ref().filter(|_| self.vm.kernel_host.gives_rings);
+        if rings
+            .is_some_and(|rings| [&rings.host, &rings.process].iter().any(|area| area.len() != AREA_PAGES))
+        {
+            return false;
+        }
         let (vm, memory, replies) = (self.vm.clone(), self.memory.clone(), self.replies.clone());
-        let attach = attach.clone();
+        let attach = AttachProcess { pid: attach.pid, name: kept_name(&attach.name), rings: rings.cloned() };
         let parked = Box::new(move || {
             let attached = new_process(&vm, attach, &memory);
             let process = attached.as_ref().ok().map(|attached| ProcessId(attached.process));
@@ -563,6 +570,7 @@ mod tests {
     use vsock_device::packet::HEADER_BYTES;
 
     use super::*;
+    use crate::counting;
     use crate::kernel_host::KernelHost;
     use crate::test_guest::TestGuest;
     use crate::vm::VmState;
@@ -630,6 +638,31 @@ mod tests {
         let session = endpoint.session().unwrap();
         assert!(!vm.is_session(session), "guestd does not read, so its session has ended");
         assert!(kernel_host.sessions().clients_of(vm.id).is_empty(), "nobody would end this process");
+    }
+
+    #[test]
+    fn a_process_that_waits_until_others_have_returned_keeps_little() {
+        let Vm { kernel_host, vm, mut endpoint, _device } = Vm::new();
+        kernel_host.input(dxgkrnl::Input::VmAttached { vm: vm.id, name: "vm1".into() });
+        endpoint.received(&packet([]));
+        kernel_host.resumption().wait_for(ProcessId(7));
+        let mut attach = |name: String, pages: usize| {
+            let pages = vec![1 << 40; pages];
+            let rings = Some(RingPages { host: pages.clone(), process: pages });
+            let attach = AttachProcess { pid: 1, name, rings };
+            let mut frame = Vec::new();
+            let body = Some(guestd_to_host::Body::Attach(attach));
+            frame::append(&GuestdToHost { request: 2, body }, &mut frame);
+            endpoint.received(&frame);
+            drop(frame);
+            kernel_host.resumption().deferred_work_count()
+        };
+        assert_eq!(attach(String::new(), 2 * AREA_PAGES), 0, "it is refused at once");
+        assert_eq!(attach(String::new(), AREA_PAGES), 1);
+        let before = counting::live_bytes();
+        assert_eq!(attach("x".repeat(100 << 10), AREA_PAGES), 2);
+        let kept = counting::live_bytes() - before;
+        assert!(kept < 2048, "{kept} bytes");
     }
 
     /// The endpoint of guestd's connection.

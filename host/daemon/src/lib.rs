@@ -17,6 +17,9 @@ pub mod client_process;
 mod closing;
 pub mod control;
 pub mod counters;
+#[cfg(test)]
+#[path = "../../dxgkrnl/tests/common/counting.rs"]
+mod counting;
 pub mod durable;
 mod event_channels;
 mod eventfd;

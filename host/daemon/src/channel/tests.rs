@@ -1,8 +1,5 @@
 //! Turns of channels, by the inputs of the kernel in each.
 
-#[path = "../../../dxgkrnl/tests/common/counting.rs"]
-mod counting;
-
 use std::io::Read as _;
 use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
@@ -21,6 +18,7 @@ use vsock_device::{CloseReason, Connection, Endpoint};
 
 use super::*;
 use crate::Options;
+use crate::counting;
 use crate::in_process::{InProcessClient, RingReceiver, RingSender};
 use crate::limits::{CALLS_PER_TURN_MAX, PENDING_CONNECTIONS_PER_PEER_MAX};
 use crate::observer::{DaemonKernel, Observer};

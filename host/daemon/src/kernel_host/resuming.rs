@@ -532,6 +532,12 @@ impl Resumption<'_> {
         has_room
     }
 
+    /// Waits for this process.
+    #[cfg(test)]
+    pub fn wait_for(&self, process: ProcessId) {
+        self.kernel_host.lock().resuming = Some(Resuming::awaiting(process));
+    }
+
     /// Number of deferred work items of all VMs.
     pub fn deferred_work_count(&self) -> usize {
         self.kernel_host.lock().resuming.as_ref().map_or(0, |resuming| resuming.deferred_work.len())
