@@ -16,6 +16,8 @@ pub const CALLS_PER_SHARED_TURN_MAX: usize = 2;
 /// Turns in a pass, at most, before the thread looks for new calls: for the streams of one user while only they have
 /// calls, else for those of all users together.
 pub const TURNS_PER_PASS_MAX: usize = 16;
+/// NT handles of local processes that are closed in the kernel before others have their turn: each is a step.
+pub const HANDLES_CLOSED_AT_ONCE_MAX: usize = 64;
 /// Empty queues of users, or of VMs, that stay because their streams will have something again.
 pub const IDLE_QUEUES_MAX: usize = 64;
 /// With a journal: one-way calls after which a client is sent the number of those applied.

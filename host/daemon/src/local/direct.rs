@@ -92,7 +92,7 @@ mod tests {
     use super::*;
     use crate::Options;
     use crate::in_process::{RingReceiver, RingSender};
-    use crate::limits::PENDING_CONNECTIONS_PER_PEER_MAX;
+    use crate::limits::{HANDLES_CLOSED_AT_ONCE_MAX, PENDING_CONNECTIONS_PER_PEER_MAX};
     use crate::peer::Peer;
     use crate::receive::{Accepted, Received, receive};
 
@@ -154,7 +154,7 @@ mod tests {
 
     /// A process with rings, and its ends of them.
     struct Process {
-        _broker: OwnedFd,
+        broker: OwnedFd,
         stream: UnixStream,
         sender: RingSender,
         receiver: RingReceiver,
@@ -184,7 +184,7 @@ mod tests {
             let (host, own) =
                 (MappedArea::map(host.as_fd()).unwrap(), OwnMappedArea::map(own.as_fd()).unwrap());
             let (sender, receiver) = (Sender::new(own.clone(), host.clone()), Receiver::new(own, host));
-            Process { _broker: broker, stream, sender, receiver }
+            Process { broker, stream, sender, receiver }
         }
 
         /// Makes a call through the ring, and waits for its answer in a sleep.
@@ -259,6 +259,37 @@ mod tests {
         assert_eq!((answered.len(), waiting.len()), (1, 31));
         local.run_ready().unwrap();
         assert_eq!(waiting.iter().filter_map(refusal).collect::<Vec<_>>(), vec![""; 31], "all are answered");
+    }
+
+    #[test]
+    fn closed_nt_handles_of_users_take_turns_and_a_request_for_one_comes_after_the_closes_of_its_user() {
+        let kernel_host = KernelHost::new(&Options::default()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut local = DirectLoop::new(kernel_host.clone(), &folder.path().join("broker.sock")).unwrap();
+        let process = Process::new(&mut local);
+        let make = |local: &mut DirectLoop, user| local.0.make_nt_handle(VmId::HOST, user, false).unwrap();
+        let own = Peer::Uid(geteuid().as_raw());
+        let many: Vec<_> = (0..2 * HANDLES_CLOSED_AT_ONCE_MAX).map(|_| make(&mut local, own)).collect();
+        let other = make(&mut local, Peer::Uid(7));
+        let token = nt_handle::token_of(other.as_fd()).unwrap();
+        drop((many, other));
+        local.0.close_nt_handles(VmId::HOST);
+        assert_eq!(kernel_host.nt_handles().count(), HANDLES_CLOSED_AT_ONCE_MAX + 1);
+        assert!(!kernel_host.nt_handles().is_open(VmId::HOST, token), "its turn is the second");
+        let many: Vec<_> = (0..2 * HANDLES_CLOSED_AT_ONCE_MAX).map(|_| make(&mut local, own)).collect();
+        drop(many);
+        let request = BrokerRequest { body: Some(Body::MakeNtHandle(true)) };
+        send(&process.broker, &request.encode_to_vec(), SendFlags::NOSIGNAL).unwrap();
+        let mut events = Vec::with_capacity(64);
+        epoll::wait(&*local.0.epoll, spare_capacity(&mut events), Some(&Timespec::default())).unwrap();
+        events.iter().for_each(|event| local.0.event(event.data.u64(), event.flags));
+        let mut passes = 0;
+        while refusal(&process.broker).is_none() {
+            local.0.run_pass();
+            passes += 1;
+        }
+        assert!(passes > 1);
+        assert_eq!(kernel_host.nt_handles().count(), 1, "only the new one is open");
     }
 
     #[test]

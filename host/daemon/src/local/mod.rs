@@ -110,6 +110,8 @@ enum Source {
         share: Option<Share>,
         /// `Some` until it has attached a process.
         pending_connection: Option<PendingConnection>,
+        /// A request for an NT handle, which comes after the closes of its user's other ones.
+        deferred: Option<Request>,
     },
     Stream {
         vm: VmId,
@@ -495,7 +497,8 @@ impl Loop {
             return Err(refusal);
         }
         let pending_connection = Some(self.pending_connection(peer, &connection));
-        self.add(Source::Broker { vm, peer, connection, process: None, share: None, pending_connection })
+        let (process, share, deferred) = (None, None, None);
+        self.add(Source::Broker { vm, peer, connection, process, share, pending_connection, deferred })
             .map(drop)
     }
 
@@ -514,15 +517,31 @@ impl Loop {
 
     /// The turn of a broker connection: one request.
     pub(super) fn broker_packet(&mut self, key: u64) {
-        let Some(Source::Broker { vm, connection, process, .. }) = self.sources.get(&key) else { return };
-        let (vm, connection, process) = (*vm, connection.clone(), *process);
-        let request = match broker::read_request(&connection) {
+        let Some(Source::Broker { vm, connection, process, deferred, .. }) = self.sources.get_mut(&key)
+        else {
+            return;
+        };
+        let (vm, connection, process, deferred) = (*vm, connection.clone(), *process, deferred.take());
+        let request = match deferred.map_or_else(|| broker::read_request(&connection), Ok) {
             Err(error) if deferred_reads::is_read_later(&error, &connection) => return self.hold(key),
+            Ok(request @ (Request::MakeNtHandle | Request::MakeSyncFile))
+                if self.must_close_more(vm, connection.peer()) =>
+            {
+                return self.defer_request(key, request);
+            }
             request => request,
         };
         let result = request.and_then(|request| self.broker_request(key, vm, &connection, process, request));
         self.end_broker_packet(key, &connection, result);
         self.watch_again(key);
+    }
+
+    /// Leaves a request for the next turn of its connection.
+    fn defer_request(&mut self, key: u64, request: Request) {
+        if let Some(Source::Broker { vm, peer, deferred, .. }) = self.sources.get_mut(&key) {
+            *deferred = Some(request);
+            self.turns.join((*vm, *peer), key);
+        }
     }
 
     /// Handles a request on a broker connection; `process` is the one that it has attached, if any.
@@ -762,7 +781,7 @@ impl Loop {
     }
 
     fn end_process(&mut self, process: ProcessId) {
-        // An exited process has closed all its descriptors by now, so its NT handles are closed with it.
+        // An exited process has closed all its descriptors by now, so its NT handles are closed with it, if they are few.
         for vm in self.nt_handles.keys().copied().collect::<Vec<_>>() {
             self.close_nt_handles(vm);
         }

@@ -1,7 +1,7 @@
 //! NT handles and sync files of local processes: created here, and watched for their last close.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use rustix::event::epoll;
 use super::{Loop, Source, answer, refuse};
 use crate::closing::ClientFd;
 use crate::kernel_host::KernelHost;
+use crate::limits::HANDLES_CLOSED_AT_ONCE_MAX;
 use crate::peer::Peer;
 use crate::shares::{Budget, OverShare, Share};
 
@@ -26,6 +27,8 @@ pub(super) struct VmNtHandles {
     /// For each handle: its parts of the shares of the peer that created it or presented it first. More than one if
     /// processes have presented several files with the same token, of which all but one are forged.
     shares: BTreeMap<ShareToken, Vec<(Peer, Shares)>>,
+    /// Closed handles of which the kernel is not told yet, by the peer that is charged for them. Peers take turns.
+    closed: VecDeque<(Peer, VecDeque<ShareToken>)>,
 }
 
 /// The parts of its creator's shares that an NT handle holds.
@@ -57,6 +60,10 @@ impl HandleBudgets {
 }
 
 impl VmNtHandles {
+    fn new(key: u64, handles: NtHandles) -> VmNtHandles {
+        VmNtHandles { key, handles, shares: BTreeMap::new(), closed: VecDeque::new() }
+    }
+
     /// Charges a handle that was made elsewhere to the peer that presents it first, and each further file with its token.
     /// `is_known`: the handle existed before this daemon, so a peer is not refused for the first file that it presents.
     fn charge_adopted(
@@ -101,11 +108,32 @@ impl VmNtHandles {
         self.shares.insert(token, vec![(Peer::Recovered, shares)]);
     }
 
-    /// The handles whose last descriptor is closed. They are charged to nobody any more.
-    fn take_closed(&mut self) -> Vec<ShareToken> {
-        let closed = self.handles.closed();
-        closed.iter().for_each(|token| drop(self.shares.remove(token)));
-        closed
+    /// Finds the handles whose last descriptor is closed.
+    fn find_closed(&mut self) {
+        for token in self.handles.closed() {
+            let charged = self.shares.get(&token).and_then(|charged| charged.first());
+            let peer = charged.map_or(Peer::Recovered, |(peer, _)| *peer);
+            match self.closed.iter_mut().find(|(of, _)| *of == peer) {
+                Some((_, tokens)) => tokens.push_back(token),
+                None => self.closed.push_back((peer, VecDeque::from([token]))),
+            }
+        }
+    }
+
+    fn has_closed(&self, peer: Peer) -> bool {
+        self.closed.iter().any(|(of, _)| *of == peer)
+    }
+
+    /// Takes a closed handle, of this peer or of the one whose turn it is. It is charged to nobody any more.
+    fn take_closed(&mut self, peer: Option<Peer>) -> Option<ShareToken> {
+        let at = peer.map_or(Some(0), |peer| self.closed.iter().position(|(of, _)| *of == peer))?;
+        let (peer, mut tokens) = self.closed.remove(at)?;
+        let token = tokens.pop_front()?;
+        if !tokens.is_empty() {
+            self.closed.push_back((peer, tokens));
+        }
+        self.shares.remove(&token);
+        Some(token)
     }
 }
 
@@ -130,8 +158,6 @@ impl Loop {
         connection: &ClientFd,
         is_sync_file: bool,
     ) -> anyhow::Result<bool> {
-        // So a name is free as soon as the last of its handles is closed.
-        self.close_nt_handles(vm);
         match self.make_nt_handle(vm, connection.peer(), is_sync_file) {
             Ok(handle) => answer(connection, process, &[handle.as_fd()]),
             Err(error) => {
@@ -153,7 +179,7 @@ impl Loop {
                 epoll::add(&*self.epoll, handles.descriptor(), data, epoll::EventFlags::IN)?;
                 self.next_key += 1;
                 self.sources.insert(key, Source::NtHandles { vm });
-                entry.insert(VmNtHandles { key, handles, shares: BTreeMap::new() })
+                entry.insert(VmNtHandles::new(key, handles))
             }
         })
     }
@@ -171,7 +197,12 @@ impl Loop {
         Ok(self.nt_handles_of(vm)?.charge_adopted(&budgets, peer, adopted, is_known)?)
     }
 
-    fn make_nt_handle(&mut self, vm: VmId, peer: Peer, is_sync_file: bool) -> anyhow::Result<OwnedFd> {
+    pub(super) fn make_nt_handle(
+        &mut self,
+        vm: VmId,
+        peer: Peer,
+        is_sync_file: bool,
+    ) -> anyhow::Result<OwnedFd> {
         let shares = self.budgets_of_handles(vm).take(peer, is_sync_file)?;
         // Before the token: a failure here leaves no token.
         self.nt_handles_of(vm)?;
@@ -241,11 +272,28 @@ impl Loop {
         }
     }
 
-    /// Reports NT handles whose last descriptor is closed.
+    /// Tells the kernel of some NT handles whose last descriptor is closed; the rest have another turn.
     pub(super) fn close_nt_handles(&mut self, vm: VmId) {
+        self.close_nt_handles_of(vm, None);
+    }
+
+    /// The same of the handles that are charged to this peer; true if some are left. Once none are, the names and shares of
+    /// what its processes have closed are free.
+    pub(super) fn must_close_more(&mut self, vm: VmId, peer: Peer) -> bool {
+        self.close_nt_handles_of(vm, Some(peer));
+        self.nt_handles.get(&vm).is_some_and(|of_vm| of_vm.has_closed(peer))
+    }
+
+    fn close_nt_handles_of(&mut self, vm: VmId, peer: Option<Peer>) {
         let Some(of_vm) = self.nt_handles.get_mut(&vm) else { return };
-        for token in of_vm.take_closed() {
+        of_vm.find_closed();
+        for _ in 0..HANDLES_CLOSED_AT_ONCE_MAX {
+            let Some(token) = of_vm.take_closed(peer) else { break };
             self.kernel_host.nt_handles().closed(vm, token);
+            self.kernel_host.yield_to_waiters();
+        }
+        if !of_vm.closed.is_empty() {
+            self.turns.join((vm, Peer::Vm(vm)), of_vm.key);
         }
     }
 
@@ -265,6 +313,11 @@ mod tests {
 
     use super::*;
 
+    fn take_all_closed(of_vm: &mut VmNtHandles) -> Vec<ShareToken> {
+        of_vm.find_closed();
+        std::iter::from_fn(|| of_vm.take_closed(None)).collect()
+    }
+
     #[test]
     fn an_adopted_handle_is_charged_once_to_whom_presents_it_first_until_its_last_close() {
         let folder = tempfile::tempdir().unwrap();
@@ -273,7 +326,7 @@ mod tests {
         let mut before = new();
         let (handle, file) = (ShareToken([1; 16]), ShareToken([2; 16]));
         let made = (before.make(handle).unwrap(), before.make_sync_file(file).unwrap());
-        let mut of_vm = VmNtHandles { key: 0, handles: new(), shares: BTreeMap::new() };
+        let mut of_vm = VmNtHandles::new(0, new());
         let budget = || Budget::new("things", "close some", 6);
         let budgets = HandleBudgets { nt_handles: budget(), descriptors: budget() };
         let used = || (budgets.nt_handles.figures().1, budgets.descriptors.figures().1);
@@ -288,7 +341,7 @@ mod tests {
         let more: Vec<_> = (0..2).map(|_| budgets.take(Peer::Uid(1), false).unwrap()).collect();
         assert!(budgets.take(Peer::Uid(1), false).is_err() && budgets.take(Peer::Uid(2), false).is_ok());
         drop((more, made, before));
-        let mut closed = of_vm.take_closed();
+        let mut closed = take_all_closed(&mut of_vm);
         closed.sort_by_key(|token| token.0);
         assert_eq!((closed, used()), (vec![handle, file], (0, 0)));
     }
@@ -348,7 +401,7 @@ mod tests {
         let mut before = new();
         let made: Vec<_> =
             (0..4).map(|number| before.make_sync_file(ShareToken([number; 16])).unwrap()).collect();
-        let mut of_vm = VmNtHandles { key: 0, handles: new(), shares: BTreeMap::new() };
+        let mut of_vm = VmNtHandles::new(0, new());
         let budget = || Budget::new("things", "close some", 6);
         let budgets = HandleBudgets { nt_handles: budget(), descriptors: budget() };
         for token in of_vm.handles.recover() {
@@ -371,7 +424,7 @@ mod tests {
         let new = || NtHandles::new(SyncFileFolder::resumed(&folder.path().join("broker.sock"))).unwrap();
         let mut before = new();
         let handle = before.make(ShareToken([1; 16])).unwrap();
-        let mut of_vm = VmNtHandles { key: 0, handles: new(), shares: BTreeMap::new() };
+        let mut of_vm = VmNtHandles::new(0, new());
         let budget = || Budget::new("things", "close some", 6);
         let budgets = HandleBudgets { nt_handles: budget(), descriptors: budget() };
         let (forger, owner) = (Peer::Uid(1), Peer::Uid(2));
@@ -388,9 +441,9 @@ mod tests {
         present(&mut of_vm, owner, handle.try_clone().unwrap()).unwrap();
         assert_eq!(of_vm.handles.len(), 5, "a refused file is not watched");
         files.clear();
-        assert!(of_vm.take_closed().is_empty(), "the owner has its handle open");
+        assert!(take_all_closed(&mut of_vm).is_empty(), "the owner has its handle open");
         drop(handle);
-        assert_eq!(of_vm.take_closed(), [ShareToken([1; 16])]);
+        assert_eq!(take_all_closed(&mut of_vm), [ShareToken([1; 16])]);
         assert_eq!(budgets.nt_handles.figures().1, 0);
     }
 }

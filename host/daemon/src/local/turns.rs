@@ -62,6 +62,10 @@ impl Loop {
         let (vm, process, stream, channel) = match self.sources.get_mut(&key) {
             Some(Source::Stream { vm, process, stream, channel, .. }) => (vm, process, stream, channel),
             Some(Source::Broker { .. }) => return self.broker_packet(key),
+            Some(Source::NtHandles { vm }) => {
+                let vm = *vm;
+                return self.close_nt_handles(vm);
+            }
             Some(_) | None => return,
         };
         let (owner, process) = ((*vm, stream.peer()), *process);
