@@ -65,10 +65,19 @@ pub(super) enum AttachedDescriptor {
     Other,
 }
 
-/// What a ready connection delivers.
+/// What an event of a connection says.
 pub(super) enum Ready {
+    /// It has a request of this user.
+    Readable(Uid),
+    Gone,
+}
+
+/// What is read from a connection.
+pub(super) enum Received {
     Packet(Vec<u8>, Option<AttachedDescriptor>),
     Gone,
+    /// Nothing for now.
+    Nothing,
 }
 
 fn socket_key(client: ClientId) -> EventData {
@@ -155,23 +164,21 @@ impl Clients {
         std::mem::take(&mut self.paused)
     }
 
-    /// What the event `key` delivers; `None` if its connection was closed meanwhile.
-    pub(super) fn ready(
-        &mut self,
-        epoll: impl AsFd,
-        key: u64,
-        flags: EventFlags,
-    ) -> Option<(ClientId, Ready)> {
+    /// What the event `key` says; `None` if its connection was closed meanwhile.
+    pub(super) fn ready(&self, key: u64, flags: EventFlags) -> Option<(ClientId, Ready)> {
         let client = ClientId((key - FIRST_CLIENT) / 2);
         let connection = self.connections.get(&client)?;
-        if EventData::new_u64(key) == process_key(client)
-            || flags.intersects(EventFlags::HUP | EventFlags::ERR)
-        {
-            return Some((client, Ready::Gone));
-        }
+        let is_gone = EventData::new_u64(key) == process_key(client)
+            || flags.intersects(EventFlags::HUP | EventFlags::ERR);
+        Some((client, if is_gone { Ready::Gone } else { Ready::Readable(connection.user) }))
+    }
+
+    /// Reads a request, unless too much of what the user sent is still being closed.
+    pub(super) fn receive(&mut self, epoll: impl AsFd, client: ClientId) -> Received {
+        let Some(connection) = self.connections.get(&client) else { return Received::Nothing };
         if self.closer.is_full(connection.user) {
             self.listen(epoll, client, true);
-            return None;
+            return Received::Nothing;
         }
         // One byte more than a packet may have, so that a longer one is noticed.
         let mut bytes = vec![0; BROKER_PACKET_BYTES_MAX + 1];
@@ -182,11 +189,13 @@ impl Clients {
             Ok(message) => {
                 let offered = Self::take_descriptors(&self.closer, connection.user, ancillary);
                 bytes.truncate(message.bytes);
-                let ready = if bytes.is_empty() { Ready::Gone } else { Ready::Packet(bytes, offered) };
-                Some((client, ready))
+                if bytes.is_empty() { Received::Gone } else { Received::Packet(bytes, offered) }
             }
-            Err(Errno::AGAIN | Errno::INTR) => None,
-            Err(_) => Some((client, Ready::Gone)),
+            Err(Errno::AGAIN | Errno::INTR) => {
+                self.listen(epoll, client, true);
+                Received::Nothing
+            }
+            Err(_) => Received::Gone,
         }
     }
 

@@ -5,6 +5,7 @@ mod clients;
 mod closer;
 mod event_channels;
 mod host_stream;
+mod user_turns;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::MaybeUninit;
@@ -20,9 +21,10 @@ use rustix::io::Errno;
 use crate::broker::{Broker, ClientId, Effect, Input, Machine};
 use crate::console::say;
 use crate::limits::ACCEPTS_PER_TURN_MAX;
-use clients::{Accepted, AttachedDescriptor, Clients, Ready};
+use clients::{Accepted, AttachedDescriptor, Clients, Ready, Received};
 use event_channels::{EventChannels, is_event_channel};
 use host_stream::LinkSocket;
+use user_turns::UserTurns;
 
 /// epoll keys of the listening socket, the link, closed NT handles and room to receive descriptors, and the first key
 /// of the clients.
@@ -42,6 +44,8 @@ pub struct Driver<M: Machine<Descriptor = OwnedFd>> {
     broker: Broker<M>,
     epoll: OwnedFd,
     clients: Clients,
+    /// Clients with a request. They are not listened to.
+    turns: UserTurns,
     connect: Connect,
     connect_event_channel: Connect,
     link: Option<LinkSocket>,
@@ -70,6 +74,7 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
             broker,
             epoll,
             clients,
+            turns: UserTurns::default(),
             connect,
             connect_event_channel,
             link: None,
@@ -107,11 +112,13 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
         self.broker.process_count()
     }
 
-    /// Handles one wake-up of epoll, which comes after this time at the latest. Returns the number of its events.
+    /// Handles one wake-up of epoll, which comes after this time at the latest, and one request of a client: memory for it
+    /// takes milliseconds. Returns the number of events and requests.
     fn turn(&mut self, limit: Option<Duration>) -> Result<usize, Errno> {
         let mut space = [MaybeUninit::<epoll::Event>::uninit(); 64];
         let deadline = self.broker.next_deadline().map(|deadline| deadline.saturating_sub(self.now()));
-        let timeout = deadline.into_iter().chain(limit).min();
+        let more = (!self.turns.is_empty()).then_some(Duration::ZERO);
+        let timeout = deadline.into_iter().chain(limit).chain(more).min();
         let timeout = timeout.map(|left| Timespec {
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(left.subsec_nanos()),
@@ -121,9 +128,13 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
             Err(Errno::INTR) => &[],
             Err(error) => return Err(error),
         };
-        let count = events.len();
+        let mut count = events.len();
         for event in events {
             self.ready(event.data.u64(), event.flags);
+        }
+        if let Some(client) = self.turns.next() {
+            self.serve(client);
+            count += 1;
         }
         if self.broker.next_deadline().is_some_and(|deadline| deadline <= self.now()) {
             self.feed(Input::Deadline);
@@ -149,29 +160,46 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
                 let settled = self.event_channels.ready(&self.epoll, key);
                 self.answer_settled(settled);
             }
-            _ => match self.clients.ready(&self.epoll, key, flags) {
-                Some((client, Ready::Packet(bytes, offered))) => {
-                    if let Some(offered) = offered {
-                        self.offered.insert(client, offered);
-                    }
-                    // The request may ask for an NT handle, to open a name. Names whose last handle is closed by now
-                    // must be gone when the host gets the request.
-                    self.close_nt_handles();
-                    self.feed(Input::Packet { client, bytes });
-                    let listening = self.broker.listens_to(client);
-                    if listening {
-                        self.offered.remove(&client);
-                    }
-                    self.clients.listen(&self.epoll, client, listening);
+            _ => match self.clients.ready(key, flags) {
+                Some((client, Ready::Readable(user))) => {
+                    self.clients.listen(&self.epoll, client, false);
+                    self.turns.join(user, client);
                 }
-                Some((client, Ready::Gone)) => {
-                    self.close_client(client);
-                    self.close_nt_handles();
-                    self.feed(Input::ClientGone { client });
-                }
+                Some((client, Ready::Gone)) => self.client_gone(client),
                 None => {}
             },
         }
+    }
+
+    /// Reads and handles a request of a client, unless it is not listened to any more.
+    fn serve(&mut self, client: ClientId) {
+        if !self.broker.listens_to(client) {
+            return;
+        }
+        match self.clients.receive(&self.epoll, client) {
+            Received::Packet(bytes, offered) => {
+                if let Some(offered) = offered {
+                    self.offered.insert(client, offered);
+                }
+                // The request may ask for an NT handle, to open a name. Names whose last handle is closed by now must be
+                // gone when the host gets the request.
+                self.close_nt_handles();
+                self.feed(Input::Packet { client, bytes });
+                let listening = self.broker.listens_to(client);
+                if listening {
+                    self.offered.remove(&client);
+                }
+                self.clients.listen(&self.epoll, client, listening);
+            }
+            Received::Gone => self.client_gone(client),
+            Received::Nothing => {}
+        }
+    }
+
+    fn client_gone(&mut self, client: ClientId) {
+        self.close_client(client);
+        self.close_nt_handles();
+        self.feed(Input::ClientGone { client });
     }
 
     fn accept(&mut self) {

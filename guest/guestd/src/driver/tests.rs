@@ -62,6 +62,14 @@ struct Host {
 impl Host {
     /// Starts a driver in a thread of its own, and welcomes it.
     fn start() -> Self {
+        let (mut host, driver) = Self::prepare();
+        std::thread::spawn(move || driver().run());
+        host.welcome();
+        host
+    }
+
+    /// A host, and what makes its driver on the thread that it is to belong to.
+    fn prepare() -> (Self, impl FnOnce() -> Driver<Files> + Send) {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("broker.sock");
         let listener = crate::serve::listen_at(&socket).unwrap();
@@ -69,7 +77,7 @@ impl Host {
         let mut guest = Some(OwnedFd::from(guest));
         let (opened, event_channels) = std::sync::mpsc::channel();
         let sync_files = nt_handle::SyncFileFolder::fresh(&socket);
-        std::thread::spawn(move || {
+        let driver = move || {
             let config =
                 Config { kernel: "test".to_owned(), pages_total_max: 1000, unpin_time: None, events_max: 4 };
             let connect = Box::new(move || guest.take().ok_or_else(|| "it was there once".to_owned()));
@@ -79,11 +87,14 @@ impl Host {
                 Ok(near.into())
             });
             let broker = Broker::new(config, Files);
-            Driver::new(broker, listener, sync_files, connect, connect_event_channel).unwrap().run()
-        });
-        let mut host =
-            Self { stream, received: FrameBuffer::default(), socket, event_channels, _folder: folder };
-        let hello = host.next();
+            Driver::new(broker, listener, sync_files, connect, connect_event_channel).unwrap()
+        };
+        let host = Self { stream, received: FrameBuffer::default(), socket, event_channels, _folder: folder };
+        (host, driver)
+    }
+
+    fn welcome(&mut self) {
+        let hello = self.next();
         let welcome = GuestdWelcome {
             version: proto::PROTOCOL_VERSION,
             vm: 1,
@@ -91,8 +102,7 @@ impl Host {
             resuming: false,
             ..GuestdWelcome::default()
         };
-        host.answer(hello.request, host_to_guestd::Body::Welcome(welcome));
-        host
+        self.answer(hello.request, host_to_guestd::Body::Welcome(welcome));
     }
 
     fn next(&mut self) -> GuestdToHost {
@@ -258,6 +268,26 @@ fn a_process_attaches_and_is_detached_when_its_connection_closes() {
     // The stream was shut down for every copy of it.
     let mut stream = UnixStream::from(descriptors.into_iter().next().unwrap());
     assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
+}
+
+#[test]
+fn one_request_is_handled_for_each_wake_up_and_none_is_forgotten() {
+    let (mut host, driver) = Host::prepare();
+    let mut driver = driver();
+    driver.run_ready().unwrap();
+    host.welcome();
+    let clients: Vec<_> = (0..3).map(|_| Client::connect(&host.socket)).collect();
+    driver.run_ready().unwrap();
+    clients.iter().for_each(Client::send_attach);
+    host.stream.set_nonblocking(true).unwrap();
+    let mut received = |driver: &mut Driver<Files>| {
+        driver.turn(Some(Duration::ZERO)).unwrap();
+        let mut bytes = [0; 4096];
+        let count = host.stream.read(&mut bytes).unwrap_or(0);
+        host.received.extend(&bytes[..count]);
+        std::iter::from_fn(|| host.received.next_frame().unwrap().map(drop)).count()
+    };
+    assert_eq!([(); 4].map(|()| received(&mut driver)), [1, 1, 1, 0]);
 }
 
 #[test]
