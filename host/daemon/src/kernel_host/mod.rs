@@ -38,6 +38,7 @@ use drivers::{Drivers, Registry};
 use dxgkrnl::{
     DmaExecutor, Effects, Fault, Injection, Input, Kernel, Nanos, PlantedBug, ProcessId, SyncFileReady, VmId,
 };
+use frame_ring::{Patience, look_until};
 use proto::convert;
 use tracing::Level;
 use vsock_device::locks::{Rank, Ranked, RankedGuard};
@@ -132,8 +133,9 @@ impl Taps {
 /// Owner of the kernel lock and of everything shared beside it.
 pub struct KernelHost {
     host_state: Ranked<HostState>,
-    /// Held by a thread while it waits for the kernel lock: see [`KernelHost::yield_to_waiters`].
-    turnstile: Ranked<()>,
+    /// Held by a thread while it waits for the kernel lock: see [`KernelHost::yield_to_waiters`]. A step takes less time
+    /// than the system takes to wake a thread, so the waiter looks at the lock for a while before it sleeps.
+    turnstile: Ranked<Patience>,
     pub timer: Timer,
     pub clock_watch: ClockWatch,
     pub pending_connections: Arc<PendingConnections>,
@@ -280,7 +282,7 @@ impl KernelHost {
             resume_within: options.journal.as_ref().and_then(|journal| journal.resume_within),
             returns: OnceLock::new(),
             host_state: Ranked::new(Rank::Kernel, host_state),
-            turnstile: Ranked::new(Rank::Turnstile, ()),
+            turnstile: Ranked::new(Rank::Turnstile, Patience::default()),
             timer,
             clock_watch: ClockWatch::new().context("cannot watch the system's clock")?,
             pending_connections: PendingConnections::new(&log).context("cannot make a timer")?,
@@ -300,7 +302,18 @@ impl KernelHost {
         if let Some(host_state) = self.host_state.try_lock_or_abort() {
             return host_state;
         }
-        let _first = self.turnstile.lock();
+        let mut patience = self.turnstile.lock();
+        if patience.looks() {
+            let mut locked = None;
+            let is_free = look_until(|| {
+                locked = self.host_state.try_lock_or_abort();
+                locked.is_some()
+            });
+            patience.looked(is_free);
+            if let Some(host_state) = locked {
+                return host_state;
+            }
+        }
         self.host_state.lock_or_abort()
     }
 
@@ -312,7 +325,7 @@ impl KernelHost {
 
     /// Queues the calling thread for the lock, as a thread that waits for it is.
     #[cfg(test)]
-    pub(crate) fn as_first_waiter(&self) -> RankedGuard<'_, ()> {
+    pub(crate) fn as_first_waiter(&self) -> RankedGuard<'_, Patience> {
         self.turnstile.lock()
     }
 
