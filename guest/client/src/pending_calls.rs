@@ -198,7 +198,9 @@ impl<E: Clone, B: Clone> PendingCalls<E, B> {
                 false
             }
         };
-        self.armed -= self.wakes.extract_if(.., |_, wake| is_dropped(wake)).count();
+        let before = self.wakes.len();
+        self.wakes.retain(|_, wake| !is_dropped(wake));
+        self.armed -= before - self.wakes.len();
     }
 
     /// Forgets a call that was never sent.
