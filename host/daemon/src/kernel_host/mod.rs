@@ -82,6 +82,10 @@ pub struct ReceivedCall {
     pub timestamps: Option<Box<ClientTimestamps>>,
 }
 
+/// Calls of one client that are made under one lock at most, and the units of work after which no further one is.
+const CALLS_PER_LOCK_MAX: usize = 16;
+const UNITS_PER_LOCK: u64 = 64;
+
 /// Capacity, in effects, that a lane keeps from one step to the next.
 const EFFECTS_KEPT: usize = 4096;
 
@@ -199,6 +203,13 @@ impl FlushList {
         if !self.clients.iter().any(|other| Arc::ptr_eq(other, client)) {
             self.clients.push(client.clone());
         }
+    }
+
+    /// Whether something is to be sent or freed that is not this process's.
+    fn has_others(&self, own: ProcessId) -> bool {
+        let FlushList { clients, sync_files, released, freed } = self;
+        let is_others = |client: &Arc<ClientProcess>| client.id != own;
+        clients.iter().any(is_others) || !sync_files.is_empty() || !released.is_empty() || !freed.is_empty()
     }
 
     /// Tells brokers of sync files that are ready, and of pages.
@@ -352,31 +363,32 @@ impl KernelHost {
         }
     }
 
-    /// Runs one call of a client process: effects are performed, and what is to be sent is left to `flush_list`.
-    /// Returns the call if the kernel has unfinished work of this process that comes before it: see
-    /// [`KernelHost::continue_backlog`].
-    pub fn call(
+    /// Runs the next calls of a client process under one lock, until they have taken long or have something for
+    /// another client: effects are performed, and what is to be sent is left to `flush_list`. False if the kernel has
+    /// unfinished work of this process that comes first: see [`KernelHost::continue_backlog`].
+    pub fn calls(
         &self,
         process: ProcessId,
-        call: ReceivedCall,
+        calls: &mut VecDeque<ReceivedCall>,
         flush_list: &mut FlushList,
-    ) -> Option<ReceivedCall> {
+    ) -> bool {
         let mut host_state = self.lock();
-        let now = self.timer.now();
-        self.run_due_work(&mut host_state, now, flush_list);
-        if host_state.kernel.is_behind(process) {
-            return Some(call);
+        let (now, units) = (self.timer.now(), host_state.kernel.work_units());
+        for _ in 0..calls.len().min(CALLS_PER_LOCK_MAX) {
+            self.run_due_work(&mut host_state, now, flush_list);
+            if host_state.kernel.is_behind(process) {
+                return false;
+            }
+            let Some(ReceivedCall { request, call, timestamps }) = calls.pop_front() else { break };
+            let timestamps = timestamps.map(|timestamps| *timestamps);
+            let input = Input::Call { process, request, call };
+            self.step_after_due(&mut host_state, now, input, timestamps, flush_list);
+            let spent = host_state.kernel.work_units() - units;
+            if spent >= UNITS_PER_LOCK || flush_list.has_others(process) {
+                break;
+            }
         }
-        let ReceivedCall { request, call, timestamps } = call;
-        let timestamps = timestamps.map(|timestamps| *timestamps);
-        self.step_after_due(
-            &mut host_state,
-            now,
-            Input::Call { process, request, call },
-            timestamps,
-            flush_list,
-        );
-        None
+        true
     }
 
     /// Continues the kernel's unfinished work if some of it comes before this process's next call; true if so.
