@@ -279,7 +279,7 @@ const CASES: [Case; 34] = [
         name: "a context with many buffers in hardware",
         make: Owner::hw_buffers,
         end: |owner| owner.call(Call::DestroyContext { context: owner.context }),
-        most: 60_000,
+        most: 50_000,
         is_cut: false,
     },
     Case {
