@@ -18,7 +18,7 @@
 
 use std::collections::BTreeMap;
 
-use d3dkmt::{AcquireOutcome, EventId, NtStatus, Reply, WaitOutcome};
+use d3dkmt::{AcquireOutcome, EventId, Handle, Handles, NtStatus, Reply, WaitOutcome};
 use proto::channel::ToGuest;
 use proto::convert::{FromHost, from_host};
 use proto::frame::decode;
@@ -91,6 +91,8 @@ enum ExpectedWake<E, B> {
     Waiter { arrived: Option<NtStatus>, parker: B },
     /// Sets an event once and is then removed.
     EventOnce(E),
+    /// The same, for an event in the queues of these contexts.
+    EventQueued(E, Handles),
     /// Sets an event each time (CPU_NOTIFICATION).
     EventEachTime(E),
 }
@@ -168,6 +170,9 @@ impl<E: Clone, B: Clone> PendingCalls<E, B> {
         let (name, wake) = match wakes {
             Wakes::None => return,
             Wakes::Once(name, target) => (*name, ExpectedWake::EventOnce(target.clone())),
+            Wakes::Queued(name, target, contexts) => {
+                (*name, ExpectedWake::EventQueued(target.clone(), contexts.clone()))
+            }
             Wakes::EachTime(name, target) => (*name, ExpectedWake::EventEachTime(target.clone())),
         };
         self.wakes.insert(name, wake);
@@ -177,9 +182,25 @@ impl<E: Clone, B: Clone> PendingCalls<E, B> {
     /// Forgets a wake: its call was refused, its object destroyed, or its wait satisfied at once.
     pub fn forget_wake(&mut self, event: EventId) {
         match self.wakes.remove(&event) {
-            Some(ExpectedWake::EventOnce(_) | ExpectedWake::EventEachTime(_)) => self.armed -= 1,
+            Some(
+                ExpectedWake::EventOnce(_) | ExpectedWake::EventQueued(..) | ExpectedWake::EventEachTime(_),
+            ) => self.armed -= 1,
             Some(ExpectedWake::Waiter { .. }) | None => {}
         }
+    }
+
+    /// Forgets the events in the queues of contexts that are all destroyed. What these had reached was read before the
+    /// answer to their destruction; the host drops the rest.
+    pub fn contexts_ended(&mut self, lives: impl Fn(Handle) -> bool) {
+        let is_dropped = |wake: &ExpectedWake<E, B>| match wake {
+            ExpectedWake::EventQueued(_, contexts) => !contexts.iter().any(|context| lives(*context)),
+            ExpectedWake::Waiter { .. } | ExpectedWake::EventOnce(_) | ExpectedWake::EventEachTime(_) => {
+                false
+            }
+        };
+        let before = self.wakes.len();
+        self.wakes.retain(|_, wake| !is_dropped(wake));
+        self.armed -= before - self.wakes.len();
     }
 
     /// Forgets a call that was never sent.
@@ -289,7 +310,7 @@ impl<E: Clone, B: Clone> PendingCalls<E, B> {
                 wake_parker(parker, asleep, deliveries);
                 Some(Woken::Waiter(event))
             }
-            Some(ExpectedWake::EventOnce(target)) => {
+            Some(ExpectedWake::EventOnce(target) | ExpectedWake::EventQueued(target, _)) => {
                 deliveries.push(Delivery::Set(target.clone()));
                 self.forget_wake(event);
                 Some(Woken::Event(event))
@@ -338,7 +359,9 @@ impl<E: Clone, B: Clone> PendingCalls<E, B> {
                 deliveries.push(Delivery::Wake(parker.clone()));
                 true
             }
-            ExpectedWake::EventOnce(target) | ExpectedWake::EventEachTime(target) => {
+            ExpectedWake::EventOnce(target)
+            | ExpectedWake::EventQueued(target, _)
+            | ExpectedWake::EventEachTime(target) => {
                 deliveries.push(Delivery::Set(target.clone()));
                 false
             }

@@ -1,6 +1,6 @@
 //! The port: what a session needs from its environment. A session does not know how a port waits.
 
-use d3dkmt::{Call, EventId, Handle, NtStatus};
+use d3dkmt::{Call, EventId, Handle, Handles, NtStatus};
 use proto::Message;
 use proto::channel::ToHost;
 use proto::limits::FRAME_BYTES_MAX;
@@ -80,6 +80,8 @@ pub enum Wakes<E> {
     None,
     /// Sets the event, once.
     Once(EventId, E),
+    /// Sets the event once, when all these contexts have reached it. Never, if they are destroyed before.
+    Queued(EventId, E, Handles),
     /// Sets the event each time.
     EachTime(EventId, E),
 }
@@ -89,7 +91,7 @@ impl<E> Wakes<E> {
     pub fn name(&self) -> Option<EventId> {
         match self {
             Wakes::None => None,
-            Wakes::Once(name, _) | Wakes::EachTime(name, _) => Some(*name),
+            Wakes::Once(name, _) | Wakes::Queued(name, ..) | Wakes::EachTime(name, _) => Some(*name),
         }
     }
 }
@@ -124,6 +126,9 @@ pub trait Port {
 
     /// Later wakes of this name are ignored.
     fn forget_wake(&self, event: EventId);
+
+    /// Contexts were destroyed: wakes that only those for which `lives` is false would bring are forgotten.
+    fn contexts_ended(&self, lives: impl Fn(Handle) -> bool);
 
     /// Devices may have been destroyed: the port frees the memory of each device for which `lives` is false.
     fn devices_ended(&self, _lives: impl Fn(Handle) -> bool) {}

@@ -185,6 +185,7 @@ impl<P: Port> Session<P> {
     async fn call_that_ends_devices(&self, call: &Call, events: Vec<EventId>) -> NtStatus {
         let status = self.call(call).await.status;
         events.into_iter().for_each(|event| self.port.forget_wake(event));
+        self.port.contexts_ended(|context| self.objects.device_of_context(context).is_some());
         self.port.devices_ended(|device| self.knows_device(device));
         status
     }

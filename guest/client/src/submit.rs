@@ -27,8 +27,9 @@ impl<P: Port> Session<P> {
             Err(error) => return error.into(),
         };
         let event = self.new_event();
+        let wakes = Wakes::Queued(event, target_event, contexts.clone());
         let call = Call::SignalFromGpu { contexts, signal: GpuSignal::CpuEvent { event }, flags };
-        self.submit_with(&call, &Wakes::Once(event, target_event)).await
+        self.submit_with(&call, &wakes).await
     }
 
     /// Refuses counts above the host's limits here, also for a one-way call, whose status would be lost (GPV-025).

@@ -21,13 +21,13 @@ const KEPT: u32 = u32::MAX - 1;
 const KEPT_MAX: usize = 64;
 
 /// By how many entries a full table of this length grows.
-pub(crate) fn growth(len: usize) -> usize {
+fn growth(len: usize) -> usize {
     (len / 8).max(4)
 }
 
 /// Frees the memory of a shortened table beyond what it grows by. Shortened step by step, a table never frees much at a
 /// time: unmapping tens of megabytes takes milliseconds.
-pub(crate) fn free_spare<T>(entries: &mut Vec<T>) {
+fn free_spare<T>(entries: &mut Vec<T>) {
     const FREED_MAX: usize = 1 << 14;
     let (len, spare) = (entries.len(), growth(entries.len()));
     if entries.capacity() > len + 2 * spare + KEPT_MAX {

@@ -3,7 +3,7 @@
 use covers::covers;
 
 use crate::common::{P, World};
-use d3dkmt::{Call, Handle, NtStatus, Reply};
+use d3dkmt::{Call, EventId, GpuSignal, Handle, NtStatus, Reply, SignalFlags};
 use dxgkrnl::{Fault, FenceStore, Input, ProcessId, VmId};
 
 const Q: ProcessId = ProcessId(2);
@@ -131,4 +131,40 @@ fn a_device_that_a_one_way_call_stops_counts_once() {
     let Reply::Device(_) = world.ok(Call::CreateDevice { adapter, flags: 0 }) else { panic!() };
     world.input(STOP);
     assert_eq!(world.effects.stores, [stored(P, 1), stored(P, 2)]);
+}
+
+/// A signal of the GPU without an answer, that is refused.
+fn refused_signal(world: &mut World, contexts: &[Handle], signal: GpuSignal, flags: SignalFlags) {
+    let call = Call::SignalFromGpu { contexts: contexts.into(), signal, flags };
+    world.input(Input::Call { process: P, request: 0, call });
+}
+
+#[test]
+fn the_event_of_a_refused_one_way_call_is_set() {
+    covers!("GPV-016");
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, 0);
+    world.ok(Call::DestroyContext { context });
+    world.effects.clear();
+    let event = EventId(7);
+    refused_signal(&mut world, &[context], GpuSignal::CpuEvent { event }, SignalFlags::ENQUEUE_CPU_EVENT);
+    assert_eq!(world.woken(), [event]);
+}
+
+#[test]
+fn a_refused_one_way_broadcast_stops_the_device_of_any_of_its_contexts() {
+    covers!("GPV-016");
+    for dead_is_first in [true, false] {
+        let mut world = World::new();
+        let device = world.device();
+        let (dead, live) = (world.context(device, 0), world.context(device, 0));
+        let fence = world.fence(device, 0).object;
+        world.ok(Call::DestroyContext { context: dead });
+        world.effects.clear();
+        let contexts = if dead_is_first { [dead, live] } else { [live, dead] };
+        let signal = GpuSignal::Monitored { objects: vec![fence].into(), values: vec![1].into() };
+        refused_signal(&mut world, &contexts, signal, SignalFlags::empty());
+        assert_eq!(world.effects.stores, [stored(P, 1)], "{contexts:?}");
+    }
 }

@@ -1,9 +1,11 @@
 //! Calls and replies on the wire. `field.rs` encodes each type, `messages.rs` the structs that are messages,
-//! `bodies.rs` calls and replies by their rows, and `frames.rs` the frames around them.
+//! `bodies.rs` calls and replies by their rows, and `frames.rs` the frames around them. `short.rs` reads the most frequent
+//! frames faster.
 
 mod bodies;
 mod field;
 mod frames;
 mod messages;
+mod short;
 
 pub use frames::{ToGuest, ToHost, encode_answer_frame, encode_call_frame, to_guest, to_host};

@@ -24,7 +24,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use d3dkmt::{Call, EventId, NtStatus};
+use d3dkmt::{Call, EventId, Handle, NtStatus};
 use proto::channel::{ToHost, Welcome};
 use proto::convert::call_to_frame;
 use proto::frame::append;
@@ -272,6 +272,10 @@ impl Port for SimulatedPort {
 
     fn forget_wake(&self, event: EventId) {
         self.pending_calls.borrow_mut().forget_wake(event);
+    }
+
+    fn contexts_ended(&self, lives: impl Fn(Handle) -> bool) {
+        self.pending_calls.borrow_mut().contexts_ended(lives);
     }
 
     fn is_lost(&self) -> bool {

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ::client::{Answer, Exchange, PendingCalls, SendError, TRANSPORT_LOST, check_length};
-use d3dkmt::{Call, EventId};
+use d3dkmt::{Call, EventId, Handle};
 use frame_ring::{Patience, Way};
 use proto::channel::{ToHost, to_host};
 use proto::convert::{call_into_frame, call_to_frame};
@@ -368,6 +368,13 @@ impl Channel {
     pub fn forget_wake(&self, event: EventId) {
         if !self.is_of_parent() {
             lock(&self.reception).pending_calls.forget_wake(event);
+        }
+    }
+
+    /// See [`PendingCalls::contexts_ended`].
+    pub fn contexts_ended(&self, lives: impl Fn(Handle) -> bool) {
+        if !self.is_of_parent() {
+            lock(&self.reception).pending_calls.contexts_ended(lives);
         }
     }
 

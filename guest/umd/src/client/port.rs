@@ -308,6 +308,10 @@ impl Port for ProcessPort {
         }
     }
 
+    fn contexts_ended(&self, lives: impl Fn(Handle) -> bool) {
+        self.channel.contexts_ended(lives);
+    }
+
     fn devices_ended(&self, is_alive: impl Fn(Handle) -> bool) {
         self.retain_backing(|_, of| is_alive(of.device));
     }

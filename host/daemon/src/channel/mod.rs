@@ -11,7 +11,7 @@ use dxgkrnl::{ProcessId, VmId};
 use frame_ring::BadIndex;
 use proto::channel::{Hello, Times, ToGuest, ToHost, to_guest, to_host};
 use proto::convert::{ConvertError, call_from_body};
-use proto::frame::{self, FrameError};
+use proto::frame::FrameError;
 use proto::session_frames::SessionFrames;
 use proto::version::NoCommonVersion;
 use proto::{Message as _, Versions};
@@ -309,11 +309,7 @@ impl Channel {
             }
         }
         if let Some(client) = &self.client {
-            while let Some(call) = calls.pop_front() {
-                if let Some(deferred) = self.kernel_host.call(client.id, call, &mut self.flush_list) {
-                    calls.push_front(deferred);
-                    break;
-                }
+            while !calls.is_empty() && self.kernel_host.calls(client.id, &mut calls, &mut self.flush_list) {
                 // Wakes of other clients are never held back for the rest of this batch.
                 self.flush_list.flush_others(client.id);
             }
@@ -354,7 +350,7 @@ impl Channel {
             }
             let message = match self.frames.next_frame() {
                 Ok(None) => return self.check_announced().map(|()| false),
-                Ok(Some(bytes)) => frame::decode::<ToHost>(bytes),
+                Ok(Some(bytes)) => ToHost::read(bytes),
                 Err(source) => Err(source),
             };
             let message = message.map_err(|source| ProtocolError::Frame { frame, source })?;

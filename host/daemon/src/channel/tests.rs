@@ -97,7 +97,7 @@ impl Client {
         self.channel.idle();
         loop {
             while let Some(bytes) = self.frames.next_frame().unwrap() {
-                match from_host(frame::decode(bytes).unwrap()).unwrap() {
+                match from_host(proto::frame::decode(bytes).unwrap()).unwrap() {
                     FromHost::Answer { request, reply, .. } if request == self.sent => return reply,
                     _ => {}
                 }

@@ -38,6 +38,7 @@ use drivers::{Drivers, Registry};
 use dxgkrnl::{
     DmaExecutor, Effects, Fault, Injection, Input, Kernel, Nanos, PlantedBug, ProcessId, SyncFileReady, VmId,
 };
+use frame_ring::{Patience, look_until};
 use proto::convert;
 use tracing::Level;
 use vsock_device::locks::{Rank, Ranked, RankedGuard};
@@ -81,6 +82,10 @@ pub struct ReceivedCall {
     pub call: Call,
     pub timestamps: Option<Box<ClientTimestamps>>,
 }
+
+/// Calls of one client that are made under one lock at most, and the units of work after which no further one is.
+const CALLS_PER_LOCK_MAX: usize = 16;
+const UNITS_PER_LOCK: u64 = 64;
 
 /// Capacity, in effects, that a lane keeps from one step to the next.
 const EFFECTS_KEPT: usize = 4096;
@@ -133,8 +138,9 @@ impl Taps {
 /// Owner of the kernel lock and of everything shared beside it.
 pub struct KernelHost {
     host_state: Ranked<HostState>,
-    /// Held by a thread while it waits for the kernel lock: see [`KernelHost::yield_to_waiters`].
-    turnstile: Ranked<()>,
+    /// Held by a thread while it waits for the kernel lock: see [`KernelHost::yield_to_waiters`]. A step takes less time
+    /// than the system takes to wake a thread, so the waiter looks at the lock for a while before it sleeps.
+    turnstile: Ranked<Patience>,
     pub timer: Timer,
     pub clock_watch: ClockWatch,
     pub pending_connections: Arc<PendingConnections>,
@@ -207,6 +213,15 @@ impl FlushList {
     fn cut_off(&mut self) {
         self.cut_off.drain(..).for_each(EndedOutbox::cut_off);
         self.over_limit.drain(..).for_each(OverLimit::cut_off);
+    }
+
+    /// Whether something is to be sent or freed that is not this process's.
+    fn has_others(&self, own: ProcessId) -> bool {
+        let FlushList { clients, cut_off, over_limit, sync_files, released, freed } = self;
+        let is_others = |client: &Arc<ClientProcess>| client.id != own;
+        let has_closes = !cut_off.is_empty() || !over_limit.is_empty();
+        let has_more = !sync_files.is_empty() || !released.is_empty() || !freed.is_empty();
+        clients.iter().any(is_others) || has_closes || has_more
     }
 
     /// Tells brokers of sync files that are ready, and of pages.
@@ -292,7 +307,7 @@ impl KernelHost {
             resume_within: options.journal.as_ref().and_then(|journal| journal.resume_within),
             returns: OnceLock::new(),
             host_state: Ranked::new(Rank::Kernel, host_state),
-            turnstile: Ranked::new(Rank::Turnstile, ()),
+            turnstile: Ranked::new(Rank::Turnstile, Patience::default()),
             timer,
             clock_watch: ClockWatch::new().context("cannot watch the system's clock")?,
             pending_connections: PendingConnections::new(&log).context("cannot make a timer")?,
@@ -312,7 +327,18 @@ impl KernelHost {
         if let Some(host_state) = self.host_state.try_lock_or_abort() {
             return host_state;
         }
-        let _first = self.turnstile.lock();
+        let mut patience = self.turnstile.lock();
+        if patience.looks() {
+            let mut locked = None;
+            let is_free = look_until(|| {
+                locked = self.host_state.try_lock_or_abort();
+                locked.is_some()
+            });
+            patience.looked(is_free);
+            if let Some(host_state) = locked {
+                return host_state;
+            }
+        }
         self.host_state.lock_or_abort()
     }
 
@@ -324,7 +350,7 @@ impl KernelHost {
 
     /// Queues the calling thread for the lock, as a thread that waits for it is.
     #[cfg(test)]
-    pub(crate) fn as_first_waiter(&self) -> RankedGuard<'_, ()> {
+    pub(crate) fn as_first_waiter(&self) -> RankedGuard<'_, Patience> {
         self.turnstile.lock()
     }
 
@@ -351,31 +377,32 @@ impl KernelHost {
         }
     }
 
-    /// Runs one call of a client process: effects are performed, and what is to be sent is left to `flush_list`.
-    /// Returns the call if the kernel has unfinished work of this process that comes before it: see
-    /// [`KernelHost::continue_backlog`].
-    pub fn call(
+    /// Runs the next calls of a client process under one lock, until they have taken long or have something for
+    /// another client: effects are performed, and what is to be sent is left to `flush_list`. False if the kernel has
+    /// unfinished work of this process that comes first: see [`KernelHost::continue_backlog`].
+    pub fn calls(
         &self,
         process: ProcessId,
-        call: ReceivedCall,
+        calls: &mut VecDeque<ReceivedCall>,
         flush_list: &mut FlushList,
-    ) -> Option<ReceivedCall> {
+    ) -> bool {
         let mut host_state = self.lock();
-        let now = self.timer.now();
-        self.run_due_work(&mut host_state, now, flush_list);
-        if host_state.kernel.is_behind(process) {
-            return Some(call);
+        let (now, units) = (self.timer.now(), host_state.kernel.work_units());
+        for _ in 0..calls.len().min(CALLS_PER_LOCK_MAX) {
+            self.run_due_work(&mut host_state, now, flush_list);
+            if host_state.kernel.is_behind(process) {
+                return false;
+            }
+            let Some(ReceivedCall { request, call, timestamps }) = calls.pop_front() else { break };
+            let timestamps = timestamps.map(|timestamps| *timestamps);
+            let input = Input::Call { process, request, call };
+            self.step_after_due(&mut host_state, now, input, timestamps, flush_list);
+            let spent = host_state.kernel.work_units() - units;
+            if spent >= UNITS_PER_LOCK || flush_list.has_others(process) {
+                break;
+            }
         }
-        let ReceivedCall { request, call, timestamps } = call;
-        let timestamps = timestamps.map(|timestamps| *timestamps);
-        self.step_after_due(
-            &mut host_state,
-            now,
-            Input::Call { process, request, call },
-            timestamps,
-            flush_list,
-        );
-        None
+        true
     }
 
     /// Continues the kernel's unfinished work if some of it comes before this process's next call; true if so.

@@ -237,7 +237,7 @@ struct WithMemory {
 impl WithMemory {
     fn call(&self, call: Call) -> Reply {
         let received = ReceivedCall { request: 1, call, timestamps: None };
-        assert!(self.kernel_host.call(self.process, received, &mut FlushList::default()).is_none());
+        assert!(self.kernel_host.calls(self.process, &mut [received].into(), &mut FlushList::default()));
         self.last.0.lock().unwrap().clone()
     }
 

@@ -13,9 +13,10 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::slice;
 
 use d3dkmt::limits::MOVED_BYTES_PER_STEP;
-use d3dkmt::{Call, DeviceExecutionState, Handle, NtStatus, Reply, WakeTarget};
+use d3dkmt::{Call, DeviceExecutionState, EventId, GpuSignal, Handle, NtStatus, Reply, WakeTarget};
 
 pub use save::{LAYOUT_VERSION, NotRestored};
 
@@ -341,7 +342,7 @@ impl Kernel {
 
     pub(crate) fn call(&mut self, process: ProcessId, request: u64, call: Call, effects: &mut Effects) {
         let waits = escape::idle::waiting(&call);
-        let one_way_queue = if request == 0 { queue_of(&call) } else { None };
+        let one_way = if request == 0 { OneWay::of(&call) } else { None };
         let result = match self.attached(process) {
             Ok(_) => self.dispatch(process, call, effects),
             Err(refusal) => Err(refusal),
@@ -358,12 +359,26 @@ impl Kernel {
             }
             (result, _) => result,
         };
-        let refused = result.is_err();
+        let refused = result.as_ref().err().map(|refusal| refusal.status);
         self.answer(process, request, result, effects);
-        if refused
-            && let Some(queue) = one_way_queue
-            && let Some(device) = self.device_of_queue(process, queue)
-        {
+        if let (Some(status), Some(one_way)) = (refused, one_way) {
+            self.one_way_refused(process, &one_way, status, effects);
+        }
+    }
+
+    /// A call without an answer was refused: its device shows that, and its event is set.
+    fn one_way_refused(
+        &mut self,
+        process: ProcessId,
+        OneWay { queue, others, event }: &OneWay,
+        status: NtStatus,
+        effects: &mut Effects,
+    ) {
+        if let Some(event) = event {
+            self.wake(process, *event, status, effects);
+        }
+        let mut queues = core::iter::once(queue).chain(others);
+        if let Some(device) = queues.find_map(|queue| self.device_of_queue(process, *queue)) {
             self.stop_device_of_one_way(device, effects);
         }
     }
@@ -523,15 +538,34 @@ impl Kernel {
     }
 }
 
-/// The first context or hardware queue that a call names, if its device shows that a one-way call was refused.
-fn queue_of(call: &Call) -> Option<Handle> {
-    match call {
-        Call::SignalFromGpu { contexts, .. } | Call::SubmitCommand { contexts, .. } => {
-            contexts.first().copied()
-        }
-        Call::WaitFromGpu { context, .. } | Call::WaitFromGpuLegacy { context, .. } => Some(*context),
-        Call::SubmitSignalToHwQueue { queues, .. } => queues.first().copied(),
-        Call::SubmitCommandToHwQueue { queue, .. } | Call::SubmitWaitToHwQueue { queue, .. } => Some(*queue),
-        _ => None,
+/// What shows that a call without an answer was refused.
+struct OneWay {
+    /// The contexts or hardware queues that it names. The device of the first that exists is stopped.
+    queue: Handle,
+    others: Vec<Handle>,
+    /// Set as if the packet had been queued and then dropped.
+    event: Option<EventId>,
+}
+
+impl OneWay {
+    fn of(call: &Call) -> Option<OneWay> {
+        let (queues, event) = match call {
+            Call::SignalFromGpu { contexts, signal: GpuSignal::CpuEvent { event }, .. } => {
+                (&contexts[..], Some(*event))
+            }
+            Call::SignalFromGpu { contexts, .. } | Call::SubmitCommand { contexts, .. } => {
+                (&contexts[..], None)
+            }
+            Call::WaitFromGpu { context, .. } | Call::WaitFromGpuLegacy { context, .. } => {
+                (slice::from_ref(context), None)
+            }
+            Call::SubmitSignalToHwQueue { queues, .. } => (&queues[..], None),
+            Call::SubmitCommandToHwQueue { queue, .. } | Call::SubmitWaitToHwQueue { queue, .. } => {
+                (slice::from_ref(queue), None)
+            }
+            _ => return None,
+        };
+        let (queue, others) = queues.split_first()?;
+        Some(OneWay { queue: *queue, others: others.to_vec(), event })
     }
 }

@@ -162,6 +162,7 @@ impl Kernel {
             denied,
             slot: None,
             mapping,
+            is_without_waits: self.sync.objects[object].is_open(),
         });
         let handle = match self.insert_handle(process, HandleTarget::Sync(SyncRef { open, object })) {
             Ok(handle) => handle,
@@ -235,6 +236,9 @@ impl Kernel {
             self.processes.device_mut(device).children.remove(&handle);
         }
         self.sync.objects.remove_open(open.object, id, &self.sync.opens);
+        if let Some(oldest) = self.sync.objects[open.object].opens().next() {
+            self.sync.opens[oldest].is_without_waits = false;
+        }
         self.sync.written_fence_closed(open.object, process);
         self.remember_open(&open);
         if let Some(slot) = open.slot {

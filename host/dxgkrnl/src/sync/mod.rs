@@ -8,6 +8,7 @@
 
 mod acquire;
 mod create;
+mod hot;
 pub(crate) mod keyed_mutex;
 mod keyed_mutex_calls;
 pub(crate) mod legacy;
@@ -34,7 +35,7 @@ use object::SyncObject;
 use objects::Objects;
 use serde::{Deserialize, Serialize};
 use stored::StoredNow;
-use waits::Waits;
+use waits::{Wait, WaitItem, WaitOwner, Waits};
 use written::{FirstWrite, Mark, WrittenFences};
 
 pub(crate) use open::{NewOpen, Open, check_flags, is_mapped};
@@ -169,6 +170,16 @@ impl Sync {
             opens.map(|open| self.opens[open].process)
         };
         self.written.are_wrong(opens)
+    }
+
+    /// Whether a CPU wait is pending through an open that is said to have none.
+    pub fn has_unnoted_waits(&self) -> bool {
+        let is_unnoted = |item: WaitItem| {
+            let open = item.open.and_then(|open| self.opens.get(open)).filter(|_| !item.satisfied);
+            open.is_some_and(|open| open.object == item.object && open.is_without_waits)
+        };
+        let is_queued = |wait: &Wait| matches!(wait.owner(), WaitOwner::Gpu { .. });
+        self.waits.values().any(|wait| !is_queued(wait) && self.waits.items(wait).iter().any(is_unnoted))
     }
 
     #[inline]

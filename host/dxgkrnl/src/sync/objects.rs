@@ -17,91 +17,20 @@ use core::cmp::Ordering;
 use core::hint::black_box;
 use core::ops::Index;
 
-use bitflags::bitflags;
 use d3dkmt::{Handle, SyncObjectFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::ProcessId;
-use crate::slab::{Slab, free_spare, growth};
+use crate::slab::Slab;
+use crate::sync::hot::{Hot, HotTable, Marks, NONE};
 use crate::sync::object::SyncObject;
 use crate::sync::open::Open;
 use crate::sync::ordered::Entry;
 
-/// No slot.
-const NONE: u32 = u32::MAX;
-
-bitflags! {
-    #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-    struct Marks: u8 {
-        const PLAIN = 1;
-        /// There are other waiters than the first.
-        const MORE_WAITERS = 2;
-    }
-}
-
-/// The state that a signal of a plain fence reads. All other state belongs in [`SyncObject`].
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[repr(align(32))]
-struct Hot {
-    /// Fences: the value. Semaphore: the count. Mutex: 1 = owned.
-    value: u64,
-    /// Value of the first waiter: the lowest, then the first to arrive. `u64::MAX` without a waiter.
-    least_waited: u64,
-    /// Wait of the first waiter.
-    first_wait: u32,
-    /// Process of the oldest open.
-    process: u32,
-    /// Slot of the oldest open, or [`NONE`].
-    slot: u32,
-    /// Item of the first waiter; `None` without a waiter. A wait has 32 items at most.
-    first_item: Option<u8>,
-    /// Adapter of a plain fence.
-    adapter: u8,
-    marks: Marks,
-}
-
-const _: () = assert!(size_of::<Hot>() == 32);
-
-impl Hot {
-    fn new(value: u64) -> Self {
-        Hot {
-            value,
-            least_waited: u64::MAX,
-            first_wait: 0,
-            process: 0,
-            slot: NONE,
-            first_item: None,
-            adapter: 0,
-            marks: Marks::empty(),
-        }
-    }
-
-    fn is_plain(&self) -> bool {
-        self.marks.contains(Marks::PLAIN)
-    }
-
-    fn has_more_waiters(&self) -> bool {
-        self.marks.contains(Marks::MORE_WAITERS)
-    }
-
-    fn first_waiter(&self) -> Option<Entry> {
-        let (key, wait) = (self.least_waited, self.first_wait);
-        self.first_item.map(|item| Entry { key, wait, item: u32::from(item) })
-    }
-
-    fn set_first_waiter(&mut self, first: Option<Entry>) {
-        let Some(Entry { key, wait, item }) = first else {
-            (self.least_waited, self.first_item) = (u64::MAX, None);
-            return;
-        };
-        (self.least_waited, self.first_wait, self.first_item) = (key, wait, Some(item as u8));
-    }
-}
-
 /// All synchronization objects. Indices are those of the slab.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Objects {
-    hot: Vec<Hot>,
+    hot: HotTable,
     cold: Slab<SyncObject>,
 }
 
@@ -109,29 +38,20 @@ impl Objects {
     /// Prefetches what a signal needs.
     #[inline]
     pub fn fetch(&self, index: u32) {
-        black_box(self.hot.get(index as usize).map_or(0, |hot| hot.value));
+        black_box(self.hot.get(index).map_or(0, |hot| hot.value));
     }
 
     pub fn insert(&mut self, object: SyncObject, value: u64) -> u32 {
         let index = self.cold.insert(object);
-        let hot = Hot::new(value);
-        match self.hot.get_mut(index as usize) {
-            Some(slot) => *slot = hot,
-            None => {
-                if self.hot.len() == self.hot.capacity() {
-                    self.hot.reserve_exact(growth(self.hot.len()));
-                }
-                self.hot.push(hot);
-            }
-        }
+        self.hot.put(index, Hot::new(value));
         index
     }
 
     pub fn remove(&mut self, index: u32) -> Option<SyncObject> {
         let object = self.cold.remove(index)?;
-        self.hot[index as usize] = Hot::new(0);
+        self.hot[index] = Hot::new(0);
         if self.cold.len() == 0 {
-            self.hot = Vec::new();
+            self.hot = HotTable::default();
         }
         Some(object)
     }
@@ -139,8 +59,7 @@ impl Objects {
     /// See [`Slab::shorten`].
     pub fn shorten(&mut self, most: usize) -> usize {
         let removed = self.cold.shorten(most);
-        self.hot.truncate(self.cold.end());
-        free_spare(&mut self.hot);
+        self.hot.shorten_to(self.cold.end());
         removed
     }
 
@@ -158,23 +77,23 @@ impl Objects {
 
     #[inline]
     pub fn value(&self, index: u32) -> u64 {
-        self.hot[index as usize].value
+        self.hot[index].value
     }
 
     #[inline]
     pub fn set_value(&mut self, index: u32, value: u64) {
-        self.hot[index as usize].value = value;
+        self.hot[index].value = value;
     }
 
     #[inline]
     pub fn is_plain(&self, index: u32) -> bool {
-        self.hot[index as usize].is_plain()
+        self.hot[index].is_plain()
     }
 
     /// Whether it is a plain fence of this adapter.
     #[inline]
     pub fn is_plain_on(&self, index: u32, adapter: u32) -> bool {
-        let hot = &self.hot[index as usize];
+        let hot = &self.hot[index];
         hot.is_plain() && u32::from(hot.adapter) == adapter
     }
 
@@ -255,7 +174,7 @@ impl Objects {
     /// the kernel itself evaluates its value. False for an object that is gone.
     #[inline]
     pub fn is_watched(&self, index: u32) -> bool {
-        self.hot.get(index as usize).is_some_and(|hot| !hot.is_plain())
+        self.hot.get(index).is_some_and(|hot| !hot.is_plain())
             && self.cold.get(index).is_some_and(SyncObject::is_watched)
     }
 
@@ -269,7 +188,7 @@ impl Objects {
     /// Process and slot of the oldest open, if it has a slot.
     #[inline]
     pub fn first_slot(&self, index: u32) -> Option<(ProcessId, u32)> {
-        let hot = &self.hot[index as usize];
+        let hot = &self.hot[index];
         (hot.slot != NONE).then_some((ProcessId(hot.process), hot.slot))
     }
 
@@ -298,7 +217,7 @@ impl Objects {
 
     fn place_first_open(&mut self, index: u32, opens: &Slab<Open>) {
         let first = self.cold[index].opens().next().map(|open| &opens[open]);
-        let hot = &mut self.hot[index as usize];
+        let hot = &mut self.hot[index];
         (hot.process, hot.slot) = first.map_or((0, NONE), |open| (open.process.0, open.slot.unwrap_or(NONE)));
         self.refresh(index);
     }
@@ -306,7 +225,7 @@ impl Objects {
     fn refresh(&mut self, index: u32) {
         let object = &self.cold[index];
         let adapter = u8::try_from(object.adapter).ok().filter(|_| object.is_plain());
-        let hot = &mut self.hot[index as usize];
+        let hot = &mut self.hot[index];
         hot.marks.set(Marks::PLAIN, adapter.is_some());
         hot.adapter = adapter.unwrap_or(0);
     }
@@ -314,7 +233,7 @@ impl Objects {
     /// Whether the redundant state of an object disagrees.
     pub fn miscounted(&self, opens: &Slab<Open>) -> bool {
         self.cold.iter().any(|(index, object)| {
-            let hot = &self.hot[index as usize];
+            let hot = &self.hot[index];
             let first = object.opens().next().and_then(|open| opens.get(open));
             let first_slot = first.and_then(|open| Some((open.process, open.slot?)));
             let adapter_is_right = !hot.is_plain() || u32::from(hot.adapter) == object.adapter;
@@ -329,7 +248,7 @@ impl Objects {
     // Waits for values that it has not reached, lowest value first, then in the order of arrival.
 
     fn next_waiter_is_first(&mut self, index: u32) {
-        let hot = &mut self.hot[index as usize];
+        let hot = &mut self.hot[index];
         if !hot.has_more_waiters() {
             hot.set_first_waiter(None);
             return;
@@ -341,7 +260,7 @@ impl Objects {
 
     /// The least value that is waited for.
     pub fn least_waited(&self, index: u32) -> Option<u64> {
-        let hot = &self.hot[index as usize];
+        let hot = &self.hot[index];
         hot.first_item.map(|_| hot.least_waited)
     }
 
@@ -350,7 +269,7 @@ impl Objects {
     }
 
     pub fn waiters(&self, index: u32) -> impl Iterator<Item = Entry> {
-        let first = self.hot[index as usize].first_waiter();
+        let first = self.hot[index].first_waiter();
         first.into_iter().chain(self.cold[index].other_waiters())
     }
 
@@ -362,25 +281,25 @@ impl Objects {
         value: u64,
         among_equals: impl Fn(&Entry) -> Ordering,
     ) -> impl Iterator<Item = Entry> {
-        let first = self.hot[index as usize].first_waiter();
+        let first = self.hot[index].first_waiter();
         first.into_iter().chain(self.cold[index].other_waiters_from(value, among_equals))
     }
 
     /// The waiter for the highest value.
     pub fn last_waiter(&self, index: u32) -> Option<Entry> {
-        self.cold[index].last_other_waiter().or_else(|| self.hot[index as usize].first_waiter())
+        self.cold[index].last_other_waiter().or_else(|| self.hot[index].first_waiter())
     }
 
     /// Whether its value may have reached a waiter's. At `u64::MAX` it may be true without a waiter.
     #[inline]
     pub fn may_wake(&self, index: u32) -> bool {
-        let hot = &self.hot[index as usize];
+        let hot = &self.hot[index];
         hot.value >= hot.least_waited
     }
 
     /// Adds a waiter behind all that wait for the same value.
     pub fn add_waiter(&mut self, index: u32, entry: Entry) {
-        let hot = &mut self.hot[index as usize];
+        let hot = &mut self.hot[index];
         let Some(first) = hot.first_waiter() else { return hot.set_first_waiter(Some(entry)) };
         hot.marks.insert(Marks::MORE_WAITERS);
         if entry.key < first.key {
@@ -394,7 +313,7 @@ impl Objects {
     /// Takes out the first waiter if the value has reached its.
     #[inline]
     pub fn pop_reached(&mut self, index: u32) -> Option<Entry> {
-        let hot = &self.hot[index as usize];
+        let hot = &self.hot[index];
         let first = hot.first_waiter().filter(|first| first.key <= hot.value)?;
         self.next_waiter_is_first(index);
         Some(first)
@@ -403,7 +322,7 @@ impl Objects {
     /// Removes the waiter for this value for which `among_equals` is equal: see
     /// [`crate::sync::ordered::Ordered::remove`].
     pub fn remove_waiter(&mut self, index: u32, value: u64, among_equals: impl Fn(&Entry) -> Ordering) {
-        let hot = &mut self.hot[index as usize];
+        let hot = &mut self.hot[index];
         match hot.first_waiter() {
             Some(first) if first.key == value && among_equals(&first).is_eq() => {
                 self.next_waiter_is_first(index);

@@ -43,6 +43,9 @@ pub(crate) struct Open {
     pub denied: SyncObjectFlags,
     pub slot: Option<u32>,
     pub mapping: Mapping,
+    /// No wait was ever made through it, so its end need not look for one among those of all others. Never so of the
+    /// object's oldest open, because a wait for a plain fence does not access it.
+    pub is_without_waits: bool,
 }
 
 pub(super) const MONITORED_ONLY: SyncObjectFlags = SyncObjectFlags::TOP_OF_PIPELINE

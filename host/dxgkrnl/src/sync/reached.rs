@@ -47,6 +47,16 @@ pub(super) enum WaiterAction {
     Forget { open: u32 },
 }
 
+impl WaiterAction {
+    /// The open whose waits are processed; `None` for all waits.
+    pub fn open(self) -> Option<u32> {
+        match self {
+            WaiterAction::End { open, .. } => open,
+            WaiterAction::Forget { open } => Some(open),
+        }
+    }
+}
+
 /// Task that processes the waits on one object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct WaiterScan {

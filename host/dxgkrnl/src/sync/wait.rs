@@ -287,6 +287,11 @@ impl Kernel {
         }
         for (at, item) in items.iter().enumerate() {
             if !item.satisfied {
+                if let Some(open) = item.open.filter(|_| !self.sync.objects.is_plain(item.object))
+                    && let Some(open) = self.sync.opens.get_mut(open)
+                {
+                    open.is_without_waits = false;
+                }
                 let entry = Entry { key: item.value, wait: id.slot, item: at as u32 };
                 self.sync.objects.add_waiter(item.object, entry);
             }

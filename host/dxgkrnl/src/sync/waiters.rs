@@ -54,6 +54,9 @@ impl Kernel {
         ends_open: bool,
         effects: &mut Effects,
     ) -> bool {
+        if action.open().is_some_and(|open| self.sync.opens[open].is_without_waits) {
+            return true;
+        }
         let before = self.sync.waits.begun();
         let scan = WaiterScan { object, action, before, behind: None, is_left: false, ends_open };
         self.process_waiters(scan, effects)
@@ -80,9 +83,7 @@ impl Kernel {
             }
         }
         if scan.is_left {
-            if let (true, WaiterAction::End { open: Some(open), .. } | WaiterAction::Forget { open }) =
-                (scan.ends_open, scan.action)
-            {
+            if let Some(open) = scan.action.open().filter(|_| scan.ends_open) {
                 self.sync.opens.remove(open);
             }
             self.release_reference(scan.object);
@@ -96,11 +97,7 @@ impl Kernel {
             self.sync.hold(scan.object);
         }
         // The waits through an open are its process's own. The open may be gone since the scan began.
-        let open = match scan.action {
-            WaiterAction::End { open, .. } => open,
-            WaiterAction::Forget { open } => Some(open),
-        };
-        let payer = open.and_then(|open| Some(self.sync.opens.get(open)?.process));
+        let payer = scan.action.open().and_then(|open| Some(self.sync.opens.get(open)?.process));
         self.leave(payer.unwrap_or_else(|| self.payer_for(scan.object)), Task::Waiters(scan));
     }
 

@@ -92,18 +92,19 @@ impl Kernel {
         refuse_beyond("wait for", value, handle, last)
     }
 
-    /// The value of a fence after an engine of this adapter stored `value` to it.
+    /// The value of a fence after an engine of this adapter stored `value` to it. `last` is its value before, from which
+    /// a 32-bit word is a step; `None` if that was none to step from, because the fence was poisoned.
     pub(crate) fn written_value(
         &self,
         process: ProcessId,
         (object, adapter): (u32, u32),
-        value: u64,
+        (last, value): (Option<u64>, u64),
         effects: &mut Effects,
     ) -> u64 {
         if !self.is_narrow_on(object, adapter) {
             return value;
         }
-        let last = self.sync.objects.value(object);
+        let Some(last) = last else { return u64::from(value as u32) };
         let extended = extend(last, value as u32);
         // A 32-bit word is always a step; a larger number names the intended value.
         let meant_another = value > u64::from(u32::MAX) && value != extended;

@@ -161,11 +161,10 @@ impl Kernel {
         let Some(next_value) = fence_value.checked_add(1) else {
             return invalid("the fence value has no successor");
         };
-        let of_fence = |value, without| -> Result<Vec<_>, Refusal> {
-            self.resolve(process, device, &[fence], &[value], Form::ValueArray, without)
-        };
+        let of_fence =
+            |value, without| self.resolve(process, device, &[fence], &[value], Form::ValueArray, without);
         let waited = match flags & DO_NOT_WAIT {
-            0 => of_fence(fence_value, SyncObjectFlags::NO_WAIT)?,
+            0 => of_fence(fence_value, SyncObjectFlags::NO_WAIT)?.into_vec(),
             _ => Vec::new(),
         };
         let signaled = of_fence(next_value, SyncObjectFlags::NO_SIGNAL)?;

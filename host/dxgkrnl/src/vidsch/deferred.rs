@@ -32,7 +32,6 @@ impl Kernel {
     }
 
     /// Units of work that were ever done: see [`d3dkmt::limits::WORK_UNITS_PER_STEP`].
-    #[doc(hidden)]
     pub fn work_units(&self) -> u64 {
         self.vidsch.work.backlog().spent()
     }

@@ -21,9 +21,9 @@ use crate::kernel::Kernel;
 use crate::process::HandleTarget;
 use crate::sync::legacy::Form;
 use crate::sync::mapping::Mapping;
-use crate::sync::waits::WaitItem;
 use crate::sync::written::Mark;
 use crate::sync::{NewOpen, is_mapped};
+use crate::vidsch::signal::{Resolved, targets_of};
 use crate::{Features, NodeConfig, ProcessId};
 
 impl Kernel {
@@ -349,7 +349,7 @@ impl Kernel {
         };
         let device = self.vidsch.queues[*first].device;
         let targets = self.resolve_fences(process, device, objects, values, SyncObjectFlags::NO_SIGNAL)?;
-        let targets = targets.iter().map(|item| (item.object, item.value)).collect();
+        let targets = targets_of(targets);
         self.report_fence_use(process, objects, effects);
         self.enqueue_signal(&ids, Signal { process, flags, targets, event: None, by: Vec::new() });
         Ok(Reply::None)
@@ -369,7 +369,7 @@ impl Kernel {
         let items = self.resolve_fences(process, device, objects, values, SyncObjectFlags::NO_WAIT)?;
         self.note_zero_wait(process, &items, effects);
         self.report_fence_use(process, objects, effects);
-        self.enqueue_wait(queue, items);
+        self.enqueue_wait(queue, items.into_vec());
         Ok(Reply::None)
     }
 
@@ -381,7 +381,7 @@ impl Kernel {
         objects: &[Handle],
         values: &[u64],
         denied_by: SyncObjectFlags,
-    ) -> Result<Vec<WaitItem>, Refusal> {
+    ) -> Result<Resolved, Refusal> {
         for handle in objects {
             let (_, object) = self.sync_object(process, *handle)?;
             let object_type = self.sync.objects()[object].object_type;

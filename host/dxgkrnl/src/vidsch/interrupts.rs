@@ -221,13 +221,15 @@ impl Kernel {
     pub(crate) fn apply_engine_write(&mut self, write: EngineWrite, effects: &mut Effects) {
         let EngineWrite { engine, process, open, gpu_address, value, hw_queue, by } = write;
         let object = self.sync.opens()[open].object;
+        let objects = self.sync.objects();
+        let last = (!objects.is_poisoned(object)).then(|| objects.value(object));
         if self.ignores_value(object, value, effects) {
             return;
         }
         self.note_unannounced(hw_queue, object, value, effects);
         self.note_ring_progress(hw_queue, object, value);
         let stored = EngineStore { adapter: engine.adapter, gpu_address, value };
-        let value = self.written_value(process, (object, engine.adapter), value, effects);
+        let value = self.written_value(process, (object, engine.adapter), (last, value), effects);
         self.written_by_gpu(open, object, engine.adapter, value);
         self.write_native_memory(open, object, value);
         self.vidsch.in_flight.expect_hw_progress(engine.adapter, self.now);

@@ -15,8 +15,11 @@ use crate::policy::{GpuWait, LowerGpuSignal};
 use crate::sync::legacy::{Acquire, Form, is_acquired, queueable};
 use crate::sync::waits::{WaitItem, WaitOwner};
 
+/// The objects that a signal or a wait names.
+pub(crate) type Resolved = SmallVec<[WaitItem; 1]>;
+
 /// Targets from the objects that a signal names.
-fn targets_of(resolved: SmallVec<[WaitItem; 1]>) -> Targets {
+pub(super) fn targets_of(resolved: Resolved) -> Targets {
     let mut targets = Targets::with_capacity(resolved.len());
     resolved.iter().for_each(|item| targets.push((item.object, item.value)));
     targets
@@ -39,10 +42,10 @@ impl Kernel {
         if contexts.is_empty() || contexts.len() > most {
             return invalid(format!("a signal takes 1 to {most} contexts, not {}", contexts.len()));
         }
-        let ids = contexts
-            .iter()
-            .map(|handle| self.open_context(process, *handle))
-            .collect::<Result<SmallVec<[u32; 4]>, _>>()?;
+        let mut ids = SmallVec::<[u32; 4]>::new();
+        for handle in contexts {
+            ids.push(self.open_context(process, *handle)?);
+        }
         let device = self.vidsch.queues[ids[0]].device;
         if ids.iter().any(|id| self.vidsch.queues[*id].device != device) {
             return invalid("the contexts of a broadcast are not of one device");
@@ -154,7 +157,7 @@ impl Kernel {
         let queue = self.open_context(process, context)?;
         let device = self.vidsch.queues[queue].device;
         let denied_by = SyncObjectFlags::NO_WAIT;
-        let items: Vec<WaitItem> = self.resolve(process, device, objects, values, form, denied_by)?;
+        let items = self.resolve(process, device, objects, values, form, denied_by)?.into_vec();
         let is_acquired = |item: &WaitItem| is_acquired(self.sync.objects()[item.object].object_type);
         if items.iter().any(is_acquired) {
             let (taken, values): (Vec<_>, Vec<_>) = items.into_iter().partition(is_acquired);
@@ -184,7 +187,7 @@ impl Kernel {
     }
 
     /// Resolves and checks the objects of a queued signal or wait.
-    pub(crate) fn resolve<Items: FromIterator<WaitItem>>(
+    pub(crate) fn resolve(
         &self,
         process: ProcessId,
         device: u32,
@@ -192,7 +195,7 @@ impl Kernel {
         values: &[u64],
         form: Form,
         denied_by: SyncObjectFlags,
-    ) -> Result<Items, Refusal> {
+    ) -> Result<Resolved, Refusal> {
         let most = limits::OBJECTS_WAITED_ON_MAX;
         if !counts::fit(objects.len(), values.len(), most) {
             let (objects, values) = (objects.len(), values.len());
@@ -200,7 +203,8 @@ impl Kernel {
                 "{objects} objects and {values} values; both must be 1 to {most} and equal"
             ));
         }
-        let resolve_one = |(handle, value): (&Handle, &u64)| {
+        let mut resolved = Resolved::new();
+        for (handle, value) in objects.iter().zip(values) {
             let (open, object) = self.sync_object(process, *handle)?;
             let wait = denied_by == SyncObjectFlags::NO_WAIT;
             queueable(&self.sync.objects()[object], objects.len(), form, wait)?;
@@ -216,9 +220,9 @@ impl Kernel {
                 }
             }
             let (handle, value) = (*handle, *value);
-            Ok(WaitItem { object, open: Some(open), handle, value, satisfied: false })
-        };
-        objects.iter().zip(values).map(resolve_one).collect()
+            resolved.push(WaitItem { object, open: Some(open), handle, value, satisfied: false });
+        }
+        Ok(resolved)
     }
 
     /// Applies a signal that this queue was the last to reach. If it names an object twice whose line is still being

@@ -367,6 +367,9 @@ impl Kernel {
         if self.sync.objects().miscounted(self.sync.opens()) {
             return Some("what is kept of objects for signals");
         }
+        if self.sync.has_unnoted_waits() {
+            return Some("the opens without waits");
+        }
         if self.vidsch.progress_fences().len() != self.vidsch.hw_queues().len() {
             return Some("the progress fences");
         }

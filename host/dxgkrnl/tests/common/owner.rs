@@ -214,7 +214,7 @@ impl Owner {
         }
     }
 
-    fn create_fence(&mut self, flags: SyncObjectFlags) -> CreatedSyncObject {
+    pub fn create_fence(&mut self, flags: SyncObjectFlags) -> CreatedSyncObject {
         let create = calls::create_fence(self.device, 0, flags);
         let Reply::SyncObject(created) = self.ok(create) else { panic!("no fence") };
         created

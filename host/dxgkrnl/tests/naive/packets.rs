@@ -187,14 +187,13 @@ impl Naive {
 
     /// An error of a one-way call shows in the device's state.
     pub(super) fn device_of_one_way(&self, process: u32, call: &Call) -> Option<usize> {
-        let context = match call {
-            Call::SignalFromGpu { contexts, .. } | Call::SubmitCommand { contexts, .. } => {
-                *contexts.first()?
-            }
-            Call::WaitFromGpu { context, .. } | Call::WaitFromGpuLegacy { context, .. } => *context,
+        let contexts = match call {
+            Call::SignalFromGpu { contexts, .. } | Call::SubmitCommand { contexts, .. } => contexts.to_vec(),
+            Call::WaitFromGpu { context, .. } | Call::WaitFromGpuLegacy { context, .. } => vec![*context],
             _ => return None,
         };
-        self.context(process, context).map(|context| self.contexts[context].device)
+        let context = contexts.iter().find_map(|context| self.context(process, *context))?;
+        Some(self.contexts[context].device)
     }
 
     /// The contexts of a call and their errors: FEN-041, FEN-042, FEN-095.

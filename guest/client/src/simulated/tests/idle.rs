@@ -156,3 +156,33 @@ fn a_refused_signal_and_a_lost_device_are_told() {
         assert_eq!(serve(&idle.session, destroying, |_, _| Reply::None), NtStatus::SUCCESS);
     }
 }
+
+/// The host drops a queued event with its last context, and says nothing about it.
+#[test]
+fn an_event_in_the_queue_of_a_destroyed_context_is_forgotten() {
+    covers!("EVT-016");
+    let idle = Idle::new();
+    idle.create_context(OTHER);
+    let (port, event) = (idle.session.port(), SimulatedEvent::default());
+    let queue = |contexts: &[Handle]| {
+        let (contexts, flags) = (Handles::from_slice(contexts), SignalFlags::ENQUEUE_CPU_EVENT);
+        let mut queuing = pin!(idle.session.signal_event_from_gpu(contexts, flags, event.clone()));
+        idle.answered(queuing.as_mut(), DONE);
+        assert_eq!(finished(poll_once(queuing)), NtStatus::SUCCESS);
+    };
+    let destroy = |context| {
+        let mut destroying = pin!(idle.session.destroy_context(context));
+        idle.answered(destroying.as_mut(), DONE);
+        assert_eq!(finished(poll_once(destroying)), NtStatus::SUCCESS);
+    };
+    queue(&[CONTEXT]);
+    queue(&[CONTEXT, OTHER]);
+    destroy(CONTEXT);
+    assert_eq!(port.pending(), 1, "the other context may still reach the broadcast");
+    idle.create_context(CONTEXT);
+    queue(&[CONTEXT]);
+    let mut destroying = pin!(idle.session.destroy_device(DEVICE));
+    idle.answered(destroying.as_mut(), DONE);
+    assert_eq!(finished(poll_once(destroying)), NtStatus::SUCCESS);
+    assert_eq!((port.pending(), event.take()), (0, 0));
+}

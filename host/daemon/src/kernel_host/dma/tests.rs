@@ -101,7 +101,7 @@ impl Summing {
     fn call(&self, process: ProcessId, call: Call) -> Reply {
         let mut flush_list = FlushList::default();
         let received = ReceivedCall { request: 1, call: call.clone(), timestamps: None };
-        assert!(self.kernel_host.call(process, received, &mut flush_list).is_none());
+        assert!(self.kernel_host.calls(process, &mut [received].into(), &mut flush_list));
         let steps = self.steps.0.lock().unwrap();
         match steps.last().unwrap().answers.last() {
             Some((by, NtStatus::SUCCESS | NtStatus::PENDING, reply)) if *by == process => reply.clone(),
