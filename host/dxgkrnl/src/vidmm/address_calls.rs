@@ -21,9 +21,6 @@ use crate::vidmm::vaspace::{ADDRESSES_END, AddressBounds, AddressSpace, PAGE_BYT
 use crate::vidsch::{Packet, Signal, Targets, Task};
 use crate::{ProcessId, VmId};
 
-/// Pieces of an address space that change for one unit of work.
-const PIECES_PER_UNIT: u32 = 2;
-
 /// Pieces of an address space that change between two looks at the units of the step.
 const PIECES_AT_ONCE: u32 = 16;
 
@@ -303,7 +300,8 @@ impl Kernel {
             }
             let (part, rest) = self.cut_update(process, adapter, update);
             let pieces = self.pieces_of(process, adapter, &part);
-            let units = (pieces.len() as u32 / PIECES_PER_UNIT).max(1);
+            // The page tables of kernel and driver change, which takes as long as a unit of other work each.
+            let units = (pieces.len() as u32).max(1);
             if !is_first && !self.may_spend(units) {
                 updates.push_front(update);
                 break;
@@ -440,7 +438,7 @@ impl Kernel {
             }
             let Some((changed, behind)) = space.show(base, end, PIECES_AT_ONCE as usize) else { break None };
             // Pieces that engines see already were looked at as well.
-            self.spend((changed.len() as u32).div_ceil(PIECES_PER_UNIT).max(1));
+            self.spend((changed.len() as u32).max(1));
             for Piece { base, end, page } in changed {
                 self.update_engine_pages(process, adapter, base, end, page);
             }
@@ -532,7 +530,7 @@ impl Kernel {
             if self.is_spent() {
                 return Some(from);
             }
-            self.spend((pieces.len() as u32).div_ceil(PIECES_PER_UNIT));
+            self.spend(pieces.len() as u32);
             for Piece { base, end, page } in pieces {
                 self.update_engine_pages(process, adapter, base, end, Some(page));
                 from.base = end;
@@ -555,7 +553,7 @@ impl Kernel {
         let AllocationOpen { process, device, allocation, .. } = self.vidmm.memory.allocation_opens[open];
         let adapter = self.processes.devices()[device].adapter;
         let heir = self.held_open(process, allocation, open);
-        let mut taken_pieces = 0;
+        let mut has_taken = false;
         let is_over = loop {
             let Some(owner) = self.processes.get_mut(process) else { break true };
             let Some(space) = owner.address_spaces.get_mut(&adapter) else { break true };
@@ -566,12 +564,10 @@ impl Kernel {
             if taken.seen && heir.is_none() {
                 self.update_engine_pages(process, adapter, taken.base, taken.end, None);
             }
-            taken_pieces += 1;
-            if taken_pieces % PIECES_PER_UNIT == 0 {
-                self.spend(1);
-            }
+            has_taken = true;
+            self.spend(1);
         };
-        if taken_pieces > 0 {
+        if has_taken {
             self.count_address_bytes(process, adapter);
         }
         is_over
