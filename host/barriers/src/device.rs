@@ -115,6 +115,13 @@ impl Device {
         }
     }
 
+    /// Layouts are unknown until the next barrier that sets them.
+    pub fn forget_layouts(&mut self) {
+        for resource in self.resources.values_mut() {
+            resource.state.subs_mut().iter_mut().for_each(|sub| sub.layout = BarrierLayout::UNDEFINED);
+        }
+    }
+
     pub fn resource(&self, id: u32) -> Option<&ResourceDesc> {
         self.resources.get(&id).map(|resource| &resource.desc)
     }

@@ -12,7 +12,7 @@
 //! a fence with `DESCRIBE_FENCE`; without that, lists, queues and the CPU may use it. The kernel reports each wait and
 //! signal of one by a queue or the CPU. `d3dkmt::list_escape` defines the format of a message.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
@@ -212,6 +212,10 @@ impl DebugLayers {
         DebugLayers { watched, ..self }
     }
 
+    pub fn is_watched(&self) -> bool {
+        self.watched
+    }
+
     /// The layer of a process. With an engine tracer, every process has one.
     fn layer(&mut self, space: Space) -> Option<&mut Layer> {
         if self.watched && !self.layers.contains_key(&space) {
@@ -269,6 +273,18 @@ impl DebugLayers {
             return;
         }
         // The process sees a new layer, with a tracer as without.
+        self.begin_late(space, level, resources, native, callbacks);
+    }
+
+    /// Begins a layer that knows the existing resources and fences.
+    fn begin_late(
+        &mut self,
+        space: Space,
+        level: Level,
+        resources: &Resources,
+        native: &NativeFences,
+        callbacks: &mut Vec<Callback>,
+    ) {
         self.begin(space, level);
         for (number, desc) in resources.of(space) {
             self.created(space, number, desc, callbacks);
@@ -278,6 +294,23 @@ impl DebugLayers {
         }
         for gpu_address in native.addresses(space) {
             self.fence_opened(space, gpu_address, native, callbacks);
+        }
+    }
+
+    /// Begins to check lists of every process, in a restored state whose recorder had no engine tracer. Nothing is known
+    /// of earlier submissions, so layouts are unknown until they are set.
+    pub fn watch(&mut self, resources: &Resources, native: &NativeFences) {
+        self.watched = true;
+        let spaces: BTreeSet<Space> = resources.spaces().chain(native.spaces()).collect();
+        for space in spaces {
+            if self.layers.contains_key(&space) {
+                continue;
+            }
+            // A silent layer has no notes.
+            self.begin_late(space, Level::Silent, resources, native, &mut Vec::new());
+            if let Some(layer) = self.layers.get_mut(&space) {
+                layer.device.forget_layouts();
+            }
         }
     }
 

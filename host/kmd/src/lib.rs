@@ -688,9 +688,15 @@ impl Miniport for SimulatedMiniport {
     }
 
     fn restore(&mut self, state: &[u8]) -> Result<(), String> {
-        let tracers = core::mem::take(&mut self.shared.tracers);
+        let Shared { tracers, debug, races, .. } = core::mem::take(&mut self.shared);
         *self = postcard::from_bytes(state).map_err(|error| error.to_string())?;
+        // What is observed is this driver's choice, not that of the driver that was saved.
         self.shared.tracers = tracers;
+        self.shared.races.configure(races);
+        if debug.is_watched() && !self.shared.debug.is_watched() {
+            let Shared { debug, resources, native, .. } = &mut self.shared;
+            debug.watch(resources, native);
+        }
         Ok(())
     }
 

@@ -156,6 +156,11 @@ impl NativeFences {
         self.mapped.range(first).map(|((_, _, gpu_address), _)| *gpu_address)
     }
 
+    /// Every process that maps a fence, with its adapter; one that maps more is repeated.
+    pub fn spaces(&self) -> impl Iterator<Item = (u32, ProcessId)> {
+        self.mapped.keys().map(|(adapter, process, _)| (*adapter, *process))
+    }
+
     /// Locations where a fence's storage is mapped, except `but`.
     pub fn storage_locations(&self, fence: NativeFenceId, except: Option<GpuLocation>) -> Vec<GpuLocation> {
         let Some(state) = self.fences.get(&fence) else { return Vec::new() };

@@ -67,6 +67,10 @@ struct Queue {
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Races {
     adapters: BTreeSet<u32>,
+    /// Those of `adapters` that the recorder of a restored state did not check: their queues may have buffers whose
+    /// submission was not seen.
+    #[serde(skip)]
+    late: BTreeSet<u32>,
     reading: ScopeReading,
     checker: Checker,
     queues: BTreeMap<u64, Queue>,
@@ -146,6 +150,12 @@ impl Races {
         self.adapters.contains(&adapter)
     }
 
+    /// Checks the adapters that `configured` checks, from now on, whatever the recorder of a restored state checked.
+    pub fn configure(&mut self, configured: Races) {
+        self.late = configured.adapters.difference(&self.adapters).copied().collect();
+        self.adapters = configured.adapters;
+    }
+
     /// Records a happens-before relation. Returns the texts of new reports.
     pub fn edge(&mut self, edge: &HappensBefore) -> Vec<String> {
         if self.adapters.is_empty() {
@@ -154,7 +164,8 @@ impl Races {
         match *edge {
             HappensBefore::Submitted { process, adapter, queue: to } => {
                 let Some(to) = queue(to) else { return Vec::new() };
-                if !self.is_on(adapter) {
+                // Without the earlier submissions it is not known which buffer this one is.
+                if !self.is_on(adapter) || self.late.contains(&adapter) {
                     self.checker.submit_unseen(process.0, to);
                     return Vec::new();
                 }

@@ -90,6 +90,11 @@ impl Resources {
         table.flat_map(|table| table.resources.iter().map(|(number, (_, desc))| (*number, desc)))
     }
 
+    /// Every process that has resources, with its adapter.
+    pub fn spaces(&self) -> impl Iterator<Item = Space> {
+        self.tables.keys().copied()
+    }
+
     /// Destroys a device's resources. Returns them.
     pub fn end_device(&mut self, device: KmdDevice) -> Vec<(Space, u32)> {
         let Some(space) = self.space_of.remove(&device) else { return Vec::new() };

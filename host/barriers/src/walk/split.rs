@@ -29,9 +29,10 @@ impl At<'_> {
     ) -> bool {
         let ends = barrier.sync_before == S::SPLIT && barrier.sync_after != S::SPLIT;
         let Some(split) = sub.split.take() else {
-            if ends {
+            let moot = is_moot(subject.desc, layouts);
+            // If the layout is unknown, the split may have begun before what is known.
+            if ends && (moot || sub.layout != L::UNDEFINED) {
                 let phase = sub.last.map_or(Phase::Submission, |last| self.phase(last.list));
-                let moot = is_moot(subject.desc, layouts);
                 let rule = if moot { Rule::R056 } else { Rule::R052 };
                 let text = match moot {
                     true => format_args!(

@@ -38,6 +38,12 @@ impl HappensBeforeLog {
         }
     }
 
+    /// Reports, or does not, as this configuration says: a tool that observes a recorded state may look for races that
+    /// the recorded kernel did not look for.
+    pub fn configure(&mut self, config: &Config) {
+        self.on = HappensBeforeLog::new(config).on;
+    }
+
     /// Forgets a wait whose packet is dropped.
     pub fn forget(&mut self, wait: WaitId) {
         self.ended.remove(&wait);

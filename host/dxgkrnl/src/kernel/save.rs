@@ -126,7 +126,7 @@ impl Kernel {
 
     /// Restores a kernel from saved bytes, over a new driver, which this function starts and restores.
     ///
-    /// `config` has to be the saved kernel's configuration. The bytes are trusted: a caller that stores them where
+    /// `config` has to be the saved kernel's configuration, but for `hazards`. The bytes are trusted: a caller that stores them where
     /// others can change them needs a checksum.
     pub fn restore(
         config: Config,
@@ -154,6 +154,7 @@ impl Kernel {
         }
         let mut kernel = Kernel::over(config, miniport);
         saved.into(&mut kernel);
+        kernel.happens_before.configure(&kernel.config);
         kernel.miniport.restore(&driver).map_err(NotRestored::Driver)?;
         Ok(kernel)
     }

@@ -84,15 +84,16 @@ fn explain(args: &ExplainArgs, drivers: &Registry) -> anyhow::Result<(String, u8
     let read =
         std::io::Read::read(&mut file, &mut head).with_context(|| format!("{shown} cannot be read"))?;
     let mut process = None;
-    let note = if head[..read] == *MAGIC {
+    let Replayed { note, is_complete } = if head[..read] == *MAGIC {
         ensure!(args.process.is_none(), "{shown} is one command buffer, of no process: leave out --process");
         let bytes = std::fs::read(&args.file).with_context(|| format!("{shown} cannot be read"))?;
-        raw::run(&log, &bytes).with_context(|| format!("{shown} cannot be explained"))?
+        let note = raw::run(&log, &bytes).with_context(|| format!("{shown} cannot be explained"))?;
+        Replayed { note, is_complete: true }
     } else {
         process = args.chosen_process(drivers)?;
         replay(args, drivers, &log)?
     };
-    let code = if note.is_empty() || head[..read] == *MAGIC { OK } else { VERDICT_FAILED };
+    let code = if is_complete { OK } else { VERDICT_FAILED };
     let all = log.submissions();
     let chosen: Vec<&Submission> = all.iter().filter(|one| args.chooses(process, one)).collect();
     if args.json {
@@ -114,8 +115,22 @@ fn explain(args: &ExplainArgs, drivers: &Registry) -> anyhow::Result<(String, u8
     Ok((format!("{note}{}{rest}", texts.join("\n")), code))
 }
 
-/// Replays the trace over traced drivers. Returns a note if the replay stops early.
-fn replay(args: &ExplainArgs, drivers: &Registry, log: &Log) -> anyhow::Result<String> {
+/// What was replayed, besides the submissions.
+struct Replayed {
+    /// What a reader must know of it; empty if nothing.
+    note: String,
+    /// The replay came to the end of the file, with every step that the file says it has.
+    is_complete: bool,
+}
+
+impl Replayed {
+    fn up_to(note: String) -> Replayed {
+        Replayed { note, is_complete: false }
+    }
+}
+
+/// Replays the trace over traced drivers.
+fn replay(args: &ExplainArgs, drivers: &Registry, log: &Log) -> anyhow::Result<Replayed> {
     let reader = Reader::open(&args.file)?;
     let mut config = reader.header().config.clone();
     for adapter in config.adapters.iter_mut().filter(|adapter| adapter.kmd == SIMULATED) {
@@ -123,27 +138,40 @@ fn replay(args: &ExplainArgs, drivers: &Registry, log: &Log) -> anyhow::Result<S
         adapter.hazards = true;
     }
     let mut player = Player::observing(reader, &log.registry(drivers), config)?;
-    let mut note = String::new();
+    let mut all = Replayed { note: String::new(), is_complete: true };
     loop {
         match player.play()? {
             PlayerStep::Over if !player.has_begun() => {
-                return Ok("the trace begins later than at the first step and has no snapshot: there is nothing to begin \
-                           with\n"
-                    .into());
+                let why = "the trace begins later than at the first step and has no snapshot: there is nothing to begin \
+                           with\n";
+                return Ok(Replayed::up_to(why.into()));
             }
-            PlayerStep::Over => return Ok(note),
+            PlayerStep::Over => return Ok(all),
             PlayerStep::Lost(lost) if lost.loses_steps() => {
-                return Ok(format!(
-                    "the trace is damaged; the steps after the damage are not shown: {lost}\n"
-                ));
+                let why = format!("the trace is damaged; the steps after the damage are not shown: {lost}\n");
+                return Ok(Replayed::up_to(all.note + &why));
             }
             PlayerStep::Stopped(verdict) => {
-                return Ok(format!("{}\n", trace::explain(&mut player, verdict)?));
+                let why = trace::explain(&mut player, verdict)?;
+                return Ok(Replayed::up_to(format!("{}{why}\n", all.note)));
             }
-            PlayerStep::Lost(lost) => note = format!("the trace is damaged: {lost}\n"),
+            PlayerStep::Lost(lost) => {
+                all.note += &format!("the trace is damaged: {lost}\n");
+                all.is_complete = false;
+            }
+            PlayerStep::Snapshot { sequence, restored: true, .. } => all.note += &begins_at(sequence),
             PlayerStep::Step { .. } | PlayerStep::Snapshot { .. } | PlayerStep::End { .. } => {}
         }
     }
+}
+
+/// The note of a trace that begins with a snapshot before this step.
+fn begins_at(sequence: u64) -> String {
+    format!(
+        "the trace begins at step {sequence}: submissions that began before it are not shown, races with them are not \
+         seen, a texture's layout is not checked before a barrier has set it, and submissions of a queue may be counted \
+         from there\n"
+    )
 }
 
 fn as_json(submission: &Submission) -> Value {

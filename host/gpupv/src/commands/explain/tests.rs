@@ -157,3 +157,92 @@ fn the_exit_code_says_that_a_trace_is_damaged() {
     assert_eq!(code, VERDICT_FAILED, "{text}");
     assert!(text.contains("the trace is damaged"), "{text}");
 }
+
+/// A texture is moved and a split barrier of it begun before the recording begins, and a buffer waits in the queue.
+const LATE: &str = "scenario \"late\"
+process p
+p  D = device                          -> ok
+p  P = paging_queue D                  -> ok
+p  A = allocate D bytes=0x4000         -> ok
+p  V = map P A pages=4 WRITE           -> PENDING
+p  make_resident P A                   -> PENDING
++1s
+p  wait D P.fence>=2                   -> ok
+p  image = resource D texture2d at=V width=16 height=16 ALLOW_RENDER_TARGET         -> ok
+p  R = resource D buffer at=V offset=0x2000 bytes=0x400 ALLOW_UNORDERED_ACCESS      -> ok
+p  S = resource D buffer at=V offset=0x3000 bytes=0x400 ALLOW_UNORDERED_ACCESS      -> ok
+p  C = context D 3D                    -> ok
+p  before = list DIRECT \"before\"
+before  barrier image NONE -> RENDER_TARGET  NO_ACCESS -> RENDER_TARGET  COMMON -> RENDER_TARGET
+before  clear_render_target fill=3 RENDER_TARGET=image
+before  barrier image RENDER_TARGET -> SPLIT  RENDER_TARGET -> SHADER_RESOURCE  RENDER_TARGET -> SHADER_RESOURCE
+p  submit C list(before)               -> ok
++1ms
+p  submit C busy(1ms)                  -> ok
+p  submit C busy(1ms)                  -> ok
+p  begins = fence D                    -> ok
++1500us
+p  lock D A                            -> ok
+p  unlock D A                          -> ok
+p  since = list DIRECT \"since\"
+since  barrier image SPLIT -> PIXEL_SHADING  RENDER_TARGET -> SHADER_RESOURCE  RENDER_TARGET -> SHADER_RESOURCE
+since  draw move SHADER_RESOURCE=image(PIXEL_STAGE) UNORDERED_ACCESS=R(PIXEL_STAGE)
+since  copy COPY_SOURCE=R COPY_DEST=S
+p  submit C list(since)                -> ok
++3ms
+";
+
+/// Records a scenario from its first step of this kind on, as a daemon does whose recording has lost what came before.
+fn record_from(path: &std::path::Path, text: &str, begins: impl Fn(&dxgkrnl::Input) -> bool) {
+    use drivers::Drivers;
+    use dxgkrnl::{Effects, Kernel};
+    use scenario::world::World as _;
+
+    let program = scenario::script::parse(text).expect("it is a scenario").remove(0);
+    let mut world = scenario::model::ModelWorld::new(&program, None).recording();
+    let ended = scenario::run::run(&program, &mut world, &mut scenario::choose::First);
+    assert_eq!(ended.verdict, scenario::Verdict::Passed);
+    let config = &program.setting.kernel;
+    let mut kernel = Kernel::new(config.clone(), Drivers::new(&Registry::default(), config));
+    let at = world.steps().iter().position(|(_, input, _)| begins(input)).expect("there is such a step");
+    let (lost, kept) = world.steps().split_at(at);
+    for (now, input, _) in lost {
+        kernel.handle(*now, input.clone(), &mut Effects::default());
+    }
+    let first_step = Some(at as u64 + 1);
+    let recording = trace::Recording { first_step, ..trace::Recording::default() };
+    let mut recorder = trace::Recorder::create_as(path, config, "a test", recording).expect("a file");
+    recorder.snapshot(&kernel.save().expect("the driver saves"), kernel.snapshot().digest()).expect("room");
+    for (now, input, effects) in kept {
+        recorder.begin(*now, input).expect("room");
+        recorder.end(effects).expect("room");
+    }
+    recorder.finish(world.snapshot().digest()).expect("room");
+}
+
+#[test]
+fn a_trace_that_begins_with_a_state_is_checked_too_and_what_is_not_known_is_no_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("late.gvt");
+    let is_fence = |input: &dxgkrnl::Input| {
+        matches!(input, dxgkrnl::Input::Call { call: d3dkmt::Call::CreateSynchronizationObject { .. }, .. })
+    };
+    record_from(&file, LATE, is_fence);
+    let (process, queue, submission) = (None, None, None);
+    let mut args = ExplainArgs { file, process, queue, submission, wrong: true, json: true };
+    let (text, code) = explain(&args, &Registry::default()).unwrap();
+    assert_eq!(code, OK, "{text}");
+    let value: Value = serde_json::from_str(&text).unwrap();
+    let submissions = value["submissions"].as_array().unwrap();
+    assert_eq!(submissions.len(), 1, "{text}");
+    let all = |of: &str, name: &str| {
+        let each = submissions[0][of].as_array().unwrap().iter();
+        each.map(|one| one[name].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(submissions[0]["submission"], 2, "one waited in the queue: {text}");
+    assert_eq!(all("messages", "rule"), ["R-091"], "{text}");
+    assert_eq!(all("races", "resource"), ["R"], "{text}");
+    args.json = false;
+    let (text, _) = explain(&args, &Registry::default()).unwrap();
+    assert!(text.starts_with("the trace begins at step "), "{text}");
+}
