@@ -136,6 +136,10 @@ impl FenceLocation {
     }
 }
 
+/// The slots and the descriptor of each piece of a restarted daemon's memory.
+#[derive(Debug)]
+pub struct RegainedMemory<D>(Vec<(Range<u32>, D)>);
+
 /// The fence memory of a session.
 #[derive(Debug)]
 pub struct FenceMemory {
@@ -163,23 +167,31 @@ impl FenceMemory {
         Ok(())
     }
 
-    /// Maps each piece again, from a daemon that knows of `slots` slots. Slots that the daemon granted and the process
-    /// never mapped become one more piece.
+    /// Asks for each piece again, from a daemon that knows of `slots` slots. Slots that the daemon granted and the
+    /// process never mapped become one more piece. The old memory stays mapped until [`FenceMemory::replace`].
     pub fn regain<D: AsFd>(
         &self,
         slots: u32,
         mut memory: impl FnMut(u32, u32) -> Result<D, AttachError>,
-    ) -> Result<(), AttachError> {
-        let mut pieces = self.pieces.write().unwrap_or_else(PoisonError::into_inner);
-        let mut map = |piece: &Range<u32>| {
-            let (first, slots) = (piece.start, piece.len() as u32);
-            Ok::<_, AttachError>(self.space.map(memory(first, slots)?.as_fd(), first, slots)?)
-        };
-        pieces.iter().try_for_each(&mut map)?;
+    ) -> Result<RegainedMemory<D>, AttachError> {
+        let mut pieces = self.pieces.read().unwrap_or_else(PoisonError::into_inner).clone();
         let next = pieces.iter().map(|piece| piece.end).max().unwrap_or(0);
         if slots > next {
-            map(&(next..slots))?;
             pieces.push(next..slots);
+        }
+        let regain = |piece: Range<u32>| Ok((piece.clone(), memory(piece.start, piece.len() as u32)?));
+        pieces.into_iter().map(regain).collect::<Result<_, AttachError>>().map(RegainedMemory)
+    }
+
+    /// Maps memory of a restarted daemon over the old. Call it only after that daemon's Welcome: until then the bytes that
+    /// a new value stands for may not be in memory yet.
+    pub fn replace<D: AsFd>(&self, regained: &RegainedMemory<D>) -> Result<(), MemoryError> {
+        let mut pieces = self.pieces.write().unwrap_or_else(PoisonError::into_inner);
+        for (piece, memory) in &regained.0 {
+            self.space.map(memory.as_fd(), piece.start, piece.len() as u32)?;
+            if !pieces.contains(piece) {
+                pieces.push(piece.clone());
+            }
         }
         Ok(())
     }
@@ -241,8 +253,9 @@ mod tests {
         memory.add(pages(1).as_fd(), 0, 64).unwrap();
         let first_pages_only = |first, _| if first == 0 { Ok(pages(1)) } else { Err(AttachError::Closed) };
         assert!(memory.regain(128, first_pages_only).is_err());
+        let regained = memory.regain(128, |_, _| Ok::<_, AttachError>(pages(1))).unwrap();
         assert_eq!((memory.slots(), memory.locate(64).is_none()), (64, true));
-        memory.regain(128, |_, _| Ok::<_, AttachError>(pages(1))).unwrap();
+        memory.replace(&regained).unwrap();
         assert_eq!(memory.locate(127).unwrap().value(), 0);
     }
 }

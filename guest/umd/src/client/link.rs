@@ -3,13 +3,14 @@
 //!
 //! ```text
 //!   the stream ends ─▶ connect, until a broker listens ─▶ Resume{process, token} ─▶ a stream and a one-time token
-//!                        ├─ Regain: each region of fence memory, mapped over the old one: its address stays
+//!                        ├─ Regain: each region of fence memory
 //!                        ├─ ReattachBacking: each piece of backing pages, with its bytes
 //!                        ├─ ReshareBacking: each piece of shared memory that this process has mapped
 //!                        └─ HaveNtHandle: each NT handle that this process has open
-//!                   ─▶ Hello and Welcome on the stream (`resume.rs`)
+//!                   ─▶ Hello and Welcome on the stream (`resume.rs`) ─▶ new fence memory over the old: its address stays
 //! ```
-//! The new memory arrives with its values, so a thread that only reads fences notices nothing.
+//! The new memory arrives with its values, so a thread that only reads fences notices nothing. The daemon sends Welcome
+//! when it has moved the bytes that they stand for, so a thread that reads a value before sees the old memory.
 //!
 //! `unsafe` here: descriptors that belong to the program are borrowed.
 
@@ -27,7 +28,7 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
 use super::attach::{AttachError, Broker};
 use super::channel::lock;
-use super::fence_memory::FenceMemory;
+use super::fence_memory::{FenceMemory, RegainedMemory};
 use super::rings::Rings;
 use crate::fork::SessionDescriptor;
 
@@ -41,6 +42,16 @@ pub struct ResumeRight {
     pub token: Vec<u8>,
     /// How long the daemon may be away; `None`: no limit.
     pub limit: Option<Duration>,
+}
+
+/// What a process gets from a restarted daemon.
+#[derive(Debug)]
+pub struct Reattached {
+    pub stream: SessionDescriptor,
+    /// For Hello.
+    pub token: Vec<u8>,
+    pub rings: Option<Rings>,
+    pub memory: RegainedMemory<SessionDescriptor>,
 }
 
 /// The link to the broker, and its replacement after the daemon was killed.
@@ -101,17 +112,13 @@ impl Link {
         lock(&self.shared).retain(|(of, _), _| *of != allocation);
     }
 
-    /// Gets everything again. Returns the stream, the token for Hello, and the rings, if there are any.
-    pub fn reattach(
-        &self,
-        right: &ResumeRight,
-        reconnect: &Reconnect,
-    ) -> Result<(SessionDescriptor, Vec<u8>, Option<Rings>), AttachError> {
+    /// Gets everything again. The new fence memory is not mapped yet.
+    pub fn reattach(&self, right: &ResumeRight, reconnect: &Reconnect) -> Result<Reattached, AttachError> {
         let broker = reconnect.connect(&self.path)?;
         let (reply, stream, rings) = broker.resume(right.process, &right.token)?;
         // A thread that has an answer of the killed daemon uses it first, and then nobody asks that daemon any more.
         let mut current = lock(&self.broker);
-        self.memory.regain(reply.slots, |first, slots| broker.regain(first, slots))?;
+        let memory = self.memory.regain(reply.slots, |first, slots| broker.regain(first, slots))?;
         for (address, (pages, memory)) in &*lock(&self.backing) {
             broker.reattach_backing(*address, *pages, memory.as_fd())?;
         }
@@ -127,7 +134,7 @@ impl Link {
             }
         }
         *current = broker;
-        Ok((stream, reply.token, rings))
+        Ok(Reattached { stream, token: reply.token, rings, memory })
     }
 }
 

@@ -26,7 +26,7 @@ use rustix::net::Shutdown;
 
 use super::attach::{AttachError, greet};
 use super::channel::{Channel, Outbound, lock};
-use super::link::{Link, Reconnect, ResumeRight};
+use super::link::{Link, Reattached, Reconnect, ResumeRight};
 use super::parker::Parker;
 use super::reading::Inbound;
 use super::rings::Rings;
@@ -179,7 +179,8 @@ impl Channel {
         reconnect: &Reconnect,
         outbound: &mut Outbound,
     ) -> Result<(), AttachError> {
-        let (stream, token, rings) = resumable.link.reattach(&resumable.right, reconnect)?;
+        let Reattached { stream, token, rings, memory } =
+            resumable.link.reattach(&resumable.right, reconnect)?;
         self.stream.replace(&stream)?;
         drop(stream);
         if self.is_lost() {
@@ -201,6 +202,9 @@ impl Channel {
         // The host was there: if it is gone again, that is another outage.
         reconnect.restart();
         let (welcome, frames) = greeted?;
+        // Before any answer or wake-up behind it is read.
+        resumable.link.memory.replace(&memory)?;
+        drop(memory);
         let mut unapplied = lock(&resumable.unapplied);
         let one_way = unapplied.applied(welcome.applied);
         let (outlet, inlet) = ends.filter(|_| welcome.rings).unzip();

@@ -103,14 +103,26 @@ impl Listener {
     }
 
     /// Kills the broker and the host of a process that can be resumed, and resumes it with its first memory.
-    pub fn restart(&self, killed: Peer, welcome: Welcome) -> Peer {
-        let Peer { broker, stream, regions, name, .. } = killed;
+    pub fn restart(&self, mut killed: Peer, welcome: Welcome) -> Peer {
+        let memory = killed.regions.remove(0);
+        self.restart_with(killed, memory, welcome, || ())
+    }
+
+    /// The same with this memory. `meanwhile` is called when the process has said Hello and has no Welcome.
+    pub fn restart_with(
+        &self,
+        killed: Peer,
+        memory: Memory,
+        welcome: Welcome,
+        meanwhile: impl FnOnce(),
+    ) -> Peer {
+        let Peer { broker, stream, name, .. } = killed;
         drop((broker, stream));
         let broker = rustix::net::accept(&self.socket).unwrap();
         let resume = receive_packet(&broker).unwrap().body;
         assert!(matches!(resume, Some(broker_request::Body::Resume(_))), "{resume:?}");
         let (stream, theirs) = UnixStream::pair().unwrap();
-        let slots = regions[0].slots;
+        let slots = memory.slots;
         let reply = BrokerReply { token: TOKEN.to_vec(), process: 1, slots, ..BrokerReply::default() };
         send_packet(&broker, &reply, &[theirs.as_fd()]);
         drop(theirs);
@@ -120,9 +132,12 @@ impl Listener {
             Some(broker_request::Body::Regain(broker_request::Regain { first_slot: 0, slots }))
         );
         let reply = BrokerReply { process: 1, ..BrokerReply::default() };
-        send_packet(&broker, &reply, &[regions[0].descriptor.as_fd()]);
+        send_packet(&broker, &reply, &[memory.descriptor.as_fd()]);
+        let regions = vec![memory];
         let mut peer = Peer { broker, stream, frames: FrameBuffer::default(), regions, name };
-        peer.greet(welcome);
+        peer.hello();
+        meanwhile();
+        peer.welcome(welcome);
         peer
     }
 }
@@ -197,8 +212,16 @@ fn handles() -> nt_handle::NtHandles {
 
 impl Peer {
     fn greet(&mut self, welcome: Welcome) {
+        self.hello();
+        self.welcome(welcome);
+    }
+
+    fn hello(&mut self) {
         let Some(to_host::Body::Hello(hello)) = self.frame().unwrap().body else { panic!("no Hello") };
         assert_eq!(hello.token, TOKEN);
+    }
+
+    fn welcome(&mut self, welcome: Welcome) {
         self.send(&ToGuest { request: 0, status: 0, body: Some(to_guest::Body::Welcome(welcome)) });
     }
 
@@ -365,7 +388,7 @@ pub struct Memory {
 unsafe impl Send for Memory {}
 
 impl Memory {
-    fn new(first_slot: u32, slots: u32) -> Memory {
+    pub fn new(first_slot: u32, slots: u32) -> Memory {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let descriptor = rustix::fs::memfd_create("fences", flags).unwrap();
         let bytes = fence_page::pages_for(slots) as usize * fence_page::PAGE_BYTES;
@@ -383,7 +406,7 @@ impl Memory {
         Memory { first_slot, slots, descriptor, base: base.cast_const().cast() }
     }
 
-    fn slot(&self, slot: u32) -> Option<&Slot> {
+    pub fn slot(&self, slot: u32) -> Option<&Slot> {
         let index = slot.checked_sub(self.first_slot).filter(|index| *index < self.slots)?;
         // SAFETY: inside the mapping.
         Some(unsafe { &*self.base.add(index as usize) })

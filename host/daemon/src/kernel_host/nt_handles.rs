@@ -162,15 +162,29 @@ impl NtHandles<'_> {
     }
 
     /// Sets how a sync file is made readable. If it is ready already, as one may be whose daemon was killed, this is done
-    /// now.
+    /// now, or when the clients of that daemon are back: not before the bytes that it stands for are moved.
     pub fn raised_by(&self, vm: VmId, token: ShareToken, raise: RaiseSyncFile) {
         let mut host_state = self.kernel_host.lock();
         host_state.nt_handles.set_raise(vm, token, raise.clone());
+        if let Some(resuming) = &mut host_state.resuming {
+            return resuming.defer_raise(vm, token);
+        }
         let is_ready = host_state.kernel.is_ready_sync_file(vm, token);
         drop(host_state);
         if is_ready {
             raise(token);
         }
+    }
+}
+
+impl HostState {
+    /// Those of these sync files that are ready, and how each is made readable: call it without a lock.
+    pub(super) fn ready_sync_files(
+        &self,
+        of: impl IntoIterator<Item = (VmId, ShareToken)>,
+    ) -> Vec<(ShareToken, RaiseSyncFile)> {
+        let ready = of.into_iter().filter(|(vm, token)| self.kernel.is_ready_sync_file(*vm, *token));
+        ready.filter_map(|(vm, token)| Some((token, self.nt_handles.raise_of(vm, token)?))).collect()
     }
 }
 

@@ -37,6 +37,8 @@ pub(super) struct Resuming {
     awaited: BTreeSet<ProcessId>,
     /// NT handles that no process has presented yet.
     unopened: BTreeSet<(VmId, ShareToken)>,
+    /// Sync files to make readable then, if they are ready: the bytes behind them may not be moved yet.
+    unraised: BTreeSet<(VmId, ShareToken)>,
     /// VMs whose machines are not attached yet.
     machines: BTreeSet<VmId>,
     /// Clients that have sent Hello and wait for their Welcome, with the contents of that Hello.
@@ -93,6 +95,11 @@ impl Resuming {
         }
         self.deferred_inputs.push(input);
         None
+    }
+
+    /// Defers to make a sync file readable.
+    pub fn defer_raise(&mut self, vm: VmId, token: ShareToken) {
+        self.unraised.insert((vm, token));
     }
 
     /// Marks an NT handle as still open in some process.
@@ -476,6 +483,7 @@ impl Resumption<'_> {
         let mut host_state = self.kernel_host.lock();
         let Some(Resuming {
             unopened,
+            unraised,
             machines,
             awaiting_welcome: unwelcomed,
             deferred_work,
@@ -486,6 +494,7 @@ impl Resumption<'_> {
             return ResumeOutcome::default();
         };
         host_state.perform_earlier_moves();
+        let ready = host_state.ready_sync_files(unraised);
         for input in deferred_inputs {
             self.kernel_host.step(&mut host_state, input, &mut flush_list);
         }
@@ -514,6 +523,7 @@ impl Resumption<'_> {
                 not_welcomed.push(client.id);
             }
         }
+        ready.into_iter().for_each(|(token, raise)| raise(token));
         deferred_work.into_iter().for_each(|work| work());
         ResumeOutcome { closed, not_welcomed }
     }

@@ -368,6 +368,31 @@ fn a_sync_file_is_raised_when_it_is_ready_or_at_once_if_it_was() {
     assert_eq!(*raised.lock().unwrap(), [ready, pending]);
 }
 
+/// The bytes that it stands for are moved when all clients are back.
+#[test]
+fn a_sync_file_that_is_ready_is_raised_when_all_clients_of_the_killed_daemon_are_back() {
+    let with = with_memory();
+    let (kernel_host, device) = (&with.kernel_host, with.device);
+    let created = with.call(calls::create_fence(device, 0, SyncObjectFlags::empty()));
+    let Reply::SyncObject(created) = created else { panic!("no fence: {created:?}") };
+    let make = |fence_value| {
+        let token = kernel_host.nt_handles().make(VmId::HOST).unwrap();
+        with.call(Call::CreateSyncFile { device, fence: created.object, fence_value, token });
+        token
+    };
+    let (ready, pending) = (make(0), make(1));
+    kernel_host.lock().resuming = Some(Resuming::awaiting(with.process));
+    let raised = Arc::new(Mutex::new(Vec::new()));
+    for token in [ready, pending] {
+        let raised = raised.clone();
+        let raise: RaiseSyncFile = Arc::new(move |token| raised.lock().unwrap().push(token));
+        kernel_host.nt_handles().raised_by(VmId::HOST, token, raise);
+    }
+    assert_eq!(*raised.lock().unwrap(), []);
+    kernel_host.resumption().resume_all();
+    assert_eq!(*raised.lock().unwrap(), [ready]);
+}
+
 #[test]
 fn a_journal_continues_once_the_disk_has_room_again() {
     let folder = tempfile::tempdir().unwrap();
