@@ -14,6 +14,7 @@
 mod keeper;
 mod replayed;
 mod session_cursors;
+mod staging;
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{Read as _, Write as _};

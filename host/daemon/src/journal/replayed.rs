@@ -1,13 +1,14 @@
 //! Replay of a journal to its end: from its last snapshot through all steps after it.
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use drivers::{Drivers, Registry, panic_words};
-use dxgkrnl::{Config, DmaOp, Effects, Input, Kernel, Nanos};
+use dxgkrnl::{Config, DmaOp, Effects, Input, Kernel, Nanos, StagingBuffer};
 use trace::{Lost, Reader, Record, TraceError};
 
-use super::{Moves, PerformedWords, SessionCursors};
+use super::{Moves, PerformedWords, SessionCursors, staging};
 
 /// The state from which a daemon resumes.
 pub struct Replayed {
@@ -18,18 +19,25 @@ pub struct Replayed {
     pub next_step: u64,
     /// DMA operations that the last step requested. Those of earlier daemons are in `session_cursors`.
     pub(super) moves: Vec<DmaOp>,
+    /// Staging buffers that `moves` access and that existed before them.
+    pub(super) existing: BTreeSet<StagingBuffer>,
     /// The segment with whose state the replay began.
     pub(super) first_segment: u32,
 }
 
 impl Replayed {
-    /// Collects in `session_cursors` the DMA operations that are not done, by the words of `performed`.
+    /// Collects in `session_cursors` the DMA operations that are not done, by the words of `performed`, and that can be
+    /// performed without the earlier daemon's staging buffers.
     pub(super) fn leave_out_done(&mut self, words: PerformedWords) {
-        let drop_done = |moves: &mut Vec<DmaOp>, done: usize| _ = moves.drain(..moves.len().min(done));
         let earlier = &mut self.session_cursors.moves;
-        drop_done(earlier, Moves::OfSegment(self.first_segment).done(words));
-        drop_done(&mut self.moves, Moves::OfStep(self.next_step - 1).done(words));
+        // The daemon that left them has left out those that need a staging buffer of its own.
+        let done = Moves::OfSegment(self.first_segment).done(words);
+        let mut lost = staging::leave_performable(earlier, done, BTreeSet::new());
+        let done = Moves::OfStep(self.next_step - 1).done(words);
+        let existing = std::mem::take(&mut self.existing);
+        lost.append(&mut staging::leave_performable(&mut self.moves, done, existing));
         earlier.append(&mut self.moves);
+        self.session_cursors.keep_lost(lost);
     }
 }
 
@@ -87,6 +95,8 @@ struct Replay {
     now: Nanos,
     next_step: u64,
     effects: Effects,
+    /// As [`Replayed::existing`].
+    existing: BTreeSet<StagingBuffer>,
 }
 
 /// The kind of a segment's first records.
@@ -126,10 +136,11 @@ pub fn replay(
     for path in paths {
         replay_one(path, config, drivers, &mut replay).map_err(|error| (error, path.clone()))?;
     }
-    Ok(replay.map(|Replay { kernel, session_cursors, now, next_step, effects }| {
+    Ok(replay.map(|Replay { kernel, session_cursors, now, next_step, effects, existing }| {
         // Time continues from the kernel's own, which can be later than that of a snapshot's block.
         let now = now.max(kernel.now());
-        Replayed { kernel, session_cursors, now, next_step, moves: effects.moves, first_segment: 0 }
+        let moves = effects.moves;
+        Replayed { kernel, session_cursors, now, next_step, moves, existing, first_segment: 0 }
     }))
 }
 
@@ -144,8 +155,8 @@ fn replay_one(
             (Record::Snapshot { sequence, now, digest, state, host }, None) => {
                 let kernel = restored(config, drivers, &state, digest).map_err(NotReplayed::Snapshot)?;
                 let session_cursors = SessionCursors::from_bytes(&host).map_err(NotReplayed::Snapshot)?;
-                let effects = Effects::default();
-                *replay = Some(Replay { kernel, session_cursors, now, next_step: sequence, effects });
+                let (effects, existing, next_step) = (Effects::default(), BTreeSet::new(), sequence);
+                *replay = Some(Replay { kernel, session_cursors, now, next_step, effects, existing });
             }
             (Record::Snapshot { .. } | Record::Times(_) | Record::End { .. }, _) => {}
             (Record::Step { sequence, now, input, effects }, Some(replay)) => {
@@ -198,6 +209,7 @@ impl Replay {
         if recorded.is_some_and(|recorded| *recorded != self.effects) {
             return Err(NotReplayed::Differs(sequence));
         }
+        self.existing = self.session_cursors.existing_of(&self.effects.moves);
         self.session_cursors.record_effects(&self.effects);
         // The daemon has cut these off already.
         self.session_cursors.take_over_limit();

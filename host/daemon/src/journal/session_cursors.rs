@@ -4,13 +4,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use dxgkrnl::{DmaOp, Effects, Input, Kernel, MemoryRef, Nanos, ProcessId, StagingBuffer};
+use dxgkrnl::{DmaOp, Effects, Input, Kernel, Nanos, ProcessId, StagingBuffer};
 use proto::channel::ToGuest;
 use proto::convert::{answer_to_frame, wake_to_frame};
 use proto::frame::{self, FrameError};
 use proto::{Message as _, trace as wire};
 use trace::dma;
 
+use super::staging;
 use crate::limits::{OUTBOX_BYTES_MAX, UNREAD_BYTES_COUNTED};
 use crate::tap::{Step, Tap};
 
@@ -157,7 +158,7 @@ impl SessionCursors {
             }
         }
         for moved in &effects.moves {
-            self.moved(moved);
+            staging::apply(&mut self.staging_buffers, moved);
         }
     }
 
@@ -188,20 +189,14 @@ impl SessionCursors {
         account.unread.bytes.len() > UNREAD_BYTES_MAX
     }
 
-    fn moved(&mut self, moved: &DmaOp) {
-        match moved {
-            DmaOp::Release { staging_buffer } => _ = self.staging_buffers.remove(staging_buffer),
-            DmaOp::ReleaseAll { adapter } => {
-                self.staging_buffers.retain(|staging_buffer| staging_buffer.adapter != *adapter)
-            }
-            DmaOp::Copy { .. } | DmaOp::Fill { .. } | DmaOp::Compute { .. } => {
-                let staging_buffers = moved.memory_refs().filter_map(|place| match place {
-                    MemoryRef::StagingBuffer { staging_buffer, .. } => Some(staging_buffer),
-                    MemoryRef::Memory { .. } => None,
-                });
-                self.staging_buffers.extend(staging_buffers);
-            }
-        }
+    /// Those of the staging buffers that these operations access which exist.
+    pub fn existing_of(&self, moves: &[DmaOp]) -> BTreeSet<StagingBuffer> {
+        moves.iter().flat_map(staging::accessed).filter(|one| self.staging_buffers.contains(one)).collect()
+    }
+
+    /// Keeps staging buffers whose bytes are lost: their adapters cannot continue.
+    pub fn keep_lost(&mut self, lost: BTreeSet<StagingBuffer>) {
+        self.staging_buffers.extend(lost);
     }
 
     /// Drops the messages that a client has acknowledged: `received` counts its answers and wakes.
@@ -308,7 +303,7 @@ impl SessionCursors {
 #[cfg(test)]
 mod tests {
     use d3dkmt::{Call, EventId, Handle, NtStatus, Reply};
-    use dxgkrnl::{Answer, HostEvent, VmId};
+    use dxgkrnl::{Answer, HostEvent, MemoryRef, VmId};
 
     use super::*;
 
