@@ -160,7 +160,7 @@ fn a_refused_signal_and_a_lost_device_are_told() {
 /// The host drops a queued event with its last context, and says nothing about it.
 #[test]
 fn an_event_in_the_queue_of_a_destroyed_context_is_forgotten() {
-    covers!("EVT-016");
+    covers!("FEN-036");
     let idle = Idle::new();
     idle.create_context(OTHER);
     let (port, event) = (idle.session.port(), SimulatedEvent::default());
