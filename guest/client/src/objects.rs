@@ -52,6 +52,14 @@ struct Tables<L> {
     queues: HashMap<Handle, Queue>,
 }
 
+/// What is destroyed with devices, and has a wake that may not come any more.
+#[derive(Debug, Default)]
+pub(crate) struct EndingWithDevices {
+    /// The events that the driver signals (EVT-017).
+    pub events: Vec<EventId>,
+    pub contexts: Vec<Handle>,
+}
+
 /// A context, or a hardware queue and its context.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum DeviceQueue {
@@ -110,15 +118,16 @@ impl<L: Location> Objects<L> {
     }
 
     /// Closing the last handle of an adapter destroys its devices. Returns the events that are destroyed with them.
-    pub fn adapter_closing(&self, adapter: Handle) -> Vec<EventId> {
-        let mut tables = self.write();
-        let Some(luid) = tables.adapters.remove(&adapter) else { return Vec::new() };
+    pub fn adapter_closing(&self, adapter: Handle) -> EndingWithDevices {
+        let (mut tables, mut ending) = (self.write(), EndingWithDevices::default());
+        let Some(luid) = tables.adapters.remove(&adapter) else { return ending };
         if tables.adapters.values().any(|other| *other == luid) {
-            return Vec::new();
+            return ending;
         }
         let devices = tables.devices.iter().filter(|(_, made_on)| **made_on == Some(luid));
         let devices: Vec<Handle> = devices.map(|(device, _)| *device).collect();
-        devices.into_iter().flat_map(|device| tables.forget_device(device)).collect()
+        devices.into_iter().for_each(|device| tables.forget_device(device, &mut ending));
+        ending
     }
 
     pub fn device_created(&self, device: Handle, adapter: Handle) {
@@ -127,10 +136,11 @@ impl<L: Location> Objects<L> {
         tables.devices.insert(device, luid);
     }
 
-    /// Forgets a device and its monitored fences; other objects outlive it. Returns the events that are destroyed with
-    /// it: those that the driver signals (EVT-017).
-    pub fn device_destroying(&self, device: Handle) -> Vec<EventId> {
-        self.write().forget_device(device)
+    /// Forgets a device and its monitored fences; other objects outlive it.
+    pub fn device_destroying(&self, device: Handle) -> EndingWithDevices {
+        let mut ending = EndingWithDevices::default();
+        self.write().forget_device(device, &mut ending);
+        ending
     }
 
     pub fn context_created(&self, context: Handle, device: Handle) {
@@ -256,15 +266,14 @@ fn waitable<L>(object: &Object<L>, device: Handle) -> Option<&L> {
 }
 
 impl<L> Tables<L> {
-    fn forget_device(&mut self, device: Handle) -> Vec<EventId> {
+    fn forget_device(&mut self, device: Handle, ending: &mut EndingWithDevices) {
         if self.devices.remove(&device).is_none() {
-            return Vec::new();
+            return;
         }
-        let mut events = Vec::new();
         self.objects.retain(|_, object| {
             let is_its = object.device == device;
             if is_its && object.signal_by_kmd {
-                events.extend(object.event.take());
+                ending.events.extend(object.event.take());
             }
             !is_its || object.location.is_none()
         });
@@ -272,9 +281,9 @@ impl<L> Tables<L> {
         for context in contexts.map(|(context, _)| *context).collect::<Vec<_>>() {
             self.contexts.remove(&context);
             self.forget_queues_of(context);
+            ending.contexts.push(context);
         }
         self.forget_queues_of(device);
-        events
     }
 
     /// Removes the queues of a device or context and their fences.

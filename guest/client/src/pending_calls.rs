@@ -189,17 +189,17 @@ impl<E: Clone, B: Clone> PendingCalls<E, B> {
         }
     }
 
-    /// Forgets the events in the queues of contexts that are all destroyed. What these had reached was read before the
-    /// answer to their destruction; the host drops the rest.
-    pub fn contexts_ended(&mut self, lives: impl Fn(Handle) -> bool) {
-        let is_dropped = |wake: &ExpectedWake<E, B>| match wake {
-            ExpectedWake::EventQueued(_, contexts) => !contexts.iter().any(|context| lives(*context)),
-            ExpectedWake::Waiter { .. } | ExpectedWake::EventOnce(_) | ExpectedWake::EventEachTime(_) => {
-                false
-            }
-        };
+    /// Forgets the events in the queues of these contexts, and of contexts that ended before. What a context had reached
+    /// was read before the answer to its destruction; the host drops the rest.
+    pub fn contexts_ended(&mut self, ended: &[Handle]) {
         let before = self.wakes.len();
-        self.wakes.retain(|_, wake| !is_dropped(wake));
+        self.wakes.retain(|_, wake| match wake {
+            ExpectedWake::EventQueued(_, contexts) => {
+                contexts.retain(|context| !ended.contains(context));
+                !contexts.is_empty()
+            }
+            ExpectedWake::Waiter { .. } | ExpectedWake::EventOnce(_) | ExpectedWake::EventEachTime(_) => true,
+        });
         self.armed -= before - self.wakes.len();
     }
 

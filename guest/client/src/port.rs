@@ -127,8 +127,8 @@ pub trait Port {
     /// Later wakes of this name are ignored.
     fn forget_wake(&self, event: EventId);
 
-    /// Contexts were destroyed: wakes that only those for which `lives` is false would bring are forgotten.
-    fn contexts_ended(&self, lives: impl Fn(Handle) -> bool);
+    /// These contexts were destroyed: wakes that only they would bring are forgotten.
+    fn contexts_ended(&self, ended: &[Handle]);
 
     /// Devices may have been destroyed: the port frees the memory of each device for which `lives` is false.
     fn devices_ended(&self, _lives: impl Fn(Handle) -> bool) {}

@@ -53,7 +53,7 @@ impl<P: Port> Session<P> {
         self.objects.context_destroying(context);
         let status = self.call(&Call::DestroyContext { context }).await.status;
         if status.is_success() {
-            self.port.contexts_ended(|context| self.objects.device_of_context(context).is_some());
+            self.port.contexts_ended(&[context]);
             self.end_idle_waits(context).await;
         }
         status

@@ -10,7 +10,7 @@ use proto::channel::Welcome;
 
 use crate::idle::IdleWaits;
 use crate::limits::{GROW_ATTEMPTS_MAX, GROW_SLOTS_MAX};
-use crate::objects::{Object, Objects};
+use crate::objects::{EndingWithDevices, Object, Objects};
 use crate::pending_calls::Answer;
 use crate::port::{Location, Port, Wakes};
 
@@ -130,8 +130,8 @@ impl<P: Port> Session<P> {
 
     /// `D3DKMTCloseAdapter`.
     pub async fn close_adapter(&self, adapter: Handle) -> NtStatus {
-        let events = self.objects.adapter_closing(adapter);
-        self.call_that_ends_devices(&Call::CloseAdapter { adapter }, events).await
+        let ending = self.objects.adapter_closing(adapter);
+        self.call_that_ends_devices(&Call::CloseAdapter { adapter }, ending).await
     }
 
     /// Sets an event each time an adapter comes or goes for this process, from now on: DXCore's notifications.
@@ -177,15 +177,18 @@ impl<P: Port> Session<P> {
 
     /// `D3DKMTDestroyDevice`.
     pub async fn destroy_device(&self, device: Handle) -> NtStatus {
-        let events = self.objects.device_destroying(device);
-        self.call_that_ends_devices(&Call::DestroyDevice { device }, events).await
+        let ending = self.objects.device_destroying(device);
+        self.call_that_ends_devices(&Call::DestroyDevice { device }, ending).await
     }
 
     /// A call after which the driver no longer signals these events; until its answer it may (EVT-016).
-    async fn call_that_ends_devices(&self, call: &Call, events: Vec<EventId>) -> NtStatus {
+    async fn call_that_ends_devices(&self, call: &Call, ending: EndingWithDevices) -> NtStatus {
         let status = self.call(call).await.status;
+        let EndingWithDevices { events, contexts } = ending;
         events.into_iter().for_each(|event| self.port.forget_wake(event));
-        self.port.contexts_ended(|context| self.objects.device_of_context(context).is_some());
+        if status.is_success() && !contexts.is_empty() {
+            self.port.contexts_ended(&contexts);
+        }
         self.port.devices_ended(|device| self.knows_device(device));
         status
     }

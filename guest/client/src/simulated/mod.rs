@@ -274,8 +274,8 @@ impl Port for SimulatedPort {
         self.pending_calls.borrow_mut().forget_wake(event);
     }
 
-    fn contexts_ended(&self, lives: impl Fn(Handle) -> bool) {
-        self.pending_calls.borrow_mut().contexts_ended(lives);
+    fn contexts_ended(&self, ended: &[Handle]) {
+        self.pending_calls.borrow_mut().contexts_ended(ended);
     }
 
     fn is_lost(&self) -> bool {

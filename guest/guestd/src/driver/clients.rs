@@ -264,8 +264,8 @@ impl Clients {
         let _ = shutdown(&connection.socket, Shutdown::Both);
     }
 
-    pub(super) fn close(&mut self, epoll: impl AsFd, client: ClientId) {
-        let Some(Connection { socket, process, user }) = self.connections.remove(&client) else { return };
+    pub(super) fn close(&mut self, epoll: impl AsFd, client: ClientId) -> Option<Uid> {
+        let Connection { socket, process, user } = self.connections.remove(&client)?;
         self.paused.remove(&client);
         let epoll = epoll.as_fd();
         // A copy of these may live for a moment in a child that the agent starts.
@@ -276,5 +276,6 @@ impl Clients {
         if self.full {
             self.full = !self.listen_for_clients(epoll, true);
         }
+        Some(user)
     }
 }

@@ -328,7 +328,9 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
 
     fn close_client(&mut self, client: ClientId) {
         self.offered.remove(&client);
-        self.clients.close(&self.epoll, client);
+        if let Some(user) = self.clients.close(&self.epoll, client) {
+            self.turns.forget(user, client);
+        }
     }
 
     fn open_event_channel(&mut self, client: ClientId, name: (u32, u64), token: &[u8]) -> Result<(), String> {

@@ -31,6 +31,19 @@ impl UserTurns {
         clients.push_back(client);
     }
 
+    /// Removes a client that is closed.
+    pub fn forget(&mut self, user: Uid, client: ClientId) {
+        if !self.waiting.remove(&client) {
+            return;
+        }
+        let Some(clients) = self.clients.get_mut(&user) else { return };
+        clients.retain(|other| *other != client);
+        if clients.is_empty() {
+            self.clients.remove(&user);
+            self.users.retain(|other| *other != user);
+        }
+    }
+
     /// Takes the client whose turn is next.
     pub fn next(&mut self) -> Option<ClientId> {
         let user = self.users.pop_front()?;
@@ -58,6 +71,19 @@ mod tests {
         turns.join(Uid(1), ClientId(0));
         let order: Vec<u64> = std::iter::from_fn(|| turns.next()).map(|client| client.0).collect();
         assert_eq!(order, [0, 9, 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert!(turns.is_empty() && turns.clients.is_empty() && turns.users.is_empty());
+    }
+
+    #[test]
+    fn a_closed_client_leaves_nothing() {
+        let mut turns = UserTurns::default();
+        (0..3).for_each(|client| turns.join(Uid(1), ClientId(client)));
+        turns.join(Uid(2), ClientId(3));
+        [(2, 3), (1, 1), (1, 7)]
+            .into_iter()
+            .for_each(|(user, client)| turns.forget(Uid(user), ClientId(client)));
+        let order: Vec<u64> = std::iter::from_fn(|| turns.next()).map(|client| client.0).collect();
+        assert_eq!(order, [0, 2]);
         assert!(turns.is_empty() && turns.clients.is_empty() && turns.users.is_empty());
     }
 }

@@ -372,9 +372,9 @@ impl Channel {
     }
 
     /// See [`PendingCalls::contexts_ended`].
-    pub fn contexts_ended(&self, lives: impl Fn(Handle) -> bool) {
+    pub fn contexts_ended(&self, ended: &[Handle]) {
         if !self.is_of_parent() {
-            lock(&self.reception).pending_calls.contexts_ended(lives);
+            lock(&self.reception).pending_calls.contexts_ended(ended);
         }
     }
 

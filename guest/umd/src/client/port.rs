@@ -308,8 +308,8 @@ impl Port for ProcessPort {
         }
     }
 
-    fn contexts_ended(&self, lives: impl Fn(Handle) -> bool) {
-        self.channel.contexts_ended(lives);
+    fn contexts_ended(&self, ended: &[Handle]) {
+        self.channel.contexts_ended(ended);
     }
 
     fn devices_ended(&self, is_alive: impl Fn(Handle) -> bool) {

@@ -101,6 +101,8 @@ struct HostState {
     process_table: ProcessTable,
     nt_handles: NtHandleTable,
     armed: Option<Nanos>,
+    /// A step has moved bytes of memory: see [`KernelHost::calls`].
+    has_moved: bool,
 }
 
 /// Consumers of each step. After the kernel the journal comes first, because the trace records what it counts; before
@@ -294,6 +296,7 @@ impl KernelHost {
             process_table: ProcessTable::new(&log),
             nt_handles: NtHandleTable::default(),
             armed: None,
+            has_moved: false,
         };
         if let Some(journal) = &options.journal {
             host_state.open_journal(journal, options, &timer)?;
@@ -388,6 +391,7 @@ impl KernelHost {
     ) -> bool {
         let mut host_state = self.lock();
         let (now, units) = (self.timer.now(), host_state.kernel.work_units());
+        host_state.has_moved = false;
         for _ in 0..calls.len().min(CALLS_PER_LOCK_MAX) {
             self.run_due_work(&mut host_state, now, flush_list);
             if host_state.kernel.is_behind(process) {
@@ -398,7 +402,7 @@ impl KernelHost {
             let input = Input::Call { process, request, call };
             self.step_after_due(&mut host_state, now, input, timestamps, flush_list);
             let spent = host_state.kernel.work_units() - units;
-            if spent >= UNITS_PER_LOCK || flush_list.has_others(process) {
+            if spent >= UNITS_PER_LOCK || host_state.has_moved || flush_list.has_others(process) {
                 break;
             }
         }
@@ -665,6 +669,7 @@ impl KernelHost {
         timing: Option<&mut Timing>,
         flush_list: &mut FlushList,
     ) {
+        host_state.has_moved |= !effects.moves.is_empty();
         host_state.perform_moves(&effects.moves);
         for store in &effects.stores {
             let Some(attached) = host_state.process_table.get(store.process) else { continue };
