@@ -97,6 +97,7 @@ pub use reader::{BlockInfo, Header, MissingOpenBlock, Next, Reader, Record, stat
 pub use recorder::{RECORDED_BYTES_MIN, Recorder, Recording};
 pub use replay::{ReplayRange, explain, replay, replay_from, replay_part};
 pub use report::{Difference, Lane, Report, Verdict, counted};
+pub use ring::Dump;
 pub use steps::Step;
 pub use stop::{NoStop, Stop};
 pub use times::{Times, Woken};

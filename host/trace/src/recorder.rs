@@ -11,7 +11,7 @@ use crate::block::{BlockHeader, CONTENT_BYTES_FULL, CONTENT_BYTES_MAX, HEADER_BY
 use crate::compact::{self, Context};
 use crate::file::{Durable, TraceFile, io_error};
 use crate::index::{BlockProcesses, Entries, Vms};
-use crate::ring::Ring;
+use crate::ring::{Dump, Ring};
 use crate::sink::Sink;
 use crate::staging::Staging;
 use crate::times::Times;
@@ -513,20 +513,17 @@ impl Recorder {
         Ok(())
     }
 
-    /// Writes a flight recorder's blocks as a trace, with an end if the state's digest is given. Returns the number of
-    /// steps. An older trace is replaced as a whole; another file is not, and neither is a trace that is being recorded.
+    /// The contents of a flight recorder now. With the state's digest, the trace of them has an end.
     ///
     /// # Panics
     ///
     /// Panics if the recorder writes to a file.
-    pub fn dump(&self, path: &Path, digest: Option<u64>) -> Result<u64, TraceError> {
+    pub fn dump(&self, digest: Option<u64>) -> Dump {
         let Sink::Ring(ring) = &self.sink else { panic!("only a flight recorder has something to dump") };
-        let io = |source| io_error("write", path, source);
         let mut content = Vec::new();
         self.block.staging.copy_to(&mut content);
-        let open = (!content.is_empty()).then(|| (self.open_header(&content), &content[..]));
-        let trace = random().map_err(io)?;
-        crate::file::replace_trace(path, |file| ring.dump(file, trace, open, digest))
+        let open = (!content.is_empty()).then(|| (self.open_header(&content), content));
+        ring.dump(open, digest)
     }
 
     fn begin_block(&mut self, now: Nanos) {
@@ -656,7 +653,7 @@ impl Drop for Recorder {
     }
 }
 
-fn random() -> std::io::Result<u64> {
+pub(crate) fn random() -> std::io::Result<u64> {
     let mut bytes = [0; 8];
     let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     if filled == bytes.len() { Ok(u64::from_le_bytes(bytes)) } else { Err(std::io::ErrorKind::Other.into()) }

@@ -117,7 +117,7 @@ fn a_dump_without_a_saved_state_is_not_compared_and_not_queried() {
         recorder.begin(step, &Input::VmAttached { vm: VmId(1), name: "x".repeat(1000) }).expect("memory");
         recorder.end(&Effects::default()).expect("memory");
     }
-    recorder.dump(&trace, None).expect("room");
+    recorder.dump(None).write(&trace).expect("room");
     let output = command(&["replay"], &trace, &[]);
     code(&output, 1);
     assert!(stdout(&output).starts_with("nothing could be compared: "), "{}", stdout(&output));

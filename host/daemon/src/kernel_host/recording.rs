@@ -7,9 +7,10 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::thread::JoinHandle;
 
 use dxgkrnl::{Input, Kernel, Nanos};
-use trace::{Recorder, Times, TraceError};
+use trace::{Dump, Recorder, Times, TraceError};
 use tracing::Level;
 
 use super::HostState;
@@ -21,7 +22,7 @@ use crate::log_lines::LogLines;
 use crate::tap::{Step, Tap};
 use crate::timer::Timer;
 
-/// Dumps on resets and panics, at most: a machine that resets all day does not fill its disk.
+/// Dumps on resets, at most: a machine that resets all day does not fill its disk.
 const DUMPS_UNASKED_MAX: u32 = 16;
 /// Steps between two tries to begin a journal's next segment after recording had stopped.
 const RETRY_STEPS: u64 = 1 << 14;
@@ -35,6 +36,7 @@ pub(super) struct Recording {
     /// Directory for a flight recorder's dumps; `None`: it records into a file.
     dumps: Option<PathBuf>,
     dumped: u32,
+    dumping: Option<DumpThread>,
     /// Resets of engines and adapters that were seen.
     resets: u64,
     /// Consecutive failed snapshots.
@@ -113,6 +115,7 @@ impl Recording {
             recorder,
             dumps,
             dumped: 0,
+            dumping: None,
             resets: 0,
             snapshots_failed: 0,
             retry_at_dropped: 1,
@@ -234,8 +237,10 @@ impl Recording {
 
     /// Dumps the flight recorder after a panic of the kernel. Returns what the log says of the trace.
     pub fn panicked(&mut self) -> &'static str {
-        if self.dumps.is_some() {
-            self.dump_on_failure("panic", None);
+        if let Some(path) = self.failure_path("panic") {
+            // The daemon aborts: no thread would come to it, and one that writes must have written.
+            self.dumping = None;
+            log_dump(&self.log, "panic", &path, self.recorder.dump(None).write(&path));
             "the flight recorder was dumped: gpupv replay repeats the call that led to it"
         } else if self.recorder.dropped() > 0 {
             "the trace ends before that call: recording had stopped"
@@ -244,32 +249,45 @@ impl Recording {
         }
     }
 
-    #[cold]
-    fn dump_on_failure(&mut self, why: &str, kernel: Option<&Kernel>) {
-        let Some(folder) = self.dumps.clone().filter(|_| self.dumped < DUMPS_UNASKED_MAX) else { return };
+    /// The path of the next unasked dump of a flight recorder.
+    fn failure_path(&mut self, why: &str) -> Option<PathBuf> {
+        let folder = self.dumps.as_ref()?;
         self.dumped += 1;
-        let path = folder.join(format!("gpupv-{}-{}-{why}.gvt", std::process::id(), self.dumped));
-        match self.dump(&path, kernel) {
-            Ok(steps) => {
-                let line = format!("{why}: the last {steps} steps are in {}", path.display());
-                self.log.push_daemon_line(Level::WARN, line);
-            }
+        Some(folder.join(format!("gpupv-{}-{}-{why}.gvt", std::process::id(), self.dumped)))
+    }
+
+    /// Dumps the flight recorder as it is after a reset. A thread of its own writes the file: here all clients would wait
+    /// for the disk. One dump is written at a time, because its blocks stay in memory until then.
+    #[cold]
+    fn dump_reset(&mut self, kernel: &Kernel) {
+        if self.dumping.as_ref().is_some_and(DumpThread::is_writing) {
+            let line = "reset: it is not dumped: the flight recorder is being dumped after an earlier one";
+            return self.log.push_daemon_line(Level::WARN, line.to_owned());
+        }
+        if self.dumped >= DUMPS_UNASKED_MAX {
+            return;
+        }
+        let Some(path) = self.failure_path("reset") else { return };
+        let (log, dump) = (Arc::clone(&self.log), self.recorder.dump(Some(kernel.snapshot().digest())));
+        let write = move || log_dump(&log, "reset", &path, dump.write(&path));
+        match std::thread::Builder::new().name("trace-dumping".into()).spawn(write) {
+            Ok(thread) => self.dumping = Some(DumpThread(Some(thread))),
             Err(error) => {
-                let line = format!("{why}: the flight recorder could not be dumped: {error}");
+                let line =
+                    format!("reset: the flight recorder cannot be dumped: there is no thread: {error}");
                 self.log.push_daemon_line(Level::ERROR, line);
             }
         }
     }
 
-    /// Writes a flight recorder's steps to a file; returns their number.
-    pub fn dump(&self, path: &Path, kernel: Option<&Kernel>) -> Result<u64, String> {
+    /// A flight recorder's steps up to now, to be written without the kernel lock.
+    pub fn dump(&self, kernel: &Kernel) -> Result<Dump, String> {
         if self.dumps.is_none() {
             return Err(
                 "the daemon records into a file, which has everything: copy it, with its .open file".into()
             );
         }
-        let digest = kernel.map(|kernel| kernel.snapshot().digest());
-        self.recorder.dump(path, digest).map_err(|error| error.to_string())
+        Ok(self.recorder.dump(Some(kernel.snapshot().digest())))
     }
 
     #[cfg(test)]
@@ -344,7 +362,7 @@ impl Tap for Recording {
         log_error(&self.log, self.recorder.end(effects));
         if self.dumps.is_some() && kernel.resets() != self.resets {
             self.resets = kernel.resets();
-            self.dump_on_failure("reset", Some(kernel));
+            self.dump_reset(kernel);
         }
     }
 
@@ -362,6 +380,36 @@ impl Tap for Recording {
             self.retry_at_dropped += RETRY_STEPS;
             self.begin_segment(now, kernel, session_cursors, true);
         }
+    }
+}
+
+/// Logs where a dump is, or why there is none.
+fn log_dump(log: &LogLines, why: &str, path: &Path, written: Result<u64, TraceError>) {
+    match written {
+        Ok(steps) => {
+            let line = format!("{why}: the last {steps} steps are in {}", path.display());
+            log.push_daemon_line(Level::WARN, line);
+        }
+        Err(error) => {
+            let line = format!("{why}: the flight recorder could not be dumped: {error}");
+            log.push_daemon_line(Level::ERROR, line);
+        }
+    }
+}
+
+/// The thread that writes a dump. Dropping this waits for it.
+struct DumpThread(Option<JoinHandle<()>>);
+
+impl DumpThread {
+    fn is_writing(&self) -> bool {
+        self.0.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+}
+
+impl Drop for DumpThread {
+    fn drop(&mut self) {
+        // A panic of it is in the log.
+        self.0.take().map(JoinHandle::join);
     }
 }
 

@@ -258,10 +258,13 @@ impl WithMemory {
 }
 
 fn with_memory() -> WithMemory {
+    with_memory_and(Options::default())
+}
+
+fn with_memory_and(options: Options) -> WithMemory {
     let last = Arc::new(LastReply(Mutex::new(Reply::None)));
     let observer: Option<Arc<dyn Observer>> = Some(last.clone());
-    let kernel_host =
-        KernelHost::new(&Options { clock: Clock::Virtual, observer, ..Options::default() }).unwrap();
+    let kernel_host = KernelHost::new(&Options { clock: Clock::Virtual, observer, ..options }).unwrap();
     let (memory, _) = first_memory(&kernel_host.budgets, Peer::Uid(0)).unwrap();
     let process = kernel_host.sessions().attach(VmId::HOST, 1, String::new(), memory).unwrap().0.id;
     let (device, alone) = (d3dkmt::Handle::NULL, 0);
@@ -414,6 +417,50 @@ fn a_journal_continues_once_the_disk_has_room_again() {
     drop(kernel_host);
     let resumed = KernelHost::new(&options).unwrap();
     assert_eq!(resumed.lock().kernel.snapshot().digest(), digest);
+}
+
+/// A pipe that nobody has opened stands for a slow disk.
+#[test]
+fn a_reset_is_dumped_as_it_was_while_clients_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let dumps = folder.path().to_owned();
+    let options = Options { flight_recorder_bytes: Some(1 << 20), dumps, ..Options::default() };
+    let with = with_memory_and(options);
+    let path = |number| folder.path().join(format!("gpupv-{}-{number}-reset.gvt", std::process::id()));
+    let resets = || with.kernel_host.lock().kernel.resets();
+    let reset = || {
+        let Reply::Adapters(adapters) = with.call(Call::EnumAdapters { capacity: 1 }) else {
+            panic!("no adapter")
+        };
+        let device = with.call(Call::CreateDevice { adapter: adapters[0].handle, flags: 0 });
+        let Reply::Device(device) = device else { panic!("no device: {device:?}") };
+        let context = calls::create_context(device, 0, d3dkmt::CreateContextFlags::empty());
+        let Reply::Context(context) = with.call(context) else { panic!("no context") };
+        with.call(calls::submit(context, d3dkmt::isa::encode(&[d3dkmt::isa::Packet::Hang])));
+        let before = resets();
+        (1..60).for_each(|_| {
+            if resets() == before {
+                with.kernel_host.advance(100_000_000)
+            }
+        });
+        assert_eq!(resets(), before + 1);
+    };
+    let slow = trace::beside(&path(1), ".part");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &slow, rustix::fs::Mode::RWXU).unwrap();
+    reset();
+    let digest = with.kernel_host.lock().kernel.snapshot().digest();
+    reset();
+    assert!(!path(1).exists(), "it waits for its disk");
+    drop(std::fs::File::options().write(true).open(&slow).unwrap());
+    drop(with);
+    assert!(!path(2).exists(), "one dump at a time");
+    let report = trace::replay(&path(1), &drivers::Registry::default(), &mut |_, _| {}).unwrap();
+    assert!(matches!(report.verdict, trace::Verdict::Identical { .. }), "{report:?}");
+    let end = trace::Reader::open(&path(1)).unwrap().find_map(|record| match record.unwrap() {
+        trace::Record::End { digest, .. } => Some(digest),
+        _ => None,
+    });
+    assert_eq!(end, Some(digest), "the state at the reset");
 }
 
 #[test]

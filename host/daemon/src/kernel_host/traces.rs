@@ -36,11 +36,15 @@ impl Traces<'_> {
 
     /// Dumps the flight recorder into a file; returns the number of steps, or why it cannot.
     pub fn dump(&self, path: &Path) -> Result<u64, String> {
-        let host_state = self.kernel_host.lock();
-        let recording = host_state.taps.recording.as_ref();
-        let recording =
-            recording.ok_or("the daemon has no flight recorder: start it with --flight-recorder")?;
-        recording.dump(path, Some(&host_state.kernel))
+        let dump = {
+            let host_state = self.kernel_host.lock();
+            let recording = host_state.taps.recording.as_ref();
+            let recording =
+                recording.ok_or("the daemon has no flight recorder: start it with --flight-recorder")?;
+            recording.dump(&host_state.kernel)?
+        };
+        // The clients do not wait for the disk.
+        dump.write(path).map_err(|error| error.to_string())
     }
 
     /// Begins a trace of a running kernel, or finishes it: for measuring. Processes that attached before behave as if

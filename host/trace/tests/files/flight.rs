@@ -40,7 +40,7 @@ fn a_dump_begins_with_a_snapshot_and_has_every_step_after_it() {
     assert!(record_steps(&mut recorder, &steps, 1000) > 8);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("dump.gvt");
-    let count = recorder.dump(&path, Some(77)).unwrap();
+    let count = recorder.dump(Some(77)).write(&path).unwrap();
     assert!((1000..40_000).contains(&count), "{count} steps");
     let bytes = std::fs::metadata(&path).unwrap().len() as usize;
     assert!((RING_BYTES / 2..RING_BYTES + (80 << 10)).contains(&bytes), "{bytes} bytes");
@@ -64,7 +64,7 @@ fn a_dump_begins_with_a_snapshot_and_has_every_step_after_it() {
     assert!(found.is_whole() && found.ended, "{found}");
     // Recording continues, and a later dump overwrites the older one.
     record_steps(&mut recorder, &steps[..10], 1000);
-    recorder.dump(&path, None).unwrap();
+    recorder.dump(None).write(&path).unwrap();
     let found = verify(Reader::open(&path).unwrap()).unwrap();
     assert!(found.is_whole() && !found.ended && found.range.unwrap().1 == 40_010, "{found}");
 }
@@ -76,7 +76,7 @@ fn ring_that_was_never_full_replays_from_the_first_step() {
     record_steps(&mut recorder, &steps, 1000);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("dump.gvt");
-    assert_eq!(recorder.dump(&path, Some(digest)).unwrap(), 500);
+    assert_eq!(recorder.dump(Some(digest)).write(&path).unwrap(), 500);
     let report = trace::replay(&path, &common::drivers(), &mut |_, _| {}).unwrap();
     assert_eq!((report.verdict, report.steps, report.ended), (Verdict::Identical { digest }, 500, true));
 }
@@ -89,7 +89,7 @@ fn the_call_that_crashed_is_in_a_dump() {
     recorder.begin(steps[99].now, &steps[99].input).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("dump.gvt");
-    recorder.dump(&path, None).unwrap();
+    recorder.dump(None).write(&path).unwrap();
     let found = verify(Reader::open(&path).unwrap()).unwrap();
     assert_eq!((found.steps, found.unfinished), (100, Some(100)));
 }
@@ -135,7 +135,7 @@ fn a_dump_replays_from_its_first_snapshot_on() {
     let path = folder.path().join("dump.gvt");
     let mut recorder = flight();
     let digest = tell_with_states(&mut recorder, &steps, 0);
-    let count = recorder.dump(&path, Some(digest)).unwrap();
+    let count = recorder.dump(Some(digest)).write(&path).unwrap();
     let report = replay(&path);
     assert_eq!(report.verdict, Verdict::Identical { digest }, "{report}");
     assert_eq!((report.steps, report.unchecked, report.ended), (count, None, true));
@@ -203,7 +203,7 @@ fn steps_without_a_state_before_them_are_not_called_identical() {
     let path = folder.path().join("dump.gvt");
     let mut recorder = flight();
     record_steps(&mut recorder, &steps, 0);
-    let count = recorder.dump(&path, Some(digest)).unwrap();
+    let count = recorder.dump(Some(digest)).write(&path).unwrap();
     let report = replay(&path);
     let first_step = 40_001 - count;
     assert_eq!(report.verdict, Verdict::NoState { first_step }, "{report}");
@@ -223,7 +223,7 @@ fn steps_without_a_state_before_them_are_not_called_identical() {
     // With a later snapshot, the steps after it are compared, and the others are reported as not compared.
     let mut recorder = flight();
     let digest = tell_with_states(&mut recorder, &steps, 39_500);
-    let count = recorder.dump(&path, Some(digest)).unwrap();
+    let count = recorder.dump(Some(digest)).write(&path).unwrap();
     let report = replay(&path);
     assert_eq!(report.verdict, Verdict::Identical { digest }, "{report}");
     let unchecked = report.unchecked.expect("there are steps before the snapshot");
@@ -243,7 +243,7 @@ fn states_larger_than_all_the_room_do_not_push_each_other_out() {
     for part in steps.chunks(1000) {
         record_steps(&mut recorder, part, STATE_BYTES);
         recorded += part.len() as u64;
-        let count = recorder.dump(&path, None).unwrap();
+        let count = recorder.dump(None).write(&path).unwrap();
         let mut records = Reader::open(&path).unwrap().map(Result::unwrap);
         let first = records.next().unwrap();
         assert!(matches!(first, Record::Snapshot { .. }) || count == recorded, "after {recorded}: {first}");
@@ -260,7 +260,7 @@ fn without_snapshots_the_last_steps_can_still_be_read() {
     record_steps(&mut recorder, &steps, 0);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("dump.gvt");
-    recorder.dump(&path, None).unwrap();
+    recorder.dump(None).write(&path).unwrap();
     let found = verify(Reader::open(&path).unwrap()).unwrap();
     let (first, last) = found.range.unwrap();
     assert!(found.is_whole() && first > 1 && last == 40_000, "{found}");
@@ -277,13 +277,13 @@ fn a_dump_replaces_an_older_trace_as_a_whole_and_none_that_is_being_recorded() {
     let mut recorder = common::recorder(&path, &Config::default());
     record_steps(&mut recorder, &steps, 0);
     recorder.flush().unwrap();
-    let error = flight.dump(&path, None).unwrap_err().to_string();
+    let error = flight.dump(None).write(&path).unwrap_err().to_string();
     assert!(error.contains("is being recorded by another program"), "{error}");
     recorder.finish(digest).unwrap();
     assert!(replay(&path).agrees());
     // A reader that has the old trace open still has all of it.
     let old = Reader::open(&path).unwrap();
-    assert_eq!(flight.dump(&path, None).unwrap(), 50);
+    assert_eq!(flight.dump(None).write(&path).unwrap(), 50);
     assert_eq!(verify(old).unwrap().steps, 200);
     let found = verify(Reader::open(&path).unwrap()).unwrap();
     assert!(found.to_string().starts_with("whole: 50 steps"), "{found}");
@@ -297,12 +297,12 @@ fn empty_recorder_dumps_no_steps_and_overwrites_no_other_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("dump.gvt");
     let mut recorder = flight();
-    assert_eq!(recorder.dump(&path, None).unwrap(), 0);
+    assert_eq!(recorder.dump(None).write(&path).unwrap(), 0);
     assert_eq!(verify(Reader::open(&path).unwrap()).unwrap().steps, 0);
     recorder.begin(1, &Input::Deadline).unwrap();
     recorder.end(&Effects::default()).unwrap();
-    assert_eq!(recorder.dump(&path, Some(3)).unwrap(), 1);
+    assert_eq!(recorder.dump(Some(3)).write(&path).unwrap(), 1);
     std::fs::write(&path, "somebody's notes").unwrap();
-    let error = recorder.dump(&path, None).unwrap_err().to_string();
+    let error = recorder.dump(None).write(&path).unwrap_err().to_string();
     assert!(error.contains("not overwritten"), "{error}");
 }
