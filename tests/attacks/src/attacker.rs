@@ -253,7 +253,7 @@ impl Attacker {
     }
 }
 
-fn succeeded(call: &Call, status: NtStatus, reply: Reply) -> Attacked<Reply> {
+pub fn succeeded(call: &Call, status: NtStatus, reply: Reply) -> Attacked<Reply> {
     if status.is_success() || matches!(reply, Reply::FenceMemoryExhausted) {
         return Ok(reply);
     }

@@ -6,11 +6,12 @@ use d3dkmt::isa::{
 };
 use d3dkmt::list_escape::{self, SET_DEBUG};
 use d3dkmt::{
-    Call, CreateContextFlags, DeviceExecutionState, Handle, Reply, SyncObjectFlags, device_state_type,
+    Call, CreateContextFlags, DeviceExecutionState, Handle, NtStatus, Reply, SyncObjectFlags,
+    device_state_type,
 };
 use proto::attach::broker_request;
 
-use crate::attacker::{Attacked, Attacker, Stopped};
+use crate::attacker::{Attacked, Attacker, Stopped, succeeded};
 use crate::calls;
 use crate::ground::Ground;
 use crate::table::{Attack, attack};
@@ -44,21 +45,31 @@ struct Lists {
     attacker: Attacker,
     context: Handle,
     paging: Handle,
+    /// The fence of the paging queue.
+    paged: Handle,
 }
 
 impl Lists {
     fn new(ground: &Ground<'_>) -> Attacked<Lists> {
         let mut attacker = ground.attacker()?;
         let context = attacker.context(CreateContextFlags::empty())?;
-        let (paging, _) = attacker.paging_queue()?;
-        Ok(Lists { attacker, context, paging })
+        let (paging, fence) = attacker.paging_queue()?;
+        Ok(Lists { attacker, context, paging, paged: fence.object })
     }
 
     fn address(&mut self, map: &Call) -> Attacked<u64> {
         match self.attacker.call(map)? {
-            Reply::GpuVirtualAddress { address, .. } => Ok(address),
+            Reply::GpuVirtualAddress { address, paging_fence_value } => {
+                self.await_paging(paging_fence_value).map(|()| address)
+            }
             other => Err(Stopped::Broken(format!("no address but {other:?}"))),
         }
+    }
+
+    /// Has the context wait for an operation of the paging queue. Its lists would fault before that.
+    fn await_paging(&mut self, value: u64) -> Attacked {
+        let (objects, values) = (vec![self.paged].into(), vec![value].into());
+        self.attacker.call(&Call::WaitFromGpu { context: self.context, objects, values }).map(drop)
     }
 
     /// Maps memory of the process for engines.
@@ -66,8 +77,12 @@ impl Lists {
         let allocation = self.attacker.allocation(bytes)?;
         let address = self.address(&calls::map_allocation(self.paging, allocation, bytes / PAGE))?;
         let (paging_queue, allocations, priorities) = (self.paging, vec![allocation], Vec::new());
-        self.attacker.call(&Call::MakeResident { paging_queue, allocations, priorities, flags: 0 })?;
-        Ok(address)
+        match self.attacker.call(&Call::MakeResident { paging_queue, allocations, priorities, flags: 0 })? {
+            Reply::Residency { paging_fence_value, .. } => {
+                self.await_paging(paging_fence_value).map(|()| address)
+            }
+            other => Err(Stopped::Broken(format!("no fence value but {other:?}"))),
+        }
     }
 
     /// The same, with its pages attached as backing.
@@ -87,7 +102,11 @@ impl Lists {
     }
 
     fn submit(&mut self, packets: &[Packet]) -> Attacked {
-        self.attacker.call(&calls::submit(self.context, packets)).map(drop)
+        let submit = calls::submit(self.context, packets);
+        match self.attacker.answer(&submit)? {
+            (NtStatus::DEVICE_REMOVED, _) => Err(Stopped::Broken("the lists have lost the device".into())),
+            (status, reply) => succeeded(&submit, status, reply).map(drop),
+        }
     }
 
     /// Checks that its lists run without a page fault.
