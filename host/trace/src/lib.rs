@@ -92,7 +92,7 @@ pub use error::{Lost, TraceError};
 pub use file::{Durable, beside};
 pub use mapping::Mapping;
 pub use pack::{Packed, pack};
-pub use player::{Player, PlayerStep, Unchecked};
+pub use player::{Player, PlayerStep, Unchecked, restored};
 pub use reader::{BlockInfo, Header, MissingOpenBlock, Next, Reader, Record, state_path};
 pub use recorder::{RECORDED_BYTES_MIN, Recorder, Recording};
 pub use replay::{ReplayRange, explain, replay, replay_from, replay_part};

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use drivers::{Drivers, Registry, panic_words};
+use dxgkrnl::ddi::Miniport;
 use dxgkrnl::{Config, Effects, Input, Kernel, Nanos};
 
 use crate::causes::{self, Causes};
@@ -83,15 +84,31 @@ impl Maker {
         Kernel::new(self.config.clone(), self.drivers())
     }
 
-    fn restored(&self, state: &[u8]) -> Result<Kernel, String> {
-        let restore = || Kernel::restore(self.config.clone(), self.drivers(), state);
-        match catch_unwind(AssertUnwindSafe(restore)) {
-            Ok(kernel) => kernel.map_err(|error| error.to_string()),
-            Err(panic) => {
-                Err(format!("the state is invalid, restoring it panicked: {}", panic_words(&*panic)))
-            }
-        }
+    /// A kernel with a saved state, and its digest.
+    fn restored(&self, state: &[u8]) -> Result<(Kernel, u64), String> {
+        restored(self.config.clone(), self.drivers(), state)
     }
+}
+
+/// The kernel with a saved state, and that state's digest. A state whose tables contradict each other may panic when it
+/// is restored, or when it is read: that is an error.
+///
+/// # Errors
+///
+/// Says why the bytes are no state.
+pub fn restored(
+    config: Config,
+    miniport: impl Miniport + Send + 'static,
+    state: &[u8],
+) -> Result<(Kernel, u64), String> {
+    let restore = || {
+        let kernel = Kernel::restore(config, miniport, state).map_err(|error| error.to_string())?;
+        let digest = kernel.snapshot().digest();
+        Ok((kernel, digest))
+    };
+    catch_unwind(AssertUnwindSafe(restore)).unwrap_or_else(|panic| {
+        Err(format!("the state is invalid, restoring it panicked: {}", panic_words(&*panic)))
+    })
 }
 
 /// Range of steps without a state before them, which cannot be replayed.
@@ -227,7 +244,7 @@ impl Player {
         if Registry::runs_outside(&self.maker.config) {
             return Err("a replay has no driver to try it on: it has the recorded answers only".into());
         }
-        self.maker.restored(&self.kernel.save()?)
+        self.maker.restored(&self.kernel.save()?).map(|(kernel, _)| kernel)
     }
 
     /// Plays the next record. Errors are I/O errors.
@@ -309,15 +326,17 @@ impl Player {
     /// Compares a snapshot with the kernel's state; after a loss, restores the snapshot into the kernel.
     fn snapshot(&mut self, sequence: u64, recorded: u64, state: &[u8]) -> PlayerStep {
         let restored = !self.in_place;
+        let mut replayed = recorded;
         if restored {
             match self.maker.restored(state) {
-                Ok(kernel) => self.kernel = kernel,
+                Ok((kernel, digest)) => (self.kernel, replayed) = (kernel, digest),
                 Err(why) => return PlayerStep::Stopped(Verdict::NotRestored { sequence, why }),
             }
             self.stands_before(sequence);
+        } else if self.compares {
+            replayed = self.digest();
         }
-        let replayed = if self.compares { self.digest() } else { recorded };
-        if replayed != recorded {
+        if self.compares && replayed != recorded {
             return PlayerStep::Stopped(Verdict::StateDiffers { before: Some(sequence), recorded, replayed });
         }
         self.agreed = Some((sequence, recorded));
@@ -480,7 +499,7 @@ impl Player {
             if let Next::Other(Record::Snapshot { sequence: at, state, .. }) =
                 self.reader.next_into(&mut self.read)?
                 && at > self.next
-                && let Ok(kernel) = self.maker.restored(&state)
+                && let Ok((kernel, _)) = self.maker.restored(&state)
             {
                 self.kernel = kernel;
                 self.stands_before(at);
@@ -499,7 +518,7 @@ impl Player {
         let state = self.checkpoints.as_ref().and_then(|checkpoints| checkpoints.states.get(&at));
         let restored =
             state.map(|state| self.maker.restored(state).expect("what this player has saved itself"));
-        if let Some(kernel) = restored {
+        if let Some((kernel, _)) = restored {
             self.kernel = kernel;
             self.stands_before(at);
         }

@@ -172,13 +172,7 @@ fn replay_one(
 }
 
 fn restored(config: &Config, drivers: &Registry, state: &[u8], digest: u64) -> Result<Kernel, String> {
-    let fresh = Drivers::new(drivers, config);
-    let restored = catch_unwind(AssertUnwindSafe(|| Kernel::restore(config.clone(), fresh, state)));
-    let kernel = match restored {
-        Ok(kernel) => kernel.map_err(|error| error.to_string())?,
-        Err(panic) => return Err(panic_words(&*panic).to_owned()),
-    };
-    let of_kernel = kernel.snapshot().digest();
+    let (kernel, of_kernel) = trace::restored(config.clone(), Drivers::new(drivers, config), state)?;
     if of_kernel == digest {
         Ok(kernel)
     } else {

@@ -247,17 +247,22 @@ impl Builder {
 
     /// Restores the initial state of a trace that begins at a later step.
     fn begin_with(&mut self, state: &[u8]) -> Result<(), TimelineError> {
-        self.kernel = self
-            .restored(state, self.log.clone())
-            .map_err(|why| TimelineError::Driver(why, self.program.clone()))?;
+        let restored =
+            trace::restored(with_edges(self.config.clone()), self.observer(self.log.clone()), state);
+        (self.kernel, _) = restored.map_err(|why| TimelineError::Driver(why, self.program.clone()))?;
         Ok(())
+    }
+
+    /// Drivers that are observed into this log.
+    fn observer(&self, log: Arc<Log>) -> Filtered<Observer> {
+        let drivers = Drivers::new(&self.registry, &self.config);
+        Filtered(Observer::new(drivers, self.config.clone(), log))
     }
 
     /// A kernel with this state, whose drivers are observed into this log.
     fn restored(&self, state: &[u8], log: Arc<Log>) -> Result<Kernel, String> {
-        let drivers = Drivers::new(&self.registry, &self.config);
-        let observer = Filtered(Observer::new(drivers, self.config.clone(), log));
-        Kernel::restore(with_edges(self.config.clone()), observer, state).map_err(|error| error.to_string())
+        Kernel::restore(with_edges(self.config.clone()), self.observer(log), state)
+            .map_err(|error| error.to_string())
     }
 
     /// Records that the timeline ends after the last processed step.

@@ -1,5 +1,7 @@
 //! Playing a trace to any point, forwards and backwards, from snapshots and across losses.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use crate::common;
 
 use common::session;
@@ -237,6 +239,42 @@ fn snapshot_with_an_invalid_state_is_reported() {
     let report = replay(&broken, &ReplayRange { from: place("seq=150"), until: None });
     let Verdict::NotRestored { sequence: 101, why } = &report.verdict else { panic!("{report}") };
     assert!(why.contains("semantic version"), "{why}");
+}
+
+/// A trace that begins with this state before its second step.
+fn beginning_with(state: &[u8]) -> Vec<u8> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let recording = trace::Recording { first_step: Some(2), ..common::RECORDING };
+    let mut recorder =
+        trace::Recorder::create_as(file.path(), &Config::default(), "test 1.0", recording).unwrap();
+    recorder.snapshot(state, 0).unwrap();
+    recorder.finish(0).unwrap();
+    std::fs::read(file.path()).unwrap()
+}
+
+#[test]
+fn a_state_whose_tables_contradict_each_other_is_reported() {
+    let (steps, _) = session::run(57, Config::default(), 200);
+    let miniport = || drivers::Drivers::new(&drivers(), &Config::default());
+    let mut kernel = Kernel::new(Config::default(), miniport());
+    for step in &steps {
+        kernel.handle(step.now, step.input.clone(), &mut dxgkrnl::Effects::default());
+    }
+    let state = kernel.save().unwrap();
+    // The first of such states that is restored, and cannot be read.
+    let contradicts = |state: &[u8]| {
+        let kernel = Kernel::restore(Config::default(), miniport(), state).ok()?;
+        catch_unwind(AssertUnwindSafe(|| kernel.snapshot())).err()
+    };
+    let broken = (8..state.len()).find_map(|at| {
+        let mut broken = state.clone();
+        broken[at] = 99;
+        contradicts(&broken).map(|_| broken)
+    });
+    let broken = broken.expect("a number of a queue is no number of a queue");
+    let report = replay(&beginning_with(&broken), &ReplayRange::default());
+    let Verdict::NotRestored { sequence: 2, why } = &report.verdict else { panic!("{report}") };
+    assert!(why.contains("panicked"), "{why}");
 }
 
 #[test]
