@@ -6,13 +6,15 @@
 //! ```
 //! Contents are checked when they are read.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Seek, SeekFrom};
 
 use crate::Lost;
 use crate::block::{BlockHeader, HEADER_BYTES, Kind, MAGIC, NoHeader};
 
-/// Bytes that are searched at a time for the next block.
-const WINDOW_BYTES: usize = 1 << 20;
+/// Bytes that are searched at a time for the next block: few at first, because a file may have a gap before each block.
+const WINDOW_BYTES_FIRST: usize = 1 << 12;
+const WINDOW_BYTES_MAX: usize = 1 << 20;
 
 /// A source of a trace: a file, or bytes with a cursor.
 pub(crate) trait Source: Read + Seek + Send {}
@@ -109,9 +111,9 @@ fn next_block(
     trace: Option<u64>,
 ) -> io::Result<Option<u64>> {
     let mut window = Vec::new();
-    let mut at = from;
+    let (mut at, mut window_bytes) = (from, WINDOW_BYTES_FIRST);
     while at + HEADER_BYTES as u64 <= length {
-        let bytes = usize::try_from(length - at).unwrap_or(usize::MAX).min(WINDOW_BYTES);
+        let bytes = usize::try_from(length - at).unwrap_or(usize::MAX).min(window_bytes);
         window.resize(bytes, 0);
         read_at(source, at, &mut window)?;
         for (position, candidate) in window.windows(HEADER_BYTES).enumerate() {
@@ -127,6 +129,7 @@ fn next_block(
         }
         // The last bytes may be the beginning of a header.
         at += (bytes + 1 - HEADER_BYTES) as u64;
+        window_bytes = WINDOW_BYTES_MAX.min(2 * window_bytes);
     }
     Ok(None)
 }
@@ -172,11 +175,11 @@ pub(crate) fn arrange(positions: &[BlockPosition], length: u64, first_step: u64)
         ended: false,
     };
     for position in sorted {
-        let gap = gaps.iter().position(|gap| gap.1 == position.offset).map(|at| gaps.remove(at));
+        let gap = gaps.remove(&position.offset).map(|begin| (begin, position.offset));
         arranged.missing_before(&position, gap);
         arranged.block(position);
     }
-    for (begin, end) in gaps {
+    for (end, begin) in gaps {
         let (bytes, offset, from) = (end - begin, begin, arranged.next_step);
         let (to, why) = if arranged.ended {
             (Some(from), "bytes after the end of the trace".to_owned())
@@ -247,21 +250,77 @@ fn sequence(positions: &[BlockPosition]) -> Vec<BlockPosition> {
     chain
 }
 
-/// Ranges of a file that belong to no block, in file order.
-fn gaps(positions: &[BlockPosition], length: u64) -> Vec<(u64, u64)> {
+/// Ranges of a file that belong to no block: their begins, by their ends.
+fn gaps(positions: &[BlockPosition], length: u64) -> BTreeMap<u64, u64> {
     let mut known: Vec<(u64, u64)> =
         positions.iter().map(|position| (position.offset, position.end)).collect();
     known.sort_unstable();
-    let mut gaps = Vec::new();
+    let mut gaps = BTreeMap::new();
     let mut at = 0;
     for (begin, end) in known {
         if begin > at {
-            gaps.push((at, begin));
+            gaps.insert(begin, at);
         }
         at = at.max(end);
     }
     if length > at {
-        gaps.push((at, length));
+        gaps.insert(length, at);
     }
     gaps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counts the bytes that are read.
+    struct Counting(io::Cursor<Vec<u8>>, u64);
+
+    impl Read for Counting {
+        fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+            let count = self.0.read(to)?;
+            self.1 += count as u64;
+            Ok(count)
+        }
+    }
+
+    impl Seek for Counting {
+        fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+            self.0.seek(to)
+        }
+    }
+
+    #[test]
+    fn a_file_with_a_gap_before_each_block_is_not_read_whole_for_each() {
+        const BLOCKS: u32 = 2000;
+        let (mut bytes, mut link) = (Vec::new(), 0);
+        for number in 0..BLOCKS {
+            let header = BlockHeader {
+                trace: 7,
+                version: crate::FORMAT_VERSION_MIN as u16,
+                kind: Kind::Index,
+                codec: 0,
+                length: 0,
+                content_crc: 0,
+                steps: 0,
+                first_step: 1,
+                first_ns: 0,
+                last_ns: 0,
+                number,
+                link,
+            };
+            let header = header.to_bytes();
+            link = BlockHeader::crc(&header);
+            bytes.extend_from_slice(&header);
+            bytes.push(0);
+        }
+        let length = bytes.len() as u64;
+        let mut source = Counting(io::Cursor::new(bytes), 0);
+        let scan = scan(&mut source, length).unwrap();
+        assert_eq!(scan.positions.len() as u32, BLOCKS);
+        let read = source.1;
+        assert!(read <= u64::from(BLOCKS) * 8192, "{read} bytes");
+        let lost = arrange(&scan.positions, length, 1).parts.len();
+        assert_eq!(lost as u32, 2 * BLOCKS, "a gap behind each");
+    }
 }
