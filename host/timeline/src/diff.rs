@@ -1,7 +1,8 @@
 //! Differences between two traces, by cause and not by time.
 //!
 //! Processes are matched by VM name, process name and number among equal names; calls by their position in the process.
-//! So two runs of one program are equal however the calls of their processes interleave. The first difference is
+//! So two runs of one program are equal however the calls of their processes interleave: handles that are numbers of the
+//! whole daemon are compared by the process that made them. The first difference is
 //! reported first: a process made a different call, or got a different answer. Consequences follow: faults and resets,
 //! waits that ended with another status, wake-ups of one trace only, different numbers of calls, waits that took longer.
 
@@ -11,7 +12,7 @@ use std::hash::Hasher as _;
 
 use d3dkmt::names::{Numbers, Visit};
 use d3dkmt::random::Fnv;
-use d3dkmt::{Call, CreateAllocation, EventId, NtStatus, Reply, ShareToken};
+use d3dkmt::{Call, CreateAllocation, EventId, Handle, NtStatus, Reply, ShareToken};
 use dxgkrnl::{Answer, HostEvent, Input, Nanos, ProcessId, VmId};
 use serde_json::{Value, json};
 use trace::{Reader, TraceError};
@@ -56,6 +57,8 @@ struct ProcessSummary {
 struct Numbered {
     /// NT handles that the process has made.
     made: usize,
+    /// Global handles that the process has made.
+    made_global: usize,
     /// NT handles that no process of the trace has made, in the order of their first appearance in the process.
     unknown: BTreeMap<ShareToken, usize>,
     /// Addresses in the order of their first appearance.
@@ -70,41 +73,67 @@ impl Numbered {
             *address = *self.addresses.entry(*address).or_insert(next);
         }
     }
+}
 
-    fn answer_hash(&mut self, answer: &Answer) -> u64 {
-        let mut reply = answer.reply.clone();
-        match &mut reply {
-            Reply::Locked { address } => self.replace_address(address),
-            Reply::Allocations { addresses, .. } => {
-                addresses.iter_mut().for_each(|address| self.replace_address(address));
-            }
-            _ => {}
-        }
-        hash(format_args!("{} {reply:?}", answer.status))
-    }
+/// Each NT handle and each global handle of a trace: the process that made it, and the number there.
+#[derive(Default)]
+struct Made {
+    nt: BTreeMap<ShareToken, (String, usize)>,
+    global: BTreeMap<Handle, (String, usize)>,
 }
 
 /// Visitor that replaces such values in a call.
 struct Replacing<'a> {
     process: &'a str,
     numbered: &'a mut Numbered,
-    /// Each NT handle of the trace: the process that made it, and the number there.
-    made: &'a mut BTreeMap<ShareToken, (String, usize)>,
-    /// The NT handles of the call.
+    made: &'a mut Made,
+    /// The NT handles and the global handles of the call.
     named: Vec<(String, usize)>,
+    /// The call opens an object by its global handle.
+    opens: bool,
 }
 
 impl Replacing<'_> {
-    fn call_hash(mut self, call: &Call) -> u64 {
+    fn call_hash(&mut self, call: &Call) -> u64 {
         let mut call = call.clone();
-        call.visit_names(&mut self);
+        call.visit_names(self);
         hash(format_args!("{call:?} {:?}", self.named))
+    }
+
+    /// The hash of the answer to that call.
+    fn answer_hash(&mut self, answer: &Answer) -> u64 {
+        let mut reply = answer.reply.clone();
+        match &mut reply {
+            Reply::Locked { address } => self.numbered.replace_address(address),
+            Reply::Allocations { addresses, shared_handle, .. } => {
+                addresses.iter_mut().for_each(|address| self.numbered.replace_address(address));
+                self.global_handle(shared_handle);
+            }
+            Reply::SyncObject(created) => self.global_handle(&mut created.shared_handle),
+            Reply::KeyedMutex { shared_handle, .. } => self.global_handle(shared_handle),
+            _ => {}
+        }
+        hash(format_args!("{} {reply:?} {:?}", answer.status, self.named))
+    }
+
+    /// Replaces the global handle of an object that the call has made or opened.
+    fn global_handle(&mut self, handle: &mut Handle) {
+        if *handle == Handle::NULL {
+            return;
+        }
+        if !self.opens {
+            self.numbered.made_global += 1;
+            // The number of an object that has ended may be used again.
+            let name = (self.process.to_owned(), self.numbered.made_global);
+            self.made.global.insert(*handle, name);
+        }
+        self.shared_handle(handle);
     }
 }
 
 impl Visit<Numbers> for Replacing<'_> {
     fn token(&mut self, token: &mut ShareToken) {
-        let name = self.made.get(token).cloned().unwrap_or_else(|| {
+        let name = self.made.nt.get(token).cloned().unwrap_or_else(|| {
             let next = self.numbered.unknown.len() + 1;
             (String::new(), *self.numbered.unknown.entry(*token).or_insert(next))
         });
@@ -115,9 +144,17 @@ impl Visit<Numbers> for Replacing<'_> {
     fn new_token(&mut self, token: &mut ShareToken) {
         self.numbered.made += 1;
         let name = (self.process.to_owned(), self.numbered.made);
-        self.made.insert(*token, name.clone());
+        self.made.nt.insert(*token, name.clone());
         self.named.push(name);
         *token = ShareToken([0; 16]);
+    }
+
+    fn shared_handle(&mut self, handle: &mut Handle) {
+        // One that no process of the trace has made is a number of the program's own.
+        if let Some(name) = self.made.global.get(handle) {
+            self.named.push(name.clone());
+            (*handle, self.opens) = (Handle::NULL, true);
+        }
     }
 
     fn new_allocation(&mut self, create: &mut Box<CreateAllocation>) {
@@ -132,8 +169,7 @@ impl Visit<Numbers> for Replacing<'_> {
 struct Side {
     steps: u64,
     processes: BTreeMap<String, ProcessSummary>,
-    /// Each NT handle: the process that made it, and the number there.
-    made: BTreeMap<ShareToken, (String, usize)>,
+    made: Made,
     calls: BTreeMap<String, u64>,
     /// How often each fault was injected, and each adapter or engine was reset, stopped or started.
     disruptions: BTreeMap<String, u64>,
@@ -386,9 +422,10 @@ impl Side {
         *self.calls.entry(call.name().to_owned()).or_default() += 1;
         let Side { processes, made, .. } = self;
         let summary = processes.entry(process.to_owned()).or_default();
-        let replacing = Replacing { process, numbered: &mut summary.numbered, made, named: Vec::new() };
+        let (numbered, named) = (&mut summary.numbered, Vec::new());
+        let mut replacing = Replacing { process, numbered, made, named, opens: false };
         let call_hash = replacing.call_hash(call);
-        let answer_hash = answer.map_or(0, |answer| summary.numbered.answer_hash(answer));
+        let answer_hash = answer.map_or(0, |answer| replacing.answer_hash(answer));
         summary.calls.push(CallSummary { sequence, call_hash, answer_hash });
         if let (Call::WaitFromCpu { event, .. } | Call::AcquireKeyedMutex { event, .. }, Some(answer)) =
             (call, answer)
@@ -433,7 +470,13 @@ fn words(
             Next::Step(_) | Next::End | Next::Lost(_) => return Ok(()),
         };
         for divergence in divergences.iter_mut().filter(|divergence| step_of(divergence) == Some(sequence)) {
-            let answer = effects.iter().flat_map(|effects| &effects.answers).next();
+            // A step may answer earlier calls of the process first.
+            let answer = match (&input, &effects) {
+                (Input::Call { process, request, .. }, Some(effects)) => {
+                    effects.answer_to(*process, *request)
+                }
+                _ => None,
+            };
             let notes = effects.iter().flat_map(|effects| &effects.notes);
             let mut text = input.to_string();
             answer.into_iter().for_each(|answer| text += &format!("\n      {answer}"));

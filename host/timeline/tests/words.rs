@@ -4,7 +4,7 @@ mod common;
 
 use std::path::Path;
 
-use d3dkmt::{NtStatus, SyncObjectFlags};
+use d3dkmt::{Call, Handle, NtStatus, Reply, SyncObjectFlags, SyncObjectInfo, SyncObjectType};
 use dxgkrnl::{EngineId, Fault, Input};
 use timeline::Timeline;
 use timeline::diff::{Diff, diff};
@@ -212,4 +212,58 @@ fn first_difference_comes_first_and_its_consequences_after_it() {
     assert_eq!(back.extra, [("red/server#1".to_owned(), 1)]);
     let text = found.to_string();
     assert!(text.starts_with("first difference: red/client#1 made a different call "), "{text}");
+}
+
+#[test]
+fn global_handles_are_compared_by_the_process_that_made_them() {
+    let record = |path: &Path, order: [usize; 2], opened: usize| {
+        let mut session = common::Session::new(path);
+        let processes = [session.guest(0, 1, "one"), session.guest(0, 2, "two")];
+        let mut handles = [Handle::NULL; 2];
+        for at in order {
+            let info = SyncObjectInfo {
+                object_type: SyncObjectType::SEMAPHORE,
+                flags: SyncObjectFlags::SHARED,
+                max_count: 2,
+                ..SyncObjectInfo::default()
+            };
+            let device = processes[at].device;
+            let create = Call::CreateSynchronizationObject { device, info, legacy: false };
+            let Reply::SyncObject(made) = session.call(processes[at].process, create) else { panic!() };
+            handles[at] = made.shared_handle;
+        }
+        let open = Call::OpenSynchronizationObject { shared_handle: handles[opened] };
+        session.call(processes[1].process, open);
+        session.finish();
+        handles
+    };
+    let [one, other, theirs] = [(); 3].map(|()| tempfile::NamedTempFile::new().unwrap());
+    let [handles, swapped] = [record(one.path(), [0, 1], 0), record(other.path(), [1, 0], 0)];
+    assert_ne!(handles, swapped);
+    let found = compare(one.path(), other.path());
+    assert!(found.is_same(), "{found}");
+    record(theirs.path(), [0, 1], 1);
+    assert!(!compare(one.path(), theirs.path()).is_same(), "another object");
+}
+
+/// A step may finish earlier work of its process, and answer that first.
+#[test]
+fn beside_a_call_that_differs_stands_its_own_answer() {
+    let record = |path: &Path, status: NtStatus| {
+        let mut recorder = trace::Recorder::create(path, &dxgkrnl::Config::default(), "a test").unwrap();
+        let process = dxgkrnl::ProcessId(1);
+        let call = Call::EnumAdapters { capacity: 1 };
+        let answer = |request, status| dxgkrnl::Answer { process, request, status, reply: Reply::None };
+        let answers = vec![answer(1, NtStatus::SUCCESS), answer(2, status)];
+        recorder.begin(1, &Input::Call { process, request: 2, call }).unwrap();
+        recorder.end(&dxgkrnl::Effects { answers, ..dxgkrnl::Effects::default() }).unwrap();
+        recorder.finish(0).unwrap();
+    };
+    let [one, other] = [(); 2].map(|()| tempfile::NamedTempFile::new().unwrap());
+    record(one.path(), NtStatus::SUCCESS);
+    record(other.path(), NtStatus::DEVICE_REMOVED);
+    let found = compare(one.path(), other.path());
+    let [divergence] = &found.divergences[..] else { panic!("{found}") };
+    assert!(divergence.words.1.contains("DEVICE_REMOVED"), "{found}");
+    assert!(!divergence.words.1.contains("#1:"), "{found}");
 }
