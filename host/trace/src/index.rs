@@ -79,19 +79,40 @@ impl BlockProcesses {
     }
 }
 
-/// The VM of each process that attached.
+/// The VM of each process that is attached, and of those that have ended in the open block.
 #[derive(Default)]
-pub(crate) struct Vms(BTreeMap<u32, u32>);
+pub(crate) struct Vms {
+    of: BTreeMap<u32, u32>,
+    ended: Vec<u32>,
+}
 
 impl Vms {
     pub fn input(&mut self, input: &Input) {
         if let Input::ProcessAttached { process, vm, .. } = input {
-            self.0.insert(process.0, vm.0);
+            self.of.insert(process.0, vm.0);
+        } else if let Input::ProcessGone { process } = input {
+            self.ended.push(process.0);
+        } else if let Input::VmDetached { vm } = input {
+            let of_vm = self.of.iter().filter(|(_, of)| **of == vm.0);
+            self.ended.extend(of_vm.map(|(process, _)| *process));
+        }
+    }
+
+    #[cfg(test)]
+    pub fn count(&self) -> usize {
+        self.of.len()
+    }
+
+    /// The open block has its entry.
+    pub fn forget_ended(&mut self) {
+        for process in self.ended.drain(..) {
+            self.of.remove(&process);
         }
     }
 
     fn of(&self, processes: &[u32]) -> Vec<u32> {
-        let mut vms: Vec<u32> = processes.iter().filter_map(|process| self.0.get(process).copied()).collect();
+        let mut vms: Vec<u32> =
+            processes.iter().filter_map(|process| self.of.get(process).copied()).collect();
         vms.sort_unstable();
         vms.dedup();
         vms

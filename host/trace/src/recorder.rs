@@ -547,6 +547,7 @@ impl Recorder {
         self.buffer = block;
         self.empty_buffer();
         self.wrote(written, &bytes)?;
+        self.vms.forget_ended();
         self.block.clear();
         if self.entries.are_full() { self.put_index() } else { Ok(()) }
     }
@@ -692,6 +693,26 @@ mod tests {
         assert!(record(&mut recorder, 5).iter().all(Result::is_ok) && recorder.flush().is_ok());
         assert_eq!(recorder.dropped(), 5);
         recorder
+    }
+
+    #[test]
+    fn processes_that_have_ended_are_forgotten_with_their_block() {
+        let mut recorder = Recorder::in_memory(&Config::default(), "test", RING_BYTES_MIN).unwrap();
+        let mut step = |input: Input| {
+            recorder.begin(1, &input).unwrap();
+            recorder.end(&Effects::default()).unwrap();
+            recorder.flush().unwrap();
+            recorder.vms.count()
+        };
+        let attach = |number, vm| Input::ProcessAttached {
+            process: dxgkrnl::ProcessId(number),
+            vm: dxgkrnl::VmId(vm),
+            pid: 1,
+            name: String::new(),
+        };
+        assert_eq!([attach(1, 1), attach(2, 1), attach(3, 2)].map(&mut step), [1, 2, 3]);
+        assert_eq!(step(Input::ProcessGone { process: dxgkrnl::ProcessId(3) }), 2);
+        assert_eq!(step(Input::VmDetached { vm: dxgkrnl::VmId(1) }), 0);
     }
 
     #[test]
