@@ -283,7 +283,7 @@ impl Timeline {
         });
         json!({
             "program": self.program, "steps": stats.steps, "begin_ns": self.begin.at, "end_ns": self.end.at,
-            "ended": self.integrity.ended, "stopped": self.integrity.stopped,
+            "begins_at": self.integrity.begins_at, "ended": self.integrity.ended, "stopped": self.integrity.stopped,
             "inputs": stats.inputs, "calls": calls, "statuses": statuses,
             "stores": stats.stores, "wakes": stats.wakes, "moves": stats.moves, "notes": stats.notes,
             "waits": {
@@ -311,6 +311,12 @@ impl Timeline {
     /// Lines that describe missing parts of the timeline; empty if it is complete.
     pub fn integrity_words(&self) -> String {
         let mut out = String::new();
+        if let Some(sequence) = self.integrity.begins_at {
+            out += &format!(
+                "\nit begins with the state before step #{sequence}: waits that were pending count from there, names of \
+                 shared objects and causes of earlier values are not known, nor are packets of queues that were not empty\n"
+            );
+        }
         if let Some((sequence, why)) = &self.integrity.stopped {
             out += &format!("\nonly up to step #{sequence}: {why}\n");
         }

@@ -300,6 +300,8 @@ pub struct BlockedItem {
 pub struct Integrity {
     /// The trace has an end record.
     pub ended: bool,
+    /// The first step of a trace that begins with a state.
+    pub begins_at: Option<u64>,
     /// The last step of the timeline, and why it stops there.
     pub stopped: Option<(u64, String)>,
     /// Number of rows that were dropped by the limits.

@@ -341,3 +341,51 @@ fn time_that_a_signal_stands_behind_a_wait_is_not_on_the_engine() {
     ];
     assert_eq!(parts, expected);
 }
+
+/// A dump of a flight recorder, or a segment of a journal.
+#[test]
+fn a_trace_that_begins_with_a_state_has_the_names_and_the_causes_of_the_whole_one() {
+    let [whole, late] = [(); 2].map(|()| tempfile::NamedTempFile::new().unwrap());
+    let mut session = common::Session::new(whole.path());
+    session.vm(1, "red");
+    let (client, server) = (session.guest(1, 1, "client"), session.guest(1, 2, "server"));
+    let (frames, theirs) = session.shared_fence(client, server, "frames");
+    let gone = session.fence(client, SyncObjectFlags::empty());
+    let context = session.context(client, 0, NONE_SET);
+    session.wait(server, &[(theirs, 1)]);
+    session.now += 1000;
+    let first_step = session.steps + 1;
+    session.gpu_signal(client, context, frames, 1);
+    session.call(client.process, Call::DestroySynchronizationObject { object: gone.object });
+    let new = session.fence(client, SyncObjectFlags::empty());
+    session.wait(client, &[(new.object, 1)]);
+    session.finish();
+    common::cut(whole.path(), late.path(), first_step);
+    let [whole, late] = [&whole, &late].map(|file| common::timeline_of(file.path()));
+    assert_eq!(late.integrity.begins_at, Some(first_step));
+    assert!(late.stats_text().contains(&format!("begins with the state before step #{first_step}")));
+    let [expected, found] = [&whole, &late].map(|timeline| {
+        let wait = &timeline.waits[0];
+        let cause = wait.cause.expect("it has a cause");
+        let name = |track: u32| timeline.tracks[track as usize].name.clone();
+        let parent = timeline.tracks[cause.track as usize].parent.expect("it belongs to a process");
+        let opens = timeline.fences[cause.fence as usize].opens.clone();
+        (name(wait.process), name(cause.track), name(parent), opens, cause.value)
+    });
+    assert_eq!(found, expected);
+    assert_eq!(late.waits[0].begin.at, 0, "the time of the state");
+    let blocked = |timeline: &Timeline| timeline.fence_words(timeline.blocked[0].items[0].fence);
+    assert!(blocked(&late).contains(&format!("(p1 {:#x})", new.object.0)), "{}", blocked(&late));
+}
+
+#[test]
+fn a_trace_can_begin_with_any_state() {
+    let [whole, late] = [(); 2].map(|()| tempfile::NamedTempFile::new().unwrap());
+    common::small(whole.path());
+    for first_step in 2..common::timeline_of(whole.path()).events.len() as u64 {
+        common::cut(whole.path(), late.path(), first_step);
+        let timeline = common::timeline_of(late.path());
+        assert_eq!(timeline.integrity.stopped, None, "from step {first_step} on");
+        assert!(timeline.tracks.iter().all(|track| !track.name.contains("not attached")), "{first_step}");
+    }
+}

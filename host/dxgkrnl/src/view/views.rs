@@ -20,7 +20,7 @@ use crate::sync::object::SyncObject;
 use crate::sync::objects::Objects;
 use crate::sync::waits::{Wait, WaitId, WaitItem, WaitItems, WaitOwner};
 use crate::sync::{Open, is_mapped};
-use crate::vidsch::Packet;
+use crate::vidsch::{Context, Packet};
 
 /// One open of a fence: monitored, periodic or legacy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +45,16 @@ pub struct ObjectView {
     /// As [`FenceView::slot`].
     pub slot: Option<u32>,
     pub value: u64,
+}
+
+/// A context that a process has created.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ContextView {
+    pub process: ProcessId,
+    /// NULL for one of the system, as that of a paging queue.
+    pub handle: Handle,
+    pub context: HwContext,
+    pub engine: EngineId,
 }
 
 /// A hardware queue.
@@ -430,6 +440,14 @@ impl Kernel {
         }
         let of_engines = engines().map(|engine| engine.ready.len()).sum::<usize>();
         (of_engines != ready).then_some("the ready queues of the engines")
+    }
+
+    /// Every context.
+    pub fn contexts(&self, each: &mut impl FnMut(ContextView)) {
+        for (number, context) in self.vidsch.contexts().iter() {
+            let Context { process, handle, engine, .. } = *context;
+            each(ContextView { process, handle, context: HwContext(number), engine });
+        }
     }
 
     /// Every hardware queue.

@@ -1,5 +1,6 @@
 //! Builds a [`Timeline`] from the steps of a trace.
 
+mod beginning;
 mod blocked;
 mod fences;
 mod names;
@@ -73,8 +74,8 @@ pub fn read(
         let decoder = scope.spawn(move || decode(&mut reader, &sender));
         'batches: for Batch { state, steps, times, position: (done, length) } in &batches {
             progress(done, length);
-            if let Some(state) = state {
-                builder.begin_with(&state)?;
+            if let Some((sequence, state)) = state {
+                builder.begin_with(sequence, &state)?;
             }
             for step in steps {
                 if builder.step(step).is_break() {
@@ -98,8 +99,8 @@ const BATCH_STEPS: usize = 256;
 const BATCHES_AHEAD: usize = 16;
 
 struct Batch {
-    /// The initial state of a trace that begins at a later step.
-    state: Option<Vec<u8>>,
+    /// The initial state of a trace that begins at a later step, and the number of that step.
+    state: Option<(u64, Vec<u8>)>,
     steps: Vec<Step>,
     /// Timestamps of steps in this batch or before it.
     times: Vec<Times>,
@@ -126,7 +127,7 @@ fn decode(reader: &mut Reader, batches: &SyncSender<Batch>) -> Result<Decoded, T
                     steps.push(step);
                 }
                 Next::Times(told) => times.push(told),
-                Next::Snapshot { state: saved } if !begun => state = Some(saved),
+                Next::Snapshot { sequence, state: saved } if !begun => state = Some((sequence, saved)),
                 Next::Snapshot { .. } => {}
                 Next::End => over = Some(None),
                 Next::Lost(why) => over = Some(Some(why)),
@@ -154,6 +155,7 @@ pub(crate) enum Next {
     Step(Step),
     /// The state before the step of this number.
     Snapshot {
+        sequence: u64,
         state: Vec<u8>,
     },
     Times(Times),
@@ -171,7 +173,7 @@ pub(crate) fn next_step(reader: &mut Reader) -> Result<Next, TraceError> {
                 Next::Step(Step { sequence, now, input, effects })
             }
             Some(Record::Times(times)) => Next::Times(times),
-            Some(Record::Snapshot { state, .. }) => Next::Snapshot { state },
+            Some(Record::Snapshot { sequence, state, .. }) => Next::Snapshot { sequence, state },
             Some(Record::Lost(lost)) if lost.loses_steps() => Next::Lost(lost.to_string()),
             Some(Record::Lost(_)) => continue,
             Some(unknown @ Record::Unknown { .. }) => Next::Lost(unknown.to_string()),
@@ -243,14 +245,6 @@ impl Builder {
             integrity: Integrity::default(),
             has_diverged: false,
         }
-    }
-
-    /// Restores the initial state of a trace that begins at a later step.
-    fn begin_with(&mut self, state: &[u8]) -> Result<(), TimelineError> {
-        let restored =
-            trace::restored(with_edges(self.config.clone()), self.observer(self.log.clone()), state);
-        (self.kernel, _) = restored.map_err(|why| TimelineError::Driver(why, self.program.clone()))?;
-        Ok(())
     }
 
     /// Drivers that are observed into this log.

@@ -79,6 +79,23 @@ impl Queues {
         self.insert(agent, track, engine);
     }
 
+    /// Adds a queue that a trace's first state has. Of one that is not empty the packets are not known, so calls add none:
+    /// they could not be told from those.
+    pub fn found(
+        &mut self,
+        names: &mut Names,
+        process: ProcessId,
+        handle: Handle,
+        agent: Agent,
+        engine: EngineId,
+        is_empty: bool,
+    ) {
+        self.created(names, process, handle, agent, engine);
+        if !is_empty {
+            self.handles.remove(&(process, handle));
+        }
+    }
+
     fn insert(&mut self, agent: Agent, track: TrackId, engine: EngineId) {
         let queue = Queue { track, engine, packets: VecDeque::new(), running: None, last: None };
         self.queues.insert(agent, queue);

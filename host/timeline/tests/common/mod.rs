@@ -364,6 +364,28 @@ pub fn small_timeline() -> Timeline {
     timeline_of(file.path())
 }
 
+/// Copies a trace from a step on, with the state before it, as a flight recorder's dump has them.
+pub fn cut(whole: &Path, cut: &Path, first_step: u64) {
+    let reader = Reader::open(whole).unwrap();
+    let config = reader.header().config.clone();
+    let mut kernel = Kernel::new(config.clone(), Drivers::new(&Registry::default(), &config));
+    let recording = trace::Recording { first_step: Some(first_step), ..trace::Recording::default() };
+    let mut recorder = Recorder::create_as(cut, &config, "sample 1.0", recording).unwrap();
+    for record in reader {
+        let trace::Record::Step { sequence, now, input, effects } = record.unwrap() else { continue };
+        if sequence == first_step {
+            recorder.snapshot(&kernel.save().unwrap(), kernel.snapshot().digest()).unwrap();
+        }
+        if sequence >= first_step {
+            recorder.begin(now, &input).unwrap();
+            recorder.end(&effects.unwrap()).unwrap();
+        } else {
+            kernel.handle(now, input, &mut Effects::default());
+        }
+    }
+    recorder.finish(0).unwrap();
+}
+
 #[path = "../../../dxgkrnl/tests/common/session.rs"]
 pub mod session;
 
