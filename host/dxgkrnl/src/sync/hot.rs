@@ -24,7 +24,7 @@ bitflags! {
     }
 }
 
-/// The state that a signal of a plain fence reads. All other state belongs in [`SyncObject`].
+/// The state that a signal of a plain fence reads. All other state belongs in [`SyncObject`](super::object::SyncObject).
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[repr(align(32))]
 pub(super) struct Hot {
