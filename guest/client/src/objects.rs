@@ -52,7 +52,7 @@ struct Tables<L> {
     queues: HashMap<Handle, Queue>,
 }
 
-/// What is destroyed with devices, and has a wake that may not come any more.
+/// Events and contexts that are destroyed with devices.
 #[derive(Debug, Default)]
 pub(crate) struct EndingWithDevices {
     /// The events that the driver signals (EVT-017).

@@ -690,7 +690,7 @@ impl Miniport for SimulatedMiniport {
     fn restore(&mut self, state: &[u8]) -> Result<(), String> {
         let Shared { tracers, debug, races, .. } = core::mem::take(&mut self.shared);
         *self = postcard::from_bytes(state).map_err(|error| error.to_string())?;
-        // What is observed is this driver's choice, not that of the driver that was saved.
+        // This driver chooses what it observes, not the driver that was saved.
         self.shared.tracers = tracers;
         self.shared.races.configure(races);
         if debug.is_watched() && !self.shared.debug.is_watched() {

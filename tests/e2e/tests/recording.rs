@@ -355,6 +355,8 @@ fn a_flight_recorder_is_dumped_on_request_and_on_an_engine_reset() {
         entries.map(|entry| entry.path()).find(|path| path.to_string_lossy().ends_with("-reset.gvt"))
     };
     until("the engine is reset", || served.inspect().engine_resets > 0);
+    // A thread of its own writes it.
+    until("the reset is dumped", || dumped().is_some());
     let dumped = dumped().expect("a dump of the reset");
     let report =
         trace::replay(&dumped, &drivers::Registry::default(), &mut |_, _| {}).expect("the file is a trace");

@@ -72,7 +72,7 @@ pub(super) enum Ready {
     Gone,
 }
 
-/// What is read from a connection.
+/// The result of reading from a connection.
 pub(super) enum Received {
     Packet(Vec<u8>, Option<AttachedDescriptor>),
     Gone,

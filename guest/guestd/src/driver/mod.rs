@@ -5,7 +5,7 @@ mod clients;
 mod closer;
 mod event_channels;
 mod host_stream;
-mod user_turns;
+mod round_robin;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::MaybeUninit;
@@ -24,7 +24,7 @@ use crate::limits::ACCEPTS_PER_TURN_MAX;
 use clients::{Accepted, AttachedDescriptor, Clients, Ready, Received};
 use event_channels::{EventChannels, is_event_channel};
 use host_stream::LinkSocket;
-use user_turns::UserTurns;
+use round_robin::RoundRobin;
 
 /// epoll keys of the listening socket, the link, closed NT handles and room to receive descriptors, and the first key
 /// of the clients.
@@ -45,7 +45,7 @@ pub struct Driver<M: Machine<Descriptor = OwnedFd>> {
     epoll: OwnedFd,
     clients: Clients,
     /// Clients with a request. They are not listened to.
-    turns: UserTurns,
+    turns: RoundRobin,
     connect: Connect,
     connect_event_channel: Connect,
     link: Option<LinkSocket>,
@@ -74,7 +74,7 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
             broker,
             epoll,
             clients,
-            turns: UserTurns::default(),
+            turns: RoundRobin::default(),
             connect,
             connect_event_channel,
             link: None,

@@ -189,8 +189,8 @@ pub enum Busy {
     Recording,
 }
 
-/// Clients whose outboxes have something to send or are cut off, and what brokers are to be told, collected under the kernel lock and
-/// flushed after it is released.
+/// Clients whose outboxes have something to send or are cut off, and what brokers are to be told, collected under the
+/// kernel lock and flushed after it is released.
 #[derive(Default)]
 pub struct FlushList {
     clients: Vec<Arc<ClientProcess>>,

@@ -44,8 +44,10 @@ impl Builder {
         for (process, handle, agent, engine) in
             all.into_iter().filter(|(_, handle, ..)| *handle != Handle::NULL)
         {
-            let is_empty = self.kernel.queue_length(agent) == Some(0);
-            self.queues.found(&mut self.names, process, handle, agent, engine, is_empty);
+            self.queues.created(&mut self.names, process, handle, agent, engine);
+            if self.kernel.queue_length(agent) != Some(0) {
+                self.queues.has_unknown_packets(process, handle);
+            }
         }
     }
 

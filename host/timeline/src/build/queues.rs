@@ -65,7 +65,7 @@ impl Queues {
         }
     }
 
-    /// Adds a queue that a call's answer names.
+    /// Adds a queue that a call's answer names, or that a trace's first state has.
     pub fn created(
         &mut self,
         names: &mut Names,
@@ -79,21 +79,10 @@ impl Queues {
         self.insert(agent, track, engine);
     }
 
-    /// Adds a queue that a trace's first state has. Of one that is not empty the packets are not known, so calls add none:
-    /// they could not be told from those.
-    pub fn found(
-        &mut self,
-        names: &mut Names,
-        process: ProcessId,
-        handle: Handle,
-        agent: Agent,
-        engine: EngineId,
-        is_empty: bool,
-    ) {
-        self.created(names, process, handle, agent, engine);
-        if !is_empty {
-            self.handles.remove(&(process, handle));
-        }
+    /// Calls add no packets to this queue of a trace's first state: it has packets that are not known, from which theirs
+    /// could not be told.
+    pub fn has_unknown_packets(&mut self, process: ProcessId, handle: Handle) {
+        self.handles.remove(&(process, handle));
     }
 
     fn insert(&mut self, agent: Agent, track: TrackId, engine: EngineId) {

@@ -186,3 +186,30 @@ fn an_event_in_the_queue_of_a_destroyed_context_is_forgotten() {
     assert_eq!(finished(poll_once(destroying)), NtStatus::SUCCESS);
     assert_eq!((port.pending(), event.take()), (0, 0));
 }
+
+/// Another thread's destruction says nothing about a context whose own is not answered.
+#[test]
+fn an_event_stays_until_the_destruction_of_its_own_context_is_answered() {
+    covers!("FEN-036");
+    let idle = Idle::new();
+    idle.create_context(OTHER);
+    let (port, event) = (idle.session.port(), SimulatedEvent::default());
+    let (contexts, flags) = (Handles::from_slice(&[CONTEXT]), SignalFlags::ENQUEUE_CPU_EVENT);
+    let mut queuing = pin!(idle.session.signal_event_from_gpu(contexts, flags, event.clone()));
+    let queued = idle.answered(queuing.as_mut(), DONE);
+    let Call::SignalFromGpu { signal: GpuSignal::CpuEvent { event: name }, .. } = queued else {
+        panic!("not the signal: {queued:?}")
+    };
+    assert_eq!(finished(poll_once(queuing)), NtStatus::SUCCESS);
+    let mut destroying = pin!(idle.session.destroy_context(CONTEXT));
+    assert!(poll_once(destroying.as_mut()).is_pending());
+    let (request, _) = one_call(port);
+    let mut other = pin!(idle.session.destroy_context(OTHER));
+    idle.answered(other.as_mut(), DONE);
+    assert_eq!(finished(poll_once(other)), NtStatus::SUCCESS);
+    port.receive(&wake(name, NtStatus::SUCCESS));
+    assert_eq!(event.take(), 1);
+    port.receive(&answer(request, NtStatus::SUCCESS, &Reply::None));
+    assert_eq!(finished(poll_once(destroying)), NtStatus::SUCCESS);
+    assert_eq!(port.pending(), 0);
+}

@@ -115,7 +115,7 @@ fn explain(args: &ExplainArgs, drivers: &Registry) -> anyhow::Result<(String, u8
     Ok((format!("{note}{}{rest}", texts.join("\n")), code))
 }
 
-/// What was replayed, besides the submissions.
+/// Facts about a replay, besides its submissions.
 struct Replayed {
     /// What a reader must know of it; empty if nothing.
     note: String,

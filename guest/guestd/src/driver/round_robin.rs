@@ -7,14 +7,14 @@ use crate::broker::{ClientId, Uid};
 
 /// Fair queue of clients.
 #[derive(Default)]
-pub(super) struct UserTurns {
+pub(super) struct RoundRobin {
     clients: BTreeMap<Uid, VecDeque<ClientId>>,
     /// Users with clients that wait, the longest waiting first.
     users: VecDeque<Uid>,
     waiting: BTreeSet<ClientId>,
 }
 
-impl UserTurns {
+impl RoundRobin {
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn a_user_with_many_clients_has_no_more_turns_than_one_with_one() {
-        let mut turns = UserTurns::default();
+        let mut turns = RoundRobin::default();
         (0..9).for_each(|client| turns.join(Uid(1), ClientId(client)));
         turns.join(Uid(2), ClientId(9));
         turns.join(Uid(1), ClientId(0));
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_closed_client_leaves_nothing() {
-        let mut turns = UserTurns::default();
+        let mut turns = RoundRobin::default();
         (0..3).for_each(|client| turns.join(Uid(1), ClientId(client)));
         turns.join(Uid(2), ClientId(3));
         [(2, 3), (1, 1), (1, 7)]
