@@ -30,14 +30,10 @@ pub fn luid_to_wire(luid: Luid) -> wire::Luid {
     wire::Luid { low: luid.low, high: luid.high }
 }
 
-/// The frame that makes a call; `request` 0 makes it one-way.
+/// The frame that makes a call; `request` 0 makes it one-way. [`append_call`](crate::frame::append_call) writes it without
+/// a copy of the call.
 pub fn call_to_frame(request: u64, call: &Call) -> ToHost {
-    call_into_frame(request, call.clone())
-}
-
-/// The frame that makes a call; takes the call by value, without copying its data.
-pub fn call_into_frame(request: u64, call: Call) -> ToHost {
-    ToHost { request, body: Some(to_host::Body::Call(call)) }
+    ToHost { request, body: Some(to_host::Body::Call(call.clone())) }
 }
 
 /// The call that a frame makes.

@@ -8,6 +8,7 @@ use prost::encoding::{decode_varint, encode_varint};
 
 use crate::bulk::{Bulk, Pieces};
 use crate::limits::FRAME_BYTES_MAX;
+pub use crate::wire::append_call;
 
 /// The longest varint.
 pub const LENGTH_BYTES_MAX: usize = 10;
@@ -21,6 +22,13 @@ pub enum FrameError {
     BadLength,
     #[error("frame is not a message: {0}")]
     BadMessage(String),
+}
+
+/// A message is longer than its receiver accepts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the message of {bytes} bytes is over the limit of {FRAME_BYTES_MAX} (GPV-009)")]
+pub struct TooLong {
+    pub bytes: usize,
 }
 
 /// Appends one message with its length to `bytes`.

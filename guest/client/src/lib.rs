@@ -35,7 +35,7 @@ pub use host_times::{TimedMessage, Woken};
 pub use keyed_mutex::Acquired;
 pub use objects::ValueForm;
 pub use pending_calls::{Answer, Delivery, Exchange, PendingCalls, TRANSPORT_LOST};
-pub use port::{CallerEvent, EventError, Location, Port, RegisteredEvent, SendError, Wakes, check_length};
+pub use port::{CallerEvent, EventError, Location, Port, RegisteredEvent, SendError, Wakes};
 pub use queues::{CreatedQueue, NewContext};
 pub use session::{CreatedFence, Session};
 

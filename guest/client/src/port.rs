@@ -1,9 +1,7 @@
 //! The port: what a session needs from its environment. A session does not know how a port waits.
 
 use d3dkmt::{Call, EventId, Handle, Handles, NtStatus};
-use proto::Message;
-use proto::channel::ToHost;
-use proto::limits::FRAME_BYTES_MAX;
+use proto::frame::TooLong;
 
 use crate::pending_calls::{Answer, TRANSPORT_LOST};
 
@@ -50,8 +48,8 @@ pub trait Location: Clone {
 /// Why a frame was not sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SendError {
-    #[error("the message of {bytes} bytes is over the limit of {FRAME_BYTES_MAX} (GPV-009)")]
-    TooLong { bytes: usize },
+    #[error(transparent)]
+    TooLong(#[from] TooLong),
     #[error("the transport is lost")]
     Lost,
     #[error("cannot create the thread that delivers the event")]
@@ -61,17 +59,11 @@ pub enum SendError {
 impl From<SendError> for NtStatus {
     fn from(error: SendError) -> NtStatus {
         match error {
-            SendError::TooLong { .. } => NtStatus::INVALID_PARAMETER,
+            SendError::TooLong(_) => NtStatus::INVALID_PARAMETER,
             SendError::Lost => TRANSPORT_LOST,
             SendError::NoThread => NtStatus::NO_MEMORY,
         }
     }
-}
-
-/// Refuses a frame longer than a host accepts (GPV-009).
-pub fn check_length(frame: &ToHost) -> Result<(), SendError> {
-    let bytes = frame.encoded_len();
-    if bytes > FRAME_BYTES_MAX { Err(SendError::TooLong { bytes }) } else { Ok(()) }
 }
 
 /// Wakes that a call may bring, armed before it is sent.

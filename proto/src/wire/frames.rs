@@ -141,9 +141,7 @@ impl Message for ToHost {
     }
 
     fn encoded_len(&self) -> usize {
-        let request =
-            if self.request == 0 { 0 } else { pb::uint64::encoded_len(tag::REQUEST, &self.request) };
-        request
+        request_len(self.request)
             + match &self.body {
                 None | Some(to_host::Body::Invalid(_)) => 0,
                 Some(to_host::Body::Hello(hello)) => pb::message::encoded_len(tag::HELLO, hello),
@@ -218,8 +216,6 @@ impl Message for ToGuest {
     }
 
     fn encoded_len(&self) -> usize {
-        let request =
-            if self.request == 0 { 0 } else { pb::uint64::encoded_len(tag::REQUEST, &self.request) };
         let status = if self.status == 0 { 0 } else { pb::uint32::encoded_len(tag::STATUS, &self.status) };
         let body = match &self.body {
             None | Some(to_guest::Body::Invalid(_)) => 0,
@@ -232,12 +228,17 @@ impl Message for ToGuest {
             Some(to_guest::Body::InRing) => pb::bool::encoded_len(tag::IN_RING, &true),
             Some(to_guest::Body::Reply(reply)) => reply_len(reply),
         };
-        request + status + body
+        request_len(self.request) + status + body
     }
 
     fn clear(&mut self) {
         *self = ToGuest::default();
     }
+}
+
+/// Bytes of a request's number in a frame.
+pub(super) fn request_len(request: u64) -> usize {
+    if request == 0 { 0 } else { pb::uint64::encoded_len(tag::REQUEST, &request) }
 }
 
 /// Writes `ToHost` with a borrowed call, as `encode_raw` would write a frame with it.

@@ -1,6 +1,6 @@
 //! Calls and replies on the wire. `field.rs` encodes each type, `messages.rs` the structs that are messages,
-//! `bodies.rs` calls and replies by their rows, and `frames.rs` the frames around them. `short.rs` reads the most frequent
-//! frames faster.
+//! `bodies.rs` calls and replies by their rows, and `frames.rs` the frames around them. `short.rs` writes and reads the
+//! most frequent frames faster.
 
 mod bodies;
 mod field;
@@ -8,4 +8,6 @@ mod frames;
 mod messages;
 mod short;
 
+use frames::request_len;
 pub use frames::{ToGuest, ToHost, encode_answer_frame, encode_call_frame, to_guest, to_host};
+pub use short::append_call;

@@ -25,16 +25,15 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use d3dkmt::{Call, EventId, Handle, NtStatus};
-use proto::channel::{ToHost, Welcome};
-use proto::convert::call_to_frame;
-use proto::frame::append;
+use proto::channel::Welcome;
+use proto::frame::{append, append_call};
 use proto::session_frames::SessionFrames;
 
 pub use event::SimulatedEvent;
 pub use memory::{SimulatedLocation, SimulatedMemory};
 
 use crate::pending_calls::{Answer, Delivery, Exchange, PendingCalls, TRANSPORT_LOST};
-use crate::port::{Port, RegisteredEvent, SendError, Wakes, check_length};
+use crate::port::{Port, RegisteredEvent, SendError, Wakes};
 use crate::{hello, welcome_from};
 
 /// A parked task: the waker of its last poll.
@@ -203,12 +202,11 @@ impl SimulatedPort {
         self.waiting.take().into_iter().for_each(Waker::wake);
     }
 
-    fn send(&self, frame: &ToHost) -> Result<(), SendError> {
-        check_length(frame)?;
+    fn send(&self, request: u64, call: &Call) -> Result<(), SendError> {
         if self.is_lost() {
             return Err(SendError::Lost);
         }
-        append(frame, &mut self.outbound.borrow_mut());
+        append_call(request, call, &mut self.outbound.borrow_mut())?;
         self.messages_sent.set(self.messages_sent.get() + 1);
         Ok(())
     }
@@ -221,7 +219,7 @@ impl SimulatedPort {
         let parker = Parker::default();
         let begun = begin(&mut self.pending_calls.borrow_mut(), parker.clone());
         let Some(mut exchange) = begun else { return Answer::refused(TRANSPORT_LOST) };
-        if let Err(error) = self.send(&call_to_frame(exchange.request(), call)) {
+        if let Err(error) = self.send(exchange.request(), call) {
             self.pending_calls.borrow_mut().withdraw(&exchange);
             return Answer::refused(error.into());
         }
@@ -263,7 +261,7 @@ impl Port for SimulatedPort {
         if !self.pending_calls.borrow_mut().begin_post(wakes) {
             return Err(SendError::Lost);
         }
-        let sent = self.send(&call_to_frame(0, call));
+        let sent = self.send(0, call);
         if let (Err(_), Some(event)) = (sent, wakes.name()) {
             self.forget_wake(event);
         }

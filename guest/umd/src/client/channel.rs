@@ -20,15 +20,15 @@
 //! thread woken. Only `outbound` is held during a write, and only the leader's `inbound` during a read. This file has
 //! the writing half, `reading` the other.
 
+use std::borrow::Borrow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use ::client::{Answer, Exchange, PendingCalls, SendError, TRANSPORT_LOST, check_length};
+use ::client::{Answer, Exchange, PendingCalls, SendError, TRANSPORT_LOST};
 use d3dkmt::{Call, EventId, Handle};
 use frame_ring::{Patience, Way};
 use proto::channel::{ToHost, to_host};
-use proto::convert::{call_into_frame, call_to_frame};
-use proto::frame::{FrameBuffer, append};
+use proto::frame::{FrameBuffer, append, append_call};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
@@ -164,13 +164,27 @@ impl Channel {
         self.times.as_ref().map(|_| times::now())
     }
 
-    /// Writes one frame: a call that the program made at this time.
-    fn send(&self, frame: &ToHost, called: Option<u64>) -> Result<(), SendError> {
-        check_length(frame)?;
+    /// Sends a call, which the program made at this time.
+    fn send(&self, request: u64, call: &Call, called: Option<u64>) -> Result<(), SendError> {
         if self.is_lost() {
             return Err(SendError::Lost);
         }
-        match self.write_frame(frame, called) {
+        let mut outbound = lock(&self.outbound);
+        let bytes = &mut outbound.bytes;
+        bytes.clear();
+        append_call(request, call, bytes)?;
+        if let (Some(times), Some(called)) = (&self.times, called) {
+            let mut before = Vec::new();
+            times.append(called, &mut before);
+            bytes.splice(..0, before);
+        }
+        if let Some(resumable) = &self.resumable {
+            resumable.keep(request, bytes);
+        }
+        let written = self.write_out(&mut outbound);
+        outbound.bytes.shrink_to(WRITE_BUFFER_KEPT_BYTES);
+        drop(outbound);
+        match written {
             Ok(()) => {
                 self.messages_sent.fetch_add(1, Ordering::Relaxed);
                 Ok(())
@@ -184,21 +198,12 @@ impl Channel {
         }
     }
 
-    pub(super) fn write_frame(&self, frame: &ToHost, called: Option<u64>) -> Result<(), Errno> {
+    /// Sends a frame that is no call. Each is sent once: it is not kept.
+    pub(super) fn send_aside(&self, body: to_host::Body) -> Result<(), Errno> {
         let mut outbound = lock(&self.outbound);
-        let bytes = &mut outbound.bytes;
-        bytes.clear();
-        if let (Some(times), Some(called)) = (&self.times, called) {
-            times.append(called, bytes);
-        }
-        append(frame, bytes);
-        match (&self.resumable, &frame.body) {
-            (None, _) | (_, Some(to_host::Body::Received(_))) => {}
-            (Some(resumable), _) => resumable.keep(frame.request, bytes),
-        }
-        let written = self.write_out(&mut outbound);
-        outbound.bytes.shrink_to(WRITE_BUFFER_KEPT_BYTES);
-        written
+        outbound.bytes.clear();
+        append(&ToHost { request: 0, body: Some(body) }, &mut outbound.bytes);
+        self.write_out(&mut outbound)
     }
 
     /// Writes the whole frames in `outbound.bytes`: into the ring, or to the stream.
@@ -262,9 +267,9 @@ impl Channel {
             return Err(SendError::Lost);
         }
         let sent = match wakes.name() {
-            None => self.send(&call_to_frame(0, call), called),
+            None => self.send(0, call, called),
             Some(event) => {
-                let sent = self.require_helper().and_then(|()| self.send(&call_to_frame(0, call), called));
+                let sent = self.require_helper().and_then(|()| self.send(0, call, called));
                 if sent.is_err() {
                     self.forget_wake(event);
                 }
@@ -282,23 +287,21 @@ impl Channel {
 
     /// Makes a call and waits for its answer; `wakes` are armed before it is sent, and forgotten if it is refused.
     pub fn call(self: &Arc<Self>, call: &Call, wakes: &Wakes) -> Answer {
-        let (arms, frame) = (wakes.name().is_some(), |request| call_to_frame(request, call));
-        self.exchange(frame, arms, |pending_calls, parker| pending_calls.begin_call(wakes, parker))
+        self.exchange(call, wakes.name().is_some(), |pending_calls, parker| {
+            pending_calls.begin_call(wakes, parker)
+        })
     }
 
-    /// The same for a call that arms nothing. Takes the call by value, so that its data are not copied and are freed
-    /// before the answer.
+    /// The same for a call that arms nothing. Takes the call by value, so that its data are freed before the answer.
     pub fn call_with(self: &Arc<Self>, call: Call) -> Answer {
-        let frame = |request| call_into_frame(request, call);
-        self.exchange(frame, false, |pending_calls, parker| pending_calls.begin_call(&Wakes::None, parker))
+        self.exchange(call, false, |pending_calls, parker| pending_calls.begin_call(&Wakes::None, parker))
     }
 
     /// Makes a call that registers a wait named `event`, and waits until that wait completes, without a time limit.
     /// Anything but a registered wait is answered at once.
     pub fn call_and_wait(self: &Arc<Self>, call: &Call, event: EventId) -> Answer {
-        let frame = |request| call_to_frame(request, call);
         let answer =
-            self.exchange(frame, false, |pending_calls, parker| pending_calls.begin_wait(event, parker));
+            self.exchange(call, false, |pending_calls, parker| pending_calls.begin_wait(event, parker));
         if let Some(times) = self.times.as_ref().filter(|_| !self.is_of_parent()) {
             times.resumed(event);
         }
@@ -307,7 +310,7 @@ impl Channel {
 
     fn exchange(
         self: &Arc<Self>,
-        frame: impl FnOnce(u64) -> ToHost,
+        call: impl Borrow<Call>,
         arms: bool,
         begin: impl FnOnce(&mut PendingCalls<Event, Parker>, Parker) -> Option<Exchange>,
     ) -> Answer {
@@ -320,9 +323,10 @@ impl Channel {
         };
         let Some(mut exchange) = begun else { return Answer::refused(TRANSPORT_LOST) };
         let helper_ready = if arms { self.require_helper() } else { Ok(()) };
-        let sent = helper_ready.and_then(|()| self.send(&frame(exchange.request()), called));
+        let sent = helper_ready.and_then(|()| self.send(exchange.request(), call.borrow(), called));
+        drop(call);
         match sent {
-            Err(error @ (SendError::TooLong { .. } | SendError::NoThread)) => {
+            Err(error @ (SendError::TooLong(_) | SendError::NoThread)) => {
                 let mut reception = lock(&self.reception);
                 reception.pending_calls.withdraw(&exchange);
                 self.hand_over_role(reception);

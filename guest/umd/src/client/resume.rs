@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ::client::hello;
-use proto::channel::{ToHost, to_host};
+use proto::channel::to_host;
 use proto::limits::RECEIVED_BYTES_UNREPORTED_MAX;
 use rustix::io::Errno;
 use rustix::net::Shutdown;
@@ -138,8 +138,7 @@ impl Channel {
             resumable.reported.store(received, Ordering::Relaxed);
             resumable.unreported_bytes.store(0, Ordering::Relaxed);
             // If sending fails the stream has ended, and the next Hello carries the number.
-            let _ =
-                self.write_frame(&ToHost { request: 0, body: Some(to_host::Body::Received(received)) }, None);
+            let _ = self.send_aside(to_host::Body::Received(received));
         }
     }
 

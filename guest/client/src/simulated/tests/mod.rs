@@ -10,7 +10,7 @@ use d3dkmt::{
     CreatedSyncObject, GpuSignal, GuestEvent, Handle, Reply, SignalFlags, SyncObjectFlags, SyncObjectInfo,
     SyncObjectType, WaitFromCpuFlags, WaitOutcome, WakeTarget,
 };
-use proto::channel::{ToGuest, to_guest, to_host};
+use proto::channel::{ToGuest, ToHost, to_guest, to_host};
 use proto::convert::{answer_to_frame, call_from_body, wake_to_frame};
 use proto::frame::decode;
 
