@@ -353,9 +353,9 @@ impl Miniport for Drivers {
         self.run_outside
     }
 
-    fn act_for(&mut self, vm: Option<VmId>) {
+    fn act_for(&mut self, now: Nanos, vm: Option<VmId>) {
         for driver in &mut self.drivers {
-            driver.call((), &self.died, |driver| driver.act_for(vm));
+            driver.call((), &self.died, |driver| driver.act_for(now, vm));
         }
     }
 

@@ -176,6 +176,6 @@ ddis! {
     fn take_died(&mut; ) -> Option<(u32, String)>;
     fn runs_outside(&; ) -> bool;
     fn take_answers(&mut; ) -> Vec<DriverAnswer>;
-    fn act_for(&mut; vm: Option<VmId>);
+    fn act_for(&mut; now: Nanos, vm: Option<VmId>);
     fn supply_answers(&mut; answers: &[DriverAnswer]);
 }

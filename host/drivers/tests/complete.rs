@@ -57,7 +57,7 @@ const NOT_IN_C: [(&str, &str); 27] = [
     ("runs_outside", "true"),
     ("take_answers", "what the driver answered"),
     ("supply_answers", "what the driver answered"),
-    ("act_for", "the daemon charges its time to the VM"),
+    ("act_for", "`Now` of its DDIs; the daemon charges its time to the VM"),
     ("work", "for `why`: the commands are in a format of the driver's own"),
     ("pending_writes_of_submission", "as `work`"),
     ("pending_writes", "as `work`"),

@@ -344,13 +344,18 @@ impl Miniport for SimulatedMiniport {
         }
     }
 
-    fn stop_device(&mut self, adapter: u32, _callbacks: &mut Vec<Callback>) {
+    fn stop_device(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) {
+        self.reset_from_timeout(adapter, callbacks);
+        self.displays.stop(adapter);
+    }
+
+    /// Displays go on: they are no engines (F-87).
+    fn reset_from_timeout(&mut self, adapter: u32, _callbacks: &mut Vec<Callback>) {
         for (_, engine) in self.engines.iter_mut().filter(|(id, _)| id.adapter == adapter) {
             engine.stop();
         }
         self.shared.drop_rings(adapter);
         self.shared.debug.adapter_stopped(adapter);
-        self.displays.stop(adapter);
     }
 
     fn start_device(&mut self, adapter: u32, _callbacks: &mut Vec<Callback>) -> Result<(), NtStatus> {

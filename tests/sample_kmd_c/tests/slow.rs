@@ -105,7 +105,7 @@ fn drivers(config: &Config) -> Drivers {
 /// The driver after VM 1 created and destroyed [`CONTEXTS`] contexts: the ends of most of them wait.
 fn with_ends_that_wait(config: &Config) -> Drivers {
     let mut drivers = drivers(config);
-    drivers.act_for(Some(VmId(1)));
+    drivers.act_for(0, Some(VmId(1)));
     for n in 0..CONTEXTS {
         drivers.create_context(ENGINE, HwContext(n)).expect("a context");
     }
@@ -120,7 +120,7 @@ fn ended(drivers: &mut Drivers, now: u64) -> u32 {
     let mut data = [1u32, 0].into_iter().flat_map(u32::to_ne_bytes).collect::<Vec<_>>();
     let escape =
         Escape { process: None, device: None, context: None, flags: EscapeFlags::empty(), data: &mut data };
-    drivers.act_for(None);
+    drivers.act_for(0, None);
     let status = drivers.escape(now, 0, escape, &mut Vec::new());
     assert!(status.is_success(), "{status}");
     u32::from_ne_bytes(data[4..].try_into().expect("4 bytes"))
@@ -130,7 +130,7 @@ fn ended(drivers: &mut Drivers, now: u64) -> u32 {
 fn until_nothing_waits(drivers: &mut Drivers) {
     while let Some(now) = drivers.next_deadline() {
         let mut callbacks = Vec::new();
-        drivers.act_for(None);
+        drivers.act_for(0, None);
         drivers.deadline(now, &mut callbacks);
         drivers.take_answers();
         let died = callbacks.iter().any(|callback| matches!(callback, Callback::Violation { .. }));
@@ -152,9 +152,9 @@ fn each_end_that_waited_reaches_the_driver_once_also_after_a_restart() {
             drivers.restore(&state).expect("it is restored");
         }
         // Its slow DDIs are forgotten by a restart, and what waits is not.
-        drivers.act_for(Some(VmId(1)));
+        drivers.act_for(0, Some(VmId(1)));
         assert!(drivers.create_context(ENGINE, HwContext(CONTEXTS)).is_err(), "nothing new while ends wait");
-        drivers.act_for(Some(VmId(2)));
+        drivers.act_for(0, Some(VmId(2)));
         drivers.create_context(ENGINE, HwContext(CONTEXTS)).expect("a context of another VM");
         until_nothing_waits(&mut drivers);
         assert_eq!(ended(&mut drivers, 1), CONTEXTS, "restarts: {restarts}");
@@ -170,7 +170,7 @@ fn an_end_that_waits_does_not_reach_a_new_object_of_the_same_id() {
         let mut drivers = with_ends_that_wait(&config);
         // The kernel reuses the id that was freed last. The driver dies if it sees two objects of one handle.
         let reused = HwContext(CONTEXTS - 1);
-        drivers.act_for(Some(VmId(2)));
+        drivers.act_for(0, Some(VmId(2)));
         drivers.create_context(ENGINE, reused).expect("a context of another VM");
         drivers.resume_context(1, reused, &mut Vec::new());
         if ends_before {
@@ -179,7 +179,7 @@ fn an_end_that_waits_does_not_reach_a_new_object_of_the_same_id() {
         }
         until_nothing_waits(&mut drivers);
         assert_eq!(ended(&mut drivers, 1), CONTEXTS + u32::from(ends_before));
-        drivers.act_for(Some(VmId(2)));
+        drivers.act_for(0, Some(VmId(2)));
         drivers.destroy_context(1, reused, None, &mut Vec::new());
         until_nothing_waits(&mut drivers);
         assert_eq!(ended(&mut drivers, 1), CONTEXTS + u32::from(ends_before) + 1);

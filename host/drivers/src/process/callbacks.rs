@@ -98,6 +98,9 @@ impl Conversion<'_> {
         let names_work = data.PageFaultFlags & PageFaultFlags::FENCE_INVALID.bits() == 0;
         // A hung engine reports nothing of its work.
         if is_of_work && self.engines.engine(node).is_hung() {
+            if data.InterruptType == interrupt_type::HWQUEUE_PAGE_FAULTED && names_work {
+                self.engines.silences(node, number(data.hContext));
+            }
             return;
         }
         match data.InterruptType {
@@ -213,15 +216,18 @@ impl Conversion<'_> {
 
     fn store(&mut self, store: &SIM_STORE) {
         let engine = self.engine(store.NodeOrdinal);
-        if self.engines.engine(engine.node).is_hung() {
-            return;
-        }
         let (gpu_address, value) = (store.GpuVirtualAddress, store.Value);
         if store.hHwQueue == DXGK_NO_HANDLE {
+            if self.engines.engine(engine.node).is_hung() {
+                return;
+            }
             let process = ProcessId(number(store.hAddressSpace));
             return self.callbacks.push(Callback::GpuStore { engine, process, gpu_address, value });
         }
         let hw_queue = number(store.hHwQueue);
+        if self.engines.silences(engine.node, hw_queue) {
+            return;
+        }
         self.engines.queue_stored(hw_queue, gpu_address, value);
         let hw_queue = HwQueueId(hw_queue);
         self.callbacks.push(Callback::HwQueueStore { engine, hw_queue, gpu_address, value });

@@ -1,6 +1,8 @@
 //! Each DDI as a message to the driver, and its answer.
 #![allow(non_snake_case, reason = "fields of C structs have the names that C has")]
 
+use std::collections::BTreeSet;
+
 use d3dkmt::{FeatureId, NtStatus};
 use driver_host::abi::{
     DXGK_ALLOCATIONINFO, DXGK_NATIVEFENCEVALUE, DXGK_NO_HANDLE, DXGKARG_BEGINEXCLUSIVEACCESS,
@@ -117,10 +119,10 @@ impl Outside {
         std::mem::replace(&mut self.exchange.vm, vm)
     }
 
-    /// The engines drop their work.
+    /// The engines drop their work. The driver may set its timer again in the DDI.
     fn stop(&mut self, ddi: Ddi, callbacks: &mut Callbacks) {
-        self.call(ddi, Vec::new(), callbacks);
         self.engines.timer = None;
+        self.call(ddi, Vec::new(), callbacks);
         self.engines.all().for_each(super::engines::Engine::reset);
     }
 }
@@ -246,8 +248,19 @@ impl Miniport for ProcessDriver {
             return Err(ResetFailed);
         }
         let ddi = DXGKARG_RESETHWENGINE { NodeOrdinal: engine.node, Reserved: 0 };
+        let before = callbacks.len();
         reset(outside.call(ddi, Vec::new(), callbacks))?;
-        outside.engines.engine(engine.node).reset();
+        let named = callbacks[before..].iter().filter_map(|callback| match callback {
+            Callback::InvalidateHwContext { context, .. } => Some(*context),
+            _ => None,
+        });
+        let mut invalidated: BTreeSet<HwContext> = named.collect();
+        for (context, reason) in outside.engines.silenced(engine.node) {
+            if invalidated.insert(context) {
+                callbacks.push(Callback::InvalidateHwContext { context, reason });
+            }
+        }
+        outside.engines.engine(engine.node).reset_contexts(&invalidated);
         Ok(())
     }
 
@@ -301,7 +314,9 @@ impl Miniport for ProcessDriver {
     }
 
     fn stop_device(&mut self, adapter: u32, callbacks: &mut Callbacks) {
-        self.at(adapter).stop(DXGKARG_STOPDEVICE::default().into(), callbacks);
+        let outside = self.at(adapter);
+        outside.stop(DXGKARG_STOPDEVICE::default().into(), callbacks);
+        outside.engines.timer = None;
     }
 
     fn start_device(&mut self, adapter: u32, callbacks: &mut Callbacks) -> Result<(), NtStatus> {
@@ -785,8 +800,10 @@ impl Miniport for ProcessDriver {
         true
     }
 
-    fn act_for(&mut self, vm: Option<VmId>) {
-        self.0.get_mut().exchange.vm = vm;
+    fn act_for(&mut self, now: Nanos, vm: Option<VmId>) {
+        let exchange = &mut self.0.get_mut().exchange;
+        exchange.now = exchange.now.max(now);
+        exchange.vm = vm;
     }
 
     fn take_answers(&mut self) -> Vec<DriverAnswer> {

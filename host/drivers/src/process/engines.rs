@@ -1,13 +1,13 @@
 //! What the daemon knows of the engines of a driver outside without asking it: their work, injected faults, the timer,
 //! and page tables. A query costs no message, and has the same answer in a replay.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use driver_host::abi::SIM_NEVER;
 use driver_host::limits::{EXPIRY_BURST_NS, EXPIRY_DISTANCE_NS, EXPIRY_NS};
 use dxgkrnl::ddi::{
-    AllocationDescription, AllocationId, EngineState, HwContext, KmdProcess, PageMap, PageTableEntry,
-    PendingFaults, RunningContext,
+    AllocationDescription, AllocationId, EngineState, HwContext, Invalidation, KmdProcess, PageMap,
+    PageTableEntry, PendingFaults, RunningContext,
 };
 use dxgkrnl::{Nanos, ProcessId, VmId};
 use serde::{Deserialize, Serialize};
@@ -22,6 +22,8 @@ pub(super) struct Engine {
     returned: BTreeMap<HwContext, u64>,
     /// It runs the work of this arrival for ever, by an injected fault.
     hung: Option<u64>,
+    /// Hardware queues of which it reported something meanwhile, which nobody heard. The driver does not know of the hang.
+    silenced: BTreeSet<u32>,
     hangs_next: bool,
     interrupts_lost: u32,
     resets_failing: u32,
@@ -129,6 +131,9 @@ impl Engine {
     /// A hang of work that is gone ends.
     fn end_hang(&mut self) {
         self.hung = self.hung.filter(|hung| self.work.get(*hung).is_some());
+        if self.hung.is_none() {
+            self.silenced.clear();
+        }
     }
 
     /// Removes the oldest buffer of a queue's ring.
@@ -139,7 +144,14 @@ impl Engine {
     pub fn reset(&mut self) {
         self.give_back();
         self.work = WorkLines::default();
-        self.hung = None;
+        self.end_hang();
+    }
+
+    /// A reset after which work of these contexts only is gone.
+    pub fn reset_contexts(&mut self, gone: &BTreeSet<HwContext>) {
+        self.give_back();
+        self.work.remove_lines_of(gone);
+        (self.hung, self.silenced) = Default::default();
     }
 
     fn state(&self, until: Nanos) -> EngineState {
@@ -251,10 +263,30 @@ impl Engines {
     /// The oldest buffer of a queue's ring is complete, unless its engine is hung.
     pub fn ring_buffer_completed(&mut self, hw_queue: u32) {
         let Some(node) = self.hw_queues.get(&hw_queue).map(|queue| queue.node) else { return };
-        let engine = self.engine(node);
-        if !engine.is_hung() {
-            engine.complete_ring_buffer(hw_queue);
+        if !self.silences(node, hw_queue) {
+            self.engine(node).complete_ring_buffer(hw_queue);
         }
+    }
+
+    /// Whether an engine hangs. Then a report of this hardware queue is lost.
+    pub fn silences(&mut self, node: u32, hw_queue: u32) -> bool {
+        let is_hung = self.engine(node).is_hung();
+        if is_hung && self.hw_queues.contains_key(&hw_queue) {
+            self.engine(node).silenced.insert(hw_queue);
+        }
+        is_hung
+    }
+
+    /// Contexts of an engine whose hardware queues lose work by an injected hang: the one that hangs, and those of which
+    /// reports were lost.
+    pub fn silenced(&self, node: u32) -> BTreeMap<HwContext, Invalidation> {
+        let Some(engine) = self.engines.get(&node) else { return BTreeMap::new() };
+        let queues = engine.silenced.iter().filter_map(|queue| self.hw_queues.get(queue));
+        let mut contexts: BTreeMap<_, _> =
+            queues.map(|queue| (queue.context, Invalidation::Collateral)).collect();
+        let hung = engine.hung.and_then(|hung| engine.work.get(hung)).filter(|work| work.queue.is_some());
+        contexts.extend(hung.map(|work| (work.context, Invalidation::Culprit)));
+        contexts
     }
 
     /// Bytes of the buffers of a queue's ring that have not completed.

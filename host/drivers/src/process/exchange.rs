@@ -87,7 +87,7 @@ pub(super) struct Exchange {
     pub implemented: Option<Vec<bool>>,
     /// Scheduling logs that the driver gets when it starts: nodes, and entries of each.
     pub scheduling_logs: Vec<(u32, u32)>,
-    /// The kernel's time, by the last DDI that had one.
+    /// The kernel's time, as far as the driver was told.
     pub now: Nanos,
     /// The VM whose call leads to the next DDI.
     pub vm: Option<VmId>,

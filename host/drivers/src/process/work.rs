@@ -4,7 +4,7 @@
 //! Sums and ends of lines answer every query, so the buffers that one client has in flight do not make the steps of
 //! others longer.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dxgkrnl::ProcessId;
 use dxgkrnl::ddi::HwContext;
@@ -139,6 +139,17 @@ impl WorkLines {
     /// Removes all work of a hardware queue.
     pub fn remove_line(&mut self, hw_queue: u32) {
         while self.remove(Some(hw_queue), 0).is_some() {}
+    }
+
+    /// Removes all work of the hardware queues of these contexts.
+    pub fn remove_lines_of(&mut self, contexts: &BTreeSet<HwContext>) {
+        let lines = self.lines.iter().filter_map(|(line, arrivals)| {
+            let first = self.all.get(arrivals.numbers.front()?)?;
+            line.filter(|_| contexts.contains(&first.context))
+        });
+        for line in lines.collect::<Vec<_>>() {
+            self.remove_line(line);
+        }
     }
 
     fn work_at(&self, line: Line, at: usize) -> Option<&Work> {

@@ -719,8 +719,9 @@ pub trait Miniport {
     fn take_answers(&mut self) -> Vec<DriverAnswer> {
         Vec::new()
     }
-    /// No DDI: the VM whose process's call leads to the next DDIs, if any. Only drivers outside hear it.
-    fn act_for(&mut self, vm: Option<VmId>) {}
+    /// No DDI: the time of the next DDIs, and the VM whose process's call leads to them, if any. Only drivers outside hear
+    /// it.
+    fn act_for(&mut self, now: Nanos, vm: Option<VmId>) {}
     /// No DDI: what they did in the next input when it was recorded.
     fn supply_answers(&mut self, answers: &[DriverAnswer]) {}
 }

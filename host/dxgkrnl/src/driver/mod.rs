@@ -48,9 +48,9 @@ impl Driver {
 
     /// [`Miniport::act_for`]
     #[inline]
-    pub fn act_for(&mut self, vm: impl FnOnce() -> Option<VmId>) {
+    pub fn act_for(&mut self, now: Nanos, vm: impl FnOnce() -> Option<VmId>) {
         if self.runs_outside {
-            self.miniport.act_for(vm());
+            self.miniport.act_for(now, vm());
         }
     }
 

@@ -161,7 +161,7 @@ impl Kernel {
     /// input's process that earlier steps left.
     #[inline(never)]
     fn process_earlier(&mut self, now: Nanos, mut due: Option<Nanos>, input: &Input, effects: &mut Effects) {
-        self.miniport.act_for(|| None);
+        self.miniport.act_for(self.now, || None);
         let comes_after_something = self.has_backlog();
         if !self.sync.answered().is_empty() {
             self.apply_answered_signal(effects);
@@ -224,6 +224,7 @@ impl Kernel {
             }
             moments += 1;
             self.now = self.now.max(due);
+            self.miniport.act_for(self.now, || None);
             if self.miniport.due().is_some_and(|due| due <= self.now) {
                 self.call_isr(effects, |miniport, now, callbacks| miniport.deadline(now, callbacks));
                 self.run_to_idle(effects);
@@ -276,7 +277,7 @@ impl Kernel {
             self.poison_lost_fences_of(*process, call, effects);
         }
         let processes = &self.processes;
-        self.miniport.act_for(|| input.vm().or_else(|| Some(processes.get(input.process()?)?.vm)));
+        self.miniport.act_for(self.now, || input.vm().or_else(|| Some(processes.get(input.process()?)?.vm)));
         match input {
             Input::VmAttached { vm, name } => self.attach_vm(vm, &name, effects),
             Input::VmDetached { vm } => self.end_vm(vm, effects),

@@ -27,6 +27,8 @@ impl Kernel {
         cause: &Cause,
         effects: &mut Effects,
     ) {
+        // A driver that has died in a reset of its engine takes its own adapter only; that is no recovery.
+        self.stop_dead_drivers(effects);
         if self.tdr.bugcheck.is_some() || self.tdr.stopped_adapters.contains(&adapter) {
             return;
         }

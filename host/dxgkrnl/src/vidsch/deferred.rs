@@ -169,7 +169,7 @@ impl Kernel {
     fn run_task(&mut self, turn: Turn, effects: &mut Effects) -> bool {
         let Some(task) = self.vidsch.work.backlog_mut().begin_task(turn) else { return false };
         self.act_for(turn.process);
-        self.miniport.act_for(|| Some(turn.vm));
+        self.miniport.act_for(self.now, || Some(turn.vm));
         self.do_task(turn.process, task, effects);
         self.run_to_idle(effects);
         self.vidsch.work.backlog_mut().end_task();

@@ -20,6 +20,12 @@ use crate::process::Device;
 /// Bytes that a buffer in a ring counts besides its commands.
 const RING_BUFFER_BYTES: usize = 64;
 
+fn aborted(handle: Handle) -> CallResult {
+    invalid(format!(
+        "the doorbell of queue {handle} was disconnected with ABORT: only a new one connects (F-101)"
+    ))
+}
+
 impl Kernel {
     /// A live hardware queue of user-mode submission.
     fn user_mode_queue(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
@@ -100,9 +106,7 @@ impl Kernel {
             return Ok(Reply::None);
         }
         if status == DoorbellStatus::DisconnectedAbort {
-            return invalid(format!(
-                "the doorbell of queue {handle} was disconnected with ABORT: only a new one connects (F-101)"
-            ));
+            return aborted(handle);
         }
         self.wake_adapter(self.vidsch.contexts[self.vidsch.hw_queues[id].context].engine.adapter, effects);
         for _ in 0..TRIES {
@@ -116,6 +120,10 @@ impl Kernel {
                 DoorbellConnection::Retry => continue,
                 DoorbellConnection::Failed => break,
             };
+            // ABORT is final, also inside of the DDI.
+            if self.doorbell(process, handle)?.1 == DoorbellStatus::DisconnectedAbort {
+                return aborted(handle);
+            }
             self.set_doorbell(id, status, effects);
             return Ok(Reply::None);
         }

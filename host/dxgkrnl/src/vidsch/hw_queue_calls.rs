@@ -12,8 +12,8 @@ use super::context_calls::PACKETS_BYTES;
 use super::hw_queue::HwQueue;
 use super::{DroppedPackets, HwSubmission, Packet, Signal};
 use crate::ddi::{
-    Agent, BadCommands, DisconnectReason, EngineId, HappensBefore, HwContext, HwQueueId, HwQueueSubmission,
-    NewHwQueue,
+    Agent, BadCommands, DisconnectReason, EngineId, FaultedWork, HappensBefore, HwContext, HwQueueId,
+    HwQueueSubmission, Interrupt, NewHwQueue,
 };
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
@@ -238,6 +238,10 @@ impl Kernel {
         self.remember_queue(self.vidsch.hw_queues[id].queue);
         let hw_queue = self.vidsch.hw_queues.remove(id).expect("its owner is live");
         self.vidsch.work.forget_hw_queue(id);
+        self.vidsch.forget_reports_about(|interrupt| {
+            let Interrupt::HwQueuePageFaulted { work, .. } = interrupt else { return false };
+            matches!(work, FaultedWork::Queue { hw_queue, .. } if hw_queue.0 == id)
+        });
         self.vidsch.progress_fences.remove(&hw_queue.progress);
         self.vidsch.contexts[hw_queue.context].hardware.queues.remove(&id);
         self.process_mut(hw_queue.process).hw_queues -= 1;

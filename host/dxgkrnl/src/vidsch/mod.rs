@@ -187,6 +187,12 @@ impl VidSch {
         }
     }
 
+    /// Drops the reports about a hardware queue or context that ends and that no DPC has processed: its number may soon be
+    /// another's.
+    pub fn forget_reports_about(&mut self, is_about: impl Fn(&Interrupt) -> bool) {
+        self.interrupts.retain(|interrupt| !is_about(interrupt));
+    }
+
     /// Forgets the engine time of a VM that is gone.
     pub fn forget_vm(&mut self, vm: VmId) {
         for engine in self.in_flight.engines.values_mut() {

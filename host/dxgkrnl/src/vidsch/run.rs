@@ -6,7 +6,7 @@ use super::backlog::{DroppedPackets, Task};
 use super::queue::{Packet, Queue, commands};
 use super::work::{DeferredCallback, Work};
 use crate::ProcessId;
-use crate::ddi::{Agent, EngineId, HappensBefore, HwContext};
+use crate::ddi::{Agent, EngineId, FaultedWork, HappensBefore, HwContext, Interrupt};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::sync::written::Mark;
@@ -38,6 +38,11 @@ impl Kernel {
         let queue = self.vidsch.queues.take(id).expect("its owner is live");
         self.processes.device_mut(queue.device).queues.remove(&id);
         let (engine, context) = (queue.engine, queue.context);
+        self.vidsch.forget_reports_about(|interrupt| match interrupt {
+            Interrupt::SuspendContextCompleted { context: of, .. } => of.0 == context,
+            Interrupt::HwQueuePageFaulted { work: FaultedWork::Context(of), .. } => of.0 == context,
+            _ => false,
+        });
         if let Some(submission_fence_id) = queue.running {
             self.vidsch.in_flight.forget(engine, self.now, submission_fence_id);
             self.vidsch.work.dispatch(engine);
