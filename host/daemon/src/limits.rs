@@ -18,8 +18,6 @@ pub const CALLS_PER_SHARED_TURN_MAX: usize = 2;
 pub const TURNS_PER_PASS_MAX: usize = 16;
 /// NT handles of local processes that are closed in the kernel before others have their turn: each is a step.
 pub const HANDLES_CLOSED_AT_ONCE_MAX: usize = 64;
-/// Empty queues of users, or of VMs, that stay because their streams will have something again.
-pub const IDLE_QUEUES_MAX: usize = 64;
 /// With a journal: one-way calls after which a client is sent the number of those applied.
 pub const ONE_WAY_ACKNOWLEDGED_EVERY: u64 = 64;
 /// Bytes that may wait for a client that does not read; a client over it is cut off.

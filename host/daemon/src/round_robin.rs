@@ -12,106 +12,21 @@
 //! ([`super::channel::Channel::turn`]): its worker calls the longest waiting endpoint with a backlog. The host cannot
 //! tell apart the users of a guest.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use dxgkrnl::VmId;
+use fair_queue::{FairQueue, Queue as _};
 
-use super::limits::{IDLE_QUEUES_MAX, TURNS_PER_PASS_MAX};
+use super::limits::TURNS_PER_PASS_MAX;
 use super::peer::Peer;
 
 /// The VM and the user whose turns a stream takes part in.
 pub(super) type Owner = (VmId, Peer);
 
-/// Something that has turns: the streams of a user, its VM's users, or all VMs.
-trait Queue: Default {
-    /// Keys of the queues around a stream, the outermost first.
-    type Path;
-
-    fn is_empty(&self) -> bool;
-
-    fn push(&mut self, path: Self::Path, stream: u64);
-
-    /// Takes the stream whose turn is next.
-    fn pop(&mut self) -> Option<u64>;
-
-    /// How many share the turns: VMs, or users of the only VM, or the only user.
-    fn sharers(&self) -> usize;
-}
-
-impl Queue for VecDeque<u64> {
-    type Path = ();
-
-    fn is_empty(&self) -> bool {
-        VecDeque::is_empty(self)
-    }
-
-    fn push(&mut self, (): (), stream: u64) {
-        self.push_back(stream);
-    }
-
-    fn pop(&mut self) -> Option<u64> {
-        self.pop_front()
-    }
-
-    fn sharers(&self) -> usize {
-        1
-    }
-}
-
-/// Queues that take turns.
-#[derive(Debug)]
-struct Rotation<K, Q> {
-    /// Some that are empty stay, so that a call allocates nothing.
-    queues: BTreeMap<K, Q>,
-    /// Keys of the others, the longest waiting first.
-    waiting: VecDeque<K>,
-}
-
-impl<K, Q> Default for Rotation<K, Q> {
-    fn default() -> Self {
-        Rotation { queues: BTreeMap::new(), waiting: VecDeque::new() }
-    }
-}
-
-impl<K: Copy + Ord, Q: Queue> Queue for Rotation<K, Q> {
-    type Path = (K, Q::Path);
-
-    fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
-    }
-
-    fn push(&mut self, (key, path): (K, Q::Path), stream: u64) {
-        let queue = self.queues.entry(key).or_default();
-        if queue.is_empty() {
-            self.waiting.push_back(key);
-        }
-        queue.push(path, stream);
-    }
-
-    fn pop(&mut self) -> Option<u64> {
-        let key = self.waiting.pop_front()?;
-        let queue = self.queues.get_mut(&key)?;
-        let stream = queue.pop();
-        if !queue.is_empty() {
-            self.waiting.push_back(key);
-        } else if self.queues.len() > IDLE_QUEUES_MAX {
-            self.queues.remove(&key);
-        }
-        stream
-    }
-
-    fn sharers(&self) -> usize {
-        match (self.waiting.len(), self.waiting.front()) {
-            (1, Some(only)) => self.queues.get(only).map_or(1, Queue::sharers),
-            (several, _) => several,
-        }
-    }
-}
-
 /// Fair queue of streams, by their keys.
 #[derive(Debug, Default)]
 pub(super) struct RoundRobin {
-    vms: Rotation<VmId, Rotation<Peer, VecDeque<u64>>>,
+    vms: FairQueue<VmId, FairQueue<Peer, VecDeque<u64>>>,
     waiting: BTreeSet<u64>,
 }
 
@@ -123,15 +38,23 @@ impl RoundRobin {
 
     /// The owners of waiting streams.
     pub fn owners(&self) -> impl Iterator<Item = Owner> {
-        let users = |vm: &VmId| self.vms.queues.get(vm).map(|users| (*vm, users));
-        let of_vms = self.vms.waiting.iter().filter_map(users);
-        of_vms.flat_map(|(vm, users)| users.waiting.iter().map(move |user| (vm, *user)))
+        let users = |vm| self.vms.get(vm).map(|users| users.owners().map(move |user| (vm, user)));
+        self.vms.owners().filter_map(users).flatten()
     }
 
     /// Queues a stream with unprocessed data; a queued stream keeps its place.
     pub fn join(&mut self, (vm, user): Owner, key: u64) {
         if self.waiting.insert(key) {
-            self.vms.push((vm, (user, ())), key);
+            self.vms.change(vm, |users| users.push(user, key));
+        }
+    }
+
+    /// How many share the turns: VMs, or users of the only VM, or the only user.
+    fn sharers(&self) -> usize {
+        let mut vms = self.vms.owners();
+        match (vms.len(), vms.next()) {
+            (1, Some(only)) => self.vms.get(only).map_or(1, |users| users.owners().len()),
+            (several, _) => several,
         }
     }
 
@@ -140,7 +63,7 @@ impl RoundRobin {
     /// for each turn.
     pub fn next_pass(&mut self, pass: &mut Vec<u64>, turns_max: usize) {
         pass.clear();
-        let turns = match self.vms.sharers() {
+        let turns = match self.sharers() {
             1 => turns_max,
             sharers => sharers.min(TURNS_PER_PASS_MAX),
         };
@@ -219,15 +142,5 @@ mod tests {
         assert_eq!(next_pass(&mut turns), [1, 101]);
         // Alone, its users take turns.
         assert_eq!(next_pass(&mut turns), (2..2 + TURNS_PER_PASS_MAX as u64).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn queues_of_users_that_are_gone_do_not_stay() {
-        let mut turns = RoundRobin::default();
-        for key in 0..10 * IDLE_QUEUES_MAX as u32 {
-            turns.join((VmId::HOST, Peer::Uid(key)), key.into());
-        }
-        while !next_pass(&mut turns).is_empty() {}
-        assert_eq!(turns.vms.queues[&VmId::HOST].queues.len(), IDLE_QUEUES_MAX);
     }
 }

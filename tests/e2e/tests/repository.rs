@@ -10,9 +10,10 @@ use e2e::programs::tree;
 use serde_json::Value;
 
 /// Workspace crates that each crate may use (design: "a crate boundary exists because a rule differs").
-const EDGES: [(&str, &[&str]); 38] = [
+const EDGES: [(&str, &[&str]); 39] = [
     ("dist", &["gpupv"]),
     ("d3dkmt", &[]),
+    ("fair_queue", &[]),
     ("fence_page", &[]),
     ("frame_ring", &[]),
     ("nt_handle", &["d3dkmt"]),
@@ -38,6 +39,7 @@ const EDGES: [(&str, &[&str]); 38] = [
             "d3dkmt",
             "drivers",
             "dxgkrnl",
+            "fair_queue",
             "fence_page",
             "frame_ring",
             "listening",
@@ -102,7 +104,10 @@ const EDGES: [(&str, &[&str]); 38] = [
     ("umd", &["abi", "client", "d3dkmt", "fence_page", "frame_ring", "nt_handle", "proto"]),
     // Loads libdxcore.so at run time.
     ("dev-dxg", &["abi", "d3dkmt", "nt_handle"]),
-    ("guestd", &["d3dkmt", "fence_page", "frame_ring", "listening", "nt_handle", "proto", "sandbox"]),
+    (
+        "guestd",
+        &["d3dkmt", "fair_queue", "fence_page", "frame_ring", "listening", "nt_handle", "proto", "sandbox"],
+    ),
     ("guest-bench", &["d3dkmt", "proto", "umd"]),
     ("scenario-client", &["abi", "d3dkmt", "proto", "umd"]),
     ("conformance", &[]),

@@ -5,7 +5,6 @@ mod clients;
 mod closer;
 mod event_channels;
 mod host_stream;
-mod round_robin;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::MaybeUninit;
@@ -13,18 +12,18 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use d3dkmt::ShareToken;
+use fair_queue::{FairQueue, Queue as _};
 use nt_handle::{NotMade, NtHandles, SyncFileFolder};
 use proto::attach::BrokerReply;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
-use crate::broker::{Broker, ClientId, Effect, Input, Machine};
+use crate::broker::{Broker, ClientId, Effect, Input, Machine, Uid};
 use crate::console::say;
 use crate::limits::ACCEPTS_PER_TURN_MAX;
 use clients::{Accepted, AttachedDescriptor, Clients, Ready, Received};
 use event_channels::{EventChannels, is_event_channel};
 use host_stream::LinkSocket;
-use round_robin::RoundRobin;
 
 /// epoll keys of the listening socket, the link, closed NT handles and room to receive descriptors, and the first key
 /// of the clients.
@@ -44,8 +43,8 @@ pub struct Driver<M: Machine<Descriptor = OwnedFd>> {
     broker: Broker<M>,
     epoll: OwnedFd,
     clients: Clients,
-    /// Clients with a request. They are not listened to.
-    turns: RoundRobin,
+    /// Clients with a request, by user: a user may have hundreds. They are not listened to, so each is queued once.
+    turns: FairQueue<Uid, VecDeque<ClientId>>,
     connect: Connect,
     connect_event_channel: Connect,
     link: Option<LinkSocket>,
@@ -74,7 +73,7 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
             broker,
             epoll,
             clients,
-            turns: RoundRobin::default(),
+            turns: FairQueue::default(),
             connect,
             connect_event_channel,
             link: None,
@@ -132,7 +131,7 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
         for event in events {
             self.ready(event.data.u64(), event.flags);
         }
-        if let Some(client) = self.turns.next() {
+        if let Some(client) = self.turns.pop() {
             self.serve(client);
             count += 1;
         }
@@ -163,7 +162,7 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
             _ => match self.clients.ready(key, flags) {
                 Some((client, Ready::Readable(user))) => {
                     self.clients.listen(&self.epoll, client, false);
-                    self.turns.join(user, client);
+                    self.turns.push(user, client);
                 }
                 Some((client, Ready::Gone)) => self.client_gone(client),
                 None => {}
@@ -329,7 +328,7 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
     fn close_client(&mut self, client: ClientId) {
         self.offered.remove(&client);
         if let Some(user) = self.clients.close(&self.epoll, client) {
-            self.turns.forget(user, client);
+            self.turns.change(user, |clients| clients.retain(|other| *other != client));
         }
     }
 

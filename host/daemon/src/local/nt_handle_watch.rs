@@ -9,6 +9,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use d3dkmt::ShareToken;
 use dxgkrnl::{ProcessId, VmId};
+use fair_queue::{FairQueue, Queue as _};
 use nt_handle::{Adopted, NtHandles, Signal, SyncFileFolder};
 use rustix::event::epoll;
 
@@ -27,8 +28,8 @@ pub(super) struct VmNtHandles {
     /// For each handle: its parts of the shares of the peer that created it or presented it first. More than one if
     /// processes have presented several files with the same token, of which all but one are forged.
     shares: BTreeMap<ShareToken, Vec<(Peer, Shares)>>,
-    /// Closed handles of which the kernel is not told yet, by the peer that is charged for them. Peers take turns.
-    closed: VecDeque<(Peer, VecDeque<ShareToken>)>,
+    /// Closed handles of which the kernel is not told yet, by the peer that is charged for them.
+    closed: FairQueue<Peer, VecDeque<ShareToken>>,
 }
 
 /// The parts of its creator's shares that an NT handle holds.
@@ -61,7 +62,7 @@ impl HandleBudgets {
 
 impl VmNtHandles {
     fn new(key: u64, handles: NtHandles) -> VmNtHandles {
-        VmNtHandles { key, handles, shares: BTreeMap::new(), closed: VecDeque::new() }
+        VmNtHandles { key, handles, shares: BTreeMap::new(), closed: FairQueue::default() }
     }
 
     /// Charges a handle that was made elsewhere to the peer that presents it first, and each further file with its token.
@@ -113,25 +114,16 @@ impl VmNtHandles {
         for token in self.handles.closed() {
             let charged = self.shares.get(&token).and_then(|charged| charged.first());
             let peer = charged.map_or(Peer::Recovered, |(peer, _)| *peer);
-            match self.closed.iter_mut().find(|(of, _)| *of == peer) {
-                Some((_, tokens)) => tokens.push_back(token),
-                None => self.closed.push_back((peer, VecDeque::from([token]))),
-            }
+            self.closed.push(peer, token);
         }
-    }
-
-    fn has_closed(&self, peer: Peer) -> bool {
-        self.closed.iter().any(|(of, _)| *of == peer)
     }
 
     /// Takes a closed handle, of this peer or of the one whose turn it is. It is charged to nobody any more.
     fn take_closed(&mut self, peer: Option<Peer>) -> Option<ShareToken> {
-        let at = peer.map_or(Some(0), |peer| self.closed.iter().position(|(of, _)| *of == peer))?;
-        let (peer, mut tokens) = self.closed.remove(at)?;
-        let token = tokens.pop_front()?;
-        if !tokens.is_empty() {
-            self.closed.push_back((peer, tokens));
-        }
+        let token = match peer {
+            Some(peer) => self.closed.pop_of(peer),
+            None => self.closed.pop(),
+        }?;
         self.shares.remove(&token);
         Some(token)
     }
@@ -281,7 +273,7 @@ impl Loop {
     /// what its processes have closed are free.
     pub(super) fn must_close_more(&mut self, vm: VmId, peer: Peer) -> bool {
         self.close_nt_handles_of(vm, Some(peer));
-        self.nt_handles.get(&vm).is_some_and(|of_vm| of_vm.has_closed(peer))
+        self.nt_handles.get(&vm).is_some_and(|of_vm| of_vm.closed.get(peer).is_some())
     }
 
     fn close_nt_handles_of(&mut self, vm: VmId, peer: Option<Peer>) {
