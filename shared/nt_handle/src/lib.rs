@@ -37,10 +37,12 @@ pub use sync_file::{Signal, SyncFileFolder};
 const NAME: &str = "DxgkSharedSyncObject";
 const MAGIC: [u8; 8] = *b"GPUPVNT1";
 const BYTES: usize = MAGIC.len() + 16;
-/// Bytes of events that are read at once.
-const EVENTS_BYTES: usize = 4096;
-/// Sync files without a reader that are read at once.
-const CLOSED_AT_ONCE: usize = 64;
+/// Events that are read at once: most are of an inode that is gone, whose handle is forgotten without a question to the system.
+const EVENTS_AT_ONCE_MAX: usize = 1024;
+/// Bytes of an event of a watch. It has no name.
+const EVENT_BYTES: usize = 16;
+/// Sync files that are examined at once: each takes a few calls of the system.
+const EXAMINED_AT_ONCE_MAX: usize = 64;
 /// The inotify descriptor in the epoll set. Writers of sync files have the number of their watch.
 const WATCHES: u64 = u64::MAX;
 
@@ -144,6 +146,10 @@ pub struct NtHandles {
     files: BTreeMap<ShareToken, u32>,
     /// Watch number of each sync file.
     sync_files: BTreeMap<ShareToken, i32>,
+    /// Watch numbers of sync files that may have no reader any more.
+    unexamined: BTreeSet<i32>,
+    /// The last [`NtHandles::closed`] has left something.
+    has_more: bool,
     /// Sync files of a killed broker that no process has presented.
     unpresented: BTreeSet<ShareToken>,
     /// Sync files of a killed broker that could not be watched: descriptors or watches were used up.
@@ -156,11 +162,21 @@ impl NtHandles {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(NotMade::to_watch)?;
         let data = epoll::EventData::new_u64(WATCHES);
         epoll::add(&epoll, &watch, data, epoll::EventFlags::IN).map_err(NotMade::to_watch)?;
-        let (live, files, sync_files, unpresented, unwatched) = Default::default();
-        Ok(NtHandles { folder, watch, epoll, live, files, sync_files, unpresented, unwatched })
+        Ok(NtHandles {
+            folder,
+            watch,
+            epoll,
+            live: BTreeMap::new(),
+            files: BTreeMap::new(),
+            sync_files: BTreeMap::new(),
+            unexamined: BTreeSet::new(),
+            has_more: false,
+            unpresented: BTreeSet::new(),
+            unwatched: BTreeMap::new(),
+        })
     }
 
-    /// Descriptor that is readable when [`NtHandles::closed`] has something to report.
+    /// Descriptor that is readable when [`NtHandles::closed`] has something new to report.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
@@ -354,56 +370,71 @@ impl NtHandles {
         }
     }
 
-    /// Processes an event of a watch; returns the handle if its last descriptor is closed.
+    /// Processes an event of a watch; returns the handle if its inode is gone.
     fn seen(&mut self, number: i32, events: ReadFlags) -> Option<ShareToken> {
         // The watch is removed right after its inode: one of the two events may be lost and the other seen.
         if events.intersects(ReadFlags::DELETE_SELF | ReadFlags::IGNORED) {
             return self.forget(number);
         }
-        events.contains(ReadFlags::CLOSE_NOWRITE).then(|| self.check_readers(number))?
-    }
-
-    /// The handles whose last descriptor was closed since the previous call, each once. Includes every close that was
-    /// complete when this was called.
-    pub fn closed(&mut self) -> Vec<ShareToken> {
-        let mut closed = self.closed_by_watch();
-        loop {
-            let mut space = [MaybeUninit::<epoll::Event>::uninit(); CLOSED_AT_ONCE];
-            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-            let events = match epoll::wait(&self.epoll, &mut space, Some(&now)) {
-                Ok((events, _)) => &*events,
-                Err(_) => &[],
-            };
-            let before = closed.len();
-            let numbers: Vec<i32> =
-                events.iter().filter_map(|event| i32::try_from(event.data.u64()).ok()).collect();
-            closed.extend(numbers.into_iter().filter_map(|number| self.check_readers(number)));
-            // A file that is forgotten leaves the epoll set with its writer.
-            if closed.len() == before {
-                return closed;
-            }
+        if events.contains(ReadFlags::CLOSE_NOWRITE) {
+            self.unexamined.insert(number);
         }
+        None
     }
 
-    fn closed_by_watch(&mut self) -> Vec<ShareToken> {
-        let mut space = [MaybeUninit::uninit(); EVENTS_BYTES];
+    /// Handles whose last descriptor was closed, each once. A call does a limited amount of work. Once
+    /// [`NtHandles::has_more`] is false, every close was reported that was complete when this was called.
+    pub fn closed(&mut self) -> Vec<ShareToken> {
+        let (mut closed, has_more_events) = self.closed_by_watch();
+        let before = self.live.len();
+        let has_more_writers = self.read_writers();
+        for _ in 0..EXAMINED_AT_ONCE_MAX {
+            let Some(number) = self.unexamined.pop_first() else { break };
+            closed.extend(self.check_readers(number));
+        }
+        // A file that is forgotten leaves the epoll set with its writer. Writers that stay are not waited for.
+        let has_more_writers = has_more_writers && self.live.len() < before;
+        self.has_more = has_more_events || has_more_writers || !self.unexamined.is_empty();
+        closed
+    }
+
+    /// Whether the last [`NtHandles::closed`] has left something: it must be called again, also if the descriptor is not
+    /// readable.
+    pub fn has_more(&self) -> bool {
+        self.has_more
+    }
+
+    /// Notes the sync files whose writers report the end of their readers; true if there may be more.
+    fn read_writers(&mut self) -> bool {
+        let mut space = [MaybeUninit::<epoll::Event>::uninit(); EXAMINED_AT_ONCE_MAX];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let Ok((events, _)) = epoll::wait(&self.epoll, &mut space, Some(&now)) else { return false };
+        self.unexamined.extend(events.iter().filter_map(|event| i32::try_from(event.data.u64()).ok()));
+        events.len() == EXAMINED_AT_ONCE_MAX
+    }
+
+    /// Handles that one read of the watches reports as closed, and whether there may be more.
+    fn closed_by_watch(&mut self) -> (Vec<ShareToken>, bool) {
+        let mut space = [MaybeUninit::uninit(); EVENTS_AT_ONCE_MAX * EVENT_BYTES];
         let mut events = Reader::new(&self.watch, &mut space);
         let mut seen = Vec::new();
         loop {
             match events.next() {
                 Ok(event) => seen.push((event.wd(), event.events())),
-                Err(Errno::INTR) => {}
+                Err(Errno::INTR) => continue,
                 Err(_) => break,
+            }
+            if events.is_buffer_empty() {
+                break;
             }
         }
         let mut closed: Vec<ShareToken> =
             seen.iter().filter_map(|(number, events)| self.seen(*number, *events)).collect();
         if seen.iter().any(|(_, events)| events.contains(ReadFlags::QUEUE_OVERFLOW)) {
             closed.extend(self.take_unwatched());
-            let numbers: Vec<i32> = self.sync_files.values().copied().collect();
-            closed.extend(numbers.into_iter().filter_map(|number| self.check_readers(number)));
+            self.unexamined.extend(self.sync_files.values());
         }
-        closed
+        (closed, seen.len() == EVENTS_AT_ONCE_MAX)
     }
 
     /// The handles closed during an overflow of the event queue: all whose inode is no longer watched.

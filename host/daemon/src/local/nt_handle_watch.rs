@@ -109,13 +109,18 @@ impl VmNtHandles {
         self.shares.insert(token, vec![(Peer::Recovered, shares)]);
     }
 
-    /// Finds the handles whose last descriptor is closed.
+    /// Finds handles whose last descriptor is closed.
     fn find_closed(&mut self) {
         for token in self.handles.closed() {
             let charged = self.shares.get(&token).and_then(|charged| charged.first());
             let peer = charged.map_or(Peer::Recovered, |(peer, _)| *peer);
             self.closed.push(peer, token);
         }
+    }
+
+    /// Whether closed handles of this peer may be left.
+    fn may_have_closed(&self, peer: Peer) -> bool {
+        self.handles.has_more() || self.closed.get(peer).is_some()
     }
 
     /// Takes a closed handle, of this peer or of the one whose turn it is. It is charged to nobody any more.
@@ -273,7 +278,7 @@ impl Loop {
     /// what its processes have closed are free.
     pub(super) fn must_close_more(&mut self, vm: VmId, peer: Peer) -> bool {
         self.close_nt_handles_of(vm, Some(peer));
-        self.nt_handles.get(&vm).is_some_and(|of_vm| of_vm.closed.get(peer).is_some())
+        self.nt_handles.get(&vm).is_some_and(|of_vm| of_vm.may_have_closed(peer))
     }
 
     fn close_nt_handles_of(&mut self, vm: VmId, peer: Option<Peer>) {
@@ -284,7 +289,7 @@ impl Loop {
             self.kernel_host.nt_handles().closed(vm, token);
             self.kernel_host.yield_to_waiters();
         }
-        if !of_vm.closed.is_empty() {
+        if of_vm.handles.has_more() || !of_vm.closed.is_empty() {
             self.turns.join((vm, Peer::Vm(vm)), of_vm.key);
         }
     }

@@ -60,6 +60,36 @@ fn next_closed(handles: &mut NtHandles) -> Vec<ShareToken> {
     handles.closed()
 }
 
+/// The closed handles, of as many calls as it takes.
+fn all_closed(handles: &mut NtHandles) -> Vec<ShareToken> {
+    let mut closed = handles.closed();
+    while handles.has_more() {
+        closed.extend(handles.closed());
+    }
+    closed
+}
+
+#[test]
+fn a_call_does_a_limited_amount_of_work_and_says_that_there_is_more() {
+    let place = TestSocket::new();
+    for mut handles in [place.fresh(), place.resumed()] {
+        let kept = handles.make_sync_file(token(0)).unwrap();
+        let many = 2 * EXAMINED_AT_ONCE_MAX as u32;
+        (1..=many).for_each(|number| drop(handles.make_sync_file(token(number)).unwrap()));
+        for _ in 0..2 {
+            assert_eq!(handles.closed().len(), EXAMINED_AT_ONCE_MAX);
+        }
+        assert_eq!((all_closed(&mut handles), handles.len()), (vec![], 1));
+        let many = 2 * EVENTS_AT_ONCE_MAX as u32;
+        (1..=many).for_each(|number| drop(handles.make(token(number)).unwrap()));
+        let first = handles.closed().len();
+        assert!(first <= EVENTS_AT_ONCE_MAX && handles.has_more(), "{first} at once");
+        assert_eq!(all_closed(&mut handles).len(), many as usize - first);
+        drop(kept);
+        assert_eq!(next_closed(&mut handles), [token(0)]);
+    }
+}
+
 #[test]
 fn a_handle_gives_its_token_back_and_cannot_be_changed() {
     covers!("W-002", "W-124");
@@ -137,7 +167,7 @@ fn no_close_is_lost_when_more_are_closed_than_the_queue_holds() {
             token(number).0
         })
         .collect();
-    let closed = handles.closed();
+    let closed = all_closed(&mut handles);
     assert_eq!(closed.len(), expected.len());
     assert_eq!(closed.iter().map(|token| token.0).collect::<BTreeSet<_>>(), expected);
     assert_eq!((handles.len(), handles.closed()), (1, vec![]));

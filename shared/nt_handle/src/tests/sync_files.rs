@@ -117,7 +117,7 @@ fn no_close_of_a_sync_file_is_lost_when_the_queue_overflows() {
         drop(handles.make(token(number)).unwrap());
     }
     drop((closed, raised));
-    let seen: BTreeSet<[u8; 16]> = handles.closed().iter().map(|token| token.0).collect();
+    let seen: BTreeSet<[u8; 16]> = all_closed(&mut handles).iter().map(|token| token.0).collect();
     assert!(seen.contains(&token(1).0) && seen.contains(&token(2).0));
     assert_eq!((handles.len(), is_readable(&kept)), (1, false));
     drop(kept);
