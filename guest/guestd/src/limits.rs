@@ -21,6 +21,8 @@ pub const ROOT_PART: u32 = 16;
 pub const INTRODUCTION_MAX: Duration = Duration::from_secs(30);
 /// Connections that are accepted before other work is done.
 pub const ACCEPTS_PER_TURN_MAX: usize = 64;
+/// Closed NT handles that the host is told of before other work is done.
+pub const NT_HANDLES_CLOSED_PER_TURN_MAX: usize = 64;
 /// Descriptors of a user's clients that are still being closed; at this number the clients are not read.
 pub const UNCLOSED_PER_USER_MAX: usize = 256;
 /// Threads that close them: one for each user that has some, and one for the users beyond the limit.

@@ -11,16 +11,22 @@ use super::{Broker, ClientId, Effect, Machine, refused};
 /// Parts of the quotas that an NT handle holds.
 #[derive(Debug)]
 pub(super) struct NtHandleCharge {
-    _handle: Charge,
+    handle: Charge,
     /// Of a sync file: of the descriptors that the driver keeps.
     sync_file: Option<Charge>,
 }
 
 impl<M: Machine> Broker<M> {
     fn charge_nt_handle(&self, user: Uid, is_sync_file: bool) -> Result<NtHandleCharge, OverQuota> {
-        let _handle = self.quotas.nt_handles.take(user, 1)?;
+        let handle = self.quotas.nt_handles.take(user, 1)?;
         let sync_file = is_sync_file.then(|| self.quotas.sync_files.take(user, 1)).transpose()?;
-        Ok(NtHandleCharge { _handle, sync_file })
+        Ok(NtHandleCharge { handle, sync_file })
+    }
+
+    /// The user that an NT handle is charged to, until its last close is handled.
+    pub fn user_of_nt_handle(&self, token: ShareToken) -> Option<Uid> {
+        let charge = self.nt_handles.get(&token).or_else(|| self.nt_handles_without_host.get(&token));
+        charge.map(|charge| charge.handle.user())
     }
 
     pub(super) fn ask_for_nt_handle(&mut self, client: ClientId, process: u32, is_sync_file: bool) {

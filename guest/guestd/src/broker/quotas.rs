@@ -184,6 +184,10 @@ impl Charge {
     pub fn count(&self) -> u32 {
         self.count
     }
+
+    pub fn user(&self) -> Uid {
+        self.user
+    }
 }
 
 #[cfg(test)]

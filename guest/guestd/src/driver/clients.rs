@@ -173,6 +173,11 @@ impl Clients {
         Some((client, if is_gone { Ready::Gone } else { Ready::Readable(connection.user) }))
     }
 
+    /// The user of an open connection.
+    pub(super) fn user(&self, client: ClientId) -> Option<Uid> {
+        self.connections.get(&client).map(|connection| connection.user)
+    }
+
     /// Reads a request, unless too much of what the user sent is still being closed.
     pub(super) fn receive(&mut self, epoll: impl AsFd, client: ClientId) -> Received {
         let Some(connection) = self.connections.get(&client) else { return Received::Nothing };

@@ -5,6 +5,7 @@ mod clients;
 mod closer;
 mod event_channels;
 mod host_stream;
+mod nt_handles;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::MaybeUninit;
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use d3dkmt::ShareToken;
 use fair_queue::{FairQueue, Queue as _};
-use nt_handle::{NotMade, NtHandles, SyncFileFolder};
+use nt_handle::{NtHandles, SyncFileFolder};
 use proto::attach::BrokerReply;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -53,6 +54,8 @@ pub struct Driver<M: Machine<Descriptor = OwnedFd>> {
     offered: BTreeMap<ClientId, AttachedDescriptor>,
     /// The open NT handles; `None` if there are none.
     nt_handles: Option<NtHandles>,
+    /// Closed NT handles of which the broker is not told yet, by the user that is charged for them.
+    closed_nt_handles: FairQueue<Uid, VecDeque<ShareToken>>,
     sync_files: SyncFileFolder,
     started: Instant,
 }
@@ -80,6 +83,7 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
             event_channels: EventChannels::default(),
             offered: BTreeMap::new(),
             nt_handles: None,
+            closed_nt_handles: FairQueue::default(),
             sync_files,
             started: Instant::now(),
         })
@@ -111,12 +115,12 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
         self.broker.process_count()
     }
 
-    /// Handles one wake-up of epoll, which comes after this time at the latest, and one request of a client: memory for it
-    /// takes milliseconds. Returns the number of events and requests.
+    /// Handles one wake-up of epoll, which comes after this time at the latest, one request of a client, because memory for
+    /// it takes milliseconds, and some closed NT handles. Returns the number of things done.
     fn turn(&mut self, limit: Option<Duration>) -> Result<usize, Errno> {
         let mut space = [MaybeUninit::<epoll::Event>::uninit(); 64];
         let deadline = self.broker.next_deadline().map(|deadline| deadline.saturating_sub(self.now()));
-        let more = (!self.turns.is_empty()).then_some(Duration::ZERO);
+        let more = (!self.turns.is_empty() || self.may_have_closed()).then_some(Duration::ZERO);
         let timeout = deadline.into_iter().chain(limit).chain(more).min();
         let timeout = timeout.map(|left| Timespec {
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
@@ -133,6 +137,10 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
         }
         if let Some(client) = self.turns.pop() {
             self.serve(client);
+            count += 1;
+        }
+        if self.may_have_closed() {
+            self.close_nt_handles();
             count += 1;
         }
         if self.broker.next_deadline().is_some_and(|deadline| deadline <= self.now()) {
@@ -154,7 +162,7 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
                 }
             }
             LINK => self.link_ready(flags),
-            NT_HANDLES => self.close_nt_handles(),
+            NT_HANDLES => self.find_closed(),
             _ if is_event_channel(key) => {
                 let settled = self.event_channels.ready(&self.epoll, key);
                 self.answer_settled(settled);
@@ -172,17 +180,17 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
 
     /// Reads and handles a request of a client, unless it is not listened to any more.
     fn serve(&mut self, client: ClientId) {
-        if !self.broker.listens_to(client) {
-            return;
+        let Some(user) = self.clients.user(client).filter(|_| self.broker.listens_to(client)) else { return };
+        // The request may ask for an NT handle, to open a name. Names whose last handle its user has closed by now must be
+        // gone when the host gets the request.
+        if self.must_close_more(user) {
+            return self.turns.push(user, client);
         }
         match self.clients.receive(&self.epoll, client) {
             Received::Packet(bytes, offered) => {
                 if let Some(offered) = offered {
                     self.offered.insert(client, offered);
                 }
-                // The request may ask for an NT handle, to open a name. Names whose last handle is closed by now must be
-                // gone when the host gets the request.
-                self.close_nt_handles();
                 self.feed(Input::Packet { client, bytes });
                 let listening = self.broker.listens_to(client);
                 if listening {
@@ -196,8 +204,10 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
     }
 
     fn client_gone(&mut self, client: ClientId) {
-        self.close_client(client);
-        self.close_nt_handles();
+        // What the process has closed ends before it, unless that is much.
+        if let Some(user) = self.close_client(client) {
+            self.must_close_more(user);
+        }
         self.feed(Input::ClientGone { client });
     }
 
@@ -209,32 +219,6 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
                 Accepted::Nothing => return,
             }
         }
-    }
-
-    /// Reports the NT handles whose last descriptor is closed.
-    fn close_nt_handles(&mut self) {
-        let Some(handles) = &mut self.nt_handles else { return };
-        let closed = handles.closed();
-        if handles.is_empty() {
-            self.nt_handles = None;
-        }
-        for token in closed {
-            self.feed(Input::NtHandleClosed { token });
-        }
-    }
-
-    fn make_nt_handle(&mut self, token: ShareToken, is_sync_file: bool) -> Result<OwnedFd, NotMade> {
-        let handles = match &mut self.nt_handles {
-            Some(handles) => handles,
-            none => {
-                let handles = NtHandles::new(self.sync_files.clone())?;
-                let data = epoll::EventData::new_u64(NT_HANDLES);
-                epoll::add(&self.epoll, handles.descriptor(), data, epoll::EventFlags::IN)
-                    .map_err(NotMade::Watch)?;
-                none.insert(handles)
-            }
-        };
-        if is_sync_file { handles.make_sync_file(token) } else { handles.make(token) }
     }
 
     fn link_ready(&mut self, flags: epoll::EventFlags) {
@@ -307,7 +291,7 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
                 let settled = self.event_channels.drain(&self.epoll, client, process, event_channels);
                 self.answer_settled(settled);
             }
-            Effect::Close { client } => self.close_client(client),
+            Effect::Close { client } => _ = self.close_client(client),
             Effect::HangUp { client } => {
                 self.offered.remove(&client);
                 self.clients.hang_up(&self.epoll, client);
@@ -325,11 +309,12 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
         })
     }
 
-    fn close_client(&mut self, client: ClientId) {
+    /// Returns the user of the connection, if it was open.
+    fn close_client(&mut self, client: ClientId) -> Option<Uid> {
         self.offered.remove(&client);
-        if let Some(user) = self.clients.close(&self.epoll, client) {
-            self.turns.change(user, |clients| clients.retain(|other| *other != client));
-        }
+        let user = self.clients.close(&self.epoll, client)?;
+        self.turns.change(user, |clients| clients.retain(|other| *other != client));
+        Some(user)
     }
 
     fn open_event_channel(&mut self, client: ClientId, name: (u32, u64), token: &[u8]) -> Result<(), String> {

@@ -23,6 +23,7 @@ use rustix::net::{
 
 use super::*;
 use crate::broker::{Config, MadeRegion, MadeStream, Purpose};
+use crate::limits::NT_HANDLES_CLOSED_PER_TURN_MAX;
 
 /// Set in the process that a test starts as another client: names the socket to connect to.
 const ROLE: &str = "GUESTD_TEST_BROKER";
@@ -331,6 +332,109 @@ fn closes_are_reported_before_a_later_request_for_an_nt_handle() {
     }
     drop(client);
     host.expect_detach();
+}
+
+/// Requests that the driver sends in one turn.
+fn sent_in_a_turn(host: &mut Host, driver: &mut Driver<Files>) -> Vec<guestd_to_host::Body> {
+    driver.turn(Some(Duration::ZERO)).unwrap();
+    let mut bytes = [0; 1 << 16];
+    let count = host.stream.read(&mut bytes).unwrap_or(0);
+    host.received.extend(&bytes[..count]);
+    let next = || host.received.next_frame().unwrap().map(frame::decode::<GuestdToHost>);
+    std::iter::from_fn(next).map(|request| request.unwrap().body.unwrap()).collect()
+}
+
+/// A process of any user, without a connection: its NT handles are closed as soon as they are made.
+struct Unconnected(ClientId);
+
+impl Unconnected {
+    fn attach(driver: &mut Driver<Files>, host: &mut Host, user: Uid) -> Self {
+        let client = Unconnected(ClientId(1 << 32 | u64::from(user.0)));
+        driver.feed(Input::ClientArrived { client: client.0, peer: crate::broker::Peer { pid: 1, user } });
+        let attach = broker_request::Attach {
+            version: proto::PROTOCOL_VERSION,
+            name: "test".to_owned(),
+            ..broker_request::Attach::default()
+        };
+        let attached = Attached { process: 1000 + user.0, token: vec![1; 16], ..Attached::default() };
+        let answer = host_to_guestd::Body::Attached(attached);
+        client.ask(driver, host, broker_request::Body::Attach(attach), answer);
+        let request = host.next().request;
+        let body = Some(host_to_guestd::Body::FirstSlot(0));
+        driver.feed(Input::FromHost(HostToGuestd { request, body, ..HostToGuestd::default() }));
+        client
+    }
+
+    /// The driver handles a request, and the host's answer to it.
+    fn ask(
+        &self,
+        driver: &mut Driver<Files>,
+        host: &mut Host,
+        request: broker_request::Body,
+        answer: host_to_guestd::Body,
+    ) {
+        let bytes = BrokerRequest { body: Some(request) }.encode_to_vec();
+        driver.feed(Input::Packet { client: self.0, bytes });
+        let request = host.next().request;
+        driver.feed(Input::FromHost(HostToGuestd { request, body: Some(answer), ..HostToGuestd::default() }));
+    }
+
+    fn make_and_close(&self, driver: &mut Driver<Files>, host: &mut Host, token: ShareToken) {
+        let answer = host_to_guestd::Body::NtHandle(token.0.to_vec());
+        self.ask(driver, host, broker_request::Body::MakeNtHandle(true), answer);
+    }
+}
+
+/// A driver with a client that is attached as process 5.
+fn with_a_client() -> (Driver<Files>, Host, Client) {
+    let (mut host, driver) = Host::prepare();
+    let mut driver = driver();
+    driver.run_ready().unwrap();
+    host.welcome();
+    let client = Client::connect(&host.socket);
+    client.send_attach();
+    driver.run_ready().unwrap();
+    let attached = Attached { process: 5, token: vec![1; 16], ..Attached::default() };
+    host.serve(host_to_guestd::Body::Attached(attached));
+    driver.run_ready().unwrap();
+    host.serve(host_to_guestd::Body::FirstSlot(0));
+    driver.run_ready().unwrap();
+    client.reply().unwrap();
+    host.stream.set_nonblocking(true).unwrap();
+    (driver, host, client)
+}
+
+const REQUEST: guestd_to_host::Body = guestd_to_host::Body::MakeNtHandle(5);
+
+#[test]
+fn closes_of_a_user_hold_up_no_request_of_another_and_users_take_turns() {
+    let (mut driver, mut host, client) = with_a_client();
+    let own = rustix::process::geteuid().as_raw();
+    let many = Unconnected::attach(&mut driver, &mut host, Uid(own + 1));
+    let one = Unconnected::attach(&mut driver, &mut host, Uid(own + 2));
+    for number in 0..2 * NT_HANDLES_CLOSED_PER_TURN_MAX as u8 {
+        many.make_and_close(&mut driver, &mut host, ShareToken([number; 16]));
+    }
+    one.make_and_close(&mut driver, &mut host, ShareToken([200; 16]));
+    client.ask_for_nt_handle();
+    let first = sent_in_a_turn(&mut host, &mut driver);
+    assert_eq!((first.len(), &first[0]), (1 + NT_HANDLES_CLOSED_PER_TURN_MAX, &REQUEST));
+    let closed = guestd_to_host::Body::NtHandleClosed(vec![200; 16]);
+    assert!(first[1..3].contains(&closed), "it is the turn of the other user");
+    let mut turn = || sent_in_a_turn(&mut host, &mut driver).len();
+    assert_eq!([turn(), turn(), turn()], [NT_HANDLES_CLOSED_PER_TURN_MAX, 1, 0]);
+}
+
+#[test]
+fn a_request_comes_after_all_closes_of_its_user() {
+    let (mut driver, mut host, client) = with_a_client();
+    let own = Unconnected::attach(&mut driver, &mut host, Uid(rustix::process::geteuid().as_raw()));
+    for number in 0..2 * NT_HANDLES_CLOSED_PER_TURN_MAX as u8 + 1 {
+        own.make_and_close(&mut driver, &mut host, ShareToken([number; 16]));
+    }
+    client.ask_for_nt_handle();
+    let sent: Vec<_> = (0..4).flat_map(|_| sent_in_a_turn(&mut host, &mut driver)).collect();
+    assert_eq!((sent.len(), sent.last()), (2 * NT_HANDLES_CLOSED_PER_TURN_MAX + 2, Some(&REQUEST)));
 }
 
 fn count(event: &OwnedFd) -> u64 {
