@@ -21,6 +21,8 @@ pub const ROOT_PART: u32 = 16;
 pub const INTRODUCTION_MAX: Duration = Duration::from_secs(30);
 /// Connections that are accepted before other work is done.
 pub const ACCEPTS_PER_TURN_MAX: usize = 64;
+/// Clients whose deadline is reached that are handled before other work is done: pages for one take milliseconds.
+pub const DEADLINES_AT_ONCE_MAX: usize = 16;
 /// Closed NT handles that the host is told of before other work is done.
 pub const NT_HANDLES_CLOSED_PER_TURN_MAX: usize = 64;
 /// Descriptors of a user's clients that are still being closed; at this number the clients are not read.

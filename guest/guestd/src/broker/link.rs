@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use d3dkmt::FeatureId;
+use fair_queue::Queue as _;
 use proto::Versions;
 use proto::attach::host_to_guestd::Body;
 use proto::attach::{Attached, DetachBacking, GuestdHello, GuestdWelcome, HostToGuestd, guestd_to_host};
@@ -11,9 +12,11 @@ use proto::attach::{Attached, DetachBacking, GuestdHello, GuestdWelcome, HostToG
 use super::awaiting_pages::WantedPages;
 use super::quotas::{Charge, Uid};
 use super::rings::RingAreas;
-use super::state::{ClientState, Link, Pending, Process, ProcessState, Registration, ResumeRight};
+use super::state::{Client, ClientState, Link, Pending, Process, ProcessState, Registration, ResumeRight};
 use super::{Broker, ClientId, Effect, FIRST_PAGES, Input, Machine};
-use crate::limits::{GREETING_MAX, INTRODUCTION_MAX, LINK_WORDS_MAX, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN};
+use crate::limits::{
+    DEADLINES_AT_ONCE_MAX, GREETING_MAX, INTRODUCTION_MAX, LINK_WORDS_MAX, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN,
+};
 
 impl<M: Machine> Broker<M> {
     pub(super) fn link_opened(&mut self, now: Duration) {
@@ -133,7 +136,17 @@ impl<M: Machine> Broker<M> {
         }
         while let Some((_, client)) = self.deadlines.first().filter(|(deadline, _)| *deadline <= now).copied()
         {
-            self.too_late(client);
+            self.deadlines.pop_first();
+            if let Some(entry) = self.clients.get(&client) {
+                self.due.push(entry.peer.user, client);
+            }
+        }
+        for _ in 0..DEADLINES_AT_ONCE_MAX {
+            let Some(client) = self.due.pop() else { return };
+            let deadline = self.clients.get(&client).and_then(Client::deadline);
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                self.too_late(client);
+            }
         }
     }
 

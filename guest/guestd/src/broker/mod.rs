@@ -52,11 +52,12 @@ mod resuming;
 mod rings;
 mod state;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use d3dkmt::ShareToken;
 use d3dkmt::limits::{EVENT_CHANNELS_PER_VM_MAX, PROCESSES_PER_VM_MAX, SHARES_PER_VM_MAX};
+use fair_queue::{FairQueue, Queue as _};
 use fence_page::pages_for;
 use proto::attach::{AddFenceMemory, AttachProcess, BrokerReply, BrokerRequest, GuestdToHost};
 use proto::attach::{broker_request, guestd_to_host};
@@ -110,8 +111,11 @@ pub struct Broker<M: Machine> {
     quotas: Quotas,
     link: Link,
     clients: BTreeMap<ClientId, Client<M::Descriptor>>,
-    /// The deadlines of the clients that have one.
+    /// The deadlines of the clients that have one that is not reached.
     deadlines: BTreeSet<(Duration, ClientId)>,
+    /// Clients whose deadline was reached, unless they have another state by now. Hundreds may have the same one, and pages
+    /// for each take milliseconds.
+    due: FairQueue<Uid, VecDeque<ClientId>>,
     processes: BTreeMap<u32, Process<M>>,
     stranded: BTreeMap<u32, DetachedProcess<M>>,
     /// Pages that the host still accesses, by the process that has detached them or is gone, and their address there.
@@ -157,6 +161,7 @@ impl<M: Machine> Broker<M> {
             link: Link::new(),
             clients: BTreeMap::new(),
             deadlines: BTreeSet::new(),
+            due: FairQueue::default(),
             processes: BTreeMap::new(),
             stranded: BTreeMap::new(),
             kept: BTreeMap::new(),
@@ -200,8 +205,12 @@ impl<M: Machine> Broker<M> {
         std::mem::take(&mut self.effects)
     }
 
-    /// When `Input::Deadline` is due; `None` if nothing is pending.
+    /// When `Input::Deadline` is due; `None` if nothing is pending. It may have passed: one input does a limited amount of
+    /// work.
     pub fn next_deadline(&self) -> Option<Duration> {
+        if !self.due.is_empty() {
+            return Some(self.now);
+        }
         let first = self.deadlines.first().map(|(deadline, _)| *deadline);
         first.into_iter().chain(self.link.deadline()).min()
     }

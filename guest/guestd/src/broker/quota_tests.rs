@@ -4,6 +4,7 @@ use proto::attach::host_to_guestd;
 
 use super::tests::{A, B, Harness};
 use super::*;
+use crate::limits::DEADLINES_AT_ONCE_MAX;
 
 const ALICE: Uid = Uid(1000);
 const BOB: Uid = Uid(1001);
@@ -223,6 +224,39 @@ fn pages_that_the_kernel_may_not_have_unpinned_are_awaited() {
     // Nothing was given back, so there is nothing to wait for.
     harness.attach_backing(client, 0x70_0000, 1);
     assert_eq!((harness.refusals().len(), harness.broker.next_deadline()), (1, None));
+}
+
+#[test]
+fn requests_with_one_deadline_are_handled_some_at_a_time_and_users_take_turns() {
+    let (mut harness, root) = with_returning_pages();
+    harness.broker.quotas.pages.set_total(800);
+    let count = DEADLINES_AT_ONCE_MAX as u32 + 4;
+    let of_alice: Vec<_> =
+        (0..count).map(|number| harness.process_of(ALICE, 100 + number).unwrap()).collect();
+    let of_bob = harness.process_of(BOB, 200).unwrap();
+    harness.attach_backing_at_once(root, 0x9000, 700);
+    harness.ask(root, broker_request::Body::DetachBacking(0x9000));
+    harness.answer(harness.broker.last_request, host_to_guestd::Body::TakenBack(true));
+    let before = harness.broker.last_request;
+    for (clients, slots) in [(&of_alice[..], 320), (&[of_bob][..], 900)] {
+        for client in clients {
+            harness.ask(*client, broker_request::Body::Grow(broker_request::Grow { slots }));
+        }
+    }
+    assert_eq!(harness.broker.last_request, before, "all wait");
+    harness.now = harness.broker.next_deadline().unwrap();
+    harness.input(Input::Deadline);
+    assert_eq!(harness.broker.last_request, before + DEADLINES_AT_ONCE_MAX as u64);
+    let is_served = |harness: &Harness, client: ClientId| {
+        matches!(harness.broker.clients[&client].state, ClientState::Adding { .. })
+    };
+    assert!(is_served(&harness, of_bob), "its user's turn is the second");
+    // The connection of one that waits for its turn closes.
+    harness.input(Input::ClientGone { client: *of_alice.last().unwrap() });
+    assert_eq!(harness.broker.next_deadline(), Some(harness.now), "others wait for their turn");
+    harness.input(Input::Deadline);
+    assert!(of_alice[..of_alice.len() - 1].iter().all(|client| is_served(&harness, *client)));
+    assert!(harness.refusals().is_empty() && harness.broker.next_deadline().is_none());
 }
 
 #[test]

@@ -322,10 +322,21 @@ impl<M: Machine> Pending<M> {
 impl<M: Machine> Broker<M> {
     /// The first invariant that does not hold, as text; a bug if there is one.
     pub(super) fn violation(&self) -> Option<String> {
-        let deadline =
-            |(client, entry): (&ClientId, &Client<M::Descriptor>)| Some((entry.deadline()?, *client));
-        if !self.deadlines.iter().copied().eq(BTreeSet::from_iter(self.clients.iter().filter_map(deadline))) {
-            return Some("the deadlines are not those of the clients".to_owned());
+        let is_due = |client: &ClientId, entry: &Client<M::Descriptor>| {
+            self.due.get(entry.peer.user).is_some_and(|clients| clients.contains(client))
+        };
+        let deadline = |(client, entry): (&ClientId, &Client<M::Descriptor>)| {
+            entry.deadline().filter(|_| !is_due(client, entry)).map(|deadline| (deadline, *client))
+        };
+        let expected: BTreeSet<_> = self.clients.iter().filter_map(deadline).collect();
+        if !self.deadlines.is_superset(&expected) {
+            return Some("a client's deadline would pass unnoticed".to_owned());
+        }
+        let is_of_client = |(deadline, client): &(Duration, ClientId)| {
+            self.clients.get(client).and_then(Client::deadline) == Some(*deadline)
+        };
+        if !self.deadlines.iter().all(is_of_client) {
+            return Some("a deadline is of no client".to_owned());
         }
         let is_its = |(process, stranded): &(&u32, &DetachedProcess<M>)| {
             let client = self.clients.get(&stranded.client).map(|client| &client.state);
