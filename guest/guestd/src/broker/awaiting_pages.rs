@@ -1,14 +1,19 @@
 //! Requests for pages, and their wait for pages that were given back.
 //!
 //! The kernel unpins a region some time after it is freed, and until then its pages count. So a program that starts right
-//! after one that had all pages would be refused. It waits instead, at most as long as the kernel may take.
+//! after one that had all pages would be refused. It waits instead, at most as long as the kernel may take. Memory of
+//! processes that have ended is freed some regions at a time, users in turns.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use fair_queue::Queue as _;
 use proto::limits::PAGES_PER_MESSAGE_MAX;
 
-use super::state::{Client, ClientState};
-use super::{Broker, ClientId, Machine};
+use super::rings::RingAreas;
+use super::state::{BackingPages, Client, ClientState, Pinned, Process};
+use super::{Broker, ClientId, Machine, Quotas};
+use crate::limits::REGIONS_FREED_AT_ONCE_MAX;
 
 /// Pages that a process asks for.
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +50,14 @@ impl<M: Machine> Broker<M> {
 
     fn want_pages_until(&mut self, client: ClientId, process: u32, wanted: WantedPages, at_most: Duration) {
         let (user, count) = (self.processes.get(&process).map(|entry| entry.user), wanted.count());
-        let returns = user.and_then(|user| self.quotas.pages.returns_for(user, count));
+        let Quotas { pages, regions, .. } = &self.quotas;
+        let is_over = |user| pages.is_over(user, count) || regions.is_over(user, 1);
+        let awaits_free = !self.freed.is_empty() && user.is_some_and(is_over);
+        let (returns, at_most) = match awaits_free {
+            // The kernel's time begins once they are freed.
+            true => (Some(self.now), self.now + self.config.unpin_time.unwrap_or_default()),
+            false => (user.and_then(|user| pages.returns_for(user, count)), at_most),
+        };
         if let Some(until) =
             returns.filter(|until| *until <= at_most && count as usize <= PAGES_PER_MESSAGE_MAX)
         {
@@ -58,6 +70,34 @@ impl<M: Machine> Broker<M> {
                 self.add_memory(client, process, pages, first, first_slot);
             }
         }
+    }
+
+    /// Frees memory that no host accesses, in later turns.
+    pub(super) fn free(&mut self, memory: impl IntoIterator<Item = Pinned<M>>) {
+        for region in memory {
+            self.freed.push(region.user(), region);
+        }
+    }
+
+    pub(super) fn free_backing<Address>(&mut self, backing: BTreeMap<Address, BackingPages<M>>) {
+        self.free(backing.into_values().map(|backing| backing.memory));
+    }
+
+    /// Frees the memory of a process that no host knows.
+    pub(super) fn free_process(&mut self, process: Process<M>) {
+        let Process { regions, backing, rings, .. } = process;
+        self.free(regions);
+        self.free_backing(backing);
+        self.free(rings.into_iter().flat_map(RingAreas::into_memory));
+    }
+
+    /// Frees some regions.
+    pub(super) fn free_some(&mut self) {
+        for _ in 0..REGIONS_FREED_AT_ONCE_MAX {
+            let Some(region) = self.freed.pop() else { break };
+            drop(region);
+        }
+        self.quotas.pages.pass(self.now);
     }
 
     /// Ends the waits for pages: no host is there to attach them.

@@ -44,7 +44,7 @@ impl<M: Machine> Broker<M> {
         let ended = self.end_all_processes();
         if waiting == 0 {
             // Nor does it know the pages that this one kept.
-            self.kept.clear();
+            self.free_kept();
         }
         if was_up && waiting == 0 {
             // No client returns to the host, so its next daemon will not know the sync files of this one.
@@ -97,6 +97,7 @@ impl<M: Machine> Broker<M> {
             if !entry.registered.is_empty() {
                 self.effects.push(Effect::CloseEventChannels { process });
             }
+            self.free_process(entry);
         }
         ended
     }
@@ -141,6 +142,7 @@ impl<M: Machine> Broker<M> {
                 self.due.push(entry.peer.user, client);
             }
         }
+        self.free_some();
         for _ in 0..DEADLINES_AT_ONCE_MAX {
             let Some(client) = self.due.pop() else { return };
             let deadline = self.clients.get(&client).and_then(Client::deadline);
@@ -237,17 +239,17 @@ impl<M: Machine> Broker<M> {
                 self.memory_refused(client, process, words)
             }
             (Pending::Detach { process }, Ok(Some(Body::Detached(true)))) => {
-                self.processes.remove(&process);
+                self.detached(process);
             }
             (Pending::Detach { process }, Ok(Some(Body::Kept(kept)))) => {
                 self.keep(process, &kept.addresses);
-                self.processes.remove(&process);
+                self.detached(process);
             }
             // The host stores nothing for a process that it does not know.
             (Pending::Detach { process }, Err(words)) => {
                 let text = format!("process {process} is freed; the host refused to detach it: {words}");
                 self.effects.push(Effect::Say(text));
-                self.processes.remove(&process);
+                self.detached(process);
             }
             (Pending::MakeNtHandle { client, charge }, Ok(Some(Body::NtHandle(bytes)))) => {
                 let token = proto::convert::token(&bytes, "nt_handle");
@@ -296,6 +298,12 @@ impl<M: Machine> Broker<M> {
             (pending @ Pending::Returning, Err(_)) | (pending, Ok(_)) => return Err(pending.wrong_answer()),
         }
         Ok(())
+    }
+
+    /// The host accesses no memory of the process any more.
+    fn detached(&mut self, process: u32) {
+        let process = self.processes.remove(&process);
+        process.into_iter().for_each(|process| self.free_process(process));
     }
 
     fn welcomed(&mut self, now: Duration, welcome: GuestdWelcome) {

@@ -116,6 +116,8 @@ pub struct Broker<M: Machine> {
     /// Clients whose deadline was reached, unless they have another state by now. Hundreds may have the same one, and pages
     /// for each take milliseconds.
     due: FairQueue<Uid, VecDeque<ClientId>>,
+    /// Memory that no host accesses and that is not freed yet: a process may have thousands of regions.
+    freed: FairQueue<Uid, VecDeque<Pinned<M>>>,
     processes: BTreeMap<u32, Process<M>>,
     stranded: BTreeMap<u32, DetachedProcess<M>>,
     /// Pages that the host still accesses, by the process that has detached them or is gone, and their address there.
@@ -162,6 +164,7 @@ impl<M: Machine> Broker<M> {
             clients: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             due: FairQueue::default(),
+            freed: FairQueue::default(),
             processes: BTreeMap::new(),
             stranded: BTreeMap::new(),
             kept: BTreeMap::new(),
@@ -208,7 +211,7 @@ impl<M: Machine> Broker<M> {
     /// When `Input::Deadline` is due; `None` if nothing is pending. It may have passed: one input does a limited amount of
     /// work.
     pub fn next_deadline(&self) -> Option<Duration> {
-        if !self.due.is_empty() {
+        if !self.due.is_empty() || !self.freed.is_empty() {
             return Some(self.now);
         }
         let first = self.deadlines.first().map(|(deadline, _)| *deadline);

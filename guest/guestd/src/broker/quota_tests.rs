@@ -1,10 +1,10 @@
 //! How much one user of a guest can take, and what stays for the others.
 
-use proto::attach::host_to_guestd;
+use proto::attach::{HostToGuestd, host_to_guestd};
 
 use super::tests::{A, B, Harness};
 use super::*;
-use crate::limits::DEADLINES_AT_ONCE_MAX;
+use crate::limits::{DEADLINES_AT_ONCE_MAX, REGIONS_FREED_AT_ONCE_MAX};
 
 const ALICE: Uid = Uid(1000);
 const BOB: Uid = Uid(1001);
@@ -29,6 +29,13 @@ impl Harness {
         if !self.broker.pending.is_empty() {
             self.answer(self.broker.last_request, host_to_guestd::Body::BackingAttached(true));
         }
+    }
+
+    /// The host has detached a process, whose memory has not had its turn yet.
+    fn detached(&mut self, request: u64) {
+        let body = Some(host_to_guestd::Body::Detached(true));
+        let message = HostToGuestd { request, body, ..HostToGuestd::default() };
+        self.broker.handle(self.now, Input::FromHost(message));
     }
 
     fn refusals(&mut self) -> Vec<String> {
@@ -257,6 +264,71 @@ fn requests_with_one_deadline_are_handled_some_at_a_time_and_users_take_turns() 
     harness.input(Input::Deadline);
     assert!(of_alice[..of_alice.len() - 1].iter().all(|client| is_served(&harness, *client)));
     assert!(harness.refusals().is_empty() && harness.broker.next_deadline().is_none());
+}
+
+#[test]
+fn memory_of_ended_processes_is_freed_some_at_a_time_users_take_turns_and_who_needs_it_waits() {
+    let mut harness = Harness::up();
+    harness.broker.config.unpin_time = Some(UNPIN_TIME);
+    harness.broker.quotas.pages = Quota::returning_after(Some(UNPIN_TIME), "pages", 200);
+    let (alice, bob) = (harness.process_of(ALICE, 5).unwrap(), harness.process_of(BOB, 6).unwrap());
+    let count = 2 * REGIONS_FREED_AT_ONCE_MAX as u32;
+    (0..count).for_each(|number| harness.attach_backing_at_once(alice, u64::from(number) << 32, 1));
+    let root = harness.process_of(Uid::ROOT, 7).unwrap();
+    harness.attach_backing_at_once(root, 0, 200 - (count + 3));
+    let regions = |harness: &Harness| {
+        [ALICE, BOB].map(|user| harness.broker.quotas.regions.held().get(&user).copied().unwrap_or(0))
+    };
+    for client in [alice, bob] {
+        harness.input(Input::ClientGone { client });
+    }
+    harness.detached(harness.broker.last_request - 1);
+    harness.detached(harness.broker.last_request);
+    assert_eq!(regions(&harness), [count + 1, 1], "nothing is freed before its turn");
+    let grow = broker_request::Body::Grow(broker_request::Grow { slots: 64 });
+    let bytes = BrokerRequest { body: Some(grow) }.encode_to_vec();
+    harness.broker.handle(harness.now, Input::Packet { client: root, bytes });
+    assert!(!harness.broker.listens_to(root), "it waits");
+    for left in [[count + 2 - REGIONS_FREED_AT_ONCE_MAX as u32, 0], [2, 0], [0, 0]] {
+        assert_eq!(harness.broker.next_deadline(), Some(harness.now));
+        harness.broker.handle(harness.now, Input::Deadline);
+        assert_eq!(regions(&harness), left);
+    }
+    assert_eq!(harness.broker.next_deadline(), Some(harness.now + UNPIN_TIME), "the kernel has its time");
+    harness.now += UNPIN_TIME;
+    harness.input(Input::Deadline);
+    harness.answer(harness.broker.last_request, host_to_guestd::Body::FirstSlot(64));
+    assert!(harness.broker.listens_to(root) && harness.refusals().is_empty());
+}
+
+#[test]
+fn a_request_that_waits_for_memory_to_be_freed_then_waits_for_the_kernel_too() {
+    let mut harness = Harness::up();
+    harness.broker.config.unpin_time = Some(UNPIN_TIME);
+    harness.broker.quotas.pages = Quota::returning_after(Some(UNPIN_TIME), "pages", 10);
+    let [first, second] = [5, 6].map(|number| harness.process_of(Uid::ROOT, number).unwrap());
+    harness.attach_backing_at_once(first, 0x7000, 8);
+    harness.input(Input::ClientGone { client: first });
+    harness.detached(harness.broker.last_request);
+    harness.attach_backing(second, 0x7000, 8);
+    assert!(!harness.broker.listens_to(second) && harness.refusals().is_empty(), "it waits");
+    harness.now += UNPIN_TIME;
+    harness.input(Input::Deadline);
+    harness.answer(harness.broker.last_request, host_to_guestd::Body::BackingAttached(true));
+    assert!(harness.broker.listens_to(second) && harness.refusals().is_empty());
+}
+
+#[test]
+fn a_user_without_a_region_left_waits_for_those_that_are_being_freed() {
+    let mut harness = Harness::up();
+    let (alice, other) = (harness.process_of(ALICE, 5).unwrap(), harness.process_of(ALICE, 6).unwrap());
+    (0..7).for_each(|number| harness.attach_backing_at_once(alice, number << 32, 1));
+    harness.broker.quotas.regions.set_total(16);
+    harness.input(Input::ClientGone { client: alice });
+    harness.detached(harness.broker.last_request);
+    harness.attach_backing(other, 0, 1);
+    harness.answer(harness.broker.last_request, host_to_guestd::Body::BackingAttached(true));
+    assert!(harness.broker.listens_to(other) && harness.refusals().is_empty());
 }
 
 #[test]

@@ -97,6 +97,11 @@ impl Quota {
         }
     }
 
+    /// Whether a user may not have `count` more now.
+    pub fn is_over(&self, user: Uid, count: u32) -> bool {
+        count > self.0.borrow().left_for(user)
+    }
+
     /// When to ask again for `count` more, if there is something to wait for.
     pub fn returns_for(&self, user: Uid, count: u32) -> Option<Duration> {
         let held = self.0.borrow();

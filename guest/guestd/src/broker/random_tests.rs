@@ -566,6 +566,9 @@ proptest! {
             prop_assert!(world.finishing || world.host.nt_handles.is_empty(), "a close was not reported to the host");
             world.feed(Input::LinkLost { why: "end".to_owned() });
         }
+        while !world.broker.freed.is_empty() {
+            world.broker.free_some();
+        }
         prop_assert!(world.broker.kept.is_empty(), "pages are kept for a host that is gone");
         prop_assert!(world.live_pages.borrow().is_empty());
         prop_assert!(world.open.is_empty(), "event_channels without a process");

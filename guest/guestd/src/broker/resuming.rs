@@ -94,7 +94,7 @@ impl<M: Machine> Broker<M> {
             }
             // The host has closed them with the link.
             self.forget_nt_handles();
-            self.kept.clear();
+            self.free_kept();
         }
         let returning = self.clients.iter().filter_map(|(client, entry)| match &entry.state {
             ClientState::Returning { process, token, rings, .. } => {
@@ -107,8 +107,14 @@ impl<M: Machine> Broker<M> {
         }
     }
 
+    pub(super) fn free_kept(&mut self) {
+        let kept = std::mem::take(&mut self.kept);
+        self.free_backing(kept);
+    }
+
     fn end_stranded(&mut self, process: u32) {
-        if let Some(DetachedProcess { client, .. }) = self.stranded.remove(&process) {
+        if let Some(DetachedProcess { client, backing, .. }) = self.stranded.remove(&process) {
+            self.free_backing(backing);
             self.clients.remove(&client);
             self.effects.push(Effect::Close { client });
         }
@@ -116,9 +122,10 @@ impl<M: Machine> Broker<M> {
 
     /// A process has exited that a host may wait for.
     pub(super) fn stranded_gone(&mut self, process: u32) {
-        let gone = self.stranded.remove(&process);
+        let mut backing = self.stranded.remove(&process).map(|gone| gone.backing).unwrap_or_default();
         // The next host may need what it shares: that host refuses the rest.
-        let of_device = gone.map(|mut gone| gone.backing.split_off(&DEVICE_MEMORY_START)).unwrap_or_default();
+        let of_device = backing.split_off(&DEVICE_MEMORY_START);
+        self.free_backing(backing);
         self.keep_for_next_host(process, of_device);
         if self.link.is_up() {
             self.tell_host(guestd_to_host::Body::Detach(process), Pending::Detach { process });
@@ -129,7 +136,8 @@ impl<M: Machine> Broker<M> {
     fn keep_for_next_host(&mut self, process: u32, of_device: BTreeMap<u64, BackingPages<M>>) {
         if !self.link.is_up() && self.stranded.is_empty() {
             // No process returns to that host.
-            return self.kept.clear();
+            self.free_backing(of_device);
+            return self.free_kept();
         }
         for (address, backing) in of_device {
             if self.link.is_up() {

@@ -155,7 +155,7 @@ fn the_host_may_be_killed_again_at_any_point() {
 fn a_host_that_does_not_resume_ends_the_waiting_processes() {
     let mut harness = killed();
     welcome(&mut harness, false);
-    harness.expect(&["region 2 dropped", "say connected to the host as VM 7", "close 1"]);
+    harness.expect(&["say connected to the host as VM 7", "close 1", "region 2 dropped"]);
     harness.arrive(LATER, 100);
     resume(&mut harness, LATER);
     harness.answer_refused(6, "it does not go on here");
@@ -182,8 +182,8 @@ fn a_process_that_ends_meanwhile_is_not_waited_for() {
     harness.expect(&[
         "say connected to the host as VM 7",
         "host #6: back are [5]",
-        "region 2 dropped",
         "host #7: detach 5",
+        "region 2 dropped",
     ]);
 }
 

@@ -20,7 +20,7 @@ pub(super) struct RingAreas<M: Machine> {
 }
 
 struct Area<M: Machine> {
-    _memory: Pinned<M>,
+    memory: Pinned<M>,
     /// Guest-physical address of each page.
     addresses: Vec<u64>,
     /// Until the process gets it.
@@ -30,6 +30,10 @@ struct Area<M: Machine> {
 impl<M: Machine> RingAreas<M> {
     pub fn pages(&self) -> RingPages {
         RingPages { host: self.host.addresses.clone(), process: self.process.addresses.clone() }
+    }
+
+    pub fn into_memory(self) -> [Pinned<M>; 2] {
+        [self.host.memory, self.process.memory]
     }
 
     /// The descriptors for the process: the host's area, and its own. They are given once.
@@ -55,7 +59,7 @@ impl<M: Machine> Broker<M> {
         match self.machine.make_region(purpose, AREA_PAGES) {
             Ok(MadeRegion { region, addresses, descriptor }) => {
                 let descriptor = Some(descriptor);
-                Some(Area { _memory: Pinned::new(region, pages, regions), addresses, descriptor })
+                Some(Area { memory: Pinned::new(region, pages, regions), addresses, descriptor })
             }
             Err(words) => {
                 self.say_refusal(format!("a process gets no rings: {words}"));

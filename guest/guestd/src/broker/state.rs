@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use fair_queue::Queue as _;
+
 use super::awaiting_pages::WantedPages;
 use super::nt_handles::NtHandleCharge;
 use super::quotas::{Charge, Uid};
@@ -178,6 +180,10 @@ impl<M: Machine> Pinned<M> {
         self.pages.count()
     }
 
+    pub(super) fn user(&self) -> Uid {
+        self.pages.user()
+    }
+
     pub(super) fn region(&self) -> &M::Region {
         &self.region
     }
@@ -329,14 +335,13 @@ impl<M: Machine> Broker<M> {
             entry.deadline().filter(|_| !is_due(client, entry)).map(|deadline| (deadline, *client))
         };
         let expected: BTreeSet<_> = self.clients.iter().filter_map(deadline).collect();
-        if !self.deadlines.is_superset(&expected) {
-            return Some("a client's deadline would pass unnoticed".to_owned());
-        }
-        let is_of_client = |(deadline, client): &(Duration, ClientId)| {
-            self.clients.get(client).and_then(Client::deadline) == Some(*deadline)
+        // Clients that are due may have other deadlines by now.
+        let are_listed = match self.due.is_empty() {
+            true => self.deadlines == expected,
+            false => self.deadlines.is_superset(&expected),
         };
-        if !self.deadlines.iter().all(is_of_client) {
-            return Some("a deadline is of no client".to_owned());
+        if !are_listed {
+            return Some("the deadlines are not those of the clients".to_owned());
         }
         let is_its = |(process, stranded): &(&u32, &DetachedProcess<M>)| {
             let client = self.clients.get(&stranded.client).map(|client| &client.state);
