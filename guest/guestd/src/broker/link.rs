@@ -135,6 +135,12 @@ impl<M: Machine> Broker<M> {
             | Link::Up
             | Link::Finishing { .. } => {}
         }
+        self.free_some();
+        self.handle_due(now);
+    }
+
+    /// Handles some of the clients whose deadline is reached.
+    fn handle_due(&mut self, now: Duration) {
         while let Some((_, client)) = self.deadlines.first().filter(|(deadline, _)| *deadline <= now).copied()
         {
             self.deadlines.pop_first();
@@ -142,19 +148,26 @@ impl<M: Machine> Broker<M> {
                 self.due.push(entry.peer.user, client);
             }
         }
-        self.free_some();
         for _ in 0..DEADLINES_AT_ONCE_MAX {
             let Some(client) = self.due.pop() else { return };
             let deadline = self.clients.get(&client).and_then(Client::deadline);
             if deadline.is_some_and(|deadline| deadline <= now) {
-                self.too_late(client);
+                self.too_late(now, client);
             }
         }
     }
 
-    /// The deadline of a client is reached.
-    fn too_late(&mut self, client: ClientId) {
+    /// The deadline of a client is reached: the end of its wait for the host if that is connected.
+    fn too_late(&mut self, now: Duration, client: ClientId) {
         match self.clients.get(&client).map(|client| &client.state) {
+            Some(ClientState::Held { name, rings, .. }) if self.link.is_up() => {
+                let (name, rings) = (name.clone(), *rings);
+                self.attach_to_host(client, name, rings);
+            }
+            Some(ClientState::Returning { process, token, rings, .. }) if self.link.is_up() => {
+                let (process, token, rings) = (*process, token.clone(), *rings);
+                self.ask_for_session(now, client, process, token, rings);
+            }
             // The process asks again until its own time limit: only the host may refuse to resume it.
             Some(ClientState::Returning { .. }) => self.close_silently(client),
             Some(ClientState::AwaitingPages { .. }) => self.pages_may_be_free(client),
@@ -322,25 +335,19 @@ impl<M: Machine> Broker<M> {
         let lacking = FeatureId::MODELLED.iter().filter(|feature| !features.contains(&feature.0));
         let without: String = lacking.map(|feature| format!(", without feature {feature}")).collect();
         self.effects.push(Effect::Say(format!("connected to the host as VM {vm}{without}")));
-        self.return_to_host(now, resuming);
-        let held = self.clients.iter().filter_map(|(client, entry)| match &entry.state {
-            ClientState::Held { name, rings, .. } => Some((*client, name.clone(), *rings)),
-            ClientState::Fresh { .. }
-            | ClientState::Returning { .. }
-            | ClientState::Resuming
-            | ClientState::Stranded { .. }
-            | ClientState::Attaching
-            | ClientState::Adding { .. }
-            | ClientState::MakingNtHandle { .. }
-            | ClientState::AwaitingPages { .. }
-            | ClientState::AttachingBacking { .. }
-            | ClientState::DetachingBacking { .. }
-            | ClientState::SharingBacking { .. }
-            | ClientState::AwaitingEvent { .. }
-            | ClientState::Attached { .. } => None,
-        });
-        for (client, name, rings) in held.collect::<Vec<_>>() {
-            self.attach_to_host(client, name, rings);
+        self.return_to_host(resuming);
+        self.end_waits_for_host(now);
+        self.handle_due(now);
+    }
+
+    /// Lets the clients that wait for the host go on, in turns: rings for one take milliseconds.
+    fn end_waits_for_host(&mut self, now: Duration) {
+        for (client, entry) in &mut self.clients {
+            if let ClientState::Held { until, .. } | ClientState::Returning { until, .. } = &mut entry.state {
+                self.deadlines.remove(&(*until, *client));
+                *until = now;
+                self.deadlines.insert((now, *client));
+            }
         }
     }
 

@@ -267,6 +267,25 @@ fn requests_with_one_deadline_are_handled_some_at_a_time_and_users_take_turns() 
 }
 
 #[test]
+fn processes_that_wait_for_the_host_attach_some_at_a_time_and_users_take_turns() {
+    let mut harness = Harness::down();
+    let count = DEADLINES_AT_ONCE_MAX as u64 + 4;
+    for (client, user) in (0..count).map(|client| (client, ALICE)).chain([(count, BOB)]) {
+        harness.arrive_as(ClientId(client), Peer { pid: 1, user });
+        harness.attach(ClientId(client));
+    }
+    harness.input(Input::Deadline);
+    harness.input(Input::LinkOpened);
+    harness.welcome(4);
+    assert_eq!(harness.broker.pending.len(), DEADLINES_AT_ONCE_MAX);
+    let bob = &harness.broker.clients[&ClientId(count)].state;
+    assert!(matches!(bob, ClientState::Attaching), "its user's turn is the second");
+    assert_eq!(harness.broker.next_deadline(), Some(harness.now));
+    harness.input(Input::Deadline);
+    assert_eq!((harness.broker.pending.len() as u64, harness.broker.next_deadline()), (count + 1, None));
+}
+
+#[test]
 fn memory_of_ended_processes_is_freed_some_at_a_time_users_take_turns_and_who_needs_it_waits() {
     let mut harness = Harness::up();
     harness.broker.config.unpin_time = Some(UNPIN_TIME);

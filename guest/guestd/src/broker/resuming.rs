@@ -72,7 +72,7 @@ impl<M: Machine> Broker<M> {
     }
 
     /// The host is connected. Unless it waits for this guest's processes, their sessions have ended.
-    pub(super) fn return_to_host(&mut self, now: Duration, resuming: bool) {
+    pub(super) fn return_to_host(&mut self, resuming: bool) {
         if resuming {
             let processes = self.stranded.keys().copied().collect();
             self.tell_host(guestd_to_host::Body::Returning(Returning { processes }), Pending::Returning);
@@ -95,15 +95,6 @@ impl<M: Machine> Broker<M> {
             // The host has closed them with the link.
             self.forget_nt_handles();
             self.free_kept();
-        }
-        let returning = self.clients.iter().filter_map(|(client, entry)| match &entry.state {
-            ClientState::Returning { process, token, rings, .. } => {
-                Some((*client, *process, token.clone(), *rings))
-            }
-            _ => None,
-        });
-        for (client, process, token, rings) in returning.collect::<Vec<_>>() {
-            self.ask_for_session(now, client, process, token, rings);
         }
     }
 
@@ -156,7 +147,7 @@ impl<M: Machine> Broker<M> {
         self.ask_for_session(now, client, resume.process, resume.token, resume.rings);
     }
 
-    fn ask_for_session(
+    pub(super) fn ask_for_session(
         &mut self,
         now: Duration,
         client: ClientId,
