@@ -25,6 +25,8 @@ pub const ACCEPTS_PER_TURN_MAX: usize = 64;
 pub const DEADLINES_AT_ONCE_MAX: usize = 16;
 /// Regions of ended processes that are freed before other work is done: the kernel takes some time to unpin each.
 pub const REGIONS_FREED_AT_ONCE_MAX: usize = 16;
+/// Messages of the host that are handled before other work is done: memory for the answer to an attach takes milliseconds.
+pub const HOST_MESSAGES_PER_TURN_MAX: usize = 16;
 /// Closed NT handles that the host is told of before other work is done.
 pub const NT_HANDLES_CLOSED_PER_TURN_MAX: usize = 64;
 /// Descriptors of a user's clients that are still being closed; at this number the clients are not read.

@@ -10,12 +10,14 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
 use super::LINK;
 use crate::broker::Input;
+use crate::limits::HOST_MESSAGES_PER_TURN_MAX;
 
 /// A connected stream with the buffered bytes of both directions.
 pub(super) struct LinkSocket {
     socket: OwnedFd,
     received: FrameBuffer,
     unsent: Vec<u8>,
+    has_more: bool,
     /// The broker has asked to send nothing more, and to read until the host closes its end.
     finishing: bool,
 }
@@ -24,7 +26,8 @@ impl LinkSocket {
     pub(super) fn new(socket: OwnedFd, epoll: impl AsFd) -> Result<Self, Errno> {
         ioctl_fionbio(&socket, true)?;
         epoll::add(epoll, &socket, EventData::new_u64(LINK), EventFlags::IN)?;
-        Ok(Self { socket, received: FrameBuffer::default(), unsent: Vec::new(), finishing: false })
+        let (received, unsent) = Default::default();
+        Ok(Self { socket, received, unsent, has_more: false, finishing: false })
     }
 
     pub(super) fn close(self, epoll: impl AsFd) {
@@ -33,6 +36,7 @@ impl LinkSocket {
 
     pub(super) fn finish(&mut self) {
         self.finishing = true;
+        self.has_more = false;
         self.unsent.clear();
         // If it fails the connection is closed already, which the next read reports.
         let _ = shutdown(&self.socket, Shutdown::Write);
@@ -59,39 +63,43 @@ impl LinkSocket {
         let _ = epoll::modify(epoll, &self.socket, EventData::new_u64(LINK), interest);
     }
 
-    /// The received messages, and at last how the link ended if it did.
+    /// Whether received messages may be left for the next turn.
+    pub(super) fn has_more(&self) -> bool {
+        self.has_more
+    }
+
+    /// Some received messages, or how the link ended. Reads once, unless messages are left of an earlier read.
     pub(super) fn read(&mut self) -> Vec<Input> {
         let mut inputs = Vec::new();
         let mut bytes = [0; READ_BYTES];
-        loop {
+        let lost = |why: String| vec![Input::LinkLost { why }];
+        if !self.has_more {
             match recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) {
-                Ok((0, _)) => {
-                    inputs.push(Input::LinkLost { why: "it closed the connection".to_owned() });
-                    return inputs;
-                }
-                Ok(_) if self.finishing => {}
-                Ok((count, _)) => {
-                    self.received.extend(&bytes[..count]);
-                    if let Err(error) = self.take_messages(&mut inputs) {
-                        self.finishing = true;
-                        inputs.push(Input::LinkGarbled { why: error.to_string() });
-                    }
-                }
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => {
-                    self.received.release();
-                    return inputs;
-                }
-                Err(error) => {
-                    inputs.push(Input::LinkLost { why: error.to_string() });
-                    return inputs;
-                }
+                Ok((0, _)) => return lost("it closed the connection".to_owned()),
+                Ok((count, _)) => self.received.extend(&bytes[..count]),
+                Err(Errno::INTR | Errno::AGAIN) => return inputs,
+                Err(error) => return lost(error.to_string()),
             }
         }
+        if self.finishing {
+            self.received = FrameBuffer::default();
+            return inputs;
+        }
+        if let Err(error) = self.take_messages(&mut inputs) {
+            self.finishing = true;
+            inputs.push(Input::LinkGarbled { why: error.to_string() });
+        }
+        self.has_more = inputs.len() == HOST_MESSAGES_PER_TURN_MAX && !self.finishing;
+        if !self.has_more {
+            self.received.release();
+        }
+        inputs
     }
 
     fn take_messages(&mut self, inputs: &mut Vec<Input>) -> Result<(), frame::FrameError> {
-        while let Some(bytes) = self.received.next_frame()? {
+        while inputs.len() < HOST_MESSAGES_PER_TURN_MAX
+            && let Some(bytes) = self.received.next_frame()?
+        {
             inputs.push(Input::FromHost(frame::decode::<HostToGuestd>(bytes)?));
         }
         Ok(())

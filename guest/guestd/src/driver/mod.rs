@@ -115,12 +115,14 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
         self.broker.process_count()
     }
 
-    /// Handles one wake-up of epoll, which comes after this time at the latest, one request of a client, because memory for
-    /// it takes milliseconds, and some closed NT handles. Returns the number of things done.
+    /// Handles one wake-up of epoll, which comes after this time at the latest, some messages of the host, one request of a
+    /// client, because memory for it takes milliseconds, and some closed NT handles. Returns the number of things done.
     fn turn(&mut self, limit: Option<Duration>) -> Result<usize, Errno> {
         let mut space = [MaybeUninit::<epoll::Event>::uninit(); 64];
         let deadline = self.broker.next_deadline().map(|deadline| deadline.saturating_sub(self.now()));
-        let more = (!self.turns.is_empty() || self.may_have_closed()).then_some(Duration::ZERO);
+        let mut reads_link = self.link.as_ref().is_some_and(LinkSocket::has_more);
+        let more = reads_link || !self.turns.is_empty() || self.may_have_closed();
+        let more = more.then_some(Duration::ZERO);
         let timeout = deadline.into_iter().chain(limit).chain(more).min();
         let timeout = timeout.map(|left| Timespec {
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
@@ -133,7 +135,12 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
         };
         let mut count = events.len();
         for event in events {
+            reads_link |= event.data.u64() == LINK;
             self.ready(event.data.u64(), event.flags);
+        }
+        if reads_link {
+            self.read_link();
+            count += 1;
         }
         if let Some(client) = self.turns.pop() {
             self.serve(client);
@@ -145,6 +152,7 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
         }
         if self.broker.next_deadline().is_some_and(|deadline| deadline <= self.now()) {
             self.feed(Input::Deadline);
+            count += 1;
         }
         Ok(count)
     }
@@ -161,7 +169,7 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
                     self.clients.listen(&self.epoll, client, self.broker.listens_to(client));
                 }
             }
-            LINK => self.link_ready(flags),
+            LINK => self.flush_link(flags),
             NT_HANDLES => self.find_closed(),
             _ if is_event_channel(key) => {
                 let settled = self.event_channels.ready(&self.epoll, key);
@@ -221,11 +229,14 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
         }
     }
 
-    fn link_ready(&mut self, flags: epoll::EventFlags) {
-        let Some(link) = &mut self.link else { return };
-        if flags.contains(epoll::EventFlags::OUT) {
+    fn flush_link(&mut self, flags: epoll::EventFlags) {
+        if let Some(link) = self.link.as_mut().filter(|_| flags.contains(epoll::EventFlags::OUT)) {
             link.flush(&self.epoll);
         }
+    }
+
+    fn read_link(&mut self) {
+        let Some(link) = &mut self.link else { return };
         for input in link.read() {
             let lost = matches!(input, Input::LinkLost { .. });
             if lost {

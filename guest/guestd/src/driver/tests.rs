@@ -23,7 +23,7 @@ use rustix::net::{
 
 use super::*;
 use crate::broker::{Config, MadeRegion, MadeStream, Purpose};
-use crate::limits::NT_HANDLES_CLOSED_PER_TURN_MAX;
+use crate::limits::{HOST_MESSAGES_PER_TURN_MAX, NT_HANDLES_CLOSED_PER_TURN_MAX};
 
 /// Set in the process that a test starts as another client: names the socket to connect to.
 const ROLE: &str = "GUESTD_TEST_BROKER";
@@ -181,6 +181,15 @@ impl Host {
 
 struct Client(OwnedFd);
 
+fn attach_bytes() -> Vec<u8> {
+    let attach = broker_request::Attach {
+        version: proto::PROTOCOL_VERSION,
+        name: "test".to_owned(),
+        ..broker_request::Attach::default()
+    };
+    BrokerRequest { body: Some(broker_request::Body::Attach(attach)) }.encode_to_vec()
+}
+
 impl Client {
     fn connect(socket: &Path) -> Self {
         let client =
@@ -194,12 +203,7 @@ impl Client {
     }
 
     fn send_attach(&self) {
-        let attach = broker_request::Attach {
-            version: proto::PROTOCOL_VERSION,
-            name: "test".to_owned(),
-            ..broker_request::Attach::default()
-        };
-        self.send(&BrokerRequest { body: Some(broker_request::Body::Attach(attach)) }.encode_to_vec());
+        self.send(&attach_bytes());
     }
 
     fn ask_for_nt_handle(&self) {
@@ -351,14 +355,9 @@ impl Unconnected {
     fn attach(driver: &mut Driver<Files>, host: &mut Host, user: Uid) -> Self {
         let client = Unconnected(ClientId(1 << 32 | u64::from(user.0)));
         driver.feed(Input::ClientArrived { client: client.0, peer: crate::broker::Peer { pid: 1, user } });
-        let attach = broker_request::Attach {
-            version: proto::PROTOCOL_VERSION,
-            name: "test".to_owned(),
-            ..broker_request::Attach::default()
-        };
         let attached = Attached { process: 1000 + user.0, token: vec![1; 16], ..Attached::default() };
         let answer = host_to_guestd::Body::Attached(attached);
-        client.ask(driver, host, broker_request::Body::Attach(attach), answer);
+        client.ask(driver, host, attach_bytes(), answer);
         let request = host.next().request;
         let body = Some(host_to_guestd::Body::FirstSlot(0));
         driver.feed(Input::FromHost(HostToGuestd { request, body, ..HostToGuestd::default() }));
@@ -366,14 +365,7 @@ impl Unconnected {
     }
 
     /// The driver handles a request, and the host's answer to it.
-    fn ask(
-        &self,
-        driver: &mut Driver<Files>,
-        host: &mut Host,
-        request: broker_request::Body,
-        answer: host_to_guestd::Body,
-    ) {
-        let bytes = BrokerRequest { body: Some(request) }.encode_to_vec();
+    fn ask(&self, driver: &mut Driver<Files>, host: &mut Host, bytes: Vec<u8>, answer: host_to_guestd::Body) {
         driver.feed(Input::Packet { client: self.0, bytes });
         let request = host.next().request;
         driver.feed(Input::FromHost(HostToGuestd { request, body: Some(answer), ..HostToGuestd::default() }));
@@ -381,7 +373,8 @@ impl Unconnected {
 
     fn make_and_close(&self, driver: &mut Driver<Files>, host: &mut Host, token: ShareToken) {
         let answer = host_to_guestd::Body::NtHandle(token.0.to_vec());
-        self.ask(driver, host, broker_request::Body::MakeNtHandle(true), answer);
+        let body = Some(broker_request::Body::MakeNtHandle(true));
+        self.ask(driver, host, BrokerRequest { body }.encode_to_vec(), answer);
     }
 }
 
@@ -423,6 +416,24 @@ fn closes_of_a_user_hold_up_no_request_of_another_and_users_take_turns() {
     assert!(first[1..3].contains(&closed), "it is the turn of the other user");
     let mut turn = || sent_in_a_turn(&mut host, &mut driver).len();
     assert_eq!([turn(), turn(), turn()], [NT_HANDLES_CLOSED_PER_TURN_MAX, 1, 0]);
+}
+
+#[test]
+fn answers_of_the_host_are_handled_some_at_a_time() {
+    let (mut driver, mut host, _client) = with_a_client();
+    let count = 2 * HOST_MESSAGES_PER_TURN_MAX as u32;
+    for process in 0..count {
+        let client = ClientId(1 << 32 | u64::from(process));
+        driver.feed(Input::ClientArrived { client, peer: crate::broker::Peer { pid: 1, user: Uid(0) } });
+        driver.feed(Input::Packet { client, bytes: attach_bytes() });
+        let token = vec![1; 16];
+        let attached = Attached { process: 1000 + process, token, ..Attached::default() };
+        host.serve(host_to_guestd::Body::Attached(attached));
+    }
+    let mut turn = || sent_in_a_turn(&mut host, &mut driver).len();
+    assert_eq!([turn(), turn()], [HOST_MESSAGES_PER_TURN_MAX; 2]);
+    driver.run_ready().unwrap();
+    assert_eq!(driver.process_count() as u32, count + 1);
 }
 
 #[test]
