@@ -40,16 +40,19 @@ pub enum ValueForm {
     Unknown,
 }
 
+/// The host chooses handles, so nobody can make them collide on purpose.
+type ByHandle<T> = HashMap<Handle, T, foldhash::fast::RandomState>;
+
 #[derive(Debug)]
 struct Tables<L> {
-    adapters: HashMap<Handle, Luid>,
+    adapters: ByHandle<Luid>,
     /// The adapter of each device.
-    devices: HashMap<Handle, Option<Luid>>,
-    objects: HashMap<Handle, Object<L>>,
+    devices: ByHandle<Option<Luid>>,
+    objects: ByHandle<Object<L>>,
     /// The device of each context.
-    contexts: HashMap<Handle, Handle>,
+    contexts: ByHandle<Handle>,
     /// Paging queues and hardware queues: the owner and the progress fence of each.
-    queues: HashMap<Handle, Queue>,
+    queues: ByHandle<Queue>,
 }
 
 /// Events and contexts that are destroyed with devices.
@@ -95,11 +98,11 @@ pub(crate) struct Objects<L>(RwLock<Tables<L>>);
 impl<L> Default for Objects<L> {
     fn default() -> Objects<L> {
         Objects(RwLock::new(Tables {
-            adapters: HashMap::new(),
-            devices: HashMap::new(),
-            objects: HashMap::new(),
-            contexts: HashMap::new(),
-            queues: HashMap::new(),
+            adapters: ByHandle::default(),
+            devices: ByHandle::default(),
+            objects: ByHandle::default(),
+            contexts: ByHandle::default(),
+            queues: ByHandle::default(),
         }))
     }
 }

@@ -1,10 +1,12 @@
-//! A message without an answer to a daemon that is awake makes no system call, neither in the process nor in the daemon.
+//! What a message without an answer to a daemon that is awake costs: no system call, neither in the process nor in the
+//! daemon, and in the process so many instructions.
 //!
 //! `unsafe`: traces both processes with `ptrace`.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use e2e::programs::{artifacts, c_program};
 use e2e::served::Served;
@@ -12,10 +14,14 @@ use gpupv::artifacts::guest_command;
 
 /// Signals between the two marks of `tests/c/burst.c`: a ring has room for their frames.
 const SIGNALS: u64 = 500;
-/// System calls that the process may make meanwhile: kicks of a daemon that lost its processor, and the wait for an answer.
+/// System calls that the process may make meanwhile: kicks of a daemon that lost its processor, the wait for an answer, and
+/// the second mark.
 const OF_PROCESS_MAX: u64 = 10;
 /// System calls of the daemon: before each 16 signals it may ask for other events.
 const OF_DAEMON_MAX: u64 = SIGNALS / 10;
+
+/// The tests take turns: each wants both processors.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// Traces processes by their threads.
 #[derive(Default)]
@@ -44,38 +50,63 @@ impl Tracer {
         }
     }
 
-    /// Lets the threads run. Returns the system calls between two calls of `getppid` by `marker`, by process and number.
-    fn calls_between_marks(&mut self, marker: u32) -> BTreeMap<(u32, u64), u64> {
-        let (mut counts, mut marks) = (BTreeMap::new(), 0);
+    /// Lets the threads run, between two marks of the thread `marker` by `between`: to their next system call or
+    /// instruction. Calls `stopped` for each such stop.
+    fn between_marks(
+        &mut self,
+        marker: u32,
+        between: libc::c_uint,
+        mut stopped: impl FnMut(i32, Option<u32>),
+    ) {
+        let mut marks = 0;
         while marks < 2 {
             let mut status = 0;
             // SAFETY: `status` can be written.
-            let thread = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL) };
+            let thread = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL | libc::__WNOTHREAD) };
             assert!(thread > 0, "{}", std::io::Error::last_os_error());
             if !libc::WIFSTOPPED(status) {
                 assert!(thread as u32 != marker, "the program ended: {status:#x}");
                 continue;
             }
-            let pid = self.threads.get(&thread).copied();
             let signal = match libc::WSTOPSIG(status) {
-                stop if stop == libc::SIGTRAP | 0x80 => {
-                    if let Some((pid, number)) = pid.zip(entered(thread)) {
-                        let is_mark = pid == marker && number == libc::SYS_getppid as u64;
-                        marks += u64::from(is_mark);
-                        if marks == 1 && !is_mark {
-                            *counts.entry((pid, number)).or_default() += 1;
-                        }
+                libc::SIGURG if thread as u32 == marker => {
+                    marks += 1;
+                    0
+                }
+                // A stop of the tracer's own, such as for a new thread.
+                _ if status >> 16 != 0 => 0,
+                stop if stop & !0x80 == libc::SIGTRAP => {
+                    if marks == 1 {
+                        stopped(thread, self.threads.get(&thread).copied());
                     }
                     0
                 }
-                // A stop of the tracer's own.
-                _ if status >> 16 != 0 => 0,
                 signal => signal,
             };
+            let request = if marks == 1 { between } else { libc::PTRACE_CONT };
             // A thread that was killed meanwhile is gone.
-            let _ = ptrace(libc::PTRACE_SYSCALL, thread, signal as usize);
+            let _ = ptrace(request, thread, signal as usize);
         }
+    }
+
+    /// The system calls between two marks, by process and number.
+    fn calls_between_marks(&mut self, marker: u32) -> BTreeMap<(u32, u64), u64> {
+        let mut counts = BTreeMap::new();
+        self.between_marks(marker, libc::PTRACE_SYSCALL, |thread, pid| {
+            if let Some(call) = pid.zip(entered(thread)) {
+                *counts.entry(call).or_default() += 1;
+            }
+        });
         counts
+    }
+
+    /// The instructions of the thread that sets the marks, between two of them.
+    fn instructions_between_marks(&mut self, marker: u32) -> u64 {
+        let mut count = 0;
+        self.between_marks(marker, libc::PTRACE_SINGLESTEP, |thread, _| {
+            count += u64::from(thread as u32 == marker);
+        });
+        count
     }
 }
 
@@ -94,36 +125,63 @@ fn entered(thread: i32) -> Option<u64> {
     Some(unsafe { info.u.entry.nr })
 }
 
-fn start(served: &Served) -> Child {
-    let command = [c_program("burst").into(), SIGNALS.to_string().into()];
-    let mut command = guest_command(&command, &served.broker(), artifacts());
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program starts")
+/// A program that makes as many signals at a time, and is ready to make more once it is told by its input.
+struct Burst {
+    program: Child,
+}
+
+impl Burst {
+    fn start(served: &Served, signals: u64) -> Burst {
+        let command = [c_program("burst").into(), signals.to_string().into()];
+        let mut command = guest_command(&command, &served.broker(), artifacts());
+        let program = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut program = program.expect("the program starts");
+        let mut output = BufReader::new(program.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        output.read_line(&mut line).expect("the program's output can be read");
+        assert_eq!(line, "ready\n");
+        Burst { program }
+    }
+
+    /// Traces processes and the program, which goes on. With the end of its thread, the system ends its traces.
+    fn trace<R: Send + 'static>(
+        &mut self,
+        others: &[u32],
+        count: impl FnOnce(&mut Tracer, u32) -> R + Send + 'static,
+    ) -> R {
+        let (client, others) = (self.program.id(), others.to_vec());
+        let mut input = self.program.stdin.take().expect("a pipe");
+        let tracing = std::thread::spawn(move || {
+            let mut tracer = Tracer::default();
+            others.into_iter().chain([client]).for_each(|pid| tracer.seize(pid));
+            input.write_all(b"g").expect("the program reads");
+            count(&mut tracer, client)
+        });
+        tracing.join().expect("the processes are traced")
+    }
+}
+
+impl Drop for Burst {
+    fn drop(&mut self) {
+        self.program.kill().expect("the program can be killed");
+        self.program.wait().expect("it is a child process");
+    }
+}
+
+fn has_one_processor() -> bool {
+    std::thread::available_parallelism().map_or(1, usize::from) == 1
 }
 
 #[test]
 fn a_signal_to_a_daemon_that_is_awake_makes_no_system_call() {
-    if std::thread::available_parallelism().map_or(1, usize::from) == 1 {
+    if has_one_processor() {
         return println!("not tested: on one processor nobody looks at a ring before it sleeps");
     }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let served = Served::start(&["--async-submission"]);
-    let mut program = start(&served);
-    let mut output = BufReader::new(program.stdout.take().expect("a pipe"));
-    let mut line = String::new();
-    output.read_line(&mut line).expect("the program's output can be read");
-    assert_eq!(line, "ready\n");
-    let mut input = program.stdin.take().expect("a pipe");
-    let (daemon, client) = (served.pid(), program.id());
-    // With the end of this thread, the system ends its traces.
-    let tracing = std::thread::spawn(move || {
-        let mut tracer = Tracer::default();
-        tracer.seize(daemon);
-        tracer.seize(client);
-        input.write_all(b"g").expect("the program reads");
-        tracer.calls_between_marks(client)
-    });
-    let counts = tracing.join().expect("both processes are traced");
-    program.kill().expect("the program can be killed");
-    program.wait().expect("it is a child process");
+    let mut burst = Burst::start(&served, SIGNALS);
+    let (daemon, client) = (served.pid(), burst.program.id());
+    let counts = burst.trace(&[daemon], Tracer::calls_between_marks);
     let of = |pid| counts.iter().filter(|((of, _), _)| *of == pid).map(|(_, count)| count).sum::<u64>();
     println!(
         "system calls for {SIGNALS} signals: {} of the process, {} of the daemon",
@@ -131,4 +189,22 @@ fn a_signal_to_a_daemon_that_is_awake_makes_no_system_call() {
         of(daemon)
     );
     assert!(of(client) <= OF_PROCESS_MAX && of(daemon) <= OF_DAEMON_MAX, "by process and number: {counts:?}");
+}
+
+#[test]
+fn a_signal_executes_no_more_instructions_of_the_process_than_before() {
+    /// In the tests' profile, with a quarter more for other compilers.
+    const LIMIT: u64 = 4700;
+    if has_one_processor() {
+        return println!("not tested: on one processor each signal kicks the daemon");
+    }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let served = Served::start(&["--async-submission"]);
+    // Of few and of many signals: the call behind them is in both.
+    let [few, many] =
+        [10, 30].map(|signals| Burst::start(&served, signals).trace(&[], Tracer::instructions_between_marks));
+    let of_one = many.saturating_sub(few) / 20;
+    println!("a signal: {of_one} instructions of the process");
+    assert!(of_one <= LIMIT, "{of_one}, the limit is {LIMIT}");
+    assert!(of_one > LIMIT / 2, "{of_one}: lower the limit of {LIMIT}");
 }

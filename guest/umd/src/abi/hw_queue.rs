@@ -4,7 +4,7 @@
 
 use d3dkmt::{Call, Handle, HwQueueFlags, NtStatus, SignalFlags, SyncObjectFlags};
 
-use super::memory::{Array, cpu_address, read_bytes, read_handles, read_values};
+use super::memory::{cpu_address, handle_list, read_bytes, value_list};
 use super::queue::require_few_primaries;
 use super::thunk::ThunkResult;
 use crate::client::{CreatedFence, Session, block_on};
@@ -53,19 +53,12 @@ pub(super) fn submit_signal_sync_objects_to_hw_queue(
     arguments: &D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE,
 ) -> ThunkResult {
     let count = arguments.ObjectCount;
-    Ok(block_on(
-        session.submit(&Call::SubmitSignalToHwQueue {
-            queues: read_handles(
-                &mut Array::default(),
-                arguments.BroadcastHwQueueArray,
-                arguments.BroadcastHwQueueCount,
-            )?
-            .into(),
-            objects: read_handles(&mut Array::default(), arguments.ObjectHandleArray, count)?.into(),
-            values: read_values(&mut Array::default(), arguments.FenceValueArray, count)?.into(),
-            flags: SignalFlags::from_bits_retain(arguments.Flags),
-        }),
-    ))
+    Ok(block_on(session.submit(&Call::SubmitSignalToHwQueue {
+        queues: handle_list(arguments.BroadcastHwQueueArray, arguments.BroadcastHwQueueCount)?,
+        objects: handle_list(arguments.ObjectHandleArray, count)?,
+        values: value_list(arguments.FenceValueArray, count)?,
+        flags: SignalFlags::from_bits_retain(arguments.Flags),
+    })))
 }
 
 /// `D3DKMTSubmitWaitForSyncObjectsToHwQueue`.
@@ -76,8 +69,8 @@ pub(super) fn submit_wait_for_sync_objects_to_hw_queue(
     let count = arguments.ObjectCount;
     Ok(block_on(session.submit(&Call::SubmitWaitToHwQueue {
         queue: Handle(arguments.hHwQueue),
-        objects: read_handles(&mut Array::default(), arguments.ObjectHandleArray, count)?.into(),
-        values: read_values(&mut Array::default(), arguments.FenceValueArray, count)?.into(),
+        objects: handle_list(arguments.ObjectHandleArray, count)?,
+        values: value_list(arguments.FenceValueArray, count)?,
     })))
 }
 

@@ -9,7 +9,8 @@ use std::mem::MaybeUninit;
 
 use abi::Plain;
 use d3dkmt::limits::{OBJECTS_WAITED_ON_MAX, USER_END};
-use d3dkmt::{Handle, NtStatus};
+use d3dkmt::{Handle, Handles, NtStatus, Values};
+use smallvec::SmallVec;
 
 use crate::client::CreatedFence;
 use crate::limits::ARRAY_ENTRIES_MAX;
@@ -104,6 +105,39 @@ pub(crate) fn read_handles(
 /// The caller's array of fence values, copied into `copy`.
 pub(crate) fn read_values(copy: &mut Array<u64>, array: *const u64, count: u32) -> Result<&[u64], NtStatus> {
     copy.read(array, count)
+}
+
+/// The caller's array, as a list of a call.
+fn read_list<L: smallvec::Array<Item: Plain>>(
+    array: *const L::Item,
+    count: u32,
+) -> Result<SmallVec<L>, NtStatus> {
+    let count = count as usize;
+    if count > ARRAY_ENTRIES_MAX {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    let mut list = SmallVec::<L>::with_capacity(count);
+    if count > 0 {
+        check_range(array, count)?;
+        // SAFETY: the C contract says that the array has `count` entries; the list has room for as many, of a type that may
+        // have any bytes.
+        unsafe {
+            let bytes = count * size_of::<L::Item>();
+            std::ptr::copy_nonoverlapping(array.cast::<u8>(), list.as_mut_ptr().cast::<u8>(), bytes);
+            list.set_len(count);
+        }
+    }
+    Ok(list)
+}
+
+/// The caller's array of handles, as a list of a call.
+pub(crate) fn handle_list(array: *const u32, count: u32) -> Result<Handles, NtStatus> {
+    read_list(array.cast::<Handle>(), count)
+}
+
+/// The caller's array of fence values, as a list of a call.
+pub(crate) fn value_list(array: *const u64, count: u32) -> Result<Values, NtStatus> {
+    read_list(array, count)
 }
 
 /// Reads fence values at an address that may be no pointer at all (a union whose member is not known here): `None` if

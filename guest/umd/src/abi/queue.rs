@@ -3,7 +3,7 @@
 use d3dkmt::limits::BROADCAST_CONTEXTS_MAX;
 use d3dkmt::{Call, GpuSignal, Handle, Handles, NtStatus, SignalFlags, Values};
 
-use super::memory::{Array, probe_values, read_bytes, read_handles, read_values};
+use super::memory::{handle_list, probe_values, read_bytes, value_list};
 use super::thunk::ThunkResult;
 use crate::client::{CallerEvent, Session, ValueForm, block_on};
 use abi::types::{
@@ -17,8 +17,7 @@ pub(super) fn signal_synchronization_object_from_gpu(
     session: &Session,
     arguments: &D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU,
 ) -> ThunkResult {
-    let objects: Handles =
-        read_handles(&mut Array::default(), arguments.ObjectHandleArray, arguments.ObjectCount)?.into();
+    let objects = handle_list(arguments.ObjectHandleArray, arguments.ObjectCount)?;
     let contexts = Handles::from_slice(&[Handle(arguments.hContext)]);
     let signal = signal_of_union(session, objects, arguments.values)?;
     Ok(block_on(session.submit(&Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() })))
@@ -31,12 +30,7 @@ pub(super) fn signal_synchronization_object_from_gpu2(
     arguments: &D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2,
 ) -> ThunkResult {
     let flags = SignalFlags::from_bits_retain(arguments.Flags);
-    let contexts: Handles = read_handles(
-        &mut Array::default(),
-        arguments.BroadcastContextArray,
-        arguments.BroadcastContextCount,
-    )?
-    .into();
+    let contexts = handle_list(arguments.BroadcastContextArray, arguments.BroadcastContextCount)?;
     if !(1..=BROADCAST_CONTEXTS_MAX).contains(&contexts.len()) {
         return Err(NtStatus::INVALID_PARAMETER);
     }
@@ -47,8 +41,7 @@ pub(super) fn signal_synchronization_object_from_gpu2(
         let event = CallerEvent::from_handle(arguments.values)?;
         return Ok(block_on(session.signal_event_from_gpu(contexts, flags, event)));
     }
-    let objects: Handles =
-        read_handles(&mut Array::default(), arguments.ObjectHandleArray, arguments.ObjectCount)?.into();
+    let objects = handle_list(arguments.ObjectHandleArray, arguments.ObjectCount)?;
     let signal = signal_of_union(session, objects, arguments.values)?;
     Ok(block_on(session.submit(&Call::SignalFromGpu { contexts, signal, flags })))
 }
@@ -58,8 +51,7 @@ pub(super) fn wait_for_synchronization_object_from_gpu(
     session: &Session,
     arguments: &D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU,
 ) -> ThunkResult {
-    let objects: Handles =
-        read_handles(&mut Array::default(), arguments.ObjectHandleArray, arguments.ObjectCount)?.into();
+    let objects = handle_list(arguments.ObjectHandleArray, arguments.ObjectCount)?;
     let context = Handle(arguments.hContext);
     Ok(block_on(session.submit(&match union(session, &objects, arguments.values)? {
         Union::Array(values) => Call::WaitFromGpu { context, objects, values },
@@ -81,9 +73,7 @@ enum Union {
 fn union(session: &Session, objects: &[Handle], union: u64) -> Result<Union, NtStatus> {
     let count = objects.len() as u32;
     Ok(match session.value_form(objects) {
-        ValueForm::Array => {
-            Union::Array(Values::from_slice(read_values(&mut Array::default(), union as *const u64, count)?))
-        }
+        ValueForm::Array => Union::Array(value_list(union as *const u64, count)?),
         ValueForm::Inline => Union::InPlace(union),
         ValueForm::Unknown => {
             probe_values(union, count).map_or(Union::InPlace(union), |values| Union::Array(values.into()))

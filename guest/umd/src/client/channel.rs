@@ -263,12 +263,12 @@ impl Channel {
     /// Makes a call without an answer.
     pub fn post(self: &Arc<Self>, call: &Call, wakes: &Wakes) -> Result<(), SendError> {
         let called = self.called();
-        if !lock(&self.reception).pending_calls.begin_post(wakes) {
-            return Err(SendError::Lost);
-        }
         let sent = match wakes.name() {
             None => self.send(0, call, called),
             Some(event) => {
+                if !lock(&self.reception).pending_calls.begin_post(wakes) {
+                    return Err(SendError::Lost);
+                }
                 let sent = self.require_helper().and_then(|()| self.send(0, call, called));
                 if sent.is_err() {
                     self.forget_wake(event);
