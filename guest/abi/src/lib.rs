@@ -3,8 +3,9 @@
 //! `refused` names the calls that answer NOT_SUPPORTED. `d3dkmthk.h` is generated from all of them (`header`).
 //!
 //! The library (`guest/umd`) exports the functions; the scenario client (`guest/scenario_client`) calls the plain ones.
-//! `notice` prints what the user of a program is told.
+//! `notice` prints what the user of a program is told; `cancellation` keeps a call from being cancelled.
 
+pub mod cancellation;
 mod functions;
 pub mod header;
 #[doc(hidden)]

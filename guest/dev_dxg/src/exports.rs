@@ -3,6 +3,8 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
 use std::mem::MaybeUninit;
 
+use abi::cancellation::Uncancelled;
+
 use crate::files::{self, Found};
 use crate::memory;
 use crate::next;
@@ -96,6 +98,7 @@ unsafe extern "C" fn ioctl(descriptor: c_int, request: c_ulong, argument: *mut c
     // The kernel reads 32 bits of the request.
     let request = request as u32;
     if table::is_of_device(request) {
+        let _uncancelled = Uncancelled::begin();
         match files::find(descriptor) {
             Found::Other => {}
             Found::Inherited => return result(Err(Errno::NOTTY)),

@@ -14,6 +14,8 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
+use abi::cancellation::Uncancelled;
+
 use crate::defects::defects;
 use crate::library;
 use crate::limits::{DESCRIPTORS_SEARCHED_MAX, HIDDEN_DESCRIPTORS_FROM, OPEN_FILES_MAX};
@@ -139,6 +141,7 @@ pub fn open(flags: c_int) -> Result<c_int, Errno> {
     if flags & libc::O_DIRECTORY != 0 {
         return Err(Errno::NOTDIR);
     }
+    let _uncancelled = Uncancelled::begin();
     lock();
     let opened = open_locked(flags);
     unlock();
@@ -232,6 +235,7 @@ pub fn release_closed() {
     if USED.load(Ordering::Acquire) == 0 || !FILES.iter().any(is_own) {
         return;
     }
+    let _uncancelled = Uncancelled::begin();
     let before = Errno::last();
     if try_lock() {
         let mut was_released = false;

@@ -6,6 +6,8 @@
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use abi::cancellation::Uncancelled;
+
 use crate::fork::generation;
 
 thread_local! {
@@ -14,15 +16,17 @@ thread_local! {
     static IN_CALL: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Runs a call of the program. Returns `nested` if it comes from a signal handler that has interrupted a call, and
-/// `after_panic` after a panic, which is a bug of the library: no unwinding reaches C.
+/// Runs a call of the program, in which its thread is not cancelled. Returns `nested` if it comes from a signal handler
+/// that has interrupted a call, and `after_panic` after a panic, which is a bug of the library: no unwinding reaches C.
 pub(crate) fn run<T>(nested: T, after_panic: T, call: impl FnOnce() -> T) -> T {
     let of_this_process = generation().wrapping_add(1);
     if IN_CALL.replace(of_this_process) == of_this_process {
         return nested;
     }
+    let uncancelled = Uncancelled::begin();
     let result = catch_unwind(AssertUnwindSafe(call)).unwrap_or(after_panic);
     IN_CALL.set(0);
+    drop(uncancelled);
     result
 }
 

@@ -499,6 +499,14 @@ fn notices_that_nobody_reads_end_no_program() {
 }
 
 #[test]
+fn a_call_is_no_cancellation_point() {
+    for program in ["cancelled", "cancelled-dxg"] {
+        let output = check(program);
+        assert!(output.ends_with("cancelled: all as expected\n"), "{output}");
+    }
+}
+
+#[test]
 fn a_destroy_call_that_is_refused_changes_nothing() {
     let output = check("refused_destroys");
     assert!(output.ends_with("refused_destroys: all as expected\n"), "{output}");

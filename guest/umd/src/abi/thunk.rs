@@ -1,8 +1,9 @@
 //! Shared by all thunks: the session, and the guard that stops panics.
 
-use std::panic::catch_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use abi::PlainCall;
+use abi::cancellation::Uncancelled;
 use d3dkmt::NtStatus;
 
 use super::paging::attach_mapped;
@@ -62,31 +63,36 @@ pub(crate) fn own_process(process: u64) -> Result<(), NtStatus> {
     }
 }
 
+/// Runs a function that is no call of D3DKMT. Returns `after_panic` after a panic.
+fn guarded<T>(after_panic: T, body: impl FnOnce() -> T) -> T {
+    let _uncancelled = Uncancelled::begin();
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or(after_panic)
+}
+
 /// Frames that this process has sent so far: for test programs that assert that a call sent none.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpupv_messages_sent() -> u64 {
-    catch_unwind(|| started_session().map_or(0, |session| session.port().channel().messages_sent()))
-        .unwrap_or(0)
+    guarded(0, || started_session().map_or(0, |session| session.port().channel().messages_sent()))
 }
 
 /// Whether this process has a session. For `libgpupv_dev_dxg.so`, like the next function.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpupv_has_session() -> i32 {
-    i32::from(catch_unwind(|| started_session().is_some()).unwrap_or(false))
+    i32::from(guarded(false, || started_session().is_some()))
 }
 
 /// Ends the session of this process, as its exit would. Calls in progress answer DEVICE_REMOVED; the next call starts
 /// another session.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpupv_end_session() {
-    let _ = catch_unwind(end_session);
+    guarded((), end_session);
 }
 
 /// Returns once every event is set that the host signaled before it answered a call that has returned. For test
 /// programs, because events that a driver signals do not travel on the process's stream.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpupv_settle_events() {
-    let _ = catch_unwind(|| {
-        started_session().into_iter().for_each(|session| session.port().drain_event_channels())
+    guarded((), || {
+        started_session().into_iter().for_each(|session| session.port().drain_event_channels());
     });
 }
