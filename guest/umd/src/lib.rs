@@ -10,7 +10,7 @@
 //! `dxcore` has the COM interfaces of DXCore on the same session.
 //!
 //! The library runs in other programs' processes: no runtime, no signal, and no exit handler unless the host asks for
-//! times. It starts a thread when the first event is armed or the first notification is registered, and at the attach to
+//! times. It registers fork handlers when it is loaded. It starts a thread when the first event is armed or the first notification is registered, and at the attach to
 //! a daemon with a journal. Only the host's kernel model checks what an object may do; the library
 //! checks only what cannot be sent.
 

@@ -1,5 +1,7 @@
 //! Limits of the guest library, in addition to those of the crate `client`. The length of a wait is not limited.
 
+use std::time::Duration;
+
 use proto::limits::FRAME_BYTES_MAX;
 
 /// Entries of a caller's array that are read at most: more could not be sent in one message.
@@ -13,6 +15,8 @@ pub const WRITE_BUFFER_KEPT_BYTES: usize = FRAME_BYTES_MAX + 16;
 pub const ATTACH_SECONDS_MAX: u64 = 30;
 /// Descriptors that a fork must not leave open in the child: up to three for each session that the process has or had.
 pub const SESSION_DESCRIPTORS_MAX: usize = 256;
+/// How long a thread that makes a descriptor waits for a fork to be over: most forks take less.
+pub const GATE_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Unacknowledged one-way calls of a resumable session: a thread that makes more waits.
 pub const ONE_WAY_AHEAD_MAX: u64 = 256;
 /// Answers and wakes after which a resumable session reports what it has read; earlier after

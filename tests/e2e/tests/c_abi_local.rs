@@ -499,6 +499,14 @@ fn notices_that_nobody_reads_end_no_program() {
 }
 
 #[test]
+fn fork_handlers_of_other_libraries_make_calls_and_wait_for_threads_that_do() {
+    for program in ["fork_handlers", "fork_handlers_late"] {
+        let output = check(program);
+        assert!(output.ends_with("fork_handlers: all as expected\n"), "{output}");
+    }
+}
+
+#[test]
 fn a_call_is_no_cancellation_point() {
     for program in ["cancelled", "cancelled-dxg"] {
         let output = check(program);

@@ -17,17 +17,23 @@
 //! A thread blocks its signals while it has the gate, because a signal handler may fork. That fork would wait for the gate,
 //! and so for the code that its handler has interrupted.
 //!
+//! Other libraries have fork handlers, too, and hold their locks around calls. So the gate is the innermost of all locks: the
+//! handlers are registered when the library is loaded, before those of the libraries that link it. Thus a fork takes the gate
+//! last and releases it first. Where a library has registered its handlers earlier and loads this one later, a fork may hold
+//! the gate while it waits for a thread that makes a call. That thread waits for a limited time.
+//!
 //! `unsafe` here: the flag page is shared with the kernel, handlers are registered with libc, and signals are blocked by a
 //! system call.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Once, OnceLock};
+use std::time::Instant;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
 use crate::in_call;
-use crate::limits::SESSION_DESCRIPTORS_MAX;
+use crate::limits::{GATE_WAIT_MAX, SESSION_DESCRIPTORS_MAX};
 
 const WIPED: u32 = 0;
 const NOTICING: u32 = 1;
@@ -43,6 +49,8 @@ static FALLBACK_FLAG: AtomicU32 = AtomicU32::new(ALIVE);
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 /// Held while a descriptor exists that is not in the list yet; `fork()` waits for it. Its thread has its signals blocked.
 static GATE: AtomicBool = AtomicBool::new(false);
+/// The thread that has the gate because it forks, or 0. The child's only thread has the same name.
+static FORKING: AtomicUsize = AtomicUsize::new(0);
 /// Signals that the forking thread had blocked before it took the gate.
 static BLOCKED_BEFORE_FORK: AtomicU64 = AtomicU64::new(0);
 static DESCRIPTORS: [AtomicI32; SESSION_DESCRIPTORS_MAX] =
@@ -62,17 +70,26 @@ pub(crate) fn generation() -> u32 {
     GENERATION.load(Ordering::Acquire)
 }
 
+/// Registers the handlers of `fork`, once.
+extern "C" fn register_handlers() {
+    static ONCE: Once = Once::new();
+    // SAFETY: the handlers are functions of this library, which is never unloaded.
+    ONCE.call_once(|| unsafe {
+        libc::pthread_atfork(Some(before_fork), Some(after_fork_in_parent), Some(after_fork_in_child));
+    });
+}
+
+/// Runs when the library is loaded.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static REGISTER_HANDLERS: extern "C" fn() = register_handlers;
+
 #[cold]
 fn first_use() -> &'static AtomicU32 {
     static ONCE: OnceLock<&'static AtomicU32> = OnceLock::new();
-    let flag = *ONCE.get_or_init(|| {
-        let flag = wiped_page().unwrap_or(&FALLBACK_FLAG);
-        // SAFETY: the handlers are functions of this library, which is never unloaded.
-        unsafe {
-            libc::pthread_atfork(Some(before_fork), Some(after_fork_in_parent), Some(after_fork_in_child))
-        };
-        flag
-    });
+    // A program that has this library linked in may have lost what runs at the load.
+    register_handlers();
+    let flag = *ONCE.get_or_init(|| wiped_page().unwrap_or(&FALLBACK_FLAG));
     FLAG.store(std::ptr::from_ref(flag).cast_mut(), Ordering::Release);
     flag
 }
@@ -129,13 +146,20 @@ fn block_signals(signals: Signals) -> Signals {
     before
 }
 
-/// Takes the gate, for a time in which the thread does not block. Returns what [`leave_gate`] needs.
-fn enter_gate() -> Signals {
+/// Takes the gate, for a time in which the thread does not block. Returns what [`leave_gate`] needs; `None` if a fork has
+/// the gate that may wait for this thread, or that runs a handler of another library in it. Without the gate a child may
+/// inherit a descriptor that it does not know of.
+fn enter_gate() -> Option<Signals> {
     let before = block_signals(Signals::MAX);
+    let mut began = None;
     while GATE.swap(true, Ordering::Acquire) {
+        if is_forking() || began.get_or_insert_with(Instant::now).elapsed() > GATE_WAIT_MAX {
+            block_signals(before);
+            return None;
+        }
         std::thread::yield_now();
     }
-    before
+    Some(before)
 }
 
 fn leave_gate(before: Signals) {
@@ -143,22 +167,46 @@ fn leave_gate(before: Signals) {
     block_signals(before);
 }
 
+fn this_thread() -> usize {
+    // SAFETY: no precondition.
+    unsafe { libc::pthread_self() as usize }
+}
+
+/// Whether this thread has the gate because it forks.
+fn is_forking() -> bool {
+    FORKING.load(Ordering::Relaxed) == this_thread()
+}
+
 extern "C" fn before_fork() {
-    BLOCKED_BEFORE_FORK.store(enter_gate(), Ordering::Relaxed);
+    if let Some(blocked_before) = enter_gate() {
+        BLOCKED_BEFORE_FORK.store(blocked_before, Ordering::Relaxed);
+        FORKING.store(this_thread(), Ordering::Relaxed);
+    }
+}
+
+/// Leaves the gate, if the fork that this thread has made had it.
+fn leave_gate_after_fork() {
+    if is_forking() {
+        FORKING.store(0, Ordering::Relaxed);
+        leave_gate(BLOCKED_BEFORE_FORK.load(Ordering::Relaxed));
+    }
 }
 
 extern "C" fn after_fork_in_parent() {
-    leave_gate(BLOCKED_BEFORE_FORK.load(Ordering::Relaxed));
+    leave_gate_after_fork();
 }
 
 extern "C" fn after_fork_in_child() {
     in_call::forget();
     // SAFETY: as in `generation`.
     if let Some(flag) = unsafe { FLAG.load(Ordering::Acquire).as_ref() } {
-        flag.store(WIPED, Ordering::Release);
+        // The kernel has wiped the page. A handler of another library may have noticed that, and started a session.
+        if std::ptr::eq(flag, &FALLBACK_FLAG) {
+            flag.store(WIPED, Ordering::Release);
+        }
         generation();
     }
-    leave_gate(BLOCKED_BEFORE_FORK.load(Ordering::Relaxed));
+    leave_gate_after_fork();
 }
 
 /// A descriptor of a session: closed when dropped, and in a forked child at once.
@@ -170,7 +218,8 @@ pub struct SessionDescriptor {
 }
 
 impl SessionDescriptor {
-    /// Makes descriptors with `make` and takes ownership of them, with no fork in between. `make` must not block.
+    /// Makes descriptors with `make` and takes ownership of them, with no fork in between unless [`enter_gate`] says
+    /// otherwise. `make` must not block.
     pub(crate) fn adopt<const N: usize, E: From<rustix::io::Errno>>(
         make: impl FnOnce() -> Result<[OwnedFd; N], E>,
     ) -> Result<[SessionDescriptor; N], E> {
@@ -183,7 +232,7 @@ impl SessionDescriptor {
             }
             Ok(adopted)
         });
-        leave_gate(blocked_before);
+        blocked_before.into_iter().for_each(leave_gate);
         Ok(adopted?.try_into().expect("as many descriptors as were made"))
     }
 
