@@ -1,10 +1,12 @@
-/* Signal handlers that interrupt a thread in a blocking wait: one forks, the other makes a call. */
+/* Signal handlers that interrupt a thread in a blocking wait: one forks, the other makes a call. And one that forks at any
+ * point of short calls. */
 #include "check.h"
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 
-enum { EXIT_OF_CHILD = 7, VALUE = 5 };
+enum { EXIT_OF_CHILD = 7, VALUE = 5, CHILDREN = 250, PERIOD_US = 1777 };
 
 static handle_t device;
 static struct fence fence, other;
@@ -18,6 +20,44 @@ static void forks(int signal)
     pid_t forked = fork();
     if (forked)
         child = forked;
+}
+
+static volatile int forked, is_child;
+static pid_t children[CHILDREN];
+
+static void forks_many_times(int signal)
+{
+    (void)signal;
+    int before = errno;
+    if (forked < CHILDREN && !is_child) {
+        pid_t child = fork();
+        if (child == 0)
+            is_child = 1;
+        else
+            children[forked++] = child;
+    }
+    errno = before;
+}
+
+/* Most of the time such a call looks for its answer in memory that the child does not have. */
+static void short_calls(void)
+{
+    struct sigaction action = {.sa_handler = forks_many_times, .sa_flags = SA_RESTART};
+    sigaction(SIGALRM, &action, NULL);
+    setitimer(ITIMER_REAL, &(struct itimerval){{0, PERIOD_US}, {0, PERIOD_US}}, NULL);
+    uint64_t value = 1000;
+    while (forked < CHILDREN) {
+        NTSTATUS status = cpu_signal(device, other.handle, value++, 0);
+        /* Removed in a call, invalid if the child makes the call, and a success that the handler has interrupted late. */
+        if (is_child)
+            _exit(status != STATUS_DEVICE_REMOVED && status != STATUS_INVALID_PARAMETER && status != STATUS_SUCCESS);
+        CHECK(status == STATUS_SUCCESS, "the parent's call answered %#x", (unsigned)status);
+    }
+    setitimer(ITIMER_REAL, &(struct itimerval){{0, 0}, {0, 0}}, NULL);
+    for (int i = 0; i < CHILDREN; i++) {
+        int code = child_end(children[i]);
+        CHECK(code == 0, "child %d: %d", i, code);
+    }
 }
 
 static void calls(int signal)
@@ -115,6 +155,7 @@ int main(void)
         end(&reader);
         end(&sleeper);
     }
+    short_calls();
     destroy_device(device);
     close_adapter(adapter);
     printf("signal_handlers: %s\n", failures ? "not as expected" : "all as expected");

@@ -30,7 +30,8 @@ pub(crate) fn run<T>(nested: T, after_panic: T, call: impl FnOnce() -> T) -> T {
     result
 }
 
-/// In a forked child: the call that the fork has interrupted is of the parent, whose locks the child does not use.
-pub(crate) fn forget() {
-    IN_CALL.set(0);
+/// In a forked child: the call that the fork has interrupted is of the parent, whose locks the child does not use. Returns
+/// whether there is one.
+pub(crate) fn forget() -> bool {
+    IN_CALL.replace(0) != 0
 }

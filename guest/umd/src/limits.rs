@@ -15,6 +15,8 @@ pub const WRITE_BUFFER_KEPT_BYTES: usize = FRAME_BYTES_MAX + 16;
 pub const ATTACH_SECONDS_MAX: u64 = 30;
 /// Descriptors that a fork must not leave open in the child: up to three for each session that the process has or had.
 pub const SESSION_DESCRIPTORS_MAX: usize = 256;
+/// Areas of rings that a child must not miss: two for each session that the process has.
+pub const RING_AREAS_MAX: usize = 128;
 /// How long a thread that makes a descriptor waits for a fork to be over: most forks take less.
 pub const GATE_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Unacknowledged one-way calls of a resumable session: a thread that makes more waits.

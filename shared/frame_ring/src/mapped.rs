@@ -78,12 +78,22 @@ impl MappedArea {
     pub fn map(memory: BorrowedFd<'_>) -> Result<MappedArea, Errno> {
         Ok(MappedArea(Arc::new(Mapping::new(memory, ProtFlags::READ)?)))
     }
+
+    /// Where its bytes are.
+    pub fn address(&self) -> usize {
+        self.0.0.as_ptr().expose_provenance()
+    }
 }
 
 impl OwnMappedArea {
     pub fn map(memory: BorrowedFd<'_>) -> Result<OwnMappedArea, Errno> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         Ok(OwnMappedArea(MappedArea(Arc::new(Mapping::new(memory, access)?))))
+    }
+
+    /// Where its bytes are.
+    pub fn address(&self) -> usize {
+        self.0.address()
     }
 }
 

@@ -142,8 +142,8 @@ impl Channel {
         self.lost.load(Ordering::Acquire) || self.is_of_parent()
     }
 
-    /// This is a forked child. A signal handler that interrupts a system call may fork, so it is asked after each one that
-    /// blocks: the child has no rings, and threads that it does not have may hold the locks.
+    /// This is a forked child. A signal handler that interrupts a call may fork, so it is asked after each system call that
+    /// blocks and each look at a ring: the child has no rings, and threads that it does not have may hold the locks.
     pub(super) fn is_of_parent(&self) -> bool {
         self.generation != generation()
     }
@@ -227,6 +227,8 @@ impl Channel {
                 }
                 self.write_all(bytes)
             }
+            // A signal handler has forked while this thread looked.
+            Err(_) if self.is_of_parent() => Err(Errno::NOTCONN),
             Err(bad_index) => {
                 print(format_args!("the session ends: {bad_index}"));
                 Err(Errno::PROTO)
@@ -236,14 +238,15 @@ impl Channel {
 
     pub(super) fn write_all(&self, mut bytes: &[u8]) -> Result<(), Errno> {
         while !bytes.is_empty() {
+            // A signal handler may have forked before the first write, or during one.
+            if self.is_of_parent() {
+                return Err(Errno::NOTCONN);
+            }
             // NOSIGNAL: SIGPIPE would kill the host program.
             match rustix::net::send(&self.stream, bytes, SendFlags::NOSIGNAL) {
                 Ok(count) => bytes = &bytes[count..],
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error),
-            }
-            if !bytes.is_empty() && self.is_of_parent() {
-                return Err(Errno::NOTCONN);
             }
         }
         Ok(())

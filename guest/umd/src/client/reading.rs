@@ -78,6 +78,10 @@ impl Channel {
         {
             return Ok(Read::Bytes(bytes));
         }
+        // A signal handler may have forked while this thread looked.
+        if self.is_of_parent() {
+            return Ok(Read::Bytes(0));
+        }
         let read = inbound.read_stream(&self.stream, flags);
         if self.is_of_parent() {
             return Ok(Read::Bytes(0));
@@ -212,7 +216,11 @@ impl Channel {
     /// there may be more.
     fn read_once(&self, flags: RecvFlags) -> bool {
         let mut inbound = lock(&self.inbound);
-        let (bytes, ended) = match self.read(&mut inbound, flags) {
+        let read = self.read(&mut inbound, flags);
+        if self.is_of_parent() {
+            return false;
+        }
+        let (bytes, ended) = match read {
             Ok(Read::Bytes(0)) => return false,
             Ok(Read::Bytes(bytes)) => (bytes, None),
             Ok(Read::End) => (0, Some("the host closed the stream".to_owned())),

@@ -9,6 +9,8 @@ use std::os::fd::BorrowedFd;
 use frame_ring::{BadIndex, MappedArea, Outlet, OwnMappedArea, Patience, Receiver, Sender, look_until};
 use rustix::io::Errno;
 
+use crate::fork::ListedArea;
+
 pub(super) type RingOutlet = Outlet<OwnMappedArea, MappedArea>;
 
 /// The areas of a session, mapped.
@@ -26,15 +28,18 @@ impl Rings {
     /// Both ends, with nothing sent or received. Made before the host looks, hence before Hello.
     pub(super) fn ends(self) -> (RingOutlet, RingInlet) {
         let Rings { own, host } = self;
+        let areas = [ListedArea::new(own.address()), ListedArea::new(host.address())];
         let receiver = Receiver::new(own.clone(), host.clone());
         let outlet = Outlet::new(Sender::new(own, host));
-        (outlet, RingInlet { receiver, patience: Patience::default() })
+        (outlet, RingInlet { _areas: areas, receiver, patience: Patience::default() })
     }
 }
 
 /// The receiving end.
 #[derive(Debug)]
 pub(super) struct RingInlet {
+    /// Dropped before the areas are.
+    _areas: [Option<ListedArea>; 2],
     receiver: Receiver<OwnMappedArea, MappedArea>,
     patience: Patience,
 }

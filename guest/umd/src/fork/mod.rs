@@ -25,6 +25,8 @@
 //! `unsafe` here: the flag page is shared with the kernel, handlers are registered with libc, and signals are blocked by a
 //! system call.
 
+mod areas;
+
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Once, OnceLock};
@@ -34,6 +36,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
 use crate::in_call;
 use crate::limits::{GATE_WAIT_MAX, SESSION_DESCRIPTORS_MAX};
+
+pub use areas::ListedArea;
 
 const WIPED: u32 = 0;
 const NOTICING: u32 = 1;
@@ -197,7 +201,9 @@ extern "C" fn after_fork_in_parent() {
 }
 
 extern "C" fn after_fork_in_child() {
-    in_call::forget();
+    if in_call::forget() {
+        areas::map_empty();
+    }
     // SAFETY: as in `generation`.
     if let Some(flag) = unsafe { FLAG.load(Ordering::Acquire).as_ref() } {
         // The kernel has wiped the page. A handler of another library may have noticed that, and started a session.
