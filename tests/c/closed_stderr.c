@@ -1,5 +1,6 @@
-/* Nobody reads stderr: the library's notices end no program, and SIGPIPE is as it was. */
+/* Nobody reads stderr: the library's notices end no program, and SIGPIPE is as it was. They do not wait for room either. */
 #include "check.h"
+#include <fcntl.h>
 
 static int is_pending(void)
 {
@@ -15,8 +16,26 @@ static int is_blocked(void)
     return sigismember(&blocked, SIGPIPE);
 }
 
+/* A pipe without room, whose reader does not read. */
+static void full(void)
+{
+    int ends[2];
+    static const char bytes[4096];
+    CHECK(pipe(ends) == 0 && dup2(ends[1], STDERR_FILENO) == STDERR_FILENO, "no pipe: %s", strerror(errno));
+    fcntl(ends[1], F_SETFL, O_NONBLOCK);
+    while (write(ends[1], bytes, sizeof bytes) > 0)
+        ;
+    fcntl(ends[1], F_SETFL, 0);
+    alarm(LONG_MS / 1000);
+    EXPECT(D3DKMTCancelPresents(bytes), STATUS_NOT_SUPPORTED);
+    alarm(0);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 int main(void)
 {
+    full();
     int ends[2];
     CHECK(pipe(ends) == 0 && dup2(ends[1], STDERR_FILENO) == STDERR_FILENO, "no pipe: %s", strerror(errno));
     close(ends[0]);

@@ -1,11 +1,18 @@
 //! Lines on stderr for the user of the program, as both libraries print them.
 //!
-//! `unsafe` here: a signal of the calling thread is blocked and consumed by libc.
+//! `unsafe` here: stderr is written by libc, and a signal of the calling thread is blocked and consumed by it.
 
 use std::mem::MaybeUninit;
 
-/// Prints one line. A stderr that is closed, or that nobody reads any more, is ignored.
+use crate::cancellation::Uncancelled;
+
+/// Prints one line. A stderr that is closed, or that nobody reads any more, is ignored. A line for which it has no room is
+/// dropped, because the caller may hold a lock.
 pub fn print_line(line: std::fmt::Arguments<'_>) {
+    let _uncancelled = Uncancelled::begin();
+    if !has_room() {
+        return;
+    }
     // One write, so that lines of several processes do not mix.
     let line = format!("gpupv: {line}\n");
     without_sigpipe(|| {
@@ -13,6 +20,13 @@ pub fn print_line(line: std::fmt::Arguments<'_>) {
         let written = unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
         written < 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EPIPE)
     });
+}
+
+/// Whether a write to stderr would not block. True if that is unknown: a process may be allowed no descriptor to ask about.
+fn has_room() -> bool {
+    let mut stderr = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one entry, as the count says.
+    unsafe { libc::poll(&raw mut stderr, 1, 0) != 0 }
 }
 
 /// Runs `write`, which returns whether it has raised SIGPIPE. That signal would end a program that does not expect it: it

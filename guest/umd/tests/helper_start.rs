@@ -1,11 +1,10 @@
-//! A helper thread that cannot be started. Alone in its process: the limit of descriptors and stderr are the process's.
+//! A helper thread that cannot be started. Alone in its process: the limit of descriptors is the process's.
 
 mod host;
 
-use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt as _;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use d3dkmt::{NtStatus, WaitFromCpuFlags, WaitOutcome};
@@ -19,11 +18,44 @@ fn wait(session: &Session, fence: &CreatedFence, event: CallerEvent) -> NtStatus
     block_on(session.wait_from_cpu(DEVICE, &[fence.object], &[1], flags, Some(event)))
 }
 
-/// Waits until the thread is in `write` of stderr.
-fn await_print(thread: &File) {
-    let mut text = [0; 6];
-    while thread.read_at(&mut text, 0).unwrap() < text.len() || &text != b"1 0x2 " {
+/// The thread is in `write` of stderr.
+static IS_PRINTING: AtomicBool = AtomicBool::new(false);
+/// It may go on.
+static MAY_GO_ON: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn hold(_: libc::c_int) {
+    IS_PRINTING.store(true, Ordering::Release);
+    await_true(&MAY_GO_ON);
+}
+
+fn await_true(flag: &AtomicBool) {
+    while !flag.load(Ordering::Acquire) {
         thread::yield_now();
+    }
+}
+
+/// From here on this thread stops in its first write to stderr, which writes nothing.
+fn stop_in_print() {
+    const LOAD_WORD: u16 = 0x20;
+    const JUMP_IF_EQUAL: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    const NUMBER_AT: u32 = 0;
+    const FIRST_ARGUMENT_AT: u32 = 16;
+    let step = |code, jf, k| libc::sock_filter { code, jt: 0, jf, k };
+    let mut steps = [
+        step(LOAD_WORD, 0, NUMBER_AT),
+        step(JUMP_IF_EQUAL, 3, libc::SYS_write as u32),
+        step(LOAD_WORD, 0, FIRST_ARGUMENT_AT),
+        step(JUMP_IF_EQUAL, 1, libc::STDERR_FILENO as u32),
+        step(RETURN, 0, libc::SECCOMP_RET_TRAP),
+        step(RETURN, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+    // SAFETY: the handler is a function of this program; the kernel copies the filter, which is of this thread only.
+    unsafe {
+        libc::signal(libc::SIGSYS, hold as *const () as libc::sighandler_t);
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program), 0);
     }
 }
 
@@ -35,27 +67,14 @@ fn an_event_that_is_armed_while_the_helper_cannot_be_started_is_set() {
         let caller = CallerEvent::from_handle(event.as_raw_fd() as u64).unwrap();
         (event, caller)
     });
-    // What the library prints fills the pipe, so its thread stays in `print`.
-    let (reader, writer) = rustix::pipe::pipe().unwrap();
-    rustix::io::ioctl_fionbio(&writer, true).unwrap();
-    while rustix::io::write(&writer, &[b'.'; 4096]).is_ok() {}
-    rustix::io::ioctl_fionbio(&writer, false).unwrap();
-    let stderr = rustix::io::dup(std::io::stderr()).unwrap();
-    rustix::stdio::dup2_stderr(&writer).unwrap();
     let (guest, fence) = (session.clone(), fences[0].clone());
-    let (begin, began) = mpsc::channel();
-    let (say_thread, threads) = mpsc::channel();
-    let failing = thread::spawn(move || {
-        say_thread.send(rustix::thread::gettid()).unwrap();
-        began.recv().unwrap();
-        wait(&guest, &fence, first_caller)
-    });
-    let thread = threads.recv().unwrap().as_raw_nonzero();
-    let thread = File::open(format!("/proc/self/task/{thread}/syscall")).unwrap();
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..limit }).unwrap();
-    begin.send(()).unwrap();
-    await_print(&thread);
+    let failing = thread::spawn(move || {
+        stop_in_print();
+        wait(&guest, &fence, first_caller)
+    });
+    await_true(&IS_PRINTING);
     setrlimit(Resource::Nofile, limit).unwrap();
 
     let guest: Arc<Session> = session.clone();
@@ -67,7 +86,6 @@ fn an_event_that_is_armed_while_the_helper_cannot_be_started_is_set() {
     peer.wake(name, NtStatus::SUCCESS);
     assert_eq!(taken(&second), 1);
 
-    rustix::io::read(&reader, &mut [0; 1 << 16]).unwrap();
+    MAY_GO_ON.store(true, Ordering::Release);
     assert_eq!(failing.join().unwrap(), NtStatus::NO_MEMORY);
-    rustix::stdio::dup2_stderr(&stderr).unwrap();
 }

@@ -146,8 +146,8 @@ impl Channel {
     /// holds the role calls this.
     pub(super) fn resume(&self) -> bool {
         let Some(resumable) = self.resumable.as_ref().filter(|_| !self.is_lost()) else { return false };
-        let mut outbound = lock(&self.outbound);
         log_once(&resumable.right);
+        let mut outbound = lock(&self.outbound);
         let reconnect = Reconnect::new(resumable.right.limit);
         loop {
             match self.resume_once(resumable, &reconnect, &mut outbound) {
