@@ -21,7 +21,7 @@ use d3dkmt::NtStatus;
 
 use crate::client::{AttachError, Session, attach, broker_path, process_name};
 use crate::fork::generation;
-use crate::notice::print;
+use crate::notice::{is_quiet, print};
 
 /// Whether a call may start the session of a forked child (and try again after a failure).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,6 +84,8 @@ pub(crate) fn session(starts: Starts) -> Result<&'static Session, NtStatus> {
             return Err(NtStatus::INVALID_PARAMETER);
         }
     }
+    // Before threads of the library print anything.
+    is_quiet();
     match attach(&broker_path(), &process_name()) {
         Ok(session) => {
             if session.port().channel().reports_times() {
