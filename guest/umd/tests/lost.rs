@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::thread;
 
+use client::Port;
 use covers::covers;
 use d3dkmt::{Call, Handle, NtStatus, Reply, WaitFromCpuFlags, WaitOutcome};
 use dxcore::client::{AttachError, CallerEvent, CreatedFence, Session, TRANSPORT_LOST, attach, block_on};
@@ -202,6 +203,25 @@ fn dropping_a_session_ends_both_connections() {
     while !peer.broker_ended() {
         thread::yield_now();
     }
+}
+
+/// The program reads no stream in these calls.
+#[test]
+fn a_broker_that_has_ended_with_the_host_is_no_lack_of_memory() {
+    let calls: [fn(&Session) -> Option<NtStatus>; 3] = [
+        |session| session.port().make_nt_handle().err(),
+        |session| session.port().make_sync_file().err(),
+        |session| block_on(session.port().grow_memory(session.port().slots(), 64)).err(),
+    ];
+    for call in calls {
+        let (session, peer) = connect(welcome(), 64);
+        drop(peer);
+        assert_eq!((call(&session), session.is_lost()), (Some(TRANSPORT_LOST), true));
+    }
+    // A broker that closes the connection while the host is there.
+    let (session, peer) = connect(welcome(), 64);
+    rustix::net::shutdown(&peer.broker, rustix::net::Shutdown::Both).unwrap();
+    assert_eq!((calls[0](&session), session.is_lost()), (Some(NtStatus::NO_MEMORY), false));
 }
 
 /// A program that reads its fence and the state of its device, and makes no other call.

@@ -100,32 +100,41 @@ impl ProcessPort {
             }
         }
     }
+
+    /// The status of a call whose request to the broker has failed. Prints why, unless the session is lost. A program that
+    /// makes only such calls does not read the stream, so its end is noticed here.
+    fn request_failed(&self, doing: &str, error: &AttachError) -> NtStatus {
+        if error.is_disconnect() && self.channel.may_be_lost() {
+            self.channel.read_to_the_end();
+        }
+        if self.channel.is_lost() {
+            return TRANSPORT_LOST;
+        }
+        print(format_args!("cannot {doing}: {error}"));
+        NtStatus::NO_MEMORY
+    }
 }
 
 impl ProcessPort {
     /// A new NT handle, from the broker.
     pub fn make_nt_handle(&self) -> Result<(ShareToken, OwnedFd), NtStatus> {
-        self.make_handle("an NT handle", Broker::make_nt_handle)
+        self.make_handle("create an NT handle", Broker::make_nt_handle)
     }
 
     /// A new sync file, from the broker.
     pub fn make_sync_file(&self) -> Result<(ShareToken, OwnedFd), NtStatus> {
-        self.make_handle("a sync file", Broker::make_sync_file)
+        self.make_handle("create a sync file", Broker::make_sync_file)
     }
 
     fn make_handle(
         &self,
-        what: &str,
+        doing: &str,
         make: impl Fn(&Broker) -> Result<(ShareToken, OwnedFd), AttachError>,
     ) -> Result<(ShareToken, OwnedFd), NtStatus> {
         if self.channel.is_lost() {
             return Err(TRANSPORT_LOST);
         }
-        let token = self.ask(make);
-        token.map_err(|error| {
-            print(format_args!("cannot create {what}: {error}"));
-            if self.channel.is_lost() { TRANSPORT_LOST } else { NtStatus::NO_MEMORY }
-        })
+        self.ask(make).map_err(|error| self.request_failed(doing, &error))
     }
 }
 
@@ -231,11 +240,17 @@ impl ProcessPort {
         if backing.is_empty() {
             return Ok(());
         }
-        backing.add_mapped(self, allocation, &part).map_err(|error| self.backing_failed(&error))
+        let added = backing.add_mapped(self, allocation, &part);
+        drop(backing);
+        added.map_err(|error| self.backing_failed(&error))
     }
 
     fn backing_failed(&self, error: &BackingError) -> NtStatus {
-        print(format_args!("cannot attach the memory of an allocation: {error}"));
+        const DOING: &str = "attach the memory of an allocation";
+        if let BackingError::Broker(error) = error {
+            return self.request_failed(DOING, error);
+        }
+        print(format_args!("cannot {DOING}: {error}"));
         if self.channel.is_lost() { TRANSPORT_LOST } else { NtStatus::from(error) }
     }
 
@@ -341,13 +356,7 @@ impl Port for ProcessPort {
             }
             Ok(())
         });
-        match growth {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                print(format_args!("cannot get more fence memory: {error}"));
-                Err(NtStatus::NO_MEMORY)
-            }
-        }
+        growth.map_err(|error| self.request_failed("get more fence memory", &error))
     }
 
     fn log(&self, line: std::fmt::Arguments<'_>) {
