@@ -385,6 +385,10 @@ static void on_event(uint32_t type, void *object, void *context)
 {
     CHECK(type < 2 && object == context, "notification %u of %p for %p", type, object, context);
     times[type]++;
+    sigset_t blocked;
+    pthread_sigmask(SIG_BLOCK, NULL, &blocked);
+    CHECK(!sigismember(&blocked, SIGSEGV) && !sigismember(&blocked, SIGTERM), "a callback without the program's signals");
+    CHECK(sigismember(&blocked, SIGUSR2), "a callback with a signal that the program has blocked");
     sem_post(&raised[type]);
 }
 
@@ -502,6 +506,10 @@ static int late(void)
 
 int main(int argc, char **argv)
 {
+    sigset_t blocked;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGUSR2);
+    pthread_sigmask(SIG_BLOCK, &blocked, NULL);
     if (argc > 1 && !strcmp(argv[1], "late"))
         return late();
     create();

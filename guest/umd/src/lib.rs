@@ -24,3 +24,4 @@ pub mod limits;
 mod notice;
 mod nt_handle;
 mod process;
+mod signals;

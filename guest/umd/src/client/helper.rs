@@ -3,8 +3,6 @@
 //! It watches the stream through a one-shot epoll that is armed only while events are armed *and* no thread reads the
 //! stream: a leader switches the watch off while it leads. So the leader's messages do not wake the helper, and a call
 //! costs two epoll_ctl instead of two context switches.
-//!
-//! `unsafe` here: the helper must not receive the host program's signals.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -13,6 +11,7 @@ use rustix::io::Errno;
 
 use crate::fork::SessionDescriptor;
 use crate::limits::HELPER_STACK_BYTES;
+use crate::signals::{SENT, block};
 
 /// The epoll that the helper sleeps on.
 #[derive(Debug)]
@@ -61,22 +60,15 @@ pub(super) fn start(body: impl FnOnce() + Send + 'static) -> std::io::Result<()>
     start_thread("gpupv-events", HELPER_STACK_BYTES, body)
 }
 
-/// Starts a thread with every signal blocked, so that the program's handlers run on its own threads.
+/// Starts a thread that blocks the signals that the program may send, so that its handlers run on its own threads.
 pub fn start_thread(
     name: &str,
     stack_bytes: usize,
     body: impl FnOnce() + Send + 'static,
 ) -> std::io::Result<()> {
-    let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: both sets are local; the call writes `before`, which is read only afterwards.
-    unsafe {
-        let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-    }
+    let before = block(SENT);
     let builder = std::thread::Builder::new().name(name.to_owned()).stack_size(stack_bytes);
     let started = builder.spawn(body);
-    // SAFETY: restores the signal mask that the first call stored.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    block(before);
     started.map(drop)
 }

@@ -6,7 +6,7 @@
 //!   a session starts       ─▶ the thread makes that call, if there was no session before
 //!   the event, or a new registration ─▶ the thread asks for the adapters and calls back for what is stale or invalid now
 //! ```
-//! A callback runs on that thread, without a lock. Unregistering waits for the callback that runs, unless it is the
+//! A callback runs on that thread, without a lock, with the signals blocked that its registration's thread had blocked. Unregistering waits for the callback that runs, unless it is the
 //! callback itself that unregisters.
 //!
 //! The state belongs to one generation of the process (`fork/mod.rs`): a forked child begins without registrations.
@@ -26,6 +26,7 @@ use super::{DXGI_ERROR_INVALID_CALL, E_FAIL, E_INVALIDARG, E_OUTOFMEMORY, Hresul
 use crate::client::{Event, block_on, start_thread};
 use crate::fork::generation;
 use crate::limits::{NOTIFICATION_STACK_BYTES, NOTIFICATIONS_MAX};
+use crate::signals::{Signals, block, blocked};
 
 /// `DXCoreNotificationType`.
 const ADAPTER_LIST_STALE: u32 = 0;
@@ -76,6 +77,8 @@ struct Registration {
     callback: Callback,
     /// Address of the caller's context.
     context: usize,
+    /// Signals that the thread had blocked that registered it.
+    blocked: Signals,
     is_raised: bool,
 }
 
@@ -180,9 +183,12 @@ impl Notifications {
         let mut state = self.lock();
         let Some(one) = state.registrations.get_mut(&cookie) else { return };
         one.is_raised = true;
-        let (kind, callback, context) = (one.kind, one.callback, one.context);
+        let (kind, callback, context, blocked) = (one.kind, one.callback, one.context, one.blocked);
         drop(state);
+        // The callback is the program's code, and so are threads that it starts.
+        let blocked_here = block(blocked);
         callback(kind, watched.pointer(), std::ptr::with_exposed_provenance_mut(context));
+        block(blocked_here);
     }
 }
 
@@ -221,7 +227,8 @@ pub(super) fn register(
         }
     };
     let context = context.expose_provenance();
-    state.registrations.insert(cookie, Registration { kind, watched, callback, context, is_raised: false });
+    let one = Registration { kind, watched, callback, context, blocked: blocked(), is_raised: false };
+    state.registrations.insert(cookie, one);
     drop(state);
     // An adapter or a list that is stale already is raised, too.
     event.set();

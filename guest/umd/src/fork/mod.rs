@@ -22,8 +22,8 @@
 //! last and releases it first. Where a library has registered its handlers earlier and loads this one later, a fork may hold
 //! the gate while it waits for a thread that makes a call. That thread waits for a limited time.
 //!
-//! `unsafe` here: the flag page is shared with the kernel, handlers are registered with libc, and signals are blocked by a
-//! system call.
+//! `unsafe` here: the flag page is shared with the kernel, handlers are registered with libc, and descriptors are
+//! numbers.
 
 mod areas;
 
@@ -36,6 +36,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
 use crate::in_call;
 use crate::limits::{GATE_WAIT_MAX, SESSION_DESCRIPTORS_MAX};
+use crate::signals::{SENT, Signals, block};
 
 pub use areas::ListedArea;
 
@@ -136,29 +137,15 @@ fn notice_fork(flag: &AtomicU32) {
     flag.store(ALIVE, Ordering::Release);
 }
 
-/// Signals of a thread, a bit for each.
-type Signals = u64;
-
-/// Blocks these signals in this thread, and no others. Returns those that were blocked before.
-fn block_signals(signals: Signals) -> Signals {
-    let mut before: Signals = 0;
-    // SAFETY: the kernel reads one mask and writes the other, each of so many bytes. It cannot fail with them.
-    unsafe {
-        let (new, old) = (&raw const signals, &raw mut before);
-        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, new, old, size_of::<Signals>());
-    }
-    before
-}
-
 /// Takes the gate, for a time in which the thread does not block. Returns what [`leave_gate`] needs; `None` if a fork has
 /// the gate that may wait for this thread, or that runs a handler of another library in it. Without the gate a child may
 /// inherit a descriptor that it does not know of.
 fn enter_gate() -> Option<Signals> {
-    let before = block_signals(Signals::MAX);
+    let before = block(SENT);
     let mut began = None;
     while GATE.swap(true, Ordering::Acquire) {
         if is_forking() || began.get_or_insert_with(Instant::now).elapsed() > GATE_WAIT_MAX {
-            block_signals(before);
+            block(before);
             return None;
         }
         std::thread::yield_now();
@@ -168,7 +155,7 @@ fn enter_gate() -> Option<Signals> {
 
 fn leave_gate(before: Signals) {
     GATE.store(false, Ordering::Release);
-    block_signals(before);
+    block(before);
 }
 
 fn this_thread() -> usize {

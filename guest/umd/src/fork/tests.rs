@@ -73,6 +73,6 @@ fn a_signal_handler_that_forks_runs_once_the_fork_that_it_interrupts_is_done() {
             return 1;
         }
         after_fork_in_parent();
-        i32::from(FORKED.load(Ordering::Relaxed) != 1 || block_signals(0) != 0)
+        i32::from(FORKED.load(Ordering::Relaxed) != 1 || block(0) != 0)
     });
 }
