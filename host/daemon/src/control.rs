@@ -162,9 +162,10 @@ fn question(kernel_host: &KernelHost, request: &WhyRequest) -> Result<Question, 
     let question =
         Question { event: request.event, older_than: request.older_than_ns, ..Question::default() };
     let most = request.most.map_or(question.most, |most| most as usize);
+    let waiters = request.waiters.map_or(question.waiters, |waiters| waiters as usize);
     let named = Some(&request.process).filter(|process| !process.is_empty());
     let process = named.map(|process| kernel_host.views().process(process)).transpose()?;
-    Ok(Question { most, process: process.map(|process| process.0), ..question })
+    Ok(Question { most, waiters, process: process.map(|process| process.0), ..question })
 }
 
 /// Opens the control socket of a daemon.

@@ -17,6 +17,7 @@ pub fn to_reply(why: &Why, picture: bool) -> WhyReply {
         stuck: cause.verdict.is_stuck(),
         text: cause.page(why.now).to_string(),
         waiters: cause.waiters.iter().map(json::identity).collect(),
+        lines: cause.waiters.iter().map(|waiter| waiter.full_line(why.now)).collect(),
         waiters_count: cause.waiters_count as u64,
         who: cause.waiters.first().map_or_else(String::new, |first| first.line(why.now).to_string()),
         sentence: cause.verdict.sentence(why.now).to_string(),

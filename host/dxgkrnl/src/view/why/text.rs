@@ -142,6 +142,12 @@ impl Waiter {
     pub fn line(&self, now: Nanos) -> impl fmt::Display {
         WaiterLine(self, now)
     }
+
+    /// The waiter in one line, with the first thing that it needs.
+    pub fn full_line(&self, now: Nanos) -> String {
+        let line = self.line(now);
+        self.missing.first().map_or_else(|| format!("{line}"), |missing| format!("{line}: {missing}"))
+    }
 }
 
 /// The full text of one cause.
@@ -210,10 +216,7 @@ impl Cause {
         if others > 0 {
             writeln!(f, "  {others} more for the same cause:")?;
             for waiter in waiters {
-                match waiter.missing.first() {
-                    Some(missing) => writeln!(f, "    {}: {missing}", waiter.line(now))?,
-                    None => writeln!(f, "    {}", waiter.line(now))?,
-                }
+                writeln!(f, "    {}", waiter.full_line(now))?;
             }
             if self.waiters_count > self.waiters.len() {
                 writeln!(f, "    ..")?;

@@ -67,6 +67,7 @@ impl WhyArgs {
             most: self.most,
             without_trials: self.no_trials,
             picture: self.svg.is_some(),
+            waiters: None,
         }
     }
 
