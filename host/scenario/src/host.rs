@@ -49,7 +49,7 @@ macro_rules! answered_by_host {
 
         fn why(&mut self, process: Process) -> dxgkrnl::why::Why {
             let process = Some(self.process_number(process));
-            self.host.kernel.why(&dxgkrnl::why::Question { process, ..Default::default() })
+            self.host.kernel.why(&dxgkrnl::why::Question::unlimited(process))
         }
 
         fn next_deadline(&self) -> Option<dxgkrnl::Nanos> {

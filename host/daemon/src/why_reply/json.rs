@@ -9,6 +9,8 @@ pub fn to_json(why: &Why) -> Value {
         "now_ns": why.now,
         "waiting": why.waiting,
         "left_out": why.left_out,
+        "stuck_left_out": why.stuck_left_out,
+        "unexamined": why.unexamined,
         "causes": why.causes.iter().map(|one| cause(one, why.now)).collect::<Vec<_>>(),
     })
 }

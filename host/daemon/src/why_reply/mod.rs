@@ -31,5 +31,7 @@ pub fn to_reply(why: &Why, picture: bool) -> WhyReply {
         json: format!("{:#}", json::to_json(why)),
         svg: if picture { timeline::why_picture::to_svg(why) } else { String::new() },
         refused: String::new(),
+        stuck_left_out: why.stuck_left_out as u64,
+        unexamined: why.unexamined as u64,
     }
 }

@@ -11,7 +11,7 @@ const LISTED_MAX: usize = 16;
 /// for a wait to become old, there may be none yet.
 pub fn no_such_wait(question: &Question, answer: &Why, why: impl FnOnce(&Question) -> Why) -> Option<String> {
     let event = question.event.filter(|_| answer.waiting == 0 && question.older_than == 0)?;
-    let all = Question { event: None, most: usize::MAX, waiters: usize::MAX, ..question.clone() };
+    let all = Question { now: question.now, ..Question::unlimited(question.process) };
     let waits: BTreeSet<(u32, u64)> = why(&all)
         .causes
         .iter()

@@ -71,7 +71,7 @@ fn a_million_waits_of_one_cause_are_one_cause_and_the_report_is_limited() {
     });
     let all = world.kernel.why(&Question::default());
     assert_eq!((all.waiting, all.causes.len(), all.causes[0].waiters_count), (5_000, 1, 4_096));
-    assert_eq!((all.causes[0].waiters.len(), all.left_out), (8, 904));
+    assert_eq!((all.causes[0].waiters.len(), all.left_out, all.unexamined), (8, 904, 904));
     assert!(all.to_string().lines().count() < 60, "{all}");
     assert!(is_waits_for(&all.causes[0], 1));
     let fences: Vec<Handle> = (0..40).map(|_| world.fence(device, 0).object).collect();
@@ -87,6 +87,31 @@ fn a_million_waits_of_one_cause_are_one_cause_and_the_report_is_limited() {
     assert_eq!(world.kernel.why(&Question { older_than: 1_000, ..old.clone() }).waiting, 5_001);
     assert_eq!(world.kernel.why(&Question { process: Some(9), ..Question::default() }).waiting, 0);
     world.kernel.why(&Question::default());
+    world.finish();
+}
+
+/// A limit of causes is one of the list: each waiter is judged.
+#[test]
+fn a_hang_behind_many_older_waits_is_listed_first_or_counted() {
+    let mut world = World::with_config(without_timeouts());
+    let device = world.device();
+    let (context, late) = (world.context(device, ADVANCED), world.fence(device, 0).object);
+    for _ in 0..20 {
+        let idle = world.fence(device, 0).object;
+        world.pending(device, &[(idle, 1)], false);
+    }
+    world.now = 1_000;
+    world.submit(context, &[d3dkmt::isa::Packet::Hang]);
+    world.gpu_signal(&[context], late, 1);
+    world.pending(device, &[(late, 1)], false);
+    let all = world.kernel.why(&Question { most: 10, ..Question::default() });
+    let hangs: Vec<_> = all.causes.iter().filter(|cause| cause.verdict.is_stuck()).collect();
+    assert_eq!((all.causes.len(), hangs.len(), all.stuck_left_out), (10, 1, 0), "{all}");
+    assert_eq!((hangs[0].waiters_count, all.left_out, all.unexamined), (2, 11, 0));
+    let none = world.kernel.why(&Question { most: 0, ..Question::default() });
+    assert_eq!((none.causes.len(), none.left_out, none.stuck_left_out), (0, 22, 2));
+    assert!(none.to_string().contains("22 of 22 waits are not shown, and 2 of them are stuck"), "{none}");
+    assert_eq!(world.kernel.why(&Question::unlimited(None)).causes.len(), 21);
     world.finish();
 }
 

@@ -479,7 +479,7 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
 
     fn why(&mut self, process: Process) -> Why {
         let process = Some(self.process_number(process));
-        self.backend.daemon().kernel_host.views().why(&Question { process, ..Question::default() })
+        self.backend.daemon().kernel_host.views().why(&Question::unlimited(process))
     }
 
     fn take_notes(&mut self) -> Vec<String> {

@@ -26,7 +26,7 @@ mod report;
 mod text;
 mod trial;
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use collect::Root;
@@ -80,46 +80,67 @@ impl Kernel {
             graph = Graph::new(&nodes, |node| index.dependencies(node));
             (fates, members) = graph.fates();
         }
-        let mut cause_numbers: BTreeMap<Key, usize> = BTreeMap::new();
-        let mut causes: Vec<Cause> = Vec::new();
-        let mut trials: Vec<Trial> = Vec::new();
-        for root in &roots {
+        let judge = |root: &Root| {
             let fate = root.node.and_then(|node| fates.get(&node)).copied();
             let verdict = index.verdict(root, fate);
-            let key = index.key(root, fate, verdict);
+            (index.key(root, fate, verdict), verdict)
+        };
+        let judged: Vec<(Key, Verdict)> = roots.iter().map(judge).collect();
+        let listed = listed_keys(&judged, question.most);
+        let mut why = Why { now: index.now, waiting, unexamined: waiting - roots.len(), ..Why::default() };
+        let mut cause_numbers: BTreeMap<Key, usize> = BTreeMap::new();
+        let mut trials: Vec<Trial> = Vec::new();
+        for (root, (key, verdict)) in roots.iter().zip(judged) {
+            if !listed.contains(&key) {
+                why.stuck_left_out += usize::from(verdict.is_stuck());
+                continue;
+            }
             let describe = || {
                 let path = root.node.map(|node| graph.path(node));
                 let nodes = path.as_ref().map_or(&[][..], |path| &path.nodes);
                 let trial = Trial::new(root.node.unwrap_or(Node::Process(root.process)), nodes);
                 (index.cause(root, path.as_ref(), verdict), trial)
             };
-            if let Some(number) = cause_numbers.get(&key) {
-                let cause = &mut causes[*number];
-                cause.waiters_count += 1;
-                if cause.root.is_none() && root.node.is_some_and(Node::is_wait) {
-                    // The report prefers a waiter whose path has a missing value.
-                    let (fuller, trial) = describe();
-                    let previous = core::mem::replace(cause, fuller);
-                    trials[*number] = trial;
-                    cause.waiters.extend(previous.waiters);
-                    cause.waiters.truncate(question.waiters.max(1));
-                    cause.waiters_count += previous.waiters_count - 1;
-                } else if cause.waiters.len() < question.waiters {
-                    cause.waiters.push(index.waiter(root));
-                }
+            let Some(number) = cause_numbers.get(&key) else {
+                cause_numbers.insert(key, why.causes.len());
+                let (cause, trial) = describe();
+                why.causes.push(cause);
+                trials.push(trial);
                 continue;
+            };
+            let cause = &mut why.causes[*number];
+            cause.waiters_count += 1;
+            if cause.root.is_none() && root.node.is_some_and(Node::is_wait) {
+                // The report prefers a waiter whose path has a missing value.
+                let (fuller, trial) = describe();
+                let previous = core::mem::replace(cause, fuller);
+                trials[*number] = trial;
+                cause.waiters.extend(previous.waiters);
+                cause.waiters.truncate(question.waiters.max(1));
+                cause.waiters_count += previous.waiters_count - 1;
+            } else if cause.waiters.len() < question.waiters {
+                cause.waiters.push(index.waiter(root));
             }
-            if causes.len() >= question.most {
-                continue;
-            }
-            cause_numbers.insert(key, causes.len());
-            let (cause, trial) = describe();
-            causes.push(cause);
-            trials.push(trial);
         }
-        let listed: usize = causes.iter().map(|cause| cause.waiters_count).sum();
-        (Why { now: index.now, waiting, causes, left_out: waiting - listed }, trials)
+        let listed: usize = why.causes.iter().map(|cause| cause.waiters_count).sum();
+        why.left_out = waiting - listed;
+        (why, trials)
     }
+}
+
+/// The keys of the causes that the answer lists: at most `most`, those of stuck waits before others, the longest wait
+/// first.
+fn listed_keys(judged: &[(Key, Verdict)], most: usize) -> BTreeSet<Key> {
+    let (stuck, others): (Vec<&(Key, Verdict)>, Vec<_>) =
+        judged.iter().partition(|(_, verdict)| verdict.is_stuck());
+    let mut listed = BTreeSet::new();
+    for &(key, _) in stuck.into_iter().chain(others) {
+        if listed.len() >= most {
+            break;
+        }
+        listed.insert(key);
+    }
+    listed
 }
 
 impl WaitIndex<'_> {

@@ -16,7 +16,7 @@ pub struct Question {
     pub event: Option<u64>,
     /// Only waits at least that old, in nanoseconds.
     pub older_than: Nanos,
-    /// Causes in the answer at most.
+    /// Causes in the answer at most, those of stuck waits before others.
     pub most: usize,
     /// Waiters of one cause in the answer at most.
     pub waiters: usize,
@@ -30,6 +30,13 @@ impl Default for Question {
     }
 }
 
+impl Question {
+    /// A question whose answer has every cause and waiter: for programs that look for one of them.
+    pub fn unlimited(process: Option<u32>) -> Self {
+        Question { process, most: usize::MAX, waiters: usize::MAX, ..Question::default() }
+    }
+}
+
 /// Why waits do not end.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Why {
@@ -38,8 +45,12 @@ pub struct Why {
     pub waiting: usize,
     /// The causes, each once, the one with the longest wait first.
     pub causes: Vec<Cause>,
-    /// Number of waiters that are left out: their cause is beyond [`Question::most`], or there are too many.
+    /// Number of waiters that are left out: their cause is beyond [`Question::most`], or they are not examined.
     pub left_out: usize,
+    /// Number of those left out that are stuck.
+    pub stuck_left_out: usize,
+    /// Number of waiters that are not examined, because there are too many: those that wait for the shortest time.
+    pub unexamined: usize,
 }
 
 /// A cause: waits that the same event would end.

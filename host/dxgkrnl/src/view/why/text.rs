@@ -228,7 +228,7 @@ impl Cause {
 
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Why { now, waiting, causes, left_out } = self;
+        let Why { now, waiting, causes, left_out, stuck_left_out, unexamined } = self;
         if *waiting == 0 {
             return writeln!(f, "nothing waits");
         }
@@ -239,7 +239,14 @@ impl fmt::Display for Why {
             cause.write_to(f, *now)?;
         }
         if *left_out > 0 {
-            writeln!(f, "\n{left_out} of {waiting} waits are not shown: ask for a process or a wait")?;
+            write!(f, "\n{left_out} of {waiting} waits are not shown")?;
+            if *stuck_left_out > 0 {
+                write!(f, ", and {stuck_left_out} of them are stuck")?;
+            }
+            if *unexamined > 0 {
+                write!(f, "; {unexamined} of them were not examined")?;
+            }
+            writeln!(f, ": ask for a process or a wait, or for more causes")?;
         }
         Ok(())
     }

@@ -2,6 +2,8 @@
 
 mod old_waits;
 mod replayed;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 
@@ -115,5 +117,18 @@ fn print(args: &WhyArgs, reply: &WhyReply) -> anyhow::Result<u8> {
     args.picture(|picture| picture.write(reply.svg.as_bytes()))?;
     let text = if args.json { &reply.json } else { &reply.text };
     say(format_args!("{}", text.trim_end()));
-    Ok(if reply.causes.iter().any(|cause| cause.stuck) { VERDICT_FAILED } else { OK })
+    exit_code(reply)
+}
+
+fn exit_code(reply: &WhyReply) -> anyhow::Result<u8> {
+    if reply.stuck_left_out > 0 || reply.causes.iter().any(|cause| cause.stuck) {
+        return Ok(VERDICT_FAILED);
+    }
+    if reply.unexamined > 0 {
+        bail!(
+            "{} waits were not examined, and the others are not stuck: ask for a process",
+            reply.unexamined
+        );
+    }
+    Ok(OK)
 }
