@@ -14,7 +14,7 @@
 //!
 //! The kernel checks waits for an engine's write only at its interrupt, so a waiter on such an unseen write may keep
 //! sleeping. Several writes of one step are one store. Where engines write, a submitted value therefore counts as
-//! stored.
+//! stored, until no work is left: a wait that begins after that is judged by stores again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -22,6 +22,7 @@ use d3dkmt::{
     AcquireOutcome, Call, CallEffect, EscapeFlags, EventId, GpuSignal, Handle, NtStatus, Reply, SignalFlags,
     WaitFromCpuFlags, WaitOutcome, isa,
 };
+use dxgkrnl::ddi::Agent;
 use dxgkrnl::policy::CpuSignal as CpuSignalPolicy;
 use dxgkrnl::{Answer, DmaOp, Effects, Input, Kernel, ProcessId};
 
@@ -267,9 +268,9 @@ struct View {
 #[derive(Debug, Default)]
 pub struct Checker {
     processes: BTreeMap<ProcessId, View>,
-    /// The greatest value that engines may have written; `None` if they had no work.
+    /// The greatest value that engines may have written since they last ran out of work; `None` if they had none since.
     gpu_value: Option<u64>,
-    /// The greatest value that a fence may have had without a store.
+    /// The greatest value that a fence may have had without a store since then.
     passing_value: Option<u64>,
     /// Values that an answered signal stores in the next step.
     passes_next: Option<(ProcessId, Vec<(Handle, u64)>)>,
@@ -340,6 +341,38 @@ impl Checker {
         }
         if let Some(what) = kernel.miscounted() {
             self.violations.push(format!("miscounted: the kernel counts {what} wrongly"));
+        }
+        let uncertain = self.gpu_value.max(self.passing_value);
+        if let Some(greatest) = uncertain.filter(|_| self.is_at_rest(kernel)) {
+            self.forget_uncertain_values(greatest);
+        }
+    }
+
+    /// Whether nothing is left that stores a value by itself.
+    fn is_at_rest(&self, kernel: &Kernel) -> bool {
+        let is_unseen = !self.unseen.objects.is_empty();
+        if self.passes_next.is_some() || is_unseen || kernel.has_backlog() || !kernel.engines_idle() {
+            return false;
+        }
+        let mut queued = 0;
+        kernel.contexts(&mut |context| {
+            queued += kernel.queue_length(Agent::Context(context.context)).unwrap_or(0);
+        });
+        kernel.hw_queues(&mut |queue| {
+            queued += kernel.queue_length(Agent::HwQueue(queue.hw_queue)).unwrap_or(0);
+            // Work in a ring that no doorbell has notified.
+            queued += usize::from(queue.progress < queue.last_queued);
+        });
+        queued == 0
+    }
+
+    /// Ends the time in which any fence may have had the values up to `greatest`. Waits that sleep now may have passed
+    /// them: a wait for all keeps an item that was reached once, and a frozen process gets its wakes later.
+    fn forget_uncertain_values(&mut self, greatest: u64) {
+        (self.gpu_value, self.passing_value) = (None, None);
+        let sleepers = self.processes.values_mut().flat_map(|view| &mut view.asleep);
+        for item in sleepers.flat_map(|sleeper| &mut sleeper.items) {
+            item.reached |= item.value <= greatest;
         }
     }
 

@@ -30,6 +30,25 @@ fn random_programs_pass_on_a_right_kernel() {
     }
 }
 
+/// A wait begins after all work of another process has ended. Its early wake is found, whatever values there were.
+#[test]
+fn an_early_wake_after_the_work_of_another_process_is_found() {
+    let by_engine = "q C = context E COPY -> ok\nq gpu_signal C H=5 -> ok\n+1s\n";
+    for before in [by_engine, "q signal E H=9 H=1 rewind -> ok\n"] {
+        let text = format!(
+            "scenario \"a wait after values\"\nprocess p\nprocess q\nthread t in p\nq E = device -> ok\n\
+             q H = fence E -> ok\n{before}exit q\np D = device -> ok\np F = fence D -> ok\n\
+             p G = fence D -> ok\nt W = wait D F>=5 G>=5 any -> blocks\np signal D F=4 -> ok\n"
+        );
+        let program = parse(&text).expect("it parses").remove(0);
+        let of = |planted| run_once(&ModelBackend::default(), &program, planted, 0, &mut chooser(0));
+        assert!(failure(&of(None)).is_none(), "{text}");
+        let early = of(Some(PlantedBug::EarlyWake));
+        let failure = failure(&early).unwrap_or_else(|| panic!("not found: {text}")).to_string();
+        assert!(failure.contains("early wake"), "{failure}");
+    }
+}
+
 #[test]
 fn random_programs_escape_and_have_drivers_signal_events_in_all_kinds_of_vms() {
     let has = |text: &str, parts: &[&str]| parts.iter().all(|part| text.contains(part));
