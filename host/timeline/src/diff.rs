@@ -164,6 +164,13 @@ impl Visit<Numbers> for Replacing<'_> {
     }
 }
 
+/// A call without an answer so far: its process, its position among the process's calls, and the handles that it names.
+struct Unanswered {
+    process: String,
+    at: usize,
+    named: Vec<(String, usize)>,
+}
+
 /// The compared data of one trace.
 #[derive(Default)]
 struct Side {
@@ -171,6 +178,8 @@ struct Side {
     processes: BTreeMap<String, ProcessSummary>,
     made: Made,
     calls: BTreeMap<String, u64>,
+    /// Calls that a later step answers.
+    unanswered: BTreeMap<(ProcessId, u64), Unanswered>,
     /// How often each fault was injected, and each adapter or engine was reset, stopped or started.
     disruptions: BTreeMap<String, u64>,
     wakes: u64,
@@ -386,11 +395,16 @@ impl Side {
                 }
                 Input::Call { process, request, call } => {
                     let name = names.get(process).map_or("?", String::as_str);
-                    side.called(name, sequence, now, call, effects.answer_to(*process, *request));
+                    let answer = effects.answer_to(*process, *request);
+                    let unanswered = side.called(name, sequence, now, call, answer);
+                    if answer.is_none() && *request != 0 {
+                        side.unanswered.insert((*process, *request), unanswered);
+                    }
                 }
                 Input::Fault(fault) => side.disrupted(format!("fault: {fault}")),
                 _ => {}
             }
+            effects.answers.iter().for_each(|answer| side.answered_late(answer));
             // Notes of no process are about adapters and engines. What follows the colon are counts.
             for note in effects.notes.iter().filter(|note| note.process.is_none()) {
                 side.disrupted(note.text.split(':').next().unwrap_or_default().to_owned());
@@ -418,7 +432,25 @@ impl Side {
         }
     }
 
-    fn called(&mut self, process: &str, sequence: u64, now: Nanos, call: &Call, answer: Option<&Answer>) {
+    /// Adds the answer to a call of an earlier step.
+    fn answered_late(&mut self, answer: &Answer) {
+        let call = self.unanswered.remove(&(answer.process, answer.request));
+        let Some(Unanswered { process, at, named }) = call else { return };
+        let Side { processes, made, .. } = self;
+        let summary = processes.entry(process.clone()).or_default();
+        let numbered = &mut summary.numbered;
+        let mut replacing = Replacing { process: &process, numbered, made, named, opens: false };
+        summary.calls[at].answer_hash = replacing.answer_hash(answer);
+    }
+
+    fn called(
+        &mut self,
+        process: &str,
+        sequence: u64,
+        now: Nanos,
+        call: &Call,
+        answer: Option<&Answer>,
+    ) -> Unanswered {
         *self.calls.entry(call.name().to_owned()).or_default() += 1;
         let Side { processes, made, .. } = self;
         let summary = processes.entry(process.to_owned()).or_default();
@@ -426,6 +458,7 @@ impl Side {
         let mut replacing = Replacing { process, numbered, made, named, opens: false };
         let call_hash = replacing.call_hash(call);
         let answer_hash = answer.map_or(0, |answer| replacing.answer_hash(answer));
+        let named = replacing.named;
         summary.calls.push(CallSummary { sequence, call_hash, answer_hash });
         if let (Call::WaitFromCpu { event, .. } | Call::AcquireKeyedMutex { event, .. }, Some(answer)) =
             (call, answer)
@@ -433,6 +466,7 @@ impl Side {
         {
             summary.waits.entry(*event).or_default().push(WaitSummary { begin: now, end: None });
         }
+        Unanswered { process: process.to_owned(), at: summary.calls.len() - 1, named }
     }
 }
 
@@ -463,24 +497,34 @@ fn words(
         *text_of(divergence) = "(it has no such call)".into();
     }
     let last = divergences.iter().filter_map(&step_of).max().unwrap_or(0);
+    // Calls that a later step answers, and which divergence each is of.
+    let mut unanswered: BTreeMap<(ProcessId, u64), usize> = BTreeMap::new();
     loop {
         let Step { sequence, input, effects, .. } = match next_step(&mut reader)? {
-            Next::Step(step) if step.sequence <= last => step,
+            Next::Step(step) if step.sequence <= last || !unanswered.is_empty() => step,
             Next::Snapshot { .. } | Next::Times(_) => continue,
             Next::Step(_) | Next::End | Next::Lost(_) => return Ok(()),
         };
-        for divergence in divergences.iter_mut().filter(|divergence| step_of(divergence) == Some(sequence)) {
-            // A step may answer earlier calls of the process first.
-            let answer = match (&input, &effects) {
-                (Input::Call { process, request, .. }, Some(effects)) => {
-                    effects.answer_to(*process, *request)
-                }
-                _ => None,
-            };
-            let notes = effects.iter().flat_map(|effects| &effects.notes);
+        let effects = effects.unwrap_or_default();
+        for answer in &effects.answers {
+            if let Some(at) = unanswered.remove(&(answer.process, answer.request)) {
+                *text_of(&mut divergences[at]) += &format!("\n      {answer}, in step #{sequence}");
+            }
+        }
+        for (at, divergence) in divergences.iter_mut().enumerate() {
+            if step_of(divergence) != Some(sequence) {
+                continue;
+            }
             let mut text = input.to_string();
-            answer.into_iter().for_each(|answer| text += &format!("\n      {answer}"));
-            notes.for_each(|note| text += &format!("\n      {note}"));
+            if let Input::Call { process, request, .. } = &input {
+                // A step may answer earlier calls of the process first.
+                match effects.answer_to(*process, *request) {
+                    Some(answer) => text += &format!("\n      {answer}"),
+                    None if *request != 0 => drop(unanswered.insert((*process, *request), at)),
+                    None => {}
+                }
+            }
+            effects.notes.iter().for_each(|note| text += &format!("\n      {note}"));
             *text_of(divergence) = text;
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use d3dkmt::NtStatus;
 use dxgkrnl::Nanos;
 use dxgkrnl::ddi::EngineId;
 use hdrhistogram::Histogram;
@@ -111,18 +112,19 @@ impl Collector {
         *self.inputs.entry(kind).or_default() += 1;
     }
 
-    pub fn call(&mut self, name: Word, process: TrackId, status: Option<u32>) {
+    pub fn call(&mut self, name: Word, process: TrackId, one_way: bool) {
         let figures = self.calls.entry(name).or_default();
         figures.count += 1;
-        figures.one_way += u64::from(status.is_none());
-        let refused = u64::from(status.is_some_and(|status| (status as i32) < 0));
-        figures.refused += refused;
-        if let Some(status) = status {
-            *self.stats.statuses.entry(status).or_default() += 1;
-        }
-        let process = self.process(process);
-        process.calls += 1;
-        process.refused += refused;
+        figures.one_way += u64::from(one_way);
+        self.process(process).calls += 1;
+    }
+
+    /// Counts the answer to a call, which may be of an earlier step.
+    pub fn answer(&mut self, name: Word, process: TrackId, status: NtStatus) {
+        let refused = u64::from((status.0 as i32) < 0);
+        *self.stats.statuses.entry(status.0).or_default() += 1;
+        self.calls.entry(name).or_default().refused += refused;
+        self.process(process).refused += refused;
     }
 
     fn process(&mut self, track: TrackId) -> &mut ProcessFigures {

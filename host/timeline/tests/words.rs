@@ -267,3 +267,58 @@ fn beside_a_call_that_differs_stands_its_own_answer() {
     assert!(divergence.words.1.contains("DEVICE_REMOVED"), "{found}");
     assert!(!divergence.words.1.contains("#1:"), "{found}");
 }
+
+/// An escape that waits for an idle GPU is answered in a later step.
+#[test]
+fn an_answer_of_a_later_step_is_compared_and_shown() {
+    let record = |path: &Path, status: NtStatus| {
+        let mut recorder = trace::Recorder::create(path, &dxgkrnl::Config::default(), "a test").unwrap();
+        let process = dxgkrnl::ProcessId(1);
+        let call = Call::EnumAdapters { capacity: 1 };
+        recorder.begin(1, &Input::Call { process, request: 2, call }).unwrap();
+        recorder.end(&dxgkrnl::Effects::default()).unwrap();
+        recorder.begin(9, &Input::Deadline).unwrap();
+        let answers = vec![dxgkrnl::Answer { process, request: 2, status, reply: Reply::None }];
+        recorder.end(&dxgkrnl::Effects { answers, ..dxgkrnl::Effects::default() }).unwrap();
+        recorder.finish(0).unwrap();
+    };
+    let [one, same, other] = [(); 3].map(|()| tempfile::NamedTempFile::new().unwrap());
+    record(one.path(), NtStatus::SUCCESS);
+    record(same.path(), NtStatus::SUCCESS);
+    record(other.path(), NtStatus::DEVICE_BUSY);
+    assert!(compare(one.path(), same.path()).is_same());
+    let found = compare(one.path(), other.path());
+    let [divergence] = &found.divergences[..] else { panic!("{found}") };
+    assert!(divergence.same_call && divergence.words.1.contains("DEVICE_BUSY"), "{found}");
+    assert!(divergence.words.1.contains("in step #2"), "{found}");
+}
+
+#[test]
+fn a_call_that_a_later_step_refuses_is_counted_as_refused_and_not_as_one_way() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut config = dxgkrnl::Config::default();
+    config.tdr.delay_ns = 100_000_000;
+    config.tdr.level = 0;
+    let mut session = common::Session::with_config(file.path(), config);
+    let client = session.guest(0, 1, "client");
+    let Reply::Adapters(adapters) = session.call(client.process, Call::EnumAdapters { capacity: 4 }) else {
+        panic!()
+    };
+    let context = session.context(client, 0, d3dkmt::CreateContextFlags::empty());
+    session.submit(client, context, &[d3dkmt::isa::Packet::Hang]);
+    let (adapter, none) = (adapters[0].handle, Handle::NULL);
+    let (kind, flags) = (d3dkmt::escape::kind::DRIVER_PRIVATE, d3dkmt::EscapeFlags::HARDWARE_ACCESS);
+    let escape = Call::Escape { adapter, device: none, context: none, kind, flags, data: vec![0; 32] };
+    let (effects, request) = session.try_call(client.process, escape);
+    assert!(effects.answer_to(client.process, request).is_none());
+    session.advance(1_000_000_000, 0);
+    session.finish();
+    let stats = common::timeline_of(file.path()).stats_json();
+    let escapes = &stats["calls"]["Escape"];
+    assert_eq!(
+        (&escapes["count"], &escapes["one_way"], &escapes["refused"]),
+        (&1.into(), &0.into(), &1.into())
+    );
+    assert_eq!(stats["statuses"]["DEVICE_BUSY"], 1);
+    assert_eq!(stats["processes"][0]["refused"], 1);
+}

@@ -9,18 +9,19 @@ mod rows;
 mod step;
 mod waits;
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 use drivers::{Drivers, Filtered, Registry, panic_words};
-use dxgkrnl::{Config, Effects, Input, Kernel, Nanos};
+use dxgkrnl::{Config, Effects, Input, Kernel, Nanos, ProcessId};
 use trace::{Reader, Record, Times, TraceError};
 
 use crate::latency;
 use crate::observe::{Log, Observer};
 use crate::stats::Collector;
-use crate::timeline::{Event, Integrity, Mark, MarkKind, Moment, Sample, Timeline, TrackId};
+use crate::timeline::{Event, Integrity, Mark, MarkKind, Moment, Sample, Timeline, TrackId, Word};
 use fences::Fences;
 use names::{Names, Words};
 use queues::Queues;
@@ -194,6 +195,8 @@ pub(crate) struct Builder {
     fences: Fences,
     queues: Queues,
     waits: Waits,
+    /// Names and tracks of calls that a later step answers.
+    unanswered: BTreeMap<(ProcessId, u64), (Word, TrackId)>,
     stats: Collector,
     latency: latency::Collector,
     events: Rows<Event>,
@@ -233,6 +236,7 @@ impl Builder {
             fences: Fences::default(),
             queues: Queues::new(options),
             waits: Waits::new(options),
+            unanswered: BTreeMap::new(),
             stats: Collector::new(),
             latency: latency::Collector::default(),
             events: Rows::new(options),

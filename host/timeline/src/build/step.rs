@@ -43,8 +43,19 @@ impl Builder {
             _ => None,
         };
         let status = answer.map(|answer| answer.status.0);
-        if let Input::Call { process, call, .. } = &input {
-            self.stats.call(input_summary.name, input_summary.track, status);
+        for answer in &effects.answers {
+            if let Some((name, track)) = self.unanswered.remove(&(answer.process, answer.request)) {
+                self.stats.answer(name, track, answer.status);
+            }
+        }
+        if let Input::Call { process, request, call } = &input {
+            let (name, track) = (input_summary.name, input_summary.track);
+            self.stats.call(name, track, *request == 0);
+            match answer {
+                Some(answer) => self.stats.answer(name, track, answer.status),
+                None if *request != 0 => drop(self.unanswered.insert((*process, *request), (name, track))),
+                None => {}
+            }
             if status.is_none_or(|status| (status as i32) >= 0) {
                 self.process_call(*process, call, &input_summary.targets, moment);
             }
