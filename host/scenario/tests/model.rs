@@ -206,3 +206,27 @@ fn speed() {
     }
     println!("link: {:?} a run", begin.elapsed() / 10_000);
 }
+
+const RESOURCE_ON_ADAPTER: &str = "process p
+p  D = device on 0             -> ok
+p  P = paging_queue D          -> ok
+p  A = allocate D bytes=0x2000 -> ok
+p  V = map P A pages=2 WRITE   -> PENDING
+p  make_resident P A           -> PENDING
++1s
+p  wait D P.fence>=2           -> ok
+p  R = resource D buffer at=V bytes=0x1000 -> ok
+expect no race
+";
+
+#[test]
+fn no_race_is_expected_only_of_adapters_that_look_for_them() {
+    let with = |adapter: &str| {
+        format!(
+            "scenario \"x\"\nconfig adapters = 2\nconfig adapter {adapter} hazards\n{RESOURCE_ON_ADAPTER}"
+        )
+    };
+    passes(&with("0"));
+    fails_in(13, "adapter 0 does not look for races", &with("1"));
+    fails_in(12, "adapter 0 does not look for races", &with("1").replace("config adapter 1 hazards\n", ""));
+}

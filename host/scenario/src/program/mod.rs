@@ -8,7 +8,9 @@ mod list;
 mod operation;
 mod piece;
 
-use d3dkmt::NtStatus;
+use std::collections::{BTreeSet, HashMap};
+
+use d3dkmt::{CallOf, NtStatus};
 pub use dxgkrnl::EngineId as Engine;
 use dxgkrnl::{Config, Nanos};
 use serde::{Deserialize, Serialize};
@@ -491,6 +493,35 @@ impl Program {
 
     pub fn name(&self, binding: Binding) -> &str {
         &self.bindings[binding.index()].name
+    }
+
+    /// Returns the numbers of the adapters on which the program makes resources.
+    pub fn adapters_with_resources(&self) -> BTreeSet<u32> {
+        let of_steps = self.steps.iter().filter_map(|step| match &step.action {
+            Action::Act(act) => Some(act),
+            _ => None,
+        });
+        let columns = self.race.iter().flat_map(|race| &race.columns);
+        let of_race = columns.flat_map(|column| &column.steps).map(|(_, act)| act);
+        // Of adapters and devices, by name.
+        let mut adapter_of: HashMap<HandleRef, u32> = HashMap::new();
+        let mut found = BTreeSet::new();
+        for act in of_steps.chain(of_race) {
+            let adapter = match &act.operation {
+                Operation::Device { adapter }
+                | Operation::Call(CallOf::OpenAdapterFromLuid { luid: adapter }) => Some(adapter.0),
+                Operation::Call(CallOf::CreateDevice { adapter, .. }) => adapter_of.get(adapter).copied(),
+                Operation::CreateResource { device, .. } => {
+                    found.extend(adapter_of.get(device));
+                    None
+                }
+                _ => None,
+            };
+            if let (Some(adapter), Some(binding)) = (adapter, act.binding) {
+                adapter_of.insert(HandleRef::Bound(binding), adapter);
+            }
+        }
+        found
     }
 
     /// Returns the fence of a queue: the binding after the queue's.

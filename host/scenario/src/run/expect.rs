@@ -120,16 +120,26 @@ impl<W: World> Run<'_, W> {
                 holds(found.iter().any(has_all), &expected, format!("{found:?}"))
             }
             Expectation::NoRace => {
-                if !self.program.setting.kernel.adapters.iter().any(|adapter| adapter.hazards) {
-                    return failed(
-                        "expected no race, found: no adapter looks for races: add `config adapter 0 hazards`",
-                    );
+                if let Some(blind) = self.adapter_without_hazards() {
+                    return failed(format!(
+                        "expected no race, found: adapter {blind} does not look for races: add `config adapter {blind} \
+                         hazards`"
+                    ));
                 }
                 let found = self.take_races();
                 holds(found.is_empty(), "no race", format!("{found:?}"))
             }
             _ => unreachable!("no expectation about lists"),
         }
+    }
+
+    /// Returns an adapter that looks for no races: one with resources of the program, or the first if none looks.
+    fn adapter_without_hazards(&self) -> Option<u32> {
+        let adapters = &self.program.setting.kernel.adapters;
+        let looks = |number: u32| adapters.get(number as usize).is_some_and(|adapter| adapter.hazards);
+        let none_looks = !adapters.iter().any(|adapter| adapter.hazards);
+        let mut used = self.program.adapters_with_resources().into_iter();
+        used.find(|number| !looks(*number)).or(none_looks.then_some(0))
     }
 
     /// Returns the notes since the last check.
