@@ -55,6 +55,15 @@ pub(super) struct Line {
     conditions: Vec<Condition>,
 }
 
+impl Line {
+    /// The error of a line that no case has.
+    pub fn is_in_no_case(&self) -> ScriptError {
+        let span = self.conditions.first().map_or(self.tokens[0].span, |condition| condition.name.span);
+        let error = ScriptError::new(span, "this line is in no case: no case meets its condition");
+        error.help("leave it out, or correct the condition")
+    }
+}
+
 /// The value of each name in one case.
 #[derive(Clone, Default)]
 pub(crate) struct Case {

@@ -70,6 +70,9 @@ pub fn parse(text: &str) -> Result<Vec<Program>, Vec<ScriptError>> {
     }
     matrix.check_used(&lines).map_err(|error| vec![error])?;
     let cases = matrix.cases().map_err(|error| vec![error])?;
+    if let Some(unused) = lines.iter().find(|line| !cases.iter().any(|case| case.has(line))) {
+        return Err(vec![unused.is_in_no_case()]);
+    }
     let mut words = WORDS_MAX;
     cases.iter().map(|case| Reader::new(case, &mut words).read(&lines)).collect()
 }

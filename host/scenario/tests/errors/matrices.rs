@@ -184,4 +184,24 @@ process p"#),
 "x.scn:3:24: nothing comes after `otherwise`
   3 | given c = ok otherwise ok
     |                        ^^"),
+
+(Complete(r#"scenario "x"
+matrix v = 1 2
+given c = ok when v is 1
+given c = blocks otherwise
+process p
+p  D = device -> ok
+p  F = fence D -> ok
+expect F = 77 when c is okay"#),
+"x.scn:8:20: this line is in no case: no case meets its condition
+  8 | expect F = 77 when c is okay
+    |                    ^ leave it out, or correct the condition"),
+
+(Complete(r#"scenario "x"
+matrix v = 1 2
+process p
+p  D = device -> ok when v at_least 100"#),
+"x.scn:4:26: this line is in no case: no case meets its condition
+  4 | p  D = device -> ok when v at_least 100
+    |                          ^ leave it out, or correct the condition"),
 ];
