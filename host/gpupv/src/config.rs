@@ -394,7 +394,11 @@ mod tests {
             "line 3, column 8: invalid type: integer `1`, expected a string",
         ),
         ("[[vm]]\nsecure = true", "line 1, column 1: a VM needs its name"),
-        ("[[vm]]\nname = \"host\"", "line 2, column 8: \"host\" names no VM: it is the host itself"),
+        (
+            "[[vm]]\nname = \"host\"\nraised_priorities = false\nlinux = false",
+            "line 4, column 9: \"host\" is no VM, and has no linux: memory_bytes, raised_priorities and disable_gpu_timeout hold for \
+             the host's own processes",
+        ),
         ("[[vm]]\nname = \"a\"\nadapters = [1]", "line 3, column 12: there is no adapter 1, there are 1"),
         (
             "[[vm]]\nname = \"a\"\nfeatures = [\"X\"]",

@@ -230,3 +230,15 @@ fn no_race_is_expected_only_of_adapters_that_look_for_them() {
     fails_in(13, "adapter 0 does not look for races", &with("1"));
     fails_in(12, "adapter 0 does not look for races", &with("1").replace("config adapter 1 hazards\n", ""));
 }
+
+#[test]
+fn settings_of_the_host_are_those_of_its_own_processes() {
+    let text = |vm: &str, answer: &str| {
+        format!(
+            "scenario \"x\"\nconfig vm {vm} not raised_priorities\nvm A\nprocess p\nprocess q in A\n\
+             p  priority_class HIGH -> {answer}\nq  priority_class HIGH -> ok\n"
+        )
+    };
+    passes(&text("host", "ACCESS_DENIED"));
+    passes(&text("B", "ok"));
+}

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use anyhow::Context as _;
 use d3dkmt::Handle;
 use d3dkmt::limits::DEVICE_MEMORY_START;
-use dxgkrnl::{Features, Input, ProcessId, SharedMemory, VmId, is_fence_address};
+use dxgkrnl::{Features, HOST_NAME, Input, ProcessId, SharedMemory, VmId, is_fence_address};
 use fence_page::PAGE_BYTES;
 use proto::channel::{Hello, ToGuest, Welcome, to_guest};
 use proto::limits::PAGES_PER_MESSAGE_MAX;
@@ -261,6 +261,9 @@ impl Sessions<'_> {
 
     /// Why a VM of this name cannot be created (GPV-012), if it cannot. Call this before creating it.
     pub fn vm_refusal(&self, name: &str) -> Option<String> {
+        if name == HOST_NAME {
+            return Some(format!("a VM cannot be named {name:?}: that is the host itself"));
+        }
         self.kernel_host.lock().kernel.vm_refusal(name)
     }
 

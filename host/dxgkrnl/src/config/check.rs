@@ -5,7 +5,7 @@ use alloc::string::String;
 
 use d3dkmt::limits::ADAPTERS_MAX;
 
-use super::{AdapterConfig, Config, VmConfig};
+use super::{AdapterConfig, Config, HOST_NAME, VmConfig};
 
 /// A broken rule. The path names the value by its keys and list indices, as `adapter.1.luid`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -104,12 +104,33 @@ impl AdapterConfig {
 }
 
 impl VmConfig {
+    /// The first field that differs from its default and that the kernel reads of guests only.
+    fn field_of_guests(&self) -> Option<&'static str> {
+        let default = VmConfig::default();
+        let differs = [
+            ("secure", self.secure != default.secure),
+            ("iommu_isolation", self.iommu_isolation != default.iommu_isolation),
+            ("linux", self.linux != default.linux),
+            ("escapes", self.escapes != default.escapes),
+            ("asynchronous", self.asynchronous != default.asynchronous),
+            ("adapters", self.adapters != default.adapters),
+            ("features", self.features != default.features),
+        ];
+        differs.into_iter().find_map(|(field, differs)| differs.then_some(field))
+    }
+
     fn check(&self, adapters: usize) -> Result<(), Flaw> {
         if self.name.is_empty() {
             return flaw("name", "a VM needs its name");
         }
-        if self.name == "host" {
-            return flaw("name", "\"host\" names no VM: it is the host itself");
+        if let Some(field) = self.field_of_guests().filter(|_| self.name == HOST_NAME) {
+            return flaw(
+                field,
+                format!(
+                    "\"host\" is no VM, and has no {field}: memory_bytes, raised_priorities and disable_gpu_timeout \
+                     hold for the host's own processes"
+                ),
+            );
         }
         let beyond = self.adapters.iter().flatten().find(|ordinal| **ordinal as usize >= adapters);
         if let Some(ordinal) = beyond {

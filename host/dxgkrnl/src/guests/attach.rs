@@ -35,7 +35,12 @@ impl Kernel {
             return self.note_host(format!("VM {} is not created: {why}", vm.0), effects);
         }
         let worker = KmdProcess(self.guests.driver_ids.next_id());
-        let mut new = VirtualMachine::new(self.config.vm(name), worker);
+        // The settings under the host's name are those of its own processes, also beside a VM of that name.
+        let mut config = self.config.vm(name);
+        if name == HOST_NAME {
+            config = VmConfig { secure: config.secure, name: config.name, ..VmConfig::default() };
+        }
+        let mut new = VirtualMachine::new(config, worker);
         for adapter in 0..self.config.adapters.len() as u32 {
             if !self.is_offered(&new, adapter) {
                 continue;

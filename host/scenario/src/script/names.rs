@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use d3dkmt::SignalFlags;
+use dxgkrnl::HOST_NAME;
 
 use crate::limits::NAME_CHARACTERS_MAX;
 use crate::program::{
@@ -144,6 +145,10 @@ impl Names {
 
     pub fn add_vm(&mut self, token: &Token) -> Result<Vm, ScriptError> {
         self.check_new(token)?;
+        if token.text == HOST_NAME {
+            let error = ScriptError::new(token.span, "`host` is the host itself, and names no VM");
+            return Err(error.help("give the VM another name"));
+        }
         let vm = Vm(self.program.vms.len() as u32);
         self.program.vms.push(token.text.clone());
         self.names.insert(token.text.clone(), (Meaning::Vm(vm), token.span.line));

@@ -136,6 +136,11 @@ expect W blocked"),
   7 | expect W blocked
     |        ^"),
 
+(After("vm host"),
+"x.scn:5:4: `host` is the host itself, and names no VM
+  5 | vm host
+    |    ^^^^ give the VM another name"),
+
 (After("p  C = context D COPY -> ok
 fault freeze p
 fault fill C"),
