@@ -232,6 +232,22 @@ fn no_race_is_expected_only_of_adapters_that_look_for_them() {
 }
 
 #[test]
+fn a_device_that_is_refused_has_its_answer() {
+    passes(
+        "scenario \"x\"\nprocess p\nfault cut p\np  D = device -> DEVICE_REMOVED\n\
+         expect D returned DEVICE_REMOVED\n",
+    );
+}
+
+#[test]
+fn a_device_of_a_held_process_is_there_after_the_release() {
+    passes(
+        "scenario \"x\"\nprocess p\nfault hold p\np  D = device -> anything\nfault release p\n\
+         expect D returned ok\nexpect D state ACTIVE\np  C = context D 3D -> ok\n",
+    );
+}
+
+#[test]
 fn settings_of_the_host_are_those_of_its_own_processes() {
     let text = |vm: &str, answer: &str| {
         format!(

@@ -369,20 +369,33 @@ impl<'a, W: World> Run<'a, W> {
     /// Runs until nothing more happens by itself.
     fn run_to_idle(&mut self, choose: &mut dyn Choose) -> Checked {
         self.make_moves(choose)?;
-        self.collect()
+        self.collect(choose)
     }
 
-    /// Collects the answers that have arrived.
-    fn collect(&mut self) -> Checked {
-        for at in 0..self.busy.len() {
-            let Some(act) = self.busy[at] else { continue };
-            if let Some(answer) = self.world.returned(Thread(at as u32)) {
-                self.busy[at] = None;
-                self.bind(act, &answer)?;
-                self.judge_unnamed(act, answer.status)?;
-            }
+    /// Collects the answers that have arrived, and those to calls that follow from them.
+    fn collect(&mut self, choose: &mut dyn Choose) -> Checked {
+        while self.collect_once()? {
+            self.make_moves(choose)?;
         }
         Ok(())
+    }
+
+    /// Collects the answers that have arrived. Returns whether a thread makes another call: `device` is two calls.
+    fn collect_once(&mut self) -> Checked<bool> {
+        let mut goes_on = false;
+        for at in 0..self.busy.len() {
+            let Some(act) = self.busy[at] else { continue };
+            let Some(answer) = self.world.returned(Thread(at as u32)) else { continue };
+            if let (Operation::Device { .. }, Reply::Adapter(adapter)) = (&act.operation, &answer.reply) {
+                self.create_device(act, *adapter)?;
+                goes_on = true;
+                continue;
+            }
+            self.busy[at] = None;
+            self.bind(act, &answer)?;
+            self.judge_unnamed(act, answer.status)?;
+        }
+        Ok(goes_on)
     }
 
     fn act(&mut self, act: &'a Act, choose: &mut dyn Choose) -> Checked {
@@ -466,30 +479,35 @@ impl<'a, W: World> Run<'a, W> {
         let call = Call::OpenAdapterFromLuid { luid: self.luid(adapter) };
         let opened = self.one_call(act.thread, call, choose)?;
         let Some(Answer { status: NtStatus::SUCCESS, reply: Reply::Adapter(adapter) }) = opened else {
-            // A sleeping call may open the adapter later, but no device: the thread stays in that call until then.
+            // A call that sleeps opens the adapter later, and `collect` creates the device then.
             self.busy[act.thread.index()] = opened.is_none().then_some(act);
             let status = opened.map(|answer| answer.status);
+            if let Some(binding) = act.binding {
+                self.bound[binding.index()].answer = status;
+            }
             self.answers.push((self.line, status));
             return self.judge(act, status);
         };
+        self.create_device(act, adapter)?;
+        let status = self.answer_of(act, choose)?;
+        self.answers.push((self.line, status));
+        self.judge(act, status)
+    }
+
+    fn create_device(&mut self, act: &'a Act, adapter: Handle) -> Checked {
         if let Some(binding) = act.binding {
             self.bound[binding.index()].adapter = adapter;
         }
         self.busy[act.thread.index()] = Some(act);
-        self.world.begin(
-            act.thread,
-            Request::Call { call: Call::CreateDevice { adapter, flags: 0 }, event: None },
-        )?;
-        let status = self.answer_of(act, choose)?;
-        self.answers.push((self.line, status));
-        self.judge(act, status)
+        let call = Call::CreateDevice { adapter, flags: 0 };
+        Ok(self.world.begin(act.thread, Request::Call { call, event: None })?)
     }
 
     fn one_call(&mut self, thread: Thread, call: Call, choose: &mut dyn Choose) -> Checked<Option<Answer>> {
         self.world.begin(thread, Request::Call { call, event: None })?;
         self.make_moves(choose)?;
         let answer = self.world.returned(thread);
-        self.collect()?;
+        self.collect(choose)?;
         Ok(answer)
     }
 
@@ -510,7 +528,7 @@ impl<'a, W: World> Run<'a, W> {
             self.busy[act.thread.index()] = None;
             self.bind(act, answer)?;
         }
-        self.collect()?;
+        self.collect(choose)?;
         Ok(answer.map(|answer| answer.status))
     }
 

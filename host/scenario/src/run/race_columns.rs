@@ -48,7 +48,10 @@ impl<'a, W: World> Run<'a, W> {
                     None => self.world.make_move(choice - able.len())?,
                 }
                 self.world.rest()?;
-                self.collect()?;
+                // The moves of a call that follows are alternatives of this race too.
+                while self.collect_once()? {
+                    self.world.rest()?;
+                }
             }
             self.check_violations()?;
         }
