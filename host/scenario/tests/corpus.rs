@@ -65,7 +65,7 @@ fn judge<'a>(program: &'a Program, world: fn(&'a Program) -> ModelWorld<'a>) -> 
     loop {
         let ended = run(program, &mut world(program), &mut every_way);
         match ended.verdict {
-            Verdict::Passed => reached.extend(ended.outcome),
+            Verdict::Passed => reached.extend(ended.outcomes),
             Verdict::Skipped(_) if says_skip_model(program) => return Ok(()),
             other => return Err(format!("way {ways}: {other:?}")),
         }

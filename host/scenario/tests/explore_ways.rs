@@ -163,6 +163,16 @@ fn an_allowed_outcome_that_is_never_reached_is_a_failure() {
 }
 
 #[test]
+fn each_allowed_outcome_that_holds_is_reached() {
+    // F is 2 at the end, whatever x is.
+    let ways = every_way(&ModelBackend::default(), &litmus("allowed x=0, x=1, x=2, F=2"), None);
+    let ways = ways.expect("F=2 holds whenever another outcome does");
+    let counts: Vec<u64> = ways.histogram.iter().map(|(_, count)| *count).collect();
+    assert_eq!(counts.iter().take(3).sum::<u64>(), ways.interleavings);
+    assert_eq!(counts[3], ways.interleavings);
+}
+
+#[test]
 fn an_outcome_that_is_not_allowed_is_a_failure_with_its_log() {
     for outcomes in ["allowed x=0 W=ok, x=1 W=ok", "forbidden x=2 W=ok"] {
         let unlike = every_way(&ModelBackend::default(), &litmus(outcomes), None).expect_err("x=2 can be");

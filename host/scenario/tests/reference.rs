@@ -80,7 +80,7 @@ impl Example {
                     panic!("line {} of the page, case {}: {failure}", self.line, program.case)
                 }
             }
-            if let Some(outcome) = ended.outcome {
+            for outcome in ended.outcomes {
                 reached[outcome] = true;
             }
             if !choices.next_combination() {

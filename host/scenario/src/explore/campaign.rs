@@ -196,7 +196,7 @@ fn in_a_word(program: &Program, ended: &Ended) -> String {
 }
 
 fn outcome(program: &Program, ended: &Ended) -> Option<String> {
-    let outcome = program.race.as_ref()?.allowed.get(ended.outcome?)?;
+    let outcome = program.race.as_ref()?.allowed.get(*ended.outcomes.first()?)?;
     Some(script::write_outcome(program, outcome))
 }
 

@@ -104,7 +104,7 @@ pub fn every_way_up_to<M: Make>(
             let failure = failure.clone();
             return Err(Unlike::Fails { interleaving: interleavings, choices, failure, log });
         }
-        if let Some(outcome) = ended.outcome {
+        for outcome in ended.outcomes {
             counts[outcome] += 1;
         }
         if !choose.next_combination() {

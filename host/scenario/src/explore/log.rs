@@ -38,7 +38,7 @@ pub(super) fn logged<M: Make>(
     let ended = run_in(&mut world, program, choose);
     let mut log = world.log().map(std::mem::take).unwrap_or_default();
     let race = program.race.as_ref();
-    if let Some(outcome) = ended.outcome.and_then(|at| race?.allowed.get(at)) {
+    for outcome in ended.outcomes.iter().filter_map(|at| race?.allowed.get(*at)) {
         let _ = writeln!(log, "the race ended in {}", script::write_outcome(program, outcome));
     }
     let _ = match failure(&ended) {

@@ -48,8 +48,8 @@ pub struct Ended {
     pub verdict: Verdict,
     /// Lines that this backend cannot check, each with the reason.
     pub unchecked: Vec<(u32, &'static str)>,
-    /// Index of the allowed outcome that the race had.
-    pub outcome: Option<usize>,
+    /// Indices of the allowed outcomes that the race had: several, if their terms do not exclude each other.
+    pub outcomes: Vec<usize>,
     /// The status of each act of a step at the start of the next step, by line; `None` if it had none.
     pub answers: Vec<(u32, Option<NtStatus>)>,
 }
@@ -57,7 +57,7 @@ pub struct Ended {
 impl Ended {
     /// Returns a result with only a verdict.
     pub fn of(verdict: Verdict) -> Ended {
-        Ended { verdict, unchecked: Vec::new(), outcome: None, answers: Vec::new() }
+        Ended { verdict, unchecked: Vec::new(), outcomes: Vec::new(), answers: Vec::new() }
     }
 
     /// Returns the result of a skipped run.
@@ -242,20 +242,20 @@ fn run_looking<'a, W: World>(
     };
     let result = run.run_steps(choose, order, look);
     let line = run.line;
-    let (verdict, outcome) = match result {
-        Ok(outcome) => (Verdict::Passed, outcome),
-        Err(Stop::Failed(what)) => (Verdict::Failed(Failure { line, what }), None),
+    let (verdict, outcomes) = match result {
+        Ok(outcomes) => (Verdict::Passed, outcomes),
+        Err(Stop::Failed(what)) => (Verdict::Failed(Failure { line, what }), Vec::new()),
         Err(Stop::BackendError(BackendError::Unsupported(what))) => {
             let name = backend.name();
             let what = format!("the {name} backend {what}: add `skip {name} \"..\"` to the file");
-            (Verdict::Failed(Failure { line, what }), None)
+            (Verdict::Failed(Failure { line, what }), Vec::new())
         }
         Err(Stop::BackendError(BackendError::Broken(what))) => (
             Verdict::Failed(Failure { line, what: format!("the {} backend failed: {what}", backend.name()) }),
-            None,
+            Vec::new(),
         ),
     };
-    Ended { verdict, unchecked: run.unchecked, outcome, answers: run.answers }
+    Ended { verdict, unchecked: run.unchecked, outcomes, answers: run.answers }
 }
 
 impl<'a, W: World> Run<'a, W> {
@@ -264,24 +264,24 @@ impl<'a, W: World> Run<'a, W> {
         choose: &mut dyn Choose,
         order: Option<(Order<'_>, &mut Taken)>,
         look: Look<'_, 'a, W>,
-    ) -> Checked<Option<usize>> {
+    ) -> Checked<Vec<usize>> {
         match order {
             Some((order, taken)) => self.run_ordered(order, choose, taken)?,
             None => self.program.steps.iter().try_for_each(|step| self.numbered_step(step, choose))?,
         }
-        let outcome = match &self.program.race {
+        let outcomes = match &self.program.race {
             Some(race) => {
                 self.line = race.line;
                 self.race(&race.columns, choose)?;
                 self.check_violations()?;
-                self.outcome(&race.allowed, &race.forbidden)?
+                self.outcomes(&race.allowed, &race.forbidden)?
             }
-            None => None,
+            None => Vec::new(),
         };
         self.line = 0;
         look(self)?;
         self.end(choose)?;
-        Ok(outcome)
+        Ok(outcomes)
     }
 
     /// Takes a step of the program and checks what it did.

@@ -83,7 +83,8 @@ impl<'a, W: World> Run<'a, W> {
         Ok(())
     }
 
-    pub(super) fn outcome(&mut self, allowed: &[Outcome], forbidden: &[Outcome]) -> Checked<Option<usize>> {
+    /// Returns which allowed outcomes hold: at least one, unless the file allows any.
+    pub(super) fn outcomes(&mut self, allowed: &[Outcome], forbidden: &[Outcome]) -> Checked<Vec<usize>> {
         for outcome in forbidden {
             if self.holds(outcome)? {
                 self.line = outcome.line;
@@ -93,13 +94,14 @@ impl<'a, W: World> Run<'a, W> {
                 ));
             }
         }
+        let mut held = Vec::new();
         for (at, outcome) in allowed.iter().enumerate() {
             if self.holds(outcome)? {
-                return Ok(Some(at));
+                held.push(at);
             }
         }
-        if allowed.is_empty() {
-            return Ok(None);
+        if allowed.is_empty() || !held.is_empty() {
+            return Ok(held);
         }
         let ended = self.ended_in(&allowed[0])?;
         failed(format!("the race ended in {ended}, which is not allowed"))
