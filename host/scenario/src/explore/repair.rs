@@ -159,7 +159,7 @@ impl Validator<'_> {
                     }
                 }
                 self.paused[vm.index()] = false;
-                self.vms[vm.index()]
+                std::mem::take(&mut self.vms[vm.index()])
             }
             Fault::PauseVm(vm) => {
                 self.vms[vm.index()] && !std::mem::replace(&mut self.paused[vm.index()], true)

@@ -229,15 +229,13 @@ pub(crate) fn fault(names: &mut Names, cursor: &mut Cursor<'_>, line: u32) -> Pa
         "delay" => Fault::Delay(process(names, cursor, line, None)?, delay(cursor)?),
         "reorder" => Fault::Reorder,
         "crash" => {
-            let name = cursor.atom("a VM")?;
-            let vm = names.vm(name)?;
+            let vm = changed_vm(names, cursor, Names::crash)?;
             let inside =
                 names.program.processes.iter().enumerate().filter(|(_, process)| process.vm == Some(vm));
             let inside: Vec<u32> = inside.map(|(at, _)| at as u32).collect();
             for process in inside {
                 names.end(Process(process), line, "was in a VM that crashed");
             }
-            names.vm_ended(vm);
             Fault::CrashVm(vm)
         }
         "pause" => Fault::PauseVm(changed_vm(names, cursor, Names::pause)?),

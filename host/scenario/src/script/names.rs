@@ -60,6 +60,8 @@ pub(crate) struct Names {
     frozen: BTreeMap<Process, u32>,
     held: BTreeMap<Process, u32>,
     paused: BTreeMap<Vm, u32>,
+    /// VMs that have crashed, with the line.
+    crashed: BTreeMap<Vm, u32>,
     /// Names declared by lines with errors: their uses are no further errors.
     failed: BTreeSet<String>,
 }
@@ -218,9 +220,15 @@ impl Names {
         ScriptError::new(token.span, message).help(suggestion(&token.text, known))
     }
 
+    /// Returns the VM of this name, which has not crashed.
     pub fn vm(&self, token: &Token) -> Result<Vm, ScriptError> {
         match self.look_up(&token.text) {
-            Some(Meaning::Vm(vm)) => Ok(vm),
+            Some(Meaning::Vm(vm)) => match self.crashed.get(&vm) {
+                Some(line) => {
+                    Err(ScriptError::new(token.span, format!("VM {} crashed in line {line}", token.text)))
+                }
+                None => Ok(vm),
+            },
             _ => Err(self.unknown(token, "a VM", |meaning| matches!(meaning, Meaning::Vm(_)))),
         }
     }
@@ -381,9 +389,10 @@ impl Names {
         }
     }
 
-    /// The VM is gone.
-    pub fn vm_ended(&mut self, vm: Vm) {
+    pub fn crash(&mut self, vm: Vm, token: &Token) -> Result<(), ScriptError> {
         self.paused.remove(&vm);
+        self.crashed.insert(vm, token.span.line);
+        Ok(())
     }
 
     /// Marks the names that a line with errors would have declared, so that they cause no further errors.

@@ -136,6 +136,28 @@ expect W blocked"),
   7 | expect W blocked
     |        ^"),
 
+(After("vm A
+fault crash A
+process q in A"),
+"x.scn:7:14: VM A crashed in line 6
+  7 | process q in A
+    |              ^"),
+
+(After("vm A
+fault crash A
+fault add_adapter 0 A
+fault pause A
+fault crash A"),
+"x.scn:7:21: VM A crashed in line 6
+  7 | fault add_adapter 0 A
+    |                     ^
+x.scn:8:13: VM A crashed in line 6
+  8 | fault pause A
+    |             ^
+x.scn:9:13: VM A crashed in line 6
+  9 | fault crash A
+    |             ^"),
+
 (After("vm host"),
 "x.scn:5:4: `host` is the host itself, and names no VM
   5 | vm host

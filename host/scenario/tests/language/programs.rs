@@ -28,6 +28,7 @@ pub struct Drawing {
     pub random: Random,
     /// Whether each process has ended.
     ended: Vec<bool>,
+    crashed: Vec<Vm>,
     frozen: Vec<bool>,
     held: Vec<bool>,
     /// The call that each thread is in.
@@ -42,8 +43,8 @@ impl Drawing {
     fn new(seed: u64) -> Drawing {
         let program = Program::default();
         let random = Random::new(seed);
-        let (ended, frozen, held, blocked) = Default::default();
-        let mut drawing = Drawing { program, random, ended, frozen, held, blocked, time: 0 };
+        let (ended, crashed, frozen, held, blocked) = Default::default();
+        let mut drawing = Drawing { program, random, ended, crashed, frozen, held, blocked, time: 0 };
         drawing.head();
         drawing.process();
         drawing
@@ -181,7 +182,7 @@ impl Drawing {
         if number >= 20 {
             return;
         }
-        let vms: Vec<Vm> = (0..self.program.vms.len() as u32).map(Vm).collect();
+        let vms = self.vms();
         let vm = self.random.pick(&vms).copied();
         let (process, main) = (Process(number), Thread(self.program.threads.len() as u32));
         let name = format!("p{number}");
@@ -192,6 +193,11 @@ impl Drawing {
         self.held.push(false);
         self.blocked.push(None);
         self.push(Action::StartProcess(process));
+    }
+
+    /// The VMs that have not crashed.
+    fn vms(&self) -> Vec<Vm> {
+        (0..self.program.vms.len() as u32).map(Vm).filter(|vm| !self.crashed.contains(vm)).collect()
     }
 
     fn push(&mut self, action: Action) {
@@ -268,7 +274,7 @@ impl Drawing {
     fn fault(&mut self, process: Process) {
         let at = process.index();
         let context = self.own(Kind::Context, self.program.processes[at].main);
-        let vm = (0..self.program.vms.len() as u32).map(Vm).collect::<Vec<_>>();
+        let vm = self.vms();
         let fault = match self.below(22) {
             0 if self.random.one_in(3) => {
                 self.end(process);
@@ -300,6 +306,7 @@ impl Drawing {
                         self.end(Process(at as u32));
                     }
                 }
+                self.crashed.push(vm);
                 Fault::CrashVm(vm)
             }
             9 => Fault::Hardware(Hardware::LoseInterrupt { engine: self.engine() }),
