@@ -24,10 +24,10 @@ use scenario::world::declared_skip;
 
 use crate::commands::scenario::explored::{Exploration, Explored, Skipped, shell_word};
 use crate::commands::scenario::files::{Corpus, check_drivers};
-use crate::commands::scenario::jobs;
 use crate::commands::scenario::panics;
 use crate::commands::scenario::ranges::{SeedRange, Shard};
 use crate::commands::scenario::report_file::{Content, ReportFile, Sink};
+use crate::commands::scenario::{ChosenCases, jobs};
 use crate::output::{OK, Progress, VERDICT_FAILED, say};
 
 /// Number of seeds to run if none are named.
@@ -89,7 +89,7 @@ pub struct ExploreArgs {
     /// The backend to run on [default: link; model for every interleaving of a race]
     #[arg(long, alias = "arm", value_name = "BACKEND")]
     pub backend: Option<SeededBackend>,
-    /// Only cases with this text in their name or title
+    /// Only the case of this name; if there is none, the cases with this text in their name or title
     #[arg(long, value_name = "TEXT", conflicts_with = "random")]
     pub case: Option<String>,
     /// Seeds to run at the same time; the output is the same for any number [default: one for each processor]
@@ -187,13 +187,11 @@ fn subjects(args: &ExploreArgs) -> anyhow::Result<Vec<Subject>> {
         return Ok(vec![Subject { name, program: None, text: "".into(), words }]);
     }
     let files = Corpus::read_sound(&args.paths)?;
+    let chosen = ChosenCases::new(args.case.as_deref(), files.iter().flat_map(|file| &file.programs));
     let mut subjects = Vec::new();
     for file in &files {
         let text: Rc<str> = file.text.as_str().into();
-        let is_wanted = |program: &&Program| {
-            args.case.as_ref().is_none_or(|text| program.case.contains(text) || program.title.contains(text))
-        };
-        for program in file.programs.iter().filter(is_wanted) {
+        for program in file.programs.iter().filter(|program| chosen.has(program)) {
             let (name, words) = match program.case.as_str() {
                 "" => (file.name.clone(), shell_word(&file.name)),
                 case => {

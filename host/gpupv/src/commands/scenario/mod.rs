@@ -26,6 +26,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use drivers::Registry;
+use scenario::Program;
 
 pub use backends::BackendRunner;
 pub(crate) use explored::shell_word;
@@ -69,6 +70,29 @@ pub fn run(args: &ScenarioArgs, drivers: &Registry) -> anyhow::Result<u8> {
         ScenarioCommand::Run(args) => run_files::run(args, drivers),
         ScenarioCommand::Explore(args) => explore::run(args, drivers),
         ScenarioCommand::Merge(args) => merge::run(args),
+    }
+}
+
+/// The cases that `--case` chooses: the case of exactly that name, as `v=1` beside `v=10`, or else those with this text
+/// in their name or title.
+struct ChosenCases<'a> {
+    text: Option<&'a str>,
+    is_name: bool,
+}
+
+impl<'a> ChosenCases<'a> {
+    fn new<'p>(text: Option<&'a str>, programs: impl IntoIterator<Item = &'p Program>) -> Self {
+        let is_name = text
+            .is_some_and(|text| !text.is_empty() && programs.into_iter().any(|program| program.case == text));
+        ChosenCases { text, is_name }
+    }
+
+    fn has(&self, program: &Program) -> bool {
+        match self.text {
+            None => true,
+            Some(text) if self.is_name => program.case == text,
+            Some(text) => program.case.contains(text) || program.title.contains(text),
+        }
     }
 }
 

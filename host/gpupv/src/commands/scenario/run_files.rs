@@ -20,7 +20,7 @@ use crate::commands::scenario::ranges::Shard;
 use crate::commands::scenario::report_file::{Content, ReportFile, Sink};
 use crate::commands::scenario::result_files::{ResultFiles, Sinks};
 use crate::commands::scenario::work::{Work, run_all};
-use crate::commands::scenario::{PathArgs, backends};
+use crate::commands::scenario::{ChosenCases, PathArgs, backends};
 use crate::output::{OK, Progress, VERDICT_FAILED, say};
 
 /// A backend by its name, or all of them.
@@ -58,7 +58,7 @@ pub struct RunArgs {
     /// The backend to run on; may be given several times
     #[arg(long = "backend", alias = "arm", value_name = "BACKEND", value_delimiter = ',', default_values = ["model", "link"])]
     pub backends: Vec<BackendChoice>,
-    /// Only cases with this text in their name or title
+    /// Only the case of this name; if there is none, the cases with this text in their name or title
     #[arg(long, value_name = "TEXT")]
     pub case: Option<String>,
     /// Only files with this tag
@@ -90,11 +90,9 @@ impl RunArgs {
     fn cases<'a>(&self, files: &'a [ScenarioFile]) -> anyhow::Result<Vec<Work<'a>>> {
         let all =
             files.iter().flat_map(|file| file.programs.iter().map(move |program| Work { file, program }));
-        let is_wanted = |work: &Work<'_>| {
-            let Work { program, .. } = work;
-            let case = self.case.as_ref();
-            case.is_none_or(|text| program.case.contains(text) || program.title.contains(text))
-                && self.tag.as_ref().is_none_or(|tag| program.tags.contains(tag))
+        let chosen = ChosenCases::new(self.case.as_deref(), files.iter().flat_map(|file| &file.programs));
+        let is_wanted = |Work { program, .. }: &Work<'_>| {
+            chosen.has(program) && self.tag.as_ref().is_none_or(|tag| program.tags.contains(tag))
         };
         let cases: Vec<Work<'a>> = all.filter(is_wanted).collect();
         // Of a shard, none may be left.

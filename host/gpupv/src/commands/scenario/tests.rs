@@ -9,6 +9,7 @@ use scenario::run::{Failure, Verdict};
 use scenario::script::parse;
 use scenario::{Backend, Ended, Program};
 
+use crate::commands::scenario::ChosenCases;
 use crate::commands::scenario::backends::{BackendRunner, provide};
 use crate::commands::scenario::explore::{SeededBackend, check_canary};
 use crate::commands::scenario::explored::{Exploration, Explored, Skipped};
@@ -213,4 +214,20 @@ fn other_files_are_no_reports() {
     {
         assert!(ReportFile::from_text(EXPLORED.replace(right, wrong).as_bytes()).is_err(), "{wrong}");
     }
+}
+
+#[test]
+fn a_case_is_chosen_by_its_name_and_others_by_a_part_of_it() {
+    let text = "scenario \"v=1 and v=10\"\nmatrix v = 1 10 2\nprocess p\np  D = device -> ok\n\
+                p  F = fence D initial=$v -> ok\n";
+    let programs = parse(text).expect("it is sound");
+    let chosen = |text: Option<&str>| -> Vec<&str> {
+        let chosen = ChosenCases::new(text, &programs);
+        programs.iter().filter(|program| chosen.has(program)).map(|program| program.case.as_str()).collect()
+    };
+    assert_eq!(chosen(Some("v=1")), ["v=1"]);
+    assert_eq!(chosen(Some("=2")), ["v=2"]);
+    assert_eq!(chosen(Some("and")), ["v=1", "v=10", "v=2"]);
+    assert_eq!(chosen(None).len(), 3);
+    assert!(chosen(Some("v=3")).is_empty());
 }
