@@ -329,6 +329,8 @@ pub fn check_canary<M: Make>(make: &M, backend: SeededBackend) -> anyhow::Result
 pub fn run(args: &ExploreArgs, drivers: &Registry) -> anyhow::Result<u8> {
     let (model, link) = (ModelBackend { drivers: drivers.clone() }, LinkBackend { drivers: drivers.clone() });
     panics::print_each_once();
+    // First, because a run that cannot start must leave no report of an earlier one.
+    let sink = Sink::open(args.report.as_deref())?;
     let subjects = subjects(args)?;
     let is_run = |subject: &&Subject| subject.skip(args).is_none();
     let cases = subjects.iter().filter(is_run);
@@ -357,7 +359,6 @@ pub fn run(args: &ExploreArgs, drivers: &Registry) -> anyhow::Result<u8> {
             );
         }
     }
-    let sink = Sink::open(args.report.as_deref())?;
     args.save.prepare()?;
     for backend in [SeededBackend::Model, SeededBackend::Link] {
         if subjects.iter().any(|subject| subject.backend(args) == backend) {

@@ -166,24 +166,46 @@ fn digest_of(
     Ok(digest(&bytes.collect::<Vec<u8>>()))
 }
 
+/// What is run: files that were read and have no errors.
+struct Suite {
+    /// Files of all shards.
+    planned: u64,
+    /// Numbers of the files of this shard.
+    part: Range<u64>,
+    files: Vec<ScenarioFile>,
+    backends: Vec<Backend>,
+    /// Of all shards, for a report.
+    digest: Option<u64>,
+}
+
+impl Suite {
+    fn read(args: &RunArgs, drivers: &Registry) -> anyhow::Result<Suite> {
+        let all = find_all(&args.paths.paths)?;
+        let planned = all.len() as u64;
+        // A shard reads its own files only: reading takes a good part of the time that running takes.
+        let part = args.shard.map_or(0..planned, |Shard { part, parts }| shard(&(0..planned), part, parts));
+        let files = Corpus::read_sound(&all[part.start as usize..part.end as usize])?;
+        let cases = args.cases(&files)?;
+        let is_chosen = |backend: &Backend| args.backends.iter().any(|choice| choice.is(*backend));
+        let backends: Vec<Backend> = Backend::ALL.into_iter().filter(is_chosen).collect();
+        let is_run =
+            |work: &&Work<'_>| backends.iter().any(|backend| declared_skip(work.program, *backend).is_none());
+        let run = cases.iter().filter(is_run).map(|work| (work.file.name.as_str(), work.program));
+        check_drivers(run, drivers)?;
+        let digest = args.report.as_ref().map(|_| digest_of(&all, &part, &files, args)).transpose()?;
+        Ok(Suite { planned, part, files, backends, digest })
+    }
+}
+
 pub fn run(args: &RunArgs, drivers: &Registry) -> anyhow::Result<u8> {
-    let all = find_all(&args.paths.paths)?;
-    let planned = all.len() as u64;
-    // A shard reads its own files only: reading takes a good part of the time that running takes.
-    let part = args.shard.map_or(0..planned, |Shard { part, parts }| shard(&(0..planned), part, parts));
-    let files = Corpus::read_sound(&all[part.start as usize..part.end as usize])?;
+    let suite = Suite::read(args, drivers);
+    // A suite that cannot run leaves no results of an earlier run either.
+    let (sinks, sink) = (Sinks::open(&args.files), Sink::open(args.report.as_deref()));
+    let (Suite { planned, part, files, backends, digest }, sinks, sink) = (suite?, sinks?, sink?);
     let cases = args.cases(&files)?;
-    let is_chosen = |backend: &Backend| args.backends.iter().any(|choice| choice.is(*backend));
-    let chosen: Vec<Backend> = Backend::ALL.into_iter().filter(is_chosen).collect();
-    let is_run =
-        |work: &&Work<'_>| chosen.iter().any(|backend| declared_skip(work.program, *backend).is_none());
-    check_drivers(cases.iter().filter(is_run).map(|work| (work.file.name.as_str(), work.program)), drivers)?;
-    let digest = args.report.as_ref().map(|_| digest_of(&all, &part, &files, args)).transpose()?;
-    let sinks = Sinks::open(&args.files)?;
-    let sink = Sink::open(args.report.as_deref())?;
     let options =
         Options { drivers: drivers.clone(), without_rings: args.without_rings, ..Options::default() };
-    let results = run_on(&chosen, &cases, args, &options)?;
+    let results = run_on(&backends, &cases, args, &options)?;
     sinks.write(&results)?;
     if args.json {
         say(format_args!("{}", results.json()));
@@ -193,7 +215,7 @@ pub fn run(args: &RunArgs, drivers: &Registry) -> anyhow::Result<u8> {
     let code = if results.counts().failed == 0 { OK } else { VERDICT_FAILED };
     if let Some(digest) = digest {
         let commit = env!("GPUPV_COMMIT").into();
-        let suite = SuiteReport { commit, digest, backends: chosen, planned, files: part, results };
+        let suite = SuiteReport { commit, digest, backends, planned, files: part, results };
         sink.write(&ReportFile { shard: args.shard, content: Content::Suite(suite) })?;
     }
     Ok(code)

@@ -231,3 +231,28 @@ fn a_case_is_chosen_by_its_name_and_others_by_a_part_of_it() {
     assert_eq!(chosen(None).len(), 3);
     assert!(chosen(Some("v=3")).is_empty());
 }
+
+#[derive(clap::Parser)]
+struct CommandLine {
+    #[command(flatten)]
+    run: crate::commands::scenario::run_files::RunArgs,
+}
+
+#[test]
+fn a_run_that_cannot_start_leaves_no_results_of_an_earlier_one() {
+    use clap::Parser as _;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = |name: &str| folder.path().join(name);
+    let words = ["run", "--backend", "model", "--report"].map(std::ffi::OsString::from);
+    let words = words.into_iter().chain([path("r.json").into(), "--junit".into(), path("r.xml").into()]);
+    let args = CommandLine::parse_from(words.chain([path("s.scn").into()])).run;
+    let run = || crate::commands::scenario::run_files::run(&args, &drivers::Registry::default());
+    let sound = "scenario \"s\"\nprocess p\np  D = device -> ok\n";
+    std::fs::write(path("s.scn"), sound).expect("the file is written");
+    assert_eq!(run().expect("it passes"), crate::output::OK);
+    assert!(ReportFile::read(&path("r.json")).is_ok());
+    std::fs::write(path("s.scn"), format!("{sound}p  D = bad -> ok\n")).expect("the file is written");
+    assert!(run().is_err());
+    assert!(!path("r.json").exists());
+    assert_eq!(std::fs::read(path("r.xml")).expect("it is open"), b"");
+}
