@@ -58,13 +58,22 @@ impl ExplainArgs {
         process_of(wanted, &timeline).map(Some)
     }
 
-    fn chooses(&self, process: Option<u32>, submission: &Submission) -> bool {
+    /// Whether a submission is one that the options name.
+    fn names(&self, process: Option<u32>, submission: &Submission) -> bool {
         let begun = &submission.begun;
         submission.has_lists()
             && process.is_none_or(|process| process == begun.process.0)
             && self.queue.is_none_or(|queue| queue == begun.queue)
             && self.submission.is_none_or(|number| number == begun.of_queue)
-            && (!self.wrong || !begun.messages.is_empty() || !submission.races.is_empty())
+    }
+
+    fn chooses(&self, process: Option<u32>, submission: &Submission) -> bool {
+        let is_wrong = || !submission.begun.messages.is_empty() || !submission.races.is_empty();
+        self.names(process, submission) && (!self.wrong || is_wrong())
+    }
+
+    fn is_selective(&self) -> bool {
+        self.process.is_some() || self.queue.is_some() || self.submission.is_some()
     }
 }
 
@@ -95,6 +104,9 @@ fn explain(args: &ExplainArgs, drivers: &Registry) -> anyhow::Result<(String, u8
     };
     let code = if is_complete { OK } else { VERDICT_FAILED };
     let all = log.submissions();
+    let with_lists = all.iter().filter(|one| one.has_lists()).count();
+    let none = format!("no submission matches the options; {with_lists} have command lists");
+    ensure!(!args.is_selective() || all.iter().any(|one| args.names(process, one)), "{note}{none}");
     let chosen: Vec<&Submission> = all.iter().filter(|one| args.chooses(process, one)).collect();
     if args.json {
         let value: Vec<Value> = chosen.iter().map(|one| as_json(one)).collect();
@@ -102,9 +114,7 @@ fn explain(args: &ExplainArgs, drivers: &Registry) -> anyhow::Result<(String, u8
         return Ok((value.to_string(), code));
     }
     if chosen.is_empty() {
-        let with_lists = all.iter().filter(|one| one.has_lists()).count();
-        let text = format!("{note}no submission matches the options; {with_lists} have command lists\n");
-        return Ok((text, code));
+        return Ok((format!("{note}{none}\n"), code));
     }
     let texts: Vec<String> = chosen.iter().take(SHOWN_MAX).map(|one| submission_text::explain(one)).collect();
     let more = chosen.len().saturating_sub(SHOWN_MAX);

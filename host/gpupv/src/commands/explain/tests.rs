@@ -246,3 +246,25 @@ fn a_trace_that_begins_with_a_state_is_checked_too_and_what_is_not_known_is_no_e
     let (text, _) = explain(&args, &Registry::default()).unwrap();
     assert!(text.starts_with("the trace begins at step "), "{text}");
 }
+
+#[test]
+fn a_selection_without_a_submission_is_an_error() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), buffer()).unwrap();
+    let explained = |submission, wrong| {
+        let (process, queue) = (None, None);
+        let args = ExplainArgs { file: file.path().into(), process, queue, submission, wrong, json: wrong };
+        explain(&args, &Registry::default()).map_err(|error| error.to_string())
+    };
+    assert_eq!(explained(Some(1), false).unwrap().1, OK);
+    for wrong in [false, true] {
+        let error = explained(Some(77), wrong).unwrap_err();
+        assert!(error.ends_with("no submission matches the options; 1 have command lists"), "{error}");
+    }
+    // Nothing wrong is an answer.
+    let (queue, flags) = (QueueType::Direct, ListFlags::empty());
+    let begins = Packet::BeginList { queue, flags, name: "right".into() };
+    let right = isa::encode(&[begins, work(WorkKind::Dispatch, Kernel::None, 0, &[], 1000)]);
+    std::fs::write(file.path(), right).unwrap();
+    assert_eq!(explained(Some(1), true).unwrap().1, OK);
+}
