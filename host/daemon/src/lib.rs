@@ -143,7 +143,8 @@ impl Daemon {
             .with_context(|| format!("cannot create the socket folder {}", options.directory.display()))?;
         let kernel_host = KernelHost::new(&options)?;
         let log_thread = Some(LogThread::start(kernel_host.log.clone())?);
-        let vms = Arc::new(VmRegistry::new(kernel_host.clone(), options.more_ports.clone()));
+        let journal = options.journal.as_ref().map(|journal| journal.folder.clone());
+        let vms = Arc::new(VmRegistry::new(kernel_host.clone(), options.more_ports.clone(), journal));
         let local_vms = local_vm::named(&options.local_vms, &options.directory)?;
         if let Some(why) = local_vms.iter().find_map(|vm| kernel_host.sessions().vm_refusal(&vm.name)) {
             anyhow::bail!("{why}");

@@ -104,7 +104,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let guest_port = guest_port.parse()?;
     let (waker, wakes) = channel();
-    let config = DeviceConfig { guest_cid: cid.parse()?, socket: socket.into() };
+    let config = DeviceConfig { guest_cid: cid.parse()?, socket: socket.into(), connections_copy: None };
     let device = Device::serve(config, Arc::new(Ports(waker)))?;
     eprintln!("serving on {socket}");
     loop {

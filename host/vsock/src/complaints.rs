@@ -64,7 +64,7 @@ impl Complaints {
             tracing::warn!(
                 cid,
                 suppressed,
-                "the file of the guest's connections, beside the device's socket, cannot be written: {reason}; \
+                "a file of the guest's connections, beside the device's socket or in the journal, cannot be written: {reason}; \
                  if the daemon is killed, its guest may not notice"
             );
         }

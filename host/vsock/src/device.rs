@@ -29,6 +29,8 @@ pub struct DeviceConfig {
     pub guest_cid: u64,
     /// Unix socket that QEMU's `-chardev socket,path=` names. Created by [`Device::serve`].
     pub socket: PathBuf,
+    /// A copy of the file with the guest's connections, for a daemon whose socket's folder may end with it.
+    pub connections_copy: Option<PathBuf>,
 }
 
 /// Why a device could not be created.
@@ -121,9 +123,10 @@ pub(crate) struct Attached {
 impl Shared {
     /// The state of a device that has no QEMU yet. Beside its socket is a file with the guest's connections.
     pub fn new(config: DeviceConfig, services: Arc<dyn Services>) -> io::Result<Shared> {
+        let connections = [path_beside(&config.socket)].into_iter().chain(config.connections_copy.clone());
         Ok(Shared {
             complaints: Arc::new(Complaints::new(config.guest_cid)),
-            known: Arc::new(Ranked::new(Rank::Known, Known::open(path_beside(&config.socket))?)),
+            known: Arc::new(Ranked::new(Rank::Known, Known::open(connections)?)),
             services,
             attached: Ranked::new(Rank::Attached, None),
             wake: EventFd::new(eventfd_flags())?,

@@ -49,7 +49,8 @@ impl DirectDevice {
         guest_memory: GuestMemoryMmap,
         socket: PathBuf,
     ) -> io::Result<Self> {
-        let shared = Shared::new(DeviceConfig { guest_cid, socket }, Arc::clone(&services))?;
+        let shared =
+            Shared::new(DeviceConfig { guest_cid, socket, connections_copy: None }, Arc::clone(&services))?;
         let table = MemoryTable::new(guest_memory);
         let ring = || Ring::new(table.clone(), QUEUE_SIZE_MAX).map_err(io::Error::other);
         let rings: [Ring; QUEUES] = [ring()?, ring()?, ring()?];

@@ -5,6 +5,9 @@
 //! The file has 8 bytes for each row: the guest's port and the host's, little-endian. A row is written before the
 //! guest learns of a connection, and cleared after the guest is sent its end. If a kill interrupts the write of a new
 //! row, the guest does not know the connection yet.
+//!
+//! The file is beside the device's socket, where any next daemon finds it. That folder may end with the daemon, as the
+//! runtime directory of a systemd service does. So a daemon with a journal keeps a copy there.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -18,11 +21,10 @@ const ROW_BYTES: usize = 8;
 /// No connection has these ports (`VMADDR_PORT_ANY`).
 const NO_PORTS: Ports = Ports { peer: u32::MAX, local: u32::MAX };
 
-/// The known connections and their file.
+/// The known connections and their files, which have the same rows.
 #[derive(Debug)]
 pub(crate) struct Known {
-    path: PathBuf,
-    file: File,
+    files: Vec<(PathBuf, File)>,
     rows: HashMap<Ports, u64>,
     free: Vec<u64>,
     end: u64,
@@ -36,24 +38,45 @@ pub(crate) fn path_beside(socket: &Path) -> PathBuf {
 }
 
 impl Known {
-    /// Opens the file with the connections that an earlier daemon left.
-    pub fn open(path: PathBuf) -> io::Result<Known> {
-        let options = &mut OpenOptions::new();
-        let mut file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
-        let mut known = Known { path, file, rows: HashMap::new(), free: Vec::new(), end: 0 };
+    /// Opens the files with the connections that earlier daemons left in any of them.
+    pub fn open(paths: impl IntoIterator<Item = PathBuf>) -> io::Result<Known> {
+        let mut known = Known { files: Vec::new(), rows: HashMap::new(), free: Vec::new(), end: 0 };
+        for path in paths {
+            let options = &mut OpenOptions::new();
+            let mut file =
+                options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes)?;
+            known.add_rows(&bytes);
+            known.files.push((path, file));
+        }
+        if known.files.len() > 1 {
+            // One file has every row at any time: the first is complete before another is overwritten.
+            for (_, file) in &known.files {
+                known.write_all(file)?;
+            }
+        }
+        Ok(known)
+    }
+
+    fn add_rows(&mut self, bytes: &[u8]) {
         for row in bytes.chunks_exact(ROW_BYTES) {
             let port = |at: usize| row[at..].first_chunk().copied().map_or(u32::MAX, u32::from_le_bytes);
             let ports = Ports { peer: port(0), local: port(4) };
-            let is_new = ports != NO_PORTS && !known.rows.contains_key(&ports);
+            let is_new = ports != NO_PORTS && !self.rows.contains_key(&ports);
             match is_new {
-                true => _ = known.rows.insert(ports, known.end),
-                false => known.free.push(known.end),
+                true => _ = self.rows.insert(ports, self.end),
+                false => self.free.push(self.end),
             }
-            known.end += 1;
+            self.end += 1;
         }
-        Ok(known)
+    }
+
+    /// Writes every row into a file.
+    fn write_all(&self, file: &File) -> io::Result<()> {
+        let free = self.free.iter().map(|row| (*row, NO_PORTS));
+        let mut rows = free.chain(self.rows.iter().map(|(ports, row)| (*row, *ports)));
+        rows.try_for_each(|(row, ports)| write_row(file, row, ports))
     }
 
     /// Connections that the guest may have, by row of the file.
@@ -86,31 +109,39 @@ impl Known {
         }
     }
 
+    /// Writes a row into every file. Returns the first error.
     fn write(&self, row: u64, ports: Ports) -> io::Result<()> {
-        let mut bytes = [0; ROW_BYTES];
-        bytes[..4].copy_from_slice(&ports.peer.to_le_bytes());
-        bytes[4..].copy_from_slice(&ports.local.to_le_bytes());
-        self.file.write_all_at(&bytes, row * ROW_BYTES as u64)
+        let written = self.files.iter().map(|(_, file)| write_row(file, row, ports));
+        written.fold(Ok(()), io::Result::and)
     }
 
     /// Forgets all connections: the guest is gone. An error is for the caller to report, as of [`Known::change`].
     pub fn clear(&mut self) -> io::Result<()> {
         (self.rows, self.free, self.end) = (HashMap::new(), Vec::new(), 0);
-        self.file.set_len(0)
+        self.files.iter().map(|(_, file)| file.set_len(0)).fold(Ok(()), io::Result::and)
     }
 
     /// Makes all later writes fail as on a full disk.
     #[cfg(test)]
     pub fn fill_disk(&mut self) {
-        self.file = OpenOptions::new().write(true).open("/dev/full").unwrap();
-    }
-
-    /// Removes the file when the device shuts down, unless it has connections to reset for the next device.
-    pub fn leave(&self) {
-        if self.rows.is_empty() {
-            let _ = std::fs::remove_file(&self.path);
+        for (_, file) in &mut self.files {
+            *file = OpenOptions::new().write(true).open("/dev/full").unwrap();
         }
     }
+
+    /// Removes the files when the device shuts down, unless they have connections to reset for the next device.
+    pub fn leave(&self) {
+        for (path, _) in self.files.iter().filter(|_| self.rows.is_empty()) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn write_row(file: &File, row: u64, ports: Ports) -> io::Result<()> {
+    let mut bytes = [0; ROW_BYTES];
+    bytes[..4].copy_from_slice(&ports.peer.to_le_bytes());
+    bytes[4..].copy_from_slice(&ports.local.to_le_bytes());
+    file.write_all_at(&bytes, row * ROW_BYTES as u64)
 }
 
 #[cfg(test)]
@@ -125,7 +156,7 @@ mod tests {
     fn connections_that_are_not_gone_are_read_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = path_beside(&folder.path().join("vm.sock"));
-        let mut known = Known::open(path.clone()).unwrap();
+        let mut known = Known::open([path.clone()]).unwrap();
         for peer in 1..=3 {
             known.change(Change::Known(ports(peer))).unwrap();
         }
@@ -134,13 +165,13 @@ mod tests {
         known.change(Change::Known(ports(4))).unwrap();
         known.change(Change::Known(ports(4))).unwrap();
         drop(known);
-        let mut known = Known::open(path.clone()).unwrap();
+        let mut known = Known::open([path.clone()]).unwrap();
         assert_eq!(known.ports(), [ports(1), ports(4), ports(3)], "the row of 2 was free");
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 24);
         known.leave();
         assert!(path.exists(), "a connection is still to be reset");
         known.clear().unwrap();
-        assert!(Known::open(path.clone()).unwrap().ports().is_empty());
+        assert!(Known::open([path.clone()]).unwrap().ports().is_empty());
         known.leave();
         assert!(!path.exists());
     }
@@ -150,9 +181,36 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("connections");
         std::fs::write(&path, [1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0]).unwrap();
-        let mut known = Known::open(path.clone()).unwrap();
+        let mut known = Known::open([path.clone()]).unwrap();
         assert_eq!(known.ports(), [Ports { peer: 1, local: 2 }]);
         known.change(Change::Known(ports(5))).unwrap();
-        assert_eq!(Known::open(path).unwrap().ports().len(), 2);
+        assert_eq!(Known::open([path]).unwrap().ports().len(), 2);
+    }
+
+    /// A daemon with a journal is followed by one whose runtime directory is new, and that by one without a journal.
+    #[test]
+    fn each_file_alone_has_the_connections() {
+        let folder = tempfile::tempdir().unwrap();
+        let [beside, copy] =
+            ["vm.sock.connections", "journal.connections"].map(|name| folder.path().join(name));
+        let both = || Known::open([beside.clone(), copy.clone()]).unwrap();
+        let mut known = both();
+        (1..=3).for_each(|peer| known.change(Change::Known(ports(peer))).unwrap());
+        known.change(Change::Gone(ports(1))).unwrap();
+        drop(known);
+        std::fs::remove_file(&beside).unwrap();
+        let mut known = both();
+        assert_eq!(known.ports(), [ports(2), ports(3)]);
+        known.change(Change::Gone(ports(3))).unwrap();
+        known.change(Change::Known(ports(4))).unwrap();
+        drop(known);
+        for path in [&beside, &copy] {
+            let known = Known::open([path.clone()]).unwrap().ports();
+            assert!(known.len() == 2 && known.contains(&ports(2)) && known.contains(&ports(4)), "{known:?}");
+        }
+        let mut known = both();
+        known.clear().unwrap();
+        known.leave();
+        assert!(!beside.exists() && !copy.exists());
     }
 }

@@ -336,7 +336,7 @@ fn rings_that_fall_out_of_the_memory_table_stop_without_a_crash() {
 fn a_failed_setup_reports_the_reason() {
     let rig = Rig::new();
     let serve = |guest_cid, socket: &std::path::Path| {
-        let config = DeviceConfig { guest_cid, socket: socket.to_owned() };
+        let config = DeviceConfig { guest_cid, socket: socket.to_owned(), connections_copy: None };
         Device::serve(config, rig.daemon.clone())
     };
     for cid in [0, 1, 2, u64::from(u32::MAX), u64::MAX] {

@@ -214,7 +214,7 @@ fn serve_self_stopping(at_memory: bool) -> (tempfile::TempDir, std::path::PathBu
     let (sender, steps) = channel();
     let device = Arc::new(Mutex::new(None));
     let services = Suicidal { device: Arc::clone(&device), at_memory, done: Mutex::new(sender) };
-    let config = DeviceConfig { guest_cid: front_end::CID, socket: socket.clone() };
+    let config = DeviceConfig { guest_cid: front_end::CID, socket: socket.clone(), connections_copy: None };
     *device.lock().unwrap() = Some(Device::serve(config, Arc::new(services)).unwrap());
     (directory, socket, steps)
 }

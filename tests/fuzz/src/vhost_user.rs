@@ -482,7 +482,7 @@ pub fn vhost_user(data: &[u8]) {
     let number = SOCKETS.fetch_add(1, Ordering::Relaxed);
     let socket = std::env::temp_dir().join(format!("gpupv-fuzz-{}-{number}.sock", std::process::id()));
     let connections = format!("{}.connections", socket.display());
-    let config = DeviceConfig { guest_cid: CID, socket: socket.clone() };
+    let config = DeviceConfig { guest_cid: CID, socket: socket.clone(), connections_copy: None };
     let services: Arc<dyn Services> = Arc::<Machine>::clone(&machine);
     let device = Device::serve(config, services).expect("the system has threads and descriptors left");
     let socket = UnixStream::connect(&socket).expect("the device listens");

@@ -4,6 +4,7 @@
 //!   DIR/lock             held by the daemon that uses it
 //!   DIR/secret           the key of resume tokens: never in a trace
 //!   DIR/performed        how many of the last step's DMA operations are done, in shared memory
+//!   DIR/vmN.connections  the open connections of guest N (vsock-device)
 //!   DIR/segment-N.gvt    a trace (docs/TRACE.md) that begins with a snapshot, or continues segment N - 1
 //!   DIR/segment-N.gvt.state    the state with which it begins, once computed: earlier segments are then obsolete
 //! ```
@@ -24,7 +25,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use drivers::Registry;
-use dxgkrnl::{Config, Kernel, ProcessId};
+use dxgkrnl::{Config, Kernel, ProcessId, VmId};
 use proto::limits::TOKEN_BYTES;
 use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest as _, Sha256};
@@ -44,6 +45,8 @@ const SUFFIX: &str = ".gvt";
 const SUFFIXES: [&str; 5] = [SUFFIX, ".gvt.open", ".gvt.state", PART_SUFFIXES[0], PART_SUFFIXES[1]];
 /// Of a state that is not complete.
 const PART_SUFFIXES: [&str; 2] = [".gvt.state.part", ".gvt.state.part.open"];
+/// Suffix of the files with guests' connections.
+const CONNECTIONS: &str = ".connections";
 const SECRET_BYTES: usize = 32;
 /// Segments in a row whose state the keeper has not computed.
 const SEGMENTS_WITHOUT_STATE_MAX: u32 = 8;
@@ -290,10 +293,22 @@ fn names(folder: &Path) -> anyhow::Result<Vec<String>> {
     entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
 }
 
+/// The file in a journal's folder that has the open connections of a VM's guest.
+pub fn connections_file(folder: &Path, vm: VmId) -> PathBuf {
+    folder.join(format!("vm{}{CONNECTIONS}", vm.0))
+}
+
+fn is_connections_file(name: &str) -> bool {
+    let number = name.strip_prefix("vm").and_then(|rest| rest.strip_suffix(CONNECTIONS));
+    number.is_some_and(|number| number.parse::<u32>().is_ok())
+}
+
 /// Refuses a folder that has other files than a journal's.
 fn require_ours(folder: &Path) -> anyhow::Result<()> {
     let is_ours = |name: &String| {
-        ["lock", "secret", "performed"].contains(&name.as_str()) || segment_number(name).is_some()
+        ["lock", "secret", "performed"].contains(&name.as_str())
+            || segment_number(name).is_some()
+            || is_connections_file(name)
     };
     match names(folder)?.into_iter().find(|name| !is_ours(name)) {
         Some(other) => anyhow::bail!(

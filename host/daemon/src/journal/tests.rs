@@ -320,6 +320,27 @@ fn a_journal_that_cannot_be_resumed_is_refused_with_the_reason_and_the_remedy() 
     assert!(words.contains("is no journal: \"letter.txt\" is in it"), "{words}");
 }
 
+/// The folder of a VM's socket may end with the daemon.
+#[test]
+fn the_journal_has_a_copy_of_the_connections_of_each_guest() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = folder.path().join("journal");
+    let options = || crate::Options {
+        directory: folder.path().into(),
+        journal: Some(JournalOptions { folder: journal.clone(), resume_within: None }),
+        ..crate::Options::default()
+    };
+    let daemon = crate::Daemon::start(options()).unwrap();
+    daemon.vms.add("one", &folder.path().join("vm1.sock")).unwrap();
+    assert!(journal.join("vm1.connections").exists());
+    drop(daemon);
+    // One with rows stays.
+    std::fs::write(journal.join("vm1.connections"), [1; 8]).unwrap();
+    let daemon = crate::Daemon::start(options()).unwrap();
+    daemon.vms.add("one", &folder.path().join("vm1.sock")).unwrap();
+    assert_eq!(std::fs::read(folder.path().join("vm1.sock.connections")).unwrap(), [1; 8]);
+}
+
 #[test]
 fn a_state_in_pieces_is_resumed_and_an_incomplete_one_is_not_needed() {
     let folder = tempfile::tempdir().unwrap();

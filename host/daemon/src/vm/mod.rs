@@ -32,6 +32,7 @@ use super::channel::Channel;
 use super::client_process::SinkStream;
 use super::event_channels::{EventChannelEndpoint, EventChannels};
 use super::guestd::GuestdEndpoint;
+use super::journal::connections_file;
 use super::kernel_host::KernelHost;
 use super::limits::VMS_MAX;
 use super::local_vm::LocalVm;
@@ -320,15 +321,21 @@ pub struct VmEntry {
 pub struct VmRegistry {
     kernel_host: Arc<KernelHost>,
     more_ports: Option<Arc<dyn PortServices>>,
+    /// The journal's folder. It has a copy of each guest's list of connections.
+    journal: Option<PathBuf>,
     vms: Ranked<BTreeMap<VmId, Arc<VmEntry>>>,
     /// Local VMs, which the local loop serves.
     local: Ranked<Vec<LocalVm>>,
 }
 
 impl VmRegistry {
-    pub fn new(kernel_host: Arc<KernelHost>, more_ports: Option<Arc<dyn PortServices>>) -> Self {
+    pub fn new(
+        kernel_host: Arc<KernelHost>,
+        more_ports: Option<Arc<dyn PortServices>>,
+        journal: Option<PathBuf>,
+    ) -> Self {
         let vms = Ranked::new(Rank::Vms, BTreeMap::new());
-        VmRegistry { kernel_host, more_ports, vms, local: Ranked::new(Rank::LocalVms, Vec::new()) }
+        VmRegistry { kernel_host, more_ports, journal, vms, local: Ranked::new(Rank::LocalVms, Vec::new()) }
     }
 
     fn lock(&self) -> RankedGuard<'_, BTreeMap<VmId, Arc<VmEntry>>> {
@@ -345,7 +352,8 @@ impl VmRegistry {
         let id = VmId(vms.keys().last().map_or(0, |id| id.0) + 1);
         anyhow::ensure!(id.0 <= VMS_MAX, "{VMS_MAX} VMs are served, the limit");
         let shared = VmShared::new(id, name, &self.kernel_host, self.more_ports.clone());
-        let config = DeviceConfig { guest_cid: guest_cid(id), socket: socket.into() };
+        let connections_copy = self.journal.as_ref().map(|folder| connections_file(folder, id));
+        let config = DeviceConfig { guest_cid: guest_cid(id), socket: socket.into(), connections_copy };
         let device = Device::serve(config, shared.services())?;
         let entry = Arc::new(VmEntry { shared, device, socket: socket.into() });
         vms.insert(id, entry.clone());

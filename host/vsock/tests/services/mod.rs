@@ -202,7 +202,7 @@ impl Rig {
         let (sender, events) = channel();
         let daemon =
             Arc::new(Daemon { events: Mutex::new(sender.clone()), relays: Mutex::new(HashMap::new()) });
-        let config = DeviceConfig { guest_cid, socket: socket.clone() };
+        let config = DeviceConfig { guest_cid, socket: socket.clone(), connections_copy: None };
         let device = Device::serve(config, Arc::clone(&daemon) as Arc<dyn Services>).unwrap();
         Self { device, daemon, events, sender, socket, _directory: None }
     }
