@@ -481,3 +481,18 @@ fn a_driver_that_is_not_there_is_named_before_any_case_runs() {
         }
     }
 }
+
+/// Nobody was asked for the status that such a step has.
+#[test]
+fn a_step_that_no_function_of_c_can_make_fails_on_local_whatever_it_expects() {
+    let text = "scenario \"doorbells\"\nprocess p\np  D = device -> ok\n\
+                p  C = context D 3D HW_QUEUE_SUPPORTED -> ok\n\
+                p  Q = hw_queue C USER_MODE_SUBMISSION NATIVE_PROGRESS_FENCE -> ok\n\
+                p  B = doorbell Q -> NOT_SUPPORTED\n";
+    let folder = folder_with(&[("a.scn", text)]);
+    let mut command = gpupv(&["scenario", "run", "a.scn", "--backend", "local"]);
+    let output = command.current_dir(folder.path()).output().expect("gpupv starts");
+    assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+    let says = "a.scn:6: the local backend cannot make this call through the C ABI: add `skip local \"..\"`";
+    assert!(stdout(&output).contains(says), "{}", stdout(&output));
+}

@@ -143,10 +143,10 @@ impl<'a, P: LiveBackend> LiveWorld<'a, P> {
         Ok(&mut client.scenario_client)
     }
 
-    /// Collects the reports that have arrived.
-    fn collect(&mut self, process: Process) {
+    /// Collects the reports that have arrived. An error if no call was made for one: no function of C has its form.
+    fn collect(&mut self, process: Process) -> Done {
         for (at, order) in self.under_way.iter_mut().enumerate() {
-            let Some(client) = self.clients[process.index()].as_mut() else { return };
+            let Some(client) = self.clients[process.index()].as_mut() else { return Ok(()) };
             let of_process = self.program.threads[at].process == process;
             let report =
                 order.filter(|_| of_process).and_then(|order| client.scenario_client.reported(order.tag));
@@ -157,11 +157,13 @@ impl<'a, P: LiveBackend> LiveWorld<'a, P> {
                 }
                 let reply = match report.outcome {
                     Outcome::Reply(reply) => reply,
-                    Outcome::Nothing | Outcome::Value(_) | Outcome::NoCForm => d3dkmt::Reply::None,
+                    Outcome::Nothing | Outcome::Value(_) => d3dkmt::Reply::None,
+                    Outcome::NoCForm => return unsupported("cannot make this call through the C ABI"),
                 };
                 self.answers[at] = Some(Answer { status: report.status, reply });
             }
         }
+        Ok(())
     }
 
     /// Whether every order without a report is a registered wait of the kernel. Otherwise its message was still to come
@@ -195,7 +197,7 @@ impl<'a, P: LiveBackend> LiveWorld<'a, P> {
         }
         for (process, tag) in passing {
             self.client(process)?.scenario_client.report(tag)?;
-            self.collect(process);
+            self.collect(process)?;
             let settled = self.is_settled(process);
             self.client(process)?.busy = !settled;
         }
