@@ -34,6 +34,7 @@ int main(void)
     EXPECT(destroy_paging_queue(queue.hHwQueue), STATUS_INVALID_PARAMETER);
     EXPECT(D3DKMTDestroyHwQueue(&(D3DKMT_DESTROYHWQUEUE){paging_queue}), STATUS_INVALID_PARAMETER);
     EXPECT(D3DKMTDestroyContext(&(D3DKMT_DESTROYCONTEXT){queue.hHwQueue}), STATUS_INVALID_PARAMETER);
+    EXPECT(D3DKMTDestroyContext(&(D3DKMT_DESTROYCONTEXT){device}), STATUS_INVALID_PARAMETER);
     CHECK(destroy_object(queue.hHwQueueProgressFence) != STATUS_SUCCESS, "a queue's fence was destroyed");
     submit_slow(&queue, 1);
     EXPECT(D3DKMTWaitForIdle(&(D3DKMT_WAITFORIDLE){device}), STATUS_SUCCESS);

@@ -154,11 +154,12 @@ impl<L: Location> Objects<L> {
         self.read().contexts.get(&context).copied()
     }
 
-    /// Forgets a context and its hardware queues.
+    /// Forgets a context and its hardware queues. A device also owns queues, but the host refuses its handle here.
     pub fn context_destroying(&self, context: Handle) {
         let mut tables = self.write();
-        tables.contexts.remove(&context);
-        tables.forget_queues_of(context);
+        if tables.contexts.remove(&context).is_some() {
+            tables.forget_queues_of(context);
+        }
     }
 
     /// Records a queue of this device or context and its fence, which is in the table of objects.
