@@ -70,7 +70,9 @@ pub struct Link {
 impl Link {
     pub fn new(path: &Path, broker: Broker, memory: FenceMemory, right: Option<ResumeRight>) -> Link {
         let (backing, shared) = Default::default();
-        Link { path: path.to_owned(), broker: Mutex::new(broker), memory, right, backing, shared }
+        // The program may change its folder.
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        Link { path, broker: Mutex::new(broker), memory, right, backing, shared }
     }
 
     /// Sends a request to the broker. Requests of other threads wait.
