@@ -24,6 +24,8 @@ use crate::status::Errno;
 
 const NO_INODE: u64 = 0;
 const NO_DESCRIPTOR: c_int = -1;
+/// In place of the number of ioctls in progress: the file is released, or there is none. No ioctl can begin.
+const RELEASED: u32 = u32::MAX;
 
 /// One open file. Without an inode the entry is free.
 struct File {
@@ -34,22 +36,26 @@ struct File {
     hidden_inode: AtomicU64,
     /// The process that opened it.
     process: AtomicI32,
-    /// Ioctls in progress.
+    /// Ioctls in progress, or [`RELEASED`].
     users: AtomicU32,
     /// The last descriptor was closed while an ioctl was in progress.
     is_closed: AtomicBool,
 }
 
-static FILES: [File; OPEN_FILES_MAX] = [const {
-    File {
-        inode: AtomicU64::new(NO_INODE),
-        hidden: AtomicI32::new(NO_DESCRIPTOR),
-        hidden_inode: AtomicU64::new(NO_INODE),
-        process: AtomicI32::new(0),
-        users: AtomicU32::new(0),
-        is_closed: AtomicBool::new(false),
+impl File {
+    const fn free() -> File {
+        File {
+            inode: AtomicU64::new(NO_INODE),
+            hidden: AtomicI32::new(NO_DESCRIPTOR),
+            hidden_inode: AtomicU64::new(NO_INODE),
+            process: AtomicI32::new(0),
+            users: AtomicU32::new(RELEASED),
+            is_closed: AtomicBool::new(false),
+        }
     }
-}; OPEN_FILES_MAX];
+}
+
+static FILES: [File; OPEN_FILES_MAX] = [const { File::free() }; OPEN_FILES_MAX];
 
 /// Entries in use, those of a parent process included: 0 in programs that do not use the device.
 static USED: AtomicU32 = AtomicU32::new(0);
@@ -107,6 +113,15 @@ impl Drop for User {
     }
 }
 
+/// Begins an ioctl of the file with this inode. `None` if its last descriptor is closed meanwhile: then another file may
+/// have taken its place.
+fn begin(file: &'static File, inode: u64) -> Option<User> {
+    let one_more = |users: u32| (users != RELEASED).then(|| users + 1);
+    file.users.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).ok()?;
+    let user = User(file);
+    (file.inode.load(Ordering::Acquire) == inode).then_some(user)
+}
+
 /// Finds the file of a descriptor.
 pub fn find(descriptor: c_int) -> Found {
     if USED.load(Ordering::Acquire) == 0 {
@@ -119,8 +134,7 @@ pub fn find(descriptor: c_int) -> Found {
     if file.process.load(Ordering::Acquire) != own_process() {
         return Found::Inherited;
     }
-    file.users.fetch_add(1, Ordering::AcqRel);
-    Found::Own(User(file))
+    begin(file, inode).map_or(Found::Other, Found::Own)
 }
 
 /// The inode of a socket; `None` for any other descriptor.
@@ -168,8 +182,9 @@ fn open_locked(flags: c_int) -> Result<c_int, Errno> {
             file.hidden.store(hidden, Ordering::Release);
             file.hidden_inode.store(socket_inode(hidden).unwrap_or(NO_INODE), Ordering::Release);
             file.process.store(own_process(), Ordering::Release);
-            file.users.store(0, Ordering::Release);
             file.is_closed.store(false, Ordering::Release);
+            // From here on a thread that knew the entry's last file may count itself, and sees another inode.
+            file.users.store(0, Ordering::Release);
             file.inode.store(inode, Ordering::Release);
             USED.fetch_add(1, Ordering::AcqRel);
             Ok(client)
@@ -212,6 +227,7 @@ fn forget_inherited() {
     for file in &FILES {
         let is_inherited = file.process.load(Ordering::Acquire) != own;
         if is_inherited && file.inode.swap(NO_INODE, Ordering::AcqRel) != NO_INODE {
+            file.users.store(RELEASED, Ordering::Release);
             let hidden = file.hidden.swap(NO_DESCRIPTOR, Ordering::AcqRel);
             // SAFETY: a copy of a descriptor that is only used here.
             unsafe { next::close(hidden) };
@@ -299,7 +315,7 @@ fn release_if_closed(file: &File) -> bool {
         }
         file.is_closed.store(true, Ordering::Release);
     }
-    if file.users.load(Ordering::Acquire) != 0 {
+    if file.users.compare_exchange(0, RELEASED, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         return false;
     }
     file.inode.store(NO_INODE, Ordering::Release);
@@ -321,6 +337,28 @@ fn end_session_if_unused() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A thread has found the file, and another one closes its last descriptor before the first counts itself.
+    #[test]
+    fn an_ioctl_begins_only_while_its_file_is_not_released() {
+        static FILE: File = File::free();
+        const INODE: u64 = 7;
+        let users = || FILE.users.load(Ordering::Acquire);
+        assert!(begin(&FILE, INODE).is_none() && users() == RELEASED);
+        USED.store(1, Ordering::Release);
+        FILE.is_closed.store(true, Ordering::Release);
+        FILE.inode.store(INODE, Ordering::Release);
+        FILE.users.store(0, Ordering::Release);
+        let user = begin(&FILE, INODE);
+        assert!(user.is_some() && !release_if_closed(&FILE));
+        drop(user);
+        assert!(release_if_closed(&FILE));
+        assert!(begin(&FILE, INODE).is_none() && users() == RELEASED);
+        // The entry is another file's now.
+        FILE.users.store(0, Ordering::Release);
+        FILE.inode.store(INODE + 1, Ordering::Release);
+        assert!(begin(&FILE, INODE).is_none() && users() == 0);
+    }
 
     #[test]
     fn only_a_socket_has_the_inode_of_a_socket() {
