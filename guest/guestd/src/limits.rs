@@ -25,6 +25,8 @@ pub const ACCEPTS_PER_TURN_MAX: usize = 64;
 pub const DEADLINES_AT_ONCE_MAX: usize = 16;
 /// Regions of ended processes that are freed before other work is done: the kernel takes some time to unpin each.
 pub const REGIONS_FREED_AT_ONCE_MAX: usize = 16;
+/// How long a request for pages waits for others' to be freed, besides the time that the kernel takes to unpin them.
+pub const FREE_TIME_MAX: Duration = Duration::from_secs(1);
 /// Messages of the host that are handled before other work is done: memory for the answer to an attach takes milliseconds.
 pub const HOST_MESSAGES_PER_TURN_MAX: usize = 16;
 /// Closed NT handles that the host is told of before other work is done.

@@ -218,6 +218,15 @@ fn a_broker_that_has_ended_with_the_host_is_no_lack_of_memory() {
         drop(peer);
         assert_eq!((call(&session), session.is_lost()), (Some(TRANSPORT_LOST), true));
     }
+    // A thread that waits reads the stream, and may not have got to its end yet.
+    let (session, mut peer) = connect(welcome(), 64);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| block_on(session.device_state(DEVICE, 2)).status);
+        peer.call();
+        drop(peer);
+        assert_eq!(calls[0](&session), Some(TRANSPORT_LOST));
+        assert_eq!(waiting.join().unwrap(), TRANSPORT_LOST);
+    });
     // A broker that closes the connection while the host is there.
     let (session, peer) = connect(welcome(), 64);
     rustix::net::shutdown(&peer.broker, rustix::net::Shutdown::Both).unwrap();

@@ -51,10 +51,7 @@ impl Known {
             known.files.push((path, file));
         }
         if known.files.len() > 1 {
-            // One file has every row at any time: the first is complete before another is overwritten.
-            for (_, file) in &known.files {
-                known.write_all(file)?;
-            }
+            known.write_all()?;
         }
         Ok(known)
     }
@@ -72,11 +69,19 @@ impl Known {
         }
     }
 
-    /// Writes every row into a file.
-    fn write_all(&self, file: &File) -> io::Result<()> {
-        let free = self.free.iter().map(|row| (*row, NO_PORTS));
-        let mut rows = free.chain(self.rows.iter().map(|(ports, row)| (*row, *ports)));
-        rows.try_for_each(|(row, ports)| write_row(file, row, ports))
+    /// Writes every connection into every file, and no free row: they would add up from daemon to daemon.
+    ///
+    /// One file has all that it had at any time. In the first, rows move ahead one after the other, and those of other files
+    /// come after them. It is complete before another is overwritten.
+    fn write_all(&mut self) -> io::Result<()> {
+        let ports = self.ports();
+        for (_, file) in &self.files {
+            (0..).zip(&ports).try_for_each(|(row, ports)| write_row(file, row, *ports))?;
+            file.set_len(ports.len() as u64 * ROW_BYTES as u64)?;
+        }
+        (self.free, self.end) = (Vec::new(), ports.len() as u64);
+        self.rows = ports.into_iter().zip(0..).collect();
+        Ok(())
     }
 
     /// Connections that the guest may have, by row of the file.
@@ -199,8 +204,12 @@ mod tests {
         known.change(Change::Gone(ports(1))).unwrap();
         drop(known);
         std::fs::remove_file(&beside).unwrap();
+        for _ in 0..3 {
+            assert_eq!(both().ports(), [ports(2), ports(3)]);
+            let bytes = |path: &PathBuf| std::fs::metadata(path).unwrap().len();
+            assert_eq!([&beside, &copy].map(bytes), [2 * ROW_BYTES as u64; 2], "they do not grow");
+        }
         let mut known = both();
-        assert_eq!(known.ports(), [ports(2), ports(3)]);
         known.change(Change::Gone(ports(3))).unwrap();
         known.change(Change::Known(ports(4))).unwrap();
         drop(known);

@@ -92,6 +92,42 @@ expect S.fence = 2
     );
 }
 
+/// Queue Q hangs. A report of queue R, of another device, is lost.
+const HUNG: &str = r#"
+config adapter 0 kmd="DRIVER"
+process p
+process q
+p  D = device                                                -> ok
+p  C = context D 3D HW_QUEUE_SUPPORTED                       -> ok
+p  Q = hw_queue C                                            -> ok
+q  E = device                                                -> ok
+q  K = context E 3D HW_QUEUE_SUPPORTED                       -> ok
+q  R = hw_queue K                                            -> ok
+fault hang 3D
+p  submit_hw Q id=1 u32(1)                                   -> ok
+q  submit_hw R id=1 u32(1)                                   -> ok
+"#;
+
+#[test]
+fn work_whose_report_an_injected_hang_swallowed_is_lost_also_if_the_hang_ends_with_its_queue() {
+    let rest = "p  destroy_hw_queue Q -> ok\nexpect R.fence = 0\nat 60s\nexpect engine 3D idle\nexpect E state RESET\n";
+    notes("IS_ALWAYS_DONE", &format!("scenario \"a report is lost\"\n{HUNG}{rest}"));
+}
+
+#[test]
+fn a_queue_with_the_number_of_one_whose_report_was_lost_loses_nothing() {
+    let rest = r#"
+q  destroy_hw_queue R                                        -> ok
+q  F = device                                                -> ok
+q  L = context F 3D HW_QUEUE_SUPPORTED                       -> ok
+q  S = hw_queue L                                            -> ok
+at 60s
+expect D state HUNG
+expect F state ACTIVE
+"#;
+    notes("IS_ALWAYS_DONE", &format!("scenario \"a number is used again\"\n{HUNG}{rest}"));
+}
+
 #[test]
 fn a_driver_that_dies_in_a_reset_stops_its_own_adapter_and_is_no_recovery() {
     let notes = notes(

@@ -13,7 +13,7 @@ use proto::limits::PAGES_PER_MESSAGE_MAX;
 use super::rings::RingAreas;
 use super::state::{BackingPages, Client, ClientState, Pinned, Process};
 use super::{Broker, ClientId, Machine, Quotas};
-use crate::limits::REGIONS_FREED_AT_ONCE_MAX;
+use crate::limits::{FREE_TIME_MAX, REGIONS_FREED_AT_ONCE_MAX};
 
 /// Pages that a process asks for.
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +36,7 @@ impl WantedPages {
 impl<M: Machine> Broker<M> {
     /// Gives a process pages; waits for what others have given back, if it needs it.
     pub(super) fn want_pages(&mut self, client: ClientId, process: u32, wanted: WantedPages) {
-        let at_most = self.now + self.config.unpin_time.unwrap_or_default();
+        let at_most = self.now + FREE_TIME_MAX + self.config.unpin_time.unwrap_or_default();
         self.want_pages_until(client, process, wanted, at_most);
     }
 
@@ -53,10 +53,9 @@ impl<M: Machine> Broker<M> {
         let Quotas { pages, regions, .. } = &self.quotas;
         let is_over = |user| pages.is_over(user, count) || regions.is_over(user, 1);
         let awaits_free = !self.freed.is_empty() && user.is_some_and(is_over);
-        let (returns, at_most) = match awaits_free {
-            // The kernel's time begins once they are freed.
-            true => (Some(self.now), self.now + self.config.unpin_time.unwrap_or_default()),
-            false => (user.and_then(|user| pages.returns_for(user, count)), at_most),
+        let returns = match awaits_free {
+            true => Some(self.now),
+            false => user.and_then(|user| pages.returns_for(user, count)),
         };
         if let Some(until) =
             returns.filter(|until| *until <= at_most && count as usize <= PAGES_PER_MESSAGE_MAX)

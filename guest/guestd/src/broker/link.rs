@@ -150,15 +150,17 @@ impl<M: Machine> Broker<M> {
         }
         for _ in 0..DEADLINES_AT_ONCE_MAX {
             let Some(client) = self.due.pop() else { return };
-            let deadline = self.clients.get(&client).and_then(Client::deadline);
-            if deadline.is_some_and(|deadline| deadline <= now) {
-                self.too_late(now, client);
+            let Some(entry) = self.clients.get(&client) else { continue };
+            let goes_on = self.link.is_up() && entry.waits_for_host();
+            if let Some(deadline) = entry.deadline().filter(|deadline| goes_on || *deadline <= now) {
+                self.deadlines.remove(&(deadline, client));
+                self.wait_is_over(now, client);
             }
         }
     }
 
-    /// The deadline of a client is reached: the end of its wait for the host if that is connected.
-    fn too_late(&mut self, now: Duration, client: ClientId) {
+    /// The host that a client waits for is there, or its deadline is reached.
+    fn wait_is_over(&mut self, now: Duration, client: ClientId) {
         match self.clients.get(&client).map(|client| &client.state) {
             Some(ClientState::Held { name, rings, .. }) if self.link.is_up() => {
                 let (name, rings) = (name.clone(), *rings);
@@ -336,17 +338,15 @@ impl<M: Machine> Broker<M> {
         let without: String = lacking.map(|feature| format!(", without feature {feature}")).collect();
         self.effects.push(Effect::Say(format!("connected to the host as VM {vm}{without}")));
         self.return_to_host(resuming);
-        self.end_waits_for_host(now);
+        self.end_waits_for_host();
         self.handle_due(now);
     }
 
     /// Lets the clients that wait for the host go on, in turns: rings for one take milliseconds.
-    fn end_waits_for_host(&mut self, now: Duration) {
-        for (client, entry) in &mut self.clients {
-            if let ClientState::Held { until, .. } | ClientState::Returning { until, .. } = &mut entry.state {
-                self.deadlines.remove(&(*until, *client));
-                *until = now;
-                self.deadlines.insert((now, *client));
+    fn end_waits_for_host(&mut self) {
+        for (client, entry) in &self.clients {
+            if entry.waits_for_host() {
+                self.due.push(entry.peer.user, *client);
             }
         }
     }

@@ -286,6 +286,23 @@ fn processes_that_wait_for_the_host_attach_some_at_a_time_and_users_take_turns()
 }
 
 #[test]
+fn who_waits_for_a_host_that_goes_before_its_turn_waits_on() {
+    let mut harness = Harness::down();
+    let count = DEADLINES_AT_ONCE_MAX as u64 + 4;
+    for client in (0..count).map(ClientId) {
+        harness.arrive_as(client, Peer { pid: 1, user: ALICE });
+        harness.attach(client);
+    }
+    harness.input(Input::Deadline);
+    harness.input(Input::LinkOpened);
+    harness.welcome(4);
+    harness.input(Input::LinkLost { why: "gone".to_owned() });
+    harness.broker.handle(harness.now, Input::Deadline);
+    let held = |entry: &&Client<_>| matches!(entry.state, ClientState::Held { .. });
+    assert_eq!(harness.broker.clients.values().filter(held).count(), 4);
+}
+
+#[test]
 fn memory_of_ended_processes_is_freed_some_at_a_time_users_take_turns_and_who_needs_it_waits() {
     let mut harness = Harness::up();
     harness.broker.config.unpin_time = Some(UNPIN_TIME);

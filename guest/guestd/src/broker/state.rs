@@ -113,6 +113,10 @@ impl<Descriptor> Client<Descriptor> {
         }
     }
 
+    pub(super) fn waits_for_host(&self) -> bool {
+        matches!(self.state, ClientState::Held { .. } | ClientState::Returning { .. })
+    }
+
     /// When the client's wait, or the broker's wait for it, times out.
     pub(super) fn deadline(&self) -> Option<Duration> {
         match self.state {

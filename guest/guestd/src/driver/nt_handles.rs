@@ -46,10 +46,12 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
         self.close_nt_handles_of(None);
     }
 
-    /// The same of those that are charged to this user; true if some may be left.
+    /// The same of those that are charged to this user, and of some others, which a process of this user may have closed;
+    /// true if some of this user's may be left.
     pub(super) fn must_close_more(&mut self, user: Uid) -> bool {
         self.find_closed();
         self.close_nt_handles_of(Some(user));
+        self.close_nt_handles_of(None);
         self.has_more_closes() || self.closed_nt_handles.get(user).is_some()
     }
 

@@ -411,11 +411,13 @@ fn closes_of_a_user_hold_up_no_request_of_another_and_users_take_turns() {
     one.make_and_close(&mut driver, &mut host, ShareToken([200; 16]));
     client.ask_for_nt_handle();
     let first = sent_in_a_turn(&mut host, &mut driver);
-    assert_eq!((first.len(), &first[0]), (1 + NT_HANDLES_CLOSED_PER_TURN_MAX, &REQUEST));
+    let requested = first.iter().position(|message| *message == REQUEST);
+    let most = NT_HANDLES_CLOSED_PER_TURN_MAX;
+    assert_eq!((first.len(), requested), (1 + 2 * most, Some(most)), "some closes come before it");
     let closed = guestd_to_host::Body::NtHandleClosed(vec![200; 16]);
-    assert!(first[1..3].contains(&closed), "it is the turn of the other user");
+    assert!(first[..2].contains(&closed), "it is the turn of the other user");
     let mut turn = || sent_in_a_turn(&mut host, &mut driver).len();
-    assert_eq!([turn(), turn(), turn()], [NT_HANDLES_CLOSED_PER_TURN_MAX, 1, 0]);
+    assert_eq!([turn(), turn()], [1, 0]);
 }
 
 #[test]

@@ -148,6 +148,10 @@ impl Channel {
         self.generation != generation()
     }
 
+    pub(super) fn is_resumable(&self) -> bool {
+        self.resumable.is_some()
+    }
+
     /// The stream is lost, or the host has closed its end and no thread has read that yet.
     pub(super) fn may_be_lost(&self) -> bool {
         if self.is_lost() {

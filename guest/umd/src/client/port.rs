@@ -106,6 +106,10 @@ impl ProcessPort {
     fn request_failed(&self, doing: &str, error: &AttachError) -> NtStatus {
         if error.is_disconnect() && self.channel.may_be_lost() {
             self.channel.read_to_the_end();
+            if !self.channel.is_resumable() {
+                // A thread that reads the stream may not have got to its end yet.
+                return TRANSPORT_LOST;
+            }
         }
         if self.channel.is_lost() {
             return TRANSPORT_LOST;

@@ -22,6 +22,7 @@ static AREAS: [AtomicUsize; RING_AREAS_MAX] = [const { AtomicUsize::new(NO_AREA)
 #[derive(Debug)]
 pub struct ListedArea {
     slot: usize,
+    address: usize,
 }
 
 impl ListedArea {
@@ -30,14 +31,21 @@ impl ListedArea {
         let free = |area: &AtomicUsize| {
             area.compare_exchange(NO_AREA, address, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
-        AREAS.iter().position(free).map(|slot| ListedArea { slot })
+        AREAS.iter().position(free).map(|slot| ListedArea { slot, address })
     }
 }
 
 impl Drop for ListedArea {
     fn drop(&mut self) {
-        AREAS[self.slot].store(NO_AREA, Ordering::Release);
+        // In a child, the slot of an area of the parent may be another's by now.
+        let listed = &AREAS[self.slot];
+        let _ = listed.compare_exchange(self.address, NO_AREA, Ordering::AcqRel, Ordering::Relaxed);
     }
+}
+
+/// In a forked child: forgets the areas of the parent, so that a chain of children does not fill the list.
+pub(super) fn forget() {
+    AREAS.iter().for_each(|area| area.store(NO_AREA, Ordering::Release));
 }
 
 /// In a forked child: maps empty memory in the place of all areas. Memory that is there already stays.

@@ -191,6 +191,7 @@ extern "C" fn after_fork_in_child() {
     if in_call::forget() {
         areas::map_empty();
     }
+    areas::forget();
     // SAFETY: as in `generation`.
     if let Some(flag) = unsafe { FLAG.load(Ordering::Acquire).as_ref() } {
         // The kernel has wiped the page. A handler of another library may have noticed that, and started a session.
@@ -199,7 +200,13 @@ extern "C" fn after_fork_in_child() {
         }
         generation();
     }
-    leave_gate_after_fork();
+    if is_forking() {
+        leave_gate_after_fork();
+    } else {
+        // This fork did not get the gate. Whoever had it is a thread of the parent.
+        FORKING.store(0, Ordering::Relaxed);
+        GATE.store(false, Ordering::Release);
+    }
 }
 
 /// A descriptor of a session: closed when dropped, and in a forked child at once.

@@ -220,7 +220,7 @@ impl Miniport for ProcessDriver {
         let query = DXGKARG_QUERYENGINESTATUS { NodeOrdinal: engine.node, Responsive: 0 };
         let Some(done) = outside.call(query, Vec::new(), callbacks) else { return EngineStatus::default() };
         let is_responsive = outputs!(done, DxgkDdiQueryEngineStatus).Responsive != 0;
-        EngineStatus { responsive: is_responsive && !outside.engines.engine(engine.node).is_hung() }
+        EngineStatus { responsive: is_responsive && !outside.engines.engine(engine.node).is_stuck() }
     }
 
     fn query_dependent_engine_group(&mut self, engine: EngineId) -> u64 {

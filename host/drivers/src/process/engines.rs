@@ -22,7 +22,7 @@ pub(super) struct Engine {
     returned: BTreeMap<HwContext, u64>,
     /// It runs the work of this arrival for ever, by an injected fault.
     hung: Option<u64>,
-    /// Hardware queues of which it reported something meanwhile, which nobody heard. The driver does not know of the hang.
+    /// Hardware queues of which it reported something in a hang, which nobody heard, as the driver does not know of the hang.
     silenced: BTreeSet<u32>,
     hangs_next: bool,
     interrupts_lost: u32,
@@ -51,6 +51,11 @@ impl Engine {
 
     pub fn is_hung(&self) -> bool {
         self.hung.is_some()
+    }
+
+    /// Whether it hangs, or work waits for ever because of a report that was lost in a hang.
+    pub fn is_stuck(&self) -> bool {
+        self.is_hung() || !self.silenced.is_empty()
     }
 
     pub fn lose_interrupt(&mut self) {
@@ -112,6 +117,7 @@ impl Engine {
     /// Removes the work of a hardware queue.
     pub fn drop_hw_queue(&mut self, hw_queue: u32) {
         self.work.remove_line(hw_queue);
+        self.silenced.remove(&hw_queue);
         self.end_hang();
     }
 
@@ -119,6 +125,8 @@ impl Engine {
     pub fn complete_buffers(&mut self, hw_queue: u32, value: u64) {
         let is_complete = |work: &Work| !work.is_ring && work.queue.is_some_and(|(_, id)| id <= value);
         while self.work.pop_first(Some(hw_queue), is_complete).is_some() {}
+        // It stands for the lost ones as well.
+        self.silenced.remove(&hw_queue);
         self.end_hang();
     }
 
@@ -131,9 +139,6 @@ impl Engine {
     /// A hang of work that is gone ends.
     fn end_hang(&mut self) {
         self.hung = self.hung.filter(|hung| self.work.get(*hung).is_some());
-        if self.hung.is_none() {
-            self.silenced.clear();
-        }
     }
 
     /// Removes the oldest buffer of a queue's ring.
@@ -144,7 +149,7 @@ impl Engine {
     pub fn reset(&mut self) {
         self.give_back();
         self.work = WorkLines::default();
-        self.end_hang();
+        (self.hung, self.silenced) = Default::default();
     }
 
     /// A reset after which work of these contexts only is gone.
@@ -282,6 +287,7 @@ impl Engines {
     pub fn silenced(&self, node: u32) -> BTreeMap<HwContext, Invalidation> {
         let Some(engine) = self.engines.get(&node) else { return BTreeMap::new() };
         let queues = engine.silenced.iter().filter_map(|queue| self.hw_queues.get(queue));
+        let queues = queues.filter(|queue| queue.node == node);
         let mut contexts: BTreeMap<_, _> =
             queues.map(|queue| (queue.context, Invalidation::Collateral)).collect();
         let hung = engine.hung.and_then(|hung| engine.work.get(hung)).filter(|work| work.queue.is_some());
