@@ -12,7 +12,7 @@ use proto::attach::{Attached, DetachBacking, GuestdHello, GuestdWelcome, HostToG
 use super::awaiting_pages::WantedPages;
 use super::quotas::{Charge, Uid};
 use super::rings::RingAreas;
-use super::state::{Client, ClientState, Link, Pending, Process, ProcessState, Registration, ResumeRight};
+use super::state::{ClientState, Link, Pending, Process, ProcessState, Registration, ResumeRight};
 use super::{Broker, ClientId, Effect, FIRST_PAGES, Input, Machine};
 use crate::limits::{
     DEADLINES_AT_ONCE_MAX, GREETING_MAX, INTRODUCTION_MAX, LINK_WORDS_MAX, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN,
