@@ -1,8 +1,6 @@
 //! Each DDI as a message to the driver, and its answer.
 #![allow(non_snake_case, reason = "fields of C structs have the names that C has")]
 
-use std::collections::BTreeSet;
-
 use d3dkmt::{FeatureId, NtStatus};
 use driver_host::abi::{
     DXGK_ALLOCATIONINFO, DXGK_NATIVEFENCEVALUE, DXGK_NO_HANDLE, DXGKARG_BEGINEXCLUSIVEACCESS,
@@ -111,19 +109,6 @@ impl Outside {
                 self.engines.descriptions.insert(*allocation, description);
             }
         }
-    }
-
-    /// Charges the next DDI to the VM of a process. Returns what was charged before.
-    pub(super) fn charge_to(&mut self, process: ProcessId) -> Option<VmId> {
-        let vm = self.engines.vms.get(&process).map(|(_, vm)| *vm);
-        std::mem::replace(&mut self.exchange.vm, vm)
-    }
-
-    /// The engines drop their work. The driver may set its timer again in the DDI.
-    fn stop(&mut self, ddi: Ddi, callbacks: &mut Callbacks) {
-        self.engines.timer = None;
-        self.call(ddi, Vec::new(), callbacks);
-        self.engines.all().for_each(super::engines::Engine::reset);
     }
 }
 
@@ -250,17 +235,7 @@ impl Miniport for ProcessDriver {
         let ddi = DXGKARG_RESETHWENGINE { NodeOrdinal: engine.node, Reserved: 0 };
         let before = callbacks.len();
         reset(outside.call(ddi, Vec::new(), callbacks))?;
-        let named = callbacks[before..].iter().filter_map(|callback| match callback {
-            Callback::InvalidateHwContext { context, .. } => Some(*context),
-            _ => None,
-        });
-        let mut invalidated: BTreeSet<HwContext> = named.collect();
-        for (context, reason) in outside.engines.silenced(engine.node) {
-            if invalidated.insert(context) {
-                callbacks.push(Callback::InvalidateHwContext { context, reason });
-            }
-        }
-        outside.engines.engine(engine.node).reset_contexts(&invalidated);
+        outside.drop_invalidated(engine.node, callbacks, before);
         Ok(())
     }
 

@@ -22,14 +22,15 @@ mod reports;
 mod work;
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use driver_host::abi::{Callback as CCallback, Ddi, SIM_TIMEREXPIRED};
 use driver_host::limits::CALLBACKS_PER_DDI_MAX;
 use driver_host::messages::{Allocation, Called};
 use driver_host::process::DriverProcess;
-use dxgkrnl::ddi::Callback;
-use dxgkrnl::{DriverAnswer, Nanos};
+use dxgkrnl::ddi::{Callback, HwContext};
+use dxgkrnl::{DriverAnswer, Nanos, ProcessId, VmId};
 use serde::{Deserialize, Serialize};
 
 use callbacks::Conversion;
@@ -210,6 +211,35 @@ impl Outside {
         let done = self.ask(ddi, buffer);
         self.deliver(callbacks);
         done
+    }
+
+    /// Charges the next DDI to the VM of a process. Returns what was charged before.
+    fn charge_to(&mut self, process: ProcessId) -> Option<VmId> {
+        let vm = self.engines.vms.get(&process).map(|(_, vm)| *vm);
+        std::mem::replace(&mut self.exchange.vm, vm)
+    }
+
+    /// The engines drop their work. The driver may set its timer again in the DDI.
+    fn stop(&mut self, ddi: Ddi, callbacks: &mut Vec<Callback>) {
+        self.engines.timer = None;
+        self.call(ddi, Vec::new(), callbacks);
+        self.engines.all().for_each(engines::Engine::reset);
+    }
+
+    /// After a reset of an engine's hardware queues: drops the work of the contexts that the callbacks from `first` on name,
+    /// and of those that an injected hang cost something, which the driver does not know.
+    fn drop_invalidated(&mut self, node: u32, callbacks: &mut Vec<Callback>, first: usize) {
+        let named = callbacks[first..].iter().filter_map(|callback| match callback {
+            Callback::InvalidateHwContext { context, .. } => Some(*context),
+            _ => None,
+        });
+        let mut invalidated: BTreeSet<HwContext> = named.collect();
+        for (context, reason) in self.engines.silenced(node) {
+            if invalidated.insert(context) {
+                callbacks.push(Callback::InvalidateHwContext { context, reason });
+            }
+        }
+        self.engines.engine(node).reset_contexts(&invalidated);
     }
 
     /// Converts the callbacks so far.
