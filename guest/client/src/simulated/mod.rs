@@ -139,7 +139,7 @@ impl SimulatedPort {
         self.wake_waiting();
     }
 
-    /// The frames that the guest has written since the last call: each a [`ToHost`] with its length.
+    /// The frames that the guest has written since the last call: each a [`ToHost`](proto::channel::ToHost) with its length.
     pub fn take_outbound(&self) -> Vec<u8> {
         self.outbound.take()
     }
