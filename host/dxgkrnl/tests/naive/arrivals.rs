@@ -124,11 +124,12 @@ impl Naive {
         }
     }
 
-    /// Whether a working device of another adapter has this fence: a library reads the largest value there.
+    /// Whether a device of another adapter that is there has this fence, lost or not: a library reads the largest value there.
     fn is_on_another(&self, process: u32, handle: Handle) -> bool {
         let Some(open) = self.open_of(process, handle) else { return false };
         let Open { object, adapter, device, .. } = self.opens[open];
-        adapter != self.objects[object].adapter && device.is_some_and(|device| self.works(device))
+        adapter != self.objects[object].adapter
+            && device.is_some_and(|device| !self.dead_devices.contains(&device))
     }
 
     fn is_dead(&self, process: u32, handle: Handle) -> bool {
