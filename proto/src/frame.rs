@@ -33,11 +33,15 @@ pub struct TooLong {
 
 /// Appends one message with its length to `bytes`.
 pub fn append<M: Message>(message: &M, bytes: &mut Vec<u8>) {
-    let length = message.encoded_len();
+    append_encoded(message.encoded_len(), bytes, |bytes| message.encode_raw(bytes));
+}
+
+/// Appends the bytes that `encode` writes, behind their number.
+pub(crate) fn append_encoded(length: usize, bytes: &mut Vec<u8>, encode: impl FnOnce(&mut Bulk<'_>)) {
     bytes.reserve(length + LENGTH_BYTES_MAX);
     let mut bytes = Bulk(bytes);
     encode_varint(length as u64, &mut bytes);
-    message.encode_raw(&mut bytes);
+    encode(&mut bytes);
 }
 
 /// Decodes one message; `FrameError::BadMessage` says what is wrong with it.

@@ -10,9 +10,9 @@
 //! `dxcore` has the COM interfaces of DXCore on the same session.
 //!
 //! The library runs in other programs' processes: no runtime, no signal, and no exit handler unless the host asks for
-//! times. It registers fork handlers when it is loaded. It starts a thread when the first event is armed or the first notification is registered, and at the attach to
-//! a daemon with a journal. Only the host's kernel model checks what an object may do; the library
-//! checks only what cannot be sent.
+//! times. It registers fork handlers when it is loaded. It starts a thread when the first event is armed or the first
+//! notification is registered, and at the attach to a daemon with a journal. Only the host's kernel model checks what an
+//! object may do; the library checks only what cannot be sent.
 
 mod abi;
 pub mod client;

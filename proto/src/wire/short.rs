@@ -7,8 +7,7 @@ use prost::encoding::{decode_varint, encode_varint, encoded_len_varint};
 
 use super::bodies::call_len;
 use super::{ToHost, encode_call_frame, request_len, to_host};
-use crate::bulk::Bulk;
-use crate::frame::{FrameError, LENGTH_BYTES_MAX, TooLong, decode};
+use crate::frame::{FrameError, TooLong, append_encoded, decode};
 use crate::limits::FRAME_BYTES_MAX;
 
 /// Key of a varint field, of one with 32 bits, of a message.
@@ -134,10 +133,7 @@ pub fn append_call(request: u64, call: &Call, bytes: &mut Vec<u8>) -> Result<(),
     if length > FRAME_BYTES_MAX {
         return Err(TooLong { bytes: length });
     }
-    bytes.reserve(length + LENGTH_BYTES_MAX);
-    let mut bytes = Bulk(bytes);
-    encode_varint(length as u64, &mut bytes);
-    encode_call_frame(request, call, &mut bytes);
+    append_encoded(length, bytes, |bytes| encode_call_frame(request, call, bytes));
     Ok(())
 }
 

@@ -482,7 +482,7 @@ fn a_driver_that_is_not_there_is_named_before_any_case_runs() {
     }
 }
 
-/// Nobody was asked for the status that such a step has.
+/// Such a step makes no call, so its status is nobody's answer.
 #[test]
 fn a_step_that_no_function_of_c_can_make_fails_on_local_whatever_it_expects() {
     let text = "scenario \"doorbells\"\nprocess p\np  D = device -> ok\n\

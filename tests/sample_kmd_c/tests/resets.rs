@@ -56,12 +56,8 @@ fn an_escape_that_needs_an_idle_gpu_waits_for_a_ring_that_outlives_a_reset() {
     );
 }
 
-#[test]
-fn an_injected_hang_of_a_hardware_queue_loses_its_device_though_the_driver_has_done_the_work() {
-    notes(
-        "IS_ALWAYS_DONE",
-        r#"
-scenario "a hang that the driver does not know of"
+/// Hardware queues Q and R of two devices.
+const QUEUES: &str = r#"
 config adapter 0 kmd="DRIVER"
 process p
 process q
@@ -71,6 +67,18 @@ p  Q = hw_queue C                                            -> ok
 q  E = device                                                -> ok
 q  K = context E 3D HW_QUEUE_SUPPORTED                       -> ok
 q  R = hw_queue K                                            -> ok
+"#;
+
+/// Queue Q hangs. A report of queue R is lost.
+const HANG: &str = r#"
+fault hang 3D
+p  submit_hw Q id=1 u32(1)                                   -> ok
+q  submit_hw R id=1 u32(1)                                   -> ok
+"#;
+
+#[test]
+fn an_injected_hang_of_a_hardware_queue_loses_its_device_though_the_driver_has_done_the_work() {
+    let rest = r#"
 q  F = device                                                -> ok
 q  L = context F 3D HW_QUEUE_SUPPORTED                       -> ok
 q  S = hw_queue L                                            -> ok
@@ -88,30 +96,20 @@ expect E state RESET
 expect F state ACTIVE
 q  submit_hw S id=2 u32(1)                                   -> ok
 expect S.fence = 2
-"#,
-    );
-}
-
-/// Queue Q hangs. A report of queue R, of another device, is lost.
-const HUNG: &str = r#"
-config adapter 0 kmd="DRIVER"
-process p
-process q
-p  D = device                                                -> ok
-p  C = context D 3D HW_QUEUE_SUPPORTED                       -> ok
-p  Q = hw_queue C                                            -> ok
-q  E = device                                                -> ok
-q  K = context E 3D HW_QUEUE_SUPPORTED                       -> ok
-q  R = hw_queue K                                            -> ok
-fault hang 3D
-p  submit_hw Q id=1 u32(1)                                   -> ok
-q  submit_hw R id=1 u32(1)                                   -> ok
 "#;
+    notes("IS_ALWAYS_DONE", &format!("scenario \"a hang that the driver does not know of\"{QUEUES}{rest}"));
+}
 
 #[test]
 fn work_whose_report_an_injected_hang_swallowed_is_lost_also_if_the_hang_ends_with_its_queue() {
-    let rest = "p  destroy_hw_queue Q -> ok\nexpect R.fence = 0\nat 60s\nexpect engine 3D idle\nexpect E state RESET\n";
-    notes("IS_ALWAYS_DONE", &format!("scenario \"a report is lost\"\n{HUNG}{rest}"));
+    let rest = r#"
+p  destroy_hw_queue Q                                        -> ok
+expect R.fence = 0
+at 60s
+expect engine 3D idle
+expect E state RESET
+"#;
+    notes("IS_ALWAYS_DONE", &format!("scenario \"a report is lost\"{QUEUES}{HANG}{rest}"));
 }
 
 #[test]
@@ -125,7 +123,7 @@ at 60s
 expect D state HUNG
 expect F state ACTIVE
 "#;
-    notes("IS_ALWAYS_DONE", &format!("scenario \"a number is used again\"\n{HUNG}{rest}"));
+    notes("IS_ALWAYS_DONE", &format!("scenario \"a number is used again\"{QUEUES}{HANG}{rest}"));
 }
 
 #[test]

@@ -113,8 +113,8 @@ pub struct Broker<M: Machine> {
     clients: BTreeMap<ClientId, Client<M::Descriptor>>,
     /// The deadlines of the clients that have one that is not reached.
     deadlines: BTreeSet<(Duration, ClientId)>,
-    /// Clients whose deadline was reached, unless they have another state by now. Hundreds may have the same one, and pages
-    /// for each take milliseconds.
+    /// Clients whose deadline was reached, or whose host is there, unless they have another state by now. Hundreds may have
+    /// the same deadline, and pages for each take milliseconds.
     due: FairQueue<Uid, VecDeque<ClientId>>,
     /// Memory that no host accesses and that is not freed yet: a process may have thousands of regions.
     freed: FairQueue<Uid, VecDeque<Pinned<M>>>,

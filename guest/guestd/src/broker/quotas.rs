@@ -104,9 +104,8 @@ impl Quota {
 
     /// When to ask again for `count` more, if there is something to wait for.
     pub fn returns_for(&self, user: Uid, count: u32) -> Option<Duration> {
-        let held = self.0.borrow();
-        let is_over = count > held.left_for(user);
-        held.returns.front().map(|(until, ..)| *until).filter(|_| is_over)
+        let first = self.0.borrow().returns.front().map(|(until, ..)| *until);
+        first.filter(|_| self.is_over(user, count))
     }
 
     /// Lets a user hold `count` more. The cost does not depend on how much others hold.

@@ -50,6 +50,32 @@ pub(crate) fn write_array<T: Plain>(array: *mut T, values: &[T]) {
     };
 }
 
+/// Checks a caller's array before it is read. Returns its length.
+fn check_array<T>(array: *const T, count: u32) -> Result<usize, NtStatus> {
+    let count = count as usize;
+    if count > ARRAY_ENTRIES_MAX {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    if count > 0 {
+        check_range(array, count)?;
+    }
+    Ok(count)
+}
+
+/// Copies a caller's array, which was checked, and may be NULL if it is empty.
+///
+/// # Safety
+///
+/// `target` has room for `count` entries.
+unsafe fn copy_array<T: Plain>(array: *const T, target: *mut T, count: usize) {
+    if count > 0 {
+        // SAFETY: the C contract says that the array has `count` entries, perhaps not aligned ones; `target` has room.
+        unsafe {
+            std::ptr::copy_nonoverlapping(array.cast::<u8>(), target.cast::<u8>(), count * size_of::<T>());
+        }
+    }
+}
+
 /// A copy of a caller's array; short ones without a heap allocation.
 pub(crate) struct Array<T> {
     /// Of a short array only the first entries are written, because clearing all of it would cost as much as a
@@ -67,13 +93,7 @@ impl<T: Plain + Default> Default for Array<T> {
 impl<T: Plain + Default> Array<T> {
     /// Reads in place: `Array` is too large to move on the path of a wait.
     fn read(&mut self, array: *const T, count: u32) -> Result<&[T], NtStatus> {
-        let count = count as usize;
-        if count > ARRAY_ENTRIES_MAX {
-            return Err(NtStatus::INVALID_PARAMETER);
-        }
-        if count > 0 {
-            check_range(array, count)?;
-        }
+        let count = check_array(array, count)?;
         let is_short = count <= OBJECTS_WAITED_ON_MAX;
         let target = if is_short {
             self.inline.as_mut_ptr().cast::<T>()
@@ -81,14 +101,11 @@ impl<T: Plain + Default> Array<T> {
             self.heap.resize(count, T::default());
             self.heap.as_mut_ptr()
         };
-        if count > 0 {
-            // SAFETY: the C contract says that the array has `count` entries; `target` has as many.
-            unsafe {
-                std::ptr::copy_nonoverlapping(array.cast::<u8>(), target.cast::<u8>(), count * size_of::<T>())
-            };
-        }
-        // SAFETY: `target` has `count` entries, which were written just now.
-        Ok(unsafe { std::slice::from_raw_parts(target, count) })
+        // SAFETY: `target` has `count` entries, which are written before they are read.
+        Ok(unsafe {
+            copy_array(array, target, count);
+            std::slice::from_raw_parts(target, count)
+        })
     }
 }
 
@@ -112,20 +129,12 @@ fn read_list<L: smallvec::Array<Item: Plain>>(
     array: *const L::Item,
     count: u32,
 ) -> Result<SmallVec<L>, NtStatus> {
-    let count = count as usize;
-    if count > ARRAY_ENTRIES_MAX {
-        return Err(NtStatus::INVALID_PARAMETER);
-    }
+    let count = check_array(array, count)?;
     let mut list = SmallVec::<L>::with_capacity(count);
-    if count > 0 {
-        check_range(array, count)?;
-        // SAFETY: the C contract says that the array has `count` entries; the list has room for as many, of a type that may
-        // have any bytes.
-        unsafe {
-            let bytes = count * size_of::<L::Item>();
-            std::ptr::copy_nonoverlapping(array.cast::<u8>(), list.as_mut_ptr().cast::<u8>(), bytes);
-            list.set_len(count);
-        }
+    // SAFETY: the list has room for `count` entries, which are written before they count.
+    unsafe {
+        copy_array(array, list.as_mut_ptr(), count);
+        list.set_len(count);
     }
     Ok(list)
 }

@@ -6,8 +6,8 @@
 //!   a session starts       ─▶ the thread makes that call, if there was no session before
 //!   the event, or a new registration ─▶ the thread asks for the adapters and calls back for what is stale or invalid now
 //! ```
-//! A callback runs on that thread, without a lock, with the signals blocked that its registration's thread had blocked. Unregistering waits for the callback that runs, unless it is the
-//! callback itself that unregisters.
+//! A callback runs on that thread, without a lock, with the signals blocked that its registration's thread had blocked.
+//! Unregistering waits for the callback that runs, unless it is the callback itself that unregisters.
 //!
 //! The state belongs to one generation of the process (`fork/mod.rs`): a forked child begins without registrations.
 //!

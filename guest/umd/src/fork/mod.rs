@@ -175,12 +175,14 @@ extern "C" fn before_fork() {
     }
 }
 
-/// Leaves the gate, if the fork that this thread has made had it.
-fn leave_gate_after_fork() {
-    if is_forking() {
+/// Leaves the gate, if the fork that this thread has made had it; false if not.
+fn leave_gate_after_fork() -> bool {
+    let had_gate = is_forking();
+    if had_gate {
         FORKING.store(0, Ordering::Relaxed);
         leave_gate(BLOCKED_BEFORE_FORK.load(Ordering::Relaxed));
     }
+    had_gate
 }
 
 extern "C" fn after_fork_in_parent() {
@@ -200,10 +202,8 @@ extern "C" fn after_fork_in_child() {
         }
         generation();
     }
-    if is_forking() {
-        leave_gate_after_fork();
-    } else {
-        // This fork did not get the gate. Whoever had it is a thread of the parent.
+    if !leave_gate_after_fork() {
+        // Whoever had the gate is a thread of the parent.
         FORKING.store(0, Ordering::Relaxed);
         GATE.store(false, Ordering::Release);
     }

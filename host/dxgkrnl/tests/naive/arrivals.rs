@@ -124,7 +124,8 @@ impl Naive {
         }
     }
 
-    /// Whether a device of another adapter that is there has this fence, lost or not: a library reads the largest value there.
+    /// Whether a device of another adapter that is there has this fence, lost or not: a library reads the largest value
+    /// there.
     fn is_on_another(&self, process: u32, handle: Handle) -> bool {
         let Some(open) = self.open_of(process, handle) else { return false };
         let Open { object, adapter, device, .. } = self.opens[open];

@@ -166,7 +166,7 @@ fn digest_of(
     Ok(digest(&bytes.collect::<Vec<u8>>()))
 }
 
-/// What is run: files that were read and have no errors.
+/// The files to run: all were read, and have no errors.
 struct Suite {
     /// Files of all shards.
     planned: u64,
