@@ -8,7 +8,7 @@ use prost::encoding::{decode_varint, encode_varint};
 
 use crate::bulk::{Bulk, Pieces};
 use crate::limits::FRAME_BYTES_MAX;
-pub use crate::wire::append_call;
+pub use crate::wire::{append_call, read_short_call};
 
 /// The longest varint.
 pub const LENGTH_BYTES_MAX: usize = 10;

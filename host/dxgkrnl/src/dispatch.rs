@@ -52,7 +52,7 @@ impl Kernel {
             SubmitCommand { contexts, private_data, .. } =>
                 self.submit_command(process, &contexts, private_data),
             SignalFromGpu { contexts, signal, flags } =>
-                self.signal_from_gpu(process, &contexts, signal, flags, effects),
+                self.signal_from_gpu(process, &contexts, &signal, flags, effects).map(|()| Reply::None),
             WaitFromGpu { context, objects, values } =>
                 self.wait_from_gpu(process, context, &objects, &values, Form::ValueArray, effects),
             WaitFromGpuLegacy { context, objects, fence_value } => {

@@ -10,4 +10,4 @@ mod short;
 
 use frames::request_len;
 pub use frames::{ToGuest, ToHost, encode_answer_frame, encode_call_frame, to_guest, to_host};
-pub use short::append_call;
+pub use short::{append_call, read_short_call};

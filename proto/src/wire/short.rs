@@ -6,8 +6,8 @@ use d3dkmt::{Call, GpuSignal, Handle, Handles, SignalFlags, Values};
 use prost::encoding::{decode_varint, encode_varint, encoded_len_varint};
 
 use super::bodies::call_len;
-use super::{ToHost, encode_call_frame, request_len, to_host};
-use crate::frame::{FrameError, TooLong, append_encoded, decode};
+use super::{encode_call_frame, request_len};
+use crate::frame::{TooLong, append_encoded};
 use crate::limits::FRAME_BYTES_MAX;
 
 /// Key of a varint field, of one with 32 bits, of a message.
@@ -22,63 +22,78 @@ const FIXED_BYTES: usize = 11;
 const SHORT_BYTES_MAX: usize = 1 + 1 + 10 + 2 + 1 + FIXED_BYTES + 10;
 
 /// A call with three fields: a queue or device, an object, a value.
-struct Short {
+#[derive(Clone, Copy)]
+enum Short {
+    SignalFromCpu,
+    SignalFromGpu,
+    WaitFromGpu,
+    SubmitSignal,
+    SubmitWait,
+}
+
+impl Short {
+    const ALL: [Short; 5] =
+        [Self::SignalFromCpu, Self::SignalFromGpu, Self::WaitFromGpu, Self::SubmitSignal, Self::SubmitWait];
+
     /// Number of the call.
-    call: u64,
-    keys: [u8; 3],
-    make: fn(Handle, Handle, u64) -> Call,
+    const fn call(self) -> u64 {
+        match self {
+            Short::SignalFromCpu => 14,
+            Short::SignalFromGpu => 17,
+            Short::WaitFromGpu => 18,
+            Short::SubmitSignal => 42,
+            Short::SubmitWait => 43,
+        }
+    }
+
+    const fn keys(self) -> [u8; 3] {
+        let [queue, object, value] = match self {
+            Short::SignalFromCpu => [1, 5, 6],
+            Short::SignalFromGpu => [7, 8, 9],
+            Short::SubmitSignal => [5, 6, 7],
+            Short::WaitFromGpu | Short::SubmitWait => [1, 4, 5],
+        };
+        [key_of(queue, 5), key_of(object, 5), key_of(value, 0)]
+    }
+
+    /// Inlined, so that the call is made where it is kept.
+    #[inline(always)]
+    fn make(self, queue: Handle, object: Handle, value: u64) -> Call {
+        let (objects, values) = (Handles::from_slice(&[object]), Values::from_slice(&[value]));
+        let flags = SignalFlags::empty();
+        match self {
+            Short::SignalFromCpu => Call::SignalFromCpu { device: queue, objects, values, flags },
+            Short::SignalFromGpu => {
+                let contexts = Handles::from_slice(&[queue]);
+                Call::SignalFromGpu { contexts, signal: GpuSignal::Monitored { objects, values }, flags }
+            }
+            Short::WaitFromGpu => Call::WaitFromGpu { context: queue, objects, values },
+            Short::SubmitSignal => {
+                Call::SubmitSignalToHwQueue { queues: Handles::from_slice(&[queue]), objects, values, flags }
+            }
+            Short::SubmitWait => Call::SubmitWaitToHwQueue { queue, objects, values },
+        }
+    }
 }
-
-const fn short(call: u64, [queue, object, value]: [u8; 3], make: fn(Handle, Handle, u64) -> Call) -> Short {
-    Short { call, keys: [key_of(queue, 5), key_of(object, 5), key_of(value, 0)], make }
-}
-
-static SIGNAL_FROM_CPU: Short = short(14, [1, 5, 6], |device, object, value| {
-    let (objects, values) = (Handles::from_slice(&[object]), Values::from_slice(&[value]));
-    Call::SignalFromCpu { device, objects, values, flags: SignalFlags::empty() }
-});
-static SIGNAL_FROM_GPU: Short = short(17, [7, 8, 9], |context, object, value| {
-    let (objects, values) = (Handles::from_slice(&[object]), Values::from_slice(&[value]));
-    let (contexts, flags) = (Handles::from_slice(&[context]), SignalFlags::empty());
-    Call::SignalFromGpu { contexts, signal: GpuSignal::Monitored { objects, values }, flags }
-});
-static WAIT_FROM_GPU: Short = short(18, [1, 4, 5], |context, object, value| Call::WaitFromGpu {
-    context,
-    objects: Handles::from_slice(&[object]),
-    values: Values::from_slice(&[value]),
-});
-static SUBMIT_SIGNAL: Short = short(42, [5, 6, 7], |queue, object, value| {
-    let (objects, values) = (Handles::from_slice(&[object]), Values::from_slice(&[value]));
-    let (queues, flags) = (Handles::from_slice(&[queue]), SignalFlags::empty());
-    Call::SubmitSignalToHwQueue { queues, objects, values, flags }
-});
-static SUBMIT_WAIT: Short = short(43, [1, 4, 5], |queue, object, value| Call::SubmitWaitToHwQueue {
-    queue,
-    objects: Handles::from_slice(&[object]),
-    values: Values::from_slice(&[value]),
-});
-
-static SHORT: [&Short; 5] =
-    [&SIGNAL_FROM_CPU, &SIGNAL_FROM_GPU, &WAIT_FROM_GPU, &SUBMIT_SIGNAL, &SUBMIT_WAIT];
 
 /// How a call is written short, and its fields.
-fn fields_of(call: &Call) -> Option<(&'static Short, Handle, Handle, u64)> {
+fn fields_of(call: &Call) -> Option<(Short, Handle, Handle, u64)> {
     let (short, queue, objects, values) = match call {
         Call::SignalFromCpu { device, objects, values, flags } if flags.is_empty() => {
-            (&SIGNAL_FROM_CPU, *device, objects, values)
+            (Short::SignalFromCpu, *device, objects, values)
         }
         Call::SignalFromGpu { contexts, signal: GpuSignal::Monitored { objects, values }, flags }
             if flags.is_empty() && contexts.len() == 1 =>
         {
-            (&SIGNAL_FROM_GPU, contexts[0], objects, values)
+            (Short::SignalFromGpu, contexts[0], objects, values)
         }
-        Call::WaitFromGpu { context, objects, values } => (&WAIT_FROM_GPU, *context, objects, values),
+        Call::WaitFromGpu { context, objects, values } => (Short::WaitFromGpu, *context, objects, values),
         Call::SubmitSignalToHwQueue { queues, objects, values, flags }
             if flags.is_empty() && queues.len() == 1 =>
         {
-            (&SUBMIT_SIGNAL, queues[0], objects, values)
+            (Short::SubmitSignal, queues[0], objects, values)
         }
-        Call::SubmitWaitToHwQueue { queue, objects, values } => (&SUBMIT_WAIT, *queue, objects, values),
+        Call::SubmitWaitToHwQueue { queue, objects, values } => (Short::SubmitWait, *queue, objects, values),
         // Any other call takes the general encoder.
         _ => return None,
     };
@@ -91,7 +106,7 @@ fn fields_of(call: &Call) -> Option<(&'static Short, Handle, Handle, u64)> {
 fn append_short(request: u64, call: &Call, bytes: &mut Vec<u8>) -> Option<()> {
     let (short, queue, object, value) = fields_of(call)?;
     let fields = FIXED_BYTES + encoded_len_varint(value);
-    let key = short.call << 3 | 2;
+    let key = short.call() << 3 | 2;
     let length = request_len(request) + encoded_len_varint(key) + 1 + fields;
     bytes.reserve(SHORT_BYTES_MAX);
     bytes.push(length as u8);
@@ -101,7 +116,7 @@ fn append_short(request: u64, call: &Call, bytes: &mut Vec<u8>) -> Option<()> {
     }
     encode_varint(key, bytes);
     let ([q0, q1, q2, q3], [o0, o1, o2, o3]) = (queue.0.to_le_bytes(), object.0.to_le_bytes());
-    let [queue_key, object_key, value_key] = short.keys;
+    let [queue_key, object_key, value_key] = short.keys();
     bytes.extend_from_slice(&[
         fields as u8,
         queue_key,
@@ -137,41 +152,29 @@ pub fn append_call(request: u64, call: &Call, bytes: &mut Vec<u8>) -> Result<(),
     Ok(())
 }
 
-fn read_short(mut bytes: &[u8]) -> Option<ToHost> {
+/// Reads the frame of such a call, without its length: the request, 0 for a one-way call, and the call. `None` for any
+/// other bytes, which may be a frame in the general form.
+#[inline]
+pub fn read_short_call(mut bytes: &[u8]) -> Option<(u64, Call)> {
     let mut request = 0;
     if let [REQUEST, rest @ ..] = bytes {
         bytes = rest;
         request = decode_varint(&mut bytes).ok()?;
     }
     let key = decode_varint(&mut bytes).ok()?;
-    let short = SHORT.iter().find(|short| short.call << 3 | 2 == key)?;
+    let short = Short::ALL.into_iter().find(|short| short.call() << 3 | 2 == key)?;
     let (length, fields) = bytes.split_first()?;
     let [queue_key, q0, q1, q2, q3, object_key, o0, o1, o2, o3, value_key, value @ ..] = fields else {
         return None;
     };
     let mut value = value;
-    if usize::from(*length) != fields.len() || [*queue_key, *object_key, *value_key] != short.keys {
+    if usize::from(*length) != fields.len() || [*queue_key, *object_key, *value_key] != short.keys() {
         return None;
     }
     let (queue, object) = ([*q0, *q1, *q2, *q3], [*o0, *o1, *o2, *o3]);
     let (queue, object) = (Handle(u32::from_le_bytes(queue)), Handle(u32::from_le_bytes(object)));
     let number = decode_varint(&mut value).ok()?;
-    let call = value.is_empty().then(|| (short.make)(queue, object, number))?;
-    Some(ToHost { request, body: Some(to_host::Body::Call(call)) })
-}
-
-impl ToHost {
-    /// Reads a frame of a client process, without its length.
-    ///
-    /// # Errors
-    ///
-    /// Bytes that are no such message.
-    pub fn read(bytes: &[u8]) -> Result<ToHost, FrameError> {
-        match read_short(bytes) {
-            Some(frame) => Ok(frame),
-            None => decode(bytes),
-        }
-    }
+    value.is_empty().then(|| (request, short.make(queue, object, number)))
 }
 
 #[cfg(test)]
@@ -181,13 +184,15 @@ mod tests {
     use super::*;
     use crate::Message as _;
     use crate::convert::call_to_frame;
-    use crate::frame::append;
+    use crate::frame::{append, decode};
+    use crate::wire::{ToHost, to_host};
 
     /// A call of each row.
     fn short_call() -> impl Strategy<Value = Call> {
         let value = prop_oneof![0..400_u64, any::<u64>()];
-        (0..SHORT.len(), any::<[u32; 2]>(), value)
-            .prop_map(|(at, [queue, object], value)| (SHORT[at].make)(Handle(queue), Handle(object), value))
+        (0..Short::ALL.len(), any::<[u32; 2]>(), value).prop_map(|(at, [queue, object], value)| {
+            Short::ALL[at].make(Handle(queue), Handle(object), value)
+        })
     }
 
     fn request() -> impl Strategy<Value = u64> {
@@ -258,9 +263,10 @@ mod tests {
 
         #[test]
         fn a_short_frame_is_read_as_the_general_decoder_reads_it((bytes, is_whole) in damaged()) {
-            let short = read_short(&bytes);
+            let short = read_short_call(&bytes);
             prop_assert!(short.is_some() || !is_whole, "{bytes:02x?} takes the long way");
-            if let Some(short) = short {
+            if let Some((request, call)) = short {
+                let short = ToHost { request, body: Some(to_host::Body::Call(call)) };
                 prop_assert_eq!(Ok(short), decode::<ToHost>(&bytes), "{:02x?}", bytes);
             }
         }

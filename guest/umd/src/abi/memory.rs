@@ -130,6 +130,13 @@ fn read_list<L: smallvec::Array<Item: Plain>>(
     count: u32,
 ) -> Result<SmallVec<L>, NtStatus> {
     let count = check_array(array, count)?;
+    if count == 1 {
+        // SAFETY: the C contract says that the array has an entry, perhaps not an aligned one.
+        let entry = unsafe { array.read_unaligned() };
+        let mut list = SmallVec::new();
+        list.push(entry);
+        return Ok(list);
+    }
     let mut list = SmallVec::<L>::with_capacity(count);
     // SAFETY: the list has room for `count` entries, which are written before they count.
     unsafe {

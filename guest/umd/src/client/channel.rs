@@ -187,12 +187,14 @@ impl Channel {
         }
         let written = self.write_out(&mut outbound);
         outbound.bytes.shrink_to(WRITE_BUFFER_KEPT_BYTES);
+        if written.is_ok() {
+            // Under the lock: an atomic addition takes as long as the frame does.
+            let sent = self.messages_sent.load(Ordering::Relaxed);
+            self.messages_sent.store(sent + 1, Ordering::Relaxed);
+        }
         drop(outbound);
         match written {
-            Ok(()) => {
-                self.messages_sent.fetch_add(1, Ordering::Relaxed);
-                Ok(())
-            }
+            Ok(()) => Ok(()),
             // The frame is kept: the reading thread finds the end of the stream, and sends the frame over the next one.
             Err(_) if self.resumable.is_some() && !self.is_lost() => Ok(()),
             Err(_) => {

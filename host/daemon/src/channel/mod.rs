@@ -11,7 +11,7 @@ use dxgkrnl::{ProcessId, VmId};
 use frame_ring::BadIndex;
 use proto::channel::{Hello, Times, ToGuest, ToHost, to_guest, to_host};
 use proto::convert::{ConvertError, call_from_body};
-use proto::frame::FrameError;
+use proto::frame::{FrameError, decode, read_short_call};
 use proto::session_frames::SessionFrames;
 use proto::version::NoCommonVersion;
 use proto::{Message as _, Versions};
@@ -348,9 +348,20 @@ impl Channel {
             if self.client.is_none() && self.frames.stream().missing() > HELLO_BYTES_MAX {
                 return Err(ProtocolError::LongHello);
             }
-            let message = match self.frames.next_frame() {
+            let message: Result<ToHost, _> = match self.frames.next_frame() {
                 Ok(None) => return self.check_announced().map(|()| false),
-                Ok(Some(bytes)) => ToHost::read(bytes),
+                Ok(Some(bytes)) => {
+                    if self.client.is_some()
+                        && !awaits_welcome
+                        && let Some((request, call)) = read_short_call(bytes)
+                    {
+                        self.count += 1;
+                        let timestamps = self.next_times.take();
+                        calls.push_back(ReceivedCall { request, call, timestamps });
+                        continue;
+                    }
+                    decode(bytes)
+                }
                 Err(source) => Err(source),
             };
             let message = message.map_err(|source| ProtocolError::Frame { frame, source })?;

@@ -96,7 +96,8 @@ struct HostState {
     taps: Taps,
     /// Set while the daemon waits for client processes of the daemon before it.
     resuming: Option<Resuming>,
-    effects: Effects,
+    /// Those of the last step, for their capacity; `None` during a step. In a box, so that a step moves a pointer.
+    effects: Option<Box<Effects>>,
     dma_executor: DmaExecutor,
     process_table: ProcessTable,
     nt_handles: NtHandleTable,
@@ -291,7 +292,7 @@ impl KernelHost {
                 observed: options.observer.as_ref().map(ObserverTap::by),
             },
             resuming: None,
-            effects: Effects::default(),
+            effects: None,
             dma_executor: DmaExecutor::default(),
             process_table: ProcessTable::new(&log),
             nt_handles: NtHandleTable::default(),
@@ -359,18 +360,11 @@ impl KernelHost {
 
     /// Runs the kernel. A panic is a bug of gpupv: the trace has the input already, and the daemon aborts.
     fn handle(&self, host_state: &mut HostState, now: Nanos, input: Input, effects: &mut Effects) {
-        let kernel = std::panic::AssertUnwindSafe(|| host_state.kernel.handle(now, input, effects));
-        if std::panic::catch_unwind(kernel).is_err() {
-            let trace = match &mut host_state.taps.recording {
-                Some(recording) => recording.panicked(),
-                None => "start with --record to record the call that leads to it",
-            };
-            let words =
-                format!("the kernel model panicked, which is a bug of gpupv; the daemon aborts; {trace}");
-            self.log.push_daemon_line(Level::ERROR, words);
-            self.log.say_all();
-            std::process::abort();
-        }
+        let HostState { kernel, taps: Taps { recording, .. }, .. } = host_state;
+        // Not `catch_unwind`, into which the input would be copied.
+        let panicked = Panicked { log: &self.log, recording: recording.as_mut() };
+        kernel.handle(now, input, effects);
+        std::mem::forget(panicked);
     }
 
     /// Announces a client's next calls: see [`Kernel::prefetch`].
@@ -598,7 +592,7 @@ impl KernelHost {
     ) {
         let mut timing = self.times.then(|| Timing::begin(timestamps, &input, now, host_state.armed));
         host_state.taps.begins(now, &input);
-        let mut effects = std::mem::take(&mut host_state.effects);
+        let mut effects = host_state.effects.take().unwrap_or_default();
         let named = named_by(&input);
         for backing in host_state.process_table.follow(&input) {
             self.free(FreedMemory::new(backing, None), flush_list);
@@ -630,7 +624,7 @@ impl KernelHost {
         effects.moves.shrink_to(EFFECTS_KEPT);
         effects.stores.shrink_to(EFFECTS_KEPT);
         effects.events.shrink_to(EFFECTS_KEPT);
-        host_state.effects = effects;
+        host_state.effects = Some(effects);
         if let Some((process, token)) = named {
             self.nt_handle_named(host_state, process, token, flush_list);
         }
@@ -736,6 +730,25 @@ impl KernelHost {
                 flush_list.cut_off.push(attached.client.outbox.end());
             }
         }
+    }
+}
+
+/// Dropped only if the kernel panics.
+struct Panicked<'a> {
+    log: &'a LogLines,
+    recording: Option<&'a mut Recording>,
+}
+
+impl Drop for Panicked<'_> {
+    fn drop(&mut self) {
+        let trace = match &mut self.recording {
+            Some(recording) => recording.panicked(),
+            None => "start with --record to record the call that leads to it",
+        };
+        let words = format!("the kernel model panicked, which is a bug of gpupv; the daemon aborts; {trace}");
+        self.log.push_daemon_line(Level::ERROR, words);
+        self.log.say_all();
+        std::process::abort();
     }
 }
 

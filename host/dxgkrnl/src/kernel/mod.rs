@@ -311,15 +311,21 @@ impl Kernel {
             Input::Call {
                 process,
                 request,
-                call: Call::SignalFromCpu { device, ref objects, ref values, flags },
-            } => match self.signal_from_cpu(process, device, objects, values, flags, effects) {
-                Ok(()) if request == 0 => {}
-                Ok(()) => {
-                    let (status, reply) = (NtStatus::SUCCESS, Reply::None);
-                    effects.answers.push(Answer { process, request, status, reply });
-                }
-                Err(refusal) => self.answer(process, request, Err(refusal), effects),
-            },
+                call: ref call @ Call::SignalFromCpu { device, ref objects, ref values, flags },
+            } => {
+                let result = self.signal_from_cpu(process, device, objects, values, flags, effects);
+                self.answer_signal(process, request, call, result, effects);
+            }
+            Input::Call {
+                process,
+                request,
+                call: ref call @ Call::SignalFromGpu { ref contexts, ref signal, flags },
+            } => {
+                let attached = self.attached(process).map(|_| ());
+                let result =
+                    attached.and_then(|()| self.signal_from_gpu(process, contexts, signal, flags, effects));
+                self.answer_signal(process, request, call, result, effects);
+            }
             Input::Call {
                 process,
                 request,
@@ -360,9 +366,47 @@ impl Kernel {
             }
             (result, _) => result,
         };
-        let refused = result.as_ref().err().map(|refusal| refusal.status);
-        self.answer(process, request, result, effects);
-        if let (Some(status), Some(one_way)) = (refused, one_way) {
+        match result {
+            Ok(_) => self.answer(process, request, result, effects),
+            Err(refusal) => self.refuse(process, request, refusal, one_way, effects),
+        }
+    }
+
+    /// Answers a signal unless it is one-way.
+    #[inline]
+    fn answer_signal(
+        &mut self,
+        process: ProcessId,
+        request: u64,
+        call: &Call,
+        result: Result<(), Refusal>,
+        effects: &mut Effects,
+    ) {
+        match result {
+            Ok(()) if request == 0 => {}
+            Ok(()) => {
+                let (status, reply) = (NtStatus::SUCCESS, Reply::None);
+                effects.answers.push(Answer { process, request, status, reply });
+            }
+            Err(refusal) => {
+                let one_way = if request == 0 { OneWay::of(call) } else { None };
+                self.refuse(process, request, refusal, one_way, effects);
+            }
+        }
+    }
+
+    #[cold]
+    fn refuse(
+        &mut self,
+        process: ProcessId,
+        request: u64,
+        refusal: Refusal,
+        one_way: Option<OneWay>,
+        effects: &mut Effects,
+    ) {
+        let status = refusal.status;
+        self.answer(process, request, Err(refusal), effects);
+        if let Some(one_way) = one_way {
             self.one_way_refused(process, &one_way, status, effects);
         }
     }

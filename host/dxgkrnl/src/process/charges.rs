@@ -3,8 +3,8 @@
 
 use d3dkmt::{Handle, NtStatus, SyncObjectType};
 
-use super::HandleTarget;
 use super::state_memory::{Counted, PROCESS_BYTES};
+use super::{HandleTarget, Process};
 use crate::ProcessId;
 use crate::error::{Refusal, refuse};
 use crate::events::cpu_event::CPU_EVENT_BYTES;
@@ -31,7 +31,13 @@ impl Kernel {
     /// Refuses a request for more memory than the process may have.
     #[inline]
     pub(crate) fn require_memory(&self, process: ProcessId, bytes: u64) -> Result<(), Refusal> {
-        match self.processes.shortage(process, bytes) {
+        self.processes.get(process).map_or(Ok(()), |owner| self.require_memory_of(owner, bytes))
+    }
+
+    /// The same for a process that was looked up.
+    #[inline]
+    pub(crate) fn require_memory_of(&self, owner: &Process, bytes: u64) -> Result<(), Refusal> {
+        match self.processes.shortage(owner, bytes) {
             None => Ok(()),
             Some(why) => refuse(NtStatus::NO_MEMORY, why),
         }
@@ -105,8 +111,8 @@ impl Kernel {
 
     /// Memory of a process's command buffers that engines have: the driver's, and the kernel's entries for them. It is
     /// none if it was none after the last submission or ring, and the driver is not asked then.
-    pub(crate) fn driver_bytes(&self, process: ProcessId, adapter: u32) -> usize {
-        match self.process(process).counted.contains_key(&Counted::Driver(adapter)) {
+    pub(crate) fn driver_bytes(&self, owner: &Process, process: ProcessId, adapter: u32) -> usize {
+        match owner.counted.contains_key(&Counted::Driver(adapter)) {
             true => self.engine_bytes(process, adapter),
             false => 0,
         }

@@ -110,8 +110,7 @@ impl Processes {
 
     /// Why a process cannot be charged `bytes` more, if it cannot.
     #[inline]
-    pub fn shortage(&self, id: ProcessId, bytes: u64) -> Option<String> {
-        let process = self.by_id.get(&id)?;
+    pub fn shortage(&self, process: &Process, bytes: u64) -> Option<String> {
         if process.memory.used + bytes <= process.memory.reserved {
             return None;
         }

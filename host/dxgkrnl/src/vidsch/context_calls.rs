@@ -148,18 +148,19 @@ impl Kernel {
     /// Checks that a queue can take one more packet and that its device is active.
     pub(crate) fn require_room(&self, id: u32) -> Result<(), Refusal> {
         let Queue { process, device, context, packets, engine, .. } = &self.vidsch.queues[id];
+        let owner = self.process(*process);
         self.require_active(*device)?;
         if packets.len() >= limits::PACKETS_PER_CONTEXT_MAX {
             let handle = self.vidsch.contexts[*context].handle;
             let why = format!("the queue of context {handle} is full: {} packets", packets.len());
             return refuse(NtStatus::NO_MEMORY, why);
         }
-        let driver_bytes = self.driver_bytes(*process, engine.adapter);
-        let queued = self.process(*process).queued_bytes + driver_bytes;
+        let driver_bytes = self.driver_bytes(owner, *process, engine.adapter);
+        let queued = owner.queued_bytes + driver_bytes;
         if queued >= limits::QUEUED_BYTES_PER_PROCESS_MAX {
             return refuse(NtStatus::NO_MEMORY, format!("the process has {queued} bytes queued, the limit"));
         }
-        self.require_memory(*process, PACKETS_BYTES)
+        self.require_memory_of(owner, PACKETS_BYTES)
     }
 
     /// `D3DKMTSubmitCommand`.

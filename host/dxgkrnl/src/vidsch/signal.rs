@@ -6,12 +6,14 @@ use alloc::vec::Vec;
 use d3dkmt::{GpuSignal, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, counts, limits};
 use smallvec::SmallVec;
 
+use super::context::Context;
 use super::{Broadcast, Packet, Queue, Signal, Targets};
 use crate::ProcessId;
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid};
 use crate::kernel::Kernel;
 use crate::policy::{GpuWait, LowerGpuSignal};
+use crate::process::{HandleTarget, SyncRef};
 use crate::sync::legacy::{Acquire, Form, is_acquired, queueable};
 use crate::sync::waits::{WaitItem, WaitOwner};
 
@@ -31,10 +33,17 @@ impl Kernel {
         &mut self,
         process: ProcessId,
         contexts: &[Handle],
-        signal: GpuSignal,
+        signal: &GpuSignal,
         flags: SignalFlags,
         effects: &mut Effects,
-    ) -> CallResult {
+    ) -> Result<(), Refusal> {
+        if let GpuSignal::Monitored { objects, values } = signal
+            && let ([context], [object], [value]) = (contexts, &objects[..], &values[..])
+            && flags.is_empty()
+            && self.signals_plainly(process, *context, (*object, *value), effects)
+        {
+            return Ok(());
+        }
         if flags.unknown() != 0 {
             return invalid(format!("signal flags {:#x} have reserved bits set", flags.bits()));
         }
@@ -52,7 +61,7 @@ impl Kernel {
         }
         let enqueue_event = flags.contains(SignalFlags::ENQUEUE_CPU_EVENT);
         let (targets, event): (Targets, _) = match signal {
-            GpuSignal::CpuEvent { event } if enqueue_event => (Targets::new(), Some(event)),
+            GpuSignal::CpuEvent { event } if enqueue_event => (Targets::new(), Some(*event)),
             GpuSignal::CpuEvent { .. } => return invalid("a CPU event needs the flag EnqueueCpuEvent"),
             GpuSignal::Monitored { .. } if enqueue_event => {
                 return invalid("EnqueueCpuEvent takes an event and no objects");
@@ -61,16 +70,15 @@ impl Kernel {
                 return invalid("EnqueueCpuEvent takes an event and no objects");
             }
             GpuSignal::Legacy { objects, fence_value } => {
-                let values = alloc::vec![fence_value; objects.len()];
+                let values = alloc::vec![*fence_value; objects.len()];
                 let denied_by = SyncObjectFlags::NO_SIGNAL;
-                let resolved = self.resolve(process, device, &objects, &values, Form::OneValue, denied_by)?;
+                let resolved = self.resolve(process, device, objects, &values, Form::OneValue, denied_by)?;
                 (targets_of(resolved), None)
             }
             GpuSignal::Monitored { objects, values } => {
                 let denied_by = SyncObjectFlags::NO_SIGNAL;
-                let resolved =
-                    self.resolve(process, device, &objects, &values, Form::ValueArray, denied_by)?;
-                self.report_fence_use(process, &objects, effects);
+                let resolved = self.resolve(process, device, objects, values, Form::ValueArray, denied_by)?;
+                self.report_fence_use(process, objects, effects);
                 (targets_of(resolved), None)
             }
         };
@@ -89,19 +97,50 @@ impl Kernel {
         } else {
             self.enqueue_signal(&ids, signal);
         }
-        Ok(Reply::None)
+        Ok(())
+    }
+
+    /// Signals a plain fence whose signal would be the next packet to run, without making a packet: nearly every signal by
+    /// a context. False, and nothing is done, if it is not such a signal or is to be refused.
+    fn signals_plainly(
+        &mut self,
+        process: ProcessId,
+        context: Handle,
+        (handle, value): (Handle, u64),
+        effects: &mut Effects,
+    ) -> bool {
+        let Some(owner) = self.processes.get(process) else { return false };
+        let Some(SyncRef { object, .. }) = owner.find_sync_object(handle) else { return false };
+        let Some(HandleTarget::Context(id)) = owner.handles.get(context) else { return false };
+        let Context { queue, device, .. } = self.vidsch.contexts[id];
+        let adapter = self.processes.devices()[device].adapter;
+        let last = self.sync.objects().value(object);
+        let is_allowed = self.sync.objects().is_plain_on(object, adapter)
+            && self.check_signal_window((object, adapter), last, value, handle).is_ok()
+            && self.require_room(queue).is_ok();
+        if !is_allowed || !self.is_next(queue) {
+            return false;
+        }
+        self.spend(1);
+        self.signal_fence((process, SignalFlags::empty()), object, value, effects);
+        true
     }
 
     /// Whether a signal of monitored fences would be the next packet to run if it were queued, so that it needs no queue.
     fn passes_at_once(&mut self, queue: u32, signal: &Signal) -> bool {
-        let Queue { process, device, ref packets, .. } = self.vidsch.queues[queue];
-        packets.is_empty()
-            && self.vidsch.queues[queue].is_idle()
-            && signal.event.is_none()
+        signal.event.is_none()
             && signal.by.is_empty()
             // TopOfPipeline fences come before others.
             && (signal.targets.len() == 1
                 || !signal.targets.iter().any(|(object, _)| self.signals_early(*object)))
+            && self.is_next(queue)
+    }
+
+    /// Whether the next packet of this queue would run at once.
+    fn is_next(&mut self, queue: u32) -> bool {
+        let Queue { process, device, ref packets, .. } = self.vidsch.queues[queue];
+        packets.is_empty()
+            && self.vidsch.queues[queue].is_idle()
             && self.is_settled()
             && !self.is_over()
             && !self.happens_before.is_on()
@@ -238,23 +277,35 @@ impl Kernel {
             if self.signal_legacy(object, &signal, effects) {
                 continue;
             }
-            self.poison_if_lost(object, effects);
-            let current = self.sync.objects().value(object);
-            let lower = value < current
-                && !signal.flags.contains(SignalFlags::ALLOW_FENCE_REWIND)
-                && !self.is_beyond_signals(object);
-            match self.config.policy.lower_gpu_signal {
-                LowerGpuSignal::Ignored if lower => {
-                    let text = format!("queued signal {value} is below the fence's value {current}: ignored");
-                    self.note(signal.process, text, effects);
-                }
-                LowerGpuSignal::Ignored | LowerGpuSignal::Applied => {
-                    self.note_unusual(signal.process, object, value, effects);
-                    self.set_value(object, value, effects);
-                }
-            }
+            self.signal_fence((signal.process, signal.flags), object, value, effects);
         }
         self.drop_signal(signal, Some(NtStatus::SUCCESS), effects);
+    }
+
+    /// Sets a fence to the value of a signal by a queue, as the policy for lower values has it.
+    #[inline]
+    fn signal_fence(
+        &mut self,
+        (process, flags): (ProcessId, SignalFlags),
+        object: u32,
+        value: u64,
+        effects: &mut Effects,
+    ) {
+        self.poison_if_lost(object, effects);
+        let current = self.sync.objects().value(object);
+        let lower = value < current
+            && !flags.contains(SignalFlags::ALLOW_FENCE_REWIND)
+            && !self.is_beyond_signals(object);
+        match self.config.policy.lower_gpu_signal {
+            LowerGpuSignal::Ignored if lower => {
+                let text = format!("queued signal {value} is below the fence's value {current}: ignored");
+                self.note(process, text, effects);
+            }
+            LowerGpuSignal::Ignored | LowerGpuSignal::Applied => {
+                self.note_unusual(process, object, value, effects);
+                self.set_value(object, value, effects);
+            }
+        }
     }
 
     /// Ends a signal packet: sets its event if there is a status, and releases its objects.
