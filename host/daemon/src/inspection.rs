@@ -165,6 +165,7 @@ fn resource(state: &snapshot::ResourceState) -> control::Resource {
         resource: state.resource,
         shared_handle: state.shared_handle.0,
         runtime_data_bytes: state.runtime_data_bytes,
+        destroyed: state.destroyed,
     }
 }
 
@@ -185,6 +186,7 @@ fn allocation(state: &snapshot::AllocationState) -> control::Allocation {
         height: picture.map_or(0, |picture| picture.height),
         format: picture.map_or(0, |picture| picture.format),
         local: driver.is_some_and(|driver| driver.segment_group == SegmentGroup::Local),
+        destroyed: state.destroyed,
     }
 }
 

@@ -275,14 +275,15 @@ impl Kernel {
         let of_adapter = self.vidsch.queues().iter().filter(|(_, queue)| queue.engine.adapter == adapter);
         let queues: Vec<u32> = of_adapter.map(|(id, _)| id).collect();
         let mut processes = BTreeSet::new();
-        for queue in &queues {
-            self.remember_queue(*queue);
-            self.unready(*queue);
-            let queue = self.vidsch.queue_mut(*queue);
+        for id in queues.iter().copied() {
+            self.remember_queue(id);
+            self.unready(id);
+            let queue = self.vidsch.queue_mut(id);
             queue.running = None;
             queue.in_flight.clear();
             let (process, packets) = (queue.process, core::mem::take(&mut queue.packets));
             let status = Some(NtStatus::DEVICE_REMOVED);
+            self.drop_passed_mark(id);
             self.drop_packets(process, DroppedPackets { packets, queue: None, status }, effects);
             processes.insert(process);
         }

@@ -9,6 +9,7 @@ mod owner;
 mod owner_memory;
 mod sequences;
 
+mod after_work;
 mod allocations;
 mod call_costs;
 mod cpu_events;

@@ -69,6 +69,22 @@ fn one_verdict_without_rings() {
     assert!(last.contains(" passed, 0 failed"), "{last}");
 }
 
+/// A step has 256 units of work, so the end of this process takes several.
+#[test]
+fn a_process_with_more_objects_than_a_step_ends_is_gone_on_every_backend() {
+    let fences: String = (0..300).map(|at| format!("p F{at} = fence D -> ok\n")).collect();
+    let text =
+        format!("scenario \"many\"\nprocess p\np D = device -> ok\n{fences}exit p\nexpect nothing left\n");
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("many.scn");
+    std::fs::write(&file, text).expect("a scenario");
+    let mut command =
+        gpupv(&["scenario", "run", "--backend", "model", "--backend", "link", "--backend", "local"]);
+    let output = command.arg(&file).output().expect("gpupv starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+}
+
 #[test]
 fn one_verdict_in_guests() {
     if guests_can_run() {

@@ -169,7 +169,7 @@ impl Sessions<'_> {
         let mut host_state = self.kernel_host.lock();
         let HostState { process_table, kernel, .. } = &mut *host_state;
         let backing = &mut process_table.get_mut(process)?.backing;
-        if kernel.is_shared_memory(process, address) && backing.keep(address) {
+        if kernel.outlives_detach(process, address) && backing.keep(address) {
             return Ok(true);
         }
         let detached = backing.detach(address);
@@ -379,7 +379,7 @@ impl KernelHost {
         flush_list: &mut FlushList,
     ) -> Option<Arc<ClientProcess>> {
         let HostState { process_table, kernel, .. } = &mut *host_state;
-        let outlives = |address| kernel.is_shared_memory(process, address);
+        let outlives = |address| kernel.outlives_detach(process, address);
         let EndedProcess { client, memory, backing } = process_table.end(process, outlives)?;
         client.outbox.end_lease();
         self.free(FreedMemory::new(backing, Some(memory)), flush_list);

@@ -103,7 +103,11 @@ impl Kernel {
                     bytes += commands.len();
                     pending_writes.extend(of_commands(commands).into_iter().flatten());
                 }
-                Packet::Wait(_) | Packet::Acquire(_) | Packet::WaitAtHead(_) | Packet::PageTables(_) => {}
+                Packet::Wait(_)
+                | Packet::Acquire(_)
+                | Packet::WaitAtHead(_)
+                | Packet::Mark(_)
+                | Packet::PageTables(_) => {}
             }
         }
         let units = bytes / BYTES_PER_UNIT + pending_writes.len() / SCANNED_MAX;

@@ -159,6 +159,7 @@ impl Kernel {
             paging_queues: BTreeSet::new(),
             disable_gpu_timeout,
             kmd,
+            round: None,
             cpu_events: BTreeSet::new(),
             page_fault: d3dkmt::PageFaultState::default(),
         };

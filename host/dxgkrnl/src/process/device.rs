@@ -19,6 +19,8 @@ pub(crate) struct Device {
     pub state: d3dkmt::DeviceExecutionState,
     /// Contexts and fences that die with the device.
     pub children: BTreeSet<Handle>,
+    /// The round of marks that is under way: see `vidmm/after_work.rs`.
+    pub round: Option<u64>,
     /// Queues of its contexts and hardware queues.
     pub queues: BTreeSet<u32>,
     pub paging_queues: BTreeSet<u32>,

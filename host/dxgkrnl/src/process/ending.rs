@@ -236,6 +236,9 @@ impl Kernel {
         self.remove_handle(process, device);
         self.process_mut(process).devices.remove(&device.index());
         let device = self.processes.devices.remove(id).expect("a handle names a live device");
+        if let Some(round) = device.round {
+            self.end_round(process, round, effects);
+        }
         if device.state != DeviceExecutionState::ACTIVE {
             self.edge(HappensBefore::DeviceGone { device: id });
             self.process_mut(process).devices_stopped -= 1;

@@ -175,6 +175,7 @@ impl Kernel {
         let own = own.map(|command| &command.commands[..]);
         self.cancel_commands(engine, context, own.chain(commands(&packets)), effects);
         let status = Some(NtStatus::DEVICE_REMOVED);
+        self.drop_passed_mark(id);
         self.drop_packets(process, DroppedPackets { packets, queue: None, status }, effects);
         self.evaluate_written(process, Mark::Wrote, effects);
         self.count_driver_bytes(process, engine.adapter);

@@ -44,6 +44,8 @@ pub(crate) struct Allocation {
     /// The resource that it was created with.
     pub resource: Option<u32>,
     pub opens: BTreeSet<u32>,
+    /// How many of them their processes have destroyed: see `after_work.rs`.
+    pub condemned: usize,
     /// How many opens of a process want it resident; none has no entry. See `residency.rs`.
     pub wanting: BTreeMap<ProcessId, u32>,
     /// Engines can access it where it is mapped. See `residency.rs`.
@@ -164,6 +166,8 @@ pub(crate) struct Resource {
     pub driver: Option<(ResourceId, Vec<u8>)>,
     pub allocations: Vec<u32>,
     pub opens: usize,
+    /// How many of them their processes have destroyed: see `after_work.rs`.
+    pub condemned: usize,
     /// NT handles of it: see `sharing/`.
     pub shares: usize,
     /// Created with CreateShared and NtSecuritySharing.
@@ -192,9 +196,11 @@ pub(crate) struct Memory {
     pub(super) owned: BTreeSet<(ProcessId, u32)>,
     /// Memory of the device in shared resources, by its name.
     pub(super) shared: BTreeMap<(ProcessId, u64), u32>,
+    /// Memory of the device that its process has destroyed and that queued work may still use, by its name.
+    pub(super) kept: BTreeMap<(ProcessId, u64), u32>,
     /// Bytes of it in each VM.
     pub(super) shared_bytes: BTreeMap<VmId, u64>,
-    /// What of it this step has ended: its name and size.
+    /// What of shared and kept memory this step has ended: its name and size.
     #[serde(skip)]
     pub shared_ended: Vec<(ProcessId, u64, u64)>,
     pub(super) allocations_made: u64,
@@ -215,25 +221,58 @@ impl Memory {
     }
 
     pub(super) fn remove(&mut self, index: u32) -> Option<Allocation> {
+        self.stop_sharing(index);
         let allocation = self.allocations.remove(index)?;
-        let Allocation { owner, address, size, shared_in, .. } = allocation;
+        let Allocation { owner, address, size, .. } = allocation;
         self.owned.remove(&(owner, index));
-        if let Some(vm) = shared_in {
-            self.shared.remove(&(owner, address));
+        if self.kept.remove(&(owner, address)).is_some() {
             self.shared_ended.push((owner, address, size));
-            if let Some(bytes) = self.shared_bytes.get_mut(&vm) {
-                *bytes -= size;
-            }
-            self.shared_bytes.retain(|_, bytes| *bytes > 0);
         }
         Some(allocation)
     }
 
+    /// Makes shared memory, which nobody can open any more, memory that is only kept.
+    pub(super) fn stop_sharing(&mut self, index: u32) {
+        let Some(Allocation { owner, address, size, shared_in, .. }) = self.allocations.get(index) else {
+            return;
+        };
+        let (owner, address, size, shared_in) = (*owner, *address, *size, *shared_in);
+        let Some(vm) = shared_in.filter(|_| self.shared.remove(&(owner, address)).is_some()) else { return };
+        self.kept.insert((owner, address), index);
+        if let Some(bytes) = self.shared_bytes.get_mut(&vm) {
+            *bytes -= size;
+        }
+        self.shared_bytes.retain(|_, bytes| *bytes > 0);
+    }
+
     /// The shared memory of the device that has this address of a process, present or gone.
     pub fn shared_at(&self, owner: ProcessId, address: u64) -> Option<&Allocation> {
-        let ((of, start), index) = self.shared.range(..=(owner, address)).next_back()?;
+        self.named_in(&self.shared, owner, address)
+    }
+
+    /// The same for memory that its process has destroyed.
+    pub fn kept_at(&self, owner: ProcessId, address: u64) -> Option<&Allocation> {
+        self.named_in(&self.kept, owner, address)
+    }
+
+    fn named_in(
+        &self,
+        names: &BTreeMap<(ProcessId, u64), u32>,
+        owner: ProcessId,
+        address: u64,
+    ) -> Option<&Allocation> {
+        let ((of, start), index) = names.range(..=(owner, address)).next_back()?;
         let allocation = &self.allocations[*index];
         (*of == owner && address - start < allocation.size).then_some(allocation)
+    }
+
+    /// Keeps the pages of memory that its process has destroyed until it ends. What is shared is kept anyway, and the
+    /// process's own memory is its own.
+    pub(super) fn keep(&mut self, index: u32) {
+        let Allocation { owner, address, shared_in, .. } = self.allocations[index];
+        if self.allocations[index].is_device_memory() && shared_in.is_none() {
+            self.kept.insert((owner, address), index);
+        }
     }
 
     /// Whether shared memory of a process begins in a range of addresses.
@@ -246,7 +285,8 @@ impl Memory {
         let mut bytes = BTreeMap::new();
         let mut named = BTreeMap::new();
         for (index, one) in self.allocations.iter() {
-            if let Some(vm) = one.shared_in {
+            let is_kept = self.kept.contains_key(&(one.owner, one.address));
+            if let Some(vm) = one.shared_in.filter(|_| !is_kept) {
                 *bytes.entry(vm).or_default() += one.size;
                 named.insert((one.owner, one.address), index);
             }

@@ -9,6 +9,7 @@ use d3dkmt::{
     DestroyAllocationFlags, Handle, NtStatus, Reply, ResourceInfo, RuntimeBuffer, ShareToken, limits,
 };
 
+use super::after_work::{Action, AfterWorkCall};
 use super::allocation::{Allocation, AllocationOpen, NO_ARRIVAL, Resource, ResourceOpen};
 use super::long_call::RestOfCall;
 use crate::ddi::{self, LocalAllocationId};
@@ -104,10 +105,17 @@ impl Kernel {
         flags: DestroyAllocationFlags,
         effects: &mut Effects,
     ) -> CallResult {
-        let device = self.device(process, device)?;
+        let (device, name) = (self.device(process, device)?, device);
         if flags.unknown() != 0 {
             return invalid(format!("destroy flags {:#x} have reserved bits set", flags.bits()));
         }
+        let rest = |handles: VecDeque<Handle>| {
+            if flags.contains(DestroyAllocationFlags::ASSUME_NOT_IN_USE) {
+                return RestOfCall::Destroy(handles);
+            }
+            let synchronous = flags.contains(DestroyAllocationFlags::SYNCHRONOUS_DESTROY);
+            RestOfCall::AfterWork(AfterWorkCall::new(name, Action::Destroy { handles, synchronous }))
+        };
         if resource != Handle::NULL {
             if !allocations.is_empty() {
                 return invalid(
@@ -115,7 +123,7 @@ impl Kernel {
                 );
             }
             self.resource_open(process, device, resource)?;
-            return self.begin_call(process, RestOfCall::Destroy([resource].into()), effects);
+            return self.begin_call(process, rest([resource].into()), effects);
         }
         let most = limits::ALLOCATIONS_PER_CALL_MAX;
         if allocations.len() > most {
@@ -129,14 +137,21 @@ impl Kernel {
             }
         }
         self.spend((allocations.len() / NAMED_PER_UNIT) as u32);
-        self.begin_call(process, RestOfCall::Destroy(allocations.to_vec().into()), effects)
+        self.begin_call(process, rest(allocations.to_vec().into()), effects)
     }
 
-    /// Destroys allocations and resources; false if some are beyond the units of the step.
-    pub(super) fn end_allocations(&mut self, process: ProcessId, handles: &mut VecDeque<Handle>) -> bool {
+    /// Destroys allocations and resources, or those of them that are condemned: others have ended, and their handles may
+    /// name something else. False if some are beyond the units of the step.
+    pub(super) fn end_allocations(
+        &mut self,
+        process: ProcessId,
+        handles: &mut VecDeque<Handle>,
+        condemned: bool,
+    ) -> bool {
         while !self.is_spent() {
             let Some(handle) = handles.front().copied() else { return true };
-            if self.end_memory(process, handle) {
+            let ends = !condemned || self.vidmm.after_work.is_condemned(process, handle);
+            if !ends || self.end_memory(process, handle) {
                 handles.pop_front();
                 self.spend(1);
             }
@@ -185,6 +200,7 @@ impl Kernel {
         let Some(HandleTarget::Resource(open)) = self.remove_handle(process, handle) else {
             return Reply::None;
         };
+        let was_condemned = self.vidmm.after_work.remove_handle(process, handle);
         let allocations = self.vidmm.memory.resource_opens[open].allocations.clone();
         self.spend(allocations.len() as u32);
         for allocation in allocations {
@@ -192,7 +208,9 @@ impl Kernel {
         }
         let ended = self.vidmm.memory.resource_opens.remove(open).expect("a handle names a live open");
         self.processes.device_mut(ended.device).children.remove(&handle);
-        self.vidmm.memory.resources[ended.resource].opens -= 1;
+        let resource = &mut self.vidmm.memory.resources[ended.resource];
+        resource.opens -= 1;
+        resource.condemned -= usize::from(was_condemned);
         self.drop_resource_if_unused(ended.resource);
         Reply::None
     }
@@ -201,8 +219,10 @@ impl Kernel {
     pub(crate) fn drop_resource_if_unused(&mut self, resource: u32) {
         if self.vidmm.memory.resources[resource].shares == 0 {
             for allocation in self.vidmm.memory.resources[resource].allocations.clone() {
+                self.leave_resource_if_condemned(allocation);
                 self.drop_allocation_if_unused(allocation);
             }
+            self.end_global_if_condemned(resource);
         }
         self.remove_resource_if_empty(resource);
     }
@@ -235,7 +255,7 @@ impl Kernel {
         }
     }
 
-    fn is_kept(&self, allocation: &Allocation) -> bool {
+    pub(super) fn is_kept(&self, allocation: &Allocation) -> bool {
         allocation.resource.is_some_and(|resource| self.vidmm.memory.resources[resource].shares > 0)
     }
 
@@ -264,7 +284,9 @@ impl Kernel {
         let Some(HandleTarget::Allocation(open)) = self.remove_handle(process, handle) else {
             return Reply::None;
         };
-        let AllocationOpen { device, resource, .. } = self.vidmm.memory.allocation_opens[open];
+        let was_condemned = self.vidmm.after_work.remove_handle(process, handle);
+        let AllocationOpen { device, resource, allocation, .. } = self.vidmm.memory.allocation_opens[open];
+        self.vidmm.memory.allocations[allocation].condemned -= usize::from(was_condemned);
         match resource {
             Some(resource) => self.vidmm.memory.resource_opens[resource].allocations.remove(&handle),
             None => self.processes.device_mut(device).children.remove(&handle),
@@ -289,11 +311,15 @@ impl Kernel {
             self.processes.release(process, self.ring_weight(allocation));
         }
         self.drop_residency(open);
+        self.vidmm.after_work.forget_offer(open);
         self.close_at_driver(open);
         self.vidmm.memory.allocation_opens.remove(open);
         let state = &mut self.vidmm.memory.allocations[allocation];
         state.opens.remove(&open);
-        let resource = state.resource;
+        let (resource, is_used) = (state.resource, !state.opens.is_empty());
+        if is_used {
+            self.leave_resource_if_condemned(allocation);
+        }
         self.drop_allocation_if_unused(allocation);
         if let Some(resource) = resource {
             self.remove_resource_if_empty(resource);
@@ -494,7 +520,8 @@ impl Kernel {
     /// The resource that a handle names, or whose allocation it names, if it may be shared by NT handles.
     pub(crate) fn shareable_resource(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
         let memory = &self.vidmm.memory;
-        let resource = match self.process(process).handles.get(handle) {
+        let is_there = !self.vidmm.after_work.is_condemned(process, handle);
+        let resource = match self.process(process).handles.get(handle).filter(|_| is_there) {
             Some(HandleTarget::Resource(open)) => Some(memory.resource_opens[open].resource),
             Some(HandleTarget::Allocation(open)) => {
                 memory.allocations[memory.allocation_opens[open].allocation].resource
@@ -550,7 +577,10 @@ impl Kernel {
         handle: Handle,
     ) -> Result<u32, Refusal> {
         match self.process(process).handles.get(handle) {
-            Some(HandleTarget::Resource(open)) if self.vidmm.memory.resource_opens[open].device == device => {
+            Some(HandleTarget::Resource(open))
+                if self.vidmm.memory.resource_opens[open].device == device
+                    && !self.vidmm.after_work.is_condemned(process, handle) =>
+            {
                 Ok(open)
             }
             _ => invalid(format!("{handle} is no resource of this device")),
@@ -565,7 +595,8 @@ impl Kernel {
     ) -> Result<u32, Refusal> {
         match self.process(process).handles.get(handle) {
             Some(HandleTarget::Allocation(open))
-                if self.vidmm.memory.allocation_opens[open].device == device =>
+                if self.vidmm.memory.allocation_opens[open].device == device
+                    && !self.vidmm.after_work.is_condemned(process, handle) =>
             {
                 Ok(open)
             }
@@ -674,6 +705,9 @@ impl Kernel {
         let counted = counted.map(|(id, process)| (id, &process.allocations));
         if !counted.eq(&of_processes) {
             return Some("the allocations of a process");
+        }
+        if self.after_work_is_miscounted() {
+            return Some("the marks of memory that waits for work");
         }
         self.residency_miscounted()
     }

@@ -227,6 +227,7 @@ impl Kernel {
                 number,
                 resource: None,
                 opens: BTreeSet::new(),
+                condemned: 0,
                 wanting: BTreeMap::new(),
                 resident: false,
                 priority: crate::vidmm::lock::PRIORITY_NORMAL,
@@ -422,6 +423,7 @@ impl Kernel {
             driver,
             allocations: created.to_vec(),
             opens: 0,
+            condemned: 0,
             shares: 0,
             nt_shared: flags.contains(F::CREATE_SHARED | F::NT_SECURITY_SHARING),
         });

@@ -9,6 +9,7 @@ use core::ops::Bound::{Excluded, Unbounded};
 use d3dkmt::{Handle, limits};
 use serde::{Deserialize, Serialize};
 
+use super::after_work::{AfterWorkCall, Parked};
 use crate::ddi::SegmentGroup;
 use crate::error::{Refusal, invalid};
 
@@ -34,6 +35,11 @@ pub(crate) enum RestOfCall {
     Reclaim(Box<ReclaimCall>),
     /// `D3DKMTDestroyAllocation`: allocations, or a resource.
     Destroy(VecDeque<Handle>),
+    /// Those of them that are condemned: see `after_work.rs`.
+    DestroyCondemned(VecDeque<Handle>),
+    /// What is to be destroyed or offered behind the work of its device.
+    AfterWork(Box<AfterWorkCall>),
+    Parked(Parked),
     /// `D3DKMTSetProcessSchedulingPriorityClass`: the next queue.
     PriorityClass(QueuePosition),
 }
@@ -51,10 +57,12 @@ impl LongCall {
     pub fn weight(&self) -> u64 {
         let entries = match &self.rest {
             RestOfCall::Residency(call) => call.list.len(),
-            RestOfCall::Offer(_) | RestOfCall::Reclaim(_) | RestOfCall::Destroy(_) => {
-                limits::ALLOCATIONS_PER_CALL_MAX
-            }
-            RestOfCall::PriorityClass(_) => 0,
+            RestOfCall::Offer(_)
+            | RestOfCall::Reclaim(_)
+            | RestOfCall::Destroy(_)
+            | RestOfCall::DestroyCondemned(_)
+            | RestOfCall::AfterWork(_) => limits::ALLOCATIONS_PER_CALL_MAX,
+            RestOfCall::PriorityClass(_) | RestOfCall::Parked(_) => 0,
         };
         (entries * ENTRY_BYTES) as u64
     }

@@ -1,12 +1,13 @@
 //! VidMm: allocations, GPU address spaces, and the queues in which they change.
 //!
 //! State: `allocation.rs`, `vaspace.rs`, `open_pages.rs`, `address.rs` (changes of address spaces), `paging.rs`,
-//! `long_call.rs`.
+//! `long_call.rs`, `after_work.rs` (what waits for queued work).
 //! Behaviour: the calls of each, `create_calls.rs` (creation of allocations), `growth.rs`, `residency.rs`,
 //! `residency_calls.rs`, `offer.rs`, `lock.rs`, `ring.rs` (buffers of user-mode submission).
 
 pub(crate) mod address;
 mod address_calls;
+mod after_work;
 pub(crate) mod allocation;
 mod allocation_calls;
 mod create_calls;
@@ -26,6 +27,7 @@ pub(crate) mod vaspace;
 use alloc::collections::{BTreeMap, BTreeSet};
 
 pub(crate) use address::AllocationPages;
+use after_work::AfterWork;
 use allocation::{Memory, Resource};
 pub(crate) use long_call::{LongCall, QueuePosition, RestOfCall};
 pub(crate) use paging::DrainedQueue;
@@ -47,6 +49,7 @@ pub(crate) struct VidMm {
     staged: BTreeSet<u32>,
     /// Opens of allocations that are offered: see `offer.rs`.
     offered: BTreeSet<u32>,
+    after_work: AfterWork,
     /// Opens of the kernel's own, by allocation and process: see `ring.rs`.
     held: BTreeSet<(u32, ProcessId, u32)>,
     /// What the present call leaves for later steps.
@@ -97,6 +100,11 @@ impl VidMm {
     pub fn pending_bytes(&self, process: ProcessId) -> usize {
         let queues = self.paging_queues.iter().filter(|(_, queue)| queue.process == process);
         queues.flat_map(|(_, queue)| &queue.pending).map(|(_, pending)| pending.weight()).sum()
+    }
+
+    #[inline]
+    pub fn after_work(&self) -> &AfterWork {
+        &self.after_work
     }
 
     #[inline]

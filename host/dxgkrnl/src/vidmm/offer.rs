@@ -1,7 +1,7 @@
 //! Offers: a process says which resident memory it can do without.
 //!
 //! ```text
-//!   OfferAllocations ──▶ the handle's counts do not hold ──▶ engines find NoAccess, unless another handle has a count
+//!   OfferAllocations ──▶ (behind work: `after_work.rs`) the handle's counts do not hold ──▶ engines find NoAccess, unless another handle has a count
 //!   ReclaimAllocations2 ──▶ the counts hold again ── paging buffer ──▶ engines find it     PENDING with a fence value
 //!   ReclaimAllocations ───▶ the same at once, for a device without paging queues
 //! ```
@@ -19,6 +19,7 @@ use alloc::vec::Vec;
 
 use d3dkmt::{Handle, Reply, limits};
 
+use super::after_work::{Action, AfterWorkCall};
 use super::allocation_calls::NAMED_PER_UNIT;
 use super::long_call::{ReclaimCall, RestOfCall};
 use crate::ProcessId;
@@ -29,7 +30,8 @@ use crate::vidmm::VidMm;
 use crate::vidmm::paging::Pending;
 
 /// `D3DKMT_OFFER_FLAGS`: OfferImmediately and AllowDecommit.
-const OFFER_FLAGS: u32 = 0x1 | 0x2;
+const OFFER_FLAGS: u32 = OFFER_IMMEDIATELY | 0x2;
+const OFFER_IMMEDIATELY: u32 = 0x1;
 
 /// `D3DDDI_RECLAIM_RESULT_OK`.
 const RECLAIM_OK: u32 = 0;
@@ -59,7 +61,7 @@ impl Kernel {
         flags: u32,
         effects: &mut Effects,
     ) -> CallResult {
-        let device = self.device(process, device)?;
+        let (device, name) = (self.device(process, device)?, device);
         if !(1..=4).contains(&priority) {
             return invalid(format!("offer priority {priority} is none of LOW 1, NORMAL 2, HIGH 3, AUTO 4"));
         }
@@ -67,7 +69,11 @@ impl Kernel {
             return invalid(format!("flags {flags:#x} have reserved bits set"));
         }
         let opens = self.listed_opens(process, device, listed)?.into();
-        self.begin_call(process, RestOfCall::Offer(opens), effects)
+        let rest = match flags & OFFER_IMMEDIATELY {
+            0 => RestOfCall::AfterWork(AfterWorkCall::new(name, Action::Offer(opens))),
+            _ => RestOfCall::Offer(opens),
+        };
+        self.begin_call(process, rest, effects)
     }
 
     /// Offers opens; false if some are beyond the units of the step.
@@ -128,6 +134,7 @@ impl Kernel {
     ) -> Result<Option<Reply>, Refusal> {
         self.require_adapter_of(call.device)?;
         while let Some(open) = call.opens.pop_front() {
+            self.vidmm.after_work.forget_offer(open);
             if self.vidmm.offered.contains(&open) {
                 self.change_residency(open, |vidmm| _ = vidmm.offered.remove(&open));
                 call.reclaimed.insert(self.vidmm.memory.allocation_opens[open].allocation);

@@ -103,25 +103,34 @@ impl Kernel {
     #[inline]
     pub(crate) fn leave_call(&mut self, process: ProcessId, request: u64) -> bool {
         let Some(rest) = self.vidmm.rest_of_call.take() else { return false };
+        self.leave_rest(process, request, rest);
+        true
+    }
+
+    /// Leaves the rest of a call for later steps, or until what it waits for has happened.
+    pub(super) fn leave_rest(&mut self, process: ProcessId, request: u64, rest: RestOfCall) {
+        if let RestOfCall::Parked(parked) = rest {
+            return self.park_call(request, parked);
+        }
         let call = LongCall { request, rest };
         self.processes.charge(process, call.weight());
         self.leave(process, Task::LongCall(call));
-        true
     }
 
     /// Continues a call, and answers it when it is through.
     pub(crate) fn continue_call(&mut self, process: ProcessId, mut call: LongCall, effects: &mut Effects) {
-        match self.advance_call(process, &mut call.rest, effects).transpose() {
-            Some(result) => {
-                self.processes.release(process, call.weight());
-                self.answer(process, call.request, result, effects);
-            }
-            None => self.leave(process, Task::LongCall(call)),
+        // What it has to do may change with what it finds.
+        let weight = call.weight();
+        let result = self.advance_call(process, &mut call.rest, effects).transpose();
+        self.processes.release(process, weight);
+        match result {
+            Some(result) => self.answer(process, call.request, result, effects),
+            None => self.leave_rest(process, call.request, call.rest),
         }
     }
 
     /// Does as much of a call as the units of the step allow; `None` if that is not all.
-    fn advance_call(
+    pub(super) fn advance_call(
         &mut self,
         process: ProcessId,
         rest: &mut RestOfCall,
@@ -131,7 +140,14 @@ impl Kernel {
             RestOfCall::Residency(call) => self.advance_residency(process, call, effects),
             RestOfCall::Offer(opens) => Ok(self.offer(opens).then_some(Reply::None)),
             RestOfCall::Reclaim(call) => self.advance_reclaim(process, call),
-            RestOfCall::Destroy(handles) => Ok(self.end_allocations(process, handles).then_some(Reply::None)),
+            RestOfCall::Destroy(handles) => {
+                Ok(self.end_allocations(process, handles, false).then_some(Reply::None))
+            }
+            RestOfCall::DestroyCondemned(handles) => {
+                Ok(self.end_allocations(process, handles, true).then_some(Reply::None))
+            }
+            RestOfCall::AfterWork(_) => self.advance_after_work(process, rest, effects),
+            RestOfCall::Parked(_) => Ok(None),
             RestOfCall::PriorityClass(position) => {
                 Ok(self.replace_ready_of(process, position).then_some(Reply::None))
             }

@@ -465,6 +465,11 @@ impl Backlog {
             || self.is_losing(device)
     }
 
+    /// Whether this device or its process has ended and is being cleared away.
+    pub fn is_clearing(&self, process: ProcessId, device: u32) -> bool {
+        self.ending_processes.contains_key(&process) || self.ending_devices.contains(&device)
+    }
+
     /// Notes that a VM was detached and is being cleared away.
     pub fn detach(&mut self, vm: VmId) {
         self.detached.insert(vm);

@@ -259,6 +259,9 @@ impl Kernel {
         });
         self.count_driver_bytes(queue.process, queue.engine.adapter);
         self.evaluate_written(queue.process, Mark::Wrote, effects);
+        if let Some((round, _)) = queue.passed_mark {
+            self.reach_mark(round);
+        }
         let dropped = DroppedPackets { packets: queue.packets, queue: Some(hw_queue.queue), status: None };
         self.drop_packets(queue.process, dropped, effects);
         let _ = self.end_sync_object(hw_queue.process, hw_queue.progress_fence, effects);

@@ -33,12 +33,34 @@ pub(crate) struct Queue {
     pub hw_queue: Option<u32>,
     /// Submissions of this hardware queue that the engine has, oldest first.
     pub in_flight: VecDeque<HwSubmission>,
+    /// A mark that the queue has passed while work before it ran, so that it holds up nothing behind it: its round, and the
+    /// last submission of a hardware queue before it.
+    pub passed_mark: Option<(u64, Option<u64>)>,
 }
 
 impl Queue {
     /// True if no command of it runs or is about to.
     pub fn is_idle(&self) -> bool {
         self.running.is_none() && self.ready.is_none() && self.in_flight.is_empty()
+    }
+}
+
+impl Queue {
+    /// Passes a mark.
+    pub fn pass_mark(&mut self, round: u64) {
+        self.passed_mark = Some((round, self.in_flight.back().map(|last| last.submission_fence_id)));
+    }
+
+    /// Takes the round of the mark that was passed, if what ran before it is done.
+    pub fn take_reached_mark(&mut self) -> Option<u64> {
+        let (round, last) = self.passed_mark?;
+        let is_behind = |one: &HwSubmission| last.is_none_or(|last| one.submission_fence_id > last);
+        let is_reached =
+            self.running.is_none() && self.ready.is_none() && self.in_flight.front().is_none_or(is_behind);
+        is_reached.then(|| {
+            self.passed_mark = None;
+            round
+        })
     }
 }
 
@@ -62,6 +84,9 @@ pub(crate) enum Packet {
         progress_fence_id: u64,
         commands: Vec<u8>,
     },
+    /// What was destroyed or offered at this point takes effect once all queues of the device have come here: see
+    /// `vidmm/after_work.rs`.
+    Mark(u64),
     /// The update of an address space, in a paging context (`vidmm/paging.rs`).
     PageTables(Vec<QueuedUpdate>),
 }
@@ -72,7 +97,7 @@ impl Packet {
         const PACKET_BYTES: usize = 144;
         PACKET_BYTES
             + match self {
-                Packet::Wait(_) | Packet::Broadcast(_) => 0,
+                Packet::Wait(_) | Packet::Broadcast(_) | Packet::Mark(_) => 0,
                 Packet::Acquire(acquire) => acquire.objects.len() * size_of::<u32>(),
                 Packet::WaitAtHead(items) => items.len() * size_of::<WaitItem>(),
                 Packet::Signal(signal) => signal.targets.len() * size_of::<(u32, u64)>(),
@@ -121,6 +146,7 @@ pub(crate) fn commands(packets: &VecDeque<Packet>) -> impl Iterator<Item = &[u8]
         | Packet::PageTables(_)
         | Packet::Signal(_)
         | Packet::Broadcast(_)
+        | Packet::Mark(_)
         | Packet::HwCommand { .. } => None,
     })
 }

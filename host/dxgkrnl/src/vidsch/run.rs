@@ -27,6 +27,7 @@ impl Kernel {
             turn: 0,
             hw_queue: None,
             in_flight: VecDeque::new(),
+            passed_mark: None,
         });
         self.processes.device_mut(device).queues.insert(id);
         id
@@ -60,6 +61,9 @@ impl Kernel {
         if submitted.is_some() {
             // A dropped buffer will not complete, so its writes are evaluated now.
             self.evaluate_written(queue.process, Mark::Wrote, effects);
+        }
+        if let Some((round, _)) = queue.passed_mark {
+            self.reach_mark(round);
         }
         let dropped = DroppedPackets { packets: queue.packets, queue: Some(id), status: None };
         self.drop_packets(queue.process, dropped, effects);
@@ -128,6 +132,7 @@ impl Kernel {
                     self.vidsch.broadcasts[broadcast].status = status;
                     self.reach_broadcast(None, broadcast, effects);
                 }
+                Packet::Mark(round) => self.reach_mark(round),
                 Packet::Command(_) | Packet::HwCommand { .. } | Packet::PageTables(_) => {}
             }
             if self.is_spent() && !dropped.packets.is_empty() {
@@ -235,6 +240,7 @@ impl Kernel {
     }
 
     fn run_head_of(&mut self, id: u32, effects: &mut Effects) -> bool {
+        self.reach_passed_mark(id);
         if matches!(self.vidsch.queues[id].packets.front(), Some(Packet::Acquire(_))) {
             return self.try_acquire(id, effects);
         }
@@ -254,6 +260,7 @@ impl Kernel {
             Packet::WaitAtHead(items) => self.begin_at_head(id, items),
             Packet::Signal(signal) => self.apply_signal(id, signal, effects),
             Packet::Broadcast(broadcast) => self.reach_broadcast(Some(id), broadcast, effects),
+            Packet::Mark(round) => self.pass_mark(id, round),
             Packet::Command(commands) => self.start_command(id, commands, effects),
             Packet::HwCommand { progress_fence_id, commands } => {
                 self.start_hw_command(id, progress_fence_id, commands, effects);

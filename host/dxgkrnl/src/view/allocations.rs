@@ -25,6 +25,9 @@ impl Kernel {
     /// space.
     pub fn shared_memory(&self, process: ProcessId, allocation: Handle) -> Option<SharedMemory> {
         let memory = self.vidmm.memory();
+        if self.vidmm.after_work().is_condemned(process, allocation) {
+            return None;
+        }
         let Some(HandleTarget::Allocation(open)) = self.processes.get(process)?.handles.get(allocation)
         else {
             return None;
@@ -39,6 +42,11 @@ impl Kernel {
     /// allocation ends.
     pub fn is_shared_memory(&self, owner: ProcessId, address: u64) -> bool {
         self.shared_memory_vm(owner, address).is_some()
+    }
+
+    /// The same, or memory of the device that its process has destroyed while queued work may use it.
+    pub fn outlives_detach(&self, owner: ProcessId, address: u64) -> bool {
+        self.is_shared_memory(owner, address) || self.vidmm.memory().kept_at(owner, address).is_some()
     }
 
     /// The VM whose processes may open it, if it is such memory.
@@ -59,7 +67,7 @@ impl Kernel {
         }
     }
 
-    /// The shared memory of the device that the last step has ended.
+    /// The memory of the device that the last step has ended and whose pages were or may be kept.
     pub fn ended_shared_memory(&self) -> impl Iterator<Item = SharedMemory> {
         let ended = self.vidmm.memory().shared_ended.iter();
         ended.map(|(owner, address, bytes)| SharedMemory { owner: *owner, address: *address, bytes: *bytes })
@@ -75,6 +83,7 @@ impl Kernel {
                 resource: open.resource,
                 shared_handle: resource.global.unwrap_or(Handle::NULL),
                 runtime_data_bytes: resource.runtime_data.len() as u32,
+                destroyed: self.vidmm.after_work().is_condemned(open.process, open.handle),
             }
         };
         self.vidmm.memory().resource_opens.iter().map(|(_, open)| state(open)).collect()
@@ -97,6 +106,7 @@ impl Kernel {
                 resident: allocation.resident,
                 locks: open.locks,
                 priority: allocation.priority,
+                destroyed: self.vidmm.after_work().is_condemned(open.process, open.handle),
                 driver: allocation.driver.as_ref().map(|driver| DriverAllocationState {
                     private_data_bytes: driver.private_data.len() as u32,
                     alignment: driver.alignment,

@@ -186,6 +186,8 @@ pub struct ResourceState {
     /// NULL if it is not shared by one.
     pub shared_handle: Handle,
     pub runtime_data_bytes: u32,
+    /// Its process has destroyed it, and work that was queued before may still use its memory.
+    pub destroyed: bool,
 }
 
 /// One open of an allocation.
@@ -210,6 +212,8 @@ pub struct AllocationState {
     pub locks: u32,
     /// `D3DDDI_ALLOCATIONPRIORITY`, of the allocation.
     pub priority: u32,
+    /// Its process has destroyed it, and work that was queued before may still use it.
+    pub destroyed: bool,
     /// Of an allocation with private driver data.
     pub driver: Option<DriverAllocationState>,
 }
@@ -686,6 +690,7 @@ fn queue_lines(queue: &crate::vidsch::Queue) -> Vec<String> {
             None => format!("signal {:?}", signal.targets.iter().map(|(_, value)| value).collect::<Vec<_>>()),
         },
         Packet::Broadcast(_) => String::from("broadcast signal"),
+        Packet::Mark(_) => String::from("end or offer of memory"),
         Packet::PageTables(operations) => format!("update of {} address ranges", operations.len()),
         Packet::Command(bytes) => format!("command buffer of {} bytes", bytes.len()),
         Packet::HwCommand { progress_fence_id, commands } => {

@@ -6,6 +6,11 @@ use dxgkrnl::views::Belongings;
 use super::pair::{Pair, Same, same, sorted};
 use crate::naive::{Owner, PAGE_BYTES, Wait};
 
+/// Submissions and packets of a queue, without what the kernel itself has put there.
+fn without_marks(queue: &[String]) -> usize {
+    queue.iter().filter(|packet| *packet != "end or offer of memory").count()
+}
+
 impl Pair {
     /// Compares all visible state of both.
     pub(super) fn compare(&mut self) -> Same {
@@ -95,7 +100,7 @@ impl Pair {
         });
         same("address spaces", sorted(ranges), sorted(expected))?;
 
-        let allocations = snapshot.allocations.iter().map(|one| {
+        let allocations = snapshot.allocations.iter().filter(|one| !one.destroyed).map(|one| {
             let of = (one.process, one.handle, one.device, one.resource);
             (of, one.address, one.size, one.locks)
         });
@@ -111,7 +116,8 @@ impl Pair {
             let what = format!("shared memory at {:#x} of p{}", memory.address, memory.owner);
             same(&what, is_shared, naive.is_shared_memory(number))?;
         }
-        let resources = snapshot.resources.iter().map(|one| (one.process, one.handle));
+        let resources = snapshot.resources.iter().filter(|one| !one.destroyed);
+        let resources = resources.map(|one| (one.process, one.handle));
         let alive = naive.memory_opens.iter().filter(|open| !open.resource_ended);
         let expected = alive.map(|open| (open.process, open.resource));
         same("resources", sorted(resources), sorted(expected))?;
@@ -126,11 +132,11 @@ impl Pair {
         same("devices", devices, expected)?;
 
         let queues = snapshot.hw_queues.iter();
-        let queues = queues.map(|queue| (queue.process, queue.handle, queue.queue.len()));
+        let queues = queues.map(|queue| (queue.process, queue.handle, without_marks(&queue.queue)));
         let mut contexts: Vec<_> = snapshot
             .contexts
             .iter()
-            .map(|context| (context.process, context.handle, context.queue.len()))
+            .map(|context| (context.process, context.handle, without_marks(&context.queue)))
             .chain(queues)
             .collect();
         let alive = naive.contexts.iter().filter(|context| !context.ended);

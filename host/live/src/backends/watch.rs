@@ -150,7 +150,8 @@ impl Observer for Watch {
             Input::ProcessAttached { process, pid, .. } => {
                 state.attached.insert(*process, *pid);
             }
-            Input::ProcessGone { .. } | Input::VmDetached { .. } => {
+            // An end takes several steps.
+            Input::ProcessGone { .. } | Input::VmDetached { .. } | Input::Deadline => {
                 let alive: BTreeSet<ProcessId> = kernel.processes().collect();
                 state.attached.retain(|process, _| alive.contains(process));
                 self.changed.notify_all();

@@ -311,7 +311,11 @@ impl WaitIndex<'_> {
                 }
                 nodes.push(Node::Engine(state.engine));
             }
-            Packet::Wait(_) | Packet::Signal(_) | Packet::Broadcast(_) | Packet::PageTables(_) => {}
+            Packet::Wait(_)
+            | Packet::Signal(_)
+            | Packet::Broadcast(_)
+            | Packet::Mark(_)
+            | Packet::PageTables(_) => {}
         }
         Dependencies::All(nodes)
     }

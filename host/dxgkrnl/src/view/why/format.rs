@@ -187,6 +187,7 @@ impl WaitIndex<'_> {
                 _ => format!("a signal of {} objects", signal.targets.len()),
             },
             Packet::Broadcast(_) => "a broadcast signal".into(),
+            Packet::Mark(_) => "the end or offer of memory behind it".into(),
             Packet::Command(bytes) => format!("a command buffer of {} bytes", bytes.len()),
             Packet::HwCommand { progress_fence_id, .. } => {
                 format!("a command buffer up to progress {progress_fence_id}")

@@ -145,6 +145,7 @@ impl<'a> WaitIndex<'a> {
                     | Packet::Acquire(_)
                     | Packet::WaitAtHead(_)
                     | Packet::Broadcast(_)
+                    | Packet::Mark(_)
                     | Packet::PageTables(_) => {}
                 }
             }

@@ -153,18 +153,23 @@ fn render_object(object: &Object) -> String {
     )
 }
 
+fn destroyed(is_destroyed: bool) -> &'static str {
+    if is_destroyed { ", destroyed behind queued work" } else { "" }
+}
+
 fn render_resource(resource: &Resource) -> String {
     let shared = match resource.shared_handle {
         0 => String::new(),
         shared => format!(", shared as {}", handle(shared)),
     };
     format!(
-        "  process {} resource {} (number {}) of device {}{shared}, {} bytes of runtime data\n",
+        "  process {} resource {} (number {}) of device {}{shared}, {} bytes of runtime data{}\n",
         resource.process,
         handle(resource.handle),
         resource.resource,
         handle(resource.device),
-        resource.runtime_data_bytes
+        resource.runtime_data_bytes,
+        destroyed(resource.destroyed)
     )
 }
 
@@ -184,6 +189,7 @@ fn render_allocation(allocation: &Allocation) -> String {
     if allocation.grows {
         more.push_str(", grows by what is mapped");
     }
+    more.push_str(destroyed(allocation.destroyed));
     if allocation.width > 0 {
         let Allocation { width, height, format, .. } = allocation;
         more.push_str(&format!(", {width} x {height} of format {format}"));
