@@ -135,3 +135,70 @@ fn an_adapter_may_be_removed_and_a_process_or_device_may_end_before_the_marks_ar
         }
     }
 }
+
+/// The work of a queue may end before its device's other queues have their marks.
+#[test]
+fn a_synchronous_destroy_is_answered_if_the_work_ends_while_its_marks_are_placed() {
+    for units in 1..6 {
+        let mut world = World::new();
+        let device = world.device();
+        let contexts = [0, 0, 0, 1].map(|node| world.context(device, node));
+        let allocation = create(&mut world, device, F::empty()).2;
+        for context in contexts {
+            world.submit(context, &[Packet::Busy { duration_ns: 10 }]);
+        }
+        world.kernel.set_work_units_per_step(units, 1000);
+        let flags = DestroyAllocationFlags::SYNCHRONOUS_DESTROY;
+        let mut effects = call(&mut world, 10, destroy(device, &[allocation], flags));
+        for _ in 0..8 {
+            world.now += 20;
+            effects.append(step(&mut world, Input::Deadline));
+        }
+        effects.append(run(&mut world));
+        assert_eq!(answers(&effects), [(10, NtStatus::SUCCESS)], "{units} units a step");
+    }
+}
+
+#[test]
+fn an_offer_behind_work_goes_with_what_it_names() {
+    for destroys_device in [false, true] {
+        let mut world = World::new();
+        let device = world.device();
+        let context = world.context(device, 0);
+        let all: Vec<Handle> = (0..3).map(|_| create(&mut world, device, F::empty()).2).collect();
+        world.submit(context, &[Packet::Busy { duration_ns: 1000 }]);
+        assert_eq!(world.status(offer(device, &all)), NtStatus::SUCCESS);
+        // The step finds the work done, and ends what was offered.
+        world.now += 2000;
+        let end = match destroys_device {
+            true => Call::DestroyDevice { device },
+            false => destroy(device, &all, DestroyAllocationFlags::ASSUME_NOT_IN_USE),
+        };
+        call(&mut world, 1, end);
+        run(&mut world);
+        // Others get the places of the tables.
+        let device = world.device();
+        let other = create(&mut world, device, F::empty()).2;
+        assert_eq!(world.status(offer(device, &[other])), NtStatus::SUCCESS);
+        run(&mut world);
+    }
+}
+
+#[test]
+fn an_allocation_that_is_offered_again_and_again_waits_once() {
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, 0);
+    let fence = world.fence(device, 0);
+    let allocation = create(&mut world, device, F::empty()).2;
+    world.gpu_wait(context, fence.object, 1);
+    let bytes = |world: &World| world.kernel.save().unwrap().len();
+    for _ in 0..10 {
+        assert_eq!(world.status(offer(device, &[allocation])), NtStatus::SUCCESS);
+    }
+    let before = bytes(&world);
+    for _ in 0..1000 {
+        assert_eq!(world.status(offer(device, &[allocation])), NtStatus::SUCCESS);
+    }
+    assert!(bytes(&world) < before + 100, "{} bytes of state, {before} before", bytes(&world));
+}

@@ -61,7 +61,7 @@ impl Kernel {
         // Removing its effects moves the stores that were recorded by position.
         self.sync.forget_stores();
         let memory = self.vidmm.memory();
-        let outlives = |process, address| memory.shared_at(process, address).is_some();
+        let outlives = |process, address| memory.outlives_owner(process, address);
         effects.forget_processes(|process| process == id, outlives);
         self.forget_cleared_vm(vm, effects);
     }

@@ -29,15 +29,15 @@ use crate::kernel::Kernel;
 use crate::process::HandleTarget;
 use crate::vidsch::Packet;
 
-/// What happens to memory once the work before it is done.
+/// What happens to memory once the work before it is done. It has no more entries than the process has opens.
 #[derive(Default, Serialize, Deserialize)]
-struct Due {
+pub(crate) struct Due {
     /// Handles of allocations and resources.
     destroyed: VecDeque<Handle>,
     /// The same of calls that are answered then, with their request numbers.
-    synchronous: Vec<(u64, VecDeque<Handle>)>,
+    synchronous: VecDeque<(u64, VecDeque<Handle>)>,
     /// Opens, and the number of the offer of each.
-    offered: Vec<(u32, u64)>,
+    offered: BTreeMap<u32, u64>,
 }
 
 impl Due {
@@ -161,17 +161,14 @@ impl Kernel {
             };
             return self.advance_call(process, rest, effects);
         };
-        let parked = self.await_marks(process, round, is_next, action);
+        if let Some(handles) = self.await_marks(process, round, is_next, action) {
+            *rest = RestOfCall::Parked(Parked { round, is_next, handles });
+            return Ok(None);
+        }
         if !is_next {
             self.reach_mark(round);
         }
-        Ok(match parked {
-            Some(handles) => {
-                *rest = RestOfCall::Parked(Parked { round, is_next, handles });
-                None
-            }
-            None => Some(Reply::None),
-        })
+        Ok(Some(Reply::None))
     }
 
     fn queue_from(&self, device: u32, from: u32) -> Option<u32> {
@@ -212,13 +209,13 @@ impl Kernel {
         let round = rounds.get_mut(&id)?;
         let due = if is_next { &mut round.next } else { &mut round.due };
         match action {
-            Action::Destroy { handles, synchronous: true } => return Some(handles),
-            Action::Destroy { handles, synchronous: false } => due.destroyed.extend(handles),
+            Action::Destroy { handles, synchronous: true } if !handles.is_empty() => return Some(handles),
+            Action::Destroy { handles, .. } => due.destroyed.extend(handles),
             Action::Offer(opens) => {
                 for open in opens {
                     *offers_begun += 1;
                     offers.insert(open, *offers_begun);
-                    due.offered.push((open, *offers_begun));
+                    due.offered.insert(open, *offers_begun);
                 }
             }
             Action::NextRound => {}
@@ -227,10 +224,14 @@ impl Kernel {
     }
 
     /// Keeps a call until its round is over.
-    pub(super) fn park_call(&mut self, request: u64, Parked { round, is_next, handles }: Parked) {
-        if let Some(round) = self.vidmm.after_work.rounds.get_mut(&round) {
+    pub(super) fn park_call(&mut self, request: u64, Parked { round: id, is_next, handles }: Parked) {
+        if let Some(round) = self.vidmm.after_work.rounds.get_mut(&id) {
             let due = if is_next { &mut round.next } else { &mut round.due };
-            due.synchronous.push((request, handles));
+            due.synchronous.push_back((request, handles));
+        }
+        // All marks are placed, and the call is there if they are reached already.
+        if !is_next {
+            self.reach_mark(id);
         }
     }
 
@@ -322,21 +323,38 @@ impl Kernel {
             let call = AfterWorkCall { device, from: 0, round: Some(id), action: Action::NextRound };
             self.leave_rest(process, 0, RestOfCall::AfterWork(Box::new(call)));
         }
-        self.perform_due(process, due);
+        if !due.is_empty() {
+            self.leave_rest(process, 0, RestOfCall::Due(Box::new(due)));
+        }
     }
 
-    fn perform_due(&mut self, process: ProcessId, Due { destroyed, synchronous, offered }: Due) {
-        let destroys = synchronous.into_iter().chain((!destroyed.is_empty()).then_some((0, destroyed)));
-        for (request, handles) in destroys {
-            self.leave_rest(process, request, RestOfCall::DestroyCondemned(handles));
+    /// Does what is due, as far as the units of the step reach: `None` if that is not all. What has ended meanwhile, or was
+    /// reclaimed, is left out.
+    pub(super) fn advance_due(
+        &mut self,
+        process: ProcessId,
+        due: &mut Due,
+        effects: &mut Effects,
+    ) -> Option<Reply> {
+        while let Some((request, handles)) = due.synchronous.front_mut() {
+            if !self.end_allocations(process, handles, true) {
+                return None;
+            }
+            self.answer(process, *request, Ok(Reply::None), effects);
+            due.synchronous.pop_front();
         }
-        let offers = &mut self.vidmm.after_work.offers;
-        let stands = |(open, offer): &(u32, u64)| offers.get(open) == Some(offer);
-        let opens: VecDeque<u32> = offered.into_iter().filter(stands).map(|(open, _)| open).collect();
-        opens.iter().for_each(|open| _ = offers.remove(open));
-        if !opens.is_empty() {
-            self.leave_rest(process, 0, RestOfCall::Offer(opens));
+        if !self.end_allocations(process, &mut due.destroyed, true) {
+            return None;
         }
+        while !self.is_spent() {
+            let Some((open, offer)) = due.offered.pop_first() else { return Some(Reply::None) };
+            if self.vidmm.after_work.offers.get(&open) == Some(&offer) {
+                self.vidmm.after_work.offers.remove(&open);
+                self.offer_open(open);
+            }
+            self.spend(1);
+        }
+        None
     }
 
     /// Whether a round has other marks left than the queues, or a handle is condemned that names no memory.

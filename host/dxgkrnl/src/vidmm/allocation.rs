@@ -255,6 +255,12 @@ impl Memory {
         self.named_in(&self.kept, owner, address)
     }
 
+    /// Whether memory at an address of a process stays although the process is gone: who has it open may use it.
+    pub fn outlives_owner(&self, owner: ProcessId, address: u64) -> bool {
+        let kept = || self.kept_at(owner, address).filter(|kept| kept.outlives_owner());
+        self.shared_at(owner, address).or_else(kept).is_some()
+    }
+
     fn named_in(
         &self,
         names: &BTreeMap<(ProcessId, u64), u32>,

@@ -18,7 +18,7 @@ impl Kernel {
         }
         let is_gone = |(process, address): &(ProcessId, u64)| {
             !self.processes.by_id().contains_key(process)
-                && self.vidmm.memory.shared_at(*process, *address).is_none()
+                && !self.vidmm.memory.outlives_owner(*process, *address)
         };
         if let Some((ProcessId(ended), _)) = moved.addresses().find(is_gone) {
             let text =

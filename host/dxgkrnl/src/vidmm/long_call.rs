@@ -9,7 +9,7 @@ use core::ops::Bound::{Excluded, Unbounded};
 use d3dkmt::{Handle, limits};
 use serde::{Deserialize, Serialize};
 
-use super::after_work::{AfterWorkCall, Parked};
+use super::after_work::{AfterWorkCall, Due, Parked};
 use crate::ddi::SegmentGroup;
 use crate::error::{Refusal, invalid};
 
@@ -35,11 +35,11 @@ pub(crate) enum RestOfCall {
     Reclaim(Box<ReclaimCall>),
     /// `D3DKMTDestroyAllocation`: allocations, or a resource.
     Destroy(VecDeque<Handle>),
-    /// Those of them that are condemned: see `after_work.rs`.
-    DestroyCondemned(VecDeque<Handle>),
-    /// What is to be destroyed or offered behind the work of its device.
+    /// What is to be destroyed or offered behind the work of its device: see `after_work.rs`.
     AfterWork(Box<AfterWorkCall>),
     Parked(Parked),
+    /// That work is done.
+    Due(Box<Due>),
     /// `D3DKMTSetProcessSchedulingPriorityClass`: the next queue.
     PriorityClass(QueuePosition),
 }
@@ -60,8 +60,8 @@ impl LongCall {
             RestOfCall::Offer(_)
             | RestOfCall::Reclaim(_)
             | RestOfCall::Destroy(_)
-            | RestOfCall::DestroyCondemned(_)
-            | RestOfCall::AfterWork(_) => limits::ALLOCATIONS_PER_CALL_MAX,
+            | RestOfCall::AfterWork(_)
+            | RestOfCall::Due(_) => limits::ALLOCATIONS_PER_CALL_MAX,
             RestOfCall::PriorityClass(_) | RestOfCall::Parked(_) => 0,
         };
         (entries * ENTRY_BYTES) as u64

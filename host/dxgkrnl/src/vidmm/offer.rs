@@ -80,10 +80,14 @@ impl Kernel {
     pub(super) fn offer(&mut self, opens: &mut VecDeque<u32>) -> bool {
         while !self.is_spent() {
             let Some(open) = opens.pop_front() else { return true };
-            self.change_residency(open, |vidmm| _ = vidmm.offered.insert(open));
+            self.offer_open(open);
             self.spend(1);
         }
         false
+    }
+
+    pub(super) fn offer_open(&mut self, open: u32) {
+        self.change_residency(open, |vidmm| _ = vidmm.offered.insert(open));
     }
 
     /// `D3DKMTReclaimAllocations`: all of the list or nothing.
@@ -196,7 +200,8 @@ impl Kernel {
             if allocations.len() > most - opens.len() {
                 return invalid(format!("the resources have more than {most} allocations"));
             }
-            for allocation in allocations {
+            let destroyed = |handle: &&Handle| self.vidmm.after_work.is_condemned(process, **handle);
+            for allocation in allocations.iter().filter(|handle| !destroyed(handle)) {
                 opens.push(self.allocation_open(process, device, *allocation)?);
             }
         }

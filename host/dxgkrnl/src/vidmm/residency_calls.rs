@@ -143,9 +143,7 @@ impl Kernel {
             RestOfCall::Destroy(handles) => {
                 Ok(self.end_allocations(process, handles, false).then_some(Reply::None))
             }
-            RestOfCall::DestroyCondemned(handles) => {
-                Ok(self.end_allocations(process, handles, true).then_some(Reply::None))
-            }
+            RestOfCall::Due(due) => Ok(self.advance_due(process, due, effects)),
             RestOfCall::AfterWork(_) => self.advance_after_work(process, rest, effects),
             RestOfCall::Parked(_) => Ok(None),
             RestOfCall::PriorityClass(position) => {

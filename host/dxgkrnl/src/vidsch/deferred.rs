@@ -215,7 +215,7 @@ impl Kernel {
             self.sync.forget_stores();
             let ending = self.vidsch.work.backlog().ending_processes();
             let memory = self.vidmm.memory();
-            let outlives = |process, address| memory.shared_at(process, address).is_some();
+            let outlives = |process, address| memory.outlives_owner(process, address);
             effects.forget_processes(|process| ending.contains_key(&process), outlives);
         }
     }
