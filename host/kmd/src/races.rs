@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::debug::scope_reading;
 use crate::engine::Origin;
-use crate::list::{barrier_ranges, use_range};
+use crate::list::{BarrierRanges, use_range};
 use crate::page_table::{self, PageTables};
 use crate::resources::{Resources, Space};
 
@@ -116,9 +116,8 @@ impl Surroundings<'_> {
 
     /// GPU addresses of the subresources that a barrier names.
     fn subresources(&self, barrier: &TextureBarrier) -> Vec<(u64, u64)> {
-        self.find(barrier.resource)
-            .map(|desc| barrier_ranges(desc, &barrier.subresources))
-            .unwrap_or_default()
+        let desc = self.find(barrier.resource);
+        desc.into_iter().flat_map(|desc| BarrierRanges::of(desc, &barrier.subresources).few()).collect()
     }
 
     /// Memory behind a range of GPU addresses; zero pages are left out.

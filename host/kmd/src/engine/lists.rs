@@ -43,7 +43,11 @@ impl Engine {
     ) -> Result<Option<Nanos>, ListError> {
         let is_stopping = self.is_to_stop(job);
         while let Some(mut scope) = job.scope.take() {
-            while !is_stopping && scope.fill_window() && scope.has_room() && job.lists_go_on() {
+            while !is_stopping
+                && self.lists.fill_window(&mut scope, job.process, ddi.shared)
+                && scope.has_room()
+                && job.lists_go_on()
+            {
                 let Some((number, packet)) = job.commands.take() else { break };
                 self.lists.read(number, packet, &mut scope, job.process, ddi.shared);
             }

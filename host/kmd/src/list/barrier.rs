@@ -6,9 +6,6 @@
 //! waits for the begin, invalidates and blocks. A legacy `ResourceBarrier` is translated, as a runtime does for a
 //! driver.
 
-use alloc::vec;
-use alloc::vec::Vec;
-
 use barriers::legacy::{self, Translated};
 use d3dkmt::isa::{
     self, BarrierAccess, BarrierGroup, BarrierSync, LegacyBarrier, RangedBarrier, RangedFlags, ResourceDesc,
@@ -28,8 +25,99 @@ use crate::page_table::PageFault;
 /// Duration of a barrier: enough that a long list can be interrupted at each, and too short to hide a missing barrier.
 const BARRIER_NS: Nanos = 1;
 
-/// Ranges of one barrier: nearly always one.
-type Ranges = SmallVec<[Range; 1]>;
+/// Address ranges of the subresources that a barrier names, as far as they exist: disjoint, in ascending order. There is
+/// one for each named slice, but slices of which all mips are named are one range, and so are such planes.
+///
+/// It is a formula, because a barrier may name thousands of slices and a packet may have thousands of barriers.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Ranges {
+    first: Range,
+    /// Number of ranges in a plane, and the distance of their addresses.
+    slices: (u32, u64),
+    /// The same of the planes.
+    planes: (u32, u64),
+}
+
+impl Ranges {
+    const NONE: Self = Ranges { first: (0, 0), slices: (0, 0), planes: (0, 0) };
+
+    const fn one(range: Range) -> Self {
+        Ranges { first: range, slices: (1, 0), planes: (1, 0) }
+    }
+
+    /// The ranges of these subresources.
+    pub fn of(desc: &ResourceDesc, of: &SubresourceRange) -> Self {
+        Self::existing(desc, of).unwrap_or(Self::NONE)
+    }
+
+    fn existing(desc: &ResourceDesc, of: &SubresourceRange) -> Option<Self> {
+        let run = |first: u32, count: u32| -> Option<Range> {
+            let last = desc.subresource(first.checked_add(count.checked_sub(1)?)?)?;
+            Some((desc.gpu_address + desc.subresource(first)?.0, desc.gpu_address + last.0 + last.1))
+        };
+        if of.mips == 0 {
+            let (first, count) =
+                if of.first_mip == u32::MAX { (0, desc.subresources()) } else { (of.first_mip, 1) };
+            return run(first, count).map(Self::one);
+        }
+        let within = |first: u32, count: u32, all: u32| count.min(all.saturating_sub(first));
+        let mips = within(of.first_mip, of.mips, desc.mips);
+        let first = run(desc.subresource_index(of.first_mip, of.first_slice, of.first_plane), mips)?;
+        let slice_bytes = desc.slice_bytes()?;
+        let plane_bytes = slice_bytes.checked_mul(u64::from(desc.array_size))?;
+        let mut ranges = Ranges {
+            first,
+            slices: (within(of.first_slice, of.slices, desc.array_size), slice_bytes),
+            planes: (within(of.first_plane, of.planes, desc.planes), plane_bytes),
+        };
+        if mips == desc.mips {
+            ranges.slices = ranges.join(ranges.slices);
+            if of.first_slice == 0 && of.slices >= desc.array_size {
+                ranges.planes = ranges.join(ranges.planes);
+            }
+        }
+        Some(ranges)
+    }
+
+    /// Extends the first range over those that follow it directly. Returns their number and distance as one.
+    fn join(&mut self, (count, distance): (u32, u64)) -> (u32, u64) {
+        self.first.1 += distance * u64::from(count.saturating_sub(1));
+        (count.min(1), distance)
+    }
+
+    pub fn len(&self) -> usize {
+        self.slices.0 as usize * self.planes.0 as usize
+    }
+
+    pub fn get(&self, number: usize) -> Option<Range> {
+        let at = (number < self.len()).then_some(number as u64)?;
+        let of_plane = u64::from(self.slices.0);
+        let ahead = at / of_plane * self.planes.1 + at % of_plane * self.slices.1;
+        Some((self.first.0 + ahead, self.first.1 + ahead))
+    }
+
+    /// All ranges, or one over all of them if there are more than [`RANGES_PER_BARRIER_MAX`].
+    pub fn few(&self) -> impl Iterator<Item = Range> + use<> {
+        let (all, count) = (*self, self.len());
+        let merged = count > RANGES_PER_BARRIER_MAX;
+        (0..if merged { 1 } else { count }).filter_map(move |number| {
+            let last = if merged { count - 1 } else { number };
+            Some((all.get(number)?.0, all.get(last)?.1))
+        })
+    }
+
+    fn meets(&self, other: &Self) -> bool {
+        let (mut ranges, mut others) = (self.few(), other.few());
+        let (mut next, mut next_other) = (ranges.next(), others.next());
+        while let (Some(a), Some(b)) = (next, next_other) {
+            if a.0 < b.1 && b.0 < a.1 {
+                return true;
+            }
+            if a.1 <= b.1 { next = ranges.next() } else { next_other = others.next() }
+        }
+        false
+    }
+}
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct Barrier {
@@ -60,8 +148,9 @@ impl Barrier {
         }
     }
 
-    fn on(self, resource: u32, ranges: Ranges) -> Self {
-        Barrier { resource, ranges: Some(ranges), ..self }
+    /// On a resource; without ranges if that does not exist.
+    fn on(self, resource: u32, ranges: Option<Ranges>) -> Self {
+        Barrier { resource, ranges: Some(ranges.unwrap_or(Ranges::NONE)), ..self }
     }
 
     fn ranged<'a>(barrier: &RangedBarrier, find: impl Fn(u32) -> Option<&'a ResourceDesc>) -> Self {
@@ -79,9 +168,9 @@ impl Barrier {
         let within = |desc: &ResourceDesc| {
             let offset = offset.min(desc.bytes);
             let begin = desc.gpu_address + offset;
-            (begin, begin + bytes.min(desc.bytes - offset))
+            Ranges::one((begin, begin + bytes.min(desc.bytes - offset)))
         };
-        own.on(resource, find(resource).map(within).into_iter().collect())
+        own.on(resource, find(resource).map(within))
     }
 
     /// A legacy barrier, translated as a driver gets it (BAR-015).
@@ -100,36 +189,29 @@ impl Barrier {
         isa_barrier: &isa::TextureBarrier,
         find: impl Fn(u32) -> Option<&'a ResourceDesc>,
     ) -> Self {
-        let ranges = find(isa_barrier.resource).map(|desc| ranges_of(desc, &isa_barrier.subresources).into());
+        let ranges = find(isa_barrier.resource).map(|desc| Ranges::of(desc, &isa_barrier.subresources));
         let discard = isa_barrier.flags.contains(TextureFlags::DISCARD);
-        let barrier = Barrier::of(&isa_barrier.barrier).on(isa_barrier.resource, ranges.unwrap_or_default());
-        Barrier { discard, ..barrier }
+        Barrier { discard, ..Barrier::of(&isa_barrier.barrier).on(isa_barrier.resource, ranges) }
     }
 
     fn buffer<'a>(isa_barrier: &isa::BufferBarrier, find: impl Fn(u32) -> Option<&'a ResourceDesc>) -> Self {
-        let whole = find(isa_barrier.resource).map(|desc| (desc.gpu_address, desc.gpu_address + desc.bytes));
-        Barrier::of(&isa_barrier.barrier).on(isa_barrier.resource, whole.into_iter().collect())
+        let whole = |desc: &ResourceDesc| Ranges::one((desc.gpu_address, desc.gpu_address + desc.bytes));
+        Barrier::of(&isa_barrier.barrier).on(isa_barrier.resource, find(isa_barrier.resource).map(whole))
     }
 
-    /// Calls `take` for each barrier of a group, in order.
-    pub fn each<'a>(
+    /// The barrier of a group at this position.
+    pub fn in_group<'a>(
         group: &BarrierGroup,
+        at: usize,
         find: impl Fn(u32) -> Option<&'a ResourceDesc>,
-        take: impl FnMut(Self),
-    ) {
-        match group {
-            BarrierGroup::Global(barriers) => barriers.iter().map(Barrier::of).for_each(take),
-            BarrierGroup::Texture(barriers) => {
-                barriers.iter().map(|isa_barrier| Barrier::texture(isa_barrier, &find)).for_each(take);
-            }
-            BarrierGroup::Buffer(barriers) => {
-                barriers.iter().map(|isa_barrier| Barrier::buffer(isa_barrier, &find)).for_each(take);
-            }
-            BarrierGroup::Ranged(barriers) => {
-                barriers.iter().map(|isa_barrier| Barrier::ranged(isa_barrier, &find)).for_each(take);
-            }
-            BarrierGroup::Unknown { .. } => {}
-        }
+    ) -> Option<Self> {
+        Some(match group {
+            BarrierGroup::Global(barriers) => Barrier::of(barriers.get(at)?),
+            BarrierGroup::Texture(barriers) => Barrier::texture(barriers.get(at)?, find),
+            BarrierGroup::Buffer(barriers) => Barrier::buffer(barriers.get(at)?, find),
+            BarrierGroup::Ranged(barriers) => Barrier::ranged(barriers.get(at)?, find),
+            BarrierGroup::Unknown { .. } => return None,
+        })
     }
 
     /// The resource that it names; 0 for all.
@@ -141,13 +223,12 @@ impl Barrier {
     /// second.
     pub fn shares_subresource(&self, other: &Barrier) -> bool {
         let (Some(ranges), Some(others)) = (&self.ranges, &other.ranges) else { return false };
-        self.resource == other.resource
-            && ranges.iter().any(|a| others.iter().any(|b| a.0 < b.1 && b.0 < a.1))
+        self.resource == other.resource && ranges.meets(others)
     }
 
     /// Starts the barrier and returns when it ends. A DISCARD writes its garbage at the speed of data.
     pub fn start(&self, clock: Nanos) -> Nanos {
-        let discarded = self.ranges.iter().flatten().filter(|_| self.discard);
+        let discarded = self.ranges.iter().filter(|_| self.discard).flat_map(Ranges::few);
         let bytes = discarded.fold(0u64, |sum, (begin, end)| sum.saturating_add(end - begin));
         clock.saturating_add(BARRIER_NS).saturating_add(bytes / BYTES_PER_NS)
     }
@@ -155,12 +236,13 @@ impl Barrier {
     /// Does the barrier's cache operations at its end. False if the engine lacks the bandwidth for all of them now; the
     /// caller then calls again later.
     pub fn carry_out(&mut self, caches: &mut Caches, mover: &mut Mover<'_>) -> Result<bool, PageFault> {
+        let few: Option<SmallVec<[Range; 1]>> = self.ranges.map(|ranges| ranges.few().collect());
         if let Some(accesses) = self.write_back
-            && !caches.write_back(Pace::OfBandwidth, accesses, self.ranges.as_deref(), mover)?
+            && !caches.write_back(Pace::OfBandwidth, accesses, few.as_deref(), mover)?
         {
             return Ok(false);
         }
-        if let (true, Some(ranges)) = (self.discard, &self.ranges) {
+        if let (true, Some(ranges)) = (self.discard, &few) {
             while let Some(range) = ranges.get(self.discarded) {
                 if mover.is_spent() {
                     return Ok(false);
@@ -170,7 +252,7 @@ impl Barrier {
             }
         }
         if let Some(accesses) = self.invalidate {
-            caches.invalidate(accesses, self.ranges.as_deref());
+            caches.invalidate(accesses, few.as_deref());
         }
         // The operations may have split cache ranges.
         caches.trim(mover)?;
@@ -178,36 +260,68 @@ impl Barrier {
     }
 }
 
-/// Address ranges of these subresources, as far as they exist: disjoint, in ascending order.
-pub(crate) fn ranges_of(desc: &ResourceDesc, of: &SubresourceRange) -> Vec<Range> {
-    let whole = (0, desc.subresources());
-    let run = |first: u32, count: u32| -> Option<Range> {
-        let last = desc.subresource(first.checked_add(count.checked_sub(1)?)?)?;
-        Some((desc.gpu_address + desc.subresource(first)?.0, desc.gpu_address + last.0 + last.1))
-    };
-    if of.mips == 0 {
-        let (first, count) = if of.first_mip == u32::MAX { whole } else { (of.first_mip, 1) };
-        return run(first, count).into_iter().collect();
-    }
-    let upto = |first: u32, count: u32, all: u32| first..first.saturating_add(count).min(all);
-    let mips = upto(of.first_mip, of.mips, desc.mips);
-    let (planes, slices) =
-        (upto(of.first_plane, of.planes, desc.planes), upto(of.first_slice, of.slices, desc.array_size));
-    let of_slice = |slice: u32, plane: u32| {
-        run(desc.subresource_index(mips.start, slice, plane), mips.end.saturating_sub(mips.start))
-    };
-    let mut ranges: Vec<Range> = Vec::new();
-    for (plane, slice) in planes.clone().flat_map(|plane| slices.clone().map(move |slice| (plane, slice))) {
-        let Some((begin, end)) = of_slice(slice, plane) else { continue };
-        let count = ranges.len();
-        match ranges.last_mut().filter(|last| last.1 == begin) {
-            Some(last) => last.1 = end,
-            None if count == RANGES_PER_BARRIER_MAX => {
-                let last = of_slice(slices.end - 1, planes.end - 1).unwrap_or((begin, end));
-                return vec![(ranges[0].0, last.1)];
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+    use d3dkmt::random::Random;
+
+    /// The ranges, slice by slice; those that touch are joined.
+    fn one_by_one(desc: &ResourceDesc, of: &SubresourceRange) -> Vec<Range> {
+        let upto = |first: u32, count: u32, all: u32| first..first.saturating_add(count).min(all);
+        let mut ranges: Vec<Range> = Vec::new();
+        for plane in upto(of.first_plane, of.planes, desc.planes) {
+            for slice in upto(of.first_slice, of.slices, desc.array_size) {
+                for mip in upto(of.first_mip, of.mips, desc.mips) {
+                    let (offset, bytes) =
+                        desc.subresource(desc.subresource_index(mip, slice, plane)).expect("it exists");
+                    let begin = desc.gpu_address + offset;
+                    match ranges.last_mut().filter(|last| last.1 == begin) {
+                        Some(last) => last.1 += bytes,
+                        None => ranges.push((begin, begin + bytes)),
+                    }
+                }
             }
-            None => ranges.push((begin, end)),
+        }
+        ranges
+    }
+
+    #[test]
+    fn ranges_are_those_of_the_subresources_one_by_one() {
+        let mut chance = Random::new(1);
+        for _ in 0..20_000 {
+            let mut number = |most: u64| chance.below(most + 1) as u32;
+            let desc = ResourceDesc {
+                mips: 1 + number(3),
+                array_size: 1 + number(4),
+                planes: 1 + number(2),
+                ..ResourceDesc::texture("t", 0x1000, (16, 4))
+            };
+            let of = SubresourceRange {
+                first_mip: number(4),
+                mips: 1 + number(4),
+                first_slice: number(5),
+                slices: number(6),
+                first_plane: number(3),
+                planes: number(4),
+            };
+            let ranges = Ranges::of(&desc, &of);
+            let all: Vec<Range> = (0..ranges.len()).filter_map(|at| ranges.get(at)).collect();
+            assert_eq!(all, one_by_one(&desc, &of), "{desc:?} {of:?}");
+            assert_eq!(ranges.few().collect::<Vec<_>>(), all);
         }
     }
-    ranges
+
+    #[test]
+    fn more_ranges_than_the_limit_are_written_back_as_one() {
+        let slices = RANGES_PER_BARRIER_MAX as u32 + 1;
+        let desc = ResourceDesc { mips: 2, array_size: slices, ..ResourceDesc::texture("t", 0, (2, 2)) };
+        let of = SubresourceRange { mips: 1, slices, planes: 1, ..SubresourceRange::one(0) };
+        let ranges = Ranges::of(&desc, &of);
+        assert_eq!((ranges.len(), ranges.get(1)), (65, Some((20, 36))));
+        assert_eq!(ranges.few().collect::<Vec<_>>(), [(0, 64 * 20 + 16)]);
+        let others = Ranges::of(&desc, &SubresourceRange { first_mip: 1, slices: 3, ..of });
+        assert!(others.meets(&ranges) && others.meets(&others));
+        assert!(!others.meets(&Ranges::of(&desc, &SubresourceRange { slices: 64, ..of })));
+    }
 }

@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 use crate::page_table::PageFault;
 use crate::queues::{DdiCall, Shared};
 use bandwidth::Bandwidth;
-pub(crate) use barrier::ranges_of as barrier_ranges;
+pub(crate) use barrier::Ranges as BarrierRanges;
 use cache::Caches;
 pub(crate) use cache::Pace;
 use memory::{Mover, StagingBuffers};
@@ -138,6 +138,11 @@ impl Lists {
         let space = (self.engine.adapter, process);
         let by = (self.engine_type, self.reading);
         scope.read(number, packet, by, |number| shared.resources.get(space, number));
+    }
+
+    /// Moves barriers that were read into the window while it has room. True if none is left.
+    pub fn fill_window(&self, scope: &mut Scope, process: ProcessId, shared: &Shared) -> bool {
+        scope.fill_window(|number| shared.resources.get((self.engine.adapter, process), number))
     }
 
     /// Advances the scope to this time. With `holds`, running commands continue and none starts.

@@ -11,9 +11,8 @@
 //! A node that waits for nothing can run; nothing else orders commands.
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
 
-use d3dkmt::isa::{FenceValue, Packet, ResourceDesc, ScopeReading};
+use d3dkmt::isa::{BarrierGroup, FenceValue, Packet, ResourceDesc, ScopeReading};
 use dxgkrnl::EngineType;
 use serde::{Deserialize, Serialize};
 
@@ -37,12 +36,87 @@ pub(super) enum Work {
     },
 }
 
+/// A packet of barriers of which not all are in the window yet. A packet has any number of them, so each is looked up
+/// once the window has room for it.
+#[derive(Serialize, Deserialize)]
+struct Ahead {
+    /// The packet's number in the buffer.
+    number: u32,
+    packet: Packet,
+    /// The next barrier: its group, and its position there. A legacy barrier has group 0.
+    group: usize,
+    at: usize,
+    /// Number of barriers that are in the window or were there.
+    barriers: usize,
+    /// Whether the signal behind the barriers is there, too.
+    is_signaled: bool,
+}
+
+impl Ahead {
+    fn new(number: u32, packet: Packet) -> Self {
+        let mut ahead = Ahead { number, packet, group: 0, at: 0, barriers: 0, is_signaled: false };
+        ahead.skip_ended_groups();
+        ahead
+    }
+
+    /// The next work of the packet; `None` behind the last.
+    fn next<'a>(&mut self, find: impl Fn(u32) -> Option<&'a ResourceDesc>) -> Option<Work> {
+        let barrier = if let Packet::LegacyBarrier { barriers } = &self.packet {
+            let mut rest = barriers.iter().skip(self.at).inspect(|_| self.at += 1);
+            rest.find_map(|barrier| Barrier::legacy(barrier, &find))
+        } else {
+            let group = groups(&self.packet).get(self.group);
+            let barrier = group.and_then(|group| Barrier::in_group(group, self.at, find));
+            self.at += 1;
+            self.skip_ended_groups();
+            barrier
+        };
+        if let Some(barrier) = barrier {
+            self.barriers += 1;
+            return Some(Work::Barrier(Box::new(barrier)));
+        }
+        let signal = self.signal().filter(|_| !self.is_signaled)?;
+        self.is_signaled = true;
+        Some(Work::Signal { store: signal, barriers: self.barriers })
+    }
+
+    /// The fence store behind the barriers of a SignalBarrier.
+    fn signal(&self) -> Option<FenceValue> {
+        let Packet::SignalBarrier { fence, .. } = self.packet else { return None };
+        Some(fence)
+    }
+
+    fn skip_ended_groups(&mut self) {
+        let is_ended = |group: &BarrierGroup, at| match group {
+            BarrierGroup::Global(barriers) => at >= barriers.len(),
+            BarrierGroup::Texture(barriers) => at >= barriers.len(),
+            BarrierGroup::Buffer(barriers) => at >= barriers.len(),
+            BarrierGroup::Ranged(barriers) => at >= barriers.len(),
+            BarrierGroup::Unknown { .. } => true,
+        };
+        while groups(&self.packet).get(self.group).is_some_and(|group| is_ended(group, self.at)) {
+            (self.group, self.at) = (self.group + 1, 0);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        if let Packet::LegacyBarrier { barriers } = &self.packet {
+            return self.at >= barriers.len();
+        }
+        self.group >= groups(&self.packet).len() && (self.signal().is_none() || self.is_signaled)
+    }
+}
+
+fn groups(packet: &Packet) -> &[BarrierGroup] {
+    let (Packet::Barrier { groups } | Packet::SignalBarrier { groups, .. }) = packet else { return &[] };
+    groups
+}
+
 /// The incomplete part of one ExecuteCommandLists.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Scope {
     pub(super) window: Window,
-    /// Work that was read and is not in the window yet, with its packet number.
-    ahead: VecDeque<(u32, Work)>,
+    ahead: Option<Ahead>,
     /// Most commands that may run at once.
     pub width: usize,
 }
@@ -81,7 +155,7 @@ impl Scope {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.window.is_empty() && self.ahead.is_empty()
+        self.window.is_empty() && self.ahead.is_none()
     }
 
     pub fn has_room(&self) -> bool {
@@ -90,16 +164,17 @@ impl Scope {
 
     /// Whether work waits for room in the window.
     pub fn has_more_ahead(&self) -> bool {
-        !self.ahead.is_empty()
+        self.ahead.is_some()
     }
 
     /// Fence values that the scope will store.
     pub fn stores(&self) -> impl Iterator<Item = FenceValue> {
-        let works = self.window.works().chain(self.ahead.iter().map(|(_, work)| work));
-        works.filter_map(|work| match work {
+        let in_window = self.window.works().filter_map(|work| match work {
             Work::MarkerIn(store) | Work::MarkerOut(store) | Work::Signal { store, .. } => Some(*store),
             Work::Command(_) | Work::Barrier(_) | Work::Timestamp { .. } => None,
-        })
+        });
+        let ahead = self.ahead.as_ref().and_then(Ahead::signal);
+        in_window.chain(ahead)
     }
 
     /// Whether commands or barriers run.
@@ -112,16 +187,21 @@ impl Scope {
         self.window.commands_running() >= self.width
     }
 
-    /// Moves waiting work into the window while it has room. True if none is left.
-    pub fn fill_window(&mut self) -> bool {
-        while self.has_room() {
-            let Some((packet, work)) = self.ahead.pop_front() else { return true };
-            self.window.push(packet, work);
+    /// Moves barriers that were read into the window while it has room. True if none is left.
+    pub fn fill_window<'a>(&mut self, find: impl Fn(u32) -> Option<&'a ResourceDesc>) -> bool {
+        while self.has_room()
+            && let Some(ahead) = &mut self.ahead
+        {
+            if let Some(work) = ahead.next(&find) {
+                self.window.push(ahead.number, work);
+            }
+            self.ahead.take_if(|ahead| ahead.is_over());
         }
-        self.ahead.is_empty()
+        self.ahead.is_none()
     }
 
-    /// Adds the work of a list packet; `number` is the packet's number in the buffer.
+    /// Adds the work of a list packet; `number` is the packet's number in the buffer. Nothing must be left of the packet
+    /// before, and the window must have room.
     pub fn read<'a>(
         &mut self,
         number: u32,
@@ -129,36 +209,19 @@ impl Scope {
         engine: (EngineType, ScopeReading),
         find: impl Fn(u32) -> Option<&'a ResourceDesc>,
     ) {
-        let barrier = |barrier| (number, Work::Barrier(Box::new(barrier)));
-        match packet {
+        let work = match packet {
             Packet::Work { kind, kernel, operand, duration_ns, uses } => {
                 let draw = Draw { kind, kernel, operand, duration_ns };
-                let command = Command::new(draw, &uses, engine, find);
-                self.ahead.push_back((number, Work::Command(Box::new(command))));
+                Work::Command(Box::new(Command::new(draw, &uses, engine, find)))
             }
-            Packet::Barrier { groups } => {
-                let mut take = |one| self.ahead.push_back(barrier(one));
-                groups.iter().for_each(|group| Barrier::each(group, &find, &mut take));
-            }
-            Packet::LegacyBarrier { barriers } => {
-                let known = barriers.iter().filter_map(|one| Barrier::legacy(one, &find));
-                self.ahead.extend(known.map(barrier));
-            }
-            Packet::SignalBarrier { fence, groups } => {
-                let before = self.ahead.len();
-                let mut take = |one| self.ahead.push_back(barrier(one));
-                groups.iter().for_each(|group| Barrier::each(group, &find, &mut take));
-                let barriers = self.ahead.len() - before;
-                self.ahead.push_back((number, Work::Signal { store: fence, barriers }));
-            }
-            Packet::MarkerIn { gpu_address, value } => {
-                self.ahead.push_back((number, Work::MarkerIn(FenceValue { gpu_address, value })));
-            }
-            Packet::MarkerOut { gpu_address, value } => {
-                self.ahead.push_back((number, Work::MarkerOut(FenceValue { gpu_address, value })));
-            }
-            Packet::Timestamp { gpu_address } => {
-                self.ahead.push_back((number, Work::Timestamp { gpu_address }));
+            Packet::MarkerIn { gpu_address, value } => Work::MarkerIn(FenceValue { gpu_address, value }),
+            Packet::MarkerOut { gpu_address, value } => Work::MarkerOut(FenceValue { gpu_address, value }),
+            Packet::Timestamp { gpu_address } => Work::Timestamp { gpu_address },
+            Packet::Barrier { .. } | Packet::LegacyBarrier { .. } | Packet::SignalBarrier { .. } => {
+                let ahead = Ahead::new(number, packet);
+                self.ahead = (!ahead.is_over()).then_some(ahead);
+                self.fill_window(find);
+                return;
             }
             Packet::BeginList { .. }
             | Packet::AssertResourceAccess { .. }
@@ -168,7 +231,71 @@ impl Scope {
             | Packet::Hang
             | Packet::FenceWait { .. }
             | Packet::FenceRead { .. }
-            | Packet::WaitBarrier { .. } => {}
+            | Packet::WaitBarrier { .. } => return,
+        };
+        self.window.push(number, work);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use core::cell::Cell;
+
+    use d3dkmt::isa::{
+        Barrier as IsaBarrier, BarrierAccess, BarrierLayout, BarrierSync, SubresourceRange, TextureBarrier,
+        TextureFlags,
+    };
+    use d3dkmt::limits::LIST_WINDOW_MAX;
+
+    /// As many texture barriers as a packet can have.
+    const BARRIERS: usize = 2_321;
+
+    fn packet() -> Packet {
+        let barrier = IsaBarrier {
+            sync_before: BarrierSync::NONE,
+            sync_after: BarrierSync::COPY,
+            access_before: BarrierAccess::NO_ACCESS,
+            access_after: BarrierAccess::COPY_SOURCE,
+        };
+        let subresources =
+            SubresourceRange { mips: 15, slices: 2_048, planes: 3, ..SubresourceRange::one(0) };
+        let one = TextureBarrier {
+            barrier,
+            layout_before: BarrierLayout::COMMON,
+            layout_after: BarrierLayout::COMMON,
+            resource: 1,
+            flags: TextureFlags::empty(),
+            subresources,
+        };
+        let unknown = BarrierGroup::Unknown { kind: 9, barriers: 1 };
+        let groups = vec![unknown.clone(), BarrierGroup::Texture(vec![one; BARRIERS]), unknown];
+        Packet::SignalBarrier { fence: FenceValue { gpu_address: 0x1000, value: 1 }, groups }
+    }
+
+    #[test]
+    fn barriers_of_a_packet_are_looked_up_once_the_window_has_room_for_them() {
+        let desc = ResourceDesc { array_size: 2_048, ..ResourceDesc::texture("t", 0, (1, 1)) };
+        let looked_up = Cell::new(0);
+        let find = |_| {
+            looked_up.set(looked_up.get() + 1);
+            Some(&desc)
+        };
+        let mut scope = Scope::new(1);
+        scope.read(0, packet(), (EngineType::ThreeD, ScopeReading::default()), find);
+        assert_eq!(looked_up.get(), LIST_WINDOW_MAX);
+        assert_eq!(scope.stores().count(), 1);
+        let mut most = 0;
+        for taken in 1..=BARRIERS {
+            let before = looked_up.get();
+            let ready = scope.window.first_ready().expect("the first barrier waits for none");
+            assert!(matches!(scope.window.take(ready), Some(Work::Barrier(_))), "{taken}");
+            scope.fill_window(find);
+            most = most.max(looked_up.get() - before);
         }
+        assert_eq!((looked_up.get(), most), (BARRIERS, 1));
+        let last = scope.window.first_ready().and_then(|ready| scope.window.take(ready));
+        assert!(matches!(last, Some(Work::Signal { barriers: BARRIERS, .. })) && scope.is_empty());
     }
 }

@@ -231,6 +231,11 @@ impl ResourceDesc {
         Some((before.checked_add(self.bytes_of_mips(mip)?)?, self.mip_bytes(mip)?))
     }
 
+    /// Bytes of a slice of a texture, with all its mips.
+    pub fn slice_bytes(&self) -> Option<u64> {
+        self.bytes_of_mips(self.mips)
+    }
+
     fn mip_bytes(&self, mip: u32) -> Option<u64> {
         let size = |size: u32| u64::from(size.checked_shr(mip).unwrap_or(0).max(1));
         let area = size(self.width).checked_mul(size(self.height))?;

@@ -176,7 +176,15 @@ fn discards(lists: &mut Lists, count: usize) -> Attacked<Vec<Packet>> {
         layout_after: BarrierLayout::RENDER_TARGET,
         resource,
         flags: TextureFlags::DISCARD,
-        subresources: SubresourceRange::ALL,
+        // By the bounds of the range: an engine must not look up each slice of each barrier when it reads the packet.
+        subresources: SubresourceRange {
+            first_mip: 0,
+            mips: 1,
+            first_slice: 0,
+            slices: SLICES,
+            first_plane: 0,
+            planes: 1,
+        },
     };
     Ok(vec![Packet::Barrier { groups: vec![BarrierGroup::Texture(vec![barrier; count])] }])
 }
