@@ -106,7 +106,8 @@ pub const RESOURCES_PER_PROCESS_MAX: usize = 1 << 14;
 pub const LIST_WINDOW_MAX: usize = 64;
 /// Commands of one submission that run at once.
 pub const COMMANDS_AT_ONCE_MAX: usize = 16;
-/// Memory ranges of one barrier. A barrier that names more covers everything between the first and the last.
+/// Memory ranges of one barrier. A barrier that names more writes back and invalidates everything between the first and
+/// the last; it discards only what it names.
 pub const RANGES_PER_BARRIER_MAX: usize = 64;
 /// Uses of one command that are ordered among draws one by one; further uses of a stage count as one range over all.
 pub const ORDERED_USES_PER_COMMAND_MAX: usize = 16;

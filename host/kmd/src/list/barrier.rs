@@ -106,6 +106,11 @@ impl Ranges {
         })
     }
 
+    /// Bytes of all ranges.
+    fn bytes(&self) -> u64 {
+        (self.first.1 - self.first.0).saturating_mul(self.len() as u64)
+    }
+
     fn meets(&self, other: &Self) -> bool {
         let (mut ranges, mut others) = (self.few(), other.few());
         let (mut next, mut next_other) = (ranges.next(), others.next());
@@ -228,28 +233,26 @@ impl Barrier {
 
     /// Starts the barrier and returns when it ends. A DISCARD writes its garbage at the speed of data.
     pub fn start(&self, clock: Nanos) -> Nanos {
-        let discarded = self.ranges.iter().filter(|_| self.discard).flat_map(Ranges::few);
-        let bytes = discarded.fold(0u64, |sum, (begin, end)| sum.saturating_add(end - begin));
+        let bytes = self.ranges.filter(|_| self.discard).map_or(0, |discarded| discarded.bytes());
         clock.saturating_add(BARRIER_NS).saturating_add(bytes / BYTES_PER_NS)
     }
 
     /// Does the barrier's cache operations at its end. False if the engine lacks the bandwidth for all of them now; the
     /// caller then calls again later.
     pub fn carry_out(&mut self, caches: &mut Caches, mover: &mut Mover<'_>) -> Result<bool, PageFault> {
+        // To write back and to invalidate too much loses nothing. A discard does, so it takes each range by itself.
         let few: Option<SmallVec<[Range; 1]>> = self.ranges.map(|ranges| ranges.few().collect());
         if let Some(accesses) = self.write_back
             && !caches.write_back(Pace::OfBandwidth, accesses, few.as_deref(), mover)?
         {
             return Ok(false);
         }
-        if let (true, Some(ranges)) = (self.discard, &few) {
-            while let Some(range) = ranges.get(self.discarded) {
-                if mover.is_spent() {
-                    return Ok(false);
-                }
-                discard(*range, caches, mover)?;
-                self.discarded += 1;
+        while let Some(range) = self.ranges.filter(|_| self.discard).and_then(|all| all.get(self.discarded)) {
+            if mover.is_spent() {
+                return Ok(false);
             }
+            discard(range, caches, mover)?;
+            self.discarded += 1;
         }
         if let Some(accesses) = self.invalidate {
             caches.invalidate(accesses, few.as_deref());
@@ -309,6 +312,7 @@ mod tests {
             let all: Vec<Range> = (0..ranges.len()).filter_map(|at| ranges.get(at)).collect();
             assert_eq!(all, one_by_one(&desc, &of), "{desc:?} {of:?}");
             assert_eq!(ranges.few().collect::<Vec<_>>(), all);
+            assert_eq!(ranges.bytes(), all.iter().map(|(begin, end)| end - begin).sum::<u64>());
         }
     }
 
