@@ -35,15 +35,16 @@ pub enum UnlistedFirstAccess {
     NeedsBarrier,
 }
 
-/// Depth and stencil accesses of two draws, or two stream outputs, without a barrier between them; and depth tests
-/// where an AccessAfter named depth writes alone.
+/// Depth and stencil accesses of two draws, two stream outputs, two copies or two resolves, without a barrier between
+/// them; and depth tests where an AccessAfter named depth writes alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum FixedFunctionWrites {
-    /// Default: the pipeline keeps them in draw order, as it does with blending. The documents except only render
-    /// targets from "sequential writes need a barrier", but no program has barriers inside a depth pass.
+    /// Default: the pipeline keeps them in draw order, as it does with blending, and copies and resolves run one after the
+    /// other. The documents except only render targets from "sequential writes need a barrier", but no program has
+    /// barriers inside a depth pass, and "all Copy, Discard and Resolve commands execute synchronously".
     #[default]
     InOrder,
-    /// Literally as in the documents.
+    /// Literally as in the documents on enhanced barriers. Resources in a legacy state have no such barriers.
     NeedBarrier,
 }
 

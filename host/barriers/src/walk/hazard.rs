@@ -5,7 +5,7 @@ use crate::message::{Bits, Named, Reporter};
 use crate::policy::FixedFunctionWrites;
 use crate::rules::Rule;
 use crate::state::{Sub, Used};
-use d3dkmt::isa::{BarrierAccess as A, WorkKind};
+use d3dkmt::isa::{BarrierAccess as A, LegacyState, WorkKind};
 
 impl At<'_> {
     /// Reports the most severe hazard of a use with the uses since the last barrier.
@@ -20,7 +20,12 @@ impl At<'_> {
         if sub.uses.is_empty() || sub.uses.iter().all(|earlier| !earlier.writes) && !used.writes {
             return;
         }
-        let found = sub.uses.iter().filter_map(|earlier| Some((self.rule(kind, earlier, &used)?, earlier)));
+        // Legacy states have no barrier between two writes, so there the stages are in order whatever the policy.
+        let is_ordered = self.policy.fixed_function_writes == FixedFunctionWrites::InOrder
+            || sub.legacy != LegacyState::COMMON;
+        let uses =
+            sub.uses.iter().filter(|earlier| !(is_ordered && earlier.access.is_in_order_with(used.access)));
+        let found = uses.filter_map(|earlier| Some((rule(kind, earlier, &used)?, earlier)));
         let Some((rule, earlier)) = found.max_by_key(|(rule, _)| rule.severity()) else { return };
         let (is, was) = (Bits(used.access), Bits(earlier.access));
         let Used { list, command, .. } = *earlier;
@@ -36,26 +41,21 @@ impl At<'_> {
         );
         report.emit_in(phase, rule, Some(subject.id), text);
     }
+}
 
-    fn rule(&self, kind: WorkKind, earlier: &Used, used: &Used) -> Option<Rule> {
-        let overlap = earlier.start < used.end && used.start < earlier.end;
-        let one_command = (earlier.list, earlier.command) == (used.list, used.command);
-        if self.policy.fixed_function_writes == FixedFunctionWrites::InOrder
-            && earlier.access.is_in_order_with(used.access)
-        {
-            return None;
+fn rule(kind: WorkKind, earlier: &Used, used: &Used) -> Option<Rule> {
+    let overlap = earlier.start < used.end && used.start < earlier.end;
+    let one_command = (earlier.list, earlier.command) == (used.list, used.command);
+    match (earlier.writes, used.writes) {
+        (false, false) => None,
+        (true, true) if earlier.access != used.access => Some(Rule::R059),
+        (true, true) => {
+            let ordered = used.access == A::RENDER_TARGET || one_command;
+            let rule = if overlap { Rule::R060 } else { Rule::R062 };
+            Some(rule).filter(|_| !ordered)
         }
-        match (earlier.writes, used.writes) {
-            (false, false) => None,
-            (true, true) if earlier.access != used.access => Some(Rule::R059),
-            (true, true) => {
-                let ordered = used.access == A::RENDER_TARGET || one_command;
-                let rule = if overlap { Rule::R060 } else { Rule::R062 };
-                Some(rule).filter(|_| !ordered)
-            }
-            _ if !overlap => None,
-            _ if one_command && kind == WorkKind::Copy => Some(Rule::R064),
-            _ => Some(Rule::R091),
-        }
+        _ if !overlap => None,
+        _ if one_command && kind == WorkKind::Copy => Some(Rule::R064),
+        _ => Some(Rule::R091),
     }
 }

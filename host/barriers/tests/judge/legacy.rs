@@ -52,10 +52,6 @@ fn every_state_is_a_row_of_the_table() {
     assert_eq!(reads.layout, Some(L::DIRECT_QUEUE_GENERIC_READ_COMPUTE_QUEUE_ACCESSIBLE));
 }
 
-fn transition(resource: u32, before: T, after: T) -> LegacyBarrier {
-    LegacyBarrier::Transition { flags: LegacyFlags::empty(), resource, subresource: u32::MAX, before, after }
-}
-
 #[test]
 fn a_driver_gets_enhanced_barriers_only() {
     covers!("BAR-015");
@@ -96,10 +92,6 @@ fn a_driver_gets_enhanced_barriers_only() {
     let stall = words("ALL -> ALL", "COMMON -> COMMON");
     assert_eq!(of(LegacyBarrier::Aliasing { flags, before: 0, after: 0 }), Translated::Global(stall));
     assert_eq!(translate(&transition(99, T::COMMON, T::COPY_DEST), describe), None);
-}
-
-fn legacy(barrier: LegacyBarrier) -> Packet {
-    Packet::LegacyBarrier { barriers: vec![barrier] }
 }
 
 fn common_to_copy() -> Packet {

@@ -7,7 +7,9 @@ use barriers::{
     Phase, Policy, Rule, Severity,
     policy::{FixedFunctionWrites, UnlistedFirstAccess},
 };
-use d3dkmt::isa::{ALL_SUBRESOURCES, BarrierLayout as L, Packet, QueueType, Use, WHOLE, WorkKind};
+use d3dkmt::isa::{
+    ALL_SUBRESOURCES, BarrierLayout as L, LegacyState as T, Packet, QueueType, Use, WHOLE, WorkKind,
+};
 
 fn found(packets: &[Packet]) -> Vec<Rule> {
     rules(&World::new().submit(packets))
@@ -257,6 +259,28 @@ fn writes_of_fixed_functions_are_a_switch() {
     let output = uses(WorkKind::Draw, BUFFER, "STREAM_OUTPUT");
     assert_eq!(found(&[output.clone(), output.clone()]), []);
     assert_eq!(rules(&World::policy(literal).submit(&[output.clone(), output])), [Rule::R060]);
+}
+
+/// Two copies or resolves to one place, and to two places, with a legacy state and without.
+#[test]
+fn copies_and_resolves_run_one_after_the_other() {
+    let kinds =
+        [(WorkKind::Copy, T::COPY_DEST, "COPY_DEST"), (WorkKind::Resolve, T::RESOLVE_DEST, "RESOLVE_DEST")];
+    let literal = Policy { fixed_function_writes: FixedFunctionWrites::NeedBarrier, ..Policy::default() };
+    for (kind, state, access) in kinds {
+        let write = |offset| work(kind, vec![range(BUFFER, access, offset, 64)]);
+        let to = legacy(transition(BUFFER, T::COMMON, state));
+        for (offset, rule) in [(0, Rule::R060), (64, Rule::R062)] {
+            let two = [write(0), write(offset)];
+            let in_state = [to.clone(), write(0), write(offset)];
+            assert_eq!(found(&two), []);
+            assert_eq!(found(&in_state), []);
+            assert_eq!(rules(&World::policy(literal).submit(&two)), [rule], "word for word");
+            assert_eq!(rules(&World::policy(literal).submit(&in_state)), [], "no barrier could be there");
+        }
+        let reads = work(WorkKind::Copy, vec![range(BUFFER, "COPY_SOURCE", 0, 64)]);
+        assert_eq!(found(&[write(0), reads]), [Rule::R091]);
+    }
 }
 
 #[test]

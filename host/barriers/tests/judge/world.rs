@@ -3,8 +3,8 @@
 use barriers::{Capabilities, Device, FenceFlags, Message, Outcome, Policy, Rule, Severity};
 use d3dkmt::isa::{
     self, Barrier, BarrierAccess as A, BarrierGroup, BarrierLayout as L, BarrierSync as S, BufferBarrier,
-    FenceValue, HeapType, Kernel, ListFlags, Packet, QueueType, Reader, ResourceDesc, ResourceFlags as F,
-    SubresourceRange, TextureBarrier, TextureFlags, Use, WorkKind,
+    FenceValue, HeapType, Kernel, LegacyBarrier, LegacyFlags, LegacyState, ListFlags, Packet, QueueType,
+    Reader, ResourceDesc, ResourceFlags as F, SubresourceRange, TextureBarrier, TextureFlags, Use, WorkKind,
 };
 
 /// Textures: one of four subresources, one with simultaneous access, the back buffer.
@@ -260,6 +260,15 @@ pub fn buffer(syncs: &str, accesses: &str) -> Packet {
 
 pub fn global(syncs: &str, accesses: &str) -> Packet {
     Packet::Barrier { groups: vec![BarrierGroup::Global(vec![words(syncs, accesses)])] }
+}
+
+/// A transition of all subresources.
+pub fn transition(resource: u32, before: LegacyState, after: LegacyState) -> LegacyBarrier {
+    LegacyBarrier::Transition { flags: LegacyFlags::empty(), resource, subresource: u32::MAX, before, after }
+}
+
+pub fn legacy(barrier: LegacyBarrier) -> Packet {
+    Packet::LegacyBarrier { barriers: vec![barrier] }
 }
 
 pub fn list(name: &str) -> Packet {

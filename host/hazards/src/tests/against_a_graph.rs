@@ -138,7 +138,8 @@ impl Graph<'_> {
         for then in 0..self.steps.len() {
             let Step::Command(accesses) = &self.steps[then] else { continue };
             for later in accesses {
-                for (first, earlier) in self.last_accesses(then, later) {
+                let last = self.last_accesses(then, later).into_iter();
+                for (first, earlier) in last.filter(|(_, earlier)| !is_in_order(earlier, later)) {
                     let conflict = if !self.is_ordered((first, earlier.scopes), (then, later.scopes)) {
                         Conflict::Unordered
                     } else if earlier.writes && !self.is_visible((first, &earlier), (then, later)) {
@@ -176,6 +177,11 @@ impl Graph<'_> {
         last.retain(|(_, earlier)| earlier.writes || later.writes);
         last
     }
+}
+
+/// Whether an engine makes both in the order of the list: copies of this queue.
+fn is_in_order(earlier: &Access, later: &Access) -> bool {
+    (earlier.access, later.access) == (A::COPY_DEST, A::COPY_DEST)
 }
 
 proptest! {

@@ -172,7 +172,7 @@ fn a_split_barrier_orders_what_is_before_its_begin_and_behind_its_end() {
 }
 
 #[test]
-fn a_fixed_function_stage_keeps_its_accesses_in_order_and_others_need_a_barrier() {
+fn a_stage_keeps_its_accesses_in_order_and_others_need_a_barrier() {
     let depth =
         |access| Access { writes: access == A::DEPTH_STENCIL_WRITE, ..write(1, access, S::DEPTH_STENCIL) };
     let races = |accesses: &[Access]| {
@@ -183,6 +183,10 @@ fn a_fixed_function_stage_keeps_its_accesses_in_order_and_others_need_a_barrier(
     };
     assert_eq!(races(&[write(1, A::RENDER_TARGET, S::RENDER_TARGET); 2]), 0);
     assert_eq!(races(&[write(1, A::STREAM_OUTPUT, S::VERTEX_SHADING); 2]), 0);
+    assert_eq!(races(&[write(1, A::COPY_DEST, S::COPY); 2]), 0);
+    assert_eq!(races(&[write(1, A::RESOLVE_DEST, S::RESOLVE); 2]), 0);
+    assert_eq!(races(&[write(1, A::COPY_DEST, S::COPY), write(1, A::RESOLVE_DEST, S::RESOLVE)]), 1);
+    assert_eq!(races(&[write(1, A::COPY_DEST, S::COPY), read(1, A::COPY_SOURCE, S::COPY)]), 1);
     let (tests, writes) = (depth(A::DEPTH_STENCIL_READ), depth(A::DEPTH_STENCIL_WRITE));
     assert_eq!(races(&[writes, writes, tests, writes]), 0);
     assert_eq!(races(&[write(1, A::UNORDERED_ACCESS, S::COMPUTE_SHADING); 2]), 1);

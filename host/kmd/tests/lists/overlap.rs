@@ -75,22 +75,27 @@ fn the_engine_looks_so_far_ahead_and_no_further() {
 }
 
 #[test]
-fn fixed_stages_keep_the_order_of_the_list_without_barriers() {
+fn stages_keep_the_order_of_the_list_without_barriers() {
     covers!("BAR-077");
-    for (access, seed) in [A::RENDER_TARGET, A::DEPTH_STENCIL_WRITE, A::STREAM_OUTPUT]
-        .into_iter()
-        .flat_map(|access| (0..30).map(move |seed| (access, seed)))
+    let stages = [
+        (WorkKind::Draw, A::RENDER_TARGET),
+        (WorkKind::Draw, A::DEPTH_STENCIL_WRITE),
+        (WorkKind::Draw, A::STREAM_OUTPUT),
+        (WorkKind::Copy, A::COPY_DEST),
+        (WorkKind::Resolve, A::RESOLVE_DEST),
+    ];
+    for ((kind, access), seed) in stages.into_iter().flat_map(|stage| (0..30).map(move |seed| (stage, seed)))
     {
         let mut gpu = Gpu::with_seed(1, seed);
         let [target, other] = [0, 64].map(|offset| gpu.buffer(offset, 64));
-        let draw = |kernel, operand, duration_ns| {
-            work(WorkKind::Draw, kernel, operand, duration_ns, &[Use::whole(target, access)])
+        let on_target = |kernel, operand, duration_ns| {
+            work(kind, kernel, operand, duration_ns, &[Use::whole(target, access)])
         };
         gpu.run(&[
-            draw(Kernel::Fill, 5, 100),
-            work(WorkKind::Draw, Kernel::Fill, 1, 10, &[Use::whole(other, access)]),
-            draw(Kernel::Add, 7, 10),
-            draw(Kernel::Xor, 1, 50),
+            on_target(Kernel::Fill, 5, 100),
+            work(kind, Kernel::Fill, 1, 10, &[Use::whole(other, access)]),
+            on_target(Kernel::Add, 7, 10),
+            on_target(Kernel::Xor, 1, 50),
         ]);
         assert_eq!((gpu.word(0), gpu.word(64)), (13, 1), "{access:?}, seed {seed}");
     }

@@ -187,15 +187,21 @@ impl BarrierAccess {
         .union(Self::VIDEO_PROCESS_WRITE)
         .union(Self::VIDEO_ENCODE_WRITE);
 
-    /// Accesses that a fixed-function stage makes in the order of the list, by stage: two of one stage need no barrier
-    /// between them. The documents except only render targets from "sequential writes need a barrier"; depth, stencil
-    /// and stream output are in order likewise.
-    pub const FIXED_FUNCTION: [Self; 3] =
-        [Self::RENDER_TARGET, Self::DEPTH_STENCIL_WRITE.union(Self::DEPTH_STENCIL_READ), Self::STREAM_OUTPUT];
+    /// Accesses that engines make in the order of the list, by stage: two of one stage need no barrier between them. The
+    /// documents except only render targets from "sequential writes need a barrier"; depth, stencil and stream output are
+    /// in order likewise. Copies and resolves are: "all Copy, Discard and Resolve commands execute synchronously", because
+    /// no `ResourceBarrier` is between two writes of one state.
+    pub const IN_ORDER: [Self; 5] = [
+        Self::RENDER_TARGET,
+        Self::DEPTH_STENCIL_WRITE.union(Self::DEPTH_STENCIL_READ),
+        Self::STREAM_OUTPUT,
+        Self::COPY_DEST,
+        Self::RESOLVE_DEST,
+    ];
 
-    /// Whether one fixed-function stage makes both accesses, and so in the order of the list.
+    /// Whether one stage makes both accesses, and so in the order of the list.
     pub fn is_in_order_with(self, other: Self) -> bool {
-        Self::FIXED_FUNCTION.iter().any(|stage| stage.intersects(self) && stage.intersects(other))
+        Self::IN_ORDER.iter().any(|stage| stage.intersects(self) && stage.intersects(other))
     }
 
     /// The bits that are not published.

@@ -57,8 +57,7 @@ impl ScopeSet {
     }
 }
 
-/// An access that a fixed-function stage keeps in order; `stage` indexes
-/// [`BarrierAccess::FIXED_FUNCTION`].
+/// An access that a stage keeps in order; `stage` indexes [`BarrierAccess::IN_ORDER`].
 #[derive(Serialize, Deserialize)]
 struct Ordered {
     stage: usize,
@@ -69,7 +68,7 @@ struct Ordered {
 /// The ordered accesses of a command. If a stage has more than the limit, they are merged into one.
 fn ordered(touches: &[Touch]) -> Vec<Ordered> {
     let mut all: Vec<Ordered> = Vec::new();
-    for (stage, accesses) in BarrierAccess::FIXED_FUNCTION.iter().enumerate() {
+    for (stage, accesses) in BarrierAccess::IN_ORDER.iter().enumerate() {
         let own = || touches.iter().filter(|touch| accesses.contains(touch.access));
         let one = |touch: &Touch| Ordered { stage, range: touch.range, writes: touch.writes };
         if own().count() <= ORDERED_USES_PER_COMMAND_MAX {
@@ -284,8 +283,7 @@ impl Command {
         !self.ordered.is_empty()
     }
 
-    /// Whether a fixed-function stage keeps overlapping accesses of the two commands in list order without a barrier
-    /// (BAR-077).
+    /// Whether a stage keeps overlapping accesses of the two commands in list order without a barrier (BAR-077).
     pub fn is_in_order_with(&self, other: &Command) -> bool {
         let meet = |a: &Ordered, b: &Ordered| {
             a.stage == b.stage && (a.writes || b.writes) && a.range.0 < b.range.1 && b.range.0 < a.range.1
