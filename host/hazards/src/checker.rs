@@ -7,9 +7,7 @@ use d3dkmt::isa::{Barrier, BarrierAccess, BarrierSync};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Clock;
-use crate::limits::{
-    AGENTS_MAX, CLOCK_WORDS_MAX, FENCES_MAX, REPORTS_MAX, SIGNALS_PER_FENCE_MAX, VISITS_PER_SUBMISSION_MAX,
-};
+use crate::limits::{AGENTS_MAX, CLOCK_WORDS_MAX, FENCES_MAX, REPORTS_MAX, SIGNALS_PER_FENCE_MAX};
 use crate::queue::{Frontier, types};
 use crate::report::{Accessed, Conflict, Missing, Report};
 use crate::shadow::{Cells, Stamp};
@@ -95,7 +93,7 @@ impl Checker {
         (core::mem::take(&mut self.reports), core::mem::take(&mut self.dropped))
     }
 
-    /// Number of accesses, signals and agents that exceeded a limit and so count as ordered.
+    /// Number of commands, barriers, accesses, signals and agents that exceeded a limit and so count as ordered.
     pub fn forgotten(&self) -> u64 {
         self.forgotten + self.cells.forgotten
     }
@@ -175,37 +173,60 @@ impl Checker {
         self.take_submitted(queue, submission);
     }
 
-    /// A barrier in the current submission of a queue, for the memory of a resource or for all memory.
-    pub fn barrier(&mut self, queue: u64, barrier: &Barrier, range: Option<Range>) {
+    /// A barrier in the current submission of a queue. `named`: the addresses that it is on, by which the halves of a split
+    /// barrier find each other; `None` for all memory. `memory`: what is there, piece by piece. It is taken as far as the
+    /// submission may visit it; an empty piece counts, too.
+    pub fn barrier(
+        &mut self,
+        queue: u64,
+        barrier: &Barrier,
+        named: Option<Range>,
+        memory: impl IntoIterator<Item = Range>,
+    ) {
         let Some(number) = self.number(Agent::Queue(queue)) else { return };
-        let Checker { agents, cells, .. } = self;
+        let Checker { agents, cells, forgotten, .. } = self;
         let frontier =
             &mut agents[number as usize].as_mut().expect("each number belongs to an agent").frontier;
-        let (Some(waited), Some(range)) = (frontier.barrier(barrier, range), range) else { return };
-        if frontier.visits > VISITS_PER_SUBMISSION_MAX {
-            // All accesses before it count as ordered and visible.
-            self.forgotten += 1;
-            return frontier.finish_all();
+        if !frontier.visit(1) {
+            return Self::give_up(frontier, forgotten);
         }
+        let Some(waited) = frontier.barrier(barrier, named) else { return };
         let (before, after) = (types(barrier.access_before), types(barrier.access_after));
-        let mut visits = 1;
-        let own = |write: &&mut Stamp| write.agent == number && write.number > frontier.begun;
-        let found = cells.in_range(range).inspect(|_| visits += 1);
-        for write in found.filter_map(|cell| cell.write.as_mut()).filter(own) {
-            (write.visible, write.globals_seen) = (frontier.seen_by(write), frontier.globals());
-            if waited.shows(before, write, write.visible) {
-                write.visible |= after;
+        for range in memory {
+            let mut visits = 1;
+            let own = |write: &&mut Stamp| write.agent == number && write.number > frontier.begun;
+            let found = cells.in_range(range).inspect(|_| visits += 1);
+            for write in found.filter_map(|cell| cell.write.as_mut()).filter(own) {
+                (write.visible, write.globals_seen) = (frontier.seen_by(write), frontier.globals());
+                if waited.shows(before, write, write.visible) {
+                    write.visible |= after;
+                }
+            }
+            if !frontier.visit(visits) {
+                return Self::give_up(frontier, forgotten);
             }
         }
-        frontier.visits += visits;
     }
 
-    /// The next command of a queue, with all its accesses.
-    pub fn command(&mut self, queue: u64, command: CommandId, accesses: &[Access]) {
+    /// A barrier of a submission without visits left: all accesses before it count as ordered and visible.
+    fn give_up(frontier: &mut Frontier, forgotten: &mut u64) {
+        *forgotten += 1;
+        frontier.finish_all();
+    }
+
+    /// The next command of a queue, with all its accesses. They are taken as far as the submission may visit them; an
+    /// access to an empty range counts, too.
+    pub fn command(&mut self, queue: u64, command: CommandId, accesses: impl IntoIterator<Item = Access>) {
         let Some(number) = self.number(Agent::Queue(queue)) else { return };
         self.agent_state(number).frontier.count += 1;
-        for access in accesses {
-            self.access(number, command, access);
+        let mut accesses = accesses.into_iter();
+        loop {
+            if !self.agent_state(number).frontier.visit(0) {
+                self.forgotten += 1;
+                return;
+            }
+            let Some(access) = accesses.next() else { return };
+            self.access(number, command, &access);
         }
     }
 
@@ -433,14 +454,11 @@ impl Checker {
     fn access(&mut self, number: u32, command: CommandId, access: &Access) {
         let Access { range, scopes, others, access, writes } = *access;
         if range.start >= range.end {
+            self.agent_state(number).frontier.visit(1);
             return;
         }
         let Checker { agents, cells, reports, reported, dropped, .. } = self;
         let state = agents[number as usize].as_ref().expect("each number belongs to an agent");
-        if state.frontier.visits > VISITS_PER_SUBMISSION_MAX {
-            self.forgotten += 1;
-            return;
-        }
         let mut visits = 1;
         let stamp = Stamp {
             agent: number,
@@ -465,7 +483,7 @@ impl Checker {
         });
         // A process has no submissions: it visits what it locks.
         if let Some(AgentState { agent: Agent::Queue(_), frontier, .. }) = &mut agents[number as usize] {
-            frontier.visits += visits;
+            frontier.visit(visits);
         }
     }
 }

@@ -13,8 +13,8 @@ pub const SIGNALS_PER_FENCE_MAX: usize = 64;
 /// Words of the clocks of all signals, and of submissions that have not begun. Beyond it the signals of the fences with
 /// the lowest numbers count as one, which each wait for such a fence comes after.
 pub const CLOCK_WORDS_MAX: usize = 1 << 22;
-/// Ranges that the commands and barriers of one submission visit. The commands behind are not tracked, and each barrier
-/// behind orders all before it.
+/// Ranges that the commands and barriers of one submission visit: those that are tracked, and the pieces of memory that
+/// they are on. The commands behind are not tracked, and each barrier behind orders all before it.
 pub const VISITS_PER_SUBMISSION_MAX: usize = 1 << 18;
 /// Split barriers of one submission that are open.
 pub const SPLITS_MAX: usize = 256;

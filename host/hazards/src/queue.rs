@@ -8,7 +8,7 @@ use d3dkmt::isa::{Barrier, BarrierAccess, BarrierSync};
 use serde::{Deserialize, Serialize};
 
 use crate::checker::Range;
-use crate::limits::{GLOBALS_FOLLOWED_MAX, SPLITS_MAX};
+use crate::limits::{GLOBALS_FOLLOWED_MAX, SPLITS_MAX, VISITS_PER_SUBMISSION_MAX};
 use crate::shadow::Stamp;
 
 /// Bits of a mask of scopes or of accesses.
@@ -47,7 +47,7 @@ pub(crate) struct Frontier {
     shown: Row,
     splits: Vec<Split>,
     /// Ranges of memory that the submission has visited.
-    pub visits: usize,
+    visits: usize,
 }
 
 /// For each scope, the command up to which a barrier has waited.
@@ -113,6 +113,12 @@ impl Frontier {
     pub fn begin(&mut self) {
         self.finish_all();
         self.visits = 0;
+    }
+
+    /// Counts visits of ranges. False if the submission has none left.
+    pub fn visit(&mut self, ranges: usize) -> bool {
+        self.visits = self.visits.saturating_add(ranges);
+        self.visits <= VISITS_PER_SUBMISSION_MAX
     }
 
     /// All commands so far are complete and visible.

@@ -93,10 +93,19 @@ impl PageTables {
         if at < end { Err(fault(at)) } else { Ok(pieces) }
     }
 
+    /// The pieces of a range that are mapped.
+    pub fn mapped(
+        &self,
+        (adapter, process): (u32, ProcessId),
+        base: u64,
+        end: u64,
+    ) -> impl Iterator<Item = Piece<PageTableEntry>> {
+        self.tables.get(&(adapter, process)).into_iter().flat_map(move |table| table.within(base, end))
+    }
+
     /// Whether engines can read any page of a range.
-    pub fn has_memory(&self, (adapter, process): (u32, ProcessId), base: u64, bytes: u64) -> bool {
-        let table = self.tables.get(&(adapter, process));
-        table.is_some_and(|table| table.within(base, base.saturating_add(bytes)).next().is_some())
+    pub fn has_memory(&self, space: (u32, ProcessId), base: u64, bytes: u64) -> bool {
+        self.mapped(space, base, base.saturating_add(bytes)).next().is_some()
     }
 
     /// The first piece of a range, limited to `bytes`.

@@ -17,14 +17,16 @@ use d3dkmt::isa::{
     Viewed, WorkKind, other_scopes,
 };
 use dxgkrnl::Config;
-use dxgkrnl::ddi::{Agent, Callback, EngineStore, HappensBefore, HwContext, HwQueueId, PageTableEntry};
+use dxgkrnl::ddi::{
+    Agent, Callback, EngineStore, HappensBefore, HwContext, HwQueueId, PageTableEntry, Piece,
+};
 use hazards::{Access, Checker, CommandId, Range, Report};
 use serde::{Deserialize, Serialize};
 
 use crate::debug::scope_reading;
 use crate::engine::Origin;
 use crate::list::{BarrierRanges, use_range};
-use crate::page_table::{self, PageTables};
+use crate::page_table::{self, PageTables, Pieces};
 use crate::resources::{Resources, Space};
 
 /// Most reports of one submission that are logged.
@@ -108,33 +110,51 @@ impl Surroundings<'_> {
         self.resources.get(self.space, resource)
     }
 
-    /// GPU addresses of a resource; none if it is not there.
-    fn resource_range(&self, resource: u32) -> Vec<(u64, u64)> {
-        let desc = self.find(resource);
-        desc.map(|desc| (desc.gpu_address, desc.gpu_address + desc.bytes)).into_iter().collect()
+    /// GPU addresses of a resource.
+    fn resource_range(&self, resource: u32) -> BarrierRanges {
+        let whole =
+            |desc: &ResourceDesc| BarrierRanges::one((desc.gpu_address, desc.gpu_address + desc.bytes));
+        self.find(resource).map_or(BarrierRanges::NONE, whole)
     }
 
     /// GPU addresses of the subresources that a barrier names.
-    fn subresources(&self, barrier: &TextureBarrier) -> Vec<(u64, u64)> {
+    fn subresources(&self, barrier: &TextureBarrier) -> BarrierRanges {
         let desc = self.find(barrier.resource);
-        desc.into_iter().flat_map(|desc| BarrierRanges::of(desc, &barrier.subresources).few()).collect()
+        desc.map_or(BarrierRanges::NONE, |desc| BarrierRanges::of(desc, &barrier.subresources))
     }
 
-    /// Memory behind a range of GPU addresses; zero pages are left out.
-    fn memory(&self, (begin, end): (u64, u64)) -> Vec<Range> {
-        let access = page_table::Access::Read;
-        let pieces = self.tables.resolve(self.space, begin, end.saturating_sub(begin), access);
-        let range = |entry, bytes| match entry {
+    /// Memory behind the GPU addresses of a use, piece by piece. Each piece that is looked up counts, so that of zero
+    /// pages, and that of a use that faults, is an empty range.
+    fn memory(&self, (begin, end): (u64, u64)) -> impl Iterator<Item = Range> + use<> {
+        let bytes = end.saturating_sub(begin);
+        let pieces = self.tables.resolve(self.space, begin, bytes, page_table::Access::Read);
+        let pieces: Pieces = pieces.unwrap_or_else(|fault| {
+            let looked_up = self.tables.mapped(self.space, begin, fault.gpu_address);
+            looked_up.map(|piece| Piece { page: PageTableEntry::NoAccess, ..piece }).collect()
+        });
+        pieces.into_iter().map(|piece| match piece.page {
             PageTableEntry::Memory { owner, address, .. } => {
-                Some(Range { space: owner.0, start: address, end: address + bytes })
+                Range { space: owner.0, start: address, end: address + (piece.end - piece.base) }
             }
-            PageTableEntry::Zero | PageTableEntry::NoAccess => None,
-        };
-        pieces
-            .unwrap_or_default()
-            .into_iter()
-            .filter_map(|piece| range(piece.page, piece.end - piece.base))
-            .collect()
+            PageTableEntry::Zero | PageTableEntry::NoAccess => Range { space: 0, start: 0, end: 0 },
+        })
+    }
+
+    /// What a use of a command accesses, with the name of its resource. An invalid use accesses nothing: it faults when it
+    /// runs.
+    fn accesses(
+        self,
+        kind: WorkKind,
+        item: Use,
+        reading: ScopeReading,
+    ) -> impl Iterator<Item = (Access, ResourceName)> {
+        let found = self.find(item.resource).and_then(|desc| Some((desc.name, use_range(desc, &item)?)));
+        let (scopes, access, writes) = (item.scope(kind), item.access, item.writes());
+        let others = other_scopes(kind, access, reading);
+        found.into_iter().flat_map(move |(name, range)| {
+            let access = move |range| (Access { range, scopes, others, access, writes }, name);
+            self.memory(range).map(access)
+        })
     }
 }
 
@@ -323,11 +343,16 @@ impl Races {
     fn packet(&mut self, by: u64, command: CommandId, packet: &Packet<Viewed<'_>>, around: Surroundings<'_>) {
         match packet {
             Packet::Work { kind, uses, .. } => {
-                let mut accesses = Vec::new();
-                for item in uses.iter() {
-                    self.touch(*kind, &item, around, &mut accesses);
-                }
-                self.checker.command(by, command, &accesses);
+                let Races { checker, names, reading, .. } = self;
+                let accesses = uses.iter().flat_map(|item| around.accesses(*kind, item, *reading));
+                let named = accesses.map(|(access, name)| {
+                    let range = access.range;
+                    if names.len() < NAMES_MAX && range.start < range.end {
+                        names.insert((range.space, range.start), (range.end, name));
+                    }
+                    access
+                });
+                checker.command(by, command, named);
             }
             Packet::Barrier { groups }
             | Packet::SignalBarrier { groups, .. }
@@ -339,7 +364,7 @@ impl Races {
             Packet::LegacyBarrier { barriers } => {
                 for barrier in barriers.iter() {
                     match legacy::translate(&barrier, |resource| around.find(resource)) {
-                        Some(Translated::Global(barrier)) => self.checker.barrier(by, &barrier, None),
+                        Some(Translated::Global(barrier)) => self.checker.barrier(by, &barrier, None, []),
                         Some(Translated::Texture(translated)) => {
                             self.barrier(by, &translated.barrier, around.subresources(&translated), around);
                         }
@@ -369,24 +394,10 @@ impl Races {
         }
     }
 
-    fn touch(&mut self, kind: WorkKind, item: &Use, around: Surroundings<'_>, accesses: &mut Vec<Access>) {
-        // An invalid use faults when it runs.
-        let Some(desc) = around.find(item.resource) else { return };
-        let Some(range) = use_range(desc, item) else { return };
-        let (scopes, access, writes) = (item.scope(kind), item.access, item.writes());
-        let others = other_scopes(kind, access, self.reading);
-        for range in around.memory(range) {
-            if self.names.len() < NAMES_MAX {
-                self.names.insert((range.space, range.start), (range.end, desc.name));
-            }
-            accesses.push(Access { range, scopes, others, access, writes });
-        }
-    }
-
     fn group(&mut self, by: u64, group: &BarrierGroup<Viewed<'_>>, around: Surroundings<'_>) {
         match group {
             BarrierGroup::Global(barriers) => {
-                barriers.iter().for_each(|barrier| self.checker.barrier(by, &barrier, None));
+                barriers.iter().for_each(|barrier| self.checker.barrier(by, &barrier, None, []));
             }
             BarrierGroup::Texture(barriers) => {
                 for barrier in barriers.iter() {
@@ -402,7 +413,7 @@ impl Races {
             BarrierGroup::Ranged(barriers) => {
                 for barrier in barriers.iter() {
                     match barrier.resource {
-                        0 => self.checker.barrier(by, &barrier.barrier, None),
+                        0 => self.checker.barrier(by, &barrier.barrier, None, []),
                         resource => {
                             self.barrier(by, &barrier.barrier, around.resource_range(resource), around)
                         }
@@ -413,13 +424,10 @@ impl Races {
         }
     }
 
-    /// Applies a barrier on a resource, once for each piece of its memory.
-    fn barrier(&mut self, by: u64, barrier: &Barrier, ranges: Vec<(u64, u64)>, around: Surroundings<'_>) {
-        let mut memory: Vec<Range> = ranges.into_iter().flat_map(|range| around.memory(range)).collect();
-        if memory.is_empty() {
-            // The barrier orders commands even if it names no memory.
-            memory.push(Range { space: around.space.1.0, start: 0, end: 0 });
-        }
-        memory.into_iter().for_each(|range| self.checker.barrier(by, barrier, Some(range)));
+    /// Applies a barrier on a resource. It orders commands even if it names no memory.
+    fn barrier(&mut self, by: u64, barrier: &Barrier, ranges: BarrierRanges, around: Surroundings<'_>) {
+        let (start, end) = ranges.cover();
+        let named = Range { space: around.space.1.0, start, end };
+        self.checker.barrier(by, barrier, Some(named), ranges.few().flat_map(|range| around.memory(range)));
     }
 }

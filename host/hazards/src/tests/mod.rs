@@ -42,9 +42,9 @@ fn submission(checker: &mut Checker, number: u64, steps: &[Step]) {
         match step {
             Step::Command(accesses) => {
                 let command = CommandId { submission: number, packet: packet as u32 };
-                checker.command(1, command, accesses);
+                checker.command(1, command, accesses.iter().copied());
             }
-            Step::Barrier(barrier, range) => checker.barrier(1, barrier, *range),
+            Step::Barrier(barrier, range) => checker.barrier(1, barrier, *range, *range),
         }
     }
 }
@@ -249,7 +249,7 @@ fn the_end_of_a_submission_orders_and_shows_everything() {
 /// A command of another queue, in a submission of process 2.
 fn other_queue(checker: &mut Checker, access: Access) {
     checker.begin(2, 1);
-    checker.command(2, CommandId { submission: 1, packet: 0 }, &[access]);
+    checker.command(2, CommandId { submission: 1, packet: 0 }, [access]);
 }
 
 #[test]
@@ -297,7 +297,7 @@ fn a_wait_relies_on_the_first_signal_that_reached_its_value() {
     checker.wait(Agent::Queue(2), 9, 2);
     checker.begin(2, 1);
     let reads = [read(1, A::COPY_SOURCE, S::COPY), read(2, A::COPY_SOURCE, S::COPY)];
-    checker.command(2, CommandId::default(), &reads);
+    checker.command(2, CommandId::default(), reads);
     let reports = reports(&mut checker);
     assert_eq!(reports.len(), 1, "the value 2 was there before the second write");
     assert_eq!(reports[0].range, buffer(2));
@@ -310,7 +310,7 @@ fn a_wait_for_the_value_at_creation_relies_on_no_signal() {
         let mut checker = Checker::default();
         checker.create_fence(9, 5);
         checker.begin(1, 1);
-        checker.command(1, CommandId::default(), &[write(1, A::COPY_DEST, S::COPY)]);
+        checker.command(1, CommandId::default(), [write(1, A::COPY_DEST, S::COPY)]);
         if rewinds {
             checker.signal(Agent::Process(3), 9, 4);
         }
@@ -327,13 +327,13 @@ fn a_wait_for_a_broadcast_relies_on_each_of_its_queues() {
     let mut checker = Checker::default();
     submission(&mut checker, 1, &[Step::Command(vec![write(1, A::COPY_DEST, S::COPY)])]);
     checker.begin(3, 1);
-    checker.command(3, CommandId { submission: 1, packet: 0 }, &[write(2, A::COPY_DEST, S::COPY)]);
+    checker.command(3, CommandId { submission: 1, packet: 0 }, [write(2, A::COPY_DEST, S::COPY)]);
     checker.signal(Agent::Queue(1), 9, 5);
     checker.signal(Agent::Queue(3), 9, 5);
     checker.wait(Agent::Queue(2), 9, 5);
     checker.begin(2, 1);
     let reads = [read(1, A::COPY_SOURCE, S::COPY), read(2, A::COPY_SOURCE, S::COPY)];
-    checker.command(2, CommandId::default(), &reads);
+    checker.command(2, CommandId::default(), reads);
     assert_eq!(reports(&mut checker), []);
 }
 
@@ -369,7 +369,7 @@ fn records_over_a_limit_are_dropped_and_counted() {
     let mut checker = Checker::default();
     checker.begin(1, 1);
     for number in 0..limits::CELLS_MAX as u64 + 10 {
-        checker.command(1, CommandId::default(), &[write(number, A::COPY_DEST, S::COPY)]);
+        checker.command(1, CommandId::default(), [write(number, A::COPY_DEST, S::COPY)]);
     }
     assert!(checker.cells() <= limits::CELLS_MAX && checker.forgotten() > 0);
     for fence in 0..limits::FENCES_MAX as u64 + 1 {
@@ -386,7 +386,7 @@ fn records_over_a_limit_are_dropped_and_counted() {
     assert_eq!(checker.forgotten() - before, 6, "the queue is one of the agents");
     for packet in 0..limits::READS_PER_CELL_MAX as u32 + 1 {
         let access = read(2_000_000, A::from_bits_retain(1 << packet), S::COPY);
-        checker.command(1, CommandId { submission: 1, packet }, &[access]);
+        checker.command(1, CommandId { submission: 1, packet }, [access]);
     }
     assert_eq!(checker.forgotten() - before, 7);
 }
@@ -538,6 +538,38 @@ fn a_submission_visits_so_many_ranges_and_what_follows_is_no_race() {
     assert_eq!(races(&mut checker, 1), 2, "the next submission is tracked again");
 }
 
+/// Lookups of memory cost as much as visits, so they stop where those do.
+#[test]
+fn memory_is_looked_at_as_far_as_a_submission_may_visit_it() {
+    let empty = Range { space: 1, start: 0, end: 0 };
+    let piece = |number: u64| if number.is_multiple_of(2) { buffer(number) } else { empty };
+    let pieces = 4 * limits::VISITS_PER_SUBMISSION_MAX as u64;
+    let mut checker = Checker::default();
+    let mut looked = 0;
+    checker.begin(1, 1);
+    let accesses =
+        (0..pieces).map(|number| Access { range: piece(number), ..write(0, A::COPY_DEST, S::COPY) });
+    checker.command(1, CommandId::default(), accesses.inspect(|_| looked += 1));
+    assert!(looked <= limits::VISITS_PER_SUBMISSION_MAX + 1 && checker.forgotten() > 0, "{looked}");
+    checker.command(
+        1,
+        CommandId::default(),
+        [write(0, A::COPY_DEST, S::COPY)].into_iter().inspect(|_| looked = 0),
+    );
+    assert!(looked > 0, "the next command is not looked at");
+    checker.begin(1, 2);
+    let other = barrier(S::COPY, S::RESOLVE, A::COPY_DEST, A::RESOLVE_DEST);
+    let mut of_barriers = 0;
+    for _ in 0..4 {
+        let memory = (0..pieces / 4).map(piece).inspect(|_| of_barriers += 1);
+        checker.barrier(1, &other, Some(buffer(1)), memory);
+    }
+    assert!(of_barriers <= limits::VISITS_PER_SUBMISSION_MAX + 1, "{of_barriers}");
+    checker.begin(1, 3);
+    checker.barrier(1, &other, Some(buffer(1)), core::iter::once(buffer(1)).inspect(|_| of_barriers = 0));
+    assert_eq!(of_barriers, 0, "the next submission is tracked again");
+}
+
 #[test]
 fn a_submission_that_is_not_reported_passes_on_what_its_process_did() {
     let mut checker = Checker::default();
@@ -556,14 +588,14 @@ fn behind_a_poisoned_fence(poison: impl Fn(&mut Checker)) -> Vec<u64> {
     for queue in [1, 2] {
         checker.begin(queue, 1);
         let command = CommandId { submission: 1, packet: 0 };
-        checker.command(queue, command, &[write(queue, A::UNORDERED_ACCESS, S::COMPUTE_SHADING)]);
+        checker.command(queue, command, [write(queue, A::UNORDERED_ACCESS, S::COMPUTE_SHADING)]);
     }
     poison(&mut checker);
     checker.wait(Agent::Queue(3), 7, 1);
     checker.begin(3, 1);
     for queue in [1, 2] {
         let command = CommandId { submission: 1, packet: queue as u32 };
-        checker.command(3, command, &[read(queue, A::SHADER_RESOURCE, S::COMPUTE_SHADING)]);
+        checker.command(3, command, [read(queue, A::SHADER_RESOURCE, S::COMPUTE_SHADING)]);
     }
     let (reports, _) = checker.take_reports();
     assert_eq!(checker.words_known(), checker.words_counted());

@@ -39,9 +39,9 @@ pub(crate) struct Ranges {
 }
 
 impl Ranges {
-    const NONE: Self = Ranges { first: (0, 0), slices: (0, 0), planes: (0, 0) };
+    pub const NONE: Self = Ranges { first: (0, 0), slices: (0, 0), planes: (0, 0) };
 
-    const fn one(range: Range) -> Self {
+    pub const fn one(range: Range) -> Self {
         Ranges { first: range, slices: (1, 0), planes: (1, 0) }
     }
 
@@ -96,14 +96,16 @@ impl Ranges {
         Some((self.first.0 + ahead, self.first.1 + ahead))
     }
 
+    /// From the first byte of the first range to the last of the last.
+    pub fn cover(&self) -> Range {
+        let last = self.len().checked_sub(1).and_then(|last| self.get(last));
+        last.map_or((0, 0), |last| (self.first.0, last.1))
+    }
+
     /// All ranges, or one over all of them if there are more than [`RANGES_PER_BARRIER_MAX`].
     pub fn few(&self) -> impl Iterator<Item = Range> + use<> {
-        let (all, count) = (*self, self.len());
-        let merged = count > RANGES_PER_BARRIER_MAX;
-        (0..if merged { 1 } else { count }).filter_map(move |number| {
-            let last = if merged { count - 1 } else { number };
-            Some((all.get(number)?.0, all.get(last)?.1))
-        })
+        let few = if self.len() > RANGES_PER_BARRIER_MAX { Ranges::one(self.cover()) } else { *self };
+        (0..few.len()).filter_map(move |number| few.get(number))
     }
 
     /// Bytes of all ranges.
