@@ -105,7 +105,17 @@ pub(crate) fn agent(origin: Origin, context: HwContext) -> Agent {
     }
 }
 
-impl Surroundings<'_> {
+/// Memory of a piece; empty for zero pages.
+fn memory_of(piece: Piece<PageTableEntry>) -> Range {
+    match piece.page {
+        PageTableEntry::Memory { owner, address, .. } => {
+            Range { space: owner.0, start: address, end: address + (piece.end - piece.base) }
+        }
+        PageTableEntry::Zero | PageTableEntry::NoAccess => Range { space: 0, start: 0, end: 0 },
+    }
+}
+
+impl<'a> Surroundings<'a> {
     fn find(&self, resource: u32) -> Option<&ResourceDesc> {
         self.resources.get(self.space, resource)
     }
@@ -123,8 +133,8 @@ impl Surroundings<'_> {
         desc.map_or(BarrierRanges::NONE, |desc| BarrierRanges::of(desc, &barrier.subresources))
     }
 
-    /// Memory behind the GPU addresses of a use, piece by piece. Each piece that is looked up counts, so that of zero
-    /// pages, and that of a use that faults, is an empty range.
+    /// Memory behind the GPU addresses of a use, piece by piece. Each piece that is looked up counts, so that of a use that
+    /// faults is an empty range.
     fn memory(&self, (begin, end): (u64, u64)) -> impl Iterator<Item = Range> + use<> {
         let bytes = end.saturating_sub(begin);
         let pieces = self.tables.resolve(self.space, begin, bytes, page_table::Access::Read);
@@ -132,12 +142,12 @@ impl Surroundings<'_> {
             let looked_up = self.tables.mapped(self.space, begin, fault.gpu_address);
             looked_up.map(|piece| Piece { page: PageTableEntry::NoAccess, ..piece }).collect()
         });
-        pieces.into_iter().map(|piece| match piece.page {
-            PageTableEntry::Memory { owner, address, .. } => {
-                Range { space: owner.0, start: address, end: address + (piece.end - piece.base) }
-            }
-            PageTableEntry::Zero | PageTableEntry::NoAccess => Range { space: 0, start: 0, end: 0 },
-        })
+        pieces.into_iter().map(memory_of)
+    }
+
+    /// What is mapped of GPU addresses that a barrier names, piece by piece: a list may use the mapped part of a resource.
+    fn mapped(self, (begin, end): (u64, u64)) -> impl Iterator<Item = Range> + use<'a> {
+        self.tables.mapped(self.space, begin, end).map(memory_of)
     }
 
     /// What a use of a command accesses, with the name of its resource. An invalid use accesses nothing: it faults when it
@@ -428,6 +438,6 @@ impl Races {
     fn barrier(&mut self, by: u64, barrier: &Barrier, ranges: BarrierRanges, around: Surroundings<'_>) {
         let (start, end) = ranges.cover();
         let named = Range { space: around.space.1.0, start, end };
-        self.checker.barrier(by, barrier, Some(named), ranges.few().flat_map(|range| around.memory(range)));
+        self.checker.barrier(by, barrier, Some(named), ranges.few().flat_map(|range| around.mapped(range)));
     }
 }
