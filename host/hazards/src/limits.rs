@@ -16,7 +16,7 @@ pub const CLOCK_WORDS_MAX: usize = 1 << 22;
 /// Ranges that the commands and barriers of one submission visit: those that are tracked, and the pieces of memory that
 /// they are on. The commands behind are not tracked, and each barrier behind orders all before it.
 pub const VISITS_PER_SUBMISSION_MAX: usize = 1 << 18;
-/// Split barriers of one submission that are open.
+/// Split barriers of one submission that are open. Beyond it, a second half without a first waits for everything.
 pub const SPLITS_MAX: usize = 256;
 /// Reports that are kept until they are taken.
 pub const REPORTS_MAX: usize = 256;

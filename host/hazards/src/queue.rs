@@ -15,11 +15,27 @@ use crate::shadow::Stamp;
 const BITS: usize = 32;
 type Row = [u64; BITS];
 
-/// The first half of a split barrier.
+/// The first halves of split barriers on the same addresses. Barriers of several subresources of one resource may have the
+/// same first and last byte, so there can be more than one.
 #[derive(Serialize, Deserialize)]
 struct Split {
-    range: Option<Range>,
+    named: Option<Range>,
+    /// What all of them have waited for.
     waited: Row,
+    /// Number of those that have not ended.
+    open: u32,
+}
+
+impl Split {
+    fn overlaps(&self, named: Option<Range>) -> bool {
+        let Some((own, other)) = self.named.zip(named) else { return false };
+        own.space == other.space && own.start < other.end && other.start < own.end
+    }
+
+    fn is_within(&self, named: Option<Range>) -> bool {
+        let Some((own, other)) = self.named.zip(named) else { return false };
+        own.space == other.space && own.start >= other.start && own.end <= other.end
+    }
 }
 
 /// A global barrier of the current submission.
@@ -46,6 +62,8 @@ pub(crate) struct Frontier {
     /// `globals`.
     shown: Row,
     splits: Vec<Split>,
+    /// Whether the submission has had more open split barriers than the limit.
+    has_dropped_splits: bool,
     /// Ranges of memory that the submission has visited.
     visits: usize,
 }
@@ -103,6 +121,7 @@ impl Default for Frontier {
             globals_before: 0,
             shown: [0; BITS],
             splits: Vec::new(),
+            has_dropped_splits: false,
             visits: 0,
         }
     }
@@ -125,6 +144,7 @@ impl Frontier {
     pub fn finish_all(&mut self) {
         self.begun = self.count;
         self.splits.clear();
+        self.has_dropped_splits = false;
         self.globals.clear();
         self.globals_before = 0;
     }
@@ -160,29 +180,62 @@ impl Frontier {
         seen
     }
 
-    /// Applies a barrier. Returns what a barrier on a range has waited for; `None` for a global one, for the first half
+    /// Applies a barrier. Returns what a barrier on addresses has waited for; `None` for a global one, for the first half
     /// of a split barrier, and for a second half without a first.
-    pub fn barrier(&mut self, barrier: &Barrier, range: Option<Range>) -> Option<Waited> {
+    pub fn barrier(&mut self, barrier: &Barrier, named: Option<Range>) -> Option<Waited> {
         let waited = if barrier.sync_before == BarrierSync::SPLIT {
-            let at = self.splits.iter().position(|split| split.range == range)?;
-            self.splits.swap_remove(at).waited
+            self.end_split(named)?
         } else {
             self.wait_for(barrier.sync_before.expanded())
         };
         if barrier.sync_after == BarrierSync::SPLIT {
-            if self.splits.len() < SPLITS_MAX {
-                self.splits.push(Split { range, waited });
-            }
+            self.begin_split(named, &waited);
             return None;
         }
         for t in bits(barrier.sync_after.expanded().bits()) {
             raise(&mut self.after[t], &waited);
         }
-        if range.is_none() {
+        if named.is_none() {
             self.push_global(barrier, Waited(waited));
             return None;
         }
         Some(Waited(waited))
+    }
+
+    fn begin_split(&mut self, named: Option<Range>, waited: &Row) {
+        if let Some(split) = self.splits.iter_mut().find(|split| split.named == named) {
+            raise(&mut split.waited, waited);
+            split.open += 1;
+        } else if self.splits.len() < SPLITS_MAX {
+            self.splits.push(Split { named, waited: *waited, open: 1 });
+        } else {
+            self.has_dropped_splits = true;
+        }
+    }
+
+    /// What the first halves that this second half ends have waited for; `None` if there are none.
+    fn end_split(&mut self, named: Option<Range>) -> Option<Row> {
+        if let Some(at) = self.splits.iter().position(|split| split.named == named) {
+            let split = &mut self.splits[at];
+            let waited = split.waited;
+            split.open -= 1;
+            if split.open == 0 {
+                self.splits.swap_remove(at);
+            }
+            return Some(waited);
+        }
+        if self.has_dropped_splits {
+            // Its first half may be one of these.
+            return Some(self.wait_for(BarrierSync::SCOPES));
+        }
+        // It ends parts of other first halves, or several of them. One of which it ends a part stays for the other parts.
+        let mut waited: Option<Row> = None;
+        for split in self.splits.iter().filter(|split| split.overlaps(named)) {
+            raise(waited.get_or_insert(split.waited), &split.waited);
+        }
+        self.visits += self.splits.len();
+        self.splits.retain(|split| !split.is_within(named));
+        waited
     }
 
     /// All commands so far in these scopes, and the commands that those waited for. This includes scopes without

@@ -171,6 +171,38 @@ fn a_split_barrier_orders_what_is_before_its_begin_and_behind_its_end() {
     assert_eq!(reports(&mut checker).len(), 2);
 }
 
+/// The halves may name subresources in other groups, and there may be more than the limit of them.
+#[test]
+fn halves_of_a_split_barrier_may_name_different_parts() {
+    let begin = barrier(S::COPY, S::SPLIT, A::COPY_DEST, A::SHADER_RESOURCE);
+    let end = barrier(S::SPLIT, S::COMPUTE_SHADING, A::COPY_DEST, A::SHADER_RESOURCE);
+    let copy = |number| Step::Command(vec![write(number, A::COPY_DEST, S::COPY)]);
+    let dispatch = |number| Step::Command(vec![read(number, A::SHADER_RESOURCE, S::COMPUTE_SHADING)]);
+    let whole = Some(Range { end: buffer(2).end, ..buffer(1) });
+    let parts = [Some(buffer(1)), Some(buffer(2))];
+    let races = |begins: &[Option<Range>], between: &[Step], ends: &[Option<Range>]| {
+        let half = |barrier: Barrier| move |range: &Option<Range>| Step::Barrier(barrier, *range);
+        let steps: Vec<Step> = [copy(1), copy(2)]
+            .into_iter()
+            .chain(begins.iter().map(half(begin)))
+            .chain(between.iter().cloned())
+            .chain(ends.iter().map(half(end)))
+            .chain([dispatch(1), dispatch(2)])
+            .collect();
+        let mut checker = Checker::default();
+        submission(&mut checker, 1, &steps);
+        reports(&mut checker).len()
+    };
+    assert_eq!(races(&[whole], &[], &parts), 0);
+    assert_eq!(races(&parts, &[], &[whole]), 0);
+    assert_eq!(races(&[whole, whole], &[], &[whole, whole]), 0);
+    assert_eq!(races(&[whole], &[copy(1)], &parts), 1, "a copy between the halves is not ordered");
+    assert_eq!(races(&[parts[0]], &[], &[parts[1]]), 2, "the end of another");
+    assert_eq!(races(&[parts[0]], &[], &parts), 1, "the end of none");
+    let many: Vec<_> = (1..=limits::SPLITS_MAX as u64 + 3).rev().map(|number| Some(buffer(number))).collect();
+    assert_eq!(races(&many, &[], &many), 0);
+}
+
 #[test]
 fn a_stage_keeps_its_accesses_in_order_and_others_need_a_barrier() {
     let depth =
