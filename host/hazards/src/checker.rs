@@ -475,7 +475,7 @@ impl Checker {
             visits += 1;
             let reads = cell.reads.iter().filter(|_| writes);
             for earlier in cell.write.iter().chain(reads) {
-                let Some(conflict) = state.conflict(number, earlier, &stamp) else { continue };
+                let Some(conflict) = state.conflict(number, earlier, (&stamp, scopes)) else { continue };
                 let pair = (earlier.agent, earlier.command, number, command);
                 let report = report(agents, cell_range, earlier, &stamp, conflict);
                 add_report(reports, reported, dropped, pair, report);
@@ -489,8 +489,13 @@ impl Checker {
 }
 
 impl AgentState {
-    /// The conflict between an earlier access and one of this agent, if any.
-    fn conflict(&self, number: u32, earlier: &Stamp, later: &Stamp) -> Option<Conflict> {
+    /// The conflict between an earlier access and one of this agent, in `scopes`, if any.
+    fn conflict(
+        &self,
+        number: u32,
+        earlier: &Stamp,
+        (later, scopes): (&Stamp, BarrierSync),
+    ) -> Option<Conflict> {
         if earlier.agent != number {
             let ordered = self.clock.of(earlier.agent) >= earlier.number;
             return (!ordered).then_some(Conflict::Unordered);
@@ -502,8 +507,9 @@ impl AgentState {
         if earlier.access.is_in_order_with(later.access) {
             return None;
         }
-        let before =
-            |scopes| later.scope_sets().any(|by| self.frontier.is_before(scopes, earlier.number, by));
+        // Not the expanded scopes of the stamp: an umbrella is blocked as a whole.
+        let later_sets = || core::iter::once(scopes).chain(later.others.iter());
+        let before = |set| later_sets().any(|by| self.frontier.is_before(set, earlier.number, by));
         if !earlier.scope_sets().any(before) {
             return Some(Conflict::Unordered);
         }

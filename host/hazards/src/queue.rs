@@ -154,10 +154,21 @@ impl Frontier {
         self.globals_before + self.globals.len() as u64
     }
 
-    /// Whether command `number` in `scopes` completes before a new command in the scopes `later` starts.
+    /// Whether command `number` in `scopes` completes before a new command in the scopes `later` starts. A barrier blocks
+    /// a command of which it names one scope, but of an umbrella it must name each (BAR-094).
     pub fn is_before(&self, scopes: BarrierSync, number: u64, later: BarrierSync) -> bool {
+        let is_waited_for = |t: usize, s: usize| self.after[t][s] >= number;
+        let is_umbrella = later.is_empty() || !BarrierSync::SCOPES.contains(later);
+        let mut all = bits(scopes.bits());
         number <= self.begun
-            || bits(later.bits()).all(|t| bits(scopes.bits()).all(|s| self.after[t][s] >= number))
+            || all.all(|s| {
+                let mut blocked = bits(later.expanded().bits());
+                if is_umbrella {
+                    blocked.all(|t| is_waited_for(t, s))
+                } else {
+                    blocked.any(|t| is_waited_for(t, s))
+                }
+            })
     }
 
     /// Types of access that see a write of this queue, besides its own. A barrier passes a write on from each type that

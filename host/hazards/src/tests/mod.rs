@@ -480,6 +480,32 @@ fn another_scope_of_an_access_stands_for_it() {
     assert_eq!(races(S::EXECUTE_INDIRECT, S::COPY, S::COPY), 1);
 }
 
+/// A draw starts behind a barrier to one of its stages. A root call needs the whole of its umbrella.
+#[test]
+fn a_barrier_to_one_scope_of_an_access_blocks_it() {
+    let races = |later, sync_after| {
+        let between = barrier(S::COPY, sync_after, A::COPY_DEST, A::SHADER_RESOURCE);
+        let steps = [
+            Step::Command(vec![write(1, A::COPY_DEST, S::COPY)]),
+            Step::Barrier(between, Some(buffer(1))),
+            Step::Command(vec![read(1, A::SHADER_RESOURCE, later)]),
+        ];
+        let mut checker = Checker::default();
+        submission(&mut checker, 1, &steps);
+        reports(&mut checker).len()
+    };
+    let draw = S::VERTEX_SHADING | S::PIXEL_SHADING;
+    for (later, sync_after, expected) in [
+        (draw, S::PIXEL_SHADING, 0),
+        (draw, S::VERTEX_SHADING, 0),
+        (draw, S::COMPUTE_SHADING, 1),
+        (S::DRAW, S::PIXEL_SHADING, 1),
+        (S::DRAW, S::DRAW, 0),
+    ] {
+        assert_eq!(races(later, sync_after), expected, "{later:?} behind {sync_after:?}");
+    }
+}
+
 /// Many fences, signals and agents, of which each signals behind a write and is waited for before a read.
 #[test]
 fn no_limit_on_signals_makes_a_race_of_what_fences_order() {
