@@ -43,12 +43,21 @@ pub(crate) enum FenceLayout {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Last {
     pub sync_after: S,
-    /// Its expanded scopes, with those of the barriers directly before it.
-    pub scopes_after: S,
+    /// What a write waits for.
+    pub for_writes: Guard,
+    /// What a read waits for. It need not wait for other reads.
+    pub for_reads: Guard,
     pub access_after: A,
     pub list: u32,
     pub of_fence: bool,
-    /// Whether it had something to wait for: a use, or a change of layout.
+}
+
+/// The order that barriers give later uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Guard {
+    /// The expanded scopes that the barriers block.
+    pub scopes: S,
+    /// Whether they had something to wait for: a use, or a change of layout.
     pub guards: bool,
 }
 
@@ -74,6 +83,11 @@ impl Used {
     /// Whether a barrier with this SyncBefore, expanded, waits for it.
     pub fn is_waited_for(&self, before: S) -> bool {
         before.contains(self.scope.expanded()) || before.intersects(self.others)
+    }
+
+    /// The part of the last barrier that it waits for.
+    pub fn guard(&self, last: &Last) -> Guard {
+        if self.writes { last.for_writes } else { last.for_reads }
     }
 
     /// Whether a barrier with this SyncAfter, expanded, blocks it.

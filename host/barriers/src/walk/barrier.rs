@@ -4,7 +4,7 @@ use super::{At, only};
 use crate::message::{Bits, Named, Phase, Reporter, Shown};
 use crate::policy::{AccessBefore, FixedFunctionWrites};
 use crate::rules::Rule;
-use crate::state::{FenceLayout, LOST, Last, Sub};
+use crate::state::{FenceLayout, Guard, LOST, Last, Sub};
 use crate::tables::LayoutSet;
 use crate::words::Fenced;
 use d3dkmt::isa::{Barrier, BarrierAccess as A, BarrierLayout as L, BarrierSync as S, LegacyState};
@@ -217,17 +217,26 @@ impl At<'_> {
     }
 
     fn remember(&self, sub: &mut Sub, barrier: &Barrier, layouts: Option<(L, L)>) {
+        let changes = layouts.is_some_and(|(before, after)| before != after);
+        let has_writes = sub.uses.iter().any(|used| used.writes);
+        let own = barrier.sync_after.expanded();
+        let guard = |new: bool, adds: bool, before: Option<Guard>| {
+            let before = before.unwrap_or_default();
+            let scopes = if adds { own | before.scopes } else { own };
+            Guard { scopes, guards: new || before.guards }
+        };
         // Barriers with no command between them act as one.
-        let adjacent = sub.last.filter(|_| sub.uses.is_empty()).map_or(S::NONE, |last| last.scopes_after);
+        let is_adjacent = sub.uses.is_empty();
+        let for_writes = sub.last.map(|last| last.for_writes);
+        let for_reads = sub.last.map(|last| last.for_reads);
         sub.last = Some(Last {
             sync_after: barrier.sync_after,
-            scopes_after: barrier.sync_after.expanded() | adjacent,
+            for_writes: guard(!is_adjacent || changes, is_adjacent, for_writes),
+            // Behind reads alone, what the barrier before has ordered stays in order.
+            for_reads: guard(has_writes || changes, is_adjacent || !(has_writes || changes), for_reads),
             access_after: barrier.access_after,
             list: self.list,
             of_fence: self.fenced != Fenced::No,
-            guards: !sub.uses.is_empty()
-                || layouts.is_some_and(|(before, after)| before != after)
-                || sub.last.is_some_and(|last| last.guards),
         });
         sub.uses.clear();
         let begins = barrier.sync_after == S::SPLIT && barrier.sync_before != S::SPLIT;

@@ -69,7 +69,8 @@ fn apply(barrier: &Barrier, sub: &mut Sub) {
     };
     sub.uses.retain(|used| !(used.is_waited_for(before) && flushes(used)));
     if let Some(last) = &mut sub.last {
-        last.scopes_after |= barrier.sync_after.expanded();
+        last.for_writes.scopes |= barrier.sync_after.expanded();
+        last.for_reads.scopes |= barrier.sync_after.expanded();
         if last.access_after != A::NO_ACCESS && !last.access_after.is_empty() {
             let all = barrier.access_after.is_empty();
             last.access_after = if all { A::COMMON } else { last.access_after | barrier.access_after };

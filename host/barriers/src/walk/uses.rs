@@ -4,7 +4,7 @@ use super::{At, Walk, find, only};
 use crate::message::{Bits, Layouts, Named, Phase, Reporter, Shown};
 use crate::policy::UnlistedFirstAccess;
 use crate::rules::Rule;
-use crate::state::{LOST, Picks, Sub, Used};
+use crate::state::{Guard, LOST, Picks, Sub, Used};
 use crate::tables::{self, LayoutSet};
 use crate::words::{Fenced, Judge, is_generic_read};
 use d3dkmt::isa::{
@@ -220,7 +220,7 @@ impl At<'_> {
             return report.emit_in(phase, Rule::R048, Some(subject.id), text);
         }
         let root = matches!(kind, WorkKind::SetGraphicsRoot | WorkKind::SetComputeRoot);
-        let scopes = last.scopes_after;
+        let Guard { scopes, guards } = used.guard(last);
         if root && !scopes.contains(used.scope.expanded()) {
             let (needed, after) = (Bits(used.scope), Bits(last.sync_after));
             let text = format_args!(
@@ -229,7 +229,7 @@ impl At<'_> {
             );
             return report.emit_in(phase, Rule::R077, Some(subject.id), text);
         }
-        if last.guards && !used.is_held_by(scopes) && last.sync_after != S::SPLIT {
+        if guards && !used.is_held_by(scopes) && last.sync_after != S::SPLIT {
             let (needed, after) = (Bits(used.scope), Bits(last.sync_after));
             let text = format_args!(
                 "{kind:?} uses {subject} in the scope {needed}, which SyncAfter {after} of the barrier \

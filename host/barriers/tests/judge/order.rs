@@ -4,7 +4,7 @@ use covers::covers;
 
 use crate::world::*;
 use barriers::{Phase, Policy, Rule, Severity, policy::AccessBefore};
-use d3dkmt::isa::{BarrierLayout as L, Packet, WorkKind};
+use d3dkmt::isa::{BarrierLayout as L, Packet, Use, UseFlags, WorkKind};
 
 fn found(packets: &[Packet]) -> Vec<Rule> {
     rules(&World::new().submit(packets))
@@ -264,4 +264,31 @@ fn a_root_call_is_waited_for_by_its_umbrella() {
     let between = |before: &str| global(&format!("{before} -> COPY"), "SHADER_RESOURCE -> COPY_DEST");
     assert_eq!(found(&[root.clone(), between("DRAW"), copy.clone()]), []);
     assert_eq!(found(&[root, between("PIXEL_SHADING"), copy]), [Rule::R091]);
+}
+
+/// A read waits for the write, which an earlier barrier has ordered before its scope. A write waits for the reads, too.
+#[test]
+fn a_barrier_between_two_reads_takes_nothing_from_the_one_before() {
+    let read = |kind| uses(kind, BUFFER, "SHADER_RESOURCE");
+    let in_stage =
+        |access, flags| work(WorkKind::Draw, vec![Use { flags, ..Use::whole(BUFFER, self::access(access)) }]);
+    let first = buffer("COPY -> PIXEL_SHADING", "COPY_DEST -> SHADER_RESOURCE");
+    let second =
+        |access: &str| buffer("PIXEL_SHADING -> COMPUTE_SHADING", &format!("SHADER_RESOURCE -> {access}"));
+    let pixel = |access| in_stage(access, UseFlags::PIXEL_STAGE);
+    let behind = |after: &str, last: Packet| {
+        let written = uses(WorkKind::Copy, BUFFER, "COPY_DEST");
+        let packets = [written, first.clone(), pixel("SHADER_RESOURCE"), second(after), last];
+        rules(&World::new().submit(&packets))
+    };
+    assert_eq!(behind("SHADER_RESOURCE", read(WorkKind::Dispatch)), []);
+    assert_eq!(behind("SHADER_RESOURCE", pixel("SHADER_RESOURCE")), []);
+    let vertex = in_stage("SHADER_RESOURCE", UseFlags::VERTEX_STAGE);
+    assert_eq!(behind("SHADER_RESOURCE", vertex), [Rule::R027]);
+    assert_eq!(behind("UNORDERED_ACCESS", uses(WorkKind::Dispatch, BUFFER, "UNORDERED_ACCESS")), []);
+    assert_eq!(
+        behind("UNORDERED_ACCESS", pixel("UNORDERED_ACCESS")),
+        [Rule::R027],
+        "the draw reads meanwhile"
+    );
 }
