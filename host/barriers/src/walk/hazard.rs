@@ -35,6 +35,13 @@ impl At<'_> {
                 format_args!("the copy reads and writes the same bytes of {subject}; they must not meet");
             return report.emit_in(phase, rule, Some(subject.id), text);
         }
+        if is_one_command(earlier, &used) {
+            let text = format_args!(
+                "{kind:?} reads and writes the same bytes of {subject} by {was} and {is}; a command does not see what it \
+                 writes itself, so they must not meet"
+            );
+            return report.emit_in(phase, rule, Some(subject.id), text);
+        }
         let text = format_args!(
             "{kind:?} touches {subject} by {is} after command {command} of list {list} did by {was}, with no barrier between \
              them; one of {before} -> {after}, {was} -> {is} would order them"
@@ -43,9 +50,17 @@ impl At<'_> {
     }
 }
 
+/// Reads beside which a command cannot write the same bytes.
+const READ_THROUGH_VIEWS: A =
+    A::SHADER_RESOURCE.union(A::CONSTANT_BUFFER).union(A::VERTEX_BUFFER).union(A::INDEX_BUFFER);
+
+fn is_one_command(earlier: &Used, used: &Used) -> bool {
+    (earlier.list, earlier.command) == (used.list, used.command)
+}
+
 fn rule(kind: WorkKind, earlier: &Used, used: &Used) -> Option<Rule> {
     let overlap = earlier.start < used.end && used.start < earlier.end;
-    let one_command = (earlier.list, earlier.command) == (used.list, used.command);
+    let one_command = is_one_command(earlier, used);
     match (earlier.writes, used.writes) {
         (false, false) => None,
         (true, true) if earlier.access != used.access => Some(Rule::R059),
@@ -56,6 +71,8 @@ fn rule(kind: WorkKind, earlier: &Used, used: &Used) -> Option<Rule> {
         }
         _ if !overlap => None,
         _ if one_command && kind == WorkKind::Copy => Some(Rule::R064),
+        // An unordered access reads what it writes, and an acceleration structure may be updated in place.
+        _ if one_command && !(earlier.access | used.access).intersects(READ_THROUGH_VIEWS) => None,
         _ => Some(Rule::R091),
     }
 }

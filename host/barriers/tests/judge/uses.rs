@@ -87,6 +87,24 @@ fn a_copy_inside_of_a_subresource_does_not_meet_itself() {
 }
 
 #[test]
+fn a_command_that_updates_in_place_does_not_race_with_itself() {
+    let both = |kind, one: Use, other: Use| {
+        let forward = World::new().submit(&[work(kind, vec![one, other])]);
+        let backward = World::new().submit(&[work(kind, vec![other, one])]);
+        assert_eq!(rules(&forward), rules(&backward));
+        forward
+    };
+    let [reads, writes] = ["RTAS_READ", "RTAS_WRITE"].map(|name| Use::whole(RTAS, access(name)));
+    assert_eq!(rules(&both(WorkKind::BuildRtas, reads, writes)), []);
+    let writes = Use::whole(BUFFER, access("UNORDERED_ACCESS"));
+    let reads = Use { flags: d3dkmt::isa::UseFlags::ONLY_READS, ..writes };
+    assert_eq!(rules(&both(WorkKind::Dispatch, reads, writes)), []);
+    let through_view = both(WorkKind::Dispatch, Use::whole(BUFFER, access("SHADER_RESOURCE")), writes);
+    let text = the(&through_view, Rule::R091).text;
+    assert!(text.ends_with("must not meet") && !text.contains("barrier"), "{text}");
+}
+
+#[test]
 fn heaps_of_the_cpu_have_few_uses() {
     covers!("BAR-083", "BAR-084");
     let copy = |id, access| World::new().submit(&[uses(WorkKind::Copy, id, access)]);
