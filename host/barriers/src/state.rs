@@ -73,16 +73,57 @@ pub(crate) struct Used {
     pub end: u64,
     pub list: u32,
     pub command: u32,
+    /// Scopes, expanded, that global barriers since have blocked for it.
+    pub blocks: S,
+    /// Types of access to which global barriers since have shown what it wrote; all of them for COMMON.
+    pub shown_to: A,
 }
 
 /// Bytes that are charged for a use: the same in every build.
-pub(crate) const USE_BYTES: usize = 40;
+pub(crate) const USE_BYTES: usize = 48;
 const _: () = assert!(size_of::<Used>() <= USE_BYTES);
+
+/// The types of access of a mask: COMMON is all of them, NO_ACCESS is none.
+fn types(access: A) -> A {
+    if access == A::COMMON { A::all() - A::NO_ACCESS } else { access - A::NO_ACCESS }
+}
+
+/// Whether a barrier's AccessBefore has one of these types.
+pub(crate) fn covers(access_before: A, of: A) -> bool {
+    types(access_before).intersects(types(of))
+}
 
 impl Used {
     /// Whether a barrier with this SyncBefore, expanded, waits for it.
     pub fn is_waited_for(&self, before: S) -> bool {
         before.contains(self.scope.expanded()) || before.intersects(self.others)
+    }
+
+    /// Takes part in a global barrier, if that waits for it, itself or through an earlier one. Returns whether it does.
+    pub fn pass(&mut self, barrier: &Barrier) -> bool {
+        let before = barrier.sync_before.expanded();
+        if !self.is_waited_for(before) && !before.intersects(self.blocks) {
+            return false;
+        }
+        self.blocks |= barrier.sync_after.expanded();
+        if covers(barrier.access_before, self.access | self.shown_to) {
+            self.shown_to |= types(barrier.access_after);
+        }
+        true
+    }
+
+    /// Whether global barriers have ordered it before any use, and shown it to any.
+    pub fn is_over(&self) -> bool {
+        self.blocks == S::SCOPES && (!self.writes || self.shown_to == types(A::COMMON))
+    }
+
+    /// Whether global barriers have ordered it before a later use, and shown it to that. A type of access sees its own
+    /// writes.
+    pub fn is_before(&self, later: &Used) -> bool {
+        let is_visible = !self.writes
+            || self.access == later.access
+            || !self.shown_to.is_empty() && self.shown_to.contains(later.access);
+        is_visible && later.is_held_by(self.blocks)
     }
 
     /// The part of the last barrier that it waits for.

@@ -4,7 +4,7 @@ use super::{At, only};
 use crate::message::{Bits, Named, Phase, Reporter, Shown};
 use crate::policy::{AccessBefore, FixedFunctionWrites};
 use crate::rules::Rule;
-use crate::state::{FenceLayout, Guard, LOST, Last, Sub};
+use crate::state::{FenceLayout, Guard, LOST, Last, Sub, Used};
 use crate::tables::LayoutSet;
 use crate::words::Fenced;
 use d3dkmt::isa::{Barrier, BarrierAccess as A, BarrierLayout as L, BarrierSync as S, LegacyState};
@@ -135,7 +135,9 @@ impl At<'_> {
         if before == A::COMMON || before == A::NO_ACCESS {
             return;
         }
-        let unflushed = sub.uses.iter().find(|used| used.writes && !before.contains(used.access));
+        let is_unflushed =
+            |used: &&Used| used.writes && used.shown_to.is_empty() && !before.contains(used.access);
+        let unflushed = sub.uses.iter().find(is_unflushed);
         if let Some(used) = unflushed {
             let (is, written, command) = (Bits(before), Bits(used.access), used.command);
             report.emit_in(
@@ -172,7 +174,8 @@ impl At<'_> {
         let scopes = barrier.sync_before.expanded();
         let changes = layouts.is_some_and(|(before, after)| before != after) || barrier.access_after.writes();
         let matters = |writes: bool| writes || changes;
-        let found = sub.uses.iter().find(|used| matters(used.writes) && !used.is_waited_for(scopes));
+        let is_waited_for = |used: &Used| used.is_waited_for(scopes) || scopes.intersects(used.blocks);
+        let found = sub.uses.iter().find(|used| matters(used.writes) && !is_waited_for(used));
         if let Some(used) = found {
             let (missing, is, command) =
                 (Bits(used.scope.expanded() - scopes), Bits(barrier.sync_before), used.command);
@@ -218,7 +221,8 @@ impl At<'_> {
 
     fn remember(&self, sub: &mut Sub, barrier: &Barrier, layouts: Option<(L, L)>) {
         let changes = layouts.is_some_and(|(before, after)| before != after);
-        let has_writes = sub.uses.iter().any(|used| used.writes);
+        let mut writes = sub.uses.iter().filter(|used| used.writes).map(|used| used.blocks).peekable();
+        let has_writes = writes.peek().is_some();
         let own = barrier.sync_after.expanded();
         let guard = |new: bool, adds: bool, before: Option<Guard>| {
             let before = before.unwrap_or_default();
@@ -228,12 +232,15 @@ impl At<'_> {
         // Barriers with no command between them act as one.
         let is_adjacent = sub.uses.is_empty();
         let for_writes = sub.last.map(|last| last.for_writes);
-        let for_reads = sub.last.map(|last| last.for_reads);
+        // Behind reads alone, what earlier barriers have ordered before reads stays in order.
+        let for_reads = match writes.reduce(|one, other| one & other) {
+            Some(scopes) => Some(Guard { scopes, guards: true }),
+            None => sub.last.map(|last| last.for_reads),
+        };
         sub.last = Some(Last {
             sync_after: barrier.sync_after,
             for_writes: guard(!is_adjacent || changes, is_adjacent, for_writes),
-            // Behind reads alone, what the barrier before has ordered stays in order.
-            for_reads: guard(has_writes || changes, is_adjacent || !(has_writes || changes), for_reads),
+            for_reads: guard(has_writes || changes, is_adjacent || !changes, for_reads),
             access_after: barrier.access_after,
             list: self.list,
             of_fence: self.fenced != Fenced::No,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::limits::GLOBALS_APPLIED_MAX;
-use crate::state::{Sub, Used};
+use crate::state::{Sub, covers};
 use alloc::collections::VecDeque;
 use d3dkmt::isa::{Barrier, BarrierAccess as A};
 
@@ -63,17 +63,24 @@ fn both(one: Barrier, other: Barrier) -> Barrier {
 }
 
 fn apply(barrier: &Barrier, sub: &mut Sub) {
-    let before = barrier.sync_before.expanded();
-    let flushes = |used: &Used| {
-        !used.writes || barrier.access_before.is_empty() || barrier.access_before.contains(used.access)
-    };
-    sub.uses.retain(|used| !(used.is_waited_for(before) && flushes(used)));
-    if let Some(last) = &mut sub.last {
-        last.for_writes.scopes |= barrier.sync_after.expanded();
-        last.for_reads.scopes |= barrier.sync_after.expanded();
-        if last.access_after != A::NO_ACCESS && !last.access_after.is_empty() {
-            let all = barrier.access_after.is_empty();
-            last.access_after = if all { A::COMMON } else { last.access_after | barrier.access_after };
+    let (before, after) = (barrier.sync_before.expanded(), barrier.sync_after.expanded());
+    let mut waits_for_use = false;
+    sub.uses.retain_mut(|used| {
+        waits_for_use |= used.pass(barrier);
+        !used.is_over()
+    });
+    let Some(last) = &mut sub.last else { return };
+    // It goes on with what the last barrier has ordered only if it waits for that.
+    let mut goes_on = false;
+    for guard in [&mut last.for_writes, &mut last.for_reads] {
+        if waits_for_use || before.intersects(guard.scopes) {
+            guard.scopes |= after;
+            goes_on = true;
         }
+    }
+    let is_limited = last.access_after != A::NO_ACCESS && !last.access_after.is_empty();
+    if goes_on && is_limited && covers(barrier.access_before, last.access_after) {
+        let all = barrier.access_after.is_empty();
+        last.access_after = if all { A::COMMON } else { last.access_after | barrier.access_after };
     }
 }

@@ -23,8 +23,8 @@ impl At<'_> {
         // Legacy states have no barrier between two writes, so there the stages are in order whatever the policy.
         let is_ordered = self.policy.fixed_function_writes == FixedFunctionWrites::InOrder
             || sub.legacy != LegacyState::COMMON;
-        let uses =
-            sub.uses.iter().filter(|earlier| !(is_ordered && earlier.access.is_in_order_with(used.access)));
+        let is_in_order = |earlier: &Used| is_ordered && earlier.access.is_in_order_with(used.access);
+        let uses = sub.uses.iter().filter(|earlier| !(is_in_order(earlier) || earlier.is_before(&used)));
         let found = uses.filter_map(|earlier| Some((rule(kind, earlier, &used)?, earlier)));
         let Some((rule, earlier)) = found.max_by_key(|(rule, _)| rule.severity()) else { return };
         let (is, was) = (Bits(used.access), Bits(earlier.access));

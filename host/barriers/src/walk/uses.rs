@@ -58,6 +58,8 @@ impl Walk<'_> {
             end,
             list: position.list,
             command: position.command,
+            blocks: S::NONE,
+            shown_to: A::empty(),
         };
         self.on_each(id, picks, |report, at, subject, sub| at.used(report, subject, sub, kind, used));
     }

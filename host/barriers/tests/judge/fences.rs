@@ -334,7 +334,7 @@ fn many_uses(world: &mut World, id: u32) -> Vec<u8> {
 
 #[test]
 fn the_uses_of_submissions_that_wait_are_charged_and_limited() {
-    const USE_BYTES: usize = 40;
+    const USE_BYTES: usize = 48;
     let mut world = World::new();
     world.fence(true);
     let (before, mut charged, mut submissions) = (world.device.held_bytes(), Vec::new(), Vec::new());

@@ -238,6 +238,56 @@ fn a_global_barrier_orders_what_it_names() {
     );
 }
 
+/// It orders a use before the scopes of its SyncAfter, and shows it to the types of its AccessAfter.
+#[test]
+fn a_global_barrier_orders_no_more_than_it_names() {
+    let written = uses(WorkKind::Dispatch, BUFFER, "UNORDERED_ACCESS");
+    let copied = uses(WorkKind::Copy, BUFFER, "COPY_SOURCE");
+    let one = global("COMPUTE_SHADING -> PIXEL_SHADING", "UNORDERED_ACCESS -> SHADER_RESOURCE");
+    let behind = |barriers: &[&Packet], last: &Packet| {
+        let packets = [&[&written], barriers, &[last]].concat();
+        found(&packets.into_iter().cloned().collect::<Vec<_>>())
+    };
+    let pixel = work(
+        WorkKind::Draw,
+        vec![Use { flags: UseFlags::PIXEL_STAGE, ..Use::whole(BUFFER, access("SHADER_RESOURCE")) }],
+    );
+    assert_eq!(behind(&[&one], &pixel), []);
+    assert_eq!(behind(&[&one], &copied), [Rule::R091], "neither held up nor shown");
+    let unseen = global("COMPUTE_SHADING -> COPY | PIXEL_SHADING", "UNORDERED_ACCESS -> SHADER_RESOURCE");
+    assert_eq!(behind(&[&unseen], &copied), [Rule::R091], "not shown");
+    let next = global("PIXEL_SHADING -> COPY", "SHADER_RESOURCE -> COPY_SOURCE");
+    assert_eq!(behind(&[&one, &next], &copied), [], "the second goes on with the first");
+    assert_eq!(behind(&[&next, &one], &copied), [Rule::R091]);
+    // A write behind a read needs order alone.
+    let read = uses(WorkKind::Dispatch, BUFFER, "SHADER_RESOURCE");
+    let draw = global("COMPUTE_SHADING -> PIXEL_SHADING", "NO_ACCESS -> NO_ACCESS");
+    let stored = |stage| {
+        let flags = UseFlags::PIXEL_STAGE;
+        work(stage, vec![Use { flags, ..Use::whole(BUFFER, access("UNORDERED_ACCESS")) }])
+    };
+    assert_eq!(found(&[read.clone(), draw.clone(), stored(WorkKind::Draw)]), []);
+    assert_eq!(found(&[read, draw, stored(WorkKind::Dispatch)]), [Rule::R091]);
+    // A barrier of the buffer need not wait for what the global one waited for.
+    let to_copy = buffer("PIXEL_SHADING -> COPY", "SHADER_RESOURCE -> COPY_SOURCE");
+    assert_eq!(behind(&[&one, &to_copy], &copied), []);
+    let from_copy = buffer("RESOLVE -> COPY", "RESOLVE_DEST -> COPY_SOURCE");
+    assert_eq!(behind(&[&one, &from_copy], &copied), [Rule::R027]);
+}
+
+/// Behind a barrier of the buffer, a global one goes on with it only if it waits for what that blocks.
+#[test]
+fn a_global_barrier_goes_on_with_the_barrier_before_if_it_waits_for_it() {
+    let behind = |between: Packet| {
+        let copy = uses(WorkKind::Copy, BUFFER, "COPY_DEST");
+        let first = buffer("COPY -> PIXEL_SHADING", "COPY_DEST -> SHADER_RESOURCE");
+        found(&[copy, first, between, uses(WorkKind::Dispatch, BUFFER, "SHADER_RESOURCE")])
+    };
+    let other = global("INDEX_INPUT -> COMPUTE_SHADING", "INDEX_BUFFER -> SHADER_RESOURCE");
+    assert_eq!(behind(other), [Rule::R027]);
+    assert_eq!(behind(global("PIXEL_SHADING -> COMPUTE_SHADING", "NO_ACCESS -> NO_ACCESS")), []);
+}
+
 #[test]
 fn a_global_barrier_cannot_do_what_needs_a_layout() {
     covers!("BAR-067");
