@@ -9,7 +9,7 @@ use crate::state::{Picks, Sub, Used};
 use crate::words::Fenced;
 use d3dkmt::isa::{
     ALL_SUBRESOURCES, Barrier, BarrierAccess, BarrierLayout as L, BarrierSync as S, Elements, LegacyBarrier,
-    LegacyFlags, LegacyState, ResourceDesc,
+    LegacyFlags, LegacyState, ResourceDesc, WorkKind,
 };
 
 impl Walk<'_> {
@@ -117,10 +117,24 @@ fn transition(
 
 impl At<'_> {
     /// Checks a use of a resource in a legacy state other than COMMON.
-    pub(super) fn legacy_use(&self, report: &mut Reporter, subject: Named<'_>, sub: &Sub, used: Used) {
-        let allowed = equivalent(sub.legacy).access;
+    pub(super) fn legacy_use(
+        &self,
+        report: &mut Reporter,
+        subject: Named<'_>,
+        sub: &Sub,
+        kind: WorkKind,
+        used: Used,
+    ) {
+        let state = sub.legacy;
+        if kind == WorkKind::Present {
+            // Its access is COMMON, which is no bit, so that every state has it.
+            let text =
+                format_args!("{kind:?} uses {subject} in the legacy state {state:?}; it must be in PRESENT");
+            return report.emit_in(Phase::Submission, Rule::R069, Some(subject.id), text);
+        }
+        let allowed = equivalent(state).access;
         if !allowed.contains(used.access) {
-            let (is, state, right) = (Bits(used.access), sub.legacy, Bits(allowed));
+            let (is, right) = (Bits(used.access), Bits(allowed));
             let text =
                 format_args!("{subject} is used by {is} in the legacy state {state:?}, which allows {right}");
             report.emit_in(Phase::Submission, Rule::Command, Some(subject.id), text);

@@ -101,7 +101,7 @@ impl At<'_> {
             report.emit_in(phase, Rule::R057, Some(subject.id), text);
         }
         if sub.legacy != LegacyState::COMMON {
-            self.legacy_use(report, subject, sub, used);
+            self.legacy_use(report, subject, sub, kind, used);
         } else {
             let texture = subject.desc.is_texture();
             let wrong =

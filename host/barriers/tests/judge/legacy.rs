@@ -157,6 +157,19 @@ fn a_legacy_state_says_what_may_be_used() {
 }
 
 #[test]
+fn a_texture_is_presented_in_the_state_present() {
+    let present = || uses(WorkKind::Present, BACK, "COMMON");
+    let mut world = World::new();
+    let to_target =
+        [legacy(transition(BACK, T::PRESENT, T::RENDER_TARGET)), uses(WorkKind::Draw, BACK, "RENDER_TARGET")];
+    assert_eq!(rules(&world.submit(&to_target)), []);
+    let message = the(&world.submit(&[present()]), Rule::R069);
+    assert!(message.text.contains("in the legacy state LegacyState(RENDER_TARGET)"), "{message}");
+    let back = legacy(transition(BACK, T::RENDER_TARGET, T::PRESENT));
+    assert_eq!(rules(&world.submit(&[back, present()])), []);
+}
+
+#[test]
 fn the_state_of_a_texture_decays_at_the_end_of_a_submission_of_a_copy_queue() {
     let to = legacy(transition(TEXTURE, T::COMMON, T::COPY_DEST));
     for (queue, messages) in [(QueueType::Copy, vec![]), (QueueType::Direct, vec![Rule::Command])] {
