@@ -108,9 +108,10 @@ impl Device {
         })
     }
 
-    /// Legacy states are unknown until the next transition, because resources may have been in use before.
-    pub fn forget_legacy_states(&mut self) {
-        for resource in self.resources.values_mut() {
+    /// Legacy states of resources up to this number are unknown until the next transition, because the resources may have
+    /// been in use before.
+    pub fn forget_legacy_states(&mut self, last: u32) {
+        for (_, resource) in self.resources.range_mut(..=last) {
             resource.state.subs_mut().iter_mut().for_each(|sub| sub.is_legacy_unknown = true);
         }
     }

@@ -213,6 +213,11 @@ impl Sub {
         is_first
     }
 
+    /// Whether its layout is not known, because it may have a legacy state that is not known.
+    pub fn may_have_legacy_state(&self) -> bool {
+        self.is_legacy_unknown && self.layout == L::COMMON
+    }
+
     /// Leaves an ExecuteCommandLists: only what outlasts it is kept, so that subresources become equal again.
     fn leave(&mut self, decays: bool) {
         let Sub { layout, split, fence_layout, legacy, legacy_begun, is_legacy_unknown, .. } = *self;

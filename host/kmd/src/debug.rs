@@ -290,7 +290,7 @@ impl DebugLayers {
             self.created(space, number, desc, callbacks);
         }
         if let Some(layer) = self.layers.get_mut(&space) {
-            layer.device.forget_legacy_states();
+            layer.device.forget_legacy_states(resources.last_used(space));
         }
         for gpu_address in native.addresses(space) {
             self.fence_opened(space, gpu_address, native, callbacks);

@@ -18,6 +18,8 @@ pub(crate) type Space = (u32, ProcessId);
 #[derive(Default, Serialize, Deserialize)]
 struct Table {
     last: u32,
+    /// The last one that existed when a command buffer of the process started: those behind are in no list yet.
+    last_used: u32,
     resources: BTreeMap<u32, (KmdDevice, ResourceDesc)>,
     /// Numbers by device.
     of_device: BTreeMap<KmdDevice, BTreeSet<u32>>,
@@ -70,6 +72,18 @@ impl Resources {
                 Err((NtStatus::INVALID_PARAMETER, text))
             }
         }
+    }
+
+    /// A command buffer of the process starts, which may use any of its resources.
+    pub fn started(&mut self, space: Space) {
+        if let Some(table) = self.tables.get_mut(&space) {
+            table.last_used = table.last;
+        }
+    }
+
+    /// The last resource that a command buffer may have used; 0 if there is none.
+    pub fn last_used(&self, space: Space) -> u32 {
+        self.tables.get(&space).map_or(0, |table| table.last_used)
     }
 
     pub fn get(&self, space: Space, number: u32) -> Option<&ResourceDesc> {

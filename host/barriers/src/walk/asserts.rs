@@ -26,7 +26,8 @@ impl Walk<'_> {
             let allowed = single.fold(tables::LayoutSet::ALL, tables::LayoutSet::and);
             let unknown = sub.possible.and(allowed);
             let phase = if unknown.is_empty() { Phase::Record } else { Phase::Submission };
-            if unknown.is_empty() || (sub.layout != L::UNDEFINED && !allowed.contains(sub.layout)) {
+            let is_known = sub.layout != L::UNDEFINED && !sub.may_have_legacy_state();
+            if unknown.is_empty() || (is_known && !allowed.contains(sub.layout)) {
                 let (is, right, layout) = (Bits(access), Layouts(allowed), Shown(sub.layout));
                 let text = format_args!(
                     "{subject} cannot be accessed by {is} in the layout {layout}; it can in {right}"
@@ -40,7 +41,8 @@ impl Walk<'_> {
         let Some(picks) = self.asserted(id, subresource) else { return };
         self.on_each(id, picks, |report, _, subject, sub| {
             let contradicted = !sub.possible.contains(layout);
-            let differs = sub.layout != L::UNDEFINED && sub.layout != layout;
+            let is_known = sub.layout != L::UNDEFINED && !sub.may_have_legacy_state();
+            let differs = is_known && sub.layout != layout;
             if subject.desc.is_texture() && (contradicted || differs) {
                 let (phase, is) =
                     (if contradicted { Phase::Record } else { Phase::Submission }, Shown(sub.layout));

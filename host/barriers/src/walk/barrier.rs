@@ -207,7 +207,7 @@ impl At<'_> {
             let text = format_args!("LayoutBefore of {subject} is {before:?}, but its layout is {layout:?}");
             return report.emit(Rule::R047, Some(subject.id), text);
         }
-        if sub.layout != L::UNDEFINED && sub.layout != before {
+        if sub.layout != L::UNDEFINED && sub.layout != before && !sub.may_have_legacy_state() {
             let (rule, layout) = (if sub.moved { Rule::R047 } else { Rule::R089 }, Shown(sub.layout));
             let whence = if sub.moved { "a list before this one" } else { "an earlier ExecuteCommandLists" };
             report.emit_in(
@@ -255,6 +255,7 @@ impl At<'_> {
             sub.layout = if after == L::UNDEFINED { LOST } else { after };
             sub.possible = LayoutSet::one(after);
             sub.moved = true;
+            sub.is_legacy_unknown = false;
         }
     }
 }

@@ -103,9 +103,9 @@ impl At<'_> {
         if sub.legacy != LegacyState::COMMON {
             self.legacy_use(report, subject, sub, kind, used);
         } else {
-            let texture = subject.desc.is_texture();
+            let has_layout = subject.desc.is_texture() && !sub.may_have_legacy_state();
             let wrong =
-                if texture { self.layout_of_use(report, subject, sub, kind, used.access) } else { None };
+                if has_layout { self.layout_of_use(report, subject, sub, kind, used.access) } else { None };
             // A use gets one message, about its layout or its access. An access problem that the list alone determines
             // is always reported.
             let mine = sub.last.is_some_and(|last| last.list == self.list);

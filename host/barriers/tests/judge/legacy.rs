@@ -141,7 +141,7 @@ fn a_legacy_state_says_what_may_be_used() {
     }
     // Until the first transition after the layer was turned on, it may be in any.
     let mut world = World::new();
-    world.device.forget_legacy_states();
+    world.device.forget_legacy_states(u32::MAX);
     let from_target = [legacy(transition(TEXTURE, T::RENDER_TARGET, T::COPY_DEST))];
     assert_eq!(rules(&world.submit(&from_target)), []);
     assert_eq!(rules(&world.submit(&from_target)), [Rule::Command]);
@@ -154,6 +154,30 @@ fn a_legacy_state_says_what_may_be_used() {
     let to = legacy(transition(BUFFER, T::COMMON, T::COPY_DEST));
     assert_eq!(rules(&world.submit(std::slice::from_ref(&to))), []);
     assert_eq!(rules(&world.submit(&[to])), []);
+}
+
+/// The layer was turned on later: the layout COMMON may be a legacy state, until a barrier or a transition names one.
+#[test]
+fn an_unknown_legacy_state_allows_every_use() {
+    let draw = || uses(WorkKind::Draw, TEXTURE, "RENDER_TARGET");
+    let behind = |packet: Option<Packet>, last: u32| {
+        let mut world = World::new();
+        world.device.forget_legacy_states(last);
+        rules(&world.submit(&packet.into_iter().chain([draw()]).collect::<Vec<_>>()))
+    };
+    assert_eq!(behind(None, TEXTURE), []);
+    assert_eq!(behind(None, TEXTURE - 1), [Rule::R095], "it was in no list before");
+    let to_copy = legacy(transition(TEXTURE, T::RENDER_TARGET, T::COPY_DEST));
+    assert_eq!(behind(Some(to_copy), TEXTURE), [Rule::Command]);
+    let moved = |layouts| move_to("RENDER_TARGET -> COPY", "RENDER_TARGET -> COPY_DEST", layouts);
+    assert_eq!(behind(Some(moved(("RENDER_TARGET", "COPY_DEST"))), TEXTURE), [Rule::R030]);
+    let asserts = |layout| Packet::AssertTextureLayout { resource: TEXTURE, subresource: 0, layout };
+    assert_eq!(behind(Some(asserts(L::RENDER_TARGET)), TEXTURE), []);
+    // A transition behind the use may name its state.
+    let mut world = World::new();
+    world.device.forget_legacy_states(TEXTURE);
+    let back = legacy(transition(TEXTURE, T::RENDER_TARGET, T::COMMON));
+    assert_eq!(rules(&world.submit(&[draw(), back, draw()])), [Rule::R095]);
 }
 
 #[test]

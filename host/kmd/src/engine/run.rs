@@ -112,6 +112,7 @@ impl Engine {
     fn observe_start(&self, job: &mut Job, ddi: &mut DdiCall<'_>) {
         let (space, queue) = ((self.id.adapter, job.process), job.agent());
         let Shared { debug, races, page_tables: tables, resources, tracers, .. } = &mut *ddi.shared;
+        resources.started(space);
         if !debug.is_on(space) && !races.is_on(self.id.adapter) {
             return;
         }
