@@ -261,6 +261,13 @@ pub fn access_without_flag(access: A, desc: &ResourceDesc) -> Option<&'static st
     needs.iter().find(lacks).map(|(.., name)| *name)
 }
 
+/// The creation flag that a resource lacks for an access by acceleration structures, if any. Barriers and commands have
+/// a rule of their own for it.
+pub fn rtas_without_flag(access: A, desc: &ResourceDesc) -> Option<&'static str> {
+    let lacks = access.intersects(RTAS) && !desc.flags.contains(F::RAYTRACING_ACCELERATION_STRUCTURE);
+    lacks.then_some("RAYTRACING_ACCELERATION_STRUCTURE")
+}
+
 /// All layouts of a queue type.
 pub fn layouts_of_queue(queue: QueueType, policy: &Policy) -> LayoutSet {
     let has = |layout: &L| queue_has_layout(queue, *layout, policy);

@@ -151,14 +151,14 @@ impl Judge<'_> {
         let Some((id, desc)) = self.resource else { return };
         let subject = Named::new(id, desc);
         let side = AccessSite(side);
-        let rtas = d3dkmt::isa::ResourceFlags::RAYTRACING_ACCELERATION_STRUCTURE;
-        if access.intersects(tables::RTAS) && !desc.flags.contains(rtas) {
+        if let Some(flag) = tables::rtas_without_flag(access, desc) {
             let bits = Bits(access & tables::RTAS);
-            let right = "create it with the flag RAYTRACING_ACCELERATION_STRUCTURE";
             report.emit(
                 Rule::R029,
                 Some(id),
-                format_args!("{side} is {bits}, but {subject} is no acceleration structure; {right}"),
+                format_args!(
+                    "{side} is {bits}, but {subject} is no acceleration structure; create it with the flag {flag}"
+                ),
             );
         }
         let usual = access - A::NO_ACCESS - A::GLOBAL;

@@ -9,17 +9,27 @@ use crate::words::Fenced;
 use d3dkmt::isa::{ALL_SUBRESOURCES, BarrierAccess, BarrierLayout as L};
 
 impl Walk<'_> {
-    /// Checks layout and flags only: asserts do not cover a missing sync or flush.
+    /// Checks layout, heap and flags only: asserts do not cover a missing sync or flush.
     pub(super) fn assert_access(&mut self, id: u32, subresource: u32, access: BarrierAccess) {
         let Some(picks) = self.asserted(id, subresource) else { return };
         self.on_each(id, picks, |report, at, subject, sub| {
-            if let Some(flag) = tables::access_without_flag(access, subject.desc) {
+            let rtas = tables::rtas_without_flag(access, subject.desc);
+            if let Some(flag) = tables::access_without_flag(access, subject.desc).or(rtas) {
                 let is = Bits(access);
                 let text =
                     format_args!("{subject} cannot be accessed by {is}: it must be created with {flag}");
                 return report.emit(Rule::R074, Some(id), text);
             }
             if !subject.desc.is_texture() {
+                let heap = tables::accesses_of_heap(subject.desc.heap);
+                let wrong = access - BarrierAccess::NO_ACCESS - BarrierAccess::GLOBAL - heap;
+                if !wrong.is_empty() {
+                    let (is, kind, right) = (Bits(wrong), subject.desc.heap, Bits(heap));
+                    let text = format_args!(
+                        "{subject} cannot be accessed by {is} in a heap of type {kind:?}; it can by {right}"
+                    );
+                    report.emit(Rule::R074, Some(id), text);
+                }
                 return;
             }
             let single = access.iter().map(|bit| tables::layouts_for(bit, subject.desc, at.policy));

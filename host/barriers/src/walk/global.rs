@@ -78,6 +78,11 @@ fn apply(barrier: &Barrier, sub: &mut Sub) {
             goes_on = true;
         }
     }
+    // The next barrier of the subresource follows this one, which has waited for all that the last one let go.
+    let released = last.sync_after.expanded();
+    if !last.of_fence && !released.is_empty() && before.contains(released) && !after.is_empty() {
+        last.sync_after = barrier.sync_after;
+    }
     let is_limited = last.access_after != A::NO_ACCESS && !last.access_after.is_empty();
     if goes_on && is_limited && covers(barrier.access_before, last.access_after) {
         let all = barrier.access_after.is_empty();

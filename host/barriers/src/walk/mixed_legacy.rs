@@ -103,6 +103,19 @@ fn transition(
         let text = format_args!("StateBefore of {subject} is {before:?}, but it is in {is:?}");
         report.emit_in(Phase::Submission, Rule::Command, Some(subject.id), text);
     }
+    // A transition or an enhanced barrier before it ends the promotion by a use.
+    let promoted = sub.uses.iter().find(|used| used.writes && sub.last.is_none());
+    if let Some(used) = promoted
+        && (sub.legacy, before) == (LegacyState::COMMON, LegacyState::COMMON)
+        && !flags.contains(LegacyFlags::END_ONLY)
+    {
+        let (is, command) = (Bits(used.access), used.command);
+        let text = format_args!(
+            "StateBefore of {subject} is COMMON, but command {command} of list {} has promoted it by {is}",
+            used.list
+        );
+        report.emit_in(Phase::Submission, Rule::Command, Some(subject.id), text);
+    }
     if flags.contains(LegacyFlags::END_ONLY) && !sub.legacy_begun {
         let text = format_args!("the transition of {subject} ends here but never began (BEGIN_ONLY)");
         report.emit_in(Phase::Submission, Rule::R052, Some(subject.id), text);

@@ -181,6 +181,16 @@ fn an_unknown_legacy_state_allows_every_use() {
 }
 
 #[test]
+fn a_transition_names_the_state_that_a_write_has_promoted_to() {
+    let behind = |before| {
+        let to = legacy(transition(TEXTURE, before, T::PIXEL_SHADER_RESOURCE));
+        rules(&World::new().submit(&[uses(WorkKind::Copy, TEXTURE, "COPY_DEST"), to]))
+    };
+    assert_eq!(behind(T::COPY_DEST), []);
+    assert_eq!(behind(T::COMMON), [Rule::Command]);
+}
+
+#[test]
 fn a_texture_is_presented_in_the_state_present() {
     let present = || uses(WorkKind::Present, BACK, "COMMON");
     let mut world = World::new();

@@ -289,6 +289,18 @@ fn a_global_barrier_goes_on_with_the_barrier_before_if_it_waits_for_it() {
 }
 
 #[test]
+fn a_barrier_behind_a_global_one_contains_what_that_let_go() {
+    let behind = |between: &str, last: &str| {
+        let first = buffer("COPY -> PIXEL_SHADING", "COPY_DEST -> SHADER_RESOURCE");
+        let last = buffer(&format!("{last} -> COPY"), "SHADER_RESOURCE -> COPY_SOURCE");
+        found(&[uses(WorkKind::Copy, BUFFER, "COPY_DEST"), first, global(between, READ), last])
+    };
+    assert_eq!(behind("PIXEL_SHADING -> COMPUTE_SHADING", "COMPUTE_SHADING"), []);
+    assert_eq!(behind("PIXEL_SHADING -> COMPUTE_SHADING", "PIXEL_SHADING"), [Rule::R041]);
+    assert_eq!(behind("VERTEX_SHADING -> COMPUTE_SHADING", "COMPUTE_SHADING"), [Rule::R041]);
+}
+
+#[test]
 fn a_global_barrier_cannot_do_what_needs_a_layout() {
     covers!("BAR-067");
     let mut world = World::in_layout(L::RENDER_TARGET);

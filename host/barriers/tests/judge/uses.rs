@@ -158,6 +158,11 @@ fn an_assert_of_access_looks_at_layout_and_flags() {
     let plain = d3dkmt::isa::ResourceDesc::buffer("plain", 1 << 30, 64);
     world.device.add_resource(50, plain).unwrap();
     assert_eq!(asserts(&mut world, 50, "UNORDERED_ACCESS"), [Rule::R074]);
+    assert_eq!(asserts(&mut world, 50, "RTAS_WRITE"), [Rule::R074]);
+    assert_eq!(asserts(&mut World::new(), RTAS, "RTAS_WRITE"), []);
+    assert_eq!(asserts(&mut World::new(), UPLOAD, "COPY_DEST"), [Rule::R074]);
+    assert_eq!(asserts(&mut World::new(), UPLOAD, "COPY_SOURCE"), []);
+    assert_eq!(asserts(&mut World::new(), READBACK, "COPY_SOURCE"), [Rule::R074]);
     // An unflushed write does not matter to an assert.
     let copy = uses(WorkKind::Copy, BUFFER, "COPY_DEST");
     let read =
