@@ -591,6 +591,7 @@ impl Miniport for SimulatedMiniport {
         if let Some(space) = self.clients.destroy_process(process) {
             self.shared.resources.end_process((adapter, space));
             self.shared.debug.end_process((adapter, space));
+            self.shared.native.end_process((adapter, space));
         }
     }
 

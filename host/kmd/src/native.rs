@@ -98,9 +98,29 @@ impl NativeFences {
         let Some(fence) = self.fences.get(&opened.fence) else { return };
         let location = (fence.adapter, opened.process, opened.gpu_address);
         self.locals.insert(opened.local, location);
+        if self.described.get(&location).is_some_and(|(of, _)| *of != opened.fence) {
+            self.forget_description(location);
+        }
         self.unmap(location);
         self.mapped.insert(location, (opened.fence, opened.writable));
         self.locations.entry(opened.fence).or_default().insert(location);
+    }
+
+    fn forget_description(&mut self, location: GpuLocation) {
+        let Some((fence, _)) = self.described.remove(&location) else { return };
+        if let Some(locations) = self.described_at.get_mut(&fence) {
+            locations.remove(&location);
+            if locations.is_empty() {
+                self.described_at.remove(&fence);
+            }
+        }
+    }
+
+    /// Forgets what an ended process has described, of fences that others have open.
+    pub fn end_process(&mut self, (adapter, process): (u32, ProcessId)) {
+        let all = (adapter, process, 0)..=(adapter, process, u64::MAX);
+        let locations: Vec<GpuLocation> = self.described.range(all).map(|(location, _)| *location).collect();
+        locations.into_iter().for_each(|location| self.forget_description(location));
     }
 
     /// Closes a local handle and returns where it was mapped.
@@ -134,11 +154,8 @@ impl NativeFences {
     pub fn describe(&mut self, location: GpuLocation, described: Described) -> bool {
         let Some((fence, _)) = self.mapped.get(&location) else { return false };
         let fence = *fence;
-        if let Some((before, _)) = self.described.insert(location, (fence, described))
-            && let Some(locations) = self.described_at.get_mut(&before)
-        {
-            locations.remove(&location);
-        }
+        self.forget_description(location);
+        self.described.insert(location, (fence, described));
         self.described_at.entry(fence).or_default().insert(location);
         true
     }
@@ -234,5 +251,56 @@ impl NativeFences {
             memory.0 = update.value;
         }
         self.touched.push_back(update.fence);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FENCES: [NativeFenceId; 2] = [NativeFenceId(1), NativeFenceId(2)];
+
+    fn opened(local: u64, fence: NativeFenceId, process: u32, gpu_address: u64) -> OpenedNativeFence {
+        let local = LocalNativeFenceId(local);
+        OpenedNativeFence { local, fence, process: ProcessId(process), gpu_address, writable: true }
+    }
+
+    fn described(native: &NativeFences) -> (usize, usize) {
+        (native.described.len(), native.described_at.len())
+    }
+
+    #[test]
+    fn a_description_ends_with_its_process_or_when_another_fence_is_mapped_there() {
+        let mut native = NativeFences::default();
+        for (fence, page) in FENCES.into_iter().zip(1..) {
+            native.create(&NewNativeFence {
+                fence,
+                adapter: 0,
+                native_type: 0,
+                current_value: 0,
+                monitored_value: 0,
+                storage: NativeFenceStorage { page, offset_bytes: 0 },
+                number: page,
+            });
+        }
+        let description = (FenceFlags::empty(), ResourceName::default());
+        // Each process opens the first fence, describes it and exits; the fence lives on.
+        for process in 1..=3 {
+            native.open(&opened(u64::from(process), FENCES[0], process, 0x1000));
+            assert!(native.describe((0, ProcessId(process), 0x1000), description));
+            native.close(LocalNativeFenceId(u64::from(process)));
+            assert_eq!(
+                described(&native),
+                (1, 1),
+                "it outlasts a close, because the kernel may open it again"
+            );
+            native.end_process((0, ProcessId(process)));
+            assert_eq!(described(&native), (0, 0));
+        }
+        native.open(&opened(9, FENCES[0], 9, 0x1000));
+        assert!(native.describe((0, ProcessId(9), 0x1000), description));
+        native.close(LocalNativeFenceId(9));
+        native.open(&opened(10, FENCES[1], 9, 0x1000));
+        assert_eq!(described(&native), (0, 0));
     }
 }
