@@ -133,7 +133,8 @@ impl Job {
     fn weight(&self) -> usize {
         const JOB_BYTES: usize = 512;
         const { assert!(size_of::<Job>() <= JOB_BYTES) };
-        JOB_BYTES + self.commands.bytes().len()
+        let read_ahead = self.scope.as_ref().map_or(0, |scope| scope.held_bytes());
+        JOB_BYTES + self.commands.bytes().len() + read_ahead
     }
 
     fn buffer(&self) -> Buffer {

@@ -12,7 +12,7 @@
 
 use alloc::boxed::Box;
 
-use d3dkmt::isa::{BarrierGroup, FenceValue, Packet, ResourceDesc, ScopeReading};
+use d3dkmt::isa::{BarrierGroup, FenceValue, Packet, ResourceDesc, ScopeReading, TextureBarrier};
 use dxgkrnl::EngineType;
 use serde::{Deserialize, Serialize};
 
@@ -50,11 +50,23 @@ struct Ahead {
     barriers: usize,
     /// Whether the signal behind the barriers is there, too.
     is_signaled: bool,
+    /// Bytes charged for it.
+    bytes: usize,
 }
 
 impl Ahead {
     fn new(number: u32, packet: Packet) -> Self {
-        let mut ahead = Ahead { number, packet, group: 0, at: 0, barriers: 0, is_signaled: false };
+        const GROUP_BYTES: usize = 32;
+        const BARRIER_BYTES: usize = 56;
+        const {
+            assert!(size_of::<BarrierGroup>() <= GROUP_BYTES && size_of::<TextureBarrier>() <= BARRIER_BYTES);
+        }
+        let of_groups = groups(&packet).iter().map(|group| GROUP_BYTES + len(group) * BARRIER_BYTES);
+        let mut bytes: usize = of_groups.sum();
+        if let Packet::LegacyBarrier { barriers } = &packet {
+            bytes += barriers.len() * BARRIER_BYTES;
+        }
+        let mut ahead = Ahead { number, packet, group: 0, at: 0, barriers: 0, is_signaled: false, bytes };
         ahead.skip_ended_groups();
         ahead
     }
@@ -87,14 +99,7 @@ impl Ahead {
     }
 
     fn skip_ended_groups(&mut self) {
-        let is_ended = |group: &BarrierGroup, at| match group {
-            BarrierGroup::Global(barriers) => at >= barriers.len(),
-            BarrierGroup::Texture(barriers) => at >= barriers.len(),
-            BarrierGroup::Buffer(barriers) => at >= barriers.len(),
-            BarrierGroup::Ranged(barriers) => at >= barriers.len(),
-            BarrierGroup::Unknown { .. } => true,
-        };
-        while groups(&self.packet).get(self.group).is_some_and(|group| is_ended(group, self.at)) {
+        while groups(&self.packet).get(self.group).is_some_and(|group| self.at >= len(group)) {
             (self.group, self.at) = (self.group + 1, 0);
         }
     }
@@ -110,6 +115,17 @@ impl Ahead {
 fn groups(packet: &Packet) -> &[BarrierGroup] {
     let (Packet::Barrier { groups } | Packet::SignalBarrier { groups, .. }) = packet else { return &[] };
     groups
+}
+
+/// Number of barriers of a group that can be carried out.
+fn len(group: &BarrierGroup) -> usize {
+    match group {
+        BarrierGroup::Global(barriers) => barriers.len(),
+        BarrierGroup::Texture(barriers) => barriers.len(),
+        BarrierGroup::Buffer(barriers) => barriers.len(),
+        BarrierGroup::Ranged(barriers) => barriers.len(),
+        BarrierGroup::Unknown { .. } => 0,
+    }
 }
 
 /// The incomplete part of one ExecuteCommandLists.
@@ -175,6 +191,11 @@ impl Scope {
         });
         let ahead = self.ahead.as_ref().and_then(Ahead::signal);
         in_window.chain(ahead)
+    }
+
+    /// Bytes charged for what was read of the lists and is not complete. The number is the same in every build.
+    pub fn held_bytes(&self) -> usize {
+        self.window.held_bytes() + self.ahead.as_ref().map_or(0, |ahead| ahead.bytes)
     }
 
     /// Whether commands or barriers run.
@@ -244,8 +265,7 @@ mod tests {
     use core::cell::Cell;
 
     use d3dkmt::isa::{
-        Barrier as IsaBarrier, BarrierAccess, BarrierLayout, BarrierSync, SubresourceRange, TextureBarrier,
-        TextureFlags,
+        Barrier as IsaBarrier, BarrierAccess, BarrierLayout, BarrierSync, SubresourceRange, TextureFlags,
     };
     use d3dkmt::limits::LIST_WINDOW_MAX;
 
@@ -286,6 +306,10 @@ mod tests {
         scope.read(0, packet(), (EngineType::ThreeD, ScopeReading::default()), find);
         assert_eq!(looked_up.get(), LIST_WINDOW_MAX);
         assert_eq!(scope.stores().count(), 1);
+        assert!(
+            scope.held_bytes()
+                >= LIST_WINDOW_MAX * Window::NODE_BYTES + BARRIERS * size_of::<TextureBarrier>()
+        );
         let mut most = 0;
         for taken in 1..=BARRIERS {
             let before = looked_up.get();
@@ -295,6 +319,7 @@ mod tests {
             most = most.max(looked_up.get() - before);
         }
         assert_eq!((looked_up.get(), most), (BARRIERS, 1));
+        assert_eq!(scope.held_bytes(), Window::NODE_BYTES, "the signal is left");
         let last = scope.window.first_ready().and_then(|ready| scope.window.take(ready));
         assert!(matches!(last, Some(Work::Signal { barriers: BARRIERS, .. })) && scope.is_empty());
     }

@@ -106,6 +106,28 @@ pub(super) struct Window {
 }
 
 impl Window {
+    /// Bytes charged for a node, without the uses of a command.
+    pub const NODE_BYTES: usize = 512;
+
+    /// Bytes charged for its nodes.
+    pub fn held_bytes(&self) -> usize {
+        const TABLE_BYTES: usize = 64;
+        const {
+            let node = size_of::<Option<Node>>() + TABLE_BYTES;
+            assert!(node + size_of::<Command>() <= Self::NODE_BYTES);
+            assert!(node + size_of::<Barrier>() <= Self::NODE_BYTES);
+        }
+        let bytes = |work: &Work| match work {
+            Work::Command(command) => Self::NODE_BYTES + command.use_bytes(),
+            Work::Barrier(_)
+            | Work::MarkerIn(_)
+            | Work::MarkerOut(_)
+            | Work::Signal { .. }
+            | Work::Timestamp { .. } => Self::NODE_BYTES,
+        };
+        self.works().map(bytes).sum()
+    }
+
     fn used(&self) -> Slots {
         self.commands.or(self.barriers).or(self.markers_in).or(self.others)
     }

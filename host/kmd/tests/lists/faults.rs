@@ -1,7 +1,9 @@
 //! Commands that an engine cannot run, and which bytes reach memory.
 
 use covers::covers;
-use d3dkmt::isa::{self, BarrierAccess as A, Kernel, Packet, Use, WorkKind};
+use d3dkmt::isa::{
+    self, BarrierAccess as A, BarrierGroup, BarrierSync as S, BufferBarrier, Kernel, Packet, Use, WorkKind,
+};
 use dxgkrnl::Config;
 use dxgkrnl::ddi::{
     EngineId, EngineState, FaultedWork, HwContext, HwQueueSubmission, Interrupt, Miniport, NewHwQueue,
@@ -9,7 +11,9 @@ use dxgkrnl::ddi::{
 };
 use dxgkrnl::policy::IllegalCommand;
 
-use crate::gpu::{COPY_ENGINE, ENGINE, GPU, Gpu, HW_QUEUE, P, PAGE, copy, fill, full, work};
+use kmd::SimulatedMiniport;
+
+use crate::gpu::{COPY_ENGINE, ENGINE, GPU, Gpu, HW_QUEUE, P, PAGE, copy, fill, full, words, work};
 
 fn page_fault(engine: EngineId, id: u64, gpu_address: u64, flags: PageFaultFlags) -> Interrupt {
     Interrupt::DmaPageFaulted { engine, faulted_fence_id: id, gpu_address, flags }
@@ -242,6 +246,37 @@ fn a_list_is_preempted_between_commands_with_its_caches_written_back() {
     gpu.advance(100);
     assert_eq!((gpu.word(0), gpu.word(64), gpu.word(128)), (7, 6, 9));
     assert!(matches!(gpu.interrupts[1..], [Interrupt::DmaCompleted { .. }, Interrupt::DmaCompleted { .. }]));
+}
+
+/// A buffer that is set aside keeps the barriers of a packet that was read, of which there are thousands. They outlast a
+/// save of the driver.
+#[test]
+fn barriers_that_were_read_of_a_preempted_list_are_charged() {
+    const BARRIERS: usize = 2_000;
+    let mut gpu = Gpu::new(1);
+    let [a, b] = [0, 64].map(|offset| gpu.buffer(offset, 64));
+    let to_copy = words((S::COMPUTE_SHADING, S::COPY), (A::UNORDERED_ACCESS, A::COPY_SOURCE));
+    let one = BufferBarrier { barrier: to_copy, resource: a, offset: 0, bytes: u64::MAX };
+    let barriers = Packet::Barrier { groups: vec![BarrierGroup::Buffer(vec![one; BARRIERS])] };
+    let packets = [fill(a, 5, 1_000), barriers, copy(a, b, 0)];
+    let bytes = isa::encode(&packets).len();
+    let first = gpu.submit(ENGINE, 1, &packets);
+    gpu.advance(10);
+    gpu.with_callbacks(|miniport, now, callbacks| {
+        miniport.preempt_command(now, ENGINE, 77, callbacks).unwrap()
+    });
+    gpu.advance(2_000);
+    assert!(matches!(gpu.interrupts[..], [Interrupt::DmaPreempted { .. }]));
+    let held = gpu.miniport.held_bytes(0, P);
+    assert!(held >= bytes + BARRIERS * size_of::<BufferBarrier>(), "{held} bytes are charged");
+    let state = gpu.miniport.save().unwrap();
+    gpu.miniport = SimulatedMiniport::default();
+    gpu.miniport.start(&Config::default());
+    gpu.miniport.restore(&state).unwrap();
+    gpu.resubmit(ENGINE, 1, first + 1, Some(first), Vec::new());
+    gpu.advance(1 << 30);
+    assert!(matches!(gpu.interrupts[1..], [Interrupt::DmaCompleted { .. }]));
+    assert_eq!((gpu.word(64), gpu.miniport.held_bytes(0, P)), (5, 0));
 }
 
 /// Lists on a hardware queue: a suspend at the boundary, a fault with interrupt 12, and an engine reset.

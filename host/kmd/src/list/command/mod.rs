@@ -254,6 +254,13 @@ impl Command {
         }
     }
 
+    /// Bytes charged for its uses: of a touch, of its order, and of a staging buffer's number.
+    pub fn use_bytes(&self) -> usize {
+        const USE_BYTES: usize = 80;
+        const { assert!(size_of::<Touch>() + size_of::<Ordered>() + size_of::<u32>() <= USE_BYTES) };
+        self.touches.len() * USE_BYTES
+    }
+
     /// Whether it waits for everything before it, as a present does.
     pub fn comes_last(&self) -> bool {
         self.kind == WorkKind::Present
