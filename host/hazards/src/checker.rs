@@ -37,6 +37,8 @@ pub struct Access {
 #[derive(Serialize, Deserialize)]
 struct AgentState {
     agent: Agent,
+    /// Where its count begins: accesses of its number up to this are those of a forgotten agent.
+    since: u64,
     clock: Clock,
     /// Barrier state of a queue; for a process only its counter is used.
     frontier: Frontier,
@@ -70,6 +72,9 @@ impl Signals {
 pub struct Checker {
     numbers: BTreeMap<Agent, u32>,
     agents: Vec<Option<AgentState>>,
+    /// The last count of each number without an agent. The next agent of the number counts on from there, so that what
+    /// cells and clocks have of the forgotten one is about none of its accesses, and nothing needs to be searched for it.
+    last_counts: BTreeMap<u32, u64>,
     /// Clock that each submission starts with, until it begins.
     submitted: BTreeMap<(u64, u64), Clock>,
     fences: BTreeMap<u64, Signals>,
@@ -389,45 +394,36 @@ impl Checker {
         match agent {
             Agent::Process(process) => self.cells.forget_space(process),
             Agent::Queue(queue) => {
-                let words = &mut self.words;
-                self.submitted.retain(|(of, _), clock| {
-                    let is_kept = *of != queue;
-                    *words -= if is_kept { 0 } else { clock.words() };
-                    is_kept
-                });
+                let unbegun = self.submitted.range((queue, 0)..=(queue, u64::MAX));
+                let submissions: Vec<u64> = unbegun.map(|((_, submission), _)| *submission).collect();
+                submissions.into_iter().for_each(|submission| self.drop_submission(queue, submission));
             }
         }
         let Some(number) = self.numbers.remove(&agent) else { return };
-        self.agents[number as usize] = None;
-        self.cells.forget_agent(number);
-        for state in self.agents.iter_mut().flatten() {
-            state.clock.forget(number);
+        if let Some(state) = self.agents[number as usize].take() {
+            self.last_counts.insert(number, state.frontier.count);
         }
-        let signals = self.fences.values_mut().flat_map(Signals::all);
-        let unbegun = self.submitted.values_mut().chain(self.devices.values_mut());
-        let clocks = signals.chain(unbegun).chain([&mut self.lost]);
-        clocks.for_each(|clock| clock.forget(number));
     }
 
     fn number(&mut self, agent: Agent) -> Option<u32> {
         if let Some(number) = self.numbers.get(&agent) {
             return Some(*number);
         }
-        let state = AgentState { agent, clock: Clock::default(), frontier: Frontier::default() };
-        let at = match self.agents.iter().position(Option::is_none) {
+        let (at, since) = match self.last_counts.pop_first() {
             Some(free) => free,
             None if self.agents.len() < AGENTS_MAX => {
                 self.agents.push(None);
-                self.agents.len() - 1
+                (self.agents.len() as u32 - 1, 0)
             }
             None => {
                 self.forgotten += 1;
                 return None;
             }
         };
-        self.agents[at] = Some(state);
-        self.numbers.insert(agent, at as u32);
-        Some(at as u32)
+        let frontier = Frontier::since(since);
+        self.agents[at as usize] = Some(AgentState { agent, since, clock: Clock::default(), frontier });
+        self.numbers.insert(agent, at);
+        Some(at)
     }
 
     fn agent_state(&mut self, number: u32) -> &mut AgentState {
@@ -475,6 +471,10 @@ impl Checker {
             visits += 1;
             let reads = cell.reads.iter().filter(|_| writes);
             for earlier in cell.write.iter().chain(reads) {
+                let by = agents[earlier.agent as usize].as_ref();
+                if by.is_none_or(|by| earlier.number <= by.since) {
+                    continue;
+                }
                 let Some(conflict) = state.conflict(number, earlier, (&stamp, scopes)) else { continue };
                 let pair = (earlier.agent, earlier.command, number, command);
                 let report = report(agents, cell_range, earlier, &stamp, conflict);
@@ -529,7 +529,7 @@ fn report(
     conflict: Conflict,
 ) -> Report {
     let accessed = |stamp: &Stamp| Accessed {
-        agent: agents[stamp.agent as usize].as_ref().expect("a forgotten agent has no accesses").agent,
+        agent: agents[stamp.agent as usize].as_ref().expect("it is not forgotten").agent,
         command: stamp.command,
         scopes: stamp.scopes,
         access: stamp.access,

@@ -40,11 +40,4 @@ impl Clock {
             *mine = (*mine).max(*theirs);
         }
     }
-
-    /// Resets the count of a number that will be reused.
-    pub fn forget(&mut self, agent: u32) {
-        if let Some(mine) = self.0.get_mut(agent as usize) {
-            *mine = 0;
-        }
-    }
 }

@@ -110,12 +110,13 @@ pub(crate) fn types(access: BarrierAccess) -> BarrierAccess {
     }
 }
 
-impl Default for Frontier {
-    fn default() -> Self {
+impl Frontier {
+    /// Of a queue whose commands are counted from here on.
+    pub fn since(count: u64) -> Self {
         let rows = || Box::new([[0; BITS]; BITS]);
         Frontier {
-            count: 0,
-            begun: 0,
+            count,
+            begun: count,
             after: rows(),
             globals: VecDeque::new(),
             globals_before: 0,
@@ -125,9 +126,7 @@ impl Default for Frontier {
             visits: 0,
         }
     }
-}
 
-impl Frontier {
     /// A submission begins: all earlier commands of the queue are complete.
     pub fn begin(&mut self) {
         self.finish_all();

@@ -139,12 +139,4 @@ impl Cells {
     pub fn forget_space(&mut self, space: u32) {
         self.cells.retain(|(of, _), _| *of != space);
     }
-
-    pub fn forget_agent(&mut self, agent: u32) {
-        self.cells.retain(|_, cell| {
-            cell.write = cell.write.filter(|write| write.agent != agent);
-            cell.reads.retain(|read| read.agent != agent);
-            cell.write.is_some() || !cell.reads.is_empty()
-        });
-    }
 }

@@ -440,6 +440,29 @@ fn forgotten_agent_leaves_nothing_behind() {
     assert_eq!(reports(&mut checker).len(), 1);
 }
 
+/// Whatever cells and clocks have of a forgotten agent, it is about no access of the agent that gets its number.
+#[test]
+fn an_agent_that_gets_the_number_of_a_forgotten_one_has_none_of_its_accesses() {
+    let mut checker = Checker::default();
+    let written = || Step::Command(vec![write(1, A::COPY_DEST, S::COPY)]);
+    submission(&mut checker, 1, &[written(), written(), written()]);
+    checker.signal(Agent::Queue(1), 9, 5);
+    checker.wait(Agent::Queue(2), 9, 5);
+    checker.submit(1, 1, 2);
+    checker.forget(Agent::Queue(1));
+    assert_eq!((checker.submissions_known(), checker.words_known()), (0, checker.words_counted()));
+    other_queue(&mut checker, read(1, A::COPY_SOURCE, S::COPY));
+    checker.begin(3, 1);
+    checker.command(3, CommandId::default(), [write(1, A::COPY_DEST, S::COPY)]);
+    let found = reports(&mut checker);
+    assert_eq!(found.len(), 1, "it races with the read, and not with the writes of the forgotten queue");
+    assert_eq!(found[0].earlier.agent, Agent::Queue(2));
+    other_queue(&mut checker, read(1, A::COPY_SOURCE, S::COPY));
+    let found = reports(&mut checker);
+    assert_eq!(found.len(), 1, "the wait for the forgotten queue orders none of its accesses");
+    assert_eq!(found[0].earlier.agent, Agent::Queue(3));
+}
+
 /// The packet pairs of reports, sorted.
 fn pairs(reports: &[Report]) -> Vec<(u32, u32, Conflict)> {
     let mut pairs: Vec<_> = reports
