@@ -83,14 +83,9 @@ pub(crate) struct Used {
 pub(crate) const USE_BYTES: usize = 48;
 const _: () = assert!(size_of::<Used>() <= USE_BYTES);
 
-/// The types of access of a mask: COMMON is all of them, NO_ACCESS is none.
-fn types(access: A) -> A {
-    if access == A::COMMON { A::all() - A::NO_ACCESS } else { access - A::NO_ACCESS }
-}
-
 /// Whether a barrier's AccessBefore has one of these types.
 pub(crate) fn covers(access_before: A, of: A) -> bool {
-    types(access_before).intersects(types(of))
+    access_before.types().intersects(of.types())
 }
 
 impl Used {
@@ -107,14 +102,14 @@ impl Used {
         }
         self.blocks |= barrier.sync_after.expanded();
         if covers(barrier.access_before, self.access | self.shown_to) {
-            self.shown_to |= types(barrier.access_after);
+            self.shown_to |= barrier.access_after.types();
         }
         true
     }
 
     /// Whether global barriers have ordered it before any use, and shown it to any.
     pub fn is_over(&self) -> bool {
-        self.blocks == S::SCOPES && (!self.writes || self.shown_to == types(A::COMMON))
+        self.blocks == S::SCOPES && (!self.writes || self.shown_to == A::COMMON.types())
     }
 
     /// Whether global barriers have ordered it before a later use, and shown it to that. A type of access sees its own

@@ -101,15 +101,6 @@ fn raise(row: &mut Row, by: &Row) {
     }
 }
 
-/// Access types of a mask: COMMON is all types, NO_ACCESS is none.
-pub(crate) fn types(access: BarrierAccess) -> BarrierAccess {
-    if access == BarrierAccess::COMMON {
-        BarrierAccess::all() - BarrierAccess::NO_ACCESS
-    } else {
-        access - BarrierAccess::NO_ACCESS
-    }
-}
-
 impl Frontier {
     /// Of a queue whose commands are counted from here on.
     pub fn since(count: u64) -> Self {
@@ -268,7 +259,7 @@ impl Frontier {
             let until = oldest.waited.0.iter().copied().max().unwrap_or(self.begun);
             bits(oldest.after.bits()).for_each(|r| self.shown[r] = self.shown[r].max(until));
         }
-        let (before, after) = (types(barrier.access_before), types(barrier.access_after));
+        let (before, after) = (barrier.access_before.types(), barrier.access_after.types());
         self.globals.push_back(Global { before, after, waited });
     }
 }

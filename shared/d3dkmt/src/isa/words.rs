@@ -209,6 +209,11 @@ impl BarrierAccess {
         self.bits() & !Self::all().bits()
     }
 
+    /// The types of access of a barrier's mask: COMMON is all of them, NO_ACCESS is none.
+    pub fn types(self) -> Self {
+        if self == Self::COMMON { Self::all() - Self::NO_ACCESS } else { self - Self::NO_ACCESS }
+    }
+
     /// Whether a type of access may write.
     pub fn writes(self) -> bool {
         self.intersects(Self::WRITES)
