@@ -2,8 +2,9 @@
 
 use crate::common::{P, World, share};
 use d3dkmt::{
-    Call, CreatedSyncObject, EventId, Handle, KeyedMutexFlags, NtStatus, Reply, RuntimeBuffer, ShareToken,
-    SignalFlags, SyncObjectFlags, WaitOutcome, calls, isa, limits,
+    Call, CreatedSyncObject, EventId, GpuSignal, Handle, KeyedMutexFlags, NtStatus, Reply, RuntimeBuffer,
+    ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitOutcome, calls, isa,
+    limits,
 };
 use dxgkrnl::{Config, Effects, Fault, HostEvent, Input, Policy, ProcessId, VmId, ddi, policy};
 
@@ -520,5 +521,160 @@ fn a_device_that_is_lost_while_it_ends_leaves_the_waits_of_others() {
         let mut woken = call(&mut world, Q, signal(others_device, fence, 9));
         woken.append(finish(&mut world));
         assert_eq!(woken.events.len(), 60);
+    }
+}
+
+/// A line for a semaphore of P that one count does not serve in one step: forty queues of P lack a mutex, too. Q has the
+/// semaphore open, and two contexts.
+struct LongLine {
+    world: World,
+    device: Handle,
+    semaphore: Handle,
+    signaler: Handle,
+    others_device: Handle,
+    others: Handle,
+    others_contexts: [Handle; 2],
+}
+
+fn long_line() -> LongLine {
+    let mut world = World::new();
+    let device = world.device();
+    let object_type = SyncObjectType::SEMAPHORE;
+    let info =
+        SyncObjectInfo { object_type, flags: SyncObjectFlags::SHARED, max_count: 9, ..Default::default() };
+    let CreatedSyncObject { object: semaphore, shared_handle, .. } = world.object(device, info);
+    let mutex =
+        SyncObjectInfo { object_type: SyncObjectType::MUTEX, initial_state: true, ..Default::default() };
+    let mutex = world.object(device, mutex).object;
+    for _ in 0..40 {
+        let context = world.context(device, 0);
+        world.ok(calls::acquire(context, &[semaphore, mutex]));
+    }
+    let signaler = world.context(device, 0);
+    let others_device = world.other(Q.0);
+    let Reply::SyncObject(opened) = world.ok(Call::OpenSynchronizationObject { shared_handle }) else {
+        panic!("not opened")
+    };
+    let others_contexts = [0; 2].map(|_| world.context(others_device, 0));
+    world.process = P;
+    LongLine { world, device, semaphore, signaler, others_device, others: opened.object, others_contexts }
+}
+
+fn count_up(context: Handle, semaphores: &[Handle]) -> Call {
+    let signal = GpuSignal::Legacy { objects: semaphores.into(), fence_value: 0 };
+    Call::SignalFromGpu { contexts: vec![context].into(), signal, flags: SignalFlags::empty() }
+}
+
+/// A context that acquires a semaphore, and then signals the returned fence.
+fn taker(world: &mut World, device: Handle, context: Handle, semaphores: &[Handle]) -> Handle {
+    let fence = world.fence(device, 0).object;
+    world.ok(calls::acquire(context, semaphores));
+    assert_eq!(world.gpu_signal(&[context], fence, 1), NtStatus::SUCCESS);
+    fence
+}
+
+#[test]
+fn nobody_overtakes_a_line_that_is_served_in_steps_and_later_signals_follow_it() {
+    let LongLine { mut world, device, semaphore, signaler, others_device, others, others_contexts } =
+        long_line();
+    let last = world.context(device, 0);
+    let last = taker(&mut world, device, last, &[semaphore]);
+    let [late_context, later_signaler] = others_contexts;
+    world.process = Q;
+    let late = world.fence(others_device, 0).object;
+    world.process = P;
+    world.kernel.set_work_units_per_step(4, 1000);
+    call(&mut world, P, count_up(signaler, &[semaphore]));
+    assert!(world.kernel.has_backlog() && world.value(last) == 0);
+    call(&mut world, Q, calls::acquire(late_context, &[others]));
+    let (objects, values) = (vec![late].into(), vec![1].into());
+    let signal = GpuSignal::Monitored { objects, values };
+    let (contexts, flags) = (vec![late_context].into(), SignalFlags::empty());
+    call(&mut world, Q, Call::SignalFromGpu { contexts, signal, flags });
+    let value_of_late = |world: &World| {
+        let objects = world.kernel.snapshot().objects;
+        objects.iter().find(|one| (one.process, one.handle) == (Q.0, late)).expect("it lives").value
+    };
+    assert_eq!(value_of_late(&world), 0, "the line is served first");
+    call(&mut world, Q, count_up(later_signaler, &[others]));
+    assert!(world.kernel.has_backlog() && world.value(last) == 0 && value_of_late(&world) == 0);
+    finish(&mut world);
+    assert_eq!((world.value(last), value_of_late(&world)), (1, 1));
+}
+
+#[test]
+fn a_signal_that_names_a_semaphore_twice_serves_its_line_twice() {
+    for units in [4, limits::WORK_UNITS_PER_STEP] {
+        let LongLine { mut world, device, semaphore, signaler, .. } = long_line();
+        let [two, one] = [2, 1].map(|count| {
+            let context = world.context(device, 0);
+            taker(&mut world, device, context, &vec![semaphore; count])
+        });
+        world.kernel.set_work_units_per_step(units, 1000);
+        call(&mut world, P, count_up(signaler, &[semaphore, semaphore]));
+        assert_eq!(world.kernel.has_backlog(), units == 4);
+        finish(&mut world);
+        assert_eq!(
+            (world.value(two), world.value(one)),
+            (0, 1),
+            "each count goes to the first that it suffices"
+        );
+    }
+}
+
+#[test]
+fn an_ended_process_acquires_no_semaphore() {
+    let LongLine { mut world, semaphore, device, others_device, others, others_contexts, .. } = long_line();
+    (0..40).for_each(|_| _ = world.fence(device, 0));
+    let context = world.context(device, 0);
+    taker(&mut world, device, context, &[semaphore]);
+    world.process = Q;
+    let [behind, signaler] = others_contexts;
+    let behind = taker(&mut world, others_device, behind, &[others]);
+    world.kernel.set_work_units_per_step(4, 1000);
+    step(&mut world, Input::ProcessGone { process: P });
+    assert!(world.kernel.is_ending(P));
+    call(&mut world, Q, count_up(signaler, &[others]));
+    finish(&mut world);
+    assert_eq!(world.value(behind), 1);
+}
+
+/// The scan of the waits through an open of a lost device goes on when that open is gone and another has its index.
+#[test]
+fn waits_through_a_later_open_do_not_end_with_those_of_a_lost_device() {
+    const R: ProcessId = ProcessId(3);
+    let tokens = [1, 2].map(|token| ShareToken([token; 16]));
+    for steps in 0..80 {
+        let mut world = World::new();
+        let device = world.device();
+        for token in tokens {
+            let flags = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
+            let fence = world.fence_with(device, 0, flags).object;
+            world.ok(share(fence, token));
+        }
+        let context = world.context(device, 0);
+        world.submit(context, &[isa::Packet::Hang]);
+        let others_device = world.other(Q.0);
+        for token in tokens {
+            let fence = world.open(others_device, token).object;
+            for event in 0..60 {
+                call(&mut world, Q, wait(others_device, fence, 9, u64::from(fence.0) << 8 | event));
+            }
+        }
+        let late_device = world.other(R.0);
+        world.kernel.set_work_units_per_step(4, 4);
+        call(&mut world, P, Call::DestroyDevice { device });
+        let engine = ddi::EngineId { adapter: 0, node: 0 };
+        step(&mut world, Input::Fault(Fault::PageFault { engine, gpu_address: 0x1000, flags: 0 }));
+        (0..steps).for_each(|_| _ = step(&mut world, Input::Deadline));
+        let (token, flags) = (tokens[1], SyncObjectFlags::empty());
+        let open =
+            Call::OpenSyncObject { device: late_device, token, flags, engine_affinity: 0, legacy: false };
+        let Reply::SyncObject(late) = call(&mut world, R, open).answers[0].reply.clone() else {
+            panic!("not opened")
+        };
+        call(&mut world, R, wait(late_device, late.object, 9, 1));
+        let ended = finish(&mut world);
+        assert!(ended.events.is_empty(), "after {steps} steps: {:?}", ended.events);
     }
 }
