@@ -3,7 +3,7 @@
 use crate::common::World;
 use crate::common::scripted::scripted;
 use covers::covers;
-use d3dkmt::{Call, EventId, Handle, NtStatus, calls, limits};
+use d3dkmt::{AcquireOutcome, Call, EventId, Handle, KeyedMutexFlags, NtStatus, Reply, calls, limits};
 use dxgkrnl::{AdapterConfig, Config, Fault, Input, ProcessId, VmId};
 
 const G: ProcessId = ProcessId(21);
@@ -106,6 +106,33 @@ fn a_frozen_process_of_a_paused_vm_needs_both_ends_in_any_order() {
         }
         assert_eq!((woken(&mut world), held(&world, G)), (vec![(G, 5)], None));
     }
+}
+
+/// A call that was under way when the VM was paused is handled during the pause.
+#[test]
+fn an_acquire_that_begins_in_a_pause_has_all_of_its_time_after_the_pause() {
+    covers!("GPV-040");
+    const MS: u64 = 1_000_000;
+    let mut world = World::new();
+    world.guest(1, G);
+    let (initial_value, private_data, flags) = (0, vec![], KeyedMutexFlags::empty());
+    let create = Call::CreateKeyedMutex { initial_value, private_data, flags };
+    let Reply::KeyedMutex { mutex, .. } = world.ok(create) else { panic!("no mutex") };
+    pause(&mut world, RED, true);
+    world.advance(4 * MS);
+    let (timeout, event) = (Some(-100_000), EventId(5));
+    let begun = world.call(Call::AcquireKeyedMutex { mutex, key: 1, timeout, event }).1;
+    assert!(
+        matches!(begun, Reply::KeyedMutexAcquire { outcome: AcquireOutcome::Registered, .. }),
+        "{begun:?}"
+    );
+    assert_eq!(world.kernel.next_deadline(), None, "its time does not run");
+    world.advance(20 * MS);
+    pause(&mut world, RED, false);
+    world.advance(10 * MS - 1);
+    assert_eq!(world.ended(), []);
+    world.advance(1);
+    assert_eq!(world.ended(), [(event, NtStatus::TIMEOUT)]);
 }
 
 #[test]
