@@ -1,7 +1,7 @@
 //! Event ids, cancellation and the limit of CPU waits, and a wait that outlives an object of it.
 
 use crate::common::{IP, OK, P, World};
-use d3dkmt::{Call, EventId, Handle, NtStatus, SignalFlags, calls, limits};
+use d3dkmt::{Call, EventId, Handle, KeyedMutexFlags, NtStatus, Reply, SignalFlags, calls, limits};
 use dxgkrnl::{Effects, Input};
 
 #[test]
@@ -59,6 +59,13 @@ fn a_process_has_a_limited_number_of_waits() {
     assert_eq!(refused.answers[0].status, NtStatus::NO_MEMORY);
     assert!(refused.notes[0].text.contains("the limit"));
     assert_eq!(call(Call::CancelWait { event: EventId(1) }).answers[0].status, OK);
+    // An acquire of a keyed mutex counts as a wait.
+    let (initial_value, private_data, flags) = (0, vec![], KeyedMutexFlags::empty());
+    let created = call(Call::CreateKeyedMutex { initial_value, private_data, flags });
+    let Reply::KeyedMutex { mutex, .. } = created.answers[0].reply else { panic!("no mutex") };
+    call(Call::AcquireKeyedMutex { mutex, key: 1, timeout: None, event: EventId(most + 3) });
+    assert_eq!(call(wait(most + 1)).answers[0].status, NtStatus::NO_MEMORY);
+    assert_eq!(call(Call::CancelWait { event: EventId(most + 3) }).answers[0].status, OK);
     assert_eq!(call(wait(most + 1)).answers[0].status, OK);
     assert_eq!(call(wait(most + 2)).answers[0].status, NtStatus::NO_MEMORY);
     let mut effects = call(calls::signal(device, fence, 1));
