@@ -88,11 +88,12 @@ fn contexts_are_created_resumed() {
 
 #[test]
 fn a_suspend_that_is_not_acknowledged_is_noticed_after_tdr_delay() {
-    let mut world = World::new();
+    let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let queue = world.queue_on(device, ADVANCED, NONE);
     assert_eq!(world.submit_hw(queue, 1, &[Hang]), OK);
     world.input(Input::Fault(Fault::Power { adapter: 0, on: false }));
+    assert_eq!(calls(&script, &NAMES), ["suspend_context 0 1"]);
     let delay = Config::default().tdr.delay_ns;
     world.advance(delay - 1);
     assert_eq!(world.notes(), Vec::<String>::new());
@@ -101,6 +102,7 @@ fn a_suspend_that_is_not_acknowledged_is_noticed_after_tdr_delay() {
     assert_eq!(world.kernel.next_deadline(), None, "the missing acknowledgement is reported once");
     // SCH-021: the engine is reset, and with that the context is suspended.
     assert_eq!((world.execution_state(device), world.kernel.snapshot().engine_resets), (3, 1));
+    assert_eq!(calls(&script, &NAMES), ["set_power_state 0 false"], "nothing else keeps the adapter in D0");
     world.finish();
 }
 
@@ -146,8 +148,14 @@ fn a_context_may_be_destroyed_while_its_suspend_is_pending() {
     world.queue_on(device, ADVANCED, USER_MODE);
     script.borrow().holds_suspends = true;
     power(&mut world, false);
+    assert_eq!(calls(&script, &NAMES), ["suspend_context 0 1"]);
     assert_eq!(world.status(d3dkmt::Call::DestroyDevice { device }), OK);
     assert_eq!(world.kernel.next_deadline(), None);
+    assert_eq!(
+        calls(&script, &NAMES),
+        ["set_power_state 0 false"],
+        "no other context keeps the adapter in D0"
+    );
     acknowledge(&mut world, &script, 1);
     power(&mut world, true);
     world.finish();
