@@ -188,6 +188,21 @@ fn a_disconnect_by_the_driver_returns_its_status() {
 }
 
 #[test]
+fn a_doorbell_that_its_driver_aborts_while_it_connects_it_is_not_connected() {
+    covers!("SCH-031");
+    let (mut world, script) = scripted(Config::default());
+    let device = world.device();
+    let queue = world.queue_on(device, ADVANCED, USER_MODE);
+    let slot = world.doorbell(queue);
+    world.stores();
+    let (hw_queue, reason) = (world.view(queue).hw_queue, DisconnectReason::Abort);
+    script.borrow().call_back("connect_doorbell", [Callback::DisconnectDoorbell { hw_queue, reason }]);
+    assert_eq!((world.connect(queue), world.stores()), (IP, vec![(slot, ABORT)]));
+    assert_eq!((world.connect(queue), world.stores()), (IP, vec![]), "ABORT is final");
+    world.finish();
+}
+
+#[test]
 fn a_queue_is_disconnected_before_its_doorbell_is_reused() {
     covers!("SCH-032");
     let (mut world, script) = scripted(with_doorbells(1));
@@ -322,6 +337,28 @@ fn rung_work_without_progress_times_out_and_its_device_is_lost() {
     world.advance(TIMEOUT);
     assert_eq!((world.kernel.snapshot().engine_resets, world.execution_state(owner)), (1, 3));
     world.finish();
+}
+
+/// Work that is exempt from timeouts has TdrDelay once another VM has work for its engine.
+#[test]
+fn a_ring_that_made_its_last_progress_is_no_work_of_its_vm() {
+    covers!("SCH-016", "SCH-030");
+    for last_queued in [1, 2] {
+        let mut world = World::new();
+        world.guest(1, ProcessId(2));
+        let (queue, _) = connected(&mut world, ADVANCED);
+        world.ring(queue, last_queued, &[&[busy(100), write(&queue.fence, 1)]]);
+        world.advance(100);
+        world.process = P;
+        let adapter = world.adapter();
+        let disable_gpu_timeout = 4;
+        let create = Call::CreateDevice { adapter, flags: disable_gpu_timeout };
+        let Reply::Device(device) = world.ok(create) else { panic!("no device") };
+        let context = world.context(device, ADVANCED);
+        assert_eq!(world.submit(context, &[isa::Packet::Hang]), OK);
+        world.advance(20_000_000_000);
+        assert_eq!(world.execution_state(device), if last_queued == 1 { 1 } else { 3 });
+    }
 }
 
 #[test]
@@ -504,6 +541,13 @@ fn a_ring_has_a_limited_size() {
     assert_eq!(ring(&mut world, &buffers), 1, "32 MiB are the limit of a process");
     assert_eq!(ring(&mut world, &vec![isa::encode(&[isa::Packet::Hang])[..9].to_vec()]), 1, "damaged");
     world.finish();
+    // Buffers that are complete count no more.
+    let mut world = World::new();
+    connected(&mut world, ADVANCED);
+    for _ in 0..3 {
+        assert_eq!(ring(&mut world, &buffers), 0);
+        world.advance(2_000_000);
+    }
 }
 
 #[test]

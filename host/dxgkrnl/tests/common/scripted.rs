@@ -522,6 +522,7 @@ impl Miniport for Scripted {
         callbacks: &mut Callbacks,
     ) -> DoorbellConnection {
         let answer = self.simulated.connect_doorbell(now, hw_queue, callbacks);
+        callbacks.append(&mut self.script.borrow().take_callbacks("connect_doorbell"));
         self.script.borrow().log.push(format!("connect_doorbell {}: {answer:?}", hw_queue.0));
         answer
     }
