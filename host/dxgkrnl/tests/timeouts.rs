@@ -141,6 +141,31 @@ fn work_completed_between_snapshot_and_reset_is_lost() {
 }
 
 #[test]
+fn faults_and_timeouts_that_an_engine_under_reset_reports_are_ignored() {
+    covers!("TDR-012");
+    let (engine, faulted_fence_id, gpu_address, flags) = (ENGINE, 1, 0x1000, PageFaultFlags::empty());
+    for late in [
+        Interrupt::DmaFaulted { engine, faulted_fence_id },
+        Interrupt::DmaPageFaulted { engine, faulted_fence_id, gpu_address, flags },
+        Interrupt::GpuEngineTimeout { engine },
+    ] {
+        let (mut world, script) = scripted(Config::default());
+        script.borrow().dependents = Some(1 << OTHER.node);
+        let [device, bystander] = [hung(&mut world, 0).0, world.device()];
+        let dependent = world.context(bystander, OTHER.node);
+        world.advance(2000 * MS);
+        world.submit(dependent, &[busy(1500 * MS)]);
+        world.advance(100 * MS);
+        world.notes();
+        let ignored = format!("interrupt {} of an engine under reset is ignored", late.number());
+        inject(&mut world, &script, vec![interrupt(late)]);
+        assert_eq!((world.notes(), world.execution_state(device)), (vec![ignored], ACTIVE));
+        world.advance(500 * MS);
+        assert_eq!((resets(&world), world.execution_state(device)), ((2, 0, None), HUNG));
+    }
+}
+
+#[test]
 fn dependent_engines_get_half_a_second_and_are_reset_in_order() {
     covers!("TDR-018");
     // Node 2 stops in time, node 4 does not.
@@ -177,6 +202,26 @@ fn dependent_engines_get_half_a_second_and_are_reset_in_order() {
     hung(&mut world, 3);
     world.advance(TIMEOUT);
     assert_eq!(resets(&world), (0, 1, None));
+}
+
+#[test]
+fn an_engine_that_is_about_to_be_reset_gets_no_buffer_of_a_hardware_queue() {
+    covers!("TDR-012");
+    let (mut world, script) = scripted(Config::default());
+    script.borrow().dependents = Some(1 << OTHER.node);
+    hung(&mut world, 0);
+    let [bystander, rude] = [0; 2].map(|_| world.device());
+    let queue = world.queue_on(bystander, 0, HwQueueFlags::empty());
+    let dependent = world.context(rude, OTHER.node);
+    world.advance(2000 * MS);
+    world.submit(dependent, &[busy(1500 * MS)]);
+    world.advance(100 * MS);
+    script.borrow().take();
+    assert_eq!(world.submit_hw(queue, 1, &[busy(100)]), OK);
+    in_order(&script, &[]);
+    world.advance(500 * MS);
+    let resets = ["reset_hw_engine 0", "resume_hw_engine 0", "reset_engine 1"];
+    in_order(&script, &[&resets[..], &["submit_command_to_hw_queue 0 1"]].concat());
 }
 
 #[test]
@@ -422,6 +467,49 @@ fn engine_timeouts_are_not_counted_with_recoveries_and_block_the_process_that_ha
         world.advance(TIMEOUT);
     }
     assert_eq!(resets(&world), (5, 5, None));
+}
+
+/// With TdrLimitCount 1 the first timeout of a process blocks it.
+#[test]
+fn resets_of_dependent_engines_and_faults_do_not_count_as_timeouts_of_a_process() {
+    covers!("TDR-004");
+    let (mut world, script) = scripted(config(TdrConfig { limit_count: 1, ..TdrConfig::default() }));
+    script.borrow().dependents = Some(1 << OTHER.node);
+    let bystander = world.other(2);
+    let dependent = world.context(bystander, OTHER.node);
+    world.process = P;
+    hung(&mut world, 0);
+    world.advance(2000 * MS);
+    world.process = dxgkrnl::ProcessId(2);
+    world.submit(dependent, &[busy(1500 * MS)]);
+    world.advance(600 * MS);
+    assert_eq!((resets(&world), world.execution_state(bystander)), ((2, 0, None), HUNG));
+    let blocked =
+        |world: &World| world.kernel.snapshot().processes.iter().map(|one| one.blocked).collect::<Vec<_>>();
+    assert_eq!(blocked(&world), [true, false]);
+    let device = world.device();
+    let faulting = world.context(device, 0);
+    world.submit(faulting, &[busy(MS)]);
+    let flags = PageFaultFlags::ENGINE_RESET_REQUIRED.bits();
+    fault(&mut world, Fault::PageFault { engine: ENGINE, gpu_address: 0x1000, flags });
+    assert_eq!(resets(&world), (4, 0, None));
+    assert_ne!(world.execution_state(device), ACTIVE);
+    assert_eq!(blocked(&world), [true, false]);
+}
+
+#[test]
+fn timeouts_of_a_process_count_for_less_than_tdr_limit_time() {
+    covers!("TDR-004");
+    for (limit_time_ns, blocked) in [(TIMEOUT, false), (TIMEOUT + 1, true)] {
+        let mut world =
+            World::with_config(config(TdrConfig { limit_count: 2, limit_time_ns, ..TdrConfig::default() }));
+        for _ in 0..2 {
+            hung(&mut world, 0);
+            world.advance(TIMEOUT);
+        }
+        assert_eq!(resets(&world), (2, 0, None));
+        assert_eq!(world.kernel.snapshot().processes[0].blocked, blocked, "{limit_time_ns}");
+    }
 }
 
 #[test]
