@@ -3,7 +3,7 @@
 use covers::covers;
 
 use crate::common::hardware::busy;
-use crate::common::scripted::{interrupt, paging_on, scripted};
+use crate::common::scripted::{inject, interrupt, paging_on, scripted};
 use crate::common::{IP, OK, P, World, share};
 use crate::paging::{map, queue};
 use d3dkmt::isa::{self, Packet::*};
@@ -46,6 +46,36 @@ fn state(world: &World, object: Handle) -> (u64, bool) {
     let objects = world.kernel.snapshot().objects;
     let found = objects.iter().find(|one| (one.process, one.handle) == (P.0, object)).unwrap();
     (found.value, found.poisoned)
+}
+
+#[test]
+fn a_fault_of_a_context_or_queue_that_ends_before_its_report_hits_no_other_of_its_index() {
+    covers!("TDR-035");
+    for of_context in [true, false] {
+        let (mut world, script) = scripted(Config::default());
+        let device = world.device();
+        let queue = world.queue_on(device, ENGINE.node, HwQueueFlags::empty());
+        script.borrow().forgets_dpc = true;
+        let (work, flags) = match of_context {
+            true => (
+                FaultedWork::Context(HwContext(0)),
+                PageFaultFlags::FENCE_INVALID | PageFaultFlags::HW_CONTEXT_VALID,
+            ),
+            false => {
+                let hw_queue = world.view(queue).hw_queue;
+                (FaultedWork::Queue { hw_queue, progress_fence_id: 1 }, PageFaultFlags::empty())
+            }
+        };
+        let faulted = Interrupt::HwQueuePageFaulted { engine: ENGINE, work, gpu_address: 0xF000, flags };
+        inject(&mut world, &script, vec![interrupt(faulted)]);
+        assert_eq!(world.execution_state(device), ACTIVE, "no DPC has processed the report");
+        world.ok(Call::DestroyDevice { device });
+        let device = world.other(Q.0);
+        let queue = world.queue_on(device, ENGINE.node, HwQueueFlags::empty());
+        assert_eq!(world.view(queue).hw_queue, HwQueueId(0), "the index is reused");
+        inject(&mut world, &script, vec![Callback::NotifyDpc { adapter: 0 }]);
+        assert_eq!(world.execution_state(device), ACTIVE);
+    }
 }
 
 #[test]

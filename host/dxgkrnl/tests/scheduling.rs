@@ -3,11 +3,11 @@
 use covers::covers;
 
 use crate::common::hardware::busy;
-use crate::common::scripted::{ScriptRef, interrupt, paging_on, scripted, scripted_by};
+use crate::common::scripted::{ScriptRef, inject, interrupt, paging_on, scripted, scripted_by};
 use crate::common::{IP, P, World, without_timeouts};
 use crate::paging::{map, queue};
 use d3dkmt::isa::Packet::*;
-use d3dkmt::{Call, CreateContextFlags as C, FeatureId, Handle, NtStatus, Reply, SignalFlags};
+use d3dkmt::{Call, CreateContextFlags as C, FeatureId, Handle, Luid, NtStatus, Reply, SignalFlags};
 use dxgkrnl::ddi::{Callback, EngineState, HwContext, Interrupt, Invalidation, PageFaultFlags};
 use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Features, Input, NodeConfig, ProcessId, VidSchCaps};
 
@@ -39,6 +39,27 @@ fn priorities_that_do_not_exist_are_refused() {
     );
     assert_eq!(world.status(Call::ContextPriority { context: device, in_process: false }), IP);
     assert_eq!(world.ok(Call::ContextPriority { context, in_process: false }), Reply::Priority(0));
+}
+
+#[test]
+fn an_answer_to_an_earlier_preemption_request_gives_no_work_back() {
+    covers!("SCH-008");
+    let (mut world, script) = scripted(Config::default());
+    let device = world.device();
+    let [low, high] = [0; 2].map(|_| world.context(device, 0));
+    prioritize(&mut world, high, 1, false);
+    world.submit(low, &[busy(100), busy(100)]);
+    world.advance(50);
+    world.submit(high, &[busy(100)]);
+    assert_eq!(script.borrow().submissions.len(), 1, "the engine is asked to preempt the first");
+    let (engine, preemption_fence_id, last_completed_fence_id) = (ENGINE, 0, 0);
+    let late = Interrupt::DmaPreempted { engine, preemption_fence_id, last_completed_fence_id };
+    inject(&mut world, &script, vec![interrupt(late)]);
+    assert_eq!(script.borrow().submissions.len(), 1);
+    world.advance(50);
+    assert_eq!(script.borrow().submissions.len(), 3, "its own answer gives it back");
+    world.advance(200);
+    assert!(world.kernel.engines_idle());
 }
 
 #[test]
@@ -331,6 +352,29 @@ fn interrupts_that_no_dpc_takes_are_bounded() {
             notes.iter().filter(|note| note.contains("interrupt 15 is dropped, because 4096 earlier"));
         assert_eq!(notes.count(), dropped);
     }
+}
+
+#[test]
+fn interrupts_that_no_dpc_takes_leave_those_of_another_adapter() {
+    let second = AdapterConfig { luid: Luid { low: 2, high: 0 }, ..AdapterConfig::default() };
+    let luid = second.luid;
+    let adapters = vec![AdapterConfig::default(), second];
+    let (mut world, script) = scripted(Config { adapters, ..without_timeouts() });
+    let [device, other] = [AdapterConfig::default().luid, luid].map(|luid| world.device_on(luid));
+    let contexts = [device, other].map(|device| world.context(device, 0));
+    script.borrow().forgets_dpc = true;
+    let reported = || interrupt(Interrupt::SchedulingLog { engine: ENGINE });
+    script.borrow().call_back("submit_command", (0..4096).map(|_| reported()));
+    world.submit(contexts[0], &[busy(200)]);
+    script.borrow().forgets_dpc = false;
+    let fence = world.fence(other, 0).object;
+    world.submit(contexts[1], &[busy(100)]);
+    world.gpu_signal(&[contexts[1]], fence, 1);
+    world.advance(100);
+    assert_eq!(world.value(fence), 1);
+    world.notes();
+    world.advance(100);
+    assert!(world.notes().iter().any(|note| note.contains("interrupt 1 is dropped")), "that of the first");
 }
 
 #[test]
