@@ -5,8 +5,9 @@ use covers::covers;
 use crate::common::hardware::{busy, write};
 use crate::common::{OK, World};
 use d3dkmt::escape::kind;
+use d3dkmt::isa::Packet::Hang;
 use d3dkmt::{Call, EscapeFlags, Handle, NtStatus};
-use dxgkrnl::ProcessId;
+use dxgkrnl::{Input, ProcessId, VmId};
 
 const MS: u64 = 1_000_000;
 const HOST: ProcessId = ProcessId(1);
@@ -90,6 +91,74 @@ fn escapes_of_one_vm_leave_others_half_of_an_engine() {
         let had = beside_escapes(length);
         assert!(had >= 450, "packets of {length} ns: {had} ms of 1000");
     }
+}
+
+/// A VM whose work hung, and work of the host for one second that counts a fence up.
+fn backed_off() -> (World, Handle) {
+    let mut world = World::new();
+    world.guest(1, GUEST);
+    let theirs = world.device();
+    let context = world.context(theirs, 0);
+    world.submit(context, &[Hang]);
+    world.advance(2100 * MS);
+    assert_eq!(world.kernel.snapshot().engine_resets, 1);
+    world.process = HOST;
+    let device = world.device();
+    let context = world.context(device, 1);
+    let fence = world.fence(device, 0);
+    for value in 1..=1000 {
+        world.submit(context, &[busy(MS), write(&fence, value)]);
+    }
+    (world, fence.object)
+}
+
+#[test]
+fn no_engine_that_works_for_others_gets_a_buffer_of_a_vm_whose_work_hung() {
+    covers!("GPV-032");
+    let (mut world, _) = backed_off();
+    world.process = HOST;
+    let device = world.device();
+    let context = world.context(device, 0);
+    world.submit(context, &[busy(10 * MS)]);
+    world.process = GUEST;
+    let device = world.device();
+    let context = world.context(device, 0);
+    world.submit(context, &[busy(MS)]);
+    let submitted = |world: &World| {
+        let engine = &world.kernel.snapshot().engines[0];
+        engine.last_submitted - engine.last_completed
+    };
+    assert_eq!(submitted(&world), 1, "the engine has room for two");
+    world.advance(10 * MS);
+    assert_eq!(submitted(&world), 1);
+    world.advance(MS);
+    assert_eq!(submitted(&world), 0);
+}
+
+#[test]
+fn a_vm_with_the_number_of_one_whose_work_hung_is_not_backed_off() {
+    covers!("GPV-032");
+    let (mut world, _) = backed_off();
+    world.end_process(GUEST);
+    world.input(Input::VmDetached { vm: VmId(1) });
+    world.guest(1, ProcessId(3));
+    let escape = begin(&mut world);
+    world.advance(MS);
+    assert_eq!(status(&mut world, escape), Some(OK), "the engine is held for it at once");
+}
+
+#[test]
+fn an_escape_of_a_vm_whose_work_hung_waits_until_others_have_no_work() {
+    covers!("GPV-032");
+    let (mut world, fence) = backed_off();
+    world.process = GUEST;
+    let escape = begin(&mut world);
+    world.advance(999 * MS);
+    assert_eq!(status(&mut world, escape), None);
+    world.process = HOST;
+    assert_eq!(world.value(fence), 999, "nothing was held");
+    world.advance(MS);
+    assert_eq!(status(&mut world, escape), Some(OK));
 }
 
 #[test]

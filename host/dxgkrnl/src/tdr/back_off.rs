@@ -49,3 +49,26 @@ impl BackOffs {
         self.0.remove(&vm);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::BackOffs;
+    use crate::VmId;
+
+    #[test]
+    fn a_back_off_doubles_with_each_timeout_and_starts_over_after_as_long_without_one() {
+        const DELAY: u64 = 100;
+        let (vm, mut back_offs) = (VmId(1), BackOffs::default());
+        let mut length_at = |now| {
+            back_offs.timed_out(vm, now, DELAY);
+            (0..).map(|tenths| tenths * 10).find(|length| !back_offs.includes(vm, now + length))
+        };
+        // Each timeout comes at the last moment that counts; the length stops at its limit.
+        let mut now = 1000;
+        for length in [100, 200, 400, 800, 1600, 3200, 3200] {
+            assert_eq!(length_at(now), Some(length));
+            now += 2 * length;
+        }
+        assert_eq!(length_at(now + 1), Some(100));
+    }
+}
