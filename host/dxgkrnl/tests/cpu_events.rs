@@ -12,7 +12,7 @@ use d3dkmt::{
 use dxgkrnl::ddi::{Callback, EngineId, Interrupt, KmdProcess, SignalEvent};
 use dxgkrnl::policy::CpuEventOfDevice;
 use dxgkrnl::snapshot::CpuEventState;
-use dxgkrnl::{AdapterConfig, Config, Fault, Input, Policy, ProcessId, VmId};
+use dxgkrnl::{AdapterConfig, Config, Fault, HOST_NAME, Input, Policy, ProcessId, VmConfig, VmId};
 
 const EVENT: EventId = EventId(77);
 const EVENT_CALLS: [&str; 2] = ["create_cpu_event", "destroy_cpu_event"];
@@ -155,6 +155,27 @@ fn a_driver_that_fails_fails_the_creation_with_its_status_and_leaves_nothing() {
 }
 
 #[test]
+fn a_creation_that_fails_behind_the_driver_ends_the_cpu_event() {
+    covers!("EVT-015");
+    let vm = VmConfig { name: HOST_NAME.into(), memory_bytes: 1 << 16, ..VmConfig::default() };
+    let (mut world, script) = scripted(Config { vms: vec![vm], ..Config::default() });
+    let device = world.device();
+    // Adapter handles are the smallest charge. There is room for the event, and none for a handle of the object.
+    let mut opened = vec![];
+    while let (NtStatus::SUCCESS, Reply::Adapters(adapters)) = world.call(Call::EnumAdapters { capacity: 1 })
+    {
+        opened.push(adapters[0].handle);
+    }
+    (0..40).for_each(|_| _ = world.ok(Call::CloseAdapter { adapter: opened.pop().expect("some are open") }));
+    calls(&script, &[]);
+    assert_eq!(world.status(by_kmd(device)), NtStatus::NO_MEMORY);
+    let log = calls(&script, &EVENT_CALLS);
+    assert!(matches!(&log[..], [create, destroy] if create < destroy), "{log:?}");
+    assert_eq!(world.kernel.snapshot().cpu_events.len(), 0);
+    world.finish();
+}
+
+#[test]
 fn a_driver_that_fails_for_process_or_device_fails_the_device() {
     let (mut world, script) = scripted(Config::default());
     let adapter = world.adapter();
@@ -235,9 +256,14 @@ fn a_signal_that_breaks_the_contract_sets_nothing_and_is_recorded() {
     }
     from_dpc(&mut world, &script, called_back(1, right));
     assert_eq!(world.woken(), [], "the event belongs to another adapter");
+    let of_process = SignalEvent { cpu_event_object: false, process, ..signal(5) };
+    from_dpc(&mut world, &script, called_back(1, of_process));
+    assert_eq!(world.effects.events, [], "the process belongs to another adapter");
+    from_dpc(&mut world, &script, called_back(0, of_process));
+    assert_eq!(world.effects.events.drain(..).count(), 1);
     assert!(world.kernel.bugchecked().is_none());
     let state = event_of(&world, object);
-    assert_eq!((state.signals, world.kernel.snapshot().contract_violations), (9, 19));
+    assert_eq!((state.signals, world.kernel.snapshot().contract_violations), (9, 20));
     world.finish();
 }
 
