@@ -8,7 +8,7 @@ use crate::paging::queue;
 use d3dkmt::{
     Call, CreateAllocationFlags as F, CreatedSyncObject, DestroyAllocationFlags, Handle, NtStatus, Reply,
 };
-use dxgkrnl::{Config, Effects, Input, ProcessId, VmId};
+use dxgkrnl::{Config, Effects, Fault, Input, ProcessId, VmId};
 
 const Q: ProcessId = ProcessId(2);
 /// Allocations of a list.
@@ -155,6 +155,21 @@ fn a_long_list_becomes_resident_before_its_fence_value_is_stored() {
     assert!(lists.resident());
 }
 
+/// Its engine wrote the value before it stopped, but not all of the list was resident by then.
+#[test]
+fn the_paging_fence_of_an_adapter_that_stops_gets_no_late_value() {
+    let mut lists = Lists::new();
+    lists.in_small_steps();
+    call(&mut lists.world, P, make_resident(lists.paging_queue, &lists.all));
+    finish(&mut lists.world);
+    lists.world.now = lists.world.kernel.next_deadline().expect("a paging buffer runs");
+    let mut effects = step(&mut lists.world, Input::Deadline);
+    assert!(lists.world.kernel.has_backlog());
+    effects.append(step(&mut lists.world, Input::Fault(Fault::StopAdapter { adapter: 0 })));
+    effects.append(finish(&mut lists.world));
+    assert!(effects.stores.iter().all(|store| Some(store.slot) != lists.fence.slot), "{:?}", effects.stores);
+}
+
 #[test]
 fn a_long_list_is_evicted_in_steps_and_answered_once() {
     let mut lists = Lists::new();
@@ -249,5 +264,32 @@ fn an_adapter_may_be_removed_and_a_process_may_end_between_the_steps() {
             );
             assert!(!ends || world.kernel.processes().all(|process| process == P));
         }
+    }
+}
+
+#[test]
+fn a_reclaim_whose_adapter_is_removed_between_its_steps_is_refused() {
+    let process = ProcessId(5);
+    for steps in 0..20 {
+        let mut world = World::with_config(Config::default());
+        world.guest(3, process);
+        let device = world.device();
+        let all: Vec<Handle> = (0..COUNT).map(|_| create(&mut world, device, F::empty()).2).collect();
+        let (allocations, resources, priority, flags) = (all, false, 2, 0);
+        let list = allocations.clone();
+        world.ok(Call::OfferAllocations { device, allocations: list, resources, priority, flags });
+        world.kernel.set_work_units_per_step(2, 1000);
+        let mut effects =
+            call(&mut world, process, Call::ReclaimAllocations { device, allocations, resources });
+        for _ in 0..steps {
+            effects.append(step(&mut world, Input::Deadline));
+        }
+        let is_over = !effects.answers.is_empty();
+        effects.append(step(&mut world, Input::VmAdapter { vm: VmId(3), adapter: 0, added: false }));
+        effects.append(finish(&mut world));
+        let [answer] = &effects.answers[..] else { panic!("{:?}", effects.answers) };
+        let expected = if is_over { NtStatus::SUCCESS } else { NtStatus::DEVICE_REMOVED };
+        assert_eq!(answer.status, expected, "after {steps} steps");
+        assert!(steps > 0 || !is_over);
     }
 }
