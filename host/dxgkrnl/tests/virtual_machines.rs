@@ -6,7 +6,8 @@ use crate::common::World;
 use crate::common::scripted::{ScriptRef, calls, scripted};
 use d3dkmt::{Adapter, Call, Luid, NtStatus, Reply};
 use dxgkrnl::{
-    AdapterConfig, Config, Fault, Input, ProcessId, VmConfig, VmId, virtualization_flags::FORCE_SECURE,
+    AdapterConfig, Config, Fault, HOST_NAME, Input, ProcessId, VmConfig, VmId,
+    virtualization_flags::FORCE_SECURE,
 };
 
 const G: ProcessId = ProcessId(21);
@@ -55,6 +56,38 @@ fn created(worker: u64, adapter: u32, vm: u32) -> [String; 2] {
         format!("create_process {adapter} {worker} VirtualMachineWorker {{ vm: VmId({vm}) }} None"),
         format!("set_virtual_machine_data {adapter} {worker}: secure false linux true"),
     ]
+}
+
+#[test]
+fn a_vm_with_the_name_of_the_host_has_none_of_its_settings() {
+    let settings = VmConfig { raised_priorities: false, memory_bytes: 1 << 20, ..VmConfig::default() };
+    let host = VmConfig { name: HOST_NAME.into(), ..settings };
+    let mut world = World::with_config(with_vms(1, vec![host]));
+    world.input(Input::VmAttached { vm: VmId(1), name: HOST_NAME.into() });
+    let vm = world.kernel.attached_vm(VmId(1)).expect("it is attached");
+    assert_eq!((vm.raised_priorities, vm.memory_bytes), (true, VmConfig::default().memory_bytes));
+    let raise = Call::SetProcessPriorityClass { class: 5 };
+    assert_eq!(world.status(raise.clone()), NtStatus::ACCESS_DENIED);
+    world.input(Input::ProcessAttached { process: G, vm: VmId(1), pid: 1, name: "guest".into() });
+    world.process = G;
+    assert_eq!(world.status(raise), NtStatus::SUCCESS);
+    world.finish();
+}
+
+#[test]
+fn a_process_gets_handles_of_all_its_adapters_or_of_none() {
+    let vm = VmConfig { name: HOST_NAME.into(), memory_bytes: 1 << 16, ..VmConfig::default() };
+    let mut world = World::with_config(with_vms(2, vec![vm]));
+    let open = Call::OpenAdapterFromLuid { luid: luid(0) };
+    let mut opened = vec![];
+    while let (NtStatus::SUCCESS, Reply::Adapter(adapter)) = world.call(open.clone()) {
+        opened.push(adapter);
+    }
+    // There is memory for one more handle.
+    world.ok(Call::CloseAdapter { adapter: opened[0] });
+    assert_eq!(world.status(Call::EnumAdapters { capacity: 2 }), NtStatus::NO_MEMORY);
+    assert_eq!([0; 2].map(|_| world.status(open.clone())), [NtStatus::SUCCESS, NtStatus::NO_MEMORY]);
+    world.finish();
 }
 
 #[test]
