@@ -461,6 +461,10 @@ fn a_cpu_signal_is_written_by_the_driver_and_a_notification_only_checks_waits() 
     let expected = format!("update_current_value {id} 5 always false notification true");
     assert_eq!(calls(&script, &["update_current"]), [expected]);
     assert_eq!(world.view(queue).progress, 2);
+    // That a fence is signaled for ever is more than its value in memory: the driver writes it.
+    world.ok(Call::MarkDeviceAsError { device, reason: 0 });
+    let expected = format!("update_current_value {id} {} always true notification false", u64::MAX);
+    assert!(calls(&script, &["update_current"]).contains(&expected));
     world.finish();
 }
 

@@ -249,6 +249,38 @@ fn a_store_of_another_adapter_is_seen_when_the_kernel_says_so() {
 }
 
 #[test]
+fn a_fence_that_is_signaled_for_ever_stays_so() {
+    covers!("FEN-111");
+    let mut miniport = started(false);
+    queue(&mut miniport, QUEUE, CONTEXT, ADVANCED);
+    fence(&mut miniport, FENCE, 0, 0);
+    let mut callbacks = Vec::new();
+    for (always_signaled, value) in [(true, u64::MAX), (false, 0)] {
+        let update = CurrentValueUpdate { fence: FENCE, value, always_signaled, notification_only: false };
+        miniport.update_current_values_from_cpu(0, &[update], &mut callbacks);
+    }
+    let after = Callback::HwQueueStore { engine: ADVANCED, hw_queue: QUEUE, gpu_address: 0x5000, value: 1 };
+    let passed = submit(&mut miniport, 0, FIRST, 1, &[write(ADDRESS, 3), wait(1000), write(0x5000, 1)]);
+    assert_eq!(passed.first(), Some(&after), "its own store has no effect, and a wait passes");
+}
+
+/// A context may have a buffer without a queue beside those of its hardware queues.
+#[test]
+fn a_saved_buffer_of_a_culprit_ends_with_its_context() {
+    let mut miniport = started(false);
+    queue(&mut miniport, QUEUE, CONTEXT, ADVANCED);
+    submit(&mut miniport, 0, FIRST, 1, &[Packet::Hang]);
+    in_context(&mut miniport, (CONTEXT, 2, None), &[Packet::Busy { duration_ns: 10 }]);
+    let mut callbacks = Vec::new();
+    assert_eq!(miniport.reset_hw_engine(5, ADVANCED, &mut callbacks), Ok(()));
+    assert_eq!(miniport.resume_hw_engine(5, ADVANCED, &mut callbacks), Ok(()));
+    assert_eq!(miniport.engine_state(ADVANCED), EngineState::Idle);
+    assert!(miniport.held_bytes(0, P) > 0, "it is kept until then");
+    miniport.destroy_context(5, CONTEXT, None, &mut callbacks);
+    assert_eq!(miniport.held_bytes(0, P), 0);
+}
+
+#[test]
 fn a_suspend_is_pending_until_the_packet_that_runs_is_over() {
     covers!("SCH-020");
     let mut miniport = started(false);
@@ -312,7 +344,7 @@ fn in_context(
     miniport: &mut SimulatedMiniport,
     (context, id, resubmits): (HwContext, u64, Option<u64>),
     packets: &[Packet],
-) {
+) -> Vec<Callback> {
     let commands = isa::encode(packets);
     let submission = Submission {
         engine: ADVANCED,
@@ -323,7 +355,23 @@ fn in_context(
         paging: false,
         commands,
     };
-    miniport.submit_command(0, submission, &mut Vec::new()).expect("a submission");
+    let mut callbacks = Vec::new();
+    miniport.submit_command(0, submission, &mut callbacks).expect("a submission");
+    callbacks
+}
+
+#[test]
+fn a_preempted_buffer_goes_on_if_its_fence_has_the_value_meanwhile() {
+    let mut miniport = started(false);
+    fence(&mut miniport, FENCE, 0, 0);
+    let mut callbacks = Vec::new();
+    in_context(&mut miniport, (CONTEXT, 1, None), &[wait(1), write(0x5000, 7)]);
+    miniport.preempt_command(0, ADVANCED, 1, &mut callbacks).expect("a preemption");
+    let update =
+        CurrentValueUpdate { fence: FENCE, value: 1, always_signaled: false, notification_only: false };
+    miniport.update_current_values_from_cpu(0, &[update], &mut callbacks);
+    let resumed = in_context(&mut miniport, (CONTEXT, 2, Some(1)), &[]);
+    assert!(matches!(resumed.first(), Some(Callback::GpuStore { value: 7, .. })), "{resumed:?}");
 }
 
 /// A buffer that waits for a fence behind one of a suspended context: once the fence has its value, that context's
