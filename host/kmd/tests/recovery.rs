@@ -133,6 +133,21 @@ fn a_reset_aborts_what_runs_and_keeps_what_is_queued() {
 }
 
 #[test]
+fn a_fault_to_come_ends_with_a_reset() {
+    for page_fault in [false, true] {
+        let mut world = World::new();
+        match page_fault {
+            true => world.miniport.page_fault(0, ENGINE, 64, PageFaultFlags::WRITE, &mut world.callbacks),
+            false => world.miniport.hang_engine(ENGINE),
+        }
+        assert_eq!(world.miniport.reset_engine(5, ENGINE, &mut world.callbacks), Ok(0));
+        world.submit(5, (1, 1), None, &[busy(10)]);
+        world.miniport.deadline(15, &mut world.callbacks);
+        assert_eq!(world.interrupts(), [completed(1)]);
+    }
+}
+
+#[test]
 fn saved_buffers_end_with_their_context() {
     let mut world = World::new();
     world.submit(0, (1, 1), None, &[busy(10), busy(10)]);

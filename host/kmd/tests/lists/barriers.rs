@@ -395,6 +395,30 @@ fn adjacent_barriers_of_one_buffer_hold_up_what_any_of_them_does() {
 }
 
 #[test]
+fn adjacent_barriers_of_overlapping_parts_hold_up_what_any_of_them_does() {
+    covers!("BAR-099");
+    for (offset, expected) in [(0, 5), (31, 5), (32, 0)] {
+        let mut gpu = Gpu::new(1);
+        let [a, b, c] = [0, 64, 128].map(|offset| gpu.buffer(offset, 64));
+        gpu.set_word(0, 5);
+        let reads = [Use::whole(b, A::SHADER_RESOURCE), Use::whole(c, A::UNORDERED_ACCESS)];
+        let part = |offset, bytes, (before, after)| {
+            let barrier = words((before, after), (A::COPY_DEST, A::SHADER_RESOURCE));
+            let flags = RangedFlags::empty();
+            let ranged = RangedBarrier { barrier, resource: b, flags, offset, bytes };
+            Packet::Barrier { groups: vec![BarrierGroup::Ranged(vec![ranged])] }
+        };
+        gpu.run(&[
+            copy(a, b, 100),
+            part(offset, 32, (S::RESOLVE, S::COMPUTE_SHADING)),
+            part(0, 32, (S::COPY, S::DRAW)),
+            work(WorkKind::Dispatch, Kernel::Copy, 0, 0, &reads),
+        ]);
+        assert_eq!(gpu.word(128), expected, "{offset}");
+    }
+}
+
+#[test]
 fn a_ranged_barrier_is_about_a_part_or_about_the_whole_cache() {
     covers!("BAR-013");
     let read = |resource: u32, (offset, bytes): (u64, u64), flags| {
