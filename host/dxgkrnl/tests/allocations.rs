@@ -9,7 +9,7 @@ use d3dkmt::{
     KeyedMutexFlags, NtStatus, Reply, ResourceInfo, RuntimeBuffer, ShareToken, StandardAllocation,
     SyncObjectFlags, SyncObjectInfo, SyncObjectType, access, calls, limits,
 };
-use dxgkrnl::{AdapterConfig, Config, Input, ProcessId};
+use dxgkrnl::{AdapterConfig, Config, HOST_NAME, Input, ProcessId, VmConfig};
 
 pub(crate) const HEAP: u64 = 0x7F00_0000_0000;
 
@@ -298,6 +298,37 @@ fn an_nt_handle_opens_its_resource_and_keeps_it_alive() {
     world.input(Input::ProcessGone { process: P });
     world.close_nt_handle(token);
     assert!(world.kernel.snapshot().is_empty());
+}
+
+#[test]
+fn an_open_with_guards_that_runs_out_of_memory_opens_nothing() {
+    let vm = VmConfig { name: HOST_NAME.into(), memory_bytes: 1 << 17, ..VmConfig::default() };
+    let mut world = World::with_config(Config { vms: vec![vm], ..Config::default() });
+    let device = world.device();
+    let nt = F::CREATE_RESOURCE | F::CREATE_SHARED | F::NT_SECURITY_SHARING;
+    let (resource, ..) = create(&mut world, device, nt);
+    let [mutex, sync] = guards(&mut world, device);
+    let token = ShareToken([5; 16]);
+    world.ok(share_all(&[resource, mutex, sync], token));
+    // Adapter handles are the smallest charge: each attempt has room for one of them more.
+    let mut adapters = vec![];
+    while let (OK, Reply::Adapters(opened)) = world.call(Call::EnumAdapters { capacity: 1 }) {
+        adapters.push(opened[0].handle);
+    }
+    let mut refused = 0;
+    while let Some(adapter) = adapters.pop() {
+        world.ok(Call::CloseAdapter { adapter });
+        let before = (world.kernel.belongings(P).handles, world.kernel.memory_bytes(P));
+        match world.status(by_token(device, token, 1)) {
+            OK => break,
+            status => assert_eq!(status, NtStatus::NO_MEMORY),
+        }
+        assert_eq!((world.kernel.belongings(P).handles, world.kernel.memory_bytes(P)), before);
+        refused += 1;
+    }
+    assert!(refused > 100 && !adapters.is_empty(), "{refused}");
+    world.close_nt_handle(token);
+    world.finish();
 }
 
 #[test]
