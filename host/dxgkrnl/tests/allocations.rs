@@ -310,11 +310,7 @@ fn an_open_with_guards_that_runs_out_of_memory_opens_nothing() {
     let [mutex, sync] = guards(&mut world, device);
     let token = ShareToken([5; 16]);
     world.ok(share_all(&[resource, mutex, sync], token));
-    // Adapter handles are the smallest charge: each attempt has room for one of them more.
-    let mut adapters = vec![];
-    while let (OK, Reply::Adapters(opened)) = world.call(Call::EnumAdapters { capacity: 1 }) {
-        adapters.push(opened[0].handle);
-    }
+    let mut adapters = world.open_adapters_until_memory_is_full();
     let mut refused = 0;
     while let Some(adapter) = adapters.pop() {
         world.ok(Call::CloseAdapter { adapter });

@@ -160,12 +160,8 @@ fn a_creation_that_fails_behind_the_driver_ends_the_cpu_event() {
     let vm = VmConfig { name: HOST_NAME.into(), memory_bytes: 1 << 16, ..VmConfig::default() };
     let (mut world, script) = scripted(Config { vms: vec![vm], ..Config::default() });
     let device = world.device();
-    // Adapter handles are the smallest charge. There is room for the event, and none for a handle of the object.
-    let mut opened = vec![];
-    while let (NtStatus::SUCCESS, Reply::Adapters(adapters)) = world.call(Call::EnumAdapters { capacity: 1 })
-    {
-        opened.push(adapters[0].handle);
-    }
+    // There is room for the event, and none for a handle of the object.
+    let mut opened = world.open_adapters_until_memory_is_full();
     (0..40).for_each(|_| _ = world.ok(Call::CloseAdapter { adapter: opened.pop().expect("some are open") }));
     calls(&script, &[]);
     assert_eq!(world.status(by_kmd(device)), NtStatus::NO_MEMORY);

@@ -12,7 +12,7 @@ use d3dkmt::{
     AllocationInfo, Call, CreateAllocation, CreateAllocationFlags as F, GpuVaOperation, Handle, NtStatus,
     Reply, ResourceInfo, RuntimeBuffer, ShareToken, calls, limits,
 };
-use dxgkrnl::{Config, Input, ProcessId};
+use dxgkrnl::{Config, HOST_NAME, Input, ProcessId, VmConfig};
 
 const PENDING: NtStatus = NtStatus::PENDING;
 const PAGE: u64 = 4096;
@@ -228,6 +228,51 @@ fn a_call_creates_all_of_its_allocations_or_none() {
     script.borrow().allocation_answer = Some(|create| create.allocations[0].size = Some(u64::MAX - 5));
     assert_eq!(world.status(call(two(F::empty()))), IP, "memory that no process has");
     is_clean(&world);
+}
+
+/// The driver has created the allocations before the process runs out of memory for their handles.
+#[test]
+fn a_call_that_runs_out_of_memory_creates_none_of_its_allocations() {
+    covers!("MEM-008");
+    let vm = VmConfig { name: HOST_NAME.into(), memory_bytes: 1 << 16, ..VmConfig::default() };
+    let (mut world, script) = scripted(Config { vms: vec![vm], ..Config::default() });
+    let device = world.device();
+    let (resource, ..) = make(&mut world, with_data(device, F::CREATE_RESOURCE, &[&[1]]));
+    for (resource, flags) in
+        [(Handle::NULL, F::empty()), (Handle::NULL, F::CREATE_RESOURCE), (resource, F::empty())]
+    {
+        let create = CreateAllocation { resource, ..with_data(device, flags, &[&[1], &[2]]) };
+        let mut adapters = world.open_adapters_until_memory_is_full();
+        let has = |world: &World| {
+            let snapshot = world.kernel.snapshot();
+            let memory = world.kernel.memory_bytes(P);
+            (world.kernel.belongings(P).handles, memory, snapshot.resources.len(), snapshot.allocations.len())
+        };
+        let mut refused = 0;
+        loop {
+            world.ok(Call::CloseAdapter { adapter: adapters.pop().expect("there is room by then") });
+            of_driver(&script);
+            let before = has(&world);
+            match world.call(call(create.clone())) {
+                (OK, Reply::Allocations { resource: made, allocations, .. }) => {
+                    let is_new = resource == Handle::NULL && made != Handle::NULL;
+                    let allocations = if is_new { vec![] } else { allocations };
+                    let made = if is_new { made } else { Handle::NULL };
+                    assert_eq!(destroy(&mut world, device, made, &allocations), OK);
+                    break;
+                }
+                (status, _) => assert_eq!(status, NtStatus::NO_MEMORY),
+            }
+            let log = of_driver(&script);
+            let count = |ddi: &str| log.iter().filter(|line| line.starts_with(ddi)).count();
+            assert_eq!(count("open_allocation"), count("close_allocation"), "{log:?}");
+            assert_eq!(has(&world), before);
+            refused += 1;
+        }
+        assert!(refused > 40, "{refused}");
+        adapters.into_iter().for_each(|adapter| _ = world.ok(Call::CloseAdapter { adapter }));
+        world.adapter();
+    }
 }
 
 #[test]

@@ -183,6 +183,17 @@ impl World {
         }
     }
 
+    /// Opens adapters until the process has no memory for another handle of one, which is the smallest charge there is.
+    pub fn open_adapters_until_memory_is_full(&mut self) -> Vec<Handle> {
+        let mut opened = Vec::new();
+        while let (NtStatus::SUCCESS, Reply::Adapters(adapters)) =
+            self.call(Call::EnumAdapters { capacity: 1 })
+        {
+            opened.push(adapters[0].handle);
+        }
+        opened
+    }
+
     pub fn device(&mut self) -> Handle {
         let adapter = self.adapter();
         match self.ok(Call::CreateDevice { adapter, flags: 0 }) {
