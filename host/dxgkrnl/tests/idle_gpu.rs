@@ -6,8 +6,8 @@ use crate::common::hardware::{busy, write};
 use crate::common::{OK, World};
 use d3dkmt::escape::kind;
 use d3dkmt::isa::Packet::Hang;
-use d3dkmt::{Call, EscapeFlags, Handle, NtStatus};
-use dxgkrnl::{Input, ProcessId, VmId};
+use d3dkmt::{Call, EscapeFlags, Handle, HwQueueFlags, NtStatus};
+use dxgkrnl::{Fault, Input, ProcessId, VmId};
 
 const MS: u64 = 1_000_000;
 const HOST: ProcessId = ProcessId(1);
@@ -91,6 +91,23 @@ fn escapes_of_one_vm_leave_others_half_of_an_engine() {
         let had = beside_escapes(length);
         assert!(had >= 450, "packets of {length} ns: {had} ms of 1000");
     }
+}
+
+#[test]
+fn work_that_an_escape_holds_back_keeps_its_adapter_in_d0() {
+    let mut world = World::new();
+    let device = world.device();
+    let queue = world.queue_on(device, 0, HwQueueFlags::empty());
+    assert_eq!(world.submit_hw(queue, 1, &[busy(10 * MS)]), OK);
+    let escape = begin(&mut world);
+    let context = world.context(device, 1);
+    let fence = world.fence(device, 0);
+    world.submit(context, &[write(&fence, 1)]);
+    world.notes();
+    world.input(Input::Fault(Fault::Power { adapter: 0, on: false }));
+    assert_eq!(world.notes(), ["adapter 0 stays in D0: its engines have work of software contexts"]);
+    world.advance(10 * MS);
+    assert_eq!((status(&mut world, escape), world.value(fence.object)), (Some(OK), 1));
 }
 
 /// A VM whose work hung, and work of the host for one second that counts a fence up.

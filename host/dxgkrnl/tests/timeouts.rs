@@ -498,6 +498,22 @@ fn resets_of_dependent_engines_and_faults_do_not_count_as_timeouts_of_a_process(
 }
 
 #[test]
+fn work_behind_a_destroyed_context_has_its_own_time() {
+    covers!("TDR-001");
+    // An engine without preemption has both buffers.
+    let mut world =
+        scripted(with_caps(VidSchCaps::MULTI_ENGINE_AWARE | VidSchCaps::SUPPORT_PER_ENGINE_TDR)).0;
+    let (_, context) = hung(&mut world, 0);
+    let (device, _) = hung(&mut world, 0);
+    world.advance(1900 * MS);
+    world.ok(Call::DestroyContext { context });
+    world.advance(2000 * MS - 1);
+    assert_eq!((resets(&world), world.execution_state(device)), ((0, 0, None), ACTIVE));
+    world.advance(1);
+    assert_eq!((resets(&world), world.execution_state(device)), ((1, 0, None), HUNG));
+}
+
+#[test]
 fn timeouts_of_a_process_count_for_less_than_tdr_limit_time() {
     covers!("TDR-004");
     for (limit_time_ns, blocked) in [(TIMEOUT, false), (TIMEOUT + 1, true)] {
