@@ -131,10 +131,9 @@ fn read_list<L: smallvec::Array<Item: Plain>>(
 ) -> Result<SmallVec<L>, NtStatus> {
     let count = check_array(array, count)?;
     if count == 1 {
-        // SAFETY: the C contract says that the array has an entry, perhaps not an aligned one.
-        let entry = unsafe { array.read_unaligned() };
+        // Pushed, not copied: a copy of so few bytes is slow to read back.
         let mut list = SmallVec::new();
-        list.push(entry);
+        list.push(read(array)?);
         return Ok(list);
     }
     let mut list = SmallVec::<L>::with_capacity(count);

@@ -37,8 +37,9 @@ fn commands_checked(bencher: Bencher) {
                 access(packet, BarrierAccess::SHADER_RESOURCE, false),
                 access(packet + 1, BarrierAccess::UNORDERED_ACCESS, true),
             ];
-            checker.command(1, CommandId { submission, packet }, &accesses);
-            checker.barrier(1, &barrier, Some(buffer(packet + 1)));
+            checker.command(1, CommandId { submission, packet }, accesses);
+            let named = buffer(packet + 1);
+            checker.barrier(1, &barrier, Some(named), [named]);
         }
     });
     let (reports, _) = checker.take_reports();

@@ -311,21 +311,8 @@ impl Kernel {
             Input::Call {
                 process,
                 request,
-                call: ref call @ Call::SignalFromCpu { device, ref objects, ref values, flags },
-            } => {
-                let result = self.signal_from_cpu(process, device, objects, values, flags, effects);
-                self.answer_signal(process, request, call, result, effects);
-            }
-            Input::Call {
-                process,
-                request,
-                call: ref call @ Call::SignalFromGpu { ref contexts, ref signal, flags },
-            } => {
-                let attached = self.attached(process).map(|_| ());
-                let result =
-                    attached.and_then(|()| self.signal_from_gpu(process, contexts, signal, flags, effects));
-                self.answer_signal(process, request, call, result, effects);
-            }
+                call: ref call @ (Call::SignalFromCpu { .. } | Call::SignalFromGpu { .. }),
+            } => self.signal(process, request, call, effects),
             Input::Call {
                 process,
                 request,
@@ -372,16 +359,19 @@ impl Kernel {
         }
     }
 
-    /// Answers a signal unless it is one-way.
-    #[inline]
-    fn answer_signal(
-        &mut self,
-        process: ProcessId,
-        request: u64,
-        call: &Call,
-        result: Result<(), Refusal>,
-        effects: &mut Effects,
-    ) {
+    /// A signal by the CPU or by contexts, which is answered unless it is one-way.
+    #[inline(always)]
+    fn signal(&mut self, process: ProcessId, request: u64, call: &Call, effects: &mut Effects) {
+        let result = match call {
+            Call::SignalFromCpu { device, objects, values, flags } => {
+                self.signal_from_cpu(process, *device, objects, values, *flags, effects)
+            }
+            Call::SignalFromGpu { contexts, signal, flags } => match self.attached(process) {
+                Ok(_) => self.signal_from_gpu(process, contexts, signal, *flags, effects),
+                Err(refusal) => Err(refusal),
+            },
+            other => unreachable!("{other:?} is no signal"),
+        };
         match result {
             Ok(()) if request == 0 => {}
             Ok(()) => {
