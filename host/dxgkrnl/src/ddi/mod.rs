@@ -662,7 +662,8 @@ pub trait Miniport {
     fn has_begun(&self, _engine: EngineId, _submission_fence_id: u64) -> bool {
         true
     }
-    /// No DDI: the context whose work an engine runs, as a hardware register shows it.
+    /// No DDI: the context whose work an engine runs, as a hardware register shows it. If the driver tells, timeout
+    /// detection exempts what runs with DisableGpuTimeout, and nothing that waits (SCH-016).
     fn running_context(&self, _engine: EngineId) -> RunningContext {
         RunningContext::Unknown
     }

@@ -10,20 +10,20 @@
 //!   not responsive   ResetHwEngine: the driver names culprits and collateral (TDR-020); work of other contexts
 //!                    stays in the hardware and continues after ResumeHwEngine (TDR-021)
 //! ```
-//! While a queue with DisableGpuTimeout (SCH-016) has work there, the kernel cannot know which queue runs. Then there
-//! is no timeout, unless several VMs have work there. The kernel does not see the contents of user-mode rings, but
-//! knows two values. A ring has work while its progress fence is below the last-queued value (SCH-030), and a greater
-//! value of that fence is progress. The documents have no separate rule for rings; TDR-001 is for all work of an
-//! engine.
+//! The kernel asks the driver which context runs. If that has a queue with DisableGpuTimeout (SCH-016) and work there,
+//! there is no timeout, unless another VM has work there. If the driver cannot tell, any such queue may run. The kernel
+//! does not see the contents of user-mode rings, but knows two values. A ring has work while its progress fence is below
+//! the last-queued value (SCH-030), and a greater value of that fence is progress. The documents have no separate rule
+//! for rings; TDR-001 is for all work of an engine.
 
 use alloc::vec::Vec;
 
 use super::{Cause, Recovery};
-use crate::Nanos;
 use crate::ddi::{EngineId, HwQueueId, Invalidation};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::vidsch::{HwQueue, HwSubmission, OnEngine, Submitted};
+use crate::{Nanos, VmId};
 
 /// Work that a reset hit: a submission, or the hardware queues of a context.
 #[derive(Debug)]
@@ -70,16 +70,21 @@ impl Kernel {
 
     pub(super) fn hw_queues_due_of(&self, id: EngineId, engine: &OnEngine) -> Option<Nanos> {
         let since = engine.hw_since?;
-        if self.is_held(id) || !self.times_out(engine) {
+        if self.is_held(id) {
             return None;
         }
-        let is_exempt = engine.hw_work.any_exempt() || engine.hw_work.vms().any(|vm| self.is_paused(vm));
-        let since = match is_exempt {
-            // All hardware work of the engine has TdrDelay from the arrival of another VM.
-            true => engine.is_contended().then(|| since.max(engine.contended_since))?,
-            false => since,
-        };
-        Some(since.saturating_add(self.config.tdr.delay_ns))
+        let suspected = || self.exempt_vm_of_oldest(engine).or_else(|| self.exempt_vm_in_hardware(engine));
+        let counts_since = self.counts_since(id, engine, since, suspected)?;
+        Some(counts_since.saturating_add(self.config.tdr.delay_ns))
+    }
+
+    /// A VM with work of hardware queues there, if some of that work is exempt from timeouts.
+    fn exempt_vm_in_hardware(&self, engine: &OnEngine) -> Option<VmId> {
+        let mut vms = engine.hw_work.vms();
+        match engine.hw_work.any_exempt() {
+            true => vms.next(),
+            false => vms.find(|vm| self.is_paused(*vm)),
+        }
     }
 
     /// Recovers from a suspend that was not acknowledged in time.

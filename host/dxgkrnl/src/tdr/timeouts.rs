@@ -9,8 +9,8 @@ use crate::ddi::{EngineId, HwContext, RunningContext};
 use crate::effects::Effects;
 use crate::ids::earliest;
 use crate::kernel::Kernel;
-use crate::vidsch::{OnEngine, QUANTUM_NS, Submitted, Submitter, VM_SLICE_NS};
-use crate::{AdapterConfig, Nanos, VidSchCaps};
+use crate::vidsch::{OnEngine, QUANTUM_NS, Queue, Submitted, Submitter, VM_SLICE_NS};
+use crate::{AdapterConfig, Nanos, VidSchCaps, VmId};
 
 impl Kernel {
     /// Whether timeouts are detected at all (TDR-005, TDR-006).
@@ -18,21 +18,71 @@ impl Kernel {
         self.config.tdr.level != 0 && self.tdr.debug_mode != 1 && self.tdr.bugcheck.is_none()
     }
 
-    /// Whether the oldest submission of an engine is exempt from timeouts (SCH-016): not while another VM waits.
-    fn is_exempt(&self, engine: &OnEngine) -> bool {
-        let exempt = |one: &Submitted| self.has_no_timeout(one) && !engine.is_wanted_by_other(one.vm);
-        engine.submitted.front().is_some_and(exempt)
+    /// The VM of the work that an engine runs, if that work is exempt from timeouts (SCH-016): it has DisableGpuTimeout,
+    /// or its VM is paused. What waits for the engine does not matter. `suspected` is the answer for a driver that does not
+    /// tell what runs.
+    fn exempt_vm(
+        &self,
+        id: EngineId,
+        engine: &OnEngine,
+        suspected: impl FnOnce() -> Option<VmId>,
+    ) -> Option<VmId> {
+        match self.miniport.running_context(id) {
+            RunningContext::Context(HwContext(context)) => self.exempt_vm_of(engine, context),
+            RunningContext::None | RunningContext::Unknown => suspected(),
+        }
     }
 
-    /// Whether a submission has DisableGpuTimeout, or is of a paused VM.
-    fn has_no_timeout(&self, one: &Submitted) -> bool {
-        self.is_queue_exempt(one.queue) || self.is_paused(one.vm)
+    /// The VM of a context that an engine runs, if what runs is exempt. The driver names no queue: one exempt hardware
+    /// queue of the context with work there is enough.
+    fn exempt_vm_of(&self, engine: &OnEngine, id: u32) -> Option<VmId> {
+        let context = self.vidsch.contexts().get(id)?;
+        let vm = self.process(context.process).vm;
+        let is_of_it = |one: &Submitted| self.vidsch.queues()[one.queue].context == id;
+        let is_exempt = self.is_paused(vm)
+            || self.is_queue_exempt(context.queue)
+            || match engine.hw_work.has_work_of(id) || engine.submitted.iter().any(is_of_it) {
+                true => engine.hw_work.has_exempt_of(id),
+                // A buffer runs on that wrote its progress fence before its end.
+                false => context.hardware.exempt_queues > 0,
+            };
+        is_exempt.then_some(vm)
     }
 
-    /// The VM that a queue's engine time is charged to, and whether the queue is exempt from timeouts.
+    /// The VM of the oldest submission, if that is exempt.
+    pub(super) fn exempt_vm_of_oldest(&self, engine: &OnEngine) -> Option<VmId> {
+        let is_exempt = |one: &&Submitted| self.is_queue_exempt(one.queue) || self.is_paused(one.vm);
+        engine.submitted.front().filter(is_exempt).map(|one| one.vm)
+    }
+
+    /// From when on the time of an engine counts that makes no progress since `since`. Exempt work has its time from the
+    /// arrival of another VM that wants the engine; `None` as long as there is none.
+    pub(super) fn counts_since(
+        &self,
+        id: EngineId,
+        engine: &OnEngine,
+        since: Nanos,
+        suspected: impl FnOnce() -> Option<VmId>,
+    ) -> Option<Nanos> {
+        if !self.detects_timeouts() {
+            return None;
+        }
+        match self.exempt_vm(id, engine, suspected) {
+            Some(vm) => engine.is_wanted_by_other(vm).then(|| since.max(engine.contended_since)),
+            None => Some(since),
+        }
+    }
+
+    /// [`Kernel::counts_since`] of submissions: if the driver does not tell what runs, the oldest one does.
+    fn submissions_count_since(&self, id: EngineId, engine: &OnEngine, since: Nanos) -> Option<Nanos> {
+        self.counts_since(id, engine, since, || self.exempt_vm_of_oldest(engine))
+    }
+
+    /// The process, context and VM that the work of a queue is of, and whether the queue is exempt from timeouts.
     pub(crate) fn submitter(&self, queue: u32) -> Submitter {
-        let process = self.vidsch.queues()[queue].process;
-        Submitter { process, vm: self.process(process).vm, is_exempt: self.is_queue_exempt(queue) }
+        let is_exempt = self.is_queue_exempt(queue);
+        let &Queue { process, context, .. } = &self.vidsch.queues()[queue];
+        Submitter { process, context, vm: self.process(process).vm, is_exempt }
     }
 
     /// Whether a queue, its context or its device has DisableGpuTimeout.
@@ -62,19 +112,13 @@ impl Kernel {
             Watch::Running if self.caps(id).contains(VidSchCaps::PREEMPTION_AWARE) => {
                 // No preemption is due if no other work is ready and the running work is exempt from timeouts.
                 let has_other_work = engine.submitted.len() + engine.ready.len() > 1;
-                (has_other_work || self.times_out(engine))
+                (has_other_work || self.submissions_count_since(id, engine, engine.since).is_some())
                     .then(|| engine.since.saturating_add(self.slice(engine)))
             }
-            Watch::Running => self.times_out(engine).then(|| self.end_of_patience(engine, engine.since)),
-            Watch::Preempting { since, .. } => {
-                self.times_out(engine).then(|| self.end_of_patience(engine, *since))
-            }
+            Watch::Running => self.end_of_patience(id, engine, engine.since),
+            Watch::Preempting { since, .. } => self.end_of_patience(id, engine, *since),
             Watch::Held => None,
         }
-    }
-
-    pub(super) fn times_out(&self, engine: &OnEngine) -> bool {
-        self.detects_timeouts() && !self.is_exempt(engine)
     }
 
     /// How long the oldest submission runs before the engine is asked to preempt it.
@@ -85,18 +129,16 @@ impl Kernel {
         }
     }
 
-    /// When work without progress since `since` times out: after TdrDelay. Exempt work has TdrDelay from the arrival of
-    /// another VM; work of a VM that is backed off has less.
-    fn end_of_patience(&self, engine: &OnEngine, since: Nanos) -> Nanos {
-        let delay = self.config.tdr.delay_ns;
-        let in_time = since.saturating_add(delay);
-        let contended_since = since.max(engine.contended_since);
+    /// When submissions without progress since `since` time out: after TdrDelay. Work of a VM that is backed off has less.
+    fn end_of_patience(&self, id: EngineId, engine: &OnEngine, since: Nanos) -> Option<Nanos> {
+        let counts_since = self.submissions_count_since(id, engine, since)?;
+        let in_time = counts_since.saturating_add(self.config.tdr.delay_ns);
         match engine.submitted.front() {
             Some(one) if self.tdr.is_backed_off(one.vm, self.now) && engine.is_wanted_by_other(one.vm) => {
-                in_time.min(contended_since.saturating_add(PATIENCE_NS))
+                let contended_since = since.max(engine.contended_since);
+                Some(in_time.min(contended_since.saturating_add(PATIENCE_NS)))
             }
-            Some(one) if self.has_no_timeout(one) => contended_since.saturating_add(delay),
-            Some(_) | None => in_time,
+            Some(_) | None => Some(in_time),
         }
     }
 
@@ -118,9 +160,12 @@ impl Kernel {
 
     fn unserved_due_of(&self, id: EngineId, engine: &OnEngine) -> Option<Nanos> {
         let since = engine.unserved_since?;
-        let is_watched = !engine.submitted.is_empty() && !self.is_held(id) && self.times_out(engine);
+        if engine.submitted.is_empty() || self.is_held(id) {
+            return None;
+        }
+        let counts_since = self.submissions_count_since(id, engine, since)?;
         // As late as for a submission that began and was then to be preempted.
-        is_watched.then(|| since.saturating_add(QUANTUM_NS).saturating_add(self.config.tdr.delay_ns))
+        Some(counts_since.saturating_add(QUANTUM_NS).saturating_add(self.config.tdr.delay_ns))
     }
 
     /// When the next watch of an engine is due.

@@ -160,7 +160,7 @@ impl Kernel {
         let queue = self.new_queue(device, engine, context);
         self.vidsch.queues[queue].hw_queue = Some(id);
         self.vidsch.hw_queues[id].queue = queue;
-        self.vidsch.contexts[context].hardware.queues.insert(id);
+        self.vidsch.contexts[context].hardware.insert(id, flags);
         self.process_mut(process).hw_queues += 1;
         self.vidsch.progress_fences.insert(progress, id);
         self.sync.watch(progress);
@@ -243,7 +243,7 @@ impl Kernel {
             matches!(work, FaultedWork::Queue { hw_queue, .. } if hw_queue.0 == id)
         });
         self.vidsch.progress_fences.remove(&hw_queue.progress);
-        self.vidsch.contexts[hw_queue.context].hardware.queues.remove(&id);
+        self.vidsch.contexts[hw_queue.context].hardware.remove(id, hw_queue.flags);
         self.process_mut(hw_queue.process).hw_queues -= 1;
         if hw_queue.handle != Handle::NULL {
             self.remove_handle(hw_queue.process, hw_queue.handle);

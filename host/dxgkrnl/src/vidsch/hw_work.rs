@@ -12,10 +12,11 @@ use crate::{ProcessId, VmId};
 /// Charge for a submission: its entries here and in its queue (`HwSubmission`).
 const SUBMISSION_BYTES: usize = 128;
 
-/// The process and the VM that work is charged to, and whether it is exempt from timeouts.
+/// The process, context and VM that work is of, and whether it is exempt from timeouts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Submitter {
     pub process: ProcessId,
+    pub context: u32,
     pub vm: VmId,
     /// DisableGpuTimeout of its queue, context or device (SCH-016).
     pub is_exempt: bool,
@@ -28,10 +29,13 @@ pub(crate) struct HwWork {
     submissions: BTreeMap<u64, (u32, Submitter)>,
     /// Queues of user-mode submission that were rung and whose progress fence is below the last-queued value.
     rings: BTreeMap<u32, Submitter>,
-    exempt: usize,
     /// Number of submissions.
     of_process: BTreeMap<ProcessId, usize>,
+    /// Number of submissions and rings.
     of_vm: BTreeMap<VmId, usize>,
+    of_context: BTreeMap<u32, usize>,
+    /// The same of those that are exempt from timeouts.
+    exempt_of_context: BTreeMap<u32, usize>,
 }
 
 impl HwWork {
@@ -98,7 +102,17 @@ impl HwWork {
 
     /// Whether some of it is exempt from timeouts.
     pub fn any_exempt(&self) -> bool {
-        self.exempt > 0
+        !self.exempt_of_context.is_empty()
+    }
+
+    /// Whether some of it is of this context.
+    pub fn has_work_of(&self, context: u32) -> bool {
+        self.of_context.contains_key(&context)
+    }
+
+    /// Whether some work of this context is exempt from timeouts.
+    pub fn has_exempt_of(&self, context: u32) -> bool {
+        self.exempt_of_context.contains_key(&context)
     }
 
     /// VMs with work here.
@@ -107,13 +121,19 @@ impl HwWork {
     }
 
     fn count(&mut self, by: Submitter) {
-        self.exempt += usize::from(by.is_exempt);
         *self.of_vm.entry(by.vm).or_default() += 1;
+        *self.of_context.entry(by.context).or_default() += 1;
+        if by.is_exempt {
+            *self.exempt_of_context.entry(by.context).or_default() += 1;
+        }
     }
 
     fn uncount(&mut self, by: Submitter) {
-        self.exempt -= usize::from(by.is_exempt);
         less_one(&mut self.of_vm, by.vm);
+        less_one(&mut self.of_context, by.context);
+        if by.is_exempt {
+            less_one(&mut self.exempt_of_context, by.context);
+        }
     }
 }
 

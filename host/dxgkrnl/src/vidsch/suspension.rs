@@ -19,6 +19,7 @@
 
 use alloc::collections::BTreeSet;
 
+use d3dkmt::HwQueueFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::Nanos;
@@ -27,9 +28,23 @@ use crate::Nanos;
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct HardwareSide {
     pub queues: BTreeSet<u32>,
+    /// How many of them have DisableGpuTimeout.
+    pub exempt_queues: usize,
     /// The number of its latest suspend.
     pub suspend_fence: u64,
     pub suspension: Suspension,
+}
+
+impl HardwareSide {
+    pub fn insert(&mut self, hw_queue: u32, flags: HwQueueFlags) {
+        self.queues.insert(hw_queue);
+        self.exempt_queues += usize::from(flags.contains(HwQueueFlags::DISABLE_GPU_TIMEOUT));
+    }
+
+    pub fn remove(&mut self, hw_queue: u32, flags: HwQueueFlags) {
+        self.queues.remove(&hw_queue);
+        self.exempt_queues -= usize::from(flags.contains(HwQueueFlags::DISABLE_GPU_TIMEOUT));
+    }
 }
 
 /// Whether a context is suspended: see the module.

@@ -342,6 +342,14 @@ impl Kernel {
             {
                 return Some("the hardware queues of a process");
             }
+            let is_exempt = |queue: &u32| {
+                self.vidsch.hw_queues()[*queue].flags.contains(HwQueueFlags::DISABLE_GPU_TIMEOUT)
+            };
+            let exempt_of =
+                |context: &Context| context.hardware.queues.iter().filter(|id| is_exempt(id)).count();
+            if contexts().any(|context| context.hardware.exempt_queues != exempt_of(context)) {
+                return Some("the exempt hardware queues of a context");
+            }
             let paging_queues = self.vidmm.paging_queues().iter().filter(|(_, queue)| queue.process == *id);
             if process.paging_queues != paging_queues.count() {
                 return Some("the paging queues of a process");

@@ -18,38 +18,74 @@ impl Naive {
     /// When the quantum of the oldest context buffer ends.
     pub(super) fn end_of_turn(&self, engine: usize) -> Option<u64> {
         let state = &self.engines[engine];
-        let is_preempting = state.is_wanted() || self.rules.timeouts && !self.has_no_limit(engine);
+        let is_preempting = state.is_wanted() || self.buffers_count_since(engine, state.since).is_some();
         let turn = if self.is_wanted_by_another(engine) { SLICE_NS } else { QUANTUM_NS };
         (state.submitted_of_contexts() > 0 && state.preempt_request.is_none() && is_preempting)
             .then(|| state.since + turn)
     }
 
     /// When timeout detection finds an engine without progress: it does not answer a preemption, or its hardware queue
-    /// work makes no progress (TDR-001). Without a time limit on a queue only other VMs' work counts (SCH-016).
+    /// work makes no progress (TDR-001).
     pub(super) fn timeout_of(&self, engine: usize) -> Option<u64> {
-        let state = &self.engines[engine];
-        let since_several = |since: u64| since.max(state.several_since);
-        let takes_its_time = self.hw_queues_on(engine).any(|queue| queue.takes_its_time)
-            || self.has_hardware_of_paused_vm(engine);
-        let of_hardware = match (takes_its_time, self.several_vms_want(engine)) {
-            (false, _) => state.hw_since,
-            (true, true) => state.hw_since.map(since_several),
-            (true, false) => None,
-        };
+        let any_in_hardware = self.unlimited_oldest(engine).or_else(|| self.unlimited_in_hardware(engine));
+        let since = self.engines[engine].hw_since;
+        let of_hardware = since.and_then(|since| self.counts_since(engine, since, any_in_hardware));
         let of_hardware = of_hardware.map(|since| since + TDR_DELAY_NS);
-        let due = self.refuses_until(engine).into_iter().chain(of_hardware).min();
-        due.filter(|_| self.rules.timeouts && !self.has_no_limit(engine))
+        self.refuses_until(engine).into_iter().chain(of_hardware).min()
+    }
+
+    /// Since when the time counts of an engine that makes no progress. Work without a limit has one only once another VM
+    /// wants the engine, from its arrival. `without_work`: the VM of such work if the engine runs nothing.
+    fn counts_since(&self, engine: usize, since: u64, without_work: Option<u32>) -> Option<u64> {
+        let unlimited = match &self.engines[engine].running {
+            Some(job) => self.unlimited_vm_of(engine, job.queue),
+            None => without_work,
+        };
+        let counts_since = match unlimited {
+            Some(vm) if self.vms_at(engine).into_iter().all(|other| other == vm) => return None,
+            Some(_) => since.max(self.engines[engine].several_since),
+            None => since,
+        };
+        self.rules.timeouts.then_some(counts_since)
+    }
+
+    fn buffers_count_since(&self, engine: usize, since: u64) -> Option<u64> {
+        self.counts_since(engine, since, self.unlimited_oldest(engine))
+    }
+
+    /// The VM of a running queue, if its work has no time limit: its VM is paused, or a hardware queue of its context has
+    /// none and has work (SCH-016). What waits for the engine does not matter.
+    fn unlimited_vm_of(&self, engine: usize, queue: usize) -> Option<u32> {
+        let context = self.contexts[queue].hardware.as_ref().map_or(queue, |hardware| hardware.of);
+        let state = &self.engines[engine];
+        let mut jobs = state.running.iter().chain(&state.submitted_jobs);
+        let has_own = jobs.any(|job| job.queue == context && job.progress.is_none());
+        let of_context = self.hw_queues_in(context).into_iter();
+        let of_context: Vec<_> =
+            of_context.filter_map(|queue| self.contexts[queue].hardware.as_ref()).collect();
+        let is_known = has_own || of_context.iter().any(|queue| !queue.in_flight.is_empty());
+        // What wrote its progress fence and runs on is not known to be work.
+        let mut may_run = of_context.iter().filter(|queue| !is_known || !queue.in_flight.is_empty());
+        let vm = self.vm_of(self.contexts[context].process);
+        (self.is_paused(vm) || may_run.any(|queue| queue.takes_its_time)).then_some(vm)
+    }
+
+    /// A VM with hardware queue work, if some of that has no time limit.
+    fn unlimited_in_hardware(&self, engine: usize) -> Option<u32> {
+        let vms = self.hw_vms_on(engine);
+        match self.hw_queues_on(engine).any(|queue| queue.takes_its_time) {
+            true => vms.first().copied(),
+            false => vms.into_iter().find(|vm| self.is_paused(*vm)),
+        }
     }
 
     /// When its preemption request times out.
     fn refuses_until(&self, engine: usize) -> Option<u64> {
         let state = &self.engines[engine];
         let (since, _) = state.preempt_request.filter(|_| state.submitted_of_contexts() > 0)?;
-        let limit = since + TDR_DELAY_NS;
-        let since_several = since.max(state.several_since);
+        let limit = self.buffers_count_since(engine, since)? + TDR_DELAY_NS;
         Some(match self.is_in_the_way(engine) {
-            true => limit.min(since_several + PATIENCE_NS),
-            false if self.is_of_paused_vm(engine) => since_several + TDR_DELAY_NS,
+            true => limit.min(since.max(state.several_since) + PATIENCE_NS),
             false => limit,
         })
     }
@@ -57,9 +93,8 @@ impl Naive {
     /// When submitted work that did not begin times out: as late as if it had begun and a preemption was requested.
     pub(super) fn unserved(&self, engine: usize) -> Option<u64> {
         let has_some = self.engines[engine].submitted_of_contexts() > 0;
-        let is_limited = self.rules.timeouts && has_some && !self.has_no_limit(engine);
-        let since = self.engines[engine].idle_since.filter(|_| is_limited)?;
-        Some(since + QUANTUM_NS + TDR_DELAY_NS)
+        let since = self.engines[engine].idle_since.filter(|_| has_some)?;
+        Some(self.buffers_count_since(engine, since)? + QUANTUM_NS + TDR_DELAY_NS)
     }
 
     /// Whether it runs the oldest submitted buffer, which has its own time limit.

@@ -3,7 +3,7 @@
 use super::{Naive, Wake};
 
 impl Naive {
-    fn is_paused(&self, vm: u32) -> bool {
+    pub(super) fn is_paused(&self, vm: u32) -> bool {
         self.paused.iter().any(|(paused, _)| *paused == vm)
     }
 
@@ -66,16 +66,8 @@ impl Naive {
         self.paused.retain(|(paused, _)| *paused != vm);
     }
 
-    /// Whether the oldest context buffer of an engine has no time limit: its VM is paused, and no other VM waits.
-    pub(super) fn has_no_limit(&self, engine: usize) -> bool {
-        self.is_of_paused_vm(engine) && !self.is_wanted_by_another(engine)
-    }
-
-    pub(super) fn is_of_paused_vm(&self, engine: usize) -> bool {
-        self.oldest_vm(engine).is_some_and(|vm| self.is_paused(vm))
-    }
-
-    pub(super) fn has_hardware_of_paused_vm(&self, engine: usize) -> bool {
-        self.hw_vms_on(engine).into_iter().any(|vm| self.is_paused(vm))
+    /// The VM of the oldest context buffer of an engine, if it is paused.
+    pub(super) fn unlimited_oldest(&self, engine: usize) -> Option<u32> {
+        self.oldest_vm(engine).filter(|vm| self.is_paused(*vm))
     }
 }

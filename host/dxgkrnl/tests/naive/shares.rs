@@ -59,7 +59,7 @@ impl Naive {
     }
 
     /// VMs with submitted or waiting work on an engine.
-    fn vms_at(&self, engine: usize) -> Vec<u32> {
+    pub(super) fn vms_at(&self, engine: usize) -> Vec<u32> {
         let state = &self.engines[engine];
         let jobs = state.waiting.iter().chain(state.running.iter()).chain(&state.submitted_jobs);
         let of_contexts = jobs.filter(|job| job.progress.is_none()).map(|job| job.queue);
@@ -167,11 +167,6 @@ impl Naive {
         let Some(oldest) = self.engines[engine].oldest() else { return false };
         let vm = self.vm_of_queue(oldest.queue);
         self.vms_at(engine).into_iter().any(|other| other != vm)
-    }
-
-    pub(super) fn several_vms_want(&self, engine: usize) -> bool {
-        let vms = self.vms_at(engine);
-        vms.iter().any(|vm| *vm != vms[0])
     }
 
     /// Whether the oldest buffer is of a VM that hung and blocks another VM.
