@@ -42,7 +42,7 @@ impl Kernel {
             FlushHeapTransitions { adapter } => self.require_adapter(process, adapter),
             SetStablePowerState { adapter, .. } => self.require_adapter(process, adapter),
             IsFeatureEnabled { adapter, feature_id } => self.is_feature_enabled(process, adapter, feature_id),
-            MarkDeviceAsError { device, reason } => self.mark_device_as_error(process, device, reason),
+            MarkDeviceAsError { device, reason } => self.mark_device_as_error(process, device, reason, effects),
         }
 
         of_contexts {

@@ -470,6 +470,8 @@ fn a_dma_fault_is_an_error_of_its_own() {
     script.borrow().call_back("submit_command", vec![interrupt(fault)]);
     world.submit(context, &[busy(10)]);
     assert_eq!(world.execution_state(device), 6);
+    let why = format!("device {device} is lost: submission 1 of engine 0.0 faulted (ERROR_DMA_FAULT)");
+    assert_eq!(world.notes(), [why]);
 }
 
 #[test]

@@ -74,6 +74,21 @@ impl Kernel {
         self.vidsch.work_mut().recover(Recovery::Lose(loss));
     }
 
+    /// Notes for people why active devices are about to be lost. A reset has a note of its own.
+    pub(super) fn note_losses(&self, devices: &[u32], why: &str, effects: &mut Effects) {
+        /// A fault of a process may hit all of its devices.
+        const NOTED_MAX: usize = 8;
+        let active = devices.iter().filter_map(|id| self.processes.devices().get(*id));
+        let mut active = active.filter(|device| device.state == DeviceExecutionState::ACTIVE);
+        for Device { handle, process, .. } in active.by_ref().take(NOTED_MAX) {
+            self.note(*process, format!("device {handle} is lost: {why}"), effects);
+        }
+        let others = active.count();
+        if others > 0 {
+            self.note_host(format!("{others} more devices are lost: {why}"), effects);
+        }
+    }
+
     /// Begins an action on each fence of a lost device.
     pub(crate) fn begin_loss(&mut self, device: u32, kind: LostFences, effects: &mut Effects) {
         let loss = LossOfFences { of: self.lost_device(device), kind };
@@ -202,13 +217,19 @@ impl Kernel {
         process: ProcessId,
         device: Handle,
         reason: u32,
+        effects: &mut Effects,
     ) -> CallResult {
-        /// `D3DKMT_DEVICE_ERROR_REASON`: GENERIC and DRIVER_ERROR.
-        const REASONS: [u32; 2] = [0, 1];
         let id = self.device(process, device)?;
-        if !REASONS.contains(&reason) {
-            return invalid(format!("{reason} is no reason for a device error: GENERIC 0 or DRIVER_ERROR 1"));
-        }
+        // `D3DKMT_DEVICE_ERROR_REASON`
+        let name = match reason {
+            0 => "GENERIC",
+            1 => "DRIVER_ERROR",
+            _ => {
+                let why = format!("{reason} is no reason for a device error: GENERIC 0 or DRIVER_ERROR 1");
+                return invalid(why);
+            }
+        };
+        self.note_losses(&[id], &format!("its process marked it as in error ({name})"), effects);
         self.lose_soon(id, DeviceExecutionState::RESET, self.faults_poison());
         Ok(Reply::None)
     }

@@ -41,6 +41,9 @@ impl Kernel {
         }
         let (state, poisons) = (DeviceExecutionState::ERROR_DMA_FAULT, self.faults_poison());
         let devices = self.fault_of(engine, id, effects);
+        let EngineId { adapter, node } = engine;
+        let why = format!("submission {id} of engine {adapter}.{node} faulted (ERROR_DMA_FAULT)");
+        self.note_losses(&devices, &why, effects);
         self.vidsch.work_mut().recover(Recovery::Lose(Loss { devices, state, page_fault: None, poisons }));
     }
 
@@ -60,7 +63,7 @@ impl Kernel {
         } else {
             self.fault_of(engine, id, effects)
         };
-        self.page_faulted(engine, devices, gpu_address, flags);
+        self.page_faulted(engine, devices, gpu_address, flags, effects);
     }
 
     /// Interrupt 12.
@@ -108,7 +111,7 @@ impl Kernel {
             }
             FaultedWork::Unknown => Vec::new(),
         };
-        self.page_faulted(engine, devices, gpu_address, flags);
+        self.page_faulted(engine, devices, gpu_address, flags, effects);
     }
 
     fn is_page_fault_sound(
@@ -162,7 +165,20 @@ impl Kernel {
         }
     }
 
-    fn page_faulted(&mut self, engine: EngineId, devices: Vec<u32>, gpu_address: u64, flags: PageFaultFlags) {
+    fn page_faulted(
+        &mut self,
+        engine: EngineId,
+        devices: Vec<u32>,
+        gpu_address: u64,
+        flags: PageFaultFlags,
+        effects: &mut Effects,
+    ) {
+        let EngineId { adapter, node } = engine;
+        let access = if flags.contains(PageFaultFlags::WRITE) { "write to" } else { "read of" };
+        let why = format!(
+            "its {access} GPU address {gpu_address:#x} on engine {adapter}.{node} faulted (ERROR_DMA_PAGE_FAULT)"
+        );
+        self.note_losses(&devices, &why, effects);
         let state = DeviceExecutionState::ERROR_DMA_PAGE_FAULT;
         let page_fault = Some(PageFaultState { flags: flags.bits(), gpu_address });
         let resets_adapter = flags.contains(PageFaultFlags::ADAPTER_RESET_REQUIRED);
