@@ -234,7 +234,7 @@ impl Kernel {
     }
 
     /// The slot in which a process has this fence natively open.
-    fn native_slot(&self, process: ProcessId, object: u32) -> Option<u32> {
+    pub(crate) fn native_slot(&self, process: ProcessId, object: u32) -> Option<u32> {
         let locals = &self.native.fences.get(&object)?.locals;
         locals.iter().find(|((owner, _), _)| *owner == process).map(|(_, local)| local.slot)
     }
@@ -274,12 +274,25 @@ impl Kernel {
         {
             return Ok(reply);
         }
+        let new = NewOpen { flags, denied: denied_by_rights(rights), mapping, slot: None };
+        Ok(Reply::SyncObject(self.open_as_native(process, device, object, new, effects)?))
+    }
+
+    /// Opens a shared fence as a native one, and makes it one on the adapter of the device if it is none yet.
+    pub(crate) fn open_as_native(
+        &mut self,
+        process: ProcessId,
+        device: u32,
+        object: u32,
+        new: NewOpen,
+        effects: &mut Effects,
+    ) -> Result<CreatedSyncObject, Refusal> {
         if !self.native.fences.contains_key(&object) {
             self.make_native(process, object);
         }
+        let adapter = self.processes.devices()[device].adapter;
         self.put_on_adapter(object, adapter, native_type::DEFAULT, effects)?;
-        let new = NewOpen { flags, denied: denied_by_rights(rights), mapping, slot: None };
-        Ok(Reply::SyncObject(self.open_natively(process, device, object, new, effects)?))
+        self.open_natively(process, device, object, new, effects)
     }
 
     /// Removes an open; the last one of a process closes its local handle.

@@ -347,13 +347,17 @@ impl Kernel {
         invalid("the shared object is on another adapter and has no CrossAdapter")
     }
 
+    /// Whether an object is a native fence that opens as one on the adapter of a device.
+    pub(super) fn opens_as_native(&self, process: ProcessId, object: u32, device: u32) -> bool {
+        let own = self.processes.devices()[device].adapter;
+        self.sync.objects()[object].object_type == SyncObjectType::NATIVE_FENCE
+            && self.adapter_has_native_fences(process, own)
+    }
+
     /// Refuses to open an object on a device that cannot use it as a plain one.
     pub(super) fn check_opens_on(&self, process: ProcessId, object: u32, device: u32) -> Result<(), Refusal> {
         self.check_same_adapter(object, device)?;
-        let own = self.processes.devices()[device].adapter;
-        if self.sync.objects()[object].object_type == SyncObjectType::NATIVE_FENCE
-            && self.adapter_has_native_fences(process, own)
-        {
+        if self.opens_as_native(process, object, device) {
             return invalid(
                 "a native fence opens by OpenNativeFenceFromNtHandle on an adapter that has them",
             );

@@ -114,7 +114,7 @@ impl Kernel {
         Ok(Reply::None)
     }
 
-    /// `D3DKMTOpenSyncObjectFromSyncFile`.
+    /// `D3DKMTOpenSyncObjectFromSyncFile`: opens the fence as what it is on the device's adapter.
     pub(crate) fn open_sync_file(
         &mut self,
         process: ProcessId,
@@ -124,12 +124,17 @@ impl Kernel {
     ) -> CallResult {
         let device = self.active_device(process, device)?;
         let (object, fence_value) = self.fence_of_sync_file(process, token)?;
-        self.check_opens_on(process, object, device)?;
-        if let Some(reply) = self.fence_memory_missing(process)? {
+        self.check_same_adapter(object, device)?;
+        let is_native = self.opens_as_native(process, object, device);
+        let needs_slot = !is_native || self.native_slot(process, object).is_none();
+        if needs_slot && let Some(reply) = self.fence_memory_missing(process)? {
             return Ok(reply);
         }
         let new = NewOpen { denied: DENIED, ..NewOpen::default() };
-        let opened = self.open_object(process, Some(device), object, new, effects)?;
+        let opened = match is_native {
+            true => self.open_as_native(process, device, object, new, effects)?,
+            false => self.open_object(process, Some(device), object, new, effects)?,
+        };
         Ok(Reply::OpenedSyncFile { object: opened, fence_value })
     }
 

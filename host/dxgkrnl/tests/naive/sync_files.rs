@@ -72,12 +72,7 @@ impl Naive {
         let (device, mut mistakes) = self.device_mistakes(process, device);
         let adapter = device.map(|device| self.devices[device].adapter);
         let found = self.fence_of_sync_file(process, token);
-        // A native fence has its own open call on adapters with native fences (FEN-116).
-        let opens = |object: usize, adapter: usize| {
-            let by_native_call = self.objects[object].made_native && self.native.contains(&adapter);
-            self.is_on(object, adapter) && !by_native_call
-        };
-        if found.is_none_or(|(object, _)| adapter.is_some_and(|adapter| !opens(object, adapter))) {
+        if found.is_none_or(|(object, _)| adapter.is_some_and(|adapter| !self.is_on(object, adapter))) {
             mistakes.push(IP);
         }
         let (Some(device), Some(adapter), Some((object, fence_value)), []) =
@@ -89,7 +84,11 @@ impl Naive {
             Reply::OpenedSyncFile { object, .. } => Reply::SyncObject(*object),
             _ => Reply::None,
         };
-        let opened = self.add_open(process, Some(device), adapter, object, F::NO_SIGNAL, &names);
+        let opened = match self.objects[object].made_native && self.native.contains(&adapter) {
+            true => self.add_native_open(process, device, object, F::NO_SIGNAL, &names),
+            // FEN-116: elsewhere it is a monitored fence.
+            false => self.add_open(process, Some(device), adapter, object, F::NO_SIGNAL, &names),
+        };
         self.opened_without(F::NO_SIGNAL);
         let Reply::SyncObject(object) = opened else { return Ok(opened) };
         Ok(Reply::OpenedSyncFile { object, fence_value })
