@@ -293,10 +293,13 @@ fn ranges_are_reserved_mapped_and_freed() {
     }
     assert_eq!(world.status(reserve(device, 0, 0x1_0000)), IP);
     // Within bounds, around the fence memory.
-    let (minimum, size) = (0xFFFF_8000, 0x1_0000);
+    let (minimum, size) = (0xFFFF_0000, 0x2_0000);
     let bounded =
         |maximum| Call::ReserveGpuVirtualAddress { owner: adapter, base: 0, minimum, maximum, size };
     assert_eq!(world.status(bounded(0x1_8000_0000)), NtStatus::NO_MEMORY);
+    let unaligned =
+        Call::ReserveGpuVirtualAddress { owner: adapter, base: 0, minimum: 0xFFFF_8000, maximum: 0, size };
+    assert_eq!(world.status(unaligned), IP);
     let Reply::GpuVirtualAddress { address: 0x2_0000_0000, .. } = world.ok(bounded(0x3_0000_0000)) else {
         panic!()
     };

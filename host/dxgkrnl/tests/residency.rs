@@ -16,6 +16,7 @@ const Q: ProcessId = ProcessId(2);
 /// Size of the tests' allocations.
 const SIZE: u64 = 0x3000;
 const CANT_TRIM_FURTHER: u32 = 1;
+const MUST_SUCCEED: u32 = 2;
 
 fn make_resident(paging_queue: Handle, allocations: &[Handle], flags: u32) -> Call {
     Call::MakeResident { paging_queue, allocations: allocations.to_vec(), priorities: vec![], flags }
@@ -133,7 +134,7 @@ fn over_budget_make_resident_fails_unless_the_caller_insists() {
     assert!(world.notes().last().unwrap().contains("over the budget"));
     assert_eq!(usage(&mut world), 2 * SIZE);
     assert_eq!(world.status(evict(device, &[all[4]])), IP, "nothing was done");
-    for (flags, count) in [(CANT_TRIM_FURTHER, 2), (2, 3)] {
+    for (flags, count) in [(CANT_TRIM_FURTHER, 2), (CANT_TRIM_FURTHER | MUST_SUCCEED, 3)] {
         let answer = residency(&mut world, make_resident(paging_queue, &all[2..2 + count], flags));
         assert_eq!((answer.0, answer.2), (PENDING, (count as u64 - 1) * SIZE));
     }
@@ -159,6 +160,11 @@ fn a_list_is_made_resident_and_evicted_whole_or_not_at_all() {
         assert_eq!(world.status(evict(device, list)), IP);
     }
     assert_eq!(world.status(make_resident(paging_queue, &[allocation], 4)), IP, "reserved flags");
+    assert_eq!(
+        world.status(make_resident(paging_queue, &[allocation], MUST_SUCCEED)),
+        IP,
+        "it needs another"
+    );
     assert_eq!(world.status(make_resident(device, &[allocation], 0)), IP, "no paging queue");
     let priorities = |priorities: Vec<u32>| Call::MakeResident {
         paging_queue,

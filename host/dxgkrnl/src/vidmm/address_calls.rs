@@ -208,6 +208,7 @@ impl Kernel {
         }
         let adapter = self.processes.devices()[device].adapter;
         let (mut updates, mut pieces) = (Vec::with_capacity(operations.len()), 0_u64);
+        let (mut updated_range, mut copied_range) = (None, None);
         for operation in operations {
             let update = self.check_operation(process, device, operation, growth)?;
             let space = self.address_space(process, adapter);
@@ -234,6 +235,12 @@ impl Kernel {
                     (range_of(base, size)?, Some(source))
                 }
             };
+            if *updated_range.get_or_insert(range) != range {
+                return invalid("the operations of an update change more than one range");
+            }
+            if source.is_some_and(|source| *copied_range.get_or_insert(source) != source) {
+                return invalid("the operations of an update copy from more than one range");
+            }
             updates.push(QueuedUpdate { update, range, source });
         }
         self.address_space(process, adapter).require_room(pieces)?;

@@ -7,7 +7,7 @@
 //! ```
 //! A process has a budget for each segment group of an adapter, and each allocation that it makes resident counts once.
 //! Its own memory is in NON_LOCAL, memory of the device where the driver says. Over budget nothing is made resident, and
-//! NumBytesToTrim is the excess of both groups, unless CantTrimFurther or MustSucceed is set.
+//! NumBytesToTrim is the excess of both groups, unless CantTrimFurther is set.
 //!
 //! An allocation is created not resident. It is resident while any handle to it has a count, of any device or process;
 //! the count ends with the handle. Engines fault at memory that is not resident, as at memory that is not mapped: a

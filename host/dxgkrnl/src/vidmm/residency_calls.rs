@@ -27,8 +27,10 @@ use crate::vidmm::allocation::AllocationOpen;
 use crate::vidmm::paging::Pending;
 use crate::vidsch::Task;
 
-/// `D3DDDI_MAKERESIDENT_FLAGS`: CantTrimFurther and MustSucceed.
-const INSISTING: u32 = 0x1 | 0x2;
+/// `D3DDDI_MAKERESIDENT_FLAGS`
+const CANT_TRIM_FURTHER: u32 = 0x1;
+/// Only with CantTrimFurther.
+const MUST_SUCCEED: u32 = 0x2;
 
 /// `D3DDDI_EVICT_FLAGS`: EvictOnlyIfNecessary and NotWrittenTo.
 const EVICT_FLAGS: u32 = 0x1 | 0x2;
@@ -55,8 +57,11 @@ impl Kernel {
     ) -> CallResult {
         let id = self.paging_queue(process, queue)?;
         self.require_room(self.vidsch.contexts()[self.vidmm.paging_queues[id].context].queue)?;
-        if flags & !INSISTING != 0 {
+        if flags & !(CANT_TRIM_FURTHER | MUST_SUCCEED) != 0 {
             return invalid(format!("flags {flags:#x} have reserved bits set"));
+        }
+        if flags == MUST_SUCCEED {
+            return invalid("MustSucceed is set without CantTrimFurther");
         }
         if !priorities.is_empty() && priorities.len() != allocations.len() {
             return invalid(format!("{} priorities of {} allocations", priorities.len(), allocations.len()));
@@ -266,7 +271,7 @@ impl Kernel {
         effects: &mut Effects,
     ) -> Done {
         let insists = match call.kind {
-            Kind::MakeResident { flags, .. } => flags & INSISTING != 0,
+            Kind::MakeResident { flags, .. } => flags & CANT_TRIM_FURTHER != 0,
             Kind::Evict { .. } => true,
         };
         let more = call.more;

@@ -121,8 +121,12 @@ impl AddressSpace {
         if size == 0 || !size.is_multiple_of(RESERVATION_BYTES) {
             return invalid(format!("the size {size:#x} is not a multiple of 64 KiB"));
         }
-        if !bounds.base.is_multiple_of(RESERVATION_BYTES) {
-            return invalid(format!("the base {:#x} is not a multiple of 64 KiB", bounds.base));
+        let (name, address) = match bounds.base {
+            0 => ("minimum", bounds.minimum),
+            base => ("base", base),
+        };
+        if !address.is_multiple_of(RESERVATION_BYTES) {
+            return invalid(format!("the {name} {address:#x} is not a multiple of 64 KiB"));
         }
         self.require_room(1)?;
         let base = self.find(bounds, size, RESERVATION_BYTES)?;

@@ -287,12 +287,12 @@ impl Naive {
         if signaled.iter().any(|item| !is_monitored(&self.objects[item.object])) {
             mistakes.push(IP);
         }
-        let is_range = |one: &GpuVaOperation| {
-            adapter.is_some_and(|adapter| {
-                self.range_with(process, adapter, one.base, one.size / PAGE_BYTES).is_some()
-            })
+        // All operations change one range.
+        let range_of = |one: &GpuVaOperation| {
+            adapter.and_then(|adapter| self.range_with(process, adapter, one.base, one.size / PAGE_BYTES))
         };
-        if operations.is_empty() || !operations.iter().all(is_range) {
+        let range = operations.first().and_then(range_of);
+        if range.is_none() || operations.iter().any(|one| range_of(one) != range) {
             mistakes.push(IP);
         }
         let (Some(device), Some(context), []) = (device, context, &mistakes[..]) else {
