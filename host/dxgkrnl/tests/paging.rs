@@ -173,7 +173,11 @@ fn an_invalid_update_is_refused_with_its_reason() {
     expect(update(device, paging_queue, (fence, 0), base, 0), IP, "no context handle");
     expect(update(device, context, (fence, 0), base, 2), IP, "reserved bits");
     expect(update(device, context, (fence, u64::MAX), base, 0), IP, "has no successor");
-    expect(update(device, context, (paging_fence.object, 0), base, 0), NtStatus::ACCESS_DENIED, "NO_SIGNAL");
+    expect(
+        update(device, context, (paging_fence.object, 0), base, 0),
+        NtStatus::ACCESS_DENIED,
+        "paging queue",
+    );
     expect(update(device, context, (no_wait, 0), base, 0), NtStatus::ACCESS_DENIED, "NO_WAIT");
     expect(update(device, context, (fence, 0), base + 0x2000, 0), IP, "no pages of a range");
     expect(update(device, context, (fence, 0), base + 1, 0), IP, "no pages of a range");

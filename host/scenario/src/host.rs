@@ -48,8 +48,8 @@ macro_rules! answered_by_host {
         }
 
         fn why(&mut self, process: Process) -> dxgkrnl::why::Why {
-            let process = Some(self.process_number(process));
-            self.host.kernel.why(&dxgkrnl::why::Question::unlimited(process))
+            let question = dxgkrnl::why::Question::unlimited(Some(self.process_number(process)));
+            self.host.kernel.why(&dxgkrnl::why::Question { now: self.host.now, ..question })
         }
 
         fn next_deadline(&self) -> Option<dxgkrnl::Nanos> {

@@ -160,6 +160,13 @@ fn every_status_of_a_line_is_checked_with_or_without_a_name() {
 }
 
 #[test]
+fn why_counts_the_time_since_the_last_call() {
+    let text = "scenario \"x\"\nprocess p\nthread t in p\np D = device -> ok\np F = fence D -> ok\n\
+                t W = wait D F>=1 -> blocks\n+600s\nexpect why p progressing\n";
+    fails_in(8, "event 1, for 600.0 s", text);
+}
+
+#[test]
 fn a_thread_that_may_sleep_takes_no_step_while_it_does() {
     let text = "scenario \"x\"\nprocess p\np D = device -> ok\np F = fence D -> ok\np wait D F>=1 -> anything\n\
                 p signal D F=1 -> ok\n";

@@ -20,9 +20,9 @@ use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
 use crate::policy::CpuSignal;
 use crate::process::Process;
-use crate::sync::is_mapped;
 use crate::sync::ordered::Entry;
 use crate::sync::waits::{CpuWait, Wait, WaitId, WaitItem, WaitOwner, wait_bytes};
+use crate::sync::{Open, is_mapped};
 
 /// Waits that are prefetched at once: as many loads as a processor has outstanding.
 const FETCHED_MAX: usize = 16;
@@ -247,10 +247,13 @@ impl Kernel {
         if self.sync.objects.may(object, open, denied_by, &self.sync.opens) {
             return Ok(());
         }
-        let handle = self.sync.opens[open].handle;
-        let why = format!(
-            "{handle} has no such right: created or opened with {denied_by:?}, or by an NT handle without it"
-        );
+        let Open { handle, mapping, .. } = &self.sync.opens[open];
+        let why = match mapping.paging_queue {
+            Some(_) => format!("{handle} is the fence of a paging queue, which the kernel alone signals"),
+            None => format!(
+                "{handle} has no such right: created or opened with {denied_by:?}, or by an NT handle without it"
+            ),
+        };
         refuse(NtStatus::ACCESS_DENIED, why)
     }
 

@@ -163,6 +163,20 @@ impl Kernel {
         self.require_memory_of(owner, PACKETS_BYTES)
     }
 
+    /// Refuses a submission to several contexts: those of one device are valid, but not modelled.
+    fn refuse_broadcast(&self, process: ProcessId, contexts: &[Handle]) -> CallResult {
+        let mut first = None;
+        for context in contexts {
+            let device = self.vidsch.contexts[self.context(process, *context)?].device;
+            if *first.get_or_insert(device) != device {
+                return invalid("the contexts of a broadcast are not of one device");
+            }
+        }
+        let why =
+            format!("a submission to {} contexts at once is not modelled: submit to each", contexts.len());
+        refuse(NtStatus::NOT_SUPPORTED, why)
+    }
+
     /// `D3DKMTSubmitCommand`.
     pub(crate) fn submit_command(
         &mut self,
@@ -173,10 +187,7 @@ impl Kernel {
         let queue = match contexts {
             [context] => self.open_context(process, *context)?,
             [] => return invalid("a submission names at least one context"),
-            more => {
-                let why = format!("{} broadcast contexts: linked adapters are not modelled", more.len());
-                return refuse(NtStatus::NOT_SUPPORTED, why);
-            }
+            several => return self.refuse_broadcast(process, several),
         };
         if self.vidsch.contexts[self.vidsch.queues[queue].context]
             .flags

@@ -208,8 +208,13 @@ impl<'a> Reader<'a> {
     fn doing(&mut self, first: &Token, cursor: &mut Cursor<'_>, line: u32) -> Parsed<()> {
         let action = match first.text.as_str() {
             "vm" => {
-                let vm = self.names.add_vm(cursor.atom("a name for the VM")?)?;
+                let name = cursor.atom("a name for the VM")?;
+                let vm = self.names.add_vm(name)?;
                 cursor.end()?;
+                // Otherwise the VM would be missing, and a scenario without a call in it would pass.
+                if let Some(why) = self.names.program.setting.kernel.vm_refusal(&name.text) {
+                    return Err(ScriptError::new(name.span, why));
+                }
                 self.check_count(first, self.names.program.vms.len(), "VMs")?;
                 Action::StartVm(vm)
             }

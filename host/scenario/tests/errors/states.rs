@@ -1,6 +1,6 @@
 //! Time, and the steps that an actor can take in each state.
 
-use crate::Case::{self, After};
+use crate::Case::{self, After, Complete};
 
 #[rustfmt::skip]
 pub const TIME_GOES_ON: &[(Case, &str)] = &[
@@ -162,6 +162,14 @@ x.scn:9:13: VM A crashed in line 6
 "x.scn:5:4: `host` is the host itself, and names no VM
   5 | vm host
     |    ^^^^ give the VM another name"),
+
+(Complete("scenario \"x\"
+config vm V secure not iommu_isolation
+vm V
+process p in V"),
+"x.scn:3:4: VM V is secure, and that needs IoMmu isolation: set iommu_isolation
+  3 | vm V
+    |    ^"),
 
 (After("p  C = context D COPY -> ok
 fault freeze p
