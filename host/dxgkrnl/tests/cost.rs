@@ -226,7 +226,7 @@ fn many(count: u32, mut make: impl FnMut()) {
     (0..count).for_each(|_| make());
 }
 
-const KINDS: [Kind; 22] = [
+const KINDS: [Kind; 23] = [
     Kind {
         name: "handles of an adapter",
         count: 4000,
@@ -253,6 +253,17 @@ const KINDS: [Kind; 22] = [
         },
     },
     Kind { name: "CPU waits", count: 4000, most: 3.0, make: Owner::waits },
+    Kind {
+        name: "CPU waits through another device than the fence's",
+        count: 4000,
+        most: 3.0,
+        make: |owner, count| {
+            let own = owner.device;
+            owner.device = owner.new_device();
+            owner.waits(count);
+            owner.device = own;
+        },
+    },
     Kind {
         name: "CPU waits for 32 fences",
         count: 1000,

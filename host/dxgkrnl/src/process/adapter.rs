@@ -157,6 +157,7 @@ impl Kernel {
             children: BTreeSet::new(),
             queues: BTreeSet::new(),
             paging_queues: BTreeSet::new(),
+            foreign_waits: BTreeSet::new(),
             disable_gpu_timeout,
             kmd,
             round: None,

@@ -101,7 +101,7 @@ impl Kernel {
         SHARE_BYTES
             + match shared {
                 Shared::Sync(_) => 384,
-                Shared::SyncFile(_) => 384 + wait_bytes(1),
+                Shared::SyncFile(_) => 384 + wait_bytes(1, false),
                 Shared::Resource(resource) => of_resource(resource),
                 Shared::Guarded { resource, .. } => {
                     of_resource(resource) + 1024 + d3dkmt::limits::KEYED_MUTEX_DATA_BYTES_MAX as u64
@@ -148,7 +148,7 @@ impl Kernel {
         let handles = process.handles.iter().map(|(_, target)| self.weight(target)).sum::<u64>();
         let waits = self.sync.waits();
         let own = waits.values().filter(|wait| waits.payer(wait) == Some(id));
-        let waiting = own.map(|wait| wait_bytes(waits.items(wait).as_ref().len())).sum::<u64>();
+        let waiting = own.map(|wait| waits.bytes(wait)).sum::<u64>();
         let acquiring = process.acquires.len() as u64 * ACQUIRE_BYTES;
         let events = process.cpu_events as u64 * CPU_EVENT_BYTES;
         let idle_waits = self.vidsch.idle_waits().calls();

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ProcessId;
 use crate::ddi::{DxgCpuEvent, KmdDevice};
+use crate::sync::waits::WaitId;
 
 /// A device of a process on one adapter.
 #[derive(Serialize, Deserialize)]
@@ -24,6 +25,8 @@ pub(crate) struct Device {
     /// Queues of its contexts and hardware queues.
     pub queues: BTreeSet<u32>,
     pub paging_queues: BTreeSet<u32>,
+    /// Pending CPU waits through the device for fences that were opened on other devices.
+    pub foreign_waits: BTreeSet<WaitId>,
     /// Its flag DisableGpuTimeout.
     pub disable_gpu_timeout: bool,
     /// The driver's identity of it.

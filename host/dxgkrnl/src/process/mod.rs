@@ -81,6 +81,10 @@ impl Processes {
         &mut self.devices[id]
     }
 
+    pub fn find_device_mut(&mut self, id: u32) -> Option<&mut Device> {
+        self.devices.get_mut(id)
+    }
+
     #[inline]
     pub fn by_id(&self) -> &BTreeMap<ProcessId, Process> {
         &self.by_id

@@ -152,11 +152,16 @@ impl Kernel {
             &mut list
         };
         self.require_free_event(process, owner, event)?;
-        self.require_memory(process, wait_bytes(items.len()))?;
+        // A process with one device has opened its fences there.
+        let is_own =
+            |item: &WaitItem| item.open.is_some_and(|open| self.sync.opens[open].device == Some(device));
+        let is_foreign = owner.devices.len() > 1 && !items.iter().all(is_own);
+        self.require_memory(process, wait_bytes(items.len(), is_foreign))?;
         let any = flags.contains(WaitFromCpuFlags::WAIT_ANY);
         self.note_zero_wait(process, items, effects);
         self.report_fence_use(process, objects, effects);
-        match self.begin_wait(WaitOwner::Cpu { process, event }, any, &mut *items) {
+        let foreign_device = is_foreign.then_some(device);
+        match self.begin_wait_through(WaitOwner::Cpu { process, event }, foreign_device, any, &mut *items) {
             None => {
                 items.iter().for_each(|item| self.publish_engine_write(item.object, effects));
                 Ok(Reply::Wait(WaitOutcome::Satisfied))
@@ -262,6 +267,17 @@ impl Kernel {
         &mut self,
         owner: WaitOwner,
         any: bool,
+        items: impl AsMut<[WaitItem]>,
+    ) -> Option<WaitId> {
+        self.begin_wait_through(owner, None, any, items)
+    }
+
+    /// [`Kernel::begin_wait`], with the device of the call if an item was opened on another one.
+    fn begin_wait_through(
+        &mut self,
+        owner: WaitOwner,
+        foreign_device: Option<u32>,
+        any: bool,
         mut items: impl AsMut<[WaitItem]>,
     ) -> Option<WaitId> {
         let items = items.as_mut();
@@ -284,9 +300,12 @@ impl Kernel {
             WaitOwner::Gpu { queue } => Some(self.vidsch.queues()[queue].process),
             WaitOwner::SyncFile { .. } => None,
         };
-        let id = self.sync.waits.insert(owner, payer, any, items, self.now);
+        let id = self.sync.waits.insert(owner, foreign_device, payer, any, items, self.now);
+        if let Some(device) = foreign_device {
+            self.processes.device_mut(device).foreign_waits.insert(id);
+        }
         if let Some(payer) = payer {
-            self.processes.charge(payer, wait_bytes(items.len()));
+            self.processes.charge(payer, wait_bytes(items.len(), foreign_device.is_some()));
         }
         for (at, item) in items.iter().enumerate() {
             if !item.satisfied {
@@ -308,9 +327,14 @@ impl Kernel {
 
     /// Removes a wait from every table. The caller notifies its owner.
     pub(crate) fn end_wait(&mut self, id: WaitId) -> Option<Wait> {
-        let payer = self.sync.waits.payer(self.sync.waits.get(id)?);
+        let pending = self.sync.waits.get(id)?;
+        let (payer, bytes) = (self.sync.waits.payer(pending), self.sync.waits.bytes(pending));
+        if let Some(device) = self.sync.waits.foreign_device(pending)
+            && let Some(device) = self.processes.find_device_mut(device)
+        {
+            device.foreign_waits.remove(&id);
+        }
         let (wait, items) = self.sync.waits.remove(id)?;
-        let bytes = wait_bytes(items.as_ref().len());
         for (at, item) in items.as_ref().iter().enumerate() {
             if !item.satisfied {
                 let compare = |entry: &Entry| self.sync.waits.compare(entry, id, at as u32);
@@ -442,7 +466,7 @@ impl Kernel {
             if !self.happens_before.is_on()
                 && let Some(wait) = self.sync.waits.remove_single(entry.wait)
             {
-                self.release_wait(&wait, wait_bytes(1));
+                self.release_wait(&wait, wait_bytes(1, false));
                 self.wake_owner(&wait, effects);
             } else if self.sync.waits.latch(entry.wait, entry.item) {
                 self.complete_wait(self.sync.waits.id(entry.wait), effects);

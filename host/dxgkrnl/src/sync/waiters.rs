@@ -17,7 +17,7 @@ use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::policy::DestroyedWait;
 use crate::vidsch::Task;
-use d3dkmt::NtStatus;
+use d3dkmt::{EventId, NtStatus};
 
 /// Waits that are processed as a batch.
 const WAITERS_PER_BATCH: usize = 64;
@@ -36,7 +36,7 @@ impl Kernel {
         self.process_waiters_of(object, action, false, effects)
     }
 
-    /// Ends the CPU waits made through an open of a device that is lost. The open stays.
+    /// Ends the CPU waits through a lost device for a fence that was opened on it. The open stays.
     pub(crate) fn end_waits_of_lost(&mut self, object: u32, open: u32, effects: &mut Effects) {
         let action = WaiterAction::End { open: Some(open), why: EndOfWaits::DeviceLost };
         self.process_waiters_of(object, action, false, effects);
@@ -116,6 +116,13 @@ impl Kernel {
                 if through.is_some() && open != through {
                     return;
                 }
+                // A call through another device: if the loss poisons the fence, the value ends the wait.
+                let is_foreign = self.sync.waits.foreign_device(wait).is_some_and(|device| {
+                    through.and_then(|open| self.sync.opens.get(open)?.device) != Some(device)
+                });
+                if why == EndOfWaits::DeviceLost && is_foreign {
+                    return;
+                }
                 let (process, event) = match wait.owner() {
                     WaitOwner::Cpu { process, event } => (process, event),
                     WaitOwner::Gpu { queue } if through.is_none() => {
@@ -128,16 +135,37 @@ impl Kernel {
                         return self.sync_file_ready(sync_file, effects);
                     }
                 };
-                let status = match (why, self.config.policy.destroyed_wait) {
-                    (EndOfWaits::FenceDestroyed, DestroyedWait::Success) => NtStatus::SUCCESS,
-                    (EndOfWaits::FenceDestroyed, DestroyedWait::DeviceRemoved)
-                    | (EndOfWaits::DeviceLost, _) => NtStatus::DEVICE_REMOVED,
-                };
                 self.end_wait(waiter.wait);
-                self.note(process, format!("wait {} ended: {}", event.0, why.words()), effects);
-                self.wake(process, event, status, effects);
+                self.wake_early(process, event, why, effects);
             }
         }
+    }
+
+    /// Ends the CPU waits through a lost device for fences that were opened on other devices, in their order. False if the
+    /// units of the step do not reach.
+    pub(crate) fn end_foreign_waits(&mut self, device: u32, effects: &mut Effects) -> bool {
+        while let Some(id) = self.processes.devices()[device].foreign_waits.first().copied() {
+            if self.is_spent() {
+                return false;
+            }
+            self.spend(1);
+            if let Some(WaitOwner::Cpu { process, event }) = self.end_wait(id).map(|wait| wait.owner()) {
+                self.wake_early(process, event, EndOfWaits::DeviceLost, effects);
+            }
+        }
+        true
+    }
+
+    /// Notifies the owner of a CPU wait that has ended without its value.
+    fn wake_early(&mut self, process: ProcessId, event: EventId, why: EndOfWaits, effects: &mut Effects) {
+        let status = match (why, self.config.policy.destroyed_wait) {
+            (EndOfWaits::FenceDestroyed, DestroyedWait::Success) => NtStatus::SUCCESS,
+            (EndOfWaits::FenceDestroyed, DestroyedWait::DeviceRemoved) | (EndOfWaits::DeviceLost, _) => {
+                NtStatus::DEVICE_REMOVED
+            }
+        };
+        self.note(process, format!("wait {} ended: {}", event.0, why.words()), effects);
+        self.wake(process, event, status, effects);
     }
 
     /// Marks the item of a queued wait as satisfied, because its fence is destroyed.

@@ -1,8 +1,8 @@
 //! The table of pending waits.
 //!
 //! ```text
-//!   one fence, CPU    48 bytes here, nothing elsewhere: there may be a million of these
-//!   else              48 bytes here, and the items in a list of their own
+//!   one fence of the device of the call, CPU    48 bytes here, nothing elsewhere: there may be a million of these
+//!   else                                        48 bytes here, and the items in a list of their own
 //! ```
 //! A wait is found by its slot. Slots are reused; its number is not, and gives the order of arrival.
 
@@ -112,11 +112,15 @@ impl Wait {
     }
 }
 
-/// Bytes that are charged for a pending wait, with its entries in other tables.
-pub(crate) fn wait_bytes(items: usize) -> u64 {
+/// Bytes that are charged for a pending wait, with its entries in other tables. `is_foreign`: see
+/// [`Waits::foreign_device`].
+pub(crate) fn wait_bytes(items: usize, is_foreign: bool) -> u64 {
     const WAIT_BYTES: usize = 112;
     const ITEM_BYTES: usize = 64;
-    (WAIT_BYTES + if items > 1 { ITEM_BYTES * (items + 1) } else { 0 }) as u64
+    /// Entry among the waits of a device.
+    const FOREIGN_BYTES: usize = 32;
+    let of_list = if items > 1 || is_foreign { ITEM_BYTES * (items + 1) } else { 0 };
+    (WAIT_BYTES + of_list + if is_foreign { FOREIGN_BYTES } else { 0 }) as u64
 }
 
 /// The items of a wait.
@@ -150,6 +154,7 @@ struct List {
     unsatisfied: u32,
     /// The process that it is charged to.
     payer: Option<ProcessId>,
+    foreign_device: Option<u32>,
     items: Box<[WaitItem]>,
 }
 
@@ -166,6 +171,7 @@ impl Waits {
     pub fn insert(
         &mut self,
         owner: WaitOwner,
+        foreign_device: Option<u32>,
         payer: Option<ProcessId>,
         any: bool,
         items: &[WaitItem],
@@ -180,10 +186,13 @@ impl Waits {
         };
         // The wait of a context may outlive the open it was made through: its item knows its handle.
         let (listed, object_or_list, open, value) = match items {
-            [item] if kind != OwnerKind::Gpu => (false, item.object, item.open.unwrap_or(NONE), item.value),
+            [item] if kind != OwnerKind::Gpu && foreign_device.is_none() => {
+                (false, item.object, item.open.unwrap_or(NONE), item.value)
+            }
             _ => {
                 let unsatisfied = items.iter().filter(|item| !item.satisfied).count() as u32;
-                (true, self.lists.insert(List { unsatisfied, payer, items: items.into() }), NONE, 0)
+                let list = List { unsatisfied, payer, foreign_device, items: items.into() };
+                (true, self.lists.insert(list), NONE, 0)
             }
         };
         let satisfied = false;
@@ -199,6 +208,16 @@ impl Waits {
             OwnerKind::Cpu | OwnerKind::Gpu if wait.listed => self.lists[wait.object_or_list].payer,
             OwnerKind::Cpu | OwnerKind::Gpu => Some(ProcessId(wait.owner)),
         }
+    }
+
+    /// The device of a CPU wait's call, if an item was opened on another device. It may be gone.
+    pub fn foreign_device(&self, wait: &Wait) -> Option<u32> {
+        wait.listed.then(|| self.lists[wait.object_or_list].foreign_device).flatten()
+    }
+
+    /// See [`wait_bytes`].
+    pub fn bytes(&self, wait: &Wait) -> u64 {
+        wait_bytes(self.items(wait).as_ref().len(), self.foreign_device(wait).is_some())
     }
 
     /// Number of waits so far, which is the number of the next.

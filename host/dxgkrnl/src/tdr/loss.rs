@@ -3,7 +3,8 @@
 //! ```text
 //!   state       HUNG, RESET, ERROR_DMAFAULT or ERROR_DMAPAGEFAULT; the process's status slot counts it
 //!   its queues  are emptied: their packets have no effect, except that their CPU events are set (F-67)
-//!   its waits   CPU waits made through its handles end with DEVICE_REMOVED (TDR-031)
+//!   its waits   CPU waits whose call named it end with DEVICE_REMOVED, whatever they wait for (TDR-031), as a new one
+//!               would; calls that named another device are released by poisoned fences (TDR-025)
 //!   its fences  are poisoned, if a reset is the reason and its adapter is still there: see `poison.rs`
 //! ```
 
@@ -44,7 +45,7 @@ pub(crate) struct LossOfQueues {
 /// An action on the fences of a lost device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub(crate) enum LostFences {
-    /// CPU waits made through its opens end.
+    /// CPU waits whose call named it end: fence by fence those for its own, then all others.
     WaitsEnd,
     /// The driver marks native fences that the device may signal as always signaled.
     NativeOnesAreSignaled,

@@ -53,16 +53,15 @@ impl Kernel {
                 effects,
             );
         }
+        // Waits through a lost device end before fences that another one poisons would release them.
         for id in &ids {
             self.begin_loss(*id, LostFences::WaitsEnd, effects);
-            if self.is_on_adapter(*id) {
-                self.begin_loss(*id, LostFences::NativeOnesAreSignaled, effects);
-            }
         }
-        if poisons {
-            for id in ids {
-                if self.is_on_adapter(id) {
-                    self.begin_loss(id, LostFences::AllAreSignaled, effects);
+        let signaled = [LostFences::NativeOnesAreSignaled, LostFences::AllAreSignaled];
+        for kind in signaled.into_iter().take(if poisons { 2 } else { 1 }) {
+            for id in &ids {
+                if self.is_on_adapter(*id) {
+                    self.begin_loss(*id, kind, effects);
                 }
             }
         }
@@ -120,6 +119,10 @@ impl Kernel {
             let Some(up_to) = self.vidsch.work().backlog().fences_lost_up_to(loss) else { return };
             let next = device.children.range((up_to.map_or(Unbounded, Excluded), Unbounded)).next();
             let Some(child) = next.copied() else {
+                if loss.kind == LostFences::WaitsEnd && !self.end_foreign_waits(loss.of.device, effects) {
+                    self.leave(loss.of.process, Task::LoseFences(loss));
+                    return;
+                }
                 self.vidsch.work_mut().backlog_mut().fences_are_lost(loss);
                 return;
             };

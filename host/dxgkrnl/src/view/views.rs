@@ -322,6 +322,14 @@ impl Kernel {
         if self.sync.written_fences_are_wrong() {
             return Some("the fences that engines wrote");
         }
+        let is_foreign = |device: u32, wait: WaitId| {
+            let wait = self.sync.waits().get(wait);
+            wait.is_some_and(|wait| self.sync.waits().foreign_device(wait) == Some(device))
+        };
+        let mut devices = self.processes.devices().iter();
+        if devices.any(|(id, device)| !device.foreign_waits.iter().all(|wait| is_foreign(id, *wait))) {
+            return Some("the waits of a device for fences of other devices");
+        }
         for (id, process) in self.processes.by_id() {
             if process.memory.used != self.charged(*id) {
                 return Some("the memory of a process");

@@ -166,7 +166,7 @@ impl Naive {
         self.lose_all(&[device], state, poisons);
     }
 
-    /// The same for devices that are lost together: first the queues of all, then the waits and fences of each.
+    /// The same for devices that are lost together: first the queues of all, then their waits, then their fences.
     pub(super) fn lose_all(&mut self, devices: &[usize], state: DeviceExecutionState, poisons: bool) {
         for device in devices {
             self.put_into(*device, state);
@@ -175,7 +175,19 @@ impl Naive {
             self.empty_queues_of(*device);
         }
         for device in devices {
-            self.lose_fences_of(*device, poisons);
+            self.end_waits_of(*device);
+        }
+        // A device that has left signals nothing any more, so it poisons no fence that lives.
+        let has_left = |device: &&usize| {
+            self.dead_devices.contains(*device)
+                || self.stopped_adapters.contains(&self.devices[**device].adapter)
+        };
+        let present: Vec<usize> = devices.iter().filter(|device| !has_left(device)).copied().collect();
+        for device in &present {
+            self.signal_native_fences_for_ever(*device);
+        }
+        for device in present.into_iter().filter(|_| poisons) {
+            self.poison_fences_of(device);
         }
     }
 
@@ -192,35 +204,44 @@ impl Naive {
         }
     }
 
-    fn lose_fences_of(&mut self, device: usize, poisons: bool) {
+    /// The device's opens, in the order of their handles.
+    fn opens_of_device(&self, device: usize) -> Vec<usize> {
         let of_device = |open: usize| !self.opens[open].ended && self.opens[open].device == Some(device);
         let mut opens: Vec<usize> = (0..self.opens.len()).filter(|open| of_device(*open)).collect();
         opens.sort_by_key(|open| self.opens[*open].handle);
-        for open in &opens {
-            self.end_waits_through(*open);
+        opens
+    }
+
+    /// TDR-031: CPU waits whose call named the device, those for its own fences first; and its sync files.
+    fn end_waits_of(&mut self, device: usize) {
+        for open in self.opens_of_device(device) {
+            self.end_waits_through(open, device);
         }
-        // A device that has left signals nothing any more, so it poisons no fence that lives.
-        let has_left = self.dead_devices.contains(&device)
-            || self.stopped_adapters.contains(&self.devices[device].adapter);
-        if has_left {
-            return;
+        for wait in 0..self.waits.len() {
+            if !self.waits[wait].over && self.waits[wait].device == Some(device) {
+                self.end_wait(wait, NtStatus::DEVICE_REMOVED);
+            }
         }
-        self.signal_native_fences_for_ever(device);
-        for open in opens {
+    }
+
+    fn poison_fences_of(&mut self, device: usize) {
+        for open in self.opens_of_device(device) {
             // The device signals the fences of its paging queues.
             let may_signal = !self.opens[open].flags.contains(F::NO_SIGNAL) || self.is_paging_fence(open);
-            if poisons && may_signal {
+            if may_signal {
                 self.poison(self.opens[open].object);
             }
         }
     }
 
-    fn end_waits_through(&mut self, open: usize) {
+    fn end_waits_through(&mut self, open: usize, device: usize) {
         let mut ended = vec![];
         for (number, wait) in self.waits.iter().enumerate() {
             let concerned = wait.items.iter().filter(|item| !item.reached && item.open == open);
             let least = concerned.map(|item| item.value).min();
-            if let (false, false, Some(value)) = (wait.owner.is_packet(), wait.over, least) {
+            let is_of_call = wait.device.is_none_or(|of| of == device);
+            if let (false, false, true, Some(value)) = (wait.owner.is_packet(), wait.over, is_of_call, least)
+            {
                 ended.push((value, number));
             }
         }

@@ -44,6 +44,8 @@ pub struct Wait {
     pub owner: Owner,
     pub any: bool,
     pub items: Vec<Item>,
+    /// The device of a CPU wait's call.
+    pub device: Option<usize>,
     pub over: bool,
 }
 
@@ -171,8 +173,11 @@ impl Naive {
         if !mistakes.is_empty() {
             return Err(mistakes);
         }
-        let waits = self.begin_wait(owner, flags.contains(WaitFromCpuFlags::WAIT_ANY), items);
-        Ok(Reply::Wait(if waits.is_none() { WaitOutcome::Satisfied } else { WaitOutcome::Registered }))
+        let Some(wait) = self.begin_wait(owner, flags.contains(WaitFromCpuFlags::WAIT_ANY), items) else {
+            return Ok(Reply::Wait(WaitOutcome::Satisfied));
+        };
+        self.waits[wait].device = device;
+        Ok(Reply::Wait(WaitOutcome::Registered))
     }
 
     /// A canceled wait never wakes; canceling an unknown wait has no effect.
@@ -188,7 +193,7 @@ impl Naive {
 
     /// `None`: already satisfied (FEN-031).
     pub(super) fn begin_wait(&mut self, owner: Owner, any: bool, items: Vec<Item>) -> Option<usize> {
-        let wait = Wait { owner, any, items, over: false };
+        let wait = Wait { owner, any, items, device: None, over: false };
         if wait.is_satisfied() {
             return None;
         }
