@@ -383,7 +383,7 @@ impl Checker {
         let stored = effects.stores.iter().map(|store| store.process);
         let woken = effects.events.iter().map(|event| event.process);
         // Shared memory outlives its process: work of another may begin when an engine becomes free.
-        let is_its_own = |(process, address): &(ProcessId, u64)| !kernel.is_shared_memory(*process, *address);
+        let is_its_own = |(process, address): &(ProcessId, u64)| !kernel.outlives_detach(*process, *address);
         let moved =
             effects.moves.iter().flat_map(DmaOp::addresses).filter(is_its_own).map(|(process, _)| process);
         for process in stored.chain(woken).chain(moved) {

@@ -352,10 +352,10 @@ impl<'a> Host<'a> {
         &mut self.memory
     }
 
-    /// Removes the memory of an ended process, but what it shares with others.
+    /// Removes the memory of an ended process, but what others may use.
     pub fn end_memory(&mut self, process: ProcessId) {
         let Host { kernel, memory, .. } = self;
-        memory.end(process, |address| kernel.is_shared_memory(process, address));
+        memory.end(process, |address| kernel.outlives_detach(process, address));
     }
 
     /// Returns the violations since the last call.

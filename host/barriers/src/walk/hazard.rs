@@ -50,9 +50,9 @@ impl At<'_> {
     }
 }
 
-/// Reads beside which a command cannot write the same bytes.
-const READ_THROUGH_VIEWS: A =
-    A::SHADER_RESOURCE.union(A::CONSTANT_BUFFER).union(A::VERTEX_BUFFER).union(A::INDEX_BUFFER);
+/// Accesses of one command that update a resource in place: an unordered access reads what it writes, and an acceleration
+/// structure may be the source of its own update.
+const IN_PLACE: A = A::UNORDERED_ACCESS.union(A::RTAS_READ).union(A::RTAS_WRITE);
 
 fn is_one_command(earlier: &Used, used: &Used) -> bool {
     (earlier.list, earlier.command) == (used.list, used.command)
@@ -71,8 +71,7 @@ fn rule(kind: WorkKind, earlier: &Used, used: &Used) -> Option<Rule> {
         }
         _ if !overlap => None,
         _ if one_command && kind == WorkKind::Copy => Some(Rule::R064),
-        // An unordered access reads what it writes, and an acceleration structure may be updated in place.
-        _ if one_command && !(earlier.access | used.access).intersects(READ_THROUGH_VIEWS) => None,
+        _ if one_command && IN_PLACE.contains(earlier.access | used.access) => None,
         _ => Some(Rule::R091),
     }
 }

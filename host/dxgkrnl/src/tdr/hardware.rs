@@ -119,6 +119,7 @@ impl Kernel {
                 for submission in core::mem::take(&mut self.vidsch.queue_mut(queue).in_flight) {
                     self.vidsch.in_flight_mut().end_hw(engine, self.now, submission.submission_fence_id);
                 }
+                self.reach_passed_mark(queue);
             }
         }
     }
@@ -126,14 +127,15 @@ impl Kernel {
     /// Ends one buffer of a hardware queue on its engine; buffers of other queues continue.
     pub(super) fn abort_hw_submission(&mut self, hw_queue: HwQueueId, progress_fence_id: u64) {
         let Some(hw_queue) = self.vidsch.hw_queues().get(hw_queue.0) else { return };
-        let queue = hw_queue.queue;
-        let queue = self.vidsch.queue_mut(queue);
+        let id = hw_queue.queue;
+        let queue = self.vidsch.queue_mut(id);
         let is_it = |one: &HwSubmission| one.progress_fence_id == progress_fence_id;
         let Some(at) = queue.in_flight.iter().position(is_it) else { return };
         let engine = queue.engine;
         if let Some(submission) = queue.in_flight.remove(at) {
             self.vidsch.in_flight_mut().end_hw(engine, self.now, submission.submission_fence_id);
         }
+        self.reach_passed_mark(id);
     }
 
     /// Gives an engine work again after a reset.

@@ -181,7 +181,7 @@ impl Kernel {
         let ready = self.unready(id);
         self.vidsch.ring_ended(id, self.now);
         let queue = self.vidsch.queue_mut(id);
-        let (process, packets) = (queue.process, core::mem::take(&mut queue.packets));
+        let (process, mut packets) = (queue.process, core::mem::take(&mut queue.packets));
         let (engine, context, running) = (queue.engine, queue.context, queue.running);
         // Work that still runs on the engine completes there.
         let runs = running.is_some_and(|id| self.vidsch.engine_mut(engine).has(id));
@@ -193,7 +193,7 @@ impl Kernel {
         let own = own.map(|command| &command.commands[..]);
         self.cancel_commands(engine, context, own.chain(commands(&packets)), effects);
         let status = Some(NtStatus::DEVICE_REMOVED);
-        self.drop_passed_mark(id);
+        self.pass_dropped_mark(id, &mut packets);
         self.drop_packets(process, DroppedPackets { packets, queue: None, status }, effects);
         self.evaluate_written(process, Mark::Wrote, effects);
         self.count_driver_bytes(process, engine.adapter);

@@ -304,6 +304,18 @@ impl Kernel {
         }
     }
 
+    /// The queued packets of a queue are dropped, and a mark among them is passed: what its engine has of it goes on.
+    pub(crate) fn pass_dropped_mark(&mut self, queue: u32, packets: &mut VecDeque<Packet>) {
+        let is_mark = |packet: &Packet| matches!(packet, Packet::Mark(_));
+        let mark = packets.iter().position(is_mark).and_then(|at| packets.remove(at));
+        if let Some(Packet::Mark(round)) = mark {
+            let process = self.vidsch.queues()[queue].process;
+            self.processes.unqueue_bytes(process, Packet::Mark(round).weight());
+            self.vidsch.queue_mut(queue).pass_mark(round);
+        }
+        self.reach_passed_mark(queue);
+    }
+
     /// A queue has reached a mark, or has ended before it. Behind the last one of a round, what is due happens.
     pub(crate) fn reach_mark(&mut self, id: u64) {
         let Some(round) = self.vidmm.after_work.rounds.get_mut(&id) else { return };

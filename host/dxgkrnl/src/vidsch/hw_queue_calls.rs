@@ -454,6 +454,7 @@ impl Kernel {
         }
         let (process, adapter) = (queue.process, queue.engine.adapter);
         self.count_driver_bytes(process, adapter);
+        self.reach_passed_mark(queue_id);
         self.vidsch.work.run_queue(queue_id);
         if drained {
             self.vidsch.work.end_hw_queue(id);
