@@ -51,7 +51,7 @@ fn signals_waits_and_wakes_execute_no_more_instructions_than_before() {
             world.take(signal);
         }
     });
-    hold("a one-way signal by a context", by_context, 5900.0);
+    hold("a one-way signal by a context", by_context, 2700.0);
     let mut world = World::new(1);
     for at in 1..=1000 {
         let wait = world.wait(0, at, at);

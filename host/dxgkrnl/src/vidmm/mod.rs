@@ -3,7 +3,7 @@
 //! State: `allocation.rs`, `vaspace.rs`, `open_pages.rs`, `address.rs` (changes of address spaces), `paging.rs`,
 //! `long_call.rs`, `after_work.rs` (what waits for queued work).
 //! Behaviour: the calls of each, `create_calls.rs` (creation of allocations), `growth.rs`, `residency.rs`,
-//! `residency_calls.rs`, `offer.rs`, `lock.rs`, `ring.rs` (buffers of user-mode submission).
+//! `residency_calls.rs`, `offer.rs`, `marks.rs` (what waits for work), `lock.rs`, `ring.rs` (buffers of user-mode submission).
 
 pub(crate) mod address;
 mod address_calls;
@@ -15,6 +15,7 @@ mod dma_operations;
 mod growth;
 pub(crate) mod lock;
 mod long_call;
+mod marks;
 pub(crate) mod offer;
 mod open_pages;
 pub(crate) mod paging;
