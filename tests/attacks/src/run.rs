@@ -364,11 +364,12 @@ impl Outcome {
     pub fn judge_times(&mut self) {
         let milliseconds = |ns: u64| ns as f64 / 1e6;
         let longest = limits::LONGEST_CALL_MAX.as_nanos() as u64;
-        for (times, what) in [(&self.under_attack.calls, "call"), (&self.under_attack.attach, "attach")] {
+        for (times, what) in [(&self.under_attack.calls, "a call"), (&self.under_attack.attach, "an attach")]
+        {
             if times.longest_ns > longest {
                 let (own, daemon) = times.without_core_ns;
                 self.faults.push(format!(
-                    "a {what} of {:.1} ms (without a core: victim {:.1}, daemon {:.1})",
+                    "{what} of {:.1} ms (without a core: victim {:.1}, daemon {:.1})",
                     milliseconds(times.longest_ns),
                     milliseconds(own),
                     milliseconds(daemon)
