@@ -148,7 +148,7 @@ struct Case {
     is_cut: bool,
 }
 
-const CASES: [Case; 34] = [
+const CASES: [Case; 35] = [
     Case {
         name: "a signal that many wait for",
         make: Owner::waits,
@@ -372,6 +372,17 @@ const CASES: [Case; 34] = [
         make: Owner::mapped_by_many,
         end: Owner::process_gone,
         most: 20_000,
+        is_cut: true,
+    },
+    Case {
+        name: "allocations are destroyed behind the work of many queues",
+        make: Owner::behind_many_queues,
+        end: |owner| {
+            let (device, resource, allocations) = (owner.device, Handle::NULL, owner.objects.clone());
+            let flags = DestroyAllocationFlags::empty();
+            owner.call(Call::DestroyAllocation { device, resource, allocations, flags })
+        },
+        most: 16_000,
         is_cut: true,
     },
     Case {

@@ -85,6 +85,15 @@ impl Owner {
         self.run();
     }
 
+    /// Queues with work, and allocations, in `objects`.
+    pub fn behind_many_queues(&mut self, count: u32) {
+        self.queue_waits(count);
+        for _ in 0..1000 {
+            let (_, allocation) = self.new_allocation(F::empty());
+            self.objects.push(allocation);
+        }
+    }
+
     /// Opens of one shared allocation, in `objects`.
     pub fn opens(&mut self, count: u32) {
         let (shared, _) = self.new_allocation(F::CREATE_RESOURCE | F::CREATE_SHARED);
