@@ -148,6 +148,12 @@ struct Case {
     is_cut: bool,
 }
 
+fn destroy_allocations(owner: &Owner) -> Input {
+    let (device, resource, allocations) = (owner.device, Handle::NULL, owner.objects.clone());
+    let flags = DestroyAllocationFlags::empty();
+    owner.call(Call::DestroyAllocation { device, resource, allocations, flags })
+}
+
 const CASES: [Case; 35] = [
     Case {
         name: "a signal that many wait for",
@@ -377,22 +383,14 @@ const CASES: [Case; 35] = [
     Case {
         name: "allocations are destroyed behind the work of many queues",
         make: Owner::behind_many_queues,
-        end: |owner| {
-            let (device, resource, allocations) = (owner.device, Handle::NULL, owner.objects.clone());
-            let flags = DestroyAllocationFlags::empty();
-            owner.call(Call::DestroyAllocation { device, resource, allocations, flags })
-        },
+        end: destroy_allocations,
         most: 16_000,
         is_cut: true,
     },
     Case {
         name: "allocations are destroyed with many pieces",
         make: Owner::mapped,
-        end: |owner| {
-            let (device, resource, allocations) = (owner.device, Handle::NULL, owner.objects.clone());
-            let flags = DestroyAllocationFlags::empty();
-            owner.call(Call::DestroyAllocation { device, resource, allocations, flags })
-        },
+        end: destroy_allocations,
         most: 1024,
         is_cut: true,
     },

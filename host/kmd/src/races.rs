@@ -145,7 +145,7 @@ impl<'a> Surroundings<'a> {
         pieces.into_iter().map(memory_of)
     }
 
-    /// What is mapped of GPU addresses that a barrier names, piece by piece: a list may use the mapped part of a resource.
+    /// The mapped pieces of GPU addresses that a barrier names. A list may use the mapped part of a resource.
     fn mapped(self, (begin, end): (u64, u64)) -> impl Iterator<Item = Range> + use<'a> {
         self.tables.mapped(self.space, begin, end).map(memory_of)
     }

@@ -203,7 +203,7 @@ extern "C" fn after_fork_in_child() {
         generation();
     }
     if !leave_gate_after_fork() {
-        // Whoever had the gate is a thread of the parent.
+        // A thread of the parent has the gate.
         FORKING.store(0, Ordering::Relaxed);
         GATE.store(false, Ordering::Release);
     }

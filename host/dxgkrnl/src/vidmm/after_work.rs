@@ -1,4 +1,4 @@
-//! Memory that work queued before may still use: its end, or its offer, waits for that work.
+//! Destroys and offers of memory that queued work may still use: both wait for that work.
 //!
 //! ```text
 //!   DestroyAllocation ─▶ the handle is gone ─┐   a mark in each busy queue of the device, behind what it has
@@ -8,8 +8,8 @@
 //! it, unless AssumeNotInUse or OfferImmediately says otherwise (D3DDDICB_DESTROYALLOCATION2FLAGS, D3DDDI_OFFER_FLAGS).
 //! With SynchronousDestroy the call is answered when the memory is destroyed; otherwise at once.
 //!
-//! The marks of a device are a *round*. What comes while a round is under way waits for the next one, so a queue has one
-//! mark at most, however much is destroyed. The kernel does not know work in rings of user-mode submission: that has none.
+//! The marks of a device are a *round*. A destroy or an offer during a round waits for the next one. So a queue has one mark
+//! at most, however much is destroyed. Work in rings of user-mode submission is not known to the kernel and has no marks.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ProcessId;
 
-/// What happens to memory once the work before it is done. It has no more entries than the process has opens.
+/// Destroys and offers that wait for one round. There are no more entries than the process has opens.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Due {
     /// Handles of allocations and resources.
@@ -44,7 +44,7 @@ pub(super) struct Round {
     /// Marks that are not reached, and one until all are placed.
     pub(super) remaining: u32,
     pub(super) due: Due,
-    /// What waits for the next round.
+    /// Destroys and offers that wait for the next round.
     pub(super) next: Due,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Round {
 pub(crate) struct AfterWork {
     pub(super) rounds: BTreeMap<u64, Round>,
     pub(super) begun: u64,
-    /// Handles that are destroyed for their process, and name what still exists.
+    /// Handles that their process has destroyed, and whose memory still exists.
     pub(super) condemned: BTreeSet<(ProcessId, Handle)>,
     /// Opens whose offer waits, and its number.
     pub(super) offers: BTreeMap<u32, u64>,
@@ -78,7 +78,7 @@ impl AfterWork {
     }
 }
 
-/// What a call does behind the work of a device.
+/// The action of a call behind the work of a device.
 #[derive(Serialize, Deserialize)]
 pub(super) enum Action {
     Destroy {
@@ -86,7 +86,7 @@ pub(super) enum Action {
         synchronous: bool,
     },
     Offer(VecDeque<u32>),
-    /// The round is not the first, and knows what is due.
+    /// Only places the marks of a round that has its destroys and offers already.
     NextRound,
 }
 

@@ -200,7 +200,7 @@ pub(crate) struct Memory {
     pub(super) kept: BTreeMap<(ProcessId, u64), u32>,
     /// Bytes of it in each VM.
     pub(super) shared_bytes: BTreeMap<VmId, u64>,
-    /// What of shared and kept memory this step has ended: its name and size.
+    /// Shared and kept memory that this step has ended: its name and size.
     #[serde(skip)]
     pub shared_ended: Vec<(ProcessId, u64, u64)>,
     pub(super) allocations_made: u64,

@@ -35,10 +35,10 @@ pub(crate) enum RestOfCall {
     Reclaim(Box<ReclaimCall>),
     /// `D3DKMTDestroyAllocation`: allocations, or a resource.
     Destroy(VecDeque<Handle>),
-    /// What is to be destroyed or offered behind the work of its device: see `after_work.rs`.
+    /// A destroy or an offer that waits for the work of its device: see `after_work.rs`.
     AfterWork(Box<AfterWorkCall>),
     Parked(Parked),
-    /// That work is done.
+    /// The destroys and offers of a round whose marks are reached.
     Due(Box<Due>),
     /// `D3DKMTSetProcessSchedulingPriorityClass`: the next queue.
     PriorityClass(QueuePosition),

@@ -1,4 +1,4 @@
-//! Places marks behind the work of a device, and does what is due behind them. See `after_work.rs` for the rules.
+//! Places marks behind the work of a device, and destroys and offers memory behind them. See `after_work.rs` for the rules.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -128,7 +128,7 @@ impl Kernel {
         }
     }
 
-    /// Destroys a handle for its process, with those of the resource that it names. What nobody else has open or by an NT
+    /// Destroys a handle for its process, with those of the resource that it names. Memory without another open or an NT
     /// handle cannot be opened from here on.
     fn condemn(&mut self, process: ProcessId, handle: Handle) {
         let target = self.process(process).handles.get(handle);
@@ -177,7 +177,7 @@ impl Kernel {
         }
     }
 
-    /// A queue comes to a mark. The mark is reached once what runs before it is done.
+    /// A queue passes a mark. The mark is reached once the work that runs before it is done.
     pub(crate) fn pass_mark(&mut self, queue: u32, round: u64) {
         self.vidsch.queue_mut(queue).pass_mark(round);
         self.reach_passed_mark(queue);
@@ -197,7 +197,7 @@ impl Kernel {
         }
     }
 
-    /// The queued packets of a queue are dropped, and a mark among them is passed: what its engine has of it goes on.
+    /// Passes the mark among packets that are dropped. The engine completes the work that it has of the queue.
     pub(crate) fn pass_dropped_mark(&mut self, queue: u32, packets: &mut VecDeque<Packet>) {
         let is_mark = |packet: &Packet| matches!(packet, Packet::Mark(_));
         let mark = packets.iter().position(is_mark).and_then(|at| packets.remove(at));
@@ -209,7 +209,7 @@ impl Kernel {
         self.reach_passed_mark(queue);
     }
 
-    /// A queue has reached a mark, or has ended before it. Behind the last one of a round, what is due happens.
+    /// A queue has reached a mark, or has ended before it. The last mark of a round lets its destroys and offers happen.
     pub(crate) fn reach_mark(&mut self, id: u64) {
         let Some(round) = self.vidmm.after_work.rounds.get_mut(&id) else { return };
         round.remaining -= 1;
@@ -217,7 +217,6 @@ impl Kernel {
         if round.remaining > 0 || self.vidsch.work().backlog().is_clearing(process, device) {
             return;
         }
-        let Some(round) = self.vidmm.after_work.rounds.get_mut(&id) else { return };
         let due = take(&mut round.due);
         if round.next.is_empty() {
             self.vidmm.after_work.rounds.remove(&id);
@@ -233,8 +232,8 @@ impl Kernel {
         }
     }
 
-    /// Does what is due, as far as the units of the step reach: `None` if that is not all. What has ended meanwhile, or was
-    /// reclaimed, is left out.
+    /// Destroys and offers memory, as far as the units of the step reach: `None` if that is not all. Memory that has ended
+    /// meanwhile, or was reclaimed, is left out.
     pub(super) fn advance_due(
         &mut self,
         process: ProcessId,

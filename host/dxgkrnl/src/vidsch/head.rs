@@ -60,7 +60,7 @@ impl Kernel {
             // `legacy.rs` decides whether it can run.
             Some(Packet::Acquire(_)) => return false,
             Some(Packet::WaitAtHead(_) | Packet::PageTables(_) | Packet::Command(_)) => return idle,
-            // What runs before it is looked at by itself: `Queue::passed_mark`.
+            // `Queue::passed_mark` waits for the work before it.
             Some(Packet::Mark(_)) => return true,
             Some(Packet::HwCommand { .. }) => return self.may_start_hw_command(id),
             Some(Packet::Signal(signal)) => signal,

@@ -10,7 +10,7 @@ use d3dkmt::{
 
 use super::context_calls::PACKETS_BYTES;
 use super::hw_queue::HwQueue;
-use super::{DroppedPackets, HwSubmission, Packet, Signal};
+use super::{HwSubmission, Packet, Signal};
 use crate::ddi::{
     Agent, BadCommands, DisconnectReason, EngineId, FaultedWork, HappensBefore, HwContext, HwQueueId,
     HwQueueSubmission, Interrupt, NewHwQueue,
@@ -259,11 +259,7 @@ impl Kernel {
         });
         self.count_driver_bytes(queue.process, queue.engine.adapter);
         self.evaluate_written(queue.process, Mark::Wrote, effects);
-        if let Some((round, _)) = queue.passed_mark {
-            self.reach_mark(round);
-        }
-        let dropped = DroppedPackets { packets: queue.packets, queue: Some(hw_queue.queue), status: None };
-        self.drop_packets(queue.process, dropped, effects);
+        self.drop_packets_of_ended(hw_queue.queue, queue, effects);
         let _ = self.end_sync_object(hw_queue.process, hw_queue.progress_fence, effects);
         self.end_unused_objects(effects);
         self.edge(HappensBefore::Gone(Agent::HwQueue(HwQueueId(id))));
@@ -454,7 +450,6 @@ impl Kernel {
         }
         let (process, adapter) = (queue.process, queue.engine.adapter);
         self.count_driver_bytes(process, adapter);
-        self.reach_passed_mark(queue_id);
         self.vidsch.work.run_queue(queue_id);
         if drained {
             self.vidsch.work.end_hw_queue(id);

@@ -139,7 +139,6 @@ impl Kernel {
             queue.running = None;
             let process = queue.process;
             self.count_driver_bytes(process, engine.adapter);
-            self.reach_passed_mark(id);
             self.vidsch.work.run_queue(id);
             self.evaluate_written(process, Mark::HasOpen, effects);
             if level.is_paging() {

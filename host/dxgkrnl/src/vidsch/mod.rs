@@ -12,8 +12,8 @@
 //!   Signal(..)                no command runs (SignalAtSubmission:   fence values change, waits end
 //!                             the last one was submitted)
 //!   Broadcast(id)             as a Signal                            the last queue signals
-//!   Mark(round)               no command runs                        is gone; behind the last mark of the round,
-//!                                                                    memory is destroyed or offered
+//!   Mark(round)               always                                 is passed; once the work before the marks of a
+//!                                                                    round is done, memory is destroyed or offered
 //!   PageTables(operations)    no command runs                        the address space changes
 //!   Command(bytes)            no command runs                        it is ready for the engine; the queue
 //!                                                                    runs until DMA_COMPLETED

@@ -43,9 +43,7 @@ impl Queue {
     pub fn is_idle(&self) -> bool {
         self.running.is_none() && self.ready.is_none() && self.in_flight.is_empty()
     }
-}
 
-impl Queue {
     /// Passes a mark.
     pub fn pass_mark(&mut self, round: u64) {
         self.passed_mark = Some((round, self.in_flight.back().map(|last| last.submission_fence_id)));
@@ -84,8 +82,8 @@ pub(crate) enum Packet {
         progress_fence_id: u64,
         commands: Vec<u8>,
     },
-    /// What was destroyed or offered at this point takes effect once all queues of the device have come here: see
-    /// `vidmm/after_work.rs`.
+    /// The destroys and offers of a round take effect once each queue of the device has passed its mark, and has done the
+    /// work before it: see `vidmm/after_work.rs`.
     Mark(u64),
     /// The update of an address space, in a paging context (`vidmm/paging.rs`).
     PageTables(Vec<QueuedUpdate>),

@@ -62,14 +62,20 @@ impl Kernel {
             // A dropped buffer will not complete, so its writes are evaluated now.
             self.evaluate_written(queue.process, Mark::Wrote, effects);
         }
-        if let Some((round, _)) = queue.passed_mark {
-            self.reach_mark(round);
-        }
-        let dropped = DroppedPackets { packets: queue.packets, queue: Some(id), status: None };
-        self.drop_packets(queue.process, dropped, effects);
-        if queue.hw_queue.is_none() {
+        let is_of_context = queue.hw_queue.is_none();
+        self.drop_packets_of_ended(id, queue, effects);
+        if is_of_context {
             self.edge(HappensBefore::Gone(Agent::Context(HwContext(context))));
         }
+    }
+
+    /// Drops the mark and the packets of a queue that has ended, without effect.
+    pub(super) fn drop_packets_of_ended(&mut self, id: u32, ended: Queue, effects: &mut Effects) {
+        let Queue { process, packets, passed_mark, .. } = ended;
+        if let Some((round, _)) = passed_mark {
+            self.reach_mark(round);
+        }
+        self.drop_packets(process, DroppedPackets { packets, queue: Some(id), status: None }, effects);
     }
 
     pub(crate) fn enqueue(&mut self, queue: u32, packet: Packet) {
@@ -229,7 +235,12 @@ impl Kernel {
 
     /// Runs the head packet of a queue if it can run; true if it did.
     pub(crate) fn run_head(&mut self, id: u32, effects: &mut Effects) -> bool {
-        let Some(queue) = self.vidsch.queues.get(id) else { return false };
+        if self.vidsch.queues.get(id).is_none() {
+            return false;
+        }
+        // Also of a lost device, whose engine completes its last buffer.
+        self.reach_passed_mark(id);
+        let queue = &self.vidsch.queues[id];
         if self.vidsch.work.backlog().is_ending(queue.process, queue.device) {
             return false;
         }
@@ -240,7 +251,6 @@ impl Kernel {
     }
 
     fn run_head_of(&mut self, id: u32, effects: &mut Effects) -> bool {
-        self.reach_passed_mark(id);
         if matches!(self.vidsch.queues[id].packets.front(), Some(Packet::Acquire(_))) {
             return self.try_acquire(id, effects);
         }

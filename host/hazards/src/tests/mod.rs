@@ -440,7 +440,7 @@ fn forgotten_agent_leaves_nothing_behind() {
     assert_eq!(reports(&mut checker).len(), 1);
 }
 
-/// Whatever cells and clocks have of a forgotten agent, it is about no access of the agent that gets its number.
+/// Cells and clocks keep accesses of a forgotten agent. None counts as one of the agent that gets its number.
 #[test]
 fn an_agent_that_gets_the_number_of_a_forgotten_one_has_none_of_its_accesses() {
     let mut checker = Checker::default();
