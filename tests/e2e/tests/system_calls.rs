@@ -83,7 +83,9 @@ impl Tracer {
                 }
                 signal => signal,
             };
-            let request = if marks == 1 { between } else { libc::PTRACE_CONT };
+            // The other threads stop from the start: a sleep that began before the first mark shows as well how it ends.
+            let stops = marks == 1 || thread as u32 != marker;
+            let request = if stops { between } else { libc::PTRACE_CONT };
             // A thread that was killed meanwhile is gone.
             let _ = ptrace(request, thread, signal as usize);
         }
