@@ -83,12 +83,19 @@ impl QueueKind {
     pub const OF_HARDWARE: &[QueueKind] = &[QueueKind::Hw, QueueKind::UserMode];
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Queue {
     kind: QueueKind,
     /// A device or a context.
     owner: Handle,
     fence: Handle,
+}
+
+/// A context that is being destroyed, and its hardware queues with their fences.
+#[derive(Debug)]
+pub(crate) struct DestroyedContext<L> {
+    device: Handle,
+    queues: Vec<(Handle, Queue, Option<Object<L>>)>,
 }
 
 /// The tables of one session.
@@ -154,11 +161,20 @@ impl<L: Location> Objects<L> {
         self.read().contexts.get(&context).copied()
     }
 
-    /// Forgets a context and its hardware queues. A device also owns queues, but the host refuses its handle here.
-    pub fn context_destroying(&self, context: Handle) {
+    /// Takes out a context and its hardware queues. A device also owns queues, but the host refuses its handle here.
+    pub fn context_destroying(&self, context: Handle) -> Option<DestroyedContext<L>> {
         let mut tables = self.write();
-        if tables.contexts.remove(&context).is_some() {
-            tables.forget_queues_of(context);
+        let device = tables.contexts.remove(&context)?;
+        Some(DestroyedContext { device, queues: tables.take_queues_of(context) })
+    }
+
+    /// Puts back a context that the host did not destroy.
+    pub fn context_stays(&self, context: Handle, destroyed: DestroyedContext<L>) {
+        let mut tables = self.write();
+        tables.contexts.insert(context, destroyed.device);
+        for (handle, queue, fence) in destroyed.queues {
+            tables.objects.extend(fence.map(|fence| (queue.fence, fence)));
+            tables.queues.insert(handle, queue);
         }
     }
 
@@ -284,17 +300,16 @@ impl<L> Tables<L> {
         let contexts = self.contexts.iter().filter(|(_, made_on)| **made_on == device);
         for context in contexts.map(|(context, _)| *context).collect::<Vec<_>>() {
             self.contexts.remove(&context);
-            self.forget_queues_of(context);
+            self.take_queues_of(context);
             ending.contexts.push(context);
         }
-        self.forget_queues_of(device);
+        self.take_queues_of(device);
     }
 
-    /// Removes the queues of a device or context and their fences.
-    fn forget_queues_of(&mut self, owner: Handle) {
+    /// Takes out the queues of a device or context and their fences.
+    fn take_queues_of(&mut self, owner: Handle) -> Vec<(Handle, Queue, Option<Object<L>>)> {
         let Tables { queues, objects, .. } = self;
-        for (_, Queue { fence, .. }) in queues.extract_if(|_, queue| queue.owner == owner) {
-            objects.remove(&fence);
-        }
+        let taken = queues.extract_if(|_, queue| queue.owner == owner);
+        taken.map(|(handle, queue)| (handle, queue, objects.remove(&queue.fence))).collect()
     }
 }

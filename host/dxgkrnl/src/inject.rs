@@ -284,6 +284,7 @@ impl Kernel {
             let (process, packets) = (queue.process, core::mem::take(&mut queue.packets));
             let status = Some(NtStatus::DEVICE_REMOVED);
             self.drop_passed_mark(id);
+            self.await_no_longer(id);
             self.drop_packets(process, DroppedPackets { packets, queue: None, status }, effects);
             processes.insert(process);
         }

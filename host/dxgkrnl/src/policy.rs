@@ -200,6 +200,14 @@ switches! {
         /// An error, whatever the access is: "must have the RTAS_WRITE bit set".
         Required = "required",
     }
+    /// What DestroyContext does with the work that is queued in the context.
+    destroyed_context: DestroyedContext {
+        /// Default: the call waits until it is done, and fails if the context then owns a mutex, as the page of
+        /// `pfnDestroyContextCb` says. That page names no limit: a queued wait that nothing satisfies keeps the call.
+        Waits = "waits",
+        /// It is dropped, and mutexes are abandoned, as when the device is destroyed.
+        AtOnce = "at-once",
+    }
 }
 
 impl Policy {

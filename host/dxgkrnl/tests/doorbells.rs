@@ -452,7 +452,7 @@ fn drains(world: &mut World, queue: Queue) {
 #[test]
 fn destroying_a_context_destroys_both_of_its_interdependent_queues() {
     covers!("SCH-035");
-    let (mut world, script) = scripted(Config::default());
+    let (mut world, script) = scripted(crate::common::dropping(Config::default()));
     let device = world.device();
     let context = world.hw_context(device, ADVANCED);
     let queues = [(); 2].map(|()| {

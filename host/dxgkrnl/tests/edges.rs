@@ -11,7 +11,7 @@ use crate::common::{P, World};
 
 fn looking() -> (World, ScriptRef) {
     let adapter = AdapterConfig { hazards: true, ..AdapterConfig::default() };
-    scripted(Config { adapters: vec![adapter], ..Config::default() })
+    scripted(crate::common::dropping(Config { adapters: vec![adapter], ..Config::default() }))
 }
 
 /// Relations reported since the last call, without those of paging and of set-up.

@@ -5,7 +5,7 @@ use crate::common::{OK, P, World};
 use d3dkmt::isa::{self, Packet::*};
 use d3dkmt::{Call, EventId, GpuSignal, Handle, NtStatus, SignalFlags, SyncObjectFlags};
 use dxgkrnl::ddi::EngineState;
-use dxgkrnl::{EngineId, Fault, Input, ProcessId};
+use dxgkrnl::{Config, EngineId, Fault, Input, ProcessId};
 
 const REMOVED: NtStatus = NtStatus::DEVICE_REMOVED;
 const ADVANCED: EngineId = EngineId { adapter: 0, node: 0 };
@@ -29,7 +29,7 @@ fn notes(world: &mut World) -> Vec<String> {
 
 #[test]
 fn each_fault_loses_one_interrupt_of_its_engine_and_of_no_other() {
-    let mut world = World::new();
+    let mut world = World::with_config(crate::common::dropping(Config::default()));
     let device = world.device();
     let (advanced, basic) = (world.context(device, ADVANCED.node), world.context(device, BASIC.node));
     let fence = world.fence(device, 0);
@@ -54,7 +54,7 @@ fn each_fault_loses_one_interrupt_of_its_engine_and_of_no_other() {
 
 #[test]
 fn a_hang_stops_the_running_packet_or_the_next_one() {
-    let mut world = World::with_config(crate::common::without_timeouts());
+    let mut world = World::with_config(crate::common::dropping(crate::common::without_timeouts()));
     let device = world.device();
     let context = world.context(device, ADVANCED.node);
     let fence = world.fence(device, 0);

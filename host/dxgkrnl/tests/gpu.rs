@@ -135,7 +135,7 @@ fn a_store_to_an_address_without_a_fence_only_logs_a_note() {
 
 #[test]
 fn destroying_a_hung_context_frees_the_engine() {
-    let mut world = World::with_config(crate::common::without_timeouts());
+    let mut world = World::with_config(crate::common::dropping(crate::common::without_timeouts()));
     let device = world.device();
     let [hung, waiting] = [0; 2].map(|_| world.context(device, ADVANCED));
     let fence = world.fence(device, 0);

@@ -207,7 +207,7 @@ fn the_progress_fence_is_native_if_the_queue_asks_for_it() {
 
 #[test]
 fn a_queue_is_destroyed_with_its_context_in_any_state() {
-    let mut world = World::new();
+    let mut world = World::with_config(crate::common::dropping(Config::default()));
     let device = world.device();
     for flags in [NONE, NATIVE] {
         let context = world.hw_context(device, ADVANCED);

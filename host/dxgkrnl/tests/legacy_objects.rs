@@ -8,7 +8,7 @@ use d3dkmt::{
     Call, CreatedSyncObject, EventId, GpuSignal, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags as F,
     SyncObjectInfo, SyncObjectType as T, calls,
 };
-use dxgkrnl::policy::{AbandonedMutex, ForeignMutexRelease, SemaphoreOverflow};
+use dxgkrnl::policy::{AbandonedMutex, DestroyedContext, ForeignMutexRelease, SemaphoreOverflow};
 use dxgkrnl::snapshot::ObjectState;
 use dxgkrnl::{Config, Fault, Input, Policy, ProcessId};
 
@@ -175,7 +175,11 @@ fn a_mutex_of_an_owner_that_ends_is_free_unless_the_policy_keeps_it() {
     ];
     for end in ends {
         for (rule, freed) in [(AbandonedMutex::Freed, true), (AbandonedMutex::StaysOwned, false)] {
-            let mut world = with(Policy { abandoned_mutex: rule, ..Policy::default() });
+            let mut world = with(Policy {
+                abandoned_mutex: rule,
+                destroyed_context: DestroyedContext::AtOnce,
+                ..Policy::default()
+            });
             let device = world.device();
             let context = world.context(device, 0);
             let shared = SyncObjectInfo { flags: F::SHARED, ..info(T::MUTEX) };
@@ -203,7 +207,7 @@ fn a_mutex_of_an_owner_that_ends_is_free_unless_the_policy_keeps_it() {
 
 #[test]
 fn a_destroyed_queue_leaves_the_wait_line_and_releases_its_mutex() {
-    let mut world = World::new();
+    let mut world = World::with_config(crate::common::dropping(Config::default()));
     let device = world.device();
     let contexts = [0; 3].map(|_| world.context(device, 0));
     let mutex = mutex(&mut world, device);
@@ -274,7 +278,7 @@ fn several_objects_of_one_wait_are_taken_together_or_not_at_all() {
 #[test]
 fn every_type_may_be_named_beside_values_which_mean_nothing_for_mutex_and_semaphore() {
     covers!("FEN-075");
-    let mut world = World::new();
+    let mut world = World::with_config(crate::common::dropping(Config::default()));
     let device = world.device();
     let (context, other) = (world.context(device, 0), world.context(device, 0));
     let (mutex, semaphore) = (mutex(&mut world, device), semaphore(&mut world, device, 1, 2));

@@ -107,7 +107,7 @@ fn monitored_value_lies_where_no_process_or_engine_can_write() {
 #[test]
 fn monitored_value_is_one_below_the_least_awaited_value() {
     covers!("FEN-098", "FEN-128");
-    let (mut world, script) = scripted(Config::default());
+    let (mut world, script) = scripted(crate::common::dropping(Config::default()));
     let device = world.device();
     let fence = world.native(device).object;
     let id = world.native_view(fence).fence.0;

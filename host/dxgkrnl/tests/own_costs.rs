@@ -154,7 +154,7 @@ fn destroy_allocations(owner: &Owner) -> Input {
     owner.call(Call::DestroyAllocation { device, resource, allocations, flags })
 }
 
-const CASES: [Case; 35] = [
+const CASES: [Case; 36] = [
     Case {
         name: "a signal that many wait for",
         make: Owner::waits,
@@ -191,9 +191,9 @@ const CASES: [Case; 35] = [
         is_cut: true,
     },
     Case {
-        name: "a context with many packets",
+        name: "a device with many packets",
         make: Owner::packets,
-        end: |owner| owner.call(Call::DestroyContext { context: owner.context }),
+        end: |owner| owner.call(Call::DestroyDevice { device: owner.device }),
         most: 60_000,
         is_cut: true,
     },
@@ -207,6 +207,13 @@ const CASES: [Case; 35] = [
     Case {
         name: "many released queues",
         make: Owner::queue_waits,
+        end: |owner| owner.signal(1),
+        most: 16_000,
+        is_cut: true,
+    },
+    Case {
+        name: "a signal that the ends of many contexts wait for",
+        make: Owner::ending_contexts,
         end: |owner| owner.signal(1),
         most: 16_000,
         is_cut: true,
@@ -282,9 +289,9 @@ const CASES: [Case; 35] = [
         is_cut: true,
     },
     Case {
-        name: "a context with many buffers in hardware",
+        name: "a device with many buffers in hardware",
         make: Owner::hw_buffers,
-        end: |owner| owner.call(Call::DestroyContext { context: owner.context }),
+        end: |owner| owner.call(Call::DestroyDevice { device: owner.device }),
         most: 50_000,
         is_cut: false,
     },

@@ -135,7 +135,7 @@ fn an_update_waits_on_the_paging_context_for_its_value_and_signals_the_next() {
 fn a_context_ends_with_its_buffer_behind_its_paging_contexts_while_another_wants_the_engine() {
     covers!("FEN-093");
     for priority in [0, 7] {
-        let (mut world, _) = scripted(paging_on(0));
+        let (mut world, _) = scripted(crate::common::dropping(paging_on(0)));
         let device = world.device();
         let (context, other) = (world.context(device, 0), world.context(device, 0));
         let (paging_queue, _) = queue(&mut world, device, 0);
@@ -383,7 +383,7 @@ fn a_paging_queue_without_fence_memory_requests_more() {
 #[test]
 fn nothing_of_paging_stays_behind() {
     for end in 0..4 {
-        let mut world = World::new();
+        let mut world = World::with_config(crate::common::dropping(Config::default()));
         let (device, adapter) = (world.device(), world.adapter());
         let context = world.context(device, 0);
         let (paging_queue, fence) = queue(&mut world, device, 1);

@@ -19,7 +19,7 @@ fn signal_many(world: &mut World, contexts: &[Handle], targets: &[(Handle, u64)]
 #[test]
 fn a_wait_that_was_not_reached_keeps_its_fence_and_goes_with_its_context() {
     let policy = Policy { gpu_wait: GpuWait::LooksAtHead, ..Policy::default() };
-    let mut world = World::with_config(Config { policy, ..Config::default() });
+    let mut world = World::with_config(crate::common::dropping(Config { policy, ..Config::default() }));
     let device = world.device();
     let context = world.context(device, 0);
     for end in [false, true] {
@@ -41,7 +41,7 @@ fn a_wait_that_was_not_reached_keeps_its_fence_and_goes_with_its_context() {
 
 #[test]
 fn a_broadcast_whose_context_ends_before_it_keeps_no_fence() {
-    let mut world = World::new();
+    let mut world = World::with_config(crate::common::dropping(Config::default()));
     let device = world.device();
     let contexts = [0; 2].map(|_| world.context(device, 0));
     let (fence, gate) = (world.fence(device, 0).object, world.fence(device, 0).object);
@@ -95,7 +95,7 @@ fn a_signal_of_both_kinds_begins_with_top_of_pipeline_fences_on_an_idle_queue_to
 #[test]
 fn a_top_of_pipeline_fence_does_not_wait_for_a_buffer_that_never_completes() {
     covers!("FEN-048");
-    let mut world = World::new();
+    let mut world = World::with_config(crate::common::dropping(Config::default()));
     let device = world.device();
     let contexts = [world.context(device, 0), world.context(device, 1)];
     let top = world.fence_with(device, 0, F::TOP_OF_PIPELINE);
@@ -112,7 +112,7 @@ fn a_top_of_pipeline_fence_does_not_wait_for_a_buffer_that_never_completes() {
 
 #[test]
 fn a_queue_that_waits_for_its_engine_may_end() {
-    let mut world = World::new();
+    let mut world = World::with_config(crate::common::dropping(Config::default()));
     let device = world.device();
     let (first, context) = (world.context(device, 0), world.context(device, 0));
     let top = world.fence_with(device, 0, F::TOP_OF_PIPELINE).object;

@@ -275,7 +275,7 @@ fn a_page_fault_completes_earlier_work_and_sets_the_completed_id() {
 #[test]
 fn ids_grow_over_resets_and_ends_of_contexts() {
     covers!("SCH-005");
-    let (mut world, script) = scripted(Config::default());
+    let (mut world, script) = scripted(crate::common::dropping(Config::default()));
     for resets_adapter in [false, true, false] {
         let device = world.device();
         let context = world.context(device, 0);

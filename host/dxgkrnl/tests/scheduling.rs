@@ -215,7 +215,7 @@ fn a_preemption_request_that_finds_an_idle_engine_is_answered_by_an_interrupt_at
 #[test]
 fn the_last_completed_id_moves_by_completion_engine_reset_and_adapter_reset_only() {
     covers!("SCH-007");
-    let mut world = World::new();
+    let mut world = World::with_config(crate::common::dropping(Config::default()));
     let device = world.device();
     let other = world.device();
     let context = world.context(device, 0);

@@ -501,8 +501,10 @@ fn resets_of_dependent_engines_and_faults_do_not_count_as_timeouts_of_a_process(
 fn work_behind_a_destroyed_context_has_its_own_time() {
     covers!("TDR-001");
     // An engine without preemption has both buffers.
-    let mut world =
-        scripted(with_caps(VidSchCaps::MULTI_ENGINE_AWARE | VidSchCaps::SUPPORT_PER_ENGINE_TDR)).0;
+    let mut world = scripted(crate::common::dropping(with_caps(
+        VidSchCaps::MULTI_ENGINE_AWARE | VidSchCaps::SUPPORT_PER_ENGINE_TDR,
+    )))
+    .0;
     let (_, context) = hung(&mut world, 0);
     let (device, _) = hung(&mut world, 0);
     world.advance(1900 * MS);
@@ -545,7 +547,7 @@ fn a_thread_stuck_in_the_driver_is_a_bugcheck() {
 fn errors_of_the_scheduler_class_are_bugchecks() {
     covers!("TDR-033");
     let failed = |caps: VidSchCaps, ddi: &'static str, name: &str, act: fn(&mut World, Handle, Handle)| {
-        let (mut world, script) = scripted(with_caps(caps));
+        let (mut world, script) = scripted(crate::common::dropping(with_caps(caps)));
         let device = world.device();
         let context = world.context(device, 0);
         script.borrow().failing = Some((ddi, NtStatus::UNSUCCESSFUL));
@@ -579,7 +581,8 @@ fn errors_of_the_scheduler_class_are_bugchecks() {
         (0x119, 9)
     );
     // The kernel does not call CancelCommand of a driver that is not CancelCommandAware.
-    let (mut world, script) = scripted(with_caps(caps - VidSchCaps::CANCEL_COMMAND_AWARE));
+    let (mut world, script) =
+        scripted(crate::common::dropping(with_caps(caps - VidSchCaps::CANCEL_COMMAND_AWARE)));
     let device = world.device();
     let context = world.context(device, 0);
     let gate = world.fence(device, 0).object;

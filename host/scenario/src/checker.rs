@@ -3,8 +3,8 @@
 //! The checker derives its own state from inputs and effects: the memory that guests see from stores, the sleeping waits
 //! from calls and answers. It compares these with each other and with views of the kernel's tables:
 //!
-//! - each synchronous call has exactly one answer, a one-way call none; the answer is in the call's step, except for an
-//!   escape that waits for an idle GPU;
+//! - each synchronous call has exactly one answer, a one-way call none; the answer is in the call's step, except for a call
+//!   that waits for work;
 //! - a wake belongs to a sleeping wait, and is justified by a value that was once stored (not by the current value: a
 //!   fence may be rewound);
 //! - no wait sleeps whose condition has held since the kernel became idle;
@@ -19,8 +19,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use d3dkmt::{
-    AcquireOutcome, Call, CallEffect, EscapeFlags, EventId, GpuSignal, Handle, NtStatus, Reply, SignalFlags,
-    WaitFromCpuFlags, WaitOutcome, isa,
+    AcquireOutcome, Call, CallEffect, DestroyAllocationFlags, EscapeFlags, EventId, GpuSignal, Handle,
+    NtStatus, Reply, SignalFlags, WaitFromCpuFlags, WaitOutcome, isa,
 };
 use dxgkrnl::ddi::Agent;
 use dxgkrnl::policy::CpuSignal as CpuSignalPolicy;
@@ -130,10 +130,10 @@ impl InputSummary {
     }
 }
 
-/// Whether a call may be answered in a later step: an escape with HardwareAccess (ESC-017), or a call with a list of
-/// allocations that does not fit one step.
+/// Whether a call may be answered in a later step: one that waits for work, or a call with a list of allocations that does
+/// not fit one step.
 pub fn may_wait(call: &Call) -> bool {
-    may_wait_for_gpu(call)
+    may_wait_for_work(call)
         || matches!(
             call,
             Call::DestroyAllocation { .. }
@@ -145,9 +145,15 @@ pub fn may_wait(call: &Call) -> bool {
         )
 }
 
-/// Whether a call may wait until a GPU is idle: an escape with HardwareAccess (ESC-017).
-pub fn may_wait_for_gpu(call: &Call) -> bool {
-    matches!(call, Call::Escape { flags, .. } if flags.contains(EscapeFlags::HARDWARE_ACCESS))
+/// Whether a call that is not answered waits for work: an escape with HardwareAccess until its GPU is idle (ESC-017), the end
+/// of a context or a synchronous destroy until what was queued is done.
+pub fn may_wait_for_work(call: &Call) -> bool {
+    match call {
+        Call::Escape { flags, .. } => flags.contains(EscapeFlags::HARDWARE_ACCESS),
+        Call::DestroyContext { .. } => true,
+        Call::DestroyAllocation { flags, .. } => flags.contains(DestroyAllocationFlags::SYNCHRONOUS_DESTROY),
+        _ => false,
+    }
 }
 
 fn of_call(call: &Call) -> (InputKind, Option<u64>) {
@@ -328,7 +334,7 @@ impl Checker {
             self.check_sleeping_waits(kernel);
             self.memory_is_right(kernel);
             let mut waiting = 0;
-            kernel.waiting_escapes(&mut |process, request| {
+            kernel.waiting_calls(&mut |process, request| {
                 waiting += usize::from(request != 0);
                 if request != 0 && !self.unanswered.contains(&(process, request)) {
                     self.violations.push(format!("call {request} of process {} waits, answered", process.0));

@@ -249,7 +249,10 @@ impl Kernel {
     /// Destroys an object that ends with its device. False if the units of the step do not reach for all of it.
     fn end_child(&mut self, process: ProcessId, child: Handle, effects: &mut Effects) -> bool {
         let _ = match self.process(process).handles.get(child) {
-            Some(HandleTarget::Context(_)) => self.destroy_context(process, child, effects),
+            Some(HandleTarget::Context(context)) => {
+                self.end_context(context, effects);
+                Ok(Reply::None)
+            }
             // A progress fence goes with its hardware queue.
             Some(HandleTarget::Sync(_)) if self.is_progress_fence(process, child) => Ok(Reply::None),
             Some(HandleTarget::Sync(_)) => self.destroy_sync_object(process, child, effects),

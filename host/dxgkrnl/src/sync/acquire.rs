@@ -287,6 +287,11 @@ impl Kernel {
         }
     }
 
+    pub(crate) fn owns_mutex(&self, process: ProcessId, by: Handle) -> bool {
+        let owner = MutexOwner { process, by };
+        self.sync.legacy.owned.range((owner, 0)..=(owner, u32::MAX)).next().is_some()
+    }
+
     /// How many mutexes the contexts and devices of a process own.
     pub(crate) fn owned_mutexes(&self, process: ProcessId) -> u32 {
         let owners = self.sync.legacy.objects.keys().filter_map(|object| self.sync.legacy.owner(*object));

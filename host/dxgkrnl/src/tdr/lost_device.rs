@@ -194,6 +194,7 @@ impl Kernel {
         self.cancel_commands(engine, context, own.chain(commands(&packets)), effects);
         let status = Some(NtStatus::DEVICE_REMOVED);
         self.pass_dropped_mark(id, &mut packets);
+        self.await_no_longer(id);
         self.drop_packets(process, DroppedPackets { packets, queue: None, status }, effects);
         self.evaluate_written(process, Mark::Wrote, effects);
         self.count_driver_bytes(process, engine.adapter);

@@ -72,6 +72,13 @@ impl AfterWork {
         self.condemned.remove(&(process, handle))
     }
 
+    /// The calls with SynchronousDestroy that wait.
+    pub fn synchronous(&self, each: &mut dyn FnMut(ProcessId, u64)) {
+        for Round { process, due, next, .. } in self.rounds.values() {
+            due.synchronous.iter().chain(&next.synchronous).for_each(|(request, _)| each(*process, *request));
+        }
+    }
+
     /// Drops the offer of an open that waits, if there is one.
     pub fn forget_offer(&mut self, open: u32) {
         self.offers.remove(&open);

@@ -40,6 +40,11 @@ pub(crate) enum RestOfCall {
     Parked(Parked),
     /// The destroys and offers of a round whose marks are reached.
     Due(Box<Due>),
+    /// `D3DKMTDestroyContext` of a context with work in these queues.
+    DestroyContext {
+        context: u32,
+        busy: BTreeSet<u32>,
+    },
     /// `D3DKMTSetProcessSchedulingPriorityClass`: the next queue.
     PriorityClass(QueuePosition),
 }
@@ -62,7 +67,7 @@ impl LongCall {
             | RestOfCall::Destroy(_)
             | RestOfCall::AfterWork(_)
             | RestOfCall::Due(_) => limits::ALLOCATIONS_PER_CALL_MAX,
-            RestOfCall::PriorityClass(_) | RestOfCall::Parked(_) => 0,
+            RestOfCall::DestroyContext { .. } | RestOfCall::PriorityClass(_) | RestOfCall::Parked(_) => 0,
         };
         (entries * ENTRY_BYTES) as u64
     }

@@ -114,9 +114,13 @@ impl Kernel {
 
     /// Leaves the rest of a call for later steps, or until what it waits for has happened.
     pub(super) fn leave_rest(&mut self, process: ProcessId, request: u64, rest: RestOfCall) {
-        if let RestOfCall::Parked(parked) = rest {
-            return self.park_call(request, parked);
-        }
+        let rest = match rest {
+            RestOfCall::Parked(parked) => return self.park_call(request, parked),
+            RestOfCall::DestroyContext { context, busy } => {
+                return self.await_end_of_context(context, request, busy);
+            }
+            rest => rest,
+        };
         let call = LongCall { request, rest };
         self.processes.charge(process, call.weight());
         self.leave(process, Task::LongCall(call));
@@ -150,7 +154,7 @@ impl Kernel {
             }
             RestOfCall::Due(due) => Ok(self.advance_due(process, due, effects)),
             RestOfCall::AfterWork(_) => self.advance_after_work(process, rest, effects),
-            RestOfCall::Parked(_) => Ok(None),
+            RestOfCall::Parked(_) | RestOfCall::DestroyContext { .. } => Ok(None),
             RestOfCall::PriorityClass(position) => {
                 Ok(self.replace_ready_of(process, position).then_some(Reply::None))
             }

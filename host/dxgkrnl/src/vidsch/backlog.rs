@@ -74,6 +74,8 @@ pub(crate) enum Task {
     RunQueue(u32),
     /// The next command buffer of this engine is only to be dropped.
     Dispatch(EngineId),
+    /// The work that a call to destroy this context waited for is done.
+    EndContext(u32),
     /// A call of the process that waited for an idle GPU has to run.
     IdleWait,
     /// A call has more entries in its list than fit. It is answered when it is through.
@@ -286,7 +288,8 @@ impl Backlog {
             | Task::LongCall(_)
             | Task::EnginePages(_)
             | Task::Paging(_)
-            | Task::Drain(_) => false,
+            | Task::Drain(_)
+            | Task::EndContext(_) => false,
         };
         if comes_first { tasks.push_front(task) } else { tasks.push_back(task) }
     }

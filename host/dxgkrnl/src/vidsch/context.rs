@@ -1,5 +1,7 @@
 //! The state of a context.
 
+use alloc::collections::BTreeSet;
+
 use d3dkmt::{CreateContextFlags, Handle};
 use serde::{Deserialize, Serialize};
 
@@ -24,4 +26,13 @@ pub(crate) struct Context {
     /// For a paging context of the system: the level of its paging buffers.
     pub paging: Option<Level>,
     pub hardware: HardwareSide,
+}
+
+/// A DestroyContext that is answered once the work of its context is done: see `context_end.rs`.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct WaitingEnd {
+    pub request: u64,
+    /// The queues of the context that have not been idle since the call. With the last one, a task of the backlog ends the
+    /// context.
+    pub busy: BTreeSet<u32>,
 }

@@ -10,7 +10,6 @@ use super::suspension::HardwareSide;
 use super::{Packet, Queue};
 use crate::ProcessId;
 use crate::ddi::{BadCommands, EngineId, HappensBefore, HwContext};
-use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
 use crate::process::HandleTarget;
@@ -100,34 +99,6 @@ impl Kernel {
             Ok(()) => Ok(()),
             Err(status) => refuse(status, "the driver failed to create the context"),
         }
-    }
-
-    /// Ends a context with everything queued in it; a command on the engine is dropped as well.
-    pub(crate) fn destroy_context(
-        &mut self,
-        process: ProcessId,
-        handle: Handle,
-        effects: &mut Effects,
-    ) -> CallResult {
-        let id = self.context(process, handle)?;
-        let queues = core::mem::take(&mut self.vidsch.contexts[id].hardware.queues);
-        let mut queues: Vec<u32> = queues.into_iter().collect();
-        queues.sort_by_key(|queue| self.vidsch.hw_queues[*queue].handle);
-        for queue in queues {
-            self.end_hw_queue(queue, effects);
-        }
-        // Before the context is removed: the engine may give back a buffer of it that ran behind its paging context's.
-        self.end_paging_context(id, effects);
-        self.forget_suspend(id);
-        self.remember_queue(self.vidsch.contexts[id].queue);
-        self.remove_handle(process, handle);
-        let context = self.vidsch.contexts.remove(id).expect("a handle names a live context");
-        self.processes.device_mut(context.device).children.remove(&handle);
-        self.process_mut(process).contexts -= 1;
-        self.end_queue(context.queue, effects);
-        self.abandon_mutexes(process, handle, effects);
-        self.enter_d3_if_quiet(context.engine.adapter);
-        Ok(Reply::None)
     }
 
     pub(crate) fn context(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {

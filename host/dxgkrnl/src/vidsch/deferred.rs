@@ -199,6 +199,7 @@ impl Kernel {
             Task::EndShares(vm) => self.end_shares_of(vm, effects),
             Task::RunQueue(queue) => self.vidsch.work.run_queue(queue),
             Task::Dispatch(engine) => self.continue_dispatch(engine, effects),
+            Task::EndContext(context) => self.continue_end_of_context(context, effects),
             // The call runs once no other work is left.
             Task::IdleWait => {}
             Task::LongCall(call) => self.continue_call(process, call, effects),

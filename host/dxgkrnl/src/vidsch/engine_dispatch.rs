@@ -187,15 +187,14 @@ impl Kernel {
         if !self.is_to_end(queue) {
             return false;
         }
-        let Queue { process, device, context, .. } = self.vidsch.queues[queue];
+        let Queue { device, context, .. } = self.vidsch.queues[queue];
         self.spend(1);
         if self.vidsch.work.backlog().is_losing(device) {
             self.empty_queue(queue, effects);
             return true;
         }
-        let handle = self.vidsch.contexts[context].handle;
         let before = self.history.begin(Ending::Process);
-        let _ = self.destroy_context(process, handle, effects);
+        self.end_context(context, effects);
         self.history.set_ending(before);
         true
     }

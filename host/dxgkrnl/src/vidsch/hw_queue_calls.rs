@@ -223,7 +223,7 @@ impl Kernel {
     }
 
     /// Whether there is work of a live user-mode queue to wait for.
-    fn drains(&self, id: u32) -> bool {
+    pub(super) fn drains(&self, id: u32) -> bool {
         let queue = &self.vidsch.hw_queues[id];
         let device = self.vidsch.contexts[queue.context].device;
         queue.user_mode()
@@ -236,6 +236,7 @@ impl Kernel {
     pub(crate) fn end_hw_queue(&mut self, id: u32, effects: &mut Effects) {
         self.drop_doorbell(id, effects);
         self.remember_queue(self.vidsch.hw_queues[id].queue);
+        self.await_no_longer(self.vidsch.hw_queues[id].queue);
         let hw_queue = self.vidsch.hw_queues.remove(id).expect("its owner is live");
         self.vidsch.work.forget_hw_queue(id);
         self.vidsch.forget_reports_about(|interrupt| {
@@ -460,7 +461,9 @@ impl Kernel {
     pub(crate) fn awaited_progress(&self, object: u32) -> Option<u64> {
         let hw_queue = &self.vidsch.hw_queues[*self.vidsch.progress_fences.get(&object)?];
         let submission = self.vidsch.queues[hw_queue.queue].in_flight.front();
-        let drain = (hw_queue.handle == Handle::NULL).then_some(hw_queue.last_queued);
+        let is_awaited =
+            hw_queue.handle == Handle::NULL || self.vidsch.waiting_ends.contains_key(&hw_queue.context);
+        let drain = is_awaited.then_some(hw_queue.last_queued).filter(|last| *last > 0);
         submission.map(|submission| submission.progress_fence_id).into_iter().chain(drain).min()
     }
 }

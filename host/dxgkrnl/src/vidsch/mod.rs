@@ -30,11 +30,12 @@
 //! Behaviour: `deferred.rs` leaves work for later steps and continues it. `run.rs` creates, runs and ends queues, and has
 //! the loop that runs all work. `head.rs` decides when the head packet can run. `context_calls.rs`, `signal.rs`,
 //! `priority_calls.rs`, `hw_queue_calls.rs` and `doorbell_calls.rs` are the calls. `engine_dispatch.rs` gives engines their
-//! work, `interrupts.rs` handles their callbacks and completions, `suspend.rs` suspends and resumes hardware contexts.
+//! work, `context_end.rs` ends contexts, `interrupts.rs` handles their callbacks and completions, `suspend.rs` suspends and resumes hardware contexts.
 
 mod backlog;
 mod context;
 mod context_calls;
+mod context_end;
 mod deferred;
 mod doorbell;
 mod doorbell_calls;
@@ -64,6 +65,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use backlog::{DroppedPackets, Task, Turn};
 pub(crate) use context::Context;
+use context::WaitingEnd;
 pub use doorbell::DoorbellStatus;
 pub(crate) use engine::{EngineWrite, HARDWARE_QUEUE_DEPTH, InFlight, OnEngine, Submitted};
 pub(crate) use hw_queue::HwQueue;
@@ -94,6 +96,8 @@ pub(crate) struct VidSch {
     suspend_deadlines: BTreeSet<(Nanos, u32)>,
     /// Adapters on their way to D3, and whether they have reached it.
     powered_down: BTreeMap<u32, bool>,
+    /// Calls that wait for the work of a context, by context.
+    waiting_ends: BTreeMap<u32, WaitingEnd>,
     /// Calls that wait for an idle GPU.
     idle_waits: IdleWaits,
     work: WorkQueue,
@@ -243,6 +247,10 @@ impl VidSch {
     #[inline]
     pub fn contexts(&self) -> &Slab<Context> {
         &self.contexts
+    }
+
+    pub fn waiting_ends(&self) -> &BTreeMap<u32, WaitingEnd> {
+        &self.waiting_ends
     }
 
     #[inline]

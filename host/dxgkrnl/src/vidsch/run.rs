@@ -246,6 +246,7 @@ impl Kernel {
         }
         let before = self.vidsch.work.backlog_mut().act_for(Some(queue.process));
         let goes_on = self.run_head_of(id, effects);
+        self.look_for_waiting_end(id);
         self.vidsch.work.backlog_mut().act_for(before);
         goes_on
     }

@@ -260,9 +260,14 @@ impl Kernel {
         self.config.adapters.iter().all(|adapter| adapter.io_coherent)
     }
 
-    /// Calls that are answered once a GPU is idle: the process, and the number of the request, 0 of a one-way call.
-    pub fn waiting_escapes(&self, each: &mut dyn FnMut(ProcessId, u64)) {
+    /// Calls that are answered once work is done - escapes at an idle GPU, ends of contexts, synchronous destroys -: the
+    /// process, and the number of the request, 0 of a one-way call.
+    pub fn waiting_calls(&self, each: &mut dyn FnMut(ProcessId, u64)) {
         self.vidsch.idle_waits().calls().values().for_each(|wait| each(wait.process, wait.request));
+        for (context, end) in self.vidsch.waiting_ends() {
+            each(self.vidsch.contexts()[*context].process, end.request);
+        }
+        self.vidmm.after_work().synchronous(each);
     }
 
     /// Counts of a process's objects in the tables.

@@ -14,6 +14,7 @@ use d3dkmt::{
     ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, WaitFromCpuFlags, WaitOutcome, calls, isa,
 };
 use dxgkrnl::ddi::Miniport;
+use dxgkrnl::policy::DestroyedContext;
 use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, TdrConfig, VmId};
 use kmd::SimulatedMiniport;
 use scenario::checker::{Checker, InputSummary};
@@ -35,6 +36,12 @@ pub struct World {
     pub violations: Option<Vec<String>>,
     request: u64,
     next_event: u64,
+}
+
+/// A config with which DestroyContext drops what is queued.
+pub fn dropping(mut config: Config) -> Config {
+    config.policy.destroyed_context = DestroyedContext::AtOnce;
+    config
 }
 
 impl World {

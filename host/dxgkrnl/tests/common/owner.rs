@@ -185,6 +185,18 @@ impl Owner {
     }
 
     /// Command buffers with the engine, one after the other.
+    /// Contexts whose destruction waits for a signal.
+    pub fn ending_contexts(&mut self, count: u32) {
+        for _ in 0..count {
+            let context = self.new_context();
+            self.ok(calls::gpu_wait(context, self.fence, 1));
+            let input = self.call(Call::DestroyContext { context });
+            let mut effects = Effects::default();
+            self.world.kernel.handle(0, input, &mut effects);
+            assert!(effects.answers.is_empty(), "the call waits");
+        }
+    }
+
     pub fn hw_buffers(&mut self, count: u32) {
         let create = calls::create_context(self.device, 2, CreateContextFlags::HW_QUEUE_SUPPORTED);
         let Reply::Context(context) = self.ok(create) else { panic!("no context") };

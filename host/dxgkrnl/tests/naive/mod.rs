@@ -92,6 +92,8 @@ pub struct Rules {
     pub waits_look_at_head: bool,
     /// FEN-026, F-45: a CPU signal takes effect after its answer.
     pub cpu_signal_after_answer: bool,
+    /// DestroyContext waits for the work of the context, and fails if that owns a mutex.
+    pub destroyed_context_waits: bool,
     /// TdrLevel 3 if true, else 0: no timeout detection.
     pub timeouts: bool,
 }
@@ -126,6 +128,10 @@ pub type Wake = (u32, u64, NtStatus);
 /// The model's state.
 pub struct Naive {
     pub rules: Rules,
+    /// The last call waits; its answer comes with a later step.
+    pub call_waits: bool,
+    /// Answers of calls that waited: the process and the status.
+    late: Vec<(u32, NtStatus)>,
     /// Adapters that have native fences.
     native: Vec<usize>,
     pub now: u64,
@@ -233,6 +239,8 @@ impl Naive {
             heads: vec![],
             freed: vec![],
             order_is_open: false,
+            call_waits: false,
+            late: vec![],
             woken: vec![],
             held: vec![],
             delivered: vec![],
@@ -482,6 +490,7 @@ impl Naive {
         for wakes in [&mut self.woken, &mut self.held, &mut self.delivered] {
             wakes.retain(|(owner, ..)| *owner != process);
         }
+        self.late.retain(|(owner, _)| *owner != process);
         self.run_contexts();
     }
 

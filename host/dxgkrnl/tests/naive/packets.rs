@@ -29,6 +29,8 @@ pub struct Context {
     pub system: Option<Rank>,
     /// Its paging context, which updates address spaces for it.
     pub paging_context: Option<usize>,
+    /// A call waits for its end: the queues that have not been idle since.
+    pub ending: Option<Vec<usize>>,
     pub ended: bool,
 }
 
@@ -46,6 +48,7 @@ impl Context {
             hardware: None,
             system: None,
             paging_context: None,
+            ending: None,
             ended: false,
         }
     }
@@ -130,11 +133,58 @@ impl Naive {
 
     pub(super) fn destroy_context_of(&mut self, process: u32, handle: Handle) -> Verdict {
         let context = self.context(process, handle).ok_or(vec![IP])?;
-        self.end_context(context);
+        if self.contexts[context].ending.is_some() {
+            return Err(vec![IP]);
+        }
+        if !self.rules.destroyed_context_waits || !self.works(self.contexts[context].device) {
+            self.end_context(context);
+            return Ok(Reply::None);
+        }
+        let of_context = self.hw_queues_in(context).into_iter().chain(self.contexts[context].paging_context);
+        let busy: Vec<usize> = of_context.chain([context]).filter(|queue| self.is_busy(*queue)).collect();
+        if !busy.is_empty() {
+            self.contexts[context].ending = Some(busy);
+            self.call_waits = true;
+        } else if self.owns_mutex(context) {
+            return Err(vec![IP]);
+        } else {
+            self.end_context(context);
+        }
         Ok(Reply::None)
     }
 
+    /// Answers of calls that waited, since the last call of this.
+    pub fn take_late(&mut self) -> Vec<(u32, NtStatus)> {
+        std::mem::take(&mut self.late)
+    }
+
+    fn is_busy(&self, queue: usize) -> bool {
+        !self.contexts[queue].ended && (!self.contexts[queue].queue.is_empty() || !self.all_is_done(queue))
+    }
+
+    /// Ends the contexts whose queues have each been idle since a call to destroy them; true if there was one.
+    fn end_waiting_contexts(&mut self) -> bool {
+        let mut any = false;
+        for context in 0..self.contexts.len() {
+            let Some(mut busy) = self.contexts[context].ending.clone() else { continue };
+            busy.retain(|queue| self.works(self.contexts[context].device) && self.is_busy(*queue));
+            let is_over = busy.is_empty();
+            self.contexts[context].ending = Some(busy);
+            if is_over && self.works(self.contexts[context].device) && self.owns_mutex(context) {
+                self.contexts[context].ending = None;
+                self.late.push((self.contexts[context].process, IP));
+            } else if is_over {
+                self.end_context(context);
+                any = true;
+            }
+        }
+        any
+    }
+
     pub(super) fn end_context(&mut self, context: usize) {
+        if self.contexts[context].ending.take().is_some() {
+            self.late.push((self.contexts[context].process, NtStatus::SUCCESS));
+        }
         self.end_hw_queues_of(context);
         self.contexts[context].ended = true;
         if let Some(paging_context) = self.contexts[context].paging_context {
@@ -412,6 +462,7 @@ impl Naive {
             if self.able.is_empty() {
                 match self.done_before_it_began() {
                     Some(object) => self.evaluate_waits(object),
+                    None if self.end_waiting_contexts() => {}
                     None => break,
                 }
                 continue;

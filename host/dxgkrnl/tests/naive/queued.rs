@@ -110,6 +110,11 @@ impl Naive {
         self.serve_line_of(object);
     }
 
+    pub(super) fn owns_mutex(&self, context: usize) -> bool {
+        let owner = Some(MutexOwner::Context(context));
+        self.objects.iter().any(|object| matches!(object.kind, Kind::Mutex { owner: of } if of == owner))
+    }
+
     /// Releases a mutex whose owner ends: an ended context must not block others for ever (FEN-024).
     pub(super) fn free_mutexes_of(&mut self, ended: MutexOwner) {
         for object in 0..self.objects.len() {

@@ -29,6 +29,8 @@ impl Pair {
             naive.sort_by_key(|(process, event, _)| (*process, *event));
         }
         same("woken", woken, naive)?;
+        let late = effects.answers.iter().map(|answer| (answer.process.0, answer.status));
+        same("late answers", sorted(late), sorted(self.naive.take_late().into_iter()))?;
         let ready = effects.sync_files.iter().map(|ready| (ready.vm.0, ready.token));
         let (mut ready, mut naive) = (ready.collect::<Vec<_>>(), self.naive.take_ready());
         // No descriptor is left of a VM that has ended: whether its last waits end with a signal is free.

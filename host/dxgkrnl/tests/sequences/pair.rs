@@ -6,11 +6,11 @@ use d3dkmt::limits::WORK_UNITS_PER_STEP;
 use d3dkmt::query::DriverVersion;
 use d3dkmt::{Call, EscapeFlags, Handle, Luid, NtStatus, Reply};
 use dxgkrnl::policy::{
-    AbandonedMutex, CpuSignal, DestroyedQueuedWait, DestroyedWait, FaultedDevicePoisons, ForeignMutexRelease,
-    GpuWait, LowerGpuSignal, PoisonedFence, RefusedOneWay, SemaphoreOverflow,
+    AbandonedMutex, CpuSignal, DestroyedContext, DestroyedQueuedWait, DestroyedWait, FaultedDevicePoisons,
+    ForeignMutexRelease, GpuWait, LowerGpuSignal, PoisonedFence, RefusedOneWay, SemaphoreOverflow,
 };
 use dxgkrnl::{
-    AdapterConfig, Config, Effects, EngineType, Fault, Input, Kernel, NodeConfig, Policy, ProcessId,
+    AdapterConfig, Answer, Config, Effects, EngineType, Fault, Input, Kernel, NodeConfig, Policy, ProcessId,
     TdrConfig, VidSchCaps, VmId,
 };
 use kmd::SimulatedMiniport;
@@ -126,6 +126,7 @@ impl Pair {
             },
             destroyed_releases_queued: policy.destroyed_queued_wait == DestroyedQueuedWait::Released,
             refused_one_way_stops: policy.refused_one_way == RefusedOneWay::StopsDevice,
+            destroyed_context_waits: policy.destroyed_context == DestroyedContext::Waits,
             abandoned_mutex_freed: policy.abandoned_mutex == AbandonedMutex::Freed,
             foreign_mutex_release: policy.foreign_mutex_release == ForeignMutexRelease::Releases,
             poison_is_sticky: policy.poisoned_fence == PoisonedFence::Sticky,
@@ -498,22 +499,38 @@ impl Pair {
             let process = ProcessId(id);
             self.input(Input::Call { process, request: 0, call: call.clone() });
             let _ = self.naive.call(id, true, &call, &Reply::None);
-            return same("answers to a one-way call", self.effects.answers.len(), 0);
+            return same("answers to a one-way call", self.take_answer(0)?, None);
         }
-        let (status, reply) = self.call_once(at, call.clone())?;
-        let verdict = self.naive.call(id, false, &call, &reply);
-        self.judge(at, &call, status, &reply, verdict)
+        let answer = self.make_call(at, call.clone())?;
+        let reply = answer.as_ref().map_or(&Reply::None, |(_, reply)| reply);
+        let verdict = self.naive.call(id, false, &call, reply);
+        match (answer, std::mem::take(&mut self.naive.call_waits)) {
+            (None, true) => Ok(()),
+            (Some((status, reply)), false) => self.judge(at, &call, status, &reply, verdict),
+            (answer, waits) => Err(format!("the kernel answers {answer:?}, the naive model waits: {waits}")),
+        }
     }
 
     /// One answer for each call.
     fn call_once(&mut self, at: usize, call: Call) -> Result<(NtStatus, Reply), String> {
+        self.make_call(at, call)?.ok_or_else(|| "the call has no answer".into())
+    }
+
+    fn make_call(&mut self, at: usize, call: Call) -> Result<Option<(NtStatus, Reply)>, String> {
         self.request += 1;
         let process = ProcessId(self.guests[at].id);
         self.input(Input::Call { process, request: self.request, call });
-        same("answers", self.effects.answers.len(), 1)?;
-        let answer = self.effects.answers.pop().expect("there is one answer");
-        same("the answer is to", (answer.process, answer.request), (process, self.request))?;
-        Ok((answer.status, answer.reply))
+        self.take_answer(self.request)
+    }
+
+    /// The answer to this request, if there is one. The others are late ones, of calls that have waited.
+    fn take_answer(&mut self, request: u64) -> Result<Option<(NtStatus, Reply)>, String> {
+        let is_own = |answer: &Answer| answer.request == request;
+        let own = self.effects.answers.iter().filter(|answer| is_own(answer)).count();
+        same("no call has two answers", own > 1, false)?;
+        let at = self.effects.answers.iter().position(is_own);
+        let answer = at.map(|at| self.effects.answers.remove(at));
+        Ok(answer.map(|answer| (answer.status, answer.reply)))
     }
 
     fn judge(

@@ -109,7 +109,7 @@ fn a_destroyed_device_is_named_for_the_opens_it_closed() {
 
 #[test]
 fn a_destroyed_queue_with_a_queued_signal_is_named() {
-    let mut world = World::new();
+    let mut world = World::with_config(crate::common::dropping(Config::default()));
     let device = world.device();
     let context = world.context(device, 0);
     let (go, done) = (world.fence(device, 0).object, world.fence(device, 0).object);
@@ -215,7 +215,7 @@ fn only_the_paging_queue_writes_its_fence() {
 #[test]
 fn a_mutex_kept_by_an_ended_owner_can_never_be_acquired() {
     let policy = Policy { abandoned_mutex: AbandonedMutex::StaysOwned, ..Policy::default() };
-    let mut world = World::with_config(Config { policy, ..Config::default() });
+    let mut world = World::with_config(crate::common::dropping(Config { policy, ..Config::default() }));
     let device = world.device();
     let info = SyncObjectInfo { object_type: T::MUTEX, ..SyncObjectInfo::default() };
     let mutex = world.object(device, info).object;

@@ -1,13 +1,14 @@
 //! Cycles of waits.
 
 use super::{NT, Q, R, acts, chain, comes_down_to, fence_with, is_waits_for, only, why};
-use crate::common::{P, World};
+use crate::allocations::create;
+use crate::common::{OK, P, World};
 use d3dkmt::{
-    AcquireOutcome, Call, EventId, Handle, KeyedMutexFlags, Reply, RuntimeBuffer, SyncObjectInfo,
-    SyncObjectType as T, calls,
+    AcquireOutcome, Call, CreateAllocationFlags, DestroyAllocationFlags, EventId, Handle, KeyedMutexFlags,
+    Reply, RuntimeBuffer, SyncObjectInfo, SyncObjectType as T, calls,
 };
-use dxgkrnl::ProcessId;
 use dxgkrnl::why::Verdict;
+use dxgkrnl::{Input, ProcessId};
 
 #[test]
 fn two_queues_that_wait_for_each_other_are_a_cycle() {
@@ -30,6 +31,28 @@ fn two_queues_that_wait_for_each_other_are_a_cycle() {
     // A signal of the process ends the cycle: nothing waits afterwards.
     world.signal(device, ping, 1);
     assert_eq!(why(&world).waiting, 0);
+    world.finish();
+}
+
+/// Who could signal sleeps in the call that waits for the signal.
+#[test]
+fn a_process_that_waits_in_a_call_for_work_does_not_wait_for_nothing() {
+    let mut world = World::new();
+    let device = world.device();
+    let (context, fence) = (world.context(device, 0), world.fence(device, 0).object);
+    let allocation = create(&mut world, device, CreateAllocationFlags::empty()).2;
+    world.gpu_wait(context, fence, 1);
+    assert!(chain(&only(&world)).contains("its CPU waits for nothing"));
+    let flags = DestroyAllocationFlags::SYNCHRONOUS_DESTROY;
+    let destroy =
+        Call::DestroyAllocation { device, resource: Handle::NULL, allocations: vec![allocation], flags };
+    let destroys = world.begin(destroy);
+    assert!(chain(&only(&world)).contains("its CPU waits in DestroyAllocation with SynchronousDestroy"));
+    let ends = world.begin(Call::DestroyContext { context });
+    let text = format!("its CPU waits in DestroyContext, for the work of context {context}");
+    assert!(chain(&only(&world)).contains(&text));
+    world.input(Input::Call { process: P, request: 0, call: calls::signal(device, fence, 1) });
+    assert_eq!([destroys, ends].map(|request| world.answered(request).map(|answer| answer.0)), [Some(OK); 2]);
     world.finish();
 }
 

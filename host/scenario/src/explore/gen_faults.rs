@@ -68,8 +68,13 @@ impl Drawer {
                 let at = self.draft.random.below(state.contexts.len() as u64) as usize;
                 let (context, _) = state.contexts.remove(at);
                 state.odd.push(context);
-                let context = HandleRef::Bound(context);
-                self.draft.call(guest, CallOf::DestroyContext { context });
+                let destroy = CallOf::DestroyContext { context: HandleRef::Bound(context) };
+                if self.draft.guests[guest].threads >= 4 {
+                    return self.draft.call(guest, destroy);
+                }
+                // It may wait for the work of the context.
+                let thread = self.draft.start_thread(guest);
+                self.draft.push_named(thread, Kind::Call, destroy);
             }
             6 if !self.draft.shares.is_empty() => {
                 let at = self.draft.random.below(self.draft.shares.len() as u64) as usize;

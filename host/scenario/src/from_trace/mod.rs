@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use d3dkmt::{AcquireOutcome, EventId, Handle, NtStatus, Reply, ShareToken};
 use dxgkrnl::{Config, Effects, Features, Input, Nanos, ProcessId, VmId};
 
-use crate::checker::may_wait_for_gpu;
+use crate::checker::may_wait_for_work;
 use crate::program::{
     Act, Action, Binding, Expected, Fault, HandleRef, Kind, Named, Operation, Process, ProcessInfo, Program,
     Setting, Share, Step, Thread, ThreadInfo, Vm, fence_name,
@@ -173,7 +173,7 @@ impl<'a> Builder<'a> {
                     self.program.setting.async_submission = true;
                 }
                 let answer = effects.answer_to(*process, *request);
-                if answer.is_none() && *request != 0 && may_wait_for_gpu(call) {
+                if answer.is_none() && *request != 0 && may_wait_for_work(call) {
                     let operation = self.operation(*process, call)?;
                     return self.blocked(*process, operation);
                 }

@@ -137,6 +137,20 @@ fn a_context_that_is_destroyed_before_its_signal_is_idle() {
     assert_eq!(finished(poll_once(waiting)), NtStatus::SUCCESS);
 }
 
+/// As one that owns a mutex.
+#[test]
+fn a_context_that_the_host_does_not_destroy_is_waited_for_as_before() {
+    covers!("FEN-142");
+    let idle = Idle::new();
+    let mut destroying = pin!(idle.session.destroy_context(CONTEXT));
+    idle.answered(destroying.as_mut(), (NtStatus::INVALID_PARAMETER, Reply::None));
+    assert_eq!(finished(poll_once(destroying)), NtStatus::INVALID_PARAMETER);
+    let mut waiting = pin!(idle.session.wait_for_idle(DEVICE));
+    idle.answered(waiting.as_mut(), (NtStatus::SUCCESS, created(1)));
+    let signal = idle.answered(waiting.as_mut(), DONE);
+    assert!(matches!(signal, Call::SignalFromGpu { .. }), "{signal:?}");
+}
+
 #[test]
 fn a_refused_signal_and_a_lost_device_are_told() {
     covers!("FEN-144");

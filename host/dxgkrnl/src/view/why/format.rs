@@ -231,10 +231,28 @@ impl WaitIndex<'_> {
         match self.waits_of(process).len() {
             _ if self.kernel.paused_vm_of(process).is_some() => "its VM is paused".into(),
             _ if self.kernel.is_frozen(process) => "frozen".into(),
-            0 => "its CPU waits for nothing".into(),
+            0 => match self.waiting_call_of(process) {
+                Some(call) => format!("its CPU waits in {call}"),
+                None => "its CPU waits for nothing".into(),
+            },
             1 => "its CPU has a wait itself".into(),
             waits => format!("its CPU has {waits} waits itself"),
         }
+    }
+
+    /// A call of the process that is answered once work is done.
+    fn waiting_call_of(&self, process: ProcessId) -> Option<String> {
+        let (vidsch, vidmm) = (&self.kernel.vidsch, &self.kernel.vidmm);
+        let mut ends = vidsch.waiting_ends().keys().map(|context| &vidsch.contexts()[*context]);
+        if let Some(context) = ends.find(|context| context.process == process) {
+            return Some(format!("DestroyContext, for the work of context {}", context.handle));
+        }
+        if vidsch.idle_waits().calls().values().any(|wait| wait.process == process) {
+            return Some("an escape with HardwareAccess, for an idle GPU".into());
+        }
+        let mut destroys = false;
+        vidmm.after_work().synchronous(&mut |of, _| destroys |= of == process);
+        destroys.then(|| "DestroyAllocation with SynchronousDestroy, for the work of its device".into())
     }
 
     /// The missing value of a node, if it has one.
