@@ -64,7 +64,7 @@ impl Kernel {
     }
 
     /// When an engine's work of hardware queues times out.
-    pub(crate) fn hw_queues_due(&self, id: EngineId) -> Option<Nanos> {
+    pub(super) fn hw_queues_due(&self, id: EngineId) -> Option<Nanos> {
         self.hw_queues_due_of(id, self.vidsch.in_flight().engines.get(&id)?)
     }
 

@@ -99,7 +99,7 @@ impl Kernel {
     }
 
     /// When an engine's watch is next due.
-    pub(crate) fn watch_due(&self, id: EngineId) -> Option<Nanos> {
+    pub(super) fn watch_due(&self, id: EngineId) -> Option<Nanos> {
         self.watch_due_of(id, self.vidsch.in_flight().engines.get(&id)?)
     }
 
@@ -173,14 +173,18 @@ impl Kernel {
         if self.tdr.bugcheck.is_some() {
             return None;
         }
-        let due = |(id, engine): (&EngineId, &OnEngine)| {
-            let of_hw_queues = self.hw_queues_due_of(*id, engine);
-            earliest(
-                earliest(self.watch_due_of(*id, engine), of_hw_queues),
-                self.unserved_due_of(*id, engine),
-            )
-        };
-        self.vidsch.in_flight().engines.iter().map(due).fold(None, earliest)
+        let engines = self.vidsch.in_flight().engines.iter();
+        engines.map(|(id, engine)| self.check_due_of(*id, engine)).fold(None, earliest)
+    }
+
+    /// When the next watch of this engine is due.
+    pub(crate) fn check_due(&self, id: EngineId) -> Option<Nanos> {
+        self.check_due_of(id, self.vidsch.in_flight().engines.get(&id)?)
+    }
+
+    fn check_due_of(&self, id: EngineId, engine: &OnEngine) -> Option<Nanos> {
+        let of_submissions = earliest(self.watch_due_of(id, engine), self.unserved_due_of(id, engine));
+        earliest(of_submissions, self.hw_queues_due_of(id, engine))
     }
 
     /// Acts on the engines whose watch is due.

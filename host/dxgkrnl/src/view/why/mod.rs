@@ -156,10 +156,10 @@ impl WaitIndex<'_> {
             Leaf::Free(process) | Leaf::Itself(process) => Verdict::WaitsFor { process: process.0 },
             Leaf::Unknown(engine) => Verdict::Unknown { engine: number(engine) },
             Leaf::Hung(engine) => {
-                Verdict::Hang { engine: number(engine), looked_at: self.next_check(engine) }
+                Verdict::Hang { engine: number(engine), looked_at: self.kernel.check_due(engine) }
             }
             Leaf::LostInterrupt(engine) => {
-                Verdict::LostInterrupt { engine: number(engine), looked_at: self.next_check(engine) }
+                Verdict::LostInterrupt { engine: number(engine), looked_at: self.kernel.check_due(engine) }
             }
             Leaf::Frozen(process) => Verdict::Frozen { process: process.0 },
             Leaf::Suspended { process, adapter } => Verdict::Suspended { process: process.0, adapter },
@@ -167,12 +167,6 @@ impl WaitIndex<'_> {
             Leaf::NotRung(process) => Verdict::NotRung { process: process.0 },
             Leaf::Dead => Verdict::DeadEnd,
         }
-    }
-
-    /// When timeout detection next checks an engine.
-    fn next_check(&self, engine: EngineId) -> Option<u64> {
-        let kernel = self.kernel;
-        crate::ids::earliest(kernel.watch_due(engine), kernel.hw_queues_due(engine))
     }
 
     /// The key of a root's cause. Waits for different values of one object share a cause, and so do all waits that one
