@@ -71,6 +71,8 @@ fn broker(listener: OwnedFd, options: &ServeOptions) -> Result<Infallible, Serve
     on_panic("the broker", || exit(PANIC_STATUS));
     // The name of the thread in messages.
     let _ = rustix::thread::set_name(c"broker");
+    // After the fork, whose child has a table of its own, and before there are threads.
+    listening::reserve_descriptors(DESCRIPTORS_MAX);
     let sync_files = SyncFileFolder::fresh(&options.socket);
     let pinner = Pinner::new();
     if let Some(weakness) = &pinner.weakness {

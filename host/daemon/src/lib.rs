@@ -250,12 +250,14 @@ pub fn machine_name(number: u32) -> String {
     format!("vm{number}")
 }
 
-/// Raises the limit of open files to the most that the system allows: each local process takes three.
+/// Raises the limit of open files to the most that the system allows, and makes room for as many: each local process takes
+/// three.
 fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     // On failure fewer processes have room, and the log reports refused ones.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    listening::reserve_descriptors(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX));
 }
 
 impl Drop for Daemon {

@@ -1,4 +1,4 @@
-//! Listening Unix sockets with a path and a mode, and the credentials of who connects.
+//! Listening Unix sockets with a path and a mode, the credentials of who connects, and room for the descriptors of many.
 //!
 //! `bind` creates the socket's file with the mode that the umask leaves. Until `listen` is called every connect fails
 //! with ECONNREFUSED. The mode is set between the two calls, so a process that the mode excludes can never connect.
@@ -7,6 +7,7 @@
 //! process would take a socket between its `bind` and its `listen` for stale, or remove the file that a first one has
 //! just put in place of a stale one.
 
+mod descriptors;
 mod peer;
 
 use std::fs::{File, Metadata, Permissions};
@@ -15,6 +16,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+pub use descriptors::reserve_descriptors;
 pub use peer::{OtherPidNamespace, PeerCredentials};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;

@@ -66,9 +66,18 @@ pub fn mapping_count(pid: u32) -> usize {
     fs::read_to_string(format!("/proc/{pid}/maps")).map_or(0, |maps| maps.lines().count())
 }
 
-fn status_bytes(pid: u32, field: &str) -> u64 {
+fn status(pid: u32, field: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process lives");
-    status_number(&status, field) * 1024
+    status_number(&status, field)
+}
+
+fn status_bytes(pid: u32, field: &str) -> u64 {
+    status(pid, field) * 1024
+}
+
+/// Descriptors for which the kernel has room without a new table for the process.
+pub fn descriptor_room(pid: u32) -> u64 {
+    status(pid, "FDSize:")
 }
 
 /// Resident bytes of a process.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use d3dkmt::{NtStatus, WaitOutcome};
 use e2e::embedded::lock_exclusive;
-use e2e::machine::{context_switches, resident_bytes};
+use e2e::machine::{context_switches, descriptor_room, resident_bytes};
 use e2e::polling::eventually;
 use e2e::served::Served;
 use e2e::wire::Client;
@@ -51,7 +51,7 @@ fn an_idle_process_costs_at_most_64_kib_and_a_fence_at_most_1_kib() {
     let device = clients[0].open_device();
     clients[0].create_fence(device, 0);
 
-    let before = resident_bytes(served.pid());
+    let (before, room) = (resident_bytes(served.pid()), descriptor_room(served.pid()));
     for _ in 0..PROCESSES {
         let mut client = Client::new(&served.broker());
         client.open_device();
@@ -59,6 +59,7 @@ fn an_idle_process_costs_at_most_64_kib_and_a_fence_at_most_1_kib() {
     }
     let process = (resident_bytes(served.pid()) - before) / PROCESSES;
     println!("{process} bytes for an idle process with a device");
+    assert_eq!(descriptor_room(served.pid()), room, "others wait while the table of descriptors grows");
     assert!(process <= 64 * KIB, "{process} bytes for an idle process");
 
     let before = resident_bytes(served.pid());
