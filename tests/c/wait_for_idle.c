@@ -94,19 +94,20 @@ static void *waits(void *status)
 static void of_a_context_that_ends(void)
 {
     COVERS("FEN-144");
-    struct fence never = create_fence(device, 0, 0);
+    struct fence gate = create_fence(device, 0, 0);
     for (unsigned round = 0; round < 20; round++) {
         handle_t context = create_context(device, 0);
-        EXPECT(gpu_wait(context, never.handle, 1), STATUS_SUCCESS);
+        EXPECT(gpu_wait(context, gate.handle, round + 1), STATUS_SUCCESS);
         NTSTATUS status = 77;
         pthread_t waiter;
         CHECK(pthread_create(&waiter, NULL, waits, &status) == 0, "pthread_create");
         usleep(round * 300);
+        EXPECT(cpu_signal(device, gate.handle, round + 1, 0), STATUS_SUCCESS);
         destroy_context(context);
         pthread_join(waiter, NULL);
         EXPECT(status, STATUS_SUCCESS);
     }
-    EXPECT(destroy_object(never.handle), STATUS_SUCCESS);
+    EXPECT(destroy_object(gate.handle), STATUS_SUCCESS);
     printf("a context that ends is idle\n");
 }
 

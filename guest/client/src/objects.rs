@@ -2,7 +2,8 @@
 //! right member of a C union. The host decides; a call with a handle that is not known here is forwarded.
 //!
 //! A handle leaves this table *before* the destroy call is sent (F-69), so a lookup here never finds a number that the
-//! host has reused. The fence of a queue leaves it with its queue: the host refuses to destroy it.
+//! host has reused. A context and what is its own leave it afterwards: its number comes back after thousands of others,
+//! and a new context replaces it here. The fence of a queue leaves it with its queue: the host refuses to destroy it.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -51,6 +52,8 @@ struct Tables<L> {
     objects: ByHandle<Object<L>>,
     /// The device of each context.
     contexts: ByHandle<Handle>,
+    /// Contexts that calls destroy, and how many of them.
+    ending_contexts: ByHandle<u32>,
     /// Paging queues and hardware queues: the owner and the progress fence of each.
     queues: ByHandle<Queue>,
 }
@@ -83,19 +86,12 @@ impl QueueKind {
     pub const OF_HARDWARE: &[QueueKind] = &[QueueKind::Hw, QueueKind::UserMode];
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Queue {
     kind: QueueKind,
     /// A device or a context.
     owner: Handle,
     fence: Handle,
-}
-
-/// A context that is being destroyed, and its hardware queues with their fences.
-#[derive(Debug)]
-pub(crate) struct DestroyedContext<L> {
-    device: Handle,
-    queues: Vec<(Handle, Queue, Option<Object<L>>)>,
 }
 
 /// The tables of one session.
@@ -109,6 +105,7 @@ impl<L> Default for Objects<L> {
             devices: ByHandle::default(),
             objects: ByHandle::default(),
             contexts: ByHandle::default(),
+            ending_contexts: ByHandle::default(),
             queues: ByHandle::default(),
         }))
     }
@@ -161,20 +158,23 @@ impl<L: Location> Objects<L> {
         self.read().contexts.get(&context).copied()
     }
 
-    /// Takes out a context and its hardware queues. A device also owns queues, but the host refuses its handle here.
-    pub fn context_destroying(&self, context: Handle) -> Option<DestroyedContext<L>> {
-        let mut tables = self.write();
-        let device = tables.contexts.remove(&context)?;
-        Some(DestroyedContext { device, queues: tables.take_queues_of(context) })
+    /// A call destroys a context, which may take until its work is done, and may be refused.
+    pub fn context_destroying(&self, context: Handle) {
+        *self.write().ending_contexts.entry(context).or_default() += 1;
     }
 
-    /// Puts back a context that the host did not destroy.
-    pub fn context_stays(&self, context: Handle, destroyed: DestroyedContext<L>) {
+    /// The call is over. Forgets the context if it is destroyed, and its hardware queues. A device also owns queues, but the
+    /// host refuses its handle here.
+    pub fn context_answered(&self, context: Handle, is_destroyed: bool) {
         let mut tables = self.write();
-        tables.contexts.insert(context, destroyed.device);
-        for (handle, queue, fence) in destroyed.queues {
-            tables.objects.extend(fence.map(|fence| (queue.fence, fence)));
-            tables.queues.insert(handle, queue);
+        if let Some(calls) = tables.ending_contexts.get_mut(&context) {
+            *calls -= 1;
+            if *calls == 0 {
+                tables.ending_contexts.remove(&context);
+            }
+        }
+        if is_destroyed && tables.contexts.remove(&context).is_some() {
+            tables.forget_queues_of(context);
         }
     }
 
@@ -209,12 +209,14 @@ impl<L: Location> Objects<L> {
         contexts.map(DeviceQueue::Context).chain(hw_queues).collect()
     }
 
+    /// Whether this is a queue that no call destroys.
     pub fn knows_queue(&self, queue: DeviceQueue) -> bool {
         let tables = self.read();
-        match queue {
-            DeviceQueue::Context(context) => tables.contexts.contains_key(&context),
-            DeviceQueue::HwQueue(queue, _) => tables.queues.contains_key(&queue),
-        }
+        let (is_there, context) = match queue {
+            DeviceQueue::Context(context) => (tables.contexts.contains_key(&context), context),
+            DeviceQueue::HwQueue(queue, context) => (tables.queues.contains_key(&queue), context),
+        };
+        is_there && !tables.ending_contexts.contains_key(&context)
     }
 
     /// The device of a paging queue.
@@ -300,16 +302,17 @@ impl<L> Tables<L> {
         let contexts = self.contexts.iter().filter(|(_, made_on)| **made_on == device);
         for context in contexts.map(|(context, _)| *context).collect::<Vec<_>>() {
             self.contexts.remove(&context);
-            self.take_queues_of(context);
+            self.forget_queues_of(context);
             ending.contexts.push(context);
         }
-        self.take_queues_of(device);
+        self.forget_queues_of(device);
     }
 
-    /// Takes out the queues of a device or context and their fences.
-    fn take_queues_of(&mut self, owner: Handle) -> Vec<(Handle, Queue, Option<Object<L>>)> {
+    /// Removes the queues of a device or context and their fences.
+    fn forget_queues_of(&mut self, owner: Handle) {
         let Tables { queues, objects, .. } = self;
-        let taken = queues.extract_if(|_, queue| queue.owner == owner);
-        taken.map(|(handle, queue)| (handle, queue, objects.remove(&queue.fence))).collect()
+        for (_, Queue { fence, .. }) in queues.extract_if(|_, queue| queue.owner == owner) {
+            objects.remove(&fence);
+        }
     }
 }

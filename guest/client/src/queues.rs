@@ -50,13 +50,12 @@ impl<P: Port> Session<P> {
 
     /// `D3DKMTDestroyContext`: waits for what the context has queued. One that owns a mutex stays.
     pub async fn destroy_context(&self, context: Handle) -> NtStatus {
-        let destroyed = self.objects.context_destroying(context);
+        self.objects.context_destroying(context);
         let status = self.call(&Call::DestroyContext { context }).await.status;
+        self.objects.context_answered(context, status.is_success());
         if status.is_success() {
             self.port.contexts_ended(&[context]);
             self.end_idle_waits(context).await;
-        } else if let Some(destroyed) = destroyed {
-            self.objects.context_stays(context, destroyed);
         }
         status
     }

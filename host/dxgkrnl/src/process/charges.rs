@@ -153,6 +153,7 @@ impl Kernel {
         let events = process.cpu_events as u64 * CPU_EVENT_BYTES;
         let idle_waits = self.vidsch.idle_waits().calls();
         let escaping = process.idle_waits.iter().map(|id| idle_waits[id].escape.weight()).sum::<u64>();
+        let ending = self.waiting_end_bytes(id);
         let calls = self.vidsch.work().backlog().call_bytes(self.turn_of(id));
         let counted = process.counted.values().sum::<u64>();
         let rings = self.vidmm.held_by(id).map(|allocation| self.ring_weight(allocation)).sum::<u64>();
@@ -161,6 +162,7 @@ impl Kernel {
             + waiting
             + acquiring
             + escaping
+            + ending
             + calls
             + events
             + counted

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::after_work::{AfterWorkCall, Due, Parked};
 use crate::ddi::SegmentGroup;
 use crate::error::{Refusal, invalid};
+use crate::vidsch::BusyQueues;
 
 /// Bytes in each memory segment group, by its number.
 pub(super) type GroupBytes = [u64; SegmentGroup::ALL.len()];
@@ -43,7 +44,7 @@ pub(crate) enum RestOfCall {
     /// `D3DKMTDestroyContext` of a context with work in these queues.
     DestroyContext {
         context: u32,
-        busy: BTreeSet<u32>,
+        busy: BusyQueues,
     },
     /// `D3DKMTSetProcessSchedulingPriorityClass`: the next queue.
     PriorityClass(QueuePosition),

@@ -1,6 +1,6 @@
 //! The state of a context.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::BTreeMap;
 
 use d3dkmt::{CreateContextFlags, Handle};
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,18 @@ pub(crate) struct Context {
 #[derive(Serialize, Deserialize)]
 pub(crate) struct WaitingEnd {
     pub request: u64,
-    /// The queues of the context that have not been idle since the call. With the last one, a task of the backlog ends the
-    /// context.
-    pub busy: BTreeSet<u32>,
+    pub busy: BusyQueues,
+}
+
+/// The queues of a context that have not been idle since a call: each with the value that its progress fence has to reach if
+/// it is of user-mode submission, or 0. With the last one, a task of the backlog ends the context.
+pub(crate) type BusyQueues = BTreeMap<u32, u64>;
+
+impl WaitingEnd {
+    /// Bytes that the process is charged.
+    pub fn weight(busy: &BusyQueues) -> u64 {
+        const BYTES: u64 = 128;
+        const QUEUE_BYTES: u64 = 32;
+        BYTES + busy.len() as u64 * QUEUE_BYTES
+    }
 }

@@ -282,6 +282,9 @@ impl Kernel {
                 format!("the last-queued value of {handle} went from {before} to {last_queued}"),
                 effects,
             );
+            let HwQueue { progress, queue, .. } = self.vidsch.hw_queues[id];
+            self.mark_monitored(progress);
+            self.vidsch.work.run_queue(queue);
         }
         let (_, status) = self.doorbell(process, handle)?;
         if !status.is_connected() {

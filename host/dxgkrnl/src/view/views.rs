@@ -401,6 +401,9 @@ impl Kernel {
         if self.sync.has_unnoted_waits() {
             return Some("the opens without waits");
         }
+        if self.waiting_ends_are_miscounted() {
+            return Some("the calls that wait for contexts");
+        }
         if self.vidsch.progress_fences().len() != self.vidsch.hw_queues().len() {
             return Some("the progress fences");
         }

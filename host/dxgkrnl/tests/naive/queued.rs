@@ -110,9 +110,12 @@ impl Naive {
         self.serve_line_of(object);
     }
 
+    /// Whether it owns a mutex that something still names.
     pub(super) fn owns_mutex(&self, context: usize) -> bool {
         let owner = Some(MutexOwner::Context(context));
-        self.objects.iter().any(|object| matches!(object.kind, Kind::Mutex { owner: of } if of == owner))
+        let is_owned =
+            |object: &usize| matches!(self.objects[*object].kind, Kind::Mutex { owner: of } if of == owner);
+        (0..self.objects.len()).filter(is_owned).any(|object| self.is_alive(object))
     }
 
     /// Releases a mutex whose owner ends: an ended context must not block others for ever (FEN-024).

@@ -132,12 +132,22 @@ impl WaitIndex<'_> {
         let is_listed = self.jobs_of(engine, HwQueueId(id)).next().is_some();
         let status = hw_queue.doorbell.as_ref().map(|doorbell| doorbell.status);
         let is_deaf = match status {
-            Some(DoorbellStatus::Connected) => false,
-            Some(DoorbellStatus::ConnectedNotify) => self.kernel.miniport.ring_bytes(HwQueueId(id)) > 0,
+            Some(DoorbellStatus::Connected) => self.is_awaited_in_vain(id),
+            Some(DoorbellStatus::ConnectedNotify) => {
+                self.kernel.miniport.ring_bytes(HwQueueId(id)) > 0 || self.is_awaited_in_vain(id)
+            }
             Some(DoorbellStatus::DisconnectedRetry | DoorbellStatus::DisconnectedAbort) | None => true,
         };
         let is_lost = hw_queue.user_mode() && hw_queue.last_queued >= value && is_deaf && !is_listed;
         is_lost.then_some(Node::Ring(id))
+    }
+
+    /// Whether the end of a hardware queue or of its context waits for a value that nothing in the ring will reach.
+    pub(super) fn is_awaited_in_vain(&self, id: u32) -> bool {
+        let kernel = self.kernel;
+        let hw_queue = &kernel.vidsch.hw_queues()[id];
+        let is_awaited = hw_queue.handle == Handle::NULL || kernel.awaited_of(hw_queue.queue).is_some();
+        is_awaited && kernel.miniport.ring_bytes(HwQueueId(id)) == 0
     }
 
     /// An acquire needs the mutex to be free with its key, or ends by its time-out.
