@@ -570,6 +570,44 @@ mod tests {
         assert!(refused.contains("is of hugetlbfs"), "{refused}");
     }
 
+    /// An access beyond its end would end the daemon.
+    #[test]
+    fn pages_that_can_be_shortened_or_are_too_few_are_not_attached_again() {
+        let memory = |pages: u64, seals| {
+            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+            let memory = rustix::fs::memfd_create("pages", flags).unwrap();
+            rustix::fs::ftruncate(&memory, pages * PAGE_BYTES as u64).unwrap();
+            rustix::fs::fcntl_add_seals(&memory, seals).unwrap();
+            memory
+        };
+        let sealed = SealFlags::GROW | SealFlags::SHRINK;
+        for (seals, pages, words) in [
+            (SealFlags::GROW, 2, "is not sealed against resizing"),
+            (SealFlags::SHRINK, 2, "is not sealed against resizing"),
+            (sealed, 3, "has 8192 bytes, not 12288"),
+            (sealed, 1, "has 8192 bytes, not 4096"),
+            (sealed, 0, "has 8192 bytes, not 0"),
+        ] {
+            let refused = LocalPages::of(memory(2, seals), pages).unwrap_err().to_string();
+            assert!(refused.contains(words), "{refused}");
+        }
+        assert_eq!(LocalPages::of(memory(2, sealed), 2).unwrap().bytes, 2 * PAGE_BYTES);
+    }
+
+    #[test]
+    fn a_process_has_so_many_backing_pages_and_detached_ones_do_not_count() {
+        let mut backing = ProcessBacking::default();
+        let piece = PAGES_PER_MESSAGE_MAX as u32;
+        let address = |number: u32| 0x10_0000 + u64::from(number) * PIECE_BYTES;
+        backing.add(address(0), pages(1));
+        backing.bytes += u64::from(BACKING_PAGES_MAX - piece) * PAGE_BYTES as u64;
+        let refused = backing.check(address(1), piece).unwrap_err().to_string();
+        assert!(refused.contains(&format!("of at most {BACKING_PAGES_MAX} backing pages")), "{refused}");
+        assert!(backing.check(address(1), piece - 1).is_ok());
+        drop(backing.detach(address(0)));
+        assert!(backing.check(address(1), piece).is_ok());
+    }
+
     #[test]
     fn a_guest_attaches_no_more_pieces_than_its_vm_may_have_and_no_page_twice() {
         let quota = Arc::new(GuestPagesQuota::default());
