@@ -197,6 +197,21 @@ mod tests {
     }
 
     #[test]
+    fn the_bytes_of_a_process_that_ends_do_not_count() {
+        let all = HeldBytes::new("bytes", 100, &Arc::default());
+        let client =
+            |id| Arc::new(ClientProcess::new(dxgkrnl::ProcessId(id), dxgkrnl::VmId::HOST, 1, String::new()));
+        let (ended, other) = (client(1), client(2));
+        let mut held = HeldByProcess::new(&all, PEER, &ended);
+        assert!(held.set(100).is_none());
+        drop(held);
+        let mut held = HeldByProcess::new(&all, PEER, &other);
+        assert!(held.set(100).is_none());
+        let over = held.set(101).unwrap();
+        assert_eq!(over.clients.iter().map(|client| client.id.0).collect::<Vec<_>>(), [2]);
+    }
+
+    #[test]
     fn many_processes_with_few_bytes_are_cut_off_for_one_with_many() {
         let mut held = Table::new(100);
         let mut keys = [None; 11];
