@@ -666,6 +666,48 @@ mod tests {
     }
 
     #[test]
+    fn wakes_that_were_sent_before_their_event_channel_is_connected_arrive_once_it_is() {
+        let event = EventId(1);
+        let (client, mut guest, connection) = in_guest(Some(event), PEER_WINDOW_BYTES_MAX);
+        let sink = EventSink::EventChannel(None, ChannelCharge::uncounted());
+        client.outbox.register_event(event, sink).unwrap();
+        for _ in 0..3 {
+            assert_eq!(client.outbox.wake(event.into(), NtStatus::SUCCESS).unwrap(), Added::Event);
+            client.outbox.flush();
+        }
+        assert!(client.outbox.connect_event_channel(event, connection));
+        assert_eq!(guest.receive_all(), [1; 3]);
+    }
+
+    #[test]
+    fn the_end_of_another_connection_leaves_an_event_and_the_end_of_its_own_unregisters_it() {
+        let event = EventId(1);
+        let (client, guest, connection) = in_guest(Some(event), PEER_WINDOW_BYTES_MAX);
+        let other = guest.device.connect(1001, Box::new(Stream(client.clone(), None))).unwrap();
+        let sink = EventSink::EventChannel(None, ChannelCharge::uncounted());
+        client.outbox.register_event(event, sink).unwrap();
+        client.outbox.event_channel_gone(event, &connection);
+        assert!(client.outbox.has_registered(event), "it is not connected yet");
+        assert!(client.outbox.connect_event_channel(event, connection.clone()));
+        client.outbox.event_channel_gone(event, &other);
+        assert!(client.outbox.has_registered(event));
+        client.outbox.event_channel_gone(event, &connection);
+        assert!(!client.outbox.has_registered(event));
+    }
+
+    #[test]
+    fn the_event_channels_of_a_process_that_ends_are_finished() {
+        let event = EventId(1);
+        let (client, _guest, connection) = in_guest(Some(event), PEER_WINDOW_BYTES_MAX);
+        let sink = EventSink::EventChannel(None, ChannelCharge::uncounted());
+        client.outbox.register_event(event, sink).unwrap();
+        assert!(client.outbox.connect_event_channel(event, connection.clone()));
+        assert_eq!(connection.send_some(&[1]).ok(), Some(1));
+        client.outbox.disconnect();
+        assert!(connection.send_some(&[1]).is_err(), "guestd learns that no wake comes any more");
+    }
+
+    #[test]
     fn unread_bytes_of_a_user_have_a_limit_and_the_process_that_had_some_first_is_cut_off() {
         let unread = unread(32 * FRAME.len());
         let clients = [connected(1, &unread), connected(1, &unread), connected(2, &unread)];
