@@ -434,6 +434,47 @@ mod tests {
     }
 
     #[test]
+    fn a_client_within_its_share_has_so_many_descriptors_to_be_closed_and_then_sends_none() {
+        let Held { closers, descriptors, closing, resume } = held();
+        // The first one is being closed, so it does not wait.
+        for waiting in 0..=CLOSING_PER_PEER_MAX {
+            assert!(closers.may_send_descriptors(SLOW), "{waiting} wait");
+            drop(event(SLOW, &closers));
+            if waiting == 0 {
+                closing.recv().unwrap();
+            }
+        }
+        assert!(descriptors.check(SLOW).is_ok());
+        assert!(!closers.may_send_descriptors(SLOW) && closers.may_send_descriptors(QUICK));
+        resume.send(()).unwrap();
+        wait_until_all_are_closed(&closers);
+        assert!(closers.may_send_descriptors(SLOW));
+    }
+
+    /// Such a byte, and its descriptor, would not be seen otherwise.
+    #[test]
+    fn a_socket_in_which_a_descriptor_is_out_of_band_is_closed_by_a_thread() {
+        let Held { closers, closing, resume, .. } = held();
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        let socket = ClientFd::socket(ours, SLOW, None, &closers);
+        let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let rights = [event.as_fd()];
+        assert!(ancillary.push(SendAncillaryMessage::ScmRights(&rights)));
+        let flags = SendFlags::NOSIGNAL | SendFlags::OOB;
+        if let Err(error) = sendmsg(&theirs, &[io::IoSlice::new(b"x")], &mut ancillary, flags) {
+            return eprintln!("this system sends no out-of-band bytes: {error}");
+        }
+        let number = socket.as_fd().as_raw_fd();
+        drop(socket);
+        assert!(!closers.lanes.lock().is_empty(), "this thread does not close it");
+        assert_eq!(closing.recv().unwrap(), number);
+        resume.send(()).unwrap();
+    }
+
+    #[test]
     fn no_client_sends_descriptors_while_all_are_taken_and_root_does() {
         let Held { closers, descriptors, .. } = held();
         let total = descriptors.figures().0;
