@@ -99,6 +99,21 @@ fn a_killed_daemon_is_resumed_from_one_segment_or_the_next() {
     assert_eq!((replayed.now, replayed.next_step, replayed.session_cursors), (1001, 3, session_cursors));
 }
 
+/// Who reads the secret can take over sessions; who reads a segment sees every call.
+#[test]
+fn a_journal_is_readable_by_its_owner_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join("journal");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
+    Recorded::new(&folder).killed();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&folder), 0o700);
+    for name in ["lock", "secret", "performed"] {
+        assert_eq!(mode(&folder.join(name)), 0o600, "{name}");
+    }
+}
+
 #[test]
 fn a_segment_that_was_about_to_begin_has_nothing_that_the_one_before_has_not() {
     let folder = tempfile::tempdir().unwrap();
