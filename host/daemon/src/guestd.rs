@@ -723,6 +723,60 @@ mod tests {
     }
 
     #[test]
+    fn a_guestd_has_no_access_to_a_process_of_another_vm() {
+        let Vm { kernel_host, mut endpoint, .. } = Vm::new();
+        let memory = FenceMemory::Local(Vec::new());
+        let (client, _) = kernel_host.sessions().attach(VmId::HOST, 1, "host's".into(), memory).unwrap();
+        endpoint.received(&packet([]));
+        let process = client.id.0;
+        let event = RegisteredEvent { process, event: 1 };
+        let attach_backing = AttachBacking { process, address: 0x10_0000, pages: vec![0] };
+        for body in [
+            guestd_to_host::Body::AddMemory(AddFenceMemory { process, pages: vec![0], first_slot: None }),
+            guestd_to_host::Body::MakeNtHandle(process),
+            guestd_to_host::Body::AttachBacking(attach_backing),
+            guestd_to_host::Body::DetachBacking(DetachBacking { process, address: 0x10_0000 }),
+            guestd_to_host::Body::ShareBacking(ShareBacking { process, allocation: 1, offset: 0 }),
+            guestd_to_host::Body::RegisterEvent(event),
+            guestd_to_host::Body::UnregisterEvent(event),
+            guestd_to_host::Body::Settle(process),
+        ] {
+            let refused = endpoint.message(body.clone()).unwrap().unwrap_err().to_string();
+            assert!(refused.contains("is not attached in this VM"), "{body:?}: {refused}");
+        }
+        assert!(!endpoint.owns(client.id), "it is not detached at this guestd's request");
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_guestd_that_has_gone() {
+        let Vm { kernel_host, vm, mut endpoint, _device } = Vm::new();
+        kernel_host.input(dxgkrnl::Input::VmAttached { vm: vm.id, name: "vm1".into() });
+        let attach = guestd_to_host::Body::Attach(AttachProcess { pid: 1, ..AttachProcess::default() });
+        endpoint.received(&packet([attach]));
+        let process = kernel_host.sessions().clients_of(vm.id)[0].id;
+        for _ in 0..3 {
+            endpoint.message(guestd_to_host::Body::MakeNtHandle(process.0)).unwrap().unwrap();
+        }
+        assert_eq!(kernel_host.nt_handles().count(), 3);
+        vm.guestd_gone(endpoint.session().unwrap());
+        assert!(kernel_host.sessions().clients_of(vm.id).is_empty());
+        assert_eq!(kernel_host.nt_handles().count(), 0);
+    }
+
+    #[test]
+    fn a_process_that_waited_for_others_leaves_nothing_if_its_guestd_has_gone_meanwhile() {
+        let Vm { kernel_host, vm, mut endpoint, _device } = Vm::new();
+        kernel_host.input(dxgkrnl::Input::VmAttached { vm: vm.id, name: "vm1".into() });
+        kernel_host.resumption().wait_for(ProcessId(7));
+        let attach = guestd_to_host::Body::Attach(AttachProcess { pid: 1, ..AttachProcess::default() });
+        endpoint.received(&packet([attach]));
+        assert_eq!(kernel_host.resumption().deferred_work_count(), 1);
+        vm.guestd_gone(endpoint.session().unwrap());
+        kernel_host.resumption().resume_all();
+        assert!(kernel_host.sessions().clients_of(vm.id).is_empty());
+    }
+
+    #[test]
     fn a_waiting_thread_locks_the_kernel_between_two_messages_of_one_packet() {
         let Vm { kernel_host, vm, mut endpoint, _device } = Vm::new();
         let packet = packet([guestd_to_host::Body::Settle(7)]);
