@@ -581,6 +581,8 @@ fn kept_name(mut name: String) -> String {
 #[cfg(test)]
 mod event_tests;
 #[cfg(test)]
+mod kept_pages_tests;
+#[cfg(test)]
 mod nt_handle_tests;
 #[cfg(test)]
 mod quota_tests;

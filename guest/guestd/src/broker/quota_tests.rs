@@ -4,7 +4,7 @@ use proto::attach::{HostToGuestd, host_to_guestd};
 
 use super::tests::{A, B, Harness};
 use super::*;
-use crate::limits::{DEADLINES_AT_ONCE_MAX, REGIONS_FREED_AT_ONCE_MAX};
+use crate::limits::{DEADLINES_AT_ONCE_MAX, FREE_TIME_MAX, REGIONS_FREED_AT_ONCE_MAX};
 
 const ALICE: Uid = Uid(1000);
 const BOB: Uid = Uid(1001);
@@ -213,6 +213,20 @@ fn with_returning_pages() -> (Harness, ClientId) {
     harness.ask(client, broker_request::Body::DetachBacking(0x7000));
     harness.answer(harness.broker.last_request, host_to_guestd::Body::TakenBack(true));
     (harness, client)
+}
+
+#[test]
+fn pages_that_return_later_than_the_kernel_may_take_are_not_awaited() {
+    let mut harness = Harness::up();
+    harness.broker.config.unpin_time = Some(UNPIN_TIME);
+    harness.broker.quotas.pages = Quota::returning_after(Some(UNPIN_TIME + FREE_TIME_MAX * 2), "pages", 10);
+    let client = harness.process_of(Uid::ROOT, 5).unwrap();
+    harness.attach_backing_at_once(client, 0x7000, 9);
+    harness.ask(client, broker_request::Body::DetachBacking(0x7000));
+    harness.answer(harness.broker.last_request, host_to_guestd::Body::TakenBack(true));
+    harness.attach_backing(client, 0x7000, 9);
+    assert_eq!(harness.refusals().len(), 1);
+    assert!(harness.broker.listens_to(client));
 }
 
 #[test]

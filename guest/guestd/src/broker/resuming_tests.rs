@@ -1,5 +1,6 @@
 //! A host that is killed and restarted: which clients wait for it, which are resumed, and what is freed when.
 
+use d3dkmt::limits::DEVICE_MEMORY_START;
 use proto::attach::{Attached, GuestdWelcome, Resumed, host_to_guestd};
 
 use super::tests::{A, Harness, all_features};
@@ -208,6 +209,84 @@ fn a_process_cannot_resume_the_session_of_another() {
     harness.arrive(ClientId(4), 100);
     resume(&mut harness, ClientId(4));
     harness.expect(&["host #8: resume 5 pid 100 [4, 2]"]);
+}
+
+#[test]
+fn a_host_that_gives_a_session_to_another_process_or_its_number_twice_breaks_the_protocol() {
+    let mut harness = killed();
+    welcome(&mut harness, true);
+    harness.arrive(LATER, 101);
+    resume(&mut harness, LATER);
+    harness.take_log();
+    harness.answer(7, host_to_guestd::Body::Resumed(Resumed { slots: 64, token: vec![8; 16] }));
+    harness.expect(&[
+        "say the host breaks the protocol, its connection is closed: it gives the session of one process to another",
+        "finish link",
+    ]);
+
+    let mut harness = killed();
+    welcome(&mut harness, true);
+    harness.arrive(LATER, 101);
+    harness.attach(LATER);
+    harness.take_log();
+    harness.answer_attached(7, 5);
+    harness.expect(&[
+        "say the host breaks the protocol, its connection is closed: it gives a process the number of one that waits \
+         for it",
+        "finish link",
+    ]);
+}
+
+#[test]
+fn a_session_that_the_host_refuses_to_its_own_process_ends() {
+    let mut harness = killed();
+    welcome(&mut harness, true);
+    harness.arrive(LATER, 100);
+    resume(&mut harness, LATER);
+    harness.take_log();
+    harness.answer_refused(7, "its memory is lost");
+    harness.expect(&[
+        "close 1",
+        "say process with pid 100 is refused: its memory is lost",
+        "client 3: refused: its memory is lost",
+        "close 3",
+        "region 2 dropped",
+    ]);
+}
+
+/// Others may have it open: the host that was killed had not answered the detach.
+#[test]
+fn memory_of_the_device_of_a_process_that_leaves_is_kept_for_the_next_host() {
+    let mut harness = attached();
+    harness.arrive(LATER, 101);
+    harness.attach(LATER);
+    harness.answer_attached(5, 6);
+    harness.answer(6, host_to_guestd::Body::FirstSlot(0));
+    for (request, address) in [(7, DEVICE_MEMORY_START), (8, 0x9000)] {
+        harness.attach_backing(LATER, address, 3);
+        harness.answer(request, host_to_guestd::Body::BackingAttached(true));
+    }
+    harness.input(Input::ClientGone { client: LATER });
+    harness.take_log();
+    harness.input(Input::LinkLost { why: "reset".to_owned() });
+    let log = harness.take_log();
+    assert!(
+        log.contains(&"region 5 dropped".to_owned()) && !log.contains(&"region 4 dropped".to_owned()),
+        "{log:?}"
+    );
+    harness.now += Duration::from_secs(1);
+    harness.input(Input::Deadline);
+    harness.input(Input::LinkOpened);
+    let version = proto::PROTOCOL_VERSION;
+    let welcome =
+        GuestdWelcome { version, vm: 7, resuming: true, features: all_features(), ..Default::default() };
+    harness.take_log();
+    harness.answer(10, host_to_guestd::Body::Welcome(welcome));
+    let kept = format!("host #12: kept are 3 of 6 at {DEVICE_MEMORY_START:#x}");
+    harness.expect(&["say connected to the host as VM 7", "host #11: back are [5]", &kept]);
+    // The next host does not know it.
+    harness.answer_refused(12, "it is no shared memory");
+    harness.expect(&["region 4 dropped"]);
 }
 
 #[test]

@@ -450,6 +450,21 @@ fn a_request_comes_after_all_closes_of_its_user() {
     assert_eq!((sent.len(), sent.last()), (2 * NT_HANDLES_CLOSED_PER_TURN_MAX + 2, Some(&REQUEST)));
 }
 
+/// The host would close them itself otherwise, as those of a killed process.
+#[test]
+fn nt_handles_that_a_process_has_closed_are_closed_before_it_is_detached() {
+    let (mut driver, mut host, client) = with_a_client();
+    let token = ShareToken([1; 16]);
+    client.ask_for_nt_handle();
+    driver.run_ready().unwrap();
+    host.name_nt_handle(token);
+    driver.run_ready().unwrap();
+    drop(client.nt_handle());
+    drop(client);
+    let closed = guestd_to_host::Body::NtHandleClosed(token.0.to_vec());
+    assert_eq!(sent_in_a_turn(&mut host, &mut driver), [closed, guestd_to_host::Body::Detach(5)]);
+}
+
 fn count(event: &OwnedFd) -> u64 {
     let mut count = [0; 8];
     rustix::io::read(event, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
