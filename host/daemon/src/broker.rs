@@ -257,4 +257,31 @@ mod tests {
         assert_eq!(kernel_host.budgets.backing_pages.figures().1, (5 + 4) * PIECE_PAGES as usize);
         attach(other, third, 50).unwrap();
     }
+
+    #[test]
+    fn a_process_has_so_many_fence_slots_and_each_region_and_piece_is_charged() {
+        let kernel_host = KernelHost::new(&Options::default()).unwrap();
+        let peer = Peer::Uid(7);
+        let (memory, _) = first_memory(&kernel_host.budgets, peer).unwrap();
+        let process = kernel_host.sessions().attach(VmId::HOST, 1, String::new(), memory).unwrap().0.id;
+        let charged =
+            || (kernel_host.budgets.mappings.figures().1, kernel_host.budgets.backing_pages.figures().1);
+        assert_eq!(charged(), (1, 0));
+        let most = d3dkmt::limits::FENCE_SLOTS_PER_PROCESS_MAX - SLOTS_PER_PAGE;
+        for slots in [0, most + 1, u32::MAX] {
+            let refused = grow(&kernel_host, peer, process, slots).unwrap_err().to_string();
+            assert!(
+                refused.contains(&format!("{slots} more fence slots are requested, {most} are allowed")),
+                "{refused}"
+            );
+        }
+        let (first, slots, _) = grow(&kernel_host, peer, process, 1).unwrap();
+        assert_eq!((first, slots, charged()), (SLOTS_PER_PAGE, SLOTS_PER_PAGE, (2, 0)));
+        attach_backing(&kernel_host, peer, process, 0x10_0000, 3).unwrap();
+        assert_eq!(charged(), (3, 3));
+        kernel_host.sessions().detach_backing(process, 0x10_0000).unwrap();
+        assert_eq!(charged(), (2, 0));
+        kernel_host.sessions().detach(process);
+        assert_eq!(charged(), (0, 0));
+    }
 }
