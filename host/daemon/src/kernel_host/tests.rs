@@ -721,3 +721,77 @@ fn a_piece_of_shared_memory_is_presented_at_its_own_place() {
         assert!(refused.contains("is no piece of"), "{offset:#x}: {refused}");
     }
 }
+
+/// The daemon was killed before it performed them.
+#[test]
+fn moves_of_a_killed_daemon_are_performed_when_all_processes_are_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let WithMemory { kernel_host, process, .. } = with_memory_and(with_journal(folder.path()));
+    kernel_host.sessions().attach_backing(process, 0x10_0000, 1, local_pages(1)).unwrap();
+    let to = dxgkrnl::MemoryRef::Memory { process, address: 0x10_0008 };
+    let fill = dxgkrnl::DmaOp::Fill { to, bytes: 4, pattern: 0x1234_5678 };
+    kernel_host.lock().taps.session_cursors.as_mut().unwrap().moves.push(fill);
+    kernel_host.lock().resuming = Some(Resuming::default());
+    kernel_host.resumption().resume_all();
+    let mut read = [0; 8];
+    kernel_host.lock().process_table.backing(process).unwrap().read(0x10_0008, &mut read).unwrap();
+    assert_eq!(u64::from_le_bytes(read), 0x1234_5678);
+}
+
+#[test]
+fn what_an_nt_handle_names_that_is_closed_meanwhile_ends() {
+    let with = with_memory();
+    let device = with.device;
+    let created = with.call(calls::create_fence(device, 0, SyncObjectFlags::empty()));
+    let Reply::SyncObject(created) = created else { panic!("no fence: {created:?}") };
+    let nt_handles = with.kernel_host.nt_handles();
+    let token = nt_handles.make(VmId::HOST).unwrap();
+    nt_handles.closed(VmId::HOST, token);
+    with.call(Call::CreateSyncFile { device, fence: created.object, fence_value: 1, token });
+    assert_eq!(with.kernel_host.lock().kernel.named_nt_handles().count(), 0);
+}
+
+#[test]
+fn nt_handles_end_with_their_vm_and_with_the_kernel() {
+    let kernel_host = KernelHost::new(&Options { clock: Clock::Virtual, ..Options::default() }).unwrap();
+    let nt_handles = kernel_host.nt_handles();
+    let vm = VmId(1);
+    kernel_host.input(Input::VmAttached { vm, name: "vm1".into() });
+    let (of_vm, of_host) = (nt_handles.make(vm).unwrap(), nt_handles.make(VmId::HOST).unwrap());
+    kernel_host.input(Input::VmDetached { vm });
+    assert!(!nt_handles.is_open(vm, of_vm) && nt_handles.is_open(VmId::HOST, of_host));
+    kernel_host.replace_kernel(dxgkrnl::Config::default(), false).unwrap();
+    assert_eq!(nt_handles.count(), 0);
+}
+
+#[test]
+fn a_process_has_so_many_pieces_of_backing_pages() {
+    let WithMemory { kernel_host, process, .. } = with_memory();
+    let attach = |number: usize| {
+        let address = 0x10_0000 + (number * fence_page::PAGE_BYTES) as u64;
+        let attached = kernel_host.sessions().attach_backing(process, address, 1, local_pages(1));
+        attached.map_err(|error| error.to_string())
+    };
+    let most = super::super::limits::MAPPINGS_PER_PROCESS_MAX;
+    (0..most).for_each(|number| attach(number).unwrap());
+    let refused = attach(most).unwrap_err();
+    assert!(refused.contains(&format!("has {most} pieces of backing pages, the limit")), "{refused}");
+    kernel_host.sessions().detach_backing(process, 0x10_0000).unwrap();
+    assert_eq!(attach(most), Ok(()));
+}
+
+/// The daemon gives it to others that open the memory.
+#[test]
+fn the_descriptor_of_shared_memory_is_charged() {
+    let WithMemory { kernel_host, process, alone, shared, .. } = with_memory();
+    let charged = || kernel_host.budgets.descriptors.figures().1;
+    for (address, count) in [(alone, 0), (shared, 1)] {
+        drop(
+            super::super::broker::attach_backing(&kernel_host, Peer::Uid(7), process, address, PAGES)
+                .unwrap(),
+        );
+        assert_eq!(charged(), count, "{address:#x}");
+    }
+    kernel_host.sessions().detach(process);
+    assert_eq!(charged(), 0);
+}
