@@ -262,3 +262,49 @@ fn silent_streams_of_a_guests_programs_close_none_of_its_guestd() {
     assert!(is_open(&of_guestd), "they count apart");
     assert_eq!(others.iter().position(is_open), Some(1), "the oldest of them is closed");
 }
+
+#[test]
+fn a_token_opens_no_stream_of_another_vm() {
+    let kernel_host = KernelHost::new(&Options::default()).unwrap();
+    for vm in [VM, VmId(2)] {
+        kernel_host.input(Input::VmAttached { vm, name: String::new() });
+    }
+    let attached = |vm| InProcessClient::attach(&kernel_host, vm, 1, false).unwrap();
+    let (own, mut other) = (attached(VM), attached(VmId(2)));
+    // A guest's streams are of any process of their VM.
+    other.channel.process = None;
+    other.channel.take_in(&own.hello());
+    let refused = other.channel.turn(CALLS_PER_TURN_MAX).unwrap_err();
+    assert!(matches!(refused, ProtocolError::WrongVm { of: 1, from: 2 }), "{refused}");
+    let mut own = own;
+    own.channel.take_in(&own.hello());
+    assert!(own.channel.turn(CALLS_PER_TURN_MAX).is_ok(), "its token is not used up");
+}
+
+#[test]
+fn a_process_that_was_cut_off_makes_no_more_calls() {
+    let (kernel_host, steps, mut client, _) = kernel_host_of_two();
+    let frame = client.frame(&Call::EnumAdapters { capacity: 1 });
+    client.channel.take_in(&frame);
+    kernel_host.sessions().client(client.process).unwrap().outbox.cut_off();
+    steps.take();
+    client.channel.take_in(&frame.repeat(2 * CALLS_PER_TURN_MAX));
+    let refused = client.channel.turn(CALLS_PER_TURN_MAX).unwrap_err();
+    assert!(matches!(refused, ProtocolError::NotReading), "{refused}");
+    assert!(steps.take().len() <= CALLS_PER_TURN_MAX);
+}
+
+#[test]
+fn a_process_that_returns_sends_nothing_before_its_welcome() {
+    let kernel_host = KernelHost::new(&Options::default()).unwrap();
+    kernel_host.input(Input::VmAttached { vm: VM, name: String::new() });
+    let mut client = InProcessClient::attach(&kernel_host, VM, 1, false).unwrap();
+    kernel_host.resumption().wait_for(client.process);
+    client.channel.take_in(&client.hello());
+    assert!(!client.channel.turn(CALLS_PER_TURN_MAX).unwrap());
+    let mut frame = Vec::new();
+    append(&call_to_frame(1, &Call::EnumAdapters { capacity: 1 }), &mut frame);
+    client.channel.take_in(&frame);
+    let refused = client.channel.turn(CALLS_PER_TURN_MAX).unwrap_err();
+    assert!(matches!(refused, ProtocolError::BeforeWelcome { frame: 1 }), "{refused}");
+}
