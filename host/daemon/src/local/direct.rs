@@ -72,11 +72,13 @@ impl Drop for DirectLoop {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read as _, Write as _};
-    use std::os::fd::AsFd as _;
+    use std::io::{IoSlice, Read as _, Write as _};
+    use std::mem::MaybeUninit;
+    use std::os::fd::{AsFd as _, BorrowedFd};
     use std::os::unix::net::UnixStream;
 
     use d3dkmt::Call;
+    use dxgkrnl::ProcessId;
     use frame_ring::{KICK, MappedArea, OwnMappedArea, Receiver, Sender};
     use proto::Message as _;
     use proto::attach::broker_request::{Attach, Body, Resume};
@@ -84,15 +86,20 @@ mod tests {
     use proto::channel::{Hello, ToHost, to_host};
     use proto::convert::call_to_frame;
     use proto::frame::append;
-    use rustix::net::{RecvFlags, SendFlags, recv, send};
+    use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, send, sendmsg};
     use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
 
     use super::super::Source;
     use super::super::returning_processes::ResumeWait;
     use super::*;
     use crate::Options;
+    use crate::backing::LocalPages;
+    use crate::closing::ClientFd;
     use crate::in_process::{RingReceiver, RingSender};
+    use crate::journal::JournalOptions;
+    use crate::kernel_host::{FlushList, ReceivedCall};
     use crate::limits::{HANDLES_CLOSED_AT_ONCE_MAX, PENDING_CONNECTIONS_PER_PEER_MAX};
+    use crate::memory::FenceMemory;
     use crate::peer::Peer;
     use crate::receive::{Accepted, Received, receive};
 
@@ -371,5 +378,180 @@ mod tests {
         let _connection = local.connect().unwrap();
         let _rest = descriptors.count(own, total);
         assert!(local.connect().is_err());
+    }
+
+    /// Sends a request with a descriptor, and returns the reason why it is refused.
+    fn refusal_of(local: &mut DirectLoop, connection: &OwnedFd, body: Body, with: BorrowedFd<'_>) -> String {
+        let bytes = BrokerRequest { body: Some(body) }.encode_to_vec();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let (mut ancillary, rights) = (SendAncillaryBuffer::new(&mut space), [with]);
+        assert!(ancillary.push(SendAncillaryMessage::ScmRights(&rights)));
+        sendmsg(connection, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL).unwrap();
+        local.run_ready().unwrap();
+        refusal(connection).expect("it is answered")
+    }
+
+    #[test]
+    fn an_event_is_an_eventfd_and_an_nt_handle_is_presented_by_a_process_that_returns() {
+        let kernel_host = KernelHost::new(&Options::default()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut local = DirectLoop::new(kernel_host.clone(), &folder.path().join("broker.sock")).unwrap();
+        let process = Process::new(&mut local);
+        let handle = local.0.make_nt_handle(VmId::HOST, Peer::Uid(geteuid().as_raw()), false).unwrap();
+        let mut ask = |body, with| refusal_of(&mut local, &process.broker, body, with);
+        let refused = ask(Body::RegisterEvent(1), handle.as_fd());
+        assert!(refused.contains("event 1 is no eventfd"), "{refused}");
+        let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        assert_eq!(ask(Body::RegisterEvent(1), event.as_fd()), "");
+        let refused = ask(Body::HaveNtHandle(true), handle.as_fd());
+        assert!(refused.contains("only a returning process"), "{refused}");
+    }
+
+    #[test]
+    fn what_a_process_has_at_the_daemon_is_charged_until_it_ends() {
+        let kernel_host = KernelHost::new(&Options::default()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut local = DirectLoop::new(kernel_host.clone(), &folder.path().join("broker.sock")).unwrap();
+        let budgets = &kernel_host.budgets;
+        let charged = |local: &DirectLoop| {
+            let processes = &local.0.budgets[&VmId::HOST].processes;
+            (processes.figures().1, budgets.descriptors.figures().1, budgets.mappings.figures().1)
+        };
+        let process = Process::new(&mut local);
+        // Its connection, its stream and its pidfd; its fence memory and two rings.
+        assert_eq!(charged(&local), (1, 3, 3));
+        drop(process);
+        local.run_ready().unwrap();
+        assert_eq!(charged(&local), (0, 0, 0));
+    }
+
+    #[test]
+    fn all_closed_nt_handles_are_closed_however_many() {
+        let kernel_host = KernelHost::new(&Options::default()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut local = DirectLoop::new(kernel_host.clone(), &folder.path().join("broker.sock")).unwrap();
+        let peer = Peer::Uid(7);
+        let make = |_| local.0.make_nt_handle(VmId::HOST, peer, false).unwrap();
+        let many: Vec<_> = (0..3 * HANDLES_CLOSED_AT_ONCE_MAX).map(make).collect();
+        drop(many);
+        local.run_ready().unwrap();
+        assert_eq!(kernel_host.nt_handles().count(), 0);
+        assert_eq!(local.0.budgets[&VmId::HOST].nt_handles.figures().1, 0);
+    }
+
+    #[test]
+    fn memory_that_is_attached_again_is_charged() {
+        let returning = Returning::new();
+        let budgets = &returning.kernel_host.budgets;
+        let charged = || (budgets.mappings.figures().1, budgets.backing_pages.figures().1);
+        let (_, memory) = LocalPages::create(3).unwrap();
+        let memory = ClientFd::foreign(memory, Peer::Uid(7), &budgets.closers);
+        let mapped = returning.local.0.mapped_again(&memory, 3).unwrap();
+        assert_eq!(charged(), (1, 3));
+        drop(mapped);
+        assert_eq!(charged(), (0, 0));
+    }
+
+    #[test]
+    fn a_connection_that_waits_to_attach_a_new_process_resumes_none() {
+        let mut returning = Returning::new();
+        let connection = returning.request(attach());
+        let (version, version_min) = (proto::PROTOCOL_VERSION, proto::PROTOCOL_VERSION);
+        let resume = Resume { version, version_min, process: 1, ..Resume::default() };
+        let request = BrokerRequest { body: Some(Body::Resume(resume)) };
+        send(&connection, &request.encode_to_vec(), SendFlags::NOSIGNAL).unwrap();
+        returning.handle();
+        let refused = refusal(&connection).unwrap();
+        assert!(refused.contains("a connection is for one process"), "{refused}");
+    }
+
+    /// The loop of a daemon whose predecessor with the same journal was killed, and the process that it waits for.
+    struct Restarted {
+        local: DirectLoop,
+        kernel_host: Arc<KernelHost>,
+        process: ProcessId,
+        _folder: tempfile::TempDir,
+    }
+
+    impl Restarted {
+        fn with_process(pid: u32) -> Restarted {
+            let folder = tempfile::tempdir().unwrap();
+            let journal = JournalOptions { folder: folder.path().join("journal"), resume_within: None };
+            let options = Options { journal: Some(journal), ..Options::default() };
+            let before = KernelHost::new(&options).unwrap();
+            let none = FenceMemory::Local(Vec::new());
+            let process = before.sessions().attach(VmId::HOST, pid, String::new(), none).unwrap().0.id;
+            let call = Call::EnumAdapters { capacity: 1 };
+            let received = ReceivedCall { request: 1, call, timestamps: None };
+            assert!(before.calls(process, &mut [received].into(), &mut FlushList::default()));
+            drop(before);
+            let kernel_host = KernelHost::new(&options).unwrap();
+            let mut local = DirectLoop::new(kernel_host.clone(), &folder.path().join("broker.sock")).unwrap();
+            local.0.begin_returning().unwrap();
+            Restarted { local, kernel_host, process, _folder: folder }
+        }
+
+        /// Presents the process's right on a new connection; returns this, the stream and its token.
+        fn resume(&mut self) -> (OwnedFd, UnixStream, Vec<u8>) {
+            let (token, _) = self.kernel_host.sessions().resume_right(self.process).unwrap();
+            let (version, version_min) = (proto::PROTOCOL_VERSION, proto::PROTOCOL_VERSION);
+            let (process, token) = (self.process.0, token.to_vec());
+            let resume = Resume { version, version_min, process, token, ..Resume::default() };
+            let connection = self.local.connect().unwrap();
+            let request = BrokerRequest { body: Some(Body::Resume(resume)) };
+            send(&connection, &request.encode_to_vec(), SendFlags::NOSIGNAL).unwrap();
+            self.local.run_ready().unwrap();
+            let mut packet = [0; 4096];
+            let Received { bytes, descriptors } =
+                receive(connection.as_fd(), &mut packet, Accepted::Descriptors).unwrap();
+            let reply = BrokerReply::decode(&packet[..bytes]).unwrap();
+            let [stream] = descriptors.try_into().unwrap();
+            let stream = UnixStream::from(stream);
+            stream.set_nonblocking(true).unwrap();
+            (connection, stream, reply.token)
+        }
+
+        fn greet(&mut self, mut stream: &UnixStream, token: Vec<u8>, received: u64) {
+            let version = proto::PROTOCOL_VERSION;
+            let hello = Hello { version, token, received, ..Hello::default() };
+            let mut frame = Vec::new();
+            append(&ToHost { request: 0, body: Some(to_host::Body::Hello(hello)) }, &mut frame);
+            stream.write_all(&frame).unwrap();
+            self.local.run_ready().unwrap();
+        }
+
+        fn is_attached(&self) -> bool {
+            self.kernel_host.sessions().client(self.process).is_some()
+        }
+    }
+
+    #[test]
+    fn a_process_that_ended_before_its_daemon_was_back_is_not_waited_for() {
+        let restarted = Restarted::with_process(i32::MAX as u32);
+        assert!(!restarted.is_attached() && !restarted.kernel_host.resumption().is_resuming());
+    }
+
+    #[test]
+    fn a_process_that_has_read_more_than_the_daemon_knows_of_is_detached() {
+        let mut restarted = Restarted::with_process(std::process::id());
+        let (_connection, mut stream, token) = restarted.resume();
+        restarted.greet(&stream, token, 7);
+        assert!(!restarted.kernel_host.resumption().is_resuming() && !restarted.is_attached());
+        let mut goodbye = Vec::new();
+        stream.read_to_end(&mut goodbye).unwrap();
+        assert!(String::from_utf8_lossy(&goodbye).contains("the session cannot be resumed"));
+    }
+
+    #[test]
+    fn the_connections_of_a_return_end_with_the_next_return_of_its_process() {
+        let mut restarted = Restarted::with_process(std::process::id());
+        let (connection, mut stream, old) = restarted.resume();
+        let (_again, next, token) = restarted.resume();
+        assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0, "it is hung up");
+        assert_eq!(recv(&connection, &mut [0; 8], RecvFlags::DONTWAIT).unwrap().0, 0);
+        restarted.greet(&next, token, 1);
+        assert!(restarted.is_attached() && !restarted.kernel_host.resumption().is_resuming());
+        let redeemed = restarted.kernel_host.sessions().redeem(&old.try_into().unwrap(), |_| Ok::<_, ()>(()));
+        assert!(redeemed.unwrap().is_none(), "the token of the earlier return is not valid");
     }
 }
