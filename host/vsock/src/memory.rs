@@ -300,6 +300,54 @@ mod tests {
     }
 
     #[test]
+    fn an_end_waits_for_the_copy_under_way() {
+        let memory = memory();
+        let (done, ended) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let copy = memory.life.0.copies.read().unwrap();
+            let life = &memory.life;
+            scope.spawn(move || {
+                life.end();
+                done.send(()).unwrap();
+            });
+            while memory.life.runs() {
+                std::thread::yield_now();
+            }
+            assert!(ended.recv_timeout(std::time::Duration::from_millis(200)).is_err(), "it waits");
+            drop(copy);
+            ended.recv().unwrap();
+        });
+    }
+
+    /// A guest's memory that ends before its region does would end the daemon.
+    #[test]
+    fn memory_whose_pages_can_be_missing_is_refused() {
+        use rustix::fs::{MemfdFlags, fcntl_add_seals, ftruncate, memfd_create};
+        use vm_memory::FileOffset;
+
+        let region = |pages: u64, seals, start| {
+            let file = memfd_create("guest", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+            ftruncate(&file, pages << 12).unwrap();
+            fcntl_add_seals(&file, seals).unwrap();
+            let offset = Some(FileOffset::new(file.into(), start));
+            check_region(&GuestRegionMmap::from_range(GuestAddress(0x1000), 0x2000, offset).unwrap())
+        };
+        assert!(region(2, SealFlags::SHRINK, 0).is_ok() && region(3, SealFlags::SHRINK, 0x1000).is_ok());
+        let can_shrink = |checked| matches!(checked, Err(RegionError::CanShrink { gpa: 0x1000 }));
+        assert!(can_shrink(region(2, SealFlags::empty(), 0)) && can_shrink(region(2, SealFlags::GROW, 0)));
+        let anonymous = GuestRegionMmap::from_range(GuestAddress(0x1000), 0x2000, None).unwrap();
+        assert!(can_shrink(check_region(&anonymous)));
+        let file = memfd_create("guest", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&file, 0x2000).unwrap();
+        let shortened = std::fs::File::from(file.try_clone().unwrap());
+        let offset = Some(FileOffset::new(file.into(), 0));
+        let region = GuestRegionMmap::from_range(GuestAddress(0x1000), 0x2000, offset).unwrap();
+        ftruncate(&shortened, 0x1000).unwrap();
+        fcntl_add_seals(&shortened, SealFlags::SHRINK).unwrap();
+        assert!(matches!(check_region(&region), Err(RegionError::TooShort { gpa: 0x1000 })));
+    }
+
+    #[test]
     fn a_store_inside_is_seen_by_a_load() {
         let memory = memory();
         memory.store_u64(0x1ff8, 7).unwrap();
