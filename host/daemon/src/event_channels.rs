@@ -166,6 +166,9 @@ mod tests {
     use dxgkrnl::{ProcessId, VmId};
 
     use super::*;
+    use crate::kernel_host::KernelHost;
+    use crate::test_guest::TestGuest;
+    use crate::{Clock, Options};
 
     fn client(id: u32) -> Arc<ClientProcess> {
         Arc::new(ClientProcess::new(ProcessId(id), VmId(1), 1, String::new()))
@@ -212,5 +215,36 @@ mod tests {
         event_channels.announce(&other, EventId(1)).unwrap();
         assert!(event_channels.redeem(&token).is_none());
         assert_eq!(Arc::strong_count(&gone), 1, "no token refers to the process any more");
+    }
+
+    /// The endpoint of a connection on which only the test receives.
+    struct Ignored;
+
+    impl Endpoint for Ignored {
+        fn received(&mut self, _: &[u8]) {}
+
+        fn closed(&mut self, _: CloseReason) {}
+    }
+
+    #[test]
+    fn an_event_whose_channel_breaks_the_protocol_is_unregistered_and_its_connection_reset() {
+        for wrong in [&[1][..], &[0; TOKEN_BYTES + 1]] {
+            let kernel_host =
+                KernelHost::new(&Options { clock: Clock::Virtual, ..Options::default() }).unwrap();
+            let vm = VmShared::new(VmId(1), "vm1", &kernel_host, None);
+            let (_guest, connection) = TestGuest::connected(&vm, Box::new(Ignored), 1 << 16);
+            let client = client(1);
+            let token = vm.event_channels.announce(&client, EventId(1)).unwrap();
+            let mut endpoint = EventChannelEndpoint::new(vm.clone(), connection.clone());
+            let (begin, rest) = token.split_at(TOKEN_BYTES / 2);
+            endpoint.received(begin);
+            endpoint.received(rest);
+            assert!(client.outbox.has_registered(EventId(1)));
+            assert_eq!(connection.send_some(&[1]).ok(), Some(1));
+            endpoint.received(wrong);
+            assert_eq!(kernel_host.counters.protocol_errors.count(), 1);
+            assert!(!client.outbox.has_registered(EventId(1)), "nobody sets it");
+            assert!(connection.send_some(&[1]).is_err());
+        }
     }
 }
