@@ -396,3 +396,42 @@ impl VmRegistry {
 pub fn guest_cid(vm: VmId) -> u64 {
     u64::from(vm.0) + 2
 }
+
+#[cfg(test)]
+mod tests {
+    use vm_memory::{GuestAddress, GuestMemoryMmap};
+    use vsock_device::CloseReason;
+    use vsock_device::direct::DirectDevice;
+
+    use super::*;
+    use crate::Options;
+
+    /// The endpoint of a connection on which nobody sends.
+    struct Ignored;
+
+    impl Endpoint for Ignored {
+        fn received(&mut self, _: &[u8]) {}
+
+        fn closed(&mut self, _: CloseReason) {}
+    }
+
+    #[test]
+    fn a_program_of_the_guest_is_no_guestd_and_without_one_it_has_no_stream() {
+        let kernel_host = KernelHost::new(&Options::default()).unwrap();
+        let vm = VmShared::new(VmId(1), "vm1", &kernel_host, None);
+        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 1 << 16)]).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let device = DirectDevice::new(3, vm.services(), memory, folder.path().join("vm.sock")).unwrap();
+        let accepts = |peer_port, local_port| {
+            let connection = device.connect(1000, Box::new(Ignored)).unwrap();
+            vm.services().accept(ConnectRequest { peer_port, local_port }, connection).is_some()
+        };
+        assert!(!accepts(PRIVILEGED_PORT_END, GUESTD_PORT) && accepts(PRIVILEGED_PORT_END - 1, GUESTD_PORT));
+        assert!(!accepts(5000, CHANNEL_PORT) && !accepts(5000, EVENT_CHANNEL_PORT));
+        let session = vm.guestd_there().unwrap();
+        assert!(accepts(5000, CHANNEL_PORT) && accepts(5000, EVENT_CHANNEL_PORT));
+        assert!(!accepts(PRIVILEGED_PORT_END - 1, GUESTD_PORT), "there is one");
+        vm.guestd_gone(session);
+        assert!(!accepts(5000, CHANNEL_PORT) && accepts(PRIVILEGED_PORT_END - 1, GUESTD_PORT));
+    }
+}
