@@ -76,3 +76,46 @@ fn a_signal_handler_that_forks_runs_once_the_fork_that_it_interrupts_is_done() {
         i32::from(FORKED.load(Ordering::Relaxed) != 1 || block(0) != 0)
     });
 }
+
+/// A program may have closed them, and opens others as such.
+#[test]
+fn no_descriptor_of_a_session_is_a_standard_stream() {
+    in_child(|| {
+        // SAFETY: only the numbers are of this process alone.
+        (0..ABOVE_STANDARD_STREAMS).for_each(|number| _ = unsafe { libc::close(number) });
+        let event = || eventfd(0, EventfdFlags::CLOEXEC);
+        let made = SessionDescriptor::adopt(|| Ok::<_, rustix::io::Errno>([event()?, event()?]));
+        let is_above = |descriptor: &SessionDescriptor| descriptor.raw >= ABOVE_STANDARD_STREAMS;
+        i32::from(!made.is_ok_and(|made| made.iter().all(is_above)))
+    });
+}
+
+/// Forks; whether the body holds in the child.
+fn holds_in_child(body: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child runs the body alone and exits.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        // SAFETY: it exits at once.
+        unsafe { libc::_exit(i32::from(!body())) }
+    }
+    exit_code_of(pid) == Some(0)
+}
+
+#[test]
+fn a_fork_is_noticed_without_a_page_that_the_system_wipes() {
+    in_child(|| {
+        FLAG.store(std::ptr::from_ref(&FALLBACK_FLAG).cast_mut(), Ordering::Release);
+        let before = generation();
+        let is_noticed = holds_in_child(|| generation() == before + 1) && generation() == before;
+        i32::from(!is_noticed)
+    });
+}
+
+#[test]
+fn a_child_has_room_for_the_rings_of_as_many_sessions_as_its_parent() {
+    in_child(|| {
+        let listed: Vec<_> = (1..).map_while(ListedArea::new).collect();
+        let has_room = holds_in_child(|| ListedArea::new(1).is_some()) && ListedArea::new(1).is_none();
+        i32::from(listed.is_empty() || !has_room)
+    });
+}
