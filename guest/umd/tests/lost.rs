@@ -14,6 +14,7 @@ use host::{DEVICE, Listener, Peer, connect, connect_with_fences, welcome};
 use proto::channel::{ToGuest, Welcome};
 use proto::frame::append;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::net::RecvFlags;
 
 fn call(session: &Session) -> NtStatus {
     block_on(session.call(&Call::GetDeviceState { device: DEVICE, state_type: 1 })).status
@@ -231,6 +232,27 @@ fn a_broker_that_has_ended_with_the_host_is_no_lack_of_memory() {
     let (session, peer) = connect(welcome(), 64);
     rustix::net::shutdown(&peer.broker, rustix::net::Shutdown::Both).unwrap();
     assert_eq!((calls[0](&session), session.is_lost()), (Some(NtStatus::NO_MEMORY), false));
+}
+
+#[test]
+fn a_broker_that_ends_without_a_reply_has_closed_its_connection() {
+    let (session, peer) = connect(welcome(), 64);
+    thread::scope(|scope| {
+        let asking = scope.spawn(|| session.port().make_nt_handle().err());
+        // The request is there: the library waits for its reply.
+        let mut request = [0; 64];
+        assert!(rustix::net::recv(&peer.broker, &mut request, RecvFlags::empty()).unwrap().0 > 0);
+        peer.stream.shutdown(std::net::Shutdown::Both).unwrap();
+        drop(peer);
+        assert_eq!((asking.join().unwrap(), session.is_lost()), (Some(TRANSPORT_LOST), true));
+    });
+    let listener = Listener::new();
+    thread::scope(|scope| {
+        let attaching = scope.spawn(|| attach(&listener.path, "test").expect_err("no reply comes"));
+        listener.close_one();
+        let error = attaching.join().unwrap();
+        assert!(matches!(error, AttachError::Closed), "{error}");
+    });
 }
 
 /// A program that reads its fence and the state of its device, and makes no other call.

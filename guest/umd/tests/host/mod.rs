@@ -68,6 +68,12 @@ impl Listener {
         send_packet(&broker, &BrokerReply { refused: why.to_owned(), ..BrokerReply::default() }, &[]);
     }
 
+    /// Closes the connection of one process, whose request it has read.
+    pub fn close_one(&self) {
+        let broker = rustix::net::accept(&self.socket).unwrap();
+        receive_packet(&broker).unwrap();
+    }
+
     /// Accepts one process: attach, stream, memory of `slots` slots, Welcome.
     pub fn accept(&self, welcome: Welcome, slots: u32) -> Peer {
         self.accept_keeping(0, welcome, slots)
