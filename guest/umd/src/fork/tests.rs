@@ -119,3 +119,33 @@ fn a_child_has_room_for_the_rings_of_as_many_sessions_as_its_parent() {
         i32::from(listed.is_empty() || !has_room)
     });
 }
+
+/// A program that prints would write into it.
+#[test]
+fn an_nt_handle_is_no_standard_stream() {
+    in_child(|| {
+        let path = std::env::temp_dir().join(format!("umd-low-handle-{}.sock", std::process::id()));
+        let kind = rustix::net::SocketType::SEQPACKET;
+        let listener = rustix::net::socket(rustix::net::AddressFamily::UNIX, kind, None).unwrap();
+        rustix::net::bind(&listener, &rustix::net::SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&listener, 1).unwrap();
+        let broker = crate::client::Broker::connect(&path).unwrap();
+        let far = rustix::net::accept(&listener).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let mut handles = nt_handle::NtHandles::new(nt_handle::SyncFileFolder::fresh(&path)).unwrap();
+        let made = handles.make(d3dkmt::ShareToken([7; 16])).unwrap();
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = rustix::net::SendAncillaryBuffer::new(&mut space);
+        let rights = [made.as_fd()];
+        assert!(ancillary.push(rustix::net::SendAncillaryMessage::ScmRights(&rights)));
+        // A reply of process 1.
+        let reply =
+            proto::Message::encode_to_vec(&proto::attach::BrokerReply { process: 1, ..Default::default() });
+        let parts = [std::io::IoSlice::new(&reply)];
+        rustix::net::sendmsg(&far, &parts, &mut ancillary, rustix::net::SendFlags::NOSIGNAL).unwrap();
+        // SAFETY: only the numbers are of this process alone.
+        (0..ABOVE_STANDARD_STREAMS).for_each(|number| _ = unsafe { libc::close(number) });
+        let is_above = |handle: &OwnedFd| handle.as_raw_fd() >= ABOVE_STANDARD_STREAMS;
+        i32::from(!broker.make_nt_handle().is_ok_and(|(_, handle)| is_above(&handle)))
+    });
+}
