@@ -328,6 +328,7 @@ fn a_message_over_the_limit_is_refused_and_not_sent() {
     let call =
         Call::SubmitCommand { contexts: vec![].into(), commands: 0, length: 0, flags: 0, private_data };
     assert_eq!(block_on(session.submit(&call)), NtStatus::INVALID_PARAMETER);
+    assert_eq!(session.port().channel().call_with(call).status, NtStatus::INVALID_PARAMETER);
     assert_eq!((session.port().channel().messages_sent(), session.port().channel().pending()), (0, 0));
     exchange(&session, &mut peer);
 }

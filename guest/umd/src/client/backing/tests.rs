@@ -1,5 +1,6 @@
 use std::cell::RefCell;
 use std::fs::File;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -12,6 +13,8 @@ use super::*;
 struct Broker {
     backing: RefCell<BTreeMap<u64, File>>,
     refuse_at: Option<u64>,
+    /// Pages here cannot be written.
+    read_only_at: Option<u64>,
     /// Shared memory that another process has created, in pieces, and its size.
     shared: Vec<OwnedFd>,
     shared_bytes: u64,
@@ -28,6 +31,9 @@ impl BackingProvider for Broker {
         ftruncate(&memory, u64::from(pages) * PAGE_BYTES as u64)?;
         let other = self.backing.borrow_mut().insert(address, File::from(memory.try_clone().unwrap()));
         assert!(other.is_none(), "backing twice at {address:#x}");
+        if self.read_only_at == Some(address) {
+            return Ok(File::open(format!("/proc/self/fd/{}", memory.as_raw_fd())).unwrap().into());
+        }
         Ok(memory)
     }
 
@@ -217,12 +223,17 @@ fn memory_that_is_not_there_or_not_the_programs_alone_is_refused_and_untouched()
 fn a_partial_failure_keeps_the_bytes_and_detaches_everything() {
     let pages = PAGES_PER_MESSAGE_MAX as u64;
     let memory = Memory::new(2 * pages as usize);
-    let broker = Broker { refuse_at: Some(memory.start() + pages * PAGE), ..Broker::default() };
-    let mut backing = ProcessBacking::default();
-    let refused = add(&mut backing, &broker, 1, memory.pages(0..2 * pages)).unwrap_err();
-    assert_eq!(NtStatus::from(&refused), NtStatus::NO_MEMORY);
-    assert!(broker.backing.borrow().is_empty() && backing.is_empty());
-    assert!((0..memory.1).step_by(997).all(|at| memory.get(at) == (at % 253) as u8));
+    let second = Some(memory.start() + pages * PAGE);
+    for broker in [
+        Broker { refuse_at: second, ..Broker::default() },
+        Broker { read_only_at: second, ..Broker::default() },
+    ] {
+        let mut backing = ProcessBacking::default();
+        let refused = add(&mut backing, &broker, 1, memory.pages(0..2 * pages)).unwrap_err();
+        assert_eq!(NtStatus::from(&refused), NtStatus::NO_MEMORY);
+        assert!(broker.backing.borrow().is_empty() && backing.is_empty());
+        assert!((0..memory.1).step_by(997).all(|at| memory.get(at) == (at % 253) as u8));
+    }
 }
 
 /// The program's address of a lock.
