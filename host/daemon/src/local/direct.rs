@@ -78,7 +78,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use d3dkmt::Call;
-    use dxgkrnl::ProcessId;
+    use dxgkrnl::{Input, ProcessId};
     use frame_ring::{KICK, MappedArea, OwnMappedArea, Receiver, Sender};
     use proto::Message as _;
     use proto::attach::broker_request::{Attach, Body, Resume};
@@ -100,6 +100,7 @@ mod tests {
     use crate::kernel_host::{FlushList, ReceivedCall};
     use crate::limits::{HANDLES_CLOSED_AT_ONCE_MAX, PENDING_CONNECTIONS_PER_PEER_MAX};
     use crate::memory::FenceMemory;
+    use crate::observer::{DaemonKernel, Observer};
     use crate::peer::Peer;
     use crate::receive::{Accepted, Received, receive};
 
@@ -553,5 +554,102 @@ mod tests {
         assert!(restarted.is_attached() && !restarted.kernel_host.resumption().is_resuming());
         let redeemed = restarted.kernel_host.sessions().redeem(&old.try_into().unwrap(), |_| Ok::<_, ()>(()));
         assert!(redeemed.unwrap().is_none(), "the token of the earlier return is not valid");
+    }
+
+    /// Publishes so many calls in the ring of a process, and kicks nobody.
+    fn publish(process: &mut Process, calls: u64) {
+        for request in 1..=calls {
+            let mut frame = Vec::new();
+            append(&call_to_frame(request, &Call::EnumAdapters { capacity: 1 }), &mut frame);
+            process.sender.publish(&frame);
+        }
+    }
+
+    #[test]
+    fn all_calls_that_a_process_published_before_its_end_are_made() {
+        // Several times what a turn takes.
+        const CALLS: u64 = 500;
+        let kernel_host = KernelHost::new(&Options::default()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut local = DirectLoop::new(kernel_host.clone(), &folder.path().join("broker.sock")).unwrap();
+        let mut process = Process::new(&mut local);
+        let client = kernel_host.sessions().clients().remove(0);
+        publish(&mut process, CALLS);
+        drop(process);
+        local.run_ready().unwrap();
+        assert!(kernel_host.sessions().client(client.id).is_none());
+        assert_eq!(client.calls.count(), CALLS);
+        // A child has its connections open: only the system says that it has ended.
+        let mut process = Process::new(&mut local);
+        let client = kernel_host.sessions().clients().remove(0);
+        publish(&mut process, CALLS);
+        local.0.detach_after_calls(client.id);
+        local.run_ready().unwrap();
+        assert!(kernel_host.sessions().client(client.id).is_none());
+        assert_eq!(client.calls.count(), CALLS);
+    }
+
+    #[test]
+    fn a_connection_whose_message_is_held_and_whose_client_has_gone_ends() {
+        let kernel_host = KernelHost::new(&Options::default()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut local = DirectLoop::new(kernel_host.clone(), &folder.path().join("broker.sock")).unwrap();
+        let connections = |local: &DirectLoop| {
+            local.0.sources.values().filter(|one| matches!(one, Source::Broker { .. })).count()
+        };
+        let descriptors = &kernel_host.budgets.descriptors;
+        for is_gone_before in [false, true] {
+            let connection = local.connect().unwrap();
+            let all = descriptors.count(Peer::Uid(geteuid().as_raw()), descriptors.figures().0);
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let (mut ancillary, rights) = (SendAncillaryBuffer::new(&mut space), [connection.as_fd()]);
+            assert!(ancillary.push(SendAncillaryMessage::ScmRights(&rights)));
+            sendmsg(&connection, &[IoSlice::new(b"x")], &mut ancillary, SendFlags::NOSIGNAL).unwrap();
+            if !is_gone_before {
+                local.run_ready().unwrap();
+                assert_eq!((connections(&local), local.0.deferred.is_empty()), (1, false), "it is held");
+            }
+            rustix::net::shutdown(&connection, rustix::net::Shutdown::Both).unwrap();
+            local.run_ready().unwrap();
+            assert_eq!(connections(&local), 0);
+            drop(all);
+        }
+    }
+
+    /// The inputs about NT handles and ends of processes.
+    #[derive(Default)]
+    struct Ends(std::sync::Mutex<Vec<Input>>);
+
+    impl Observer for Ends {
+        fn step(&self, _: dxgkrnl::Nanos, input: &Input, _: &dxgkrnl::Effects, _: &DaemonKernel) {
+            if matches!(input, Input::NtHandleClosed { .. } | Input::ProcessGone { .. }) {
+                self.0.lock().unwrap().push(input.clone());
+            }
+        }
+    }
+
+    #[test]
+    fn nt_handles_that_a_process_has_closed_are_closed_before_it_is_gone() {
+        let ends = Arc::new(Ends::default());
+        let observer: Option<Arc<dyn Observer>> = Some(ends.clone());
+        let kernel_host = KernelHost::new(&Options { observer, ..Options::default() }).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut local = DirectLoop::new(kernel_host.clone(), &folder.path().join("broker.sock")).unwrap();
+        let _process = Process::new(&mut local);
+        let process = kernel_host.sessions().clients()[0].id;
+        let handle = local.0.make_nt_handle(VmId::HOST, Peer::Uid(7), false).unwrap();
+        let token = nt_handle::token_of(handle.as_fd()).unwrap();
+        // It names it, though there is no fence of this handle.
+        let (device, fence) = (d3dkmt::Handle::NULL, d3dkmt::Handle::NULL);
+        let call = Call::CreateSyncFile { device, fence, fence_value: 1, token };
+        let received = ReceivedCall { request: 1, call, timestamps: None };
+        assert!(kernel_host.calls(process, &mut [received].into(), &mut FlushList::default()));
+        drop(handle);
+        local.0.end_process(process);
+        let vm = VmId::HOST;
+        assert_eq!(
+            *ends.0.lock().unwrap(),
+            [Input::NtHandleClosed { vm, token }, Input::ProcessGone { process }]
+        );
     }
 }
