@@ -1,7 +1,7 @@
 //! Behaviour of the muxer, packet by packet. Random packets are in `properties`.
 
 use super::*;
-use crate::limits::{CREDIT_UPDATE_BYTES, WINDOW_BYTES};
+use crate::limits::{CREDIT_UPDATE_BYTES, PEER_WINDOW_BYTES_MAX, WINDOW_BYTES};
 
 mod properties;
 
@@ -55,6 +55,17 @@ fn open(muxer: &mut Muxer, credit: Credit) -> ConnectionId {
     assert_eq!(operations(muxer), [Operation::RESPONSE]);
     assert_eq!(muxer.state(id), Some(State::Open));
     id
+}
+
+#[test]
+fn a_guest_may_state_a_window_of_any_size_and_a_limited_one_is_used() {
+    for (stated, used) in
+        [(0, 0), (PEER_WINDOW_BYTES_MAX, PEER_WINDOW_BYTES_MAX), (u32::MAX, PEER_WINDOW_BYTES_MAX)]
+    {
+        let mut flow = flow::Flow::new(Ports { peer: PEER, local: LOCAL }, State::Open, Credit::Automatic);
+        flow.learn_credit(&Header { buf_alloc: stated, ..packet(Operation::CREDIT_UPDATE) });
+        assert_eq!(flow.peer_room(), used as usize, "{stated} is stated");
+    }
 }
 
 #[test]
