@@ -295,6 +295,52 @@ fn moves_that_are_done_are_not_done_again() {
     assert_eq!(moves_left(folder.path()), 3);
 }
 
+/// Their adapter is stopped: its engines would read zeros.
+#[test]
+fn staging_buffers_that_moves_left_to_do_need_are_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut recorded = Recorded::new(folder.path());
+    recorded.attach(5);
+    let memory = dxgkrnl::MemoryRef::Memory { process: P, address: 0x1000 };
+    let line = |adapter| {
+        let staging_buffer = dxgkrnl::StagingBuffer { adapter, number: 1 };
+        dxgkrnl::MemoryRef::StagingBuffer { staging_buffer, offset: 0 }
+    };
+    let copy = |from, to| DmaOp::Copy { from, to, bytes: 64 };
+    let mut session_cursors = recorded.session_cursors.clone();
+    session_cursors.moves =
+        vec![copy(memory, line(3)), copy(memory, line(4)), copy(line(3), memory), copy(line(4), memory)];
+    std::mem::forget(recorded.journal.begin(&recorded.kernel, &session_cursors, 3).unwrap());
+    for (done, left, lost) in [(0, 4, vec![]), (1, 2, vec![3]), (2, 0, vec![3, 4]), (4, 0, vec![])] {
+        recorded.journal.performed_earlier(done);
+        // As the next daemon reads them.
+        let replayed = replay_last(folder.path(), &[2], &Config::default(), &Registry::default());
+        let mut replayed = replayed.unwrap().expect("there is something");
+        replayed.leave_out_done([0, Moves::OfSegment(2).word(done)]);
+        let cursors = replayed.session_cursors;
+        let adapters: Vec<u32> = cursors.adapters_with_staging_buffers().into_iter().collect();
+        assert_eq!((cursors.moves.len(), adapters), (left, lost), "{done} are done");
+    }
+    recorded.killed();
+}
+
+#[test]
+fn a_segment_that_cannot_begin_is_tried_again_with_a_snapshot() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut recorded = Recorded::new(folder.path());
+    recorded.attach(5);
+    wait_for_state_of(folder.path(), 1);
+    assert!(!recorded.journal.needs_snapshot());
+    let in_the_way = segment_path(folder.path(), 2);
+    std::fs::create_dir(&in_the_way).unwrap();
+    let next_step = recorded.recorder.next_step();
+    assert!(recorded.journal.begin(&recorded.kernel, &recorded.session_cursors, next_step).is_err());
+    assert!(recorded.journal.needs_snapshot());
+    std::fs::remove_dir(&in_the_way).unwrap();
+    std::mem::forget(recorded.journal.begin(&recorded.kernel, &recorded.session_cursors, next_step).unwrap());
+    recorded.killed();
+}
+
 #[test]
 fn a_journal_that_another_process_locks_is_not_said_to_be_in_use_by_a_dead_one() {
     let folder = tempfile::tempdir().unwrap();
