@@ -696,6 +696,28 @@ mod tests {
     }
 
     #[test]
+    fn wakes_that_an_event_was_owed_at_its_end_come_by_the_stream() {
+        let event = EventId(1);
+        let (client, mut theirs) = connected(1, &unread(usize::MAX));
+        theirs.set_nonblocking(true).unwrap();
+        for wakes in [0, 1, 3] {
+            let sink = EventSink::EventChannel(None, ChannelCharge::uncounted());
+            client.outbox.register_event(event, sink).unwrap();
+            for _ in 0..wakes {
+                client.outbox.wake(event.into(), NtStatus::SUCCESS).unwrap();
+            }
+            client.outbox.flush();
+            assert!(theirs.read(&mut [0; 8]).is_err(), "they wait for the event channel");
+            assert!(client.outbox.unregister_event(event));
+            let mut wake = Vec::new();
+            proto::frame::append(&wake_to_frame(event, NtStatus::SUCCESS), &mut wake);
+            let mut read = vec![0; 64];
+            let count = theirs.read(&mut read).unwrap_or(0);
+            assert_eq!(&read[..count], if wakes > 0 { &wake[..] } else { &[] }, "{wakes} wakes");
+        }
+    }
+
+    #[test]
     fn the_event_channels_of_a_process_that_ends_are_finished() {
         let event = EventId(1);
         let (client, _guest, connection) = in_guest(Some(event), PEER_WINDOW_BYTES_MAX);
