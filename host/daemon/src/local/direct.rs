@@ -78,6 +78,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use d3dkmt::Call;
+    use d3dkmt::limits::REGISTERED_EVENTS_PER_PROCESS_MAX;
     use dxgkrnl::{Input, ProcessId};
     use frame_ring::{KICK, MappedArea, OwnMappedArea, Receiver, Sender};
     use proto::Message as _;
@@ -424,6 +425,25 @@ mod tests {
         drop(process);
         local.run_ready().unwrap();
         assert_eq!(charged(&local), (0, 0, 0));
+    }
+
+    /// A daemon that is restarted would not know what it owes to an event.
+    #[test]
+    fn a_daemon_with_a_journal_registers_no_events() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = JournalOptions { folder: folder.path().join("journal"), resume_within: None };
+        let with_journal = Options { journal: Some(journal), ..Options::default() };
+        for (options, most) in
+            [(Options::default(), REGISTERED_EVENTS_PER_PROCESS_MAX as u32), (with_journal, 0)]
+        {
+            let kernel_host = KernelHost::new(&options).unwrap();
+            let mut local = DirectLoop::new(kernel_host, &folder.path().join("broker.sock")).unwrap();
+            let connection = request_of(&mut local, geteuid().as_raw(), attach());
+            local.run_ready().unwrap();
+            let mut packet = [0; 4096];
+            let length = recv(&connection, &mut packet, RecvFlags::DONTWAIT).unwrap().0;
+            assert_eq!(BrokerReply::decode(&packet[..length]).unwrap().events_max, most);
+        }
     }
 
     #[test]
