@@ -20,6 +20,7 @@ use super::*;
 use crate::Options;
 use crate::counting;
 use crate::in_process::{InProcessClient, RingReceiver, RingSender};
+use crate::journal::JournalOptions;
 use crate::limits::{CALLS_PER_TURN_MAX, PENDING_CONNECTIONS_PER_PEER_MAX};
 use crate::observer::{DaemonKernel, Observer};
 use crate::vm::VmShared;
@@ -307,4 +308,34 @@ fn a_process_that_returns_sends_nothing_before_its_welcome() {
     client.channel.take_in(&frame);
     let refused = client.channel.turn(CALLS_PER_TURN_MAX).unwrap_err();
     assert!(matches!(refused, ProtocolError::BeforeWelcome { frame: 1 }), "{refused}");
+}
+
+/// A client waits for that, so that it need not retain all that it has sent.
+#[test]
+fn a_daemon_with_a_journal_tells_how_many_one_way_calls_are_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = JournalOptions { folder: folder.path().join("journal"), resume_within: None };
+    let kernel_host = KernelHost::new(&Options { journal: Some(journal), ..Options::default() }).unwrap();
+    kernel_host.input(Input::VmAttached { vm: VM, name: String::new() });
+    let mut client = Client::attach(&kernel_host, 1);
+    client.stream.set_nonblocking(true).unwrap();
+    let mut one_way = Vec::new();
+    append(&call_to_frame(0, &Call::EnumAdapters { capacity: 1 }), &mut one_way);
+    let mut told = Vec::new();
+    for calls in 1..=2 * ONE_WAY_ACKNOWLEDGED_EVERY {
+        client.channel.take_in(&one_way);
+        while client.channel.turn(CALLS_PER_TURN_MAX).unwrap() {}
+        client.channel.idle();
+        let mut bytes = [0; 4096];
+        let count = client.stream.read(&mut bytes).unwrap_or(0);
+        client.frames.extend(&bytes[..count]);
+        while let Some(bytes) = client.frames.next_frame().unwrap() {
+            let frame: ToGuest = proto::frame::decode(bytes).unwrap();
+            if let Some(to_guest::Body::Applied(applied)) = frame.body {
+                assert_eq!(applied, calls);
+                told.push(applied);
+            }
+        }
+    }
+    assert_eq!(told, [ONE_WAY_ACKNOWLEDGED_EVERY, 2 * ONE_WAY_ACKNOWLEDGED_EVERY]);
 }
