@@ -672,4 +672,35 @@ mod tests {
             [Input::NtHandleClosed { vm, token }, Input::ProcessGone { process }]
         );
     }
+
+    /// A sync file that a killed daemon left beside its socket, and the end that a process has open.
+    fn sync_file_of_a_killed_daemon(socket: &Path) -> OwnedFd {
+        let mut handles = nt_handle::NtHandles::new(nt_handle::SyncFileFolder::resumed(socket)).unwrap();
+        let file = handles.make_sync_file(d3dkmt::ShareToken([7; 16])).unwrap();
+        std::mem::forget(handles);
+        file
+    }
+
+    fn is_readable(file: &OwnedFd) -> bool {
+        let mut polled = [rustix::event::PollFd::new(file, rustix::event::PollFlags::IN)];
+        rustix::event::poll(&mut polled, Some(&Timespec::default())).unwrap();
+        polled[0].revents().contains(rustix::event::PollFlags::IN)
+    }
+
+    #[test]
+    fn a_sync_file_of_a_killed_daemon_is_charged_while_its_process_may_return_and_else_becomes_readable() {
+        for resumes in [true, false] {
+            let Restarted { mut local, kernel_host, _folder, .. } =
+                Restarted::with_process(if resumes { std::process::id() } else { i32::MAX as u32 });
+            assert_eq!(kernel_host.resumption().is_resuming(), resumes);
+            let file = sync_file_of_a_killed_daemon(&_folder.path().join("broker.sock"));
+            local.0.recover_sync_files(VmId::HOST);
+            let charged = (
+                kernel_host.budgets.descriptors.figures().1,
+                local.0.budgets_of(VmId::HOST).nt_handles.figures().1,
+            );
+            let count = usize::from(resumes);
+            assert_eq!((charged, is_readable(&file)), ((count, count), !resumes));
+        }
+    }
 }
