@@ -545,6 +545,36 @@ fn memory_is_unmapped_without_the_kernel_lock() {
 }
 
 #[test]
+fn memory_that_another_process_has_open_outlives_its_own_until_it_is_closed() {
+    let with = with_memory();
+    let (kernel_host, owner, address) = (&with.kernel_host, with.process, with.shared);
+    let sessions = kernel_host.sessions();
+    let last = with.last.0.lock().unwrap().clone();
+    let Reply::Allocations { shared_handle, .. } = last else { panic!("no shared memory: {last:?}") };
+    sessions.attach_backing(owner, address, PAGES, local_pages(PAGES)).unwrap();
+    let (memory, _) = first_memory(&kernel_host.budgets, Peer::Uid(0)).unwrap();
+    let other = sessions.attach(VmId::HOST, 2, String::new(), memory).unwrap().0.id;
+    let call = |call| {
+        let received = ReceivedCall { request: 1, call, timestamps: None };
+        assert!(kernel_host.calls(other, &mut [received].into(), &mut FlushList::default()));
+        with.last.0.lock().unwrap().clone()
+    };
+    let Reply::Adapters(adapters) = call(Call::EnumAdapters { capacity: 1 }) else { panic!("no adapter") };
+    let device = call(Call::CreateDevice { adapter: adapters[0].handle, flags: 0 });
+    let Reply::Device(device) = device else { panic!("no device: {device:?}") };
+    let info = call(Call::QueryResourceInfo { device, shared_handle });
+    let Reply::ResourceInfo(info) = info else { panic!("no information: {info:?}") };
+    let opened = call(Call::OpenResource { device, shared_handle, info });
+    let Reply::OpenedResource { allocations, .. } = opened else { panic!("it is not opened: {opened:?}") };
+    sessions.detach(owner);
+    assert_eq!(sessions.kept(VmId::HOST, owner), [address]);
+    let piece = sessions.share_backing(other, allocations[0], 0).unwrap();
+    assert_eq!((piece.owner, piece.address), (owner, address));
+    sessions.detach(other);
+    assert!(sessions.kept(VmId::HOST, owner).is_empty());
+}
+
+#[test]
 fn large_memory_that_a_process_detaches_is_unmapped_by_another_thread() {
     let WithMemory { kernel_host, process, .. } = with_memory();
     let (sessions, closers) = (kernel_host.sessions(), &kernel_host.budgets.closers);
