@@ -534,7 +534,9 @@ mod tests {
     use crate::closing::Closers;
     use crate::event_channels::ChannelCharge;
     use crate::held_bytes::HeldBytes;
-    use crate::kernel_host::KernelHost;
+    use crate::journal::JournalOptions;
+    use crate::kernel_host::{FlushList, KernelHost, ReceivedCall};
+    use crate::memory::FenceMemory;
     use crate::shares::Budget;
     use crate::test_guest::TestGuest;
     use crate::vm::VmShared;
@@ -715,6 +717,25 @@ mod tests {
             let count = theirs.read(&mut read).unwrap_or(0);
             assert_eq!(&read[..count], if wakes > 0 { &wake[..] } else { &[] }, "{wakes} wakes");
         }
+    }
+
+    #[test]
+    fn answers_that_a_process_has_acknowledged_do_not_count_as_unread() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = JournalOptions { folder: folder.path().join("journal"), resume_within: None };
+        let kernel_host = KernelHost::new(&Options { journal: Some(journal), ..Options::default() }).unwrap();
+        let none = FenceMemory::Local(Vec::new());
+        let (client, _) = kernel_host.sessions().attach(VmId::HOST, 1, String::new(), none).unwrap();
+        let mut calls = 0;
+        while client.outbox.lock().retained == 0 {
+            let call = d3dkmt::Call::EnumAdapters { capacity: 1 };
+            let received = ReceivedCall { request: 1, call, timestamps: None };
+            assert!(kernel_host.calls(client.id, &mut [received].into(), &mut FlushList::default()));
+            calls += 1;
+            assert!(calls < 100_000);
+        }
+        kernel_host.sessions().acknowledge(client.id, calls);
+        assert_eq!(client.outbox.lock().retained, 0);
     }
 
     #[test]
