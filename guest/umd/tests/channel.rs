@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::thread;
 
+use client::Port;
 use covers::covers;
 use d3dkmt::limits::MESSAGE_BYTES_MAX;
 use d3dkmt::{Call, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, WaitFromCpuFlags, WaitOutcome};
@@ -254,6 +255,11 @@ fn more_fence_memory_is_brought_behind_the_callers_back() {
     assert_eq!(peer.grow(), 128);
     peer.answer_create(128, 1);
     assert_eq!(creating.join().unwrap().object, fence_handle(128));
+
+    // A thread that needed it at the same time finds it there, and does not ask the broker.
+    rustix::net::shutdown(&peer.broker, rustix::net::Shutdown::Both).unwrap();
+    assert_eq!(block_on(session.port().grow_memory(128, 64)), Ok(()));
+    assert_eq!(session.port().slots(), 256);
 }
 
 #[test]
