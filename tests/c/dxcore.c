@@ -399,6 +399,17 @@ static void on_event_once(uint32_t type, void *object, void *context)
     on_event(type, object, context);
 }
 
+static volatile int slow_is_over;
+
+/* Takes a while after it has begun. */
+static void on_event_slowly(uint32_t type, void *object, void *context)
+{
+    CHECK(type == 0 && object == context, "notification %u of %p for %p", type, object, context);
+    sem_post(&raised[0]);
+    nanosleep(&(struct timespec){0, 100 * 1000 * 1000}, NULL);
+    slow_is_over = 1;
+}
+
 static uint32_t enumerated(D3DKMT_HANDLE *first)
 {
     D3DKMT_ENUMADAPTERS all = {0};
@@ -457,6 +468,11 @@ static int watches(void)
     /* What is stale already is raised, too; each registration once. */
     RESULT(factory->vtable->RegisterEventNotification(factory, list, 0, on_event, list, &cookies[2]), S_OK_);
     sem_wait(&raised[0]);
+    uint32_t slow;
+    RESULT(factory->vtable->RegisterEventNotification(factory, list, 0, on_event_slowly, list, &slow), S_OK_);
+    sem_wait(&raised[0]);
+    RESULT(factory->vtable->UnregisterEventNotification(factory, slow), S_OK_);
+    CHECK(slow_is_over, "the callback runs although it is unregistered");
     for (int i = 0; i < 3; i++)
         RESULT(factory->vtable->UnregisterEventNotification(factory, cookies[i]), S_OK_);
     RESULT(factory->vtable->UnregisterEventNotification(factory, own_cookie), INVALID_ARG);
