@@ -2,25 +2,71 @@
 
 mod host;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use d3dkmt::{NtStatus, Reply, SyncObjectFlags};
-use dxcore::client::{attach, block_on};
-use host::{ADAPTER, DEVICE, Listener, Memory, create_fence, welcome};
+use dxcore::client::{Session, attach, block_on};
+use host::{ADAPTER, DEVICE, Listener, Memory, Peer, create_fence, welcome};
 use proto::attach::BrokerReply;
+use rustix::thread::Pid;
 
-/// The daemon moves the bytes that a value stands for when all its clients are back, and then sends Welcome.
-#[test]
-fn a_value_of_the_restarted_daemon_is_seen_from_its_welcome_on() {
+/// A process that returns presents every NT handle that it has open, those of other tests as well.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// A session that has a right to resume.
+fn resumable() -> (Listener, Arc<Session>, Peer) {
     let listener = Listener::new();
     let resume_token = b"a right to resume".to_vec();
     let reply = BrokerReply { resume_token, resume_ms: Some(60_000), ..BrokerReply::default() };
-    let (session, mut host) = thread::scope(|scope| {
+    let (session, host) = thread::scope(|scope| {
         let attaching = scope.spawn(|| attach(&listener.path, "test").expect("attaches"));
         let host = listener.accept_with(reply, welcome(), 64);
         (Arc::new(attaching.join().unwrap()), host)
     });
+    (listener, session, host)
+}
+
+/// Waits until a thread of this process sleeps in a futex. Systems that do not tell are not waited for.
+fn await_parked(thread: Pid) {
+    let call = || std::fs::read_to_string(format!("/proc/self/task/{}/syscall", thread.as_raw_nonzero()));
+    let is_parked = |call: &str| call.split(' ').next() == Some(&libc::SYS_futex.to_string());
+    while call().is_ok_and(|call| !is_parked(&call)) {
+        thread::yield_now();
+    }
+}
+
+/// It has nothing to do with the stream, which another thread reads and goes on reading.
+#[test]
+fn a_thread_that_asked_the_killed_broker_asks_the_next_one_while_another_thread_waits() {
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let (listener, session, mut host) = resumable();
+    let (sender, threads) = std::sync::mpsc::channel();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| block_on(session.device_state(DEVICE, 1)).status);
+        let (request, _) = host.call();
+        let asking = scope.spawn(|| {
+            sender.send(rustix::thread::gettid()).unwrap();
+            session.port().make_nt_handle().map(|(token, _)| token)
+        });
+        let asking_thread = threads.recv().unwrap();
+        let memory = host.regions.remove(0);
+        let mut host = listener.restart_with(host, memory, welcome(), || await_parked(asking_thread));
+        let token = host.give_nt_handle();
+        assert_eq!(asking.join().unwrap(), Ok(token));
+        assert!(!waiting.is_finished());
+        // The next daemon had not made the call, so it was sent again.
+        assert_eq!(host.call().0, request);
+        host.answer(request, NtStatus::SUCCESS, &Reply::None);
+        assert_eq!(waiting.join().unwrap(), NtStatus::SUCCESS);
+    });
+}
+
+/// The daemon moves the bytes that a value stands for when all its clients are back, and then sends Welcome.
+#[test]
+fn a_value_of_the_restarted_daemon_is_seen_from_its_welcome_on() {
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let (listener, session, mut host) = resumable();
     let creating = thread::spawn({
         let session = session.clone();
         move || {
