@@ -339,3 +339,36 @@ fn a_daemon_with_a_journal_tells_how_many_one_way_calls_are_made() {
     }
     assert_eq!(told, [ONE_WAY_ACKNOWLEDGED_EVERY, 2 * ONE_WAY_ACKNOWLEDGED_EVERY]);
 }
+
+/// It reads them, so that only the journal retains them.
+#[test]
+fn a_process_that_never_acknowledges_what_it_reads_is_cut_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = JournalOptions { folder: folder.path().join("journal"), resume_within: None };
+    let kernel_host = KernelHost::new(&Options { journal: Some(journal), ..Options::default() }).unwrap();
+    kernel_host.input(Input::VmAttached { vm: VM, name: String::new() });
+    let mut client = Client::attach(&kernel_host, 1);
+    let Reply::Adapters(adapters) = client.call(&Call::EnumAdapters { capacity: 1 }) else {
+        panic!("no adapter")
+    };
+    let escape = calls::escape(adapters[0].handle, Handle::NULL, vec![0; 64 << 10]);
+    let outbox_of = kernel_host.sessions().client(client.process).unwrap();
+    client.stream.set_nonblocking(true).unwrap();
+    let mut bytes = vec![0; 1 << 20];
+    let mut made = 0;
+    let refused = loop {
+        assert!(made <= 2 * crate::limits::OUTBOX_BYTES_MAX, "it goes on");
+        let frame = client.frame(&escape);
+        client.channel.take_in(&frame);
+        let turn = client.channel.turn(CALLS_PER_TURN_MAX);
+        client.channel.idle();
+        while client.stream.read(&mut bytes).is_ok_and(|count| count > 0) {
+            outbox_of.outbox.writable();
+        }
+        made += 64 << 10;
+        if let Err(refused) = turn {
+            break refused;
+        }
+    };
+    assert!(matches!(refused, ProtocolError::NotReading), "{refused}");
+}
