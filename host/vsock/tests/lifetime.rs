@@ -116,13 +116,17 @@ fn a_paused_guest_keeps_its_connections() {
     let mut guest = GuestVm::boot(&rig.socket);
     guest.connect(1, ECHO);
     let connection = rig.accepted();
+    let memory = rig.device.memory().unwrap();
+    assert_eq!(memory.while_driver_runs(|| memory.store_u64(FREE_AREA, 1)), Some(Ok(())));
     let positions = guest.stop();
+    assert_eq!(memory.while_driver_runs(|| memory.store_u64(FREE_AREA, 2)), None, "it may be saved now");
     connection.send(b"while you slept").unwrap();
     guest.send_memory_table();
     guest.start_at(positions);
     assert_eq!(guest.receive().1, b"while you slept");
     guest.send_payload(1, ECHO, b"awake");
     assert_eq!(guest.receive().1, b"awake");
+    assert_eq!(memory.while_driver_runs(|| memory.load_u64(FREE_AREA)), Some(Ok(1)));
 }
 
 #[test]
@@ -147,7 +151,10 @@ fn a_guest_with_connections_is_sent_a_transport_reset_by_a_new_device() {
     assert_eq!(event, 0u32.to_le_bytes());
     guest.send_payload(9, ECHO, b"old connection");
     assert_eq!(guest.receive_operation(), Operation::RST);
+    guest.event.offer_buffer(1, 8);
+    guest.event.kick_if_wanted();
     assert_still_works(&mut guest, 9);
+    assert_eq!(guest.event.take_used(), None, "it is sent once");
 }
 
 #[test]
