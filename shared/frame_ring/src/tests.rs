@@ -133,6 +133,17 @@ fn an_index_that_goes_back_is_refused() {
         format!("{bad}"),
         "the ring's index `published` is 2, with 3 bytes taken and 32768 in the ring"
     );
+    // The other side: what it has taken goes back, or beyond what is published.
+    let (mut sender, _, _, far) = pair();
+    sender.publish(&vec![1; RING_BYTES]);
+    far.store(Word::Taken, 100);
+    assert_eq!(sender.room(), Ok(100));
+    sender.publish(&[1; 100]);
+    let published = RING_BYTES as u64 + 100;
+    for wrong in [99, 0, published + 1, u64::MAX] {
+        far.store(Word::Taken, wrong);
+        assert_eq!(sender.room(), Err(BadIndex { word: Word::Taken, value: wrong, own: published }));
+    }
 }
 
 #[test]
