@@ -210,6 +210,8 @@ pub struct GuestSession {
     pub memory: GuestMemory,
     /// `None` of a broker that is too old to keep pages.
     pub release: Option<ReleaseBacking>,
+    /// Whether its guestd leaves memory of a process attached when it is told that this is in use. An older one frees it.
+    pub leaves_in_use: bool,
     pub quota: Arc<GuestPagesQuota>,
 }
 
@@ -269,6 +271,14 @@ impl BackingPages {
         }
     }
 
+    /// Whether their broker leaves them attached although the process wants to detach them.
+    pub fn can_stay_in_use(&self) -> bool {
+        match self {
+            BackingPages::Local(_) => true,
+            BackingPages::Guest(guest) => guest.session.leaves_in_use,
+        }
+    }
+
     /// Bytes that are mapped here for them alone.
     fn mapped_bytes(&self) -> usize {
         match self {
@@ -277,7 +287,7 @@ impl BackingPages {
         }
     }
 
-    fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         match self {
             BackingPages::Local(pages) => pages.bytes as u64,
             BackingPages::Guest(guest) => (guest.pages.len() * PAGE_BYTES) as u64,

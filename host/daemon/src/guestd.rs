@@ -23,7 +23,7 @@ use vsock_device::{CloseReason, Connection, Endpoint, GuestMemory};
 
 use super::backing::{BackingPages, GuestCharge, GuestPages, GuestSession, ReleaseBacking};
 use super::client_process::{ClientProcess, kept_name};
-use super::kernel_host::{SharedPiece, Token};
+use super::kernel_host::{Detach, SharedPiece, Token};
 use super::limits::HELLO_BYTES_MAX;
 use super::memory::FenceMemory;
 use super::peer::Peer;
@@ -198,9 +198,10 @@ impl GuestdEndpoint {
                 self.attach_backing(attach_backing).map(|()| Reply::BackingAttached(true))
             }
             Body::DetachBacking(DetachBacking { process, address }) => {
-                self.detach_backing(process, address).map(|is_kept| match is_kept {
-                    true => Reply::Kept(KeptBacking { addresses: vec![address] }),
-                    false => Reply::TakenBack(true),
+                self.detach_backing(process, address).map(|detach| match detach {
+                    Detach::Detached => Reply::TakenBack(true),
+                    Detach::Kept => Reply::Kept(KeptBacking { addresses: vec![address] }),
+                    Detach::InUse => Reply::InUse(true),
                 })
             }
             Body::ShareBacking(share) => self.share_backing(&share).map(Reply::SharedBacking),
@@ -241,7 +242,7 @@ impl GuestdEndpoint {
         anyhow::ensure!(self.session().is_none(), "guestd sent GuestdHello twice");
         let session = self.vm.guestd_there().context("another guestd is connected already")?;
         self.replies.session.get_or_init(|| session);
-        self.guest_session = Some(Arc::new(self.new_session(version)));
+        self.guest_session = Some(Arc::new(self.new_session(version, hello.leaves_in_use)));
         self.pending_connection = None;
         let line =
             || format!("vm {}: guestd is connected, kernel {}", self.vm.id.0, printable(&hello.kernel));
@@ -322,13 +323,12 @@ impl GuestdEndpoint {
         self.vm.kernel_host.sessions().attach_backing(process, address, count, backing)
     }
 
-    /// Detaches pages; true if they are kept.
-    fn detach_backing(&self, process: u32, address: u64) -> anyhow::Result<bool> {
+    fn detach_backing(&self, process: u32, address: u64) -> anyhow::Result<Detach> {
         let sessions = self.vm.kernel_host.sessions();
         match self.client(process) {
             Ok(client) => sessions.detach_backing(client.id, address),
             // The host has ended the process, and still accesses these pages.
-            Err(_) if sessions.kept(self.vm.id, ProcessId(process)).contains(&address) => Ok(true),
+            Err(_) if sessions.kept(self.vm.id, ProcessId(process)).contains(&address) => Ok(Detach::Kept),
             Err(error) => Err(error),
         }
     }
@@ -361,11 +361,11 @@ impl GuestdEndpoint {
     }
 
     /// What the pages that this session attaches have in common.
-    fn new_session(&self, version: u32) -> GuestSession {
+    fn new_session(&self, version: u32, leaves_in_use: bool) -> GuestSession {
         let replies = self.replies.clone();
         let release = (version >= KEPT_BACKING_SINCE)
             .then(|| ReleaseBacking(Arc::new(move |process, address| replies.released(process, address))));
-        GuestSession { memory: self.memory.clone(), release, quota: self.vm.pages.clone() }
+        GuestSession { memory: self.memory.clone(), release, leaves_in_use, quota: self.vm.pages.clone() }
     }
 
     /// Registers pages of guest RAM as fence memory of a process.

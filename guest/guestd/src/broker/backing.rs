@@ -2,7 +2,8 @@
 //! and maps them.
 //!
 //! They are freed only once the host has answered that it has detached them, refused them, or detached the process; or
-//! released them, if it has answered that it keeps them for processes that have opened them.
+//! released them, if it has answered that it keeps them for processes that have opened them. Memory of the process that
+//! the host does not detach, because it is in use, stays the process's.
 
 use d3dkmt::limits::DEVICE_MEMORY_START;
 use proto::attach::host_to_guestd::Body;
@@ -116,6 +117,13 @@ impl<M: Machine> Broker<M> {
         self.reply(client, BrokerReply { process, ..BrokerReply::default() }, Vec::new());
     }
 
+    /// Another handle, or queued work, uses the memory of the process: it stays attached.
+    fn backing_in_use(&mut self, client: ClientId, process: u32) {
+        let Some(entry) = self.clients.get_mut(&client) else { return };
+        entry.state = ClientState::Attached { process };
+        self.reply(client, BrokerReply { process, in_use: true, ..BrokerReply::default() }, Vec::new());
+    }
+
     /// Handles an answer about backing pages. An error says how the host breaks the protocol.
     pub(super) fn backing_answered(
         &mut self,
@@ -137,6 +145,9 @@ impl<M: Machine> Broker<M> {
             (Pending::DetachBacking { client, process, address }, Ok(Some(Body::Kept(_)))) => {
                 self.keep(process, &[address]);
                 self.taken_back(client, process, address);
+            }
+            (Pending::DetachBacking { client, process, .. }, Ok(Some(Body::InUse(true)))) => {
+                self.backing_in_use(client, process);
             }
             (Pending::ShareBacking { client, process }, Ok(Some(Body::SharedBacking(shared)))) => {
                 self.shared(client, process, Ok(shared));

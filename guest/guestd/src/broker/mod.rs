@@ -579,6 +579,8 @@ fn kept_name(mut name: String) -> String {
 }
 
 #[cfg(test)]
+mod backing_tests;
+#[cfg(test)]
 mod event_tests;
 #[cfg(test)]
 mod kept_pages_tests;

@@ -122,6 +122,9 @@ impl Host {
             }
             guestd_to_host::Body::DetachBacking(back) => {
                 let at = (back.process, back.address);
+                if back.address < DEVICE_MEMORY_START && refuse && pick.is_multiple_of(2) {
+                    return Some(answered(message.request, Ok(host_to_guestd::Body::InUse(true))));
+                }
                 let taken =
                     self.backing.remove(&at).filter(|_| back.address >= DEVICE_MEMORY_START && !refuse);
                 match taken {

@@ -69,6 +69,14 @@ impl AttachError {
     }
 }
 
+/// What a request to detach backing pages has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Detach {
+    Detached,
+    /// Another handle, or queued work, uses the memory: the pages stay attached.
+    InUse,
+}
+
 /// Where the broker's socket is: `$GPUPV_BROKER`, or the usual place.
 pub fn broker_path() -> PathBuf {
     variable(BROKER_ENV).map_or_else(|| PathBuf::from(BROKER_PATH), PathBuf::from)
@@ -251,10 +259,11 @@ impl Broker {
         }
     }
 
-    /// Detaches the backing at an address. The host does not access it once this returns.
-    pub fn detach_backing(&self, address: u64) -> Result<(), AttachError> {
+    /// Detaches the backing at an address, unless it is in use. The host does not access it once it is detached.
+    pub fn detach_backing(&self, address: u64) -> Result<Detach, AttachError> {
         self.send(broker_request::Body::DetachBacking(address))?;
-        self.await_reply(ATTACHED).map(drop)
+        let (reply, _) = self.await_reply(ATTACHED)?;
+        Ok(if reply.in_use { Detach::InUse } else { Detach::Detached })
     }
 
     /// Asks the broker to set this event when the host's driver signals it.

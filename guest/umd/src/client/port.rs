@@ -11,7 +11,7 @@ use ::client::{Answer, Port, SendError, TRANSPORT_LOST, hello};
 use d3dkmt::{Call, EventId, Handle, NtStatus, ShareToken};
 use proto::channel::Welcome;
 
-use super::attach::{AttachError, Attachment, Broker, greet};
+use super::attach::{AttachError, Attachment, Broker, Detach, greet};
 use super::backing::{BackingError, BackingProvider, Parents, ProcessBacking};
 use super::channel::{Channel, Wakes, lock};
 use super::event::{CallerEvent, Event};
@@ -183,10 +183,14 @@ impl BackingProvider for ProcessPort {
         self.link.forget_shared(allocation);
     }
 
-    fn detach_backing(&self, address: u64) -> Result<(), AttachError> {
+    fn detach_backing(&self, address: u64) -> Result<Detach, AttachError> {
         // Forget it first, so that it is not attached to a restarted daemon.
-        self.link.forget_backing(address);
-        self.ask(|broker| broker.detach_backing(address))
+        let recorded = self.link.forget_backing(address);
+        let detach = self.ask(|broker| broker.detach_backing(address))?;
+        if let (Detach::InUse, Some(pages)) = (detach, recorded) {
+            self.link.restore_backing(address, pages);
+        }
+        Ok(detach)
     }
 }
 

@@ -70,7 +70,7 @@ pub use process_table::Token;
 pub(crate) use process_table::random;
 pub use resuming::{AwaitedClient, ResumeOutcome, Resumed, Resumption};
 pub(crate) use sessions::SessionHello;
-pub use sessions::{Sessions, SharedPiece};
+pub use sessions::{Detach, Sessions, SharedPiece};
 pub use timing::ClientTimestamps;
 pub use traces::Traces;
 pub use views::Views;

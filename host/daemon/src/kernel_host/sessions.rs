@@ -47,6 +47,16 @@ impl SessionHello {
     }
 }
 
+/// What a process's request to detach backing pages has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Detach {
+    Detached,
+    /// The process has them no more. Engines access memory of the device until its allocation ends.
+    Kept,
+    /// Memory of the process stays attached: an allocation of it lives, although the process has destroyed its handle.
+    InUse,
+}
+
 /// Pages of shared memory.
 #[derive(Debug)]
 pub struct SharedPiece {
@@ -163,21 +173,25 @@ impl Sessions<'_> {
         Ok(())
     }
 
-    /// Detaches the backing at this address: no engine accesses it after this returns, unless it is of a shared resource
-    /// that another process has open. Then it is kept, and this returns true.
-    pub fn detach_backing(&self, process: ProcessId, address: u64) -> anyhow::Result<bool> {
+    /// Detaches the backing at this address: no engine accesses it after it is detached.
+    pub fn detach_backing(&self, process: ProcessId, address: u64) -> anyhow::Result<Detach> {
         let mut host_state = self.kernel_host.lock();
         let HostState { process_table, kernel, .. } = &mut *host_state;
         let backing = &mut process_table.get_mut(process)?.backing;
         if kernel.outlives_detach(process, address) && backing.keep(address) {
-            return Ok(true);
+            return Ok(Detach::Kept);
+        }
+        let range = backing.piece(address).filter(|pages| pages.can_stay_in_use());
+        let range = range.map(|pages| address..address + pages.bytes());
+        if range.is_some_and(|range| kernel.is_used_after_destroy(process, range)) {
+            return Ok(Detach::InUse);
         }
         let detached = backing.detach(address);
         drop(host_state);
         let detached = detached.with_context(|| format!("no backing pages are attached at {address:#x}"))?;
         // Without the lock, and not by the thread of all local processes: it frees up to 16 MiB.
         self.kernel_host.budgets.closers.unmap(FreedMemory::piece(address, detached));
-        Ok(false)
+        Ok(Detach::Detached)
     }
 
     /// Whether an address of a process is of memory that other processes may get.

@@ -98,8 +98,7 @@ impl Loop {
                 self.attach_backing(connection, process, address, pages)
             }
             (Request::DetachBacking { address }, Some(process)) => {
-                let detached = self.kernel_host.sessions().detach_backing(process, address);
-                answer_or_refuse(connection, process, detached.map(drop))
+                self.detach_backing(connection, process, address)
             }
             (Request::ShareBacking { allocation, offset }, Some(process)) => {
                 self.share_backing(connection, process, allocation, offset)

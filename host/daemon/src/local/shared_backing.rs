@@ -11,7 +11,7 @@ use super::replies::{answer, refuse};
 use crate::backing::{BackingPages, LocalPages};
 use crate::broker;
 use crate::closing::ClientFd;
-use crate::kernel_host::SharedPiece;
+use crate::kernel_host::{Detach, SharedPiece};
 use crate::peer::Peer;
 use crate::shares::Budgets;
 
@@ -31,6 +31,23 @@ impl Loop {
                 self.kernel_host.log.warn(Peer::Process(process), line);
                 refuse(connection, &error)
             }
+        }
+    }
+
+    /// Detaches backing pages of a process, unless they are in use.
+    pub(super) fn detach_backing(
+        &self,
+        connection: &ClientFd,
+        process: ProcessId,
+        address: u64,
+    ) -> anyhow::Result<bool> {
+        match self.kernel_host.sessions().detach_backing(process, address) {
+            Ok(Detach::Detached | Detach::Kept) => answer(connection, process, &[]),
+            Ok(Detach::InUse) => {
+                let reply = BrokerReply { process: process.0, in_use: true, ..BrokerReply::default() };
+                broker::send_reply(connection, &reply, &[]).map(|()| true)
+            }
+            Err(error) => refuse(connection, &error),
         }
     }
 

@@ -198,6 +198,9 @@ pub(crate) struct Memory {
     pub(super) shared: BTreeMap<(ProcessId, u64), u32>,
     /// Memory of the device that its process has destroyed and that queued work may still use, by its name.
     pub(super) kept: BTreeMap<(ProcessId, u64), u32>,
+    /// Memory of processes whose creator has destroyed its handle, while another handle or queued work may use it: the
+    /// process, the first address there, and which allocation it is.
+    pub(super) without_creator: BTreeSet<(ProcessId, u64, u32)>,
     /// Bytes of it in each VM.
     pub(super) shared_bytes: BTreeMap<VmId, u64>,
     /// Shared and kept memory that this step has ended: its name and size.
@@ -225,6 +228,7 @@ impl Memory {
         let allocation = self.allocations.remove(index)?;
         let Allocation { owner, address, size, .. } = allocation;
         self.owned.remove(&(owner, index));
+        self.without_creator.remove(&(owner, address, index));
         if self.kept.remove(&(owner, address)).is_some() {
             self.shared_ended.push((owner, address, size));
         }
@@ -281,6 +285,27 @@ impl Memory {
         }
     }
 
+    /// The creator's handle of an allocation is destroyed. Its memory, if it is the process's own, stays attached as long
+    /// as the allocation lives.
+    pub(super) fn creator_leaves(&mut self, index: u32) {
+        let Some(allocation) = self.allocations.get(index) else { return };
+        if !allocation.is_device_memory() {
+            self.without_creator.insert((allocation.owner, allocation.address, index));
+        }
+    }
+
+    /// Whether an allocation that its creator has destroyed has memory of the process in this range. After so many
+    /// allocations that have none there, the answer is yes: it delays a detach at most.
+    pub fn is_used_without_creator(&self, owner: ProcessId, range: Range<u64>) -> bool {
+        const LOOKED_AT_MAX: usize = 4096;
+        let from_end = self.without_creator.range((owner, 0, 0)..(owner, range.end, 0)).rev();
+        let is_used = |(number, (_, address, index)): (usize, &(ProcessId, u64, u32))| {
+            let size = self.allocations[*index].size;
+            number == LOOKED_AT_MAX || address.saturating_add(size) > range.start
+        };
+        from_end.enumerate().any(is_used)
+    }
+
     /// Whether shared memory of a process begins in a range of addresses.
     pub fn shared_begins_in(&self, owner: ProcessId, range: Range<u64>) -> bool {
         self.shared.range((owner, range.start)..(owner, range.end)).next().is_some()
@@ -298,6 +323,14 @@ impl Memory {
             }
         }
         bytes != self.shared_bytes || named != self.shared
+    }
+
+    /// Whether memory without its creator's handle is of no allocation.
+    pub(super) fn without_creator_is_miscounted(&self) -> bool {
+        self.without_creator.iter().any(|(owner, address, index)| {
+            let allocation = self.allocations.get(*index);
+            allocation.is_none_or(|one| (one.owner, one.address) != (*owner, *address))
+        })
     }
 
     /// A number that names no other resource or open at a driver.

@@ -305,7 +305,8 @@ impl Kernel {
 
     /// Ends an open of an allocation that has mapped nothing any more, and releases its counts.
     pub(crate) fn end_open(&mut self, open: u32) {
-        let AllocationOpen { process, allocation, .. } = self.vidmm.memory.allocation_opens[open];
+        let AllocationOpen { process, allocation, is_creators, .. } =
+            self.vidmm.memory.allocation_opens[open];
         self.process_mut(process).allocations -= 1;
         if self.vidmm.held.remove(&(allocation, process, open)) {
             self.processes.release(process, self.ring_weight(allocation));
@@ -321,6 +322,9 @@ impl Kernel {
             self.leave_resource_if_condemned(allocation);
         }
         self.drop_allocation_if_unused(allocation);
+        if is_creators {
+            self.vidmm.memory.creator_leaves(allocation);
+        }
         if let Some(resource) = resource {
             self.remove_resource_if_empty(resource);
         }
@@ -699,6 +703,9 @@ impl Kernel {
         }
         if memory.shared_is_miscounted() {
             return Some("the shared memory of the device");
+        }
+        if memory.without_creator_is_miscounted() {
+            return Some("the memory whose creator has destroyed its handle");
         }
         let of_processes = tally(memory.allocation_opens.iter().map(|(_, open)| open.process));
         let counted = self.processes.by_id().iter().filter(|(_, process)| process.allocations > 0);

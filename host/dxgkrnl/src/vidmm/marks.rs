@@ -137,8 +137,11 @@ impl Kernel {
         }
         match target {
             Some(HandleTarget::Allocation(open)) => {
-                let AllocationOpen { allocation, .. } = self.vidmm.memory.allocation_opens[open];
+                let AllocationOpen { allocation, is_creators, .. } = self.vidmm.memory.allocation_opens[open];
                 self.vidmm.memory.keep(allocation);
+                if is_creators {
+                    self.vidmm.memory.creator_leaves(allocation);
+                }
                 self.vidmm.memory.allocations[allocation].condemned += 1;
                 self.leave_resource_if_condemned(allocation);
             }

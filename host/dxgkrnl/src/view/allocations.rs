@@ -1,6 +1,7 @@
 //! Allocations and resources, for snapshots.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use d3dkmt::Handle;
 
@@ -47,6 +48,12 @@ impl Kernel {
     /// The same, or memory of the device that its process has destroyed while queued work may use it.
     pub fn outlives_detach(&self, owner: ProcessId, address: u64) -> bool {
         self.is_shared_memory(owner, address) || self.vidmm.memory().kept_at(owner, address).is_some()
+    }
+
+    /// Whether memory of the process in a range of its addresses is of an allocation that its creator has destroyed and
+    /// that another handle, or queued work, may use.
+    pub fn is_used_after_destroy(&self, owner: ProcessId, range: Range<u64>) -> bool {
+        self.vidmm.memory().is_used_without_creator(owner, range)
     }
 
     /// The VM whose processes may open it, if it is such memory.

@@ -4,6 +4,7 @@
 //!   D3DKMTCreateAllocation ─▶ the broker makes pages that the host can access ─▶ they get the memory's bytes
 //!                          ─▶ they are mapped in place of the memory: same address, same bytes
 //!   the last allocation of a page is destroyed ─▶ the pages are detached at the host; the process keeps them
+//!   .. and another handle or queued work uses it ─▶ they stay attached; later calls ask the host again
 //!
 //!   .. with private driver data ─▶ its address is recorded
 //!   Map.., Update..GpuVirtualAddress ─▶ what they map is attached, before the call is sent
@@ -14,7 +15,8 @@
 //!   .. of a shared resource that another process has created ─▶ its first Lock2 gets that process's pages of the broker
 //! ```
 //! So no page of a process is pinned without its knowledge. A process that exits, unmaps the memory or is killed frees
-//! no page that the host still writes. Another thread must not write the memory while an allocation of it is being
+//! no page that the host still writes. Pages that stay attached are the program's memory meanwhile, as pages that Windows
+//! has locked are, until it unmaps them. Another thread must not write the memory while an allocation of it is being
 //! created. Backed memory is shared with a forked child from then on; memory of the device is not in its address space.
 //!
 //! `unsafe` here: the process's memory is replaced.
@@ -30,7 +32,7 @@ use fence_page::PAGE_BYTES;
 use proto::limits::{BACKING_MEMFD, PAGES_PER_MESSAGE_MAX};
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::attach::AttachError;
+use super::attach::{AttachError, Detach};
 
 mod device_memory;
 
@@ -40,8 +42,8 @@ use device_memory::DeviceMemory;
 pub trait BackingProvider {
     /// Provides pages for the memory at this address.
     fn attach_backing(&self, address: u64, pages: u32) -> Result<OwnedFd, AttachError>;
-    /// Detaches the pages that were attached at this address: the host no longer accesses them.
-    fn detach_backing(&self, address: u64) -> Result<(), AttachError>;
+    /// Detaches the pages that were attached at this address, unless they are in use: the host no longer accesses them.
+    fn detach_backing(&self, address: u64) -> Result<Detach, AttachError>;
     /// Provides the piece at an offset of shared memory that the process has opened, and the bytes of all of it.
     fn share_backing(&self, allocation: Handle, offset: u64) -> Result<(OwnedFd, u64), AttachError>;
     /// The process no longer has that memory.
@@ -55,6 +57,10 @@ pub enum BackingError {
     NotMapped(Range<u64>),
     #[error("{at:#x} is in a shared mapping ({name}): only private memory can back an allocation")]
     Shared { at: u64, name: String },
+    #[error(
+        "the program has replaced its memory at {0:#x}, and another handle or queued work uses what was there"
+    )]
+    InUse(u64),
     #[error("cannot read /proc/self/maps: {0}")]
     Maps(std::io::Error),
     #[error(transparent)]
@@ -70,7 +76,8 @@ impl From<&BackingError> for NtStatus {
         match error {
             BackingError::NotMapped(_) => NtStatus::INVALID_PARAMETER,
             BackingError::Shared { .. } => NtStatus::NOT_SUPPORTED,
-            BackingError::Maps(_)
+            BackingError::InUse(_)
+            | BackingError::Maps(_)
             | BackingError::Broker(_)
             | BackingError::Fill(_)
             | BackingError::Map(_) => NtStatus::NO_MEMORY,
@@ -82,9 +89,20 @@ impl From<&BackingError> for NtStatus {
 #[derive(Debug)]
 struct BackingPiece {
     end: u64,
-    /// Allocations that include any of its pages.
+    /// Allocations of this process that include any of its pages.
     allocations: BTreeSet<Handle>,
+    /// The host did not detach it when there was none: it was in use.
+    was_in_use: bool,
 }
+
+impl BackingPiece {
+    fn new(end: u64, allocations: BTreeSet<Handle>) -> BackingPiece {
+        BackingPiece { end, allocations, was_in_use: false }
+    }
+}
+
+/// For how many pieces that were in use a call asks the host again.
+const ASKED_AGAIN_MAX: usize = 4;
 
 /// With fewer locks than these, another one is below the host's limit, although locks and unlocks of other threads may
 /// reach the host in another order than they were counted in.
@@ -132,6 +150,8 @@ pub struct ProcessBacking {
     /// By start address; disjoint.
     pieces: BTreeMap<u64, BackingPiece>,
     allocations: BTreeMap<Handle, AllocationBacking>,
+    /// The last piece of which the host was asked again whether it is in use.
+    last_asked: u64,
 }
 
 impl ProcessBacking {
@@ -145,41 +165,34 @@ impl ProcessBacking {
     ) -> Result<(), BackingError> {
         let range = whole_pages(&memory).ok_or(BackingError::NotMapped(memory))?;
         let maps = std::fs::read_to_string("/proc/self/maps").map_err(BackingError::Maps)?;
-        self.forget_replaced(backing_provider, &range, &maps);
+        self.detach_unused(backing_provider);
+        self.forget_replaced(backing_provider, &range, &maps)?;
         let gaps = self.gaps(&range);
         for gap in &gaps {
             require_own(&maps, gap)?;
         }
-        let mut backing = Vec::new();
         for (address, pages) in gaps.iter().flat_map(requests) {
-            match replace(backing_provider, address, pages) {
-                Ok(()) => backing.push((address, pages)),
-                Err(error) => {
-                    // Pages that are mapped already stay, with their bytes: they are ordinary memory.
-                    backing
-                        .iter()
-                        .for_each(|(address, _)| detach_ignoring_errors(backing_provider, *address));
-                    return Err(error);
-                }
+            let replaced = backing_provider.attach_backing(address, pages).map_err(BackingError::Broker);
+            let replaced = replaced.and_then(|descriptor| {
+                let end = address + u64::from(pages) * PAGE_BYTES as u64;
+                self.pieces.insert(address, BackingPiece::new(end, BTreeSet::new()));
+                replace(descriptor.as_fd(), address, pages)
+            });
+            if let Err(error) = replaced {
+                // Pages that are mapped already stay, with their bytes: they are ordinary memory.
+                self.detach_unused(backing_provider);
+                return Err(error);
             }
         }
-        self.attached(backing);
         for piece in self.pieces.range_mut(..range.end).map(|(_, piece)| piece) {
             if piece.end > range.start {
                 piece.allocations.insert(allocation);
+                piece.was_in_use = false;
             }
         }
         let known = AllocationBacking::new(parents, AllocationMemory::Attached);
         self.allocations.entry(allocation).or_insert(known);
         Ok(())
-    }
-
-    /// Records pages that were attached.
-    fn attached(&mut self, pieces: Vec<(u64, u32)>) {
-        for (address, pages) in pieces {
-            let end = address + u64::from(pages) * PAGE_BYTES as u64;
-            self.pieces.insert(address, BackingPiece { end, allocations: BTreeSet::new() });
-        }
     }
 
     /// Records the memory of an allocation, of which [`ProcessBacking::add_mapped`] attaches what is mapped. `bytes`: its
@@ -302,17 +315,41 @@ impl ProcessBacking {
             }
             is_alive
         });
-        self.pieces.retain(|address, piece| {
+        for piece in self.pieces.values_mut() {
             piece.allocations.retain(|allocation| self.allocations.contains_key(allocation));
-            if piece.allocations.is_empty() {
-                detach_ignoring_errors(backing_provider, *address);
-            }
-            !piece.allocations.is_empty()
-        });
+        }
+        self.detach_unused(backing_provider);
+    }
+
+    /// Detaches pieces without an allocation of this process. Of those that were in use before, some.
+    fn detach_unused(&mut self, backing_provider: &impl BackingProvider) {
+        let (mut again, first): (Vec<_>, Vec<_>) = self
+            .pieces
+            .iter()
+            .filter(|(_, piece)| piece.allocations.is_empty())
+            .map(|(address, piece)| (*address, piece.was_in_use))
+            .partition(|(_, was_in_use)| *was_in_use);
+        let next = again.partition_point(|(address, _)| *address <= self.last_asked);
+        again.rotate_left(next);
+        again.truncate(ASKED_AGAIN_MAX);
+        self.last_asked = again.last().map_or(self.last_asked, |(address, _)| *address);
+        for (address, _) in first.into_iter().chain(again) {
+            self.detach(backing_provider, address);
+        }
+    }
+
+    /// Detaches a piece; false if it is in use. An error is ignored: without a host there is nothing to detach.
+    fn detach(&mut self, backing_provider: &impl BackingProvider, address: u64) -> bool {
+        let is_in_use = matches!(backing_provider.detach_backing(address), Ok(Detach::InUse));
+        match self.pieces.get_mut(&address) {
+            Some(piece) if is_in_use => piece.was_in_use = true,
+            _ => drop(self.pieces.remove(&address)),
+        }
+        !is_in_use
     }
 
     pub fn is_empty(&self) -> bool {
-        self.allocations.is_empty()
+        self.allocations.is_empty() && self.pieces.is_empty()
     }
 
     /// Parts of a range that are not attached.
@@ -332,17 +369,25 @@ impl ProcessBacking {
     }
 
     /// Forgets pieces that the process has unmapped or replaced since: the memory at their addresses no longer backs
-    /// the allocations.
-    fn forget_replaced(&mut self, backing_provider: &impl BackingProvider, range: &Range<u64>, maps: &str) {
+    /// the allocations. What is in use keeps its address at the host, so no other memory can have it: engines that still
+    /// write there must not write what the program has there now.
+    fn forget_replaced(
+        &mut self,
+        backing_provider: &impl BackingProvider,
+        range: &Range<u64>,
+        maps: &str,
+    ) -> Result<(), BackingError> {
         let pieces = self.pieces.range(..range.end).filter(|(_, piece)| piece.end > range.start);
         let replaced = |(address, piece): &(&u64, &BackingPiece)| {
             let whole = **address..piece.end;
             covered(maps, &whole, |mapping| mapping.is_backed()).is_err()
         };
         for address in pieces.filter(replaced).map(|(address, _)| *address).collect::<Vec<_>>() {
-            detach_ignoring_errors(backing_provider, address);
-            self.pieces.remove(&address);
+            if !self.detach(backing_provider, address) {
+                return Err(BackingError::InUse(address));
+            }
         }
+        Ok(())
     }
 }
 
@@ -368,7 +413,7 @@ fn device_memory(
     }
     for (address, pages) in attached {
         let end = address + u64::from(pages) * PAGE_BYTES as u64;
-        pieces.insert(address, BackingPiece { end, allocations: BTreeSet::from([allocation]) });
+        pieces.insert(address, BackingPiece::new(end, BTreeSet::from([allocation])));
     }
     Ok(memory)
 }
@@ -396,7 +441,7 @@ fn shared_memory(
     Ok(memory)
 }
 
-/// Detaches the piece at this address. An error is ignored: without a host there is nothing to detach.
+/// Detaches memory of the device. An error is ignored: without a host there is nothing to detach.
 fn detach_ignoring_errors(backing_provider: &impl BackingProvider, address: u64) {
     let _ = backing_provider.detach_backing(address);
 }
@@ -417,13 +462,11 @@ fn requests(gap: &Range<u64>) -> impl Iterator<Item = (u64, u32)> + use<> {
     })
 }
 
-/// Replaces the process's pages by pages that the host can access, with the same bytes.
-fn replace(backing_provider: &impl BackingProvider, address: u64, pages: u32) -> Result<(), BackingError> {
-    let descriptor = backing_provider.attach_backing(address, pages)?;
+/// Replaces the process's pages by these, with the same bytes.
+fn replace(memory: BorrowedFd<'_>, address: u64, pages: u32) -> Result<(), BackingError> {
     let bytes = pages as usize * PAGE_BYTES;
-    fill(descriptor.as_fd(), address, bytes)
-        .and_then(|()| map(descriptor.as_fd(), address, bytes))
-        .inspect_err(|_| detach_ignoring_errors(backing_provider, address))
+    fill(memory, address, bytes)?;
+    map(memory, address, bytes)
 }
 
 fn fill(memory: BorrowedFd<'_>, address: u64, bytes: usize) -> Result<(), BackingError> {

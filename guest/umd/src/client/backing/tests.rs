@@ -1,4 +1,4 @@
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt;
@@ -15,6 +15,9 @@ struct Broker {
     refuse_at: Option<u64>,
     /// Pages here cannot be written.
     read_only_at: Option<u64>,
+    /// Pieces that it does not detach, and how often it was asked to detach any.
+    in_use: RefCell<BTreeSet<u64>>,
+    detaches: Cell<usize>,
     /// Shared memory that another process has created, in pieces, and its size.
     shared: Vec<OwnedFd>,
     shared_bytes: u64,
@@ -48,9 +51,13 @@ impl BackingProvider for Broker {
         self.asked.borrow_mut().push(format!("end of {allocation}"));
     }
 
-    fn detach_backing(&self, address: u64) -> Result<(), AttachError> {
+    fn detach_backing(&self, address: u64) -> Result<Detach, AttachError> {
+        self.detaches.set(self.detaches.get() + 1);
+        if self.in_use.borrow().contains(&address) {
+            return Ok(Detach::InUse);
+        }
         assert!(self.backing.borrow_mut().remove(&address).is_some(), "nothing is backing at {address:#x}");
-        Ok(())
+        Ok(Detach::Detached)
     }
 }
 
@@ -192,6 +199,72 @@ fn memory_that_the_program_has_replaced_is_backed_again() {
     assert_eq!(broker.pieces(&memory), [(0, 2)], "the other allocation's");
     end(&mut backing, &broker, 2);
     assert_eq!(broker.pieces(&memory), []);
+}
+
+#[test]
+fn memory_in_use_stays_attached_until_the_host_detaches_it() {
+    let (memory, broker, mut backing) = (Memory::new(4), Broker::default(), ProcessBacking::default());
+    add(&mut backing, &broker, 1, memory.pages(0..2)).unwrap();
+    broker.in_use.borrow_mut().insert(memory.start());
+    end(&mut backing, &broker, 1);
+    broker.write(memory.start() + 1, &[78]);
+    assert_eq!(memory.get(1), 78, "it is the program's memory as well");
+    // Another allocation of the same memory has the same pages.
+    add(&mut backing, &broker, 2, memory.pages(1..3)).unwrap();
+    assert_eq!(broker.pieces(&memory), [(0, 2), (2, 1)]);
+    broker.in_use.borrow_mut().clear();
+    let asked = broker.detaches.get();
+    end(&mut backing, &broker, 1);
+    assert_eq!(broker.detaches.get(), asked, "it has an allocation of this process");
+    broker.in_use.borrow_mut().insert(memory.start());
+    end(&mut backing, &broker, 2);
+    assert_eq!(broker.pieces(&memory), [(0, 2)]);
+    assert!(!backing.is_empty());
+    broker.in_use.borrow_mut().clear();
+    end(&mut backing, &broker, 3);
+    assert!(broker.backing.borrow().is_empty() && backing.is_empty());
+}
+
+#[test]
+fn memory_in_the_place_of_memory_in_use_is_refused_until_that_is_detached() {
+    let (memory, broker, mut backing) = (Memory::new(2), Broker::default(), ProcessBacking::default());
+    add(&mut backing, &broker, 1, memory.pages(0..2)).unwrap();
+    broker.in_use.borrow_mut().insert(memory.start());
+    end(&mut backing, &broker, 1);
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+    // SAFETY: our own pages.
+    unsafe { mmap_anonymous(memory.0.cast(), 2 * PAGE_BYTES, protection, flags) }.unwrap();
+    broker.write(memory.start(), &[78]);
+    assert_eq!(memory.get(0), 0, "engines write what was there before");
+    let refused = add(&mut backing, &broker, 2, memory.pages(0..2)).unwrap_err();
+    assert_eq!(NtStatus::from(&refused), NtStatus::NO_MEMORY, "{refused}");
+    assert_eq!(memory.get(0), 0);
+    broker.in_use.borrow_mut().clear();
+    add(&mut backing, &broker, 2, memory.pages(0..2)).unwrap();
+    broker.write(memory.start(), &[79]);
+    assert_eq!(memory.get(0), 79);
+    end(&mut backing, &broker, 2);
+    assert!(broker.backing.borrow().is_empty() && backing.is_empty());
+}
+
+#[test]
+fn a_call_asks_again_for_some_pieces_that_were_in_use() {
+    let pages = 3 * ASKED_AGAIN_MAX as u64;
+    let memory = Memory::new(2 * pages as usize);
+    let (broker, mut backing) = (Broker::default(), ProcessBacking::default());
+    for at in 0..pages {
+        add(&mut backing, &broker, at as u32, memory.pages(2 * at..2 * at + 1)).unwrap();
+        broker.in_use.borrow_mut().insert(memory.pages(2 * at..pages).start);
+    }
+    backing.retain(&broker, |_, _| false);
+    assert_eq!(broker.detaches.get(), pages as usize, "it asks for each at once");
+    broker.in_use.borrow_mut().clear();
+    for left in [2, 1, 0] {
+        end(&mut backing, &broker, 99);
+        assert_eq!(broker.backing.borrow().len(), left * ASKED_AGAIN_MAX);
+    }
+    assert!(backing.is_empty());
 }
 
 #[test]

@@ -8,8 +8,8 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use d3dkmt::allocation_data::{AllocationData, AllocationDataFlags, SEGMENT_LOCAL};
 use d3dkmt::limits::PROCESSES_PER_VM_MAX;
 use d3dkmt::{
-    AllocationInfo, Call, CreateAllocation, CreateAllocationFlags, EventId, KeyedMutexFlags, SyncObjectFlags,
-    calls,
+    AllocationInfo, Call, CreateAllocation, CreateAllocationFlags, DestroyAllocationFlags, EventId,
+    KeyedMutexFlags, ResourceInfo, StandardAllocation, SyncObjectFlags, calls,
 };
 use dxgkrnl::VmId;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
@@ -533,15 +533,73 @@ fn memory_is_unmapped_without_the_kernel_lock() {
     for (address, pages) in [(0x10_0000, 1), (0x20_0000, 512), (alone, PAGES), (shared, PAGES)] {
         sessions.attach_backing(process, address, pages, local_pages(pages)).unwrap();
     }
-    assert_eq!(sessions.detach_backing(process, 0x10_0000).ok(), Some(false));
+    assert_eq!(sessions.detach_backing(process, 0x10_0000).ok(), Some(Detach::Detached));
     assert!(sessions.detach_backing(process, 0x10_0000).is_err(), "it is detached");
-    assert_eq!(sessions.detach_backing(process, shared).ok(), Some(true), "it is kept");
+    assert_eq!(sessions.detach_backing(process, shared).ok(), Some(Detach::Kept));
     sessions.attach_backing(process, 0x10_0000, 1, local_pages(1)).unwrap();
     sessions.detach(process);
     assert_eq!(kernel_host.lock().process_table.count(), 0);
     kernel_host.lock().process_table.keep(VmId(1), process, shared, local_pages(PAGES));
     kernel_host.input(Input::VmDetached { vm: VmId(1) });
     assert!(kernel_host.lock().process_table.backing(process).is_none());
+}
+
+/// The memory at an address of the process, with its resource and global handle.
+fn create_heap(with: &WithMemory, system_memory: u64, size: u64) -> (d3dkmt::Handle, d3dkmt::Handle) {
+    let flags = CreateAllocationFlags::EXISTING_SYS_MEM
+        | CreateAllocationFlags::STANDARD_ALLOCATION
+        | CreateAllocationFlags::CREATE_RESOURCE
+        | CreateAllocationFlags::CREATE_SHARED;
+    let kind = StandardAllocation::EXISTING_HEAP;
+    let standard = Some(StandardAllocation { kind, size, ..StandardAllocation::default() });
+    let allocations = vec![AllocationInfo { system_memory, ..AllocationInfo::default() }];
+    let create = CreateAllocation { device: with.device, flags, standard, allocations, ..Default::default() };
+    match with.call(Call::CreateAllocation { create: Box::new(create) }) {
+        Reply::Allocations { resource, shared_handle, .. } => (resource, shared_handle),
+        other => panic!("no allocation: {other:?}"),
+    }
+}
+
+#[test]
+fn memory_of_a_process_is_detached_when_its_last_handle_is_destroyed() {
+    const HEAP: u64 = 0x50_0000;
+    let with = with_memory();
+    let (resource, shared_handle) = create_heap(&with, HEAP + 0x1000, 0x2000);
+    let (other, _) = create_heap(&with, HEAP + 0x3000, 0x1000);
+    let sessions = with.kernel_host.sessions();
+    let pieces = [(HEAP - 0x1000, 1), (HEAP, 2), (HEAP + 0x2000, 1), (HEAP + 0x3000, 1)];
+    for (address, pages) in pieces {
+        sessions.attach_backing(with.process, address, pages, local_pages(pages)).unwrap();
+    }
+    let device = with.device;
+    let info = ResourceInfo { allocations: 1, ..ResourceInfo::default() };
+    let opened = with.call(Call::OpenResource { device, shared_handle, info });
+    let Reply::OpenedResource { resource: opened, .. } = opened else { panic!("not opened: {opened:?}") };
+    let destroy = |resource| {
+        let (allocations, flags) = (Vec::new(), DestroyAllocationFlags::empty());
+        assert_eq!(with.call(Call::DestroyAllocation { device, resource, allocations, flags }), Reply::None);
+    };
+    [resource, other].into_iter().for_each(destroy);
+    let detach = || pieces.map(|(address, _)| sessions.detach_backing(with.process, address).ok());
+    let in_use = Some(Detach::InUse);
+    assert_eq!(detach(), [Some(Detach::Detached), in_use, in_use, Some(Detach::Detached)]);
+    destroy(opened);
+    assert_eq!(detach(), [None, Some(Detach::Detached), Some(Detach::Detached), None]);
+}
+
+#[test]
+fn memory_in_use_of_a_process_that_is_gone_is_unmapped() {
+    let with = with_memory();
+    let (resource, shared_handle) = create_heap(&with, 0x50_0000, 0x2000);
+    let (device, sessions) = (with.device, with.kernel_host.sessions());
+    sessions.attach_backing(with.process, 0x50_0000, 2, local_pages(2)).unwrap();
+    let info = ResourceInfo { allocations: 1, ..ResourceInfo::default() };
+    with.call(Call::OpenResource { device, shared_handle, info });
+    let (allocations, flags) = (Vec::new(), DestroyAllocationFlags::empty());
+    with.call(Call::DestroyAllocation { device, resource, allocations, flags });
+    assert_eq!(sessions.detach_backing(with.process, 0x50_0000).ok(), Some(Detach::InUse));
+    sessions.detach(with.process);
+    assert!(with.kernel_host.lock().process_table.backing(with.process).is_none());
 }
 
 #[test]
