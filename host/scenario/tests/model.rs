@@ -227,6 +227,19 @@ expect no race
 ";
 
 #[test]
+fn a_process_has_as_many_allocations_as_names() {
+    let mut text = "scenario \"many\"\nprocess p\np  D = device -> ok\n".to_owned();
+    for number in 0..600 {
+        text +=
+            &format!("p  A{number} = allocate D bytes=0x10000 -> ok\np  store A{number} words = {number}\n");
+    }
+    for number in [0, 1, 510, 511, 599] {
+        text += &format!("expect A{number} words = {number}\n");
+    }
+    assert_eq!(verdicts(&text), [Verdict::Passed]);
+}
+
+#[test]
 fn no_race_is_expected_only_of_adapters_that_look_for_them() {
     let with = |adapter: &str| {
         format!(

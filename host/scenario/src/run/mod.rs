@@ -149,6 +149,8 @@ struct Run<'a, W> {
     program: &'a Program,
     world: &'a mut W,
     bound: Vec<Bound>,
+    /// The address of a process's own memory, by the name of its allocation.
+    memory: Vec<u64>,
     /// The current act of each thread.
     busy: Vec<Option<&'a Act>>,
     alive: Vec<bool>,
@@ -228,6 +230,7 @@ fn run_looking<'a, W: World>(
         program,
         world,
         bound: vec![Bound::default(); program.bindings.len()],
+        memory: calls::memory_addresses(program),
         busy: vec![None; program.threads.len()],
         alive: vec![false; program.processes.len()],
         frozen: vec![false; program.processes.len()],

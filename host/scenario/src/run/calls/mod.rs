@@ -12,6 +12,8 @@ use crate::program::{
 };
 use crate::world::{Request, World};
 
+pub(super) use self::numbers::memory_addresses;
+
 use self::numbers::NumbersOf;
 
 use super::Run;

@@ -5,15 +5,16 @@ use std::convert::Infallible;
 use d3dkmt::allocation_data::{self, AllocationData, AllocationDataFlags, SEGMENT_LOCAL, SEGMENT_NON_LOCAL};
 use d3dkmt::names::{Numbers, Rename};
 use d3dkmt::{
-    AllocationInfo, CreateAllocation, CreateAllocationFlags, EventId, GpuSignal, GpuVaOperation, Handle,
-    Handles, Luid, RuntimeBuffer, ShareToken, StandardAllocation, SyncObjectInfo, Values, limits,
+    AllocationInfo, CallOf, CreateAllocation, CreateAllocationFlags, EventId, GpuSignal, GpuVaOperation,
+    Handle, Handles, Luid, RuntimeBuffer, ShareToken, StandardAllocation, SyncObjectInfo, Values, limits,
 };
 
 use super::token;
 use crate::host::utc_100ns;
 use crate::program::{
-    AdapterNumber, Address, AllocationSpec, Binding, Bindings, BufferSize, Command, GpuSignalSpec,
-    GpuVaRange, HandleRef, MutexBuffer, MutexText, ObjectSpec, Piece, PrivateData, Share, Timeout,
+    Action, AdapterNumber, Address, AllocationSpec, Binding, Bindings, BufferSize, Command, GpuSignalSpec,
+    GpuVaRange, HandleRef, MutexBuffer, MutexText, ObjectSpec, Operation, Piece, PrivateData, Program, Share,
+    Timeout,
 };
 use crate::run::Run;
 use crate::world::World;
@@ -25,6 +26,40 @@ const NO_EVENT: EventId = EventId(u64::MAX);
 const SHARED: CreateAllocationFlags = CreateAllocationFlags::CREATE_RESOURCE
     .union(CreateAllocationFlags::CREATE_SHARED)
     .union(CreateAllocationFlags::NT_SECURITY_SHARING);
+
+/// Where a process's own memory begins for backends without real memory.
+const FIRST_MEMORY: u64 = 0x7E00_0000_0000;
+
+/// Bytes that begin at a multiple of this, with as many behind them, are no other allocation's.
+const MEMORY_APART: u64 = 1 << 20;
+
+/// Invents the address of a process's own memory for backends without real memory: one for each name of an allocation.
+pub(in crate::run) fn memory_addresses(program: &Program) -> Vec<u64> {
+    let mut bytes = vec![None; program.bindings.len()];
+    let acts = program.steps.iter().filter_map(|step| {
+        let Action::Act(act) = &step.action else { return None };
+        Some(act)
+    });
+    let columns = program.race.iter().flat_map(|race| &race.columns);
+    for act in acts.chain(columns.flat_map(|column| &column.steps).map(|(_, act)| act)) {
+        if let (Some(binding), Operation::Call(CallOf::CreateAllocation { create })) =
+            (act.binding, &act.operation)
+        {
+            let most: &mut Option<u64> = &mut bytes[binding.index()];
+            *most = (*most).max(Some(create.bytes));
+        }
+    }
+    let mut next = FIRST_MEMORY;
+    let address = |bytes: Option<u64>| {
+        let address = next;
+        if let Some(bytes) = bytes {
+            let end = next.saturating_add(bytes).saturating_add(MEMORY_APART);
+            next = end.checked_next_multiple_of(MEMORY_APART).unwrap_or(next);
+        }
+        address
+    };
+    bytes.into_iter().map(address).collect()
+}
 
 /// Replaces the names of one act by numbers.
 pub(super) struct NumbersOf<'r, 'a, W> {
@@ -151,12 +186,8 @@ impl<W: World> Rename<Bindings, Numbers> for NumbersOf<'_, '_, W> {
         })
     }
 
-    /// Returns an allocation. The runner invents the address of a process's own memory for backends without real memory;
-    /// a real process uses its own.
+    /// Returns an allocation. A real process uses memory of its own.
     fn new_allocation(&mut self, spec: &AllocationSpec) -> Renamed<Box<CreateAllocation>> {
-        const FIRST: u64 = 0x7E00_0000_0000;
-        const APART: u64 = 1 << 32;
-        let number = self.binding.map_or(0, |binding| u64::from(binding.0) + 1);
         let (is_standard, private_data) = match spec.private_data {
             PrivateData::None => (true, Vec::new()),
             PrivateData::Described => {
@@ -182,7 +213,8 @@ impl<W: World> Rename<Bindings, Numbers> for NumbersOf<'_, '_, W> {
             size: spec.bytes,
             ..StandardAllocation::default()
         };
-        let system_memory = if is_of_device { 0 } else { FIRST + number * APART };
+        let invented = self.binding.and_then(|binding| self.run.memory.get(binding.index()));
+        let system_memory = if is_of_device { 0 } else { invented.copied().unwrap_or(FIRST_MEMORY) };
         Ok(Box::new(CreateAllocation {
             device: self.run.handle(spec.device),
             flags,
