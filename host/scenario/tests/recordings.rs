@@ -424,6 +424,32 @@ fn a_program_that_does_not_end_as_its_recording_did_says_so() {
 }
 
 #[test]
+fn an_update_of_addresses_is_recorded_with_its_operands() {
+    let update = "p  update_address D C fence=F value=0 map(V, 0x2000, A offset=0x1000 span=0x1000) \
+                  copy(V, 0x1000 to=0x40002000) map_protect(0x40003000, 0x1000, A WRITE) \
+                  unmap(0x40000000, 0x1000 ZERO) DO_NOT_WAIT -> ok";
+    let text = format!(
+        "scenario \"update\"\nprocess p\np  D = device -> ok\np  F = fence D -> ok\n\
+         p  C = context D COPY -> ok\np  P = paging_queue D -> ok\np  A = allocate D bytes=0x2000 -> ok\n\
+         p  V = reserve P bytes=0x10000 base=0x40000000 -> ok\n{update}\n+1s\nexpect F = 1\n"
+    );
+    let converted = recorded(&text);
+    assert!(converted.omitted.is_empty(), "{:?}", converted.omitted);
+    assert_eq!(difference_at_end(&converted, &Registry::default()), None);
+    let printed = scenario::script::print(&converted.program);
+    let operands = [
+        "map(V7, 0x2000, A6 offset=0x1000 span=0x1000)",
+        "copy(V7, 0x1000 to=0x40002000)",
+        "map_protect(0x40003000, 0x1000, A6 WRITE)",
+        "unmap(V7, 0x1000 ZERO)",
+        "DO_NOT_WAIT",
+    ];
+    for operand in operands {
+        assert!(printed.contains(operand), "{operand} is not in\n{printed}");
+    }
+}
+
+#[test]
 fn a_hang_that_timeout_detection_ends_is_no_lasting_wait() {
     let text = "scenario \"tdr\"\nprocess p\nthread t in p\np  D = device -> ok\np  F = fence D -> ok\n\
                 p  C = context D 3D -> ok\np  submit C hang write(F, 1) -> ok\nt  W = wait D F>=1 -> blocks\n+10s\n";

@@ -1,5 +1,6 @@
 //! Paging queues and GPU virtual addresses.
 
+use d3dkmt::gpu_va::operation;
 use d3dkmt::{CreatedSyncObject, GpuVaOperation, Handle, Reply, SyncObjectType};
 
 use super::Done;
@@ -38,6 +39,51 @@ pub fn destroy_queue(queue: Handle) -> Done {
     Done::status(unsafe { sdk::D3DKMTDestroyPagingQueue(&mut destroy) })
 }
 
+/// The member of the union that the operation has. For an unknown one the library reads no more than address and size.
+fn fields(from: &GpuVaOperation) -> sdk::D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_0 {
+    let mut fields = sdk::D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_0::default();
+    let protection = |value| sdk::D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE {
+        Anonymous: sdk::D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE_0 { Value: value },
+    };
+    match from.operation {
+        operation::MAP => {
+            fields.Map = sdk::D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_0_0 {
+                BaseAddress: from.base,
+                SizeInBytes: from.size,
+                hAllocation: from.allocation.0,
+                AllocationOffsetInBytes: from.allocation_offset,
+                AllocationSizeInBytes: from.allocation_size,
+            };
+        }
+        operation::MAP_PROTECT => {
+            fields.MapProtect = sdk::D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_0_1 {
+                BaseAddress: from.base,
+                SizeInBytes: from.size,
+                hAllocation: from.allocation.0,
+                AllocationOffsetInBytes: from.allocation_offset,
+                AllocationSizeInBytes: from.allocation_size,
+                Protection: protection(from.protection),
+                DriverProtection: 0,
+            };
+        }
+        operation::COPY => {
+            fields.Copy = sdk::D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_0_3 {
+                SourceAddress: from.base,
+                SizeInBytes: from.size,
+                DestAddress: from.destination,
+            };
+        }
+        _ => {
+            fields.Unmap = sdk::D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_0_2 {
+                BaseAddress: from.base,
+                SizeInBytes: from.size,
+                Protection: protection(from.protection),
+            };
+        }
+    }
+    fields
+}
+
 pub fn update(
     device: Handle,
     context: Handle,
@@ -51,9 +97,7 @@ pub fn update(
             OperationType: from.operation as i32,
             ..Default::default()
         };
-        operation.Anonymous.Unmap.BaseAddress = from.base;
-        operation.Anonymous.Unmap.SizeInBytes = from.size;
-        // Scenarios have no words for other operations.
+        operation.Anonymous = fields(from);
         operation
     };
     let mut operations: Vec<_> = operations.iter().map(operation).collect();

@@ -194,7 +194,9 @@ pub(super) fn retain(operation: &mut Operation, keep: &dyn Fn(Binding) -> bool) 
                 kept.values(all);
                 true
             }
-            OperandMut::Ranges(all) => list(all, |range| address(&range.base)),
+            OperandMut::Ranges(all) => {
+                list(all, |range| address(&range.base) && handle(&range.allocation) && address(&range.to))
+            }
             OperandMut::Commands(all) => list(all, |command| match command {
                 Command::Write { object, .. } => handle(object),
                 Command::List(list) => keep(*list),
@@ -303,7 +305,11 @@ pub(super) fn bindings(operation: &mut Operation, each: &mut dyn FnMut(&mut Bind
         OperandMut::Pieces(all) => all.iter_mut().flat_map(Piece::bindings).for_each(&mut *each),
         OperandMut::Event(event) => event.iter_mut().for_each(&mut *each),
         OperandMut::Address(one) => address(one, each),
-        OperandMut::Ranges(all) => all.iter_mut().for_each(|range| address(&mut range.base, each)),
+        OperandMut::Ranges(all) => all.iter_mut().for_each(|range| {
+            address(&mut range.base, each);
+            handle(&mut range.allocation, each);
+            address(&mut range.to, each);
+        }),
         OperandMut::Values(_) | OperandMut::Value(_) => {}
     });
 }

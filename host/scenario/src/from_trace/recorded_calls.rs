@@ -16,6 +16,7 @@ use crate::program::{
     WriteMode,
 };
 use crate::script::forms::{self, Form};
+use crate::script::words::VA_OPERATIONS;
 
 /// Words of a buffer in an unknown format, at most; a longer one becomes `opaque`.
 const BUFFER_WORDS_MAX: usize = 256;
@@ -224,12 +225,20 @@ impl Rename<Numbers, Bindings> for NamesOf<'_, '_> {
     }
 
     fn gpu_va_operations(&mut self, operations: &Vec<GpuVaOperation>) -> Lifted<Vec<GpuVaRange>> {
-        let range = |one: &GpuVaOperation| GpuVaRange {
-            operation: one.operation,
-            base: self.address(one.base),
-            bytes: one.size,
+        let range = |one: &GpuVaOperation| {
+            let is_named = VA_OPERATIONS.iter().any(|(_, operation)| *operation == one.operation);
+            is_named.then(|| GpuVaRange {
+                operation: one.operation,
+                base: self.address(one.base),
+                bytes: one.size,
+                allocation: self.name(one.allocation),
+                offset: one.allocation_offset,
+                span: one.allocation_size,
+                protection: one.protection,
+                to: self.address(one.destination),
+            })
         };
-        Ok(operations.iter().map(range).collect())
+        operations.iter().map(range).collect::<Option<_>>().ok_or("an operation on addresses without a name")
     }
 }
 

@@ -104,13 +104,21 @@ impl Default for Address {
     }
 }
 
-/// `D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION` with an address and a size.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+/// `D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION`, with the fields of [`d3dkmt::GpuVaOperation`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct GpuVaRange {
     /// `D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_TYPE`.
     pub operation: u32,
     pub base: Address,
     pub bytes: u64,
+    pub allocation: HandleRef,
+    /// `AllocationOffsetInBytes`.
+    pub offset: u64,
+    /// `AllocationSizeInBytes`.
+    pub span: u64,
+    pub protection: u64,
+    /// Of a copy.
+    pub to: Address,
 }
 
 /// Private driver data of an allocation, and with them what memory it has.

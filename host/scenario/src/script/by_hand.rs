@@ -2,6 +2,7 @@
 //! calls of one verb.
 
 use d3dkmt::allocation_data::FOREIGN_BYTES_MIN;
+use d3dkmt::gpu_va::DO_NOT_WAIT;
 use d3dkmt::limits::PRIVATE_DATA_BYTES_MAX;
 use d3dkmt::{
     CallOf, CreateContextFlags, EscapeFlags, ResourceInfo, SignalFlags, SyncObjectFlags, SyncObjectType,
@@ -147,7 +148,6 @@ pub(super) fn as_written(call: &NamedCall) -> NamedCall {
         }
         CallOf::SubmitCommand { commands, length, flags, .. } => (*commands, *length, *flags) = (0, 0, 0),
         CallOf::SubmitCommandToHwQueue { commands, length, .. } => (*commands, *length) = (0, 0),
-        CallOf::UpdateGpuVirtualAddress { flags, .. } => *flags = 0,
         CallOf::SignalFromGpu { signal: GpuSignalSpec::CpuEvent { .. }, flags, .. } => {
             *flags |= SignalFlags::ENQUEUE_CPU_EVENT;
         }
@@ -537,17 +537,56 @@ fn update_address(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<NamedCall> {
     let fence = handle(names, cursor, Kind::Object)?;
     cursor.word("value")?;
     let fence_value = value64(cursor, "a fence value")?;
-    let mut operations = Vec::new();
+    let (mut operations, mut flags) = (Vec::new(), 0);
     while let Some(token) = cursor.peek().filter(|token| token.kind == TokenKind::Atom) {
-        let operation = cursor.choice("an operation", &words::VA_OPERATIONS)?;
-        cursor.symbol("(")?;
-        let base = address(names, cursor)?;
-        cursor.symbol(",")?;
-        operations.push(GpuVaRange { operation, base, bytes: cursor.number("a size in bytes")? });
-        cursor.symbol(")")?;
+        if cursor.take_word("DO_NOT_WAIT") {
+            flags |= DO_NOT_WAIT;
+            continue;
+        }
+        if cursor.take_word("flags") {
+            flags |= value32(cursor, "flags")?;
+            continue;
+        }
+        operations.push(gpu_va_range(names, cursor)?);
         check_count(token, operations.len())?;
     }
-    Ok(CallOf::UpdateGpuVirtualAddress { device, context, fence, fence_value, operations, flags: 0 })
+    Ok(CallOf::UpdateGpuVirtualAddress { device, context, fence, fence_value, operations, flags })
+}
+
+/// Of an allocation as many bytes are mapped as the range has, unless `span` says otherwise.
+fn gpu_va_range(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<GpuVaRange> {
+    let operation = cursor.choice("an operation", &words::VA_OPERATIONS)?;
+    cursor.symbol("(")?;
+    let base = address(names, cursor)?;
+    cursor.symbol(",")?;
+    let bytes = cursor.number("a size in bytes")?;
+    let mut range = GpuVaRange { operation, base, bytes, ..GpuVaRange::default() };
+    if cursor.take_symbol(",") {
+        (range.allocation, range.span) = (handle(names, cursor, Kind::Allocation)?, bytes);
+    }
+    let protections = words::number_names("PROTECTIONS");
+    while let Some(token) = cursor.peek().filter(|token| token.kind == TokenKind::Atom) {
+        cursor.next();
+        if let Some((_, bit)) = protections.iter().find(|(name, _)| *name == token.text) {
+            range.protection |= bit.unsigned_abs();
+            continue;
+        }
+        match token.text.as_str() {
+            "offset" => range.offset = value64(cursor, "an offset in bytes")?,
+            "span" => range.span = value64(cursor, "a size in bytes")?,
+            "protection" => range.protection |= value64(cursor, "a protection")?,
+            "to" => {
+                cursor.symbol("=")?;
+                range.to = address(names, cursor)?;
+            }
+            _ => {
+                let names = protections.iter().map(|(name, _)| *name);
+                return Err(unknown(token, "an option", names.chain(["offset", "span", "protection", "to"])));
+            }
+        }
+    }
+    cursor.symbol(")")?;
+    Ok(range)
 }
 
 fn priority(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<NamedCall> {

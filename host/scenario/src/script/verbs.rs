@@ -82,7 +82,7 @@ const BY_HAND: &[Word] = words! {
     "gpu_wait", "gpu_wait C F>=V [G>=V ..], or gpu_wait C legacy S [T ..] [value=V]", "D3DKMTWaitForSynchronizationObjectFromGpu, with `legacy` D3DKMTWaitForSynchronizationObject2: a packet in the context's queue";
     "submit", "submit C [C ..] COMMAND ..", "D3DKMTSubmitCommand of list(L) write(F,V) marker_in(F,V) marker_out(F,V) busy(TIME) hang, or opaque(BYTES) or u32(N, ..) alone";
     "open_keyed_mutex", "L = open_keyed_mutex M [buffer=N] [data=\"TEXT\"], or L = open_keyed_mutex N ..", "D3DKMTOpenKeyedMutex2 by the global handle of M, or D3DKMTOpenKeyedMutexFromNtHandle";
-    "update_address", "update_address D C fence=F value=V [map(V, BYTES) ..] [unmap(V, BYTES) ..]", "D3DKMTUpdateGpuVirtualAddress";
+    "update_address", "update_address D C fence=F value=V [OPERATION ..] [DO_NOT_WAIT]", "D3DKMTUpdateGpuVirtualAddress";
     "allocate", "A = allocate D bytes=N [described|private=BYTES|local [invisible]|non_local [invisible]] [shared]", "D3DKMTCreateAllocation2 of the process's own memory, or of the device's; with `shared`, its resource can have NT handles";
     "open_allocation", "B = open_allocation D N [private=BYTES]", "D3DKMTOpenResourceFromNtHandle: the allocation of a resource, whose memory stays its creator's";
     "resource", "R = resource D buffer|texture1d|texture2d|texture3d at=V [offset=N] [bytes=N] [width=N] [height=N] [depth=N] [mips=N] [slices=N] [planes=N] [texel=N] [layout=LAYOUT] [state=STATE] [upload|readback] [FLAG ..] [name=\"TEXT\"]", "D3DKMTEscape of the driver's CREATE_RESOURCE: creates a resource for commands, `offset` bytes after V";

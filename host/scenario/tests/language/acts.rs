@@ -211,6 +211,11 @@ draws! {
             operation: drawing.below(4) as u32,
             base: drawing.address(),
             bytes: drawing.value(),
+            allocation: drawing.handle(),
+            offset: drawing.value(),
+            span: drawing.value(),
+            protection: drawing.value(),
+            to: drawing.address(),
         };
         (0..count).map(|_| range(drawing)).collect()
     };

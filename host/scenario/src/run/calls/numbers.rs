@@ -229,7 +229,11 @@ impl<W: World> Rename<Bindings, Numbers> for NumbersOf<'_, '_, W> {
             operation: range.operation,
             base: self.run.address(range.base),
             size: range.bytes,
-            ..GpuVaOperation::default()
+            allocation: self.run.handle(range.allocation),
+            allocation_offset: range.offset,
+            allocation_size: range.span,
+            protection: range.protection,
+            destination: self.run.address(range.to),
         };
         Ok(ranges.iter().map(operation).collect())
     }

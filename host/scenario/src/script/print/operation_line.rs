@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use d3dkmt::gpu_va::DO_NOT_WAIT;
 use d3dkmt::{CallOf, CreateContextFlags, EscapeFlags, SignalFlags, SyncObjectType, WaitFromCpuFlags};
 
 use super::{Printer, quoted};
@@ -10,8 +11,8 @@ use crate::program::{
     MutexBuffer, NamedCall, ObjectSpec, Operation, PrivateData,
 };
 use crate::script::words::{
-    ESCAPE_KINDS, OBJECT_TYPES, PRIORITY_CLASSES, VA_OPERATIONS, named_or_number, write_duration,
-    write_engine, write_flags, write_number, write_object_flags,
+    ESCAPE_KINDS, OBJECT_TYPES, PRIORITY_CLASSES, VA_OPERATIONS, named_or_number, number_names,
+    write_duration, write_engine, write_flags, write_number, write_object_flags,
 };
 use crate::script::{escapes, forms};
 
@@ -150,13 +151,16 @@ impl Printer<'_> {
             CallOf::SubmitWaitToHwQueue { queue, objects, values } => {
                 format!("hw_wait {}{}", self.handle(*queue), self.pairs(objects, values, ">="))
             }
-            CallOf::UpdateGpuVirtualAddress { device, context, fence, fence_value, operations, .. } => {
+            CallOf::UpdateGpuVirtualAddress { device, context, fence, fence_value, operations, flags } => {
                 let (device, context) = (self.handle(*device), self.handle(*context));
                 let (fence, value) = (self.handle(*fence), write_number(*fence_value));
                 let mut text = format!("update_address {device} {context} fence={fence} value={value}");
-                for GpuVaRange { operation, base, bytes } in operations {
-                    let operation = named_or_number(&VA_OPERATIONS, *operation);
-                    let _ = write!(text, " {operation}({}, {bytes:#x})", self.address(*base));
+                operations.iter().for_each(|range| text += &self.gpu_va_range(range));
+                if *flags & DO_NOT_WAIT != 0 {
+                    text += " DO_NOT_WAIT";
+                }
+                if *flags & !DO_NOT_WAIT != 0 {
+                    let _ = write!(text, " flags={:#x}", *flags & !DO_NOT_WAIT);
                 }
                 text
             }
@@ -185,6 +189,36 @@ impl Printer<'_> {
             }
             _ => return None,
         })
+    }
+
+    fn gpu_va_range(&self, range: &GpuVaRange) -> String {
+        let GpuVaRange { operation, base, bytes, allocation, offset, span, protection, to } = *range;
+        let operation = named_or_number(&VA_OPERATIONS, operation);
+        let mut text = format!(" {operation}({}, {bytes:#x}", self.address(base));
+        let has_allocation = allocation != HandleRef::NULL;
+        if has_allocation {
+            let _ = write!(text, ", {}", self.handle(allocation));
+        }
+        if offset != 0 {
+            let _ = write!(text, " offset={offset:#x}");
+        }
+        if span != (if has_allocation { bytes } else { 0 }) {
+            let _ = write!(text, " span={span:#x}");
+        }
+        if to != Address::default() {
+            let _ = write!(text, " to={}", self.address(to));
+        }
+        let mut rest = protection;
+        for (name, bit) in number_names("PROTECTIONS") {
+            if protection & bit.unsigned_abs() != 0 {
+                let _ = write!(text, " {name}");
+                rest &= !bit.unsigned_abs();
+            }
+        }
+        if rest != 0 {
+            let _ = write!(text, " protection={rest:#x}");
+        }
+        text + ")"
     }
 
     fn gpu_signal(&self, contexts: &[HandleRef], signal: &GpuSignalSpec, flags: SignalFlags) -> String {
