@@ -121,7 +121,7 @@ struct DeviceAddresses<'a> {
 }
 
 /// Attaches the memory of new allocations that engines may access at once. Memory of the process with private driver
-/// data, and memory of the device that is not shared, are attached when they are first mapped or locked.
+/// data, and memory of the device, are attached when they are first mapped or locked, unless they are shared.
 fn attach_backing(
     session: &Session,
     call: &Call,
@@ -132,6 +132,8 @@ fn attach_backing(
     let Call::CreateAllocation { create } = call else { unreachable!("this is what was called") };
     let (port, parents) = (session.port(), Parents { device: create.device, resource });
     let number = |numbers: &[u64], at: usize| numbers.get(at).copied().unwrap_or(0);
+    // Engines of any process that opens it may access it before this process maps it.
+    let is_shared = create.flags.contains(CreateAllocationFlags::CREATE_SHARED);
     for (at, (info, allocation)) in create.allocations.iter().zip(allocations).enumerate() {
         let (start, size, address) = (info.system_memory, number(sizes, at), number(addresses, at));
         match &create.standard {
@@ -139,14 +141,18 @@ fn attach_backing(
                 port.attach_backing(parents, *allocation, start..start.saturating_add(standard.size))?;
             }
             None if start != 0 => {
-                port.record_memory(parents, *allocation, start, Some(size).filter(|size| *size > 0));
+                // Without a known size only this process maps more of it.
+                let known = Some(size).filter(|size| *size > 0);
+                port.record_memory(parents, *allocation, start, known);
+                if let Some(size) = known.filter(|_| is_shared) {
+                    port.attach_mapped(*allocation, 0..size)?;
+                }
             }
             None => {
                 let end = address.checked_add(size).filter(|_| size > 0 && address >= DEVICE_MEMORY_START);
                 let end = end.ok_or(NtStatus::INTERNAL_ERROR)?;
                 port.record_device_memory(parents, *allocation, address..end);
-                if create.flags.contains(CreateAllocationFlags::CREATE_SHARED) {
-                    // Engines of any process that opens it may access it before this process maps it.
+                if is_shared {
                     port.attach_mapped(*allocation, 0..size)?;
                 }
             }
