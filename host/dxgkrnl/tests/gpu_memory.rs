@@ -196,7 +196,7 @@ fn freed_and_destroyed_mappings_are_gone_for_engines_at_once() {
     page_table_updates(&script);
     world.advance(10 * PAGING_NS);
     assert_eq!(page_table_updates(&script), Vec::<String>::new());
-    // Destroying the allocation: its range stays, and can be mapped again.
+    // Destroying the allocation: its range ends, and another is mapped there.
     map(&mut world, whole.by(paging_queue));
     assert_eq!(destroy(&mut world, device, Handle::NULL, &[allocation]), OK);
     assert_eq!(page_table_updates(&script), [plain_line(P, second, 3 * PAGE, "NoAccess")]);
@@ -204,11 +204,29 @@ fn freed_and_destroyed_mappings_are_gone_for_engines_at_once() {
     assert_eq!(page_table_updates(&script), Vec::<String>::new(), "engines have not seen it");
     let other = create(&mut world, device, F::empty()).2;
     let (again, _) = map(&mut world, Mapped { base: second, ..Mapped::whole(other) }.by(paging_queue));
-    assert_eq!(again, second);
+    assert_eq!((again, world.kernel.snapshot().gpu_va_ranges.len()), (second, 2));
     // The end of the process.
     world.input(Input::ProcessGone { process: P });
     assert_eq!(page_table_updates(&script).last().unwrap(), &plain_line(P, 0, 1 << 47, "NoAccess"));
     assert!(world.kernel.snapshot().is_empty());
+}
+
+/// What was mapped over it and ended before engines saw that leaves nothing for the end of the first.
+#[test]
+fn a_range_ends_with_the_allocation_that_calls_have_mapped_last() {
+    let (mut world, script, [device, paging_queue, allocation]) = set_up();
+    let (base, _) = map(&mut world, Mapped::whole(allocation).by(paging_queue));
+    world.advance(10 * PAGING_NS);
+    page_table_updates(&script);
+    let other = create(&mut world, device, F::empty()).2;
+    map(&mut world, Mapped { base, ..Mapped::whole(other) }.by(paging_queue));
+    assert_eq!(destroy(&mut world, device, Handle::NULL, &[other]), OK);
+    assert_eq!(page_table_updates(&script), [plain_line(P, base, 3 * PAGE, "NoAccess")]);
+    assert_eq!((world.kernel.snapshot().gpu_va_ranges.len(), world.kernel.miscounted()), (0, None));
+    world.advance(10 * PAGING_NS);
+    assert_eq!(destroy(&mut world, device, Handle::NULL, &[allocation]), OK);
+    assert_eq!(page_table_updates(&script), Vec::<String>::new());
+    world.finish();
 }
 
 #[test]
@@ -440,7 +458,8 @@ fn a_copy_of_many_pieces_copies_each_page_as_it_was() {
 #[test]
 fn an_update_of_a_destroyed_allocation_maps_nothing() {
     let (mut world, script, [device, paging_queue, allocation]) = set_up();
-    let (base, _) = map(&mut world, Mapped::whole(allocation).by(paging_queue));
+    let base = reserve(&mut world, paging_queue, 0x1_0000);
+    map(&mut world, Mapped { base, ..Mapped::whole(allocation) }.by(paging_queue));
     let context = world.context(device, 0);
     let gate = world.fence(device, 0).object;
     let one =

@@ -402,6 +402,13 @@ const CASES: [Case; 36] = [
         is_cut: true,
     },
     Case {
+        name: "allocations are destroyed with ranges of their own",
+        make: Owner::ranges,
+        end: destroy_allocations,
+        most: 1024,
+        is_cut: true,
+    },
+    Case {
         name: "a process with many allocations beside many pieces",
         make: Owner::resident,
         end: Owner::process_gone,

@@ -7,7 +7,7 @@
 //! ```
 //! An allocation may be mapped any number of times, whole or in part. Engines find its pages there while it is
 //! resident (`residency.rs`); its memory is that of the process that created it, wherever it was opened. A mapping
-//! ends with the handle that it was made by; the range stays until it is freed.
+//! ends with the handle that it was made by. So does its range if Map made it; a range of Reserve stays until it is freed.
 //!
 //! Protection: Write, or else an engine's write faults; Execute means nothing here. SystemUseOnly is not for user mode.
 

@@ -554,8 +554,8 @@ impl Kernel {
         (process, adapter, pieces.take(PIECES_AT_ONCE as usize).collect())
     }
 
-    /// Unmaps what was mapped by an open that ends, unless the kernel has an open of its own that keeps the mapping
-    /// (`ring.rs`). False if some is beyond the units of the step.
+    /// Unmaps what was mapped by an open that ends, and frees the ranges that Map made for it, unless the kernel has an
+    /// open of its own that keeps the mapping (`ring.rs`). False if some is beyond the units of the step.
     pub(crate) fn unmap_open(&mut self, open: u32) -> bool {
         let AllocationOpen { process, device, allocation, .. } = self.vidmm.memory.allocation_opens[open];
         let adapter = self.processes.devices()[device].adapter;
@@ -568,8 +568,12 @@ impl Kernel {
                 break !space.maps(open);
             }
             let Some(taken) = space.take_pages(open, heir) else { break true };
+            let freed = space.free_unmapped(taken.base);
             if taken.seen && heir.is_none() {
                 self.update_engine_pages(process, adapter, taken.base, taken.end, None);
+            }
+            if let Some(range) = freed.filter(|range| range.seen) {
+                self.update_engine_pages(process, adapter, range.base, range.end, None);
             }
             has_taken = true;
             self.spend(1);

@@ -5,7 +5,8 @@
 //!   0x1_0000_0000, 4 GiB           the process's fence memory: never allocated
 //! ```
 //! A page is NoAccess (as in a range that is only reserved), Zero - it reads 0 and drops what is written - or of an
-//! allocation. A range is reserved in units of 64 KiB, mapped in pages of 4 KiB, and freed as a whole.
+//! allocation. A range is reserved in units of 64 KiB, mapped in pages of 4 KiB, and freed as a whole. If Map made it for
+//! an allocation, it is freed with the last allocation that it is mapped to.
 //!
 //! There are two records: `pages` is what calls have mapped, and `engine_pages` is what engines see. Where a change needs a
 //! paging buffer, `engine_pages` changes later, to what calls have mapped by then. An operation is done at once only if
@@ -84,14 +85,24 @@ impl Page for Unseen {
     }
 }
 
+/// The call that made a range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+enum MadeBy {
+    Reserve,
+    /// Map without an allocation.
+    Map,
+    MapOfAllocation,
+}
+
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Range {
     size: u64,
+    made_by: MadeBy,
     /// Unique among all ranges, freed ones included.
     number: u64,
 }
 
-/// Pages that an open no longer has.
+/// Pages that are no longer there: of an open, or of a range.
 pub(crate) struct TakenPages {
     pub base: u64,
     pub end: u64,
@@ -130,7 +141,7 @@ impl AddressSpace {
         }
         self.require_room(1)?;
         let base = self.find(bounds, size, RESERVATION_BYTES)?;
-        self.make(base, size);
+        self.make(base, size, MadeBy::Reserve);
         Ok(base)
     }
 
@@ -161,7 +172,11 @@ impl AddressSpace {
             return Ok((bounds.base, !is_done));
         }
         let base = self.find(bounds, size, PAGE_BYTES)?;
-        self.make(base, size);
+        let made_by = match page {
+            Some(VaPage::Of { .. }) => MadeBy::MapOfAllocation,
+            Some(VaPage::Zero) | None => MadeBy::Map,
+        };
+        self.make(base, size, made_by);
         self.pages.set(base, base + size, page);
         if page.is_some() {
             self.unseen.set(base, base + size, Some(Unseen));
@@ -169,9 +184,9 @@ impl AddressSpace {
         Ok((base, page.is_some()))
     }
 
-    fn make(&mut self, base: u64, size: u64) {
+    fn make(&mut self, base: u64, size: u64, made_by: MadeBy) {
         self.ranges_made += 1;
-        self.ranges.insert(base, Range { size, number: self.ranges_made });
+        self.ranges.insert(base, Range { size, made_by, number: self.ranges_made });
     }
 
     /// Frees a range, in both records. The caller updates the page tables of engines.
@@ -184,6 +199,20 @@ impl AddressSpace {
         self.set(base, base + size, None);
         self.ranges.remove(&base);
         Ok(())
+    }
+
+    /// Frees the range of a page that an open no longer has, if Map made it for an allocation, and it is mapped to none
+    /// any more.
+    pub fn free_unmapped(&mut self, address: u64) -> Option<TakenPages> {
+        let (base, range) = self.ranges.range(..=address).next_back()?;
+        let (base, end) = (*base, base + range.size);
+        if range.made_by != MadeBy::MapOfAllocation || self.pages.within(base, end).next().is_some() {
+            return None;
+        }
+        let seen = self.engine_pages.within(base, end).next().is_some();
+        self.set(base, end, None);
+        self.ranges.remove(&base);
+        Some(TakenPages { base, end, seen })
     }
 
     /// Frees every range. A change that is still pending applies to none of those that come.

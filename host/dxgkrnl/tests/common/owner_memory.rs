@@ -3,7 +3,7 @@
 
 use d3dkmt::gpu_va::DO_NOT_WAIT;
 use d3dkmt::gpu_va::operation::{COPY, MAP};
-use d3dkmt::gpu_va::protection::{NO_ACCESS, ZERO};
+use d3dkmt::gpu_va::protection::{NO_ACCESS, WRITE, ZERO};
 use d3dkmt::limits::{ALLOCATIONS_PER_CALL_MAX, MAKE_RESIDENT_ALLOCATIONS_MAX};
 use d3dkmt::{
     AllocationInfo, Call, CreateAllocation, CreateAllocationFlags as F, GpuVaOperation, Handle, Reply,
@@ -199,6 +199,22 @@ impl Owner {
             self.objects.push(allocation);
             let base = BASE + at * pieces * PAGE;
             self.update(vec![map_alone(allocation, base, pieces)], DO_NOT_WAIT);
+        }
+        self.run();
+    }
+
+    /// Allocations in `objects`, each mapped in some ranges of its own.
+    pub fn ranges(&mut self, count: u32) {
+        // A range of an allocation has a piece, too.
+        const RANGES: u64 = PIECES / 2;
+        let allocations = u64::from(count).min(RANGES);
+        let paging_queue = self.new_paging_queue();
+        for _ in 0..allocations {
+            let (_, allocation) = self.new_allocation(F::empty());
+            self.objects.push(allocation);
+            for _ in 0..RANGES / allocations {
+                self.ok(calls::map(paging_queue, 0, allocation, 1, WRITE));
+            }
         }
         self.run();
     }
