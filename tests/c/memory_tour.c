@@ -94,7 +94,10 @@ static void addresses(void)
     CHECK(map(whole, 0, PAGES) == whole, "the same map again gave another address");
     EXPECT(D3DKMTFreeGpuVirtualAddress(&(D3DKMT_FREEGPUVIRTUALADDRESS){adapter, part, 2 * PAGE_BYTES}), STATUS_SUCCESS);
 
-    /* Maps one page repeatedly; then read-only; then unmaps it. */
+    /* Maps one page repeatedly; then read-only; then unmaps it. An update is of a reserved range. */
+    D3DDDI_RESERVEGPUVIRTUALADDRESS reserve = {.hAdapter = adapter, .Size = 0x10000};
+    EXPECT(D3DKMTReserveGpuVirtualAddress(&reserve), STATUS_SUCCESS);
+    whole = reserve.VirtualAddress;
     handle_t context = create_context(device, 0);
     struct fence done = create_fence(device, 0, 0);
     D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION operations[3] = {{.OperationType = D3DDDI_UPDATEGPUVIRTUALADDRESS_MAP}};

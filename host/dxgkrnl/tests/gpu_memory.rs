@@ -118,7 +118,8 @@ fn an_allocation_is_mapped_in_parts_again_and_again_and_read_only() {
     let (mut world, script, [_, paging_queue, allocation]) = set_up();
     let whole = Mapped::whole(allocation);
     let (base, _) = map(&mut world, whole.by(paging_queue));
-    let (second, _) = map(&mut world, Mapped { protection: 0, ..whole }.by(paging_queue));
+    let second = reserve(&mut world, paging_queue, 0x1_0000);
+    map(&mut world, Mapped { base: second, protection: 0, ..whole }.by(paging_queue));
     let part = Mapped { base: base + PAGE, offset_pages: 2, pages: 1, protection: EXECUTE, ..whole };
     map(&mut world, part.by(paging_queue));
     let hole = Mapped { base: second, pages: 1, protection: ZERO, ..Mapped::whole(Handle::NULL) };

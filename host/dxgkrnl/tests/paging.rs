@@ -47,6 +47,13 @@ fn reserved(world: &mut World, owner: Handle, size: u64) -> u64 {
     }
 }
 
+/// Maps Zero pages in a range of Reserve, where updates may change them.
+fn reserve_and_map(world: &mut World, paging_queue: Handle, pages: u64) -> u64 {
+    let base = reserved(world, paging_queue, 0x1_0000);
+    assert_eq!(world.status(map_call(paging_queue, base, pages, ZERO)), NtStatus::PENDING);
+    base
+}
+
 fn update(device: Handle, context: Handle, fence: (Handle, u64), base: u64, flags: u32) -> Call {
     let operations = vec![GpuVaOperation { operation: UNMAP, base, size: 4096, ..GpuVaOperation::default() }];
     Call::UpdateGpuVirtualAddress { device, context, fence: fence.0, fence_value: fence.1, operations, flags }
@@ -109,7 +116,7 @@ fn an_update_waits_on_the_paging_context_for_its_value_and_signals_the_next() {
     let device = world.device();
     let (context, other) = (world.context(device, 0), world.context(device, 0));
     let (paging_queue, _) = queue(&mut world, device, 0);
-    let (base, _) = map(&mut world, paging_queue, 2);
+    let base = reserve_and_map(&mut world, paging_queue, 2);
     world.advance(PAGING_NS);
     let (fence, done) = (world.fence(device, 0).object, world.fence(device, 0).object);
     world.ok(update(device, context, (fence, 5), base, 0));
@@ -139,7 +146,7 @@ fn a_context_ends_with_its_buffer_behind_its_paging_contexts_while_another_wants
         let device = world.device();
         let (context, other) = (world.context(device, 0), world.context(device, 0));
         let (paging_queue, _) = queue(&mut world, device, 0);
-        let (base, _) = map(&mut world, paging_queue, 2);
+        let base = reserve_and_map(&mut world, paging_queue, 2);
         world.advance(PAGING_NS);
         let (fence, done) = (world.fence(device, 0).object, world.fence(device, 0).object);
         // DoNotWait: the paging context's buffer runs, and the context's buffer is behind it in the engine.
@@ -161,7 +168,8 @@ fn an_invalid_update_is_refused_with_its_reason() {
     let device = world.device();
     let (context, stranger) = (world.context(device, 0), world.device());
     let (paging_queue, paging_fence) = queue(&mut world, device, 0);
-    let (base, _) = map(&mut world, paging_queue, 2);
+    let base = reserve_and_map(&mut world, paging_queue, 2);
+    let (mapped, _) = map(&mut world, paging_queue, 2);
     let fence = world.fence(device, 0).object;
     let no_wait = world.fence_with(device, 0, F::NO_WAIT).object;
     let mut expect = |call: Call, status, words: &str| {
@@ -179,7 +187,8 @@ fn an_invalid_update_is_refused_with_its_reason() {
         "paging queue",
     );
     expect(update(device, context, (no_wait, 0), base, 0), NtStatus::ACCESS_DENIED, "NO_WAIT");
-    expect(update(device, context, (fence, 0), base + 0x2000, 0), IP, "no pages of a range");
+    expect(update(device, context, (fence, 0), mapped, 0), IP, "of a range that Map made, not Reserve");
+    expect(update(device, context, (fence, 0), base + 0x2_0000, 0), IP, "no pages of a range");
     expect(update(device, context, (fence, 0), base + 1, 0), IP, "no pages of a range");
     expect(update(device, context, (fence, 0), u64::MAX - 4095, 0), IP, "no pages of a range");
     let with = |operations: Vec<GpuVaOperation>| {
@@ -387,7 +396,7 @@ fn nothing_of_paging_stays_behind() {
         let (device, adapter) = (world.device(), world.adapter());
         let context = world.context(device, 0);
         let (paging_queue, fence) = queue(&mut world, device, 1);
-        let (base, _) = map(&mut world, paging_queue, 2);
+        let base = reserve_and_map(&mut world, paging_queue, 2);
         map(&mut world, paging_queue, 2);
         let gate = world.fence(device, 0).object;
         world.ok(update(device, context, (gate, 5), base, 0));

@@ -212,27 +212,17 @@ impl Kernel {
         for operation in operations {
             let update = self.check_operation(process, device, operation, growth)?;
             let space = self.address_space(process, adapter);
-            let range_of = |base: u64, size: u64| {
-                let whole_pages =
-                    base.is_multiple_of(PAGE_BYTES) && size.is_multiple_of(PAGE_BYTES) && size > 0;
-                match space.range_number(base, size) {
-                    Some(range) if whole_pages => Ok(range),
-                    _ => invalid(format!(
-                        "{size:#x} bytes at {base:#x} are no pages of a range of the process"
-                    )),
-                }
-            };
             let (base, size) = update.target();
             let (range, source) = match update {
                 VaUpdate::Set { span, .. } => {
-                    let range = range_of(base, size)?;
+                    let range = space.reserved_range(base, size)?;
                     pieces = pieces.saturating_add(size.div_ceil(span));
                     (range, None)
                 }
                 VaUpdate::Copy { from, .. } => {
-                    let source = range_of(from, size)?;
+                    let source = space.reserved_range(from, size)?;
                     pieces += space.pages_within(from, from + size).count().max(1) as u64;
-                    (range_of(base, size)?, Some(source))
+                    (space.reserved_range(base, size)?, Some(source))
                 }
             };
             if *updated_range.get_or_insert(range) != range {

@@ -161,7 +161,14 @@ impl AddressSpace {
             return invalid(format!("the base {:#x} is not a multiple of 4 KiB", bounds.base));
         }
         self.require_room(1)?;
-        if bounds.base != 0 && self.holds(bounds.base, size) {
+        let existing = self.range_of(bounds.base, size).filter(|_| bounds.base != 0);
+        if let Some(range) = existing {
+            if range.made_by != MadeBy::Reserve && page.and_then(VaPage::open).is_none() {
+                return invalid(format!(
+                    "{size:#x} bytes at {:#x} are of a range that Map made: in it, pages are mapped to allocations only",
+                    bounds.base
+                ));
+            }
             let end = bounds.base + size;
             let is_done =
                 is(&self.pages, bounds.base, end, page) && is(&self.engine_pages, bounds.base, end, page);
@@ -225,11 +232,30 @@ impl AddressSpace {
         self.range_number(base, size).is_some()
     }
 
-    /// The number of the range that contains all of this.
-    pub fn range_number(&self, base: u64, size: u64) -> Option<u64> {
+    /// The range that contains all of this.
+    fn range_of(&self, base: u64, size: u64) -> Option<Range> {
         let end = base.checked_add(size)?;
         let (begin, range) = self.ranges.range(..=base).next_back()?;
-        (end <= begin + range.size).then_some(range.number)
+        (end <= begin + range.size).then_some(*range)
+    }
+
+    /// The number of the range that contains all of this.
+    pub fn range_number(&self, base: u64, size: u64) -> Option<u64> {
+        self.range_of(base, size).map(|range| range.number)
+    }
+
+    /// The number of the range that contains all of these pages, if Reserve made it.
+    pub fn reserved_range(&self, base: u64, size: u64) -> Result<u64, Refusal> {
+        let whole_pages = base.is_multiple_of(PAGE_BYTES) && size.is_multiple_of(PAGE_BYTES) && size > 0;
+        let Some(range) = self.range_of(base, size).filter(|_| whole_pages) else {
+            return invalid(format!("{size:#x} bytes at {base:#x} are no pages of a range of the process"));
+        };
+        if range.made_by != MadeBy::Reserve {
+            return invalid(format!(
+                "{size:#x} bytes at {base:#x} are of a range that Map made, not Reserve"
+            ));
+        }
+        Ok(range.number)
     }
 
     /// Sets pages in both records.

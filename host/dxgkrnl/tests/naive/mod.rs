@@ -353,6 +353,9 @@ impl Naive {
                 self.create_paging_queue(process, device, priority, kernel_reply)
             }
             Call::DestroyPagingQueue { queue } => self.destroy_paging_queue(process, queue),
+            Call::ReserveGpuVirtualAddress { owner, size, .. } => {
+                self.reserve(process, owner, size, kernel_reply)
+            }
             Call::MapGpuVirtualAddress { paging_queue, base, size_pages, protection, .. } => {
                 self.map(process, paging_queue, (base, size_pages), protection == paging::ZERO, kernel_reply)
             }

@@ -53,6 +53,8 @@ pub struct Range {
     pub adapter: usize,
     pub base: u64,
     pub pages: u64,
+    /// By Reserve, and not by Map.
+    reserved: bool,
     /// Its Zero pages; the others are NoAccess.
     pub zero: BTreeSet<u64>,
     /// Its Zero pages as engines see them.
@@ -202,7 +204,34 @@ impl Naive {
         self.ranges.iter().position(has)
     }
 
-    /// Maps Zero pages anywhere, or changes mapped pages. A call without changes completes at once (FEN-089).
+    /// Reserves pages anywhere in units of 64 KiB.
+    pub(super) fn reserve(
+        &mut self,
+        process: u32,
+        queue: Handle,
+        size: u64,
+        kernel_reply: &Reply,
+    ) -> Verdict {
+        let queue = self.paging_queue(process, queue).ok_or(vec![IP])?;
+        let device = self.paging_queues[queue].device;
+        if !self.works(device) {
+            return Err(vec![NtStatus::DEVICE_REMOVED]);
+        }
+        let (adapter, pages) = (self.devices[device].adapter, size / PAGE_BYTES);
+        let Reply::GpuVirtualAddress { address, .. } = *kernel_reply else { return Err(vec![IP]) };
+        if !address.is_multiple_of(0x1_0000) || !self.is_free(process, adapter, address, pages) {
+            return Err(vec![IP]);
+        }
+        self.add_range(process, adapter, (address, pages), true);
+        Ok(Reply::GpuVirtualAddress { address, paging_fence_value: 0 })
+    }
+
+    fn add_range(&mut self, process: u32, adapter: usize, (base, pages): (u64, u64), reserved: bool) {
+        let (zero, engine_pages, ended) = (BTreeSet::new(), BTreeSet::new(), false);
+        self.ranges.push(Range { process, adapter, base, pages, reserved, zero, engine_pages, ended });
+    }
+
+    /// Maps Zero pages anywhere, or changes pages of a range that Reserve made. A call without changes completes at once (FEN-089).
     pub(super) fn map(
         &mut self,
         process: u32,
@@ -219,6 +248,9 @@ impl Naive {
         let adapter = self.devices[device].adapter;
         let existing = self.range_with(process, adapter, base, pages).filter(|_| base != 0);
         let (range, address) = if let Some(range) = existing {
+            if !self.ranges[range].reserved {
+                return Err(vec![IP]);
+            }
             (range, base)
         } else {
             // A new range: at the requested address, or else anywhere in units of 64 KiB.
@@ -231,8 +263,7 @@ impl Naive {
             if address == 0 || !self.is_free(process, adapter, address, pages) {
                 return Err(vec![IP]);
             }
-            let (zero, engine_pages, ended) = (BTreeSet::new(), BTreeSet::new(), false);
-            self.ranges.push(Range { process, adapter, base: address, pages, zero, engine_pages, ended });
+            self.add_range(process, adapter, (address, pages), false);
             (self.ranges.len() - 1, address)
         };
         let mut changes = false;
@@ -287,9 +318,10 @@ impl Naive {
         if signaled.iter().any(|item| !is_monitored(&self.objects[item.object])) {
             mistakes.push(IP);
         }
-        // All operations change one range.
+        // All operations change one range, which Reserve made.
         let range_of = |one: &GpuVaOperation| {
-            adapter.and_then(|adapter| self.range_with(process, adapter, one.base, one.size / PAGE_BYTES))
+            let range = self.range_with(process, adapter?, one.base, one.size / PAGE_BYTES)?;
+            self.ranges[range].reserved.then_some(range)
         };
         let range = operations.first().and_then(range_of);
         if range.is_none() || operations.iter().any(|one| range_of(one) != range) {

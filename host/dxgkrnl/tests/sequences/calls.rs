@@ -287,6 +287,13 @@ impl Pair {
             Op::DestroyPagingQueue { queue, .. } => {
                 Call::DestroyPagingQueue { queue: pick(&guest.paging_queues, *queue) }
             }
+            Op::Map { queue, again: None, zero: false, .. } => Call::ReserveGpuVirtualAddress {
+                owner: pick(&guest.paging_queues, *queue),
+                base: 0,
+                minimum: 0,
+                maximum: 0,
+                size: 0x1_0000,
+            },
             Op::Map { queue, again, pages, zero, .. } => Call::MapGpuVirtualAddress {
                 paging_queue: pick(&guest.paging_queues, *queue),
                 base: again.as_ref().map_or(0, page),
@@ -295,7 +302,7 @@ impl Pair {
                 allocation: Handle::NULL,
                 offset_pages: 0,
                 size_pages: *pages,
-                protection: if *zero || again.is_none() { ZERO } else { NO_ACCESS },
+                protection: if *zero { ZERO } else { NO_ACCESS },
             },
             Op::Update { device, context, target: (fence, value), pages, waits, .. } => {
                 let unmap = |base| GpuVaOperation {

@@ -577,6 +577,9 @@ impl fmt::Display for Op {
             Op::DestroyPagingQueue { process, queue } => {
                 write!(f, "p{process} destroys paging queue {queue}")
             }
+            Op::Map { process, queue, again: None, zero: false, .. } => {
+                write!(f, "p{process} reserves a range through paging queue {queue}")
+            }
             Op::Map { process, queue, again, pages, zero } => {
                 let to = if *zero { "Zero" } else { "NoAccess" };
                 write!(f, "p{process} maps {pages} pages as {to} through paging queue {queue}, at {again:?}")
