@@ -44,6 +44,21 @@ pub(crate) struct AddressBounds {
     pub maximum: u64,
 }
 
+impl AddressBounds {
+    /// Refuses a base, or without one a minimum, that is no multiple of these bytes. The maximum may be any, though the
+    /// pages of the DDI say otherwise: clients pass the last byte of a heap.
+    fn require_multiple_of(self, bytes: u64) -> Result<(), Refusal> {
+        let (name, address) = match self.base {
+            0 => ("minimum", self.minimum),
+            base => ("base", base),
+        };
+        if !address.is_multiple_of(bytes) {
+            return invalid(format!("the {name} {address:#x} is not a multiple of {} KiB", bytes / 1024));
+        }
+        Ok(())
+    }
+}
+
 /// A page other than NoAccess.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum VaPage {
@@ -132,13 +147,7 @@ impl AddressSpace {
         if size == 0 || !size.is_multiple_of(RESERVATION_BYTES) {
             return invalid(format!("the size {size:#x} is not a multiple of 64 KiB"));
         }
-        let (name, address) = match bounds.base {
-            0 => ("minimum", bounds.minimum),
-            base => ("base", base),
-        };
-        if !address.is_multiple_of(RESERVATION_BYTES) {
-            return invalid(format!("the {name} {address:#x} is not a multiple of 64 KiB"));
-        }
+        bounds.require_multiple_of(RESERVATION_BYTES)?;
         self.require_room(1)?;
         let base = self.find(bounds, size, RESERVATION_BYTES)?;
         self.make(base, size, MadeBy::Reserve);
@@ -157,9 +166,7 @@ impl AddressSpace {
             Some(size @ 1..=ADDRESSES_END) => size,
             _ => return invalid(format!("{pages} pages cannot be mapped")),
         };
-        if !bounds.base.is_multiple_of(PAGE_BYTES) {
-            return invalid(format!("the base {:#x} is not a multiple of 4 KiB", bounds.base));
-        }
+        bounds.require_multiple_of(PAGE_BYTES)?;
         self.require_room(1)?;
         let existing = self.range_of(bounds.base, size).filter(|_| bounds.base != 0);
         if let Some(range) = existing {
