@@ -65,7 +65,7 @@ impl Event {
 
 /// Calls that are about no adapter, give something back or only read: they work on an adapter that is gone. A doorbell
 /// that was rung has no effect then; its status memory says ABORT.
-const WORKS: [&str; 31] = [
+const WORKS: [&str; 30] = [
     "WatchAdapters",
     "EnumAdapters",
     "CloseAdapter",
@@ -94,7 +94,6 @@ const WORKS: [&str; 31] = [
     "SetContextPriority",
     "ContextPriority",
     "Unlock",
-    "OfferAllocations",
     "Evict",
     "FreeGpuVirtualAddress",
 ];

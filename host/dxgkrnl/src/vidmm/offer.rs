@@ -51,7 +51,7 @@ impl VidMm {
 }
 
 impl Kernel {
-    /// `D3DKMTOfferAllocations`: all of the list or nothing. Also on a device that is lost.
+    /// `D3DKMTOfferAllocations`: all of the list or nothing.
     pub(crate) fn offer_allocations(
         &mut self,
         process: ProcessId,
@@ -61,7 +61,7 @@ impl Kernel {
         flags: u32,
         effects: &mut Effects,
     ) -> CallResult {
-        let (device, name) = (self.device(process, device)?, device);
+        let (device, name) = (self.active_device(process, device)?, device);
         if !(1..=4).contains(&priority) {
             return invalid(format!("offer priority {priority} is none of LOW 1, NORMAL 2, HIGH 3, AUTO 4"));
         }
