@@ -228,9 +228,11 @@ impl Kernel {
         let name = match reason {
             0 => "GENERIC",
             1 => "DRIVER_ERROR",
+            // The library sends a number of its own for a reason without a name, so the note has none.
             _ => {
-                let why = format!("{reason} is no reason for a device error: GENERIC 0 or DRIVER_ERROR 1");
-                return invalid(why);
+                return invalid(
+                    "the reason is neither D3DKMT_DEVICE_ERROR_REASON_GENERIC (0x80000000) nor .._DRIVER_ERROR (0x80000006)",
+                );
             }
         };
         self.note_losses(&[id], &format!("its process marked it as in error ({name})"), effects);
