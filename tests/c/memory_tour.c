@@ -184,7 +184,8 @@ static void shared_by_nt_handle(void)
     EXPECT(D3DKMTShareObjects(3, bundle, NULL, 0x1F0003, &shared), STATUS_SUCCESS);
     EXPECT(D3DKMTShareObjects(1, bundle, NULL, 0x1F0003, &alone), STATUS_SUCCESS);
     EXPECT(D3DKMTShareObjects(2, bundle, NULL, 0x1F0003, &shared), STATUS_INVALID_PARAMETER);
-    D3DKMT_DESTROYALLOCATION2 destroy = {.hDevice = device, .hResource = create.hResource};
+    /* With a resource and no list the count is ignored. */
+    D3DKMT_DESTROYALLOCATION2 destroy = {.hDevice = device, .hResource = create.hResource, .AllocationCount = 3};
     EXPECT(D3DKMTDestroyAllocation2(&destroy), STATUS_SUCCESS);
 
     D3DKMT_QUERYRESOURCEINFOFROMNTHANDLE query = {.hDevice = device, .hNtHandle = shared};

@@ -80,6 +80,7 @@ functions!(
     D3DKMTSetContextInProcessSchedulingPriority(windows::D3DKMT_SETCONTEXTINPROCESSSCHEDULINGPRIORITY),
     D3DKMTGetContextInProcessSchedulingPriority(windows::D3DKMT_GETCONTEXTINPROCESSSCHEDULINGPRIORITY),
     D3DKMTMarkDeviceAsError(windows::D3DKMT_MARKDEVICEASERROR),
+    D3DKMTDestroyAllocation2(windows::D3DKMT_DESTROYALLOCATION2),
     D3DKMTGetDeviceState(windows::D3DKMT_GETDEVICESTATE),
     D3DKMTCreateSyncFile(CreateSyncFile),
     D3DKMTWaitSyncFile([u64; 2]),
@@ -668,6 +669,27 @@ fn priorities_page_faults_and_reasons_cross_the_boundary() {
         });
         assert_eq!(status, OK);
     }
+}
+
+/// AllocationCount is ignored if there is a resource and no list.
+#[test]
+fn a_resource_is_destroyed_whatever_the_count_is() {
+    let mut host = the_host();
+    let mut destroy = windows::D3DKMT_DESTROYALLOCATION2 {
+        hDevice: DEVICE.0,
+        hResource: 40,
+        AllocationCount: 3,
+        ..Default::default()
+    };
+    let status = call(D3DKMTDestroyAllocation2, &mut destroy, || {
+        let call = answer(&mut host, &Reply::None);
+        let Call::DestroyAllocation { resource, allocations, .. } = call else { panic!("{call:?}") };
+        assert_eq!((resource, allocations.len()), (Handle(40), 0));
+    });
+    assert_eq!(status, OK);
+    destroy.hResource = 0;
+    // SAFETY: a local struct; a NULL list is what is tested.
+    assert_eq!(unsafe { D3DKMTDestroyAllocation2(&raw mut destroy) }, IP);
 }
 
 #[test]

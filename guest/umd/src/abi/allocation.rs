@@ -171,12 +171,15 @@ pub(super) fn create_allocation2(session: &Session, arguments: &mut D3DKMT_CREAT
     create::<D3DDDI_ALLOCATIONINFO2>(session, arguments)
 }
 
-/// `D3DKMTDestroyAllocation2`.
+/// `D3DKMTDestroyAllocation2`. Of a resource, AllocationCount is ignored.
 pub(super) fn destroy_allocation2(session: &Session, arguments: &D3DKMT_DESTROYALLOCATION2) -> ThunkResult {
     let mut copy = Array::default();
-    let allocations =
-        read_handles(&mut copy, arguments.phAllocationList, arguments.AllocationCount)?.to_vec();
     let resource = Handle(arguments.hResource);
+    let count = match arguments.phAllocationList.is_null() && resource != Handle::NULL {
+        true => 0,
+        false => arguments.AllocationCount,
+    };
+    let allocations = read_handles(&mut copy, arguments.phAllocationList, count)?.to_vec();
     let call = Call::DestroyAllocation {
         device: Handle(arguments.hDevice),
         resource,

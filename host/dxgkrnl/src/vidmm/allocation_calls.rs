@@ -129,15 +129,26 @@ impl Kernel {
         if allocations.len() > most {
             return invalid(format!("{} allocations, the limit is {most}", allocations.len()));
         }
-        let mut distinct = BTreeSet::new();
+        let (mut distinct, mut of_list) = (BTreeSet::new(), None);
         for handle in allocations {
-            self.allocation_open(process, device, *handle)?;
+            let open = self.allocation_open(process, device, *handle)?;
+            let resource = self.resource_of(open);
+            if *of_list.get_or_insert(resource) != resource {
+                return invalid(
+                    "the list has allocations of a resource and others: it is of one resource or of none",
+                );
+            }
             if !distinct.insert(*handle) {
                 return invalid(format!("{handle} is named twice"));
             }
         }
         self.spend((allocations.len() / NAMED_PER_UNIT) as u32);
         self.begin_call(process, rest(allocations.to_vec().into()), effects)
+    }
+
+    /// The resource that an open of an allocation is of.
+    fn resource_of(&self, open: u32) -> Option<u32> {
+        self.vidmm.memory.allocations[self.vidmm.memory.allocation_opens[open].allocation].resource
     }
 
     /// Destroys allocations and resources, or those of them that are condemned: others have ended, and their handles may
