@@ -119,6 +119,14 @@ static void addresses(void)
     update.Operations = operations;
     EXPECT(D3DKMTUpdateGpuVirtualAddress(&update), STATUS_SUCCESS);
     EXPECT(cpu_wait(device, done.handle, 1, 0), STATUS_SUCCESS);
+    /* Without a size it is that of the range; a range is a multiple of it. */
+    operations[0].Map.AllocationOffsetInBytes = operations[0].Map.AllocationSizeInBytes = 0;
+    update.FenceValue = 1;
+    EXPECT(D3DKMTUpdateGpuVirtualAddress(&update), STATUS_SUCCESS);
+    EXPECT(cpu_wait(device, done.handle, 2, 0), STATUS_SUCCESS);
+    operations[0].Map.AllocationSizeInBytes = BYTES - PAGE_BYTES;
+    EXPECT(D3DKMTUpdateGpuVirtualAddress(&update), STATUS_INVALID_PARAMETER);
+    operations[0].Map.AllocationOffsetInBytes = PAGE_BYTES;
     operations[0].Map.AllocationSizeInBytes = BYTES;
     EXPECT(D3DKMTUpdateGpuVirtualAddress(&update), STATUS_INVALID_PARAMETER);
     destroy_context(context);

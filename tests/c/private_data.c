@@ -406,7 +406,7 @@ static void updates(void)
     operation.Map.SizeInBytes = 2 * PAGE_BYTES;
     operation.Map.hAllocation = info.hAllocation;
     operation.Map.AllocationOffsetInBytes = PAGE_BYTES;
-    operation.Map.AllocationSizeInBytes = 2 * PAGE_BYTES;
+    operation.Map.AllocationSizeInBytes = 0; /* SizeInBytes */
     struct fence updated = create_fence(device, 0, 0);
     D3DKMT_UPDATEGPUVIRTUALADDRESS update = {.hDevice = device, .hContext = context, .hFenceObject = updated.handle};
     update.NumOperations = 1;

@@ -371,11 +371,13 @@ fn an_update_maps_protects_unmaps_and_copies() {
         allocation_size: 2 * PAGE,
         ..GpuVaOperation::default()
     };
+    // AllocationSizeInBytes 0 is SizeInBytes.
+    let whole = |kind, page, pages| GpuVaOperation { allocation_size: 0, ..operation(kind, page, pages) };
     // Two pages, again and again.
-    assert_eq!(update(&mut world, device, vec![operation(MAP, 0, 5)]), OK);
+    assert_eq!(update(&mut world, device, vec![operation(MAP, 0, 4), whole(MAP, 4, 1)]), OK);
     let pieces = [(0, 2), (2, 2), (4, 1)].map(|(at, pages)| line(P, base + at * PAGE, pages, 1, true));
     assert_eq!(page_table_updates(&script), pieces);
-    assert_eq!(update(&mut world, device, vec![operation(MAP_PROTECT, 4, 1), operation(UNMAP, 0, 1)]), OK);
+    assert_eq!(update(&mut world, device, vec![whole(MAP_PROTECT, 4, 1), operation(UNMAP, 0, 1)]), OK);
     let expected = [line(P, base + 4 * PAGE, 1, 1, false), plain_line(P, base, PAGE, "NoAccess")];
     assert_eq!(page_table_updates(&script), expected);
     let to_zero = GpuVaOperation { protection: ZERO, ..operation(UNMAP, 0, 1) };
@@ -395,16 +397,19 @@ fn an_update_maps_protects_unmaps_and_copies() {
     let ranges = world.kernel.snapshot().gpu_va_ranges;
     assert_eq!((ranges[0].zero_bytes, ranges[0].allocation_bytes), (2 * PAGE, 8 * PAGE));
     for (wrong, status) in [
-        (GpuVaOperation { allocation_size: 0, ..operation(MAP, 0, 1) }, IP),
-        (GpuVaOperation { allocation_size: 3 * PAGE, ..operation(MAP, 0, 1) }, IP),
-        (GpuVaOperation { allocation_offset: 8, ..operation(MAP, 0, 1) }, IP),
-        (GpuVaOperation { allocation_offset: u64::MAX - PAGE + 1, ..operation(MAP, 0, 1) }, IP),
-        (GpuVaOperation { protection: ZERO, ..operation(MAP_PROTECT, 0, 1) }, IP),
+        // The allocation has one page less.
+        (whole(MAP, 0, 3), IP),
+        (GpuVaOperation { allocation_size: 3 * PAGE, ..operation(MAP, 0, 3) }, IP),
+        (operation(MAP, 0, 1), IP),
+        (operation(MAP, 0, 3), IP),
+        (GpuVaOperation { allocation_offset: 8, ..operation(MAP, 0, 2) }, IP),
+        (GpuVaOperation { allocation_offset: u64::MAX - PAGE + 1, ..operation(MAP, 0, 2) }, IP),
+        (GpuVaOperation { protection: ZERO, ..whole(MAP_PROTECT, 0, 1) }, IP),
         (GpuVaOperation { protection: WRITE, ..operation(UNMAP, 0, 1) }, IP),
         (GpuVaOperation { destination: base + 12 * PAGE, ..operation(COPY, 0, 6) }, IP),
         (operation(MAP, 15, 2), IP),
     ] {
-        assert_eq!(update(&mut world, device, vec![operation(MAP, 15, 1), wrong]), status, "{wrong:?}");
+        assert_eq!(update(&mut world, device, vec![whole(MAP, 15, 1), wrong]), status, "{wrong:?}");
     }
     assert_eq!(page_table_updates(&script), Vec::<String>::new(), "a refused call changes nothing");
 }
@@ -426,7 +431,7 @@ fn see(pages: &mut BTreeMap<u64, Option<u64>>, lines: &[String]) {
 /// A long operation is done in parts. Overlapping copies are as those of `memmove`.
 #[test]
 fn a_copy_of_many_pieces_copies_each_page_as_it_was() {
-    const PAGES: u64 = 1000;
+    const PAGES: u64 = 999;
     // A page differs from the one that comes as far behind it as the copy moves.
     for (from, to) in [(0, 2), (2, 0), (0, 1100), (1100, 0)] {
         let (mut world, script, [device, paging_queue, allocation]) = set_up();

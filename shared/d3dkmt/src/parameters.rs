@@ -26,11 +26,19 @@ pub struct GpuVaOperation {
     /// MAP and MAP_PROTECT: what is mapped, repeated if the range is larger.
     pub allocation: Handle,
     pub allocation_offset: u64,
+    /// 0: as much as `size`. See [`mapped_span`](Self::mapped_span).
     pub allocation_size: u64,
     /// MAP_PROTECT and UNMAP.
     pub protection: u64,
     /// COPY.
     pub destination: u64,
+}
+
+impl GpuVaOperation {
+    /// Bytes of the allocation that MAP and MAP_PROTECT map.
+    pub fn mapped_span(&self) -> u64 {
+        if self.allocation_size == 0 { self.size } else { self.allocation_size }
+    }
 }
 
 /// Effect of a GPU signal packet.

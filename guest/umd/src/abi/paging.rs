@@ -67,7 +67,7 @@ pub(super) fn attach_mapped(session: &Session, call: &Call) -> Result<(), NtStat
         }
         Call::UpdateGpuVirtualAddress { operations, .. } => operations.iter().try_for_each(|one| {
             // Operations that map nothing name no allocation.
-            attach(one.allocation, Some(one.allocation_offset), Some(one.allocation_size))
+            attach(one.allocation, Some(one.allocation_offset), Some(one.mapped_span()))
         }),
         _ => Ok(()),
     }

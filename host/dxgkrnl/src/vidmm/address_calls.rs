@@ -262,11 +262,15 @@ impl Kernel {
         };
         let open = self.allocation_open(process, device, handle)?;
         let writable = writable(protection)?;
-        let (offset, span) = (operation.allocation_offset, operation.allocation_size);
+        // AllocationSizeInBytes: 0 is SizeInBytes, and a smaller part is mapped again and again.
+        let (offset, span) = (operation.allocation_offset, operation.mapped_span());
         let whole_pages = offset.is_multiple_of(PAGE_BYTES) && span.is_multiple_of(PAGE_BYTES) && span > 0;
         let Some(end) = offset.checked_add(span).filter(|_| whole_pages) else {
             return invalid(format!("{span:#x} bytes from byte {offset:#x} on are no pages of {handle}"));
         };
+        if !size.is_multiple_of(span) {
+            return invalid(format!("{size:#x} bytes are no multiple of the {span:#x} bytes of {handle}"));
+        }
         self.reach(open, end, growth)?;
         Ok(VaUpdate::Set { base, size, page: Some(VaPage::Of { open, offset, writable }), span, handle })
     }
