@@ -465,7 +465,24 @@ typedef enum _DXGK_PAGE_FAULT_FLAGS {
     DXGK_PAGE_FAULT_PROCESS_HANDLE_VALID = 0x80
 } DXGK_PAGE_FAULT_FLAGS;
 
-/* Flags and address are known here; the other fields are 0. */
+/* No display: all 0. */
+typedef struct _D3DKMT_PRESENT_STATS {
+    UINT PresentCount;
+    UINT PresentRefreshCount;
+    UINT SyncRefreshCount;
+    LARGE_INTEGER SyncQPCTime;
+    LARGE_INTEGER SyncGPUTime;
+} D3DKMT_PRESENT_STATS;
+GPUPV_SIZE(D3DKMT_PRESENT_STATS, 32);
+
+typedef struct _D3DKMT_DEVICEPRESENT_STATE {
+    UINT VidPnSourceId;
+    D3DKMT_PRESENT_STATS PresentStats;
+} D3DKMT_DEVICEPRESENT_STATE;
+GPUPV_SIZE(D3DKMT_DEVICEPRESENT_STATE, 40);
+
+/* Flags and address are known here. The sequence number and the table entry are the UNKNOWN of d3dkmdt.h, all ones;
+ * the other fields are 0. */
 typedef struct _D3DKMT_DEVICEPAGEFAULT_STATE {
     UINT64 FaultedPrimitiveAPISequenceNumber;
     UINT FaultedPipelineStage;
@@ -492,6 +509,7 @@ typedef struct _D3DKMT_GETDEVICESTATE {
     D3DKMT_DEVICESTATE_TYPE StateType;
     union {
         D3DKMT_DEVICEEXECUTION_STATE ExecutionState;
+        D3DKMT_DEVICEPRESENT_STATE PresentState;
         D3DKMT_DEVICERESET_STATE ResetState;
         D3DKMT_DEVICEPAGEFAULT_STATE PageFaultState;
         UINT64 Reserved[6];

@@ -657,6 +657,31 @@ fn priorities_page_faults_and_reasons_cross_the_boundary() {
     // SAFETY: the member of the type that was asked for.
     let fault = unsafe { state.Anonymous.PageFaultState };
     assert_eq!((fault.PageFaultFlags, fault.FaultedVirtualAddress), (9, 0x1234_5678_9000));
+    let unknown = (fault.FaultedPrimitiveAPISequenceNumber, fault.FaultedBindTableEntry);
+    assert_eq!((unknown, fault.FaultedPipelineStage), ((u64::MAX, u32::MAX), 0));
+    let mut state = windows::D3DKMT_GETDEVICESTATE { hDevice: DEVICE.0, StateType: 2, ..Default::default() };
+    let stats = windows::D3DKMT_PRESENT_STATS {
+        PresentCount: 1,
+        PresentRefreshCount: 2,
+        SyncRefreshCount: 3,
+        SyncQPCTime: 4,
+        SyncGPUTime: 5,
+    };
+    state.Anonymous.PresentState =
+        windows::D3DKMT_DEVICEPRESENT_STATE { VidPnSourceId: 5, PresentStats: stats };
+    let status = call(D3DKMTGetDeviceState, &mut state, || {
+        answer(&mut host, &Reply::DeviceState(0));
+    });
+    assert_eq!(status, OK);
+    // SAFETY: the member of the type that was asked for.
+    let present = unsafe { state.Anonymous.PresentState };
+    let stats = present.PresentStats;
+    let times = (stats.SyncQPCTime, stats.SyncGPUTime);
+    assert_eq!(present.VidPnSourceId, 5);
+    assert_eq!(
+        (stats.PresentCount, stats.PresentRefreshCount, stats.SyncRefreshCount, times),
+        (0, 0, 0, (0, 0))
+    );
     for (reason, expected) in [
         (windows::D3DKMT_DEVICE_ERROR_REASON_GENERIC, 0),
         (windows::D3DKMT_DEVICE_ERROR_REASON_DRIVER_ERROR, 1),

@@ -63,7 +63,22 @@ c_abi! {
         DXGK_PAGE_FAULT_PROCESS_HANDLE_VALID = 0x80,
     }
 
-    /// Flags and address are known here; the other fields are 0.
+    /// No display: all 0.
+    struct D3DKMT_PRESENT_STATS(32) {
+        0 PresentCount: UINT,
+        4 PresentRefreshCount: UINT,
+        8 SyncRefreshCount: UINT,
+        16 SyncQPCTime: LARGE_INTEGER,
+        24 SyncGPUTime: LARGE_INTEGER,
+    }
+
+    struct D3DKMT_DEVICEPRESENT_STATE(40) {
+        0 VidPnSourceId: UINT,
+        8 PresentStats: D3DKMT_PRESENT_STATS,
+    }
+
+    /// Flags and address are known here. The sequence number and the table entry are the UNKNOWN of d3dkmdt.h, all ones;
+    /// the other fields are 0.
     struct D3DKMT_DEVICEPAGEFAULT_STATE(32) {
         0 FaultedPrimitiveAPISequenceNumber: UINT64,
         8 FaultedPipelineStage: UINT,
@@ -86,10 +101,10 @@ c_abi! {
     struct D3DKMT_GETDEVICESTATE(56) {
         0 hDevice: D3DKMT_HANDLE,
         4 StateType: D3DKMT_DEVICESTATE_TYPE,
-        // The states that the host answers are in the first word; a page fault fills the following ones too.
+        // EXECUTION and RESET are one word; a page fault and the statistics of PRESENT are in the following ones, too.
         8 state: UINT = Anonymous.ExecutionState
-            => "union { D3DKMT_DEVICEEXECUTION_STATE ExecutionState; D3DKMT_DEVICERESET_STATE ResetState;
-                D3DKMT_DEVICEPAGEFAULT_STATE PageFaultState; UINT64 Reserved[6]; };",
+            => "union { D3DKMT_DEVICEEXECUTION_STATE ExecutionState; D3DKMT_DEVICEPRESENT_STATE PresentState;
+                D3DKMT_DEVICERESET_STATE ResetState; D3DKMT_DEVICEPAGEFAULT_STATE PageFaultState; UINT64 Reserved[6]; };",
         12 second: UINT = none => "",
         16 pipeline: [UINT; 2] = Anonymous.PageFaultState.FaultedPipelineStage => "",
         24 page_fault_flags: UINT = Anonymous.PageFaultState.PageFaultFlags => "",

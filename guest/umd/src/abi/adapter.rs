@@ -2,7 +2,7 @@
 
 use std::ptr::null_mut;
 
-use d3dkmt::{Adapter, Call, CreateContextFlags, Handle, Luid, NtStatus, Reply};
+use d3dkmt::{Adapter, Call, CreateContextFlags, Handle, Luid, NtStatus, Reply, device_state_type};
 
 use super::memory::{check_range, read_bytes, write_array};
 use super::thunk::{ThunkResult, failure};
@@ -113,14 +113,21 @@ pub(super) fn destroy_device(session: &Session, arguments: &D3DKMT_DESTROYDEVICE
 pub(super) fn get_device_state(session: &Session, arguments: &mut D3DKMT_GETDEVICESTATE) -> ThunkResult {
     match block_on(session.device_state(Handle(arguments.hDevice), arguments.StateType)) {
         Answer { status, reply: Reply::PageFault(fault) } if status.is_success() => {
-            // The primitive, the pipeline's stage, the table entry and the error code are not known: 0.
-            (arguments.state, arguments.second, arguments.pipeline) = (0, 0, [0; 2]);
+            // The pipeline's stage and the error code are not known: 0. Nor are the primitive and the table entry:
+            // DXGK_PRIMITIVE_API_SEQUENCE_NUMBER_UNKNOWN and DXGK_BIND_TABLE_ENTRY_UNKNOWN.
+            (arguments.state, arguments.second, arguments.pipeline) = (u32::MAX, u32::MAX, [0, u32::MAX]);
             (arguments.page_fault_flags, arguments.error_code) = (fault.flags, 0);
             (arguments.page_fault_address, arguments.rest) = (fault.gpu_address, [0; 2]);
             Ok(status)
         }
         Answer { status, reply: Reply::DeviceState(state) } if status.is_success() => {
-            arguments.state = state;
+            if arguments.StateType == device_state_type::PRESENT {
+                // PresentStats, behind the VidPnSourceId of the caller.
+                (arguments.pipeline, arguments.page_fault_flags, arguments.error_code) = ([0; 2], 0, 0);
+                (arguments.page_fault_address, arguments.rest[0]) = (0, 0);
+            } else {
+                arguments.state = state;
+            }
             Ok(status)
         }
         answer => Err(failure(&answer)),
