@@ -49,8 +49,8 @@ impl Kernel {
             CreateContextVirtual { device, node_ordinal, engine_affinity, flags, .. } =>
                 self.create_context(process, device, node_ordinal, engine_affinity, flags),
             DestroyContext { context } => self.destroy_context(process, context, effects),
-            SubmitCommand { contexts, private_data, .. } =>
-                self.submit_command(process, &contexts, private_data),
+            SubmitCommand { contexts, private_data, flags, .. } =>
+                self.submit_command(process, &contexts, private_data, flags),
             SignalFromGpu { contexts, signal, flags } =>
                 self.signal_from_gpu(process, &contexts, &signal, flags, effects).map(|()| Reply::None),
             WaitFromGpu { context, objects, values } =>

@@ -5,7 +5,7 @@ use covers::covers;
 use crate::common::hardware::busy;
 use crate::common::{IP, OK, World};
 use d3dkmt::isa::{self, Packet::*};
-use d3dkmt::{Call, Handle, NtStatus, Reply, calls};
+use d3dkmt::{Call, Handle, Handles, NtStatus, Reply, calls};
 use dxgkrnl::Input;
 use dxgkrnl::ddi::EngineState;
 
@@ -37,6 +37,18 @@ fn queued_packets_outlive_the_handles_they_name() {
     assert_eq!(world.kernel.snapshot().objects_alive, 2);
     world.signal(device, gate, 1);
     assert_eq!(world.kernel.snapshot().objects_alive, 1, "the packet was the last reference to the fence");
+}
+
+#[test]
+fn a_submission_with_a_reserved_flag_is_refused() {
+    let mut world = World::new();
+    let device = world.device();
+    let contexts = Handles::from_slice(&[world.context(device, ADVANCED)]);
+    for (flags, status) in [(0b111, OK), (0b1000, IP), (1 << 31, IP)] {
+        let (contexts, private_data) = (contexts.clone(), isa::encode(&[busy(100)]));
+        let call = Call::SubmitCommand { contexts, commands: 0, length: 0, flags, private_data };
+        assert_eq!(world.status(call), status, "{flags:#x}");
+    }
 }
 
 #[test]

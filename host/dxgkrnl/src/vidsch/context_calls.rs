@@ -154,7 +154,13 @@ impl Kernel {
         process: ProcessId,
         contexts: &[Handle],
         commands: Vec<u8>,
+        flags: u32,
     ) -> CallResult {
+        /// NullRendering, PresentRedirected and NoKmdAccess, none of which has an effect.
+        const FLAGS: u32 = 0b111;
+        if flags & !FLAGS != 0 {
+            return invalid(format!("submission flags {flags:#x} have reserved bits set"));
+        }
         let queue = match contexts {
             [context] => self.open_context(process, *context)?,
             [] => return invalid("a submission names at least one context"),
