@@ -154,7 +154,7 @@ fn destroy_allocations(owner: &Owner) -> Input {
     owner.call(Call::DestroyAllocation { device, resource, allocations, flags })
 }
 
-const CASES: [Case; 36] = [
+const CASES: [Case; 37] = [
     Case {
         name: "a signal that many wait for",
         make: Owner::waits,

@@ -311,7 +311,7 @@ fn ranges_are_reserved_mapped_and_freed() {
         |maximum| Call::ReserveGpuVirtualAddress { owner: adapter, base: 0, minimum, maximum, size };
     assert_eq!(world.status(bounded(0x1_8000_0000)), NtStatus::NO_MEMORY);
     let unaligned =
-        Call::ReserveGpuVirtualAddress { owner: adapter, base: 0, minimum: 0xFFFF_8000, maximum: 0, size };
+        Call::ReserveGpuVirtualAddress { owner: adapter, base: 0, minimum: 0xFFFF_0800, maximum: 0, size };
     assert_eq!(world.status(unaligned), IP);
     let Reply::GpuVirtualAddress { address: 0x2_0000_0000, .. } = world.ok(bounded(0x3_0000_0000)) else {
         panic!()

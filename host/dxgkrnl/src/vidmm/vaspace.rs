@@ -45,12 +45,13 @@ pub(crate) struct AddressBounds {
 }
 
 impl AddressBounds {
-    /// Refuses a base, or without one a minimum, that is no multiple of these bytes. The maximum may be any, though the
-    /// pages of the DDI say otherwise: clients pass the last byte of a heap.
+    /// Refuses a base that is no multiple of these bytes, or without one a minimum that is no multiple of a page. The pages
+    /// of the DDI want more: 64 KiB of the minimum of a reservation, for which ROCm's runtime passes what `mmap` returned,
+    /// and a multiple for the maximum, for which clients pass the last byte of a heap.
     fn require_multiple_of(self, bytes: u64) -> Result<(), Refusal> {
-        let (name, address) = match self.base {
-            0 => ("minimum", self.minimum),
-            base => ("base", base),
+        let (name, address, bytes) = match self.base {
+            0 => ("minimum", self.minimum, PAGE_BYTES),
+            base => ("base", base, bytes),
         };
         if !address.is_multiple_of(bytes) {
             return invalid(format!("the {name} {address:#x} is not a multiple of {} KiB", bytes / 1024));
