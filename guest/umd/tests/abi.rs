@@ -6,6 +6,7 @@ mod host;
 use std::os::fd::AsRawFd;
 use std::ptr::{null, null_mut};
 use std::sync::MutexGuard;
+use std::thread;
 
 use covers::covers;
 use d3dkmt::{
@@ -430,4 +431,57 @@ fn a_refused_wait_brings_the_hosts_status_unchanged() {
         });
         assert_eq!(answered as u32, status);
     }
+}
+
+/// Interrupts a thread in a blocking wait.
+fn interrupted(flags: i32) {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static HANDLED: AtomicU32 = AtomicU32::new(0);
+    extern "C" fn handler(_: i32) {
+        HANDLED.fetch_add(1, Ordering::SeqCst);
+    }
+    // SAFETY: the handler counts, nothing more.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as extern "C" fn(i32) as usize;
+        action.sa_flags = flags;
+        assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, null_mut::<libc::sigaction>()), 0);
+    }
+    let mut host = the_host();
+    let (thread_of, its_thread) = std::sync::mpsc::channel();
+    let waiting = thread::spawn(move || {
+        // SAFETY: names the thread that calls it.
+        thread_of.send(unsafe { libc::pthread_self() }).unwrap();
+        let (object, value) = (99, 5);
+        let wait = windows::D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU {
+            hDevice: DEVICE.0,
+            ObjectCount: 1,
+            ObjectHandleArray: &raw const object,
+            FenceValueArray: &raw const value,
+            ..Default::default()
+        };
+        // SAFETY: a local struct.
+        unsafe { D3DKMTWaitForSynchronizationObjectFromCpu(&raw const wait) }
+    });
+    let thread = its_thread.recv().unwrap();
+    let (request, event) = host.wait_call();
+    host.answer_wait(request, WaitOutcome::Registered);
+    for count in 1..=20 {
+        let before = HANDLED.load(Ordering::SeqCst);
+        // SAFETY: the thread has not been joined.
+        assert_eq!(unsafe { libc::pthread_kill(thread, libc::SIGUSR1) }, 0);
+        while HANDLED.load(Ordering::SeqCst) == before {
+            thread::yield_now();
+        }
+        assert!(!waiting.is_finished(), "signal {count} ended the wait");
+    }
+    // No second wait was registered: the next frame ends this one.
+    host.wake(event, NtStatus::SUCCESS);
+    assert_eq!(waiting.join().unwrap(), OK);
+}
+
+#[test]
+fn a_signal_handler_does_not_end_a_wait() {
+    interrupted(0);
+    interrupted(libc::SA_RESTART);
 }

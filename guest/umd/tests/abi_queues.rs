@@ -7,12 +7,10 @@ use std::ffi::c_void;
 use std::os::fd::{AsFd as _, FromRawFd, OwnedFd};
 use std::ptr::null_mut;
 use std::sync::MutexGuard;
-use std::thread;
 
 use covers::covers;
 use d3dkmt::{
     AcquireOutcome, Call, GpuSignal, Handle, NtStatus, PageFaultState, Reply, RuntimeBuffer, SyncObjectType,
-    WaitOutcome,
 };
 use host::c::{call, the_host_after};
 use host::{ADAPTER, DEVICE, Peer, created, fence_handle};
@@ -754,59 +752,6 @@ fn a_sync_file_is_a_descriptor_of_the_broker_whose_token_the_host_gets() {
         assert_eq!(D3DKMTWaitSyncFile([u64::MAX, CONTEXT.0.into()].as_mut_ptr().cast()), IP);
         assert_eq!(D3DKMTOpenSyncObjectFromSyncFile(&raw mut words), IP);
     }
-}
-
-/// Interrupts a thread in a blocking wait.
-fn interrupted(flags: i32) {
-    use std::sync::atomic::{AtomicU32, Ordering};
-    static HANDLED: AtomicU32 = AtomicU32::new(0);
-    extern "C" fn handler(_: i32) {
-        HANDLED.fetch_add(1, Ordering::SeqCst);
-    }
-    // SAFETY: the handler counts, nothing more.
-    unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = handler as extern "C" fn(i32) as usize;
-        action.sa_flags = flags;
-        assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, null_mut::<libc::sigaction>()), 0);
-    }
-    let mut host = the_host();
-    let (thread_of, its_thread) = std::sync::mpsc::channel();
-    let waiting = thread::spawn(move || {
-        // SAFETY: names the thread that calls it.
-        thread_of.send(unsafe { libc::pthread_self() }).unwrap();
-        let (object, value) = (99, 5);
-        let mut wait = windows::D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU {
-            hDevice: DEVICE.0,
-            ObjectCount: 1,
-            ObjectHandleArray: &raw const object,
-            FenceValueArray: &raw const value,
-            ..Default::default()
-        };
-        // SAFETY: a local struct.
-        unsafe { D3DKMTWaitForSynchronizationObjectFromCpu(&raw mut wait) }
-    });
-    let thread = its_thread.recv().unwrap();
-    let (request, event) = host.wait_call();
-    host.answer_wait(request, WaitOutcome::Registered);
-    for count in 1..=20 {
-        let before = HANDLED.load(Ordering::SeqCst);
-        // SAFETY: the thread has not been joined.
-        assert_eq!(unsafe { libc::pthread_kill(thread, libc::SIGUSR1) }, 0);
-        while HANDLED.load(Ordering::SeqCst) == before {
-            thread::yield_now();
-        }
-        assert!(!waiting.is_finished(), "signal {count} ended the wait");
-    }
-    // No second wait was registered: the next frame ends this one.
-    host.wake(event, NtStatus::SUCCESS);
-    assert_eq!(waiting.join().unwrap(), OK);
-}
-
-#[test]
-fn a_signal_handler_does_not_end_a_wait() {
-    interrupted(0);
-    interrupted(libc::SA_RESTART);
 }
 
 #[test]

@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 use super::after_work::{AfterWorkCall, Due, Parked};
 use crate::ddi::SegmentGroup;
 use crate::error::{Refusal, invalid};
-use crate::vidsch::BusyQueues;
 
 /// Bytes in each memory segment group, by its number.
 pub(super) type GroupBytes = [u64; SegmentGroup::ALL.len()];
@@ -44,7 +43,7 @@ pub(crate) enum RestOfCall {
     /// `D3DKMTDestroyContext` of a context with work in these queues.
     DestroyContext {
         context: u32,
-        busy: BusyQueues,
+        busy: BTreeMap<u32, u64>,
     },
     /// `D3DKMTSetProcessSchedulingPriorityClass`: the next queue.
     PriorityClass(QueuePosition),

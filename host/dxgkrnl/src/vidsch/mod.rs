@@ -64,8 +64,8 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use backlog::{DroppedPackets, Task, Turn};
+pub(crate) use context::Context;
 use context::WaitingEnd;
-pub(crate) use context::{BusyQueues, Context};
 pub use doorbell::DoorbellStatus;
 pub(crate) use engine::{EngineWrite, HARDWARE_QUEUE_DEPTH, InFlight, OnEngine, Submitted};
 pub(crate) use hw_queue::HwQueue;
