@@ -44,7 +44,13 @@ pub fn gpu_signal(context: Handle, object: Handle, value: u64, flags: SignalFlag
     Call::SignalFromGpu { contexts: vec![context].into(), signal, flags }
 }
 
-/// Maps Zero pages at `base`; anywhere if it is 0.
+/// Reserves a range of at least so many bytes at `base`; anywhere if it is 0.
+pub fn reserve(owner: Handle, base: u64, bytes: u64) -> Call {
+    let size = bytes.next_multiple_of(0x1_0000);
+    Call::ReserveGpuVirtualAddress { owner, base, minimum: 0, maximum: 0, size }
+}
+
+/// Maps Zero pages at `base`, in a range that was reserved; anywhere if it is 0.
 pub fn map_zero(paging_queue: Handle, base: u64, pages: u64) -> Call {
     map(paging_queue, base, Handle::NULL, pages, ZERO)
 }

@@ -188,7 +188,8 @@ fn work(broker: &Path, clock: &Clock<'_>) {
     let fence = client.create_fence(device, 0);
     let (status, reply) = client.call(&calls::create_paging_queue(device));
     let Reply::PagingQueue { queue, fence: paging } = reply else { panic!("none: {status:?} {reply:?}") };
-    let mut base = 0;
+    let (status, reply) = client.call(&calls::reserve(queue, 0, 1));
+    let Reply::GpuVirtualAddress { address: base, .. } = reply else { panic!("none: {status:?} {reply:?}") };
     for value in 1.. {
         clock.begin_round();
         let packets = [calls::busy(WORK_NS), calls::fence_write(fence.gpu_address, value)];
@@ -201,10 +202,9 @@ fn work(broker: &Path, clock: &Clock<'_>) {
         if value % SELDOM == 0 {
             clock.time(|| {
                 let (status, reply) = client.call(&calls::map_zero(queue, base, 1));
-                let Reply::GpuVirtualAddress { address, paging_fence_value } = reply else {
+                let Reply::GpuVirtualAddress { paging_fence_value, .. } = reply else {
                     panic!("no address: {status:?} {reply:?}")
                 };
-                base = address;
                 if paging_fence_value == 0 {
                     return;
                 }

@@ -111,7 +111,7 @@ fn hang_again(ground: &Ground<'_>) -> Attacked {
 fn paging_backlog(ground: &Ground<'_>) -> Attacked {
     let mut attacker = ground.attacker()?;
     let (queue, _) = attacker.paging_queue()?;
-    let d3dkmt::Reply::GpuVirtualAddress { address, .. } = attacker.call(&calls::map_zero(queue, 0, 16))?
+    let d3dkmt::Reply::GpuVirtualAddress { address, .. } = attacker.call(&calls::reserve(queue, 0, 1))?
     else {
         return Err(Stopped::Broken("no address".into()));
     };

@@ -43,8 +43,7 @@ impl Mapper {
     }
 
     fn reserve(&mut self, base: u64) -> Attacked {
-        let (owner, size) = (self.attacker.adapter, (PIECES * PAGE).next_multiple_of(0x1_0000));
-        let reserve = Call::ReserveGpuVirtualAddress { owner, base, minimum: 0, maximum: 0, size };
+        let reserve = calls::reserve(self.attacker.adapter, base, PIECES * PAGE);
         self.attacker.call(&reserve).map(drop)
     }
 
