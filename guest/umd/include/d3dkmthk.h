@@ -822,7 +822,8 @@ GPUPV_SIZE(D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2, 96);
 typedef struct _D3DKMT_SUBMITCOMMANDFLAGS {
     UINT NullRendering : 1;
     UINT PresentRedirected : 1;
-    UINT Reserved : 30;
+    UINT NoKmdAccess : 1;
+    UINT Reserved : 29;
 } D3DKMT_SUBMITCOMMANDFLAGS;
 
 typedef struct _D3DKMT_SUBMITCOMMAND {

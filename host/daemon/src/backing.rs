@@ -210,8 +210,6 @@ pub struct GuestSession {
     pub memory: GuestMemory,
     /// `None` of a broker that is too old to keep pages.
     pub release: Option<ReleaseBacking>,
-    /// Whether its guestd leaves memory of a process attached when it is told that this is in use. An older one frees it.
-    pub leaves_in_use: bool,
     pub quota: Arc<GuestPagesQuota>,
 }
 
@@ -268,14 +266,6 @@ impl BackingPages {
         match self {
             BackingPages::Local(_) => true,
             BackingPages::Guest(guest) => guest.session.release.is_some(),
-        }
-    }
-
-    /// Whether their broker leaves them attached although the process wants to detach them.
-    pub fn can_stay_in_use(&self) -> bool {
-        match self {
-            BackingPages::Local(_) => true,
-            BackingPages::Guest(guest) => guest.session.leaves_in_use,
         }
     }
 

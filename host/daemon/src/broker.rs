@@ -44,8 +44,10 @@ pub enum Request {
         address: u64,
         pages: u32,
     },
+    /// `if_unused`: pages that are in use stay attached.
     DetachBacking {
         address: u64,
+        if_unused: bool,
     },
     /// Pages of shared memory that the process has opened.
     ShareBacking {
@@ -112,7 +114,8 @@ pub(super) fn read_request(connection: &ClientFd) -> anyhow::Result<Request> {
         Body::AttachBacking(attach_backing) => {
             Ok(Request::AttachBacking { address: attach_backing.address, pages: attach_backing.pages })
         }
-        Body::DetachBacking(address) => Ok(Request::DetachBacking { address }),
+        Body::DetachBacking(address) => Ok(Request::DetachBacking { address, if_unused: false }),
+        Body::ReleaseBacking(address) => Ok(Request::DetachBacking { address, if_unused: true }),
         Body::ShareBacking(share) => {
             Ok(Request::ShareBacking { allocation: Handle(share.allocation), offset: share.offset })
         }
@@ -252,7 +255,7 @@ mod tests {
         let refused = attach(one, first, 99).unwrap_err();
         assert!(refused.is::<OverShare>(), "{refused}");
         assert!(refused.to_string().contains("uid 7 has 96 pages of backing memory"), "{refused}");
-        kernel_host.sessions().detach_backing(first, 0x10_0000).unwrap();
+        kernel_host.sessions().detach_backing(first, 0x10_0000, false).unwrap();
         kernel_host.sessions().detach(second);
         assert_eq!(kernel_host.budgets.backing_pages.figures().1, (5 + 4) * PIECE_PAGES as usize);
         attach(other, third, 50).unwrap();
@@ -279,7 +282,7 @@ mod tests {
         assert_eq!((first, slots, charged()), (SLOTS_PER_PAGE, SLOTS_PER_PAGE, (2, 0)));
         attach_backing(&kernel_host, peer, process, 0x10_0000, 3).unwrap();
         assert_eq!(charged(), (3, 3));
-        kernel_host.sessions().detach_backing(process, 0x10_0000).unwrap();
+        kernel_host.sessions().detach_backing(process, 0x10_0000, false).unwrap();
         assert_eq!(charged(), (2, 0));
         kernel_host.sessions().detach(process);
         assert_eq!(charged(), (0, 0));

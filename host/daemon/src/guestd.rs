@@ -197,13 +197,8 @@ impl GuestdEndpoint {
             Body::AttachBacking(attach_backing) => {
                 self.attach_backing(attach_backing).map(|()| Reply::BackingAttached(true))
             }
-            Body::DetachBacking(DetachBacking { process, address }) => {
-                self.detach_backing(process, address).map(|detach| match detach {
-                    Detach::Detached => Reply::TakenBack(true),
-                    Detach::Kept => Reply::Kept(KeptBacking { addresses: vec![address] }),
-                    Detach::InUse => Reply::InUse(true),
-                })
-            }
+            Body::DetachBacking(detach) => self.detach_backing(&detach, false),
+            Body::ReleaseBacking(release) => self.detach_backing(&release, true),
             Body::ShareBacking(share) => self.share_backing(&share).map(Reply::SharedBacking),
             Body::KeptBacking(kept) => self.keep_backing(kept).map(|()| Reply::BackingAttached(true)),
             Body::RegisterEvent(event) => {
@@ -242,7 +237,7 @@ impl GuestdEndpoint {
         anyhow::ensure!(self.session().is_none(), "guestd sent GuestdHello twice");
         let session = self.vm.guestd_there().context("another guestd is connected already")?;
         self.replies.session.get_or_init(|| session);
-        self.guest_session = Some(Arc::new(self.new_session(version, hello.leaves_in_use)));
+        self.guest_session = Some(Arc::new(self.new_session(version)));
         self.pending_connection = None;
         let line =
             || format!("vm {}: guestd is connected, kernel {}", self.vm.id.0, printable(&hello.kernel));
@@ -323,14 +318,20 @@ impl GuestdEndpoint {
         self.vm.kernel_host.sessions().attach_backing(process, address, count, backing)
     }
 
-    fn detach_backing(&self, process: u32, address: u64) -> anyhow::Result<Detach> {
+    fn detach_backing(&self, detach: &DetachBacking, if_unused: bool) -> anyhow::Result<Reply> {
+        let DetachBacking { process, address } = *detach;
         let sessions = self.vm.kernel_host.sessions();
-        match self.client(process) {
-            Ok(client) => sessions.detach_backing(client.id, address),
+        let detach = match self.client(process) {
+            Ok(client) => sessions.detach_backing(client.id, address, if_unused)?,
             // The host has ended the process, and still accesses these pages.
-            Err(_) if sessions.kept(self.vm.id, ProcessId(process)).contains(&address) => Ok(Detach::Kept),
-            Err(error) => Err(error),
-        }
+            Err(_) if sessions.kept(self.vm.id, ProcessId(process)).contains(&address) => Detach::Kept,
+            Err(error) => return Err(error),
+        };
+        Ok(match detach {
+            Detach::Detached => Reply::TakenBack(true),
+            Detach::Kept => Reply::Kept(KeptBacking { addresses: vec![address] }),
+            Detach::InUse => Reply::InUse(true),
+        })
     }
 
     /// Finds the pages for an allocation that a process has opened.
@@ -361,11 +362,11 @@ impl GuestdEndpoint {
     }
 
     /// What the pages that this session attaches have in common.
-    fn new_session(&self, version: u32, leaves_in_use: bool) -> GuestSession {
+    fn new_session(&self, version: u32) -> GuestSession {
         let replies = self.replies.clone();
         let release = (version >= KEPT_BACKING_SINCE)
             .then(|| ReleaseBacking(Arc::new(move |process, address| replies.released(process, address))));
-        GuestSession { memory: self.memory.clone(), release, leaves_in_use, quota: self.vm.pages.clone() }
+        GuestSession { memory: self.memory.clone(), release, quota: self.vm.pages.clone() }
     }
 
     /// Registers pages of guest RAM as fence memory of a process.

@@ -51,7 +51,6 @@ pub fn hello() -> GuestdHello {
         version_min: Versions::OURS.oldest(),
         kernel: "none".into(),
         features: FeatureId::MODELLED.map(|feature| feature.0).to_vec(),
-        leaves_in_use: true,
     }
 }
 

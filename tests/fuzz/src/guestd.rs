@@ -233,7 +233,7 @@ impl Guest {
     fn greet(&mut self) {
         self.packet((GUESTD, GUESTD_PORT), Operation::REQUEST, &[]);
         let (version, version_min) = (proto::PROTOCOL_VERSION, proto::PROTOCOL_VERSION);
-        let hello = GuestdHello { version, version_min, leaves_in_use: true, ..GuestdHello::default() };
+        let hello = GuestdHello { version, version_min, ..GuestdHello::default() };
         self.tell(guestd_to_host::Body::Hello(hello));
     }
 

@@ -38,7 +38,8 @@ c_abi! {
     bits D3DKMT_SUBMITCOMMANDFLAGS(UINT) {
         NullRendering 1,
         PresentRedirected 1,
-        Reserved 30,
+        NoKmdAccess 1,
+        Reserved 29,
     }
 
     struct D3DKMT_SUBMITCOMMAND(384) {

@@ -96,7 +96,14 @@ impl<M: Machine> Broker<M> {
         }
     }
 
-    pub(super) fn detach_backing(&mut self, client: ClientId, process: u32, address: u64) {
+    /// Asks the host to detach or to release backing pages.
+    pub(super) fn detach_backing(
+        &mut self,
+        client: ClientId,
+        body: guestd_to_host::Body,
+        detach: &DetachBacking,
+    ) {
+        let DetachBacking { process, address } = *detach;
         let has = self.processes.get(&process).is_some_and(|entry| entry.backing.contains_key(&address));
         if !has {
             return self.refuse(client, format!("no backing pages are attached at {address:#x}"));
@@ -104,7 +111,6 @@ impl<M: Machine> Broker<M> {
         if let Some(client) = self.clients.get_mut(&client) {
             client.state = ClientState::DetachingBacking { process };
         }
-        let body = guestd_to_host::Body::DetachBacking(DetachBacking { process, address });
         self.tell_host(body, Pending::DetachBacking { client, process, address });
     }
 

@@ -31,14 +31,14 @@ fn backing_pages_that_the_host_does_not_detach_stay_the_processs() {
     harness.attach_backing(A, 0x7000, 3);
     harness.answer(4, host_to_guestd::Body::BackingAttached(true));
     harness.take_log();
-    harness.ask(A, broker_request::Body::DetachBacking(0x7000));
+    harness.ask(A, broker_request::Body::ReleaseBacking(0x7000));
     harness.answer(5, host_to_guestd::Body::InUse(true));
     harness
-        .expect(&["host #5: process 5 takes 0x7000 back", "client 1: process 5 token 0 slots 0+0 in use []"]);
-    harness.ask(A, broker_request::Body::DetachBacking(0x7000));
+        .expect(&["host #5: process 5 releases 0x7000", "client 1: process 5 token 0 slots 0+0 in use []"]);
+    harness.ask(A, broker_request::Body::ReleaseBacking(0x7000));
     harness.answer(6, host_to_guestd::Body::TakenBack(true));
     harness.expect(&[
-        "host #6: process 5 takes 0x7000 back",
+        "host #6: process 5 releases 0x7000",
         "region 2 dropped",
         "client 1: process 5 token 0 slots 0+0 []",
     ]);

@@ -26,7 +26,6 @@ impl<M: Machine> Broker<M> {
             version_min: Versions::OURS.oldest(),
             kernel: self.config.kernel.clone(),
             features: FeatureId::MODELLED.map(|feature| feature.0).to_vec(),
-            leaves_in_use: true,
         };
         self.tell_host(guestd_to_host::Body::Hello(hello), Pending::Hello);
     }

@@ -306,7 +306,14 @@ impl<M: Machine> Broker<M> {
                 let broker_request::AttachBacking { address, pages } = attach_backing;
                 self.want_pages(client, process, WantedPages::Backing { address, pages });
             }
-            Body::DetachBacking(address) => self.detach_backing(client, process, address),
+            Body::DetachBacking(address) => {
+                let detach = DetachBacking { process, address };
+                self.detach_backing(client, guestd_to_host::Body::DetachBacking(detach), &detach);
+            }
+            Body::ReleaseBacking(address) => {
+                let release = DetachBacking { process, address };
+                self.detach_backing(client, guestd_to_host::Body::ReleaseBacking(release), &release);
+            }
             Body::ShareBacking(share) => {
                 self.share_backing(client, process, share.allocation, share.offset);
             }
@@ -554,6 +561,7 @@ fn too_early(body: &broker_request::Body) -> String {
         broker_request::Body::MakeSyncFile(_) => "ask for a sync file",
         broker_request::Body::AttachBacking(_)
         | broker_request::Body::DetachBacking(_)
+        | broker_request::Body::ReleaseBacking(_)
         | broker_request::Body::ShareBacking(_) => "attach backing pages",
         broker_request::Body::RegisterEvent(_)
         | broker_request::Body::UnregisterEvent(_)

@@ -120,11 +120,13 @@ impl Host {
                 }
                 host_to_guestd::Body::BackingAttached(true)
             }
-            guestd_to_host::Body::DetachBacking(back) => {
+            guestd_to_host::Body::ReleaseBacking(back)
+                if back.address < DEVICE_MEMORY_START && refuse && pick.is_multiple_of(2) =>
+            {
+                return Some(answered(message.request, Ok(host_to_guestd::Body::InUse(true))));
+            }
+            guestd_to_host::Body::DetachBacking(back) | guestd_to_host::Body::ReleaseBacking(back) => {
                 let at = (back.process, back.address);
-                if back.address < DEVICE_MEMORY_START && refuse && pick.is_multiple_of(2) {
-                    return Some(answered(message.request, Ok(host_to_guestd::Body::InUse(true))));
-                }
                 let taken =
                     self.backing.remove(&at).filter(|_| back.address >= DEVICE_MEMORY_START && !refuse);
                 match taken {
@@ -473,7 +475,11 @@ impl World {
                 self.packet(self.client(back), broker_request::Body::AttachBacking(attach_backing));
             }
             Step::DetachBacking(back, address) => {
-                self.packet(self.client(back), broker_request::Body::DetachBacking(address));
+                let body = match address.is_multiple_of(0x2000) {
+                    true => broker_request::Body::DetachBacking(address),
+                    false => broker_request::Body::ReleaseBacking(address),
+                };
+                self.packet(self.client(back), body);
             }
             Step::ShareBacking(back, offset) => {
                 let share = broker_request::ShareBacking { allocation: 1, offset };

@@ -104,6 +104,9 @@ fn render(effect: &Effect<String>) -> String {
                 guestd_to_host::Body::DetachBacking(DetachBacking { process, address }) => {
                     format!("host #{request}: process {process} takes {address:#x} back")
                 }
+                guestd_to_host::Body::ReleaseBacking(DetachBacking { process, address }) => {
+                    format!("host #{request}: process {process} releases {address:#x}")
+                }
                 guestd_to_host::Body::ShareBacking(ShareBacking { process, allocation, offset }) => {
                     format!("host #{request}: process {process} opens {allocation:#x} at {offset:#x}")
                 }

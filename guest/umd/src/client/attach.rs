@@ -259,9 +259,15 @@ impl Broker {
         }
     }
 
-    /// Detaches the backing at an address, unless it is in use. The host does not access it once it is detached.
-    pub fn detach_backing(&self, address: u64) -> Result<Detach, AttachError> {
+    /// Detaches the backing at an address. The host does not access it any more.
+    pub fn detach_backing(&self, address: u64) -> Result<(), AttachError> {
         self.send(broker_request::Body::DetachBacking(address))?;
+        self.await_reply(ATTACHED).map(drop)
+    }
+
+    /// Detaches the backing at an address, unless it is in use.
+    pub fn release_backing(&self, address: u64) -> Result<Detach, AttachError> {
+        self.send(broker_request::Body::ReleaseBacking(address))?;
         let (reply, _) = self.await_reply(ATTACHED)?;
         Ok(if reply.in_use { Detach::InUse } else { Detach::Detached })
     }

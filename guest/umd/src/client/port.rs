@@ -183,10 +183,15 @@ impl BackingProvider for ProcessPort {
         self.link.forget_shared(allocation);
     }
 
-    fn detach_backing(&self, address: u64) -> Result<Detach, AttachError> {
+    fn detach_backing(&self, address: u64) -> Result<(), AttachError> {
         // Forget it first, so that it is not attached to a restarted daemon.
+        self.link.forget_backing(address);
+        self.ask(|broker| broker.detach_backing(address))
+    }
+
+    fn release_backing(&self, address: u64) -> Result<Detach, AttachError> {
         let recorded = self.link.forget_backing(address);
-        let detach = self.ask(|broker| broker.detach_backing(address))?;
+        let detach = self.ask(|broker| broker.release_backing(address))?;
         if let (Detach::InUse, Some(pages)) = (detach, recorded) {
             self.link.restore_backing(address, pages);
         }

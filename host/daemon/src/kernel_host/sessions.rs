@@ -173,15 +173,21 @@ impl Sessions<'_> {
         Ok(())
     }
 
-    /// Detaches the backing at this address: no engine accesses it after it is detached.
-    pub fn detach_backing(&self, process: ProcessId, address: u64) -> anyhow::Result<Detach> {
+    /// Detaches the backing at this address: no engine accesses it after it is detached. With `if_unused`, memory of the
+    /// process that another handle or queued work uses stays attached.
+    pub fn detach_backing(
+        &self,
+        process: ProcessId,
+        address: u64,
+        if_unused: bool,
+    ) -> anyhow::Result<Detach> {
         let mut host_state = self.kernel_host.lock();
         let HostState { process_table, kernel, .. } = &mut *host_state;
         let backing = &mut process_table.get_mut(process)?.backing;
         if kernel.outlives_detach(process, address) && backing.keep(address) {
             return Ok(Detach::Kept);
         }
-        let range = backing.piece(address).filter(|pages| pages.can_stay_in_use());
+        let range = backing.piece(address).filter(|_| if_unused);
         let range = range.map(|pages| address..address + pages.bytes());
         if range.is_some_and(|range| kernel.is_used_after_destroy(process, range)) {
             return Ok(Detach::InUse);

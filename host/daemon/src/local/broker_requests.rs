@@ -97,8 +97,8 @@ impl Loop {
             (Request::AttachBacking { address, pages }, Some(process)) => {
                 self.attach_backing(connection, process, address, pages)
             }
-            (Request::DetachBacking { address }, Some(process)) => {
-                self.detach_backing(connection, process, address)
+            (Request::DetachBacking { address, if_unused }, Some(process)) => {
+                self.detach_backing(connection, process, address, if_unused)
             }
             (Request::ShareBacking { allocation, offset }, Some(process)) => {
                 self.share_backing(connection, process, allocation, offset)

@@ -34,14 +34,15 @@ impl Loop {
         }
     }
 
-    /// Detaches backing pages of a process, unless they are in use.
+    /// Detaches backing pages of a process; with `if_unused`, unless they are in use.
     pub(super) fn detach_backing(
         &self,
         connection: &ClientFd,
         process: ProcessId,
         address: u64,
+        if_unused: bool,
     ) -> anyhow::Result<bool> {
-        match self.kernel_host.sessions().detach_backing(process, address) {
+        match self.kernel_host.sessions().detach_backing(process, address, if_unused) {
             Ok(Detach::Detached | Detach::Kept) => answer(connection, process, &[]),
             Ok(Detach::InUse) => {
                 let reply = BrokerReply { process: process.0, in_use: true, ..BrokerReply::default() };

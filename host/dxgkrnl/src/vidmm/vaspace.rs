@@ -354,7 +354,8 @@ impl AddressSpace {
     /// Refuses `pieces` more ranges, or pieces of one, if that is above the limit.
     pub fn require_room(&self, pieces: u64) -> Result<(), Refusal> {
         let most = limits::GPU_VA_RANGES_MAX;
-        let has = self.ranges.len() + self.pages.len();
+        // Engines see what calls have changed once that has taken effect, which may be later.
+        let has = self.ranges.len() + self.pages.len().max(self.engine_pages.len());
         if (has as u64).saturating_add(pieces) <= most as u64 {
             return Ok(());
         }

@@ -182,7 +182,7 @@ impl Host {
             }
             Body::NtHandleClosed(_) => host_to_guestd::Body::NtHandleClosed(true),
             Body::AttachBacking(_) | Body::KeptBacking(_) => host_to_guestd::Body::BackingAttached(true),
-            Body::DetachBacking(_) => host_to_guestd::Body::TakenBack(true),
+            Body::DetachBacking(_) | Body::ReleaseBacking(_) => host_to_guestd::Body::TakenBack(true),
             Body::RegisterEvent(_) => host_to_guestd::Body::EventChannel(vec![2; 16]),
             Body::UnregisterEvent(_) => host_to_guestd::Body::Forgotten(true),
             Body::Settle(_) => host_to_guestd::Body::Rung(Rung::default()),

@@ -42,8 +42,10 @@ use device_memory::DeviceMemory;
 pub trait BackingProvider {
     /// Provides pages for the memory at this address.
     fn attach_backing(&self, address: u64, pages: u32) -> Result<OwnedFd, AttachError>;
-    /// Detaches the pages that were attached at this address, unless they are in use: the host no longer accesses them.
-    fn detach_backing(&self, address: u64) -> Result<Detach, AttachError>;
+    /// Detaches the pages that were attached at this address: the host no longer accesses them.
+    fn detach_backing(&self, address: u64) -> Result<(), AttachError>;
+    /// The same, unless they are in use.
+    fn release_backing(&self, address: u64) -> Result<Detach, AttachError>;
     /// Provides the piece at an offset of shared memory that the process has opened, and the bytes of all of it.
     fn share_backing(&self, allocation: Handle, offset: u64) -> Result<(OwnedFd, u64), AttachError>;
     /// The process no longer has that memory.
@@ -57,10 +59,6 @@ pub enum BackingError {
     NotMapped(Range<u64>),
     #[error("{at:#x} is in a shared mapping ({name}): only private memory can back an allocation")]
     Shared { at: u64, name: String },
-    #[error(
-        "the program has replaced its memory at {0:#x}, and another handle or queued work uses what was there"
-    )]
-    InUse(u64),
     #[error("cannot read /proc/self/maps: {0}")]
     Maps(std::io::Error),
     #[error(transparent)]
@@ -76,8 +74,7 @@ impl From<&BackingError> for NtStatus {
         match error {
             BackingError::NotMapped(_) => NtStatus::INVALID_PARAMETER,
             BackingError::Shared { .. } => NtStatus::NOT_SUPPORTED,
-            BackingError::InUse(_)
-            | BackingError::Maps(_)
+            BackingError::Maps(_)
             | BackingError::Broker(_)
             | BackingError::Fill(_)
             | BackingError::Map(_) => NtStatus::NO_MEMORY,
@@ -101,8 +98,8 @@ impl BackingPiece {
     }
 }
 
-/// For how many pieces that were in use a call asks the host again.
-const ASKED_AGAIN_MAX: usize = 4;
+/// For how many pieces that were in use a call asks the host again: each is a request that it waits for.
+const ASKED_AGAIN_MAX: usize = 1;
 
 /// With fewer locks than these, another one is below the host's limit, although locks and unlocks of other threads may
 /// reach the host in another order than they were counted in.
@@ -166,7 +163,7 @@ impl ProcessBacking {
         let range = whole_pages(&memory).ok_or(BackingError::NotMapped(memory))?;
         let maps = std::fs::read_to_string("/proc/self/maps").map_err(BackingError::Maps)?;
         self.detach_unused(backing_provider);
-        self.forget_replaced(backing_provider, &range, &maps)?;
+        self.forget_replaced(backing_provider, &range, &maps);
         let gaps = self.gaps(&range);
         for gap in &gaps {
             require_own(&maps, gap)?;
@@ -334,18 +331,17 @@ impl ProcessBacking {
         again.truncate(ASKED_AGAIN_MAX);
         self.last_asked = again.last().map_or(self.last_asked, |(address, _)| *address);
         for (address, _) in first.into_iter().chain(again) {
-            self.detach(backing_provider, address);
+            self.release(backing_provider, address);
         }
     }
 
-    /// Detaches a piece; false if it is in use. An error is ignored: without a host there is nothing to detach.
-    fn detach(&mut self, backing_provider: &impl BackingProvider, address: u64) -> bool {
-        let is_in_use = matches!(backing_provider.detach_backing(address), Ok(Detach::InUse));
+    /// Detaches a piece unless it is in use. An error is ignored: without a host there is nothing to detach.
+    fn release(&mut self, backing_provider: &impl BackingProvider, address: u64) {
+        let is_in_use = matches!(backing_provider.release_backing(address), Ok(Detach::InUse));
         match self.pieces.get_mut(&address) {
             Some(piece) if is_in_use => piece.was_in_use = true,
             _ => drop(self.pieces.remove(&address)),
         }
-        !is_in_use
     }
 
     pub fn is_empty(&self) -> bool {
@@ -369,25 +365,18 @@ impl ProcessBacking {
     }
 
     /// Forgets pieces that the process has unmapped or replaced since: the memory at their addresses no longer backs
-    /// the allocations. What is in use keeps its address at the host, so no other memory can have it: engines that still
-    /// write there must not write what the program has there now.
-    fn forget_replaced(
-        &mut self,
-        backing_provider: &impl BackingProvider,
-        range: &Range<u64>,
-        maps: &str,
-    ) -> Result<(), BackingError> {
+    /// the allocations. Engines know memory by its address, so what still uses such a piece finds nothing there from now
+    /// on: it must not write what the program has there now.
+    fn forget_replaced(&mut self, backing_provider: &impl BackingProvider, range: &Range<u64>, maps: &str) {
         let pieces = self.pieces.range(..range.end).filter(|(_, piece)| piece.end > range.start);
         let replaced = |(address, piece): &(&u64, &BackingPiece)| {
             let whole = **address..piece.end;
             covered(maps, &whole, |mapping| mapping.is_backed()).is_err()
         };
         for address in pieces.filter(replaced).map(|(address, _)| *address).collect::<Vec<_>>() {
-            if !self.detach(backing_provider, address) {
-                return Err(BackingError::InUse(address));
-            }
+            detach_ignoring_errors(backing_provider, address);
+            self.pieces.remove(&address);
         }
-        Ok(())
     }
 }
 

@@ -227,7 +227,7 @@ fn a_call_during_a_large_move_is_answered_after_the_bytes_of_one_step() {
 fn pages_detached_midway_are_not_accessed_and_the_engine_continues() {
     let summing = Summing::new(None);
     assert!(summing.run_steps(16) > 0);
-    summing.kernel_host.sessions().detach_backing(summing.sums, HEAP).unwrap();
+    summing.kernel_host.sessions().detach_backing(summing.sums, HEAP, false).unwrap();
     assert!(summing.run_steps(16) > 0, "the engine continues, as hardware would");
     assert_eq!(summing.value(), 0);
 }

@@ -533,9 +533,9 @@ fn memory_is_unmapped_without_the_kernel_lock() {
     for (address, pages) in [(0x10_0000, 1), (0x20_0000, 512), (alone, PAGES), (shared, PAGES)] {
         sessions.attach_backing(process, address, pages, local_pages(pages)).unwrap();
     }
-    assert_eq!(sessions.detach_backing(process, 0x10_0000).ok(), Some(Detach::Detached));
-    assert!(sessions.detach_backing(process, 0x10_0000).is_err(), "it is detached");
-    assert_eq!(sessions.detach_backing(process, shared).ok(), Some(Detach::Kept));
+    assert_eq!(sessions.detach_backing(process, 0x10_0000, false).ok(), Some(Detach::Detached));
+    assert!(sessions.detach_backing(process, 0x10_0000, false).is_err(), "it is detached");
+    assert_eq!(sessions.detach_backing(process, shared, false).ok(), Some(Detach::Kept));
     sessions.attach_backing(process, 0x10_0000, 1, local_pages(1)).unwrap();
     sessions.detach(process);
     assert_eq!(kernel_host.lock().process_table.count(), 0);
@@ -580,7 +580,7 @@ fn memory_of_a_process_is_detached_when_its_last_handle_is_destroyed() {
         assert_eq!(with.call(Call::DestroyAllocation { device, resource, allocations, flags }), Reply::None);
     };
     [resource, other].into_iter().for_each(destroy);
-    let detach = || pieces.map(|(address, _)| sessions.detach_backing(with.process, address).ok());
+    let detach = || pieces.map(|(address, _)| sessions.detach_backing(with.process, address, true).ok());
     let in_use = Some(Detach::InUse);
     assert_eq!(detach(), [Some(Detach::Detached), in_use, in_use, Some(Detach::Detached)]);
     destroy(opened);
@@ -597,7 +597,7 @@ fn memory_in_use_of_a_process_that_is_gone_is_unmapped() {
     with.call(Call::OpenResource { device, shared_handle, info });
     let (allocations, flags) = (Vec::new(), DestroyAllocationFlags::empty());
     with.call(Call::DestroyAllocation { device, resource, allocations, flags });
-    assert_eq!(sessions.detach_backing(with.process, 0x50_0000).ok(), Some(Detach::InUse));
+    assert_eq!(sessions.detach_backing(with.process, 0x50_0000, true).ok(), Some(Detach::InUse));
     sessions.detach(with.process);
     assert!(with.kernel_host.lock().process_table.backing(with.process).is_none());
 }
@@ -639,7 +639,7 @@ fn large_memory_that_a_process_detaches_is_unmapped_by_another_thread() {
     closers.hold_memory();
     for (pages, waiting) in [(1, 0), (4096, 1)] {
         sessions.attach_backing(process, 0x10_0000, pages, local_pages(pages)).unwrap();
-        sessions.detach_backing(process, 0x10_0000).unwrap();
+        sessions.detach_backing(process, 0x10_0000, false).unwrap();
         assert_eq!(closers.memory_waiting(), waiting);
     }
 }
@@ -695,7 +695,7 @@ fn a_process_has_so_many_pieces_of_backing_pages() {
     (0..most).for_each(|number| attach(number).unwrap());
     let refused = attach(most).unwrap_err();
     assert!(refused.contains(&format!("has {most} pieces of backing pages, the limit")), "{refused}");
-    kernel_host.sessions().detach_backing(process, 0x10_0000).unwrap();
+    kernel_host.sessions().detach_backing(process, 0x10_0000, false).unwrap();
     assert_eq!(attach(most), Ok(()));
 }
 
