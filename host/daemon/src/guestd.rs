@@ -318,7 +318,11 @@ impl GuestdEndpoint {
         self.vm.kernel_host.sessions().attach_backing(process, address, count, backing)
     }
 
-    fn detach_backing(&self, detach: &DetachBacking, if_unused: bool) -> anyhow::Result<Reply> {
+    fn detach_backing(
+        &self,
+        detach: &DetachBacking,
+        if_unused: bool,
+    ) -> anyhow::Result<host_to_guestd::Body> {
         let DetachBacking { process, address } = *detach;
         let sessions = self.vm.kernel_host.sessions();
         let detach = match self.client(process) {
@@ -328,9 +332,9 @@ impl GuestdEndpoint {
             Err(error) => return Err(error),
         };
         Ok(match detach {
-            Detach::Detached => Reply::TakenBack(true),
-            Detach::Kept => Reply::Kept(KeptBacking { addresses: vec![address] }),
-            Detach::InUse => Reply::InUse(true),
+            Detach::Detached => host_to_guestd::Body::TakenBack(true),
+            Detach::Kept => host_to_guestd::Body::Kept(KeptBacking { addresses: vec![address] }),
+            Detach::InUse => host_to_guestd::Body::InUse(true),
         })
     }
 

@@ -307,11 +307,11 @@ impl<M: Machine> Broker<M> {
                 self.want_pages(client, process, WantedPages::Backing { address, pages });
             }
             Body::DetachBacking(address) => {
-                let detach = DetachBacking { process, address };
+                let detach = proto::attach::DetachBacking { process, address };
                 self.detach_backing(client, guestd_to_host::Body::DetachBacking(detach), &detach);
             }
             Body::ReleaseBacking(address) => {
-                let release = DetachBacking { process, address };
+                let release = proto::attach::DetachBacking { process, address };
                 self.detach_backing(client, guestd_to_host::Body::ReleaseBacking(release), &release);
             }
             Body::ShareBacking(share) => {
