@@ -245,6 +245,20 @@ impl GuestPages {
     }
 }
 
+/// Checks guest-physical addresses of pages in one message.
+pub fn check_addresses(memory: &GuestMemory, pages: &[u64]) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        !pages.is_empty() && pages.len() <= PAGES_PER_MESSAGE_MAX,
+        "{} pages at once, allowed are 1 to {PAGES_PER_MESSAGE_MAX}",
+        pages.len()
+    );
+    for page in pages {
+        anyhow::ensure!(page % PAGE_BYTES as u64 == 0, "page {page:#x} is not aligned");
+        memory.check(*page, PAGE_BYTES as u64).with_context(|| format!("page {page:#x}"))?;
+    }
+    Ok(())
+}
+
 /// Pages that one message attached as backing.
 #[derive(Debug)]
 pub enum BackingPages {

@@ -8,7 +8,6 @@ use d3dkmt::limits::REGISTERED_EVENTS_PER_PROCESS_MAX;
 use d3dkmt::text::printable;
 use d3dkmt::{EventId, FeatureId, Handle, ShareToken};
 use dxgkrnl::{Features, ProcessId};
-use fence_page::PAGE_BYTES;
 use proto::Versions;
 use proto::attach::{
     AddFenceMemory, AttachBacking, AttachProcess, Attached, DetachBacking, GuestdHello, GuestdToHost,
@@ -16,12 +15,11 @@ use proto::attach::{
     Rung, ShareBacking, SharedBacking, guestd_to_host, host_to_guestd, rung,
 };
 use proto::frame::{self, FrameBuffer};
-use proto::limits::PAGES_PER_MESSAGE_MAX;
 use proto::version::{FEATURES_SINCE, KEPT_BACKING_SINCE};
 use vsock_device::locks::{Rank, Ranked, RankedGuard};
 use vsock_device::{CloseReason, Connection, Endpoint, GuestMemory};
 
-use super::backing::{BackingPages, GuestCharge, GuestPages, GuestSession, ReleaseBacking};
+use super::backing::{BackingPages, GuestCharge, GuestPages, GuestSession, ReleaseBacking, check_addresses};
 use super::client_process::{ClientProcess, kept_name};
 use super::kernel_host::{Detach, SharedPiece, Token};
 use super::limits::HELLO_BYTES_MAX;
@@ -499,19 +497,6 @@ fn rings_in(vm: &VmShared, memory: &GuestMemory, pages: Option<&RingPages>) -> a
     };
     check_addresses(memory, host).and_then(|()| check_addresses(memory, process)).context("rings")?;
     Rings::in_guest(memory, host, process).map(Some)
-}
-
-fn check_addresses(memory: &GuestMemory, pages: &[u64]) -> anyhow::Result<()> {
-    anyhow::ensure!(
-        !pages.is_empty() && pages.len() <= PAGES_PER_MESSAGE_MAX,
-        "{} pages at once, allowed are 1 to {PAGES_PER_MESSAGE_MAX}",
-        pages.len()
-    );
-    for page in pages {
-        anyhow::ensure!(page % PAGE_BYTES as u64 == 0, "page {page:#x} is not aligned");
-        memory.check(*page, PAGE_BYTES as u64).with_context(|| format!("page {page:#x}"))?;
-    }
-    Ok(())
 }
 
 /// The answer to a detach: guestd frees what is not kept.
