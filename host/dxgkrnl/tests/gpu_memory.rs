@@ -212,7 +212,7 @@ fn freed_and_destroyed_mappings_are_gone_for_engines_at_once() {
     assert!(world.kernel.snapshot().is_empty());
 }
 
-/// What was mapped over it and ended before engines saw that leaves nothing for the end of the first.
+/// A mapping over it that ended before engines saw it leaves nothing for the end of the first.
 #[test]
 fn a_range_ends_with_the_allocation_that_calls_have_mapped_last() {
     let (mut world, script, [device, paging_queue, allocation]) = set_up();

@@ -100,10 +100,10 @@ impl<M: Machine> Broker<M> {
     pub(super) fn detach_backing(
         &mut self,
         client: ClientId,
-        body: guestd_to_host::Body,
-        detach: &DetachBacking,
+        process: u32,
+        address: u64,
+        request: fn(DetachBacking) -> guestd_to_host::Body,
     ) {
-        let DetachBacking { process, address } = *detach;
         let has = self.processes.get(&process).is_some_and(|entry| entry.backing.contains_key(&address));
         if !has {
             return self.refuse(client, format!("no backing pages are attached at {address:#x}"));
@@ -111,6 +111,7 @@ impl<M: Machine> Broker<M> {
         if let Some(client) = self.clients.get_mut(&client) {
             client.state = ClientState::DetachingBacking { process };
         }
+        let body = request(DetachBacking { process, address });
         self.tell_host(body, Pending::DetachBacking { client, process, address });
     }
 
@@ -118,16 +119,14 @@ impl<M: Machine> Broker<M> {
         if let Some(entry) = self.processes.get_mut(&process) {
             entry.backing.remove(&address);
         }
-        let Some(entry) = self.clients.get_mut(&client) else { return };
-        entry.state = ClientState::Attached { process };
-        self.reply(client, BrokerReply { process, ..BrokerReply::default() }, Vec::new());
+        self.detach_is_over(client, process, false);
     }
 
-    /// Another handle, or queued work, uses the memory of the process: it stays attached.
-    fn backing_in_use(&mut self, client: ClientId, process: u32) {
+    /// `in_use`: another handle, or queued work, uses the memory of the process, and it stays attached.
+    fn detach_is_over(&mut self, client: ClientId, process: u32, in_use: bool) {
         let Some(entry) = self.clients.get_mut(&client) else { return };
         entry.state = ClientState::Attached { process };
-        self.reply(client, BrokerReply { process, in_use: true, ..BrokerReply::default() }, Vec::new());
+        self.reply(client, BrokerReply { process, in_use, ..BrokerReply::default() }, Vec::new());
     }
 
     /// Handles an answer about backing pages. An error says how the host breaks the protocol.
@@ -153,7 +152,7 @@ impl<M: Machine> Broker<M> {
                 self.taken_back(client, process, address);
             }
             (Pending::DetachBacking { client, process, .. }, Ok(Some(Body::InUse(true)))) => {
-                self.backing_in_use(client, process);
+                self.detach_is_over(client, process, true);
             }
             (Pending::ShareBacking { client, process }, Ok(Some(Body::SharedBacking(shared)))) => {
                 self.shared(client, process, Ok(shared));

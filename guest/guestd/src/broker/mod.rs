@@ -307,12 +307,10 @@ impl<M: Machine> Broker<M> {
                 self.want_pages(client, process, WantedPages::Backing { address, pages });
             }
             Body::DetachBacking(address) => {
-                let detach = proto::attach::DetachBacking { process, address };
-                self.detach_backing(client, guestd_to_host::Body::DetachBacking(detach), &detach);
+                self.detach_backing(client, process, address, guestd_to_host::Body::DetachBacking);
             }
             Body::ReleaseBacking(address) => {
-                let release = proto::attach::DetachBacking { process, address };
-                self.detach_backing(client, guestd_to_host::Body::ReleaseBacking(release), &release);
+                self.detach_backing(client, process, address, guestd_to_host::Body::ReleaseBacking);
             }
             Body::ShareBacking(share) => {
                 self.share_backing(client, process, share.allocation, share.offset);

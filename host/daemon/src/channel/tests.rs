@@ -310,13 +310,19 @@ fn a_process_that_returns_sends_nothing_before_its_welcome() {
     assert!(matches!(refused, ProtocolError::BeforeWelcome { frame: 1 }), "{refused}");
 }
 
+/// A daemon with a journal in this folder.
+fn with_journal(folder: &tempfile::TempDir) -> Arc<KernelHost> {
+    let journal = JournalOptions { folder: folder.path().join("journal"), resume_within: None };
+    let kernel_host = KernelHost::new(&Options { journal: Some(journal), ..Options::default() }).unwrap();
+    kernel_host.input(Input::VmAttached { vm: VM, name: String::new() });
+    kernel_host
+}
+
 /// A client waits for that, so that it need not retain all that it has sent.
 #[test]
 fn a_daemon_with_a_journal_tells_how_many_one_way_calls_are_made() {
     let folder = tempfile::tempdir().unwrap();
-    let journal = JournalOptions { folder: folder.path().join("journal"), resume_within: None };
-    let kernel_host = KernelHost::new(&Options { journal: Some(journal), ..Options::default() }).unwrap();
-    kernel_host.input(Input::VmAttached { vm: VM, name: String::new() });
+    let kernel_host = with_journal(&folder);
     let mut client = Client::attach(&kernel_host, 1);
     client.stream.set_nonblocking(true).unwrap();
     let mut one_way = Vec::new();
@@ -344,9 +350,7 @@ fn a_daemon_with_a_journal_tells_how_many_one_way_calls_are_made() {
 #[test]
 fn a_process_that_never_acknowledges_what_it_reads_is_cut_off() {
     let folder = tempfile::tempdir().unwrap();
-    let journal = JournalOptions { folder: folder.path().join("journal"), resume_within: None };
-    let kernel_host = KernelHost::new(&Options { journal: Some(journal), ..Options::default() }).unwrap();
-    kernel_host.input(Input::VmAttached { vm: VM, name: String::new() });
+    let kernel_host = with_journal(&folder);
     let mut client = Client::attach(&kernel_host, 1);
     let Reply::Adapters(adapters) = client.call(&Call::EnumAdapters { capacity: 1 }) else {
         panic!("no adapter")

@@ -99,7 +99,7 @@ fn a_killed_daemon_is_resumed_from_one_segment_or_the_next() {
     assert_eq!((replayed.now, replayed.next_step, replayed.session_cursors), (1001, 3, session_cursors));
 }
 
-/// Who reads the secret can take over sessions; who reads a segment sees every call.
+/// A user who reads the secret can take over sessions; one who reads a segment sees every call.
 #[test]
 fn a_journal_is_readable_by_its_owner_only() {
     let folder = tempfile::tempdir().unwrap();

@@ -201,7 +201,7 @@ pub(crate) struct Memory {
     /// Memory of processes whose creator has destroyed its handle, while another handle or queued work may use it: the
     /// process, the first address there, and which allocation it is.
     pub(super) without_creator: BTreeSet<(ProcessId, u64, u32)>,
-    /// Bytes of it in each VM.
+    /// Bytes of shared memory of the device in each VM.
     pub(super) shared_bytes: BTreeMap<VmId, u64>,
     /// Shared and kept memory that this step has ended: its name and size.
     #[serde(skip)]

@@ -538,9 +538,7 @@ impl Kernel {
         let is_there = !self.vidmm.after_work.is_condemned(process, handle);
         let resource = match self.process(process).handles.get(handle).filter(|_| is_there) {
             Some(HandleTarget::Resource(open)) => Some(memory.resource_opens[open].resource),
-            Some(HandleTarget::Allocation(open)) => {
-                memory.allocations[memory.allocation_opens[open].allocation].resource
-            }
+            Some(HandleTarget::Allocation(open)) => self.resource_of(open),
             _ => {
                 return invalid(format!(
                     "{handle} is no allocation and no resource of this process (FEN-066)"

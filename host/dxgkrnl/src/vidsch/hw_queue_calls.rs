@@ -461,9 +461,9 @@ impl Kernel {
     pub(crate) fn awaited_progress(&self, object: u32) -> Option<u64> {
         let hw_queue = &self.vidsch.hw_queues[*self.vidsch.progress_fences.get(&object)?];
         let submission = self.vidsch.queues[hw_queue.queue].in_flight.front();
+        let submission = submission.map(|submission| submission.progress_fence_id);
         let drain = (hw_queue.handle == Handle::NULL).then_some(hw_queue.last_queued);
         let end = self.awaited_of(hw_queue.queue).map(|up_to| up_to.min(hw_queue.last_queued));
-        let drain = drain.into_iter().chain(end.filter(|value| *value > 0)).min();
-        submission.map(|submission| submission.progress_fence_id).into_iter().chain(drain).min()
+        submission.into_iter().chain(drain).chain(end.filter(|value| *value > 0)).min()
     }
 }

@@ -30,7 +30,8 @@
 //! Behaviour: `deferred.rs` leaves work for later steps and continues it. `run.rs` creates, runs and ends queues, and has
 //! the loop that runs all work. `head.rs` decides when the head packet can run. `context_calls.rs`, `signal.rs`,
 //! `priority_calls.rs`, `hw_queue_calls.rs` and `doorbell_calls.rs` are the calls. `engine_dispatch.rs` gives engines their
-//! work, `context_end.rs` ends contexts, `interrupts.rs` handles their callbacks and completions, `suspend.rs` suspends and resumes hardware contexts.
+//! work, `interrupts.rs` handles their callbacks and completions, `suspend.rs` suspends and resumes hardware contexts,
+//! `context_end.rs` ends contexts.
 
 mod backlog;
 mod context;

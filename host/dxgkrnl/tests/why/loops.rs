@@ -34,7 +34,7 @@ fn two_queues_that_wait_for_each_other_are_a_cycle() {
     world.finish();
 }
 
-/// Who could signal sleeps in the call that waits for the signal.
+/// The process that could signal sleeps in the call that waits for the signal.
 #[test]
 fn a_process_that_waits_in_a_call_for_work_does_not_wait_for_nothing() {
     let mut world = World::new();

@@ -170,21 +170,15 @@ impl WaitIndex<'_> {
     fn ring(&self, id: u32) -> Step {
         let hw_queue = &self.kernel.vidsch.hw_queues()[id];
         let (name, last) = (self.kernel.queue_name(hw_queue.queue), hw_queue.last_queued);
-        let text = match &hw_queue.doorbell {
-            Some(doorbell) if doorbell.status.is_connected() && self.is_awaited_in_vain(id) => {
-                format!("{name} has nothing left in its ring, and its last-queued value is {last}")
-            }
-            Some(doorbell) => {
-                let status = doorbell.status as u64;
-                format!(
-                    "{name} has work up to {last} in its ring, its doorbell's status is {status}: no engine was notified"
-                )
-            }
-            None => {
-                format!(
-                    "{name} has work up to {last} in its ring, it has no doorbell: no engine was notified"
-                )
-            }
+        let status = hw_queue.doorbell.as_ref().map(|doorbell| doorbell.status);
+        let text = if status.is_some_and(|status| status.is_connected()) && self.is_awaited_in_vain(id) {
+            format!("{name} has nothing left in its ring, and its last-queued value is {last}")
+        } else {
+            let status = match status {
+                Some(status) => format!("its doorbell's status is {}", status as u64),
+                None => "it has no doorbell".into(),
+            };
+            format!("{name} has work up to {last} in its ring, {status}: no engine was notified")
         };
         Step { kind: StepKind::Queue, text, process: Some(hw_queue.process.0) }
     }
