@@ -7,6 +7,7 @@ use covers::covers;
 
 use crate::sequences::ops::{Command, Op, Sequence, sequences};
 use crate::sequences::pair::Pair;
+use d3dkmt::SignalFlags;
 use dxgkrnl::{PlantedBug, Policy};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -127,6 +128,28 @@ fn engines_that_an_end_frees_have_no_fixed_order_in_small_steps() {
     .with_time();
     for units in [1, 2, 3, 12] {
         assert_eq!(run_in_steps(units, Policy::default(), false, &sequence, None), Ok(()));
+    }
+}
+
+/// The write of f4 ends the wait of c0, which then sets f0 to 0; the queue that wrote it sets f0 to 3. In small steps the
+/// wait ends later, so 0 comes last.
+#[test]
+fn two_queues_that_set_a_fence_at_once_have_no_fixed_order_in_small_steps() {
+    let commands = vec![Command::Write { fence: 4, value: 9 }];
+    let (rewind, one_way) = (SignalFlags::ALLOW_FENCE_REWIND.bits(), false);
+    let sequence = Sequence(vec![
+        Op::SubmitHw { process: 2, queue: 0, step: 1, commands },
+        Op::SignalHw { process: 2, queues: vec![0], targets: vec![(0, 3)], flags: 0 },
+        Op::GpuWait { process: 2, context: 0, targets: vec![(4, 1)], one_way },
+        Op::GpuSignal { process: 2, contexts: vec![0], targets: vec![(0, 0)], flags: rewind, one_way },
+        Op::Advance { nanos: 2 },
+    ])
+    .with_time();
+    for (units, last) in [(1, 0), (100, 3)] {
+        let pair = in_small_steps(units, &sequence);
+        let objects = pair.kernel.snapshot().objects;
+        let value = objects.iter().find(|open| open.process == 3).map(|open| open.value);
+        assert_eq!((pair.order_is_open(), value), (true, Some(last)));
     }
 }
 

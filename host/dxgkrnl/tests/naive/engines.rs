@@ -187,6 +187,7 @@ impl Naive {
     pub fn begin_input(&mut self) {
         self.heads.clear();
         self.freed.clear();
+        self.signaled.clear();
     }
 
     /// Submits as many buffers as fit. An idle engine begins at once.

@@ -186,7 +186,10 @@ pub struct Naive {
     heads: Vec<(usize, usize)>,
     /// Engines whose running buffer the present input dropped, and that have other buffers.
     freed: Vec<usize>,
-    /// Whether one input ever made buffers of two queues ready for one engine, or freed two engines for others.
+    /// Fences that contexts set in the present input, and whether each signal may lower the value.
+    signaled: Vec<(usize, usize, bool)>,
+    /// Whether one input ever made buffers of two queues ready for one engine, freed two engines for others, or let two
+    /// queues set one fence to values of which the last counts.
     pub order_is_open: bool,
     /// Events set since the last check: those that are not sorted yet, those of paused VMs, and the others.
     pub woken: Vec<Wake>,
@@ -238,6 +241,7 @@ impl Naive {
             able: vec![],
             heads: vec![],
             freed: vec![],
+            signaled: vec![],
             order_is_open: false,
             call_waits: false,
             late: vec![],

@@ -162,23 +162,29 @@ impl Naive {
         !self.contexts[queue].ended && (!self.contexts[queue].queue.is_empty() || !self.all_is_done(queue))
     }
 
-    /// Ends the contexts whose queues have each been idle since a call to destroy them; true if there was one.
-    fn end_waiting_contexts(&mut self) -> bool {
-        let mut any = false;
+    /// Which queues have been idle since the call that destroys their context.
+    fn look_for_idle_queues(&mut self) {
         for context in 0..self.contexts.len() {
             let Some(mut busy) = self.contexts[context].ending.clone() else { continue };
             busy.retain(|queue| self.works(self.contexts[context].device) && self.is_busy(*queue));
-            let is_over = busy.is_empty();
             self.contexts[context].ending = Some(busy);
-            if is_over && self.works(self.contexts[context].device) && self.owns_mutex(context) {
+        }
+    }
+
+    /// Behind an input: ends the contexts whose queues have each been idle since a call to destroy them. An end may let
+    /// others become idle.
+    pub fn end_waiting_contexts(&mut self) {
+        let may_end =
+            |naive: &Naive, at: &usize| naive.contexts[*at].ending.as_ref().is_some_and(Vec::is_empty);
+        while let Some(context) = (0..self.contexts.len()).find(|at| may_end(self, at)) {
+            if self.works(self.contexts[context].device) && self.owns_mutex(context) {
                 self.contexts[context].ending = None;
                 self.late.push((self.contexts[context].process, IP));
-            } else if is_over {
+            } else {
                 self.end_context(context);
-                any = true;
+                self.run_contexts();
             }
         }
-        any
     }
 
     pub(super) fn end_context(&mut self, context: usize) {
@@ -462,7 +468,6 @@ impl Naive {
             if self.able.is_empty() {
                 match self.done_before_it_began() {
                     Some(object) => self.evaluate_waits(object),
-                    None if self.end_waiting_contexts() => {}
                     None => break,
                 }
                 continue;
@@ -471,6 +476,7 @@ impl Naive {
             while !self.contexts[context].ended && self.run_packet(context) {}
         }
         self.end_waits_of_the_dead();
+        self.look_for_idle_queues();
     }
 
     /// Whether its fences are TopOfPipeline.
@@ -580,12 +586,22 @@ impl Naive {
             }
             let rewinds = value < self.objects[object].value;
             // FEN-034, F-57
-            if !rewinds
-                || flags.contains(SignalFlags::ALLOW_FENCE_REWIND)
-                || self.rules.lower_gpu_signal_applies
-            {
+            let may_lower =
+                flags.contains(SignalFlags::ALLOW_FENCE_REWIND) || self.rules.lower_gpu_signal_applies;
+            self.sets(object, self.signals[signal].contexts[0], may_lower);
+            if !rewinds || may_lower {
                 self.set(object, value);
             }
         }
+    }
+
+    /// A context sets a fence. The last of several in one input decides its value, if one of them may lower it. Small steps
+    /// may come to them in another order.
+    fn sets(&mut self, object: usize, context: usize, may_lower: bool) {
+        let is_open = |(of, by, lowers): &(usize, usize, bool)| {
+            *of == object && *by != context && (*lowers || may_lower)
+        };
+        self.order_is_open |= self.signaled.iter().any(is_open);
+        self.signaled.push((object, context, may_lower));
     }
 }

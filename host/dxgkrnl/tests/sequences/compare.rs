@@ -14,6 +14,7 @@ fn without_marks(queue: &[String]) -> usize {
 impl Pair {
     /// Compares all visible state of both.
     pub(super) fn compare(&mut self) -> Same {
+        self.naive.end_waiting_contexts();
         let effects = std::mem::take(&mut self.effects);
         for store in &effects.stores {
             self.memory.insert((store.process.0, store.slot), store.value);

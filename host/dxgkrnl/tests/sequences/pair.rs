@@ -238,11 +238,19 @@ impl Pair {
     }
 
     fn input(&mut self, input: Input) {
-        // In both models answered signals come first, then engines.
+        self.naive.end_waiting_contexts();
+        // In both models answered signals come first, then engines. What ends then is cleared away behind the input, or,
+        // with small steps, in steps of its own.
         self.naive.begin_input();
         self.naive.do_answered();
+        if self.steps_are_small {
+            self.naive.end_waiting_contexts();
+        }
         self.naive.now = self.now;
         self.naive.catch_up();
+        if self.steps_are_small {
+            self.naive.end_waiting_contexts();
+        }
         self.come_to_now();
         self.kernel.handle(self.now, input, &mut self.effects);
         self.kernel.finish_backlog(&mut self.effects);
@@ -362,6 +370,7 @@ impl Pair {
     fn advance(&mut self, nanos: u64) -> Same {
         let end = self.now + nanos;
         loop {
+            self.naive.end_waiting_contexts();
             // The kernel's deadline may be earlier, never later.
             let (kernel, naive) = (self.kernel.next_deadline(), self.naive.next_deadline());
             if naive.is_some() && kernel.is_none_or(|kernel| Some(kernel) > naive) {
