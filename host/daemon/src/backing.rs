@@ -403,6 +403,14 @@ impl ProcessBacking {
         Ok(())
     }
 
+    /// The memory of its guest, if it has pages of one.
+    pub fn guest_memory(&self) -> Option<&GuestMemory> {
+        self.pieces.values().next().and_then(|pages| match pages {
+            BackingPages::Local(_) => None,
+            BackingPages::Guest(GuestPages { session, .. }) => Some(&session.memory),
+        })
+    }
+
     /// Number of pieces; each one of a local process is a mapping of its own.
     pub fn pieces(&self) -> usize {
         self.pieces.len()

@@ -60,7 +60,7 @@ mod worker;
 
 pub use connection::Connection;
 pub use device::{ConnectError, Device, DeviceConfig, DeviceError, DeviceStats};
-pub use memory::{GuestMemory, MemoryError, has_ordinary_pages};
+pub use memory::{DriverRuns, GuestMemory, MemoryError, has_ordinary_pages};
 pub use muxer::{SendError, TooManyConnections};
 pub use services::{CloseReason, ConnectRequest, Credit, Endpoint, Services};
 pub use vhost_user_proxy::VhostUserProxy;

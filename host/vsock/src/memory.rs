@@ -7,7 +7,8 @@
 //! that cannot shrink, of ordinary pages, is accepted ([`check_region`]), and it is checked before the first access.
 //!
 //! Beside the vrings, memory is written only while the guest's driver runs ([`DriverLife`]): a VM that QEMU has stopped
-//! may be being saved or reset, and after a reset another kernel owns the pages.
+//! may be being saved or reset, and after a reset, or once the guest has unbound its driver, the pages are somebody
+//! else's. This is what vhost-user asks of a suspended device.
 //!
 //! ```text
 //!   runs ── GET_VRING_BASE ──▶ stopped ── SET_VRING_BASE, another position ──▶ over: the memory is gone for this handle
@@ -18,7 +19,7 @@
 use std::fmt;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use rustix::fs::SealFlags;
 use vm_memory::{
@@ -43,18 +44,15 @@ pub struct GuestMemory {
 pub(crate) struct DriverLife(Arc<Life>);
 
 struct Life {
-    /// Held for reading by who writes guest memory. No lock is taken under it.
+    /// Held for reading by who accesses guest memory. No lock is taken under it, but for that of another VM's driver.
     runs: RwLock<bool>,
-    /// Held for reading while bytes are copied, also by DMA of a stopped guest. No lock is taken under it.
-    copies: RwLock<()>,
     is_over: AtomicBool,
 }
 
 impl DriverLife {
     /// A driver that runs, or is about to start.
     pub fn new() -> Self {
-        let (runs, copies, is_over) = (RwLock::new(true), RwLock::new(()), AtomicBool::new(false));
-        Self(Arc::new(Life { runs, copies, is_over }))
+        Self(Arc::new(Life { runs: RwLock::new(true), is_over: AtomicBool::new(false) }))
     }
 
     /// QEMU has stopped the guest. Accesses under way have ended when this returns.
@@ -71,7 +69,6 @@ impl DriverLife {
     pub fn end(&self) {
         self.0.is_over.store(true, Ordering::Release);
         self.stop();
-        drop(self.0.copies.write());
     }
 
     pub fn runs(&self) -> bool {
@@ -86,6 +83,9 @@ impl DriverLife {
         self.0.is_over.load(Ordering::Acquire)
     }
 }
+
+/// Keeps the guest's driver from being stopped.
+pub struct DriverRuns<'a>(#[expect(dead_code, reason = "it is held")] RwLockReadGuard<'a, bool>);
 
 /// A guest-physical range that cannot be accessed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -162,8 +162,14 @@ impl GuestMemory {
     /// Runs `access`, and keeps the guest's driver from being stopped meanwhile. `None` if it is stopped: then whoever
     /// has something to write waits for [`crate::Services::memory_changed`], or [`Self::is_over`]. Do not nest.
     pub fn while_driver_runs<R>(&self, access: impl FnOnce() -> R) -> Option<R> {
+        let _runs = self.running()?;
+        Some(access())
+    }
+
+    /// The same for as long as the value lives.
+    pub fn running(&self) -> Option<DriverRuns<'_>> {
         let runs = self.life.0.runs.read().unwrap_or_else(PoisonError::into_inner);
-        runs.then(access)
+        runs.then_some(DriverRuns(runs))
     }
 
     /// Whether the guest's driver has restarted, or QEMU is gone.
@@ -199,15 +205,13 @@ impl GuestMemory {
     /// Fills `bytes` from guest memory. A concurrent write of the guest may be read in part.
     pub fn read(&self, gpa: u64, bytes: &mut [u8]) -> Result<(), MemoryError> {
         let outside = MemoryError::OutsideMemory { gpa, len: bytes.len() as u64 };
-        let _copy = self.life.0.copies.read();
         self.current(outside)?.memory().read_slice(bytes, GuestAddress(gpa)).map_err(|_| outside)
     }
 
-    /// Stores `bytes` into guest memory, in no particular order. Inside [`Self::while_driver_runs`], unless it is a DMA
-    /// write, which a stopped guest has to expect.
+    /// Stores `bytes` into guest memory, in no particular order. Inside [`Self::while_driver_runs`], or in
+    /// [`crate::Services::goes_on`].
     pub fn write(&self, gpa: u64, bytes: &[u8]) -> Result<(), MemoryError> {
         let outside = MemoryError::OutsideMemory { gpa, len: bytes.len() as u64 };
-        let _copy = self.life.0.copies.read();
         self.current(outside)?.memory().write_slice(bytes, GuestAddress(gpa)).map_err(|_| outside)
     }
 
@@ -300,21 +304,21 @@ mod tests {
     }
 
     #[test]
-    fn an_end_waits_for_the_copy_under_way() {
+    fn an_end_waits_for_the_access_under_way() {
         let memory = memory();
         let (done, ended) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
-            let copy = memory.life.0.copies.read().unwrap();
+            let access = memory.running().unwrap();
             let life = &memory.life;
             scope.spawn(move || {
                 life.end();
                 done.send(()).unwrap();
             });
-            while memory.life.runs() {
+            while !memory.is_over() {
                 std::thread::yield_now();
             }
             assert!(ended.recv_timeout(std::time::Duration::from_millis(200)).is_err(), "it waits");
-            drop(copy);
+            drop(access);
             ended.recv().unwrap();
         });
     }

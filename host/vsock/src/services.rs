@@ -30,6 +30,14 @@ pub trait Services: Send + Sync + 'static {
         let _ = memory;
     }
 
+    /// A guest that QEMU had stopped goes on, or its driver has restarted. `go_on` lets its memory be written again. What was
+    /// held back meanwhile comes before it: `false` until then, and the method is called again in the next turn. QEMU may
+    /// stop the guest between two turns.
+    fn goes_on(&self, go_on: &dyn Fn()) -> bool {
+        go_on();
+        true
+    }
+
     /// QEMU disconnected, or the device was shut down. Every endpoint is already closed with
     /// [`CloseReason::Disconnected`]. Called once for each QEMU that had sent a memory table.
     fn disconnected(&self) {}

@@ -229,6 +229,8 @@ impl Session {
 
     /// QEMU has stopped the guest: nothing but the vrings writes its memory when this returns.
     pub fn driver_stopped(&self) {
+        // Whatever is still held back from an earlier stop waits for the next start.
+        self.has_started_again.store(false, Ordering::Release);
         self.life.lock().stop();
     }
 

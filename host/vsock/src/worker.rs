@@ -91,11 +91,11 @@ impl Worker {
     /// endpoints are told what happens to their connections, and wait with the rest.
     pub fn turn(&mut self, check_transmit: bool) -> bool {
         // Values that could not be stored come before the wakes that are in packets.
-        self.meet_started_guest();
+        let is_met = self.meet_started_guest();
         // Earlier events may have left packets for which the rx ring has room now.
         self.session.enter(|_| ());
         if !self.session.driver_runs() {
-            return self.deliver_events();
+            return self.deliver_events() || !is_met;
         }
         self.look_at_rings();
         let mut more = self.deliver_events() || (check_transmit && self.serve_transmit());
@@ -141,17 +141,22 @@ impl Worker {
     }
 
     /// Lets a guest that goes on be written again, and tells services of it or of one that has restarted, before its
-    /// first packet.
-    fn meet_started_guest(&mut self) {
-        if self.session.has_started_again.load(Ordering::Relaxed)
-            && self.session.has_started_again.swap(false, Ordering::AcqRel)
+    /// first packet. `false`: something that was held back comes first, in further turns.
+    fn meet_started_guest(&mut self) -> bool {
+        if !self.session.has_started_again.load(Ordering::Relaxed)
+            || !self.session.has_started_again.swap(false, Ordering::AcqRel)
         {
-            self.session.driver_goes_on();
-            // Without a memory table there is nobody to tell.
-            if self.session.has_memory.load(Ordering::Acquire) {
-                self.services.memory_changed(self.session.guest_memory());
-            }
+            return true;
         }
+        if !self.services.goes_on(&|| self.session.driver_goes_on()) {
+            self.session.has_started_again.store(true, Ordering::Release);
+            return false;
+        }
+        // Without a memory table there is nobody to tell.
+        if self.session.has_memory.load(Ordering::Acquire) {
+            self.services.memory_changed(self.session.guest_memory());
+        }
+        true
     }
 
     /// Handles packets of the guest. `true`: the turn is over and there may be more.
@@ -168,7 +173,8 @@ impl Worker {
             match ring.take_packet(&mut self.packet) {
                 Some(outcome) => {
                     drop(ring);
-                    self.meet_started_guest();
+                    // A driver that has restarted since the turn began. Nothing is held back for it.
+                    let _ = self.meet_started_guest();
                     self.unnotified += 1;
                     self.handle_packet(outcome);
                 }

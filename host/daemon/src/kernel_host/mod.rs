@@ -59,6 +59,7 @@ use super::shares::Budgets;
 use super::system_clock::{ClockWatch, utc_100ns};
 use super::tap::{ObserverTap, Step, Tap as _};
 use super::timer::{Clock, Timer};
+use dma::HeldMoves;
 use nt_handles::{NtHandleTable, named_by};
 use process_table::ProcessTable;
 use recording::Recording;
@@ -99,6 +100,7 @@ struct HostState {
     /// Those of the last step, for their capacity; `None` during a step. In a box, so that a step moves a pointer.
     effects: Option<Box<Effects>>,
     dma_executor: DmaExecutor,
+    held_moves: HeldMoves,
     process_table: ProcessTable,
     nt_handles: NtHandleTable,
     armed: Option<Nanos>,
@@ -294,6 +296,7 @@ impl KernelHost {
             resuming: None,
             effects: None,
             dma_executor: DmaExecutor::default(),
+            held_moves: HeldMoves::default(),
             process_table: ProcessTable::new(&log),
             nt_handles: NtHandleTable::default(),
             armed: None,

@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use d3dkmt::limits::PROCESSES_PER_VM_MAX;
 use dxgkrnl::{DmaError, DmaOp, Input, ProcessId, SharedMemory, VmId};
 use proto::limits::TOKEN_BYTES;
+use vsock_device::GuestMemory;
 
 use crate::backing::{BackingPages, ProcessBacking};
 use crate::client_process::ClientProcess;
@@ -154,6 +155,15 @@ impl ProcessTable {
             Some(attached) => Some(&attached.backing),
             None => self.outliving.get(&process).map(|(_, backing)| backing),
         }
+    }
+
+    /// The VM of a process, present or gone, and the guest's memory, if it has pages of it.
+    pub fn guest_of(&self, process: ProcessId) -> Option<(VmId, &GuestMemory)> {
+        let (vm, backing) = match self.get(process) {
+            Some(attached) => (attached.client.vm, &attached.backing),
+            None => self.outliving.get(&process).map(|(vm, backing)| (*vm, backing))?,
+        };
+        Some((vm, backing.guest_memory()?))
     }
 
     /// First addresses of kept pages of a process of this VM, present or gone.

@@ -266,6 +266,10 @@ impl Services for VmServices {
         }
     }
 
+    fn goes_on(&self, go_on: &dyn Fn()) -> bool {
+        self.0.kernel_host.vm_goes_on(self.0.id, go_on)
+    }
+
     fn memory_changed(&self, memory: GuestMemory) {
         let shared = &self.0;
         let mut status = shared.status();
@@ -300,6 +304,7 @@ impl Services for VmServices {
         status.state = VmState::Gone;
         drop(status);
         shared.detach_processes();
+        shared.kernel_host.drop_held_moves();
         shared.event_channels.forget_all();
         if attached {
             shared.kernel_host.input(Input::VmDetached { vm: shared.id });

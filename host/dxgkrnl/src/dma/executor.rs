@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::coalesce::{is_worth_it, shorten};
-use super::staging_buffers::StagingBuffers;
+use super::staging_buffers::{StagedMemory, StagingBuffers};
 use super::{ComputeOp, DmaOp, MemoryRef, StagingBuffer};
 use crate::ProcessId;
 
@@ -60,6 +60,16 @@ impl DmaExecutor {
     /// Number of staging buffers. An idle engine has none.
     pub fn staging_buffers(&self) -> usize {
         self.staging_buffers.count()
+    }
+
+    /// Takes a staging buffer out, for another executor.
+    pub fn take_staging_buffer(&mut self, staging_buffer: StagingBuffer) -> Option<StagedMemory> {
+        self.staging_buffers.take(staging_buffer)
+    }
+
+    /// Puts a staging buffer in that was taken out of another executor.
+    pub fn put_staging_buffer(&mut self, staging_buffer: StagingBuffer, memory: StagedMemory) {
+        self.staging_buffers.put(staging_buffer, memory);
     }
 
     /// Executes the operations of one step, by fewer copies where that changes no byte of a process. Reports failures
@@ -332,6 +342,48 @@ mod tests {
             dma_executor.perform(&copy, &mut bytes).unwrap();
             assert!(bytes.0 == expected, "{from} to {to}");
         }
+    }
+
+    /// Pieces as an engine pushes them, against one operation made of them and split anew.
+    #[test]
+    fn an_operation_extended_by_its_pieces_does_what_they_do() {
+        let (piece, pieces) = (64, 6);
+        for (from, to) in [(0, 1000), (1000, 0), (40, 0), (0, 40), (0, 0), (500, 500 - 384), (500 - 384, 500)] {
+            let copy = DmaOp::Copy { from: memory(from), to: memory(to), bytes: piece };
+            let (kernel, operand) = (ComputeOp::Accumulate, 7);
+            let compute =
+                DmaOp::Compute { kernel, from: memory(from), to: memory(to), bytes: piece, operand };
+            let fill = DmaOp::Fill { to: memory(to), bytes: piece, pattern: 3 };
+            for first in [copy, compute, fill] {
+                let content: Vec<u8> = (0..2000).map(|at: u32| (at * 7 + at / 256) as u8).collect();
+                let (mut dma_executor, mut one, mut other) =
+                    (DmaExecutor::default(), Bytes(content.clone()), Bytes(content));
+                let mut extended: Vec<DmaOp> = vec![];
+                for number in 0..pieces {
+                    let next = first.after(number * piece);
+                    dma_executor.perform(&next, &mut one).unwrap();
+                    if !extended.last_mut().is_some_and(|last| last.extend_by(&next)) {
+                        extended.push(next);
+                    }
+                }
+                let reads_what_it_wrote = to > from && to < from + pieces * piece && first != fill;
+                assert_eq!(extended.len() == 1, !reads_what_it_wrote, "{first}");
+                for op in extended {
+                    let mut left = Some(op);
+                    while let Some(op) = left {
+                        let (part, rest) = op.split(if reads_what_it_wrote { piece } else { 100 });
+                        dma_executor.perform(&part, &mut other).unwrap();
+                        left = rest;
+                    }
+                }
+                assert!(one.0 == other.0, "{first}");
+            }
+        }
+        let (mut fill, other) = (
+            DmaOp::Fill { to: memory(0), bytes: 4, pattern: 1 },
+            DmaOp::Fill { to: memory(4), bytes: 4, pattern: 2 },
+        );
+        assert!(!fill.extend_by(&other) && !fill.extend_by(&DmaOp::ReleaseAll { adapter: 0 }));
     }
 
     #[test]

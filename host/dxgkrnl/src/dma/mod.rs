@@ -25,6 +25,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use executor::{DmaError, DmaExecutor, ProcessMemory};
+pub use staging_buffers::StagedMemory;
 
 use crate::ProcessId;
 
@@ -138,6 +139,67 @@ impl DmaOp {
         })
     }
 
+    /// The staging buffers that it names.
+    pub fn staging_buffers(&self) -> impl Iterator<Item = StagingBuffer> + use<> {
+        let ended = match self {
+            DmaOp::Release { staging_buffer } => Some(*staging_buffer),
+            DmaOp::ReleaseAll { .. } | DmaOp::Copy { .. } | DmaOp::Fill { .. } | DmaOp::Compute { .. } => None,
+        };
+        let of_memory = self.memory_refs().filter_map(|memory| match memory {
+            MemoryRef::Memory { .. } => None,
+            MemoryRef::StagingBuffer { staging_buffer, .. } => Some(staging_buffer),
+        });
+        of_memory.chain(ended)
+    }
+
+    /// Extends it by the next operation, if that goes on where it ends, and reads nothing that it has written: a long
+    /// operation that its engine pushed in pieces becomes one again. False if not.
+    pub fn extend_by(&mut self, next: &DmaOp) -> bool {
+        let (was, whole) = (self.bytes(), self.bytes().checked_add(next.bytes()));
+        let Some(whole) = whole.filter(|_| self.after(was).resized(next.bytes()) == *next) else { return false };
+        let is_apart = match *self {
+            DmaOp::Copy { from, to, .. } | DmaOp::Compute { from, to, .. } => goes_forward(from, to, whole),
+            DmaOp::Fill { .. } => true,
+            DmaOp::Release { .. } | DmaOp::ReleaseAll { .. } => false,
+        };
+        if is_apart {
+            *self = self.resized(whole);
+        }
+        is_apart
+    }
+
+    /// Its first `bytes` bytes, and the rest. Of an operation that [`DmaOp::extend_by`] has extended.
+    pub fn split(self, bytes: u64) -> (DmaOp, Option<DmaOp>) {
+        match self.bytes().checked_sub(bytes).filter(|left| *left > 0) {
+            Some(left) => (self.resized(bytes), Some(self.after(bytes).resized(left))),
+            None => (self, None),
+        }
+    }
+
+    /// The same on ranges that begin so many bytes further on.
+    fn after(self, by: u64) -> DmaOp {
+        match self {
+            DmaOp::Copy { from, to, bytes } => DmaOp::Copy { from: from.ahead(by), to: to.ahead(by), bytes },
+            DmaOp::Fill { to, bytes, pattern } => DmaOp::Fill { to: to.ahead(by), bytes, pattern },
+            DmaOp::Compute { kernel, from, to, bytes, operand } => {
+                DmaOp::Compute { kernel, from: from.ahead(by), to: to.ahead(by), bytes, operand }
+            }
+            ends @ (DmaOp::Release { .. } | DmaOp::ReleaseAll { .. }) => ends,
+        }
+    }
+
+    /// The same on ranges of so many bytes.
+    fn resized(self, bytes: u64) -> DmaOp {
+        match self {
+            DmaOp::Copy { from, to, .. } => DmaOp::Copy { from, to, bytes },
+            DmaOp::Fill { to, pattern, .. } => DmaOp::Fill { to, bytes, pattern },
+            DmaOp::Compute { kernel, from, to, operand, .. } => {
+                DmaOp::Compute { kernel, from, to, bytes, operand }
+            }
+            ends @ (DmaOp::Release { .. } | DmaOp::ReleaseAll { .. }) => ends,
+        }
+    }
+
     /// The adapters whose staging buffers it names.
     pub fn adapters(&self) -> impl Iterator<Item = u32> + use<> {
         let ended = match self {
@@ -150,6 +212,22 @@ impl DmaOp {
             MemoryRef::StagingBuffer { staging_buffer, .. } => Some(staging_buffer.adapter),
         });
         of_memory.chain(ended)
+    }
+}
+
+/// Whether pieces of a range can be read one after the other, from the first byte on, while each is written to the other
+/// range, without reading a byte that was written.
+fn goes_forward(from: MemoryRef, to: MemoryRef, bytes: u64) -> bool {
+    match (from, to) {
+        (MemoryRef::Memory { process: a, address: from }, MemoryRef::Memory { process: b, address: to }) => {
+            a != b || to <= from || to - from >= bytes
+        }
+        (
+            MemoryRef::StagingBuffer { staging_buffer: a, offset: from },
+            MemoryRef::StagingBuffer { staging_buffer: b, offset: to },
+        ) => a != b || to <= from || to - from >= bytes,
+        (MemoryRef::Memory { .. }, MemoryRef::StagingBuffer { .. })
+        | (MemoryRef::StagingBuffer { .. }, MemoryRef::Memory { .. }) => true,
     }
 }
 

@@ -19,8 +19,9 @@ const SHARED_BYTES_MIN: usize = 16 * 1024;
 /// Bytes kept of freed staging buffers for new ones: to allocate and clear memory takes longer than the copy.
 const SPARE_BYTES_MAX: usize = 4 << 20;
 
+/// The bytes of one staging buffer.
 #[derive(Debug, Default)]
-struct StagedMemory {
+pub struct StagedMemory {
     /// Bytes behind the end of the staging buffer have no meaning.
     memory: Arc<Vec<u8>>,
     /// Where the staging buffer begins in `memory`: 0 unless it shares.
@@ -64,6 +65,14 @@ fn take_spare(spare: &mut Vec<Vec<u8>>, bytes: usize) -> Vec<u8> {
 impl StagingBuffers {
     pub fn count(&self) -> usize {
         self.buffers.len()
+    }
+
+    pub fn take(&mut self, staging_buffer: StagingBuffer) -> Option<StagedMemory> {
+        self.buffers.remove(&staging_buffer)
+    }
+
+    pub fn put(&mut self, staging_buffer: StagingBuffer, memory: StagedMemory) {
+        self.buffers.insert(staging_buffer, memory);
     }
 
     pub fn end(&mut self, staging_buffer: StagingBuffer) {
