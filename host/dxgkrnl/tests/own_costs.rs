@@ -149,12 +149,15 @@ struct Case {
 }
 
 fn destroy_allocations(owner: &Owner) -> Input {
+    destroy(owner, DestroyAllocationFlags::empty())
+}
+
+fn destroy(owner: &Owner, flags: DestroyAllocationFlags) -> Input {
     let (device, resource, allocations) = (owner.device, Handle::NULL, owner.objects.clone());
-    let flags = DestroyAllocationFlags::empty();
     owner.call(Call::DestroyAllocation { device, resource, allocations, flags })
 }
 
-const CASES: [Case; 37] = [
+const CASES: [Case; 38] = [
     Case {
         name: "a signal that many wait for",
         make: Owner::waits,
@@ -407,6 +410,13 @@ const CASES: [Case; 37] = [
         end: destroy_allocations,
         most: 1024,
         is_cut: true,
+    Case {
+        name: "an allocation is destroyed that hides many pieces",
+        make: Owner::hidden_pieces,
+        end: |owner| destroy(owner, DestroyAllocationFlags::ASSUME_NOT_IN_USE),
+        most: 16_000,
+        is_cut: false,
+    },
     },
     Case {
         name: "a process with many allocations beside many pieces",
