@@ -426,9 +426,9 @@ const CASES: [Case; 38] = [
         is_cut: true,
     },
     Case {
-        name: "a paging queue with many maps of many pieces",
+        name: "a device whose paging queue has many maps of many pieces",
         make: Owner::maps,
-        end: |owner| owner.call(Call::DestroyPagingQueue { queue: owner.objects[0] }),
+        end: |owner| owner.call(Call::DestroyDevice { device: owner.device }),
         most: 8000,
         is_cut: true,
     },

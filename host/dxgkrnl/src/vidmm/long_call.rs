@@ -40,7 +40,7 @@ pub(crate) enum RestOfCall {
     Parked(Parked),
     /// The destroys and offers of a round whose marks are reached.
     Due(Box<Due>),
-    /// `D3DKMTDestroyContext` of a context with work in these queues.
+    /// `D3DKMTDestroyContext` of a context with work in these queues, or `D3DKMTDestroyPagingQueue`.
     DestroyContext {
         context: u32,
         busy: BTreeMap<u32, u64>,
