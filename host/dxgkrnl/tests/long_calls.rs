@@ -36,8 +36,7 @@ fn finish(world: &mut World) -> Effects {
 }
 
 fn make_resident(paging_queue: Handle, allocations: &[Handle]) -> Call {
-    let priorities = vec![0x7800_0000; allocations.len()];
-    Call::MakeResident { paging_queue, allocations: allocations.to_vec(), priorities, flags: 0 }
+    Call::MakeResident { paging_queue, allocations: allocations.to_vec(), priorities: vec![], flags: 0 }
 }
 
 fn evict(device: Handle, allocations: &[Handle]) -> Call {
@@ -154,6 +153,7 @@ fn a_long_list_becomes_resident_before_its_fence_value_is_stored() {
     assert!(steps > 3, "{steps} steps");
     assert!(lists.resident());
 }
+
 /// The engine is done with the queue steps before all of the list is resident.
 #[test]
 fn a_paging_queue_ends_behind_the_last_step_of_a_long_list() {
@@ -173,7 +173,6 @@ fn a_paging_queue_ends_behind_the_last_step_of_a_long_list() {
     assert_eq!(answers.collect::<Vec<_>>(), [(P, NtStatus::SUCCESS)]);
     assert!(lists.resident());
 }
-
 
 /// Its engine wrote the value before it stopped, but not all of the list was resident by then.
 #[test]

@@ -360,8 +360,7 @@ const CASES: [Case; 38] = [
         make: Owner::evicted,
         end: |owner| {
             let (paging_queue, allocations) = (owner.queue, owner.objects.clone());
-            let priorities = vec![1; allocations.len()];
-            owner.call(Call::MakeResident { paging_queue, allocations, priorities, flags: 0 })
+            owner.call(Call::MakeResident { paging_queue, allocations, priorities: Vec::new(), flags: 0 })
         },
         most: 10_240,
         is_cut: true,
@@ -410,13 +409,13 @@ const CASES: [Case; 38] = [
         end: destroy_allocations,
         most: 1024,
         is_cut: true,
+    },
     Case {
         name: "an allocation is destroyed that hides many pieces",
         make: Owner::hidden_pieces,
         end: |owner| destroy(owner, DestroyAllocationFlags::ASSUME_NOT_IN_USE),
         most: 16_000,
         is_cut: false,
-    },
     },
     Case {
         name: "a process with many allocations beside many pieces",

@@ -80,7 +80,6 @@ pub(super) enum Part {
     Count(Option<u32>),
     Budget,
     Apply(Option<u32>),
-    Prioritize(usize),
     Gather(Option<u32>),
     /// With the fence value of the operation that makes the list resident, or 0.
     Answer(u64),
@@ -88,7 +87,7 @@ pub(super) enum Part {
 
 #[derive(Serialize, Deserialize)]
 pub(super) enum Kind {
-    MakeResident { queue: Handle, priorities: Vec<u32>, flags: u32 },
+    MakeResident { queue: Handle, flags: u32 },
     Evict { device: Handle },
 }
 
