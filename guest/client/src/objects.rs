@@ -2,8 +2,8 @@
 //! right member of a C union. The host decides; a call with a handle that is not known here is forwarded.
 //!
 //! A handle leaves this table *before* the destroy call is sent (F-69), so a lookup here never finds a number that the
-//! host has reused. A context and what is its own leave it afterwards: its number comes back after thousands of others,
-//! and a new context replaces it here. The fence of a queue leaves it with its queue: the host refuses to destroy it.
+//! host has reused. A context or paging queue and what is its own leave it afterwards: its number comes back after
+//! thousands of others, and a new one replaces it here. The fence of a queue leaves it with its queue: the host refuses to destroy it.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -188,7 +188,7 @@ impl<L: Location> Objects<L> {
     }
 
     /// Forgets a queue of these kinds and its fence (FEN-091).
-    pub fn queue_destroying(&self, handle: Handle, kinds: &[QueueKind]) {
+    pub fn forget_queue(&self, handle: Handle, kinds: &[QueueKind]) {
         let Tables { queues, objects, .. } = &mut *self.write();
         if queues.get(&handle).is_some_and(|queue| kinds.contains(&queue.kind))
             && let Some(Queue { fence, .. }) = queues.remove(&handle)

@@ -85,7 +85,7 @@ impl<P: Port> Session<P> {
 
     /// `D3DKMTDestroyHwQueue`.
     pub async fn destroy_hw_queue(&self, queue: Handle) -> NtStatus {
-        self.objects.queue_destroying(queue, QueueKind::OF_HARDWARE);
+        self.objects.forget_queue(queue, QueueKind::OF_HARDWARE);
         let status = self.call(&Call::DestroyHwQueue { queue }).await.status;
         if status.is_success() {
             self.end_idle_waits(queue).await;
@@ -110,10 +110,13 @@ impl<P: Port> Session<P> {
         }
     }
 
-    /// `D3DKMTDestroyPagingQueue`.
+    /// `D3DKMTDestroyPagingQueue`: waits for what is queued to it.
     pub async fn destroy_paging_queue(&self, queue: Handle) -> NtStatus {
-        self.objects.queue_destroying(queue, &[QueueKind::Paging]);
-        self.call(&Call::DestroyPagingQueue { queue }).await.status
+        let status = self.call(&Call::DestroyPagingQueue { queue }).await.status;
+        if status.is_success() {
+            self.objects.forget_queue(queue, &[QueueKind::Paging]);
+        }
+        status
     }
 
     fn keep_queue(

@@ -33,11 +33,15 @@ impl<P: Port> Session<P> {
     }
 
     /// Refuses counts above the host's limits here, also for a one-way call, whose status would be lost (GPV-025).
+    /// The host's refusal of a one-way call would stop the device, so reserved flags are refused here as well.
     async fn submit_with(&self, call: &Call, wakes: &Wakes<P::Event>) -> NtStatus {
         if !call.counts_fit() {
             return NtStatus::INVALID_PARAMETER;
         }
         if self.welcome.async_submission {
+            if call.has_reserved_flags() {
+                return NtStatus::INVALID_PARAMETER;
+            }
             match self.port.post(call, wakes).await {
                 Ok(()) => NtStatus::SUCCESS,
                 Err(error) => error.into(),

@@ -62,6 +62,7 @@ functions!(
     D3DKMTReleaseKeyedMutex2(windows::D3DKMT_RELEASEKEYEDMUTEX2),
     D3DKMTCreatePagingQueue(windows::D3DKMT_CREATEPAGINGQUEUE),
     D3DKMTDestroyPagingQueue(windows::D3DDDI_DESTROYPAGINGQUEUE),
+    D3DKMTMakeResident(windows::D3DDDI_MAKERESIDENT),
     D3DKMTReserveGpuVirtualAddress(windows::D3DDDI_RESERVEGPUVIRTUALADDRESS),
     D3DKMTMapGpuVirtualAddress(windows::D3DDDI_MAPGPUVIRTUALADDRESS),
     D3DKMTFreeGpuVirtualAddress(windows::D3DKMT_FREEGPUVIRTUALADDRESS),
@@ -482,6 +483,33 @@ fn a_paging_queue_brings_a_fence_and_takes_it_along() {
         host.answer(request, NtStatus::INVALID_PARAMETER, &Reply::None);
     });
     assert_eq!(status, IP);
+}
+
+/// The priorities are not read: their pointer may be anything.
+#[test]
+fn make_resident_says_how_many_are_resident_and_ignores_priorities() {
+    let mut host = the_host();
+    let list = [5, 6];
+    for (over_budget, status, count) in [(false, NtStatus::PENDING, 2), (true, NtStatus::NO_MEMORY, 0)] {
+        let mut resident = windows::D3DDDI_MAKERESIDENT {
+            hPagingQueue: QUEUE.0,
+            NumAllocations: 2,
+            AllocationList: list.as_ptr(),
+            PriorityList: std::ptr::dangling(),
+            ..Default::default()
+        };
+        let value = if over_budget { 0 } else { 3 };
+        let answered = call(D3DKMTMakeResident, &mut resident, || {
+            let reply = Reply::Residency { paging_fence_value: value, bytes_to_trim: 9, over_budget };
+            let call = answer(&mut host, &reply);
+            assert!(
+                matches!(&call, Call::MakeResident { priorities, .. } if priorities.is_empty()),
+                "{call:?}"
+            );
+        });
+        assert_eq!((answered, resident.NumAllocations), (status.0 as i32, count));
+        assert_eq!((resident.PagingFenceValue, resident.NumBytesToTrim), (value, 9));
+    }
 }
 
 #[test]

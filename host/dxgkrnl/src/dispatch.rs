@@ -134,8 +134,8 @@ impl Kernel {
                 self.set_allocation_priority(process, device, resource, &allocations, &priorities),
             AllocationPriority { device, resource, allocations } =>
                 self.allocation_priority(process, device, resource, &allocations),
-            MakeResident { paging_queue, allocations, priorities, flags } =>
-                self.make_resident(process, paging_queue, allocations, priorities, flags, effects),
+            MakeResident { paging_queue, allocations, priorities: _, flags } =>
+                self.make_resident(process, paging_queue, allocations, flags, effects),
             Evict { device, allocations, flags } => self.evict(process, device, allocations, flags, effects),
             QueryVideoMemoryInfo { adapter, segment_group, physical_adapter } =>
                 self.video_memory_info(process, adapter, segment_group, physical_adapter),

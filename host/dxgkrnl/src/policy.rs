@@ -200,12 +200,13 @@ switches! {
         /// An error, whatever the access is: "must have the RTAS_WRITE bit set".
         Required = "required",
     }
-    /// What DestroyContext does with the work that is queued in the context.
+    /// What DestroyContext does with the work that is queued in the context, and DestroyPagingQueue with its operations.
     destroyed_context: DestroyedContext {
         /// Default: the call waits until it is done, and fails if the context then owns a mutex, as the page of
         /// `pfnDestroyContextCb` says. That page names no limit: a queued wait that nothing satisfies keeps the call.
         Waits = "waits",
-        /// It is dropped, and mutexes are abandoned, as when the device is destroyed.
+        /// It is dropped, and mutexes are abandoned, as when the device is destroyed. What a paging queue has outstanding
+        /// takes effect at once.
         AtOnce = "at-once",
     }
 }

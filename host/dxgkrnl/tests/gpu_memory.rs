@@ -6,7 +6,7 @@ use covers::covers;
 
 use crate::allocations::{HEAP, create, destroy, open};
 use crate::common::scripted::{ScriptRef, scripted};
-use crate::common::{IP, OK, P, World};
+use crate::common::{IP, OK, P, World, dropping};
 use crate::paging::queue;
 use d3dkmt::gpu_va::operation::{COPY, MAP, MAP_PROTECT, UNMAP};
 use d3dkmt::gpu_va::protection::{EXECUTE, NO_ACCESS, WRITE, ZERO};
@@ -84,7 +84,11 @@ fn plain_line(process: ProcessId, base: u64, bytes: u64, entry: &str) -> String 
 
 /// A device with a paging queue and an allocation, which is resident.
 fn set_up() -> (World, ScriptRef, [Handle; 3]) {
-    let (mut world, script) = scripted(Config::default());
+    set_up_with(Config::default())
+}
+
+fn set_up_with(config: Config) -> (World, ScriptRef, [Handle; 3]) {
+    let (mut world, script) = scripted(config);
     let device = world.device();
     let (paging_queue, _) = queue(&mut world, device, 0);
     let allocation = create(&mut world, device, F::empty()).2;
@@ -312,8 +316,8 @@ fn a_queued_update_changes_no_range_that_has_replaced_its_own() {
 }
 
 #[test]
-fn a_queue_that_is_destroyed_is_drained() {
-    let (mut world, script, [_, paging_queue, allocation]) = set_up();
+fn a_queue_that_ends_at_once_is_drained() {
+    let (mut world, script, [_, paging_queue, allocation]) = set_up_with(dropping(Config::default()));
     let (base, _) = map(&mut world, Mapped::whole(allocation).by(paging_queue));
     world.ok(Call::DestroyPagingQueue { queue: paging_queue });
     assert_eq!(page_table_updates(&script), [line(P, base, 3, 0, true)]);

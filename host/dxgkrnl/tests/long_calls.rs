@@ -36,8 +36,7 @@ fn finish(world: &mut World) -> Effects {
 }
 
 fn make_resident(paging_queue: Handle, allocations: &[Handle]) -> Call {
-    let priorities = vec![0x7800_0000; allocations.len()];
-    Call::MakeResident { paging_queue, allocations: allocations.to_vec(), priorities, flags: 0 }
+    Call::MakeResident { paging_queue, allocations: allocations.to_vec(), priorities: vec![], flags: 0 }
 }
 
 fn evict(device: Handle, allocations: &[Handle]) -> Call {
@@ -152,6 +151,26 @@ fn a_long_list_becomes_resident_before_its_fence_value_is_stored() {
         assert!(lists.world.kernel.has_backlog(), "the value is left for a later step");
     }
     assert!(steps > 3, "{steps} steps");
+    assert!(lists.resident());
+}
+
+/// The engine is done with the queue steps before all of the list is resident.
+#[test]
+fn a_paging_queue_ends_behind_the_last_step_of_a_long_list() {
+    let mut lists = Lists::new();
+    lists.in_small_steps();
+    call(&mut lists.world, P, make_resident(lists.paging_queue, &lists.all));
+    finish(&mut lists.world);
+    let destroy = Call::DestroyPagingQueue { queue: lists.paging_queue };
+    assert!(call(&mut lists.world, P, destroy).answers.is_empty());
+    lists.world.now = lists.world.kernel.next_deadline().expect("a paging buffer runs");
+    let mut effects = step(&mut lists.world, Input::Deadline);
+    assert!(effects.answers.is_empty() && lists.world.kernel.has_backlog());
+    effects.append(finish(&mut lists.world));
+    let values = effects.stores.iter().filter(|store| Some(store.slot) == lists.fence.slot);
+    assert_eq!(values.map(|store| store.value).collect::<Vec<_>>(), [COUNT as u64 + 1]);
+    let answers = effects.answers.iter().map(|answer| (answer.process, answer.status));
+    assert_eq!(answers.collect::<Vec<_>>(), [(P, NtStatus::SUCCESS)]);
     assert!(lists.resident());
 }
 

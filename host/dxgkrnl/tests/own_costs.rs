@@ -149,12 +149,15 @@ struct Case {
 }
 
 fn destroy_allocations(owner: &Owner) -> Input {
+    destroy(owner, DestroyAllocationFlags::empty())
+}
+
+fn destroy(owner: &Owner, flags: DestroyAllocationFlags) -> Input {
     let (device, resource, allocations) = (owner.device, Handle::NULL, owner.objects.clone());
-    let flags = DestroyAllocationFlags::empty();
     owner.call(Call::DestroyAllocation { device, resource, allocations, flags })
 }
 
-const CASES: [Case; 37] = [
+const CASES: [Case; 38] = [
     Case {
         name: "a signal that many wait for",
         make: Owner::waits,
@@ -357,8 +360,7 @@ const CASES: [Case; 37] = [
         make: Owner::evicted,
         end: |owner| {
             let (paging_queue, allocations) = (owner.queue, owner.objects.clone());
-            let priorities = vec![1; allocations.len()];
-            owner.call(Call::MakeResident { paging_queue, allocations, priorities, flags: 0 })
+            owner.call(Call::MakeResident { paging_queue, allocations, priorities: Vec::new(), flags: 0 })
         },
         most: 10_240,
         is_cut: true,
@@ -409,6 +411,13 @@ const CASES: [Case; 37] = [
         is_cut: true,
     },
     Case {
+        name: "an allocation is destroyed that hides many pieces",
+        make: Owner::hidden_pieces,
+        end: |owner| destroy(owner, DestroyAllocationFlags::ASSUME_NOT_IN_USE),
+        most: 16_000,
+        is_cut: false,
+    },
+    Case {
         name: "a process with many allocations beside many pieces",
         make: Owner::resident,
         end: Owner::process_gone,
@@ -416,9 +425,9 @@ const CASES: [Case; 37] = [
         is_cut: true,
     },
     Case {
-        name: "a paging queue with many maps of many pieces",
+        name: "a device whose paging queue has many maps of many pieces",
         make: Owner::maps,
-        end: |owner| owner.call(Call::DestroyPagingQueue { queue: owner.objects[0] }),
+        end: |owner| owner.call(Call::DestroyDevice { device: owner.device }),
         most: 8000,
         is_cut: true,
     },

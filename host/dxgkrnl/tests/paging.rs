@@ -273,10 +273,12 @@ fn engines_see_an_opened_fence_once_the_paging_fence_reaches_the_opens_value() {
     world.submit(context, &write(8));
     world.advance(1);
     assert_eq!((world.value(opened.object), world.value(shared.object)), (8, 8));
-    // Requests of a destroyed queue still complete.
+    // Requests of a queue that is being destroyed still complete.
     let Reply::SyncObject(third) = world.ok(open(F::empty())) else { panic!() };
     assert_eq!(third.paging_fence_value, 3);
-    world.ok(Call::DestroyPagingQueue { queue: paging_queue });
+    let destroys = world.begin(Call::DestroyPagingQueue { queue: paging_queue });
+    world.advance(PAGING_NS);
+    assert_eq!(world.answered(destroys), Some((OK, Reply::None)));
     world.submit(context, &[FenceWrite { gpu_address: third.gpu_address, value: 9 }]);
     assert_eq!(world.value(third.object), 9);
 }
@@ -387,6 +389,50 @@ fn a_paging_queue_without_fence_memory_requests_more() {
     assert_eq!((world.kernel.snapshot().paging_queues.len(), world.kernel.miscounted()), (0, None));
     world.input(Input::FenceMemoryAdded { process: P, slots: 64 });
     world.ok(create);
+}
+
+#[test]
+fn a_paging_queue_is_destroyed_behind_its_operations() {
+    covers!("FEN-091");
+    let mut world = World::new();
+    let device = world.device();
+    let (paging_queue, fence) = queue(&mut world, device, 0);
+    map(&mut world, paging_queue, 1);
+    map(&mut world, paging_queue, 1);
+    let event = world.pending(device, &[(fence.object, 2)], false);
+    let destroy = Call::DestroyPagingQueue { queue: paging_queue };
+    let destroys = world.begin(destroy.clone());
+    assert_eq!(world.status(destroy.clone()), IP, "one call destroys it");
+    world.advance(2 * PAGING_NS - 1);
+    assert_eq!((world.answered(destroys), world.value(fence.object)), (None, 1));
+    let mut waiting = Vec::new();
+    world.kernel.waiting_calls(&mut |process, request| waiting.push((process, request)));
+    assert_eq!(waiting, [(P, destroys)]);
+    world.advance(1);
+    assert_eq!((world.answered(destroys), world.woken()), (Some((OK, Reply::None)), vec![event]));
+    assert_eq!(world.status(destroy), IP);
+    world.finish();
+}
+
+#[test]
+fn a_lost_device_keeps_no_call_that_destroys_its_paging_queue() {
+    let ends: [fn(Handle) -> Input; 2] = [
+        |device| {
+            let call = Call::MarkDeviceAsError { device, reason: 0 };
+            Input::Call { process: P, request: 0, call }
+        },
+        |_| Input::Fault(Fault::StopAdapter { adapter: 0 }),
+    ];
+    for end in ends {
+        let mut world = World::new();
+        let device = world.device();
+        let (paging_queue, _) = queue(&mut world, device, 0);
+        map(&mut world, paging_queue, 1);
+        let destroys = world.begin(Call::DestroyPagingQueue { queue: paging_queue });
+        world.input(end(device));
+        assert_eq!(world.answered(destroys), Some((OK, Reply::None)));
+        world.finish();
+    }
 }
 
 #[test]

@@ -146,11 +146,11 @@ pub fn may_wait(call: &Call) -> bool {
 }
 
 /// Whether a call that is not answered waits for work: an escape with HardwareAccess until its GPU is idle (ESC-017), the end
-/// of a context or a synchronous destroy until what was queued is done.
+/// of a context or a paging queue, or a synchronous destroy until what was queued is done.
 pub fn may_wait_for_work(call: &Call) -> bool {
     match call {
         Call::Escape { flags, .. } => flags.contains(EscapeFlags::HARDWARE_ACCESS),
-        Call::DestroyContext { .. } => true,
+        Call::DestroyContext { .. } | Call::DestroyPagingQueue { .. } => true,
         Call::DestroyAllocation { flags, .. } => flags.contains(DestroyAllocationFlags::SYNCHRONOUS_DESTROY),
         _ => false,
     }

@@ -247,13 +247,13 @@ impl<'a> ModelWorld<'a> {
 
     /// Makes a call; its answer is available unless the thread sleeps.
     fn perform_call(&mut self, thread: Thread, mut call: Call, event: Option<u32>) {
-        // The library refuses this call (GPV-025).
-        if !call.counts_fit() {
+        let process = self.program.process_of(thread);
+        // The library refuses this call (GPV-025), and reserved flags of a one-way call.
+        if !call.counts_fit() || call.has_reserved_flags() && self.program.is_asynchronous(process) {
             let refused = Answer { status: NtStatus::INVALID_PARAMETER, reply: Reply::None };
             self.answers[thread.index()] = Some(refused);
             return;
         }
-        let process = self.program.process_of(thread);
         let guest = &mut self.guests[process.index()];
         let id = EventId(guest.next_event + 1);
         let target = match (&mut call, event) {

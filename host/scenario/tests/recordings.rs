@@ -450,6 +450,20 @@ fn an_update_of_addresses_is_recorded_with_its_operands() {
 }
 
 #[test]
+fn a_submission_is_recorded_with_its_flags() {
+    let text = "scenario \"flags\"\nprocess p\np  D = device -> ok\np  F = fence D -> ok\n\
+                p  C = context D COPY -> ok\np  submit C flags=0x8 write(F, 1) -> INVALID_PARAMETER\n\
+                p  submit C flags=0x1 busy(1ms) -> ok\n+1s\nexpect F = 0\n";
+    let converted = recorded(text);
+    assert!(converted.omitted.is_empty(), "{:?}", converted.omitted);
+    assert_eq!(difference_at_end(&converted, &Registry::default()), None);
+    let printed = scenario::script::print(&converted.program);
+    for flags in ["flags=0x8", "flags=0x1"] {
+        assert!(printed.contains(flags), "{flags} is not in\n{printed}");
+    }
+}
+
+#[test]
 fn a_hang_that_timeout_detection_ends_is_no_lasting_wait() {
     let text = "scenario \"tdr\"\nprocess p\nthread t in p\np  D = device -> ok\np  F = fence D -> ok\n\
                 p  C = context D 3D -> ok\np  submit C hang write(F, 1) -> ok\nt  W = wait D F>=1 -> blocks\n+10s\n";

@@ -188,7 +188,7 @@ calls! {
     /// `D3DKMTGetAllocationPriority`.
     67 AllocationPriority { 1 device: Handle, 2 resource: Handle, 3 allocations: HandleList } -> AllocationPriorities
         => "- nothing depends on priorities of allocations";
-    /// `D3DKMTMakeResident`. `priorities` is empty or has one for each; `flags`: CantTrimFurther 1, MustSucceed 2.
+    /// `D3DKMTMakeResident`. `priorities` are ignored; `flags`: CantTrimFurther 1, MustSucceed 2.
     68 MakeResident { 1 paging_queue: Handle, 2 allocations: HandleList, 3 priorities: Vec<u32>, 4 flags: u32 } -> Residency
         => "make_resident {paging_queue} {allocations} [{flags&RESIDENT_FLAGS}]";
     /// `D3DKMTEvict`. `flags`: EvictOnlyIfNecessary 1, NotWrittenTo 2.

@@ -1,4 +1,4 @@
-//! Counts of handles and values that a call may have.
+//! Counts of handles and values, and flags of a submission, that a call may have.
 
 use crate::limits::{
     BROADCAST_CONTEXTS_MAX, OBJECTS_SIGNALED_MAX, OBJECTS_WAITED_ON_MAX, SIGNALING_CONTEXTS_MAX,
@@ -8,6 +8,11 @@ use crate::{Call, GpuSignal};
 /// Whether there are one to `most` objects, each with a value.
 pub fn fit(objects: usize, values: usize, most: usize) -> bool {
     (1..=most).contains(&objects) && objects == values
+}
+
+/// Whether flags of a submission have reserved bits.
+pub fn are_reserved(flags: u32) -> bool {
+    flags & !SUBMISSION_FLAGS != 0
 }
 
 /// One to `D3DDDI_MAX_BROADCAST_CONTEXT` contexts of a submission, or hardware queues.
@@ -25,7 +30,16 @@ impl GpuSignal {
     }
 }
 
+/// `D3DKMT_SUBMITCOMMANDFLAGS`: NullRendering, PresentRedirected and NoKmdAccess. The other bits are reserved.
+const SUBMISSION_FLAGS: u32 = 0b111;
+
 impl Call {
+    /// Whether a submission has flags that every host refuses. The guest refuses them itself in a one-way call, whose status
+    /// would be lost, and the device stopped (GPV-016).
+    pub fn has_reserved_flags(&self) -> bool {
+        matches!(self, Call::SubmitCommand { flags, .. } if are_reserved(*flags))
+    }
+
     /// Whether the counts of a signal, a wait or a submission are within the limits. If they are not, the guest itself
     /// answers STATUS_INVALID_PARAMETER and sends no message (GPV-025). The host checks again.
     pub fn counts_fit(&self) -> bool {

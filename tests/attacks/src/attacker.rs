@@ -61,11 +61,15 @@ impl Attacker {
             Reply::Adapters(adapters) if !adapters.is_empty() => adapters[0].handle,
             other => return Err(unexpected_reply("adapter", &other)),
         };
-        attacker.device = match attacker.call(&Call::CreateDevice { adapter: attacker.adapter, flags: 0 })? {
-            Reply::Device(device) => device,
-            other => return Err(unexpected_reply("device", &other)),
-        };
+        attacker.device = attacker.new_device()?;
         Ok(attacker)
+    }
+
+    pub fn new_device(&mut self) -> Attacked<Handle> {
+        match self.call(&Call::CreateDevice { adapter: self.adapter, flags: 0 })? {
+            Reply::Device(device) => Ok(device),
+            other => Err(unexpected_reply("device", &other)),
+        }
     }
 
     /// Whether the daemon has closed its stream, whatever is unread in it.

@@ -25,16 +25,19 @@ fn residency(session: &Session, call: &Call) -> Result<(NtStatus, u64, u64), NtS
     }
 }
 
-/// `D3DKMTMakeResident`. Over budget, NumBytesToTrim is written although the call fails.
+/// `D3DKMTMakeResident`. Over budget, NumAllocations and NumBytesToTrim are written although the call fails. PriorityList is
+/// ignored, as on Windows.
 pub(super) fn make_resident(session: &Session, arguments: &mut D3DDDI_MAKERESIDENT) -> ThunkResult {
-    let priorities = if arguments.PriorityList.is_null() { 0 } else { arguments.NumAllocations as usize };
     let call = Call::MakeResident {
         paging_queue: Handle(arguments.hPagingQueue),
         allocations: handles(arguments.AllocationList, arguments.NumAllocations)?,
-        priorities: read_array(arguments.PriorityList, priorities)?,
+        priorities: Vec::new(),
         flags: arguments.Flags,
     };
     let (status, paging_fence_value, bytes_to_trim) = residency(session, &call)?;
+    if !status.is_success() {
+        arguments.NumAllocations = 0;
+    }
     (arguments.PagingFenceValue, arguments.NumBytesToTrim) = (paging_fence_value, bytes_to_trim);
     Ok(status)
 }

@@ -256,7 +256,10 @@ impl Kernel {
             // A progress fence goes with its hardware queue.
             Some(HandleTarget::Sync(_)) if self.is_progress_fence(process, child) => Ok(Reply::None),
             Some(HandleTarget::Sync(_)) => self.destroy_sync_object(process, child, effects),
-            Some(HandleTarget::PagingQueue(_)) => self.destroy_paging_queue(process, child, effects),
+            Some(HandleTarget::PagingQueue(queue)) => {
+                self.end_paging_queue(queue, effects);
+                Ok(Reply::None)
+            }
             Some(HandleTarget::Resource(_) | HandleTarget::Allocation(_)) => {
                 return self.end_memory(process, child);
             }

@@ -40,7 +40,7 @@ pub(crate) enum RestOfCall {
     Parked(Parked),
     /// The destroys and offers of a round whose marks are reached.
     Due(Box<Due>),
-    /// `D3DKMTDestroyContext` of a context with work in these queues.
+    /// `D3DKMTDestroyContext` of a context with work in these queues, or `D3DKMTDestroyPagingQueue`.
     DestroyContext {
         context: u32,
         busy: BTreeMap<u32, u64>,
@@ -80,7 +80,6 @@ pub(super) enum Part {
     Count(Option<u32>),
     Budget,
     Apply(Option<u32>),
-    Prioritize(usize),
     Gather(Option<u32>),
     /// With the fence value of the operation that makes the list resident, or 0.
     Answer(u64),
@@ -88,7 +87,7 @@ pub(super) enum Part {
 
 #[derive(Serialize, Deserialize)]
 pub(super) enum Kind {
-    MakeResident { queue: Handle, priorities: Vec<u32>, flags: u32 },
+    MakeResident { queue: Handle, flags: u32 },
     Evict { device: Handle },
 }
 

@@ -15,8 +15,9 @@
 //! open has NoSignal; it goes with its queue (FEN-091), and not before.
 //!
 //! VidMm's own record of an address space and of what is resident changes with the call; what engines see of it -
-//! pages, allocations, the mapping of an opened fence (FEN-062) - when the paging buffer has run. A queue that is
-//! destroyed is drained: what it had outstanding takes effect at once, each page and allocation once.
+//! pages, allocations, the mapping of an opened fence (FEN-062) - when the paging buffer has run. The call that destroys a
+//! queue waits for what is queued to it (`vidsch/context_end.rs`). A queue that ends otherwise is drained: what it had
+//! outstanding takes effect at once, each page and allocation once.
 //!
 //! A paging queue is a queue of packets with a context of its own, of the system, on the paging engine of the adapter.
 //! That engine runs one paging buffer at a time, from the queue of the highest priority that has one (FEN-092);

@@ -95,16 +95,13 @@ impl Kernel {
         Ok(Reply::PagingQueue { queue: handle, fence })
     }
 
-    /// `D3DKMTDestroyPagingQueue`: and its fence (FEN-091).
-    pub(crate) fn destroy_paging_queue(
-        &mut self,
-        process: ProcessId,
-        handle: Handle,
-        effects: &mut Effects,
-    ) -> CallResult {
-        let id = self.paging_queue(process, handle)?;
+    /// Ends a paging queue with its fence. What it has outstanding takes effect. Answers the call that waits for its end.
+    /// If an operation takes effect over several steps, the task that ends the queue behind it comes after its task.
+    pub(crate) fn end_paging_queue(&mut self, id: u32, effects: &mut Effects) {
+        let PagingQueue { process, handle, context, .. } = self.vidmm.paging_queues[id];
+        let waiting = self.take_waiting_end(context);
         self.remove_handle(process, handle);
-        let queue = self.vidmm.paging_queues.remove(id).expect("a handle names a live paging queue");
+        let queue = self.vidmm.paging_queues.remove(id).expect("its owner is live");
         let device = self.processes.device_mut(queue.device);
         device.children.remove(&handle);
         device.paging_queues.remove(&id);
@@ -112,8 +109,10 @@ impl Kernel {
         let adapter = self.processes.devices()[queue.device].adapter;
         let pending = queue.pending.into_iter().map(|(_, pending)| pending).collect();
         self.drain(process, DrainedQueue { adapter, pending });
-        self.end_system_context(queue.context, effects);
-        self.destroy_sync_object(process, queue.fence, effects)
+        self.end_system_context(context, effects);
+        let ended = self.destroy_sync_object(process, queue.fence, effects);
+        debug_assert!(ended.is_ok(), "the fence goes with its queue");
+        self.answer_waiting_end(process, waiting, effects);
     }
 
     /// Lets all of a destroyed queue take effect, as far as the units of the step reach.

@@ -45,13 +45,12 @@ enum Done {
 }
 
 impl Kernel {
-    /// `D3DKMTMakeResident`: all of the list or nothing.
+    /// `D3DKMTMakeResident`: all of the list or nothing. PriorityList is ignored, as on Windows.
     pub(crate) fn make_resident(
         &mut self,
         process: ProcessId,
         queue: Handle,
         allocations: Vec<Handle>,
-        priorities: Vec<u32>,
         flags: u32,
         effects: &mut Effects,
     ) -> CallResult {
@@ -63,10 +62,7 @@ impl Kernel {
         if flags == MUST_SUCCEED {
             return invalid("MustSucceed is set without CantTrimFurther");
         }
-        if !priorities.is_empty() && priorities.len() != allocations.len() {
-            return invalid(format!("{} priorities of {} allocations", priorities.len(), allocations.len()));
-        }
-        let call = ResidencyCall::new(Kind::MakeResident { queue, priorities, flags }, allocations)?;
+        let call = ResidencyCall::new(Kind::MakeResident { queue, flags }, allocations)?;
         self.begin_call(process, RestOfCall::Residency(Box::new(call)), effects)
     }
 
@@ -197,7 +193,6 @@ impl Kernel {
                 Part::Count(behind) => self.count_listed(process, call, behind)?,
                 Part::Budget => self.require_budget(process, device, call, effects),
                 Part::Apply(behind) => self.apply_counts(call, behind),
-                Part::Prioritize(at) => self.prioritize(process, device, call, at)?,
                 Part::Gather(behind) => self.gather_missing(process, call, behind)?,
                 Part::Answer(value) => Done::Call(self.residency_reply(process, device, value)),
             };
@@ -302,7 +297,7 @@ impl Kernel {
     fn apply_counts(&mut self, call: &mut ResidencyCall, behind: Option<u32>) -> Done {
         let Some((open, times)) = call.count_behind(behind) else {
             return Done::Part(match call.kind {
-                Kind::MakeResident { .. } => Part::Prioritize(0),
+                Kind::MakeResident { .. } => Part::Gather(None),
                 Kind::Evict { .. } => Part::Answer(0),
             });
         };
@@ -311,26 +306,6 @@ impl Kernel {
             Kind::Evict { .. } => self.lower_residency(open, times),
         }
         Done::Part(Part::Apply(Some(open)))
-    }
-
-    /// Sets the priorities of some entries.
-    fn prioritize(
-        &mut self,
-        process: ProcessId,
-        device: u32,
-        call: &mut ResidencyCall,
-        at: usize,
-    ) -> Result<Done, Refusal> {
-        let Kind::MakeResident { ref priorities, .. } = call.kind else {
-            return Ok(Done::Part(Part::Gather(None)));
-        };
-        let end = (at + NAMED_PER_UNIT).min(priorities.len());
-        for (handle, priority) in call.list[at..end].iter().zip(&priorities[at..end]) {
-            let open = self.allocation_open(process, device, *handle)?;
-            let allocation = self.vidmm.memory.allocation_opens[open].allocation;
-            self.vidmm.memory.allocations[allocation].priority = *priority;
-        }
-        Ok(Done::Part(if end < priorities.len() { Part::Prioritize(end) } else { Part::Gather(None) }))
     }
 
     /// Lists the next allocation that has to become resident. Behind the last, begins the operation that does it.

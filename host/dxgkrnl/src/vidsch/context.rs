@@ -28,7 +28,7 @@ pub(crate) struct Context {
     pub hardware: HardwareSide,
 }
 
-/// A DestroyContext that is answered once the work of its context is done: see `context_end.rs`.
+/// A DestroyContext or DestroyPagingQueue that is answered once the work of its context is done: see `context_end.rs`.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct WaitingEnd {
     pub request: u64,

@@ -156,9 +156,8 @@ impl Kernel {
         commands: Vec<u8>,
         flags: u32,
     ) -> CallResult {
-        /// NullRendering, PresentRedirected and NoKmdAccess, none of which has an effect.
-        const FLAGS: u32 = 0b111;
-        if flags & !FLAGS != 0 {
+        // The others have no effect.
+        if d3dkmt::counts::are_reserved(flags) {
             return invalid(format!("submission flags {flags:#x} have reserved bits set"));
         }
         let queue = match contexts {

@@ -1,11 +1,12 @@
-//! The end of a context.
+//! The end of a context, and of a paging queue, which is a context of the system.
 //!
 //! ```text
 //!   DestroyContext ─▶ its queues are idle ───────────────────────────────▶ owns no mutex ─▶ ended, answered
 //!                  └▶ they are not: the call waits, the handle stays ─▶ idle ─┘         └▶ INVALID_PARAMETER, it stays
 //! ```
 //! Windows documents both: the call blocks until the context has finished what is queued to it, and fails if the context
-//! owns a synchronization object (`pfnDestroyContextCb`). Policy `destroyed_context` drops the work instead.
+//! owns a synchronization object (`pfnDestroyContextCb`). `D3DKMTDestroyPagingQueue` blocks until the queue has finished
+//! all of its operations. Policy `destroyed_context` waits for neither.
 //!
 //! A queue is idle when it has no packet and no submission; a queue of user-mode submission, when its progress fence has
 //! what was its last queued value at the call. Each queue has to be idle once: what other threads submit after that is
@@ -13,6 +14,7 @@
 //! wait.
 
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use d3dkmt::{Handle, Reply};
@@ -36,13 +38,31 @@ impl Kernel {
         effects: &mut Effects,
     ) -> CallResult {
         let id = self.context(process, handle)?;
-        let is_active = self.require_active(self.vidsch.contexts[id].device).is_ok();
+        self.destroy_behind_work(id, effects)
+    }
+
+    /// `D3DKMTDestroyPagingQueue`: and its fence (FEN-091).
+    pub(crate) fn destroy_paging_queue(
+        &mut self,
+        process: ProcessId,
+        handle: Handle,
+        effects: &mut Effects,
+    ) -> CallResult {
+        let id = self.paging_queue(process, handle)?;
+        self.destroy_behind_work(self.vidmm.paging_queues()[id].context, effects)
+    }
+
+    /// Ends a context, or the paging queue whose context it is: at once, or when its work is done.
+    fn destroy_behind_work(&mut self, id: u32, effects: &mut Effects) -> CallResult {
+        let Context { process, device, .. } = self.vidsch.contexts[id];
+        let is_active = self.require_active(device).is_ok();
         if !is_active || self.config.policy.destroyed_context == DestroyedContext::AtOnce {
-            self.end_context(id, effects);
+            self.end_destroyed(id, effects);
             return Ok(Reply::None);
         }
         if self.vidsch.waiting_ends.contains_key(&id) {
-            return invalid(format!("another call destroys context {handle}, and waits for its work"));
+            let name = self.name_of_destroyed(id);
+            return invalid(format!("another call destroys {name}, and waits for its work"));
         }
         let busy: BusyQueues =
             self.queues_of_context(id).into_iter().filter_map(|queue| self.work_of(queue)).collect();
@@ -50,9 +70,32 @@ impl Kernel {
             return self.end_if_no_owner(id, effects);
         }
         self.require_memory(process, WaitingEnd::weight(&busy))?;
-        let text = format!("the call waits until context {handle} has done its queued work");
+        let name = self.name_of_destroyed(id);
+        let text = format!("the call waits until {name} has done its queued work");
         self.note(process, text, effects);
         self.begin_call(process, RestOfCall::DestroyContext { context: id, busy }, effects)
+    }
+
+    /// The paging queue of this context, if it is one's.
+    fn paging_queue_of(&self, context: u32) -> Option<u32> {
+        let Context { process, handle, .. } = self.vidsch.contexts[context];
+        self.paging_queue(process, handle).ok()
+    }
+
+    /// The handle of what a call destroys, and what it is.
+    pub(crate) fn name_of_destroyed(&self, context: u32) -> String {
+        let handle = self.vidsch.contexts[context].handle;
+        match self.paging_queue_of(context) {
+            Some(_) => format!("paging queue {handle}"),
+            None => format!("context {handle}"),
+        }
+    }
+
+    fn end_destroyed(&mut self, context: u32, effects: &mut Effects) {
+        match self.paging_queue_of(context) {
+            Some(paging_queue) => self.end_paging_queue(paging_queue, effects),
+            None => self.end_context(context, effects),
+        }
     }
 
     /// Keeps a call until these queues of its context were idle.
@@ -68,7 +111,7 @@ impl Kernel {
     }
 
     /// The call that waits for the end of this context waits no longer. Returns its request number.
-    fn take_waiting_end(&mut self, context: u32) -> Option<u64> {
+    pub(crate) fn take_waiting_end(&mut self, context: u32) -> Option<u64> {
         let WaitingEnd { request, busy } = self.vidsch.waiting_ends.remove(&context)?;
         self.processes.release(self.vidsch.contexts[context].process, WaitingEnd::weight(&busy));
         Some(request)
@@ -105,6 +148,7 @@ impl Kernel {
         let Queue { process, context, .. } = self.vidsch.queues[queue];
         // The context of address space updates has the handle of the context that they are for.
         match &self.vidsch.contexts[context] {
+            // That of a paging queue has the handle of the queue, and ends alone.
             paging if paging.paging.is_some() => self.context(process, paging.handle).unwrap_or(context),
             _ => context,
         }
@@ -187,7 +231,7 @@ impl Kernel {
                 "context {handle} owns a mutex: queue its release before the context is destroyed"
             ));
         }
-        self.end_context(id, effects);
+        self.end_destroyed(id, effects);
         Ok(Reply::None)
     }
 
@@ -213,7 +257,17 @@ impl Kernel {
         self.end_queue(context.queue, effects);
         self.abandon_mutexes(process, handle, effects);
         self.enter_d3_if_quiet(context.engine.adapter);
-        if let Some(request) = waiting
+        self.answer_waiting_end(process, waiting, effects);
+    }
+
+    /// Answers the call that has waited for the end of a context, if there is one.
+    pub(crate) fn answer_waiting_end(
+        &mut self,
+        process: ProcessId,
+        request: Option<u64>,
+        effects: &mut Effects,
+    ) {
+        if let Some(request) = request
             && !self.is_ending(process)
         {
             self.answer(process, request, Ok(Reply::None), effects);

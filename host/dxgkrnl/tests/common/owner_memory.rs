@@ -6,8 +6,8 @@ use d3dkmt::gpu_va::operation::{COPY, MAP};
 use d3dkmt::gpu_va::protection::{NO_ACCESS, WRITE, ZERO};
 use d3dkmt::limits::{ALLOCATIONS_PER_CALL_MAX, MAKE_RESIDENT_ALLOCATIONS_MAX};
 use d3dkmt::{
-    AllocationInfo, Call, CreateAllocation, CreateAllocationFlags as F, GpuVaOperation, Handle, Reply,
-    ResourceInfo, StandardAllocation, calls,
+    AllocationInfo, Call, CreateAllocation, CreateAllocationFlags as F, GpuVaOperation, Handle, NtStatus,
+    Reply, ResourceInfo, StandardAllocation, calls,
 };
 use dxgkrnl::{Effects, Input, ProcessId, VmId};
 
@@ -42,12 +42,16 @@ impl Owner {
     }
 
     fn new_allocation(&mut self, flags: F) -> (Handle, Handle) {
+        self.new_allocation_of(flags, PAGE)
+    }
+
+    fn new_allocation_of(&mut self, flags: F, size: u64) -> (Handle, Handle) {
         let create = CreateAllocation {
             device: self.device,
             flags: flags | F::EXISTING_SYS_MEM | F::STANDARD_ALLOCATION,
             standard: Some(StandardAllocation {
                 kind: StandardAllocation::EXISTING_HEAP,
-                size: PAGE,
+                size,
                 ..StandardAllocation::default()
             }),
             allocations: vec![AllocationInfo {
@@ -232,6 +236,60 @@ impl Owner {
         self.ok(map(BASE, PIECES, NO_ACCESS));
         for at in 0..few / 2 {
             self.ok(map(BASE + 2 * at * PAGE, 1, ZERO));
+        }
+    }
+
+    /// An allocation in `objects`, mapped over ranges of 1,000 pieces each, by a queue that the paging engine does not come
+    /// to: engines see the pieces still. As many ranges as an address space takes.
+    pub fn hidden_pieces(&mut self, count: u32) {
+        const EACH: u64 = 1000;
+        let device = self.device;
+        let [held, busy, first] = [-1, 0, 1].map(|priority| {
+            let create = Call::CreatePagingQueue { device, priority, physical_adapter: 0 };
+            let Reply::PagingQueue { queue, fence } = self.ok(create) else { panic!("no paging queue") };
+            (queue, fence.slot)
+        });
+        let [(_, below), (_, above)] = [(); 2].map(|()| self.new_allocation_of(F::empty(), EACH * PAGE));
+        self.objects.push(above);
+        self.reserve(BASE);
+        let ranges = u64::from(count) / EACH;
+        for at in 0..=ranges {
+            self.ok(calls::map(busy.0, BASE, Handle::NULL, 1, if at % 2 == 0 { ZERO } else { NO_ACCESS }));
+        }
+        let mut value = 0;
+        for range in 0..ranges {
+            let base = TARGET + range * EACH * PAGE;
+            for (base, pages) in
+                [(base, EACH)].into_iter().chain((0..EACH / 2).map(|at| (base + 2 * at * PAGE, 1)))
+            {
+                if !self.try_map(first.0, base, below, pages) {
+                    return;
+                }
+                value += 1;
+            }
+            self.run_until((first.1, value));
+            if !self.try_map(held.0, base, above, EACH) {
+                return;
+            }
+        }
+    }
+
+    /// False if the address space has no room.
+    fn try_map(&mut self, queue: Handle, base: u64, allocation: Handle, pages: u64) -> bool {
+        let input = self.call(calls::map(queue, base, allocation, pages, WRITE));
+        let mut effects = Effects::default();
+        self.world.kernel.handle(self.now, input, &mut effects);
+        let status = effects.answers.pop().expect("a map is answered at once").status;
+        assert!([NtStatus::PENDING, NtStatus::NO_MEMORY].contains(&status), "{status:?}");
+        status == NtStatus::PENDING
+    }
+
+    /// Lets time pass until a slot has this value.
+    fn run_until(&mut self, (slot, value): (Option<u32>, u64)) {
+        let mut effects = Effects::default();
+        while !effects.stores.iter().any(|store| (Some(store.slot), store.value) == (slot, value)) {
+            self.now = self.world.kernel.next_deadline().expect("a paging buffer runs");
+            self.world.kernel.handle(self.now, Input::Deadline, &mut effects);
         }
     }
 

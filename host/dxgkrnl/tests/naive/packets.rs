@@ -133,12 +133,17 @@ impl Naive {
 
     pub(super) fn destroy_context_of(&mut self, process: u32, handle: Handle) -> Verdict {
         let context = self.context(process, handle).ok_or(vec![IP])?;
+        self.destroy_behind_work(context)
+    }
+
+    /// Ends a context, or the paging queue whose context it is: at once, or when its work is done.
+    pub(super) fn destroy_behind_work(&mut self, context: usize) -> Verdict {
+        if !self.rules.destroyed_context_waits || !self.works(self.contexts[context].device) {
+            self.end_destroyed(context);
+            return Ok(Reply::None);
+        }
         if self.contexts[context].ending.is_some() {
             return Err(vec![IP]);
-        }
-        if !self.rules.destroyed_context_waits || !self.works(self.contexts[context].device) {
-            self.end_context(context);
-            return Ok(Reply::None);
         }
         let of_context = self.hw_queues_in(context).into_iter().chain(self.contexts[context].paging_context);
         let busy: Vec<usize> = of_context.chain([context]).filter(|queue| self.is_busy(*queue)).collect();
@@ -148,9 +153,23 @@ impl Naive {
         } else if self.owns_mutex(context) {
             return Err(vec![IP]);
         } else {
-            self.end_context(context);
+            self.end_destroyed(context);
         }
         Ok(Reply::None)
+    }
+
+    fn end_destroyed(&mut self, context: usize) {
+        match self.paging_queue_of(context) {
+            Some(queue) => self.end_paging_queue(queue),
+            None => self.end_context(context),
+        }
+    }
+
+    /// Answers the call that waits for the end of a context, if there is one.
+    pub(super) fn answer_waiting_end(&mut self, context: usize) {
+        if self.contexts[context].ending.take().is_some() {
+            self.late.push((self.contexts[context].process, NtStatus::SUCCESS));
+        }
     }
 
     /// Answers of calls that waited, since the last call of this.
@@ -181,16 +200,14 @@ impl Naive {
                 self.contexts[context].ending = None;
                 self.late.push((self.contexts[context].process, IP));
             } else {
-                self.end_context(context);
+                self.end_destroyed(context);
                 self.run_contexts();
             }
         }
     }
 
     pub(super) fn end_context(&mut self, context: usize) {
-        if self.contexts[context].ending.take().is_some() {
-            self.late.push((self.contexts[context].process, NtStatus::SUCCESS));
-        }
+        self.answer_waiting_end(context);
         self.end_hw_queues_of(context);
         self.contexts[context].ended = true;
         if let Some(paging_context) = self.contexts[context].paging_context {

@@ -118,13 +118,19 @@ impl Naive {
 
     pub(super) fn destroy_paging_queue(&mut self, process: u32, handle: Handle) -> Verdict {
         let queue = self.paging_queue(process, handle).ok_or(vec![IP])?;
-        self.end_paging_queue(queue);
-        Ok(Reply::None)
+        let context = self.paging_queues[queue].context;
+        self.destroy_behind_work(context)
+    }
+
+    /// The paging queue of this context.
+    pub(super) fn paging_queue_of(&self, context: usize) -> Option<usize> {
+        self.paging_queues.iter().position(|queue| !queue.ended && queue.context == context)
     }
 
     /// FEN-091: destroys the queue and its fence. Its pending maps take effect.
     pub(super) fn end_paging_queue(&mut self, queue: usize) {
         self.paging_queues[queue].ended = true;
+        self.answer_waiting_end(self.paging_queues[queue].context);
         self.engines_see(queue, u64::MAX);
         for open in &mut self.opens {
             if open.mapped_at.is_some_and(|(by, _)| by == queue) {

@@ -3,6 +3,7 @@
 use super::{NT, Q, R, acts, chain, comes_down_to, fence_with, is_waits_for, only, why};
 use crate::allocations::create;
 use crate::common::{OK, P, World};
+use crate::paging::{map, queue};
 use d3dkmt::{
     AcquireOutcome, Call, CreateAllocationFlags, DestroyAllocationFlags, EventId, Handle, KeyedMutexFlags,
     Reply, RuntimeBuffer, SyncObjectInfo, SyncObjectType as T, calls,
@@ -48,6 +49,13 @@ fn a_process_that_waits_in_a_call_for_work_does_not_wait_for_nothing() {
         Call::DestroyAllocation { device, resource: Handle::NULL, allocations: vec![allocation], flags };
     let destroys = world.begin(destroy);
     assert!(chain(&only(&world)).contains("its CPU waits in DestroyAllocation with SynchronousDestroy"));
+    let (paging_queue, _) = queue(&mut world, device, 0);
+    map(&mut world, paging_queue, 1);
+    let pages = world.begin(Call::DestroyPagingQueue { queue: paging_queue });
+    let text = format!("its CPU waits in DestroyPagingQueue, for the work of paging queue {paging_queue}");
+    assert!(chain(&only(&world)).contains(&text));
+    world.advance(1_000_000);
+    assert_eq!(world.answered(pages).map(|answer| answer.0), Some(OK));
     let ends = world.begin(Call::DestroyContext { context });
     let text = format!("its CPU waits in DestroyContext, for the work of context {context}");
     assert!(chain(&only(&world)).contains(&text));

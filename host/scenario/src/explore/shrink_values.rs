@@ -123,6 +123,11 @@ fn plainer_by_hand(call: &NamedCall) -> Vec<NamedCall> {
         // The form allows omitting the time-out; it does not know that polling is simpler still.
         CallOf::AcquireKeyedMutex { .. } => with(&|changed| set_timeout(changed, Timeout::Poll)),
         CallOf::SubmitCommand { .. } | CallOf::SubmitCommandToHwQueue { .. } => {
+            with(&|changed| {
+                if let CallOf::SubmitCommand { flags, .. } = changed {
+                    *flags = 0;
+                }
+            });
             for short in SHORT_NS {
                 with(&|changed| submitted(changed).into_iter().for_each(|commands| shorten(commands, short)));
                 with(&|changed| {

@@ -46,8 +46,9 @@ pub(super) fn read(names: &Names, verb: &str, cursor: &mut Cursor<'_>) -> Parsed
         "gpu_wait" => gpu_wait(names, cursor)?,
         "submit" => {
             let contexts = handles(names, cursor, Kind::Context)?;
+            let flags = if cursor.take_word("flags") { value32(cursor, "flags")? } else { 0 };
             let private_data = commands(names, cursor)?;
-            CallOf::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data }
+            CallOf::SubmitCommand { contexts, commands: 0, length: 0, flags, private_data }
         }
         "open_keyed_mutex" => open_keyed_mutex(names, cursor)?,
         "allocate" => {
@@ -146,8 +147,8 @@ pub(super) fn as_written(call: &NamedCall) -> NamedCall {
         CallOf::OpenResourceFromNtHandle { device, token, info, .. } => {
             return open_allocation(*device, *token, info.total_private_data_size);
         }
-        CallOf::SubmitCommand { commands, length, flags, .. } => (*commands, *length, *flags) = (0, 0, 0),
-        CallOf::SubmitCommandToHwQueue { commands, length, .. } => (*commands, *length) = (0, 0),
+        CallOf::SubmitCommand { commands, length, .. }
+        | CallOf::SubmitCommandToHwQueue { commands, length, .. } => (*commands, *length) = (0, 0),
         CallOf::SignalFromGpu { signal: GpuSignalSpec::CpuEvent { .. }, flags, .. } => {
             *flags |= SignalFlags::ENQUEUE_CPU_EVENT;
         }

@@ -80,7 +80,7 @@ const BY_HAND: &[Word] = words! {
     "wait", "wait D F>=V [G>=V ..] [any] [event=E]", "D3DKMTWaitForSynchronizationObjectFromCpu; without an event the call returns when the wait ends";
     "gpu_signal", "gpu_signal C [C ..] F=V [G=V ..] [rewind] [FLAG ..], or gpu_signal C event=E, or gpu_signal C legacy S [T ..] [value=V]", "D3DKMTSignalSynchronizationObjectFromGpu2, with `legacy` D3DKMTSignalSynchronizationObject2: a packet in each context";
     "gpu_wait", "gpu_wait C F>=V [G>=V ..], or gpu_wait C legacy S [T ..] [value=V]", "D3DKMTWaitForSynchronizationObjectFromGpu, with `legacy` D3DKMTWaitForSynchronizationObject2: a packet in the context's queue";
-    "submit", "submit C [C ..] COMMAND ..", "D3DKMTSubmitCommand of list(L) write(F,V) marker_in(F,V) marker_out(F,V) busy(TIME) hang, or opaque(BYTES) or u32(N, ..) alone";
+    "submit", "submit C [C ..] [flags=N] COMMAND ..", "D3DKMTSubmitCommand of list(L) write(F,V) marker_in(F,V) marker_out(F,V) busy(TIME) hang, or opaque(BYTES) or u32(N, ..) alone";
     "open_keyed_mutex", "L = open_keyed_mutex M [buffer=N] [data=\"TEXT\"], or L = open_keyed_mutex N ..", "D3DKMTOpenKeyedMutex2 by the global handle of M, or D3DKMTOpenKeyedMutexFromNtHandle";
     "update_address", "update_address D C fence=F value=V [OPERATION ..] [DO_NOT_WAIT]", "D3DKMTUpdateGpuVirtualAddress";
     "allocate", "A = allocate D bytes=N [described|private=BYTES|local [invisible]|non_local [invisible]] [shared]", "D3DKMTCreateAllocation2 of the process's own memory, or of the device's; with `shared`, its resource can have NT handles";

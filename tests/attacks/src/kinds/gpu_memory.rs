@@ -12,7 +12,12 @@ use crate::ground::Ground;
 use crate::table::{Attack, attack};
 
 pub const ATTACKS: &[Attack] = &[
-    attack("drained_maps", "C4", "a paging queue with many maps of 4,000 pieces is destroyed", drained_maps),
+    attack(
+        "drained_maps",
+        "C4",
+        "a device whose paging queue has many maps of 4,000 pieces is destroyed",
+        drained_maps,
+    ),
     attack("drained_maps_vm", "C4", "the same from a VM", drained_maps).from_vm(),
     attack("offered_opens", "C6", "1,024 of many opens of one allocation are offered", offered_opens),
     attack("evictions", "C6", "many allocations are evicted beside 4,000 pieces", evictions),
@@ -76,12 +81,15 @@ fn drained_maps(ground: &Ground<'_>) -> Attacked {
     let mut mapper = Mapper::new(ground)?;
     let maps = ground.scale(1_000, 10_000);
     ground.repeat(|| {
+        // The end of a device does not wait for its queues.
+        let device = mapper.attacker.new_device()?;
+        mapper.attacker.device = device;
         let (paging_queue, _) = mapper.attacker.paging_queue()?;
         let zero = |base, pages| calls::map_zero(paging_queue, base, pages);
         let nothing = || calls::map_nothing(paging_queue, BASE, PIECES);
         mapper.attacker.many((0..maps).map(|at| if at % 2 == 0 { zero(BASE, PIECES) } else { nothing() }))?;
         mapper.attacker.many((0..PIECES / 2).map(|at| zero(BASE + 2 * at * PAGE, 1)))?;
-        mapper.attacker.call(&Call::DestroyPagingQueue { queue: paging_queue }).map(drop)
+        mapper.attacker.call(&Call::DestroyDevice { device }).map(drop)
     })
 }
 

@@ -342,6 +342,24 @@ fn messages_before_the_goodbye_are_delivered() {
     }
 }
 
+/// The host's refusal would stop the device, and the program would not learn why.
+#[test]
+fn reserved_flags_of_a_one_way_submission_are_refused_without_a_message() {
+    let submit = |flags| Call::SubmitCommand {
+        contexts: vec![Handle(1)].into(),
+        commands: 0,
+        length: 0,
+        flags,
+        private_data: vec![],
+    };
+    let (session, _) = session_with_fences(Welcome { async_submission: true, ..welcome() }, &[]);
+    for (flags, status) in [(0b111, NtStatus::SUCCESS), (8, NtStatus::INVALID_PARAMETER)] {
+        let sent = session.port().messages_sent();
+        assert_eq!(finished(poll_once(pin!(session.submit(&submit(flags))))), status);
+        assert_eq!(session.port().messages_sent() - sent, u64::from(status.is_success()));
+    }
+}
+
 #[test]
 fn one_way_submissions_are_over_at_once() {
     covers!("GPV-015");

@@ -248,9 +248,11 @@ impl WaitIndex<'_> {
     /// A call of the process that is answered once work is done.
     fn waiting_call_of(&self, process: ProcessId) -> Option<String> {
         let (vidsch, vidmm) = (&self.kernel.vidsch, &self.kernel.vidmm);
-        let mut ends = vidsch.waiting_ends().keys().map(|context| &vidsch.contexts()[*context]);
-        if let Some(context) = ends.find(|context| context.process == process) {
-            return Some(format!("DestroyContext, for the work of context {}", context.handle));
+        let mut ends = vidsch.waiting_ends().keys().copied();
+        if let Some(context) = ends.find(|context| vidsch.contexts()[*context].process == process) {
+            let is_paging = vidsch.contexts()[context].paging.is_some();
+            let call = if is_paging { "DestroyPagingQueue" } else { "DestroyContext" };
+            return Some(format!("{call}, for the work of {}", self.kernel.name_of_destroyed(context)));
         }
         if vidsch.idle_waits().calls().values().any(|wait| wait.process == process) {
             return Some("an escape with HardwareAccess, for an idle GPU".into());

@@ -104,8 +104,9 @@ impl Printer<'_> {
                 let value = option_number("value", *fence_value);
                 format!("gpu_wait {} legacy{}{value}", self.handle(*context), self.handles(objects))
             }
-            CallOf::SubmitCommand { contexts, private_data, .. } => {
-                format!("submit{}{}", self.handles(contexts), self.commands(private_data))
+            CallOf::SubmitCommand { contexts, flags, private_data, .. } => {
+                let flags = if *flags == 0 { String::new() } else { format!(" flags={flags:#x}") };
+                format!("submit{}{flags}{}", self.handles(contexts), self.commands(private_data))
             }
             CallOf::OpenKeyedMutex { shared_handle, buffer } => {
                 format!("open_keyed_mutex {}{}", self.handle(*shared_handle), mutex_buffer(buffer))
