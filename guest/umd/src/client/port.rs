@@ -194,12 +194,20 @@ impl BackingProvider for ProcessPort {
     }
 
     fn release_backing(&self, address: u64) -> Result<Detach, AttachError> {
-        let recorded = self.link.forget_backing(address);
-        let detach = self.ask(|broker| broker.release_backing(address))?;
-        if let (Detach::InUse, Some(pages)) = (detach, recorded) {
-            self.link.restore_backing(address, pages);
-        }
-        Ok(detach)
+        // Its record stays until the broker has answered: a daemon that is restarted meanwhile needs the pages, because it
+        // still has what uses them. Before another thread resumes.
+        self.ask(|broker| {
+            let released = broker.release_backing(address);
+            let stays = match &released {
+                Ok(Detach::InUse) => true,
+                Ok(Detach::Detached) => false,
+                Err(error) => error.is_disconnect(),
+            };
+            if !stays {
+                self.link.forget_backing(address);
+            }
+            released
+        })
     }
 }
 
