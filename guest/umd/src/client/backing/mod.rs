@@ -38,7 +38,7 @@ mod device_memory;
 mod pieces;
 
 use device_memory::DeviceMemory;
-use pieces::Pieces;
+use pieces::{Pieces, inode_of};
 
 /// No address.
 const NOTHING: Range<u64> = 0..0;
@@ -148,7 +148,7 @@ impl ProcessBacking {
         self.pieces.forget_replaced(backing_provider, &range, &maps);
         let gaps = self.pieces.gaps(&range);
         for gap in &gaps {
-            require_own(&maps, gap)?;
+            require_own(&maps, gap, |mapped| self.maps_device_memory(mapped))?;
         }
         if !gaps.is_empty() {
             self.pieces.detach_unused(backing_provider, &range);
@@ -156,7 +156,7 @@ impl ProcessBacking {
         for (address, pages) in gaps.iter().flat_map(requests) {
             let attached = self.pieces.attach(backing_provider, address, pages, &range);
             let replaced = attached.map_err(BackingError::Broker).and_then(|memory| {
-                self.pieces.insert(address, pages, BTreeSet::new());
+                self.pieces.insert(address, pages, inode_of(&memory), BTreeSet::new());
                 replace(memory.as_fd(), address, pages)
             });
             if let Err(error) = replaced {
@@ -298,6 +298,16 @@ impl ProcessBacking {
     pub fn is_empty(&self) -> bool {
         self.allocations.is_empty() && self.pieces.is_empty()
     }
+
+    /// Whether memory of the device is mapped anywhere in this range of the process.
+    fn maps_device_memory(&self, range: &Range<u64>) -> bool {
+        self.allocations.values().any(|known| match &known.memory {
+            AllocationMemory::Device { mapped, .. } | AllocationMemory::Opened(mapped) => {
+                mapped.as_ref().is_some_and(|memory| memory.overlaps(range))
+            }
+            AllocationMemory::Attached | AllocationMemory::AsMapped { .. } => false,
+        })
+    }
 }
 
 /// Attaches zeroed pages as memory of the device of an allocation, at the host's addresses for it, and maps them.
@@ -312,16 +322,16 @@ fn device_memory(
     for (address, pages) in requests(addresses) {
         let piece = pieces.attach(backing_provider, address, pages, addresses).map_err(BackingError::Broker);
         let mapped = piece.and_then(|piece| {
-            attached.push((address, pages));
+            attached.push((address, pages, inode_of(&piece)));
             memory.map(piece.as_fd(), address, pages).map_err(BackingError::Map)
         });
         if let Err(error) = mapped {
-            attached.iter().for_each(|(address, _)| detach_ignoring_errors(backing_provider, *address));
+            attached.iter().for_each(|(address, ..)| detach_ignoring_errors(backing_provider, *address));
             return Err(error);
         }
     }
-    for (address, pages) in attached {
-        pieces.insert(address, pages, BTreeSet::from([allocation]));
+    for (address, pages, inode) in attached {
+        pieces.insert(address, pages, inode, BTreeSet::from([allocation]));
     }
     Ok(memory)
 }
@@ -410,6 +420,7 @@ fn map(memory: BorrowedFd<'_>, address: u64, bytes: usize) -> Result<(), Backing
 struct Mapping<'a> {
     range: Range<u64>,
     permissions: &'a str,
+    inode: u64,
     name: &'a str,
 }
 
@@ -420,8 +431,10 @@ impl<'a> Mapping<'a> {
         let number = |hex| u64::from_str_radix(hex, 16).ok();
         // permissions, offset, device, inode, name
         let permissions = rest.get(..4)?;
-        let name = rest.splitn(5, ' ').nth(4).unwrap_or_default().trim();
-        Some(Mapping { range: number(start)?..number(end)?, permissions, name })
+        let mut columns = rest.splitn(5, ' ').skip(3);
+        let inode = columns.next()?.parse().ok()?;
+        let name = columns.next().unwrap_or_default().trim();
+        Some(Mapping { range: number(start)?..number(end)?, permissions, inode, name })
     }
 
     /// Whether the mapping is of backing pages that a broker made.
@@ -461,10 +474,15 @@ fn covered<'a>(
     if at >= range.end { Ok(()) } else { Err(None) }
 }
 
-/// Checks that the range is private memory, or backing pages that were detached before.
-fn require_own(maps: &str, range: &Range<u64>) -> Result<(), BackingError> {
+/// Checks that the range is private memory, or backing pages that were detached before, and no memory of the device.
+fn require_own(
+    maps: &str,
+    range: &Range<u64>,
+    is_of_device: impl Fn(&Range<u64>) -> bool,
+) -> Result<(), BackingError> {
+    let was_attached = |mapping: &Mapping<'_>| mapping.is_backed() && !is_of_device(&mapping.range);
     let right =
-        |mapping: &Mapping<'_>| mapping.is_writable() && (mapping.is_private() || mapping.is_backed());
+        |mapping: &Mapping<'_>| mapping.is_writable() && (mapping.is_private() || was_attached(mapping));
     covered(maps, range, right).map_err(|wrong| match wrong {
         Some(mapping) if mapping.is_writable() => {
             BackingError::Shared { at: mapping.range.start.max(range.start), name: mapping.name.to_owned() }

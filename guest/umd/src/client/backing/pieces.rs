@@ -21,10 +21,18 @@ pub(super) const PAUSE_MAX: u64 = 256;
 #[derive(Debug)]
 struct BackingPiece {
     end: u64,
+    /// Of the file that has the pages.
+    inode: u64,
     /// Allocations of this process that include any of its pages.
     allocations: BTreeSet<Handle>,
     /// The host did not detach it when there was none.
     in_use: Option<InUse>,
+}
+
+/// The number of the file that has pages. Without one a piece counts as replaced, and is attached again for the next
+/// allocation.
+pub(super) fn inode_of(pages: &OwnedFd) -> u64 {
+    rustix::fs::fstat(pages).map_or(0, |of| of.st_ino)
 }
 
 /// When the host is asked again whether a piece is in use.
@@ -83,10 +91,10 @@ impl Pieces {
         self.by_address.len() < before
     }
 
-    /// Records pages that were attached.
-    pub fn insert(&mut self, address: u64, pages: u32, allocations: BTreeSet<Handle>) {
+    /// Records pages of a file that were attached.
+    pub fn insert(&mut self, address: u64, pages: u32, inode: u64, allocations: BTreeSet<Handle>) {
         let end = address + u64::from(pages) * PAGE_BYTES as u64;
-        self.by_address.insert(address, BackingPiece { end, allocations, in_use: None });
+        self.by_address.insert(address, BackingPiece { end, inode, allocations, in_use: None });
     }
 
     /// An allocation includes pages in this range.
@@ -173,7 +181,7 @@ impl Pieces {
     ) {
         let is_replaced = |(address, piece): &(u64, &BackingPiece)| {
             let whole = *address..piece.end;
-            covered(maps, &whole, |mapping| mapping.is_backed()).is_err()
+            covered(maps, &whole, |mapping| mapping.is_backed() && mapping.inode == piece.inode).is_err()
         };
         let replaced: Vec<u64> =
             self.in_range(range).filter(is_replaced).map(|(address, _)| address).collect();

@@ -327,6 +327,36 @@ fn a_broker_that_refuses_pages_is_asked_again_for_all_pieces_that_were_in_use() 
     }
 }
 
+/// The name of its file is the same: a mapping of the library itself, or other backed memory that the program has moved.
+#[test]
+fn other_backing_pages_in_the_place_of_memory_in_use_are_not_taken_for_it() {
+    let (memory, broker, mut backing) = (Memory::new(2), Broker::default(), ProcessBacking::default());
+    add(&mut backing, &broker, 1, memory.pages(0..2)).unwrap();
+    broker.in_use.borrow_mut().insert(memory.start());
+    end(&mut backing, &broker, 1);
+    let other = memfd_create(BACKING_MEMFD, MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&other, 2 * PAGE).unwrap();
+    map(other.as_fd(), memory.start(), 2 * PAGE_BYTES).unwrap();
+    add(&mut backing, &broker, 2, memory.pages(0..2)).unwrap();
+    broker.write(memory.start(), &[79]);
+    assert_eq!(memory.get(0), 79);
+}
+
+#[test]
+fn memory_of_the_device_cannot_be_memory_of_the_process() {
+    let (broker, mut backing) = (Broker::default(), ProcessBacking::default());
+    let start = DEVICE_MEMORY_START;
+    backing.record_device_memory(OF_DEVICE, Handle(1), start..start + 2 * PAGE);
+    let mapped = backing.locked(&broker, DEVICE, Handle(1), start).unwrap().unwrap();
+    for pages in [mapped..mapped + PAGE, mapped + PAGE..mapped + 2 * PAGE] {
+        let refused = add(&mut backing, &broker, 2, pages).unwrap_err();
+        assert_eq!(NtStatus::from(&refused), NtStatus::NOT_SUPPORTED, "{refused}");
+    }
+    broker.write(start, &[7]);
+    // SAFETY: mapped until its allocation ends.
+    assert_eq!(unsafe { std::ptr::with_exposed_provenance::<u8>(mapped as usize).read_volatile() }, 7);
+}
+
 #[test]
 fn memory_that_is_not_there_or_not_the_programs_alone_is_refused_and_untouched() {
     let (memory, broker, mut backing) = (Memory::new(4), Broker::default(), ProcessBacking::default());
@@ -558,7 +588,7 @@ fn a_map_beyond_a_known_size_attaches_nothing() {
 fn a_line_of_maps_is_read_with_and_without_a_name() {
     let line = "7f00-7f40 rw-s 00000000 00:01 2049                       /memfd:gpupv-pages (deleted)";
     let mapping = Mapping::parse(line).unwrap();
-    assert_eq!((mapping.range.clone(), mapping.is_backed()), (0x7f00..0x7f40, true));
+    assert_eq!((mapping.range.clone(), mapping.inode, mapping.is_backed()), (0x7f00..0x7f40, 2049, true));
     assert!(mapping.is_writable() && !mapping.is_private());
     let mapping = Mapping::parse("7f00-7f40 r--p 00000000 00:00 0 ").unwrap();
     assert!(
