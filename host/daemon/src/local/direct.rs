@@ -97,7 +97,6 @@ mod tests {
     use crate::backing::LocalPages;
     use crate::closing::ClientFd;
     use crate::in_process::{RingReceiver, RingSender};
-    use crate::journal::JournalOptions;
     use crate::kernel_host::{FlushList, ReceivedCall};
     use crate::limits::{HANDLES_CLOSED_AT_ONCE_MAX, PENDING_CONNECTIONS_PER_PEER_MAX};
     use crate::memory::FenceMemory;
@@ -431,8 +430,7 @@ mod tests {
     #[test]
     fn a_daemon_with_a_journal_registers_no_events() {
         let folder = tempfile::tempdir().unwrap();
-        let journal = JournalOptions { folder: folder.path().join("journal"), resume_within: None };
-        let with_journal = Options { journal: Some(journal), ..Options::default() };
+        let with_journal = Options::with_journal(folder.path());
         for (options, most) in
             [(Options::default(), REGISTERED_EVENTS_PER_PROCESS_MAX as u32), (with_journal, 0)]
         {
@@ -497,8 +495,7 @@ mod tests {
     impl Restarted {
         fn with_process(pid: u32) -> Restarted {
             let folder = tempfile::tempdir().unwrap();
-            let journal = JournalOptions { folder: folder.path().join("journal"), resume_within: None };
-            let options = Options { journal: Some(journal), ..Options::default() };
+            let options = Options::with_journal(folder.path());
             let before = KernelHost::new(&options).unwrap();
             let none = FenceMemory::Local(Vec::new());
             let process = before.sessions().attach(VmId::HOST, pid, String::new(), none).unwrap().0.id;
