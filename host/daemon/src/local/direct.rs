@@ -74,7 +74,7 @@ impl Drop for DirectLoop {
 mod tests {
     use std::io::{IoSlice, Read as _, Write as _};
     use std::mem::MaybeUninit;
-    use std::os::fd::{AsFd as _, BorrowedFd};
+    use std::os::fd::{AsFd, BorrowedFd};
     use std::os::unix::net::UnixStream;
 
     use d3dkmt::Call;
@@ -151,6 +151,11 @@ mod tests {
     fn attach() -> Body {
         let (version, version_min) = (proto::PROTOCOL_VERSION, proto::PROTOCOL_VERSION);
         Body::Attach(Attach { version, version_min, ..Attach::default() })
+    }
+
+    /// Ends a connection of a client. Closing it would not do: a child that another test starts has a copy until its exec.
+    fn hang_up(connection: impl AsFd) {
+        rustix::net::shutdown(connection, rustix::net::Shutdown::Both).unwrap();
     }
 
     /// The reason why the daemon has refused a request; `None` if it has not answered.
@@ -304,7 +309,7 @@ mod tests {
     fn a_process_that_closes_its_connection_while_others_return_keeps_no_descriptor_of_the_daemon() {
         let mut returning = Returning::new();
         for _ in 0..100 {
-            drop(returning.request(attach()));
+            hang_up(returning.request(attach()));
             returning.handle();
         }
         assert_eq!(returning.descriptors_taken(), 0);
@@ -321,7 +326,7 @@ mod tests {
         let refused = refusal(&returning.request(attach())).unwrap();
         assert!(refused.contains("try again"), "{refused}");
         assert_eq!(returning.descriptors_taken(), PENDING_CONNECTIONS_PER_PEER_MAX);
-        drop(waiting);
+        waiting.into_iter().for_each(hang_up);
         returning.handle();
         assert_eq!(refusal(&returning.request(attach())), None, "their places are free");
     }
@@ -592,7 +597,8 @@ mod tests {
         let mut process = Process::new(&mut local);
         let client = kernel_host.sessions().clients().remove(0);
         publish(&mut process, CALLS);
-        drop(process);
+        hang_up(&process.broker);
+        hang_up(&process.stream);
         local.run_ready().unwrap();
         assert!(kernel_host.sessions().client(client.id).is_none());
         assert_eq!(client.calls.count(), CALLS);
@@ -626,7 +632,7 @@ mod tests {
                 local.run_ready().unwrap();
                 assert_eq!((connections(&local), local.0.deferred.is_empty()), (1, false), "it is held");
             }
-            rustix::net::shutdown(&connection, rustix::net::Shutdown::Both).unwrap();
+            hang_up(&connection);
             local.run_ready().unwrap();
             assert_eq!(connections(&local), 0);
             drop(all);
