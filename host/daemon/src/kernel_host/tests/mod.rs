@@ -103,8 +103,9 @@ fn the_timer_is_armed_again_for_a_time_that_is_still_due() {
     let steps = Arc::new(Steps::default());
     let observer: Option<Arc<dyn Observer>> = Some(steps.clone());
     let kernel_host = KernelHost::new(&Options { observer, ..Options::default() }).unwrap();
-    kernel_host.tell_system_time();
-    let due = utc_100ns() + 1_000_000;
+    // Both are times of the system's clock, which is set forward once all wait.
+    let (begin, due) = (utc_100ns(), utc_100ns() + 10_000_000 * 3600);
+    kernel_host.input(Input::SystemTime { utc_100ns: begin });
     for process in [1, 2].map(ProcessId) {
         let call = |call| kernel_host.input(Input::Call { process, request: 1, call });
         kernel_host.input(Input::ProcessAttached { process, vm: VmId::HOST, pid: 1, name: String::new() });
@@ -119,6 +120,9 @@ fn the_timer_is_armed_again_for_a_time_that_is_still_due() {
         }
     }
     let ended = || steps.0.lock().unwrap().iter().map(|step| step.2).sum::<usize>();
+    assert_eq!(ended(), 0);
+    kernel_host.input(Input::SystemTime { utc_100ns: due });
+    assert!(ended() < 2 * EACH, "one step ends some of them");
     while ended() < 2 * EACH {
         let timer = kernel_host.timer.descriptor();
         let mut timer = [PollFd::new(&timer, PollFlags::IN)];
