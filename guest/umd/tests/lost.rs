@@ -228,10 +228,27 @@ fn a_broker_that_has_ended_with_the_host_is_no_lack_of_memory() {
         assert_eq!(calls[0](&session), Some(TRANSPORT_LOST));
         assert_eq!(waiting.join().unwrap(), TRANSPORT_LOST);
     });
-    // A broker that closes the connection while the host is there.
+    // A host that dies may close the connection of the broker a moment before the stream, or the other way round: then the
+    // broker may still refuse.
+    for call in calls {
+        let (session, peer) = connect(welcome(), 64);
+        rustix::net::shutdown(&peer.broker, rustix::net::Shutdown::Both).unwrap();
+        assert_eq!((call(&session), session.is_lost()), (Some(TRANSPORT_LOST), true));
+        let (session, peer) = connect(welcome(), 64);
+        peer.stream.shutdown(std::net::Shutdown::Both).unwrap();
+        thread::scope(|scope| {
+            let asking = scope.spawn(|| call(&session));
+            peer.serve_broker("the process has ended");
+            assert_eq!((asking.join().unwrap(), session.is_lost()), (Some(TRANSPORT_LOST), true));
+        });
+    }
+    // A refusal of a host that is there.
     let (session, peer) = connect(welcome(), 64);
-    rustix::net::shutdown(&peer.broker, rustix::net::Shutdown::Both).unwrap();
-    assert_eq!((calls[0](&session), session.is_lost()), (Some(NtStatus::NO_MEMORY), false));
+    thread::scope(|scope| {
+        let asking = scope.spawn(|| calls[0](&session));
+        peer.serve_broker("no room");
+        assert_eq!((asking.join().unwrap(), session.is_lost()), (Some(NtStatus::NO_MEMORY), false));
+    });
 }
 
 #[test]

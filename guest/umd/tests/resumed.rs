@@ -2,13 +2,15 @@
 
 mod host;
 
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use d3dkmt::{NtStatus, Reply, SyncObjectFlags};
-use dxcore::client::{Session, attach, block_on};
-use host::{ADAPTER, DEVICE, Listener, Memory, Peer, create_fence, welcome};
-use proto::attach::BrokerReply;
+use d3dkmt::{Handle, NtStatus, Reply, SyncObjectFlags};
+use dxcore::client::{Parents, Session, attach, block_on};
+use host::{ADAPTER, DEVICE, Listener, Memory, Peer, create_fence, send_packet, welcome};
+use proto::attach::{BrokerReply, broker_request};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::thread::Pid;
 
 /// A process that returns presents every NT handle that it has open, those of other tests as well.
@@ -92,4 +94,49 @@ fn a_value_of_the_restarted_daemon_is_seen_from_its_welcome_on() {
     assert_eq!(value(), 2);
     host.answer(request, NtStatus::SUCCESS, &Reply::None);
     assert_eq!(destroying.join().unwrap(), NtStatus::SUCCESS);
+}
+
+/// The restored daemon still has the work that uses it.
+#[test]
+fn memory_that_was_being_released_when_the_daemon_was_killed_is_attached_to_the_next_one() {
+    use broker_request::{AttachBacking, Body};
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let (listener, session, mut host) = resumable();
+    // Private memory of a page of its own.
+    let memory = vec![0_u8; 3 * fence_page::PAGE_BYTES];
+    let page = fence_page::PAGE_BYTES as u64;
+    let address = (memory.as_ptr() as u64).next_multiple_of(page);
+    let parents = Parents { device: DEVICE, resource: Handle::NULL };
+    let ok = BrokerReply { process: 1, ..BrokerReply::default() };
+    let answer_attach = |host: &Peer| {
+        assert_eq!(host.broker_request().0, Body::AttachBacking(AttachBacking { address, pages: 1 }));
+        let pages = memfd_create(proto::limits::BACKING_MEMFD, MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&pages, page).unwrap();
+        send_packet(&host.broker, &ok, &[pages.as_fd()]);
+    };
+    thread::scope(|scope| {
+        let attaching =
+            scope.spawn(|| session.port().attach_backing(parents, Handle(7), address..address + page));
+        answer_attach(&host);
+        assert_eq!(attaching.join().unwrap(), Ok(()));
+        let ending = scope.spawn(|| session.port().allocations_ended(Handle::NULL, &[Handle(7)]));
+        assert_eq!(host.broker_request().0, Body::ReleaseBacking(address));
+        let regions = host.regions.remove(0);
+        let mut host = listener.resume(host, regions);
+        let (again, pages) = host.serve_broker("");
+        assert_eq!(again, Body::ReattachBacking(AttachBacking { address, pages: 1 }));
+        assert!(pages.is_some());
+        host.greet(welcome());
+        // It is asked again, and not told after that the pages are gone.
+        assert_eq!(host.broker_request().0, Body::ReleaseBacking(address));
+        send_packet(&host.broker, &BrokerReply { in_use: true, ..ok.clone() }, &[]);
+        ending.join().unwrap();
+        // What is detached is not attached to another daemon.
+        let ending = scope.spawn(|| session.port().allocations_ended(Handle::NULL, &[Handle(8)]));
+        assert_eq!(host.serve_broker("").0, Body::ReleaseBacking(address));
+        ending.join().unwrap();
+        let regions = host.regions.remove(0);
+        let mut host = listener.resume(host, regions);
+        host.greet(welcome());
+    });
 }

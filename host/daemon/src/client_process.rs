@@ -534,7 +534,6 @@ mod tests {
     use crate::closing::Closers;
     use crate::event_channels::ChannelCharge;
     use crate::held_bytes::HeldBytes;
-    use crate::journal::JournalOptions;
     use crate::kernel_host::{FlushList, KernelHost, ReceivedCall};
     use crate::memory::FenceMemory;
     use crate::shares::Budget;
@@ -722,8 +721,7 @@ mod tests {
     #[test]
     fn answers_that_a_process_has_acknowledged_do_not_count_as_unread() {
         let folder = tempfile::tempdir().unwrap();
-        let journal = JournalOptions { folder: folder.path().join("journal"), resume_within: None };
-        let kernel_host = KernelHost::new(&Options { journal: Some(journal), ..Options::default() }).unwrap();
+        let kernel_host = KernelHost::new(&Options::with_journal(folder.path())).unwrap();
         let none = FenceMemory::Local(Vec::new());
         let (client, _) = kernel_host.sessions().attach(VmId::HOST, 1, String::new(), none).unwrap();
         let mut calls = 0;

@@ -119,6 +119,15 @@ pub struct Options {
     pub observer: Option<Arc<dyn Observer>>,
 }
 
+#[cfg(test)]
+impl Options {
+    /// The usual ones, with a journal in `journal` of this folder.
+    fn with_journal(folder: &Path) -> Options {
+        let journal = JournalOptions { folder: folder.join("journal"), resume_within: None };
+        Options { journal: Some(journal), ..Options::default() }
+    }
+}
+
 /// A running daemon. Dropping it stops it.
 pub struct Daemon {
     pub kernel_host: Arc<KernelHost>,

@@ -7,7 +7,7 @@ use d3dkmt::{
     Call, CreateContextFlags, EventId, Handle, HwQueueFlags, Reply, ShareToken, SignalFlags, SyncObjectFlags,
     WaitFromCpuFlags, calls, isa,
 };
-use dxgkrnl::views::Belongings;
+use dxgkrnl::views::{Belongings, WaitingCall};
 use dxgkrnl::{AdapterConfig, Config, Effects, EngineId, Fault, Input, Kernel, ProcessId, VidSchCaps, VmId};
 use kmd::SimulatedMiniport;
 use proptest::prelude::*;
@@ -314,7 +314,7 @@ proptest! {
             }
             if !session.kernel.has_backlog() {
                 let mut waiting: BTreeMap<ProcessId, usize> = BTreeMap::new();
-                session.kernel.waiting_calls(&mut |process, request| {
+                session.kernel.waiting_calls(&mut |WaitingCall { process, request, .. }| {
                     *waiting.entry(process).or_default() += usize::from(request != 0);
                 });
                 waiting.retain(|_, calls| *calls > 0);

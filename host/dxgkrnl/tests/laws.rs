@@ -113,7 +113,7 @@ proptest! {
                 unanswered.swap_remove(at.unwrap());
             }
             let mut waiting = Vec::new();
-            session.kernel.waiting_calls(&mut |process, request| waiting.push((process, request)));
+            session.kernel.waiting_calls(&mut |call| waiting.push((call.process, call.request)));
             unanswered.retain(|call| session.kernel.processes().any(|process| process == call.0) );
             unanswered.sort();
             waiting.retain(|(_, request)| *request != 0);

@@ -406,7 +406,7 @@ fn a_paging_queue_is_destroyed_behind_its_operations() {
     world.advance(2 * PAGING_NS - 1);
     assert_eq!((world.answered(destroys), world.value(fence.object)), (None, 1));
     let mut waiting = Vec::new();
-    world.kernel.waiting_calls(&mut |process, request| waiting.push((process, request)));
+    world.kernel.waiting_calls(&mut |call| waiting.push((call.process, call.request)));
     assert_eq!(waiting, [(P, destroys)]);
     world.advance(1);
     assert_eq!((world.answered(destroys), world.woken()), (Some((OK, Reply::None)), vec![event]));

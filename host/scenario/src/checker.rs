@@ -24,6 +24,7 @@ use d3dkmt::{
 };
 use dxgkrnl::ddi::Agent;
 use dxgkrnl::policy::CpuSignal as CpuSignalPolicy;
+use dxgkrnl::views::WaitingCall;
 use dxgkrnl::{Answer, DmaOp, Effects, Input, Kernel, ProcessId};
 
 use crate::world::fence_of;
@@ -334,7 +335,7 @@ impl Checker {
             self.check_sleeping_waits(kernel);
             self.memory_is_right(kernel);
             let mut waiting = 0;
-            kernel.waiting_calls(&mut |process, request| {
+            kernel.waiting_calls(&mut |WaitingCall { process, request, .. }| {
                 waiting += usize::from(request != 0);
                 if request != 0 && !self.unanswered.contains(&(process, request)) {
                     self.violations.push(format!("call {request} of process {} waits, answered", process.0));

@@ -96,14 +96,8 @@ impl<M: Machine> Broker<M> {
         }
     }
 
-    /// Asks the host to detach or to release backing pages.
-    pub(super) fn detach_backing(
-        &mut self,
-        client: ClientId,
-        process: u32,
-        address: u64,
-        request: fn(DetachBacking) -> guestd_to_host::Body,
-    ) {
+    /// Asks the host to detach backing pages; with `if_unused`, to release them.
+    pub(super) fn detach_backing(&mut self, client: ClientId, process: u32, address: u64, if_unused: bool) {
         let has = self.processes.get(&process).is_some_and(|entry| entry.backing.contains_key(&address));
         if !has {
             return self.refuse(client, format!("no backing pages are attached at {address:#x}"));
@@ -111,8 +105,12 @@ impl<M: Machine> Broker<M> {
         if let Some(client) = self.clients.get_mut(&client) {
             client.state = ClientState::DetachingBacking { process };
         }
-        let body = request(DetachBacking { process, address });
-        self.tell_host(body, Pending::DetachBacking { client, process, address });
+        let pages = DetachBacking { process, address };
+        let body = match if_unused {
+            true => guestd_to_host::Body::ReleaseBacking(pages),
+            false => guestd_to_host::Body::DetachBacking(pages),
+        };
+        self.tell_host(body, Pending::DetachBacking { client, process, address, if_unused });
     }
 
     pub(super) fn taken_back(&mut self, client: ClientId, process: u32, address: u64) {
@@ -144,10 +142,10 @@ impl<M: Machine> Broker<M> {
             }
             // The host does not access pages that it does not know.
             (
-                Pending::DetachBacking { client, process, address },
+                Pending::DetachBacking { client, process, address, .. },
                 Ok(Some(Body::TakenBack(true))) | Err(_),
             ) => self.taken_back(client, process, address),
-            (Pending::DetachBacking { client, process, address }, Ok(Some(Body::Kept(_)))) => {
+            (Pending::DetachBacking { client, process, address, .. }, Ok(Some(Body::Kept(_)))) => {
                 self.keep(process, &[address]);
                 self.taken_back(client, process, address);
             }

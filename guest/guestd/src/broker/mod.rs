@@ -307,10 +307,10 @@ impl<M: Machine> Broker<M> {
                 self.want_pages(client, process, WantedPages::Backing { address, pages });
             }
             Body::DetachBacking(address) => {
-                self.detach_backing(client, process, address, guestd_to_host::Body::DetachBacking);
+                self.detach_backing(client, process, address, false);
             }
             Body::ReleaseBacking(address) => {
-                self.detach_backing(client, process, address, guestd_to_host::Body::ReleaseBacking);
+                self.detach_backing(client, process, address, true);
             }
             Body::ShareBacking(share) => {
                 self.share_backing(client, process, share.allocation, share.offset);

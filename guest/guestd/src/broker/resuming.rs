@@ -24,9 +24,10 @@ impl<M: Machine> Broker<M> {
     /// The host is gone: processes that can be resumed wait for the next one. Returns how many do.
     pub(super) fn strand(&mut self) -> usize {
         for pending in self.pending.values() {
-            // These clients see their connection close: drop pages that they never got, or were detaching.
+            // These clients see their connection close: drop pages that they never got, or were detaching. Who was releasing
+            // some attaches them to the next host, which may still use them.
             if let Pending::AttachBacking { process, address, .. }
-            | Pending::DetachBacking { process, address, .. } = pending
+            | Pending::DetachBacking { process, address, if_unused: false, .. } = pending
                 && let Some(entry) = self.processes.get_mut(process)
             {
                 // Of shared memory the host may have kept them.

@@ -47,11 +47,15 @@ fn killed() -> Harness {
     harness
 }
 
-fn welcome(harness: &mut Harness, resuming: bool) {
+fn welcome_body(resuming: bool) -> host_to_guestd::Body {
     let version = proto::PROTOCOL_VERSION;
     let welcome =
         GuestdWelcome { version, vm: 7, events_max: 0, resuming, features: all_features(), rings: false };
-    harness.answer(5, host_to_guestd::Body::Welcome(welcome));
+    host_to_guestd::Body::Welcome(welcome)
+}
+
+fn welcome(harness: &mut Harness, resuming: bool) {
+    harness.answer(5, welcome_body(resuming));
 }
 
 fn resume(harness: &mut Harness, client: ClientId) {
@@ -110,6 +114,39 @@ fn a_process_resumes_with_its_memory_and_its_backing_pages() {
     harness.input(Input::ClientGone { client: LATER });
     harness.answer(10, host_to_guestd::Body::Detached(true));
     harness.expect(&["stream 2 dropped", "host #10: detach 5", "region 3 dropped", "region 2 dropped"]);
+}
+
+/// The next host may still use them, so their process attaches them to it and asks again.
+#[test]
+fn pages_that_were_being_released_when_the_host_was_lost_are_attached_again() {
+    for (release, is_kept) in [(true, true), (false, false)] {
+        let mut harness = attached();
+        harness.ask(
+            A,
+            match release {
+                true => broker_request::Body::ReleaseBacking(0x1000),
+                false => broker_request::Body::DetachBacking(0x1000),
+            },
+        );
+        harness.take_log();
+        harness.input(Input::LinkLost { why: "reset".to_owned() });
+        let log = harness.take_log();
+        assert_eq!(!log.contains(&"region 2 dropped".to_owned()), is_kept, "{log:?}");
+        if is_kept {
+            harness.now += Duration::from_secs(1);
+            harness.input(Input::Deadline);
+            harness.input(Input::LinkOpened);
+            harness.arrive(LATER, 100);
+            resume(&mut harness, LATER);
+            harness.answer(6, welcome_body(true));
+            harness.answer(7, host_to_guestd::Body::Returned(true));
+            harness.answer(8, host_to_guestd::Body::Resumed(Resumed { slots: 64, token: vec![8; 16] }));
+            harness.take_log();
+            let pages = broker_request::AttachBacking { address: 0x1000, pages: 2 };
+            harness.ask(LATER, broker_request::Body::ReattachBacking(pages));
+            harness.expect(&["host #9: process 5 attaches 2 at 0x1000"]);
+        }
+    }
 }
 
 #[test]

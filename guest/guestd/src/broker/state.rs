@@ -270,6 +270,8 @@ pub(super) enum Pending<M: Machine> {
         client: ClientId,
         process: u32,
         address: u64,
+        /// A release: memory in use stays attached.
+        if_unused: bool,
     },
     RegisterEvent(Registration),
     /// No client waits for it if the client got another answer already.

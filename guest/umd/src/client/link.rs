@@ -54,9 +54,6 @@ pub struct Reattached {
     pub memory: RegainedMemory<SessionDescriptor>,
 }
 
-/// Page count and descriptor of a piece of backing pages.
-pub type RecordedPages = (u32, OwnedFd);
-
 /// The link to the broker, and its replacement after the daemon was killed.
 #[derive(Debug)]
 pub struct Link {
@@ -64,8 +61,8 @@ pub struct Link {
     broker: Mutex<Broker>,
     pub memory: FenceMemory,
     pub right: Option<ResumeRight>,
-    /// If the session can be resumed: what is recorded of each piece, by its address.
-    backing: Mutex<BTreeMap<u64, RecordedPages>>,
+    /// If the session can be resumed: page count and descriptor of each piece, by its address.
+    backing: Mutex<BTreeMap<u64, (u32, OwnedFd)>>,
     /// The same of shared memory that other processes have created: by handle here, and offset.
     shared: Mutex<BTreeMap<(Handle, u64), OwnedFd>>,
 }
@@ -98,14 +95,9 @@ impl Link {
         Ok(())
     }
 
-    /// Forgets backing pages that are or will be detached. Returns what was recorded of them.
-    pub fn forget_backing(&self, address: u64) -> Option<RecordedPages> {
-        lock(&self.backing).remove(&address)
-    }
-
-    /// Records backing pages again that were not detached.
-    pub fn restore_backing(&self, address: u64, pages: RecordedPages) {
-        lock(&self.backing).insert(address, pages);
+    /// Forgets backing pages that are or will be detached.
+    pub fn forget_backing(&self, address: u64) {
+        lock(&self.backing).remove(&address);
     }
 
     /// Records pages of shared memory that this process maps.

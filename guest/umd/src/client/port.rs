@@ -90,32 +90,36 @@ impl ProcessPort {
         }
     }
 
-    /// Asks the broker, and again if it was killed before it answered and has restarted.
+    /// Asks the broker, and again if the host was killed before it answered and has restarted.
     fn ask<T>(&self, request: impl Fn(&Broker) -> Result<T, AttachError>) -> Result<T, AttachError> {
         loop {
             let times = self.channel.times_resumed();
             match self.link.ask(&request) {
-                Err(error) if error.is_disconnect() && self.channel.await_resumed(times) => {}
+                Err(error) if self.is_over_after(&error) && self.channel.await_resumed(times) => {}
                 result => return result,
             }
         }
     }
 
-    /// The status of a call whose request to the broker has failed. Prints why, unless the session is lost. A program that
-    /// makes only such calls does not read the stream, so its end is noticed here.
+    /// The status of a call whose request to the broker has failed. Prints why, unless the session is over: then that is the
+    /// reason. A program that makes only such calls does not read the stream, so its end is noticed here.
     fn request_failed(&self, doing: &str, error: &AttachError) -> NtStatus {
-        if error.is_disconnect() && self.channel.may_be_lost() {
+        if self.is_over_after(error) && !self.channel.is_resumable() {
+            // A thread that reads the stream may not have got to its end yet.
             self.channel.read_to_the_end();
-            if !self.channel.is_resumable() {
-                // A thread that reads the stream may not have got to its end yet.
-                return TRANSPORT_LOST;
-            }
+            return TRANSPORT_LOST;
         }
         if self.channel.is_lost() {
             return TRANSPORT_LOST;
         }
         print(format_args!("cannot {doing}: {error}"));
         NtStatus::NO_MEMORY
+    }
+
+    /// Whether a failed request means that the host is gone. The connection to the broker lives as long as the session: when
+    /// the host dies, it may end a moment before the stream does. A broker that lives may refuse what the host has ended.
+    fn is_over_after(&self, error: &AttachError) -> bool {
+        error.is_disconnect() || self.channel.may_be_lost()
     }
 }
 
@@ -190,12 +194,20 @@ impl BackingProvider for ProcessPort {
     }
 
     fn release_backing(&self, address: u64) -> Result<Detach, AttachError> {
-        let recorded = self.link.forget_backing(address);
-        let detach = self.ask(|broker| broker.release_backing(address))?;
-        if let (Detach::InUse, Some(pages)) = (detach, recorded) {
-            self.link.restore_backing(address, pages);
-        }
-        Ok(detach)
+        // Its record stays until the broker has answered: a daemon that is restarted meanwhile needs the pages, because it
+        // still has what uses them. Before another thread resumes.
+        self.ask(|broker| {
+            let released = broker.release_backing(address);
+            let stays = match &released {
+                Ok(Detach::InUse) => true,
+                Ok(Detach::Detached) => false,
+                Err(error) => error.is_disconnect(),
+            };
+            if !stays {
+                self.link.forget_backing(address);
+            }
+            released
+        })
     }
 }
 

@@ -122,6 +122,15 @@ impl Listener {
         welcome: Welcome,
         meanwhile: impl FnOnce(),
     ) -> Peer {
+        let mut peer = self.resume(killed, memory);
+        peer.hello();
+        meanwhile();
+        peer.welcome(welcome);
+        peer
+    }
+
+    /// Kills the broker and the host, and resumes the process up to its memory. It has not said Hello.
+    pub fn resume(&self, killed: Peer, memory: Memory) -> Peer {
         let Peer { broker, stream, name, .. } = killed;
         drop((broker, stream));
         let broker = rustix::net::accept(&self.socket).unwrap();
@@ -140,11 +149,7 @@ impl Listener {
         let reply = BrokerReply { process: 1, ..BrokerReply::default() };
         send_packet(&broker, &reply, &[memory.descriptor.as_fd()]);
         let regions = vec![memory];
-        let mut peer = Peer { broker, stream, frames: FrameBuffer::default(), regions, name };
-        peer.hello();
-        meanwhile();
-        peer.welcome(welcome);
-        peer
+        Peer { broker, stream, frames: FrameBuffer::default(), regions, name }
     }
 }
 
@@ -217,7 +222,7 @@ fn handles() -> nt_handle::NtHandles {
 }
 
 impl Peer {
-    fn greet(&mut self, welcome: Welcome) {
+    pub fn greet(&mut self, welcome: Welcome) {
         self.hello();
         self.welcome(welcome);
     }
@@ -256,9 +261,15 @@ impl Peer {
 
     /// Receives the next request to the broker and its descriptor, and answers: with `refused` if that is not empty.
     pub fn serve_broker(&self, refused: &str) -> (broker_request::Body, Option<OwnedFd>) {
-        let (request, descriptor) = receive_with_descriptor(&self.broker).expect("the guest asks its broker");
+        let request = self.broker_request();
         let reply = BrokerReply { process: 1, refused: refused.to_owned(), ..BrokerReply::default() };
         send_packet(&self.broker, &reply, &[]);
+        request
+    }
+
+    /// Receives the next request to the broker and its descriptor.
+    pub fn broker_request(&self) -> (broker_request::Body, Option<OwnedFd>) {
+        let (request, descriptor) = receive_with_descriptor(&self.broker).expect("the guest asks its broker");
         (request.body.unwrap(), descriptor)
     }
 

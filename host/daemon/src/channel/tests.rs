@@ -20,7 +20,6 @@ use super::*;
 use crate::Options;
 use crate::counting;
 use crate::in_process::{InProcessClient, RingReceiver, RingSender};
-use crate::journal::JournalOptions;
 use crate::limits::{CALLS_PER_TURN_MAX, PENDING_CONNECTIONS_PER_PEER_MAX};
 use crate::observer::{DaemonKernel, Observer};
 use crate::vm::VmShared;
@@ -312,8 +311,7 @@ fn a_process_that_returns_sends_nothing_before_its_welcome() {
 
 /// A daemon with a journal in this folder.
 fn with_journal(folder: &tempfile::TempDir) -> Arc<KernelHost> {
-    let journal = JournalOptions { folder: folder.path().join("journal"), resume_within: None };
-    let kernel_host = KernelHost::new(&Options { journal: Some(journal), ..Options::default() }).unwrap();
+    let kernel_host = KernelHost::new(&Options::with_journal(folder.path())).unwrap();
     kernel_host.input(Input::VmAttached { vm: VM, name: String::new() });
     kernel_host
 }

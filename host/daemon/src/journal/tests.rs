@@ -386,11 +386,8 @@ fn a_journal_that_cannot_be_resumed_is_refused_with_the_reason_and_the_remedy() 
 fn the_journal_has_a_copy_of_the_connections_of_each_guest() {
     let folder = tempfile::tempdir().unwrap();
     let journal = folder.path().join("journal");
-    let options = || crate::Options {
-        directory: folder.path().into(),
-        journal: Some(JournalOptions { folder: journal.clone(), resume_within: None }),
-        ..crate::Options::default()
-    };
+    let options =
+        || crate::Options { directory: folder.path().into(), ..crate::Options::with_journal(folder.path()) };
     let daemon = crate::Daemon::start(options()).unwrap();
     daemon.vms.add("one", &folder.path().join("vm1.sock")).unwrap();
     assert!(journal.join("vm1.connections").exists());

@@ -74,7 +74,7 @@ impl Drop for DirectLoop {
 mod tests {
     use std::io::{IoSlice, Read as _, Write as _};
     use std::mem::MaybeUninit;
-    use std::os::fd::{AsFd as _, BorrowedFd};
+    use std::os::fd::{AsFd, BorrowedFd};
     use std::os::unix::net::UnixStream;
 
     use d3dkmt::Call;
@@ -97,7 +97,6 @@ mod tests {
     use crate::backing::LocalPages;
     use crate::closing::ClientFd;
     use crate::in_process::{RingReceiver, RingSender};
-    use crate::journal::JournalOptions;
     use crate::kernel_host::{FlushList, ReceivedCall};
     use crate::limits::{HANDLES_CLOSED_AT_ONCE_MAX, PENDING_CONNECTIONS_PER_PEER_MAX};
     use crate::memory::FenceMemory;
@@ -152,6 +151,11 @@ mod tests {
     fn attach() -> Body {
         let (version, version_min) = (proto::PROTOCOL_VERSION, proto::PROTOCOL_VERSION);
         Body::Attach(Attach { version, version_min, ..Attach::default() })
+    }
+
+    /// Ends a connection of a client. Closing it would not do: a child that another test starts has a copy until its exec.
+    fn hang_up(connection: impl AsFd) {
+        rustix::net::shutdown(connection, rustix::net::Shutdown::Both).unwrap();
     }
 
     /// The reason why the daemon has refused a request; `None` if it has not answered.
@@ -305,7 +309,7 @@ mod tests {
     fn a_process_that_closes_its_connection_while_others_return_keeps_no_descriptor_of_the_daemon() {
         let mut returning = Returning::new();
         for _ in 0..100 {
-            drop(returning.request(attach()));
+            hang_up(returning.request(attach()));
             returning.handle();
         }
         assert_eq!(returning.descriptors_taken(), 0);
@@ -322,7 +326,7 @@ mod tests {
         let refused = refusal(&returning.request(attach())).unwrap();
         assert!(refused.contains("try again"), "{refused}");
         assert_eq!(returning.descriptors_taken(), PENDING_CONNECTIONS_PER_PEER_MAX);
-        drop(waiting);
+        waiting.into_iter().for_each(hang_up);
         returning.handle();
         assert_eq!(refusal(&returning.request(attach())), None, "their places are free");
     }
@@ -431,8 +435,7 @@ mod tests {
     #[test]
     fn a_daemon_with_a_journal_registers_no_events() {
         let folder = tempfile::tempdir().unwrap();
-        let journal = JournalOptions { folder: folder.path().join("journal"), resume_within: None };
-        let with_journal = Options { journal: Some(journal), ..Options::default() };
+        let with_journal = Options::with_journal(folder.path());
         for (options, most) in
             [(Options::default(), REGISTERED_EVENTS_PER_PROCESS_MAX as u32), (with_journal, 0)]
         {
@@ -497,8 +500,7 @@ mod tests {
     impl Restarted {
         fn with_process(pid: u32) -> Restarted {
             let folder = tempfile::tempdir().unwrap();
-            let journal = JournalOptions { folder: folder.path().join("journal"), resume_within: None };
-            let options = Options { journal: Some(journal), ..Options::default() };
+            let options = Options::with_journal(folder.path());
             let before = KernelHost::new(&options).unwrap();
             let none = FenceMemory::Local(Vec::new());
             let process = before.sessions().attach(VmId::HOST, pid, String::new(), none).unwrap().0.id;
@@ -595,7 +597,8 @@ mod tests {
         let mut process = Process::new(&mut local);
         let client = kernel_host.sessions().clients().remove(0);
         publish(&mut process, CALLS);
-        drop(process);
+        hang_up(&process.broker);
+        hang_up(&process.stream);
         local.run_ready().unwrap();
         assert!(kernel_host.sessions().client(client.id).is_none());
         assert_eq!(client.calls.count(), CALLS);
@@ -629,7 +632,7 @@ mod tests {
                 local.run_ready().unwrap();
                 assert_eq!((connections(&local), local.0.deferred.is_empty()), (1, false), "it is held");
             }
-            rustix::net::shutdown(&connection, rustix::net::Shutdown::Both).unwrap();
+            hang_up(&connection);
             local.run_ready().unwrap();
             assert_eq!(connections(&local), 0);
             drop(all);

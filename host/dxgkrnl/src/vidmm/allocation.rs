@@ -199,8 +199,8 @@ pub(crate) struct Memory {
     /// Memory of the device that its process has destroyed and that queued work may still use, by its name.
     pub(super) kept: BTreeMap<(ProcessId, u64), u32>,
     /// Memory of processes whose creator has destroyed its handle, while another handle or queued work may use it: the
-    /// process, the first address there, and which allocation it is.
-    pub(super) without_creator: BTreeSet<(ProcessId, u64, u32)>,
+    /// process, the size, the first address there, and which allocation it is.
+    pub(super) without_creator: BTreeSet<(ProcessId, u64, u64, u32)>,
     /// Bytes of shared memory of the device in each VM.
     pub(super) shared_bytes: BTreeMap<VmId, u64>,
     /// Shared and kept memory that this step has ended: its name and size.
@@ -228,7 +228,7 @@ impl Memory {
         let allocation = self.allocations.remove(index)?;
         let Allocation { owner, address, size, .. } = allocation;
         self.owned.remove(&(owner, index));
-        self.without_creator.remove(&(owner, address, index));
+        self.without_creator.remove(&(owner, size, address, index));
         if self.kept.remove(&(owner, address)).is_some() {
             self.shared_ended.push((owner, address, size));
         }
@@ -290,20 +290,30 @@ impl Memory {
     pub(super) fn creator_leaves(&mut self, index: u32) {
         let Some(allocation) = self.allocations.get(index) else { return };
         if !allocation.is_device_memory() {
-            self.without_creator.insert((allocation.owner, allocation.address, index));
+            self.without_creator.insert((allocation.owner, allocation.size, allocation.address, index));
         }
     }
 
-    /// Whether an allocation that its creator has destroyed has memory of the process in this range. After so many
-    /// allocations that have none there, the answer is yes: it delays a detach at most.
+    /// Whether an allocation that its creator has destroyed has memory of the process in this range. Looks at one allocation
+    /// of each size. With more sizes than these the answer is yes, and a detach may wait for an allocation elsewhere.
     pub fn is_used_without_creator(&self, owner: ProcessId, range: Range<u64>) -> bool {
-        const LOOKED_AT_MAX: usize = 4096;
-        let from_end = self.without_creator.range((owner, 0, 0)..(owner, range.end, 0)).rev();
-        let is_used = |(number, (_, address, index)): (usize, &(ProcessId, u64, u32))| {
-            let size = self.allocations[*index].size;
-            number == LOOKED_AT_MAX || address.saturating_add(size) > range.start
-        };
-        from_end.enumerate().any(is_used)
+        const SIZES_MAX: usize = 4096;
+        if range.start >= limits::DEVICE_MEMORY_START {
+            return false;
+        }
+        let mut below = u64::MAX;
+        for _ in 0..SIZES_MAX {
+            let smaller = self.without_creator.range((owner, 0, 0, 0)..(owner, below, 0, 0)).next_back();
+            let Some(&(_, size, ..)) = smaller else { return false };
+            // Of one size, the last one that begins before the range's end also ends last.
+            let of_size = (owner, size, 0, 0)..(owner, size, range.end, 0);
+            let last = self.without_creator.range(of_size).next_back();
+            if last.is_some_and(|(_, _, address, _)| address.saturating_add(size) > range.start) {
+                return true;
+            }
+            below = size;
+        }
+        true
     }
 
     /// Whether shared memory of a process begins in a range of addresses.
@@ -327,9 +337,9 @@ impl Memory {
 
     /// Whether memory without its creator's handle is of no allocation.
     pub(super) fn without_creator_is_miscounted(&self) -> bool {
-        self.without_creator.iter().any(|(owner, address, index)| {
+        self.without_creator.iter().any(|(owner, size, address, index)| {
             let allocation = self.allocations.get(*index);
-            allocation.is_none_or(|one| (one.owner, one.address) != (*owner, *address))
+            allocation.is_none_or(|one| (one.owner, one.size, one.address) != (*owner, *size, *address))
         })
     }
 
@@ -349,5 +359,58 @@ impl Memory {
     /// Number of resources with a global handle.
     pub fn globals(&self) -> usize {
         self.resources.iter().filter(|(_, resource)| resource.global.is_some()).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWNER: ProcessId = ProcessId(1);
+    const PAGE: u64 = 4096;
+
+    /// Memory of a process of which other processes have these pages: address and size of each allocation.
+    fn without_creator(pages: impl Iterator<Item = (u64, u64)>) -> Memory {
+        let mut memory = Memory::default();
+        for (number, (address, size)) in (1..).zip(pages) {
+            let index = memory.insert(Allocation {
+                owner: OWNER,
+                address,
+                size,
+                number,
+                resource: None,
+                opens: BTreeSet::new(),
+                condemned: 0,
+                wanting: BTreeMap::new(),
+                resident: false,
+                priority: 0,
+                driver: None,
+                shared_in: None,
+            });
+            memory.creator_leaves(index);
+        }
+        memory
+    }
+
+    /// A compositor may have thousands of buffers of a process.
+    #[test]
+    fn memory_is_in_use_only_where_an_allocation_has_some_however_many_are_elsewhere() {
+        const COUNT: u64 = 5000;
+        let size_of = |number: u64| PAGE << (number % 5);
+        let memory = without_creator((0..COUNT).map(|number| (number << 20, size_of(number))));
+        let is_used = |pages: Range<u64>| memory.is_used_without_creator(OWNER, pages);
+        let behind = COUNT << 20;
+        assert!(!is_used(behind..behind + PAGE));
+        assert!(!memory.is_used_without_creator(ProcessId(2), 0..behind));
+        for number in [0, 1, 777, COUNT - 1] {
+            let (start, end) = (number << 20, (number << 20) + size_of(number));
+            assert!(is_used(start..start + 1) && is_used(end - 1..end) && is_used(start..end + PAGE));
+            assert!(!is_used(end..end + PAGE) && !is_used(end..end + PAGE * 100));
+        }
+        let many_sizes = without_creator((1..=COUNT).map(|size| (PAGE, PAGE * size)));
+        assert!(many_sizes.is_used_without_creator(OWNER, 0..PAGE), "it does not look at all");
+        let device = limits::DEVICE_MEMORY_START;
+        assert!(!many_sizes.is_used_without_creator(OWNER, device..device + PAGE));
+        assert!(many_sizes.is_used_without_creator(OWNER, PAGE * COUNT..PAGE * (COUNT + 1)));
     }
 }

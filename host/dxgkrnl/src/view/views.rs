@@ -47,6 +47,28 @@ pub struct ObjectView {
     pub value: u64,
 }
 
+/// A call that is answered once work is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WaitingCall {
+    pub process: ProcessId,
+    /// 0 of a one-way call.
+    pub request: u64,
+    pub waits_for: AwaitedWork,
+}
+
+/// The work that a [`WaitingCall`] waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AwaitedWork {
+    /// All of an adapter: an escape with HardwareAccess.
+    OfGpu,
+    /// The context's, which is destroyed.
+    OfContext(Handle),
+    /// The paging queue's, which is destroyed.
+    OfPagingQueue(Handle),
+    /// The device's whose memory a call with SynchronousDestroy destroys.
+    OfDevice,
+}
+
 /// A context that a process has created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ContextView {
@@ -260,14 +282,23 @@ impl Kernel {
         self.config.adapters.iter().all(|adapter| adapter.io_coherent)
     }
 
-    /// Calls that are answered once work is done - escapes at an idle GPU, ends of contexts, synchronous destroys -: the
-    /// process, and the number of the request, 0 of a one-way call.
-    pub fn waiting_calls(&self, each: &mut dyn FnMut(ProcessId, u64)) {
-        self.vidsch.idle_waits().calls().values().for_each(|wait| each(wait.process, wait.request));
+    /// All calls that are answered once work is done.
+    pub fn waiting_calls(&self, each: &mut dyn FnMut(WaitingCall)) {
         for (context, end) in self.vidsch.waiting_ends() {
-            each(self.vidsch.contexts()[*context].process, end.request);
+            let Context { process, handle, ref paging, .. } = self.vidsch.contexts()[*context];
+            let waits_for = match paging {
+                Some(_) => AwaitedWork::OfPagingQueue(handle),
+                None => AwaitedWork::OfContext(handle),
+            };
+            each(WaitingCall { process, request: end.request, waits_for });
         }
-        self.vidmm.after_work().synchronous(each);
+        for wait in self.vidsch.idle_waits().calls().values() {
+            let (process, request) = (wait.process, wait.request);
+            each(WaitingCall { process, request, waits_for: AwaitedWork::OfGpu });
+        }
+        self.vidmm.after_work().synchronous(&mut |process, request| {
+            each(WaitingCall { process, request, waits_for: AwaitedWork::OfDevice });
+        });
     }
 
     /// Counts of a process's objects in the tables.

@@ -15,10 +15,19 @@ use proto::convert::call_to_frame;
 use proto::frame::append;
 
 /// An observer that blocks the kernel at the first escape until it is released, and records the following callers.
-struct Held {
+pub(super) struct Held {
     reached: Sender<()>,
     resume: Mutex<Option<Receiver<()>>>,
     calls: Mutex<Vec<u32>>,
+}
+
+impl Held {
+    /// Returns it, what is received when the kernel is blocked, and what releases it.
+    pub(super) fn new() -> (Arc<Held>, Receiver<()>, Sender<()>) {
+        let ((reached, is_reached), (resume, going)) = (channel(), channel());
+        let held = Held { reached, resume: Mutex::new(Some(going)), calls: Mutex::default() };
+        (Arc::new(held), is_reached, resume)
+    }
 }
 
 impl Observer for Held {
@@ -38,11 +47,11 @@ impl Observer for Held {
     }
 }
 
-fn escape(adapter: Handle, bytes: usize) -> Call {
+pub(super) fn escape(adapter: Handle, bytes: usize) -> Call {
     calls::escape(adapter, Handle::NULL, vec![0; bytes])
 }
 
-fn adapter_of(client: &mut Client) -> Handle {
+pub(super) fn adapter_of(client: &mut Client) -> Handle {
     let (_, reply) = client.call(&Call::EnumAdapters { capacity: 1 });
     let Reply::Adapters(adapters) = reply else { panic!("no adapters: {reply:?}") };
     adapters[0].handle
@@ -51,8 +60,7 @@ fn adapter_of(client: &mut Client) -> Handle {
 /// Number of calls of a flooding VM that execute before a call of another VM that arrived before them. The flood's escapes
 /// have this much data.
 fn calls_before(data_bytes: usize, count: usize) -> usize {
-    let ((reached, is_reached), (resume, going)) = (channel(), channel());
-    let held = Arc::new(Held { reached, resume: Mutex::new(Some(going)), calls: Mutex::default() });
+    let (held, is_reached, resume) = Held::new();
     let observer: Option<Arc<dyn Observer>> = Some(held.clone());
     let local_vms = vec!["flooder".into(), "steady".into()];
     let daemon = Embedded::start_with(Options { observer, local_vms, ..Options::default() });

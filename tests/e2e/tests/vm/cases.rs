@@ -233,6 +233,17 @@ pub fn guestd_killed(lab: &mut Lab) {
     lab.files_are_as_after_boot();
 }
 
+/// The pages that engines wrote are another process's once the guest has unbound its device.
+pub fn device_unbound(lab: &mut Lab) {
+    let _ = lab.start(0, &["/unbound_device"]).end_somehow();
+    lab.reconnect(0);
+    assert_eq!(lab.run(0, &["/unbound_device", "result"]), (0, "kept\n".into()));
+    until("the guest is ready again", || lab.entry(0).shared.state() == VmState::Ready);
+    assert_eq!(lab.run(0, &["/fence_tour"]), (0, TOUR.into()));
+    lab.wait_until_empty();
+    lab.files_are_as_after_boot();
+}
+
 /// A client in the other guest runs meanwhile, and starts after.
 pub fn qemu_killed(lab: &mut Lab) {
     let steady = lab.start(1, &["/states", "steady"]);

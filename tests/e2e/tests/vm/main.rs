@@ -67,7 +67,7 @@ fn two_guests() {
     }
     let local = local_outputs();
     let mut lab = Lab::boot(
-        &[&SAME_OUTPUT[..], &["states", "kill_named", "intruder", "cpu_event_kill", "restricted"]].concat(),
+        &[&SAME_OUTPUT[..], &["states", "kill_named", "intruder", "cpu_event_kill", "restricted", "unbound_device"]].concat(),
     );
     let mut failed = Vec::new();
     let mut check = |name: &str, lab: &mut Lab, case: &dyn Fn(&mut Lab)| {
@@ -79,7 +79,7 @@ fn two_guests() {
         }
     };
     check("the output is the same on both backends", &mut lab, &|lab| cases::same_output(lab, &local));
-    let cases: [(&str, Case); 14] = [
+    let cases: [(&str, Case); 15] = [
         ("a guest is notified of its own adapter only", cases::adapter_removed_and_added),
         ("a program that destroys nothing leaves nothing", cases::leaves_everything),
         ("a program killed in any state leaves nothing", cases::killed_in_any_state),
@@ -99,6 +99,7 @@ fn two_guests() {
         ("the broker is restricted, programs of the agent are not", cases::restricted_broker),
         ("a process that connects to the host without guestd is refused", cases::intruder),
         ("guestd killed: its processes end, and the guest reconnects", cases::guestd_killed),
+        ("engines write nothing of a guest that has unbound its device", cases::device_unbound),
         ("QEMU killed: nothing is left of its guest, and the other one continues", cases::qemu_killed),
     ];
     for (name, case) in cases {

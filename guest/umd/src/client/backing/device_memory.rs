@@ -43,6 +43,11 @@ impl DeviceMemory {
         unsafe { madvise(start, bytes, Advice::LinuxDontFork) }
     }
 
+    /// Whether any of it is mapped in a range of the program's addresses.
+    pub fn overlaps(&self, range: &Range<u64>) -> bool {
+        (self.start as u64) < range.end && (self.start + self.bytes) as u64 > range.start
+    }
+
     /// The address for the program.
     pub fn start(&self) -> u64 {
         self.start as u64

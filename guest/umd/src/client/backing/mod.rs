@@ -35,8 +35,13 @@ use rustix::mm::{MapFlags, ProtFlags};
 use super::attach::{AttachError, Detach};
 
 mod device_memory;
+mod pieces;
 
 use device_memory::DeviceMemory;
+use pieces::{Pieces, inode_of};
+
+/// No address.
+const NOTHING: Range<u64> = 0..0;
 
 /// Provides pages that the host can access.
 pub trait BackingProvider {
@@ -82,25 +87,6 @@ impl From<&BackingError> for NtStatus {
     }
 }
 
-/// The pages that one request attached.
-#[derive(Debug)]
-struct BackingPiece {
-    end: u64,
-    /// Allocations of this process that include any of its pages.
-    allocations: BTreeSet<Handle>,
-    /// The host did not detach it when there was none: it was in use.
-    was_in_use: bool,
-}
-
-impl BackingPiece {
-    fn new(end: u64, allocations: BTreeSet<Handle>) -> BackingPiece {
-        BackingPiece { end, allocations, was_in_use: false }
-    }
-}
-
-/// For how many pieces that were in use a call asks the host again: each is a request that it waits for.
-const ASKED_AGAIN_MAX: usize = 1;
-
 /// With fewer locks than these, another one is below the host's limit, although locks and unlocks of other threads may
 /// reach the host in another order than they were counted in.
 const LOCKS_KNOWN_TO_FIT: u32 = LOCKS_PER_ALLOCATION_MAX / 2;
@@ -144,11 +130,8 @@ enum AllocationMemory {
 /// All backing pages of this process.
 #[derive(Default, Debug)]
 pub struct ProcessBacking {
-    /// By start address; disjoint.
-    pieces: BTreeMap<u64, BackingPiece>,
+    pieces: Pieces,
     allocations: BTreeMap<Handle, AllocationBacking>,
-    /// The last piece of which the host was asked again whether it is in use.
-    last_asked: u64,
 }
 
 impl ProcessBacking {
@@ -162,31 +145,27 @@ impl ProcessBacking {
     ) -> Result<(), BackingError> {
         let range = whole_pages(&memory).ok_or(BackingError::NotMapped(memory))?;
         let maps = std::fs::read_to_string("/proc/self/maps").map_err(BackingError::Maps)?;
-        self.detach_unused(backing_provider);
-        self.forget_replaced(backing_provider, &range, &maps);
-        let gaps = self.gaps(&range);
+        self.pieces.forget_replaced(backing_provider, &range, &maps);
+        let gaps = self.pieces.gaps(&range);
         for gap in &gaps {
-            require_own(&maps, gap)?;
+            require_own(&maps, gap, |mapped| self.maps_device_memory(mapped))?;
+        }
+        if !gaps.is_empty() {
+            self.pieces.detach_unused(backing_provider, &range);
         }
         for (address, pages) in gaps.iter().flat_map(requests) {
-            let replaced = backing_provider.attach_backing(address, pages).map_err(BackingError::Broker);
-            let replaced = replaced.and_then(|descriptor| {
-                let end = address + u64::from(pages) * PAGE_BYTES as u64;
-                self.pieces.insert(address, BackingPiece::new(end, BTreeSet::new()));
-                replace(descriptor.as_fd(), address, pages)
+            let attached = self.pieces.attach(backing_provider, address, pages, &range);
+            let replaced = attached.map_err(BackingError::Broker).and_then(|memory| {
+                self.pieces.insert(address, pages, inode_of(&memory), BTreeSet::new());
+                replace(memory.as_fd(), address, pages)
             });
             if let Err(error) = replaced {
                 // Pages that are mapped already stay, with their bytes: they are ordinary memory.
-                self.detach_unused(backing_provider);
+                self.pieces.detach_unused(backing_provider, &NOTHING);
                 return Err(error);
             }
         }
-        for piece in self.pieces.range_mut(..range.end).map(|(_, piece)| piece) {
-            if piece.end > range.start {
-                piece.allocations.insert(allocation);
-                piece.was_in_use = false;
-            }
-        }
+        self.pieces.include(&range, allocation);
         let known = AllocationBacking::new(parents, AllocationMemory::Attached);
         self.allocations.entry(allocation).or_insert(known);
         Ok(())
@@ -312,97 +291,47 @@ impl ProcessBacking {
             }
             is_alive
         });
-        for piece in self.pieces.values_mut() {
-            piece.allocations.retain(|allocation| self.allocations.contains_key(allocation));
-        }
-        self.detach_unused(backing_provider);
-    }
-
-    /// Detaches pieces without an allocation of this process. Of those that were in use before, some.
-    fn detach_unused(&mut self, backing_provider: &impl BackingProvider) {
-        let (mut again, first): (Vec<_>, Vec<_>) = self
-            .pieces
-            .iter()
-            .filter(|(_, piece)| piece.allocations.is_empty())
-            .map(|(address, piece)| (*address, piece.was_in_use))
-            .partition(|(_, was_in_use)| *was_in_use);
-        let next = again.partition_point(|(address, _)| *address <= self.last_asked);
-        again.rotate_left(next);
-        again.truncate(ASKED_AGAIN_MAX);
-        self.last_asked = again.last().map_or(self.last_asked, |(address, _)| *address);
-        for (address, _) in first.into_iter().chain(again) {
-            self.release(backing_provider, address);
-        }
-    }
-
-    /// Detaches a piece unless it is in use. An error is ignored: without a host there is nothing to detach.
-    fn release(&mut self, backing_provider: &impl BackingProvider, address: u64) {
-        let is_in_use = matches!(backing_provider.release_backing(address), Ok(Detach::InUse));
-        match self.pieces.get_mut(&address) {
-            Some(piece) if is_in_use => piece.was_in_use = true,
-            _ => drop(self.pieces.remove(&address)),
-        }
+        self.pieces.retain_allocations(|allocation| self.allocations.contains_key(allocation));
+        self.pieces.detach_unused(backing_provider, &NOTHING);
     }
 
     pub fn is_empty(&self) -> bool {
         self.allocations.is_empty() && self.pieces.is_empty()
     }
 
-    /// Parts of a range that are not attached.
-    fn gaps(&self, range: &Range<u64>) -> Vec<Range<u64>> {
-        let mut gaps = Vec::new();
-        let mut at = range.start;
-        for (address, piece) in self.pieces.range(..range.end).filter(|(_, piece)| piece.end > range.start) {
-            if *address > at {
-                gaps.push(at..*address);
+    /// Whether memory of the device is mapped anywhere in this range of the process.
+    fn maps_device_memory(&self, range: &Range<u64>) -> bool {
+        self.allocations.values().any(|known| match &known.memory {
+            AllocationMemory::Device { mapped, .. } | AllocationMemory::Opened(mapped) => {
+                mapped.as_ref().is_some_and(|memory| memory.overlaps(range))
             }
-            at = at.max(piece.end);
-        }
-        if at < range.end {
-            gaps.push(at..range.end);
-        }
-        gaps
-    }
-
-    /// Forgets pieces that the process has unmapped or replaced since: the memory at their addresses no longer backs
-    /// the allocations. Engines know memory by its address, so what still uses such a piece finds nothing there from now
-    /// on: it must not write what the program has there now.
-    fn forget_replaced(&mut self, backing_provider: &impl BackingProvider, range: &Range<u64>, maps: &str) {
-        let pieces = self.pieces.range(..range.end).filter(|(_, piece)| piece.end > range.start);
-        let replaced = |(address, piece): &(&u64, &BackingPiece)| {
-            let whole = **address..piece.end;
-            covered(maps, &whole, |mapping| mapping.is_backed()).is_err()
-        };
-        for address in pieces.filter(replaced).map(|(address, _)| *address).collect::<Vec<_>>() {
-            detach_ignoring_errors(backing_provider, address);
-            self.pieces.remove(&address);
-        }
+            AllocationMemory::Attached | AllocationMemory::AsMapped { .. } => false,
+        })
     }
 }
 
 /// Attaches zeroed pages as memory of the device of an allocation, at the host's addresses for it, and maps them.
 fn device_memory(
     backing_provider: &impl BackingProvider,
-    pieces: &mut BTreeMap<u64, BackingPiece>,
+    pieces: &mut Pieces,
     allocation: Handle,
     addresses: &Range<u64>,
 ) -> Result<DeviceMemory, BackingError> {
     let memory = DeviceMemory::reserve(addresses).map_err(BackingError::Map)?;
     let mut attached = Vec::new();
     for (address, pages) in requests(addresses) {
-        let piece = backing_provider.attach_backing(address, pages).map_err(BackingError::Broker);
+        let piece = pieces.attach(backing_provider, address, pages, addresses).map_err(BackingError::Broker);
         let mapped = piece.and_then(|piece| {
-            attached.push((address, pages));
+            attached.push((address, pages, inode_of(&piece)));
             memory.map(piece.as_fd(), address, pages).map_err(BackingError::Map)
         });
         if let Err(error) = mapped {
-            attached.iter().for_each(|(address, _)| detach_ignoring_errors(backing_provider, *address));
+            attached.iter().for_each(|(address, ..)| detach_ignoring_errors(backing_provider, *address));
             return Err(error);
         }
     }
-    for (address, pages) in attached {
-        let end = address + u64::from(pages) * PAGE_BYTES as u64;
-        pieces.insert(address, BackingPiece::new(end, BTreeSet::from([allocation])));
+    for (address, pages, inode) in attached {
+        pieces.insert(address, pages, inode, BTreeSet::from([allocation]));
     }
     Ok(memory)
 }
@@ -491,6 +420,7 @@ fn map(memory: BorrowedFd<'_>, address: u64, bytes: usize) -> Result<(), Backing
 struct Mapping<'a> {
     range: Range<u64>,
     permissions: &'a str,
+    inode: u64,
     name: &'a str,
 }
 
@@ -501,8 +431,10 @@ impl<'a> Mapping<'a> {
         let number = |hex| u64::from_str_radix(hex, 16).ok();
         // permissions, offset, device, inode, name
         let permissions = rest.get(..4)?;
-        let name = rest.splitn(5, ' ').nth(4).unwrap_or_default().trim();
-        Some(Mapping { range: number(start)?..number(end)?, permissions, name })
+        let mut columns = rest.splitn(5, ' ').skip(3);
+        let inode = columns.next()?.parse().ok()?;
+        let name = columns.next().unwrap_or_default().trim();
+        Some(Mapping { range: number(start)?..number(end)?, permissions, inode, name })
     }
 
     /// Whether the mapping is of backing pages that a broker made.
@@ -542,10 +474,15 @@ fn covered<'a>(
     if at >= range.end { Ok(()) } else { Err(None) }
 }
 
-/// Checks that the range is private memory, or backing pages that were detached before.
-fn require_own(maps: &str, range: &Range<u64>) -> Result<(), BackingError> {
+/// Checks that the range is private memory, or backing pages that were detached before, and no memory of the device.
+fn require_own(
+    maps: &str,
+    range: &Range<u64>,
+    is_of_device: impl Fn(&Range<u64>) -> bool,
+) -> Result<(), BackingError> {
+    let was_attached = |mapping: &Mapping<'_>| mapping.is_backed() && !is_of_device(&mapping.range);
     let right =
-        |mapping: &Mapping<'_>| mapping.is_writable() && (mapping.is_private() || mapping.is_backed());
+        |mapping: &Mapping<'_>| mapping.is_writable() && (mapping.is_private() || was_attached(mapping));
     covered(maps, range, right).map_err(|wrong| match wrong {
         Some(mapping) if mapping.is_writable() => {
             BackingError::Shared { at: mapping.range.start.max(range.start), name: mapping.name.to_owned() }

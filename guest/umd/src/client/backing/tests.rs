@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{mmap_anonymous, munmap};
 
+use super::pieces::PAUSE_MAX;
 use super::*;
 
 /// Makes pages and keeps a copy of each descriptor, as the host does.
@@ -13,6 +14,8 @@ use super::*;
 struct Broker {
     backing: RefCell<BTreeMap<u64, File>>,
     refuse_at: Option<u64>,
+    /// How many pages it attaches at most.
+    pages_max: Option<u64>,
     /// Pages here cannot be written.
     read_only_at: Option<u64>,
     /// Pieces that it does not detach, and how often it was asked to detach any.
@@ -27,7 +30,10 @@ struct Broker {
 
 impl BackingProvider for Broker {
     fn attach_backing(&self, address: u64, pages: u32) -> Result<OwnedFd, AttachError> {
-        if self.refuse_at == Some(address) {
+        let attached =
+            || self.backing.borrow().values().map(|file| file.metadata().unwrap().len()).sum::<u64>();
+        let is_over = self.pages_max.is_some_and(|most| attached() / PAGE + u64::from(pages) > most);
+        if self.refuse_at == Some(address) || is_over {
             return Err(AttachError::Refused("no room".to_owned()));
         }
         let memory = memfd_create(BACKING_MEMFD, MemfdFlags::CLOEXEC)?;
@@ -252,23 +258,103 @@ fn memory_in_the_place_of_memory_in_use_replaces_it() {
     assert!(broker.backing.borrow().is_empty() && backing.is_empty());
 }
 
-#[test]
-fn a_call_asks_again_for_some_pieces_that_were_in_use() {
-    let pages = 3 * ASKED_AGAIN_MAX as u64;
-    let memory = Memory::new(2 * pages as usize);
-    let (broker, mut backing) = (Broker::default(), ProcessBacking::default());
-    for at in 0..pages {
-        add(&mut backing, &broker, at as u32, memory.pages(2 * at..2 * at + 1)).unwrap();
-        broker.in_use.borrow_mut().insert(memory.pages(2 * at..pages).start);
+/// Allocations of one page each with one between them, of which the host still uses all when they end.
+fn ended_in_use(broker: &Broker, memory: &Memory, pieces: u64) -> ProcessBacking {
+    let mut backing = ProcessBacking::default();
+    for at in 0..pieces {
+        let page = memory.pages(2 * at..2 * at + 1);
+        add(&mut backing, broker, at as u32, page.clone()).unwrap();
+        broker.in_use.borrow_mut().insert(page.start);
     }
-    backing.retain(&broker, |_, _| false);
-    assert_eq!(broker.detaches.get(), pages as usize, "it asks for each at once");
+    backing.retain(broker, |_, _| false);
+    assert_eq!(broker.detaches.get(), pieces as usize, "it asks for each at once");
+    backing
+}
+
+#[test]
+fn a_call_asks_again_for_a_piece_that_was_in_use() {
+    let (memory, broker) = (Memory::new(6), Broker::default());
+    let mut backing = ended_in_use(&broker, &memory, 3);
     broker.in_use.borrow_mut().clear();
     for left in [2, 1, 0] {
         end(&mut backing, &broker, 99);
-        assert_eq!(broker.backing.borrow().len(), left * ASKED_AGAIN_MAX);
+        assert_eq!(broker.backing.borrow().len(), left);
     }
     assert!(backing.is_empty());
+}
+
+/// As a compositor that keeps buffers of this process open.
+#[test]
+fn pieces_that_stay_in_use_cost_few_requests_and_none_where_nothing_is_attached() {
+    const CALLS: usize = 2000;
+    let (memory, broker) = (Memory::new(10), Broker::default());
+    let mut backing = ended_in_use(&broker, &memory, 4);
+    add(&mut backing, &broker, 50, memory.pages(8..10)).unwrap();
+    let asked = broker.detaches.get();
+    for _ in 0..CALLS {
+        add(&mut backing, &broker, 51, memory.pages(8..9)).unwrap();
+    }
+    assert_eq!(broker.detaches.get(), asked, "all of it was attached");
+    (0..CALLS).for_each(|_| end(&mut backing, &broker, 99));
+    let asked = broker.detaches.get() - asked;
+    assert!(asked < CALLS / 20, "{asked} requests");
+    broker.in_use.borrow_mut().clear();
+    (0..=PAUSE_MAX).for_each(|_| end(&mut backing, &broker, 99));
+    assert_eq!(broker.pieces(&memory), [(8, 2)], "each is asked for in the end");
+}
+
+/// Each piece counts against the process and its user.
+#[test]
+fn a_broker_that_refuses_pages_is_asked_again_for_all_pieces_that_were_in_use() {
+    for of_device in [false, true] {
+        let (memory, broker) = (Memory::new(10), Broker { pages_max: Some(5), ..Broker::default() });
+        let mut backing = ended_in_use(&broker, &memory, 4);
+        backing.record_device_memory(
+            OF_DEVICE,
+            Handle(9),
+            DEVICE_MEMORY_START..DEVICE_MEMORY_START + 4 * PAGE,
+        );
+        let attach = |backing: &mut ProcessBacking| match of_device {
+            true => backing.add_mapped(&broker, Handle(9), &(0..4 * PAGE)),
+            false => add(backing, &broker, 10, memory.pages(6..10)),
+        };
+        let refused = attach(&mut backing).unwrap_err();
+        assert!(matches!(refused, BackingError::Broker(AttachError::Refused(_))), "{refused}");
+        broker.in_use.borrow_mut().clear();
+        attach(&mut backing).unwrap();
+        let kept = if of_device { vec![] } else { vec![(6, 1), (7, 3)] };
+        assert_eq!(broker.pieces(&memory).into_iter().filter(|(at, _)| *at < 10).collect::<Vec<_>>(), kept);
+    }
+}
+
+/// The name of its file is the same: a mapping of the library itself, or other backed memory that the program has moved.
+#[test]
+fn other_backing_pages_in_the_place_of_memory_in_use_are_not_taken_for_it() {
+    let (memory, broker, mut backing) = (Memory::new(2), Broker::default(), ProcessBacking::default());
+    add(&mut backing, &broker, 1, memory.pages(0..2)).unwrap();
+    broker.in_use.borrow_mut().insert(memory.start());
+    end(&mut backing, &broker, 1);
+    let other = memfd_create(BACKING_MEMFD, MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&other, 2 * PAGE).unwrap();
+    map(other.as_fd(), memory.start(), 2 * PAGE_BYTES).unwrap();
+    add(&mut backing, &broker, 2, memory.pages(0..2)).unwrap();
+    broker.write(memory.start(), &[79]);
+    assert_eq!(memory.get(0), 79);
+}
+
+#[test]
+fn memory_of_the_device_cannot_be_memory_of_the_process() {
+    let (broker, mut backing) = (Broker::default(), ProcessBacking::default());
+    let start = DEVICE_MEMORY_START;
+    backing.record_device_memory(OF_DEVICE, Handle(1), start..start + 2 * PAGE);
+    let mapped = backing.locked(&broker, DEVICE, Handle(1), start).unwrap().unwrap();
+    for pages in [mapped..mapped + PAGE, mapped + PAGE..mapped + 2 * PAGE] {
+        let refused = add(&mut backing, &broker, 2, pages).unwrap_err();
+        assert_eq!(NtStatus::from(&refused), NtStatus::NOT_SUPPORTED, "{refused}");
+    }
+    broker.write(start, &[7]);
+    // SAFETY: mapped until its allocation ends.
+    assert_eq!(unsafe { std::ptr::with_exposed_provenance::<u8>(mapped as usize).read_volatile() }, 7);
 }
 
 #[test]
@@ -502,7 +588,7 @@ fn a_map_beyond_a_known_size_attaches_nothing() {
 fn a_line_of_maps_is_read_with_and_without_a_name() {
     let line = "7f00-7f40 rw-s 00000000 00:01 2049                       /memfd:gpupv-pages (deleted)";
     let mapping = Mapping::parse(line).unwrap();
-    assert_eq!((mapping.range.clone(), mapping.is_backed()), (0x7f00..0x7f40, true));
+    assert_eq!((mapping.range.clone(), mapping.inode, mapping.is_backed()), (0x7f00..0x7f40, 2049, true));
     assert!(mapping.is_writable() && !mapping.is_private());
     let mapping = Mapping::parse("7f00-7f40 r--p 00000000 00:00 0 ").unwrap();
     assert!(

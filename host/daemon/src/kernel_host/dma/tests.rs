@@ -16,7 +16,6 @@ use fence_page::PAGE_BYTES;
 
 use crate::backing::{BackingPages, LocalPages};
 use crate::broker::first_memory;
-use crate::journal::JournalOptions;
 use crate::kernel_host::{FlushList, KernelHost, ReceivedCall};
 use crate::observer::{DaemonKernel, Observer};
 use crate::peer::Peer;
@@ -77,8 +76,8 @@ struct Summing {
 fn kernel_host(journal: Option<&Path>) -> (Arc<KernelHost>, Arc<Steps>) {
     let steps = Arc::new(Steps::default());
     let observer: Option<Arc<dyn Observer>> = Some(steps.clone());
-    let journal = journal.map(|folder| JournalOptions { folder: folder.to_owned(), resume_within: None });
-    let options = Options { clock: Clock::Virtual, observer, journal, ..Options::default() };
+    let usual = journal.map_or_else(Options::default, Options::with_journal);
+    let options = Options { clock: Clock::Virtual, observer, ..usual };
     (KernelHost::new(&options).unwrap(), steps)
 }
 

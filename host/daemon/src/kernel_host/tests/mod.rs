@@ -19,7 +19,6 @@ use super::super::broker::first_memory;
 use super::super::client_process::SinkStream;
 use super::super::closing::{ClientFd, Closers};
 use super::super::durable::WriterMessage;
-use super::super::journal::JournalOptions;
 use super::super::limits::OUTBOX_BYTES_MAX;
 use super::super::memory::FenceMemory;
 use super::super::observer::DaemonKernel;
@@ -104,8 +103,9 @@ fn the_timer_is_armed_again_for_a_time_that_is_still_due() {
     let steps = Arc::new(Steps::default());
     let observer: Option<Arc<dyn Observer>> = Some(steps.clone());
     let kernel_host = KernelHost::new(&Options { observer, ..Options::default() }).unwrap();
-    kernel_host.tell_system_time();
-    let due = utc_100ns() + 1_000_000;
+    // Both are times of the system's clock, which is set forward once all wait.
+    let (begin, due) = (utc_100ns(), utc_100ns() + 10_000_000 * 3600);
+    kernel_host.input(Input::SystemTime { utc_100ns: begin });
     for process in [1, 2].map(ProcessId) {
         let call = |call| kernel_host.input(Input::Call { process, request: 1, call });
         kernel_host.input(Input::ProcessAttached { process, vm: VmId::HOST, pid: 1, name: String::new() });
@@ -120,6 +120,9 @@ fn the_timer_is_armed_again_for_a_time_that_is_still_due() {
         }
     }
     let ended = || steps.0.lock().unwrap().iter().map(|step| step.2).sum::<usize>();
+    assert_eq!(ended(), 0);
+    kernel_host.input(Input::SystemTime { utc_100ns: due });
+    assert!(ended() < 2 * EACH, "one step ends some of them");
     while ended() < 2 * EACH {
         let timer = kernel_host.timer.descriptor();
         let mut timer = [PollFd::new(&timer, PollFlags::IN)];
@@ -401,8 +404,7 @@ fn a_sync_file_that_is_ready_is_raised_when_all_clients_of_the_killed_daemon_are
 #[test]
 fn a_journal_continues_once_the_disk_has_room_again() {
     let folder = tempfile::tempdir().unwrap();
-    let journal = JournalOptions { folder: folder.path().join("journal"), resume_within: None };
-    let options = Options { journal: Some(journal), ..Options::default() };
+    let options = Options::with_journal(folder.path());
     let kernel_host = KernelHost::new(&options).unwrap();
     let attach = |name: &str| {
         let memory = FenceMemory::Local(Vec::new());
@@ -471,9 +473,8 @@ fn the_disk_writer_syncs_a_segment_that_has_ended() {
     let folder = tempfile::tempdir().unwrap();
     let journal = folder.path().join("journal");
     let options = Options {
-        journal: Some(JournalOptions { folder: journal.clone(), resume_within: None }),
         durable: crate::durable::Durable::Interval(std::time::Duration::from_secs(1)),
-        ..Options::default()
+        ..Options::with_journal(folder.path())
     };
     let kernel_host = KernelHost::new(&options).unwrap();
     let (sender, messages) = std::sync::mpsc::channel();
@@ -647,8 +648,7 @@ fn large_memory_that_a_process_detaches_is_unmapped_by_another_thread() {
 #[test]
 fn memory_that_a_returning_process_had_is_unmapped_without_the_kernel_lock() {
     let folder = tempfile::tempdir().unwrap();
-    let journal = Some(JournalOptions { folder: folder.path().into(), resume_within: None });
-    let kernel_host = KernelHost::new(&Options { journal, ..Options::default() }).unwrap();
+    let kernel_host = KernelHost::new(&Options::with_journal(folder.path())).unwrap();
     let (memory, _) = first_memory(&kernel_host.budgets, Peer::Uid(0)).unwrap();
     let process = kernel_host.sessions().attach(VmId::HOST, 1, String::new(), memory).unwrap().0.id;
     let token = kernel_host.lock().journal().unwrap().resume_token(process);

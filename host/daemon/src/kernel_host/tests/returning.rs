@@ -2,17 +2,11 @@
 
 use super::*;
 
-/// Options of a daemon with a journal in this folder.
-fn with_journal(folder: &std::path::Path) -> Options {
-    let journal = Some(JournalOptions { folder: folder.join("journal"), resume_within: None });
-    Options { journal, ..Options::default() }
-}
-
 #[test]
 fn a_session_is_resumed_by_its_own_process_and_with_its_own_token_only() {
     const VM: VmId = VmId(1);
     let folder = tempfile::tempdir().unwrap();
-    let kernel_host = KernelHost::new(&with_journal(folder.path())).unwrap();
+    let kernel_host = KernelHost::new(&Options::with_journal(folder.path())).unwrap();
     kernel_host.input(Input::VmAttached { vm: VM, name: "vm1".into() });
     let attach = |vm, pid| {
         let none = FenceMemory::Local(Vec::new());
@@ -47,7 +41,7 @@ fn a_session_is_resumed_by_its_own_process_and_with_its_own_token_only() {
 fn a_process_is_back_once_all_of_its_fence_memory_is_mapped_again_from_its_begin_on() {
     const SLOTS: u32 = fence_page::SLOTS_PER_PAGE;
     let folder = tempfile::tempdir().unwrap();
-    let kernel_host = KernelHost::new(&with_journal(folder.path())).unwrap();
+    let kernel_host = KernelHost::new(&Options::with_journal(folder.path())).unwrap();
     let peer = Peer::Uid(1);
     let (memory, _) = first_memory(&kernel_host.budgets, peer).unwrap();
     let (client, _) = kernel_host.sessions().attach(VmId::HOST, 1, String::new(), memory).unwrap();
@@ -102,7 +96,7 @@ fn a_process_is_back_once_all_of_its_fence_memory_is_mapped_again_from_its_begin
 #[test]
 fn numbers_of_processes_before_a_restart_are_not_used_again() {
     let folder = tempfile::tempdir().unwrap();
-    let options = with_journal(folder.path());
+    let options = Options::with_journal(folder.path());
     let attach = |kernel_host: &KernelHost| {
         let none = FenceMemory::Local(Vec::new());
         kernel_host.sessions().attach(VmId::HOST, 1, String::new(), none).unwrap().0.id
@@ -121,7 +115,7 @@ fn numbers_of_processes_before_a_restart_are_not_used_again() {
 #[test]
 fn an_nt_handle_that_no_returned_process_has_open_is_closed_and_one_that_is_open_stays() {
     let folder = tempfile::tempdir().unwrap();
-    let options = with_journal(folder.path());
+    let options = Options::with_journal(folder.path());
     let with = with_memory_and(options.clone());
     let device = with.device;
     let created = with.call(calls::create_fence(device, 0, SyncObjectFlags::empty()));
@@ -161,7 +155,7 @@ fn a_piece_of_shared_memory_is_presented_at_its_own_place() {
 #[test]
 fn moves_of_a_killed_daemon_are_performed_when_all_processes_are_back() {
     let folder = tempfile::tempdir().unwrap();
-    let WithMemory { kernel_host, process, .. } = with_memory_and(with_journal(folder.path()));
+    let WithMemory { kernel_host, process, .. } = with_memory_and(Options::with_journal(folder.path()));
     kernel_host.sessions().attach_backing(process, 0x10_0000, 1, local_pages(1)).unwrap();
     let to = dxgkrnl::MemoryRef::Memory { process, address: 0x10_0008 };
     let fill = dxgkrnl::DmaOp::Fill { to, bytes: 4, pattern: 0x1234_5678 };

@@ -14,6 +14,7 @@ use crate::ddi::{EngineId, WorkState};
 use crate::sync::legacy::Kind;
 use crate::sync::waits::WaitOwner;
 use crate::vidsch::Packet;
+use crate::views::AwaitedWork;
 
 /// Steps of a chain that the report lists; the middle of a longer one is left out.
 const STEPS_MAX: usize = 24;
@@ -247,19 +248,22 @@ impl WaitIndex<'_> {
 
     /// A call of the process that is answered once work is done.
     fn waiting_call_of(&self, process: ProcessId) -> Option<String> {
-        let (vidsch, vidmm) = (&self.kernel.vidsch, &self.kernel.vidmm);
-        let mut ends = vidsch.waiting_ends().keys().copied();
-        if let Some(context) = ends.find(|context| vidsch.contexts()[*context].process == process) {
-            let is_paging = vidsch.contexts()[context].paging.is_some();
-            let call = if is_paging { "DestroyPagingQueue" } else { "DestroyContext" };
-            return Some(format!("{call}, for the work of {}", self.kernel.name_of_destroyed(context)));
-        }
-        if vidsch.idle_waits().calls().values().any(|wait| wait.process == process) {
-            return Some("an escape with HardwareAccess, for an idle GPU".into());
-        }
-        let mut destroys = false;
-        vidmm.after_work().synchronous(&mut |of, _| destroys |= of == process);
-        destroys.then(|| "DestroyAllocation with SynchronousDestroy, for the work of its device".into())
+        let mut awaited = None;
+        self.kernel.waiting_calls(&mut |call| {
+            if call.process == process {
+                awaited.get_or_insert(call.waits_for);
+            }
+        });
+        Some(match awaited? {
+            AwaitedWork::OfContext(context) => format!("DestroyContext, for the work of context {context}"),
+            AwaitedWork::OfPagingQueue(queue) => {
+                format!("DestroyPagingQueue, for the work of paging queue {queue}")
+            }
+            AwaitedWork::OfGpu => "an escape with HardwareAccess, for an idle GPU".into(),
+            AwaitedWork::OfDevice => {
+                "DestroyAllocation with SynchronousDestroy, for the work of its device".into()
+            }
+        })
     }
 
     /// The missing value of a node, if it has one.

@@ -1,0 +1,193 @@
+//! The pieces in which backing pages are attached, and when the host is asked to detach them.
+//!
+//! A piece without an allocation is detached at once. If it is in use, it stays, and the host is asked again: about one
+//! piece a call, after a pause that doubles each time, and about all once the broker refuses pages, because they count
+//! against the process.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+
+use d3dkmt::Handle;
+use fence_page::PAGE_BYTES;
+
+use super::super::attach::{AttachError, Detach};
+use super::{BackingProvider, covered, detach_ignoring_errors};
+
+/// The most calls between two requests about a piece that was in use.
+pub(super) const PAUSE_MAX: u64 = 256;
+
+/// The pages that one request attached.
+#[derive(Debug)]
+struct BackingPiece {
+    end: u64,
+    /// Of the file that has the pages.
+    inode: u64,
+    /// Allocations of this process that include any of its pages.
+    allocations: BTreeSet<Handle>,
+    /// The host did not detach it when there was none.
+    in_use: Option<InUse>,
+}
+
+/// The number of the file that has pages. Without one a piece counts as replaced, and is attached again for the next
+/// allocation.
+pub(super) fn inode_of(pages: &OwnedFd) -> u64 {
+    rustix::fs::fstat(pages).map_or(0, |of| of.st_ino)
+}
+
+/// When the host is asked again whether a piece is in use.
+#[derive(Debug)]
+struct InUse {
+    /// In [`Pieces::calls`].
+    next: u64,
+    pause: u64,
+}
+
+impl BackingPiece {
+    fn overlaps(&self, address: u64, range: &Range<u64>) -> bool {
+        address < range.end && self.end > range.start
+    }
+}
+
+/// All pieces of this process.
+#[derive(Default, Debug)]
+pub(super) struct Pieces {
+    /// By start address; disjoint.
+    by_address: BTreeMap<u64, BackingPiece>,
+    /// Calls that detached what is unused.
+    calls: u64,
+}
+
+impl Pieces {
+    pub fn is_empty(&self) -> bool {
+        self.by_address.is_empty()
+    }
+
+    /// Asks the broker for pages at this address. If it refuses them, it is first asked about all pieces that were in use,
+    /// except those in the range `kept`.
+    pub fn attach(
+        &mut self,
+        backing_provider: &impl BackingProvider,
+        address: u64,
+        pages: u32,
+        kept: &Range<u64>,
+    ) -> Result<OwnedFd, AttachError> {
+        match backing_provider.attach_backing(address, pages) {
+            Err(AttachError::Refused(_)) if self.release_in_use(backing_provider, kept) => {
+                backing_provider.attach_backing(address, pages)
+            }
+            attached => attached,
+        }
+    }
+
+    /// Whether it detached any.
+    fn release_in_use(&mut self, backing_provider: &impl BackingProvider, kept: &Range<u64>) -> bool {
+        let before = self.by_address.len();
+        let in_use = self.by_address.iter().filter(|(_, piece)| piece.in_use.is_some());
+        let in_use = in_use.filter(|(address, piece)| !piece.overlaps(**address, kept));
+        for address in in_use.map(|(address, _)| *address).collect::<Vec<_>>() {
+            self.release(backing_provider, address);
+        }
+        self.by_address.len() < before
+    }
+
+    /// Records pages of a file that were attached.
+    pub fn insert(&mut self, address: u64, pages: u32, inode: u64, allocations: BTreeSet<Handle>) {
+        let end = address + u64::from(pages) * PAGE_BYTES as u64;
+        self.by_address.insert(address, BackingPiece { end, inode, allocations, in_use: None });
+    }
+
+    /// An allocation includes pages in this range.
+    pub fn include(&mut self, range: &Range<u64>, allocation: Handle) {
+        for piece in self.by_address.range_mut(..range.end).map(|(_, piece)| piece) {
+            if piece.end > range.start {
+                piece.allocations.insert(allocation);
+                piece.in_use = None;
+            }
+        }
+    }
+
+    /// Forgets allocations for which `is_alive` is false.
+    pub fn retain_allocations(&mut self, is_alive: impl Fn(&Handle) -> bool) {
+        for piece in self.by_address.values_mut() {
+            piece.allocations.retain(&is_alive);
+        }
+    }
+
+    /// Detaches pieces without an allocation of this process, except those in the range `kept`. Of those that were in use
+    /// before, it asks about the one that waits longest, if its pause is over.
+    pub fn detach_unused(&mut self, backing_provider: &impl BackingProvider, kept: &Range<u64>) {
+        self.calls += 1;
+        let unused = self.by_address.iter().filter(|(_, piece)| piece.allocations.is_empty());
+        let unused = unused.filter(|(address, piece)| !piece.overlaps(**address, kept));
+        let (mut first, mut again) = (Vec::new(), None);
+        for (address, piece) in unused {
+            match &piece.in_use {
+                None => first.push(*address),
+                Some(in_use) if in_use.next <= self.calls => {
+                    let of_it = (in_use.next, *address);
+                    again = Some(again.map_or(of_it, |other| of_it.min(other)));
+                }
+                Some(_) => {}
+            }
+        }
+        for address in first.into_iter().chain(again.map(|(_, address)| address)) {
+            self.release(backing_provider, address);
+        }
+    }
+
+    /// Detaches a piece unless it is in use. An error is ignored: without a host there is nothing to detach.
+    fn release(&mut self, backing_provider: &impl BackingProvider, address: u64) {
+        let is_in_use = matches!(backing_provider.release_backing(address), Ok(Detach::InUse));
+        match self.by_address.get_mut(&address) {
+            Some(piece) if is_in_use => {
+                let pause = piece.in_use.as_ref().map_or(1, |before| PAUSE_MAX.min(2 * before.pause));
+                piece.in_use = Some(InUse { next: self.calls + pause, pause });
+            }
+            Some(_) | None => drop(self.by_address.remove(&address)),
+        }
+    }
+
+    /// Parts of a range that are not attached.
+    pub fn gaps(&self, range: &Range<u64>) -> Vec<Range<u64>> {
+        let mut gaps = Vec::new();
+        let mut at = range.start;
+        for (address, piece) in self.in_range(range) {
+            if address > at {
+                gaps.push(at..address);
+            }
+            at = at.max(piece.end);
+        }
+        if at < range.end {
+            gaps.push(at..range.end);
+        }
+        gaps
+    }
+
+    fn in_range(&self, range: &Range<u64>) -> impl Iterator<Item = (u64, &BackingPiece)> {
+        let start = range.start;
+        let before_end = self.by_address.range(..range.end);
+        before_end.filter(move |(_, piece)| piece.end > start).map(|(address, piece)| (*address, piece))
+    }
+
+    /// Forgets pieces that the process has unmapped or replaced since: the memory at their addresses no longer backs
+    /// the allocations. Engines know memory by its address, so what still uses such a piece finds nothing there from now
+    /// on: it must not write what the program has there now.
+    pub fn forget_replaced(
+        &mut self,
+        backing_provider: &impl BackingProvider,
+        range: &Range<u64>,
+        maps: &str,
+    ) {
+        let is_replaced = |(address, piece): &(u64, &BackingPiece)| {
+            let whole = *address..piece.end;
+            covered(maps, &whole, |mapping| mapping.is_backed() && mapping.inode == piece.inode).is_err()
+        };
+        let replaced: Vec<u64> =
+            self.in_range(range).filter(is_replaced).map(|(address, _)| address).collect();
+        for address in replaced {
+            detach_ignoring_errors(backing_provider, address);
+            self.by_address.remove(&address);
+        }
+    }
+}
