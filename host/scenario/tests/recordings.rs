@@ -1,14 +1,17 @@
 //! Recordings: reduced, and run in other orders.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use drivers::Registry;
+use dxgkrnl::why;
 use scenario::choose::{First, Random};
 use scenario::explore::recording::{Kept, NotReduced, StuckWait, difference_at_end, reduce, wrong};
 use scenario::explore::reorder::{Budget, Change, Outcome, Reordered, reorder};
 use scenario::from_trace::{self, Converted};
 use scenario::model::ModelWorld;
-use scenario::run::run;
+use scenario::program::{Binding, Process};
+use scenario::run::{AtEnd, Waiting, run};
 use scenario::script::parse;
 use scenario::{Program, Verdict};
 
@@ -456,4 +459,35 @@ fn a_hang_that_timeout_detection_ends_is_no_lasting_wait() {
     let found = explore(text, 60);
     let hangs: Vec<_> = found.found.iter().filter(|found| found.outcome.is_failure()).collect();
     assert!(hangs.is_empty(), "{hangs:#?}");
+}
+
+/// Two waits of q for one cause: the loss of p's device. In another order the queue's wait is the older one.
+const TWO_WAITS_OF_ONE_CAUSE: &str = "scenario \"two waits\"\nprocess p\nprocess q\nthread t in q\n\
+    p  D = device -> ok\np  F = fence D shared -> ok\np  N = share F -> ok\np  C = context D 3D -> ok\n\
+    q  E = device -> ok\nq  G = open E N NO_SIGNAL -> ok\nq  K = context E COPY -> ok\nq  H = fence E -> ok\n\
+    q  L = context E 3D -> ok\nt  W = wait E G>=1 -> blocks\nq  gpu_wait K G>=2 -> ok\nq  submit L busy(1ms) -> ok\n\
+    q  gpu_signal L H=5 -> ok\np  submit C busy(5ms) -> ok\np  gpu_signal C F=1 -> ok\n+1ms\n\
+    p  mark_error D GENERIC -> ok\n+10ms\n";
+
+#[test]
+fn waits_that_the_recording_ends_with_are_no_hang_of_another_order() {
+    let found = explore(TWO_WAITS_OF_ONE_CAUSE, 200);
+    assert!(found.orders > 20, "{found:?}");
+    let hangs: Vec<_> = found.found.iter().filter(|found| found.outcome.is_failure()).collect();
+    assert!(hangs.is_empty(), "{hangs:#?}");
+}
+
+#[test]
+fn the_wait_for_a_hang_is_known_whether_timeout_detection_checks_it_or_not() {
+    let wait = |verdict| {
+        let lacks = (Binding(0), 1);
+        let (process, members) = (Process(0), BTreeSet::new());
+        Waiting { process, verdict, root: Some(lacks), mutex: None, members, needs: vec![vec![lacks]] }
+    };
+    let hang = |looked_at| wait(why::Verdict::Hang { engine: (0, 0), looked_at });
+    let end = |waiting| AtEnd { waiting: vec![waiting], ..AtEnd::default() };
+    let program = Program::default();
+    assert_eq!(hang(None).other_than(&end(hang(Some(5))), &program), None);
+    let progressing = wait(why::Verdict::Progressing { due: None });
+    assert_eq!(hang(None).other_than(&end(progressing), &program), Some(hang(None)));
 }

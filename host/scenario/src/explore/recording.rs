@@ -64,7 +64,7 @@ pub struct StuckWait {
 
 impl StuckWait {
     pub(super) fn of(waiting: &Waiting, program: &Program) -> StuckWait {
-        let Waiting { process, verdict, root, mutex, members } = waiting;
+        let Waiting { process, verdict, root, mutex, members, needs: _ } = waiting;
         let name = |process: Process| program.processes[process.index()].name.clone();
         let named = |root: &Option<(Binding, u64)>| {
             root.map(|(object, value)| (program.name(object).to_owned(), value))

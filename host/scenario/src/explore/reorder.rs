@@ -355,12 +355,8 @@ impl Explorer<'_> {
         // A recorded order that fails has no end to compare with.
         let none = AtEnd::default();
         let before = at_recorded_end.as_ref().unwrap_or(&none);
-        let is_known = |one: &Waiting| {
-            let key = |wait: &Waiting| (wait.process, wait.root, wait.mutex);
-            before.lasting().any(|other| key(other) == key(one))
-        };
-        let new = at_end.lasting().filter(|one| !is_known(one));
-        let mut all: Vec<_> = new.map(|one| self.waits(one)).collect();
+        let new = at_end.lasting().filter_map(|one| one.other_than(before, self.program));
+        let mut all: Vec<_> = new.map(|one| self.waits(&one)).collect();
         let fences: Vec<_> =
             before.values.iter().filter_map(|value| self.other_value(*value, at_end)).collect();
         if all.is_empty() && !fences.is_empty() {
