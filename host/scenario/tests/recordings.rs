@@ -491,3 +491,22 @@ fn the_wait_for_a_hang_is_known_whether_timeout_detection_checks_it_or_not() {
     let progressing = wait(why::Verdict::Progressing { due: None });
     assert_eq!(hang(None).other_than(&end(progressing), &program), Some(hang(None)));
 }
+
+/// q opens an object by its name, and p waits for its signal. Nothing in the kernel orders the open behind the share.
+const OPENED_BY_NAME: &str = "scenario \"names\"\nconfig grant \"frame\" Left Right Unused\n\
+    config grant \"other\" Left Right\nvm Left\nvm Right\nprocess p in Left\nprocess q in Right\nthread t in p\n\
+    p  D = device -> ok\np  F = fence D shared -> ok\np  share F name=\"frame\" -> ok\nq  E = device -> ok\n\
+    q  M = open_name \"frame\" -> ok\nq  G = open E M -> ok\nq  K = fence E -> ok\nq  signal E K=1 -> ok\n";
+
+#[test]
+fn a_report_has_the_handles_that_its_names_have_in_the_trace() {
+    let text = format!("{OPENED_BY_NAME}t  W = wait D F>=4 -> blocks\nfault kill q\np  H = fence D -> ok\n");
+    let converted = recorded(&text);
+    let kept = wrong(&converted.program, &Registry::default());
+    let [wait] = &kept[..] else { panic!("{kept:?}") };
+    let words = wait.in_words(&converted);
+    assert_eq!(words, "p waits at the end for F2 (p1:0x40000100) to reach 4: dead-end");
+    let found = explore(RACE, 50);
+    let words = found.found[0].outcome.in_words(&recorded(RACE));
+    assert!(words.contains(" (p") && words.contains(":0x40000"), "{words}");
+}

@@ -71,6 +71,18 @@ impl Outcome {
     }
 
     /// Whether it is a failure in any program.
+    /// Describes it with the handles in the trace behind the names of the converted program.
+    pub fn in_words(&self, converted: &Converted) -> String {
+        match self {
+            Outcome::Waits(wait) => wait.in_words(converted),
+            Outcome::Broken { .. } => self.to_string(),
+            Outcome::OtherValues { fences } => {
+                let named = fences.iter().map(|(name, was, is)| (converted.name_in_trace(name), *was, *is));
+                Outcome::OtherValues { fences: named.collect() }.to_string()
+            }
+        }
+    }
+
     pub fn is_failure(&self) -> bool {
         !matches!(self, Outcome::OtherValues { .. })
     }
@@ -82,9 +94,10 @@ impl fmt::Display for Outcome {
             Outcome::Waits(wait) => write!(f, "{wait}"),
             Outcome::Broken { what } => f.write_str(what),
             Outcome::OtherValues { fences } => {
-                f.write_str("the final values differ:")?;
-                fences.iter().try_for_each(|(fence, recorded, found)| {
-                    write!(f, " {fence} is {found} instead of {recorded}")
+                f.write_str("the final values differ: ")?;
+                fences.iter().enumerate().try_for_each(|(at, (fence, recorded, found))| {
+                    let comma = if at > 0 { ", " } else { "" };
+                    write!(f, "{comma}{fence} is {found} instead of {recorded}")
                 })
             }
         }
@@ -98,8 +111,8 @@ pub struct Found {
     pub change: Change,
     /// Number of orders with this outcome.
     pub orders: u64,
-    /// The first call with another answer than recorded, as text: its program might have continued differently from
-    /// there.
+    /// The first call with another answer than recorded, as text with its step: its program might have continued
+    /// differently from there.
     pub answered: Option<String>,
     /// The program in that order.
     pub program: Program,
@@ -378,11 +391,13 @@ impl Explorer<'_> {
     fn answered(&self, ended: &Ended) -> Option<String> {
         let recorded = &self.converted.program.steps;
         ended.answers.iter().find_map(|(line, found)| {
-            let Action::Act(act) = &recorded.get(line.checked_sub(1)? as usize)?.action else { return None };
+            let at = line.checked_sub(1)? as usize;
+            let Action::Act(act) = &recorded.get(at)?.action else { return None };
             let Expected::Status(expected) = act.expected else { return None };
             let found = found.filter(|found| *found != expected)?;
             let call = script::write_act(&self.converted.program, act);
-            Some(format!("{call}: {} instead of {}", write_status(found), write_status(expected)))
+            let (step, found) = (self.converted.origins[at] + 1, write_status(found));
+            Some(format!("#{step} {call}: {found} instead of {}", write_status(expected)))
         })
     }
 }

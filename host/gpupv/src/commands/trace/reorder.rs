@@ -19,7 +19,8 @@ use crate::output::{OK, Progress, VERDICT_FAILED, say};
                         before they are used, and a process continues after the waits that had ended have ended. A process is assumed not to \
                         have read its fence memory. The first half of the orders reverses one race each, \
                         the rest is drawn at random. Exit codes: 0 no order hangs or breaks a law (other final values \
-                        are reported), 1 one does or the trace is damaged, 2 an error."
+                        are reported), 1 one does or the trace is damaged, 2 an error. Names such as F3 are those of the \
+                        scenario; p1:0x40000100 behind one is its process and handle in the trace."
 )]
 pub struct ReorderArgs {
     /// The trace file (.gvt), from its first step on
@@ -87,7 +88,8 @@ fn print_result(args: &ReorderArgs, recorded: &Recorded, reordered: &Reordered) 
     ));
     for found in found {
         let times = if found.orders == 1 { "one order".into() } else { format!("{} orders", found.orders) };
-        say(format_args!("{} ({times})\n  {}", found.outcome, change_in_words(recorded, &found.change)));
+        let outcome = found.outcome.in_words(&recorded.converted);
+        say(format_args!("{outcome} ({times})\n  {}", change_in_words(recorded, &found.change)));
         if let Some(answered) = &found.answered {
             say(format_args!(
                 "  a call then has another answer, so its program may act differently: {answered}"
@@ -125,7 +127,7 @@ fn to_json(args: &ReorderArgs, recorded: &Recorded, reordered: &Reordered) -> Va
             Outcome::OtherValues { .. } => "other-values",
         };
         json!({
-            "kind": kind, "failure": found.outcome.is_failure(), "what": found.outcome.to_string(),
+            "kind": kind, "failure": found.outcome.is_failure(), "what": found.outcome.in_words(&recorded.converted),
             "orders": found.orders, "change": change, "answered": found.answered, "scenario": found.smallest,
         })
     };
