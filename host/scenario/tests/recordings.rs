@@ -499,6 +499,20 @@ const OPENED_BY_NAME: &str = "scenario \"names\"\nconfig grant \"frame\" Left Ri
     q  M = open_name \"frame\" -> ok\nq  G = open E M -> ok\nq  K = fence E -> ok\nq  signal E K=1 -> ok\n";
 
 #[test]
+fn a_name_is_opened_before_its_share_in_one_order_only_which_says_so() {
+    let text = format!("{OPENED_BY_NAME}q  signal E G=1 -> ok\np  wait D F>=1 -> ok\n");
+    let found = explore(&text, 200);
+    assert!(found.orders > 20, "{found:?}");
+    let early = |found: &&scenario::explore::reorder::Found| {
+        found.answered.as_ref().is_some_and(|answer| answer.contains("OBJECT_NAME_NOT_FOUND"))
+    };
+    let early: Vec<_> = found.found.iter().filter(early).collect();
+    let [early] = &early[..] else { panic!("{found:#?}") };
+    assert!(matches!(early.change, Change::Race { .. }) && early.orders == 1, "{early:#?}");
+    assert!(early.answered.as_ref().is_some_and(|answer| answer.starts_with('#')), "{early:#?}");
+}
+
+#[test]
 fn a_report_has_the_handles_that_its_names_have_in_the_trace() {
     let text = format!("{OPENED_BY_NAME}t  W = wait D F>=4 -> blocks\nfault kill q\np  H = fence D -> ok\n");
     let converted = recorded(&text);

@@ -1,5 +1,6 @@
 //! Runs other legal orders of a recording, and compares their outcomes with the recorded one.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 
@@ -70,7 +71,6 @@ impl Outcome {
         }
     }
 
-    /// Whether it is a failure in any program.
     /// Describes it with the handles in the trace behind the names of the converted program.
     pub fn in_words(&self, converted: &Converted) -> String {
         match self {
@@ -83,6 +83,7 @@ impl Outcome {
         }
     }
 
+    /// Whether it is a failure in any program.
     pub fn is_failure(&self) -> bool {
         !matches!(self, Outcome::OtherValues { .. })
     }
@@ -154,15 +155,17 @@ pub fn reorder(
     };
     explorer.check_recorded();
     // Some orders are drawn by priorities, which find failures that no single race shows.
-    let of_races = if orders.races.is_empty() { 0 } else { budget.orders.div_ceil(2) };
+    let has_races = !(orders.races.is_empty() && orders.name_races.is_empty());
+    let of_races = if has_races { budget.orders.div_ceil(2) } else { 0 };
     let mut random = Random::new(budget.seed);
     let mut races = orders.races.clone();
     if races.len() as u64 > of_races {
         for at in (1..races.len()).rev() {
             races.swap(at, random.below(at as u64 + 1) as usize);
         }
-        races.truncate(of_races as usize);
     }
+    races.extend(&orders.name_races);
+    races.truncate(of_races as usize);
     for race in races {
         explorer.run(orders.reversed(race), Change::Race { first: race.0, second: race.1 });
         progress(explorer.orders);
@@ -175,7 +178,8 @@ pub fn reorder(
         draw += 1;
     }
     explorer.found.sort_by_key(|found| !found.outcome.is_failure());
-    Reordered { races: orders.races.len(), orders: explorer.orders, found: explorer.found }
+    let races = orders.races.len() + orders.name_races.len();
+    Reordered { races, orders: explorer.orders, found: explorer.found }
 }
 
 /// The recorded order, run as a program.
@@ -296,8 +300,13 @@ impl Explorer<'_> {
             return;
         }
         self.orders += 1;
-        let Orders { stream: streams, behind, .. } = self.constraints;
-        let unmet = Unmet::Postpone { streams, behind };
+        let behind = match change {
+            Change::Race { first, second } => self.constraints.behind_of((first, second)),
+            Change::None | Change::Priorities { .. } | Change::LongerWait => {
+                Cow::Borrowed(&self.constraints.behind[..])
+            }
+        };
+        let unmet = Unmet::Postpone { streams: &self.constraints.stream, behind: &behind };
         let run = Order { steps: &order, prerequisites: &self.prerequisites, unmet };
         let (ended, at_end, taken) = run_steps_in_order(self.program, self.drivers, true, run);
         let steps = taken_steps(&taken);

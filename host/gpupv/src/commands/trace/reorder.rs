@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use d3dkmt::Call;
 use drivers::Registry;
+use dxgkrnl::Input;
 use scenario::explore::reorder::{Budget, Change, Found, Outcome, Reordered, reorder};
 use serde_json::{Value, json};
 use trace::Stop;
@@ -67,6 +69,19 @@ pub fn run(args: &ReorderArgs, drivers: &Registry) -> anyhow::Result<u8> {
     Ok(if failure.is_some() || recorded.is_damaged { VERDICT_FAILED } else { OK })
 }
 
+const UNORDERED_NAME: &str = "\n  nothing in the trace orders this share and the open of its name; programs may do so by \
+                              means of their own";
+
+/// Whether the first step gives a name to an object that the second one opens by a name.
+fn is_of_name(recorded: &Recorded, first: usize, second: usize) -> bool {
+    let call = |step: usize| match recorded.steps.get(step) {
+        Some((_, Input::Call { call, .. }, _)) => Some(call),
+        _ => None,
+    };
+    matches!(call(first), Some(Call::ShareObjects { name: Some(_), .. }))
+        && matches!(call(second), Some(Call::OpenNtHandleFromName { .. }))
+}
+
 /// Describes how an order differs from the recorded one.
 fn change_in_words(recorded: &Recorded, change: &Change) -> String {
     let line = |step: usize| {
@@ -75,7 +90,10 @@ fn change_in_words(recorded: &Recorded, change: &Change) -> String {
     };
     match *change {
         Change::None => "in the recorded order".into(),
-        Change::Race { first, second } => format!("if {}\n  comes after {}", line(first), line(second)),
+        Change::Race { first, second } => {
+            let note = if is_of_name(recorded, first, second) { UNORDERED_NAME } else { "" };
+            format!("if {}\n  comes after {}{note}", line(first), line(second))
+        }
         Change::Priorities { draw } => format!("in an order by priorities, draw {draw}"),
         Change::LongerWait => "in an order in which a process waits longer".into(),
     }
