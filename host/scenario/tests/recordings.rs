@@ -524,3 +524,15 @@ fn a_report_has_the_handles_that_its_names_have_in_the_trace() {
     let words = found.found[0].outcome.in_words(&recorded(RACE));
     assert!(words.contains(" (p") && words.contains(":0x40000"), "{words}");
 }
+
+#[test]
+fn a_shrunk_scenario_has_the_grants_that_it_needs_with_usual_names() {
+    let text =
+        format!("{OPENED_BY_NAME}t  W = wait D F>=4 -> blocks\nfault crash Right\np  H = fence D -> ok\n");
+    let Converted { program, .. } = recorded(&text);
+    let kept = wrong(&program, &Registry::default());
+    let smallest = reduce(&program, &kept, &Registry::default()).unwrap();
+    let grants: Vec<&str> = smallest.text.lines().filter(|line| line.contains("grant")).collect();
+    assert_eq!(grants, ["config grant \"frame\" A B"], "{}", smallest.text);
+    assert!(smallest.text.contains("process p in A\n"), "{}", smallest.text);
+}
