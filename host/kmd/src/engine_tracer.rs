@@ -47,6 +47,12 @@ pub enum Ending {
     PageFault(u64),
     /// A command that the engine does not support, or whose resource does not exist.
     Illegal,
+    /// A reset aborted the buffer.
+    Reset,
+    /// The buffer was dropped with its context or queue.
+    Dropped,
+    /// The adapter was stopped or reset.
+    Stopped,
 }
 
 /// What an engine reports to the tracer. Packets are numbered from 0 in their buffer.
@@ -65,9 +71,10 @@ pub enum EngineEvent {
         packet: u32,
         at: Nanos,
     },
+    /// A buffer is over; sent once. `at` is `None` if the adapter was stopped, because that DDI has no time.
     Over {
         number: u64,
-        at: Nanos,
+        at: Option<Nanos>,
         ending: Ending,
     },
     /// More messages of the debug layer about a buffer, behind a packet that has waited in hardware.
@@ -122,7 +129,7 @@ impl EngineTracers {
         self.emit(|| EngineEvent::Ended { number, packet, at });
     }
 
-    pub fn over(&self, number: u64, at: Nanos, ending: Ending) {
+    pub fn over(&self, number: u64, at: Option<Nanos>, ending: Ending) {
         self.emit(|| EngineEvent::Over { number, at, ending });
     }
 }

@@ -335,7 +335,9 @@ impl Miniport for SimulatedMiniport {
         submitted: Option<(EngineId, u64)>,
         callbacks: &mut Vec<Callback>,
     ) {
-        self.engines.values_mut().for_each(|engine| engine.forget_context(context));
+        for engine in self.engines.values_mut() {
+            engine.forget_context(context, now, &self.shared.tracers);
+        }
         self.shared.debug.ended(Agent::Context(context));
         if let Some((engine, submission_fence_id)) = submitted {
             self.with_engine(engine, now, callbacks, |engine, ddi| {
@@ -352,7 +354,7 @@ impl Miniport for SimulatedMiniport {
     /// Displays go on: they are no engines (F-87).
     fn reset_from_timeout(&mut self, adapter: u32, _callbacks: &mut Vec<Callback>) {
         for (_, engine) in self.engines.iter_mut().filter(|(id, _)| id.adapter == adapter) {
-            engine.stop();
+            engine.stop(&self.shared.tracers);
         }
         self.shared.drop_rings(adapter);
         self.shared.debug.adapter_stopped(adapter);
@@ -360,7 +362,7 @@ impl Miniport for SimulatedMiniport {
 
     fn start_device(&mut self, adapter: u32, _callbacks: &mut Vec<Callback>) -> Result<(), NtStatus> {
         for (_, engine) in self.engines.iter_mut().filter(|(id, _)| id.adapter == adapter) {
-            engine.stop();
+            engine.stop(&self.shared.tracers);
         }
         Ok(())
     }

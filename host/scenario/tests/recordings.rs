@@ -1,14 +1,17 @@
 //! Recordings: reduced, and run in other orders.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use drivers::Registry;
+use dxgkrnl::why;
 use scenario::choose::{First, Random};
 use scenario::explore::recording::{Kept, NotReduced, StuckWait, difference_at_end, reduce, wrong};
 use scenario::explore::reorder::{Budget, Change, Outcome, Reordered, reorder};
 use scenario::from_trace::{self, Converted};
 use scenario::model::ModelWorld;
-use scenario::run::run;
+use scenario::program::{Binding, Process};
+use scenario::run::{AtEnd, Waiting, run};
 use scenario::script::parse;
 use scenario::{Program, Verdict};
 
@@ -470,4 +473,80 @@ fn a_hang_that_timeout_detection_ends_is_no_lasting_wait() {
     let found = explore(text, 60);
     let hangs: Vec<_> = found.found.iter().filter(|found| found.outcome.is_failure()).collect();
     assert!(hangs.is_empty(), "{hangs:#?}");
+}
+
+/// Two waits of q for one cause: the loss of p's device. In another order the queue's wait is the older one.
+const TWO_WAITS_OF_ONE_CAUSE: &str = "scenario \"two waits\"\nprocess p\nprocess q\nthread t in q\n\
+    p  D = device -> ok\np  F = fence D shared -> ok\np  N = share F -> ok\np  C = context D 3D -> ok\n\
+    q  E = device -> ok\nq  G = open E N NO_SIGNAL -> ok\nq  K = context E COPY -> ok\nq  H = fence E -> ok\n\
+    q  L = context E 3D -> ok\nt  W = wait E G>=1 -> blocks\nq  gpu_wait K G>=2 -> ok\nq  submit L busy(1ms) -> ok\n\
+    q  gpu_signal L H=5 -> ok\np  submit C busy(5ms) -> ok\np  gpu_signal C F=1 -> ok\n+1ms\n\
+    p  mark_error D GENERIC -> ok\n+10ms\n";
+
+#[test]
+fn waits_that_the_recording_ends_with_are_no_hang_of_another_order() {
+    let found = explore(TWO_WAITS_OF_ONE_CAUSE, 200);
+    assert!(found.orders > 20, "{found:?}");
+    let hangs: Vec<_> = found.found.iter().filter(|found| found.outcome.is_failure()).collect();
+    assert!(hangs.is_empty(), "{hangs:#?}");
+}
+
+#[test]
+fn the_wait_for_a_hang_is_known_whether_timeout_detection_checks_it_or_not() {
+    let wait = |verdict| {
+        let lacks = (Binding(0), 1);
+        let (process, members) = (Process(0), BTreeSet::new());
+        Waiting { process, verdict, root: Some(lacks), mutex: None, members, needs: vec![vec![lacks]] }
+    };
+    let hang = |looked_at| wait(why::Verdict::Hang { engine: (0, 0), looked_at });
+    let end = |waiting| AtEnd { waiting: vec![waiting], ..AtEnd::default() };
+    let program = Program::default();
+    assert_eq!(hang(None).other_than(&end(hang(Some(5))), &program), None);
+    let progressing = wait(why::Verdict::Progressing { due: None });
+    assert_eq!(hang(None).other_than(&end(progressing), &program), Some(hang(None)));
+}
+
+/// q opens an object by its name, and p waits for its signal. Nothing in the kernel orders the open behind the share.
+const OPENED_BY_NAME: &str = "scenario \"names\"\nconfig grant \"frame\" Left Right Unused\n\
+    config grant \"other\" Left Right\nvm Left\nvm Right\nprocess p in Left\nprocess q in Right\nthread t in p\n\
+    p  D = device -> ok\np  F = fence D shared -> ok\np  share F name=\"frame\" -> ok\nq  E = device -> ok\n\
+    q  M = open_name \"frame\" -> ok\nq  G = open E M -> ok\nq  K = fence E -> ok\nq  signal E K=1 -> ok\n";
+
+#[test]
+fn a_name_is_opened_before_its_share_in_one_order_only_which_says_so() {
+    let text = format!("{OPENED_BY_NAME}q  signal E G=1 -> ok\np  wait D F>=1 -> ok\n");
+    let found = explore(&text, 200);
+    assert!(found.orders > 20, "{found:?}");
+    let early = |found: &&scenario::explore::reorder::Found| {
+        found.answered.as_ref().is_some_and(|answer| answer.contains("OBJECT_NAME_NOT_FOUND"))
+    };
+    let early: Vec<_> = found.found.iter().filter(early).collect();
+    let [early] = &early[..] else { panic!("{found:#?}") };
+    assert!(matches!(early.change, Change::Race { .. }) && early.orders == 1, "{early:#?}");
+    assert!(early.answered.as_ref().is_some_and(|answer| answer.starts_with('#')), "{early:#?}");
+}
+
+#[test]
+fn a_report_has_the_handles_that_its_names_have_in_the_trace() {
+    let text = format!("{OPENED_BY_NAME}t  W = wait D F>=4 -> blocks\nfault kill q\np  H = fence D -> ok\n");
+    let converted = recorded(&text);
+    let kept = wrong(&converted.program, &Registry::default());
+    let [wait] = &kept[..] else { panic!("{kept:?}") };
+    let words = wait.in_words(&converted);
+    assert_eq!(words, "p waits at the end for F2 (p1:0x40000100) to reach 4: dead-end");
+    let found = explore(RACE, 50);
+    let words = found.found[0].outcome.in_words(&recorded(RACE));
+    assert!(words.contains(" (p") && words.contains(":0x40000"), "{words}");
+}
+
+#[test]
+fn a_shrunk_scenario_has_the_grants_that_it_needs_with_usual_names() {
+    let text =
+        format!("{OPENED_BY_NAME}t  W = wait D F>=4 -> blocks\nfault crash Right\np  H = fence D -> ok\n");
+    let Converted { program, .. } = recorded(&text);
+    let kept = wrong(&program, &Registry::default());
+    let smallest = reduce(&program, &kept, &Registry::default()).unwrap();
+    let grants: Vec<&str> = smallest.text.lines().filter(|line| line.contains("grant")).collect();
+    assert_eq!(grants, ["config grant \"frame\" A B"], "{}", smallest.text);
+    assert!(smallest.text.contains("process p in A\n"), "{}", smallest.text);
 }

@@ -152,6 +152,27 @@ fn the_signal_that_would_release_a_wait_is_tried_on_a_copy() {
     world.finish();
 }
 
+/// With timeout detection on, the wait for a hung engine ends by itself later: the reset poisons the fence. The report
+/// still names the signal, because that one ends the wait at once.
+#[test]
+fn a_wait_that_timeout_detection_ends_later_has_its_release_too() {
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, ADVANCED);
+    let fence = world.fence(device, 0).object;
+    world.submit(context, &[d3dkmt::isa::Packet::Hang]);
+    world.gpu_signal(&[context], fence, 7);
+    world.pending(device, &[(fence, 7)], false);
+    let state = world.kernel.save().unwrap();
+    let restored =
+        || Kernel::restore(world.kernel.config().clone(), kmd::SimulatedMiniport::default(), &state).ok();
+    let why = world.kernel.why_and_what_if(&Question::default(), restored);
+    assert!(matches!(why.causes[0].verdict, Verdict::Hang { looked_at: Some(_), .. }), "{why}");
+    let release = why.causes[0].release.as_ref().expect("a signal of the fence releases the wait");
+    assert_eq!((release.object.handles[0].1, release.value), (fence, 7));
+    world.finish();
+}
+
 /// Checks reports of random sessions after some steps. A report never panics and changes nothing. Without further inputs,
 /// waits reported as progressing end, and waits reported as stuck do not.
 #[test]

@@ -141,17 +141,21 @@ impl Lines {
         lines.map(|(line, _)| *line).collect()
     }
 
-    /// Removes the buffer with this id of a context without hardware queues.
-    pub fn remove(&mut self, submission_fence_id: u64) {
-        let Some(jobs) = self.lines.get(&None) else { return };
+    /// Removes and returns the buffer with this id of a context without hardware queues.
+    pub fn remove(&mut self, submission_fence_id: u64) -> Option<Job> {
+        let jobs = self.lines.get(&None)?;
         let is_it = |(_, job): &(i64, Job)| job.submission_fence_id == submission_fence_id;
-        let Some(at) = jobs.iter().position(is_it) else { return };
+        let at = jobs.iter().position(is_it)?;
         self.unlist(None);
-        let removed = self.lines.get_mut(&None).and_then(|jobs| jobs.remove(at));
-        if let Some((number, job)) = removed {
-            self.uncounted(number, &job);
-        }
+        let (number, job) = self.lines.get_mut(&None).and_then(|jobs| jobs.remove(at))?;
+        self.uncounted(number, &job);
         self.enlist(None);
+        Some(job)
+    }
+
+    /// All buffers, to be dropped.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut Job> {
+        self.lines.values_mut().flatten().map(|(_, job)| job)
     }
 
     /// Calls `reached` for each buffer that waits at this address of the process, oldest first. A buffer for which it
@@ -286,10 +290,10 @@ impl Saved {
         self.of_context.get(&context).and_then(|ids| ids.last()).copied().unwrap_or(0)
     }
 
-    pub fn forget_context(&mut self, context: HwContext) {
-        for id in self.of_context.get(&context).cloned().unwrap_or_default() {
-            self.remove(id);
-        }
+    /// Removes and returns the buffers of a context.
+    pub fn take_context(&mut self, context: HwContext) -> Vec<Job> {
+        let ids = self.of_context.get(&context).cloned().unwrap_or_default();
+        ids.into_iter().filter_map(|id| self.remove(id)).collect()
     }
 
     /// Bytes of the saved buffers of a process.
@@ -299,6 +303,11 @@ impl Saved {
 
     pub fn values(&self) -> impl Iterator<Item = &Job> {
         self.jobs.values()
+    }
+
+    /// All buffers, to be dropped.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut Job> {
+        self.jobs.values_mut()
     }
 
     /// As [`Lines::check_waits`].

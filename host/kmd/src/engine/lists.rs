@@ -95,11 +95,9 @@ impl Engine {
 
     /// Aborts a buffer that cannot continue, and reports the fault.
     pub(super) fn fail(&mut self, error: ListError, mut job: Job, ddi: &mut DdiCall<'_>) {
-        let ending = match error {
-            ListError::PageFault(fault) => Ending::PageFault(fault.gpu_address),
-            ListError::Illegal => Ending::Illegal,
-        };
-        ddi.shared.tracers.over(job.number, ddi.clock, ending);
+        if matches!(error, ListError::Illegal) {
+            job.report_over(Ending::Illegal, ddi);
+        }
         match error {
             ListError::PageFault(fault) => self.fault(job, fault, ddi),
             ListError::Illegal if self.illegal_command == IllegalCommand::Hangs => {

@@ -62,6 +62,7 @@ use front_end::FrontEnd;
 use lines::{Lines, Saved};
 
 use crate::debug::scope_reading;
+use crate::engine_tracer::{Ending, EngineTracers};
 use crate::list::{Buffer, Lists, Scope};
 use crate::page_table::PageFault;
 use crate::queues::DdiCall;
@@ -109,7 +110,7 @@ pub(crate) struct Job {
     observed: Option<Position>,
     /// The command lists that were read and are not complete.
     scope: Option<Box<Scope>>,
-    /// Its number for the engine tracer; 0 without a tracer.
+    /// Its number for the engine tracer; 0 without a tracer, and once the tracer knows its end.
     number: u64,
 }
 
@@ -127,6 +128,19 @@ impl Job {
     /// Whether commands of it run, so that it is not at a boundary.
     fn is_busy(&self) -> bool {
         self.scope.as_ref().is_some_and(|scope| scope.is_running())
+    }
+
+    /// Reports to the engine tracer that the buffer is over. Only the first report counts: a buffer that faulted may
+    /// stay on its engine until a reset.
+    fn report_over(&mut self, ending: Ending, ddi: &DdiCall<'_>) {
+        self.report_over_at(Some(ddi.clock), ending, &ddi.shared.tracers);
+    }
+
+    fn report_over_at(&mut self, at: Option<Nanos>, ending: Ending, tracers: &EngineTracers) {
+        let number = core::mem::take(&mut self.number);
+        if number != 0 {
+            tracers.over(number, at, ending);
+        }
     }
 
     /// Bytes charged for it. The number is the same in every build, because saved states and replays depend on it.
@@ -300,8 +314,11 @@ impl Engine {
             self.faults.resets_failing = remaining;
             return Err(ResetFailed);
         }
-        let aborted = self.running.take();
-        aborted.iter().for_each(|job| ddi.shared.debug.ended(job.agent()));
+        let mut aborted = self.running.take();
+        if let Some(job) = &mut aborted {
+            ddi.shared.debug.ended(job.agent());
+            job.report_over(Ending::Reset, ddi);
+        }
         self.lists.abort(ddi.callbacks);
         if let Some(job) = aborted.as_ref().filter(|job| job.is_preemptible()) {
             self.completed = job.submission_fence_id;
@@ -324,8 +341,9 @@ impl Engine {
         self.completed = self.completed.max(self.saved.last_of(culprit));
         ddi.shared.drop_ring_bytes(&aborted);
         for line in self.queue.lines_of(culprit) {
-            for job in self.queue.take_line(line) {
+            for mut job in self.queue.take_line(line) {
                 ddi.shared.debug.ended(job.agent());
+                job.report_over(Ending::Reset, ddi);
                 ddi.shared.drop_ring_bytes(&job);
             }
         }
@@ -354,6 +372,7 @@ impl Engine {
     fn fault(&mut self, mut job: Job, PageFault { gpu_address, flags }: PageFault, ddi: &mut DdiCall<'_>) {
         self.lists.abort(ddi.callbacks);
         job.scope = None;
+        job.report_over(Ending::PageFault(gpu_address), ddi);
         let (engine, id) = (self.id, job.submission_fence_id);
         let unnamed = flags.contains(PageFaultFlags::FENCE_INVALID);
         let interrupt = if job.is_preemptible() {
@@ -416,8 +435,9 @@ impl Engine {
 
     /// Drops a buffer of a context without hardware queues. If it was running, the next buffer starts.
     pub fn drop_submission(&mut self, submission_fence_id: u64, ddi: &mut DdiCall<'_>) {
-        self.queue.remove(submission_fence_id);
-        self.saved.remove(submission_fence_id);
+        let queued = self.queue.remove(submission_fence_id);
+        let saved = self.saved.remove(submission_fence_id);
+        queued.into_iter().chain(saved).for_each(|mut job| job.report_over(Ending::Dropped, ddi));
         let is_it =
             |job: &Job| job.origin == Origin::Context && job.submission_fence_id == submission_fence_id;
         self.drop_running(is_it, ddi);
@@ -425,12 +445,14 @@ impl Engine {
 
     /// Drops all buffers of a hardware queue.
     pub fn drop_hw_queue(&mut self, hw_queue: HwQueueId, ddi: &mut DdiCall<'_>) {
-        self.queue.take_line(Some(hw_queue)).for_each(drop);
+        let queued = self.queue.take_line(Some(hw_queue));
+        queued.for_each(|mut job| job.report_over(Ending::Dropped, ddi));
         self.drop_running(|job| job.hw_queue() == Some(hw_queue), ddi);
     }
 
     fn drop_running(&mut self, is_dropped: impl Fn(&Job) -> bool, ddi: &mut DdiCall<'_>) {
-        if let Some(job) = self.running.take_if(|job| is_dropped(job)) {
+        if let Some(mut job) = self.running.take_if(|job| is_dropped(job)) {
+            job.report_over(Ending::Dropped, ddi);
             self.lists.abort(ddi.callbacks);
             self.acknowledge(job.context, ddi.callbacks);
         }
@@ -438,10 +460,12 @@ impl Engine {
     }
 
     /// Drops the saved buffers of a destroyed context.
-    pub fn forget_context(&mut self, context: HwContext) {
+    pub fn forget_context(&mut self, context: HwContext, clock: Nanos, tracers: &EngineTracers) {
         self.suspended.remove(&context);
         self.queue.resume(context);
-        self.saved.forget_context(context);
+        for mut job in self.saved.take_context(context) {
+            job.report_over_at(Some(clock), Ending::Dropped, tracers);
+        }
     }
 
     /// Suspends a context: no buffer of it starts until it is resumed. `Pending` if one runs.
@@ -506,7 +530,9 @@ impl Engine {
     }
 
     /// Drops all buffers without a callback. All submissions count as complete, as they do in the kernel (SCH-007).
-    pub fn stop(&mut self) {
+    pub fn stop(&mut self, tracers: &EngineTracers) {
+        let jobs = self.running.iter_mut().chain(self.queue.values_mut()).chain(self.saved.values_mut());
+        jobs.for_each(|job| job.report_over_at(None, Ending::Stopped, tracers));
         self.completed = self.submitted;
         self.running = None;
         self.queue = Lines::default();

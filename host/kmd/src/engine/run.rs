@@ -68,7 +68,7 @@ impl Engine {
             }
         }
         match self.lists.end(Pace::OfBandwidth, job.process, ddi) {
-            Ok(None) => self.end(&job, ddi),
+            Ok(None) => self.end(&mut job, ddi),
             Ok(goes_on) => {
                 job.until = goes_on;
                 self.running = Some(job);
@@ -380,9 +380,9 @@ impl Engine {
     }
 
     /// Reports the completion of a buffer.
-    fn end(&mut self, job: &Job, ddi: &mut DdiCall<'_>) {
+    fn end(&mut self, job: &mut Job, ddi: &mut DdiCall<'_>) {
         let engine = self.id;
-        ddi.shared.tracers.over(job.number, ddi.clock, Ending::Complete);
+        job.report_over(Ending::Complete, ddi);
         let queue = job.agent();
         ddi.shared.debug.ended(queue);
         match job.origin {

@@ -37,6 +37,16 @@ pub enum Kept {
     Broken(FailureMode),
 }
 
+impl Kept {
+    /// Describes it with the handles in the trace behind the names of the converted program.
+    pub fn in_words(&self, converted: &Converted) -> String {
+        match self {
+            Kept::Wait(wait) => wait.in_words(converted),
+            Kept::Verdict(_) | Kept::Note(_) | Kept::Broken(_) => self.to_string(),
+        }
+    }
+}
+
 impl fmt::Display for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -64,7 +74,7 @@ pub struct StuckWait {
 
 impl StuckWait {
     pub(super) fn of(waiting: &Waiting, program: &Program) -> StuckWait {
-        let Waiting { process, verdict, root, mutex, members } = waiting;
+        let Waiting { process, verdict, root, mutex, members, needs: _ } = waiting;
         let name = |process: Process| program.processes[process.index()].name.clone();
         let named = |root: &Option<(Binding, u64)>| {
             root.map(|(object, value)| (program.name(object).to_owned(), value))
@@ -76,6 +86,14 @@ impl StuckWait {
             mutex: named(mutex),
             members: members.iter().map(|process| name(*process)).collect(),
         }
+    }
+
+    /// Describes it with the handles in the trace behind the names of the converted program.
+    pub fn in_words(&self, converted: &Converted) -> String {
+        let object = |root: &Option<(String, u64)>| {
+            root.as_ref().map(|(name, value)| (converted.name_in_trace(name), *value))
+        };
+        StuckWait { root: object(&self.root), mutex: object(&self.mutex), ..self.clone() }.to_string()
     }
 
     /// The same wait in a copy of the program with other names.

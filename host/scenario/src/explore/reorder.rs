@@ -1,5 +1,6 @@
 //! Runs other legal orders of a recording, and compares their outcomes with the recorded one.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 
@@ -70,6 +71,18 @@ impl Outcome {
         }
     }
 
+    /// Describes it with the handles in the trace behind the names of the converted program.
+    pub fn in_words(&self, converted: &Converted) -> String {
+        match self {
+            Outcome::Waits(wait) => wait.in_words(converted),
+            Outcome::Broken { .. } => self.to_string(),
+            Outcome::OtherValues { fences } => {
+                let named = fences.iter().map(|(name, was, is)| (converted.name_in_trace(name), *was, *is));
+                Outcome::OtherValues { fences: named.collect() }.to_string()
+            }
+        }
+    }
+
     /// Whether it is a failure in any program.
     pub fn is_failure(&self) -> bool {
         !matches!(self, Outcome::OtherValues { .. })
@@ -82,9 +95,10 @@ impl fmt::Display for Outcome {
             Outcome::Waits(wait) => write!(f, "{wait}"),
             Outcome::Broken { what } => f.write_str(what),
             Outcome::OtherValues { fences } => {
-                f.write_str("the final values differ:")?;
-                fences.iter().try_for_each(|(fence, recorded, found)| {
-                    write!(f, " {fence} is {found} instead of {recorded}")
+                f.write_str("the final values differ: ")?;
+                fences.iter().enumerate().try_for_each(|(at, (fence, recorded, found))| {
+                    let comma = if at > 0 { ", " } else { "" };
+                    write!(f, "{comma}{fence} is {found} instead of {recorded}")
                 })
             }
         }
@@ -98,8 +112,8 @@ pub struct Found {
     pub change: Change,
     /// Number of orders with this outcome.
     pub orders: u64,
-    /// The first call with another answer than recorded, as text: its program might have continued differently from
-    /// there.
+    /// The first call with another answer than recorded, as text with its step: its program might have continued
+    /// differently from there.
     pub answered: Option<String>,
     /// The program in that order.
     pub program: Program,
@@ -141,15 +155,17 @@ pub fn reorder(
     };
     explorer.check_recorded();
     // Some orders are drawn by priorities, which find failures that no single race shows.
-    let of_races = if orders.races.is_empty() { 0 } else { budget.orders.div_ceil(2) };
+    let has_races = !(orders.races.is_empty() && orders.name_races.is_empty());
+    let of_races = if has_races { budget.orders.div_ceil(2) } else { 0 };
     let mut random = Random::new(budget.seed);
     let mut races = orders.races.clone();
     if races.len() as u64 > of_races {
         for at in (1..races.len()).rev() {
             races.swap(at, random.below(at as u64 + 1) as usize);
         }
-        races.truncate(of_races as usize);
     }
+    races.extend(&orders.name_races);
+    races.truncate(of_races as usize);
     for race in races {
         explorer.run(orders.reversed(race), Change::Race { first: race.0, second: race.1 });
         progress(explorer.orders);
@@ -162,7 +178,8 @@ pub fn reorder(
         draw += 1;
     }
     explorer.found.sort_by_key(|found| !found.outcome.is_failure());
-    Reordered { races: orders.races.len(), orders: explorer.orders, found: explorer.found }
+    let races = orders.races.len() + orders.name_races.len();
+    Reordered { races, orders: explorer.orders, found: explorer.found }
 }
 
 /// The recorded order, run as a program.
@@ -283,8 +300,13 @@ impl Explorer<'_> {
             return;
         }
         self.orders += 1;
-        let Orders { stream: streams, behind, .. } = self.constraints;
-        let unmet = Unmet::Postpone { streams, behind };
+        let behind = match change {
+            Change::Race { first, second } => self.constraints.behind_of((first, second)),
+            Change::None | Change::Priorities { .. } | Change::LongerWait => {
+                Cow::Borrowed(&self.constraints.behind[..])
+            }
+        };
+        let unmet = Unmet::Postpone { streams: &self.constraints.stream, behind: &behind };
         let run = Order { steps: &order, prerequisites: &self.prerequisites, unmet };
         let (ended, at_end, taken) = run_steps_in_order(self.program, self.drivers, true, run);
         let steps = taken_steps(&taken);
@@ -355,12 +377,8 @@ impl Explorer<'_> {
         // A recorded order that fails has no end to compare with.
         let none = AtEnd::default();
         let before = at_recorded_end.as_ref().unwrap_or(&none);
-        let is_known = |one: &Waiting| {
-            let key = |wait: &Waiting| (wait.process, wait.root, wait.mutex);
-            before.lasting().any(|other| key(other) == key(one))
-        };
-        let new = at_end.lasting().filter(|one| !is_known(one));
-        let mut all: Vec<_> = new.map(|one| self.waits(one)).collect();
+        let new = at_end.lasting().filter_map(|one| one.other_than(before, self.program));
+        let mut all: Vec<_> = new.map(|one| self.waits(&one)).collect();
         let fences: Vec<_> =
             before.values.iter().filter_map(|value| self.other_value(*value, at_end)).collect();
         if all.is_empty() && !fences.is_empty() {
@@ -382,11 +400,13 @@ impl Explorer<'_> {
     fn answered(&self, ended: &Ended) -> Option<String> {
         let recorded = &self.converted.program.steps;
         ended.answers.iter().find_map(|(line, found)| {
-            let Action::Act(act) = &recorded.get(line.checked_sub(1)? as usize)?.action else { return None };
+            let at = line.checked_sub(1)? as usize;
+            let Action::Act(act) = &recorded.get(at)?.action else { return None };
             let Expected::Status(expected) = act.expected else { return None };
             let found = found.filter(|found| *found != expected)?;
             let call = script::write_act(&self.converted.program, act);
-            Some(format!("{call}: {} instead of {}", write_status(found), write_status(expected)))
+            let (step, found) = (self.converted.origins[at] + 1, write_status(found));
+            Some(format!("#{step} {call}: {found} instead of {}", write_status(expected)))
         })
     }
 }

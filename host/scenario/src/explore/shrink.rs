@@ -148,6 +148,25 @@ impl Shrinker<'_> {
             change(&mut candidate);
             shrunk |= candidate != self.best && self.takes(candidate);
         }
+        shrunk | self.grants()
+    }
+
+    /// Removes a grant, or a VM of one.
+    fn grants(&mut self) -> bool {
+        let mut shrunk = false;
+        for at in (0..self.best.setting.kernel.grants.len()).rev() {
+            let mut candidate = self.best.clone();
+            candidate.setting.kernel.grants.remove(at);
+            if self.takes(candidate) {
+                shrunk = true;
+                continue;
+            }
+            for vm in (0..self.best.setting.kernel.grants[at].vms.len()).rev() {
+                let mut candidate = self.best.clone();
+                candidate.setting.kernel.grants[at].vms.remove(vm);
+                shrunk |= self.takes(candidate);
+            }
+        }
         shrunk
     }
 

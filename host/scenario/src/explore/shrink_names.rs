@@ -53,6 +53,13 @@ pub(super) fn renamed(program: &Program) -> Program {
     for (at, vm) in candidate.vms.iter_mut().enumerate() {
         *vm = name(&VMS, at);
     }
+    let kernel = &mut candidate.setting.kernel;
+    let granted = kernel.grants.iter_mut().flat_map(|grant| &mut grant.vms);
+    for vm in granted.chain(kernel.vms.iter_mut().map(|vm| &mut vm.name)) {
+        if let Some(at) = program.vms.iter().position(|old| old == vm) {
+            *vm = name(&VMS, at);
+        }
+    }
     let mut threads = 0;
     for at in 0..candidate.threads.len() {
         let process = candidate.threads[at].process.index();

@@ -46,6 +46,19 @@ pub struct Converted {
     pub omitted: Vec<Omitted>,
     /// What the recording ended with.
     pub end: RecordedEnd,
+    /// The process and the handle of each binding that has one.
+    pub handles: BTreeMap<Binding, (ProcessId, Handle)>,
+}
+
+impl Converted {
+    /// Returns a name of the program with its process and handle in the trace: a trace counts its fences differently.
+    pub fn name_in_trace(&self, name: &str) -> String {
+        let at = self.program.bindings.iter().position(|named| named.name == name);
+        match at.and_then(|at| self.handles.get(&Binding(at as u32))) {
+            Some((process, handle)) => format!("{name} (p{}:{:#x})", process.0, handle.0),
+            None => name.to_owned(),
+        }
+    }
 }
 
 /// Returns the scenario of these steps, for a kernel of this configuration.
@@ -79,7 +92,8 @@ pub fn program<'a>(
     builder.processes.extend(std::mem::take(&mut builder.ended_last));
     let end = builder.end.end(&builder.processes);
     origins.resize(builder.program.steps.len(), last);
-    Converted { program: builder.program, origins, wakes, ends: ends.found, omitted, end }
+    let Builder { program, named: handles, .. } = builder;
+    Converted { program, origins, wakes, ends: ends.found, omitted, end, handles }
 }
 
 struct Builder<'a> {
@@ -91,6 +105,8 @@ struct Builder<'a> {
     features: BTreeMap<Vm, Features>,
     processes: BTreeMap<ProcessId, Process>,
     handles: BTreeMap<(ProcessId, Handle), Binding>,
+    /// What each binding named first.
+    named: BTreeMap<Binding, (ProcessId, Handle)>,
     /// Process and local handle of each global handle.
     globals: BTreeMap<Handle, (ProcessId, Handle)>,
     shares: BTreeMap<ShareToken, Binding>,
@@ -115,6 +131,7 @@ impl<'a> Builder<'a> {
             features: BTreeMap::new(),
             processes: BTreeMap::new(),
             handles: BTreeMap::new(),
+            named: BTreeMap::new(),
             globals: BTreeMap::new(),
             shares: BTreeMap::new(),
             events: BTreeMap::new(),
@@ -359,7 +376,10 @@ impl<'a> Builder<'a> {
 
     /// Names the objects that a call returned.
     fn give(&mut self, process: ProcessId, call: &d3dkmt::Call, reply: &Reply, binding: Binding) {
-        let mut name = |handle: Handle, binding: Binding| self.handles.insert((process, handle), binding);
+        let mut name = |handle: Handle, binding: Binding| {
+            self.handles.insert((process, handle), binding);
+            self.named.insert(binding, (process, handle));
+        };
         match reply {
             Reply::Adapter(handle) | Reply::Device(handle) | Reply::Context(handle) => {
                 name(*handle, binding);

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dxgkrnl::ProcessId;
-use dxgkrnl::why::Verdict;
+use dxgkrnl::why::{Missing, Verdict};
 
-use crate::program::{Binding, Kind, Process};
+use crate::program::{Binding, Kind, Process, Program};
 use crate::world::World;
 
 use super::{Checked, Run};
@@ -21,6 +21,8 @@ pub struct Waiting {
     pub mutex: Option<(Binding, u64)>,
     /// The processes of a cycle.
     pub members: BTreeSet<Process>,
+    /// Of each wait with this cause: the values that it lacks itself, or else the root.
+    pub needs: Vec<Vec<(Binding, u64)>>,
 }
 
 impl Waiting {
@@ -38,6 +40,36 @@ impl Waiting {
             | Verdict::Removed { .. } => false,
         }
     }
+
+    /// Returns this cause without the waits that another end has too, if any wait is left. The root of a cause is that
+    /// of its oldest wait, and which wait is the oldest depends on the order of steps. So each wait counts by what it
+    /// lacks itself.
+    pub fn other_than(&self, end: &AtEnd, program: &Program) -> Option<Waiting> {
+        // The wait for a hang is the same one, whether timeout detection checks that hang or not.
+        let lasts = |other: &Waiting| !other.ends_by_itself() || other.verdict.name() == self.verdict.name();
+        let known: Vec<&Waiting> =
+            end.waiting.iter().filter(|other| other.process == self.process && lasts(other)).collect();
+        let is_known = |needs: &Vec<(Binding, u64)>| {
+            known.iter().any(|other| other.needs.iter().any(|other| is_same_wait(other, needs)))
+        };
+        let needs: Vec<_> = self.needs.iter().filter(|needs| !is_known(needs)).cloned().collect();
+        let first = needs.first()?.first().copied();
+        let mut other = self.clone();
+        // The root may be that of a wait which the other end has.
+        if needs.len() < self.needs.len()
+            && let Some((object, _)) = first
+        {
+            let is_mutex = program.bindings[object.index()].kind == Kind::KeyedMutex;
+            other.root = first.filter(|_| !is_mutex);
+            other.mutex = first.filter(|_| is_mutex);
+        }
+        Some(Waiting { needs, ..other })
+    }
+}
+
+/// Whether what two waits lack is that of one wait. It may lack less in another order.
+fn is_same_wait(one: &[(Binding, u64)], other: &[(Binding, u64)]) -> bool {
+    (one.is_empty() && other.is_empty()) || one.iter().any(|needed| other.contains(needed))
 }
 
 /// The state at the end of a run.
@@ -78,19 +110,30 @@ impl<W: World> Run<'_, W> {
                 // Each wait of a cycle is a root; the first one is reported.
                 let of_first = || cause.waiters.first().and_then(|waiter| waiter.missing.first());
                 let missing = cause.root.as_ref().or_else(of_first);
-                let named = |kind: Kind| {
-                    let missing = missing?;
-                    let mut names =
-                        missing.object.handles.iter().filter_map(|open| self.name_of(kind, *open));
-                    names.next().map(|name| (name, missing.needed))
-                };
+                let named = |kind: Kind| missing.and_then(|missing| self.named(kind, missing));
                 let (root, mutex) = (named(Kind::Object), named(Kind::KeyedMutex));
+                let needs = cause.waiters.iter().map(|waiter| self.needs(&waiter.missing, root.or(mutex)));
+                let needs = needs.collect();
                 let of_cycle = cause.back_to.and_then(|from| cause.chain.get(from..)).unwrap_or_default();
                 let members = of_cycle.iter().filter_map(|step| self.process_of(step.process?)).collect();
-                all.push(Waiting { process, verdict: cause.verdict, root, mutex, members });
+                all.push(Waiting { process, verdict: cause.verdict, root, mutex, members, needs });
             }
         }
         all
+    }
+
+    /// Returns the name of the missing object, if it is of this kind, with the value that is needed.
+    fn named(&self, kind: Kind, missing: &Missing) -> Option<(Binding, u64)> {
+        let mut names = missing.object.handles.iter().filter_map(|open| self.name_of(kind, *open));
+        names.next().map(|name| (name, missing.needed))
+    }
+
+    fn needs(&self, missing: &[Missing], root: Option<(Binding, u64)>) -> Vec<(Binding, u64)> {
+        let named = |missing: &Missing| {
+            self.named(Kind::Object, missing).or_else(|| self.named(Kind::KeyedMutex, missing))
+        };
+        let own: Vec<_> = missing.iter().filter_map(named).collect();
+        if own.is_empty() { root.into_iter().collect() } else { own }
     }
 
     /// Returns the process with this number in the kernel.

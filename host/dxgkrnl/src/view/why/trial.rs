@@ -51,6 +51,8 @@ impl Kernel {
             if self.sync.objects().value(*object) >= *value {
                 continue;
             }
+            // A restored copy has no units of work left, so the signal would leave the waits to a later step.
+            kernel.begin_work();
             kernel.set_value(*object, *value, &mut effects);
             kernel.run_to_idle(&mut effects);
             let ends = !kernel.has_wait(trial.node) || {

@@ -45,6 +45,8 @@ pub struct Log(Arc<Mutex<LogState>>);
 struct LogState {
     tracers: u32,
     events: Vec<(u32, EngineEvent)>,
+    /// Events of the steps before the last one.
+    before: usize,
 }
 
 /// Name under which the traced driver is registered.
@@ -62,6 +64,18 @@ impl Log {
         Box::new(SimulatedMiniport::traced(Box::new(move |event| {
             log.0.lock().unwrap_or_else(PoisonError::into_inner).events.push((number, event));
         })))
+    }
+
+    /// Ends a step: gives its time to what the driver reported without one.
+    pub fn step_ended(&self, now: Nanos) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::take(&mut state.before);
+        for (_, event) in &mut state.events[before..] {
+            if let EngineEvent::Over { at: at @ None, .. } = event {
+                *at = Some(now);
+            }
+        }
+        state.before = state.events.len();
     }
 
     /// Returns these drivers with the traced driver added.
@@ -98,6 +112,7 @@ impl Log {
                 }
                 EngineEvent::Over { number, at: end, ending } => {
                     if let Some(at) = index_of(number) {
+                        let end = end.unwrap_or(all[at].1.end());
                         all[at].1.ending = Some((end, ending));
                     }
                 }

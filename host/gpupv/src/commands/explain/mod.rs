@@ -150,7 +150,11 @@ fn replay(args: &ExplainArgs, drivers: &Registry, log: &Log) -> anyhow::Result<R
     let mut player = Player::observing(reader, &log.registry(drivers), config)?;
     let mut all = Replayed { note: String::new(), is_complete: true };
     loop {
-        match player.play()? {
+        let step = player.play()?;
+        if let PlayerStep::Step { now, .. } = step {
+            log.step_ended(now);
+        }
+        match step {
             PlayerStep::Over if !player.has_begun() => {
                 let why = "the trace begins later than at the first step and has no snapshot: there is nothing to begin \
                            with\n";

@@ -69,6 +69,9 @@ fn head(submission: &Submission) -> String {
                 Ending::Complete => writeln!(text, ", complete after {took}"),
                 Ending::PageFault(address) => writeln!(text, ", page fault at {address:#x} after {took}"),
                 Ending::Illegal => writeln!(text, ", after {took} a command that cannot be"),
+                Ending::Reset => writeln!(text, ", ended by a reset after {took}"),
+                Ending::Dropped => writeln!(text, ", dropped with its context or queue after {took}"),
+                Ending::Stopped => writeln!(text, ", ended after {took}: its adapter was stopped or reset"),
             }
         }
         None => writeln!(text, ", not over at the end of what was looked at"),

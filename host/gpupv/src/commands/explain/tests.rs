@@ -247,6 +247,63 @@ fn a_trace_that_begins_with_a_state_is_checked_too_and_what_is_not_known_is_no_e
     assert!(text.starts_with("the trace begins at step "), "{text}");
 }
 
+/// Lists that a kill, a page fault, a reset and the stop of the adapter end, in this order.
+const ENDED: &str = "scenario \"ended\"
+process killed
+process faulted
+process reset
+process stopped
+killed  D = device                   -> ok
+killed  C = context D COPY           -> ok
+killed  L = list COPY \"killed\"
+L  copy time=40ms
+killed  submit C list(L)             -> ok
++5ms
+fault kill killed
+faulted  E = device                  -> ok
+faulted  K = context E 3D            -> ok
+faulted  M = list DIRECT \"faulted\"
+M  draw time=20ms
+faulted  submit K list(M)            -> ok
++7ms
+fault page_fault 3D at=0x1000 WRITE
+reset  F = device                    -> ok
+reset  J = context F COMPUTE         -> ok
+reset  N = list COMPUTE \"reset\"
+N  dispatch time=1ms
+reset  submit J list(N) hang         -> ok
++3s
+stopped  G = device                  -> ok
+stopped  I = context G COPY          -> ok
+stopped  O = list COPY \"stopped\"
+O  copy time=40ms
+stopped  submit I list(O)            -> ok
++9ms
+fault stop_adapter 0
++1s
+";
+
+#[test]
+fn a_list_that_did_not_complete_says_what_ended_it_and_when() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ended.gvt");
+    record_from(&file, ENDED, |_| true);
+    let (process, queue, submission) = (None, None, None);
+    let args = ExplainArgs { file, process, queue, submission, wrong: false, json: false };
+    let (text, code) = explain(&args, &Registry::default()).unwrap();
+    assert_eq!(code, OK, "{text}");
+    for words in [
+        "dropped with its context or queue after 5 ms",
+        "page fault at 0x1000 after 7 ms",
+        "ended by a reset after 2.",
+        "ended after 9 ms: its adapter was stopped or reset",
+        "races: 0; a lane is 9 ms",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    assert!(!text.contains("not over"), "{text}");
+}
+
 #[test]
 fn a_selection_without_a_submission_is_an_error() {
     let file = tempfile::NamedTempFile::new().unwrap();

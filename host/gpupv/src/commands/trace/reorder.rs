@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use d3dkmt::Call;
 use drivers::Registry;
+use dxgkrnl::Input;
 use scenario::explore::reorder::{Budget, Change, Found, Outcome, Reordered, reorder};
 use serde_json::{Value, json};
 use trace::Stop;
@@ -19,7 +21,8 @@ use crate::output::{OK, Progress, VERDICT_FAILED, say};
                         before they are used, and a process continues after the waits that had ended have ended. A process is assumed not to \
                         have read its fence memory. The first half of the orders reverses one race each, \
                         the rest is drawn at random. Exit codes: 0 no order hangs or breaks a law (other final values \
-                        are reported), 1 one does or the trace is damaged, 2 an error."
+                        are reported), 1 one does or the trace is damaged, 2 an error. Names such as F3 are those of the \
+                        scenario; p1:0x40000100 behind one is its process and handle in the trace."
 )]
 pub struct ReorderArgs {
     /// The trace file (.gvt), from its first step on
@@ -66,6 +69,19 @@ pub fn run(args: &ReorderArgs, drivers: &Registry) -> anyhow::Result<u8> {
     Ok(if failure.is_some() || recorded.is_damaged { VERDICT_FAILED } else { OK })
 }
 
+const UNORDERED_NAME: &str = "\n  nothing in the trace orders this share and the open of its name; programs may do so by \
+                              means of their own";
+
+/// Whether the first step gives a name to an object that the second one opens by a name.
+fn is_of_name(recorded: &Recorded, first: usize, second: usize) -> bool {
+    let call = |step: usize| match recorded.steps.get(step) {
+        Some((_, Input::Call { call, .. }, _)) => Some(call),
+        _ => None,
+    };
+    matches!(call(first), Some(Call::ShareObjects { name: Some(_), .. }))
+        && matches!(call(second), Some(Call::OpenNtHandleFromName { .. }))
+}
+
 /// Describes how an order differs from the recorded one.
 fn change_in_words(recorded: &Recorded, change: &Change) -> String {
     let line = |step: usize| {
@@ -74,7 +90,10 @@ fn change_in_words(recorded: &Recorded, change: &Change) -> String {
     };
     match *change {
         Change::None => "in the recorded order".into(),
-        Change::Race { first, second } => format!("if {}\n  comes after {}", line(first), line(second)),
+        Change::Race { first, second } => {
+            let note = if is_of_name(recorded, first, second) { UNORDERED_NAME } else { "" };
+            format!("if {}\n  comes after {}{note}", line(first), line(second))
+        }
         Change::Priorities { draw } => format!("in an order by priorities, draw {draw}"),
         Change::LongerWait => "in an order in which a process waits longer".into(),
     }
@@ -87,7 +106,8 @@ fn print_result(args: &ReorderArgs, recorded: &Recorded, reordered: &Reordered) 
     ));
     for found in found {
         let times = if found.orders == 1 { "one order".into() } else { format!("{} orders", found.orders) };
-        say(format_args!("{} ({times})\n  {}", found.outcome, change_in_words(recorded, &found.change)));
+        let outcome = found.outcome.in_words(&recorded.converted);
+        say(format_args!("{outcome} ({times})\n  {}", change_in_words(recorded, &found.change)));
         if let Some(answered) = &found.answered {
             say(format_args!(
                 "  a call then has another answer, so its program may act differently: {answered}"
@@ -125,7 +145,7 @@ fn to_json(args: &ReorderArgs, recorded: &Recorded, reordered: &Reordered) -> Va
             Outcome::OtherValues { .. } => "other-values",
         };
         json!({
-            "kind": kind, "failure": found.outcome.is_failure(), "what": found.outcome.to_string(),
+            "kind": kind, "failure": found.outcome.is_failure(), "what": found.outcome.in_words(&recorded.converted),
             "orders": found.orders, "change": change, "answered": found.answered, "scenario": found.smallest,
         })
     };

@@ -7,6 +7,7 @@ use anyhow::{anyhow, bail};
 use clap::Args;
 use drivers::Registry;
 use scenario::explore::recording::{Kept, NotReduced, Smallest, reduce, wrong};
+use scenario::from_trace::Converted;
 use serde_json::json;
 use trace::Stop;
 
@@ -50,13 +51,13 @@ pub fn run(args: &ShrinkArgs, drivers: &Registry) -> anyhow::Result<u8> {
     let steps = Steps::new();
     steps.step(format!("reading {}", args.trace.display()));
     let recorded = recorded::read(&args.trace, args.until.as_ref(), drivers)?;
-    let program = &recorded.converted.program;
+    let converted = &recorded.converted;
     let kept =
-        if args.keep.is_empty() { failures_to_keep(args, program, drivers)? } else { args.keep.clone() };
-    let words: Vec<String> = kept.iter().map(Kept::to_string).collect();
+        if args.keep.is_empty() { failures_to_keep(args, converted, drivers)? } else { args.keep.clone() };
+    let words: Vec<String> = kept.iter().map(|kept| kept.in_words(converted)).collect();
     steps.step(format!("shrinking {} steps that show: {}", recorded.steps.len(), words.join(", ")));
     let begun = Instant::now();
-    let smallest = reduce(program, &kept, drivers).map_err(|error| {
+    let smallest = reduce(&converted.program, &kept, drivers).map_err(|error| {
         let trace = args.trace.display();
         let hint = match &error {
             NotReduced::Otherwise(_) => format!("; `gpupv why {trace}` shows its waits"),
@@ -75,10 +76,10 @@ pub fn run(args: &ShrinkArgs, drivers: &Registry) -> anyhow::Result<u8> {
 /// Returns the failures to keep: those of `--keep`, or the first one at the end.
 fn failures_to_keep(
     args: &ShrinkArgs,
-    program: &scenario::Program,
+    converted: &Converted,
     drivers: &Registry,
 ) -> anyhow::Result<Vec<Kept>> {
-    let mut wrong = wrong(program, drivers);
+    let mut wrong = wrong(&converted.program, drivers);
     if wrong.is_empty() {
         bail!(
             "{}: nothing is stuck at its end and no law is broken, so there is nothing to shrink to; name the failure \
@@ -96,7 +97,7 @@ fn failures_to_keep(
         complain(format_args!(
             "{} waits are stuck at the end of the trace; it is shrunk to the first: {}",
             wrong.len(),
-            wrong[0]
+            wrong[0].in_words(converted)
         ));
     }
     for other in &wrong[1..] {
@@ -104,7 +105,7 @@ fn failures_to_keep(
             Some(verdict) => format!("; --keep {verdict} shrinks to a wait with that verdict"),
             None => String::new(),
         };
-        complain(format_args!("the trace also shows {other}{hint}"));
+        complain(format_args!("the trace also shows {}{hint}", other.in_words(converted)));
     }
     wrong.truncate(1);
     Ok(wrong)

@@ -4,7 +4,12 @@
 //!   a stream     the steps of one process, one VM, the hardware or the clock keep their order
 //!   names        a step that creates a name is before its uses; its end, and that of its process, is after them
 //!   wakes        a step that woke a process is before that process's next step
+//!   NT names     the share of an object by a name is before the opens of the name
 //! ```
+//! The kernel does not order a share and an open in another process: the open fails if it is earlier. But a program that
+//! failed to open an object does not do what it did in the recording. So each such pair is reversed once, by itself
+//! ([`Orders::name_races`]), and all other orders keep it.
+//!
 //! A run of an order keeps more: a process goes on when the waits that had ended in the recording have ended there
 //! (`run::Prerequisite`). Nothing else orders two steps: a process is assumed not to have read its fence memory. Time is a stream like others:
 //! the speed of a process, compared with the engines, is unknown.
@@ -15,6 +20,7 @@
 //! Finding Bugs", Burckhardt and others, 2010): the runnable stream with the highest priority is next, until it gets
 //! the lowest.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -37,6 +43,16 @@ pub(super) struct Orders {
     clock: Vec<Rc<Vec<u32>>>,
     /// Racing pairs, the first step first.
     pub races: Vec<(usize, usize)>,
+    /// Shares by a name, each with an open of that name by a process that nothing else orders behind it.
+    pub name_races: Vec<(usize, usize)>,
+}
+
+/// An object that has the name of an NT handle.
+#[derive(Clone, Copy)]
+struct NamedObject {
+    object: usize,
+    /// The step that gave it the name.
+    shared: usize,
 }
 
 /// State while the constraints are built.
@@ -51,7 +67,9 @@ struct Builder<'a> {
     /// One number for each object, whatever names it has.
     object: Vec<Option<usize>>,
     /// Object of each name of an NT handle, by the VM and the name in upper case.
-    objects_by_name: BTreeMap<(Option<Vm>, String), usize>,
+    objects_by_name: BTreeMap<(Option<Vm>, String), NamedObject>,
+    /// The share by whose name the present step opens an object.
+    opened: Option<usize>,
     /// Steps about each object.
     touched: BTreeMap<usize, Vec<usize>>,
 }
@@ -69,6 +87,7 @@ impl Orders {
             woken: vec![Vec::new(); processes],
             object: vec![None; program.bindings.len()],
             objects_by_name: BTreeMap::new(),
+            opened: None,
             touched: BTreeMap::new(),
         };
         let mut wakes: BTreeMap<usize, Vec<Process>> = BTreeMap::new();
@@ -82,9 +101,16 @@ impl Orders {
             behind: Vec::new(),
             clock: Vec::new(),
             races: Vec::new(),
+            name_races: Vec::new(),
         };
         for (at, step) in program.steps.iter().enumerate() {
-            let (stream, behind) = builder.step(at, &step.action);
+            let (stream, mut behind) = builder.step(at, &step.action);
+            if let Some(shared) = builder.opened.take()
+                && !behind.iter().any(|before| orders.is_before(shared, *before))
+            {
+                orders.name_races.push((shared, at));
+                behind.push(shared);
+            }
             orders.push(stream, behind);
             for process in wakes.get(&at).into_iter().flatten() {
                 builder.woken[process.index()].push(at);
@@ -153,6 +179,16 @@ impl Orders {
         order
     }
 
+    /// Returns what each step directly depends on in an order with this race reversed.
+    pub fn behind_of(&self, (first, second): (usize, usize)) -> Cow<'_, [Vec<usize>]> {
+        if !self.name_races.contains(&(first, second)) {
+            return Cow::Borrowed(&self.behind);
+        }
+        let mut behind = self.behind.clone();
+        behind[second].retain(|before| *before != first);
+        Cow::Owned(behind)
+    }
+
     /// Returns an order by priorities, which change `changes` times.
     pub fn by_priorities(&self, random: &mut Random, changes: u64) -> Vec<usize> {
         let count = self.stream.len();
@@ -189,12 +225,12 @@ impl Orders {
         order
     }
 
-    /// Whether an order keeps all constraints.
+    /// Whether an order keeps these dependencies.
     #[cfg(test)]
-    pub fn allows(&self, order: &[usize]) -> bool {
+    pub fn allows(&self, order: &[usize], behind: &[Vec<usize>]) -> bool {
         let mut done = vec![false; self.stream.len()];
         let is_allowed = order.iter().all(|step| {
-            let able = self.behind[*step].iter().all(|before| done[*before]);
+            let able = behind[*step].iter().all(|before| done[*before]);
             able && !std::mem::replace(&mut done[*step], true)
         });
         is_allowed && done.iter().all(|done| *done)
@@ -300,7 +336,7 @@ impl Builder<'_> {
     }
 
     /// Returns the object of this name in the VM of an act, or in one with which the name is shared by a grant.
-    fn named(&self, act: &Act, name: &str) -> Option<usize> {
+    fn named(&self, act: &Act, name: &str) -> Option<NamedObject> {
         let (vm, name) = (self.vm_of(act), folded(name));
         let name_of =
             |vm: &Option<Vm>| vm.map_or(dxgkrnl::HOST_NAME, |vm| self.program.vms[vm.index()].as_str());
@@ -344,11 +380,13 @@ impl Builder<'_> {
             Operation::Call(CallOf::OpenNtHandleFromName { name, .. }) => self.named(act, name),
             _ => None,
         };
+        self.opened = by_name.map(|named| named.shared);
+        let by_name = by_name.map(|named| named.object);
         let object = by_name.or_else(|| names.iter().find_map(|name| self.object[name.index()]));
         let object = object.unwrap_or(binding.index());
         if let Operation::Call(CallOf::ShareObjects { name: Some(name), .. }) = &act.operation {
             let vm = self.vm_of(act);
-            self.objects_by_name.insert((vm, folded(name)), object);
+            self.objects_by_name.insert((vm, folded(name)), NamedObject { object, shared: at });
         }
         self.object[binding.index()] = Some(object);
         self.touches(at, object);
