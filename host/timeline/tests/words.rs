@@ -46,6 +46,22 @@ fn figures_agree_with_the_rows() {
     assert_eq!(busy, ran);
 }
 
+/// The percentiles of a histogram are rounded up; the longest wait is known exactly.
+#[test]
+fn no_wait_is_longer_than_the_longest() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    common::pair(file.path(), |session, client, server, [frames, theirs]| {
+        session.wait(server, &[(theirs, 1)]);
+        session.advance(4_000_000_000, 0);
+        session.signal(client, frames, 1);
+    });
+    let timeline = common::timeline_of(file.path());
+    let age = timeline.stats.wait_age_ns;
+    assert_eq!((age.p50, age.p99, age.max), (4_000_000_000, 4_000_000_000, 4_000_000_000));
+    let text = timeline.stats_text();
+    assert!(text.contains("1: p50 4.00 s, p90 4.00 s, p99 4.00 s, max 4.000 s"), "{text}");
+}
+
 fn steps(timeline: &Timeline, selection: &Selection) -> Vec<u64> {
     let text = text(timeline, selection, 120).unwrap_or_default();
     let numbers =
