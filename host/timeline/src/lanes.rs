@@ -89,9 +89,8 @@ fn process_track(timeline: &Timeline, number: u32) -> Option<TrackId> {
 fn steps_of_fence(timeline: &Timeline, fence: FenceId) -> BTreeSet<u64> {
     let names = |targets: &[(FenceId, u64)]| targets.iter().any(|(named, _)| *named == fence);
     let mut steps = BTreeSet::new();
-    steps.extend(
-        timeline.events.iter().filter(|event| event.fence == fence).map(|event| event.moment.sequence),
-    );
+    let calls = timeline.events.iter().filter(|event| event.fence == fence || names(&event.others));
+    steps.extend(calls.map(|event| event.moment.sequence));
     let samples = timeline.samples.iter().filter(|sample| sample.fence == fence);
     steps.extend(samples.map(|sample| sample.moment.sequence));
     for wait in timeline.waits.iter().filter(|wait| names(&wait.targets)) {
@@ -254,10 +253,13 @@ pub(crate) fn call(timeline: &Timeline, event: &Event) -> String {
     let name = timeline.word(event.name);
     let mut text = name.to_owned();
     if event.fence != NONE {
-        let joint = if name.contains("Wait") { ">=" } else { "=" };
-        text += &match name.contains("Wait") || name.contains("Signal") {
-            true => format!(" F{} {joint} {}", event.fence, event.value),
-            false => format!(" F{}", event.fence),
+        let mut targets = vec![(event.fence, event.value)];
+        targets.extend_from_slice(&event.others);
+        text += " ";
+        text += &match (name.contains("Wait"), name.contains("Signal")) {
+            (true, _) => Timeline::waited_targets(&targets, event.any),
+            (false, true) => Timeline::targets(&targets, "="),
+            (false, false) => Timeline::fence_name(event.fence),
         };
     }
     match event.status {
@@ -269,7 +271,7 @@ pub(crate) fn call(timeline: &Timeline, event: &Event) -> String {
 fn ended(wait: &Wait) -> String {
     let age = duration(wait.end.at.saturating_sub(wait.begin.at));
     let what = match wait.kind {
-        WaitKind::Fences { .. } => Timeline::targets(&wait.targets, ">="),
+        WaitKind::Fences { any } => Timeline::waited_targets(&wait.targets, any),
         WaitKind::KeyedMutex { mutex, key } => format!("keyed mutex {mutex:#x} key {key}"),
     };
     match wait.outcome {

@@ -78,7 +78,7 @@ pub struct Fence {
 pub const OPENS_KEPT: usize = 8;
 
 /// One step of the trace: an input of the kernel.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
     pub moment: Moment,
     pub track: TrackId,
@@ -92,6 +92,10 @@ pub struct Event {
     pub fence: FenceId,
     /// The value that is signaled or waited for.
     pub value: u64,
+    /// The other objects that the call names, with their values.
+    pub others: Box<[(FenceId, u64)]>,
+    /// Whether the call waits for any of its objects, not for all.
+    pub any: bool,
     /// Number of waits that ended.
     pub wakes: u32,
 }
@@ -367,6 +371,12 @@ impl Timeline {
             text += &format!(", {} more", targets.len() - SHOWN);
         }
         text
+    }
+
+    /// The objects and values of a wait: `F3 >= 9, F4 >= 1 (any)`.
+    pub fn waited_targets(targets: &[(FenceId, u64)], any: bool) -> String {
+        let any = if any && targets.len() > 1 { " (any)" } else { "" };
+        Timeline::targets(targets, ">=") + any
     }
 
     /// Command packets by submission.

@@ -20,6 +20,8 @@ struct StepInput {
     name: u32,
     request: u64,
     targets: Vec<(FenceId, u64)>,
+    /// Whether a wait is for any of these.
+    any: bool,
 }
 
 impl Builder {
@@ -70,9 +72,10 @@ impl Builder {
         self.process_notes(&effects, moment);
         self.end_of(&input, moment);
         self.queues.update(&self.kernel, moment, may_lose_packets);
-        let (fence, value) = input_summary.targets.first().copied().unwrap_or((NONE, 0));
-        let StepInput { track, name, request, .. } = input_summary;
-        let event = Event { moment, track, name, status, request, fence, value, wakes };
+        let StepInput { track, name, request, targets, any, .. } = input_summary;
+        let (fence, value) = targets.first().copied().unwrap_or((NONE, 0));
+        let others = targets.get(1..).unwrap_or_default().into();
+        let event = Event { moment, track, name, status, request, fence, value, others, any, wakes };
         self.events.push(event, sequence, sequence);
         self.replayed = effects;
         ControlFlow::Continue(())
@@ -102,7 +105,8 @@ impl Builder {
             Input::Call { process, request, call } => {
                 let targets = self.targets(*process, call);
                 let (track, name) = (self.names.process(*process), self.words.call(call));
-                return StepInput { track, kind: "call", name, request: *request, targets };
+                let any = matches!(call, Call::WaitFromCpu { flags, .. } if flags.contains(WaitFromCpuFlags::WAIT_ANY));
+                return StepInput { track, kind: "call", name, request: *request, targets, any };
             }
             Input::ProcessGone { process } => (self.names.process(*process), "process gone", 0),
             Input::ProcessFrozen { process, frozen } => {
@@ -115,7 +119,7 @@ impl Builder {
             Input::DoorbellRung { process, .. } => (self.names.process(*process), "doorbell rung", 0),
             Input::NtHandleClosed { vm, .. } => (self.names.vm(*vm), "NT handle closed", 0),
         };
-        StepInput { track, kind, name: self.words.of(kind), request, targets: Vec::new() }
+        StepInput { track, kind, name: self.words.of(kind), request, targets: Vec::new(), any: false }
     }
 
     /// Objects and values that a call names, with the handles' meaning before the call.
@@ -139,6 +143,7 @@ impl Builder {
             | Call::WaitFromGpuLegacy { objects, fence_value, .. } => of(objects, &|_| *fence_value),
             Call::UpdateGpuVirtualAddress { fence, fence_value, .. }
             | Call::CreateSyncFile { fence, fence_value, .. } => of(&[*fence], &|_| *fence_value),
+            Call::WaitSyncFile { token, .. } => self.sync_files.get(token).copied().into_iter().collect(),
             Call::DestroySynchronizationObject { object } => of(&[*object], &|_| 0),
             Call::ShareObjects { objects, .. } => of(objects, &|_| 0),
             _ => Vec::new(),
@@ -171,7 +176,7 @@ impl Builder {
         }
     }
 
-    /// Names an attached VM, and marks an injected fault and a VM's adapter that comes or goes.
+    /// Names an attached VM, marks an injected fault and a VM's adapter that comes or goes, and forgets a closed sync file.
     fn name(&mut self, input: &Input, moment: Moment) {
         match input {
             Input::VmAttached { vm, name } => drop(self.names.attach_vm(*vm, name)),
@@ -194,6 +199,7 @@ impl Builder {
                 let track = self.names.vm(*vm);
                 self.mark(moment, track, MarkKind::Fault, &input.to_string());
             }
+            Input::NtHandleClosed { token, .. } => drop(self.sync_files.remove(token)),
             _ => {}
         }
     }
@@ -313,11 +319,11 @@ impl Builder {
                 opened(*sync_object, None);
             }
             Reply::Wait(outcome) => {
-                let Call::WaitFromCpu { event, flags, .. } = call else { return };
+                let Call::WaitFromCpu { event, .. } = call else { return };
                 let registered = *outcome == WaitOutcome::Registered;
                 self.stats.waits(input_summary.track, registered);
                 if registered {
-                    let kind = WaitKind::Fences { any: flags.contains(WaitFromCpuFlags::WAIT_ANY) };
+                    let kind = WaitKind::Fences { any: input_summary.any };
                     self.waits.begin(
                         process,
                         *event,
@@ -344,6 +350,10 @@ impl Builder {
         }
         match call {
             Call::DestroySynchronizationObject { object } => self.fences.closed(process, *object),
+            Call::CreateSyncFile { token, .. } => {
+                let of_file = input_summary.targets.first();
+                self.sync_files.extend(of_file.map(|target| (*token, *target)));
+            }
             Call::ShareObjects { name: Some(name), .. } => {
                 for (fence, _) in &input_summary.targets {
                     self.fences.fences[*fence as usize].shared_as.get_or_insert_with(|| name.clone());
