@@ -146,19 +146,13 @@ impl Rows {
             let process = timeline.tracks[packet.queue as usize].parent.unwrap_or(packet.queue);
             match packet.kind {
                 PacketKind::Command => {}
-                PacketKind::Signal if packet.outcome == Outcome::Done => {
-                    let what = || format!("queue signals {}", Timeline::targets(&packet.targets, "="));
-                    rows.add_text(packet.end.sequence, process, what);
-                }
-                PacketKind::Signal | PacketKind::Wait => {
-                    let what = || {
-                        let outcome = packet.outcome.name();
-                        format!("queue wait {outcome} {}", Timeline::targets(&packet.targets, ">="))
-                    };
-                    if packet.end.sequence != packet.begin.sequence {
-                        rows.add_text(packet.end.sequence, process, what);
-                    }
-                }
+                PacketKind::Signal => rows.add_text(packet.end.sequence, process, || signal(packet)),
+                PacketKind::Wait if packet.end.sequence == packet.begin.sequence => {}
+                PacketKind::Wait => rows.add_text(packet.end.sequence, process, || {
+                    let (outcome, targets) =
+                        (packet.outcome.name(), Timeline::targets(&packet.targets, ">="));
+                    format!("queue wait {outcome} {targets}")
+                }),
             }
         }
         for run in &timeline.runs {
@@ -268,6 +262,18 @@ pub(crate) fn call(timeline: &Timeline, event: &Event) -> String {
     }
 }
 
+/// What became of a signal in a queue.
+fn signal(packet: &Packet) -> String {
+    let targets = Timeline::targets(&packet.targets, "=");
+    match packet.outcome {
+        Outcome::Done => format!("queue signals {targets}"),
+        Outcome::Passed => format!("queue reached broadcast {targets}"),
+        Outcome::Dropped | Outcome::Cancelled | Outcome::Pending | Outcome::Status(_) => {
+            format!("queue signal {} {targets}", packet.outcome.name())
+        }
+    }
+}
+
 fn ended(wait: &Wait) -> String {
     let age = duration(wait.end.at.saturating_sub(wait.begin.at));
     let what = match wait.kind {
@@ -278,6 +284,7 @@ fn ended(wait: &Wait) -> String {
         Outcome::Done | Outcome::Pending => format!("woken {what} ({age})"),
         Outcome::Status(status) => format!("woken {} {what} ({age})", status_name(status)),
         Outcome::Cancelled => format!("wait cancelled {what}"),
-        Outcome::Dropped => format!("wait dropped {what}"),
+        // A wait of a CPU is in no broadcast.
+        Outcome::Dropped | Outcome::Passed => format!("wait dropped {what}"),
     }
 }

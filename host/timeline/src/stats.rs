@@ -26,7 +26,7 @@ pub struct Summary {
 pub struct CallFigures {
     pub count: u64,
     pub one_way: u64,
-    /// Calls that were answered with a failure status.
+    /// Calls that were refused: answered with a failure status, or one-way with a note.
     pub refused: u64,
 }
 
@@ -151,6 +151,12 @@ impl Collector {
         *self.stats.statuses.entry(status.0).or_default() += 1;
         self.calls.entry(name).or_default().refused += refused;
         self.process(process).refused += refused;
+    }
+
+    /// Counts a one-way call that was refused, which has no answer.
+    pub fn refused(&mut self, name: Word, process: TrackId) {
+        self.calls.entry(name).or_default().refused += 1;
+        self.process(process).refused += 1;
     }
 
     fn process(&mut self, track: TrackId) -> &mut ProcessFigures {

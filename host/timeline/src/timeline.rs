@@ -84,7 +84,7 @@ pub struct Event {
     pub track: TrackId,
     /// `SignalFromCpu`, `deadline`, ..
     pub name: Word,
-    /// NTSTATUS of the answer; `None` without one.
+    /// NTSTATUS of the answer, or with which a one-way call was refused; `None` without either.
     pub status: Option<u32>,
     /// 0 for a one-way call, and for an input that is no call.
     pub request: u64,
@@ -121,8 +121,11 @@ pub enum Outcome {
     Status(u32),
     /// The client cancelled its wait.
     Cancelled,
-    /// Its process, queue or device was destroyed or reset.
+    /// It had no effect: its process, queue or device was destroyed or reset, or it is a queued signal below the value of
+    /// its fence.
     Dropped,
+    /// Its queue passed a broadcast signal that other queues had not reached. The signal comes with the last of them.
+    Passed,
     /// It had not ended at the end of the trace.
     Pending,
 }
@@ -134,6 +137,7 @@ impl Outcome {
             Outcome::Status(_) => "status",
             Outcome::Cancelled => "cancelled",
             Outcome::Dropped => "dropped",
+            Outcome::Passed => "passed",
             Outcome::Pending => "pending",
         }
     }

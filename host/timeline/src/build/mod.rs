@@ -4,6 +4,7 @@ mod beginning;
 mod blocked;
 mod fences;
 mod names;
+mod queued;
 mod queues;
 mod rows;
 mod step;
