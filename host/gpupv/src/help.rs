@@ -67,7 +67,7 @@ const EXAMPLES: [(&str, &[(&str, &str)]); 28] = [
         "replay",
         &[
             ("gpupv replay client.gvt", "the whole trace"),
-            ("gpupv replay client.gvt --until seq=120 --state", "the state after step 120"),
+            ("gpupv replay client.gvt --until seq=120 --state", "the state before step 120"),
         ],
     ),
     ("explain", &[("gpupv explain client.gvt --wrong", "command lists with a message or a race")]),

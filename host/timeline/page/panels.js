@@ -112,7 +112,7 @@ class Panels {
     ];
     if (!Number.isNaN(packets.given[row])) fields.push(["submitted to engine", this.when(packets.given[row])]);
     if (!Number.isNaN(packets.ran[row])) fields.push(["begun", this.when(packets.ran[row])]);
-    fields.push([packets.outcome[row] === 3 ? "pending at" : "done", [this.step(packets.s1[row]), " at " + this.when(packets.t1[row])]]);
+    fields.push([packets.outcome[row] === 3 ? "pending at" : "ended", [this.step(packets.s1[row]), " at " + this.when(packets.t1[row])]]);
     fields.push(["outcome", words.outcome(packets.outcome[row])]);
     if (packets.engine[row] !== NONE) fields.push(["engine", words.path(packets.engine[row])], ["submission", packets.id[row]]);
     return [words.packet(row), fields];

@@ -38,7 +38,7 @@ class Words {
 
   status(code) { return code < 0 ? "" : this.head.statuses[code]; }
 
-  outcome(code) { return code >= 4 ? this.head.statuses[code - 4] : ["done", "cancelled", "dropped", "pending"][code]; }
+  outcome(code) { return code >= 5 ? this.head.statuses[code - 5] : ["done", "cancelled", "dropped", "pending", "passed"][code]; }
 
   targets(columns, row, joint) {
     const shown = 4, texts = [];

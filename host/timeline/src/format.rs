@@ -5,9 +5,10 @@ use d3dkmt::text::is_printable;
 use dxgkrnl::Nanos;
 use unicode_width::UnicodeWidthChar as _;
 
+const UNITS: [(Nanos, &str); 3] = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
+
 /// A duration in a suitable unit, with three decimals: `1.234 ms`.
 pub fn duration(nanos: Nanos) -> String {
-    const UNITS: [(Nanos, &str); 3] = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
     for (unit, name) in UNITS {
         if nanos >= unit {
             let (whole, part) = (nanos / unit, nanos % unit / (unit / 1000));
@@ -15,6 +16,24 @@ pub fn duration(nanos: Nanos) -> String {
         }
     }
     format!("{nanos} ns")
+}
+
+/// A duration that is known to three digits, in a suitable unit: `1.23 ms`, `25.0 us`. Digits beyond these are cut off.
+pub(crate) fn three_digits(nanos: Nanos) -> String {
+    let Some((unit, name)) = UNITS.into_iter().find(|(unit, _)| nanos >= *unit) else {
+        return format!("{nanos} ns");
+    };
+    let decimals = match nanos / unit {
+        0..10 => 2,
+        10..100 => 1,
+        _ => 0,
+    };
+    let parts = 10_u64.pow(decimals);
+    let known = nanos / (unit / parts);
+    match decimals as usize {
+        0 => format!("{known} {name}"),
+        width => format!("{}.{:0width$} {name}", known / parts, known % parts),
+    }
 }
 
 /// The name of a status, as `SUCCESS`, or its number if it has none.
@@ -58,6 +77,22 @@ pub fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn three_digits_are_shown_in_each_unit() {
+        let cases = [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (1_000, "1.00 us"),
+            (25_007, "25.0 us"),
+            (300_031, "300 us"),
+            (3_001_000_000, "3.00 s"),
+            (4_056_000_000_000, "4056 s"),
+        ];
+        for (nanos, expected) in cases {
+            assert_eq!(three_digits(nanos), expected, "{nanos}");
+        }
+    }
 
     #[test]
     fn texts_are_measured_and_cut_by_cells() {

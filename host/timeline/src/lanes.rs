@@ -89,9 +89,8 @@ fn process_track(timeline: &Timeline, number: u32) -> Option<TrackId> {
 fn steps_of_fence(timeline: &Timeline, fence: FenceId) -> BTreeSet<u64> {
     let names = |targets: &[(FenceId, u64)]| targets.iter().any(|(named, _)| *named == fence);
     let mut steps = BTreeSet::new();
-    steps.extend(
-        timeline.events.iter().filter(|event| event.fence == fence).map(|event| event.moment.sequence),
-    );
+    let calls = timeline.events.iter().filter(|event| event.fence == fence || names(&event.others));
+    steps.extend(calls.map(|event| event.moment.sequence));
     let samples = timeline.samples.iter().filter(|sample| sample.fence == fence);
     steps.extend(samples.map(|sample| sample.moment.sequence));
     for wait in timeline.waits.iter().filter(|wait| names(&wait.targets)) {
@@ -147,19 +146,13 @@ impl Rows {
             let process = timeline.tracks[packet.queue as usize].parent.unwrap_or(packet.queue);
             match packet.kind {
                 PacketKind::Command => {}
-                PacketKind::Signal if packet.outcome == Outcome::Done => {
-                    let what = || format!("queue signals {}", Timeline::targets(&packet.targets, "="));
-                    rows.add_text(packet.end.sequence, process, what);
-                }
-                PacketKind::Signal | PacketKind::Wait => {
-                    let what = || {
-                        let outcome = packet.outcome.name();
-                        format!("queue wait {outcome} {}", Timeline::targets(&packet.targets, ">="))
-                    };
-                    if packet.end.sequence != packet.begin.sequence {
-                        rows.add_text(packet.end.sequence, process, what);
-                    }
-                }
+                PacketKind::Signal => rows.add_text(packet.end.sequence, process, || signal(packet)),
+                PacketKind::Wait if packet.end.sequence == packet.begin.sequence => {}
+                PacketKind::Wait => rows.add_text(packet.end.sequence, process, || {
+                    let (outcome, targets) =
+                        (packet.outcome.name(), Timeline::targets(&packet.targets, ">="));
+                    format!("queue wait {outcome} {targets}")
+                }),
             }
         }
         for run in &timeline.runs {
@@ -254,10 +247,13 @@ pub(crate) fn call(timeline: &Timeline, event: &Event) -> String {
     let name = timeline.word(event.name);
     let mut text = name.to_owned();
     if event.fence != NONE {
-        let joint = if name.contains("Wait") { ">=" } else { "=" };
-        text += &match name.contains("Wait") || name.contains("Signal") {
-            true => format!(" F{} {joint} {}", event.fence, event.value),
-            false => format!(" F{}", event.fence),
+        let mut targets = vec![(event.fence, event.value)];
+        targets.extend_from_slice(&event.others);
+        text += " ";
+        text += &match (name.contains("Wait"), name.contains("Signal")) {
+            (true, _) => Timeline::waited_targets(&targets, event.any),
+            (false, true) => Timeline::targets(&targets, "="),
+            (false, false) => Timeline::fence_name(event.fence),
         };
     }
     match event.status {
@@ -266,16 +262,29 @@ pub(crate) fn call(timeline: &Timeline, event: &Event) -> String {
     }
 }
 
+/// What became of a signal in a queue.
+fn signal(packet: &Packet) -> String {
+    let targets = Timeline::targets(&packet.targets, "=");
+    match packet.outcome {
+        Outcome::Done => format!("queue signals {targets}"),
+        Outcome::Passed => format!("queue reached broadcast {targets}"),
+        Outcome::Dropped | Outcome::Cancelled | Outcome::Pending | Outcome::Status(_) => {
+            format!("queue signal {} {targets}", packet.outcome.name())
+        }
+    }
+}
+
 fn ended(wait: &Wait) -> String {
     let age = duration(wait.end.at.saturating_sub(wait.begin.at));
     let what = match wait.kind {
-        WaitKind::Fences { .. } => Timeline::targets(&wait.targets, ">="),
+        WaitKind::Fences { any } => Timeline::waited_targets(&wait.targets, any),
         WaitKind::KeyedMutex { mutex, key } => format!("keyed mutex {mutex:#x} key {key}"),
     };
     match wait.outcome {
         Outcome::Done | Outcome::Pending => format!("woken {what} ({age})"),
         Outcome::Status(status) => format!("woken {} {what} ({age})", status_name(status)),
         Outcome::Cancelled => format!("wait cancelled {what}"),
-        Outcome::Dropped => format!("wait dropped {what}"),
+        // A wait of a CPU is in no broadcast.
+        Outcome::Dropped | Outcome::Passed => format!("wait dropped {what}"),
     }
 }

@@ -47,12 +47,16 @@ pub(crate) enum Observation {
         engine: EngineId,
         id: u64,
     },
-    /// A reset, a page fault or a stop: queues may have lost packets.
+    /// A reset, a page fault or a stop.
     Disruption {
         at: Nanos,
         adapter: u32,
         engine: Option<EngineId>,
         what: String,
+    },
+    /// An adapter stopped: all its queues are emptied.
+    Stopped {
+        adapter: u32,
     },
     HappensBefore {
         at: Nanos,
@@ -351,6 +355,7 @@ impl FilterDriver for Observer {
     fn stop_device(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) {
         self.act(0, None, callbacks, |drivers, callbacks| drivers.stop_device(adapter, callbacks));
         self.observe_disruption(adapter, None, "adapter stopped");
+        self.observe(Observation::Stopped { adapter });
     }
 
     fn page_fault(

@@ -8,10 +8,10 @@ use dxgkrnl::ddi::EngineId;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-use crate::format::{duration, status_name};
+use crate::format::{duration, status_name, three_digits};
 use crate::timeline::{Fence, FenceId, Timeline, Track, TrackId, TrackKind, Word};
 
-/// The distribution of a number. Percentiles are exact to three digits.
+/// The distribution of a number. The maximum is exact, percentiles are to three digits and at most the maximum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Summary {
     pub count: u64,
@@ -26,7 +26,7 @@ pub struct Summary {
 pub struct CallFigures {
     pub count: u64,
     pub one_way: u64,
-    /// Calls that were answered with a failure status.
+    /// Calls that were refused: answered with a failure status, or one-way with a note.
     pub refused: u64,
 }
 
@@ -90,20 +90,46 @@ pub(crate) struct Collector {
     inputs: BTreeMap<&'static str, u64>,
     calls: BTreeMap<Word, CallFigures>,
     processes: BTreeMap<TrackId, ProcessFigures>,
-    wait_age: Histogram<u64>,
-    wake_delay: Histogram<u64>,
+    wait_age: Distribution,
+    wake_delay: Distribution,
+}
+
+/// Recorded numbers and the greatest of them: the histogram rounds that up.
+struct Distribution {
+    numbers: Histogram<u64>,
+    max: u64,
+}
+
+impl Distribution {
+    fn new() -> Self {
+        Distribution { numbers: Histogram::new(3).expect("three digits are few enough"), max: 0 }
+    }
+
+    fn record(&mut self, number: u64) {
+        // The histogram grows as needed, up to 64 bits.
+        self.numbers.record(number).expect("any number can be recorded");
+        self.max = self.max.max(number);
+    }
+
+    fn summary(&self) -> Summary {
+        let count = self.numbers.len();
+        if count == 0 {
+            return Summary::default();
+        }
+        let at = |percent| self.numbers.value_at_percentile(percent).min(self.max);
+        Summary { count, p50: at(50.0), p90: at(90.0), p99: at(99.0), max: self.max }
+    }
 }
 
 impl Collector {
     pub fn new() -> Self {
-        let histogram = || Histogram::new(3).expect("three digits are few enough");
         Collector {
             stats: Stats::default(),
             inputs: BTreeMap::new(),
             calls: BTreeMap::new(),
             processes: BTreeMap::new(),
-            wait_age: histogram(),
-            wake_delay: histogram(),
+            wait_age: Distribution::new(),
+            wake_delay: Distribution::new(),
         }
     }
 
@@ -127,6 +153,12 @@ impl Collector {
         self.process(process).refused += refused;
     }
 
+    /// Counts a one-way call that was refused, which has no answer.
+    pub fn refused(&mut self, name: Word, process: TrackId) {
+        self.calls.entry(name).or_default().refused += 1;
+        self.process(process).refused += 1;
+    }
+
     fn process(&mut self, track: TrackId) -> &mut ProcessFigures {
         let new = ProcessFigures { track, calls: 0, refused: 0, waits: 0, wakes: 0 };
         self.processes.entry(track).or_insert(new)
@@ -142,10 +174,9 @@ impl Collector {
 
     pub fn woken(&mut self, process: TrackId, age: Nanos, late: Option<Nanos>) {
         self.process(process).wakes += 1;
-        // The histograms grow as needed, up to 64 bits.
-        self.wait_age.record(age).expect("any length of time can be recorded");
+        self.wait_age.record(age);
         if let Some(late) = late {
-            self.wake_delay.record(late).expect("any length of time can be recorded");
+            self.wake_delay.record(late);
         }
     }
 
@@ -161,8 +192,8 @@ impl Collector {
         self.stats.inputs = self.inputs.into_iter().map(named).collect();
         let named = |(name, figures): (Word, CallFigures)| (words[name as usize].clone(), figures);
         self.stats.calls = self.calls.into_iter().map(named).collect();
-        self.stats.wait_age_ns = summary(&self.wait_age);
-        self.stats.wake_delay_ns = summary(&self.wake_delay);
+        self.stats.wait_age_ns = self.wait_age.summary();
+        self.stats.wake_delay_ns = self.wake_delay.summary();
         self.stats.processes = self.processes.into_values().collect();
         let ids = (0..).zip(tracks);
         let engine = |(track, one): (TrackId, &Track)| match one.kind {
@@ -188,21 +219,13 @@ impl Collector {
     }
 }
 
-fn summary(of: &Histogram<u64>) -> Summary {
-    let at = |percent| of.value_at_percentile(percent);
-    let count = of.len();
-    if count == 0 {
-        return Summary::default();
-    }
-    Summary { count, p50: at(50.0), p90: at(90.0), p99: at(99.0), max: of.max() }
-}
-
 impl Summary {
     fn words(&self) -> String {
         if self.count == 0 {
             return "none".into();
         }
-        let [p50, p90, p99, max] = [self.p50, self.p90, self.p99, self.max].map(duration);
+        let [p50, p90, p99] = [self.p50, self.p90, self.p99].map(three_digits);
+        let max = duration(self.max);
         format!("{}: p50 {p50}, p90 {p90}, p99 {p99}, max {max}", self.count)
     }
 

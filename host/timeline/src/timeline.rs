@@ -78,13 +78,13 @@ pub struct Fence {
 pub const OPENS_KEPT: usize = 8;
 
 /// One step of the trace: an input of the kernel.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
     pub moment: Moment,
     pub track: TrackId,
     /// `SignalFromCpu`, `deadline`, ..
     pub name: Word,
-    /// NTSTATUS of the answer; `None` without one.
+    /// NTSTATUS of the answer, or with which a one-way call was refused; `None` without either.
     pub status: Option<u32>,
     /// 0 for a one-way call, and for an input that is no call.
     pub request: u64,
@@ -92,6 +92,10 @@ pub struct Event {
     pub fence: FenceId,
     /// The value that is signaled or waited for.
     pub value: u64,
+    /// The other objects that the call names, with their values.
+    pub others: Box<[(FenceId, u64)]>,
+    /// Whether the call waits for any of its objects, not for all.
+    pub any: bool,
     /// Number of waits that ended.
     pub wakes: u32,
 }
@@ -117,8 +121,11 @@ pub enum Outcome {
     Status(u32),
     /// The client cancelled its wait.
     Cancelled,
-    /// Its process, queue or device was destroyed or reset.
+    /// It had no effect: its process, queue or device was destroyed or reset, or it is a queued signal below the value of
+    /// its fence.
     Dropped,
+    /// Its queue passed a broadcast signal that other queues had not reached. The signal comes with the last of them.
+    Passed,
     /// It had not ended at the end of the trace.
     Pending,
 }
@@ -130,6 +137,7 @@ impl Outcome {
             Outcome::Status(_) => "status",
             Outcome::Cancelled => "cancelled",
             Outcome::Dropped => "dropped",
+            Outcome::Passed => "passed",
             Outcome::Pending => "pending",
         }
     }
@@ -367,6 +375,12 @@ impl Timeline {
             text += &format!(", {} more", targets.len() - SHOWN);
         }
         text
+    }
+
+    /// The objects and values of a wait: `F3 >= 9, F4 >= 1 (any)`.
+    pub fn waited_targets(targets: &[(FenceId, u64)], any: bool) -> String {
+        let any = if any && targets.len() > 1 { " (any)" } else { "" };
+        Timeline::targets(targets, ">=") + any
     }
 
     /// Command packets by submission.

@@ -4,7 +4,10 @@ mod common;
 
 use std::path::Path;
 
-use d3dkmt::{Call, Handle, NtStatus, Reply, SyncObjectFlags, SyncObjectInfo, SyncObjectType};
+use d3dkmt::{
+    Call, CreateContextFlags, EventId, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags, SyncObjectInfo,
+    SyncObjectType, WaitFromCpuFlags,
+};
 use dxgkrnl::{EngineId, Fault, Input};
 use timeline::Timeline;
 use timeline::diff::{Diff, diff};
@@ -44,6 +47,48 @@ fn figures_agree_with_the_rows() {
         .map(|run| run.end - run.begin)
         .sum();
     assert_eq!(busy, ran);
+}
+
+/// The percentiles of a histogram are rounded up; the longest wait is known exactly.
+#[test]
+fn no_wait_is_longer_than_the_longest() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    common::pair(file.path(), |session, client, server, [frames, theirs]| {
+        session.wait(server, &[(theirs, 1)]);
+        session.advance(4_000_000_000, 0);
+        session.signal(client, frames, 1);
+    });
+    let timeline = common::timeline_of(file.path());
+    let age = timeline.stats.wait_age_ns;
+    assert_eq!((age.p50, age.p99, age.max), (4_000_000_000, 4_000_000_000, 4_000_000_000));
+    let text = timeline.stats_text();
+    assert!(text.contains("1: p50 4.00 s, p90 4.00 s, p99 4.00 s, max 4.000 s"), "{text}");
+}
+
+#[test]
+fn call_is_shown_with_all_its_objects() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    common::pair(file.path(), |session, client, _, [frames, _]| {
+        let second = session.fence(client, SyncObjectFlags::empty()).object;
+        session.wait(client, &[(frames, 5), (second, 7)]);
+        let (objects, values) = (vec![frames, second].into(), vec![6, 8].into());
+        let flags = WaitFromCpuFlags::WAIT_ANY;
+        let device = client.device;
+        let any = Call::WaitFromCpu { device, objects, values, flags, event: EventId(900) };
+        session.call(client.process, any);
+        let context = session.context(client, 0, CreateContextFlags::empty());
+        let token = ShareToken([3; 16]);
+        session.call(client.process, Call::CreateSyncFile { device, fence: frames, fence_value: 9, token });
+        session.call(client.process, Call::WaitSyncFile { context, token });
+    });
+    let timeline = common::timeline_of(file.path());
+    let lanes = text(&timeline, &Selection::Last(1000), 200).unwrap();
+    for call in ["WaitFromCpu F0 >= 5, F1 >= 7", "WaitFromCpu F0 >= 6, F1 >= 8 (any)", "WaitSyncFile F0 >= 9"]
+    {
+        assert!(lanes.contains(call), "{call}: {lanes}");
+    }
+    let of_second = text(&timeline, &Selection::Fence(1), 200).unwrap();
+    assert_eq!(of_second.matches("WaitFromCpu").count(), 2, "{of_second}");
 }
 
 fn steps(timeline: &Timeline, selection: &Selection) -> Vec<u64> {

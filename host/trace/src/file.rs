@@ -9,7 +9,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::TraceError;
 use crate::block::MAGIC;
-use crate::staging::Staging;
+use crate::staging::{self, SideFile, Staging};
 
 /// What a power failure may lose. A kill of the recording program never loses anything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -127,10 +127,11 @@ pub(crate) fn io_error(doing: &'static str, path: &Path, source: io::Error) -> T
 /// are nowhere else.
 fn refuse_orphan(path: &Path) -> Result<(), TraceError> {
     let is_there = std::fs::metadata(path).is_ok_and(|found| !found.is_file() || found.len() > 0);
-    if is_there || crate::staging::read(path).is_none() {
+    let has_steps = matches!(staging::read(path), Ok(SideFile::Open(_) | SideFile::Unreadable { .. }));
+    if is_there || !has_steps {
         return Ok(());
     }
-    Err(TraceError::Orphan { open: crate::staging::path_of(path), trace: path.to_owned() })
+    Err(TraceError::Orphan { open: staging::path_of(path), trace: path.to_owned() })
 }
 
 /// Writes a trace into a new file beside the path, which then replaces the trace at the path. So a full disk destroys no

@@ -15,7 +15,7 @@ use crate::block::{BlockHeader, CONTENT_BYTES_MAX, DEFLATED, HEADER_BYTES, Kind,
 use crate::file::{beside, io_error};
 use crate::recorder::PIECE_BYTES_MAX;
 use crate::scan::{Arranged, BlockPosition, ScanPart, Source, arrange, read_at, scan};
-use crate::staging::{OpenBlock, SideFile};
+use crate::staging::{MissingOpenBlock, NoOpenBlock, OpenBlock, SideFile};
 use crate::steps::{Item, Step, Steps};
 use crate::times::Times;
 use crate::{FORMAT_VERSION, Lost, TraceError, header, staging};
@@ -108,15 +108,6 @@ pub enum Next {
     End,
 }
 
-/// The open block of a trace without an end, which is not beside it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct MissingOpenBlock {
-    /// `FILE.gvt.open`.
-    pub path: PathBuf,
-    /// Whether the trace itself has no step.
-    pub had_all_steps: bool,
-}
-
 /// Description of a block, from its header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockInfo {
@@ -191,7 +182,7 @@ impl Reader {
         // later.
         let mut head = [0; HEADER_BYTES];
         let head_bytes = source.read(&mut head).map_err(io)?;
-        let open_block = if with_open_block { staging::read(path) } else { None };
+        let open_block = with_open_block.then(|| staging::read(path));
         let length = source.seek(io::SeekFrom::End(0)).map_err(io)?;
         let scan = scan(&mut *source, length).map_err(io)?;
         if let Some(file) = scan.other_version {
@@ -234,25 +225,37 @@ impl Reader {
         let trace = scan.positions[0].header.trace;
         let has_data = scan.positions.iter().any(|position| position.header.kind == Kind::Data);
         let is_complete = scan.positions.iter().any(|position| position.header.kind == Kind::Complete);
-        if with_open_block && !is_complete && !reader.arranged.ended {
-            let path = staging::path_of(path);
-            reader.missing_open_block =
-                (!path.exists()).then_some(MissingOpenBlock { path, had_all_steps: !has_data });
-        }
-        match open_block {
-            Some(SideFile::Open(open_block)) if open_block.header.trace == trace => {
-                reader.fold_in(open_block)
-            }
-            Some(SideFile::Unreadable { trace: of, number, why }) if of == trace => {
-                reader.lose_open(number, why)
-            }
-            _ => {}
-        }
+        let can_miss_steps = !is_complete && !reader.arranged.ended;
+        let missing = open_block.and_then(|found| reader.take_open_block(found, trace, has_data));
+        reader.missing_open_block = missing.filter(|_| can_miss_steps).map(|why| MissingOpenBlock {
+            path: staging::path_of(path),
+            why,
+            had_all_steps: !has_data,
+        });
         if with_open_block && reader.header.first_step > 1 {
             reader.state = state_beside(path, &reader.header);
             reader.go_to(0);
         }
         Ok(reader)
+    }
+
+    /// Adds the steps of a trace's open block, or the loss of them. Returns why they are not known, if so.
+    fn take_open_block(
+        &mut self,
+        found: Result<SideFile, NoOpenBlock>,
+        trace: u64,
+        has_data: bool,
+    ) -> Option<NoOpenBlock> {
+        match found {
+            Err(why) => return Some(why),
+            Ok(SideFile::Open(open_block)) if open_block.header.trace == trace => self.fold_in(open_block),
+            Ok(SideFile::Unreadable { trace: of, number, why }) if of == trace => self.lose_open(number, why),
+            Ok(SideFile::Empty { trace: of }) if of == trace || (of == 0 && !has_data) => {}
+            Ok(SideFile::Open(_) | SideFile::Unreadable { .. } | SideFile::Empty { .. }) => {
+                return Some(NoOpenBlock::OfAnotherTrace);
+            }
+        }
+        None
     }
 
     /// Reports an open block that cannot be read as a loss.
@@ -342,7 +345,7 @@ impl Reader {
         self.ended
     }
 
-    /// The open block, if it is missing beside a trace without an end.
+    /// The open block of a trace without an end, if it is not known.
     pub fn missing_open_block(&self) -> Option<&MissingOpenBlock> {
         self.missing_open_block.as_ref()
     }

@@ -17,7 +17,7 @@ pub struct Report {
     /// Whether the trace has its End record. If not, the daemon was killed, and the verdict covers what it had written
     /// by then.
     pub ended: bool,
-    /// The open block, if it is missing beside a trace without an end.
+    /// The open block of a trace without an end, if it is not known.
     pub missing_open_block: Option<MissingOpenBlock>,
     /// The last step of the trace, if the recorded kernel did not return from it.
     pub unfinished: Option<u64>,

@@ -4,6 +4,7 @@
 //! A reader ignores an open block that was written to the trace since, by its number, or that belongs to another trace.
 //! docs/TRACE.md has the layout.
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -147,9 +148,58 @@ pub(crate) struct OpenBlock {
     pub error: i32,
 }
 
+/// Why the open block of a trace without an end is not known.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NoOpenBlock {
+    /// There is no such file.
+    Absent,
+    /// The file cannot be read, for this reason.
+    Unreadable(String),
+    /// The file is too short to name its trace, as after a copy that failed.
+    CutOff,
+    OfAnotherTrace,
+}
+
+impl fmt::Display for NoOpenBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NoOpenBlock::Absent => write!(f, "is not beside it"),
+            NoOpenBlock::Unreadable(error) => write!(f, "cannot be read ({error})"),
+            NoOpenBlock::CutOff => write!(f, "beside it is cut off"),
+            NoOpenBlock::OfAnotherTrace => write!(f, "beside it belongs to another recording"),
+        }
+    }
+}
+
+/// The open block of a trace without an end, which is not known.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MissingOpenBlock {
+    /// `FILE.gvt.open`.
+    pub path: PathBuf,
+    pub why: NoOpenBlock,
+    /// Whether the trace itself has no step.
+    pub had_all_steps: bool,
+}
+
+impl fmt::Display for MissingOpenBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MissingOpenBlock { path, why, had_all_steps } = self;
+        let path = path.display();
+        if *had_all_steps {
+            write!(f, "it has no steps, because {path} {why}: copy it with the trace")
+        } else {
+            write!(f, "the last steps may be missing: {path} {why}; copy it with the trace")
+        }
+    }
+}
+
 /// Result of reading a trace's open block.
 pub(crate) enum SideFile {
     Open(OpenBlock),
+    /// An open block without a record. The number of its trace is 0 if its recorder was killed before it wrote that.
+    Empty {
+        trace: u64,
+    },
     /// An open block that cannot be read, with its trace's number, and its own number if that can be read.
     Unreadable {
         trace: u64,
@@ -161,15 +211,19 @@ pub(crate) enum SideFile {
 const DAMAGED: &str = "the open block (FILE.gvt.open) is damaged";
 const OTHER_VERSION: &str = "the open block (FILE.gvt.open) is damaged, or of another version of gpupv";
 
-/// Reads the open block of a trace, if there is one. A recorder may be writing it.
-pub(crate) fn read(trace_path: &Path) -> Option<SideFile> {
+/// Reads the open block of a trace. A recorder may be writing it.
+pub(crate) fn read(trace_path: &Path) -> Result<SideFile, NoOpenBlock> {
     // A read can fail while a recorder writes the block, which is rare, so try again.
     const ATTEMPTS: u32 = 100;
     let path = path_of(trace_path);
-    let mut found = None;
+    let unreadable = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => NoOpenBlock::Absent,
+        _ => NoOpenBlock::Unreadable(error.to_string()),
+    };
+    let mut found = Err(NoOpenBlock::Absent);
     for _ in 0..ATTEMPTS {
-        found = parse(&std::fs::read(&path).ok()?);
-        if !matches!(found, Some(SideFile::Unreadable { .. })) {
+        found = parse(&std::fs::read(&path).map_err(unreadable)?);
+        if !matches!(found, Ok(SideFile::Unreadable { .. })) {
             break;
         }
     }
@@ -184,20 +238,22 @@ fn long(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-/// Parses an open block; `None` if it is empty or too short.
-fn parse(bytes: &[u8]) -> Option<SideFile> {
-    let trace = long(bytes, TRACE_AT)?;
+/// Parses an open block.
+fn parse(bytes: &[u8]) -> Result<SideFile, NoOpenBlock> {
+    let (Some(magic), Some(trace)) = (long(bytes, 0), long(bytes, TRACE_AT)) else {
+        return Err(NoOpenBlock::CutOff);
+    };
     let is_sound =
         |bytes: &&[u8]| word(bytes, BLOCK_CRC_AT) == Some(crc32c::crc32c(&bytes[BLOCK_AT..BLOCK_CRC_AT]));
     let checked = Some(bytes).filter(|bytes| bytes.len() >= CONTENT_AT).filter(is_sound);
     let unreadable = |why| {
         let number = checked.and_then(|bytes| word(bytes, BLOCK_AT));
-        Some(SideFile::Unreadable { trace, number, why })
+        Ok(SideFile::Unreadable { trace, number, why })
     };
-    match long(bytes, 0)?.to_le_bytes() {
+    match magic.to_le_bytes() {
         MAGIC => {}
         // The recorder was killed before the first block.
-        [0, ..] => return None,
+        [0, ..] => return Ok(SideFile::Empty { trace }),
         _ => return unreadable(OTHER_VERSION),
     }
     let (Some(committed), Some(dropped)) = (long(bytes, COMMITTED_AT), long(bytes, DROPPED_AT)) else {
@@ -205,11 +261,11 @@ fn parse(bytes: &[u8]) -> Option<SideFile> {
     };
     let (length, expected) = (committed as u32, (committed >> 32) as u32);
     if length == 0 && dropped == 0 {
-        return None;
+        return Ok(SideFile::Empty { trace });
     }
     match checked.and_then(|bytes| open_block(bytes, trace, length)) {
         Some(open_block) if length == 0 || writer::sum_of(&open_block.content) == expected => {
-            Some(SideFile::Open(open_block))
+            Ok(SideFile::Open(open_block))
         }
         _ => unreadable(DAMAGED),
     }
@@ -258,7 +314,7 @@ mod tests {
                 assert_eq!(staging.record(length, write).unwrap(), is_kept);
             }
             expected.extend_from_slice(record);
-            let Some(SideFile::Open(open_block)) = read(&path) else { panic!("it is there") };
+            let Ok(SideFile::Open(open_block)) = read(&path) else { panic!("it is there") };
             assert_eq!(open_block.content, expected);
         }
         staging.copy_to(&mut copy);

@@ -27,7 +27,7 @@ pub struct Findings {
     pub skipped: u64,
     /// Whether it has its end. If not, it is still recorded, or its recorder was killed.
     pub ended: bool,
-    /// The open block, if it is missing beside a trace without an end.
+    /// The open block of a trace without an end, if it is not known.
     pub missing_open_block: Option<MissingOpenBlock>,
     /// The last step of the trace, if the recorded kernel did not return from it.
     pub unfinished: Option<u64>,
@@ -73,17 +73,6 @@ pub fn verify(mut reader: Reader) -> Result<Findings, TraceError> {
     found.ended = reader.ended();
     found.skipped = reader.skipped();
     Ok(found)
-}
-
-impl fmt::Display for MissingOpenBlock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.path.display();
-        if self.had_all_steps {
-            write!(f, "it has no steps, because {path} is missing beside it: copy it with the trace")
-        } else {
-            write!(f, "the last steps may be missing: {path} is not beside it; copy it with the trace")
-        }
-    }
 }
 
 impl fmt::Display for Findings {

@@ -44,6 +44,8 @@ fn a_replay_stops_at_a_position_and_prints_the_state() {
     code(&output, 0);
     let verdict = json(&output);
     assert_eq!((&verdict["stopped_before"], &verdict["steps"]), (&12.into(), &11.into()));
+    let help = gpupv(&["replay", "--help"]).output().expect("gpupv starts");
+    assert!(stdout(&help).contains("the state before step 120"), "{}", stdout(&help));
     assert!(verdict["state"].is_object(), "{verdict}");
     for (wrong, why) in [("banana", "it has no ="), ("time=5h", "time= needs"), ("wait=7", "wait= needs")] {
         let output = command(&["replay"], &trace, &["--until", wrong]);
@@ -140,7 +142,8 @@ fn behind_the_crash(trace: &Path) -> u64 {
 fn a_recording_is_shrunk_to_a_scenario_that_reproduces_the_failure() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (trace, out) = (golden("crash"), folder.path().join("out.scn"));
-    let until = format!("seq={}", behind_the_crash(&trace));
+    let behind = behind_the_crash(&trace);
+    let until = format!("seq={behind}");
     let arguments = ["--until", &until, "--output", out.to_str().expect("UTF-8")];
     let output = command(&["trace", "shrink"], &trace, &arguments);
     code(&output, 0);
@@ -162,6 +165,9 @@ fn a_recording_is_shrunk_to_a_scenario_that_reproduces_the_failure() {
     let output = command(&["trace", "shrink"], &trace, &[]);
     code(&output, 2);
     assert!(stderr(&output).contains("nothing is stuck at its end"), "{}", stderr(&output));
+    // The place behind step N is --at N for `why` and seq=N+1 for --until.
+    assert!(stderr(&output).contains("--at 120` shows one, use --until seq=121"), "{}", stderr(&output));
+    code(&command(&["why"], &trace, &["--at", &(behind - 1).to_string()]), 1);
     let output = command(&["trace", "shrink"], &trace, &["--until", &until, "--keep", "cycle"]);
     code(&output, 2);
     assert!(stderr(&output).contains("does not show cycle"), "{}", stderr(&output));

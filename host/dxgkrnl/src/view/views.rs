@@ -45,6 +45,8 @@ pub struct ObjectView {
     /// As [`FenceView::slot`].
     pub slot: Option<u32>,
     pub value: u64,
+    /// Whether it is a TopOfPipeline fence, whose signals by queues order no work and are not reported to drivers.
+    pub is_top_of_pipeline: bool,
 }
 
 /// A call that is answered once work is done.
@@ -217,7 +219,8 @@ impl Kernel {
         let object_type = self.sync.objects().get(sync_ref.object)?.object_type;
         let (slot, value) =
             (self.sync.opens().get(sync_ref.open)?.slot, self.sync.objects().value(sync_ref.object));
-        Some(ObjectView { object: sync_ref.object, object_type, slot, value })
+        let is_top_of_pipeline = self.signals_early(sync_ref.object);
+        Some(ObjectView { object: sync_ref.object, object_type, slot, value, is_top_of_pipeline })
     }
 
     /// Number of a queue's packets and of its submissions that the engine has; `None` if its context or hardware queue

@@ -1,6 +1,6 @@
 //! The fences behind handles, slots and object numbers, and their values.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use d3dkmt::{Handle, SyncObjectType};
 use dxgkrnl::{Kernel, ProcessId};
@@ -14,6 +14,8 @@ pub(super) struct Fences {
     live: BTreeMap<u32, FenceId>,
     handles: BTreeMap<(ProcessId, Handle), FenceId>,
     slots: BTreeMap<(ProcessId, u32), FenceId>,
+    /// Fences whose signals by queues the kernel does not report.
+    unreported: BTreeSet<FenceId>,
 }
 
 impl Fences {
@@ -37,6 +39,9 @@ impl Fences {
             opens.push((process, handle.0));
         }
         self.handles.insert((process, handle), fence);
+        if view.is_top_of_pipeline {
+            self.unreported.insert(fence);
+        }
         if let Some(slot) = view.slot {
             self.slots.insert((process, slot), fence);
         }
@@ -49,6 +54,17 @@ impl Fences {
 
     pub fn of_slot(&self, process: ProcessId, slot: u32) -> Option<FenceId> {
         self.slots.get(&(process, slot)).copied()
+    }
+
+    /// Whether the kernel reports a signal by a queue of at least one of these.
+    pub fn are_reported(&self, targets: &[(FenceId, u64)]) -> bool {
+        targets.iter().any(|(fence, _)| !self.unreported.contains(fence))
+    }
+
+    /// Whether its signals have values: a mutex or semaphore is released whatever the value.
+    pub fn has_value(&self, fence: FenceId) -> bool {
+        let kind = self.fences[fence as usize].kind;
+        ![SyncObjectType::MUTEX, SyncObjectType::SEMAPHORE].map(type_name).contains(&kind)
     }
 
     /// The fence with this object number.

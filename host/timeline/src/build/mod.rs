@@ -4,6 +4,7 @@ mod beginning;
 mod blocked;
 mod fences;
 mod names;
+mod queued;
 mod queues;
 mod rows;
 mod step;
@@ -14,6 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
+use d3dkmt::ShareToken;
 use drivers::{Drivers, Filtered, Registry, panic_words};
 use dxgkrnl::{Config, Effects, Input, Kernel, Nanos, ProcessId};
 use trace::{Reader, Record, Times, TraceError};
@@ -21,7 +23,7 @@ use trace::{Reader, Record, Times, TraceError};
 use crate::latency;
 use crate::observe::{Log, Observer};
 use crate::stats::Collector;
-use crate::timeline::{Event, Integrity, Mark, MarkKind, Moment, Sample, Timeline, TrackId, Word};
+use crate::timeline::{Event, FenceId, Integrity, Mark, MarkKind, Moment, Sample, Timeline, TrackId, Word};
 use fences::Fences;
 use names::{Names, Words};
 use queues::Queues;
@@ -202,6 +204,8 @@ pub(crate) struct Builder {
     events: Rows<Event>,
     samples: Rows<Sample>,
     marks: Rows<Mark>,
+    /// The fences and values of sync files.
+    sync_files: BTreeMap<ShareToken, (FenceId, u64)>,
     /// Signals in the current step.
     signals: Vec<Signaled>,
     /// Signals of earlier steps.
@@ -242,6 +246,7 @@ impl Builder {
             events: Rows::new(options),
             samples: Rows::new(options),
             marks: Rows::new(options),
+            sync_files: BTreeMap::new(),
             signals: Vec::new(),
             kept_signals: KeptSignals::default(),
             begin: None,

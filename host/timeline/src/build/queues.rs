@@ -1,8 +1,9 @@
 //! Tracking of the packets in queues and of the engines' runs.
 //!
-//! A call puts packets into queues, and the kernel reports a queue's length ([`Kernel::queue_length`]). Packets take
-//! effect in order (SCH-001), so the missing packets are the first ones. There are two known exceptions: a signal at
-//! submission (FEN-048) passes the command on the engine, and a wait that is satisfied at once is never queued.
+//! A call puts packets into queues. The kernel reports a queue's length ([`Kernel::queue_length`]), the signals and
+//! waits that a queue passes, and the queues that are emptied. Packets take effect in order (SCH-001), so the missing
+//! packets are the first ones. There are two known exceptions: a signal at submission (FEN-048) passes the command on the
+//! engine, and a wait that is satisfied at once is never queued.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -12,16 +13,9 @@ use dxgkrnl::{Kernel, Nanos, ProcessId};
 
 use super::Options;
 use super::names::Names;
+use super::queued::{NewPacket, Queued, find, find_mut, first_gone};
 use super::rows::Rows;
 use crate::timeline::{FenceId, Moment, NONE, Outcome, Packet, PacketKind, Run, TrackId};
-
-struct Queued {
-    packet: Packet,
-    /// When the engine stopped running it.
-    finished: Option<Nanos>,
-    /// Whether an interrupt reported its completion.
-    completed: bool,
-}
 
 struct Queue {
     track: TrackId,
@@ -45,6 +39,11 @@ pub(super) struct Queues {
     submissions: BTreeMap<(EngineId, u64), (Agent, u64)>,
     engines: BTreeMap<EngineId, Running>,
     dirty: BTreeSet<Agent>,
+    /// Queues that were emptied in this step.
+    emptied: BTreeSet<Agent>,
+    /// Signals by several queues, by the steps of their calls: how many queues have yet to reach them. Not those of which
+    /// a queue has lost its packet.
+    broadcasts: BTreeMap<u64, usize>,
     pub packets: Rows<Packet>,
     pub runs: Rows<Run>,
     /// Number of runs and busy time of each engine.
@@ -59,6 +58,8 @@ impl Queues {
             submissions: BTreeMap::new(),
             engines: BTreeMap::new(),
             dirty: BTreeSet::new(),
+            emptied: BTreeSet::new(),
+            broadcasts: BTreeMap::new(),
             packets: Rows::new(options),
             runs: Rows::new(options),
             busy: BTreeMap::new(),
@@ -99,40 +100,66 @@ impl Queues {
     }
 
     /// Adds a packet that a call puts into a queue.
-    pub fn push(&mut self, agent: Agent, kind: PacketKind, begin: Moment, targets: Vec<(FenceId, u64)>) {
+    pub fn push(&mut self, agent: Agent, new: NewPacket) {
         let Some(queue) = self.queues.get_mut(&agent) else { return };
-        let packet = Packet {
-            queue: queue.track,
-            kind,
-            begin,
-            submitted: None,
-            ran: None,
-            end: begin,
-            outcome: Outcome::Pending,
-            submission: None,
-            targets,
-        };
-        queue.packets.push_back(Queued { packet, finished: None, completed: false });
+        queue.packets.push_back(Queued::new(queue.track, new));
         self.dirty.insert(agent);
     }
 
-    /// Removes a wait that was just added: it was satisfied although other packets are before it.
-    pub fn satisfied(&mut self, agent: Agent, moment: Moment) {
+    /// Announces a signal whose packets a call puts into this number of queues.
+    pub fn broadcast(&mut self, call: u64, queues: usize) {
+        self.broadcasts.insert(call, queues);
+    }
+
+    /// Records a signal that a queue passed. False if it has no effect: the signal comes later, with the last queue of its
+    /// broadcast, or never, because a queue of that has lost its packet. `is_lower`: only a signal that may lower the value
+    /// has an effect.
+    pub fn signaled(&mut self, agent: Agent, fence: FenceId, value: u64, is_lower: bool) -> bool {
+        self.dirty.insert(agent);
+        let Queues { queues, broadcasts, .. } = self;
+        let Some(queue) = queues.get_mut(&agent) else { return true };
+        let takes = |queued: &mut Queued| queued.takes_report(PacketKind::Signal, fence, value);
+        let Some(queued) = find_mut(&mut queue.packets, takes) else { return true };
+        let reported = *queued.reported.get_or_insert_with(|| match queued.broadcast {
+            Some(call) if !is_last(broadcasts, call) => Outcome::Passed,
+            Some(_) | None if is_lower && !queued.may_rewind => Outcome::Dropped,
+            Some(_) | None => Outcome::Done,
+        });
+        reported == Outcome::Done
+    }
+
+    /// Records a wait that a queue passed. `fence` is `None` if its object is gone.
+    pub fn waited(&mut self, agent: Agent, fence: Option<FenceId>, value: u64, moment: Moment) {
+        self.dirty.insert(agent);
         let Some(queue) = self.queues.get_mut(&agent) else { return };
-        let is_new = |queued: &Queued| {
-            queued.packet.kind == PacketKind::Wait && queued.packet.begin.sequence == moment.sequence
+        let is_open = |queued: &Queued| queued.packet.kind == PacketKind::Wait && queued.reported.is_none();
+        let mut takes = |queued: &mut Queued| match fence.filter(|_| !queued.packet.targets.is_empty()) {
+            Some(fence) => queued.takes_report(PacketKind::Wait, fence, value),
+            None => is_open(queued),
         };
-        if queue.packets.len() > 1 && queue.packets.back().is_some_and(is_new) {
+        // It was satisfied when it was queued, although other packets are before it.
+        let is_new = |queued: &Queued| is_open(queued) && queued.packet.begin.sequence == moment.sequence;
+        let is_behind_others = queue.packets.len() > 1;
+        let newest = queue.packets.back_mut().filter(|queued| is_behind_others && is_new(queued));
+        if newest.is_some_and(&mut takes) {
             let queued = queue.packets.pop_back().expect("there is one");
-            self.end(queued, moment, Outcome::Done);
+            return self.end(queued, moment, Outcome::Done);
+        }
+        if let Some(queued) = find_mut(&mut queue.packets, takes) {
+            queued.reported = Some(Outcome::Done);
         }
     }
 
     fn end(&mut self, queued: Queued, moment: Moment, outcome: Outcome) {
-        let Queued { mut packet, finished, .. } = queued;
+        let Queued { mut packet, finished, broadcast, .. } = queued;
         let at = finished.unwrap_or(moment.at).max(packet.begin.at);
         packet.end = Moment { at, sequence: moment.sequence };
         packet.outcome = outcome;
+        if outcome == Outcome::Dropped
+            && let Some(call) = broadcast
+        {
+            self.broadcasts.remove(&call);
+        }
         let (begin, end) = (packet.begin.sequence, moment.sequence);
         self.packets.push(packet, begin, end);
     }
@@ -166,7 +193,7 @@ impl Queues {
             }
             // A paging buffer of the kernel.
             None => {
-                self.push(agent, PacketKind::Command, moment, Vec::new());
+                self.push(agent, NewPacket::command(moment));
                 let queue = self.queues.get_mut(&agent).expect("it is there");
                 let queued = queue.packets.back_mut().expect("it was pushed");
                 queued.packet.submission = Some((engine, id));
@@ -282,10 +309,17 @@ impl Queues {
         self.dirty.insert(agent);
     }
 
-    /// Marks all queues, because any may have lost packets.
-    pub fn touch_all(&mut self) {
-        let busy = self.queues.iter().filter(|(_, queue)| !queue.packets.is_empty());
-        self.dirty.extend(busy.map(|(agent, _)| *agent));
+    /// Marks a queue that was emptied.
+    pub fn emptied(&mut self, agent: Agent) {
+        self.dirty.insert(agent);
+        self.emptied.insert(agent);
+    }
+
+    /// Marks the queues of an adapter that stopped.
+    pub fn emptied_on(&mut self, adapter: u32) {
+        let on_adapter = self.queues.iter().filter(|(_, queue)| queue.engine.adapter == adapter);
+        let agents: Vec<Agent> = on_adapter.map(|(agent, _)| *agent).collect();
+        agents.into_iter().for_each(|agent| self.emptied(agent));
     }
 
     /// Removes a destroyed queue with its packets.
@@ -295,7 +329,10 @@ impl Queues {
             if let Some(key) = queued.packet.submission {
                 self.submissions.remove(&key);
             }
-            let outcome = if queued.finished.is_some() { Outcome::Done } else { Outcome::Dropped };
+            let outcome = match queued.packet.kind {
+                PacketKind::Command if queued.finished.is_some() => Outcome::Done,
+                PacketKind::Command | PacketKind::Signal | PacketKind::Wait => queued.outcome(true),
+            };
             self.end(queued, moment, outcome);
         }
     }
@@ -308,13 +345,14 @@ impl Queues {
     }
 
     /// At the end of a step, adds rows for packets that left their queues.
-    pub fn update(&mut self, kernel: &Kernel, moment: Moment, may_lose_packets: bool) {
+    pub fn update(&mut self, kernel: &Kernel, moment: Moment) {
         while let Some(agent) = self.dirty.pop_first() {
             let length = kernel.queue_length(agent).unwrap_or(0);
+            let is_emptied = self.emptied.remove(&agent);
             while let Some(queue) = self.queues.get_mut(&agent).filter(|queue| queue.packets.len() > length) {
-                let queued = queue.packets.remove(first_gone(&queue.packets)).expect("there are more");
-                let outcome =
-                    if may_lose_packets && !queued.completed { Outcome::Dropped } else { Outcome::Done };
+                let gone = first_gone(&queue.packets, is_emptied);
+                let queued = queue.packets.remove(gone).expect("there are more");
+                let outcome = queued.outcome(is_emptied);
                 if let Some(key) = queued.packet.submission {
                     self.submissions.remove(&key);
                 }
@@ -335,23 +373,21 @@ impl Queues {
             self.add_run(names, moment, engine, running, true);
         }
         for mut queue in std::mem::take(&mut self.queues).into_values() {
-            for queued in queue.packets.drain(..) {
-                self.end(Queued { finished: None, ..queued }, moment, Outcome::Pending);
+            for mut queued in queue.packets.drain(..) {
+                queued.finished = None;
+                self.end(queued, moment, Outcome::Pending);
             }
         }
     }
 }
 
-fn find(packets: &mut VecDeque<Queued>, submission: (EngineId, u64)) -> Option<&mut Queued> {
-    packets.iter_mut().find(|queued| queued.packet.submission == Some(submission))
-}
-
-/// Index of the packet that left a queue first.
-fn first_gone(packets: &VecDeque<Queued>) -> usize {
-    let is_given = |queued: &Queued| queued.packet.submission.is_some() && queued.finished.is_none();
-    let early = packets.iter().position(|queued| !is_given(queued));
-    match early {
-        Some(at) if packets[at].packet.kind == PacketKind::Signal => at,
-        _ => 0,
+/// Counts a queue that reached a broadcast signal; true if it was the last of all.
+fn is_last(broadcasts: &mut BTreeMap<u64, usize>, call: u64) -> bool {
+    let Some(to_come) = broadcasts.get_mut(&call) else { return false };
+    *to_come -= 1;
+    let is_last = *to_come == 0;
+    if is_last {
+        broadcasts.remove(&call);
     }
+    is_last
 }

@@ -2,11 +2,15 @@
 
 use std::ops::ControlFlow;
 
-use d3dkmt::{AcquireOutcome, Call, GpuSignal, Handle, NtStatus, Reply, WaitFromCpuFlags, WaitOutcome};
+use d3dkmt::{
+    AcquireOutcome, Call, GpuSignal, Handle, NtStatus, Reply, SignalFlags, WaitFromCpuFlags, WaitOutcome,
+};
 use dxgkrnl::ddi::{Agent, EngineId, HappensBefore};
+use dxgkrnl::policy::LowerGpuSignal;
 use dxgkrnl::{Answer, Effects, Fault, Input, Nanos, ProcessId};
 
 use super::names::KERNEL;
+use super::queued::NewPacket;
 use super::waits::Signaled;
 use super::{Builder, Step};
 use crate::latency;
@@ -20,6 +24,8 @@ struct StepInput {
     name: u32,
     request: u64,
     targets: Vec<(FenceId, u64)>,
+    /// Whether a wait is for any of these.
+    any: bool,
 }
 
 impl Builder {
@@ -42,7 +48,11 @@ impl Builder {
             Input::Call { process, request, .. } => effects.answer_to(*process, *request),
             _ => None,
         };
-        let status = answer.map(|answer| answer.status.0);
+        let refused_one_way = match &input {
+            Input::Call { process, request: 0, .. } => refusal_of_one_way(*process, &effects),
+            _ => None,
+        };
+        let status = answer.map(|answer| answer.status).or(refused_one_way).map(|status| status.0);
         for answer in &effects.answers {
             if let Some((name, track)) = self.unanswered.remove(&(answer.process, answer.request)) {
                 self.stats.answer(name, track, answer.status);
@@ -51,6 +61,9 @@ impl Builder {
         if let Input::Call { process, request, call } = &input {
             let (name, track) = (input_summary.name, input_summary.track);
             self.stats.call(name, track, *request == 0);
+            if refused_one_way.is_some() {
+                self.stats.refused(name, track);
+            }
             match answer {
                 Some(answer) => self.stats.answer(name, track, answer.status),
                 None if *request != 0 => drop(self.unanswered.insert((*process, *request), (name, track))),
@@ -61,7 +74,7 @@ impl Builder {
             }
         }
         self.name(&input, moment);
-        let may_lose_packets = self.process_observations(answer, moment);
+        self.process_observations(answer, moment);
         if let (Input::Call { process, call, .. }, Some(answer)) = (&input, answer) {
             self.process_answer(*process, call, answer, &input_summary, moment);
         }
@@ -69,10 +82,11 @@ impl Builder {
         let wakes = self.process_wakes(&effects, &input_summary, moment);
         self.process_notes(&effects, moment);
         self.end_of(&input, moment);
-        self.queues.update(&self.kernel, moment, may_lose_packets);
-        let (fence, value) = input_summary.targets.first().copied().unwrap_or((NONE, 0));
-        let StepInput { track, name, request, .. } = input_summary;
-        let event = Event { moment, track, name, status, request, fence, value, wakes };
+        self.queues.update(&self.kernel, moment);
+        let StepInput { track, name, request, targets, any, .. } = input_summary;
+        let (fence, value) = targets.first().copied().unwrap_or((NONE, 0));
+        let others = targets.get(1..).unwrap_or_default().into();
+        let event = Event { moment, track, name, status, request, fence, value, others, any, wakes };
         self.events.push(event, sequence, sequence);
         self.replayed = effects;
         ControlFlow::Continue(())
@@ -102,7 +116,8 @@ impl Builder {
             Input::Call { process, request, call } => {
                 let targets = self.targets(*process, call);
                 let (track, name) = (self.names.process(*process), self.words.call(call));
-                return StepInput { track, kind: "call", name, request: *request, targets };
+                let any = matches!(call, Call::WaitFromCpu { flags, .. } if flags.contains(WaitFromCpuFlags::WAIT_ANY));
+                return StepInput { track, kind: "call", name, request: *request, targets, any };
             }
             Input::ProcessGone { process } => (self.names.process(*process), "process gone", 0),
             Input::ProcessFrozen { process, frozen } => {
@@ -115,7 +130,7 @@ impl Builder {
             Input::DoorbellRung { process, .. } => (self.names.process(*process), "doorbell rung", 0),
             Input::NtHandleClosed { vm, .. } => (self.names.vm(*vm), "NT handle closed", 0),
         };
-        StepInput { track, kind, name: self.words.of(kind), request, targets: Vec::new() }
+        StepInput { track, kind, name: self.words.of(kind), request, targets: Vec::new(), any: false }
     }
 
     /// Objects and values that a call names, with the handles' meaning before the call.
@@ -139,6 +154,7 @@ impl Builder {
             | Call::WaitFromGpuLegacy { objects, fence_value, .. } => of(objects, &|_| *fence_value),
             Call::UpdateGpuVirtualAddress { fence, fence_value, .. }
             | Call::CreateSyncFile { fence, fence_value, .. } => of(&[*fence], &|_| *fence_value),
+            Call::WaitSyncFile { token, .. } => self.sync_files.get(token).copied().into_iter().collect(),
             Call::DestroySynchronizationObject { object } => of(&[*object], &|_| 0),
             Call::ShareObjects { objects, .. } => of(objects, &|_| 0),
             _ => Vec::new(),
@@ -164,14 +180,25 @@ impl Builder {
         };
         // The other contexts of a submission only synchronize with it.
         let queues = if kind == PacketKind::Command { &queues[..queues.len().min(1)] } else { queues };
+        let broadcast = (queues.len() > 1).then_some(moment.sequence);
+        if let Some(call) = broadcast {
+            self.queues.broadcast(call, queues.len());
+        }
+        let may_rewind = matches!(
+            call,
+            Call::SignalFromGpu { flags, .. } | Call::SubmitSignalToHwQueue { flags, .. }
+                if flags.contains(SignalFlags::ALLOW_FENCE_REWIND)
+        );
+        let is_reported = self.fences.are_reported(targets);
         for handle in queues {
             if let Some(of) = self.queues.of_handle(process, *handle) {
-                self.queues.push(of, kind, moment, targets.to_vec());
+                let (begin, targets) = (moment, targets.to_vec());
+                self.queues.push(of, NewPacket { kind, begin, targets, is_reported, broadcast, may_rewind });
             }
         }
     }
 
-    /// Names an attached VM, and marks an injected fault and a VM's adapter that comes or goes.
+    /// Names an attached VM, marks an injected fault and a VM's adapter that comes or goes, and forgets a closed sync file.
     fn name(&mut self, input: &Input, moment: Moment) {
         match input {
             Input::VmAttached { vm, name } => drop(self.names.attach_vm(*vm, name)),
@@ -194,14 +221,14 @@ impl Builder {
                 let track = self.names.vm(*vm);
                 self.mark(moment, track, MarkKind::Fault, &input.to_string());
             }
+            Input::NtHandleClosed { token, .. } => drop(self.sync_files.remove(token)),
             _ => {}
         }
     }
 
-    /// Processes the observations in order. Returns whether queues may have lost packets.
-    fn process_observations(&mut self, answer: Option<&Answer>, moment: Moment) -> bool {
+    /// Processes the observations in order.
+    fn process_observations(&mut self, answer: Option<&Answer>, moment: Moment) {
         self.signals.clear();
-        let mut may_lose_packets = false;
         let mut created_queue = None;
         let sequence = moment.sequence;
         // Before the first DDI, the time is that of the step.
@@ -228,18 +255,14 @@ impl Builder {
                     let track = engine
                         .map_or_else(|| self.names.adapter(adapter), |engine| self.names.engine(engine));
                     self.mark(moment_at(at), track, MarkKind::Reset, &text);
-                    may_lose_packets = true;
                 }
+                Observation::Stopped { adapter } => self.queues.emptied_on(adapter),
                 Observation::HappensBefore { at, edge } => self.edge(edge, moment_at(at)),
             }
         }
         if let (Some((of, engine)), Some(answer)) = (created_queue, answer) {
             self.add_created_queue(of, engine, answer);
         }
-        if may_lose_packets {
-            self.queues.touch_all();
-        }
-        may_lose_packets
     }
 
     /// Adds a queue that a call created; the answer has its handle.
@@ -259,36 +282,56 @@ impl Builder {
 
     fn edge(&mut self, edge: HappensBefore, moment: Moment) {
         match edge {
-            HappensBefore::Signaled { by, fence, value, stored: _ } => {
+            HappensBefore::Signaled { by, fence, value, stored } => {
+                let fence = self.fences.of_object(fence);
                 let (track, submission) = match by {
                     Agent::Process(process) => (self.names.process(process), None),
                     Agent::Context(_) | Agent::HwQueue(_) => {
                         self.queues.touch(by);
+                        // An engine stores a value for a command, not for a signal packet.
+                        if let Some(fence) = fence.filter(|_| stored.is_none()) {
+                            let is_lower = self.is_ignored_as_lower(fence, value);
+                            if !self.queues.signaled(by, fence, value, is_lower) {
+                                return;
+                            }
+                        }
                         let Some(signaler) = self.queues.signaler(by) else { return };
                         signaler
                     }
                 };
-                let fence = self.fences.of_object(fence);
                 if let Some(fence) = fence {
                     self.fences.fences[fence as usize].signals += 1;
                 }
-                let signal = Signaled { moment, track, fence, value, submission };
-                self.signals.push(signal);
-                self.kept_signals.push(signal);
+                self.signal(Signaled { moment, track, fence, value, submission });
             }
-            HappensBefore::Waited { by, .. } => {
-                self.queues.touch(by);
-                self.queues.satisfied(by, moment);
+            HappensBefore::Poisoned { fence, .. } => {
+                // No work of an engine did it, so its time is that of the step.
+                let (moment, fence) = (self.end, self.fences.of_object(fence));
+                self.signal(Signaled { moment, track: KERNEL, fence, value: u64::MAX, submission: None });
+            }
+            HappensBefore::Waited { by, fence, value } => {
+                self.queues.waited(by, self.fences.of_object(fence), value, moment);
             }
             HappensBefore::Submitted { queue, .. } => self.queues.touch(queue),
             HappensBefore::FenceGone { fence } => self.fences.gone(fence),
             HappensBefore::FenceCreated { .. } => {}
             HappensBefore::Gone(of) => self.queues.gone(of, moment),
-            HappensBefore::Locked { .. }
-            | HappensBefore::WorkOver { .. }
-            | HappensBefore::Poisoned { .. }
-            | HappensBefore::DeviceGone { .. } => {}
+            HappensBefore::WorkOver { by, .. } => self.queues.emptied(by),
+            HappensBefore::Locked { .. } | HappensBefore::DeviceGone { .. } => {}
         }
+    }
+
+    fn signal(&mut self, signal: Signaled) {
+        self.signals.push(signal);
+        self.kept_signals.push(signal);
+    }
+
+    /// Whether a queue's signal of this value is ignored because the fence has a greater one.
+    fn is_ignored_as_lower(&self, fence: FenceId, value: u64) -> bool {
+        let of_step = self.signals.iter().rfind(|signal| signal.fence == Some(fence));
+        let current = of_step.map_or(self.fences.fences[fence as usize].value, |signal| signal.value);
+        let ignores_lower = self.config.policy.lower_gpu_signal == LowerGpuSignal::Ignored;
+        ignores_lower && self.fences.has_value(fence) && value < current
     }
 
     /// Processes an answer: new handles of objects, or a registered wait.
@@ -313,11 +356,11 @@ impl Builder {
                 opened(*sync_object, None);
             }
             Reply::Wait(outcome) => {
-                let Call::WaitFromCpu { event, flags, .. } = call else { return };
+                let Call::WaitFromCpu { event, .. } = call else { return };
                 let registered = *outcome == WaitOutcome::Registered;
                 self.stats.waits(input_summary.track, registered);
                 if registered {
-                    let kind = WaitKind::Fences { any: flags.contains(WaitFromCpuFlags::WAIT_ANY) };
+                    let kind = WaitKind::Fences { any: input_summary.any };
                     self.waits.begin(
                         process,
                         *event,
@@ -344,6 +387,10 @@ impl Builder {
         }
         match call {
             Call::DestroySynchronizationObject { object } => self.fences.closed(process, *object),
+            Call::CreateSyncFile { token, .. } => {
+                let of_file = input_summary.targets.first();
+                self.sync_files.extend(of_file.map(|target| (*token, *target)));
+            }
             Call::ShareObjects { name: Some(name), .. } => {
                 for (fence, _) in &input_summary.targets {
                     self.fences.fences[*fence as usize].shared_as.get_or_insert_with(|| name.clone());
@@ -430,4 +477,23 @@ impl Builder {
         self.waits.process_gone(process, moment);
         self.fences.process_gone(process);
     }
+}
+
+/// The status with which a one-way call was refused. It has no answer: only its note, which begins with the status as
+/// that of every refusal does. A note of a call that is answered in the same step does not count.
+fn refusal_of_one_way(process: ProcessId, effects: &Effects) -> Option<NtStatus> {
+    let of_process = effects.notes.iter().filter(|note| note.process == Some(process));
+    let answered: Vec<NtStatus> = effects.answers.iter().map(|answer| answer.status).collect();
+    let mut refusals = of_process.filter_map(|note| refusal(note.text.split_once(": ")?.0));
+    refusals.find(|status| !answered.contains(status))
+}
+
+/// A failure status as texts name it: `STATUS_DEVICE_REMOVED`, or its number.
+fn refusal(text: &str) -> Option<NtStatus> {
+    let named = || {
+        let name = text.strip_prefix("STATUS_")?;
+        NtStatus::NAMED.iter().copied().find(|status| status.name() == Some(name))
+    };
+    let numbered = || Some(NtStatus(u32::from_str_radix(text.strip_prefix("0x")?, 16).ok()?));
+    named().or_else(numbered).filter(|status| !status.is_success())
 }

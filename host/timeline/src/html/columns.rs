@@ -109,14 +109,15 @@ impl Columns {
         at as u64
     }
 
-    /// The code of an outcome: 0 done, 1 cancelled, 2 dropped, 3 pending; from 4 on a status code.
+    /// The code of an outcome: 0 done, 1 cancelled, 2 dropped, 3 pending, 4 passed; from 5 on a status code.
     fn outcome(&mut self, outcome: Outcome) -> u64 {
         match outcome {
             Outcome::Done => 0,
             Outcome::Cancelled => 1,
             Outcome::Dropped => 2,
             Outcome::Pending => 3,
-            Outcome::Status(status) => 4 + self.status(status),
+            Outcome::Passed => 4,
+            Outcome::Status(status) => 5 + self.status(status),
         }
     }
 

@@ -270,6 +270,35 @@ fn a_killed_trace_without_its_open_block_is_not_called_whole_and_its_packed_copy
 }
 
 #[test]
+fn a_killed_trace_with_a_useless_open_block_is_not_called_whole() {
+    let (steps, _) = session::run(37, Config::default(), 40);
+    let folder = tempfile::tempdir().unwrap();
+    let (_recorder, killed) = recorded_and_killed(&folder.path().join("t.gvt"), &steps);
+    let block = open_block(&killed.trace());
+    let own = std::fs::read(&block).unwrap();
+    let mut of_other = own.clone();
+    // The number of its trace.
+    of_other[8] ^= 1;
+    let useless = [
+        (vec![], "is cut off"),
+        (own[..12].to_vec(), "is cut off"),
+        (of_other, "belongs to another recording"),
+        (vec![0; own.len()], "belongs to another recording"),
+    ];
+    for (bytes, why) in useless {
+        std::fs::write(&block, bytes).unwrap();
+        let text = killed.findings().to_string();
+        let expected = format!("the last steps may be missing: {} beside it {why}", block.display());
+        assert!(text.starts_with("perhaps incomplete: 30 steps") && text.contains(&expected), "{text}");
+        let packed = folder.path().join("packed.gvt");
+        trace::pack(&killed.trace(), &packed).unwrap();
+        let found = verify(Reader::open(&packed).unwrap()).unwrap();
+        assert!(found.to_string().starts_with("perhaps incomplete"), "the copy does not say so: {found}");
+        std::fs::remove_file(&packed).unwrap();
+    }
+}
+
+#[test]
 fn a_recording_refuses_a_path_beside_which_a_killed_recording_left_steps() {
     let (steps, _) = session::run(36, Config::default(), 20);
     let folder = tempfile::tempdir().unwrap();
@@ -287,9 +316,9 @@ fn a_recording_refuses_a_path_beside_which_a_killed_recording_left_steps() {
     assert!(error.contains("left.gvt.open has steps of a recording that is no longer "), "{error}");
     assert!(open_block(&left).exists() && !left.exists());
     let found = verify(Reader::open(&saved).unwrap()).unwrap().to_string();
-    assert!(found.contains("saved.gvt.open is missing beside it"), "{found}");
+    assert!(found.contains("saved.gvt.open is not beside it"), "{found}");
     let replayed = trace::replay(&saved, &drivers::Registry::default(), &mut |_, _| {}).unwrap().to_string();
-    assert!(replayed.contains("saved.gvt.open is missing beside it"), "{replayed}");
+    assert!(replayed.contains("saved.gvt.open is not beside it"), "{replayed}");
     std::fs::rename(open_block(&left), open_block(&saved)).unwrap();
     assert!(verify(Reader::open(&saved).unwrap()).unwrap().to_string().starts_with("whole: 20 steps"));
     assert_eq!(verify(Reader::open(&saved).unwrap()).unwrap().steps, 20);

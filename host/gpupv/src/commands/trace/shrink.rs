@@ -83,7 +83,8 @@ fn failures_to_keep(
     if wrong.is_empty() {
         bail!(
             "{}: nothing is stuck at its end and no law is broken, so there is nothing to shrink to; name the failure \
-             with --keep, or with --until a place where a wait is stuck (`gpupv why {} --at PLACE`)",
+             with --keep, or with --until a place where a wait is stuck: if `gpupv why {} --at 120` shows one, use \
+             --until seq=121, which ends before step 121",
             args.trace.display(),
             args.trace.display()
         );

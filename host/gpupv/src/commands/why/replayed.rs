@@ -77,6 +77,11 @@ impl Upto {
         // After a loss, the state is that before the lost steps.
         Upto { step, is_end: is_end && player.is_in_place(), cut }
     }
+
+    /// Whether the trace has a step behind the requested place, so that the state there is known.
+    fn is_reached(&self) -> bool {
+        !self.is_end && self.cut.is_none()
+    }
 }
 
 impl fmt::Display for Upto {
@@ -100,10 +105,11 @@ pub fn ask(path: &Path, args: &WhyArgs, registry: &Registry) -> anyhow::Result<W
         Some(at) => go_to(&mut player, &at.stop(), path)?,
     };
     steps.finish();
-    // The requested time may be later than the last step before it.
+    // The requested time may be later than the last step before it, but nobody knows what waits at a time in lost steps
+    // or behind the end.
     let now = match args.at {
-        Some(TracePosition::Time(time)) => time,
-        Some(TracePosition::Step(_) | TracePosition::Stop(_)) | None => 0,
+        Some(TracePosition::Time(time)) if upto.is_reached() => time,
+        Some(TracePosition::Time(_) | TracePosition::Step(_) | TracePosition::Stop(_)) | None => 0,
     };
     let kernel = player.kernel();
     let process = args.process.as_deref().map(|wanted| {
