@@ -27,6 +27,11 @@ use crate::session::Session;
 
 const NO_TIMEOUT: i32 = -1;
 
+/// What an "invalid parameters" of the crate can mean.
+const INVALID_PARAMETERS: &str = ": either a virtio feature that this device does not offer (-device \
+    vhost-user-vsock-pci with packed=on, or with iommu_platform=on behind a vIOMMU; leave them out), or a ring of a number \
+    or size that this device does not have";
+
 /// How a session ended.
 #[derive(Clone, Copy)]
 enum SessionEnd {
@@ -222,16 +227,18 @@ impl Server {
 
     fn log_end(&self, end: Result<(), DaemonError>) -> SessionEnd {
         let cid = self.shared.config.guest_cid;
+        const REFUSED: &str = "QEMU sent a request that cannot be served";
         match end {
             Ok(())
             | Err(DaemonError::HandleRequest(RequestError::Disconnected | RequestError::PartialMessage)) => {
                 tracing::info!(cid, "QEMU disconnected");
-                SessionEnd::Disconnected
+                return SessionEnd::Disconnected;
             }
-            Err(error) => {
-                self.shared.complaints.machine("QEMU sent a request that cannot be served", &error);
-                SessionEnd::Refused
+            Err(error @ DaemonError::HandleRequest(RequestError::InvalidParam)) => {
+                self.shared.complaints.machine(REFUSED, &format_args!("{error}{INVALID_PARAMETERS}"));
             }
+            Err(error) => self.shared.complaints.machine(REFUSED, &error),
         }
+        SessionEnd::Refused
     }
 }

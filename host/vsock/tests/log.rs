@@ -5,12 +5,15 @@ mod services;
 
 use std::fmt;
 use std::sync::{Mutex, Once};
+use std::time::Instant;
 
-use front_end::{FREE_AREA, GuestVm, MEMORY_BYTES, MEMORY_START};
+use front_end::{FREE_AREA, GuestVm, MEMORY_BYTES, MEMORY_START, PATIENCE};
 use rustix::fs::SealFlags;
 use services::{ECHO, Rig};
 use tracing::field::{Field, Visit};
 use tracing::span;
+use vhost::VhostBackend as _;
+use vhost::vhost_user::Frontend;
 use vm_memory::GuestAddress;
 use vsock_device::limits::COMPLAINTS_PER_PERIOD_MAX;
 
@@ -71,6 +74,15 @@ fn warnings(cid: u64) -> Vec<String> {
     warnings.iter().filter(|(of, _)| *of == cid).map(|(_, text)| text.clone()).collect()
 }
 
+/// Waits for the first warning about this guest.
+fn wait_for_warning(cid: u64) -> Vec<String> {
+    let deadline = Instant::now() + PATIENCE;
+    while warnings(cid).is_empty() && Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+    warnings(cid)
+}
+
 #[test]
 fn a_dimm_of_memory_that_is_refused_is_left_out_and_the_guest_goes_on() {
     let rig = logged_rig(701);
@@ -106,6 +118,16 @@ fn memory_that_is_refused_again_and_again_fills_no_log() {
     let warnings = warnings(702);
     assert_eq!(warnings.len(), COMPLAINTS_PER_PERIOD_MAX as usize, "{warnings:#?}");
     assert!(warnings.iter().all(|warning| warning.contains("F_SEAL_SHRINK")), "{warnings:#?}");
+}
+
+#[test]
+fn a_feature_that_the_device_does_not_offer_is_named() {
+    let rig = logged_rig(703);
+    let frontend = Frontend::connect(&rig.socket, 3).unwrap();
+    let packed = 1 << 34;
+    frontend.set_features(front_end::FEATURES | packed).unwrap();
+    let warnings = wait_for_warning(703);
+    assert!(matches!(&warnings[..], [one] if one.contains("packed=on")), "{warnings:#?}");
 }
 
 #[test]
