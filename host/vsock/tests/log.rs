@@ -4,6 +4,8 @@
 mod services;
 
 use std::fmt;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, Once};
 use std::time::Instant;
 
@@ -128,6 +130,40 @@ fn a_feature_that_the_device_does_not_offer_is_named() {
     frontend.set_features(front_end::FEATURES | packed).unwrap();
     let warnings = wait_for_warning(703);
     assert!(matches!(&warnings[..], [one] if one.contains("packed=on")), "{warnings:#?}");
+}
+
+#[test]
+fn a_ring_that_cannot_run_is_named() {
+    let rig = logged_rig(704);
+    let mut guest = GuestVm::boot_as(&rig.socket, 704);
+    let positions = guest.stop();
+    guest.frontend.set_vring_num(1, 100).unwrap();
+    guest.frontend.set_vring_base(1, positions[1] as u16).unwrap();
+    assert_eq!(warnings(704), Vec::<String>::new());
+    guest.frontend.set_vring_kick(1, &guest.tx.kick).unwrap();
+    let warnings = warnings(704);
+    assert!(matches!(&warnings[..], [one] if one.contains("queue 1") && one.contains("power of two")));
+}
+
+#[test]
+fn a_ring_without_kicks_is_named() {
+    let rig = logged_rig(705);
+    let mut front_end = UnixStream::connect(&rig.socket).unwrap();
+    let (set_vring_kick, get_features, version, no_descriptor) = (12u32, 1u32, 1u32, 1u64 << 8);
+    for number in [set_vring_kick, version, 8] {
+        front_end.write_all(&number.to_le_bytes()).unwrap();
+    }
+    front_end.write_all(&no_descriptor.to_le_bytes()).unwrap();
+    for number in [get_features, version, 0] {
+        front_end.write_all(&number.to_le_bytes()).unwrap();
+    }
+    // The answer follows the execution of the first request.
+    front_end.read_exact(&mut [0; 20]).unwrap();
+    let warnings = warnings(705);
+    assert!(
+        matches!(&warnings[..], [one] if one.contains("queue 0") && one.contains("eventfd")),
+        "{warnings:#?}"
+    );
 }
 
 #[test]
