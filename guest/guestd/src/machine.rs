@@ -41,6 +41,13 @@ impl Machine for GuestMachine {
     type Stream = ProcessStream;
     type Descriptor = OwnedFd;
 
+    /// Half of the memory, so that the guest keeps working.
+    fn pages_total_max(&self) -> u32 {
+        let info = rustix::system::sysinfo();
+        let bytes = info.totalram * u64::from(info.mem_unit);
+        u32::try_from(bytes / 2 / fence_page::PAGE_BYTES as u64).unwrap_or(u32::MAX)
+    }
+
     fn make_region(&mut self, purpose: Purpose, pages: u32) -> Result<MadeRegion<Self>, String> {
         let new = NewRegion::make(purpose, pages, &self.pinner, &self.pagemap)?;
         Ok(MadeRegion { region: new.region, addresses: new.addresses, descriptor: new.descriptor })
@@ -59,11 +66,4 @@ impl Machine for GuestMachine {
         let descriptor = stream.try_clone().map_err(|error| format!("cannot copy a stream: {error}"))?;
         Ok(MadeStream { stream: ProcessStream(stream), descriptor })
     }
-}
-
-/// Pages that all processes together may pin: half of the memory, so that the guest keeps working.
-pub fn pages_total_max() -> u32 {
-    let info = rustix::system::sysinfo();
-    let bytes = info.totalram * u64::from(info.mem_unit);
-    u32::try_from(bytes / 2 / fence_page::PAGE_BYTES as u64).unwrap_or(u32::MAX)
 }

@@ -20,7 +20,7 @@ use crate::broker_process::{self, BrokerProcess};
 use crate::console::{READY, on_panic, say};
 use crate::driver::Driver;
 use crate::limits::DESCRIPTORS_MAX;
-use crate::machine::{GuestMachine, pages_total_max};
+use crate::machine::GuestMachine;
 use crate::pagemap::Pagemap;
 use crate::pin::{Pinner, keep_locked_memory_in_place};
 use crate::ring::EventRing;
@@ -84,10 +84,9 @@ fn broker(listener: OwnedFd, options: &ServeOptions) -> Result<Infallible, Serve
     let unpin_time = pinner.unpin_time();
     let machine = GuestMachine::new(pinner, Pagemap::open());
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
-    let pages_total_max = pages_total_max();
     broker_process::restrict(options.sandbox, &options.socket)?;
     let events_max = if EventRing::is_exact() { REGISTERED_EVENTS_PER_PROCESS_MAX as u32 } else { 0 };
-    let config = Config { kernel, pages_total_max, unpin_time, events_max };
+    let config = Config { kernel, unpin_time, events_max };
     let connect = Box::new(|| vsock::connect_host_privileged(GUESTD_PORT).map_err(vsock::connect_words));
     let connect_event_channel =
         Box::new(|| vsock::connect_host(EVENT_CHANNEL_PORT).map_err(vsock::connect_words));

@@ -115,12 +115,14 @@ impl Sink {
 pub struct Outbox {
     state: Ranked<OutboxState>,
     connected: AtomicBool,
+    /// It was ended because the client does not read, not because its process is detached.
+    is_cut_off: AtomicBool,
 }
 
 impl Default for Outbox {
     fn default() -> Self {
         let state = Ranked::new(Rank::Outbox, OutboxState::default());
-        Outbox { state, connected: AtomicBool::new(false) }
+        Outbox { state, connected: AtomicBool::new(false), is_cut_off: AtomicBool::new(false) }
     }
 }
 
@@ -206,19 +208,32 @@ impl Outbox {
         self.connected.load(Ordering::Acquire)
     }
 
+    /// Whether the client was cut off: see [`Outbox::cut_off`].
+    pub fn is_cut_off(&self) -> bool {
+        self.is_cut_off.load(Ordering::Acquire)
+    }
+
     /// Disconnects the stream. The client reads what was sent, then the end of the stream.
     pub fn disconnect(&self) {
         self.end().finish();
     }
 
     /// Closes the stream at once, because a client that does not read would never reach its end. Not under the kernel lock:
-    /// see [`Outbox::end`].
+    /// see
+    /// [`Outbox::begin_cut_off`].
     pub fn cut_off(&self) {
-        self.end().cut_off();
+        self.begin_cut_off().cut_off();
     }
 
-    /// Appends and sends nothing from here on. The stream is still to be closed, which writes to it and may log.
-    pub fn end(&self) -> EndedOutbox {
+    /// The first part of a cut-off, which may be made under the kernel lock. The stream is still to be closed, which writes
+    /// to it and may log.
+    pub fn begin_cut_off(&self) -> EndedOutbox {
+        self.is_cut_off.store(true, Ordering::Release);
+        self.end()
+    }
+
+    /// Appends and sends nothing from here on.
+    fn end(&self) -> EndedOutbox {
         self.connected.store(false, Ordering::Release);
         let mut state = self.lock();
         state.end_lease();

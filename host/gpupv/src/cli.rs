@@ -67,6 +67,16 @@ fn arguments() -> Vec<OsString> {
     all
 }
 
+/// Returns what is logged with this number of `-v`.
+fn logged(verbose: u8) -> Targets {
+    let level = match verbose {
+        0 => "warn",
+        1 => "warn,daemon=debug,gpupv=debug,live=debug,vsock_device=info",
+        _ => "debug",
+    };
+    level.parse().expect("the levels above are well-formed")
+}
+
 /// Runs the whole `gpupv` command line; configurations and scenarios may name these drivers.
 pub fn main(drivers: &Registry) -> ExitCode {
     main_with_bench(drivers, bench::start)
@@ -76,13 +86,8 @@ pub fn main(drivers: &Registry) -> ExitCode {
 pub fn main_with_bench(drivers: &Registry, bench: fn(&bench::BenchArgs) -> anyhow::Result<u8>) -> ExitCode {
     let matches = help::command().get_matches_from(arguments());
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    let level = match cli.verbose {
-        0 => "warn",
-        1 => "warn,daemon=debug,gpupv=debug,live=debug",
-        _ => "debug",
-    };
     let targets = std::env::var("GPUPV_LOG").ok().and_then(|words| words.parse::<Targets>().ok());
-    let filter = targets.unwrap_or_else(|| level.parse().expect("the levels above are well-formed"));
+    let filter = targets.unwrap_or_else(|| logged(cli.verbose));
     let lines = tracing_subscriber::fmt::layer()
         .with_target(false)
         .with_ansi(std::io::stderr().is_terminal())
@@ -109,5 +114,27 @@ pub fn main_with_bench(drivers: &Registry, bench: fn(&bench::BenchArgs) -> anyho
     match result {
         Ok(code) => output::end(code),
         Err(error) => output::fail(&error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing_subscriber::filter::LevelFilter;
+
+    use super::logged;
+
+    /// They are of `serve` and of `vm proxy`, where a daemon comes and goes.
+    #[test]
+    fn connections_of_qemu_are_logged_with_one_v() {
+        let is_logged = |verbose, target, level: LevelFilter| {
+            logged(verbose).would_enable(target, &level.into_level().expect("not off"))
+        };
+        assert!(!is_logged(0, "vsock_device::serving", LevelFilter::INFO));
+        assert!(is_logged(1, "vsock_device::serving", LevelFilter::INFO));
+        assert!(is_logged(1, "vsock_device::vhost_user_proxy", LevelFilter::INFO));
+        assert!(
+            !is_logged(1, "vsock_device::vhost_user_proxy", LevelFilter::DEBUG),
+            "each attempt to connect"
+        );
     }
 }

@@ -22,7 +22,7 @@ use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatu
 use vhost_user_backend::VhostUserBackend;
 use virtio_bindings::bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
-use vm_memory::{GuestAddressSpace, GuestMemoryBackend, GuestMemoryMmap};
+use vm_memory::{GuestAddressSpace, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
 use vmm_sys_util::epoll::EventSet;
 
 use crate::device::Shared;
@@ -235,21 +235,27 @@ impl VhostUserBackend for Backend {
         Err(io::Error::new(io::ErrorKind::Unsupported, "the configuration space is read-only"))
     }
 
+    /// A region that is refused is left out: to rings and packets it is no memory. If the table were refused, a DIMM of
+    /// other memory would end the device of a running guest for good.
     fn update_memory(&self, table: MemoryTable) -> io::Result<()> {
-        if table.memory().num_regions() as u64 > MEMORY_REGIONS_MAX {
+        let mut memory = GuestMemoryMmap::clone(&table.memory());
+        if memory.num_regions() as u64 > MEMORY_REGIONS_MAX {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many memory regions"));
         }
-        let regions = table.memory();
-        if let Err(error) = regions.iter().try_for_each(check_region) {
-            let cid = self.shared.config.guest_cid;
-            tracing::warn!(cid, "QEMU's memory is refused: {error}");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, error));
+        for region in table.memory().iter() {
+            let Err(error) = check_region(region) else { continue };
+            let rest = memory.remove_region(region.start_addr(), region.len());
+            memory = rest.map_err(io::Error::other)?.0;
+            if memory.num_regions() == 0 {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, error));
+            }
+            self.shared.complaints.machine("a part of the guest's memory cannot be used", &error);
         }
         let running = self.running();
         let session = &running.session;
         let turn = running.worker_at_rest();
         session.note_request_thread();
-        memory::replace(&self.memory, GuestMemoryMmap::clone(&regions));
+        memory::replace(&self.memory, memory);
         session.rings.iter().for_each(Ring::revalidate);
         session.has_memory.store(true, Ordering::Release);
         self.shared.services.memory_changed(session.guest_memory());

@@ -8,7 +8,8 @@ use crate::locks::{Rank, Ranked};
 /// Decides which complaints about one VM reach the log.
 #[derive(Debug)]
 pub(crate) struct Complaints {
-    guest_cid: u64,
+    /// `None` in a proxy, which does not know it.
+    guest_cid: Option<u64>,
     budget: Ranked<Budget>,
 }
 
@@ -38,7 +39,12 @@ impl Budget {
 
 impl Complaints {
     pub fn new(guest_cid: u64) -> Self {
-        Self { guest_cid, budget: Ranked::new(Rank::Complaints, Budget::default()) }
+        Self { guest_cid: Some(guest_cid), budget: Ranked::new(Rank::Complaints, Budget::default()) }
+    }
+
+    /// Complaints of a proxy, about the VM whose QEMU it serves.
+    pub fn of_proxy() -> Self {
+        Self { guest_cid: None, budget: Ranked::new(Rank::Complaints, Budget::default()) }
     }
 
     /// A packet that broke a rule of virtio-vsock.

@@ -27,6 +27,20 @@ use crate::session::Session;
 
 const NO_TIMEOUT: i32 = -1;
 
+/// What an "invalid parameters" of the crate can mean.
+const INVALID_PARAMETERS: &str = ": either a virtio feature that this device does not offer (-device \
+    vhost-user-vsock-pci with packed=on, or with iommu_platform=on behind a vIOMMU; leave them out), or a ring of a number \
+    or size that this device does not have";
+
+/// How a session ended.
+#[derive(Clone, Copy)]
+enum SessionEnd {
+    /// QEMU has disconnected, or was disconnected.
+    Disconnected,
+    /// The device refused a request. That ends the connection, not always the VM.
+    Refused,
+}
+
 /// Disconnects QEMU: at once, or as soon as it has connected.
 pub(crate) struct DisconnectHandle(Ranked<Line>);
 
@@ -143,14 +157,16 @@ impl Server {
         memory::replace(&table, GuestMemoryMmap::new());
         backend.running().worker.lock().end();
         if session.has_memory.load(Ordering::Acquire) {
-            // A session without memory has told the guest nothing: the next one resets its connections.
-            if !self.stopping() {
+            // A session without memory has told the guest nothing: the next one resets its connections. So it does behind
+            // a proxy, whose QEMU goes on after a request that was refused.
+            let is_refused = matches!(outcome, Ok(SessionEnd::Refused));
+            if !self.stopping() && !is_refused {
                 let cleared = shared.known.lock().clear();
                 cleared.unwrap_or_else(|error| shared.complaints.known_connections(&error));
             }
             shared.services.disconnected();
         }
-        outcome
+        outcome.map(|_| ())
     }
 
     /// Sends the worker its first event, which creates the session, and binds the vrings to it.
@@ -172,7 +188,7 @@ impl Server {
         daemon: &mut VhostUserDaemon<Arc<Backend>>,
         backend: &Backend,
         session: &Arc<Session>,
-    ) -> Result<(), DaemonError> {
+    ) -> Result<SessionEnd, DaemonError> {
         let cid = self.shared.config.guest_cid;
         let disconnect_handle = Arc::clone(&backend.disconnect_handle);
         *self.shared.attached.lock() = Some(Attached { session: Arc::clone(session), disconnect_handle });
@@ -206,20 +222,23 @@ impl Server {
         }
         drop(epolls);
         let end = daemon.wait();
-        self.log_end(end);
-        Ok(())
+        Ok(self.log_end(end))
     }
 
-    fn log_end(&self, end: Result<(), DaemonError>) {
+    fn log_end(&self, end: Result<(), DaemonError>) -> SessionEnd {
         let cid = self.shared.config.guest_cid;
+        const REFUSED: &str = "QEMU sent a request that cannot be served";
         match end {
             Ok(())
             | Err(DaemonError::HandleRequest(RequestError::Disconnected | RequestError::PartialMessage)) => {
                 tracing::info!(cid, "QEMU disconnected");
+                return SessionEnd::Disconnected;
             }
-            Err(error) => {
-                self.shared.complaints.machine("QEMU sent a request that cannot be served", &error);
+            Err(error @ DaemonError::HandleRequest(RequestError::InvalidParam)) => {
+                self.shared.complaints.machine(REFUSED, &format_args!("{error}{INVALID_PARAMETERS}"));
             }
+            Err(error) => self.shared.complaints.machine(REFUSED, &error),
         }
+        SessionEnd::Refused
     }
 }

@@ -284,6 +284,10 @@ impl Outbound {
     /// Returns the first error; the other changes are written all the same.
     fn note_changes(&mut self) -> io::Result<()> {
         self.muxer.take_changes(&mut self.changes);
+        if !self.alive {
+            // The guest is sent nothing more, so what it does not know yet is for the next session.
+            self.changes.clear();
+        }
         if self.changes.is_empty() {
             return Ok(());
         }

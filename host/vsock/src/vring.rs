@@ -8,7 +8,8 @@
 //!   without blocking, and a missing one is no error.
 //! * *A replaced kick is removed.* QEMU shares the eventfd, so closing this descriptor does not remove it from the
 //!   epoll set. It is removed explicitly, and the vring restarts so that the crate watches the new one.
-//! * *A vring outside guest memory does not run*, nor does one of a size that no split ring can have.
+//! * *A vring outside guest memory does not run*, nor does one of a size that no split ring can have, or without a kick.
+//!   The log says so.
 //! * *Calls are signaled without the vring's lock*, so they are stored beside it.
 //! * *The positions at which a vring stops and restarts* are reported to the [`Session`].
 
@@ -53,6 +54,8 @@ struct Shared {
     broken: AtomicBool,
     /// QEMU asked for a size that is not a power of two. Written by QEMU's requests only.
     has_invalid_size: AtomicBool,
+    /// QEMU stops the ring: the end of its kick is a part of that.
+    is_stopping: AtomicBool,
     /// Position of the ring when it was stopped.
     stopped_at: Ranked<Option<u16>>,
     kicks: AtomicU64,
@@ -122,12 +125,15 @@ impl Ring {
     /// Checks the ring after a change of the memory table: one outside it stops, and one that was outside may run
     /// again.
     pub fn revalidate(&self) {
-        self.judge(self.0.vring.get_mut().get_queue());
+        let state = self.0.vring.get_mut();
+        let fault = self.judge(state.get_queue());
+        drop(state);
+        self.complain(fault);
     }
 
     /// Drops the eventfds of a QEMU that is gone.
     pub fn release(&self) {
-        self.set_kick(None);
+        self.replace_kick(None);
         self.set_call(None);
     }
 
@@ -141,20 +147,50 @@ impl Ring {
         Some(self.0.binding.get()?.memory.memory())
     }
 
-    fn judge(&self, queue: &Queue) {
+    /// Finds out whether a ring can run, if QEMU has started it; returns why not.
+    fn judge(&self, queue: &Queue) -> Option<&'static str> {
         let is_inside = || self.memory().is_some_and(|memory| queue.is_valid(&*memory));
-        let fits = || !self.0.has_invalid_size.load(Ordering::Relaxed) && is_inside();
-        self.0.broken.store(queue.ready() && !fits(), Ordering::Relaxed);
+        let fault = if !queue.ready() {
+            None
+        } else if self.0.has_invalid_size.load(Ordering::Relaxed) {
+            Some("its size is not a power of two")
+        } else if !is_inside() {
+            Some("it is outside the guest's memory, or in a part that cannot be used")
+        } else {
+            None
+        };
+        self.0.broken.store(fault.is_some(), Ordering::Relaxed);
+        fault
+    }
+
+    /// Logs why a ring that QEMU has started does not run, because the crate has no way to refuse it. Without the vring's lock held.
+    fn complain(&self, fault: Option<&'static str>) {
+        if let (Some(fault), Some((session, index))) = (fault, self.session()) {
+            let reason = format_args!("queue {index}: {fault}");
+            session.complaints.machine("a queue that QEMU has started does not run", &reason);
+        }
     }
 
     /// Reports the position at which the ring starts to the session.
     fn base_set(&self, stopped_at: Option<u16>, base: u16) {
-        let binding = self.0.binding.get();
-        if let Some((session, index)) =
-            binding.and_then(|binding| Some((binding.session.upgrade()?, binding.index)))
-        {
+        if let Some((session, index)) = self.session() {
             session.base_set(index, stopped_at, base);
         }
+    }
+
+    fn session(&self) -> Option<(Arc<Session>, usize)> {
+        let binding = self.0.binding.get()?;
+        Some((binding.session.upgrade()?, binding.index))
+    }
+
+    fn replace_kick(&self, kick: Option<File>) {
+        let mut state = self.0.vring.get_mut();
+        if let Some(old) = state.get_kick() {
+            self.forget_kick(old.as_raw_fd());
+        }
+        state.get_queue_mut().set_ready(false);
+        drop(state);
+        self.0.vring.set_kick(kick);
     }
 
     fn forget_kick(&self, kick: RawFd) {
@@ -181,6 +217,7 @@ impl VringT<MemoryTable> for Ring {
             call: Ranked::new(Rank::Call, None),
             broken: AtomicBool::new(false),
             has_invalid_size: AtomicBool::new(false),
+            is_stopping: AtomicBool::new(false),
             stopped_at: Ranked::new(Rank::StoppedAt, None),
             kicks: AtomicU64::new(0),
             binding: OnceLock::new(),
@@ -257,9 +294,11 @@ impl VringT<MemoryTable> for Ring {
     fn set_queue_ready(&self, ready: bool) {
         let mut state = self.0.vring.get_mut();
         state.get_queue_mut().set_ready(ready);
-        self.judge(state.get_queue());
+        let fault = self.judge(state.get_queue());
         let position = state.get_queue().next_avail();
         drop(state);
+        self.0.is_stopping.store(!ready, Ordering::Relaxed);
+        self.complain(fault);
         if !ready {
             *self.0.stopped_at.lock() = Some(position);
         } else if let Some(stopped_at) = self.0.stopped_at.lock().take() {
@@ -269,13 +308,11 @@ impl VringT<MemoryTable> for Ring {
     }
 
     fn set_kick(&self, kick: Option<File>) {
-        let mut state = self.0.vring.get_mut();
-        if let Some(old) = state.get_kick() {
-            self.forget_kick(old.as_raw_fd());
+        let kick = kick.filter(make_nonblocking);
+        if kick.is_none() && !self.0.is_stopping.swap(false, Ordering::Relaxed) {
+            self.complain(Some("QEMU gives no eventfd for its kicks, and this device does not poll"));
         }
-        state.get_queue_mut().set_ready(false);
-        drop(state);
-        self.0.vring.set_kick(kick.filter(make_nonblocking));
+        self.replace_kick(kick);
     }
 
     /// Reads the kick's eventfd without blocking. Returns whether the vring is enabled.

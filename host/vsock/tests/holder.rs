@@ -8,8 +8,10 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use front_end::GuestVm;
+use front_end::{GuestVm, MEMORY_BYTES, MEMORY_START};
+use rustix::fs::SealFlags;
 use services::{ECHO, Rig};
+use vhost::VhostBackend as _;
 use vsock_device::VhostUserProxy;
 use vsock_device::packet::Operation;
 
@@ -180,6 +182,151 @@ fn a_daemon_whose_device_lacks_features_is_left_for_the_next() {
     assert_eq!((header.operation, header.dst_port), (Operation::RST, 7));
     guest.connect(8, ECHO);
     echoes(&mut guest, 8, b"after");
+}
+
+/// Runs what a request of QEMU must not hold up; fails after a while instead of waiting for ever.
+fn in_time<R: Send + 'static>(run: impl FnOnce() -> R + Send + 'static) -> R {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(run()));
+    receiver.recv_timeout(front_end::PATIENCE).expect("QEMU stands, or the test has failed in its thread")
+}
+
+#[test]
+fn a_guest_is_stopped_and_goes_on_while_there_is_no_daemon() {
+    let (_folder, held, socket) = sockets();
+    let _proxy = VhostUserProxy::serve(&held, &socket).unwrap();
+    let daemon = Daemon::start(&socket);
+    let mut guest = GuestVm::boot(&held);
+    guest.connect(7, ECHO);
+    echoes(&mut guest, 7, b"before");
+    guest.config();
+    daemon.kill();
+    let (sent, mut guest) = in_time(move || {
+        // QEMU stops the guest with packets in its ring, twice, and lets it go on.
+        guest.send_payload(7, ECHO, b"lost");
+        let mut positions = guest.stop();
+        guest.start_at(positions);
+        guest.send_payload(7, ECHO, b"lost too");
+        positions = guest.stop();
+        assert_eq!(guest.stop(), positions);
+        guest.send_memory_table();
+        assert_eq!(guest.config(), front_end::CID);
+        guest.start_at(positions);
+        guest.send(guest.header(Operation::REQUEST, 8, ECHO), &[]);
+        (positions[1], guest)
+    });
+    assert_eq!(sent, 2, "the packets that the killed device had taken");
+    let _daemon = Daemon::start(&socket);
+    let mut received: Vec<_> = (0..4).map(|_| guest.receive().0).collect();
+    received.retain(|header| (header.operation, header.dst_port) != (Operation::RST, 7));
+    assert!(matches!(&received[..], [one] if (one.operation, one.dst_port) == (Operation::RESPONSE, 8)));
+    echoes(&mut guest, 8, b"after");
+}
+
+#[test]
+fn a_guest_is_reset_and_qemu_exits_while_there_is_no_daemon() {
+    let (_folder, held, socket) = sockets();
+    let _proxy = VhostUserProxy::serve(&held, &socket).unwrap();
+    let daemon = Daemon::start(&socket);
+    let mut guest = GuestVm::boot(&held);
+    guest.connect(7, ECHO);
+    daemon.kill();
+    let mut guest = in_time(move || {
+        guest.stop();
+        guest.reset_driver();
+        guest.start(0);
+        guest.send(guest.header(Operation::REQUEST, 8, ECHO), &[]);
+        guest
+    });
+    let daemon = Daemon::start(&socket);
+    // To a kernel that does not know the connection the reset says nothing.
+    let (reset, _) = guest.receive();
+    assert_eq!((reset.operation, reset.dst_port), (Operation::RST, 7));
+    let (response, _) = guest.receive();
+    assert_eq!((response.operation, response.dst_port), (Operation::RESPONSE, 8));
+    echoes(&mut guest, 8, b"after");
+    daemon.kill();
+    in_time(move || {
+        guest.stop();
+        drop(guest);
+    });
+    // The next QEMU waits for a device, because none has said yet what it offers.
+    let next = std::thread::spawn(move || GuestVm::boot(&held).config());
+    let _daemon = Daemon::start(&socket);
+    assert_eq!(next.join().unwrap(), front_end::CID);
+}
+
+#[test]
+fn a_memory_table_that_the_daemon_refuses_leaves_the_device_as_it_was() {
+    let (_folder, held, socket) = sockets();
+    let proxy = VhostUserProxy::serve(&held, &socket).unwrap();
+    let _daemon = Daemon::start(&socket);
+    let mut guest = GuestVm::boot(&held);
+    guest.connect(7, ECHO);
+    let mut guest = in_time(move || {
+        let unsealed = front_end::memory_sealed(MEMORY_START, MEMORY_BYTES, SealFlags::GROW);
+        let own = std::mem::replace(&mut guest.memory, unsealed);
+        assert!(guest.try_memory_table().is_err(), "QEMU is told");
+        guest.memory = own;
+        guest.config();
+        guest
+    });
+    assert_eq!(proxy.replaced(), 1, "the device has ended the connection on which it refused");
+    let (reset, _) = guest.receive();
+    assert_eq!((reset.operation, reset.dst_port), (Operation::RST, 7), "the guest hears of that");
+    guest.connect(8, ECHO);
+    echoes(&mut guest, 8, b"after");
+}
+
+#[test]
+fn a_refusal_that_qemu_cannot_be_told_ends_its_connection() {
+    let (_folder, held, socket) = sockets();
+    let _proxy = VhostUserProxy::serve(&held, &socket).unwrap();
+    let _daemon = Daemon::start(&socket);
+    let path = held.clone();
+    let is_ended = in_time(move || {
+        let frontend = vhost::vhost_user::Frontend::connect(&path, 3).unwrap();
+        frontend.set_owner().unwrap();
+        let packed = 1 << 34;
+        frontend.set_features(front_end::FEATURES | packed).unwrap();
+        frontend.get_features().is_err()
+    });
+    assert!(is_ended);
+    let mut guest = GuestVm::boot(&held);
+    guest.connect(7, ECHO);
+}
+
+#[test]
+fn a_second_qemu_is_refused_and_the_first_one_goes_on() {
+    let (_folder, held, socket) = sockets();
+    let _proxy = VhostUserProxy::serve(&held, &socket).unwrap();
+    let daemon = Daemon::start(&socket);
+    let mut guest = GuestVm::boot(&held);
+    let refused = |path: PathBuf| {
+        in_time(move || vhost::vhost_user::Frontend::connect(&path, 3).unwrap().get_features().is_err())
+    };
+    assert!(refused(held.clone()));
+    guest.connect(7, ECHO);
+    daemon.kill();
+    assert!(refused(held));
+    let _daemon = Daemon::start(&socket);
+    assert_eq!(guest.receive_operation(), Operation::RST);
+    guest.connect(8, ECHO);
+}
+
+#[test]
+fn a_device_that_is_added_again_on_the_same_connection_is_claimed_again() {
+    let (_folder, held, socket) = sockets();
+    let proxy = VhostUserProxy::serve(&held, &socket).unwrap();
+    let _daemon = Daemon::start(&socket);
+    let mut guest = GuestVm::boot(&held);
+    guest.stop();
+    guest.frontend.set_owner().unwrap();
+    guest.reset_driver();
+    guest.start(0);
+    guest.connect(7, ECHO);
+    echoes(&mut guest, 7, b"after");
+    assert_eq!(proxy.replaced(), 0, "the device did not notice");
 }
 
 #[test]

@@ -49,6 +49,7 @@ impl<M: Machine> Broker<M> {
     }
 
     fn want_pages_until(&mut self, client: ClientId, process: u32, wanted: WantedPages, at_most: Duration) {
+        self.update_pages_total();
         let (user, count) = (self.processes.get(&process).map(|entry| entry.user), wanted.count());
         let Quotas { pages, regions, .. } = &self.quotas;
         let is_over = |user| pages.is_over(user, count) || regions.is_over(user, 1);

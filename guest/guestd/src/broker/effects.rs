@@ -164,6 +164,8 @@ pub trait Machine {
     type Stream;
     type Descriptor;
 
+    /// Pages that all processes together may hold. They follow memory that is added to the guest or taken from it.
+    fn pages_total_max(&self) -> u32;
     fn make_region(&mut self, purpose: Purpose, pages: u32) -> Result<MadeRegion<Self>, String>;
     /// A descriptor of device pages for another process.
     fn share_region(&mut self, region: &Self::Region) -> Result<Self::Descriptor, String>;

@@ -85,8 +85,6 @@ use state::{
 pub struct Config {
     /// Kernel release, for the host's log.
     pub kernel: String,
-    /// Pages that all processes together may hold.
-    pub pages_total_max: u32,
     /// How long the kernel may keep pages pinned that were unpinned.
     pub unpin_time: Option<Duration>,
     /// Events that one process may register; 0 where event channels do not work.
@@ -109,6 +107,8 @@ pub struct Broker<M: Machine> {
     config: Config,
     machine: M,
     quotas: Quotas,
+    /// The total of the quota of pages, as the machine last gave it.
+    pages_total_max: u32,
     link: Link,
     clients: BTreeMap<ClientId, Client<M::Descriptor>>,
     /// The deadlines of the clients that have one that is not reached.
@@ -143,14 +143,11 @@ pub struct Broker<M: Machine> {
 
 impl<M: Machine> Broker<M> {
     pub fn new(config: Config, machine: M) -> Self {
+        let pages_total_max = machine.pages_total_max();
         let quotas = Quotas {
             connections: Quota::new("connections to its broker", CLIENTS_MAX as u32),
             processes: Quota::new("processes", PROCESSES_PER_VM_MAX as u32),
-            pages: Quota::returning_after(
-                config.unpin_time,
-                "pages of pinned memory",
-                config.pages_total_max,
-            ),
+            pages: Quota::returning_after(config.unpin_time, "pages of pinned memory", pages_total_max),
             regions: Quota::new("regions of pinned memory", PINNED_REGIONS_MAX),
             nt_handles: Quota::new("NT handles", SHARES_PER_VM_MAX as u32),
             sync_files: Quota::new("sync files", SYNC_FILES_MAX),
@@ -160,6 +157,7 @@ impl<M: Machine> Broker<M> {
             config,
             machine,
             quotas,
+            pages_total_max,
             link: Link::new(),
             clients: BTreeMap::new(),
             deadlines: BTreeSet::new(),
@@ -404,6 +402,15 @@ impl<M: Machine> Broker<M> {
                 self.say_refusal(format!("process {process} gets no fence memory: {words}"));
                 self.refuse_memory(client, words, first);
             }
+        }
+    }
+
+    /// Follows memory that was added to the guest, or taken from it.
+    fn update_pages_total(&mut self) {
+        let total = self.machine.pages_total_max();
+        if total != self.pages_total_max {
+            self.pages_total_max = total;
+            self.quotas.pages.set_total(total);
         }
     }
 

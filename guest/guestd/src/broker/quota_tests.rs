@@ -83,6 +83,23 @@ fn a_user_that_pins_all_it_can_leaves_pages_to_others() {
     assert_eq!(harness.broker.quotas.pages.held()[&ALICE], 74, "given back when the host has answered");
 }
 
+/// A DIMM is plugged in, and out again while its pages are held.
+#[test]
+fn the_limit_of_pages_follows_the_memory_of_the_guest() {
+    let mut harness = Harness::up();
+    harness.pages_total_max.set(8);
+    let client = harness.process_of(Uid::ROOT, 5).unwrap();
+    harness.attach_backing_at_once(client, 0x10_0000, 8);
+    assert!(harness.refusals()[0].contains("1 of at most 8 pages"), "beside the page of its fences");
+    harness.pages_total_max.set(16);
+    harness.attach_backing_at_once(client, 0x10_0000, 8);
+    assert!(harness.refusals().is_empty());
+    harness.pages_total_max.set(4);
+    harness.attach_backing_at_once(client, 0x20_0000, 1);
+    assert!(harness.refusals()[0].contains("9 of at most 4 pages"));
+    assert!(harness.broker.listens_to(client));
+}
+
 #[test]
 fn a_process_stays_when_others_leave_no_page_for_its_fences() {
     let mut harness = Harness::up();

@@ -134,7 +134,7 @@ impl Quota {
         Ok(charge)
     }
 
-    #[cfg(test)]
+    /// Those that are over a lower total stay until their users give them back.
     pub fn set_total(&self, total: u32) {
         self.0.borrow_mut().total = total;
     }

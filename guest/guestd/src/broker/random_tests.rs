@@ -35,6 +35,10 @@ impl Machine for Counting {
     type Stream = ();
     type Descriptor = ();
 
+    fn pages_total_max(&self) -> u32 {
+        40
+    }
+
     fn make_region(&mut self, _: Purpose, pages: u32) -> Result<MadeRegion<Self>, String> {
         self.last += 1;
         if self.last.is_multiple_of(11) {
@@ -327,7 +331,7 @@ impl World {
     fn new() -> Self {
         let live_pages = LivePages::default();
         let machine = Counting { live_pages: live_pages.clone(), last: 0 };
-        let config = Config { kernel: String::new(), pages_total_max: 40, unpin_time: None, events_max: 4 };
+        let config = Config { kernel: String::new(), unpin_time: None, events_max: 4 };
         let broker = Broker::new(config, machine);
         Self {
             broker,

@@ -1,6 +1,6 @@
 //! The broker against a scripted host and a machine that logs what it gives out and what is dropped.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use proto::attach::{
@@ -25,6 +25,7 @@ impl Drop for Traced {
 pub(super) struct FakeMachine {
     log: Log,
     made: u32,
+    pages_total_max: Rc<Cell<u32>>,
     refuse_memory: Rc<RefCell<bool>>,
     refuse_stream: Rc<RefCell<bool>>,
 }
@@ -33,6 +34,10 @@ impl Machine for FakeMachine {
     type Region = Traced;
     type Stream = Traced;
     type Descriptor = String;
+
+    fn pages_total_max(&self) -> u32 {
+        self.pages_total_max.get()
+    }
 
     fn make_region(&mut self, _: Purpose, pages: u32) -> Result<MadeRegion<Self>, String> {
         if *self.refuse_memory.borrow() {
@@ -62,6 +67,7 @@ pub(super) struct Harness {
     pub(super) broker: Broker<FakeMachine>,
     pub(super) log: Log,
     pub(super) now: Duration,
+    pub(super) pages_total_max: Rc<Cell<u32>>,
     pub(super) refuse_memory: Rc<RefCell<bool>>,
     refuse_stream: Rc<RefCell<bool>>,
 }
@@ -175,15 +181,17 @@ impl Harness {
     pub(super) fn down() -> Self {
         let log = Log::default();
         let (refuse_memory, refuse_stream) = (Rc::default(), Rc::default());
+        let pages_total_max = Rc::new(Cell::new(100_000));
         let machine = FakeMachine {
             log: log.clone(),
             made: 0,
+            pages_total_max: Rc::clone(&pages_total_max),
             refuse_memory: Rc::clone(&refuse_memory),
             refuse_stream: Rc::clone(&refuse_stream),
         };
-        let config =
-            Config { kernel: "6.1".to_owned(), pages_total_max: 100_000, unpin_time: None, events_max: 2 };
-        Self { broker: Broker::new(config, machine), log, now: Duration::ZERO, refuse_memory, refuse_stream }
+        let config = Config { kernel: "6.1".to_owned(), unpin_time: None, events_max: 2 };
+        let broker = Broker::new(config, machine);
+        Self { broker, log, now: Duration::ZERO, pages_total_max, refuse_memory, refuse_stream }
     }
 
     pub(super) fn up() -> Self {

@@ -35,6 +35,10 @@ impl Machine for Files {
     type Stream = OwnedFd;
     type Descriptor = OwnedFd;
 
+    fn pages_total_max(&self) -> u32 {
+        1000
+    }
+
     fn make_region(&mut self, _: Purpose, pages: u32) -> Result<MadeRegion<Self>, String> {
         let descriptor = File::open("/dev/zero").unwrap().into();
         Ok(MadeRegion { region: (), addresses: vec![0x1000; pages as usize], descriptor })
@@ -79,8 +83,7 @@ impl Host {
         let (opened, event_channels) = std::sync::mpsc::channel();
         let sync_files = nt_handle::SyncFileFolder::fresh(&socket);
         let driver = move || {
-            let config =
-                Config { kernel: "test".to_owned(), pages_total_max: 1000, unpin_time: None, events_max: 4 };
+            let config = Config { kernel: "test".to_owned(), unpin_time: None, events_max: 4 };
             let connect = Box::new(move || guest.take().ok_or_else(|| "it was there once".to_owned()));
             let connect_event_channel = Box::new(move || {
                 let (near, far) = UnixStream::pair().unwrap();

@@ -27,10 +27,11 @@ const HOST: &[c_long] = calls![
     SYS_socket SYS_bind SYS_connect SYS_recvfrom SYS_sendto SYS_ioctl
 ];
 
-/// Memory that the host writes, and rings that pin it and set events. `socketpair` is of the test of such a ring.
+/// Memory that the host writes, and rings that pin it and set events. `socketpair` is of the test of such a ring. `sysinfo`
+/// says how much memory the guest has.
 #[rustfmt::skip]
 const MEMORY: &[c_long] = calls![
-    SYS_memfd_create SYS_ftruncate SYS_pwrite64 SYS_pread64 SYS_openat SYS_mlock SYS_munlock
+    SYS_sysinfo SYS_memfd_create SYS_ftruncate SYS_pwrite64 SYS_pread64 SYS_openat SYS_mlock SYS_munlock
     SYS_io_uring_setup SYS_io_uring_enter SYS_io_uring_register SYS_socketpair
 ];
 

@@ -61,6 +61,9 @@ pub enum ProtocolError {
     Descriptors(usize),
     #[error("the stream is cut off: the client does not read, and its unread bytes are over the limit")]
     NotReading,
+    /// No violation: the broker has ended the process, and only its stream is left.
+    #[error("the process is detached")]
+    Detached,
     #[error("frame {frame} came before the Welcome")]
     BeforeWelcome { frame: u64 },
     #[error("the session cannot be resumed: {0}")]
@@ -281,8 +284,12 @@ impl Channel {
         self.frames.release();
         self.has_more_calls = *has_more.as_ref().unwrap_or(&false);
         let has_more = has_more?;
-        let is_cut_off = self.client.as_ref().is_some_and(|client| !client.outbox.is_connected());
-        if is_cut_off && !self.awaits_welcome() { Err(ProtocolError::NotReading) } else { Ok(has_more) }
+        let has_ended = self.client.as_ref().is_some_and(|client| !client.outbox.is_connected());
+        if !has_ended || self.awaits_welcome() {
+            return Ok(has_more);
+        }
+        let is_cut_off = self.client.as_ref().is_some_and(|client| client.outbox.is_cut_off());
+        Err(if is_cut_off { ProtocolError::NotReading } else { ProtocolError::Detached })
     }
 
     fn work_off_frames(&mut self, frames_max: usize) -> Result<bool, ProtocolError> {
@@ -466,6 +473,9 @@ impl Channel {
 
     /// Logs why the stream is closed, and sends the reason to the client.
     pub fn close_with(&mut self, error: &ProtocolError) {
+        if matches!(error, ProtocolError::Detached) {
+            return;
+        }
         self.kernel_host.counters.protocol_errors.add(1);
         let process = self.client.as_ref().map_or("a stream without a process".into(), |client| {
             format!("process {} (pid {}, {})", client.id.0, client.pid, client.name)

@@ -294,6 +294,20 @@ fn a_process_that_was_cut_off_makes_no_more_calls() {
     assert!(steps.take().len() <= CALLS_PER_TURN_MAX);
 }
 
+/// As all processes of a VM are when its guestd ends.
+#[test]
+fn the_stream_of_a_detached_process_ends_without_a_warning() {
+    let (kernel_host, steps, mut client, _) = kernel_host_of_two();
+    let frame = client.frame(&Call::EnumAdapters { capacity: 1 });
+    kernel_host.sessions().detach(client.process);
+    steps.take();
+    client.channel.take_in(&frame);
+    let ended = client.channel.turn(CALLS_PER_TURN_MAX).unwrap_err();
+    assert!(matches!(ended, ProtocolError::Detached), "{ended}");
+    client.channel.close_with(&ended);
+    assert_eq!(kernel_host.counters.protocol_errors.count(), 0, "the client has violated nothing");
+}
+
 #[test]
 fn a_process_that_returns_sends_nothing_before_its_welcome() {
     let kernel_host = KernelHost::new(&Options::default()).unwrap();

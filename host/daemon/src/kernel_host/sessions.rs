@@ -460,7 +460,7 @@ impl HostState {
             let why = "it does not acknowledge what it reads";
             let line = || format!("process {process} of vm {vm} is cut off: {why}");
             self.process_table.warn(attached.client.id, line);
-            flush_list.cut_off.push(attached.client.outbox.end());
+            flush_list.cut_off.push(attached.client.outbox.begin_cut_off());
         }
     }
 }

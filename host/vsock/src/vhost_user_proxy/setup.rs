@@ -1,6 +1,10 @@
 //! The messages with which QEMU has set up a device, to be replayed to another daemon's device. A plain value: it sends
 //! nothing.
 //!
+//! While no daemon runs, QEMU must still be able to stop the guest, reset it and exit. So it is answered from here
+//! ([`Setup::answer`]): a set-up message is stored, and the next device gets it; the position of a ring is read from
+//! guest memory; a query gets the answer of the last device.
+//!
 //! Each message replaces the earlier one on the same subject, so the last of each is enough. Only the position of a
 //! ring differs from QEMU's message, because the guest and the device have progressed since. Its used ring is in guest
 //! memory, whose descriptors the proxy has, and contains the device's position. Chains that a killed device had taken
@@ -22,6 +26,12 @@ const NO_DESCRIPTOR: u64 = 1 << 8;
 const RING_MASK: u64 = 0xff;
 /// Offset of QEMU's address of the used ring in SET_VRING_ADDR.
 const USED_ADDRESS_OFFSET: usize = 16;
+/// Offset, size and flags in GET_CONFIG, before room for its bytes.
+const CONFIG_RANGE_BYTES: usize = 12;
+/// An acknowledgement, if QEMU asked for one.
+const SUCCESS: [u8; 8] = 0u64.to_le_bytes();
+/// `VHOST_USER_PROTOCOL_F_REPLY_ACK`.
+pub(super) const REPLY_ACK: u64 = 1 << 3;
 
 /// Messages about the whole device, in the order in which a device requires them.
 const OF_DEVICE: [Request; 4] =
@@ -43,6 +53,8 @@ const OF_RING: [Request; 7] = [
 pub(super) struct Setup {
     /// The last message of each request and ring; ring 0 for the device.
     messages: BTreeMap<(Request, u64), Message>,
+    /// The last query of each kind, and the answer of the device.
+    answers: BTreeMap<Request, (Vec<u8>, Vec<u8>)>,
 }
 
 /// The ring that a message is about.
@@ -57,21 +69,69 @@ fn ring_of(message: &Message) -> Option<u64> {
     }
 }
 
+/// The part of a query that says what it asks for: the range of the configuration space, without room for its bytes.
+fn subject_of(message: &Message) -> &[u8] {
+    let bytes = message.payload.len().min(CONFIG_RANGE_BYTES);
+    &message.payload[..bytes]
+}
+
+/// Payload of messages about a ring's position.
+fn base_payload(ring: u64, position: u32) -> Vec<u8> {
+    [ring as u32, position].into_iter().flat_map(u32::to_le_bytes).collect()
+}
+
 impl Setup {
-    /// Stores a message that a device has handled.
-    pub fn store(&mut self, message: Message) {
+    /// Stores a message that a device has handled. `answer`: the payload of its answer.
+    pub fn store(&mut self, message: Message, answer: &[u8]) {
         match ring_of(&message) {
-            // The ring is stopped: it starts again with another kick.
+            // The ring is stopped: it starts again with another kick, and at this position if QEMU names no other.
             Some(ring) if message.request == Request::GET_VRING_BASE => {
                 self.messages.remove(&(Request::SET_VRING_KICK, ring));
+                let base = Message::new(Request::SET_VRING_BASE, answer.to_vec());
+                self.messages.insert((Request::SET_VRING_BASE, ring), base);
             }
             Some(ring) => _ = self.messages.insert((message.request, ring), message),
             None if OF_DEVICE.contains(&message.request) => {
                 self.messages.insert((message.request, 0), message);
             }
-            // Queries, and writes to a configuration space that is read-only.
+            None if message.has_own_reply() => {
+                let query = subject_of(&message).to_vec();
+                self.answers.insert(message.request, (query, answer.to_vec()));
+            }
+            // Writes to a configuration space that is read-only.
             None => {}
         }
+    }
+
+    /// Returns the payload of an answer in place of a device, while there is none. A set-up message is answered with
+    /// success, because the next device gets it. `None`: only a device can answer.
+    pub fn answer(&self, message: &Message) -> Option<Vec<u8>> {
+        match ring_of(message) {
+            Some(ring) if message.request == Request::GET_VRING_BASE => {
+                Some(base_payload(ring, self.position(ring)))
+            }
+            Some(_) => Some(SUCCESS.to_vec()),
+            None if OF_DEVICE.contains(&message.request) => Some(SUCCESS.to_vec()),
+            None => {
+                let (query, answer) = self.answers.get(&message.request)?;
+                (query == subject_of(message)).then(|| answer.clone())
+            }
+        }
+    }
+
+    /// Whether a device acknowledges this message, if it asks for that.
+    pub fn acknowledges(&self, message: &Message) -> bool {
+        let features = match message.request {
+            // It is in force at once.
+            Request::SET_PROTOCOL_FEATURES => message.u64_at(0),
+            _ => self.protocol_features(),
+        };
+        features & REPLY_ACK != 0
+    }
+
+    /// Whether QEMU has claimed the device.
+    pub fn is_owned(&self) -> bool {
+        self.messages.contains_key(&(Request::SET_OWNER, 0))
     }
 
     fn value_of(&self, request: Request) -> u64 {
@@ -100,8 +160,7 @@ impl Setup {
             for request in OF_RING {
                 match self.messages.get(&(request, ring)) {
                     Some(_) if request == Request::SET_VRING_BASE && self.runs(ring) => {
-                        let mut payload = (ring as u32).to_le_bytes().to_vec();
-                        payload.extend(u32::from(self.used_index(ring)?).to_le_bytes());
+                        let payload = base_payload(ring, u32::from(self.used_index(ring)?));
                         messages.push(ReplayedMessage::Base(Message::new(request, payload)));
                     }
                     Some(message) => messages.push(ReplayedMessage::AsSaid(message)),
@@ -123,6 +182,13 @@ impl Setup {
             matches!(*request, Request::SET_VRING_KICK | Request::SET_VRING_CALL) && self.runs(*ring)
         });
         events.flat_map(|(_, message)| &message.descriptors).map(AsFd::as_fd)
+    }
+
+    /// Returns where a device that stops a ring now would stop it: where it is, or where QEMU last set it.
+    fn position(&self, ring: u64) -> u32 {
+        let used_index = self.runs(ring).then(|| self.used_index(ring).ok()).flatten();
+        let base = || self.messages.get(&(Request::SET_VRING_BASE, ring)).map_or(0, |base| base.u32_at(4));
+        used_index.map_or_else(base, u32::from)
     }
 
     /// Reads a device's position from a ring's used index.

@@ -63,6 +63,11 @@ impl Message {
         Self { request, flags: VERSION, payload, descriptors: Vec::new() }
     }
 
+    /// The answer to a request.
+    pub fn reply_to(request: Request, payload: Vec<u8>) -> Self {
+        Self { request, flags: VERSION | REPLY, payload, descriptors: Vec::new() }
+    }
+
     /// A number of four bytes in the payload; 0 beyond its end.
     pub fn u32_at(&self, offset: usize) -> u32 {
         self.payload
@@ -81,8 +86,8 @@ impl Message {
             .map_or(0, u64::from_le_bytes)
     }
 
-    /// Whether the request has an answer of its own.
-    fn has_own_reply(&self) -> bool {
+    /// Whether the request has an answer of its own, so that it cannot be acknowledged with an error.
+    pub fn has_own_reply(&self) -> bool {
         matches!(
             self.request,
             Request::GET_FEATURES

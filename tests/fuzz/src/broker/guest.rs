@@ -42,6 +42,10 @@ impl Machine for Memfds {
     type Stream = OwnedFd;
     type Descriptor = OwnedFd;
 
+    fn pages_total_max(&self) -> u32 {
+        1000
+    }
+
     fn make_region(&mut self, purpose: Purpose, pages: u32) -> std::result::Result<MadeRegion<Self>, String> {
         let seals = match purpose {
             Purpose::Fences | Purpose::HostRing => SealFlags::FUTURE_WRITE | SealFlags::SHRINK,
@@ -110,8 +114,7 @@ impl Guest {
         rustix::net::bind(&listener, &address).expect("the name is free");
         rustix::net::listen(&listener, 16).expect("it listens");
         let (live, links, channels) = (Live::default(), Ends::default(), Ends::default());
-        let (kernel, pages_total_max) = ("fuzz".to_owned(), 1000);
-        let config = Config { kernel, pages_total_max, unpin_time: None, events_max: 4 };
+        let config = Config { kernel: "fuzz".to_owned(), unpin_time: None, events_max: 4 };
         let broker = Broker::new(config, Memfds(live.clone()));
         let ends = [&links, &channels].map(Arc::clone);
         let [connect, connect_event_channel] =
