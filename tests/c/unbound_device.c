@@ -9,7 +9,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
-enum { WORK_MS = 50, SUBMISSIONS = 60, BYTES = 32 << 20, NEW_BYTES = 48 << 20 };
+enum { WORK_MS = 50, SUBMISSIONS = 60, BYTES = 32 << 20 };
 
 static const char RESULT[] = "/unbound_device.result";
 static const char DRIVER[] = "/sys/bus/virtio/drivers/vmw_vsock_virtio_transport";
@@ -76,21 +76,22 @@ static struct fence queue_writes(void)
     return fence;
 }
 
-/* Whether new memory keeps what is in it for a second. */
+/* Whether new memory, most of what is free, keeps what is in it for a second. */
 static int keeps_new_memory(void)
 {
-    unsigned char *memory = mmap(NULL, NEW_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    size_t new_bytes = (size_t)sysconf(_SC_AVPHYS_PAGES) / 8 * 7 * 4096;
+    unsigned char *memory = mmap(NULL, new_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(memory != MAP_FAILED, "no memory");
-    memset(memory, NEW, NEW_BYTES);
+    memset(memory, NEW, new_bytes);
     int foreign = 0;
     for (int times = 0; times < 10; times++) {
         usleep(100000);
-        for (size_t at = 0; at < NEW_BYTES; at += 4096) {
+        for (size_t at = 0; at < new_bytes; at += 4096) {
             foreign += memory[at] != NEW;
             memory[at] = NEW;
         }
     }
-    munmap(memory, NEW_BYTES);
+    munmap(memory, new_bytes);
     return foreign == 0;
 }
 

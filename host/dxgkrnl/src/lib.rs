@@ -106,7 +106,9 @@ pub use config::{
     RegistryKey, RegistryValue, TargetConfig, TdrConfig, VidSchCaps, VmConfig, virtualization_flags,
 };
 pub use ddi::engine_ids::EngineId;
-pub use dma::{ComputeOp, DmaError, DmaExecutor, DmaOp, MemoryRef, ProcessMemory, StagedMemory, StagingBuffer};
+pub use dma::{
+    ComputeOp, DmaError, DmaExecutor, DmaOp, MemoryRef, ProcessMemory, StagedMemory, StagingBuffer,
+};
 pub use effects::{Answer, DriverAnswer, Effects, FenceStore, HostEvent, Note, SyncFileReady};
 pub use fault::{Fault, Injection};
 pub use ids::{Nanos, ProcessId, VmId};

@@ -348,7 +348,8 @@ mod tests {
     #[test]
     fn an_operation_extended_by_its_pieces_does_what_they_do() {
         let (piece, pieces) = (64, 6);
-        for (from, to) in [(0, 1000), (1000, 0), (40, 0), (0, 40), (0, 0), (500, 500 - 384), (500 - 384, 500)] {
+        for (from, to) in [(0, 1000), (1000, 0), (40, 0), (0, 40), (0, 0), (500, 500 - 384), (500 - 384, 500)]
+        {
             let copy = DmaOp::Copy { from: memory(from), to: memory(to), bytes: piece };
             let (kernel, operand) = (ComputeOp::Accumulate, 7);
             let compute =

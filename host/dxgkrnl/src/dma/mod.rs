@@ -143,7 +143,9 @@ impl DmaOp {
     pub fn staging_buffers(&self) -> impl Iterator<Item = StagingBuffer> + use<> {
         let ended = match self {
             DmaOp::Release { staging_buffer } => Some(*staging_buffer),
-            DmaOp::ReleaseAll { .. } | DmaOp::Copy { .. } | DmaOp::Fill { .. } | DmaOp::Compute { .. } => None,
+            DmaOp::ReleaseAll { .. } | DmaOp::Copy { .. } | DmaOp::Fill { .. } | DmaOp::Compute { .. } => {
+                None
+            }
         };
         let of_memory = self.memory_refs().filter_map(|memory| match memory {
             MemoryRef::Memory { .. } => None,
@@ -156,7 +158,9 @@ impl DmaOp {
     /// operation that its engine pushed in pieces becomes one again. False if not.
     pub fn extend_by(&mut self, next: &DmaOp) -> bool {
         let (was, whole) = (self.bytes(), self.bytes().checked_add(next.bytes()));
-        let Some(whole) = whole.filter(|_| self.after(was).resized(next.bytes()) == *next) else { return false };
+        let Some(whole) = whole.filter(|_| self.after(was).resized(next.bytes()) == *next) else {
+            return false;
+        };
         let is_apart = match *self {
             DmaOp::Copy { from, to, .. } | DmaOp::Compute { from, to, .. } => goes_forward(from, to, whole),
             DmaOp::Fill { .. } => true,

@@ -67,7 +67,11 @@ fn two_guests() {
     }
     let local = local_outputs();
     let mut lab = Lab::boot(
-        &[&SAME_OUTPUT[..], &["states", "kill_named", "intruder", "cpu_event_kill", "restricted", "unbound_device"]].concat(),
+        &[
+            &SAME_OUTPUT[..],
+            &["states", "kill_named", "intruder", "cpu_event_kill", "restricted", "unbound_device"],
+        ]
+        .concat(),
     );
     let mut failed = Vec::new();
     let mut check = |name: &str, lab: &mut Lab, case: &dyn Fn(&mut Lab)| {

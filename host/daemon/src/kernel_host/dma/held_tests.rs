@@ -161,7 +161,11 @@ fn what_is_held_for_a_driver_that_is_gone_is_dropped() {
     vm.device.kick();
     assert_eq!((vm.words(), vm.holds_nothing()), ([0; 4], true));
     vm.perform(&[vm.fill(0, 1)]);
-    assert_eq!((vm.words(), vm.holds_nothing()), ([0; 4], true), "its pages belonged to the driver's former life");
+    assert_eq!(
+        (vm.words(), vm.holds_nothing()),
+        ([0; 4], true),
+        "its pages belonged to the driver's former life"
+    );
 
     let vm = Stopping::new();
     vm.stop();
