@@ -167,7 +167,7 @@ mod tests {
 
     use super::*;
     use crate::kernel_host::KernelHost;
-    use crate::test_guest::TestGuest;
+    use crate::test_guest::{Ignored, TestGuest};
     use crate::{Clock, Options};
 
     fn client(id: u32) -> Arc<ClientProcess> {
@@ -215,15 +215,6 @@ mod tests {
         event_channels.announce(&other, EventId(1)).unwrap();
         assert!(event_channels.redeem(&token).is_none());
         assert_eq!(Arc::strong_count(&gone), 1, "no token refers to the process any more");
-    }
-
-    /// The endpoint of a connection on which only the test receives.
-    struct Ignored;
-
-    impl Endpoint for Ignored {
-        fn received(&mut self, _: &[u8]) {}
-
-        fn closed(&mut self, _: CloseReason) {}
     }
 
     #[test]

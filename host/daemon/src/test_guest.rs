@@ -6,7 +6,7 @@ use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 use vsock_device::direct::{DirectDevice, RingAddresses};
 use vsock_device::limits::QUEUE_SIZE_MAX;
 use vsock_device::packet::{HEADER_BYTES, HOST_CID, Header, Operation, TYPE_STREAM};
-use vsock_device::{Connection, Endpoint};
+use vsock_device::{CloseReason, Connection, Endpoint};
 
 use crate::vm::VmShared;
 
@@ -20,6 +20,15 @@ const BUFFERS: u64 = 0x1_0000;
 const BUFFER_BYTES: u64 = 1 << 16;
 const MEMORY_BYTES: usize = BUFFERS as usize + QUEUE_SIZE_MAX as usize * BUFFER_BYTES as usize;
 const WRITE: u16 = 2;
+
+/// The endpoint of a connection on which only the test receives.
+pub struct Ignored;
+
+impl Endpoint for Ignored {
+    fn received(&mut self, _: &[u8]) {}
+
+    fn closed(&mut self, _: CloseReason) {}
+}
 
 /// A guest with one connection of the host, and all buffers of its receive ring in its own hands.
 pub struct TestGuest {
@@ -54,6 +63,11 @@ impl TestGuest {
         assert_eq!(guest.used(), 1, "the request of the connection");
         guest.read = 1;
         (guest, connection)
+    }
+
+    /// Starts its transmit ring, as QEMU does when it lets the guest go on.
+    pub fn start_transmit(&self, position: u16) {
+        self.device.start_ring(1, TRANSMIT_SIZE, position, TRANSMIT);
     }
 
     fn write<const BYTES: usize>(&self, address: u64, bytes: [u8; BYTES]) {

@@ -78,6 +78,56 @@ fn signal_of_a_stopped_adapter_is_dropped() {
     assert_eq!(ended(&timeline, PacketKind::Command), [(stopped_in, Outcome::Dropped)]);
 }
 
+/// A signal of two fences, of which one has a higher value already.
+#[test]
+fn each_fence_of_a_signal_is_judged_by_itself() {
+    for lower_is_first in [true, false] {
+        let timeline = recorded(|session, client| {
+            let context = session.context(client, 0, CreateContextFlags::empty());
+            let [high, fence] = [(); 2].map(|()| session.fence(client, SyncObjectFlags::empty()).object);
+            session.signal(client, high, 10);
+            session.wait(client, &[(fence, 7)]);
+            session.submit(client, context, &[busy(1_000_000)]);
+            let mut targets = [(high, 3), (fence, 7)];
+            if !lower_is_first {
+                targets.reverse();
+            }
+            let (objects, values) =
+                (targets.map(|one| one.0).to_vec().into(), targets.map(|one| one.1).to_vec().into());
+            let signal = GpuSignal::Monitored { objects, values };
+            let (contexts, flags) = (vec![context].into(), SignalFlags::empty());
+            session.call(client.process, Call::SignalFromGpu { contexts, signal, flags });
+            session.advance(10_000_000, 0);
+        });
+        let [(_, outcome)] = ended(&timeline, PacketKind::Signal)[..] else { panic!("one signal") };
+        let signals: Vec<_> = timeline.fences.iter().map(|fence| fence.signals).collect();
+        assert_eq!((outcome, signals), (Outcome::Done, vec![1, 1]));
+    }
+}
+
+/// The second report of the later wait is none of the earlier one.
+#[test]
+fn wait_of_two_fences_takes_its_own_reports() {
+    let mut lost_in = 0;
+    let timeline = recorded(|session, client| {
+        let context = session.context(client, 0, CreateContextFlags::empty());
+        let [first, both, third] = [(); 3].map(|()| session.fence(client, SyncObjectFlags::empty()).object);
+        session.signal(client, both, 5);
+        session.signal(client, third, 1);
+        session.submit(client, context, &[busy(1_000_000)]);
+        for fence in [first, third] {
+            let (objects, values) = (vec![fence, both].into(), vec![1, 5].into());
+            session.call(client.process, Call::WaitFromGpu { context, objects, values });
+        }
+        session.advance(10_000_000, 0);
+        session.call(client.process, Call::MarkDeviceAsError { device: client.device, reason: 0 });
+        lost_in = session.steps;
+    });
+    let waits = ended(&timeline, PacketKind::Wait);
+    assert!(waits.contains(&(lost_in, Outcome::Dropped)), "the first one still waits: {waits:?}");
+    assert_eq!(waits.len(), 2);
+}
+
 #[test]
 fn refused_one_way_call_puts_nothing_into_its_queue() {
     // So that the refused call does not end the device.

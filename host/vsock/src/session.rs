@@ -75,6 +75,8 @@ pub(crate) struct Outbound {
     known: Arc<Ranked<Known>>,
     changes: Vec<Change>,
     starving: bool,
+    /// QEMU has stopped the guest, and what was held back meanwhile is not all in its memory again.
+    holds_back: bool,
     payload: Vec<u8>,
     segments: Segments,
 }
@@ -109,6 +111,7 @@ impl Session {
                     alive: true,
                     signals: 0,
                     starving: false,
+                    holds_back: false,
                     payload: Vec::new(),
                     segments: Segments::new(),
                 },
@@ -222,6 +225,11 @@ impl Session {
         self.wake_worker();
     }
 
+    /// Everything that was held back for a guest that QEMU had stopped is in its memory: it may be sent packets again.
+    pub fn sends_again(&self) {
+        self.enter(|outbound| outbound.holds_back = false);
+    }
+
     /// A guest that QEMU had stopped goes on.
     pub fn driver_goes_on(&self) {
         self.life.lock().go_on();
@@ -229,6 +237,7 @@ impl Session {
 
     /// QEMU has stopped the guest: nothing but the vrings writes its memory when this returns.
     pub fn driver_stopped(&self) {
+        self.outbound.lock().holds_back = true;
         // Whatever is still held back from an earlier stop waits for the next start.
         self.has_started_again.store(false, Ordering::Release);
         self.life.lock().stop();
@@ -301,6 +310,9 @@ impl Outbound {
     /// Moves packets from the muxer into the rx ring until one of them runs out.
     fn pump(&mut self, rings: &[Ring; QUEUES]) -> Aftermath {
         let mut aftermath = Aftermath::default();
+        if self.holds_back {
+            return aftermath;
+        }
         if self.owes_transport_reset {
             self.send_transport_reset(&rings[EVENT], &mut aftermath);
         }

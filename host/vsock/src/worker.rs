@@ -156,6 +156,7 @@ impl Worker {
         if self.session.has_memory.load(Ordering::Acquire) {
             self.services.memory_changed(self.session.guest_memory());
         }
+        self.session.sends_again();
         true
     }
 

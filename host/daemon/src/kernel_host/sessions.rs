@@ -434,8 +434,15 @@ impl HostState {
 
     /// Frees pages of shared memory that the last step has ended.
     pub(super) fn release_ended_memory(&mut self, flush_list: &mut FlushList) {
-        let HostState { process_table, kernel, .. } = self;
+        let HostState { process_table, kernel, held_moves, .. } = self;
         for ended in kernel.ended_shared_memory() {
+            // Operations that are held back for a stopped VM may name it.
+            let vm = process_table.guest_of(ended.owner).map(|(vm, _)| vm);
+            if !vm.is_some_and(|vm| held_moves.hold_ended(vm, &ended)) {
+                flush_list.released.extend(process_table.release(ended));
+            }
+        }
+        for ended in held_moves.take_ended() {
             flush_list.released.extend(process_table.release(ended));
         }
     }

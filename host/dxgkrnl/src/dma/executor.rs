@@ -372,7 +372,11 @@ mod tests {
                 for op in extended {
                     let mut left = Some(op);
                     while let Some(op) = left {
-                        let (part, rest) = op.split(if reads_what_it_wrote { piece } else { 100 });
+                        let (part, rest) = op.split(40);
+                        assert_eq!(
+                            part.bytes(),
+                            if reads_what_it_wrote { piece } else { 40.min(op.bytes()) }
+                        );
                         dma_executor.perform(&part, &mut other).unwrap();
                         left = rest;
                     }

@@ -161,20 +161,27 @@ impl DmaOp {
         let Some(whole) = whole.filter(|_| self.after(was).resized(next.bytes()) == *next) else {
             return false;
         };
-        let is_apart = match *self {
-            DmaOp::Copy { from, to, .. } | DmaOp::Compute { from, to, .. } => goes_forward(from, to, whole),
-            DmaOp::Fill { .. } => true,
-            DmaOp::Release { .. } | DmaOp::ReleaseAll { .. } => false,
-        };
-        if is_apart {
+        let is_one = self.goes_forward(whole);
+        if is_one {
             *self = self.resized(whole);
         }
-        is_apart
+        is_one
     }
 
-    /// Its first `bytes` bytes, and the rest. Of an operation that [`DmaOp::extend_by`] has extended.
+    /// Whether it may be done in pieces, from its first byte on, if it has so many bytes.
+    fn goes_forward(&self, bytes: u64) -> bool {
+        match *self {
+            DmaOp::Copy { from, to, .. } | DmaOp::Compute { from, to, .. } => goes_forward(from, to, bytes),
+            DmaOp::Fill { .. } => true,
+            DmaOp::Release { .. } | DmaOp::ReleaseAll { .. } => false,
+        }
+    }
+
+    /// Its first `bytes` bytes, and the rest. Whole, if the first would overwrite what the rest reads: such an operation was
+    /// not extended.
     pub fn split(self, bytes: u64) -> (DmaOp, Option<DmaOp>) {
-        match self.bytes().checked_sub(bytes).filter(|left| *left > 0) {
+        let left = self.bytes().checked_sub(bytes).filter(|left| *left > 0);
+        match left.filter(|_| self.goes_forward(self.bytes())) {
             Some(left) => (self.resized(bytes), Some(self.after(bytes).resized(left))),
             None => (self, None),
         }

@@ -297,7 +297,7 @@ impl Memory {
     /// Whether an allocation that its creator has destroyed has memory of the process in this range. Looks at one allocation
     /// of each size. With more sizes than these the answer is yes, and a detach may wait for an allocation elsewhere.
     pub fn is_used_without_creator(&self, owner: ProcessId, range: Range<u64>) -> bool {
-        const SIZES_MAX: usize = 4096;
+        const SIZES_MAX: usize = 128;
         if range.start >= limits::DEVICE_MEMORY_START {
             return false;
         }

@@ -164,9 +164,8 @@ pub fn reorder(
             races.swap(at, random.below(at as u64 + 1) as usize);
         }
     }
-    races.extend(&orders.name_races);
-    races.truncate(of_races as usize);
-    for race in races {
+    let of_names = orders.name_races.iter().take(of_races.div_ceil(2) as usize);
+    for race in of_names.copied().chain(races).take(of_races as usize) {
         explorer.run(orders.reversed(race), Change::Race { first: race.0, second: race.1 });
         progress(explorer.orders);
     }

@@ -41,6 +41,8 @@ pub(super) struct Queued {
     pub may_rewind: bool,
     /// What was reported of a signal or wait.
     pub reported: Option<Outcome>,
+    /// Whether a signal comes with this packet: of a broadcast, it may come later or never.
+    pub comes: Option<Outcome>,
     is_reported: bool,
     /// Objects of a signal or wait that were not reported yet.
     unreported: Vec<(FenceId, u64)>,
@@ -68,6 +70,7 @@ impl Queued {
             broadcast,
             may_rewind,
             reported: None,
+            comes: None,
             is_reported,
             unreported,
         }
@@ -84,6 +87,19 @@ impl Queued {
         at.map(|at| self.unreported.swap_remove(at)).is_some()
     }
 
+    /// Whether it is a wait with an object that was not reported for it before, which is gone.
+    pub fn takes_report_of_gone(&mut self) -> bool {
+        let is_wait = self.packet.kind == PacketKind::Wait;
+        let is_without = self.packet.targets.is_empty() && self.reported.is_none();
+        is_wait && (is_without || self.unreported.pop().is_some())
+    }
+
+    /// Whether all that keeps it in its queue is known to be over.
+    pub fn is_over(&self) -> bool {
+        let is_wait = self.packet.kind == PacketKind::Wait;
+        self.completed || self.reported.is_some() && (!is_wait || self.unreported.is_empty())
+    }
+
     /// How it ended, now that it has left its queue.
     pub fn outcome(&self, is_emptied: bool) -> Outcome {
         let without_report = match self.packet.kind {
@@ -97,10 +113,10 @@ impl Queued {
     }
 }
 
-/// Index of the packet that left a queue first.
-pub(super) fn first_gone(packets: &VecDeque<Queued>, is_emptied: bool) -> usize {
-    let is_over = |queued: &Queued| queued.reported.is_some() || queued.completed;
-    if let Some(at) = packets.iter().position(is_over) {
+/// Index of the packet that left a queue first. `over` of them are over.
+pub(super) fn first_gone(packets: &VecDeque<Queued>, over: usize, is_emptied: bool) -> usize {
+    let first_over = || packets.iter().position(Queued::is_over);
+    if let Some(at) = (over > 0).then(first_over).flatten() {
         return at;
     }
     if is_emptied {

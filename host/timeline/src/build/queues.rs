@@ -21,6 +21,8 @@ struct Queue {
     track: TrackId,
     engine: EngineId,
     packets: VecDeque<Queued>,
+    /// How many of them are over.
+    over: usize,
     /// The running submission, and the last one that ran with its engine.
     running: Option<u64>,
     last: Option<(EngineId, u64)>,
@@ -87,7 +89,7 @@ impl Queues {
     }
 
     fn insert(&mut self, agent: Agent, track: TrackId, engine: EngineId) {
-        let queue = Queue { track, engine, packets: VecDeque::new(), running: None, last: None };
+        let queue = Queue { track, engine, packets: VecDeque::new(), over: 0, running: None, last: None };
         self.queues.insert(agent, queue);
     }
 
@@ -120,33 +122,36 @@ impl Queues {
         let Some(queue) = queues.get_mut(&agent) else { return true };
         let takes = |queued: &mut Queued| queued.takes_report(PacketKind::Signal, fence, value);
         let Some(queued) = find_mut(&mut queue.packets, takes) else { return true };
-        let reported = *queued.reported.get_or_insert_with(|| match queued.broadcast {
-            Some(call) if !is_last(broadcasts, call) => Outcome::Passed,
-            Some(_) | None if is_lower && !queued.may_rewind => Outcome::Dropped,
-            Some(_) | None => Outcome::Done,
-        });
-        reported == Outcome::Done
+        let was_over = queued.is_over();
+        let of_broadcast = |call| reached(broadcasts, call);
+        let comes = *queued.comes.get_or_insert_with(|| queued.broadcast.map_or(Outcome::Done, of_broadcast));
+        let has_effect = comes == Outcome::Done && (!is_lower || queued.may_rewind);
+        // Each of its fences is judged by itself.
+        let is_without_effect =
+            comes == Outcome::Done && !has_effect && queued.reported != Some(Outcome::Done);
+        queued.reported = Some(if is_without_effect { Outcome::Dropped } else { comes });
+        queue.over += usize::from(!was_over && queued.is_over());
+        has_effect
     }
 
     /// Records a wait that a queue passed. `fence` is `None` if its object is gone.
     pub fn waited(&mut self, agent: Agent, fence: Option<FenceId>, value: u64, moment: Moment) {
         self.dirty.insert(agent);
         let Some(queue) = self.queues.get_mut(&agent) else { return };
-        let is_open = |queued: &Queued| queued.packet.kind == PacketKind::Wait && queued.reported.is_none();
-        let mut takes = |queued: &mut Queued| match fence.filter(|_| !queued.packet.targets.is_empty()) {
+        let takes = |queued: &mut Queued| match fence.filter(|_| !queued.packet.targets.is_empty()) {
             Some(fence) => queued.takes_report(PacketKind::Wait, fence, value),
-            None => is_open(queued),
+            None => queued.takes_report_of_gone(),
         };
         // It was satisfied when it was queued, although other packets are before it.
-        let is_new = |queued: &Queued| is_open(queued) && queued.packet.begin.sequence == moment.sequence;
-        let is_behind_others = queue.packets.len() > 1;
-        let newest = queue.packets.back_mut().filter(|queued| is_behind_others && is_new(queued));
-        if newest.is_some_and(&mut takes) {
-            let queued = queue.packets.pop_back().expect("there is one");
-            return self.end(queued, moment, Outcome::Done);
-        }
-        if let Some(queued) = find_mut(&mut queue.packets, takes) {
+        let newest =
+            queue.packets.back_mut().filter(|queued| queued.packet.begin.sequence == moment.sequence);
+        let taken = match newest.map(|queued| (takes(queued), queued)) {
+            Some((true, queued)) => Some(queued),
+            Some((false, _)) | None => find_mut(&mut queue.packets, takes),
+        };
+        if let Some(queued) = taken {
             queued.reported = Some(Outcome::Done);
+            queue.over += usize::from(queued.is_over());
         }
     }
 
@@ -282,7 +287,8 @@ impl Queues {
             let (track, mut never_ran) = (queue.track, false);
             if let Some(queued) = find(&mut queue.packets, key) {
                 queued.finished.get_or_insert(moment.at);
-                queued.completed = true;
+                let was_over = std::mem::replace(&mut queued.completed, true);
+                queue.over += usize::from(!was_over);
                 never_ran = queued.packet.ran.is_none();
                 queued.packet.ran.get_or_insert(moment.at);
             }
@@ -350,8 +356,9 @@ impl Queues {
             let length = kernel.queue_length(agent).unwrap_or(0);
             let is_emptied = self.emptied.remove(&agent);
             while let Some(queue) = self.queues.get_mut(&agent).filter(|queue| queue.packets.len() > length) {
-                let gone = first_gone(&queue.packets, is_emptied);
+                let gone = first_gone(&queue.packets, queue.over, is_emptied);
                 let queued = queue.packets.remove(gone).expect("there are more");
+                queue.over -= usize::from(queued.is_over());
                 let outcome = queued.outcome(is_emptied);
                 if let Some(key) = queued.packet.submission {
                     self.submissions.remove(&key);
@@ -381,13 +388,13 @@ impl Queues {
     }
 }
 
-/// Counts a queue that reached a broadcast signal; true if it was the last of all.
-fn is_last(broadcasts: &mut BTreeMap<u64, usize>, call: u64) -> bool {
-    let Some(to_come) = broadcasts.get_mut(&call) else { return false };
+/// Counts a queue that reached a broadcast signal, which comes with the last of all, or never if one has lost its packet.
+fn reached(broadcasts: &mut BTreeMap<u64, usize>, call: u64) -> Outcome {
+    let Some(to_come) = broadcasts.get_mut(&call) else { return Outcome::Dropped };
     *to_come -= 1;
-    let is_last = *to_come == 0;
-    if is_last {
-        broadcasts.remove(&call);
+    if *to_come > 0 {
+        return Outcome::Passed;
     }
-    is_last
+    broadcasts.remove(&call);
+    Outcome::Done
 }

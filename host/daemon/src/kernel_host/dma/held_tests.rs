@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use d3dkmt::limits::MOVED_BYTES_PER_STEP;
-use dxgkrnl::{ComputeOp, DmaOp, MemoryRef, ProcessId, StagingBuffer, VmId};
+use dxgkrnl::{ComputeOp, DmaOp, MemoryRef, ProcessId, SharedMemory, StagingBuffer, VmId};
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 use vsock_device::direct::{DirectDevice, RingAddresses};
 
+use super::BackingAccess;
 use crate::backing::{BackingPages, GuestPages, GuestSession, LocalPages};
 use crate::broker::first_memory;
-use crate::kernel_host::KernelHost;
+use crate::kernel_host::{HostState, KernelHost};
 use crate::peer::Peer;
+use crate::test_guest::{Ignored, TestGuest};
 use crate::vm::VmShared;
 use crate::{Clock, Options};
 
@@ -174,6 +176,59 @@ fn what_is_held_for_a_driver_that_is_gone_is_dropped() {
     let Stopping { kernel_host, device, .. } = vm;
     drop(device);
     assert!(kernel_host.lock().held_moves.is_empty());
+}
+
+/// More than is kept of one VM: it does not go on with wrong bytes behind its fences.
+#[test]
+fn a_guest_for_which_too_much_is_held_loses_its_processes() {
+    let mut vm = Stopping::new();
+    let position = vm.stop();
+    for at in 0..100 {
+        vm.perform(&[vm.fill(at % 2, at as u32)]);
+    }
+    let processes = |vm: &Stopping| vm.kernel_host.sessions().clients_of(VmId(1)).len();
+    assert_eq!(processes(&vm), 1);
+    vm.start(position);
+    vm.device.kick();
+    assert_eq!((processes(&vm), vm.words(), vm.holds_nothing()), (0, [0; 4], true));
+    assert!(vm.driver_runs());
+}
+
+/// An upload buffer, for example, is destroyed behind its copy.
+#[test]
+fn memory_that_ends_while_a_copy_of_it_is_held_is_released_behind_the_copy() {
+    for goes_on in [true, false] {
+        let mut vm = Stopping::new();
+        let ended = SharedMemory { owner: vm.guest, address: HEAP, bytes: PAGE };
+        let hold_ended = |vm: &Stopping| vm.kernel_host.lock().held_moves.hold_ended(VmId(1), &ended);
+        let take_ended = |vm: &Stopping| vm.kernel_host.lock().held_moves.take_ended();
+        assert!(!hold_ended(&vm), "nothing names it");
+        let position = vm.stop();
+        vm.perform(&[vm.copy(vm.at(0), vm.at(1))]);
+        assert!(hold_ended(&vm) && take_ended(&vm).is_empty());
+        vm.start(if goes_on { position } else { position + 1 });
+        let mut host_state = vm.kernel_host.lock();
+        let HostState { dma_executor, process_table, held_moves, .. } = &mut *host_state;
+        assert!(held_moves.perform_some(VmId(1), &mut BackingAccess(process_table), dma_executor));
+        drop(host_state);
+        assert_eq!(take_ended(&vm), [ended]);
+    }
+}
+
+/// They may be wakes for what is held.
+#[test]
+fn packets_to_a_guest_come_behind_what_was_held_for_it() {
+    let options = Options { clock: Clock::Virtual, ..Options::default() };
+    let vm = VmShared::new(VmId(1), "vm1", &KernelHost::new(&options).unwrap(), None);
+    let (mut guest, connection) = TestGuest::connected(&vm, Box::new(Ignored), 1 << 16);
+    guest.offer(4, 4096);
+    let position = guest.device.stop_ring(TRANSMIT);
+    connection.send(b"wake").unwrap();
+    assert_eq!(guest.take_received(), b"", "the guest is stopped");
+    guest.start_transmit(position);
+    assert_eq!(guest.take_received(), b"", "what is held comes first");
+    guest.device.kick();
+    assert_eq!(guest.take_received(), b"wake");
 }
 
 /// However much engines did meanwhile, one turn of the VM's thread performs about as much as a step, and QEMU may stop the

@@ -5,8 +5,9 @@ use vsock_device::{DriverRuns, GuestMemory};
 
 use super::process_table::ProcessTable;
 use super::recording::Recording;
-use super::{HostState, KernelHost, Taps};
+use super::{FlushList, HostState, KernelHost, Taps};
 use crate::backing::{BackingFault, ProcessBacking};
+use crate::peer::Peer;
 
 mod held;
 
@@ -58,7 +59,7 @@ impl HostState {
         let process_table = &*process_table;
         held_moves.drop_ended();
         let vms = Vms::of(moves, process_table);
-        if !held_moves.is_empty() || !vms.stopped.is_empty() {
+        if !vms.stopped.is_empty() || moves.iter().any(|op| held_moves.concerns(op)) {
             drop(vms);
             self.perform_each(moves, None);
             return;
@@ -107,11 +108,24 @@ impl HostState {
 
 impl KernelHost {
     /// A VM that QEMU had stopped goes on: performs some of what was held back for it, as much as a step may. Once nothing
-    /// is left it calls `go_on` and returns true.
+    /// is left it calls `go_on` and returns true. Of a VM that has lost it, the processes end first.
     pub fn vm_goes_on(&self, vm: VmId, go_on: &dyn Fn()) -> bool {
+        let is_lost = self.lock().held_moves.is_lost(vm);
+        if is_lost {
+            let line = || {
+                "engines had more to write than is kept while QEMU has stopped a VM: its processes end".into()
+            };
+            self.log.warn(Peer::Vm(vm), line);
+            for client in self.sessions().clients_of(vm) {
+                self.sessions().detach(client.id);
+                self.yield_to_waiters();
+            }
+        }
+        let mut flush_list = FlushList::default();
         let mut host_state = self.lock();
         let HostState { dma_executor, process_table, held_moves, .. } = &mut *host_state;
         let is_done = held_moves.perform_some(vm, &mut BackingAccess(process_table), dma_executor);
+        host_state.release_ended_memory(&mut flush_list);
         if is_done {
             go_on();
         }
@@ -120,7 +134,10 @@ impl KernelHost {
 
     /// A VM is gone: nothing is held back for it any more.
     pub fn drop_held_moves(&self) {
-        self.lock().held_moves.drop_ended();
+        let mut flush_list = FlushList::default();
+        let mut host_state = self.lock();
+        host_state.held_moves.drop_ended();
+        host_state.release_ended_memory(&mut flush_list);
     }
 }
 
