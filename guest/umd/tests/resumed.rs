@@ -131,7 +131,7 @@ fn memory_that_was_being_released_when_the_daemon_was_killed_is_attached_to_the_
         assert_eq!(host.broker_request().0, Body::ReleaseBacking(address));
         send_packet(&host.broker, &BrokerReply { in_use: true, ..ok.clone() }, &[]);
         ending.join().unwrap();
-        // What is detached is not attached to another daemon.
+        // A detached piece is not attached to another daemon.
         let ending = scope.spawn(|| session.port().allocations_ended(Handle::NULL, &[Handle(8)]));
         assert_eq!(host.serve_broker("").0, Body::ReleaseBacking(address));
         ending.join().unwrap();

@@ -238,7 +238,7 @@ impl Session {
     /// QEMU has stopped the guest: nothing but the vrings writes its memory when this returns.
     pub fn driver_stopped(&self) {
         self.outbound.lock().holds_back = true;
-        // Whatever is still held back from an earlier stop waits for the next start.
+        // Bytes that are still held back from an earlier stop wait for the next start.
         self.has_started_again.store(false, Ordering::Release);
         self.life.lock().stop();
     }

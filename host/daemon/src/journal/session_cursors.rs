@@ -191,7 +191,11 @@ impl SessionCursors {
 
     /// Those of the staging buffers that these operations access which exist.
     pub fn existing_of(&self, moves: &[DmaOp]) -> BTreeSet<StagingBuffer> {
-        moves.iter().flat_map(staging::accessed).filter(|one| self.staging_buffers.contains(one)).collect()
+        moves
+            .iter()
+            .flat_map(DmaOp::accessed_buffers)
+            .filter(|one| self.staging_buffers.contains(one))
+            .collect()
     }
 
     /// Keeps staging buffers whose bytes are lost: their adapters cannot continue.

@@ -3,22 +3,16 @@
 
 use std::collections::BTreeSet;
 
-use dxgkrnl::{DmaOp, MemoryRef, StagingBuffer};
-
-/// The staging buffers whose bytes an operation reads or writes.
-pub fn accessed(op: &DmaOp) -> impl Iterator<Item = StagingBuffer> + use<> {
-    op.memory_refs().filter_map(|place| match place {
-        MemoryRef::StagingBuffer { staging_buffer, .. } => Some(staging_buffer),
-        MemoryRef::Memory { .. } => None,
-    })
-}
+use dxgkrnl::{DmaOp, StagingBuffer};
 
 /// Applies an operation to the set of existing staging buffers.
 pub fn apply(existing: &mut BTreeSet<StagingBuffer>, op: &DmaOp) {
     match op {
         DmaOp::Release { staging_buffer } => _ = existing.remove(staging_buffer),
         DmaOp::ReleaseAll { adapter } => existing.retain(|existing| existing.adapter != *adapter),
-        DmaOp::Copy { .. } | DmaOp::Fill { .. } | DmaOp::Compute { .. } => existing.extend(accessed(op)),
+        DmaOp::Copy { .. } | DmaOp::Fill { .. } | DmaOp::Compute { .. } => {
+            existing.extend(op.accessed_buffers())
+        }
     }
 }
 
@@ -35,9 +29,9 @@ pub fn leave_performable(
     moves.drain(..).for_each(|op| apply(&mut lost, &op));
     let mut needed = BTreeSet::new();
     moves.extend(left.into_iter().filter(|op| {
-        let is_lost = accessed(op).any(|accessed| lost.contains(&accessed));
+        let is_lost = op.accessed_buffers().any(|accessed| lost.contains(&accessed));
         if is_lost {
-            needed.extend(accessed(op));
+            needed.extend(op.accessed_buffers());
         }
         if is_lost || matches!(op, DmaOp::Release { .. } | DmaOp::ReleaseAll { .. }) {
             apply(&mut lost, op);
@@ -49,7 +43,7 @@ pub fn leave_performable(
 
 #[cfg(test)]
 mod tests {
-    use dxgkrnl::ProcessId;
+    use dxgkrnl::{MemoryRef, ProcessId};
 
     use super::*;
 

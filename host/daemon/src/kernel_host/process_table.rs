@@ -151,28 +151,26 @@ impl ProcessTable {
 
     /// The backing pages of a process, or those that have outlived it.
     pub fn backing(&self, process: ProcessId) -> Option<&ProcessBacking> {
+        self.present_or_gone(process).map(|(_, backing)| backing)
+    }
+
+    fn present_or_gone(&self, process: ProcessId) -> Option<(VmId, &ProcessBacking)> {
         match self.get(process) {
-            Some(attached) => Some(&attached.backing),
-            None => self.outliving.get(&process).map(|(_, backing)| backing),
+            Some(attached) => Some((attached.client.vm, &attached.backing)),
+            None => self.outliving.get(&process).map(|(vm, backing)| (*vm, backing)),
         }
     }
 
     /// The VM of a process, present or gone, and the guest's memory, if it has pages of it.
     pub fn guest_of(&self, process: ProcessId) -> Option<(VmId, &GuestMemory)> {
-        let (vm, backing) = match self.get(process) {
-            Some(attached) => (attached.client.vm, &attached.backing),
-            None => self.outliving.get(&process).map(|(vm, backing)| (*vm, backing))?,
-        };
+        let (vm, backing) = self.present_or_gone(process)?;
         Some((vm, backing.guest_memory()?))
     }
 
     /// First addresses of kept pages of a process of this VM, present or gone.
     pub fn kept(&self, vm: VmId, process: ProcessId) -> Vec<u64> {
-        let of_vm = match self.get(process) {
-            Some(attached) => (attached.client.vm == vm).then_some(&attached.backing),
-            None => self.outliving.get(&process).filter(|(of, _)| *of == vm).map(|(_, backing)| backing),
-        };
-        of_vm.map(|backing| backing.kept().collect()).unwrap_or_default()
+        let of_vm = self.present_or_gone(process).filter(|(of, _)| *of == vm);
+        of_vm.map(|(_, backing)| backing.kept().collect()).unwrap_or_default()
     }
 
     /// Checks whether a process, present or gone, may have these pages besides those that it has. `mapped`: here.

@@ -6,7 +6,7 @@ use core::fmt;
 
 use super::coalesce::{is_worth_it, shorten};
 use super::staging_buffers::{StagedMemory, StagingBuffers};
-use super::{ComputeOp, DmaOp, MemoryRef, StagingBuffer};
+use super::{ComputeOp, DmaOp, MemoryRef, StagingBuffer, distance_behind};
 use crate::ProcessId;
 
 /// Bytes that are copied through a buffer at a time.
@@ -167,7 +167,7 @@ impl DmaExecutor {
             }
         }
         let mut buffer = core::mem::take(&mut self.buffer);
-        let done = chunks(bytes, is_behind(from, to)).try_for_each(|(at, length)| {
+        let done = chunks(bytes, distance_behind(from, to).is_some()).try_for_each(|(at, length)| {
             buffer.resize(length as usize, 0);
             self.load(ahead(from, at), &mut buffer, memory)?;
             self.store(ahead(to, at), &buffer, memory)
@@ -187,7 +187,7 @@ impl DmaExecutor {
     ) -> Result<(), DmaError> {
         let mut source = core::mem::take(&mut self.buffer);
         let mut target = core::mem::take(&mut self.second);
-        let done = chunks(bytes, is_behind(from, to)).try_for_each(|(at, length)| {
+        let done = chunks(bytes, distance_behind(from, to).is_some()).try_for_each(|(at, length)| {
             source.resize(length as usize, 0);
             self.load(ahead(from, at), &mut source, memory)?;
             if let MemoryRef::StagingBuffer { staging_buffer, offset } = ahead(to, at) {
@@ -272,23 +272,8 @@ pub(super) fn ahead(memory: MemoryRef, bytes: u64) -> MemoryRef {
     }
 }
 
-/// Whether the target may overlap the end of the source. A copy that begins with the last bytes then reads all bytes
-/// before it overwrites them.
-fn is_behind(from: MemoryRef, to: MemoryRef) -> bool {
-    match (from, to) {
-        (MemoryRef::Memory { process: a, address: from }, MemoryRef::Memory { process: b, address: to }) => {
-            a == b && to > from
-        }
-        (
-            MemoryRef::StagingBuffer { staging_buffer: a, offset: from },
-            MemoryRef::StagingBuffer { staging_buffer: b, offset: to },
-        ) => a == b && to > from,
-        (MemoryRef::Memory { .. }, MemoryRef::StagingBuffer { .. })
-        | (MemoryRef::StagingBuffer { .. }, MemoryRef::Memory { .. }) => false,
-    }
-}
-
-/// Offset and length of each chunk of `bytes` bytes, from the last one on if `backwards`.
+/// Offset and length of each chunk of `bytes` bytes, from the last one on if `backwards`: where the target may overlap the
+/// end of the source, all bytes are read before they are overwritten.
 fn chunks(bytes: u64, backwards: bool) -> impl Iterator<Item = (u64, u64)> {
     let count = bytes.div_ceil(CHUNK_BYTES);
     (0..count).map(move |number| {

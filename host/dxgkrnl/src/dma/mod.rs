@@ -139,7 +139,15 @@ impl DmaOp {
         })
     }
 
-    /// The staging buffers that it names.
+    /// The staging buffers whose bytes it reads or writes.
+    pub fn accessed_buffers(&self) -> impl Iterator<Item = StagingBuffer> + use<> {
+        self.memory_refs().filter_map(|memory| match memory {
+            MemoryRef::Memory { .. } => None,
+            MemoryRef::StagingBuffer { staging_buffer, .. } => Some(staging_buffer),
+        })
+    }
+
+    /// The staging buffers that it names: those, or the one that it frees.
     pub fn staging_buffers(&self) -> impl Iterator<Item = StagingBuffer> + use<> {
         let ended = match self {
             DmaOp::Release { staging_buffer } => Some(*staging_buffer),
@@ -147,11 +155,7 @@ impl DmaOp {
                 None
             }
         };
-        let of_memory = self.memory_refs().filter_map(|memory| match memory {
-            MemoryRef::Memory { .. } => None,
-            MemoryRef::StagingBuffer { staging_buffer, .. } => Some(staging_buffer),
-        });
-        of_memory.chain(ended)
+        self.accessed_buffers().chain(ended)
     }
 
     /// Extends it by the next operation, if that goes on where it ends, and reads nothing that it has written: a long
@@ -171,7 +175,9 @@ impl DmaOp {
     /// Whether it may be done in pieces, from its first byte on, if it has so many bytes.
     fn goes_forward(&self, bytes: u64) -> bool {
         match *self {
-            DmaOp::Copy { from, to, .. } | DmaOp::Compute { from, to, .. } => goes_forward(from, to, bytes),
+            DmaOp::Copy { from, to, .. } | DmaOp::Compute { from, to, .. } => {
+                distance_behind(from, to).is_none_or(|by| by >= bytes)
+            }
             DmaOp::Fill { .. } => true,
             DmaOp::Release { .. } | DmaOp::ReleaseAll { .. } => false,
         }
@@ -213,32 +219,27 @@ impl DmaOp {
 
     /// The adapters whose staging buffers it names.
     pub fn adapters(&self) -> impl Iterator<Item = u32> + use<> {
-        let ended = match self {
-            DmaOp::Release { staging_buffer } => Some(staging_buffer.adapter),
+        let all = match self {
             DmaOp::ReleaseAll { adapter } => Some(*adapter),
-            DmaOp::Copy { .. } | DmaOp::Fill { .. } | DmaOp::Compute { .. } => None,
+            DmaOp::Release { .. } | DmaOp::Copy { .. } | DmaOp::Fill { .. } | DmaOp::Compute { .. } => None,
         };
-        let of_memory = self.memory_refs().filter_map(|memory| match memory {
-            MemoryRef::Memory { .. } => None,
-            MemoryRef::StagingBuffer { staging_buffer, .. } => Some(staging_buffer.adapter),
-        });
-        of_memory.chain(ended)
+        self.staging_buffers().map(|staging_buffer| staging_buffer.adapter).chain(all)
     }
 }
 
-/// Whether pieces of a range can be read one after the other, from the first byte on, while each is written to the other
-/// range, without reading a byte that was written.
-fn goes_forward(from: MemoryRef, to: MemoryRef, bytes: u64) -> bool {
+/// How far behind the source the target begins. `None` if it begins before it, or elsewhere: then no byte of the source is
+/// overwritten before it is read, if the first bytes come first.
+fn distance_behind(from: MemoryRef, to: MemoryRef) -> Option<u64> {
     match (from, to) {
         (MemoryRef::Memory { process: a, address: from }, MemoryRef::Memory { process: b, address: to }) => {
-            a != b || to <= from || to - from >= bytes
+            to.checked_sub(from).filter(|by| a == b && *by > 0)
         }
         (
             MemoryRef::StagingBuffer { staging_buffer: a, offset: from },
             MemoryRef::StagingBuffer { staging_buffer: b, offset: to },
-        ) => a != b || to <= from || to - from >= bytes,
+        ) => to.checked_sub(from).filter(|by| a == b && *by > 0),
         (MemoryRef::Memory { .. }, MemoryRef::StagingBuffer { .. })
-        | (MemoryRef::StagingBuffer { .. }, MemoryRef::Memory { .. }) => true,
+        | (MemoryRef::StagingBuffer { .. }, MemoryRef::Memory { .. }) => None,
     }
 }
 

@@ -39,7 +39,7 @@ pub(super) struct Queued {
     pub completed: bool,
     pub broadcast: Option<u64>,
     pub may_rewind: bool,
-    /// What was reported of a signal or wait.
+    /// The outcome that the kernel reported of a signal or wait.
     pub reported: Option<Outcome>,
     /// Whether a signal comes with this packet: of a broadcast, it may come later or never.
     pub comes: Option<Outcome>,

@@ -23,7 +23,7 @@ const COST_BYTES: u64 = 64;
 /// Entries that are held for one VM at most, some 40 MiB. A VM that has more loses them, and its processes end.
 const HELD_MAX: usize = if cfg!(test) { 64 } else { 1 << 19 };
 
-/// What is held back, in order.
+/// An entry of the list that is held back.
 enum Held {
     Operation(DmaOp),
     /// The bytes that a staging buffer had when the next operation, the first of the VM that names it, was held.

@@ -57,7 +57,6 @@ impl HostState {
         }
         let HostState { dma_executor, process_table, held_moves, .. } = self;
         let process_table = &*process_table;
-        held_moves.drop_ended();
         let vms = Vms::of(moves, process_table);
         if !vms.stopped.is_empty() || moves.iter().any(|op| held_moves.concerns(op)) {
             drop(vms);
