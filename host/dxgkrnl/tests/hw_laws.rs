@@ -344,11 +344,14 @@ proptest! {
                     assert_eq!(fence_memory.get(&(queue.process, slot)), Some(&(status as u64)));
                 }
             });
-            kernel.pending_waits(&mut |wait| {
-                for item in wait.items().filter(|item| !item.satisfied && item.current >= item.value) {
-                    assert!(unseen.contains(&item.object), "{:?} {:?}", wait.process, item);
-                }
-            });
+            // A value that reaches more waits than fit a step is seen by the rest in later ones.
+            if !kernel.has_backlog() {
+                kernel.pending_waits(&mut |wait| {
+                    for item in wait.items().filter(|item| !item.satisfied && item.current >= item.value) {
+                        assert!(unseen.contains(&item.object), "{:?} {:?}", wait.process, item);
+                    }
+                });
+            }
             kernel.native_fences(&mut |fence| assert!(fence.monitored_value != u64::MAX || {
                 let mut waited = false;
                 kernel.pending_waits(&mut |wait| {

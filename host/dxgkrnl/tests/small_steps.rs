@@ -448,7 +448,7 @@ fn a_fence_that_was_poisoned_before_its_turn_is_not_poisoned_again() {
 fn a_signal_to_a_fence_awaiting_poison_is_checked_after_the_poison() {
     let faulted_device_poisons = policy::FaultedDevicePoisons::Poisons;
     let policy = Policy { faulted_device_poisons, ..Policy::default() };
-    let statuses = [1, limits::WORK_UNITS_PER_STEP].map(|units| {
+    let statuses = [1, 1000].map(|units| {
         let mut world = World::with_config(Config { policy, ..Config::default() });
         let device = world.device();
         (0..40).for_each(|_| _ = world.fence(device, 0));

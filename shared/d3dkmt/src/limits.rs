@@ -43,7 +43,7 @@ pub const CONTEXTS_PER_PROCESS_MAX: usize = 1 << 14;
 pub const HW_QUEUES_PER_PROCESS_MAX: usize = 4096;
 /// Units of work of one step of the kernel: a few hundredths of a millisecond. A unit is an object destroyed, a wait
 /// woken, or a packet reached or dropped. Later steps do the rest, on behalf of the process that it is for.
-pub const WORK_UNITS_PER_STEP: u32 = 256;
+pub const WORK_UNITS_PER_STEP: u32 = 64;
 /// Bytes that an engine moves at a time, and after which a step of the kernel runs no further engine: about a tenth of
 /// a millisecond as well. An engine moves the rest later, as its bandwidth allows.
 pub const MOVED_BYTES_PER_STEP: u64 = 1 << 18;

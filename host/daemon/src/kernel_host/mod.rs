@@ -433,15 +433,28 @@ impl KernelHost {
 
     /// Steps the kernel because the timer has expired or the kernel has unfinished work.
     pub fn deadline(&self) {
-        let has_expired = self.timer.acknowledge();
         self.yield_to_waiters();
         let mut flush_list = FlushList::default();
-        let host_state = &mut self.lock();
-        if has_expired {
+        self.step_at_deadline(&mut self.lock(), &mut flush_list);
+    }
+
+    /// The same if no other thread holds the kernel lock or waits for it; otherwise false. A thread that serves clients does
+    /// due work before each of their calls; to queue for the lock would cost its next turn two wake-ups.
+    pub fn try_deadline(&self) -> bool {
+        let mut flush_list = FlushList::default();
+        let Some(first) = self.turnstile.try_lock_or_abort() else { return false };
+        let Some(mut host_state) = self.host_state.try_lock_or_abort() else { return false };
+        drop(first);
+        self.step_at_deadline(&mut host_state, &mut flush_list);
+        true
+    }
+
+    fn step_at_deadline(&self, host_state: &mut HostState, flush_list: &mut FlushList) {
+        if self.timer.acknowledge() {
             // The step may leave the same time due.
             host_state.armed = None;
         }
-        self.step(host_state, Input::Deadline, &mut flush_list);
+        self.step(host_state, Input::Deadline, flush_list);
     }
 
     /// Steps the kernel with any other input; effects are performed and sent.

@@ -23,6 +23,7 @@ use super::super::limits::OUTBOX_BYTES_MAX;
 use super::super::memory::FenceMemory;
 use super::super::observer::DaemonKernel;
 use super::super::shares::Budget;
+use super::super::timer_thread::TimerThread;
 use super::super::vm::VmShared;
 use super::*;
 
@@ -180,6 +181,28 @@ fn a_yielding_thread_locks_after_a_waiting_one() {
         });
         assert_eq!(std::mem::take(&mut *order.lock().unwrap()), ["waits", "gave way"]);
     }
+}
+
+#[test]
+fn the_timer_thread_queues_for_the_lock_if_its_holder_does_not_do_what_is_due() {
+    let kernel_host = KernelHost::new(&Options::default()).unwrap();
+    // On threads of their own: the kernel lock ranks after the turnstile.
+    let on_another = |act: &(dyn Fn() -> bool + Sync)| std::thread::scope(|scope| scope.spawn(act).join().unwrap());
+    let is_queued = || on_another(&|| kernel_host.turnstile.try_lock_or_abort().is_none());
+    let steps = || on_another(&|| kernel_host.try_deadline());
+    let held = kernel_host.lock();
+    assert!(!steps(), "another thread holds the lock");
+    let timer_thread = TimerThread::start(kernel_host.clone()).unwrap();
+    kernel_host.timer.arm(Some(0)).unwrap();
+    // A thread that only tries is there for a moment.
+    while !(0..100).all(|_| is_queued()) {}
+    drop(held);
+    drop(timer_thread);
+    assert!(!kernel_host.timer.acknowledge(), "the timer thread has stepped the kernel");
+    let waiter = kernel_host.as_first_waiter();
+    assert!(!steps(), "another thread waits for the lock");
+    drop(waiter);
+    assert!(steps());
 }
 
 #[test]
