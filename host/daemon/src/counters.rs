@@ -32,4 +32,6 @@ pub struct Counters {
     pub refusals: Counter,
     pub protocol_errors: Counter,
     pub wakes: Counter,
+    /// Steps that do what is due, and unfinished work.
+    pub deadline_steps: Counter,
 }

@@ -1,8 +1,9 @@
 //! The thread that steps the kernel at its deadlines, so that engines progress whatever else the daemon waits for.
 //!
-//! It sleeps until the timer expires, and continues the kernel's unfinished work at once. While another thread holds the
-//! kernel lock, that thread does most of what is due itself, so this one tries again a little later, a few times at most.
+//! It sleeps until the timer expires, and continues the kernel's unfinished work at once. While other threads that hold the
+//! kernel lock do what is due, it leaves that to them: to queue for the lock costs each of their turns two wake-ups.
 
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -14,11 +15,11 @@ use rustix::time::Timespec;
 use super::kernel_host::KernelHost;
 use super::thread_kind::ThreadKind;
 
-/// How long the thread lets the holder of the kernel lock do what is due.
+/// How long the thread waits before it looks whether others did what is due.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
 
-/// Pauses in a row. After them the thread queues for the lock: its holder may be one that does nothing of what is due.
-const PAUSES_MAX: u32 = 10;
+/// Steps between two looks whether the thread is to stop.
+const STEPS_MAX: usize = 64;
 
 /// The timer thread. Dropping it stops it.
 pub(super) struct TimerThread {
@@ -31,6 +32,8 @@ impl TimerThread {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let stopped = stop.clone();
         let run = move || {
+            // By default the system makes a pause twice as long.
+            let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
             sandbox::enter(ThreadKind::Timer);
             if let Err(error) = run(&kernel_host, &stopped) {
                 tracing::error!("engines no longer progress: cannot wait for the timer: {error}");
@@ -44,29 +47,36 @@ impl TimerThread {
 fn run(kernel_host: &KernelHost, stop: &OwnedFd) -> Result<(), Errno> {
     let watch = |descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
     let mut watched = [watch(stop.as_fd()), watch(kernel_host.timer.descriptor())];
+    let mut seen = 0;
     loop {
         wait(&mut watched, None)?;
         if !watched[0].revents().is_empty() {
             return Ok(());
         }
-        deadline(kernel_host, &mut watched)?;
+        if others_do_it(kernel_host, &mut seen) {
+            wait(&mut watched[..1], Some(&PAUSE))?;
+        }
     }
 }
 
-/// Steps the kernel, unless the holder of the kernel lock does what is due: the timer is armed anew then.
-fn deadline(kernel_host: &KernelHost, [stop, timer]: &mut [PollFd<'_>; 2]) -> Result<(), Errno> {
-    for _ in 0..PAUSES_MAX {
-        if kernel_host.try_deadline() {
-            return Ok(());
+/// Does what is due, and unfinished work, unless another thread that has the kernel lock does it: it has, since the count of
+/// such steps was `seen`.
+fn others_do_it(kernel_host: &KernelHost, seen: &mut u64) -> bool {
+    let steps = &kernel_host.counters.deadline_steps;
+    for _ in 0..STEPS_MAX {
+        if !kernel_host.try_deadline() {
+            let before = std::mem::replace(seen, steps.count());
+            if *seen != before {
+                return true;
+            }
+            kernel_host.deadline();
         }
-        wait(std::slice::from_mut(stop), Some(&PAUSE))?;
-        wait(std::slice::from_mut(timer), Some(&Timespec::default()))?;
-        if timer.revents().is_empty() {
-            return Ok(());
+        *seen = steps.count();
+        if !kernel_host.has_backlog() {
+            break;
         }
     }
-    kernel_host.deadline();
-    Ok(())
+    false
 }
 
 fn wait(watched: &mut [PollFd<'_>], limit: Option<&Timespec>) -> Result<(), Errno> {

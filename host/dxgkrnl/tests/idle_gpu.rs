@@ -57,6 +57,29 @@ fn many_escapes_are_made_in_steps() {
     world.finish();
 }
 
+/// The end of a device leaves the GPU idle in its last task, whatever units that has left. An escape of the same process
+/// is made in the next step, without another input.
+#[test]
+fn an_escape_is_made_when_the_last_task_of_its_process_has_left_the_gpu_idle() {
+    for (fences, units) in (0..24).flat_map(|fences| (1..8).map(move |units| (fences, units))) {
+        let mut world = World::new();
+        let device = world.device();
+        (0..fences).for_each(|_| _ = world.fence(device, 0));
+        let context = world.context(device, 0);
+        world.submit(context, &[busy(MS)]);
+        let escape = begin(&mut world);
+        world.kernel.set_work_units_per_step(units, units);
+        let (now, mut effects) = (world.now, dxgkrnl::Effects::default());
+        let call = Call::DestroyDevice { device };
+        world.kernel.handle(now, Input::Call { process: HOST, request: 1, call }, &mut effects);
+        while world.kernel.has_backlog() {
+            world.kernel.handle(now, Input::Deadline, &mut effects);
+        }
+        let made = effects.answers.iter().any(|answer| answer.request == escape);
+        assert!(made, "{fences} fences, {units} units");
+    }
+}
+
 /// Engine time of a VM on node 1 within one second, in ms, while another VM's process makes escapes without pause and
 /// has work of this length on node 0.
 fn beside_escapes(length: u64) -> u64 {

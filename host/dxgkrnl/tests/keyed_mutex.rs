@@ -9,7 +9,7 @@ use d3dkmt::{
     AcquireOutcome, Call, EventId, Handle, HandleKind, KeyedMutexFlags, NtStatus, Reply, RuntimeBuffer,
     SyncObjectFlags, SyncObjectInfo, SyncObjectType, limits,
 };
-use dxgkrnl::{Input, ProcessId, VmId};
+use dxgkrnl::{Effects, Input, ProcessId, VmId};
 
 const TO: NtStatus = NtStatus::TIMEOUT;
 const AB: NtStatus = NtStatus::ABANDONED;
@@ -223,6 +223,24 @@ fn the_longest_waiter_of_a_key_acquires_next() {
         owner = *handle;
     }
     world.finish();
+}
+
+/// More of them than fit a step: time stays there, so that nothing that is due later comes first.
+#[test]
+fn acquires_that_time_out_at_one_time_end_before_anything_later() {
+    const ACQUIRES: u64 = 100;
+    const DUE: u64 = 1_000_000;
+    let mut world = World::new();
+    let (mutex, _) = create(&mut world, 1);
+    (1..=ACQUIRES).for_each(|event| pending(&mut world, mutex, 0, Some(-(DUE as i64) / 100), event));
+    world.now += 2 * DUE;
+    let mut woken = 0;
+    while woken < ACQUIRES {
+        let mut effects = Effects::default();
+        world.kernel.handle(world.now, Input::Deadline, &mut effects);
+        woken += effects.events.len() as u64;
+        assert_eq!(world.kernel.now(), if woken < ACQUIRES { DUE } else { world.now });
+    }
 }
 
 #[test]

@@ -408,7 +408,7 @@ impl KernelHost {
 
     /// Continues the kernel's unfinished work if some of it comes before this process's next call; true if so.
     pub fn continue_backlog(&self, process: ProcessId) -> bool {
-        if !self.has_backlog.load(Ordering::Relaxed) {
+        if !self.has_backlog() {
             return false;
         }
         let mut flush_list = FlushList::default();
@@ -438,8 +438,7 @@ impl KernelHost {
         self.step_at_deadline(&mut self.lock(), &mut flush_list);
     }
 
-    /// The same if no other thread holds the kernel lock or waits for it; otherwise false. A thread that serves clients does
-    /// due work before each of their calls; to queue for the lock would cost its next turn two wake-ups.
+    /// The same if no other thread holds the kernel lock or waits for it; otherwise false.
     pub fn try_deadline(&self) -> bool {
         let mut flush_list = FlushList::default();
         let Some(first) = self.turnstile.try_lock_or_abort() else { return false };
@@ -447,6 +446,11 @@ impl KernelHost {
         drop(first);
         self.step_at_deadline(&mut host_state, &mut flush_list);
         true
+    }
+
+    /// Whether the last step left work.
+    pub fn has_backlog(&self) -> bool {
+        self.has_backlog.load(Ordering::Relaxed)
     }
 
     fn step_at_deadline(&self, host_state: &mut HostState, flush_list: &mut FlushList) {
@@ -606,6 +610,7 @@ impl KernelHost {
         timestamps: Option<ClientTimestamps>,
         flush_list: &mut FlushList,
     ) {
+        self.counters.deadline_steps.add_locked(u64::from(matches!(input, Input::Deadline)));
         let mut timing = self.times.then(|| Timing::begin(timestamps, &input, now, host_state.armed));
         host_state.taps.begins(now, &input);
         let mut effects = host_state.effects.take().unwrap_or_default();

@@ -155,7 +155,8 @@ impl Kernel {
     fn serve(&mut self, id: u64, effects: &mut Effects) -> bool {
         let IdleWait { adapter, vm, process, .. } = self.vidsch.idle_waits().calls()[&id];
         if self.is_spent() {
-            if !self.is_behind(process) {
+            let turn = self.turn_of(process);
+            if !self.vidsch.work_mut().backlog().has_other_tasks(turn) {
                 self.leave(process, Task::IdleWait);
             }
             return false;

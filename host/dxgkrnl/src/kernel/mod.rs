@@ -242,8 +242,9 @@ impl Kernel {
             moves_counted = effects.moves.len();
             next = earliest(self.miniport.due(), own);
             if next == Some(due) && moved_bytes < MOVED_BYTES_PER_STEP {
-                // A miniport that asks for the same time again is called with the next input: this loop ends.
-                return true;
+                // A miniport that asks for the same time again is called with the next input: this loop ends. More of the
+                // kernel's own than fits is done by the next step, before anything later.
+                return own != next || !self.is_spent();
             }
         }
         true

@@ -31,7 +31,13 @@ impl Kernel {
         }
         let is_impatient = self.is_over_patience(engine);
         if !cause.is_certain && self.is_responsive(engine, effects) && !is_impatient {
-            self.note_host(format!("engine {}.{} is slow but at work", engine.adapter, engine.node), effects);
+            let what = match self.miniport.running_context(engine) {
+                RunningContext::None => {
+                    "runs nothing; it has work that waits, or whose progress fence was not written"
+                }
+                RunningContext::Context(_) | RunningContext::Unknown => "is slow but at work",
+            };
+            self.note_host(format!("engine {}.{} {what}", engine.adapter, engine.node), effects);
             self.grant_another_delay(engine, effects);
             return;
         }

@@ -307,6 +307,13 @@ impl Backlog {
         self.vms.get(&vm).is_some_and(|of_vm| of_vm.processes.contains_key(&process))
     }
 
+    /// Whether this process has tasks besides the one that runs.
+    pub fn has_other_tasks(&self, turn: Turn) -> bool {
+        let of_process = self.vms.get(&turn.vm).and_then(|of_vm| of_vm.processes.get(&turn.process));
+        let has_left = self.step.turn == Some(turn) && !self.step.deferred.is_empty();
+        has_left || of_process.is_some_and(|tasks| !tasks.is_empty())
+    }
+
     /// Takes the first task of this process, which runs from now on.
     pub fn begin_task(&mut self, turn: Turn) -> Option<Task> {
         let task = self.vms.get_mut(&turn.vm)?.processes.get_mut(&turn.process)?.pop_front()?;

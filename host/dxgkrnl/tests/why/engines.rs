@@ -1,9 +1,10 @@
 //! Engines that hang, whose interrupt was lost, or whose doorbell was not rung.
 
-use super::{Q, acts, chain, comes_down_to, fence_with, of, only, why};
+use super::{Q, acts, chain, comes_down_to, fence_with, is_waits_for, of, only, why};
 use crate::common::hardware::*;
 use crate::common::scripted::paging_on;
 use crate::common::{P, World, without_timeouts};
+use d3dkmt::HwQueueFlags;
 use d3dkmt::isa::Packet::Hang;
 use dxgkrnl::ddi::EngineId;
 use dxgkrnl::why::{Verdict, WaiterKind};
@@ -71,6 +72,27 @@ fn an_interrupt_that_was_lost_is_named_with_the_submission() {
     world.submit(other, &[busy(500)]);
     assert!(!of(&world, 1).verdict.is_stuck(), "{}", why(&world));
     world.advance(1_000);
+    assert_eq!(why(&world).waiting, 0);
+    world.finish();
+}
+
+/// Not a lost interrupt: the engine has nothing to report.
+#[test]
+fn a_hardware_queue_whose_progress_fence_is_not_written_waits_for_who_can_write_it() {
+    let mut world = World::new();
+    let device = world.device();
+    let queue = world.queue_on(device, BASIC, HwQueueFlags::empty());
+    assert_eq!(world.submit_hw(queue, 7, &[busy(100)]), OK);
+    assert_eq!(why(&world).waiting, 0, "it runs");
+    // Past the time-out, which finds the engine idle.
+    world.advance(5_000_000_000);
+    let cause = only(&world);
+    assert!(is_waits_for(&cause, 1) && cause.waiters[0].since.is_none(), "{cause:?}");
+    assert_eq!(comes_down_to(&cause), ("waits-for", (1, queue.fence.object), 0, 7));
+    let notes: Vec<&str> = world.effects.notes.iter().map(|note| &*note.text).collect();
+    assert!(notes.iter().any(|note| note.contains("progress fence was not written")), "{notes:?}");
+    let other = world.context(device, BASIC);
+    world.submit(other, &[write(&queue.fence, 7)]);
     assert_eq!(why(&world).waiting, 0);
     world.finish();
 }

@@ -187,7 +187,8 @@ fn a_yielding_thread_locks_after_a_waiting_one() {
 fn the_timer_thread_queues_for_the_lock_if_its_holder_does_not_do_what_is_due() {
     let kernel_host = KernelHost::new(&Options::default()).unwrap();
     // On threads of their own: the kernel lock ranks after the turnstile.
-    let on_another = |act: &(dyn Fn() -> bool + Sync)| std::thread::scope(|scope| scope.spawn(act).join().unwrap());
+    let on_another =
+        |act: &(dyn Fn() -> bool + Sync)| std::thread::scope(|scope| scope.spawn(act).join().unwrap());
     let is_queued = || on_another(&|| kernel_host.turnstile.try_lock_or_abort().is_none());
     let steps = || on_another(&|| kernel_host.try_deadline());
     let held = kernel_host.lock();

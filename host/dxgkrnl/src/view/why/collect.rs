@@ -112,7 +112,9 @@ impl WaitIndex<'_> {
         for (engine, work) in &self.work {
             let Some(work) = work else { continue };
             let state = kernel.vidsch.in_flight().engines.get(engine);
-            let since = state.map_or(u64::MAX, |state| state.hw_since.unwrap_or(state.since));
+            let since = state.map_or(u64::MAX, |state| state.since);
+            // While no progress is expected, when the last one was is not recorded.
+            let hw_since = state.and_then(|state| state.hw_since).unwrap_or(u64::MAX);
             for (at, job) in (0..).zip(work) {
                 let waits =
                     matches!(job.state, WorkState::Hung | WorkState::Waiting { .. } | WorkState::Suspended);
@@ -122,15 +124,18 @@ impl WaitIndex<'_> {
                 };
                 if let Some(queue) = queue.filter(|_| waits) {
                     let node = Node::Job { engine: *engine, at, upto: super::graph::WHOLE };
+                    let since = if job.hw_queue.is_some() { hw_since } else { since };
                     let root = Root::new(node, job.process, since);
                     roots.push(Root { work: Some((*queue, job.submission_fence_id)), ..root });
                 }
             }
             let Some(state) = state else { continue };
-            let software = state.submitted.iter().map(|job| (job.id, job.queue));
-            for (submission, queue) in software.chain(state.hw_work.submissions()) {
+            let software = state.submitted.iter().map(|job| (job.id, job.queue, since));
+            let hardware =
+                state.hw_work.submissions().map(|(submission, queue)| (submission, queue, hw_since));
+            for (submission, queue, since) in software.chain(hardware) {
                 let node = self.submission(queue, submission);
-                if matches!(node, Node::Unheard { .. }) {
+                if matches!(node, Node::Unheard { .. } | Node::Value { .. }) {
                     let root = Root::new(node, kernel.vidsch.queues()[queue].process, since);
                     roots.push(Root { work: Some((queue, submission)), ..root });
                 }

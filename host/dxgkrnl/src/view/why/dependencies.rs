@@ -368,8 +368,19 @@ impl WaitIndex<'_> {
         match self.place_of(engine, submission) {
             Some(at) => Node::Job { engine, at, upto: WHOLE },
             None if self.work.get(&engine).is_none_or(Option::is_none) => Node::Engine(engine),
-            None => Node::Unheard { engine, submission, queue },
+            None => self.unwritten(queue, submission).unwrap_or(Node::Unheard { engine, submission, queue }),
         }
+    }
+
+    /// The value for which a hardware queue's submission still counts, though its engine is done with it: any process that
+    /// can write or signal the progress fence may complete it.
+    fn unwritten(&self, queue: u32, submission: u64) -> Option<Node> {
+        let state = &self.kernel.vidsch.queues()[queue];
+        let hw_queue = &self.kernel.vidsch.hw_queues()[state.hw_queue?];
+        let one = state.in_flight.iter().find(|one| one.submission_fence_id == submission)?;
+        let (object, value) = (hw_queue.progress, one.progress_fence_id);
+        let is_unwritten = self.kernel.sync.objects().value(object) < value;
+        is_unwritten.then_some(Node::Value { object, value, by: state.process, cpu: false })
     }
 
     /// A ready command buffer needs its engine.
