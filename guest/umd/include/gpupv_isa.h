@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #define GPUPV_MAGIC 0x31565047u /* "GPV1" */
-#define GPUPV_OP_FENCE_WRITE 1u /* u64 GPU address, u64 value: stores a fence value */
+#define GPUPV_OP_FENCE_WRITE 1u /* u64 GPU address, u64 value: stores a fence value; without a fence there, only a note of the host */
 #define GPUPV_OP_BUSY 2u        /* u64 nanoseconds: the engine is busy for that long */
 #define GPUPV_OP_HANG 3u        /* the engine never completes it */
 #define GPUPV_OP_FENCE_WAIT 4u  /* u64 GPU address, u64 value: waits in hardware for a native fence */

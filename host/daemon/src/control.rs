@@ -234,9 +234,14 @@ pub async fn channel(directory: &Path) -> anyhow::Result<tonic::transport::Chann
         }
     });
     let endpoint = tonic::transport::Endpoint::from_static("http://gpupv.invalid");
-    endpoint.connect_with_connector(connector).await.with_context(|| {
-        format!(
-            "no daemon answers on {socket}: start one with `gpupv serve`, or name its folder with --directory"
-        )
+    endpoint.connect_with_connector(connector).await.map_err(|error| {
+        let error = anyhow::Error::from(error);
+        let is_denied = |source: &std::io::Error| source.kind() == std::io::ErrorKind::PermissionDenied;
+        let is_others = error.chain().filter_map(|source| source.downcast_ref()).any(is_denied);
+        let (who, mend) = match is_others {
+            true => ("another user has", "be that user or root"),
+            false => ("no daemon answers on", "start one with `gpupv serve`"),
+        };
+        error.context(format!("{who} {socket}: {mend}, or name its folder with --directory"))
     })
 }

@@ -16,6 +16,7 @@ use crate::commands::scenario::shell_word;
 use crate::commands::{DaemonArgs, default_directory, device_options, inject};
 use crate::daemon::journal::JournalOptions;
 use crate::daemon::kernel_host::Resumed;
+use crate::daemon::limits::VMS_MAX;
 use crate::daemon::thread_kind::ThreadKind;
 use crate::daemon::{Daemon, Options, control, machine_name};
 use crate::output::{OK, complain, say};
@@ -29,7 +30,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DIR")]
     pub directory: Option<PathBuf>,
     /// Number of VMs to create sockets for, for QEMU's vhost-user-vsock device
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=i64::from(VMS_MAX)))]
     pub vms: u32,
     /// Keep the state in this folder, so that a restarted daemon resumes after a kill: all objects and waits of
     /// processes. A new or empty folder starts a journal; a folder with a journal is resumed (docs/RESTART.md)

@@ -1,5 +1,7 @@
 //! Damaged files: intact parts are read, losses are reported exactly, and nothing panics.
 
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
 use crate::common;
 
 use common::{RECORDING, bounds, reader, record, record_in_blocks, replay, session};
@@ -350,7 +352,10 @@ fn a_file_that_is_no_trace_is_refused_and_never_overwritten() {
     // A trace may be overwritten, but not while it is recorded.
     let again = directory.path().join("again.gvt");
     std::fs::write(&again, Small::new().bytes).unwrap();
+    let everybodys = std::fs::Permissions::from_mode(0o644);
+    std::fs::set_permissions(&again, everybodys).unwrap();
     let recorder = Recorder::create(&again, &Config::default(), "test").unwrap();
+    assert_eq!(std::fs::metadata(&again).unwrap().mode() & 0o777, 0o600, "it is the owner's from now on");
     let error = Recorder::create(&again, &Config::default(), "test").map(drop).unwrap_err();
     assert!(matches!(error, TraceError::Busy(_)), "{error}");
     recorder.finish(0).unwrap();
