@@ -374,6 +374,28 @@ fn two_result_formats_in_one_file_are_refused() {
     }
 }
 
+/// A cluster starts the shard of status 2 again, on another node; status 1 and a report would mean that it has done its
+/// work.
+#[test]
+fn a_machine_that_cannot_run_a_case_is_an_error_and_no_failed_verdict() {
+    let folder = folder_with(&[("a.scn", SOUND)]);
+    let files = ["--junit", "r.xml", "--report", "r.json"];
+    let mut command = gpupv(&["scenario", "run", "a.scn", "--backend", "model,local"]);
+    command.args(files).current_dir(folder.path()).stdin(Stdio::null()).env("TMPDIR", "/no/such/folder");
+    let output = command.output().expect("gpupv starts");
+    assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
+    assert!(
+        stdout(&output)
+            .contains("3 could not run on local: No such file or directory"),
+        "{}",
+        stdout(&output)
+    );
+    assert!(stdout(&output).ends_with("3 passed, 0 failed, 3 could not run\n"), "{}", stdout(&output));
+    let junit = fs::read_to_string(folder.path().join("r.xml")).expect("the file was written");
+    assert!(junit.contains(r#"tests="6" failures="0" errors="3""#), "{junit}");
+    assert!(!folder.path().join("r.json").exists(), "the shard has not done its work");
+}
+
 /// A scenario client of this runner with a second thread, so that it has begun to work.
 fn working_scenario_client(runner: u32) -> Option<Pid> {
     let tasks = fs::read_dir(format!("/proc/{runner}/task")).ok()?;

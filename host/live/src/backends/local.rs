@@ -19,7 +19,7 @@ use scenario::{Ended, run};
 
 use crate::artifacts::Artifacts;
 use crate::artifacts::guest_command;
-use crate::output::Steps;
+use crate::output::{Steps, in_words};
 use daemon::{Clock, Daemon, Options};
 
 use super::broken;
@@ -133,12 +133,16 @@ impl LiveBackend for LocalBackend<'_> {
         vm.map(drop).ok_or_else(|| BackendError::Broken(format!("the daemon has no local VM {name}")))
     }
 
-    fn spawn(&mut self, _name: &str, vm: Option<Vm>) -> anyhow::Result<Box<dyn Pipes>> {
+    fn spawn(&mut self, _name: &str, vm: Option<Vm>) -> Done<Box<dyn Pipes>> {
+        let local_vm = |vm| self.daemon().local_vm(self.vm_name(vm)).context("the VM of the process is gone");
         let broker = match vm {
             None => self.daemon().broker_path(),
-            Some(vm) => self.daemon().local_vm(self.vm_name(vm)).context("the VM of the process is gone")?.1,
+            Some(vm) => local_vm(vm).map_err(broken)?.1,
         };
-        spawn_scenario_client(self.artifacts, &broker, self.last_words.try_clone()?.into())
+        let words = self.last_words.try_clone().context("cannot keep its standard error");
+        words
+            .and_then(|words| spawn_scenario_client(self.artifacts, &broker, words.into()))
+            .map_err(|error| BackendError::NotStarted(in_words(&error)))
     }
 
     fn daemon_name(&self, vm: Vm) -> anyhow::Result<String> {

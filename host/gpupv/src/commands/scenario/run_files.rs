@@ -21,7 +21,7 @@ use crate::commands::scenario::report_file::{Content, ReportFile, Sink};
 use crate::commands::scenario::result_files::{ResultFiles, Sinks};
 use crate::commands::scenario::work::{Work, run_all};
 use crate::commands::scenario::{ChosenCases, PathArgs, backends};
-use crate::output::{OK, Progress, VERDICT_FAILED, say};
+use crate::output::{OK, Progress, SET_UP_FAILED, VERDICT_FAILED, say};
 
 /// A backend by its name, or all of them.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -212,7 +212,12 @@ pub fn run(args: &RunArgs, drivers: &Registry) -> anyhow::Result<u8> {
     } else {
         say(format_args!("{}", results.text().trim_end()));
     }
-    let code = if results.counts().failed == 0 { OK } else { VERDICT_FAILED };
+    let counts = results.counts();
+    if counts.errors > 0 {
+        // No report: a cluster starts this shard again, on a machine that can run it.
+        return Ok(SET_UP_FAILED);
+    }
+    let code = if counts.failed == 0 { OK } else { VERDICT_FAILED };
     if let Some(digest) = digest {
         let commit = env!("GPUPV_COMMIT").into();
         let suite = SuiteReport { commit, digest, backends, planned, files: part, results };
