@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
+use e2e::polling::until;
 use e2e::programs::{closed, full, gpupv, scenario, stderr, stdout};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
@@ -386,7 +387,7 @@ fn a_machine_that_cannot_run_a_case_is_an_error_and_no_failed_verdict() {
     assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
     assert!(
         stdout(&output)
-            .contains("3 could not run on local: No such file or directory"),
+            .contains("3 could not run on local: cannot make a folder for sockets in /no/such/folder: "),
         "{}",
         stdout(&output)
     );
@@ -394,6 +395,31 @@ fn a_machine_that_cannot_run_a_case_is_an_error_and_no_failed_verdict() {
     let junit = fs::read_to_string(folder.path().join("r.xml")).expect("the file was written");
     assert!(junit.contains(r#"tests="6" failures="0" errors="3""#), "{junit}");
     assert!(!folder.path().join("r.json").exists(), "the shard has not done its work");
+}
+
+/// CI systems, Slurm and Kubernetes end a job by SIGTERM, a person by SIGINT, a lost connection by SIGHUP.
+#[test]
+fn a_run_that_a_signal_ends_leaves_no_folder_and_no_results() {
+    let many = (0..500).map(|value| format!(" {}", value + 1)).collect::<String>();
+    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
+        let folder = folder_with(&[("a.scn", &SOUND.replace(" 5 6 7", &many)), ("tmp/kept", "")]);
+        let files = ["--junit", "r.xml", "--tap", "r.tap", "--json-file", "r.json", "--report", "report"];
+        let mut command = gpupv(&["scenario", "run", "a.scn", "--backend", "local", "--jobs", "2"]);
+        command.args(files).current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::null());
+        command.env("TMPDIR", folder.path().join("tmp"));
+        let mut runner = command.spawn().expect("gpupv starts");
+        let names = |of: &str| -> Vec<_> {
+            let entries = fs::read_dir(folder.path().join(of)).expect("readable").flatten();
+            entries.map(|entry| entry.file_name()).collect()
+        };
+        until("a case runs", || names("tmp").len() > 1);
+        kill_process(Pid::from_child(&runner), signal).expect("the process can be signaled");
+        assert_eq!(runner.wait().expect("the child process can be waited for").code(), Some(code));
+        assert_eq!(names("tmp"), ["kept"], "{signal:?}");
+        let mut left = names(".");
+        left.sort();
+        assert_eq!(left, ["a.scn", "tmp"], "{signal:?}");
+    }
 }
 
 /// A scenario client of this runner with a second thread, so that it has begun to work.

@@ -17,7 +17,7 @@ use scenario::world::declared_skip;
 use crate::commands::scenario::files::{Corpus, ScenarioFile, check_drivers, find_all};
 use crate::commands::scenario::jobs;
 use crate::commands::scenario::ranges::Shard;
-use crate::commands::scenario::report_file::{Content, ReportFile, Sink};
+use crate::commands::scenario::report_file::{Content, ReportFile, open_report};
 use crate::commands::scenario::result_files::{ResultFiles, Sinks};
 use crate::commands::scenario::work::{Work, run_all};
 use crate::commands::scenario::{ChosenCases, PathArgs, backends};
@@ -200,7 +200,7 @@ impl Suite {
 pub fn run(args: &RunArgs, drivers: &Registry) -> anyhow::Result<u8> {
     let suite = Suite::read(args, drivers);
     // A suite that cannot run leaves no results of an earlier run either.
-    let (sinks, sink) = (Sinks::open(&args.files), Sink::open(args.report.as_deref()));
+    let (sinks, sink) = (Sinks::open(&args.files), open_report(args.report.as_deref()));
     let (Suite { planned, part, files, backends, digest }, sinks, sink) = (suite?, sinks?, sink?);
     let cases = args.cases(&files)?;
     let options =
@@ -221,7 +221,7 @@ pub fn run(args: &RunArgs, drivers: &Registry) -> anyhow::Result<u8> {
     if let Some(digest) = digest {
         let commit = env!("GPUPV_COMMIT").into();
         let suite = SuiteReport { commit, digest, backends, planned, files: part, results };
-        sink.write(&ReportFile { shard: args.shard, content: Content::Suite(suite) })?;
+        sink.write(&ReportFile { shard: args.shard, content: Content::Suite(suite) }.text())?;
     }
     Ok(code)
 }
