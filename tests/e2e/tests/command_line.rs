@@ -189,6 +189,28 @@ fn sockets_that_a_killed_daemon_left_are_replaced() {
     assert_eq!(served.inspect().vms.len(), 1);
 }
 
+/// The dump of a reset would be the only record of it.
+#[test]
+fn the_folder_of_dumps_is_made_at_the_start_or_refused() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let missing = folder.path().join("dumps");
+    let _served = Served::start(&["--flight-recorder", "1", "--dumps", missing.to_str().expect("UTF-8")]);
+    assert!(missing.is_dir());
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").expect("writable");
+    let directory = folder.path().to_str().expect("UTF-8");
+    for (arguments, program) in
+        [(&["serve", "--directory", directory][..], &[][..]), (&["run"], &["--", "true"])]
+    {
+        let mut command = gpupv(arguments);
+        command.args(["--flight-recorder", "1", "--dumps"]).arg(&file).args(program).stdin(Stdio::null());
+        let output = command.output().expect("gpupv starts");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stdout(&output));
+        let says = format!("cannot write dumps of the flight recorder into {}", file.display());
+        assert!(stderr(&output).contains(&says), "{}", stderr(&output));
+    }
+}
+
 #[test]
 fn a_terminated_daemon_removes_its_sockets() {
     use rustix::process::{Pid, Signal, kill_process};
