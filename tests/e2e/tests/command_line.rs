@@ -212,6 +212,24 @@ fn the_folder_of_dumps_is_made_at_the_start_or_refused() {
 }
 
 #[test]
+fn settings_of_a_vm_that_a_daemon_does_not_have_are_refused() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let config = folder.path().join("c.toml");
+    std::fs::write(&config, "[[vm]]\nname = \"vm-1\"\nsecure = true\n").expect("writable");
+    for arguments in [&["serve", "--config"][..], &["vm", "run", "--config"]] {
+        let mut command = gpupv(arguments);
+        command.arg(&config).stdin(Stdio::null());
+        if arguments[0] == "vm" {
+            command.args(["--", "/x"]);
+        }
+        let output = command.output().expect("gpupv starts");
+        assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
+        let says = "c.toml: line 2, column 8: no VM of this daemon is named \"vm-1\": it has vm1 (--vms)";
+        assert!(stderr(&output).contains(says), "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn a_terminated_daemon_removes_its_sockets() {
     use rustix::process::{Pid, Signal, kill_process};
     for signal in [Signal::TERM, Signal::INT] {

@@ -70,10 +70,10 @@ pub struct DaemonArgs {
 }
 
 impl DaemonArgs {
-    /// Returns the options of the daemon, which may use these drivers.
-    pub fn options(&self, drivers: &Registry) -> anyhow::Result<Options> {
+    /// Returns the options of the daemon, which may use these drivers and has so many VMs, if it is for VMs.
+    pub fn options(&self, drivers: &Registry, machines: Option<u32>) -> anyhow::Result<Options> {
         let kernel = match &self.config {
-            Some(path) => crate::config::read(path)?,
+            Some(path) => crate::config::read(path, machines)?,
             None => dxgkrnl::Config::default(),
         };
         crate::artifacts::provide_driver_host([&kernel], &Steps::new())?;

@@ -141,7 +141,7 @@ pub fn run(args: &ServeArgs, drivers: &Registry) -> anyhow::Result<u8> {
             .clone()
             .map(|folder| JournalOptions { folder, resume_within: args.resume_within.0 }),
         machines: args.vms,
-        ..args.daemon.options(drivers)?
+        ..args.daemon.options(drivers, Some(args.vms))?
     };
     restrict(args, &options)?;
     let daemon = Daemon::start(options)?;

@@ -210,7 +210,7 @@ fn run_guests(args: &VmRunArgs, drivers: &Registry) -> anyhow::Result<u8> {
         with.push(CopiedPath { host, guest: GUEST_DEV_DXG.into() });
     }
     let plan = FleetPlan {
-        options: args.daemon.options(drivers)?,
+        options: args.daemon.options(drivers, Some(args.vms))?,
         count: args.vms,
         with,
         console: args.console.clone(),
