@@ -211,6 +211,20 @@ fn the_folder_of_dumps_is_made_at_the_start_or_refused() {
     }
 }
 
+/// Programs get "no adapter", which does not say why.
+#[test]
+fn an_adapter_that_does_not_start_is_in_the_log() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let config = folder.path().join("c.toml");
+    std::fs::write(&config, "[[adapter]]\npaging_node = 5\n[[adapter.node]]\nengine = \"3D\"\n")
+        .expect("writable");
+    let output =
+        gpupv(&["run", "--config"]).arg(&config).args(["--", "true"]).output().expect("gpupv starts");
+    assert_eq!(output.status.code(), Some(0));
+    let says = "ERROR adapter 0 did not start: PagingNode 5: the adapter has 1 nodes";
+    assert!(stderr(&output).contains(says), "{}", stderr(&output));
+}
+
 #[test]
 fn settings_of_a_vm_that_a_daemon_does_not_have_are_refused() {
     let folder = tempfile::tempdir().expect("a temporary folder");
