@@ -243,6 +243,23 @@ fn settings_of_a_vm_that_a_daemon_does_not_have_are_refused() {
     }
 }
 
+/// Services, cron and containers with a numeric user have no HOME.
+#[test]
+fn a_doctor_without_a_home_shows_all_that_it_finds() {
+    let mut command = gpupv(&["doctor", "--json"]);
+    for name in ["HOME", "XDG_CACHE_HOME", "GPUPV_CACHE"] {
+        command.env_remove(name);
+    }
+    let output = command.stdin(Stdio::null()).output().expect("gpupv starts");
+    assert_eq!(output.status.code(), Some(2));
+    let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let rows = found["requirements"].as_array().expect("a list");
+    let cache = rows.iter().find(|row| row["name"] == "cache folder").expect("a row");
+    assert_eq!(cache["state"], "missing", "{found:#}");
+    assert!(cache["detail"].as_str().is_some_and(|detail| detail.contains("set GPUPV_CACHE")), "{cache:#}");
+    assert!(rows.len() > 5, "{found:#}");
+}
+
 #[test]
 fn a_terminated_daemon_removes_its_sockets() {
     use rustix::process::{Pid, Signal, kill_process};
