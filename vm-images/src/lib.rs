@@ -45,4 +45,4 @@ pub use kernel::Kernel;
 pub use libraries::{Library, libraries_of};
 pub use progress::{Progress, Silent};
 pub use requirements::{Mend, Requirement, State, browser, mend, requirements};
-pub use vm::{GUEST_READY_MARKER, Vm, VmConfig};
+pub use vm::{GUEST_READY_MARKER, Vm, VmConfig, escaped};

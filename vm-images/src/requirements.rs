@@ -109,8 +109,10 @@ impl fmt::Display for Mend {
     }
 }
 
-/// Checks this machine. Takes well under a second and changes nothing.
-pub fn requirements(cache: &Cache) -> Vec<Requirement> {
+/// Checks this machine. Takes well under a second and changes nothing. Without a cache, which the environment did not name,
+/// its folder is one of the things that are missing.
+pub fn requirements<'c>(cache: impl Into<Option<&'c Cache>>) -> Vec<Requirement> {
+    let cache = cache.into();
     vec![qemu(), dpkg_deb(), kernel(cache), cache_folder(cache), kvm(cache).optional(), compiler().optional()]
 }
 
@@ -247,9 +249,9 @@ fn dpkg_deb() -> Requirement {
     }
 }
 
-fn kernel(cache: &Cache) -> Requirement {
+fn kernel(cache: Option<&Cache>) -> Requirement {
     const NAME: &str = "guest kernel";
-    if let Some(kernel) = Kernel::cached(cache) {
+    if let Some(kernel) = cache.and_then(Kernel::cached) {
         return Requirement::met(NAME, format!("{} (cached)", kernel.package));
     }
     match resolve() {
@@ -264,11 +266,13 @@ fn kernel(cache: &Cache) -> Requirement {
     }
 }
 
-fn cache_folder(cache: &Cache) -> Requirement {
+fn cache_folder(cache: Option<&Cache>) -> Requirement {
     const NAME: &str = "cache folder";
-    match cache.check_writable() {
-        Ok(()) if cache.root().is_dir() => Requirement::met(NAME, cache.root().display().to_string()),
-        Ok(()) => Requirement::met(NAME, format!("{} (made when first needed)", cache.root().display())),
+    let writable =
+        cache.ok_or(Error::CacheUnset).and_then(|cache| cache.check_writable().map(|()| cache.root()));
+    match writable {
+        Ok(root) if root.is_dir() => Requirement::met(NAME, root.display().to_string()),
+        Ok(root) => Requirement::met(NAME, format!("{} (made when first needed)", root.display())),
         Err(error) => {
             let mend = Mend::ByHand("export GPUPV_CACHE=<a folder that can be written>".to_owned());
             Requirement::missing(NAME, "guest kernel and images", error.to_string(), mend)
@@ -276,12 +280,12 @@ fn cache_folder(cache: &Cache) -> Requirement {
     }
 }
 
-fn kvm(cache: &Cache) -> Requirement {
+fn kvm(cache: Option<&Cache>) -> Requirement {
     const NAME: &str = "KVM";
     const FOR: &str = "guests at full speed (without it they are emulated)";
     match open_kvm() {
         Ok(()) => {
-            let tried = accelerator::last_answer(cache);
+            let tried = cache.and_then(accelerator::last_answer);
             let untried = || "/dev/kvm opens; used once a boot has proved that it works".to_owned();
             Requirement::met(NAME, tried.map_or_else(untried, |choice| choice.reason))
         }

@@ -295,7 +295,7 @@ fn sandbox(program: &Path) -> &'static [&'static str] {
 }
 
 /// Doubles commas, as QEMU's option lists require.
-fn escaped(value: &str) -> String {
+pub fn escaped(value: &str) -> String {
     value.replace(',', ",,")
 }
 

@@ -62,6 +62,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 
 use dxgkrnl::{Nanos, ProcessId, VmId};
+use rustix::fs::{Access, access};
 
 use durable::DiskWriter;
 use free_memory::FreeMemory;
@@ -150,6 +151,9 @@ impl Daemon {
         free_memory::keep_some();
         std::fs::create_dir_all(&options.directory)
             .with_context(|| format!("cannot create the socket folder {}", options.directory.display()))?;
+        if options.flight_recorder_bytes.is_some() {
+            provide_dumps(&options.dumps)?;
+        }
         let kernel_host = KernelHost::new(&options)?;
         let log_thread = Some(LogThread::start(kernel_host.log.clone())?);
         let journal = options.journal.as_ref().map(|journal| journal.folder.clone());
@@ -257,6 +261,14 @@ impl Daemon {
 /// The default name of a VM with a machine.
 pub fn machine_name(number: u32) -> String {
     format!("vm{number}")
+}
+
+/// Makes the folder of the flight recorder's dumps. One that cannot be written is refused at once: a dump is written after
+/// a reset, when it is too late to name another.
+fn provide_dumps(folder: &Path) -> anyhow::Result<()> {
+    let cannot = || format!("cannot write dumps of the flight recorder into {}", folder.display());
+    std::fs::create_dir_all(folder).with_context(cannot)?;
+    access(folder.join("."), Access::WRITE_OK | Access::EXEC_OK).with_context(cannot)
 }
 
 /// Raises the limit of open files to the most that the system allows, and makes room for as many: each local process takes

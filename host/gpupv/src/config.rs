@@ -6,15 +6,39 @@ use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
-use dxgkrnl::{Config, Flaw};
+use daemon::machine_name;
+use dxgkrnl::{Config, Flaw, HOST_NAME};
 use scenario::script::suggestion;
 use toml::de::{DeTable, DeValue};
 
-/// Reads the configuration in this file.
-pub fn read(path: &Path) -> anyhow::Result<Config> {
+/// Reads the configuration in this file. The daemon will have this number of VMs with the usual names; `None`: it has none,
+/// and the settings of VMs may be for another daemon.
+pub fn read(path: &Path, machines: Option<u32>) -> anyhow::Result<Config> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the configuration {}", path.display()))?;
-    parse(&text).with_context(|| format!("in the configuration {}", path.display()))
+    let parsed = parse(&text).and_then(|config| {
+        machines.map_or(Ok(()), |machines| check_vms(&text, &config, machines))?;
+        Ok(config)
+    });
+    parsed.with_context(|| format!("in the configuration {}", path.display()))
+}
+
+/// Refuses settings of a VM that the daemon will not have: they would hold for no VM.
+fn check_vms(text: &str, config: &Config, machines: u32) -> anyhow::Result<()> {
+    let is_known =
+        |name: &str| name == HOST_NAME || (1..=machines).any(|number| name == machine_name(number));
+    let named = (0..).zip(&config.vms).map(|(at, vm)| (format!("vm.{at}.name"), &vm.name));
+    let granted = (0..).zip(&config.grants).flat_map(|(at, grant)| {
+        (0..).zip(&grant.vms).map(move |(vm, name)| (format!("grant.{at}.vms.{vm}"), name))
+    });
+    let Some((path, name)) = named.chain(granted).find(|(_, name)| !is_known(name)) else { return Ok(()) };
+    let vms = match machines {
+        0 => "it has none".to_owned(),
+        1 => format!("it has {}", machine_name(1)),
+        _ => format!("it has {} to {}", machine_name(1), machine_name(machines)),
+    };
+    let message = format!("no VM of this daemon is named {name:?}: {vms} (--vms)");
+    Err(config_error(text, span_of(text, &path), message))
 }
 
 /// Reads a configuration from its text.
@@ -162,6 +186,23 @@ mod tests {
             let line = all.lines().find(is_its).unwrap_or_default();
             assert!(line.contains(&format!("# or \"{other}\"")), "{switch} = {default}|{other}: {line}");
         }
+    }
+
+    #[test]
+    fn settings_of_a_vm_that_the_daemon_will_not_have_are_refused() {
+        let refusal = |text: &str, machines| {
+            let config = parse(text).unwrap();
+            check_vms(text, &config, machines).map_err(|error| format!("{error:#}")).err()
+        };
+        let vm = "[[vm]]\nname = \"vm-1\"\nsecure = true";
+        let expected =
+            "line 2, column 8: no VM of this daemon is named \"vm-1\": it has vm1 (--vms)\n  | name = ";
+        assert!(refusal(vm, 1).is_some_and(|error| error.starts_with(expected)), "{:?}", refusal(vm, 1));
+        let grant = "[[grant]]\nname = \"n\"\nvms = [\"host\", \"vm2\", \"vm3\"]";
+        let expected = "line 3, column 23: no VM of this daemon is named \"vm3\": it has vm1 to vm2 (--vms)";
+        let refused = refusal(grant, 2);
+        assert!(refused.as_ref().is_some_and(|error| error.starts_with(expected)), "{refused:?}");
+        assert_eq!(refusal(grant, 3), None);
     }
 
     #[test]

@@ -8,4 +8,4 @@ pub mod help;
 pub use daemon;
 /// Registration of your own drivers, by name: [`drivers::Registry`].
 pub use drivers;
-pub use live::{artifacts, backends, consoles, fleet, output, virtual_machine};
+pub use live::{artifacts, backends, cleanup, consoles, fleet, output, virtual_machine};

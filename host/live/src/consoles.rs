@@ -43,6 +43,11 @@ impl Consoles {
         Ok(Consoles { folder: folder.clone(), keep: true, owner: None })
     }
 
+    /// The folder, unless the user named it.
+    pub fn removable(&self) -> Option<PathBuf> {
+        self.owner.as_ref().map(|_| self.folder.clone())
+    }
+
     /// Removes abandoned folders, and makes one.
     fn in_cache(cache: &Path, name: &str) -> anyhow::Result<Consoles> {
         let all = cache.join("consoles");

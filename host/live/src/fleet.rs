@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use daemon::{Daemon, Options};
 
 use crate::artifacts::Artifacts;
+use crate::cleanup::{self, Cleanup, Temporary};
 use crate::consoles::Consoles;
-use crate::output::Steps;
+use crate::output::{Steps, complain};
 use crate::virtual_machine::agent::Agent;
 use crate::virtual_machine::boot::{self, GuestVm, console_log};
 use crate::virtual_machine::image::{CopiedPath, GUEST_LIBRARY_FOLDER, Image};
@@ -17,8 +18,22 @@ pub struct Fleet {
     // Fields drop in this order: guests end before their daemon.
     pub guests: Vec<(GuestVm, Agent)>,
     pub daemon: Daemon,
+    _cleanup: Cleanup,
     _consoles: Consoles,
-    _folder: tempfile::TempDir,
+    _folder: Temporary<tempfile::TempDir>,
+}
+
+/// If a signal ends the process, the recording gets its end, and the console logs are removed, unless the user named their
+/// folder. The guests end with the process.
+fn end_by_signal(daemon: &Daemon, consoles: &Consoles) -> Cleanup {
+    let (kernel_host, logs) = (daemon.kernel_host.clone(), consoles.removable());
+    Cleanup::new(move || {
+        if let Err(error) = kernel_host.traces().finish() {
+            complain(format_args!("{error:#}"));
+        }
+        // A failure leaves them for the next start.
+        let _ = logs.map(std::fs::remove_dir_all);
+    })
 }
 
 /// The daemon's options, and the number and contents of the guests.
@@ -48,9 +63,11 @@ impl Fleet {
     pub async fn boot(plan: &FleetPlan, steps: &Steps) -> anyhow::Result<Fleet> {
         let artifacts = Artifacts::provide(steps)?;
         let image = Image::provide(steps, &artifacts)?;
-        let folder = tempfile::Builder::new().prefix("gpupv-").tempdir()?;
-        let daemon = Daemon::start(Options { directory: folder.path().into(), ..plan.options.clone() })?;
+        let folder = cleanup::socket_folder()?;
+        let directory = folder.value.path().into();
+        let daemon = cleanup::start_daemon(Options { directory, ..plan.options.clone() })?;
         let mut consoles = Consoles::new(plan.console.as_ref())?;
+        let cleanup = end_by_signal(&daemon, &consoles);
         let guests_word = if plan.count == 1 { "a guest" } else { "the guests" };
         tracing::info!("guests run under {}: {}", image.accelerator, image.accelerator_reason);
         steps.step(format!("booting {guests_word} under {}", image.accelerator));
@@ -74,7 +91,7 @@ impl Fleet {
                 }
             }
         }
-        Ok(Fleet { guests, daemon, _consoles: consoles, _folder: folder })
+        Ok(Fleet { guests, daemon, _cleanup: cleanup, _consoles: consoles, _folder: folder })
     }
 
     /// Ends the guests, then stops the daemon in order.

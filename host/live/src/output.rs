@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use d3dkmt::text::{printable, printable_lines};
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Success.
 pub const OK: u8 = 0;
@@ -193,6 +194,16 @@ static IS_CUT: AtomicBool = AtomicBool::new(false);
 /// one, and [`end`] returns the exit code for it.
 pub fn say(line: fmt::Arguments<'_>) {
     note_loss(&writeln!(std::io::stdout(), "{}", printable_lines(&line.to_string())));
+}
+
+/// Whether standard output still has a reader: not once the program behind the pipe, such as `head`, has ended. A command
+/// that prints again and again ends then, because a write does not tell it while nothing is printed.
+pub fn has_reader() -> bool {
+    let out = std::io::stdout();
+    let mut polled = [PollFd::new(&out, PollFlags::empty())];
+    // Without an answer of the system there may be one.
+    let answered = poll(&mut polled, Some(&Timespec::default())).is_ok();
+    !(answered && polled[0].revents().contains(PollFlags::ERR))
 }
 
 /// Forwards a program's output to standard output, with the error handling of [`say`].

@@ -49,6 +49,9 @@ pub enum BackendError {
     /// The backend itself failed.
     #[error("{0}")]
     Broken(String),
+    /// The machine could not start what the run needs: it has no process, descriptor or memory left.
+    #[error("{0}")]
+    NotStarted(String),
 }
 
 pub type Done<T = ()> = Result<T, BackendError>;

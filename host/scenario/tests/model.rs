@@ -271,7 +271,7 @@ fn a_device_of_a_held_process_is_there_after_the_release() {
 fn settings_of_the_host_are_those_of_its_own_processes() {
     let text = |vm: &str, answer: &str| {
         format!(
-            "scenario \"x\"\nconfig vm {vm} not raised_priorities\nvm A\nprocess p\nprocess q in A\n\
+            "scenario \"x\"\nconfig vm {vm} not raised_priorities\nvm A\nvm B\nprocess p\nprocess q in A\n\
              p  priority_class HIGH -> {answer}\nq  priority_class HIGH -> ok\n"
         )
     };

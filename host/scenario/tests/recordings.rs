@@ -508,7 +508,7 @@ fn the_wait_for_a_hang_is_known_whether_timeout_detection_checks_it_or_not() {
 
 /// q opens an object by its name, and p waits for its signal. Nothing in the kernel orders the open behind the share.
 const OPENED_BY_NAME: &str = "scenario \"names\"\nconfig grant \"frame\" Left Right Unused\n\
-    config grant \"other\" Left Right\nvm Left\nvm Right\nprocess p in Left\nprocess q in Right\nthread t in p\n\
+    config grant \"other\" Left Right\nvm Left\nvm Right\nvm Unused\nprocess p in Left\nprocess q in Right\nthread t in p\n\
     p  D = device -> ok\np  F = fence D shared -> ok\np  share F name=\"frame\" -> ok\nq  E = device -> ok\n\
     q  M = open_name \"frame\" -> ok\nq  G = open E M -> ok\nq  K = fence E -> ok\nq  signal E K=1 -> ok\n";
 

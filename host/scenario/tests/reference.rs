@@ -79,6 +79,7 @@ impl Example {
                 Verdict::Failed(failure) => {
                     panic!("line {} of the page, case {}: {failure}", self.line, program.case)
                 }
+                Verdict::Error(error) => panic!("line {} of the page: {error}", self.line),
             }
             for outcome in ended.outcomes {
                 reached[outcome] = true;

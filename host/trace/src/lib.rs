@@ -102,7 +102,7 @@ pub use staging::{MissingOpenBlock, NoOpenBlock};
 pub use steps::Step;
 pub use stop::{NoStop, Stop};
 pub use times::{Times, Woken};
-pub use verify::{Findings, verify};
+pub use verify::{Findings, has_end, verify};
 
 /// Version of the file's layout. Blocks of [`FORMAT_VERSION_MIN`] are read as well; other layouts are refused.
 pub const FORMAT_VERSION: u32 = 4;

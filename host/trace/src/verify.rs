@@ -2,7 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::File;
+use std::io;
+use std::path::Path;
 
+use crate::scan::{arrange, scan};
 use crate::{Kind, Lost, MissingOpenBlock, Reader, Record, TraceError, counted};
 
 /// Result of verifying a trace.
@@ -43,6 +47,18 @@ impl Findings {
     pub fn lost_steps(&self) -> Option<u64> {
         self.lost.iter().map(Lost::steps).sum()
     }
+}
+
+/// Whether a trace was ended in order, by its blocks alone: also of one whose steps this program cannot replay. A file that
+/// cannot be read was not.
+pub fn has_end(path: &Path) -> bool {
+    let ended = || -> io::Result<bool> {
+        let mut file = File::open(path)?;
+        let length = file.metadata()?.len();
+        let positions = scan(&mut file, length)?.positions;
+        Ok(arrange(&positions, length, 1).ended)
+    };
+    ended().unwrap_or(false)
 }
 
 /// Reads a trace to its end.

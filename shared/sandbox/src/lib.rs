@@ -127,6 +127,9 @@ pub enum Refused {
     /// `--user` cannot be obeyed.
     #[error("cannot become the user: {0}")]
     User(String),
+    /// A folder in which it has to write cannot be opened, so landlock would leave it out.
+    #[error("cannot open the folder {}: {why}", folder.display())]
+    Folder { folder: PathBuf, why: String },
     /// `--sandbox=require`.
     #[error("--sandbox=require: {0}")]
     Incomplete(String),
@@ -206,7 +209,7 @@ fn filters<K: Kind>() -> Result<BTreeMap<&'static str, Filters>, String> {
 ///
 /// # Errors
 ///
-/// The user cannot be changed, or `require` lacks something. The process has changed by then: end it.
+/// The user cannot be changed, a folder cannot be opened, or `require` lacks something. The process has changed by then: end it.
 pub fn begin<K: Kind>(request: &Request) -> Result<(), Refused> {
     if let Some(user) = &request.user {
         user.switch_to().map_err(|error| Refused::User(error.to_string()))?;
@@ -216,6 +219,10 @@ pub fn begin<K: Kind>(request: &Request) -> Result<(), Refused> {
     if request.level == Level::Off {
         status.missing.push("everything: the program was started with --sandbox=off".into());
     } else {
+        for folder in &request.files.folders {
+            std::fs::metadata(folder)
+                .map_err(|error| Refused::Folder { folder: folder.clone(), why: error.to_string() })?;
+        }
         privileges::read_files_of_allocator();
         let mut missing = |what: &str, done: std::io::Result<()>| {
             done.err()

@@ -189,6 +189,77 @@ fn sockets_that_a_killed_daemon_left_are_replaced() {
     assert_eq!(served.inspect().vms.len(), 1);
 }
 
+/// The dump of a reset would be the only record of it.
+#[test]
+fn the_folder_of_dumps_is_made_at_the_start_or_refused() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let missing = folder.path().join("dumps");
+    let _served = Served::start(&["--flight-recorder", "1", "--dumps", missing.to_str().expect("UTF-8")]);
+    assert!(missing.is_dir());
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").expect("writable");
+    let directory = folder.path().to_str().expect("UTF-8");
+    for (arguments, program) in
+        [(&["serve", "--directory", directory][..], &[][..]), (&["run"], &["--", "true"])]
+    {
+        let mut command = gpupv(arguments);
+        command.args(["--flight-recorder", "1", "--dumps"]).arg(&file).args(program).stdin(Stdio::null());
+        let output = command.output().expect("gpupv starts");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stdout(&output));
+        let says = format!("cannot write dumps of the flight recorder into {}", file.display());
+        assert!(stderr(&output).contains(&says), "{}", stderr(&output));
+    }
+}
+
+/// Programs get "no adapter", which does not say why.
+#[test]
+fn an_adapter_that_does_not_start_is_in_the_log() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let config = folder.path().join("c.toml");
+    std::fs::write(&config, "[[adapter]]\npaging_node = 5\n[[adapter.node]]\nengine = \"3D\"\n")
+        .expect("writable");
+    let output =
+        gpupv(&["run", "--config"]).arg(&config).args(["--", "true"]).output().expect("gpupv starts");
+    assert_eq!(output.status.code(), Some(0));
+    let says = "ERROR adapter 0 did not start: PagingNode 5: the adapter has 1 nodes";
+    assert!(stderr(&output).contains(says), "{}", stderr(&output));
+}
+
+#[test]
+fn settings_of_a_vm_that_a_daemon_does_not_have_are_refused() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let config = folder.path().join("c.toml");
+    std::fs::write(&config, "[[vm]]\nname = \"vm-1\"\nsecure = true\n").expect("writable");
+    for arguments in [&["serve", "--config"][..], &["vm", "run", "--config"]] {
+        let mut command = gpupv(arguments);
+        command.arg(&config).stdin(Stdio::null());
+        if arguments[0] == "vm" {
+            command.args(["--", "/x"]);
+        }
+        let output = command.output().expect("gpupv starts");
+        assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
+        let says = "c.toml: line 2, column 8: no VM of this daemon is named \"vm-1\": it has vm1 (--vms)";
+        assert!(stderr(&output).contains(says), "{}", stderr(&output));
+    }
+}
+
+/// Services, cron and containers with a numeric user have no HOME.
+#[test]
+fn a_doctor_without_a_home_shows_all_that_it_finds() {
+    let mut command = gpupv(&["doctor", "--json"]);
+    for name in ["HOME", "XDG_CACHE_HOME", "GPUPV_CACHE"] {
+        command.env_remove(name);
+    }
+    let output = command.stdin(Stdio::null()).output().expect("gpupv starts");
+    assert_eq!(output.status.code(), Some(2));
+    let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let rows = found["requirements"].as_array().expect("a list");
+    let cache = rows.iter().find(|row| row["name"] == "cache folder").expect("a row");
+    assert_eq!(cache["state"], "missing", "{found:#}");
+    assert!(cache["detail"].as_str().is_some_and(|detail| detail.contains("set GPUPV_CACHE")), "{cache:#}");
+    assert!(rows.len() > 5, "{found:#}");
+}
+
 #[test]
 fn a_terminated_daemon_removes_its_sockets() {
     use rustix::process::{Pid, Signal, kill_process};

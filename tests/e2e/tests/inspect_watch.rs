@@ -181,3 +181,25 @@ fn a_wrong_option_or_directory_is_refused() {
         assert!(stderr(&output).contains(says), "{wrong:?}: {}", stderr(&output));
     }
 }
+
+/// `gpupv inspect --watch | head -1`: the daemon is not asked for nobody.
+#[test]
+fn a_watch_ends_when_its_reader_has_ended() {
+    let served = Served::start(&[]);
+    let _client = waiting(&served);
+    for arguments in [
+        &["inspect", "--watch", "--interval", "10ms"][..],
+        &["inspect", "--watch", "--interval", "10ms", "--json"],
+        &["why", "--watch", "1ms"],
+    ] {
+        let mut command = gpupv(arguments);
+        command.arg("--directory").arg(served.directory()).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("gpupv starts");
+        let mut reader = child.stdout.take().expect("a pipe");
+        let read = reader.read(&mut [0; 64]).expect("the pipe can be read");
+        assert!(read > 0, "{arguments:?}");
+        drop(reader);
+        let ended = child.wait().expect("the child process can be waited for");
+        assert_eq!(ended.code(), Some(0), "{arguments:?}");
+    }
+}

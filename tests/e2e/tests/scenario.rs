@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
+use e2e::polling::until;
 use e2e::programs::{closed, full, gpupv, scenario, stderr, stdout};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
@@ -371,6 +372,53 @@ fn two_result_formats_in_one_file_are_refused() {
         let expected = format!("gpupv: {one} and {other} both write {same}: give each a file of its own\n");
         assert_eq!(stderr(&output), expected);
         assert_eq!(fs::read_to_string(folder.path().join("out")).expect("it is still there"), "kept");
+    }
+}
+
+/// A cluster starts the shard of status 2 again, on another node; status 1 and a report would mean that it has done its
+/// work.
+#[test]
+fn a_machine_that_cannot_run_a_case_is_an_error_and_no_failed_verdict() {
+    let folder = folder_with(&[("a.scn", SOUND)]);
+    let files = ["--junit", "r.xml", "--report", "r.json"];
+    let mut command = gpupv(&["scenario", "run", "a.scn", "--backend", "model,local"]);
+    command.args(files).current_dir(folder.path()).stdin(Stdio::null()).env("TMPDIR", "/no/such/folder");
+    let output = command.output().expect("gpupv starts");
+    assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
+    assert!(
+        stdout(&output)
+            .contains("3 could not run on local: cannot make a folder for sockets in /no/such/folder: "),
+        "{}",
+        stdout(&output)
+    );
+    assert!(stdout(&output).ends_with("3 passed, 0 failed, 3 could not run\n"), "{}", stdout(&output));
+    let junit = fs::read_to_string(folder.path().join("r.xml")).expect("the file was written");
+    assert!(junit.contains(r#"tests="6" failures="0" errors="3""#), "{junit}");
+    assert!(!folder.path().join("r.json").exists(), "the shard has not done its work");
+}
+
+/// CI systems, Slurm and Kubernetes end a job by SIGTERM, a person by SIGINT, a lost connection by SIGHUP.
+#[test]
+fn a_run_that_a_signal_ends_leaves_no_folder_and_no_results() {
+    let many = (0..500).map(|value| format!(" {}", value + 1)).collect::<String>();
+    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
+        let folder = folder_with(&[("a.scn", &SOUND.replace(" 5 6 7", &many)), ("tmp/kept", "")]);
+        let files = ["--junit", "r.xml", "--tap", "r.tap", "--json-file", "r.json", "--report", "report"];
+        let mut command = gpupv(&["scenario", "run", "a.scn", "--backend", "local", "--jobs", "2"]);
+        command.args(files).current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::null());
+        command.env("TMPDIR", folder.path().join("tmp"));
+        let mut runner = command.spawn().expect("gpupv starts");
+        let names = |of: &str| -> Vec<_> {
+            let entries = fs::read_dir(folder.path().join(of)).expect("readable").flatten();
+            entries.map(|entry| entry.file_name()).collect()
+        };
+        until("a case runs", || names("tmp").len() > 1);
+        kill_process(Pid::from_child(&runner), signal).expect("the process can be signaled");
+        assert_eq!(runner.wait().expect("the child process can be waited for").code(), Some(code));
+        assert_eq!(names("tmp"), ["kept"], "{signal:?}");
+        let mut left = names(".");
+        left.sort();
+        assert_eq!(left, ["a.scn", "tmp"], "{signal:?}");
     }
 }
 

@@ -9,7 +9,7 @@
 //!   DIR/segment-N.gvt.state    the state with which it begins, once computed: earlier segments are then obsolete
 //! ```
 //! A replay of it to its end gives the state of the killed daemon: the kernel's, and what the daemon owed its clients
-//! ([`SessionCursors`]). At each start a segment begins with a snapshot. When another is due, the next segment
+//! ([`SessionCursors`]). A daemon that is stopped in order ends the trace and all sessions: the next one begins anew. At each start a segment begins with a snapshot. When another is due, the next segment
 //! continues without one, and a thread computes its state (`keeper`). docs/RESTART.md describes what guests see.
 
 mod keeper;
@@ -132,7 +132,6 @@ impl Journal {
         let lock = lock(folder)?;
         // No process writes a state into a folder that is locked here.
         remove_segment_files(folder, |_, suffix| PART_SUFFIXES.contains(&suffix));
-        let secret = secret(folder)?;
         let path = folder.join("performed");
         let options = &mut OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
@@ -147,9 +146,12 @@ impl Journal {
         let segments = segments(folder)?;
         let segment = segments.last().copied().unwrap_or(0);
         let mut replayed = replay_last(folder, &segments, config, drivers)?;
-        if let Some(replayed) = &mut replayed {
-            replayed.leave_out_done(words);
+        match &mut replayed {
+            Some(replayed) => replayed.leave_out_done(words),
+            // Numbers of processes begin anew, so tokens for those of an earlier daemon must not fit.
+            None => forget_secret(folder)?,
         }
+        let secret = secret(folder)?;
         let keeper = Keeper::start(folder, config, drivers, program)?;
         let journal = Journal {
             folder: folder.to_owned(),
@@ -374,6 +376,14 @@ fn try_lock(file: &File) -> bool {
     })
 }
 
+fn forget_secret(folder: &Path) -> anyhow::Result<()> {
+    let path = folder.join("secret");
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        removed => removed.with_context(|| format!("cannot remove {}", path.display())),
+    }
+}
+
 fn secret(folder: &Path) -> anyhow::Result<[u8; SECRET_BYTES]> {
     let path = folder.join("secret");
     match std::fs::read(&path) {
@@ -395,7 +405,7 @@ fn secret(folder: &Path) -> anyhow::Result<[u8; SECRET_BYTES]> {
 }
 
 /// Replays the last segment that begins with a state, and those after it. A segment that was only about to begin holds
-/// nothing new. An error names the segment's file.
+/// nothing new. There is nothing to replay if the daemon was stopped in order. An error names the segment's file.
 fn replay(
     folder: &Path,
     segments: &[u32],
@@ -407,6 +417,10 @@ fn replay(
         let path = segment_path(folder, *segment);
         if std::fs::metadata(&path).is_ok_and(|file| file.len() == 0) {
             continue;
+        }
+        // Its daemon has ended all sessions, whatever version of gpupv it was.
+        if last.is_empty() && trace::has_end(&path) {
+            return Ok(None);
         }
         match replayed::beginning(&path, config) {
             // Its content was not on the disk when the power failed; the one before it was still retained. Before the

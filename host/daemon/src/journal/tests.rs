@@ -353,6 +353,26 @@ fn a_journal_that_another_process_locks_is_not_said_to_be_in_use_by_a_dead_one()
     assert!(refused.contains("is locked, though not by the daemon that had it last"), "{refused}");
 }
 
+/// After an upgrade, or with another configuration: nobody is left to be resumed.
+#[test]
+fn a_journal_that_ended_in_order_begins_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut recorded = Recorded::new(folder.path());
+    recorded.attach(5);
+    let Recorded { journal, recorder, kernel, .. } = recorded;
+    let token = journal.resume_token(P);
+    recorder.finish(kernel.snapshot().digest()).unwrap();
+    drop(journal);
+    let mut changed = Config::default();
+    changed.tdr.delay_ns += 1;
+    for config in [changed, Config::default()] {
+        let opened = Journal::open(folder.path(), Durable::No, "test", &config, &Registry::default());
+        let (journal, replayed) = opened.unwrap();
+        assert!(replayed.is_none() && journal.segment == 1);
+        assert_ne!(journal.resume_token(P), token, "a process of the earlier daemon has the old one");
+    }
+}
+
 #[test]
 fn a_journal_that_cannot_be_resumed_is_refused_with_the_reason_and_the_remedy() {
     let folder = tempfile::tempdir().unwrap();

@@ -180,6 +180,13 @@ fn kernel_over(drivers: &Registry, config: dxgkrnl::Config) -> Kernel {
     Kernel::new(config, drivers)
 }
 
+/// Logs the adapters that clients will not find. A scenario asks for them itself.
+fn log_start_failures(kernel: &Kernel, log: &LogLines) {
+    for (adapter, why) in kernel.snapshot().start_failures {
+        log.push_daemon_line(Level::ERROR, format!("adapter {adapter} did not start: {why}"));
+    }
+}
+
 /// Parses an injection, against the adapters of a configuration; an error says what is wrong with the text.
 pub type ReadInjection = fn(&str, &dxgkrnl::Config) -> Result<Injection, String>;
 
@@ -304,6 +311,9 @@ impl KernelHost {
         };
         if let Some(journal) = &options.journal {
             host_state.open_journal(journal, options, &timer)?;
+        }
+        if options.clock == Clock::Monotonic {
+            log_start_failures(&host_state.kernel, &log);
         }
         Ok(Arc::new(KernelHost {
             drivers: options.drivers.clone(),

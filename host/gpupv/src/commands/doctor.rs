@@ -63,7 +63,7 @@ fn driver_host() -> Requirement {
     Requirement { name: DRIVER_HOST, optional: true, state }
 }
 
-fn requirements(cache: &Cache) -> Vec<Requirement> {
+fn requirements(cache: Option<&Cache>) -> Vec<Requirement> {
     let mut requirements = vm_images::requirements(cache);
     requirements.push(driver_host());
     requirements
@@ -87,9 +87,10 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
         return security::run(&args.directory.clone().unwrap_or_else(default_directory), args.json);
     }
     let steps = Steps::new();
-    let cache = Cache::from_environment()?;
+    // Without one, the row of its folder says why.
+    let cache = Cache::from_environment().ok();
     steps.step("checking this machine");
-    let mut requirements = self::requirements(&cache);
+    let mut requirements = self::requirements(cache.as_ref());
     let mut failed = Vec::new();
     if args.fix {
         for requirement in requirements.iter().filter(|requirement| !requirement.is_ok()) {
@@ -97,7 +98,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
                 failed.push(format!("{}: {error}", requirement.name));
             }
         }
-        requirements = self::requirements(&cache);
+        requirements = self::requirements(cache.as_ref());
     }
     steps.finish();
     if args.json {

@@ -24,6 +24,7 @@ use std::time::Duration;
 use clap::Args;
 use drivers::Registry;
 
+use crate::commands::scenario::shell_word;
 use crate::daemon::{Durable, Options, RecordMax};
 use crate::output::{Steps, complain};
 
@@ -70,10 +71,10 @@ pub struct DaemonArgs {
 }
 
 impl DaemonArgs {
-    /// Returns the options of the daemon, which may use these drivers.
-    pub fn options(&self, drivers: &Registry) -> anyhow::Result<Options> {
+    /// Returns the options of the daemon, which may use these drivers and has so many VMs, if it is for VMs.
+    pub fn options(&self, drivers: &Registry, machines: Option<u32>) -> anyhow::Result<Options> {
         let kernel = match &self.config {
-            Some(path) => crate::config::read(path)?,
+            Some(path) => crate::config::read(path, machines)?,
             None => dxgkrnl::Config::default(),
         };
         crate::artifacts::provide_driver_host([&kernel], &Steps::new())?;
@@ -124,9 +125,11 @@ pub fn warn_of_options_behind<A: Args>(command: &[impl AsRef<OsStr>]) {
     }
 }
 
-/// Returns QEMU's options for the device behind this socket.
+/// Returns QEMU's options for the device behind this socket, as words of a shell.
 pub fn device_options(socket: &Path) -> String {
-    format!("-chardev socket,id=gpupv,path={} -device vhost-user-vsock-pci,chardev=gpupv", socket.display())
+    let path = vm_images::escaped(&socket.display().to_string());
+    let chardev = shell_word(&format!("socket,id=gpupv,path={path}"));
+    format!("-chardev {chardev} -device vhost-user-vsock-pci,chardev=gpupv")
 }
 
 /// Time after which an answer of a daemon is late.
@@ -153,5 +156,23 @@ pub fn default_directory() -> PathBuf {
     match std::env::var_os("XDG_RUNTIME_DIR") {
         Some(runtime) if !runtime.is_empty() => PathBuf::from(runtime).join("gpupv"),
         _ => PathBuf::from("/run/gpupv"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_qemu_are_words_of_a_shell_with_commas_doubled() {
+        let device = "-device vhost-user-vsock-pci,chardev=gpupv";
+        assert_eq!(
+            device_options(Path::new("/run/gpupv/vm1.sock")),
+            format!("-chardev socket,id=gpupv,path=/run/gpupv/vm1.sock {device}")
+        );
+        assert_eq!(
+            device_options(Path::new("/tmp/c, d/vm1.sock")),
+            format!("-chardev 'socket,id=gpupv,path=/tmp/c,, d/vm1.sock' {device}")
+        );
     }
 }

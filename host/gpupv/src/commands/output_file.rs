@@ -85,7 +85,7 @@ pub fn refuse_input(path: &Path, option: &str, read: &[&Path]) -> anyhow::Result
 }
 
 /// Refuses a file that no earlier run wrote. One of the same kind is replaced, because a suite and its shards are run
-/// again and again with the same arguments; a run that was killed leaves it empty.
+/// again and again with the same arguments. So is an empty one, as `mktemp` makes it.
 pub fn refuse_other_kind(
     path: &Path,
     option: &str,

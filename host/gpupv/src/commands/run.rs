@@ -70,7 +70,7 @@ fn cannot_start(program: &OsStr) -> String {
 
 pub fn run(args: &RunArgs, drivers: &Registry) -> anyhow::Result<u8> {
     warn_of_options_behind::<RunArgs>(&args.command);
-    let options = args.daemon.options(drivers)?;
+    let options = args.daemon.options(drivers, None)?;
     consoles::remove_abandoned();
     let steps = Steps::new();
     let artifacts = Artifacts::provide(&steps)?;

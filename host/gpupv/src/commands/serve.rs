@@ -43,7 +43,7 @@ pub struct ServeArgs {
     /// is missing; `require` or do not start; `off` (docs/SECURITY.md)
     #[arg(long, value_name = "HOW", default_value_t = Level::Auto)]
     pub sandbox: Level,
-    /// Run as this user, if started as root. Folders that the daemon creates for sockets and journal are that user's
+    /// Run as this user, if started as root. Folders that the daemon creates for sockets, journal and dumps are that user's
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
 }
@@ -97,6 +97,9 @@ fn restrict(args: &ServeArgs, options: &Options) -> anyhow::Result<()> {
         provide(journal, "the journal's folder", user.as_ref())?;
     }
     let dumps = options.flight_recorder_bytes.map(|_| &*options.dumps);
+    if let Some(dumps) = dumps {
+        provide(dumps, "the folder of dumps", user.as_ref())?;
+    }
     let record = options.record.as_ref().and_then(|path| path.parent()).map(|folder| match folder {
         folder if folder == Path::new("") => Path::new("."),
         folder => folder,
@@ -139,7 +142,7 @@ pub fn run(args: &ServeArgs, drivers: &Registry) -> anyhow::Result<u8> {
             .clone()
             .map(|folder| JournalOptions { folder, resume_within: args.resume_within.0 }),
         machines: args.vms,
-        ..args.daemon.options(drivers)?
+        ..args.daemon.options(drivers, Some(args.vms))?
     };
     restrict(args, &options)?;
     let daemon = Daemon::start(options)?;

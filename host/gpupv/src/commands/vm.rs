@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use vsock_device::VhostUserProxy;
 
 use crate::artifacts::{Artifacts, DXG_DEFECTS_ENV, PRELOAD_ENV};
+use crate::cleanup;
 use crate::commands::{DaemonArgs, device_options, warn_of_options_behind};
 use crate::fleet::{Fleet, FleetPlan, guest_environment};
 use crate::output::{OK, SET_UP_FAILED, Steps, complain, say};
@@ -209,7 +210,7 @@ fn run_guests(args: &VmRunArgs, drivers: &Registry) -> anyhow::Result<u8> {
         with.push(CopiedPath { host, guest: GUEST_DEV_DXG.into() });
     }
     let plan = FleetPlan {
-        options: args.daemon.options(drivers)?,
+        options: args.daemon.options(drivers, Some(args.vms))?,
         count: args.vms,
         with,
         console: args.console.clone(),
@@ -218,6 +219,7 @@ fn run_guests(args: &VmRunArgs, drivers: &Registry) -> anyhow::Result<u8> {
         let log = log.display();
         anyhow::bail!("{log} exists: name another folder with --console, or replace its logs with --force");
     }
+    cleanup::on_signals()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let code = runtime.block_on(async {
         let steps = Steps::new();
@@ -225,13 +227,7 @@ fn run_guests(args: &VmRunArgs, drivers: &Registry) -> anyhow::Result<u8> {
         steps.finish();
         let alone = fleet.guests.len() == 1;
         let programs = fleet.guests.iter_mut().map(|(guest, agent)| run_in(guest, agent, alone, args));
-        let codes = tokio::select! {
-            codes = futures::future::join_all(programs) => codes,
-            result = tokio::signal::ctrl_c() => {
-                result.context("cannot listen for SIGINT")?;
-                return Ok(130);
-            }
-        };
+        let codes = futures::future::join_all(programs).await;
         // The daemon stops in order even if a program could not be run, so that the trace gets its end record.
         fleet.end()?;
         anyhow::Ok(codes.into_iter().find(|code| *code != 0).unwrap_or(0))

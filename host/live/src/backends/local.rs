@@ -19,7 +19,8 @@ use scenario::{Ended, run};
 
 use crate::artifacts::Artifacts;
 use crate::artifacts::guest_command;
-use crate::output::Steps;
+use crate::cleanup::{self, Temporary};
+use crate::output::{Steps, in_words};
 use daemon::{Clock, Daemon, Options};
 
 use super::broken;
@@ -109,7 +110,7 @@ struct LocalBackend<'a> {
     daemon: Option<Daemon>,
     /// File for the standard error of scenario clients and their libraries.
     last_words: File,
-    _folder: tempfile::TempDir,
+    _folder: Temporary<tempfile::TempDir>,
 }
 
 impl LocalBackend<'_> {
@@ -133,12 +134,16 @@ impl LiveBackend for LocalBackend<'_> {
         vm.map(drop).ok_or_else(|| BackendError::Broken(format!("the daemon has no local VM {name}")))
     }
 
-    fn spawn(&mut self, _name: &str, vm: Option<Vm>) -> anyhow::Result<Box<dyn Pipes>> {
+    fn spawn(&mut self, _name: &str, vm: Option<Vm>) -> Done<Box<dyn Pipes>> {
+        let local_vm = |vm| self.daemon().local_vm(self.vm_name(vm)).context("the VM of the process is gone");
         let broker = match vm {
             None => self.daemon().broker_path(),
-            Some(vm) => self.daemon().local_vm(self.vm_name(vm)).context("the VM of the process is gone")?.1,
+            Some(vm) => local_vm(vm).map_err(broken)?.1,
         };
-        spawn_scenario_client(self.artifacts, &broker, self.last_words.try_clone()?.into())
+        let words = self.last_words.try_clone().context("cannot keep its standard error");
+        words
+            .and_then(|words| spawn_scenario_client(self.artifacts, &broker, words.into()))
+            .map_err(|error| BackendError::NotStarted(in_words(&error)))
     }
 
     fn daemon_name(&self, vm: Vm) -> anyhow::Result<String> {
@@ -152,7 +157,7 @@ impl LiveBackend for LocalBackend<'_> {
     fn restart_daemon(&mut self) -> Done {
         let stopped = self.daemon.take().map_or(Ok(()), Daemon::stop);
         stopped.map_err(broken)?;
-        self.daemon = Some(Daemon::start(self.options.clone()).map_err(broken)?);
+        self.daemon = Some(cleanup::start_daemon(self.options.clone()).map_err(broken)?);
         Ok(())
     }
 }
@@ -175,10 +180,10 @@ impl LocalRunner {
 
     /// Runs a program. An error is one of the set-up.
     pub fn run(&self, program: &Program) -> anyhow::Result<Ended> {
-        let folder = tempfile::Builder::new().prefix("gpupv-").tempdir()?;
+        let folder = cleanup::socket_folder()?;
         let watch = Arc::new(Watch::default());
         let options = Options {
-            directory: folder.path().into(),
+            directory: folder.value.path().into(),
             async_submission: program.setting.async_submission,
             kernel: program.setting.kernel.clone(),
             clock: Clock::Virtual,
@@ -186,8 +191,8 @@ impl LocalRunner {
             observer: Some(watch.clone()),
             ..self.options.clone()
         };
-        let daemon = Some(Daemon::start(options.clone())?);
-        let words = folder.path().join("last-words");
+        let daemon = Some(cleanup::start_daemon(options.clone())?);
+        let words = folder.value.path().join("last-words");
         let last_words = File::options().create(true).append(true).open(&words)?;
         let artifacts = &self.artifacts;
         let mut local = LocalBackend { program, artifacts, options, daemon, last_words, _folder: folder };

@@ -155,8 +155,8 @@ impl LiveBackend for VmBackend {
         Ok(())
     }
 
-    fn spawn(&mut self, name: &str, vm: Option<Vm>) -> anyhow::Result<Box<dyn Pipes>> {
-        let guest = self.guest_of(vm)?;
+    fn spawn(&mut self, name: &str, vm: Option<Vm>) -> Done<Box<dyn Pipes>> {
+        let guest = self.guest_of(vm).map_err(broken)?;
         let mut agent = self.fleet().guests[guest].1.clone();
         let program =
             GuestProgram { arguments: vec![SCENARIO_CLIENT.into()], environment: guest_environment() };

@@ -24,7 +24,7 @@ pub trait LiveBackend {
     fn daemon(&self) -> &Daemon;
     fn start_vm(&mut self, vm: Vm) -> Done;
     /// Starts a scenario client.
-    fn spawn(&mut self, name: &str, vm: Option<Vm>) -> anyhow::Result<Box<dyn Pipes>>;
+    fn spawn(&mut self, name: &str, vm: Option<Vm>) -> Done<Box<dyn Pipes>>;
     /// The name or number by which the daemon knows a VM.
     fn daemon_name(&self, vm: Vm) -> anyhow::Result<String>;
     /// Kills a VM. When this returns, its processes are gone.
@@ -286,8 +286,7 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
 
     fn start_process(&mut self, process: Process) -> Done {
         let info = &self.program.processes[process.index()];
-        let pipes = self.backend.spawn(&info.name, info.vm);
-        let pipes = pipes.map_err(broken)?;
+        let pipes = self.backend.spawn(&info.name, info.vm)?;
         let mut scenario_client = ScenarioClient::new(&info.name, pipes);
         // The first call attaches the process. It is a barrier's call, so it belongs to no step.
         scenario_client.serve(Task::Call { call: super::watch::BARRIER, event: None })?;

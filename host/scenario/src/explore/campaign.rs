@@ -191,6 +191,7 @@ fn in_a_word(program: &Program, ended: &Ended) -> String {
     match &ended.verdict {
         Verdict::Failed(failure) => Class::of(failure).name().into(),
         Verdict::Skipped(_) => "skipped".into(),
+        Verdict::Error(_) => "error".into(),
         Verdict::Passed => outcome(program, ended).unwrap_or_else(|| "passed".into()),
     }
 }

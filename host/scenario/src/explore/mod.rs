@@ -131,6 +131,6 @@ fn caught(run: impl FnOnce() -> Ended) -> Ended {
 pub fn failure(ended: &Ended) -> Option<&Failure> {
     match &ended.verdict {
         Verdict::Failed(failure) => Some(failure),
-        Verdict::Passed | Verdict::Skipped(_) => None,
+        Verdict::Passed | Verdict::Skipped(_) | Verdict::Error(_) => None,
     }
 }

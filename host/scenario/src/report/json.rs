@@ -11,9 +11,9 @@ use crate::report::{CaseResult, Divergence, Results};
 use crate::run::{Failure, Verdict};
 
 impl Results {
-    /// Returns `{"results": [..], "divergences": [..], "passed": 4, "failed": 1, "skipped": 3, "left_out": 0}`. In a
-    /// result, `line`, `what` and `source`, the line's text, are set for a failure, `reason` for a skip; otherwise they
-    /// are null.
+    /// Returns `{"results": [..], "divergences": [..], "passed": 4, "failed": 1, "skipped": 3, "errors": 0, "left_out": 0}`.
+    /// In a result, `line`, `what` and `source`, the line's text, are set for a failure, `what` for an error, `reason` for
+    /// a skip; otherwise they are null.
     pub fn json(&self) -> Value {
         let counts = self.counts();
         let divergences = self.divergences().into_iter().map(|Divergence { file, case, passed, failed, .. }| {
@@ -25,6 +25,7 @@ impl Results {
             "passed": counts.passed,
             "failed": counts.failed,
             "skipped": counts.skipped,
+            "errors": counts.errors,
             "left_out": self.left_out,
         })
     }
@@ -65,6 +66,7 @@ impl From<CaseResult> for CaseRecord {
             Verdict::Passed => (None, None, None),
             Verdict::Failed(Failure { line, what }) => (Some(line), Some(what), None),
             Verdict::Skipped(reason) => (None, None, Some(reason)),
+            Verdict::Error(what) => (None, Some(what), None),
         };
         let unchecked = result.unchecked.into_iter().map(|(line, reason)| Unchecked { line, reason });
         CaseRecord {
@@ -91,6 +93,7 @@ impl TryFrom<CaseRecord> for CaseResult {
             ("passed", ..) => Verdict::Passed,
             ("failed", Some(line), Some(what), _) => Verdict::Failed(Failure { line, what }),
             ("skipped", _, _, Some(reason)) => Verdict::Skipped(reason),
+            ("error", _, Some(what), _) => Verdict::Error(what),
             (word, ..) => return Err(format!("no verdict: `{word}` with these fields")),
         };
         let duration = Duration::try_from_secs_f64(record.duration_ms / 1000.0);

@@ -57,7 +57,7 @@ fn with_counts<'a>(
         .with_attribute(("name", name))
         .with_attribute(("tests", results.len().to_string().as_str()))
         .with_attribute(("failures", count(|verdict| matches!(verdict, Verdict::Failed(_))).as_str()))
-        .with_attribute(("errors", "0"))
+        .with_attribute(("errors", count(|verdict| matches!(verdict, Verdict::Error(_))).as_str()))
         .with_attribute(("skipped", count(|verdict| matches!(verdict, Verdict::Skipped(_))).as_str()))
         .with_attribute(("time", seconds(time).as_str()))
 }
@@ -85,6 +85,11 @@ fn write_case(xml: &mut Xml, result: &CaseResult) -> io::Result<()> {
             Verdict::Skipped(reason) => {
                 xml.create_element("skipped")
                     .with_attribute(("message", sound(reason).as_str()))
+                    .write_empty()?;
+            }
+            Verdict::Error(what) => {
+                xml.create_element("error")
+                    .with_attribute(("message", sound(what).as_str()))
                     .write_empty()?;
             }
         }

@@ -51,12 +51,13 @@ impl CaseResult {
         matches!(self.verdict, Verdict::Failed(_))
     }
 
-    /// Returns `passed`, `failed` or `skipped`.
+    /// Returns `passed`, `failed`, `skipped` or `error`.
     pub fn word(&self) -> &'static str {
         match self.verdict {
             Verdict::Passed => "passed",
             Verdict::Failed(_) => "failed",
             Verdict::Skipped(_) => "skipped",
+            Verdict::Error(_) => "error",
         }
     }
 
@@ -72,6 +73,8 @@ pub struct Counts {
     pub passed: usize,
     pub failed: usize,
     pub skipped: usize,
+    /// Cases that could not run on this machine.
+    pub errors: usize,
 }
 
 /// A case that passed on some backends and failed on others; the backends must agree.
@@ -103,6 +106,7 @@ impl Results {
                 Verdict::Passed => counts.passed += 1,
                 Verdict::Failed(_) => counts.failed += 1,
                 Verdict::Skipped(_) => counts.skipped += 1,
+                Verdict::Error(_) => counts.errors += 1,
             }
         }
         counts

@@ -20,7 +20,7 @@ impl Results {
 }
 
 fn write_point(tap: &mut String, number: usize, result: &CaseResult) {
-    let not = if matches!(result.verdict, Verdict::Failed(_)) { "not " } else { "" };
+    let not = if matches!(result.verdict, Verdict::Failed(_) | Verdict::Error(_)) { "not " } else { "" };
     let name = escape(&format!("{} on {}", result.name(), result.backend.name()));
     write!(tap, "{not}ok {number} - {name}").expect("writing to a string cannot fail");
     if let Verdict::Skipped(reason) = &result.verdict {
@@ -43,6 +43,9 @@ fn block(result: &CaseResult) -> String {
         if let Some(source) = &result.source {
             writeln!(block, "  source: {}", string(source)).expect("writing to a string cannot fail");
         }
+    }
+    if let Verdict::Error(what) = &result.verdict {
+        writeln!(block, "  message: {}", string(what)).expect("writing to a string cannot fail");
     }
     if !result.unchecked.is_empty() {
         block.push_str("  unchecked:\n");

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde_json::json;
+
 use crate::limits::{FAILURES_SHOWN_MAX, PLACES_SHOWN_MAX};
 use crate::program::Backend;
 use crate::report::{CaseResult, Results, SuiteReport, merge_suites};
@@ -68,6 +70,33 @@ fn the_last_line_tells_of_skips_only_when_there_are_any() {
         Results { cases: Vec::new(), left_out: 3 }.text(),
         "3 not run, after the first failure\n0 passed, 0 failed\n"
     );
+}
+
+#[test]
+fn a_case_that_could_not_run_is_an_error_and_no_failure_in_every_format() {
+    let error = || Verdict::Error("No space left on device".into());
+    let cases = vec![
+        result("a.scn", "", Backend::Model, Verdict::Passed),
+        result("a.scn", "", Backend::Local, error()),
+        result("b.scn", "", Backend::Local, error()),
+    ];
+    let results = Results { cases, left_out: 0 };
+    assert_eq!(
+        results.text(),
+        "2 could not run on local: No space left on device\n1 passed, 0 failed, 2 could not run\n"
+    );
+    let junit = results.junit();
+    assert!(junit.contains("failures=\"0\" errors=\"2\""), "{junit}");
+    assert_eq!(elements(&junit, b"error").len(), 2, "{junit}");
+    let tap = results.tap();
+    assert!(
+        tap.contains("not ok 2 - a.scn on local\n  ---\n  message: \"No space left on device\"\n"),
+        "{tap}"
+    );
+    let json = results.json();
+    assert_eq!((&json["failed"], &json["errors"], &json["divergences"]), (&0.into(), &2.into(), &json!([])));
+    let read: Vec<CaseResult> = serde_json::from_value(json["results"].clone()).expect("its own form");
+    assert_eq!(read, results.cases);
 }
 
 #[test]

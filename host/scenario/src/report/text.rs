@@ -28,7 +28,7 @@ impl Results {
             );
         }
         self.write_unchecked(&mut text);
-        self.write_skips(&mut text);
+        self.write_skips_and_errors(&mut text);
         if self.left_out > 0 {
             line(&mut text, format_args!("{} not run, after the first failure", self.left_out));
         }
@@ -94,19 +94,24 @@ impl Results {
         }
     }
 
-    /// Writes the skipped cases by backend and reason.
-    fn write_skips(&self, text: &mut String) {
-        let mut groups: Vec<(Backend, &str, usize)> = Vec::new();
+    /// Writes the cases without a result, by what kept it away, backend and reason.
+    fn write_skips_and_errors(&self, text: &mut String) {
+        let mut groups: Vec<(&str, Backend, &str, usize)> = Vec::new();
         for result in &self.cases {
-            let Verdict::Skipped(reason) = &result.verdict else { continue };
-            match groups.iter_mut().find(|(backend, why, _)| *backend == result.backend && why == reason) {
+            let (what, reason) = match &result.verdict {
+                Verdict::Skipped(reason) => ("skipped", reason),
+                Verdict::Error(reason) => ("could not run", reason),
+                Verdict::Passed | Verdict::Failed(_) => continue,
+            };
+            let of = (what, result.backend, reason.as_str());
+            match groups.iter_mut().find(|(what, backend, why, _)| (*what, *backend, *why) == of) {
                 Some((.., count)) => *count += 1,
-                None => groups.push((result.backend, reason, 1)),
+                None => groups.push((what, result.backend, reason, 1)),
             }
         }
-        groups.sort_by_key(|(backend, ..)| *backend);
-        for (backend, reason, count) in groups {
-            line(text, format_args!("{count} skipped on {}: {reason}", backend.name()));
+        groups.sort_by_key(|(what, backend, ..)| (std::cmp::Reverse(*what), *backend));
+        for (what, backend, reason, count) in groups {
+            line(text, format_args!("{count} {what} on {}: {reason}", backend.name()));
         }
     }
 }
@@ -116,6 +121,9 @@ impl std::fmt::Display for Counts {
         write!(f, "{} passed, {} failed", self.passed, self.failed)?;
         if self.skipped > 0 {
             write!(f, ", {} skipped", self.skipped)?;
+        }
+        if self.errors > 0 {
+            write!(f, ", {} could not run", self.errors)?;
         }
         Ok(())
     }

@@ -40,6 +40,8 @@ pub enum Verdict {
     Failed(Failure),
     /// Skipped, with the reason that the file declares.
     Skipped(String),
+    /// This machine could not start what the backend needs, so nothing is known about the scenario.
+    Error(String),
 }
 
 /// The result of a run: the verdict, and the lines that the backend could not check.
@@ -257,6 +259,7 @@ fn run_looking<'a, W: World>(
             Verdict::Failed(Failure { line, what: format!("the {} backend failed: {what}", backend.name()) }),
             Vec::new(),
         ),
+        Err(Stop::BackendError(BackendError::NotStarted(what))) => (Verdict::Error(what), Vec::new()),
     };
     Ended { verdict, unchecked: run.unchecked, outcomes, answers: run.answers }
 }

@@ -84,7 +84,8 @@ impl Reader<'_> {
         self.check_early(first)?;
         let key = cursor.atom("a setting")?;
         if settings::SEVERAL.contains(&key.text.as_str()) {
-            settings::read(&mut self.names.program.setting.kernel, key, cursor)?;
+            let kernel = &mut self.names.program.setting.kernel;
+            settings::read(kernel, &mut self.vms_of_settings, key, cursor)?;
             return cursor.end();
         }
         if let Some(line) = self.settings.insert(key.text.clone(), first.span.line) {

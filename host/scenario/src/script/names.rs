@@ -233,6 +233,14 @@ impl Names {
         }
     }
 
+    /// Refuses a setting of a VM that the file does not have. `host` is the host itself.
+    pub fn check_vm_of_setting(&self, token: &Token) -> Result<(), ScriptError> {
+        if token.text == HOST_NAME || self.program.vms.contains(&token.text) {
+            return Ok(());
+        }
+        Err(self.unknown(token, "a VM", |meaning| matches!(meaning, Meaning::Vm(_))))
+    }
+
     pub fn process(&self, token: &Token) -> Result<Process, ScriptError> {
         match self.look_up(&token.text) {
             Some(Meaning::Process(process)) => Ok(process),

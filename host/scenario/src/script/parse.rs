@@ -91,6 +91,8 @@ pub(super) struct Reader<'a> {
     pub is_over: bool,
     /// Settings, each with its line.
     pub settings: BTreeMap<String, u32>,
+    /// The VMs that settings name.
+    pub vms_of_settings: Vec<Token>,
     /// Virtual time so far.
     now: u64,
     /// Steps so far, including those of a race.
@@ -110,6 +112,7 @@ impl<'a> Reader<'a> {
             begun: false,
             is_over: false,
             settings: BTreeMap::new(),
+            vms_of_settings: Vec::new(),
             now: 0,
             steps: 0,
         }
@@ -156,6 +159,7 @@ impl<'a> Reader<'a> {
             let error = ScriptError::new(span, "the file has no `scenario \"TITLE\"`");
             return Err(error.help("`gpupv scenario new FILE` writes a template"));
         }
+        self.vms_of_settings.iter().try_for_each(|name| self.names.check_vm_of_setting(name))?;
         match (&self.names.program.race, self.is_litmus) {
             (None, true) => Err(ScriptError::new(span, "a litmus file needs a `race`")),
             (Some(race), _) if race.allowed.is_empty() && race.forbidden.is_empty() => {

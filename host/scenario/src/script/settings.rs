@@ -79,8 +79,13 @@ fn flags_of(field: &str) -> Vec<&'static str> {
     }
 }
 
-/// Parses the setting after `config KEY`.
-pub(super) fn read(config: &mut Config, key: &Token, cursor: &mut Cursor<'_>) -> Parsed<()> {
+/// Parses the setting after `config KEY`. Adds the names of VMs to `vms`, because the VMs themselves follow.
+pub(super) fn read(
+    config: &mut Config,
+    vms: &mut Vec<Token>,
+    key: &Token,
+    cursor: &mut Cursor<'_>,
+) -> Parsed<()> {
     match key.text.as_str() {
         "adapter" => items(adapter(config, cursor)?, "a setting of an adapter", "caps", cursor)?,
         "engine" => {
@@ -97,14 +102,17 @@ pub(super) fn read(config: &mut Config, key: &Token, cursor: &mut Cursor<'_>) ->
         "registry" => registry(config, cursor)?,
         "grant" => {
             let name = cursor.text("the name of a shared object, in quotes")?.text.clone();
-            let mut vms = vec![name_of(cursor, "a VM, or `host`")?];
-            while cursor.peek().is_some() {
-                vms.push(name_of(cursor, "a VM, or `host`")?);
+            let before = vms.len();
+            while vms.len() == before || cursor.peek().is_some() {
+                vms.push(name_of(cursor, "a VM, or `host`")?.clone());
             }
+            let vms = vms[before..].iter().map(|vm| vm.text.clone()).collect();
             config.grants.push(Grant { name, vms });
         }
         "vm" => {
-            let vm = vm(config, cursor)?;
+            let name = name_of(cursor, "the name of a VM")?;
+            vms.push(name.clone());
+            let vm = config.vm_mut(&name.text);
             if cursor.peek().is_some() {
                 items(vm, "a setting of a VM", "features", cursor)?;
             }
@@ -174,7 +182,7 @@ fn item_of(
     }
     cursor.symbol("=")?;
     *value = match value {
-        Value::String(_) => name_of(cursor, word)?.into(),
+        Value::String(_) => name_of(cursor, word)?.text.clone().into(),
         Value::Object(_) => {
             let luid = cursor.number(word)?;
             fields(&Luid { low: luid as u32, high: (luid >> 32) as i32 }).into()
@@ -202,10 +210,10 @@ fn of_adapters(ordinals: &mut Value, word: &str, is_on: bool, cursor: &mut Curso
 }
 
 /// Parses a word, or a text in quotes.
-fn name_of(cursor: &mut Cursor<'_>, what: &str) -> Parsed<String> {
+fn name_of<'c>(cursor: &mut Cursor<'c>, what: &str) -> Parsed<&'c Token> {
     match cursor.peek() {
-        Some(token) if token.kind == TokenKind::Text => Ok(cursor.text(what)?.text.clone()),
-        _ => Ok(cursor.atom(what)?.text.clone()),
+        Some(token) if token.kind == TokenKind::Text => cursor.text(what),
+        _ => cursor.atom(what),
     }
 }
 
@@ -220,12 +228,6 @@ fn adapter<'c>(config: &'c mut Config, cursor: &mut Cursor<'_>) -> Parsed<&'c mu
 /// Parses `on N`; without it the first adapter is meant.
 fn on_adapter<'c>(config: &'c mut Config, cursor: &mut Cursor<'_>) -> Parsed<&'c mut AdapterConfig> {
     if cursor.take_word("on") { adapter(config, cursor) } else { Ok(&mut config.adapters[0]) }
-}
-
-/// Returns the host's settings of this VM, created with defaults on first use.
-fn vm<'c>(config: &'c mut Config, cursor: &mut Cursor<'_>) -> Parsed<&'c mut VmConfig> {
-    let name = name_of(cursor, "the name of a VM")?;
-    Ok(config.vm_mut(&name))
 }
 
 /// Parses `TYPE TYPE .. [on N]`: these nodes instead of the default six.

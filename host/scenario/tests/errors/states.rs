@@ -164,6 +164,22 @@ x.scn:9:13: VM A crashed in line 6
     |    ^^^^ give the VM another name"),
 
 (Complete("scenario \"x\"
+config vm firts not escapes
+vm first
+process p in first"),
+"x.scn:2:11: there is no VM named firts here
+  2 | config vm firts not escapes
+    |           ^^^^^ did you mean `first`?"),
+
+(Complete("scenario \"x\"
+config grant \"g\" A host B
+vm A
+process p in A"),
+"x.scn:2:25: there is no VM named B here
+  2 | config grant \"g\" A host B
+    |                         ^ there are: A"),
+
+(Complete("scenario \"x\"
 config vm V secure not iommu_isolation
 vm V
 process p in V"),

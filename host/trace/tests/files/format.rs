@@ -195,6 +195,23 @@ fn other_versions_are_refused_with_both_numbers() {
 }
 
 #[test]
+fn the_end_of_a_trace_is_found_whatever_its_semantic_version() {
+    let mut bytes = forged(&wire::Header { semantic_version: 88, ..header() }, &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let has_end = |bytes: &[u8]| {
+        let path = folder.path().join("t.gvt");
+        std::fs::write(&path, bytes).unwrap();
+        trace::has_end(&path)
+    };
+    assert!(!has_end(&bytes) && !has_end(b"") && !trace::has_end(folder.path()));
+    let link = word(&bytes, bytes.len() - 4 - last_content(&bytes));
+    let end = wire::End { steps: 7, ..wire::End::default() };
+    bytes.extend(block(1, 5, 1, 0, [0; 2], link, &end.encode_to_vec()));
+    assert!(has_end(&bytes) && !has_end(&bytes[..bytes.len() - 1]));
+    assert!(matches!(replay(&bytes), Err(TraceError::Version { .. })));
+}
+
+#[test]
 fn configurations_that_cannot_be_built_are_refused() {
     let change = |change: fn(&mut wire::KernelConfig)| {
         let mut header = header();

@@ -15,6 +15,7 @@ use e2e::embedded::{Embedded, lock_exclusive};
 use e2e::guests::guests_can_run;
 use e2e::pages::Page;
 use e2e::programs::{c_program, gpupv};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use lab::Lab;
@@ -168,6 +169,29 @@ fn a_killed_vm_run_leaves_console_logs_only_until_the_next_start() {
     assert!(folder.is_dir(), "{}", folder.display());
     assert!(gpupv(&["run", "--", "true"]).status().expect("gpupv starts").success());
     assert!(!folder.exists(), "{}", folder.display());
+}
+
+#[test]
+fn a_terminated_vm_run_ends_its_recording_and_leaves_no_folder() {
+    let _alone = lock_exclusive();
+    if !guests_can_run() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (trace, temporary) = (folder.path().join("t.gvt"), folder.path().join("tmp"));
+    std::fs::create_dir(&temporary).expect("writable");
+    let mut command = gpupv(&["vm", "run", "--record"]);
+    command.arg(&trace).arg("--with").arg(format!("{}:/states", c_program("states").display()));
+    command.args(["--", "/states", "armed"]).env("TMPDIR", &temporary);
+    let mut running = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("gpupv starts");
+    let mut lines = BufReader::new(running.stdout.take().expect("it is piped")).lines();
+    assert!(lines.next().is_some_and(|line| line.is_ok()), "the program runs");
+    kill_process(Pid::from_child(&running), Signal::TERM).expect("the process can be signaled");
+    assert_eq!(running.wait().expect("it can be waited for").code(), Some(143));
+    assert_eq!(std::fs::read_dir(&temporary).expect("readable").count(), 0);
+    let verified = gpupv(&["trace", "verify", "--json"]).arg(&trace).output().expect("gpupv starts");
+    let found: Value = serde_json::from_slice(&verified.stdout).expect("JSON");
+    assert_eq!((&found["whole"], &found["ended"]), (&json!(true), &json!(true)), "{found:#}");
 }
 
 /// The other pages run in `tests/docs.rs`.

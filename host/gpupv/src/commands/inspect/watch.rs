@@ -16,7 +16,7 @@ use tonic::transport::Channel;
 use super::InspectArgs;
 use super::changes::Changes;
 use crate::commands::answer_of;
-use crate::output::{OK, complain, pass_on, say};
+use crate::output::{OK, complain, has_reader, pass_on, say};
 
 /// Number of notes that are kept.
 const NOTES_KEPT: usize = 5;
@@ -34,7 +34,7 @@ async fn ask(
     Ok(state)
 }
 
-/// Shows states until it is interrupted or the daemon exits, which is no failure.
+/// Shows states until it is interrupted, or the daemon or the reader of the output exits, which is no failure.
 pub async fn watch(
     client: &mut ControlClient<Channel>,
     directory: &Path,
@@ -56,6 +56,9 @@ pub async fn watch(
                 }
             }
             _ = ticks.tick() => {
+                if !has_reader() {
+                    return Ok(OK);
+                }
                 let now = match ask(client, directory, args).await {
                     Ok(now) => now,
                     Err(_) if before.is_some() => {

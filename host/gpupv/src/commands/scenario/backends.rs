@@ -9,7 +9,7 @@ use daemon::Options;
 use scenario::choose::First;
 use scenario::explore::{self, Make as _, every_way};
 use scenario::run::run;
-use scenario::{Backend, Ended, Failure, Program, Verdict};
+use scenario::{Backend, Ended, Program, Verdict};
 
 use crate::artifacts::provide_driver_host;
 use crate::backends::{LocalRunner, VmRunner};
@@ -44,23 +44,20 @@ impl BackendRunner for LinkRunner {
     }
 }
 
-/// Returns the result of a live backend, or a broken case if the backend could not start.
-fn or_broken(ended: anyhow::Result<Ended>, backend: Backend) -> Ended {
-    ended.unwrap_or_else(|error| {
-        let what = format!("the {} backend cannot run it: {}", backend.name(), in_words(&error));
-        Ended::of(Verdict::Failed(Failure { line: 0, what }))
-    })
+/// Returns the result of a live backend, or an error if the backend could not start on this machine.
+fn or_error(ended: anyhow::Result<Ended>) -> Ended {
+    ended.unwrap_or_else(|error| Ended::of(Verdict::Error(in_words(&error))))
 }
 
 impl BackendRunner for LocalRunner {
     fn run(&mut self, program: &Program) -> Ended {
-        or_broken(LocalRunner::run(self, program), Backend::Local)
+        or_error(LocalRunner::run(self, program))
     }
 }
 
 impl BackendRunner for VmRunner {
     fn run(&mut self, program: &Program) -> Ended {
-        or_broken(VmRunner::run(self, program), Backend::Vm)
+        or_error(VmRunner::run(self, program))
     }
 }
 

@@ -26,7 +26,7 @@ use crate::commands::scenario::explored::{Exploration, Explored, Skipped, shell_
 use crate::commands::scenario::files::{Corpus, check_drivers};
 use crate::commands::scenario::panics;
 use crate::commands::scenario::ranges::{SeedRange, Shard};
-use crate::commands::scenario::report_file::{Content, ReportFile, Sink};
+use crate::commands::scenario::report_file::{Content, ReportFile, open_report};
 use crate::commands::scenario::{ChosenCases, jobs};
 use crate::output::{OK, Progress, VERDICT_FAILED, say};
 
@@ -251,6 +251,8 @@ impl Totals {
             passed: seeds_run - seeds_failed + self.races_passed,
             failed: seeds_failed + self.races_failed,
             skipped: self.all.skipped.len(),
+            // Its backends need nothing of the machine.
+            errors: 0,
         }
     }
 
@@ -330,7 +332,7 @@ pub fn run(args: &ExploreArgs, drivers: &Registry) -> anyhow::Result<u8> {
     let (model, link) = (ModelBackend { drivers: drivers.clone() }, LinkBackend { drivers: drivers.clone() });
     panics::print_each_once();
     // First, because a run that cannot start must leave no report of an earlier one.
-    let sink = Sink::open(args.report.as_deref())?;
+    let sink = open_report(args.report.as_deref())?;
     let subjects = subjects(args)?;
     let is_run = |subject: &&Subject| subject.skip(args).is_none();
     let cases = subjects.iter().filter(is_run);
@@ -376,6 +378,6 @@ pub fn run(args: &ExploreArgs, drivers: &Registry) -> anyhow::Result<u8> {
         }
     }
     let code = conclude(&totals, &args.save)?;
-    sink.write(&ReportFile { shard: args.shard, content: Content::Explored(totals.all) })?;
+    sink.write(&ReportFile { shard: args.shard, content: Content::Explored(totals.all) }.text())?;
     Ok(code)
 }

@@ -11,7 +11,7 @@ use crate::commands::output_file::refuse_input;
 use crate::commands::scenario::explore::{SaveArgs, Totals, conclude};
 use crate::commands::scenario::explored::Exploration;
 use crate::commands::scenario::ranges::Shard;
-use crate::commands::scenario::report_file::{Content, ReportFile, Sink};
+use crate::commands::scenario::report_file::{Content, ReportFile, open_report};
 use crate::commands::scenario::result_files::{ResultFiles, Sinks};
 use crate::output::{OK, VERDICT_FAILED, say};
 
@@ -111,13 +111,13 @@ fn merge_explored(parts: Exploration, args: &MergeArgs) -> anyhow::Result<u8> {
         bail!("{flag} takes results of `gpupv scenario run`; these are reports of `explore`: use --report");
     }
     let merged = parts.merge()?;
-    let sink = Sink::open(args.report.as_deref())?;
+    let sink = open_report(args.report.as_deref())?;
     args.save.prepare()?;
     for one in &merged.explored {
         say(format_args!("{}", one.text().trim_end()));
     }
     let code = conclude(&Totals::of_seeds(merged.clone()), &args.save)?;
-    sink.write(&ReportFile { shard: None, content: Content::Explored(merged) })?;
+    sink.write(&ReportFile { shard: None, content: Content::Explored(merged) }.text())?;
     Ok(code)
 }
 
@@ -129,11 +129,11 @@ fn merge_runs(parts: Vec<SuiteReport>, args: &MergeArgs) -> anyhow::Result<u8> {
     if whole.results.cases.is_empty() {
         bail!("no shard has a case: `--case` and `--tag` left none");
     }
-    let sink = Sink::open(args.report.as_deref())?;
+    let sink = open_report(args.report.as_deref())?;
     Sinks::open(&args.files)?.write(&whole.results)?;
     say(format_args!("{}", whole.results.text().trim_end()));
     let code = if whole.results.counts().failed == 0 { OK } else { VERDICT_FAILED };
-    sink.write(&ReportFile { shard: None, content: Content::Suite(whole) })?;
+    sink.write(&ReportFile { shard: None, content: Content::Suite(whole) }.text())?;
     Ok(code)
 }
 

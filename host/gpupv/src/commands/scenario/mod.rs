@@ -17,6 +17,7 @@ mod ranges;
 mod report_file;
 mod result_files;
 mod run_files;
+mod sink;
 #[cfg(test)]
 mod tests;
 mod work;
@@ -27,6 +28,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use drivers::Registry;
 use scenario::Program;
+
+use crate::cleanup;
 
 pub use backends::BackendRunner;
 pub(crate) use explored::shell_word;
@@ -67,8 +70,14 @@ pub fn run(args: &ScenarioArgs, drivers: &Registry) -> anyhow::Result<u8> {
         ScenarioCommand::New(args) => new::run(args),
         ScenarioCommand::Check(args) => check::run(args, drivers),
         ScenarioCommand::List(args) => list::run(args),
-        ScenarioCommand::Run(args) => run_files::run(args, drivers),
-        ScenarioCommand::Explore(args) => explore::run(args, drivers),
+        ScenarioCommand::Run(args) => {
+            cleanup::on_signals()?;
+            run_files::run(args, drivers)
+        }
+        ScenarioCommand::Explore(args) => {
+            cleanup::on_signals()?;
+            explore::run(args, drivers)
+        }
         ScenarioCommand::Merge(args) => merge::run(args),
     }
 }

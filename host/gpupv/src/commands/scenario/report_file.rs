@@ -1,21 +1,19 @@
 //! The file that `--report` writes and `gpupv scenario merge` reads.
 //!
-//! A shard may end at any moment: its node fails, the cluster's engine preempts it. So the file appears under its name
-//! when it is complete, and a report of an earlier run is removed before the first case runs.
+//! A shard may end at any moment: its node fails, the cluster's engine preempts it. So the file is a [`Sink`].
 
-use std::fs::{self, File};
-use std::io::{ErrorKind, Write as _};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
 use scenario::report::SuiteReport;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
-use tempfile::NamedTempFile;
 
-use crate::commands::output_file::{refuse_other_kind, without_name};
+use crate::commands::output_file::refuse_other_kind;
 use crate::commands::scenario::explored::Exploration;
 use crate::commands::scenario::ranges::Shard;
+use crate::commands::scenario::sink::Sink;
 
 /// What a report is of.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -79,65 +77,13 @@ impl ReportFile {
     }
 }
 
-/// Where a report goes, opened before anything runs.
-pub enum Sink {
-    Nowhere,
-    /// A device or a pipe.
-    Stream(PathBuf, File),
-    /// A file that gets its name when it is complete.
-    Named(PathBuf, NamedTempFile),
-}
-
-impl Sink {
-    pub fn open(path: Option<&Path>) -> anyhow::Result<Sink> {
-        let Some(path) = path else { return Ok(Sink::Nowhere) };
+/// Opens the file of a report before anything runs.
+pub fn open_report(path: Option<&Path>) -> anyhow::Result<Sink> {
+    if let Some(path) = path {
         refuse_other_kind(path, "--report", "report of an earlier run", |bytes| {
             let value = serde_json::from_slice::<Value>(bytes).unwrap_or_default();
             value.get("reports").or(value.get("suite")).is_some()
         })?;
-        Sink::named(path).with_context(|| cannot_write(path))
     }
-
-    fn named(path: &Path) -> anyhow::Result<Sink> {
-        match fs::metadata(path) {
-            Ok(metadata) if !metadata.is_file() => {
-                let file = File::options().write(true).open(path)?;
-                return Ok(Sink::Stream(path.into(), file));
-            }
-            Ok(_) | Err(_) => {}
-        }
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let name = path.file_name().context("it names no file")?;
-        // Others may read the report, as they may read a file that the shell makes.
-        let file = tempfile::Builder::new()
-            .prefix(&format!(".{}-", name.to_string_lossy()))
-            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))
-            .tempfile_in(folder.unwrap_or(Path::new(".")))
-            .map_err(without_name)?;
-        match fs::remove_file(path) {
-            // There is none, or another attempt of this shard has removed it.
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            removed => removed?,
-        }
-        Ok(Sink::Named(path.into(), file))
-    }
-
-    pub fn write(self, report: &ReportFile) -> anyhow::Result<()> {
-        match self {
-            Sink::Nowhere => Ok(()),
-            Sink::Stream(path, mut file) => {
-                file.write_all(report.text().as_bytes()).with_context(|| cannot_write(&path))
-            }
-            Sink::Named(path, mut file) => {
-                file.write_all(report.text().as_bytes()).with_context(|| cannot_write(&path))?;
-                // A node that fails after the renaming must not leave an empty file under the name.
-                file.as_file().sync_all().with_context(|| cannot_write(&path))?;
-                file.persist(&path).with_context(|| cannot_write(&path)).map(drop)
-            }
-        }
-    }
-}
-
-fn cannot_write(path: &Path) -> String {
-    format!("cannot write {}", path.display())
+    Sink::open(path)
 }

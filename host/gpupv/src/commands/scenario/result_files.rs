@@ -1,7 +1,5 @@
 //! Results of scenarios as files for other programs: JSON, JUnit XML, TAP.
 
-use std::fs::File;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -10,6 +8,7 @@ use scenario::report::Results;
 use serde_json::Value;
 
 use crate::commands::output_file::refuse_other_kind;
+use crate::commands::scenario::sink::Sink;
 
 /// The files to write.
 #[derive(Args, Debug)]
@@ -38,7 +37,7 @@ impl ResultFiles {
     }
 }
 
-/// Refuses to replace files that are no results of an earlier run. Checked before any file is truncated.
+/// Refuses to replace files that are no results of an earlier run. Checked before any of them is removed.
 fn refuse_others(args: &ResultFiles) -> anyhow::Result<()> {
     for (flag, path) in args.named() {
         refuse_other_kind(path, flag, "result of an earlier run", |bytes| match flag {
@@ -54,41 +53,30 @@ fn refuse_others(args: &ResultFiles) -> anyhow::Result<()> {
 
 /// The result files, opened before any case runs.
 pub struct Sinks {
-    json: Option<(PathBuf, File)>,
-    junit: Option<(PathBuf, File)>,
-    tap: Option<(PathBuf, File)>,
+    json: Sink,
+    junit: Sink,
+    tap: Sink,
 }
 
 impl Sinks {
     pub fn open(args: &ResultFiles) -> anyhow::Result<Sinks> {
         refuse_equal(args)?;
         refuse_others(args)?;
-        let open = |path: &Option<PathBuf>| -> anyhow::Result<Option<(PathBuf, File)>> {
-            let Some(path) = path else { return Ok(None) };
-            let file = File::create(path).with_context(|| cannot_write(path))?;
-            Ok(Some((path.clone(), file)))
-        };
-        Ok(Sinks { json: open(&args.json_file)?, junit: open(&args.junit)?, tap: open(&args.tap)? })
+        Ok(Sinks {
+            json: Sink::open(args.json_file.as_deref())?,
+            junit: Sink::open(args.junit.as_deref())?,
+            tap: Sink::open(args.tap.as_deref())?,
+        })
     }
 
     pub fn write(self, results: &Results) -> anyhow::Result<()> {
-        let write = |(path, mut file): (PathBuf, File), text: String| {
-            file.write_all(text.as_bytes()).with_context(|| cannot_write(&path))
-        };
-        if let Some(sink) = self.json {
-            write(sink, format!("{}\n", results.json()))?;
-        }
-        if let Some(sink) = self.junit {
-            write(sink, results.junit())?;
-        }
-        if let Some(sink) = self.tap {
-            write(sink, results.tap())?;
-        }
-        Ok(())
+        self.json.write(&format!("{}\n", results.json()))?;
+        self.junit.write(&results.junit())?;
+        self.tap.write(&results.tap())
     }
 }
 
-/// Refuses two kinds of results in one file, which would overwrite each other. Checked before any file is truncated.
+/// Refuses two kinds of results in one file, which would overwrite each other. Checked before any of them is removed.
 fn refuse_equal(args: &ResultFiles) -> anyhow::Result<()> {
     let mut taken: Vec<(&str, PathBuf)> = Vec::new();
     for (flag, path) in args.named() {

@@ -17,11 +17,11 @@ use scenario::world::declared_skip;
 use crate::commands::scenario::files::{Corpus, ScenarioFile, check_drivers, find_all};
 use crate::commands::scenario::jobs;
 use crate::commands::scenario::ranges::Shard;
-use crate::commands::scenario::report_file::{Content, ReportFile, Sink};
+use crate::commands::scenario::report_file::{Content, ReportFile, open_report};
 use crate::commands::scenario::result_files::{ResultFiles, Sinks};
 use crate::commands::scenario::work::{Work, run_all};
 use crate::commands::scenario::{ChosenCases, PathArgs, backends};
-use crate::output::{OK, Progress, VERDICT_FAILED, say};
+use crate::output::{OK, Progress, SET_UP_FAILED, VERDICT_FAILED, say};
 
 /// A backend by its name, or all of them.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -200,7 +200,7 @@ impl Suite {
 pub fn run(args: &RunArgs, drivers: &Registry) -> anyhow::Result<u8> {
     let suite = Suite::read(args, drivers);
     // A suite that cannot run leaves no results of an earlier run either.
-    let (sinks, sink) = (Sinks::open(&args.files), Sink::open(args.report.as_deref()));
+    let (sinks, sink) = (Sinks::open(&args.files), open_report(args.report.as_deref()));
     let (Suite { planned, part, files, backends, digest }, sinks, sink) = (suite?, sinks?, sink?);
     let cases = args.cases(&files)?;
     let options =
@@ -212,11 +212,16 @@ pub fn run(args: &RunArgs, drivers: &Registry) -> anyhow::Result<u8> {
     } else {
         say(format_args!("{}", results.text().trim_end()));
     }
-    let code = if results.counts().failed == 0 { OK } else { VERDICT_FAILED };
+    let counts = results.counts();
+    if counts.errors > 0 {
+        // No report: a cluster starts this shard again, on a machine that can run it.
+        return Ok(SET_UP_FAILED);
+    }
+    let code = if counts.failed == 0 { OK } else { VERDICT_FAILED };
     if let Some(digest) = digest {
         let commit = env!("GPUPV_COMMIT").into();
         let suite = SuiteReport { commit, digest, backends, planned, files: part, results };
-        sink.write(&ReportFile { shard: args.shard, content: Content::Suite(suite) })?;
+        sink.write(&ReportFile { shard: args.shard, content: Content::Suite(suite) }.text())?;
     }
     Ok(code)
 }

@@ -254,5 +254,5 @@ fn a_run_that_cannot_start_leaves_no_results_of_an_earlier_one() {
     std::fs::write(path("s.scn"), format!("{sound}p  D = bad -> ok\n")).expect("the file is written");
     assert!(run().is_err());
     assert!(!path("r.json").exists());
-    assert_eq!(std::fs::read(path("r.xml")).expect("it is open"), b"");
+    assert!(!path("r.xml").exists());
 }

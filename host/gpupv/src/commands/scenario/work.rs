@@ -73,7 +73,7 @@ fn run_one(backend: Backend, runner: &mut dyn BackendRunner, work: Work<'_>) -> 
     };
     let source = match &verdict {
         Verdict::Failed(failure) => file.line(failure.line),
-        Verdict::Passed | Verdict::Skipped(_) => None,
+        Verdict::Passed | Verdict::Skipped(_) | Verdict::Error(_) => None,
     };
     CaseResult {
         file: file.name.clone(),

@@ -7,19 +7,22 @@ use std::time::Duration;
 use proto::control::{WhyCause, WhyRequest};
 
 use super::{Client, WhyArgs, ask};
-use crate::output::{OK, say};
+use crate::output::{OK, has_reader, say};
 
 /// Shortest polling interval: soon enough after a wait has become old, and no more often than a person reads.
 const LEAST: Duration = Duration::from_millis(50);
 const MOST: Duration = Duration::from_secs(1);
 
-/// Prints until it is interrupted or the daemon exits, which is no failure.
+/// Prints until it is interrupted, or the daemon or the reader of the output exits, which is no failure.
 pub async fn watch(client: &mut Client, directory: &Path, args: &WhyArgs, age: u64) -> anyhow::Result<u8> {
     let mut printed: BTreeSet<String> = BTreeSet::new();
     let mut ticks = tokio::time::interval(Duration::from_nanos(age / 4).clamp(LEAST, MOST));
     let mut first = true;
     loop {
         ticks.tick().await;
+        if !has_reader() {
+            return Ok(OK);
+        }
         let request = WhyRequest { older_than_ns: age, ..unlimited(args) };
         let reply = match ask(client, directory, request).await {
             Ok(reply) => reply,

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use d3dkmt::text::is_printable;
+use dxgkrnl::{Config, HOST_NAME};
 
 use crate::program::{
     Act, Action, Column, EngineIs, EventCount, Expectation, Expected, Fault, Outcome, Piece, Program, Term,
@@ -68,7 +69,7 @@ impl Printer<'_> {
         for (backend, reason) in &program.not_on {
             let _ = writeln!(head, "skip {} {}", backend.name(), quoted(reason));
         }
-        head += &settings::write(&program.setting.kernel);
+        head += &settings::write(&kernel_config(program));
         if program.setting.async_submission {
             head += "config async_submission\n";
         }
@@ -321,4 +322,21 @@ pub(crate) fn write_wanted_message(program: &Program, wanted: &WantedMessage) ->
 /// Returns the number of lines before the first step.
 pub(crate) fn head_lines(program: &Program) -> u32 {
     Printer { program }.head().lines().count() as u32
+}
+
+/// Returns the kernel's settings without those of VMs that never start. A recording has settings of VMs that did not
+/// come, and a smaller program has lost some of its VMs.
+fn kernel_config(program: &Program) -> Config {
+    let started = program.steps.iter().filter_map(|step| match step.action {
+        Action::StartVm(vm) => Some(program.vms[vm.index()].as_str()),
+        _ => None,
+    });
+    let known: Vec<&str> = started.chain([HOST_NAME]).collect();
+    let mut config = program.setting.kernel.clone();
+    config.vms.retain(|vm| known.contains(&vm.name.as_str()));
+    for grant in &mut config.grants {
+        grant.vms.retain(|vm| known.contains(&vm.as_str()));
+    }
+    config.grants.retain(|grant| !grant.vms.is_empty());
+    config
 }
