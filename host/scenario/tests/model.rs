@@ -278,3 +278,16 @@ fn settings_of_the_host_are_those_of_its_own_processes() {
     passes(&text("host", "ACCESS_DENIED"));
     passes(&text("B", "ok"));
 }
+
+#[test]
+fn every_share_without_a_name_makes_an_nt_handle_of_its_own() {
+    const SHARES: &str = r#"
+scenario "two NT handles without names"
+process p
+p  D = device -> ok
+p  F = fence D shared -> ok
+p  share F -> ok
+"#;
+    passes(&format!("{SHARES}p  share F -> ok\n"));
+    fails_in(7, "answers ok", &format!("{SHARES}p  share F -> INVALID_PARAMETER\n"));
+}

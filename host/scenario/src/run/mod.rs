@@ -164,6 +164,8 @@ struct Run<'a, W> {
     races: Vec<String>,
     unchecked: Vec<(u32, &'static str)>,
     answers: Vec<(u32, Option<NtStatus>)>,
+    /// Number of calls without a name so far.
+    unnamed_acts: u32,
     line: u32,
 }
 
@@ -241,6 +243,7 @@ fn run_looking<'a, W: World>(
         races: Vec::new(),
         unchecked: Vec::new(),
         answers: Vec::new(),
+        unnamed_acts: 0,
         line: 0,
     };
     let result = run.run_steps(choose, order, look);
