@@ -291,3 +291,24 @@ p  share F -> ok
     passes(&format!("{SHARES}p  share F -> ok\n"));
     fails_in(7, "answers ok", &format!("{SHARES}p  share F -> INVALID_PARAMETER\n"));
 }
+
+#[test]
+fn a_mutex_has_no_value_that_a_race_could_be_about() {
+    let race = |step: &str, outcome: &str| {
+        format!(
+            r#"
+litmus "a value of a mutex"
+process p
+thread t in p
+p  D = device -> ok
+p  M = object D MUTEX -> ok
+p  F = fence D -> ok
+race p | t
+  signal D F=1 -> ok | {step}
+{outcome}
+"#
+        )
+    };
+    fails_in(9, "expected that M is a fence", &race("r = read M", "forbidden r=1"));
+    fails_in(10, "expected that M is a fence", &race("r = read F", "forbidden M=1"));
+}
