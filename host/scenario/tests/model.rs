@@ -312,3 +312,18 @@ race p | t
     fails_in(9, "expected that M is a fence", &race("r = read M", "forbidden r=1"));
     fails_in(10, "expected that M is a fence", &race("r = read F", "forbidden M=1"));
 }
+
+#[test]
+fn messages_that_could_not_be_read_are_not_no_message() {
+    fails_in(
+        6,
+        "`debug_messages` answered INVALID_PARAMETER",
+        r#"
+scenario "a device without the debug layer"
+process p
+p  D = device -> ok
+p  M = debug_messages D -> anything
+expect M no message
+"#,
+    );
+}
