@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
 use daemon::machine_name;
-use dxgkrnl::{Config, Flaw, HOST_NAME};
+use dxgkrnl::{Config, Flaw, HOST_NAME, NodeConfig};
 use scenario::script::suggestion;
 use toml::de::{DeTable, DeValue};
 
@@ -43,7 +43,7 @@ fn check_vms(text: &str, config: &Config, machines: u32) -> anyhow::Result<()> {
 
 /// Reads a configuration from its text.
 pub fn parse(text: &str) -> anyhow::Result<Config> {
-    let config: Config = toml::from_str(text).map_err(|error| {
+    let mut config: Config = toml::from_str(text).map_err(|error| {
         if let Some((span, message)) = repeated_table(text) {
             return config_error(text, Some(span), message);
         }
@@ -51,9 +51,25 @@ pub fn parse(text: &str) -> anyhow::Result<Config> {
         let message = right_header(text, begin, error.message());
         config_error(text, error.span(), message.unwrap_or_else(|| with_help(error.message())))
     })?;
+    set_kinds_of_nodes(&mut config, text);
     match config.check() {
         Ok(()) => Ok(config),
         Err(Flaw { path, message }) => Err(config_error(text, span_of(text, &path), message)),
+    }
+}
+
+/// Gives each node without `signals_at_write` the default of its type: serde's default of a field knows no type.
+fn set_kinds_of_nodes(config: &mut Config, text: &str) {
+    let Ok(root) = toml::from_str::<toml::Table>(text) else { return };
+    let tables = |of: &toml::Table, name| of.get(name).and_then(toml::Value::as_array).cloned();
+    let written = tables(&root, "adapter").into_iter().flatten();
+    for (adapter, written) in config.adapters.iter_mut().zip(written) {
+        let written = written.as_table().and_then(|adapter| tables(adapter, "node")).into_iter().flatten();
+        for (node, written) in adapter.nodes.iter_mut().zip(written) {
+            if written.get("signals_at_write").is_none() {
+                node.signals_at_write = NodeConfig::of(node.engine_type).signals_at_write;
+            }
+        }
     }
 }
 
@@ -134,7 +150,7 @@ mod tests {
 
     use d3dkmt::Luid;
     use dxgkrnl::{
-        Features, Grant, NodeConfig, RegistryData, RegistryKey, RegistryValue, TargetConfig, TdrConfig,
+        EngineType, Features, Grant, RegistryData, RegistryKey, RegistryValue, TargetConfig, TdrConfig,
         VidSchCaps, VmConfig,
     };
 
@@ -225,6 +241,18 @@ mod tests {
         assert_eq!(config.adapters[0].luid, Luid { low: 7, high: -1 });
         assert_eq!((config.adapters[0].nodes.len(), &config.adapters[0].kmd[..]), (1, "mine"));
         assert!(!config.adapters[0].nodes[0].signals_at_write);
+    }
+
+    #[test]
+    fn a_node_has_the_defaults_of_its_type() {
+        let all = ["3D", "COMPUTE", "COPY", "VIDEO_DECODE", "VIDEO_PROCESS", "VIDEO_ENCODE"];
+        let node = |name: &str| format!("[[adapter.node]]\nengine = \"{name}\"\n");
+        let text = format!("[[adapter]]\n{}", all.map(node).concat());
+        assert_eq!(parse(&text).unwrap(), Config::default());
+        let text = "[[adapter]]\n[[adapter]]\nluid = [7, 0]\nnode = [{}, { engine = \"COPY\", signals_at_write = true }]";
+        let [copy, first] = [EngineType::Copy, EngineType::ThreeD].map(NodeConfig::of);
+        let nodes = [first, NodeConfig { signals_at_write: true, ..copy }];
+        assert_eq!(parse(text).unwrap().adapters[1].nodes, nodes);
     }
 
     #[test]

@@ -365,6 +365,11 @@ impl<'a> Host<'a> {
         found
     }
 
+    /// Whether the kernel has work that is due now, as a signal that takes effect after its answer.
+    pub fn is_due(&self) -> bool {
+        self.due(self.now).is_some()
+    }
+
     /// Returns the kernel's next deadline before or at `end`.
     pub fn due(&self, end: Nanos) -> Option<Nanos> {
         self.kernel.next_deadline().filter(|due| *due <= end).map(|due| due.max(self.now))

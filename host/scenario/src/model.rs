@@ -566,6 +566,17 @@ impl World for ModelWorld<'_> {
         self.answers[thread.index()].take()
     }
 
+    /// The only move is the kernel's work that is due now.
+    fn moves(&self) -> usize {
+        usize::from(self.host.is_due())
+    }
+
+    fn make_move(&mut self, _which: usize) -> Done {
+        self.input(Input::Deadline);
+        self.read_acquired();
+        Ok(())
+    }
+
     fn advance(&mut self, nanos: Nanos) -> Done {
         let end = self.host.now + nanos;
         while let Some(due) = self.host.due(end) {

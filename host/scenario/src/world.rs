@@ -77,7 +77,8 @@ pub trait World {
     /// Returns the answer to the thread's request, once; `None` while it is pending or asleep.
     fn returned(&mut self, thread: Thread) -> Option<Answer>;
 
-    /// Returns the number of moves that the world can make by itself now: messages that can arrive.
+    /// Returns the number of moves that the world can make by itself now: messages that can arrive, and the kernel's
+    /// work that is due now.
     fn moves(&self) -> usize {
         0
     }

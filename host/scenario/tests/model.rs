@@ -278,3 +278,52 @@ fn settings_of_the_host_are_those_of_its_own_processes() {
     passes(&text("host", "ACCESS_DENIED"));
     passes(&text("B", "ok"));
 }
+
+#[test]
+fn every_share_without_a_name_makes_an_nt_handle_of_its_own() {
+    const SHARES: &str = r#"
+scenario "two NT handles without names"
+process p
+p  D = device -> ok
+p  F = fence D shared -> ok
+p  share F -> ok
+"#;
+    passes(&format!("{SHARES}p  share F -> ok\n"));
+    fails_in(7, "answers ok", &format!("{SHARES}p  share F -> INVALID_PARAMETER\n"));
+}
+
+#[test]
+fn a_mutex_has_no_value_that_a_race_could_be_about() {
+    let race = |step: &str, outcome: &str| {
+        format!(
+            r#"
+litmus "a value of a mutex"
+process p
+thread t in p
+p  D = device -> ok
+p  M = object D MUTEX -> ok
+p  F = fence D -> ok
+race p | t
+  signal D F=1 -> ok | {step}
+{outcome}
+"#
+        )
+    };
+    fails_in(9, "expected that M is a fence", &race("r = read M", "forbidden r=1"));
+    fails_in(10, "expected that M is a fence", &race("r = read F", "forbidden M=1"));
+}
+
+#[test]
+fn messages_that_could_not_be_read_are_not_no_message() {
+    fails_in(
+        6,
+        "`debug_messages` answered INVALID_PARAMETER",
+        r#"
+scenario "a device without the debug layer"
+process p
+p  D = device -> ok
+p  M = debug_messages D -> anything
+expect M no message
+"#,
+    );
+}

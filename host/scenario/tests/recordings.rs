@@ -550,3 +550,19 @@ fn a_shrunk_scenario_has_the_grants_that_it_needs_with_usual_names() {
     assert_eq!(grants, ["config grant \"frame\" A B"], "{}", smallest.text);
     assert!(smallest.text.contains("process p in A\n"), "{}", smallest.text);
 }
+
+/// `fault freeze` stops a process without its kernel's knowledge, so its waits would end as if nothing had frozen it.
+#[test]
+fn a_process_that_its_guests_kernel_froze_is_omitted() {
+    use dxgkrnl::{Config, Effects, Input, ProcessId, VmId};
+    let process = ProcessId(1);
+    let inputs = [
+        Input::ProcessAttached { process, vm: VmId::HOST, pid: 7, name: "p".into() },
+        Input::ProcessFrozen { process, frozen: true },
+    ];
+    let effects = Effects::default();
+    let converted =
+        from_trace::program("frozen", &Config::default(), inputs.iter().map(|input| (0, input, &effects)));
+    let [omitted] = &converted.omitted[..] else { panic!("{:?}", converted.omitted) };
+    assert_eq!((omitted.step, converted.program.steps.len()), (1, 1), "{omitted:?}");
+}

@@ -208,14 +208,14 @@ impl At<'_> {
             return report.emit(Rule::R047, Some(subject.id), text);
         }
         if sub.layout != L::UNDEFINED && sub.layout != before && !sub.may_have_legacy_state() {
-            let (rule, layout) = (if sub.moved { Rule::R047 } else { Rule::R089 }, Shown(sub.layout));
-            let whence = if sub.moved { "a list before this one" } else { "an earlier ExecuteCommandLists" };
-            report.emit_in(
-                Phase::Submission,
-                rule,
-                Some(subject.id),
-                format_args!("LayoutBefore of {subject} is {before:?}, but {whence} left it in {layout}"),
-            );
+            // Its creation set the layout, if no earlier ExecuteCommandLists did.
+            let (rule, since) = match sub.moved {
+                true => (Rule::R047, "a list before this one left it"),
+                false => (Rule::R089, "it was, when this ExecuteCommandLists began,"),
+            };
+            let text =
+                format_args!("LayoutBefore of {subject} is {before:?}, but {since} in {}", Shown(sub.layout));
+            report.emit_in(Phase::Submission, rule, Some(subject.id), text);
         }
     }
 

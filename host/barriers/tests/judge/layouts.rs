@@ -62,7 +62,13 @@ fn the_next_submission_goes_on_from_the_layout_that_the_last_one_left() {
     assert_eq!(rules(&world.submit(std::slice::from_ref(&next))), []);
     let message = the(&world.submit(&[next]), Rule::R089);
     assert_eq!((message.id, message.phase), (Some(1334), Phase::Submission));
-    assert!(message.text.ends_with("an earlier ExecuteCommandLists left it in SHADER_RESOURCE"), "{message}");
+    assert!(
+        message.text.ends_with("it was, when this ExecuteCommandLists began, in SHADER_RESOURCE"),
+        "{message}"
+    );
+    // No list left the texture in its first layout.
+    let message = the(&World::new().submit(&[to_target("RENDER_TARGET")]), Rule::R089);
+    assert!(message.text.ends_with("when this ExecuteCommandLists began, in COMMON"), "{message}");
     let discards = move_to("ALL -> DRAW", "NO_ACCESS -> SHADER_RESOURCE", ("UNDEFINED", "SHADER_RESOURCE"));
     assert_eq!(rules(&world.submit(&[discards])), [], "UNDEFINED is always right");
 }
@@ -219,7 +225,7 @@ fn a_layout_that_was_given_up_is_not_named_again() {
     assert_eq!(world.device.layout(TEXTURE, 0), L::UNDEFINED);
     assert_eq!(rules(&world.submit(&[draws("SHADER_RESOURCE")])), [Rule::R030]);
     let message = the(&world.submit(&[from("COMMON")]), Rule::R089);
-    assert!(message.text.ends_with("left it in UNDEFINED"), "{message}");
+    assert!(message.text.ends_with("began, in UNDEFINED"), "{message}");
     // The same holds for a texture that never had a layout.
     let new = d3dkmt::isa::ResourceDesc { initial_layout: L::UNDEFINED, ..desc(BACK) };
     world.device.add_resource(80, new).unwrap();

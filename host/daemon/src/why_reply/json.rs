@@ -51,7 +51,7 @@ fn verdict_json(verdict: Verdict) -> Value {
             json!({ "process": process })
         }
         Verdict::Unknown { engine: (adapter, node) } => json!({ "adapter": adapter, "node": node }),
-        Verdict::Cycle { members } => json!({ "members": members }),
+        Verdict::Cycle { members, has_process: _ } => json!({ "members": members }),
         Verdict::DeadEnd => json!({}),
         Verdict::LostInterrupt { engine: (adapter, node), looked_at }
         | Verdict::Hang { engine: (adapter, node), looked_at } => {

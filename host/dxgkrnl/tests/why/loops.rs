@@ -23,7 +23,7 @@ fn two_queues_that_wait_for_each_other_are_a_cycle() {
     world.gpu_signal(&[other], pong, 1);
     let cause = only(&world);
     assert_eq!(comes_down_to(&cause), ("cycle", (1, pong), 0, 1));
-    assert_eq!((cause.verdict, cause.waiters_count), (Verdict::Cycle { members: 2 }, 2));
+    assert_eq!((cause.verdict, cause.waiters_count), (Verdict::Cycle { members: 2, has_process: false }, 2));
     let chain = chain(&cause);
     for (context, fence) in [(one, pong), (other, ping)] {
         assert!(chain.contains(&format!("context {context} of p1 waits")), "{chain}");
@@ -85,7 +85,7 @@ fn three_processes_that_wait_for_each_other_are_a_cycle() {
     acts(&mut world, R, |world| world.pending(third, &[(c, 3)], false));
     let cause = only(&world);
     assert_eq!(comes_down_to(&cause), ("cycle", (1, a), 0, 1));
-    assert_eq!((cause.verdict, cause.waiters_count), (Verdict::Cycle { members: 3 }, 3));
+    assert_eq!((cause.verdict, cause.waiters_count), (Verdict::Cycle { members: 3, has_process: true }, 3));
     let parties = ["p1 \"test\" (host) waits", "p2 \"test\" (host) waits", "p3 \"test\" (host) waits"];
     assert!(parties.iter().all(|party| chain(&cause).contains(party)), "{}", chain(&cause));
     world.finish();
@@ -200,7 +200,7 @@ fn a_queue_whose_own_signal_stands_behind_its_wait_is_a_cycle_of_one() {
     world.gpu_signal(&[context], fence, 1);
     let cause = only(&world);
     assert_eq!(comes_down_to(&cause), ("cycle", (1, fence), 0, 1));
-    assert_eq!(cause.verdict, Verdict::Cycle { members: 1 });
+    assert_eq!(cause.verdict, Verdict::Cycle { members: 1, has_process: false });
     world.finish();
 }
 
@@ -231,5 +231,18 @@ fn a_queue_that_waits_for_a_value_and_then_signals_the_next_is_no_cycle() {
     world.process = Q;
     world.signal(near, frame, 5);
     assert_eq!(world.kernel.why(&Default::default()).waiting, 0);
+    world.finish();
+}
+
+#[test]
+fn a_keyed_mutex_of_the_waiters_own_process_may_be_released_by_another_thread() {
+    let mut world = World::new();
+    let (mutex, _) = keyed(&mut world);
+    assert!(acquire(&mut world, mutex, 0, 1));
+    assert!(!acquire(&mut world, mutex, 7, 2));
+    let cause = only(&world);
+    assert_eq!(cause.verdict, Verdict::Cycle { members: 1, has_process: true });
+    let sentence = cause.verdict.sentence(world.now).to_string();
+    assert!(sentence.ends_with("waits for itself, unless another thread acts"), "{sentence}");
     world.finish();
 }

@@ -5,7 +5,7 @@
 
 use super::parts;
 use crate::program::{
-    Act, Action, Binding, Expectation, Fault, HandleRef, Outcome, Piece, Process, Program, Step, Term, Thread,
+    Act, Action, Binding, Expectation, Fault, HandleRef, Outcome, Piece, Process, Program, Step, Thread,
 };
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -214,12 +214,6 @@ impl Validator<'_> {
     }
 
     fn knows_all(&self, outcome: &Outcome) -> bool {
-        outcome.terms.iter().all(|term| {
-            self.knows(match *term {
-                Term::Register { register, .. } => register,
-                Term::Asleep { call, .. } | Term::Status { call, .. } => call,
-                Term::Value { object, .. } => object,
-            })
-        })
+        outcome.terms.iter().all(|term| self.knows(term.binding()))
     }
 }

@@ -178,11 +178,8 @@ impl<'a> Builder<'a> {
             Input::GuestFeatures { vm, features } => return self.guest_features(*vm, *features),
             Input::ProcessAttached { process, vm, name, .. } => self.start_process(*process, *vm, name),
             Input::ProcessGone { process } => return self.end_process(*process),
-            Input::ProcessFrozen { process, frozen } => {
-                let process = *self.processes.get(process).ok_or(NO_PROCESS)?;
-                let fault = if *frozen { Fault::Freeze(process) } else { Fault::Thaw(process) };
-                self.push(Action::Fault(fault));
-            }
+            // `fault freeze` stops a process without its kernel's knowledge.
+            Input::ProcessFrozen { .. } => return Err("a guest's kernel that freezes or thaws a process"),
             Input::Fault(fault) => self.push(Action::Fault(Fault::Hardware(*fault))),
             Input::Call { process, request, call } => {
                 let of = *self.processes.get(process).ok_or(NO_PROCESS)?;

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Each direction of each process's stream keeps its order. The runner's chooser decides which stream is served next
-//! ([`World::moves`]). With a seed other than 0, bytes also arrive in pieces of any size. A store is visible at once,
-//! while answers and wakes are still in transit, as with shared memory.
+//! ([`World::moves`]), or whether the kernel does work that is due now. With a seed other than 0, bytes also arrive in
+//! pieces of any size. A store is visible at once, while answers and wakes are still in transit, as with shared memory.
 
 mod client_process;
 mod link_calls;
@@ -285,13 +285,16 @@ impl World for LinkWorld<'_> {
         self.answers[thread.index()].take()
     }
 
+    /// Counts the arrivals, and the kernel's work that is due now as one move behind them.
     fn moves(&self) -> usize {
-        self.arrivals().len()
+        self.arrivals().len() + usize::from(self.host.is_due())
     }
 
     fn make_move(&mut self, which: usize) -> Done {
-        let (at, direction) = self.arrivals()[which];
-        self.arrive(at, direction);
+        match self.arrivals().get(which) {
+            Some((at, direction)) => self.arrive(*at, *direction),
+            None => self.input(Input::Deadline),
+        }
         Ok(())
     }
 

@@ -401,7 +401,18 @@ pub enum Term {
     Value { object: Binding, value: u64 },
 }
 
-/// A set of outcomes: all terms hold.
+impl Term {
+    /// The name that the term is about.
+    pub const fn binding(self) -> Binding {
+        match self {
+            Term::Register { register, .. } => register,
+            Term::Asleep { call, .. } | Term::Status { call, .. } => call,
+            Term::Value { object, .. } => object,
+        }
+    }
+}
+
+/// A set of outcomes: all terms hold. Each is about another name.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Outcome {
     pub line: u32,

@@ -12,7 +12,7 @@ use crate::script;
 use crate::script::words::{write_number, write_status};
 use crate::world::World;
 
-use super::{Checked, Run, failed};
+use super::{Bound, Checked, Run, failed};
 
 impl<W: World> Run<'_, W> {
     pub(super) fn expect(&mut self, expectation: &Expectation) -> Checked {
@@ -109,7 +109,11 @@ impl<W: World> Run<'_, W> {
             }
             Expectation::Message(expected) => self.expect_message(expected),
             Expectation::NoMessage { messages } => {
-                let found = &self.bound[messages.index()].messages;
+                let Bound { answer, messages: found, .. } = &self.bound[messages.index()];
+                if let Some(status) = answer.filter(|status| !status.is_success()) {
+                    let status = write_status(status);
+                    return failed(format!("expected no message, found: `debug_messages` answered {status}"));
+                }
                 let texts: Vec<&str> = found.iter().map(|message| message.text.as_str()).collect();
                 holds(found.is_empty(), "no message", format!("{texts:?}"))
             }

@@ -166,6 +166,8 @@ struct Run<'a, W> {
     races: Vec<String>,
     unchecked: Vec<(u32, &'static str)>,
     answers: Vec<(u32, Option<NtStatus>)>,
+    /// Number of calls without a name so far.
+    unnamed_acts: u32,
     line: u32,
 }
 
@@ -243,6 +245,7 @@ fn run_looking<'a, W: World>(
         races: Vec::new(),
         unchecked: Vec::new(),
         answers: Vec::new(),
+        unnamed_acts: 0,
         line: 0,
     };
     let result = run.run_steps(choose, order, look);
@@ -540,8 +543,7 @@ impl<'a, W: World> Run<'a, W> {
 
     fn begin(&mut self, act: &'a Act) -> Checked {
         if let Operation::Read { object } = act.operation {
-            let handle = self.handle(object);
-            let value = self.world.value(self.program.process_of(act.thread), handle)?;
+            let value = self.memory_value(self.program.process_of(act.thread), object)?;
             if let Some(binding) = act.binding {
                 self.bound[binding.index()].value = value;
             }
@@ -556,6 +558,20 @@ impl<'a, W: World> Run<'a, W> {
         self.busy[act.thread.index()] = Some(act);
         let request = self.request(act);
         Ok(self.world.begin(act.thread, request)?)
+    }
+
+    /// Returns the value of a fence that a process reads from its memory; `None` if the fence was not created. An object
+    /// that was created and has no value fails the run, because no outcome of a race could tell.
+    fn memory_value(&mut self, process: Process, object: HandleRef) -> Checked<Option<u64>> {
+        let value = self.world.value(process, self.handle(object))?;
+        if let (None, HandleRef::Bound(binding)) = (value, object)
+            && self.alive[process.index()]
+            && self.bound[binding.index()].answer == Some(NtStatus::SUCCESS)
+        {
+            let name = self.program.name(binding);
+            return failed(format!("expected that {name} is a fence, found: it has no value in memory"));
+        }
+        Ok(value)
     }
 
     /// Stores the results of an answer.

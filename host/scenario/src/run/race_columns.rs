@@ -3,7 +3,7 @@
 use d3dkmt::NtStatus;
 
 use crate::choose::Choose;
-use crate::program::{Act, Backend, Column, Operation, Outcome, Term};
+use crate::program::{Act, Backend, Column, HandleRef, Operation, Outcome, Term};
 use crate::script;
 use crate::world::World;
 
@@ -115,8 +115,10 @@ impl<'a, W: World> Run<'a, W> {
                 Term::Asleep { call, asleep: false } => self.bound[call.index()].answer.is_some(),
                 Term::Status { call, status } => self.bound[call.index()].answer == Some(status),
                 Term::Value { object, value } => {
-                    let handle = self.bound[object.index()].handle;
-                    self.world.value(self.program.owner(object), handle)? == Some(value)
+                    let line = std::mem::replace(&mut self.line, outcome.line);
+                    let found = self.memory_value(self.program.owner(object), HandleRef::Bound(object))?;
+                    self.line = line;
+                    found == Some(value)
                 }
             };
             if !holds {

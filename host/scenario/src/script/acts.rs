@@ -2,11 +2,13 @@
 
 use d3dkmt::CallOf;
 
-use crate::program::{Act, AdapterNumber, Expected, GpuSignalSpec, HandleRef, Kind, Operation, Thread};
+use crate::program::{
+    Act, AdapterNumber, Binding, Expected, GpuSignalSpec, HandleRef, Kind, Operation, Thread,
+};
 use crate::script::cursor::{Cursor, Parsed};
 use crate::script::error::{ScriptError, shortened, suggestion};
 use crate::script::names::Names;
-use crate::script::operands::{adapter_number, handle, share};
+use crate::script::operands::{adapter_number, share};
 use crate::script::token::Token;
 use crate::script::verbs::VERBS;
 use crate::script::{by_hand, forms, lists};
@@ -144,9 +146,14 @@ fn operation(names: &Names, verb: &Token, cursor: &mut Cursor<'_>) -> Parsed<Ope
             Operation::RingDoorbell { queue, id, commands }
         }
         "event" => Operation::NewEvent,
-        "read" => Operation::Read { object: handle(names, cursor, Kind::Object)? },
+        "read" => Operation::Read { object: HandleRef::Bound(fence(names, cursor)?) },
         word => lists::operation(names, word, cursor)?.ok_or_else(|| no_verb(verb))?,
     })
+}
+
+/// Parses the name of an object, whose value is in memory if it is a fence.
+fn fence(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Binding> {
+    names.binding(cursor.atom("the name of a fence")?, "a fence", |kind| kind == Kind::Object)
 }
 
 fn no_verb(verb: &Token) -> ScriptError {

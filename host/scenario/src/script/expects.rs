@@ -389,7 +389,16 @@ pub(crate) fn outcomes(names: &Names, cursor: &mut Cursor<'_>, line: u32) -> Par
         if cursor.peek().is_none() {
             break;
         }
-        terms.push(term(names, cursor)?);
+        let first = cursor.span();
+        let term = term(names, cursor)?;
+        if terms.iter().any(|other| other.binding() == term.binding()) {
+            let name = names.program.name(term.binding());
+            let help = "every term of an outcome has to hold: write other outcomes behind a comma";
+            return Err(
+                ScriptError::new(first, format!("the outcome has a term for {name} already")).help(help)
+            );
+        }
+        terms.push(term);
     }
     if outcomes.iter().any(|outcome| outcome.terms.is_empty()) {
         return cursor.expected("terms, as `r0=1 W=asleep`, with a comma between outcomes");

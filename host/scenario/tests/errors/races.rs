@@ -84,6 +84,34 @@ allowed x=0"),
     |         ^ there are: F, r"),
 
 (InLitmus("race p | q
+ r = read D
+forbidden r=1"),
+"x.scn:7:11: D is a device, not a fence
+  7 |  r = read D
+    |           ^ there are: F"),
+
+(InLitmus("race p | q
+ r = read null
+forbidden r=1"),
+"x.scn:7:11: there is no fence named null here
+  7 |  r = read null
+    |           ^^^^ there are: F"),
+
+(InLitmus("race p | q
+ r = read F
+forbidden r=0 F=1 r=1"),
+"x.scn:8:19: the outcome has a term for r already
+  8 | forbidden r=0 F=1 r=1
+    |                   ^ every term of an outcome has to hold: write other outcomes behind a comma"),
+
+(InLitmus("race p | q
+ W = wait D F>=1 -> ok
+forbidden W=asleep, W=asleep W=returned"),
+"x.scn:8:30: the outcome has a term for W already
+  8 | forbidden W=asleep, W=asleep W=returned
+    |                              ^ every term of an outcome has to hold: write other outcomes behind a comma"),
+
+(InLitmus("race p | q
  W = wait D F>=1 -> ok
 allowed W=sleeping"),
 "x.scn:8:11: `sleeping` is not a status

@@ -459,7 +459,13 @@ impl Drawing {
     fn outcomes(&mut self) -> Vec<Outcome> {
         let count = 1 + self.below(3);
         let outcomes = (0..count).map(|_| {
-            let terms = (0..1 + self.below(3)).filter_map(|_| self.term()).collect();
+            let mut terms: Vec<Term> = Vec::new();
+            for _ in 0..1 + self.below(3) {
+                let is_new = |term: &Term| terms.iter().all(|other| other.binding() != term.binding());
+                if let Some(term) = self.term().filter(is_new) {
+                    terms.push(term);
+                }
+            }
             Outcome { line: 0, terms }
         });
         outcomes.filter(|outcome| !outcome.terms.is_empty()).collect()

@@ -134,8 +134,9 @@ pub(super) struct DependencyPath {
 pub(super) enum Fate {
     /// Its path ends at this leaf, in node `last`. `value` is the last value, turn or acquire on the path.
     Leaf { leaf: Leaf, last: Node, value: Option<Node> },
-    /// Its path ends in a cycle: its first member in their order, and the number of members that wait.
-    Cycle { first: Node, members: usize },
+    /// Its path ends in a cycle: its first member in their order, the number of members that wait, and whether a process
+    /// is one.
+    Cycle { first: Node, members: usize, has_process: bool },
 }
 
 struct Vertex {
@@ -280,7 +281,8 @@ impl Graph {
         let of_it = &members[before..];
         let waits = of_it.iter().filter(|node| node.waits()).count();
         let first = of_it.iter().min().copied().unwrap_or(self.vertices[again].node);
-        Fate::Cycle { first, members: waits }
+        let has_process = of_it.iter().any(|node| matches!(node, Node::Process(_)));
+        Fate::Cycle { first, members: waits, has_process }
     }
 
     fn end(&self, vertex: &Vertex) -> Fate {

@@ -148,7 +148,9 @@ impl WaitIndex<'_> {
         let number = |engine: EngineId| (engine.adapter, engine.node);
         let leaf = match fate {
             None => return Verdict::Frozen { process: root.process.0 },
-            Some(Fate::Cycle { members, .. }) => return Verdict::Cycle { members },
+            Some(Fate::Cycle { members, has_process, .. }) => {
+                return Verdict::Cycle { members, has_process };
+            }
             Some(Fate::Leaf { leaf, .. }) => leaf,
         };
         match leaf {

@@ -85,8 +85,9 @@ pub enum Verdict {
     WaitsFor { process: u32 },
     /// The driver of this engine cannot tell what its work does.
     Unknown { engine: (u32, u32) },
-    /// It waits for itself. The last steps of the chain are the members; `members` is their number.
-    Cycle { members: usize },
+    /// It waits for itself. The last steps of the chain are the members; `members` is the number that wait, and
+    /// `has_process` whether one is a process that has to act, of which another thread may.
+    Cycle { members: usize, has_process: bool },
     /// No other process is left that could signal.
     DeadEnd,
     /// The engine is done, but the kernel got no interrupt. `looked_at` is when timeout detection checks the engine, if

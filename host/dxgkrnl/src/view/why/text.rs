@@ -91,10 +91,13 @@ impl fmt::Display for VerdictText {
             Verdict::Unknown { engine: (adapter, node) } => {
                 write!(f, "UNKNOWN: the driver of engine {adapter}.{node} does not report what its work does")
             }
-            Verdict::Cycle { members: 0 | 1 } => {
+            Verdict::Cycle { members: 0 | 1, has_process: false } => {
                 f.write_str("CYCLE: it waits for work that is queued behind it")
             }
-            Verdict::Cycle { members } => {
+            Verdict::Cycle { members: 0 | 1, has_process: true } => {
+                f.write_str("CYCLE: the process that has to act waits for itself, unless another thread acts")
+            }
+            Verdict::Cycle { members, has_process: _ } => {
                 write!(f, "CYCLE of {members}: each waits for the next, unless another thread acts")
             }
             Verdict::DeadEnd => {

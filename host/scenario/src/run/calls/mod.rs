@@ -41,10 +41,11 @@ impl<W: World> Run<'_, W> {
         self.program.setting.kernel.adapters[adapter.0 as usize].luid
     }
 
-    pub(super) fn request(&self, act: &Act) -> Request {
+    pub(super) fn request(&mut self, act: &Act) -> Request {
         let call = match &act.operation {
             Operation::Call(call) => {
-                let names = &mut NumbersOf { run: self, binding: act.binding };
+                let new_token = self.new_token(act.binding);
+                let names = &mut NumbersOf { run: self, binding: act.binding, new_token };
                 let Ok(renamed) = call.rename(names);
                 return Request::Call { call: renamed, event: event_of(call).map(|event| event.0) };
             }
@@ -72,6 +73,18 @@ impl<W: World> Run<'_, W> {
             }
         };
         Request::Call { call, event: None }
+    }
+
+    /// Returns the token of an NT handle that an act of this name may create. Acts without a name have one each, as
+    /// each creates another NT handle.
+    fn new_token(&mut self, binding: Option<Binding>) -> ShareToken {
+        if let Some(binding) = binding {
+            return token(Share(binding));
+        }
+        self.unnamed_acts += 1;
+        let mut unnamed = token(Share::default());
+        unnamed.0[4..8].copy_from_slice(&self.unnamed_acts.to_le_bytes());
+        unnamed
     }
 
     /// Stores the results of an object's creation.

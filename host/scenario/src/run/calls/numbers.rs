@@ -66,6 +66,8 @@ pub(super) struct NumbersOf<'r, 'a, W> {
     pub run: &'r Run<'a, W>,
     /// The name of the act's result.
     pub binding: Option<Binding>,
+    /// The token of the NT handle that the act may create.
+    pub new_token: ShareToken,
 }
 
 /// A result that cannot fail, because every name has a number.
@@ -107,7 +109,7 @@ impl<W: World> Rename<Bindings, Numbers> for NumbersOf<'_, '_, W> {
     }
 
     fn new_token(&mut self, (): &()) -> Renamed<ShareToken> {
-        Ok(token(self.binding.map(Share).unwrap_or_default()))
+        Ok(self.new_token)
     }
 
     fn fence_value(&mut self, value: &u64) -> Renamed<u64> {
