@@ -85,6 +85,11 @@ fn memory_tour_leaves_nothing() {
 }
 
 #[test]
+fn memory_of_destroyed_allocations_is_private_again() {
+    assert!(check("forked_heap").ends_with("forked_heap: all as expected\n"));
+}
+
+#[test]
 fn allocations_with_private_data_are_what_real_drivers_make() {
     covers!("MEM-001", "MEM-002", "MEM-003", "MEM-004", "MEM-006", "MEM-008");
     for program in ["private_data", "private_data-asan"] {

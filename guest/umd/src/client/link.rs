@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use d3dkmt::Handle;
@@ -27,6 +27,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
 use super::attach::{AttachError, Broker};
+use super::backing::BackingFile;
 use super::channel::lock;
 use super::fence_memory::{FenceMemory, RegainedMemory};
 use super::rings::Rings;
@@ -61,8 +62,8 @@ pub struct Link {
     broker: Mutex<Broker>,
     pub memory: FenceMemory,
     pub right: Option<ResumeRight>,
-    /// If the session can be resumed: page count and descriptor of each piece, by its address.
-    backing: Mutex<BTreeMap<u64, (u32, OwnedFd)>>,
+    /// If the session can be resumed: page count and file of each piece, by its address.
+    backing: Mutex<BTreeMap<u64, (u32, Arc<BackingFile>)>>,
     /// The same of shared memory that other processes have created: by handle here, and offset.
     shared: Mutex<BTreeMap<(Handle, u64), OwnedFd>>,
 }
@@ -84,15 +85,16 @@ impl Link {
     pub fn shut_down(&self) {
         // A broker that is gone has noticed already.
         lock(&self.broker).shut_down();
+        if let Ok(mut backing) = self.backing.try_lock() {
+            backing.clear();
+        }
     }
 
     /// Records backing pages that were attached at an address.
-    pub fn backing(&self, address: u64, pages: u32, memory: BorrowedFd<'_>) -> Result<(), AttachError> {
+    pub fn backing(&self, address: u64, pages: u32, memory: &Arc<BackingFile>) {
         if self.right.is_some() {
-            let descriptor = rustix::io::fcntl_dupfd_cloexec(memory, crate::fork::ABOVE_STANDARD_STREAMS)?;
-            lock(&self.backing).insert(address, (pages, descriptor));
+            lock(&self.backing).insert(address, (pages, Arc::clone(memory)));
         }
-        Ok(())
     }
 
     /// Forgets backing pages that are or will be detached.

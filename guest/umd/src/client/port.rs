@@ -12,7 +12,7 @@ use d3dkmt::{Call, EventId, Handle, NtStatus, ShareToken};
 use proto::channel::Welcome;
 
 use super::attach::{AttachError, Attachment, Broker, Detach, greet};
-use super::backing::{BackingError, BackingProvider, Parents, ProcessBacking};
+use super::backing::{BackingError, BackingFile, BackingProvider, Parents, ProcessBacking};
 use super::channel::{Channel, Wakes, lock};
 use super::event::{CallerEvent, Event};
 use super::fence_memory::FenceLocation;
@@ -79,6 +79,11 @@ impl ProcessPort {
     pub fn end(&self) {
         self.channel.close();
         self.link.shut_down();
+        // The ended session stays in memory. A thread in a call may have the lock, also one that a signal handler has
+        // interrupted to get here.
+        if let Ok(mut backing) = self.backing.try_lock() {
+            backing.close_files();
+        }
     }
 
     /// Returns once every event is set that the host signaled before the data that this process has read of its stream.
@@ -163,15 +168,15 @@ impl ProcessPort {
 
 /// At the host, backing pages are detached when the session ends.
 impl BackingProvider for ProcessPort {
-    fn attach_backing(&self, address: u64, pages: u32) -> Result<OwnedFd, AttachError> {
-        // Recorded before another thread asks or resumes, and detached again if that fails.
+    fn attach_backing(&self, address: u64, pages: u32) -> Result<Arc<BackingFile>, AttachError> {
         self.ask(|broker| {
-            let memory = broker.attach_backing(address, pages)?;
-            self.link.backing(address, pages, memory.as_fd()).or_else(|error| {
-                broker.detach_backing(address)?;
-                Err(error)
-            })?;
-            Ok(memory)
+            let memory = BackingFile::new(broker.attach_backing(address, pages)?).map(Arc::new);
+            match &memory {
+                // Recorded before another thread asks or resumes.
+                Ok(memory) => self.link.backing(address, pages, memory),
+                Err(_) => broker.detach_backing(address)?,
+            }
+            Ok(memory?)
         })
     }
 

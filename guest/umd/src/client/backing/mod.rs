@@ -3,7 +3,7 @@
 //! ```text
 //!   D3DKMTCreateAllocation ─▶ the broker makes pages that the host can access ─▶ they get the memory's bytes
 //!                          ─▶ they are mapped in place of the memory: same address, same bytes
-//!   the last allocation of a page is destroyed ─▶ the pages are detached at the host; the process keeps them
+//!   the last allocation of a page is destroyed ─▶ the pages are detached at the host; the process keeps them, privately
 //!   .. and another handle or queued work uses it ─▶ they stay attached; later calls ask the host again
 //!
 //!   .. with private driver data ─▶ its address is recorded
@@ -17,14 +17,16 @@
 //! So no page of a process is pinned without its knowledge. A process that exits, unmaps the memory or is killed frees
 //! no page that the host still writes. Pages that stay attached are the program's memory meanwhile, as pages that Windows
 //! has locked are, until it unmaps them. Another thread must not write the memory while an allocation of it is being
-//! created. Backed memory is shared with a forked child from then on; memory of the device is not in its address space.
+//! created. Backed memory is shared with a child that is forked meanwhile; memory of the device is not in its address space.
 //!
 //! `unsafe` here: the process's memory is replaced.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
+use std::io::Read as _;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use d3dkmt::limits::{DEVICE_MEMORY_START, LOCKS_PER_ALLOCATION_MAX};
 use d3dkmt::{Handle, NtStatus};
@@ -35,10 +37,12 @@ use rustix::mm::{MapFlags, ProtFlags};
 use super::attach::{AttachError, Detach};
 
 mod device_memory;
+mod file;
 mod pieces;
 
 use device_memory::DeviceMemory;
-use pieces::{Pieces, inode_of};
+pub use file::BackingFile;
+use pieces::Pieces;
 
 /// No address.
 const NOTHING: Range<u64> = 0..0;
@@ -46,7 +50,7 @@ const NOTHING: Range<u64> = 0..0;
 /// Provides pages that the host can access.
 pub trait BackingProvider {
     /// Provides pages for the memory at this address.
-    fn attach_backing(&self, address: u64, pages: u32) -> Result<OwnedFd, AttachError>;
+    fn attach_backing(&self, address: u64, pages: u32) -> Result<Arc<BackingFile>, AttachError>;
     /// Detaches the pages that were attached at this address: the host no longer accesses them.
     fn detach_backing(&self, address: u64) -> Result<(), AttachError>;
     /// The same, unless they are in use.
@@ -144,7 +148,7 @@ impl ProcessBacking {
         memory: Range<u64>,
     ) -> Result<(), BackingError> {
         let range = whole_pages(&memory).ok_or(BackingError::NotMapped(memory))?;
-        let maps = std::fs::read_to_string("/proc/self/maps").map_err(BackingError::Maps)?;
+        let maps = own_maps().map_err(BackingError::Maps)?;
         self.pieces.forget_replaced(backing_provider, &range, &maps);
         let gaps = self.pieces.gaps(&range);
         for gap in &gaps {
@@ -156,8 +160,8 @@ impl ProcessBacking {
         for (address, pages) in gaps.iter().flat_map(requests) {
             let attached = self.pieces.attach(backing_provider, address, pages, &range);
             let replaced = attached.map_err(BackingError::Broker).and_then(|memory| {
-                self.pieces.insert(address, pages, inode_of(&memory), BTreeSet::new());
-                replace(memory.as_fd(), address, pages)
+                self.pieces.insert(address, pages, Arc::clone(&memory), BTreeSet::new());
+                replace(memory.as_fd(), address, pages, &maps)
             });
             if let Err(error) = replaced {
                 // Pages that are mapped already stay, with their bytes: they are ordinary memory.
@@ -295,6 +299,11 @@ impl ProcessBacking {
         self.pieces.detach_unused(backing_provider, &NOTHING);
     }
 
+    /// Closes the files that are kept: the memory stays as it is.
+    pub fn close_files(&mut self) {
+        self.pieces.close_files();
+    }
+
     pub fn is_empty(&self) -> bool {
         self.allocations.is_empty() && self.pieces.is_empty()
     }
@@ -322,16 +331,17 @@ fn device_memory(
     for (address, pages) in requests(addresses) {
         let piece = pieces.attach(backing_provider, address, pages, addresses).map_err(BackingError::Broker);
         let mapped = piece.and_then(|piece| {
-            attached.push((address, pages, inode_of(&piece)));
-            memory.map(piece.as_fd(), address, pages).map_err(BackingError::Map)
+            let mapped = memory.map(piece.as_fd(), address, pages).map_err(BackingError::Map);
+            attached.push((address, pages, piece));
+            mapped
         });
         if let Err(error) = mapped {
             attached.iter().for_each(|(address, ..)| detach_ignoring_errors(backing_provider, *address));
             return Err(error);
         }
     }
-    for (address, pages, inode) in attached {
-        pieces.insert(address, pages, inode, BTreeSet::from([allocation]));
+    for (address, pages, piece) in attached {
+        pieces.insert(address, pages, piece, BTreeSet::from([allocation]));
     }
     Ok(memory)
 }
@@ -381,10 +391,10 @@ fn requests(gap: &Range<u64>) -> impl Iterator<Item = (u64, u32)> + use<> {
 }
 
 /// Replaces the process's pages by these, with the same bytes.
-fn replace(memory: BorrowedFd<'_>, address: u64, pages: u32) -> Result<(), BackingError> {
+fn replace(memory: BorrowedFd<'_>, address: u64, pages: u32, maps: &str) -> Result<(), BackingError> {
     let bytes = pages as usize * PAGE_BYTES;
     fill(memory, address, bytes)?;
-    map(memory, address, bytes)
+    map(memory, &(address..address + bytes as u64), maps, MapFlags::SHARED).map_err(BackingError::Map)
 }
 
 fn fill(memory: BorrowedFd<'_>, address: u64, bytes: usize) -> Result<(), BackingError> {
@@ -407,19 +417,43 @@ fn fill(memory: BorrowedFd<'_>, address: u64, bytes: usize) -> Result<(), Backin
     Ok(())
 }
 
-fn map(memory: BorrowedFd<'_>, address: u64, bytes: usize) -> Result<(), BackingError> {
-    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
-    // SAFETY: the range was checked to be private, writable memory of the process; the new memory is writable and has
-    // the same bytes.
-    unsafe { rustix::mm::mmap(address as *mut c_void, bytes, protection, flags, memory, 0) }
-        .map(drop)
-        .map_err(BackingError::Map)
+/// Maps a file of the same bytes over this memory, which keeps its protection.
+fn map(
+    memory: BorrowedFd<'_>,
+    whole: &Range<u64>,
+    maps: &str,
+    kind: MapFlags,
+) -> Result<(), rustix::io::Errno> {
+    for mapping in maps.lines().filter_map(Mapping::parse) {
+        let (start, end) = (mapping.range.start.max(whole.start), mapping.range.end.min(whole.end));
+        if start < end {
+            let (address, bytes) = (start as *mut c_void, (end - start) as usize);
+            let flags = kind | MapFlags::FIXED;
+            // SAFETY: the caller has checked that the range is memory of the process that may be replaced; the new memory
+            // has the same bytes and protection.
+            unsafe {
+                rustix::mm::mmap(address, bytes, mapping.protection(), flags, memory, start - whole.start)
+            }?;
+        }
+    }
+    Ok(())
+}
+
+/// The mappings of this process, read with few calls.
+fn own_maps() -> std::io::Result<String> {
+    const USUAL_BYTES: usize = 32 * 1024;
+    let mut maps = String::with_capacity(USUAL_BYTES);
+    // Such a reader does not ask the system for a size, which this file has not.
+    std::fs::File::open("/proc/self/maps")?.take(u64::MAX).read_to_string(&mut maps)?;
+    Ok(maps)
 }
 
 /// A line of `/proc/self/maps`.
 struct Mapping<'a> {
     range: Range<u64>,
     permissions: &'a str,
+    /// Of the first byte in its file.
+    offset: u64,
     inode: u64,
     name: &'a str,
 }
@@ -431,15 +465,31 @@ impl<'a> Mapping<'a> {
         let number = |hex| u64::from_str_radix(hex, 16).ok();
         // permissions, offset, device, inode, name
         let permissions = rest.get(..4)?;
-        let mut columns = rest.splitn(5, ' ').skip(3);
+        let mut columns = rest.splitn(5, ' ').skip(1);
+        let offset = number(columns.next()?)?;
+        let mut columns = columns.skip(1);
         let inode = columns.next()?.parse().ok()?;
         let name = columns.next().unwrap_or_default().trim();
-        Some(Mapping { range: number(start)?..number(end)?, permissions, inode, name })
+        Some(Mapping { range: number(start)?..number(end)?, permissions, offset, inode, name })
     }
 
     /// Whether the mapping is of backing pages that a broker made.
     fn is_backed(&self) -> bool {
         self.name.strip_prefix("/memfd:").is_some_and(|name| name.starts_with(BACKING_MEMFD))
+    }
+
+    /// Whether it is of the backing pages in this file.
+    fn is_of(&self, inode: u64) -> bool {
+        self.is_backed() && self.inode == inode
+    }
+
+    fn protection(&self) -> ProtFlags {
+        let flags = [('r', ProtFlags::READ), ('w', ProtFlags::WRITE), ('x', ProtFlags::EXEC)];
+        flags
+            .into_iter()
+            .filter(|(letter, _)| self.permissions.contains(*letter))
+            .map(|(_, flag)| flag)
+            .collect()
     }
 
     fn is_writable(&self) -> bool {

@@ -3,16 +3,25 @@
 //! A piece without an allocation is detached at once. If it is in use, it stays, and the host is asked again: about one
 //! piece a call, after a pause that doubles each time, and about all once the broker refuses pages, because they count
 //! against the process.
+//!
+//! A piece that is detached at once is private memory of the program again, from before its call returns: the file stays
+//! mapped, with copy-on-write. It is the only moment at which no other thread can unmap the memory and map other memory
+//! there, which would be lost. So a piece that was in use stays shared, as does one whose file is not kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::sync::{Arc, OnceLock};
 
 use d3dkmt::Handle;
+use d3dkmt::limits::DEVICE_MEMORY_START;
 use fence_page::PAGE_BYTES;
+use rustix::mm::MapFlags;
+use rustix::process::{Resource, getrlimit};
 
 use super::super::attach::{AttachError, Detach};
-use super::{BackingProvider, covered, detach_ignoring_errors};
+use super::file::BackingFile;
+use super::{BackingProvider, Mapping, covered, detach_ignoring_errors, map, own_maps};
+use crate::limits::{BACKING_FILES_MAX, BACKING_FILES_SHARE};
 
 /// The most calls between two requests about a piece that was in use.
 pub(super) const PAUSE_MAX: u64 = 256;
@@ -23,16 +32,21 @@ struct BackingPiece {
     end: u64,
     /// Of the file that has the pages.
     inode: u64,
+    /// Memory of the process: the file, to make it private again.
+    file: Option<Arc<BackingFile>>,
     /// Allocations of this process that include any of its pages.
     allocations: BTreeSet<Handle>,
     /// The host did not detach it when there was none.
     in_use: Option<InUse>,
 }
 
-/// The number of the file that has pages. Without one a piece counts as replaced, and is attached again for the next
-/// allocation.
-pub(super) fn inode_of(pages: &OwnedFd) -> u64 {
-    rustix::fs::fstat(pages).map_or(0, |of| of.st_ino)
+/// The most files that are kept: a share of the descriptors that the program may have at its first allocation.
+pub(super) fn files_max() -> usize {
+    static FILES_MAX: OnceLock<usize> = OnceLock::new();
+    *FILES_MAX.get_or_init(|| {
+        let share = getrlimit(Resource::Nofile).current.map_or(u64::MAX, |limit| limit / BACKING_FILES_SHARE);
+        usize::try_from(share).map_or(BACKING_FILES_MAX, |share| share.min(BACKING_FILES_MAX))
+    })
 }
 
 /// When the host is asked again whether a piece is in use.
@@ -47,6 +61,20 @@ impl BackingPiece {
     fn overlaps(&self, address: u64, range: &Range<u64>) -> bool {
         address < range.end && self.end > range.start
     }
+
+    /// Maps the file at this address again, so that writes are the program's alone. The bytes stay, also those that another
+    /// thread writes meanwhile. What the program has unmapped or replaced stays as it is.
+    fn make_private(&self, address: u64, maps: &str) {
+        let whole = address..self.end;
+        let is_there = |mapping: &Mapping<'_>| {
+            mapping.is_of(self.inode) && mapping.offset + address == mapping.range.start
+        };
+        let file = self.file.as_ref().filter(|_| covered(maps, &whole, is_there).is_ok());
+        if let Some(file) = file.and_then(|file| file.kept()) {
+            // Without it the memory is shared as before.
+            let _ = map(file, &whole, maps, MapFlags::PRIVATE);
+        }
+    }
 }
 
 /// All pieces of this process.
@@ -56,6 +84,8 @@ pub(super) struct Pieces {
     by_address: BTreeMap<u64, BackingPiece>,
     /// Calls that detached what is unused.
     calls: u64,
+    /// Pieces with a file.
+    files: usize,
 }
 
 impl Pieces {
@@ -71,7 +101,7 @@ impl Pieces {
         address: u64,
         pages: u32,
         kept: &Range<u64>,
-    ) -> Result<OwnedFd, AttachError> {
+    ) -> Result<Arc<BackingFile>, AttachError> {
         match backing_provider.attach_backing(address, pages) {
             Err(AttachError::Refused(_)) if self.release_in_use(backing_provider, kept) => {
                 backing_provider.attach_backing(address, pages)
@@ -91,10 +121,35 @@ impl Pieces {
         self.by_address.len() < before
     }
 
-    /// Records pages of a file that were attached.
-    pub fn insert(&mut self, address: u64, pages: u32, inode: u64, allocations: BTreeSet<Handle>) {
-        let end = address + u64::from(pages) * PAGE_BYTES as u64;
-        self.by_address.insert(address, BackingPiece { end, inode, allocations, in_use: None });
+    /// Records pages that were attached.
+    pub fn insert(
+        &mut self,
+        address: u64,
+        pages: u32,
+        file: Arc<BackingFile>,
+        allocations: BTreeSet<Handle>,
+    ) {
+        let (end, inode) = (address + u64::from(pages) * PAGE_BYTES as u64, file.inode());
+        let file = (address < DEVICE_MEMORY_START && self.files < files_max()).then_some(file);
+        self.files += usize::from(file.is_some());
+        self.by_address.insert(address, BackingPiece { end, inode, file, allocations, in_use: None });
+    }
+
+    pub fn close_files(&mut self) {
+        self.by_address.values_mut().for_each(|piece| piece.file = None);
+        self.files = 0;
+    }
+
+    #[cfg(test)]
+    pub fn file_number(&self, address: u64) -> std::os::fd::RawFd {
+        use std::os::fd::{AsFd as _, AsRawFd as _};
+        self.by_address[&address].file.as_ref().expect("a file that is kept").as_fd().as_raw_fd()
+    }
+
+    fn remove(&mut self, address: u64) -> Option<BackingPiece> {
+        let piece = self.by_address.remove(&address)?;
+        self.files -= usize::from(piece.file.is_some());
+        Some(piece)
     }
 
     /// An allocation includes pages in this range.
@@ -131,20 +186,32 @@ impl Pieces {
                 Some(_) => {}
             }
         }
-        for address in first.into_iter().chain(again.map(|(_, address)| address)) {
+        let released = |address| Some((address, self.release(backing_provider, address)?));
+        let mut detached: Vec<(u64, BackingPiece)> = first.into_iter().filter_map(released).collect();
+        if let Some((_, address)) = again {
             self.release(backing_provider, address);
+        }
+        detached.retain(|(_, piece)| piece.file.is_some());
+        if detached.is_empty() {
+            return;
+        }
+        // A program that has unmapped memory of a living allocation may have other memory there.
+        let Ok(maps) = own_maps() else { return };
+        for (address, piece) in detached {
+            piece.make_private(address, &maps);
         }
     }
 
-    /// Detaches a piece unless it is in use. An error is ignored: without a host there is nothing to detach.
-    fn release(&mut self, backing_provider: &impl BackingProvider, address: u64) {
+    /// Detaches a piece unless it is in use, and returns it. An error is ignored: without a host there is nothing to detach.
+    fn release(&mut self, backing_provider: &impl BackingProvider, address: u64) -> Option<BackingPiece> {
         let is_in_use = matches!(backing_provider.release_backing(address), Ok(Detach::InUse));
         match self.by_address.get_mut(&address) {
             Some(piece) if is_in_use => {
                 let pause = piece.in_use.as_ref().map_or(1, |before| PAUSE_MAX.min(2 * before.pause));
                 piece.in_use = Some(InUse { next: self.calls + pause, pause });
+                None
             }
-            Some(_) | None => drop(self.by_address.remove(&address)),
+            Some(_) | None => self.remove(address),
         }
     }
 
@@ -181,13 +248,13 @@ impl Pieces {
     ) {
         let is_replaced = |(address, piece): &(u64, &BackingPiece)| {
             let whole = *address..piece.end;
-            covered(maps, &whole, |mapping| mapping.is_backed() && mapping.inode == piece.inode).is_err()
+            covered(maps, &whole, |mapping| mapping.is_of(piece.inode)).is_err()
         };
         let replaced: Vec<u64> =
             self.in_range(range).filter(is_replaced).map(|(address, _)| address).collect();
         for address in replaced {
             detach_ignoring_errors(backing_provider, address);
-            self.by_address.remove(&address);
+            self.remove(address);
         }
     }
 }
