@@ -33,6 +33,7 @@ use d3dkmt::{Handle, NtStatus};
 use fence_page::PAGE_BYTES;
 use proto::limits::{BACKING_MEMFD, PAGES_PER_MESSAGE_MAX};
 use rustix::mm::{MapFlags, ProtFlags};
+use rustix::process::{Resource, getrlimit};
 
 use super::attach::{AttachError, Detach};
 
@@ -74,6 +75,8 @@ pub enum BackingError {
     Broker(#[from] AttachError),
     #[error("cannot copy the memory into its backing pages: {0}")]
     Fill(std::io::Error),
+    #[error("a file of {0} bytes is needed: is the limit of file sizes lower (ulimit -f)?")]
+    FileSize(usize),
     #[error("cannot map the backing pages: {0}")]
     Map(rustix::io::Errno),
 }
@@ -86,6 +89,7 @@ impl From<&BackingError> for NtStatus {
             BackingError::Maps(_)
             | BackingError::Broker(_)
             | BackingError::Fill(_)
+            | BackingError::FileSize(_)
             | BackingError::Map(_) => NtStatus::NO_MEMORY,
         }
     }
@@ -398,6 +402,10 @@ fn replace(memory: BorrowedFd<'_>, address: u64, pages: u32, maps: &str) -> Resu
 }
 
 fn fill(memory: BorrowedFd<'_>, address: u64, bytes: usize) -> Result<(), BackingError> {
+    // Beyond the limit the kernel would end the program by SIGXFSZ.
+    if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < bytes as u64) {
+        return Err(BackingError::FileSize(bytes));
+    }
     let mut done = 0;
     while done < bytes {
         // SAFETY: the kernel reads the process's memory, and answers EFAULT where there is none.
