@@ -155,6 +155,7 @@ fn explain(error: &AttachError) {
         AttachError::Refused(_)
         | AttachError::BadReply(_)
         | AttachError::NoDescriptor
+        | AttachError::NoProc
         | AttachError::Closed
         | AttachError::TimedOut
         | AttachError::Memory(_)
