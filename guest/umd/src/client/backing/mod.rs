@@ -21,12 +21,13 @@
 //!
 //! `unsafe` here: the process's memory is replaced.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::io::Read as _;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use d3dkmt::limits::{DEVICE_MEMORY_START, LOCKS_PER_ALLOCATION_MAX};
 use d3dkmt::{Handle, NtStatus};
@@ -36,6 +37,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::{Resource, getrlimit};
 
 use super::attach::{AttachError, Detach};
+use crate::notice::print;
 
 mod device_memory;
 mod file;
@@ -152,7 +154,8 @@ impl ProcessBacking {
         memory: Range<u64>,
     ) -> Result<(), BackingError> {
         let range = whole_pages(&memory).ok_or(BackingError::NotMapped(memory))?;
-        let maps = own_maps().map_err(BackingError::Maps)?;
+        let text = own_maps().map_err(BackingError::Maps)?;
+        let maps = mappings(&text, &self.pieces.with_pieces(&range));
         self.pieces.forget_replaced(backing_provider, &range, &maps);
         let gaps = self.pieces.gaps(&range);
         for gap in &gaps {
@@ -164,7 +167,7 @@ impl ProcessBacking {
         for (address, pages) in gaps.iter().flat_map(requests) {
             let attached = self.pieces.attach(backing_provider, address, pages, &range);
             let replaced = attached.map_err(BackingError::Broker).and_then(|memory| {
-                self.pieces.insert(address, pages, Arc::clone(&memory), BTreeSet::new());
+                self.pieces.insert(address, pages, Arc::clone(&memory));
                 replace(memory.as_fd(), address, pages, &maps)
             });
             if let Err(error) = replaced {
@@ -345,8 +348,9 @@ fn device_memory(
         }
     }
     for (address, pages, piece) in attached {
-        pieces.insert(address, pages, piece, BTreeSet::from([allocation]));
+        pieces.insert(address, pages, piece);
     }
+    pieces.include(addresses, allocation);
     Ok(memory)
 }
 
@@ -395,10 +399,18 @@ fn requests(gap: &Range<u64>) -> impl Iterator<Item = (u64, u32)> + use<> {
 }
 
 /// Replaces the process's pages by these, with the same bytes.
-fn replace(memory: BorrowedFd<'_>, address: u64, pages: u32, maps: &str) -> Result<(), BackingError> {
+fn replace(
+    memory: BorrowedFd<'_>,
+    address: u64,
+    pages: u32,
+    maps: &[Mapping<'_>],
+) -> Result<(), BackingError> {
     let bytes = pages as usize * PAGE_BYTES;
     fill(memory, address, bytes)?;
-    map(memory, &(address..address + bytes as u64), maps, MapFlags::SHARED).map_err(BackingError::Map)
+    for part in parts(maps, &(address..address + bytes as u64)) {
+        part.map(memory, address, MapFlags::SHARED | MapFlags::FIXED).map_err(BackingError::Map)?;
+    }
+    Ok(())
 }
 
 fn fill(memory: BorrowedFd<'_>, address: u64, bytes: usize) -> Result<(), BackingError> {
@@ -425,26 +437,55 @@ fn fill(memory: BorrowedFd<'_>, address: u64, bytes: usize) -> Result<(), Backin
     Ok(())
 }
 
-/// Maps a file of the same bytes over this memory, which keeps its protection.
-fn map(
-    memory: BorrowedFd<'_>,
-    whole: &Range<u64>,
-    maps: &str,
-    kind: MapFlags,
-) -> Result<(), rustix::io::Errno> {
-    for mapping in maps.lines().filter_map(Mapping::parse) {
-        let (start, end) = (mapping.range.start.max(whole.start), mapping.range.end.min(whole.end));
-        if start < end {
-            let (address, bytes) = (start as *mut c_void, (end - start) as usize);
-            let flags = kind | MapFlags::FIXED;
-            // SAFETY: the caller has checked that the range is memory of the process that may be replaced; the new memory
-            // has the same bytes and protection.
-            unsafe {
-                rustix::mm::mmap(address, bytes, mapping.protection(), flags, memory, start - whole.start)
-            }?;
+/// Maps the file whose first byte is at this address again over a part of its mapping, so that writes are the program's
+/// alone. The bytes stay, also those that another thread writes meanwhile. What cannot be mapped is shared as before.
+fn make_private(memory: BorrowedFd<'_>, address: u64, range: &Range<u64>, maps: &[Mapping<'_>]) {
+    for part in parts(maps, range) {
+        if part.map(memory, address, MapFlags::PRIVATE | MapFlags::FIXED).is_err() {
+            part.share_again(memory, address);
+            return;
         }
     }
-    Ok(())
+}
+
+/// Memory of the process that has one protection.
+struct Part {
+    range: Range<u64>,
+    protection: ProtFlags,
+}
+
+/// A range as it is mapped.
+fn parts(maps: &[Mapping<'_>], range: &Range<u64>) -> impl Iterator<Item = Part> {
+    overlapping(maps, range).iter().map(|mapping| Part {
+        range: mapping.range.start.max(range.start)..mapping.range.end.min(range.end),
+        protection: mapping.protection(),
+    })
+}
+
+impl Part {
+    /// Maps the file whose first byte is at this address over this memory, which keeps its protection.
+    fn map(&self, memory: BorrowedFd<'_>, address: u64, flags: MapFlags) -> Result<(), rustix::io::Errno> {
+        let Range { start, end } = self.range;
+        let (at, bytes) = (start as *mut c_void, (end - start) as usize);
+        // SAFETY: the caller has checked that the range is memory of the process that may be replaced; the new memory
+        // has the same bytes and protection.
+        unsafe { rustix::mm::mmap(at, bytes, self.protection, flags, memory, start - address) }.map(drop)
+    }
+
+    /// Maps the file where a mapping has failed: before Linux 6.12 the kernel unmaps what was there, and then finds that there
+    /// is too little memory for a private mapping (`vm.overcommit_memory=2`). A shared one needs none.
+    fn share_again(&self, memory: BorrowedFd<'_>, address: u64) {
+        static SAID: AtomicBool = AtomicBool::new(false);
+        match self.map(memory, address, MapFlags::SHARED | MapFlags::FIXED_NOREPLACE) {
+            // It still is there, or another thread has mapped memory there.
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(error) if !SAID.swap(true, Ordering::Relaxed) => print(format_args!(
+                "memory of an allocation that has ended is no longer mapped at {:#x?}: {error}",
+                self.range
+            )),
+            Err(_) => {}
+        }
+    }
 }
 
 /// The mappings of this process, read with few calls.
@@ -454,6 +495,20 @@ fn own_maps() -> std::io::Result<String> {
     // Such a reader does not ask the system for a size, which this file has not.
     std::fs::File::open("/proc/self/maps")?.take(u64::MAX).read_to_string(&mut maps)?;
     Ok(maps)
+}
+
+/// The mappings that overlap a range, in the order of their addresses, as `/proc/self/maps` has them.
+fn mappings<'a>(maps: &'a str, range: &Range<u64>) -> Vec<Mapping<'a>> {
+    let until_end =
+        maps.lines().filter_map(Mapping::parse).take_while(|mapping| mapping.range.start < range.end);
+    until_end.filter(|mapping| mapping.range.end > range.start).collect()
+}
+
+/// Those of these mappings that overlap a range.
+fn overlapping<'m, 'a>(maps: &'m [Mapping<'a>], range: &Range<u64>) -> &'m [Mapping<'a>] {
+    let first = maps.partition_point(|mapping| mapping.range.end <= range.start);
+    let after = maps.partition_point(|mapping| mapping.range.start < range.end);
+    &maps[first..after]
 }
 
 /// A line of `/proc/self/maps`.
@@ -511,20 +566,17 @@ impl<'a> Mapping<'a> {
 
 /// Checks that the whole range is mapped and that `right` holds for each mapping. The error is the first mapping for
 /// which it does not hold, or `None` for a gap.
-fn covered<'a>(
-    maps: &'a str,
+fn covered<'m, 'a>(
+    maps: &'m [Mapping<'a>],
     range: &Range<u64>,
     mut right: impl FnMut(&Mapping<'_>) -> bool,
-) -> Result<(), Option<Mapping<'a>>> {
+) -> Result<(), Option<&'m Mapping<'a>>> {
     let mut at = range.start;
-    for mapping in maps.lines().filter_map(Mapping::parse).filter(|mapping| mapping.range.end > range.start) {
-        if at >= range.end {
-            break;
-        }
+    for mapping in overlapping(maps, range) {
         if mapping.range.start > at {
             return Err(None);
         }
-        if !right(&mapping) {
+        if !right(mapping) {
             return Err(Some(mapping));
         }
         at = mapping.range.end;
@@ -534,7 +586,7 @@ fn covered<'a>(
 
 /// Checks that the range is private memory, or backing pages that were detached before, and no memory of the device.
 fn require_own(
-    maps: &str,
+    maps: &[Mapping<'_>],
     range: &Range<u64>,
     is_of_device: impl Fn(&Range<u64>) -> bool,
 ) -> Result<(), BackingError> {

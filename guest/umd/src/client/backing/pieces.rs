@@ -4,23 +4,24 @@
 //! piece a call, after a pause that doubles each time, and about all once the broker refuses pages, because they count
 //! against the process.
 //!
-//! A piece that is detached at once is private memory of the program again, from before its call returns: the file stays
-//! mapped, with copy-on-write. It is the only moment at which no other thread can unmap the memory and map other memory
-//! there, which would be lost. So a piece that was in use stays shared, as does one whose file is not kept.
+//! What allocations have of a piece that is detached by the call that ends them is private memory of the program again, from
+//! before that call returns: the file stays mapped, with copy-on-write. It is the only moment at which no other thread can
+//! unmap the memory and map other memory there, which would be lost. So what an earlier call has ended stays shared: all of a
+//! piece that was in use, and the pages that only one of two overlapping allocations had. So does a piece whose file is not
+//! kept.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use d3dkmt::Handle;
 use d3dkmt::limits::DEVICE_MEMORY_START;
 use fence_page::PAGE_BYTES;
-use rustix::mm::MapFlags;
 use rustix::process::{Resource, getrlimit};
 
 use super::super::attach::{AttachError, Detach};
 use super::file::BackingFile;
-use super::{BackingProvider, Mapping, covered, detach_ignoring_errors, map, own_maps};
+use super::{BackingProvider, Mapping, covered, detach_ignoring_errors, make_private, mappings, own_maps};
 use crate::limits::{BACKING_FILES_MAX, BACKING_FILES_SHARE};
 
 /// The most calls between two requests about a piece that was in use.
@@ -34,8 +35,10 @@ struct BackingPiece {
     inode: u64,
     /// Memory of the process: the file, to make it private again.
     file: Option<Arc<BackingFile>>,
-    /// Allocations of this process that include any of its pages.
-    allocations: BTreeSet<Handle>,
+    /// Allocations of this process that include any of its pages, and from where to where.
+    allocations: BTreeMap<Handle, Range<u64>>,
+    /// Pages of allocations that this call ends, or does not create because it fails.
+    ended: Vec<Range<u64>>,
     /// The host did not detach it when there was none.
     in_use: Option<InUse>,
 }
@@ -62,19 +65,34 @@ impl BackingPiece {
         address < range.end && self.end > range.start
     }
 
-    /// Maps the file at this address again, so that writes are the program's alone. The bytes stay, also those that another
-    /// thread writes meanwhile. What the program has unmapped or replaced stays as it is.
-    fn make_private(&self, address: u64, maps: &str) {
-        let whole = address..self.end;
+    /// Makes what has ended private, except where the program has unmapped, replaced or remapped any of it.
+    fn make_private(self, address: u64, maps: &[Mapping<'_>]) {
+        // A second private mapping would undo what was stored since the first.
         let is_there = |mapping: &Mapping<'_>| {
-            mapping.is_of(self.inode) && mapping.offset + address == mapping.range.start
+            mapping.is_of(self.inode)
+                && !mapping.is_private()
+                && mapping.offset + address == mapping.range.start
         };
-        let file = self.file.as_ref().filter(|_| covered(maps, &whole, is_there).is_ok());
-        if let Some(file) = file.and_then(|file| file.kept()) {
-            // Without it the memory is shared as before.
-            let _ = map(file, &whole, maps, MapFlags::PRIVATE);
+        for range in disjoint(self.ended) {
+            let file = self.file.as_ref().filter(|_| covered(maps, &range, is_there).is_ok());
+            if let Some(file) = file.and_then(|file| file.kept()) {
+                make_private(file, address, &range, maps);
+            }
         }
     }
+}
+
+/// The same pages in ranges that neither overlap nor touch.
+pub(super) fn disjoint(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    ranges.dedup_by(|next, before| {
+        let joins = next.start <= before.end;
+        if joins {
+            before.end = before.end.max(next.end);
+        }
+        joins
+    });
+    ranges
 }
 
 /// All pieces of this process.
@@ -121,18 +139,13 @@ impl Pieces {
         self.by_address.len() < before
     }
 
-    /// Records pages that were attached.
-    pub fn insert(
-        &mut self,
-        address: u64,
-        pages: u32,
-        file: Arc<BackingFile>,
-        allocations: BTreeSet<Handle>,
-    ) {
+    /// Records pages that were attached, for an allocation that is about to be included.
+    pub fn insert(&mut self, address: u64, pages: u32, file: Arc<BackingFile>) {
         let (end, inode) = (address + u64::from(pages) * PAGE_BYTES as u64, file.inode());
         let file = (address < DEVICE_MEMORY_START && self.files < files_max()).then_some(file);
         self.files += usize::from(file.is_some());
-        self.by_address.insert(address, BackingPiece { end, inode, file, allocations, in_use: None });
+        let (allocations, ended) = (BTreeMap::new(), std::iter::once(address..end).collect());
+        self.by_address.insert(address, BackingPiece { end, inode, file, allocations, ended, in_use: None });
     }
 
     pub fn close_files(&mut self) {
@@ -154,9 +167,12 @@ impl Pieces {
 
     /// An allocation includes pages in this range.
     pub fn include(&mut self, range: &Range<u64>, allocation: Handle) {
-        for piece in self.by_address.range_mut(..range.end).map(|(_, piece)| piece) {
+        for (address, piece) in self.by_address.range_mut(..range.end) {
             if piece.end > range.start {
-                piece.allocations.insert(allocation);
+                let pages = range.start.max(*address)..range.end.min(piece.end);
+                let known = piece.allocations.entry(allocation).or_insert_with(|| pages.clone());
+                *known = known.start.min(pages.start)..known.end.max(pages.end);
+                piece.ended.clear();
                 piece.in_use = None;
             }
         }
@@ -164,8 +180,14 @@ impl Pieces {
 
     /// Forgets allocations for which `is_alive` is false.
     pub fn retain_allocations(&mut self, is_alive: impl Fn(&Handle) -> bool) {
-        for piece in self.by_address.values_mut() {
-            piece.allocations.retain(&is_alive);
+        for BackingPiece { allocations, ended, .. } in self.by_address.values_mut() {
+            allocations.retain(|allocation, pages| {
+                let is_alive = is_alive(allocation);
+                if !is_alive {
+                    ended.push(pages.clone());
+                }
+                is_alive
+            });
         }
     }
 
@@ -187,19 +209,12 @@ impl Pieces {
             }
         }
         let released = |address| Some((address, self.release(backing_provider, address)?));
-        let mut detached: Vec<(u64, BackingPiece)> = first.into_iter().filter_map(released).collect();
+        let detached = first.into_iter().filter_map(released).collect();
         if let Some((_, address)) = again {
             self.release(backing_provider, address);
         }
-        detached.retain(|(_, piece)| piece.file.is_some());
-        if detached.is_empty() {
-            return;
-        }
-        // A program that has unmapped memory of a living allocation may have other memory there.
-        let Ok(maps) = own_maps() else { return };
-        for (address, piece) in detached {
-            piece.make_private(address, &maps);
-        }
+        self.by_address.values_mut().for_each(|piece| piece.ended.clear());
+        make_pieces_private(detached);
     }
 
     /// Detaches a piece unless it is in use, and returns it. An error is ignored: without a host there is nothing to detach.
@@ -207,6 +222,8 @@ impl Pieces {
         let is_in_use = matches!(backing_provider.release_backing(address), Ok(Detach::InUse));
         match self.by_address.get_mut(&address) {
             Some(piece) if is_in_use => {
+                // It stays shared, so its file may be kept of another piece.
+                self.files -= usize::from(piece.file.take().is_some());
                 let pause = piece.in_use.as_ref().map_or(1, |before| PAUSE_MAX.min(2 * before.pause));
                 piece.in_use = Some(InUse { next: self.calls + pause, pause });
                 None
@@ -237,6 +254,12 @@ impl Pieces {
         before_end.filter(move |(_, piece)| piece.end > start).map(|(address, piece)| (*address, piece))
     }
 
+    /// A range, with all of each piece that it overlaps.
+    pub fn with_pieces(&self, range: &Range<u64>) -> Range<u64> {
+        let pieces = self.in_range(range);
+        pieces.fold(range.clone(), |all, (address, piece)| all.start.min(address)..all.end.max(piece.end))
+    }
+
     /// Forgets pieces that the process has unmapped or replaced since: the memory at their addresses no longer backs
     /// the allocations. Engines know memory by its address, so what still uses such a piece finds nothing there from now
     /// on: it must not write what the program has there now.
@@ -244,7 +267,7 @@ impl Pieces {
         &mut self,
         backing_provider: &impl BackingProvider,
         range: &Range<u64>,
-        maps: &str,
+        maps: &[Mapping<'_>],
     ) {
         let is_replaced = |(address, piece): &(u64, &BackingPiece)| {
             let whole = *address..piece.end;
@@ -257,4 +280,15 @@ impl Pieces {
             self.remove(address);
         }
     }
+}
+
+/// Makes what has ended of detached pieces private memory of the program again. They are in the order of their addresses.
+fn make_pieces_private(mut detached: Vec<(u64, BackingPiece)>) {
+    detached.retain(|(_, piece)| piece.file.is_some() && !piece.ended.is_empty());
+    let (Some((start, _)), Some((_, last))) = (detached.first(), detached.last()) else { return };
+    let all = *start..last.end;
+    // A program that has unmapped memory of a living allocation may have other memory there.
+    let Ok(text) = own_maps() else { return };
+    let maps = mappings(&text, &all);
+    detached.into_iter().for_each(|(address, piece)| piece.make_private(address, &maps));
 }

@@ -1,4 +1,5 @@
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt;
@@ -6,8 +7,10 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{mmap_anonymous, munmap};
 
-use super::pieces::{PAUSE_MAX, files_max};
+use super::pieces::PAUSE_MAX;
 use super::*;
+
+mod private;
 
 /// Makes pages and keeps a copy of each descriptor, as the host does.
 #[derive(Default)]
@@ -237,168 +240,10 @@ fn memory_in_use_stays_attached_until_the_host_detaches_it() {
     assert!(broker.backing.borrow().is_empty() && backing.is_empty());
 }
 
-/// Whether the page at this offset is shared with the file that the broker has made.
-fn is_shared(memory: &Memory, page: u64) -> bool {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    covered(&maps, &memory.pages(page..page + 1), |mapping| mapping.is_backed() && !mapping.is_private())
-        .is_ok()
-}
-
-#[test]
-fn memory_of_no_allocation_is_private_again_with_all_bytes() {
-    let (memory, broker, mut backing) = (Memory::new(3), Broker::default(), ProcessBacking::default());
-    for round in 0..2 {
-        add(&mut backing, &broker, 1, memory.pages(0..1)).unwrap();
-        add(&mut backing, &broker, 2, memory.pages(0..3)).unwrap();
-        broker.write(memory.start() + PAGE + 1, &[78 + round]);
-        let file = broker.backing.borrow()[&(memory.start() + PAGE)].try_clone().unwrap();
-        end(&mut backing, &broker, 2);
-        assert_eq!(
-            [is_shared(&memory, 0), is_shared(&memory, 1), is_shared(&memory, 2)],
-            [true, false, false]
-        );
-        memory.set(PAGE_BYTES, 9);
-        let mut bytes = [0; 2];
-        file.read_exact_at(&mut bytes, 0).unwrap();
-        assert_eq!(bytes[1], 78 + round);
-        assert_ne!(bytes[0], 9, "a child of a later fork would see it");
-        assert_eq!([memory.get(PAGE_BYTES), memory.get(PAGE_BYTES + 1)], [9, 78 + round]);
-        end(&mut backing, &broker, 1);
-        assert!(!is_shared(&memory, 0) && backing.is_empty());
-        memory.set(PAGE_BYTES, 0);
-    }
-}
-
-#[test]
-fn a_store_of_another_thread_while_memory_becomes_private_is_not_lost() {
-    let (memory, broker, mut backing) = (Memory::new(1), Broker::default(), ProcessBacking::default());
-    for _ in 0..50 {
-        add(&mut backing, &broker, 1, memory.pages(0..1)).unwrap();
-        let counter = memory.start();
-        let (began, is_over) = (std::sync::Barrier::new(2), std::sync::atomic::AtomicBool::new(false));
-        let stored = std::thread::scope(|scope| {
-            let writer = scope.spawn(|| {
-                let counter = std::ptr::with_exposed_provenance_mut::<u64>(counter as usize);
-                began.wait();
-                for value in 0.. {
-                    // SAFETY: memory of the test, which nothing else accesses meanwhile.
-                    unsafe { counter.write_volatile(value) };
-                    // SAFETY: as above.
-                    assert_eq!(unsafe { counter.read_volatile() }, value);
-                    if is_over.load(std::sync::atomic::Ordering::Relaxed) {
-                        return value;
-                    }
-                }
-                unreachable!("it counts to the end")
-            });
-            began.wait();
-            end(&mut backing, &broker, 1);
-            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
-            writer.join().unwrap()
-        });
-        assert!(!is_shared(&memory, 0));
-        assert_eq!((0..8).map(|at| memory.get(at)).collect::<Vec<_>>(), stored.to_ne_bytes());
-    }
-}
-
-#[test]
-fn memory_that_the_program_has_in_the_place_of_its_allocation_is_left_alone() {
-    let (memory, broker, mut backing) = (Memory::new(2), Broker::default(), ProcessBacking::default());
-    add(&mut backing, &broker, 1, memory.pages(0..2)).unwrap();
-    let flags = MapFlags::PRIVATE | MapFlags::FIXED;
-    // SAFETY: our own pages.
-    unsafe { mmap_anonymous(memory.0.cast(), PAGE_BYTES, ProtFlags::READ | ProtFlags::WRITE, flags) }
-        .unwrap();
-    memory.set(0, 77);
-    end(&mut backing, &broker, 1);
-    assert_eq!(memory.get(0), 77);
-}
-
-/// Other threads may unmap it meanwhile, and map other memory there.
-#[test]
-fn memory_in_use_stays_shared_when_it_is_detached_by_a_later_call() {
-    let (memory, broker) = (Memory::new(2), Broker::default());
-    let mut backing = ended_in_use(&broker, &memory, 1);
-    broker.in_use.borrow_mut().clear();
-    end(&mut backing, &broker, 99);
-    assert!(backing.is_empty() && is_shared(&memory, 0));
-    add(&mut backing, &broker, 1, memory.pages(0..1)).unwrap();
-    end(&mut backing, &broker, 1);
-    assert!(!is_shared(&memory, 0), "the next allocation of it ends the sharing");
-}
-
-#[test]
-fn memory_keeps_its_protection() {
-    let (memory, broker, mut backing) = (Memory::new(3), Broker::default(), ProcessBacking::default());
-    let executable = ProtFlags::READ | ProtFlags::WRITE | ProtFlags::EXEC;
-    // SAFETY: our own page.
-    unsafe {
-        rustix::mm::mprotect(
-            memory.0.add(PAGE_BYTES).cast(),
-            PAGE_BYTES,
-            rustix::mm::MprotectFlags::from_bits_retain(executable.bits()),
-        )
-    }
-    .unwrap();
-    let is_kept = || {
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let has = |pages, wanted| {
-            covered(&maps, &memory.pages(pages), |mapping| mapping.protection() == wanted).is_ok()
-        };
-        let plain = ProtFlags::READ | ProtFlags::WRITE;
-        has(0..1, plain) && has(1..2, executable) && has(2..3, plain)
-    };
-    assert!(is_kept());
-    add(&mut backing, &broker, 1, memory.pages(0..3)).unwrap();
-    broker.write(memory.start() + 2 * PAGE, &[78]);
-    assert!(is_kept() && is_shared(&memory, 1) && memory.get(2 * PAGE_BYTES) == 78);
-    end(&mut backing, &broker, 1);
-    assert!(is_kept() && !is_shared(&memory, 1) && memory.get(2 * PAGE_BYTES) == 78);
-    assert_eq!(memory.get(PAGE_BYTES + 5), ((PAGE_BYTES + 5) % 253) as u8);
-}
-
-/// As daemons do that close every number above 2.
-#[test]
-fn a_number_that_the_program_has_closed_or_used_is_neither_mapped_nor_closed() {
-    let (memory, broker, mut backing) = (Memory::new(3), Broker::default(), ProcessBacking::default());
-    for (allocation, page) in [(1, 0..1), (2, 2..3)] {
-        add(&mut backing, &broker, allocation, memory.pages(page)).unwrap();
-    }
-    let [closed, used] = [0, 2].map(|page| backing.pieces.file_number(memory.pages(page..page + 1).start));
-    let other = memfd_create("other", MemfdFlags::CLOEXEC).unwrap();
-    // SAFETY: what a program does that does not know whose numbers these are.
-    unsafe {
-        libc::close(closed);
-        assert_eq!(libc::dup2(other.as_raw_fd(), used), used);
-    }
-    backing.retain(&broker, |_, _| false);
-    assert!(is_shared(&memory, 0) && is_shared(&memory, 2));
-    assert_eq!(memory.get(2 * PAGE_BYTES + 5), ((2 * PAGE_BYTES + 5) % 253) as u8);
-    // SAFETY: the number of this test.
-    assert_eq!(unsafe { libc::close(used) }, 0, "the program's file is open");
-}
-
-#[test]
-fn so_many_files_are_kept_and_no_more() {
-    let pieces = files_max() as u64 + 2;
-    let (memory, broker, mut backing) =
-        (Memory::new(2 * pieces as usize), Broker::default(), ProcessBacking::default());
-    for _ in 0..2 {
-        for at in 0..pieces {
-            add(&mut backing, &broker, at as u32, memory.pages(2 * at..2 * at + 1)).unwrap();
-        }
-        backing.retain(&broker, |_, _| false);
-        assert_eq!((0..pieces).filter(|at| is_shared(&memory, 2 * at)).count(), 2);
-    }
-    add(&mut backing, &broker, 1, memory.pages(0..1)).unwrap();
-    let number = backing.pieces.file_number(memory.start());
-    let inode = || {
-        std::fs::metadata(format!("/proc/self/fd/{number}"))
-            .map_or(0, |of| std::os::unix::fs::MetadataExt::ino(&of))
-    };
-    let before = inode();
-    backing.close_files();
-    assert_ne!(inode(), before, "a session that has ended keeps it open");
+/// Whether all of a range is mapped, and this is true of each mapping.
+fn is_mapped(range: Range<u64>, right: impl FnMut(&Mapping<'_>) -> bool) -> bool {
+    let text = own_maps().unwrap();
+    covered(&mappings(&text, &range), &range, right).is_ok()
 }
 
 /// As a program whose heap unmaps freed memory and maps other memory there, while the device still has work.
@@ -501,8 +346,8 @@ fn other_backing_pages_in_the_place_of_memory_in_use_are_not_taken_for_it() {
     end(&mut backing, &broker, 1);
     let other = memfd_create(BACKING_MEMFD, MemfdFlags::CLOEXEC).unwrap();
     ftruncate(&other, 2 * PAGE).unwrap();
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    map(other.as_fd(), &memory.pages(0..2), &maps, MapFlags::SHARED).unwrap();
+    let pages = Part { range: memory.pages(0..2), protection: ProtFlags::READ | ProtFlags::WRITE };
+    pages.map(other.as_fd(), memory.start(), MapFlags::SHARED | MapFlags::FIXED).unwrap();
     add(&mut backing, &broker, 2, memory.pages(0..2)).unwrap();
     broker.write(memory.start(), &[79]);
     assert_eq!(memory.get(0), 79);
@@ -599,9 +444,7 @@ fn memory_of_the_device_is_zeroed_shared_with_the_host_and_ends_with_its_allocat
     end(&mut backing, &broker, 1);
     assert!(broker.backing.borrow().is_empty() && backing.is_empty());
     assert!(locked(&mut backing, 1, start).is_none(), "it is gone");
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    let page = memory as u64..memory as u64 + PAGE;
-    assert!(covered(&maps, &page, |mapping| mapping.is_backed()).is_err(), "it is unmapped");
+    assert!(!covered_by_backing(memory as u64), "it is unmapped");
 }
 
 #[test]
@@ -733,8 +576,7 @@ fn shared_memory_of_another_process_is_mapped_by_the_first_lock_until_its_end() 
 
 /// Whether this address of the process is mapped as backing pages.
 fn covered_by_backing(address: u64) -> bool {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    covered(&maps, &(address..address + PAGE), |mapping| mapping.is_backed()).is_ok()
+    is_mapped(address..address + PAGE, |mapping| mapping.is_backed())
 }
 
 #[test]
