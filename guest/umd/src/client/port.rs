@@ -97,6 +97,10 @@ impl ProcessPort {
 
     /// Asks the broker, and again if the host was killed before it answered and has restarted.
     fn ask<T>(&self, request: impl Fn(&Broker) -> Result<T, AttachError>) -> Result<T, AttachError> {
+        // The host ends with the session whatever this process has.
+        if self.channel.is_lost() {
+            return Err(AttachError::Closed);
+        }
         loop {
             let times = self.channel.times_resumed();
             match self.link.ask(&request) {
@@ -291,8 +295,12 @@ impl ProcessPort {
         });
     }
 
-    /// Forgets the allocations for which `is_alive` is false.
+    /// Forgets the allocations for which `is_alive` is false. A forked child has none, and threads of its parent may hold the
+    /// lock.
     fn retain_backing(&self, is_alive: impl FnMut(Handle, Parents) -> bool) {
+        if self.channel.is_of_parent() {
+            return;
+        }
         let mut backing = lock(&self.backing);
         if !backing.is_empty() {
             backing.retain(self, is_alive);
