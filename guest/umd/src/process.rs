@@ -158,6 +158,7 @@ fn explain(error: &AttachError) {
         | AttachError::BadReply(_)
         | AttachError::NoDescriptor
         | AttachError::NoProc
+        | AttachError::DescriptorTaken
         | AttachError::Closed
         | AttachError::TimedOut
         | AttachError::Memory(_)

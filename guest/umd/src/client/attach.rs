@@ -46,6 +46,8 @@ pub enum AttachError {
     NoDescriptor,
     #[error("{OWN_DESCRIPTORS} is needed: is /proc not mounted here?")]
     NoProc,
+    #[error("the program has closed a descriptor of this library, or uses its number for another file")]
+    DescriptorTaken,
     #[error("the broker closed the connection without a reply")]
     Closed,
     #[error("the broker did not answer within {ATTACH_SECONDS_MAX} seconds")]
@@ -68,6 +70,7 @@ impl AttachError {
             | AttachError::BadReply(_)
             | AttachError::NoDescriptor
             | AttachError::NoProc
+            | AttachError::DescriptorTaken
             | AttachError::TimedOut
             | AttachError::Memory(_)
             | AttachError::NoWelcome(_) => false,

@@ -17,7 +17,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -65,7 +65,7 @@ pub struct Link {
     /// If the session can be resumed: page count and file of each piece, by its address.
     backing: Mutex<BTreeMap<u64, (u32, Arc<BackingFile>)>>,
     /// The same of shared memory that other processes have created: by handle here, and offset.
-    shared: Mutex<BTreeMap<(Handle, u64), OwnedFd>>,
+    shared: Mutex<BTreeMap<(Handle, u64), BackingFile>>,
 }
 
 impl Link {
@@ -106,7 +106,7 @@ impl Link {
     pub fn shared(&self, allocation: Handle, offset: u64, memory: BorrowedFd<'_>) -> Result<(), AttachError> {
         if self.right.is_some() {
             let descriptor = rustix::io::fcntl_dupfd_cloexec(memory, crate::fork::ABOVE_STANDARD_STREAMS)?;
-            lock(&self.shared).insert((allocation, offset), descriptor);
+            lock(&self.shared).insert((allocation, offset), BackingFile::new(descriptor)?);
         }
         Ok(())
     }
@@ -124,10 +124,12 @@ impl Link {
         let mut current = lock(&self.broker);
         let memory = self.memory.regain(reply.slots, |first, slots| broker.regain(first, slots))?;
         for (address, (pages, memory)) in &*lock(&self.backing) {
-            broker.reattach_backing(*address, *pages, memory.as_fd())?;
+            let memory = memory.kept().ok_or(AttachError::DescriptorTaken)?;
+            broker.reattach_backing(*address, *pages, memory)?;
         }
         for ((allocation, offset), memory) in &*lock(&self.shared) {
-            broker.reshare_backing(*allocation, *offset, memory.as_fd())?;
+            let memory = memory.kept().ok_or(AttachError::DescriptorTaken)?;
+            broker.reshare_backing(*allocation, *offset, memory)?;
         }
         for handle in open_descriptors() {
             // SAFETY: borrowed for two calls, which answer EBADF if the program closes it meanwhile. If the program has

@@ -237,7 +237,7 @@ impl Channel {
 
 /// Whether a retry would fail in the same way.
 fn is_final(error: &AttachError) -> bool {
-    matches!(error, AttachError::Refused(_) | AttachError::Memory(_))
+    matches!(error, AttachError::Refused(_) | AttachError::Memory(_) | AttachError::DescriptorTaken)
 }
 
 fn log_once(right: &ResumeRight) {
