@@ -498,6 +498,12 @@ fn a_program_at_its_limit_of_descriptors_gets_no_memory_and_loses_nothing() {
 }
 
 #[test]
+fn a_program_that_closes_the_descriptors_of_the_library_keeps_its_own() {
+    let output = check("taken_descriptors");
+    assert!(output.ends_with("taken_descriptors: all as expected\n"), "{output}");
+}
+
+#[test]
 fn notices_that_nobody_reads_end_no_program() {
     let output = check("closed_stderr");
     assert!(output.ends_with("closed_stderr: all as expected\n"), "{output}");

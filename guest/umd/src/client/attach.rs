@@ -23,6 +23,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
 };
 
+use super::channel::DESCRIPTOR_TAKEN;
 use super::fence_memory::{FenceMemory, MemoryError};
 use super::link::ResumeRight;
 use super::rings::Rings;
@@ -46,7 +47,7 @@ pub enum AttachError {
     NoDescriptor,
     #[error("{OWN_DESCRIPTORS} is needed: is /proc not mounted here?")]
     NoProc,
-    #[error("the program has closed a descriptor of this library, or uses its number for another file")]
+    #[error("{DESCRIPTOR_TAKEN}")]
     DescriptorTaken,
     #[error("the broker closed the connection without a reply")]
     Closed,
@@ -142,7 +143,9 @@ impl Broker {
 
     /// Closes the connection. The number stays open, because another thread may be using it.
     pub fn shut_down(&self) {
-        let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
+        if self.0.is_own() {
+            let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
+        }
     }
 
     /// Attaches this process; with rings, if the broker gives any and `rings` asks for them.
@@ -329,6 +332,9 @@ impl Broker {
         body: broker_request::Body,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(), AttachError> {
+        if !self.0.is_own() {
+            return Err(AttachError::DescriptorTaken);
+        }
         let packet = BrokerRequest { body: Some(body) }.encode_to_vec();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);

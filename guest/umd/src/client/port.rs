@@ -13,7 +13,7 @@ use proto::channel::Welcome;
 
 use super::attach::{AttachError, Attachment, Broker, Detach, greet};
 use super::backing::{BackingError, BackingFile, BackingProvider, Parents, ProcessBacking};
-use super::channel::{Channel, Wakes, lock};
+use super::channel::{Channel, DESCRIPTOR_TAKEN, Wakes, lock};
 use super::event::{CallerEvent, Event};
 use super::fence_memory::FenceLocation;
 use super::link::Link;
@@ -104,6 +104,10 @@ impl ProcessPort {
         loop {
             let times = self.channel.times_resumed();
             match self.link.ask(&request) {
+                Err(AttachError::DescriptorTaken) => {
+                    self.channel.lose(DESCRIPTOR_TAKEN);
+                    return Err(AttachError::Closed);
+                }
                 Err(error) if self.is_over_after(&error) && self.channel.await_resumed(times) => {}
                 result => return result,
             }

@@ -180,6 +180,9 @@ impl Channel {
     ) -> Result<(), AttachError> {
         let Reattached { stream, token, rings, memory } =
             resumable.link.reattach(&resumable.right, reconnect)?;
+        if !self.stream.is_own() {
+            return Err(AttachError::DescriptorTaken);
+        }
         self.stream.replace(&stream)?;
         drop(stream);
         if self.is_lost() {
