@@ -1,4 +1,5 @@
-/* A program at its limit of descriptors: what needs one is NO_MEMORY. With free descriptors everything works again. */
+/* A program at its limit of descriptors: what needs one is NO_MEMORY. With free descriptors everything works again. Likewise
+ * below the size of file that the memory of an allocation takes. */
 #include "check.h"
 #include "locks.h"
 #include <fcntl.h>
@@ -77,6 +78,26 @@ static void device_memory(handle_t device)
     }
 }
 
+static void heap(handle_t device)
+{
+    enum { BYTES = 1 << 20 };
+    D3DKMT_CREATESTANDARDALLOCATION standard = {.Type = D3DKMT_STANDARDALLOCATIONTYPE_EXISTINGHEAP};
+    standard.ExistingHeapData.Size = BYTES;
+    D3DDDI_ALLOCATIONINFO2 info = {.pSystemMem = aligned_alloc(4096, BYTES)};
+    D3DKMT_CREATEALLOCATION create = {.hDevice = device, .NumAllocations = 1};
+    create.pStandardAllocation = &standard;
+    create.pAllocationInfo2 = &info;
+    create.Flags.ExistingSysMem = create.Flags.StandardAllocation = 1;
+    struct rlimit before, limit;
+    getrlimit(RLIMIT_FSIZE, &before);
+    limit = before;
+    limit.rlim_cur = BYTES - 1;
+    CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0, "setrlimit: %s", strerror(errno));
+    EXPECT(D3DKMTCreateAllocation2(&create), STATUS_NO_MEMORY);
+    setrlimit(RLIMIT_FSIZE, &before);
+    EXPECT(D3DKMTCreateAllocation2(&create), STATUS_SUCCESS);
+}
+
 static NTSTATUS create_notification(handle_t device, int event)
 {
     D3DKMT_CREATESYNCHRONIZATIONOBJECT2 args = {.hDevice = device};
@@ -127,6 +148,7 @@ int main(void)
     handle_t adapter = open_adapter(0), device = create_device(adapter);
     fences(device);
     device_memory(device);
+    heap(device);
     events(device);
     destroy_device(device);
     close_adapter(adapter);

@@ -5,7 +5,8 @@
 //! STARTS fn NAME(MODE STRUCT) = module::thunk;
 //! ```
 //!
-//! `Session`: the call may start the session of a forked child. A doc comment becomes a C comment. The thunks are in
+//! `Session`: the call may start the session of a forked child. `Ending`: the call ends what the library has of devices and
+//! allocations, also when the session is lost. A doc comment becomes a C comment. The thunks are in
 //! the library (`guest/umd/src/abi`).
 //!
 //! | mode | C | the thunk gets |
@@ -36,10 +37,10 @@ functions! {
     Session fn D3DKMTOpenAdapterFromDeviceName(inout D3DKMT_OPENADAPTERFROMDEVICENAME)
         = display::open_adapter_from_device_name;
     Session fn D3DKMTOpenAdapterFromHdc(inout D3DKMT_OPENADAPTERFROMHDC) = display::open_adapter_from_hdc;
-    Nothing fn D3DKMTCloseAdapter(in D3DKMT_CLOSEADAPTER) = adapter::close_adapter;
+    Ending fn D3DKMTCloseAdapter(in D3DKMT_CLOSEADAPTER) = adapter::close_adapter;
     Nothing fn D3DKMTQueryAdapterInfo(unwritten D3DKMT_QUERYADAPTERINFO) = adapter::query_adapter_info;
     Nothing fn D3DKMTCreateDevice(inout D3DKMT_CREATEDEVICE) = adapter::create_device;
-    Nothing fn D3DKMTDestroyDevice(in D3DKMT_DESTROYDEVICE) = adapter::destroy_device;
+    Ending fn D3DKMTDestroyDevice(in D3DKMT_DESTROYDEVICE) = adapter::destroy_device;
     Nothing fn D3DKMTGetDeviceState(inout D3DKMT_GETDEVICESTATE) = adapter::get_device_state;
     Nothing fn D3DKMTCreateContextVirtual(inout D3DKMT_CREATECONTEXTVIRTUAL) = adapter::create_context_virtual;
     Nothing fn D3DKMTDestroyContext(in D3DKMT_DESTROYCONTEXT) = adapter::destroy_context;
@@ -94,8 +95,8 @@ functions! {
     Nothing fn D3DKMTCreatePagingQueue(inout D3DKMT_CREATEPAGINGQUEUE) = paging::create_paging_queue;
     Nothing fn D3DKMTCreateAllocation(inout D3DKMT_CREATEALLOCATION) = allocation::create_allocation;
     Nothing fn D3DKMTCreateAllocation2(inout D3DKMT_CREATEALLOCATION) = allocation::create_allocation2;
-    Nothing fn D3DKMTDestroyAllocation(in D3DKMT_DESTROYALLOCATION) = allocation::destroy_allocation;
-    Nothing fn D3DKMTDestroyAllocation2(in D3DKMT_DESTROYALLOCATION2) = allocation::destroy_allocation2;
+    Ending fn D3DKMTDestroyAllocation(in D3DKMT_DESTROYALLOCATION) = allocation::destroy_allocation;
+    Ending fn D3DKMTDestroyAllocation2(in D3DKMT_DESTROYALLOCATION2) = allocation::destroy_allocation2;
     Nothing fn D3DKMTQueryResourceInfo(inout D3DKMT_QUERYRESOURCEINFO) = allocation::query_resource_info;
     Nothing fn D3DKMTOpenResource(inout D3DKMT_OPENRESOURCE) = allocation::open_resource;
     Nothing fn D3DKMTOpenResource2(inout D3DKMT_OPENRESOURCE) = allocation::open_resource2;

@@ -15,6 +15,10 @@ pub const WRITE_BUFFER_KEPT_BYTES: usize = FRAME_BYTES_MAX + 16;
 pub const ATTACH_SECONDS_MAX: u64 = 30;
 /// Descriptors that a fork must not leave open in the child: up to three for each session that the process has or had.
 pub const SESSION_DESCRIPTORS_MAX: usize = 256;
+/// Files of backing pages that are kept open, one of each piece of up to 16 MiB, and the part of the descriptors that the
+/// program may have: memory of a piece without one stays shared with later children.
+pub const BACKING_FILES_MAX: usize = 256;
+pub const BACKING_FILES_SHARE: u64 = 8;
 /// Areas of rings that a child must not miss: two for each session that the process has.
 pub const RING_AREAS_MAX: usize = 128;
 /// How long a thread that makes a descriptor waits for a fork to be over: most forks take less.

@@ -23,11 +23,13 @@ use crate::client::{AttachError, Session, attach, broker_path, process_name};
 use crate::fork::generation;
 use crate::notice::{is_quiet, print};
 
-/// Whether a call may start the session of a forked child (and try again after a failure).
+/// Whether a call may start the session of a forked child (and try again after a failure), and what a lost session does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Starts {
     Session,
     Nothing,
+    /// Starts nothing; ends something of this process, also when the session is lost.
+    Ending,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,7 +78,7 @@ pub(crate) fn session(starts: Starts) -> Result<&'static Session, NtStatus> {
     if let Some(session) = process.session() {
         return Ok(session);
     }
-    if starts == Starts::Nothing {
+    if starts != Starts::Session {
         if *start == Start::Failed {
             return Err(NtStatus::UNSUCCESSFUL);
         }
@@ -155,6 +157,8 @@ fn explain(error: &AttachError) {
         AttachError::Refused(_)
         | AttachError::BadReply(_)
         | AttachError::NoDescriptor
+        | AttachError::NoProc
+        | AttachError::DescriptorTaken
         | AttachError::Closed
         | AttachError::TimedOut
         | AttachError::Memory(_)

@@ -2,7 +2,8 @@
 
 mod host;
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
@@ -139,4 +140,44 @@ fn memory_that_was_being_released_when_the_daemon_was_killed_is_attached_to_the_
         let mut host = listener.resume(host, regions);
         host.greet(welcome());
     });
+}
+
+/// As a daemon does that closes every number above 2 and opens files of its own: the next daemon must not get those.
+#[test]
+fn a_file_in_the_number_of_attached_memory_is_not_given_to_the_next_daemon() {
+    use broker_request::Body;
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let (listener, session, mut host) = resumable();
+    let memory = vec![0_u8; 3 * fence_page::PAGE_BYTES];
+    let page = fence_page::PAGE_BYTES as u64;
+    let address = (memory.as_ptr() as u64).next_multiple_of(page);
+    let parents = Parents { device: DEVICE, resource: Handle::NULL };
+    let inode = thread::scope(|scope| {
+        let attaching =
+            scope.spawn(|| session.port().attach_backing(parents, Handle(7), address..address + page));
+        assert!(matches!(host.broker_request().0, Body::AttachBacking(_)));
+        let pages = memfd_create(proto::limits::BACKING_MEMFD, MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&pages, page).unwrap();
+        let reply = BrokerReply { process: 1, ..BrokerReply::default() };
+        send_packet(&host.broker, &reply, &[pages.as_fd()]);
+        let inode = std::fs::File::from(pages).metadata().unwrap().ino();
+        assert_eq!(attaching.join().unwrap(), Ok(()));
+        inode
+    });
+    let mut numbers = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let is_of_pages = |entry: &std::fs::DirEntry| {
+        std::fs::metadata(entry.path()).is_ok_and(|of| of.ino() == inode)
+            && std::fs::read_link(entry.path()).is_ok_and(|of| of.to_string_lossy().contains("memfd"))
+    };
+    let number: i32 = numbers.find(is_of_pages).unwrap().file_name().to_str().unwrap().parse().unwrap();
+    let other = memfd_create(proto::limits::BACKING_MEMFD, MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&other, page).unwrap();
+    // SAFETY: what a program does that does not know whose number this is.
+    assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), number) }, number);
+    let regions = host.regions.remove(0);
+    let host = listener.resume(host, regions);
+    let mut request = [0; 64];
+    let (count, _) = rustix::net::recv(&host.broker, &mut request, rustix::net::RecvFlags::empty()).unwrap();
+    assert_eq!(count, 0, "the connection has ended");
+    assert_eq!(block_on(session.device_state(DEVICE, 1)).status, NtStatus::DEVICE_REMOVED);
 }

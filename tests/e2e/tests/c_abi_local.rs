@@ -85,6 +85,11 @@ fn memory_tour_leaves_nothing() {
 }
 
 #[test]
+fn memory_of_destroyed_allocations_is_private_again() {
+    assert!(check("forked_heap").ends_with("forked_heap: all as expected\n"));
+}
+
+#[test]
 fn allocations_with_private_data_are_what_real_drivers_make() {
     covers!("MEM-001", "MEM-002", "MEM-003", "MEM-004", "MEM-006", "MEM-008");
     for program in ["private_data", "private_data-asan"] {
@@ -490,6 +495,12 @@ fn a_program_at_its_limit_of_descriptors_gets_no_memory_and_loses_nothing() {
         let output = check(program);
         assert!(output.ends_with("few_descriptors: all as expected\n"), "{output}");
     }
+}
+
+#[test]
+fn a_program_that_closes_the_descriptors_of_the_library_keeps_its_own() {
+    let output = check("taken_descriptors");
+    assert!(output.ends_with("taken_descriptors: all as expected\n"), "{output}");
 }
 
 #[test]

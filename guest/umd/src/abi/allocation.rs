@@ -187,7 +187,7 @@ pub(super) fn destroy_allocation2(session: &Session, arguments: &D3DKMT_DESTROYA
         flags: DestroyAllocationFlags::from_bits_retain(arguments.Flags),
     };
     let status = block_on(session.call(&call)).status;
-    if status.is_success() {
+    if status.is_success() || session.is_lost() {
         session.port().allocations_ended(resource, &allocations);
     }
     Ok(status)

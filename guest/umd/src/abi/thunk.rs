@@ -21,6 +21,10 @@ pub(crate) fn enter(starts: Starts, body: impl FnOnce(&'static Session) -> Thunk
     let run = || -> ThunkResult {
         let session = session(starts)?;
         if session.is_lost() {
+            if starts == Starts::Ending {
+                // What it ends is over in this process as well: memory of allocations is the program's.
+                let _ = body(session);
+            }
             return Err(TRANSPORT_LOST);
         }
         body(session)

@@ -23,12 +23,16 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
 };
 
+use super::channel::DESCRIPTOR_TAKEN;
 use super::fence_memory::{FenceMemory, MemoryError};
 use super::link::ResumeRight;
 use super::rings::Rings;
 use crate::environment::variable;
 use crate::fork::{ABOVE_STANDARD_STREAMS, SessionDescriptor};
 use crate::limits::{ATTACH_SECONDS_MAX, READ_BYTES};
+
+/// Where the system names the file of a descriptor; that of a sync file has its token in it.
+const OWN_DESCRIPTORS: &str = "/proc/self/fd";
 
 /// Why a session could not be started. The texts are for the user of the program.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +45,10 @@ pub enum AttachError {
     BadReply(String),
     #[error("no descriptor is left: is the limit of open files reached (ulimit -n)?")]
     NoDescriptor,
+    #[error("{OWN_DESCRIPTORS} is needed: is /proc not mounted here?")]
+    NoProc,
+    #[error("{DESCRIPTOR_TAKEN}")]
+    DescriptorTaken,
     #[error("the broker closed the connection without a reply")]
     Closed,
     #[error("the broker did not answer within {ATTACH_SECONDS_MAX} seconds")]
@@ -62,6 +70,8 @@ impl AttachError {
             AttachError::Refused(_)
             | AttachError::BadReply(_)
             | AttachError::NoDescriptor
+            | AttachError::NoProc
+            | AttachError::DescriptorTaken
             | AttachError::TimedOut
             | AttachError::Memory(_)
             | AttachError::NoWelcome(_) => false,
@@ -133,7 +143,9 @@ impl Broker {
 
     /// Closes the connection. The number stays open, because another thread may be using it.
     pub fn shut_down(&self) {
-        let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
+        if self.0.is_own() {
+            let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
+        }
     }
 
     /// Attaches this process; with rings, if the broker gives any and `rings` asks for them.
@@ -215,7 +227,10 @@ impl Broker {
     fn make_handle(&self, request: broker_request::Body) -> Result<(ShareToken, OwnedFd), AttachError> {
         let handle = self.ask_for_descriptor(request)?.1.ok_or(AttachError::NoDescriptor)?;
         let token = ::nt_handle::token_of(handle.as_fd());
-        let token = token.ok_or_else(|| AttachError::BadReply("its descriptor carries no token".into()))?;
+        let token = token.ok_or_else(|| match std::fs::exists(OWN_DESCRIPTORS) {
+            Ok(true) => AttachError::BadReply("its descriptor carries no token".into()),
+            Ok(false) | Err(_) => AttachError::NoProc,
+        })?;
         // If standard input is closed the number could be 0, which is NULL.
         let is_low = handle.as_raw_fd() < ABOVE_STANDARD_STREAMS;
         let handle = match is_low {
@@ -317,6 +332,9 @@ impl Broker {
         body: broker_request::Body,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(), AttachError> {
+        if !self.0.is_own() {
+            return Err(AttachError::DescriptorTaken);
+        }
         let packet = BrokerRequest { body: Some(body) }.encode_to_vec();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);

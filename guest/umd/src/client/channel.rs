@@ -82,6 +82,8 @@ pub struct Channel {
     patience: Option<Mutex<Patience>>,
     /// The host slept when the last frame was written, so an answer takes a while.
     pub(super) host_slept: AtomicBool,
+    /// The stream was the library's when the last frame was written, because it went into the stream.
+    pub(super) stream_checked: AtomicBool,
     pub(super) reception: Mutex<Reception>,
     /// The helper's epoll, once there is a helper.
     pub(super) watch: OnceLock<Watch>,
@@ -94,6 +96,10 @@ pub struct Channel {
     /// Present if the host asks for times.
     pub(super) times: Option<Times>,
 }
+
+/// Why a session is lost whose stream is no longer the library's.
+pub(super) const DESCRIPTOR_TAKEN: &str =
+    "the program has closed a descriptor of this library, or uses its number for another file";
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -117,6 +123,7 @@ impl Channel {
             patience: inlet.is_some().then(Mutex::default),
             ring: Mutex::new(inlet),
             host_slept: AtomicBool::new(false),
+            stream_checked: AtomicBool::new(false),
             reception: Mutex::default(),
             watch: OnceLock::new(),
             helper_started: Mutex::default(),
@@ -195,6 +202,10 @@ impl Channel {
         drop(outbound);
         match written {
             Ok(()) => Ok(()),
+            Err(Errno::BADF) => {
+                self.lose(DESCRIPTOR_TAKEN);
+                Err(SendError::Lost)
+            }
             // The frame is kept: the reading thread finds the end of the stream, and sends the frame over the next one.
             Err(_) if self.resumable.is_some() && !self.is_lost() => Ok(()),
             Err(_) => {
@@ -224,6 +235,7 @@ impl Channel {
         match outlet.send(bytes) {
             Ok(Way::Ring { kick }) => {
                 self.host_slept.store(kick, Ordering::Relaxed);
+                self.stream_checked.store(false, Ordering::Relaxed);
                 if kick { self.write_all(frame_ring::KICK) } else { Ok(()) }
             }
             Ok(Way::Stream { back }) => {
@@ -242,7 +254,16 @@ impl Channel {
         }
     }
 
+    /// BADF if the stream is no longer the library's: the program's file must not get these bytes.
     pub(super) fn write_all(&self, mut bytes: &[u8]) -> Result<(), Errno> {
+        if self.is_of_parent() {
+            return Err(Errno::NOTCONN);
+        }
+        let is_own = self.stream.is_own();
+        self.stream_checked.store(is_own, Ordering::Relaxed);
+        if !is_own {
+            return Err(Errno::BADF);
+        }
         while !bytes.is_empty() {
             // A signal handler may have forked before the first write, or during one.
             if self.is_of_parent() {
@@ -372,6 +393,9 @@ impl Channel {
                 Ok(_) | Err(_) => return,
             },
         };
+        if !self.stream.is_own() {
+            return;
+        }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         // A full or lost stream may drop it: no thread reads this stream any more.
         let _ = rustix::net::send(&self.stream, last, flags);

@@ -101,6 +101,16 @@ impl Event {
         Ok(())
     }
 
+    /// Sets it unless its number is of another file: a program may close descriptors that it has not opened, and loses the
+    /// session by that.
+    pub fn set_at_loss(self) {
+        match is_anonymous(self.0.as_fd()) {
+            true => self.set(),
+            // The number is the program's: it is not closed.
+            false => std::mem::forget(self),
+        }
+    }
+
     pub fn set(&self) {
         // It was checked to be an eventfd when it was duplicated.
         let _ = set(self.0.as_fd());

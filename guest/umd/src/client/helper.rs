@@ -48,10 +48,12 @@ impl Watch {
         let _ = epoll::modify(self.0.as_fd(), stream, epoll::EventData::new_u64(0), flags);
     }
 
-    /// Sleeps until the watch fires. An error is an early return: the caller checks again.
-    pub fn sleep(&self) {
+    /// Sleeps until the watch fires. False if the program has closed the epoll, or uses its number. Another error is an early
+    /// return: the caller checks again.
+    pub fn sleep(&self) -> bool {
         let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 1];
-        let _ = epoll::wait(self.0.as_fd(), &mut events, None);
+        let slept = epoll::wait(self.0.as_fd(), &mut events, None);
+        !matches!(slept, Err(Errno::BADF | Errno::INVAL))
     }
 }
 

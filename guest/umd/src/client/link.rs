@@ -17,9 +17,9 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use d3dkmt::Handle;
@@ -27,6 +27,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
 use super::attach::{AttachError, Broker};
+use super::backing::BackingFile;
 use super::channel::lock;
 use super::fence_memory::{FenceMemory, RegainedMemory};
 use super::rings::Rings;
@@ -61,10 +62,10 @@ pub struct Link {
     broker: Mutex<Broker>,
     pub memory: FenceMemory,
     pub right: Option<ResumeRight>,
-    /// If the session can be resumed: page count and descriptor of each piece, by its address.
-    backing: Mutex<BTreeMap<u64, (u32, OwnedFd)>>,
+    /// If the session can be resumed: page count and file of each piece, by its address.
+    backing: Mutex<BTreeMap<u64, (u32, Arc<BackingFile>)>>,
     /// The same of shared memory that other processes have created: by handle here, and offset.
-    shared: Mutex<BTreeMap<(Handle, u64), OwnedFd>>,
+    shared: Mutex<BTreeMap<(Handle, u64), BackingFile>>,
 }
 
 impl Link {
@@ -84,15 +85,16 @@ impl Link {
     pub fn shut_down(&self) {
         // A broker that is gone has noticed already.
         lock(&self.broker).shut_down();
+        if let Ok(mut backing) = self.backing.try_lock() {
+            backing.clear();
+        }
     }
 
     /// Records backing pages that were attached at an address.
-    pub fn backing(&self, address: u64, pages: u32, memory: BorrowedFd<'_>) -> Result<(), AttachError> {
+    pub fn backing(&self, address: u64, pages: u32, memory: &Arc<BackingFile>) {
         if self.right.is_some() {
-            let descriptor = rustix::io::fcntl_dupfd_cloexec(memory, crate::fork::ABOVE_STANDARD_STREAMS)?;
-            lock(&self.backing).insert(address, (pages, descriptor));
+            lock(&self.backing).insert(address, (pages, Arc::clone(memory)));
         }
-        Ok(())
     }
 
     /// Forgets backing pages that are or will be detached.
@@ -104,7 +106,7 @@ impl Link {
     pub fn shared(&self, allocation: Handle, offset: u64, memory: BorrowedFd<'_>) -> Result<(), AttachError> {
         if self.right.is_some() {
             let descriptor = rustix::io::fcntl_dupfd_cloexec(memory, crate::fork::ABOVE_STANDARD_STREAMS)?;
-            lock(&self.shared).insert((allocation, offset), descriptor);
+            lock(&self.shared).insert((allocation, offset), BackingFile::new(descriptor)?);
         }
         Ok(())
     }
@@ -122,10 +124,12 @@ impl Link {
         let mut current = lock(&self.broker);
         let memory = self.memory.regain(reply.slots, |first, slots| broker.regain(first, slots))?;
         for (address, (pages, memory)) in &*lock(&self.backing) {
-            broker.reattach_backing(*address, *pages, memory.as_fd())?;
+            let memory = memory.kept().ok_or(AttachError::DescriptorTaken)?;
+            broker.reattach_backing(*address, *pages, memory)?;
         }
         for ((allocation, offset), memory) in &*lock(&self.shared) {
-            broker.reshare_backing(*allocation, *offset, memory.as_fd())?;
+            let memory = memory.kept().ok_or(AttachError::DescriptorTaken)?;
+            broker.reshare_backing(*allocation, *offset, memory)?;
         }
         for handle in open_descriptors() {
             // SAFETY: borrowed for two calls, which answer EBADF if the program closes it meanwhile. If the program has

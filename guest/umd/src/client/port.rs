@@ -12,8 +12,8 @@ use d3dkmt::{Call, EventId, Handle, NtStatus, ShareToken};
 use proto::channel::Welcome;
 
 use super::attach::{AttachError, Attachment, Broker, Detach, greet};
-use super::backing::{BackingError, BackingProvider, Parents, ProcessBacking};
-use super::channel::{Channel, Wakes, lock};
+use super::backing::{BackingError, BackingFile, BackingProvider, Parents, ProcessBacking};
+use super::channel::{Channel, DESCRIPTOR_TAKEN, Wakes, lock};
 use super::event::{CallerEvent, Event};
 use super::fence_memory::FenceLocation;
 use super::link::Link;
@@ -79,6 +79,11 @@ impl ProcessPort {
     pub fn end(&self) {
         self.channel.close();
         self.link.shut_down();
+        // The ended session stays in memory. A thread in a call may have the lock, also one that a signal handler has
+        // interrupted to get here.
+        if let Ok(mut backing) = self.backing.try_lock() {
+            backing.close_files();
+        }
     }
 
     /// Returns once every event is set that the host signaled before the data that this process has read of its stream.
@@ -92,9 +97,17 @@ impl ProcessPort {
 
     /// Asks the broker, and again if the host was killed before it answered and has restarted.
     fn ask<T>(&self, request: impl Fn(&Broker) -> Result<T, AttachError>) -> Result<T, AttachError> {
+        // The host ends with the session whatever this process has.
+        if self.channel.is_lost() {
+            return Err(AttachError::Closed);
+        }
         loop {
             let times = self.channel.times_resumed();
             match self.link.ask(&request) {
+                Err(AttachError::DescriptorTaken) => {
+                    self.channel.lose(DESCRIPTOR_TAKEN);
+                    return Err(AttachError::Closed);
+                }
                 Err(error) if self.is_over_after(&error) && self.channel.await_resumed(times) => {}
                 result => return result,
             }
@@ -163,15 +176,15 @@ impl ProcessPort {
 
 /// At the host, backing pages are detached when the session ends.
 impl BackingProvider for ProcessPort {
-    fn attach_backing(&self, address: u64, pages: u32) -> Result<OwnedFd, AttachError> {
-        // Recorded before another thread asks or resumes, and detached again if that fails.
+    fn attach_backing(&self, address: u64, pages: u32) -> Result<Arc<BackingFile>, AttachError> {
         self.ask(|broker| {
-            let memory = broker.attach_backing(address, pages)?;
-            self.link.backing(address, pages, memory.as_fd()).or_else(|error| {
-                broker.detach_backing(address)?;
-                Err(error)
-            })?;
-            Ok(memory)
+            let memory = BackingFile::new(broker.attach_backing(address, pages)?).map(Arc::new);
+            match &memory {
+                // Recorded before another thread asks or resumes.
+                Ok(memory) => self.link.backing(address, pages, memory),
+                Err(_) => broker.detach_backing(address)?,
+            }
+            Ok(memory?)
         })
     }
 
@@ -286,8 +299,12 @@ impl ProcessPort {
         });
     }
 
-    /// Forgets the allocations for which `is_alive` is false.
+    /// Forgets the allocations for which `is_alive` is false. A forked child has none, and threads of its parent may hold the
+    /// lock.
     fn retain_backing(&self, is_alive: impl FnMut(Handle, Parents) -> bool) {
+        if self.channel.is_of_parent() {
+            return;
+        }
         let mut backing = lock(&self.backing);
         if !backing.is_empty() {
             backing.retain(self, is_alive);

@@ -16,7 +16,7 @@ use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown};
 
-use super::channel::{Channel, Reception, lock};
+use super::channel::{Channel, DESCRIPTOR_TAKEN, Reception, lock};
 use super::event::Event;
 use super::helper::{self, Watch};
 use super::parker::Parker;
@@ -37,6 +37,8 @@ enum Read {
     Bytes(usize),
     /// The stream has ended. All that the host published before is taken.
     End,
+    /// The program has closed the stream's descriptor, or uses its number.
+    DescriptorTaken,
 }
 
 impl Inbound {
@@ -81,6 +83,11 @@ impl Channel {
         // A signal handler may have forked while this thread looked.
         if self.is_of_parent() {
             return Ok(Read::Bytes(0));
+        }
+        // A thread that has just written there knows that it is.
+        let is_checked = flags.is_empty() && self.stream_checked.load(Ordering::Relaxed);
+        if !is_checked && !self.stream.is_own() {
+            return Ok(Read::DescriptorTaken);
         }
         let read = inbound.read_stream(&self.stream, flags);
         if self.is_of_parent() {
@@ -199,6 +206,7 @@ impl Channel {
                 watch.switch_on(self.stream.as_fd());
             }
         } else if self.resumable.is_some()
+            && !self.is_lost()
             && !(reception.watched || reception.guarded)
             && let Some(watch) = self.watch.get()
         {
@@ -224,6 +232,11 @@ impl Channel {
             Ok(Read::Bytes(0)) => return false,
             Ok(Read::Bytes(bytes)) => (bytes, None),
             Ok(Read::End) => (0, Some("the host closed the stream".to_owned())),
+            // A resumed session would put its stream in place of the program's file.
+            Ok(Read::DescriptorTaken) => {
+                self.lose(DESCRIPTOR_TAKEN);
+                return false;
+            }
             Err(reason) => (0, Some(reason)),
         };
         match (self.deliver(inbound), ended) {
@@ -290,7 +303,7 @@ impl Channel {
             reception.leading = false;
         }
         // From here on every read returns end of stream at once, a blocked read included.
-        let _ = rustix::net::shutdown(&self.stream, Shutdown::Both);
+        self.shut_down_stream();
         while !reception.leading && !reception.pending_calls.is_lost() {
             match self.lead_once(reception, RecvFlags::empty()) {
                 Some(released) => reception = released,
@@ -299,8 +312,17 @@ impl Channel {
         }
     }
 
+    /// False if the stream's number is no longer the library's.
+    fn shut_down_stream(&self) -> bool {
+        let is_own = self.stream.is_own();
+        if is_own {
+            let _ = rustix::net::shutdown(&self.stream, Shutdown::Both);
+        }
+        is_own
+    }
+
     /// The session is lost: everything pending completes with [`TRANSPORT_LOST`]. A forked child has nothing pending.
-    fn lose(&self, reason: &str) {
+    pub(super) fn lose(&self, reason: &str) {
         let mut deliveries = Vec::new();
         let first = {
             let Some(mut reception) = self.lock_reception() else { return };
@@ -312,11 +334,16 @@ impl Channel {
             return;
         }
         // Unblocks the read of another thread, and the helper.
-        let _ = rustix::net::shutdown(&self.stream, Shutdown::Both);
-        if let Some(watch) = self.watch.get() {
+        let is_own = self.shut_down_stream();
+        if let Some(watch) = self.watch.get().filter(|_| is_own) {
             watch.switch_on(self.stream.as_fd());
         }
-        deliveries.into_iter().for_each(perform);
+        for due in deliveries {
+            match due {
+                Delivery::Set(event) => event.set_at_loss(),
+                Delivery::Wake(parker) => parker.wake(),
+            }
+        }
         if !reason.is_empty() {
             print(format_args!("{reason}; every call now answers {TRANSPORT_LOST}"));
         }
@@ -356,7 +383,9 @@ impl Channel {
     fn run_helper(&self) {
         let watch = self.watch.get().expect("made before the helper");
         loop {
-            watch.sleep();
+            if !watch.sleep() {
+                return self.lose(DESCRIPTOR_TAKEN);
+            }
             let mut reception = lock(&self.reception);
             if reception.pending_calls.is_lost() {
                 return;

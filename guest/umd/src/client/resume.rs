@@ -180,6 +180,9 @@ impl Channel {
     ) -> Result<(), AttachError> {
         let Reattached { stream, token, rings, memory } =
             resumable.link.reattach(&resumable.right, reconnect)?;
+        if !self.stream.is_own() {
+            return Err(AttachError::DescriptorTaken);
+        }
         self.stream.replace(&stream)?;
         drop(stream);
         if self.is_lost() {
@@ -237,7 +240,7 @@ impl Channel {
 
 /// Whether a retry would fail in the same way.
 fn is_final(error: &AttachError) -> bool {
-    matches!(error, AttachError::Refused(_) | AttachError::Memory(_))
+    matches!(error, AttachError::Refused(_) | AttachError::Memory(_) | AttachError::DescriptorTaken)
 }
 
 fn log_once(right: &ResumeRight) {

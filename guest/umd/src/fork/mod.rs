@@ -58,8 +58,42 @@ static GATE: AtomicBool = AtomicBool::new(false);
 static FORKING: AtomicUsize = AtomicUsize::new(0);
 /// Signals that the forking thread had blocked before it took the gate.
 static BLOCKED_BEFORE_FORK: AtomicU64 = AtomicU64::new(0);
-static DESCRIPTORS: [AtomicI32; SESSION_DESCRIPTORS_MAX] =
-    [const { AtomicI32::new(NO_DESCRIPTOR) }; SESSION_DESCRIPTORS_MAX];
+static DESCRIPTORS: [ListedDescriptor; SESSION_DESCRIPTORS_MAX] =
+    [const { ListedDescriptor::new() }; SESSION_DESCRIPTORS_MAX];
+
+/// A descriptor that a child closes, and its file: a program may close descriptors that it has not opened, as daemons do, and
+/// open others with their numbers. (Of an epoll, files of other kinds are known as such.)
+#[derive(Debug)]
+struct ListedDescriptor {
+    raw: AtomicI32,
+    device: AtomicU64,
+    inode: AtomicU64,
+}
+
+impl ListedDescriptor {
+    const fn new() -> ListedDescriptor {
+        let (device, inode) = (AtomicU64::new(0), AtomicU64::new(0));
+        ListedDescriptor { raw: AtomicI32::new(NO_DESCRIPTOR), device, inode }
+    }
+
+    fn set_file(&self, (device, inode): (u64, u64)) {
+        self.device.store(device, Ordering::Release);
+        self.inode.store(inode, Ordering::Release);
+    }
+
+    /// Whether this number still is of the file.
+    fn is_file_of(&self, raw: RawFd) -> bool {
+        let file = (self.device.load(Ordering::Acquire), self.inode.load(Ordering::Acquire));
+        file_of(raw) == Ok(file)
+    }
+}
+
+/// Device and inode.
+fn file_of(raw: RawFd) -> Result<(u64, u64), rustix::io::Errno> {
+    // SAFETY: borrowed for one call, which answers EBADF if the number is not open.
+    let of = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(raw) })?;
+    Ok((of.st_dev, of.st_ino))
+}
 
 /// The number of forks between the first process that used this library and this one.
 #[inline]
@@ -126,8 +160,8 @@ fn notice_fork(flag: &AtomicU32) {
     }
     GATE.store(false, Ordering::Release);
     for slot in &DESCRIPTORS {
-        let descriptor = slot.swap(NO_DESCRIPTOR, Ordering::AcqRel);
-        if descriptor != NO_DESCRIPTOR {
+        let descriptor = slot.raw.swap(NO_DESCRIPTOR, Ordering::AcqRel);
+        if descriptor != NO_DESCRIPTOR && slot.is_file_of(descriptor) {
             // SAFETY: the list owns the descriptor; a session of the parent's generation no longer closes or uses it.
             // Closing a copy sends nothing to the peer.
             unsafe { libc::close(descriptor) };
@@ -242,10 +276,12 @@ impl SessionDescriptor {
             descriptor = rustix::io::fcntl_dupfd_cloexec(&descriptor, ABOVE_STANDARD_STREAMS)?;
         }
         let raw = descriptor.as_raw_fd();
+        let file = file_of(raw)?;
         let free = DESCRIPTORS.iter().position(|slot| {
-            slot.compare_exchange(NO_DESCRIPTOR, raw, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            slot.raw.compare_exchange(NO_DESCRIPTOR, raw, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         });
         let slot = free.ok_or(rustix::io::Errno::MFILE)?;
+        DESCRIPTORS[slot].set_file(file);
         let raw = descriptor.into_raw_fd();
         Ok(SessionDescriptor { raw, slot, generation })
     }
@@ -258,8 +294,17 @@ impl SessionDescriptor {
         match unsafe { libc::dup3(source.raw, self.raw, libc::O_CLOEXEC) } {
             -1 => Err(rustix::io::Errno::from_io_error(&std::io::Error::last_os_error())
                 .unwrap_or(rustix::io::Errno::BADF)),
-            _ => Ok(()),
+            _ => {
+                DESCRIPTORS[self.slot].set_file(file_of(self.raw)?);
+                Ok(())
+            }
         }
+    }
+
+    /// Whether its number still is of its file: the program may have closed or replaced it.
+    pub(crate) fn is_own(&self) -> bool {
+        let listed = &DESCRIPTORS[self.slot];
+        listed.raw.load(Ordering::Acquire) == self.raw && listed.is_file_of(self.raw)
     }
 }
 
@@ -272,8 +317,10 @@ impl AsFd for SessionDescriptor {
 
 impl Drop for SessionDescriptor {
     fn drop(&mut self) {
+        let listed = &DESCRIPTORS[self.slot];
         if self.generation == generation()
-            && DESCRIPTORS[self.slot].swap(NO_DESCRIPTOR, Ordering::AcqRel) == self.raw
+            && listed.raw.swap(NO_DESCRIPTOR, Ordering::AcqRel) == self.raw
+            && listed.is_file_of(self.raw)
         {
             // SAFETY: the list shows that this session still owns the descriptor.
             unsafe { libc::close(self.raw) };

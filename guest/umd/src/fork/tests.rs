@@ -8,7 +8,7 @@ const ALARM_SECONDS: u32 = 30;
 static FORKED: AtomicU32 = AtomicU32::new(0);
 
 fn is_list_empty() -> bool {
-    DESCRIPTORS.iter().all(|slot| slot.load(Ordering::Acquire) == NO_DESCRIPTOR)
+    DESCRIPTORS.iter().all(|slot| slot.raw.load(Ordering::Acquire) == NO_DESCRIPTOR)
 }
 
 fn exit_code_of(pid: libc::pid_t) -> Option<i32> {

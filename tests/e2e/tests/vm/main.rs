@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use lab::Lab;
 
 /// Programs whose output must be the same on both backends.
-const SAME_OUTPUT: [&str; 34] = [
+const SAME_OUTPUT: [&str; 35] = [
     "fence_tour",
     "fork_tour",
     "threads",
@@ -34,6 +34,7 @@ const SAME_OUTPUT: [&str; 34] = [
     "rows_allocation",
     "rows_memory",
     "memory_tour",
+    "forked_heap",
     "lists_tour",
     "private_data",
     "device_memory",

@@ -3,7 +3,7 @@
 //! ```text
 //!   D3DKMTCreateAllocation ─▶ the broker makes pages that the host can access ─▶ they get the memory's bytes
 //!                          ─▶ they are mapped in place of the memory: same address, same bytes
-//!   the last allocation of a page is destroyed ─▶ the pages are detached at the host; the process keeps them
+//!   the last allocation of a page is destroyed ─▶ the pages are detached at the host; the process keeps them, privately
 //!   .. and another handle or queued work uses it ─▶ they stay attached; later calls ask the host again
 //!
 //!   .. with private driver data ─▶ its address is recorded
@@ -17,28 +17,35 @@
 //! So no page of a process is pinned without its knowledge. A process that exits, unmaps the memory or is killed frees
 //! no page that the host still writes. Pages that stay attached are the program's memory meanwhile, as pages that Windows
 //! has locked are, until it unmaps them. Another thread must not write the memory while an allocation of it is being
-//! created. Backed memory is shared with a forked child from then on; memory of the device is not in its address space.
+//! created. Backed memory is shared with a child that is forked meanwhile; memory of the device is not in its address space.
 //!
 //! `unsafe` here: the process's memory is replaced.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ffi::c_void;
+use std::io::Read as _;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use d3dkmt::limits::{DEVICE_MEMORY_START, LOCKS_PER_ALLOCATION_MAX};
 use d3dkmt::{Handle, NtStatus};
 use fence_page::PAGE_BYTES;
 use proto::limits::{BACKING_MEMFD, PAGES_PER_MESSAGE_MAX};
 use rustix::mm::{MapFlags, ProtFlags};
+use rustix::process::{Resource, getrlimit};
 
 use super::attach::{AttachError, Detach};
+use crate::notice::print;
 
 mod device_memory;
+mod file;
 mod pieces;
 
 use device_memory::DeviceMemory;
-use pieces::{Pieces, inode_of};
+pub use file::BackingFile;
+use pieces::Pieces;
 
 /// No address.
 const NOTHING: Range<u64> = 0..0;
@@ -46,7 +53,7 @@ const NOTHING: Range<u64> = 0..0;
 /// Provides pages that the host can access.
 pub trait BackingProvider {
     /// Provides pages for the memory at this address.
-    fn attach_backing(&self, address: u64, pages: u32) -> Result<OwnedFd, AttachError>;
+    fn attach_backing(&self, address: u64, pages: u32) -> Result<Arc<BackingFile>, AttachError>;
     /// Detaches the pages that were attached at this address: the host no longer accesses them.
     fn detach_backing(&self, address: u64) -> Result<(), AttachError>;
     /// The same, unless they are in use.
@@ -70,6 +77,8 @@ pub enum BackingError {
     Broker(#[from] AttachError),
     #[error("cannot copy the memory into its backing pages: {0}")]
     Fill(std::io::Error),
+    #[error("a file of {0} bytes is needed: is the limit of file sizes lower (ulimit -f)?")]
+    FileSize(usize),
     #[error("cannot map the backing pages: {0}")]
     Map(rustix::io::Errno),
 }
@@ -82,6 +91,7 @@ impl From<&BackingError> for NtStatus {
             BackingError::Maps(_)
             | BackingError::Broker(_)
             | BackingError::Fill(_)
+            | BackingError::FileSize(_)
             | BackingError::Map(_) => NtStatus::NO_MEMORY,
         }
     }
@@ -144,7 +154,8 @@ impl ProcessBacking {
         memory: Range<u64>,
     ) -> Result<(), BackingError> {
         let range = whole_pages(&memory).ok_or(BackingError::NotMapped(memory))?;
-        let maps = std::fs::read_to_string("/proc/self/maps").map_err(BackingError::Maps)?;
+        let text = own_maps().map_err(BackingError::Maps)?;
+        let maps = mappings(&text, &self.pieces.with_pieces(&range));
         self.pieces.forget_replaced(backing_provider, &range, &maps);
         let gaps = self.pieces.gaps(&range);
         for gap in &gaps {
@@ -156,8 +167,8 @@ impl ProcessBacking {
         for (address, pages) in gaps.iter().flat_map(requests) {
             let attached = self.pieces.attach(backing_provider, address, pages, &range);
             let replaced = attached.map_err(BackingError::Broker).and_then(|memory| {
-                self.pieces.insert(address, pages, inode_of(&memory), BTreeSet::new());
-                replace(memory.as_fd(), address, pages)
+                self.pieces.insert(address, pages, Arc::clone(&memory));
+                replace(memory.as_fd(), address, pages, &maps)
             });
             if let Err(error) = replaced {
                 // Pages that are mapped already stay, with their bytes: they are ordinary memory.
@@ -295,6 +306,11 @@ impl ProcessBacking {
         self.pieces.detach_unused(backing_provider, &NOTHING);
     }
 
+    /// Closes the files that are kept: the memory stays as it is.
+    pub fn close_files(&mut self) {
+        self.pieces.close_files();
+    }
+
     pub fn is_empty(&self) -> bool {
         self.allocations.is_empty() && self.pieces.is_empty()
     }
@@ -322,17 +338,19 @@ fn device_memory(
     for (address, pages) in requests(addresses) {
         let piece = pieces.attach(backing_provider, address, pages, addresses).map_err(BackingError::Broker);
         let mapped = piece.and_then(|piece| {
-            attached.push((address, pages, inode_of(&piece)));
-            memory.map(piece.as_fd(), address, pages).map_err(BackingError::Map)
+            let mapped = memory.map(piece.as_fd(), address, pages).map_err(BackingError::Map);
+            attached.push((address, pages, piece));
+            mapped
         });
         if let Err(error) = mapped {
             attached.iter().for_each(|(address, ..)| detach_ignoring_errors(backing_provider, *address));
             return Err(error);
         }
     }
-    for (address, pages, inode) in attached {
-        pieces.insert(address, pages, inode, BTreeSet::from([allocation]));
+    for (address, pages, piece) in attached {
+        pieces.insert(address, pages, piece);
     }
+    pieces.include(addresses, allocation);
     Ok(memory)
 }
 
@@ -381,13 +399,25 @@ fn requests(gap: &Range<u64>) -> impl Iterator<Item = (u64, u32)> + use<> {
 }
 
 /// Replaces the process's pages by these, with the same bytes.
-fn replace(memory: BorrowedFd<'_>, address: u64, pages: u32) -> Result<(), BackingError> {
+fn replace(
+    memory: BorrowedFd<'_>,
+    address: u64,
+    pages: u32,
+    maps: &[Mapping<'_>],
+) -> Result<(), BackingError> {
     let bytes = pages as usize * PAGE_BYTES;
     fill(memory, address, bytes)?;
-    map(memory, address, bytes)
+    for part in parts(maps, &(address..address + bytes as u64)) {
+        part.map(memory, address, MapFlags::SHARED | MapFlags::FIXED).map_err(BackingError::Map)?;
+    }
+    Ok(())
 }
 
 fn fill(memory: BorrowedFd<'_>, address: u64, bytes: usize) -> Result<(), BackingError> {
+    // Beyond the limit the kernel would end the program by SIGXFSZ.
+    if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < bytes as u64) {
+        return Err(BackingError::FileSize(bytes));
+    }
     let mut done = 0;
     while done < bytes {
         // SAFETY: the kernel reads the process's memory, and answers EFAULT where there is none.
@@ -407,19 +437,86 @@ fn fill(memory: BorrowedFd<'_>, address: u64, bytes: usize) -> Result<(), Backin
     Ok(())
 }
 
-fn map(memory: BorrowedFd<'_>, address: u64, bytes: usize) -> Result<(), BackingError> {
-    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
-    // SAFETY: the range was checked to be private, writable memory of the process; the new memory is writable and has
-    // the same bytes.
-    unsafe { rustix::mm::mmap(address as *mut c_void, bytes, protection, flags, memory, 0) }
-        .map(drop)
-        .map_err(BackingError::Map)
+/// Maps the file whose first byte is at this address again over a part of its mapping, so that writes are the program's
+/// alone. The bytes stay, also those that another thread writes meanwhile. What cannot be mapped is shared as before.
+fn make_private(memory: BorrowedFd<'_>, address: u64, range: &Range<u64>, maps: &[Mapping<'_>]) {
+    for part in parts(maps, range) {
+        if part.map(memory, address, MapFlags::PRIVATE | MapFlags::FIXED).is_err() {
+            part.share_again(memory, address);
+            return;
+        }
+    }
+}
+
+/// Memory of the process that has one protection.
+struct Part {
+    range: Range<u64>,
+    protection: ProtFlags,
+}
+
+/// A range as it is mapped.
+fn parts(maps: &[Mapping<'_>], range: &Range<u64>) -> impl Iterator<Item = Part> {
+    overlapping(maps, range).iter().map(|mapping| Part {
+        range: mapping.range.start.max(range.start)..mapping.range.end.min(range.end),
+        protection: mapping.protection(),
+    })
+}
+
+impl Part {
+    /// Maps the file whose first byte is at this address over this memory, which keeps its protection.
+    fn map(&self, memory: BorrowedFd<'_>, address: u64, flags: MapFlags) -> Result<(), rustix::io::Errno> {
+        let Range { start, end } = self.range;
+        let (at, bytes) = (start as *mut c_void, (end - start) as usize);
+        // SAFETY: the caller has checked that the range is memory of the process that may be replaced; the new memory
+        // has the same bytes and protection.
+        unsafe { rustix::mm::mmap(at, bytes, self.protection, flags, memory, start - address) }.map(drop)
+    }
+
+    /// Maps the file where a mapping has failed: before Linux 6.12 the kernel unmaps what was there, and then finds that there
+    /// is too little memory for a private mapping (`vm.overcommit_memory=2`). A shared one needs none.
+    fn share_again(&self, memory: BorrowedFd<'_>, address: u64) {
+        static SAID: AtomicBool = AtomicBool::new(false);
+        match self.map(memory, address, MapFlags::SHARED | MapFlags::FIXED_NOREPLACE) {
+            // It still is there, or another thread has mapped memory there.
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(error) if !SAID.swap(true, Ordering::Relaxed) => print(format_args!(
+                "memory of an allocation that has ended is no longer mapped at {:#x?}: {error}",
+                self.range
+            )),
+            Err(_) => {}
+        }
+    }
+}
+
+/// The mappings of this process, read with few calls.
+fn own_maps() -> std::io::Result<String> {
+    const USUAL_BYTES: usize = 32 * 1024;
+    let mut maps = String::with_capacity(USUAL_BYTES);
+    // Such a reader does not ask the system for a size, which this file has not.
+    std::fs::File::open("/proc/self/maps")?.take(u64::MAX).read_to_string(&mut maps)?;
+    Ok(maps)
+}
+
+/// The mappings that overlap a range, in the order of their addresses, as `/proc/self/maps` has them.
+fn mappings<'a>(maps: &'a str, range: &Range<u64>) -> Vec<Mapping<'a>> {
+    let until_end =
+        maps.lines().filter_map(Mapping::parse).take_while(|mapping| mapping.range.start < range.end);
+    until_end.filter(|mapping| mapping.range.end > range.start).collect()
+}
+
+/// Those of these mappings that overlap a range.
+fn overlapping<'m, 'a>(maps: &'m [Mapping<'a>], range: &Range<u64>) -> &'m [Mapping<'a>] {
+    let first = maps.partition_point(|mapping| mapping.range.end <= range.start);
+    let after = maps.partition_point(|mapping| mapping.range.start < range.end);
+    &maps[first..after]
 }
 
 /// A line of `/proc/self/maps`.
 struct Mapping<'a> {
     range: Range<u64>,
     permissions: &'a str,
+    /// Of the first byte in its file.
+    offset: u64,
     inode: u64,
     name: &'a str,
 }
@@ -431,15 +528,31 @@ impl<'a> Mapping<'a> {
         let number = |hex| u64::from_str_radix(hex, 16).ok();
         // permissions, offset, device, inode, name
         let permissions = rest.get(..4)?;
-        let mut columns = rest.splitn(5, ' ').skip(3);
+        let mut columns = rest.splitn(5, ' ').skip(1);
+        let offset = number(columns.next()?)?;
+        let mut columns = columns.skip(1);
         let inode = columns.next()?.parse().ok()?;
         let name = columns.next().unwrap_or_default().trim();
-        Some(Mapping { range: number(start)?..number(end)?, permissions, inode, name })
+        Some(Mapping { range: number(start)?..number(end)?, permissions, offset, inode, name })
     }
 
     /// Whether the mapping is of backing pages that a broker made.
     fn is_backed(&self) -> bool {
         self.name.strip_prefix("/memfd:").is_some_and(|name| name.starts_with(BACKING_MEMFD))
+    }
+
+    /// Whether it is of the backing pages in this file.
+    fn is_of(&self, inode: u64) -> bool {
+        self.is_backed() && self.inode == inode
+    }
+
+    fn protection(&self) -> ProtFlags {
+        let flags = [('r', ProtFlags::READ), ('w', ProtFlags::WRITE), ('x', ProtFlags::EXEC)];
+        flags
+            .into_iter()
+            .filter(|(letter, _)| self.permissions.contains(*letter))
+            .map(|(_, flag)| flag)
+            .collect()
     }
 
     fn is_writable(&self) -> bool {
@@ -453,20 +566,17 @@ impl<'a> Mapping<'a> {
 
 /// Checks that the whole range is mapped and that `right` holds for each mapping. The error is the first mapping for
 /// which it does not hold, or `None` for a gap.
-fn covered<'a>(
-    maps: &'a str,
+fn covered<'m, 'a>(
+    maps: &'m [Mapping<'a>],
     range: &Range<u64>,
     mut right: impl FnMut(&Mapping<'_>) -> bool,
-) -> Result<(), Option<Mapping<'a>>> {
+) -> Result<(), Option<&'m Mapping<'a>>> {
     let mut at = range.start;
-    for mapping in maps.lines().filter_map(Mapping::parse).filter(|mapping| mapping.range.end > range.start) {
-        if at >= range.end {
-            break;
-        }
+    for mapping in overlapping(maps, range) {
         if mapping.range.start > at {
             return Err(None);
         }
-        if !right(&mapping) {
+        if !right(mapping) {
             return Err(Some(mapping));
         }
         at = mapping.range.end;
@@ -476,7 +586,7 @@ fn covered<'a>(
 
 /// Checks that the range is private memory, or backing pages that were detached before, and no memory of the device.
 fn require_own(
-    maps: &str,
+    maps: &[Mapping<'_>],
     range: &Range<u64>,
     is_of_device: impl Fn(&Range<u64>) -> bool,
 ) -> Result<(), BackingError> {

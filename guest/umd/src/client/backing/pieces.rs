@@ -3,16 +3,26 @@
 //! A piece without an allocation is detached at once. If it is in use, it stays, and the host is asked again: about one
 //! piece a call, after a pause that doubles each time, and about all once the broker refuses pages, because they count
 //! against the process.
+//!
+//! What allocations have of a piece that is detached by the call that ends them is private memory of the program again, from
+//! before that call returns: the file stays mapped, with copy-on-write. It is the only moment at which no other thread can
+//! unmap the memory and map other memory there, which would be lost. So what an earlier call has ended stays shared: all of a
+//! piece that was in use, and the pages that only one of two overlapping allocations had. So does a piece whose file is not
+//! kept.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::sync::{Arc, OnceLock};
 
 use d3dkmt::Handle;
+use d3dkmt::limits::DEVICE_MEMORY_START;
 use fence_page::PAGE_BYTES;
+use rustix::process::{Resource, getrlimit};
 
 use super::super::attach::{AttachError, Detach};
-use super::{BackingProvider, covered, detach_ignoring_errors};
+use super::file::BackingFile;
+use super::{BackingProvider, Mapping, covered, detach_ignoring_errors, make_private, mappings, own_maps};
+use crate::limits::{BACKING_FILES_MAX, BACKING_FILES_SHARE};
 
 /// The most calls between two requests about a piece that was in use.
 pub(super) const PAUSE_MAX: u64 = 256;
@@ -23,16 +33,23 @@ struct BackingPiece {
     end: u64,
     /// Of the file that has the pages.
     inode: u64,
-    /// Allocations of this process that include any of its pages.
-    allocations: BTreeSet<Handle>,
+    /// Memory of the process: the file, to make it private again.
+    file: Option<Arc<BackingFile>>,
+    /// Allocations of this process that include any of its pages, and from where to where.
+    allocations: BTreeMap<Handle, Range<u64>>,
+    /// Pages of allocations that this call ends, or does not create because it fails.
+    ended: Vec<Range<u64>>,
     /// The host did not detach it when there was none.
     in_use: Option<InUse>,
 }
 
-/// The number of the file that has pages. Without one a piece counts as replaced, and is attached again for the next
-/// allocation.
-pub(super) fn inode_of(pages: &OwnedFd) -> u64 {
-    rustix::fs::fstat(pages).map_or(0, |of| of.st_ino)
+/// The most files that are kept: a share of the descriptors that the program may have at its first allocation.
+pub(super) fn files_max() -> usize {
+    static FILES_MAX: OnceLock<usize> = OnceLock::new();
+    *FILES_MAX.get_or_init(|| {
+        let share = getrlimit(Resource::Nofile).current.map_or(u64::MAX, |limit| limit / BACKING_FILES_SHARE);
+        usize::try_from(share).map_or(BACKING_FILES_MAX, |share| share.min(BACKING_FILES_MAX))
+    })
 }
 
 /// When the host is asked again whether a piece is in use.
@@ -47,6 +64,35 @@ impl BackingPiece {
     fn overlaps(&self, address: u64, range: &Range<u64>) -> bool {
         address < range.end && self.end > range.start
     }
+
+    /// Makes what has ended private, except where the program has unmapped, replaced or remapped any of it.
+    fn make_private(self, address: u64, maps: &[Mapping<'_>]) {
+        // A second private mapping would undo what was stored since the first.
+        let is_there = |mapping: &Mapping<'_>| {
+            mapping.is_of(self.inode)
+                && !mapping.is_private()
+                && mapping.offset + address == mapping.range.start
+        };
+        for range in disjoint(self.ended) {
+            let file = self.file.as_ref().filter(|_| covered(maps, &range, is_there).is_ok());
+            if let Some(file) = file.and_then(|file| file.kept()) {
+                make_private(file, address, &range, maps);
+            }
+        }
+    }
+}
+
+/// The same pages in ranges that neither overlap nor touch.
+pub(super) fn disjoint(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    ranges.dedup_by(|next, before| {
+        let joins = next.start <= before.end;
+        if joins {
+            before.end = before.end.max(next.end);
+        }
+        joins
+    });
+    ranges
 }
 
 /// All pieces of this process.
@@ -56,6 +102,8 @@ pub(super) struct Pieces {
     by_address: BTreeMap<u64, BackingPiece>,
     /// Calls that detached what is unused.
     calls: u64,
+    /// Pieces with a file.
+    files: usize,
 }
 
 impl Pieces {
@@ -71,7 +119,7 @@ impl Pieces {
         address: u64,
         pages: u32,
         kept: &Range<u64>,
-    ) -> Result<OwnedFd, AttachError> {
+    ) -> Result<Arc<BackingFile>, AttachError> {
         match backing_provider.attach_backing(address, pages) {
             Err(AttachError::Refused(_)) if self.release_in_use(backing_provider, kept) => {
                 backing_provider.attach_backing(address, pages)
@@ -91,17 +139,40 @@ impl Pieces {
         self.by_address.len() < before
     }
 
-    /// Records pages of a file that were attached.
-    pub fn insert(&mut self, address: u64, pages: u32, inode: u64, allocations: BTreeSet<Handle>) {
-        let end = address + u64::from(pages) * PAGE_BYTES as u64;
-        self.by_address.insert(address, BackingPiece { end, inode, allocations, in_use: None });
+    /// Records pages that were attached, for an allocation that is about to be included.
+    pub fn insert(&mut self, address: u64, pages: u32, file: Arc<BackingFile>) {
+        let (end, inode) = (address + u64::from(pages) * PAGE_BYTES as u64, file.inode());
+        let file = (address < DEVICE_MEMORY_START && self.files < files_max()).then_some(file);
+        self.files += usize::from(file.is_some());
+        let (allocations, ended) = (BTreeMap::new(), std::iter::once(address..end).collect());
+        self.by_address.insert(address, BackingPiece { end, inode, file, allocations, ended, in_use: None });
+    }
+
+    pub fn close_files(&mut self) {
+        self.by_address.values_mut().for_each(|piece| piece.file = None);
+        self.files = 0;
+    }
+
+    #[cfg(test)]
+    pub fn file_number(&self, address: u64) -> std::os::fd::RawFd {
+        use std::os::fd::{AsFd as _, AsRawFd as _};
+        self.by_address[&address].file.as_ref().expect("a file that is kept").as_fd().as_raw_fd()
+    }
+
+    fn remove(&mut self, address: u64) -> Option<BackingPiece> {
+        let piece = self.by_address.remove(&address)?;
+        self.files -= usize::from(piece.file.is_some());
+        Some(piece)
     }
 
     /// An allocation includes pages in this range.
     pub fn include(&mut self, range: &Range<u64>, allocation: Handle) {
-        for piece in self.by_address.range_mut(..range.end).map(|(_, piece)| piece) {
+        for (address, piece) in self.by_address.range_mut(..range.end) {
             if piece.end > range.start {
-                piece.allocations.insert(allocation);
+                let pages = range.start.max(*address)..range.end.min(piece.end);
+                let known = piece.allocations.entry(allocation).or_insert_with(|| pages.clone());
+                *known = known.start.min(pages.start)..known.end.max(pages.end);
+                piece.ended.clear();
                 piece.in_use = None;
             }
         }
@@ -109,8 +180,14 @@ impl Pieces {
 
     /// Forgets allocations for which `is_alive` is false.
     pub fn retain_allocations(&mut self, is_alive: impl Fn(&Handle) -> bool) {
-        for piece in self.by_address.values_mut() {
-            piece.allocations.retain(&is_alive);
+        for BackingPiece { allocations, ended, .. } in self.by_address.values_mut() {
+            allocations.retain(|allocation, pages| {
+                let is_alive = is_alive(allocation);
+                if !is_alive {
+                    ended.push(pages.clone());
+                }
+                is_alive
+            });
         }
     }
 
@@ -131,20 +208,27 @@ impl Pieces {
                 Some(_) => {}
             }
         }
-        for address in first.into_iter().chain(again.map(|(_, address)| address)) {
+        let released = |address| Some((address, self.release(backing_provider, address)?));
+        let detached = first.into_iter().filter_map(released).collect();
+        if let Some((_, address)) = again {
             self.release(backing_provider, address);
         }
+        self.by_address.values_mut().for_each(|piece| piece.ended.clear());
+        make_pieces_private(detached);
     }
 
-    /// Detaches a piece unless it is in use. An error is ignored: without a host there is nothing to detach.
-    fn release(&mut self, backing_provider: &impl BackingProvider, address: u64) {
+    /// Detaches a piece unless it is in use, and returns it. An error is ignored: without a host there is nothing to detach.
+    fn release(&mut self, backing_provider: &impl BackingProvider, address: u64) -> Option<BackingPiece> {
         let is_in_use = matches!(backing_provider.release_backing(address), Ok(Detach::InUse));
         match self.by_address.get_mut(&address) {
             Some(piece) if is_in_use => {
+                // It stays shared, so its file may be kept of another piece.
+                self.files -= usize::from(piece.file.take().is_some());
                 let pause = piece.in_use.as_ref().map_or(1, |before| PAUSE_MAX.min(2 * before.pause));
                 piece.in_use = Some(InUse { next: self.calls + pause, pause });
+                None
             }
-            Some(_) | None => drop(self.by_address.remove(&address)),
+            Some(_) | None => self.remove(address),
         }
     }
 
@@ -170,6 +254,12 @@ impl Pieces {
         before_end.filter(move |(_, piece)| piece.end > start).map(|(address, piece)| (*address, piece))
     }
 
+    /// A range, with all of each piece that it overlaps.
+    pub fn with_pieces(&self, range: &Range<u64>) -> Range<u64> {
+        let pieces = self.in_range(range);
+        pieces.fold(range.clone(), |all, (address, piece)| all.start.min(address)..all.end.max(piece.end))
+    }
+
     /// Forgets pieces that the process has unmapped or replaced since: the memory at their addresses no longer backs
     /// the allocations. Engines know memory by its address, so what still uses such a piece finds nothing there from now
     /// on: it must not write what the program has there now.
@@ -177,17 +267,28 @@ impl Pieces {
         &mut self,
         backing_provider: &impl BackingProvider,
         range: &Range<u64>,
-        maps: &str,
+        maps: &[Mapping<'_>],
     ) {
         let is_replaced = |(address, piece): &(u64, &BackingPiece)| {
             let whole = *address..piece.end;
-            covered(maps, &whole, |mapping| mapping.is_backed() && mapping.inode == piece.inode).is_err()
+            covered(maps, &whole, |mapping| mapping.is_of(piece.inode)).is_err()
         };
         let replaced: Vec<u64> =
             self.in_range(range).filter(is_replaced).map(|(address, _)| address).collect();
         for address in replaced {
             detach_ignoring_errors(backing_provider, address);
-            self.by_address.remove(&address);
+            self.remove(address);
         }
     }
+}
+
+/// Makes what has ended of detached pieces private memory of the program again. They are in the order of their addresses.
+fn make_pieces_private(mut detached: Vec<(u64, BackingPiece)>) {
+    detached.retain(|(_, piece)| piece.file.is_some() && !piece.ended.is_empty());
+    let (Some((start, _)), Some((_, last))) = (detached.first(), detached.last()) else { return };
+    let all = *start..last.end;
+    // A program that has unmapped memory of a living allocation may have other memory there.
+    let Ok(text) = own_maps() else { return };
+    let maps = mappings(&text, &all);
+    detached.into_iter().for_each(|(address, piece)| piece.make_private(address, &maps));
 }

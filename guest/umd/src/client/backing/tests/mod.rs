@@ -1,4 +1,5 @@
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt;
@@ -8,6 +9,8 @@ use rustix::mm::{mmap_anonymous, munmap};
 
 use super::pieces::PAUSE_MAX;
 use super::*;
+
+mod private;
 
 /// Makes pages and keeps a copy of each descriptor, as the host does.
 #[derive(Default)]
@@ -29,7 +32,7 @@ struct Broker {
 }
 
 impl BackingProvider for Broker {
-    fn attach_backing(&self, address: u64, pages: u32) -> Result<OwnedFd, AttachError> {
+    fn attach_backing(&self, address: u64, pages: u32) -> Result<Arc<BackingFile>, AttachError> {
         let attached =
             || self.backing.borrow().values().map(|file| file.metadata().unwrap().len()).sum::<u64>();
         let is_over = self.pages_max.is_some_and(|most| attached() / PAGE + u64::from(pages) > most);
@@ -41,9 +44,10 @@ impl BackingProvider for Broker {
         let other = self.backing.borrow_mut().insert(address, File::from(memory.try_clone().unwrap()));
         assert!(other.is_none(), "backing twice at {address:#x}");
         if self.read_only_at == Some(address) {
-            return Ok(File::open(format!("/proc/self/fd/{}", memory.as_raw_fd())).unwrap().into());
+            let read_only = File::open(format!("/proc/self/fd/{}", memory.as_raw_fd())).unwrap();
+            return Ok(Arc::new(BackingFile::new(read_only.into()).unwrap()));
         }
-        Ok(memory)
+        Ok(Arc::new(BackingFile::new(memory)?))
     }
 
     fn share_backing(&self, allocation: Handle, offset: u64) -> Result<(OwnedFd, u64), AttachError> {
@@ -236,6 +240,12 @@ fn memory_in_use_stays_attached_until_the_host_detaches_it() {
     assert!(broker.backing.borrow().is_empty() && backing.is_empty());
 }
 
+/// Whether all of a range is mapped, and this is true of each mapping.
+fn is_mapped(range: Range<u64>, right: impl FnMut(&Mapping<'_>) -> bool) -> bool {
+    let text = own_maps().unwrap();
+    covered(&mappings(&text, &range), &range, right).is_ok()
+}
+
 /// As a program whose heap unmaps freed memory and maps other memory there, while the device still has work.
 #[test]
 fn memory_in_the_place_of_memory_in_use_replaces_it() {
@@ -336,7 +346,8 @@ fn other_backing_pages_in_the_place_of_memory_in_use_are_not_taken_for_it() {
     end(&mut backing, &broker, 1);
     let other = memfd_create(BACKING_MEMFD, MemfdFlags::CLOEXEC).unwrap();
     ftruncate(&other, 2 * PAGE).unwrap();
-    map(other.as_fd(), memory.start(), 2 * PAGE_BYTES).unwrap();
+    let pages = Part { range: memory.pages(0..2), protection: ProtFlags::READ | ProtFlags::WRITE };
+    pages.map(other.as_fd(), memory.start(), MapFlags::SHARED | MapFlags::FIXED).unwrap();
     add(&mut backing, &broker, 2, memory.pages(0..2)).unwrap();
     broker.write(memory.start(), &[79]);
     assert_eq!(memory.get(0), 79);
@@ -433,9 +444,7 @@ fn memory_of_the_device_is_zeroed_shared_with_the_host_and_ends_with_its_allocat
     end(&mut backing, &broker, 1);
     assert!(broker.backing.borrow().is_empty() && backing.is_empty());
     assert!(locked(&mut backing, 1, start).is_none(), "it is gone");
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    let page = memory as u64..memory as u64 + PAGE;
-    assert!(covered(&maps, &page, |mapping| mapping.is_backed()).is_err(), "it is unmapped");
+    assert!(!covered_by_backing(memory as u64), "it is unmapped");
 }
 
 #[test]
@@ -567,8 +576,7 @@ fn shared_memory_of_another_process_is_mapped_by_the_first_lock_until_its_end() 
 
 /// Whether this address of the process is mapped as backing pages.
 fn covered_by_backing(address: u64) -> bool {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    covered(&maps, &(address..address + PAGE), |mapping| mapping.is_backed()).is_ok()
+    is_mapped(address..address + PAGE, |mapping| mapping.is_backed())
 }
 
 #[test]
@@ -586,9 +594,10 @@ fn a_map_beyond_a_known_size_attaches_nothing() {
 
 #[test]
 fn a_line_of_maps_is_read_with_and_without_a_name() {
-    let line = "7f00-7f40 rw-s 00000000 00:01 2049                       /memfd:gpupv-pages (deleted)";
+    let line = "7f00-7f40 rw-s 00001000 00:01 2049                       /memfd:gpupv-pages (deleted)";
     let mapping = Mapping::parse(line).unwrap();
-    assert_eq!((mapping.range.clone(), mapping.inode, mapping.is_backed()), (0x7f00..0x7f40, 2049, true));
+    assert_eq!((mapping.range.clone(), mapping.offset), (0x7f00..0x7f40, 0x1000));
+    assert!(mapping.is_of(2049) && !mapping.is_of(1));
     assert!(mapping.is_writable() && !mapping.is_private());
     let mapping = Mapping::parse("7f00-7f40 r--p 00000000 00:00 0 ").unwrap();
     assert!(
