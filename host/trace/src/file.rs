@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -49,8 +49,10 @@ impl TraceFile {
         let file = owner_only().create(true).truncate(false).open(path).map_err(create)?;
         refuse_recorded(&file, path)?;
         refuse_to_overwrite(&file, path)?;
-        // An empty file may have been there, with a mode of its own.
-        file.set_permissions(Permissions::from_mode(0o600)).map_err(create)?;
+        // An empty file may have been there, with a mode of its own. Sandboxed threads, which may not set any, make new files.
+        if file.metadata().map_err(create)?.mode() & 0o077 != 0 {
+            file.set_permissions(Permissions::from_mode(0o600)).map_err(create)?;
+        }
         let staging = Staging::create(path, trace).map_err(create)?;
         file.set_len(0).map_err(create)?;
         (&file).rewind().map_err(create)?;
