@@ -359,8 +359,10 @@ fn a_journal_that_ended_in_order_begins_anew() {
     let folder = tempfile::tempdir().unwrap();
     let mut recorded = Recorded::new(folder.path());
     recorded.attach(5);
-    let Recorded { journal, recorder, kernel, .. } = recorded;
+    let Recorded { mut journal, recorder, kernel, .. } = recorded;
     let token = journal.resume_token(P);
+    journal.performed(2, 1);
+    journal.performed_earlier(1);
     recorder.finish(kernel.snapshot().digest()).unwrap();
     drop(journal);
     let mut changed = Config::default();
@@ -370,6 +372,8 @@ fn a_journal_that_ended_in_order_begins_anew() {
         let (journal, replayed) = opened.unwrap();
         assert!(replayed.is_none() && journal.segment == 1);
         assert_ne!(journal.resume_token(P), token, "a process of the earlier daemon has the old one");
+        let performed = std::fs::read(folder.path().join("performed")).unwrap();
+        assert_eq!(performed, [0; size_of::<PerformedWords>()], "steps and segments are counted anew");
     }
 }
 
