@@ -423,7 +423,7 @@ fn replay(
         if std::fs::metadata(&path).is_ok_and(|file| file.len() == 0) {
             continue;
         }
-        // Its daemon has ended all sessions, whatever version of gpupv it was.
+        // Its daemon has ended all sessions, whatever version of gpupv it was, and no later one has begun.
         if last.is_empty() && trace::has_end(&path) {
             return Ok(None);
         }
@@ -432,7 +432,9 @@ fn replay(
             // first there is none: its daemon was killed before any client attached.
             Err(error) if error.is_not_begun() && (at > 0 || *segment == 1) => continue,
             Err(error) => return Err((error, path)),
-            Ok(Beginning::Steps | Beginning::Nothing) => last.push(path),
+            // Killed before its first step: the segment before it has the state, or the end.
+            Ok(Beginning::Nothing) => {}
+            Ok(Beginning::Steps) => last.push(path),
             Ok(Beginning::State) => {
                 last.push(path);
                 first_segment = *segment;

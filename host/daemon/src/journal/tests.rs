@@ -377,6 +377,25 @@ fn a_journal_that_ended_in_order_begins_anew() {
     }
 }
 
+/// The first segment of the next daemon has a header, and the one before it is not removed yet.
+#[test]
+fn a_journal_that_ended_in_order_begins_anew_also_after_a_kill_at_the_next_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut recorded = Recorded::new(folder.path());
+    recorded.attach(5);
+    let Recorded { journal, recorder, kernel, .. } = recorded;
+    recorder.finish(kernel.snapshot().digest()).unwrap();
+    let mut changed = Config::default();
+    changed.tdr.delay_ns += 1;
+    std::mem::forget(journal.create_next(&changed, 1).unwrap());
+    drop(journal);
+    for config in [changed, Config::default()] {
+        let opened = Journal::open(folder.path(), Durable::No, "test", &config, &Registry::default());
+        let (journal, replayed) = opened.unwrap();
+        assert!(replayed.is_none() && journal.segment == 2);
+    }
+}
+
 #[test]
 fn a_journal_that_cannot_be_resumed_is_refused_with_the_reason_and_the_remedy() {
     let folder = tempfile::tempdir().unwrap();
