@@ -396,6 +396,25 @@ fn a_journal_that_ended_in_order_begins_anew_also_after_a_kill_at_the_next_start
     }
 }
 
+/// By a signal, or because what `gpupv serve` does next has failed: its own socket is in use, say.
+#[test]
+fn a_daemon_that_stops_while_it_waits_for_clients_leaves_them_to_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut recorded = Recorded::new(&folder.path().join("journal"));
+    let pid = std::process::id();
+    recorded.step(5, Input::ProcessAttached { process: P, vm: VmId::HOST, pid, name: "one".into() });
+    // Without a call it had no session.
+    recorded.call(6, 1);
+    recorded.killed();
+    for _ in 0..2 {
+        let options = crate::Options::with_journal(folder.path());
+        let daemon =
+            crate::Daemon::start(crate::Options { directory: folder.path().into(), ..options }).unwrap();
+        assert_eq!(daemon.resumed.expect("a client is awaited").processes, 1);
+        daemon.stop().unwrap();
+    }
+}
+
 #[test]
 fn a_journal_that_cannot_be_resumed_is_refused_with_the_reason_and_the_remedy() {
     let folder = tempfile::tempdir().unwrap();
