@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
@@ -401,7 +402,7 @@ fn a_machine_that_cannot_run_a_case_is_an_error_and_no_failed_verdict() {
 #[test]
 fn a_run_that_a_signal_ends_leaves_no_folder_and_no_results() {
     let many = (0..500).map(|value| format!(" {}", value + 1)).collect::<String>();
-    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let folder = folder_with(&[("a.scn", &SOUND.replace(" 5 6 7", &many)), ("tmp/kept", "")]);
         let files = ["--junit", "r.xml", "--tap", "r.tap", "--json-file", "r.json", "--report", "report"];
         let mut command = gpupv(&["scenario", "run", "a.scn", "--backend", "local", "--jobs", "2"]);
@@ -414,7 +415,9 @@ fn a_run_that_a_signal_ends_leaves_no_folder_and_no_results() {
         };
         until("a case runs", || names("tmp").len() > 1);
         kill_process(Pid::from_child(&runner), signal).expect("the process can be signaled");
-        assert_eq!(runner.wait().expect("the child process can be waited for").code(), Some(code));
+        // By the signal itself: a shell ends its loop at Ctrl-C only then.
+        let status = runner.wait().expect("the child process can be waited for");
+        assert_eq!(status.signal(), Some(signal.as_raw()), "{status}");
         assert_eq!(names("tmp"), ["kept"], "{signal:?}");
         let mut left = names(".");
         left.sort();
