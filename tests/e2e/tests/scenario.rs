@@ -376,12 +376,11 @@ fn two_result_formats_in_one_file_are_refused() {
     }
 }
 
-/// A cluster starts the shard of status 2 again, on another node; status 1 and a report would mean that it has done its
-/// work.
+/// A cluster starts the shard of status 2 again, on another node. Its report has what the other cases gave.
 #[test]
 fn a_machine_that_cannot_run_a_case_is_an_error_and_no_failed_verdict() {
     let folder = folder_with(&[("a.scn", SOUND)]);
-    let files = ["--junit", "r.xml", "--report", "r.json"];
+    let files = ["--junit", "r.xml", "--report", "r.json", "--shard", "0/1"];
     let mut command = gpupv(&["scenario", "run", "a.scn", "--backend", "model,local"]);
     command.args(files).current_dir(folder.path()).stdin(Stdio::null()).env("TMPDIR", "/no/such/folder");
     let output = command.output().expect("gpupv starts");
@@ -395,7 +394,14 @@ fn a_machine_that_cannot_run_a_case_is_an_error_and_no_failed_verdict() {
     assert!(stdout(&output).ends_with("3 passed, 0 failed, 3 could not run\n"), "{}", stdout(&output));
     let junit = fs::read_to_string(folder.path().join("r.xml")).expect("the file was written");
     assert!(junit.contains(r#"tests="6" failures="0" errors="3""#), "{junit}");
-    assert!(!folder.path().join("r.json").exists(), "the shard has not done its work");
+    let merged = scenario(folder.path(), &["merge", "r.json", "--junit", "merged.xml"]);
+    assert_eq!(merged.status.code(), Some(2), "{}", stdout(&merged));
+    assert!(stdout(&merged).ends_with("3 passed, 0 failed, 3 could not run\n"), "{}", stdout(&merged));
+    let expected = "gpupv: 1 of 1 shards have cases that could not run: 0. Run each again with --shard K/1, and replace its \
+                    report\n";
+    assert_eq!(stderr(&merged), expected);
+    let junit = fs::read_to_string(folder.path().join("merged.xml")).expect("the file was written");
+    assert!(junit.contains(r#"tests="6" failures="0" errors="3""#), "{junit}");
 }
 
 /// CI systems, Slurm and Kubernetes end a job by SIGTERM, a person by SIGINT, a lost connection by SIGHUP.
