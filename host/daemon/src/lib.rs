@@ -236,13 +236,14 @@ impl Daemon {
         }
     }
 
-    /// Stops the daemon: cuts off local processes and VMs, and finishes the trace.
+    /// Stops the daemon: cuts off local processes and VMs, and finishes the trace. While it still waits for the clients of
+    /// an earlier daemon, it leaves all of them to the next one.
     pub fn stop(mut self) -> anyhow::Result<()> {
         self.shut_down()
     }
 
     fn shut_down(&mut self) -> anyhow::Result<()> {
-        if self.local.is_some() {
+        if self.local.is_some() && !self.kernel_host.resumption().is_resuming() {
             self.kernel_host.sessions().send_goodbye("the daemon was stopped");
         }
         if let Some(local) = self.local.take() {

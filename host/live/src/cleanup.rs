@@ -1,13 +1,15 @@
 //! What a command must not leave behind, also when a signal ends it: CI systems, Slurm, Kubernetes and `timeout` end a job
 //! by SIGTERM, and the node is used again.
 //!
-//! A thread waits for the signals. It does the cleanups that are registered, the latest first, and ends the process as a
-//! shell reports it: with 128 + the signal's number.
+//! A thread waits for the signals. Another one does the cleanups that are registered, the latest first, and then the
+//! process dies by the signal, so that a shell ends its loop at Ctrl-C. A cleanup that hangs is ended by a second signal.
 
 use std::collections::BTreeMap;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use daemon::{Daemon, Options};
@@ -84,7 +86,7 @@ impl<T: AsRef<Path>> Temporary<T> {
 const TRIES: usize = 100;
 
 /// Removes a file or a folder. A failure leaves it, as a kill would.
-fn remove(path: &Path) {
+pub(crate) fn remove(path: &Path) {
     let is_removed = || {
         let removed = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
         removed.is_ok() || !path.exists()
@@ -107,6 +109,9 @@ pub fn socket_folder() -> anyhow::Result<Temporary<tempfile::TempDir>> {
 /// The signals by which others end a command.
 const ENDING: [SignalKind; 3] = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
 
+/// A signal this soon after the first one is the same request: `timeout` signals its child and then the process group.
+const REPEATED_WITHIN: Duration = Duration::from_millis(250);
+
 /// Does the cleanups when a signal ends this process. A signal that the parent had ignored stays so: `nohup`.
 ///
 /// # Errors
@@ -118,25 +123,52 @@ pub fn on_signals() -> anyhow::Result<()> {
     let ignored = ignored_signals();
     let kinds = ENDING.into_iter().filter(|kind| ignored >> (kind.as_raw_value() - 1) & 1 == 0);
     // Installed before this returns, so that nothing is made that a signal would leave.
-    let signals: Vec<(i32, Signal)> =
+    let mut signals: Vec<(i32, Signal)> =
         kinds.map(|kind| Ok((kind.as_raw_value(), signal(kind)?))).collect::<io::Result<_>>()?;
     drop(entered);
     let wait = move || {
-        let number = runtime.block_on(first_of(signals));
-        let _starts = STARTS.write().unwrap_or_else(PoisonError::into_inner);
-        // Kept: what is made from now on waits here, and the process ends.
-        let mut actions = lock();
-        while let Some((_, action)) = actions.pop_last() {
-            action();
+        let number = runtime.block_on(first_of(&mut signals));
+        let first = Instant::now();
+        let cleaning =
+            std::thread::Builder::new().name("cleanup".into()).spawn(move || clean_up_and_die(number));
+        if cleaning.is_err() {
+            clean_up_and_die(number);
         }
-        std::process::exit(128 + number)
+        loop {
+            let number = runtime.block_on(first_of(&mut signals));
+            if first.elapsed() > REPEATED_WITHIN {
+                die_by(number);
+            }
+        }
     };
     std::thread::Builder::new().name("signals".into()).spawn(wait).context("cannot wait for signals")?;
     Ok(())
 }
 
+fn clean_up_and_die(number: i32) -> ! {
+    let _starts = STARTS.write().unwrap_or_else(PoisonError::into_inner);
+    // Kept: what is made from now on waits here, and the process ends.
+    let mut actions = lock();
+    while let Some((_, action)) = actions.pop_last() {
+        // A panic has printed its words; the other actions are as needed as before.
+        let _ = catch_unwind(AssertUnwindSafe(action));
+    }
+    die_by(number)
+}
+
+/// Ends the process by the signal's default action, as if nobody had handled it.
+fn die_by(number: i32) -> ! {
+    // SAFETY: both take numbers only, and the default action runs no code of this process.
+    unsafe {
+        libc::signal(number, libc::SIG_DFL);
+        libc::raise(number);
+    }
+    // Only if the signal is blocked, by the parent.
+    std::process::exit(128 + number)
+}
+
 /// Waits for the first of these signals; returns its number.
-async fn first_of(mut signals: Vec<(i32, Signal)>) -> i32 {
+async fn first_of(signals: &mut [(i32, Signal)]) -> i32 {
     std::future::poll_fn(|context| {
         let arrived = signals
             .iter_mut()
@@ -155,6 +187,12 @@ fn ignored_signals() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead as _, BufReader};
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::process::{Child, Command, Stdio};
+
+    use rustix::process::{Pid, Signal, kill_process};
+
     use super::*;
 
     #[test]
@@ -164,5 +202,61 @@ mod tests {
         assert!(path.is_file() && lock().contains_key(&number));
         drop(made);
         assert!(!path.exists() && !lock().contains_key(&number));
+    }
+    /// What the child process of the test below has to clean up.
+    const ROLE: &str = "GPUPV_TEST_CLEANUP";
+
+    /// Runs one test in a child process that waits for signals with these cleanups, and returns it when it is ready.
+    fn child(test: &str, role: &str) -> Child {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args([test, "--exact", "--nocapture"]).env(ROLE, role).stderr(Stdio::piped());
+        let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+        let said = BufReader::new(child.stderr.take().unwrap()).lines();
+        assert!(said.map_while(Result::ok).any(|line| line.ends_with("ready")));
+        child
+    }
+
+    fn be_child(cleanups: Vec<Cleanup>) -> ! {
+        on_signals().unwrap();
+        eprintln!("ready");
+        loop {
+            std::thread::park();
+            assert!(!cleanups.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_signal_ends_a_process_by_itself_after_all_cleanups_one_of_which_panics() {
+        if let Ok(path) = std::env::var(ROLE) {
+            let write = move || std::fs::write(path, "cleaned up").unwrap();
+            be_child(vec![Cleanup::new(write), Cleanup::new(|| panic!("of the test"))]);
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mark");
+        let test = "cleanup::tests::a_signal_ends_a_process_by_itself_after_all_cleanups_one_of_which_panics";
+        let mut child = child(test, path.to_str().unwrap());
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGTERM));
+        assert_eq!(std::fs::read_to_string(path).unwrap(), "cleaned up");
+    }
+
+    #[test]
+    fn a_second_signal_ends_a_cleanup_that_hangs() {
+        if std::env::var(ROLE).is_ok() {
+            be_child(vec![Cleanup::new(|| {
+                loop {
+                    std::thread::park()
+                }
+            })]);
+        }
+        let mut child = child("cleanup::tests::a_second_signal_ends_a_cleanup_that_hangs", "hangs");
+        let status = loop {
+            kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+            std::thread::park_timeout(Duration::from_millis(20));
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+        };
+        assert_eq!(status.signal(), Some(libc::SIGINT));
     }
 }

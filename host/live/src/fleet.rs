@@ -31,8 +31,10 @@ fn end_by_signal(daemon: &Daemon, consoles: &Consoles) -> Cleanup {
         if let Err(error) = kernel_host.traces().finish() {
             complain(format_args!("{error:#}"));
         }
-        // A failure leaves them for the next start.
-        let _ = logs.map(std::fs::remove_dir_all);
+        // A guest that is being launched may make one meanwhile.
+        if let Some(logs) = logs {
+            cleanup::remove(&logs);
+        }
     })
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -196,14 +197,20 @@ pub fn say(line: fmt::Arguments<'_>) {
     note_loss(&writeln!(std::io::stdout(), "{}", printable_lines(&line.to_string())));
 }
 
-/// Whether standard output still has a reader: not once the program behind the pipe, such as `head`, has ended. A command
-/// that prints again and again ends then, because a write does not tell it while nothing is printed.
+/// Whether standard output still has a reader: not once the program behind the pipe, such as `head`, or at the other end of
+/// the socket has ended. A command that prints again and again ends then, because a write does not tell it while nothing
+/// is printed.
 pub fn has_reader() -> bool {
-    let out = std::io::stdout();
-    let mut polled = [PollFd::new(&out, PollFlags::empty())];
+    is_read(std::io::stdout())
+}
+
+/// The same of any output.
+fn is_read(output: impl AsFd) -> bool {
+    let mut polled = [PollFd::new(&output, PollFlags::empty())];
     // Without an answer of the system there may be one.
     let answered = poll(&mut polled, Some(&Timespec::default())).is_ok();
-    !(answered && polled[0].revents().contains(PollFlags::ERR))
+    // A pipe without a reader gives an error, a socket hangs up.
+    !(answered && polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP))
 }
 
 /// Forwards a program's output to standard output, with the error handling of [`say`].
@@ -254,4 +261,23 @@ pub fn in_words(error: &anyhow::Error) -> String {
         }
     }
     words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_output_has_a_reader_until_the_other_end_is_closed() {
+        let (reader, output) = std::io::pipe().unwrap();
+        assert!(is_read(&output));
+        drop(reader);
+        assert!(!is_read(&output));
+        // As `ssh` without a terminal gives it.
+        let (reader, output) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert!(is_read(&output));
+        drop(reader);
+        assert!(!is_read(&output));
+        assert!(is_read(tempfile::tempfile().unwrap()));
+    }
 }

@@ -141,15 +141,20 @@ impl Journal {
             let mut bytes = [0; size_of::<u64>()];
             *word = file.read_exact(&mut bytes).map_or(0, |()| u64::from_le_bytes(bytes));
         }
-        let mapped = Mapping::new(&file, size_of_val(&words))
+        let mut mapped = Mapping::new(&file, size_of_val(&words))
             .with_context(|| format!("cannot map {}", path.display()))?;
         let segments = segments(folder)?;
         let segment = segments.last().copied().unwrap_or(0);
         let mut replayed = replay_last(folder, &segments, config, drivers)?;
         match &mut replayed {
             Some(replayed) => replayed.leave_out_done(words),
-            // Numbers of processes begin anew, so tokens for those of an earlier daemon must not fit.
-            None => forget_secret(folder)?,
+            // Numbers of processes and steps begin anew, so tokens and counts of an earlier daemon must not fit.
+            None => {
+                forget_secret(folder)?;
+                for moves in [Moves::OfStep(0), Moves::OfSegment(0)] {
+                    publish(&mut mapped, moves, 0);
+                }
+            }
         }
         let secret = secret(folder)?;
         let keeper = Keeper::start(folder, config, drivers, program)?;
@@ -251,16 +256,12 @@ impl Journal {
 
     /// Records that so many DMA operations of this step are done.
     pub fn performed(&mut self, step: u64, done: usize) {
-        self.publish(Moves::OfStep(step), done);
+        publish(&mut self.performed, Moves::OfStep(step), done);
     }
 
     /// Records that so many of the DMA operations with which this daemon began are done.
     pub fn performed_earlier(&mut self, done: usize) {
-        self.publish(Moves::OfSegment(self.segment), done);
-    }
-
-    fn publish(&mut self, moves: Moves, done: usize) {
-        self.performed.publish(moves.at() * size_of::<u64>(), moves.word(done));
+        publish(&mut self.performed, Moves::OfSegment(self.segment), done);
     }
 
     /// Returns the token with which a process resumes its session. It cannot be guessed without the secret.
@@ -273,6 +274,10 @@ impl Journal {
         token.copy_from_slice(&hash.finalize()[..TOKEN_BYTES]);
         token
     }
+}
+
+fn publish(performed: &mut Mapping, moves: Moves, done: usize) {
+    performed.publish(moves.at() * size_of::<u64>(), moves.word(done));
 }
 
 fn segment_path(folder: &Path, segment: u32) -> PathBuf {
@@ -418,7 +423,7 @@ fn replay(
         if std::fs::metadata(&path).is_ok_and(|file| file.len() == 0) {
             continue;
         }
-        // Its daemon has ended all sessions, whatever version of gpupv it was.
+        // Its daemon has ended all sessions, whatever version of gpupv it was, and no later one has begun.
         if last.is_empty() && trace::has_end(&path) {
             return Ok(None);
         }
@@ -427,7 +432,9 @@ fn replay(
             // first there is none: its daemon was killed before any client attached.
             Err(error) if error.is_not_begun() && (at > 0 || *segment == 1) => continue,
             Err(error) => return Err((error, path)),
-            Ok(Beginning::Steps | Beginning::Nothing) => last.push(path),
+            // Killed before its first step: the segment before it has the state, or the end.
+            Ok(Beginning::Nothing) => {}
+            Ok(Beginning::Steps) => last.push(path),
             Ok(Beginning::State) => {
                 last.push(path);
                 first_segment = *segment;

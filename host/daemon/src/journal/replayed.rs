@@ -108,16 +108,28 @@ pub enum Beginning {
 
 /// Reads how a segment begins.
 pub fn beginning(path: &Path, config: &Config) -> Result<Beginning, NotReplayed> {
-    let mut lost_before = None;
-    for record in open(path, config)? {
+    let reader = Reader::open(path)?;
+    let is_other = reader.header().config != *config;
+    let (mut lost_before, mut unknown) = (None, false);
+    for record in reader {
         match record? {
+            Record::Snapshot { .. } | Record::Step { .. } if is_other => {
+                return Err(NotReplayed::OtherConfig);
+            }
             Record::Snapshot { .. } => return Ok(Beginning::State),
             Record::Step { .. } => return Ok(Beginning::Steps),
             Record::Lost(lost) => lost_before = Some(lost),
-            Record::Times(_) | Record::End { .. } | Record::Unknown { .. } => {}
+            Record::Unknown { .. } => unknown = true,
+            Record::Times(_) | Record::End { .. } => {}
         }
     }
-    lost_before.map_or(Ok(Beginning::Nothing), |lost| Err(NotReplayed::NoSnapshot(lost)))
+    match lost_before {
+        Some(lost) => Err(NotReplayed::NoSnapshot(lost)),
+        // The replay refuses it.
+        None if unknown => Ok(Beginning::Steps),
+        // Of whatever configuration.
+        None => Ok(Beginning::Nothing),
+    }
 }
 
 fn open(path: &Path, config: &Config) -> Result<Reader, NotReplayed> {

@@ -359,8 +359,10 @@ fn a_journal_that_ended_in_order_begins_anew() {
     let folder = tempfile::tempdir().unwrap();
     let mut recorded = Recorded::new(folder.path());
     recorded.attach(5);
-    let Recorded { journal, recorder, kernel, .. } = recorded;
+    let Recorded { mut journal, recorder, kernel, .. } = recorded;
     let token = journal.resume_token(P);
+    journal.performed(2, 1);
+    journal.performed_earlier(1);
     recorder.finish(kernel.snapshot().digest()).unwrap();
     drop(journal);
     let mut changed = Config::default();
@@ -370,6 +372,46 @@ fn a_journal_that_ended_in_order_begins_anew() {
         let (journal, replayed) = opened.unwrap();
         assert!(replayed.is_none() && journal.segment == 1);
         assert_ne!(journal.resume_token(P), token, "a process of the earlier daemon has the old one");
+        let performed = std::fs::read(folder.path().join("performed")).unwrap();
+        assert_eq!(performed, [0; size_of::<PerformedWords>()], "steps and segments are counted anew");
+    }
+}
+
+/// The first segment of the next daemon has a header, and the one before it is not removed yet.
+#[test]
+fn a_journal_that_ended_in_order_begins_anew_also_after_a_kill_at_the_next_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut recorded = Recorded::new(folder.path());
+    recorded.attach(5);
+    let Recorded { journal, recorder, kernel, .. } = recorded;
+    recorder.finish(kernel.snapshot().digest()).unwrap();
+    let mut changed = Config::default();
+    changed.tdr.delay_ns += 1;
+    std::mem::forget(journal.create_next(&changed, 1).unwrap());
+    drop(journal);
+    for config in [changed, Config::default()] {
+        let opened = Journal::open(folder.path(), Durable::No, "test", &config, &Registry::default());
+        let (journal, replayed) = opened.unwrap();
+        assert!(replayed.is_none() && journal.segment == 2);
+    }
+}
+
+/// By a signal, or because what `gpupv serve` does next has failed: its own socket is in use, say.
+#[test]
+fn a_daemon_that_stops_while_it_waits_for_clients_leaves_them_to_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut recorded = Recorded::new(&folder.path().join("journal"));
+    let pid = std::process::id();
+    recorded.step(5, Input::ProcessAttached { process: P, vm: VmId::HOST, pid, name: "one".into() });
+    // Without a call it had no session.
+    recorded.call(6, 1);
+    recorded.killed();
+    for _ in 0..2 {
+        let options = crate::Options::with_journal(folder.path());
+        let daemon =
+            crate::Daemon::start(crate::Options { directory: folder.path().into(), ..options }).unwrap();
+        assert_eq!(daemon.resumed.expect("a client is awaited").processes, 1);
+        daemon.stop().unwrap();
     }
 }
 

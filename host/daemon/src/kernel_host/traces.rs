@@ -72,10 +72,12 @@ impl Traces<'_> {
         self.kernel_host.lock().taps.recording.as_ref().map_or(0, Recording::dropped)
     }
 
-    /// Finishes the recording with the digest of the state.
+    /// Finishes the recording with the digest of the state. A journal whose clients are still awaited gets no end: the
+    /// next daemon waits for them, as after a kill.
     pub fn finish(&self) -> anyhow::Result<()> {
         let mut host_state = self.kernel_host.lock();
         match host_state.taps.recording.take() {
+            Some(_) if host_state.resuming.is_some() => Ok(()),
             Some(recording) => Ok(recording.finish(&host_state.kernel)?),
             None => Ok(()),
         }

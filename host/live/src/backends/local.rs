@@ -157,7 +157,8 @@ impl LiveBackend for LocalBackend<'_> {
     fn restart_daemon(&mut self) -> Done {
         let stopped = self.daemon.take().map_or(Ok(()), Daemon::stop);
         stopped.map_err(broken)?;
-        self.daemon = Some(cleanup::start_daemon(self.options.clone()).map_err(broken)?);
+        let started = cleanup::start_daemon(self.options.clone());
+        self.daemon = Some(started.map_err(|error| BackendError::NotStarted(in_words(&error)))?);
         Ok(())
     }
 }
@@ -196,9 +197,12 @@ impl LocalRunner {
         let last_words = File::options().create(true).append(true).open(&words)?;
         let artifacts = &self.artifacts;
         let mut local = LocalBackend { program, artifacts, options, daemon, last_words, _folder: folder };
-        let mut ended = run::run(program, &mut LiveWorld::new(program, &mut local, watch), &mut First);
+        let mut ended =
+            run::run(program, &mut LiveWorld::new(program, &mut local, watch.clone()), &mut First);
         super::add_last_words(&mut ended, &std::fs::read_to_string(words).unwrap_or_default());
-        local.daemon.map_or(Ok(()), Daemon::stop)?;
-        Ok(ended)
+        if local.daemon.is_some() && !watch.wait_until_all_gone() {
+            super::fail_for_left(&mut ended, super::STILL_ATTACHED);
+        }
+        super::with_end(ended, local.daemon.map_or(Ok(()), Daemon::stop))
     }
 }

@@ -23,7 +23,7 @@ mod world;
 use std::time::Duration;
 
 use scenario::world::BackendError;
-use scenario::{Ended, Verdict};
+use scenario::{Ended, Failure, Verdict};
 
 pub use local::LocalRunner;
 pub use partial_replay::{PartialReplay, PartialReplayReport};
@@ -37,6 +37,24 @@ fn broken(error: anyhow::Error) -> BackendError {
     BackendError::Broken(crate::output::in_words(&error))
 }
 
+/// Fails the case that left something behind, whatever it was before: the next one cannot tell whose it is. A failure stays.
+fn fail_for_left(ended: &mut Ended, what: &str) {
+    if !matches!(ended.verdict, Verdict::Failed(_)) {
+        ended.verdict = Verdict::Failed(Failure { line: 0, what: what.into() });
+    }
+}
+
+const STILL_ATTACHED: &str = "all processes have exited, but the daemon still has one";
+
+/// Adds the result of what came after the case. The machine's error hides no failure.
+fn with_end(mut ended: Ended, end: anyhow::Result<()>) -> anyhow::Result<Ended> {
+    if let (Verdict::Failed(failure), Err(error)) = (&mut ended.verdict, &end) {
+        failure.what += &format!("; then: {}", crate::output::in_words(error));
+        return Ok(ended);
+    }
+    end.map(|()| ended)
+}
+
 /// Appends the standard error of a run's processes to its failure. Without a failure it is dropped: a library may
 /// report a lost stream that the scenario intended.
 fn add_last_words(ended: &mut Ended, words: &str) {
@@ -44,5 +62,34 @@ fn add_last_words(ended: &mut Ended, words: &str) {
         && !words.trim().is_empty()
     {
         failure.what += &format!("; output of the processes: {}", words.trim().replace('\n', "; "));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(what: &str) -> Ended {
+        Ended::of(Verdict::Failed(Failure { line: 3, what: what.into() }))
+    }
+
+    #[test]
+    fn an_error_after_a_case_hides_no_failure() {
+        let full = || Err(anyhow::anyhow!("the disk is full"));
+        assert_eq!(with_end(failed("F = 1"), full()).unwrap(), failed("F = 1; then: the disk is full"));
+        assert!(with_end(Ended::of(Verdict::Passed), full()).is_err());
+        assert_eq!(with_end(failed("F = 1"), Ok(())).unwrap(), failed("F = 1"));
+    }
+
+    #[test]
+    fn a_case_that_leaves_a_process_attached_has_failed() {
+        let mut ended = failed("F = 1");
+        fail_for_left(&mut ended, STILL_ATTACHED);
+        assert_eq!(ended, failed("F = 1"));
+        for before in [Verdict::Passed, Verdict::Error("no thread".into())] {
+            let mut ended = Ended::of(before);
+            fail_for_left(&mut ended, STILL_ATTACHED);
+            assert!(matches!(ended.verdict, Verdict::Failed(Failure { what, .. }) if what == STILL_ATTACHED));
+        }
     }
 }

@@ -20,7 +20,7 @@ use crate::virtual_machine::agent::{Output, Program as GuestProgram};
 use crate::virtual_machine::driver::Driver;
 use crate::virtual_machine::image::CopiedPath;
 use daemon::vm::VmState;
-use daemon::{Clock, Daemon, Options};
+use daemon::{Busy, Clock, Daemon, Options};
 
 use super::scenario_client::Pipes;
 use super::watch::Watch;
@@ -105,7 +105,8 @@ struct VmBackend {
     fleet: Option<Fleet>,
     driver: Driver,
     plan: FleetPlan,
-    crashed: bool,
+    /// Whether the next program needs other guests: one was crashed, or a process is still attached.
+    is_spoiled: bool,
     /// Index of the guest that is the program's first VM.
     first_vm: usize,
     /// Standard error of scenario clients and their libraries.
@@ -132,6 +133,26 @@ impl VmBackend {
             }
         }
         kernel
+    }
+
+    /// Boots other guests if those of the last program cannot be used again.
+    fn provide_guests(&mut self) -> anyhow::Result<()> {
+        if !self.is_spoiled {
+            return Ok(());
+        }
+        if let Some(Err(error)) = self.fleet.take().map(Fleet::end) {
+            tracing::error!("the guests did not end in order: {error:#}");
+        }
+        self.fleet = Some(self.driver.handle().block_on(Fleet::boot(&self.plan, &Steps::new()))?);
+        // Not before: without guests the next program tries it again.
+        self.is_spoiled = false;
+        Ok(())
+    }
+
+    /// Gives a program a kernel of its own.
+    fn replace_kernel(&self, program: &Program) -> Result<(), Busy> {
+        let kernel_host = &self.fleet().daemon.kernel_host;
+        kernel_host.replace_kernel(self.kernel_of(program), program.setting.async_submission)
     }
 
     /// Returns the guest of a VM. Processes without a VM run in the first guest.
@@ -181,7 +202,7 @@ impl LiveBackend for VmBackend {
 
     fn crash(&mut self, vm: Vm) -> Done {
         let guest = self.guest_of(Some(vm)).map_err(broken)?;
-        self.crashed = true;
+        self.is_spoiled = true;
         let guest = &self.fleet().guests[guest].0;
         guest.vm.kill();
         match guest.entry.shared.wait_for(VmState::Gone, SILENCE_MAX, || false) {
@@ -228,7 +249,7 @@ impl VmRunner {
                 fleet,
                 driver,
                 plan,
-                crashed: false,
+                is_spoiled: false,
                 first_vm: 0,
                 last_words: Arc::default(),
             },
@@ -246,27 +267,28 @@ impl VmRunner {
             return Ok(Ended::of(Verdict::Failed(Failure { line: 0, what })));
         }
         self.vm_backend.first_vm = guests - program.vms.len();
-        if std::mem::take(&mut self.vm_backend.crashed) {
-            if let Some(fleet) = self.vm_backend.fleet.take() {
-                fleet.end()?;
-            }
-            let booted = self
-                .vm_backend
-                .driver
-                .handle()
-                .block_on(Fleet::boot(&self.vm_backend.plan, &Steps::new()))?;
-            self.vm_backend.fleet = Some(booted);
-        }
+        self.vm_backend.provide_guests()?;
         self.watch.reset();
-        let kernel_host = &self.vm_backend.fleet().daemon.kernel_host;
-        kernel_host
-            .replace_kernel(self.vm_backend.kernel_of(program), program.setting.async_submission)
-            .context("the guests of the previous run are still up")?;
+        let replaced = match self.vm_backend.replace_kernel(program) {
+            // Its case has ended before it attached.
+            Err(Busy::Processes(_)) => {
+                self.vm_backend.is_spoiled = true;
+                self.vm_backend.provide_guests()?;
+                self.watch.reset();
+                self.vm_backend.replace_kernel(program)
+            }
+            replaced @ (Ok(()) | Err(Busy::Recording)) => replaced,
+        };
+        replaced.context("the guests cannot run another program")?;
         let watch = self.watch.clone();
         lock(&self.vm_backend.last_words).clear();
         let mut ended =
             run::run(program, &mut LiveWorld::new(program, &mut self.vm_backend, watch), &mut First);
         super::add_last_words(&mut ended, &lock(&self.vm_backend.last_words));
+        if !self.watch.wait_until_all_gone() {
+            self.vm_backend.is_spoiled = true;
+            super::fail_for_left(&mut ended, super::STILL_ATTACHED);
+        }
         Ok(ended)
     }
 }

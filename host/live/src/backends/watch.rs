@@ -83,6 +83,13 @@ impl Watch {
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
+    /// Waits until the kernel has no process; false on timeout.
+    pub fn wait_until_all_gone(&self) -> bool {
+        let state = self.lock();
+        let waited = self.changed.wait_timeout_while(state, SILENCE_MAX, |state| !state.attached.is_empty());
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
     /// Waits until the kernel has no more NT handles than `at_most`; false on timeout.
     pub fn wait_until_handles(&self, at_most: usize) -> bool {
         let state = self.lock();

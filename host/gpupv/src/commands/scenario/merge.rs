@@ -13,7 +13,8 @@ use crate::commands::scenario::explored::Exploration;
 use crate::commands::scenario::ranges::Shard;
 use crate::commands::scenario::report_file::{Content, ReportFile, open_report};
 use crate::commands::scenario::result_files::{ResultFiles, Sinks};
-use crate::output::{OK, VERDICT_FAILED, say};
+use crate::commands::scenario::run_files::exit_code;
+use crate::output::{complain, say};
 
 /// Ranges of missing shards that are listed.
 const LISTED_MAX: usize = 20;
@@ -36,7 +37,8 @@ pub struct MergeArgs {
 /// The reports that were read, all of one command.
 enum Parts {
     Explored(Exploration),
-    Suites(Vec<SuiteReport>),
+    /// With what the user is told of shards that have cases that could not run.
+    Suites(Vec<SuiteReport>, Option<String>),
 }
 
 /// Returns the files that the arguments name.
@@ -70,40 +72,47 @@ fn reports_of(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 fn read_all(paths: &[PathBuf]) -> anyhow::Result<Parts> {
-    let (mut explored, mut suites, mut shards) = (None::<Exploration>, Vec::new(), Vec::new());
+    let (mut explored, mut suites) = (None::<Exploration>, Vec::new());
+    let (mut shards, mut have_run) = (Vec::new(), Vec::new());
     for path in paths {
         let ReportFile { shard, content } = ReportFile::read(path)?;
         shards.extend(shard);
         match content {
             Content::Explored(all) => explored.get_or_insert_default().extend(all),
-            Content::Suite(suite) => suites.push(suite),
+            Content::Suite(suite) => {
+                have_run.extend(shard.filter(|_| suite.results.counts().errors == 0));
+                suites.push(suite);
+            }
         }
         if explored.is_some() && !suites.is_empty() {
             bail!("{}: reports of `run` and of `explore` cannot be merged", path.display());
         }
     }
-    refuse_missing(&shards)?;
-    Ok(explored.map_or(Parts::Suites(suites), Parts::Explored))
+    if let Some(missing) = others(&shards, &shards, "are missing") {
+        bail!("{missing}, and add its report");
+    }
+    let incomplete = others(&shards, &have_run, "have cases that could not run");
+    let incomplete = incomplete.map(|words| format!("{words}, and replace its report"));
+    Ok(explored.map_or(Parts::Suites(suites, incomplete), Parts::Explored))
 }
 
-/// Names all shards without a report. Reports of different numbers of shards are left to the check of their ranges.
-fn refuse_missing(shards: &[Shard]) -> anyhow::Result<()> {
-    let Some(Shard { parts, .. }) = shards.first().copied() else { return Ok(()) };
+/// Names all shards but these, and how to run them. Reports of different numbers of shards are left to the check of their
+/// ranges.
+fn others(shards: &[Shard], but: &[Shard], what: &str) -> Option<String> {
+    let Shard { parts, .. } = *shards.first()?;
     if shards.iter().any(|shard| shard.parts != parts) {
-        return Ok(());
+        return None;
     }
-    let found: BTreeSet<u64> = shards.iter().map(|shard| shard.part).collect();
-    let missing = Shard::missing(&found, parts);
-    if missing.is_empty() {
-        return Ok(());
+    let found: BTreeSet<u64> = but.iter().map(|shard| shard.part).collect();
+    let others = Shard::missing(&found, parts);
+    if others.is_empty() {
+        return None;
     }
-    let count: u64 = missing.iter().map(|(first, last)| last - first + 1).sum();
-    let listed = &missing[..missing.len().min(LISTED_MAX)];
-    let more = if listed.len() < missing.len() { ",.." } else { "" };
-    bail!(
-        "{count} of {parts} shards are missing: {}{more}. Run each again with --shard K/{parts}, and add its report",
-        Shard::list(listed)
-    )
+    let count: u64 = others.iter().map(|(first, last)| last - first + 1).sum();
+    let listed = &others[..others.len().min(LISTED_MAX)];
+    let more = if listed.len() < others.len() { ",.." } else { "" };
+    let list = Shard::list(listed);
+    Some(format!("{count} of {parts} shards {what}: {list}{more}. Run each again with --shard K/{parts}"))
 }
 
 fn merge_explored(parts: Exploration, args: &MergeArgs) -> anyhow::Result<u8> {
@@ -121,7 +130,7 @@ fn merge_explored(parts: Exploration, args: &MergeArgs) -> anyhow::Result<u8> {
     Ok(code)
 }
 
-fn merge_runs(parts: Vec<SuiteReport>, args: &MergeArgs) -> anyhow::Result<u8> {
+fn merge_runs(parts: Vec<SuiteReport>, incomplete: Option<String>, args: &MergeArgs) -> anyhow::Result<u8> {
     if args.save.save.is_some() {
         bail!("--save takes failures of `gpupv scenario explore`; these are reports of `run`");
     }
@@ -132,7 +141,10 @@ fn merge_runs(parts: Vec<SuiteReport>, args: &MergeArgs) -> anyhow::Result<u8> {
     let sink = open_report(args.report.as_deref())?;
     Sinks::open(&args.files)?.write(&whole.results)?;
     say(format_args!("{}", whole.results.text().trim_end()));
-    let code = if whole.results.counts().failed == 0 { OK } else { VERDICT_FAILED };
+    if let Some(words) = incomplete {
+        complain(format_args!("{words}"));
+    }
+    let code = exit_code(whole.results.counts());
     sink.write(&ReportFile { shard: None, content: Content::Suite(whole) }.text())?;
     Ok(code)
 }
@@ -146,6 +158,6 @@ pub fn run(args: &MergeArgs) -> anyhow::Result<u8> {
     }
     match read_all(&files)? {
         Parts::Explored(parts) => merge_explored(parts, args),
-        Parts::Suites(parts) => merge_runs(parts, args),
+        Parts::Suites(parts, incomplete) => merge_runs(parts, incomplete, args),
     }
 }

@@ -10,7 +10,7 @@ use d3dkmt::random::digest;
 use daemon::Options;
 use drivers::Registry;
 use scenario::Backend;
-use scenario::report::{CaseResult, Results, SuiteReport};
+use scenario::report::{CaseResult, Counts, Results, SuiteReport};
 use scenario::shards::shard;
 use scenario::world::declared_skip;
 
@@ -197,6 +197,15 @@ impl Suite {
     }
 }
 
+/// The exit code of a run. A case that could not run comes first: a cluster starts such a shard again.
+pub fn exit_code(counts: Counts) -> u8 {
+    match counts {
+        Counts { errors: 1.., .. } => SET_UP_FAILED,
+        Counts { failed: 1.., .. } => VERDICT_FAILED,
+        Counts { .. } => OK,
+    }
+}
+
 pub fn run(args: &RunArgs, drivers: &Registry) -> anyhow::Result<u8> {
     let suite = Suite::read(args, drivers);
     // A suite that cannot run leaves no results of an earlier run either.
@@ -212,12 +221,8 @@ pub fn run(args: &RunArgs, drivers: &Registry) -> anyhow::Result<u8> {
     } else {
         say(format_args!("{}", results.text().trim_end()));
     }
-    let counts = results.counts();
-    if counts.errors > 0 {
-        // No report: a cluster starts this shard again, on a machine that can run it.
-        return Ok(SET_UP_FAILED);
-    }
-    let code = if counts.failed == 0 { OK } else { VERDICT_FAILED };
+    let code = exit_code(results.counts());
+    // Also with errors: another machine may run the shard again, but its failures are known. A later report replaces it.
     if let Some(digest) = digest {
         let commit = env!("GPUPV_COMMIT").into();
         let suite = SuiteReport { commit, digest, backends, planned, files: part, results };
