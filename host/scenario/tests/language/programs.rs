@@ -138,10 +138,18 @@ impl Drawing {
         let new = vm(random, ordinal);
         kernel.vms.push(new);
         (kernel.test_signing, kernel.gpu_virtualization_flags) = (random.one_in(2), random.below(9) as u32);
-        kernel.vms.push(VmConfig { name: "plain".into(), ..VmConfig::default() });
-        kernel
-            .grants
-            .push(Grant { name: "a \" name".into(), vms: vec!["A".into(), "vm 1".into(), "host".into()] });
+        // They may force VMs to be secure.
+        kernel.vms[0].iommu_isolation |= kernel.vm_refusal("A0").is_some();
+        kernel.vms.push(VmConfig { name: "A1".into(), ..VmConfig::default() });
+        let granted = ["A1", "A0", "host"].map(String::from).into();
+        kernel.grants.push(Grant { name: "a \" name".into(), vms: granted });
+        (0..2).for_each(|_| self.vm());
+    }
+
+    fn vm(&mut self) {
+        let vm = Vm(self.program.vms.len() as u32);
+        self.program.vms.push(format!("A{}", vm.0));
+        self.push(Action::StartVm(vm));
     }
 
     pub fn below(&mut self, end: u64) -> u64 {
@@ -225,11 +233,7 @@ impl Drawing {
         let alive = self.alive();
         let one = self.random.pick(&alive).copied();
         match (self.below(13), one) {
-            (0, _) if self.program.vms.len() < 20 => {
-                let vm = Vm(self.program.vms.len() as u32);
-                self.program.vms.push(format!("A{}", vm.0));
-                self.push(Action::StartVm(vm));
-            }
+            (0, _) if self.program.vms.len() < 20 => self.vm(),
             (1, _) => self.process(),
             (2, Some(process)) if self.blocked.len() < 40 => {
                 let thread = Thread(self.blocked.len() as u32);
@@ -487,7 +491,7 @@ impl Drawing {
 /// Draws a VM with any settings, which may have this adapter.
 fn vm(random: &mut Random, ordinal: u32) -> VmConfig {
     VmConfig {
-        name: ["A", "vm 1"][random.below(2) as usize].into(),
+        name: "A0".into(),
         secure: random.one_in(2),
         iommu_isolation: random.one_in(2),
         linux: random.one_in(2),

@@ -95,7 +95,7 @@ impl fmt::Display for VerdictText {
                 f.write_str("CYCLE: it waits for work that is queued behind it")
             }
             Verdict::Cycle { members: 0 | 1, has_process: true } => {
-                f.write_str("CYCLE: the process that has to act waits for itself, unless another thread acts")
+                f.write_str("CYCLE: a process waits for itself, unless another thread acts")
             }
             Verdict::Cycle { members, has_process: _ } => {
                 write!(f, "CYCLE of {members}: each waits for the next, unless another thread acts")
