@@ -283,6 +283,8 @@ pub struct Checker {
     passes_next: Option<(ProcessId, Vec<(Handle, u64)>)>,
     /// Engines were busy after the last step.
     engines_busy: bool,
+    /// Something was destroyed, and the kernel has work of that left: waits on it end in later steps.
+    destroys: bool,
     /// Writes that no interrupt had reported after the last step.
     unseen: Unseen,
     violations: Vec<String>,
@@ -320,7 +322,10 @@ impl Checker {
         self.stores(effects, were_at_work);
         self.answers(summary, effects, kernel);
         self.values_passed(summary, effects, kernel);
-        self.wakes(summary, effects);
+        self.destroys |=
+            matches!(summary.kind, InputKind::Destroys | InputKind::Gone { .. } | InputKind::GoneMany);
+        self.wakes(effects);
+        self.destroys &= kernel.has_backlog();
         self.forget_destroyed(summary, kernel);
         self.unseen = unseen(kernel);
         // First, because an ended process neither sleeps nor reads.
@@ -548,9 +553,7 @@ impl Checker {
         }
     }
 
-    fn wakes(&mut self, summary: &InputSummary, effects: &Effects) {
-        let unjudged =
-            matches!(summary.kind, InputKind::Destroys | InputKind::Gone { .. } | InputKind::GoneMany);
+    fn wakes(&mut self, effects: &Effects) {
         for wake in &effects.events {
             // A guest event of the program is no wait of its library.
             let Some(event) = wake.target.event() else { continue };
@@ -575,7 +578,7 @@ impl Checker {
                 let is_written = |value: Option<u64>| value.is_some_and(|value| value >= item.value);
                 item.reached || item.slot.is_none() || is_written(written) || is_written(passing)
             };
-            if wake.status == NtStatus::SUCCESS && !unjudged && !sleeper.holds(justified) {
+            if wake.status == NtStatus::SUCCESS && !self.destroys && !sleeper.holds(justified) {
                 self.violations.push(format!(
                     "early wake: a wait of process {} ended, its fences never were there: {}",
                     wake.process.0,
