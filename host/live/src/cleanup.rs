@@ -204,7 +204,7 @@ mod tests {
         assert!(!path.exists() && !lock().contains_key(&number));
     }
     /// What the child process of the test below has to clean up.
-    const ROLE: &str = "GPUPV_TEST_CLEANUP";
+    const ROLE: &str = "CLEANUP_UNDER_TEST";
 
     /// Runs one test in a child process that waits for signals with these cleanups, and returns it when it is ready.
     fn child(test: &str, role: &str) -> Child {

@@ -6,6 +6,7 @@ mod cases;
 mod lab;
 
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::ExitStatusExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::Stdio;
@@ -188,7 +189,8 @@ fn a_terminated_vm_run_ends_its_recording_and_leaves_no_folder() {
     let mut lines = BufReader::new(running.stdout.take().expect("it is piped")).lines();
     assert!(lines.next().is_some_and(|line| line.is_ok()), "the program runs");
     kill_process(Pid::from_child(&running), Signal::TERM).expect("the process can be signaled");
-    assert_eq!(running.wait().expect("it can be waited for").code(), Some(143));
+    let status = running.wait().expect("it can be waited for");
+    assert_eq!(status.signal(), Some(Signal::TERM.as_raw()), "{status}");
     assert_eq!(std::fs::read_dir(&temporary).expect("readable").count(), 0);
     let verified = gpupv(&["trace", "verify", "--json"]).arg(&trace).output().expect("gpupv starts");
     let found: Value = serde_json::from_slice(&verified.stdout).expect("JSON");
