@@ -2,14 +2,16 @@
 
 mod host;
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use d3dkmt::{Handle, NtStatus, Reply, SyncObjectFlags};
-use dxcore::client::{Parents, Session, attach, block_on};
-use host::{ADAPTER, DEVICE, Listener, Memory, Peer, create_fence, send_packet, welcome};
+use dxcore::client::{Parents, Session, block_on};
+use fence_page::PAGE_BYTES;
+use host::{ADAPTER, DEVICE, Memory, Peer, connect_resumable, create_fence, send_packet, welcome};
+use proto::attach::broker_request::AttachBacking;
 use proto::attach::{BrokerReply, broker_request};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::thread::Pid;
@@ -17,17 +19,29 @@ use rustix::thread::Pid;
 /// A process that returns presents every NT handle that it has open, those of other tests as well.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// A session that has a right to resume.
-fn resumable() -> (Listener, Arc<Session>, Peer) {
-    let listener = Listener::new();
-    let resume_token = b"a right to resume".to_vec();
-    let reply = BrokerReply { resume_token, resume_ms: Some(60_000), ..BrokerReply::default() };
-    let (session, host) = thread::scope(|scope| {
-        let attaching = scope.spawn(|| attach(&listener.path, "test").expect("attaches"));
-        let host = listener.accept_with(reply, welcome(), 64);
-        (Arc::new(attaching.join().unwrap()), host)
+const PAGE: u64 = PAGE_BYTES as u64;
+
+/// A page of its own in private memory, and its address.
+fn own_page() -> (Vec<u8>, u64) {
+    let memory = vec![0_u8; 3 * PAGE_BYTES];
+    let address = (memory.as_ptr() as u64).next_multiple_of(PAGE);
+    (memory, address)
+}
+
+/// Attaches the page at this address as memory of allocation 7; returns the host's pages.
+fn attach_page(session: &Session, host: &Peer, address: u64) -> OwnedFd {
+    let parents = Parents { device: DEVICE, resource: Handle::NULL };
+    let pages = memfd_create(proto::limits::BACKING_MEMFD, MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&pages, PAGE).unwrap();
+    thread::scope(|scope| {
+        let range = address..address + PAGE;
+        let attaching = scope.spawn(|| session.port().attach_backing(parents, Handle(7), range));
+        let request = broker_request::Body::AttachBacking(AttachBacking { address, pages: 1 });
+        assert_eq!(host.broker_request().0, request);
+        send_packet(&host.broker, &BrokerReply { process: 1, ..BrokerReply::default() }, &[pages.as_fd()]);
+        assert_eq!(attaching.join().unwrap(), Ok(()));
     });
-    (listener, session, host)
+    pages
 }
 
 /// Waits until a thread of this process sleeps in a futex. Systems that do not tell are not waited for.
@@ -43,7 +57,7 @@ fn await_parked(thread: Pid) {
 #[test]
 fn a_thread_that_asked_the_killed_broker_asks_the_next_one_while_another_thread_waits() {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let (listener, session, mut host) = resumable();
+    let (listener, session, mut host) = connect_resumable();
     let (sender, threads) = std::sync::mpsc::channel();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| block_on(session.device_state(DEVICE, 1)).status);
@@ -69,7 +83,7 @@ fn a_thread_that_asked_the_killed_broker_asks_the_next_one_while_another_thread_
 #[test]
 fn a_value_of_the_restarted_daemon_is_seen_from_its_welcome_on() {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let (listener, session, mut host) = resumable();
+    let (listener, session, mut host) = connect_resumable();
     let creating = thread::spawn({
         let session = session.clone();
         move || {
@@ -100,26 +114,13 @@ fn a_value_of_the_restarted_daemon_is_seen_from_its_welcome_on() {
 /// The restored daemon still has the work that uses it.
 #[test]
 fn memory_that_was_being_released_when_the_daemon_was_killed_is_attached_to_the_next_one() {
-    use broker_request::{AttachBacking, Body};
+    use broker_request::Body;
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let (listener, session, mut host) = resumable();
-    // Private memory of a page of its own.
-    let memory = vec![0_u8; 3 * fence_page::PAGE_BYTES];
-    let page = fence_page::PAGE_BYTES as u64;
-    let address = (memory.as_ptr() as u64).next_multiple_of(page);
-    let parents = Parents { device: DEVICE, resource: Handle::NULL };
+    let (listener, session, mut host) = connect_resumable();
+    let (_memory, address) = own_page();
     let ok = BrokerReply { process: 1, ..BrokerReply::default() };
-    let answer_attach = |host: &Peer| {
-        assert_eq!(host.broker_request().0, Body::AttachBacking(AttachBacking { address, pages: 1 }));
-        let pages = memfd_create(proto::limits::BACKING_MEMFD, MemfdFlags::CLOEXEC).unwrap();
-        ftruncate(&pages, page).unwrap();
-        send_packet(&host.broker, &ok, &[pages.as_fd()]);
-    };
+    drop(attach_page(&session, &host, address));
     thread::scope(|scope| {
-        let attaching =
-            scope.spawn(|| session.port().attach_backing(parents, Handle(7), address..address + page));
-        answer_attach(&host);
-        assert_eq!(attaching.join().unwrap(), Ok(()));
         let ending = scope.spawn(|| session.port().allocations_ended(Handle::NULL, &[Handle(7)]));
         assert_eq!(host.broker_request().0, Body::ReleaseBacking(address));
         let regions = host.regions.remove(0);
@@ -145,25 +146,11 @@ fn memory_that_was_being_released_when_the_daemon_was_killed_is_attached_to_the_
 /// As a daemon does that closes every number above 2 and opens files of its own: the next daemon must not get those.
 #[test]
 fn a_file_in_the_number_of_attached_memory_is_not_given_to_the_next_daemon() {
-    use broker_request::Body;
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let (listener, session, mut host) = resumable();
-    let memory = vec![0_u8; 3 * fence_page::PAGE_BYTES];
-    let page = fence_page::PAGE_BYTES as u64;
-    let address = (memory.as_ptr() as u64).next_multiple_of(page);
-    let parents = Parents { device: DEVICE, resource: Handle::NULL };
-    let inode = thread::scope(|scope| {
-        let attaching =
-            scope.spawn(|| session.port().attach_backing(parents, Handle(7), address..address + page));
-        assert!(matches!(host.broker_request().0, Body::AttachBacking(_)));
-        let pages = memfd_create(proto::limits::BACKING_MEMFD, MemfdFlags::CLOEXEC).unwrap();
-        ftruncate(&pages, page).unwrap();
-        let reply = BrokerReply { process: 1, ..BrokerReply::default() };
-        send_packet(&host.broker, &reply, &[pages.as_fd()]);
-        let inode = std::fs::File::from(pages).metadata().unwrap().ino();
-        assert_eq!(attaching.join().unwrap(), Ok(()));
-        inode
-    });
+    let (listener, session, mut host) = connect_resumable();
+    let (_memory, address) = own_page();
+    let pages = attach_page(&session, &host, address);
+    let inode = std::fs::File::from(pages).metadata().unwrap().ino();
     let mut numbers = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
     let is_of_pages = |entry: &std::fs::DirEntry| {
         std::fs::metadata(entry.path()).is_ok_and(|of| of.ino() == inode)
@@ -171,7 +158,7 @@ fn a_file_in_the_number_of_attached_memory_is_not_given_to_the_next_daemon() {
     };
     let number: i32 = numbers.find(is_of_pages).unwrap().file_name().to_str().unwrap().parse().unwrap();
     let other = memfd_create(proto::limits::BACKING_MEMFD, MemfdFlags::CLOEXEC).unwrap();
-    ftruncate(&other, page).unwrap();
+    ftruncate(&other, PAGE).unwrap();
     // SAFETY: what a program does that does not know whose number this is.
     assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), number) }, number);
     let regions = host.regions.remove(0);

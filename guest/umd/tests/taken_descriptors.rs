@@ -12,9 +12,8 @@ use std::thread;
 use std::time::Duration;
 
 use d3dkmt::NtStatus;
-use dxcore::client::{Session, TRANSPORT_LOST, attach, block_on};
-use host::{DEVICE, Listener, Peer, connect, welcome};
-use proto::attach::BrokerReply;
+use dxcore::client::{Session, TRANSPORT_LOST, block_on};
+use host::{DEVICE, Peer, connect, connect_resumable, welcome};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 
@@ -117,16 +116,5 @@ fn a_call_that_asks_the_broker_loses_the_session() {
 
 #[test]
 fn a_session_that_could_be_resumed_is_lost() {
-    let resumable = || {
-        let listener = Listener::new();
-        let resume_token = b"a right to resume".to_vec();
-        let reply = BrokerReply { resume_token, resume_ms: Some(60_000), ..BrokerReply::default() };
-        let (session, peer) = thread::scope(|scope| {
-            let attaching = scope.spawn(|| attach(&listener.path, "test").expect("attaches"));
-            let peer = listener.accept_with(reply, welcome(), 64);
-            (Arc::new(attaching.join().unwrap()), peer)
-        });
-        (listener, session, peer)
-    };
-    check(resumable, device_state);
+    check(connect_resumable, device_state);
 }

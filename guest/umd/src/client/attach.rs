@@ -5,7 +5,7 @@
 //! ```
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use super::fence_memory::{FenceMemory, MemoryError};
 use super::link::ResumeRight;
 use super::rings::Rings;
 use crate::environment::variable;
-use crate::fork::{ABOVE_STANDARD_STREAMS, SessionDescriptor};
+use crate::fork::{SessionDescriptor, above_standard_streams};
 use crate::limits::{ATTACH_SECONDS_MAX, READ_BYTES};
 
 /// Where the system names the file of a descriptor; that of a sync file has its token in it.
@@ -232,12 +232,7 @@ impl Broker {
             Ok(false) | Err(_) => AttachError::NoProc,
         })?;
         // If standard input is closed the number could be 0, which is NULL.
-        let is_low = handle.as_raw_fd() < ABOVE_STANDARD_STREAMS;
-        let handle = match is_low {
-            true => rustix::io::fcntl_dupfd_cloexec(&handle, ABOVE_STANDARD_STREAMS)?,
-            false => handle,
-        };
-        Ok((token, handle))
+        Ok((token, above_standard_streams(handle)?))
     }
 
     /// Asks for pages that the host's engines can access, to be mapped at `address`.

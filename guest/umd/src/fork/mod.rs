@@ -89,10 +89,18 @@ impl ListedDescriptor {
 }
 
 /// Device and inode.
-fn file_of(raw: RawFd) -> Result<(u64, u64), rustix::io::Errno> {
+pub(crate) fn file_of(raw: RawFd) -> Result<(u64, u64), rustix::io::Errno> {
     // SAFETY: borrowed for one call, which answers EBADF if the number is not open.
     let of = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(raw) })?;
     Ok((of.st_dev, of.st_ino))
+}
+
+/// The same file with a number above the standard streams: without those, the program's output must not go into it.
+pub(crate) fn above_standard_streams(descriptor: OwnedFd) -> Result<OwnedFd, rustix::io::Errno> {
+    match descriptor.as_raw_fd() < ABOVE_STANDARD_STREAMS {
+        true => rustix::io::fcntl_dupfd_cloexec(&descriptor, ABOVE_STANDARD_STREAMS),
+        false => Ok(descriptor),
+    }
 }
 
 /// The number of forks between the first process that used this library and this one.
@@ -270,11 +278,8 @@ impl SessionDescriptor {
         Ok(adopted?.try_into().expect("as many descriptors as were made"))
     }
 
-    fn enlist(mut descriptor: OwnedFd, generation: u32) -> Result<SessionDescriptor, rustix::io::Errno> {
-        // Without standard streams the program's output must not go into this stream.
-        if descriptor.as_raw_fd() < ABOVE_STANDARD_STREAMS {
-            descriptor = rustix::io::fcntl_dupfd_cloexec(&descriptor, ABOVE_STANDARD_STREAMS)?;
-        }
+    fn enlist(descriptor: OwnedFd, generation: u32) -> Result<SessionDescriptor, rustix::io::Errno> {
+        let descriptor = above_standard_streams(descriptor)?;
         let raw = descriptor.as_raw_fd();
         let file = file_of(raw)?;
         let free = DESCRIPTORS.iter().position(|slot| {

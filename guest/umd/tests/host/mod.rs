@@ -171,9 +171,22 @@ pub fn connect(welcome: Welcome, slots: u32) -> (Arc<Session>, Peer) {
 /// The same with a broker that registers up to `events_max` events.
 pub fn connect_keeping(events_max: u32, welcome: Welcome, slots: u32) -> (Arc<Session>, Peer) {
     let listener = Listener::new();
+    attached(&listener, || listener.accept_keeping(events_max, welcome, slots))
+}
+
+/// A session that has a right to resume, its host, and where the next host listens.
+pub fn connect_resumable() -> (Listener, Arc<Session>, Peer) {
+    let listener = Listener::new();
+    let resume_token = b"a right to resume".to_vec();
+    let reply = BrokerReply { resume_token, resume_ms: Some(60_000), ..BrokerReply::default() };
+    let (session, peer) = attached(&listener, || listener.accept_with(reply, welcome(), 64));
+    (listener, session, peer)
+}
+
+fn attached(listener: &Listener, accept: impl FnOnce() -> Peer) -> (Arc<Session>, Peer) {
     std::thread::scope(|scope| {
         let session = scope.spawn(|| attach(&listener.path, "test").expect("attaches"));
-        let peer = listener.accept_keeping(events_max, welcome, slots);
+        let peer = accept();
         (Arc::new(session.join().unwrap()), peer)
     })
 }

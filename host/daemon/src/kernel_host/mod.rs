@@ -182,7 +182,7 @@ fn kernel_over(drivers: &Registry, config: dxgkrnl::Config) -> Kernel {
 
 /// Logs the adapters that clients will not find. A scenario asks for them itself.
 fn log_start_failures(kernel: &Kernel, log: &LogLines) {
-    for (adapter, why) in kernel.snapshot().start_failures {
+    for (adapter, why) in kernel.start_failures() {
         log.push_daemon_line(Level::ERROR, format!("adapter {adapter} did not start: {why}"));
     }
 }

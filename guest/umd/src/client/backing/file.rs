@@ -10,35 +10,31 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 
-use crate::fork::ABOVE_STANDARD_STREAMS;
+use crate::fork::{above_standard_streams, file_of};
 
 /// The file of the pages that one request attached.
 #[derive(Debug)]
 pub struct BackingFile {
     descriptor: ManuallyDrop<OwnedFd>,
-    device: u64,
-    inode: u64,
+    /// Its device and inode.
+    file: (u64, u64),
 }
 
 impl BackingFile {
     pub fn new(descriptor: OwnedFd) -> Result<BackingFile, Errno> {
-        let descriptor = match descriptor.as_raw_fd() < ABOVE_STANDARD_STREAMS {
-            true => rustix::io::fcntl_dupfd_cloexec(&descriptor, ABOVE_STANDARD_STREAMS)?,
-            false => descriptor,
-        };
-        let of = rustix::fs::fstat(&descriptor)?;
-        Ok(BackingFile { descriptor: ManuallyDrop::new(descriptor), device: of.st_dev, inode: of.st_ino })
+        let descriptor = above_standard_streams(descriptor)?;
+        let file = file_of(descriptor.as_raw_fd())?;
+        Ok(BackingFile { descriptor: ManuallyDrop::new(descriptor), file })
     }
 
     /// Its number in `/proc/self/maps`.
     pub fn inode(&self) -> u64 {
-        self.inode
+        self.file.1
     }
 
     /// The descriptor, unless the program has closed or replaced it.
     pub fn kept(&self) -> Option<BorrowedFd<'_>> {
-        let is_same = |of: rustix::fs::Stat| of.st_dev == self.device && of.st_ino == self.inode;
-        rustix::fs::fstat(&*self.descriptor).is_ok_and(is_same).then(|| self.descriptor.as_fd())
+        (file_of(self.descriptor.as_raw_fd()) == Ok(self.file)).then(|| self.descriptor.as_fd())
     }
 }
 

@@ -256,7 +256,7 @@ fn memory_that_cannot_be_private_is_mapped_as_before() {
     unsafe { munmap(memory.0.add(PAGE_BYTES).cast(), PAGE_BYTES) }.unwrap();
     middle.share_again(file.as_fd(), memory.start());
     assert_eq!((shared(&memory, 3), memory.get(PAGE_BYTES)), (vec![0, 1, 2], 77));
-    // What is there, also of another thread, stays.
+    // The memory that is there stays, also that of another thread.
     replace_page(&memory, 1, None);
     memory.set(PAGE_BYTES, 78);
     middle.share_again(file.as_fd(), memory.start());
