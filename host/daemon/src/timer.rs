@@ -81,7 +81,7 @@ impl Timer {
         self.moved_to.store(now, Ordering::Relaxed);
     }
 
-    /// Readable when the armed time has passed.
+    /// Readable when the armed time has passed, until another is armed.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
@@ -106,11 +106,5 @@ impl Timer {
         };
         timerfd_settime(&self.descriptor, TimerfdTimerFlags::ABSTIME, &spec)?;
         Ok(())
-    }
-
-    /// Acknowledges the expiry, so that the descriptor is no longer readable. Whether there was one: the timer is not
-    /// armed then.
-    pub fn acknowledge(&self) -> bool {
-        rustix::io::read(&self.descriptor, &mut [0u8; 8]).is_ok()
     }
 }

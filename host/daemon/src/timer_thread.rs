@@ -1,7 +1,7 @@
 //! The thread that steps the kernel at its deadlines, so that engines progress whatever else the daemon waits for.
 //!
-//! It sleeps until the timer expires, and continues the kernel's unfinished work at once. While other threads that hold the
-//! kernel lock do what is due, it leaves that to them: to queue for the lock costs each of their turns two wake-ups.
+//! It sleeps until the timer expires, and steps at once. While other threads have the kernel lock, or do what is due by
+//! themselves, they go first: to queue for the lock costs each of their turns two wake-ups.
 
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,11 +15,10 @@ use rustix::time::Timespec;
 use super::kernel_host::KernelHost;
 use super::thread_kind::ThreadKind;
 
-/// How long the thread waits before it looks whether others did what is due.
+/// How long others go first.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
 
-/// Steps between two looks whether the thread is to stop.
-const STEPS_MAX: usize = 64;
+const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// The timer thread. Dropping it stops it.
 pub(super) struct TimerThread {
@@ -47,42 +46,33 @@ impl TimerThread {
 fn run(kernel_host: &KernelHost, stop: &OwnedFd) -> Result<(), Errno> {
     let watch = |descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
     let mut watched = [watch(stop.as_fd()), watch(kernel_host.timer.descriptor())];
-    let mut seen = 0;
+    let steps = || kernel_host.counters.deadline_steps.count();
+    let mut seen = steps();
     loop {
-        wait(&mut watched, None)?;
+        // The timer stays expired while something that is due is left.
+        if wait(&mut watched, Some(&AT_ONCE))? == 0 {
+            wait(&mut watched, None)?;
+            seen = steps();
+        }
         if !watched[0].revents().is_empty() {
             return Ok(());
         }
-        if others_do_it(kernel_host, &mut seen) {
+        if steps() != seen || !kernel_host.try_deadline() {
+            seen = steps();
             wait(&mut watched[..1], Some(&PAUSE))?;
-        }
-    }
-}
-
-/// Does what is due, and unfinished work, unless another thread that has the kernel lock does it: it has, since the count of
-/// such steps was `seen`.
-fn others_do_it(kernel_host: &KernelHost, seen: &mut u64) -> bool {
-    let steps = &kernel_host.counters.deadline_steps;
-    for _ in 0..STEPS_MAX {
-        if !kernel_host.try_deadline() {
-            let before = std::mem::replace(seen, steps.count());
-            if *seen != before {
-                return true;
+            if steps() != seen {
+                continue;
             }
             kernel_host.deadline();
         }
-        *seen = steps.count();
-        if !kernel_host.has_backlog() {
-            break;
-        }
+        seen = steps();
     }
-    false
 }
 
-fn wait(watched: &mut [PollFd<'_>], limit: Option<&Timespec>) -> Result<(), Errno> {
+fn wait(watched: &mut [PollFd<'_>], limit: Option<&Timespec>) -> Result<usize, Errno> {
     match poll(watched, limit) {
         Err(Errno::INTR) => wait(watched, limit),
-        ended => ended.map(drop),
+        ended => ended,
     }
 }
 

@@ -6,7 +6,7 @@ use d3dkmt::{
     ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitOutcome, calls, isa,
     limits,
 };
-use dxgkrnl::{Config, Effects, Fault, HostEvent, Input, Policy, ProcessId, VmId, ddi, policy};
+use dxgkrnl::{Config, Effects, Fault, HostEvent, Input, Kernel, Policy, ProcessId, VmId, ddi, policy};
 
 const Q: ProcessId = ProcessId(2);
 
@@ -677,4 +677,38 @@ fn waits_through_a_later_open_do_not_end_with_those_of_a_lost_device() {
         let ended = finish(&mut world);
         assert!(ended.events.is_empty(), "after {steps} steps: {:?}", ended.events);
     }
+}
+
+/// A call of Q costs as much as if P's engines had nothing left, and time goes on with what is due.
+#[test]
+fn of_work_that_is_due_and_did_not_fit_a_step_calls_do_nothing() {
+    const COUNT: u64 = 50;
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, 0);
+    let fence = world.fence(device, 0);
+    let packets: Vec<_> = (1..=COUNT)
+        .flat_map(|value| {
+            let gpu_address = fence.gpu_address;
+            [isa::Packet::Busy { duration_ns: 100 }, isa::Packet::FenceWrite { gpu_address, value }]
+        })
+        .collect();
+    world.submit(context, &packets);
+    world.attach(Q);
+    world.now += 10_000 * COUNT;
+    step(&mut world, Input::Deadline);
+    let reached = world.value(fence.object);
+    assert!(world.kernel.is_late() && (1..COUNT).contains(&reached), "{reached} of {COUNT}");
+    let state = world.kernel.save().unwrap();
+    let restored = Kernel::restore(world.kernel.config().clone(), kmd::SimulatedMiniport::default(), &state);
+    assert!(restored.unwrap().is_late());
+    let units = world.kernel.work_units();
+    let enumerated = call(&mut world, Q, Call::EnumAdapters { capacity: 1 });
+    assert_eq!((enumerated.answers.len(), world.value(fence.object)), (1, reached));
+    assert_eq!(world.kernel.work_units(), units);
+    while world.kernel.is_late() {
+        step(&mut world, Input::Deadline);
+    }
+    call(&mut world, Q, Call::EnumAdapters { capacity: 1 });
+    assert_eq!((world.value(fence.object), world.kernel.next_deadline()), (COUNT, None));
 }

@@ -15,6 +15,7 @@
 //! ```
 
 mod dma;
+mod due_work;
 #[cfg(target_env = "gnu")]
 mod forked;
 mod nt_handles;
@@ -104,6 +105,8 @@ struct HostState {
     process_table: ProcessTable,
     nt_handles: NtHandleTable,
     armed: Option<Nanos>,
+    /// Until then, inputs leave a late kernel's work: see [`KernelHost::run_due_work`].
+    late_work_after: Nanos,
     /// A step has moved bytes of memory: see [`KernelHost::calls`].
     has_moved: bool,
 }
@@ -307,6 +310,7 @@ impl KernelHost {
             process_table: ProcessTable::new(&log),
             nt_handles: NtHandleTable::default(),
             armed: None,
+            late_work_after: 0,
             has_moved: false,
         };
         if let Some(journal) = &options.journal {
@@ -416,20 +420,6 @@ impl KernelHost {
         true
     }
 
-    /// Continues the kernel's unfinished work if some of it comes before this process's next call; true if so.
-    pub fn continue_backlog(&self, process: ProcessId) -> bool {
-        if !self.has_backlog() {
-            return false;
-        }
-        let mut flush_list = FlushList::default();
-        let mut host_state = self.lock();
-        let is_behind = host_state.kernel.is_behind(process);
-        if is_behind {
-            self.step(&mut host_state, Input::Deadline, &mut flush_list);
-        }
-        is_behind
-    }
-
     /// Waits until nothing of an earlier VM of this number is left.
     pub fn clear_vm(&self, vm: VmId) {
         // While clients are awaited nothing is cleared, and the next VM is attached after that.
@@ -439,36 +429,6 @@ impl KernelHost {
             self.yield_to_waiters();
             self.input(Input::Deadline);
         }
-    }
-
-    /// Steps the kernel because the timer has expired or the kernel has unfinished work.
-    pub fn deadline(&self) {
-        self.yield_to_waiters();
-        let mut flush_list = FlushList::default();
-        self.step_at_deadline(&mut self.lock(), &mut flush_list);
-    }
-
-    /// The same if no other thread holds the kernel lock or waits for it; otherwise false.
-    pub fn try_deadline(&self) -> bool {
-        let mut flush_list = FlushList::default();
-        let Some(first) = self.turnstile.try_lock_or_abort() else { return false };
-        let Some(mut host_state) = self.host_state.try_lock_or_abort() else { return false };
-        drop(first);
-        self.step_at_deadline(&mut host_state, &mut flush_list);
-        true
-    }
-
-    /// Whether the last step left work.
-    pub fn has_backlog(&self) -> bool {
-        self.has_backlog.load(Ordering::Relaxed)
-    }
-
-    fn step_at_deadline(&self, host_state: &mut HostState, flush_list: &mut FlushList) {
-        if self.timer.acknowledge() {
-            // The step may leave the same time due.
-            host_state.armed = None;
-        }
-        self.step(host_state, Input::Deadline, flush_list);
     }
 
     /// Steps the kernel with any other input; effects are performed and sent.
@@ -563,7 +523,7 @@ impl KernelHost {
         host_state.kernel = kernel_over(&self.drivers, config);
         host_state.nt_handles.forget_all();
         self.timer.move_to(0);
-        self.arm(&mut host_state);
+        self.arm(&mut host_state, 0);
         for (vm, name) in vms {
             self.step(&mut host_state, Input::VmAttached { vm, name }, &mut FlushList::default());
         }
@@ -588,12 +548,6 @@ impl KernelHost {
             self.run_due_work(host_state, now, flush_list);
         }
         self.step_after_due(host_state, now, input, None, flush_list);
-    }
-
-    fn run_due_work(&self, host_state: &mut HostState, now: Nanos, flush_list: &mut FlushList) {
-        if host_state.is_due(now) {
-            self.step_at(host_state, now, Input::Deadline, None, flush_list);
-        }
     }
 
     /// The same, after due work is done.
@@ -621,7 +575,10 @@ impl KernelHost {
         flush_list: &mut FlushList,
     ) {
         self.counters.deadline_steps.add_locked(u64::from(matches!(input, Input::Deadline)));
-        let mut timing = self.times.then(|| Timing::begin(timestamps, &input, now, host_state.armed));
+        let mut timing = self.times.then(|| {
+            let due = host_state.kernel.next_event();
+            Timing::begin(timestamps, &input, now, due)
+        });
         host_state.taps.begins(now, &input);
         let mut effects = host_state.effects.take().unwrap_or_default();
         let named = named_by(&input);
@@ -659,32 +616,12 @@ impl KernelHost {
         if let Some((process, token)) = named {
             self.nt_handle_named(host_state, process, token, flush_list);
         }
-        self.arm(host_state);
+        self.arm(host_state, now);
     }
 
     /// Has memory unmapped that is no longer accessed, once the lock is released.
     fn free(&self, freed: FreedMemory, flush_list: &mut FlushList) {
         flush_list.freed.push((Arc::clone(&self.budgets.closers), freed));
-    }
-
-    /// Arms the timer for the kernel's next deadline.
-    fn arm(&self, host_state: &mut HostState) {
-        let has_backlog = host_state.kernel.has_backlog();
-        if self.has_backlog.load(Ordering::Relaxed) != has_backlog {
-            self.has_backlog.store(has_backlog, Ordering::Relaxed);
-            // The unfinished work is done.
-            if !has_backlog {
-                self.trim_request.request();
-            }
-        }
-        let due = host_state.kernel.next_deadline();
-        if due != host_state.armed {
-            host_state.armed = due;
-            if let Err(error) = self.timer.arm(due) {
-                self.log
-                    .push_daemon_line(Level::ERROR, format!("cannot arm the timer for {due:?} ns: {error}"));
-            }
-        }
     }
 
     fn perform(
@@ -780,17 +717,6 @@ impl Drop for Panicked<'_> {
         self.log.push_daemon_line(Level::ERROR, words);
         self.log.say_all();
         std::process::abort();
-    }
-}
-
-impl HostState {
-    /// Whether a deadline has passed. The backlog of other steps does not delay the next.
-    fn is_due(&self, now: Nanos) -> bool {
-        let due = match self.kernel.has_backlog() {
-            true => self.kernel.next_event(),
-            false => self.armed,
-        };
-        due.is_some_and(|due| due <= now)
     }
 }
 

@@ -510,7 +510,7 @@ impl Resumption<'_> {
         self.kernel_host.timer.resume();
         // No timer was armed while time stood still.
         host_state.armed = None;
-        self.kernel_host.arm(&mut host_state);
+        self.kernel_host.arm(&mut host_state, self.kernel_host.timer.now());
         drop(host_state);
         flush_list.flush();
         let mut not_welcomed = Vec::new();

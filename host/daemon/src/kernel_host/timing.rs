@@ -49,12 +49,12 @@ pub(super) struct Timing {
 }
 
 impl Timing {
-    /// Begins a step; `armed` is the deadline for which the timer was armed.
+    /// Begins a step; `due` is the time of the next event in the kernel.
     pub fn begin(
         timestamps: Option<ClientTimestamps>,
         input: &Input,
         now: Nanos,
-        armed: Option<Nanos>,
+        due: Option<Nanos>,
     ) -> Timing {
         let has_client_times = timestamps.is_some();
         let mut times = match (input, timestamps) {
@@ -62,7 +62,7 @@ impl Timing {
             (Input::Call { process, .. }, None) => Times { process: process.0, ..Times::default() },
             _ => Times::default(),
         };
-        if let (Input::Deadline, Some(due)) = (input, armed) {
+        if let (Input::Deadline, Some(due)) = (input, due) {
             times.read_ns = monotonic().saturating_sub(now.saturating_sub(due));
         }
         Timing { times, has_client_times }

@@ -140,6 +140,7 @@ impl Kernel {
             self.process_earlier(now, due, &input, effects);
         } else {
             self.now = self.now.max(now);
+            self.vidsch.work_mut().backlog_mut().set_late(false);
         }
         let goes_on = matches!(input, Input::Deadline);
         self.apply(input, effects);
@@ -168,8 +169,13 @@ impl Kernel {
             self.run_to_idle(effects);
             due = self.due();
         }
-        if self.catch_up(now, due, effects) {
-            self.now = self.now.max(now);
+        let is_due = due.is_some_and(|due| due <= now);
+        if !(is_due && self.is_late()) || matches!(input, Input::Deadline) {
+            let is_late = !self.catch_up(now, due, effects);
+            self.vidsch.work_mut().backlog_mut().set_late(is_late);
+            if !is_late {
+                self.now = self.now.max(now);
+            }
         }
         self.begin_work();
         if comes_after_something {
@@ -214,7 +220,8 @@ impl Kernel {
     /// Runs everything that was due by `now`, the first at `next`, each at its own time, however late the input arrives.
     /// Work that completes exactly at its timeout is in time.
     ///
-    /// Returns false if the limits of a step are reached first: the kernel's time is then still before `now`.
+    /// Returns false if the limits of a step are reached first: the kernel's time is then still before `now`, and it is
+    /// late ([`Kernel::is_late`]).
     fn catch_up(&mut self, now: Nanos, mut next: Option<Nanos>, effects: &mut Effects) -> bool {
         let mut moments = 0;
         let (mut moves_counted, mut moved_bytes) = (effects.moves.len(), 0u64);

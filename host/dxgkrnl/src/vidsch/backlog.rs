@@ -164,6 +164,8 @@ pub(crate) struct Backlog {
     detached: BTreeSet<VmId>,
     /// By object, oldest first: values for which its waits still have to be woken.
     reached: BTreeMap<u32, VecDeque<Reached>>,
+    /// Whether timed work that is due did not fit a step. Until it has, only deadlines continue it.
+    is_late: bool,
     #[serde(skip)]
     step: Step,
 }
@@ -177,6 +179,16 @@ impl Backlog {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.vms.is_empty()
+    }
+
+    #[inline]
+    pub fn is_late(&self) -> bool {
+        self.is_late
+    }
+
+    #[inline]
+    pub fn set_late(&mut self, is_late: bool) {
+        self.is_late = is_late;
     }
 
     // Units of work.

@@ -15,6 +15,12 @@ impl Kernel {
         !self.vidsch.work.backlog().is_empty()
     }
 
+    /// Whether timed work that is due did not fit a step: time is then behind. Only [`Input::Deadline`] continues such
+    /// work, so that a call costs what its own process has.
+    pub fn is_late(&self) -> bool {
+        self.vidsch.work.backlog().is_late()
+    }
+
     /// Whether work of this process is left. Its next call comes after that work: a host that passes the call earlier
     /// has one step do all of it.
     pub fn is_behind(&self, process: ProcessId) -> bool {

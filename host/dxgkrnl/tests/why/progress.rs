@@ -178,7 +178,7 @@ fn a_wait_that_timeout_detection_ends_later_has_its_release_too() {
 #[test]
 fn in_random_sessions_progressing_waits_end_and_stuck_waits_do_not() {
     let mut counts = std::collections::BTreeMap::new();
-    for (seed, steps) in (0..60).flat_map(|seed| (1..=8).map(move |part| (seed, part * 60))) {
+    for (seed, steps) in (0..80).flat_map(|seed| (1..=8).map(move |part| (seed, part * 60))) {
         let mut session = Session::new(seed, without_timeouts());
         (0..steps).for_each(|_| drop(session.step()));
         // The backlog ends waits that are not stuck.

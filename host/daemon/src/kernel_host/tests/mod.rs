@@ -23,6 +23,7 @@ use super::super::limits::OUTBOX_BYTES_MAX;
 use super::super::memory::FenceMemory;
 use super::super::observer::DaemonKernel;
 use super::super::shares::Budget;
+use super::super::timer::monotonic;
 use super::super::timer_thread::TimerThread;
 use super::super::vm::VmShared;
 use super::*;
@@ -97,9 +98,47 @@ fn work_due_before_a_call_is_no_effect_of_that_call() {
     assert_eq!((woken.len(), woken[1].1), (2, 0), "{recorded:?}");
 }
 
+#[test]
+fn the_times_of_a_deadline_begin_when_it_was_due() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace.gvt");
+    let steps = Arc::new(Steps::default());
+    let options = Options {
+        clock: Clock::Virtual,
+        record: Some(trace.clone()),
+        times: true,
+        observer: Some(steps.clone()),
+        ..Options::default()
+    };
+    let kernel_host = KernelHost::new(&options).unwrap();
+    let process = ProcessId(1);
+    let attached = Input::ProcessAttached { process, vm: VmId::HOST, pid: 1, name: String::new() };
+    kernel_host.input(attached);
+    let call = |call| kernel_host.input(Input::Call { process, request: 1, call });
+    call(Call::CreateKeyedMutex {
+        initial_value: 0,
+        private_data: Vec::new(),
+        flags: KeyedMutexFlags::default(),
+    });
+    let mutex = steps.0.lock().unwrap().last().and_then(|step| step.1).expect("a mutex");
+    call(Call::AcquireKeyedMutex { mutex, key: 5, timeout: Some(-1), event: EventId(7) });
+    kernel_host.timer.move_to(1_000_000_100);
+    let begun = monotonic();
+    assert!(kernel_host.try_deadline());
+    drop(kernel_host);
+    let records = trace::Reader::open(&trace).unwrap().with_times();
+    let times = records.filter_map(|record| match record.unwrap() {
+        trace::Record::Times(times) => Some(times),
+        _ => None,
+    });
+    let times: Vec<_> = times.collect();
+    assert!(times.len() == 1 && times[0].read_ns + 1_000_000_000 >= begun, "{begun} {times:?}");
+    assert!(times[0].read_ns + 1_000_000_000 <= times[0].recorded_ns, "{times:?}");
+}
+
 /// More time out together than fit a step, and nothing else happens.
 #[test]
-fn the_timer_is_armed_again_for_a_time_that_is_still_due() {
+fn the_timer_stays_expired_for_a_time_that_is_still_due() {
     const EACH: usize = 700;
     let steps = Arc::new(Steps::default());
     let observer: Option<Arc<dyn Observer>> = Some(steps.clone());
@@ -124,13 +163,18 @@ fn the_timer_is_armed_again_for_a_time_that_is_still_due() {
     assert_eq!(ended(), 0);
     kernel_host.input(Input::SystemTime { utc_100ns: due });
     assert!(ended() < 2 * EACH, "one step ends some of them");
+    let armed = || kernel_host.lock().armed;
+    let expired_at = armed();
     while ended() < 2 * EACH {
         let timer = kernel_host.timer.descriptor();
         let mut timer = [PollFd::new(&timer, PollFlags::IN)];
         let within = Timespec { tv_sec: 20, tv_nsec: 0 };
         assert_eq!(poll(&mut timer, Some(&within)), Ok(1), "{} of {} have ended", ended(), 2 * EACH);
+        assert_eq!(armed(), expired_at, "an expired timer needs no other time");
         kernel_host.deadline();
     }
+    assert_eq!(armed(), None);
+    assert!(kernel_host.lock().late_work_after > 0);
 }
 
 #[test]
@@ -191,15 +235,16 @@ fn the_timer_thread_queues_for_the_lock_if_its_holder_does_not_do_what_is_due() 
         |act: &(dyn Fn() -> bool + Sync)| std::thread::scope(|scope| scope.spawn(act).join().unwrap());
     let is_queued = || on_another(&|| kernel_host.turnstile.try_lock_or_abort().is_none());
     let steps = || on_another(&|| kernel_host.try_deadline());
-    let held = kernel_host.lock();
+    let mut held = kernel_host.lock();
     assert!(!steps(), "another thread holds the lock");
     let timer_thread = TimerThread::start(kernel_host.clone()).unwrap();
     kernel_host.timer.arm(Some(0)).unwrap();
+    held.armed = Some(0);
     // A thread that only tries is there for a moment.
     while !(0..100).all(|_| is_queued()) {}
     drop(held);
     drop(timer_thread);
-    assert!(!kernel_host.timer.acknowledge(), "the timer thread has stepped the kernel");
+    assert_eq!(kernel_host.lock().armed, None, "the timer thread has stepped the kernel");
     let waiter = kernel_host.as_first_waiter();
     assert!(!steps(), "another thread waits for the lock");
     drop(waiter);
