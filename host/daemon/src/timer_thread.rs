@@ -57,13 +57,15 @@ fn run(kernel_host: &KernelHost, stop: &OwnedFd) -> Result<(), Errno> {
         if !watched[0].revents().is_empty() {
             return Ok(());
         }
-        if steps() != seen || !kernel_host.try_deadline() {
-            seen = steps();
+        if steps() != seen {
             wait(&mut watched[..1], Some(&PAUSE))?;
-            if steps() != seen {
-                continue;
+        }
+        let before = steps();
+        if !kernel_host.try_deadline() {
+            wait(&mut watched[..1], Some(&PAUSE))?;
+            if steps() == before {
+                kernel_host.deadline();
             }
-            kernel_host.deadline();
         }
         seen = steps();
     }

@@ -679,9 +679,8 @@ fn waits_through_a_later_open_do_not_end_with_those_of_a_lost_device() {
     }
 }
 
-/// A call of Q costs as much as if P's engines had nothing left, and time goes on with what is due.
-#[test]
-fn of_work_that_is_due_and_did_not_fit_a_step_calls_do_nothing() {
+/// P's engine has work for 50 values of a fence, all of it is due, and one step of it is done.
+fn late() -> (World, CreatedSyncObject) {
     const COUNT: u64 = 50;
     let mut world = World::new();
     let device = world.device();
@@ -697,8 +696,23 @@ fn of_work_that_is_due_and_did_not_fit_a_step_calls_do_nothing() {
     world.attach(Q);
     world.now += 10_000 * COUNT;
     step(&mut world, Input::Deadline);
+    assert!(world.kernel.is_late() && (1..COUNT).contains(&world.value(fence.object)));
+    (world, fence)
+}
+
+fn catch_up(world: &mut World) -> Vec<HostEvent> {
+    let mut events = Vec::new();
+    while world.kernel.is_late() {
+        events.extend(step(world, Input::Deadline).events);
+    }
+    events
+}
+
+/// A call of Q costs as much as if P's engines had nothing left, and time goes on with what is due.
+#[test]
+fn of_work_that_is_due_and_did_not_fit_a_step_calls_do_nothing() {
+    let (mut world, fence) = late();
     let reached = world.value(fence.object);
-    assert!(world.kernel.is_late() && (1..COUNT).contains(&reached), "{reached} of {COUNT}");
     let state = world.kernel.save().unwrap();
     let restored = Kernel::restore(world.kernel.config().clone(), kmd::SimulatedMiniport::default(), &state);
     assert!(restored.unwrap().is_late());
@@ -706,9 +720,30 @@ fn of_work_that_is_due_and_did_not_fit_a_step_calls_do_nothing() {
     let enumerated = call(&mut world, Q, Call::EnumAdapters { capacity: 1 });
     assert_eq!((enumerated.answers.len(), world.value(fence.object)), (1, reached));
     assert_eq!(world.kernel.work_units(), units);
-    while world.kernel.is_late() {
-        step(&mut world, Input::Deadline);
-    }
+    catch_up(&mut world);
     call(&mut world, Q, Call::EnumAdapters { capacity: 1 });
-    assert_eq!((world.value(fence.object), world.kernel.next_deadline()), (COUNT, None));
+    assert_eq!((world.value(fence.object), world.kernel.next_deadline()), (50, None));
+}
+
+/// Their time is that of the call, not the one that the kernel has reached.
+#[test]
+fn timeouts_of_acquires_that_begin_while_the_kernel_is_late_end_no_earlier() {
+    const AFTER: u64 = 50_000;
+    let (mut world, _) = late();
+    step(&mut world, Input::SystemTime { utc_100ns: 1_000_000 });
+    let create =
+        Call::CreateKeyedMutex { initial_value: 0, private_data: vec![], flags: KeyedMutexFlags::empty() };
+    let created = call(&mut world, P, create);
+    let Reply::KeyedMutex { mutex, .. } = created.answers[0].reply else { panic!("no mutex") };
+    let units = (AFTER / 100) as i64;
+    for (event, timeout) in [(1, -units), (2, 1_000_000 + units)] {
+        assert!(call(&mut world, P, acquire(mutex, 7, Some(timeout), event)).events.is_empty());
+    }
+    assert!(world.kernel.is_late());
+    assert_eq!(catch_up(&mut world), []);
+    world.now += AFTER - 100;
+    assert_eq!(step(&mut world, Input::Deadline).events, []);
+    world.now += 100;
+    let ended = step(&mut world, Input::Deadline).events;
+    assert!(ended.len() == 2 && ended.iter().all(|event| event.status == NtStatus::TIMEOUT), "{ended:?}");
 }

@@ -50,7 +50,6 @@ impl KernelHost {
 
     fn step_at_deadline(&self, host_state: &mut HostState, flush_list: &mut FlushList) {
         self.step(host_state, Input::Deadline, flush_list);
-        self.postpone_late_work(host_state);
     }
 
     /// Does work that engines were due to do, before an input. Of what a late kernel has left, not each input continues
@@ -59,11 +58,11 @@ impl KernelHost {
         let is_left = host_state.kernel.is_late() && now < host_state.late_work_after;
         if host_state.is_due(now) && !is_left {
             self.step_at(host_state, now, Input::Deadline, None, flush_list);
-            self.postpone_late_work(host_state);
         }
     }
 
-    fn postpone_late_work(&self, host_state: &mut HostState) {
+    /// After a deadline.
+    pub(super) fn postpone_late_work(&self, host_state: &mut HostState) {
         // A virtual clock stands still during a pause.
         if host_state.kernel.is_late() && self.timer.clock() == Clock::Monotonic {
             host_state.late_work_after = self.timer.now() + LATE_WORK_PAUSE;

@@ -574,10 +574,11 @@ impl KernelHost {
         timestamps: Option<ClientTimestamps>,
         flush_list: &mut FlushList,
     ) {
-        self.counters.deadline_steps.add_locked(u64::from(matches!(input, Input::Deadline)));
+        let is_deadline = matches!(input, Input::Deadline);
+        self.counters.deadline_steps.add_locked(u64::from(is_deadline));
         let mut timing = self.times.then(|| {
-            let due = host_state.kernel.next_event();
-            Timing::begin(timestamps, &input, now, due)
+            let due = [host_state.kernel.next_event(), host_state.kernel.next_deadline()];
+            Timing::begin(timestamps, &input, now, due.into_iter().flatten().min())
         });
         host_state.taps.begins(now, &input);
         let mut effects = host_state.effects.take().unwrap_or_default();
@@ -592,6 +593,9 @@ impl KernelHost {
             timing.recorded();
         }
         self.handle(host_state, now, input, &mut effects);
+        if is_deadline {
+            self.postpone_late_work(host_state);
+        }
         if let Some(timing) = &mut timing {
             timing.handled();
         }

@@ -49,7 +49,7 @@ pub(super) struct Timing {
 }
 
 impl Timing {
-    /// Begins a step; `due` is the time of the next event in the kernel.
+    /// Begins a step; `due` is the time since which the kernel has something to do.
     pub fn begin(
         timestamps: Option<ClientTimestamps>,
         input: &Input,

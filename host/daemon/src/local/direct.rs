@@ -51,7 +51,7 @@ impl DirectLoop {
             self.0.resume_reads();
             self.0.look_at_rings();
             epoll::wait(&*self.0.epoll, spare_capacity(&mut events), Some(&Timespec::default()))?;
-            if events.is_empty() && self.0.turns.is_empty() && self.0.rest_rings() {
+            if events.is_empty() && self.0.has_no_turns() && self.0.rest_rings() {
                 break;
             }
             for event in &events {
@@ -126,7 +126,7 @@ mod tests {
                 let mut events = Vec::with_capacity(64);
                 epoll::wait(&*self.local.0.epoll, spare_capacity(&mut events), Some(&Timespec::default()))
                     .unwrap();
-                if events.is_empty() && self.local.0.turns.is_empty() {
+                if events.is_empty() && self.local.0.has_no_turns() {
                     return;
                 }
                 events.iter().for_each(|event| self.local.0.event(event.data.u64(), event.flags));
@@ -240,6 +240,41 @@ mod tests {
             process.receiver.wake();
             assert!(process.receiver.take(&mut answer, usize::MAX).unwrap() > 0);
             local.run_ready().unwrap();
+        }
+    }
+
+    /// All are of one user, whose turns they share.
+    #[test]
+    fn a_call_waits_for_the_ends_of_a_few_processes_however_many_end_and_those_of_a_few_come_before_it() {
+        const MANY: usize = 60;
+        let kernel_host = KernelHost::new(&Options::default()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut local = DirectLoop::new(kernel_host.clone(), &folder.path().join("broker.sock")).unwrap();
+        let mut caller = Process::new(&mut local);
+        let left = || kernel_host.sessions().clients_of(VmId::HOST).len() - 1;
+        for (count, left_at_least) in [(2, 0), (MANY, MANY - 30)] {
+            let many: Vec<_> = (0..count).map(|_| Process::new(&mut local)).collect();
+            many.iter().for_each(|process| hang_up(&process.stream));
+            caller.call(1);
+            let mut events = Vec::with_capacity(128);
+            epoll::wait(&*local.0.epoll, spare_capacity(&mut events), Some(&Timespec::default())).unwrap();
+            events.iter().for_each(|event| local.0.event(event.data.u64(), event.flags));
+            events.clear();
+            epoll::wait(&*local.0.epoll, spare_capacity(&mut events), Some(&Timespec::default())).unwrap();
+            assert_eq!(events.len(), 1, "only the kick, which is not read");
+            while caller.stream.read(&mut [0; 16]).is_err() {
+                local.0.run_pass();
+            }
+            let left_then = left();
+            assert!(
+                (left_at_least..=count - 2).contains(&left_then),
+                "{left_then} of {count} have not ended"
+            );
+            local.run_ready().unwrap();
+            assert_eq!(left(), 0);
+            let mut answer = Vec::new();
+            caller.receiver.wake();
+            assert!(caller.receiver.take(&mut answer, usize::MAX).unwrap() > 0);
         }
     }
 

@@ -17,7 +17,7 @@ mod returning_processes;
 mod shared_backing;
 mod turns;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -121,6 +121,8 @@ enum Source {
         readable: bool,
         /// The last turn took the calls in the ring and left the stream for the next one.
         left_stream: bool,
+        /// The other end is closed.
+        has_ended: bool,
         /// Set once its process has exited: how many more reads are allowed.
         last_reads: Option<u8>,
     },
@@ -184,6 +186,9 @@ struct Loop {
     budgets: BTreeMap<VmId, VmBudgets>,
     next_key: u64,
     turns: RoundRobin,
+    /// Sources that have ended, and those of them that have a turn in `turns`: see [`Loop::end_is_due`].
+    ends: RoundRobin,
+    ends_in_order: BTreeSet<u64>,
     /// The streams and broker connections of one pass, kept so that a pass allocates nothing.
     pass: Vec<u64>,
     busy_rings: BusyRings,
@@ -292,6 +297,8 @@ impl Loop {
             budgets: BTreeMap::new(),
             next_key: PENDING_KEY + 1,
             turns: RoundRobin::default(),
+            ends: RoundRobin::default(),
+            ends_in_order: BTreeSet::new(),
             pass: Vec::new(),
             busy_rings: BusyRings::default(),
             awake_ns: 0,
@@ -345,7 +352,7 @@ impl Loop {
         self.resume_reads();
         self.resume_listeners();
         self.look_at_rings();
-        let may_sleep = self.turns.is_empty();
+        let may_sleep = self.has_no_turns();
         let looks = may_sleep && self.busy_rings.looks();
         // A thread that is about to sleep asks epoll by that. With times it asks before, to know whether it woke up.
         if (self.busy_rings.is_poll_due() && (looks || !may_sleep)) || self.kernel_host.times {
@@ -432,6 +439,7 @@ impl Loop {
                 self.close_nt_handles(vm);
             }
             // A user may have thousands of connections with requests: its requests have turns, as its calls have.
+            Some(Source::Broker { .. }) if flags.intersects(turns::HAS_ENDED) => self.end_is_due(key),
             Some(Source::Broker { vm, peer, .. }) => self.turns.join((*vm, *peer), key),
             Some(Source::Stream { .. }) => self.stream_event(key, flags),
         }
@@ -606,8 +614,9 @@ impl Loop {
         let (epoll, key) = (self.epoll.clone(), self.next_key);
         let sink = SinkStream::Local { stream: stream.clone(), epoll, key }.into();
         let channel = Box::new(Channel::new(self.kernel_host.clone(), vm, Some(process), sink));
-        let (readable, left_stream, last_reads) = (false, false, None);
-        let source = Source::Stream { vm, process, stream, channel, readable, left_stream, last_reads };
+        let (readable, left_stream, has_ended, last_reads) = (false, false, false, None);
+        let source =
+            Source::Stream { vm, process, stream, channel, readable, left_stream, has_ended, last_reads };
         keys.push(self.add(source)?);
         Ok(())
     }

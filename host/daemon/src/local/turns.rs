@@ -9,6 +9,13 @@ use super::{INTEREST, Loop, Source, deferred_reads};
 use crate::channel::ProtocolError;
 use crate::limits::{CALLS_PER_SHARED_TURN_MAX, CALLS_PER_TURN_MAX, TURNS_PER_PASS_MAX};
 
+/// What epoll reports of a stream to which nobody can send any more, and which nobody reads.
+pub(super) const HAS_ENDED: epoll::EventFlags = epoll::EventFlags::HUP.union(epoll::EventFlags::ERR);
+/// Sources that have ended and still have a turn in their order.
+const ENDS_IN_ORDER_MAX: usize = 8;
+/// Of the others, turns in a pass in which somebody has calls.
+const ENDS_PER_PASS_MAX: usize = 2;
+
 /// What a read brought.
 enum ReadOutcome {
     Something,
@@ -20,10 +27,18 @@ enum ReadOutcome {
 
 impl Loop {
     pub(super) fn stream_event(&mut self, key: u64, flags: epoll::EventFlags) {
-        let Some(Source::Stream { vm, stream, channel, readable, .. }) = self.sources.get_mut(&key) else {
+        let Some(Source::Stream { vm, stream, channel, readable, has_ended, .. }) =
+            self.sources.get_mut(&key)
+        else {
             return;
         };
         *readable = true;
+        if flags.intersects(HAS_ENDED) {
+            *has_ended = true;
+            // Otherwise it would be reported in each round.
+            let _ = epoll::delete(&*self.epoll, &**stream);
+            return self.end_is_due(key);
+        }
         if flags.contains(epoll::EventFlags::OUT) {
             let _ = epoll::modify(&*self.epoll, &**stream, epoll::EventData::new_u64(key), INTEREST);
             if let Some(client) = channel.client() {
@@ -43,9 +58,37 @@ impl Loop {
         };
         self.turns.next_pass(&mut pass, turns_max);
         for key in &pass {
+            self.ends_in_order.remove(key);
             self.turn(*key, calls_max);
         }
+        if !self.ends.is_empty() {
+            let ends_max = if self.turns.is_empty() { TURNS_PER_PASS_MAX } else { ENDS_PER_PASS_MAX };
+            self.ends.next_pass(&mut pass, ends_max);
+            pass.iter().for_each(|key| self.turn(*key, calls_max));
+        }
         self.pass = pass;
+    }
+
+    /// Queues a source that has ended. A process may end with thousands of connections, so only a few of them have turns
+    /// among those that have calls; the others follow, a few in a pass. The first ones keep their order: who has waited for
+    /// the exit of a process finds nothing of it afterwards.
+    pub(super) fn end_is_due(&mut self, key: u64) {
+        let owner = match self.sources.get(&key) {
+            Some(Source::Stream { vm, stream, .. }) => (*vm, stream.peer()),
+            Some(Source::Broker { vm, peer, .. }) => (*vm, *peer),
+            Some(_) | None => return,
+        };
+        if self.ends_in_order.contains(&key) || self.ends_in_order.len() < ENDS_IN_ORDER_MAX {
+            self.ends_in_order.insert(key);
+            self.turns.join(owner, key);
+        } else {
+            self.ends.join(owner, key);
+        }
+    }
+
+    /// Whether nothing waits for a turn.
+    pub(super) fn has_no_turns(&self) -> bool {
+        self.turns.is_empty() && self.ends.is_empty()
     }
 
     /// Whether streams, rings or brokers of more than one user or VM are busy.
@@ -71,10 +114,13 @@ impl Loop {
         let (owner, process) = ((*vm, stream.peer()), *process);
         channel.awake_since(self.awake_ns);
         let outcome = if channel.has_more() { Ok(ReadOutcome::Something) } else { self.read_once(key) };
-        let Some(Source::Stream { channel, last_reads, left_stream, .. }) = self.sources.get_mut(&key) else {
+        let Some(Source::Stream { channel, last_reads, left_stream, has_ended, .. }) =
+            self.sources.get_mut(&key)
+        else {
             return;
         };
-        let joins_again = last_reads.is_some() || *left_stream;
+        let ends = last_reads.is_some() || *has_ended;
+        let joins_again = *left_stream;
         let result = match outcome {
             Ok(ReadOutcome::Something) => channel.turn(calls_max).map(Some),
             Ok(ReadOutcome::End) => Ok(None),
@@ -88,7 +134,9 @@ impl Loop {
         channel.count_unprocessed();
         match result {
             Ok(Some(has_more)) => {
-                if has_more || joins_again {
+                if ends {
+                    self.end_is_due(key);
+                } else if has_more || joins_again {
                     self.turns.join(owner, key);
                 }
                 self.ring_is_busy(key);
@@ -110,8 +158,15 @@ impl Loop {
     /// What the stream has is a kick, nearly always. So calls that are in the ring do not wait for that read: a process
     /// that they wake is kicked a system call earlier. Every second turn reads the stream at least.
     fn read_once(&mut self, key: u64) -> Result<ReadOutcome, ProtocolError> {
-        let Some(Source::Stream { stream, channel, readable, left_stream, last_reads, .. }) =
-            self.sources.get_mut(&key)
+        let Some(Source::Stream {
+            stream,
+            channel,
+            readable,
+            left_stream,
+            last_reads,
+            has_ended: is_ending,
+            ..
+        }) = self.sources.get_mut(&key)
         else {
             return Ok(ReadOutcome::End);
         };
@@ -128,7 +183,7 @@ impl Loop {
             None => {}
         }
         let mut has_ended = false;
-        let reads = *readable || is_last || channel.awaits_stream();
+        let reads = *readable || is_last || *is_ending || channel.awaits_stream();
         if reads && !channel.has_unannounced() {
             *readable = false;
             match read(stream, channel, &mut self.scratch) {
@@ -159,10 +214,15 @@ impl Loop {
     pub(super) fn detach_after_calls(&mut self, process: ProcessId) {
         let mut has_streams = false;
         for key in self.keys_of.get(&process).cloned().unwrap_or_default() {
-            if let Some(Source::Stream { vm, stream, last_reads, .. }) = self.sources.get_mut(&key) {
-                last_reads.get_or_insert(1);
-                self.turns.join((*vm, stream.peer()), key);
-                has_streams = true;
+            match self.sources.get_mut(&key) {
+                Some(Source::Stream { last_reads, .. }) => {
+                    last_reads.get_or_insert(1);
+                    self.end_is_due(key);
+                    has_streams = true;
+                }
+                // Otherwise it would be reported until the process is detached.
+                Some(Source::Pid { pidfd, .. }) => _ = epoll::delete(&*self.epoll, pidfd),
+                Some(_) | None => {}
             }
         }
         if !has_streams {

@@ -134,6 +134,7 @@ impl Kernel {
         self.sync.forget_stores();
         self.events.begin_step();
         self.vidmm.begin_step();
+        self.keyed.begin_step(now.max(self.now));
         self.begin_work();
         let due = self.due();
         if self.has_backlog() || !self.sync.answered().is_empty() || due.is_some_and(|due| due <= now) {

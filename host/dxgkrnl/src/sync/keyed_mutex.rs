@@ -110,6 +110,9 @@ pub(crate) struct KeyedMutexes {
     pub(super) stopped: BTreeSet<u64>,
     /// The time to which the system's clock was set, and when it was set.
     pub(super) clock: (i64, Nanos),
+    /// Time of the present input, by which timeouts of callers run. The kernel's own may be late.
+    #[serde(skip)]
+    pub(super) input_time: Nanos,
 }
 
 pub(super) const UNIT_NS: u64 = 100;
@@ -142,10 +145,18 @@ impl KeyedMutexes {
         self.mutexes[mutex].shares -= 1;
     }
 
-    /// The system's time at `now`.
+    /// Begins the step of an input.
+    #[inline]
+    pub fn begin_step(&mut self, now: Nanos) {
+        self.input_time = now;
+    }
+
+    /// The system's time at `now`, which may be before the clock was set if the kernel is late.
     pub(super) fn system_time(&self, now: Nanos) -> i64 {
         let (utc, set_at) = self.clock;
-        utc.saturating_add_unsigned(now.saturating_sub(set_at) / UNIT_NS)
+        let before = set_at.saturating_sub(now) / UNIT_NS;
+        let since = now.saturating_sub(set_at) / UNIT_NS;
+        utc.saturating_add_unsigned(since).saturating_sub_unsigned(before)
     }
 
     /// When an acquire ends by its timeout, if its clock runs.

@@ -227,12 +227,14 @@ impl Kernel {
             (State::Free | State::Owned(_), Some(relative @ ..0)) => {
                 let after = relative.unsigned_abs().checked_mul(UNIT_NS);
                 // A time beyond the range of the clock is never.
-                after.and_then(|after| self.now.checked_add(after)).map_or(Until::Never, Until::Relative)
+                let due = after.and_then(|after| self.keyed.input_time.checked_add(after));
+                due.map_or(Until::Never, Until::Relative)
             }
             (State::Free | State::Owned(_), Some(absolute)) => Until::Absolute(absolute),
         };
         // 0 is a poll, and a time of the clock that is long past.
-        if matches!(until, Until::Absolute(due) if due == 0 || due <= self.keyed.system_time(self.now)) {
+        if matches!(until, Until::Absolute(due) if due == 0 || due <= self.keyed.system_time(self.keyed.input_time))
+        {
             return Ok(not_acquired(AcquireOutcome::TimedOut { fence_value: 0 }));
         }
         self.require_free_event(process, self.process(process), event)?;
@@ -366,7 +368,7 @@ impl Kernel {
     /// Lets the timeouts of a VM's acquires go on, which was paused at `paused`: a relative one with what was left of it.
     /// An absolute one that is past expires now.
     pub(crate) fn resume_acquires(&mut self, vm: VmId, paused: Nanos, effects: &mut Effects) {
-        let now = self.now;
+        let now = self.keyed.input_time;
         for id in self.acquires_of_vm(vm) {
             if !self.keyed.stopped.remove(&id) {
                 continue;
@@ -389,7 +391,7 @@ impl Kernel {
 
     /// Sets the system's clock.
     pub(crate) fn set_system_time(&mut self, utc_100ns: i64, effects: &mut Effects) {
-        self.keyed.clock = (utc_100ns, self.now);
+        self.keyed.clock = (utc_100ns, self.keyed.input_time);
         self.expire_acquires(effects);
     }
 

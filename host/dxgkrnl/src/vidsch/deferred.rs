@@ -16,9 +16,9 @@ impl Kernel {
     }
 
     /// Whether timed work that is due did not fit a step: time is then behind. Only [`Input::Deadline`] continues such
-    /// work, so that a call costs what its own process has.
+    /// work, so that a call costs what its own process has. False while an answered signal comes before the next call.
     pub fn is_late(&self) -> bool {
-        self.vidsch.work.backlog().is_late()
+        self.vidsch.work.backlog().is_late() && self.sync.answered().is_empty()
     }
 
     /// Whether work of this process is left. Its next call comes after that work: a host that passes the call earlier
