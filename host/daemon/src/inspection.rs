@@ -29,6 +29,7 @@ pub fn around(kernel_host: &KernelHost, vms: &VmRegistry, mut inspection: Inspec
     }
     Inspection {
         now_ns: kernel_host.timer.now(),
+        late_ns: kernel_host.views().late_ns(),
         pid: std::process::id(),
         threads,
         resident_bytes,

@@ -28,6 +28,13 @@ impl Views<'_> {
         self.kernel_host.lock().kernel.longest_step()
     }
 
+    /// By how much engines are behind the daemon's clock, because their work takes longer than its time.
+    pub fn late_ns(&self) -> Nanos {
+        let host_state = self.kernel_host.lock();
+        let kernel = &host_state.kernel;
+        if kernel.is_late() { self.kernel_host.timer.now().saturating_sub(kernel.now()) } else { 0 }
+    }
+
     pub fn snapshot(&self) -> Snapshot {
         self.kernel_host.lock().kernel.snapshot()
     }

@@ -217,6 +217,8 @@ fn a_call_during_a_large_move_is_answered_after_the_bytes_of_one_step() {
         let [late, made] = [steps[0].moved, steps[1].moved];
         assert!((1..=STEP_BYTES_MAX).contains(&late) && made == 0, "{late} and {made} bytes");
     }
+    let late_ns = summing.kernel_host.views().late_ns();
+    assert!(late_ns > SUMMED / BYTES_PER_NS, "{late_ns} ns behind");
     // Another thread did a step of it a moment ago.
     summing.kernel_host.lock().late_work_after = u64::MAX;
     summing.call(summing.other, Call::EnumAdapters { capacity: 1 });

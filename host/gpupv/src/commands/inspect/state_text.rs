@@ -248,6 +248,10 @@ pub fn render_daemon(state: &Inspection) -> String {
         duration(state.now_ns),
         if state.recording { ", recording" } else { "" }
     );
+    if state.late_ns > 0 {
+        let late = duration(state.late_ns);
+        text += &format!("engines are {late} behind: their work takes longer than its time on their clocks\n");
+    }
     if state.recording_dropped > 0 {
         text += &format!("recording stopped: {} steps are not in the trace\n", state.recording_dropped);
     }

@@ -99,9 +99,10 @@ fn rates_are_between_two_states_and_the_most_active_come_first() {
 
 #[test]
 fn first_state_has_no_rates_and_tables_end_at_their_limit() {
-    let (now, notes) = (at(4), VecDeque::new());
+    let (now, notes) = (Inspection { late_ns: 40_000_000, ..at(4) }, VecDeque::new());
     let changes = Changes { rows: 1, ..changes(None, &now, &notes) };
-    let lines = changes.lines();
+    let mut lines = changes.lines();
+    assert!(lines.remove(1).starts_with("engines are 40.000 ms behind"), "{lines:?}");
     assert!(lines[1].starts_with("- calls/s"), "{lines:?}");
     assert_eq!(
         lines[3..5],
