@@ -5,6 +5,7 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 
 use prost::Message as _;
+use prost::encoding::{WireType, decode_key, decode_varint};
 use timeline::perfetto::messages::{
     COUNTER, INSTANT, SEQ_INCREMENTAL_STATE_CLEARED, SLICE_BEGIN, SLICE_END, Trace, TracePacket, TrackEvent,
 };
@@ -146,6 +147,37 @@ fn sessions_by_seed_are_sound() {
         common::random(file.path(), seed, 400);
         let bytes = timeline::perfetto::export(&common::timeline_of(file.path()));
         assert_eq!(judge(&Trace::decode(&bytes[..]).unwrap()), Vec::<String>::new(), "seed {seed}");
+    }
+}
+
+/// The fields of a message: number, wire type, and bytes.
+fn fields(mut bytes: &[u8]) -> Vec<(u32, WireType, &[u8])> {
+    let mut fields = Vec::new();
+    while !bytes.is_empty() {
+        let (tag, wire_type) = decode_key(&mut bytes).unwrap();
+        let length = match wire_type {
+            WireType::LengthDelimited => decode_varint(&mut bytes).unwrap() as usize,
+            WireType::SixtyFourBit => 8,
+            _ => bytes.iter().position(|byte| byte & 0x80 == 0).unwrap() + 1,
+        };
+        let (value, rest) = bytes.split_at(length);
+        fields.push((tag, wire_type, value));
+        bytes = rest;
+    }
+    fields
+}
+
+/// `track_event.proto` is proto2 and declares `repeated fixed64 flow_ids = 47` and `terminating_flow_ids = 48` without
+/// `[packed = true]`. Perfetto's decoder does not read a packed field there, whereas prost reads both forms.
+#[test]
+fn flow_ids_are_not_packed() {
+    let bytes = timeline::perfetto::export(&common::small_timeline());
+    let packets = fields(&bytes).into_iter().flat_map(|(_, _, packet)| fields(packet));
+    let events = packets.filter(|(tag, ..)| *tag == 11).flat_map(|(_, _, event)| fields(event));
+    let flows: Vec<_> = events.filter(|(tag, ..)| [47, 48].contains(tag)).collect();
+    assert!(flows.iter().any(|(tag, ..)| *tag == 47) && flows.iter().any(|(tag, ..)| *tag == 48));
+    for (tag, wire_type, _) in flows {
+        assert_eq!(wire_type, WireType::SixtyFourBit, "field {tag}");
     }
 }
 

@@ -109,9 +109,11 @@ pub struct TrackEvent {
     pub track_uuid: Option<u64>,
     #[prost(int64, optional, tag = "30")]
     pub counter_value: Option<i64>,
-    #[prost(fixed64, repeated, tag = "47")]
+    /// Not packed, as proto2 has it: Perfetto's decoder reads no packed field here.
+    #[prost(fixed64, repeated, packed = "false", tag = "47")]
     pub flow_ids: Vec<u64>,
-    #[prost(fixed64, repeated, tag = "48")]
+    /// As `flow_ids`.
+    #[prost(fixed64, repeated, packed = "false", tag = "48")]
     pub terminating_flow_ids: Vec<u64>,
 }
 
