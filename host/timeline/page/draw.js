@@ -194,15 +194,14 @@ class Painter {
 
   // Rows of slices; zoomed out, the number of slices as an area.
   slices(lane, y, kind, look) {
-    const { view, paint, ink } = this, stack = lane.stack;
-    const [begin, end] = this.range(stack);
+    const { view, paint, ink } = this, { stack } = lane, { begin } = stack;
     const seen = lowerBound(begin, view.to) - lowerBound(begin, view.from);
     if (seen > 4 * (this.width - GUTTER) || (stack.rows > ROWS_MAX && seen > this.width / 3)) {
-      this.area(lane, y, stack.depth(view.axis), kind === "wait" ? ink.wait : ink.tracks[lane.color]);
+      this.area(lane, y, stack.depth(), kind === "wait" ? ink.wait : ink.tracks[lane.color]);
       return;
     }
     stack.lines.forEach((line, row) => {
-      const [from, to] = stack.lineTimes[row][view.axis];
+      const [from, to] = stack.lineEnds[row];
       let at = Math.max(0, lowerBound(from, view.from) - 1);
       const last = lowerBound(from, view.to);
       while (at < last) {
@@ -213,7 +212,7 @@ class Painter {
           next = Math.max(next, lowerBound(from, this.at(Math.floor(x) + 1), next, last) - 1);
           wide = 1;
         }
-        if (x + wide >= GUTTER) this.slice(x, y + 2 + row * ROW, wide, ROW - 1, look(lane.list[line[at]]), kind, lane.list[line[at]]);
+        if (x + wide >= GUTTER) this.slice(x, y + 2 + row * ROW, wide, ROW - 1, look(stack.list[line[at]]), kind, stack.list[line[at]]);
         at = next;
       }
     });
@@ -283,14 +282,14 @@ class Painter {
   // A queue as GPUView draws it: a packet is stacked on the earlier ones and moves down as they end.
   // A packet that the engine runs has full color, a waiting one is pale.
   packets(lane, y) {
-    const { view, ink } = this, stack = lane.stack, [begin, end] = this.range(stack);
+    const { view, ink } = this, { stack } = lane, { begin, end } = stack;
     const first = lowerBound(begin, view.from), last = lowerBound(begin, view.to);
     if (last - first > STAIRS_MAX) {
-      this.area(lane, y, stack.depth(view.axis), ink.tracks[lane.color]);
+      this.area(lane, y, stack.depth(), ink.tracks[lane.color]);
       return;
     }
     // Earlier packets that are still queued: as many as the depth at the view's begin says.
-    const depth = stack.depth(view.axis), changes = lowerBound(depth.at, view.from);
+    const depth = stack.depth(), changes = lowerBound(depth.at, view.from);
     let start = first, missing = changes > 0 ? depth.count[changes - 1] : 0;
     for (let back = 8 * missing + 64; missing > 0 && back > 0 && start > 0; back--) if (end[--start] >= view.from) missing--;
     // When the packets that are queued end, in order; those before `gone` have ended.
@@ -308,7 +307,7 @@ class Painter {
   // A packet from its begin to its end, a row lower each time that one ahead of it ends. Only the rows of the lane are
   // looked at, however deep the queue is.
   stairs(lane, y, at, ends, gone, from, until) {
-    const { view, ink, timeline: { packets }, words } = this, row = lane.list[at];
+    const { view, ink, timeline: { packets }, words } = this, row = lane.stack.list[at];
     const ahead = ends.length - gone, leaving = lowerBound(ends, until, gone) - gone;
     const rows = Math.max(1, Math.min(lane.stack.rows, ROWS_MAX)), floor = y + lane.height - 2;
     const color = lane.label === "hardware queue" ? ink.tracks[this.lanes.colors[packets.track[row]]] : ink.tracks[lane.color];

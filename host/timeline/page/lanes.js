@@ -21,37 +21,40 @@ function picked(list, column) {
   return out;
 }
 
-// Arranges overlapping slices in rows without overlap. Slices beyond the last row are only counted.
+// The rows in ascending order of a column. Equal rows stay in their order.
+function ascending(list, column) {
+  for (let at = 1; at < list.length; at++) {
+    if (column[list[at]] < column[list[at - 1]]) return list.slice().sort((one, other) => column[one] - column[other]);
+  }
+  return list;
+}
+
+// Arranges the overlapping slices of one axis in rows without overlap. Slices beyond the last row are only counted.
 class Stack {
-  constructor(list, begin, end, s0, s1) {
-    this.list = list;
-    this.time = [picked(list, begin), picked(list, end)];
-    this.order = [picked(list, s0), picked(list, s1)];
-    this.depths = [null, null];
-    this.level = new Uint8Array(list.length);
-    const free = [], freeStep = [];
+  constructor(list, begin, end) {
+    this.list = ascending(list, begin);
+    this.begin = picked(this.list, begin);
+    this.end = picked(this.list, end);
+    const level = new Uint8Array(list.length), free = [];
     let most = 0;
-    const [t0, t1] = this.time, [o0, o1] = this.order;
     for (let at = 0; at < list.length; at++) {
       let row = 0;
-      while (row < free.length && (free[row] > t0[at] || freeStep[row] > o0[at])) row++;
+      while (row < free.length && free[row] > this.begin[at]) row++;
       if (row === 255) row = 254;
-      free[row] = t1[at];
-      freeStep[row] = o1[at];
-      this.level[at] = row;
+      free[row] = this.end[at];
+      level[at] = row;
       if (row >= most) most = row + 1;
     }
     this.rows = most;
     // Slices of the rows that are drawn one by one.
-    this.lines = grouped(this.level, list.length, Math.min(most, ROWS_MAX));
-    this.lineTimes = this.lines.map((line) => [[picked(line, t0), picked(line, t1)], [picked(line, o0), picked(line, o1)]]);
+    this.lines = grouped(level, list.length, Math.min(most, ROWS_MAX));
+    this.lineEnds = this.lines.map((line) => [picked(line, this.begin), picked(line, this.end)]);
   }
 
   // The number of overlapping slices: positions where it changes, and the number from there on.
-  depth(axis) {
-    if (this.depths[axis] === null) {
-      const [begin, end] = axis === 0 ? this.time : this.order;
-      const ends = Float64Array.from(end).sort();
+  depth() {
+    if (!this.depths) {
+      const { begin } = this, ends = Float64Array.from(this.end).sort();
       const at = new Float64Array(begin.length * 2), count = new Uint32Array(begin.length * 2);
       let opened = 0, closed = 0, now = 0, most = 0;
       for (let place = 0; place < at.length; place++) {
@@ -61,9 +64,9 @@ class Stack {
         count[place] = now;
         most = Math.max(most, now);
       }
-      this.depths[axis] = { at, count, most, peaks: peaksOf(count) };
+      this.depths = { at, count, most, peaks: peaksOf(count) };
     }
-    return this.depths[axis];
+    return this.depths;
   }
 }
 
@@ -110,14 +113,28 @@ class Lanes {
     this.calls = grouped(events.track, events.rows, count);
     this.waits = grouped(waits.track, waits.rows, count);
     this.packets = grouped(packets.track, packets.rows, count);
+    // The engine has its packets in the order in which it was given them, which is not that of their calls.
     this.given = grouped(packets.engine, packets.rows, count, (row) => !Number.isNaN(packets.given[row]));
+    this.given.forEach((list) => list.sort((one, other) => packets.given[one] - packets.given[other] || packets.id[one] - packets.id[other]));
+    this.givenSteps = this.stepsOf(packets, events);
     this.runs = grouped(runs.track, runs.rows, count);
     this.marks = grouped(marks.track, marks.rows, count);
     this.samples = grouped(samples.fence, samples.rows, head.fences.length);
     this.isRefused = head.statuses.map((name) => !["SUCCESS", "PENDING", "TIMEOUT", "ABANDONED"].includes(name));
     this.allFences = false;
     this.folded = new Set();
+    this.axis = 0;
+    this.stacks = new Map();
     this.lay();
+  }
+
+  // The step in which an engine was given each packet: the first one at that time or after it.
+  stepsOf(packets, events) {
+    return Float64Array.from(packets.given, (at, row) => {
+      if (Number.isNaN(at)) return packets.s0[row];
+      const step = events.seq[lowerBound(events.at, at)] ?? packets.s1[row];
+      return Math.min(Math.max(step, packets.s0[row]), packets.s1[row]);
+    });
   }
 
   // Tracks in tree order, with depths.
@@ -158,11 +175,11 @@ class Lanes {
     if (kind === "process" || kind === "kernel") this.add({ ...base, kind: "calls", label: name, height: 18, list: this.calls[id] });
     if (this.waits[id].length > 0) {
       const { t0, t1, s0, s1 } = this.timeline.waits;
-      this.stack({ ...base, kind: "waits", label: "waits", depth: depth + 1 }, this.waits[id], t0, t1, s0, s1);
+      this.stack({ ...base, kind: "waits", label: "waits", depth: depth + 1 }, this.waits[id], [[t0, t1], [s0, s1]]);
     }
     if (this.packets[id].length > 0) {
       const { t0, t1, s0, s1 } = this.timeline.packets;
-      this.stack({ ...base, kind: "packets", label: name }, this.packets[id], t0, t1, s0, s1);
+      this.stack({ ...base, kind: "packets", label: name }, this.packets[id], [[t0, t1], [s0, s1]]);
     }
     if (kind === "engine") this.ofEngine(base, id, name);
   }
@@ -175,15 +192,16 @@ class Lanes {
       time: [picked(list, runs.t0), picked(list, runs.t1)], order: [picked(list, runs.s0), picked(list, runs.s1)],
     });
     if (this.given[id].length > 0) {
-      const { given, t1, s0, s1 } = packets;
-      this.stack({ ...base, kind: "packets", label: "hardware queue", depth: base.depth + 1 }, this.given[id], given, t1, s0, s1);
+      const axes = [[packets.given, packets.t1], [this.givenSteps, packets.s1]];
+      this.stack({ ...base, kind: "packets", label: "hardware queue", depth: base.depth + 1 }, this.given[id], axes);
     }
   }
 
-  stack(lane, list, begin, end, s0, s1) {
-    lane.stack = (this.stacks ??= new Map()).get(lane.kind + lane.label + lane.track)
-      ?? new Stack(list, begin, end, s0, s1);
-    this.stacks.set(lane.kind + lane.label + lane.track, lane.stack);
+  // A lane of slices, which overlap otherwise by time than by steps.
+  stack(lane, list, axes) {
+    const key = [this.axis, lane.kind, lane.label, lane.track].join();
+    lane.stack = this.stacks.get(key) ?? new Stack(list, ...axes[this.axis]);
+    this.stacks.set(key, lane.stack);
     lane.list = list;
     lane.height = 4 + ROW * Math.max(1, Math.min(lane.stack.rows, ROWS_MAX));
     this.add(lane);

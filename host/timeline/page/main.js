@@ -116,7 +116,8 @@ class App {
     const [here, there] = axis === 0 ? [events.at, events.seq] : [events.seq, events.at];
     const first = Math.min(lowerBound(here, from), Math.max(0, events.rows - 1));
     const last = Math.max(first, Math.min(lowerBound(here, to), events.rows - 1));
-    this.view.axis = 1 - axis;
+    this.view.axis = this.lanes.axis = 1 - axis;
+    this.relay();
     byId("axis").textContent = this.view.axis === 0 ? "Axis: time" : "Axis: steps";
     if (first === 0 && last === events.rows - 1) this.fit();
     else if (events.rows > 0) this.show(there[first], there[last] + (axis === 0 ? 1 : 0));

@@ -6,6 +6,7 @@ mod common;
 use std::path::PathBuf;
 
 use browser::Browser;
+use d3dkmt::CreateContextFlags;
 use serde_json::{Value, json};
 use timeline::{NONE, Outcome, Timeline};
 
@@ -542,6 +543,45 @@ fn numbers_stand_below_their_headings_and_controls_beside_their_labels() {
     let labels = "gpupv.app.timeline.samples.wide.size > 0 && \
                   [...gpupv.app.timeline.samples.wide.keys()].map((row) => gpupv.app.words.rung(gpupv.app.timeline.samples, row))";
     assert_eq!(page.is(labels), json!(["MAX"]));
+    page.no_errors();
+}
+
+/// The engine is given the commands of two contexts in another order than that of their calls.
+#[test]
+fn hardware_queue_is_stacked_in_the_order_in_which_the_engine_got_the_commands() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    common::pair(file.path(), |session, client, server, [frames, _]| {
+        let [late, early] =
+            [client, server].map(|guest| session.context(guest, 0, CreateContextFlags::empty()));
+        session.now = 1_000_000;
+        session.gpu_wait(client, late, frames, 1);
+        for _ in 0..20 {
+            session.now += 1_000;
+            session.submit(client, late, &[common::busy(1_000)]);
+        }
+        session.now = 2_000_000;
+        session.submit(server, early, &[common::busy(100_000)]);
+        session.advance(50_000, 0);
+        session.signal(client, frames, 1);
+        session.advance(1_000_000, 0);
+    });
+    let mut page = Page::of(common::timeline_of(file.path()), "#axis=time");
+    // What the lane shows of the time in which one command runs and the other stands behind it: owner and level.
+    let shown = "(() => { const { painter, lanes, timeline } = gpupv.app, lane = lanes.list.find((one) => one.label === 'hardware queue'); \
+                 const top = lane.y - painter.scroll + AXIS, packets = painter.hits.filter((one) => one.kind === 'packet' && one.y >= top && one.y < top + lane.height); \
+                 return packets.map((one) => [lanes.timeline.packets.t0[one.row] - timeline.head.begin, Math.round((top + lane.height - 2 - one.y) / ROW)]); })()";
+    page.is("gpupv.app.show(2060000, 2070000)");
+    page.browser.drawn();
+    assert_eq!(page.is(shown), json!([[2_000_000, 1], [1_001_000, 2]]), "in the middle of both");
+    page.is("gpupv.app.show(2010000, 2020000)");
+    page.browser.drawn();
+    assert_eq!(page.is(shown), json!([[2_000_000, 1]]), "the first one alone");
+    // Its depth is that of the engine's queue, on both axes: a context has one command there at a time.
+    let rows = "gpupv.app.lanes.list.find((one) => one.label === 'hardware queue').stack.rows";
+    assert_eq!(page.is(rows), json!(2));
+    page.browser.press("x");
+    page.browser.drawn();
+    assert_eq!(page.is(rows), json!(2));
     page.no_errors();
 }
 
