@@ -76,6 +76,13 @@ pub enum TraceError {
         path.display()
     )]
     Config { path: PathBuf, why: String, program: String },
+    #[error("the place at which the replay is to begin (--from) is not in the trace")]
+    NoBeginning,
+    #[error(
+        "the replay would end before step #{begin}, with which it begins: name a later place to end (--until), or an earlier \
+         one to begin (--from)"
+    )]
+    EndsFirst { begin: u64 },
     #[error(
         "trace {}: recording stopped: {why}; earlier steps can be replayed, {dropped} later steps are not recorded",
         path.display()

@@ -384,18 +384,19 @@ impl Player {
         if self.in_place { self.reader.seek(self.next) } else { self.reader.seek_before(self.next) }
     }
 
-    /// Goes to the last state before a stop. Returns the number of the step after that state, if it is not the first
-    /// step.
+    /// Goes to the last state before a stop. Returns the number of the step at which the stop is; `None` if the trace
+    /// ends before it. A step number is not checked.
     pub fn begin_at(&mut self, stop: &Stop) -> Result<Option<u64>, TraceError> {
         let sequence = match self.resolve(stop)? {
             Stop::Sequence(sequence) => sequence,
-            behind => {
-                self.go_to_stop(&behind)?;
-                self.next
-            }
+            behind => match self.go_to_stop(&behind)? {
+                Some(PlayerStep::Over) => return Ok(None),
+                // A replay from there on says what the matter is.
+                Some(_) | None => self.next,
+            },
         };
         self.go_back_to(sequence)?;
-        Ok((self.next > self.reader.header().first_step).then_some(self.next))
+        Ok(Some(sequence))
     }
 
     /// Goes to a stop; a step number or a time can be behind the current step. Returns the record that prevented it, if

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use drivers::Registry;
+use dxgkrnl::Effects;
 
 use crate::{Lost, Player, PlayerStep, Reader, Record, Report, Stop, TraceError, Verdict};
 
@@ -35,17 +36,25 @@ pub fn replay_from(
     replay_part(&mut player, &ReplayRange::default(), progress)
 }
 
-/// Replays a part of a trace with a new player, which stays at the end of that part.
+/// Replays a part of a trace with a new player, which stays at the end of that part. Fails if the trace does not reach
+/// the part's beginning, or if its end is before that.
 pub fn replay_part(
     player: &mut Player,
     part: &ReplayRange,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Report, TraceError> {
     let mut report = Report::new(player.reader().header().program.clone());
+    let first_step = player.reader().header().first_step;
+    let mut begin = first_step;
     if let Some(from) = &part.from {
-        report.from = player.begin_at(from)?;
+        begin = player.begin_at(from)?.ok_or(TraceError::NoBeginning)?;
+        report.from = (player.next() > first_step).then_some(player.next());
     }
     let until = part.until.as_ref().map(|stop| player.resolve(stop)).transpose()?;
+    if matches!(until, Some(Stop::Sequence(stop)) if stop < begin) {
+        return Err(TraceError::EndsFirst { begin });
+    }
+    let mut has_begun = false;
     let mut damage = None;
     let mut done = 0;
     loop {
@@ -53,6 +62,13 @@ pub fn replay_part(
         if position != done {
             done = position;
             progress(position, length);
+        }
+        if !has_begun && player.is_in_place() && player.next() >= begin {
+            has_begun = true;
+            // A value that a fence has already.
+            if until.as_ref().is_some_and(|stop| stop.is_behind(player.kernel(), &Effects::default())) {
+                return Err(TraceError::EndsFirst { begin });
+            }
         }
         // A stop counts only once the kernel has a state.
         if player.is_in_place() && until.as_ref().is_some_and(|stop| stop.is_before(player.next())) {
@@ -62,7 +78,8 @@ pub fn replay_part(
             PlayerStep::Step { sequence, finished, .. } => {
                 report.count();
                 report.unfinished = (!finished).then_some(sequence);
-                if until.as_ref().is_some_and(|stop| stop.is_behind(player.kernel(), player.effects())) {
+                let is_behind = |stop: &Stop| stop.is_behind(player.kernel(), player.effects());
+                if has_begun && until.as_ref().is_some_and(is_behind) {
                     return Ok(stopped(report, damage, player));
                 }
             }
@@ -80,6 +97,9 @@ pub fn replay_part(
                     report.verdict = Verdict::StateDiffers { before: None, recorded, replayed };
                     return Ok(report);
                 }
+            }
+            PlayerStep::Over if player.next() < begin && damage.is_none() => {
+                return Err(TraceError::NoBeginning);
             }
             PlayerStep::Over => return Ok(agreed(report, damage, player)),
         }

@@ -88,6 +88,55 @@ fn a_replay_begins_at_a_snapshot_and_ends_at_a_place() {
     assert_eq!((never.stopped, never.steps), (None, 1500));
 }
 
+/// A check with swapped places would otherwise pass for ever.
+#[test]
+fn places_that_are_not_there_or_in_the_wrong_order_are_refused() {
+    let recorded = recorded(52, 1500, &[400, 900]);
+    let result = |from: &str, until: &str| {
+        let place = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
+        let part = ReplayRange { from: place(from), until: place(until) };
+        replay_part(&mut player(&recorded.bytes), &part, &mut |_, _| {}).map_err(|error| error.to_string())
+    };
+    let (early, late) = (recorded.steps[100].now, recorded.steps[1200].now);
+    assert!(early < late, "{early} {late}");
+    for (from, until) in [
+        ("seq=1000".to_owned(), "seq=999".to_owned()),
+        ("seq=1000".to_owned(), "seq=950".to_owned()),
+        ("seq=1000".to_owned(), "seq=20".to_owned()),
+        (format!("time={late}"), format!("time={early}")),
+    ] {
+        let refused = result(&from, &until).unwrap_err();
+        assert!(refused.contains("would end before step #"), "{from} {until}: {refused}");
+    }
+    for from in ["seq=1502", "seq=9999999", "wait=p1:99999999", "note=no such note", "time=999999s"] {
+        let refused = result(from, "").unwrap_err();
+        assert!(refused.contains("is not in the trace"), "{from}: {refused}");
+    }
+    for (from, until) in [("seq=1000", "seq=1000"), ("seq=1501", ""), ("seq=1501", "seq=1501")] {
+        assert!(result(from, until).unwrap().agrees(), "{from} {until}");
+    }
+    // The value of a fence that it has already.
+    let mut player = player(&recorded.bytes);
+    player.go_to(1000).unwrap();
+    let mut known = None;
+    player.kernel().fences(&mut |fence| {
+        if fence.value > 0 && fence.value < u64::MAX {
+            known = Some((fence.process, fence.handle, fence.value));
+        }
+    });
+    let (process, handle, value) = known.unwrap();
+    let refused = result("seq=1000", &format!("fence=p{}:{handle}>={value}", process.0)).unwrap_err();
+    assert!(refused.contains("would end before step #1000"), "{refused}");
+    // A wake-up between the snapshot and the beginning is not the one that was asked for.
+    let woken = |step: &Step| step.effects.notes.first().map(|note| note.text.clone());
+    let note = recorded.steps[900..999].iter().find_map(woken).unwrap();
+    let from = "seq=1000";
+    match result(from, &format!("note={note}")) {
+        Ok(report) => assert!(report.stopped.is_none_or(|stopped| stopped > 1000), "{report}"),
+        Err(refused) => panic!("{refused}"),
+    }
+}
+
 #[test]
 fn a_time_to_stop_at_keeps_the_snapshot_to_begin_with() {
     let recorded = recorded(52, 1500, &[400, 900]);
