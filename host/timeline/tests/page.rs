@@ -586,6 +586,19 @@ fn hardware_queue_is_stacked_in_the_order_in_which_the_engine_got_the_commands()
 }
 
 #[test]
+fn part_of_a_trace_says_its_own_length() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    common::small(file.path());
+    let options = timeline::Options { window: (30, 34), ..Default::default() };
+    let mut page = Page::of(common::timeline_with(file.path(), &options), "");
+    let (first, last) = (page.timeline.events[0].moment.at, page.timeline.events[4].moment.at);
+    let length = timeline::duration(last - first);
+    let meta = page.text("#meta");
+    assert!(meta.starts_with(&format!("5 events in {length} of ")), "{meta}");
+    page.no_errors();
+}
+
+#[test]
 fn deep_queue_costs_what_is_drawn_of_it() {
     let file = tempfile::NamedTempFile::new().unwrap();
     common::deep(file.path(), 3_000);

@@ -5,10 +5,8 @@ mod common;
 use std::io::Write as _;
 
 use d3dkmt::{Call, CreateContextFlags, SyncObjectFlags};
-use drivers::Registry;
 use dxgkrnl::{EngineId, Fault, Input};
 use timeline::{MarkKind, NONE, Options, Outcome, PacketKind, Timeline, TrackKind, WaitKind, WaitPart};
-use trace::Reader;
 
 fn track(timeline: &Timeline, name: &str) -> u32 {
     timeline.tracks.iter().position(|track| track.name == name).unwrap_or_else(|| panic!("{name}")) as u32
@@ -145,10 +143,7 @@ fn same_trace_gives_the_same_timeline_and_pictures() {
 fn rows_beyond_the_limit_are_counted_and_figures_are_not() {
     let file = tempfile::NamedTempFile::new().unwrap();
     common::small(file.path());
-    let read = |options: &Options| {
-        timeline::read(Reader::open(file.path()).unwrap(), &Registry::default(), options, &mut |_, _| {})
-            .unwrap()
-    };
+    let read = |options: &Options| common::timeline_with(file.path(), options);
     let all = read(&Options::default());
     let few = read(&Options { rows_max: 10, ..Options::default() });
     assert_eq!(few.events.len(), 10);
@@ -164,6 +159,28 @@ fn rows_beyond_the_limit_are_counted_and_figures_are_not() {
     assert_eq!(part.integrity.left_out, 0);
     assert!(part.waits.iter().all(|wait| wait.begin.sequence <= 34 && wait.end.sequence >= 30));
     assert_eq!(part.waits.len(), 1);
+}
+
+/// A value lasts until the next one, so it overlaps a part of the trace in which nothing stores another.
+#[test]
+fn part_of_a_trace_has_the_values_that_its_fences_have_before_it() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    common::small(file.path());
+    let all = common::timeline_of(file.path());
+    for window in [(36, 40), (48, 50)] {
+        let part = common::timeline_with(file.path(), &Options { window, ..Options::default() });
+        for fence in 0..all.fences.len() as u32 {
+            let of = |timeline: &Timeline| -> Vec<_> {
+                let last =
+                    |sample: &&timeline::Sample| sample.fence == fence && sample.moment.sequence <= window.1;
+                timeline.samples.iter().filter(last).map(|sample| (sample.moment, sample.value)).collect()
+            };
+            let (expected, found) = (of(&all), of(&part));
+            let before = expected.iter().rposition(|(moment, _)| moment.sequence < window.0);
+            assert_eq!(found, expected[before.unwrap_or(0)..], "fence {fence} in {window:?}");
+        }
+        assert!(!part.samples.is_empty());
+    }
 }
 
 #[test]

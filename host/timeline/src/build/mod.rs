@@ -203,6 +203,9 @@ pub(crate) struct Builder {
     latency: latency::Collector,
     events: Rows<Event>,
     samples: Rows<Sample>,
+    /// The last value of each fence before the window, and the first step of that.
+    samples_before: BTreeMap<FenceId, Sample>,
+    window_begin: u64,
     marks: Rows<Mark>,
     /// The fences and values of sync files.
     sync_files: BTreeMap<ShareToken, (FenceId, u64)>,
@@ -245,6 +248,8 @@ impl Builder {
             latency: latency::Collector::default(),
             events: Rows::new(options),
             samples: Rows::new(options),
+            samples_before: BTreeMap::new(),
+            window_begin: options.window.0,
             marks: Rows::new(options),
             sync_files: BTreeMap::new(),
             signals: Vec::new(),
@@ -310,7 +315,8 @@ impl Builder {
         self.stats.stats.waits_pending = self.waits.pending.len() as u64;
         self.waits.finish(end);
         self.queues.finish(&self.names, end);
-        let Builder { integrity: mut whole, queues, waits, events, samples, marks, .. } = self;
+        let Builder { integrity: mut whole, queues, waits, events, mut samples, marks, .. } = self;
+        samples.extend(self.samples_before.into_values());
         let left = [&queues.packets.left_out, &queues.runs.left_out, &waits.rows.left_out];
         whole.left_out = left.into_iter().sum::<u64>() + events.left_out + samples.left_out + marks.left_out;
         let begin = self.begin.unwrap_or_default();

@@ -32,6 +32,11 @@ impl<T> Rows<T> {
         self.rows.push_back(row);
     }
 
+    /// Adds rows from before the window that reach into it, whatever the limit.
+    pub fn extend(&mut self, rows: impl IntoIterator<Item = T>) {
+        self.rows.extend(rows);
+    }
+
     /// The rows sorted by begin; they are pushed when they end.
     pub fn sorted(self, begin: impl Fn(&T) -> (Nanos, u64)) -> Vec<T> {
         let mut rows = Vec::from(self.rows);

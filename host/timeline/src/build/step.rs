@@ -416,7 +416,12 @@ impl Builder {
             let at = signal.map_or(moment.at, |signal| signal.moment.at);
             let moment = Moment { at, ..moment };
             let sample = Sample { fence, moment, value: store.value };
-            self.samples.push(sample, moment.sequence, moment.sequence);
+            // A value lasts until the next one, so the last one before the window is a part of it.
+            if moment.sequence < self.window_begin {
+                self.samples_before.insert(fence, sample);
+            } else {
+                self.samples.push(sample, moment.sequence, moment.sequence);
+            }
         }
     }
 

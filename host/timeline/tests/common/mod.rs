@@ -353,8 +353,11 @@ pub fn long(path: &Path, steps: u64) {
 }
 
 pub fn timeline_of(path: &Path) -> Timeline {
-    timeline::read(Reader::open(path).unwrap(), &Registry::default(), &Options::default(), &mut |_, _| {})
-        .unwrap()
+    timeline_with(path, &Options::default())
+}
+
+pub fn timeline_with(path: &Path, options: &Options) -> Timeline {
+    timeline::read(Reader::open(path).unwrap(), &Registry::default(), options, &mut |_, _| {}).unwrap()
 }
 
 /// The small trace's timeline.
