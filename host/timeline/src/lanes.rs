@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::format::{cells, cut, duration, status_name};
 use crate::timeline::{
-    Event, FenceId, NONE, Outcome, Packet, PacketKind, Timeline, TrackId, TrackKind, Wait, WaitKind,
+    Event, FenceId, NONE, Outcome, Packet, PacketKind, StoredBy, Timeline, TrackId, TrackKind, Wait, WaitKind,
 };
 
 /// Which steps are shown.
@@ -91,8 +91,14 @@ fn steps_of_fence(timeline: &Timeline, fence: FenceId) -> BTreeSet<u64> {
     let mut steps = BTreeSet::new();
     let calls = timeline.events.iter().filter(|event| event.fence == fence || names(&event.others));
     steps.extend(calls.map(|event| event.moment.sequence));
-    let samples = timeline.samples.iter().filter(|sample| sample.fence == fence);
-    steps.extend(samples.map(|sample| sample.moment.sequence));
+    let submissions = timeline.submissions();
+    for sample in timeline.samples.iter().filter(|sample| sample.fence == fence) {
+        steps.insert(sample.moment.sequence);
+        // The call whose work stores the value.
+        if let StoredBy::Engine(submission) = sample.by {
+            steps.extend(submissions.get(&submission).map(|packet| packet.begin.sequence));
+        }
+    }
     for wait in timeline.waits.iter().filter(|wait| names(&wait.targets)) {
         steps.extend([wait.begin.sequence, wait.end.sequence]);
     }
@@ -169,7 +175,26 @@ impl Rows {
                 row.remarks.push(format!("{}: {}", mark.kind.name(), timeline.word(mark.text)));
             }
         }
+        rows.values(timeline);
         rows
+    }
+
+    /// Adds the values that no call and no queue's signal shows.
+    fn values(&mut self, timeline: &Timeline) {
+        for sample in &timeline.samples {
+            let stored = || Timeline::stored(sample);
+            match sample.by {
+                StoredBy::Signal => {}
+                StoredBy::Engine((engine, _)) => {
+                    let track = timeline.engine_track(engine);
+                    track.into_iter().for_each(|track| self.add_text(sample.moment.sequence, track, stored));
+                }
+                StoredBy::Reset => {
+                    let row = self.rows.get_mut(&sample.moment.sequence);
+                    row.into_iter().for_each(|row| row.remarks.push(format!("reset: {}", stored())));
+                }
+            }
+        }
     }
 
     fn add_text(&mut self, sequence: u64, track: TrackId, text: impl FnOnce() -> String) {

@@ -36,6 +36,6 @@ pub use parts::{PART_NAMES, WaitPart, parts};
 pub use stats::{Stats, Summary};
 pub use timeline::{
     Blocked, BlockedItem, Cause, Event, Fence, FenceId, Integrity, Mark, MarkKind, Moment, NONE, OPENS_KEPT,
-    Outcome, Packet, PacketKind, Reason, Run, Sample, Timeline, Track, TrackId, TrackKind, Wait, WaitKind,
-    Word,
+    Outcome, Packet, PacketKind, Reason, Run, Sample, StoredBy, Timeline, Track, TrackId, TrackKind, Wait,
+    WaitKind, Word,
 };

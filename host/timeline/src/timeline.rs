@@ -223,12 +223,24 @@ pub struct Run {
     pub pending: bool,
 }
 
+/// What stored a value of a fence.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StoredBy {
+    /// A call, or a signal in a queue, which has a row of its own.
+    Signal,
+    /// An engine, for a command: its submission.
+    Engine((EngineId, u64)),
+    /// The loss of a device: UINT64_MAX.
+    Reset,
+}
+
 /// A new value of a fence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sample {
     pub fence: FenceId,
     pub moment: Moment,
     pub value: u64,
+    pub by: StoredBy,
 }
 
 /// Kind of a mark.
@@ -361,6 +373,20 @@ impl Timeline {
     /// `F3` everywhere.
     pub fn fence_name(fence: FenceId) -> String {
         format!("F{fence}")
+    }
+
+    /// The track of an engine.
+    pub fn engine_track(&self, engine: EngineId) -> Option<TrackId> {
+        let is_it = |track: &Track| track.kind == TrackKind::Engine(engine);
+        self.tracks.iter().position(is_it).map(|at| at as TrackId)
+    }
+
+    /// `F3 = 4`; `F3 = MAX` for the value that a reset stores.
+    pub fn stored(sample: &Sample) -> String {
+        match sample.value {
+            u64::MAX => format!("F{} = MAX", sample.fence),
+            value => format!("F{} = {value}", sample.fence),
+        }
     }
 
     /// `F3 >= 9, F4 >= 1`.

@@ -351,7 +351,7 @@ fn link_leads_to_a_step_and_selection_gives_one() {
     assert_eq!(page.text("#details h2"), "wait for F1 >= 2");
     page.browser.open(&path, "#find=F2&axis=step&panel=table");
     assert_eq!(page.is("gpupv.app.view.axis"), json!(1));
-    assert_eq!(page.text("#found"), "1 of 1");
+    assert_eq!(page.text("#found"), "1 of 2", "its creation, and the wait for it");
     assert_eq!(page.is("document.getElementById('table').hidden"), json!(false));
     page.no_errors();
 }

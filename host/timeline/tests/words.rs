@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::path::Path;
 
 use d3dkmt::{
@@ -118,6 +119,48 @@ fn selections_show_what_they_name() {
         let lanes = text(&timeline, &Selection::Last(100), width).unwrap();
         assert!(lanes.lines().count() > 59, "at {width}");
     }
+}
+
+/// What no call signals is in the lanes as well: the values of an engine and of a reset.
+#[test]
+fn lanes_have_the_values_that_an_engine_and_a_reset_store() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let steps_of = Cell::new([0; 3]);
+    common::pair(file.path(), |session, client, server, [frames, theirs]| {
+        let opened = session.steps;
+        let context = session.context(client, 0, CreateContextFlags::empty());
+        let done = session.fence(client, SyncObjectFlags::empty());
+        session.submit(client, context, &[common::busy(1_000), common::write(&done, 4)]);
+        let submitted = session.steps;
+        session.wait(client, &[(done.object, 5)]);
+        session.advance(10_000, 0);
+        session.input(Input::Fault(Fault::Hang { engine: EngineId { adapter: 0, node: 0 } }));
+        session.wait(server, &[(theirs, 3)]);
+        session.submit(client, context, &[common::busy(1_000)]);
+        session.gpu_signal(client, context, frames, 3);
+        session.advance(5_000_000_000, 0);
+        steps_of.set([opened, submitted, submitted + 2]);
+    });
+    let [opened, submitted, stored] = steps_of.get();
+    let timeline = common::timeline_of(file.path());
+    let of_engine = text(&timeline, &Selection::Fence(1), 200).unwrap();
+    let step = |number: u64| {
+        let line = of_engine.lines().find(|line| line.trim_start().starts_with(&format!("#{number} ")));
+        line.unwrap_or_else(|| panic!("#{number}: {of_engine}")).to_owned()
+    };
+    assert!(step(submitted).contains("SubmitCommand"), "its work writes the fence: {of_engine}");
+    assert!(of_engine.contains("F1 = 4") && of_engine.lines().count() < 15, "{of_engine}");
+    assert!(step(stored).contains("1 ends"), "{of_engine}");
+    let of_frames = text(&timeline, &Selection::Fence(0), 200).unwrap();
+    assert!(of_frames.contains("! reset: F0 = MAX\n"), "{of_frames}");
+    assert!(
+        of_frames.contains(&format!("#{opened} ")) && of_frames.contains("OpenSyncObject F0"),
+        "{of_frames}"
+    );
+    assert!(
+        !of_frames.contains("F0 = 3 ") || of_frames.contains("queue signal dropped F0 = 3"),
+        "{of_frames}"
+    );
 }
 
 fn compare(one: &Path, other: &Path) -> Diff {

@@ -15,7 +15,9 @@ use super::waits::Signaled;
 use super::{Builder, Step};
 use crate::latency;
 use crate::observe::Observation;
-use crate::timeline::{Event, FenceId, MarkKind, Moment, NONE, PacketKind, Sample, TrackId, WaitKind};
+use crate::timeline::{
+    Event, FenceId, MarkKind, Moment, NONE, PacketKind, Sample, StoredBy, TrackId, WaitKind,
+};
 
 /// Data of an input, collected before the kernel handles it.
 struct StepInput {
@@ -75,7 +77,9 @@ impl Builder {
         }
         self.name(&input, moment);
         self.process_observations(answer, moment);
+        let mut opened = None;
         if let (Input::Call { process, call, .. }, Some(answer)) = (&input, answer) {
+            opened = self.opened(*process, answer);
             self.process_answer(*process, call, answer, &input_summary, moment);
         }
         self.process_stores(&effects, moment);
@@ -84,7 +88,8 @@ impl Builder {
         self.end_of(&input, moment);
         self.queues.update(&self.kernel, moment);
         let StepInput { track, name, request, targets, any, .. } = input_summary;
-        let (fence, value) = targets.first().copied().unwrap_or((NONE, 0));
+        let named = targets.first().copied().or(opened.map(|fence| (fence, 0)));
+        let (fence, value) = named.unwrap_or((NONE, 0));
         let others = targets.get(1..).unwrap_or_default().into();
         let event = Event { moment, track, name, status, request, fence, value, others, any, wakes };
         self.events.push(event, sequence, sequence);
@@ -302,12 +307,14 @@ impl Builder {
                 if let Some(fence) = fence {
                     self.fences.fences[fence as usize].signals += 1;
                 }
-                self.signal(Signaled { moment, track, fence, value, submission });
+                let by = submission.filter(|_| stored.is_some()).map_or(StoredBy::Signal, StoredBy::Engine);
+                self.signal(Signaled { moment, track, fence, value, submission, by });
             }
             HappensBefore::Poisoned { fence, .. } => {
                 // No work of an engine did it, so its time is that of the step.
                 let (moment, fence) = (self.end, self.fences.of_object(fence));
-                self.signal(Signaled { moment, track: KERNEL, fence, value: u64::MAX, submission: None });
+                let (track, value, by) = (KERNEL, u64::MAX, StoredBy::Reset);
+                self.signal(Signaled { moment, track, fence, value, submission: None, by });
             }
             HappensBefore::Waited { by, fence, value } => {
                 self.queues.waited(by, self.fences.of_object(fence), value, moment);
@@ -334,7 +341,21 @@ impl Builder {
         ignores_lower && self.fences.has_value(fence) && value < current
     }
 
-    /// Processes an answer: new handles of objects, or a registered wait.
+    /// Records the object that an answer has a new handle of.
+    fn opened(&mut self, process: ProcessId, answer: &Answer) -> Option<FenceId> {
+        let (handle, kind) = match &answer.reply {
+            Reply::SyncObject(created) | Reply::OpenedSyncFile { object: created, .. } => {
+                (created.object, None)
+            }
+            Reply::HwQueue { progress_fence, .. } => (progress_fence.object, Some("progress fence")),
+            Reply::PagingQueue { fence, .. } => (fence.object, Some("paging fence")),
+            Reply::OpenedResource { sync_object, .. } if *sync_object != Handle::NULL => (*sync_object, None),
+            _ => return None,
+        };
+        self.fences.opened(&self.kernel, process, handle, kind)
+    }
+
+    /// Processes an answer: a registered wait, and what the call has named or ended.
     fn process_answer(
         &mut self,
         process: ProcessId,
@@ -343,18 +364,7 @@ impl Builder {
         input_summary: &StepInput,
         moment: Moment,
     ) {
-        let mut opened = |handle: Handle, kind| self.fences.opened(&self.kernel, process, handle, kind);
         match &answer.reply {
-            Reply::SyncObject(created) | Reply::OpenedSyncFile { object: created, .. } => {
-                opened(created.object, None);
-            }
-            Reply::HwQueue { progress_fence, .. } => {
-                opened(progress_fence.object, Some("progress fence"));
-            }
-            Reply::PagingQueue { fence, .. } => drop(opened(fence.object, Some("paging fence"))),
-            Reply::OpenedResource { sync_object, .. } if *sync_object != Handle::NULL => {
-                opened(*sync_object, None);
-            }
             Reply::Wait(outcome) => {
                 let Call::WaitFromCpu { event, .. } = call else { return };
                 let registered = *outcome == WaitOutcome::Registered;
@@ -412,10 +422,13 @@ impl Builder {
                 continue;
             }
             state.value = store.value;
-            let signal = self.signals.iter().rev().find(|signal| signal.fence == Some(fence));
+            let mut signals = self.signals.iter().rev().filter(|signal| signal.fence == Some(fence));
+            let last = signals.clone().next();
+            let signal = signals.find(|signal| signal.value == store.value).or(last);
             let at = signal.map_or(moment.at, |signal| signal.moment.at);
             let moment = Moment { at, ..moment };
-            let sample = Sample { fence, moment, value: store.value };
+            let by = signal.map_or(StoredBy::Signal, |signal| signal.by);
+            let sample = Sample { fence, moment, value: store.value, by };
             // A value lasts until the next one, so the last one before the window is a part of it.
             if moment.sequence < self.window_begin {
                 self.samples_before.insert(fence, sample);

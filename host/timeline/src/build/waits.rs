@@ -8,7 +8,7 @@ use dxgkrnl::{Nanos, ProcessId};
 
 use super::Options;
 use super::rows::Rows;
-use crate::timeline::{Cause, FenceId, Moment, Outcome, TrackId, Wait, WaitKind};
+use crate::timeline::{Cause, FenceId, Moment, Outcome, StoredBy, TrackId, Wait, WaitKind};
 
 /// A signal in the current step.
 #[derive(Clone, Copy)]
@@ -19,6 +19,7 @@ pub(super) struct Signaled {
     pub fence: Option<FenceId>,
     pub value: u64,
     pub submission: Option<(EngineId, u64)>,
+    pub by: StoredBy,
 }
 
 /// Signals of each fence that are kept, the latest.
@@ -144,6 +145,6 @@ fn cause(wait: &Wait, signals: &[Signaled]) -> Option<Cause> {
         WaitKind::Fences { any: true } => wait.targets.iter().filter_map(reaches).min(),
         WaitKind::Fences { any: false } => wait.targets.iter().filter_map(reaches).max(),
     }?;
-    let Signaled { moment, track, fence, value, submission } = signals[at];
+    let Signaled { moment, track, fence, value, submission, by: _ } = signals[at];
     Some(Cause { moment, track, fence: fence.unwrap_or(crate::timeline::NONE), value, submission })
 }

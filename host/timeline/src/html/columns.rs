@@ -7,7 +7,7 @@
 use serde_json::{Value, json};
 
 use crate::format::status_name;
-use crate::timeline::{Moment, NONE, Outcome, Timeline, TrackId, TrackKind, WaitKind};
+use crate::timeline::{Moment, NONE, Outcome, Timeline, WaitKind};
 
 /// JavaScript numbers are exact up to here.
 const EXACT: u64 = 1 << 53;
@@ -234,7 +234,7 @@ impl Columns {
             length.signed(packet.end.sequence.wrapping_sub(packet.begin.sequence) as i64);
             end.signed(steps.late(packet.end));
             outcome.number(self.outcome(packet.outcome));
-            let track = packet.submission.and_then(|(engine, _)| engine_track(timeline, engine));
+            let track = packet.submission.and_then(|(engine, _)| timeline.engine_track(engine));
             engine.option(track.map(u64::from));
             id.delta(packet.submission.map_or(0, |(_, id)| id));
             targets.number(packet.targets.len() as u64);
@@ -334,11 +334,6 @@ impl Columns {
 
 fn some(id: u32) -> Option<u64> {
     (id != NONE).then_some(id.into())
-}
-
-fn engine_track(timeline: &Timeline, engine: dxgkrnl::ddi::EngineId) -> Option<TrackId> {
-    let is_it = |kind: TrackKind| kind == TrackKind::Engine(engine);
-    timeline.tracks.iter().position(|track| is_it(track.kind)).map(|at| at as TrackId)
 }
 
 /// Looks up the times of steps by sequence number.
