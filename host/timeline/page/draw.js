@@ -431,12 +431,15 @@ class Painter {
     let step = [1, 2, 5, 10].map((times) => times * power).find((one) => one >= wanted);
     if (view.axis === 1) step = Math.max(1, Math.round(step));
     paint.font = "11px system-ui, 'DejaVu Sans', sans-serif";
-    for (let at = Math.ceil(view.from / step) * step; at <= view.to; at += step) {
+    // Round times since the first step, which the daemon's clock gives any time.
+    const origin = view.axis === 0 ? this.timeline.head.begin : 0;
+    for (let tick = Math.ceil((view.from - origin) / step); origin + tick * step <= view.to; tick++) {
+      const at = origin + tick * step;
       const x = this.x(at);
       paint.fillStyle = ink.line;
       paint.fillRect(x, AXIS - 6, 1, 5);
       paint.fillStyle = ink.quiet;
-      const text = view.axis === 0 ? ruled(at - this.timeline.head.begin, step) : "#" + number(Math.round(at));
+      const text = view.axis === 0 ? ruled(tick * step, step) : "#" + number(Math.round(at));
       if (x + 3 + paint.measureText(text).width < this.width) paint.fillText(text, x + 3, AXIS / 2);
     }
     paint.fillStyle = ink.quiet;

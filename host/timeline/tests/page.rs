@@ -585,6 +585,42 @@ fn hardware_queue_is_stacked_in_the_order_in_which_the_engine_got_the_commands()
     page.no_errors();
 }
 
+/// The first step of a daemon has any time.
+#[test]
+fn ruler_has_round_times_since_the_first_step() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut session = common::Session::new(file.path());
+    session.now = 484_567;
+    session.vm(1, "red");
+    let client = session.guest(1, 1, "client");
+    session.advance(9_000_000, 0);
+    session.fence(client, d3dkmt::SyncObjectFlags::empty());
+    session.finish();
+    let mut page = Page::of(common::timeline_of(file.path()), "#axis=time");
+    page.browser.press("0");
+    page.browser.drawn();
+    let ticks = "(() => { const { painter, timeline } = gpupv.app, { paint } = painter, shown = []; \
+                 paint.fillText = (text, x) => shown.push([text, painter.at(x - 3) - timeline.head.begin]); \
+                 painter.ruler(); delete paint.fillText; return shown.filter(([text]) => / .?s$/.test(text)); })()";
+    let ticks = page.is(ticks);
+    let ticks = ticks.as_array().unwrap();
+    assert!(ticks.len() > 4, "{ticks:?}");
+    for tick in ticks {
+        let (text, position) = (tick[0].as_str().unwrap(), tick[1].as_f64().unwrap());
+        let (number, unit) = text.split_once(' ').unwrap();
+        let unit = match unit {
+            "ms" => 1e6,
+            "us" => 1e3,
+            "ns" => 1.0,
+            other => panic!("{other}"),
+        };
+        let said = number.parse::<f64>().unwrap() * unit;
+        assert!((said - position).abs() < 1.0, "{text} stands at {position} ns");
+        assert!((position / 1e5 - (position / 1e5).round()).abs() < 1e-4, "{text} stands at {position} ns");
+    }
+    page.no_errors();
+}
+
 #[test]
 fn part_of_a_trace_says_its_own_length() {
     let file = tempfile::NamedTempFile::new().unwrap();
