@@ -200,7 +200,8 @@ pub struct Packet {
     /// When it left the queue; the trace's end if it is pending.
     pub end: Moment,
     pub outcome: Outcome,
-    /// For a command that was submitted: engine and `SubmissionFenceId`.
+    /// For a command that was submitted: engine and `SubmissionFenceId`. What a preemption has left is submitted again with
+    /// another number, which only its runs have.
     pub submission: Option<(EngineId, u64)>,
     pub targets: Vec<(FenceId, u64)>,
 }

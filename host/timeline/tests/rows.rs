@@ -297,6 +297,12 @@ fn preempted_work_is_one_packet_that_ends_when_the_rest_has_run() {
     assert_eq!(timeline.runs.len(), 3, "{:#?}", timeline.runs);
     let wait = &timeline.waits[0];
     assert_eq!((wait.cause.unwrap().track, wait.end.at), (low.queue, low.end.at));
+    // Pieces of one submission are one: it keeps its first number, and is counted once.
+    let first_run = &timeline.runs[0];
+    assert_eq!(low.submission.map(|(_, id)| id), Some(first_run.submission_fence_id));
+    assert_eq!(wait.cause.unwrap().submission, low.submission);
+    let runs: Vec<u64> = timeline.stats.engines.iter().map(|engine| engine.runs).collect();
+    assert_eq!(runs.iter().sum::<u64>(), 2, "{runs:?}");
 }
 
 #[test]

@@ -32,7 +32,10 @@ impl NewPacket {
 }
 
 pub(super) struct Queued {
+    /// It keeps the number of its first submission.
     pub packet: Packet,
+    /// Its latest submission: what a preemption has left is submitted again, with another number.
+    pub current: Option<(EngineId, u64)>,
     /// When the engine stopped running it.
     pub finished: Option<Nanos>,
     /// Whether an interrupt reported its completion.
@@ -65,6 +68,7 @@ impl Queued {
         };
         Queued {
             packet,
+            current: None,
             finished: None,
             completed: false,
             broadcast,
@@ -98,6 +102,14 @@ impl Queued {
     pub fn is_over(&self) -> bool {
         let is_wait = self.packet.kind == PacketKind::Wait;
         self.completed || self.reported.is_some() && (!is_wait || self.unreported.is_empty())
+    }
+
+    /// Records its submission to an engine.
+    pub fn submit(&mut self, submission: (EngineId, u64), at: Nanos) {
+        self.finished = None;
+        self.current = Some(submission);
+        self.packet.submission.get_or_insert(submission);
+        self.packet.submitted.get_or_insert(at.max(self.packet.begin.at));
     }
 
     /// How it ended, now that it has left its queue.
@@ -139,6 +151,7 @@ pub(super) fn find_mut(
     packets.iter_mut().find_map(|queued| takes(queued).then_some(queued))
 }
 
+/// The packet of this submission, or of the rest of it.
 pub(super) fn find(packets: &mut VecDeque<Queued>, submission: (EngineId, u64)) -> Option<&mut Queued> {
-    packets.iter_mut().find(|queued| queued.packet.submission == Some(submission))
+    packets.iter_mut().find(|queued| queued.current == Some(submission))
 }

@@ -23,9 +23,22 @@ struct Queue {
     packets: VecDeque<Queued>,
     /// How many of them are over.
     over: usize,
-    /// The running submission, and the last one that ran with its engine.
-    running: Option<u64>,
+    /// The running submission, and the last one that ran, with their engines and first numbers.
+    running: Option<(EngineId, u64)>,
     last: Option<(EngineId, u64)>,
+}
+
+impl Queue {
+    /// Records that an engine begins a submission. Returns whether it is the rest of a preempted one.
+    fn begins(&mut self, submission: (EngineId, u64), at: Nanos) -> bool {
+        self.running = Some(submission);
+        let Some(queued) = find(&mut self.packets, submission) else { return false };
+        let is_rest = queued.packet.ran.is_some();
+        queued.packet.ran.get_or_insert(at);
+        queued.finished = None;
+        self.running = queued.packet.submission;
+        is_rest
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -33,6 +46,8 @@ struct Running {
     id: u64,
     begin: Moment,
     hung: bool,
+    /// Whether it is the rest of a preempted submission.
+    is_rest: bool,
 }
 
 pub(super) struct Queues {
@@ -48,7 +63,7 @@ pub(super) struct Queues {
     broadcasts: BTreeMap<u64, usize>,
     pub packets: Rows<Packet>,
     pub runs: Rows<Run>,
-    /// Number of runs and busy time of each engine.
+    /// Number of submissions that ran, and busy time, of each engine.
     pub busy: BTreeMap<EngineId, (u64, Nanos)>,
 }
 
@@ -184,16 +199,14 @@ impl Queues {
         let queue = self.queues.get_mut(&agent).expect("it is there now");
         let is_it = |queued: &&mut Queued| {
             let packet = &queued.packet;
-            let submission_id = packet.submission.map(|(_, id)| id);
+            let submission_id = queued.current.map(|(_, id)| id);
             // A preempted submission ran, but has not finished.
             let is_left = resubmits.is_some() || queued.finished.is_none();
             packet.kind == PacketKind::Command && submission_id == resubmits && is_left
         };
         let call = match queue.packets.iter_mut().find(is_it) {
             Some(queued) => {
-                queued.finished = None;
-                queued.packet.submission = Some((engine, id));
-                queued.packet.submitted.get_or_insert(moment.at.max(queued.packet.begin.at));
+                queued.submit((engine, id), moment.at);
                 queued.packet.begin.sequence
             }
             // A paging buffer of the kernel.
@@ -201,8 +214,7 @@ impl Queues {
                 self.push(agent, NewPacket::command(moment));
                 let queue = self.queues.get_mut(&agent).expect("it is there");
                 let queued = queue.packets.back_mut().expect("it was pushed");
-                queued.packet.submission = Some((engine, id));
-                queued.packet.submitted = Some(moment.at);
+                queued.submit((engine, id), moment.at);
                 moment.sequence
             }
         };
@@ -225,19 +237,15 @@ impl Queues {
             self.add_run(names, moment, engine, before, false);
         }
         let Some(id) = now else { return };
-        self.engines.insert(engine, Running { id, begin: moment, hung });
-        let Some((agent, _)) = self.submissions.get(&(engine, id)) else { return };
-        let Some(queue) = self.queues.get_mut(agent) else { return };
-        queue.running = Some(id);
-        if let Some(queued) = find(&mut queue.packets, (engine, id)) {
-            queued.packet.ran.get_or_insert(moment.at);
-            queued.finished = None;
-        }
+        let agent = self.submissions.get(&(engine, id)).map(|(agent, _)| *agent);
+        let queue = agent.and_then(|agent| self.queues.get_mut(&agent));
+        let is_rest = queue.is_some_and(|queue| queue.begins((engine, id), moment.at));
+        self.engines.insert(engine, Running { id, begin: moment, hung, is_rest });
     }
 
     /// Adds a row for a run of an engine.
     fn add_run(&mut self, names: &Names, moment: Moment, engine: EngineId, running: Running, pending: bool) {
-        let Running { id, begin, hung } = running;
+        let Running { id, begin, hung, is_rest } = running;
         let agent = self.submissions.get(&(engine, id)).copied();
         let queue = agent.and_then(|(agent, _)| self.queues.get_mut(&agent));
         let track = queue.as_ref().map_or(NONE, |queue| queue.track);
@@ -246,6 +254,7 @@ impl Queues {
             queue.last = Some((engine, id));
             if let Some(queued) = find(&mut queue.packets, (engine, id)) {
                 queued.finished = Some(moment.at);
+                queue.last = queued.packet.submission;
             }
             self.dirty.extend(agent.map(|(agent, _)| agent));
         }
@@ -262,12 +271,12 @@ impl Queues {
             hung,
             pending,
         };
-        self.push_run(engine, run);
+        self.push_run(engine, run, is_rest);
     }
 
-    fn push_run(&mut self, engine: EngineId, run: Run) {
+    fn push_run(&mut self, engine: EngineId, run: Run, is_rest: bool) {
         let (runs, busy) = self.busy.entry(engine).or_default();
-        *runs += 1;
+        *runs += u64::from(!is_rest);
         *busy += run.end - run.begin;
         self.runs.push(run, run.sequence, run.last);
     }
@@ -291,6 +300,7 @@ impl Queues {
                 queue.over += usize::from(!was_over);
                 never_ran = queued.packet.ran.is_none();
                 queued.packet.ran.get_or_insert(moment.at);
+                queue.last = queued.packet.submission;
             }
             if never_ran {
                 let run = Run {
@@ -305,7 +315,7 @@ impl Queues {
                     hung: false,
                     pending: false,
                 };
-                self.push_run(engine, run);
+                self.push_run(engine, run, false);
             }
         }
     }
@@ -332,7 +342,7 @@ impl Queues {
     pub fn gone(&mut self, agent: Agent, moment: Moment) {
         let Some(mut queue) = self.queues.remove(&agent) else { return };
         for queued in queue.packets.drain(..) {
-            if let Some(key) = queued.packet.submission {
+            if let Some(key) = queued.current {
                 self.submissions.remove(&key);
             }
             let outcome = match queued.packet.kind {
@@ -346,8 +356,7 @@ impl Queues {
     /// The source of a signal by this queue: its track, and the submission that runs or ran last.
     pub fn signaler(&self, agent: Agent) -> Option<(TrackId, Option<(EngineId, u64)>)> {
         let queue = self.queues.get(&agent)?;
-        let running = queue.running.map(|id| (queue.engine, id));
-        Some((queue.track, running.or(queue.last)))
+        Some((queue.track, queue.running.or(queue.last)))
     }
 
     /// At the end of a step, adds rows for packets that left their queues.
@@ -360,7 +369,7 @@ impl Queues {
                 let queued = queue.packets.remove(gone).expect("there are more");
                 queue.over -= usize::from(queued.is_over());
                 let outcome = queued.outcome(is_emptied);
-                if let Some(key) = queued.packet.submission {
+                if let Some(key) = queued.current {
                     self.submissions.remove(&key);
                 }
                 self.end(queued, moment, outcome);
