@@ -14,8 +14,8 @@ pub struct Report {
     pub program: String,
     /// Steps that were replayed with identical effects.
     pub steps: u64,
-    /// Whether the trace has its End record. If not, the daemon was killed, and the verdict covers what it had written
-    /// by then.
+    /// Whether the trace has its End record. If not, the daemon was killed or still runs, and the verdict covers what it
+    /// had written by then.
     pub ended: bool,
     /// The open block of a trace without an end, if it is not known.
     pub missing_open_block: Option<MissingOpenBlock>,
@@ -198,7 +198,7 @@ impl fmt::Display for Report {
         let reached_end =
             matches!(self.verdict, Verdict::Identical { .. } | Verdict::StateDiffers { before: None, .. });
         if reached_end && !self.ended {
-            write!(f, "\nnot ended: the trace has no end record, the daemon that wrote it was killed")?;
+            write!(f, "\nnot ended: the trace has no end record: its daemon was killed, or still runs")?;
             if let Some(missing) = &self.missing_open_block {
                 write!(f, "; {missing}")?;
             }
