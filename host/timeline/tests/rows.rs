@@ -305,6 +305,30 @@ fn preempted_work_is_one_packet_that_ends_when_the_rest_has_run() {
     assert_eq!(runs.iter().sum::<u64>(), 2, "{runs:?}");
 }
 
+/// The timer that ends a timeout comes late, as any.
+#[test]
+fn effects_of_a_reset_have_its_time() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    common::pair(file.path(), |session, client, server, [_, _]| {
+        let (own, theirs) = session.shared_fence(client, server, "lost");
+        let [context, other] = [client, server].map(|guest| session.context(guest, 0, NONE_SET));
+        session.gpu_wait(server, other, theirs, 2);
+        session.submit(server, other, &[common::busy(1_000)]);
+        session.input(Input::Fault(Fault::Hang { engine: EngineId { adapter: 0, node: 0 } }));
+        session.submit(client, context, &[common::busy(5_000)]);
+        session.gpu_signal(client, context, own, 1);
+        session.advance(5_000 * MS, 25 * MS);
+    });
+    let timeline = common::timeline_of(file.path());
+    let reset = timeline.marks.iter().find(|mark| timeline.word(mark.text) == "engine reset").unwrap();
+    let stored = timeline.samples.iter().find(|sample| sample.value == u64::MAX).unwrap();
+    assert_eq!(stored.moment.at, reset.moment.at, "{:#?}", timeline.samples);
+    let wait = timeline.packets.iter().find(|packet| packet.kind == PacketKind::Wait).unwrap();
+    let run = timeline.runs.iter().find(|run| !run.hung).unwrap();
+    assert_eq!((wait.end.at, wait.outcome), (reset.moment.at, Outcome::Done), "{wait:#?}");
+    assert!(wait.end.at <= run.begin, "{wait:#?} {run:#?}");
+}
+
 #[test]
 fn the_cause_is_the_first_signal_that_reached_the_value() {
     let timeline = of_process(|session, client| {

@@ -211,6 +211,8 @@ pub(crate) struct Builder {
     sync_files: BTreeMap<ShareToken, (FenceId, u64)>,
     /// Signals in the current step.
     signals: Vec<Signaled>,
+    /// The last reset, fault or stop in the current step.
+    disrupted: Option<Moment>,
     /// Signals of earlier steps.
     kept_signals: KeptSignals,
     /// The first step.
@@ -253,6 +255,7 @@ impl Builder {
             marks: Rows::new(options),
             sync_files: BTreeMap::new(),
             signals: Vec::new(),
+            disrupted: None,
             kept_signals: KeptSignals::default(),
             begin: None,
             end: Moment::default(),

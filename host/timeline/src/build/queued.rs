@@ -36,7 +36,7 @@ pub(super) struct Queued {
     pub packet: Packet,
     /// Its latest submission: what a preemption has left is submitted again, with another number.
     pub current: Option<(EngineId, u64)>,
-    /// When the engine stopped running it.
+    /// When the engine stopped running it, or the signal came that a wait was for.
     pub finished: Option<Nanos>,
     /// Whether an interrupt reported its completion.
     pub completed: bool,

@@ -149,7 +149,8 @@ impl Queues {
         has_effect
     }
 
-    /// Records a wait that a queue passed. `fence` is `None` if its object is gone.
+    /// Records a wait that a queue passed, with the time of the signal that released it. `fence` is `None` if its object
+    /// is gone.
     pub fn waited(&mut self, agent: Agent, fence: Option<FenceId>, value: u64, moment: Moment) {
         self.dirty.insert(agent);
         let Some(queue) = self.queues.get_mut(&agent) else { return };
@@ -166,6 +167,7 @@ impl Queues {
         };
         if let Some(queued) = taken {
             queued.reported = Some(Outcome::Done);
+            queued.finished = Some(moment.at);
             queue.over += usize::from(queued.is_over());
         }
     }

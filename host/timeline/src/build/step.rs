@@ -234,6 +234,7 @@ impl Builder {
     /// Processes the observations in order.
     fn process_observations(&mut self, answer: Option<&Answer>, moment: Moment) {
         self.signals.clear();
+        self.disrupted = None;
         let mut created_queue = None;
         let sequence = moment.sequence;
         // Before the first DDI, the time is that of the step.
@@ -260,6 +261,7 @@ impl Builder {
                     let track = engine
                         .map_or_else(|| self.names.adapter(adapter), |engine| self.names.engine(engine));
                     self.mark(moment_at(at), track, MarkKind::Reset, &text);
+                    self.disrupted = Some(moment_at(at));
                 }
                 Observation::Stopped { adapter } => self.queues.emptied_on(adapter),
                 Observation::HappensBefore { at, edge } => self.edge(edge, moment_at(at)),
@@ -311,13 +313,16 @@ impl Builder {
                 self.signal(Signaled { moment, track, fence, value, submission, by });
             }
             HappensBefore::Poisoned { fence, .. } => {
-                // No work of an engine did it, so its time is that of the step.
-                let (moment, fence) = (self.end, self.fences.of_object(fence));
+                // No work of an engine did it, so its time is that of the reset, or of a step without one.
+                let (moment, fence) = (self.disrupted.unwrap_or(self.end), self.fences.of_object(fence));
                 let (track, value, by) = (KERNEL, u64::MAX, StoredBy::Reset);
                 self.signal(Signaled { moment, track, fence, value, submission: None, by });
             }
             HappensBefore::Waited { by, fence, value } => {
-                self.queues.waited(by, self.fences.of_object(fence), value, moment);
+                let fence = self.fences.of_object(fence);
+                let of_step = self.signals.iter().rfind(|signal| signal.fence == fence && fence.is_some());
+                let ends_at = of_step.map_or(self.end.at, |signal| signal.moment.at);
+                self.queues.waited(by, fence, value, Moment { at: ends_at, ..moment });
             }
             HappensBefore::Submitted { queue, .. } => self.queues.touch(queue),
             HappensBefore::FenceGone { fence } => self.fences.gone(fence),
