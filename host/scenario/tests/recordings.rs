@@ -533,7 +533,7 @@ fn a_report_has_the_handles_that_its_names_have_in_the_trace() {
     let kept = wrong(&converted.program, &Registry::default());
     let [wait] = &kept[..] else { panic!("{kept:?}") };
     let words = wait.in_words(&converted);
-    assert_eq!(words, "p waits at the end for F2 (p1:0x40000100) to reach 4: dead-end");
+    assert_eq!(words, "p (p1) waits at the end for F2 (p1:0x40000100) to reach 4: dead-end");
     let found = explore(RACE, 50);
     let words = found.found[0].outcome.in_words(&recorded(RACE));
     assert!(words.contains(" (p") && words.contains(":0x40000"), "{words}");
@@ -549,6 +549,10 @@ fn a_shrunk_scenario_has_the_grants_that_it_needs_with_usual_names() {
     let grants: Vec<&str> = smallest.text.lines().filter(|line| line.contains("grant")).collect();
     assert_eq!(grants, ["config grant \"frame\" A B"], "{}", smallest.text);
     assert!(smallest.text.contains("process p in A\n"), "{}", smallest.text);
+    // The failure is said by the names that the file has.
+    let kept: Vec<String> = smallest.kept.iter().map(Kept::to_string).collect();
+    assert_eq!(kept, ["p waits at the end for F to reach 4: dead-end"], "{}", smallest.text);
+    assert!(smallest.text.contains("expect why p dead-end F>=4\n"), "{}", smallest.text);
 }
 
 /// `fault freeze` stops a process without its kernel's knowledge, so its waits would end as if nothing had frozen it.

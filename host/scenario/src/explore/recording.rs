@@ -88,12 +88,20 @@ impl StuckWait {
         }
     }
 
-    /// Describes it with the handles in the trace behind the names of the converted program.
+    /// Describes it with the numbers and handles in the trace behind the names of the converted program.
     pub fn in_words(&self, converted: &Converted) -> String {
         let object = |root: &Option<(String, u64)>| {
             root.as_ref().map(|(name, value)| (converted.name_in_trace(name), *value))
         };
-        StuckWait { root: object(&self.root), mutex: object(&self.mutex), ..self.clone() }.to_string()
+        let process = |name: &String| converted.process_in_trace(name);
+        StuckWait {
+            process: process(&self.process),
+            verdict: self.verdict,
+            root: object(&self.root),
+            mutex: object(&self.mutex),
+            members: self.members.iter().map(process).collect(),
+        }
+        .to_string()
     }
 
     /// The same wait in a copy of the program with other names.
@@ -251,6 +259,8 @@ pub struct Smallest {
     pub program: Program,
     /// The scenario file. It passes as long as all kept failures occur; with a broken invariant, it fails with that.
     pub text: String,
+    /// The failures, by the names of this program.
+    pub kept: Vec<Kept>,
     /// Number of programs that were run.
     pub tried: u64,
 }
@@ -287,20 +297,26 @@ pub fn reduce(program: &Program, kept: &[Kept], drivers: &Registry) -> Result<Sm
     reducer.coarse();
     let coarse = reducer.best.clone();
     let small = shrink(&coarse, &mut |candidate: &Program| reducer.keeps(candidate));
-    let shown = with_usual_names(&small, kept, drivers).or_else(|| with_failures(&small, kept, drivers));
-    let (program, text) = shown.ok_or(NotReduced::NotSaid)?;
-    Ok(Smallest { program, text, tried: reducer.tried })
+    let as_they_are = || Some((with_failures(&small, kept, drivers)?, kept.to_vec()));
+    let shown = with_usual_names(&small, kept, drivers).or_else(as_they_are);
+    let ((program, text), kept) = shown.ok_or(NotReduced::NotSaid)?;
+    Ok(Smallest { program, text, kept, tried: reducer.tried })
 }
 
-/// As [`with_failures`], with conventional names. Shrinking keeps the names of a wait that must stay.
-fn with_usual_names(program: &Program, kept: &[Kept], drivers: &Registry) -> Option<(Program, String)> {
+/// As [`with_failures`], with conventional names, by which the failures are returned, too. Shrinking keeps the names of a
+/// wait that must stay.
+fn with_usual_names(
+    program: &Program,
+    kept: &[Kept],
+    drivers: &Registry,
+) -> Option<((Program, String), Vec<Kept>)> {
     let copy = renamed(program);
     let in_copy = |kept: &Kept| match kept {
         Kept::Wait(wait) => wait.renamed(program, &copy).map(Kept::Wait),
         Kept::Verdict(_) | Kept::Note(_) | Kept::Broken(_) => Some(kept.clone()),
     };
-    let kept: Option<Vec<Kept>> = kept.iter().map(in_copy).collect();
-    with_failures(&copy, &kept?, drivers)
+    let kept = kept.iter().map(in_copy).collect::<Option<Vec<Kept>>>()?;
+    Some((with_failures(&copy, &kept, drivers)?, kept))
 }
 
 /// Returns the smallest scenario with this failure in the program's order, and not in the order of its lines; `None` if

@@ -48,6 +48,8 @@ pub struct Converted {
     pub end: RecordedEnd,
     /// The process and the handle of each binding that has one.
     pub handles: BTreeMap<Binding, (ProcessId, Handle)>,
+    /// The number that each process of the program has in the trace.
+    pub process_ids: Vec<ProcessId>,
 }
 
 impl Converted {
@@ -56,6 +58,15 @@ impl Converted {
         let at = self.program.bindings.iter().position(|named| named.name == name);
         match at.and_then(|at| self.handles.get(&Binding(at as u32))) {
             Some((process, handle)) => format!("{name} (p{}:{:#x})", process.0, handle.0),
+            None => name.to_owned(),
+        }
+    }
+
+    /// Returns a process of the program with its number in the trace: several programs may have one name.
+    pub fn process_in_trace(&self, name: &str) -> String {
+        let at = self.program.processes.iter().position(|process| process.name == name);
+        match at.and_then(|at| self.process_ids.get(at)) {
+            Some(process) => format!("{name} (p{})", process.0),
             None => name.to_owned(),
         }
     }
@@ -92,8 +103,8 @@ pub fn program<'a>(
     builder.processes.extend(std::mem::take(&mut builder.ended_last));
     let end = builder.end.end(&builder.processes);
     origins.resize(builder.program.steps.len(), last);
-    let Builder { program, named: handles, .. } = builder;
-    Converted { program, origins, wakes, ends: ends.found, omitted, end, handles }
+    let Builder { program, named: handles, process_ids, .. } = builder;
+    Converted { program, origins, wakes, ends: ends.found, omitted, end, handles, process_ids }
 }
 
 struct Builder<'a> {
@@ -104,6 +115,7 @@ struct Builder<'a> {
     /// Features that the guests' kernels negotiated.
     features: BTreeMap<Vm, Features>,
     processes: BTreeMap<ProcessId, Process>,
+    process_ids: Vec<ProcessId>,
     handles: BTreeMap<(ProcessId, Handle), Binding>,
     /// What each binding named first.
     named: BTreeMap<Binding, (ProcessId, Handle)>,
@@ -130,6 +142,7 @@ impl<'a> Builder<'a> {
             vms: BTreeMap::new(),
             features: BTreeMap::new(),
             processes: BTreeMap::new(),
+            process_ids: Vec::new(),
             handles: BTreeMap::new(),
             named: BTreeMap::new(),
             globals: BTreeMap::new(),
@@ -260,6 +273,7 @@ impl<'a> Builder<'a> {
         self.program.threads.push(ThreadInfo { name: name.clone(), process });
         self.program.processes.push(ProcessInfo { name, vm: self.vms.get(&vm).copied(), main });
         self.processes.insert(id, process);
+        self.process_ids.push(id);
         self.push(Action::StartProcess(process));
     }
 

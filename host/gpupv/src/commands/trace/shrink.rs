@@ -128,7 +128,11 @@ fn print_result(args: &ShrinkArgs, before: &usize, kept: &[String], smallest: &S
         kept.join(", ")
     ));
     match &args.output {
-        Some(path) => say(format_args!("{}: gpupv scenario run {}", kept.join(", "), path.display())),
+        Some(path) => {
+            // By the names that the file has.
+            let shown = smallest.kept.iter().map(Kept::to_string).collect::<Vec<_>>().join(", ");
+            say(format_args!("{shown}: gpupv scenario run {}", path.display()));
+        }
         None => say(format_args!("{}", smallest.text.trim_end())),
     }
 }
