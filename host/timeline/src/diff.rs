@@ -1,6 +1,7 @@
 //! Differences between two traces, by cause and not by time.
 //!
-//! Processes are matched by VM name, process name and number among equal names; calls by their position in the process.
+//! Processes are matched by VM name and process name, among equal names by their calls: the pair that agrees for the most
+//! calls comes first. Calls are matched by their position in the process.
 //! So two runs of one program are equal however the calls of their processes interleave: handles that are numbers of the
 //! whole daemon are compared by the process that made them. The first difference is
 //! reported first: a process made a different call, or got a different answer. Consequences follow: faults and resets,
@@ -23,6 +24,9 @@ use crate::format::duration;
 /// Differences of one kind that are listed.
 const LISTED_MAX: usize = 20;
 
+/// Processes of one name that are paired by their calls, at most; more are paired in the order in which they attached.
+const NAMESAKES_MAX: usize = 64;
+
 /// Different faults and resets that are compared, at most.
 const DISRUPTIONS_MAX: usize = 4096;
 
@@ -31,6 +35,8 @@ const DISRUPTIONS_MAX: usize = 4096;
 struct CallSummary {
     sequence: u64,
     call_hash: u64,
+    /// The same without the processes that made what the call names.
+    nameless_hash: u64,
     answer_hash: u64,
 }
 
@@ -94,10 +100,15 @@ struct Replacing<'a> {
 }
 
 impl Replacing<'_> {
-    fn call_hash(&mut self, call: &Call) -> u64 {
+    /// The hashes of a call: with the processes that made what it names, and without them.
+    fn call_hashes(&mut self, call: &Call) -> (u64, u64) {
         let mut call = call.clone();
         call.visit_names(self);
-        hash(format_args!("{call:?} {:?}", self.named))
+        let mut hasher = Fnv::default();
+        let _ = write!(hasher, "{call:?}");
+        let nameless = hasher.finish();
+        let _ = write!(hasher, " {:?}", self.named);
+        (hasher.finish(), nameless)
     }
 
     /// The hash of the answer to that call.
@@ -176,6 +187,8 @@ struct Unanswered {
 struct Side {
     steps: u64,
     processes: BTreeMap<String, ProcessSummary>,
+    /// Number of processes with this name in this VM.
+    namesakes: BTreeMap<String, u64>,
     made: Made,
     calls: BTreeMap<String, u64>,
     /// Calls that a later step answers.
@@ -260,10 +273,16 @@ impl Diff {
 /// Opens a trace.
 pub type Open<'a> = dyn Fn() -> Result<Reader, TraceError> + 'a;
 
-/// Compares two traces. Each is opened twice: a second pass gets the texts of the differences.
+/// Compares two traces. Each is opened twice: a second pass gets the texts of the differences. The second is opened once
+/// more if its processes of one name have another order than those of the first.
 pub fn diff(left: &Open, right: &Open) -> Result<Diff, TraceError> {
     let open = (left, right);
-    let (left, right) = (Side::read((open.0)()?)?, Side::read((open.1)()?)?);
+    let as_attached = BTreeMap::new();
+    let (left, mut right) = (Side::read((open.0)()?, &as_attached)?, Side::read((open.1)()?, &as_attached)?);
+    let renamed = renamed(&left, &right);
+    if !renamed.is_empty() {
+        right = Side::read((open.1)()?, &renamed)?;
+    }
     let mut diff = Diff {
         steps: (left.steps, right.steps),
         wakes: (left.wakes, right.wakes),
@@ -302,6 +321,49 @@ pub fn diff(left: &Open, right: &Open) -> Result<Diff, TraceError> {
         |divergence| &mut divergence.words.1,
     )?;
     Ok(diff)
+}
+
+/// New names for those processes of the second trace that agree longer with another process of their name in the first.
+fn renamed(left: &Side, right: &Side) -> BTreeMap<String, String> {
+    let mut renamed = BTreeMap::new();
+    for (name, count) in right.namesakes.iter().filter(|(_, count)| **count > 1) {
+        let (ours, theirs) = (left.namesakes.get(name).copied().unwrap_or(0), *count);
+        if ours.max(theirs) > NAMESAKES_MAX as u64 {
+            continue;
+        }
+        let agree = |one: u64, other: u64| {
+            let (one, other) =
+                (left.processes.get(&numbered(name, one))?, right.processes.get(&numbered(name, other))?);
+            let is_same =
+                |(one, other): &(&CallSummary, &CallSummary)| one.nameless_hash == other.nameless_hash;
+            Some(one.calls.iter().zip(&other.calls).take_while(is_same).count())
+        };
+        let pairs = (1..=ours).flat_map(|one| (1..=theirs).map(move |other| (one, other)));
+        let mut pairs: Vec<_> = pairs.map(|(one, other)| (agree(one, other), one, other)).collect();
+        // Among equal ones, those that attached in the same order.
+        pairs.sort_by_key(|(agree, one, other)| (std::cmp::Reverse(*agree), one.abs_diff(*other), *one));
+        let mut free: Vec<u64> = (1..=ours.max(theirs)).collect();
+        let mut named = BTreeMap::new();
+        for (_, one, other) in pairs {
+            if free.contains(&one) && !named.contains_key(&other) {
+                free.retain(|number| *number != one);
+                named.insert(other, one);
+            }
+        }
+        // Those without a partner get the numbers that are left.
+        for other in 1..=theirs {
+            let number = *named.entry(other).or_insert_with(|| free.remove(0));
+            if number != other {
+                renamed.insert(numbered(name, other), numbered(name, number));
+            }
+        }
+    }
+    renamed
+}
+
+/// `red/client#2`.
+fn numbered(name: &str, number: u64) -> String {
+    format!("{name}#{number}")
 }
 
 /// Returns what the two traces have differently often.
@@ -364,12 +426,11 @@ fn compare_waits(name: &str, left: &ProcessSummary, right: &ProcessSummary, diff
 }
 
 impl Side {
-    fn read(mut reader: Reader) -> Result<Self, TraceError> {
+    /// Reads a trace, with these other names of processes.
+    fn read(mut reader: Reader, renamed: &BTreeMap<String, String>) -> Result<Self, TraceError> {
         let mut side = Side::default();
         let mut vms: BTreeMap<VmId, String> = BTreeMap::new();
         let mut names: BTreeMap<ProcessId, String> = BTreeMap::new();
-        // Processes so far with the same name in the same VM.
-        let mut namesakes: BTreeMap<String, u64> = BTreeMap::new();
         loop {
             let Step { sequence, now, input, effects } = match next_step(&mut reader)? {
                 Next::Step(step) => step,
@@ -387,9 +448,10 @@ impl Side {
                 Input::ProcessAttached { process, vm, name, .. } => {
                     let vm = vms.get(vm).map_or("host", String::as_str);
                     let name = format!("{vm}/{name}");
-                    let number = namesakes.entry(name.clone()).or_default();
+                    let number = side.namesakes.entry(name.clone()).or_default();
                     *number += 1;
-                    let name = format!("{name}#{number}");
+                    let name = numbered(&name, *number);
+                    let name = renamed.get(&name).cloned().unwrap_or(name);
                     side.processes.insert(name.clone(), ProcessSummary::default());
                     names.insert(*process, name);
                 }
@@ -456,10 +518,10 @@ impl Side {
         let summary = processes.entry(process.to_owned()).or_default();
         let (numbered, named) = (&mut summary.numbered, Vec::new());
         let mut replacing = Replacing { process, numbered, made, named, opens: false };
-        let call_hash = replacing.call_hash(call);
+        let (call_hash, nameless_hash) = replacing.call_hashes(call);
         let answer_hash = answer.map_or(0, |answer| replacing.answer_hash(answer));
         let named = replacing.named;
-        summary.calls.push(CallSummary { sequence, call_hash, answer_hash });
+        summary.calls.push(CallSummary { sequence, call_hash, nameless_hash, answer_hash });
         if let (Call::WaitFromCpu { event, .. } | Call::AcquireKeyedMutex { event, .. }, Some(answer)) =
             (call, answer)
             && is_registered(answer)

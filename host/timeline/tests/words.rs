@@ -271,6 +271,35 @@ fn other_order_between_processes_is_no_difference() {
     assert!(found.is_same(), "{found}");
 }
 
+/// Two processes of one program, of which one waits and the other signals; `first` of them attaches first.
+fn of_one_program(path: &Path, first: usize, value: u64) {
+    let mut session = common::Session::new(path);
+    session.vm(1, "red");
+    let mut guests = [0, 1].map(|number| session.guest(1, number + 1, "drv"));
+    guests.rotate_left(first);
+    let [signaler, waiter] = guests;
+    let (own, theirs) = session.shared_fence(signaler, waiter, "frames");
+    session.wait(waiter, &[(theirs, 5)]);
+    session.advance(1000, 0);
+    session.signal(signaler, own, value);
+    session.finish();
+}
+
+#[test]
+fn processes_of_one_name_are_paired_by_their_calls() {
+    let [one, other, lost] = [(); 3].map(|()| tempfile::NamedTempFile::new().unwrap());
+    of_one_program(one.path(), 0, 5);
+    of_one_program(other.path(), 1, 5);
+    of_one_program(lost.path(), 1, 4);
+    let found = compare(one.path(), other.path());
+    assert!(found.is_same(), "{found}");
+    // A call that differs does not lead to another pair.
+    let found = compare(one.path(), lost.path());
+    let [divergence] = &found.divergences[..] else { panic!("{found}") };
+    assert!(divergence.words.0.contains("SignalFromCpu"), "{found}");
+    assert_eq!((found.missing.len(), found.extra.len()), (1, 0), "{found}");
+}
+
 #[test]
 fn first_difference_comes_first_and_its_consequences_after_it() {
     let [one, other] = [(); 2].map(|()| tempfile::NamedTempFile::new().unwrap());
