@@ -526,6 +526,22 @@ fn a_name_is_opened_before_its_share_in_one_order_only_which_says_so() {
     assert!(early.answered.as_ref().is_some_and(|answer| answer.starts_with('#')), "{early:#?}");
 }
 
+/// The wait hangs if the open comes before the share, and if the rewind comes after the signal.
+#[test]
+fn a_hang_that_a_name_race_leads_to_as_well_is_shown_by_the_other_race() {
+    let text = format!(
+        "{OPENED_BY_NAME}p  signal D F=1 -> ok\np  signal D F=0 ALLOW_FENCE_REWIND -> ok\nq  signal E G=2 -> ok\np  wait D F>=2 -> ok\n"
+    );
+    let found = explore(&text, 200);
+    let failures: Vec<_> = found.found.iter().filter(|found| found.outcome.is_failure()).collect();
+    let [hang] = &failures[..] else { panic!("{found:#?}") };
+    assert!(!hang.by_name && hang.orders > 1 && hang.smallest.is_some(), "{hang:#?}");
+    // Without the rewind only the race of the name is left.
+    let found = explore(&text.replace("p  signal D F=0 ALLOW_FENCE_REWIND -> ok\n", ""), 200);
+    assert!(found.found.iter().any(|found| found.outcome.is_failure()), "{found:#?}");
+    assert!(found.found.iter().all(|found| found.by_name || !found.outcome.is_failure()), "{found:#?}");
+}
+
 #[test]
 fn a_report_has_the_handles_that_its_names_have_in_the_trace() {
     let text = format!("{OPENED_BY_NAME}t  W = wait D F>=4 -> blocks\nfault kill q\np  H = fence D -> ok\n");

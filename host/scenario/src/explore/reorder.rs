@@ -110,6 +110,9 @@ impl fmt::Display for Outcome {
 pub struct Found {
     pub outcome: Outcome,
     pub change: Change,
+    /// Whether it is only in an order that opens an object by its name before the share that gives it the name. Nothing in a
+    /// recording orders the two, so that says nothing about it.
+    pub by_name: bool,
     /// Number of orders with this outcome.
     pub orders: u64,
     /// The first call with another answer than recorded, as text with its step: its program might have continued
@@ -129,7 +132,8 @@ pub struct Reordered {
     pub races: usize,
     /// Number of different orders that were run.
     pub orders: u64,
-    /// Each outcome once: failures first, otherwise in the order of discovery.
+    /// Each outcome once: failures first, those [by a name](Found::by_name) after the others, otherwise in the order of
+    /// discovery.
     pub found: Vec<Found>,
 }
 
@@ -164,19 +168,25 @@ pub fn reorder(
             races.swap(at, random.below(at as u64 + 1) as usize);
         }
     }
-    let of_names = orders.name_races.iter().take(of_races.div_ceil(2) as usize);
-    for race in of_names.copied().chain(races).take(of_races as usize) {
+    let of_names = (orders.name_races.len() as u64).min(of_races.div_ceil(2));
+    let rest = budget.orders - of_names;
+    for race in races.into_iter().take((of_races - of_names) as usize) {
         explorer.run(orders.reversed(race), Change::Race { first: race.0, second: race.1 });
         progress(explorer.orders);
     }
     let mut draw = 0;
     // A recording of few steps has few orders.
-    while explorer.orders < budget.orders && draw < 2 * budget.orders {
+    while explorer.orders < rest && draw < 2 * rest {
         explorer.run(orders.by_priorities(&mut random, draw % 4), Change::Priorities { draw });
         progress(explorer.orders);
         draw += 1;
     }
-    explorer.found.sort_by_key(|found| !found.outcome.is_failure());
+    // Last, because an outcome is shown by the first order that has it.
+    for race in orders.name_races.iter().take(of_names as usize) {
+        explorer.run(orders.reversed(*race), Change::Race { first: race.0, second: race.1 });
+        progress(explorer.orders);
+    }
+    explorer.found.sort_by_key(|found| (!found.outcome.is_failure(), found.by_name));
     let races = orders.races.len() + orders.name_races.len();
     Reordered { races, orders: explorer.orders, found: explorer.found }
 }
@@ -287,6 +297,7 @@ impl Explorer<'_> {
         self.found.push(Found {
             outcome: Outcome::Broken { what: broken.what.clone() },
             change: Change::None,
+            by_name: false,
             orders: 1,
             answered: self.answered(&self.as_recorded.0),
             program: self.program.clone(),
@@ -313,6 +324,7 @@ impl Explorer<'_> {
             return;
         }
         let program = self.taken_program(&taken);
+        let by_name = self.is_of_name(&change);
         let change = self.change_of(change, &steps);
         for (outcome, kept) in self.outcomes(&ended, at_end.as_ref()) {
             if let Some(same) = self.found.iter_mut().find(|same| same.outcome.is_like(&outcome)) {
@@ -324,11 +336,20 @@ impl Explorer<'_> {
             self.found.push(Found {
                 outcome,
                 change: self.in_recorded_steps(&change),
+                by_name,
                 orders: 1,
                 answered: self.answered(&ended),
                 program: program.clone(),
                 smallest,
             });
+        }
+    }
+
+    /// Whether it opens an object by its name before the share that gives it the name.
+    fn is_of_name(&self, change: &Change) -> bool {
+        match *change {
+            Change::Race { first, second } => self.constraints.name_races.contains(&(first, second)),
+            Change::None | Change::Priorities { .. } | Change::LongerWait => false,
         }
     }
 
