@@ -39,6 +39,21 @@ fn a_wait_that_was_not_reached_keeps_its_fence_and_goes_with_its_context() {
     }
 }
 
+/// Beside it stand signals by their values: an internal number would be read as one.
+#[test]
+fn a_wait_in_a_queue_is_shown_by_its_values() {
+    let mut world = World::with_config(crate::common::dropping(Config::default()));
+    let device = world.device();
+    let context = world.context(device, 0);
+    let [gate, other] = [(); 2].map(|()| world.fence(device, 0).object);
+    world.gpu_wait(context, gate, 7);
+    let (objects, values) = (vec![gate, other].into(), vec![8, 9].into());
+    world.ok(Call::WaitFromGpu { context, objects, values });
+    world.gpu_signal(&[context], other, 3);
+    let snapshot = world.kernel.snapshot();
+    assert_eq!(snapshot.contexts[0].queue, ["wait for [7]", "wait for [8, 9]", "signal [3]"]);
+}
+
 #[test]
 fn a_broadcast_whose_context_ends_before_it_keeps_no_fence() {
     let mut world = World::with_config(crate::common::dropping(Config::default()));

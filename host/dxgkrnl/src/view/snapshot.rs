@@ -11,6 +11,7 @@ use crate::ddi::{AllocationDescription, DxgCpuEvent, EngineId, EngineState, Pend
 use crate::kernel::Kernel;
 use crate::sharing::Shared;
 use crate::sync::keyed_mutex::{State, Until};
+use crate::sync::waits::WaitId;
 use crate::vidsch::Packet;
 use crate::view::views::WaitItemView;
 use crate::{Bugcheck, EngineType, Nanos, ProcessId, VmId};
@@ -382,12 +383,7 @@ impl Kernel {
             virtual_machines: self.virtual_machine_states(),
             processes: self.process_states(),
             devices: self.processes.devices().iter().map(|(_, device)| device_state(device)).collect(),
-            contexts: self
-                .vidsch
-                .contexts()
-                .iter()
-                .map(|(_, context)| context_state(context, &self.vidsch.queues()[context.queue]))
-                .collect(),
+            contexts: self.vidsch.contexts().iter().map(|(_, context)| self.context_state(context)).collect(),
             hw_queues: self.vidsch.hw_queues().iter().map(|(_, queue)| self.hw_queue_state(queue)).collect(),
             native_fences: self.native_fence_states(),
             objects: self.object_states(),
@@ -426,8 +422,60 @@ impl Kernel {
             submitted: queue.submitted,
             last_queued: queue.last_queued,
             doorbell: queue.doorbell.as_ref().map(|doorbell| doorbell.status as u64),
-            queue: queue_lines(&self.vidsch.queues()[queue.queue]),
+            queue: self.queue_lines(queue.queue),
         }
+    }
+
+    fn context_state(&self, context: &crate::vidsch::Context) -> ContextState {
+        ContextState {
+            process: context.process.0,
+            handle: context.handle,
+            node: context.engine.node,
+            queue: self.queue_lines(context.queue),
+            priority: context.priority,
+            in_process_priority: context.in_process_priority,
+        }
+    }
+
+    /// A line for each submission of a queue that the engine has, then for each of its packets.
+    fn queue_lines(&self, queue: u32) -> Vec<String> {
+        use alloc::format;
+        let queue = &self.vidsch.queues()[queue];
+        let of_hw_queue = queue.in_flight.iter().map(|submission| submission.submission_fence_id);
+        let running =
+            queue.running.into_iter().chain(of_hw_queue).map(|id| format!("running submission {id}"));
+        let ready = queue.ready.as_ref().map(|command| match command.resubmits {
+            None => format!("ready command buffer of {} bytes", command.commands.len()),
+            Some(id) => format!("ready again after submission {id}"),
+        });
+        let packet = |packet: &Packet| match packet {
+            Packet::Wait(wait) => format!("wait for {:?}", self.waited_values(*wait)),
+            Packet::Acquire(acquire) => format!("acquire {} mutexes or semaphores", acquire.objects.len()),
+            Packet::WaitAtHead(items) => {
+                format!("wait for {:?} when reached", items.iter().map(|item| item.value).collect::<Vec<_>>())
+            }
+            Packet::Signal(signal) => match signal.event {
+                Some(event) => format!("set CPU event {}", event.0),
+                None => {
+                    format!("signal {:?}", signal.targets.iter().map(|(_, value)| value).collect::<Vec<_>>())
+                }
+            },
+            Packet::Broadcast(_) => String::from("broadcast signal"),
+            Packet::Mark(_) => String::from("end or offer of memory"),
+            Packet::PageTables(operations) => format!("update of {} address ranges", operations.len()),
+            Packet::Command(bytes) => format!("command buffer of {} bytes", bytes.len()),
+            Packet::HwCommand { progress_fence_id, commands } => {
+                format!("command buffer of {} bytes up to progress {progress_fence_id}", commands.len())
+            }
+        };
+        running.chain(ready).chain(queue.packets.iter().map(packet)).collect()
+    }
+
+    /// The values that a pending wait is for.
+    fn waited_values(&self, wait: WaitId) -> Vec<u64> {
+        let waits = self.sync.waits();
+        let pending = waits.get(wait).map(|wait| waits.items(wait).iter());
+        pending.into_iter().flatten().map(|item| item.value).collect()
     }
 
     fn native_fence_states(&self) -> Vec<NativeFenceState> {
@@ -657,45 +705,4 @@ fn device_state(device: &crate::process::Device) -> DeviceState {
         page_fault_flags: device.page_fault.flags,
         page_fault_address: device.page_fault.gpu_address,
     }
-}
-
-fn context_state(context: &crate::vidsch::Context, queue: &crate::vidsch::Queue) -> ContextState {
-    ContextState {
-        process: context.process.0,
-        handle: context.handle,
-        node: context.engine.node,
-        queue: queue_lines(queue),
-        priority: context.priority,
-        in_process_priority: context.in_process_priority,
-    }
-}
-
-/// A line for each submission of a queue that the engine has, then for each of its packets.
-fn queue_lines(queue: &crate::vidsch::Queue) -> Vec<String> {
-    use alloc::format;
-    let of_hw_queue = queue.in_flight.iter().map(|submission| submission.submission_fence_id);
-    let running = queue.running.into_iter().chain(of_hw_queue).map(|id| format!("running submission {id}"));
-    let ready = queue.ready.as_ref().map(|command| match command.resubmits {
-        None => format!("ready command buffer of {} bytes", command.commands.len()),
-        Some(id) => format!("ready again after submission {id}"),
-    });
-    let packet = |packet: &Packet| match packet {
-        Packet::Wait(wait) => format!("wait {}", wait.number),
-        Packet::Acquire(acquire) => format!("acquire {} mutexes or semaphores", acquire.objects.len()),
-        Packet::WaitAtHead(items) => {
-            format!("wait for {:?} when reached", items.iter().map(|item| item.value).collect::<Vec<_>>())
-        }
-        Packet::Signal(signal) => match signal.event {
-            Some(event) => format!("set CPU event {}", event.0),
-            None => format!("signal {:?}", signal.targets.iter().map(|(_, value)| value).collect::<Vec<_>>()),
-        },
-        Packet::Broadcast(_) => String::from("broadcast signal"),
-        Packet::Mark(_) => String::from("end or offer of memory"),
-        Packet::PageTables(operations) => format!("update of {} address ranges", operations.len()),
-        Packet::Command(bytes) => format!("command buffer of {} bytes", bytes.len()),
-        Packet::HwCommand { progress_fence_id, commands } => {
-            format!("command buffer of {} bytes up to progress {progress_fence_id}", commands.len())
-        }
-    };
-    running.chain(ready).chain(queue.packets.iter().map(packet)).collect()
 }
