@@ -62,6 +62,15 @@ fn a_replay_stops_at_a_position_and_prints_the_state() {
             stdout(&output).contains("the trace ends before the time of --until: its last step is #");
         assert_eq!(is_late, expected == 0, "{place}: {}", stdout(&output));
     }
+    // Places that are swapped, or a beginning that is not there.
+    for (places, why) in [
+        (&["--from", "seq=12", "--until", "seq=11"][..], "would end before step #12"),
+        (&["--from", "seq=5000"], "(--from) is not in the trace"),
+    ] {
+        let output = command(&["replay"], &trace, places);
+        code(&output, 2);
+        assert!(stderr(&output).contains(why), "{}", stderr(&output));
+    }
     code(&command(&["replay"], &trace, &["--step", "--json"]), 2);
     code(&command(&["replay"], &trace, &["--untill", "seq=1"]), 2);
 }
@@ -338,7 +347,7 @@ fn another_order_of_a_recording_that_hangs_is_found_and_written() {
     code(&output, 1);
     let printed = stdout(&output);
     assert!(
-        printed.contains("p waits at the end for ") && printed.contains("\n  comes after #"),
+        printed.contains(") waits at the end for ") && printed.contains("\n  comes after #"),
         "{printed}"
     );
     code(&scenario(folder.path(), &["run", "out.scn"]), 0);

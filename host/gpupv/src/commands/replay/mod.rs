@@ -20,12 +20,13 @@ use crate::output::{OK, SET_UP_FAILED, Steps, VERDICT_FAILED, complain, say};
 pub struct ReplayArgs {
     /// The trace file (.gvt)
     pub trace: PathBuf,
-    /// Start at the last snapshot before this place, instead of at the first step
+    /// Start at the last snapshot before this place, instead of at the first step. Exit code 2 if the trace does not
+    /// reach it
     #[arg(long, value_name = "PLACE")]
     pub from: Option<Stop>,
     /// Stop at this place: seq=120, time=1.5ms (of the daemon's clock, as in `gpupv trace show`),
-    /// 'fence=p2:0x40000080>=5', wait=p2:7 or note=TEXT. Exit code 2 if the trace does not reach it. A time
-    /// after the last step means the whole trace
+    /// 'fence=p2:0x40000080>=5', wait=p2:7 or note=TEXT. Exit code 2 if the trace does not reach it,
+    /// or if it is before that of --from. A time after the last step means the whole trace
     #[arg(long, value_name = "PLACE")]
     pub until: Option<Stop>,
     /// Print the whole state of the kernel where the replay stops
