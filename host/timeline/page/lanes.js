@@ -131,7 +131,8 @@ class Lanes {
   // The step in which an engine was given each packet: the first one at that time or after it.
   stepsOf(packets, events) {
     return Float64Array.from(packets.given, (at, row) => {
-      if (Number.isNaN(at)) return packets.s0[row];
+      // A part of a trace does not have the steps before it.
+      if (Number.isNaN(at) || !(at >= events.at[0])) return packets.s0[row];
       const step = events.seq[lowerBound(events.at, at)] ?? packets.s1[row];
       return Math.min(Math.max(step, packets.s0[row]), packets.s1[row]);
     });
