@@ -1,21 +1,13 @@
 //! The system calls that no driver in C may make.
 //!
-//! A driver is code of its own, and needs what such code needs: files, memory, threads. So the list says what is forbidden,
+//! A driver is code of its own, and needs what such code needs: files to read, memory, threads. So the list says what is forbidden,
 //! not what is allowed: calls that reach other processes, sockets and files of others, the machine or its kernel's less tried
 //! parts. Without `connect` and `socket` a hostile driver does not reach the daemon's control socket.
 
 use std::ffi::c_long;
 
 use sandbox::thread_calls::{SIGNALING_COMMANDS, SOCKET_TYPE, has_bits, is, is_none_of};
-use sandbox::violation::{self, Ending};
 use sandbox::{BackendError, Conditions, Filters, calls};
-
-/// The line that names such a call of a driver.
-pub const ENDING: Ending = Ending {
-    program: "driver-host",
-    what: "the driver",
-    why: "which no driver may make. See docs/SECURITY.md",
-};
 
 /// Other processes: their memory, descriptors and namespaces.
 const PROCESSES: &[c_long] = calls![
@@ -129,24 +121,23 @@ fn conditions(call: c_long) -> Result<Conditions, BackendError> {
     }
 }
 
-fn filters() -> Result<Filters, BackendError> {
+/// Forbids them.
+pub fn filters() -> Result<Filters, BackendError> {
     let calls = [PROCESSES, SOCKETS, MACHINE, KERNEL, FILES, NEW_FILES, DESCRIPTORS, LOCKS, SOME];
     let calls = calls.into_iter().flatten().copied();
     Filters::forbid(calls.map(|call| Ok((call, conditions(call)?))))
 }
 
-/// Forbids them to this thread and all that it starts, for ever. The error is a readable text.
-pub fn forbid() -> Result<(), String> {
-    let filters = filters().map_err(|error| error.to_string())?;
-    violation::install(ENDING).map_err(|error| error.to_string())?;
-    filters.install()
-}
-
 #[cfg(test)]
 mod tests {
+    use sandbox::Kind as _;
     use sandbox::testing::{Call, assert_ends, call, in_child};
+    use sandbox::violation::Ending;
 
     use super::*;
+    use crate::thread_kind::ThreadKind;
+
+    const ENDING: Ending = ThreadKind::ENDING;
 
     #[test]
     fn each_of_them_ends_the_process_and_is_named() {

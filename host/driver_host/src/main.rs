@@ -1,4 +1,4 @@
-//! The process of one driver: forbids it what no driver needs, loads the shared object, and serves its DDIs over the socket
+//! The process of one driver: restricts itself to what drivers need, loads the shared object, and serves its DDIs over the socket
 //! at descriptor 0.
 //!
 //! `unsafe`: code of a shared object is loaded and called, and calls back.
@@ -8,6 +8,7 @@ mod callbacks;
 mod forbidden;
 mod library;
 mod serve;
+mod thread_kind;
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -19,6 +20,7 @@ use driver_host::messages::{self, Hello, Incoming, PROTOCOL_VERSION};
 use driver_host::process::LEVEL_OPTION;
 use rustix::event::{PollFd, PollFlags, poll};
 use sandbox::Level;
+use thread_kind::restrict;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
@@ -42,22 +44,6 @@ fn main() -> ExitCode {
     }
 }
 
-/// Forbids system calls. The error says why a driver must not be loaded without.
-fn restrict(level: Level) -> Result<(), String> {
-    #[cfg(target_arch = "x86_64")]
-    let forbid = forbidden::forbid;
-    #[cfg(not(target_arch = "x86_64"))]
-    let forbid = || Err(sandbox::no_lists());
-    match level {
-        Level::Off => Ok(()),
-        // Where it is missing, the daemon's own lists are, and the daemon says so.
-        Level::Auto => forbid().or(Ok(())),
-        Level::Require => {
-            forbid().map_err(|error| format!("{LEVEL_OPTION}require: no list of system calls: {error}"))
-        }
-    }
-}
-
 fn run(level: Level, path: PathBuf) -> io::Result<()> {
     let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     // Neither the driver nor its children have the socket: a child that outlives the driver would keep it open.
@@ -65,9 +51,10 @@ fn run(level: Level, path: PathBuf) -> io::Result<()> {
     // Before there is another thread, which would not be restricted.
     let restricted = restrict(level);
     end_with_socket(&socket)?;
-    let loaded = restricted.and_then(|()| library::Library::load(&path));
+    let missing = restricted.clone().unwrap_or_default();
+    let loaded = restricted.and_then(|_| library::Library::load(&path));
     let implemented = loaded.as_ref().map(library::Library::implemented).map_err(Clone::clone);
-    messages::write(&mut socket, &Hello { protocol: PROTOCOL_VERSION, loaded: implemented })?;
+    messages::write(&mut socket, &Hello { protocol: PROTOCOL_VERSION, missing, loaded: implemented })?;
     let Ok(library) = loaded else { return Ok(()) };
     let mut incoming = Incoming::default();
     loop {

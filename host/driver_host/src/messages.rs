@@ -10,7 +10,7 @@ use crate::abi::{Callback, DXGK_ALLOCATIONINFO, Ddi, NTSTATUS};
 use crate::limits::MESSAGE_BYTES_MAX;
 
 /// Version of the messages: daemon and driver host are of one build.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 
 /// A call of a DDI.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -73,6 +73,8 @@ pub struct Called {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Hello {
     pub protocol: u32,
+    /// Restrictions that are not in force in the process, each with the reason.
+    pub missing: Vec<String>,
     /// [`Record::Loaded`], or why the driver was not loaded.
     pub loaded: Result<Vec<bool>, String>,
 }

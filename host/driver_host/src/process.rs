@@ -15,6 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Once;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -167,6 +168,7 @@ impl DriverProcess {
                 hello.protocol
             ));
         }
+        say_missing(&hello.missing);
         hello.loaded
     }
 
@@ -313,6 +315,14 @@ impl Drop for DriverProcess {
     }
 }
 
+/// Says once what the sandbox of drivers lacks. A process that restricts itself, as a daemon does, has said it of itself.
+fn say_missing(missing: &[String]) {
+    static SAID: Once = Once::new();
+    if sandbox::level().is_none() && !missing.is_empty() {
+        SAID.call_once(|| eprintln!("gpupv: the sandbox of drivers in C lacks {}", missing.join("; ")));
+    }
+}
+
 /// Starts the program with a driver. Returns the process, which nothing reaps yet, and its socket.
 pub(crate) fn spawn(driver: &Path) -> Result<(Child, UnixStream), String> {
     let program = program()?;
@@ -385,7 +395,8 @@ mod tests {
     fn an_answer_that_is_there_is_read_after_its_time_also_in_two_reads() {
         for bytes in [1, 6000] {
             let (mut process, its_end) = process();
-            let hello = Hello { protocol: PROTOCOL_VERSION, loaded: Err("x".repeat(bytes)) };
+            let (missing, loaded) = (Vec::new(), Err("x".repeat(bytes)));
+            let hello = Hello { protocol: PROTOCOL_VERSION, missing, loaded };
             messages::write(&mut &its_end, &hello).unwrap();
             assert_eq!(process.receive(&mut over()), Ok(hello), "{bytes} bytes");
         }

@@ -10,6 +10,8 @@ use std::process::{Command, Output, Stdio};
 use e2e::programs::{gpupv, stdout, tree};
 use e2e::served::Served;
 use e2e::wire::Client;
+use gpupv::artifacts;
+use gpupv::output::Steps;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 use serde_json::Value;
 
@@ -128,6 +130,40 @@ fn what_the_system_lacks_is_said_in_a_line_and_require_does_not_start() {
         );
         assert_eq!(doctor(&served, &[]).status.code(), Some(1));
         assert!(security(&served)["missing"][0].as_str().is_some_and(|line| line.starts_with(lacks)));
+    }
+}
+
+/// A driver in C that does nothing.
+const DRIVER: &str = r#"
+#include "dxgk_miniport.h"
+static const DRIVER_INITIALIZATION_DATA table = { .Size = sizeof table, .Version = DXGK_MINIPORT_VERSION };
+const DRIVER_INITIALIZATION_DATA *DxgkMiniportEntry(const DXGKRNL_INTERFACE *interface, void **context)
+{
+    return &table;
+}
+"#;
+
+/// A scenario of somebody else may name a driver: the command says that it runs with less of a sandbox.
+#[test]
+fn a_command_that_loads_a_driver_says_what_the_system_lacks() {
+    if !has_filters() {
+        return eprintln!("skipped: this system has no seccomp filters, with which the test refuses calls");
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let [source, object, scenario] = ["d.c", "d.so", "s.scn"].map(|name| folder.path().join(name));
+    std::fs::write(&source, DRIVER).expect("it is written");
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-I"]).arg(tree().join("host/driver_host/include")).arg("-o");
+    assert!(cc.arg(&object).arg(&source).status().expect("there is a C compiler").success());
+    let text = format!("scenario \"s\"\nconfig adapter 0 kmd=\"{}\"\nprocess p\n", object.display());
+    std::fs::write(&scenario, text + "p  D = device -> ok\n").expect("it is written");
+    artifacts::programs(["driver-host"], &Steps::new()).expect("driver-host is built");
+    for (call, lacks) in [(LANDLOCK_CREATE_RULESET, "landlock: "), (SECCOMP, "lists of system calls: ")] {
+        let output = gpupv_without(call).args(["scenario", "check"]).arg(&scenario).output();
+        let output = output.expect("gpupv starts");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert!(said.contains(&format!("gpupv: the sandbox of drivers in C lacks {lacks}")), "{said}");
     }
 }
 

@@ -3,6 +3,8 @@
  * with ENDS how many contexts were destroyed.
  */
 #define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -11,7 +13,7 @@
 
 #include "dxgk_miniport.h"
 
-enum { STORES = 1, PRINTS, TIMER, NODE, SLOW, CALLS, LOADS, ENDS, QUEUES, SIGNALS, FAULTS, KEEPS };
+enum { STORES = 1, PRINTS, TIMER, NODE, SLOW, CALLS, LOADS, ENDS, QUEUES, SIGNALS, FAULTS, KEEPS, WRITES };
 
 /* Contexts that ENDS has at a time. */
 #define LIVE 256
@@ -19,6 +21,11 @@ enum { STORES = 1, PRINTS, TIMER, NODE, SLOW, CALLS, LOADS, ENDS, QUEUES, SIGNAL
 /* The system call of CALLS and LOADS. */
 #ifndef CALL
 #define CALL SYS_getpid
+#endif
+
+/* The file that WRITES wants to change. */
+#ifndef VICTIM
+#define VICTIM "/nowhere"
 #endif
 
 static const DXGKRNL_INTERFACE *dxgk;
@@ -48,6 +55,13 @@ __attribute__((constructor)) static void load(void)
 {
     if (DOES == LOADS)
         syscall(CALL, -1, 0, 0, 0);
+    if (DOES == WRITES) {
+        int file = open(VICTIM, O_WRONLY | O_APPEND);
+        if (file >= 0 && write(file, "changed", 7) == 7)
+            close(file);
+        (void)!open(VICTIM ".made", O_WRONLY | O_CREAT, 0600);
+        (void)!rename(VICTIM, VICTIM ".renamed");
+    }
 }
 
 /* A timer that is due at once. */

@@ -77,7 +77,7 @@ pub fn passes_in_the_model<'a>(program: &'a Program, world: ModelWorld<'a>) -> M
 }
 
 /// Records steps as a daemon would.
-fn record(program: &Program, steps: &[(Nanos, Input, Effects)], digest: u64, path: &Path) {
+pub fn record(program: &Program, steps: &[(Nanos, Input, Effects)], digest: u64, path: &Path) {
     let mut recorder = Recorder::create(path, &program.setting.kernel, "test").expect("a trace begins");
     for (now, input, effects) in steps {
         recorder.begin(*now, input).expect("an input is recorded");
