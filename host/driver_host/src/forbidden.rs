@@ -9,6 +9,9 @@ use std::ffi::c_long;
 use sandbox::thread_calls::{SIGNALING_COMMANDS, SOCKET_TYPE, has_bits, is, is_none_of};
 use sandbox::{BackendError, Conditions, Filters, calls};
 
+/// Processes and programs of its own: a child would outlive the driver. `clone` makes threads only: see [`conditions`].
+const CHILDREN: &[c_long] = calls![SYS_fork SYS_vfork SYS_execve SYS_execveat];
+
 /// Other processes: their memory, descriptors and namespaces.
 const PROCESSES: &[c_long] = calls![
     SYS_ptrace SYS_process_vm_readv SYS_process_vm_writev SYS_process_madvise SYS_process_mrelease SYS_kcmp
@@ -104,7 +107,11 @@ fn conditions(call: c_long) -> Result<Conditions, BackendError> {
         | libc::SYS_sched_setattr => Ok(vec![is_none_of(0, &[0, own])?]),
         libc::SYS_setpriority => Ok(vec![is_none_of(0, &[PRIO_PROCESS])?, is_none_of(1, &[0, own])?]),
         libc::SYS_ioprio_set => Ok(vec![is_none_of(0, &[IOPRIO_WHO_PROCESS])?, is_none_of(1, &[0, own])?]),
-        libc::SYS_clone => NAMESPACES.into_iter().map(|flag| has_bits(0, flag as u64, flag as u64)).collect(),
+        libc::SYS_clone => {
+            let namespaces = NAMESPACES.into_iter().map(|flag| has_bits(0, flag as u64, flag as u64));
+            // A process is what has no flag of a thread.
+            namespaces.chain([has_bits(0, libc::CLONE_THREAD as u64, 0)]).collect()
+        }
         // Datagrams could go to any datagram socket by its path.
         libc::SYS_socketpair => {
             let kinds = [libc::SOCK_DGRAM, libc::SOCK_RAW].into_iter();
@@ -123,7 +130,7 @@ fn conditions(call: c_long) -> Result<Conditions, BackendError> {
 
 /// Forbids them.
 pub fn filters() -> Result<Filters, BackendError> {
-    let calls = [PROCESSES, SOCKETS, MACHINE, KERNEL, FILES, NEW_FILES, DESCRIPTORS, LOCKS, SOME];
+    let calls = [CHILDREN, PROCESSES, SOCKETS, MACHINE, KERNEL, FILES, NEW_FILES, DESCRIPTORS, LOCKS, SOME];
     let calls = calls.into_iter().flatten().copied();
     Filters::forbid(calls.map(|call| Ok((call, conditions(call)?))))
 }
@@ -177,6 +184,21 @@ mod tests {
             ("fcntl", libc::SYS_fcntl, [-1, libc::F_OFD_SETLK.into(), 0, 0]),
             ("fcntl", libc::SYS_fcntl, [-1, libc::F_OFD_SETLKW.into(), 0, 0]),
             ("fcntl", libc::SYS_fcntl, [-1, libc::F_SETLEASE.into(), 0, 0]),
+        ];
+        assert_ends(&filters().unwrap(), ENDING, &forbidden);
+    }
+
+    /// A child would outlive the driver, and nobody would look at it.
+    #[test]
+    fn each_that_makes_a_process_or_runs_a_program_ends_the_driver_and_is_named() {
+        let shares_memory = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+        let forbidden: [Call; 6] = [
+            ("fork", libc::SYS_fork, [0; 4]),
+            ("vfork", libc::SYS_vfork, [0; 4]),
+            ("clone", libc::SYS_clone, [libc::SIGCHLD.into(), 0, 0, 0]),
+            ("clone", libc::SYS_clone, [shares_memory.into(), 0, 0, 0]),
+            ("execve", libc::SYS_execve, [0; 4]),
+            ("execveat", libc::SYS_execveat, [-1, 0, 0, 0]),
         ];
         assert_ends(&filters().unwrap(), ENDING, &forbidden);
     }
@@ -265,12 +287,13 @@ mod tests {
 
     #[test]
     fn what_code_of_its_own_needs_is_allowed() {
-        let (fork, unix, stream) = (libc::SIGCHLD.into(), libc::AF_UNIX.into(), libc::SOCK_STREAM.into());
+        let (thread, unix, stream) =
+            (libc::CLONE_THREAD.into(), libc::AF_UNIX.into(), libc::SOCK_STREAM.into());
         let calls = [
             (libc::SYS_openat, [-1, 0, 0, 0]),
             (libc::SYS_mmap, [0, 4096, (libc::PROT_READ | libc::PROT_EXEC).into(), libc::MAP_PRIVATE.into()]),
-            (libc::SYS_execve, [0; 4]),
-            (libc::SYS_clone, [fork, 0, 0, 0]),
+            // The system refuses a thread without memory in common.
+            (libc::SYS_clone, [thread, 0, 0, 0]),
             (libc::SYS_socketpair, [unix, stream, 0, 0]),
             (libc::SYS_tgkill, [std::process::id().into(), 0, 0, 0]),
             (libc::SYS_prlimit64, [0, libc::RLIMIT_NOFILE as c_long, 0, 0]),
@@ -278,7 +301,6 @@ mod tests {
             (libc::SYS_sched_setaffinity, [0; 4]),
         ];
         for (number, arguments) in calls {
-            // A child of `clone` goes on here as well, and ends alike.
             let ended = in_child(&filters().unwrap(), ENDING, || {
                 call(number, arguments);
                 0

@@ -46,7 +46,7 @@ fn main() -> ExitCode {
 
 fn run(level: Level, path: PathBuf) -> io::Result<()> {
     let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    // Neither the driver nor its children have the socket: a child that outlives the driver would keep it open.
+    // Where the system has no lists, a driver may have children. One that outlives the driver would keep the socket open.
     rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
     // Before there is another thread, which would not be restricted.
     let restricted = restrict(level);

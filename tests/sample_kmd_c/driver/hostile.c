@@ -13,7 +13,7 @@
 
 #include "dxgk_miniport.h"
 
-enum { STORES = 1, PRINTS, TIMER, NODE, SLOW, CALLS, LOADS, ENDS, QUEUES, SIGNALS, FAULTS, KEEPS, WRITES };
+enum { STORES = 1, PRINTS, TIMER, NODE, SLOW, CALLS, LOADS, ENDS, QUEUES, SIGNALS, FAULTS, KEEPS, WRITES, FORKS };
 
 /* Contexts that ENDS has at a time. */
 #define LIVE 256
@@ -62,6 +62,9 @@ __attribute__((constructor)) static void load(void)
         (void)!open(VICTIM ".made", O_WRONLY | O_CREAT, 0600);
         (void)!rename(VICTIM, VICTIM ".renamed");
     }
+    if (DOES == FORKS && fork() == 0)
+        for (;;)
+            pause();
 }
 
 /* A timer that is due at once. */

@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::{driver, native};
 use covers::covers;
+use drivers::Registry;
 use dxgkrnl::{AdapterConfig, Config, Fault};
 use e2e::embedded::{Embedded, Running};
 use e2e::polling::eventually;
@@ -96,6 +97,21 @@ fn inspect_has_nothing(daemon: &Embedded) {
         [0, 0, 0, 0, 0, 0, 0, 0] => Ok(()),
         left => Err(format!("{left:?}")),
     });
+}
+
+/// A process of its own would outlive it: the driver is lost instead.
+#[test]
+fn no_process_is_left_of_a_driver_that_forks() {
+    let _alone = alone();
+    let driver = driver("hostile", "forks", &["-DDOES=14"]);
+    let why = Registry::default()
+        .check_driver(driver.to_str().expect("the path is text"))
+        .map_err(|why| why.to_string());
+    let left = hosts(&driver);
+    let pids = left.iter().filter_map(|pid| Pid::from_raw(*pid));
+    pids.for_each(|pid| kill_process(pid, Signal::KILL).expect("it is ours"));
+    assert_eq!(left, [0; 0]);
+    assert!(why.as_ref().is_err_and(|why| why.contains("killed by signal 31")), "{why:?}");
 }
 
 #[test]
