@@ -75,3 +75,26 @@ fn a_driver_in_c_resumes_with_its_daemon_and_leaves_no_process() {
     assert_eq!(served.child.wait().expect("the daemon ends").code(), Some(0));
     assert_eq!(hosts(&driver), [""; 0], "the driver ends with its daemon");
 }
+
+/// It has the name of the process that starts drivers.
+#[test]
+fn doctor_lists_a_driver_whatever_it_calls_itself() {
+    const RENAMES: &str = "#define _GNU_SOURCE\n#include <sys/prctl.h>\n\
+        __attribute__((constructor)) static void rename_it(void) { prctl(PR_SET_NAME, \"gpupv-drivers\"); }\n";
+    provide_driver_host().expect("driver-host is built");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let text = |path: &Path| path.to_str().expect("the path is text").to_owned();
+    let renames = folder.path().join("renames.h");
+    std::fs::write(&renames, RENAMES).expect("it is written");
+    let driver =
+        build(folder.path(), "sample", "renamed", &["-include", &text(&renames)]).expect("it is built");
+    let config = folder.path().join("gpupv.toml");
+    std::fs::write(&config, format!("[[adapter]]\nkmd = \"{}\"\n", driver.display())).expect("it is written");
+    let served = Served::start(&["--config", &text(&config)]);
+    let mut client = Running::start(Embedded::command_at(&served.broker(), "private_commands", &[]));
+    client.write_input(b"20\n");
+    client.says("on");
+    says_what_drivers_may(&served);
+    client.end_input();
+    client.end();
+}

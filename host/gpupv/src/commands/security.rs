@@ -3,7 +3,7 @@
 //! The system says of each thread how many filters of system calls it has, and its capabilities and no_new_privs; which list,
 //! and what landlock restricts, only the daemon itself can say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::read_to_string;
 use std::path::Path;
 
@@ -112,26 +112,38 @@ fn require_own_filters(threads: &mut [Thread]) {
     }
 }
 
-/// The name of the process that starts drivers in C for a daemon. Its children have it until they run their program. Then a
-/// driver may give itself any name.
+/// The name of the process that starts drivers in C for a daemon, whose child it is.
 const STARTER: &str = "gpupv-drivers";
 
-/// The processes of a daemon's drivers in C. The one that starts them has no list, and what filters it has are of others.
+/// The processes of a daemon's drivers in C.
 fn drivers(daemon: u32) -> Vec<Thread> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let read = |entry: std::fs::DirEntry| {
         let number = entry.file_name().to_str()?.parse().ok()?;
         Thread::read(number, &read_to_string(entry.path().join("status")).ok()?, None)
     };
-    let processes: Vec<_> = entries.filter_map(read).collect();
+    drivers_among(&entries.filter_map(read).collect::<Vec<_>>(), daemon)
+}
+
+/// Those that the daemon's starter has started, and their children: a driver may give itself any name, so theirs says nothing.
+/// The starter has no list, and what filters it has are of others. For a moment that holds for a process that is about to run
+/// the driver as well.
+fn drivers_among(processes: &[Thread], daemon: u32) -> Vec<Thread> {
     let is_starter = |process: &&Thread| process.parent == daemon && process.name == STARTER;
     let Some(starter) = processes.iter().find(is_starter) else { return Vec::new() };
-    let is_driver = |process: &&Thread| process.parent == starter.number as u32 && process.name != STARTER;
+    let mut started = BTreeSet::from([starter.number]);
+    let is_next = |one: &&Thread, known: &BTreeSet<i32>| {
+        known.contains(&(one.parent as i32)) && !known.contains(&one.number)
+    };
+    while let Some(next) = processes.iter().find(|one| is_next(one, &started)) {
+        started.insert(next.number);
+    }
     let with_list = |process: &Thread| Thread {
         list: Some("drivers in C".into()),
         has_list: process.has_list && (starter.filters.is_none() || process.filters > starter.filters),
         ..process.clone()
     };
+    let is_driver = |process: &&Thread| process.number != starter.number && started.contains(&process.number);
     processes.iter().filter(is_driver).map(with_list).collect()
 }
 
@@ -236,5 +248,30 @@ mod tests {
         assert_eq!(lists(threads), [true, true, false]);
         assert_eq!(lists(vec![read(None, three)]), [false], "no thread has entered a list");
         assert_eq!(lists(vec![read(Some("timer"), ""), read(None, "")]), [true, true], "before Linux 5.9");
+    }
+
+    /// A driver calls itself as the process that started it, and another one has a child of its own.
+    #[test]
+    fn every_driver_is_listed_by_what_started_it() {
+        let process = |number, parent, name: &str, filters| Thread {
+            number,
+            parent,
+            name: name.into(),
+            has_list: true,
+            filters: Some(filters),
+            ..Thread::default()
+        };
+        let processes = [
+            process(20, 12, "sh", 1),
+            process(1, 0, "init", 0),
+            process(10, 1, "gpupv", 2),
+            process(11, 10, STARTER, 1),
+            process(12, 11, STARTER, 1),
+            process(13, 11, "driver-host", 3),
+            process(14, 1, "driver-host", 0),
+        ];
+        let listed = drivers_among(&processes, 10);
+        let listed: Vec<_> = listed.iter().map(|driver| (driver.number, driver.has_list)).collect();
+        assert_eq!(listed, [(20, false), (12, false), (13, true)]);
     }
 }
