@@ -1,6 +1,7 @@
 //! The guest's root file system: an uncompressed newc archive that the kernel unpacks into memory.
 //!
 //! ```text
+//!   /                           root's, with mode 0755: the kernel's own root folder is everybody's
 //!   /init                       guestd, run as PID 1, with its shared libraries where its loader looks
 //!   /etc/gpupv/modules          one absolute module path per line, in load order
 //!   /lib/modules/gpupv/*.ko     those modules
@@ -32,10 +33,14 @@ use crate::progress::Progress;
 const KIND: &str = "initramfs";
 const ARCHIVE: &str = "initramfs.cpio";
 /// Part of every key: raise it when the layout changes.
-const LAYOUT_VERSION: u32 = 2;
+const LAYOUT_VERSION: u32 = 3;
 /// Where the guest reads which modules to load, one absolute path per line.
 pub const MODULE_LIST_PATH: &str = "/etc/gpupv/modules";
 const MODULE_FOLDER: &str = "/lib/modules/gpupv";
+
+/// Path of the root folder in a [`Tree`]; its name in the archive.
+const ROOT: &str = "";
+const ROOT_NAME: &str = ".";
 
 const KIND_FOLDER: u32 = 0o040_000;
 const KIND_FILE: u32 = 0o100_000;
@@ -83,7 +88,7 @@ enum Node {
     File { mode: u32, host: PathBuf, hash: String, size_bytes: u64 },
 }
 
-/// Nodes by guest path without its leading slash. A parent sorts before its contents.
+/// Nodes by guest path without its leading slash. A parent sorts before its contents: the root folder, [`ROOT`], first.
 type Tree = BTreeMap<String, Node>;
 
 impl Initramfs {
@@ -133,9 +138,17 @@ impl Initramfs {
 
 fn tree_of(kernel: &Kernel, init: &Path, files: &[GuestFile]) -> Result<Tree> {
     let mut tree = Tree::new();
-    for (folder, mode) in
-        [("dev", 0o755), ("proc", 0o555), ("sys", 0o555), ("run", 0o755), ("tmp", 0o1777), ("root", 0o700)]
-    {
+    // guestd mounts the file systems of /dev, /run and /tmp, with their own modes: here no folder is another user's to
+    // write. The kernel runs /sbin/modprobe as root when a user asks for a protocol, so / must not be either.
+    for (folder, mode) in [
+        (ROOT, 0o755),
+        ("dev", 0o755),
+        ("proc", 0o555),
+        ("sys", 0o555),
+        ("run", 0o755),
+        ("tmp", 0o755),
+        ("root", 0o700),
+    ] {
         tree.insert(folder.to_owned(), Node::Folder { mode });
     }
     tree.insert("dev/console".to_owned(), Node::CharacterDevice { mode: 0o600, major: 5, minor: 1 });
@@ -242,6 +255,7 @@ fn write_archive(tree: &Tree, path: &Path, progress: &dyn Progress) -> Result<()
     let mut done = 0;
     for (number, (name, node)) in tree.iter().enumerate() {
         let size_bytes = u32::try_from(node.size_bytes()).unwrap_or(u32::MAX);
+        let name = if name == ROOT { ROOT_NAME } else { name };
         let mut writer = node.header(name, number as u32 + 1).write(&mut output, size_bytes);
         match node {
             Node::Bytes { content, .. } => writer.write_all(content).at("write", path)?,

@@ -33,8 +33,9 @@ impl Fixture {
     }
 }
 
-fn entries_of(archive: &Path) -> BTreeMap<String, (u32, Vec<u8>)> {
-    let mut entries = BTreeMap::new();
+/// All entries in their order, each with its content.
+fn read(archive: &Path) -> Vec<(newc::Entry, Vec<u8>)> {
+    let mut entries = Vec::new();
     let mut input: Box<dyn Read> = Box::new(File::open(archive).unwrap());
     loop {
         let mut reader = newc::Reader::new(input).unwrap();
@@ -43,9 +44,14 @@ fn entries_of(archive: &Path) -> BTreeMap<String, (u32, Vec<u8>)> {
         }
         let mut content = Vec::new();
         reader.read_to_end(&mut content).unwrap();
-        entries.insert(reader.entry().name().to_owned(), (reader.entry().mode(), content));
+        entries.push((reader.entry().clone(), content));
         input = reader.finish().unwrap();
     }
+}
+
+fn entries_of(archive: &Path) -> BTreeMap<String, (u32, Vec<u8>)> {
+    let entry = |(entry, content): (newc::Entry, Vec<u8>)| (entry.name().to_owned(), (entry.mode(), content));
+    read(archive).into_iter().map(entry).collect()
 }
 
 #[test]
@@ -57,11 +63,34 @@ fn the_archive_holds_init_modules_libraries_and_files() {
     assert_eq!(entries["init"].0, 0o100_755);
     assert_eq!(entries["opt/deep/program"], (0o100_700, b"#!/bin/sh\n".to_vec()));
     assert_eq!(entries["opt/deep"].0, 0o040_755);
-    assert_eq!(entries["tmp"].0, 0o041_777);
     assert_eq!(entries["dev/console"].0, 0o020_600);
     assert_eq!(entries["etc/gpupv/modules"].1, b"/lib/modules/gpupv/00-vsock.ko\n");
     assert_eq!(entries["lib/modules/gpupv/00-vsock.ko"].1, b"module");
     assert!(entries.keys().any(|name| name.contains("/libc.so")));
+}
+
+/// The kernel's own root folder has mode 1777. A user who can make /sbin is root: the kernel runs /sbin/modprobe.
+#[test]
+fn every_folder_is_roots_and_no_other_user_can_write_it() {
+    let fixture = Fixture::new();
+    // Its name sorts before that of the root folder.
+    let odd = fixture.file("odd", b"");
+    let files = [GuestFile::new(odd, "/+/file")];
+    let entries = read(&fixture.build(&fixture.cache, &files).unwrap().path);
+    let (first, _) = &entries[0];
+    assert_eq!((first.name(), first.mode()), (".", 0o040_755));
+    let folders: BTreeMap<_, _> = entries
+        .iter()
+        .filter(|(entry, _)| entry.mode() & KIND_FOLDER == KIND_FOLDER)
+        .map(|(entry, _)| (entry.name(), entry.mode() & 0o7777))
+        .collect();
+    for (folder, mode) in &folders {
+        assert_eq!(mode & 0o7022, 0, "{folder} has mode {mode:o}");
+    }
+    assert_eq!((folders["root"], folders["tmp"], folders["+"]), (0o700, 0o755, 0o755));
+    for (entry, _) in &entries {
+        assert_eq!((entry.uid(), entry.gid()), (0, 0), "{}", entry.name());
+    }
 }
 
 #[test]

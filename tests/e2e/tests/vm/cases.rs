@@ -141,6 +141,12 @@ pub fn restricted_broker(lab: &mut Lab) {
     lab.wait_until_empty();
 }
 
+/// The kernel's own root folder is everybody's.
+pub fn root_folder(lab: &mut Lab) {
+    let said = "mode 755, user 0, group 0\nmkdir: Permission denied\n";
+    assert_eq!(lab.run(0, &["/root_folder"]), (0, said.into()));
+}
+
 /// Events beyond a VM's event channels arrive on the streams of their processes.
 pub fn more_events_than_event_channels(lab: &mut Lab) {
     const JOBS: usize = EVENT_CHANNELS_PER_VM_MAX / REGISTERED_EVENTS_PER_PROCESS_MAX + 1;

@@ -72,7 +72,15 @@ fn two_guests() {
     let mut lab = Lab::boot(
         &[
             &SAME_OUTPUT[..],
-            &["states", "kill_named", "intruder", "cpu_event_kill", "restricted", "unbound_device"],
+            &[
+                "states",
+                "kill_named",
+                "intruder",
+                "cpu_event_kill",
+                "restricted",
+                "root_folder",
+                "unbound_device",
+            ],
         ]
         .concat(),
     );
@@ -86,7 +94,7 @@ fn two_guests() {
         }
     };
     check("the output is the same on both backends", &mut lab, &|lab| cases::same_output(lab, &local));
-    let cases: [(&str, Case); 15] = [
+    let cases: [(&str, Case); 16] = [
         ("a guest is notified of its own adapter only", cases::adapter_removed_and_added),
         ("a program that destroys nothing leaves nothing", cases::leaves_everything),
         ("a program killed in any state leaves nothing", cases::killed_in_any_state),
@@ -104,6 +112,7 @@ fn two_guests() {
         ),
         ("a wait for a reached value sends no message", cases::satisfied_waits),
         ("the broker is restricted, programs of the agent are not", cases::restricted_broker),
+        ("a guest's root folder is root's", cases::root_folder),
         ("a process that connects to the host without guestd is refused", cases::intruder),
         ("guestd killed: its processes end, and the guest reconnects", cases::guestd_killed),
         ("engines write nothing of a guest that has unbound its device", cases::device_unbound),
