@@ -203,7 +203,8 @@ fn add_host(tree: &mut Tree, file: &GuestFile) -> Result<()> {
         return refused(format!("{} is over {GUEST_FILE_BYTES_MAX} bytes", file.host.display()));
     }
     let (hash, size_bytes) = hash_file(&file.host)?;
-    let mode = file.mode.unwrap_or(data.permissions().mode()) & 0o7777;
+    // The owner in the guest is root: without the bits that give a file's user more rights than its owner meant.
+    let mode = file.mode.unwrap_or(data.permissions().mode() & 0o777) & 0o7777;
     add(tree, &file.guest, Node::File { mode, host: file.host.clone(), hash, size_bytes })
 }
 

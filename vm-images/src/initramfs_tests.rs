@@ -69,6 +69,18 @@ fn the_archive_holds_init_modules_libraries_and_files() {
     assert!(entries.keys().any(|name| name.contains("/libc.so")));
 }
 
+/// In the guest it would be root's.
+#[test]
+fn a_set_user_id_file_of_the_host_is_an_ordinary_one_in_the_guest() {
+    let fixture = Fixture::new();
+    let program = fixture.file("set-uid", b"x");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o6755)).unwrap();
+    let own = GuestFile { mode: Some(0o4755), ..GuestFile::new(program.clone(), "/own") };
+    let files = [GuestFile::new(program, "/kept"), own];
+    let entries = entries_of(&fixture.build(&fixture.cache, &files).unwrap().path);
+    assert_eq!((entries["kept"].0, entries["own"].0), (0o100_755, 0o104_755));
+}
+
 /// The kernel's own root folder has mode 1777. A user who can make /sbin is root: the kernel runs /sbin/modprobe.
 #[test]
 fn every_folder_is_roots_and_no_other_user_can_write_it() {

@@ -250,7 +250,8 @@ pub fn render_daemon(state: &Inspection) -> String {
     );
     if state.late_ns > 0 {
         let late = duration(state.late_ns);
-        text += &format!("engines are {late} behind: their work takes longer than its time on their clocks\n");
+        text +=
+            &format!("engines are {late} behind: their work takes longer than its time on their clocks\n");
     }
     if state.recording_dropped > 0 {
         text += &format!("recording stopped: {} steps are not in the trace\n", state.recording_dropped);
