@@ -199,6 +199,13 @@ static void shared_by_nt_handle(void)
     D3DKMT_QUERYRESOURCEINFOFROMNTHANDLE query = {.hDevice = device, .hNtHandle = shared};
     EXPECT(D3DKMTQueryResourceInfoFromNtHandle(&query), STATUS_SUCCESS);
     CHECK(query.NumAllocations == 1 && query.PrivateRuntimeDataSize == sizeof data, "other sizes");
+    D3DKMT_GETSHAREDRESOURCEADAPTERLUID of = {.hNtHandle = shared};
+    EXPECT(D3DKMTGetSharedResourceAdapterLuid(&of), STATUS_SUCCESS);
+    CHECK(of.AdapterLuid.LowPart || of.AdapterLuid.HighPart, "a resource of no adapter");
+    of.hGlobalShare = create.hResource;
+    EXPECT(D3DKMTGetSharedResourceAdapterLuid(&of), STATUS_INVALID_PARAMETER);
+    of.hNtHandle = NULL;
+    EXPECT(D3DKMTGetSharedResourceAdapterLuid(&of), STATUS_INVALID_PARAMETER);
     char buffer[sizeof data];
     D3DDDI_OPENALLOCATIONINFO2 opened = {0};
     D3DKMT_OPENRESOURCEFROMNTHANDLE open = {.hDevice = device, .hNtHandle = shared, .NumAllocations = 1};

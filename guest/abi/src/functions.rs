@@ -102,6 +102,8 @@ functions! {
     Nothing fn D3DKMTOpenResource2(inout D3DKMT_OPENRESOURCE) = allocation::open_resource2;
     Nothing fn D3DKMTQueryResourceInfoFromNtHandle(inout D3DKMT_QUERYRESOURCEINFOFROMNTHANDLE)
         = allocation::query_resource_info_from_nt_handle;
+    Session fn D3DKMTGetSharedResourceAdapterLuid(inout D3DKMT_GETSHAREDRESOURCEADAPTERLUID)
+        = allocation::get_shared_resource_adapter_luid;
     Nothing fn D3DKMTOpenResourceFromNtHandle(inout D3DKMT_OPENRESOURCEFROMNTHANDLE)
         = allocation::open_resource_from_nt_handle;
     Nothing fn D3DKMTLock2(inout D3DKMT_LOCK2) = allocation::lock2;

@@ -162,7 +162,6 @@ refused_calls! {
         D3DKMTCheckSharedResourceAccess,
         D3DKMTConfigureSharedResource,
         D3DKMTGetRuntimeData,
-        D3DKMTGetSharedResourceAdapterLuid,
         D3DKMTPinResources,
         D3DKMTUnpinResources,
     }

@@ -126,6 +126,8 @@ impl Kernel {
                 self.open_resource(process, device, shared_handle, info, effects),
             QueryResourceInfoFromNtHandle { device, token } =>
                 self.query_resource_info_by_token(process, device, token),
+            SharedResourceAdapter { shared_handle } => self.adapter_of_global(process, shared_handle),
+            SharedResourceAdapterFromNtHandle { token } => self.adapter_of_token(process, token),
             OpenResourceFromNtHandle { device, token, info, mutex_buffer } =>
                 self.open_resource_by_token(process, device, token, info, mutex_buffer, effects),
             Lock { device, allocation, flags } => self.lock(process, device, allocation, flags),

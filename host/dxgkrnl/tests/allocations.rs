@@ -301,6 +301,29 @@ fn an_nt_handle_opens_its_resource_and_keeps_it_alive() {
 }
 
 #[test]
+fn a_shared_resource_names_its_adapter() {
+    let mut world = World::new();
+    let device = world.device();
+    let luid = world.kernel.config().adapters[0].luid;
+    let (_, shared_handle, _) = create(&mut world, device, F::CREATE_RESOURCE | F::CREATE_SHARED);
+    assert_eq!(world.ok(Call::SharedResourceAdapter { shared_handle }), Reply::AdapterLuid { luid });
+    assert_eq!(world.status(Call::SharedResourceAdapter { shared_handle: Handle::NULL }), IP);
+    let nt = F::CREATE_RESOURCE | F::CREATE_SHARED | F::NT_SECURITY_SHARING;
+    let (resource, ..) = create(&mut world, device, nt);
+    assert_eq!(world.status(Call::SharedResourceAdapter { shared_handle: resource }), IP, "a local handle");
+    let token = ShareToken([1; 16]);
+    let call = Call::SharedResourceAdapterFromNtHandle { token };
+    assert_eq!(world.status(call.clone()), NtStatus::INVALID_HANDLE);
+    world.ok(share_with(&[resource], 1, token));
+    assert_eq!(world.status(call.clone()), NtStatus::ACCESS_DENIED, "no right to read");
+    world.close_nt_handle(token);
+    world.ok(share_all(&[resource], token));
+    assert_eq!(world.ok(call.clone()), Reply::AdapterLuid { luid });
+    world.ok(Call::DestroyDevice { device });
+    assert_eq!(world.ok(call), Reply::AdapterLuid { luid }, "no device is needed");
+}
+
+#[test]
 fn an_open_with_guards_that_runs_out_of_memory_opens_nothing() {
     let vm = VmConfig { name: HOST_NAME.into(), memory_bytes: 1 << 17, ..VmConfig::default() };
     let mut world = World::with_config(Config { vms: vec![vm], ..Config::default() });

@@ -193,7 +193,7 @@ macro_rules! any_variant {
 d3dkmt::for_each_call!(any_call);
 
 mod of_replies {
-    use d3dkmt::{Handle, Reply, ResourceInfo};
+    use d3dkmt::{Handle, Luid, Reply, ResourceInfo};
 
     use super::*;
 

@@ -330,8 +330,8 @@ d3dkmt::for_each_call!(calls);
 /// The types of the rows of replies, which are not kinds.
 mod of_replies {
     use d3dkmt::{
-        AcquireOutcome, Adapter, CreatedSyncObject, FeatureResult, Handle, PageFaultState, ResourceInfo,
-        WaitOutcome,
+        AcquireOutcome, Adapter, CreatedSyncObject, FeatureResult, Handle, Luid, PageFaultState,
+        ResourceInfo, WaitOutcome,
     };
 
     use super::{

@@ -165,6 +165,11 @@ calls! {
     /// `D3DKMTQueryResourceInfoFromNtHandle`.
     71 QueryResourceInfoFromNtHandle { 1 device: Handle, 2 token: Token } -> ResourceInfo
         => "- `open_allocation` knows the sizes";
+    /// `D3DKMTGetSharedResourceAdapterLuid` by global handle.
+    90 SharedResourceAdapter(shared_handle: SharedHandle) -> AdapterLuid
+        => "- global handles of resources are for C programs";
+    /// `D3DKMTGetSharedResourceAdapterLuid` by NT handle.
+    91 SharedResourceAdapterFromNtHandle { 1 token: Token } -> AdapterLuid => "resource_adapter {token}";
     /// `D3DKMTOpenResourceFromNtHandle`: the caller's buffers have the sizes of `info`, and `mutex_buffer` is the one
     /// for the private runtime data of a keyed mutex that goes with it.
     72 OpenResourceFromNtHandle {
@@ -335,7 +340,7 @@ mod replies {
 
     use crate::reply::{HasValue, NamesHandles};
     use crate::{
-        AcquireOutcome, Adapter, CreatedSyncObject, FeatureResult, Handle, PageFaultState, ReplyValue,
+        AcquireOutcome, Adapter, CreatedSyncObject, FeatureResult, Handle, Luid, PageFaultState, ReplyValue,
         ReplyValueKind, ResourceInfo, WaitOutcome,
     };
 
@@ -415,6 +420,8 @@ mod replies {
         50 Reclaimed { 1 results: Vec<u32>, 2 paging_fence_value: u64 } => Number paging_fence_value;
         /// `D3DKMT_ALLOCATIONRESIDENCYSTATUS` of each allocation, or of the resource.
         51 AllocationResidency[0: Vec<u32>] => Number 0;
+        /// The adapter on which a shared resource was created.
+        52 AdapterLuid { 1 luid: Luid } => Number luid;
         60 OpenedSyncFile { 1 object: CreatedSyncObject, 2 fence_value: u64 } => SyncObject object;
     }
 }

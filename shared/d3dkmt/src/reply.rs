@@ -54,6 +54,7 @@ reply_value! {
     u32: |number| ReplyValue::Number((*number).into());
     u64: |number| ReplyValue::Number(*number);
     i32: |number| ReplyValue::Number(i64::from(*number) as u64);
+    Luid: |luid| ReplyValue::Number(u64::from(luid.high as u32) << 32 | u64::from(luid.low));
     FeatureResult: |feature| ReplyValue::Number(feature.value().into());
     PageFaultState: |fault| ReplyValue::Number(fault.gpu_address);
     Vec<u32>: |numbers| numbers.first().map_or(ReplyValue::Nothing, |first| ReplyValue::Number((*first).into()));
@@ -104,6 +105,7 @@ macro_rules! names_no_handle {
 
 names_no_handle! {
     bool, u32, i32, u64, Vec<u8>, Vec<u32>, Vec<u64>, WaitOutcome, AcquireOutcome, PageFaultState, FeatureResult, ResourceInfo,
+    Luid,
 }
 
 /// `D3DKMT_ADAPTERINFO`.

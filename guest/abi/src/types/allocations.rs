@@ -167,6 +167,12 @@ c_abi! {
         36 NumAllocations: UINT,
     }
 
+    struct D3DKMT_GETSHAREDRESOURCEADAPTERLUID(24) {
+        0 hGlobalShare: D3DKMT_HANDLE,
+        8 hNtHandle: HANDLE,
+        16 AdapterLuid: LUID,
+    }
+
     struct D3DKMT_OPENRESOURCEFROMNTHANDLE(104) {
         0 hDevice: D3DKMT_HANDLE,
         8 hNtHandle: HANDLE,

@@ -3,8 +3,8 @@
 //! `unsafe` here: memory is mapped, and the library is called.
 
 use d3dkmt::{
-    Call, CreateAllocation, DestroyAllocationFlags, Handle, NtStatus, Reply, ShareToken, allocation_data,
-    limits,
+    Call, CreateAllocation, DestroyAllocationFlags, Handle, Luid, NtStatus, Reply, ShareToken,
+    allocation_data, limits,
 };
 
 use super::{Done, raw};
@@ -131,6 +131,17 @@ pub fn open(scenario_client: &ScenarioClient, device: Handle, token: ShareToken,
             vec![allocation.PrivateDriverDataSize]
         },
         private_data,
+    })
+}
+
+pub fn adapter_luid(scenario_client: &ScenarioClient, token: ShareToken) -> Done {
+    let (nt_handle, _kept) = scenario_client.nt_handle(token);
+    let mut luid = sdk::D3DKMT_GETSHAREDRESOURCEADAPTERLUID { hNtHandle: nt_handle, ..Default::default() };
+    // SAFETY: see the module above.
+    let status = unsafe { sdk::D3DKMTGetSharedResourceAdapterLuid(&mut luid) };
+    let sdk_luid = luid.AdapterLuid;
+    Done::reply(status, || Reply::AdapterLuid {
+        luid: Luid { low: sdk_luid.LowPart, high: sdk_luid.HighPart },
     })
 }
 

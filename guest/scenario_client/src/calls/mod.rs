@@ -208,6 +208,7 @@ macro_rules! calls {
                     allocations::destroy(scenario_client, *device, *resource, allocations, *flags),
                 OpenResourceFromNtHandle { device, token, info, .. } =>
                     allocations::open(scenario_client, *device, *token, info.total_private_data_size),
+                SharedResourceAdapterFromNtHandle { token } => allocations::adapter_luid(scenario_client, *token),
                 Lock { device, allocation, flags } =>
                     allocations::lock(scenario_client, *device, *allocation, *flags),
                 Unlock { device, allocation } => allocations::unlock(*device, *allocation),
@@ -224,6 +225,7 @@ macro_rules! calls {
                 QueryResourceInfo { .. } => Done::no_c_form(),
                 OpenResource { .. } => Done::no_c_form(),
                 QueryResourceInfoFromNtHandle { .. } => Done::no_c_form(),
+                SharedResourceAdapter { shared_handle: _ } => Done::no_c_form(),
                 SetAllocationPriority { .. } => Done::no_c_form(),
                 AllocationPriority { .. } => Done::no_c_form(),
             }

@@ -13,11 +13,13 @@ use super::thunk::{ThunkResult, failure};
 use crate::client::{Answer, Parents, Session, Wakes, block_on};
 use crate::limits::ARRAY_ENTRIES_MAX;
 use crate::nt_handle;
+use abi::CValue as _;
 use abi::types::{
     D3DDDI_ALLOCATIONINFO, D3DDDI_ALLOCATIONINFO2, D3DDDI_OPENALLOCATIONINFO, D3DDDI_OPENALLOCATIONINFO2,
     D3DKMT_CREATEALLOCATION, D3DKMT_CREATESTANDARDALLOCATION, D3DKMT_DESTROYALLOCATION,
-    D3DKMT_DESTROYALLOCATION2, D3DKMT_LOCK2, D3DKMT_OPENRESOURCE, D3DKMT_OPENRESOURCEFROMNTHANDLE,
-    D3DKMT_QUERYRESOURCEINFO, D3DKMT_QUERYRESOURCEINFOFROMNTHANDLE, D3DKMT_UNLOCK2,
+    D3DKMT_DESTROYALLOCATION2, D3DKMT_GETSHAREDRESOURCEADAPTERLUID, D3DKMT_LOCK2, D3DKMT_OPENRESOURCE,
+    D3DKMT_OPENRESOURCEFROMNTHANDLE, D3DKMT_QUERYRESOURCEINFO, D3DKMT_QUERYRESOURCEINFOFROMNTHANDLE,
+    D3DKMT_UNLOCK2,
 };
 
 /// Pointers to the entries of the caller's array.
@@ -378,6 +380,25 @@ pub(super) fn query_resource_info_from_nt_handle(
     arguments.ResourcePrivateDriverDataSize = info.private_data_size;
     arguments.NumAllocations = info.allocations;
     Ok(status)
+}
+
+/// `D3DKMTGetSharedResourceAdapterLuid`: by the one handle that is given; with both it is refused.
+pub(super) fn get_shared_resource_adapter_luid(
+    session: &Session,
+    arguments: &mut D3DKMT_GETSHAREDRESOURCEADAPTERLUID,
+) -> ThunkResult {
+    let call = match (Handle(arguments.hGlobalShare), arguments.hNtHandle) {
+        (shared_handle, 0) => Call::SharedResourceAdapter { shared_handle },
+        (Handle::NULL, nt_handle) => {
+            let token = nt_handle::token_of(nt_handle).ok_or(NtStatus::INVALID_HANDLE)?;
+            Call::SharedResourceAdapterFromNtHandle { token }
+        }
+        _ => return Err(NtStatus::INVALID_PARAMETER),
+    };
+    let answer = block_on(session.call(&call));
+    let Reply::AdapterLuid { luid } = answer.reply else { return Err(failure(&answer)) };
+    arguments.AdapterLuid = luid.to_c();
+    Ok(answer.status)
 }
 
 /// `D3DKMTOpenResourceFromNtHandle`: hKeyedMutex and hSyncObject are 0 unless the NT handle also names such objects.

@@ -353,6 +353,12 @@ impl Kernel {
         Ok(Reply::ResourceInfo(self.resource_info(resource)))
     }
 
+    /// `D3DKMTGetSharedResourceAdapterLuid` by global handle.
+    pub(crate) fn adapter_of_global(&self, process: ProcessId, shared: Handle) -> CallResult {
+        let resource = self.resource_of_global(process, shared)?;
+        self.adapter_luid(resource)
+    }
+
     /// `D3DKMTOpenResource` and `..2`: the caller's buffers must have the sizes that the query returned (W-266).
     pub(crate) fn open_resource(
         &mut self,
@@ -511,11 +517,24 @@ impl Kernel {
         }
     }
 
-    /// The resource of an NT handle, for a device, with all that the handle names and its rights.
-    fn resource_of_token(
+    /// `D3DKMTGetSharedResourceAdapterLuid` by NT handle.
+    pub(crate) fn adapter_of_token(&self, process: ProcessId, token: ShareToken) -> CallResult {
+        let (resource, ..) = self.any_resource_of_token(process, token)?;
+        self.adapter_luid(resource)
+    }
+
+    /// The adapter of a resource. A resource of an earlier arrival has none: no device of the new one can open it.
+    fn adapter_luid(&self, resource: u32) -> CallResult {
+        let Resource { adapter, arrival, .. } = self.vidmm.memory.resources[resource];
+        self.require_started(adapter)?;
+        self.require_present_resource(adapter, arrival)?;
+        Ok(Reply::AdapterLuid { luid: self.config.adapters[adapter as usize].luid })
+    }
+
+    /// The resource of an NT handle, with all that the handle names and its rights.
+    fn any_resource_of_token(
         &self,
         process: ProcessId,
-        device: u32,
         token: ShareToken,
     ) -> Result<(u32, Shared, u32), Refusal> {
         let share = self.share(process, token)?;
@@ -524,12 +543,23 @@ impl Kernel {
             return refuse(NtStatus::OBJECT_TYPE_MISMATCH, why);
         };
         require_readable(share.access)?;
+        Ok((resource, share.shared, share.access))
+    }
+
+    /// The resource of an NT handle, for a device, with all that the handle names and its rights.
+    fn resource_of_token(
+        &self,
+        process: ProcessId,
+        device: u32,
+        token: ShareToken,
+    ) -> Result<(u32, Shared, u32), Refusal> {
+        let (resource, shared, access) = self.any_resource_of_token(process, token)?;
         let (adapter, of) =
             (self.processes.devices()[device].adapter, self.vidmm.memory.resources[resource].adapter);
         if adapter != of {
             return invalid(format!("the resource is of adapter {of}, the device is of adapter {adapter}"));
         }
-        Ok((resource, share.shared, share.access))
+        Ok((resource, shared, access))
     }
 
     /// The resource that a handle names, or whose allocation it names, if it may be shared by NT handles.
@@ -563,17 +593,22 @@ impl Kernel {
         }
     }
 
+    /// The resource of a global handle.
+    fn resource_of_global(&self, process: ProcessId, shared: Handle) -> Result<u32, Refusal> {
+        let vm = self.process(process).vm;
+        match self.global(shared) {
+            Some(Global::Resource(resource)) if self.vidmm.memory.resources[resource].vm == vm => {
+                Ok(resource)
+            }
+            _ => invalid(format!("{shared} is no global handle of a resource")),
+        }
+    }
+
     /// The resource of a global handle, for a device.
     fn shared_resource(&self, process: ProcessId, device: u32, shared: Handle) -> Result<u32, Refusal> {
-        let resource = match self.global(shared) {
-            Some(Global::Resource(resource)) => resource,
-            _ => return invalid(format!("{shared} is no global handle of a resource")),
-        };
-        let (vm, adapter) = (self.process(process).vm, self.processes.devices()[device].adapter);
+        let resource = self.resource_of_global(process, shared)?;
+        let adapter = self.processes.devices()[device].adapter;
         let state = &self.vidmm.memory.resources[resource];
-        if state.vm != vm {
-            return invalid(format!("{shared} is no global handle of a resource"));
-        }
         if state.adapter != adapter {
             return invalid(format!(
                 "{shared} is of adapter {}, the device is of adapter {adapter}",

@@ -233,6 +233,8 @@ impl Things {
             Call::QueryResourceInfo { device, shared_handle },
             Call::OpenResource { device, shared_handle, info },
             Call::QueryResourceInfoFromNtHandle { device, token: RESOURCE },
+            Call::SharedResourceAdapter { shared_handle },
+            Call::SharedResourceAdapterFromNtHandle { token: RESOURCE },
             Call::OpenResourceFromNtHandle { device, token: RESOURCE, info, mutex_buffer },
             Call::Lock { device, allocation, flags: 0 },
             Call::Unlock { device, allocation },

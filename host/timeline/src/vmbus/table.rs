@@ -97,6 +97,8 @@ calls! {
     QueryResourceInfo: [0x2b], NOTHING, "the ioctl has no handler there: global handles do not work (ENOTTY)";
     OpenResource: [0x28], NOTHING, "the ioctl has no handler there: global handles do not work (ENOTTY)";
     QueryResourceInfoFromNtHandle: [0x41], UNLISTED, "";
+    SharedResourceAdapter: [0x23], NOTHING, "the ioctl has no handler there (ENOTTY)";
+    SharedResourceAdapterFromNtHandle: [0x23], NOTHING, "the ioctl has no handler there (ENOTTY)";
     OpenResourceFromNtHandle: [0x42], UNLISTED, "the guest driver gives no keyed mutex and no fence with it";
     Lock: [0x25], UNLISTED, "";
     Unlock: [0x37], UNLISTED, "";
