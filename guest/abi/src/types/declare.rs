@@ -191,7 +191,14 @@ macro_rules! compared {
 #[cfg(test)]
 macro_rules! compared_row {
     ($name:ident $offset:literal $field:ident none) => {};
-    ($name:ident $offset:literal $field:ident) => { compared_row! { $name $offset $field $field } };
+    ($name:ident $offset:literal $field:ident) => {
+        compared_row! { $name $offset $field $field }
+        assert_eq!(
+            $crate::types::bytes_of(|all: *const $name| unsafe { &raw const (*all).$field }),
+            $crate::types::bytes_of(|all: *const sdk::$name| unsafe { &raw const (*all).$field }),
+            concat!("width of ", stringify!($name), ".", stringify!($field))
+        );
+    };
     ($name:ident $offset:literal $field:ident $($($sdk:ident).+)|+) => {
         $(assert_eq!(
             $offset,

@@ -50,3 +50,8 @@ files!(words adapters devices sync_objects submission keyed_mutexes allocations 
 fn every_declaration_has_the_layout_and_the_numbers_of_windows() {
     compare_with_sdk();
 }
+
+#[cfg(test)]
+fn bytes_of<S, F>(_: impl FnOnce(*const S) -> *const F) -> usize {
+    size_of::<F>()
+}
