@@ -62,6 +62,9 @@ use std::sync::Arc;
 use anyhow::Context as _;
 
 use dxgkrnl::{Nanos, ProcessId, VmId};
+use listening::check_folder;
+/// Creates a folder whose mode no umask changes.
+pub use listening::make_folder;
 use rustix::fs::{Access, access};
 
 use durable::DiskWriter;
@@ -149,8 +152,7 @@ impl Daemon {
     pub fn start(options: Options) -> anyhow::Result<Daemon> {
         raise_file_limit();
         free_memory::keep_some();
-        std::fs::create_dir_all(&options.directory)
-            .with_context(|| format!("cannot create the socket folder {}", options.directory.display()))?;
+        provide_sockets(&options.directory)?;
         if options.flight_recorder_bytes.is_some() {
             provide_dumps(&options.dumps)?;
         }
@@ -264,6 +266,13 @@ pub fn machine_name(number: u32) -> String {
     format!("vm{number}")
 }
 
+/// Makes the folder of sockets, or checks that no other user can replace the sockets in it.
+fn provide_sockets(folder: &Path) -> anyhow::Result<()> {
+    let made = make_folder(folder).and_then(|_| folder.metadata());
+    let metadata = made.with_context(|| format!("cannot create the socket folder {}", folder.display()))?;
+    check_folder(folder, &metadata).map_err(anyhow::Error::from)
+}
+
 /// Makes the folder of the flight recorder's dumps. One that cannot be written is refused at once: a dump is written after
 /// a reset, when it is too late to name another.
 fn provide_dumps(folder: &Path) -> anyhow::Result<()> {
@@ -287,5 +296,25 @@ impl Drop for Daemon {
         if let Err(error) = self.shut_down() {
             tracing::error!("the daemon did not stop cleanly: {error:#}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_folder_in_which_another_user_could_replace_the_sockets_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let start = |mode| {
+            std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+            Daemon::start(Options { directory: folder.path().into(), ..Options::default() })
+        };
+        let error = start(0o777).err().expect("others may write it").to_string();
+        assert!(error.contains("another user could replace the sockets"), "{error}");
+        assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+        start(0o1777).expect("as /tmp").stop().unwrap();
     }
 }

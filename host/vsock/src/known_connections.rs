@@ -15,6 +15,8 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
+
 use crate::muxer::{Change, Ports};
 
 const ROW_BYTES: usize = 8;
@@ -42,9 +44,7 @@ impl Known {
     pub fn open(paths: impl IntoIterator<Item = PathBuf>) -> io::Result<Known> {
         let mut known = Known { files: Vec::new(), rows: HashMap::new(), free: Vec::new(), end: 0 };
         for path in paths {
-            let options = &mut OpenOptions::new();
-            let mut file =
-                options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
+            let mut file = open(&path)?;
             let mut bytes = Vec::new();
             file.read_to_end(&mut bytes)?;
             known.add_rows(&bytes);
@@ -142,6 +142,19 @@ impl Known {
     }
 }
 
+/// Opens a file of connections. Where others can write, a FIFO may stand there, or a link to another file.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let options = &mut OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
+    let file = options.open(path)?;
+    if !file.metadata()?.is_file() {
+        let why = format!("{} is not a regular file: remove it", path.display());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    Ok(file)
+}
+
 fn write_row(file: &File, row: u64, ports: Ports) -> io::Result<()> {
     let mut bytes = [0; ROW_BYTES];
     bytes[..4].copy_from_slice(&ports.peer.to_le_bytes());
@@ -190,6 +203,20 @@ mod tests {
         assert_eq!(known.ports(), [Ports { peer: 1, local: 2 }]);
         known.change(Change::Known(ports(5))).unwrap();
         assert_eq!(Known::open([path]).unwrap().ports().len(), 2);
+    }
+
+    #[test]
+    fn a_fifo_and_a_link_are_refused_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let [fifo, link, file] = ["fifo", "link", "file"].map(|name| folder.path().join(name));
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
+            .unwrap();
+        std::fs::write(&file, "other").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let error = Known::open([fifo.clone()]).unwrap_err().to_string();
+        assert!(error.contains("fifo is not a regular file"), "{error}");
+        assert!(Known::open([link]).is_err());
+        assert_eq!(std::fs::read(&file).unwrap(), b"other");
     }
 
     /// A daemon with a journal is followed by one whose runtime directory is new, and that by one without a journal.

@@ -1,29 +1,37 @@
 //! Listening Unix sockets with a path and a mode, the credentials of who connects, and room for the descriptors of many.
 //!
-//! `bind` creates the socket's file with the mode that the umask leaves. Until `listen` is called every connect fails
-//! with ECONNREFUSED. The mode is set between the two calls, so a process that the mode excludes can never connect.
+//! `bind` creates the socket's file with the mode that the umask leaves of the socket's own. Until `listen` is called every
+//! connect fails with ECONNREFUSED. The mode is set between the two calls, so a process that the mode excludes can never
+//! connect. `folder.rs` says which folders have sockets, and why no mode is set by a path.
 //!
 //! A file at whose socket nobody listens is stale, and replaced. That is one step only under a lock: otherwise a second
 //! process would take a socket between its `bind` and its `listen` for stale, or remove the file that a first one has
 //! just put in place of a stale one.
 
 mod descriptors;
+mod folder;
 mod peer;
 
-use std::fs::{File, Metadata, Permissions};
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 pub use descriptors::reserve_descriptors;
+pub use folder::{UnsafeFolder, check_folder, make_folder};
 pub use peer::{OtherPidNamespace, PeerCredentials};
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 /// Backlog of the listening socket: connections that wait to be accepted.
 const BACKLOG: i32 = 128;
+
+/// How long a start waits for the lock of another one, which needs a few system calls, and between two tries.
+const LOCK_WAIT: Duration = Duration::from_secs(5);
+const LOCK_RETRY: Duration = Duration::from_micros(100);
 
 /// Mode of a socket that every user may connect to; the folder's mode may still deny access.
 pub const EVERY_USER: u32 = 0o666;
@@ -96,8 +104,9 @@ struct CreationLock {
 }
 
 impl CreationLock {
-    /// Takes the lock. Other processes hold it for a few system calls.
-    fn take(socket: &Path) -> io::Result<CreationLock> {
+    /// Takes the lock within a time: a process that may open its file could hold it for ever.
+    fn take(socket: &Path, within: Duration) -> io::Result<CreationLock> {
+        let begun = Instant::now();
         let mut path = socket.as_os_str().to_owned();
         path.push(".lock");
         let path = PathBuf::from(path);
@@ -109,7 +118,14 @@ impl CreationLock {
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
             }
             // On a file system without locks, processes that start at one time are not told apart.
-            if flock(&file, FlockOperation::LockExclusive) == Err(Errno::INTR) {
+            if flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+                if begun.elapsed() >= within {
+                    let why =
+                        format!("another process holds {}: stop it or choose another folder", path.display());
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+                }
+                // The system has no wait for a lock with a limit.
+                std::thread::park_timeout(LOCK_RETRY);
                 continue;
             }
             // The process that had it before has removed its file.
@@ -141,7 +157,9 @@ pub fn listen(path: &Path, kind: SocketType, mode: u32) -> Result<Listener, List
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let open = || rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).map_err(refused);
     let socket = open()?;
-    let _lock = CreationLock::take(path).map_err(failed)?;
+    let _lock = CreationLock::take(path, LOCK_WAIT).map_err(failed)?;
+    // The file never has more rights than this, and fewer if the umask says so.
+    rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode)).map_err(refused)?;
     match rustix::net::bind(&socket, &address) {
         Err(Errno::ADDRINUSE) => {
             let is_socket = std::fs::symlink_metadata(path).map_err(failed)?.file_type().is_socket();
@@ -163,9 +181,9 @@ pub fn listen(path: &Path, kind: SocketType, mode: u32) -> Result<Listener, List
         }
         other => other.map_err(refused)?,
     }
-    std::fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed)?;
+    let made = folder::set_mode(path, FileType::Socket, mode).map_err(failed)?;
     rustix::net::listen(&socket, BACKLOG).map_err(refused)?;
-    let identity = std::fs::symlink_metadata(path).map(|file| identity(&file)).map_err(failed)?;
+    let identity = (made.st_dev, made.st_ino);
     Ok(Listener { file: SocketFile { path: path.to_owned(), identity }, descriptor: socket })
 }
 
@@ -222,6 +240,47 @@ mod tests {
             let found = identity(&std::fs::symlink_metadata(&path).unwrap());
             assert!(serving.len() == 1 && serving[0].file.identity == found, "{serving:?} {found:?}");
         }
+    }
+
+    /// Another user who can write the folder exchanges the socket with a link to a file of this user.
+    #[test]
+    fn the_mode_of_a_file_that_a_link_names_never_changes() {
+        use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+        let folder = tempfile::tempdir().unwrap();
+        let [file, link, socket] = ["file", "link", "socket"].map(|name| folder.path().join(name));
+        std::fs::write(&file, "secret").unwrap();
+        let mode = || std::fs::metadata(&file).unwrap().mode();
+        let before = mode();
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    let _ = renameat_with(CWD, &link, CWD, &socket, RenameFlags::EXCHANGE);
+                }
+            });
+            for _ in 0..2000 {
+                let _ = std::fs::remove_file(&link);
+                std::os::unix::fs::symlink(&file, &link).unwrap();
+                drop(listen(&socket, SocketType::STREAM, 0o777).map(Listener::into_descriptor));
+                for left in [&link, &socket] {
+                    let _ = std::fs::remove_file(left);
+                }
+            }
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        assert_eq!(mode(), before);
+    }
+
+    #[test]
+    fn a_lock_that_another_process_keeps_ends_the_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let held = CreationLock::take(&path, Duration::ZERO).unwrap();
+        let error = CreationLock::take(&path, Duration::from_millis(1)).err().unwrap().to_string();
+        assert!(error.contains("another process holds") && error.contains("socket.lock"), "{error}");
+        drop(held);
+        CreationLock::take(&path, Duration::ZERO).unwrap();
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::daemon::journal::JournalOptions;
 use crate::daemon::kernel_host::Resumed;
 use crate::daemon::limits::VMS_MAX;
 use crate::daemon::thread_kind::ThreadKind;
-use crate::daemon::{Daemon, Options, control, machine_name};
+use crate::daemon::{Daemon, Options, control, machine_name, make_folder};
 use crate::output::{OK, complain, say};
 
 /// Arguments of `gpupv serve`.
@@ -83,9 +83,12 @@ fn provide(folder: &Path, what: &str, user: Option<&User>) -> anyhow::Result<()>
     if folder.exists() {
         return Ok(());
     }
-    std::fs::create_dir_all(folder)
-        .and_then(|()| user.map_or(Ok(()), |user| user.own(folder)))
-        .with_context(|| format!("cannot create {what} {}", folder.display()))
+    make_folder(folder).with_context(|| format!("cannot create {what} {}", folder.display()))?;
+    let Some(user) = user else { return Ok(()) };
+    user.own(folder).with_context(|| {
+        let _ = std::fs::remove_dir(folder);
+        format!("cannot make {what} {} that user's", folder.display())
+    })
 }
 
 /// Restricts this process to what a daemon with these options needs, before it has anything of a client.
