@@ -131,13 +131,14 @@ pub fn measure_local(
     guest_bench: &Path,
     collected: &mut Collected,
 ) -> anyhow::Result<()> {
-    let folder = tempfile::Builder::new().prefix("gpupv-").tempdir()?;
-    let Some(words) = words(plan, target, &format!("unix:{}", folder.path().display())) else {
+    let made = live::cleanup::socket_folder()?;
+    let folder = made.value.path();
+    let Some(words) = words(plan, target, &format!("unix:{}", folder.display())) else {
         return Ok(());
     };
     let kept = Kept::on(cores.host)?;
-    let daemon = Daemon::start(options(plan, folder.path()))?;
-    let peers = LocalPeers::start(folder.path(), &daemon.kernel_host)?;
+    let daemon = Daemon::start(options(plan, folder))?;
+    let peers = LocalPeers::start(folder, &daemon.kernel_host)?;
     let requests = RequestExecutor::new(&daemon, guest_bench.into(), cores.guest)?;
     drop(kept);
     // The child inherits the core. This thread also runs there, where it disturbs the daemon least.

@@ -5,7 +5,9 @@
 //! process dies by the signal, so that a shell ends its loop at Ctrl-C. A cleanup that hangs is ended by a second signal.
 
 use std::collections::BTreeMap;
+use std::fs::Permissions;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
@@ -94,13 +96,15 @@ pub(crate) fn remove(path: &Path) {
     let _ = (0..TRIES).any(|_| is_removed());
 }
 
-/// Makes a temporary folder for the sockets of a daemon.
+/// Makes a temporary folder for the sockets of a daemon of one user: no other user reaches them.
 ///
 /// # Errors
 ///
 /// There is no room for it, or no folder for temporary files.
 pub fn socket_folder() -> anyhow::Result<Temporary<tempfile::TempDir>> {
-    let made = Temporary::make(|| tempfile::Builder::new().prefix("gpupv-").tempdir());
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("gpupv-").permissions(Permissions::from_mode(0o700));
+    let made = Temporary::make(|| builder.tempdir());
     // Its own name, which is another each time, would be in the error.
     made.map_err(|error| io::Error::from(error.kind()))
         .with_context(|| format!("cannot make a folder for sockets in {}", std::env::temp_dir().display()))
@@ -203,6 +207,14 @@ mod tests {
         drop(made);
         assert!(!path.exists() && !lock().contains_key(&number));
     }
+
+    #[test]
+    fn no_other_user_reaches_the_sockets_of_a_tool() {
+        let folder = socket_folder().unwrap();
+        let mode = folder.value.path().metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+    }
+
     /// What the child process of the test below has to clean up.
     const ROLE: &str = "CLEANUP_UNDER_TEST";
 

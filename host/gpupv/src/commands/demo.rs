@@ -13,6 +13,7 @@ use proto::agent::exec_input;
 use tokio::sync::mpsc;
 
 use crate::artifacts::{Artifacts, guest_command};
+use crate::cleanup::socket_folder;
 use crate::commands::{inspect, refuse_recorded};
 use crate::daemon::kernel_host::KernelHost;
 use crate::daemon::{Daemon, Options, control};
@@ -195,8 +196,8 @@ impl Tour {
 
     /// Runs the tour with local processes.
     fn locally(&self) -> anyhow::Result<bool> {
-        let folder = tempfile::Builder::new().prefix("gpupv-").tempdir()?;
-        let daemon = Daemon::start(Options { directory: folder.path().into(), ..self.options() })?;
+        let folder = socket_folder()?;
+        let daemon = Daemon::start(Options { directory: folder.value.path().into(), ..self.options() })?;
         chapter("the program runs as a local guest process");
         let guest = |program: &Path| {
             guest_command(&[program.as_os_str().to_owned()], &daemon.broker_path(), &self.artifacts)

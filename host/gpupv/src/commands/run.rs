@@ -11,6 +11,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::artifacts::{Artifacts, guest_command, preload};
+use crate::cleanup::socket_folder;
 use crate::commands::{DaemonArgs, warn_of_options_behind};
 use crate::consoles;
 use crate::daemon::{Daemon, Options};
@@ -75,8 +76,8 @@ pub fn run(args: &RunArgs, drivers: &Registry) -> anyhow::Result<u8> {
     let steps = Steps::new();
     let artifacts = Artifacts::provide(&steps)?;
     steps.finish();
-    let directory = tempfile::Builder::new().prefix("gpupv-").tempdir()?;
-    let daemon = Daemon::start(Options { directory: directory.path().into(), ..options })?;
+    let directory = socket_folder()?;
+    let daemon = Daemon::start(Options { directory: directory.value.path().into(), ..options })?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let status = runtime.block_on(run_guest(args, &daemon, &artifacts));
     // The daemon stops in order even if the program could not be started, so that the trace gets its end record.
