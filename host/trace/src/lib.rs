@@ -82,6 +82,7 @@ mod sink;
 mod staging;
 mod steps;
 mod stop;
+mod stored;
 mod times;
 mod verify;
 mod writer;

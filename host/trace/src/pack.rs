@@ -17,8 +17,7 @@ use crate::file::{io_error, owner_only};
 use crate::index::ENTRY_FROM;
 use crate::reader::Reader;
 use crate::scan::BlockPosition;
-
-const DEFLATE_LEVEL: u8 = 6;
+use crate::stored::deflate;
 
 /// Bytes of a trace, including its open block and the state beside it, and of its packed copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,8 +112,7 @@ fn block(
     let (codec, content) = match position.header.kind {
         Kind::Index => (0, index(&content, moved)?),
         Kind::Data | Kind::Snapshot | Kind::Piece if position.header.codec <= DEFLATED => {
-            let small = miniz_oxide::deflate::compress_to_vec(&content, DEFLATE_LEVEL);
-            if small.len() < content.len() { (DEFLATED, small) } else { (0, content) }
+            deflate(position.header.kind, content)
         }
         // `each_block` has inflated the content.
         _ => (if position.header.codec == DEFLATED { 0 } else { position.header.codec }, content),

@@ -7,16 +7,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use dxgkrnl::{Config, Effects, Input, Nanos, SEMANTIC_VERSION};
-use miniz_oxide::inflate::decompress_to_vec_with_limit;
 use prost::Message as _;
 use proto::trace as wire;
 
-use crate::block::{BlockHeader, CONTENT_BYTES_MAX, DEFLATED, HEADER_BYTES, Kind, MAGIC};
+use crate::block::{BlockHeader, DEFLATED, HEADER_BYTES, Kind, MAGIC};
 use crate::file::{beside, io_error};
-use crate::recorder::PIECE_BYTES_MAX;
-use crate::scan::{Arranged, BlockPosition, ScanPart, Source, arrange, read_at, scan};
+use crate::scan::{Arranged, BlockPosition, ScanPart, Source, arrange, scan};
 use crate::staging::{MissingOpenBlock, NoOpenBlock, OpenBlock, SideFile};
 use crate::steps::{Item, Step, Steps};
+use crate::stored::read_content;
 use crate::times::Times;
 use crate::{FORMAT_VERSION, Lost, TraceError, header, staging};
 
@@ -634,7 +633,7 @@ impl Reader {
             }
             Kind::Snapshot => match self.snapshot(self.at - 1, &position, &content)? {
                 Ok(snapshot) => self.due.push_back(snapshot),
-                Err(why) => self.lost(&position, why),
+                Err(why) => self.lost(&position, &why),
             },
             Kind::End => match wire::End::decode(&content[..]) {
                 Ok(end) => self.end(&position, &end),
@@ -654,8 +653,10 @@ impl Reader {
         part: usize,
         position: &BlockPosition,
         content: &[u8],
-    ) -> Result<Result<Record, &'static str>, TraceError> {
-        let Ok(snapshot) = wire::Snapshot::decode(content) else { return Ok(Err("cannot be decoded")) };
+    ) -> Result<Result<Record, String>, TraceError> {
+        let Ok(snapshot) = wire::Snapshot::decode(content) else {
+            return Ok(Err("cannot be decoded".into()));
+        };
         let wire::Snapshot { state_digest: digest, mut state, mut host, state_pieces, host_pieces } =
             snapshot;
         let pieces = u64::from(state_pieces) + u64::from(host_pieces);
@@ -663,12 +664,12 @@ impl Reader {
             let at = at as usize;
             let piece = match self.arranged.parts.get(part + 1 + at) {
                 Some(ScanPart::Block(piece)) if piece.header.kind == Kind::Piece => *piece,
-                _ => return Ok(Err("is not followed by all of its pieces")),
+                _ => return Ok(Err("is not followed by all of its pieces".into())),
             };
             match self.content(part + 1 + at, &piece)? {
                 Ok(bytes) if at < state_pieces as usize => state.extend_from_slice(&bytes),
                 Ok(bytes) => host.extend_from_slice(&bytes),
-                Err(_) => return Ok(Err("has a piece that is damaged")),
+                Err(lost) => return Ok(Err(format!("has a piece that is damaged: {}", lost.why))),
             }
         }
         let BlockHeader { first_step: sequence, first_ns: now, .. } = position.header;
@@ -711,22 +712,6 @@ fn record_end(record: &Record) -> u64 {
         Record::Times(_) => 0,
         Record::End { .. } => u64::MAX,
     }
-}
-
-/// A block's content; the inner error is a text.
-fn read_content(source: &mut dyn Source, position: &BlockPosition) -> io::Result<Result<Vec<u8>, String>> {
-    let mut content = vec![0; position.header.length as usize];
-    read_at(source, position.offset + HEADER_BYTES as u64, &mut content)?;
-    let (expected, actual) = (position.header.content_crc, crc32c::crc32c(&content));
-    if expected != actual {
-        return Ok(Err(format!("{} has checksum {actual:#010x}, not {expected:#010x}", position.name())));
-    }
-    let inflated_max = if position.header.kind == Kind::Piece { PIECE_BYTES_MAX } else { CONTENT_BYTES_MAX };
-    Ok(match position.header.codec {
-        DEFLATED => decompress_to_vec_with_limit(&content, inflated_max)
-            .map_err(|error| format!("{} cannot be inflated: {error}", position.name())),
-        _ => Ok(content),
-    })
 }
 
 /// Path of the file with the initial state of a trace: `FILE.gvt.state`.

@@ -183,11 +183,8 @@ fn stream_that_inflates_to_too_much_or_to_no_steps_is_reported() {
     let number = (0..bounds.len() - 1).rfind(|number| bytes[bounds[*number] + CODEC] == 1).unwrap();
     let place = (bounds[number], bounds[number + 1]);
     let too_much = miniz_oxide::deflate::compress_to_vec(&vec![0; (1 << 28) + 1], 1);
-    let cases = [
-        (&too_much[..], "cannot be inflated"),
-        (&b"no stream"[..], "cannot be inflated"),
-        (&[3, 0], "steps more"),
-    ];
+    let cases =
+        [(&too_much[..], "inflates its"), (&b"no stream"[..], "cannot be inflated"), (&[3, 0], "steps more")];
     for (content, expected) in cases {
         let found = verify(reader(&with_content(&bytes, place, content)).unwrap()).unwrap();
         let lost = found.lost.first().unwrap_or_else(|| panic!("{expected}: {found}"));
@@ -286,4 +283,33 @@ fn pieces_are_packed_and_one_that_is_damaged_costs_the_snapshot_and_no_step() {
         assert_eq!(snapshot_of(&path), (None, Some(0)), "all of it");
         assert_eq!(Reader::open(&path).unwrap().seek_snapshot(3).unwrap(), None);
     }
+}
+
+/// Deflate makes a thousand zeros of a byte, and pieces are in memory together.
+#[test]
+fn a_piece_that_inflates_to_more_than_its_times_costs_the_snapshot_and_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.gvt");
+    with_snapshot(&path, Some(1000), &[3; 5000], &[4; 500]);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let bounds = bounds(&bytes);
+    let first = bounds.iter().position(|begin| bytes[begin + KIND] == 6).unwrap();
+    let (begin, end) = (bounds[first], bounds[first + 1]);
+    bytes[begin + CODEC] = 1;
+    for (count, is_read) in [(50_000, false), (1000, true)] {
+        let zeros = miniz_oxide::deflate::compress_to_vec(&vec![0; count], 6);
+        let found = verify(reader(&with_content(&bytes, (begin, end), &zeros)).unwrap()).unwrap();
+        let named = format!("block {first} (piece) inflates its {} bytes", zeros.len());
+        assert_eq!(found.to_string().contains(&named), !is_read, "{found}");
+    }
+}
+
+#[test]
+fn pieces_of_zeros_are_packed_so_that_they_can_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, packed) = (folder.path().join("t.gvt"), folder.path().join("p.gvt"));
+    let (state, host) = (vec![0; 400_000], vec![0; 100_000]);
+    with_snapshot(&path, Some(200_000), &state, &host);
+    pack(&path, &packed).unwrap();
+    assert_eq!(snapshot_of(&packed), (Some((state, host)), Some(0)));
 }
