@@ -175,9 +175,9 @@ pub fn listen(daemon: &Daemon) -> anyhow::Result<Listener> {
     Ok(listening::listen(&path, SocketType::STREAM, listening::OWNER_ONLY)?)
 }
 
-/// Whether a connection is of the daemon's user or root: the mode of the socket's file may have been changed.
-fn is_of_administrator(stream: &tokio::net::UnixStream, own: u32) -> bool {
-    PeerCredentials::of(stream).is_ok_and(|peer| [0, own].contains(&peer.uid))
+/// Whether a connection is of an administrator: the mode of the socket's file may have been changed.
+fn is_of(administrators: &[u32], stream: &tokio::net::UnixStream) -> bool {
+    PeerCredentials::of(stream).is_ok_and(|peer| administrators.contains(&peer.uid))
 }
 
 /// Serves the control socket of a daemon until it is stopped or interrupted.
@@ -189,9 +189,9 @@ pub async fn serve(
     let listener = std::os::unix::net::UnixListener::from(listener.descriptor.try_clone()?);
     let incoming =
         tokio_stream::wrappers::UnixListenerStream::new(tokio::net::UnixListener::from_std(listener)?);
-    let own = rustix::process::geteuid().as_raw();
-    let incoming = incoming
-        .filter(move |stream| stream.as_ref().map_or(true, |stream| is_of_administrator(stream, own)));
+    let administrators = listening::administrators();
+    let incoming =
+        incoming.filter(move |stream| stream.as_ref().map_or(true, |stream| is_of(&administrators, stream)));
     let stop = Arc::new(Notify::new());
     let (kernel_host, vms) = (daemon.kernel_host.clone(), daemon.vms.clone());
     let service = Service { kernel_host, vms, read_injection, stop: stop.clone() };

@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use d3dkmt::limits::{PROCESSES_PER_VM_MAX, SHARES_PER_VM_MAX, is_fair_share};
 use fence_page::PAGE_BYTES;
-use rustix::process::{Resource, geteuid, getrlimit};
+use listening::administrators;
+use rustix::process::{Resource, getrlimit};
 use vsock_device::locks::{Rank, Ranked};
 
 use super::closing::Closers;
@@ -36,7 +37,7 @@ pub struct Budget {
     remedy: &'static str,
     total: usize,
     /// Users that may take what is reserved: root, and the daemon's own.
-    owners: [Peer; 2],
+    owners: Vec<Peer>,
     /// What each client has.
     of_peer: Ranked<BTreeMap<Peer, usize>>,
     /// Their sum. Changed with the lock, readable without it.
@@ -67,12 +68,13 @@ pub struct OverShare {
 
 impl Budget {
     pub fn new(name: &'static str, remedy: &'static str, total: usize) -> Arc<Budget> {
-        Budget::of_user(geteuid().as_raw(), name, remedy, total)
+        Budget::of_owners(&administrators(), name, remedy, total)
     }
 
-    /// A budget of a daemon of this user.
-    fn of_user(user: u32, name: &'static str, remedy: &'static str, total: usize) -> Arc<Budget> {
-        let (owners, of_peer) = ([Peer::Uid(0), Peer::Uid(user)], Ranked::new(Rank::Shares, BTreeMap::new()));
+    /// A budget of a daemon of these users.
+    fn of_owners(users: &[u32], name: &'static str, remedy: &'static str, total: usize) -> Arc<Budget> {
+        let owners = users.iter().copied().map(Peer::Uid).collect();
+        let of_peer = Ranked::new(Rank::Shares, BTreeMap::new());
         Arc::new(Budget { name, remedy, total, owners, of_peer, used: AtomicUsize::new(0) })
     }
 
@@ -271,7 +273,7 @@ mod tests {
 
     #[test]
     fn users_of_many_uids_leave_a_part_to_root_and_to_the_user_of_the_daemon() {
-        let budget = Budget::of_user(1000, "things", "make more", 4000);
+        let budget = Budget::of_owners(&[0, 1000], "things", "make more", 4000);
         let taken: Vec<_> = (2000..2100).flat_map(|uid| all(&budget, Peer::Uid(uid))).collect();
         assert!(taken.len() > 3700, "{}", taken.len());
         let [of_root, of_user] = [0, 1000].map(|uid| all(&budget, Peer::Uid(uid)));

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 pub use descriptors::reserve_descriptors;
 pub use folder::{UnsafeFolder, check_folder, make_folder};
-pub use peer::{OtherPidNamespace, PeerCredentials};
+pub use peer::{OtherPidNamespace, PeerCredentials, administrators};
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
