@@ -5,6 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
+use d3dkmt::text::printable;
 use d3dkmt::{NtStatus, Reply, ShareToken, WakeTarget};
 use serde::{Deserialize, Serialize};
 
@@ -153,9 +154,10 @@ impl fmt::Display for DriverAnswer {
 
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = printable(&self.text);
         match self.process {
-            Some(process) => write!(f, "note p{}: {}", process.0, self.text),
-            None => write!(f, "note: {}", self.text),
+            Some(process) => write!(f, "note p{}: {text}", process.0),
+            None => write!(f, "note: {text}"),
         }
     }
 }

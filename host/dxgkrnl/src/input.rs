@@ -4,6 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
+use d3dkmt::text::printable;
 use d3dkmt::{Call, Handle, ShareToken};
 
 use crate::ids::{ProcessId, VmId};
@@ -150,7 +151,7 @@ impl Input {
 impl fmt::Display for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Input::VmAttached { vm, name } => write!(f, "vm {} attached ({name})", vm.0),
+            Input::VmAttached { vm, name } => write!(f, "vm {} attached ({})", vm.0, printable(name)),
             Input::VmDetached { vm } => write!(f, "vm {} detached", vm.0),
             Input::VmPaused { vm, paused: true } => write!(f, "vm {} paused", vm.0),
             Input::VmPaused { vm, paused: false } => write!(f, "vm {} resumed", vm.0),
@@ -160,6 +161,7 @@ impl fmt::Display for Input {
             }
             Input::MemoryChanged { vm } => write!(f, "vm {} memory changed", vm.0),
             Input::ProcessAttached { process, vm, pid, name } => {
+                let name = printable(name);
                 write!(f, "p{} attached: pid {pid} of vm {} ({name})", process.0, vm.0)
             }
             Input::FenceMemoryAdded { process, slots } => write!(f, "p{} +{slots} fence slots", process.0),

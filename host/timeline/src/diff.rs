@@ -13,6 +13,7 @@ use std::hash::Hasher as _;
 
 use d3dkmt::names::{Numbers, Visit};
 use d3dkmt::random::Fnv;
+use d3dkmt::text::printable;
 use d3dkmt::{Call, CreateAllocation, EventId, Handle, NtStatus, Reply, ShareToken};
 use dxgkrnl::{Answer, HostEvent, Input, Nanos, ProcessId, VmId};
 use serde_json::{Value, json};
@@ -444,10 +445,10 @@ impl Side {
             side.steps += 1;
             let effects = effects.unwrap_or_default();
             match &input {
-                Input::VmAttached { vm, name } => drop(vms.insert(*vm, name.clone())),
+                Input::VmAttached { vm, name } => drop(vms.insert(*vm, printable(name))),
                 Input::ProcessAttached { process, vm, name, .. } => {
                     let vm = vms.get(vm).map_or("host", String::as_str);
-                    let name = format!("{vm}/{name}");
+                    let name = format!("{vm}/{}", printable(name));
                     let number = side.namesakes.entry(name.clone()).or_default();
                     *number += 1;
                     let name = numbered(&name, *number);
@@ -469,7 +470,7 @@ impl Side {
             effects.answers.iter().for_each(|answer| side.answered_late(answer));
             // Notes of no process are about adapters and engines. What follows the colon are counts.
             for note in effects.notes.iter().filter(|note| note.process.is_none()) {
-                side.disrupted(note.text.split(':').next().unwrap_or_default().to_owned());
+                side.disrupted(printable(note.text.split(':').next().unwrap_or_default()));
             }
             for woken in &effects.events {
                 side.woken(names.get(&woken.process).map_or("?", String::as_str), woken, now);

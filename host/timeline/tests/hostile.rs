@@ -3,28 +3,35 @@
 mod browser;
 mod common;
 
+use std::path::Path;
+
 use browser::Browser;
 use common::Session;
 use d3dkmt::SyncObjectFlags;
-use d3dkmt::text::{is_printable, printable_lines};
+use d3dkmt::text::is_printable;
 use serde_json::{Value, json};
 use timeline::lanes::{self, Selection};
+use trace::Reader;
 
-const NAMES: [&str; 6] = [
+const NAMES: [&str; 7] = [
     "</script><script>window.pwned=1</script>",
     "\"><img src=x onerror='window.pwned=2'>",
     "{{script}}{{data}}<!--",
     "\u{1b}]0;title\u{7}\u{1b}[2J\r\u{9b}31m",
     "\u{202e}txt.exe\u{2066}\u{200b}",
     "]]>&amp;&#60;svg onload=window.pwned=3>",
+    "one\n#2 a line of its own",
 ];
 
-/// Every kind of name is hostile, and each process waits for ever.
 fn hostile() -> timeline::Timeline {
-    let file = tempfile::NamedTempFile::new().unwrap();
+    hostile_in(tempfile::NamedTempFile::new().unwrap().path())
+}
+
+/// Every kind of name is hostile, and each process waits for ever.
+fn hostile_in(path: &Path) -> timeline::Timeline {
     let mut config = dxgkrnl::Config::default();
     config.adapters[0].description = NAMES.concat();
-    let mut session = Session::with_config(file.path(), config);
+    let mut session = Session::with_config(path, config);
     for (at, name) in (1..).zip(NAMES) {
         session.vm(at, name);
         let guest = session.guest(at, 2 * at, name);
@@ -36,7 +43,7 @@ fn hostile() -> timeline::Timeline {
         session.wait(guest, &[(fence, 9), (alone, 1)]);
     }
     session.finish();
-    common::timeline_of(file.path())
+    common::timeline_of(path)
 }
 
 fn is_text(text: &str) -> bool {
@@ -107,9 +114,27 @@ fn picture_of_why_and_text_show_hostile_names_as_text() {
     );
     let tags = browser.evaluate(&tags);
     assert_eq!(tags, json!(["defs", "marker", "path", "rect", "style", "svg", "text"]));
-    let text = lanes::text(&timeline, &Selection::Last(100), 160).unwrap() + &timeline.stats_text();
-    assert!(!is_text(&text), "the names are kept in the trace and its timeline");
-    assert!(is_text(&printable_lines(&text)));
+}
+
+#[test]
+fn text_shows_hostile_names_in_lines_that_are_no_records() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let timeline = hostile_in(file.path());
+    let other = tempfile::NamedTempFile::new().unwrap();
+    Session::with_config(other.path(), dxgkrnl::Config::default()).finish();
+    let mut texts = vec![
+        lanes::text(&timeline, &Selection::Last(100), 160).unwrap(),
+        timeline.stats_text(),
+        timeline::diff::diff(&|| Reader::open(other.path()), &|| Reader::open(file.path()))
+            .unwrap()
+            .to_string(),
+    ];
+    let records = Reader::open(file.path()).unwrap();
+    texts.extend(records.map(|record| record.unwrap().to_string()));
+    for text in texts {
+        assert!(text.lines().all(|line| !line.starts_with("#2 a line")), "{text}");
+        assert!(is_text(&text), "{text}");
+    }
 }
 
 fn each_text(value: &Value, check: &mut impl FnMut(&str)) {

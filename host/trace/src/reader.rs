@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use d3dkmt::text::printable;
 use dxgkrnl::{Config, Effects, Input, Nanos, SEMANTIC_VERSION};
 use prost::Message as _;
 use proto::trace as wire;
@@ -694,7 +695,7 @@ impl Reader {
             return;
         }
         if dropped > 0 {
-            let (offset, why) = (position.offset, format!("recording stopped: {why}"));
+            let (offset, why) = (position.offset, format!("recording stopped: {}", printable(why)));
             let to = Some(sequence.saturating_add(dropped));
             self.due.push_back(Record::Lost(Lost { from: sequence, to, bytes: 0, offset, why }));
         }
@@ -746,6 +747,7 @@ fn find_header(
         let Ok(Ok(content)) = read_content(source, position) else { continue };
         let Ok(wire) = wire::Header::decode(&content[..]) else { continue };
         let wire::Header { semantic_version: file, program, kernel, first_step } = wire;
+        let program = printable(&program);
         if file != SEMANTIC_VERSION {
             let (path, what, ours) = (path.to_owned(), "semantic", SEMANTIC_VERSION);
             return Err(TraceError::Version { path, what, file, ours, program });

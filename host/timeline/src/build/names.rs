@@ -1,9 +1,10 @@
-//! Tracks and interned texts.
+//! Tracks and interned texts. Each is one line, whatever a guest or a file named.
 
 use std::collections::{BTreeMap, HashMap};
 use std::mem::{Discriminant, discriminant};
 
 use d3dkmt::Call;
+use d3dkmt::text::printable;
 
 use dxgkrnl::ddi::{Agent, EngineId};
 use dxgkrnl::{Config, ProcessId, VmId};
@@ -38,7 +39,7 @@ impl Words {
             end -= 1;
         }
         let word = self.texts.len() as Word;
-        self.texts.push(text[..end].to_owned());
+        self.texts.push(printable(&text[..end]));
         self.known.insert(text.to_owned(), word);
         word
     }
@@ -92,7 +93,7 @@ impl Names {
 
     fn add(&mut self, parent: Option<TrackId>, kind: TrackKind, name: String) -> TrackId {
         let track = self.tracks.len() as TrackId;
-        self.tracks.push(Track { parent, kind, name });
+        self.tracks.push(Track { parent, kind, name: printable(&name) });
         track
     }
 
@@ -110,7 +111,7 @@ impl Names {
         // VM ids are not reused while the daemon runs.
         let track = self.vm(vm);
         if vm != VmId::HOST {
-            self.tracks[track as usize].name = format!("vm {} {name}", vm.0);
+            self.tracks[track as usize].name = format!("vm {} {}", vm.0, printable(name));
         }
         track
     }
