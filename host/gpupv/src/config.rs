@@ -2,25 +2,37 @@
 //!
 //! Its keys are the fields of [`Config`], or the names that those declare.
 
+use std::io::Read as _;
 use std::ops::Range;
 use std::path::Path;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, ensure};
 use daemon::machine_name;
 use dxgkrnl::{Config, Flaw, HOST_NAME, NodeConfig};
 use scenario::script::suggestion;
 use toml::de::{DeTable, DeValue};
+use trace::open_regular;
 
 /// Reads the configuration in this file. The daemon will have this number of VMs with the usual names; `None`: it has none,
 /// and the settings of VMs may be for another daemon.
 pub fn read(path: &Path, machines: Option<u32>) -> anyhow::Result<Config> {
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("cannot read the configuration {}", path.display()))?;
+    let text =
+        read_text(path).with_context(|| format!("cannot read the configuration {}", path.display()))?;
     let parsed = parse(&text).and_then(|config| {
         machines.map_or(Ok(()), |machines| check_vms(&text, &config, machines))?;
         Ok(config)
     });
     parsed.with_context(|| format!("in the configuration {}", path.display()))
+}
+
+/// Most bytes of a configuration.
+const BYTES_MAX: u64 = 1 << 20;
+
+fn read_text(path: &Path) -> anyhow::Result<String> {
+    let mut text = String::new();
+    open_regular(path)?.take(BYTES_MAX + 1).read_to_string(&mut text)?;
+    ensure!(text.len() as u64 <= BYTES_MAX, "it has more than {BYTES_MAX} bytes: is it the right file?");
+    Ok(text)
 }
 
 /// Refuses settings of a VM that the daemon will not have: they would hold for no VM.
@@ -163,6 +175,25 @@ mod tests {
             let example = example.split("```").next().unwrap_or_default();
             parse(example).unwrap_or_else(|error| panic!("{example}: {error:#}"));
         }
+    }
+
+    #[test]
+    fn a_configuration_is_a_regular_file_within_its_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let [fifo, large] = ["fifo", "large"].map(|name| folder.path().join(name));
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
+            .unwrap();
+        std::fs::write(&large, vec![b'#'; BYTES_MAX as usize + 1]).unwrap();
+        for (path, why) in [
+            (&*fifo, "not a regular file"),
+            (Path::new("/dev/zero"), "not a regular file"),
+            (&large, "more than 1048576 bytes"),
+        ] {
+            let error = format!("{:#}", read(path, None).unwrap_err());
+            assert!(error.contains(why) && error.contains(path.to_str().unwrap()), "{error}");
+        }
+        std::fs::write(&large, vec![b'#'; BYTES_MAX as usize]).unwrap();
+        read(&large, None).unwrap();
     }
 
     /// Adds the keys of a configuration, by path; those of a list are the keys of its tables.

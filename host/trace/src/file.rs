@@ -116,6 +116,20 @@ impl TraceFile {
     }
 }
 
+/// Opens a regular file to read it. A FIFO would wait for a writer for ever, and a device may have no end.
+///
+/// # Errors
+///
+/// The file cannot be opened, or [`io::ErrorKind::Unsupported`]: it is not a regular file.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::Unsupported, "it is not a regular file")),
+    }
+}
+
 /// The path of a file that accompanies another: its name with this suffix.
 pub fn beside(file: &Path, suffix: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();

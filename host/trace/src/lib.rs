@@ -90,7 +90,7 @@ mod writer;
 pub use block::Kind;
 pub use causes::{CAUSES_MAX, Cause, Causes};
 pub use error::{Lost, TraceError};
-pub use file::{Durable, beside};
+pub use file::{Durable, beside, open_regular};
 pub use mapping::Mapping;
 pub use pack::{Packed, pack};
 pub use player::{Player, PlayerStep, Unchecked, restored};

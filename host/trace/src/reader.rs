@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +11,7 @@ use prost::Message as _;
 use proto::trace as wire;
 
 use crate::block::{BlockHeader, DEFLATED, HEADER_BYTES, Kind, MAGIC};
-use crate::file::{beside, io_error};
+use crate::file::{beside, io_error, open_regular};
 use crate::scan::{Arranged, BlockPosition, ScanPart, Source, arrange, scan};
 use crate::staging::{MissingOpenBlock, NoOpenBlock, OpenBlock, SideFile};
 use crate::steps::{Item, Step, Steps};
@@ -160,14 +159,12 @@ pub struct Reader {
 impl Reader {
     /// Opens a trace and reads its header.
     pub fn open(path: &Path) -> Result<Reader, TraceError> {
-        let io = |source| io_error("open", path, source);
-        let file = File::open(path).map_err(io)?;
-        if !file.metadata().map_err(io)?.is_file() {
-            return Err(TraceError::NotATrace {
-                path: path.to_owned(),
-                why: "it is not a regular file".into(),
-            });
-        }
+        let file = open_regular(path).map_err(|source| match source.kind() {
+            io::ErrorKind::Unsupported => {
+                TraceError::NotATrace { path: path.to_owned(), why: source.to_string() }
+            }
+            _ => io_error("open", path, source),
+        })?;
         Reader::read(Box::new(file), path, true)
     }
 
@@ -361,7 +358,7 @@ impl Reader {
             return Ok(None);
         }
         let path = state_path(&self.path);
-        let file = File::open(&path).map_err(|source| io_error("open", &path, source))?;
+        let file = open_regular(&path).map_err(|source| io_error("open", &path, source))?;
         Reader::read(Box::new(file), &path, false).map(Some)
     }
 
@@ -723,7 +720,7 @@ pub fn state_path(trace: &Path) -> PathBuf {
 /// The snapshot in `FILE.gvt.state`, if it is one before the trace's first step.
 fn state_beside(trace: &Path, header: &Header) -> Option<Record> {
     let path = state_path(trace);
-    let mut reader = Reader::read(Box::new(File::open(&path).ok()?), &path, false).ok()?;
+    let mut reader = Reader::read(Box::new(open_regular(&path).ok()?), &path, false).ok()?;
     let of_trace = |record: &Record| matches!(record, Record::Snapshot { sequence, .. } if *sequence == header.first_step);
     if reader.header.config != header.config {
         return None;

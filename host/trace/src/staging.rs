@@ -6,13 +6,13 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::MemfdFlags;
 
 use crate::block::{BlockHeader, Kind};
-use crate::file::owner_only;
+use crate::file::{open_regular, owner_only};
 use crate::mapping::Mapping;
 use crate::writer::{self, End, Writer};
 
@@ -222,7 +222,10 @@ pub(crate) fn read(trace_path: &Path) -> Result<SideFile, NoOpenBlock> {
     };
     let mut found = Err(NoOpenBlock::Absent);
     for _ in 0..ATTEMPTS {
-        found = parse(&std::fs::read(&path).map_err(unreadable)?);
+        let mut bytes = Vec::new();
+        let read = open_regular(&path).and_then(|mut file| file.read_to_end(&mut bytes));
+        read.map_err(unreadable)?;
+        found = parse(&bytes);
         if !matches!(found, Ok(SideFile::Unreadable { .. })) {
             break;
         }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
 use std::io;
 use std::path::Path;
 
+use crate::file::open_regular;
 use crate::scan::{arrange, scan};
 use crate::{Kind, Lost, MissingOpenBlock, Reader, Record, TraceError, counted};
 
@@ -53,7 +53,7 @@ impl Findings {
 /// cannot be read was not.
 pub fn has_end(path: &Path) -> bool {
     let ended = || -> io::Result<bool> {
-        let mut file = File::open(path)?;
+        let mut file = open_regular(path)?;
         let length = file.metadata()?.len();
         let positions = scan(&mut file, length)?.positions;
         Ok(arrange(&positions, length, 1).ended)

@@ -23,6 +23,26 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
 }
 
+/// A FIFO would wait for a writer for ever.
+#[test]
+fn a_fifo_is_refused_at_once_as_a_trace_and_beside_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.gvt");
+    let fifo = |path: &std::path::Path| {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        mknodat(CWD, path, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    };
+    fifo(&path);
+    let error = trace::Reader::open(&path).err().unwrap().to_string();
+    assert!(error.contains("it is not a regular file"), "{error}");
+    assert!(!trace::has_end(&path));
+    std::fs::remove_file(&path).unwrap();
+    let (recorded, digest) = session::run(7, Config::default(), 3);
+    std::fs::write(&path, record(&Config::default(), &recorded, Some(digest))).unwrap();
+    fifo(&trace::beside(&path, ".open"));
+    assert!(verify(trace::Reader::open(&path).unwrap()).unwrap().is_whole());
+}
+
 /// A block with this content, encoded as documented.
 fn block(
     number: u32,

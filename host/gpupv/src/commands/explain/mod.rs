@@ -16,7 +16,7 @@ use anyhow::{Context as _, ensure};
 use clap::Args;
 use drivers::{Registry, SIMULATED};
 use serde_json::{Value, json};
-use trace::{Player, PlayerStep, Reader};
+use trace::{Player, PlayerStep, Reader, open_regular};
 
 use crate::commands::trace::{FIGURES_ONLY, process_of};
 use crate::output::{OK, VERDICT_FAILED, say};
@@ -89,7 +89,7 @@ fn explain(args: &ExplainArgs, drivers: &Registry) -> anyhow::Result<(String, u8
     let log = Log::default();
     let shown = args.file.display();
     let mut head = [0; 4];
-    let mut file = std::fs::File::open(&args.file).with_context(|| format!("{shown} cannot be opened"))?;
+    let mut file = open_regular(&args.file).with_context(|| format!("{shown} cannot be opened"))?;
     let read =
         std::io::Read::read(&mut file, &mut head).with_context(|| format!("{shown} cannot be read"))?;
     let mut process = None;
