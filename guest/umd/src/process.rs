@@ -18,8 +18,10 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 
 use d3dkmt::NtStatus;
+use rustix::io::Errno;
 
 use crate::client::{AttachError, Session, attach, broker_path, process_name};
+use crate::environment::is_privileged;
 use crate::fork::generation;
 use crate::notice::{is_quiet, print};
 
@@ -150,9 +152,25 @@ fn explain(error: &AttachError) {
     if LOGGED.swap(true, Ordering::Relaxed) {
         return;
     }
+    print(format_args!("{}", in_words(error, is_privileged())));
+}
+
+/// Returns the error with what to do about it.
+fn in_words(error: &AttachError, is_privileged: bool) -> String {
     match error {
+        AttachError::NoBroker { path, error: Errno::ACCESS } => {
+            let path = path.display();
+            format!(
+                "this user may not connect to the broker at {path}: its daemon is another user's; let its folder be entered \
+                 by others, or start the program with `gpupv run -- PROG`"
+            )
+        }
+        AttachError::NoBroker { .. } if is_privileged => format!(
+            "{error}; a program with more rights than the user who started it ignores GPUPV_BROKER: start `gpupv serve` \
+             with that folder"
+        ),
         AttachError::NoBroker { .. } => {
-            print(format_args!("{error}; start the program with `gpupv run -- PROG`, or set GPUPV_BROKER"));
+            format!("{error}; start the program with `gpupv run -- PROG`, or set GPUPV_BROKER")
         }
         AttachError::Refused(_)
         | AttachError::BadReply(_)
@@ -164,10 +182,25 @@ fn explain(error: &AttachError) {
         | AttachError::Memory(_)
         | AttachError::NoWelcome(_)
         | AttachError::System(_) => {
-            print(format_args!(
-                "cannot start a session with the broker at {}: {error}",
-                broker_path().display()
-            ));
+            format!("cannot start a session with the broker at {}: {error}", broker_path().display())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_without_a_broker_is_told_what_helps_it() {
+        let words = |error, is_privileged| {
+            in_words(&AttachError::NoBroker { path: "/x/broker.sock".into(), error }, is_privileged)
+        };
+        assert!(words(Errno::NOENT, false).ends_with("or set GPUPV_BROKER"));
+        assert!(words(Errno::NOENT, true).contains("ignores GPUPV_BROKER"));
+        for is_privileged in [false, true] {
+            let denied = words(Errno::ACCESS, is_privileged);
+            assert!(denied.contains("/x/broker.sock") && !denied.contains("no broker"), "{denied}");
         }
     }
 }

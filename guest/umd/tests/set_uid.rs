@@ -101,5 +101,6 @@ fn a_set_uid_program_ignores_the_environment() {
     if !stdout.contains("status 0x0") {
         let usual = proto::limits::BROKER_PATH;
         assert!(stderr.contains(usual), "it looks where the broker always is, and says so: {stderr}");
+        assert!(stderr.contains("ignores GPUPV_BROKER"), "{stderr}");
     }
 }

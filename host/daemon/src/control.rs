@@ -222,6 +222,13 @@ pub async fn connect(directory: &Path) -> anyhow::Result<ControlClient<tonic::tr
     Ok(ControlClient::new(channel(directory).await?).max_decoding_message_size(usize::MAX))
 }
 
+/// Checks that the daemon will serve this user: it closes the connection of another one without a word.
+fn check_user(stream: &tokio::net::UnixStream) -> std::io::Result<()> {
+    let (own, servers) = (rustix::process::geteuid(), PeerCredentials::of(stream)?.uid);
+    let is_served = own.is_root() || own.as_raw() == servers;
+    if is_served { Ok(()) } else { Err(std::io::ErrorKind::PermissionDenied.into()) }
+}
+
 /// Connects to the control socket in a daemon's directory; it also serves health and reflection.
 pub async fn channel(directory: &Path) -> anyhow::Result<tonic::transport::Channel> {
     let path: PathBuf = directory.join(SOCKET_NAME);
@@ -230,6 +237,7 @@ pub async fn channel(directory: &Path) -> anyhow::Result<tonic::transport::Chann
         let path = path.clone();
         async move {
             let stream = tokio::net::UnixStream::connect(path).await?;
+            check_user(&stream)?;
             Ok::<_, std::io::Error>(hyper_util::rt::TokioIo::new(stream))
         }
     });

@@ -248,8 +248,39 @@ fn the_control_service_serves_no_other_user_whatever_the_mode_of_its_socket() {
     for (user, is_served) in [(0, true), (NOBODY, false)] {
         let mut command = gpupv(&["doctor", "--security", "--directory"]);
         match command.arg(served.directory()).uid(user).gid(user).output() {
-            Ok(output) => assert_eq!(stdout(&output).contains("daemon "), is_served, "{user}: {output:?}"),
+            Ok(output) => {
+                assert_eq!(stdout(&output).contains("daemon "), is_served, "{user}: {output:?}");
+                let said = String::from_utf8_lossy(&output.stderr).into_owned();
+                assert_eq!(said.contains("another user has"), !is_served, "{said}");
+            }
             Err(error) => eprintln!("skipped: {user} cannot start gpupv: {error}"),
+        }
+    }
+}
+
+/// A folder that the daemon makes is as it should be whatever the umask, and is not left if the daemon cannot start.
+#[test]
+fn the_folder_of_sockets_has_its_mode_or_is_not_left() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("sockets");
+    let run = |before: &str, arguments: &str| {
+        let gpupv = gpupv(&[]);
+        let program = gpupv.get_program().to_str().expect("UTF-8");
+        let line = format!("{before} {program} serve --vms 0 --directory {} {arguments}", path.display());
+        Command::new("sh").arg("-c").arg(line).stdin(Stdio::null()).output().expect("a shell")
+    };
+    for umask in ["000", "077"] {
+        run(&format!("umask {umask}; timeout 2"), "");
+        assert_eq!(path.metadata().expect("a folder").mode() & 0o777, 0o755, "umask {umask}");
+        std::fs::remove_dir_all(&path).expect("the daemon has ended");
+    }
+    let refused = run("unshare --user --map-root-user", &format!("--user {OTHER_USER}"));
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    match text.contains("unshare") {
+        true => eprintln!("skipped: no user namespaces here: {text}"),
+        false => {
+            assert!(text.contains("this user namespace does not have the user"), "{text}");
+            assert!(!path.exists(), "{text}");
         }
     }
 }

@@ -59,7 +59,14 @@ impl User {
     /// This process may not, or the folder does not exist.
     pub fn own(&self, folder: &Path) -> io::Result<()> {
         // Where others can write, a link may stand there by now.
-        std::os::unix::fs::lchown(folder, Some(self.uid), Some(self.gid))
+        std::os::unix::fs::lchown(folder, Some(self.uid), Some(self.gid)).map_err(|error| {
+            match error.raw_os_error() {
+                Some(libc::EINVAL) => {
+                    io::Error::new(error.kind(), "this user namespace does not have the user")
+                }
+                _ => error,
+            }
+        })
     }
 
     /// Makes this process, with all threads, one of theirs, for ever, in their groups and no others.
