@@ -101,6 +101,14 @@ fn the_loader_test_has_every_name() {
     }
 }
 
+#[test]
+fn no_supported_call_is_refused_as_well() {
+    let refused: Vec<_> = REFUSED.iter().flat_map(|group| group.calls).map(|call| call.name).collect();
+    let both: Vec<_> =
+        prototypes().into_iter().map(|call| call.name).filter(|name| refused.contains(name)).collect();
+    assert!(both.is_empty(), "remove {both:?} from guest/abi/src/refused.rs");
+}
+
 macro_rules! docs_of_calls {
     ($($(#[doc = $doc:literal])* $tag:literal $name:ident
         $({ $($field_tag:tt $field:ident: $kind:ty),+ $(,)? })?

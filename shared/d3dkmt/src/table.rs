@@ -24,6 +24,19 @@
 //! | `verb ..` | the scenario language reads and writes the operands by itself |
 //! | `- why` | scenarios have no word for the call |
 
+/// Fails the build if two rows of a table have one tag.
+pub(crate) const fn assert_distinct(tags: &[u32]) {
+    let mut at = 0;
+    while at < tags.len() {
+        let mut next = at + 1;
+        while next < tags.len() {
+            assert!(tags[at] != tags[next], "two rows of a table in call.rs have one tag");
+            next += 1;
+        }
+        at += 1;
+    }
+}
+
 /// Declares [`CallOf`](crate::CallOf) from its rows, and `for_each_call!`, which passes the rows to another macro.
 macro_rules! calls {
     ($d:tt $($rows:tt)*) => {
@@ -51,6 +64,8 @@ macro_rules! declare_calls {
                 $({ $($field: <$kind as Kind<N>>::Type),+ })?
                 $({ $bare: <$bare_kind as Kind<N>>::Type })?,)+
         }
+
+        const _: () = $crate::table::assert_distinct(&[$($tag),+]);
 
         impl<N: Names> CallOf<N> {
             /// The name of the call.
@@ -208,6 +223,8 @@ macro_rules! declare_replies {
                 }
             }
         }
+
+        const _: () = $crate::table::assert_distinct(&[$($tag),+]);
 
         impl Reply {
             /// The tags of all replies.

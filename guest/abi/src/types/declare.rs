@@ -194,8 +194,8 @@ macro_rules! compared_row {
     ($name:ident $offset:literal $field:ident) => {
         compared_row! { $name $offset $field $field }
         assert_eq!(
-            $crate::types::bytes_of(|all: *const $name| unsafe { &raw const (*all).$field }),
-            $crate::types::bytes_of(|all: *const sdk::$name| unsafe { &raw const (*all).$field }),
+            $crate::types::width_of(|all: &$name| &raw const all.$field),
+            $crate::types::width_of(|all: &sdk::$name| &raw const all.$field),
             concat!("width of ", stringify!($name), ".", stringify!($field))
         );
     };

@@ -51,7 +51,8 @@ fn every_declaration_has_the_layout_and_the_numbers_of_windows() {
     compare_with_sdk();
 }
 
+/// Bytes of the field that a function of its struct names.
 #[cfg(test)]
-fn bytes_of<S, F>(_: impl FnOnce(*const S) -> *const F) -> usize {
+fn width_of<S, F>(_: impl FnOnce(&S) -> *const F) -> usize {
     size_of::<F>()
 }

@@ -84,7 +84,8 @@ impl Kernel {
         refuse(NtStatus::DEVICE_REMOVED, why)
     }
 
-    /// Refuses a resource of an adapter that was stopped since, or removed from the only VM that had the resource.
+    /// Refuses a resource of an adapter that was stopped and started since, or removed from the only VM that had the resource.
+    /// An adapter that is still stopped is refused by `require_started`.
     pub(crate) fn require_present_resource(&self, adapter: u32, arrival: u32) -> Result<(), Refusal> {
         match arrival == self.tdr.arrival(adapter) {
             true => Ok(()),
