@@ -21,6 +21,12 @@ const PROCESSES: &[c_long] = calls![
 /// Sockets of others. A pair of its own it may have: see [`conditions`].
 const SOCKETS: &[c_long] = calls![SYS_socket SYS_connect SYS_bind SYS_listen];
 
+/// Shared memory, semaphores and queues of others of its user, which landlock does not see and which outlive a driver.
+const IPC: &[c_long] = calls![
+    SYS_shmget SYS_shmat SYS_shmctl SYS_semget SYS_semop SYS_semtimedop SYS_semctl SYS_msgget SYS_msgsnd SYS_msgrcv
+    SYS_msgctl SYS_mq_open SYS_mq_unlink
+];
+
 /// The machine: its file systems, modules, clock and power.
 const MACHINE: &[c_long] = calls![
     SYS_mount SYS_umount2 SYS_pivot_root SYS_chroot SYS_move_mount SYS_open_tree SYS_fsopen SYS_fsconfig SYS_fsmount
@@ -65,8 +71,10 @@ const SOME: &[c_long] = calls![
 const PRIO_PROCESS: u64 = libc::PRIO_PROCESS as u64;
 const IOPRIO_WHO_PROCESS: u64 = 1;
 
-/// Input for the terminal that the daemon was started from, and the process that a socket signals.
-const IOCTLS: [u64; 5] = [libc::TIOCSTI, libc::TIOCLINUX, libc::FIOASYNC, FIOSETOWN, SIOCSPGRP];
+/// Input for the terminal that the daemon was started from, the processes that it signals and serves, and the process that a
+/// socket signals.
+const IOCTLS: [u64; 7] =
+    [libc::TIOCSTI, libc::TIOCLINUX, libc::TIOCSPGRP, libc::TIOCSCTTY, libc::FIOASYNC, FIOSETOWN, SIOCSPGRP];
 const FIOSETOWN: u64 = 0x8901;
 const SIOCSPGRP: u64 = 0x8902;
 /// Kinds of `ioctl` that file systems have: some change attributes, or make folders, and landlock sees none.
@@ -130,7 +138,8 @@ fn conditions(call: c_long) -> Result<Conditions, BackendError> {
 
 /// Forbids them.
 pub fn filters() -> Result<Filters, BackendError> {
-    let calls = [CHILDREN, PROCESSES, SOCKETS, MACHINE, KERNEL, FILES, NEW_FILES, DESCRIPTORS, LOCKS, SOME];
+    let calls =
+        [CHILDREN, PROCESSES, SOCKETS, IPC, MACHINE, KERNEL, FILES, NEW_FILES, DESCRIPTORS, LOCKS, SOME];
     let calls = calls.into_iter().flatten().copied();
     Filters::forbid(calls.map(|call| Ok((call, conditions(call)?))))
 }
@@ -150,7 +159,7 @@ mod tests {
     fn each_of_them_ends_the_process_and_is_named() {
         let (all, dgram, new_user) = ([0; 4], libc::SOCK_DGRAM.into(), libc::CLONE_NEWUSER | libc::SIGCHLD);
         let unix = libc::AF_UNIX.into();
-        let forbidden: [Call; 33] = [
+        let forbidden: [Call; 39] = [
             ("ptrace", libc::SYS_ptrace, all),
             ("process_vm_readv", libc::SYS_process_vm_readv, all),
             ("process_vm_writev", libc::SYS_process_vm_writev, all),
@@ -160,6 +169,12 @@ mod tests {
             ("socket", libc::SYS_socket, [unix, libc::SOCK_STREAM.into(), 0, 0]),
             ("connect", libc::SYS_connect, [-1, 0, 0, 0]),
             ("bind", libc::SYS_bind, [-1, 0, 0, 0]),
+            ("shmget", libc::SYS_shmget, all),
+            ("shmctl", libc::SYS_shmctl, [-1, 0, 0, 0]),
+            ("semctl", libc::SYS_semctl, [-1, 0, 0, 0]),
+            ("mq_open", libc::SYS_mq_open, all),
+            ("ioctl", libc::SYS_ioctl, [-1, libc::TIOCSPGRP as i64, 0, 0]),
+            ("ioctl", libc::SYS_ioctl, [-1, libc::TIOCSCTTY as i64, 0, 0]),
             ("mount", libc::SYS_mount, all),
             ("finit_module", libc::SYS_finit_module, [-1, 0, 0, 0]),
             ("kexec_load", libc::SYS_kexec_load, [0, 0, 0, -1]),

@@ -11,19 +11,21 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
-use rustix::process::geteuid;
+use rustix::process::{getegid, geteuid};
 
 /// Mode of a folder of sockets: other users may enter it, and the mode of each socket says who may connect.
 const FOLDER_MODE: u32 = 0o755;
 
-/// Right of other users to change a folder, and the bit that keeps them from renaming and removing what is not theirs.
+/// Rights of a group and of other users to change a folder, and the bit that keeps them from renaming and removing what is not
+/// theirs.
+const GROUP_WRITES: u32 = 0o020;
 const OTHERS_WRITE: u32 = 0o002;
 const STICKY: u32 = 0o1000;
 
 /// Another user could replace the sockets in a folder.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{folder} {why}, so another user could replace the sockets in it: name another folder, or one that does not exist"
+    "{folder} {why}, so another user could replace the sockets in it: name another folder, or one inside it that does not exist yet"
 )]
 pub struct UnsafeFolder {
     folder: PathBuf,
@@ -50,17 +52,22 @@ pub fn make_folder(folder: &Path) -> io::Result<bool> {
 }
 
 /// Checks that only root and the user of this process can replace files in a folder. `/tmp` is such a folder, because of its
-/// sticky bit, and so is the runtime directory of a service.
+/// sticky bit, and so is the runtime directory of a service. Members of this process's own group are trusted: with user groups
+/// and a umask of 002, each folder is theirs to write.
 ///
 /// # Errors
 ///
 /// The folder is another user's, or others may write it.
 pub fn check_folder(folder: &Path, metadata: &Metadata) -> Result<(), UnsafeFolder> {
     let (owner, mode) = (metadata.uid(), metadata.mode());
+    let others = match metadata.gid() == getegid().as_raw() {
+        true => OTHERS_WRITE,
+        false => OTHERS_WRITE | GROUP_WRITES,
+    };
     let why = match [0, geteuid().as_raw()].contains(&owner) {
         false => format!("is of uid {owner}"),
-        true if mode & (OTHERS_WRITE | STICKY) == OTHERS_WRITE => {
-            format!("has the mode {:o}", mode & 0o7777)
+        true if mode & others != 0 && mode & STICKY == 0 => {
+            format!("has the mode {:o} and the group {}", mode & 0o7777, metadata.gid())
         }
         true => return Ok(()),
     };
@@ -101,6 +108,10 @@ mod tests {
         let error = check(0o777).unwrap_err();
         assert!(error.contains("has the mode 777") && error.contains("name another folder"), "{error}");
         if geteuid().is_root() {
+            std::os::unix::fs::chown(path, None, Some(7)).unwrap();
+            let error = check(0o2775).unwrap_err();
+            assert!(error.contains("has the mode 2775 and the group 7"), "{error}");
+            assert_eq!((check(0o755), check(0o3775)), (Ok(()), Ok(())));
             std::os::unix::fs::chown(path, Some(7), None).unwrap();
             let error = check(0o700).unwrap_err();
             assert!(error.starts_with(&format!("{} is of uid 7", path.display())), "{error}");

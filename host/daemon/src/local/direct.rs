@@ -87,6 +87,7 @@ mod tests {
     use proto::channel::{Hello, ToHost, to_host};
     use proto::convert::call_to_frame;
     use proto::frame::append;
+    use rustix::io::Errno;
     use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, send, sendmsg};
     use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
 
@@ -252,11 +253,14 @@ mod tests {
         let mut local = DirectLoop::new(kernel_host.clone(), &folder.path().join("broker.sock")).unwrap();
         let mut caller = Process::new(&mut local);
         let left = || kernel_host.sessions().clients_of(VmId::HOST).len() - 1;
-        for (count, left_at_least) in [(2, 0), (MANY, MANY - 30)] {
+        for (count, left_at_least) in [(5, 0), (MANY, MANY - 30)] {
             let many: Vec<_> = (0..count).map(|_| Process::new(&mut local)).collect();
-            many.iter().for_each(|process| hang_up(&process.stream));
+            for process in &many {
+                hang_up(&process.broker);
+                hang_up(&process.stream);
+            }
             caller.call(1);
-            let mut events = Vec::with_capacity(128);
+            let mut events = Vec::with_capacity(256);
             epoll::wait(&*local.0.epoll, spare_capacity(&mut events), Some(&Timespec::default())).unwrap();
             events.iter().for_each(|event| local.0.event(event.data.u64(), event.flags));
             events.clear();
@@ -267,7 +271,7 @@ mod tests {
             }
             let left_then = left();
             assert!(
-                (left_at_least..=count - 2).contains(&left_then),
+                (left_at_least..=count - 5).contains(&left_then),
                 "{left_then} of {count} have not ended"
             );
             local.run_ready().unwrap();
@@ -587,6 +591,24 @@ mod tests {
     fn a_process_that_ended_before_its_daemon_was_back_is_not_waited_for() {
         let restarted = Restarted::with_process(i32::MAX as u32);
         assert!(!restarted.is_attached() && !restarted.kernel_host.resumption().is_resuming());
+    }
+
+    /// Its connections end, and it is awaited all the same, as it may try again.
+    #[test]
+    fn the_exit_of_a_process_is_watched_for_as_long_as_it_is_awaited() {
+        let mut restarted = Restarted::with_process(std::process::id());
+        let (connection, stream, _) = restarted.resume();
+        // As at its exit, which is reported before its connections are handled.
+        restarted.local.0.detach_after_calls(restarted.process);
+        hang_up(&connection);
+        hang_up(&stream);
+        restarted.local.run_ready().unwrap();
+        let Loop { sources, epoll, .. } = &restarted.local.0;
+        let pidfd = sources.values().find(|source| matches!(source, Source::Pid { .. }));
+        let pidfd = pidfd.and_then(Source::descriptor).expect("it is awaited");
+        let data = epoll::EventData::new_u64(0);
+        let added = epoll::add(&**epoll, pidfd, data, epoll::EventFlags::IN);
+        assert_eq!(added, Err(Errno::EXIST), "epoll reports its exit");
     }
 
     #[test]

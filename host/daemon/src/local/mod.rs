@@ -17,7 +17,7 @@ mod returning_processes;
 mod shared_backing;
 mod turns;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -186,9 +186,8 @@ struct Loop {
     budgets: BTreeMap<VmId, VmBudgets>,
     next_key: u64,
     turns: RoundRobin,
-    /// Sources that have ended, and those of them that have a turn in `turns`: see [`Loop::end_is_due`].
+    /// Sources that have ended.
     ends: RoundRobin,
-    ends_in_order: BTreeSet<u64>,
     /// The streams and broker connections of one pass, kept so that a pass allocates nothing.
     pass: Vec<u64>,
     busy_rings: BusyRings,
@@ -298,7 +297,6 @@ impl Loop {
             next_key: PENDING_KEY + 1,
             turns: RoundRobin::default(),
             ends: RoundRobin::default(),
-            ends_in_order: BTreeSet::new(),
             pass: Vec::new(),
             busy_rings: BusyRings::default(),
             awake_ns: 0,

@@ -11,10 +11,8 @@ use crate::limits::{CALLS_PER_SHARED_TURN_MAX, CALLS_PER_TURN_MAX, TURNS_PER_PAS
 
 /// What epoll reports of a stream to which nobody can send any more, and which nobody reads.
 pub(super) const HAS_ENDED: epoll::EventFlags = epoll::EventFlags::HUP.union(epoll::EventFlags::ERR);
-/// Sources that have ended and still have a turn in their order.
-const ENDS_IN_ORDER_MAX: usize = 8;
-/// Of the others, turns in a pass in which somebody has calls.
-const ENDS_PER_PASS_MAX: usize = 2;
+/// Turns of sources that have ended in a pass. A process has two or three of them.
+const ENDS_PER_PASS_MAX: usize = 16;
 
 /// What a read brought.
 enum ReadOutcome {
@@ -56,34 +54,27 @@ impl Loop {
         } else {
             (TURNS_PER_PASS_MAX, CALLS_PER_TURN_MAX)
         };
-        self.turns.next_pass(&mut pass, turns_max);
-        for key in &pass {
-            self.ends_in_order.remove(key);
-            self.turn(*key, calls_max);
-        }
-        if !self.ends.is_empty() {
-            let ends_max = if self.turns.is_empty() { TURNS_PER_PASS_MAX } else { ENDS_PER_PASS_MAX };
-            self.ends.next_pass(&mut pass, ends_max);
+        // Before the calls: who has waited for the exit of a process finds nothing of it.
+        let mut ends_left = ENDS_PER_PASS_MAX;
+        while ends_left > 0 && !self.ends.is_empty() {
+            self.ends.next_pass(&mut pass, ends_left);
             pass.iter().for_each(|key| self.turn(*key, calls_max));
+            ends_left = ends_left.saturating_sub(pass.len());
         }
+        self.turns.next_pass(&mut pass, turns_max);
+        pass.iter().for_each(|key| self.turn(*key, calls_max));
         self.pass = pass;
     }
 
-    /// Queues a source that has ended. A process may end with thousands of connections, so only a few of them have turns
-    /// among those that have calls; the others follow, a few in a pass. The first ones keep their order: who has waited for
-    /// the exit of a process finds nothing of it afterwards.
+    /// Queues a source that has ended. A process may end with thousands of connections, so they have turns of their own, some
+    /// in each pass.
     pub(super) fn end_is_due(&mut self, key: u64) {
         let owner = match self.sources.get(&key) {
             Some(Source::Stream { vm, stream, .. }) => (*vm, stream.peer()),
             Some(Source::Broker { vm, peer, .. }) => (*vm, *peer),
             Some(_) | None => return,
         };
-        if self.ends_in_order.contains(&key) || self.ends_in_order.len() < ENDS_IN_ORDER_MAX {
-            self.ends_in_order.insert(key);
-            self.turns.join(owner, key);
-        } else {
-            self.ends.join(owner, key);
-        }
+        self.ends.join(owner, key);
     }
 
     /// Whether nothing waits for a turn.
@@ -220,8 +211,11 @@ impl Loop {
                     self.end_is_due(key);
                     has_streams = true;
                 }
-                // Otherwise it would be reported until the process is detached.
-                Some(Source::Pid { pidfd, .. }) => _ = epoll::delete(&*self.epoll, pidfd),
+                // Otherwise it would be reported until the process is detached. While clients return, a process outlives its
+                // stream.
+                Some(Source::Pid { pidfd, .. }) if self.returning.is_none() => {
+                    _ = epoll::delete(&*self.epoll, pidfd);
+                }
                 Some(_) | None => {}
             }
         }
