@@ -18,8 +18,6 @@ use super::thread_kind::ThreadKind;
 /// How long others go first.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
 
-const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
-
 /// The timer thread. Dropping it stops it.
 pub(super) struct TimerThread {
     stop: Arc<OwnedFd>,
@@ -50,7 +48,7 @@ fn run(kernel_host: &KernelHost, stop: &OwnedFd) -> Result<(), Errno> {
     let mut seen = steps();
     loop {
         // The timer stays expired while something that is due is left.
-        if wait(&mut watched, Some(&AT_ONCE))? == 0 {
+        if wait(&mut watched, Some(&Timespec::default()))? == 0 {
             wait(&mut watched, None)?;
             seen = steps();
         }

@@ -1,6 +1,6 @@
 //! Folders of sockets, and modes of files that another user may try to replace.
 //!
-//! Whoever can write the folder of a socket can put a link or a file of his own in place of the socket. So the owner and mode
+//! A user who can write to the folder of a socket can put a link or another file in place of the socket. So the owner and mode
 //! of that folder are checked, and a mode is set by a descriptor of the file itself, never by its path.
 
 use std::fs::{Metadata, Permissions, set_permissions};

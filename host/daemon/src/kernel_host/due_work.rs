@@ -30,7 +30,7 @@ impl KernelHost {
     pub fn deadline(&self) {
         self.yield_to_waiters();
         let mut flush_list = FlushList::default();
-        self.step_at_deadline(&mut self.lock(), &mut flush_list);
+        self.step(&mut self.lock(), Input::Deadline, &mut flush_list);
     }
 
     /// The same if no other thread holds the kernel lock or waits for it; otherwise false.
@@ -39,17 +39,13 @@ impl KernelHost {
         let Some(first) = self.turnstile.try_lock_or_abort() else { return false };
         let Some(mut host_state) = self.host_state.try_lock_or_abort() else { return false };
         drop(first);
-        self.step_at_deadline(&mut host_state, &mut flush_list);
+        self.step(&mut host_state, Input::Deadline, &mut flush_list);
         true
     }
 
     /// Whether the last step left work.
     pub fn has_backlog(&self) -> bool {
         self.has_backlog.load(Ordering::Relaxed)
-    }
-
-    fn step_at_deadline(&self, host_state: &mut HostState, flush_list: &mut FlushList) {
-        self.step(host_state, Input::Deadline, flush_list);
     }
 
     /// Does work that engines were due to do, before an input. Of what a late kernel has left, not each input continues

@@ -105,6 +105,14 @@ mod tests {
     use crate::peer::Peer;
     use crate::receive::{Accepted, Received, receive};
 
+    /// The loop of a new daemon, and the folder of its socket.
+    fn new_loop() -> (DirectLoop, Arc<KernelHost>, tempfile::TempDir) {
+        let kernel_host = KernelHost::new(&Options::default()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let local = DirectLoop::new(kernel_host.clone(), &folder.path().join("broker.sock")).unwrap();
+        (local, kernel_host, folder)
+    }
+
     /// The loop of a daemon that waits for clients of the one before it.
     struct Returning {
         local: DirectLoop,
@@ -114,11 +122,9 @@ mod tests {
 
     impl Returning {
         fn new() -> Returning {
-            let kernel_host = KernelHost::new(&Options::default()).unwrap();
-            let folder = tempfile::tempdir().unwrap();
-            let mut local = DirectLoop::new(kernel_host.clone(), &folder.path().join("broker.sock")).unwrap();
+            let (mut local, kernel_host, _folder) = new_loop();
             local.0.returning = Some(ResumeWait::default());
-            Returning { local, kernel_host, _folder: folder }
+            Returning { local, kernel_host, _folder }
         }
 
         /// Handles what clients have sent, and no end of the wait.
@@ -223,9 +229,7 @@ mod tests {
 
     #[test]
     fn calls_in_a_ring_are_answered_before_the_kick_is_read_and_the_kick_is_read_in_the_next_turn() {
-        let kernel_host = KernelHost::new(&Options::default()).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let mut local = DirectLoop::new(kernel_host, &folder.path().join("broker.sock")).unwrap();
+        let (mut local, _, _folder) = new_loop();
         let mut process = Process::new(&mut local);
         for request in 1..=3 {
             process.call(request);
@@ -248,9 +252,7 @@ mod tests {
     #[test]
     fn a_call_waits_for_the_ends_of_a_few_processes_however_many_end_and_those_of_a_few_come_before_it() {
         const MANY: usize = 60;
-        let kernel_host = KernelHost::new(&Options::default()).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let mut local = DirectLoop::new(kernel_host.clone(), &folder.path().join("broker.sock")).unwrap();
+        let (mut local, kernel_host, _folder) = new_loop();
         let mut caller = Process::new(&mut local);
         let left = || kernel_host.sessions().clients_of(VmId::HOST).len() - 1;
         for (count, left_at_least) in [(5, 0), (MANY, MANY - 30)] {
@@ -293,9 +295,7 @@ mod tests {
 
     #[test]
     fn a_request_waits_for_one_of_another_user_however_many_connections_that_one_has() {
-        let kernel_host = KernelHost::new(&Options::default()).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let mut local = DirectLoop::new(kernel_host, &folder.path().join("broker.sock")).unwrap();
+        let (mut local, _, _folder) = new_loop();
         let many: Vec<_> = (0..32).map(|_| request_of(&mut local, 7, attach())).collect();
         let one = request_of(&mut local, 8, attach());
         let mut events = Vec::with_capacity(64);
@@ -315,9 +315,7 @@ mod tests {
 
     #[test]
     fn closed_nt_handles_of_users_take_turns_and_a_request_for_one_comes_after_the_closes_of_its_user() {
-        let kernel_host = KernelHost::new(&Options::default()).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let mut local = DirectLoop::new(kernel_host.clone(), &folder.path().join("broker.sock")).unwrap();
+        let (mut local, kernel_host, _folder) = new_loop();
         let process = Process::new(&mut local);
         let make = |local: &mut DirectLoop, user| local.0.make_nt_handle(VmId::HOST, user, false).unwrap();
         let own = Peer::Uid(geteuid().as_raw());
@@ -412,9 +410,7 @@ mod tests {
 
     #[test]
     fn a_user_over_its_share_connects_while_clients_return_as_long_as_anything_is_left() {
-        let kernel_host = KernelHost::new(&Options::default()).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let mut local = DirectLoop::new(kernel_host.clone(), &folder.path().join("broker.sock")).unwrap();
+        let (mut local, kernel_host, _folder) = new_loop();
         let (descriptors, own) = (&kernel_host.budgets.descriptors, Peer::Uid(geteuid().as_raw()));
         let total = descriptors.figures().0;
         let _most = descriptors.count(own, total / 4 * 3);
@@ -438,9 +434,7 @@ mod tests {
 
     #[test]
     fn an_event_is_an_eventfd_and_an_nt_handle_is_presented_by_a_process_that_returns() {
-        let kernel_host = KernelHost::new(&Options::default()).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let mut local = DirectLoop::new(kernel_host.clone(), &folder.path().join("broker.sock")).unwrap();
+        let (mut local, _, _folder) = new_loop();
         let process = Process::new(&mut local);
         let handle = local.0.make_nt_handle(VmId::HOST, Peer::Uid(geteuid().as_raw()), false).unwrap();
         let mut ask = |body, with| refusal_of(&mut local, &process.broker, body, with);
@@ -454,9 +448,7 @@ mod tests {
 
     #[test]
     fn what_a_process_has_at_the_daemon_is_charged_until_it_ends() {
-        let kernel_host = KernelHost::new(&Options::default()).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let mut local = DirectLoop::new(kernel_host.clone(), &folder.path().join("broker.sock")).unwrap();
+        let (mut local, kernel_host, _folder) = new_loop();
         let budgets = &kernel_host.budgets;
         let charged = |local: &DirectLoop| {
             let processes = &local.0.budgets[&VmId::HOST].processes;
@@ -490,9 +482,7 @@ mod tests {
 
     #[test]
     fn all_closed_nt_handles_are_closed_however_many() {
-        let kernel_host = KernelHost::new(&Options::default()).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let mut local = DirectLoop::new(kernel_host.clone(), &folder.path().join("broker.sock")).unwrap();
+        let (mut local, kernel_host, _folder) = new_loop();
         let peer = Peer::Uid(7);
         let make = |_| local.0.make_nt_handle(VmId::HOST, peer, false).unwrap();
         let many: Vec<_> = (0..3 * HANDLES_CLOSED_AT_ONCE_MAX).map(make).collect();
@@ -648,9 +638,7 @@ mod tests {
     fn all_calls_that_a_process_published_before_its_end_are_made() {
         // Several times what a turn takes.
         const CALLS: u64 = 500;
-        let kernel_host = KernelHost::new(&Options::default()).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let mut local = DirectLoop::new(kernel_host.clone(), &folder.path().join("broker.sock")).unwrap();
+        let (mut local, kernel_host, _folder) = new_loop();
         let mut process = Process::new(&mut local);
         let client = kernel_host.sessions().clients().remove(0);
         publish(&mut process, CALLS);
@@ -671,9 +659,7 @@ mod tests {
 
     #[test]
     fn a_connection_whose_message_is_held_and_whose_client_has_gone_ends() {
-        let kernel_host = KernelHost::new(&Options::default()).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let mut local = DirectLoop::new(kernel_host.clone(), &folder.path().join("broker.sock")).unwrap();
+        let (mut local, kernel_host, _folder) = new_loop();
         let connections = |local: &DirectLoop| {
             local.0.sources.values().filter(|one| matches!(one, Source::Broker { .. })).count()
         };

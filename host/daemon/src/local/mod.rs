@@ -122,7 +122,7 @@ enum Source {
         /// The last turn took the calls in the ring and left the stream for the next one.
         left_stream: bool,
         /// The other end is closed.
-        has_ended: bool,
+        hung_up: bool,
         /// Set once its process has exited: how many more reads are allowed.
         last_reads: Option<u8>,
     },
@@ -186,7 +186,7 @@ struct Loop {
     budgets: BTreeMap<VmId, VmBudgets>,
     next_key: u64,
     turns: RoundRobin,
-    /// Sources that have ended.
+    /// Connections that have ended.
     ends: RoundRobin,
     /// The streams and broker connections of one pass, kept so that a pass allocates nothing.
     pass: Vec<u64>,
@@ -436,8 +436,8 @@ impl Loop {
                 let vm = *vm;
                 self.close_nt_handles(vm);
             }
+            Some(Source::Broker { .. }) if flags.intersects(turns::HUNG_UP) => self.end_is_due(key),
             // A user may have thousands of connections with requests: its requests have turns, as its calls have.
-            Some(Source::Broker { .. }) if flags.intersects(turns::HAS_ENDED) => self.end_is_due(key),
             Some(Source::Broker { vm, peer, .. }) => self.turns.join((*vm, *peer), key),
             Some(Source::Stream { .. }) => self.stream_event(key, flags),
         }
@@ -612,9 +612,9 @@ impl Loop {
         let (epoll, key) = (self.epoll.clone(), self.next_key);
         let sink = SinkStream::Local { stream: stream.clone(), epoll, key }.into();
         let channel = Box::new(Channel::new(self.kernel_host.clone(), vm, Some(process), sink));
-        let (readable, left_stream, has_ended, last_reads) = (false, false, false, None);
+        let (readable, left_stream, hung_up, last_reads) = (false, false, false, None);
         let source =
-            Source::Stream { vm, process, stream, channel, readable, left_stream, has_ended, last_reads };
+            Source::Stream { vm, process, stream, channel, readable, left_stream, hung_up, last_reads };
         keys.push(self.add(source)?);
         Ok(())
     }

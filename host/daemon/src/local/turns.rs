@@ -9,9 +9,9 @@ use super::{INTEREST, Loop, Source, deferred_reads};
 use crate::channel::ProtocolError;
 use crate::limits::{CALLS_PER_SHARED_TURN_MAX, CALLS_PER_TURN_MAX, TURNS_PER_PASS_MAX};
 
-/// What epoll reports of a stream to which nobody can send any more, and which nobody reads.
-pub(super) const HAS_ENDED: epoll::EventFlags = epoll::EventFlags::HUP.union(epoll::EventFlags::ERR);
-/// Turns of sources that have ended in a pass. A process has two or three of them.
+/// Events of a connection whose other end is closed.
+pub(super) const HUNG_UP: epoll::EventFlags = epoll::EventFlags::HUP.union(epoll::EventFlags::ERR);
+/// How many connections that have ended get a turn in one pass. A process takes two or three turns to end.
 const ENDS_PER_PASS_MAX: usize = 16;
 
 /// What a read brought.
@@ -25,14 +25,13 @@ enum ReadOutcome {
 
 impl Loop {
     pub(super) fn stream_event(&mut self, key: u64, flags: epoll::EventFlags) {
-        let Some(Source::Stream { vm, stream, channel, readable, has_ended, .. }) =
-            self.sources.get_mut(&key)
+        let Some(Source::Stream { vm, stream, channel, readable, hung_up, .. }) = self.sources.get_mut(&key)
         else {
             return;
         };
         *readable = true;
-        if flags.intersects(HAS_ENDED) {
-            *has_ended = true;
+        if flags.intersects(HUNG_UP) {
+            *hung_up = true;
             // Otherwise it would be reported in each round.
             let _ = epoll::delete(&*self.epoll, &**stream);
             return self.end_is_due(key);
@@ -54,7 +53,7 @@ impl Loop {
         } else {
             (TURNS_PER_PASS_MAX, CALLS_PER_TURN_MAX)
         };
-        // Before the calls: who has waited for the exit of a process finds nothing of it.
+        // Before the calls: a process that has waited for another's exit finds nothing of it.
         let mut ends_left = ENDS_PER_PASS_MAX;
         while ends_left > 0 && !self.ends.is_empty() {
             self.ends.next_pass(&mut pass, ends_left);
@@ -66,7 +65,7 @@ impl Loop {
         self.pass = pass;
     }
 
-    /// Queues a source that has ended. A process may end with thousands of connections, so they have turns of their own, some
+    /// Queues a connection that has ended. A process may end with thousands of connections, so they have turns of their own, some
     /// in each pass.
     pub(super) fn end_is_due(&mut self, key: u64) {
         let owner = match self.sources.get(&key) {
@@ -105,13 +104,12 @@ impl Loop {
         let (owner, process) = ((*vm, stream.peer()), *process);
         channel.awake_since(self.awake_ns);
         let outcome = if channel.has_more() { Ok(ReadOutcome::Something) } else { self.read_once(key) };
-        let Some(Source::Stream { channel, last_reads, left_stream, has_ended, .. }) =
+        let Some(Source::Stream { channel, last_reads, left_stream, hung_up, .. }) =
             self.sources.get_mut(&key)
         else {
             return;
         };
-        let ends = last_reads.is_some() || *has_ended;
-        let joins_again = *left_stream;
+        let (ends, left_stream) = (last_reads.is_some() || *hung_up, *left_stream);
         let result = match outcome {
             Ok(ReadOutcome::Something) => channel.turn(calls_max).map(Some),
             Ok(ReadOutcome::End) => Ok(None),
@@ -127,7 +125,7 @@ impl Loop {
             Ok(Some(has_more)) => {
                 if ends {
                     self.end_is_due(key);
-                } else if has_more || joins_again {
+                } else if has_more || left_stream {
                     self.turns.join(owner, key);
                 }
                 self.ring_is_busy(key);
@@ -149,15 +147,8 @@ impl Loop {
     /// What the stream has is a kick, nearly always. So calls that are in the ring do not wait for that read: a process
     /// that they wake is kicked a system call earlier. Every second turn reads the stream at least.
     fn read_once(&mut self, key: u64) -> Result<ReadOutcome, ProtocolError> {
-        let Some(Source::Stream {
-            stream,
-            channel,
-            readable,
-            left_stream,
-            last_reads,
-            has_ended: is_ending,
-            ..
-        }) = self.sources.get_mut(&key)
+        let Some(Source::Stream { stream, channel, readable, left_stream, last_reads, hung_up, .. }) =
+            self.sources.get_mut(&key)
         else {
             return Ok(ReadOutcome::End);
         };
@@ -174,7 +165,7 @@ impl Loop {
             None => {}
         }
         let mut has_ended = false;
-        let reads = *readable || is_last || *is_ending || channel.awaits_stream();
+        let reads = *readable || is_last || *hung_up || channel.awaits_stream();
         if reads && !channel.has_unannounced() {
             *readable = false;
             match read(stream, channel, &mut self.scratch) {
