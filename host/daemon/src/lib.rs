@@ -77,7 +77,7 @@ use timer_thread::TimerThread;
 use vm::VmRegistry;
 
 pub use durable::Durable;
-pub use kernel_host::{Busy, ReadInjection};
+pub use kernel_host::{NotReplaced, ReadInjection};
 pub use observer::Observer;
 pub use record_max::RecordMax;
 pub use timer::Clock;

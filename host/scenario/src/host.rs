@@ -75,6 +75,14 @@ macro_rules! answered_by_host {
 }
 pub(crate) use answered_by_host;
 
+/// What a kernel of a run did from its start, as a trace has it.
+#[derive(Debug)]
+pub struct KernelRun {
+    pub steps: Vec<(Nanos, Input, Effects)>,
+    /// Digest of the state after them.
+    pub digest: u64,
+}
+
 /// A kernel that is checked after each step.
 pub struct Host<'a> {
     program: &'a Program,
@@ -109,8 +117,10 @@ pub struct Host<'a> {
     restores_in: usize,
     /// A log of inputs and effects with their times, one per line, if wanted.
     pub log: Option<String>,
-    /// Inputs and effects as in a trace, if wanted.
+    /// Inputs and effects of this kernel as in a trace, if wanted.
     pub steps: Option<Vec<(Nanos, Input, Effects)>>,
+    /// The same of earlier daemons.
+    earlier_runs: Vec<KernelRun>,
 }
 
 impl<'a> Host<'a> {
@@ -138,6 +148,7 @@ impl<'a> Host<'a> {
             restores_in: 0,
             log: None,
             steps: None,
+            earlier_runs: Vec::new(),
             nt_handle_owners: NtHandleOwners::default(),
             vm_of_handle: BTreeMap::new(),
             memory: Memory::default(),
@@ -163,6 +174,19 @@ impl<'a> Host<'a> {
     /// Records the kernel's inputs from its start on.
     pub fn keep_steps(&mut self) {
         self.steps = Some(vec![(self.now, self.clock_input(), Effects::default())]);
+    }
+
+    /// Ends the recording of this kernel, if there is one.
+    fn end_recording(&mut self) {
+        if let Some(steps) = self.steps.take() {
+            self.earlier_runs.push(KernelRun { steps, digest: self.kernel.snapshot().digest() });
+        }
+    }
+
+    /// Returns what was recorded, by daemon.
+    pub fn into_runs(mut self) -> Vec<KernelRun> {
+        self.end_recording();
+        self.earlier_runs
     }
 
     /// Whether a call of the last step succeeded.
@@ -210,12 +234,17 @@ impl<'a> Host<'a> {
     pub fn restart(&mut self) {
         let first_process = self.first_process + self.program.processes.len() as u32;
         let Host { now, clock, restores, checks, seldom, .. } = *self;
-        let (log, steps) = (self.log.take(), self.steps.take());
-        let not_moved = std::mem::take(&mut self.dma_errors);
+        let is_recorded = self.steps.is_some();
+        self.end_recording();
+        let (log, earlier_runs) = (self.log.take(), std::mem::take(&mut self.earlier_runs));
+        let dma_errors = std::mem::take(&mut self.dma_errors);
         let anew = Host::new(self.program, self.registry.clone(), self.planted);
-        let dma_errors = not_moved;
-        *self = Host { first_process, now, log, steps, clock, restores, checks, seldom, dma_errors, ..anew };
+        let continued = Host { first_process, now, clock, restores, checks, seldom, ..anew };
+        *self = Host { log, earlier_runs, dma_errors, ..continued };
         self.set_clock();
+        if is_recorded {
+            self.keep_steps();
+        }
     }
 
     /// Returns the kernel's number of a process.

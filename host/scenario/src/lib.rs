@@ -58,7 +58,7 @@ pub mod script;
 pub mod shards;
 pub mod world;
 
-pub use host::utc_100ns;
+pub use host::{KernelRun, utc_100ns};
 
 pub use program::{Backend, Program};
 pub use run::{Ended, Failure, Verdict};

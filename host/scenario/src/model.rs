@@ -10,7 +10,7 @@ use d3dkmt::{
 use drivers::Registry;
 use dxgkrnl::{Effects, HostEvent, Input, Nanos, PlantedBug};
 
-use crate::host::{Host, SLOTS, answered_by_host};
+use crate::host::{Host, KernelRun, SLOTS, answered_by_host};
 use crate::program::{Backend, Fault, Process, Program, Thread, Vm};
 use crate::world::{Answer, Done, Request, World, fence_of, unsupported};
 
@@ -128,9 +128,14 @@ impl<'a> ModelWorld<'a> {
         self
     }
 
-    /// Returns the recorded inputs and effects.
+    /// Returns the recorded inputs and effects of the last daemon.
     pub fn steps(&self) -> &[(Nanos, Input, Effects)] {
         self.host.steps.as_deref().unwrap_or_default()
+    }
+
+    /// Returns what was recorded, by daemon.
+    pub fn into_runs(self) -> Vec<KernelRun> {
+        self.host.into_runs()
     }
 
     fn input(&mut self, input: Input) {
@@ -610,8 +615,8 @@ impl World for ModelWorld<'_> {
         Ok(known.map_or(0, |(_, count)| std::mem::take(count)))
     }
 
-    fn messages(&mut self, _process: Process) -> Done<Option<u64>> {
-        Ok(None)
+    fn messages(&mut self, _process: Process) -> Done<Result<u64, &'static str>> {
+        Ok(Err("this backend has no messages to count"))
     }
 
     fn wakes(&mut self, process: Process) -> u64 {

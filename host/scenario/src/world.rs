@@ -118,8 +118,8 @@ pub trait World {
     fn next_deadline(&self) -> Option<Nanos> {
         None
     }
-    /// Returns the number of frames that the process has sent so far; `None` if the backend has no frames.
-    fn messages(&mut self, process: Process) -> Done<Option<u64>>;
+    /// Returns the number of frames that the process has sent so far, or why there is no such number.
+    fn messages(&mut self, process: Process) -> Done<Result<u64, &'static str>>;
     /// Returns the number of wakes that the kernel has sent to the process so far.
     fn wakes(&mut self, process: Process) -> u64;
     /// Returns the kernel's number of the process.

@@ -90,7 +90,7 @@ impl World for SlowWorld<'_> {
     fn take_event(&mut self, process: Process, event: u32) -> Done<u64> {
         self.model.take_event(process, event)
     }
-    fn messages(&mut self, process: Process) -> Done<Option<u64>> {
+    fn messages(&mut self, process: Process) -> Done<Result<u64, &'static str>> {
         self.model.messages(process)
     }
     fn wakes(&mut self, process: Process) -> u64 {

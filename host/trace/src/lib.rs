@@ -95,7 +95,7 @@ pub use mapping::Mapping;
 pub use pack::{Packed, pack};
 pub use player::{Player, PlayerStep, Unchecked, restored};
 pub use reader::{BlockInfo, Header, Next, Reader, Record, state_path};
-pub use recorder::{RECORDED_BYTES_MIN, Recorder, Recording};
+pub use recorder::{RECORDED_BYTES_MIN, Recorder, Recording, record_steps};
 pub use replay::{ReplayRange, explain, replay, replay_from, replay_part};
 pub use report::{Difference, Lane, Report, Verdict, counted};
 pub use ring::Dump;

@@ -35,6 +35,23 @@ pub const RECORDED_BYTES_MIN: u64 = 1 << 20;
 /// A flight recorder keeps a few full blocks at least.
 const RING_BYTES_MIN: usize = 8 * CONTENT_BYTES_FULL;
 
+/// Writes the trace of a kernel whose steps are known, from its first to its last. `digest` is that of the state after
+/// them.
+pub fn record_steps(
+    path: &Path,
+    config: &Config,
+    program: &str,
+    steps: &[(Nanos, Input, Effects)],
+    digest: u64,
+) -> Result<(), TraceError> {
+    let mut recorder = Recorder::create(path, config, program)?;
+    for (now, input, effects) in steps {
+        recorder.begin(*now, input)?;
+        recorder.end(effects)?;
+    }
+    recorder.finish(digest).map(drop)
+}
+
 /// How a trace is recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Recording {

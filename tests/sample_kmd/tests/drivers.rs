@@ -83,7 +83,7 @@ fn both_drivers_pass_their_scenarios_with_real_processes() {
     for text in [LOSSY, HANG_NOTIFIER] {
         let program = program(text);
         assert_eq!(
-            backend.run(&program).expect("the scenario runs").verdict,
+            backend.run(&program, None).expect("the scenario runs").verdict,
             Verdict::Passed,
             "{}",
             program.title

@@ -35,7 +35,12 @@ fn the_drivers_survive_a_restore_before_each_step() {
 fn the_drivers_pass_their_scenarios_with_real_processes() {
     let backend = LocalRunner::new(&Steps::new()).expect("the client programs are built");
     for program in programs().iter().filter(|program| declared_skip(program, Backend::Local).is_none()) {
-        assert_eq!(backend.run(program).expect("it runs").verdict, Verdict::Passed, "{}", program.title);
+        assert_eq!(
+            backend.run(program, None).expect("it runs").verdict,
+            Verdict::Passed,
+            "{}",
+            program.title
+        );
     }
 }
 
@@ -112,7 +117,7 @@ fn failures_cost_one_adapter_of_a_daemon() {
         [("local_killed", &["-DFAILS_AT=9"][..]), ("local_hung", &["-DFAILS_AT=9", "-DSPINS"])]
     {
         let program = program(FAILS, &driver("failing", output, flags));
-        assert_eq!(backend.run(&program).expect("it runs").verdict, Verdict::Passed, "{output}");
+        assert_eq!(backend.run(&program, None).expect("it runs").verdict, Verdict::Passed, "{output}");
     }
 }
 

@@ -32,7 +32,7 @@ fn the_drivers_pass_their_scenarios_in_guests() {
     all.retain(|program| declared_skip(program, Backend::Vm).is_none());
     let mut runner = VmRunner::boot(all.iter(), Options::default(), &Steps::new()).expect("the guests boot");
     for program in &all {
-        assert_eq!(runner.run(program).expect("it runs").verdict, Verdict::Passed, "{}", program.title);
+        assert_eq!(runner.run(program, None).expect("it runs").verdict, Verdict::Passed, "{}", program.title);
     }
 }
 

@@ -29,6 +29,7 @@ mod views;
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -193,13 +194,15 @@ fn log_start_failures(kernel: &Kernel, log: &LogLines) {
 /// Parses an injection, against the adapters of a configuration; an error says what is wrong with the text.
 pub type ReadInjection = fn(&str, &dxgkrnl::Config) -> Result<Injection, String>;
 
-/// Why the kernel cannot be replaced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Busy {
+/// Why the kernel is not replaced.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotReplaced {
     #[error("{0} processes are attached")]
     Processes(usize),
     #[error("a trace of this kernel is recorded")]
     Recording,
+    #[error("{0}")]
+    NoTrace(String),
 }
 
 /// Clients whose outboxes have something to send or are cut off, and what brokers are to be told, collected under the
@@ -510,14 +513,22 @@ impl KernelHost {
     }
 
     /// Replaces the kernel by a new one with the same VMs and nothing else; a virtual clock restarts at 0. Process
-    /// numbers continue.
-    pub fn replace_kernel(&self, config: dxgkrnl::Config, async_submission: bool) -> Result<(), Busy> {
+    /// numbers continue. `record` is the file of a trace of the new kernel: [`Traces::finish`](traces::Traces::finish)
+    /// ends it.
+    pub fn replace_kernel(
+        &self,
+        config: dxgkrnl::Config,
+        async_submission: bool,
+        record: Option<&Path>,
+    ) -> Result<(), NotReplaced> {
         let mut host_state = self.lock();
         match host_state.process_table.count() {
-            0 if host_state.taps.recording.is_some() => return Err(Busy::Recording),
+            0 if host_state.taps.recording.is_some() => return Err(NotReplaced::Recording),
             0 => {}
-            processes => return Err(Busy::Processes(processes)),
+            processes => return Err(NotReplaced::Processes(processes)),
         }
+        let recording = record.map(|path| Recording::of_new_kernel(path, &config, &self.log)).transpose();
+        host_state.taps.recording = recording.map_err(|error| NotReplaced::NoTrace(error.to_string()))?;
         self.async_submission.store(async_submission, Ordering::Relaxed);
         let vms = host_state.process_table.vms().clone();
         host_state.kernel = kernel_over(&self.drivers, config);

@@ -102,10 +102,19 @@ impl Recording {
         Ok(Some(Recording::with_recorder(recorder, dumps, log)))
     }
 
+    /// Records a kernel from its first step on.
+    pub fn of_new_kernel(
+        path: &Path,
+        config: &dxgkrnl::Config,
+        log: &Arc<LogLines>,
+    ) -> Result<Recording, TraceError> {
+        let recorder = Recorder::create(path, config, PROGRAM)?;
+        Ok(Recording::with_recorder(recorder, None, log))
+    }
+
     /// Records a kernel that is already running: its state comes first.
     pub fn from_here(path: &Path, kernel: &Kernel, log: &Arc<LogLines>) -> Result<Recording, TraceError> {
-        let recorder = Recorder::create(path, kernel.config(), PROGRAM)?;
-        let mut recording = Recording::with_recorder(recorder, None, log);
+        let mut recording = Recording::of_new_kernel(path, kernel.config(), log)?;
         recording.snapshot(kernel.now(), kernel);
         Ok(recording)
     }

@@ -23,10 +23,10 @@ use crate::cleanup::{self, Temporary};
 use crate::output::{Steps, in_words};
 use daemon::{Clock, Daemon, Options};
 
-use super::broken;
 use super::scenario_client::Pipes;
 use super::watch::Watch;
 use super::world::{LiveBackend, LiveWorld};
+use super::{broken, trace_of_daemon};
 
 /// Pipes to a scenario client on this machine.
 struct LocalPipes {
@@ -108,6 +108,9 @@ struct LocalBackend<'a> {
     options: Options,
     /// `None` only during a restart.
     daemon: Option<Daemon>,
+    /// The number of this daemon, from 1, and the file that the first one records into.
+    number: u32,
+    record: Option<&'a Path>,
     /// File for the standard error of scenario clients and their libraries.
     last_words: File,
     _folder: Temporary<tempfile::TempDir>,
@@ -157,6 +160,8 @@ impl LiveBackend for LocalBackend<'_> {
     fn restart_daemon(&mut self) -> Done {
         let stopped = self.daemon.take().map_or(Ok(()), Daemon::stop);
         stopped.map_err(broken)?;
+        self.number += 1;
+        self.options.record = self.record.map(|first| trace_of_daemon(first, self.number));
         let started = cleanup::start_daemon(self.options.clone());
         self.daemon = Some(started.map_err(|error| BackendError::NotStarted(in_words(&error)))?);
         Ok(())
@@ -179,8 +184,8 @@ impl LocalRunner {
         Ok(LocalRunner { artifacts: Artifacts::provide(steps)?, options })
     }
 
-    /// Runs a program. An error is one of the set-up.
-    pub fn run(&self, program: &Program) -> anyhow::Result<Ended> {
+    /// Runs a program, recorded into the file if there is one: see [`trace_of_daemon`]. An error is one of the set-up.
+    pub fn run(&self, program: &Program, record: Option<&Path>) -> anyhow::Result<Ended> {
         let folder = cleanup::socket_folder()?;
         let watch = Arc::new(Watch::default());
         let options = Options {
@@ -190,13 +195,23 @@ impl LocalRunner {
             clock: Clock::Virtual,
             local_vms: program.vms.clone(),
             observer: Some(watch.clone()),
+            record: record.map(Path::to_owned),
             ..self.options.clone()
         };
         let daemon = Some(cleanup::start_daemon(options.clone())?);
         let words = folder.value.path().join("last-words");
         let last_words = File::options().create(true).append(true).open(&words)?;
         let artifacts = &self.artifacts;
-        let mut local = LocalBackend { program, artifacts, options, daemon, last_words, _folder: folder };
+        let mut local = LocalBackend {
+            program,
+            artifacts,
+            options,
+            daemon,
+            number: 1,
+            record,
+            last_words,
+            _folder: folder,
+        };
         let mut ended =
             run::run(program, &mut LiveWorld::new(program, &mut local, watch.clone()), &mut First);
         super::add_last_words(&mut ended, &std::fs::read_to_string(words).unwrap_or_default());

@@ -20,6 +20,7 @@ mod vm;
 mod watch;
 mod world;
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use scenario::world::BackendError;
@@ -46,8 +47,13 @@ fn fail_for_left(ended: &mut Ended, what: &str) {
 
 const STILL_ATTACHED: &str = "all processes have exited, but the daemon still has one";
 
+/// Returns the file of a daemon's trace in a run whose first one records into `first`: `x.gvt`, `x.2.gvt` after a restart.
+pub fn trace_of_daemon(first: &Path, number: u32) -> PathBuf {
+    if number == 1 { first.to_owned() } else { first.with_extension(format!("{number}.gvt")) }
+}
+
 /// Adds the result of what came after the case. The machine's error hides no failure.
-fn with_end(mut ended: Ended, end: anyhow::Result<()>) -> anyhow::Result<Ended> {
+pub fn with_end(mut ended: Ended, end: anyhow::Result<()>) -> anyhow::Result<Ended> {
     if let (Verdict::Failed(failure), Err(error)) = (&mut ended.verdict, &end) {
         failure.what += &format!("; then: {}", crate::output::in_words(error));
         return Ok(ended);

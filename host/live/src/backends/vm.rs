@@ -1,5 +1,6 @@
 //! The vm backend: QEMU guests that are booted once; scenario clients are processes inside.
 
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,7 +21,7 @@ use crate::virtual_machine::agent::{Output, Program as GuestProgram};
 use crate::virtual_machine::driver::Driver;
 use crate::virtual_machine::image::CopiedPath;
 use daemon::vm::VmState;
-use daemon::{Busy, Clock, Daemon, Options};
+use daemon::{Clock, Daemon, NotReplaced, Options};
 
 use super::scenario_client::Pipes;
 use super::watch::Watch;
@@ -149,10 +150,10 @@ impl VmBackend {
         Ok(())
     }
 
-    /// Gives a program a kernel of its own.
-    fn replace_kernel(&self, program: &Program) -> Result<(), Busy> {
+    /// Gives a program a kernel of its own, recorded into the file if there is one.
+    fn replace_kernel(&self, program: &Program, record: Option<&Path>) -> Result<(), NotReplaced> {
         let kernel_host = &self.fleet().daemon.kernel_host;
-        kernel_host.replace_kernel(self.kernel_of(program), program.setting.async_submission)
+        kernel_host.replace_kernel(self.kernel_of(program), program.setting.async_submission, record)
     }
 
     /// Returns the guest of a VM. Processes without a VM run in the first guest.
@@ -257,8 +258,8 @@ impl VmRunner {
         })
     }
 
-    /// Runs a program. An error is one of the set-up.
-    pub fn run(&mut self, program: &Program) -> anyhow::Result<Ended> {
+    /// Runs a program, recorded into the file if there is one. An error is one of the set-up.
+    pub fn run(&mut self, program: &Program, record: Option<&Path>) -> anyhow::Result<Ended> {
         let guests = guests_of(program);
         if guests > GUESTS_MAX {
             let what = format!(
@@ -269,15 +270,15 @@ impl VmRunner {
         self.vm_backend.first_vm = guests - program.vms.len();
         self.vm_backend.provide_guests()?;
         self.watch.reset();
-        let replaced = match self.vm_backend.replace_kernel(program) {
+        let replaced = match self.vm_backend.replace_kernel(program, record) {
             // Its case has ended before it attached.
-            Err(Busy::Processes(_)) => {
+            Err(NotReplaced::Processes(_)) => {
                 self.vm_backend.is_spoiled = true;
                 self.vm_backend.provide_guests()?;
                 self.watch.reset();
-                self.vm_backend.replace_kernel(program)
+                self.vm_backend.replace_kernel(program, record)
             }
-            replaced @ (Ok(()) | Err(Busy::Recording)) => replaced,
+            replaced @ (Ok(()) | Err(NotReplaced::Recording | NotReplaced::NoTrace(_))) => replaced,
         };
         replaced.context("the guests cannot run another program")?;
         let watch = self.watch.clone();
@@ -289,7 +290,8 @@ impl VmRunner {
             self.vm_backend.is_spoiled = true;
             super::fail_for_left(&mut ended, super::STILL_ATTACHED);
         }
-        Ok(ended)
+        let finished = self.vm_backend.daemon().kernel_host.traces().finish();
+        super::with_end(ended, finished.context("the trace cannot be finished"))
     }
 }
 

@@ -460,10 +460,13 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
         taken.ok_or_else(|| BackendError::Broken("the scenario client does not know the event".into()))
     }
 
-    fn messages(&mut self, process: Process) -> Done<Option<u64>> {
+    fn messages(&mut self, process: Process) -> Done<Result<u64, &'static str>> {
+        if self.backend.daemon().kernel_host.traces().is_recording() {
+            return Ok(Err("a process that is recorded sends a message for each wait on a reached value"));
+        }
         let sent = self.scenario_client(process)?.value(Task::MessagesSent)?;
         let before = self.client(process)?.messages_before;
-        Ok(sent.map(|sent| sent - before))
+        Ok(sent.map(|sent| sent - before).ok_or("the scenario client could not count its messages"))
     }
 
     fn wakes(&mut self, process: Process) -> u64 {

@@ -19,7 +19,7 @@ use drivers::Registry;
 use dxgkrnl::{Input, Nanos, PlantedBug, ProcessId};
 
 use crate::choose::Random;
-use crate::host::{Host, SLOTS, answered_by_host};
+use crate::host::{Host, KernelRun, SLOTS, answered_by_host};
 use crate::program::{Backend, Fault, Process, Program, Thread, Vm};
 use crate::world::{Answer, Done, Request, World};
 
@@ -64,6 +64,18 @@ impl<'a> LinkWorld<'a> {
             pieces: (seed != 0).then(|| Random::new(seed)),
             reversed: false,
         }
+    }
+
+    /// Records the kernel's inputs and effects: see [`LinkWorld::into_runs`].
+    #[must_use]
+    pub fn recording(mut self) -> Self {
+        self.host.keep_steps();
+        self
+    }
+
+    /// Returns what was recorded, by daemon.
+    pub fn into_runs(self) -> Vec<KernelRun> {
+        self.host.into_runs()
     }
 
     fn guest_of(&mut self, process: ProcessId) -> Option<&mut ClientProcess> {
@@ -390,8 +402,8 @@ impl World for LinkWorld<'_> {
         Ok(self.guests[process.index()].as_mut().map_or(0, |guest| guest.take_event(event)))
     }
 
-    fn messages(&mut self, process: Process) -> Done<Option<u64>> {
-        Ok(Some(self.guests[process.index()].as_ref().map_or(0, ClientProcess::messages_sent)))
+    fn messages(&mut self, process: Process) -> Done<Result<u64, &'static str>> {
+        Ok(Ok(self.guests[process.index()].as_ref().map_or(0, ClientProcess::messages_sent)))
     }
 
     fn wakes(&mut self, process: Process) -> u64 {

@@ -13,7 +13,7 @@ use crate::run::{Failure, Verdict};
 impl Results {
     /// Returns `{"results": [..], "divergences": [..], "passed": 4, "failed": 1, "skipped": 3, "errors": 0, "left_out": 0}`.
     /// In a result, `line`, `what` and `source`, the line's text, are set for a failure, `what` for an error, `reason` for
-    /// a skip; otherwise they are null.
+    /// a skip; otherwise they are null. A result that was recorded has a `trace`.
     pub fn json(&self) -> Value {
         let counts = self.counts();
         let divergences = self.divergences().into_iter().map(|Divergence { file, case, passed, failed, .. }| {
@@ -49,6 +49,8 @@ pub(super) struct CaseRecord {
     what: Option<String>,
     reason: Option<String>,
     source: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace: Option<String>,
     unchecked: Vec<Unchecked>,
     duration_ms: f64,
 }
@@ -79,6 +81,7 @@ impl From<CaseResult> for CaseRecord {
             what,
             reason,
             source: result.source,
+            trace: result.trace,
             unchecked: unchecked.collect(),
             duration_ms: result.duration.as_secs_f64() * 1000.0,
         }
@@ -105,6 +108,7 @@ impl TryFrom<CaseRecord> for CaseResult {
             verdict,
             unchecked: record.unchecked.into_iter().map(|one| (one.line, one.reason)).collect(),
             source: record.source,
+            trace: record.trace,
             duration: duration.map_err(|error| format!("duration_ms: {error}"))?,
         })
     }

@@ -38,6 +38,8 @@ pub struct CaseResult {
     pub unchecked: Vec<(u32, Cow<'static, str>)>,
     /// Text of the failing line.
     pub source: Option<String>,
+    /// Path of the trace that was recorded.
+    pub trace: Option<String>,
     pub duration: Duration,
 }
 

@@ -19,6 +19,7 @@ fn result(file: &str, case: &str, backend: Backend, verdict: Verdict) -> CaseRes
         verdict,
         unchecked: Vec::new(),
         source: None,
+        trace: None,
         duration: Duration::from_millis(2),
     }
 }
@@ -33,6 +34,7 @@ fn some() -> Results {
     unchecked.unchecked = vec![(9, "this backend has no messages to count".into()); 2];
     let mut diverges = result("b#1.scn", "value=5", Backend::Link, failed(7, "expected <ok>, found: \"no\""));
     diverges.source = Some("p  signal D F=1 -> ok".into());
+    diverges.trace = Some("t/b#1.value=5.link.gvt".into());
     let cases = vec![
         unchecked,
         result("a.scn", "", Backend::Local, Verdict::Skipped("a stream cannot be held here".into())),
@@ -51,6 +53,7 @@ fn people_read_failures_divergences_what_was_not_checked_and_skips() {
 b#1.scn:7: expected <ok>, found: \"no\"
   7 | p  signal D F=1 -> ok
     on link, case value=5
+    recorded in t/b#1.value=5.link.gvt
 c.scn: something is left
     on model, link
 b#1.scn [value=5] diverges: passed on model, failed on link
@@ -119,8 +122,8 @@ fn programs_read_json() {
     assert_eq!(
         results[3].to_string(),
         "{\"backend\":\"link\",\"case\":\"value=5\",\"duration_ms\":2.0,\"file\":\"b#1.scn\",\"line\":7,\
-         \"reason\":null,\"source\":\"p  signal D F=1 -> ok\",\"title\":\"a title\",\"unchecked\":[],\"verdict\":\"failed\",\
-         \"what\":\"expected <ok>, found: \\\"no\\\"\"}"
+         \"reason\":null,\"source\":\"p  signal D F=1 -> ok\",\"title\":\"a title\",\"trace\":\"t/b#1.value=5.link.gvt\",\"unchecked\":[],\
+         \"verdict\":\"failed\",\"what\":\"expected <ok>, found: \\\"no\\\"\"}"
     );
     assert_eq!(results[0]["unchecked"][1]["line"], 9);
     assert_eq!(json["divergences"][0]["failed"][0], "link");

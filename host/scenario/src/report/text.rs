@@ -41,18 +41,18 @@ impl Results {
         let mut text = String::new();
         let mut count = 0;
         for results in self.by_case() {
-            let mut grouped: Vec<(&CaseResult, &Failure, Vec<Backend>)> = Vec::new();
+            let mut grouped: Vec<(&Failure, Vec<&CaseResult>)> = Vec::new();
             for result in results {
                 let Verdict::Failed(failure) = &result.verdict else { continue };
-                match grouped.iter_mut().find(|(_, known, _)| *known == failure) {
-                    Some((.., backends)) => backends.push(result.backend),
-                    None => grouped.push((result, failure, vec![result.backend])),
+                match grouped.iter_mut().find(|(known, _)| *known == failure) {
+                    Some((_, results)) => results.push(result),
+                    None => grouped.push((failure, vec![result])),
                 }
             }
-            for (result, failure, backends) in grouped {
+            for (failure, results) in grouped {
                 count += 1;
                 if count <= FAILURES_SHOWN_MAX {
-                    write_failure(&mut text, result, failure, &backends);
+                    write_failure(&mut text, failure, &results);
                 }
             }
         }
@@ -133,11 +133,17 @@ fn line(text: &mut String, words: std::fmt::Arguments<'_>) {
     writeln!(text, "{words}").expect("writing to a string cannot fail");
 }
 
-fn write_failure(text: &mut String, result: &CaseResult, failure: &Failure, backends: &[Backend]) {
+/// Writes a failure of one case, with the backends that had it.
+fn write_failure(text: &mut String, failure: &Failure, results: &[&CaseResult]) {
+    let result = results[0];
     line(text, format_args!("{}: {}", result.location(failure.line), failure.what));
     if let Some(source) = &result.source {
         line(text, format_args!("  {} | {source}", failure.line));
     }
     let case = if result.case.is_empty() { String::new() } else { format!(", case {}", result.case) };
-    line(text, format_args!("    on {}{case}", backend_names(backends)));
+    let backends: Vec<Backend> = results.iter().map(|result| result.backend).collect();
+    line(text, format_args!("    on {}{case}", backend_names(&backends)));
+    for trace in results.iter().filter_map(|result| result.trace.as_ref()) {
+        line(text, format_args!("    recorded in {trace}"));
+    }
 }

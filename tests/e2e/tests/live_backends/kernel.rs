@@ -4,7 +4,7 @@ use d3dkmt::{Call, EventId, NtStatus, Reply, WaitOutcome};
 use dxgkrnl::{AdapterConfig, Config, Fault, PlantedBug};
 use e2e::embedded::Embedded;
 use e2e::wire::{Client, Steady};
-use gpupv::daemon::{Busy, Clock, Options};
+use gpupv::daemon::{Clock, NotReplaced, Options};
 use proto::convert::FromHost;
 
 fn adapters(client: &mut Client) -> usize {
@@ -24,11 +24,14 @@ fn a_new_kernel_has_the_same_vms_and_nothing_else() {
     assert_eq!(adapters(&mut client), 0);
     let second = AdapterConfig { luid: d3dkmt::Luid { low: 2, high: 0 }, ..AdapterConfig::default() };
     let config = Config { adapters: vec![AdapterConfig::default(), second], ..Config::default() };
-    assert_eq!(daemon.kernel_host().replace_kernel(config.clone(), false), Err(Busy::Processes(1)));
+    assert_eq!(
+        daemon.kernel_host().replace_kernel(config.clone(), false, None),
+        Err(NotReplaced::Processes(1))
+    );
     let first = client.process;
     drop(client);
     daemon.wait_until_forgotten();
-    assert_eq!(daemon.kernel_host().replace_kernel(config, false), Ok(()));
+    assert_eq!(daemon.kernel_host().replace_kernel(config, false, None), Ok(()));
     let state = daemon.kernel_host().views().snapshot();
     assert_eq!(state.vms.iter().map(|(_, name)| name.as_str()).collect::<Vec<_>>(), ["a"]);
     assert_eq!((state.stopped_adapters, daemon.inspection().now_ns), (vec![], 0));
@@ -45,7 +48,10 @@ fn a_kernel_that_is_recorded_stays() {
     // No folder: removing one opens it, which would disturb tests that count open files.
     let trace = tempfile::Builder::new().suffix(".gvt").make(|_| Ok(())).expect("a name").into_temp_path();
     let daemon = Embedded::start_with(Options { record: Some(trace.to_path_buf()), ..Options::default() });
-    assert_eq!(daemon.kernel_host().replace_kernel(Config::default(), false), Err(Busy::Recording));
+    assert_eq!(
+        daemon.kernel_host().replace_kernel(Config::default(), false, None),
+        Err(NotReplaced::Recording)
+    );
     daemon.stop();
 }
 
@@ -66,7 +72,7 @@ fn a_new_kernel_has_no_planted_bug() {
     assert_eq!(client.signal(device, fence, 2), NtStatus::SUCCESS);
     drop(client);
     daemon.wait_until_forgotten();
-    assert_eq!(daemon.kernel_host().replace_kernel(Config::default(), false), Ok(()));
+    assert_eq!(daemon.kernel_host().replace_kernel(Config::default(), false, None), Ok(()));
     let mut steady = Steady::new(&daemon.broker());
     steady.assert_works();
     drop(steady);

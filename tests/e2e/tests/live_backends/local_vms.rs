@@ -162,13 +162,13 @@ fn a_daemon_refuses_to_start_a_secure_vm_without_isolation() {
 fn a_vm_that_a_new_kernel_refuses_attaches_no_process() {
     covers!("GPV-012");
     let daemon = start();
-    assert_eq!(daemon.kernel_host().replace_kernel(secure_without_isolation(), false), Ok(()));
+    assert_eq!(daemon.kernel_host().replace_kernel(secure_without_isolation(), false, None), Ok(()));
     let error = Attached::try_new(&broker(&daemon, "a")).err().expect("the daemon refuses it");
     assert!(error.contains("the VM was refused: VM a is secure"), "{error}");
     drop(Client::new(&broker(&daemon, "b")));
     daemon.wait_until_forgotten();
     assert_eq!(
-        daemon.kernel_host().replace_kernel(Config::default(), false),
+        daemon.kernel_host().replace_kernel(Config::default(), false, None),
         Ok(()),
         "the new kernel accepts the VM that the old one refused"
     );

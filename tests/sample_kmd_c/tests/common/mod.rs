@@ -13,7 +13,6 @@ use scenario::run::run;
 use scenario::script::parse;
 use scenario::world::World as _;
 use scenario::{Program, Verdict};
-use trace::Recorder;
 
 /// The sample driver's scenarios.
 pub const SAMPLE: [&str; 8] = [
@@ -78,12 +77,7 @@ pub fn passes_in_the_model<'a>(program: &'a Program, world: ModelWorld<'a>) -> M
 
 /// Records steps as a daemon would.
 pub fn record(program: &Program, steps: &[(Nanos, Input, Effects)], digest: u64, path: &Path) {
-    let mut recorder = Recorder::create(path, &program.setting.kernel, "test").expect("a trace begins");
-    for (now, input, effects) in steps {
-        recorder.begin(*now, input).expect("an input is recorded");
-        recorder.end(effects).expect("effects are recorded");
-    }
-    recorder.finish(digest).expect("the trace ends");
+    trace::record_steps(path, &program.setting.kernel, "test", steps, digest).expect("it is recorded");
 }
 
 /// Runs a program and replays its recording when the driver is gone. Returns the notes of the run.

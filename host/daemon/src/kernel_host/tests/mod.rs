@@ -748,7 +748,7 @@ fn nt_handles_end_with_their_vm_and_with_the_kernel() {
     let (of_vm, of_host) = (nt_handles.make(vm).unwrap(), nt_handles.make(VmId::HOST).unwrap());
     kernel_host.input(Input::VmDetached { vm });
     assert!(!nt_handles.is_open(vm, of_vm) && nt_handles.is_open(VmId::HOST, of_host));
-    kernel_host.replace_kernel(dxgkrnl::Config::default(), false).unwrap();
+    kernel_host.replace_kernel(dxgkrnl::Config::default(), false, None).unwrap();
     assert_eq!(nt_handles.count(), 0);
 }
 

@@ -20,6 +20,7 @@ mod run_files;
 mod sink;
 #[cfg(test)]
 mod tests;
+mod trace_folder;
 mod work;
 
 use std::num::NonZeroUsize;

@@ -19,6 +19,7 @@ use crate::commands::scenario::jobs;
 use crate::commands::scenario::ranges::Shard;
 use crate::commands::scenario::report_file::{Content, ReportFile, open_report};
 use crate::commands::scenario::result_files::{ResultFiles, Sinks};
+use crate::commands::scenario::trace_folder::TraceFolder;
 use crate::commands::scenario::work::{Work, run_all};
 use crate::commands::scenario::{ChosenCases, PathArgs, backends};
 use crate::output::{OK, Progress, SET_UP_FAILED, VERDICT_FAILED, say};
@@ -70,6 +71,9 @@ pub struct RunArgs {
     /// Backends `local` and `vm`: send all messages through sockets, not through memory that processes and daemon share
     #[arg(long)]
     pub without_rings: bool,
+    /// Record each case on each backend into a trace of its own in this folder: FOLDER/NAME.BACKEND.gvt
+    #[arg(long, value_name = "FOLDER")]
+    pub record: Option<PathBuf>,
     /// Skip the cases after the first failure
     #[arg(long)]
     pub fail_fast: bool,
@@ -109,6 +113,7 @@ fn run_on(
     cases: &[Work<'_>],
     args: &RunArgs,
     options: &Options,
+    traces: Option<&TraceFolder>,
 ) -> anyhow::Result<Results> {
     let jobs = args.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
     let mut provided = Vec::new();
@@ -122,7 +127,7 @@ fn run_on(
     let progress = Progress::new("running scenarios", (chosen.len() * cases.len()) as u64);
     let mut by_backend = Vec::new();
     for (backend, runners) in provided {
-        let results = run_all(backend, runners, cases, args.fail_fast, &progress);
+        let results = run_all(backend, runners, cases, traces, args.fail_fast, &progress);
         let is_over = args.fail_fast && results.iter().any(CaseResult::has_failed);
         by_backend.push(results);
         if is_over {
@@ -176,6 +181,7 @@ struct Suite {
     backends: Vec<Backend>,
     /// Of all shards, for a report.
     digest: Option<u64>,
+    traces: Option<TraceFolder>,
 }
 
 impl Suite {
@@ -193,7 +199,8 @@ impl Suite {
         let run = cases.iter().filter(is_run).map(|work| (work.file.name.as_str(), work.program));
         check_drivers(run, drivers)?;
         let digest = args.report.as_ref().map(|_| digest_of(&all, &part, &files, args)).transpose()?;
-        Ok(Suite { planned, part, files, backends, digest })
+        let traces = args.record.as_ref().map(|folder| TraceFolder::new(folder, &all));
+        Ok(Suite { planned, part, files, backends, digest, traces })
     }
 }
 
@@ -210,11 +217,14 @@ pub fn run(args: &RunArgs, drivers: &Registry) -> anyhow::Result<u8> {
     let suite = Suite::read(args, drivers);
     // A suite that cannot run leaves no results of an earlier run either.
     let (sinks, sink) = (Sinks::open(&args.files), open_report(args.report.as_deref()));
-    let (Suite { planned, part, files, backends, digest }, sinks, sink) = (suite?, sinks?, sink?);
+    let (Suite { planned, part, files, backends, digest, traces }, sinks, sink) = (suite?, sinks?, sink?);
     let cases = args.cases(&files)?;
+    if let Some(traces) = &traces {
+        traces.provide(&cases, &backends)?;
+    }
     let options =
         Options { drivers: drivers.clone(), without_rings: args.without_rings, ..Options::default() };
-    let results = run_on(&backends, &cases, args, &options)?;
+    let results = run_on(&backends, &cases, args, &options, traces.as_ref())?;
     sinks.write(&results)?;
     if args.json {
         say(format_args!("{}", results.json()));

@@ -1,5 +1,7 @@
 //! Tests of work that is shared among misbehaving runners.
 
+use std::path::Path;
+
 use daemon::Options;
 use dxgkrnl::PlantedBug;
 use scenario::explore::{Class, Found, Histogram, Make, ModelBackend, Report};
@@ -39,9 +41,9 @@ struct Fragile {
 }
 
 impl BackendRunner for Fragile {
-    fn run(&mut self, program: &Program) -> Ended {
+    fn run(&mut self, program: &Program, record: Option<&Path>) -> Ended {
         assert!(program.case != "n=12", "no {}", program.case);
-        self.inner.run(program)
+        self.inner.run(program, record)
     }
 }
 
@@ -52,7 +54,7 @@ fn fragile(jobs: usize, fail_fast: bool) -> Vec<CaseResult> {
         .expect("the model backend is always there");
     let runners =
         runners.into_iter().map(|inner| Box::new(Fragile { inner }) as Box<dyn BackendRunner + Send>);
-    run_all(Backend::Model, runners.collect(), &cases, fail_fast, &Progress::new("testing", 0))
+    run_all(Backend::Model, runners.collect(), &cases, None, fail_fast, &Progress::new("testing", 0))
 }
 
 fn without_durations(mut results: Vec<CaseResult>) -> Vec<CaseResult> {
@@ -159,6 +161,7 @@ fn suite() -> ReportFile {
         verdict,
         unchecked: Vec::new(),
         source: None,
+        trace: None,
         duration: std::time::Duration::from_micros(micros),
     };
     let failure = Failure { line: 7, what: "F is 1, not 2".into() };

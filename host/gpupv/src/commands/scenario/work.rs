@@ -10,6 +10,7 @@ use scenario::{Backend, Failure, Program, Verdict};
 use crate::commands::scenario::backends::BackendRunner;
 use crate::commands::scenario::files::ScenarioFile;
 use crate::commands::scenario::panics;
+use crate::commands::scenario::trace_folder::TraceFolder;
 use crate::output::Progress;
 
 /// A case to run.
@@ -19,12 +20,13 @@ pub struct Work<'a> {
     pub program: &'a Program,
 }
 
-/// Runs every case on one backend. With `fail_fast` the cases after the first failure, in the order of the work, are
+/// Runs every case on one backend, recorded into traces if there is a folder for them. With `fail_fast` the cases after the first failure, in the order of the work, are
 /// omitted.
 pub fn run_all(
     backend: Backend,
     runners: Vec<Box<dyn BackendRunner + Send>>,
     cases: &[Work<'_>],
+    traces: Option<&TraceFolder>,
     fail_fast: bool,
     progress: &Progress,
 ) -> Vec<CaseResult> {
@@ -38,7 +40,7 @@ pub fn run_all(
             if at >= end.load(Ordering::Relaxed) {
                 return results;
             }
-            let result = run_one(backend, runner.as_mut(), cases[at]);
+            let result = run_one(backend, runner.as_mut(), cases[at], traces);
             if fail_fast && result.has_failed() {
                 end.fetch_min(at + 1, Ordering::Relaxed);
             }
@@ -55,12 +57,18 @@ pub fn run_all(
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-fn run_one(backend: Backend, runner: &mut dyn BackendRunner, work: Work<'_>) -> CaseResult {
+fn run_one(
+    backend: Backend,
+    runner: &mut dyn BackendRunner,
+    work: Work<'_>,
+    traces: Option<&TraceFolder>,
+) -> CaseResult {
     let Work { file, program } = work;
+    let path = traces.map(|traces| traces.path(work, backend));
     let begin = Instant::now();
     let (verdict, unchecked) = match declared_skip(program, backend) {
         Some(reason) => (Verdict::Skipped(reason.into()), Vec::new()),
-        None => match panics::catch(|| runner.run(program)) {
+        None => match panics::catch(|| runner.run(program, path.as_deref())) {
             Ok(ended) => {
                 let unchecked = ended.unchecked.into_iter().map(|(line, reason)| (line, reason.into()));
                 (ended.verdict, unchecked.collect())
@@ -75,6 +83,11 @@ fn run_one(backend: Backend, runner: &mut dyn BackendRunner, work: Work<'_>) -> 
         Verdict::Failed(failure) => file.line(failure.line),
         Verdict::Passed | Verdict::Skipped(_) | Verdict::Error(_) => None,
     };
+    // Without a verdict, the file may be one of an earlier run.
+    let trace = match verdict {
+        Verdict::Passed | Verdict::Failed(_) => path.filter(|path| path.exists()),
+        Verdict::Skipped(_) | Verdict::Error(_) => None,
+    };
     CaseResult {
         file: file.name.clone(),
         case: program.case.clone(),
@@ -83,6 +96,7 @@ fn run_one(backend: Backend, runner: &mut dyn BackendRunner, work: Work<'_>) -> 
         verdict,
         unchecked,
         source,
+        trace: trace.map(|path| path.display().to_string()),
         duration: begin.elapsed(),
     }
 }
