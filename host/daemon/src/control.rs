@@ -24,6 +24,7 @@ pub use super::inspection::inspection;
 use super::inspection::{around, of_snapshot};
 use super::kernel_host::{KernelHost, ReadInjection};
 use super::vm::VmRegistry;
+use crate::limits::CONNECTIONS_END_WITHIN;
 use crate::why_reply::{no_such_wait, to_reply};
 
 /// File name of the control socket in a daemon's directory.
@@ -33,7 +34,16 @@ struct Service {
     kernel_host: Arc<KernelHost>,
     vms: Arc<VmRegistry>,
     read_injection: ReadInjection,
-    stop: Arc<Notify>,
+    stop: Arc<Stop>,
+}
+
+/// The request to stop the daemon, for two who wait for it.
+#[derive(Default)]
+struct Stop {
+    /// Connections are accepted no more, and those that have no call under way end.
+    begins: Notify,
+    /// The rest has [`CONNECTIONS_END_WITHIN`].
+    ends: Notify,
 }
 
 #[tonic::async_trait]
@@ -133,7 +143,8 @@ impl Control for Service {
     }
 
     async fn stop(&self, _: Request<StopRequest>) -> Result<Response<StopReply>, Status> {
-        self.stop.notify_one();
+        self.stop.begins.notify_one();
+        self.stop.ends.notify_one();
         Ok(Response::new(StopReply {}))
     }
 }
@@ -192,7 +203,7 @@ pub async fn serve(
     let administrators = listening::administrators();
     let incoming =
         incoming.filter(move |stream| stream.as_ref().map_or(true, |stream| is_of(&administrators, stream)));
-    let stop = Arc::new(Notify::new());
+    let stop = Arc::new(Stop::default());
     let (kernel_host, vms) = (daemon.kernel_host.clone(), daemon.vms.clone());
     let service = Service { kernel_host, vms, read_injection, stop: stop.clone() };
     let (health, health_service) = tonic_health::server::health_reporter();
@@ -201,13 +212,20 @@ pub async fn serve(
         .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()?;
-    tonic::transport::Server::builder()
+    let served = tonic::transport::Server::builder()
         .add_service(ControlServer::new(service))
         .add_service(health_service)
         .add_service(reflection)
-        .serve_with_incoming_shutdown(incoming, stop.notified())
-        .await
-        .context("the control service failed")
+        .serve_with_incoming_shutdown(incoming, stop.begins.notified());
+    // A reader of notes, or a client that sends nothing, would keep the daemon for ever.
+    let grace = async {
+        stop.ends.notified().await;
+        tokio::time::sleep(CONNECTIONS_END_WITHIN).await;
+    };
+    tokio::select! {
+        served = served => served.context("the control service failed"),
+        () = grace => Ok(()),
+    }
 }
 
 /// The number of the process that listens on the control socket in a daemon's directory.

@@ -1,5 +1,7 @@
 //! Limits of the daemon. A wait has no limit of its duration.
 
+use std::time::Duration;
+
 /// Bytes read from one stream before others have their turn. The rest of a large frame is then read into its buffer;
 /// these are copied there.
 pub const READ_BYTES: usize = 16 * 1024;
@@ -40,6 +42,8 @@ pub const UNREAD_BYTES_PER_PEER_MAX: usize = 64 * 1024 * 1024;
 /// A process with fewer unread bytes does not count for that limit, as nearly all do at nearly all times: also not one
 /// that has read everything and has nothing to report.
 pub const UNREAD_BYTES_COUNTED: usize = 2 * proto::limits::RECEIVED_BYTES_UNREPORTED_MAX;
+/// Time that connections of the control socket have to end once the daemon is asked to stop.
+pub const CONNECTIONS_END_WITHIN: Duration = Duration::from_millis(500);
 /// VMs that one daemon serves.
 pub const VMS_MAX: u32 = 64;
 /// Local VMs that one daemon serves.

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -10,8 +11,10 @@ use std::sync::{Arc, Mutex};
 use d3dkmt::{Handle, NtStatus, WaitOutcome};
 use e2e::polling::until;
 use e2e::programs::{gpupv, gpupv_binary, stderr};
-use e2e::served::Served;
+use e2e::served::{Served, block_on};
 use e2e::wire::Client;
+use gpupv::daemon::control;
+use proto::control::StopRequest;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::Value;
@@ -202,4 +205,24 @@ fn a_watch_ends_when_its_reader_has_ended() {
         let ended = child.wait().expect("the child process can be waited for");
         assert_eq!(ended.code(), Some(0), "{arguments:?}");
     }
+}
+
+/// `Stop` waited for the connections of others, for ever: a watch has one, and reads the notes on it.
+#[test]
+fn a_daemon_that_is_asked_to_stop_ends_beside_readers_and_idle_connections() {
+    let mut served = Served::start(&[]);
+    let (mut watch, mut lines) = piped(&served, &["--json"]);
+    lines.next().expect("it prints").expect("text");
+    let _idle = UnixStream::connect(served.directory().join("control.sock")).expect("the daemon accepts");
+    block_on(async {
+        let mut client = control::connect(served.directory()).await.expect("the daemon answers");
+        client.stop(StopRequest::default()).await.expect("it stops");
+    });
+    let mut ended = None;
+    until("the daemon has ended", || {
+        ended = served.child.try_wait().expect("it can be waited for");
+        ended.is_some()
+    });
+    assert_eq!(ended.and_then(|ended| ended.code()), Some(0));
+    assert_eq!(watch.wait().expect("it ends").code(), Some(0));
 }
