@@ -31,6 +31,10 @@ pub const POWER_OFF_STATUS: u8 = 75;
 /// Rust's exit status of a panicked program.
 const PANIC_STATUS: i32 = 101;
 
+/// The memory of all clients counts as the broker's, so that the kernel would choose it first. Its end frees nothing, since
+/// the clients still map the pages.
+const NEVER_KILLED: &str = "-1000";
+
 /// Why `serve` cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -71,6 +75,11 @@ fn broker(listener: OwnedFd, options: &ServeOptions) -> Result<Infallible, Serve
     on_panic("the broker", || exit(PANIC_STATUS));
     // The name of the thread in messages.
     let _ = rustix::thread::set_name(c"broker");
+    if let Err(error) = std::fs::write("/proc/self/oom_score_adj", NEVER_KILLED) {
+        say(&format!(
+            "a guest that runs out of memory may kill the broker, and with it every session: {error}"
+        ));
+    }
     // After the fork, whose child has a table of its own, and before there are threads.
     listening::reserve_descriptors(DESCRIPTORS_MAX);
     let sync_files = SyncFileFolder::fresh(&options.socket);

@@ -208,7 +208,7 @@ pub(super) fn attach_backing(
     address: u64,
     pages: u32,
 ) -> anyhow::Result<OwnedFd> {
-    let pages_made = pages.min(proto::limits::PAGES_PER_MESSAGE_MAX as u32);
+    let pages_made = pages.clamp(1, proto::limits::PAGES_PER_MESSAGE_MAX as u32);
     let Budgets { mappings, backing_pages, .. } = &kernel_host.budgets;
     let shares = [mappings.take(peer, 1)?, backing_pages.take(peer, pages_made as usize)?];
     let (local, descriptor) = LocalPages::create(pages_made)?;

@@ -336,6 +336,22 @@ fn record_as(text: &str, name: &str, trace: &Path) -> Recorder {
     recorder
 }
 
+/// All orders would lose the adapter, and so end alike.
+#[test]
+fn a_recording_whose_driver_is_missing_is_neither_reordered_nor_shrunk() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let trace = folder.path().join("lost.gvt");
+    record(
+        "scenario \"x\"\nconfig adapter 0 kmd=\"/nowhere/driver.so\"\nprocess p\np  D = device -> anything\n",
+        &trace,
+    );
+    for tool in ["reorder", "shrink"] {
+        let output = command(&["trace", tool], &trace, &[]);
+        code(&output, 2);
+        assert!(stderr(&output).contains("/nowhere/driver.so"), "{}", stderr(&output));
+    }
+}
+
 #[test]
 fn another_order_of_a_recording_that_hangs_is_found_and_written() {
     let folder = tempfile::tempdir().expect("a temporary folder");

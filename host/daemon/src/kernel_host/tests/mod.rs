@@ -773,6 +773,8 @@ fn a_process_has_so_many_pieces_of_backing_pages() {
 fn the_descriptor_of_shared_memory_is_charged() {
     let WithMemory { kernel_host, process, alone, shared, .. } = with_memory();
     let charged = || kernel_host.budgets.descriptors.figures().1;
+    let none = super::super::broker::attach_backing(&kernel_host, Peer::Uid(7), process, alone, 0);
+    assert_eq!(none.unwrap_err().to_string(), "0 pages at once, allowed are 1 to 4096");
     for (address, count) in [(alone, 0), (shared, 1)] {
         drop(
             super::super::broker::attach_backing(&kernel_host, Peer::Uid(7), process, address, PAGES)

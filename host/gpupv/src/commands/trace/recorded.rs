@@ -10,7 +10,8 @@ use scenario::from_trace::{self, Converted};
 use timeline::duration;
 use trace::{Lost, Next, Player, Reader, Record, Step, Stop};
 
-use crate::output::complain;
+use crate::artifacts::provide_driver_host;
+use crate::output::{Steps, complain};
 
 /// The steps of a recording, up to a place if one is named.
 pub struct Recorded {
@@ -48,6 +49,9 @@ pub fn read(path: &Path, until: Option<&Stop>, drivers: &Registry) -> anyhow::Re
         steps.push((now, input, effects));
         Ok(())
     })?;
+    // Without its driver, an adapter would be lost in every order, and so in none.
+    provide_driver_host(std::iter::once(&read.config), &Steps::new())?;
+    drivers.check(&read.config).with_context(|| format!("cannot run what {} recorded", path.display()))?;
     let title =
         path.file_stem().map_or_else(String::new, |name| name.to_string_lossy().replace(['"', '\\'], "_"));
     let inputs = steps.iter().map(|(now, input, effects)| (*now, input, effects));
