@@ -245,13 +245,18 @@ impl GuestPages {
     }
 }
 
+/// Checks the number of pages of one message.
+pub fn check_count(pages: usize) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        (1..=PAGES_PER_MESSAGE_MAX).contains(&pages),
+        "{pages} pages at once, allowed are 1 to {PAGES_PER_MESSAGE_MAX}"
+    );
+    Ok(())
+}
+
 /// Checks guest-physical addresses of pages in one message.
 pub fn check_addresses(memory: &GuestMemory, pages: &[u64]) -> anyhow::Result<()> {
-    anyhow::ensure!(
-        !pages.is_empty() && pages.len() <= PAGES_PER_MESSAGE_MAX,
-        "{} pages at once, allowed are 1 to {PAGES_PER_MESSAGE_MAX}",
-        pages.len()
-    );
+    check_count(pages.len())?;
     for page in pages {
         anyhow::ensure!(page % PAGE_BYTES as u64 == 0, "page {page:#x} is not aligned");
         memory.check(*page, PAGE_BYTES as u64).with_context(|| format!("page {page:#x}"))?;
@@ -370,10 +375,7 @@ pub struct ProcessBacking {
 impl ProcessBacking {
     /// Checks whether `pages` pages may be attached at an address.
     pub fn check(&self, address: u64, pages: u32) -> anyhow::Result<()> {
-        anyhow::ensure!(
-            (1..=PAGES_PER_MESSAGE_MAX as u32).contains(&pages),
-            "{pages} pages at once, allowed are 1 to {PAGES_PER_MESSAGE_MAX}"
-        );
+        check_count(pages as usize)?;
         let range = if address >= DEVICE_MEMORY_START { DEVICE_MEMORY_END } else { USER_END };
         let end = address.checked_add(u64::from(pages) * PAGE_BYTES as u64).filter(|end| *end <= range);
         let end = end.filter(|_| address.is_multiple_of(PAGE_BYTES as u64));

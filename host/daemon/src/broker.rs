@@ -15,7 +15,7 @@ use proto::limits::BROKER_PACKET_BYTES_MAX;
 use proto::{Message as _, Versions};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
-use super::backing::{BackingPages, LocalPages};
+use super::backing::{BackingPages, LocalPages, check_count};
 use super::client_process::kept_name;
 use super::closing::ClientFd;
 use super::kernel_host::KernelHost;
@@ -208,10 +208,10 @@ pub(super) fn attach_backing(
     address: u64,
     pages: u32,
 ) -> anyhow::Result<OwnedFd> {
-    let pages_made = pages.clamp(1, proto::limits::PAGES_PER_MESSAGE_MAX as u32);
+    check_count(pages as usize)?;
     let Budgets { mappings, backing_pages, .. } = &kernel_host.budgets;
-    let shares = [mappings.take(peer, 1)?, backing_pages.take(peer, pages_made as usize)?];
-    let (local, descriptor) = LocalPages::create(pages_made)?;
+    let shares = [mappings.take(peer, 1)?, backing_pages.take(peer, pages as usize)?];
+    let (local, descriptor) = LocalPages::create(pages)?;
     let mut local = local.charged_to(shares);
     if kernel_host.sessions().is_shared_memory(process, address) {
         let share = kernel_host.budgets.descriptors.take(peer, 1)?;

@@ -15,7 +15,7 @@ use proto::control::{
     SecurityReply, SecurityRequest, SecurityThread, StopReply, StopRequest, WhyReply, WhyRequest,
 };
 use rustix::net::SocketType;
-use tokio::sync::{Notify, broadcast};
+use tokio::sync::{broadcast, watch};
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status};
 
@@ -34,16 +34,14 @@ struct Service {
     kernel_host: Arc<KernelHost>,
     vms: Arc<VmRegistry>,
     read_injection: ReadInjection,
-    stop: Arc<Stop>,
+    /// Whether the daemon is asked to stop.
+    stop: watch::Sender<bool>,
 }
 
-/// The request to stop the daemon, for two who wait for it.
-#[derive(Default)]
-struct Stop {
-    /// Connections are accepted no more, and those that have no call under way end.
-    begins: Notify,
-    /// The rest has [`CONNECTIONS_END_WITHIN`].
-    ends: Notify,
+/// Waits until the daemon is asked to stop.
+async fn stop_is_asked(mut stop: watch::Receiver<bool>) {
+    // An error: the service has ended, and so has what waits here.
+    let _ = stop.wait_for(|is_asked| *is_asked).await;
 }
 
 #[tonic::async_trait]
@@ -143,8 +141,7 @@ impl Control for Service {
     }
 
     async fn stop(&self, _: Request<StopRequest>) -> Result<Response<StopReply>, Status> {
-        self.stop.begins.notify_one();
-        self.stop.ends.notify_one();
+        self.stop.send_replace(true);
         Ok(Response::new(StopReply {}))
     }
 }
@@ -203,7 +200,7 @@ pub async fn serve(
     let administrators = listening::administrators();
     let incoming =
         incoming.filter(move |stream| stream.as_ref().map_or(true, |stream| is_of(&administrators, stream)));
-    let stop = Arc::new(Stop::default());
+    let stop = watch::Sender::new(false);
     let (kernel_host, vms) = (daemon.kernel_host.clone(), daemon.vms.clone());
     let service = Service { kernel_host, vms, read_injection, stop: stop.clone() };
     let (health, health_service) = tonic_health::server::health_reporter();
@@ -216,10 +213,10 @@ pub async fn serve(
         .add_service(ControlServer::new(service))
         .add_service(health_service)
         .add_service(reflection)
-        .serve_with_incoming_shutdown(incoming, stop.begins.notified());
+        .serve_with_incoming_shutdown(incoming, stop_is_asked(stop.subscribe()));
     // A reader of notes, or a client that sends nothing, would keep the daemon for ever.
     let grace = async {
-        stop.ends.notified().await;
+        stop_is_asked(stop.subscribe()).await;
         tokio::time::sleep(CONNECTIONS_END_WITHIN).await;
     };
     tokio::select! {

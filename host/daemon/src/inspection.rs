@@ -1,5 +1,7 @@
 //! The complete state of a daemon as the control service returns it: plain copies, field by field.
 
+use std::sync::atomic::Ordering;
+
 use d3dkmt::HwQueueFlags;
 use dxgkrnl::ddi::{PendingFaults, SegmentGroup};
 use dxgkrnl::snapshot::{self, Snapshot};
@@ -33,7 +35,7 @@ pub fn around(kernel_host: &KernelHost, vms: &VmRegistry, mut inspection: Inspec
         pid: std::process::id(),
         threads,
         resident_bytes,
-        recording: kernel_host.recording && kernel_host.traces().is_recording(),
+        recording: kernel_host.recording.load(Ordering::Relaxed) && kernel_host.traces().is_recording(),
         recording_dropped: kernel_host.traces().dropped(),
         vms,
         counters: Some(Counters {

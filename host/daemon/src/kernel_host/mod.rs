@@ -159,7 +159,7 @@ pub struct KernelHost {
     /// Log lines about clients, and of code that runs under the lock.
     pub log: Arc<LogLines>,
     /// Every step is recorded for people to read: clients forward every wait.
-    pub recording: bool,
+    pub recording: AtomicBool,
     /// Clients are asked for timestamps, which go into the trace.
     pub times: bool,
     /// Processes are given rings.
@@ -324,7 +324,7 @@ impl KernelHost {
         }
         Ok(Arc::new(KernelHost {
             drivers: options.drivers.clone(),
-            recording: is_recorded,
+            recording: is_recorded.into(),
             times: options.times,
             gives_rings: !options.without_rings,
             has_journal: options.journal.is_some(),
@@ -529,6 +529,7 @@ impl KernelHost {
         }
         let recording = record.map(|path| Recording::of_new_kernel(path, &config, &self.log)).transpose();
         host_state.taps.recording = recording.map_err(|error| NotReplaced::NoTrace(error.to_string()))?;
+        self.recording.store(record.is_some(), Ordering::Relaxed);
         self.async_submission.store(async_submission, Ordering::Relaxed);
         let vms = host_state.process_table.vms().clone();
         host_state.kernel = kernel_over(&self.drivers, config);

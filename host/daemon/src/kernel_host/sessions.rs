@@ -332,7 +332,7 @@ impl Sessions<'_> {
         let welcome = Welcome {
             version,
             process: client.id.0,
-            recording: self.kernel_host.recording,
+            recording: self.kernel_host.recording.load(Ordering::Relaxed),
             async_submission,
             status_slot_plus_one: kernel.status_slot(client.id).map_or(0, |slot| slot + 1),
             applied,
