@@ -3,6 +3,7 @@
 use covers::covers;
 
 use crate::allocations::{destroy, open};
+use crate::common::hardware::busy;
 use crate::common::scripted::{inject, scripted};
 use crate::common::{IP, OK, P, World};
 use crate::gpu_memory::{Mapped, bring, map, page_table_updates};
@@ -12,8 +13,8 @@ use d3dkmt::allocation_data::{
 };
 use d3dkmt::limits::{DEVICE_ALLOCATION_BYTES_MAX, DEVICE_MEMORY_START, SHARED_DEVICE_BYTES_PER_VM_MAX};
 use d3dkmt::{AllocationInfo, Call, CreateAllocation, CreateAllocationFlags as F, Handle, NtStatus, Reply};
-use dxgkrnl::ddi::Callback;
-use dxgkrnl::{AdapterConfig, Config, DmaOp, EngineId, Input, MemoryRef, ProcessId, SharedMemory};
+use dxgkrnl::ddi::{Callback, PageFaultFlags};
+use dxgkrnl::{AdapterConfig, Config, DmaOp, EngineId, Fault, Input, MemoryRef, ProcessId, SharedMemory};
 
 const PENDING: NtStatus = NtStatus::PENDING;
 const NO_MEMORY: NtStatus = NtStatus::NO_MEMORY;
@@ -135,6 +136,52 @@ fn each_segment_group_has_its_own_budget_and_usage() {
     assert_eq!(make_resident(&mut world, paging_queue, &local[2..]), (PENDING, 0));
     assert_eq!(destroy(&mut world, device, Handle::NULL, &local), OK);
     assert_eq!((usage(&mut world), world.kernel.miscounted()), ([0, SIZE], None));
+}
+
+#[test]
+fn a_reset_of_the_adapter_loses_what_is_in_local() {
+    covers!("TDR-011");
+    let (mut world, script) = scripted(Config::default());
+    let device = world.device();
+    let paging_queue = queue(&mut world, device, 0).0;
+    let two = [visible(SIZE, SEGMENT_LOCAL), visible(PAGE, SEGMENT_NON_LOCAL)];
+    let flags = F::CREATE_RESOURCE | F::CREATE_SHARED;
+    let made = world.ok(call(CreateAllocation { flags, ..creation(device, &two) }));
+    let Reply::Allocations { shared_handle, allocations, .. } = made else { panic!("{made:?}") };
+    map(&mut world, Mapped::whole(allocations[0]).by(paging_queue));
+    assert_eq!(make_resident(&mut world, paging_queue, &allocations), (PENDING, 0));
+    world.advance(1_000_000);
+    page_table_updates(&script);
+
+    let flags = PageFaultFlags::ADAPTER_RESET_REQUIRED.bits();
+    let engine = EngineId { adapter: 0, node: 0 };
+    world.input(Input::Fault(Fault::PageFault { engine, gpu_address: 0xF000, flags }));
+    let context = world.context(device, 0);
+    world.submit(context, &[busy(1)]);
+    world.advance(1000);
+    assert_eq!(world.kernel.snapshot().adapter_resets, 1);
+    let seen = page_table_updates(&script);
+    assert!(seen.last().unwrap().contains("NoAccess"), "{seen:?}");
+
+    // Who opens the resource after the reset finds only what is in memory of the system, until it brings back the rest.
+    let later = world.device();
+    let info = match world.ok(Call::QueryResourceInfo { device: later, shared_handle }) {
+        Reply::ResourceInfo(info) => info,
+        other => panic!("{other:?}"),
+    };
+    let opened = world.ok(Call::OpenResource { device: later, shared_handle, info });
+    let Reply::OpenedResource { allocations, .. } = opened else { panic!("{opened:?}") };
+    let residency = Call::QueryAllocationResidency {
+        device: later,
+        resource: Handle::NULL,
+        allocations: allocations.clone(),
+    };
+    assert_eq!(world.ok(residency.clone()), Reply::AllocationResidency(vec![3, 2]));
+    let paging_queue = queue(&mut world, later, 0).0;
+    assert_eq!(make_resident(&mut world, paging_queue, &allocations), (PENDING, 0));
+    world.advance(1_000_000);
+    assert_eq!(world.ok(residency), Reply::AllocationResidency(vec![1, 2]));
+    assert_eq!(world.kernel.miscounted(), None);
 }
 
 #[test]

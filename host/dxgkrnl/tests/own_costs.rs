@@ -13,7 +13,7 @@ mod session;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use d3dkmt::isa::Packet;
+use d3dkmt::isa::{self, Packet};
 use d3dkmt::limits::WORK_UNITS_PER_STEP;
 use d3dkmt::{
     Call, CreateContextFlags, DestroyAllocationFlags, EventId, Handle, HwQueueFlags, Reply, ShareToken,
@@ -157,7 +157,7 @@ fn destroy(owner: &Owner, flags: DestroyAllocationFlags) -> Input {
     owner.call(Call::DestroyAllocation { device, resource, allocations, flags })
 }
 
-const CASES: [Case; 38] = [
+const CASES: [Case; 39] = [
     Case {
         name: "a signal that many wait for",
         make: Owner::waits,
@@ -282,6 +282,16 @@ const CASES: [Case; 38] = [
         make: Owner::queue_waits,
         end: |owner| owner.call(Call::MarkDeviceAsError { device: owner.device, reason: 0 }),
         most: 16_000,
+        is_cut: true,
+    },
+    Case {
+        name: "an adapter with much memory in LOCAL is reset",
+        make: Owner::in_local,
+        end: |owner| {
+            let buffer = isa::encode(&[Packet::Busy { duration_ns: 1000 }]);
+            owner.call(calls::submit(owner.context, buffer))
+        },
+        most: 60_000,
         is_cut: true,
     },
     Case {

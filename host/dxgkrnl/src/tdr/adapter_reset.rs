@@ -6,6 +6,7 @@
 //!   RestartFromTimeout
 //!   completed ids         move to the last submitted id of each engine (SCH-007)
 //!   devices               all of the adapter are lost: those at fault get the state of the cause, the others RESET
+//!   allocations           in LOCAL are not resident any more (TDR-011)
 //! ```
 
 use alloc::format;
@@ -55,10 +56,12 @@ impl Kernel {
             let vm = self.process(self.processes.devices()[*device].process).vm;
             self.tdr.back_offs.timed_out(vm, self.now, self.config.tdr.delay_ns);
         }
+        let on_adapter: Vec<u32> = guilty.iter().chain(&others).copied().collect();
         let (state, page_fault) = (cause.state, cause.page_fault);
         self.lose(Loss { devices: guilty, state, page_fault, poisons: true }, effects);
         let (state, page_fault) = (DeviceExecutionState::RESET, None);
         self.lose(Loss { devices: others, state, page_fault, poisons: true }, effects);
+        on_adapter.into_iter().for_each(|device| self.lose_memory(device));
         self.each_engine(adapter, |engine| engine.watch = Watch::Running);
         self.vidsch.dispatch_all_of(adapter);
         let engines = self.config.adapters[adapter as usize].engines(adapter);

@@ -6,6 +6,7 @@
 //!   its waits   CPU waits whose call named it end with DEVICE_REMOVED, whatever they wait for (TDR-031), as a new one
 //!               would; calls that named another device are released by poisoned fences (TDR-025)
 //!   its fences  are poisoned, if a reset is the reason and its adapter is still there: see `poison.rs`
+//!   its memory  in LOCAL is not resident any more after a reset of the adapter (TDR-011)
 //! ```
 
 use alloc::vec::Vec;
@@ -40,6 +41,16 @@ pub(crate) struct LossOfQueues {
     pub behind: Option<u32>,
     /// A later step continues it. A second loss of the device meanwhile is left, too.
     pub is_left: bool,
+}
+
+/// Progress in taking what a lost device has in LOCAL.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct LossOfMemory {
+    pub of: LostDevice,
+    /// The last child of the device that is done.
+    pub behind: Option<Handle>,
+    /// A later child that is a resource, and the last of its allocations that is done.
+    pub within: Option<(Handle, Handle)>,
 }
 
 /// An action on the fences of a lost device.

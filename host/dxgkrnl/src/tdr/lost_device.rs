@@ -8,7 +8,7 @@ use core::ops::Bound::{Excluded, Unbounded};
 use d3dkmt::{DeviceExecutionState, Handle, NtStatus, Reply};
 
 use super::Recovery;
-use super::loss::{Loss, LossOfFences, LossOfQueues, LostDevice, LostFences};
+use super::loss::{Loss, LossOfFences, LossOfMemory, LossOfQueues, LostDevice, LostFences};
 use crate::ProcessId;
 use crate::ddi::HappensBefore;
 use crate::effects::Effects;
@@ -199,6 +199,41 @@ impl Kernel {
         self.evaluate_written(process, Mark::Wrote, effects);
         self.count_driver_bytes(process, engine.adapter);
         self.history.set_ending(before);
+    }
+
+    /// Begins to take what a lost device has in LOCAL.
+    pub(super) fn lose_memory(&mut self, device: u32) {
+        self.purge_memory(LossOfMemory { of: self.lost_device(device), behind: None, within: None });
+    }
+
+    /// Goes on with it, in the order of the handles.
+    pub(crate) fn purge_memory(&mut self, mut loss: LossOfMemory) {
+        let process = loss.of.process;
+        loop {
+            let Some(device) = self.find_lost(loss.of) else { return };
+            let next = device.children.range((loss.behind.map_or(Unbounded, Excluded), Unbounded)).next();
+            let Some(child) = next.copied() else { return };
+            if self.is_spent() {
+                self.leave(process, Task::PurgeMemory(loss));
+                return;
+            }
+            self.spend(1);
+            match self.process(process).handles.get(child) {
+                Some(HandleTarget::Resource(open)) => {
+                    let behind = loss.within.filter(|(resource, _)| *resource == child);
+                    let allocations = &self.vidmm.memory().resource_opens[open].allocations;
+                    let from = behind.map_or(Unbounded, |(_, allocation)| Excluded(allocation));
+                    if let Some(allocation) = allocations.range((from, Unbounded)).next().copied() {
+                        loss.within = Some((child, allocation));
+                        self.purge(process, allocation);
+                        continue;
+                    }
+                }
+                Some(HandleTarget::Allocation(_)) => self.purge(process, child),
+                _ => {}
+            }
+            loss.behind = Some(child);
+        }
     }
 
     /// The open and the object of a child of a device. The fence of a paging queue is no child: the queue stands for

@@ -48,7 +48,7 @@ use d3dkmt::query::DriverVersion;
 use d3dkmt::{DeviceExecutionState, PageFaultState};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use loss::{Loss, LossOfFences, LossOfQueues, LostFences};
+pub(crate) use loss::{Loss, LossOfFences, LossOfMemory, LossOfQueues, LostFences};
 
 use crate::ddi::{EngineId, Invalidation};
 use crate::{Nanos, VmId};

@@ -24,6 +24,7 @@ use crate::ProcessId;
 use crate::ddi::SegmentGroup;
 use crate::error::{CallResult, Refusal, invalid};
 use crate::kernel::Kernel;
+use crate::process::HandleTarget;
 use crate::vidmm::VidMm;
 use crate::vidmm::address::{AllocationPages, GoneMemory};
 use crate::vidmm::allocation::{Allocation, AllocationOpen};
@@ -227,6 +228,18 @@ impl Kernel {
         let is_it = allocation.is_some_and(|one| one.number == number && !one.resident);
         if is_it && self.is_wanted(index) {
             self.vidmm.memory.allocations[index].resident = true;
+            self.update_engine_pages_of(process, index);
+        }
+    }
+
+    /// An allocation in LOCAL is not resident any more, because its adapter was reset. Its counts stay, and a later
+    /// MakeResident makes it resident again.
+    pub(crate) fn purge(&mut self, process: ProcessId, handle: Handle) {
+        let Some(HandleTarget::Allocation(open)) = self.process(process).handles.get(handle) else { return };
+        let index = self.vidmm.memory.allocation_opens[open].allocation;
+        let allocation = &mut self.vidmm.memory.allocations[index];
+        if allocation.resident && allocation.segment_group() == SegmentGroup::Local {
+            allocation.resident = false;
             self.update_engine_pages_of(process, index);
         }
     }

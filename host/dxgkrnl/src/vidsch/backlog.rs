@@ -27,7 +27,7 @@ use crate::history::Ending;
 use crate::process::end::EndOfProcess;
 use crate::sync::reached::{Reached, WaiterScan};
 use crate::sync::written::Mark;
-use crate::tdr::{LossOfFences, LossOfQueues, LostFences};
+use crate::tdr::{LossOfFences, LossOfMemory, LossOfQueues, LostFences};
 use crate::vidmm::paging::Pending;
 use crate::vidmm::{AllocationPages, DrainedQueue, LongCall};
 use crate::{ProcessId, VmId};
@@ -64,6 +64,7 @@ pub(crate) enum Task {
     Waiters(WaiterScan),
     EmptyQueues(LossOfQueues),
     LoseFences(LossOfFences),
+    PurgeMemory(LossOfMemory),
     /// A mutex or semaphore is free, and more acquires wait in its line than fit.
     ServeLine(u32),
     /// More fences that engines wrote are to be evaluated for the process than fit.
@@ -293,6 +294,7 @@ impl Backlog {
             | Task::Waiters(_)
             | Task::EmptyQueues(_)
             | Task::LoseFences(_)
+            | Task::PurgeMemory(_)
             | Task::ServeLine(_)
             | Task::RunQueue(_)
             | Task::Dispatch(_)

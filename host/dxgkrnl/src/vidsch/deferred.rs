@@ -200,6 +200,7 @@ impl Kernel {
             }
             Task::EmptyQueues(loss) => self.empty_queues(loss, effects),
             Task::LoseFences(loss) => self.lose_fences(loss, effects),
+            Task::PurgeMemory(loss) => self.purge_memory(loss),
             Task::ServeLine(object) => self.continue_line(object, process, effects),
             Task::EvaluateWritten(up_to) => self.evaluate_written(process, up_to, effects),
             Task::EndShares(vm) => self.end_shares_of(vm, effects),

@@ -1,6 +1,7 @@
 //! GPU memory of a process that owns much of it: opens, mappings and operations of paging queues.
 #![allow(dead_code)]
 
+use d3dkmt::allocation_data::{AllocationData, SEGMENT_LOCAL};
 use d3dkmt::gpu_va::DO_NOT_WAIT;
 use d3dkmt::gpu_va::operation::{COPY, MAP};
 use d3dkmt::gpu_va::protection::{NO_ACCESS, WRITE, ZERO};
@@ -9,7 +10,8 @@ use d3dkmt::{
     AllocationInfo, Call, CreateAllocation, CreateAllocationFlags as F, GpuVaOperation, Handle, NtStatus,
     Reply, ResourceInfo, StandardAllocation, calls,
 };
-use dxgkrnl::{Effects, Input, ProcessId, VmId};
+use dxgkrnl::ddi::PageFaultFlags;
+use dxgkrnl::{Effects, EngineId, Fault, Input, ProcessId, VmId};
 
 use crate::owner::{Owner, World};
 
@@ -124,6 +126,32 @@ impl Owner {
             self.ok(Call::MakeResident { paging_queue, allocations, priorities: Vec::new(), flags: 0 });
         }
         self.run();
+    }
+
+    /// Resident memory of the device in LOCAL, half of it in resources. The page fault of the next buffer resets the
+    /// adapter.
+    pub fn in_local(&mut self, count: u32) {
+        let data = AllocationData { size: PAGE, segment: SEGMENT_LOCAL, ..AllocationData::default() };
+        let info = AllocationInfo { private_data: data.encode().to_vec(), ..AllocationInfo::default() };
+        let paging_queue = self.new_paging_queue();
+        for (number, from) in (0..count).step_by(ALLOCATIONS_PER_CALL_MAX).enumerate() {
+            let flags = if number % 2 == 0 { F::CREATE_RESOURCE } else { F::empty() };
+            let here = ALLOCATIONS_PER_CALL_MAX.min((count - from) as usize);
+            let create = CreateAllocation {
+                device: self.device,
+                flags,
+                allocations: vec![info.clone(); here],
+                ..CreateAllocation::default()
+            };
+            let made = self.ok(Call::CreateAllocation { create: Box::new(create) });
+            let Reply::Allocations { allocations, .. } = made else { panic!("{made:?}") };
+            self.ok(Call::MakeResident { paging_queue, allocations, priorities: Vec::new(), flags: 0 });
+        }
+        self.run();
+        let engine = EngineId { adapter: 0, node: 0 };
+        let flags = PageFaultFlags::ADAPTER_RESET_REQUIRED.bits();
+        let fault = Input::Fault(Fault::PageFault { engine, gpu_address: 0xF000, flags });
+        self.world.kernel.handle(self.now, fault, &mut Effects::default());
     }
 
     /// As `resident`, with a paging queue in `queue`, and none of them resident any more.
