@@ -138,6 +138,17 @@ fn each_segment_group_has_its_own_budget_and_usage() {
     assert_eq!((usage(&mut world), world.kernel.miscounted()), ([0, SIZE], None));
 }
 
+/// Resets the adapter by a page fault of a buffer.
+fn reset_adapter(world: &mut World, device: Handle) {
+    let flags = PageFaultFlags::ADAPTER_RESET_REQUIRED.bits();
+    let engine = EngineId { adapter: 0, node: 0 };
+    world.input(Input::Fault(Fault::PageFault { engine, gpu_address: 0xF000, flags }));
+    let context = world.context(device, 0);
+    world.submit(context, &[busy(1)]);
+    world.advance(1000);
+    assert_eq!(world.kernel.snapshot().adapter_resets, 1);
+}
+
 #[test]
 fn a_reset_of_the_adapter_loses_what_is_in_local() {
     covers!("TDR-011");
@@ -153,13 +164,7 @@ fn a_reset_of_the_adapter_loses_what_is_in_local() {
     world.advance(1_000_000);
     page_table_updates(&script);
 
-    let flags = PageFaultFlags::ADAPTER_RESET_REQUIRED.bits();
-    let engine = EngineId { adapter: 0, node: 0 };
-    world.input(Input::Fault(Fault::PageFault { engine, gpu_address: 0xF000, flags }));
-    let context = world.context(device, 0);
-    world.submit(context, &[busy(1)]);
-    world.advance(1000);
-    assert_eq!(world.kernel.snapshot().adapter_resets, 1);
+    reset_adapter(&mut world, device);
     let seen = page_table_updates(&script);
     assert!(seen.last().unwrap().contains("NoAccess"), "{seen:?}");
 
@@ -181,6 +186,25 @@ fn a_reset_of_the_adapter_loses_what_is_in_local() {
     assert_eq!(make_resident(&mut world, paging_queue, &allocations), (PENDING, 0));
     world.advance(1_000_000);
     assert_eq!(world.ok(residency), Reply::AllocationResidency(vec![1, 2]));
+    assert_eq!(world.kernel.miscounted(), None);
+}
+
+#[test]
+fn what_was_on_its_way_to_local_at_a_reset_does_not_arrive() {
+    covers!("TDR-011");
+    let (mut world, script) = scripted(Config::default());
+    script.borrow().paging = Some(vec![busy(1_000_000)]);
+    let device = world.device();
+    let paging_queue = queue(&mut world, device, 0).0;
+    let local = one(&mut world, device, visible(SIZE, SEGMENT_LOCAL));
+    let non_local = one(&mut world, device, visible(SIZE, SEGMENT_NON_LOCAL));
+    assert_eq!(make_resident(&mut world, paging_queue, &[local, non_local]), (PENDING, 0));
+    reset_adapter(&mut world, device);
+    // Destroying the queue lets what it has outstanding take effect.
+    world.ok(Call::DestroyPagingQueue { queue: paging_queue });
+    world.advance(10_000_000);
+    let resident = world.kernel.snapshot().allocations.into_iter().map(|one| (one.handle, one.resident));
+    assert_eq!(resident.collect::<Vec<_>>(), [(local, false), (non_local, true)]);
     assert_eq!(world.kernel.miscounted(), None);
 }
 

@@ -171,6 +171,11 @@ impl Tdr {
         self.adapter_resets.values().sum()
     }
 
+    /// How often the adapter was reset, not one of its engines alone.
+    pub fn adapter_resets_of(&self, adapter: u32) -> u64 {
+        self.adapter_resets.get(&adapter).copied().unwrap_or(0)
+    }
+
     /// How often the adapter or an engine of it was reset.
     pub fn resets_of(&self, adapter: u32) -> u64 {
         [&self.engine_resets, &self.adapter_resets]

@@ -27,7 +27,6 @@ use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid};
 use crate::kernel::Kernel;
 use crate::vidmm::VidMm;
-use crate::vidmm::paging::Pending;
 
 /// `D3DKMT_OFFER_FLAGS`: OfferImmediately and AllowDecommit.
 const OFFER_FLAGS: u32 = OFFER_IMMEDIATELY | 0x2;
@@ -163,7 +162,7 @@ impl Kernel {
         let Some(queue) = call.queue else {
             if !missing.is_empty() {
                 let adapter = self.processes.devices()[call.device].adapter;
-                self.take_effect_at_once(process, adapter, Pending::Resident(missing.into()));
+                self.take_effect_at_once(process, adapter, self.becoming_resident(adapter, missing));
             }
             if self.is_spent() {
                 return Ok(None);

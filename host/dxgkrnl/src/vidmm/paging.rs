@@ -62,8 +62,16 @@ pub(crate) struct PagingQueue {
 pub(crate) enum Pending {
     Fence(MappedFence),
     Pages(PageChange),
-    /// Allocations that are resident from then on, with their numbers: see [`crate::vidmm::allocation::Allocation`].
-    Resident(VecDeque<(u32, u64)>),
+    Resident(BecomingResident),
+}
+
+/// Allocations that become resident.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct BecomingResident {
+    /// With their numbers: see [`crate::vidmm::allocation::Allocation`].
+    pub allocations: VecDeque<(u32, u64)>,
+    /// How often the adapter had been reset when they were named. The next reset loses what was brought to LOCAL.
+    pub resets: u64,
 }
 
 impl Pending {
@@ -75,7 +83,9 @@ impl Pending {
         ENTRY_BYTES
             + match self {
                 Pending::Fence(_) | Pending::Pages(_) => 0,
-                Pending::Resident(allocations) => allocations.len() * ALLOCATION_BYTES,
+                Pending::Resident(BecomingResident { allocations, .. }) => {
+                    allocations.len() * ALLOCATION_BYTES
+                }
             }
     }
 }

@@ -136,7 +136,14 @@ impl Kernel {
         }
         let becoming_resident = &mut self.vidmm.paging_queues[id].becoming_resident;
         missing.retain(|allocation| becoming_resident.insert(*allocation));
-        self.begin_paging(id, PagingWork::Transfer { size }, Pending::Resident(missing.into()))
+        self.begin_transfer_of_all(id, size, missing)
+    }
+
+    /// The same for allocations that no other operation of the queue makes resident.
+    pub(super) fn begin_transfer_of_all(&mut self, id: u32, size: u64, missing: Vec<(u32, u64)>) -> u64 {
+        let adapter = self.processes.devices()[self.vidmm.paging_queues[id].device].adapter;
+        let then = self.becoming_resident(adapter, missing);
+        self.begin_paging(id, PagingWork::Transfer { size }, then)
     }
 
     /// Lets an operation that needs no paging buffer take effect at once: its process makes no call before all of it has.
@@ -187,17 +194,18 @@ impl Kernel {
                 self.spend(1);
                 rest.map(Pending::Pages)
             }
-            Pending::Resident(mut allocations) => {
-                while let Some(allocation) = allocations.pop_front() {
+            Pending::Resident(mut becoming) => {
+                let was_reset = self.tdr.adapter_resets_of(adapter) != becoming.resets;
+                while let Some(allocation) = becoming.allocations.pop_front() {
                     if self.is_spent() {
-                        allocations.push_front(allocation);
-                        return Some(Pending::Resident(allocations));
+                        becoming.allocations.push_front(allocation);
+                        return Some(Pending::Resident(becoming));
                     }
                     self.spend(1);
                     if let Some(queue) = queue.and_then(|queue| self.vidmm.paging_queues.get_mut(queue)) {
                         queue.becoming_resident.remove(&allocation);
                     }
-                    self.become_resident(process, allocation);
+                    self.become_resident(process, allocation, was_reset);
                 }
                 None
             }

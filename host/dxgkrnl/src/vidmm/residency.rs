@@ -17,6 +17,7 @@
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec;
+use alloc::vec::Vec;
 
 use d3dkmt::{Handle, Reply};
 
@@ -29,6 +30,7 @@ use crate::vidmm::VidMm;
 use crate::vidmm::address::{AllocationPages, GoneMemory};
 use crate::vidmm::allocation::{Allocation, AllocationOpen};
 use crate::vidmm::long_call::GroupBytes;
+use crate::vidmm::paging::{BecomingResident, Pending};
 
 /// `D3DKMT_ALLOCATIONRESIDENCYSTATUS`.
 mod residency_status {
@@ -221,12 +223,23 @@ impl Kernel {
         self.vidmm.offered.remove(&open);
     }
 
-    /// Makes an allocation resident for which a paging buffer has run, unless it is gone or evicted again. What is beyond
-    /// the units of the step is a task of `process`.
-    pub(crate) fn become_resident(&mut self, process: ProcessId, (index, number): (u32, u64)) {
-        let allocation = self.vidmm.memory.allocations.get(index);
-        let is_it = allocation.is_some_and(|one| one.number == number && !one.resident);
-        if is_it && self.is_wanted(index) {
+    /// An operation that makes allocations resident, named by index and number.
+    pub(super) fn becoming_resident(&self, adapter: u32, allocations: Vec<(u32, u64)>) -> Pending {
+        let (allocations, resets) = (allocations.into(), self.tdr.adapter_resets_of(adapter));
+        Pending::Resident(BecomingResident { allocations, resets })
+    }
+
+    /// Makes an allocation resident for which a paging buffer has run, unless it is gone or evicted again, or in LOCAL and
+    /// the adapter was reset since. What is beyond the units of the step is a task of `process`.
+    pub(crate) fn become_resident(
+        &mut self,
+        process: ProcessId,
+        (index, number): (u32, u64),
+        was_reset: bool,
+    ) {
+        let Some(allocation) = self.vidmm.memory.allocations.get(index) else { return };
+        let is_lost = was_reset && allocation.segment_group() == SegmentGroup::Local;
+        if allocation.number == number && !allocation.resident && !is_lost && self.is_wanted(index) {
             self.vidmm.memory.allocations[index].resident = true;
             self.update_engine_pages_of(process, index);
         }

@@ -19,12 +19,11 @@ use d3dkmt::{Handle, NtStatus, Reply, limits};
 use super::long_call::{GroupBytes, Kind, LongCall, Part, ResidencyCall, RestOfCall};
 use super::residency::total;
 use crate::ProcessId;
-use crate::ddi::{PagingWork, SegmentGroup};
+use crate::ddi::SegmentGroup;
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
 use crate::vidmm::allocation::AllocationOpen;
-use crate::vidmm::paging::Pending;
 use crate::vidsch::Task;
 
 /// `D3DDDI_MAKERESIDENT_FLAGS`
@@ -333,9 +332,7 @@ impl Kernel {
         }
         let missing = core::mem::take(&mut call.missing);
         let paging_fence_value = match call.missing_bytes {
-            Some(size) => {
-                self.begin_paging(id, PagingWork::Transfer { size }, Pending::Resident(missing.into()))
-            }
+            Some(size) => self.begin_transfer_of_all(id, size, missing),
             None => 0,
         };
         Ok(Done::Part(Part::Answer(paging_fence_value)))
