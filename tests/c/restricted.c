@@ -36,10 +36,25 @@ static void describe(pid_t process, const char *task, char *text, size_t room)
         fclose(status);
 }
 
+/* How willingly the system kills it when memory ends: -1000 is never. */
+static int oom_score_adjustment(pid_t process)
+{
+    char path[64];
+    int adjustment = 0;
+    snprintf(path, sizeof path, "/proc/%d/oom_score_adj", process);
+    FILE *file = fopen(path, "r");
+    if (!file || fscanf(file, "%d", &adjustment) != 1)
+        adjustment = 1001;
+    if (file)
+        fclose(file);
+    return adjustment;
+}
+
 static void print(const char *whose, pid_t process)
 {
     char lines[LINES_MAX][256], path[64];
     int count = 0;
+    printf("%s: oom_score_adj %d\n", whose, oom_score_adjustment(process));
     snprintf(path, sizeof path, "/proc/%d/task", process);
     DIR *tasks = opendir(path);
     for (struct dirent *task; tasks && count < LINES_MAX && (task = readdir(tasks)) != NULL;) {
