@@ -182,7 +182,7 @@ impl Kernel {
             CreateHwQueue { context, flags, .. } => self.create_hw_queue(process, context, flags, effects),
             DestroyHwQueue { queue } => self.destroy_hw_queue(process, queue, effects),
             SubmitCommandToHwQueue { queue, progress_fence_id, private_data, .. } =>
-                self.submit_to_hw_queue(process, queue, progress_fence_id, private_data),
+                self.submit_to_hw_queue(process, queue, progress_fence_id, private_data, effects),
             SubmitSignalToHwQueue { queues, objects, values, flags } =>
                 self.signal_hw_queues(process, &queues, &objects, &values, flags, effects),
             SubmitWaitToHwQueue { queue, objects, values } =>

@@ -125,6 +125,24 @@ fn work_of_a_software_context_keeps_an_adapter_in_d0_and_new_work_wakes_it() {
 }
 
 #[test]
+fn a_submission_behind_a_signal_of_work_that_d3_suspended_wakes_the_adapter() {
+    let (mut world, script) = scripted(Config::default());
+    let device = world.device();
+    let queue = world.queue_on(device, ADVANCED, NONE);
+    let fence = world.fence(device, 0);
+    assert_eq!(world.submit_hw(queue, 1, &[busy(100), write(&queue.fence, 1)]), OK);
+    power(&mut world, false);
+    world.advance(1000);
+    assert_eq!(world.signal_hw(&[queue], fence.object, 1), OK);
+    assert_eq!(calls(&script, &NAMES), ["suspend_context 0 1", "set_power_state 0 false"]);
+    assert_eq!(world.submit_hw(queue, 2, &[write(&queue.fence, 2)]), OK);
+    assert_eq!(calls(&script, &NAMES), ["set_power_state 0 true", "resume_context 0"]);
+    world.advance(1000);
+    assert_eq!((world.view(queue).progress, world.value(fence.object)), (2, 1));
+    world.finish();
+}
+
+#[test]
 fn a_suspend_is_acknowledged_when_the_buffer_that_runs_is_dropped() {
     covers!("SCH-020");
     let mut world = World::new();

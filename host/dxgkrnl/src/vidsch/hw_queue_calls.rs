@@ -290,6 +290,7 @@ impl Kernel {
         handle: Handle,
         progress_fence_id: u64,
         commands: Vec<u8>,
+        effects: &mut Effects,
     ) -> CallResult {
         let queue = self.open_hw_queue(process, handle)?;
         let id = self.hw_queue(process, handle)?;
@@ -311,8 +312,11 @@ impl Kernel {
         }
         self.require_memory(process, commands.len() as u64 + PACKETS_BYTES)?;
         self.vidsch.hw_queues[id].submitted = progress_fence_id;
-        let adapter = self.vidsch.queues[queue].engine.adapter;
         self.edge(HappensBefore::Submitted { process, adapter, queue: self.agent(queue) });
+        if !self.vidsch.queues[queue].in_flight.is_empty() {
+            // The buffer may stand behind work that D3 suspended.
+            self.wake_adapter(adapter, effects);
+        }
         self.enqueue(queue, Packet::HwCommand { progress_fence_id, commands });
         Ok(Reply::None)
     }
