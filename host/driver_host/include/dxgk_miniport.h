@@ -133,6 +133,7 @@ typedef struct _DXGKARG_DESTROYDEVICE {
     UINT64 hDevice;
 } DXGKARG_DESTROYDEVICE;
 
+/* Names no device and no process: each submission and each hardware queue of the context names its address space. */
 typedef struct _DXGKARG_CREATECONTEXT {
     UINT64 hContext;
     UINT NodeOrdinal;
@@ -162,7 +163,8 @@ typedef struct _DXGKARG_SUBMITCOMMANDVIRTUAL {
     UINT64 hContext;
     UINT64 hAddressSpace;
     UINT64 SubmissionFenceId;
-    /* Flags.Resubmission: the id under which this work was preempted, or DXGK_NO_HANDLE. */
+    /* Flags.Resubmission: the id under which this work was preempted, or DXGK_NO_HANDLE. It comes without its buffer: the
+     * driver keeps what it preempted. */
     UINT64 ResubmittedFenceId;
     UINT NodeOrdinal;
     /* 1 Paging, 2 Resubmission. */

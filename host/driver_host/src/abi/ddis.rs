@@ -105,6 +105,7 @@ ddis! {
     DxgkDdiDestroyDevice destroy_device DXGKARG_DESTROYDEVICE {
         hDevice: UINT64,
     } = "nothing";
+    /// Names no device and no process: each submission and each hardware queue of the context names its address space.
     DxgkDdiCreateContext create_context DXGKARG_CREATECONTEXT {
         hContext: UINT64,
         NodeOrdinal: UINT,
@@ -127,7 +128,8 @@ ddis! {
         hContext: UINT64,
         hAddressSpace: UINT64,
         SubmissionFenceId: UINT64,
-        /// Flags.Resubmission: the id under which this work was preempted, or DXGK_NO_HANDLE.
+        /// Flags.Resubmission: the id under which this work was preempted, or DXGK_NO_HANDLE. It comes without its buffer: the
+        /// driver keeps what it preempted.
         ResubmittedFenceId: UINT64,
         NodeOrdinal: UINT,
         /// 1 Paging, 2 Resubmission.
