@@ -263,7 +263,11 @@ fn engine(report: &snapshot::EngineReport) -> Engine {
     let (state, running, queued) = match report.state {
         EngineState::Idle => ("idle".into(), None, 0),
         EngineState::Running { submission_fence_id: id, until, queued } => {
-            (format!("running submission {id} until {until} ns, {queued} queued"), Some(id), queued)
+            let until = match until {
+                u64::MAX => ", never reported complete".to_owned(),
+                until => format!(" until {until} ns"),
+            };
+            (format!("running submission {id}{until}, {queued} queued"), Some(id), queued)
         }
         EngineState::Hung { submission_fence_id: id, queued } => {
             (format!("hung in submission {id}, {queued} queued"), Some(id), queued)

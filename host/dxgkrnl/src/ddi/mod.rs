@@ -246,7 +246,7 @@ pub const DEBUG_PRINT_BYTES_MAX: usize = 512;
 pub enum EngineState {
     /// Nothing to run.
     Idle,
-    /// Runs a packet until that time.
+    /// Runs a packet until that time. [`Nanos::MAX`]: the driver does not say how long.
     Running { submission_fence_id: u64, until: Nanos, queued: u32 },
     /// Runs a packet that never ends.
     Hung { submission_fence_id: u64, queued: u32 },

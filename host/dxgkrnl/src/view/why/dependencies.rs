@@ -554,7 +554,7 @@ impl WaitIndex<'_> {
         }
         let Some(Some(work)) = self.work.get(&engine) else {
             return Dependencies::Leaf(match kernel.miniport.engine_state(engine) {
-                EngineState::Idle => Leaf::Unknown(engine),
+                EngineState::Idle | EngineState::Running { until: u64::MAX, .. } => Leaf::Unknown(engine),
                 EngineState::Running { until, .. } => Leaf::Live { due: Some(until) },
                 EngineState::Hung { .. } => Leaf::Hung(engine),
             });

@@ -89,7 +89,10 @@ impl fmt::Display for VerdictText {
                 write!(f, "WAITS FOR p{process}: nothing is under way; it has to act")
             }
             Verdict::Unknown { engine: (adapter, node) } => {
-                write!(f, "UNKNOWN: the driver of engine {adapter}.{node} does not report what its work does")
+                write!(
+                    f,
+                    "UNKNOWN: the driver of engine {adapter}.{node} never reported the work complete, and does not say what it does"
+                )
             }
             Verdict::Cycle { members: 0 | 1, has_process: false } => {
                 f.write_str("CYCLE: it waits for work that is queued behind it")
