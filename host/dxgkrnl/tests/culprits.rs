@@ -3,11 +3,12 @@
 use covers::covers;
 
 use crate::common::hardware::{NONE, busy, wait, write};
-use crate::common::scripted::scripted;
+use crate::common::scripted::{inject, interrupt, scripted};
 use crate::common::{OK, World};
 use d3dkmt::escape::{kind, tdr_debug_control as tdr};
 use d3dkmt::isa::Packet::*;
 use d3dkmt::{Call, EscapeFlags, Handle};
+use dxgkrnl::ddi::Interrupt;
 use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Input, TdrConfig, VidSchCaps};
 
 const ENGINE: EngineId = EngineId { adapter: 0, node: 0 };
@@ -80,6 +81,43 @@ fn a_preemption_whose_interrupt_is_lost_is_asked_for_again() {
     world.advance(10 * MS);
     assert_eq!((world.value(fence.object), world.execution_state(device)), (1, ACTIVE));
     assert_eq!(world.kernel.next_deadline(), None);
+}
+
+#[test]
+fn a_preemption_that_is_answered_with_another_id_times_out_though_the_engine_reports_progress() {
+    covers!("TDR-001");
+    for answered in [0, 999] {
+        let (mut world, script) = scripted(Config::default());
+        script.borrow().responsive = Some(true);
+        let (engine, last_completed_fence_id) = (ENGINE, 0);
+        let answer = interrupt(Interrupt::DmaPreempted {
+            engine,
+            preemption_fence_id: answered,
+            last_completed_fence_id,
+        });
+        let device = world.device();
+        let context = world.context(device, 0);
+        world.submit(context, &[busy(100 * MS + 1), busy(1)]);
+        // The engine stops, and its right answers are lost.
+        world.advance(100 * MS);
+        for _ in 0..2 {
+            world.input(Input::Fault(Fault::LoseInterrupt { engine: ENGINE }));
+        }
+        for _ in 0..2 {
+            world.advance(1000 * MS);
+            inject(&mut world, &script, vec![answer.clone()]);
+            assert!(
+                world.notes().iter().any(|note| note.contains(&format!("reports preemption {answered}")))
+            );
+            assert_eq!((engine_resets(&world), world.execution_state(device)), (0, ACTIVE));
+            world.advance(1000 * MS);
+        }
+        assert_eq!(engine_resets(&world), 1, "{answered}");
+        // The driver had aborted nothing, so the work is submitted again.
+        world.advance(10 * MS);
+        assert_eq!((world.kernel.engines_idle(), world.execution_state(device)), (true, ACTIVE));
+        assert_eq!(world.kernel.next_deadline(), None);
+    }
 }
 
 #[test]

@@ -29,7 +29,7 @@ impl Kernel {
         {
             return;
         }
-        let is_impatient = self.is_over_patience(engine);
+        let is_impatient = self.is_over_patience(engine) || self.ignores_preemption(engine);
         if !cause.is_certain && self.is_responsive(engine, effects) && !is_impatient {
             let what = match self.miniport.running_context(engine) {
                 RunningContext::None => {

@@ -154,6 +154,15 @@ impl Kernel {
     }
 
     /// When an engine times out that keeps giving back its submissions without beginning one.
+    /// Whether an engine runs nothing and answered neither of two preemption requests in a row. A lost answer is repeated
+    /// at the second; a driver that answers with other ids would never give its submissions back.
+    pub(super) fn ignores_preemption(&self, id: EngineId) -> bool {
+        let Some(engine) = self.vidsch.in_flight().engines.get(&id) else { return false };
+        let Watch::Preempting { since, .. } = engine.watch else { return false };
+        let is_repeated = since >= engine.since.saturating_add(self.config.tdr.delay_ns);
+        is_repeated && self.miniport.running_context(id) == RunningContext::None
+    }
+
     pub(super) fn unserved_due(&self, id: EngineId) -> Option<Nanos> {
         self.unserved_due_of(id, self.vidsch.in_flight().engines.get(&id)?)
     }

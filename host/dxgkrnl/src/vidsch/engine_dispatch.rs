@@ -234,12 +234,17 @@ impl Kernel {
     }
 
     /// Handles the answer to a preemption request: incomplete submissions are ready again.
-    pub(super) fn preempted(&mut self, id: EngineId, answered: u64) {
+    pub(super) fn preempted(&mut self, id: EngineId, answered: u64, effects: &mut Effects) {
         let now = self.now;
         let engine = self.vidsch.in_flight.engine(id);
         let Watch::Preempting { preemption_fence_id, time_is_up, .. } = engine.watch else { return };
         if preemption_fence_id != answered {
-            return;
+            let EngineId { adapter, node } = id;
+            let text = format!(
+                "engine {adapter}.{node} reports preemption {answered}, which gives nothing back: the kernel waits for \
+                 {preemption_fence_id}"
+            );
+            return self.note_host(text, effects);
         }
         engine.watch = Watch::Running;
         if engine.submitted.front().is_some_and(|oldest| self.miniport.has_begun(id, oldest.id)) {

@@ -106,7 +106,7 @@ impl Kernel {
             {
                 if self.is_submitted_id(engine, last_completed_fence_id, effects) {
                     self.completed_up_to(engine, last_completed_fence_id, effects);
-                    self.preempted(engine, preemption_fence_id);
+                    self.preempted(engine, preemption_fence_id, effects);
                 }
             }
             Interrupt::DmaFaulted { engine, faulted_fence_id } if !self.is_masked(engine) => {
