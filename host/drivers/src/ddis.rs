@@ -82,9 +82,9 @@ impl Miniport for Drivers {
             = |_routes| Some(engine.adapter) => Err(ResetFailed);
         resume_hw_engine(now: Nanos, engine: EngineId) -> Result<(), ResetFailed>
             = |_routes| Some(engine.adapter) => Err(ResetFailed);
-        reset_from_timeout(adapter: u32) = |_routes| Some(adapter) => ();
+        reset_from_timeout(adapter: u32) -> Result<(), NtStatus> = |_routes| Some(adapter) => Ok(());
         memory_evicted(adapter: u32) = |_routes| Some(adapter) => ();
-        restart_from_timeout(adapter: u32) = |_routes| Some(adapter) => ();
+        restart_from_timeout(adapter: u32) -> Result<(), NtStatus> = |_routes| Some(adapter) => Ok(());
         page_fault(now: Nanos, engine: EngineId, gpu_address: u64, flags: PageFaultFlags)
             = |_routes| Some(engine.adapter) => ();
         stop_device(adapter: u32) = |_routes| Some(adapter) => ();

@@ -90,9 +90,9 @@ ddis! {
         now: Nanos, engine: EngineId, callbacks: &mut Vec<Callback>) -> Result<(), ResetFailed>;
     fn resume_hw_engine(&mut;
         now: Nanos, engine: EngineId, callbacks: &mut Vec<Callback>) -> Result<(), ResetFailed>;
-    fn reset_from_timeout(&mut; adapter: u32, callbacks: &mut Vec<Callback>);
+    fn reset_from_timeout(&mut; adapter: u32, callbacks: &mut Vec<Callback>) -> Result<(), NtStatus>;
     fn memory_evicted(&mut; adapter: u32, callbacks: &mut Vec<Callback>);
-    fn restart_from_timeout(&mut; adapter: u32, callbacks: &mut Vec<Callback>);
+    fn restart_from_timeout(&mut; adapter: u32, callbacks: &mut Vec<Callback>) -> Result<(), NtStatus>;
     fn page_fault(&mut;
         now: Nanos, engine: EngineId, gpu_address: u64, flags: PageFaultFlags, callbacks: &mut Vec<Callback>);
     fn fail_reset(&mut; engine: EngineId);

@@ -8,7 +8,7 @@ use crate::common::{IP, OK, P, World, share};
 use crate::paging::{map, queue};
 use d3dkmt::isa::{self, Packet::*};
 use d3dkmt::{
-    Call, CreatedSyncObject, Handle, HwQueueFlags, PageFaultState, Reply, ShareToken, SignalFlags,
+    Call, CreatedSyncObject, Handle, HwQueueFlags, NtStatus, PageFaultState, Reply, ShareToken, SignalFlags,
     SyncObjectFlags as F,
 };
 use dxgkrnl::ddi::{Callback, EngineState, FaultedWork, HwContext, HwQueueId, Interrupt, PageFaultFlags};
@@ -106,6 +106,56 @@ fn between_reset_and_restart_the_driver_is_called_for_evictions_only() {
         notes.iter().filter(|note| note.contains("interrupt 1 of an engine under reset is ignored"));
     assert_eq!(ignored.count(), 2, "{notes:?}");
     assert_eq!(world.execution_state(device), HUNG);
+}
+
+#[test]
+fn a_reset_of_an_adapter_that_fails_is_a_bugcheck() {
+    for ddi in ["reset_from_timeout", "restart_from_timeout"] {
+        let (mut world, script) = scripted(Config::default());
+        let device = world.device();
+        hang(&mut world, device);
+        fault(&mut world, Fault::ResetFails { engine: ENGINE });
+        script.borrow().failing = Some((ddi, NtStatus::UNSUCCESSFUL));
+        world.advance(TIMEOUT);
+        let bugcheck = world.kernel.bugchecked().expect("a bugcheck");
+        assert_eq!((bugcheck.code, bugcheck.parameters), (0x116, [0, 0, 0xC000_0001, 0]), "{ddi}");
+        assert_eq!(world.execution_state(device), 4, "{ddi}");
+    }
+}
+
+/// The parameters of the bugcheck after this interrupt about an engine that was given ids 1 to 3 and completed two of them.
+fn parameters_after(report: Interrupt) -> Option<[u64; 4]> {
+    let (mut world, script) = scripted(Config::default());
+    let device = world.device();
+    let context = world.context(device, 0);
+    world.submit(context, &[]);
+    world.submit(context, &[]);
+    script.borrow().call_back("submit_command", vec![interrupt(report)]);
+    world.submit(context, &[busy(10)]);
+    let bugcheck = world.kernel.bugchecked();
+    assert!(bugcheck.is_none_or(|bugcheck| bugcheck.code == 0x119), "{bugcheck:?}");
+    bugcheck.map(|bugcheck| bugcheck.parameters)
+}
+
+#[test]
+fn a_report_of_an_id_before_the_last_completed_one_is_a_bugcheck() {
+    covers!("SCH-005");
+    let (engine, gpu_address, flags) = (ENGINE, 0, PageFaultFlags::WRITE);
+    let completed = |submission_fence_id| Interrupt::DmaCompleted { engine, submission_fence_id };
+    let faulted = |faulted_fence_id| Interrupt::DmaFaulted { engine, faulted_fence_id };
+    let page_faulted =
+        |faulted_fence_id| Interrupt::DmaPageFaulted { engine, faulted_fence_id, gpu_address, flags };
+    for report in [completed(1), faulted(1), page_faulted(1)] {
+        assert_eq!(parameters_after(report.clone()), Some([1, 1, 3, 2]), "{report:?}");
+    }
+    // Once more, and the next one.
+    for report in [completed(2), completed(3), faulted(2), faulted(3), page_faulted(3)] {
+        assert_eq!(parameters_after(report.clone()), None, "{report:?}");
+    }
+    // The last id that the hardware completed itself: faults and resets complete further ones.
+    let (preemption_fence_id, last_completed_fence_id) = (0, 1);
+    let preempted = Interrupt::DmaPreempted { engine, preemption_fence_id, last_completed_fence_id };
+    assert_eq!(parameters_after(preempted), None);
 }
 
 #[test]
@@ -360,7 +410,8 @@ fn a_fatal_hardware_error_is_a_bugcheck() {
     let context = world.context(device, 0);
     world.submit(context, &[busy(10)]);
     page_fault(&mut world, PageFaultFlags::FATAL_HARDWARE_ERROR);
-    assert!(world.kernel.bugchecked().is_some());
+    let bugcheck = world.kernel.bugchecked().expect("a bugcheck");
+    assert_eq!((bugcheck.code, bugcheck.parameters), (0x119, [0xC, 0x10, 0, 0]));
     assert_eq!(world.execution_state(device), 4);
 }
 
@@ -377,22 +428,22 @@ fn fence_invalid_goes_with_id_0_and_a_reset() {
     assert!(notes[0].contains("FENCE_INVALID needs ENGINE_RESET_REQUIRED"), "{notes:?}");
     assert!(notes[1].contains("reserved bits"), "{notes:?}");
     let cases = [
-        (0, Flags::FENCE_INVALID, true),
-        (1, Flags::FENCE_INVALID | Flags::ENGINE_RESET_REQUIRED, true),
-        (0, Flags::FENCE_INVALID | Flags::ENGINE_RESET_REQUIRED, false),
-        (0, Flags::FENCE_INVALID | Flags::ADAPTER_RESET_REQUIRED, false),
-        (1, Flags::WRITE, false),
-        (2, Flags::WRITE, true),
+        (0, Flags::FENCE_INVALID, Some(0xD)),
+        (1, Flags::FENCE_INVALID | Flags::ENGINE_RESET_REQUIRED, Some(0xD)),
+        (0, Flags::FENCE_INVALID | Flags::ENGINE_RESET_REQUIRED, None),
+        (0, Flags::FENCE_INVALID | Flags::ADAPTER_RESET_REQUIRED, None),
+        (1, Flags::WRITE, None),
+        (2, Flags::WRITE, Some(1)),
     ];
-    for (faulted_fence_id, flags, bugchecks) in cases {
+    for (faulted_fence_id, flags, subtype) in cases {
         let (mut world, script) = scripted(Config::default());
         let device = world.device();
         let context = world.context(device, 0);
         let fault = Interrupt::DmaPageFaulted { engine: ENGINE, faulted_fence_id, gpu_address: 0, flags };
         script.borrow().call_back("submit_command", vec![interrupt(fault)]);
         world.submit(context, &[busy(10)]);
-        let code = world.kernel.bugchecked().map(|bugcheck| bugcheck.code);
-        assert_eq!(code, bugchecks.then_some(0x119), "id {faulted_fence_id}, {flags:?}");
+        let bugcheck = world.kernel.bugchecked().map(|bugcheck| (bugcheck.code, bugcheck.parameters[0]));
+        assert_eq!(bugcheck, subtype.map(|subtype| (0x119, subtype)), "id {faulted_fence_id}, {flags:?}");
     }
 }
 

@@ -196,12 +196,17 @@ fn dependent_engines_get_half_a_second_and_are_reset_in_order() {
     assert_eq!(states, [HUNG, ACTIVE, HUNG], "an engine that stopped in time keeps its work");
     world.advance(1000 * MS);
     assert_eq!(world.value(fence.object), 1);
-    // A mask without the engine itself is invalid, so the whole adapter is reset.
+}
+
+#[test]
+fn dependent_engines_without_the_engine_itself_are_a_bugcheck() {
+    covers!("TDR-018");
     let (mut world, script) = scripted(Config::default());
     script.borrow().dependents = None;
     hung(&mut world, 3);
     world.advance(TIMEOUT);
-    assert_eq!(resets(&world), (0, 1, None));
+    assert_eq!(resets(&world), (0, 0, Some(0x119)));
+    assert_eq!(world.kernel.bugchecked().map(|bugcheck| bugcheck.parameters), Some([8, 0, 3, 0]));
 }
 
 #[test]
@@ -562,8 +567,8 @@ fn errors_of_the_scheduler_class_are_bugchecks() {
     let submit = |world: &mut World, _: Handle, context: Handle| {
         world.submit(context, &[]);
     };
-    assert_eq!(failed(caps, "submit_command", "SubmitCommand", submit).0, 0x119);
-    assert_eq!(failed(caps - VidSchCaps::NO_DMA_PATCHING, "patch", "Patch", submit).0, 0x119);
+    assert_eq!(failed(caps, "submit_command", "SubmitCommand", submit), (0x119, 2));
+    assert_eq!(failed(caps - VidSchCaps::NO_DMA_PATCHING, "patch", "Patch", submit), (0x119, 3));
     assert_eq!(
         failed(caps, "preempt_command", "PreemptCommand", |world, _, context| {
             world.submit(context, &[Hang]);

@@ -108,6 +108,14 @@ impl SimulatedMiniport {
         miniport
     }
 
+    fn stop_engines(&mut self, adapter: u32) {
+        for (_, engine) in self.engines.iter_mut().filter(|(id, _)| id.adapter == adapter) {
+            engine.stop(&self.shared.tracers);
+        }
+        self.shared.drop_rings(adapter);
+        self.shared.debug.adapter_stopped(adapter);
+    }
+
     /// Runs `act` on one engine, then checks the hardware waits for every fence that changed. `None` if there is no
     /// such engine.
     fn with_engine<R>(
@@ -346,18 +354,15 @@ impl Miniport for SimulatedMiniport {
         }
     }
 
-    fn stop_device(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) {
-        self.reset_from_timeout(adapter, callbacks);
+    fn stop_device(&mut self, adapter: u32, _callbacks: &mut Vec<Callback>) {
+        self.stop_engines(adapter);
         self.displays.stop(adapter);
     }
 
     /// Displays go on: they are no engines (F-87).
-    fn reset_from_timeout(&mut self, adapter: u32, _callbacks: &mut Vec<Callback>) {
-        for (_, engine) in self.engines.iter_mut().filter(|(id, _)| id.adapter == adapter) {
-            engine.stop(&self.shared.tracers);
-        }
-        self.shared.drop_rings(adapter);
-        self.shared.debug.adapter_stopped(adapter);
+    fn reset_from_timeout(&mut self, adapter: u32, _callbacks: &mut Vec<Callback>) -> Result<(), NtStatus> {
+        self.stop_engines(adapter);
+        Ok(())
     }
 
     fn start_device(&mut self, adapter: u32, _callbacks: &mut Vec<Callback>) -> Result<(), NtStatus> {

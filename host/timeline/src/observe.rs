@@ -347,9 +347,11 @@ impl FilterDriver for Observer {
         answer
     }
 
-    fn reset_from_timeout(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) {
-        self.act(0, None, callbacks, |drivers, callbacks| drivers.reset_from_timeout(adapter, callbacks));
+    fn reset_from_timeout(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) -> Result<(), NtStatus> {
+        let answer =
+            self.act(0, None, callbacks, |drivers, callbacks| drivers.reset_from_timeout(adapter, callbacks));
         self.observe_disruption(adapter, None, "adapter reset");
+        answer
     }
 
     fn stop_device(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) {

@@ -244,11 +244,14 @@ impl Miniport for ProcessDriver {
         accepted(self.at_time(engine.adapter, now).call(ddi, Vec::new(), callbacks)).map_err(|_| ResetFailed)
     }
 
-    fn reset_from_timeout(&mut self, adapter: u32, callbacks: &mut Callbacks) {
+    fn reset_from_timeout(&mut self, adapter: u32, callbacks: &mut Callbacks) -> Result<(), NtStatus> {
         let outside = self.at(adapter);
         let ddi = Ddi::from(DXGKARG_RESETFROMTIMEOUT::default());
-        let ddi = if outside.exchange.has(adapter, &ddi) { ddi } else { DXGKARG_STOPDEVICE::default().into() };
-        outside.stop(ddi, callbacks);
+        if outside.exchange.has(adapter, &ddi) {
+            return accepted(outside.stop(ddi, callbacks));
+        }
+        outside.stop(DXGKARG_STOPDEVICE::default().into(), callbacks);
+        Ok(())
     }
 
     /// `DxgkDdiBuildPagingBuffer` with a transfer of no bytes, whose paging buffer has nothing to do.
@@ -258,8 +261,8 @@ impl Miniport for ProcessDriver {
         self.at(adapter).call(evict, vec![0; PAGING_BUFFER_BYTES_MAX], callbacks);
     }
 
-    fn restart_from_timeout(&mut self, adapter: u32, callbacks: &mut Callbacks) {
-        self.at(adapter).call(DXGKARG_RESTARTFROMTIMEOUT::default(), Vec::new(), callbacks);
+    fn restart_from_timeout(&mut self, adapter: u32, callbacks: &mut Callbacks) -> Result<(), NtStatus> {
+        accepted(self.at(adapter).call(DXGKARG_RESTARTFROMTIMEOUT::default(), Vec::new(), callbacks))
     }
 
     fn page_fault(&mut self, now: Nanos, engine: EngineId, gpu_address: u64, flags: PageFaultFlags, callbacks: &mut Callbacks) {

@@ -220,10 +220,11 @@ impl Outside {
     }
 
     /// The engines drop their work. The driver may set its timer again in the DDI.
-    fn stop(&mut self, ddi: Ddi, callbacks: &mut Vec<Callback>) {
+    fn stop(&mut self, ddi: Ddi, callbacks: &mut Vec<Callback>) -> Option<Done> {
         self.engines.timer = None;
-        self.call(ddi, Vec::new(), callbacks);
+        let done = self.call(ddi, Vec::new(), callbacks);
         self.engines.all().for_each(engines::Engine::reset);
+        done
     }
 
     /// After a reset of an engine's hardware queues: drops the work of the contexts that the callbacks from `first` on name,

@@ -28,9 +28,10 @@
 //!   that is neither is a hang, and leads to TDR after `TdrDelay`.
 //!
 //! A breach of the contract harms no other adapter, unless it bugchecks. The kernel notes an unknown id and ignores it.
-//! It bugchecks where Windows does: a scheduler DDI that fails, a fence id that was never submitted, interrupt 19 with a
-//! dead fence, a page fault with bad flags, a fatal hardware error. A bugcheck stops the adapters of all drivers. A
-//! thread that is stuck reports itself by [`Callback::Stuck`]. A driver that panics is stopped with its adapter (crate
+//! It bugchecks where Windows does: a scheduler DDI or the reset of an adapter that fails, a fence id that was never
+//! submitted, a completion or fault of one that is older than the last completed, dependent engines without the engine
+//! itself, interrupt 19 with a dead fence, a page fault with bad flags, a fatal hardware error. A bugcheck stops the
+//! adapters of all drivers. A thread that is stuck reports itself by [`Callback::Stuck`]. A driver that panics is stopped with its adapter (crate
 //! `drivers`).
 //!
 //! # What a driver needs
@@ -381,15 +382,18 @@ pub trait Miniport {
     ) -> Result<(), ResetFailed> {
         Ok(())
     }
-    /// `DxgkDdiResetFromTimeout`: cannot fail. After it returns, the GPU accesses no memory (TDR-009).
-    fn reset_from_timeout(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) {
+    /// `DxgkDdiResetFromTimeout`. After it returns, the GPU accesses no memory (TDR-009). A failure is a bugcheck.
+    fn reset_from_timeout(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) -> Result<(), NtStatus> {
         self.stop_device(adapter, callbacks);
+        Ok(())
     }
     /// `DxgkDdiBuildPagingBuffer` with transfers of no bytes, between reset and restart: the contents of the adapter's
     /// video memory are lost (TDR-010).
     fn memory_evicted(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) {}
-    /// `DxgkDdiRestartFromTimeout`.
-    fn restart_from_timeout(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) {}
+    /// `DxgkDdiRestartFromTimeout`. A failure is a bugcheck.
+    fn restart_from_timeout(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) -> Result<(), NtStatus> {
+        Ok(())
+    }
     /// [`crate::Fault::PageFault`]: the packet that runs, or else the next one to run, faults.
     fn page_fault(
         &mut self,

@@ -1,7 +1,8 @@
 //! The reset of a whole adapter (TDR-008 to TDR-011).
 //!
 //! ```text
-//!   ResetFromTimeout      engines drop everything; after it returns, stores of the GPU are ignored
+//!   ResetFromTimeout      engines drop everything; after it returns, stores of the GPU are ignored; a failure, as that
+//!                         of RestartFromTimeout, is bugcheck 0x116
 //!   memory_evicted        the contents of video memory are lost, saved states of contexts included
 //!   RestartFromTimeout
 //!   completed ids         move to the last submitted id of each engine (SCH-007)
@@ -12,8 +13,9 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use d3dkmt::DeviceExecutionState;
+use d3dkmt::{DeviceExecutionState, NtStatus};
 
+use super::bugcheck::VIDEO_TDR_FAILURE;
 use super::{Cause, Loss, Watch};
 use crate::ddi::EngineId;
 use crate::effects::Effects;
@@ -39,12 +41,23 @@ impl Kernel {
         self.note_host(format!("adapter {adapter} is reset: {}", cause.why), effects);
         *self.tdr.adapter_resets.entry(adapter).or_default() += 1;
         self.each_engine(adapter, |engine| engine.watch = Watch::Held);
-        self.run_ddi(effects, |miniport, _, callbacks| miniport.reset_from_timeout(adapter, callbacks));
+        let mut result = Ok(());
+        self.run_ddi(effects, |miniport, _, callbacks| {
+            result = miniport.reset_from_timeout(adapter, callbacks);
+        });
+        if !self.is_recovered("ResetFromTimeout", result, effects) {
+            return;
+        }
         self.tdr.resetting.insert(adapter);
         self.release_staging_buffers(adapter, effects);
         self.run_ddi(effects, |miniport, _, callbacks| miniport.memory_evicted(adapter, callbacks));
-        self.run_ddi(effects, |miniport, _, callbacks| miniport.restart_from_timeout(adapter, callbacks));
+        self.run_ddi(effects, |miniport, _, callbacks| {
+            result = miniport.restart_from_timeout(adapter, callbacks);
+        });
         self.tdr.forget_adapter(adapter);
+        if !self.is_recovered("RestartFromTimeout", result, effects) {
+            return;
+        }
         self.each_engine(adapter, |engine| {
             engine.forget_work();
             engine.completed = engine.last;
@@ -71,6 +84,15 @@ impl Kernel {
         }
     }
 
+    /// Whether a DDI of the recovery succeeded; raises the bugcheck if not.
+    fn is_recovered(&mut self, ddi: &str, result: Result<(), NtStatus>, effects: &mut Effects) -> bool {
+        if let Err(status) = result {
+            let why = format!("DxgkDdi{ddi} failed with {status}");
+            self.bugcheck(VIDEO_TDR_FAILURE, [0, 0, status.0.into(), 0], why, effects);
+        }
+        result.is_ok()
+    }
+
     fn each_engine(&mut self, adapter: u32, change: impl Fn(&mut OnEngine)) {
         let engines = self.vidsch.in_flight_mut().engines.iter_mut().filter(|(id, _)| id.adapter == adapter);
         for (_, engine) in engines {
@@ -86,7 +108,7 @@ impl Kernel {
         self.tdr.recoveries.retain(|time| now - *time < window);
         if !unconditional && self.tdr.recoveries.len() >= most {
             let why = format!("adapters were recovered {most} times within {window} ns, the limit");
-            self.bugcheck(0x116, [0, 0, 0, 0], why, effects);
+            self.bugcheck(VIDEO_TDR_FAILURE, [0, 0, 0, 0], why, effects);
             return false;
         }
         // With TdrDebugMode 3 nothing else bounds the list.

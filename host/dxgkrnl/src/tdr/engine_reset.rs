@@ -12,7 +12,7 @@ use super::{Cause, Loss, Watch};
 use crate::ddi::{EngineId, Invalidation, ResetFailed, RunningContext, engine_bit};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
-use crate::tdr::bugcheck::VIDEO_SCHEDULER_INTERNAL_ERROR;
+use crate::tdr::bugcheck::{INVALID_ABORTED_FENCE, INVALID_NODE_MASK, VIDEO_SCHEDULER_INTERNAL_ERROR};
 use crate::vidsch::Context;
 use crate::{Nanos, ProcessId, VidSchCaps};
 
@@ -51,11 +51,12 @@ impl Kernel {
         let (now, group) = (self.now, Vec::new());
         self.vidsch.engine_mut(engine).watch = Watch::Resetting { until: now, group, cause: cause.clone() };
         self.run_dpc(engine.adapter, effects);
-        let Some(group) = self.dependents(engine, effects) else {
+        // No mask names an engine that only pages.
+        if engine_bit(engine) == 0 {
             let guilty = self.devices_at_work(engine);
-            self.reset_adapter(engine.adapter, &guilty, &cause, effects);
-            return;
-        };
+            return self.reset_adapter(engine.adapter, &guilty, &cause, effects);
+        }
+        let Some(group) = self.dependents(engine, effects) else { return };
         self.tdr.held_engines.extend(&group);
         self.tdr.held_engines.insert(engine);
         let mut until = now;
@@ -110,15 +111,16 @@ impl Kernel {
         status.responsive
     }
 
-    /// The engines that are reset with this one, including itself, in their order; `None` if the driver's group leaves
-    /// the engine itself out (TDR-018).
+    /// The engines that are reset with this one, including itself, in their order; `None` after the bugcheck for a group
+    /// that leaves the engine itself out (TDR-018).
     fn dependents(&mut self, engine: EngineId, effects: &mut Effects) -> Option<Vec<EngineId>> {
         let mut mask = 0;
         self.run_ddi(effects, |miniport, _, _| mask = miniport.query_dependent_engine_group(engine));
         if mask & engine_bit(engine) == 0 {
             let EngineId { adapter, node } = engine;
-            let text = format!("the group {mask:#x} of engine {adapter}.{node} leaves the engine itself out");
-            self.note_host(text, effects);
+            let why = format!("the group {mask:#x} of engine {adapter}.{node} leaves the engine itself out");
+            let parameters = [INVALID_NODE_MASK, mask, node.into(), 0];
+            self.bugcheck(VIDEO_SCHEDULER_INTERNAL_ERROR, parameters, why, effects);
             return None;
         }
         let adapter = &self.config.adapters[engine.adapter as usize];
@@ -235,7 +237,12 @@ impl Kernel {
         let aborted = result?;
         if !(completed..=last).contains(&aborted) {
             let why = format!("ResetEngine: LastAbortedFenceId {aborted} is not in {completed} to {last}");
-            self.bugcheck(VIDEO_SCHEDULER_INTERNAL_ERROR, [0xA, aborted, completed, last], why, effects);
+            self.bugcheck(
+                VIDEO_SCHEDULER_INTERNAL_ERROR,
+                [INVALID_ABORTED_FENCE, aborted, completed, last],
+                why,
+                effects,
+            );
             return Ok(None);
         }
         let now = self.now;

@@ -14,29 +14,40 @@ use super::{Cause, Loss, Recovery};
 use crate::ddi::{EngineId, FaultedWork, PageFaultFlags};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
-use crate::tdr::bugcheck::VIDEO_SCHEDULER_INTERNAL_ERROR;
-
-/// `VIDEO_SCHEDULER_INTERNAL_ERROR` with the first parameter for an invalid fence id.
-const INVALID_FENCE_ID: (u32, u64) = (VIDEO_SCHEDULER_INTERNAL_ERROR, 1);
-
-/// `VIDEO_DXGKRNL_FATAL_ERROR`: the documents say that a fatal hardware error bugchecks, but not with which code.
-const FATAL: u32 = 0x113;
+use crate::tdr::bugcheck::{
+    FATAL_PAGE_FAULT, INVALID_DMA_FAULT_PARAMETERS, INVALID_FENCE_ID, VIDEO_SCHEDULER_INTERNAL_ERROR,
+};
 
 impl Kernel {
     /// Whether this id was submitted to the engine; raises a bugcheck if not.
     pub(crate) fn is_submitted_id(&mut self, engine: EngineId, id: u64, effects: &mut Effects) -> bool {
-        let last = self.vidsch.in_flight().engines.get(&engine).map_or(0, |engine| engine.last);
-        if id <= last {
+        self.is_id_within(engine, 0, id, effects)
+    }
+
+    /// Whether this id was submitted to the engine, and is not older than the last completed one; raises a bugcheck if
+    /// not. A repeated report of the last completed one means nothing.
+    pub(crate) fn is_next_id(&mut self, engine: EngineId, id: u64, effects: &mut Effects) -> bool {
+        let completed = self.vidsch.in_flight().engines.get(&engine).map_or(0, |engine| engine.completed);
+        self.is_id_within(engine, completed, id, effects)
+    }
+
+    fn is_id_within(&mut self, engine: EngineId, first: u64, id: u64, effects: &mut Effects) -> bool {
+        let state = self.vidsch.in_flight().engines.get(&engine);
+        let (last, completed) = state.map_or((0, 0), |engine| (engine.last, engine.completed));
+        if (first..=last).contains(&id) {
             return true;
         }
         let EngineId { adapter, node } = engine;
-        let why = format!("engine {adapter}.{node} reports fence id {id}, the last submitted one is {last}");
-        self.bugcheck(INVALID_FENCE_ID.0, [INVALID_FENCE_ID.1, id, last, 0], why, effects);
+        let why = format!(
+            "engine {adapter}.{node} reports fence id {id}; the last submitted one is {last}, the last completed one \
+             {completed}"
+        );
+        self.bugcheck(VIDEO_SCHEDULER_INTERNAL_ERROR, [INVALID_FENCE_ID, id, last, completed], why, effects);
         false
     }
 
     pub(crate) fn dma_faulted(&mut self, engine: EngineId, id: u64, effects: &mut Effects) {
-        if !self.is_submitted_id(engine, id, effects) {
+        if !self.is_next_id(engine, id, effects) {
             return;
         }
         let (state, poisons) = (DeviceExecutionState::ERROR_DMA_FAULT, self.faults_poison());
@@ -80,17 +91,10 @@ impl Kernel {
             FaultedWork::Context(_) | FaultedWork::Process(_) | FaultedWork::Unknown => 0,
         };
         if let Some(why) = flags.flaw(id).or_else(|| valid_bit_missing(work, flags)) {
-            self.bugcheck(
-                INVALID_FENCE_ID.0,
-                [INVALID_FENCE_ID.1, id, 0, 0],
-                format!("interrupt 12: {why}"),
-                effects,
-            );
-            return;
+            return self.has_bad_fault(12, id, flags, why, effects);
         }
         if flags.contains(PageFaultFlags::FATAL_HARDWARE_ERROR) {
-            self.fatal(engine, effects);
-            return;
+            return self.fatal(engine, flags, effects);
         }
         let devices: Vec<u32> = match work {
             FaultedWork::Queue { hw_queue, progress_fence_id } => {
@@ -122,21 +126,38 @@ impl Kernel {
         effects: &mut Effects,
     ) -> bool {
         if let Some(why) = flags.flaw(id) {
-            let why = format!("interrupt 9: {why}");
-            self.bugcheck(INVALID_FENCE_ID.0, [INVALID_FENCE_ID.1, id, 0, 0], why, effects);
+            self.has_bad_fault(9, id, flags, why, effects);
             return false;
         }
         if flags.contains(PageFaultFlags::FATAL_HARDWARE_ERROR) {
-            self.fatal(engine, effects);
+            self.fatal(engine, flags, effects);
             return false;
         }
-        self.is_submitted_id(engine, id, effects)
+        flags.contains(PageFaultFlags::FENCE_INVALID) || self.is_next_id(engine, id, effects)
     }
 
-    fn fatal(&mut self, engine: EngineId, effects: &mut Effects) {
+    fn has_bad_fault(
+        &mut self,
+        number: u32,
+        id: u64,
+        flags: PageFaultFlags,
+        why: &str,
+        effects: &mut Effects,
+    ) {
+        let parameters = [INVALID_DMA_FAULT_PARAMETERS, id, flags.bits().into(), 0];
+        self.bugcheck(
+            VIDEO_SCHEDULER_INTERNAL_ERROR,
+            parameters,
+            format!("interrupt {number}: {why}"),
+            effects,
+        );
+    }
+
+    fn fatal(&mut self, engine: EngineId, flags: PageFaultFlags, effects: &mut Effects) {
         let EngineId { adapter, node } = engine;
         let why = format!("engine {adapter}.{node} reported a fatal hardware error");
-        self.bugcheck(FATAL, [u64::from(adapter), u64::from(node), 0, 0], why, effects);
+        let parameters = [FATAL_PAGE_FAULT, flags.bits().into(), adapter.into(), node.into()];
+        self.bugcheck(VIDEO_SCHEDULER_INTERNAL_ERROR, parameters, why, effects);
     }
 
     /// Completes the submissions before this id, and ends the faulted one without completing it. Returns its devices.

@@ -4,6 +4,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use super::back_off::PATIENCE_NS;
+use super::bugcheck::VIDEO_TDR_FAILURE;
 use super::{Cause, Recovery, Watch};
 use crate::ddi::{EngineId, HwContext, RunningContext};
 use crate::effects::Effects;
@@ -153,7 +154,6 @@ impl Kernel {
             && self.miniport.running_context(id) != RunningContext::None
     }
 
-    /// When an engine times out that keeps giving back its submissions without beginning one.
     /// Whether an engine runs nothing and answered neither of two preemption requests in a row. A lost answer is repeated
     /// at the second; a driver that answers with other ids would never give its submissions back.
     pub(super) fn ignores_preemption(&self, id: EngineId) -> bool {
@@ -163,6 +163,7 @@ impl Kernel {
         is_repeated && self.miniport.running_context(id) == RunningContext::None
     }
 
+    /// When an engine times out that keeps giving back its submissions without beginning one.
     pub(super) fn unserved_due(&self, id: EngineId) -> Option<Nanos> {
         self.unserved_due_of(id, self.vidsch.in_flight().engines.get(&id)?)
     }
@@ -250,7 +251,7 @@ impl Kernel {
     pub(crate) fn driver_was_stuck(&mut self, nanos: Nanos, effects: &mut Effects) {
         if self.config.tdr.level != 0 && nanos > self.config.tdr.ddi_delay_ns {
             let why = format!("a thread was inside of the driver for {nanos} ns, longer than TdrDdiDelay");
-            self.bugcheck(0x116, [0, 0, 0, 0], why, effects);
+            self.bugcheck(VIDEO_TDR_FAILURE, [0, 0, 0, 0], why, effects);
         }
     }
 
@@ -303,7 +304,7 @@ impl Kernel {
         let level = self.config.tdr.level;
         if matches!(level, 1 | 2) {
             let why = format!("{subject} timed out at TdrLevel {level}, which does not recover");
-            self.bugcheck(0x116, [0, 0, 0, 0], why, effects);
+            self.bugcheck(VIDEO_TDR_FAILURE, [0, 0, 0, 0], why, effects);
             return false;
         }
         if self.tdr.debug_mode == 0 {

@@ -15,7 +15,9 @@ use crate::effects::Effects;
 use crate::history::Ending;
 use crate::kernel::Kernel;
 use crate::tdr::Watch;
-use crate::tdr::bugcheck::VIDEO_SCHEDULER_INTERNAL_ERROR;
+use crate::tdr::bugcheck::{
+    FAILED_CANCEL_COMMAND, FAILED_PATCH_COMMAND, FAILED_SUBMIT_COMMAND, VIDEO_SCHEDULER_INTERNAL_ERROR,
+};
 use crate::{Nanos, ProcessId, VidSchCaps, VmId};
 
 enum Next {
@@ -202,18 +204,19 @@ impl Kernel {
     fn submit(&mut self, submission: Submission, effects: &mut Effects) {
         let (adapter, process) = (submission.engine.adapter, submission.process);
         let patches = !self.caps(submission.engine).contains(VidSchCaps::NO_DMA_PATCHING);
-        let mut result: (&str, Result<(), NtStatus>) = ("Patch", Ok(()));
+        let mut result: (&str, u64, Result<(), NtStatus>) = ("Patch", FAILED_PATCH_COMMAND, Ok(()));
         self.call_ddi(effects, |miniport, now: Nanos, callbacks| {
             let Submission { engine, context, submission_fence_id, resubmits, .. } = submission;
             if patches && resubmits.is_none() {
-                result.1 = miniport.patch(engine, context, submission_fence_id);
+                result.2 = miniport.patch(engine, context, submission_fence_id);
             }
-            if result.1.is_ok() {
-                result = ("SubmitCommand", miniport.submit_command(now, submission, callbacks));
+            if result.2.is_ok() {
+                let submitted = miniport.submit_command(now, submission, callbacks);
+                result = ("SubmitCommand", FAILED_SUBMIT_COMMAND, submitted);
             }
         });
-        if let (ddi, Err(status)) = result {
-            self.ddi_failed(ddi, status, [2, 0, 0, 0], effects);
+        if let (ddi, subtype, Err(status)) = result {
+            self.ddi_failed(ddi, subtype, status, effects);
         }
         self.count_driver_bytes(process, adapter);
     }
@@ -229,7 +232,7 @@ impl Kernel {
             result = miniport.preempt_command(now, engine, preemption_fence_id, callbacks);
         });
         if let Err(status) = result {
-            self.ddi_failed("PreemptCommand", status, [2, 0, 0, 0], effects);
+            self.ddi_failed("PreemptCommand", FAILED_SUBMIT_COMMAND, status, effects);
         }
     }
 
@@ -296,14 +299,14 @@ impl Kernel {
         }
         for commands in commands {
             if let Err(status) = self.miniport.cancel_command(HwContext(context), commands) {
-                self.ddi_failed("CancelCommand", status, [9, 0, 0, 0], effects);
+                self.ddi_failed("CancelCommand", FAILED_CANCEL_COMMAND, status, effects);
             }
         }
     }
 
     /// Raises the bugcheck for a DDI of the scheduler class that failed (TDR-033).
-    fn ddi_failed(&mut self, ddi: &str, status: NtStatus, parameters: [u64; 4], effects: &mut Effects) {
-        let parameters = [parameters[0], u64::from(status.0), 0, 0];
+    fn ddi_failed(&mut self, ddi: &str, subtype: u64, status: NtStatus, effects: &mut Effects) {
+        let parameters = [subtype, u64::from(status.0), 0, 0];
         self.bugcheck(
             VIDEO_SCHEDULER_INTERNAL_ERROR,
             parameters,

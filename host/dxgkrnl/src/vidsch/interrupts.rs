@@ -97,13 +97,14 @@ impl Kernel {
                 self.periodic_fence_signaled(adapter, vidpn_target, notification_id, effects);
             }
             Interrupt::DmaCompleted { engine, submission_fence_id } if !self.is_masked(engine) => {
-                if self.is_submitted_id(engine, submission_fence_id, effects) {
+                if self.is_next_id(engine, submission_fence_id, effects) {
                     self.completed_up_to(engine, submission_fence_id, effects);
                 }
             }
             Interrupt::DmaPreempted { engine, preemption_fence_id, last_completed_fence_id }
                 if !self.is_masked(engine) =>
             {
+                // It may be an older one: a reset or a fault moves the kernel's last completed id further than the hardware's.
                 if self.is_submitted_id(engine, last_completed_fence_id, effects) {
                     self.completed_up_to(engine, last_completed_fence_id, effects);
                     self.preempted(engine, preemption_fence_id, effects);

@@ -280,9 +280,9 @@ impl Miniport for Scripted {
             = format!("reset_hw_engine {}", engine.node);
         resume_hw_engine(now: Nanos, engine: EngineId) -> Result<(), ResetFailed> [resume_fails]
             = format!("resume_hw_engine {}", engine.node);
-        reset_from_timeout(adapter: u32) = "reset_from_timeout";
+        reset_from_timeout(adapter: u32) -> Result<(), NtStatus> [failing] = "reset_from_timeout";
         memory_evicted(adapter: u32) = "memory_evicted";
-        restart_from_timeout(adapter: u32) = "restart_from_timeout";
+        restart_from_timeout(adapter: u32) -> Result<(), NtStatus> [failing] = "restart_from_timeout";
         destroy_context(now: Nanos, context: HwContext, submitted: Option<(EngineId, u64)>)
             = format!("destroy_context {}", context.0);
         stop_device(adapter: u32) = format!("stop_device {adapter}");
