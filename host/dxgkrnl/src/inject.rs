@@ -93,9 +93,14 @@ impl Kernel {
         }
     }
 
+    /// Whether an adapter is stopped, did not start or has a driver that died.
+    pub fn is_stopped(&self, adapter: u32) -> bool {
+        self.tdr.stopped_adapters().contains(&adapter)
+    }
+
     /// Refuses calls on an adapter that is stopped.
     pub(crate) fn require_started(&self, adapter: u32) -> Result<(), Refusal> {
-        if !self.tdr.stopped_adapters().contains(&adapter) {
+        if !self.is_stopped(adapter) {
             return Ok(());
         }
         refuse(NtStatus::DEVICE_REMOVED, format!("adapter {adapter} is stopped"))

@@ -1,7 +1,11 @@
-/* Drivers that report ids which the kernel does not wait for, or fail in a recovery: DOES says which. */
+/* Drivers that report ids which the kernel does not wait for, or fail in a recovery or a start: DOES says which. */
+#include <stdlib.h>
 #include "dxgk_miniport.h"
 
-enum { PREEMPTS_ANOTHER, COMPLETES_AN_OLDER, FAULTS_AN_OLDER, FAILS_TO_RESET, FAILS_TO_RESTART, LEAVES_ITSELF_OUT };
+enum {
+    PREEMPTS_ANOTHER, COMPLETES_AN_OLDER, FAULTS_AN_OLDER, FAILS_TO_RESET, FAILS_TO_RESTART, LEAVES_ITSELF_OUT,
+    DIES_AT_RESTART, REFUSES_RESTART
+};
 
 static const DXGKRNL_INTERFACE *dxgk;
 
@@ -51,9 +55,17 @@ static NTSTATUS restart(void *context, UINT64 now, DXGKARG_RESTARTFROMTIMEOUT *a
     return DOES == FAILS_TO_RESTART ? STATUS_UNSUCCESSFUL : STATUS_SUCCESS;
 }
 
+static NTSTATUS start(void *context, UINT64 now, DXGKARG_STARTDEVICE *args)
+{
+    if (DOES == DIES_AT_RESTART && args->Restart)
+        abort();
+    return DOES == REFUSES_RESTART && args->Restart ? STATUS_UNSUCCESSFUL : STATUS_SUCCESS;
+}
+
 static const DRIVER_INITIALIZATION_DATA table = {
     .Size = sizeof table,
     .Version = DXGK_MINIPORT_VERSION,
+    .DxgkDdiStartDevice = start,
     .DxgkDdiSubmitCommandVirtual = submit,
     .DxgkDdiPreemptCommand = preempt,
     .DxgkDdiQueryEngineStatus = query_engine_status,

@@ -1,9 +1,13 @@
-//! Drivers in C that report ids which the kernel does not wait for, or fail in a recovery.
+//! Drivers in C that report ids which the kernel does not wait for, or fail in a recovery or a start.
 
 mod common;
 
 use common::{driver, passes_in_the_model, program};
 use covers::covers;
+use d3dkmt::query::DriverVersion;
+use dxgkrnl::{AdapterConfig, Config, Fault, Injection};
+use e2e::embedded::Embedded;
+use gpupv::daemon::Options;
 use scenario::model::ModelWorld;
 
 /// Work of another process, for which the engine is asked to preempt.
@@ -77,4 +81,31 @@ p  gpu_wait X F>=1                -> ok
 expect why p unknown F>=1
 "#;
     notes("FAILS_TO_RESET", rest);
+}
+
+#[test]
+fn an_injected_start_answers_why_the_driver_did_not_start() {
+    let failures = [
+        ("DIES_AT_RESTART", "the driver of adapter 0 died: its process was killed by signal 6"),
+        ("REFUSES_RESTART", "adapter 0 stays stopped: DxgkDdiStartDevice returned STATUS_UNSUCCESSFUL"),
+    ];
+    let (adapter, version) = (0, DriverVersion::FIRST);
+    for (does, why) in failures {
+        let driver = driver("ids", &does.to_lowercase(), &[&format!("-DDOES={does}")]);
+        let kmd = driver.to_str().expect("the path is text").to_owned();
+        let adapters = vec![AdapterConfig { kmd, ..AdapterConfig::default() }];
+        let kernel = Config { adapters, ..Config::default() };
+        for updates in [false, true] {
+            let daemon = Embedded::start_with(Options { kernel: kernel.clone(), ..Options::default() });
+            let host = daemon.kernel_host();
+            let fault = if updates {
+                Fault::UpdateDriver { adapter, version }
+            } else {
+                host.fault(Fault::StopAdapter { adapter });
+                Fault::StartAdapter { adapter }
+            };
+            let answer = host.inject(Injection::Fault(fault));
+            assert!(answer.as_ref().is_err_and(|text| text.contains(why)), "{does}: {answer:?}");
+        }
+    }
 }

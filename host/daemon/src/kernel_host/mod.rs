@@ -108,6 +108,8 @@ struct HostState {
     armed: Option<Nanos>,
     /// Until then, inputs leave a late kernel's work: see [`KernelHost::run_due_work`].
     late_work_after: Nanos,
+    /// Notes of the step that starts an adapter, which say why it did not.
+    notes_of_start: Option<Vec<String>>,
     /// A step has moved bytes of memory: see [`KernelHost::calls`].
     has_moved: bool,
 }
@@ -314,6 +316,7 @@ impl KernelHost {
             nt_handles: NtHandleTable::default(),
             armed: None,
             late_work_after: 0,
+            notes_of_start: None,
             has_moved: false,
         };
         if let Some(journal) = &options.journal {
@@ -459,12 +462,17 @@ impl KernelHost {
         Ok(())
     }
 
-    /// Injects a fault and returns its text. An error says why it cannot happen; then nothing has changed.
+    /// Injects a fault and returns its text. An error says why it cannot happen, so that nothing has changed; or why an
+    /// adapter that was to start did not.
     pub fn inject(&self, injection: Injection) -> Result<String, String> {
         let mut flush_list = FlushList::default();
         let mut host_state = self.lock();
+        let mut starts = None;
         let input = match injection {
             Injection::Fault(fault) => {
+                if let Fault::StartAdapter { adapter } | Fault::UpdateDriver { adapter, .. } = fault {
+                    starts = Some(adapter);
+                }
                 let possible = host_state.kernel.fault_can_happen(fault);
                 possible.map_err(|why| format!("{fault}: {why}"))?;
                 Input::Fault(fault)
@@ -485,8 +493,14 @@ impl KernelHost {
             }
         };
         let text = input.to_string();
+        host_state.notes_of_start = starts.map(|_| Vec::new());
         self.step(&mut host_state, input, &mut flush_list);
-        Ok(text)
+        let notes = host_state.notes_of_start.take().unwrap_or_default();
+        let is_done = host_state.resuming.is_none();
+        match starts.filter(|adapter| is_done && host_state.kernel.is_stopped(*adapter)) {
+            Some(_) => Err(format!("{text}: {}", notes.join("; "))),
+            None => Ok(text),
+        }
     }
 
     /// Plants a bug in the kernel until it is replaced: proof that checkers can fail.
@@ -682,6 +696,7 @@ impl KernelHost {
             let peer =
                 note.process.map_or(Peer::Vm(VmId::HOST), |process| host_state.process_table.peer(process));
             self.log.debug(peer, || note.to_string());
+            host_state.notes_of_start.iter_mut().for_each(|notes| notes.push(note.text.clone()));
             let (now, process, text) = (self.timer.now(), note.process, note.text.clone());
             self.log.note(NoteLine { now, process, text });
         }
