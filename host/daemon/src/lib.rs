@@ -67,12 +67,15 @@ use listening::check_folder;
 pub use listening::make_folder;
 use rustix::fs::{Access, access};
 
+use drivers::OutputThread;
 use durable::DiskWriter;
 use free_memory::FreeMemory;
 use journal::JournalOptions;
 use kernel_host::{KernelHost, Resumed};
 use local::LocalLoop;
-use log_lines::LogThread;
+use log_lines::{LogLines, LogThread};
+use peer::Peer;
+use thread_kind::ThreadKind;
 use timer_thread::TimerThread;
 use vm::VmRegistry;
 
@@ -139,6 +142,7 @@ pub struct Daemon {
     local: Option<LocalLoop>,
     timer_thread: Option<TimerThread>,
     free_memory: Option<FreeMemory>,
+    driver_output: Option<OutputThread>,
     disk_writer: Option<DiskWriter>,
     /// Stops last, because it writes the log lines of all others.
     log_thread: Option<LogThread>,
@@ -158,6 +162,7 @@ impl Daemon {
         }
         let kernel_host = KernelHost::new(&options)?;
         let log_thread = Some(LogThread::start(kernel_host.log.clone())?);
+        let driver_output = Some(start_driver_output(kernel_host.log.clone())?);
         let journal = options.journal.as_ref().map(|journal| journal.folder.clone());
         let vms = Arc::new(VmRegistry::new(kernel_host.clone(), options.more_ports.clone(), journal));
         let local_vms = local_vm::named(&options.local_vms, &options.directory)?;
@@ -185,6 +190,7 @@ impl Daemon {
             local,
             timer_thread,
             free_memory,
+            driver_output,
             disk_writer,
             log_thread,
             directory,
@@ -256,9 +262,19 @@ impl Daemon {
         self.free_memory = None;
         self.disk_writer = None;
         let finished = self.kernel_host.traces().finish();
+        self.driver_output = None;
         self.log_thread = None;
         finished
     }
+}
+
+/// Starts the thread that logs what drivers in C print.
+fn start_driver_output(log: Arc<LogLines>) -> std::io::Result<OutputThread> {
+    let enter = || sandbox::enter(ThreadKind::DriverOutput);
+    let say = move |pid: u32, driver: &str, line: &str| {
+        log.warn(Peer::Driver(pid), || format!("driver {driver} (process {pid}): {line}"));
+    };
+    OutputThread::start(enter, Box::new(say))
 }
 
 /// The default name of a VM with a machine.

@@ -7,13 +7,15 @@
 //! ```
 //!
 //! `abi/` declares the C interface. `messages.rs` has what the two processes exchange, and what a trace keeps of it.
-//! `process.rs` starts, asks and ends the process, `starter.rs` for a daemon that may start no program. `main.rs` and its modules are the program in that process.
+//! `process.rs` starts, asks and ends the process, `starter.rs` for a daemon that may start no program; `output.rs` reads what it
+//! prints. `main.rs` and its modules are the program in that process.
 //!
 //! `unsafe`: a function of a driver is called through its pointer; the starter forks.
 
 pub mod abi;
 pub mod limits;
 pub mod messages;
+pub mod output;
 pub mod process;
 mod slow;
 pub mod starter;

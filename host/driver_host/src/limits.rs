@@ -31,6 +31,8 @@ pub const SLOW_DDIS_MAX: Duration = Duration::from_millis(200);
 pub const SLOW_DDIS_OF_VM: Duration = Duration::from_millis(6);
 /// Bytes of one `SimDebugPrint` that are kept, and of a list of `SimNativeFenceSignaled`.
 pub const DEBUG_PRINT_BYTES_MAX: usize = 512;
+/// Bytes of one line that a driver prints to standard output or standard error. The rest of a longer one is cut off.
+pub const OUTPUT_LINE_BYTES_MAX: usize = 1024;
 /// Bytes of a paging buffer that a driver may write.
 pub const PAGING_BUFFER_BYTES_MAX: usize = 64 << 10;
 /// Bytes of the private data of a standard allocation.

@@ -10,11 +10,11 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus};
 use std::sync::Once;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -26,6 +26,7 @@ use serde::de::DeserializeOwned;
 use crate::abi::Ddi;
 use crate::limits::{DDI_MAX, DDI_WALL_MAX, LOAD_MAX};
 use crate::messages::{self, Answer, Hello, Incoming, PROTOCOL_VERSION, Request};
+use crate::output::{self, Output};
 use crate::slow::SlowDdis;
 use crate::starter::{self, Started};
 use crate::watch::{Look, look, own_ns};
@@ -121,15 +122,19 @@ impl DriverProcess {
     /// Starts the process, by the [`starter`] if this process has one; [`DriverProcess::load`] waits for it.
     pub fn start(driver: &Path) -> Result<DriverProcess, String> {
         if let Some(started) = starter::start(driver) {
-            let Started { pid, socket, pidfd, exit } = started?;
+            let Started { pid, socket, pidfd, exit, output } = started?;
+            output::hand_over_early(Output::new(pid, driver, output));
             return DriverProcess::over(pid, pidfd, socket, Reaper::Starter(exit))
                 .map_err(|error| error.to_string());
         }
-        let (child, socket) = spawn(driver)?;
-        DriverProcess::of_child(child, socket).map_err(|error| format!("{PROGRAM} does not start: {error}"))
+        let (child, socket, output) = spawn(driver)?;
+        let output = output::hand_over(Output::new(child.id(), driver, output));
+        DriverProcess::of_child(child, socket, output)
+            .map_err(|error| format!("{PROGRAM} does not start: {error}"))
     }
 
-    fn of_child(mut child: Child, socket: UnixStream) -> io::Result<DriverProcess> {
+    /// `output` is what the thread that reaps the process prints.
+    fn of_child(mut child: Child, socket: UnixStream, output: Option<Output>) -> io::Result<DriverProcess> {
         let pid = child.id();
         let known = Pid::from_raw(pid as i32).ok_or(io::ErrorKind::InvalidInput)?;
         let pidfd = match pidfd_open(known, PidfdFlags::empty()) {
@@ -139,10 +144,15 @@ impl DriverProcess {
                 return Err(error.into());
             }
         };
-        let reaper = std::thread::Builder::new()
-            .name("driver-reaper".into())
-            .stack_size(64 << 10)
-            .spawn(move || child.wait())?;
+        let output = output.map(|output| Ok::<_, io::Error>((output, pidfd.try_clone()?))).transpose()?;
+        let reap = move || {
+            if let Some((output, pidfd)) = output {
+                output.print_until_end(&pidfd);
+            }
+            child.wait()
+        };
+        let reaper =
+            std::thread::Builder::new().name("driver-reaper".into()).stack_size(64 << 10).spawn(reap)?;
         DriverProcess::over(pid, pidfd, socket, Reaper::Thread(reaper))
     }
 
@@ -323,19 +333,20 @@ fn say_missing(missing: &[String]) {
     }
 }
 
-/// Starts the program with a driver. Returns the process, which nothing reaps yet, and its socket.
-pub(crate) fn spawn(driver: &Path) -> Result<(Child, UnixStream), String> {
+/// Starts the program with a driver. Returns the process, which nothing reaps yet, its socket and what it prints.
+pub(crate) fn spawn(driver: &Path) -> Result<(Child, UnixStream, OwnedFd), String> {
     let program = program()?;
     let fail = |error: io::Error| format!("{} does not start: {error}", program.display());
     let (socket, its_end) = UnixStream::pair().map_err(fail)?;
-    let output = io::stderr().as_fd().try_clone_to_owned().map_err(fail)?;
+    let (output, its_output) = output::pipe().map_err(fail)?;
+    let its_errors = its_output.try_clone().map_err(fail)?;
     // In a process without a sandbox as well, so that a driver that works there works in a daemon that has one.
     let level = format!("{LEVEL_OPTION}{}", sandbox::level().unwrap_or_default());
     let mut command = Command::new(&program);
     // A group of its own: the terminal's signals are for the programs that use the driver.
-    command.arg(level).arg(driver).stdin(OwnedFd::from(its_end)).stdout(Stdio::from(output)).process_group(0);
-    let child = command.spawn().map_err(fail)?;
-    Ok((child, socket))
+    command.arg(level).arg(driver).stdin(OwnedFd::from(its_end)).stdout(its_output).stderr(its_errors);
+    let child = command.process_group(0).spawn().map_err(fail)?;
+    Ok((child, socket, output))
 }
 
 /// The path of the program: of the environment, or beside this program, or in `../lib/gpupv`.
@@ -371,7 +382,7 @@ mod tests {
     fn process() -> (DriverProcess, UnixStream) {
         let (socket, its_end) = UnixStream::pair().unwrap();
         let child = Command::new("sleep").arg("60").spawn().expect("sleep is there");
-        (DriverProcess::of_child(child, socket).unwrap(), its_end)
+        (DriverProcess::of_child(child, socket, None).unwrap(), its_end)
     }
 
     /// That of a DDI whose time is over: this thread had no CPU for long.

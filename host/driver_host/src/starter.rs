@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   daemon, restricted ──number of a driver──▶ starter, one thread ──▶ driver-host PATH
-//!                      ◀─ pid; its socket, pidfd and exit status (a pipe) ─
+//!                      ◀─ pid; its socket, pidfd, exit status and output (pipes) ─
 //! ```
 //! The daemon forks it before it has a client. The starter starts only the drivers whose paths it had then, reaps them,
 //! and ends when its socket closes, so with the daemon. A driver's process ends with its own socket, as always.
@@ -33,8 +33,8 @@ const ANSWER_BYTES: usize = 4096;
 /// First byte of an answer.
 const STARTED: u8 = 0;
 const FAILED: u8 = 1;
-/// Descriptors of a started process: socket, pidfd, exit status.
-const DESCRIPTORS: usize = 3;
+/// Descriptors of a started process: socket, pidfd, exit status, output.
+const DESCRIPTORS: usize = 4;
 
 /// A driver's process that the starter has started.
 pub(crate) struct Started {
@@ -43,6 +43,8 @@ pub(crate) struct Started {
     pub pidfd: OwnedFd,
     /// Has the status of `wait` once the process is reaped.
     pub exit: File,
+    /// What it prints.
+    pub output: OwnedFd,
 }
 
 /// The daemon's end of the starter.
@@ -110,10 +112,11 @@ impl Starter {
         });
         let mut descriptors = descriptors.flatten();
         let answer = &bytes[..received.bytes];
-        match (answer.split_first(), descriptors.next(), descriptors.next(), descriptors.next()) {
-            (Some((&STARTED, pid)), Some(socket), Some(pidfd), Some(exit)) => {
+        let mut next = || descriptors.next();
+        match (answer.split_first(), next(), next(), next(), next()) {
+            (Some((&STARTED, pid)), Some(socket), Some(pidfd), Some(exit), Some(output)) => {
                 let pid = pid.try_into().map(u32::from_ne_bytes).map_err(io::Error::other)?;
-                Ok(Ok(Started { pid, socket: socket.into(), pidfd, exit: exit.into() }))
+                Ok(Ok(Started { pid, socket: socket.into(), pidfd, exit: exit.into(), output }))
             }
             (Some((&FAILED, text)), ..) => Ok(Err(String::from_utf8_lossy(text).into_owned())),
             _ => Err(io::Error::other("the process that starts drivers has ended")),
@@ -185,22 +188,23 @@ fn answer(socket: &OwnedFd, drivers: &[PathBuf], running: &mut Vec<Running>) -> 
     let mut bytes = vec![STARTED];
     bytes.extend(pid.to_ne_bytes());
     let pidfd = running.last().map(|one| one.pidfd.as_fd()).expect("pushed above");
-    let descriptors = [descriptors.0.as_fd(), pidfd, descriptors.1.as_fd()];
+    let (socket_of_driver, status, output) = &descriptors;
+    let descriptors = [socket_of_driver.as_fd(), pidfd, status.as_fd(), output.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     ancillary.push(SendAncillaryMessage::ScmRights(&descriptors))
         && sendmsg(socket, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL).is_ok()
 }
 
-/// The process's number; its socket and the pipe with its exit status; what is reaped.
-type Spawned = (u32, (UnixStream, OwnedFd), Running);
+/// The process's number; its socket and the pipes with its exit status and its output; what is reaped.
+type Spawned = (u32, (UnixStream, OwnedFd, OwnedFd), Running);
 
 fn spawn(driver: &Path) -> Result<Spawned, String> {
     let (status, exit) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| error.to_string())?;
-    let (mut child, socket) = crate::process::spawn(driver)?;
+    let (mut child, socket, output) = crate::process::spawn(driver)?;
     let pid = child.id();
     match Pid::from_raw(pid as i32).ok_or(Errno::INVAL).and_then(|pid| pidfd_open(pid, PidfdFlags::empty())) {
-        Ok(pidfd) => Ok((pid, (socket, status), Running { child, pidfd, exit: exit.into() })),
+        Ok(pidfd) => Ok((pid, (socket, status, output), Running { child, pidfd, exit: exit.into() })),
         Err(error) => {
             let _ = child.kill().and_then(|()| child.wait());
             Err(error.to_string())

@@ -34,6 +34,7 @@ use dxgkrnl::{Config, DriverAnswer, Nanos};
 use isolated::Isolated;
 use routes::Routes;
 
+pub use driver_host::output::OutputThread;
 pub use driver_host::process::{PROGRAM as DRIVER_HOST, PROGRAM_ENV as DRIVER_HOST_ENV};
 pub use filter_driver::{FilterDriver, Filtered};
 pub use isolated::panic_words;

@@ -83,7 +83,16 @@ fn every_thread_of_a_serving_daemon_is_restricted() {
     let served = Served::start(&["--vms", "2", "--journal", journal.to_str().expect("UTF-8")]);
     work(&served.broker());
     let threads = threads(served.pid());
-    for name in ["gpupv-local", "timer", "log", "journal-keeper", "free-memory", "vsock-3", "vsock-4"] {
+    for name in [
+        "gpupv-local",
+        "timer",
+        "log",
+        "journal-keeper",
+        "free-memory",
+        "driver-output",
+        "vsock-3",
+        "vsock-4",
+    ] {
         assert!(threads.iter().any(|(thread, _)| thread == name), "no thread {name}: {threads:?}");
     }
     for (name, [has_filter, no_new_privs, no_capabilities]) in &threads {

@@ -58,6 +58,9 @@ const KEEPER: &[c_long] = calls![SYS_setpriority];
 /// The thread that writes to the disk.
 const DISK: &[c_long] = calls![SYS_fdatasync SYS_pwrite64 SYS_lseek SYS_ftruncate SYS_fallocate];
 
+/// The thread that reads what drivers in C print: it waits for their pipes.
+const OUTPUT: &[c_long] = calls![SYS_ppoll];
+
 impl ThreadKind {
     fn lists(self) -> &'static [&'static [c_long]] {
         match self {
@@ -67,6 +70,7 @@ impl ThreadKind {
             ThreadKind::Control => &[EVERY, STEP, CONTROL, FILES],
             ThreadKind::JournalKeeper => &[EVERY, KEEPER, FILES],
             ThreadKind::DiskWriter => &[EVERY, DISK],
+            ThreadKind::DriverOutput => &[EVERY, OUTPUT],
             ThreadKind::Log | ThreadKind::FreeMemory => &[EVERY],
         }
     }

@@ -25,6 +25,8 @@ pub enum ThreadKind {
     Log,
     /// Returns freed memory to the system.
     FreeMemory,
+    /// Reads what the processes of drivers in C print.
+    DriverOutput,
 }
 
 impl ThreadKind {
@@ -36,7 +38,9 @@ impl ThreadKind {
             | ThreadKind::Device
             | ThreadKind::Timer
             | ThreadKind::JournalKeeper => true,
-            ThreadKind::DiskWriter | ThreadKind::Log | ThreadKind::FreeMemory => false,
+            ThreadKind::DiskWriter | ThreadKind::Log | ThreadKind::FreeMemory | ThreadKind::DriverOutput => {
+                false
+            }
         }
     }
 }
@@ -51,6 +55,7 @@ impl Kind for ThreadKind {
         ThreadKind::DiskWriter,
         ThreadKind::Log,
         ThreadKind::FreeMemory,
+        ThreadKind::DriverOutput,
     ];
 
     const ENDING: Ending = Ending {
@@ -69,6 +74,7 @@ impl Kind for ThreadKind {
             ThreadKind::DiskWriter => "disk writer",
             ThreadKind::Log => "log",
             ThreadKind::FreeMemory => "free memory",
+            ThreadKind::DriverOutput => "output of drivers",
         }
     }
 
