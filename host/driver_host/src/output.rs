@@ -8,6 +8,7 @@
 //! is read is lost.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -17,6 +18,7 @@ use std::thread::JoinHandle;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::time::Timespec;
 
 use crate::limits::OUTPUT_LINE_BYTES_MAX;
 
@@ -85,22 +87,32 @@ impl Output {
         }
     }
 
-    /// Writes lines to standard error until the process has ended.
-    pub fn print_until_end(mut self, process: &OwnedFd) {
-        let print = |_: u32, _: &str, line: &str| {
-            // Nobody may read it.
-            let _ = io::Write::write_fmt(&mut io::stderr(), format_args!("{line}\n"));
+    /// Writes lines to this file until the process has ended. A file that is not read loses lines, and blocks nobody.
+    pub fn print_until_end(mut self, process: &OwnedFd, to: impl AsFd) {
+        let lost = Cell::new(0u64);
+        let print = |line: &str| {
+            let mut polled = [PollFd::new(&to, PollFlags::OUT)];
+            let has_room = poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0);
+            let is_written = has_room && rustix::io::write(&to, format!("{line}\n").as_bytes()).is_ok();
+            lost.set(lost.get() + u64::from(!is_written));
         };
         loop {
             let mut polled = [PollFd::new(&self.pipe, PollFlags::IN), PollFd::new(process, PollFlags::IN)];
             match poll(&mut polled, None) {
                 Ok(_) | Err(Errno::INTR) => {}
-                Err(_) => return,
+                Err(_) => break,
             }
             let [of_pipe, of_process] = polled.map(|one| !one.revents().is_empty());
-            if of_pipe && !self.read(&print) || of_process && !of_pipe {
-                return;
+            if of_pipe && !self.read(&|_, _, line| print(line)) || of_process && !of_pipe {
+                break;
             }
+        }
+        if lost.get() > 0 {
+            print(&format!(
+                "gpupv: {} lines of {} were lost, because nobody read them",
+                lost.get(),
+                self.driver
+            ));
         }
     }
 }
@@ -279,5 +291,20 @@ mod tests {
         let (_output, input) = pipe().unwrap();
         let written = std::iter::repeat_with(|| rustix::io::write(&input, &[b'x'; 4096]));
         assert_eq!(written.take(1000).find_map(Result::err), Some(Errno::AGAIN));
+    }
+
+    #[test]
+    fn lines_that_nobody_reads_do_not_block_the_end_of_their_process() {
+        let (pipe, input) = pipe().unwrap();
+        let (_unread, to) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        rustix::fs::fcntl_setfl(&to, rustix::fs::OFlags::NONBLOCK).unwrap();
+        while rustix::io::write(&to, &[b'x'; 4096]).is_ok() {}
+        rustix::fs::fcntl_setfl(&to, rustix::fs::OFlags::empty()).unwrap();
+        rustix::io::write(&input, b"one\ntwo\n").unwrap();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = rustix::process::Pid::from_child(&child);
+        let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
+        Output::new(1, Path::new("/a/driver.so"), pipe).print_until_end(&pidfd, &to);
+        assert!(child.wait().unwrap().success());
     }
 }

@@ -147,7 +147,7 @@ impl DriverProcess {
         let output = output.map(|output| Ok::<_, io::Error>((output, pidfd.try_clone()?))).transpose()?;
         let reap = move || {
             if let Some((output, pidfd)) = output {
-                output.print_until_end(&pidfd);
+                output.print_until_end(&pidfd, io::stderr());
             }
             child.wait()
         };

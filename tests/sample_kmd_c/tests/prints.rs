@@ -10,11 +10,11 @@ use e2e::served::Served;
 use rustix::pipe::{PipeFlags, pipe_with};
 use sample_kmd_c::{build, provide_driver_host};
 
-/// Prints 100 KiB before each interrupt.
+/// Prints 100 KiB when it is loaded, and before each interrupt.
 const PRINTS: &str = r#"
 #include <stdio.h>
 #include "dxgk_miniport.h"
-static inline void chat(void)
+__attribute__((constructor)) static void chat(void)
 {
     for (int line = 0; line < 1000; line++)
         fprintf(stderr, "%0100d\n", line);
@@ -74,6 +74,7 @@ fn lines_of_a_driver_are_in_the_log_up_to_a_limit_and_others_are_counted() {
         is_said.then_some(()).ok_or(text)
     });
     let text = std::fs::read_to_string(&log).expect("the log");
-    assert!(text.lines().count() < 1000, "{text}");
+    // The first load is before the daemon: its lines are not counted.
+    assert!(text.lines().count() < 5000, "{}", text.lines().count());
     drop(served);
 }
