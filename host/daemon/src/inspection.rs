@@ -313,3 +313,30 @@ fn own_size() -> (u32, u64) {
     };
     (field("Threads:").unwrap_or(0) as u32, field("VmRSS:").unwrap_or(0) * 1024)
 }
+
+#[cfg(test)]
+mod tests {
+    use dxgkrnl::EngineType;
+    use dxgkrnl::ddi::EngineState;
+
+    use super::*;
+
+    #[test]
+    fn an_engine_whose_driver_has_not_said_when_its_work_ends_shows_no_time() {
+        let state = |until| {
+            let report = snapshot::EngineReport {
+                adapter: 0,
+                node: 0,
+                kind: EngineType::Copy,
+                state: EngineState::Running { submission_fence_id: 3, until, queued: 1 },
+                faults: PendingFaults::default(),
+                last_completed: 2,
+                last_submitted: 4,
+                ready: 0,
+            };
+            engine(&report).state
+        };
+        assert_eq!(state(500), "running submission 3 until 500 ns, 1 queued");
+        assert_eq!(state(u64::MAX), "running submission 3, never reported complete, 1 queued");
+    }
+}
