@@ -5,6 +5,7 @@
 //!                                                  |  no progress for TdrDelay, and the work is not exempt
 //!                                                  v
 //!                     TdrLevel 1, 2: bugcheck 0x116        QueryEngineStatus: responsive --> Preempting
+//!                                                  |                 (once, if it runs nothing)
 //!                                                  |
 //!     queue empty --> Running              Resetting: interrupts of the engine are ignored from here on
 //!                                                  |  flush the DPC; dependent engines get 500 ms to preempt
