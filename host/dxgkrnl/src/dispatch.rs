@@ -50,7 +50,7 @@ impl Kernel {
                 self.create_context(process, device, node_ordinal, engine_affinity, flags),
             DestroyContext { context } => self.destroy_context(process, context, effects),
             SubmitCommand { contexts, private_data, flags, .. } =>
-                self.submit_command(process, &contexts, private_data, flags),
+                self.submit_command(process, &contexts, private_data, flags, effects),
             SignalFromGpu { contexts, signal, flags } =>
                 self.signal_from_gpu(process, &contexts, &signal, flags, effects).map(|()| Reply::None),
             WaitFromGpu { context, objects, values } =>

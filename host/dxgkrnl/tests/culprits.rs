@@ -86,9 +86,10 @@ fn a_preemption_whose_interrupt_is_lost_is_asked_for_again() {
 #[test]
 fn a_preemption_that_is_answered_with_another_id_times_out_though_the_engine_reports_progress() {
     covers!("TDR-001");
-    for answered in [0, 999] {
+    for (answered, hides_what_runs) in [(0, false), (999, false), (999, true)] {
         let (mut world, script) = scripted(Config::default());
         script.borrow().responsive = Some(true);
+        script.borrow().hides_what_runs = hides_what_runs;
         let (engine, last_completed_fence_id) = (ENGINE, 0);
         let answer = interrupt(Interrupt::DmaPreempted {
             engine,
@@ -118,6 +119,48 @@ fn a_preemption_that_is_answered_with_another_id_times_out_though_the_engine_rep
         assert_eq!((world.kernel.engines_idle(), world.execution_state(device)), (true, ACTIVE));
         assert_eq!(world.kernel.next_deadline(), None);
     }
+}
+
+#[test]
+fn an_engine_is_asked_twice_to_preempt_also_with_a_short_delay() {
+    covers!("TDR-001");
+    const DELAY: u64 = 50 * MS;
+    let tdr = TdrConfig { delay_ns: DELAY, ..TdrConfig::default() };
+    let (mut world, script) = scripted(Config { tdr, ..Config::default() });
+    script.borrow().responsive = Some(true);
+    let device = world.device();
+    let context = world.context(device, 0);
+    world.submit(context, &[busy(100 * MS + 1), busy(1)]);
+    world.advance(100 * MS);
+    // The first answer is lost, the second comes.
+    world.input(Input::Fault(Fault::LoseInterrupt { engine: ENGINE }));
+    world.advance(DELAY + 10 * MS);
+    assert_eq!((engine_resets(&world), world.execution_state(device)), (0, ACTIVE));
+    assert!(world.kernel.engines_idle());
+}
+
+#[test]
+fn an_interrupt_from_before_the_reset_of_its_adapter_is_void() {
+    covers!("TDR-012");
+    let tdr = TdrConfig { test_mode: true, ..TdrConfig::default() };
+    let (mut world, script) = scripted(Config { tdr, ..Config::default() });
+    let adapter = world.adapter();
+    let device = world.device();
+    // Completions are recorded, and no DPC asks for them.
+    script.borrow().forgets_dpc = true;
+    for duration in [1, 100 * MS] {
+        let context = world.context(device, 0);
+        world.submit(context, &[busy(duration)]);
+    }
+    world.advance(10);
+    force(&mut world, adapter, tdr::FORCE_TDR);
+    script.borrow().forgets_dpc = false;
+    assert_eq!(world.kernel.snapshot().adapter_resets, 1);
+    let later = world.device();
+    let context = world.context(later, 0);
+    world.submit(context, &[busy(1)]);
+    world.advance(10);
+    assert_eq!((world.kernel.bugchecked(), world.kernel.engines_idle()), (None, true));
 }
 
 #[test]

@@ -159,6 +159,29 @@ fn a_report_of_an_id_before_the_last_completed_one_is_a_bugcheck() {
 }
 
 #[test]
+fn a_paging_buffer_that_a_reset_gave_back_completes_under_its_old_id() {
+    covers!("SCH-008");
+    let (mut world, script) = scripted(paging_on(0));
+    script.borrow().paging = Some(vec![busy(50)]);
+    let device = world.device();
+    // With a hardware queue the engine resets contexts, not all that was submitted.
+    let queue_device = world.device();
+    let _ = world.queue_on(queue_device, 0, HwQueueFlags::empty());
+    let (paging_queue, fence) = queue(&mut world, device, 0);
+    // Those of its fence and of its end.
+    for _ in 0..2 {
+        fault(&mut world, Fault::LoseInterrupt { engine: ENGINE });
+    }
+    map(&mut world, paging_queue, 1);
+    let guilty = world.device();
+    hang(&mut world, guilty);
+    world.advance(2 * TIMEOUT);
+    assert_eq!(world.kernel.bugchecked(), None);
+    assert_eq!((world.execution_state(guilty), world.execution_state(device)), (HUNG, ACTIVE));
+    assert_eq!((world.value(fence.object), world.kernel.engines_idle()), (1, true));
+}
+
+#[test]
 fn after_the_reset_of_an_adapter_its_gpu_writes_nothing() {
     covers!("TDR-009");
     let mut world = World::new();

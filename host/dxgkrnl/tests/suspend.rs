@@ -143,6 +143,33 @@ fn a_submission_behind_a_signal_of_work_that_d3_suspended_wakes_the_adapter() {
 }
 
 #[test]
+fn a_submission_behind_a_wait_for_work_that_d3_suspended_wakes_the_adapter() {
+    for of_context in [false, true] {
+        let (mut world, script) = scripted(Config::default());
+        let device = world.device();
+        let [first, second] = [0; 2].map(|_| world.queue_on(device, ADVANCED, NONE));
+        let context = world.context(device, 0);
+        let fence = world.fence(device, 0);
+        assert_eq!(world.submit_hw(first, 1, &[busy(100), write(&first.fence, 1)]), OK);
+        power(&mut world, false);
+        world.advance(1000);
+        assert_eq!(world.signal_hw(&[first], fence.object, 1), OK);
+        calls(&script, &NAMES);
+        if of_context {
+            assert_eq!(world.gpu_wait(context, fence.object, 1), OK);
+            assert_eq!(world.submit(context, &[busy(1)]), OK);
+        } else {
+            assert_eq!(world.wait_hw(second, fence.object, 1), OK);
+            assert_eq!(world.submit_hw(second, 1, &[write(&second.fence, 1)]), OK);
+        }
+        assert!(calls(&script, &NAMES).contains(&"set_power_state 0 true".to_owned()));
+        world.advance(1000);
+        assert_eq!((world.value(fence.object), world.kernel.engines_idle()), (1, true));
+        world.finish();
+    }
+}
+
+#[test]
 fn a_suspend_is_acknowledged_when_the_buffer_that_runs_is_dropped() {
     covers!("SCH-020");
     let mut world = World::new();

@@ -211,8 +211,10 @@ impl Miniport for ProcessDriver {
     fn query_dependent_engine_group(&mut self, engine: EngineId) -> u64 {
         let query = DXGKARG_QUERYDEPENDENTENGINEGROUP { NodeOrdinal: engine.node, ..Default::default() };
         match self.at(engine.adapter).ask(query, Vec::new()) {
-            Some(done) => outputs!(done, DxgkDdiQueryDependentEngineGroup).DependentNodeOrdinalMask,
-            None => 1u64.checked_shl(engine.node).unwrap_or(0),
+            Some(done) if done.is_success() => {
+                outputs!(done, DxgkDdiQueryDependentEngineGroup).DependentNodeOrdinalMask
+            }
+            Some(_) | None => 1u64.checked_shl(engine.node).unwrap_or(0),
         }
     }
 

@@ -179,6 +179,25 @@ impl Interrupt {
         }
     }
 
+    /// The engine whose work it reports on. A reset of the engine makes it void.
+    pub const fn engine_of_work(&self) -> Option<EngineId> {
+        match self {
+            Interrupt::DmaCompleted { engine, .. }
+            | Interrupt::DmaPreempted { engine, .. }
+            | Interrupt::DmaFaulted { engine, .. }
+            | Interrupt::DmaPageFaulted { engine, .. }
+            | Interrupt::HwQueuePageFaulted { engine, .. }
+            | Interrupt::GpuEngineTimeout { engine } => Some(*engine),
+            Interrupt::CrtcVsync { .. }
+            | Interrupt::SchedulingLog { .. }
+            | Interrupt::MonitoredFenceSignaled { .. }
+            | Interrupt::SuspendContextCompleted { .. }
+            | Interrupt::NativeFenceSignaled { .. }
+            | Interrupt::EngineToF1 { .. }
+            | Interrupt::PeriodicMonitoredFenceSignaled { .. } => None,
+        }
+    }
+
     /// The adapter whose interrupt line it uses.
     pub const fn adapter(&self) -> u32 {
         match self {

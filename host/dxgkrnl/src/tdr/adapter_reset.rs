@@ -58,6 +58,7 @@ impl Kernel {
         if !self.is_recovered("RestartFromTimeout", result, effects) {
             return;
         }
+        self.forget_interrupts_of(|one| one.adapter == adapter);
         self.each_engine(adapter, |engine| {
             engine.forget_work();
             engine.completed = engine.last;

@@ -245,6 +245,7 @@ impl Kernel {
             );
             return Ok(None);
         }
+        self.forget_interrupts_of(|one| one == engine);
         let now = self.now;
         let state = self.vidsch.engine_mut(engine);
         state.charge_oldest(now);
@@ -289,6 +290,7 @@ impl Kernel {
         }
         let mut hit: Vec<LostWork> =
             hit.iter().map(|(submitted, reason)| self.hit(submitted, *reason)).collect();
+        self.forget_interrupts_of(|one| one == engine);
         self.requeue_returned(engine, surviving, false);
         self.invalidate_hw_queues(engine, &invalidated, &mut hit);
         let mut resumed = Err(ResetFailed);

@@ -5,7 +5,7 @@
 //!                                                  |  no progress for TdrDelay, and the work is not exempt
 //!                                                  v
 //!                     TdrLevel 1, 2: bugcheck 0x116        QueryEngineStatus: responsive --> Preempting
-//!                                                  |                 (once, if it runs nothing)
+//!                                                  |                 (once, if it runs nothing or answers other requests)
 //!                                                  |
 //!     queue empty --> Running              Resetting: interrupts of the engine are ignored from here on
 //!                                                  |  flush the DPC; dependent engines get 500 ms to preempt
@@ -61,7 +61,15 @@ pub(crate) enum Watch {
     #[default]
     Running,
     /// It was asked to preempt and has not answered.
-    Preempting { preemption_fence_id: u64, since: Nanos, time_is_up: bool },
+    Preempting {
+        preemption_fence_id: u64,
+        since: Nanos,
+        time_is_up: bool,
+        /// It was asked before and has made no progress since.
+        is_repeated: bool,
+        /// It has answered another request.
+        is_misanswered: bool,
+    },
     /// It timed out: its interrupts are ignored, and dependent engines have until `until` to be preempted.
     Resetting { until: Nanos, group: Vec<EngineId>, cause: Cause },
     /// It gets no work, because its adapter is being reset or its contexts may not run.
@@ -69,6 +77,13 @@ pub(crate) enum Watch {
 }
 
 impl Watch {
+    /// Counts the time of a request from now on, because the engine has made progress or could not.
+    pub fn restart(&mut self, now: Nanos) {
+        if let Watch::Preempting { since, is_repeated, .. } = self {
+            (*since, *is_repeated) = (now, false);
+        }
+    }
+
     /// Whether DMA interrupts of the engine are ignored.
     pub fn is_masked(&self) -> bool {
         matches!(self, Watch::Resetting { .. } | Watch::Held)

@@ -25,10 +25,13 @@ impl Kernel {
     }
 
     /// Whether this id was submitted to the engine, and is not older than the last completed one; raises a bugcheck if
-    /// not. A repeated report of the last completed one means nothing.
+    /// not. A repeated report of the last completed one means nothing. A paging buffer that comes again has its old id
+    /// (SCH-008), which may be older.
     pub(crate) fn is_next_id(&mut self, engine: EngineId, id: u64, effects: &mut Effects) -> bool {
-        let completed = self.vidsch.in_flight().engines.get(&engine).map_or(0, |engine| engine.completed);
-        self.is_id_within(engine, completed, id, effects)
+        let state = self.vidsch.in_flight().engines.get(&engine);
+        let is_outstanding = state.is_some_and(|engine| engine.has(id));
+        let completed = state.map_or(0, |engine| engine.completed);
+        is_outstanding || self.is_id_within(engine, completed, id, effects)
     }
 
     fn is_id_within(&mut self, engine: EngineId, first: u64, id: u64, effects: &mut Effects) -> bool {

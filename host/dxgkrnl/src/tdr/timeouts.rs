@@ -154,13 +154,18 @@ impl Kernel {
             && self.miniport.running_context(id) != RunningContext::None
     }
 
-    /// Whether an engine runs nothing and answered neither of two preemption requests in a row. A lost answer is repeated
-    /// at the second; a driver that answers with other ids would never give its submissions back.
+    /// Whether an engine answered neither of two preemption requests in a row and runs nothing, as far as its driver tells.
+    /// A lost answer is repeated at the second; a driver that answers with other ids would never give its submissions back.
     pub(super) fn ignores_preemption(&self, id: EngineId) -> bool {
         let Some(engine) = self.vidsch.in_flight().engines.get(&id) else { return false };
-        let Watch::Preempting { since, .. } = engine.watch else { return false };
-        let is_repeated = since >= engine.since.saturating_add(self.config.tdr.delay_ns);
-        is_repeated && self.miniport.running_context(id) == RunningContext::None
+        let Watch::Preempting { is_repeated: true, is_misanswered, .. } = engine.watch else { return false };
+        let is_late = self.watch_due(id).is_some_and(|due| due <= self.now);
+        is_late
+            && match self.miniport.running_context(id) {
+                RunningContext::None => true,
+                RunningContext::Unknown => is_misanswered,
+                RunningContext::Context(_) => false,
+            }
     }
 
     /// When an engine times out that keeps giving back its submissions without beginning one.

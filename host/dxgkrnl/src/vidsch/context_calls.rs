@@ -10,6 +10,7 @@ use super::suspension::HardwareSide;
 use super::{Packet, Queue};
 use crate::ProcessId;
 use crate::ddi::{BadCommands, EngineId, HappensBefore, HwContext};
+use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
 use crate::process::HandleTarget;
@@ -155,6 +156,7 @@ impl Kernel {
         contexts: &[Handle],
         commands: Vec<u8>,
         flags: u32,
+        effects: &mut Effects,
     ) -> CallResult {
         // The others have no effect.
         if d3dkmt::counts::are_reserved(flags) {
@@ -179,6 +181,7 @@ impl Kernel {
         self.require_memory(process, commands.len() as u64 + PACKETS_BYTES)?;
         let adapter = self.vidsch.queues[queue].engine.adapter;
         self.edge(HappensBefore::Submitted { process, adapter, queue: self.agent(queue) });
+        self.wake_suspended_work(adapter, effects);
         self.enqueue(queue, Packet::Command(commands));
         Ok(Reply::None)
     }

@@ -96,9 +96,7 @@ impl OnEngine {
         self.since = now;
         self.hw_since = self.hw_since.map(|_| now);
         self.unserved_since = self.unserved_since.map(|_| now);
-        if let Watch::Preempting { since, .. } = &mut self.watch {
-            *since = now;
-        }
+        self.watch.restart(now);
     }
 
     /// VMs with work here or ready for it, some perhaps more than once.
@@ -164,10 +162,9 @@ impl OnEngine {
         self.since = now;
         self.unserved_since = (!self.submitted.is_empty()).then_some(now);
         self.hw_since = self.hw_since.map(|_| now);
-        match &mut self.watch {
-            watch @ Watch::Preempting { .. } if self.submitted.is_empty() => *watch = Watch::Running,
-            Watch::Preempting { since, .. } => *since = now,
-            Watch::Running | Watch::Resetting { .. } | Watch::Held => {}
+        match self.watch {
+            Watch::Preempting { .. } if self.submitted.is_empty() => self.watch = Watch::Running,
+            _ => self.watch.restart(now),
         }
     }
 }
@@ -281,6 +278,12 @@ impl InFlight {
     pub fn keeps_in_d0(&self, adapter: u32) -> bool {
         let mut on_adapter = self.engines.iter().filter(|(id, _)| id.adapter == adapter);
         on_adapter.any(|(_, engine)| !engine.submitted.is_empty() || engine.ready.len() > 0)
+    }
+
+    /// Whether hardware queues have work on an engine of this adapter.
+    pub fn has_hw_work(&self, adapter: u32) -> bool {
+        let mut on_adapter = self.engines.iter().filter(|(id, _)| id.adapter == adapter);
+        on_adapter.any(|(_, engine)| !engine.hw_work.is_empty())
     }
 
     /// Takes out the oldest submission of an engine up to this one.

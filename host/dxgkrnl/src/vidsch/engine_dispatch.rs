@@ -221,12 +221,17 @@ impl Kernel {
         self.count_driver_bytes(process, adapter);
     }
 
-    /// Asks an engine to preempt its submissions. `time_is_up`: the oldest submission goes to the end of its round.
+    /// Asks an engine to preempt its submissions, perhaps again. `time_is_up`: the oldest submission goes to the end of its
+    /// round.
     pub(crate) fn request_preemption(&mut self, engine: EngineId, time_is_up: bool, effects: &mut Effects) {
         let preemption_fence_id = self.vidsch.in_flight.next_turn();
         let since = self.now;
-        self.vidsch.in_flight.engine(engine).watch =
-            Watch::Preempting { preemption_fence_id, since, time_is_up };
+        let watch = &mut self.vidsch.in_flight.engine(engine).watch;
+        let (is_repeated, is_misanswered) = match *watch {
+            Watch::Preempting { is_misanswered, .. } => (true, is_misanswered),
+            Watch::Running | Watch::Resetting { .. } | Watch::Held => (false, false),
+        };
+        *watch = Watch::Preempting { preemption_fence_id, since, time_is_up, is_repeated, is_misanswered };
         let mut result = Ok(());
         self.call_ddi(effects, |miniport, now, callbacks| {
             result = miniport.preempt_command(now, engine, preemption_fence_id, callbacks);
@@ -240,8 +245,12 @@ impl Kernel {
     pub(super) fn preempted(&mut self, id: EngineId, answered: u64, effects: &mut Effects) {
         let now = self.now;
         let engine = self.vidsch.in_flight.engine(id);
-        let Watch::Preempting { preemption_fence_id, time_is_up, .. } = engine.watch else { return };
+        let Watch::Preempting { preemption_fence_id, time_is_up, ref mut is_misanswered, .. } = engine.watch
+        else {
+            return;
+        };
         if preemption_fence_id != answered {
+            *is_misanswered = true;
             let EngineId { adapter, node } = id;
             let text = format!(
                 "engine {adapter}.{node} reports preemption {answered}, which gives nothing back: the kernel waits for \

@@ -313,10 +313,7 @@ impl Kernel {
         self.require_memory(process, commands.len() as u64 + PACKETS_BYTES)?;
         self.vidsch.hw_queues[id].submitted = progress_fence_id;
         self.edge(HappensBefore::Submitted { process, adapter, queue: self.agent(queue) });
-        if !self.vidsch.queues[queue].in_flight.is_empty() {
-            // The buffer may stand behind work that D3 suspended.
-            self.wake_adapter(adapter, effects);
-        }
+        self.wake_suspended_work(adapter, effects);
         self.enqueue(queue, Packet::HwCommand { progress_fence_id, commands });
         Ok(Reply::None)
     }

@@ -82,7 +82,16 @@ impl Kernel {
         self.vidsch.in_flight.engines.get(&engine).is_some_and(|engine| engine.watch.is_masked())
     }
 
+    /// Forgets what was recorded of the work of engines that were reset.
+    pub(crate) fn forget_interrupts_of(&mut self, is_reset: impl Fn(EngineId) -> bool) {
+        self.vidsch.interrupts.retain(|one| !one.engine_of_work().is_some_and(&is_reset));
+    }
+
     fn interrupt(&mut self, interrupt: Interrupt, effects: &mut Effects) {
+        if interrupt.engine_of_work().is_some_and(|engine| self.is_masked(engine)) {
+            let text = format!("interrupt {} of an engine under reset is ignored", interrupt.number());
+            return self.note_host(text, effects);
+        }
         match interrupt {
             Interrupt::MonitoredFenceSignaled { .. } => self.evaluate_all_written(effects),
             Interrupt::SuspendContextCompleted { context, suspend_fence, .. } => {
@@ -96,38 +105,28 @@ impl Kernel {
             Interrupt::PeriodicMonitoredFenceSignaled { adapter, vidpn_target, notification_id } => {
                 self.periodic_fence_signaled(adapter, vidpn_target, notification_id, effects);
             }
-            Interrupt::DmaCompleted { engine, submission_fence_id } if !self.is_masked(engine) => {
+            Interrupt::DmaCompleted { engine, submission_fence_id } => {
                 if self.is_next_id(engine, submission_fence_id, effects) {
                     self.completed_up_to(engine, submission_fence_id, effects);
                 }
             }
-            Interrupt::DmaPreempted { engine, preemption_fence_id, last_completed_fence_id }
-                if !self.is_masked(engine) =>
-            {
+            Interrupt::DmaPreempted { engine, preemption_fence_id, last_completed_fence_id } => {
                 // It may be an older one: a reset or a fault moves the kernel's last completed id further than the hardware's.
                 if self.is_submitted_id(engine, last_completed_fence_id, effects) {
                     self.completed_up_to(engine, last_completed_fence_id, effects);
                     self.preempted(engine, preemption_fence_id, effects);
                 }
             }
-            Interrupt::DmaFaulted { engine, faulted_fence_id } if !self.is_masked(engine) => {
+            Interrupt::DmaFaulted { engine, faulted_fence_id } => {
                 self.dma_faulted(engine, faulted_fence_id, effects);
             }
-            Interrupt::DmaPageFaulted { engine, faulted_fence_id, gpu_address, flags }
-                if !self.is_masked(engine) =>
-            {
+            Interrupt::DmaPageFaulted { engine, faulted_fence_id, gpu_address, flags } => {
                 self.dma_page_faulted(engine, faulted_fence_id, gpu_address, flags, effects);
             }
-            Interrupt::HwQueuePageFaulted { engine, work, gpu_address, flags } if !self.is_masked(engine) => {
+            Interrupt::HwQueuePageFaulted { engine, work, gpu_address, flags } => {
                 self.hw_queue_page_faulted(engine, work, gpu_address, flags, effects);
             }
-            Interrupt::GpuEngineTimeout { engine } if !self.is_masked(engine) => {
-                self.engine_timed_out(engine, effects);
-            }
-            masked => {
-                let number = masked.number();
-                self.note_host(format!("interrupt {number} of an engine under reset is ignored"), effects);
-            }
+            Interrupt::GpuEngineTimeout { engine } => self.engine_timed_out(engine, effects),
         }
     }
 

@@ -182,6 +182,13 @@ impl Kernel {
         }
     }
 
+    /// Brings an adapter back to D0 for new work that may stand behind work that D3 suspended.
+    pub(super) fn wake_suspended_work(&mut self, adapter: u32, effects: &mut Effects) {
+        if self.vidsch.powered_down.contains_key(&adapter) && self.vidsch.in_flight.has_hw_work(adapter) {
+            self.wake_adapter(adapter, effects);
+        }
+    }
+
     /// Brings an adapter that is in D3, or on its way there, back to D0; true if it was.
     pub(crate) fn wake_adapter(&mut self, adapter: u32, effects: &mut Effects) -> bool {
         if self.vidsch.powered_down.remove(&adapter).is_none() {

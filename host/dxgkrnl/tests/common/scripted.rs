@@ -28,6 +28,8 @@ pub struct Script {
     pub dependents: Option<u64>,
     /// `LastAbortedFenceId` that ResetEngine returns; `None`: the true one.
     pub aborted: Option<u64>,
+    /// Whether the driver does not tell which context an engine runs.
+    pub hides_what_runs: bool,
     /// Whether QueryEngineStatus reports engines as responsive; `None`: the truth.
     pub responsive: Option<bool>,
     pub resume_fails: bool,
@@ -82,6 +84,7 @@ pub fn scripted(config: Config) -> (World, ScriptRef) {
         failing: None,
         dependents: Some(0),
         aborted: None,
+        hides_what_runs: false,
         responsive: Some(false),
         resume_fails: false,
         forgets_dpc: false,
@@ -380,11 +383,17 @@ impl Miniport for Scripted {
         held_bytes(adapter: u32, process: ProcessId) -> usize;
         next_deadline() -> Option<Nanos>;
         has_begun(engine: EngineId, id: u64) -> bool;
-        running_context(engine: EngineId) -> RunningContext;
         engine_state(engine: EngineId) -> EngineState;
         pending_faults(engine: EngineId) -> PendingFaults;
         work(engine: EngineId) -> Option<Vec<EngineWork>>;
         pending_writes(adapter: u32, commands: &[u8]) -> Option<Vec<PendingWrite>>;
+    }
+
+    fn running_context(&self, engine: EngineId) -> RunningContext {
+        match self.script.borrow().hides_what_runs {
+            true => RunningContext::Unknown,
+            false => self.simulated.running_context(engine),
+        }
     }
 
     fn start(&mut self, config: &Config) {
