@@ -33,6 +33,8 @@ pub const SLOW_DDIS_OF_VM: Duration = Duration::from_millis(6);
 pub const DEBUG_PRINT_BYTES_MAX: usize = 512;
 /// Bytes of one line that a driver prints to standard output or standard error. The rest of a longer one is cut off.
 pub const OUTPUT_LINE_BYTES_MAX: usize = 1024;
+/// How long the end of a process waits until its last lines are written to standard error.
+pub const LAST_LINES_MAX: Duration = Duration::from_millis(100);
 /// Bytes of a paging buffer that a driver may write.
 pub const PAGING_BUFFER_BYTES_MAX: usize = 64 << 10;
 /// Bytes of the private data of a standard allocation.

@@ -2,16 +2,19 @@
 //!
 //! ```text
 //!   driver-host ──stdout and stderr: one pipe──▶ OutputThread of the daemon ──lines──▶ its log
-//!                                          └──▶ without a daemon: the thread that reaps the process ──▶ standard error
+//!                                          └──▶ without a daemon: a thread for each process ──▶ standard error
 //! ```
+//! Nothing waits long for a thread that writes standard error: nobody may read that.
 //! A driver is never blocked by what it prints, because its end of the pipe does not block. What is printed faster than it
 //! is read is lost.
 
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::convert::Infallible;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -87,34 +90,37 @@ impl Output {
         }
     }
 
-    /// Writes lines to this file until the process has ended. A file that is not read loses lines, and blocks nobody.
-    pub fn print_until_end(mut self, process: &OwnedFd, to: impl AsFd) {
-        let lost = Cell::new(0u64);
-        let print = |line: &str| {
-            let mut polled = [PollFd::new(&to, PollFlags::OUT)];
-            let has_room = poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0);
-            let is_written = has_room && rustix::io::write(&to, format!("{line}\n").as_bytes()).is_ok();
-            lost.set(lost.get() + u64::from(!is_written));
+    /// Writes lines to this file in a thread of its own until the pipe ends. What this returns is disconnected then.
+    pub fn print(mut self, to: impl AsFd + Send + 'static) -> io::Result<Receiver<Infallible>> {
+        let (sender, end) = channel();
+        let run = move || {
+            let _sender = sender;
+            let lost = Cell::new(0u64);
+            let sink = |_: u32, _: &str, line: &str| lost.set(lost.get() + u64::from(!print(&to, line)));
+            loop {
+                match poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], None) {
+                    Ok(_) if self.read(&sink) => {}
+                    Err(Errno::INTR) => {}
+                    _ => break,
+                }
+            }
+            if lost.get() > 0 {
+                let (lost, driver) = (lost.get(), &self.driver);
+                print(&to, &format!("gpupv: {lost} lines of {driver} were lost, because nobody read them"));
+            }
         };
-        loop {
-            let mut polled = [PollFd::new(&self.pipe, PollFlags::IN), PollFd::new(process, PollFlags::IN)];
-            match poll(&mut polled, None) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(_) => break,
-            }
-            let [of_pipe, of_process] = polled.map(|one| !one.revents().is_empty());
-            if of_pipe && !self.read(&|_, _, line| print(line)) || of_process && !of_pipe {
-                break;
-            }
-        }
-        if lost.get() > 0 {
-            print(&format!(
-                "gpupv: {} lines of {} were lost, because nobody read them",
-                lost.get(),
-                self.driver
-            ));
-        }
+        std::thread::Builder::new().name("driver-printer".into()).stack_size(64 << 10).spawn(run)?;
+        Ok(end)
     }
+}
+
+/// Writes a line; false if the file has no room for it now.
+fn print(to: impl AsFd, line: &str) -> bool {
+    /// What has room for one line may have none for two.
+    static PRINTING: Mutex<()> = Mutex::new(());
+    let _printing = PRINTING.lock().unwrap_or_else(PoisonError::into_inner);
+    let has_room = poll(&mut [PollFd::new(&to, PollFlags::OUT)], Some(&Timespec::default())) == Ok(1);
+    has_room && rustix::io::write(&to, format!("{line}\n").as_bytes()).is_ok()
 }
 
 /// Text of bytes, without characters that move a terminal's cursor.
@@ -294,17 +300,15 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_nobody_reads_do_not_block_the_end_of_their_process() {
+    fn lines_that_nobody_reads_are_lost() {
         let (pipe, input) = pipe().unwrap();
         let (_unread, to) = pipe_with(PipeFlags::CLOEXEC).unwrap();
         rustix::fs::fcntl_setfl(&to, rustix::fs::OFlags::NONBLOCK).unwrap();
         while rustix::io::write(&to, &[b'x'; 4096]).is_ok() {}
         rustix::fs::fcntl_setfl(&to, rustix::fs::OFlags::empty()).unwrap();
         rustix::io::write(&input, b"one\ntwo\n").unwrap();
-        let mut child = std::process::Command::new("true").spawn().unwrap();
-        let pid = rustix::process::Pid::from_child(&child);
-        let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
-        Output::new(1, Path::new("/a/driver.so"), pipe).print_until_end(&pidfd, &to);
-        assert!(child.wait().unwrap().success());
+        drop(input);
+        let end = Output::new(1, Path::new("/a/driver.so"), pipe).print(to).unwrap();
+        end.recv().expect_err("no line blocks the thread");
     }
 }

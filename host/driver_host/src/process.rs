@@ -8,6 +8,7 @@
 //! The process ends when its socket closes, even inside of a DDI: it watches the socket in a thread. So it ends with
 //! the daemon, however that ends. A thread of the daemon reaps it whenever it exits, or the starter does (`starter.rs`).
 
+use std::convert::Infallible;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
@@ -16,6 +17,7 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Once;
+use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -24,7 +26,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::de::DeserializeOwned;
 
 use crate::abi::Ddi;
-use crate::limits::{DDI_MAX, DDI_WALL_MAX, LOAD_MAX};
+use crate::limits::{DDI_MAX, DDI_WALL_MAX, LAST_LINES_MAX, LOAD_MAX};
 use crate::messages::{self, Answer, Hello, Incoming, PROTOCOL_VERSION, Request};
 use crate::output::{self, Output};
 use crate::slow::SlowDdis;
@@ -89,8 +91,8 @@ fn is_not_ready(error: &io::Error) -> bool {
 
 /// How the exit status of a process is learned.
 enum Reaper {
-    /// A thread of this process reaps it.
-    Thread(JoinHandle<io::Result<ExitStatus>>),
+    /// A thread of this process reaps it. Another may write what it prints: see [`Output::print`].
+    Thread(JoinHandle<io::Result<ExitStatus>>, Option<Receiver<Infallible>>),
     /// The starter reaps it, and writes the status into this pipe.
     Starter(File),
 }
@@ -99,7 +101,12 @@ impl Reaper {
     /// Waits until the process is reaped.
     fn wait(self) -> Option<ExitStatus> {
         match self {
-            Reaper::Thread(thread) => thread.join().ok()?.ok(),
+            Reaper::Thread(thread, printed) => {
+                let status = thread.join().ok()?.ok();
+                // This program may end next, and the thread with it.
+                let _ = printed.map(|printed| printed.recv_timeout(LAST_LINES_MAX));
+                status
+            }
             Reaper::Starter(exit) => starter::exit_status(&exit),
         }
     }
@@ -129,12 +136,17 @@ impl DriverProcess {
         }
         let (child, socket, output) = spawn(driver)?;
         let output = output::hand_over(Output::new(child.id(), driver, output));
-        DriverProcess::of_child(child, socket, output)
+        let printed = output.map(|output| output.print(io::stderr())).transpose();
+        printed
+            .and_then(|printed| DriverProcess::of_child(child, socket, printed))
             .map_err(|error| format!("{PROGRAM} does not start: {error}"))
     }
 
-    /// `output` is what the thread that reaps the process prints.
-    fn of_child(mut child: Child, socket: UnixStream, output: Option<Output>) -> io::Result<DriverProcess> {
+    fn of_child(
+        mut child: Child,
+        socket: UnixStream,
+        printed: Option<Receiver<Infallible>>,
+    ) -> io::Result<DriverProcess> {
         let pid = child.id();
         let known = Pid::from_raw(pid as i32).ok_or(io::ErrorKind::InvalidInput)?;
         let pidfd = match pidfd_open(known, PidfdFlags::empty()) {
@@ -144,16 +156,10 @@ impl DriverProcess {
                 return Err(error.into());
             }
         };
-        let output = output.map(|output| Ok::<_, io::Error>((output, pidfd.try_clone()?))).transpose()?;
-        let reap = move || {
-            if let Some((output, pidfd)) = output {
-                output.print_until_end(&pidfd, io::stderr());
-            }
-            child.wait()
-        };
+        let reap = move || child.wait();
         let reaper =
             std::thread::Builder::new().name("driver-reaper".into()).stack_size(64 << 10).spawn(reap)?;
-        DriverProcess::over(pid, pidfd, socket, Reaper::Thread(reaper))
+        DriverProcess::over(pid, pidfd, socket, Reaper::Thread(reaper, printed))
     }
 
     fn over(pid: u32, pidfd: OwnedFd, socket: UnixStream, reaper: Reaper) -> io::Result<DriverProcess> {
@@ -376,6 +382,10 @@ fn program() -> Result<PathBuf, String> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
+    use rustix::pty::{OpenptFlags, openpt, ptsname, unlockpt};
+    use rustix::time::Timespec;
+
     use super::*;
 
     /// A driver's process over a socket, whose other end is the test's.
@@ -428,5 +438,35 @@ mod tests {
         };
         assert_eq!(reads, LATE_READS_MAX);
         assert!(lost.starts_with("it hangs"), "{lost}");
+    }
+
+    /// Both ends of a terminal that has room, but not for a line.
+    fn nearly_full_terminal() -> (OwnedFd, OwnedFd) {
+        let end = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        unlockpt(&end).unwrap();
+        let flags = OFlags::WRONLY | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let terminal = open(ptsname(&end, Vec::new()).unwrap(), flags, Mode::empty()).unwrap();
+        while rustix::io::write(&terminal, &[b'x'; 4096]).is_ok() {}
+        let room = || poll(&mut [PollFd::new(&terminal, PollFlags::OUT)], Some(&Timespec::default()));
+        while room() == Ok(0) {
+            rustix::io::read(&end, &mut [0; 64]).unwrap();
+        }
+        fcntl_setfl(&terminal, OFlags::empty()).unwrap();
+        (end, terminal)
+    }
+
+    #[test]
+    fn a_terminal_that_nobody_reads_does_not_block_the_end_of_a_process() {
+        let (_unread, terminal) = nearly_full_terminal();
+        let (pipe, its_output) = output::pipe().unwrap();
+        let (socket, _its_end) = UnixStream::pair().unwrap();
+        rustix::io::write(&its_output, &[&[b'x'; 1000][..], b"\n"].concat().repeat(20)).unwrap();
+        drop(its_output);
+        let child = Command::new("sleep").arg("60").spawn().unwrap();
+        let printed = Output::new(child.id(), Path::new("sleep"), pipe).print(terminal).unwrap();
+        let mut process = DriverProcess::of_child(child, socket, Some(printed)).unwrap();
+        let began = Instant::now();
+        assert_eq!(process.kill().and_then(|status| status.signal()), Some(9));
+        assert!(began.elapsed() >= LAST_LINES_MAX, "no line was blocked");
     }
 }
