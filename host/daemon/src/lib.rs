@@ -160,9 +160,11 @@ impl Daemon {
         if options.flight_recorder_bytes.is_some() {
             provide_dumps(&options.dumps)?;
         }
-        let kernel_host = KernelHost::new(&options)?;
-        let log_thread = Some(LogThread::start(kernel_host.log.clone())?);
-        let driver_output = Some(start_driver_output(kernel_host.log.clone())?);
+        let log = Arc::new(LogLines::default());
+        let log_thread = Some(LogThread::start(log.clone())?);
+        // Drivers print as soon as they are started.
+        let driver_output = Some(start_driver_output(log.clone())?);
+        let kernel_host = KernelHost::with_log(&options, log)?;
         let journal = options.journal.as_ref().map(|journal| journal.folder.clone());
         let vms = Arc::new(VmRegistry::new(kernel_host.clone(), options.more_ports.clone(), journal));
         let local_vms = local_vm::named(&options.local_vms, &options.directory)?;

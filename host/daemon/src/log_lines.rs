@@ -58,7 +58,9 @@ pub struct LogLines {
 
 impl Default for LogLines {
     fn default() -> Self {
-        let state = Ranked::new(Rank::LogLines, State::default());
+        // The process's first look at the clock makes a system call that is in no thread's list.
+        let state = State { second_start: monotonic(), ..State::default() };
+        let state = Ranked::new(Rank::LogLines, state);
         LogLines { state, changed: Condvar::new(), notes: broadcast::Sender::new(NOTES_QUEUED_MAX) }
     }
 }

@@ -130,14 +130,12 @@ impl DriverProcess {
     pub fn start(driver: &Path) -> Result<DriverProcess, String> {
         if let Some(started) = starter::start(driver) {
             let Started { pid, socket, pidfd, exit, output } = started?;
-            output::hand_over_early(Output::new(pid, driver, output));
-            return DriverProcess::over(pid, pidfd, socket, Reaper::Starter(exit))
+            return output::hand_over(Output::new(pid, driver, output))
+                .and_then(|_| DriverProcess::over(pid, pidfd, socket, Reaper::Starter(exit)))
                 .map_err(|error| error.to_string());
         }
         let (child, socket, output) = spawn(driver)?;
-        let output = output::hand_over(Output::new(child.id(), driver, output));
-        let printed = output.map(|output| output.print(io::stderr())).transpose();
-        printed
+        output::hand_over(Output::new(child.id(), driver, output))
             .and_then(|printed| DriverProcess::of_child(child, socket, printed))
             .map_err(|error| format!("{PROGRAM} does not start: {error}"))
     }

@@ -21,6 +21,7 @@ const DRIVER: &str = r#"
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -94,6 +95,10 @@ static NTSTATUS escape(void *context, UINT64 now, DXGKARG_ESCAPE *args)
     return dxgk->SimDebugPrint(dxgk->DxgkHandle, &print);
 }
 
+/* Bytes that it prints when it is loaded. */
+#ifndef PRINTED
+#define PRINTED 0
+#endif
 #ifndef SIZE
 #define SIZE sizeof(DRIVER_INITIALIZATION_DATA)
 #endif
@@ -112,6 +117,10 @@ static const struct {
 const DRIVER_INITIALIZATION_DATA *DxgkMiniportEntry(const DXGKRNL_INTERFACE *interface, void **context)
 {
     dxgk = interface;
+    for (int byte = 0; byte < PRINTED; byte++)
+        putchar('x');
+    if (fflush(stdout) || ferror(stdout))
+        exit(5);
     return &all.table;
 }
 "#;
@@ -292,6 +301,11 @@ fn drivers_of_other_headers_run_if_their_functions_are_known() {
     let uses_newer = build("uses_newer", &[version, longer, "-DNEWER=(void*)escape"]);
     let why = DriverProcess::start(&uses_newer).expect("the program starts").load().unwrap_err();
     assert!(why.contains("it is for a newer dxgk_miniport.h"), "{why}");
+}
+
+#[test]
+fn a_driver_prints_more_than_a_pipe_holds_without_an_error() {
+    loaded_from(&build("prints", &["-DVERSION=DXGK_MINIPORT_VERSION", "-DPRINTED=8000000"]));
 }
 
 /// The bound is for the whole answer: each byte comes at once, or well before the bound.

@@ -10,9 +10,10 @@ use e2e::served::Served;
 use rustix::pipe::{PipeFlags, pipe_with};
 use sample_kmd_c::{build, provide_driver_host};
 
-/// Prints 100 KiB when it is loaded, and before each interrupt.
+/// Prints 100 KiB when it is loaded, and before each interrupt. An error is its end.
 const PRINTS: &str = r#"
 #include <stdio.h>
+#include <stdlib.h>
 #include "dxgk_miniport.h"
 __attribute__((constructor)) static void chat(void)
 {
@@ -20,6 +21,8 @@ __attribute__((constructor)) static void chat(void)
         fprintf(stderr, "%0100d\n", line);
     printf("on standard output\n");
     fflush(stdout);
+    if (ferror(stderr) || ferror(stdout))
+        abort();
 }
 #define DxgkCbNotifyInterrupt(handle, data) DxgkCbNotifyInterrupt((chat(), handle), data)
 "#;

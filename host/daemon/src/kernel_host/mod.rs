@@ -296,9 +296,13 @@ impl Drop for FlushList {
 
 impl KernelHost {
     pub fn new(options: &Options) -> anyhow::Result<Arc<KernelHost>> {
+        KernelHost::with_log(options, Arc::default())
+    }
+
+    /// Starts the drivers as well, and replays a journal.
+    pub(super) fn with_log(options: &Options, log: Arc<LogLines>) -> anyhow::Result<Arc<KernelHost>> {
         options.drivers.check(&options.kernel)?;
         let timer = Timer::new(options.clock).context("cannot create a timer")?;
-        let log = Arc::new(LogLines::default());
         let recording = Recording::new(options, &log)?;
         let is_recorded = recording.is_some();
         let mut host_state = HostState {
