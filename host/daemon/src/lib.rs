@@ -74,7 +74,6 @@ use journal::JournalOptions;
 use kernel_host::{KernelHost, Resumed};
 use local::LocalLoop;
 use log_lines::{LogLines, LogThread};
-use peer::Peer;
 use thread_kind::ThreadKind;
 use timer_thread::TimerThread;
 use vm::VmRegistry;
@@ -274,7 +273,7 @@ impl Daemon {
 fn start_driver_output(log: Arc<LogLines>) -> std::io::Result<OutputThread> {
     let enter = || sandbox::enter(ThreadKind::DriverOutput);
     let say = move |pid: u32, driver: &str, line: &str| {
-        log.warn(Peer::Driver(pid), || format!("driver {driver} (process {pid}): {line}"));
+        log.push_daemon_line(tracing::Level::WARN, format!("driver {driver} (process {pid}): {line}"));
     };
     OutputThread::start(enter, Box::new(say))
 }

@@ -60,8 +60,6 @@ pub const CREDIT_BYTES: usize = 16 * 1024;
 pub const LOG_LINES_PER_SECOND_MAX: u32 = 8;
 /// The same for lines that only `--verbose` shows, including every refused call: its reader expects bursts.
 pub const DEBUG_LINES_PER_SECOND_MAX: u32 = 1000;
-/// The same for lines that one driver's process prints: its author reads bursts of them.
-pub const DRIVER_LINES_PER_SECOND_MAX: u32 = 100;
 /// Clients whose lines are counted separately in a second; lines of further clients are counted together.
 pub const PEERS_IN_LOG_MAX: usize = 64;
 /// Lines queued for a log that is slow or not read. More are dropped and counted.

@@ -4,8 +4,8 @@
 //!   any thread, under any lock ──say──▶ queue ──log thread, without a lock──▶ tracing ──▶ standard error
 //!                                 └──▶ over a limit of this second: counted, and reported in one line when it is over
 //! ```
-//! Clients cause lines: a refused call, a protocol violation; drivers in C print them. So each client and each driver's
-//! process has a limit of lines a second, and all together have one; a line over it is not even formatted.
+//! Clients cause lines: a refused call, a protocol violation. So each client has a limit of lines a second, and all together
+//! have one; a line over it is not even formatted. Lines of drivers in C have their limit where they are read.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar};
@@ -18,8 +18,8 @@ use tracing::Level;
 use vsock_device::locks::{Rank, Ranked};
 
 use super::limits::{
-    DEBUG_LINES_PER_SECOND_MAX, DRIVER_LINES_PER_SECOND_MAX, LOG_LINES_PER_SECOND_MAX, LOG_LINES_QUEUED_MAX,
-    NOTES_QUEUED_MAX, PEERS_IN_LOG_MAX,
+    DEBUG_LINES_PER_SECOND_MAX, LOG_LINES_PER_SECOND_MAX, LOG_LINES_QUEUED_MAX, NOTES_QUEUED_MAX,
+    PEERS_IN_LOG_MAX,
 };
 use super::peer::Peer;
 use super::thread_kind::ThreadKind;
@@ -86,9 +86,8 @@ impl State {
             return;
         }
         let Count { written, left_out } = self.of_peer.entry(peer).or_default();
-        let (written, lines_max) = match (peer, level) {
-            (_, Level::DEBUG | Level::TRACE) => (&mut written[1], DEBUG_LINES_PER_SECOND_MAX),
-            (Peer::Driver(_), _) => (&mut written[0], DRIVER_LINES_PER_SECOND_MAX),
+        let (written, lines_max) = match level {
+            Level::DEBUG | Level::TRACE => (&mut written[1], DEBUG_LINES_PER_SECOND_MAX),
             _ => (&mut written[0], LOG_LINES_PER_SECOND_MAX),
         };
         if is_full || *written >= lines_max {
@@ -146,7 +145,7 @@ impl LogLines {
         self.changed.notify_one();
     }
 
-    /// Logs a line about the daemon itself, not caused by a client: rare, and limited only by the queue.
+    /// Logs a line about the daemon itself, not caused by a client, or of a driver: rare, and limited here only by the queue.
     pub fn push_daemon_line(&self, level: Level, text: String) {
         let mut state = self.state.lock();
         if state.queue.len() < LOG_LINES_QUEUED_MAX {
@@ -275,20 +274,6 @@ mod tests {
         state.client_line(5 + NANOS_PER_SECOND, NOISY, Level::WARN, || "again".to_owned());
         let left_out = 10_000 - LOG_LINES_PER_SECOND_MAX;
         let summary = format!("vm 1: {left_out} more lines were left out in one second");
-        assert_eq!(texts(&mut state), [summary, "again".to_owned()]);
-    }
-
-    #[test]
-    fn a_driver_that_prints_has_a_limit_of_its_own_and_takes_no_lines_of_others() {
-        let (mut state, driver) = (State::default(), Peer::Driver(77));
-        for _ in 0..1_000_000 {
-            state.client_line(5, driver, Level::WARN, || "here".to_owned());
-        }
-        state.client_line(6, QUIET, Level::WARN, || "mine".to_owned());
-        assert_eq!(texts(&mut state).len(), DRIVER_LINES_PER_SECOND_MAX as usize + 1);
-        state.client_line(5 + NANOS_PER_SECOND, driver, Level::WARN, || "again".to_owned());
-        let left_out = 1_000_000 - DRIVER_LINES_PER_SECOND_MAX;
-        let summary = format!("driver process 77: {left_out} more lines were left out in one second");
         assert_eq!(texts(&mut state), [summary, "again".to_owned()]);
     }
 

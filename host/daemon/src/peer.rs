@@ -17,8 +17,6 @@ pub enum Peer {
     Guestd(VmId),
     /// A local process whose broker connection is admitted.
     Process(ProcessId),
-    /// The process of a driver in C, by its number: its lines.
-    Driver(u32),
     /// Sync files that a killed daemon left, until a user presents them.
     Recovered,
 }
@@ -37,7 +35,6 @@ impl fmt::Display for Peer {
             Peer::Vm(vm) => write!(f, "vm {}", vm.0),
             Peer::Guestd(vm) => write!(f, "guestd of vm {}", vm.0),
             Peer::Process(process) => write!(f, "process {}", process.0),
-            Peer::Driver(pid) => write!(f, "driver process {pid}"),
             Peer::Recovered => write!(f, "the daemon before this one"),
         }
     }

@@ -33,6 +33,10 @@ pub const SLOW_DDIS_OF_VM: Duration = Duration::from_millis(6);
 pub const DEBUG_PRINT_BYTES_MAX: usize = 512;
 /// Bytes of one line that a driver prints to standard output or standard error. The rest of a longer one is cut off.
 pub const OUTPUT_LINE_BYTES_MAX: usize = 1024;
+/// Lines that one driver's process may print into a daemon's log in a second: its author reads bursts of them.
+pub const OUTPUT_LINES_PER_SECOND_MAX: u64 = 100;
+/// Lines beyond that which are logged when the process ends.
+pub const LAST_LINES: usize = 20;
 /// Bytes that a driver prints before it waits for the thread that reads them: what the system allows any user.
 pub const OUTPUT_BYTES_WAITING: usize = 1 << 20;
 /// How long the end of a process waits until its last lines are written to standard error.

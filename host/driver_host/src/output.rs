@@ -7,7 +7,8 @@
 //! Nothing waits long for a thread that writes standard error: nobody may read that.
 //! The driver's end of the pipe blocks, because few programs print into one that does not: `println!` panics, and `cout` is silent
 //! for ever after its first error. So whatever becomes of the lines, a pipe is always read at once, and what is in it does not
-//! hold a DDI.
+//! hold a DDI. A daemon logs some lines of each second and counts the others: it looks for their ends only. When the process
+//! ends, the last of them are logged as well, because they say why.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -18,6 +19,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
@@ -25,10 +27,17 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use rustix::time::Timespec;
 
-use crate::limits::{OUTPUT_BYTES_WAITING, OUTPUT_LINE_BYTES_MAX};
+use crate::limits::{LAST_LINES, OUTPUT_BYTES_WAITING, OUTPUT_LINE_BYTES_MAX, OUTPUT_LINES_PER_SECOND_MAX};
 
+/// Bytes of one read.
+const READ_BYTES: usize = 16 << 10;
 /// Reads of one driver's pipe before the next one's turn.
 const READS_PER_TURN: usize = 16;
+/// Bytes of the last lines that are kept.
+const LAST_BYTES: usize = LAST_LINES * OUTPUT_LINE_BYTES_MAX;
+/// How long a pipe is left alone from which no line is said, so that many small writes cost few reads.
+const AT_LIMIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+const SECOND: Duration = Duration::from_secs(1);
 
 /// Takes lines: of the process with this number, whose driver has this name.
 pub type Sink = Box<dyn Fn(u32, &str, &str) + Send>;
@@ -50,21 +59,36 @@ pub(crate) struct Output {
     pipe: OwnedFd,
     /// The line that has not ended.
     line: Vec<u8>,
+    second_ends: Instant,
+    /// Lines of this second that may be said, those that were with all bytes of them, and others.
+    lines_max: u64,
+    said: u64,
+    bytes: u64,
+    left_out: u64,
+    /// The last bytes that were left out since a line was said.
+    last_bytes: Vec<u8>,
 }
 
 impl Output {
     pub fn new(pid: u32, driver: &Path, pipe: OwnedFd) -> Output {
         let driver = driver.file_name().unwrap_or(driver.as_os_str()).to_string_lossy().into_owned();
-        Output { pid, driver, pipe, line: Vec::new() }
+        let (line, last_bytes, second_ends) = (Vec::new(), Vec::new(), Instant::now());
+        let lines_max = OUTPUT_LINES_PER_SECOND_MAX;
+        Output { pid, driver, pipe, line, second_ends, lines_max, said: 0, bytes: 0, left_out: 0, last_bytes }
+    }
+
+    fn is_at_limit(&self) -> bool {
+        let bytes_max = self.lines_max.saturating_mul(OUTPUT_LINE_BYTES_MAX as u64);
+        self.said >= self.lines_max || self.bytes >= bytes_max
     }
 
     /// Reads what is there, in a bounded turn; false if nothing more will come.
     fn read(&mut self, sink: &dyn Fn(u32, &str, &str)) -> bool {
-        let mut bytes = [0; 4096];
+        let mut bytes = [0; READ_BYTES];
         for _ in 0..READS_PER_TURN {
             match rustix::io::read(&self.pipe, &mut bytes) {
                 Ok(0) => {
-                    self.end_line(sink);
+                    self.end(sink);
                     return false;
                 }
                 Ok(count) => self.add(&bytes[..count], sink),
@@ -76,28 +100,80 @@ impl Output {
         true
     }
 
-    fn add(&mut self, bytes: &[u8], sink: &dyn Fn(u32, &str, &str)) {
-        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-            let room = OUTPUT_LINE_BYTES_MAX - self.line.len();
-            self.line.extend(&piece[..piece.len().min(room)]);
-            if piece.ends_with(b"\n") {
-                if self.line.last() == Some(&b'\n') {
-                    self.line.pop();
-                }
+    fn add(&mut self, mut bytes: &[u8], sink: &dyn Fn(u32, &str, &str)) {
+        if !self.is_at_limit() && !self.last_bytes.is_empty() {
+            // The rest of their last line comes now.
+            let last_bytes = std::mem::take(&mut self.last_bytes);
+            let mut pieces = last_bytes.rsplit(|byte| *byte == b'\n');
+            let last = pieces.next().unwrap_or_default();
+            if pieces.next().is_some() {
+                self.line.clear();
+            }
+            self.add_to_line(last);
+        }
+        while !self.is_at_limit() && !bytes.is_empty() {
+            let end = bytes.iter().position(|byte| *byte == b'\n');
+            let (piece, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
+            self.add_to_line(piece);
+            self.bytes += piece.len() as u64 + 1;
+            bytes = rest.get(1..).unwrap_or_default();
+            if end.is_some() {
                 self.end_line(sink);
             }
         }
+        self.left_out += bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+        self.last_bytes.extend(bytes);
+        if self.last_bytes.len() > 2 * LAST_BYTES {
+            self.last_bytes.drain(..self.last_bytes.len() - LAST_BYTES);
+        }
+    }
+
+    fn add_to_line(&mut self, piece: &[u8]) {
+        let room = OUTPUT_LINE_BYTES_MAX - self.line.len();
+        self.line.extend(&piece[..piece.len().min(room)]);
     }
 
     fn end_line(&mut self, sink: &dyn Fn(u32, &str, &str)) {
         let line = std::mem::take(&mut self.line);
         if !line.is_empty() {
+            self.said += 1;
             sink(self.pid, &self.driver, &printable(&line));
         }
     }
 
-    /// Writes lines to this file in a thread of its own until the pipe ends. What this returns is disconnected then.
+    fn end_second(&mut self, now: Instant, sink: &dyn Fn(u32, &str, &str)) {
+        if now >= self.second_ends {
+            self.say_left_out(sink);
+            (self.said, self.bytes, self.second_ends) = (0, 0, now + SECOND);
+        }
+    }
+
+    fn say_left_out(&mut self, sink: &dyn Fn(u32, &str, &str)) {
+        let left_out = std::mem::take(&mut self.left_out);
+        if left_out > 0 {
+            let line = format!("({left_out} more lines were left out in one second)");
+            sink(self.pid, &self.driver, &line);
+        }
+    }
+
+    /// Nothing more will come.
+    fn end(&mut self, sink: &dyn Fn(u32, &str, &str)) {
+        self.end_line(sink);
+        self.say_left_out(sink);
+        let lines = self.last_bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let lines: Vec<_> = lines.collect();
+        if !lines.is_empty() {
+            sink(self.pid, &self.driver, "(its last lines were:)");
+        }
+        for line in &lines[lines.len().saturating_sub(LAST_LINES)..] {
+            let line = &line[..line.len().min(OUTPUT_LINE_BYTES_MAX)];
+            sink(self.pid, &self.driver, &printable(line));
+        }
+    }
+
+    /// Writes all lines to this file in a thread of its own until the pipe ends. What this returns is disconnected then.
     pub fn print(mut self, to: impl AsFd + Send + 'static) -> io::Result<Receiver<Infallible>> {
+        self.lines_max = u64::MAX;
         let (sender, end) = channel();
         let run = move || {
             let _sender = sender;
@@ -161,29 +237,39 @@ impl Reader {
     fn run(&self, sink: &Sink) {
         let mut outputs: Vec<Output> = Vec::new();
         loop {
-            let pipes = outputs.iter().map(|output| output.pipe.as_fd());
-            let descriptors = std::iter::once(self.wake.as_fd()).chain(pipes);
+            let flags =
+                |output: &Output| if output.is_at_limit() { PollFlags::empty() } else { PollFlags::IN };
+            let pipes = outputs.iter().map(|output| PollFd::new(&output.pipe, flags(output)));
             let mut polled: Vec<_> =
-                descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-            match poll(&mut polled, None) {
+                std::iter::once(PollFd::new(&self.wake, PollFlags::IN)).chain(pipes).collect();
+            let timeout = outputs.iter().any(Output::is_at_limit).then_some(AT_LIMIT);
+            match poll(&mut polled, timeout.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(_) => return,
             }
             let mut is_ready = polled.iter().map(|one| !one.revents().is_empty());
             let is_woken = is_ready.next() == Some(true);
             let mut is_ready = is_ready.collect::<Vec<_>>().into_iter();
-            outputs.retain_mut(|output| is_ready.next() != Some(true) || output.read(sink));
+            let now = Instant::now();
+            outputs.retain_mut(|output| {
+                let is_read = is_ready.next() == Some(true) || output.is_at_limit();
+                output.end_second(now, sink);
+                !is_read || output.read(sink)
+            });
             if is_woken {
                 let _ = rustix::io::read(&self.wake, &mut [0; 8]);
                 let mut arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
                 outputs.append(&mut arrivals.outputs);
                 if arrivals.is_ending {
-                    drop(arrivals);
-                    for output in &mut outputs {
-                        output.read(sink);
-                    }
-                    return;
+                    break;
                 }
+            }
+        }
+        for output in &mut outputs {
+            // All that a pipe holds.
+            let mut turns = 0..OUTPUT_BYTES_WAITING.div_ceil(READ_BYTES * READS_PER_TURN);
+            if turns.all(|_| output.read(sink)) {
+                output.end(sink);
             }
         }
     }
@@ -245,21 +331,55 @@ impl Drop for OutputThread {
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
+    use std::ops::Range;
 
     use super::*;
 
-    /// The lines that come of these writes.
+    /// The lines that come of these writes, each in a second of its own.
     fn lines(writes: &[&[u8]]) -> Vec<String> {
         let (pipe, input) = pipe().unwrap();
         let (mut output, lines) = (Output::new(1, Path::new("/a/driver.so"), pipe), RefCell::new(Vec::new()));
         let sink = |_: u32, driver: &str, line: &str| lines.borrow_mut().push(format!("{driver}: {line}"));
         for bytes in writes {
             rustix::io::write(&input, bytes).unwrap();
+            output.end_second(output.second_ends, &sink);
             assert!(output.read(&sink));
         }
         drop(input);
-        assert!(!output.read(&sink));
+        // A process that another test starts has it until it runs its program.
+        while output.read(&sink) {
+            std::thread::yield_now();
+        }
         lines.into_inner()
+    }
+
+    /// Lines with these numbers.
+    fn numbered(numbers: Range<usize>) -> impl Iterator<Item = String> {
+        numbers.map(|number| number.to_string())
+    }
+
+    #[test]
+    fn lines_over_the_limit_of_a_second_are_counted_and_the_last_ones_come_at_the_end() {
+        let many: String = numbered(0..10_000).map(|line| line + "\n").collect();
+        let limit = OUTPUT_LINES_PER_SECOND_MAX as usize;
+        let left_out = |count: usize| format!("({count} more lines were left out in one second)");
+        let expected = numbered(0..limit)
+            .chain([left_out(10_000 - limit), "the next second".into()])
+            .chain(numbered(0..limit - 1).chain([left_out(10_001 - limit), "(its last lines were:)".into()]))
+            .chain(numbered(10_000 - LAST_LINES..10_000))
+            .map(|line| format!("driver.so: {line}"));
+        let next = format!("the next second\n{many}");
+        assert_eq!(lines(&[many.as_bytes(), next.as_bytes()]), expected.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_line_that_began_while_lines_were_left_out_is_whole_in_the_next_second() {
+        let many = "x\n".repeat(OUTPUT_LINES_PER_SECOND_MAX as usize + 1) + "be";
+        let said = lines(&[many.as_bytes(), b"gin\n"]);
+        assert_eq!(
+            said[said.len() - 2..].join(" "),
+            "driver.so: (1 more lines were left out in one second) driver.so: begin"
+        );
     }
 
     #[test]
@@ -288,5 +408,19 @@ mod tests {
         drop(input);
         let end = Output::new(1, Path::new("/a/driver.so"), pipe).print(to).unwrap();
         end.recv().expect_err("no line blocks the thread");
+    }
+
+    #[test]
+    fn a_line_without_an_end_and_empty_lines_reach_the_limit() {
+        for bytes in [[b'x'; 40_000], [b'\n'; 40_000]] {
+            let (pipe, input) = pipe().unwrap();
+            let mut output = Output::new(1, Path::new("/a/driver.so"), pipe);
+            for _ in 0..3 {
+                assert!(!output.is_at_limit());
+                rustix::io::write(&input, &bytes).unwrap();
+                output.read(&|_, _, _| {});
+            }
+            assert!(output.is_at_limit());
+        }
     }
 }

@@ -27,12 +27,28 @@ __attribute__((constructor)) static void chat(void)
 #define DxgkCbNotifyInterrupt(handle, data) DxgkCbNotifyInterrupt((chat(), handle), data)
 "#;
 
-/// A daemon with that driver and this standard error, and a client whose work the driver does.
-fn works(folder: &Path, stderr: impl Fn() -> Stdio + Send + Sync + 'static) -> Served {
+/// Before the first interrupt it prints as much, and then why it ends.
+const DIES: &str = r#"
+#define DxgkCbNotifyInterrupt(handle, data) \
+    DxgkCbNotifyInterrupt((chat(), fprintf(stderr, "no interrupt is possible\n"), abort(), handle), data)
+"#;
+
+/// Standard error that is this file.
+fn appends(log: &Path) -> impl Fn() -> Stdio + Send + Sync + 'static {
+    let log = log.to_owned();
+    move || std::fs::OpenOptions::new().create(true).append(true).open(&log).expect("a file").into()
+}
+
+/// A daemon with a driver that includes this text and with this standard error, and a client whose work the driver does.
+fn served(
+    folder: &Path,
+    text_of_driver: &str,
+    stderr: impl Fn() -> Stdio + Send + Sync + 'static,
+) -> (Served, Running) {
     provide_driver_host().expect("driver-host is built");
     let text = |path: &Path| path.to_str().expect("the path is text").to_owned();
     let prints = folder.join("prints.h");
-    std::fs::write(&prints, PRINTS).expect("it is written");
+    std::fs::write(&prints, text_of_driver).expect("it is written");
     let driver = build(folder, "sample", "prints", &["-include", &text(&prints)]).expect("it is built");
     let config = folder.join("gpupv.toml");
     std::fs::write(&config, format!("[[adapter]]\nkmd = \"{}\"\n", driver.display())).expect("it is written");
@@ -46,6 +62,12 @@ fn works(folder: &Path, stderr: impl Fn() -> Stdio + Send + Sync + 'static) -> S
     client.write_input(b"20\n");
     client.says("on");
     client.end_input();
+    (served, client)
+}
+
+/// The same with the driver that prints; the client finds all as expected.
+fn works(folder: &Path, stderr: impl Fn() -> Stdio + Send + Sync + 'static) -> Served {
+    let (served, client) = served(folder, PRINTS, stderr);
     let said = client.end();
     assert!(said.ends_with("private commands: all as expected\n"), "{said}");
     served
@@ -64,10 +86,7 @@ fn a_driver_that_prints_works_under_a_daemon_whose_log_nobody_reads() {
 fn lines_of_a_driver_are_in_the_log_up_to_a_limit_and_others_are_counted() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let log = folder.path().join("log");
-    let path = log.clone();
-    let open =
-        move || std::fs::OpenOptions::new().create(true).append(true).open(&path).expect("a file").into();
-    let served = works(folder.path(), open);
+    let served = works(folder.path(), appends(&log));
     eventually("the log counts what it leaves out", || {
         let text = std::fs::read_to_string(&log).expect("the log");
         let has = |what: &str| text.contains(what);
@@ -80,4 +99,17 @@ fn lines_of_a_driver_are_in_the_log_up_to_a_limit_and_others_are_counted() {
     // The first load is before the daemon: its lines are not counted.
     assert!(text.lines().count() < 5000, "{}", text.lines().count());
     drop(served);
+}
+
+#[test]
+fn the_last_line_of_a_driver_that_ends_is_in_the_log_after_any_number_of_others() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let log = folder.path().join("log");
+    let text = PRINTS.replace("#define DxgkCb", "#define UnusedCb") + DIES;
+    let (served, client) = served(folder.path(), &text, appends(&log));
+    eventually("the log has the last line", || {
+        let text = std::fs::read_to_string(&log).expect("the log");
+        text.contains("): no interrupt is possible\n").then_some(()).ok_or(text)
+    });
+    drop((client, served));
 }
