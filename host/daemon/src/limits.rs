@@ -50,6 +50,9 @@ pub const VMS_MAX: u32 = 64;
 pub const LOCAL_VMS_MAX: u32 = 64;
 /// Identity of the first local VM; those of VMs with a machine are at most [`VMS_MAX`].
 pub const LOCAL_VM_FIRST: u32 = 1001;
+/// Notes, and bytes of them, in the answer to an injection. A status of gRPC is a header of HTTP/2, which has a limit.
+pub const INJECTION_NOTES_MAX: usize = 16;
+pub const INJECTION_NOTE_BYTES_MAX: usize = 2048;
 /// Notes queued for a slow reader of the note stream.
 pub const NOTES_QUEUED_MAX: usize = 1024;
 /// Processed bytes of a stream after which its guest is sent credit. Together with the credit that the device withholds

@@ -57,8 +57,11 @@ static NTSTATUS restart(void *context, UINT64 now, DXGKARG_RESTARTFROMTIMEOUT *a
 
 static NTSTATUS start(void *context, UINT64 now, DXGKARG_STARTDEVICE *args)
 {
+    SIM_DEBUGPRINT print = {.pText = "why", .TextSize = 3};
     if (DOES == DIES_AT_RESTART && args->Restart)
         abort();
+    for (int times = 0; DOES == REFUSES_RESTART && args->Restart && times < 600; times++)
+        dxgk->SimDebugPrint(dxgk->DxgkHandle, &print);
     return DOES == REFUSES_RESTART && args->Restart ? STATUS_UNSUCCESSFUL : STATUS_SUCCESS;
 }
 

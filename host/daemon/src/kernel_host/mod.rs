@@ -38,7 +38,8 @@ use anyhow::Context as _;
 use d3dkmt::{Call, Reply, ShareToken};
 use drivers::{Drivers, Registry};
 use dxgkrnl::{
-    DmaExecutor, Effects, Fault, Injection, Input, Kernel, Nanos, PlantedBug, ProcessId, SyncFileReady, VmId,
+    DmaExecutor, Effects, Fault, Injection, Input, Kernel, Nanos, Note, PlantedBug, ProcessId, SyncFileReady,
+    VmId,
 };
 use frame_ring::{Patience, look_until};
 use proto::convert;
@@ -53,6 +54,7 @@ use super::counters::Counters;
 use super::free_memory::TrimRequest;
 use super::held_bytes::OverLimit;
 use super::journal::SessionCursors;
+use super::limits::{INJECTION_NOTE_BYTES_MAX, INJECTION_NOTES_MAX};
 use super::log_lines::{LogLines, NoteLine};
 use super::observer::Observer;
 use super::peer::Peer;
@@ -108,8 +110,8 @@ struct HostState {
     armed: Option<Nanos>,
     /// Until then, inputs leave a late kernel's work: see [`KernelHost::run_due_work`].
     late_work_after: Nanos,
-    /// Notes of the step that starts an adapter, which say why it did not.
-    notes_of_start: Option<Vec<String>>,
+    /// Last notes of the last step that had to start an adapter, which say why it did not.
+    notes_of_start: String,
     /// A step has moved bytes of memory: see [`KernelHost::calls`].
     has_moved: bool,
 }
@@ -191,6 +193,25 @@ fn log_start_failures(kernel: &Kernel, log: &LogLines) {
     for (adapter, why) in kernel.start_failures() {
         log.push_daemon_line(Level::ERROR, format!("adapter {adapter} did not start: {why}"));
     }
+}
+
+/// The adapter that a fault starts.
+fn started_adapter(input: &Input) -> Option<u32> {
+    match *input {
+        Input::Fault(Fault::StartAdapter { adapter } | Fault::UpdateDriver { adapter, .. }) => Some(adapter),
+        _ => None,
+    }
+}
+
+/// The end of a step's notes about no process. A driver may have caused many.
+fn last_notes(notes: &[Note]) -> String {
+    let texts = notes.iter().filter(|note| note.process.is_none()).map(|note| &*note.text);
+    let mut last: Vec<&str> = texts.rev().take(INJECTION_NOTES_MAX).collect();
+    last.reverse();
+    let mut text = last.join("; ");
+    let cut = text.len().saturating_sub(INJECTION_NOTE_BYTES_MAX);
+    let cut = (cut..).find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+    text.split_off(cut)
 }
 
 /// Parses an injection, against the adapters of a configuration; an error says what is wrong with the text.
@@ -320,7 +341,7 @@ impl KernelHost {
             nt_handles: NtHandleTable::default(),
             armed: None,
             late_work_after: 0,
-            notes_of_start: None,
+            notes_of_start: String::new(),
             has_moved: false,
         };
         if let Some(journal) = &options.journal {
@@ -471,12 +492,8 @@ impl KernelHost {
     pub fn inject(&self, injection: Injection) -> Result<String, String> {
         let mut flush_list = FlushList::default();
         let mut host_state = self.lock();
-        let mut starts = None;
         let input = match injection {
             Injection::Fault(fault) => {
-                if let Fault::StartAdapter { adapter } | Fault::UpdateDriver { adapter, .. } = fault {
-                    starts = Some(adapter);
-                }
                 let possible = host_state.kernel.fault_can_happen(fault);
                 possible.map_err(|why| format!("{fault}: {why}"))?;
                 Input::Fault(fault)
@@ -496,13 +513,11 @@ impl KernelHost {
                 Input::VmPaused { vm, paused }
             }
         };
-        let text = input.to_string();
-        host_state.notes_of_start = starts.map(|_| Vec::new());
+        let (text, starts) = (input.to_string(), started_adapter(&input));
         self.step(&mut host_state, input, &mut flush_list);
-        let notes = host_state.notes_of_start.take().unwrap_or_default();
         let is_done = host_state.resuming.is_none();
         match starts.filter(|adapter| is_done && host_state.kernel.is_stopped(*adapter)) {
-            Some(_) => Err(format!("{text}: {}", notes.join("; "))),
+            Some(_) => Err(format!("{text}: {}", host_state.notes_of_start)),
             None => Ok(text),
         }
     }
@@ -605,6 +620,7 @@ impl KernelHost {
         flush_list: &mut FlushList,
     ) {
         let is_deadline = matches!(input, Input::Deadline);
+        let starts = started_adapter(&input).is_some();
         self.counters.deadline_steps.add_locked(u64::from(is_deadline));
         let mut timing = self.times.then(|| {
             let due = [host_state.kernel.next_event(), host_state.kernel.next_deadline()];
@@ -625,6 +641,9 @@ impl KernelHost {
         self.handle(host_state, now, input, &mut effects);
         if is_deadline {
             self.postpone_late_work(host_state);
+        }
+        if starts {
+            host_state.notes_of_start = last_notes(&effects.notes);
         }
         if let Some(timing) = &mut timing {
             timing.handled();
@@ -700,7 +719,6 @@ impl KernelHost {
             let peer =
                 note.process.map_or(Peer::Vm(VmId::HOST), |process| host_state.process_table.peer(process));
             self.log.debug(peer, || note.to_string());
-            host_state.notes_of_start.iter_mut().for_each(|notes| notes.push(note.text.clone()));
             let (now, process, text) = (self.timer.now(), note.process, note.text.clone());
             self.log.note(NoteLine { now, process, text });
         }
