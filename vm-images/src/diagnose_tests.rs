@@ -61,7 +61,7 @@ fn silence_and_slowness_are_distinguished() {
 fn a_failure_says_what_where_and_what_next() {
     let evidence = Evidence { console: vec!["Linux version".to_owned()], messages: Vec::new(), exit: None };
     let failure =
-        BootFailure::new("one", Accelerator::Tcg, Path::new("/log"), Path::new("/log.qemu"), &evidence);
+        GuestFailure::new("one", Accelerator::Tcg, Path::new("/log"), Path::new("/log.qemu"), &evidence);
     let expected = "guest one did not come up: it was not ready in the time given\n  console: /log\n  \
         QEMU's messages: /log.qemu\n  next: wait longer on a busy machine, or read how far the console got\n  \
         last console lines:\n    Linux version";

@@ -19,7 +19,7 @@ pub struct Fleet {
     pub guests: Vec<(GuestVm, Agent)>,
     pub daemon: Daemon,
     _cleanup: Cleanup,
-    _consoles: Consoles,
+    pub consoles: Consoles,
     _folder: Temporary<tempfile::TempDir>,
 }
 
@@ -93,7 +93,7 @@ impl Fleet {
                 }
             }
         }
-        Ok(Fleet { guests, daemon, _cleanup: cleanup, _consoles: consoles, _folder: folder })
+        Ok(Fleet { guests, daemon, _cleanup: cleanup, consoles, _folder: folder })
     }
 
     /// Ends the guests, then stops the daemon in order.

@@ -156,7 +156,7 @@ async fn run_in(guest: &GuestVm, agent: &mut Agent, alone: bool, args: &VmRunArg
     printer.finish();
     code.unwrap_or_else(|error| {
         match guest.ended() {
-            Some(why) => complain(format_args!("{name} ended while {} ran: {why}", command[0])),
+            Some(why) => complain(format_args!("{name} ended while {} ran: {}", command[0], why.details())),
             None => complain(format_args!(
                 "in {name}: {error:#} (--with SRC:DST copies programs of this machine into the guest)"
             )),
@@ -228,6 +228,8 @@ fn run_guests(args: &VmRunArgs, drivers: &Registry) -> anyhow::Result<u8> {
         let alone = fleet.guests.len() == 1;
         let programs = fleet.guests.iter_mut().map(|(guest, agent)| run_in(guest, agent, alone, args));
         let codes = futures::future::join_all(programs).await;
+        // The message about a guest that ended names its console.
+        fleet.consoles.keep |= fleet.guests.iter().any(|(guest, _)| guest.vm.try_wait().is_some());
         // The daemon stops in order even if a program could not be run, so that the trace gets its end record.
         fleet.end()?;
         anyhow::Ok(codes.into_iter().find(|code| *code != 0).unwrap_or(0))

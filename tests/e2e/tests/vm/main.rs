@@ -206,6 +206,29 @@ fn a_terminated_vm_run_ends_its_recording_and_leaves_no_folder() {
     assert_eq!((&found["whole"], &found["ended"]), (&json!(true), &json!(true)), "{found:#}");
 }
 
+/// The console is in the cache here, where logs are kept only of guests that failed.
+#[test]
+fn a_guest_whose_kernel_panics_leaves_its_console() {
+    let _alone = lock_exclusive();
+    if !guests_can_run() {
+        return;
+    }
+    let mut command = gpupv(&["vm", "run", "--with"]);
+    command.arg(format!("{}:/panic", c_program("kernel_panic").display())).args(["--", "/panic"]);
+    let output = command.stdin(Stdio::null()).output().expect("gpupv starts");
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{err}");
+    assert!(err.contains("vm1 ended while /panic ran: the guest kernel panicked: "), "{err}");
+    let lines = || err.lines().map(str::trim);
+    let console = lines().find_map(|line| line.strip_prefix("console: ")).expect("it is named");
+    let console = Path::new(console);
+    let text = std::fs::read_to_string(console).expect("it is kept");
+    assert!(text.contains("Kernel panic"), "{text}");
+    let last = text.lines().rfind(|line| !line.trim().is_empty()).expect("a line").trim();
+    assert!(lines().any(|line| line == last), "{err}");
+    std::fs::remove_dir_all(console.parent().expect("a folder")).expect("writable");
+}
+
 /// The other pages run in `tests/docs.rs`.
 #[test]
 fn pages_with_guests_print_what_they_show() {
