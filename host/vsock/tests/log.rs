@@ -5,7 +5,8 @@ mod services;
 
 use std::fmt;
 use std::io::{Read as _, Write as _};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::sync::{Mutex, Once};
 use std::time::Instant;
 
@@ -17,6 +18,7 @@ use tracing::span;
 use vhost::VhostBackend as _;
 use vhost::vhost_user::Frontend;
 use vm_memory::GuestAddress;
+use vsock_device::VhostUserProxy;
 use vsock_device::limits::COMPLAINTS_PER_PERIOD_MAX;
 
 /// Warnings of this process: the guest's CID and the text.
@@ -65,9 +67,13 @@ impl tracing::Subscriber for Log {
     fn exit(&self, _: &span::Id) {}
 }
 
-fn logged_rig(cid: u64) -> Rig {
+fn begin_log() {
     static LOG: Once = Once::new();
     LOG.call_once(|| tracing::subscriber::set_global_default(Log).unwrap());
+}
+
+fn logged_rig(cid: u64) -> Rig {
+    begin_log();
     Rig::with_cid(cid)
 }
 
@@ -178,4 +184,65 @@ fn a_guest_that_boots_pauses_and_disconnects_causes_no_warning() {
     }
     rig.device.shutdown();
     assert_eq!(warnings(706), Vec::<String>::new());
+}
+
+#[test]
+fn second_qemus_that_connect_again_and_again_fill_no_log() {
+    let rig = logged_rig(707);
+    let mut guest = GuestVm::boot_as(&rig.socket, 707);
+    for _ in 0..2 * COMPLAINTS_PER_PERIOD_MAX {
+        let second = Frontend::connect(&rig.socket, 3).unwrap();
+        assert!(second.get_features().is_err());
+    }
+    guest.connect(1, ECHO);
+    let warnings = warnings(707);
+    assert_eq!(warnings.len(), COMPLAINTS_PER_PERIOD_MAX as usize, "{warnings:#?}");
+    assert!(warnings.iter().all(|warning| warning.contains("a second QEMU")), "{warnings:#?}");
+}
+
+/// A QEMU connects to a proxy of this socket; returns the one warning about it.
+#[track_caller]
+fn warning_of_a_proxy(daemon: &Path) -> String {
+    begin_log();
+    let held = daemon.with_extension("held");
+    let _proxy = VhostUserProxy::serve(&held, daemon).unwrap();
+    let _qemu = UnixStream::connect(&held).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        // A proxy does not know the guest's CID.
+        let named = format!("{}", daemon.display());
+        let found: Vec<_> = warnings(0).into_iter().filter(|text| text.contains(&named)).collect();
+        match &found[..] {
+            [] if Instant::now() < deadline => std::thread::yield_now(),
+            [one] => return one.clone(),
+            all => panic!("{all:#?}"),
+        }
+    }
+}
+
+#[test]
+fn a_proxy_says_why_it_has_no_device_and_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let absent = warning_of_a_proxy(&path("absent.sock"));
+    assert!(absent.contains("nobody listens") && absent.contains("gpupv serve"), "{absent}");
+
+    let closing = UnixListener::bind(path("closing.sock")).unwrap();
+    std::thread::spawn(move || closing.incoming().for_each(drop));
+    let closing = warning_of_a_proxy(&path("closing.sock"));
+    assert!(closing.contains("ends the connection") && closing.contains("vm1.sock"), "{closing}");
+
+    let talking = UnixListener::bind(path("talking.sock")).unwrap();
+    std::thread::spawn(move || {
+        talking.incoming().map_while(Result::ok).for_each(|mut stream| {
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+            let _ = stream.read(&mut [0]);
+        });
+    });
+    let talking = warning_of_a_proxy(&path("talking.sock"));
+    assert!(talking.contains("not speak vhost-user") && talking.contains("vm1.sock"), "{talking}");
+
+    let _silent = UnixListener::bind(path("silent.sock")).unwrap();
+    let silent = warning_of_a_proxy(&path("silent.sock"));
+    assert!(silent.contains("no answer") && silent.contains("vm1.sock"), "{silent}");
 }
