@@ -711,7 +711,7 @@ impl KernelHost {
                 host_state
                     .process_table
                     .warn(process, || format!("process {} of vm {vm} is cut off: {full}", process.0));
-                flush_list.cut_off.push(attached.client.outbox.begin_cut_off());
+                flush_list.cut_off.push(attached.client.outbox.begin_cut_off(&full.to_string()));
             }
         }
     }

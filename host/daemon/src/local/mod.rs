@@ -514,7 +514,8 @@ impl Loop {
     /// Registers an accepted broker connection. If it attaches no process in time, it is shut down in both directions.
     fn pending_connection(&self, peer: Peer, connection: &Arc<ClientFd>) -> PendingConnection {
         let connection = Arc::clone(connection);
-        let close = move || {
+        let close = move |why: &str| {
+            let _ = refuse(&connection, &anyhow::anyhow!("{why}"));
             let _ = rustix::net::shutdown(&connection, Shutdown::Both);
         };
         self.kernel_host.pending_connections.accepted(peer, close)
