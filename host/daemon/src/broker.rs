@@ -86,13 +86,14 @@ pub enum Request {
     HaveNtHandle {
         handle: ClientFd,
     },
+    /// A message that no request can be made of, and why.
+    Invalid(anyhow::Error),
     /// The client closed the connection.
     End,
 }
 
-/// Reads one packet. An error is the reason to refuse the client.
+/// Reads one packet. An error is the reason to refuse the client: its packets are no messages.
 pub(super) fn read_request(connection: &ClientFd) -> anyhow::Result<Request> {
-    use proto::attach::broker_request::Body;
     let mut packet = [0u8; BROKER_PACKET_BYTES_MAX];
     let (length, came) = connection.receive(&mut packet)?;
     let most = packet.len();
@@ -103,7 +104,19 @@ pub(super) fn read_request(connection: &ClientFd) -> anyhow::Result<Request> {
         return Ok(Request::End);
     }
     let request = BrokerRequest::decode(&packet[..length]).context("the request is not a BrokerRequest")?;
-    match request.body.context("the request has no body")? {
+    Ok(request_of(request, descriptor).unwrap_or_else(Request::Invalid))
+}
+
+/// Returns what a message requests, with the first descriptor that came with it.
+fn request_of(request: BrokerRequest, descriptor: Option<ClientFd>) -> anyhow::Result<Request> {
+    use proto::attach::broker_request::Body;
+    let no_body = || {
+        format!(
+            "the request has no body, or one of a kind unknown to this daemon, which speaks {}",
+            Versions::OURS
+        )
+    };
+    match request.body.with_context(no_body)? {
         Body::Attach(attach) => {
             Versions::agree(attach.version, attach.version_min, LIBRARY)?;
             Ok(Request::Attach { name: kept_name(&attach.name), rings: attach.rings })

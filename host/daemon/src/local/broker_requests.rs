@@ -8,12 +8,12 @@ use d3dkmt::EventId;
 use dxgkrnl::{ProcessId, VmId};
 use proto::attach::BrokerReply;
 
-use super::replies::{answer, answer_or_refuse, refuse};
+use super::replies::{answer, refuse};
 use super::{Loop, Source, deferred_reads};
 use crate::broker::{self, Request};
 use crate::closing::ClientFd;
+use crate::peer::Peer;
 use crate::registered_events::EventSink;
-use crate::shares::OverShare;
 
 impl Loop {
     /// The turn of a broker connection: one request.
@@ -32,7 +32,17 @@ impl Loop {
             }
             request => request,
         };
-        let result = request.and_then(|request| self.broker_request(key, vm, &connection, process, request));
+        let result = request.and_then(|request| {
+            match (self.broker_request(key, vm, &connection, process, request), process) {
+                (Err(error), Some(process)) => {
+                    let line =
+                        || format!("a request of process {} at the broker is refused: {error:#}", process.0);
+                    self.kernel_host.log.debug(Peer::Process(process), line);
+                    refuse(&connection, &error)
+                }
+                (result, _) => result,
+            }
+        });
         self.end_broker_packet(key, &connection, result);
         self.watch_again(key);
     }
@@ -45,7 +55,8 @@ impl Loop {
         }
     }
 
-    /// Handles a request on a broker connection; `process` is the one that it has attached, if any.
+    /// Handles a request on a broker connection; `process` is the one that it has attached, if any. An error refuses the
+    /// request, and without a process the connection.
     fn broker_request(
         &mut self,
         key: u64,
@@ -57,6 +68,7 @@ impl Loop {
         let peer = connection.peer();
         match (request, process) {
             (Request::End, _) => Ok(false),
+            (Request::Invalid(why), _) => Err(why),
             (Request::Attach { name, rings }, None) if self.returning.is_some() => {
                 self.park(key, vm, connection, name, rings).map(|()| true)
             }
@@ -77,20 +89,13 @@ impl Loop {
                 answer(connection, process, &[])
             }
             (Request::HaveNtHandle { handle }, Some(process)) => {
-                let held = self.have_nt_handle(vm, &handle);
-                answer_or_refuse(connection, process, held)
+                self.have_nt_handle(vm, &handle)?;
+                answer(connection, process, &[])
             }
             (Request::Grow { slots }, Some(process)) => {
-                match broker::grow(&self.kernel_host, peer, process, slots) {
-                    Ok((first_slot, slots, memory)) => {
-                        let process = process.0;
-                        let reply = BrokerReply { first_slot, slots, process, ..BrokerReply::default() };
-                        broker::send_reply(connection, &reply, &[memory.as_fd()]).map(|()| true)
-                    }
-                    // The user's share of mappings is used up, which is no reason to detach the process.
-                    Err(error) if error.is::<OverShare>() => refuse(connection, &error),
-                    Err(error) => Err(error),
-                }
+                let (first_slot, slots, memory) = broker::grow(&self.kernel_host, peer, process, slots)?;
+                let reply = BrokerReply { first_slot, slots, process: process.0, ..BrokerReply::default() };
+                broker::send_reply(connection, &reply, &[memory.as_fd()]).map(|()| true)
             }
             (Request::MakeNtHandle, Some(process)) => self.give_nt_handle(vm, process, connection, false),
             (Request::MakeSyncFile, Some(process)) => self.give_nt_handle(vm, process, connection, true),
@@ -105,16 +110,16 @@ impl Loop {
             }
             // Its allocation may have ended while no daemon ran.
             (Request::ReshareBacking { allocation, offset, memory }, Some(process)) => {
-                let attached = self.reshare_backing(process, allocation, offset, &memory);
-                answer_or_refuse(connection, process, attached)
+                self.reshare_backing(process, allocation, offset, &memory)?;
+                answer(connection, process, &[])
             }
             (Request::RegisterEvent { name, event }, Some(process)) => {
-                let registered = self.register_event(process, name, event);
-                answer_or_refuse(connection, process, registered)
+                self.register_event(process, name, event)?;
+                answer(connection, process, &[])
             }
             (Request::UnregisterEvent { name }, Some(process)) => {
-                let unregistered = self.unregister_event(process, name);
-                answer_or_refuse(connection, process, unregistered)
+                self.unregister_event(process, name)?;
+                answer(connection, process, &[])
             }
             (Request::Settle, Some(process)) => {
                 // Owed events are set before an answer is sent. Without memory they are woken by the stream.
@@ -180,5 +185,58 @@ impl Loop {
             }
             _ => self.forget(key),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::Message as _;
+    use proto::attach::BrokerRequest;
+    use proto::attach::broker_request::{Attach, Body, Grow, Regain};
+    use rustix::net::{SendFlags, send};
+
+    use super::super::direct::DirectLoop;
+    use super::*;
+    use crate::Options;
+    use crate::kernel_host::KernelHost;
+    use crate::receive::{Accepted, receive};
+
+    #[test]
+    fn a_request_that_is_refused_does_not_end_the_process_and_a_packet_that_is_no_message_does() {
+        let kernel_host = KernelHost::new(&Options::default()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut local = DirectLoop::new(kernel_host.clone(), &folder.path().join("broker.sock")).unwrap();
+        let broker = local.connect().unwrap();
+        let mut kept = Vec::new();
+        let mut exchange = |packet: &[u8]| {
+            send(&broker, packet, SendFlags::NOSIGNAL).unwrap();
+            local.run_ready().unwrap();
+            let mut reply = [0; 4096];
+            let received = receive(broker.as_fd(), &mut reply, Accepted::Descriptors).unwrap();
+            // The end of its stream would be the end of the process.
+            kept.extend(received.descriptors);
+            BrokerReply::decode(&reply[..received.bytes]).unwrap().refused
+        };
+        let request = |body| BrokerRequest { body: Some(body) }.encode_to_vec();
+        let version = proto::PROTOCOL_VERSION;
+        let attach = request(Body::Attach(Attach { version, version_min: version, ..Attach::default() }));
+        assert_eq!(exchange(&attach), "");
+        // A request of a field that no daemon knows yet.
+        let of_a_later_version = [0xfa, 0x01, 0x00];
+        for (refused, why) in [
+            (attach.clone(), "attached a process already"),
+            (request(Body::Grow(Grow { slots: 0 })), "0 more fence slots are requested"),
+            (request(Body::Regain(Regain { first_slot: 0, slots: 1 })), ""),
+            (request(Body::RegisterEvent(1)), "has no descriptor"),
+            (request(Body::DetachBacking(0x1000)), "no backing pages are attached"),
+            (of_a_later_version.to_vec(), "unknown to this daemon"),
+        ] {
+            let refusal = exchange(&refused);
+            assert!(!refusal.is_empty() && refusal.contains(why), "{refusal}");
+            assert_eq!(exchange(&request(Body::Settle(true))), "", "after {refusal}");
+        }
+        assert_eq!(kernel_host.sessions().clients().len(), 1);
+        assert!(exchange(&[0xff; 8]).contains("not a BrokerRequest"));
+        assert_eq!(kernel_host.sessions().clients().len(), 0);
     }
 }

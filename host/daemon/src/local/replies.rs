@@ -22,15 +22,3 @@ pub(super) fn refuse(connection: &ClientFd, error: &anyhow::Error) -> anyhow::Re
     let reply = BrokerReply { refused: format!("{error:#}"), ..BrokerReply::default() };
     broker::send_reply(connection, &reply, &[]).map(|()| true)
 }
-
-/// Answers a request that may fail without an end of its process.
-pub(super) fn answer_or_refuse(
-    connection: &ClientFd,
-    process: ProcessId,
-    result: anyhow::Result<()>,
-) -> anyhow::Result<bool> {
-    match result {
-        Ok(()) => answer(connection, process, &[]),
-        Err(error) => refuse(connection, &error),
-    }
-}

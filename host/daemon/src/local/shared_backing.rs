@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 
+use anyhow::Context as _;
 use d3dkmt::Handle;
 use dxgkrnl::ProcessId;
 use proto::attach::BrokerReply;
@@ -42,13 +43,12 @@ impl Loop {
         address: u64,
         if_unused: bool,
     ) -> anyhow::Result<bool> {
-        match self.kernel_host.sessions().detach_backing(process, address, if_unused) {
-            Ok(Detach::Detached | Detach::Kept) => answer(connection, process, &[]),
-            Ok(Detach::InUse) => {
+        match self.kernel_host.sessions().detach_backing(process, address, if_unused)? {
+            Detach::Detached | Detach::Kept => answer(connection, process, &[]),
+            Detach::InUse => {
                 let reply = BrokerReply { process: process.0, in_use: true, ..BrokerReply::default() };
                 broker::send_reply(connection, &reply, &[]).map(|()| true)
             }
-            Err(error) => refuse(connection, &error),
         }
     }
 
@@ -60,18 +60,12 @@ impl Loop {
         allocation: Handle,
         offset: u64,
     ) -> anyhow::Result<bool> {
-        match self.kernel_host.sessions().share_backing(process, allocation, offset) {
-            Ok(SharedPiece { bytes, descriptor: Some(memory), .. }) => {
-                let reply = BrokerReply { process: process.0, bytes, ..BrokerReply::default() };
-                broker::send_reply(connection, &reply, &[memory.as_fd()]).map(|()| true)
-            }
-            Ok(SharedPiece { owner, address, .. }) => {
-                let why =
-                    anyhow::anyhow!("the pages at {address:#x} of process {} have no descriptor", owner.0);
-                refuse(connection, &why)
-            }
-            Err(error) => refuse(connection, &error),
-        }
+        let piece = self.kernel_host.sessions().share_backing(process, allocation, offset)?;
+        let SharedPiece { owner, address, bytes, descriptor } = piece;
+        let no_descriptor = || format!("the pages at {address:#x} of process {} have no descriptor", owner.0);
+        let memory = descriptor.with_context(no_descriptor)?;
+        let reply = BrokerReply { process: process.0, bytes, ..BrokerReply::default() };
+        broker::send_reply(connection, &reply, &[memory.as_fd()]).map(|()| true)
     }
 
     /// Lets other processes get pages by this descriptor.
