@@ -37,6 +37,7 @@ pub fn around(kernel_host: &KernelHost, vms: &VmRegistry, mut inspection: Inspec
         resident_bytes,
         recording: kernel_host.recording.load(Ordering::Relaxed) && kernel_host.traces().is_recording(),
         recording_dropped: kernel_host.traces().dropped(),
+        unrecorded: kernel_host.traces().unrecorded(),
         vms,
         counters: Some(Counters {
             frames_received: counters.frames_received.count(),

@@ -282,6 +282,16 @@ fn a_token_opens_no_stream_of_another_vm() {
 }
 
 #[test]
+fn only_refused_calls_are_counted_as_refusals() {
+    let (kernel_host, _, mut client, _) = kernel_host_of_two();
+    let notes = kernel_host.log.subscribe();
+    kernel_host.input(Input::Fault(dxgkrnl::Fault::StartAdapter { adapter: 0 }));
+    assert_eq!((notes.len(), kernel_host.counters.refusals.count()), (1, 0), "nobody has called");
+    client.call(&Call::CloseAdapter { adapter: Handle(0x40) });
+    assert_eq!((notes.len(), kernel_host.counters.refusals.count()), (2, 1));
+}
+
+#[test]
 fn a_stream_that_is_closed_before_hello_gets_the_reason() {
     let kernel_host = KernelHost::new(&Options::default()).unwrap();
     kernel_host.input(Input::VmAttached { vm: VM, name: String::new() });

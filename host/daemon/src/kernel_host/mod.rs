@@ -119,6 +119,8 @@ struct Taps {
     /// `Some` with a journal.
     session_cursors: Option<SessionCursors>,
     recording: Option<Recording>,
+    /// Steps since the recording ended at its size limit; `None` if it has not.
+    unrecorded: Option<u64>,
     observed: Option<ObserverTap>,
 }
 
@@ -132,8 +134,12 @@ impl Taps {
     fn handled(&mut self, step: Step<'_>) {
         self.session_cursors.handled(step);
         self.recording.handled(step);
+        if let Some(unrecorded) = &mut self.unrecorded {
+            *unrecorded += 1;
+        }
         if let Some(recording) = self.recording.take_if(|recording| recording.is_at_limit()) {
             recording.end_at_limit(step);
+            self.unrecorded = Some(0);
         }
         self.observed.handled(step);
     }
@@ -303,6 +309,7 @@ impl KernelHost {
             kernel: kernel_over(&options.drivers, options.kernel.clone()),
             taps: Taps {
                 recording,
+                unrecorded: None,
                 session_cursors: None,
                 observed: options.observer.as_ref().map(ObserverTap::by),
             },
@@ -678,7 +685,8 @@ impl KernelHost {
             flush_list.sync_files.extend(raise.map(|raise| (raise, *token)));
         }
         for note in &effects.notes {
-            self.counters.refusals.add(1);
+            // The note of a refused call begins with its status.
+            self.counters.refusals.add_locked(u64::from(note.text.starts_with("STATUS_")));
             let peer =
                 note.process.map_or(Peer::Vm(VmId::HOST), |process| host_state.process_table.peer(process));
             self.log.debug(peer, || note.to_string());

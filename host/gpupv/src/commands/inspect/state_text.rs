@@ -256,6 +256,11 @@ pub fn render_daemon(state: &Inspection) -> String {
     if state.recording_dropped > 0 {
         text += &format!("recording stopped: {} steps are not in the trace\n", state.recording_dropped);
     }
+    if let Some(steps) = state.unrecorded {
+        text += &format!(
+            "the recording ended at its size limit (--record-max); its trace is complete, {steps} later steps are not in it\n"
+        );
+    }
     text
 }
 
