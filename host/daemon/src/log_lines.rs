@@ -23,7 +23,7 @@ use super::limits::{
 };
 use super::peer::Peer;
 use super::thread_kind::ThreadKind;
-use super::timer::{NANOS_PER_SECOND, monotonic};
+use super::timer::{NANOS_PER_SECOND, Timer, monotonic};
 
 struct Line {
     level: Level,
@@ -54,12 +54,15 @@ pub struct LogLines {
     state: Ranked<State>,
     changed: Condvar,
     notes: broadcast::Sender<NoteLine>,
+    /// For the times of notes; `None` in tests.
+    timer: Option<Arc<Timer>>,
 }
 
 impl Default for LogLines {
     fn default() -> Self {
-        let state = Ranked::new(Rank::LogLines, State::default());
-        LogLines { state, changed: Condvar::new(), notes: broadcast::Sender::new(NOTES_QUEUED_MAX) }
+        let (state, notes) =
+            (Ranked::new(Rank::LogLines, State::default()), broadcast::Sender::new(NOTES_QUEUED_MAX));
+        LogLines { state, changed: Condvar::new(), notes, timer: None }
     }
 }
 
@@ -72,8 +75,14 @@ pub struct NoteLine {
 }
 
 impl State {
-    /// Queues a line about a client if it is within the limits.
-    fn client_line(&mut self, now: Nanos, peer: Peer, level: Level, line: impl FnOnce() -> String) {
+    /// Queues a line about a client if it is within the limits; returns its text.
+    fn client_line(
+        &mut self,
+        now: Nanos,
+        peer: Peer,
+        level: Level,
+        line: impl FnOnce() -> String,
+    ) -> Option<&str> {
         if now >= self.second_ends() {
             self.end_second();
             self.second_start = now;
@@ -81,7 +90,7 @@ impl State {
         let is_full = self.queue.len() >= LOG_LINES_QUEUED_MAX;
         if self.of_peer.len() >= PEERS_IN_LOG_MAX && !self.of_peer.contains_key(&peer) {
             self.left_out += 1;
-            return;
+            return None;
         }
         let Count { written, left_out } = self.of_peer.entry(peer).or_default();
         let (written, lines_max) = match level {
@@ -90,10 +99,11 @@ impl State {
         };
         if is_full || *written >= lines_max {
             *left_out += 1;
-            return;
+            return None;
         }
         *written += 1;
         self.queue.push_back(Line { level, text: line() });
+        self.queue.back().map(|line| &*line.text)
     }
 
     fn second_ends(&self) -> Nanos {
@@ -124,23 +134,49 @@ impl State {
 }
 
 impl LogLines {
-    /// Logs a warning about a client.
+    /// With notes that have the times of this timer.
+    pub fn by(timer: Arc<Timer>) -> LogLines {
+        LogLines { timer: Some(timer), ..LogLines::default() }
+    }
+
+    /// Logs a warning about a client, and sends it as a note.
     pub fn warn(&self, peer: Peer, line: impl FnOnce() -> String) {
-        if tracing::enabled!(Level::WARN) {
-            self.push_client_line(Level::WARN, peer, line);
-        }
+        self.push_client_line(Level::WARN, peer, true, line);
+    }
+
+    /// Logs a line about a client that only `--verbose` shows, and sends it as a note.
+    pub fn debug_note(&self, peer: Peer, line: impl FnOnce() -> String) {
+        self.push_client_line(Level::DEBUG, peer, true, line);
     }
 
     /// Logs a line about a client that only `--verbose` shows.
     pub fn debug(&self, peer: Peer, line: impl FnOnce() -> String) {
-        if tracing::enabled!(Level::DEBUG) {
-            self.push_client_line(Level::DEBUG, peer, line);
-        }
+        self.push_client_line(Level::DEBUG, peer, false, line);
     }
 
-    fn push_client_line(&self, level: Level, peer: Peer, line: impl FnOnce() -> String) {
-        self.state.lock().client_line(monotonic(), peer, level, line);
+    /// Nothing is formatted for nobody.
+    fn push_client_line(&self, level: Level, peer: Peer, is_note: bool, line: impl FnOnce() -> String) {
+        let is_logged = match level {
+            Level::WARN => tracing::enabled!(Level::WARN),
+            _ => tracing::enabled!(Level::DEBUG),
+        };
+        let is_note = is_note && self.notes.receiver_count() > 0;
+        if !is_logged && !is_note {
+            return;
+        }
+        let mut state = self.state.lock();
+        let queued = state.client_line(monotonic(), peer, level, line);
+        let text = queued.filter(|_| is_note).map(str::to_owned);
+        drop(state);
         self.changed.notify_one();
+        if let Some(text) = text {
+            let process = match peer {
+                Peer::Process(process) => Some(process),
+                Peer::Uid(_) | Peer::Vm(_) | Peer::Guestd(_) | Peer::Recovered => None,
+            };
+            let now = self.timer.as_ref().map_or(0, |timer| timer.now());
+            self.note(NoteLine { now, process, text });
+        }
     }
 
     /// Logs a line about the daemon itself, not caused by a client: rare, and limited only by the queue.

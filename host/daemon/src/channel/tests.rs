@@ -282,6 +282,21 @@ fn a_token_opens_no_stream_of_another_vm() {
 }
 
 #[test]
+fn notes_have_the_reasons_of_closed_streams_when_their_process_and_vm_are_gone() {
+    let (kernel_host, _, mut client, _) = kernel_host_of_two();
+    let mut notes = kernel_host.log.subscribe();
+    client.channel.take_in(&[1, 0xff]);
+    let broken = client.channel.turn(CALLS_PER_TURN_MAX).unwrap_err();
+    client.channel.close_with(&broken);
+    kernel_host.sessions().detach(client.process);
+    kernel_host.input(Input::VmDetached { vm: VM });
+    drop(client);
+    let text = notes.try_recv().unwrap().text;
+    let words = ["vm 1, process 1", "frame is not a message", "the stream is closed"];
+    assert!(words.iter().all(|words| text.contains(words)), "{text}");
+}
+
+#[test]
 fn only_refused_calls_are_counted_as_refusals() {
     let (kernel_host, _, mut client, _) = kernel_host_of_two();
     let notes = kernel_host.log.subscribe();

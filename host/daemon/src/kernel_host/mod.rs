@@ -156,7 +156,7 @@ pub struct KernelHost {
     /// Held by a thread while it waits for the kernel lock: see [`KernelHost::yield_to_waiters`]. A step takes less time
     /// than the system takes to wake a thread, so the waiter looks at the lock for a while before it sleeps.
     turnstile: Ranked<Patience>,
-    pub timer: Timer,
+    pub timer: Arc<Timer>,
     pub clock_watch: ClockWatch,
     pub pending_connections: Arc<PendingConnections>,
     pub counters: Counters,
@@ -301,8 +301,8 @@ impl Drop for FlushList {
 impl KernelHost {
     pub fn new(options: &Options) -> anyhow::Result<Arc<KernelHost>> {
         options.drivers.check(&options.kernel)?;
-        let timer = Timer::new(options.clock).context("cannot create a timer")?;
-        let log = Arc::new(LogLines::default());
+        let timer = Arc::new(Timer::new(options.clock).context("cannot create a timer")?);
+        let log = Arc::new(LogLines::by(Arc::clone(&timer)));
         let recording = Recording::new(options, &log)?;
         let is_recorded = recording.is_some();
         let mut host_state = HostState {
@@ -685,8 +685,10 @@ impl KernelHost {
             flush_list.sync_files.extend(raise.map(|raise| (raise, *token)));
         }
         for note in &effects.notes {
-            // The note of a refused call begins with its status.
-            self.counters.refusals.add_locked(u64::from(note.text.starts_with("STATUS_")));
+            // The note of a refused call begins with its status, by name or number.
+            let is_refusal =
+                note.process.is_some() && ["STATUS_", "0X"].iter().any(|begin| note.text.starts_with(begin));
+            self.counters.refusals.add_locked(u64::from(is_refusal));
             let peer =
                 note.process.map_or(Peer::Vm(VmId::HOST), |process| host_state.process_table.peer(process));
             self.log.debug(peer, || note.to_string());

@@ -291,6 +291,10 @@ impl Services for VmServices {
         } else {
             Input::MemoryChanged { vm: shared.id }
         });
+        if first {
+            let line = || format!("vm {} ({}) is attached", shared.id.0, shared.name);
+            shared.kernel_host.log.debug_note(Peer::Vm(shared.id), line);
+        }
         // Frames that could not be published while the guest was stopped.
         for client in shared.kernel_host.sessions().clients_of(shared.id) {
             client.outbox.flush();
@@ -310,7 +314,7 @@ impl Services for VmServices {
             shared.kernel_host.input(Input::VmDetached { vm: shared.id });
         }
         let line = || format!("vm {} ({}) is gone", shared.id.0, shared.name);
-        shared.kernel_host.log.debug(Peer::Vm(shared.id), line);
+        shared.kernel_host.log.debug_note(Peer::Vm(shared.id), line);
         shared.changed.notify_all();
     }
 }
