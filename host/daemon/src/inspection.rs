@@ -31,6 +31,7 @@ pub fn around(kernel_host: &KernelHost, vms: &VmRegistry, mut inspection: Inspec
     }
     Inspection {
         now_ns: kernel_host.timer.now(),
+        up_ns: kernel_host.started.elapsed().as_nanos() as u64,
         late_ns: kernel_host.views().late_ns(),
         pid: std::process::id(),
         threads,

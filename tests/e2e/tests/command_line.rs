@@ -21,6 +21,7 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
+use tonic_reflection::pb::v1alpha;
 
 fn run(arguments: &[&str]) -> Output {
     gpupv(arguments).stdin(Stdio::null()).output().expect("gpupv starts")
@@ -381,7 +382,25 @@ fn the_control_socket_answers_health_and_reflection() {
         let health = HealthCheckRequest { service: service.into() };
         let health = HealthClient::new(channel.clone()).check(health).await.expect("health answers");
         assert_eq!(health.into_inner().status, 1, "serving");
-        assert!(services(channel.clone()).await.iter().any(|name| name == service));
+        let served = |reflection: &str| [reflection, service, "grpc.health.v1.Health"].map(str::to_owned);
+        assert_eq!(services(channel.clone()).await, served("grpc.reflection.v1.ServerReflection"));
+        // grpcurl of Debian knows this version only.
+        let request = v1alpha::ServerReflectionRequest {
+            host: String::new(),
+            message_request: Some(v1alpha::server_reflection_request::MessageRequest::ListServices(
+                String::new(),
+            )),
+        };
+        let mut client = v1alpha::server_reflection_client::ServerReflectionClient::new(channel);
+        let replies = client.server_reflection_info(tokio_stream::once(request)).await;
+        let reply = replies.expect("reflection answers").into_inner().message().await.expect("a reply");
+        let Some(v1alpha::server_reflection_response::MessageResponse::ListServicesResponse(list)) =
+            reply.and_then(|reply| reply.message_response)
+        else {
+            panic!("another reply")
+        };
+        let names: Vec<_> = list.service.into_iter().map(|service| service.name).collect();
+        assert_eq!(names, served("grpc.reflection.v1alpha.ServerReflection"));
     });
 }
 

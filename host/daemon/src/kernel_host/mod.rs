@@ -32,7 +32,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use d3dkmt::{Call, Reply, ShareToken};
@@ -157,6 +157,8 @@ pub struct KernelHost {
     /// than the system takes to wake a thread, so the waiter looks at the lock for a while before it sleeps.
     turnstile: Ranked<Patience>,
     pub timer: Arc<Timer>,
+    /// When this daemon started, which the timer does not say if it continues a journal.
+    pub started: Instant,
     pub clock_watch: ClockWatch,
     pub pending_connections: Arc<PendingConnections>,
     pub counters: Counters,
@@ -340,6 +342,7 @@ impl KernelHost {
             host_state: Ranked::new(Rank::Kernel, host_state),
             turnstile: Ranked::new(Rank::Turnstile, Patience::default()),
             timer,
+            started: Instant::now(),
             clock_watch: ClockWatch::new().context("cannot watch the system's clock")?,
             pending_connections: PendingConnections::new(&log).context("cannot make a timer")?,
             counters: Counters::default(),

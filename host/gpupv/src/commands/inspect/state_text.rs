@@ -240,12 +240,16 @@ fn render_acquire(acquire: &Acquire, now_ns: u64) -> String {
 
 /// Formats what the daemon is and how its recording is.
 pub fn render_daemon(state: &Inspection) -> String {
+    // The kernel's time is shown where it is another one: of a journal that began before, or of a virtual clock.
+    let is_other = state.now_ns.abs_diff(state.up_ns) >= 1_000_000_000;
+    let kernel_time =
+        if is_other { format!(", kernel time {}", duration(state.now_ns)) } else { String::new() };
     let mut text = format!(
-        "daemon {}: {} threads, {} KiB resident, up {}{}\n",
+        "daemon {}: {} threads, {} KiB resident, up {}{kernel_time}{}\n",
         state.pid,
         state.threads,
         state.resident_bytes / 1024,
-        duration(state.now_ns),
+        duration(state.up_ns),
         if state.recording { ", recording" } else { "" }
     );
     if state.late_ns > 0 {
