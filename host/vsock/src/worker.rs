@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::backend::TRANSMIT;
+use crate::backend::{RECEIVE, TRANSMIT};
 use crate::busy_rings::BusyRings;
 use crate::connection::Connection;
 use crate::limits::{BACKLOG_TURNS_MAX, PACKETS_PER_TURN_MAX, TAKEN_UNNOTIFIED_MAX, TAKEN_UNNOTIFIED_NS};
@@ -17,6 +17,7 @@ use crate::queues::QueueError;
 use crate::services::{CloseReason, ConnectRequest, Endpoint, Services};
 use crate::session::Session;
 use crate::timer::OneShot;
+use crate::vring::Ring;
 
 /// Rounds of events that endpoints may cause while handling events, before other work has its turn.
 const EVENT_ROUNDS_PER_TURN: usize = 16;
@@ -35,6 +36,8 @@ pub(crate) struct Worker {
     events: Vec<Event>,
     arrivals: Vec<(ConnectionId, Box<dyn Endpoint>)>,
     packet: Vec<u8>,
+    /// Whether the guest's memory is known to be shared, or was complained about: see [`Self::check_shared`].
+    is_shared: bool,
     /// Packets taken from the tx ring of which the guest is not yet notified.
     unnotified: usize,
     /// Runs while `unnotified` is above 0.
@@ -84,6 +87,7 @@ impl Worker {
             events: Vec::new(),
             arrivals: Vec::new(),
             packet: Vec::new(),
+            is_shared: false,
         }
     }
 
@@ -177,6 +181,7 @@ impl Worker {
                     // A driver that has restarted since the turn began. Nothing is held back for it.
                     let _ = self.meet_started_guest();
                     self.unnotified += 1;
+                    self.is_shared = true;
                     self.handle_packet(outcome);
                 }
                 None if ring.ask_for_kick() => {}
@@ -186,12 +191,28 @@ impl Worker {
                 }
             }
         }
+        self.check_shared();
         more |= self.flush();
         let is_due = self.unnotified >= TAKEN_UNNOTIFIED_MAX;
         if is_due || (self.unnotified > 0 && !self.unnotified_timer.start(TAKEN_UNNOTIFIED_NS)) {
             self.notify_taken();
         }
         more
+    }
+
+    /// Names memory that QEMU does not share with this process, which no request shows. A guest fills its rx ring before it
+    /// sends, and a driver kicks for what it has added. So two kicked rings that never had anything are not the guest's.
+    fn check_shared(&mut self) {
+        let has_nothing =
+            |ring: &Ring| ring.kicks() > 0 && ring.open().is_some_and(|mut ring| ring.is_unused());
+        if self.is_shared || ![RECEIVE, TRANSMIT].iter().all(|index| has_nothing(&self.session.rings[*index]))
+        {
+            return;
+        }
+        self.is_shared = true;
+        let words = "its kicks arrive and its queues stay empty, so its memory is not shared with the daemon: start QEMU with \
+                     -object memory-backend-memfd,id=memory,size=..,share=on -machine memory-backend=memory";
+        self.session.complaints.machine("the guest cannot be served", &words);
     }
 
     /// Notifies the guest that buffers of the tx ring are free, if it requested that.

@@ -173,6 +173,26 @@ fn a_ring_without_kicks_is_named() {
 }
 
 #[test]
+fn memory_that_qemu_does_not_share_is_named_once() {
+    let rig = logged_rig(708);
+    let mut guest = GuestVm::boot_as(&rig.socket, 708);
+    guest.stop();
+    // The device has this memory, and the guest's driver writes into its own.
+    let own = std::mem::replace(&mut guest.memory, front_end::memory(MEMORY_START, MEMORY_BYTES));
+    guest.send_memory_table();
+    guest.start_at([0; 3]);
+    guest.memory = own;
+    for _ in 0..3 {
+        for kick in [&guest.rx.kick, &guest.tx.kick] {
+            kick.write(1).unwrap();
+        }
+        wait_for_warning(708);
+    }
+    let warnings = warnings(708);
+    assert!(matches!(&warnings[..], [one] if one.contains("share=on")), "{warnings:#?}");
+}
+
+#[test]
 fn a_guest_that_boots_pauses_and_disconnects_causes_no_warning() {
     let rig = logged_rig(706);
     for _ in 0..2 {
