@@ -91,7 +91,7 @@ fn vm(entry: &VmEntry) -> Vm {
     Vm {
         id: entry.shared.id.0,
         name: entry.shared.name.clone(),
-        state: entry.shared.state().name().into(),
+        state: entry.state().name().into(),
         socket: entry.socket.display().to_string(),
         paused: false,
     }

@@ -326,6 +326,17 @@ pub struct VmEntry {
     pub socket: PathBuf,
 }
 
+impl VmEntry {
+    /// The VM's state as people see it. A QEMU sends its memory only once the guest's driver starts: before that it boots
+    /// as well.
+    pub fn state(&self) -> VmState {
+        match self.shared.state() {
+            VmState::Waiting | VmState::Gone if self.device.stats().attached => VmState::Booting,
+            state => state,
+        }
+    }
+}
+
 /// All VMs of the daemon.
 pub struct VmRegistry {
     kernel_host: Arc<KernelHost>,
@@ -442,5 +453,26 @@ mod tests {
         assert!(!accepts(PRIVILEGED_PORT_END - 1, GUESTD_PORT), "there is one");
         vm.guestd_gone(session);
         assert!(!accepts(5000, CHANNEL_PORT) && accepts(PRIVILEGED_PORT_END - 1, GUESTD_PORT));
+    }
+
+    #[test]
+    fn a_vm_boots_from_the_connection_of_its_qemu_on() {
+        let kernel_host = KernelHost::new(&Options::default()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let vms = VmRegistry::new(kernel_host, None, None);
+        let entry = vms.add("vm1", &folder.path().join("vm1.sock")).unwrap();
+        assert_eq!(entry.state(), VmState::Waiting);
+        let qemu = std::os::unix::net::UnixStream::connect(&entry.socket).unwrap();
+        let until = |state| {
+            let end = Instant::now() + Duration::from_secs(20);
+            while entry.state() != state && Instant::now() < end {
+                std::thread::yield_now();
+            }
+            assert_eq!(entry.state(), state);
+        };
+        until(VmState::Booting);
+        drop(qemu);
+        until(VmState::Waiting);
+        vms.shut_down();
     }
 }
