@@ -95,9 +95,10 @@ fn a_run_that_is_interrupted_ends_with_its_program_and_leaves_no_folder() {
 
 #[test]
 fn a_file_that_cannot_be_copied_into_a_guest_is_named_before_boot() {
-    for (with, expected) in
-        [("/no/such/file", "/no/such/file does not exist"), ("/etc/passwd:relative", "must be absolute")]
-    {
+    for (with, expected) in [
+        ("/no/such/file", "/no/such/file does not exist on this machine: name a file"),
+        ("/etc/passwd:relative", "must be absolute"),
+    ] {
         let output = run(&["vm", "run", "--with", with, "--", "/x"]);
         assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
         assert!(stderr(&output).contains(expected), "{}", stderr(&output));

@@ -157,12 +157,19 @@ async fn run_in(guest: &GuestVm, agent: &mut Agent, alone: bool, args: &VmRunArg
     code.unwrap_or_else(|error| {
         match guest.ended() {
             Some(why) => complain(format_args!("{name} ended while {} ran: {}", command[0], why.details())),
-            None => complain(format_args!(
-                "in {name}: {error:#} (--with SRC:DST copies programs of this machine into the guest)"
-            )),
+            None => complain(format_args!("in {name}: {error:#} ({})", hint(&args.with))),
         }
         SET_UP_FAILED
     })
+}
+
+/// What helps if a guest does not run a program.
+fn hint(with: &[CopiedPath]) -> String {
+    if with.is_empty() {
+        return "--with SRC:DST copies programs of this machine into the guest".to_owned();
+    }
+    let copied: Vec<&str> = with.iter().map(|copied| &*copied.guest).collect();
+    format!("name the program by its path in the guest; --with has copied {}", copied.join(", "))
 }
 
 /// Lets the defects of /dev/dxg be chosen as for a local program.
@@ -237,4 +244,17 @@ fn run_guests(args: &VmRunArgs, drivers: &Registry) -> anyhow::Result<u8> {
     // A thread may still be blocked on standard input.
     runtime.shutdown_background();
     code
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_not_in_the_guest_is_looked_for_among_what_was_copied() {
+        let copied = |host: &str, guest: &str| CopiedPath { host: host.into(), guest: guest.into() };
+        assert!(hint(&[]).starts_with("--with SRC:DST copies"));
+        let with = [copied("./client", "/client"), copied("data", "/srv/data")];
+        assert!(hint(&with).ends_with("--with has copied /client, /srv/data"), "{}", hint(&with));
+    }
 }
