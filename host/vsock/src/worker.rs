@@ -17,7 +17,6 @@ use crate::queues::QueueError;
 use crate::services::{CloseReason, ConnectRequest, Endpoint, Services};
 use crate::session::Session;
 use crate::timer::OneShot;
-use crate::vring::Ring;
 
 /// Rounds of events that endpoints may cause while handling events, before other work has its turn.
 const EVENT_ROUNDS_PER_TURN: usize = 16;
@@ -200,13 +199,14 @@ impl Worker {
         more
     }
 
-    /// Names memory that QEMU does not share with this process, which no request shows. A guest fills its rx ring before it
-    /// sends, and a driver kicks for what it has added. So two kicked rings that never had anything are not the guest's.
+    /// Names memory that QEMU does not share with this process, which no request of its shows. A driver fills its rx ring as
+    /// soon as it runs, and kicks the tx ring for packets in it. QEMU kicks a ring once when it starts. So rings that never
+    /// had anything at a second kick are not those that the driver fills.
     fn check_shared(&mut self) {
-        let has_nothing =
-            |ring: &Ring| ring.kicks() > 0 && ring.open().is_some_and(|mut ring| ring.is_unused());
-        if self.is_shared || ![RECEIVE, TRANSMIT].iter().all(|index| has_nothing(&self.session.rings[*index]))
-        {
+        let rings = &self.session.rings;
+        let is_unused = |index: usize| rings[index].open().is_some_and(|mut ring| ring.is_unused());
+        let is_kicked_again = rings[TRANSMIT].kicks_since_start() > 1;
+        if self.is_shared || !is_kicked_again || !is_unused(RECEIVE) || !is_unused(TRANSMIT) {
             return;
         }
         self.is_shared = true;
