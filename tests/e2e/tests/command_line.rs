@@ -106,6 +106,14 @@ fn a_file_that_cannot_be_copied_into_a_guest_is_named_before_boot() {
 }
 
 #[test]
+fn a_proxy_of_what_is_no_socket_is_refused_at_once() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let output = run(&["vm", "proxy", folder.path().to_str().expect("UTF-8")]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("is no socket: name a VM's socket"), "{}", stderr(&output));
+}
+
+#[test]
 fn a_programs_exit_code_and_signal_pass_through() {
     for (script, code) in
         [("exit 0", 0), ("exit 7", 7), ("exit 255", 255), ("kill -9 $$", 137), ("kill -15 $$", 143)]

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::io::Write as _;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
@@ -193,6 +194,12 @@ fn hold(args: &VmProxyArgs) -> anyhow::Result<u8> {
         path.push(".held");
         PathBuf::from(path)
     };
+    let is_other = |data: std::fs::Metadata| !data.file_type().is_socket();
+    anyhow::ensure!(
+        !std::fs::metadata(&args.daemon).is_ok_and(is_other),
+        "{} is no socket: name a VM's socket that `gpupv serve` prints, such as vm1.sock",
+        args.daemon.display()
+    );
     let socket = args.socket.clone().unwrap_or_else(held);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
