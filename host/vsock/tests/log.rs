@@ -172,9 +172,8 @@ fn a_ring_without_kicks_is_named() {
     );
 }
 
-/// As QEMU does when it starts a device, before the driver has filled a ring.
 #[test]
-fn kicks_before_a_guest_has_filled_its_rings_cause_no_warning() {
+fn the_kick_that_qemu_starts_a_ring_with_causes_no_warning_before_the_driver_has_filled_it() {
     let rig = logged_rig(709);
     let mut guest = GuestVm::boot_as(&rig.socket, 709);
     for _ in 0..3 {
@@ -183,9 +182,8 @@ fn kicks_before_a_guest_has_filled_its_rings_cause_no_warning() {
         for queue in [&guest.rx, &guest.tx] {
             guest.memory.write_slice(&[0; 4], GuestAddress(queue.available())).unwrap();
         }
-        guest.start_at([0; 3]);
         let taken = rig.device.stats().wakeups;
-        guest.tx.kick.write(1).unwrap();
+        guest.start_at([0; 3]);
         let deadline = Instant::now() + PATIENCE;
         while rig.device.stats().wakeups == taken && Instant::now() < deadline {
             std::thread::yield_now();
@@ -204,7 +202,7 @@ fn memory_that_qemu_does_not_share_is_named_once() {
     guest.send_memory_table();
     guest.start_at([0; 3]);
     guest.memory = own;
-    // The first one is QEMU's, and two at once are one.
+    // Two at once are one.
     let deadline = Instant::now() + PATIENCE;
     while warnings(708).is_empty() && Instant::now() < deadline {
         guest.tx.kick.write(1).unwrap();
