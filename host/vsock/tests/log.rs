@@ -11,7 +11,8 @@ use std::sync::{Mutex, Once};
 use std::time::Instant;
 
 use front_end::{FREE_AREA, GuestVm, MEMORY_BYTES, MEMORY_START, PATIENCE};
-use rustix::fs::SealFlags;
+use rustix::fs::{SealFlags, symlink};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use services::{ECHO, Rig};
 use tracing::field::{Field, Visit};
 use tracing::span;
@@ -281,6 +282,18 @@ fn a_proxy_says_why_it_has_no_device_and_what_to_do() {
     });
     let talking = warning_of_a_proxy(&path("talking.sock"));
     assert!(talking.contains("not speak vhost-user") && talking.contains("vm1.sock"), "{talking}");
+
+    // As the daemon's broker.sock.
+    let packets =
+        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    bind(&packets, &SocketAddrUnix::new(path("packets.sock")).unwrap()).unwrap();
+    listen(&packets, 1).unwrap();
+    let packets = warning_of_a_proxy(&path("packets.sock"));
+    assert!(packets.contains("not speak vhost-user") && packets.contains("vm1.sock"), "{packets}");
+
+    symlink("loop.sock", path("loop.sock")).unwrap();
+    let unreachable = warning_of_a_proxy(&path("loop.sock"));
+    assert!(unreachable.contains("cannot connect: Too many levels of symbolic links"), "{unreachable}");
 
     let _silent = UnixListener::bind(path("silent.sock")).unwrap();
     let silent = warning_of_a_proxy(&path("silent.sock"));

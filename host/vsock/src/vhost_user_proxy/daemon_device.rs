@@ -9,6 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use rustix::io::Errno;
+
 use super::setup::Setup;
 use super::wire::{Message, Request};
 use crate::limits::PROXY_ANSWER_MAX;
@@ -29,6 +31,9 @@ pub(super) enum ConnectError {
         "nobody listens there ({0}): start `gpupv serve`, or name a socket that it prints, such as vm1.sock"
     )]
     NoDaemon(io::Error),
+    /// For lack of a right to the socket, for example.
+    #[error("cannot connect: {0}")]
+    Unreachable(io::Error),
     /// It exits, has not closed the last connection yet, or is no device.
     #[error(
         "it ends the connection at once: end another QEMU or proxy of this VM, or name a VM's socket, such as vm1.sock"
@@ -48,10 +53,16 @@ pub(super) enum ConnectError {
 impl DaemonDevice {
     /// Connects to a device and brings it to the state of the last one.
     pub fn connect(path: &Path, setup: &Setup) -> Result<DaemonDevice, ConnectError> {
-        let device = DaemonDevice(UnixStream::connect(path).map_err(ConnectError::NoDaemon)?);
-        device.0.set_read_timeout(Some(PROXY_ANSWER_MAX)).map_err(ConnectError::NoDaemon)?;
+        let connection = UnixStream::connect(path).map_err(|error| match Errno::from_io_error(&error) {
+            Some(Errno::NOENT | Errno::CONNREFUSED) => ConnectError::NoDaemon(error),
+            // A socket of packets, as a broker has.
+            Some(Errno::PROTOTYPE) => ConnectError::NoDevice,
+            _ => ConnectError::Unreachable(error),
+        });
+        let device = DaemonDevice(connection?);
+        device.0.set_read_timeout(Some(PROXY_ANSWER_MAX)).map_err(ConnectError::Unreachable)?;
         device.check_features(setup)?;
-        device.0.set_read_timeout(None).map_err(ConnectError::NoDaemon)?;
+        device.0.set_read_timeout(None).map_err(ConnectError::Unreachable)?;
         let refused = |error: io::Error| ConnectError::Refused(error.to_string());
         for replayed in setup.replay_messages().map_err(refused)? {
             let message = replayed.message();
