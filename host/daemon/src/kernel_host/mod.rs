@@ -688,10 +688,7 @@ impl KernelHost {
             flush_list.sync_files.extend(raise.map(|raise| (raise, *token)));
         }
         for note in &effects.notes {
-            // The note of a refused call begins with its status, by name or number.
-            let is_refusal =
-                note.process.is_some() && ["STATUS_", "0X"].iter().any(|begin| note.text.starts_with(begin));
-            self.counters.refusals.add_locked(u64::from(is_refusal));
+            self.counters.refusals.add_locked(u64::from(note.refused_with().is_some()));
             let peer =
                 note.process.map_or(Peer::Vm(VmId::HOST), |process| host_state.process_table.peer(process));
             self.log.debug(peer, || note.to_string());
