@@ -161,7 +161,8 @@ impl OverLimit {
                  longest time: {}",
                 all.kind, all.bytes_max, all.remedy
             );
-            all.log.warn(peer, || format!("process {} of vm {} is cut off: {why}", client.id.0, client.vm.0));
+            let line = || format!("process {} of vm {} is cut off: {why}", client.id.0, client.vm.0);
+            all.log.warn((peer, client.id), line);
             client.outbox.begin_cut_off(&why).cut_off();
         }
     }

@@ -17,6 +17,7 @@ use tokio::sync::broadcast;
 use tracing::Level;
 use vsock_device::locks::{Rank, Ranked};
 
+use super::client_process::ClientProcess;
 use super::limits::{
     DEBUG_LINES_PER_SECOND_MAX, LOG_LINES_PER_SECOND_MAX, LOG_LINES_QUEUED_MAX, NOTES_QUEUED_MAX,
     PEERS_IN_LOG_MAX,
@@ -74,15 +75,44 @@ pub struct NoteLine {
     pub text: String,
 }
 
+/// What a warning is about: the client for which it counts, and the process that its note names.
+pub struct Subject {
+    peer: Peer,
+    process: Option<ProcessId>,
+}
+
+impl From<Peer> for Subject {
+    fn from(peer: Peer) -> Subject {
+        let process = match peer {
+            Peer::Process(process) => Some(process),
+            Peer::Uid(_) | Peer::Vm(_) | Peer::Guestd(_) | Peer::Recovered => None,
+        };
+        Subject { peer, process }
+    }
+}
+
+impl Subject {
+    pub fn of(client: &Arc<ClientProcess>) -> Subject {
+        (Peer::of(client), client.id).into()
+    }
+}
+
+impl From<(Peer, ProcessId)> for Subject {
+    fn from((peer, process): (Peer, ProcessId)) -> Subject {
+        Subject { peer, process: Some(process) }
+    }
+}
+
 impl State {
-    /// Queues a line about a client if it is within the limits; returns its text.
+    /// Queues a line about a client if it is within the limits. Returns its text also if the queue is full, which only means
+    /// that nobody reads standard error.
     fn client_line(
         &mut self,
         now: Nanos,
         peer: Peer,
         level: Level,
         line: impl FnOnce() -> String,
-    ) -> Option<&str> {
+    ) -> Option<String> {
         if now >= self.second_ends() {
             self.end_second();
             self.second_start = now;
@@ -97,13 +127,17 @@ impl State {
             Level::DEBUG | Level::TRACE => (&mut written[1], DEBUG_LINES_PER_SECOND_MAX),
             _ => (&mut written[0], LOG_LINES_PER_SECOND_MAX),
         };
-        if is_full || *written >= lines_max {
+        if *written >= lines_max {
             *left_out += 1;
             return None;
         }
         *written += 1;
-        self.queue.push_back(Line { level, text: line() });
-        self.queue.back().map(|line| &*line.text)
+        let text = line();
+        match is_full {
+            true => *left_out += 1,
+            false => self.queue.push_back(Line { level, text: text.clone() }),
+        }
+        Some(text)
     }
 
     fn second_ends(&self) -> Nanos {
@@ -139,43 +173,25 @@ impl LogLines {
         LogLines { timer: Some(timer), ..LogLines::default() }
     }
 
-    /// Logs a warning about a client, and sends it as a note.
-    pub fn warn(&self, peer: Peer, line: impl FnOnce() -> String) {
-        self.push_client_line(Level::WARN, peer, true, line);
-    }
-
-    /// Logs a line about a client that only `--verbose` shows, and sends it as a note.
-    pub fn debug_note(&self, peer: Peer, line: impl FnOnce() -> String) {
-        self.push_client_line(Level::DEBUG, peer, true, line);
+    /// Logs a warning about a client, and sends it as a note. Nothing is formatted for nobody.
+    pub fn warn(&self, about: impl Into<Subject>, line: impl FnOnce() -> String) {
+        let Subject { peer, process } = about.into();
+        if !tracing::enabled!(Level::WARN) && self.notes.receiver_count() == 0 {
+            return;
+        }
+        let text = self.state.lock().client_line(monotonic(), peer, Level::WARN, line);
+        self.changed.notify_one();
+        if let Some(text) = text {
+            let now = self.timer.as_ref().map_or(0, |timer| timer.now());
+            self.note(NoteLine { now, process, text });
+        }
     }
 
     /// Logs a line about a client that only `--verbose` shows.
     pub fn debug(&self, peer: Peer, line: impl FnOnce() -> String) {
-        self.push_client_line(Level::DEBUG, peer, false, line);
-    }
-
-    /// Nothing is formatted for nobody.
-    fn push_client_line(&self, level: Level, peer: Peer, is_note: bool, line: impl FnOnce() -> String) {
-        let is_logged = match level {
-            Level::WARN => tracing::enabled!(Level::WARN),
-            _ => tracing::enabled!(Level::DEBUG),
-        };
-        let is_note = is_note && self.notes.receiver_count() > 0;
-        if !is_logged && !is_note {
-            return;
-        }
-        let mut state = self.state.lock();
-        let queued = state.client_line(monotonic(), peer, level, line);
-        let text = queued.filter(|_| is_note).map(str::to_owned);
-        drop(state);
-        self.changed.notify_one();
-        if let Some(text) = text {
-            let process = match peer {
-                Peer::Process(process) => Some(process),
-                Peer::Uid(_) | Peer::Vm(_) | Peer::Guestd(_) | Peer::Recovered => None,
-            };
-            let now = self.timer.as_ref().map_or(0, |timer| timer.now());
-            self.note(NoteLine { now, process, text });
+        if tracing::enabled!(Level::DEBUG) {
+            self.state.lock().client_line(monotonic(), peer, Level::DEBUG, line);
+            self.changed.notify_one();
         }
     }
 
@@ -323,6 +339,16 @@ mod tests {
             state.client_line(1 + second * NANOS_PER_SECOND, NOISY, Level::WARN, || "more".to_owned());
         }
         assert_eq!(state.queue.len(), LOG_LINES_QUEUED_MAX);
+    }
+
+    #[test]
+    fn notes_name_their_process_and_come_when_nobody_reads_standard_error() {
+        let lines = LogLines::default();
+        let mut notes = lines.subscribe();
+        (0..LOG_LINES_QUEUED_MAX).for_each(|_| lines.push_daemon_line(Level::WARN, String::new()));
+        lines.warn((NOISY, ProcessId(7)), || "words".to_owned());
+        let note = notes.try_recv().unwrap();
+        assert_eq!((note.process, &*note.text), (Some(ProcessId(7)), "words"));
     }
 
     #[test]

@@ -20,6 +20,7 @@ use super::client_process::{ClientProcess, Sink, SinkStream};
 use super::held_bytes::{HeldByProcess, OverLimit};
 use super::kernel_host::{ClientTimestamps, FlushList, KernelHost, ReceivedCall, SessionHello};
 use super::limits::{HELLO_BYTES_MAX, ONE_WAY_ACKNOWLEDGED_EVERY, RING_BYTES_PER_TURN_MAX};
+use super::log_lines::Subject;
 use super::peer::Peer;
 use super::pending_connections::{PendingConnection, peer_at};
 use super::rings::{RingInlet, RingWatch, Rings};
@@ -487,10 +488,10 @@ impl Channel {
         let process = self.client.as_ref().map_or("a stream without a process".into(), |client| {
             format!("process {} (pid {}, {})", client.id.0, client.pid, client.name)
         });
-        let peer = self.client.as_ref().map_or(self.peer, |client| Peer::of(client));
+        let about = self.client.as_ref().map_or(self.peer.into(), Subject::of);
         self.kernel_host
             .log
-            .warn(peer, || format!("vm {}, {process}: {error}; the stream is closed", self.vm.0));
+            .warn(about, || format!("vm {}, {process}: {error}; the stream is closed", self.vm.0));
         let goodbye = goodbye(&error.to_string());
         match (&self.client, &self.sink) {
             (_, Some(sink)) => {

@@ -21,6 +21,7 @@ use crate::Options;
 use crate::counting;
 use crate::in_process::{InProcessClient, RingReceiver, RingSender};
 use crate::limits::{CALLS_PER_TURN_MAX, PENDING_CONNECTIONS_PER_PEER_MAX};
+use crate::log_lines::NoteLine;
 use crate::observer::{DaemonKernel, Observer};
 use crate::vm::VmShared;
 
@@ -291,7 +292,8 @@ fn notes_have_the_reasons_of_closed_streams_when_their_process_and_vm_are_gone()
     kernel_host.sessions().detach(client.process);
     kernel_host.input(Input::VmDetached { vm: VM });
     drop(client);
-    let text = notes.try_recv().unwrap().text;
+    let NoteLine { process, text, .. } = notes.try_recv().unwrap();
+    assert_eq!(process, Some(ProcessId(1)), "{text}");
     let words = ["vm 1, process 1", "frame is not a message", "the stream is closed"];
     assert!(words.iter().all(|words| text.contains(words)), "{text}");
 }

@@ -36,6 +36,7 @@ use super::journal::connections_file;
 use super::kernel_host::KernelHost;
 use super::limits::VMS_MAX;
 use super::local_vm::LocalVm;
+use super::log_lines::NoteLine;
 use super::peer::Peer;
 use super::thread_kind::ThreadKind;
 use stream::ChannelEndpoint;
@@ -125,6 +126,14 @@ impl VmShared {
 
     fn status(&self) -> RankedGuard<'_, VmStatus> {
         self.status.lock_or_abort()
+    }
+
+    /// Logs what has become of this VM, and sends it as a note, however many lines the guest has caused.
+    fn note(&self, what: &str) {
+        let text = format!("vm {} ({}) {what}", self.id.0, self.name);
+        let KernelHost { log, timer, .. } = &*self.kernel_host;
+        log.debug(Peer::Vm(self.id), || text.clone());
+        log.note(NoteLine { now: timer.now(), process: None, text });
     }
 
     /// Logs a warning about this VM.
@@ -292,8 +301,7 @@ impl Services for VmServices {
             Input::MemoryChanged { vm: shared.id }
         });
         if first {
-            let line = || format!("vm {} ({}) is attached", shared.id.0, shared.name);
-            shared.kernel_host.log.debug_note(Peer::Vm(shared.id), line);
+            shared.note("is attached");
         }
         // Frames that could not be published while the guest was stopped.
         for client in shared.kernel_host.sessions().clients_of(shared.id) {
@@ -313,8 +321,7 @@ impl Services for VmServices {
         if attached {
             shared.kernel_host.input(Input::VmDetached { vm: shared.id });
         }
-        let line = || format!("vm {} ({}) is gone", shared.id.0, shared.name);
-        shared.kernel_host.log.debug_note(Peer::Vm(shared.id), line);
+        shared.note("is gone");
         shared.changed.notify_all();
     }
 }
