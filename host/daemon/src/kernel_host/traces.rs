@@ -72,7 +72,7 @@ impl Traces<'_> {
         self.kernel_host.lock().taps.recording.as_ref().map_or(0, Recording::dropped)
     }
 
-    /// Steps since the recording ended at its size limit; `None` if it has not. Its trace is complete.
+    /// Steps since the recording ended at its size limit; `None` if it has not. Whether its file could be written to the end is said by a note.
     pub fn unrecorded(&self) -> Option<u64> {
         self.kernel_host.lock().taps.unrecorded
     }

@@ -100,6 +100,8 @@ fn rates_are_between_two_states_and_the_most_active_come_first() {
 
 #[test]
 fn a_daemon_that_continues_a_journal_shows_its_own_time_and_the_kernels() {
+    let older = super::state_text::render_daemon(&Inspection { up_ns: 0, ..at(4) });
+    assert!(older.contains("up 4.000 s") && !older.contains("kernel time"), "{older}");
     let text = super::state_text::render_daemon(&Inspection { up_ns: 1_500_000_000, ..at(4) });
     assert!(text.ends_with("up 1.500 s, kernel time 4.000 s\n"), "{text}");
 }
