@@ -192,7 +192,8 @@ fn terminating_signal(line: &str) -> Option<i32> {
     line.split("terminating on signal ").nth(1)?.split_whitespace().next()?.parse().ok()
 }
 
-/// The first cause whose words are on the console, the most specific first: a lack of memory also ends in a panic.
+/// The first cause whose words are on the console, the most specific first: a lack of memory also ends in a panic about
+/// init. Any other panic is a cause of its own, whatever the guest printed before.
 fn cause_on_console(console: &[String]) -> Option<Cause> {
     let line_with = |words: &[&str]| {
         let line = console.iter().find(|line| words.iter().any(|word| line.contains(word)))?;
@@ -201,18 +202,21 @@ fn cause_on_console(console: &[String]) -> Option<Cause> {
     let memory =
         ["Out of memory", "deadlocked on memory", "unpacking failed: write error", "Cannot allocate memory"];
     let memory_panics = ["Failed to allocate", "out of memory", "Can not allocate"];
+    let init =
+        ["Failed to execute /init", "No working init found", "Requested init", "Unable to mount root fs"];
+    let init_killed = ["Attempted to kill init"];
+    let panic = line_with(&["Kernel panic"]);
+    let mut specific = memory.iter().chain(&memory_panics).chain(&init).chain(&init_killed);
+    if let Some(line) = panic.filter(|line| !specific.any(|words| line.contains(words))) {
+        return Some(Cause::KernelPanic { line });
+    }
     if let Some(line) = line_with(&memory).or_else(|| line_with(&memory_panics)) {
         return Some(Cause::GuestMemory { line });
     }
-    let init =
-        ["Failed to execute /init", "No working init found", "Requested init", "Unable to mount root fs"];
     if let Some(line) = line_with(&init) {
         return Some(Cause::InitMissing { line });
     }
-    if let Some(line) = line_with(&["Attempted to kill init"]) {
-        return Some(Cause::InitDied { line });
-    }
-    line_with(&["Kernel panic"]).map(|line| Cause::KernelPanic { line })
+    line_with(&init_killed).map(|line| Cause::InitDied { line })
 }
 
 /// "[    1.234567] words" without the time.

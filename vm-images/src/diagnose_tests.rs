@@ -50,6 +50,16 @@ fn panics_are_distinguished() {
 }
 
 #[test]
+fn a_program_that_was_killed_for_memory_is_not_why_the_kernel_panics_later() {
+    let killed = "[    9.1] Out of memory: Killed process 80 (program)";
+    let line = "Kernel panic - not syncing: sysrq triggered crash".to_owned();
+    assert_eq!(cause(&[killed, &line], &[], exit_code(0)), Cause::KernelPanic { line });
+    let init = "Kernel panic - not syncing: Attempted to kill init! exitcode=0x00000009";
+    let line = "Out of memory: Killed process 80 (program)".to_owned();
+    assert_eq!(cause(&[killed, init], &[], exit_code(0)), Cause::GuestMemory { line });
+}
+
+#[test]
 fn silence_and_slowness_are_distinguished() {
     assert_eq!(cause(&[], &[], None), Cause::NoOutput);
     assert_eq!(cause(&["Linux version"], &[], None), Cause::NotReady);
