@@ -1,4 +1,4 @@
-//! Why a guest did not come up: derived from its console, QEMU's messages and QEMU's exit status.
+//! Why a guest did not come up, or ended: derived from its console, QEMU's messages and QEMU's exit status.
 
 use std::fmt;
 use std::fs::File;
@@ -12,7 +12,7 @@ use crate::limits::{CONSOLE_LINES_SHOWN, CONSOLE_READ_BYTES_MAX};
 
 const SIGNAL_KILL: i32 = 9;
 
-/// The cause of a failed boot. `line` is the message that shows it.
+/// The cause of a failed boot, or of a guest's end. `line` is the message that shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// QEMU refused its options or could not set up a device.
@@ -37,15 +37,16 @@ pub enum Cause {
     NoOutput,
     /// QEMU runs and the guest prints, but the awaited line did not appear.
     NotReady,
-    /// The guest powered off or rebooted before it was up.
+    /// The guest powered off or rebooted.
     PoweredOff,
     /// The guest reset before its kernel printed a line: its memory cannot hold the unpacked kernel and the image.
     ResetAtOnce,
 }
 
-/// A guest that did not come up. [`fmt::Display`] gives the cause, the logs and the next step, over several lines.
+/// A guest that did not come up, or ended. [`fmt::Display`] gives the cause of a failed boot, the logs and the next step, over
+/// several lines.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct BootFailure {
+pub struct GuestFailure {
     pub name: String,
     pub cause: Cause,
     pub accelerator: Accelerator,
@@ -55,7 +56,7 @@ pub struct BootFailure {
     pub last_lines: Vec<String>,
 }
 
-/// All that is known about a boot.
+/// All that is known about a guest that failed.
 pub(crate) struct Evidence {
     pub(crate) console: Vec<String>,
     pub(crate) messages: Vec<String>,
@@ -63,7 +64,7 @@ pub(crate) struct Evidence {
     pub(crate) exit: Option<ExitStatus>,
 }
 
-impl BootFailure {
+impl GuestFailure {
     pub(crate) fn new(
         name: &str,
         accelerator: Accelerator,
@@ -80,6 +81,18 @@ impl BootFailure {
             qemu_log: qemu_log.to_owned(),
             last_lines: evidence.console[skipped..].to_vec(),
         }
+    }
+
+    /// The cause, the logs and the next step, over several lines.
+    pub fn details(&self) -> String {
+        let (console, messages) = (self.console_log.display(), self.qemu_log.display());
+        let heading = if self.last_lines.is_empty() { "" } else { "\n  last console lines:" };
+        let lines: String = self.last_lines.iter().map(|line| format!("\n    {line}")).collect();
+        format!(
+            "{}\n  console: {console}\n  QEMU's messages: {messages}\n  next: {}{heading}{lines}",
+            self.cause,
+            self.next()
+        )
     }
 
     fn next(&self) -> &'static str {
@@ -104,7 +117,7 @@ impl BootFailure {
                 "check that /init and the loader it names are in the image and for x86-64"
             }
             Cause::InitDied { .. } => "read the console above that line: /init prints there why it exited",
-            Cause::KernelPanic { .. } => "read the console; remove the cache to fetch the guest kernel anew",
+            Cause::KernelPanic { .. } => "read the console: the kernel's call trace is near that line",
             Cause::NoOutput => "wait longer on a busy machine, or read QEMU's messages",
             Cause::NotReady => "wait longer on a busy machine, or read how far the console got",
             Cause::PoweredOff => "read the console: the guest powered off by itself",
@@ -130,7 +143,7 @@ impl fmt::Display for Cause {
             Self::KernelPanic { line } => write!(formatter, "the guest kernel panicked: {line}"),
             Self::NoOutput => formatter.write_str("it printed nothing in the time given"),
             Self::NotReady => formatter.write_str("it was not ready in the time given"),
-            Self::PoweredOff => formatter.write_str("it powered off or rebooted before it was ready"),
+            Self::PoweredOff => formatter.write_str("it powered off or rebooted"),
             Self::ResetAtOnce => {
                 formatter.write_str("it reset before its kernel printed a line, probably for lack of memory")
             }
@@ -138,16 +151,9 @@ impl fmt::Display for Cause {
     }
 }
 
-impl fmt::Display for BootFailure {
+impl fmt::Display for GuestFailure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(formatter, "guest {} did not come up: {}", self.name, self.cause)?;
-        writeln!(formatter, "  console: {}", self.console_log.display())?;
-        writeln!(formatter, "  QEMU's messages: {}", self.qemu_log.display())?;
-        write!(formatter, "  next: {}", self.next())?;
-        if !self.last_lines.is_empty() {
-            write!(formatter, "\n  last console lines:")?;
-        }
-        self.last_lines.iter().try_for_each(|line| write!(formatter, "\n    {line}"))
+        write!(formatter, "guest {} did not come up: {}", self.name, self.details())
     }
 }
 
@@ -186,7 +192,8 @@ fn terminating_signal(line: &str) -> Option<i32> {
     line.split("terminating on signal ").nth(1)?.split_whitespace().next()?.parse().ok()
 }
 
-/// The first cause whose words are on the console, the most specific first: a lack of memory also ends in a panic.
+/// The first cause whose words are on the console, the most specific first: a lack of memory also ends in a panic about
+/// init. Any other panic is a cause of its own, whatever the guest printed before.
 fn cause_on_console(console: &[String]) -> Option<Cause> {
     let line_with = |words: &[&str]| {
         let line = console.iter().find(|line| words.iter().any(|word| line.contains(word)))?;
@@ -195,18 +202,21 @@ fn cause_on_console(console: &[String]) -> Option<Cause> {
     let memory =
         ["Out of memory", "deadlocked on memory", "unpacking failed: write error", "Cannot allocate memory"];
     let memory_panics = ["Failed to allocate", "out of memory", "Can not allocate"];
+    let init =
+        ["Failed to execute /init", "No working init found", "Requested init", "Unable to mount root fs"];
+    let init_killed = ["Attempted to kill init"];
+    let panic = line_with(&["Kernel panic"]);
+    let mut specific = memory.iter().chain(&memory_panics).chain(&init).chain(&init_killed);
+    if let Some(line) = panic.filter(|line| !specific.any(|words| line.contains(words))) {
+        return Some(Cause::KernelPanic { line });
+    }
     if let Some(line) = line_with(&memory).or_else(|| line_with(&memory_panics)) {
         return Some(Cause::GuestMemory { line });
     }
-    let init =
-        ["Failed to execute /init", "No working init found", "Requested init", "Unable to mount root fs"];
     if let Some(line) = line_with(&init) {
         return Some(Cause::InitMissing { line });
     }
-    if let Some(line) = line_with(&["Attempted to kill init"]) {
-        return Some(Cause::InitDied { line });
-    }
-    line_with(&["Kernel panic"]).map(|line| Cause::KernelPanic { line })
+    line_with(&init_killed).map(|line| Cause::InitDied { line })
 }
 
 /// "[    1.234567] words" without the time.

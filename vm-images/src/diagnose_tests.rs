@@ -50,6 +50,16 @@ fn panics_are_distinguished() {
 }
 
 #[test]
+fn a_program_that_was_killed_for_memory_is_not_why_the_kernel_panics_later() {
+    let killed = "[    9.1] Out of memory: Killed process 80 (program)";
+    let line = "Kernel panic - not syncing: sysrq triggered crash".to_owned();
+    assert_eq!(cause(&[killed, &line], &[], exit_code(0)), Cause::KernelPanic { line });
+    let init = "Kernel panic - not syncing: Attempted to kill init! exitcode=0x00000009";
+    let line = "Out of memory: Killed process 80 (program)".to_owned();
+    assert_eq!(cause(&[killed, init], &[], exit_code(0)), Cause::GuestMemory { line });
+}
+
+#[test]
 fn silence_and_slowness_are_distinguished() {
     assert_eq!(cause(&[], &[], None), Cause::NoOutput);
     assert_eq!(cause(&["Linux version"], &[], None), Cause::NotReady);
@@ -61,7 +71,7 @@ fn silence_and_slowness_are_distinguished() {
 fn a_failure_says_what_where_and_what_next() {
     let evidence = Evidence { console: vec!["Linux version".to_owned()], messages: Vec::new(), exit: None };
     let failure =
-        BootFailure::new("one", Accelerator::Tcg, Path::new("/log"), Path::new("/log.qemu"), &evidence);
+        GuestFailure::new("one", Accelerator::Tcg, Path::new("/log"), Path::new("/log.qemu"), &evidence);
     let expected = "guest one did not come up: it was not ready in the time given\n  console: /log\n  \
         QEMU's messages: /log.qemu\n  next: wait longer on a busy machine, or read how far the console got\n  \
         last console lines:\n    Linux version";

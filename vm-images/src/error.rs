@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::diagnose::BootFailure;
+use crate::diagnose::GuestFailure;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -38,7 +38,7 @@ pub enum Error {
     #[error("GPUPV_ACCEL={value} is not known; use tcg or kvm")]
     AcceleratorUnknown { value: String },
     #[error(transparent)]
-    Boot(Box<BootFailure>),
+    Boot(Box<GuestFailure>),
 }
 
 /// Adds what was done and where to an [`std::io::Error`].

@@ -38,7 +38,7 @@ mod vmlinux;
 pub use accelerator::{Accelerator, AcceleratorChoice, accelerator};
 pub use cache::Cache;
 pub use command::find_on_path;
-pub use diagnose::{BootFailure, Cause};
+pub use diagnose::{Cause, GuestFailure};
 pub use error::{Error, Result};
 pub use initramfs::{GuestFile, Initramfs, MODULE_LIST_PATH};
 pub use kernel::Kernel;

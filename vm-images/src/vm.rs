@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   launch ─▶ running ──(marker on the console)──▶ up
-//!                │  └────(deadline, or exit)─────▶ BootFailure: what, where, what next
+//!                │  └────(deadline, or exit)─────▶ GuestFailure: what, where, what next
 //!                └─ exits, is killed, or the Vm is dropped ─▶ reaped
 //! ```
 //!
@@ -23,7 +23,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use crate::accelerator::Accelerator;
 use crate::cache::make_folder;
 use crate::command::{find_on_path, rendered};
-use crate::diagnose::{BootFailure, Evidence, read_end};
+use crate::diagnose::{Evidence, GuestFailure, read_end};
 use crate::error::{Error, FileContext, Result};
 use crate::initramfs::Initramfs;
 use crate::kernel::Kernel;
@@ -217,9 +217,9 @@ impl Vm {
         lines.into_iter().skip(skipped).collect()
     }
 
-    /// Why the guest is not up, derived from the console, QEMU's messages and its exit status.
-    pub fn diagnose(&self) -> BootFailure {
-        BootFailure::new(
+    /// Why the guest is not up, or not any more, derived from the console, QEMU's messages and its exit status.
+    pub fn diagnose(&self) -> GuestFailure {
+        GuestFailure::new(
             &self.name,
             self.accelerator,
             &self.console_log,

@@ -11,13 +11,13 @@ use common::{compile, fixture, role, second_process};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use vm_images::{
-    Accelerator, BootFailure, Cause, Error, GUEST_READY_MARKER, GuestFile, Silent, Vm, VmConfig, accelerator,
+    Accelerator, Cause, Error, GUEST_READY_MARKER, GuestFailure, GuestFile, Silent, Vm, VmConfig, accelerator,
 };
 
 /// Generous, because other tests use the processors too. A guest that is up ends the wait at once.
 const BOOT_MAX: Duration = Duration::from_secs(90);
 
-fn failure_of(config: &VmConfig) -> BootFailure {
+fn failure_of(config: &VmConfig) -> GuestFailure {
     let vm = Vm::launch(config).unwrap();
     match vm.wait_for_console(GUEST_READY_MARKER, BOOT_MAX) {
         Err(Error::Boot(failure)) => *failure,

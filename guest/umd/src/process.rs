@@ -170,7 +170,9 @@ fn in_words(error: &AttachError, is_privileged: bool) -> String {
              with that folder"
         ),
         AttachError::NoBroker { .. } => {
-            format!("{error}; start the program with `gpupv run -- PROG`, or set GPUPV_BROKER")
+            format!(
+                "{error}; start the program with `gpupv run -- PROG`, or set GPUPV_BROKER; in a VM, start guestd"
+            )
         }
         AttachError::Refused(_)
         | AttachError::BadReply(_)
@@ -196,7 +198,11 @@ mod tests {
         let words = |error, is_privileged| {
             in_words(&AttachError::NoBroker { path: "/x/broker.sock".into(), error }, is_privileged)
         };
-        assert!(words(Errno::NOENT, false).ends_with("or set GPUPV_BROKER"));
+        let absent = words(Errno::NOENT, false);
+        assert!(
+            absent.contains("or set GPUPV_BROKER") && absent.ends_with("in a VM, start guestd"),
+            "{absent}"
+        );
         assert!(words(Errno::NOENT, true).contains("ignores GPUPV_BROKER"));
         for is_privileged in [false, true] {
             let denied = words(Errno::ACCESS, is_privileged);

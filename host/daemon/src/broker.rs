@@ -3,17 +3,14 @@
 //! One packet of a SOCK_SEQPACKET connection is one message of `attach.proto`, with its descriptors. In a VM guestd
 //! does the same; the guest library cannot tell the difference.
 
-use std::io::IoSlice;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use anyhow::Context as _;
 use d3dkmt::{EventId, Handle};
 use dxgkrnl::ProcessId;
-use proto::attach::{BrokerReply, BrokerRequest};
+use proto::attach::BrokerRequest;
 use proto::limits::BROKER_PACKET_BYTES_MAX;
 use proto::{Message as _, Versions};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 use super::backing::{BackingPages, LocalPages, check_count};
 use super::client_process::kept_name;
@@ -86,13 +83,13 @@ pub enum Request {
     HaveNtHandle {
         handle: ClientFd,
     },
-    /// The client closed the connection.
-    End,
+    /// A message that no request can be made of, and why.
+    Invalid(anyhow::Error),
 }
 
-/// Reads one packet. An error is the reason to refuse the client.
-pub(super) fn read_request(connection: &ClientFd) -> anyhow::Result<Request> {
-    use proto::attach::broker_request::Body;
+/// Reads one packet; `None`: the client closed the connection. An error is the reason to refuse the client: its packets are
+/// no messages.
+pub(super) fn read_request(connection: &ClientFd) -> anyhow::Result<Option<Request>> {
     let mut packet = [0u8; BROKER_PACKET_BYTES_MAX];
     let (length, came) = connection.receive(&mut packet)?;
     let most = packet.len();
@@ -100,10 +97,22 @@ pub(super) fn read_request(connection: &ClientFd) -> anyhow::Result<Request> {
     // Any further descriptors are closed.
     let descriptor = came.into_iter().next();
     if length == 0 {
-        return Ok(Request::End);
+        return Ok(None);
     }
     let request = BrokerRequest::decode(&packet[..length]).context("the request is not a BrokerRequest")?;
-    match request.body.context("the request has no body")? {
+    Ok(Some(request_of(request, descriptor).unwrap_or_else(Request::Invalid)))
+}
+
+/// Returns what a message requests, with the first descriptor that came with it.
+fn request_of(request: BrokerRequest, descriptor: Option<ClientFd>) -> anyhow::Result<Request> {
+    use proto::attach::broker_request::Body;
+    let no_body = || {
+        format!(
+            "the request has no body, or one of a kind unknown to this daemon, which speaks {}",
+            Versions::OURS
+        )
+    };
+    match request.body.with_context(no_body)? {
         Body::Attach(attach) => {
             Versions::agree(attach.version, attach.version_min, LIBRARY)?;
             Ok(Request::Attach { name: kept_name(&attach.name), rings: attach.rings })
@@ -152,23 +161,6 @@ pub(super) fn read_request(connection: &ClientFd) -> anyhow::Result<Request> {
 
 /// Name of a broker's client in errors.
 const LIBRARY: &str = "libdxcore.so";
-
-/// Sends one reply with descriptors.
-pub fn send_reply(
-    connection: impl AsFd,
-    reply: &BrokerReply,
-    descriptors: &[BorrowedFd<'_>],
-) -> anyhow::Result<()> {
-    let bytes = reply.encode_to_vec();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
-        anyhow::bail!("{} descriptors do not fit a reply", descriptors.len());
-    }
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    rustix::net::sendmsg(connection, &[IoSlice::new(&bytes)], &mut ancillary, flags)?;
-    Ok(())
-}
 
 /// Creates the first fence memory of a process: one page.
 pub(super) fn first_memory(budgets: &Budgets, peer: Peer) -> anyhow::Result<(FenceMemory, OwnedFd)> {

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use d3dkmt::text::printable;
 use d3dkmt::{EventId, NtStatus, WakeTarget};
 use dxgkrnl::{ProcessId, VmId};
-use frame_ring::{KICK, Way};
+use frame_ring::{BadIndex, KICK, Way};
+use proto::Message as _;
 use proto::channel::{ToGuest, to_guest};
 use proto::convert::{host_time_to_frame, wake_to_frame};
 use proto::limits::NAME_BYTES_MAX;
@@ -18,6 +19,7 @@ use rustix::net::Shutdown;
 use vsock_device::locks::{Rank, Ranked, RankedGuard};
 use vsock_device::{Connection, SendError};
 
+use super::channel::goodbye;
 use super::closing::ClientFd;
 use super::counters::Counter;
 use super::held_bytes::{HeldByProcess, OverLimit};
@@ -66,7 +68,7 @@ pub struct Sink {
     pub ring: Option<RingOutlet>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum SinkStream {
     /// A non-blocking Unix stream in the local loop's epoll set, under `key`.
     Local {
@@ -92,19 +94,12 @@ impl Sink {
         }
     }
 
-    /// Returns a function that closes the stream in both directions.
-    pub fn closer(&self) -> Box<dyn FnOnce() + Send> {
-        match &self.stream {
-            SinkStream::Local { stream, .. } => {
-                let stream = Arc::clone(stream);
-                Box::new(move || {
-                    let _ = rustix::net::shutdown(&stream, Shutdown::Both);
-                })
-            }
-            SinkStream::Vsock(connection) => {
-                let connection = connection.clone();
-                Box::new(move || connection.reset())
-            }
+    /// Returns a function that sends a reason and closes the stream in both directions.
+    pub fn closer(&self) -> impl FnOnce(&str) + Send + use<> {
+        let sink = Sink::from(self.stream.clone());
+        move |why| {
+            let _ = sink.send(&goodbye(why).encode_length_delimited_to_vec());
+            sink.cut_off();
         }
     }
 }
@@ -115,7 +110,7 @@ impl Sink {
 pub struct Outbox {
     state: Ranked<OutboxState>,
     connected: AtomicBool,
-    /// It was ended because the client does not read, not because its process is detached.
+    /// It was ended because its process is over a limit or crashes, not because it is detached.
     is_cut_off: AtomicBool,
 }
 
@@ -164,7 +159,9 @@ pub enum Added {
 
 /// The client does not read, and its unread bytes are over the limit.
 #[derive(Debug, thiserror::Error)]
-#[error("{waiting} bytes wait to be read by the client, the limit is {OUTBOX_BYTES_MAX}")]
+#[error(
+    "{waiting} bytes wait to be read by the client, the limit is {OUTBOX_BYTES_MAX}: read the stream at all times"
+)]
 pub struct OutboxFull {
     waiting: usize,
 }
@@ -215,29 +212,33 @@ impl Outbox {
 
     /// Disconnects the stream. The client reads what was sent, then the end of the stream.
     pub fn disconnect(&self) {
-        self.end().finish();
+        self.end(None).finish();
     }
 
-    /// Closes the stream at once, because a client that does not read would never reach its end. Not under the kernel lock:
-    /// see
-    /// [`Outbox::begin_cut_off`].
+    /// Closes the stream at once, without a reason, as a lost transport does.
     pub fn cut_off(&self) {
-        self.begin_cut_off().cut_off();
-    }
-
-    /// The first part of a cut-off, which may be made under the kernel lock. The stream is still to be closed, which writes
-    /// to it and may log.
-    pub fn begin_cut_off(&self) -> EndedOutbox {
         self.is_cut_off.store(true, Ordering::Release);
-        self.end()
+        self.end(None).cut_off();
     }
 
-    /// Appends and sends nothing from here on.
-    fn end(&self) -> EndedOutbox {
+    /// The first part of a cut-off for a reason, which may be made under the kernel lock. The stream is still to be closed,
+    /// which writes to it and may log. A client that reads gets the reason; one that does not would never reach its end.
+    pub fn begin_cut_off(&self, why: &str) -> EndedOutbox {
+        self.is_cut_off.store(true, Ordering::Release);
+        self.end(Some(&goodbye(why)))
+    }
+
+    /// Appends nothing after `last`, and sends nothing from here on.
+    fn end(&self, last: Option<&ToGuest>) -> EndedOutbox {
         self.connected.store(false, Ordering::Release);
         let mut state = self.lock();
+        if let Some(last) = last {
+            // While the ring's pages are still lent. An error of either is one more reason for the end.
+            let _ = state.append(last);
+            let _ = state.publish_fresh();
+        }
         state.end_lease();
-        EndedOutbox(std::mem::take(&mut *state))
+        EndedOutbox { state: std::mem::take(&mut *state), has_last: last.is_some() }
     }
 
     /// Registers an event: from here on it is set through `sink`.
@@ -349,19 +350,26 @@ impl Outbox {
 /// What an outbox had that has ended.
 #[derive(Debug)]
 #[must_use]
-pub struct EndedOutbox(OutboxState);
+pub struct EndedOutbox {
+    state: OutboxState,
+    /// Its last frame is a Goodbye, which is still to be sent.
+    has_last: bool,
+}
 
 impl EndedOutbox {
     fn finish(self) {
         self.close(Sink::finish);
     }
 
-    pub fn cut_off(self) {
+    pub fn cut_off(mut self) {
+        if self.has_last && !self.state.blocked {
+            self.state.send();
+        }
         self.close(Sink::cut_off);
     }
 
     fn close(self, close: fn(&Sink)) {
-        let EndedOutbox(OutboxState { sink, mut registered, .. }) = self;
+        let OutboxState { sink, mut registered, .. } = self.state;
         registered.end();
         sink.iter().for_each(close);
     }
@@ -415,22 +423,31 @@ impl OutboxState {
         }
     }
 
-    /// Publishes fresh frames in the ring, or moves them to the bytes for the stream.
+    /// Sends fresh frames. If the process broke its ring, its stream ends, which its reader sees.
     fn send_fresh(&mut self) {
-        let OutboxState { ring: Some(ring), fresh, bytes, .. } = self else { return };
-        if fresh.is_empty() {
-            return;
+        if self.publish_fresh().is_err()
+            && let Some(sink) = self.sink.take()
+        {
+            sink.cut_off();
         }
-        let sent = match ring.send(fresh) {
+    }
+
+    /// Publishes fresh frames in the ring, or moves them to the bytes for the stream.
+    fn publish_fresh(&mut self) -> Result<(), BadIndex> {
+        let OutboxState { ring: Some(ring), fresh, bytes, .. } = self else { return Ok(()) };
+        if fresh.is_empty() {
+            return Ok(());
+        }
+        let way = match ring.send(fresh) {
             Some(sent) => sent,
             // The guest is stopped: they are sent once it goes on.
-            None if !ring.is_over() => return,
+            None if !ring.is_over() => return Ok(()),
             None => Ok(Way::Ring { kick: false }),
         };
-        match sent {
+        match way {
             // Unsent bytes of the stream wake the process as well.
             Ok(Way::Ring { kick }) if kick && bytes.is_empty() => bytes.extend_from_slice(KICK),
-            Ok(Way::Ring { .. }) => {}
+            Ok(Way::Ring { .. }) | Err(_) => {}
             Ok(Way::Stream { back }) => {
                 bytes.append(fresh);
                 if back {
@@ -438,17 +455,12 @@ impl OutboxState {
                     proto::frame::append(&in_ring, bytes);
                 }
             }
-            // The process broke its ring: its stream ends, which its reader sees.
-            Err(_) => {
-                if let Some(sink) = self.sink.take() {
-                    sink.cut_off();
-                }
-            }
         }
         self.fresh.clear();
         if self.fresh.capacity() > 16 * 1024 {
             self.fresh = Vec::new();
         }
+        way.map(|_| ())
     }
 
     /// Frees the sent bytes at the head once they are most, so that a client that reads, but never all, is not kept more
@@ -577,7 +589,7 @@ mod tests {
     }
 
     fn unread(bytes_max: usize) -> Arc<HeldBytes> {
-        HeldBytes::new("unread answers", bytes_max, &Arc::default())
+        HeldBytes::new("unread answers", "read them", bytes_max, &Arc::default())
     }
 
     fn send(client: &ClientProcess, frames: usize) {

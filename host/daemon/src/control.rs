@@ -205,14 +205,23 @@ pub async fn serve(
     let service = Service { kernel_host, vms, read_injection, stop: stop.clone() };
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_serving::<ControlServer<Service>>().await;
-    let reflection = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .build_v1()?;
+    // The set of descriptors also has the services of guests.
+    let reflection = |own: &str| {
+        [own, "gpupv.control.v1.Control", "grpc.health.v1.Health"].into_iter().fold(
+            tonic_reflection::server::Builder::configure()
+                .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
+                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET),
+            tonic_reflection::server::Builder::with_service_name,
+        )
+    };
+    let reflection_v1 = reflection("grpc.reflection.v1.ServerReflection").build_v1()?;
+    // The version that older tools know.
+    let reflection_v1alpha = reflection("grpc.reflection.v1alpha.ServerReflection").build_v1alpha()?;
     let served = tonic::transport::Server::builder()
         .add_service(ControlServer::new(service))
         .add_service(health_service)
-        .add_service(reflection)
+        .add_service(reflection_v1)
+        .add_service(reflection_v1alpha)
         .serve_with_incoming_shutdown(incoming, stop_is_asked(stop.subscribe()));
     // A reader of notes, or a client that sends nothing, would keep the daemon for ever.
     let grace = async {

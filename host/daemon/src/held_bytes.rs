@@ -80,8 +80,10 @@ impl<Owner: Clone> Table<Owner> {
 
 /// One kind of bytes that clients hold.
 pub struct HeldBytes {
-    /// What they are, for the log.
+    /// What they are, and what a client does to have fewer, for the log and its Goodbye.
     kind: &'static str,
+    remedy: &'static str,
+    bytes_max: usize,
     table: Ranked<Table<Weak<ClientProcess>>>,
     log: Arc<LogLines>,
 }
@@ -93,9 +95,14 @@ impl fmt::Debug for HeldBytes {
 }
 
 impl HeldBytes {
-    pub fn new(kind: &'static str, bytes_max: usize, log: &Arc<LogLines>) -> Arc<HeldBytes> {
-        let log = Arc::clone(log);
-        Arc::new(HeldBytes { kind, log, table: Ranked::new(Rank::Shares, Table::new(bytes_max)) })
+    pub fn new(
+        kind: &'static str,
+        remedy: &'static str,
+        bytes_max: usize,
+        log: &Arc<LogLines>,
+    ) -> Arc<HeldBytes> {
+        let (log, table) = (Arc::clone(log), Ranked::new(Rank::Shares, Table::new(bytes_max)));
+        Arc::new(HeldBytes { kind, remedy, bytes_max, log, table })
     }
 }
 
@@ -149,14 +156,14 @@ impl OverLimit {
     pub fn cut_off(self) {
         let OverLimit { clients, all, peer, bytes } = self;
         for client in clients {
-            all.log.warn(peer, || {
-                format!(
-                    "process {} of vm {} is cut off: the processes of {peer} have {bytes} bytes of {}, over the \
-                     limit, and it has had some of them for the longest time",
-                    client.id.0, client.vm.0, all.kind
-                )
-            });
-            client.outbox.cut_off();
+            let why = format!(
+                "the processes of {peer} have {bytes} bytes of {}, the limit is {}, and this one has had some for the \
+                 longest time: {}",
+                all.kind, all.bytes_max, all.remedy
+            );
+            let line = || format!("process {} of vm {} is cut off: {why}", client.id.0, client.vm.0);
+            all.log.warn((peer, client.id), line);
+            client.outbox.begin_cut_off(&why).cut_off();
         }
     }
 }
@@ -198,7 +205,7 @@ mod tests {
 
     #[test]
     fn the_bytes_of_a_process_that_ends_do_not_count() {
-        let all = HeldBytes::new("bytes", 100, &Arc::default());
+        let all = HeldBytes::new("bytes", "", 100, &Arc::default());
         let client =
             |id| Arc::new(ClientProcess::new(dxgkrnl::ProcessId(id), dxgkrnl::VmId::HOST, 1, String::new()));
         let (ended, other) = (client(1), client(2));

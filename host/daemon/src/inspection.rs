@@ -31,12 +31,14 @@ pub fn around(kernel_host: &KernelHost, vms: &VmRegistry, mut inspection: Inspec
     }
     Inspection {
         now_ns: kernel_host.timer.now(),
+        up_ns: kernel_host.started.elapsed().as_nanos() as u64,
         late_ns: kernel_host.views().late_ns(),
         pid: std::process::id(),
         threads,
         resident_bytes,
         recording: kernel_host.recording.load(Ordering::Relaxed) && kernel_host.traces().is_recording(),
         recording_dropped: kernel_host.traces().dropped(),
+        unrecorded: kernel_host.traces().unrecorded(),
         vms,
         counters: Some(Counters {
             frames_received: counters.frames_received.count(),
@@ -89,7 +91,7 @@ fn vm(entry: &VmEntry) -> Vm {
     Vm {
         id: entry.shared.id.0,
         name: entry.shared.name.clone(),
-        state: entry.shared.state().name().into(),
+        state: entry.state().name().into(),
         socket: entry.socket.display().to_string(),
         paused: false,
     }

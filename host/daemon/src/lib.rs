@@ -253,7 +253,9 @@ impl Daemon {
 
     fn shut_down(&mut self) -> anyhow::Result<()> {
         if self.local.is_some() && !self.kernel_host.resumption().is_resuming() {
-            self.kernel_host.sessions().send_goodbye("the daemon was stopped");
+            self.kernel_host
+                .sessions()
+                .send_goodbye("the daemon was stopped: start the program again once one runs");
         }
         if let Some(local) = self.local.take() {
             local.stop();

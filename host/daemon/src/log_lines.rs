@@ -8,7 +8,7 @@
 //! have one; a line over it is not even formatted. Lines of drivers in C have their limit where they are read.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Condvar};
+use std::sync::{Arc, Condvar, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -17,13 +17,14 @@ use tokio::sync::broadcast;
 use tracing::Level;
 use vsock_device::locks::{Rank, Ranked};
 
+use super::client_process::ClientProcess;
 use super::limits::{
     DEBUG_LINES_PER_SECOND_MAX, LOG_LINES_PER_SECOND_MAX, LOG_LINES_QUEUED_MAX, NOTES_QUEUED_MAX,
     PEERS_IN_LOG_MAX,
 };
 use super::peer::Peer;
 use super::thread_kind::ThreadKind;
-use super::timer::{NANOS_PER_SECOND, monotonic};
+use super::timer::{NANOS_PER_SECOND, Timer, monotonic};
 
 struct Line {
     level: Level,
@@ -54,14 +55,16 @@ pub struct LogLines {
     state: Ranked<State>,
     changed: Condvar,
     notes: broadcast::Sender<NoteLine>,
+    /// For the times of notes, which are 0 before it is there.
+    timer: OnceLock<Arc<Timer>>,
 }
 
 impl Default for LogLines {
     fn default() -> Self {
         // The process's first look at the clock makes a system call that is in no thread's list.
         let state = State { second_start: monotonic(), ..State::default() };
-        let state = Ranked::new(Rank::LogLines, state);
-        LogLines { state, changed: Condvar::new(), notes: broadcast::Sender::new(NOTES_QUEUED_MAX) }
+        let (state, notes) = (Ranked::new(Rank::LogLines, state), broadcast::Sender::new(NOTES_QUEUED_MAX));
+        LogLines { state, changed: Condvar::new(), notes, timer: OnceLock::new() }
     }
 }
 
@@ -73,9 +76,44 @@ pub struct NoteLine {
     pub text: String,
 }
 
+/// What a warning is about: the client for which it counts, and the process that its note names.
+pub struct Subject {
+    peer: Peer,
+    process: Option<ProcessId>,
+}
+
+impl From<Peer> for Subject {
+    fn from(peer: Peer) -> Subject {
+        let process = match peer {
+            Peer::Process(process) => Some(process),
+            Peer::Uid(_) | Peer::Vm(_) | Peer::Guestd(_) | Peer::Recovered => None,
+        };
+        Subject { peer, process }
+    }
+}
+
+impl Subject {
+    pub fn of(client: &Arc<ClientProcess>) -> Subject {
+        (Peer::of(client), client.id).into()
+    }
+}
+
+impl From<(Peer, ProcessId)> for Subject {
+    fn from((peer, process): (Peer, ProcessId)) -> Subject {
+        Subject { peer, process: Some(process) }
+    }
+}
+
 impl State {
-    /// Queues a line about a client if it is within the limits.
-    fn client_line(&mut self, now: Nanos, peer: Peer, level: Level, line: impl FnOnce() -> String) {
+    /// Queues a line about a client if it is within the limits. Returns its text also if the queue is full, which only means
+    /// that nobody reads standard error.
+    fn client_line(
+        &mut self,
+        now: Nanos,
+        peer: Peer,
+        level: Level,
+        line: impl FnOnce() -> String,
+    ) -> Option<String> {
         if now >= self.second_ends() {
             self.end_second();
             self.second_start = now;
@@ -83,19 +121,24 @@ impl State {
         let is_full = self.queue.len() >= LOG_LINES_QUEUED_MAX;
         if self.of_peer.len() >= PEERS_IN_LOG_MAX && !self.of_peer.contains_key(&peer) {
             self.left_out += 1;
-            return;
+            return None;
         }
         let Count { written, left_out } = self.of_peer.entry(peer).or_default();
         let (written, lines_max) = match level {
             Level::DEBUG | Level::TRACE => (&mut written[1], DEBUG_LINES_PER_SECOND_MAX),
             _ => (&mut written[0], LOG_LINES_PER_SECOND_MAX),
         };
-        if is_full || *written >= lines_max {
+        if *written >= lines_max {
             *left_out += 1;
-            return;
+            return None;
         }
         *written += 1;
-        self.queue.push_back(Line { level, text: line() });
+        let text = line();
+        match is_full {
+            true => *left_out += 1,
+            false => self.queue.push_back(Line { level, text: text.clone() }),
+        }
+        Some(text)
     }
 
     fn second_ends(&self) -> Nanos {
@@ -126,23 +169,31 @@ impl State {
 }
 
 impl LogLines {
-    /// Logs a warning about a client.
-    pub fn warn(&self, peer: Peer, line: impl FnOnce() -> String) {
-        if tracing::enabled!(Level::WARN) {
-            self.push_client_line(Level::WARN, peer, line);
+    /// Notes have the times of this timer from now on.
+    pub fn tell_time(&self, timer: &Arc<Timer>) {
+        self.timer.get_or_init(|| Arc::clone(timer));
+    }
+
+    /// Logs a warning about a client, and sends it as a note. Nothing is formatted for nobody.
+    pub fn warn(&self, about: impl Into<Subject>, line: impl FnOnce() -> String) {
+        let Subject { peer, process } = about.into();
+        if !tracing::enabled!(Level::WARN) && self.notes.receiver_count() == 0 {
+            return;
+        }
+        let text = self.state.lock().client_line(monotonic(), peer, Level::WARN, line);
+        self.changed.notify_one();
+        if let Some(text) = text {
+            let now = self.timer.get().map_or(0, |timer| timer.now());
+            self.note(NoteLine { now, process, text });
         }
     }
 
     /// Logs a line about a client that only `--verbose` shows.
     pub fn debug(&self, peer: Peer, line: impl FnOnce() -> String) {
         if tracing::enabled!(Level::DEBUG) {
-            self.push_client_line(Level::DEBUG, peer, line);
+            self.state.lock().client_line(monotonic(), peer, Level::DEBUG, line);
+            self.changed.notify_one();
         }
-    }
-
-    fn push_client_line(&self, level: Level, peer: Peer, line: impl FnOnce() -> String) {
-        self.state.lock().client_line(monotonic(), peer, level, line);
-        self.changed.notify_one();
     }
 
     /// Logs a line about the daemon itself, not caused by a client, or of a driver: rare, and limited here only by the queue.
@@ -289,6 +340,16 @@ mod tests {
             state.client_line(1 + second * NANOS_PER_SECOND, NOISY, Level::WARN, || "more".to_owned());
         }
         assert_eq!(state.queue.len(), LOG_LINES_QUEUED_MAX);
+    }
+
+    #[test]
+    fn notes_name_their_process_and_come_when_nobody_reads_standard_error() {
+        let lines = LogLines::default();
+        let mut notes = lines.subscribe();
+        (0..LOG_LINES_QUEUED_MAX).for_each(|_| lines.push_daemon_line(Level::WARN, String::new()));
+        lines.warn((NOISY, ProcessId(7)), || "words".to_owned());
+        let note = notes.try_recv().unwrap();
+        assert_eq!((note.process, &*note.text), (Some(ProcessId(7)), "words"));
     }
 
     #[test]

@@ -34,8 +34,8 @@ use super::peer::Peer;
 use super::timer::{NANOS_PER_SECOND, monotonic};
 use super::vm::VmShared;
 
-/// Closes a connection; called without any lock of the daemon.
-type Close = Box<dyn FnOnce() + Send>;
+/// Closes a connection, for this reason; called without any lock of the daemon.
+type Close = Box<dyn FnOnce(&str) + Send>;
 
 struct Waiting {
     peer: Peer,
@@ -114,7 +114,7 @@ impl PendingConnections {
     pub fn accepted(
         self: &Arc<Self>,
         peer: Peer,
-        close: impl FnOnce() + Send + 'static,
+        close: impl FnOnce(&str) + Send + 'static,
     ) -> PendingConnection {
         self.accepted_at(monotonic(), peer, close)
     }
@@ -123,7 +123,7 @@ impl PendingConnections {
         self: &Arc<Self>,
         now: Nanos,
         peer: Peer,
-        close: impl FnOnce() + Send + 'static,
+        close: impl FnOnce(&str) + Send + 'static,
     ) -> PendingConnection {
         let mut table = self.table.lock_or_abort();
         let (number, is_first) = (table.next, table.waiting.is_empty());
@@ -137,7 +137,11 @@ impl PendingConnections {
         }
         drop(table);
         if let Some(excess) = excess {
-            self.end(excess, "its peer has too many newer connections");
+            let why = format!(
+                "{PENDING_CONNECTIONS_PER_PEER_MAX} newer connections of {peer} have not identified themselves either, which \
+                 is the limit: close some"
+            );
+            self.end(excess, &why);
         }
         PendingConnection { all: Arc::clone(self), number }
     }
@@ -164,7 +168,11 @@ impl PendingConnections {
             let number = *number;
             let expired = table.remove(number);
             drop(table);
-            expired.into_iter().for_each(|expired| self.end(expired, "it did not identify itself in time"));
+            let seconds = INTRODUCTION_NS / NANOS_PER_SECOND;
+            let why = format!(
+                "it did not identify itself within {seconds} s: send Hello on a stream, Attach to a broker"
+            );
+            expired.into_iter().for_each(|expired| self.end(expired, &why));
         }
     }
 
@@ -185,14 +193,14 @@ impl PendingConnections {
 
     fn end(&self, Waiting { peer, close, .. }: Waiting, why: &str) {
         self.log.debug(peer, || format!("a connection of {peer} is closed: {why}"));
-        close();
+        close(why);
     }
 }
 
 /// Registers an accepted connection from a VM until it identifies itself.
 pub fn accepted_from(vm: &VmShared, connection: &Connection) -> PendingConnection {
     let (connection, peer) = (connection.clone(), peer_at(vm.id, connection.peer_port()));
-    vm.kernel_host.pending_connections.accepted(peer, move || connection.reset())
+    vm.kernel_host.pending_connections.accepted(peer, move |_| connection.reset())
 }
 
 /// The peer whose connection comes from this port of a VM.
@@ -223,7 +231,7 @@ mod tests {
         closed: &Arc<Mutex<Vec<usize>>>,
     ) -> PendingConnection {
         let closed = Arc::clone(closed);
-        all.accepted_at(now, peer, move || closed.lock().unwrap().push(id))
+        all.accepted_at(now, peer, move |_| closed.lock().unwrap().push(id))
     }
 
     #[test]

@@ -207,8 +207,18 @@ impl Budgets {
                 "detach memory, or start the daemon with more (--backing-memory)",
                 backing_pages,
             ),
-            unprocessed: HeldBytes::new("unprocessed frames", UNPROCESSED_BYTES_PER_PEER_MAX, log),
-            unread: HeldBytes::new("unread answers", UNREAD_BYTES_PER_PEER_MAX, log),
+            unprocessed: HeldBytes::new(
+                "unprocessed frames",
+                "write whole frames",
+                UNPROCESSED_BYTES_PER_PEER_MAX,
+                log,
+            ),
+            unread: HeldBytes::new(
+                "unread answers",
+                "read them, and acknowledge what is read if there is a journal",
+                UNREAD_BYTES_PER_PEER_MAX,
+                log,
+            ),
         }
     }
 }

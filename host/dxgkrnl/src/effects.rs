@@ -1,6 +1,7 @@
 //! Everything the kernel asks its host to do, in lists that are drained in this order: moves, stores, answers, events,
 //! sync files, notes. Memory comes first, then the answer, then the wake-up.
 
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -152,12 +153,47 @@ impl fmt::Display for DriverAnswer {
     }
 }
 
+impl Note {
+    /// Why a call was refused. [`Note::refused_with`] reads the status.
+    pub(crate) fn refusal(process: ProcessId, status: NtStatus, why: &str) -> Note {
+        Note { process: Some(process), text: format!("{status}: {why}") }
+    }
+
+    /// The status with which a call was refused, if this is the note of that.
+    pub fn refused_with(&self) -> Option<NtStatus> {
+        self.process?;
+        let (status, _) = self.text.split_once(": ")?;
+        let named = || {
+            let name = status.strip_prefix("STATUS_")?;
+            NtStatus::NAMED.iter().copied().find(|status| status.name() == Some(name))
+        };
+        let numbered = || Some(NtStatus(u32::from_str_radix(status.strip_prefix("0x")?, 16).ok()?));
+        named().or_else(numbered).filter(|status| !status.is_success())
+    }
+}
+
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = printable(&self.text);
         match self.process {
             Some(process) => write!(f, "note p{}: {text}", process.0),
             None => write!(f, "note: {text}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_note_of_a_refusal_has_its_status_whether_or_not_that_has_a_name() {
+        for status in [NtStatus::DEVICE_REMOVED, NtStatus(0xC01E_0123)] {
+            let note = Note::refusal(ProcessId(1), status, "a reason: words");
+            assert_eq!(note.refused_with(), Some(status), "{note}");
+        }
+        for text in ["device 0x40 is stopped: a call was refused", "STATUS_SUCCESS: words", "words"] {
+            assert_eq!(Note { process: Some(ProcessId(1)), text: text.into() }.refused_with(), None);
         }
     }
 }

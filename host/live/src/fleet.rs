@@ -19,7 +19,7 @@ pub struct Fleet {
     pub guests: Vec<(GuestVm, Agent)>,
     pub daemon: Daemon,
     _cleanup: Cleanup,
-    _consoles: Consoles,
+    pub consoles: Consoles,
     _folder: Temporary<tempfile::TempDir>,
 }
 
@@ -60,6 +60,13 @@ impl FleetPlan {
     }
 }
 
+/// Why a guest's agent failed. If the guest has ended, that is the cause, and its console is kept.
+fn cause_of(error: anyhow::Error, guest: &GuestVm, consoles: &mut Consoles) -> anyhow::Error {
+    let Some(failure) = guest.ended() else { return error };
+    consoles.keep = true;
+    anyhow::anyhow!("{error:#}: {} ended: {}", failure.name, failure.details())
+}
+
 impl Fleet {
     /// Boots the guests and copies files into each.
     pub async fn boot(plan: &FleetPlan, steps: &Steps) -> anyhow::Result<Fleet> {
@@ -78,22 +85,21 @@ impl Fleet {
             .collect::<anyhow::Result<Vec<_>>>()?;
         let mut guests = Vec::new();
         for guest in booting {
-            if let Err(error) = guest.wait_ready() {
-                consoles.keep = true;
-                return Err(error);
-            }
-            let agent = Agent::connect(guest.entry.clone()).await?;
+            guest.wait_ready().inspect_err(|_| consoles.keep = true)?;
+            let agent = Agent::connect(guest.entry.clone()).await;
+            let agent = agent.map_err(|error| cause_of(error, &guest, &mut consoles))?;
             guests.push((guest, agent));
         }
         for brought in &plan.with {
             steps.step(format!("copying {} into {guests_word}", brought.host.display()));
             for (host, path, mode) in brought.files(&image, std::slice::from_ref(&artifacts.directory))? {
-                for (_, agent) in &mut guests {
-                    agent.put(&host, &path, mode).await?;
+                for (guest, agent) in &mut guests {
+                    let put = agent.put(&host, &path, mode).await;
+                    put.map_err(|error| cause_of(error, guest, &mut consoles))?;
                 }
             }
         }
-        Ok(Fleet { guests, daemon, _cleanup: cleanup, _consoles: consoles, _folder: folder })
+        Ok(Fleet { guests, daemon, _cleanup: cleanup, consoles, _folder: folder })
     }
 
     /// Ends the guests, then stops the daemon in order.

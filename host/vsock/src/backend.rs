@@ -177,8 +177,8 @@ impl Backend {
     /// it died before the second connected, other threads are closing its session, and the second is served next.
     fn wait_for_an_end(&self) {
         if !self.grace.start(SECOND_QEMU_WAIT_NS) {
-            let cid = self.shared.config.guest_cid;
-            tracing::warn!(cid, "a second QEMU connected and waits until the first one disconnects");
+            let words = "it waits until the first one disconnects";
+            self.shared.complaints.machine("a second QEMU connected to the device", &words);
         }
     }
 
@@ -186,8 +186,8 @@ impl Backend {
     fn refuse_second(&self) {
         self.grace.acknowledge();
         while self.listener.accept().is_ok() {
-            let cid = self.shared.config.guest_cid;
-            tracing::warn!(cid, "a second QEMU connected to the device of a running one and was refused");
+            let words = "the first one is still connected; end it, or connect to another VM's socket";
+            self.shared.complaints.machine("a second QEMU connected to the device and was refused", &words);
         }
     }
 }

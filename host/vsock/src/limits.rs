@@ -83,6 +83,8 @@ pub const SECOND_QEMU_WAIT_NS: i64 = 250_000_000;
 
 /// Interval at which a proxy without a daemon tries to connect, if inotify reports nothing.
 pub const PROXY_RETRY_NS: i64 = 250_000_000;
+/// How long the socket that a proxy connects to may take for its first answers. A device needs microseconds.
+pub const PROXY_ANSWER_MAX: Duration = Duration::from_secs(2);
 /// Connections that a daemon's device may end at one request of QEMU's, before a proxy takes that for a refusal.
 pub const PROXY_REFUSALS_MAX: u32 = 3;
 /// Milliseconds after which a device serves a waiting QEMU again that it could not serve, for want of descriptors say.

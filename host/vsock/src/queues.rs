@@ -49,6 +49,14 @@ impl OpenRing<'_> {
         available.unwrap_or_default()
     }
 
+    /// Whether nothing was ever available.
+    pub fn is_unused(&mut self) -> bool {
+        let at_start = self.on_queue(|queue, memory| {
+            Ok(queue.next_avail() == 0 && queue.avail_idx(memory, Ordering::Acquire)?.0 == 0)
+        });
+        at_start.unwrap_or_default()
+    }
+
     /// Takes the next packet of the guest out of the ring into `bytes` (header, then payload) and returns the chain.
     /// `None`: the ring is empty or broken.
     pub fn take_packet(&mut self, bytes: &mut Vec<u8>) -> Option<Result<Header, QueueError>> {

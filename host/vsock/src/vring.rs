@@ -59,6 +59,8 @@ struct Shared {
     /// Position of the ring when it was stopped.
     stopped_at: Ranked<Option<u16>>,
     kicks: AtomicU64,
+    /// `kicks` when it started last.
+    kicks_at_start: AtomicU64,
     binding: OnceLock<RingBinding>,
 }
 
@@ -142,6 +144,11 @@ impl Ring {
         self.0.kicks.load(Ordering::Relaxed)
     }
 
+    /// Number of kicks since the ring started.
+    pub fn kicks_since_start(&self) -> u64 {
+        self.kicks() - self.0.kicks_at_start.load(Ordering::Relaxed)
+    }
+
     /// Checked guest memory, as it is now.
     fn memory(&self) -> Option<<MemoryTable as GuestAddressSpace>::T> {
         Some(self.0.binding.get()?.memory.memory())
@@ -220,6 +227,7 @@ impl VringT<MemoryTable> for Ring {
             is_stopping: AtomicBool::new(false),
             stopped_at: Ranked::new(Rank::StoppedAt, None),
             kicks: AtomicU64::new(0),
+            kicks_at_start: AtomicU64::new(0),
             binding: OnceLock::new(),
         })))
     }
@@ -299,6 +307,7 @@ impl VringT<MemoryTable> for Ring {
         drop(state);
         self.0.is_stopping.store(!ready, Ordering::Relaxed);
         self.complain(fault);
+        self.0.kicks_at_start.store(self.kicks(), Ordering::Relaxed);
         if !ready {
             *self.0.stopped_at.lock() = Some(position);
         } else if let Some(stopped_at) = self.0.stopped_at.lock().take() {

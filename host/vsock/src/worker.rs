@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::backend::TRANSMIT;
+use crate::backend::{RECEIVE, TRANSMIT};
 use crate::busy_rings::BusyRings;
 use crate::connection::Connection;
 use crate::limits::{BACKLOG_TURNS_MAX, PACKETS_PER_TURN_MAX, TAKEN_UNNOTIFIED_MAX, TAKEN_UNNOTIFIED_NS};
@@ -35,6 +35,8 @@ pub(crate) struct Worker {
     events: Vec<Event>,
     arrivals: Vec<(ConnectionId, Box<dyn Endpoint>)>,
     packet: Vec<u8>,
+    /// Whether the guest's memory is known to be shared, or was complained about: see [`Self::check_shared`].
+    is_shared: bool,
     /// Packets taken from the tx ring of which the guest is not yet notified.
     unnotified: usize,
     /// Runs while `unnotified` is above 0.
@@ -84,6 +86,7 @@ impl Worker {
             events: Vec::new(),
             arrivals: Vec::new(),
             packet: Vec::new(),
+            is_shared: false,
         }
     }
 
@@ -177,6 +180,7 @@ impl Worker {
                     // A driver that has restarted since the turn began. Nothing is held back for it.
                     let _ = self.meet_started_guest();
                     self.unnotified += 1;
+                    self.is_shared = true;
                     self.handle_packet(outcome);
                 }
                 None if ring.ask_for_kick() => {}
@@ -186,12 +190,29 @@ impl Worker {
                 }
             }
         }
+        self.check_shared();
         more |= self.flush();
         let is_due = self.unnotified >= TAKEN_UNNOTIFIED_MAX;
         if is_due || (self.unnotified > 0 && !self.unnotified_timer.start(TAKEN_UNNOTIFIED_NS)) {
             self.notify_taken();
         }
         more
+    }
+
+    /// Names memory that QEMU does not share with this process, which no request of its shows. A driver fills its rx ring as
+    /// soon as it runs, and kicks the tx ring for packets in it. QEMU kicks a ring once when it starts. So rings that never
+    /// had anything at a second kick are not those that the driver fills.
+    fn check_shared(&mut self) {
+        let rings = &self.session.rings;
+        let is_unused = |index: usize| rings[index].open().is_some_and(|mut ring| ring.is_unused());
+        let is_kicked_again = rings[TRANSMIT].kicks_since_start() > 1;
+        if self.is_shared || !is_kicked_again || !is_unused(RECEIVE) || !is_unused(TRANSMIT) {
+            return;
+        }
+        self.is_shared = true;
+        let words = "its kicks arrive and its queues stay empty, so its memory is not shared with the daemon: start QEMU with \
+                     -object memory-backend-memfd,id=memory,size=..,share=on -machine memory-backend=memory";
+        self.session.complaints.machine("the guest cannot be served", &words);
     }
 
     /// Notifies the guest that buffers of the tx ring are free, if it requested that.

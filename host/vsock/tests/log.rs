@@ -5,18 +5,21 @@ mod services;
 
 use std::fmt;
 use std::io::{Read as _, Write as _};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::sync::{Mutex, Once};
 use std::time::Instant;
 
 use front_end::{FREE_AREA, GuestVm, MEMORY_BYTES, MEMORY_START, PATIENCE};
-use rustix::fs::SealFlags;
+use rustix::fs::{SealFlags, symlink};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use services::{ECHO, Rig};
 use tracing::field::{Field, Visit};
 use tracing::span;
 use vhost::VhostBackend as _;
 use vhost::vhost_user::Frontend;
-use vm_memory::GuestAddress;
+use vm_memory::{Bytes as _, GuestAddress};
+use vsock_device::VhostUserProxy;
 use vsock_device::limits::COMPLAINTS_PER_PERIOD_MAX;
 
 /// Warnings of this process: the guest's CID and the text.
@@ -65,9 +68,13 @@ impl tracing::Subscriber for Log {
     fn exit(&self, _: &span::Id) {}
 }
 
-fn logged_rig(cid: u64) -> Rig {
+fn begin_log() {
     static LOG: Once = Once::new();
     LOG.call_once(|| tracing::subscriber::set_global_default(Log).unwrap());
+}
+
+fn logged_rig(cid: u64) -> Rig {
+    begin_log();
     Rig::with_cid(cid)
 }
 
@@ -167,6 +174,46 @@ fn a_ring_without_kicks_is_named() {
 }
 
 #[test]
+fn the_kick_that_qemu_starts_a_ring_with_causes_no_warning_before_the_driver_has_filled_it() {
+    let rig = logged_rig(709);
+    let mut guest = GuestVm::boot_as(&rig.socket, 709);
+    for _ in 0..3 {
+        guest.stop();
+        guest.reset_driver();
+        for queue in [&guest.rx, &guest.tx] {
+            guest.memory.write_slice(&[0; 4], GuestAddress(queue.available())).unwrap();
+        }
+        let taken = rig.device.stats().wakeups;
+        guest.start_at([0; 3]);
+        let deadline = Instant::now() + PATIENCE;
+        while rig.device.stats().wakeups == taken && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+    }
+    assert_eq!(warnings(709), Vec::<String>::new());
+}
+
+#[test]
+fn memory_that_qemu_does_not_share_is_named_once() {
+    let rig = logged_rig(708);
+    let mut guest = GuestVm::boot_as(&rig.socket, 708);
+    guest.stop();
+    // The device has this memory, and the guest's driver writes into its own.
+    let own = std::mem::replace(&mut guest.memory, front_end::memory(MEMORY_START, MEMORY_BYTES));
+    guest.send_memory_table();
+    guest.start_at([0; 3]);
+    guest.memory = own;
+    // Two at once are one.
+    let deadline = Instant::now() + PATIENCE;
+    while warnings(708).is_empty() && Instant::now() < deadline {
+        guest.tx.kick.write(1).unwrap();
+        std::thread::yield_now();
+    }
+    let warnings = warnings(708);
+    assert!(matches!(&warnings[..], [one] if one.contains("share=on")), "{warnings:#?}");
+}
+
+#[test]
 fn a_guest_that_boots_pauses_and_disconnects_causes_no_warning() {
     let rig = logged_rig(706);
     for _ in 0..2 {
@@ -178,4 +225,77 @@ fn a_guest_that_boots_pauses_and_disconnects_causes_no_warning() {
     }
     rig.device.shutdown();
     assert_eq!(warnings(706), Vec::<String>::new());
+}
+
+#[test]
+fn second_qemus_that_connect_again_and_again_fill_no_log() {
+    let rig = logged_rig(707);
+    let mut guest = GuestVm::boot_as(&rig.socket, 707);
+    for _ in 0..2 * COMPLAINTS_PER_PERIOD_MAX {
+        let second = Frontend::connect(&rig.socket, 3).unwrap();
+        assert!(second.get_features().is_err());
+    }
+    guest.connect(1, ECHO);
+    let warnings = warnings(707);
+    assert_eq!(warnings.len(), COMPLAINTS_PER_PERIOD_MAX as usize, "{warnings:#?}");
+    assert!(warnings.iter().all(|warning| warning.contains("a second QEMU")), "{warnings:#?}");
+}
+
+/// A QEMU connects to a proxy of this socket; returns the one warning about it.
+#[track_caller]
+fn warning_of_a_proxy(daemon: &Path) -> String {
+    begin_log();
+    let held = daemon.with_extension("held");
+    let _proxy = VhostUserProxy::serve(&held, daemon).unwrap();
+    let _qemu = UnixStream::connect(&held).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        // A proxy does not know the guest's CID.
+        let named = format!("{}", daemon.display());
+        let found: Vec<_> = warnings(0).into_iter().filter(|text| text.contains(&named)).collect();
+        match &found[..] {
+            [] if Instant::now() < deadline => std::thread::yield_now(),
+            [one] => return one.clone(),
+            all => panic!("{all:#?}"),
+        }
+    }
+}
+
+#[test]
+fn a_proxy_says_why_it_has_no_device_and_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let absent = warning_of_a_proxy(&path("absent.sock"));
+    assert!(absent.contains("nobody listens") && absent.contains("gpupv serve"), "{absent}");
+
+    let closing = UnixListener::bind(path("closing.sock")).unwrap();
+    std::thread::spawn(move || closing.incoming().for_each(drop));
+    let closing = warning_of_a_proxy(&path("closing.sock"));
+    assert!(closing.contains("ends the connection") && closing.contains("vm1.sock"), "{closing}");
+
+    let talking = UnixListener::bind(path("talking.sock")).unwrap();
+    std::thread::spawn(move || {
+        talking.incoming().map_while(Result::ok).for_each(|mut stream| {
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+            let _ = stream.read(&mut [0]);
+        });
+    });
+    let talking = warning_of_a_proxy(&path("talking.sock"));
+    assert!(talking.contains("not speak vhost-user") && talking.contains("vm1.sock"), "{talking}");
+
+    // As the daemon's broker.sock.
+    let packets =
+        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    bind(&packets, &SocketAddrUnix::new(path("packets.sock")).unwrap()).unwrap();
+    listen(&packets, 1).unwrap();
+    let packets = warning_of_a_proxy(&path("packets.sock"));
+    assert!(packets.contains("not speak vhost-user") && packets.contains("vm1.sock"), "{packets}");
+
+    symlink("loop.sock", path("loop.sock")).unwrap();
+    let unreachable = warning_of_a_proxy(&path("loop.sock"));
+    assert!(unreachable.contains("cannot connect: Too many levels of symbolic links"), "{unreachable}");
+
+    let _silent = UnixListener::bind(path("silent.sock")).unwrap();
+    let silent = warning_of_a_proxy(&path("silent.sock"));
+    assert!(silent.contains("no answer") && silent.contains("vm1.sock"), "{silent}");
 }

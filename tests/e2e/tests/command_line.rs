@@ -21,6 +21,7 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
+use tonic_reflection::pb::v1alpha;
 
 fn run(arguments: &[&str]) -> Output {
     gpupv(arguments).stdin(Stdio::null()).output().expect("gpupv starts")
@@ -94,13 +95,22 @@ fn a_run_that_is_interrupted_ends_with_its_program_and_leaves_no_folder() {
 
 #[test]
 fn a_file_that_cannot_be_copied_into_a_guest_is_named_before_boot() {
-    for (with, expected) in
-        [("/no/such/file", "/no/such/file does not exist"), ("/etc/passwd:relative", "must be absolute")]
-    {
+    for (with, expected) in [
+        ("/no/such/file", "/no/such/file does not exist on this machine: name a file"),
+        ("/etc/passwd:relative", "must be absolute"),
+    ] {
         let output = run(&["vm", "run", "--with", with, "--", "/x"]);
         assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
         assert!(stderr(&output).contains(expected), "{}", stderr(&output));
     }
+}
+
+#[test]
+fn a_proxy_of_what_is_no_socket_is_refused_at_once() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let output = run(&["vm", "proxy", folder.path().to_str().expect("UTF-8")]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("is no socket: name a VM's socket"), "{}", stderr(&output));
 }
 
 #[test]
@@ -381,7 +391,25 @@ fn the_control_socket_answers_health_and_reflection() {
         let health = HealthCheckRequest { service: service.into() };
         let health = HealthClient::new(channel.clone()).check(health).await.expect("health answers");
         assert_eq!(health.into_inner().status, 1, "serving");
-        assert!(services(channel.clone()).await.iter().any(|name| name == service));
+        let served = |reflection: &str| [reflection, service, "grpc.health.v1.Health"].map(str::to_owned);
+        assert_eq!(services(channel.clone()).await, served("grpc.reflection.v1.ServerReflection"));
+        // grpcurl of Debian knows this version only.
+        let request = v1alpha::ServerReflectionRequest {
+            host: String::new(),
+            message_request: Some(v1alpha::server_reflection_request::MessageRequest::ListServices(
+                String::new(),
+            )),
+        };
+        let mut client = v1alpha::server_reflection_client::ServerReflectionClient::new(channel);
+        let replies = client.server_reflection_info(tokio_stream::once(request)).await;
+        let reply = replies.expect("reflection answers").into_inner().message().await.expect("a reply");
+        let Some(v1alpha::server_reflection_response::MessageResponse::ListServicesResponse(list)) =
+            reply.and_then(|reply| reply.message_response)
+        else {
+            panic!("another reply")
+        };
+        let names: Vec<_> = list.service.into_iter().map(|service| service.name).collect();
+        assert_eq!(names, served("grpc.reflection.v1alpha.ServerReflection"));
     });
 }
 

@@ -265,6 +265,10 @@ fn a_recording_ends_complete_at_its_limit_and_the_daemon_keeps_serving() {
     });
     signal_and_wait(&mut client, device, &fence, value + 1..value + 11);
     assert_eq!(client.value(&fence), value + 10);
+    let state = served.inspect();
+    assert!(state.recording_dropped == 0 && state.unrecorded >= Some(20), "{state:?}");
+    let text = gpupv(&["inspect", "--directory"]).arg(served.directory()).output().expect("gpupv starts");
+    assert!(stdout(&text).contains("ended at its size limit (--record-max)"), "{}", stdout(&text));
     let bytes = std::fs::metadata(&trace).expect("it is there").len();
     assert!((LIMIT_BYTES / 2..=LIMIT_BYTES).contains(&bytes), "{bytes} bytes");
     assert!(!trace.with_extension("gvt.open").exists());

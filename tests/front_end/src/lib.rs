@@ -133,6 +133,8 @@ impl GuestVm {
         self.frontend.set_vring_base(index, base).unwrap();
         self.frontend.set_vring_addr(index, &config).unwrap();
         self.frontend.set_vring_call(index, &queue.call).unwrap();
+        // QEMU passes a notifier that is signalled already.
+        queue.kick.write(1).unwrap();
         self.frontend.set_vring_kick(index, &queue.kick).unwrap();
         if self.has_protocol_features {
             self.frontend.set_vring_enable(index, true).unwrap();

@@ -260,7 +260,16 @@ impl<M: Machine> Broker<M> {
         }
         let body = match BrokerRequest::decode(bytes) {
             Ok(BrokerRequest { body: Some(body) }) => body,
-            Ok(BrokerRequest { body: None }) => return self.expel(client, "the request is empty".to_owned()),
+            Ok(BrokerRequest { body: None }) => {
+                let words = format!(
+                    "the request has no body, or one of a kind unknown to this guestd, which speaks {}",
+                    Versions::OURS
+                );
+                return match entry.state {
+                    ClientState::Attached { .. } => self.refuse(client, words),
+                    _ => self.expel(client, words),
+                };
+            }
             Err(error) => return self.expel(client, format!("the request is not a message: {error}")),
         };
         use broker_request::Body;
@@ -329,9 +338,9 @@ impl<M: Machine> Broker<M> {
                 self.reply(client, BrokerReply { process, ..BrokerReply::default() }, Vec::new());
             }
             Body::Attach(_) => {
-                self.expel(client, "this connection has attached its process already".to_owned());
+                self.refuse(client, "this connection has attached its process already".to_owned());
             }
-            Body::Resume(_) => self.expel(client, "this connection has its process already".to_owned()),
+            Body::Resume(_) => self.refuse(client, "this connection has its process already".to_owned()),
         }
     }
 

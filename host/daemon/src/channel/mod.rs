@@ -20,6 +20,7 @@ use super::client_process::{ClientProcess, Sink, SinkStream};
 use super::held_bytes::{HeldByProcess, OverLimit};
 use super::kernel_host::{ClientTimestamps, FlushList, KernelHost, ReceivedCall, SessionHello};
 use super::limits::{HELLO_BYTES_MAX, ONE_WAY_ACKNOWLEDGED_EVERY, RING_BYTES_PER_TURN_MAX};
+use super::log_lines::Subject;
 use super::peer::Peer;
 use super::pending_connections::{PendingConnection, peer_at};
 use super::rings::{RingInlet, RingWatch, Rings};
@@ -37,15 +38,19 @@ pub enum ProtocolError {
         Versions::OURS
     )]
     NoBody { frame: u64 },
-    #[error("the stream does not begin with Hello")]
+    #[error("the stream does not begin with Hello: send it first, with the token that the broker gave")]
     NoHello,
     #[error("the first frame has more than {HELLO_BYTES_MAX} bytes, so it is no Hello")]
     LongHello,
     #[error(transparent)]
     Version(NoCommonVersion),
-    #[error("the process claims fence memory at {0:#x}, where no process can map it")]
+    #[error(
+        "the process claims fence memory at {0:#x}, where no process can map it: give the page of slot 0, or 0"
+    )]
     FenceAddress(u64),
-    #[error("the token of the stream is unknown or used up")]
+    #[error(
+        "the token of the stream is unknown or used up: the broker gives one of 16 bytes, for one stream"
+    )]
     Token,
     #[error("the token belongs to a process of vm {of}, the stream comes from vm {from}")]
     WrongVm { of: u32, from: u32 },
@@ -57,14 +62,17 @@ pub enum ProtocolError {
     Ring(BadIndex),
     #[error("a frame is on the stream that the ring did not announce")]
     Unannounced,
-    #[error("the client sent {0} descriptors on the stream, which is for frames only")]
+    #[error(
+        "the client sent {0} descriptors on the stream, which is for frames only: send them to the broker"
+    )]
     Descriptors(usize),
-    #[error("the stream is cut off: the client does not read, and its unread bytes are over the limit")]
-    NotReading,
+    /// Its Goodbye, if any, was sent at the cut-off.
+    #[error("the process was cut off")]
+    WasCutOff,
     /// No violation: the broker has ended the process, and only its stream is left.
     #[error("the process is detached")]
     Detached,
-    #[error("frame {frame} came before the Welcome")]
+    #[error("frame {frame} came before the Welcome: wait for that after Hello")]
     BeforeWelcome { frame: u64 },
     #[error("the session cannot be resumed: {0}")]
     NotResumed(String),
@@ -289,7 +297,7 @@ impl Channel {
             return Ok(has_more);
         }
         let is_cut_off = self.client.as_ref().is_some_and(|client| client.outbox.is_cut_off());
-        Err(if is_cut_off { ProtocolError::NotReading } else { ProtocolError::Detached })
+        Err(if is_cut_off { ProtocolError::WasCutOff } else { ProtocolError::Detached })
     }
 
     fn work_off_frames(&mut self, frames_max: usize) -> Result<bool, ProtocolError> {
@@ -480,10 +488,10 @@ impl Channel {
         let process = self.client.as_ref().map_or("a stream without a process".into(), |client| {
             format!("process {} (pid {}, {})", client.id.0, client.pid, client.name)
         });
-        let peer = self.client.as_ref().map_or(self.peer, |client| Peer::of(client));
+        let about = self.client.as_ref().map_or(self.peer.into(), Subject::of);
         self.kernel_host
             .log
-            .warn(peer, || format!("vm {}, {process}: {error}; the stream is closed", self.vm.0));
+            .warn(about, || format!("vm {}, {process}: {error}; the stream is closed", self.vm.0));
         let goodbye = goodbye(&error.to_string());
         match (&self.client, &self.sink) {
             (_, Some(sink)) => {

@@ -21,6 +21,7 @@ use crate::Options;
 use crate::counting;
 use crate::in_process::{InProcessClient, RingReceiver, RingSender};
 use crate::limits::{CALLS_PER_TURN_MAX, PENDING_CONNECTIONS_PER_PEER_MAX};
+use crate::log_lines::NoteLine;
 use crate::observer::{DaemonKernel, Observer};
 use crate::vm::VmShared;
 
@@ -282,6 +283,43 @@ fn a_token_opens_no_stream_of_another_vm() {
 }
 
 #[test]
+fn notes_have_the_reasons_of_closed_streams_when_their_process_and_vm_are_gone() {
+    let (kernel_host, _, mut client, _) = kernel_host_of_two();
+    let mut notes = kernel_host.log.subscribe();
+    client.channel.take_in(&[1, 0xff]);
+    let broken = client.channel.turn(CALLS_PER_TURN_MAX).unwrap_err();
+    client.channel.close_with(&broken);
+    kernel_host.sessions().detach(client.process);
+    kernel_host.input(Input::VmDetached { vm: VM });
+    drop(client);
+    let NoteLine { process, text, .. } = notes.try_recv().unwrap();
+    assert_eq!(process, Some(ProcessId(1)), "{text}");
+    let words = ["vm 1, process 1", "frame is not a message", "the stream is closed"];
+    assert!(words.iter().all(|words| text.contains(words)), "{text}");
+}
+
+#[test]
+fn only_refused_calls_are_counted_as_refusals() {
+    let (kernel_host, _, mut client, _) = kernel_host_of_two();
+    let notes = kernel_host.log.subscribe();
+    kernel_host.input(Input::Fault(dxgkrnl::Fault::StartAdapter { adapter: 0 }));
+    assert_eq!((notes.len(), kernel_host.counters.refusals.count()), (1, 0), "nobody has called");
+    client.call(&Call::CloseAdapter { adapter: Handle(0x40) });
+    assert_eq!((notes.len(), kernel_host.counters.refusals.count()), (2, 1));
+}
+
+#[test]
+fn a_stream_that_is_closed_before_hello_gets_the_reason() {
+    let kernel_host = KernelHost::new(&Options::default()).unwrap();
+    kernel_host.input(Input::VmAttached { vm: VM, name: String::new() });
+    let mut client = InProcessClient::attach(&kernel_host, VM, 1, false).unwrap();
+    client.channel.sink.as_ref().unwrap().closer()("it is late");
+    let mut read = Vec::new();
+    client.stream.read_to_end(&mut read).unwrap();
+    assert_eq!(read, goodbye("it is late").encode_length_delimited_to_vec());
+}
+
+#[test]
 fn a_process_that_was_cut_off_makes_no_more_calls() {
     let (kernel_host, steps, mut client, _) = kernel_host_of_two();
     let frame = client.frame(&Call::EnumAdapters { capacity: 1 });
@@ -290,7 +328,7 @@ fn a_process_that_was_cut_off_makes_no_more_calls() {
     steps.take();
     client.channel.take_in(&frame.repeat(2 * CALLS_PER_TURN_MAX));
     let refused = client.channel.turn(CALLS_PER_TURN_MAX).unwrap_err();
-    assert!(matches!(refused, ProtocolError::NotReading), "{refused}");
+    assert!(matches!(refused, ProtocolError::WasCutOff), "{refused}");
     assert!(steps.take().len() <= CALLS_PER_TURN_MAX);
 }
 
@@ -360,7 +398,7 @@ fn a_daemon_with_a_journal_tells_how_many_one_way_calls_are_made() {
 
 /// It reads them, so that only the journal retains them.
 #[test]
-fn a_process_that_never_acknowledges_what_it_reads_is_cut_off() {
+fn a_process_that_never_acknowledges_what_it_reads_is_cut_off_and_told_why() {
     let folder = tempfile::tempdir().unwrap();
     let kernel_host = with_journal(&folder);
     let mut client = Client::attach(&kernel_host, 1);
@@ -371,20 +409,29 @@ fn a_process_that_never_acknowledges_what_it_reads_is_cut_off() {
     let outbox_of = kernel_host.sessions().client(client.process).unwrap();
     client.stream.set_nonblocking(true).unwrap();
     let mut bytes = vec![0; 1 << 20];
-    let mut made = 0;
+    let (mut made, mut goodbye) = (0, String::new());
     let refused = loop {
         assert!(made <= 2 * crate::limits::OUTBOX_BYTES_MAX, "it goes on");
         let frame = client.frame(&escape);
         client.channel.take_in(&frame);
         let turn = client.channel.turn(CALLS_PER_TURN_MAX);
         client.channel.idle();
-        while client.stream.read(&mut bytes).is_ok_and(|count| count > 0) {
+        while let Ok(count @ 1..) = client.stream.read(&mut bytes) {
+            client.frames.extend(&bytes[..count]);
             outbox_of.outbox.writable();
+        }
+        while let Some(bytes) = client.frames.next_frame().unwrap() {
+            let frame: ToGuest = proto::frame::decode(bytes).unwrap();
+            goodbye = match frame.body {
+                Some(to_guest::Body::Goodbye(why)) => why,
+                _ => goodbye,
+            };
         }
         made += 64 << 10;
         if let Err(refused) = turn {
             break refused;
         }
     };
-    assert!(matches!(refused, ProtocolError::NotReading), "{refused}");
+    assert!(matches!(refused, ProtocolError::WasCutOff), "{refused}");
+    assert!(goodbye.contains("8388608 bytes") && goodbye.contains("send `received`"), "{goodbye:?}");
 }

@@ -36,7 +36,7 @@ use self::replayed::{Beginning, NotReplayed};
 use super::kernel_host::{Token, random};
 
 pub use replayed::Replayed;
-pub use session_cursors::{NotRetained, SessionCursors};
+pub use session_cursors::{NotRetained, SessionCursors, UNREAD_BYTES_MAX};
 
 const PREFIX: &str = "segment-";
 const SEGMENT_DIGITS: usize = 8;

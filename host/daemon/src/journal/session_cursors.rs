@@ -17,7 +17,7 @@ use crate::tap::{Step, Tap};
 
 /// Bytes of answers and wakes that a client has not acknowledged. A client acknowledges after every few, so one over
 /// this limit does not, and the daemon would retain them for ever.
-const UNREAD_BYTES_MAX: usize = 2 * OUTBOX_BYTES_MAX;
+pub const UNREAD_BYTES_MAX: usize = 2 * OUTBOX_BYTES_MAX;
 
 /// The session cursor of each process, and what else a journal needs beside the kernel's state.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -117,7 +117,8 @@ impl UnreadFrames {
 /// A session resumes at a message that the daemon no longer has, or never sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the client has read {received} answers and wakes, the daemon has retained those from {first} to {last}"
+    "the client has read {received} answers and wakes, the daemon has retained those from {first} to {last}; attach a new \
+     process"
 )]
 pub struct NotRetained {
     received: u64,

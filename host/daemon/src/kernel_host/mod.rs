@@ -32,7 +32,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use d3dkmt::{Call, Reply, ShareToken};
@@ -123,6 +123,8 @@ struct Taps {
     /// `Some` with a journal.
     session_cursors: Option<SessionCursors>,
     recording: Option<Recording>,
+    /// Steps since the recording ended at its size limit; `None` if it has not.
+    unrecorded: Option<u64>,
     observed: Option<ObserverTap>,
 }
 
@@ -136,8 +138,12 @@ impl Taps {
     fn handled(&mut self, step: Step<'_>) {
         self.session_cursors.handled(step);
         self.recording.handled(step);
+        if let Some(unrecorded) = &mut self.unrecorded {
+            *unrecorded += 1;
+        }
         if let Some(recording) = self.recording.take_if(|recording| recording.is_at_limit()) {
             recording.end_at_limit(step);
+            self.unrecorded = Some(0);
         }
         self.observed.handled(step);
     }
@@ -154,7 +160,9 @@ pub struct KernelHost {
     /// Held by a thread while it waits for the kernel lock: see [`KernelHost::yield_to_waiters`]. A step takes less time
     /// than the system takes to wake a thread, so the waiter looks at the lock for a while before it sleeps.
     turnstile: Ranked<Patience>,
-    pub timer: Timer,
+    pub timer: Arc<Timer>,
+    /// When this daemon started, which the timer does not say if it continues a journal.
+    pub started: Instant,
     pub clock_watch: ClockWatch,
     pub pending_connections: Arc<PendingConnections>,
     pub counters: Counters,
@@ -323,13 +331,15 @@ impl KernelHost {
     /// Starts the drivers as well, and replays a journal.
     pub(super) fn with_log(options: &Options, log: Arc<LogLines>) -> anyhow::Result<Arc<KernelHost>> {
         options.drivers.check(&options.kernel)?;
-        let timer = Timer::new(options.clock).context("cannot create a timer")?;
+        let timer = Arc::new(Timer::new(options.clock).context("cannot create a timer")?);
+        log.tell_time(&timer);
         let recording = Recording::new(options, &log)?;
         let is_recorded = recording.is_some();
         let mut host_state = HostState {
             kernel: kernel_over(&options.drivers, options.kernel.clone()),
             taps: Taps {
                 recording,
+                unrecorded: None,
                 session_cursors: None,
                 observed: options.observer.as_ref().map(ObserverTap::by),
             },
@@ -361,6 +371,7 @@ impl KernelHost {
             host_state: Ranked::new(Rank::Kernel, host_state),
             turnstile: Ranked::new(Rank::Turnstile, Patience::default()),
             timer,
+            started: Instant::now(),
             clock_watch: ClockWatch::new().context("cannot watch the system's clock")?,
             pending_connections: PendingConnections::new(&log).context("cannot make a timer")?,
             counters: Counters::default(),
@@ -715,7 +726,7 @@ impl KernelHost {
             flush_list.sync_files.extend(raise.map(|raise| (raise, *token)));
         }
         for note in &effects.notes {
-            self.counters.refusals.add(1);
+            self.counters.refusals.add_locked(u64::from(note.refused_with().is_some()));
             let peer =
                 note.process.map_or(Peer::Vm(VmId::HOST), |process| host_state.process_table.peer(process));
             self.log.debug(peer, || note.to_string());
@@ -748,7 +759,7 @@ impl KernelHost {
                 host_state
                     .process_table
                     .warn(process, || format!("process {} of vm {vm} is cut off: {full}", process.0));
-                flush_list.cut_off.push(attached.client.outbox.begin_cut_off());
+                flush_list.cut_off.push(attached.client.outbox.begin_cut_off(&full.to_string()));
             }
         }
     }

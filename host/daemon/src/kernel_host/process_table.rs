@@ -76,7 +76,7 @@ impl ProcessTable {
 
     /// Logs a warning about a process.
     pub fn warn(&self, process: ProcessId, line: impl FnOnce() -> String) {
-        self.log.warn(self.peer(process), line);
+        self.log.warn((self.peer(process), process), line);
     }
 
     /// A new process, whose stream must present this token.

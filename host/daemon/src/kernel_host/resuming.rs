@@ -26,6 +26,7 @@ use crate::backing::{BackingPages, PIECE_BYTES};
 use crate::client_process::{ClientProcess, Sink};
 use crate::journal::Replayed;
 use crate::local_vm::has_machine;
+use crate::log_lines::Subject;
 use crate::memory::FenceMemory;
 use crate::peer::Peer;
 
@@ -519,7 +520,7 @@ impl Resumption<'_> {
                 self.kernel_host.counters.protocol_errors.add(1);
                 let line =
                     || format!("process {} of vm {} cannot be resumed: {error}", client.id.0, client.vm.0);
-                self.kernel_host.log.warn(Peer::of(&client), line);
+                self.kernel_host.log.warn(Subject::of(&client), line);
                 not_welcomed.push(client.id);
             }
         }

@@ -10,7 +10,7 @@ use d3dkmt::limits::DEVICE_MEMORY_START;
 use dxgkrnl::{Features, HOST_NAME, Input, ProcessId, SharedMemory, VmId, is_fence_address};
 use fence_page::PAGE_BYTES;
 use proto::channel::{Hello, ToGuest, Welcome, to_guest};
-use proto::limits::PAGES_PER_MESSAGE_MAX;
+use proto::limits::{PAGES_PER_MESSAGE_MAX, RECEIVED_BYTES_UNREPORTED_MAX};
 use proto::{Message as _, Versions};
 
 use super::process_table::EndedProcess;
@@ -20,7 +20,7 @@ use crate::channel::{ProtocolError, goodbye};
 use crate::client_process::{ClientProcess, Sink};
 use crate::closing::FreedMemory;
 use crate::held_bytes::HeldByProcess;
-use crate::journal::{NotRetained, SessionCursors};
+use crate::journal::{NotRetained, SessionCursors, UNREAD_BYTES_MAX};
 use crate::memory::FenceMemory;
 use crate::peer::Peer;
 
@@ -464,10 +464,13 @@ impl HostState {
             self.taps.session_cursors.as_mut().map(SessionCursors::take_over_limit).unwrap_or_default();
         for attached in over.iter().filter_map(|process| self.process_table.get(*process)) {
             let (process, vm) = (attached.client.id.0, attached.client.vm.0);
-            let why = "it does not acknowledge what it reads";
+            let why = format!(
+                "over {UNREAD_BYTES_MAX} bytes of answers and wakes are kept that this process has not acknowledged: send \
+                 `received` for each {RECEIVED_BYTES_UNREPORTED_MAX} bytes read"
+            );
             let line = || format!("process {process} of vm {vm} is cut off: {why}");
             self.process_table.warn(attached.client.id, line);
-            flush_list.cut_off.push(attached.client.outbox.begin_cut_off());
+            flush_list.cut_off.push(attached.client.outbox.begin_cut_off(&why));
         }
     }
 }

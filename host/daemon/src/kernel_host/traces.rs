@@ -72,6 +72,11 @@ impl Traces<'_> {
         self.kernel_host.lock().taps.recording.as_ref().map_or(0, Recording::dropped)
     }
 
+    /// Steps since the recording ended at its size limit; `None` if it has not. Whether its file could be written to the end is said by a note.
+    pub fn unrecorded(&self) -> Option<u64> {
+        self.kernel_host.lock().taps.unrecorded
+    }
+
     /// Finishes the recording with the digest of the state. A journal whose clients are still awaited gets no end: the
     /// next daemon waits for them, as after a kill.
     pub fn finish(&self) -> anyhow::Result<()> {

@@ -56,7 +56,7 @@ use deferred_reads::DeferredReads;
 #[doc(hidden)]
 pub use direct::DirectLoop;
 use nt_handle_watch::{VmNtHandles, sync_file_folders};
-use replies::{answer, refuse};
+use replies::Reply;
 use resting_listeners::RestingListeners;
 use returning_processes::ResumeWait;
 
@@ -497,7 +497,7 @@ impl Loop {
             let refusal = refusal.into();
             // A process that returns takes a refusal for final. It tries again if the connection is closed without one.
             if self.returning.is_none() {
-                let _ = refuse(&connection, &refusal);
+                let _ = Reply::refusal(&refusal).send(&connection);
             }
             return Err(refusal);
         }
@@ -514,7 +514,8 @@ impl Loop {
     /// Registers an accepted broker connection. If it attaches no process in time, it is shut down in both directions.
     fn pending_connection(&self, peer: Peer, connection: &Arc<ClientFd>) -> PendingConnection {
         let connection = Arc::clone(connection);
-        let close = move || {
+        let close = move |why: &str| {
+            let _ = Reply::refusal(&anyhow::anyhow!("{why}")).send(&connection);
             let _ = rustix::net::shutdown(&connection, Shutdown::Both);
         };
         self.kernel_host.pending_connections.accepted(peer, close)
@@ -527,7 +528,7 @@ impl Loop {
         connection: &ClientFd,
         name: String,
         rings: bool,
-    ) -> anyhow::Result<bool> {
+    ) -> anyhow::Result<Reply> {
         let process_share = self.budgets_of(vm).processes.take(connection.peer(), 1)?;
         let pid = PeerCredentials::of(connection)?.pid()?;
         let peer = connection.peer();
@@ -540,7 +541,7 @@ impl Loop {
             self.kernel_host.sessions().attach(vm, pid.as_raw_nonzero().get() as u32, name, memory)?;
         let areas = self.offer_rings(&client, peer, rings);
         let mut keys = vec![key];
-        let result = self.watch_process(&client, peer, pid, ours, &mut keys).and_then(|()| {
+        let reply = self.watch_process(&client, peer, pid, ours, &mut keys).map(|()| {
             let right = self.kernel_host.sessions().resume_right(client.id);
             // With a journal no events are registered: a set eventfd is not counted, whereas frames are.
             let keeps_events = self.setter.is_some() && right.is_none();
@@ -548,7 +549,7 @@ impl Loop {
             let (resume_token, resume_ms) =
                 right.map_or((Vec::new(), None), |(token, ms)| (token.to_vec(), ms));
             let (token, process) = (token.to_vec(), client.id.0);
-            let reply = BrokerReply {
+            let message = BrokerReply {
                 token,
                 process,
                 slots,
@@ -558,15 +559,14 @@ impl Loop {
                 rings: areas.is_some(),
                 ..BrokerReply::default()
             };
-            let own = [theirs.as_fd(), memory_descriptor.as_fd()];
-            let areas = areas.iter().flatten().map(AsFd::as_fd);
-            broker::send_reply(connection, &reply, &own.into_iter().chain(areas).collect::<Vec<_>>())
+            let own = [theirs, memory_descriptor].into_iter();
+            Reply { message, descriptors: own.chain(areas.into_iter().flatten()).collect() }
         });
         if let Some(Source::Broker { process, share, .. }) = self.sources.get_mut(&key) {
             (*process, *share) = (Some(client.id), Some(process_share));
         }
         self.keys_of.insert(client.id, keys);
-        result.map(|()| true)
+        reply
     }
 
     /// Gives a process rings, if it asks for them and has a share of mappings left: else it uses its stream.

@@ -2,19 +2,18 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use d3dkmt::ShareToken;
-use dxgkrnl::{ProcessId, VmId};
+use dxgkrnl::VmId;
 use fair_queue::{FairQueue, Queue as _};
 use nt_handle::{Adopted, NtHandles, Signal, SyncFileFolder};
 use rustix::event::epoll;
 
-use super::{Loop, Source, answer, refuse};
-use crate::closing::ClientFd;
+use super::{Loop, Source};
 use crate::kernel_host::KernelHost;
 use crate::limits::HANDLES_CLOSED_AT_ONCE_MAX;
 use crate::peer::Peer;
@@ -147,24 +146,6 @@ pub(super) fn sync_file_folders(
 }
 
 impl Loop {
-    /// Gives a process an NT handle that names nothing yet. If it is refused, its connection stays open.
-    pub(super) fn give_nt_handle(
-        &mut self,
-        vm: VmId,
-        process: ProcessId,
-        connection: &ClientFd,
-        is_sync_file: bool,
-    ) -> anyhow::Result<bool> {
-        match self.make_nt_handle(vm, connection.peer(), is_sync_file) {
-            Ok(handle) => answer(connection, process, &[handle.as_fd()]),
-            Err(error) => {
-                let line = || format!("process {} is refused an NT handle: {error:#}", process.0);
-                self.kernel_host.log.debug(Peer::Process(process), line);
-                refuse(connection, &error)
-            }
-        }
-    }
-
     pub(super) fn nt_handles_of(&mut self, vm: VmId) -> anyhow::Result<&mut VmNtHandles> {
         let folder =
             self.sync_file_folders.get(&vm).with_context(|| format!("vm {} has no broker here", vm.0));
@@ -194,6 +175,7 @@ impl Loop {
         Ok(self.nt_handles_of(vm)?.charge_adopted(&budgets, peer, adopted, is_known)?)
     }
 
+    /// Makes an NT handle that names nothing yet.
     pub(super) fn make_nt_handle(
         &mut self,
         vm: VmId,

@@ -18,9 +18,9 @@ use rustix::time::{
 
 use tracing::Level;
 
+use super::replies::Reply;
 use super::{Loop, Source};
 use crate::backing::BackingPages;
-use crate::broker;
 use crate::closing::ClientFd;
 use crate::kernel_host::{AwaitedClient, ResumeOutcome};
 use crate::limits::PENDING_CONNECTIONS_PER_PEER_MAX;
@@ -159,7 +159,8 @@ impl Loop {
             if !self.sources.contains_key(&key) {
                 continue;
             }
-            if let Err(error) = self.attach(key, vm, &connection, name, rings) {
+            let attached = self.attach(key, vm, &connection, name, rings);
+            if let Err(error) = attached.and_then(|reply| reply.send(&connection)) {
                 self.refuse_for_good(key, &connection, &error);
             }
         }
@@ -187,7 +188,7 @@ impl Loop {
         process: ProcessId,
         token: &[u8],
         rings: bool,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<Reply> {
         let parked = self.returning.as_ref().map(|returning| &returning.parked);
         let is_parked = parked.is_some_and(|parked| parked.contains_key(&(connection.peer(), key)));
         anyhow::ensure!(!is_parked, "a connection is for one process: this one waits to attach a new one");
@@ -218,9 +219,8 @@ impl Loop {
         watched?;
         let areas = self.offer_rings(&client, connection.peer(), rings);
         let (token, process, rings) = (token.to_vec(), process.0, areas.is_some());
-        let reply = BrokerReply { token, process, slots, rings, ..BrokerReply::default() };
-        let areas = areas.iter().flatten().map(AsFd::as_fd);
-        broker::send_reply(connection, &reply, &[theirs.as_fd()].into_iter().chain(areas).collect::<Vec<_>>())
+        let message = BrokerReply { token, process, slots, rings, ..BrokerReply::default() };
+        Ok(Reply { message, descriptors: [theirs].into_iter().chain(areas.into_iter().flatten()).collect() })
     }
 
     /// Adds memory for the slots of a returning process; returns its descriptor.

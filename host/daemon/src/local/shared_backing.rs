@@ -1,13 +1,13 @@
 //! Backing pages of local processes: of their own, and of shared memory of the device that they have opened.
 
-use std::os::fd::AsFd;
+use std::os::fd::AsFd as _;
 
+use anyhow::Context as _;
 use d3dkmt::Handle;
 use dxgkrnl::ProcessId;
-use proto::attach::BrokerReply;
 
 use super::Loop;
-use super::replies::{answer, refuse};
+use super::replies::Reply;
 use crate::backing::{BackingPages, LocalPages};
 use crate::broker;
 use crate::closing::ClientFd;
@@ -16,62 +16,52 @@ use crate::peer::Peer;
 use crate::shares::Budgets;
 
 impl Loop {
-    /// Gives a process backing pages of its own. That it gets none is no reason to detach it.
+    /// Gives a process backing pages of its own.
     pub(super) fn attach_backing(
         &self,
-        connection: &ClientFd,
+        peer: Peer,
         process: ProcessId,
         address: u64,
         pages: u32,
-    ) -> anyhow::Result<bool> {
-        match broker::attach_backing(&self.kernel_host, connection.peer(), process, address, pages) {
-            Ok(memory) => answer(connection, process, &[memory.as_fd()]),
-            Err(error) => {
-                let line = || format!("process {} gets no backing memory: {error:#}", process.0);
-                self.kernel_host.log.warn(Peer::Process(process), line);
-                refuse(connection, &error)
-            }
-        }
+    ) -> anyhow::Result<Reply> {
+        let attached = broker::attach_backing(&self.kernel_host, peer, process, address, pages);
+        let memory = attached.inspect_err(|error| {
+            let line = || format!("process {} gets no backing memory: {error:#}", process.0);
+            self.kernel_host.log.warn(Peer::Process(process), line);
+        })?;
+        Ok(Reply::to(process).with(memory))
     }
 
     /// Detaches backing pages of a process; with `if_unused`, unless they are in use.
     pub(super) fn detach_backing(
         &self,
-        connection: &ClientFd,
         process: ProcessId,
         address: u64,
         if_unused: bool,
-    ) -> anyhow::Result<bool> {
-        match self.kernel_host.sessions().detach_backing(process, address, if_unused) {
-            Ok(Detach::Detached | Detach::Kept) => answer(connection, process, &[]),
-            Ok(Detach::InUse) => {
-                let reply = BrokerReply { process: process.0, in_use: true, ..BrokerReply::default() };
-                broker::send_reply(connection, &reply, &[]).map(|()| true)
-            }
-            Err(error) => refuse(connection, &error),
-        }
+    ) -> anyhow::Result<Reply> {
+        let mut reply = Reply::to(process);
+        reply.message.in_use =
+            match self.kernel_host.sessions().detach_backing(process, address, if_unused)? {
+                Detach::Detached | Detach::Kept => false,
+                Detach::InUse => true,
+            };
+        Ok(reply)
     }
 
     /// Gives a process the piece at an offset of memory that it has opened.
     pub(super) fn share_backing(
         &self,
-        connection: &ClientFd,
         process: ProcessId,
         allocation: Handle,
         offset: u64,
-    ) -> anyhow::Result<bool> {
-        match self.kernel_host.sessions().share_backing(process, allocation, offset) {
-            Ok(SharedPiece { bytes, descriptor: Some(memory), .. }) => {
-                let reply = BrokerReply { process: process.0, bytes, ..BrokerReply::default() };
-                broker::send_reply(connection, &reply, &[memory.as_fd()]).map(|()| true)
-            }
-            Ok(SharedPiece { owner, address, .. }) => {
-                let why =
-                    anyhow::anyhow!("the pages at {address:#x} of process {} have no descriptor", owner.0);
-                refuse(connection, &why)
-            }
-            Err(error) => refuse(connection, &error),
-        }
+    ) -> anyhow::Result<Reply> {
+        let piece = self.kernel_host.sessions().share_backing(process, allocation, offset)?;
+        let SharedPiece { owner, address, bytes, descriptor } = piece;
+        let no_descriptor = || format!("the pages at {address:#x} of process {} have no descriptor", owner.0);
+        let memory = descriptor.with_context(no_descriptor)?;
+        let mut reply = Reply::to(process).with(memory);
+        reply.message.bytes = bytes;
+        Ok(reply)
     }
 
     /// Lets other processes get pages by this descriptor.

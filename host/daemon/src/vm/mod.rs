@@ -36,6 +36,7 @@ use super::journal::connections_file;
 use super::kernel_host::KernelHost;
 use super::limits::VMS_MAX;
 use super::local_vm::LocalVm;
+use super::log_lines::NoteLine;
 use super::peer::Peer;
 use super::thread_kind::ThreadKind;
 use stream::ChannelEndpoint;
@@ -125,6 +126,14 @@ impl VmShared {
 
     fn status(&self) -> RankedGuard<'_, VmStatus> {
         self.status.lock_or_abort()
+    }
+
+    /// Logs what has become of this VM, and sends it as a note, however many lines the guest has caused.
+    fn note(&self, what: &str) {
+        let text = format!("vm {} ({}) {what}", self.id.0, self.name);
+        let KernelHost { log, timer, .. } = &*self.kernel_host;
+        log.debug(Peer::Vm(self.id), || text.clone());
+        log.note(NoteLine { now: timer.now(), process: None, text });
     }
 
     /// Logs a warning about this VM.
@@ -291,6 +300,9 @@ impl Services for VmServices {
         } else {
             Input::MemoryChanged { vm: shared.id }
         });
+        if first {
+            shared.note("is attached");
+        }
         // Frames that could not be published while the guest was stopped.
         for client in shared.kernel_host.sessions().clients_of(shared.id) {
             client.outbox.flush();
@@ -309,8 +321,7 @@ impl Services for VmServices {
         if attached {
             shared.kernel_host.input(Input::VmDetached { vm: shared.id });
         }
-        let line = || format!("vm {} ({}) is gone", shared.id.0, shared.name);
-        shared.kernel_host.log.debug(Peer::Vm(shared.id), line);
+        shared.note("is gone");
         shared.changed.notify_all();
     }
 }
@@ -320,6 +331,17 @@ pub struct VmEntry {
     pub shared: Arc<VmShared>,
     pub device: Device,
     pub socket: PathBuf,
+}
+
+impl VmEntry {
+    /// The VM's state as people see it. A QEMU sends its memory only once the guest's driver starts: before that it boots
+    /// as well.
+    pub fn state(&self) -> VmState {
+        match self.shared.state() {
+            VmState::Waiting | VmState::Gone if self.device.stats().attached => VmState::Booting,
+            state => state,
+        }
+    }
 }
 
 /// All VMs of the daemon.
@@ -438,5 +460,26 @@ mod tests {
         assert!(!accepts(PRIVILEGED_PORT_END - 1, GUESTD_PORT), "there is one");
         vm.guestd_gone(session);
         assert!(!accepts(5000, CHANNEL_PORT) && accepts(PRIVILEGED_PORT_END - 1, GUESTD_PORT));
+    }
+
+    #[test]
+    fn a_vm_boots_from_the_connection_of_its_qemu_on() {
+        let kernel_host = KernelHost::new(&Options::default()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let vms = VmRegistry::new(kernel_host, None, None);
+        let entry = vms.add("vm1", &folder.path().join("vm1.sock")).unwrap();
+        assert_eq!(entry.state(), VmState::Waiting);
+        let qemu = std::os::unix::net::UnixStream::connect(&entry.socket).unwrap();
+        let until = |state| {
+            let end = Instant::now() + Duration::from_secs(20);
+            while entry.state() != state && Instant::now() < end {
+                std::thread::yield_now();
+            }
+            assert_eq!(entry.state(), state);
+        };
+        until(VmState::Booting);
+        drop(qemu);
+        until(VmState::Waiting);
+        vms.shut_down();
     }
 }

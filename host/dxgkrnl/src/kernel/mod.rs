@@ -433,7 +433,7 @@ impl Kernel {
         let (status, reply) = match result {
             Ok(reply) => (reply.status(), reply),
             Err(Refusal { status, why }) => {
-                effects.notes.push(Note { process: Some(process), text: format!("{status}: {why}") });
+                effects.notes.push(Note::refusal(process, status, &why));
                 (status, Reply::None)
             }
         };

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::io::Write as _;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
@@ -156,13 +157,20 @@ async fn run_in(guest: &GuestVm, agent: &mut Agent, alone: bool, args: &VmRunArg
     printer.finish();
     code.unwrap_or_else(|error| {
         match guest.ended() {
-            Some(why) => complain(format_args!("{name} ended while {} ran: {why}", command[0])),
-            None => complain(format_args!(
-                "in {name}: {error:#} (--with SRC:DST copies programs of this machine into the guest)"
-            )),
+            Some(why) => complain(format_args!("{name} ended while {} ran: {}", command[0], why.details())),
+            None => complain(format_args!("in {name}: {error:#} ({})", hint(&args.with))),
         }
         SET_UP_FAILED
     })
+}
+
+/// What helps if a guest does not run a program.
+fn hint(with: &[CopiedPath]) -> String {
+    if with.is_empty() {
+        return "--with SRC:DST copies programs of this machine into the guest".to_owned();
+    }
+    let copied: Vec<&str> = with.iter().map(|copied| &*copied.guest).collect();
+    format!("name the program by its path in the guest; --with has copied {}", copied.join(", "))
 }
 
 /// Lets the defects of /dev/dxg be chosen as for a local program.
@@ -186,6 +194,12 @@ fn hold(args: &VmProxyArgs) -> anyhow::Result<u8> {
         path.push(".held");
         PathBuf::from(path)
     };
+    let is_other = |data: std::fs::Metadata| !data.file_type().is_socket();
+    anyhow::ensure!(
+        !std::fs::metadata(&args.daemon).is_ok_and(is_other),
+        "{} is no socket: name a VM's socket that `gpupv serve` prints, such as vm1.sock",
+        args.daemon.display()
+    );
     let socket = args.socket.clone().unwrap_or_else(held);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
@@ -228,6 +242,8 @@ fn run_guests(args: &VmRunArgs, drivers: &Registry) -> anyhow::Result<u8> {
         let alone = fleet.guests.len() == 1;
         let programs = fleet.guests.iter_mut().map(|(guest, agent)| run_in(guest, agent, alone, args));
         let codes = futures::future::join_all(programs).await;
+        // The message about a guest that ended names its console.
+        fleet.consoles.keep |= fleet.guests.iter().any(|(guest, _)| guest.vm.try_wait().is_some());
         // The daemon stops in order even if a program could not be run, so that the trace gets its end record.
         fleet.end()?;
         anyhow::Ok(codes.into_iter().find(|code| *code != 0).unwrap_or(0))
@@ -235,4 +251,17 @@ fn run_guests(args: &VmRunArgs, drivers: &Registry) -> anyhow::Result<u8> {
     // A thread may still be blocked on standard input.
     runtime.shutdown_background();
     code
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_not_in_the_guest_is_looked_for_among_what_was_copied() {
+        let copied = |host: &str, guest: &str| CopiedPath { host: host.into(), guest: guest.into() };
+        assert!(hint(&[]).starts_with("--with SRC:DST copies"));
+        let with = [copied("./client", "/client"), copied("data", "/srv/data")];
+        assert!(hint(&with).ends_with("--with has copied /client, /srv/data"), "{}", hint(&with));
+    }
 }

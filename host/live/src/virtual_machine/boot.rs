@@ -1,12 +1,11 @@
 //! Boots a guest from an image and waits for its agent.
 
-use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use vm_images::{Vm, VmConfig};
+use vm_images::{GuestFailure, Vm, VmConfig};
 
 use super::image::Image;
 use daemon::Daemon;
@@ -66,11 +65,7 @@ impl GuestVm {
     }
 
     /// Why the guest has ended; `None` if its QEMU still runs after a second.
-    pub fn ended(&self) -> Option<String> {
-        let status = self.vm.wait_exit(Some(EXIT_TIME_MAX))?;
-        Some(match status.signal() {
-            Some(signal) => format!("its QEMU was killed by signal {signal}"),
-            None => format!("its QEMU ended ({status}; {})", self.vm.qemu_log().display()),
-        })
+    pub fn ended(&self) -> Option<GuestFailure> {
+        self.vm.wait_exit(Some(EXIT_TIME_MAX)).map(|_| self.vm.diagnose())
     }
 }

@@ -128,7 +128,11 @@ impl std::str::FromStr for CopiedPath {
             }
         };
         anyhow::ensure!(guest.starts_with('/'), "the path in the guest must be absolute: {guest}");
-        anyhow::ensure!(host.exists(), "{} does not exist", host.display());
+        anyhow::ensure!(
+            host.exists(),
+            "{} does not exist on this machine: name a file or folder of it, SRC or SRC:DST",
+            host.display()
+        );
         Ok(CopiedPath { host, guest })
     }
 }

@@ -7,7 +7,7 @@ use d3dkmt::{
 };
 use dxgkrnl::ddi::{Agent, EngineId, HappensBefore};
 use dxgkrnl::policy::LowerGpuSignal;
-use dxgkrnl::{Answer, Effects, Fault, Input, Nanos, ProcessId};
+use dxgkrnl::{Answer, Effects, Fault, Input, Nanos, Note, ProcessId};
 
 use super::names::KERNEL;
 use super::queued::NewPacket;
@@ -502,21 +502,11 @@ impl Builder {
     }
 }
 
-/// The status with which a one-way call was refused. It has no answer: only its note, which begins with the status as
-/// that of every refusal does. A note of a call that is answered in the same step does not count.
+/// The status with which a one-way call was refused. It has no answer, only its note. A note of a call that is answered in
+/// the same step does not count.
 fn refusal_of_one_way(process: ProcessId, effects: &Effects) -> Option<NtStatus> {
     let of_process = effects.notes.iter().filter(|note| note.process == Some(process));
     let answered: Vec<NtStatus> = effects.answers.iter().map(|answer| answer.status).collect();
-    let mut refusals = of_process.filter_map(|note| refusal(note.text.split_once(": ")?.0));
+    let mut refusals = of_process.filter_map(Note::refused_with);
     refusals.find(|status| !answered.contains(status))
-}
-
-/// A failure status as texts name it: `STATUS_DEVICE_REMOVED`, or its number.
-fn refusal(text: &str) -> Option<NtStatus> {
-    let named = || {
-        let name = text.strip_prefix("STATUS_")?;
-        NtStatus::NAMED.iter().copied().find(|status| status.name() == Some(name))
-    };
-    let numbered = || Some(NtStatus(u32::from_str_radix(text.strip_prefix("0x")?, 16).ok()?));
-    named().or_else(numbered).filter(|status| !status.is_success())
 }

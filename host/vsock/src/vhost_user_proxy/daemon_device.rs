@@ -9,8 +9,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use rustix::io::Errno;
+
 use super::setup::Setup;
 use super::wire::{Message, Request};
+use crate::limits::PROXY_ANSWER_MAX;
 
 /// A connection to the daemon's device.
 pub(super) struct DaemonDevice(UnixStream);
@@ -24,11 +27,24 @@ impl AsFd for DaemonDevice {
 /// Why the proxy is not connected to a device.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
-    #[error("nobody listens there: {0}")]
+    #[error(
+        "nobody listens there ({0}): start `gpupv serve`, or name a socket that it prints, such as vm1.sock"
+    )]
     NoDaemon(io::Error),
-    /// It exits, or has not closed the last connection yet.
-    #[error("the daemon has ended the connection at once")]
+    /// For lack of a right to the socket, for example.
+    #[error("cannot connect: {0}")]
+    Unreachable(io::Error),
+    /// It exits, has not closed the last connection yet, or is no device.
+    #[error(
+        "it ends the connection at once: end another QEMU or proxy of this VM, or name a VM's socket, such as vm1.sock"
+    )]
     Ended,
+    #[error(
+        "no answer: continue a stopped daemon, or name a VM's socket that `gpupv serve` prints, such as vm1.sock"
+    )]
+    Silent,
+    #[error("it does not speak vhost-user: name a VM's socket that `gpupv serve` prints, such as vm1.sock")]
+    NoDevice,
     /// The device cannot be brought to the state of the last one.
     #[error("{0}")]
     Refused(String),
@@ -37,8 +53,16 @@ pub(super) enum ConnectError {
 impl DaemonDevice {
     /// Connects to a device and brings it to the state of the last one.
     pub fn connect(path: &Path, setup: &Setup) -> Result<DaemonDevice, ConnectError> {
-        let device = DaemonDevice(UnixStream::connect(path).map_err(ConnectError::NoDaemon)?);
+        let connection = UnixStream::connect(path).map_err(|error| match Errno::from_io_error(&error) {
+            Some(Errno::NOENT | Errno::CONNREFUSED) => ConnectError::NoDaemon(error),
+            // A socket of packets, as a broker has.
+            Some(Errno::PROTOTYPE) => ConnectError::NoDevice,
+            _ => ConnectError::Unreachable(error),
+        });
+        let device = DaemonDevice(connection?);
+        device.0.set_read_timeout(Some(PROXY_ANSWER_MAX)).map_err(ConnectError::Unreachable)?;
         device.check_features(setup)?;
+        device.0.set_read_timeout(None).map_err(ConnectError::Unreachable)?;
         let refused = |error: io::Error| ConnectError::Refused(error.to_string());
         for replayed in setup.replay_messages().map_err(refused)? {
             let message = replayed.message();
@@ -71,10 +95,16 @@ impl DaemonDevice {
         ];
         for (request, features) in accepted {
             let offered = self.exchange(&Message::new(request, Vec::new()), false);
-            let offered = offered.map_err(|_| ConnectError::Ended)?;
+            let offered = offered.map_err(|error| match error.kind() {
+                io::ErrorKind::WouldBlock => ConnectError::Silent,
+                io::ErrorKind::InvalidData => ConnectError::NoDevice,
+                _ => ConnectError::Ended,
+            })?;
             let missing = features & !offered.map_or(0, |offered| offered.u64_at(0));
             if missing != 0 {
-                let words = format!("the daemon's device lacks features {missing:#x} that QEMU has accepted");
+                let words = format!(
+                    "the daemon's device lacks features {missing:#x} that QEMU has accepted: start a daemon of the last one's version, or QEMU anew"
+                );
                 return Err(ConnectError::Refused(words));
             }
         }

@@ -360,19 +360,16 @@ impl<'a> ProxiedQemu<'a> {
         }
     }
 
-    /// Logs why there is no device, each reason once.
+    /// Logs why there is no device, each reason once. A daemon that has served this QEMU is expected back.
     fn report(&mut self, error: &ConnectError) {
-        match error {
-            ConnectError::NoDaemon(_) | ConnectError::Ended => {
-                tracing::debug!("no device at {}: {error}", self.shared.daemon.display());
-            }
-            ConnectError::Refused(why) => {
-                if self.reported.as_ref() != Some(why) {
-                    let what = "QEMU's device waits for a daemon that accepts it";
-                    self.shared.complaints.machine(what, why);
-                    self.reported = Some(why.clone());
-                }
-            }
+        let why = format!("{}: {error}", self.shared.daemon.display());
+        let is_restart =
+            matches!(error, ConnectError::NoDaemon(_) | ConnectError::Ended) && self.has_been_served;
+        if is_restart {
+            tracing::debug!("no device at {why}");
+        } else if self.reported.as_ref() != Some(&why) {
+            self.shared.complaints.machine("QEMU's device waits for a daemon", &why);
+            self.reported = Some(why);
         }
     }
 

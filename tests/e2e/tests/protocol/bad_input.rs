@@ -233,17 +233,16 @@ fn the_broker_refuses_with_a_reason() {
         steady.assert_works();
     }
     for slots in [0, u32::MAX, d3dkmt::limits::FENCE_SLOTS_PER_PROCESS_MAX] {
-        let client = Client::new(&daemon.broker());
-        client.broker.send(&packet(Body::Grow(Grow { slots })));
-        refuses(&client.broker, "more fence slots");
+        let mut client = Client::new(&daemon.broker());
+        let (reply, _) = client.broker.request(Body::Grow(Grow { slots }));
+        assert!(reply.refused.contains("more fence slots"), "{}", reply.refused);
+        client.grow(1);
     }
-    let client = Client::new(&daemon.broker());
-    client.broker.send(&packet(Body::Attach(Attach {
-        version: PROTOCOL_VERSION,
-        name: String::new(),
-        ..Attach::default()
-    })));
-    refuses(&client.broker, "attached a process already");
+    let mut client = Client::new(&daemon.broker());
+    let attach = Attach { version: PROTOCOL_VERSION, name: String::new(), ..Attach::default() };
+    let (reply, _) = client.broker.request(Body::Attach(attach));
+    assert!(reply.refused.contains("attached a process already"), "{}", reply.refused);
+    client.grow(1);
     steady.assert_works();
     drop((client, steady));
     daemon.end();
@@ -262,8 +261,9 @@ fn a_connection_that_does_not_identify_itself_is_closed_and_no_other() {
     let silent = Broker::connect(&daemon.broker());
     let mut without_hello = Attached::new(&daemon.broker());
     until("the silent connection is closed", || !silent.is_silent());
-    assert!(silent.reply().is_none());
-    assert!(without_hello.stream.read().is_err(), "the silent process's stream is closed");
+    refuses(&silent, "did not identify itself within 5 s");
+    let goodbye = without_hello.stream.read_goodbye().expect("the stream of the silent process is closed");
+    assert!(goodbye.contains("send Hello"), "{goodbye}");
     until("the process is gone", || daemon.inspection().processes.len() == 1);
     steady.assert_works();
     drop((long, silent, without_hello, steady));

@@ -5,7 +5,8 @@
 mod cases;
 mod lab;
 
-use std::io::{BufRead as _, BufReader};
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -16,6 +17,7 @@ use e2e::embedded::{Embedded, lock_exclusive};
 use e2e::guests::guests_can_run;
 use e2e::pages::Page;
 use e2e::programs::{c_program, gpupv};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -204,6 +206,67 @@ fn a_terminated_vm_run_ends_its_recording_and_leaves_no_folder() {
     let verified = gpupv(&["trace", "verify", "--json"]).arg(&trace).output().expect("gpupv starts");
     let found: Value = serde_json::from_slice(&verified.stdout).expect("JSON");
     assert_eq!((&found["whole"], &found["ended"]), (&json!(true), &json!(true)), "{found:#}");
+}
+
+/// The console is in the cache here, where logs are kept only of guests that failed.
+#[test]
+fn a_guest_whose_kernel_panics_leaves_its_console() {
+    let _alone = lock_exclusive();
+    if !guests_can_run() {
+        return;
+    }
+    let mut command = gpupv(&["vm", "run", "--with"]);
+    command.arg(format!("{}:/panic", c_program("kernel_panic").display())).args(["--", "/panic"]);
+    let output = command.stdin(Stdio::null()).output().expect("gpupv starts");
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{err}");
+    assert!(err.contains("vm1 ended while /panic ran: the guest kernel panicked: "), "{err}");
+    let lines = || err.lines().map(str::trim);
+    let console = lines().find_map(|line| line.strip_prefix("console: ")).expect("it is named");
+    let console = Path::new(console);
+    let text = std::fs::read_to_string(console).expect("it is kept");
+    assert!(text.contains("Kernel panic"), "{text}");
+    let last = text.lines().rfind(|line| !line.trim().is_empty()).expect("a line").trim();
+    assert!(lines().any(|line| line == last), "{err}");
+    std::fs::remove_dir_all(console.parent().expect("a folder")).expect("writable");
+}
+
+/// The file that is copied is a pipe, from which gpupv reads once the test writes.
+#[test]
+fn a_guest_that_ends_while_files_are_copied_into_it_leaves_its_console() {
+    let _alone = lock_exclusive();
+    if !guests_can_run() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let pipe = folder.path().join("pipe");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("writable");
+    let mut command = gpupv(&["vm", "run", "--with"]);
+    command.arg(format!("{}:/copied", pipe.display())).args(["--", "/copied"]);
+    let mut running = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("gpupv starts");
+    let writer = File::options().write(true).open(&pipe).expect("gpupv reads it");
+    let qemu = child_named(running.id(), "qemu-system").expect("the guest runs");
+    kill_process(qemu, Signal::KILL).expect("our QEMU");
+    drop(writer);
+    let mut err = String::new();
+    running.stderr.take().expect("it is piped").read_to_string(&mut err).expect("text");
+    assert_eq!(running.wait().expect("it can be waited for").code(), Some(2), "{err}");
+    assert!(err.contains("vm1 ended: QEMU was killed by signal 9"), "{err}");
+    let console = err.lines().find_map(|line| line.trim().strip_prefix("console: ")).expect("it is named");
+    let console = Path::new(console);
+    assert!(console.is_file(), "it is kept: {err}");
+    std::fs::remove_dir_all(console.parent().expect("a folder")).expect("writable");
+}
+
+/// The child of a process whose program's name begins so.
+fn child_named(parent: u32, name: &str) -> Option<Pid> {
+    let tasks = std::fs::read_dir(format!("/proc/{parent}/task")).ok()?.flatten();
+    let children = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    let of_name = |child: &str| {
+        let of_child = std::fs::read_to_string(format!("/proc/{child}/comm")).ok()?;
+        of_child.starts_with(name).then(|| Pid::from_raw(child.parse().ok()?))?
+    };
+    children.collect::<Vec<_>>().iter().flat_map(|children| children.split_whitespace()).find_map(of_name)
 }
 
 /// The other pages run in `tests/docs.rs`.

@@ -240,12 +240,18 @@ fn render_acquire(acquire: &Acquire, now_ns: u64) -> String {
 
 /// Formats what the daemon is and how its recording is.
 pub fn render_daemon(state: &Inspection) -> String {
+    // An older daemon does not say for how long it has been up, only the kernel's time.
+    let up_ns = if state.up_ns == 0 { state.now_ns } else { state.up_ns };
+    // The kernel's time is shown where it is another one: of a journal that began before, or of a virtual clock.
+    let is_other = state.now_ns.abs_diff(up_ns) >= 1_000_000_000;
+    let kernel_time =
+        if is_other { format!(", kernel time {}", duration(state.now_ns)) } else { String::new() };
     let mut text = format!(
-        "daemon {}: {} threads, {} KiB resident, up {}{}\n",
+        "daemon {}: {} threads, {} KiB resident, up {}{kernel_time}{}\n",
         state.pid,
         state.threads,
         state.resident_bytes / 1024,
-        duration(state.now_ns),
+        duration(up_ns),
         if state.recording { ", recording" } else { "" }
     );
     if state.late_ns > 0 {
@@ -255,6 +261,11 @@ pub fn render_daemon(state: &Inspection) -> String {
     }
     if state.recording_dropped > 0 {
         text += &format!("recording stopped: {} steps are not in the trace\n", state.recording_dropped);
+    }
+    if let Some(steps) = state.unrecorded {
+        text += &format!(
+            "the recording ended at its size limit (--record-max): {steps} later steps are not in the trace\n"
+        );
     }
     text
 }

@@ -39,6 +39,7 @@ fn at(second: u64) -> Inspection {
     };
     Inspection {
         now_ns: second * 1_000_000_000,
+        up_ns: second * 1_000_000_000,
         pid: 77,
         threads: 9,
         resident_bytes: 12 << 20,
@@ -95,6 +96,14 @@ fn rates_are_between_two_states_and_the_most_active_come_first() {
         (&json["causes"][0]["verdict"], &json["notes"][0]["text"]),
         (&"dead-end".into(), &"no such handle".into())
     );
+}
+
+#[test]
+fn a_daemon_that_continues_a_journal_shows_its_own_time_and_the_kernels() {
+    let older = super::state_text::render_daemon(&Inspection { up_ns: 0, ..at(4) });
+    assert!(older.contains("up 4.000 s") && !older.contains("kernel time"), "{older}");
+    let text = super::state_text::render_daemon(&Inspection { up_ns: 1_500_000_000, ..at(4) });
+    assert!(text.ends_with("up 1.500 s, kernel time 4.000 s\n"), "{text}");
 }
 
 #[test]
