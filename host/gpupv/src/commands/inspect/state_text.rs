@@ -304,6 +304,14 @@ pub fn process_state(process: &Process) -> String {
     format!("{connected}{blocked}{frozen}")
 }
 
+/// Formats the number of an engine; one that runs paging buffers and nothing else has no node.
+pub fn engine_number(engine: &Engine) -> String {
+    match engine.node {
+        AdapterConfig::OWN_PAGING_NODE => engine.adapter.to_string(),
+        node => format!("{}.{node}", engine.adapter),
+    }
+}
+
 /// Formats what an engine does, and the injected faults that wait for its next work.
 pub fn engine_state(engine: &Engine) -> String {
     let faults = engine.pending_faults.iter().map(|fault| format!("; injected: {fault}"));
@@ -346,7 +354,7 @@ pub fn render_kernel(state: &Inspection) -> String {
     let is_of_note = |engine: &&Engine| engine.state != "idle" || !engine.pending_faults.is_empty();
     for engine in state.engines.iter().filter(is_of_note) {
         let state = engine_state(engine);
-        text += &format!("engine {}.{} ({}): {state}\n", engine.adapter, engine.node, engine.kind);
+        text += &format!("engine {} ({}): {state}\n", engine_number(engine), engine.kind);
     }
     text
 }

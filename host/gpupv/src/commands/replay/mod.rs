@@ -12,7 +12,7 @@ use timeline::duration;
 use trace::{Player, Reader, ReplayRange, Report, Stop, TraceError, replay_part};
 
 use crate::commands::inspect::render_kernel;
-use crate::daemon::inspection::of_snapshot;
+use crate::daemon::inspection::of_kernel;
 use crate::output::{OK, SET_UP_FAILED, Steps, VERDICT_FAILED, complain, say};
 
 /// Arguments of `gpupv replay`.
@@ -114,7 +114,7 @@ fn is_exact(place: &Stop) -> bool {
 }
 
 fn print(args: &ReplayArgs, verdict: &str, report: Option<&Report>, text: &str, state: Option<&Player>) {
-    let state = state.map(|player| of_snapshot(&player.kernel().snapshot()));
+    let state = state.map(|player| of_kernel(player.kernel()));
     if !args.json {
         say(format_args!("{text}"));
         if let Some(state) = state {
