@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use dxgkrnl::{Input, ProcessId, VmId};
@@ -19,6 +20,8 @@ use crate::output::{OK, Steps, VERDICT_FAILED, say};
 const HOST: &str = "host";
 /// Maximum number of printed differences; all are counted.
 const PRINTED_MAX: usize = 16;
+/// How much longer than the whole recording a wait of its replay may take.
+const WAIT_MAX: Duration = Duration::from_secs(120);
 
 pub fn run(args: &ReplayArgs, broker: &Path) -> anyhow::Result<u8> {
     let steps = Steps::new();
@@ -27,7 +30,9 @@ pub fn run(args: &ReplayArgs, broker: &Path) -> anyhow::Result<u8> {
     let vms = args.vm.as_deref().map(|name| participants.vms_named(name)).transpose()?;
     reach(broker)?;
     let artifacts = Artifacts::provide(&steps)?;
-    let mut part = PartialReplay::new(broker, &artifacts, vms);
+    // With a part only, nobody knows how long the others take.
+    let wait_max = args.wait_max.or(vms.is_none().then_some(participants.length + WAIT_MAX));
+    let mut part = PartialReplay::new(broker, &artifacts, vms, wait_max);
     let read = each_step(&args.trace, u64::MAX, "a live replay", |step| {
         let waits = &mut |process| {
             steps.step(format!("step #{}: {}", step.sequence, participants.waits(process, step)))
@@ -54,12 +59,15 @@ fn reach(broker: &Path) -> anyhow::Result<()> {
 struct Participants {
     vms: BTreeMap<VmId, String>,
     processes: BTreeMap<ProcessId, (VmId, String)>,
+    /// How long the recording took.
+    length: Duration,
 }
 
 impl Participants {
     fn of(trace: &Path) -> anyhow::Result<Participants> {
         let mut participants = Participants::default();
         each_step(trace, u64::MAX, "a live replay", |step| {
+            participants.length = Duration::from_nanos(step.now);
             match std::mem::take(step).input {
                 Input::VmAttached { vm, name } => {
                     participants.vms.insert(vm, name);
