@@ -65,6 +65,26 @@ fn recorded_programs_give_the_same_results_at_another_daemon() {
 }
 
 #[test]
+fn recorded_calls_of_resources_and_allocations_are_made_again() {
+    for program in ["rows_allocation", "rows_memory", "memory_tour", "private_data", "offers"] {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let trace = folder.path().join("run.gvt");
+        let daemon = Embedded::start_with(Options { record: Some(trace.clone()), ..Options::default() });
+        let output = daemon.run(program, &[]);
+        assert!(output.status.success(), "{program}: {}", stdout(&output));
+        daemon.wait_until_forgotten();
+        daemon.stop();
+        let reply = json(&replayed(&trace, &["--json", "--wait-max", "5s"]));
+        assert_eq!(reply["verdict"], "as recorded", "{program}: {reply:#}");
+        let left_out = reply["left_out"].as_object().expect("reasons");
+        assert!(
+            left_out.keys().all(|why| why == "the library cancels waits by itself"),
+            "{program}: {reply:#}"
+        );
+    }
+}
+
+#[test]
 fn a_damaged_recording_is_replayed_up_to_the_damage_and_reported_once() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let cut = folder.path().join("cut.gvt");

@@ -14,6 +14,7 @@
 
 mod names;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
@@ -57,7 +58,7 @@ pub struct PartialReplayReport {
     pub wakes: u64,
     pub differences: Vec<Difference>,
     /// Number of omitted steps, by reason.
-    pub left_out: BTreeMap<&'static str, u64>,
+    pub left_out: BTreeMap<Cow<'static, str>, u64>,
 }
 
 /// A process that stands in for a recorded process.
@@ -217,8 +218,8 @@ impl<'a> PartialReplay<'a> {
         self.vms.as_ref().is_none_or(|vms| vms.contains(&vm))
     }
 
-    fn leave_out(&mut self, why: &'static str) {
-        *self.played.left_out.entry(why).or_default() += 1;
+    fn leave_out(&mut self, why: impl Into<Cow<'static, str>>) {
+        *self.played.left_out.entry(why.into()).or_default() += 1;
     }
 
     fn is_different(&mut self, sequence: u64, process: ProcessId, text: String) {
@@ -421,7 +422,7 @@ impl<'a> PartialReplay<'a> {
         let reply = match &now.outcome {
             Outcome::Reply(reply) => reply,
             Outcome::NoCForm => {
-                self.leave_out("the C ABI has no such call");
+                self.leave_out(format!("the C ABI has no such call: {}", call.name()));
                 self.names.lose(process, &then.reply);
                 return Ok(());
             }
