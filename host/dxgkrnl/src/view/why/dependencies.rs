@@ -53,6 +53,10 @@ impl WaitIndex<'_> {
                 Dependencies::Any(self.opaque.get(&process).cloned().unwrap_or_default())
             }
             Node::TimeOut(id) => Dependencies::Leaf(Leaf::Live { due: self.kernel.keyed.ends(id) }),
+            Node::Call { process, request } => {
+                let call = self.calls.get(&(process, request));
+                Dependencies::All(call.map_or_else(Vec::new, |(_, work)| work.clone()))
+            }
         }
     }
 
@@ -350,15 +354,31 @@ impl WaitIndex<'_> {
     fn before_packets(&self, queue: u32, state: &Queue, head: &Packet) -> Vec<Node> {
         let at_submission = matches!(head, Packet::Signal(signal)
             if signal.flags.contains(SignalFlags::SIGNAL_AT_SUBMISSION));
-        let mut nodes = Vec::new();
-        if state.ready.is_some() {
-            nodes.push(Node::Ready { queue, upto: WHOLE });
-        }
-        if at_submission {
-            return nodes;
-        }
+        let ready = state.ready.is_some().then_some(Node::Ready { queue, upto: WHOLE });
+        let at_engine = self.at_engine(queue, state).filter(|_| !at_submission);
+        ready.into_iter().chain(at_engine).collect()
+    }
+
+    /// The submissions of a queue that its engine has.
+    fn at_engine(&self, queue: u32, state: &Queue) -> impl Iterator<Item = Node> {
         let in_flight = state.in_flight.iter().map(|one| one.submission_fence_id);
-        nodes.extend(state.running.into_iter().chain(in_flight).map(|id| self.submission(queue, id)));
+        state.running.into_iter().chain(in_flight).map(move |id| self.submission(queue, id))
+    }
+
+    /// All work of a queue, and the value that its progress fence has to reach; 0: none.
+    pub fn rest_of_queue(&self, queue: u32, up_to: u64) -> Vec<Node> {
+        let state = &self.kernel.vidsch.queues()[queue];
+        let last = (state.packets.len() as u32).checked_sub(1);
+        let mut nodes: Vec<Node> =
+            last.map(|at| Node::Packet { queue, at, upto: WHOLE }).into_iter().collect();
+        if last.is_none() {
+            nodes.extend(state.ready.is_some().then_some(Node::Ready { queue, upto: WHOLE }));
+            nodes.extend(self.at_engine(queue, state));
+        }
+        let progress = state.hw_queue.map(|hw_queue| self.kernel.vidsch.hw_queues()[hw_queue].progress);
+        let missing = progress.filter(|object| self.kernel.sync.objects().value(*object) < up_to);
+        let value = |object| Node::Value { object, value: up_to, by: state.process, cpu: false };
+        nodes.extend(missing.map(value));
         nodes
     }
 

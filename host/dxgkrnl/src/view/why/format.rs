@@ -90,6 +90,10 @@ impl WaitIndex<'_> {
                 );
                 (StepKind::Engine, Some(kernel.vidsch.queues()[queue].process), text)
             }
+            Node::Call { process, request } => {
+                let (work, _) = self.calls.get(&(process, request))?;
+                (StepKind::Wait, Some(process), format!("{} waits in {work}", kernel.party(process)))
+            }
             // They stand for signals and work that the path names next.
             Node::AnySignal { .. } | Node::AnyOpaque(_) => return None,
             Node::TimeOut(id) => {
@@ -237,33 +241,22 @@ impl WaitIndex<'_> {
         match self.waits_of(process).len() {
             _ if self.kernel.paused_vm_of(process).is_some() => "its VM is paused".into(),
             _ if self.kernel.is_frozen(process) => "frozen".into(),
-            0 => match self.waiting_call_of(process) {
-                Some(call) => format!("its CPU waits in {call}"),
-                None => "its CPU waits for nothing".into(),
-            },
+            0 | 1 if let Some(call) = self.waiting_call_of(process) => format!("its CPU waits in {call}"),
+            0 => "its CPU waits for nothing".into(),
             1 => "its CPU has a wait itself".into(),
             waits => format!("its CPU has {waits} waits itself"),
         }
     }
 
     /// A call of the process that is answered once work is done.
-    fn waiting_call_of(&self, process: ProcessId) -> Option<String> {
+    fn waiting_call_of(&self, process: ProcessId) -> Option<AwaitedWork> {
         let mut awaited = None;
         self.kernel.waiting_calls(&mut |call| {
             if call.process == process {
                 awaited.get_or_insert(call.waits_for);
             }
         });
-        Some(match awaited? {
-            AwaitedWork::OfContext(context) => format!("DestroyContext, for the work of context {context}"),
-            AwaitedWork::OfPagingQueue(queue) => {
-                format!("DestroyPagingQueue, for the work of paging queue {queue}")
-            }
-            AwaitedWork::OfGpu => "an escape with HardwareAccess, for an idle GPU".into(),
-            AwaitedWork::OfDevice => {
-                "DestroyAllocation with SynchronousDestroy, for the work of its device".into()
-            }
-        })
+        awaited
     }
 
     /// The missing value of a node, if it has one.

@@ -11,6 +11,7 @@ use crate::kernel::Kernel;
 use crate::sync::Open;
 use crate::sync::waits::WaitOwner;
 use crate::vidsch::{Packet, Signal};
+use crate::views::{AwaitedWork, WaitingCall};
 use crate::{AdapterConfig, Nanos, ProcessId};
 
 /// Pending signals that a value needs any of, listed one by one. More are needed by [`Node::AnySignal`].
@@ -39,7 +40,9 @@ pub(super) struct WaitIndex<'a> {
     by_value: BTreeMap<u32, Vec<u32>>,
     /// By process: work whose driver cannot tell what it does.
     pub opaque: BTreeMap<ProcessId, Vec<Node>>,
-    /// The pending CPU waits of each process, oldest first.
+    /// Calls of threads that wait for work, with the work.
+    pub calls: BTreeMap<(ProcessId, u64), (AwaitedWork, Vec<Node>)>,
+    /// The pending CPU waits and waiting calls of each process, oldest first.
     waits_of: BTreeMap<ProcessId, Vec<Node>>,
     /// Objects and values that only higher pending signals reach, which need the value themselves. Such a signal is not
     /// the one that is awaited.
@@ -50,10 +53,13 @@ impl<'a> WaitIndex<'a> {
     pub fn new(kernel: &'a Kernel, now: Nanos) -> Self {
         let (under_way, opaque, waits_of) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (work, doubtful, by_value) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        let calls = BTreeMap::new();
         let now = now.max(kernel.now);
-        let mut index = WaitIndex { kernel, now, work, under_way, by_value, opaque, waits_of, doubtful };
+        let mut index =
+            WaitIndex { kernel, now, work, under_way, by_value, opaque, calls, waits_of, doubtful };
         index.index_engines();
         index.index_queues();
+        index.index_calls();
         index.index_waits();
         index.index_values();
         index
@@ -161,6 +167,40 @@ impl<'a> WaitIndex<'a> {
         }
     }
 
+    fn index_calls(&mut self) {
+        let kernel = self.kernel;
+        let mut calls = Vec::new();
+        // A one-way call keeps no thread.
+        kernel.waiting_calls(&mut |call| calls.extend((call.request != 0).then_some(call)));
+        if calls.is_empty() {
+            return;
+        }
+        let mut marks: BTreeMap<u64, Vec<Node>> = BTreeMap::new();
+        for (queue, state) in kernel.vidsch.queues().iter() {
+            for (at, packet) in (0..).zip(&state.packets) {
+                if let Packet::Mark(round) = packet {
+                    marks.entry(*round).or_default().push(Node::Packet { queue, at, upto: WHOLE });
+                }
+            }
+        }
+        for WaitingCall { process, request, waits_for } in calls {
+            let nodes = match waits_for {
+                // It ends by itself.
+                AwaitedWork::OfGpu => continue,
+                AwaitedWork::OfDevice { round } => marks.get(&round).cloned().unwrap_or_default(),
+                AwaitedWork::OfContext(_) | AwaitedWork::OfPagingQueue(_) => {
+                    let ends = kernel.vidsch.waiting_ends().iter();
+                    let mut of_it = ends.filter(|(context, end)| {
+                        kernel.vidsch.contexts()[**context].process == process && end.request == request
+                    });
+                    let busy = of_it.next().into_iter().flat_map(|(_, end)| &end.busy);
+                    busy.flat_map(|(queue, up_to)| self.rest_of_queue(*queue, *up_to)).collect()
+                }
+            };
+            self.calls.insert((process, request), (waits_for, nodes));
+        }
+    }
+
     fn index_waits(&mut self) {
         let kernel = self.kernel;
         let mut add = |process: ProcessId, node: Node| {
@@ -176,6 +216,9 @@ impl<'a> WaitIndex<'a> {
         }
         for (id, acquire) in kernel.keyed.acquires() {
             add(acquire.process, Node::Acquire(*id));
+        }
+        for (process, request) in self.calls.keys() {
+            add(*process, Node::Call { process: *process, request: *request });
         }
     }
 
@@ -235,7 +278,7 @@ impl<'a> WaitIndex<'a> {
         self.under_way(object)[self.by_value[&object][at as usize] as usize].node
     }
 
-    /// The CPU waits of a process.
+    /// The CPU waits and waiting calls of a process.
     pub fn waits_of(&self, process: ProcessId) -> &[Node] {
         self.waits_of.get(&process).map_or(&[], |waits| waits)
     }
