@@ -120,6 +120,28 @@ fn residency_is_counted_for_each_handle() {
 }
 
 #[test]
+fn memory_of_a_process_that_is_gone_is_not_resident() {
+    let mut world = World::new();
+    let device = world.device();
+    let (_, shared, _) = create(&mut world, device, F::CREATE_RESOURCE | F::CREATE_SHARED);
+    let other = world.other(2);
+    world.process = ProcessId(2);
+    let (resource, opened) = open(&mut world, other, shared);
+    let (queue_of_other, _) = queue(&mut world, other, 0);
+    world.call(make_resident(queue_of_other, &[opened], 0));
+    world.advance(10_000_000);
+    let of = |resource, allocations| Call::QueryAllocationResidency { device: other, resource, allocations };
+    let queries = [of(Handle::NULL, vec![opened]), of(resource, vec![])];
+    for query in &queries {
+        assert_eq!(world.ok(query.clone()), Reply::AllocationResidency(vec![2]));
+    }
+    world.input(Input::ProcessGone { process: P });
+    for query in &queries {
+        assert_eq!(world.ok(query.clone()), Reply::AllocationResidency(vec![3]), "engines find NoAccess");
+    }
+}
+
+#[test]
 fn over_budget_make_resident_fails_unless_the_caller_insists() {
     let adapter =
         AdapterConfig { local_budget_bytes: 0, non_local_budget_bytes: 3 * SIZE, ..AdapterConfig::default() };
