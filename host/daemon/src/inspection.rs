@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use d3dkmt::{Handle, HwQueueFlags};
 use dxgkrnl::ddi::{PendingFaults, SegmentGroup};
-use dxgkrnl::details::PagingEngineReport;
+use dxgkrnl::details::{AllocationReport, GroupReport, MemoryReport, PagingEngineReport};
 use dxgkrnl::{Kernel, snapshot};
 use proto::control::{self, Counters, Engine, Inspection, Vm};
 
@@ -88,6 +88,7 @@ pub fn of_kernel(kernel: &Kernel) -> Inspection {
             .map(engine)
             .chain(details.paging_engines.iter().map(paging_engine))
             .collect(),
+        memory: details.memory.iter().map(memory).collect(),
         ..Inspection::default()
     }
 }
@@ -197,6 +198,42 @@ fn allocation(state: &snapshot::AllocationState) -> control::Allocation {
         format: picture.map_or(0, |picture| picture.format),
         local: driver.is_some_and(|driver| driver.segment_group == SegmentGroup::Local),
         destroyed: state.destroyed,
+    }
+}
+
+fn memory(report: &MemoryReport) -> control::Memory {
+    let MemoryReport { process, ref groups, ref offered, ref locked, ref ranges, mapped_bytes } = *report;
+    let group = |group: &GroupReport| control::SegmentGroupUse {
+        adapter: group.adapter,
+        local: group.group == SegmentGroup::Local,
+        resident_bytes: group.resident_bytes,
+        budget_bytes: group.budget_bytes,
+    };
+    let part = |one: &AllocationReport| control::AllocationPart {
+        handle: one.handle.0,
+        bytes: one.bytes,
+        locks: one.locks,
+    };
+    let range = |range: &snapshot::GpuVaRangeState| control::GpuVaRange {
+        adapter: range.adapter,
+        base: range.base,
+        bytes: range.size,
+        zero_bytes: range.zero_bytes,
+        allocation_bytes: range.allocation_bytes,
+    };
+    control::Memory {
+        process,
+        groups: groups.iter().map(group).collect(),
+        offered: offered.count,
+        offered_bytes: offered.bytes,
+        largest_offered: offered.largest.iter().map(part).collect(),
+        locked: locked.count,
+        locked_bytes: locked.bytes,
+        largest_locked: locked.largest.iter().map(part).collect(),
+        ranges: ranges.count,
+        range_bytes: ranges.bytes,
+        mapped_bytes,
+        largest_ranges: ranges.largest.iter().map(range).collect(),
     }
 }
 

@@ -187,6 +187,80 @@ fn memory_that_is_destroyed_is_not_in_the_page_table_any_more() {
 }
 
 #[test]
+fn the_note_of_a_page_fault_says_why_there_is_no_memory() {
+    type Change = fn(&mut Gpu, Handle);
+    let changes: [(Change, u64, &str); 5] = [
+        (
+            |gpu, _| {
+                let (device, allocations) = (gpu.device, vec![gpu.allocation]);
+                gpu.world.ok(Call::Evict { device, allocations, flags: 0 });
+            },
+            0,
+            "allocation H is mapped there and is not resident",
+        ),
+        (
+            |gpu, _| {
+                let (device, allocations) = (gpu.device, vec![gpu.allocation]);
+                let (resources, priority, flags) = (false, 2, 1);
+                gpu.world.ok(Call::OfferAllocations { device, allocations, resources, priority, flags });
+            },
+            0,
+            "allocation H is mapped there and is offered",
+        ),
+        (
+            |gpu, paging_queue| {
+                let whole = Mapped { protection: 0, base: gpu.base, ..Mapped::whole(gpu.allocation) };
+                map(&mut gpu.world, whole.by(paging_queue));
+                gpu.world.advance(1_000_000);
+            },
+            0,
+            "allocation H is mapped there read-only",
+        ),
+        (
+            |gpu, _| {
+                let freed = Call::FreeGpuVirtualAddress {
+                    adapter: gpu.world.adapter(),
+                    base: gpu.base,
+                    size: 3 * PAGE,
+                };
+                gpu.world.ok(freed);
+            },
+            0,
+            "nothing is mapped there",
+        ),
+        (
+            |gpu, paging_queue| {
+                let (adapter, base) = (gpu.world.adapter(), gpu.base);
+                gpu.world.ok(Call::FreeGpuVirtualAddress { adapter, base, size: 3 * PAGE });
+                let one = Mapped { base, pages: 1, ..Mapped::whole(gpu.allocation) };
+                map(&mut gpu.world, one.by(paging_queue));
+                gpu.world.advance(1_000_000);
+            },
+            PAGE,
+            "nothing is mapped there, 0x0 bytes beyond the end of what is mapped of allocation H",
+        ),
+    ];
+    for (change, offset, reason) in changes {
+        let mut gpu = Gpu::new(Config::default());
+        let (paging_queue, _) = queue(&mut gpu.world, gpu.device, 0);
+        change(&mut gpu, paging_queue);
+        gpu.world.notes();
+        let list = gpu.list();
+        gpu.world.submit(gpu.context, &list);
+        gpu.perform();
+        gpu.world.advance(1_000_000);
+        gpu.perform();
+        let reason = reason.replace('H', &gpu.allocation.to_string());
+        let address = gpu.base + offset;
+        let note = format!(
+            "its write to GPU address {address:#x} on engine 0.0 faulted (ERROR_DMA_PAGE_FAULT): {reason}"
+        );
+        let notes = gpu.world.notes();
+        assert!(notes.iter().any(|one| one.ends_with(&note)), "{reason}: {notes:?}");
+    }
+}
+
+#[test]
 fn an_illegal_command_faults_its_device_or_hangs_until_the_engine_is_reset() {
     for (policy, expected) in [
         (IllegalCommand::Faults, DeviceExecutionState::ERROR_DMA_FAULT),

@@ -365,6 +365,13 @@ impl AddressSpace {
         refuse(NtStatus::NO_MEMORY, why)
     }
 
+    /// The page at an address as calls have mapped it, `None` = NoAccess, and whether engines see the same.
+    pub fn mapped_at(&self, address: u64) -> (Option<VaPage>, bool) {
+        let page = |pages: &OpenPages| pages.find(address).map(|piece| piece.page.at(address - piece.base));
+        let mapped = page(&self.pages);
+        (mapped, mapped == page(&self.engine_pages))
+    }
+
     /// Describes the page at an address, for a note.
     pub fn describe(&self, address: u64) -> Option<&'static str> {
         if !self.holds(address, 1) {

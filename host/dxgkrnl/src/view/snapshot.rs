@@ -630,7 +630,7 @@ impl Kernel {
         self.vidmm.paging_queues().iter().map(state).collect()
     }
 
-    fn gpu_va_range_states(&self) -> Vec<GpuVaRangeState> {
+    pub(super) fn gpu_va_range_states(&self) -> Vec<GpuVaRangeState> {
         let mut states = Vec::new();
         for (ProcessId(process), owner) in self.processes.by_id() {
             for (adapter, space) in &owner.address_spaces {

@@ -191,6 +191,7 @@ mod tests {
             step: true,
             at: None,
             vm: None,
+            wait_max: None,
             json: false,
         };
         let mut player =
