@@ -324,6 +324,21 @@ fn a_lock_gives_the_address_of_the_creator_and_nests() {
 }
 
 #[test]
+fn a_lock_needs_neither_residency_nor_a_reclaim() {
+    let (mut world, script, [device, paging_queue, allocation], _) = set_up();
+    let lock = Call::Lock { device, allocation, flags: 0 };
+    assert_eq!(world.ok(lock.clone()), Reply::Locked { address: HEAP }, "not resident");
+    world.call(make_resident(paging_queue, &[allocation], 0));
+    world.advance(10 * PAGING_NS);
+    assert_eq!(engine_sees_memory(&script), Some(true));
+    let (resources, priority, flags) = (false, 2, 1);
+    let allocations = vec![allocation];
+    world.ok(Call::OfferAllocations { device, allocations, resources, priority, flags });
+    assert_eq!(world.ok(lock), Reply::Locked { address: HEAP }, "offered");
+    assert_eq!(engine_sees_memory(&script), Some(false), "the lock does not reclaim it");
+}
+
+#[test]
 fn priorities_are_of_allocations_or_of_a_whole_resource() {
     let mut world = World::new();
     let device = world.device();
