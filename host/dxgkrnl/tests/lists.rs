@@ -237,7 +237,7 @@ fn the_note_of_a_page_fault_says_why_there_is_no_memory() {
                 gpu.world.advance(1_000_000);
             },
             PAGE,
-            "nothing is mapped there, 0x0 bytes beyond the end of what is mapped of allocation H",
+            "nothing is mapped there, right behind what is mapped of allocation H",
         ),
     ];
     for (change, offset, reason) in changes {

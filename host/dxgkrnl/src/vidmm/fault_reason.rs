@@ -45,8 +45,9 @@ impl Kernel {
             && let Some(open) = piece.page.open()
         {
             let (handle, beyond) = (self.vidmm.memory.allocation_opens[open].handle, address - piece.end);
+            let distance = if beyond == 0 { "right".into() } else { format!("{beyond:#x} bytes") };
             return format!(
-                "nothing is mapped there, {beyond:#x} bytes beyond the end of what is mapped of allocation {handle}"
+                "nothing is mapped there, {distance} behind what is mapped of allocation {handle}"
             );
         }
         match space.holds(address, 1) {
