@@ -365,6 +365,20 @@ impl WaitIndex<'_> {
         state.running.into_iter().chain(in_flight).map(move |id| self.submission(queue, id))
     }
 
+    /// The work before the mark that a queue has passed, up to this submission of a hardware queue.
+    pub fn before_passed_mark(
+        &self,
+        queue: u32,
+        state: &Queue,
+        last: Option<u64>,
+    ) -> impl Iterator<Item = Node> {
+        let ready = state.ready.is_some().then_some(Node::Ready { queue, upto: WHOLE });
+        let in_flight = state.in_flight.iter().map(|one| one.submission_fence_id);
+        let before = in_flight.take_while(move |id| last.is_some_and(|last| *id <= last));
+        let submissions = state.running.into_iter().chain(before);
+        ready.into_iter().chain(submissions.map(move |id| self.submission(queue, id)))
+    }
+
     /// All work of a queue, and the value that its progress fence has to reach; 0: none.
     pub fn rest_of_queue(&self, queue: u32, up_to: u64) -> Vec<Node> {
         let state = &self.kernel.vidsch.queues()[queue];

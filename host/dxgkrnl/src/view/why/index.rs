@@ -182,6 +182,9 @@ impl<'a> WaitIndex<'a> {
                     marks.entry(*round).or_default().push(Node::Packet { queue, at, upto: WHOLE });
                 }
             }
+            if let Some((round, last)) = state.passed_mark {
+                marks.entry(round).or_default().extend(self.before_passed_mark(queue, state, last));
+            }
         }
         for WaitingCall { process, request, waits_for } in calls {
             let nodes = match waits_for {
