@@ -57,6 +57,7 @@ impl WaitIndex<'_> {
                 let call = self.calls.get(&(process, request));
                 Dependencies::All(call.map_or_else(Vec::new, |(_, work)| work.clone()))
             }
+            Node::Marks(round) => Dependencies::All(self.marks.get(&round).cloned().unwrap_or_default()),
         }
     }
 

@@ -95,7 +95,7 @@ impl WaitIndex<'_> {
                 (StepKind::Wait, Some(process), format!("{} waits in {work}", kernel.party(process)))
             }
             // They stand for signals and work that the path names next.
-            Node::AnySignal { .. } | Node::AnyOpaque(_) => return None,
+            Node::AnySignal { .. } | Node::AnyOpaque(_) | Node::Marks(_) => return None,
             Node::TimeOut(id) => {
                 let acquire = &kernel.keyed.acquires()[&id];
                 let due = kernel.keyed.ends(id).unwrap_or(u64::MAX);

@@ -56,6 +56,8 @@ pub(super) enum Node {
     TimeOut(u64),
     /// A call that is answered once work is done.
     Call { process: ProcessId, request: u64 },
+    /// All marks of a round, which many calls may wait for.
+    Marks(u64),
 }
 
 impl Node {

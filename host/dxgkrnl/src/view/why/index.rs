@@ -1,6 +1,7 @@
 //! An index that is built once for all waits: pending signals of each object, work of engines, waits of processes.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec;
 use alloc::vec::Vec;
 
 use d3dkmt::SyncObjectFlags;
@@ -42,6 +43,8 @@ pub(super) struct WaitIndex<'a> {
     pub opaque: BTreeMap<ProcessId, Vec<Node>>,
     /// Calls of threads that wait for work, with the work.
     pub calls: BTreeMap<(ProcessId, u64), (AwaitedWork, Vec<Node>)>,
+    /// By round that a call waits for: the work before its marks.
+    pub marks: BTreeMap<u64, Vec<Node>>,
     /// The pending CPU waits and waiting calls of each process, oldest first.
     waits_of: BTreeMap<ProcessId, Vec<Node>>,
     /// Objects and values that only higher pending signals reach, which need the value themselves. Such a signal is not
@@ -53,10 +56,10 @@ impl<'a> WaitIndex<'a> {
     pub fn new(kernel: &'a Kernel, now: Nanos) -> Self {
         let (under_way, opaque, waits_of) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (work, doubtful, by_value) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
-        let calls = BTreeMap::new();
+        let (calls, marks) = (BTreeMap::new(), BTreeMap::new());
         let now = now.max(kernel.now);
         let mut index =
-            WaitIndex { kernel, now, work, under_way, by_value, opaque, calls, waits_of, doubtful };
+            WaitIndex { kernel, now, work, under_way, by_value, opaque, calls, marks, waits_of, doubtful };
         index.index_engines();
         index.index_queues();
         index.index_calls();
@@ -190,7 +193,7 @@ impl<'a> WaitIndex<'a> {
             let nodes = match waits_for {
                 // It ends by itself.
                 AwaitedWork::OfGpu => continue,
-                AwaitedWork::OfDevice { round } => marks.get(&round).cloned().unwrap_or_default(),
+                AwaitedWork::OfDevice { round } => vec![Node::Marks(round)],
                 AwaitedWork::OfContext(_) | AwaitedWork::OfPagingQueue(_) => {
                     let ends = kernel.vidsch.waiting_ends().iter();
                     let mut of_it = ends.filter(|(context, end)| {
@@ -202,6 +205,7 @@ impl<'a> WaitIndex<'a> {
             };
             self.calls.insert((process, request), (waits_for, nodes));
         }
+        self.marks = marks;
     }
 
     fn index_waits(&mut self) {
