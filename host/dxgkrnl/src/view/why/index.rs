@@ -189,17 +189,17 @@ impl<'a> WaitIndex<'a> {
                 marks.entry(round).or_default().extend(self.before_passed_mark(queue, state, last));
             }
         }
+        let ends = kernel.vidsch.waiting_ends().iter();
+        let ends =
+            ends.map(|(context, end)| ((kernel.vidsch.contexts()[*context].process, end.request), &end.busy));
+        let ends: BTreeMap<(ProcessId, u64), _> = ends.collect();
         for WaitingCall { process, request, waits_for } in calls {
             let nodes = match waits_for {
                 // It ends by itself.
                 AwaitedWork::OfGpu => continue,
                 AwaitedWork::OfDevice { round } => vec![Node::Marks(round)],
                 AwaitedWork::OfContext(_) | AwaitedWork::OfPagingQueue(_) => {
-                    let ends = kernel.vidsch.waiting_ends().iter();
-                    let mut of_it = ends.filter(|(context, end)| {
-                        kernel.vidsch.contexts()[**context].process == process && end.request == request
-                    });
-                    let busy = of_it.next().into_iter().flat_map(|(_, end)| &end.busy);
+                    let busy = ends.get(&(process, request)).into_iter().flat_map(|busy| busy.iter());
                     busy.flat_map(|(queue, up_to)| self.rest_of_queue(*queue, *up_to)).collect()
                 }
             };
