@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use d3dkmt::{Call, CreateContextFlags, Handle, NtStatus, Reply, SyncObjectFlags, calls, isa};
+use d3dkmt::{Call, CreateContextFlags, EventId, Handle, NtStatus, Reply, SyncObjectFlags, calls, isa};
 use drivers::{Drivers, Registry};
 use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, VmId};
 use e2e::embedded::{Embedded, Running};
@@ -300,6 +300,30 @@ fn a_call_that_does_not_return_as_it_did_is_named_and_ends_the_replay() {
     assert_eq!(output.status.code(), Some(1), "{printed}{}", stderr(&output));
     assert!(printed.starts_with("1 difference: "), "{printed}");
     let named = "p1 DestroyContext has not returned within 200ms: the replay ends here";
+    assert!(printed.contains(named), "{printed}");
+}
+
+#[test]
+fn of_several_things_that_one_step_did_the_first_that_does_not_come_ends_the_replay() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let trace = folder.path().join("run.gvt");
+    let mut recording = Recording::new(&trace, NtStatus::SUCCESS);
+    let (context, fence) = recording.waiting_context();
+    let done = recording.fence();
+    recording.call(calls::gpu_signal(context, done, 1));
+    for event in 1..=3 {
+        recording.answered(calls::wait(recording.device, done, 1, EventId(event)));
+    }
+    // The signal is not in the recording, but the three wake-ups are.
+    let mut effects = Effects::default();
+    let call = calls::signal(recording.device, fence, 1);
+    recording.kernel.handle(0, Input::Call { process: P, request: 99, call }, &mut effects);
+    recording.run();
+    recording.finish();
+    let output = replayed(&trace, &["--wait-max", "200ms"]);
+    let printed = stdout(&output);
+    assert!(printed.starts_with("1 difference: "), "{printed}{}", stderr(&output));
+    let named = "p1 the event of WaitFromCpu has not been set within 200ms: the replay ends here";
     assert!(printed.contains(named), "{printed}");
 }
 

@@ -196,10 +196,17 @@ impl<'a> PartialReplay<'a> {
             | Input::SystemTime { .. }
             | Input::Deadline => {}
         }
+        // The first thing that has not come ends the replay, also among those of one step.
         for answer in &step.effects.answers {
+            if self.is_stopped {
+                return Ok(());
+            }
             self.late_answer(answer, waits)?;
         }
         for event in &step.effects.events {
+            if self.is_stopped {
+                return Ok(());
+            }
             self.wake(step.sequence, event, waits)?;
         }
         Ok(())
