@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use d3dkmt::{Call, CreateContextFlags, EventId, Handle, NtStatus, Reply, SyncObjectFlags, calls, isa};
+use d3dkmt::{
+    AllocationInfo, Call, CreateAllocation, CreateAllocationFlags, CreateContextFlags, EventId, Handle,
+    NtStatus, Reply, StandardAllocation, SyncObjectFlags, calls, isa,
+};
 use drivers::{Drivers, Registry};
 use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, VmId};
 use e2e::embedded::{Embedded, Running};
@@ -325,6 +328,33 @@ fn of_several_things_that_one_step_did_the_first_that_does_not_come_ends_the_rep
     assert!(printed.starts_with("1 difference: "), "{printed}{}", stderr(&output));
     let named = "p1 the event of WaitFromCpu has not been set within 200ms: the replay ends here";
     assert!(printed.contains(named), "{printed}");
+}
+
+/// The C ABI has one pointer for both, and a flag that says which it is.
+#[test]
+fn a_create_allocation_whose_flag_contradicts_its_data_is_left_out() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let trace = folder.path().join("run.gvt");
+    let mut recording = Recording::new(&trace, NtStatus::SUCCESS);
+    let standard = StandardAllocation { kind: StandardAllocation::EXISTING_HEAP, ..Default::default() };
+    for (flags, standard) in
+        [(CreateAllocationFlags::STANDARD_ALLOCATION, None), (CreateAllocationFlags::empty(), Some(standard))]
+    {
+        let create = CreateAllocation {
+            device: recording.device,
+            flags,
+            standard,
+            private_data: vec![7],
+            allocations: vec![AllocationInfo::default()],
+            ..CreateAllocation::default()
+        };
+        recording.call(Call::CreateAllocation { create: Box::new(create) });
+    }
+    recording.finish();
+    let output = replayed(&trace, &[]);
+    let printed = stdout(&output);
+    assert!(printed.starts_with("as recorded: "), "{printed}{}", stderr(&output));
+    assert!(printed.contains("omitted 2: the C ABI has no such call: CreateAllocation\n"), "{printed}");
 }
 
 #[test]

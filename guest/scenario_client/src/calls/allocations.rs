@@ -5,8 +5,8 @@
 use std::ffi::c_void;
 
 use d3dkmt::{
-    AllocationInfo, Call, CreateAllocation, DestroyAllocationFlags, Handle, Luid, NtStatus, Reply,
-    ResourceInfo, RuntimeBuffer, ShareToken, allocation_data, limits,
+    AllocationInfo, Call, CreateAllocation, CreateAllocationFlags, DestroyAllocationFlags, Handle, Luid,
+    NtStatus, Reply, ResourceInfo, RuntimeBuffer, ShareToken, allocation_data, limits,
 };
 
 use super::mutex::buffer_of;
@@ -49,6 +49,10 @@ fn data_pointer(data: &mut [u8]) -> *mut c_void {
 }
 
 pub fn create(scenario_client: &ScenarioClient, create: &CreateAllocation) -> Done {
+    // The flag says what the one pointer for both points to.
+    if create.standard.is_some() != create.flags.contains(CreateAllocationFlags::STANDARD_ALLOCATION) {
+        return Done::no_c_form();
+    }
     let bytes: Vec<u64> = create.allocations.iter().map(|info| bytes_of(create, info)).collect();
     let sent = create.allocations.iter().flat_map(|info| info.private_data.iter().copied());
     let sent: Vec<u8> = sent.collect();
