@@ -1,6 +1,7 @@
 //! Command lists through the kernel: the bytes they write into a process's allocation, and cleanup when something ends.
 
 use crate::allocations::{HEAP, create, destroy};
+use crate::common::hardware::ADVANCED;
 use crate::common::{OK, P, World};
 use crate::gpu_memory::{Mapped, bring, map};
 use crate::paging::queue;
@@ -9,8 +10,8 @@ use d3dkmt::isa::{
     ResourceFlags, SubresourceRange, TextureBarrier, TextureFlags, Use, WorkKind,
 };
 use d3dkmt::{
-    Call, CreateAllocationFlags, CreatedSyncObject, DeviceExecutionState, Handle, NtStatus, PageFaultState,
-    Reply, calls,
+    Call, CreateAllocationFlags, CreatedSyncObject, DeviceExecutionState, Handle, HwQueueFlags, NtStatus,
+    PageFaultState, Reply, calls,
 };
 use dxgkrnl::policy::IllegalCommand;
 use dxgkrnl::{Config, DmaExecutor, DmaOp, Input, ProcessId, ProcessMemory};
@@ -186,6 +187,12 @@ fn memory_that_is_destroyed_is_not_in_the_page_table_any_more() {
     assert_eq!(gpu.state(), (DeviceExecutionState::ERROR_DMA_PAGE_FAULT, fault));
 }
 
+/// Work that no engine of these tests does.
+fn illegal() -> Packet {
+    let (kind, kernel) = (WorkKind::VideoDecode, Kernel::None);
+    Packet::Work { kind, kernel, operand: 0, duration_ns: 1, uses: vec![] }
+}
+
 #[test]
 fn the_note_of_a_page_fault_says_why_there_is_no_memory() {
     type Change = fn(&mut Gpu, Handle);
@@ -261,6 +268,44 @@ fn the_note_of_a_page_fault_says_why_there_is_no_memory() {
 }
 
 #[test]
+fn the_note_of_a_page_fault_gives_no_reason_of_mappings_for_a_fault_that_has_another() {
+    let mut config = Config::default();
+    config.adapters[0].nodes[0].writes_fences = false;
+    config.adapters[0].paging_node = Some(1);
+    let fence = |gpu: &Gpu| Packet::FenceWrite { gpu_address: gpu.fence.gpu_address, value: 3 };
+    let unaligned =
+        |gpu: &Gpu| Packet::FenceRead { gpu_address: gpu.fence.gpu_address, destination: gpu.base + 4 };
+    type Make<'a> = &'a dyn Fn(&Gpu) -> Packet;
+    let cases: [(Make<'_>, Config, &str); 2] = [
+        (&fence, config, ": that is fence memory, which this node does not write"),
+        (
+            &unaligned,
+            Config::default(),
+            ": allocation H is mapped and resident there, which is not the cause",
+        ),
+    ];
+    for (packet, config, reason) in cases {
+        let mut gpu = Gpu::new(config);
+        let packets = [packet(&gpu)];
+        gpu.world.submit(gpu.context, &packets);
+        gpu.world.advance(1_000_000);
+        let note =
+            format!("faulted (ERROR_DMA_PAGE_FAULT){reason}").replace('H', &gpu.allocation.to_string());
+        let notes = gpu.world.notes();
+        assert!(notes.iter().any(|one| one.ends_with(&note)), "{note}: {notes:?}");
+    }
+    // A hardware queue's illegal command is reported as a fault at address 0.
+    let mut world = World::new();
+    let device = world.device();
+    let queue = world.queue_on(device, ADVANCED, HwQueueFlags::empty());
+    world.submit_hw(queue, 1, &[illegal()]);
+    world.advance(1_000_000);
+    let notes = world.notes();
+    let note = "its read of GPU address 0x0 on engine 0.0 faulted (ERROR_DMA_PAGE_FAULT)";
+    assert!(notes.iter().any(|one| one.ends_with(note)), "{notes:?}");
+}
+
+#[test]
 fn an_illegal_command_faults_its_device_or_hangs_until_the_engine_is_reset() {
     for (policy, expected) in [
         (IllegalCommand::Faults, DeviceExecutionState::ERROR_DMA_FAULT),
@@ -270,16 +315,7 @@ fn an_illegal_command_faults_its_device_or_hangs_until_the_engine_is_reset() {
         config.policy.illegal_command = policy;
         let mut gpu = Gpu::new(config);
         let mut list = gpu.list();
-        list.insert(
-            1,
-            Packet::Work {
-                kind: WorkKind::VideoDecode,
-                kernel: Kernel::None,
-                operand: 0,
-                duration_ns: 1,
-                uses: vec![],
-            },
-        );
+        list.insert(1, illegal());
         gpu.world.submit(gpu.context, &list);
         gpu.world.advance(3_000_000_000);
         gpu.perform();

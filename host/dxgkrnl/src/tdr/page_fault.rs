@@ -178,7 +178,7 @@ impl Kernel {
         let is_write = flags.contains(PageFaultFlags::WRITE);
         let access = if is_write { "write to" } else { "read of" };
         let process = devices.first().and_then(|id| self.processes.devices().get(*id)).map(|one| one.process);
-        let reason = process.and_then(|process| self.fault_reason(process, adapter, gpu_address, is_write));
+        let reason = process.and_then(|process| self.fault_reason(process, engine, gpu_address, is_write));
         let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
         let why = format!(
             "its {access} GPU address {gpu_address:#x} on engine {adapter}.{node} faulted (ERROR_DMA_PAGE_FAULT){reason}"

@@ -4,8 +4,9 @@ use alloc::format;
 use alloc::string::String;
 
 use super::allocation::AllocationOpen;
-use super::vaspace::{ADDRESSES_END, AddressSpace, PAGE_BYTES, VaPage};
+use super::vaspace::{ADDRESSES_END, AddressSpace, FENCE_MEMORY, LOWEST, PAGE_BYTES, VaPage};
 use crate::ProcessId;
+use crate::ddi::EngineId;
 use crate::kernel::Kernel;
 
 /// An access so far behind the end of a mapping counts as one beyond it.
@@ -13,16 +14,22 @@ const BEYOND_MAX: u64 = 16 * PAGE_BYTES;
 
 impl Kernel {
     /// The reason, as far as the address space of the process has one. Engines of an IoMmu adapter have no other than the
-    /// process's own.
+    /// process's own. Below the lowest address drivers report faults that have no address.
     pub(crate) fn fault_reason(
         &self,
         process: ProcessId,
-        adapter: u32,
+        EngineId { adapter, node }: EngineId,
         address: u64,
         is_write: bool,
     ) -> Option<String> {
-        if self.config.adapters.get(adapter as usize).is_none_or(|adapter| adapter.iommu) {
+        let config = self.config.adapters.get(adapter as usize)?;
+        if config.iommu || address < LOWEST {
             return None;
+        }
+        if (FENCE_MEMORY.0..FENCE_MEMORY.1).contains(&address) {
+            let is_refused = is_write && !config.nodes[node as usize % config.nodes.len()].writes_fences;
+            let refusal = if is_refused { ", which this node does not write" } else { "" };
+            return Some(format!("that is fence memory{refusal}"));
         }
         if address >= ADDRESSES_END {
             return Some(format!("the address space ends at {ADDRESSES_END:#x}"));
@@ -77,7 +84,7 @@ impl Kernel {
         }
         match is_refused_write {
             true => format!("allocation {handle} is mapped there read-only"),
-            false => format!("allocation {handle} is mapped there and is resident"),
+            false => format!("allocation {handle} is mapped and resident there, which is not the cause"),
         }
     }
 }
