@@ -59,24 +59,28 @@ fn reach(broker: &Path) -> anyhow::Result<()> {
 struct Participants {
     vms: BTreeMap<VmId, String>,
     processes: BTreeMap<ProcessId, (VmId, String)>,
-    /// How long the recording took.
+    /// How long the recording took since its first process was there.
     length: Duration,
 }
 
 impl Participants {
     fn of(trace: &Path) -> anyhow::Result<Participants> {
         let mut participants = Participants::default();
+        // Times count from the daemon's start.
+        let mut first = None;
         each_step(trace, u64::MAX, "a live replay", |step| {
-            participants.length = Duration::from_nanos(step.now);
+            let now = step.now;
             match std::mem::take(step).input {
                 Input::VmAttached { vm, name } => {
                     participants.vms.insert(vm, name);
                 }
                 Input::ProcessAttached { process, vm, name, .. } => {
                     participants.processes.insert(process, (vm, name));
+                    first.get_or_insert(now);
                 }
                 _ => {}
             }
+            participants.length = Duration::from_nanos(now - first.unwrap_or(now));
             Ok(())
         })?;
         Ok(participants)
@@ -145,5 +149,31 @@ fn print_result(args: &ReplayArgs, played: &PartialReplayReport, is_damaged: boo
     }
     for (why, count) in left_out {
         say(format_args!("  omitted {count}: {why}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dxgkrnl::{Config, Effects};
+    use trace::Recorder;
+
+    #[test]
+    fn a_recording_is_as_long_as_its_processes_and_not_as_its_daemon() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let trace = folder.path().join("run.gvt");
+        let mut recorder = Recorder::create(&trace, &Config::default(), "a test").expect("a trace");
+        let mut step = |now: Duration, input| {
+            recorder.begin(now.as_nanos() as u64, &input).expect("room on the disk");
+            recorder.end(&Effects::default()).expect("room on the disk");
+        };
+        let (process, vm) = (ProcessId(1), VmId(1));
+        step(Duration::ZERO, Input::VmAttached { vm, name: "red".into() });
+        let day = Duration::from_secs(86_400);
+        step(day, Input::ProcessAttached { process, vm, pid: 9, name: "client".into() });
+        step(day + Duration::from_secs(3), Input::ProcessGone { process });
+        recorder.finish(0).expect("room on the disk");
+        let participants = Participants::of(&trace).expect("a recording");
+        assert_eq!(participants.length, Duration::from_secs(3));
     }
 }

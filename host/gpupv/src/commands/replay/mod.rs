@@ -46,7 +46,7 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "NAME", requires = "at")]
     pub vm: Option<String>,
     /// With --at: end the replay when a call or wait has not returned for this long that did in the recording: 500ms,
-    /// 2s. By default 120s more than the recording took; with --vm there is no limit
+    /// 2s. By default 120s more than the recording took from its first process on; with --vm there is no limit
     #[arg(long, value_name = "TIME", requires = "at", value_parser = time)]
     pub wait_max: Option<Duration>,
     /// Print the verdict as JSON
