@@ -135,10 +135,13 @@ fn memory_of_a_process_that_is_gone_is_not_resident() {
     for query in &queries {
         assert_eq!(world.ok(query.clone()), Reply::AllocationResidency(vec![2]));
     }
+    let before = usage(&mut world);
     world.input(Input::ProcessGone { process: P });
     for query in &queries {
         assert_eq!(world.ok(query.clone()), Reply::AllocationResidency(vec![3]), "engines find NoAccess");
     }
+    assert!(before > 0);
+    assert_eq!(usage(&mut world), before, "it counts until it is evicted or destroyed");
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub struct Details {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MemoryReport {
     pub process: u32,
-    /// The segment groups in which it has resident bytes.
+    /// The segment groups in which it wants bytes resident.
     pub groups: Vec<GroupReport>,
     pub offered: Listed<AllocationReport>,
     pub locked: Listed<AllocationReport>,
@@ -40,6 +40,7 @@ pub struct MemoryReport {
 pub struct GroupReport {
     pub adapter: u32,
     pub group: SegmentGroup,
+    /// From MakeResident on, also of memory whose process has ended: the usage that counts against the budget.
     pub resident_bytes: u64,
     pub budget_bytes: u64,
 }

@@ -207,7 +207,7 @@ pub struct AllocationState {
     pub address: u64,
     /// How often its device made it resident and did not evict it again.
     pub residency: u32,
-    /// Engines find it where it is mapped.
+    /// Engines find it where it is mapped, unless it is memory of a process that has ended.
     pub resident: bool,
     /// How often it is locked.
     pub locks: u32,

@@ -102,6 +102,11 @@ fn memory_is_shown_by_what_is_resident_offered_locked_and_mapped_the_largest_fir
     let (device, paging_queue) = (world.device, world.paging_queue);
     let (list, priorities) = (allocations.clone(), Vec::new());
     world.call(Call::MakeResident { paging_queue, allocations: list, priorities, flags: 0 });
+    let text = world.text();
+    assert!(
+        text.contains("  process 1 wants resident in LOCAL of adapter 0: 49152 of "),
+        "none is there yet: {text}"
+    );
     for allocation in &allocations[..2] {
         world.call(Call::Lock { device, allocation: *allocation, flags: 0 });
     }
@@ -130,7 +135,7 @@ fn memory_is_shown_by_what_is_resident_offered_locked_and_mapped_the_largest_fir
     assert_eq!(pages, [10, 9, 8, 7, 6, 5, 4, 3]);
     let text = world.text();
     for line in [
-        format!("  process 1 resident in LOCAL of adapter 0: 12288 of {} bytes\n", group.budget_bytes),
+        format!("  process 1 wants resident in LOCAL of adapter 0: 12288 of {} bytes\n", group.budget_bytes),
         format!("  process 1 offered: 9 allocations of 0x9000 bytes: {} (0x1000), ", allocations[3]),
         format!(
             "  process 1 locked: 2 allocations of 0x2000 bytes: {} (0x1000), {} (0x1000, 2 locks)\n",

@@ -216,13 +216,13 @@ fn counted(count: u64, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
-/// Formats what a process has in memory: resident bytes, then what is offered, locked and mapped, the largest first.
+/// Formats what a process has in memory: what it wants resident, then what is offered, locked and mapped, the largest first.
 fn render_memory(memory: &Memory) -> String {
     let mut text = String::new();
     for group in &memory.groups {
         let name = if group.local { "LOCAL" } else { "NON_LOCAL" };
         text += &format!(
-            "  process {} resident in {name} of adapter {}: {} of {} bytes\n",
+            "  process {} wants resident in {name} of adapter {}: {} of {} bytes\n",
             memory.process, group.adapter, group.resident_bytes, group.budget_bytes
         );
     }
