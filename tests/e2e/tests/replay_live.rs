@@ -354,7 +354,34 @@ fn a_create_allocation_whose_flag_contradicts_its_data_is_left_out() {
     let output = replayed(&trace, &[]);
     let printed = stdout(&output);
     assert!(printed.starts_with("as recorded: "), "{printed}{}", stderr(&output));
-    assert!(printed.contains("omitted 2: the C ABI has no such call: CreateAllocation\n"), "{printed}");
+    assert!(
+        printed.contains("omitted 2: it cannot be made through the C ABI: CreateAllocation\n"),
+        "{printed}"
+    );
+}
+
+/// The recorded address is some other memory of the process that repeats the call, or none.
+#[test]
+fn a_create_allocation_whose_memory_has_no_room_is_left_out() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let trace = folder.path().join("run.gvt");
+    let mut recording = Recording::new(&trace, NtStatus::SUCCESS);
+    let size = (1 << 47) - (1 << 30);
+    let standard = StandardAllocation { kind: StandardAllocation::EXISTING_HEAP, size, ..Default::default() };
+    let create = CreateAllocation {
+        device: recording.device,
+        flags: CreateAllocationFlags::STANDARD_ALLOCATION | CreateAllocationFlags::EXISTING_SYS_MEM,
+        standard: Some(standard),
+        allocations: vec![AllocationInfo { system_memory: 1 << 20, ..AllocationInfo::default() }],
+        ..CreateAllocation::default()
+    };
+    recording.call(Call::CreateAllocation { create: Box::new(create) });
+    recording.finish();
+    let printed = stdout(&replayed(&trace, &[])).to_owned();
+    assert!(
+        printed.contains("omitted 1: it cannot be made through the C ABI: CreateAllocation\n"),
+        "{printed}"
+    );
 }
 
 #[test]

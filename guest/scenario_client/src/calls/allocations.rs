@@ -16,19 +16,26 @@ use crate::abi::sdk;
 
 const PAGE_BYTES: u64 = 4096;
 
-/// Maps memory for an allocation until the process exits, because the library and engines may access it that long. If
-/// that fails, the runner's address is returned, which the library passes on unchanged. The address has the runner's
-/// place in its page, because one in the middle of a page is refused.
-fn memory(address: u64, bytes: u64) -> u64 {
+/// More memory than any process has at user addresses.
+const IMPOSSIBLE_BYTES: u64 = 1 << 47;
+
+/// Maps memory for an allocation until the process exits, because the library and engines may access it that long. The
+/// address has the runner's place in its page, because one in the middle of a page is refused. Of memory that no process
+/// can have, the runner's address is returned, which the library passes on unchanged. `None`: there is no room, and
+/// the runner's address may be other memory of this process.
+fn memory(address: u64, bytes: u64) -> Option<u64> {
     let place = address % PAGE_BYTES;
-    let Ok(length @ 1..) = usize::try_from(bytes.saturating_add(place)) else { return address };
+    let length = match bytes.saturating_add(place) {
+        0 | IMPOSSIBLE_BYTES.. => return Some(address),
+        length => length as usize,
+    };
     let (protection, flags) = (
         rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE,
         rustix::mm::MapFlags::PRIVATE | rustix::mm::MapFlags::NORESERVE,
     );
     // SAFETY: at an address that the kernel chooses.
     let mapped = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), length, protection, flags) };
-    mapped.map_or(address, |at| at.expose_provenance() as u64 + place)
+    Some(mapped.ok()?.expose_provenance() as u64 + place)
 }
 
 /// Bytes of address space for memory of this process of which the call does not say how much it is.
@@ -58,12 +65,12 @@ pub fn create(scenario_client: &ScenarioClient, create: &CreateAllocation) -> Do
     let sent: Vec<u8> = sent.collect();
     let mut private_data: Vec<Vec<u8>> =
         create.allocations.iter().map(|info| info.private_data.clone()).collect();
-    let addresses: Vec<u64> = std::iter::zip(&create.allocations, &bytes)
-        .map(|(info, bytes)| match info.system_memory {
-            0 => 0,
+    let addresses =
+        std::iter::zip(&create.allocations, &bytes).map(|(info, bytes)| match info.system_memory {
+            0 => Some(0),
             address => memory(address, *bytes),
-        })
-        .collect();
+        });
+    let Some(addresses) = addresses.collect::<Option<Vec<u64>>>() else { return Done::no_c_form() };
     let infos = create.allocations.iter().zip(&mut private_data).zip(&addresses);
     let mut infos: Vec<_> = infos
         .map(|((info, data), address)| {

@@ -429,7 +429,7 @@ impl<'a> PartialReplay<'a> {
         let reply = match &now.outcome {
             Outcome::Reply(reply) => reply,
             Outcome::NoCForm => {
-                self.leave_out(format!("the C ABI has no such call: {}", call.name()));
+                self.leave_out(format!("it cannot be made through the C ABI: {}", call.name()));
                 self.names.lose(process, &then.reply);
                 return Ok(());
             }
