@@ -69,6 +69,23 @@ fn a_thread_in_a_call_waits_for_the_work_that_the_call_waits_for() {
 }
 
 #[test]
+fn a_process_is_said_to_wait_in_a_call_only_if_that_is_its_one_wait() {
+    let mut world = World::new();
+    let device = world.device();
+    let (context, fence) = (world.context(device, 0), world.fence(device, 0).object);
+    world.gpu_wait(context, fence, 1);
+    let one_way = Call::DestroyContext { context };
+    world.input(Input::Call { process: P, request: 0, call: one_way });
+    let cause = only(&world);
+    assert!(is_waits_for(&cause, 1) && chain(&cause).contains("its CPU waits for nothing"), "{cause:?}");
+    let other = world.fence(device, 0).object;
+    world.pending(device, &[(other, 1)], false);
+    let texts = why(&world).to_string();
+    assert!(texts.contains("its CPU has a wait itself"), "{texts}");
+    assert!(!texts.contains("DestroyContext"), "{texts}");
+}
+
+#[test]
 fn a_thread_that_destroys_a_paging_queue_waits_for_work_under_way() {
     let mut world = World::new();
     let device = world.device();

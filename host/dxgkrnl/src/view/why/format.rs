@@ -14,7 +14,6 @@ use crate::ddi::{EngineId, WorkState};
 use crate::sync::legacy::Kind;
 use crate::sync::waits::WaitOwner;
 use crate::vidsch::Packet;
-use crate::views::AwaitedWork;
 
 /// Steps of a chain that the report lists; the middle of a longer one is left out.
 const STEPS_MAX: usize = 24;
@@ -238,25 +237,17 @@ impl WaitIndex<'_> {
 
     /// What prevents a process from acting, as far as known.
     fn state_of(&self, process: ProcessId) -> String {
-        match self.waits_of(process).len() {
+        let call = |process, request| self.calls.get(&(process, request));
+        match self.waits_of(process) {
             _ if self.kernel.paused_vm_of(process).is_some() => "its VM is paused".into(),
             _ if self.kernel.is_frozen(process) => "frozen".into(),
-            0 | 1 if let Some(call) = self.waiting_call_of(process) => format!("its CPU waits in {call}"),
-            0 => "its CPU waits for nothing".into(),
-            1 => "its CPU has a wait itself".into(),
-            waits => format!("its CPU has {waits} waits itself"),
-        }
-    }
-
-    /// A call of the process that is answered once work is done.
-    fn waiting_call_of(&self, process: ProcessId) -> Option<AwaitedWork> {
-        let mut awaited = None;
-        self.kernel.waiting_calls(&mut |call| {
-            if call.process == process {
-                awaited.get_or_insert(call.waits_for);
+            [] => "its CPU waits for nothing".into(),
+            [Node::Call { process, request }] if let Some((work, _)) = call(*process, *request) => {
+                format!("its CPU waits in {work}")
             }
-        });
-        awaited
+            [_] => "its CPU has a wait itself".into(),
+            waits => format!("its CPU has {} waits itself", waits.len()),
+        }
     }
 
     /// The missing value of a node, if it has one.
