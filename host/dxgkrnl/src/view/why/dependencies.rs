@@ -355,29 +355,17 @@ impl WaitIndex<'_> {
     fn before_packets(&self, queue: u32, state: &Queue, head: &Packet) -> Vec<Node> {
         let at_submission = matches!(head, Packet::Signal(signal)
             if signal.flags.contains(SignalFlags::SIGNAL_AT_SUBMISSION));
-        let ready = state.ready.is_some().then_some(Node::Ready { queue, upto: WHOLE });
-        let at_engine = self.at_engine(queue, state).filter(|_| !at_submission);
-        ready.into_iter().chain(at_engine).collect()
+        let comes_first = |node: &Node| !at_submission || matches!(node, Node::Ready { .. });
+        self.submitted(queue, state, u64::MAX).filter(comes_first).collect()
     }
 
-    /// The submissions of a queue that its engine has.
-    fn at_engine(&self, queue: u32, state: &Queue) -> impl Iterator<Item = Node> {
-        let in_flight = state.in_flight.iter().map(|one| one.submission_fence_id);
-        state.running.into_iter().chain(in_flight).map(move |id| self.submission(queue, id))
-    }
-
-    /// The work before the mark that a queue has passed, up to this submission of a hardware queue.
-    pub fn before_passed_mark(
-        &self,
-        queue: u32,
-        state: &Queue,
-        last: Option<u64>,
-    ) -> impl Iterator<Item = Node> {
+    /// The work of a queue that is no packet any more: its ready command buffer, and what its engine has, of a hardware
+    /// queue up to this submission.
+    pub fn submitted(&self, queue: u32, state: &Queue, last: u64) -> impl Iterator<Item = Node> {
         let ready = state.ready.is_some().then_some(Node::Ready { queue, upto: WHOLE });
         let in_flight = state.in_flight.iter().map(|one| one.submission_fence_id);
-        let before = in_flight.take_while(move |id| last.is_some_and(|last| *id <= last));
-        let submissions = state.running.into_iter().chain(before);
-        ready.into_iter().chain(submissions.map(move |id| self.submission(queue, id)))
+        let at_engine = state.running.into_iter().chain(in_flight.take_while(move |id| *id <= last));
+        ready.into_iter().chain(at_engine.map(move |id| self.submission(queue, id)))
     }
 
     /// All work of a queue, and the value that its progress fence has to reach; 0: none.
@@ -387,8 +375,7 @@ impl WaitIndex<'_> {
         let mut nodes: Vec<Node> =
             last.map(|at| Node::Packet { queue, at, upto: WHOLE }).into_iter().collect();
         if last.is_none() {
-            nodes.extend(state.ready.is_some().then_some(Node::Ready { queue, upto: WHOLE }));
-            nodes.extend(self.at_engine(queue, state));
+            nodes.extend(self.submitted(queue, state, u64::MAX));
         }
         let progress = state.hw_queue.map(|hw_queue| self.kernel.vidsch.hw_queues()[hw_queue].progress);
         let missing = progress.filter(|object| self.kernel.sync.objects().value(*object) < up_to);

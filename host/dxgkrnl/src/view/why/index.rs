@@ -186,7 +186,7 @@ impl<'a> WaitIndex<'a> {
                 }
             }
             if let Some((round, last)) = state.passed_mark {
-                marks.entry(round).or_default().extend(self.before_passed_mark(queue, state, last));
+                marks.entry(round).or_default().extend(self.submitted(queue, state, last.unwrap_or(0)));
             }
         }
         let ends = kernel.vidsch.waiting_ends().iter();
