@@ -59,8 +59,8 @@ static uint64_t map(handle_t allocation)
     return map.VirtualAddress;
 }
 
-/* Submits one command to the hardware queue, and waits for its progress fence. */
-static void run(uint32_t work, uint32_t kernel, uint32_t operand, const struct gpupv_use *uses, uint32_t count)
+/* Submits one command to the hardware queue. */
+static void submit_work(uint32_t work, uint32_t kernel, uint32_t operand, const struct gpupv_use *uses, uint32_t count)
 {
     static uint64_t commands[512];
     struct gpupv_cmd cmd;
@@ -71,6 +71,12 @@ static void run(uint32_t work, uint32_t kernel, uint32_t operand, const struct g
     args.PrivateDriverDataSize = gpupv_cmd_end(&cmd);
     args.pPrivateDriverData = commands;
     EXPECT(D3DKMTSubmitCommandToHwQueue(&args), STATUS_SUCCESS);
+}
+
+/* Submits one command to the hardware queue, and waits for its progress fence. */
+static void run(uint32_t work, uint32_t kernel, uint32_t operand, const struct gpupv_use *uses, uint32_t count)
+{
+    submit_work(work, kernel, operand, uses, count);
     EXPECT(cpu_wait(device, progress.handle, last_progress, 0), STATUS_SUCCESS);
     CHECK(fence_value(&progress) >= last_progress, "the progress fence has %lu", (unsigned long)fence_value(&progress));
 }
@@ -305,12 +311,47 @@ static void on_demand(void)
     close_adapter(adapter);
 }
 
+/* Destroys memory that queued work still reads, and runs the work at the next line of input. */
+static void destroyed_behind_work(void)
+{
+    handle_t source, target;
+    uint32_t *words, *copied;
+    EXPECT(allocate(GPUPV_SEGMENT_LOCAL, GPUPV_ALLOCATION_CPU_VISIBLE, BYTES, &source), STATUS_SUCCESS);
+    EXPECT(allocate(GPUPV_SEGMENT_LOCAL, GPUPV_ALLOCATION_CPU_VISIBLE, BYTES, &target), STATUS_SUCCESS);
+    uint32_t from = create_buffer_at(adapter, device, map(source), BYTES, 0, "");
+    uint32_t to = create_buffer_at(adapter, device, map(target), BYTES, 0, "");
+    EXPECT(lock(device, source, &words), STATUS_SUCCESS);
+    EXPECT(lock(device, target, &copied), STATUS_SUCCESS);
+    for (int at = 0; at < WORDS; at++)
+        words[at] = 5, copied[at] = 6;
+    struct fence start = create_fence(device, 0, 0);
+    UINT64 value = 1;
+    D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE wait = {queue, 1, &start.handle, &value};
+    EXPECT(D3DKMTSubmitWaitForSyncObjectsToHwQueue(&wait), STATUS_SUCCESS);
+    struct gpupv_use uses[] = {gpupv_use_whole(from, GPUPV_ACCESS_COPY_SOURCE), gpupv_use_whole(to, GPUPV_ACCESS_COPY_DEST)};
+    submit_work(GPUPV_WORK_COPY, GPUPV_KERNEL_COPY, 0, uses, 2);
+    EXPECT(destroy(&source, 1), STATUS_SUCCESS);
+    printf("ready\n");
+    fflush(stdout);
+    char line[16];
+    CHECK(fgets(line, sizeof line, stdin), "no line");
+    EXPECT(cpu_signal(device, start.handle, 1, 0), STATUS_SUCCESS);
+    EXPECT(cpu_wait(device, progress.handle, last_progress, 0), STATUS_SUCCESS);
+    printf("%s\n", words_of(copied, 0, WORDS, 5) ? "copied" : words_of(copied, 0, WORDS, 0) ? "zeros" : "other bytes");
+    destroy_device(device);
+    close_adapter(adapter);
+}
+
 int main(int argc, char **argv)
 {
     setenv("GPUPV_QUIET", "1", 1);
     set_up();
     if (argc > 1 && !strcmp(argv[1], "on-demand")) {
         on_demand();
+        return failures != 0;
+    }
+    if (argc > 1 && !strcmp(argv[1], "destroyed-behind-work")) {
+        destroyed_behind_work();
         return failures != 0;
     }
     from_the_cpu_to_an_engine_and_back(GPUPV_SEGMENT_LOCAL, D3DKMT_MEMORY_SEGMENT_GROUP_LOCAL);

@@ -21,7 +21,7 @@ use tonic::{Request, Response, Status};
 
 use super::Daemon;
 pub use super::inspection::inspection;
-use super::inspection::{around, of_snapshot};
+use super::inspection::{around, of_kernel};
 use super::kernel_host::{KernelHost, ReadInjection};
 use super::vm::VmRegistry;
 use crate::limits::CONNECTIONS_END_WITHIN;
@@ -51,7 +51,7 @@ impl Control for Service {
         let causes_max = request.into_inner().causes;
         read_state(move || {
             let state = kernel_host.views().read(|view| {
-                let state = of_snapshot(&view.kernel.snapshot());
+                let state = of_kernel(view.kernel);
                 let Some(most) = causes_max else { return state };
                 let question = Question { now: view.now, most: most as usize, ..Question::default() };
                 let WhyReply { waiting, causes, .. } = to_reply(&view.kernel.why(&question), false);

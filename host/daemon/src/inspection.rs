@@ -2,9 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use d3dkmt::HwQueueFlags;
+use d3dkmt::{Handle, HwQueueFlags};
 use dxgkrnl::ddi::{PendingFaults, SegmentGroup};
-use dxgkrnl::snapshot::{self, Snapshot};
+use dxgkrnl::details::{AllocationReport, GroupReport, MemoryReport, PagingEngineReport};
+use dxgkrnl::{Kernel, snapshot};
 use proto::control::{self, Counters, Engine, Inspection, Vm};
 
 use super::kernel_host::KernelHost;
@@ -13,7 +14,7 @@ use super::vm::{VmEntry, VmRegistry};
 
 /// Returns the complete state of a daemon.
 pub fn inspection(kernel_host: &KernelHost, vms: &VmRegistry) -> Inspection {
-    around(kernel_host, vms, of_snapshot(&kernel_host.views().snapshot()))
+    around(kernel_host, vms, kernel_host.views().inspection())
 }
 
 /// Adds the daemon's own state to the kernel's.
@@ -54,7 +55,8 @@ pub fn around(kernel_host: &KernelHost, vms: &VmRegistry, mut inspection: Inspec
 }
 
 /// Converts a kernel's state, without the daemon's own; every process is shown as connected.
-pub fn of_snapshot(snapshot: &Snapshot) -> Inspection {
+pub fn of_kernel(kernel: &Kernel) -> Inspection {
+    let (snapshot, details) = (kernel.snapshot(), kernel.details());
     let vm = |(id, name): &(u32, String)| Vm { id: *id, name: name.clone(), ..Vm::default() };
     Inspection {
         now_ns: snapshot.now,
@@ -82,7 +84,13 @@ pub fn of_snapshot(snapshot: &Snapshot) -> Inspection {
         adapter_resets: snapshot.adapter_resets,
         objects: snapshot.objects.iter().map(object).collect(),
         waits: snapshot.waits.iter().map(wait).collect(),
-        engines: snapshot.engines.iter().map(engine).collect(),
+        engines: snapshot
+            .engines
+            .iter()
+            .map(engine)
+            .chain(details.paging_engines.iter().map(paging_engine))
+            .collect(),
+        memory: details.memory.iter().map(memory).collect(),
         ..Inspection::default()
     }
 }
@@ -195,6 +203,42 @@ fn allocation(state: &snapshot::AllocationState) -> control::Allocation {
     }
 }
 
+fn memory(report: &MemoryReport) -> control::Memory {
+    let MemoryReport { process, ref groups, ref offered, ref locked, ref ranges, mapped_bytes } = *report;
+    let group = |group: &GroupReport| control::SegmentGroupUse {
+        adapter: group.adapter,
+        local: group.group == SegmentGroup::Local,
+        resident_bytes: group.resident_bytes,
+        budget_bytes: group.budget_bytes,
+    };
+    let part = |one: &AllocationReport| control::AllocationPart {
+        handle: one.handle.0,
+        bytes: one.bytes,
+        locks: one.locks,
+    };
+    let range = |range: &snapshot::GpuVaRangeState| control::GpuVaRange {
+        adapter: range.adapter,
+        base: range.base,
+        bytes: range.size,
+        zero_bytes: range.zero_bytes,
+        allocation_bytes: range.allocation_bytes,
+    };
+    control::Memory {
+        process,
+        groups: groups.iter().map(group).collect(),
+        offered: offered.count,
+        offered_bytes: offered.bytes,
+        largest_offered: offered.largest.iter().map(part).collect(),
+        locked: locked.count,
+        locked_bytes: locked.bytes,
+        largest_locked: locked.largest.iter().map(part).collect(),
+        ranges: ranges.count,
+        range_bytes: ranges.bytes,
+        mapped_bytes,
+        largest_ranges: ranges.largest.iter().map(range).collect(),
+    }
+}
+
 fn keyed_mutex(state: &snapshot::KeyedMutexState) -> control::KeyedMutex {
     control::KeyedMutex {
         process: state.process,
@@ -288,6 +332,19 @@ fn engine(report: &snapshot::EngineReport) -> Engine {
         hung: matches!(report.state, EngineState::Hung { .. }),
         pending_faults: in_words(&report.faults),
     }
+}
+
+fn paging_engine(paging: &PagingEngineReport) -> Engine {
+    let mut engine = engine(&paging.report);
+    engine.kind = "paging".into();
+    match paging.runs {
+        Some((process, Handle::NULL)) => {
+            engine.state += &format!(", updates addresses for a context of process {process}");
+        }
+        Some((process, queue)) => engine.state += &format!(", for process {process} paging queue {queue}"),
+        None => {}
+    }
+    engine
 }
 
 /// Returns the faults that were injected and have not happened yet, each in words.

@@ -123,7 +123,7 @@ pub use slab::visited;
 pub use tdr::bugcheck::Bugcheck;
 pub use vidsch::DoorbellStatus;
 pub use view::snapshot::Snapshot;
-pub use view::{AttachedProcess, SharedMemory, snapshot, views, why};
+pub use view::{AttachedProcess, SharedMemory, details, snapshot, views, why};
 
 /// Version of the model's behaviour: changes whenever the same inputs may give other effects. A trace names the version
 /// that recorded it.

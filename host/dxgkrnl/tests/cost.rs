@@ -7,13 +7,15 @@ mod owner;
 #[path = "../../bench/src/kernel/world.rs"]
 mod world;
 
-use counting::{allocations, live_bytes};
+use counting::{allocated_bytes, allocations, live_bytes};
 use d3dkmt::allocation_data::AllocationData;
 use d3dkmt::{
-    AllocationInfo, Call, CreateAllocation, CreateAllocationFlags, CreateContextFlags, EventId, Handle,
-    Handles, HwQueueFlags, KeyedMutexFlags, NtStatus, Reply, ShareToken, StandardAllocation, SyncObjectFlags,
-    SyncObjectInfo, SyncObjectType, Values, WaitFromCpuFlags, calls, limits,
+    AllocationInfo, Call, CreateAllocation, CreateAllocationFlags, CreateContextFlags,
+    DestroyAllocationFlags, EventId, Handle, Handles, HwQueueFlags, KeyedMutexFlags, NtStatus, Reply,
+    ShareToken, StandardAllocation, SyncObjectFlags, SyncObjectInfo, SyncObjectType, Values,
+    WaitFromCpuFlags, calls, limits,
 };
+use dxgkrnl::why::Question;
 use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, VmConfig, VmId};
 use kmd::SimulatedMiniport;
 use owner::{OWNER, Owner};
@@ -54,6 +56,29 @@ fn a_pending_wait_costs_little_on_one_fence_and_on_many_in_any_order() {
             );
         }
     }
+}
+
+#[test]
+fn an_answer_of_why_allocates_in_proportion_to_the_calls_that_wait_and_to_the_queues() {
+    let bytes = |count: u32| {
+        let mut owner = Owner::new(count);
+        owner.queue_waits(count);
+        for request in 1..=u64::from(count) {
+            let data = AllocationData { size: 0x1000, width: 8, height: 8, ..AllocationData::default() };
+            let allocations = vec![described(&mut owner, &data)];
+            let (device, resource, flags) =
+                (owner.device, Handle::NULL, DestroyAllocationFlags::SYNCHRONOUS_DESTROY);
+            let call = Call::DestroyAllocation { device, resource, allocations, flags };
+            let input = Input::Call { process: OWNER, request, call };
+            owner.world.kernel.handle(0, input, &mut Effects::default());
+        }
+        let before = allocated_bytes();
+        let why = owner.world.kernel.why(&Question::default());
+        assert_eq!(why.waiting, 2 * count as usize, "{why}");
+        allocated_bytes() - before
+    };
+    let (few, many) = (bytes(200), bytes(400));
+    assert!(many < few * 5 / 2, "{few} bytes, and {many} for twice as many");
 }
 
 #[test]
@@ -206,7 +231,7 @@ fn heap(owner: &mut Owner, flags: CreateAllocationFlags, runtime_data: Vec<u8>) 
     owner.ok(Call::CreateAllocation { create: Box::new(create) });
 }
 
-fn described(owner: &mut Owner, data: &AllocationData) {
+fn described(owner: &mut Owner, data: &AllocationData) -> Handle {
     let info = AllocationInfo {
         system_memory: 0x7F00_0000_0000,
         private_data: data.encode().to_vec(),
@@ -214,7 +239,12 @@ fn described(owner: &mut Owner, data: &AllocationData) {
     };
     let create =
         CreateAllocation { device: owner.device, allocations: vec![info], ..CreateAllocation::default() };
-    owner.ok(Call::CreateAllocation { create: Box::new(create) });
+    let Reply::Allocations { allocations, .. } =
+        owner.ok(Call::CreateAllocation { create: Box::new(create) })
+    else {
+        panic!("no allocation")
+    };
+    allocations[0]
 }
 
 fn keyed_mutex(owner: &mut Owner, bytes: usize) -> Handle {
@@ -324,7 +354,7 @@ const KINDS: [Kind; 23] = [
         most: 3.0,
         make: |owner, count| {
             let data = AllocationData { size: 0x1000, width: 8, height: 8, ..AllocationData::default() };
-            many(count, || described(owner, &data));
+            many(count, || _ = described(owner, &data));
         },
     },
     Kind {

@@ -1,6 +1,7 @@
 //! Command lists through the kernel: the bytes they write into a process's allocation, and cleanup when something ends.
 
 use crate::allocations::{HEAP, create, destroy};
+use crate::common::hardware::ADVANCED;
 use crate::common::{OK, P, World};
 use crate::gpu_memory::{Mapped, bring, map};
 use crate::paging::queue;
@@ -9,8 +10,8 @@ use d3dkmt::isa::{
     ResourceFlags, SubresourceRange, TextureBarrier, TextureFlags, Use, WorkKind,
 };
 use d3dkmt::{
-    Call, CreateAllocationFlags, CreatedSyncObject, DeviceExecutionState, Handle, NtStatus, PageFaultState,
-    Reply, calls,
+    Call, CreateAllocationFlags, CreatedSyncObject, DeviceExecutionState, Handle, HwQueueFlags, NtStatus,
+    PageFaultState, Reply, calls,
 };
 use dxgkrnl::policy::IllegalCommand;
 use dxgkrnl::{Config, DmaExecutor, DmaOp, Input, ProcessId, ProcessMemory};
@@ -186,6 +187,124 @@ fn memory_that_is_destroyed_is_not_in_the_page_table_any_more() {
     assert_eq!(gpu.state(), (DeviceExecutionState::ERROR_DMA_PAGE_FAULT, fault));
 }
 
+/// Work that no engine of these tests does.
+fn illegal() -> Packet {
+    let (kind, kernel) = (WorkKind::VideoDecode, Kernel::None);
+    Packet::Work { kind, kernel, operand: 0, duration_ns: 1, uses: vec![] }
+}
+
+#[test]
+fn the_note_of_a_page_fault_says_why_there_is_no_memory() {
+    type Change = fn(&mut Gpu, Handle);
+    let changes: [(Change, u64, &str); 5] = [
+        (
+            |gpu, _| {
+                let (device, allocations) = (gpu.device, vec![gpu.allocation]);
+                gpu.world.ok(Call::Evict { device, allocations, flags: 0 });
+            },
+            0,
+            "allocation H is mapped there and is not resident",
+        ),
+        (
+            |gpu, _| {
+                let (device, allocations) = (gpu.device, vec![gpu.allocation]);
+                let (resources, priority, flags) = (false, 2, 1);
+                gpu.world.ok(Call::OfferAllocations { device, allocations, resources, priority, flags });
+            },
+            0,
+            "allocation H is mapped there and is offered",
+        ),
+        (
+            |gpu, paging_queue| {
+                let whole = Mapped { protection: 0, base: gpu.base, ..Mapped::whole(gpu.allocation) };
+                map(&mut gpu.world, whole.by(paging_queue));
+                gpu.world.advance(1_000_000);
+            },
+            0,
+            "allocation H is mapped there read-only",
+        ),
+        (
+            |gpu, _| {
+                let freed = Call::FreeGpuVirtualAddress {
+                    adapter: gpu.world.adapter(),
+                    base: gpu.base,
+                    size: 3 * PAGE,
+                };
+                gpu.world.ok(freed);
+            },
+            0,
+            "nothing is mapped there",
+        ),
+        (
+            |gpu, paging_queue| {
+                let (adapter, base) = (gpu.world.adapter(), gpu.base);
+                gpu.world.ok(Call::FreeGpuVirtualAddress { adapter, base, size: 3 * PAGE });
+                let one = Mapped { base, pages: 1, ..Mapped::whole(gpu.allocation) };
+                map(&mut gpu.world, one.by(paging_queue));
+                gpu.world.advance(1_000_000);
+            },
+            PAGE,
+            "nothing is mapped there, right behind what is mapped of allocation H",
+        ),
+    ];
+    for (change, offset, reason) in changes {
+        let mut gpu = Gpu::new(Config::default());
+        let (paging_queue, _) = queue(&mut gpu.world, gpu.device, 0);
+        change(&mut gpu, paging_queue);
+        gpu.world.notes();
+        let list = gpu.list();
+        gpu.world.submit(gpu.context, &list);
+        gpu.perform();
+        gpu.world.advance(1_000_000);
+        gpu.perform();
+        let reason = reason.replace('H', &gpu.allocation.to_string());
+        let address = gpu.base + offset;
+        let note = format!(
+            "its write to GPU address {address:#x} on engine 0.0 faulted (ERROR_DMA_PAGE_FAULT): {reason}"
+        );
+        let notes = gpu.world.notes();
+        assert!(notes.iter().any(|one| one.ends_with(&note)), "{reason}: {notes:?}");
+    }
+}
+
+#[test]
+fn the_note_of_a_page_fault_gives_no_reason_of_mappings_for_a_fault_that_has_another() {
+    let mut config = Config::default();
+    config.adapters[0].nodes[0].writes_fences = false;
+    config.adapters[0].paging_node = Some(1);
+    let fence = |gpu: &Gpu| Packet::FenceWrite { gpu_address: gpu.fence.gpu_address, value: 3 };
+    let unaligned =
+        |gpu: &Gpu| Packet::FenceRead { gpu_address: gpu.fence.gpu_address, destination: gpu.base + 4 };
+    type Make<'a> = &'a dyn Fn(&Gpu) -> Packet;
+    let cases: [(Make<'_>, Config, &str); 2] = [
+        (&fence, config, ": that is fence memory, which this node does not write"),
+        (
+            &unaligned,
+            Config::default(),
+            ": allocation H is mapped and resident there, which is not the cause",
+        ),
+    ];
+    for (packet, config, reason) in cases {
+        let mut gpu = Gpu::new(config);
+        let packets = [packet(&gpu)];
+        gpu.world.submit(gpu.context, &packets);
+        gpu.world.advance(1_000_000);
+        let note =
+            format!("faulted (ERROR_DMA_PAGE_FAULT){reason}").replace('H', &gpu.allocation.to_string());
+        let notes = gpu.world.notes();
+        assert!(notes.iter().any(|one| one.ends_with(&note)), "{note}: {notes:?}");
+    }
+    // A hardware queue's illegal command is reported as a fault at address 0.
+    let mut world = World::new();
+    let device = world.device();
+    let queue = world.queue_on(device, ADVANCED, HwQueueFlags::empty());
+    world.submit_hw(queue, 1, &[illegal()]);
+    world.advance(1_000_000);
+    let notes = world.notes();
+    let note = "its read of GPU address 0x0 on engine 0.0 faulted (ERROR_DMA_PAGE_FAULT)";
+    assert!(notes.iter().any(|one| one.ends_with(note)), "{notes:?}");
+}
+
 #[test]
 fn an_illegal_command_faults_its_device_or_hangs_until_the_engine_is_reset() {
     for (policy, expected) in [
@@ -196,16 +315,7 @@ fn an_illegal_command_faults_its_device_or_hangs_until_the_engine_is_reset() {
         config.policy.illegal_command = policy;
         let mut gpu = Gpu::new(config);
         let mut list = gpu.list();
-        list.insert(
-            1,
-            Packet::Work {
-                kind: WorkKind::VideoDecode,
-                kernel: Kernel::None,
-                operand: 0,
-                duration_ns: 1,
-                uses: vec![],
-            },
-        );
+        list.insert(1, illegal());
         gpu.world.submit(gpu.context, &list);
         gpu.world.advance(3_000_000_000);
         gpu.perform();

@@ -19,6 +19,7 @@ use d3dkmt::{
     Call, CreateContextFlags, DestroyAllocationFlags, EventId, Handle, HwQueueFlags, Reply, ShareToken,
     SyncObjectFlags, calls,
 };
+use dxgkrnl::why::Question;
 use dxgkrnl::{Config, Effects, Input, ProcessId, VmId, visited};
 use owner::{Owner, World, first_luid};
 use session::{Session, Step};
@@ -598,4 +599,25 @@ fn closing_a_fence_costs_nothing_for_waits_through_other_handles() {
         cost_of_step(&mut owner, 0, destroy)
     });
     assert_eq!(costs[0], costs[1]);
+}
+
+#[test]
+fn an_answer_of_why_visits_entries_in_proportion_to_the_contexts_that_calls_destroy() {
+    let _alone = ALONE.lock();
+    let entries = |count: u32| {
+        let mut owner = Owner::new(count);
+        for request in 1..=u64::from(count) {
+            let context = owner.new_context();
+            owner.ok(calls::gpu_wait(context, owner.fence, 1));
+            let (process, call) = (owner.process, Call::DestroyContext { context });
+            let input = Input::Call { process, request, call };
+            owner.world.kernel.handle(0, input, &mut Effects::default());
+        }
+        let before = visited();
+        let why = owner.world.kernel.why(&Question::default());
+        assert_eq!(why.waiting, 2 * count as usize, "{why}");
+        visited() - before
+    };
+    let (few, many) = (entries(200), entries(400));
+    assert!(many < few * 5 / 2, "{few} entries, and {many} for twice as many");
 }

@@ -120,6 +120,31 @@ fn residency_is_counted_for_each_handle() {
 }
 
 #[test]
+fn memory_of_a_process_that_is_gone_is_not_resident() {
+    let mut world = World::new();
+    let device = world.device();
+    let (_, shared, _) = create(&mut world, device, F::CREATE_RESOURCE | F::CREATE_SHARED);
+    let other = world.other(2);
+    world.process = ProcessId(2);
+    let (resource, opened) = open(&mut world, other, shared);
+    let (queue_of_other, _) = queue(&mut world, other, 0);
+    world.call(make_resident(queue_of_other, &[opened], 0));
+    world.advance(10_000_000);
+    let of = |resource, allocations| Call::QueryAllocationResidency { device: other, resource, allocations };
+    let queries = [of(Handle::NULL, vec![opened]), of(resource, vec![])];
+    for query in &queries {
+        assert_eq!(world.ok(query.clone()), Reply::AllocationResidency(vec![2]));
+    }
+    let before = usage(&mut world);
+    world.input(Input::ProcessGone { process: P });
+    for query in &queries {
+        assert_eq!(world.ok(query.clone()), Reply::AllocationResidency(vec![3]), "engines find NoAccess");
+    }
+    assert!(before > 0);
+    assert_eq!(usage(&mut world), before, "it counts until it is evicted or destroyed");
+}
+
+#[test]
 fn over_budget_make_resident_fails_unless_the_caller_insists() {
     let adapter =
         AdapterConfig { local_budget_bytes: 0, non_local_budget_bytes: 3 * SIZE, ..AdapterConfig::default() };
@@ -299,6 +324,21 @@ fn a_lock_gives_the_address_of_the_creator_and_nests() {
     let theirs = open(&mut world, device, shared).1;
     assert_eq!(world.status(Call::Lock { device, allocation: theirs, flags: 0 }), NtStatus::NOT_SUPPORTED);
     assert!(world.notes().last().unwrap().contains("memory of process 1"));
+}
+
+#[test]
+fn a_lock_needs_neither_residency_nor_a_reclaim() {
+    let (mut world, script, [device, paging_queue, allocation], _) = set_up();
+    let lock = Call::Lock { device, allocation, flags: 0 };
+    assert_eq!(world.ok(lock.clone()), Reply::Locked { address: HEAP }, "not resident");
+    world.call(make_resident(paging_queue, &[allocation], 0));
+    world.advance(10 * PAGING_NS);
+    assert_eq!(engine_sees_memory(&script), Some(true));
+    let (resources, priority, flags) = (false, 2, 1);
+    let allocations = vec![allocation];
+    world.ok(Call::OfferAllocations { device, allocations, resources, priority, flags });
+    assert_eq!(world.ok(lock), Reply::Locked { address: HEAP }, "offered");
+    assert_eq!(engine_sees_memory(&script), Some(false), "the lock does not reclaim it");
 }
 
 #[test]

@@ -101,7 +101,9 @@ impl Observer {
     pub fn new(drivers: Drivers, config: Config, log: Arc<Log>) -> Self {
         let adapters = (0..).zip(&config.adapters);
         let engines = adapters.flat_map(|(ordinal, adapter)| {
-            adapter.engines(ordinal).map(|(engine, _)| (engine, None, false)).collect::<Vec<_>>()
+            let nodes = adapter.engines(ordinal).map(|(engine, _)| engine);
+            let engines = nodes.chain(adapter.own_paging_engine(ordinal));
+            engines.map(|engine| (engine, None, false)).collect::<Vec<_>>()
         });
         let engines = engines.collect();
         let races = config.adapters.iter().any(|adapter| adapter.hazards);

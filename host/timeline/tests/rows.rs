@@ -4,7 +4,7 @@ mod common;
 
 use std::io::Write as _;
 
-use d3dkmt::{Call, CreateContextFlags, SyncObjectFlags};
+use d3dkmt::{Call, CreateContextFlags, Handle, Reply, SyncObjectFlags, calls};
 use dxgkrnl::{EngineId, Fault, Input};
 use timeline::{MarkKind, NONE, Options, Outcome, PacketKind, Timeline, TrackKind, WaitKind, WaitPart};
 
@@ -22,6 +22,30 @@ fn processes_queues_and_engines_have_tracks_below_their_owners() {
     for (at, track) in timeline.tracks.iter().enumerate() {
         assert!(track.parent.is_none_or(|parent| (parent as usize) < at), "parents come first");
     }
+}
+
+#[test]
+fn work_of_paging_queues_is_in_the_lane_of_the_paging_engine() {
+    let timeline = of_process(|session, client| {
+        let Reply::PagingQueue { queue, .. } =
+            session.call(client.process, calls::create_paging_queue(client.device))
+        else {
+            panic!()
+        };
+        let map = |base| calls::map(queue, base, Handle::NULL, 16, d3dkmt::gpu_va::protection::ZERO);
+        session.call(client.process, map(0x10_0000));
+        session.call(client.process, map(0x20_0000));
+        session.advance(10_000_000, 0);
+    });
+    let lane = track(&timeline, "engine 0 paging");
+    let queue =
+        timeline.tracks.iter().position(|track| track.name.starts_with("paging queue")).unwrap() as u32;
+    assert!(timeline.path(timeline.tracks[lane as usize].parent.unwrap()).starts_with("adapter 0"));
+    let runs: Vec<_> = timeline.runs.iter().filter(|run| run.engine == lane).collect();
+    assert_eq!(runs.iter().map(|run| run.queue).collect::<Vec<_>>(), [queue, queue]);
+    assert_eq!(runs[0].end, runs[1].begin, "one after the other");
+    let figures = timeline.stats.engines.iter().find(|figures| figures.track == lane).unwrap();
+    assert_eq!((figures.runs, figures.busy_ns), (2, runs[1].end - runs[0].begin));
 }
 
 #[test]

@@ -110,6 +110,27 @@ fn locked_memory_of_the_device_is_attached_again_after_the_restart() {
     copies_across_restarts("device_memory", "on-demand");
 }
 
+/// Only the daemon had its pages.
+#[test]
+fn memory_of_the_device_that_was_destroyed_behind_queued_work_is_zeros_after_the_restart() {
+    for (is_killed, expected) in [(false, "copied\n"), (true, "zeros\n")] {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let journal = folder.path().join("journal");
+        let arguments = ["--journal", journal.to_str().expect("UTF-8")];
+        let mut served = Served::start(&arguments);
+        let command = Embedded::command_at(&served.broker(), "device_memory", &["destroyed-behind-work"]);
+        let mut program = Running::start(command);
+        program.says("ready");
+        if is_killed {
+            served.kill();
+            served.start_again(&arguments);
+        }
+        program.write_input(b"\n");
+        assert_eq!(program.end(), expected);
+        nothing_is_left(&served);
+    }
+}
+
 #[test]
 fn shared_memory_of_the_device_is_attached_again_by_its_creator_or_by_who_has_locked_it() {
     covers!("MEM-036");

@@ -206,9 +206,20 @@ macro_rules! calls {
                 CreateAllocation { create } => allocations::create(scenario_client, create),
                 DestroyAllocation { device, resource, allocations, flags } =>
                     allocations::destroy(scenario_client, *device, *resource, allocations, *flags),
-                OpenResourceFromNtHandle { device, token, info, .. } =>
-                    allocations::open(scenario_client, *device, *token, info.total_private_data_size),
-                SharedResourceAdapterFromNtHandle { token } => allocations::adapter_luid(scenario_client, *token),
+                QueryResourceInfo { device, shared_handle } => allocations::query(*device, *shared_handle),
+                OpenResource { device, shared_handle, info } =>
+                    allocations::open_global(scenario_client, *device, *shared_handle, info),
+                QueryResourceInfoFromNtHandle { device, token } =>
+                    allocations::query_nt_handle(scenario_client, *device, *token),
+                OpenResourceFromNtHandle { device, token, info, mutex_buffer } =>
+                    allocations::open(scenario_client, *device, *token, info, mutex_buffer),
+                SharedResourceAdapter { shared_handle } => allocations::adapter_luid(*shared_handle),
+                SharedResourceAdapterFromNtHandle { token } =>
+                    allocations::adapter_luid_of_nt_handle(scenario_client, *token),
+                SetAllocationPriority { device, resource, allocations, priorities } =>
+                    allocations::set_priority(*device, *resource, allocations, priorities),
+                AllocationPriority { device, resource, allocations } =>
+                    allocations::priority(*device, *resource, allocations),
                 Lock { device, allocation, flags } =>
                     allocations::lock(scenario_client, *device, *allocation, *flags),
                 Unlock { device, allocation } => allocations::unlock(*device, *allocation),
@@ -221,13 +232,6 @@ macro_rules! calls {
                     allocations::reclaim(*paging_queue, allocations, *resources),
                 QueryAllocationResidency { device, resource, allocations } =>
                     allocations::residency(*device, *resource, allocations),
-                // Scenarios have no words for these; the C tests make them.
-                QueryResourceInfo { .. } => Done::no_c_form(),
-                OpenResource { .. } => Done::no_c_form(),
-                QueryResourceInfoFromNtHandle { .. } => Done::no_c_form(),
-                SharedResourceAdapter { shared_handle: _ } => Done::no_c_form(),
-                SetAllocationPriority { .. } => Done::no_c_form(),
-                AllocationPriority { .. } => Done::no_c_form(),
             }
 
             of_paging {

@@ -26,7 +26,7 @@ pub fn create(initial_value: u64, private_data: &[u8], flags: KeyedMutexFlags) -
 }
 
 /// A buffer that has `size` bytes, or is NULL.
-fn buffer_of(buffer: &RuntimeBuffer) -> Vec<u8> {
+pub fn buffer_of(buffer: &RuntimeBuffer) -> Vec<u8> {
     let mut data = buffer.data.clone();
     data.resize(if buffer.present { buffer.size as usize } else { 0 }, 0);
     data

@@ -4,11 +4,12 @@ use drivers::{Drivers, Registry};
 use dxgkrnl::why::{Question, Why};
 use dxgkrnl::{Config, Kernel, Nanos, ProcessId, Snapshot, VmId};
 use proto::Message;
-use proto::control::Vm;
+use proto::control::{Inspection, Vm};
 
 use super::KernelHost;
 #[cfg(target_env = "gnu")]
 use super::forked::{Child, is_small};
+use crate::inspection::of_kernel;
 
 /// Read-only views of the kernel, for people and checkers.
 #[derive(Clone, Copy)]
@@ -37,6 +38,11 @@ impl Views<'_> {
 
     pub fn snapshot(&self) -> Snapshot {
         self.kernel_host.lock().kernel.snapshot()
+    }
+
+    /// The kernel's part of what `inspect` shows.
+    pub fn inspection(&self) -> Inspection {
+        of_kernel(&self.kernel_host.lock().kernel)
     }
 
     /// Marks the VMs that are paused.

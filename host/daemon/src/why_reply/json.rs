@@ -92,11 +92,17 @@ fn waiter(waiter: &Waiter) -> Value {
         WaiterKind::Work { queue, submission_fence_id } => {
             ("work", None, Some(queue), Some(*submission_fence_id))
         }
+        WaiterKind::Call { .. } => ("call", None, None, None),
         WaiterKind::Held { .. } => ("held", None, None, None),
+    };
+    let call = match &waiter.kind {
+        WaiterKind::Call { call, .. } => Some(call),
+        _ => None,
     };
     json!({
         "process": party(&waiter.party),
         "kind": kind,
+        "call": call,
         "event": event,
         "queue": queue,
         "submission_fence_id": submission,

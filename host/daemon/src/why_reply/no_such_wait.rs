@@ -23,6 +23,7 @@ pub fn no_such_wait(question: &Question, answer: &Why, why: impl FnOnce(&Questio
             WaiterKind::Queue { .. }
             | WaiterKind::Taker { .. }
             | WaiterKind::Work { .. }
+            | WaiterKind::Call { .. }
             | WaiterKind::Held { .. } => None,
         })
         .collect();

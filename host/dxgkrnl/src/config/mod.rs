@@ -411,6 +411,11 @@ impl AdapterConfig {
         EngineId { adapter, node: self.paging_node.unwrap_or(Self::OWN_PAGING_NODE) }
     }
 
+    /// The engine of its own that paging buffers have, if no node runs them; `adapter` is the ordinal of this adapter.
+    pub fn own_paging_engine(&self, adapter: u32) -> Option<EngineId> {
+        self.paging_node.is_none().then(|| self.paging_engine(adapter))
+    }
+
     /// Engines of all physical adapters together.
     pub fn engine_count(&self) -> usize {
         self.nodes.len() * self.physical_adapters.max(1) as usize

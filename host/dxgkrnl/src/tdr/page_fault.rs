@@ -6,6 +6,7 @@
 
 use alloc::borrow::Cow;
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use d3dkmt::{DeviceExecutionState, PageFaultState};
@@ -198,9 +199,13 @@ impl Kernel {
         effects: &mut Effects,
     ) {
         let EngineId { adapter, node } = engine;
-        let access = if flags.contains(PageFaultFlags::WRITE) { "write to" } else { "read of" };
+        let is_write = flags.contains(PageFaultFlags::WRITE);
+        let access = if is_write { "write to" } else { "read of" };
+        let process = devices.first().and_then(|id| self.processes.devices().get(*id)).map(|one| one.process);
+        let reason = process.and_then(|process| self.fault_reason(process, engine, gpu_address, is_write));
+        let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
         let why = format!(
-            "its {access} GPU address {gpu_address:#x} on engine {adapter}.{node} faulted (ERROR_DMA_PAGE_FAULT)"
+            "its {access} GPU address {gpu_address:#x} on engine {adapter}.{node} faulted (ERROR_DMA_PAGE_FAULT){reason}"
         );
         self.note_losses(&devices, &why, effects);
         let state = DeviceExecutionState::ERROR_DMA_PAGE_FAULT;

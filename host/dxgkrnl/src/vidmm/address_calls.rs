@@ -15,7 +15,7 @@ use crate::error::{CallResult, Refusal, invalid};
 use crate::kernel::Kernel;
 use crate::process::{AdapterRef, HandleTarget, Process};
 use crate::sync::legacy::Form;
-use crate::vidmm::allocation::AllocationOpen;
+use crate::vidmm::allocation::{Allocation, AllocationOpen};
 use crate::vidmm::paging::Pending;
 use crate::vidmm::vaspace::{ADDRESSES_END, AddressBounds, AddressSpace, PAGE_BYTES, PIECE_BYTES, VaPage};
 use crate::vidsch::{Packet, Signal, Targets, Task};
@@ -472,16 +472,24 @@ impl Kernel {
             Some(VaPage::Of { open, offset, writable }) => {
                 let allocation =
                     &self.vidmm.memory.allocations[self.vidmm.memory.allocation_opens[open].allocation];
-                let owner = || self.processes.get(allocation.owner);
-                let has_memory =
-                    || allocation.outlives_owner() || owner().is_some_and(|owner| !owner.memory_is_gone);
-                if !allocation.resident || !has_memory() {
+                if !self.is_resident(allocation) {
                     return PageTableEntry::NoAccess;
                 }
                 let address = allocation.address + offset;
                 PageTableEntry::Memory { owner: allocation.owner, address, writable }
             }
         }
+    }
+
+    /// Whether engines find it where it is mapped: only if its memory is there.
+    pub(super) fn is_resident(&self, allocation: &Allocation) -> bool {
+        allocation.resident && self.has_memory(allocation)
+    }
+
+    /// Whether its process exists, or it outlives that.
+    pub(super) fn has_memory(&self, allocation: &Allocation) -> bool {
+        let owner = || self.processes.get(allocation.owner);
+        allocation.outlives_owner() || owner().is_some_and(|owner| !owner.memory_is_gone)
     }
 
     /// Updates page tables where an allocation is mapped, because its residency has changed. What is beyond the units of

@@ -72,10 +72,11 @@ impl AfterWork {
         self.condemned.remove(&(process, handle))
     }
 
-    /// The calls with SynchronousDestroy that wait.
-    pub fn synchronous(&self, each: &mut dyn FnMut(ProcessId, u64)) {
-        for Round { process, due, next, .. } in self.rounds.values() {
-            due.synchronous.iter().chain(&next.synchronous).for_each(|(request, _)| each(*process, *request));
+    /// The calls with SynchronousDestroy that wait: process, request, and the round under way before them.
+    pub fn synchronous(&self, each: &mut dyn FnMut(ProcessId, u64, u64)) {
+        for (id, Round { process, due, next, .. }) in &self.rounds {
+            let calls = due.synchronous.iter().chain(&next.synchronous);
+            calls.for_each(|(request, _)| each(*process, *request, *id));
         }
     }
 

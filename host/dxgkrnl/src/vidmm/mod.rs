@@ -3,7 +3,8 @@
 //! State: `allocation.rs`, `vaspace.rs`, `open_pages.rs`, `address.rs` (changes of address spaces), `paging.rs`,
 //! `long_call.rs`, `after_work.rs` (what waits for queued work).
 //! Behaviour: the calls of each, `create_calls.rs` (creation of allocations), `growth.rs`, `residency.rs`,
-//! `residency_calls.rs`, `offer.rs`, `marks.rs` (what waits for work), `lock.rs`, `ring.rs` (buffers of user-mode submission).
+//! `residency_calls.rs`, `offer.rs`, `marks.rs` (what waits for work), `lock.rs`, `ring.rs` (buffers of user-mode submission),
+//! `fault_reason.rs` (notes of page faults).
 
 pub(crate) mod address;
 mod address_calls;
@@ -12,6 +13,7 @@ pub(crate) mod allocation;
 mod allocation_calls;
 mod create_calls;
 mod dma_operations;
+mod fault_reason;
 mod growth;
 pub(crate) mod lock;
 mod long_call;
@@ -106,6 +108,11 @@ impl VidMm {
     #[inline]
     pub fn after_work(&self) -> &AfterWork {
         &self.after_work
+    }
+
+    /// Opens of allocations that are offered.
+    pub fn offered(&self) -> &BTreeSet<u32> {
+        &self.offered
     }
 
     #[inline]

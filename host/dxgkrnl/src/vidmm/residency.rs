@@ -93,7 +93,8 @@ impl Kernel {
         Ok(Reply::None)
     }
 
-    /// `D3DKMTQueryAllocationResidency`. A resource is resident if each of its allocations is.
+    /// `D3DKMTQueryAllocationResidency`. A resource is resident if each of its allocations is. Memory of a process that is
+    /// gone is not.
     pub(crate) fn allocation_residency(
         &mut self,
         process: ProcessId,
@@ -104,7 +105,7 @@ impl Kernel {
         let named = self.named_allocations(process, device, resource, allocations)?;
         let status = |allocation: &u32| {
             let allocation = &self.vidmm.memory.allocations[*allocation];
-            match (allocation.resident, allocation.segment_group()) {
+            match (self.is_resident(allocation), allocation.segment_group()) {
                 (false, _) => residency_status::NOT_RESIDENT,
                 (true, SegmentGroup::Local) => residency_status::RESIDENT_IN_GPU_MEMORY,
                 (true, SegmentGroup::NonLocal) => residency_status::RESIDENT_IN_SHARED_MEMORY,

@@ -29,12 +29,12 @@ pub(crate) const PAGE_BYTES: u64 = 4096;
 
 const RESERVATION_BYTES: u64 = 64 * 1024;
 
-const LOWEST: u64 = RESERVATION_BYTES;
+pub(super) const LOWEST: u64 = RESERVATION_BYTES;
 
 /// One past the last address of an address space.
 pub(crate) const ADDRESSES_END: u64 = 1 << 47;
 
-const FENCE_MEMORY: (u64, u64) = (Slots::GPU_BASE, Slots::GPU_BASE + (1 << 32));
+pub(super) const FENCE_MEMORY: (u64, u64) = (Slots::GPU_BASE, Slots::GPU_BASE + (1 << 32));
 
 /// Where a range may be: `base` 0 = anywhere from `minimum` up to `maximum`, 0 = no bound.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -363,6 +363,13 @@ impl AddressSpace {
             "the address space has {has} ranges and pieces of them, {pieces} more are over the limit of {most}"
         );
         refuse(NtStatus::NO_MEMORY, why)
+    }
+
+    /// The page at an address as calls have mapped it, `None` = NoAccess, and whether engines see the same.
+    pub fn mapped_at(&self, address: u64) -> (Option<VaPage>, bool) {
+        let page = |pages: &OpenPages| pages.find(address).map(|piece| piece.page.at(address - piece.base));
+        let mapped = page(&self.pages);
+        (mapped, mapped == page(&self.engine_pages))
     }
 
     /// Describes the page at an address, for a note.

@@ -2,6 +2,7 @@
 //! wait does not end. Nothing here changes state.
 
 mod allocations;
+pub mod details;
 mod resumed;
 pub mod snapshot;
 pub mod views;

@@ -207,7 +207,7 @@ pub struct AllocationState {
     pub address: u64,
     /// How often its device made it resident and did not evict it again.
     pub residency: u32,
-    /// Engines find it where it is mapped.
+    /// Engines find it where it is mapped, unless it is memory of a process that has ended.
     pub resident: bool,
     /// How often it is locked.
     pub locks: u32,
@@ -630,7 +630,7 @@ impl Kernel {
         self.vidmm.paging_queues().iter().map(state).collect()
     }
 
-    fn gpu_va_range_states(&self) -> Vec<GpuVaRangeState> {
+    pub(super) fn gpu_va_range_states(&self) -> Vec<GpuVaRangeState> {
         let mut states = Vec::new();
         for (ProcessId(process), owner) in self.processes.by_id() {
             for (adapter, space) in &owner.address_spaces {
@@ -670,29 +670,23 @@ impl Kernel {
     }
 
     fn engine_reports(&self) -> Vec<EngineReport> {
-        let mut reports = Vec::new();
-        for (adapter, config) in self.config.adapters.iter().enumerate() {
-            for (engine, config) in config.engines(adapter as u32) {
-                let engine_state = self.vidsch.in_flight().engines.get(&engine);
-                let last_completed = engine_state.map_or(0, |engine| engine.completed);
-                let last_submitted = engine_state.map_or(0, |engine| engine.last);
-                let ready = engine_state.map_or(0, |engine| engine.ready.len()) as u32;
-                let state = self.miniport.engine_state(engine);
-                let faults = self.miniport.pending_faults(engine);
-                let EngineId { adapter, node } = engine;
-                reports.push(EngineReport {
-                    adapter,
-                    node,
-                    kind: config.engine_type,
-                    state,
-                    faults,
-                    last_completed,
-                    last_submitted,
-                    ready,
-                });
-            }
+        let adapters = (0..).zip(&self.config.adapters);
+        let engines = adapters.flat_map(|(adapter, config)| config.engines(adapter));
+        engines.map(|(engine, node)| self.engine_report(engine, node.engine_type)).collect()
+    }
+
+    pub(super) fn engine_report(&self, engine: EngineId, kind: EngineType) -> EngineReport {
+        let state = self.vidsch.in_flight().engines.get(&engine);
+        EngineReport {
+            adapter: engine.adapter,
+            node: engine.node,
+            kind,
+            state: self.miniport.engine_state(engine),
+            faults: self.miniport.pending_faults(engine),
+            last_completed: state.map_or(0, |state| state.completed),
+            last_submitted: state.map_or(0, |state| state.last),
+            ready: state.map_or(0, |state| state.ready.len()) as u32,
         }
-        reports
     }
 }
 

@@ -4,6 +4,8 @@
 //! Objects of a process are counted in the tables themselves, not in the process's record, so that leaks show. An index
 //! identifies an object while the object lives, and is reused after it.
 
+use core::fmt;
+
 use d3dkmt::{EventId, Handle, HwQueueFlags, SyncObjectType};
 
 use crate::DoorbellStatus;
@@ -67,8 +69,23 @@ pub enum AwaitedWork {
     OfContext(Handle),
     /// The paging queue's, which is destroyed.
     OfPagingQueue(Handle),
-    /// The device's whose memory a call with SynchronousDestroy destroys.
-    OfDevice,
+    /// The device's whose memory a call with SynchronousDestroy destroys: what is before the marks of this round.
+    OfDevice { round: u64 },
+}
+
+impl fmt::Display for AwaitedWork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AwaitedWork::OfContext(context) => write!(f, "DestroyContext, for the work of context {context}"),
+            AwaitedWork::OfPagingQueue(queue) => {
+                write!(f, "DestroyPagingQueue, for the work of paging queue {queue}")
+            }
+            AwaitedWork::OfGpu => f.write_str("an escape with HardwareAccess, for an idle GPU"),
+            AwaitedWork::OfDevice { .. } => {
+                f.write_str("DestroyAllocation with SynchronousDestroy, for the work of its device")
+            }
+        }
+    }
 }
 
 /// A context that a process has created.
@@ -299,8 +316,8 @@ impl Kernel {
             let (process, request) = (wait.process, wait.request);
             each(WaitingCall { process, request, waits_for: AwaitedWork::OfGpu });
         }
-        self.vidmm.after_work().synchronous(&mut |process, request| {
-            each(WaitingCall { process, request, waits_for: AwaitedWork::OfDevice });
+        self.vidmm.after_work().synchronous(&mut |process, request, round| {
+            each(WaitingCall { process, request, waits_for: AwaitedWork::OfDevice { round } });
         });
     }
 

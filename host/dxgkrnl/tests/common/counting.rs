@@ -10,12 +10,14 @@ struct Counting;
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
     static LIVE_BYTES: Cell<isize> = const { Cell::new(0) };
+    static ALLOCATED_BYTES: Cell<usize> = const { Cell::new(0) };
 }
 
 fn count(allocations: u64, bytes: isize) {
     // An ending thread may free memory after its counters are destroyed.
     let _ = ALLOCATIONS.try_with(|cell| cell.set(cell.get() + allocations));
     let _ = LIVE_BYTES.try_with(|cell| cell.set(cell.get() + bytes));
+    let _ = ALLOCATED_BYTES.try_with(|cell| cell.set(cell.get() + bytes.max(0) as usize));
 }
 
 // SAFETY: every call goes unchanged to the system's allocator; the counters are plain cells of the thread, whose
@@ -51,4 +53,9 @@ pub fn allocations() -> u64 {
 /// Bytes that this thread allocated and did not free, unused capacity included.
 pub fn live_bytes() -> isize {
     LIVE_BYTES.get()
+}
+
+/// Bytes that this thread has ever allocated.
+pub fn allocated_bytes() -> usize {
+    ALLOCATED_BYTES.get()
 }

@@ -1,11 +1,12 @@
 //! Engines that hang, whose interrupt was lost, or whose doorbell was not rung.
 
 use super::{Q, acts, chain, comes_down_to, fence_with, is_waits_for, of, only, why};
+use crate::allocations::create;
 use crate::common::hardware::*;
 use crate::common::scripted::paging_on;
 use crate::common::{P, World, without_timeouts};
-use d3dkmt::HwQueueFlags;
 use d3dkmt::isa::Packet::Hang;
+use d3dkmt::{Call, CreateAllocationFlags, DestroyAllocationFlags, Handle, HwQueueFlags, calls};
 use dxgkrnl::ddi::EngineId;
 use dxgkrnl::why::{Verdict, WaiterKind};
 use dxgkrnl::{Fault, Input};
@@ -49,6 +50,60 @@ fn a_hang_reports_when_timeout_detection_is_due() {
     world.advance(10_000_000_000);
     assert_eq!(why(&world).waiting, 0, "the reset ended the wait");
     world.finish();
+}
+
+/// Begins a SynchronousDestroy, whose thread then waits.
+fn destroy(world: &mut World, device: Handle) -> u64 {
+    let allocations = vec![create(world, device, CreateAllocationFlags::empty()).2];
+    let flags = DestroyAllocationFlags::SYNCHRONOUS_DESTROY;
+    let request = world.begin(Call::DestroyAllocation { device, resource: Handle::NULL, allocations, flags });
+    assert_eq!(world.answered(request), None);
+    request
+}
+
+#[test]
+fn a_synchronous_destroy_waits_for_the_work_before_it_that_an_engine_has() {
+    for is_hw_queue in [false, true] {
+        for waits in [false, true] {
+            let mut world = World::with_config(without_timeouts());
+            let device = world.device();
+            let fence = world.native(device);
+            let packet = if waits { wait(&fence, 1) } else { Hang };
+            if is_hw_queue {
+                let queue = world.queue_on(device, ADVANCED, HwQueueFlags::empty());
+                assert_eq!(world.submit_hw(queue, 1, &[packet, write(&queue.fence, 1)]), OK);
+            } else {
+                let context = world.context(device, ADVANCED);
+                world.submit(context, &[packet]);
+            }
+            let request = destroy(&mut world, device);
+            let cause = only(&world);
+            assert_eq!(cause.waiters_count, 2, "the submission and the thread");
+            if !waits {
+                assert_eq!(cause.verdict, Verdict::Hang { engine: (0, ADVANCED), looked_at: None });
+                continue;
+            }
+            assert!(matches!(cause.verdict, Verdict::Cycle { has_process: true, .. }), "{:?}", cause.verdict);
+            assert_eq!(comes_down_to(&cause), ("cycle", (1, fence.object), 0, 1));
+            world.input(Input::Call { process: P, request: 0, call: calls::signal(device, fence.object, 1) });
+            world.advance(1_000_000);
+            assert_eq!(world.answered(request).map(|answer| answer.0), Some(OK));
+            world.finish();
+        }
+    }
+}
+
+#[test]
+fn a_synchronous_destroy_does_not_wait_for_work_behind_it() {
+    let mut world = World::with_config(without_timeouts());
+    let device = world.device();
+    let queue = world.queue_on(device, ADVANCED, HwQueueFlags::empty());
+    assert_eq!(world.submit_hw(queue, 1, &[busy(500), write(&queue.fence, 1)]), OK);
+    let request = destroy(&mut world, device);
+    assert_eq!(world.submit_hw(queue, 2, &[Hang]), OK);
+    assert_eq!(only(&world).verdict, Verdict::Progressing { due: Some(500) });
+    world.advance(1_000);
+    assert_eq!(world.answered(request).map(|answer| answer.0), Some(OK));
 }
 
 #[test]

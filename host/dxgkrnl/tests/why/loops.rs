@@ -8,7 +8,7 @@ use d3dkmt::{
     AcquireOutcome, Call, CreateAllocationFlags, DestroyAllocationFlags, EventId, Handle, KeyedMutexFlags,
     Reply, RuntimeBuffer, SyncObjectInfo, SyncObjectType as T, calls,
 };
-use dxgkrnl::why::Verdict;
+use dxgkrnl::why::{Verdict, Waiter, WaiterKind};
 use dxgkrnl::{Input, ProcessId};
 
 #[test]
@@ -35,32 +35,70 @@ fn two_queues_that_wait_for_each_other_are_a_cycle() {
     world.finish();
 }
 
-/// The process that could signal sleeps in the call that waits for the signal.
+/// A thread that could signal sleeps in the call that waits for the signal.
 #[test]
-fn a_process_that_waits_in_a_call_for_work_does_not_wait_for_nothing() {
+fn a_thread_in_a_call_waits_for_the_work_that_the_call_waits_for() {
+    for is_context in [false, true] {
+        let mut world = World::new();
+        let device = world.device();
+        let (context, fence) = (world.context(device, 0), world.fence(device, 0).object);
+        let allocation = create(&mut world, device, CreateAllocationFlags::empty()).2;
+        world.gpu_wait(context, fence, 1);
+        assert!(chain(&only(&world)).contains("its CPU waits for nothing"));
+        let flags = DestroyAllocationFlags::SYNCHRONOUS_DESTROY;
+        let allocations = vec![allocation];
+        let (call, text) = if is_context {
+            let text = format!("its CPU waits in DestroyContext, for the work of context {context}");
+            (Call::DestroyContext { context }, text)
+        } else {
+            let destroy = Call::DestroyAllocation { device, resource: Handle::NULL, allocations, flags };
+            (destroy, "its CPU waits in DestroyAllocation with SynchronousDestroy".into())
+        };
+        let request = world.begin(call);
+        let cause = only(&world);
+        assert!(matches!(cause.verdict, Verdict::Cycle { has_process: true, .. }), "{:?}", cause.verdict);
+        assert_eq!(comes_down_to(&cause), ("cycle", (1, fence), 0, 1));
+        assert_eq!(cause.waiters_count, 2, "the queue and the thread");
+        assert!(chain(&cause).contains(&text), "{}", chain(&cause));
+        let is_call = |waiter: &Waiter| matches!(waiter.kind, WaiterKind::Call { .. });
+        assert!(cause.waiters.iter().any(is_call), "{:?}", cause.waiters);
+        world.input(Input::Call { process: P, request: 0, call: calls::signal(device, fence, 1) });
+        assert_eq!(world.answered(request).map(|answer| answer.0), Some(OK));
+        world.finish();
+    }
+}
+
+#[test]
+fn a_process_is_said_to_wait_in_a_call_only_if_that_is_its_one_wait() {
     let mut world = World::new();
     let device = world.device();
     let (context, fence) = (world.context(device, 0), world.fence(device, 0).object);
-    let allocation = create(&mut world, device, CreateAllocationFlags::empty()).2;
     world.gpu_wait(context, fence, 1);
-    assert!(chain(&only(&world)).contains("its CPU waits for nothing"));
-    let flags = DestroyAllocationFlags::SYNCHRONOUS_DESTROY;
-    let destroy =
-        Call::DestroyAllocation { device, resource: Handle::NULL, allocations: vec![allocation], flags };
-    let destroys = world.begin(destroy);
-    assert!(chain(&only(&world)).contains("its CPU waits in DestroyAllocation with SynchronousDestroy"));
+    let one_way = Call::DestroyContext { context };
+    world.input(Input::Call { process: P, request: 0, call: one_way });
+    let cause = only(&world);
+    assert!(is_waits_for(&cause, 1) && chain(&cause).contains("its CPU waits for nothing"), "{cause:?}");
+    let other = world.fence(device, 0).object;
+    world.pending(device, &[(other, 1)], false);
+    let texts = why(&world).to_string();
+    assert!(texts.contains("its CPU has a wait itself"), "{texts}");
+    assert!(!texts.contains("DestroyContext"), "{texts}");
+}
+
+#[test]
+fn a_thread_that_destroys_a_paging_queue_waits_for_work_under_way() {
+    let mut world = World::new();
+    let device = world.device();
     let (paging_queue, _) = queue(&mut world, device, 0);
     map(&mut world, paging_queue, 1);
     let pages = world.begin(Call::DestroyPagingQueue { queue: paging_queue });
-    let text = format!("its CPU waits in DestroyPagingQueue, for the work of paging queue {paging_queue}");
-    assert!(chain(&only(&world)).contains(&text));
+    let cause = only(&world);
+    assert!(matches!(cause.verdict, Verdict::Progressing { due: Some(_) }), "{:?}", cause.verdict);
+    let waits = format!("waits in DestroyPagingQueue, for the work of paging queue {paging_queue}");
+    assert!(cause.waiters[0].full_line(0).contains(&waits), "{}", cause.waiters[0].full_line(0));
     world.advance(1_000_000);
     assert_eq!(world.answered(pages).map(|answer| answer.0), Some(OK));
-    let ends = world.begin(Call::DestroyContext { context });
-    let text = format!("its CPU waits in DestroyContext, for the work of context {context}");
-    assert!(chain(&only(&world)).contains(&text));
-    world.input(Input::Call { process: P, request: 0, call: calls::signal(device, fence, 1) });
-    assert_eq!([destroys, ends].map(|request| world.answered(request).map(|answer| answer.0)), [Some(OK); 2]);
+    assert_eq!(why(&world).waiting, 0);
     world.finish();
 }
 

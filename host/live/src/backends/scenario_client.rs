@@ -17,8 +17,8 @@ pub const SERVICE: u32 = u32::MAX;
 pub trait Pipes {
     /// Writes all bytes to the process's standard input.
     fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()>;
-    /// Waits for more of its standard output. Fails at the end of the output, and after `at_most`.
-    fn read(&mut self, at_most: Option<Duration>) -> anyhow::Result<Vec<u8>>;
+    /// Waits for more of its standard output. `None` after `at_most`; fails at the end of the output.
+    fn read(&mut self, at_most: Option<Duration>) -> anyhow::Result<Option<Vec<u8>>>;
     /// Sends a signal.
     fn signal(&mut self, signal: i32) -> anyhow::Result<()>;
     /// Closes its standard input.
@@ -70,21 +70,20 @@ impl ScenarioClient {
 
     /// Waits for the report of an order; other reports that arrive earlier are kept.
     pub fn report(&mut self, tag: u64) -> Done<Report> {
-        self.report_within(tag, Some(SILENCE_MAX))
+        let silence = || anyhow::anyhow!("no report for {} s", SILENCE_MAX.as_secs());
+        let report = self.report_within(tag, Some(SILENCE_MAX))?;
+        report.ok_or_else(|| broken(silence().context(format!("process {}", self.name))))
     }
 
-    /// As [`ScenarioClient::report`], without a time limit.
-    pub fn report_whenever(&mut self, tag: u64) -> Done<Report> {
-        self.report_within(tag, None)
-    }
-
-    fn report_within(&mut self, tag: u64, silence_max: Option<Duration>) -> Done<Report> {
+    /// As [`ScenarioClient::report`]; `None` if no report arrives for this time. Without one it waits for ever.
+    pub fn report_within(&mut self, tag: u64, silence_max: Option<Duration>) -> Done<Option<Report>> {
         loop {
             if let Some(report) = self.arrived.remove(&tag) {
-                return Ok(report);
+                return Ok(Some(report));
             }
             let bytes = self.pipes.read(silence_max);
             let bytes = bytes.map_err(|error| broken(error.context(format!("process {}", self.name))))?;
+            let Some(bytes) = bytes else { return Ok(None) };
             self.frames.extend(&bytes);
             while let Some(report) = Report::next(&mut self.frames).map_err(|error| broken(error.into()))? {
                 self.arrived.insert(report.tag, report);

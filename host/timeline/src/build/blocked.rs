@@ -125,7 +125,7 @@ fn identity(waiter: &Waiter) -> Option<Identity> {
     match &waiter.kind {
         WaiterKind::Cpu { event } | WaiterKind::KeyedMutex { event } => Some((process, Some(*event), 0)),
         WaiterKind::Queue { .. } | WaiterKind::Taker { .. } => Some((process, None, waiter.queue?.0)),
-        WaiterKind::Work { .. } | WaiterKind::Held { .. } => None,
+        WaiterKind::Work { .. } | WaiterKind::Call { .. } | WaiterKind::Held { .. } => None,
     }
 }
 

@@ -7,7 +7,7 @@ use d3dkmt::Call;
 use d3dkmt::text::printable;
 
 use dxgkrnl::ddi::{Agent, EngineId};
-use dxgkrnl::{Config, ProcessId, VmId};
+use dxgkrnl::{AdapterConfig, Config, ProcessId, VmId};
 
 use crate::timeline::{Track, TrackId, TrackKind, Word};
 
@@ -87,6 +87,11 @@ impl Names {
                 let track = names.add(Some(parent), TrackKind::Engine(engine), name);
                 names.engines.insert(engine, track);
             }
+            if let Some(engine) = adapter.own_paging_engine(ordinal) {
+                let kind = TrackKind::Engine(engine);
+                let track = names.add(Some(parent), kind, format!("engine {ordinal} paging"));
+                names.engines.insert(engine, track);
+            }
         }
         names
     }
@@ -157,9 +162,13 @@ impl Names {
             Agent::HwQueue(_) => "hardware queue",
             Agent::Context(_) | Agent::Process(_) => "context",
         };
+        let engine_words = match engine.node {
+            AdapterConfig::OWN_PAGING_NODE => format!("the paging engine of {}", engine.adapter),
+            node => format!("{}.{node}", engine.adapter),
+        };
         let name = match handle {
-            0 => format!("{what} of the kernel on {}.{}", engine.adapter, engine.node),
-            _ => format!("{what} {handle:#x} on {}.{}", engine.adapter, engine.node),
+            0 => format!("{what} of the kernel on {engine_words}"),
+            _ => format!("{what} {handle:#x} on {engine_words}"),
         };
         let process = process.unwrap_or(ProcessId(0));
         self.add(Some(parent), TrackKind::Queue { process, handle, engine }, name)

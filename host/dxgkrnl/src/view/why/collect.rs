@@ -63,6 +63,10 @@ impl WaitIndex<'_> {
             let root = Root::new(Node::Acquire(*id), acquire.process, acquire.since);
             roots.push(Root { event: Some(acquire.event.0), ..root });
         }
+        for (process, request) in self.calls.keys() {
+            let node = Node::Call { process: *process, request: *request };
+            roots.push(Root::new(node, *process, u64::MAX));
+        }
         self.takers(&mut roots);
         self.work_that_waits(&mut roots);
         for (process, _) in kernel.guests.frozen().iter().filter(|(_, deferred)| deferred.len() > 0) {
@@ -178,6 +182,11 @@ impl WaitIndex<'_> {
                 waiter.of = 1;
                 waiter.missing.extend(self.missing_of(node));
                 waiter.ends = kernel.keyed.ends(id);
+            }
+            Node::Call { process, request } => {
+                let call = self.calls.get(&(process, request));
+                let call = call.map_or_else(Default::default, |(work, _)| format!("{work}"));
+                waiter.kind = WaiterKind::Call { request, call };
             }
             Node::Packet { queue, .. } => {
                 waiter.kind = WaiterKind::Taker { queue: kernel.queue_name(queue) };

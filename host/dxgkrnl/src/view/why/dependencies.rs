@@ -53,6 +53,11 @@ impl WaitIndex<'_> {
                 Dependencies::Any(self.opaque.get(&process).cloned().unwrap_or_default())
             }
             Node::TimeOut(id) => Dependencies::Leaf(Leaf::Live { due: self.kernel.keyed.ends(id) }),
+            Node::Call { process, request } => {
+                let call = self.calls.get(&(process, request));
+                Dependencies::All(call.map_or_else(Vec::new, |(_, work)| work.clone()))
+            }
+            Node::Marks(round) => Dependencies::All(self.marks.get(&round).cloned().unwrap_or_default()),
         }
     }
 
@@ -350,15 +355,32 @@ impl WaitIndex<'_> {
     fn before_packets(&self, queue: u32, state: &Queue, head: &Packet) -> Vec<Node> {
         let at_submission = matches!(head, Packet::Signal(signal)
             if signal.flags.contains(SignalFlags::SIGNAL_AT_SUBMISSION));
-        let mut nodes = Vec::new();
-        if state.ready.is_some() {
-            nodes.push(Node::Ready { queue, upto: WHOLE });
-        }
-        if at_submission {
-            return nodes;
-        }
+        let comes_first = |node: &Node| !at_submission || matches!(node, Node::Ready { .. });
+        self.submitted(queue, state, u64::MAX).filter(comes_first).collect()
+    }
+
+    /// The work of a queue that is no packet any more: its ready command buffer, and what its engine has, of a hardware
+    /// queue up to this submission.
+    pub fn submitted(&self, queue: u32, state: &Queue, last: u64) -> impl Iterator<Item = Node> {
+        let ready = state.ready.is_some().then_some(Node::Ready { queue, upto: WHOLE });
         let in_flight = state.in_flight.iter().map(|one| one.submission_fence_id);
-        nodes.extend(state.running.into_iter().chain(in_flight).map(|id| self.submission(queue, id)));
+        let at_engine = state.running.into_iter().chain(in_flight.take_while(move |id| *id <= last));
+        ready.into_iter().chain(at_engine.map(move |id| self.submission(queue, id)))
+    }
+
+    /// All work of a queue, and the value that its progress fence has to reach; 0: none.
+    pub fn rest_of_queue(&self, queue: u32, up_to: u64) -> Vec<Node> {
+        let state = &self.kernel.vidsch.queues()[queue];
+        let last = (state.packets.len() as u32).checked_sub(1);
+        let mut nodes: Vec<Node> =
+            last.map(|at| Node::Packet { queue, at, upto: WHOLE }).into_iter().collect();
+        if last.is_none() {
+            nodes.extend(self.submitted(queue, state, u64::MAX));
+        }
+        let progress = state.hw_queue.map(|hw_queue| self.kernel.vidsch.hw_queues()[hw_queue].progress);
+        let missing = progress.filter(|object| self.kernel.sync.objects().value(*object) < up_to);
+        let value = |object| Node::Value { object, value: up_to, by: state.process, cpu: false };
+        nodes.extend(missing.map(value));
         nodes
     }
 

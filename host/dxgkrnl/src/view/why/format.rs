@@ -14,7 +14,6 @@ use crate::ddi::{EngineId, WorkState};
 use crate::sync::legacy::Kind;
 use crate::sync::waits::WaitOwner;
 use crate::vidsch::Packet;
-use crate::views::AwaitedWork;
 
 /// Steps of a chain that the report lists; the middle of a longer one is left out.
 const STEPS_MAX: usize = 24;
@@ -90,8 +89,12 @@ impl WaitIndex<'_> {
                 );
                 (StepKind::Engine, Some(kernel.vidsch.queues()[queue].process), text)
             }
+            Node::Call { process, request } => {
+                let (work, _) = self.calls.get(&(process, request))?;
+                (StepKind::Wait, Some(process), format!("{} waits in {work}", kernel.party(process)))
+            }
             // They stand for signals and work that the path names next.
-            Node::AnySignal { .. } | Node::AnyOpaque(_) => return None,
+            Node::AnySignal { .. } | Node::AnyOpaque(_) | Node::Marks(_) => return None,
             Node::TimeOut(id) => {
                 let acquire = &kernel.keyed.acquires()[&id];
                 let due = kernel.keyed.ends(id).unwrap_or(u64::MAX);
@@ -234,36 +237,17 @@ impl WaitIndex<'_> {
 
     /// What prevents a process from acting, as far as known.
     fn state_of(&self, process: ProcessId) -> String {
-        match self.waits_of(process).len() {
+        let call = |process, request| self.calls.get(&(process, request));
+        match self.waits_of(process) {
             _ if self.kernel.paused_vm_of(process).is_some() => "its VM is paused".into(),
             _ if self.kernel.is_frozen(process) => "frozen".into(),
-            0 => match self.waiting_call_of(process) {
-                Some(call) => format!("its CPU waits in {call}"),
-                None => "its CPU waits for nothing".into(),
-            },
-            1 => "its CPU has a wait itself".into(),
-            waits => format!("its CPU has {waits} waits itself"),
+            [] => "its CPU waits for nothing".into(),
+            [Node::Call { process, request }] if let Some((work, _)) = call(*process, *request) => {
+                format!("its CPU waits in {work}")
+            }
+            [_] => "its CPU has a wait itself".into(),
+            waits => format!("its CPU has {} waits itself", waits.len()),
         }
-    }
-
-    /// A call of the process that is answered once work is done.
-    fn waiting_call_of(&self, process: ProcessId) -> Option<String> {
-        let mut awaited = None;
-        self.kernel.waiting_calls(&mut |call| {
-            if call.process == process {
-                awaited.get_or_insert(call.waits_for);
-            }
-        });
-        Some(match awaited? {
-            AwaitedWork::OfContext(context) => format!("DestroyContext, for the work of context {context}"),
-            AwaitedWork::OfPagingQueue(queue) => {
-                format!("DestroyPagingQueue, for the work of paging queue {queue}")
-            }
-            AwaitedWork::OfGpu => "an escape with HardwareAccess, for an idle GPU".into(),
-            AwaitedWork::OfDevice => {
-                "DestroyAllocation with SynchronousDestroy, for the work of its device".into()
-            }
-        })
     }
 
     /// The missing value of a node, if it has one.

@@ -54,12 +54,16 @@ pub(super) enum Node {
     AnyOpaque(ProcessId),
     /// The time-out of an acquire.
     TimeOut(u64),
+    /// A call that is answered once work is done.
+    Call { process: ProcessId, request: u64 },
+    /// All marks of a round, which many calls may wait for.
+    Marks(u64),
 }
 
 impl Node {
     /// Whether it is a wait, rather than work that is blocked.
     pub fn is_wait(self) -> bool {
-        matches!(self, Node::Wait(_) | Node::Acquire(_) | Node::Packet { .. })
+        matches!(self, Node::Wait(_) | Node::Acquire(_) | Node::Packet { .. } | Node::Call { .. })
     }
 
     /// Whether it is a value to reach, or an object to acquire.
@@ -69,7 +73,10 @@ impl Node {
 
     /// Whether it counts as a waiting member of a cycle.
     fn waits(self) -> bool {
-        matches!(self, Node::Wait(_) | Node::Acquire(_) | Node::Turn { .. } | Node::Job { .. })
+        matches!(
+            self,
+            Node::Wait(_) | Node::Acquire(_) | Node::Turn { .. } | Node::Job { .. } | Node::Call { .. }
+        )
     }
 }
 

@@ -1,6 +1,7 @@
 //! An index that is built once for all waits: pending signals of each object, work of engines, waits of processes.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec;
 use alloc::vec::Vec;
 
 use d3dkmt::SyncObjectFlags;
@@ -11,6 +12,7 @@ use crate::kernel::Kernel;
 use crate::sync::Open;
 use crate::sync::waits::WaitOwner;
 use crate::vidsch::{Packet, Signal};
+use crate::views::{AwaitedWork, WaitingCall};
 use crate::{AdapterConfig, Nanos, ProcessId};
 
 /// Pending signals that a value needs any of, listed one by one. More are needed by [`Node::AnySignal`].
@@ -39,7 +41,11 @@ pub(super) struct WaitIndex<'a> {
     by_value: BTreeMap<u32, Vec<u32>>,
     /// By process: work whose driver cannot tell what it does.
     pub opaque: BTreeMap<ProcessId, Vec<Node>>,
-    /// The pending CPU waits of each process, oldest first.
+    /// Calls of threads that wait for work, with the work.
+    pub calls: BTreeMap<(ProcessId, u64), (AwaitedWork, Vec<Node>)>,
+    /// By round that a call waits for: the work before its marks.
+    pub marks: BTreeMap<u64, Vec<Node>>,
+    /// The pending CPU waits and waiting calls of each process, oldest first.
     waits_of: BTreeMap<ProcessId, Vec<Node>>,
     /// Objects and values that only higher pending signals reach, which need the value themselves. Such a signal is not
     /// the one that is awaited.
@@ -50,10 +56,13 @@ impl<'a> WaitIndex<'a> {
     pub fn new(kernel: &'a Kernel, now: Nanos) -> Self {
         let (under_way, opaque, waits_of) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (work, doubtful, by_value) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        let (calls, marks) = (BTreeMap::new(), BTreeMap::new());
         let now = now.max(kernel.now);
-        let mut index = WaitIndex { kernel, now, work, under_way, by_value, opaque, waits_of, doubtful };
+        let mut index =
+            WaitIndex { kernel, now, work, under_way, by_value, opaque, calls, marks, waits_of, doubtful };
         index.index_engines();
         index.index_queues();
+        index.index_calls();
         index.index_waits();
         index.index_values();
         index
@@ -161,6 +170,44 @@ impl<'a> WaitIndex<'a> {
         }
     }
 
+    fn index_calls(&mut self) {
+        let kernel = self.kernel;
+        let mut calls = Vec::new();
+        // A one-way call keeps no thread.
+        kernel.waiting_calls(&mut |call| calls.extend((call.request != 0).then_some(call)));
+        if calls.is_empty() {
+            return;
+        }
+        let mut marks: BTreeMap<u64, Vec<Node>> = BTreeMap::new();
+        for (queue, state) in kernel.vidsch.queues().iter() {
+            for (at, packet) in (0..).zip(&state.packets) {
+                if let Packet::Mark(round) = packet {
+                    marks.entry(*round).or_default().push(Node::Packet { queue, at, upto: WHOLE });
+                }
+            }
+            if let Some((round, last)) = state.passed_mark {
+                marks.entry(round).or_default().extend(self.submitted(queue, state, last.unwrap_or(0)));
+            }
+        }
+        let ends = kernel.vidsch.waiting_ends().iter();
+        let ends =
+            ends.map(|(context, end)| ((kernel.vidsch.contexts()[*context].process, end.request), &end.busy));
+        let ends: BTreeMap<(ProcessId, u64), _> = ends.collect();
+        for WaitingCall { process, request, waits_for } in calls {
+            let nodes = match waits_for {
+                // It ends by itself.
+                AwaitedWork::OfGpu => continue,
+                AwaitedWork::OfDevice { round } => vec![Node::Marks(round)],
+                AwaitedWork::OfContext(_) | AwaitedWork::OfPagingQueue(_) => {
+                    let busy = ends.get(&(process, request)).into_iter().flat_map(|busy| busy.iter());
+                    busy.flat_map(|(queue, up_to)| self.rest_of_queue(*queue, *up_to)).collect()
+                }
+            };
+            self.calls.insert((process, request), (waits_for, nodes));
+        }
+        self.marks = marks;
+    }
+
     fn index_waits(&mut self) {
         let kernel = self.kernel;
         let mut add = |process: ProcessId, node: Node| {
@@ -176,6 +223,9 @@ impl<'a> WaitIndex<'a> {
         }
         for (id, acquire) in kernel.keyed.acquires() {
             add(acquire.process, Node::Acquire(*id));
+        }
+        for (process, request) in self.calls.keys() {
+            add(*process, Node::Call { process: *process, request: *request });
         }
     }
 
@@ -235,7 +285,7 @@ impl<'a> WaitIndex<'a> {
         self.under_way(object)[self.by_value[&object][at as usize] as usize].node
     }
 
-    /// The CPU waits of a process.
+    /// The CPU waits and waiting calls of a process.
     pub fn waits_of(&self, process: ProcessId) -> &[Node] {
         self.waits_of.get(&process).map_or(&[], |waits| waits)
     }

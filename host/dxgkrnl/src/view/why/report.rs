@@ -190,6 +190,8 @@ pub enum WaiterKind {
     Taker { queue: String },
     /// Work of an engine: a submission that waits in hardware, hangs, or ended without a report.
     Work { queue: String, submission_fence_id: u64 },
+    /// A thread in a call that is answered once work is done: its request, and the call in words.
+    Call { request: u64, call: String },
     /// The wait has ended, but the process is frozen and was not woken.
     Held { events: u32 },
 }

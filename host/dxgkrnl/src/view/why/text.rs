@@ -52,6 +52,7 @@ impl fmt::Display for WaiterLine<'_> {
             WaiterKind::Work { queue, submission_fence_id } => {
                 write!(f, "submission {submission_fence_id} of {queue} {}", ProcessName(party))?;
             }
+            WaiterKind::Call { call, .. } => write!(f, "{party} waits in {call}")?,
             WaiterKind::Held { events } => write!(f, "{party} has {events} pending wake-ups")?,
         }
         if *of > 1 {

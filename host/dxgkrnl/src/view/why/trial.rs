@@ -89,6 +89,13 @@ impl Kernel {
         match node {
             Node::Wait(slot) => self.sync.waits().has(slot),
             Node::Acquire(id) => self.keyed.acquires().contains_key(&id),
+            Node::Call { process, request } => {
+                let mut is_there = false;
+                self.waiting_calls(&mut |call| {
+                    is_there |= (call.process, call.request) == (process, request)
+                });
+                is_there
+            }
             _ => true,
         }
     }

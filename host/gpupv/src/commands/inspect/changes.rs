@@ -104,7 +104,7 @@ impl Changes<'_> {
             let is_it = |one: &&Engine| (one.adapter, one.node) == (engine.adapter, engine.node);
             let before = |before: &Inspection| Some(before.engines.iter().find(is_it)?.last_completed);
             [
-                format!("{}.{}", engine.adapter, engine.node),
+                state_text::engine_number(engine),
                 (engine.ready + engine.queued).to_string(),
                 shown(self.rate(engine.last_completed, before)),
                 engine.last_completed.to_string(),

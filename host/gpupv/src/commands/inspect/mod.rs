@@ -6,6 +6,8 @@
 //! ```
 
 mod changes;
+#[cfg(test)]
+mod memory_tests;
 mod state_text;
 #[cfg(test)]
 mod tests;

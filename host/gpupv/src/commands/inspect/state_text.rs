@@ -2,7 +2,7 @@
 
 use dxgkrnl::AdapterConfig;
 use proto::control::{
-    Acquire, Allocation, Context, Device, Engine, HwQueue, Inspection, KeyedMutex, Object, Owner,
+    Acquire, Allocation, Context, Device, Engine, HwQueue, Inspection, KeyedMutex, Memory, Object, Owner,
     PagingQueue, Process, Resource, Wait,
 };
 use timeline::duration;
@@ -204,6 +204,63 @@ fn render_allocation(allocation: &Allocation) -> String {
     )
 }
 
+/// The end of a list of which only some items are there: how many more there are.
+fn and_more(listed: usize, count: u64) -> String {
+    match count.saturating_sub(listed as u64) {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    }
+}
+
+fn counted(count: u64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+/// Formats what a process has in memory: what it wants resident, then what is offered, locked and mapped, the largest first.
+fn render_memory(memory: &Memory) -> String {
+    let mut text = String::new();
+    for group in &memory.groups {
+        let name = if group.local { "LOCAL" } else { "NON_LOCAL" };
+        text += &format!(
+            "  process {} wants resident in {name} of adapter {}: {} of {} bytes\n",
+            memory.process, group.adapter, group.resident_bytes, group.budget_bytes
+        );
+    }
+    let lists = [
+        ("offered", memory.offered, memory.offered_bytes, &memory.largest_offered),
+        ("locked", memory.locked, memory.locked_bytes, &memory.largest_locked),
+    ];
+    for (what, count, bytes, largest) in lists.into_iter().filter(|(_, count, ..)| *count > 0) {
+        let locks = |locks: u32| if locks > 1 { format!(", {locks} locks") } else { String::new() };
+        let parts = largest
+            .iter()
+            .map(|one| format!("{} ({:#x}{})", handle(one.handle), one.bytes, locks(one.locks)));
+        text += &format!(
+            "  process {} {what}: {} of {bytes:#x} bytes: {}{}\n",
+            memory.process,
+            counted(count, "allocation"),
+            parts.collect::<Vec<_>>().join(", "),
+            and_more(largest.len(), count)
+        );
+    }
+    if memory.ranges > 0 {
+        let ranges = memory.largest_ranges.iter().map(|range| {
+            let mapped = range.allocation_bytes + range.zero_bytes;
+            format!("{:#x} on adapter {} ({:#x}, {mapped:#x} mapped)", range.base, range.adapter, range.bytes)
+        });
+        text += &format!(
+            "  process {} GPU addresses: {} of {:#x} bytes, {:#x} mapped: {}{}\n",
+            memory.process,
+            counted(memory.ranges, "range"),
+            memory.range_bytes,
+            memory.mapped_bytes,
+            ranges.collect::<Vec<_>>().join(", "),
+            and_more(memory.largest_ranges.len(), memory.ranges)
+        );
+    }
+    text
+}
+
 fn render_keyed_mutex(mutex: &KeyedMutex, state: &Inspection) -> String {
     let owner = state.keyed_mutexes.iter().find(|open| open.mutex == mutex.mutex && open.owns);
     let owner = match owner {
@@ -315,6 +372,14 @@ pub fn process_state(process: &Process) -> String {
     format!("{connected}{blocked}{frozen}")
 }
 
+/// Formats the number of an engine; one that runs paging buffers and nothing else has no node.
+pub fn engine_number(engine: &Engine) -> String {
+    match engine.node {
+        AdapterConfig::OWN_PAGING_NODE => engine.adapter.to_string(),
+        node => format!("{}.{node}", engine.adapter),
+    }
+}
+
 /// Formats what an engine does, and the injected faults that wait for its next work.
 pub fn engine_state(engine: &Engine) -> String {
     let faults = engine.pending_faults.iter().map(|fault| format!("; injected: {fault}"));
@@ -351,13 +416,14 @@ pub fn render_kernel(state: &Inspection) -> String {
     text.extend(state.objects.iter().map(render_object));
     text.extend(state.resources.iter().map(render_resource));
     text.extend(state.allocations.iter().map(render_allocation));
+    text.extend(state.memory.iter().map(render_memory));
     text.extend(state.keyed_mutexes.iter().map(|mutex| render_keyed_mutex(mutex, state)));
     text.extend(state.waits.iter().map(|wait| render_wait(wait, state.now_ns)));
     text.extend(state.acquires.iter().map(|acquire| render_acquire(acquire, state.now_ns)));
     let is_of_note = |engine: &&Engine| engine.state != "idle" || !engine.pending_faults.is_empty();
     for engine in state.engines.iter().filter(is_of_note) {
         let state = engine_state(engine);
-        text += &format!("engine {}.{} ({}): {state}\n", engine.adapter, engine.node, engine.kind);
+        text += &format!("engine {} ({}): {state}\n", engine_number(engine), engine.kind);
     }
     text
 }

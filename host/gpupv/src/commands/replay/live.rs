@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use dxgkrnl::{Input, ProcessId, VmId};
@@ -19,6 +20,8 @@ use crate::output::{OK, Steps, VERDICT_FAILED, say};
 const HOST: &str = "host";
 /// Maximum number of printed differences; all are counted.
 const PRINTED_MAX: usize = 16;
+/// How much longer than the whole recording a wait of its replay may take.
+const WAIT_MAX: Duration = Duration::from_secs(120);
 
 pub fn run(args: &ReplayArgs, broker: &Path) -> anyhow::Result<u8> {
     let steps = Steps::new();
@@ -27,7 +30,9 @@ pub fn run(args: &ReplayArgs, broker: &Path) -> anyhow::Result<u8> {
     let vms = args.vm.as_deref().map(|name| participants.vms_named(name)).transpose()?;
     reach(broker)?;
     let artifacts = Artifacts::provide(&steps)?;
-    let mut part = PartialReplay::new(broker, &artifacts, vms);
+    // With a part only, nobody knows how long the others take.
+    let wait_max = args.wait_max.or(vms.is_none().then_some(participants.length + WAIT_MAX));
+    let mut part = PartialReplay::new(broker, &artifacts, vms, wait_max);
     let read = each_step(&args.trace, u64::MAX, "a live replay", |step| {
         let waits = &mut |process| {
             steps.step(format!("step #{}: {}", step.sequence, participants.waits(process, step)))
@@ -54,21 +59,28 @@ fn reach(broker: &Path) -> anyhow::Result<()> {
 struct Participants {
     vms: BTreeMap<VmId, String>,
     processes: BTreeMap<ProcessId, (VmId, String)>,
+    /// How long the recording took since its first process was there.
+    length: Duration,
 }
 
 impl Participants {
     fn of(trace: &Path) -> anyhow::Result<Participants> {
         let mut participants = Participants::default();
+        // Times count from the daemon's start.
+        let mut first = None;
         each_step(trace, u64::MAX, "a live replay", |step| {
+            let now = step.now;
             match std::mem::take(step).input {
                 Input::VmAttached { vm, name } => {
                     participants.vms.insert(vm, name);
                 }
                 Input::ProcessAttached { process, vm, name, .. } => {
                     participants.processes.insert(process, (vm, name));
+                    first.get_or_insert(now);
                 }
                 _ => {}
             }
+            participants.length = Duration::from_nanos(now - first.unwrap_or(now));
             Ok(())
         })?;
         Ok(participants)
@@ -137,5 +149,31 @@ fn print_result(args: &ReplayArgs, played: &PartialReplayReport, is_damaged: boo
     }
     for (why, count) in left_out {
         say(format_args!("  omitted {count}: {why}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dxgkrnl::{Config, Effects};
+    use trace::Recorder;
+
+    #[test]
+    fn a_recording_is_as_long_as_its_processes_and_not_as_its_daemon() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let trace = folder.path().join("run.gvt");
+        let mut recorder = Recorder::create(&trace, &Config::default(), "a test").expect("a trace");
+        let mut step = |now: Duration, input| {
+            recorder.begin(now.as_nanos() as u64, &input).expect("room on the disk");
+            recorder.end(&Effects::default()).expect("room on the disk");
+        };
+        let (process, vm) = (ProcessId(1), VmId(1));
+        step(Duration::ZERO, Input::VmAttached { vm, name: "red".into() });
+        let day = Duration::from_secs(86_400);
+        step(day, Input::ProcessAttached { process, vm, pid: 9, name: "client".into() });
+        step(day + Duration::from_secs(3), Input::ProcessGone { process });
+        recorder.finish(0).expect("room on the disk");
+        let participants = Participants::of(&trace).expect("a recording");
+        assert_eq!(participants.length, Duration::from_secs(3));
     }
 }

@@ -4,6 +4,7 @@ mod live;
 mod step;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use drivers::Registry;
@@ -12,7 +13,8 @@ use timeline::duration;
 use trace::{Player, Reader, ReplayRange, Report, Stop, TraceError, replay_part};
 
 use crate::commands::inspect::render_kernel;
-use crate::daemon::inspection::of_snapshot;
+use crate::daemon::inspection::of_kernel;
+use crate::daemon::naming::length_of_time;
 use crate::output::{OK, SET_UP_FAILED, Steps, VERDICT_FAILED, complain, say};
 
 /// Arguments of `gpupv replay`.
@@ -43,9 +45,17 @@ pub struct ReplayArgs {
     /// must do now
     #[arg(long, value_name = "NAME", requires = "at")]
     pub vm: Option<String>,
+    /// With --at: end the replay when a call or wait has not returned for this long that did in the recording: 500ms,
+    /// 2s. By default 120s more than the recording took from its first process on; with --vm there is no limit
+    #[arg(long, value_name = "TIME", requires = "at", value_parser = time)]
+    pub wait_max: Option<Duration>,
     /// Print the verdict as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    length_of_time(text).map(Duration::from_nanos)
 }
 
 pub fn run(args: &ReplayArgs, drivers: &Registry) -> anyhow::Result<u8> {
@@ -114,7 +124,7 @@ fn is_exact(place: &Stop) -> bool {
 }
 
 fn print(args: &ReplayArgs, verdict: &str, report: Option<&Report>, text: &str, state: Option<&Player>) {
-    let state = state.map(|player| of_snapshot(&player.kernel().snapshot()));
+    let state = state.map(|player| of_kernel(player.kernel()));
     if !args.json {
         say(format_args!("{text}"));
         if let Some(state) = state {

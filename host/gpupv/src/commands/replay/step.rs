@@ -6,7 +6,7 @@ use trace::{Player, PlayerStep, Stop, explain};
 
 use super::{ReplayArgs, is_exact};
 use crate::commands::inspect::render_kernel;
-use crate::daemon::inspection::of_snapshot;
+use crate::daemon::inspection::of_kernel;
 use crate::output::{OK, SET_UP_FAILED, VERDICT_FAILED, say};
 
 const HELP: &str = "\
@@ -85,7 +85,7 @@ impl Stepper<'_> {
                     self.print_position();
                 }
                 Ok(Command::State) => {
-                    let state = of_snapshot(&self.player.kernel().snapshot());
+                    let state = of_kernel(self.player.kernel());
                     say(format_args!("{}", render_kernel(&state).trim_end()));
                 }
                 Ok(Command::Help) => say(format_args!("{HELP}")),
@@ -191,6 +191,7 @@ mod tests {
             step: true,
             at: None,
             vm: None,
+            wait_max: None,
             json: false,
         };
         let mut player =
