@@ -12,9 +12,14 @@ use d3dkmt::allocation_data::{
     AllocationData, AllocationDataFlags, SEGMENT_LOCAL, SEGMENT_NON_LOCAL, foreign,
 };
 use d3dkmt::limits::{DEVICE_ALLOCATION_BYTES_MAX, DEVICE_MEMORY_START, SHARED_DEVICE_BYTES_PER_VM_MAX};
-use d3dkmt::{AllocationInfo, Call, CreateAllocation, CreateAllocationFlags as F, Handle, NtStatus, Reply};
+use d3dkmt::{
+    AllocationInfo, Call, CreateAllocation, CreateAllocationFlags as F, CreateContextFlags, Handle, NtStatus,
+    Reply, calls, isa,
+};
 use dxgkrnl::ddi::{Callback, PageFaultFlags};
-use dxgkrnl::{AdapterConfig, Config, DmaOp, EngineId, Fault, Input, MemoryRef, ProcessId, SharedMemory};
+use dxgkrnl::{
+    AdapterConfig, Config, DmaOp, Effects, EngineId, Fault, Input, Kernel, MemoryRef, ProcessId, SharedMemory,
+};
 
 const PENDING: NtStatus = NtStatus::PENDING;
 const NO_MEMORY: NtStatus = NtStatus::NO_MEMORY;
@@ -187,6 +192,79 @@ fn a_reset_of_the_adapter_loses_what_is_in_local() {
     world.advance(1_000_000);
     assert_eq!(world.ok(residency), Reply::AllocationResidency(vec![1, 2]));
     assert_eq!(world.kernel.miscounted(), None);
+}
+
+#[test]
+fn memory_that_is_brought_to_local_again_stays_while_a_reset_still_takes_the_rest() {
+    covers!("TDR-011");
+    const OTHERS: u32 = 4000;
+    let mut world = World::new();
+    let device = world.device();
+    let paging_queue = queue(&mut world, device, 0).0;
+    for _ in 0..OTHERS {
+        one(&mut world, device, visible(PAGE, SEGMENT_LOCAL));
+    }
+    let data = visible(SIZE, SEGMENT_LOCAL);
+    let (_, shared_handle, allocation, _) = shared(&mut world, device, data.clone());
+    assert_eq!(make_resident(&mut world, paging_queue, &[allocation]), (PENDING, 0));
+    world.advance(1_000_000);
+    world.attach(Q);
+
+    // From here on each call is one step, so that the owner of the lost device has work left.
+    let mut kernel = world.kernel;
+    let mut now = 10_000_000;
+    let mut call = |kernel: &mut Kernel, process, call| {
+        let mut effects = Effects::default();
+        kernel.handle(now, Input::Call { process, request: now, call }, &mut effects);
+        now += 1;
+        effects.answers.pop().expect("an answer").reply
+    };
+    let Reply::Context(context) =
+        call(&mut kernel, P, calls::create_context(device, 0, CreateContextFlags::empty()))
+    else {
+        panic!()
+    };
+    let flags = PageFaultFlags::ADAPTER_RESET_REQUIRED.bits();
+    let engine = EngineId { adapter: 0, node: 0 };
+    let fault = Input::Fault(Fault::PageFault { engine, gpu_address: 0xF000, flags });
+    kernel.handle(10_000_000, fault, &mut Effects::default());
+    call(&mut kernel, P, calls::submit(context, isa::encode(&[busy(1)])));
+    assert!(kernel.has_backlog());
+    let Reply::Adapters(adapters) = call(&mut kernel, Q, Call::EnumAdapters { capacity: 1 }) else {
+        panic!()
+    };
+    let create = Call::CreateDevice { adapter: adapters[0].handle, flags: 0 };
+    let Reply::Device(device) = call(&mut kernel, Q, create) else { panic!() };
+    let Reply::PagingQueue { queue: paging_queue, .. } =
+        call(&mut kernel, Q, calls::create_paging_queue(device))
+    else {
+        panic!()
+    };
+    let total_private_data_size = data.len() as u32;
+    let info = d3dkmt::ResourceInfo { allocations: 1, total_private_data_size, ..Default::default() };
+    let open = Call::OpenResource { device, shared_handle, info };
+    let Reply::OpenedResource { allocations, .. } = call(&mut kernel, Q, open) else { panic!() };
+    let residency = || Call::QueryAllocationResidency {
+        device,
+        resource: Handle::NULL,
+        allocations: allocations.clone(),
+    };
+    assert_eq!(call(&mut kernel, Q, residency()), Reply::AllocationResidency(vec![3]));
+    let (allocations, priorities) = (allocations.clone(), vec![]);
+    let bring = Call::MakeResident { paging_queue, allocations, priorities, flags: 0 };
+    let Reply::Residency { paging_fence_value: 1, .. } = call(&mut kernel, Q, bring) else {
+        panic!("no work")
+    };
+    assert!(kernel.has_backlog(), "the rest of the reset is left");
+    let mut effects = Effects::default();
+    while let Some(due) = kernel.next_deadline().filter(|due| *due < 100_000_000) {
+        kernel.handle(due.max(20_000_000), Input::Deadline, &mut effects);
+    }
+    while kernel.has_backlog() {
+        kernel.handle(20_000_000, Input::Deadline, &mut effects);
+    }
+    assert_eq!(call(&mut kernel, Q, residency()), Reply::AllocationResidency(vec![1]));
+    assert_eq!(kernel.miscounted(), None);
 }
 
 #[test]

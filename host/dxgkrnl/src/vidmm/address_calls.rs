@@ -9,7 +9,7 @@ use d3dkmt::{GpuVaOperation, Handle, Reply, SignalFlags, SyncObjectFlags, SyncOb
 
 use super::address::{AllocationPages, GpuVaUpdate, PageChange, QueuedUpdate, VaUpdate};
 use super::growth::Growth;
-use crate::ddi::{PageTableEntry, PagingOperation, PagingWork, Piece};
+use crate::ddi::{PageTableEntry, PagingOperation, PagingWork, Piece, SegmentGroup};
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid};
 use crate::kernel::Kernel;
@@ -483,7 +483,14 @@ impl Kernel {
 
     /// Whether engines find it where it is mapped: only if its memory is there.
     pub(super) fn is_resident(&self, allocation: &Allocation) -> bool {
-        allocation.resident && self.has_memory(allocation)
+        self.is_brought(allocation) && self.has_memory(allocation)
+    }
+
+    /// Whether it became resident, and no reset of its adapter has lost it since (TDR-011).
+    pub(crate) fn is_brought(&self, allocation: &Allocation) -> bool {
+        let Allocation { adapter, resident, brought_after, .. } = *allocation;
+        let is_local = allocation.segment_group() == SegmentGroup::Local;
+        resident && !(is_local && brought_after != self.tdr.adapter_resets_of(adapter))
     }
 
     /// Whether its process exists, or it outlives that.

@@ -48,8 +48,12 @@ pub(crate) struct Allocation {
     pub condemned: usize,
     /// How many opens of a process want it resident; none has no entry. See `residency.rs`.
     pub wanting: BTreeMap<ProcessId, u32>,
-    /// Engines can access it where it is mapped. See `residency.rs`.
+    /// The adapter whose memory it is in.
+    pub adapter: u32,
+    /// Engines can access it where it is mapped, unless the adapter was reset since. See `residency.rs`.
     pub resident: bool,
+    /// How often the adapter had been reset when it became resident.
+    pub brought_after: u64,
     /// `D3DDDI_ALLOCATIONPRIORITY`.
     pub priority: u32,
     /// Of an allocation with private driver data.
@@ -382,7 +386,9 @@ mod tests {
                 opens: BTreeSet::new(),
                 condemned: 0,
                 wanting: BTreeMap::new(),
+                adapter: 0,
                 resident: false,
+                brought_after: 0,
                 priority: 0,
                 driver: None,
                 shared_in: None,

@@ -70,7 +70,7 @@ impl Kernel {
         if !self.has_memory(state) {
             return format!("allocation {handle} is memory of process {}, which has ended", state.owner.0);
         }
-        if !state.resident {
+        if !self.is_brought(state) {
             return match self.vidmm.offered.contains(&open) {
                 true => format!("allocation {handle} is mapped there and is offered"),
                 false if self.is_wanted(allocation) => {

@@ -149,7 +149,7 @@ impl Kernel {
         }
         while let Some(index) = call.reclaimed.pop_first() {
             let allocation = &self.vidmm.memory.allocations[index];
-            if !allocation.resident && self.is_wanted(index) {
+            if !self.is_brought(allocation) && self.is_wanted(index) {
                 call.missing.push((index, allocation.number));
             }
             self.spend(1);

@@ -240,20 +240,22 @@ impl Kernel {
     ) {
         let Some(allocation) = self.vidmm.memory.allocations.get(index) else { return };
         let is_lost = was_reset && allocation.segment_group() == SegmentGroup::Local;
-        if allocation.number == number && !allocation.resident && !is_lost && self.is_wanted(index) {
-            self.vidmm.memory.allocations[index].resident = true;
+        if allocation.number == number && !self.is_brought(allocation) && !is_lost && self.is_wanted(index) {
+            let brought_after = self.tdr.adapter_resets_of(allocation.adapter);
+            let allocation = &mut self.vidmm.memory.allocations[index];
+            (allocation.resident, allocation.brought_after) = (true, brought_after);
             self.update_engine_pages_of(process, index);
         }
     }
 
-    /// An allocation in LOCAL is not resident any more, because its adapter was reset. Its counts stay, and a later
-    /// MakeResident makes it resident again.
+    /// Updates page tables for an allocation that a reset of its adapter has lost. Its counts stay, and a later MakeResident
+    /// makes it resident again.
     pub(crate) fn purge(&mut self, process: ProcessId, handle: Handle) {
         let Some(HandleTarget::Allocation(open)) = self.process(process).handles.get(handle) else { return };
         let index = self.vidmm.memory.allocation_opens[open].allocation;
-        let allocation = &mut self.vidmm.memory.allocations[index];
-        if allocation.resident && allocation.segment_group() == SegmentGroup::Local {
-            allocation.resident = false;
+        let allocation = &self.vidmm.memory.allocations[index];
+        if allocation.resident && !self.is_brought(allocation) {
+            self.vidmm.memory.allocations[index].resident = false;
             self.update_engine_pages_of(process, index);
         }
     }

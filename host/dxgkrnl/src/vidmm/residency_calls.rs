@@ -320,7 +320,9 @@ impl Kernel {
         let id = self.paging_queue(process, queue)?;
         let next = call.allocations.range((behind.map_or(Unbounded, Excluded), Unbounded)).next().copied();
         if let Some(index) = next {
-            if let Some(allocation) = self.vidmm.memory.allocations.get(index).filter(|one| !one.resident) {
+            if let Some(allocation) =
+                self.vidmm.memory.allocations.get(index).filter(|one| !self.is_brought(one))
+            {
                 let bytes = call.missing_bytes.unwrap_or(0);
                 call.missing_bytes = Some(bytes.saturating_add(allocation.size));
                 let named = (index, allocation.number);

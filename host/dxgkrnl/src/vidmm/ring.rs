@@ -38,7 +38,7 @@ impl Kernel {
         let ring = |handle: &Handle| {
             let open = self.allocation_open(process, device, *handle)?;
             let allocation = self.vidmm.memory.allocation_opens[open].allocation;
-            if !self.vidmm.memory.allocations[allocation].resident {
+            if !self.is_brought(&self.vidmm.memory.allocations[allocation]) {
                 return invalid(format!("{handle} is not resident: a ring is before its doorbell (F-103)"));
             }
             Ok(allocation)

@@ -110,7 +110,7 @@ impl Kernel {
                 size: allocation.size,
                 address: allocation.address,
                 residency: open.residency,
-                resident: allocation.resident,
+                resident: self.is_brought(allocation),
                 locks: open.locks,
                 priority: allocation.priority,
                 destroyed: self.vidmm.after_work().is_condemned(open.process, open.handle),
