@@ -1,14 +1,17 @@
 //! Calls on lists of allocations that take several steps. Others see them as one slow call.
 
 use crate::allocations::{create, open};
+use crate::common::hardware::busy;
 use crate::common::scripted::{ScriptRef, scripted};
 use crate::common::{P, World};
 use crate::gpu_memory::{Mapped, PAGING_NS, map, page_table_updates};
 use crate::paging::queue;
 use d3dkmt::{
     Call, CreateAllocationFlags as F, CreatedSyncObject, DestroyAllocationFlags, Handle, NtStatus, Reply,
+    calls, isa,
 };
-use dxgkrnl::{Config, Effects, Fault, Input, ProcessId, VmId};
+use dxgkrnl::ddi::PageFaultFlags;
+use dxgkrnl::{Config, Effects, EngineId, Fault, Input, ProcessId, VmId};
 
 const Q: ProcessId = ProcessId(2);
 /// Allocations of a list.
@@ -187,6 +190,26 @@ fn the_paging_fence_of_an_adapter_that_stops_gets_no_late_value() {
     effects.append(step(&mut lists.world, Input::Fault(Fault::StopAdapter { adapter: 0 })));
     effects.append(finish(&mut lists.world));
     assert!(effects.stores.iter().all(|store| Some(store.slot) != lists.fence.slot), "{:?}", effects.stores);
+}
+
+#[test]
+fn a_long_list_of_a_device_that_is_lost_meanwhile_is_not_made_resident() {
+    let mut lists = Lists::new();
+    lists.world.attach(Q);
+    lists.world.process = Q;
+    let device = lists.world.device();
+    let context = lists.world.context(device, 0);
+    let flags = PageFaultFlags::ADAPTER_RESET_REQUIRED.bits();
+    let engine = EngineId { adapter: 0, node: 0 };
+    lists.world.input(Input::Fault(Fault::PageFault { engine, gpu_address: 0xF000, flags }));
+    lists.in_small_steps();
+    let begun = call(&mut lists.world, P, make_resident(lists.paging_queue, &lists.all));
+    assert!(begun.answers.is_empty());
+    call(&mut lists.world, Q, calls::submit(context, isa::encode(&[busy(1)])));
+    let rest = finish(&mut lists.world);
+    let answers: Vec<_> = rest.answers.iter().filter(|answer| answer.process == P).collect();
+    assert_eq!(answers.iter().map(|answer| answer.status).collect::<Vec<_>>(), [NtStatus::DEVICE_REMOVED]);
+    assert_eq!((lists.world.kernel.snapshot().adapter_resets, lists.seen()), (1, (0, 0)));
 }
 
 #[test]

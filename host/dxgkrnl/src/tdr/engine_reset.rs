@@ -29,8 +29,9 @@ impl Kernel {
         {
             return;
         }
-        let is_impatient = self.is_over_patience(engine) || self.ignores_preemption(engine);
-        if !cause.is_certain && self.is_responsive(engine, effects) && !is_impatient {
+        // The driver may answer a request while it is asked.
+        let is_responsive = !cause.is_certain && self.is_responsive(engine, effects);
+        if is_responsive && !self.is_over_patience(engine) && !self.ignores_preemption(engine) {
             let what = match self.miniport.running_context(engine) {
                 RunningContext::None => {
                     "runs nothing; it has work that waits, or whose progress fence was not written"
@@ -235,7 +236,8 @@ impl Kernel {
             result = miniport.reset_engine(now, engine, callbacks);
         });
         let aborted = result?;
-        if !(completed..=last).contains(&aborted) {
+        let is_outstanding = self.vidsch.engine_mut(engine).has(aborted);
+        if !is_outstanding && !(completed..=last).contains(&aborted) {
             let why = format!("ResetEngine: LastAbortedFenceId {aborted} is not in {completed} to {last}");
             self.bugcheck(
                 VIDEO_SCHEDULER_INTERNAL_ERROR,
@@ -250,7 +252,7 @@ impl Kernel {
         let state = self.vidsch.engine_mut(engine);
         state.charge_oldest(now);
         state.unserved_since = None;
-        state.completed = aborted;
+        state.completed = completed.max(aborted);
         let hit = state.submitted.partition_point(|one| one.id <= aborted);
         let surviving = state.submitted.split_off(hit);
         let hit = core::mem::take(&mut state.submitted);

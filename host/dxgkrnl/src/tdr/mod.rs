@@ -67,7 +67,7 @@ pub(crate) enum Watch {
         time_is_up: bool,
         /// It was asked before and has made no progress since.
         is_repeated: bool,
-        /// It has answered another request.
+        /// It has answered another one.
         is_misanswered: bool,
     },
     /// It timed out: its interrupts are ignored, and dependent engines have until `until` to be preempted.
@@ -79,8 +79,8 @@ pub(crate) enum Watch {
 impl Watch {
     /// Counts the time of a request from now on, because the engine has made progress or could not.
     pub fn restart(&mut self, now: Nanos) {
-        if let Watch::Preempting { since, is_repeated, .. } = self {
-            (*since, *is_repeated) = (now, false);
+        if let Watch::Preempting { since, is_repeated, is_misanswered, .. } = self {
+            (*since, *is_repeated, *is_misanswered) = (now, false, false);
         }
     }
 

@@ -135,7 +135,7 @@ impl Kernel {
         process: ProcessId,
         call: &mut ReclaimCall,
     ) -> Result<Option<Reply>, Refusal> {
-        self.require_adapter_of(call.device)?;
+        self.require_device_of_call(call.device)?;
         while let Some(open) = call.opens.pop_front() {
             self.vidmm.after_work.forget_offer(open);
             if self.vidmm.offered.contains(&open) {

@@ -156,10 +156,10 @@ impl Kernel {
         }
     }
 
-    /// Refuses to go on with a call on a device whose adapter has left since the call began.
-    pub(super) fn require_adapter_of(&self, device: u32) -> Result<(), Refusal> {
+    /// Refuses to go on with a call on a device that was lost, or whose adapter has left, since the call began.
+    pub(super) fn require_device_of_call(&self, device: u32) -> Result<(), Refusal> {
         match self.is_on_adapter(device) {
-            true => Ok(()),
+            true => self.require_active(device),
             false => refuse(NtStatus::DEVICE_REMOVED, "the adapter was stopped or removed during the call"),
         }
     }
@@ -178,7 +178,7 @@ impl Kernel {
         };
         // What the call has counted so far is gone with the adapter.
         if matches!(call.kind, Kind::MakeResident { .. }) {
-            self.require_adapter_of(device)?;
+            self.require_device_of_call(device)?;
         }
         while !self.is_spent() {
             self.spend(1);

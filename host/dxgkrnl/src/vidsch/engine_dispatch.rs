@@ -227,11 +227,9 @@ impl Kernel {
         let preemption_fence_id = self.vidsch.in_flight.next_turn();
         let since = self.now;
         let watch = &mut self.vidsch.in_flight.engine(engine).watch;
-        let (is_repeated, is_misanswered) = match *watch {
-            Watch::Preempting { is_misanswered, .. } => (true, is_misanswered),
-            Watch::Running | Watch::Resetting { .. } | Watch::Held => (false, false),
-        };
-        *watch = Watch::Preempting { preemption_fence_id, since, time_is_up, is_repeated, is_misanswered };
+        let is_repeated = matches!(watch, Watch::Preempting { .. });
+        *watch =
+            Watch::Preempting { preemption_fence_id, since, time_is_up, is_repeated, is_misanswered: false };
         let mut result = Ok(());
         self.call_ddi(effects, |miniport, now, callbacks| {
             result = miniport.preempt_command(now, engine, preemption_fence_id, callbacks);

@@ -106,14 +106,18 @@ impl Kernel {
                 self.periodic_fence_signaled(adapter, vidpn_target, notification_id, effects);
             }
             Interrupt::DmaCompleted { engine, submission_fence_id } => {
-                if self.is_next_id(engine, submission_fence_id, effects) {
+                if self.is_next_id(engine, submission_fence_id, effects)
+                    && self.is_news(engine, submission_fence_id)
+                {
                     self.completed_up_to(engine, submission_fence_id, effects);
                 }
             }
             Interrupt::DmaPreempted { engine, preemption_fence_id, last_completed_fence_id } => {
                 // It may be an older one: a reset or a fault moves the kernel's last completed id further than the hardware's.
                 if self.is_submitted_id(engine, last_completed_fence_id, effects) {
-                    self.completed_up_to(engine, last_completed_fence_id, effects);
+                    if self.is_news(engine, last_completed_fence_id) {
+                        self.completed_up_to(engine, last_completed_fence_id, effects);
+                    }
                     self.preempted(engine, preemption_fence_id, effects);
                 }
             }
@@ -128,6 +132,13 @@ impl Kernel {
             }
             Interrupt::GpuEngineTimeout { engine } => self.engine_timed_out(engine, effects),
         }
+    }
+
+    /// Whether the completion of this id tells something. If it was told before, what is outstanding below it is a paging
+    /// buffer that came again, and has not run.
+    fn is_news(&self, engine: EngineId, id: u64) -> bool {
+        let engine = self.vidsch.in_flight.engines.get(&engine);
+        engine.is_some_and(|engine| id > engine.completed || engine.has(id))
     }
 
     /// Completes what was submitted to an engine up to this id.
