@@ -198,7 +198,7 @@ impl Output {
 
 /// Writes a line; false if the file has no room for it now.
 fn print(to: impl AsFd, line: &str) -> bool {
-    /// What has room for one line may have none for two.
+    /// A file that has room for one line may have none for two.
     static PRINTING: Mutex<()> = Mutex::new(());
     let _printing = PRINTING.lock().unwrap_or_else(PoisonError::into_inner);
     let has_room = poll(&mut [PollFd::new(&to, PollFlags::OUT)], Some(&Timespec::default())) == Ok(1);

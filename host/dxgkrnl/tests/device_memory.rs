@@ -173,7 +173,8 @@ fn a_reset_of_the_adapter_loses_what_is_in_local() {
     let seen = page_table_updates(&script);
     assert!(seen.last().unwrap().contains("NoAccess"), "{seen:?}");
 
-    // Who opens the resource after the reset finds only what is in memory of the system, until it brings back the rest.
+    // A device that opens the resource after the reset finds resident what is in memory of the system, and has to make
+    // the rest resident again.
     let later = world.device();
     let info = match world.ok(Call::QueryResourceInfo { device: later, shared_handle }) {
         Reply::ResourceInfo(info) => info,

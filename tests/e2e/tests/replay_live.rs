@@ -236,6 +236,12 @@ impl Recording {
         answers.iter().filter(|answer| answer.request != request).count() + self.run()
     }
 
+    /// Signals the fence without a record of it: what follows from it is recorded.
+    fn signal_unrecorded(&mut self, fence: Handle) {
+        let call = calls::signal(self.device, fence, 1);
+        self.kernel.handle(0, Input::Call { process: P, request: 99, call }, &mut Effects::default());
+    }
+
     /// Runs what can run. Returns the number of answers.
     fn run(&mut self) -> usize {
         let mut count = 0;
@@ -292,10 +298,7 @@ fn a_call_that_does_not_return_as_it_did_is_named_and_ends_the_replay() {
     let mut recording = Recording::new(&trace, NtStatus::SUCCESS);
     let (context, fence) = recording.waiting_context();
     recording.waits(Call::DestroyContext { context });
-    // The signal is not in the recording, but what follows from it is.
-    let mut effects = Effects::default();
-    let call = calls::signal(recording.device, fence, 1);
-    recording.kernel.handle(0, Input::Call { process: P, request: 99, call }, &mut effects);
+    recording.signal_unrecorded(fence);
     assert_eq!(recording.run(), 1);
     recording.finish();
     let output = replayed(&trace, &["--wait-max", "200ms"]);
@@ -317,10 +320,8 @@ fn of_several_things_that_one_step_did_the_first_that_does_not_come_ends_the_rep
     for event in 1..=3 {
         recording.answered(calls::wait(recording.device, done, 1, EventId(event)));
     }
-    // The signal is not in the recording, but the three wake-ups are.
-    let mut effects = Effects::default();
-    let call = calls::signal(recording.device, fence, 1);
-    recording.kernel.handle(0, Input::Call { process: P, request: 99, call }, &mut effects);
+    // The three wake-ups are in the recording.
+    recording.signal_unrecorded(fence);
     recording.run();
     recording.finish();
     let output = replayed(&trace, &["--wait-max", "200ms"]);

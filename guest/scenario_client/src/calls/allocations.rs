@@ -145,9 +145,18 @@ pub fn unlock(device: Handle, allocation: Handle) -> Done {
     Done::status(unsafe { sdk::D3DKMTUnlock2(&unlock) })
 }
 
-/// Sizes of a resource, of a call that returned this status.
-fn resource_info(status: i32, info: ResourceInfo) -> Done {
-    Done::reply(status, || Reply::ResourceInfo(info))
+/// Sizes of a resource, from the struct of a call that returned this status.
+macro_rules! resource_info {
+    ($status:expr, $query:expr) => {
+        Done::reply($status, || {
+            Reply::ResourceInfo(ResourceInfo {
+                runtime_data_size: $query.PrivateRuntimeDataSize,
+                private_data_size: $query.ResourcePrivateDriverDataSize,
+                total_private_data_size: $query.TotalPrivateDriverDataSize,
+                allocations: $query.NumAllocations,
+            })
+        })
+    };
 }
 
 pub fn query(device: Handle, shared_handle: Handle) -> Done {
@@ -158,15 +167,7 @@ pub fn query(device: Handle, shared_handle: Handle) -> Done {
     };
     // SAFETY: see the module above.
     let status = unsafe { sdk::D3DKMTQueryResourceInfo(&mut query) };
-    resource_info(
-        status,
-        ResourceInfo {
-            runtime_data_size: query.PrivateRuntimeDataSize,
-            private_data_size: query.ResourcePrivateDriverDataSize,
-            total_private_data_size: query.TotalPrivateDriverDataSize,
-            allocations: query.NumAllocations,
-        },
-    )
+    resource_info!(status, query)
 }
 
 /// A token without an NT handle in this process gives an invalid HANDLE.
@@ -179,15 +180,7 @@ pub fn query_nt_handle(scenario_client: &ScenarioClient, device: Handle, token: 
     };
     // SAFETY: see the module above.
     let status = unsafe { sdk::D3DKMTQueryResourceInfoFromNtHandle(&mut query) };
-    resource_info(
-        status,
-        ResourceInfo {
-            runtime_data_size: query.PrivateRuntimeDataSize,
-            private_data_size: query.ResourcePrivateDriverDataSize,
-            total_private_data_size: query.TotalPrivateDriverDataSize,
-            allocations: query.NumAllocations,
-        },
-    )
+    resource_info!(status, query)
 }
 
 /// The buffers that a call opens a resource with.

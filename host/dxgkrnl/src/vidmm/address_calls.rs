@@ -488,9 +488,11 @@ impl Kernel {
 
     /// Whether it became resident, and no reset of its adapter has lost it since (TDR-011).
     pub(crate) fn is_brought(&self, allocation: &Allocation) -> bool {
-        let Allocation { adapter, resident, brought_after, .. } = *allocation;
-        let is_local = allocation.segment_group() == SegmentGroup::Local;
-        resident && !(is_local && brought_after != self.tdr.adapter_resets_of(adapter))
+        let is_kept = |resets| {
+            allocation.segment_group() != SegmentGroup::Local
+                || resets == self.tdr.adapter_resets_of(allocation.adapter)
+        };
+        allocation.resident.is_some_and(is_kept)
     }
 
     /// Whether its process exists, or it outlives that.

@@ -50,10 +50,9 @@ pub(crate) struct Allocation {
     pub wanting: BTreeMap<ProcessId, u32>,
     /// The adapter whose memory it is in.
     pub adapter: u32,
-    /// Engines can access it where it is mapped, unless the adapter was reset since. See `residency.rs`.
-    pub resident: bool,
-    /// How often the adapter had been reset when it became resident.
-    pub brought_after: u64,
+    /// How often the adapter had been reset when the operation began that made it resident: engines can access it where it
+    /// is mapped, unless a reset has lost it since. `None`: it is not resident. See `residency.rs`.
+    pub resident: Option<u64>,
     /// `D3DDDI_ALLOCATIONPRIORITY`.
     pub priority: u32,
     /// Of an allocation with private driver data.
@@ -387,8 +386,7 @@ mod tests {
                 condemned: 0,
                 wanting: BTreeMap::new(),
                 adapter: 0,
-                resident: false,
-                brought_after: 0,
+                resident: None,
                 priority: 0,
                 driver: None,
                 shared_in: None,

@@ -70,7 +70,7 @@ pub(crate) enum Pending {
 pub(crate) struct BecomingResident {
     /// With their numbers: see [`crate::vidmm::allocation::Allocation`].
     pub allocations: VecDeque<(u32, u64)>,
-    /// How often the adapter had been reset when they were named. The next reset loses what was brought to LOCAL.
+    /// How often the adapter had been reset when they were named: see the same.
     pub resets: u64,
 }
 

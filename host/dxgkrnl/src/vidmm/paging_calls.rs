@@ -195,7 +195,6 @@ impl Kernel {
                 rest.map(Pending::Pages)
             }
             Pending::Resident(mut becoming) => {
-                let was_reset = self.tdr.adapter_resets_of(adapter) != becoming.resets;
                 while let Some(allocation) = becoming.allocations.pop_front() {
                     if self.is_spent() {
                         becoming.allocations.push_front(allocation);
@@ -205,7 +204,7 @@ impl Kernel {
                     if let Some(queue) = queue.and_then(|queue| self.vidmm.paging_queues.get_mut(queue)) {
                         queue.becoming_resident.remove(&allocation);
                     }
-                    self.become_resident(process, allocation, was_reset);
+                    self.become_resident(process, allocation, becoming.resets);
                 }
                 None
             }

@@ -211,8 +211,8 @@ impl Kernel {
             return;
         }
         *bytes -= size;
-        if self.vidmm.memory.allocations[allocation].resident && !self.is_wanted(allocation) {
-            self.vidmm.memory.allocations[allocation].resident = false;
+        if self.vidmm.memory.allocations[allocation].resident.is_some() && !self.is_wanted(allocation) {
+            self.vidmm.memory.allocations[allocation].resident = None;
             self.update_engine_pages_of(process, allocation);
         }
     }
@@ -230,21 +230,16 @@ impl Kernel {
         Pending::Resident(BecomingResident { allocations, resets })
     }
 
-    /// Makes an allocation resident for which a paging buffer has run, unless it is gone or evicted again, or in LOCAL and
-    /// the adapter was reset since. What is beyond the units of the step is a task of `process`.
-    pub(crate) fn become_resident(
-        &mut self,
-        process: ProcessId,
-        (index, number): (u32, u64),
-        was_reset: bool,
-    ) {
+    /// Makes an allocation resident for which a paging buffer has run, unless it is gone or evicted again. In LOCAL it is
+    /// lost already if there are more resets of the adapter by now. What is beyond the units of the step is a task of
+    /// `process`.
+    pub(crate) fn become_resident(&mut self, process: ProcessId, (index, number): (u32, u64), resets: u64) {
         let Some(allocation) = self.vidmm.memory.allocations.get(index) else { return };
-        let is_lost = was_reset && allocation.segment_group() == SegmentGroup::Local;
-        if allocation.number == number && !self.is_brought(allocation) && !is_lost && self.is_wanted(index) {
-            let brought_after = self.tdr.adapter_resets_of(allocation.adapter);
-            let allocation = &mut self.vidmm.memory.allocations[index];
-            (allocation.resident, allocation.brought_after) = (true, brought_after);
-            self.update_engine_pages_of(process, index);
+        if allocation.number == number && !self.is_brought(allocation) && self.is_wanted(index) {
+            self.vidmm.memory.allocations[index].resident = Some(resets);
+            if self.is_brought(&self.vidmm.memory.allocations[index]) {
+                self.update_engine_pages_of(process, index);
+            }
         }
     }
 
@@ -254,8 +249,8 @@ impl Kernel {
         let Some(HandleTarget::Allocation(open)) = self.process(process).handles.get(handle) else { return };
         let index = self.vidmm.memory.allocation_opens[open].allocation;
         let allocation = &self.vidmm.memory.allocations[index];
-        if allocation.resident && !self.is_brought(allocation) {
-            self.vidmm.memory.allocations[index].resident = false;
+        if allocation.resident.is_some() && !self.is_brought(allocation) {
+            self.vidmm.memory.allocations[index].resident = None;
             self.update_engine_pages_of(process, index);
         }
     }
@@ -316,7 +311,7 @@ impl Kernel {
         if !counted.eq(bytes) {
             return Some("the resident bytes of a process");
         }
-        let wrong = |(index, one): (u32, &Allocation)| one.resident && !self.is_wanted(index);
+        let wrong = |(index, one): (u32, &Allocation)| one.resident.is_some() && !self.is_wanted(index);
         self.vidmm.memory.allocations.iter().any(wrong).then_some("an allocation that is resident")
     }
 }

@@ -221,14 +221,10 @@ fn a_guest_whose_kernel_panics_leaves_its_console() {
     let err = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{err}");
     assert!(err.contains("vm1 ended while /panic ran: the guest kernel panicked: "), "{err}");
-    let lines = || err.lines().map(str::trim);
-    let console = lines().find_map(|line| line.strip_prefix("console: ")).expect("it is named");
-    let console = Path::new(console);
-    let text = std::fs::read_to_string(console).expect("it is kept");
+    let text = take_console(&err);
     assert!(text.contains("Kernel panic"), "{text}");
     let last = text.lines().rfind(|line| !line.trim().is_empty()).expect("a line").trim();
-    assert!(lines().any(|line| line == last), "{err}");
-    std::fs::remove_dir_all(console.parent().expect("a folder")).expect("writable");
+    assert!(err.lines().any(|line| line.trim() == last), "{err}");
 }
 
 /// The file that is copied is a pipe, from which gpupv reads once the test writes.
@@ -252,10 +248,15 @@ fn a_guest_that_ends_while_files_are_copied_into_it_leaves_its_console() {
     running.stderr.take().expect("it is piped").read_to_string(&mut err).expect("text");
     assert_eq!(running.wait().expect("it can be waited for").code(), Some(2), "{err}");
     assert!(err.contains("vm1 ended: QEMU was killed by signal 9"), "{err}");
+    take_console(&err);
+}
+
+/// The text of the console that an error names, which is removed.
+fn take_console(err: &str) -> String {
     let console = err.lines().find_map(|line| line.trim().strip_prefix("console: ")).expect("it is named");
-    let console = Path::new(console);
-    assert!(console.is_file(), "it is kept: {err}");
-    std::fs::remove_dir_all(console.parent().expect("a folder")).expect("writable");
+    let text = std::fs::read_to_string(console).unwrap_or_else(|error| panic!("it is kept: {error}: {err}"));
+    std::fs::remove_dir_all(Path::new(console).parent().expect("a folder")).expect("writable");
+    text
 }
 
 /// The child of a process whose program's name begins so.
