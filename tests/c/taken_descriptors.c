@@ -39,11 +39,13 @@ int main(void)
         fflush(stdout);
         pid_t child = fork();
         if (child == 0) {
+            failures = 0;
             make_calls_with(kind & 1 ? SOCK_SEQPACKET : SOCK_STREAM, kind & 2);
             fflush(stdout);
             _exit(failures != 0);
         }
-        CHECK(child_end(child) == 0, "the child failed");
+        int end = child_end(child);
+        CHECK(end == 0, "child %d of kind %d: %s", end, kind, end < 0 ? strsignal(-end) : "failed");
     }
     printf("taken_descriptors: %s\n", failures ? "not as expected" : "all as expected");
     return failures != 0;

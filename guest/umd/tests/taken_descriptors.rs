@@ -11,20 +11,28 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use d3dkmt::NtStatus;
-use dxcore::client::{Session, TRANSPORT_LOST, block_on};
-use host::{DEVICE, Peer, connect, connect_resumable, welcome};
+use d3dkmt::{NtStatus, WaitFromCpuFlags, WaitOutcome};
+use dxcore::client::{CallerEvent, Session, TRANSPORT_LOST, block_on};
+use host::event::{is_set, new_event};
+use host::{DEVICE, Peer, connect, connect_resumable, connect_with_fences, welcome};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
+
+const EVENT: &str = "anon_inode:[eventfd]";
 
 /// The tests look at all descriptors of the process.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn sockets() -> BTreeSet<RawFd> {
-    let is_socket = |entry: &std::fs::DirEntry| {
-        std::fs::read_link(entry.path()).is_ok_and(|file| file.to_string_lossy().starts_with("socket:"))
+    open_files("socket:")
+}
+
+/// The numbers of this kind of file.
+fn open_files(kind: &str) -> BTreeSet<RawFd> {
+    let is_of_kind = |entry: &std::fs::DirEntry| {
+        std::fs::read_link(entry.path()).is_ok_and(|file| file.to_string_lossy().starts_with(kind))
     };
-    let entries = std::fs::read_dir("/proc/self/fd").unwrap().flatten().filter(is_socket);
+    let entries = std::fs::read_dir("/proc/self/fd").unwrap().flatten().filter(is_of_kind);
     entries.map(|entry| entry.file_name().to_str().unwrap().parse().unwrap()).collect()
 }
 
@@ -67,18 +75,22 @@ impl Taken {
     }
 }
 
+/// Takes the numbers that are sockets of the library since `before`.
+fn take_from_library(before: &BTreeSet<RawFd>, peer: &Peer, kind: SocketType) -> Vec<Taken> {
+    let mut numbers = sockets();
+    numbers.retain(|number| !before.contains(number));
+    numbers.retain(|number| ![peer.broker.as_raw_fd(), peer.stream.as_raw_fd()].contains(number));
+    assert_eq!(numbers.len(), 2, "the stream and the broker's connection");
+    numbers.into_iter().map(|number| Taken::new(number, kind)).collect()
+}
+
 fn check<K>(start: impl Fn() -> (K, Arc<Session>, Peer), call: fn(&Session) -> NtStatus) {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     for kind in [SocketType::STREAM, SocketType::SEQPACKET] {
         let before = sockets();
         let (listener, session, peer) = start();
-        let mut numbers = sockets();
-        numbers.retain(|number| !before.contains(number));
-        numbers.retain(|number| ![peer.broker.as_raw_fd(), peer.stream.as_raw_fd()].contains(number));
         drop(listener);
-        let taken: Vec<Taken> =
-            numbers.intersection(&sockets()).map(|number| Taken::new(*number, kind)).collect();
-        assert_eq!(taken.len(), 2, "the stream and the broker's connection");
+        let taken = take_from_library(&before, &peer, kind);
         let (sender, answers) = mpsc::channel();
         let calling = session.clone();
         thread::spawn(move || sender.send(call(&calling)));
@@ -117,4 +129,31 @@ fn a_call_that_asks_the_broker_loses_the_session() {
 #[test]
 fn a_session_that_could_be_resumed_is_lost() {
     check(connect_resumable, device_state);
+}
+
+#[test]
+fn the_number_of_an_armed_event_is_left_to_the_program_that_takes_descriptors() {
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let (before, events_before) = (sockets(), open_files(EVENT));
+    let (session, mut peer, fences) = connect_with_fences(welcome(), &[0]);
+    let event = new_event();
+    let caller = CallerEvent::from_handle(event.as_raw_fd() as u64).unwrap();
+    let (waiting, fence) = (session.clone(), fences[0].object);
+    let wait = thread::spawn(move || {
+        let no_flags = WaitFromCpuFlags::empty();
+        block_on(waiting.wait_from_cpu(DEVICE, &[fence], &[1], no_flags, Some(caller)))
+    });
+    let (request, _) = peer.wait_call();
+    peer.answer_wait(request, WaitOutcome::Registered);
+    assert_eq!(wait.join().unwrap(), NtStatus::SUCCESS);
+    let armed = open_files(EVENT);
+    assert_eq!(armed.len() - events_before.len(), 2, "the program's event, and the library's duplicate");
+    let taken = take_from_library(&before, &peer, SocketType::STREAM);
+    assert_eq!(device_state(&session), TRANSPORT_LOST);
+    assert!(is_set(&event));
+    assert_eq!(open_files(EVENT), armed);
+    for taken in taken {
+        // SAFETY: the test's socket.
+        unsafe { libc::close(taken.number) };
+    }
 }

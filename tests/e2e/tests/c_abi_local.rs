@@ -17,7 +17,8 @@ fn text(output: &Output) -> String {
 fn check(program: &str) -> String {
     let daemon = Embedded::start();
     let output = daemon.run(program, &[]);
-    assert!(output.status.success(), "{program}: {}\n{}", output.status, text(&output));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program}: {}\n{}{errors}", output.status, text(&output));
     daemon.end();
     text(&output)
 }

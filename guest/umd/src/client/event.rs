@@ -101,13 +101,15 @@ impl Event {
         Ok(())
     }
 
-    /// Sets it unless its number is of another file: a program may close descriptors that it has not opened, and loses the
-    /// session by that.
-    pub fn set_at_loss(self) {
-        match is_anonymous(self.0.as_fd()) {
-            true => self.set(),
-            // The number is the program's: it is not closed.
-            false => std::mem::forget(self),
+    /// Sets it unless its number is of another file. A program that closes descriptors which it has not opened loses the
+    /// session by that: if `taken`, it may close this one, and use its number, at any time, so the number is left to it.
+    pub fn set_at_loss(self, taken: bool) {
+        let is_own = is_anonymous(self.0.as_fd());
+        if is_own {
+            self.set();
+        }
+        if taken || !is_own {
+            std::mem::forget(self);
         }
     }
 

@@ -338,9 +338,10 @@ impl Channel {
         if let Some(watch) = self.watch.get().filter(|_| is_own) {
             watch.switch_on(self.stream.as_fd());
         }
+        let taken = !is_own || reason == DESCRIPTOR_TAKEN;
         for due in deliveries {
             match due {
-                Delivery::Set(event) => event.set_at_loss(),
+                Delivery::Set(event) => event.set_at_loss(taken),
                 Delivery::Wake(parker) => parker.wake(),
             }
         }
