@@ -3,7 +3,7 @@
 use dxgkrnl::Config;
 use gpupv_bench::kernel::{WaitAll, Waits, Walk, operations, thread_ns};
 use live::output::Steps;
-use trace::{Reader, Record, Recorder};
+use trace::{Reader, Recorder};
 
 use crate::Plan;
 use crate::guest::Collected;
@@ -174,7 +174,7 @@ fn recorder_alone(plan: &Plan, collected: &mut Collected) -> anyhow::Result<()> 
         let peer = nanos(begun);
         collected.add_round("recorder", &[("ours", ours), ("peer", peer)]);
         let begun = thread_ns();
-        let read = Reader::open(&path)?.filter(|record| matches!(record, Ok(Record::Step { .. }))).count();
+        let read = trace::verify(Reader::open(&path)?)?.steps;
         collected.add_round("trace_read", &[("ours", nanos(begun))]);
         anyhow::ensure!(read as f64 == count, "{read} steps were read, {count} recorded");
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::file::open_regular;
 use crate::scan::{arrange, scan};
-use crate::{Kind, Lost, MissingOpenBlock, Reader, Record, TraceError, counted};
+use crate::{Kind, Lost, MissingOpenBlock, Next, Reader, Record, Step, TraceError, counted};
 
 /// Result of verifying a trace.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -73,17 +73,22 @@ pub fn verify(mut reader: Reader) -> Result<Findings, TraceError> {
     for block in reader.blocks() {
         *found.blocks.entry(block.kind).or_default() += 1;
     }
-    for record in reader.by_ref() {
-        match record? {
-            Record::Step { sequence, effects, .. } => {
+    let mut step = Step::default();
+    loop {
+        match reader.next_into(&mut step)? {
+            Next::Step => {
+                let Step { sequence, finished, .. } = step;
                 found.steps += 1;
                 found.range = Some((found.range.map_or(sequence, |range| range.0), sequence));
-                found.unfinished = effects.is_none().then_some(sequence);
+                found.unfinished = (!finished).then_some(sequence);
             }
-            Record::Snapshot { .. } => found.snapshots += 1,
-            Record::Lost(lost) => found.lost.push(lost),
-            Record::Unknown { .. } => found.unknown += 1,
-            Record::Times(_) | Record::End { .. } => {}
+            Next::Other(record) => match record {
+                Record::Snapshot { .. } => found.snapshots += 1,
+                Record::Lost(lost) => found.lost.push(lost),
+                Record::Unknown { .. } => found.unknown += 1,
+                Record::Step { .. } | Record::Times(_) | Record::End { .. } => {}
+            },
+            Next::End => break,
         }
     }
     found.ended = reader.ended();
