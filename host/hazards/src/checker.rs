@@ -389,10 +389,15 @@ impl Checker {
         }
     }
 
+    /// Memory is gone: its accesses are over, and later ones are to other memory.
+    pub fn forget_memory(&mut self, range: Range) {
+        self.cells.forget(range);
+    }
+
     /// A process or a queue was destroyed.
     pub fn forget(&mut self, agent: Agent) {
         match agent {
-            Agent::Process(process) => self.cells.forget_space(process),
+            Agent::Process(space) => self.cells.forget(Range { space, start: 0, end: u64::MAX }),
             Agent::Queue(queue) => {
                 let unbegun = self.submitted.range((queue, 0)..=(queue, u64::MAX));
                 let submissions: Vec<u64> = unbegun.map(|((_, submission), _)| *submission).collect();

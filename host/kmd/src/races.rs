@@ -16,10 +16,10 @@ use d3dkmt::isa::{
     Barrier, BarrierGroup, Packet, Reader, ResourceDesc, ResourceName, ScopeReading, TextureBarrier, Use,
     Viewed, WorkKind, other_scopes,
 };
-use dxgkrnl::Config;
 use dxgkrnl::ddi::{
     Agent, Callback, EngineStore, HappensBefore, HwContext, HwQueueId, PageTableEntry, Piece,
 };
+use dxgkrnl::{Config, ProcessId};
 use hazards::{Access, Checker, CommandId, Range, Report};
 use serde::{Deserialize, Serialize};
 
@@ -105,12 +105,14 @@ pub(crate) fn agent(origin: Origin, context: HwContext) -> Agent {
     }
 }
 
+fn range_of(owner: ProcessId, address: u64, bytes: u64) -> Range {
+    Range { space: owner.0, start: address, end: address.saturating_add(bytes) }
+}
+
 /// Memory of a piece; empty for zero pages.
 fn memory_of(piece: Piece<PageTableEntry>) -> Range {
     match piece.page {
-        PageTableEntry::Memory { owner, address, .. } => {
-            Range { space: owner.0, start: address, end: address + (piece.end - piece.base) }
-        }
+        PageTableEntry::Memory { owner, address, .. } => range_of(owner, address, piece.end - piece.base),
         PageTableEntry::Zero | PageTableEntry::NoAccess => Range { space: 0, start: 0, end: 0 },
     }
 }
@@ -207,8 +209,10 @@ impl Races {
             }
             HappensBefore::Waited { by, fence, value } => self.checker.wait(race_agent(by), fence, value),
             HappensBefore::Locked { process, owner, address, bytes } => {
-                let range = Range { space: owner.0, start: address, end: address.saturating_add(bytes) };
-                self.checker.cpu_access(process.0, range, true);
+                self.checker.cpu_access(process.0, range_of(owner, address, bytes), true);
+            }
+            HappensBefore::MemoryGone { owner, address, bytes } => {
+                self.checker.forget_memory(range_of(owner, address, bytes));
             }
             HappensBefore::WorkOver { by, device } => {
                 if let Some(by) = queue(by) {

@@ -57,6 +57,12 @@ pub enum HappensBefore {
         address: u64,
         bytes: u64,
     },
+    /// An allocation is gone, and with it every access to its memory, which may be used again.
+    MemoryGone {
+        owner: ProcessId,
+        address: u64,
+        bytes: u64,
+    },
     /// A queue of a lost device is emptied: its work is over. Devices are numbered; a number is reused after `DeviceGone`.
     WorkOver {
         by: Agent,

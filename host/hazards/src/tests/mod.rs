@@ -319,6 +319,19 @@ fn queues_race_unless_a_fence_orders_them_through_whomever_it_goes() {
 }
 
 #[test]
+fn exactly_the_memory_that_is_gone_races_no_more() {
+    let mut checker = Checker::default();
+    let Range { start, end, .. } = buffer(1);
+    let whole = Access { range: Range { end: end + 0x3000, ..buffer(1) }, ..write(1, A::COPY_DEST, S::COPY) };
+    submission(&mut checker, 1, &[Step::Command(vec![whole])]);
+    checker.forget_memory(Range { start: start + 0x1000, end: end + 0x1000, ..buffer(1) });
+    checker.forget_memory(Range { space: 2, ..whole.range });
+    other_queue(&mut checker, Access { range: whole.range, ..read(1, A::COPY_SOURCE, S::COPY) });
+    let [report] = &reports(&mut checker)[..] else { panic!() };
+    assert_eq!((report.range.start, report.range.end, report.times), (start, start + 0x1000, 2));
+}
+
+#[test]
 fn a_wait_relies_on_the_first_signal_that_reached_its_value() {
     let mut checker = Checker::default();
     let produce = |number| [Step::Command(vec![write(number, A::COPY_DEST, S::COPY)])];

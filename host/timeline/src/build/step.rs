@@ -329,7 +329,9 @@ impl Builder {
             HappensBefore::FenceCreated { .. } => {}
             HappensBefore::Gone(of) => self.queues.gone(of, moment),
             HappensBefore::WorkOver { by, .. } => self.queues.emptied(by),
-            HappensBefore::Locked { .. } | HappensBefore::DeviceGone { .. } => {}
+            HappensBefore::Locked { .. }
+            | HappensBefore::MemoryGone { .. }
+            | HappensBefore::DeviceGone { .. } => {}
         }
     }
 
