@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Clock;
 use crate::limits::{AGENTS_MAX, CLOCK_WORDS_MAX, FENCES_MAX, REPORTS_MAX, SIGNALS_PER_FENCE_MAX};
-use crate::queue::Frontier;
+use crate::queue::{Frontier, effect};
 use crate::report::{Accessed, Conflict, Missing, Report};
 use crate::shadow::{Cells, Stamp};
 use crate::{Agent, CommandId};
@@ -196,7 +196,7 @@ impl Checker {
             return Self::give_up(frontier, forgotten);
         }
         let Some(waited) = frontier.barrier(barrier, named) else { return };
-        let (before, after) = (barrier.access_before.types(), barrier.access_after.types());
+        let (before, after) = effect(barrier);
         for range in memory {
             let mut visits = 1;
             let own = |write: &&mut Stamp| write.agent == number && write.number > frontier.begun;

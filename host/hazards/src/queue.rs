@@ -86,6 +86,12 @@ impl Waited {
     }
 }
 
+/// The types of access from which a barrier shows writes, and those to which. What it shows is in memory as well, from where
+/// a barrier with GLOBAL shows it.
+pub(crate) fn effect(barrier: &Barrier) -> (BarrierAccess, BarrierAccess) {
+    (barrier.access_before.types(), barrier.access_after.types() | BarrierAccess::GLOBAL)
+}
+
 fn bits(mask: u32) -> impl Iterator<Item = usize> {
     let mut remaining = mask;
     core::iter::from_fn(move || {
@@ -259,7 +265,7 @@ impl Frontier {
             let until = oldest.waited.0.iter().copied().max().unwrap_or(self.begun);
             bits(oldest.after.bits()).for_each(|r| self.shown[r] = self.shown[r].max(until));
         }
-        let (before, after) = (barrier.access_before.types(), barrier.access_after.types());
+        let (before, after) = effect(barrier);
         self.globals.push_back(Global { before, after, waited });
     }
 }

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::debug::scope_reading;
 use crate::engine::Origin;
-use crate::list::{BarrierRanges, use_range};
+use crate::list::{BarrierRanges, of_ranged, use_range};
 use crate::page_table::{self, PageTables, Pieces};
 use crate::resources::{Resources, Space};
 
@@ -423,14 +423,11 @@ impl Races {
                     self.barrier(by, &barrier.barrier, around.resource_range(barrier.resource), around);
                 }
             }
-            // A ranged barrier counts as one on the whole resource.
             BarrierGroup::Ranged(barriers) => {
                 for barrier in barriers.iter() {
-                    match barrier.resource {
-                        0 => self.checker.barrier(by, &barrier.barrier, None, []),
-                        resource => {
-                            self.barrier(by, &barrier.barrier, around.resource_range(resource), around)
-                        }
+                    match of_ranged(&barrier, |resource| around.find(resource)) {
+                        (words, None) => self.checker.barrier(by, &words, None, []),
+                        (words, Some(ranges)) => self.barrier(by, &words, ranges, around),
                     }
                 }
             }

@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 use crate::page_table::PageFault;
 use crate::queues::{DdiCall, Shared};
 use bandwidth::Bandwidth;
-pub(crate) use barrier::Ranges as BarrierRanges;
+pub(crate) use barrier::{Ranges as BarrierRanges, of_ranged};
 use cache::Caches;
 pub(crate) use cache::Pace;
 use memory::{Mover, StagingBuffers};
