@@ -26,12 +26,20 @@ pub struct Range {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Access {
     pub range: Range,
-    /// The synchronization scopes of the access.
+    /// The synchronization scopes of the access; none for one that waits for all before it, and which all behind it see.
     pub scopes: BarrierSync,
     /// Alternative scopes: each represents the whole access, as `scopes` does (`d3dkmt::isa::other_scopes`).
     pub others: BarrierSync,
     pub access: BarrierAccess,
     pub writes: bool,
+}
+
+impl Access {
+    /// The engine itself writes memory, when all commands before are complete.
+    pub fn by_engine(range: Range) -> Self {
+        let (scopes, others) = (BarrierSync::NONE, BarrierSync::NONE);
+        Access { range, scopes, others, access: BarrierAccess::COMMON, writes: true }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -518,8 +526,9 @@ impl AgentState {
         if !earlier.scope_sets().any(before) {
             return Some(Conflict::Unordered);
         }
+        // COMMON accesses memory itself.
         let is_visible = !earlier.writes
-            || later.access == BarrierAccess::COMMON
+            || [earlier.access, later.access].contains(&BarrierAccess::COMMON)
             || earlier.access == later.access
             || self.frontier.seen_by(earlier).contains(later.access);
         (!is_visible).then_some(Conflict::NotVisible)

@@ -394,17 +394,19 @@ impl Races {
                     }
                 }
             }
+            Packet::FenceRead { destination: at, .. } | Packet::Timestamp { gpu_address: at } => {
+                let stored = around.memory((*at, at.saturating_add(8)));
+                self.checker.command(by, command, stored.map(Access::by_engine));
+            }
             Packet::FenceWrite { .. }
             | Packet::Busy { .. }
             | Packet::Hang
             | Packet::FenceWait { .. }
-            | Packet::FenceRead { .. }
             | Packet::MarkerIn { .. }
             | Packet::MarkerOut { .. }
             | Packet::BeginList { .. }
             | Packet::AssertResourceAccess { .. }
-            | Packet::AssertTextureLayout { .. }
-            | Packet::Timestamp { .. } => {}
+            | Packet::AssertTextureLayout { .. } => {}
         }
     }
 
