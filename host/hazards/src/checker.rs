@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Clock;
 use crate::limits::{AGENTS_MAX, CLOCK_WORDS_MAX, FENCES_MAX, REPORTS_MAX, SIGNALS_PER_FENCE_MAX};
-use crate::queue::{Frontier, effect};
+use crate::queue::{DISCARD, Frontier, effect};
 use crate::report::{Accessed, Conflict, Missing, Report};
 use crate::shadow::{Cells, Stamp};
 use crate::{Agent, CommandId};
@@ -240,6 +240,22 @@ impl Checker {
             }
             let Some(access) = accesses.next() else { return };
             self.access(number, command, &access);
+        }
+    }
+
+    /// A barrier with DISCARD, which was applied, writes its memory before commands in its SyncAfter start. The memory is taken
+    /// as that of a command.
+    pub fn discard(
+        &mut self,
+        queue: u64,
+        command: CommandId,
+        sync_after: BarrierSync,
+        memory: impl IntoIterator<Item = Range>,
+    ) {
+        let write = |range| Access { scopes: sync_after, others: DISCARD, ..Access::by_engine(range) };
+        self.command(queue, command, memory.into_iter().map(write));
+        if let Some(number) = self.number(Agent::Queue(queue)) {
+            self.agent_state(number).frontier.discard(sync_after);
         }
     }
 
@@ -521,7 +537,7 @@ impl AgentState {
             return None;
         }
         // Not the expanded scopes of the stamp: an umbrella is blocked as a whole.
-        let later_sets = || core::iter::once(scopes).chain(later.others.iter());
+        let later_sets = || core::iter::once(scopes).chain((later.others - DISCARD).iter());
         let before = |set| later_sets().any(|by| self.frontier.is_before(set, earlier.number, by));
         if !earlier.scope_sets().any(before) {
             return Some(Conflict::Unordered);

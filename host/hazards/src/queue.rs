@@ -15,6 +15,9 @@ use crate::shadow::Stamp;
 const BITS: usize = 32;
 type Row = [u64; BITS];
 
+/// A scope of the writes of DISCARD barriers, which are in no scope of commands.
+pub(crate) const DISCARD: BarrierSync = BarrierSync::from_bits_retain(1 << 30);
+
 /// The first halves of split barriers on the same addresses. Barriers of several subresources of one resource may have the
 /// same first and last byte, so there can be more than one.
 #[derive(Serialize, Deserialize)]
@@ -207,6 +210,13 @@ impl Frontier {
             return None;
         }
         Some(Waited(waited))
+    }
+
+    /// The command counted last is the write of a barrier with DISCARD, behind which commands in its SyncAfter start.
+    pub fn discard(&mut self, sync_after: BarrierSync) {
+        for t in bits(sync_after.expanded().bits()) {
+            bits(DISCARD.bits()).for_each(|s| self.after[t][s] = self.count);
+        }
     }
 
     fn begin_split(&mut self, named: Option<Range>, waited: &Row) {

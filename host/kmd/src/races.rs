@@ -13,8 +13,8 @@ use alloc::vec::Vec;
 
 use barriers::legacy::{self, Translated};
 use d3dkmt::isa::{
-    Barrier, BarrierGroup, Packet, Reader, ResourceDesc, ResourceName, ScopeReading, TextureBarrier, Use,
-    Viewed, WorkKind, other_scopes,
+    Barrier, BarrierGroup, Packet, Reader, ResourceDesc, ResourceName, ScopeReading, TextureBarrier,
+    TextureFlags, Use, Viewed, WorkKind, other_scopes,
 };
 use dxgkrnl::ddi::{
     Agent, Callback, EngineStore, HappensBefore, HwContext, HwQueueId, PageTableEntry, Piece,
@@ -109,11 +109,13 @@ fn range_of(owner: ProcessId, address: u64, bytes: u64) -> Range {
     Range { space: owner.0, start: address, end: address.saturating_add(bytes) }
 }
 
+const NO_MEMORY: Range = Range { space: 0, start: 0, end: 0 };
+
 /// Memory of a piece; empty for zero pages.
 fn memory_of(piece: Piece<PageTableEntry>) -> Range {
     match piece.page {
         PageTableEntry::Memory { owner, address, .. } => range_of(owner, address, piece.end - piece.base),
-        PageTableEntry::Zero | PageTableEntry::NoAccess => Range { space: 0, start: 0, end: 0 },
+        PageTableEntry::Zero | PageTableEntry::NoAccess => NO_MEMORY,
     }
 }
 
@@ -372,7 +374,7 @@ impl Races {
             | Packet::SignalBarrier { groups, .. }
             | Packet::WaitBarrier { groups, .. } => {
                 for group in groups.iter() {
-                    self.group(by, &group, around);
+                    self.group(by, command, &group, around);
                 }
             }
             Packet::LegacyBarrier { barriers } => {
@@ -380,7 +382,7 @@ impl Races {
                     match legacy::translate(&barrier, |resource| around.find(resource)) {
                         Some(Translated::Global(barrier)) => self.checker.barrier(by, &barrier, None, []),
                         Some(Translated::Texture(translated)) => {
-                            self.barrier(by, &translated.barrier, around.subresources(&translated), around);
+                            self.texture(by, command, &translated, around);
                         }
                         Some(Translated::Buffer(translated)) => {
                             self.barrier(
@@ -410,15 +412,19 @@ impl Races {
         }
     }
 
-    fn group(&mut self, by: u64, group: &BarrierGroup<Viewed<'_>>, around: Surroundings<'_>) {
+    fn group(
+        &mut self,
+        by: u64,
+        command: CommandId,
+        group: &BarrierGroup<Viewed<'_>>,
+        around: Surroundings<'_>,
+    ) {
         match group {
             BarrierGroup::Global(barriers) => {
                 barriers.iter().for_each(|barrier| self.checker.barrier(by, &barrier, None, []));
             }
             BarrierGroup::Texture(barriers) => {
-                for barrier in barriers.iter() {
-                    self.barrier(by, &barrier.barrier, around.subresources(&barrier), around);
-                }
+                barriers.iter().for_each(|barrier| self.texture(by, command, &barrier, around));
             }
             BarrierGroup::Buffer(barriers) => {
                 for barrier in barriers.iter() {
@@ -434,6 +440,17 @@ impl Races {
                 }
             }
             BarrierGroup::Unknown { .. } => {}
+        }
+    }
+
+    fn texture(&mut self, by: u64, command: CommandId, barrier: &TextureBarrier, around: Surroundings<'_>) {
+        let subresources = around.subresources(barrier);
+        self.barrier(by, &barrier.barrier, subresources, around);
+        if barrier.flags.contains(TextureFlags::DISCARD) {
+            // Each range counts, also without memory: a barrier may name thousands.
+            let pieces = |range| core::iter::once(NO_MEMORY).chain(around.mapped(range));
+            let memory = subresources.all().flat_map(pieces);
+            self.checker.discard(by, command, barrier.barrier.sync_after, memory);
         }
     }
 

@@ -85,6 +85,10 @@ impl Ranges {
         (count.min(1), distance)
     }
 
+    pub fn all(self) -> impl Iterator<Item = Range> {
+        (0..self.len()).filter_map(move |number| self.get(number))
+    }
+
     pub fn len(&self) -> usize {
         self.slices.0 as usize * self.planes.0 as usize
     }
@@ -104,8 +108,7 @@ impl Ranges {
 
     /// All ranges, or one over all of them if there are more than [`RANGES_PER_BARRIER_MAX`].
     pub fn few(&self) -> impl Iterator<Item = Range> + use<> {
-        let few = if self.len() > RANGES_PER_BARRIER_MAX { Ranges::one(self.cover()) } else { *self };
-        (0..few.len()).filter_map(move |number| few.get(number))
+        if self.len() > RANGES_PER_BARRIER_MAX { Ranges::one(self.cover()).all() } else { self.all() }
     }
 
     /// Bytes of all ranges.
@@ -313,7 +316,7 @@ mod tests {
                 planes: number(4),
             };
             let ranges = Ranges::of(&desc, &of);
-            let all: Vec<Range> = (0..ranges.len()).filter_map(|at| ranges.get(at)).collect();
+            let all: Vec<Range> = ranges.all().collect();
             assert_eq!(all, one_by_one(&desc, &of), "{desc:?} {of:?}");
             assert_eq!(ranges.few().collect::<Vec<_>>(), all);
             assert_eq!(ranges.bytes(), all.iter().map(|(begin, end)| end - begin).sum::<u64>());
