@@ -7,10 +7,11 @@ use d3dkmt::isa::{Barrier, BarrierAccess, BarrierSync};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Clock;
-use crate::limits::{AGENTS_MAX, CLOCK_WORDS_MAX, FENCES_MAX, REPORTS_MAX, SIGNALS_PER_FENCE_MAX};
+use crate::limits::{AGENTS_MAX, CLOCK_WORDS_MAX, FENCES_MAX, REPORTS_MAX};
 use crate::queue::{DISCARD, Frontier, effect};
 use crate::report::{Accessed, Conflict, Missing, Report};
 use crate::shadow::{Cells, Stamp};
+use crate::signals::Signals;
 use crate::{Agent, CommandId};
 
 /// Bytes in the address space of a process. Accesses through different GPU addresses of the same memory get the same
@@ -50,29 +51,6 @@ struct AgentState {
     clock: Clock,
     /// Barrier state of a queue; for a process only its counter is used.
     frontier: Frontier,
-}
-
-/// The signals of a fence.
-#[derive(Default, Serialize, Deserialize)]
-struct Signals {
-    /// Clock of each signaled value.
-    clocks: BTreeMap<u64, Clock>,
-    /// Join of the clocks that were dropped: of signals over the limit, and of those before a rewind.
-    dropped: Clock,
-    /// Earlier signals of the fence may be in [`Checker::lost`].
-    is_incomplete: bool,
-    /// The value at its creation, until a rewind below it: a wait for no more relies on no signal.
-    created: Option<u64>,
-}
-
-impl Signals {
-    fn words(&self) -> usize {
-        self.clocks.values().map(Clock::words).sum::<usize>() + self.dropped.words()
-    }
-
-    fn all(&mut self) -> impl Iterator<Item = &mut Clock> {
-        self.clocks.values_mut().chain([&mut self.dropped])
-    }
 }
 
 /// The race detector; the crate describes its state.
@@ -330,7 +308,23 @@ impl Checker {
         }
     }
 
+    /// A queue reaches a broadcast signal, and other queues of that have not.
+    pub fn reach_broadcast(&mut self, agent: Agent, fence: u64, broadcast: u32) {
+        let clock = self.published(agent);
+        self.change_signals(clock, fence, |signals, clock| signals.reach(broadcast, clock));
+    }
+
+    /// The last queue reaches a broadcast signal: what all its queues did before it is ordered before any wait for the value.
+    pub fn complete_broadcast(&mut self, agent: Agent, fence: u64, broadcast: u32, value: u64) {
+        let clock = self.published(agent);
+        self.change_signals(clock, fence, |signals, clock| signals.complete(broadcast, value, clock));
+    }
+
     fn signal_with(&mut self, clock: Clock, fence: u64, value: u64) {
+        self.change_signals(clock, fence, |signals, clock| signals.signal(value, clock));
+    }
+
+    fn change_signals(&mut self, clock: Clock, fence: u64, change: impl FnOnce(&mut Signals, Clock)) {
         self.make_room(fence, clock.words());
         if self.words + clock.words() > CLOCK_WORDS_MAX {
             self.forgotten += 1;
@@ -340,23 +334,9 @@ impl Checker {
             return self.lost.join(&clock);
         }
         let is_incomplete = !self.lost.is_empty();
-        let signals =
-            self.fences.entry(fence).or_insert_with(|| Signals { is_incomplete, ..Signals::default() });
+        let signals = self.fences.entry(fence).or_insert_with(|| Signals::new(is_incomplete, None));
         self.words -= signals.words();
-        signals.created = signals.created.filter(|created| value >= *created);
-        // After a rewind, later waits match only later signals, or what one that was satisfied before it relied on.
-        while let Some(rewound) = signals.clocks.last_entry().filter(|last| *last.key() > value) {
-            signals.dropped.join(&rewound.remove());
-        }
-        // The queues of a broadcast signal the value one after the other, and it is there when the last one has.
-        signals.clocks.entry(value).or_default().join(&clock);
-        if signals.clocks.len() > SIGNALS_PER_FENCE_MAX
-            && let Some((_, oldest)) = signals.clocks.pop_first()
-            && let Some(mut next) = signals.clocks.first_entry()
-        {
-            // A wait for the oldest now relies on the next.
-            next.get_mut().join(&oldest);
-        }
+        change(signals, clock);
         self.words += signals.words();
     }
 
@@ -386,13 +366,7 @@ impl Checker {
             let lost = self.lost.clone();
             return self.order(agent, &lost);
         };
-        // The wait can rely only on the first signal that reached the value.
-        let first = signals.clocks.range(value..).next().map(|(_, clock)| clock);
-        let needs_none = signals.created.is_some_and(|created| value <= created);
-        let mut clock = match needs_none {
-            true => Clock::default(),
-            false => first.unwrap_or(&signals.dropped).clone(),
-        };
+        let mut clock = signals.of_wait(value);
         if signals.is_incomplete {
             clock.join(&self.lost);
         }
@@ -403,7 +377,7 @@ impl Checker {
     pub fn create_fence(&mut self, fence: u64, value: u64) {
         self.forget_fence(fence);
         self.make_room(fence, 0);
-        self.fences.insert(fence, Signals { created: Some(value), ..Signals::default() });
+        self.fences.insert(fence, Signals::new(false, Some(value)));
     }
 
     /// A fence was destroyed.

@@ -17,7 +17,7 @@ use d3dkmt::isa::{
     TextureFlags, Use, Viewed, WorkKind, other_scopes,
 };
 use dxgkrnl::ddi::{
-    Agent, Callback, EngineStore, HappensBefore, HwContext, HwQueueId, PageTableEntry, Piece,
+    Agent, Callback, EngineStore, HappensBefore, HwContext, HwQueueId, PageTableEntry, Piece, SignalEffect,
 };
 use dxgkrnl::{Config, ProcessId};
 use hazards::{Access, Checker, CommandId, Range, Report};
@@ -206,9 +206,18 @@ impl Races {
                 queue.submitted += 1;
                 self.checker.submit(process.0, to, queue.submitted);
             }
-            HappensBefore::Signaled { by, fence, value, stored } => {
-                self.signaled(by, fence, value, stored.filter(|stored| self.is_on(stored.adapter)));
-            }
+            HappensBefore::Signaled { by, fence, value, effect, stored } => match effect {
+                SignalEffect::Applied => {
+                    self.signaled(by, fence, value, stored.filter(|stored| self.is_on(stored.adapter)));
+                }
+                SignalEffect::Awaited { broadcast } => {
+                    self.checker.reach_broadcast(race_agent(by), fence, broadcast);
+                }
+                SignalEffect::Completed { broadcast } => {
+                    self.checker.complete_broadcast(race_agent(by), fence, broadcast, value);
+                }
+                SignalEffect::Ignored => {}
+            },
             HappensBefore::Waited { by, fence, value } => self.checker.wait(race_agent(by), fence, value),
             HappensBefore::Locked { process, owner, address, bytes } => {
                 self.checker.cpu_access(process.0, range_of(owner, address, bytes), true);

@@ -405,19 +405,61 @@ fn a_wait_for_the_value_at_creation_relies_on_no_signal() {
     }
 }
 
+/// Which of the writes by queues 1 and 3, to buffers 1 and 3, a wait by queue 2 is not ordered behind.
+fn unordered(value: u64, signals: impl Fn(&mut Checker)) -> Vec<u64> {
+    let mut checker = Checker::default();
+    for queue in [1, 3] {
+        checker.begin(queue, 1);
+        let command = CommandId { submission: 1, packet: 0 };
+        checker.command(queue, command, [write(queue, A::COPY_DEST, S::COPY)]);
+    }
+    signals(&mut checker);
+    checker.wait(Agent::Queue(2), 9, value);
+    checker.begin(2, 1);
+    let reads = [1, 3].map(|number| read(number, A::COPY_SOURCE, S::COPY));
+    checker.command(2, CommandId::default(), reads);
+    assert_eq!(checker.words_known(), checker.words_counted());
+    reports(&mut checker).iter().map(|report| report.range.start / 0x1000).collect()
+}
+
 #[test]
 fn a_wait_for_a_broadcast_relies_on_each_of_its_queues() {
-    let mut checker = Checker::default();
-    submission(&mut checker, 1, &[Step::Command(vec![write(1, A::COPY_DEST, S::COPY)])]);
-    checker.begin(3, 1);
-    checker.command(3, CommandId { submission: 1, packet: 0 }, [write(2, A::COPY_DEST, S::COPY)]);
-    checker.signal(Agent::Queue(1), 9, 5);
-    checker.signal(Agent::Queue(3), 9, 5);
-    checker.wait(Agent::Queue(2), 9, 5);
-    checker.begin(2, 1);
-    let reads = [read(1, A::COPY_SOURCE, S::COPY), read(2, A::COPY_SOURCE, S::COPY)];
-    checker.command(2, CommandId::default(), reads);
-    assert_eq!(reports(&mut checker), []);
+    let [one, other] = [1, 3].map(Agent::Queue);
+    let broadcast = |checker: &mut Checker, between: &[u64]| {
+        checker.reach_broadcast(one, 9, 7);
+        between.iter().for_each(|value| checker.signal(Agent::Process(5), 9, *value));
+        checker.complete_broadcast(other, 9, 7, 5);
+    };
+    assert_eq!(unordered(5, |checker| broadcast(checker, &[])), []);
+    assert_eq!(unordered(5, |checker| broadcast(checker, &[3])), [], "it is not rewound before it happens");
+    assert_eq!(unordered(3, |checker| broadcast(checker, &[3])), [1, 3]);
+    assert_eq!(unordered(5, |checker| broadcast(checker, &[5])), [1, 3], "the value was there before");
+    assert_eq!(unordered(5, |checker| broadcast(checker, &[8, 3])), []);
+    // One queue is ahead of the other, further than the limit.
+    for ahead in [2, 3 * limits::SIGNALS_PER_FENCE_MAX as u32] {
+        let signals = |checker: &mut Checker| {
+            (1..=ahead).for_each(|number| checker.reach_broadcast(one, 9, number));
+            checker.complete_broadcast(other, 9, 1, 1);
+            checker.complete_broadcast(other, 9, 2, 2);
+        };
+        assert_eq!(unordered(2, signals), [], "{ahead}");
+    }
+    assert_eq!(unordered(5, |checker| checker.reach_broadcast(one, 9, 7)), [1, 3], "it never happens");
+}
+
+#[test]
+fn of_two_signals_of_one_value_a_wait_relies_on_the_first_and_an_acquire_on_both() {
+    let both = |value| {
+        move |checker: &mut Checker| [1, 3].map(|queue| checker.signal(Agent::Queue(queue), 9, value))
+    };
+    let none = |value| unordered(value, |checker| _ = both(value)(checker));
+    assert_eq!((none(5), none(0)), (vec![3], vec![]));
+    let rewound = |checker: &mut Checker| {
+        checker.signal(Agent::Queue(1), 9, 5);
+        checker.signal(Agent::Process(5), 9, 4);
+        checker.signal(Agent::Queue(3), 9, 5);
+    };
+    assert_eq!(unordered(5, rewound), [1]);
 }
 
 #[test]

@@ -289,7 +289,7 @@ impl Builder {
 
     fn edge(&mut self, edge: HappensBefore, moment: Moment) {
         match edge {
-            HappensBefore::Signaled { by, fence, value, stored } => {
+            HappensBefore::Signaled { by, fence, value, stored, .. } => {
                 let fence = self.fences.of_object(fence);
                 let (track, submission) = match by {
                     Agent::Process(process) => (self.names.process(process), None),
